@@ -1,0 +1,78 @@
+#include <torchbridge/core/endpoint.h>
+
+#include <algorithm>
+
+#include <torchbridge/core/env_map.h>
+#include <torchbridge/core/launcher.h>
+
+namespace torchbridge {
+namespace {
+
+constexpr PortRange kDerived{15000, 31999};  // below the kernel's default ephemeral range, above most services
+
+// FNV-1a, 64 bits (http://www.isthe.com/chongo/tech/comp/fnv/): stable over machines and versions, as all ranks must agree.
+std::uint64_t hash_of(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
+// Steps of one job get different ports, for the step is added after the job was hashed.
+std::uint64_t offset_of(const LaunchFacts& facts) {
+  const std::uint64_t step = static_cast<std::uint64_t>(parse_integer(facts.step_id, 0, INT64_MAX).value_or(0));
+  return hash_of(facts.job_id) % 1'000'003 + step + 7919 * static_cast<std::uint64_t>(facts.restart_count);
+}
+
+// The part of `range` that the kernel does not hand out by itself: the part below, or where that is empty, above it.
+PortRange without(PortRange range, PortRange ephemeral) {
+  if (range.high < ephemeral.low || range.low > ephemeral.high) return range;
+  if (range.low < ephemeral.low) return {range.low, ephemeral.low - 1};
+  return {ephemeral.high + 1, range.high};
+}
+
+Result<int> port_of(const LaunchFacts& facts, const PortRule& rule, PortRange ephemeral) {
+  if (rule.automatic() && !facts.reserved_ports.empty()) return facts.reserved_ports.front();
+  if (!rule.automatic() && rule.low == rule.high) return rule.low;
+  PortRange range{rule.low, rule.high};
+  if (rule.automatic()) {
+    range = without(kDerived, ephemeral);
+    if (range.low > range.high) {
+      return Error{"no port is left outside the ephemeral range " + std::to_string(ephemeral.low) + "-" +
+                   std::to_string(ephemeral.high) + ": give one with port=N or port=LO-HI"};
+    }
+  }
+  const auto size = static_cast<std::uint64_t>(range.high - range.low) + 1;
+  return range.low + static_cast<int>(offset_of(facts) % size);
+}
+
+Result<std::string> host_of(const LaunchFacts& facts, const AddressRule& rule) {
+  if (rule.kind == AddressRule::Kind::kHost) return rule.text;
+  if (facts.nodes.empty()) return Error{facts.launcher + ": the names of the nodes are not known: give addr=HOST"};
+  if (rule.kind == AddressRule::Kind::kSuffix) return facts.nodes.front() + rule.text;
+  return facts.nodes.front();
+}
+
+}  // namespace
+
+Result<PortRange> parse_port_range(std::string_view text) {
+  const auto error = [&] { return Error{"port range '" + printable(text) + "': expected two numbers, LOW HIGH"}; };
+  const auto low_end = text.find_first_of(" \t");
+  const auto high_start = text.find_first_not_of(" \t", low_end);
+  if (low_end == std::string_view::npos || high_start == std::string_view::npos) return error();
+  const auto high_end = text.find_first_of(" \t\n", high_start);
+  const auto low = parse_integer(text.substr(0, low_end), 1, 65535);
+  const auto high = parse_integer(text.substr(high_start, high_end == std::string_view::npos ? high_end : high_end - high_start),
+                                  1, 65535);
+  if (!low || !high || *low > *high) return error();
+  return PortRange{static_cast<int>(*low), static_cast<int>(*high)};
+}
+
+Result<Endpoint> endpoint_of(const LaunchFacts& facts, const Options& options, PortRange ephemeral) {
+  auto host = host_of(facts, options.addr);
+  if (!host) return host.error();
+  const auto port = port_of(facts, options.port, ephemeral);
+  if (!port) return port.error();
+  return Endpoint{std::move(*host), *port};
+}
+
+}  // namespace torchbridge

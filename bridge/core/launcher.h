@@ -1,0 +1,45 @@
+// What a launcher told this process, before anything is concluded from it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <torchbridge/core/env_map.h>
+#include <torchbridge/core/result.h>
+
+namespace torchbridge {
+
+// How a launcher spreads ranks over nodes. Unknown: only this node's ranks can be told.
+enum class Placement { kBlock, kCyclic, kPlane, kUnknown };
+
+// Lists are in the order of the launcher's node numbers; a list that the launcher does not tell is empty.
+struct LaunchFacts {
+  std::string launcher;                 // "slurm", "openmpi"
+  std::string job_id, step_id;          // as the launcher writes them; empty where it has none
+  int restart_count = 0;                // how often the job was requeued
+  int rank = 0, world_size = 1;
+  int local_rank = 0, local_size = 1;
+  int node_rank = 0;                    // meaningful only where tasks_per_node is known
+  std::vector<std::string> nodes;       // names
+  std::vector<int> tasks_per_node;
+  std::vector<int> ranks_here;          // ranks on this node, ascending
+  std::vector<int> node_of_rank;        // from an exchange among the ranks; takes the place of a placement
+  Placement placement = Placement::kUnknown;
+  int plane_size = 0;                   // of Placement::kPlane
+  std::vector<int> reserved_ports;      // reserved by the launcher for this step alone
+
+  // The launcher does not tell on which node each rank is, and there is more than one: the ranks must ask each other.
+  bool needs_node_exchange() const { return tasks_per_node.empty() && node_of_rank.empty() && local_size != world_size; }
+};
+
+// A launcher is recognised by variables that it sets for the processes it starts, not by those of the job around them.
+struct Launcher {
+  const char* name;
+  bool (*detect)(const EnvMap&);
+  Result<LaunchFacts> (*read)(const EnvMap&);
+};
+
+// The innermost launcher of the process, or null. The order matters: ranks of an mpirun inside salloc inherit SLURM_*.
+const Launcher* innermost_launcher(const EnvMap& environment);
+
+}  // namespace torchbridge

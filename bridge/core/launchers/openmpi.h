@@ -1,0 +1,12 @@
+// OpenMPI 4 and 5: the variables of a process started by mpirun, prte or prun.
+#pragma once
+
+#include <torchbridge/core/launcher.h>
+
+namespace torchbridge {
+
+bool detect_openmpi(const EnvMap& environment);
+// Nodes are not told: where there is more than one, the ranks must exchange them.
+Result<LaunchFacts> read_openmpi(const EnvMap& environment);
+
+}  // namespace torchbridge

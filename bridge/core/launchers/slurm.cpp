@@ -1,0 +1,99 @@
+#include <torchbridge/core/launchers/slurm.h>
+
+#include <torchbridge/core/hostlist.h>
+
+namespace torchbridge {
+namespace {
+
+constexpr int kMaxRanks = 10'000'000;
+constexpr std::int64_t kMaxId = 0xffffffff;  // job and step ids are 32 bits
+
+// A reader that remembers the first error, so that the variables can be read in a row.
+class Reader {
+ public:
+  explicit Reader(const EnvMap& environment) : environment_(environment) {}
+
+  int integer(std::string_view name, std::int64_t low, std::int64_t high) {
+    const auto number = environment_.required_integer(name, low, high);
+    if (!number) return fail(number.error()), 0;
+    return static_cast<int>(*number);
+  }
+
+  // An unset variable gives an empty list.
+  template <class List>
+  List list(std::string_view name, Result<List> (*parse)(std::string_view)) {
+    const auto text = environment_.get(name);
+    if (!text || text->empty()) return {};
+    auto parsed = parse(*text);
+    if (!parsed) return fail({std::string(name) + ": " + parsed.error().message}), List{};
+    return std::move(*parsed);
+  }
+
+  const Error* error() const { return error_.message.empty() ? nullptr : &error_; }
+
+ private:
+  void fail(const Error& error) {
+    if (error_.message.empty()) error_ = error;
+  }
+
+  const EnvMap& environment_;
+  Error error_;
+};
+
+Result<std::vector<int>> parse_ranks(std::string_view text) { return parse_number_list(text, kMaxRanks - 1); }
+Result<std::vector<int>> parse_ports(std::string_view text) { return parse_number_list(text, 65535); }
+
+// "block", "cyclic:block,Pack", "plane=4" with its size in a variable of its own, or unset.
+Placement placement_of(std::string_view distribution) {
+  const auto first = distribution.substr(0, distribution.find_first_of(":,="));
+  if (first == "block" || first.empty()) return Placement::kBlock;
+  if (first == "cyclic") return Placement::kCyclic;
+  if (first == "plane") return Placement::kPlane;
+  return Placement::kUnknown;
+}
+
+}  // namespace
+
+bool detect_slurm(const EnvMap& environment) {
+  return environment.has("SLURM_STEP_ID") && environment.has("SLURM_PROCID") && environment.has("SLURM_STEP_NUM_TASKS");
+}
+
+Result<LaunchFacts> read_slurm(const EnvMap& environment) {
+  Reader read(environment);
+  LaunchFacts facts;
+  facts.launcher = "slurm";
+  facts.world_size = read.integer("SLURM_STEP_NUM_TASKS", 1, kMaxRanks);
+  facts.rank = read.integer("SLURM_PROCID", 0, facts.world_size - 1);
+  facts.node_rank = read.integer("SLURM_NODEID", 0, kMaxRanks);
+  facts.local_rank = read.integer("SLURM_LOCALID", 0, kMaxRanks);
+  facts.nodes = read.list("SLURM_STEP_NODELIST", parse_hostlist);
+  facts.tasks_per_node = read.list("SLURM_STEP_TASKS_PER_NODE", parse_task_counts);
+  facts.ranks_here = read.list("SLURM_GTIDS", parse_ranks);
+  facts.reserved_ports = read.list("SLURM_STEP_RESV_PORTS", parse_ports);
+  if (read.error() != nullptr) return *read.error();
+
+  for (const char* name : {"SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE", "SLURM_JOB_ID"}) {
+    if (const auto there = environment.required(name); !there) return there.error();
+  }
+  facts.job_id = *environment.get("SLURM_JOB_ID");
+  facts.step_id = *environment.get("SLURM_STEP_ID");
+  for (const char* name : {"SLURM_JOB_ID", "SLURM_STEP_ID"}) {
+    if (const auto id = environment.integer(name, 0, kMaxId); !id) return id.error();
+  }
+  const auto restarts = environment.integer("SLURM_RESTART_COUNT", 0, INT32_MAX);
+  if (!restarts) return restarts.error();
+  facts.restart_count = static_cast<int>(restarts->value_or(0));
+
+  facts.placement = placement_of(environment.get("SLURM_DISTRIBUTION").value_or(""));
+  const auto plane = environment.integer("SLURM_DIST_PLANESIZE", 1, kMaxRanks);
+  if (!plane) return plane.error();
+  facts.plane_size = static_cast<int>(plane->value_or(0));
+
+  const bool node_is_counted = facts.node_rank < static_cast<int>(facts.tasks_per_node.size());
+  facts.local_size = !facts.ranks_here.empty() ? static_cast<int>(facts.ranks_here.size())
+                     : node_is_counted         ? facts.tasks_per_node[facts.node_rank]
+                                               : 1;
+  return facts;
+}
+
+}  // namespace torchbridge

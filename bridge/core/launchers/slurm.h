@@ -1,0 +1,12 @@
+// Slurm: the variables of a task in a job step (22.05; man srun, "OUTPUT ENVIRONMENT VARIABLES").
+#pragma once
+
+#include <torchbridge/core/launcher.h>
+
+namespace torchbridge {
+
+// True inside a task of a step. A batch script and the shell of a salloc have SLURM_JOB_ID but are no step's task.
+bool detect_slurm(const EnvMap& environment);
+Result<LaunchFacts> read_slurm(const EnvMap& environment);
+
+}  // namespace torchbridge

@@ -1,0 +1,139 @@
+#include <torchbridge/core/options.h>
+
+#include <algorithm>
+
+#include <torchbridge/core/env_map.h>
+
+namespace torchbridge {
+namespace {
+
+constexpr int kMaxPort = 65535;
+constexpr int kMaxThreads = 65536;
+constexpr std::size_t kMaxHostLength = 253;  // of a DNS name
+
+// Each parser puts the value into the options, or returns false for a value it does not know.
+bool parse_ranks(std::string_view value, Options& options) {
+  if (value == "slurm") return options.ranks = RankRule::kSlurm, true;
+  if (value == "block") return options.ranks = RankRule::kBlock, true;
+  return false;
+}
+
+bool is_host_text(std::string_view text) {
+  constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:";
+  return !text.empty() && text.size() <= kMaxHostLength && text.find_first_not_of(kAllowed) == std::string_view::npos;
+}
+
+bool parse_addr(std::string_view value, Options& options) {
+  constexpr std::string_view kSuffix = "suffix:";
+  for (const std::string_view later : {"iface:", "subnet:"}) {
+    if (value.starts_with(later)) return false;
+  }
+  if (value == "auto") return options.addr = {}, true;
+  if (value.starts_with(kSuffix)) {
+    value.remove_prefix(kSuffix.size());
+    options.addr = {AddressRule::Kind::kSuffix, std::string(value)};
+  } else {
+    options.addr = {AddressRule::Kind::kHost, std::string(value)};
+  }
+  return is_host_text(value);
+}
+
+bool parse_port(std::string_view value, Options& options) {
+  if (value == "auto") return options.port = {}, true;
+  const auto dash = value.find('-');
+  const auto low = parse_integer(value.substr(0, dash), 1, kMaxPort);
+  const auto high = dash == std::string_view::npos ? low : parse_integer(value.substr(dash + 1), 1, kMaxPort);
+  if (!low || !high || *low > *high) return false;
+  options.port = {static_cast<int>(*low), static_cast<int>(*high)};
+  return true;
+}
+
+bool parse_gpus(std::string_view value, Options& options) {
+  if (value == "auto") return options.gpus = GpuRule::kAuto, true;
+  if (value == "all") return options.gpus = GpuRule::kAll, true;
+  if (value == "virtual") return options.gpus = GpuRule::kVirtual, true;
+  if (value == "none") return options.gpus = GpuRule::kNone, true;
+  return false;
+}
+
+bool parse_omp(std::string_view value, Options& options) {
+  if (value == "torchrun") return options.omp = {OmpRule::Kind::kTorchrun}, true;
+  if (value == "cpus") return options.omp = {OmpRule::Kind::kCpus}, true;
+  if (value == "keep") return options.omp = {OmpRule::Kind::kKeep}, true;
+  const auto number = parse_integer(value, 1, kMaxThreads);
+  if (number) options.omp = {OmpRule::Kind::kNumber, static_cast<int>(*number)};
+  return number.has_value();
+}
+
+bool parse_yes_no(std::string_view value, bool& flag) {
+  if (value != "yes" && value != "no") return false;
+  flag = value == "yes";
+  return true;
+}
+bool parse_override(std::string_view value, Options& options) { return parse_yes_no(value, options.override_user); }
+bool parse_verbose(std::string_view value, Options& options) { return parse_yes_no(value, options.verbose); }
+
+struct Key {
+  std::string_view name;
+  std::string_view values;  // the default first
+  std::string_view help;
+  bool (*parse)(std::string_view, Options&);
+  bool flag = false;  // may stand alone, meaning yes
+};
+
+constexpr Key kKeys[] = {
+    {"ranks", "slurm|block", "RANK is the launcher's rank, or torchrun's numbering, node by node", parse_ranks},
+    {"addr", "auto|HOST|suffix:TEXT", "what MASTER_ADDR is made from; numeric where the name resolves", parse_addr},
+    {"port", "auto|N|LO-HI", "MASTER_PORT: the step's reserved port, else derived from job, step and restart", parse_port},
+    {"gpus", "auto|all|virtual|none", "which GPUs a task sees; virtual is torchrun's --virtual-local-rank", parse_gpus},
+    {"omp", "torchrun|cpus|N|keep", "OMP_NUM_THREADS where it is not set; torchrun is 1 with several tasks a node", parse_omp},
+    {"override", "no|yes", "whether values that you exported are replaced", parse_override},
+    {"verbose", "no|yes", "say what was decided", parse_verbose, true},
+};
+
+std::string known_keys() {
+  std::string names;
+  for (const Key& key : kKeys) names += (names.empty() ? "" : ", ") + std::string(key.name);
+  return names;
+}
+
+Status apply(std::string_view entry, Options& options) {
+  const auto equals = entry.find('=');
+  const auto name = entry.substr(0, equals);
+  const auto* key = std::find_if(std::begin(kKeys), std::end(kKeys), [&](const Key& k) { return k.name == name; });
+  if (key == std::end(kKeys)) {
+    return Error{"unknown option '" + printable(name) + "': expected one of " + known_keys()};
+  }
+  if (equals == std::string_view::npos && !key->flag) {
+    return Error{"option '" + std::string(name) + "' needs a value: " + std::string(name) + "=" + std::string(key->values)};
+  }
+  const auto value = equals == std::string_view::npos ? std::string_view("yes") : entry.substr(equals + 1);
+  if (key->parse(value, options)) return Ok{};
+  return Error{"option '" + printable(entry) + "': expected " + std::string(name) + "=" + std::string(key->values)};
+}
+
+}  // namespace
+
+Result<Options> parse_options(std::string_view list, const Options& base) {
+  Options options = base;
+  while (!list.empty()) {
+    const auto comma = list.find(',');
+    const auto entry = list.substr(0, comma);
+    if (entry.empty()) return Error{"an empty option in the list: expected KEY=VALUE,KEY=VALUE"};
+    if (const auto applied = apply(entry, options); !applied) return applied.error();
+    if (comma == std::string_view::npos) break;
+    list.remove_prefix(comma + 1);
+    if (list.empty()) return Error{"an empty option at the end of the list: expected KEY=VALUE after ','"};
+  }
+  return options;
+}
+
+std::string options_help() {
+  std::string help;
+  for (const Key& key : kKeys) {
+    help += "  " + std::string(key.name) + "=" + std::string(key.values) + "  " + std::string(key.help) + "\n";
+  }
+  return help;
+}
+
+}  // namespace torchbridge

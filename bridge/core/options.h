@@ -1,0 +1,58 @@
+// The option list of --torch-env, TORCH_ENV and plugstack.conf: one grammar, parsed here alone.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <torchbridge/core/result.h>
+
+namespace torchbridge {
+
+// What MASTER_ADDR is made from; `text` is the host of kHost and the suffix of kSuffix.
+struct AddressRule {
+  enum class Kind { kAuto, kHost, kSuffix } kind = Kind::kAuto;
+  std::string text;
+
+  bool operator==(const AddressRule&) const = default;
+};
+
+// Ports [low, high]; none of them set: chosen automatically.
+struct PortRule {
+  int low = 0, high = 0;
+  bool automatic() const { return low == 0; }
+
+  bool operator==(const PortRule&) const = default;
+};
+
+// What becomes of OMP_NUM_THREADS where the user has not set it.
+struct OmpRule {
+  enum class Kind { kTorchrun, kCpus, kNumber, kKeep } kind = Kind::kTorchrun;
+  int number = 0;
+
+  bool operator==(const OmpRule&) const = default;
+};
+
+enum class RankRule { kSlurm, kBlock };
+enum class GpuRule { kAuto, kAll, kVirtual, kNone };
+
+struct Options {
+  RankRule ranks = RankRule::kSlurm;
+  AddressRule addr;
+  PortRule port;
+  GpuRule gpus = GpuRule::kAuto;
+  OmpRule omp;
+  bool override_user = false;
+  bool verbose = false;
+
+  bool operator==(const Options&) const = default;
+};
+
+// Applies a comma separated list such as "ranks=block,port=29500,verbose" on top of `base`: later entries win. An empty
+// list changes nothing. The error names the entry, and the keys or values that would do.
+Result<Options> parse_options(std::string_view list, const Options& base = {});
+
+// One line a key, for --help.
+std::string options_help();
+
+}  // namespace torchbridge

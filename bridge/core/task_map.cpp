@@ -1,0 +1,143 @@
+#include <torchbridge/core/task_map.h>
+
+#include <algorithm>
+#include <cassert>
+#include <numeric>
+#include <string>
+
+namespace torchbridge {
+namespace {
+
+bool agrees_with_this_node(const TaskMap& map, const LaunchFacts& facts) {
+  const auto matches = [&](int rank, int local_rank) {
+    return map.node_of(rank) == facts.node_rank && map.local_rank_of(rank) == local_rank;
+  };
+  if (!matches(facts.rank, facts.local_rank)) return false;
+  for (std::size_t i = 0; i < facts.ranks_here.size(); ++i) {
+    if (!matches(facts.ranks_here[i], static_cast<int>(i))) return false;
+  }
+  return true;
+}
+
+Error contradiction(const LaunchFacts& facts, const std::string& what) { return {facts.launcher + ": " + what}; }
+
+std::string tasks(int count) { return std::to_string(count) + (count == 1 ? " task" : " tasks"); }
+
+// Counts, node number, names and sizes must tell the same story.
+Status check_counts(const LaunchFacts& facts) {
+  const auto& counts = facts.tasks_per_node;
+  const int total = std::accumulate(counts.begin(), counts.end(), 0);
+  const int nodes = static_cast<int>(counts.size());
+  if (total != facts.world_size) {
+    return contradiction(facts, "the step has " + tasks(facts.world_size) + ", but its nodes hold " + tasks(total));
+  }
+  if (!facts.nodes.empty() && static_cast<int>(facts.nodes.size()) != nodes) {
+    return contradiction(facts, "the node list names " + std::to_string(facts.nodes.size()) +
+                                    " nodes, but task counts are given for " + std::to_string(nodes));
+  }
+  if (facts.node_rank >= nodes) {
+    return contradiction(facts, "this is node " + std::to_string(facts.node_rank) + ", but the step has " +
+                                    std::to_string(nodes) + " nodes, numbered from 0");
+  }
+  if (counts[facts.node_rank] != facts.local_size) {
+    return contradiction(facts, "node " + std::to_string(facts.node_rank) + " holds " +
+                                    tasks(counts[facts.node_rank]) + " by the counts, but " +
+                                    tasks(facts.local_size) + " by the list of its ranks");
+  }
+  return Ok{};
+}
+
+Result<TaskMap> map_from_exchange(const LaunchFacts& facts) {
+  TaskMap map = TaskMap::from_nodes(facts.node_of_rank);
+  const int node = map.node_of(facts.rank);
+  if (map.world_size() == facts.world_size && map.tasks_on(node) == facts.local_size &&
+      map.local_rank_of(facts.rank) == facts.local_rank) {
+    return map;
+  }
+  return contradiction(facts, "rank " + std::to_string(facts.rank) + " is local rank " + std::to_string(facts.local_rank) +
+                                  " of " + std::to_string(facts.local_size) + " by its variables, but local rank " +
+                                  std::to_string(map.local_rank_of(facts.rank)) + " of " +
+                                  std::to_string(map.tasks_on(node)) + " by what the ranks told each other");
+}
+
+}  // namespace
+
+TaskMap::TaskMap(std::vector<int> tasks_per_node)
+    : tasks_per_node_(std::move(tasks_per_node)), placed_(tasks_per_node_.size(), 0) {
+  const int world_size = std::accumulate(tasks_per_node_.begin(), tasks_per_node_.end(), 0);
+  node_of_.assign(world_size, -1);
+  local_rank_of_.assign(world_size, -1);
+}
+
+void TaskMap::place(int rank, int node) {
+  node_of_[rank] = node;
+  local_rank_of_[rank] = placed_[node]++;
+}
+
+TaskMap TaskMap::block(const std::vector<int>& tasks_per_node) {
+  TaskMap map(tasks_per_node);
+  int rank = 0;
+  for (int node = 0; node < map.node_count(); ++node) {
+    for (int i = 0; i < map.tasks_on(node); ++i) map.place(rank++, node);
+  }
+  return map;
+}
+
+TaskMap TaskMap::plane(const std::vector<int>& tasks_per_node, int plane_size) {
+  assert(plane_size >= 1);
+  TaskMap map(tasks_per_node);
+  for (int rank = 0; rank < map.world_size();) {
+    for (int node = 0; node < map.node_count(); ++node) {
+      const int room = map.tasks_on(node) - map.placed_[node];
+      for (int i = 0; i < std::min(plane_size, room); ++i) map.place(rank++, node);
+    }
+  }
+  return map;
+}
+
+TaskMap TaskMap::from_nodes(const std::vector<int>& node_of_rank) {
+  std::vector<int> counts;
+  for (const int node : node_of_rank) {
+    if (node >= static_cast<int>(counts.size())) counts.resize(node + 1, 0);
+    ++counts[node];
+  }
+  TaskMap map(std::move(counts));
+  for (int rank = 0; rank < map.world_size(); ++rank) map.place(rank, node_of_rank[rank]);
+  return map;
+}
+
+TaskMap TaskMap::of_one_node(const std::vector<int>& tasks_per_node, int node, const std::vector<int>& ranks) {
+  TaskMap map(tasks_per_node);
+  for (const int rank : ranks) map.place(rank, node);
+  return map;
+}
+
+int TaskMap::ranks_before(int node) const {
+  return std::accumulate(tasks_per_node_.begin(), tasks_per_node_.begin() + node, 0);
+}
+
+Result<TaskMap> task_map_of(const LaunchFacts& facts) {
+  if (!facts.node_of_rank.empty()) return map_from_exchange(facts);
+  assert(!facts.tasks_per_node.empty());
+  if (const auto consistent = check_counts(facts); !consistent) return consistent.error();
+
+  const auto& counts = facts.tasks_per_node;
+  if (facts.placement == Placement::kPlane && facts.plane_size >= 1) {
+    if (auto map = TaskMap::plane(counts, facts.plane_size); agrees_with_this_node(map, facts)) return map;
+  }
+  if (facts.placement == Placement::kCyclic) {
+    if (auto map = TaskMap::plane(counts, 1); agrees_with_this_node(map, facts)) return map;
+  }
+  if (facts.placement != Placement::kUnknown || counts.size() == 1) {
+    if (auto map = TaskMap::block(counts); agrees_with_this_node(map, facts)) return map;
+  }
+  if (static_cast<int>(facts.ranks_here.size()) == facts.local_size) {
+    auto map = TaskMap::of_one_node(counts, facts.node_rank, facts.ranks_here);
+    if (agrees_with_this_node(map, facts)) return map;
+  }
+  return contradiction(facts, "rank " + std::to_string(facts.rank) + " cannot be local rank " +
+                                  std::to_string(facts.local_rank) + " of node " + std::to_string(facts.node_rank) +
+                                  " by the ranks and counts of the nodes");
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,48 @@
+// Which rank runs on which node: the one place that all positions come from.
+#pragma once
+
+#include <vector>
+
+#include <torchbridge/core/launcher.h>
+#include <torchbridge/core/result.h>
+
+namespace torchbridge {
+
+// Nodes are numbered 0..node_count()-1 and hold at least one rank each, not necessarily the same number. A rank's local
+// rank is its place among the ranks of its node in ascending order. Immutable.
+class TaskMap {
+ public:
+  // REQUIRES for all: every count is at least 1.
+  static TaskMap block(const std::vector<int>& tasks_per_node);
+  // Round robin over the nodes, `plane_size` ranks at a time; a full node is passed over. Cyclic is a plane of 1.
+  static TaskMap plane(const std::vector<int>& tasks_per_node, int plane_size);
+  // REQUIRES: the values are 0..n-1, each at least once.
+  static TaskMap from_nodes(const std::vector<int>& node_of_rank);
+  // Counts of all nodes, but ranks of one node only. REQUIRES: ranks.size() == tasks_per_node[node].
+  static TaskMap of_one_node(const std::vector<int>& tasks_per_node, int node, const std::vector<int>& ranks);
+
+  int world_size() const { return static_cast<int>(node_of_.size()); }
+  int node_count() const { return static_cast<int>(tasks_per_node_.size()); }
+  int tasks_on(int node) const { return tasks_per_node_[node]; }
+  // How many ranks the nodes before this one hold: the node's base in torchrun's numbering.
+  int ranks_before(int node) const;
+
+  // False only in a map of one node, for the ranks of the others.
+  bool knows(int rank) const { return node_of_[rank] >= 0; }
+  int node_of(int rank) const { return node_of_[rank]; }
+  int local_rank_of(int rank) const { return local_rank_of_[rank]; }
+
+ private:
+  explicit TaskMap(std::vector<int> tasks_per_node);
+  void place(int rank, int node);
+
+  std::vector<int> tasks_per_node_;
+  std::vector<int> placed_;  // so far, on each node
+  std::vector<int> node_of_, local_rank_of_;
+};
+
+// The map of the launcher's own numbering. What the launcher says of this node (ranks, local rank, counts) decides: a
+// placement that contradicts it is not used. Facts that contradict each other are an error that shows both.
+Result<TaskMap> task_map_of(const LaunchFacts& facts);
+
+}  // namespace torchbridge

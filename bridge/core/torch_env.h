@@ -1,0 +1,40 @@
+// What torchrun 2.11 tells a worker, as a value, and as the variables that carry it.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torchbridge/core/endpoint.h>
+#include <torchbridge/core/env_map.h>
+#include <torchbridge/core/launcher.h>
+#include <torchbridge/core/layout.h>
+#include <torchbridge/core/options.h>
+#include <torchbridge/core/result.h>
+
+namespace torchbridge {
+
+struct TorchEnv {
+  Layout layout;
+  Endpoint master;
+  std::string run_id = "none";   // TORCHELASTIC_RUN_ID: the same for all ranks of one run, new with each requeue
+  int restart_count = 0;         // how often the run was started again
+  int max_restarts = 0;
+  bool use_agent_store = false;  // true: a process other than rank 0 serves the store, so rank 0 is a client too
+};
+
+// What a launcher's facts make of this process. The error is that of task_map_of.
+Result<TorchEnv> torch_env_of(const LaunchFacts& facts, const Options& options, Endpoint master);
+
+using Variable = std::pair<std::string, std::string>;
+
+// The variables in torchrun's order: RANK, LOCAL_RANK, WORLD_SIZE ... TORCH_NCCL_ASYNC_ERROR_HANDLING. Does not hold
+// OMP_NUM_THREADS and CUDA_VISIBLE_DEVICES, which depend on what the user set (binding.h).
+std::vector<Variable> variables_of(const TorchEnv& env);
+
+// Reads the variables back: what a process started by torchrun, by the plugin or by hand was told. RANK, WORLD_SIZE,
+// MASTER_ADDR and MASTER_PORT must be there; LOCAL_RANK and the others are optional, with LOCAL_RANK = RANK and one node
+// where they are missing. An error names the variable and what contradicts it.
+Result<TorchEnv> torch_env_from(const EnvMap& environment);
+
+}  // namespace torchbridge

@@ -1,0 +1,97 @@
+#include <torchbridge/net/address.h>
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <memory>
+
+#include <torchbridge/core/env_map.h>
+
+namespace torchbridge {
+namespace {
+
+// Empty for families other than IPv4 and IPv6.
+std::string text_of(const sockaddr* address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address->sa_family == AF_INET) {
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text, sizeof text);
+  } else if (address->sa_family == AF_INET6) {
+    inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text, sizeof text);
+  }
+  return text;
+}
+
+bool is_link_local(const std::string& address) { return address.starts_with("fe80:") || address.starts_with("169.254."); }
+
+bool is_ipv6(const std::string& address) { return address.find(':') != std::string::npos; }
+
+}  // namespace
+
+Result<std::string> numeric_address(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found); error != 0) {
+    return Error{"host name '" + printable(host) + "' does not resolve on " + host_name() + ": " + gai_strerror(error)};
+  }
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
+  std::string best;
+  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
+    const std::string text = text_of(entry->ai_addr);
+    if (best.empty() || (is_ipv6(best) && !is_ipv6(text))) best = text;
+  }
+  if (best.empty()) return Error{"host name '" + printable(host) + "' has neither an IPv4 nor an IPv6 address"};
+  return best;
+}
+
+bool is_loopback(const std::string& numeric_address) {
+  return numeric_address.starts_with("127.") || numeric_address == "::1";
+}
+
+std::vector<std::string> local_addresses() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
+  std::vector<std::string> addresses;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
+    const std::string text = text_of(entry->ifa_addr);
+    if (!text.empty() && !is_loopback(text) && !is_link_local(text)) addresses.push_back(text);
+  }
+  std::stable_partition(addresses.begin(), addresses.end(), [](const auto& address) { return !is_ipv6(address); });
+  return addresses;
+}
+
+Result<std::string> reachable_address() {
+  const auto addresses = local_addresses();
+  const auto own = numeric_address(host_name());
+  if (own && std::find(addresses.begin(), addresses.end(), *own) != addresses.end()) return *own;
+  if (!addresses.empty()) return addresses.front();
+  return Error{"host " + host_name() + " has no address that other hosts could reach: every interface is down or loopback"};
+}
+
+PortRange ephemeral_ports() {
+  const int file = open("/proc/sys/net/ipv4/ip_local_port_range", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return {};
+  char text[64];
+  const ssize_t size = read(file, text, sizeof text);
+  close(file);
+  const auto range = parse_port_range({text, static_cast<std::size_t>(std::max<ssize_t>(size, 0))});
+  return range ? *range : PortRange{};
+}
+
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = "";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,31 @@
+// Addresses of this host, and what host names resolve to.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <torchbridge/core/endpoint.h>
+#include <torchbridge/core/result.h>
+
+namespace torchbridge {
+
+// The first numeric address (IPv4 before IPv6) of a name; a numeric address gives itself. Asks the system's resolver,
+// and so may wait as long as that does.
+Result<std::string> numeric_address(const std::string& host);
+
+bool is_loopback(const std::string& numeric_address);
+
+// Numeric addresses of the interfaces that are up, loopback and link-local left out, IPv4 first, in the kernel's order.
+std::vector<std::string> local_addresses();
+
+// The address by which other nodes reach this one, as well as it can be told from here: what the host's own name resolves
+// to, where that is an address of an interface; else the first of local_addresses(). An error where there is none.
+Result<std::string> reachable_address();
+
+// The ports that the kernel hands out by itself on this host; its built-in default where /proc is not readable.
+PortRange ephemeral_ports();
+
+// The host's own name, as gethostname gives it.
+std::string host_name();
+
+}  // namespace torchbridge

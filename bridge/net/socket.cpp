@@ -1,0 +1,101 @@
+#include <torchbridge/net/socket.h>
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include <torchbridge/core/env_map.h>
+
+namespace torchbridge {
+namespace {
+
+// All ranks of a large job connect within a moment; the kernel caps it at net.core.somaxconn.
+constexpr int kBacklog = 4096;
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t size = 0;
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  int family() const { return storage.ss_family; }
+};
+
+Result<SocketAddress> socket_address(const Endpoint& endpoint) {
+  SocketAddress address;
+  auto& v4 = reinterpret_cast<sockaddr_in&>(address.storage);
+  if (inet_pton(AF_INET, endpoint.host.c_str(), &v4.sin_addr) == 1) {
+    v4.sin_family = AF_INET;
+    v4.sin_port = htons(static_cast<std::uint16_t>(endpoint.port));
+    address.size = sizeof v4;
+    return address;
+  }
+  auto& v6 = reinterpret_cast<sockaddr_in6&>(address.storage);
+  if (inet_pton(AF_INET6, endpoint.host.c_str(), &v6.sin6_addr) == 1) {
+    v6.sin6_family = AF_INET6;
+    v6.sin6_port = htons(static_cast<std::uint16_t>(endpoint.port));
+    address.size = sizeof v6;
+    return address;
+  }
+  return Error{"address '" + printable(endpoint.host) + "': expected a numeric IPv4 or IPv6 address"};
+}
+
+std::string advice(int error) {
+  if (error == EADDRINUSE) return ": another program uses it; choose another port, or end that program";
+  if (error == EADDRNOTAVAIL) return ": no interface of this host has that address";
+  if (error == EACCES) return ": ports below 1024 need privileges";
+  return "";
+}
+
+}  // namespace
+
+Socket& Socket::operator=(Socket&& other) noexcept {
+  if (this != &other) {
+    if (open()) close(descriptor_);
+    descriptor_ = std::exchange(other.descriptor_, -1);
+  }
+  return *this;
+}
+
+Socket::~Socket() {
+  if (open()) close(descriptor_);
+}
+
+Result<Socket> listen_on(const Endpoint& address) {
+  const auto target = socket_address(address);
+  if (!target) return target.error();
+  const auto failed = [&] {
+    const int error = errno;
+    return Error{"cannot listen on " + address.host + " port " + std::to_string(address.port) + ": " +
+                 std::strerror(error) + advice(error)};
+  };
+  Socket socket(::socket(target->family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!socket.open()) return failed();
+  const int yes = 1;  // connections of an earlier run that still linger must not keep the port
+  setsockopt(socket.descriptor(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  if (bind(socket.descriptor(), target->get(), target->size) != 0) return failed();
+  if (listen(socket.descriptor(), kBacklog) != 0) return failed();
+  return socket;
+}
+
+bool port_is_free(int port) {
+  // IPv4 and IPv6 apart: a host may have either.
+  for (const char* everywhere : {"0.0.0.0", "::"}) {
+    errno = 0;
+    if (!listen_on({everywhere, port}) && errno == EADDRINUSE) return false;
+  }
+  return true;
+}
+
+Result<int> bound_port(const Socket& socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    return Error{std::string("cannot read the port of a socket: ") + std::strerror(errno)};
+  }
+  const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+  return ntohs(address.ss_family == AF_INET6 ? v6.sin6_port : v4.sin_port);
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,40 @@
+// A listening TCP socket that owns its descriptor.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include <torchbridge/core/endpoint.h>
+#include <torchbridge/core/result.h>
+
+namespace torchbridge {
+
+// Owns one descriptor; closes it unless it was released. Movable, not copyable.
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(int descriptor) : descriptor_(descriptor) {}
+  Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept;
+  ~Socket();
+
+  bool open() const { return descriptor_ >= 0; }
+  int descriptor() const { return descriptor_; }
+  // The caller owns the descriptor from here on.
+  int release() { return std::exchange(descriptor_, -1); }
+
+ private:
+  int descriptor_ = -1;
+};
+
+// Binds to the numeric address (IPv4 or IPv6) and port, and listens. Port 0 lets the kernel choose: ask bound_port.
+// Close-on-exec is set. An error names address, port and reason.
+Result<Socket> listen_on(const Endpoint& address);
+
+// Whether a program that listens on all interfaces of this host, as PyTorch's store does, could have the port now.
+bool port_is_free(int port);
+
+// REQUIRES: socket.open().
+Result<int> bound_port(const Socket& socket);
+
+}  // namespace torchbridge

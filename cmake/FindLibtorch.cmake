@@ -1,0 +1,71 @@
+# Finds libtorch in a Python wheel or an unpacked zip, without torch's own CMake files, which want a CUDA toolkit.
+#
+# Looks below TORCHBRIDGE_TORCH_ROOT (cache or environment variable): a torch or libtorch folder, a site-packages folder
+# or a virtual environment. Without it, in the .venv that scripts/setup makes. CPU-only builds do as well.
+#
+# Defines Libtorch_FOUND, Libtorch_VERSION, Libtorch_ROOT_DIR and the target
+#   Libtorch::cpu   tensors, autograd, nn and c10d with gloo: torch_cpu and c10. Not torch_cuda, whose load costs a
+#                   process 350 MB and 0.1 s even where there is no GPU.
+
+set(TORCHBRIDGE_TORCH_ROOT "$ENV{TORCHBRIDGE_TORCH_ROOT}" CACHE PATH
+    "Where libtorch is: a torch, libtorch or site-packages folder or a virtual environment (default: .venv)")
+
+set(_libtorch_bases ${TORCHBRIDGE_TORCH_ROOT})
+if(NOT _libtorch_bases)
+  set(_libtorch_bases ${PROJECT_SOURCE_DIR}/.venv)
+endif()
+
+set(_libtorch_tried)
+foreach(_base IN LISTS _libtorch_bases)
+  file(GLOB _in_environment ${_base}/lib/python3*/site-packages/torch)
+  list(APPEND _libtorch_tried ${_base} ${_base}/torch ${_base}/libtorch ${_in_environment})
+endforeach()
+
+# Not cached: another TORCHBRIDGE_TORCH_ROOT must take effect when cmake runs again.
+unset(Libtorch_ROOT_DIR)
+foreach(_folder IN LISTS _libtorch_tried)
+  if(EXISTS ${_folder}/lib/libtorch_cpu.so AND EXISTS ${_folder}/include/ATen/ATen.h)
+    set(Libtorch_ROOT_DIR ${_folder})
+    break()
+  endif()
+endforeach()
+
+unset(Libtorch_VERSION)
+if(Libtorch_ROOT_DIR)
+  foreach(_header torch/headeronly/version.h torch/csrc/api/include/torch/version.h)
+    if(NOT Libtorch_VERSION AND EXISTS ${Libtorch_ROOT_DIR}/include/${_header})
+      file(READ ${Libtorch_ROOT_DIR}/include/${_header} _text)
+      foreach(_part MAJOR MINOR PATCH)
+        if(_text MATCHES "#define TORCH_VERSION_${_part} ([0-9]+)")
+          list(APPEND _numbers ${CMAKE_MATCH_1})
+        endif()
+      endforeach()
+      list(JOIN _numbers "." Libtorch_VERSION)
+      unset(_numbers)
+    endif()
+  endforeach()
+endif()
+
+list(JOIN _libtorch_tried "\n    " _libtorch_tried_text)
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(Libtorch
+  REQUIRED_VARS Libtorch_ROOT_DIR
+  VERSION_VAR Libtorch_VERSION
+  REASON_FAILURE_MESSAGE "lib/libtorch_cpu.so and include/ATen/ATen.h are in none of\n    ${_libtorch_tried_text}\n\
+  Run scripts/setup, which makes .venv, or set TORCHBRIDGE_TORCH_ROOT; -DTORCHBRIDGE_TORCH=OFF builds without the trainer.\n")
+
+if(Libtorch_FOUND AND NOT TARGET Libtorch::cpu)
+  add_library(Libtorch::c10 SHARED IMPORTED)
+  set_target_properties(Libtorch::c10 PROPERTIES IMPORTED_LOCATION ${Libtorch_ROOT_DIR}/lib/libc10.so)
+
+  add_library(Libtorch::cpu SHARED IMPORTED)
+  set_target_properties(Libtorch::cpu PROPERTIES
+    IMPORTED_LOCATION ${Libtorch_ROOT_DIR}/lib/libtorch_cpu.so
+    # An imported target's include folders are SYSTEM for those who use them.
+    INTERFACE_INCLUDE_DIRECTORIES
+      "${Libtorch_ROOT_DIR}/include;${Libtorch_ROOT_DIR}/include/torch/csrc/api/include"
+    INTERFACE_COMPILE_DEFINITIONS USE_DISTRIBUTED
+    # What torch_cpu itself needs (CUDA's runtime in a CUDA build, gomp) it finds by its own RPATH; the linker need not look.
+    INTERFACE_LINK_OPTIONS "-Wl,--unresolved-symbols=ignore-in-shared-libs"
+    INTERFACE_LINK_LIBRARIES Libtorch::c10)
+endif()

@@ -1,0 +1,26 @@
+# Rules every target follows: warnings, sanitizers, and <torchbridge/...> includes.
+
+# <torchbridge/FOLDER/x.h> names the same header in the tree and installed: in the tree through links to the source folders.
+set(TORCHBRIDGE_INCLUDE_ROOT ${PROJECT_BINARY_DIR}/include)
+
+# torchbridge_library(NAME FOLDER SOURCES...): static library target torchbridge::NAME whose headers are <torchbridge/FOLDER/...>.
+function(torchbridge_library name folder)
+  add_library(torchbridge_${name} STATIC ${ARGN})
+  add_library(torchbridge::${name} ALIAS torchbridge_${name})
+  set_target_properties(torchbridge_${name} PROPERTIES EXPORT_NAME ${name})
+  file(MAKE_DIRECTORY ${TORCHBRIDGE_INCLUDE_ROOT}/torchbridge)
+  file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR} ${TORCHBRIDGE_INCLUDE_ROOT}/torchbridge/${folder} SYMBOLIC)
+  target_include_directories(torchbridge_${name} PUBLIC
+    $<BUILD_INTERFACE:${TORCHBRIDGE_INCLUDE_ROOT}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_compile_features(torchbridge_${name} PUBLIC cxx_std_20)
+  torchbridge_warnings(torchbridge_${name})
+endfunction()
+
+function(torchbridge_warnings target)
+  target_compile_options(${target} PRIVATE -ffunction-sections -fdata-sections -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers)
+endfunction()
+
+if(TORCHBRIDGE_SANITIZE)
+  add_compile_options(-fsanitize=${TORCHBRIDGE_SANITIZE} -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${TORCHBRIDGE_SANITIZE})
+endif()

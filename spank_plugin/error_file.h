@@ -1,0 +1,14 @@
+// A place for TORCHELASTIC_ERROR_FILE, where a Python worker leaves the reason of its failure.
+#pragma once
+
+#include <string>
+
+#include <torchbridge/core/result.h>
+
+namespace torchbridge {
+
+// A file name of this rank's own in a folder that only this user can enter (torch-env-UID below `parent`, made where it
+// is missing). Nothing is created in the folder. Call it with the user's rights, not root's.
+Result<std::string> error_file_in(const std::string& parent, const std::string& run_id, int restart, int rank);
+
+}  // namespace torchbridge

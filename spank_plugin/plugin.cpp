@@ -1,0 +1,151 @@
+// The SPANK hooks of `srun --torch-env[=LIST]`: each a thin wrapper that lets no exception into Slurm.
+#include <slurm/slurm.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+
+#include "settings.h"
+#include "spank_env.h"
+
+// Slurm looks all of these up by name. The header declares the hooks without C linkage, and a constant in C++ is not
+// visible outside unless it is declared so.
+#pragma GCC visibility push(default)
+extern "C" {
+#include <slurm/spank.h>
+extern const char plugin_name[];
+extern const char plugin_type[];
+extern const unsigned int plugin_version;
+extern const unsigned int spank_plugin_version;
+}
+#pragma GCC visibility pop
+SPANK_PLUGIN(torch_env, 1)
+
+// Slurm's own processes have it; found at run time, for the plugin links no libslurm.
+extern "C" __attribute__((weak)) int slurm_kill_job_step(uint32_t job_id, uint32_t step_id, uint16_t signal);
+
+namespace torchbridge {
+namespace {
+
+Settings settings;
+
+// `task` false: srun, sbatch and salloc, whose log goes to the user's terminal. True: the task's own stderr.
+void complain(const std::string& message) { slurm_error("torch-env: %s", message.c_str()); }
+void tell_task(const std::string& message) { dprintf(STDERR_FILENO, "torch-env: %s\n", message.c_str()); }
+
+template <class Body>
+int guarded(const char* hook, Body&& body) noexcept {
+  try {
+    return body();
+  } catch (const std::exception& error) {
+    slurm_error("torch-env: %s: %s", hook, error.what());
+  } catch (...) {
+    slurm_error("torch-env: %s: an unknown error", hook);
+  }
+  return ESPANK_ERROR;
+}
+
+std::string joined(int argc, char** argv) {
+  std::string list;
+  for (int i = 0; i < argc; ++i) list += (i == 0 ? "" : ",") + std::string(argv[i]);
+  return list;
+}
+
+bool submits_jobs(spank_context_t context) { return context == S_CTX_LOCAL || context == S_CTX_ALLOCATOR; }
+
+// "TORCH_ENV" as the user exported it.
+std::optional<std::string_view> exported_list() {
+  const char* value = getenv("TORCH_ENV");
+  return value == nullptr ? std::nullopt : std::optional<std::string_view>(value);
+}
+
+// Called with the list of --torch-env, in srun before the job is submitted and again on each node.
+int take_option(int, const char* list, int remote) {
+  return guarded("option", [&]() -> int {
+    settings.set_command_line(list == nullptr ? "" : list);
+    if (remote != 0) return ESPANK_SUCCESS;
+    const auto options = settings.resolve(exported_list());
+    if (options) return ESPANK_SUCCESS;
+    complain(options.error().message);
+    return ESPANK_BAD_ARG;
+  });
+}
+
+int register_option(spank_t spank) {
+  static char name[] = "torch-env";
+  static char argument[] = "[LIST]";
+  static char usage[] = "set torchrun's environment for each task; LIST is KEY=VALUE,... (see torch-env's manual)";
+  static spank_option option = {name, argument, usage, 2, 0, take_option};  // 2: the argument is optional
+  return spank_option_register(spank, &option);
+}
+
+// Batch scripts, salloc's shell and the extern step are no ranks of anything.
+bool is_rank_step(spank_t spank) {
+  uint32_t step = 0;
+  return spank_get_item(spank, S_JOB_STEPID, &step) == ESPANK_SUCCESS && step < SLURM_MAX_NORMAL_STEP_ID;
+}
+
+// One rank without its environment would leave the others waiting for it.
+void end_step(spank_t spank) {
+  uint32_t job = 0, step = 0;
+  if (slurm_kill_job_step == nullptr) return;
+  if (spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS) return;
+  if (spank_get_item(spank, S_JOB_STEPID, &step) != ESPANK_SUCCESS) return;
+  slurm_kill_job_step(job, step, SIGKILL);
+}
+
+// An error returned to Slurm from an `optional` plugin would start the program without its environment.
+[[noreturn]] void end_task(spank_t spank, const EnvMap& environment, const Error& error) {
+  if (speaks_for_step(environment)) tell_task(error.message);
+  if (speaks_for_step(environment)) end_step(spank);
+  _exit(EXIT_FAILURE);
+}
+
+void export_torch_env(spank_t spank) {
+  char** job_environment = nullptr;
+  if (spank_get_item(spank, S_JOB_ENV, &job_environment) != ESPANK_SUCCESS) job_environment = nullptr;
+  const EnvMap environment = EnvMap::from(job_environment);
+  const auto options = settings.resolve(environment.get("TORCH_ENV"));
+  if (!options) end_task(spank, environment, options.error());
+  if (!*options || !is_rank_step(spank)) return;
+
+  const auto task = task_environment(environment, **options);
+  if (!task) end_task(spank, environment, task.error());
+  for (const auto& [name, value] : task->variables) {
+    if (spank_setenv(spank, name.c_str(), value.c_str(), 1) != ESPANK_SUCCESS) {
+      end_task(spank, environment, {"Slurm refused to set " + name});
+    }
+  }
+  for (const auto& note : task->notes) tell_task(note);
+}
+
+}  // namespace
+}  // namespace torchbridge
+
+using namespace torchbridge;
+
+extern "C" int slurm_spank_init(spank_t spank, int argc, char** argv) {
+  return guarded("init", [&]() -> int {
+    if (!submits_jobs(spank_context()) && spank_context() != S_CTX_REMOTE) return ESPANK_SUCCESS;
+    settings.set_site_defaults(joined(argc, argv));
+    return register_option(spank);
+  });
+}
+
+extern "C" int slurm_spank_init_post_opt(spank_t, int, char**) {
+  return guarded("init_post_opt", [&]() -> int {
+    if (!submits_jobs(spank_context())) return ESPANK_SUCCESS;
+    const auto options = settings.resolve(exported_list());
+    if (options) return ESPANK_SUCCESS;
+    complain(options.error().message);
+    return ESPANK_BAD_ARG;
+  });
+}
+
+extern "C" int slurm_spank_task_init(spank_t spank, int, char**) {
+  const int outcome = guarded("task_init", [&] { return export_torch_env(spank), ESPANK_SUCCESS; });
+  if (outcome != ESPANK_SUCCESS) _exit(EXIT_FAILURE);
+  return outcome;
+}
