@@ -64,7 +64,9 @@ std::optional<std::string_view> exported_list() {
 // Called with the list of --torch-env, in srun before the job is submitted and again on each node.
 int take_option(int, const char* list, int remote) {
   return guarded("option", [&]() -> int {
-    settings.set_command_line(list == nullptr ? "" : list);
+    // Steps inside `salloc --torch-env` or sbatch inherit the option; Slurm 22.05 then writes its missing list as "(null)".
+    const bool has_list = list != nullptr && std::string_view(list) != "(null)";
+    settings.set_command_line(has_list ? list : "");
     if (remote != 0) return ESPANK_SUCCESS;
     const auto options = settings.resolve(exported_list());
     if (options) return ESPANK_SUCCESS;
@@ -96,10 +98,17 @@ void end_step(spank_t spank) {
   slurm_kill_job_step(job, step, SIGKILL);
 }
 
-// An error returned to Slurm from an `optional` plugin would start the program without its environment.
-[[noreturn]] void end_task(spank_t spank, const EnvMap& environment, const Error& error) {
-  if (speaks_for_step(environment)) tell_task(error.message);
-  if (speaks_for_step(environment)) end_step(spank);
+// An error returned to Slurm from an `optional` plugin would start the program without its environment. Where every task
+// finds the error, the launcher's rank 0 tells it; a task that cannot say which it is speaks too.
+[[noreturn]] void end_all_tasks(const EnvMap& environment, const Error& error) {
+  if (environment.get("SLURM_PROCID").value_or("0") == "0") tell_task(error.message);
+  _exit(EXIT_FAILURE);
+}
+
+// Where only tasks of this node may have found it, the first of them tells it.
+[[noreturn]] void end_task(spank_t spank, const StepPlan& plan, const Error& error) {
+  if (plan.env.layout.local_rank == 0) tell_task(error.message);
+  if (plan.env.layout.local_rank == 0) end_step(spank);
   _exit(EXIT_FAILURE);
 }
 
@@ -108,14 +117,16 @@ void export_torch_env(spank_t spank) {
   if (spank_get_item(spank, S_JOB_ENV, &job_environment) != ESPANK_SUCCESS) job_environment = nullptr;
   const EnvMap environment = EnvMap::from(job_environment);
   const auto options = settings.resolve(environment.get("TORCH_ENV"));
-  if (!options) end_task(spank, environment, options.error());
+  if (!options) end_all_tasks(environment, options.error());
   if (!*options || !is_rank_step(spank)) return;
 
-  const auto task = task_environment(environment, **options);
-  if (!task) end_task(spank, environment, task.error());
+  const auto plan = plan_step(environment, **options);
+  if (!plan) end_all_tasks(environment, plan.error());
+  const auto task = task_environment(*plan, environment, **options);
+  if (!task) end_task(spank, *plan, task.error());
   for (const auto& [name, value] : task->variables) {
     if (spank_setenv(spank, name.c_str(), value.c_str(), 1) != ESPANK_SUCCESS) {
-      end_task(spank, environment, {"Slurm refused to set " + name});
+      end_task(spank, *plan, {"Slurm refused to set " + name});
     }
   }
   for (const auto& note : task->notes) tell_task(note);
@@ -140,7 +151,7 @@ extern "C" int slurm_spank_init_post_opt(spank_t, int, char**) {
     const auto options = settings.resolve(exported_list());
     if (options) return ESPANK_SUCCESS;
     complain(options.error().message);
-    return ESPANK_BAD_ARG;
+    exit(EXIT_FAILURE);  // of an `optional` plugin Slurm would ignore the error, and submit the job
   });
 }
 

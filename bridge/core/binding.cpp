@@ -31,7 +31,7 @@ Status bind_gpus(const EnvMap& environment, const Layout& layout, GpuRule rule, 
     if (visible.size() > 1 && visible.size() < tasks) return Error{"gpus=virtual: " + shortage(layout, visible.size())};
     const auto device = visible.size() == 1 ? visible.front() : visible[layout.local_rank];
     binding.variables.emplace_back("CUDA_VISIBLE_DEVICES", device);
-    binding.local_rank = 0;
+    binding.variables.emplace_back("LOCAL_RANK", "0");
     return Ok{};
   }
   if (visible.size() >= tasks) return Ok{};
@@ -60,7 +60,6 @@ void bind_threads(const EnvMap& environment, const Layout& layout, const Options
 
 Result<Binding> binding_of(const EnvMap& environment, const Layout& layout, const Options& options) {
   Binding binding;
-  binding.local_rank = layout.local_rank;
   if (const auto bound = bind_gpus(environment, layout, options.gpus, binding); !bound) return bound.error();
   bind_threads(environment, layout, options, binding);
   return binding;

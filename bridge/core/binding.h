@@ -13,10 +13,9 @@
 namespace torchbridge {
 
 struct Binding {
-  // What to set, whatever the environment holds: these rules have looked at it already.
+  // What to set, whatever the environment holds: these rules have looked at it already. With gpus=virtual LOCAL_RANK is
+  // among them, as 0.
   std::vector<Variable> variables;
-  // LOCAL_RANK as the program shall see it: 0 with gpus=virtual, else that of the layout.
-  int local_rank = 0;
   // Not empty where the scheduler's choice will surprise programs that index GPUs by LOCAL_RANK.
   std::string note;
 };

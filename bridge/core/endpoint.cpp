@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include <torchbridge/core/env_map.h>
-#include <torchbridge/core/launcher.h>
 
 namespace torchbridge {
 namespace {
@@ -45,11 +44,22 @@ Result<int> port_of(const LaunchFacts& facts, const PortRule& rule, PortRange ep
   return range.low + static_cast<int>(offset_of(facts) % size);
 }
 
-Result<std::string> host_of(const LaunchFacts& facts, const AddressRule& rule) {
+// The node that will hold RANK 0. Every task must come to the same answer, so what this node alone knows does not count.
+Result<int> master_node_of(const LaunchFacts& facts, const TaskMap& map, RankRule ranks) {
+  if (ranks == RankRule::kBlock) return 0;
+  if (map.complete()) return map.node_of(0);
+  return Error{facts.launcher + ": the ranks were placed one by one (--distribution=arbitrary), and the node of rank 0 is " +
+               "not told: give ranks=block, which numbers them node by node"};
+}
+
+Result<std::string> host_of(const LaunchFacts& facts, const TaskMap& map, const Options& options) {
+  const AddressRule& rule = options.addr;
   if (rule.kind == AddressRule::Kind::kHost) return rule.text;
   if (facts.nodes.empty()) return Error{facts.launcher + ": the names of the nodes are not known: give addr=HOST"};
-  if (rule.kind == AddressRule::Kind::kSuffix) return facts.nodes.front() + rule.text;
-  return facts.nodes.front();
+  const auto node = master_node_of(facts, map, options.ranks);
+  if (!node) return node.error();
+  const std::string suffix = rule.kind == AddressRule::Kind::kSuffix ? rule.text : "";
+  return facts.nodes[*node] + suffix;
 }
 
 }  // namespace
@@ -67,8 +77,8 @@ Result<PortRange> parse_port_range(std::string_view text) {
   return PortRange{static_cast<int>(*low), static_cast<int>(*high)};
 }
 
-Result<Endpoint> endpoint_of(const LaunchFacts& facts, const Options& options, PortRange ephemeral) {
-  auto host = host_of(facts, options.addr);
+Result<Endpoint> endpoint_of(const LaunchFacts& facts, const TaskMap& map, const Options& options, PortRange ephemeral) {
+  auto host = host_of(facts, map, options);
   if (!host) return host.error();
   const auto port = port_of(facts, options.port, ephemeral);
   if (!port) return port.error();

@@ -7,10 +7,9 @@
 
 #include <torchbridge/core/options.h>
 #include <torchbridge/core/result.h>
+#include <torchbridge/core/task_map.h>
 
 namespace torchbridge {
-
-struct LaunchFacts;
 
 // `host` is a name or a numeric IPv4 or IPv6 address, without brackets.
 struct Endpoint {
@@ -35,6 +34,6 @@ Result<PortRange> parse_port_range(std::string_view text);
 // to a look-up (auto) is the name of rank 0's node: turning it into a number is the caller's, for it needs the resolver.
 // Ports, in this order: the one asked for; the first port reserved for the step; else one derived from job, step and
 // restart within the range asked for, or within [15000, 32000) less the node's ephemeral ports.
-Result<Endpoint> endpoint_of(const LaunchFacts& facts, const Options& options, PortRange ephemeral);
+Result<Endpoint> endpoint_of(const LaunchFacts& facts, const TaskMap& map, const Options& options, PortRange ephemeral);
 
 }  // namespace torchbridge

@@ -27,7 +27,9 @@ class TaskMap {
   // How many ranks the nodes before this one hold: the node's base in torchrun's numbering.
   int ranks_before(int node) const;
 
-  // False only in a map of one node, for the ranks of the others.
+  // False only for a map of one node in a job of several.
+  bool complete() const { return placed_ == tasks_per_node_; }
+  // False only in an incomplete map, for the ranks of the other nodes.
   bool knows(int rank) const { return node_of_[rank] >= 0; }
   int node_of(int rank) const { return node_of_[rank]; }
   int local_rank_of(int rank) const { return local_rank_of_[rank]; }

@@ -18,14 +18,12 @@ std::string run_id_of(const LaunchFacts& facts) {
 
 }  // namespace
 
-Result<TorchEnv> torch_env_of(const LaunchFacts& facts, const Options& options, Endpoint master) {
-  const auto map = task_map_of(facts);
-  if (!map) return map.error();
+TorchEnv torch_env_of(const LaunchFacts& facts, const TaskMap& map, const Options& options, Endpoint master) {
   TorchEnv env;
-  env.layout = layout_of(*map, facts.rank);
+  env.layout = layout_of(map, facts.rank);
   if (options.ranks == RankRule::kBlock) {
     const Layout& at = env.layout;
-    env.layout.rank = map->ranks_before(at.node_rank) + at.local_rank;
+    env.layout.rank = map.ranks_before(at.node_rank) + at.local_rank;
   }
   env.master = std::move(master);
   env.run_id = run_id_of(facts);

@@ -23,8 +23,8 @@ struct TorchEnv {
   bool use_agent_store = false;  // true: a process other than rank 0 serves the store, so rank 0 is a client too
 };
 
-// What a launcher's facts make of this process. The error is that of task_map_of.
-Result<TorchEnv> torch_env_of(const LaunchFacts& facts, const Options& options, Endpoint master);
+// What a launcher's facts make of this process. REQUIRES: map.knows(facts.rank).
+TorchEnv torch_env_of(const LaunchFacts& facts, const TaskMap& map, const Options& options, Endpoint master);
 
 using Variable = std::pair<std::string, std::string>;
 

@@ -1,15 +1,22 @@
 #include <torchbridge/core/user_values.h>
 
 #include <algorithm>
+#include <iterator>
 
 namespace torchbridge {
 namespace {
 
-constexpr std::string_view kPositions[] = {"RANK",       "WORLD_SIZE",       "LOCAL_RANK", "LOCAL_WORLD_SIZE",
-                                           "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK",  "ROLE_WORLD_SIZE"};
+// They differ from task to task, or, of the last one, may differ from node to node.
+constexpr std::string_view kRanks[] = {"RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "LOCAL_WORLD_SIZE"};
+constexpr std::string_view kSizes[] = {"WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"};
 
-bool is_position(std::string_view name) {
-  return std::find(std::begin(kPositions), std::end(kPositions), name) != std::end(kPositions);
+template <std::size_t n>
+bool contains(const std::string_view (&names)[n], std::string_view name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
+bool is_single(const std::vector<Variable>& computed) {
+  return std::find(computed.begin(), computed.end(), Variable("WORLD_SIZE", "1")) != computed.end();
 }
 
 }  // namespace
@@ -22,9 +29,14 @@ Result<std::vector<Variable>> variables_to_set(const std::vector<Variable>& comp
     const auto exported = user.get(name);
     if (!exported) {
       chosen.emplace_back(name, value);
-    } else if (is_position(name) && *exported != value) {
-      return Error{name + "='" + printable(*exported) + "' is exported, but for this task it is '" + value +
-                   "': unset it, or give override=yes"};
+      continue;
+    }
+    const std::string shown = name + "='" + printable(*exported) + "' is exported, ";
+    if (contains(kRanks, name) && !is_single(computed)) {
+      return Error{shown + "so that every task would have it: unset it, or give override=yes"};
+    }
+    if ((contains(kRanks, name) || contains(kSizes, name)) && *exported != value) {
+      return Error{shown + "but here it is '" + value + "': unset it, or give override=yes"};
     }
   }
   return chosen;

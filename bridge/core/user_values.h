@@ -10,8 +10,8 @@
 namespace torchbridge {
 
 // The variables of `computed` that are to be set on top of `user`: all of them with `override_user`, else those that the
-// user has not exported. A rank or a size that the user exported and that is not this task's (RANK='0' for every task, from
-// a script or an outer launcher) would be wrong in any program: an error that shows both.
+// user has not exported. An exported rank reaches every task with one value, and so is wrong for all but one; an exported
+// size may be right. Where they are wrong the answer is an error, the same one on every task of the job.
 Result<std::vector<Variable>> variables_to_set(const std::vector<Variable>& computed, const EnvMap& user, bool override_user);
 
 }  // namespace torchbridge

@@ -99,16 +99,16 @@ Result<Address> exchange_addresses(LaunchFacts& facts, std::chrono::milliseconds
 }
 
 Result<Launch> launch_of(LaunchFacts facts, Address address) {
-  auto env = torch_env_of(facts, Options{}, std::move(address.endpoint));
-  if (!env) return env.error();
+  const auto map = task_map_of(facts);
+  if (!map) return map.error();
   Launch launch;
-  launch.env = std::move(*env);
+  launch.env = torch_env_of(facts, *map, Options{}, std::move(address.endpoint));
   launch.store_socket = std::move(address.socket);
   launch.launcher = facts.launcher;
   return launch;
 }
 
-// OpenMPI tells ranks, but neither nodes nor a place to meet.
+// A launcher that names no nodes, as OpenMPI, tells no place to meet either.
 Result<Launch> launch_by_exchange(LaunchFacts facts, const std::optional<Endpoint>& given, std::chrono::milliseconds timeout) {
   if (given && !facts.needs_node_exchange()) return launch_of(std::move(facts), {*given, {}});
   auto address = exchange_addresses(facts, timeout);
@@ -117,10 +117,12 @@ Result<Launch> launch_by_exchange(LaunchFacts facts, const std::optional<Endpoin
   return launch_of(std::move(facts), std::move(*address));
 }
 
-// Slurm tells everything.
+// A launcher that names them, as Slurm, has told all there is to know.
 Result<Launch> launch_by_facts(LaunchFacts facts, const std::optional<Endpoint>& given) {
   if (given) return launch_of(std::move(facts), {*given, {}});
-  auto endpoint = endpoint_of(facts, Options{}, ephemeral_ports());
+  const auto map = task_map_of(facts);
+  if (!map) return map.error();
+  auto endpoint = endpoint_of(facts, *map, Options{}, ephemeral_ports());
   if (!endpoint) return endpoint.error();
   if (auto numeric = numeric_address(endpoint->host)) endpoint->host = *numeric;
   return launch_of(std::move(facts), {*endpoint, {}});
@@ -171,7 +173,7 @@ Result<Launch> resolve_launch(const EnvMap& environment, std::chrono::millisecon
   if (!facts) return facts.error();
   const auto given = endpoint_given(environment);
   if (!given) return given.error();
-  if (facts->tasks_per_node.empty() || facts->launcher == "openmpi") {
+  if (facts->nodes.empty()) {
     return launch_by_exchange(std::move(*facts), *given, timeout);
   }
   return launch_by_facts(std::move(*facts), *given);

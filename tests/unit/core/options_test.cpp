@@ -1,0 +1,86 @@
+#include <torchbridge/core/options.h>
+
+#include <gtest/gtest.h>
+
+namespace torchbridge {
+namespace {
+
+TEST(Options, EmptyListKeepsTheBase) {
+  Options base;
+  base.verbose = true;
+  EXPECT_EQ(*parse_options("", base), base);
+}
+
+TEST(Options, ReadsEveryKey) {
+  const auto options = parse_options("ranks=block,addr=suffix:-ib0,port=20000-20100,gpus=virtual,omp=4,override=yes,verbose");
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(*options, (Options{.ranks = RankRule::kBlock,
+                               .addr = {AddressRule::Kind::kSuffix, "-ib0"},
+                               .port = {20000, 20100},
+                               .gpus = GpuRule::kVirtual,
+                               .omp = {OmpRule::Kind::kNumber, 4},
+                               .override_user = true,
+                               .verbose = true}));
+}
+
+TEST(Options, LaterEntriesWin) {
+  const auto base = parse_options("ranks=block,verbose");
+  const auto options = parse_options("ranks=slurm,port=1,port=auto,verbose=no", *base);
+  ASSERT_TRUE(options);
+  EXPECT_EQ(*options, Options{});
+}
+
+TEST(Options, TakesAddressesAndNames) {
+  for (const char* host : {"node7.example.org", "10.0.0.1", "fd00::1"}) {
+    const auto options = parse_options(std::string("addr=") + host);
+    ASSERT_TRUE(options) << host;
+    EXPECT_EQ(options->addr, (AddressRule{AddressRule::Kind::kHost, host}));
+  }
+}
+
+TEST(Options, RefusesWhatItDoesNotKnowAndSaysWhatItExpects) {
+  const struct {
+    std::string list;
+    const char* part_of_message;
+  } kCases[] = {
+      {"rank=block", "unknown option 'rank': expected one of ranks, addr"},
+      {"ranks=cyclic", "option 'ranks=cyclic': expected ranks=slurm|block"},
+      {"ranks", "option 'ranks' needs a value: ranks=slurm|block"},
+      {"ranks=", "expected ranks=slurm|block"},
+      {"port=0", "expected port="},
+      {"port=65536", "expected port="},
+      {"port=2-1", "expected port="},
+      {"port=1-", "expected port="},
+      {"port=-1", "expected port="},
+      {"addr=", "expected addr="},
+      {"addr=a b", "expected addr="},
+      {"addr=$(id)", "expected addr="},
+      {"addr=suffix:", "expected addr="},
+      {"addr=" + std::string(254, 'a'), "expected addr="},
+      {"gpus=some", "expected gpus="},
+      {"omp=0", "expected omp="},
+      {"omp=-4", "expected omp="},
+      {"verbose=maybe", "expected verbose="},
+      {"verbose,", "at the end of the list"},
+      {",verbose", "an empty option"},
+      {"verbose,,override=yes", "an empty option"},
+      {"=x", "unknown option ''"},
+      {"\x1b[31m", "unknown option '\\x1b[31m'"},
+  };
+  for (const auto& test : kCases) {
+    const auto options = parse_options(test.list);
+    ASSERT_FALSE(options) << test.list;
+    EXPECT_NE(options.error().message.find(test.part_of_message), std::string::npos)
+        << test.list << ": " << options.error().message;
+  }
+}
+
+TEST(Options, HelpNamesEveryKey) {
+  const std::string help = options_help();
+  for (const char* key : {"ranks=", "addr=", "port=", "gpus=", "omp=", "override=", "verbose="}) {
+    EXPECT_NE(help.find(key), std::string::npos) << key;
+  }
+}
+
+}  // namespace
+}  // namespace torchbridge

@@ -1,0 +1,38 @@
+#include <torchbridge/net/address.h>
+
+#include <gtest/gtest.h>
+
+namespace torchbridge {
+namespace {
+
+TEST(Address, OfANumberIsItself) {
+  EXPECT_EQ(*numeric_address("127.0.0.1"), "127.0.0.1");
+  EXPECT_EQ(*numeric_address("::1"), "::1");
+}
+
+TEST(Address, OfAnUnknownNameNamesIt) {
+  const auto address = numeric_address("no-such-host.invalid");
+  ASSERT_FALSE(address);
+  EXPECT_NE(address.error().message.find("'no-such-host.invalid' does not resolve"), std::string::npos)
+      << address.error().message;
+}
+
+TEST(Address, KnowsLoopback) {
+  EXPECT_TRUE(is_loopback("127.0.0.1"));
+  EXPECT_TRUE(is_loopback("127.0.1.1"));
+  EXPECT_TRUE(is_loopback("::1"));
+  EXPECT_FALSE(is_loopback("10.127.0.1"));
+}
+
+TEST(Address, LocalOnesAreNeverLoopback) {
+  for (const auto& address : local_addresses()) EXPECT_FALSE(is_loopback(address)) << address;
+}
+
+TEST(EphemeralPorts, AreARange) {
+  const PortRange range = ephemeral_ports();
+  EXPECT_LE(range.low, range.high);
+  EXPECT_GE(range.low, 1);
+}
+
+}  // namespace
+}  // namespace torchbridge

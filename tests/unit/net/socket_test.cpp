@@ -1,0 +1,48 @@
+#include <torchbridge/net/socket.h>
+
+#include <fcntl.h>
+
+#include <gtest/gtest.h>
+
+namespace torchbridge {
+namespace {
+
+TEST(Socket, TakesAFreePortAndKeepsOthersOut) {
+  const auto socket = listen_on({"127.0.0.1", 0});
+  ASSERT_TRUE(socket) << socket.error().message;
+  const int port = *bound_port(*socket);
+  EXPECT_GT(port, 0);
+  EXPECT_FALSE(port_is_free(port));
+  const auto second = listen_on({"127.0.0.1", port});
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().message, "cannot listen on 127.0.0.1 port " + std::to_string(port) +
+                                        ": Address already in use: another program uses it; choose another port, or end that program");
+}
+
+TEST(Socket, GivesThePortBackWhenItGoes) {
+  int port = 0;
+  {
+    const auto socket = listen_on({"127.0.0.1", 0});
+    port = *bound_port(*socket);
+  }
+  EXPECT_TRUE(listen_on({"127.0.0.1", port}));
+}
+
+TEST(Socket, StaysOpenWhenReleased) {
+  auto socket = listen_on({"127.0.0.1", 0});
+  ASSERT_TRUE(socket);
+  Socket moved = std::move(*socket);
+  const int descriptor = moved.release();
+  EXPECT_FALSE(moved.open());
+  EXPECT_NE(fcntl(descriptor, F_GETFD), -1);
+  Socket owner(descriptor);
+}
+
+TEST(Socket, RefusesWhatIsNoAddressOfThisHost) {
+  EXPECT_NE(listen_on({"localhost", 0}).error().message.find("expected a numeric IPv4 or IPv6 address"), std::string::npos);
+  // 192.0.2.0/24 is reserved for documentation (RFC 5737).
+  EXPECT_NE(listen_on({"192.0.2.1", 0}).error().message.find("no interface of this host has that address"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace torchbridge

@@ -1,0 +1,50 @@
+#include "spank_plugin/error_file.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+namespace torchbridge {
+namespace {
+
+class ErrorFile : public ::testing::Test {
+ protected:
+  ErrorFile() {
+    std::string pattern = testing::TempDir() + "error_file_XXXXXX";
+    parent_ = mkdtemp(pattern.data());
+    folder_ = parent_ + "/torch-env-" + std::to_string(geteuid());
+  }
+  ~ErrorFile() override { std::filesystem::remove_all(parent_); }
+
+  std::string parent_, folder_;
+};
+
+TEST_F(ErrorFile, LiesInAFolderOfTheUsersOwn) {
+  const auto file = error_file_in(parent_, "slurm-1.0", 2, 3);
+  ASSERT_TRUE(file) << file.error().message;
+  EXPECT_EQ(*file, folder_ + "/slurm-1.0-attempt_2-rank_3-error.json");
+  struct stat found {};
+  ASSERT_EQ(stat(folder_.c_str(), &found), 0);
+  EXPECT_EQ(found.st_mode & 07777, 0700u);
+  EXPECT_TRUE(error_file_in(parent_, "slurm-1.0", 2, 4));  // the folder is there already
+}
+
+TEST_F(ErrorFile, IsNotPutWhereOthersCouldReachIt) {
+  std::filesystem::create_directory(folder_);
+  ASSERT_EQ(chmod(folder_.c_str(), 0777), 0);
+  EXPECT_FALSE(error_file_in(parent_, "slurm-1.0", 0, 0));
+}
+
+TEST_F(ErrorFile, DoesNotFollowALink) {
+  const std::string elsewhere = parent_ + "/elsewhere";
+  ASSERT_EQ(mkdir(elsewhere.c_str(), 0700), 0);
+  std::filesystem::create_symlink(elsewhere, folder_);
+  EXPECT_FALSE(error_file_in(parent_, "slurm-1.0", 0, 0));
+}
+
+}  // namespace
+}  // namespace torchbridge
