@@ -51,8 +51,7 @@ include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(Libtorch
   REQUIRED_VARS Libtorch_ROOT_DIR
   VERSION_VAR Libtorch_VERSION
-  REASON_FAILURE_MESSAGE "lib/libtorch_cpu.so and include/ATen/ATen.h are in none of\n    ${_libtorch_tried_text}\n\
-  Run scripts/setup, which makes .venv, or set TORCHBRIDGE_TORCH_ROOT; -DTORCHBRIDGE_TORCH=OFF builds without the trainer.\n")
+  REASON_FAILURE_MESSAGE "lib/libtorch_cpu.so and include/ATen/ATen.h are in none of\n    ${_libtorch_tried_text}\n  Run scripts/setup, which makes .venv, or set TORCHBRIDGE_TORCH_ROOT. -DTORCHBRIDGE_TORCH=OFF builds without the trainer.\n")
 
 if(Libtorch_FOUND AND NOT TARGET Libtorch::cpu)
   add_library(Libtorch::c10 SHARED IMPORTED)

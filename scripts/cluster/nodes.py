@@ -1,0 +1,188 @@
+"""The nodes: namespaces held by one small process each, joined by a bridge that lives in the controller's namespace.
+
+Only one interface, the login node's end, is in the machine's own network namespace. All of it, interfaces and mounts,
+goes when the last process inside a node has ended.
+"""
+import os
+import socket
+import subprocess
+import time
+
+import processes
+from state import ClusterError, write
+
+CONTROLLER = "controller"
+NETWORK = "10.77"
+CAP_NET_ADMIN, CAP_SYS_ADMIN = 12, 21
+GONE_WAIT_S = 10
+
+# $1 is the host name, $2 the state folder. "ready" tells that all of it worked.
+# A sysfs shows the network namespace it was mounted in. Only its network folders are laid over /sys, where that is
+# allowed: a whole new /sys would hide what is mounted below it.
+HOLD = """\
+set -e
+hostname "$1"
+mount --bind "$2/hosts" /etc/hosts
+[ ! -e /etc/resolv.conf ] || mount --bind "$2/resolv.conf" /etc/resolv.conf
+if mount -t sysfs sysfs "$2/nodes/$1" 2>/dev/null; then
+  for folder in class/net devices/virtual/net; do mount --bind "$2/nodes/$1/$folder" "/sys/$folder"; done
+  umount "$2/nodes/$1"
+fi
+echo ready
+exec sleep infinity >/dev/null 2>&1
+"""
+
+
+def is_privileged():
+    with open("/proc/self/status") as file:
+        effective = next(int(line.split()[1], 16) for line in file if line.startswith("CapEff:"))
+    return os.geteuid() == 0 and all(effective >> capability & 1 for capability in (CAP_NET_ADMIN, CAP_SYS_ADMIN))
+
+
+def require_privileges():
+    if not is_privileged():
+        raise ClusterError("a cluster needs root with CAP_SYS_ADMIN and CAP_NET_ADMIN (it makes namespaces and network "
+                           "interfaces): run it with sudo, or in a container started with these capabilities")
+
+
+def open_namespaces(cluster, node_names):
+    """Starts the holders and waits until each has its host name and its own hosts and resolv.conf."""
+    write(cluster.path("hosts"), "")
+    write(cluster.path("resolv.conf"), "nameserver 127.0.0.1\n")  # refused at once, instead of a wait for an answer
+    holders = {name: hold(cluster, name) for name in [CONTROLLER, *node_names]}
+    for name, holder in holders.items():
+        answer = holder.stdout.readline()
+        if answer != "ready\n":
+            raise ClusterError(f"could not make the namespaces of {name}: {answer.strip() or 'no answer'}")
+        holder.stdout.close()
+        write(cluster.path("nodes", name, "holder"), processes.identity(holder.pid) + "\n")
+
+
+def hold(cluster, name):
+    command = ["unshare", "--net", "--uts", "--mount", "--propagation", "private", "sh", "-c", HOLD, "sh", name,
+               cluster.folder]
+    return subprocess.Popen(command, env=daemon_environment(cluster), stdin=subprocess.DEVNULL, text=True, cwd="/",
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, close_fds=False)
+
+
+def daemon_environment(cluster):
+    return {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LANG": "C.UTF-8",
+            "SLURM_CONF": cluster.path("slurm.conf"), processes.MARK: cluster.folder}
+
+
+def holder_pid(cluster, name):
+    try:
+        with open(cluster.path("nodes", name, "holder")) as file:
+            recorded = file.read().strip()
+        pid = int(recorded.split()[0])
+        if processes.identity(pid) == recorded:
+            return pid
+    except FileNotFoundError:
+        pass
+    raise ClusterError(f"cluster '{cluster.name}' has no running node '{name}'")
+
+
+def inside(cluster, name, command):
+    """The command line that runs a command inside a node, in the folder /; it execs, so the pid stays."""
+    return ["nsenter", "-t", str(holder_pid(cluster, name)), "--net", "--uts", "--mount", *command]
+
+
+def connect(cluster, node_names):
+    """Builds the network, fills in the hosts files, and returns the record of what is where."""
+    number = claim_subnet(cluster)
+    prefix = f"{NETWORK}.{number}"
+    addresses = {name: f"{prefix}.{10 + index}" for index, name in enumerate(node_names)}
+    record = {"subnet": f"{prefix}.0/24", "interface": interface_name(number), "login": f"{prefix}.1",
+              "controller": f"{prefix}.2", "nodes": addresses}
+    ip([], f"addr add {prefix}.1/24 dev {interface_name(number)}", f"link set {interface_name(number)} up")
+    build_bridge(cluster, record)
+    write_hosts(cluster, record)
+    check_login_is_reachable(cluster, record)
+    return record
+
+
+def interface_name(number):
+    return f"tb{number}"
+
+
+def claim_subnet(cluster):
+    """Both ends of the login node's cable are made in one step: who gets the name has the subnet."""
+    for number in range(256):
+        if overlaps_route(number):
+            continue
+        made = subprocess.run(["ip", "link", "add", interface_name(number), "type", "veth", "peer", "name", "login",
+                               "netns", str(holder_pid(cluster, CONTROLLER))], capture_output=True, text=True)
+        if made.returncode == 0:
+            name = interface_name(number)
+            write(cluster.path("interface"), f"{name} {socket.if_nametoindex(name)}\n")
+            return number
+        if "File exists" not in made.stderr:
+            raise ClusterError(f"could not make a network interface: {made.stderr.strip()}")
+    raise ClusterError(f"no subnet {NETWORK}.X.0/24 is free on this machine")
+
+
+def overlaps_route(number):
+    shown = subprocess.run(["ip", "-4", "route", "show", "root", f"{NETWORK}.{number}.0/24"], capture_output=True,
+                           text=True)
+    return bool(shown.stdout.strip())
+
+
+def build_bridge(cluster, record):
+    lines = ["link set lo up", "link add bridge type bridge", f"addr add {record['controller']}/24 dev bridge",
+             "link set bridge up", "link set login master bridge up"]
+    for index, name in enumerate(record["nodes"]):
+        lines += [f"link add port{index} type veth peer name eth0 netns {holder_pid(cluster, name)}",
+                  f"link set port{index} master bridge up"]
+    ip(inside(cluster, CONTROLLER, []), *lines)
+    for name, address in record["nodes"].items():
+        ip(inside(cluster, name, []), "link set lo up", f"addr add {address}/24 dev eth0", "link set eth0 up")
+
+
+def ip(prefix, *lines):
+    done = subprocess.run([*prefix, "ip", "-batch", "-"], input="\n".join(lines) + "\n", capture_output=True, text=True)
+    if done.returncode != 0:
+        raise ClusterError(f"could not set up the network: {done.stderr.strip()}")
+
+
+def write_hosts(cluster, record):
+    names = {record["controller"]: CONTROLLER}
+    names.update({address: name for name, address in record["nodes"].items()})
+    lines = "".join(f"{address} {name}\n" for address, name in names.items())
+    local = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"
+    write(cluster.path("hosts"), f"{local}{record['login']} login {socket.gethostname()}\n{lines}")
+    heading = "# nodes of the torchbridge cluster"
+    with open("/etc/hosts") as file:
+        machine = file.read().partition(heading)[0].rstrip()  # an `up` inside `run` finds the outer cluster's here
+    write(cluster.path("login_hosts"), f"{machine}\n{heading} {cluster.name}\n{lines}")
+
+
+def check_login_is_reachable(cluster, record):
+    """srun listens on the login node: a firewall there would make it wait for minutes."""
+    node = next(iter(record["nodes"]))
+    with socket.create_server((record["login"], 0)) as listener:
+        port = listener.getsockname()[1]
+        connect_back = ["timeout", "5", "bash", "-c", f"exec 3<>/dev/tcp/{record['login']}/{port}"]
+        if subprocess.run(inside(cluster, node, connect_back), capture_output=True).returncode != 0:
+            raise ClusterError(f"{node} cannot reach this machine at {record['login']}: its firewall must accept "
+                               f"connections that come in through {record['interface']}")
+
+
+def wait_until_gone(cluster):
+    """The kernel takes down a namespace and its interfaces a moment after the last process."""
+    try:
+        with open(cluster.path("interface")) as file:
+            name, index = file.read().split()
+    except (FileNotFoundError, ValueError):
+        return
+    deadline = time.monotonic() + GONE_WAIT_S
+    while interface_index(name) == int(index):  # the name alone may be the next cluster's by now
+        if time.monotonic() > deadline:
+            raise ClusterError(f"the interface {name} is still there after {GONE_WAIT_S} s")
+        time.sleep(0.005)
+
+
+def interface_index(name):
+    try:
+        return socket.if_nametoindex(name)
+    except OSError:
+        return None

@@ -1,0 +1,167 @@
+"""Which processes belong to a cluster, and how they are ended without ever hitting another one.
+
+No list of pids is trusted. A process is a member because of what it is now:
+- its environment carries the mark that `up` gives its daemons, or
+- its /etc/hosts is the cluster's, so it lives in a node's mount namespace, or
+- it lives in the network namespace of one that both is true of, or
+- it was pointed at this cluster's slurm.conf, and is a client program of Slurm's or runs inside an salloc.
+"""
+import os
+import select
+import signal
+import time
+
+from state import ClusterError
+
+MARK = "TORCHBRIDGE_CLUSTER_DAEMON"
+CLIENTS = {"srun", "salloc", "sbatch", "sattach", "sbcast", "squeue", "sinfo", "scancel", "scontrol", "strigger"}
+TASK_GRACE_S = 2
+KILL_WAIT_S = 15
+
+
+def statistics(pid):
+    """The fields of /proc/PID/stat from the third, the state, on."""
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()
+
+
+def identity(pid):
+    """The pid and its start time: unlike a pid alone, never used twice."""
+    return f"{pid} {statistics(pid)[19]}"
+
+
+def lineage(pid):
+    """The process, its parent and so on."""
+    pids = set()
+    while pid:
+        pids.add(pid)
+        pid = int(holds(lambda: statistics(pid)[1]))
+    return pids
+
+
+def environment_of(pid):
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        return file.read().split(b"\0")
+
+
+def has_mark(cluster, pid):
+    return f"{MARK}={cluster.folder}".encode() in environment_of(pid)
+
+
+def is_client(cluster, pid):
+    environment = environment_of(pid)
+    return f"SLURM_CONF={cluster.path('slurm.conf')}".encode() in environment and (
+        os.path.basename(os.readlink(f"/proc/{pid}/exe")) in CLIENTS
+        or any(variable.startswith(b"SLURM_JOB_ID=") for variable in environment))
+
+
+def is_in_node(cluster, pid):
+    return os.path.samestat(os.stat(f"/proc/{pid}/root/etc/hosts"), os.stat(cluster.path("hosts")))
+
+
+def is_inside(cluster, pid):
+    return holds(is_in_node, cluster, pid)
+
+
+def holds(check, *arguments):
+    """A check of a process that has just ended, or of a kernel thread, is false."""
+    try:
+        return check(*arguments)
+    except OSError:
+        return False
+
+
+class Networks:
+    """The network namespaces of the nodes, and never the one we are in ourselves.
+
+    They are held open, so that the kernel gives their numbers to no other namespace meanwhile.
+    """
+
+    def __init__(self):
+        self.open_ = {}
+        self.our_own_ = number_of(os.stat("/proc/self/ns/net"))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for descriptor in self.open_.values():
+            os.close(descriptor)
+
+    def add_of(self, pid):
+        descriptor = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
+        number = number_of(os.fstat(descriptor))
+        if number == self.our_own_ or self.open_.setdefault(number, descriptor) != descriptor:
+            os.close(descriptor)
+
+    def holds(self, pid):
+        return number_of(os.stat(f"/proc/{pid}/ns/net")) in self.open_
+
+
+def number_of(status):
+    return status.st_dev, status.st_ino
+
+
+def is_member(cluster, pid, networks):
+    return (holds(has_mark, cluster, pid) or is_inside(cluster, pid) or holds(networks.holds, pid)
+            or holds(is_client, cluster, pid))
+
+
+def members(cluster, networks):
+    """Every member but this process and the ones it was called from."""
+    callers = lineage(os.getpid())
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) not in callers]
+    for pid in pids:
+        if is_inside(cluster, pid) and holds(has_mark, cluster, pid):
+            holds(networks.add_of, pid)
+    return [pid for pid in pids if is_member(cluster, pid, networks)]
+
+
+def any_member(cluster):
+    with Networks() as networks:
+        return bool(members(cluster, networks))
+
+
+def end_members(cluster):
+    """SIGTERM and a little time for tasks and clients, then SIGKILL for everything, until nothing is left."""
+    with Networks() as networks:
+        tasks = [pid for pid in members(cluster, networks) if not holds(has_mark, cluster, pid)]
+        wait_for(signal_members(cluster, tasks, networks, signal.SIGTERM), TASK_GRACE_S)
+        deadline = time.monotonic() + KILL_WAIT_S
+        while pids := members(cluster, networks):
+            if time.monotonic() > deadline:
+                raise ClusterError(f"processes {' '.join(map(str, pids))} of '{cluster.name}' did not end in "
+                                   f"{KILL_WAIT_S} s")
+            wait_for(signal_members(cluster, pids, networks, signal.SIGKILL), 1)
+
+
+def signal_members(cluster, pids, networks, signum):
+    """Signals through pidfds, checked after they are open: a reused pid is never hit. Returns the pidfds."""
+    descriptors = []
+    for pid in pids:
+        try:
+            descriptor = os.pidfd_open(pid)
+        except OSError:
+            continue
+        descriptors.append(descriptor)
+        if is_member(cluster, pid, networks):
+            try:
+                signal.pidfd_send_signal(descriptor, signum)
+            except ProcessLookupError:
+                pass
+    return descriptors
+
+
+def wait_for(descriptors, seconds):
+    """Waits until all the processes have ended, at most so long."""
+    deadline = time.monotonic() + seconds
+    poller = select.poll()
+    for descriptor in descriptors:
+        poller.register(descriptor, select.POLLIN)
+    left = len(descriptors)
+    while left and time.monotonic() < deadline:
+        for descriptor, _ in poller.poll(1000 * max(0, deadline - time.monotonic())):
+            poller.unregister(descriptor)
+            left -= 1
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -1,0 +1,191 @@
+"""Slurm itself: its configuration as text, its daemons, and what is asked of it."""
+import os
+import resource
+import shutil
+import socket
+import stat
+import subprocess
+import time
+
+import nodes
+from state import ClusterError, say, write
+
+PORT = 6817
+START_WAIT_S = 60
+CANCEL_WAIT_S = 3
+MOST_OPEN_FILES = 65536  # Slurm's daemons close every possible descriptor one by one: a limit of 10^9 costs minutes
+PACKAGES = {"slurmctld": "slurmctld", "slurmd": "slurmd", "srun": "slurm-client", "munged": "munge", "ip": "iproute2",
+            "unshare": "util-linux", "nsenter": "util-linux", "mount": "mount", "hostname": "hostname"}
+
+
+def require_programs():
+    os.environ["PATH"] = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    missing = [program for program in PACKAGES if not shutil.which(program)]
+    if missing:
+        packages = sorted({PACKAGES[program] for program in missing})
+        raise ClusterError(f"missing {', '.join(missing)}: apt-get install {' '.join(packages)}")
+
+
+def write_configuration(cluster, network, options):
+    write(cluster.path("slurm.conf"), slurm_conf(cluster, network, options))
+    write(cluster.path("cgroup.conf"), "CgroupAutomount=no\n")
+    plugin = f"optional {options.plugin} {options.plugin_args}".rstrip() + "\n" if options.plugin else ""
+    write(cluster.path("plugstack.conf"), plugin)
+    gpus = [cluster.path("dev", f"nvidia{index}") for index in range(options.gpus)]
+    for index, gpu in enumerate(gpus):
+        os.mknod(gpu, 0o666 | stat.S_IFCHR, os.makedev(195, index))
+    write(cluster.path("gres.conf"), "AutoDetect=off\n" + "".join(f"Name=gpu File={gpu}\n" for gpu in gpus))
+    write(cluster.path("munge", "key"), os.urandom(128).hex(), 0o600)
+
+
+def slurm_conf(cluster, network, options):
+    settings = {
+        "ClusterName": cluster.name,
+        "SlurmctldHost": f"{nodes.CONTROLLER}({network['controller']})",
+        "SlurmctldPort": str(PORT),
+        "SlurmUser": "root",
+        "SlurmdUser": "root",
+        "AuthType": "auth/munge",
+        # A requeued job starts when its first credential has expired: after 2 minutes by default.
+        "AuthInfo": f"socket={cluster.path('munge', 'socket')},cred_expire=5",
+        "StateSaveLocation": cluster.path("controller"),
+        "SlurmctldPidFile": cluster.path("controller", "pid"),
+        "SlurmctldLogFile": cluster.path("log", "slurmctld.log"),
+        "SlurmdSpoolDir": cluster.path("nodes", "%n", "spool"),
+        "SlurmdPidFile": cluster.path("nodes", "%n", "slurmd.pid"),
+        "SlurmdLogFile": cluster.path("log", "slurmd-%n.log"),
+        "SlurmdParameters": "config_overrides",  # few real CPUs may pose as many
+        "TmpFS": cluster.path("nodes", "%n", "tmp"),
+        "PlugStackConfig": cluster.path("plugstack.conf"),
+        "ReturnToService": "2",
+        "ProctrackType": "proctrack/linuxproc",
+        "TaskPlugin": "task/none",
+        "JobAcctGatherType": "jobacct_gather/none",
+        "AccountingStorageType": "accounting_storage/none",
+        "SelectType": "select/cons_tres",
+        "SelectTypeParameters": "CR_Core",
+        "SchedulerType": "sched/backfill",
+        # Rounds of heterogeneous, batch and requeued jobs: every 30 s, 3 s and 60 s by default.
+        "SchedulerParameters": "bf_interval=1,batch_sched_delay=0,sched_interval=1",
+        "GresTypes": "gpu",
+        "MailProg": "/bin/true",
+        "MpiDefault": "none",
+        "MpiParams": f"ports={options.port_range}",
+        "PropagateResourceLimits": "NONE",
+    }
+    lines = []
+    for line in options.conf:
+        key, value = line.split("=", 1)
+        default = next((name for name in settings if name.lower() == key.lower()), None)
+        if default:
+            settings[default] = value
+        else:
+            lines.append(line)
+    gres = f" Gres=gpu:{options.gpus}" if options.gpus else ""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
+    node_lines = [f"NodeName={name} NodeAddr={address} CPUs={options.cpus} Boards=1 SocketsPerBoard=1 "
+                  f"CoresPerSocket={options.cpus} ThreadsPerCore=1 RealMemory={memory}{gres}"
+                  for name, address in network["nodes"].items()]
+    partition = "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP"
+    return "\n".join([f"{key}={value}" for key, value in settings.items()] + lines + node_lines + [partition]) + "\n"
+
+
+def start_daemons(cluster, network):
+    """munged, then slurmctld, then every slurmd; each as soon as the one before answers."""
+    limit_resources()
+    deadline = time.monotonic() + START_WAIT_S
+    daemons = {}
+
+    def start(name, command):
+        daemons[name] = start_daemon(cluster, name, command)
+
+    def wait(fact, name):
+        wait_until(fact, daemons, deadline, cluster, name)
+
+    start("munged", nodes.inside(cluster, nodes.CONTROLLER, munged(cluster)))
+    wait(lambda: answers(socket.AF_UNIX, cluster.path("munge", "socket")), "munged")
+    start("slurmctld", nodes.inside(cluster, nodes.CONTROLLER, ["slurmctld", "-D"]))
+    wait(lambda: answers(socket.AF_INET, (network["controller"], PORT)), "slurmctld")
+    for name in network["nodes"]:
+        start(f"slurmd-{name}", nodes.inside(cluster, name, ["slurmd", "-D", "-N", name]))
+    wait(lambda: all_idle(cluster, network), "slurmctld")
+
+
+def limit_resources():
+    """Tasks get the daemons' limits: the most this process may have, within reason, and no core files."""
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = MOST_OPEN_FILES if files == resource.RLIM_INFINITY else min(files, MOST_OPEN_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    _, locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (locked, locked))
+    _, core = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, core))
+
+
+def munged(cluster):
+    def at(name):
+        return cluster.path("munge", name)
+    return ["munged", "--foreground", "--force", f"--key-file={at('key')}", f"--socket={at('socket')}",
+            f"--pid-file={at('pid')}", f"--seed-file={at('seed')}", f"--log-file={cluster.path('log', 'munged.log')}"]
+
+
+def start_daemon(cluster, name, command):
+    with open(cluster.path("log", f"{name}.out"), "wb") as output:
+        return subprocess.Popen(command, env=nodes.daemon_environment(cluster), stdin=subprocess.DEVNULL, stdout=output,
+                                stderr=subprocess.STDOUT, cwd="/", start_new_session=True, close_fds=False)
+
+
+def wait_until(fact, daemons, deadline, cluster, blamed):
+    while not fact():
+        ended = next((name for name, daemon in daemons.items() if daemon.poll() is not None), None)
+        if ended:
+            raise ClusterError(f"{ended} ended with exit code {daemons[ended].returncode}{log_tail(cluster, ended)}")
+        if time.monotonic() > deadline:
+            raise ClusterError(f"the cluster was not ready after {START_WAIT_S} s{log_tail(cluster, blamed)}")
+        time.sleep(0.01)
+
+
+def log_tail(cluster, daemon):
+    with open(cluster.path("log", f"{daemon}.out"), errors="replace") as file:
+        lines = file.read().splitlines()[-15:]
+    return "".join(f"\n  {line}" for line in [f"the last lines of {daemon}:", *lines])
+
+
+def answers(family, address):
+    with socket.socket(family, socket.SOCK_STREAM) as connection:
+        connection.settimeout(1)
+        return connection.connect_ex(address) == 0
+
+
+def ask(cluster, *command, seconds=10):
+    """The output of a Slurm client program, empty where it failed."""
+    try:
+        return subprocess.run(command, env={**os.environ, **cluster.environment()}, capture_output=True, text=True,
+                              timeout=seconds).stdout
+    except subprocess.TimeoutExpired:
+        return ""
+
+
+def all_idle(cluster, network):
+    states = ask(cluster, "sinfo", "--noheader", "--Node", "--format=%T").split()
+    return states == ["idle"] * len(network["nodes"])
+
+
+def cancel_jobs(cluster, controller):
+    """Lets jobs and their srun end in good order where Slurm still works; what remains is ended without it."""
+    deadline = time.monotonic() + CANCEL_WAIT_S
+    cancelled = set()
+    while answers(socket.AF_INET, (controller, PORT)) and time.monotonic() < deadline:
+        jobs = set(ask(cluster, "squeue", "--noheader", "--format=%A", seconds=CANCEL_WAIT_S).split())
+        if not jobs:
+            return
+        if jobs - cancelled:
+            say(f"cancelling jobs {' '.join(sorted(jobs - cancelled, key=int))}")
+            ask(cluster, "scancel", *(jobs - cancelled), seconds=CANCEL_WAIT_S)
+            cancelled |= jobs
+        time.sleep(0.05)
+
+
+def print_status(cluster):
+    print(ask(cluster, "sinfo", "--Node", "--format=%N %T %C %G"), end="")
+    print(ask(cluster, "squeue"), end="", flush=True)

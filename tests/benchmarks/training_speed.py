@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Steps per second of the C++ trainer and of Python's DistributedDataParallel: 2 ranks, the same model, data and batches.
+
+The programs take turns. Steps per second come from the metrics that both write, after the warm-up.
+"""
+
+import json
+import math
+import pathlib
+import statistics
+import tempfile
+
+import bench
+
+DATA = "data/digits"
+SAMPLES = 1437
+WORLD_SIZE = 2
+BATCH_SIZE = 32
+WARM_UP_STEPS = 100
+# name, model, steps
+MODELS = [("small", "mlp:64", 3000), ("large", "mlp:2048,2048", 300)]
+DEADLINE = 300  # seconds a run may take
+
+
+def programs(options):
+    """Name to command, with the options that only that program has."""
+    reference = [options.python, "tests/reference/train_reference.py"]
+    return {
+        "C++ trainer": [f"{options.build}/bin/trainer", "--task", "digits", "--lr-schedule", "constant", "--quiet"],
+        "Python, DataLoader over items": [*reference, "--loader", "items"],
+        "Python, one indexing a batch": [*reference, "--loader", "batches"],
+    }
+
+
+def training(model, steps):
+    return ["--data", DATA, "--model", model, "--epochs", 1000, "--max-steps", steps, "--batch-size", BATCH_SIZE,
+            "--optimizer", "sgd", "--lr", 0.01, "--momentum", 0.9, "--weight-decay", 0, "--seed", 0]
+
+
+def samples_of(step):
+    """Samples of all ranks in a step, 1 being the first; the last step of an epoch has what is left."""
+    a_rank = math.ceil(SAMPLES / WORLD_SIZE)
+    step_of_epoch = (step - 1) % math.ceil(a_rank / BATCH_SIZE)
+    return WORLD_SIZE * min(BATCH_SIZE, a_rank - step_of_epoch * BATCH_SIZE)
+
+
+def steps_per_second(lines):
+    """Of the steps after the warm-up. A line tells the rate since the line before it, so the times add up."""
+    seconds = [samples_of(line["step"]) / line["samples_per_s"] for line in lines if line["step"] > WARM_UP_STEPS]
+    return len(seconds) / sum(seconds)
+
+
+def run_once(command, model, steps):
+    """Steps per second, and the last loss."""
+    with tempfile.TemporaryDirectory() as folder:
+        metrics = pathlib.Path(folder) / "metrics.jsonl"
+        with bench.Ranks([*command, *training(model, steps), "--metrics", metrics], WORLD_SIZE) as ranks:
+            ranks.wait(DEADLINE)
+        lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+        return steps_per_second(lines), lines[-1]["loss"]
+
+
+def measure(commands, model, steps, repetitions):
+    """Name to list of results."""
+    results = {name: [] for name in commands}
+    for _ in range(repetitions):
+        for name, command in commands.items():
+            results[name].append(run_once(command, model, steps))
+    return results
+
+
+def main():
+    options = bench.parser(__doc__).parse_args()
+    commands = programs(options)
+    bench.require(options.python, f"{options.build}/bin/trainer", DATA)
+    rows = []
+    for size, model, steps in MODELS:
+        results = measure(commands, model, steps, options.repetitions)
+        ours = statistics.median(rate for rate, _ in next(iter(results.values())))
+        for name, result in results.items():
+            rates = [rate for rate, _ in result]
+            losses = sorted({loss for _, loss in result})
+            rows.append([f"{size}, `{model}`, {steps} steps", name, bench.median_and_range(rates, 0),
+                         f"{ours / statistics.median(rates):.2f}", ", ".join(f"{loss:.9g}" for loss in losses)])
+    print(bench.table(["model", "program", "steps/s", "the trainer is faster by", "last loss"], rows))
+    print()
+    print("    # two processes, RANK=0 and 1, OMP_NUM_THREADS=1, each way with --model and --max-steps of the table")
+    for command in commands.values():
+        print("    " + bench.shown([*command, *training("MODEL", "STEPS")], options))
+
+
+if __name__ == "__main__":
+    main()

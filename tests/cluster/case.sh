@@ -1,0 +1,53 @@
+# Verbs of the cluster cases; sourced by each *_test.sh. A case fails at its first unmet expectation.
+set -euo pipefail
+
+: "${CLUSTER:?run through ctest}" "${CLUSTER_NAME:?}" "${BUILD_DIR:?}" "${SOURCE_DIR:?}"
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+unset TORCH_ENV RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT OMP_NUM_THREADS
+limit=60  # seconds for one command; a hang is a failure
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
+skip() { printf 'SKIPPED: %s\n' "$*"; exit 77; }
+
+((EUID == 0)) || skip "a cluster on one machine needs root"
+
+on_login() { timeout "$limit" "$CLUSTER" run --name "$CLUSTER_NAME" -- "$@"; }
+on_node() { local node=$1; shift; timeout "$limit" "$CLUSTER" exec --name "$CLUSTER_NAME" --node "$node" -- "$@"; }
+
+# expect EXPECTED COMMAND...: the sorted standard output is EXPECTED.
+expect() {
+  local expected=$1 found status=0
+  shift
+  printf '$ %s\n' "$*"
+  found=$("$@" 2>"$work/stderr") || status=$?
+  found=$(sort <<<"$found")
+  ((status == 0)) || { cat "$work/stderr"; fail "exit code $status"; }
+  [[ $found == "$expected" ]] || { diff <(printf '%s\n' "$expected") <(printf '%s\n' "$found") || true; cat "$work/stderr"; fail "other output than expected"; }
+}
+
+# expect_refusal PATTERN SECONDS COMMAND...: the command fails within SECONDS, and exactly one line of its stderr matches
+# the extended regular expression. COMMAND begins with on_login or on_node.
+expect_refusal() {
+  local pattern=$1 limit=$2 status=0 matches
+  shift 2
+  printf '$ %s\n' "$*"
+  "$@" >"$work/stdout" 2>"$work/stderr" || status=$?
+  cat "$work/stderr"
+  ((status != 124)) || fail "no end within $limit s"
+  ((status != 0)) || fail "it succeeded"
+  matches=$(grep -cE -- "$pattern" "$work/stderr") || true
+  ((matches == 1)) || fail "$matches lines match '$pattern', expected one"
+}
+
+# wait_for SECONDS COMMAND...: until the command succeeds.
+wait_for() {
+  local deadline=$((SECONDS + $1))
+  shift
+  until "$@"; do
+    ((SECONDS < deadline)) || fail "waited in vain for: $*"
+    read -rt 0.05 <> <(:) || true
+  done
+}

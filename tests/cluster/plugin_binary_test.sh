@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# The plugin is loaded into srun and slurmstepd: it needs libc alone and shows nothing but SPANK's names.
+source "$(dirname "$0")/case.sh"
+needed() { readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'; }
+exported() { nm -D --defined-only "$1" | awk '{print $3}'; }
+size_stripped() { strip -o "$work/stripped.so" "$1" && stat -c %s "$work/stripped.so"; }
+
+if nm -D "$1" | grep -qE '__(asan|tsan)_'; then skip "a sanitizer's runtime is linked"; fi
+expect $'ld-linux-x86-64.so.2\nlibc.so.6' needed "$1"
+expect "plugin_name
+plugin_type
+plugin_version
+slurm_spank_init
+slurm_spank_init_post_opt
+slurm_spank_task_init
+spank_plugin_version" exported "$1"
+(($(size_stripped "$1") < 300000)) || fail "it has $(size_stripped "$1") bytes, more than 300 kB"

@@ -1,0 +1,166 @@
+"""Trains the digits MLP with Python's DistributedDataParallel over gloo: what the C++ trainer is compared with.
+
+    torchrun --nproc-per-node 2 tests/reference/train_reference.py --data data/digits --metrics metrics.jsonl
+
+or with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set by hand.
+Needs torch, numpy and safetensors.
+"""
+
+import argparse
+import gc
+import json
+import time
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import BatchSampler, DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+import idx
+
+
+class Mlp(nn.Module):
+    """Linear and ReLU in turn; the parameters are called layers.0.weight, layers.0.bias, layers.2.weight ..."""
+
+    def __init__(self, inputs, hidden, classes):
+        super().__init__()
+        sizes = [inputs, *hidden]
+        layers = []
+        for size, next_size in zip(sizes, sizes[1:]):
+            layers += [nn.Linear(size, next_size), nn.ReLU()]
+        self.layers = nn.Sequential(*layers, nn.Linear(sizes[-1], classes))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def mlp_sizes(text):
+    """mlp:128,64 -> [128, 64]"""
+    kind, _, sizes = text.partition(":")
+    if kind != "mlp":
+        raise argparse.ArgumentTypeError(f"'{text}': expected mlp:SIZE,SIZE...")
+    return [int(size) for size in sizes.split(",") if size]
+
+
+def parse_options():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="data/digits", metavar="DIR", help="folder of IDX files")
+    parser.add_argument("--model", type=mlp_sizes, default=[128, 64], metavar="mlp:SIZE,...", help="hidden layers")
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--max-steps", type=int, default=0, help="stop after so many steps; 0: no limit")
+    parser.add_argument("--batch-size", type=int, default=32, help="samples a rank and step")
+    parser.add_argument("--loader", choices=["items", "batches"], default="items",
+                        help="items: DataLoader collates single samples, its usual way; "
+                             "batches: one indexing operation a batch, which is faster (default: %(default)s)")
+    parser.add_argument("--optimizer", choices=["sgd", "adamw"], default="sgd")
+    parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument("--momentum", type=float, default=0.0, help="of sgd")
+    parser.add_argument("--weight-decay", type=float, default=0.0)
+    parser.add_argument("--bucket-cap-mb", type=float, default=25, help="of DistributedDataParallel")
+    parser.add_argument("--seed", type=int, default=0, help="of the initial weights and of the sampler")
+    parser.add_argument("--init-from", metavar="FILE", help="safetensors file with the initial weights")
+    parser.add_argument("--save-init", metavar="FILE", help="write the initial weights, as safetensors")
+    parser.add_argument("--save-final", metavar="FILE", help="write the trained weights, as safetensors")
+    parser.add_argument("--metrics", metavar="FILE", help="write one JSON object a step")
+    return parser.parse_args()
+
+
+def load_data(folder):
+    images, labels = idx.read_split(folder, "train")
+    pixels = torch.from_numpy(images.reshape(len(images), -1).copy()).to(torch.float32) / 255
+    return TensorDataset(pixels, torch.from_numpy(labels.copy()).long())
+
+
+def make_loader(dataset, sampler, options):
+    """Both ways give the same batches; the last one of an epoch may be smaller."""
+    if options.loader == "items":
+        return DataLoader(dataset, batch_size=options.batch_size, sampler=sampler)
+    return DataLoader(dataset, batch_size=None, sampler=BatchSampler(sampler, options.batch_size, drop_last=False))
+
+
+def make_model(dataset, options):
+    torch.manual_seed(options.seed)
+    pixels, labels = dataset.tensors
+    model = Mlp(pixels.shape[1], options.model, int(labels.max()) + 1)
+    if options.init_from:
+        model.load_state_dict(load_file(options.init_from))
+    if options.save_init and dist.get_rank() == 0:
+        save_file(model.state_dict(), options.save_init)
+    return model
+
+
+def make_optimizer(parameters, options):
+    shared = dict(lr=options.lr, weight_decay=options.weight_decay, fused=True)
+    if options.optimizer == "adamw":
+        return torch.optim.AdamW(parameters, **shared)
+    return torch.optim.SGD(parameters, momentum=options.momentum, **shared)
+
+
+def mean_over_ranks(value):
+    total = value.detach().clone()
+    dist.all_reduce(total, op=dist.ReduceOp.SUM)
+    return (total / dist.get_world_size()).item()
+
+
+def train(ddp, optimizer, loader, sampler, options, metrics):
+    step = 0
+    before = time.perf_counter()
+    for epoch in range(options.epochs):
+        sampler.set_epoch(epoch)
+        for pixels, labels in loader:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(ddp(pixels), labels)
+            loss.backward()
+            optimizer.step()
+            step += 1
+            mean_loss = mean_over_ranks(loss)
+            now = time.perf_counter()
+            if metrics:
+                # Every float32 is a double, and JSON holds the digits that give the same double again.
+                record = dict(step=step, epoch=epoch, loss=mean_loss, lr=optimizer.param_groups[0]["lr"],
+                              samples_per_s=len(labels) * dist.get_world_size() / (now - before))
+                print(json.dumps(record), file=metrics)
+            before = now
+            if step == options.max_steps:
+                return
+
+
+def run(options):
+    dataset = load_data(options.data)
+    sampler = DistributedSampler(dataset, shuffle=True, seed=options.seed)
+    model = make_model(dataset, options)
+    ddp = DistributedDataParallel(model, bucket_cap_mb=options.bucket_cap_mb)
+    optimizer = make_optimizer(ddp.parameters(), options)
+    is_first = dist.get_rank() == 0
+    metrics = open(options.metrics, "w", buffering=1, encoding="utf-8") if options.metrics and is_first else None
+    train(ddp, optimizer, make_loader(dataset, sampler, options), sampler, options, metrics)
+    if metrics:
+        metrics.close()
+    if options.save_final and is_first:
+        save_file(model.state_dict(), options.save_final)
+
+
+def shut_down():
+    """Ends gloo's threads while the interpreter still runs.
+
+    They end with the last reference to the group. The DDP module holds one, in a cycle; left to the interpreter's end,
+    a thread may drop a tensor then, ask for the GIL and abort the process (torch 2.11: 1 run in 10).
+    """
+    gc.collect()
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def main():
+    options = parse_options()
+    dist.init_process_group("gloo")
+    run(options)
+    shut_down()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+#include "config.h"
+
+#include <CLI/CLI.hpp>
+#include <torchbridge/core/env_map.h>
+#include <torchbridge/train/errors.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <sstream>
+
+using torchbridge::train::EarlyExit;
+using torchbridge::train::ExitCode;
+
+namespace {
+
+constexpr std::int64_t kMany = 1'000'000'000'000;
+
+// An installed trainer finds the digits beside it, one in its build folder in the source tree.
+std::string default_data() {
+  std::error_code ignored;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored);
+  const auto installed = program.parent_path().parent_path() / "share/torchbridge/digits";
+  return std::filesystem::is_directory(installed, ignored) ? installed.string() : DIGITS_DIR;
+}
+
+std::vector<std::int64_t> parse_hidden_layers(const std::string& model) {
+  const std::string expected = "'" + model + "': expected mlp:WIDTH,WIDTH... with widths from 1 to 65536";
+  if (!model.starts_with("mlp:")) throw CLI::ValidationError("--model", expected);
+  std::vector<std::int64_t> widths;
+  std::istringstream list(model.substr(4));
+  for (std::string width; std::getline(list, width, ',');) {
+    const auto number = torchbridge::parse_integer(width, 1, 65536);
+    if (!number) throw CLI::ValidationError("--model", expected);
+    widths.push_back(*number);
+  }
+  if (widths.empty() || model.ends_with(',')) throw CLI::ValidationError("--model", expected);
+  return widths;
+}
+
+std::string check_backend(const std::string& name) {
+  if (name == "nccl" || name == "mpi") return "'" + name + "' is not in this build yet; use gloo";
+  if (name != "auto" && name != "gloo") return "'" + name + "': expected auto or gloo";
+  return {};
+}
+
+std::string check_device(const std::string& name) {
+  if (name == "cuda") return "'cuda' is not in this build yet; use cpu";
+  if (name != "auto" && name != "cpu") return "'" + name + "': expected auto or cpu";
+  return {};
+}
+
+std::string not_negative(const std::string& text) {
+  double value = -1;
+  const bool number = CLI::detail::lexical_cast(text, value);
+  return number && value >= 0 && value < 1e300 ? "" : "'" + text + "': expected a number from 0 on";
+}
+
+void declare_model_and_data(CLI::App& app, Config& config) {
+  auto* group = app.add_option_group("Model and data");
+  group->add_option("--task", config.task, "What to learn")->check(CLI::IsMember({"digits"}))->capture_default_str();
+  group->add_option("--data", config.data, "Folder of MNIST's IDX files, plain or .gz")->capture_default_str();
+  group->add_option("--model", config.model, "mlp:WIDTH,WIDTH...: the hidden layers")->capture_default_str();
+  group->add_option("--init-from", config.init_from, "Start from the weights in this safetensors file");
+}
+
+void declare_training(CLI::App& app, Config& config) {
+  auto* group = app.add_option_group("Training");
+  group->add_option("--epochs", config.epochs)->check(CLI::Range(std::int64_t{1}, kMany))->capture_default_str();
+  group->add_option("--max-steps", config.max_steps, "Stop after so many steps in all; 0: no limit")
+      ->check(CLI::Range(std::int64_t{0}, kMany))->capture_default_str();
+  group->add_option("--batch-size", config.batch_size, "Samples a rank and step")
+      ->check(CLI::Range(std::int64_t{1}, kMany))->capture_default_str();
+  group->add_option("--optimizer", config.optimizer)->check(CLI::IsMember({"sgd", "adamw"}))->capture_default_str();
+  group->add_option("--lr", config.lr, "Learning rate")->check(not_negative)->capture_default_str();
+  group->add_option("--lr-schedule", config.lr_schedule)->check(CLI::IsMember({"constant", "cosine"}))
+      ->capture_default_str();
+  group->add_option("--warmup-steps", config.warmup_steps, "Steps in which the learning rate rises")
+      ->check(CLI::Range(std::int64_t{0}, kMany))->capture_default_str();
+  group->add_option("--momentum", config.momentum, "Of sgd")->check(not_negative)->capture_default_str();
+  group->add_option("--weight-decay", config.weight_decay)->check(not_negative)->capture_default_str();
+  group->add_option("--seed", config.seed, "Of weights and order of samples")->capture_default_str();
+  group->add_flag("--deterministic", config.deterministic, "Refuse operations whose result may vary");
+}
+
+void declare_checkpoints(CLI::App& app, Config& config) {
+  auto* group = app.add_option_group("Checkpoints");
+  auto& options = config.checkpoints;
+  group->add_option("--checkpoint-dir", options.folder, "Shared by all nodes; without it nothing is saved");
+  group->add_option("--checkpoint-every", options.every, "Steps; 0: only at the end")
+      ->check(CLI::Range(std::int64_t{0}, kMany))->capture_default_str();
+  group->add_option("--keep", options.keep, "Newest checkpoints to keep")->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  group->add_option("--resume", options.resume, "auto: the newest good one in --checkpoint-dir; none; or a path")
+      ->capture_default_str();
+}
+
+void declare_output(CLI::App& app, Config& config) {
+  auto* group = app.add_option_group("Output");
+  group->add_option("--metrics", config.metrics, "Write one JSON object a step to this file");
+  group->add_option("--eval-every", config.eval_every, "Steps; 0: only at the end")
+      ->check(CLI::Range(std::int64_t{0}, kMany))->capture_default_str();
+  group->add_flag("--quiet", config.quiet, "Only the last line");
+}
+
+void declare_system(CLI::App& app, Config& config) {
+  auto* group = app.add_option_group("System");
+  group->add_option("--backend", config.backend, "auto or gloo")->check(check_backend)->capture_default_str();
+  group->add_option("--device", config.device, "auto or cpu")->check(check_device)->capture_default_str();
+  group->add_option("--workers", config.workers, "Threads that prepare batches; 0: none")->check(CLI::Range(0, 256))
+      ->capture_default_str();
+  group->add_option("--timeout", config.timeout_s, "Seconds to wait in a collective; to join, at most 60 of them")
+      ->check(CLI::Range(1.0, 1e6))->capture_default_str();
+}
+
+}  // namespace
+
+std::vector<std::int64_t> Config::hidden_layers() const { return parse_hidden_layers(model); }
+
+torchbridge::train::GroupOptions Config::group() const {
+  torchbridge::train::GroupOptions options;
+  options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout_s * 1000));
+  options.join_timeout = std::min(options.join_timeout, options.timeout);
+  return options;
+}
+
+std::map<std::string, std::string> Config::shown() const {
+  const auto number = [](double value) {
+    std::ostringstream text;
+    text << value;
+    return text.str();
+  };
+  return {
+      {"task", task}, {"data", data}, {"model", model}, {"epochs", std::to_string(epochs)},
+      {"max-steps", std::to_string(max_steps)}, {"batch-size", std::to_string(batch_size)},
+      {"optimizer", optimizer}, {"lr", number(lr)}, {"lr-schedule", lr_schedule},
+      {"warmup-steps", std::to_string(warmup_steps)}, {"momentum", number(momentum)},
+      {"weight-decay", number(weight_decay)}, {"seed", std::to_string(seed)},
+  };
+}
+
+Config parse_config(int argc, char** argv) {
+  Config config;
+  config.data = default_data();
+  CLI::App app("Trains on labelled images with DistributedDataParallel, one process a rank.\n"
+               "Ranks come from srun --torch-env, mpirun, torchrun or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT;\n"
+               "without any of them it trains alone.", "trainer");
+  app.set_config("--config", "", "Read options from this TOML file; the command line wins");
+  app.allow_config_extras(CLI::config_extras_mode::error);
+  declare_model_and_data(app, config);
+  declare_training(app, config);
+  declare_checkpoints(app, config);
+  declare_output(app, config);
+  declare_system(app, config);
+  try {
+    app.parse(argc, argv);
+    config.hidden_layers();
+  } catch (const CLI::CallForHelp&) {
+    throw EarlyExit(ExitCode::kDone, app.help());
+  } catch (const CLI::ParseError& error) {
+    std::string text = error.what();
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    throw EarlyExit(ExitCode::kBadOptions, text + " (see --help)");
+  }
+  return config;
+}

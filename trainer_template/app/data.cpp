@@ -1,0 +1,25 @@
+#include "data.h"
+
+#include <ATen/ops/empty.h>
+
+using torchbridge::train::Batch;
+
+Images::Images(const std::filesystem::path& folder, const std::string& split)
+    : images_(torchbridge::train::read_idx_images(folder, split)) {
+  for (int i = 0; i < 256; ++i) values_[i] = static_cast<float>(i) / 255.0f;
+}
+
+Batch Images::collate(std::span<const std::int64_t> indices) const {
+  Batch batch;
+  const auto count = std::ssize(indices);
+  batch.inputs = at::empty({count, features()}, at::kFloat);
+  batch.targets = at::empty({count}, at::kLong);
+  auto* input = batch.inputs.mutable_data_ptr<float>();
+  auto* target = batch.targets.mutable_data_ptr<std::int64_t>();
+  for (std::int64_t index : indices) {
+    const std::uint8_t* pixels = images_.pixels.data() + index * features();
+    for (std::int64_t i = 0; i < features(); ++i) *input++ = values_[pixels[i]];
+    *target++ = images_.labels[index];
+  }
+  return batch;
+}

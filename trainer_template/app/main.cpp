@@ -1,0 +1,124 @@
+// Trains a model on all ranks of a job. The part to copy: change model.*, data.* and what is chosen here.
+#include <ATen/Context.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <torchbridge/train/checkpoint.h>
+#include <torchbridge/train/ddp.h>
+#include <torchbridge/train/job.h>
+#include <torchbridge/train/loader.h>
+#include <torchbridge/train/metrics.h>
+#include <torchbridge/train/model_tensors.h>
+#include <torchbridge/train/optimizer.h>
+#include <torchbridge/train/progress.h>
+#include <torchbridge/train/trainer.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "config.h"
+#include "data.h"
+#include "model.h"
+
+using namespace torchbridge::train;
+
+namespace {
+
+bool due(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
+
+std::unique_ptr<Optimizer> make_optimizer(const Config& config, const ModelTensors& model) {
+  if (config.optimizer == "adamw") {
+    return make_adamw(model.parameters, {.weight_decay = config.weight_decay});
+  }
+  return make_sgd(model.parameters, {.momentum = config.momentum, .weight_decay = config.weight_decay});
+}
+
+void print_settings(const Config& config, const ProcessGroup& group, const Manifest& start,
+                    std::int64_t total_steps) {
+  std::string text = "trainer: " + std::to_string(group.world_size()) + " ranks on " +
+                     std::to_string(group.layout().node_count) + " nodes (" + group.launcher() + ", gloo)";
+  for (const auto& [name, value] : config.shown()) text += " " + name + "=" + value;
+  if (start.step > 0) text += "; goes on from step " + std::to_string(start.step) + " of " + std::to_string(total_steps);
+  if (start.step == total_steps) text += ": it is complete";
+  std::puts(text.c_str());
+  std::fflush(stdout);
+}
+
+void print_summary(std::int64_t steps, const Evaluation& result, double samples_per_s, const Checkpoints& checkpoints) {
+  const std::string& saved = checkpoints.last_saved().string();
+  std::printf("trainer: %lld steps, accuracy %.4f, loss %.4f, %.0f samples/s%s%s\n", static_cast<long long>(steps),
+              result.accuracy, result.loss, samples_per_s, saved.empty() ? "" : ", checkpoint ", saved.c_str());
+  std::fflush(stdout);
+}
+
+void train(const Config& config, ProcessGroup& group) {
+  at::manual_seed(config.seed);
+  at::globalContext().setDeterministicAlgorithms(config.deterministic, /*warn_only=*/false);
+
+  std::unique_ptr<Images> train_set, test_set;
+  all_or_none(group, [&] {
+    train_set = std::make_unique<Images>(config.data, "train");
+    test_set = std::make_unique<Images>(config.data, "t10k");
+  });
+  Mlp model(train_set->features(), config.hidden_layers(), train_set->classes());
+  const ModelTensors tensors = tensors_of(model);
+  const auto optimizer = make_optimizer(config, tensors);
+
+  Checkpoints checkpoints(group, config.checkpoints);
+  if (!config.init_from.empty()) init_from(config.init_from, tensors, group);
+  const Manifest start = checkpoints.resume(tensors, *optimizer).value_or(Manifest{});
+
+  const SamplerOptions sampler{
+      .size = train_set->size(), .world_size = group.world_size(), .rank = group.rank(), .seed = config.seed};
+  LoaderOptions loading{.batch_size = config.batch_size, .workers = config.workers, .epochs = config.epochs};
+  if (config.max_steps > 0) loading.max_batches = std::max<std::int64_t>(config.max_steps - start.step, 0);
+  const std::int64_t total_steps = start.step + batches_left(sampler, loading, start.position);
+
+  DistributedDataParallel ddp(tensors, group, {.buckets = start.buckets});
+  Trainer trainer(group, ddp, *optimizer,
+                  {.forward = [&](const at::Tensor& inputs) { return model.forward(inputs); },
+                   .loss = [](const at::Tensor& outputs, const at::Tensor& targets) {
+                     return at::cross_entropy_loss(outputs, targets);
+                   }},
+                  {.base = config.lr, .cosine = config.lr_schedule == "cosine",
+                   .warmup_steps = config.warmup_steps, .total_steps = total_steps}, start);
+  std::unique_ptr<MetricsFile> metrics;
+  all_or_none(group, [&] {
+    metrics = std::make_unique<MetricsFile>(group.is_first() ? config.metrics : "", start.step);
+  });
+  Progress progress(group.is_first() && !config.quiet, total_steps);
+  if (group.is_first() && !config.quiet) print_settings(config, group, start, total_steps);
+
+  Loader loader(*train_set, sampler, loading, start.position);
+  std::optional<Evaluation> result;
+  while (const auto batch = loader.next()) {
+    StepRecord step = trainer.train_step(*batch);
+    if (due(step.step, config.eval_every) || step.step == total_steps) {
+      result = step.evaluation = trainer.evaluate(*test_set, config.batch_size);
+    }
+    metrics->write(step);
+    progress.show(step);
+    if (checkpoints.due(step.step)) checkpoints.save(trainer.progress(), tensors, *optimizer);
+  }
+  checkpoints.save(trainer.progress(), tensors, *optimizer);
+
+  progress.finish();
+  if (!result) result = trainer.evaluate(*test_set, config.batch_size);
+  if (group.is_first()) print_summary(total_steps, *result, trainer.samples_per_s(), checkpoints);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Config config;
+  return run_job(
+      torchbridge::EnvMap::from(environ),
+      [&] {
+        config = parse_config(argc, argv);
+        return config.group();
+      },
+      [&](ProcessGroup& group) { train(config, group); });
+}

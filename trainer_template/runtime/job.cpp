@@ -1,0 +1,84 @@
+#include <torchbridge/train/job.h>
+
+#include <ATen/Parallel.h>
+#include <c10/util/Flags.h>
+#include <torchbridge/core/launcher.h>
+#include <torchbridge/exchange/launch.h>
+
+#include <iostream>
+#include <memory>
+
+C10_DECLARE_int(caffe2_log_level);
+
+namespace torchbridge::train {
+namespace {
+
+// The rank as far as it can be told without the rest of the launch; 0 where it cannot.
+int presumed_rank(const EnvMap& environment) {
+  if (const auto rank = environment.integer("RANK", 0, 1 << 30); rank && *rank) return static_cast<int>(**rank);
+  if (const Launcher* launcher = innermost_launcher(environment)) {
+    if (const auto facts = launcher->read(environment)) return facts->rank;
+  }
+  return 0;
+}
+
+// c10d's warnings about lost connections, several lines a rank, would bury the one line that says what happened.
+void quiet_c10d(const EnvMap& environment) {
+  constexpr int kError = 2;
+  if (!environment.has("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = kError;
+}
+
+int complain(int rank, const std::string& message, ExitCode code) {
+  std::cerr << "trainer: rank " + std::to_string(rank) + ": " + message + "\n" << std::flush;
+  return static_cast<int>(code);
+}
+
+// As torchrun: several processes a node with all its cores each would only get in each other's way.
+void set_threads(const EnvMap& environment, const Layout& layout) {
+  if (layout.local_world_size > 1 && !environment.has("OMP_NUM_THREADS")) at::set_num_threads(1);
+}
+
+}  // namespace
+
+int run_job(const EnvMap& environment, const std::function<GroupOptions()>& configure,
+            const std::function<void(ProcessGroup&)>& train) {
+  quiet_c10d(environment);
+  const int early_rank = presumed_rank(environment);
+  GroupOptions options;
+  try {
+    options = configure();
+  } catch (const EarlyExit& exit) {
+    if (early_rank == 0) {
+      if (exit.code == ExitCode::kDone) {
+        std::cout << exit.what() << std::flush;
+      } else {
+        complain(0, exit.what(), exit.code);
+      }
+    }
+    return static_cast<int>(exit.code);
+  }
+
+  auto launch = resolve_launch(environment, options.join_timeout);
+  if (!launch) {
+    if (early_rank == 0) complain(early_rank, launch.error().message, ExitCode::kFailed);
+    return static_cast<int>(ExitCode::kFailed);
+  }
+  const int rank = launch->env.layout.rank;
+  set_threads(environment, launch->env.layout);
+
+  std::unique_ptr<ProcessGroup> group;
+  try {
+    group = std::make_unique<ProcessGroup>(*std::move(launch), options);
+    train(*group);
+    group->leave();
+    return static_cast<int>(ExitCode::kDone);
+  } catch (const PeerFailed& error) {
+    if (group) group->message_for(error);
+  } catch (const std::exception& error) {
+    const auto message = group ? group->message_for(error) : error.what();
+    if (message) complain(rank, *message, ExitCode::kFailed);
+  }
+  return static_cast<int>(ExitCode::kFailed);
+}
+
+}  // namespace torchbridge::train

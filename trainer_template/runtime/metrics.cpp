@@ -1,0 +1,80 @@
+#include <torchbridge/train/metrics.h>
+
+#include <torchbridge/train/errors.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <iterator>
+
+namespace torchbridge::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string number(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  char text[64];
+  const auto end = std::to_chars(text, text + sizeof text, value).ptr;  // the shortest that reads back the same
+  return {text, end};
+}
+
+std::int64_t step_of_line(std::string_view line) {
+  constexpr std::string_view kStart = "{\"step\":";
+  std::int64_t step = 0;
+  if (!line.starts_with(kStart) || !line.ends_with('}')) return -1;
+  line.remove_prefix(kStart.size());
+  return std::from_chars(line.data(), line.data() + line.size(), step).ec == std::errc() ? step : -1;
+}
+
+}  // namespace
+
+std::string to_json_line(const StepRecord& record) {
+  std::string line = "{\"step\":" + std::to_string(record.step) + ",\"epoch\":" + std::to_string(record.epoch) +
+                     ",\"loss\":" + number(record.loss) + ",\"lr\":" + number(record.learning_rate) +
+                     ",\"samples_per_s\":" + number(record.samples_per_s);
+  if (record.evaluation) {
+    line += ",\"eval_loss\":" + number(record.evaluation->loss) +
+            ",\"eval_accuracy\":" + number(record.evaluation->accuracy);
+  }
+  return line + "}";
+}
+
+std::string lines_until(std::string_view text, std::int64_t last_step) {
+  std::string kept;
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    if (end == std::string_view::npos) break;
+    const std::string_view line = text.substr(0, end);
+    const std::int64_t step = step_of_line(line);
+    if (step >= 0 && step <= last_step) kept.append(line).append("\n");
+    text.remove_prefix(end + 1);
+  }
+  return kept;
+}
+
+MetricsFile::MetricsFile(const fs::path& path, std::int64_t last_step) : path_(path) {
+  if (path_.empty()) return;
+  std::ifstream before(path_, std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(before)), std::istreambuf_iterator<char>());
+  std::error_code ignored;
+  if (path_.has_parent_path()) fs::create_directories(path_.parent_path(), ignored);
+
+  // Written aside and renamed: a kill right here must not lose the curve.
+  const fs::path aside = path_.string() + ".tmp";
+  errno = 0;
+  file_.open(aside, std::ios::binary | std::ios::trunc);
+  file_ << lines_until(text, last_step) << std::flush;
+  std::error_code error(errno, std::generic_category());
+  if (file_) fs::rename(aside, path_, error);
+  if (!file_ || error) throw TrainError("cannot write metrics file '" + path_.string() + "': " + error.message());
+}
+
+void MetricsFile::write(const StepRecord& record) {
+  if (path_.empty()) return;
+  file_ << to_json_line(record) << '\n' << std::flush;
+  if (!file_) throw TrainError("cannot write metrics file '" + path_.string() + "': is the disk full?");
+}
+
+}  // namespace torchbridge::train

@@ -1,0 +1,27 @@
+// Tensors with the names that Python's state_dict gives them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace torchbridge::train {
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+// What a model consists of, in the order of its modules. A parameter that two modules share is there once, under its
+// first name. The tensors share memory with the model.
+struct ModelTensors {
+  NamedTensors parameters;
+  NamedTensors buffers;
+
+  NamedTensors all() const {
+    NamedTensors tensors = parameters;
+    tensors.insert(tensors.end(), buffers.begin(), buffers.end());
+    return tensors;
+  }
+};
+
+}  // namespace torchbridge::train

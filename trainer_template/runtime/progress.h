@@ -1,0 +1,31 @@
+// What a person sees of the training while it runs.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include <torchbridge/train/metrics.h>
+
+namespace torchbridge::train {
+
+// On a terminal a bar that is redrawn, else a plain line every ten seconds. For one rank.
+class Progress {
+ public:
+  Progress(bool shown, std::int64_t total_steps);
+  void show(const StepRecord& record);
+  // The bar, so far as it is drawn, is left on its own line.
+  void finish();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool shown_, terminal_;
+  std::int64_t total_steps_;
+  Clock::time_point last_shown_;
+  bool on_line_ = false;
+};
+
+// "[#####.....]  50%", for `done` of `total`.
+std::string bar(std::int64_t done, std::int64_t total);
+
+}  // namespace torchbridge::train
