@@ -164,7 +164,7 @@ Result<Launch> resolve_launch(const EnvMap& environment, std::chrono::millisecon
     if (const auto fits = check_against_launcher(*env, environment); !fits) return fits.error();
     Launch launch;
     launch.env = std::move(*env);
-    launch.launcher = "torchrun";
+    launch.launcher = "environment";
     return launch;
   }
   if (launcher == nullptr) return launch_alone();

@@ -15,7 +15,8 @@ struct Launch {
   // On rank 0, where the address was chosen here and not given to us: bound to env.master and listening, for the store
   // to accept on, so that nobody else can take the port. Not open otherwise.
   Socket store_socket;
-  // Who told us, for messages: "torchrun", "slurm", "openmpi", or "none" for a single process that nobody launched.
+  // Who told us, for messages: "environment" where RANK and its companions were set, by whomever; "slurm"; "openmpi"; or
+  // "none" for a single process that nobody launched.
   std::string launcher = "none";
 };
 

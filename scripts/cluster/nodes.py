@@ -45,6 +45,16 @@ def require_privileges():
                            "interfaces): run it with sudo, or in a container started with these capabilities")
 
 
+def login_name():
+    """The name that this machine's Slurm programs give for it."""
+    return socket.gethostname().split(".")[0]
+
+
+def require_free_names(node_names):
+    if login_name() in (CONTROLLER, *node_names):
+        raise ClusterError(f"this machine is itself called '{login_name()}': choose another --prefix")
+
+
 def open_namespaces(cluster, node_names):
     """Starts the holders and waits until each has its host name and its own hosts and resolv.conf."""
     write(cluster.path("hosts"), "")
@@ -77,7 +87,7 @@ def holder_pid(cluster, name):
         pid = int(recorded.split()[0])
         if processes.identity(pid) == recorded:
             return pid
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         pass
     raise ClusterError(f"cluster '{cluster.name}' has no running node '{name}'")
 
@@ -145,11 +155,11 @@ def ip(prefix, *lines):
 
 
 def write_hosts(cluster, record):
-    names = {record["controller"]: CONTROLLER}
-    names.update({address: name for name, address in record["nodes"].items()})
-    lines = "".join(f"{address} {name}\n" for address, name in names.items())
+    names = {CONTROLLER: record["controller"], **record["nodes"]}
+    lines = "".join(f"{address} {name}\n" for name, address in names.items())
     local = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"
-    write(cluster.path("hosts"), f"{local}{record['login']} login {socket.gethostname()}\n{lines}")
+    machine = " ".join({"login", login_name(), socket.gethostname()} - {"localhost"})
+    write(cluster.path("hosts"), f"{local}{record['login']} {machine}\n{lines}")
     heading = "# nodes of the torchbridge cluster"
     with open("/etc/hosts") as file:
         machine = file.read().partition(heading)[0].rstrip()  # an `up` inside `run` finds the outer cluster's here

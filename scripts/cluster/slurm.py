@@ -86,8 +86,11 @@ def slurm_conf(cluster, network, options):
     node_lines = [f"NodeName={name} NodeAddr={address} CPUs={options.cpus} Boards=1 SocketsPerBoard=1 "
                   f"CoresPerSocket={options.cpus} ThreadsPerCore=1 RealMemory={memory}{gres}"
                   for name, address in network["nodes"].items()]
-    partition = "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP"
-    return "\n".join([f"{key}={value}" for key, value in settings.items()] + lines + node_lines + [partition]) + "\n"
+    # slurmctld looks up by its NodeName where a waiting srun is, and where there is none tells itself instead.
+    login = f"NodeName={nodes.login_name()} NodeAddr={network['login']} State=FUTURE"
+    partition = f"PartitionName=main Nodes={','.join(network['nodes'])} Default=YES MaxTime=INFINITE State=UP"
+    named = [f"{key}={value}" for key, value in settings.items()]
+    return "\n".join([*named, *lines, *node_lines, login, partition]) + "\n"
 
 
 def start_daemons(cluster, network):

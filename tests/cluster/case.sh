@@ -51,3 +51,13 @@ wait_for() {
     read -rt 0.05 <> <(:) || true
   done
 }
+
+# The last evaluation in a metrics file is better than FLOOR.
+expect_accuracy() {
+  local floor=$1 file=$2 accuracy
+  accuracy=$(sed -n 's/.*"eval_accuracy":\([0-9.]*\).*/\1/p' "$file" | tail -n 1)
+  awk -v a="${accuracy:-0}" -v f="$floor" 'BEGIN { exit !(a > f) }' || fail "accuracy ${accuracy:-missing} in $file, expected more than $floor"
+}
+
+# "STEP LOSS" of each line of a metrics file.
+losses() { sed -n 's/.*"step":\([0-9]*\),.*"loss":\([-0-9.e+]*\),.*/\1 \2/p' "$1"; }

@@ -135,6 +135,24 @@ case_signals_and_input_reach_the_command() {
   expect 0 "is down" cluster down --name one
 }
 
+case_a_step_that_waits_for_another_is_told_when_it_ends() {
+  expect 0 "is up" cluster up --name one --nodes 1 --cpus 2
+  expect 0 "first.*second" timeout 15 "$scripts/cluster" run --name one -- salloc -Q -n2 sh -c \
+    'srun -n2 --exact sh -c "sleep 1; echo first" & sleep 0.3; srun -n2 --exact echo second; wait'
+  expect 0 "is down" cluster down --name one
+}
+
+case_a_requeued_job_starts_again_soon() {
+  local job output=$scratch/requeued
+  expect 0 "is up" cluster up --name one --nodes 1
+  job=$(cluster run --name one -- sbatch --parsable -o "$output" --wrap 'echo "start ${SLURM_RESTART_COUNT:-0}"; sleep 1000')
+  wait_for 10 grep -qs "start 0" "$output" || fail "the job did not start"
+  expect 0 "" cluster run --name one -- scontrol requeue "$job"
+  wait_for 20 grep -qs "start 1" "$output" || fail "the job did not start again"
+  expect 0 "is down" cluster down --name one
+  expect_nothing_left one
+}
+
 case_mpirun_starts_on_two_nodes() {
   command -v mpirun >/dev/null || { echo "not tested: mpirun is missing"; return; }
   local two='^n0 n0 n1 n1 $'

@@ -99,6 +99,8 @@ void declare_output(CLI::App& app, Config& config) {
   group->add_option("--metrics", config.metrics, "Write one JSON object a step to this file");
   group->add_option("--eval-every", config.eval_every, "Steps; 0: only at the end")
       ->check(CLI::Range(std::int64_t{0}, kMany))->capture_default_str();
+  group->add_option("--progress", config.progress, "bar, lines, or auto: a bar on a terminal")
+      ->check(CLI::IsMember({"auto", "bar", "lines"}))->capture_default_str();
   group->add_flag("--quiet", config.quiet, "Only the last line");
 }
 
@@ -121,6 +123,13 @@ torchbridge::train::GroupOptions Config::group() const {
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout_s * 1000));
   options.join_timeout = std::min(options.join_timeout, options.timeout);
   return options;
+}
+
+torchbridge::train::ProgressStyle Config::progress_style() const {
+  using torchbridge::train::ProgressStyle;
+  if (quiet) return ProgressStyle::kNone;
+  if (progress == "bar") return ProgressStyle::kBar;
+  return progress == "lines" ? ProgressStyle::kLines : ProgressStyle::kAuto;
 }
 
 std::map<std::string, std::string> Config::shown() const {
@@ -154,6 +163,8 @@ Config parse_config(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     config.hidden_layers();
+    config.checkpoints.seed = config.seed;
+    config.checkpoints.shown = config.shown();
   } catch (const CLI::CallForHelp&) {
     throw EarlyExit(ExitCode::kDone, app.help());
   } catch (const CLI::ParseError& error) {

@@ -3,6 +3,7 @@
 
 #include <torchbridge/train/checkpoint.h>
 #include <torchbridge/train/process_group.h>
+#include <torchbridge/train/progress.h>
 
 #include <cstdint>
 #include <map>
@@ -24,6 +25,7 @@ struct Config {
   torchbridge::train::CheckpointOptions checkpoints;
   std::string metrics;
   std::int64_t eval_every = 0;
+  std::string progress = "auto";
   bool quiet = false;
 
   std::string backend = "auto", device = "auto";
@@ -32,6 +34,7 @@ struct Config {
 
   std::vector<std::int64_t> hidden_layers() const;  // of `model`
   torchbridge::train::GroupOptions group() const;
+  torchbridge::train::ProgressStyle progress_style() const;
   // What was chosen, as it is shown at the start and kept in checkpoints.
   std::map<std::string, std::string> shown() const;
 };

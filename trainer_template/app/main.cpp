@@ -89,7 +89,7 @@ void train(const Config& config, ProcessGroup& group) {
   all_or_none(group, [&] {
     metrics = std::make_unique<MetricsFile>(group.is_first() ? config.metrics : "", start.step);
   });
-  Progress progress(group.is_first() && !config.quiet, total_steps);
+  Progress progress(group.is_first() ? config.progress_style() : ProgressStyle::kNone, total_steps);
   if (group.is_first() && !config.quiet) print_settings(config, group, start, total_steps);
 
   Loader loader(*train_set, sampler, loading, start.position);

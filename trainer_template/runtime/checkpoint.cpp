@@ -165,6 +165,11 @@ std::optional<Manifest> Checkpoints::resume(const ModelTensors& model, Optimizer
   std::optional<Manifest> manifest;
   all_or_none(group_, [&] {
     manifest = value_or_throw(read_manifest(folder));
+    if (manifest->sampler_seed != options_.seed) {
+      throw TrainError("checkpoint " + folder.string() + " was written with --seed " +
+                       std::to_string(manifest->sampler_seed) + ", this run has --seed " +
+                       std::to_string(options_.seed) + "; the order of samples would break off");
+    }
     const NamedTensors weights = read_safetensors(folder / kModelFile);
     copy_tensors(weights, model.all(), "checkpoint " + folder.string());
     optimizer.load_state(read_safetensors(folder / optimizer_file(0, 1)));
@@ -210,6 +215,8 @@ void Checkpoints::save(Manifest progress, const ModelTensors& model, const Optim
   all_or_none(group_, [&] {
     if (!group_.is_first()) return;
     progress.world_size = group_.world_size();
+    progress.sampler_seed = options_.seed;
+    progress.options = options_.shown;
     progress.versions = {{"torch", TORCH_VERSION}, {"torchbridge", TORCHBRIDGE_VERSION}};
     publish(files, options_.folder, temporary, progress, options_.keep);
   });

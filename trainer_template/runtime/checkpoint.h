@@ -1,7 +1,9 @@
 // Checkpoints of a running job: written so that a kill at any moment leaves the last good one, verified when read.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -17,6 +19,8 @@ struct CheckpointOptions {
   std::filesystem::path folder;   // empty: no checkpoints are written
   std::int64_t every = 100;       // steps; 0: only at the end
   int keep = 3;
+  std::uint64_t seed = 0;         // of the sampler; a checkpoint of another one is refused, for the order would break off
+  std::map<std::string, std::string> shown;  // what was chosen for the run, kept in the manifest for its reader
   std::string resume = "auto";    // "auto": the newest good one in `folder`; "none"; or a checkpoint, or a folder of them
 };
 
@@ -34,7 +38,7 @@ class Checkpoints {
 
   bool due(std::int64_t step) const { return enabled() && options_.every > 0 && step % options_.every == 0; }
 
-  // Writes a checkpoint of all this. `progress` says how far training is; its files and versions are filled in here. Does
+  // Writes a checkpoint of all this. `progress` says how far training is; the rest of it is filled in here. Does
   // nothing without a folder, or when this step is saved already.
   void save(Manifest progress, const ModelTensors& model, const Optimizer& optimizer);
 

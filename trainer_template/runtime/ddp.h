@@ -21,8 +21,7 @@ using BucketLayout = std::vector<std::vector<std::size_t>>;
 struct DdpOptions {
   double bucket_cap_mb = 25;
   bool bucket_cap_is_default = true;  // then the first bucket is of 1 MiB, as in Python
-  // Saves a copy of the gradients. Off as in Python, and not the same numbers where the world size is no power of two:
-  // the Reducer then divides by it instead of multiplying by its inverse.
+  // Saves a copy of the gradients. Off, as in Python.
   bool gradient_as_bucket_view = false;
   bool find_unused_parameters = false;
   bool static_graph = false;

@@ -4,6 +4,7 @@
 #include <c10/util/Flags.h>
 #include <torchbridge/core/launcher.h>
 #include <torchbridge/exchange/launch.h>
+#include <torchbridge/exchange/launcher_death.h>
 
 #include <iostream>
 #include <memory>
@@ -42,6 +43,7 @@ void set_threads(const EnvMap& environment, const Layout& layout) {
 
 int run_job(const EnvMap& environment, const std::function<GroupOptions()>& configure,
             const std::function<void(ProcessGroup&)>& train) {
+  end_with_launcher(environment);
   quiet_c10d(environment);
   const int early_rank = presumed_rank(environment);
   GroupOptions options;

@@ -21,6 +21,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
+#include <numeric>
 #include <set>
 #include <thread>
 
@@ -35,6 +36,7 @@ constexpr milliseconds kCollect{1000};
 // How much longer than rank 0 the others wait for its verdict on who came.
 constexpr milliseconds kVerdictGrace{3000};
 constexpr milliseconds kPartingTimeout{10'000};
+constexpr milliseconds kPoll{10};
 
 std::string where(const Endpoint& endpoint) { return endpoint.host + " port " + std::to_string(endpoint.port); }
 
@@ -154,12 +156,20 @@ std::string get(c10d::Store& store, const std::string& name) {
   return {bytes.begin(), bytes.end()};
 }
 
-std::vector<int> missing_ranks(c10d::Store& store, const char* what, int world_size) {
-  std::vector<int> missing;
-  for (int rank = 0; rank < world_size; ++rank) {
-    if (!store.check({key(what, rank)})) missing.push_back(rank);
+std::vector<int> all_ranks(int world_size) {
+  std::vector<int> ranks(world_size);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+// Those of the ranks that have not set their key `what`, as soon as all have or when the time is over.
+std::vector<int> missing_after(c10d::Store& store, const char* what, std::vector<int> ranks, milliseconds patience) {
+  const auto deadline = Clock::now() + patience;
+  while (true) {
+    std::erase_if(ranks, [&](int rank) { return store.check({key(what, rank)}); });
+    if (ranks.empty() || Clock::now() >= deadline) return ranks;
+    std::this_thread::sleep_for(kPoll);
   }
-  return missing;
 }
 
 // Rank 0 waits for all and gives the verdict, which the others wait for: one message where somebody is missing.
@@ -176,16 +186,12 @@ void meet(c10d::Store& store, const TorchEnv& env, milliseconds timeout) {
     if (get(store, "verdict") != "all") throw PeerFailed();
     return;
   }
-  std::vector<std::string> all;
-  for (int rank = 0; rank < layout.world_size; ++rank) all.push_back(key("joined", rank));
-  try {
-    store.wait(all, timeout);
-  } catch (const c10::DistError&) {
-    const std::vector<int> missing = missing_ranks(store, "joined", layout.world_size);
+  const std::vector<int> missing = missing_after(store, "joined", all_ranks(layout.world_size), timeout);
+  if (!missing.empty()) {
     put(store, "verdict", "incomplete");
     throw TrainError(list_of(missing) + " of " + std::to_string(layout.world_size) + " did not join at " +
                      where(env.master) + " within " + seconds(timeout) +
-                     "; were they started, and does MASTER_ADDR lead here from their nodes?");
+                     "; was every rank started, and does MASTER_ADDR lead here from its node?");
   }
   put(store, "verdict", "all");
 }
@@ -206,14 +212,11 @@ std::vector<std::shared_ptr<gloo::transport::Device>> gloo_devices(const std::st
   return devices;
 }
 
-// Those that are alive notice within milliseconds, for their connections to this rank are cut.
-std::vector<int> missing_after(c10d::Store& store, int world_size, Clock::time_point deadline) {
-  std::vector<int> missing = missing_ranks(store, "ended", world_size);
-  while (!missing.empty() && Clock::now() < deadline) {
-    std::this_thread::sleep_for(milliseconds(20));
-    missing = missing_ranks(store, "ended", world_size);
-  }
-  return missing;
+// Rank 0 may serve the store, which the others need until they have spoken.
+void linger(c10d::Store& store, int world_size) {
+  std::vector<int> alive = all_ranks(world_size);
+  for (int gone : missing_after(store, "ended", alive, kCollect)) std::erase(alive, gone);
+  missing_after(store, "done", alive, 2 * kCollect);
 }
 
 std::string loss(const std::vector<int>& missing, const std::string& error) {
@@ -371,15 +374,17 @@ std::optional<std::string> ProcessGroup::message_for(const std::exception& error
   try {
     store.setTimeout(kCollect);
     put(store, key("ended", rank()), "yes");
-    // A rank with trouble of its own tells it; of those that only lost a connection, the first one does.
-    if (message) put(store, "own trouble", "yes");
-    if (lost && store.add("reporters", 1) == 1) {
-      const std::vector<int> missing = missing_after(store, world_size(), Clock::now() + kCollect);
+    if (message) {
+      // A rank with trouble of its own tells it, and where several have the same, the first one.
+      put(store, "own trouble", "yes");
+      if (store.add("trouble/" + *message, 1) > 1) message.reset();
+    } else if (lost && store.add("reporters", 1) == 1) {
+      // Those that are alive notice within milliseconds, for their connections to this rank are cut.
+      const std::vector<int> missing = missing_after(store, "ended", all_ranks(world_size()), kCollect);
       if (!missing.empty() || !store.check({"own trouble"})) message = loss(missing, error.what());
-      put(store, "reported", "yes");
-    } else if (lost && rank() == 0) {
-      store.wait({"reported"}, 2 * kCollect);  // the reporter needs the store that this rank may serve
     }
+    put(store, key("done", rank()), "yes");
+    if (is_first()) linger(store, world_size());
   } catch (const std::exception&) {
     // The store is gone, and rank 0 with it.
     if (lost && !message && rank() == 1) message = loss({0}, "");

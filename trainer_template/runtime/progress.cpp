@@ -9,7 +9,11 @@ namespace torchbridge::train {
 namespace {
 
 constexpr int kWidth = 30;
-constexpr std::chrono::milliseconds kTerminalPause{100}, kPlainPause{10'000};
+constexpr std::chrono::milliseconds kBarPause{100}, kLinePause{10'000};
+
+bool is_redrawn(ProgressStyle style) {
+  return style == ProgressStyle::kBar || (style == ProgressStyle::kAuto && isatty(STDOUT_FILENO));
+}
 
 }  // namespace
 
@@ -21,21 +25,21 @@ std::string bar(std::int64_t done, std::int64_t total) {
   return "[" + std::string(filled, '#') + std::string(kWidth - filled, '.') + "] " + percent;
 }
 
-Progress::Progress(bool shown, std::int64_t total_steps)
-    : shown_(shown), terminal_(isatty(STDOUT_FILENO)), total_steps_(total_steps), last_shown_(Clock::now()) {}
+Progress::Progress(ProgressStyle style, std::int64_t total_steps)
+    : shown_(style != ProgressStyle::kNone), redrawn_(is_redrawn(style)), total_steps_(total_steps), last_shown_(Clock::now()) {}
 
 void Progress::show(const StepRecord& record) {
   const auto now = Clock::now();
   const bool last = record.step == total_steps_;
-  const bool due = now - last_shown_ >= (terminal_ ? kTerminalPause : kPlainPause);
-  if (!shown_ || !(due || (terminal_ && last))) return;
+  const bool due = now - last_shown_ >= (redrawn_ ? kBarPause : kLinePause);
+  if (!shown_ || !(due || (redrawn_ && last))) return;
   last_shown_ = now;
-  std::printf("%s%s  step %lld/%lld  epoch %lld  loss %.4f  %.0f samples/s%s", terminal_ ? "\r" : "",
+  std::printf("%s%s  step %lld/%lld  epoch %lld  loss %.4f  %.0f samples/s%s", redrawn_ ? "\r" : "",
               bar(record.step, total_steps_).c_str(), static_cast<long long>(record.step),
               static_cast<long long>(total_steps_), static_cast<long long>(record.epoch), record.loss,
-              record.samples_per_s, terminal_ ? "\x1b[K" : "\n");
+              record.samples_per_s, redrawn_ ? "\x1b[K" : "\n");
   std::fflush(stdout);
-  on_line_ = terminal_;
+  on_line_ = redrawn_;
 }
 
 void Progress::finish() {

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Bad input under srun and mpirun: one line from one rank that names it, a non-zero exit within seconds, never a hang.
+source "$(dirname "$0")/case.sh"
+trainer="$BUILD_DIR/bin/trainer"
+seconds=20
+export OMPI_MCA_rmaps_base_oversubscribe=1
+on_this_host() { timeout "$limit" "$@"; }
+
+under_srun() {  # under_srun PATTERN TRAINER_ARGUMENTS...
+  local pattern=$1
+  shift
+  expect_refusal "$pattern" "$seconds" on_login srun -N2 -n4 --torch-env "$trainer" "$@"
+  expect_one_line
+}
+under_mpirun() {
+  local pattern=$1
+  shift
+  expect_refusal "$pattern" "$seconds" on_this_host mpirun -np 4 "$trainer" "$@"
+  expect_one_line
+}
+expect_one_line() { (($(grep -c '^trainer: rank' "$work/stderr") == 1)) || fail "expected one line from one rank"; }
+
+for under in under_srun under_mpirun; do
+  $under "^trainer: rank 0: .*--epoch" --epoch 3
+  $under "^trainer: rank 0: .*--batch-size.*" --batch-size 0
+  mkdir -p "$work/empty"
+  $under "^trainer: rank [0-9]: .*$work/empty" --data "$work/empty"
+  $under "^trainer: rank [0-9]: .*$work/missing" --data "$work/missing"
+  $under "^trainer: rank [0-9]: .*/proc/nowhere" --epochs 1 --checkpoint-dir /proc/nowhere
+  $under "^trainer: rank [0-9]: .*/proc/nowhere/m.jsonl" --epochs 1 --metrics /proc/nowhere/m.jsonl
+  [[ -d $work/other ]] || "$trainer" --max-steps 1 --model mlp:32 --checkpoint-dir "$work/other" --quiet
+  $under "^trainer: rank [0-9]: .*layers\..*weight" --epochs 1 --checkpoint-dir "$work/other"
+done
+
+# Variables set by hand, as without the plugin.
+by_hand='export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS MASTER_ADDR=n0'
+expect_refusal "^trainer: rank 0: MASTER_PORT is not set" "$seconds" on_login srun -N2 -n4 sh -c "$by_hand; exec $trainer"
+expect_one_line
+expect_refusal "^trainer: rank 0: .*WORLD_SIZE='none'" "$seconds" on_login srun -N2 -n4 sh -c "$by_hand; export MASTER_PORT=29514 WORLD_SIZE=none; exec $trainer"
+expect_one_line
+expect_refusal "^trainer: rank 0: slurm: the step has 5 tasks, but its nodes hold 4 tasks" "$seconds" on_login srun -N2 -n4 env SLURM_STEP_NUM_TASKS=5 "$trainer"
+expect_one_line
+RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29514 expect_refusal \
+  "^trainer: rank 0: RANK='0' and WORLD_SIZE='1' are exported, but mpirun says rank [0-3] of 4" "$seconds" on_this_host mpirun -np 4 "$trainer"
+expect_one_line
+
+# A port that something else has, told by hand: the ranks that reach it must not wait for a store that never comes.
+serve='import socket, sys
+taken = socket.socket(); taken.bind(("0.0.0.0", 0)); taken.listen()
+print(taken.getsockname()[1], flush=True)
+sys.stdin.read()'
+mkfifo "$work/stdin" "$work/port"
+on_node n0 /usr/bin/python3 -c "$serve" <"$work/stdin" >"$work/port" &
+exec 3>"$work/stdin"
+read -r port <"$work/port"
+expect_refusal "^trainer: rank 0: .*MASTER_PORT=$port.*in use" 30 on_login srun -N2 -n4 sh -c "$by_hand; export MASTER_PORT=$port; exec $trainer"
+expect_one_line
+exec 3>&-
+wait

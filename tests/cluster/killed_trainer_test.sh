@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# SIGKILL of srun, of mpirun, or of one rank in the middle; the same command again goes on from the last checkpoint, and
+# the losses are those of a run that nobody disturbed, bit for bit.
+source "$(dirname "$0")/case.sh"
+limit=120
+trainer="$BUILD_DIR/bin/trainer"
+options=(--epochs 5 --batch-size 16 --checkpoint-every 5 --progress lines)  # 115 steps of 4 ranks
+
+has_checkpoint() { [[ -e $1/step-00000010/DONE || -e $1/step-00000015/DONE || -e $1/step-00000020/DONE ]]; }
+run_srun() { on_login srun -N2 -n4 --ntasks-per-node=2 --torch-env "$trainer" "${options[@]}" --checkpoint-dir "$work/$1" --metrics "$work/$1.jsonl"; }
+run_mpirun() { OMPI_MCA_rmaps_base_oversubscribe=1 timeout "$limit" mpirun -np 4 "$trainer" "${options[@]}" --checkpoint-dir "$work/$1" --metrics "$work/$1.jsonl"; }
+# Processes of this case alone: the folder in their arguments has a name of its own.
+pids_of() { pgrep -f -- "^$1 .*--checkpoint-dir $work/$2 " || true; }
+all_gone() { [[ -z $(pids_of "$trainer" "$1") ]]; }
+
+expect_undisturbed() {
+  grep -q 'goes on from step' "$work/$1.out" || { cat "$work/$1.out"; fail "$1: it did not go on from a checkpoint"; }
+  diff <(losses "$work/undisturbed.jsonl") <(losses "$work/$1.jsonl") >"$work/diff" || { head "$work/diff"; fail "$1: other losses than undisturbed"; }
+  expect_accuracy 0.9 "$work/$1.jsonl"
+}
+
+run_srun undisturbed
+[[ $(losses "$work/undisturbed.jsonl" | wc -l) == 115 ]] || fail "expected 115 steps"
+
+run_srun srun_killed & job=$!
+wait_for 60 has_checkpoint "$work/srun_killed"
+kill -9 "$(pgrep -o -f -- "^srun .*--checkpoint-dir $work/srun_killed ")"
+wait "$job" && fail "srun was killed and says all is well"
+wait_for 30 all_gone srun_killed  # Slurm ends the tasks of an srun that died
+run_srun srun_killed | tee "$work/srun_killed.out"
+expect_undisturbed srun_killed
+
+run_srun rank_killed 2>"$work/stderr" & job=$!
+wait_for 60 has_checkpoint "$work/rank_killed"
+kill -9 "$(pids_of "$trainer" rank_killed | sed -n 2p)"
+SECONDS=0
+wait "$job" && fail "a rank was killed and srun says all is well"
+((SECONDS < 15)) || fail "the other ranks took $SECONDS s to notice"
+cat "$work/stderr"
+(($(grep -c '^trainer: rank' "$work/stderr") == 1)) || fail "expected one line from one rank"
+run_srun rank_killed | tee "$work/rank_killed.out"
+expect_undisturbed rank_killed
+
+run_mpirun mpirun_killed & job=$!
+wait_for 60 has_checkpoint "$work/mpirun_killed"
+kill -9 "$(pgrep -o -f -- "^mpirun .*--checkpoint-dir $work/mpirun_killed ")"
+wait "$job" && fail "mpirun was killed and says all is well"
+wait_for 15 all_gone mpirun_killed  # the ranks end with their launcher, though nobody tells them to
+run_mpirun mpirun_killed | tee "$work/mpirun_killed.out"
+expect_undisturbed mpirun_killed

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# The trainer learns under srun on even, uneven and single-node steps, with the plugin and without it.
+source "$(dirname "$0")/case.sh"
+limit=120
+trainer="$BUILD_DIR/bin/trainer"
+
+learns() {  # learns NAME BATCH_SIZE SRUN_ARGUMENTS...
+  local name=$1 batch=$2
+  shift 2
+  on_login srun "$@" "$trainer" --epochs 6 --batch-size "$batch" --metrics "$work/$name.jsonl" || fail "srun $* failed"
+  expect_accuracy 0.95 "$work/$name.jsonl"
+}
+
+learns even 16 -N2 -n4 --ntasks-per-node=2 --torch-env
+learns uneven 8 -N4 -n8 --torch-env
+learns single 32 -N1 -n2 --torch-env
+learns no_plugin 16 -N2 -n4
+# The same samples a step, in another order of summation: the runs agree closely, not to the bit.
+paste -d' ' <(losses "$work/even.jsonl") <(losses "$work/uneven.jsonl") |
+  awk '{ d = $2 - $4; if (d < 0) d = -d; if ($1 != $3 || d > 0.01 + 0.05 * $2) { print "step " $1 ": " $2 " against " $4; bad = 1 } } END { exit bad }' ||
+  fail "the losses depend on the layout"
