@@ -54,10 +54,10 @@ find_package_handle_standard_args(Libtorch
   REASON_FAILURE_MESSAGE "lib/libtorch_cpu.so and include/ATen/ATen.h are in none of\n    ${_libtorch_tried_text}\n  Run scripts/setup, which makes .venv, or set TORCHBRIDGE_TORCH_ROOT. -DTORCHBRIDGE_TORCH=OFF builds without the trainer.\n")
 
 if(Libtorch_FOUND AND NOT TARGET Libtorch::cpu)
-  add_library(Libtorch::c10 SHARED IMPORTED)
+  add_library(Libtorch::c10 SHARED IMPORTED GLOBAL)
   set_target_properties(Libtorch::c10 PROPERTIES IMPORTED_LOCATION ${Libtorch_ROOT_DIR}/lib/libc10.so)
 
-  add_library(Libtorch::cpu SHARED IMPORTED)
+  add_library(Libtorch::cpu SHARED IMPORTED GLOBAL)
   set_target_properties(Libtorch::cpu PROPERTIES
     IMPORTED_LOCATION ${Libtorch_ROOT_DIR}/lib/libtorch_cpu.so
     # An imported target's include folders are SYSTEM for those who use them.

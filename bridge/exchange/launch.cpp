@@ -138,13 +138,19 @@ Result<Launch> launch_alone() {
   return launch_of(std::move(facts), std::move(*address));
 }
 
+// OpenMPI's own word, and nothing under other launchers.
+std::optional<LaunchFacts> mpirun_facts(const EnvMap& environment) {
+  const Launcher* launcher = innermost_launcher(environment);
+  if (launcher == nullptr || launcher->name != std::string("openmpi")) return std::nullopt;
+  auto facts = launcher->read(environment);
+  return facts ? std::optional(std::move(*facts)) : std::nullopt;
+}
+
 // RANK and WORLD_SIZE that were exported around an mpirun hold for none of its ranks. Right are: the same position, or a
 // torchrun agent on each rank of the MPI job, whose workers count the agents as groups.
 Status check_against_launcher(const TorchEnv& env, const EnvMap& environment) {
-  const Launcher* launcher = innermost_launcher(environment);
-  if (launcher == nullptr || launcher->name != std::string("openmpi")) return Ok{};
-  const auto facts = launcher->read(environment);
-  if (!facts) return facts.error();
+  const auto facts = mpirun_facts(environment);
+  if (!facts) return Ok{};
   const Layout& at = env.layout;
   const bool same = at.rank == facts->rank && at.world_size == facts->world_size;
   const bool agents = at.node_rank == facts->rank && at.node_count == facts->world_size;
@@ -155,6 +161,18 @@ Status check_against_launcher(const TorchEnv& env, const EnvMap& environment) {
 }
 
 }  // namespace
+
+int presumed_rank(const EnvMap& environment) {
+  const auto mpirun = mpirun_facts(environment);
+  const auto env = torch_env_from(environment);
+  const bool mpirun_knows_better = mpirun && (!env || !check_against_launcher(*env, environment));
+  if (mpirun_knows_better) return mpirun->rank;
+  if (const auto rank = environment.integer("RANK", 0, INT32_MAX); rank && *rank) return static_cast<int>(**rank);
+  const Launcher* launcher = innermost_launcher(environment);
+  if (launcher == nullptr) return 0;
+  const auto facts = launcher->read(environment);
+  return facts ? facts->rank : 0;
+}
 
 Result<Launch> resolve_launch(const EnvMap& environment, std::chrono::milliseconds timeout) {
   const Launcher* launcher = innermost_launcher(environment);

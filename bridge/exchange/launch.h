@@ -26,4 +26,8 @@ struct Launch {
 // Changes nothing in the environment of the process. Not for several threads at once.
 Result<Launch> resolve_launch(const EnvMap& environment, std::chrono::milliseconds timeout = std::chrono::seconds(60));
 
+// The rank as far as it can be told without a complete launch, so that one rank may speak for all when something is wrong;
+// 0 where it cannot be told.
+int presumed_rank(const EnvMap& environment);
+
 }  // namespace torchbridge

@@ -3,6 +3,8 @@
 Only one interface, the login node's end, is in the machine's own network namespace. All of it, interfaces and mounts,
 goes when the last process inside a node has ended.
 """
+import ipaddress
+import json
 import os
 import socket
 import subprocess
@@ -85,7 +87,7 @@ def holder_pid(cluster, name):
         with open(cluster.path("nodes", name, "holder")) as file:
             recorded = file.read().strip()
         pid = int(recorded.split()[0])
-        if processes.identity(pid) == recorded:
+        if processes.identity(pid) == recorded and not processes.is_zombie(pid):
             return pid
     except (FileNotFoundError, ProcessLookupError):
         pass
@@ -117,8 +119,9 @@ def interface_name(number):
 
 def claim_subnet(cluster):
     """Both ends of the login node's cable are made in one step: who gets the name has the subnet."""
+    taken = routed_networks()
     for number in range(256):
-        if overlaps_route(number):
+        if any(network.overlaps(ipaddress.ip_network(f"{NETWORK}.{number}.0/24")) for network in taken):
             continue
         made = subprocess.run(["ip", "link", "add", interface_name(number), "type", "veth", "peer", "name", "login",
                                "netns", str(holder_pid(cluster, CONTROLLER))], capture_output=True, text=True)
@@ -131,10 +134,12 @@ def claim_subnet(cluster):
     raise ClusterError(f"no subnet {NETWORK}.X.0/24 is free on this machine")
 
 
-def overlaps_route(number):
-    shown = subprocess.run(["ip", "-4", "route", "show", "root", f"{NETWORK}.{number}.0/24"], capture_output=True,
-                           text=True)
-    return bool(shown.stdout.strip())
+def routed_networks():
+    """What this machine reaches other than by a default route or one as wide as the private range itself."""
+    shown = subprocess.run(["ip", "-json", "-4", "route", "show"], capture_output=True, text=True, check=True)
+    networks = [ipaddress.ip_network(route["dst"]) for route in json.loads(shown.stdout or "[]")
+                if route["dst"] != "default"]
+    return [network for network in networks if network.prefixlen > 8]
 
 
 def build_bridge(cluster, record):

@@ -30,6 +30,10 @@ def identity(pid):
     return f"{pid} {statistics(pid)[19]}"
 
 
+def is_zombie(pid):
+    return statistics(pid)[0] == "Z"
+
+
 def lineage(pid):
     """The process, its parent and so on."""
     pids = set()

@@ -39,7 +39,13 @@ def write_configuration(cluster, network, options):
 
 
 def slurm_conf(cluster, network, options):
-    settings = {
+    settings, further_lines = overridden(default_settings(cluster, network, options), options.conf)
+    named = [f"{key}={value}" for key, value in settings.items()]
+    return "\n".join([*named, *further_lines, *node_lines(network, options)]) + "\n"
+
+
+def default_settings(cluster, network, options):
+    return {
         "ClusterName": cluster.name,
         "SlurmctldHost": f"{nodes.CONTROLLER}({network['controller']})",
         "SlurmctldPort": str(PORT),
@@ -73,24 +79,31 @@ def slurm_conf(cluster, network, options):
         "MpiParams": f"ports={options.port_range}",
         "PropagateResourceLimits": "NONE",
     }
-    lines = []
-    for line in options.conf:
+
+
+def overridden(settings, lines):
+    """The settings with the user's values, and the lines that set something else."""
+    names = {name.lower(): name for name in settings}
+    further = []
+    for line in lines:
         key, value = line.split("=", 1)
-        default = next((name for name in settings if name.lower() == key.lower()), None)
-        if default:
-            settings[default] = value
+        if key.lower() in names:
+            settings[names[key.lower()]] = value
         else:
-            lines.append(line)
+            further.append(line)
+    return settings, further
+
+
+def node_lines(network, options):
     gres = f" Gres=gpu:{options.gpus}" if options.gpus else ""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 20
-    node_lines = [f"NodeName={name} NodeAddr={address} CPUs={options.cpus} Boards=1 SocketsPerBoard=1 "
-                  f"CoresPerSocket={options.cpus} ThreadsPerCore=1 RealMemory={memory}{gres}"
-                  for name, address in network["nodes"].items()]
+    compute = [f"NodeName={name} NodeAddr={address} CPUs={options.cpus} Boards=1 SocketsPerBoard=1 "
+               f"CoresPerSocket={options.cpus} ThreadsPerCore=1 RealMemory={memory}{gres}"
+               for name, address in network["nodes"].items()]
     # slurmctld looks up by its NodeName where a waiting srun is, and where there is none tells itself instead.
     login = f"NodeName={nodes.login_name()} NodeAddr={network['login']} State=FUTURE"
     partition = f"PartitionName=main Nodes={','.join(network['nodes'])} Default=YES MaxTime=INFINITE State=UP"
-    named = [f"{key}={value}" for key, value in settings.items()]
-    return "\n".join([*named, *lines, *node_lines, login, partition]) + "\n"
+    return [*compute, login, partition]
 
 
 def start_daemons(cluster, network):

@@ -81,8 +81,8 @@ class Cluster:
                                "letters, digits and _ / . + -")
         longest_socket = self.path("nodes", longest_node, "spool", "stepd.slurm.pmix.1000000.1000")
         if len(longest_socket) > LONGEST_SOCKET_PATH:
-            raise ClusterError(f"'{longest_socket}' is too long for a socket ({LONGEST_SOCKET_PATH} characters): choose "
-                               "a shorter --name, --prefix or TORCHBRIDGE_STATE")
+            raise ClusterError(f"'{longest_socket}' is too long for a socket ({LONGEST_SOCKET_PATH} characters): "
+                               "choose a shorter --name, --prefix or TORCHBRIDGE_STATE")
 
     def create_folders(self, node_names):
         for part in ("munge", "controller", "log", "dev"):

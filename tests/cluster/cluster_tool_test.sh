@@ -197,7 +197,7 @@ case_down_ends_running_jobs() {
 
 case_down_cleans_up_after_a_killed_up() {
   local pause pid interface
-  for pause in 0.02 0.04 0.06 0.08 0.10 0.12 0.15 0.20; do
+  for pause in 0.03 0.06 0.09 0.12 0.18; do
     "$scripts/cluster" up --name one 2>/dev/null &
     pid=$!
     sleep "$pause" # the instant does not matter, that there are several does

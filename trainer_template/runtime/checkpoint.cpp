@@ -70,6 +70,7 @@ void Checkpoints::prepare_folder() {
   const fs::path& folder = options_.folder;
   std::error_code error, ignored;
   if (!fs::is_directory(folder, ignored)) {
+    if (fs::exists(folder, ignored)) throw TrainError("checkpoint folder '" + folder.string() + "' is not a folder");
     if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), error);
     if (error) {
       throw TrainError("cannot make checkpoint folder '" + folder.string() + "': " + error.message());

@@ -2,7 +2,6 @@
 
 #include <ATen/Parallel.h>
 #include <c10/util/Flags.h>
-#include <torchbridge/core/launcher.h>
 #include <torchbridge/exchange/launch.h>
 #include <torchbridge/exchange/launcher_death.h>
 
@@ -13,15 +12,6 @@ C10_DECLARE_int(caffe2_log_level);
 
 namespace torchbridge::train {
 namespace {
-
-// The rank as far as it can be told without the rest of the launch; 0 where it cannot.
-int presumed_rank(const EnvMap& environment) {
-  if (const auto rank = environment.integer("RANK", 0, 1 << 30); rank && *rank) return static_cast<int>(**rank);
-  if (const Launcher* launcher = innermost_launcher(environment)) {
-    if (const auto facts = launcher->read(environment)) return facts->rank;
-  }
-  return 0;
-}
 
 // c10d's warnings about lost connections, several lines a rank, would bury the one line that says what happened.
 void quiet_c10d(const EnvMap& environment) {

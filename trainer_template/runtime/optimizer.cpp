@@ -137,7 +137,9 @@ void Optimizer::load_state(const NamedTensors& state) {
     if (next == given.end() || !next->first.starts_with(prefix)) continue;
     for (auto& [kind, tensor] : make_state(i)) {
       const auto found = given.find(prefix + kind);
-      if (found == given.end()) throw TrainError("the optimizer state has no '" + prefix + kind + "'");
+      if (found == given.end()) {
+        throw TrainError("the optimizer state has no '" + prefix + kind + "': was another --optimizer used?");
+      }
       if (found->second.sizes() != tensor.sizes() || found->second.scalar_type() != tensor.scalar_type()) {
         std::ostringstream text;
         text << "optimizer state '" << prefix << kind << "' has shape " << found->second.sizes() << ", expected "
