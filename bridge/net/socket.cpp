@@ -1,9 +1,13 @@
 #include <torchbridge/net/socket.h>
 
 #include <arpa/inet.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include <torchbridge/core/env_map.h>
@@ -75,6 +79,28 @@ Result<Socket> listen_on(const Endpoint& address) {
   setsockopt(socket.descriptor(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   if (bind(socket.descriptor(), target->get(), target->size) != 0) return failed();
   if (listen(socket.descriptor(), kBacklog) != 0) return failed();
+  return socket;
+}
+
+Result<Socket> connect_to(const Endpoint& address, std::chrono::milliseconds timeout) {
+  const auto target = socket_address(address);
+  if (!target) return target.error();
+  const auto failed = [&](int error) {
+    return Error{"cannot connect to " + address.host + " port " + std::to_string(address.port) + ": " + std::strerror(error)};
+  };
+  Socket socket(::socket(target->family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.open()) return failed(errno);
+  if (connect(socket.descriptor(), target->get(), target->size) != 0) {
+    if (errno != EINPROGRESS) return failed(errno);
+    pollfd ready{socket.descriptor(), POLLOUT, 0};
+    const int count = poll(&ready, 1, static_cast<int>(std::max<std::int64_t>(timeout.count(), 1)));
+    if (count <= 0) return failed(count == 0 ? ETIMEDOUT : errno);
+    int error = 0;
+    socklen_t size = sizeof error;
+    getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &error, &size);
+    if (error != 0) return failed(error);
+  }
+  fcntl(socket.descriptor(), F_SETFL, fcntl(socket.descriptor(), F_GETFL) & ~O_NONBLOCK);
   return socket;
 }
 

@@ -1,6 +1,7 @@
 // A listening TCP socket that owns its descriptor.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -30,6 +31,9 @@ class Socket {
 // Binds to the numeric address (IPv4 or IPv6) and port, and listens. Port 0 lets the kernel choose: ask bound_port.
 // Close-on-exec is set. An error names address, port and reason.
 Result<Socket> listen_on(const Endpoint& address);
+
+// Connects to a numeric address, waiting at most `timeout`. Close-on-exec is set. An error names address, port and reason.
+Result<Socket> connect_to(const Endpoint& address, std::chrono::milliseconds timeout);
 
 // Whether a program that listens on all interfaces of this host, as PyTorch's store does, could have the port now.
 bool port_is_free(int port);

@@ -1,0 +1,45 @@
+// The nodes of a step call the node of rank 0 before any program starts: proof that it is reachable, and a way to tell it
+// what only they know. Plain TCP; a call carries the run's token, and anything else that connects is ignored.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include <torchbridge/core/endpoint.h>
+#include <torchbridge/core/result.h>
+#include <torchbridge/net/socket.h>
+
+namespace torchbridge {
+
+// Texts are at most this long.
+inline constexpr std::size_t kMaxRollText = 16 * 1024;
+
+struct RollCall {
+  std::string token;                       // the same on all nodes of one run, no blanks
+  std::vector<std::string> nodes;          // names; node 0.. in their order; `master` is the one that takes the roll
+  int master = 0;
+  std::chrono::milliseconds timeout{1000};
+};
+
+// The master's side. Holds the callers' connections until they are answered; forgetting to answer hangs up on them.
+class Roll {
+ public:
+  // Waits until all other nodes have called on `listener`, at most the timeout. The error names the nodes that did not.
+  static Result<Roll> take(const Socket& listener, const RollCall& call);
+
+  // What each node said; the master's own entry is empty.
+  const std::vector<std::string>& texts() const { return texts_; }
+  // Says the same to all of them.
+  void answer(const std::string& text);
+
+ private:
+  std::vector<std::string> texts_;
+  std::vector<Socket> callers_;
+};
+
+// The other nodes' side: says `text` as node number `node`, and returns the master's answer. `at` is a numeric address. Tries
+// again while nobody listens there. The error says what stood in the way.
+Result<std::string> answer_roll(const Endpoint& at, const RollCall& call, int node, const std::string& text);
+
+}  // namespace torchbridge

@@ -1,0 +1,82 @@
+#include <torchbridge/net/roll_call.h>
+
+#include <sys/socket.h>
+
+#include <future>
+
+#include <gtest/gtest.h>
+
+namespace torchbridge {
+namespace {
+
+using std::chrono::milliseconds;
+
+class RollCallTest : public ::testing::Test {
+ protected:
+  RollCallTest() : listener_(*listen_on({"127.0.0.1", 0})), at_{"127.0.0.1", *bound_port(listener_)} {}
+
+  std::future<Result<std::string>> calls(int node, const std::string& text, RollCall roll) {
+    return std::async(std::launch::async, [=, this] { return answer_roll(at_, roll, node, text); });
+  }
+
+  const RollCall roll_{.token = "slurm-1.0", .nodes = {"n0", "n1", "n2"}, .master = 1, .timeout = milliseconds(20'000)};
+  Socket listener_;
+  Endpoint at_;
+};
+
+TEST_F(RollCallTest, TellsTheMasterAndAnswersAll) {
+  auto first = calls(0, "from n0", roll_);
+  auto third = calls(2, std::string(kMaxRollText, 'x'), roll_);
+  auto roll = Roll::take(listener_, roll_);
+  ASSERT_TRUE(roll) << roll.error().message;
+  EXPECT_EQ(roll->texts(), (std::vector<std::string>{"from n0", "", std::string(kMaxRollText, 'x')}));
+  roll->answer("welcome");
+  EXPECT_EQ(*first.get(), "welcome");
+  EXPECT_EQ(*third.get(), "welcome");
+}
+
+TEST_F(RollCallTest, NamesTheNodesThatDoNotCall) {
+  RollCall impatient = roll_;
+  impatient.timeout = milliseconds(200);
+  auto first = calls(0, "here", impatient);
+  const auto roll = Roll::take(listener_, impatient);
+  ASSERT_FALSE(roll);
+  EXPECT_EQ(roll.error().message, "no word within 200 ms from n2: cannot they reach n1?");
+  EXPECT_FALSE(first.get());
+}
+
+TEST_F(RollCallTest, IgnoresStrangersAndOtherRuns) {
+  RollCall other = roll_;
+  other.token = "slurm-2.0";
+  other.timeout = milliseconds(200);
+  auto other_run = calls(0, "wrong run", other);
+  const auto stranger = connect_to(at_, milliseconds(1000));
+  ASSERT_TRUE(stranger);
+  ASSERT_GT(send(stranger->descriptor(), "GET / HTTP/1.0\r\n\r\n", 18, 0), 0);
+  auto first = calls(0, "a", roll_);
+  auto third = calls(2, "b", roll_);
+  auto roll = Roll::take(listener_, roll_);
+  ASSERT_TRUE(roll) << roll.error().message;
+  EXPECT_EQ(roll->texts()[0], "a");
+  roll->answer("ok");
+  EXPECT_TRUE(first.get());
+  EXPECT_TRUE(third.get());
+  EXPECT_FALSE(other_run.get());
+}
+
+TEST_F(RollCallTest, SaysWhyTheMasterIsNotReached) {
+  RollCall impatient = roll_;
+  impatient.timeout = milliseconds(100);
+  Endpoint nobody{"127.0.0.1", 0};
+  {
+    const Socket taken = *listen_on(nobody);
+    nobody.port = *bound_port(taken);
+  }
+  const auto answer = answer_roll(nobody, impatient, 2, "");
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().message, "node n2 does not reach the node of rank 0, n1: cannot connect to 127.0.0.1 port " +
+                                        std::to_string(nobody.port) + ": Connection refused");
+}
+
+}  // namespace
+}  // namespace torchbridge
