@@ -7,8 +7,12 @@
 #include <cstdlib>
 #include <exception>
 
+#include <torchbridge/core/launchers/slurm.h>
+#include <torchbridge/task/roll.h>
+#include <torchbridge/task/store_port.h>
+#include <torchbridge/task/task_environment.h>
+
 #include "settings.h"
-#include "spank_env.h"
 
 // Slurm looks all of these up by name. The header declares the hooks without C linkage, and a constant in C++ is not
 // visible outside unless it is declared so.
@@ -105,11 +109,16 @@ void end_step(spank_t spank) {
   _exit(EXIT_FAILURE);
 }
 
-// Where only tasks of this node may have found it, the first of them tells it.
+// Where only tasks of this node may have found it, the first of them tells it, unless somebody has.
 [[noreturn]] void end_task(spank_t spank, const StepPlan& plan, const Error& error) {
-  if (plan.env.layout.local_rank == 0) tell_task(error.message);
+  if (plan.env.layout.local_rank == 0 && !error.message.empty()) tell_task(error.message);
   if (plan.env.layout.local_rank == 0) end_step(spank);
   _exit(EXIT_FAILURE);
+}
+
+[[noreturn]] void stop_after(const std::string& table) {
+  dprintf(STDOUT_FILENO, "%s", table.c_str());
+  _exit(EXIT_SUCCESS);
 }
 
 void export_torch_env(spank_t spank) {
@@ -120,9 +129,18 @@ void export_torch_env(spank_t spank) {
   if (!options) end_all_tasks(environment, options.error());
   if (!*options || !is_rank_step(spank)) return;
 
-  const auto plan = plan_step(environment, **options);
+  auto facts = read_slurm(environment);
+  if (!facts) end_all_tasks(environment, facts.error());
+  const auto plan = plan_step(std::move(*facts), environment, **options);
   if (!plan) end_all_tasks(environment, plan.error());
-  const auto task = task_environment(*plan, environment, **options);
+  if ((*options)->check || (*options)->explain) {
+    const auto table = meet_nodes(*plan, environment, **options);
+    if (!table) end_task(spank, *plan, table.error());
+    if ((*options)->explain) stop_after(*table);
+  }
+  auto port = plan->env.layout.rank == 0 ? reserve_store_port(plan->master) : Socket();
+  if (!port) end_task(spank, *plan, port.error());
+  const auto task = task_environment(*plan, environment, **options, *port);
   if (!task) end_task(spank, *plan, task.error());
   for (const auto& [name, value] : task->variables) {
     if (spank_setenv(spank, name.c_str(), value.c_str(), 1) != ESPANK_SUCCESS) {
@@ -130,6 +148,7 @@ void export_torch_env(spank_t spank) {
     }
   }
   for (const auto& note : task->notes) tell_task(note);
+  (void)port->release();  // the program's from here on
 }
 
 }  // namespace

@@ -1,48 +1,250 @@
 #include <torchbridge/core/binding.h>
 
+#include <algorithm>
+#include <numeric>
+
+#include <torchbridge/core/closest_gpus.h>
+#include <torchbridge/core/visible_gpus.h>
+
 namespace torchbridge {
 namespace {
 
-std::vector<std::string_view> split_at_commas(std::string_view text) {
-  std::vector<std::string_view> parts;
-  while (!text.empty()) {
-    const auto comma = text.find(',');
-    parts.push_back(text.substr(0, comma));
-    if (comma == std::string_view::npos) break;
-    text.remove_prefix(comma + 1);
-  }
-  return parts;
-}
+// What the rules work on, and what they find out on the way.
+struct Task {
+  const EnvMap& environment;
+  const Layout& at;
+  const Options& options;
+  const Machine& machine;
+  VisibleGpus visible;
+  std::vector<std::string> gpu_of_rank;  // each local rank's GPU; empty: only this task's is known
+  std::string gpu;                       // this task's; empty: it has none, or several and no rule
+
+  std::size_t rank() const { return static_cast<std::size_t>(at.local_rank); }
+  std::size_t tasks() const { return static_cast<std::size_t>(at.local_world_size); }
+};
+
+constexpr const char* kRuleNames[] = {"auto", "all", "virtual", "closest", "share", "none"};  // by GpuRule
+
+std::string rule_name(GpuRule rule) { return std::string("gpus=") + kRuleNames[static_cast<int>(rule)]; }
 
 std::string gpus(std::size_t count) { return std::to_string(count) + (count == 1 ? " GPU" : " GPUs"); }
 
-// Tasks of the node outnumber the GPUs that each of them sees.
-std::string shortage(const Layout& layout, std::size_t visible) {
-  return std::to_string(layout.local_world_size) + " tasks on this node, and each sees " + gpus(visible);
+std::string tasks_here(const Task& task) { return std::to_string(task.tasks()) + " tasks on this node"; }
+
+void add_note(Binding& binding, const std::string& note) { binding.note += (binding.note.empty() ? "" : "; ") + note; }
+
+void show(const std::vector<std::string>& names, Binding& binding) {
+  binding.variables.emplace_back("CUDA_VISIBLE_DEVICES", joined_names(names));
 }
 
-Status bind_gpus(const EnvMap& environment, const Layout& layout, GpuRule rule, Binding& binding) {
-  const auto visible_text = environment.get("CUDA_VISIBLE_DEVICES");
-  if (rule == GpuRule::kNone || !visible_text || visible_text->empty()) return Ok{};
-  const auto visible = split_at_commas(*visible_text);
-  const auto tasks = static_cast<std::size_t>(layout.local_world_size);
+// The task whose LOCAL_RANK indexes `names`, as all others' do.
+void index_by_rank(Task& task, const std::vector<std::string>& names) {
+  if (names.size() < task.tasks()) return;
+  task.gpu_of_rank.assign(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(task.tasks()));
+  task.gpu = names[task.rank()];
+}
 
-  if (rule == GpuRule::kVirtual) {
-    if (visible.size() > 1 && visible.size() < tasks) return Error{"gpus=virtual: " + shortage(layout, visible.size())};
-    const auto device = visible.size() == 1 ? visible.front() : visible[layout.local_rank];
-    binding.variables.emplace_back("CUDA_VISIBLE_DEVICES", device);
-    binding.variables.emplace_back("LOCAL_RANK", "0");
+// CUDA numbers the fastest GPU first unless it is told otherwise, and both Slurm and these rules count by PCI address.
+Status count_by_address(const Task& task, const std::string& rule, Binding& binding) {
+  constexpr const char* kName = "CUDA_DEVICE_ORDER";
+  constexpr std::string_view kByAddress = "PCI_BUS_ID";
+  if (!are_indices(task.visible.names)) return Ok{};
+  const auto exported = task.environment.get(kName);
+  if (exported == kByAddress) return Ok{};
+  if (exported && !task.options.override_user) {
+    return Error{rule + ": CUDA_DEVICE_ORDER='" + printable(*exported) +
+                 "' is exported, but GPUs are counted by their PCI address: unset it, or give override=yes"};
+  }
+  binding.variables.emplace_back(kName, kByAddress);
+  return Ok{};
+}
+
+Status keep_gpus(Task& task, Binding& binding) {
+  const VisibleGpus& visible = task.visible;
+  if (visible.names.size() == 1) task.gpu = visible.names.front();
+  if (visible.kind == VisibleGpus::Kind::kShared) index_by_rank(task, visible.names);
+  if (visible.names.size() >= task.tasks()) {
+    if (task.gpu.empty()) task.gpu = visible.names[task.rank()];
     return Ok{};
   }
-  if (visible.size() >= tasks) return Ok{};
-  if (rule == GpuRule::kAll) {
-    const auto step_text = environment.get("SLURM_STEP_GPUS").value_or("");
-    if (split_at_commas(step_text).size() < tasks) return Error{"gpus=all: " + shortage(layout, visible.size())};
-    binding.variables.emplace_back("CUDA_VISIBLE_DEVICES", step_text);
+  add_note(binding, tasks_here(task) + ", and each sees " + gpus(visible.names.size()) +
+                        ": programs that use the GPU of number LOCAL_RANK will not find it; see gpus=virtual and gpus=all");
+  return Ok{};
+}
+
+Status show_all(Task& task, Binding& binding) {
+  if (task.visible.kind == VisibleGpus::Kind::kShared) return keep_gpus(task, binding);
+  const auto names = step_gpus(task.visible, task.environment, task.at, task.machine.topology);
+  if (!names) return Error{"gpus=all: " + names.error().message};
+  index_by_rank(task, *names);
+  show(*names, binding);
+  return Ok{};
+}
+
+// One GPU for this task. Tasks that outnumber the GPUs they share take them in turns of neighbours, as --ntasks-per-gpu does.
+Status show_one(Task& task, Binding& binding) {
+  const auto& names = task.visible.names;
+  const auto place = [&](std::size_t rank) {
+    return names.size() >= task.tasks() ? rank : rank * names.size() / task.tasks();
+  };
+  if (task.visible.kind == VisibleGpus::Kind::kShared) {
+    for (std::size_t rank = 0; rank < task.tasks(); ++rank) task.gpu_of_rank.push_back(names[place(rank)]);
+    task.gpu = task.gpu_of_rank[task.rank()];
+  } else if (task.visible.kind == VisibleGpus::Kind::kOwn || names.size() == 1) {
+    task.gpu = names.front();
+  } else if (task.options.gpus == GpuRule::kShare) {
+    task.gpu = names[task.rank() % names.size()];
+  } else {
+    return Error{"gpus=virtual: " + tasks_here(task) + ", each sees " + gpus(names.size()) + " of " +
+                 std::to_string(task.visible.on_node) + ", and nothing tells which are its own: give gpus=share if several" +
+                 " may use one, or another --gpu-bind"};
+  }
+  show({task.gpu}, binding);
+  binding.variables.emplace_back("LOCAL_RANK", "0");
+  return Ok{};
+}
+
+// Nothing to choose where all of them are equally far from every CPU.
+bool same_place(const Topology& topology) {
+  const auto usable = topology.usable_gpus();
+  return std::all_of(usable.begin(), usable.end(), [&](const Gpu* gpu) {
+    return gpu->numa_node == usable.front()->numa_node && gpu->local_cpus == usable.front()->local_cpus;
+  });
+}
+
+Result<std::vector<const Gpu*>> located(const Task& task) {
+  const auto usable = task.machine.topology.usable_gpus();
+  std::vector<const Gpu*> found;
+  for (const auto& name : task.visible.names) {
+    const Gpu* gpu = task.machine.topology.gpu_named(name);
+    if (gpu == nullptr && !usable.empty() && same_place(task.machine.topology)) gpu = usable.front();
+    if (gpu == nullptr) {
+      return Error{"gpus=closest: '" + printable(name) + "' of CUDA_VISIBLE_DEVICES is not one of the " + gpus(usable.size()) +
+                   " that this machine tells of: give gpus=auto"};
+    }
+    found.push_back(gpu);
+  }
+  return found;
+}
+
+std::vector<int> distances_from(const CpuSet& cpus, const std::vector<const Gpu*>& candidates, const Topology& topology) {
+  std::vector<int> row;
+  for (const Gpu* gpu : candidates) row.push_back(topology.distance(cpus, *gpu));
+  return row;
+}
+
+Result<std::vector<std::string>> nearest_first(const std::vector<std::string>& names, const std::vector<int>& distances) {
+  std::vector<std::size_t> order(names.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return distances[a] < distances[b]; });
+  std::vector<std::string> sorted;
+  for (const std::size_t place : order) sorted.push_back(names[place]);
+  return sorted;
+}
+
+// The GPUs of the tasks in the order of their ranks, then those that are left: one list for the whole node.
+Result<std::vector<std::string>> assigned(const Task& task, const std::vector<const Gpu*>& candidates) {
+  const auto cpus = cpus_of_tasks(task.environment, task.at, task.machine);
+  if (!cpus) {
+    return Error{"gpus=closest: this task may use CPUs " + cpu_list_text(task.machine.cpus) +
+                 ", and nothing tells those of the other tasks on this node: bind them with srun --cpu-bind=cores, or give gpus=auto"};
+  }
+  std::vector<std::vector<int>> distances;
+  for (const CpuSet& set : *cpus) distances.push_back(distances_from(set, candidates, task.machine.topology));
+  const auto chosen = closest_gpus(distances);
+  std::vector<std::string> names;
+  for (const std::size_t place : chosen) names.push_back(task.visible.names[place]);
+  for (const auto& name : task.visible.names) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  return names;
+}
+
+Status show_closest(Task& task, Binding& binding) {
+  if (const auto counted = count_by_address(task, "gpus=closest", binding); !counted) return counted;
+  const auto candidates = located(task);
+  if (!candidates) return candidates.error();
+  const bool alone = task.visible.kind != VisibleGpus::Kind::kShared || task.tasks() == 1;
+  auto names = alone || same_place(task.machine.topology)
+                   ? nearest_first(task.visible.names, distances_from(task.machine.cpus, *candidates, task.machine.topology))
+                   : assigned(task, *candidates);
+  if (!names) return names.error();
+  if (*names != task.visible.names) show(*names, binding);
+  task.visible.names = std::move(*names);
+  return keep_gpus(task, binding);
+}
+
+// GPUs that are just there, and that nobody asked for, are no reason to refuse what may be a program for CPUs.
+Status refuse_shortage(const Task& task) {
+  const int on_node = task.visible.on_node;
+  const GpuRule rule = task.options.gpus;
+  if (rule == GpuRule::kNone || rule == GpuRule::kShare || (rule == GpuRule::kAuto && !task.visible.granted)) return Ok{};
+  if (on_node == 0 || on_node >= task.at.local_world_size) return Ok{};
+  return Error{rule_name(rule) + ": " + tasks_here(task) + " for " + gpus(static_cast<std::size_t>(on_node)) +
+               ": ask for one GPU a task, give gpus=share if several may use one, or gpus=none if the program uses none"};
+}
+
+Status bind_gpus(Task& task, Binding& binding) {
+  const GpuRule rule = task.options.gpus;
+  if (const auto enough = refuse_shortage(task); !enough) return enough;
+  if (task.visible.names.empty()) {
+    // Slurm counts GPUs that it does not name, and the machine has others besides.
+    const auto usable = task.machine.topology.usable_gpus().size();
+    const bool unclear = task.visible.on_node > 0 && usable > 0;
+    if (!unclear || rule == GpuRule::kAuto || rule == GpuRule::kNone) return Ok{};
+    return Error{rule_name(rule) + ": CUDA_VISIBLE_DEVICES is not set, the step has " +
+                 gpus(static_cast<std::size_t>(task.visible.on_node)) + " on this node, and the task may open " +
+                 std::to_string(usable) + ": leave --gpu-bind=none out"};
+  }
+  switch (rule) {
+    case GpuRule::kAll: return show_all(task, binding);
+    case GpuRule::kVirtual:
+    case GpuRule::kShare: return show_one(task, binding);
+    case GpuRule::kClosest: return show_closest(task, binding);
+    case GpuRule::kAuto: return keep_gpus(task, binding);
+    case GpuRule::kNone: break;
+  }
+  Binding unused;  // for what it says of the task's GPU
+  return keep_gpus(task, unused);
+}
+
+// This task's place among those of the node that would be given the very same CPUs, and their number.
+std::pair<std::size_t, std::size_t> place_among_equals(const Task& task, const CpuSet& cpus) {
+  const Topology& topology = task.machine.topology;
+  const auto masks = cpus_of_tasks(task.environment, task.at, task.machine);
+  std::size_t before = 0, count = 0;
+  if (!masks || task.gpu_of_rank.size() != task.tasks()) return {0, 1};
+  for (std::size_t rank = 0; rank < task.tasks(); ++rank) {
+    const Gpu* gpu = topology.gpu_named(task.gpu_of_rank[rank]);
+    if (gpu == nullptr || intersection(topology.cpus_near(*gpu), (*masks)[rank]) != cpus) continue;
+    if (rank < task.rank()) ++before;
+    ++count;
+  }
+  return {before, std::max<std::size_t>(count, 1)};
+}
+
+Status bind_cpus(const Task& task, Binding& binding) {
+  if (task.options.cpus != CpuRule::kGpu || task.gpu.empty()) return Ok{};
+  const auto named = [](const Variable& variable) { return variable.first == "CUDA_DEVICE_ORDER"; };
+  if (std::none_of(binding.variables.begin(), binding.variables.end(), named)) {
+    if (const auto counted = count_by_address(task, "cpus=gpu", binding); !counted) return counted;
+  }
+  const Topology& topology = task.machine.topology;
+  const Gpu* gpu = topology.gpu_named(task.gpu);
+  const CpuSet near = gpu == nullptr ? CpuSet() : topology.cpus_near(*gpu);
+  if (near.empty()) {
+    add_note(binding, "cpus=gpu: this machine does not tell which CPUs are near GPU " + printable(task.gpu) + ": left as they are");
     return Ok{};
   }
-  binding.note = shortage(layout, visible.size()) +
-                 ": programs that use the GPU of number LOCAL_RANK will not find it; see gpus=virtual and gpus=all";
+  const CpuSet allowed = intersection(near, task.machine.cpus);
+  if (allowed.empty()) {
+    add_note(binding, "cpus=gpu: CPUs " + cpu_list_text(near) + " are near GPU " + printable(task.gpu) +
+                          ", but this task may use " + cpu_list_text(task.machine.cpus) + " only: left as they are; see gpus=closest");
+    return Ok{};
+  }
+  const auto [index, count] = place_among_equals(task, allowed);
+  binding.cpus = part_of(allowed, topology.cores, index, count);
+  if (topology.nodes.size() > 1) binding.memory_node = gpu->numa_node;
   return Ok{};
 }
 
@@ -58,9 +260,19 @@ void bind_threads(const EnvMap& environment, const Layout& layout, const Options
 
 }  // namespace
 
-Result<Binding> binding_of(const EnvMap& environment, const Layout& layout, const Options& options) {
+bool needs_machine(const Options& options) {
+  return options.cpus == CpuRule::kGpu || (options.gpus != GpuRule::kAuto && options.gpus != GpuRule::kNone);
+}
+
+Result<Binding> binding_of(const EnvMap& environment, const Layout& layout, const Options& options, const Machine& machine) {
   Binding binding;
-  if (const auto bound = bind_gpus(environment, layout, options.gpus, binding); !bound) return bound.error();
+  if (options.gpus != GpuRule::kNone || options.cpus != CpuRule::kKeep) {
+    auto visible = visible_gpus(environment, layout, machine.topology);
+    if (!visible) return visible.error();
+    Task task{environment, layout, options, machine, std::move(*visible), {}, {}};
+    if (const auto bound = bind_gpus(task, binding); !bound) return bound.error();
+    if (const auto bound = bind_cpus(task, binding); !bound) return bound.error();
+  }
   bind_threads(environment, layout, options, binding);
   return binding;
 }

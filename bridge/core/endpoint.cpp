@@ -44,14 +44,6 @@ Result<int> port_of(const LaunchFacts& facts, const PortRule& rule, PortRange ep
   return range.low + static_cast<int>(offset_of(facts) % size);
 }
 
-// The node that will hold RANK 0. Every task must come to the same answer, so what this node alone knows does not count.
-Result<int> master_node_of(const LaunchFacts& facts, const TaskMap& map, RankRule ranks) {
-  if (ranks == RankRule::kBlock) return 0;
-  if (map.complete()) return map.node_of(0);
-  return Error{facts.launcher + ": the ranks were placed one by one (--distribution=arbitrary), and the node of rank 0 is " +
-               "not told: give ranks=block, which numbers them node by node"};
-}
-
 Result<std::string> host_of(const LaunchFacts& facts, const TaskMap& map, const Options& options) {
   const AddressRule& rule = options.addr;
   if (rule.kind == AddressRule::Kind::kHost) return rule.text;
@@ -75,6 +67,13 @@ Result<PortRange> parse_port_range(std::string_view text) {
                                   1, 65535);
   if (!low || !high || *low > *high) return error();
   return PortRange{static_cast<int>(*low), static_cast<int>(*high)};
+}
+
+Result<int> master_node_of(const LaunchFacts& facts, const TaskMap& map, RankRule ranks) {
+  if (ranks == RankRule::kBlock) return 0;
+  if (map.complete()) return map.node_of(0);
+  return Error{facts.launcher + ": the ranks were placed one by one (--distribution=arbitrary), and the node of rank 0 is " +
+               "not told: give ranks=block, which numbers them node by node"};
 }
 
 Result<Endpoint> endpoint_of(const LaunchFacts& facts, const TaskMap& map, const Options& options, PortRange ephemeral) {

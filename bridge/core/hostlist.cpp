@@ -6,6 +6,7 @@ namespace torchbridge {
 namespace {
 
 constexpr int kMaxDigits = 18;  // of a host number: all fit in 64 bits
+constexpr std::size_t kMaxName = 255;  // characters, more than a DNS name has
 
 Error bad_list(std::string_view text, const std::string& why) { return {"list '" + printable(text) + "': " + why}; }
 
@@ -80,7 +81,11 @@ Status expand_element(std::string_view element, std::vector<std::string>& names)
   std::vector<std::string> prefixes = {""};
   while (!element.empty()) {
     const auto open = element.find('[');
-    for (auto& prefix : prefixes) prefix += element.substr(0, open);
+    const auto plain = element.substr(0, open);
+    if (prefixes.back().size() + plain.size() > kMaxName) {
+      return bad_list(element, "a name longer than " + std::to_string(kMaxName) + " characters");
+    }
+    for (auto& prefix : prefixes) prefix += plain;
     if (open == std::string_view::npos) break;
     const auto close = element.find(']', open);
     auto numbers = expand_brackets(element.substr(open + 1, close - open - 1));

@@ -1,24 +1,63 @@
 #include <torchbridge/core/launcher.h>
 
+#include <torchbridge/core/launchers/flux.h>
+#include <torchbridge/core/launchers/hydra.h>
+#include <torchbridge/core/launchers/jsrun.h>
 #include <torchbridge/core/launchers/openmpi.h>
+#include <torchbridge/core/launchers/pals.h>
+#include <torchbridge/core/launchers/pmix.h>
 #include <torchbridge/core/launchers/slurm.h>
 
 namespace torchbridge {
 namespace {
 
-// Innermost first.
+using Kind = Launcher::Kind;
+
+// Innermost first. Slurm and Flux can dress their tasks up as PALS's, for Cray's MPI, and know more than PALS does. The last
+// two are for what no other recognises.
 constexpr Launcher kLaunchers[] = {
-    {"openmpi", detect_openmpi, read_openmpi},
-    {"slurm", detect_slurm, read_slurm},
+    {"openmpi", Kind::kMpi, detect_openmpi, read_openmpi},
+    {"hydra", Kind::kMpi, detect_hydra, read_hydra},
+    {"flux", Kind::kResourceManager, detect_flux, read_flux},
+    {"jsrun", Kind::kResourceManager, detect_jsrun, read_jsrun},
+    {"slurm", Kind::kResourceManager, detect_slurm, read_slurm},
+    {"pals", Kind::kResourceManager, detect_pals, read_pals},
+    {"pmi", Kind::kMpi, detect_pmi, read_pmi},
+    {"pmix", Kind::kMpi, detect_pmix, read_pmix},
 };
+
+// slurmstepd names the process that it starts: no mpirun can be between it and that very process.
+bool is_task_of_slurm(const EnvMap& environment, std::int64_t process_id) {
+  return process_id > 0 && detect_slurm(environment) && environment.get("SLURM_TASK_PID") == std::to_string(process_id);
+}
+
+std::string claim_of(const LaunchFacts& facts) {
+  return facts.launcher + " says rank " + std::to_string(facts.rank) + " of " + std::to_string(facts.world_size);
+}
 
 }  // namespace
 
-const Launcher* innermost_launcher(const EnvMap& environment) {
+const Launcher* innermost_launcher(const EnvMap& environment, std::int64_t process_id) {
+  const bool is_task = is_task_of_slurm(environment, process_id);
   for (const Launcher& launcher : kLaunchers) {
-    if (launcher.detect(environment)) return &launcher;
+    if (is_task ? launcher.read == read_slurm : launcher.detect(environment)) return &launcher;
   }
   return nullptr;
+}
+
+Result<const Launcher*> find_launcher(const EnvMap& environment, std::int64_t process_id) {
+  const Launcher* innermost = innermost_launcher(environment, process_id);
+  if (innermost == nullptr || innermost->kind != Kind::kMpi) return innermost;
+  const auto facts = innermost->read(environment);
+  if (!facts) return facts.error();
+  const bool two_mpiruns = innermost->read == read_openmpi && detect_hydra(environment);
+  if (!two_mpiruns) return innermost;
+  const auto others = read_hydra(environment);
+  if (!others) return others.error();
+  if (others->rank == facts->rank && others->world_size == facts->world_size) return innermost;
+  return Error{claim_of(*facts) + ", but " + claim_of(*others) +
+               ", and one was started inside the other: start the inner one without OMPI_COMM_WORLD_RANK or MPI_LOCALNRANKS, " +
+               "whichever is the outer one's (env -u NAME mpiexec ...)"};
 }
 
 }  // namespace torchbridge

@@ -52,8 +52,24 @@ bool parse_gpus(std::string_view value, Options& options) {
   if (value == "auto") return options.gpus = GpuRule::kAuto, true;
   if (value == "all") return options.gpus = GpuRule::kAll, true;
   if (value == "virtual") return options.gpus = GpuRule::kVirtual, true;
+  if (value == "closest") return options.gpus = GpuRule::kClosest, true;
+  if (value == "share") return options.gpus = GpuRule::kShare, true;
   if (value == "none") return options.gpus = GpuRule::kNone, true;
   return false;
+}
+
+bool parse_cpus(std::string_view value, Options& options) {
+  if (value == "keep") return options.cpus = CpuRule::kKeep, true;
+  if (value == "gpu") return options.cpus = CpuRule::kGpu, true;
+  return false;
+}
+
+bool parse_iface(std::string_view value, Options& options) {
+  constexpr std::size_t kMaxNameLength = 15;  // of a network interface on Linux
+  if (value == "auto") return options.iface = {}, true;
+  if (value == "none") return options.iface = {InterfaceRule::Kind::kNone, {}}, true;
+  options.iface = {InterfaceRule::Kind::kName, std::string(value)};
+  return is_host_text(value) && value.size() <= kMaxNameLength;
 }
 
 bool parse_omp(std::string_view value, Options& options) {
@@ -72,6 +88,8 @@ bool parse_yes_no(std::string_view value, bool& flag) {
 }
 bool parse_override(std::string_view value, Options& options) { return parse_yes_no(value, options.override_user); }
 bool parse_verbose(std::string_view value, Options& options) { return parse_yes_no(value, options.verbose); }
+bool parse_explain(std::string_view value, Options& options) { return parse_yes_no(value, options.explain); }
+bool parse_check(std::string_view value, Options& options) { return parse_yes_no(value, options.check); }
 
 struct Key {
   std::string_view name;
@@ -85,10 +103,14 @@ constexpr Key kKeys[] = {
     {"ranks", "slurm|block", "RANK is the launcher's rank, or torchrun's numbering, node by node", parse_ranks},
     {"addr", "auto|HOST|suffix:TEXT", "what MASTER_ADDR is made from; numeric where the name resolves", parse_addr},
     {"port", "auto|N|LO-HI", "MASTER_PORT: the step's reserved port, else derived from job, step and restart", parse_port},
-    {"gpus", "auto|all|virtual|none", "which GPUs a task sees; virtual is torchrun's --virtual-local-rank", parse_gpus},
+    {"gpus", "auto|all|virtual|closest|share|none", "which GPUs a task sees; virtual is torchrun's --virtual-local-rank", parse_gpus},
+    {"cpus", "keep|gpu", "where a task runs; gpu is on the cores and memory of its GPU's NUMA node", parse_cpus},
+    {"iface", "auto|NAME|none", "GLOO_ and NCCL_SOCKET_IFNAME where they are not set; auto: towards rank 0", parse_iface},
     {"omp", "torchrun|cpus|N|keep", "OMP_NUM_THREADS where it is not set; torchrun is 1 with several tasks a node", parse_omp},
     {"override", "no|yes", "whether values that you exported are replaced", parse_override},
     {"verbose", "no|yes", "say what was decided", parse_verbose, true},
+    {"explain", "no|yes", "print the table of ranks, nodes, devices and addresses with reasons, and stop", parse_explain, true},
+    {"check", "no|yes", "prove that every node reaches the master address before anything starts", parse_check, true},
 };
 
 std::string known_keys() {

@@ -33,17 +33,31 @@ struct OmpRule {
   bool operator==(const OmpRule&) const = default;
 };
 
+// GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME where the user has not set them: the interface towards rank 0's node, the one
+// named in `name`, or untouched.
+struct InterfaceRule {
+  enum class Kind { kAuto, kName, kNone } kind = Kind::kAuto;
+  std::string name;
+
+  bool operator==(const InterfaceRule&) const = default;
+};
+
 enum class RankRule { kSlurm, kBlock };
-enum class GpuRule { kAuto, kAll, kVirtual, kNone };
+enum class GpuRule { kAuto, kAll, kVirtual, kClosest, kShare, kNone };
+enum class CpuRule { kKeep, kGpu };
 
 struct Options {
   RankRule ranks = RankRule::kSlurm;
   AddressRule addr;
   PortRule port;
   GpuRule gpus = GpuRule::kAuto;
+  CpuRule cpus = CpuRule::kKeep;
+  InterfaceRule iface;
   OmpRule omp;
   bool override_user = false;
   bool verbose = false;
+  bool explain = false;  // print the table of ranks and stop
+  bool check = false;    // prove that every node reaches the master address before anything starts
 
   bool operator==(const Options&) const = default;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstdint>
 #include <numeric>
 #include <string>
 
@@ -21,12 +22,12 @@ bool agrees_with_this_node(const TaskMap& map, const LaunchFacts& facts) {
 
 Error contradiction(const LaunchFacts& facts, const std::string& what) { return {facts.launcher + ": " + what}; }
 
-std::string tasks(int count) { return std::to_string(count) + (count == 1 ? " task" : " tasks"); }
+std::string tasks(std::int64_t count) { return std::to_string(count) + (count == 1 ? " task" : " tasks"); }
 
 // Counts, node number, names and sizes must tell the same story.
 Status check_counts(const LaunchFacts& facts) {
   const auto& counts = facts.tasks_per_node;
-  const int total = std::accumulate(counts.begin(), counts.end(), 0);
+  const auto total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   const int nodes = static_cast<int>(counts.size());
   if (total != facts.world_size) {
     return contradiction(facts, "the step has " + tasks(facts.world_size) + ", but its nodes hold " + tasks(total));
@@ -44,16 +45,23 @@ Status check_counts(const LaunchFacts& facts) {
                                     tasks(counts[facts.node_rank]) + " by the counts, but " +
                                     tasks(facts.local_size) + " by the list of its ranks");
   }
+  for (const int rank : facts.ranks_here) {
+    if (rank >= facts.world_size) {
+      return contradiction(facts, "rank " + std::to_string(rank) + " is on this node, but the step has " +
+                                      tasks(facts.world_size) + ", numbered from 0");
+    }
+  }
   return Ok{};
 }
 
 Result<TaskMap> map_from_exchange(const LaunchFacts& facts) {
+  if (static_cast<int>(facts.node_of_rank.size()) != facts.world_size) {
+    return contradiction(facts, "the launcher started " + tasks(facts.world_size) + ", but " +
+                                    std::to_string(facts.node_of_rank.size()) + " told where they are");
+  }
   TaskMap map = TaskMap::from_nodes(facts.node_of_rank);
   const int node = map.node_of(facts.rank);
-  if (map.world_size() == facts.world_size && map.tasks_on(node) == facts.local_size &&
-      map.local_rank_of(facts.rank) == facts.local_rank) {
-    return map;
-  }
+  if (map.tasks_on(node) == facts.local_size && map.local_rank_of(facts.rank) == facts.local_rank) return map;
   return contradiction(facts, "rank " + std::to_string(facts.rank) + " is local rank " + std::to_string(facts.local_rank) +
                                   " of " + std::to_string(facts.local_size) + " by its variables, but local rank " +
                                   std::to_string(map.local_rank_of(facts.rank)) + " of " +
@@ -86,11 +94,14 @@ TaskMap TaskMap::block(const std::vector<int>& tasks_per_node) {
 TaskMap TaskMap::plane(const std::vector<int>& tasks_per_node, int plane_size) {
   assert(plane_size >= 1);
   TaskMap map(tasks_per_node);
-  for (int rank = 0; rank < map.world_size();) {
-    for (int node = 0; node < map.node_count(); ++node) {
-      const int room = map.tasks_on(node) - map.placed_[node];
-      for (int i = 0; i < std::min(plane_size, room); ++i) map.place(rank++, node);
+  const auto room = [&map](int node) { return map.tasks_on(node) - map.placed_[node]; };
+  std::vector<int> open(map.node_count());  // nodes with room, so that one large node costs no rounds over all the others
+  std::iota(open.begin(), open.end(), 0);
+  for (int rank = 0; !open.empty();) {
+    for (const int node : open) {
+      for (int i = std::min(plane_size, room(node)); i > 0; --i) map.place(rank++, node);
     }
+    std::erase_if(open, [&](int node) { return room(node) == 0; });
   }
   return map;
 }

@@ -6,23 +6,46 @@
 #include <string>
 #include <vector>
 
+#include <torchbridge/core/env_map.h>
 #include <torchbridge/core/result.h>
 
 namespace torchbridge {
 
-// One connection to the launcher's key-value space; ended by the destructor, after which the process is free to use the
-// launcher's library itself. Not for several threads at once.
+// One connection to the other ranks; ended by the destructor, after which MPI_Init works in this process, and in a program
+// that it becomes by exec. Not for several threads at once.
 class Exchange {
  public:
   virtual ~Exchange() = default;
 
-  // Collective: gives `value` (any bytes, not empty) and returns the values of ranks 0..world_size-1. The ranks' names
-  // that never came are not known to the launcher; the error says how long was waited.
+  // Collective: gives `value` (any bytes, not empty, at most 400) and returns the values of ranks 0..world_size-1. Where
+  // ranks never came the error says how long was waited, and which they are if that can be known.
   virtual Result<std::vector<std::string>> all_gather(const std::string& value, std::chrono::milliseconds timeout) = 0;
 };
 
+// "60 s", "0.3 s": how long was waited, for messages.
+std::string seconds(std::chrono::milliseconds time);
+
+// Between ranks of one node: rank 0 answers all others on a socket that `key` names. No launcher takes part, so that it
+// works under any, in well below a millisecond once all have come. The key is the same for all ranks and of no other job;
+// only processes of this user are listened to. A second rendezvous with the same key may follow at once.
+std::unique_ptr<Exchange> meet_on_node(const std::string& key, int rank, int world_size);
+
+// PMI-1 on the descriptor that PMI_FD names: Hydra (MPICH, Intel MPI), Flux. The descriptor stays usable for MPI; a small
+// process is left behind it until the program ends (pmi_keeper.h), so where all ranks are on one node meet_on_node is better.
+Result<std::unique_ptr<Exchange>> connect_pmi(const EnvMap& environment, int rank, int world_size);
+
+// A key for meet_on_node made of the process at the other end of PMI_FD, Hydra's proxy on this node, without a word to it.
+// Empty where there is none, or where it cannot be seen from here.
+std::string key_of_pmi(const EnvMap& environment);
+
 // The launcher's PMIx server (PMIx standard 4, https://pmix.github.io): mpirun of OpenMPI, srun --mpi=pmix. An error
-// where this process has none, or where the build has no PMIx.
+// where this process has none, or where the build has no PMIx. Sets PMIX_MCA_gds in the environment of the process, unless
+// it is set: see kPmixVariable.
 Result<std::unique_ptr<Exchange>> connect_pmix(int world_size);
+
+// A rank that comes to OpenMPI 4.1's PMIx server a second time finds nothing in the store that both share in memory, and
+// MPI_Init fails; with the store "hash" it succeeds. The variable must still be set then.
+inline constexpr const char* kPmixVariable = "PMIX_MCA_gds";
+inline constexpr const char* kPmixValue = "hash";
 
 }  // namespace torchbridge

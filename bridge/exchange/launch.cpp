@@ -1,41 +1,18 @@
 #include <torchbridge/exchange/launch.h>
 
-#include <map>
-#include <optional>
+#include <unistd.h>
 
-#include <torchbridge/core/launcher.h>
-#include <torchbridge/core/options.h>
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+
+#include <torchbridge/core/launchers/pals.h>
 #include <torchbridge/exchange/exchange.h>
 #include <torchbridge/net/address.h>
 
 namespace torchbridge {
 namespace {
-
-constexpr const char* kLoopback = "127.0.0.1";
-
-// What one rank tells the others: "NODE ADDRESS PORT", the last two "-" but for rank 0 where it serves the store.
-struct Announcement {
-  std::string node;
-  Endpoint store;
-
-  std::string text() const {
-    return node + " " + (store.host.empty() ? "-" : store.host) + " " + std::to_string(store.port);
-  }
-
-  static Result<Announcement> parse(const std::string& text) {
-    const auto first = text.find(' ');
-    const auto second = text.find(' ', first + 1);
-    const auto port = second == std::string::npos ? std::nullopt : parse_integer(text.substr(second + 1), 0, 65535);
-    if (!port) return Error{"a rank published '" + printable(text) + "': do all ranks run the same version?"};
-    const auto host = text.substr(first + 1, second - first - 1);
-    return Announcement{text.substr(0, first), {host == "-" ? "" : host, static_cast<int>(*port)}};
-  }
-};
-
-struct Address {
-  Endpoint endpoint;
-  Socket socket;  // open where the endpoint was bound here
-};
 
 // MASTER_ADDR and MASTER_PORT as the user gave them: both, or neither.
 Result<std::optional<Endpoint>> endpoint_given(const EnvMap& environment) {
@@ -48,153 +25,176 @@ Result<std::optional<Endpoint>> endpoint_given(const EnvMap& environment) {
   return std::optional<Endpoint>({std::string(*host), static_cast<int>(**port)});
 }
 
-// On rank 0: a port that the kernel chose, bound on the one interface that the job needs.
-Result<Address> bind_store(const LaunchFacts& facts) {
-  Address address{{kLoopback, 0}, {}};
-  if (facts.local_size != facts.world_size) {
-    auto reachable = reachable_address();
-    if (!reachable) return reachable.error();
-    address.endpoint.host = *reachable;
-  }
-  auto socket = listen_on(address.endpoint);
-  if (!socket) return socket.error();
-  const auto port = bound_port(*socket);
-  if (!port) return port.error();
-  address.endpoint.port = *port;
-  address.socket = std::move(*socket);
-  return address;
+std::vector<Variable> variables_for_mpi() {
+  const char* value = std::getenv(kPmixVariable);
+  if (value == nullptr) return {};
+  return {{kPmixVariable, value}};
 }
 
-// Numbers the nodes in the order of their lowest rank.
-std::vector<int> number_nodes(const std::vector<Announcement>& announcements) {
-  std::map<std::string, int> numbers;
-  std::vector<int> node_of_rank;
-  for (const auto& announcement : announcements) {
-    const auto [entry, is_new] = numbers.emplace(announcement.node, static_cast<int>(numbers.size()));
-    node_of_rank.push_back(entry->second);
-  }
-  return node_of_rank;
-}
-
-Result<Address> exchange_addresses(LaunchFacts& facts, std::chrono::milliseconds timeout) {
-  Address own;
-  if (facts.rank == 0) {
-    auto bound = bind_store(facts);
-    if (!bound) return bound.error();
-    own = std::move(*bound);
-  }
-  auto exchange = connect_pmix(facts.world_size);
-  if (!exchange) return exchange.error();
-  const auto texts = (*exchange)->all_gather(Announcement{host_name(), own.endpoint}.text(), timeout);
-  if (!texts) return texts.error();
-  std::vector<Announcement> announcements;
-  for (const auto& text : *texts) {
-    auto announcement = Announcement::parse(text);
-    if (!announcement) return announcement.error();
-    announcements.push_back(std::move(*announcement));
-  }
-  facts.node_of_rank = number_nodes(announcements);
-  own.endpoint = announcements.front().store;
-  return own;
-}
-
-Result<Launch> launch_of(LaunchFacts facts, Address address) {
+Result<Launch> launch_of(LaunchFacts facts, StoreAddress address, const LaunchSettings& settings) {
   const auto map = task_map_of(facts);
   if (!map) return map.error();
   Launch launch;
-  launch.env = torch_env_of(facts, *map, Options{}, std::move(address.endpoint));
+  launch.env = torch_env_of(facts, *map, settings.options, std::move(address.endpoint));
   launch.store_socket = std::move(address.socket);
   launch.launcher = facts.launcher;
+  launch.facts = std::move(facts);
   return launch;
 }
 
-// A launcher that names no nodes, as OpenMPI, tells no place to meet either.
-Result<Launch> launch_by_exchange(LaunchFacts facts, const std::optional<Endpoint>& given, std::chrono::milliseconds timeout) {
-  if (given && !facts.needs_node_exchange()) return launch_of(std::move(facts), {*given, {}});
-  auto address = exchange_addresses(facts, timeout);
+Result<Launch> launch_by_exchange(LaunchFacts facts, const EnvMap& environment, const std::optional<Endpoint>& given,
+                                  const LaunchSettings& settings) {
+  const bool nothing_to_ask = facts.world_size == 1 || (given && !facts.needs_node_exchange());
+  if (!nothing_to_ask) {
+    auto address = meet(facts, environment, given, settings.options, settings.store_socket, settings.timeout);
+    if (!address) return address.error();
+    auto launch = launch_of(std::move(facts), std::move(*address), settings);
+    if (launch) launch->keep_for_mpi = variables_for_mpi();
+    return launch;
+  }
+  if (given) return launch_of(std::move(facts), {*given, {}}, settings);
+  auto address = bind_store(true, settings.options, settings.store_socket);
   if (!address) return address.error();
-  if (given) address = Address{*given, {}};
-  return launch_of(std::move(facts), std::move(*address));
+  return launch_of(std::move(facts), std::move(*address), settings);
 }
 
-// A launcher that names them, as Slurm, has told all there is to know.
-Result<Launch> launch_by_facts(LaunchFacts facts, const std::optional<Endpoint>& given) {
-  if (given) return launch_of(std::move(facts), {*given, {}});
+bool is_address_of_this_host(const std::string& address) {
+  const auto own = local_addresses();
+  return is_loopback(address) || std::find(own.begin(), own.end(), address) != own.end();
+}
+
+// A launcher that names the nodes, as Slurm, has told all there is to know.
+Result<Launch> launch_by_facts(LaunchFacts facts, const std::optional<Endpoint>& given, const LaunchSettings& settings) {
+  if (given) return launch_of(std::move(facts), {*given, {}}, settings);
   const auto map = task_map_of(facts);
   if (!map) return map.error();
-  auto endpoint = endpoint_of(facts, *map, Options{}, ephemeral_ports());
+  auto endpoint = endpoint_of(facts, *map, settings.options, ephemeral_ports());
   if (!endpoint) return endpoint.error();
-  if (auto numeric = numeric_address(endpoint->host)) endpoint->host = *numeric;
-  return launch_of(std::move(facts), {*endpoint, {}});
+  // The same number on every node; but a node's own /etc/hosts may give it a loopback address, wrong for all others.
+  const auto numeric = numeric_address(endpoint->host);
+  const bool usable = numeric && (map->node_count() == 1 || !is_loopback(*numeric));
+  if (usable) endpoint->host = *numeric;
+  auto launch = launch_of(std::move(facts), {*endpoint, {}}, settings);
+  if (!launch || launch->env.layout.rank != 0 || !usable || !is_address_of_this_host(*numeric)) return launch;
+
+  const bool reserved_only = settings.store_socket == StoreSocket::kReserved;
+  if (!reserved_only || port_is_free(endpoint->port)) {
+    if (auto socket = reserved_only ? reserve(*endpoint) : listen_on(*endpoint)) {
+      launch->store_socket = std::move(*socket);
+      return launch;
+    }
+  }
+  return Error{"MASTER_PORT=" + std::to_string(endpoint->port) + " is already in use on " + host_name() + " (" + *numeric +
+               "), where rank 0 must listen: end the program that uses it, or set MASTER_ADDR and another MASTER_PORT"};
 }
 
 // A world of one: any free port will do, and nobody has to be told.
-Result<Launch> launch_alone() {
+Result<Launch> launch_alone(const LaunchSettings& settings) {
   LaunchFacts facts;
   facts.launcher = "none";
+  facts.nodes = {host_name()};
   facts.tasks_per_node = {1};
-  auto address = bind_store(facts);
+  auto address = bind_store(true, settings.options, settings.store_socket);
   if (!address) return address.error();
-  return launch_of(std::move(facts), std::move(*address));
+  return launch_of(std::move(facts), std::move(*address), settings);
 }
 
-// OpenMPI's own word, and nothing under other launchers.
-std::optional<LaunchFacts> mpirun_facts(const EnvMap& environment) {
-  const Launcher* launcher = innermost_launcher(environment);
-  if (launcher == nullptr || launcher->name != std::string("openmpi")) return std::nullopt;
-  auto facts = launcher->read(environment);
+// The nodes of all ranks, where PALS's file can be read; else the ranks must ask each other.
+void add_pals_nodes(LaunchFacts& facts, const EnvMap& environment) {
+  constexpr std::size_t kLargest = std::size_t{1} << 30;
+  const auto path = environment.get("PALS_APINFO");
+  if (facts.launcher != "pals" || !path || facts.local_size == facts.world_size) return;
+  std::ifstream file{std::string(*path), std::ios::binary};
+  std::string content{std::istreambuf_iterator<char>(file), {}};
+  LaunchFacts completed = facts;
+  if (content.size() > kLargest || !add_pals_apinfo(completed, content) || !take_nodes(completed)) return;
+  facts = std::move(completed);
+}
+
+// What the launcher itself says, apart from RANK and its companions; nothing where there is none, or where it is at odds
+// with itself.
+std::optional<LaunchFacts> launcher_facts(const EnvMap& environment) {
+  const auto launcher = find_launcher(environment, getpid());
+  if (!launcher || *launcher == nullptr) return std::nullopt;
+  auto facts = (*launcher)->read(environment);
   return facts ? std::optional(std::move(*facts)) : std::nullopt;
 }
 
-// RANK and WORLD_SIZE that were exported around an mpirun hold for none of its ranks. Right are: the same position, or a
-// torchrun agent on each rank of the MPI job, whose workers count the agents as groups.
+bool is_mpirun(const EnvMap& environment) {
+  const Launcher* launcher = innermost_launcher(environment, getpid());
+  return launcher != nullptr && launcher->kind == Launcher::Kind::kMpi;
+}
+
+// RANK and WORLD_SIZE that were exported around a launcher hold for none of its ranks. Right are: the launcher's own position;
+// ours, in another numbering; and torchrun agents, one on each rank, whose workers count the agents as groups. A task of a
+// resource manager may also run a torchrun of its own, apart from the others.
 Status check_against_launcher(const TorchEnv& env, const EnvMap& environment) {
-  const auto facts = mpirun_facts(environment);
+  const auto facts = launcher_facts(environment);
   if (!facts) return Ok{};
   const Layout& at = env.layout;
+  const bool by_torchrun_or_us = environment.has("TORCHELASTIC_RUN_ID");
   const bool same = at.rank == facts->rank && at.world_size == facts->world_size;
-  const bool agents = at.node_rank == facts->rank && at.node_count == facts->world_size;
-  if (same || agents) return Ok{};
+  const bool renumbered = at.world_size == facts->world_size && env.run_id.starts_with(facts->launcher + "-" + facts->job_id);
+  const bool agents = by_torchrun_or_us && at.node_count == facts->world_size;
+  const bool apart = by_torchrun_or_us && !is_mpirun(environment);
+  if (same || renumbered || agents || apart) return Ok{};
+  const std::string who = facts->launcher == "openmpi" || facts->launcher == "hydra" ? "mpirun" : facts->launcher;
   return Error{"RANK='" + std::to_string(at.rank) + "' and WORLD_SIZE='" + std::to_string(at.world_size) +
-               "' are exported, but mpirun says rank " + std::to_string(facts->rank) + " of " +
+               "' are exported, but " + who + " says rank " + std::to_string(facts->rank) + " of " +
                std::to_string(facts->world_size) + ": unset the one that is not meant"};
+}
+
+// What the plugin reserved for rank 0. A program further down the tree may find the variable without the descriptor.
+Socket inherited_socket(const TorchEnv& env, const EnvMap& environment) {
+  if (env.layout.rank != 0) return {};
+  const auto descriptor = environment.integer("TORCHBRIDGE_LISTEN_FD", 3, INT32_MAX);
+  if (!descriptor || !*descriptor) return {};
+  auto socket = inherit(static_cast<int>(**descriptor), env.master.port);
+  return socket ? std::move(*socket) : Socket();
+}
+
+Result<Launch> launch_by_word(const EnvMap& environment) {
+  auto env = torch_env_from(environment);
+  if (!env) return env.error();
+  if (const auto fits = check_against_launcher(*env, environment); !fits) return fits.error();
+  Launch launch;
+  launch.env = std::move(*env);
+  launch.launcher = "environment";
+  launch.store_socket = inherited_socket(launch.env, environment);
+  return launch;
 }
 
 }  // namespace
 
 int presumed_rank(const EnvMap& environment) {
-  const auto mpirun = mpirun_facts(environment);
+  const auto facts = launcher_facts(environment);
   const auto env = torch_env_from(environment);
-  const bool mpirun_knows_better = mpirun && (!env || !check_against_launcher(*env, environment));
-  if (mpirun_knows_better) return mpirun->rank;
+  const bool launcher_knows_better = facts && is_mpirun(environment) && (!env || !check_against_launcher(*env, environment));
+  if (launcher_knows_better) return facts->rank;
   if (const auto rank = environment.integer("RANK", 0, INT32_MAX); rank && *rank) return static_cast<int>(**rank);
-  const Launcher* launcher = innermost_launcher(environment);
-  if (launcher == nullptr) return 0;
-  const auto facts = launcher->read(environment);
   return facts ? facts->rank : 0;
 }
 
-Result<Launch> resolve_launch(const EnvMap& environment, std::chrono::milliseconds timeout) {
-  const Launcher* launcher = innermost_launcher(environment);
-  if (environment.has("RANK") || (launcher == nullptr && environment.has("WORLD_SIZE"))) {
-    auto env = torch_env_from(environment);
-    if (!env) return env.error();
-    if (const auto fits = check_against_launcher(*env, environment); !fits) return fits.error();
-    Launch launch;
-    launch.env = std::move(*env);
-    launch.launcher = "environment";
-    return launch;
-  }
-  if (launcher == nullptr) return launch_alone();
+Result<Launch> resolve_launch(const EnvMap& environment, const LaunchSettings& settings) {
+  const auto launcher = find_launcher(environment, getpid());
+  const bool nobody = launcher && *launcher == nullptr;
+  if (environment.has("RANK") || (nobody && environment.has("WORLD_SIZE"))) return launch_by_word(environment);
+  if (!launcher) return launcher.error();
+  if (nobody) return launch_alone(settings);
 
-  auto facts = launcher->read(environment);
+  auto facts = (*launcher)->read(environment);
   if (!facts) return facts.error();
   const auto given = endpoint_given(environment);
   if (!given) return given.error();
-  if (facts->nodes.empty()) {
-    return launch_by_exchange(std::move(*facts), *given, timeout);
-  }
-  return launch_by_facts(std::move(*facts), *given);
+  add_pals_nodes(*facts, environment);
+  if (facts->nodes.empty()) return launch_by_exchange(std::move(*facts), environment, *given, settings);
+  return launch_by_facts(std::move(*facts), *given, settings);
+}
+
+Result<Launch> resolve_launch(const EnvMap& environment, std::chrono::milliseconds timeout) {
+  LaunchSettings settings;
+  settings.timeout = timeout;
+  return resolve_launch(environment, settings);
 }
 
 }  // namespace torchbridge

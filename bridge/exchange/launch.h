@@ -2,28 +2,49 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include <torchbridge/core/env_map.h>
+#include <torchbridge/core/launcher.h>
+#include <torchbridge/core/options.h>
 #include <torchbridge/core/result.h>
 #include <torchbridge/core/torch_env.h>
+#include <torchbridge/exchange/rendezvous.h>
 #include <torchbridge/net/socket.h>
 
 namespace torchbridge {
 
 struct Launch {
   TorchEnv env;
-  // On rank 0, where the address was chosen here and not given to us: bound to env.master and listening, for the store
-  // to accept on, so that nobody else can take the port. Not open otherwise.
+  // On rank 0, where the port was chosen here and not given to us: bound to env.master, for the store to accept on, so that
+  // nobody else can take the port. Or the socket that TORCHBRIDGE_LISTEN_FD named. Not open otherwise.
   Socket store_socket;
-  // Who told us, for messages: "environment" where RANK and its companions were set, by whomever; "slurm"; "openmpi"; or
-  // "none" for a single process that nobody launched.
+  // Who told us, for messages: "environment" where RANK and its companions were set, by whomever; a name of the table in
+  // core/launcher.cpp; or "none" for a single process that nobody launched.
   std::string launcher = "none";
+  // What the launcher told, completed by what the ranks told each other: task_map_of(*facts) is the whole job. Nothing where
+  // the launcher is "environment".
+  std::optional<LaunchFacts> facts;
+  // To be set in the environment of a program that this process becomes by exec, or MPI_Init fails there. They are set in this
+  // process's own environment already; this is for those who compose another.
+  std::vector<Variable> keep_for_mpi;
+};
+
+struct LaunchSettings {
+  Options options;  // addr, port and ranks are used
+  std::chrono::milliseconds timeout = std::chrono::seconds(60);
+  StoreSocket store_socket = StoreSocket::kListening;
 };
 
 // Finds the innermost launcher in `environment` and turns what it says into a TorchEnv. RANK and its companions, set by
-// torchrun, by the SPANK plugin or by hand, are taken at their word. Under mpirun all ranks must call it, for they
-// exchange address and port; it waits for the others at most `timeout`, then says that they did not come.
-// Changes nothing in the environment of the process. Not for several threads at once.
+// torchrun, by the SPANK plugin or by hand, are taken at their word, and are an error where they contradict the launcher.
+// Under launchers that do not tell everything (all but Slurm, PALS, and a single rank) all ranks must call it, for they
+// exchange nodes, address and port; it waits for the others at most settings.timeout, then says that they did not come.
+// Afterwards MPI_Init works, in this process and in a program that it becomes by exec. Under mpirun over several nodes it
+// sets PMIX_MCA_gds for that; changes nothing else in the environment of the process. Not for several threads at once.
+Result<Launch> resolve_launch(const EnvMap& environment, const LaunchSettings& settings);
 Result<Launch> resolve_launch(const EnvMap& environment, std::chrono::milliseconds timeout = std::chrono::seconds(60));
 
 // The rank as far as it can be told without a complete launch, so that one rank may speak for all when something is wrong;

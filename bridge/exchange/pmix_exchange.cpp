@@ -1,6 +1,7 @@
 #include <pmix.h>
 
 #include <condition_variable>
+#include <cstdlib>
 #include <mutex>
 
 #include <torchbridge/exchange/exchange.h>
@@ -81,8 +82,7 @@ class PmixExchange : public Exchange {
     if (started != PMIX_SUCCESS) return pmix_error("PMIx_Fence_nb", started);
     (void)handle.release();  // the callback's from here on
     if (!completion->wait(timeout)) {
-      return Error{"PMIx: not all " + std::to_string(world_size_) + " ranks came within " +
-                   std::to_string(timeout.count() / 1000) + " s to exchange their addresses: does every rank run this program?"};
+      return Error{"PMIx: not all " + std::to_string(world_size_) + " ranks came within " + seconds(timeout) + " to exchange their addresses: does every rank run this program?"};
     }
     if (completion->status() != PMIX_SUCCESS) return pmix_error("PMIx_Fence", completion->status());
     return Ok{};
@@ -109,6 +109,8 @@ class PmixExchange : public Exchange {
 }  // namespace
 
 Result<std::unique_ptr<Exchange>> connect_pmix(int world_size) {
+  constexpr int kKeepWhatIsSet = 0;
+  setenv(kPmixVariable, kPmixValue, kKeepWhatIsSet);
   pmix_proc_t self;
   if (const auto status = PMIx_Init(&self, nullptr, 0); status != PMIX_SUCCESS) return pmix_error("PMIx_Init", status);
   return std::unique_ptr<Exchange>(std::make_unique<PmixExchange>(self, world_size));

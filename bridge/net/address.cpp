@@ -28,6 +28,26 @@ std::string text_of(const sockaddr* address) {
   return text;
 }
 
+// The address from which this host would send to another; empty where there is no route. Connecting a datagram socket asks
+// the routing table, and sends nothing.
+std::string route_source(const std::string& numeric_address) {
+  constexpr const char* kAnyPort = "9";
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(numeric_address.c_str(), kAnyPort, &hints, &found) != 0) return {};
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
+  const int descriptor = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (descriptor < 0) return {};
+  sockaddr_storage local{};
+  socklen_t size = sizeof local;
+  const bool routed = connect(descriptor, found->ai_addr, found->ai_addrlen) == 0 &&
+                      getsockname(descriptor, reinterpret_cast<sockaddr*>(&local), &size) == 0;
+  close(descriptor);
+  return routed ? text_of(reinterpret_cast<const sockaddr*>(&local)) : std::string();
+}
+
 bool is_link_local(const std::string& address) { return address.starts_with("fe80:") || address.starts_with("169.254."); }
 
 bool is_ipv6(const std::string& address) { return address.find(':') != std::string::npos; }
@@ -76,6 +96,17 @@ Result<std::string> reachable_address() {
   if (own && std::find(addresses.begin(), addresses.end(), *own) != addresses.end()) return *own;
   if (!addresses.empty()) return addresses.front();
   return Error{"host " + host_name() + " has no address that other hosts could reach: every interface is down or loopback"};
+}
+
+std::string interface_towards(const std::string& numeric_address) {
+  const auto local = route_source(numeric_address);
+  ifaddrs* list = nullptr;
+  if (local.empty() || getifaddrs(&list) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr != nullptr && text_of(entry->ifa_addr) == local) return entry->ifa_name;
+  }
+  return {};
 }
 
 PortRange ephemeral_ports() {

@@ -22,6 +22,9 @@ std::vector<std::string> local_addresses();
 // to, where that is an address of an interface; else the first of local_addresses(). An error where there is none.
 Result<std::string> reachable_address();
 
+// The name of the interface by which this host reaches a numeric address, also its own; empty where there is no route.
+std::string interface_towards(const std::string& numeric_address);
+
 // The ports that the kernel hands out by itself on this host; its built-in default where /proc is not readable.
 PortRange ephemeral_ports();
 

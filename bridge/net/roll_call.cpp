@@ -21,6 +21,7 @@ using std::chrono::milliseconds;
 constexpr char kGreeting[] = "torchbridge-roll";
 constexpr std::size_t kMaxHeader = 512;
 constexpr milliseconds kRetryPause{20};
+constexpr milliseconds kAnswerGrace{2000};
 
 // For poll(): what is left until the deadline, in milliseconds, 0 after it.
 int left_until(Clock::time_point deadline) {
@@ -70,8 +71,8 @@ Error missing_nodes(const RollCall& roll, const std::vector<bool>& called) {
     if (++count <= kShown) names += (count == 1 ? "" : ", ") + roll.nodes[node];
   }
   if (count > kShown) names += " and " + std::to_string(count - kShown) + " more";
-  return {"no word within " + std::to_string(roll.timeout.count()) + " ms from " + names + ": cannot they reach " +
-          roll.nodes[roll.master] + "?"};
+  return {"no word within " + std::to_string(roll.timeout.count()) + " ms from " + names + ": is " +
+          roll.nodes[roll.master] + " reachable from there?"};
 }
 
 void accept_callers(const Socket& listener, std::vector<Caller>& callers) {
@@ -120,7 +121,10 @@ Result<Roll> Roll::take(const Socket& listener, const RollCall& roll) {
     for (const auto& caller : callers) waiting.push_back({caller.socket.descriptor(), POLLIN, 0});
     const int count = poll(waiting.data(), waiting.size(), left_until(deadline));
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return missing_nodes(roll, called);
+    if (count <= 0) {
+      taken.answer(kRollIncomplete);
+      return missing_nodes(roll, called);
+    }
 
     std::vector<Caller> unfinished;
     for (std::size_t i = 0; i < callers.size(); ++i) {
@@ -155,7 +159,7 @@ Result<std::string> answer_roll(const Endpoint& at, const RollCall& roll, int no
       reason = socket.error().message;
     } else if (send_all(*socket, message)) {
       shutdown(socket->descriptor(), SHUT_WR);
-      if (auto answer = receive_answer(*socket, deadline)) return *answer;
+      if (auto answer = receive_answer(*socket, deadline + kAnswerGrace)) return *answer;
       reason = at.host + " port " + std::to_string(at.port) + " accepts the connection, but does not answer";
     }
     poll(nullptr, 0, std::min<int>(kRetryPause.count(), left_until(deadline)));

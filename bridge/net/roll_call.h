@@ -12,6 +12,9 @@
 
 namespace torchbridge {
 
+// What the callers hear when other nodes did not call.
+inline constexpr char kRollIncomplete[] = "incomplete";
+
 // Texts are at most this long.
 inline constexpr std::size_t kMaxRollText = 16 * 1024;
 
@@ -25,7 +28,8 @@ struct RollCall {
 // The master's side. Holds the callers' connections until they are answered; forgetting to answer hangs up on them.
 class Roll {
  public:
-  // Waits until all other nodes have called on `listener`, at most the timeout. The error names the nodes that did not.
+  // Waits until all other nodes have called on `listener`, at most the timeout. The error names the nodes that did not; those
+  // that did are answered kRollIncomplete.
   static Result<Roll> take(const Socket& listener, const RollCall& call);
 
   // What each node said; the master's own entry is empty.
@@ -39,7 +43,8 @@ class Roll {
 };
 
 // The other nodes' side: says `text` as node number `node`, and returns the master's answer. `at` is a numeric address. Tries
-// again while nobody listens there. The error says what stood in the way.
+// again while nobody listens there, until the timeout; for the answer it waits somewhat longer than the master does for the
+// last caller. The error says what stood in the way.
 Result<std::string> answer_roll(const Endpoint& at, const RollCall& call, int node, const std::string& text);
 
 }  // namespace torchbridge

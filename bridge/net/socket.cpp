@@ -51,6 +51,22 @@ std::string advice(int error) {
   return "";
 }
 
+Error cannot_listen(const Endpoint& address, int error) {
+  return {"cannot listen on " + address.host + " port " + std::to_string(address.port) + ": " + std::strerror(error) +
+          advice(error)};
+}
+
+Result<Socket> bind_to(const Endpoint& address, int flags) {
+  const auto target = socket_address(address);
+  if (!target) return target.error();
+  Socket socket(::socket(target->family(), SOCK_STREAM | flags, 0));
+  if (!socket.open()) return cannot_listen(address, errno);
+  const int yes = 1;  // connections of an earlier run that still linger must not keep the port
+  setsockopt(socket.descriptor(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  if (bind(socket.descriptor(), target->get(), target->size) != 0) return cannot_listen(address, errno);
+  return socket;
+}
+
 }  // namespace
 
 Socket& Socket::operator=(Socket&& other) noexcept {
@@ -66,19 +82,19 @@ Socket::~Socket() {
 }
 
 Result<Socket> listen_on(const Endpoint& address) {
-  const auto target = socket_address(address);
-  if (!target) return target.error();
-  const auto failed = [&] {
-    const int error = errno;
-    return Error{"cannot listen on " + address.host + " port " + std::to_string(address.port) + ": " +
-                 std::strerror(error) + advice(error)};
-  };
-  Socket socket(::socket(target->family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!socket.open()) return failed();
-  const int yes = 1;  // connections of an earlier run that still linger must not keep the port
-  setsockopt(socket.descriptor(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-  if (bind(socket.descriptor(), target->get(), target->size) != 0) return failed();
-  if (listen(socket.descriptor(), kBacklog) != 0) return failed();
+  auto socket = bind_to(address, SOCK_CLOEXEC);
+  if (socket && listen(socket->descriptor(), kBacklog) != 0) return cannot_listen(address, errno);
+  return socket;
+}
+
+Result<Socket> reserve(const Endpoint& address) { return bind_to(address, 0); }
+
+std::optional<Socket> inherit(int descriptor, int port) {
+  Socket socket(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+  if (!socket.open()) return std::nullopt;
+  const auto bound = bound_port(socket);
+  if (!bound || *bound != port || listen(socket.descriptor(), kBacklog) != 0) return std::nullopt;
+  close(descriptor);
   return socket;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -31,6 +32,14 @@ class Socket {
 // Binds to the numeric address (IPv4 or IPv6) and port, and listens. Port 0 lets the kernel choose: ask bound_port.
 // Close-on-exec is set. An error names address, port and reason.
 Result<Socket> listen_on(const Endpoint& address);
+
+// Binds without listening: other programs of this host cannot be given the port by chance, but one that is told to
+// listen there, as PyTorch's store, still can (both set SO_REUSEADDR). Stays open over exec. For a program that shall inherit it.
+Result<Socket> reserve(const Endpoint& address);
+
+// A socket that was reserved for this process by whoever started it, now listening; nothing where `descriptor` is no socket
+// bound to `port`. Close-on-exec is set.
+std::optional<Socket> inherit(int descriptor, int port);
 
 // Connects to a numeric address, waiting at most `timeout`. Close-on-exec is set. An error names address, port and reason.
 Result<Socket> connect_to(const Endpoint& address, std::chrono::milliseconds timeout);

@@ -27,7 +27,7 @@ def require(*paths):
     """Ends the program if a file is missing; paths are relative to the repository's root."""
     for path in paths:
         if not (ROOT / path).exists():
-            sys.exit(f"benchmarks: {path} is missing; build first: cmake --preset bench && cmake --build --preset bench")
+            sys.exit(f"benchmarks: {path} is missing; scripts/bench builds what is needed")
 
 
 def shown(command, options):
@@ -43,6 +43,11 @@ def table(headers, rows):
 
 def median_and_range(values, digits):
     return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+
+
+def ratio(values, references):
+    """Of runs that took turns: the median of value / reference in the same turn, which a busy machine changes less."""
+    return f"{statistics.median(value / reference for value, reference in zip(values, references)):.2f}"
 
 
 def free_port():

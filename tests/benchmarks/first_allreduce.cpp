@@ -1,4 +1,5 @@
-// Forms the group of this job, adds up one number over all ranks and says when it was done. The same as first_allreduce.py.
+// Forms the group of this job, adds up one number over all ranks and says when that was done.
+// first_allreduce.py does the same.
 #include <ATen/ops/ones.h>
 #include <torchbridge/exchange/launch.h>
 #include <torchbridge/train/errors.h>
@@ -24,7 +25,9 @@ void first_all_reduce(ProcessGroup& group) {
   const at::Tensor ones = at::ones({1});
   group.sum(ones);
   const double done = now();
-  if (ones.item<float>() != static_cast<float>(group.world_size())) throw TrainError("the sum over the ranks is wrong");
+  if (ones.item<float>() != static_cast<float>(group.world_size())) {
+    throw TrainError("the sum over the ranks is wrong");
+  }
   std::printf("first all-reduce at %.6f on rank %d\n", done, group.rank());
   std::fflush(stdout);
 }

@@ -1,4 +1,4 @@
-"""The work of first_allreduce.cpp, in Python: form a gloo group, add up one number over all ranks, say when it was done."""
+"""Forms a gloo group, adds up one number over all ranks and says when that was done, as first_allreduce.cpp does."""
 
 import time
 

@@ -61,6 +61,7 @@ def parse_options():
     parser.add_argument("--momentum", type=float, default=0.0, help="of sgd")
     parser.add_argument("--weight-decay", type=float, default=0.0)
     parser.add_argument("--bucket-cap-mb", type=float, default=25, help="of DistributedDataParallel")
+    parser.add_argument("--gradient-as-bucket-view", action="store_true", help="of the same: saves a copy")
     parser.add_argument("--seed", type=int, default=0, help="of the initial weights and of the sampler")
     parser.add_argument("--init-from", metavar="FILE", help="safetensors file with the initial weights")
     parser.add_argument("--save-init", metavar="FILE", help="write the initial weights, as safetensors")
@@ -133,7 +134,8 @@ def run(options):
     dataset = load_data(options.data)
     sampler = DistributedSampler(dataset, shuffle=True, seed=options.seed)
     model = make_model(dataset, options)
-    ddp = DistributedDataParallel(model, bucket_cap_mb=options.bucket_cap_mb)
+    ddp = DistributedDataParallel(model, bucket_cap_mb=options.bucket_cap_mb,
+                                  gradient_as_bucket_view=options.gradient_as_bucket_view)
     optimizer = make_optimizer(ddp.parameters(), options)
     is_first = dist.get_rank() == 0
     metrics = open(options.metrics, "w", buffering=1, encoding="utf-8") if options.metrics and is_first else None

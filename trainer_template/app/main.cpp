@@ -38,8 +38,11 @@ std::unique_ptr<Optimizer> make_optimizer(const Config& config, const ModelTenso
 
 void print_settings(const Config& config, const ProcessGroup& group, const Manifest& start,
                     std::int64_t total_steps) {
-  std::string text = "trainer: " + std::to_string(group.world_size()) + " ranks on " +
-                     std::to_string(group.layout().node_count) + " nodes (" + group.launcher() + ", gloo)";
+  const auto counted = [](int count, const std::string& what) {
+    return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+  };
+  std::string text = "trainer: " + counted(group.world_size(), "rank") + " on " +
+                     counted(group.layout().node_count, "node") + " (" + group.launcher() + ", gloo)";
   for (const auto& [name, value] : config.shown()) text += " " + name + "=" + value;
   if (start.step > 0) text += "; goes on from step " + std::to_string(start.step) + " of " + std::to_string(total_steps);
   if (start.step == total_steps) text += ": it is complete";

@@ -67,7 +67,7 @@ int run_job(const EnvMap& environment, const std::function<GroupOptions()>& conf
   } catch (const PeerFailed& error) {
     if (group) group->message_for(error);
   } catch (const std::exception& error) {
-    const auto message = group ? group->message_for(error) : error.what();
+    const auto message = group ? group->message_for(error) : one_line(error);
     if (message) complain(rank, *message, ExitCode::kFailed);
   }
   return static_cast<int>(ExitCode::kFailed);

@@ -56,18 +56,23 @@ std::string lines_until(std::string_view text, std::int64_t last_step) {
 
 MetricsFile::MetricsFile(const fs::path& path, std::int64_t last_step) : path_(path) {
   if (path_.empty()) return;
-  std::ifstream before(path_, std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(before)), std::istreambuf_iterator<char>());
-  std::error_code ignored;
-  if (path_.has_parent_path()) fs::create_directories(path_.parent_path(), ignored);
-
-  // Written aside and renamed: a kill right here must not lose the curve.
-  const fs::path aside = path_.string() + ".tmp";
+  std::error_code error, ignored;
   errno = 0;
-  file_.open(aside, std::ios::binary | std::ios::trunc);
-  file_ << lines_until(text, last_step) << std::flush;
-  std::error_code error(errno, std::generic_category());
-  if (file_) fs::rename(aside, path_, error);
+  if (fs::exists(path_, ignored) && !fs::is_regular_file(path_, ignored)) {
+    file_.open(path_, std::ios::binary | std::ios::app);  // a pipe or a terminal, which has no past
+    error.assign(errno, std::generic_category());
+  } else {
+    if (path_.has_parent_path()) fs::create_directories(path_.parent_path(), ignored);
+    std::ifstream before(path_, std::ios::binary);
+    const std::string text((std::istreambuf_iterator<char>(before)), std::istreambuf_iterator<char>());
+    // Written aside and renamed: a kill right here must not lose the curve.
+    const fs::path aside = path_.string() + ".tmp";
+    errno = 0;
+    file_.open(aside, std::ios::binary | std::ios::trunc);
+    file_ << lines_until(text, last_step) << std::flush;
+    error.assign(errno, std::generic_category());
+    if (file_) fs::rename(aside, path_, error);
+  }
   if (!file_ || error) throw TrainError("cannot write metrics file '" + path_.string() + "': " + error.message());
 }
 

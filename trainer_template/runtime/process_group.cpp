@@ -5,50 +5,28 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <dirent.h>
-#include <netdb.h>
 #include <sys/socket.h>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <torchbridge/core/env_map.h>
-#include <torchbridge/net/address.h>
-#include <torchbridge/net/socket.h>
-#include <torchbridge/train/store_address.h>
+#include <torchbridge/train/join_store.h>
+#include <torchbridge/train/store_keys.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
-#include <numeric>
 #include <set>
-#include <thread>
 
 namespace torchbridge::train {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 // How long the rank that speaks for a broken group collects who is still there.
 constexpr milliseconds kCollect{1000};
-// How much longer than rank 0 the others wait for its verdict on who came.
-constexpr milliseconds kVerdictGrace{3000};
 constexpr milliseconds kPartingTimeout{10'000};
-constexpr milliseconds kPoll{10};
-
-std::string where(const Endpoint& endpoint) { return endpoint.host + " port " + std::to_string(endpoint.port); }
-
-std::string seconds(milliseconds time) { return std::to_string((time.count() + 500) / 1000) + " s"; }
-
-std::string list_of(const std::vector<int>& ranks) {
-  constexpr std::size_t kShown = 8;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(ranks.size(), kShown); ++i) text += (i ? "," : "") + std::to_string(ranks[i]);
-  if (ranks.size() > kShown) text += " and " + std::to_string(ranks.size() - kShown) + " more";
-  return (ranks.size() == 1 ? "rank " : "ranks ") + text;
-}
 
 // gloo has no way to end its connections at once; their descriptors are those that came while it was set up.
 std::set<int> open_sockets() {
@@ -77,123 +55,6 @@ bool is_lost_connection(const std::exception& error) {
 
 bool is_timeout(std::string_view text) {
   return text.find("imed out") != std::string_view::npos || text.find("imeout") != std::string_view::npos;
-}
-
-// Bound to the address of the store alone where that can be: not all interfaces, as TCPStore would.
-Socket bind_store(const Endpoint& named, const std::string& numeric, bool several_nodes) {
-  Endpoint address{numeric, named.port};
-  const bool others_come_elsewhere = several_nodes && is_loopback(numeric);
-  if (!is_own_address(numeric) || others_come_elsewhere) {
-    address.host = numeric.find(':') == std::string::npos ? "0.0.0.0" : "::";
-  }
-  auto socket = listen_on(address);
-  if (!socket) {
-    throw TrainError("MASTER_ADDR=" + named.host + " MASTER_PORT=" + std::to_string(named.port) + ": " +
-                     socket.error().message);
-  }
-  return *std::move(socket);
-}
-
-// Where rank 0 itself reaches the store that it serves.
-std::string own_client_address(int listening, const std::string& numeric) {
-  sockaddr_storage bound{};
-  socklen_t size = sizeof bound;
-  getsockname(listening, reinterpret_cast<sockaddr*>(&bound), &size);
-  char host[NI_MAXHOST] = "";
-  getnameinfo(reinterpret_cast<sockaddr*>(&bound), size, host, sizeof host, nullptr, 0, NI_NUMERICHOST);
-  const std::string_view text = host;
-  if (text == "0.0.0.0") return "127.0.0.1";
-  if (text == "::") return numeric.find(':') == std::string::npos ? "127.0.0.1" : "::1";
-  return host;
-}
-
-c10::intrusive_ptr<c10d::Store> serve_store(Launch& launch, const std::string& numeric, milliseconds timeout) {
-  Socket& socket = launch.store_socket;
-  if (!socket.open()) socket = bind_store(launch.env.master, numeric, launch.env.layout.node_count > 1);
-  c10d::TCPStoreOptions options;
-  options.port = static_cast<std::uint16_t>(launch.env.master.port);
-  options.isServer = true;
-  options.numWorkers = launch.env.layout.world_size;
-  options.waitWorkers = false;
-  options.timeout = timeout;
-  const std::string host = own_client_address(socket.descriptor(), numeric);
-  options.masterListenFd = socket.release();
-  return c10::make_intrusive<c10d::TCPStore>(host, options);
-}
-
-c10::intrusive_ptr<c10d::Store> reach_store(const TorchEnv& env, const std::string& numeric, milliseconds timeout) {
-  const auto start = Clock::now();
-  const StoreProbe probe = wait_for_store({numeric, env.master.port}, timeout);
-  const auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
-  if (probe.answer == StoreAnswer::kForeign) {
-    const std::string message = "what listens at MASTER_ADDR=" + env.master.host +
-                                " MASTER_PORT=" + std::to_string(env.master.port) + " is not the store of this job (" +
-                                probe.detail + "); set MASTER_PORT to a free port";
-    // Rank 0 could not have the port and says so, unless an agent serves the store or each node means itself by the address.
-    const bool rank_0_knows = !env.use_agent_store && !(is_loopback(numeric) && env.layout.node_rank > 0);
-    if (rank_0_knows) throw PeerFailed();
-    throw TrainError(message);
-  }
-  if (probe.answer == StoreAnswer::kNobody) {
-    throw TrainError("nobody serves the store at MASTER_ADDR=" + env.master.host + " MASTER_PORT=" +
-                     std::to_string(env.master.port) + " after " + seconds(waited) + " (" + probe.detail +
-                     "); is rank 0 running, and can this node reach it?");
-  }
-  c10d::TCPStoreOptions options;
-  options.port = static_cast<std::uint16_t>(env.master.port);
-  options.timeout = timeout;
-  return c10::make_intrusive<c10d::TCPStore>(numeric, options);
-}
-
-std::string key(const char* what, int rank) { return std::string(what) + "/" + std::to_string(rank); }
-
-void put(c10d::Store& store, const std::string& name, const std::string& text) {
-  store.set(name, std::vector<std::uint8_t>(text.begin(), text.end()));
-}
-
-std::string get(c10d::Store& store, const std::string& name) {
-  const std::vector<std::uint8_t> bytes = store.get(name);
-  return {bytes.begin(), bytes.end()};
-}
-
-std::vector<int> all_ranks(int world_size) {
-  std::vector<int> ranks(world_size);
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
-// Those of the ranks that have not set their key `what`, as soon as all have or when the time is over.
-std::vector<int> missing_after(c10d::Store& store, const char* what, std::vector<int> ranks, milliseconds patience) {
-  const auto deadline = Clock::now() + patience;
-  while (true) {
-    std::erase_if(ranks, [&](int rank) { return store.check({key(what, rank)}); });
-    if (ranks.empty() || Clock::now() >= deadline) return ranks;
-    std::this_thread::sleep_for(kPoll);
-  }
-}
-
-// Rank 0 waits for all and gives the verdict, which the others wait for: one message where somebody is missing.
-void meet(c10d::Store& store, const TorchEnv& env, milliseconds timeout) {
-  const Layout& layout = env.layout;
-  if (store.add(key("claim", layout.rank), 1) > 1) {
-    throw TrainError("another process is already rank " + std::to_string(layout.rank) + " of the run '" +
-                     printable(env.run_id) + "' at " + where(env.master) +
-                     "; two runs need two values of MASTER_PORT");
-  }
-  put(store, key("joined", layout.rank), "yes");
-  if (layout.rank != 0) {
-    store.wait({"verdict"}, timeout + kVerdictGrace);
-    if (get(store, "verdict") != "all") throw PeerFailed();
-    return;
-  }
-  const std::vector<int> missing = missing_after(store, "joined", all_ranks(layout.world_size), timeout);
-  if (!missing.empty()) {
-    put(store, "verdict", "incomplete");
-    throw TrainError(list_of(missing) + " of " + std::to_string(layout.world_size) + " did not join at " +
-                     where(env.master) + " within " + seconds(timeout) +
-                     "; was every rank started, and does MASTER_ADDR lead here from its node?");
-  }
-  put(store, "verdict", "all");
 }
 
 std::vector<std::shared_ptr<gloo::transport::Device>> gloo_devices(const std::string& own_address) {
@@ -246,7 +107,7 @@ ProcessGroup::ProcessGroup(Launch launch, const GroupOptions& options)
     throw;
   } catch (const std::exception& error) {
     if (!is_lost_connection(error)) throw;
-    throw TrainError("cannot form the process group at " + where(launch.env.master) + ": " + error.what());
+    throw TrainError("cannot form the process group at " + where(launch.env.master) + ": " + one_line(error));
   }
 }
 
@@ -258,29 +119,12 @@ ProcessGroup::~ProcessGroup() {
 }
 
 void ProcessGroup::join(Launch& launch, const GroupOptions& options) {
-  const TorchEnv& env = launch.env;
   const milliseconds patience = std::min(options.join_timeout, options.timeout);
-  std::string own_address = "127.0.0.1";
-  c10::intrusive_ptr<c10d::Store> store;
-  if (layout_.world_size == 1) {
-    store = c10::make_intrusive<c10d::HashStore>();
-  } else {
-    const auto resolved = numeric_address(env.master.host);
-    if (!resolved) throw TrainError("MASTER_ADDR: " + resolved.error().message);
-    const std::string& numeric = *resolved;
-    own_address = value_or_throw(address_towards(numeric, layout_.node_count > 1));
-    store = layout_.rank == 0 && !env.use_agent_store ? serve_store(launch, numeric, patience)
-                                                      : reach_store(env, numeric, patience);
-  }
-  // A restart below an agent finds the store of the attempt before.
-  const std::string run = "torchbridge/" + env.run_id + "/" + std::to_string(env.restart_count);
-  store = c10::make_intrusive<c10d::PrefixStore>(run, store);
-  store->setTimeout(patience);
-  connections_->store = store;
-  meet(*store, env, patience);
+  const JoinedStore joined = join_store(launch, patience);
+  const auto& store = connections_->store = joined.store;
 
   auto gloo_options = c10d::ProcessGroupGloo::Options::create(patience);
-  gloo_options->devices = gloo_devices(own_address);
+  gloo_options->devices = gloo_devices(joined.own_address);
   gloo_options->threads = static_cast<int>(gloo_options->devices.size()) * 2;
   const std::set<int> before = open_sockets();
   auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(
@@ -363,12 +207,20 @@ void ProcessGroup::leave() {
 
 const c10::intrusive_ptr<c10d::ProcessGroup>& ProcessGroup::c10d() const { return connections_->group; }
 
+std::string one_line(const std::exception& error) {
+  const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
+  std::string text = c10_error ? c10_error->what_without_backtrace() : error.what();
+  text = text.substr(0, text.find("\nException raised from"));
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
 std::optional<std::string> ProcessGroup::message_for(const std::exception& error) {
-  if (!connections_) return error.what();
+  if (!connections_) return one_line(error);
   const bool lost = is_lost_connection(error);
   const bool silent = dynamic_cast<const PeerFailed*>(&error) != nullptr;
   std::optional<std::string> message;
-  if (!lost && !silent) message = error.what();
+  if (!lost && !silent) message = one_line(error);
   connections_->cut();
   c10d::Store& store = *connections_->store;
   try {

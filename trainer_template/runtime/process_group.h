@@ -73,6 +73,9 @@ class ProcessGroup {
   std::unique_ptr<Connections> connections_;
 };
 
+// What the error says, as one line without the stack that c10 adds.
+std::string one_line(const std::exception& error);
+
 // Runs `work`, which must not be collective, on every rank. When it throws on any, every rank throws: the lowest of them
 // its own error, all others PeerFailed. So a folder that one node cannot write to ends the job with one line.
 template <class Work>

@@ -66,7 +66,7 @@ FileRecord write_safetensors(FileLayer& files, const fs::path& path, const Named
 NamedTensors read_safetensors(const fs::path& path) {
   const auto fail = [&](const std::string& reason) { return TrainError(path.string() + " " + reason); };
   std::error_code error;
-  const std::uint64_t file_size = fs::is_regular_file(path, error) ? fs::file_size(path, error) : 0;
+  const std::uint64_t file_size = fs::file_size(path, error);  // an error for a folder
   std::ifstream file(path, std::ios::binary);
   if (error || !file) throw fail("is missing or cannot be read");
 

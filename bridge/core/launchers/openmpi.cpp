@@ -1,33 +1,46 @@
 #include <torchbridge/core/launchers/openmpi.h>
 
+#include <torchbridge/core/launchers/variable_reader.h>
+
 namespace torchbridge {
-namespace {
 
-constexpr int kMaxRanks = 10'000'000;
-
-}  // namespace
-
-bool detect_openmpi(const EnvMap& environment) { return environment.has("OMPI_COMM_WORLD_RANK"); }
+// Each of these sets or passes on OMPI_COMM_WORLD_* without an mpirun between it and the process.
+bool detect_openmpi(const EnvMap& environment) {
+  if (!environment.has("OMPI_COMM_WORLD_RANK")) return false;
+  // Spectrum MPI: jsrun itself sets both families, with the same values.
+  const bool of_jsrun = environment.has("JSM_NAMESPACE_RANK") &&
+                        environment.get("JSM_NAMESPACE_RANK") == environment.get("OMPI_COMM_WORLD_RANK") &&
+                        environment.get("JSM_NAMESPACE_SIZE") == environment.get("OMPI_COMM_WORLD_SIZE");
+  // srun --mpi=pmix inside an mpirun: mpirun always sets PMIX_NAMESPACE, so the last who did was Slurm.
+  const bool outside_of_srun = environment.get("PMIX_NAMESPACE").value_or("").starts_with("slurm.pmix.");
+  return !of_jsrun && !outside_of_srun;
+}
 
 Result<LaunchFacts> read_openmpi(const EnvMap& environment) {
-  const auto size = environment.required_integer("OMPI_COMM_WORLD_SIZE", 1, kMaxRanks);
-  if (!size) return size.error();
-  const auto rank = environment.required_integer("OMPI_COMM_WORLD_RANK", 0, *size - 1);
-  if (!rank) return rank.error();
-  const auto local_size = environment.required_integer("OMPI_COMM_WORLD_LOCAL_SIZE", 1, *size);
-  if (!local_size) return local_size.error();
-  const auto local_rank = environment.required_integer("OMPI_COMM_WORLD_LOCAL_RANK", 0, *local_size - 1);
-  if (!local_rank) return local_rank.error();
-
+  VariableReader read(environment);
   LaunchFacts facts;
   facts.launcher = "openmpi";
-  facts.rank = static_cast<int>(*rank);
-  facts.world_size = static_cast<int>(*size);
-  facts.local_rank = static_cast<int>(*local_rank);
-  facts.local_size = static_cast<int>(*local_size);
-  // "1234567890.1" in 4.1: the namespace is the job as mpirun's runtime knows it.
-  facts.job_id = environment.get("PMIX_NAMESPACE").value_or("");
-  if (facts.local_size == facts.world_size) facts.tasks_per_node = {facts.world_size};
+  facts.world_size = read.integer("OMPI_COMM_WORLD_SIZE", 1, kMaxRanks);
+  facts.rank = read.integer("OMPI_COMM_WORLD_RANK", 0, facts.world_size - 1);
+  facts.local_size = read.integer("OMPI_COMM_WORLD_LOCAL_SIZE", 1, facts.world_size);
+  facts.local_rank = read.integer("OMPI_COMM_WORLD_LOCAL_RANK", 0, facts.local_size - 1);
+  const int pmix_rank = read.integer_or("PMIX_RANK", 0, kMaxRanks, facts.rank);
+  if (read.error() != nullptr) return *read.error();
+  if (pmix_rank != facts.rank) {
+    return Error{"OMPI_COMM_WORLD_RANK='" + std::to_string(facts.rank) + "', but PMIX_RANK='" + std::to_string(pmix_rank) +
+                 "': the variables of two launchers are mixed; unset those of the outer one (env -u NAME)"};
+  }
+
+  // "1457848321" in 4.1, "prterun-HOST-PID@1" in 5.0: the namespace is the job as mpirun's runtime knows it.
+  facts.job_id = read.text("PMIX_NAMESPACE");
+  if (const auto server = environment.get("PMIX_SERVER_URI2"); server && !facts.job_id.empty()) {
+    facts.node_key = facts.job_id + " " + std::string(*server);
+  }
+  if (facts.local_size == facts.world_size) {
+    facts.tasks_per_node = {facts.world_size};
+    // 5.0 numbers the ranks of a node by the cores they are mapped to: rank 1 of 4 may be local rank 2.
+    facts.local_rank = facts.rank;
+  }
   return facts;
 }
 

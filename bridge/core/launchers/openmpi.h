@@ -1,4 +1,4 @@
-// OpenMPI 4 and 5: the variables of a process started by mpirun, prte or prun.
+// OpenMPI 4 and 5: the variables of a process started by mpirun, mpiexec or prterun.
 #pragma once
 
 #include <torchbridge/core/launcher.h>

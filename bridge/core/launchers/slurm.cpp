@@ -1,47 +1,24 @@
 #include <torchbridge/core/launchers/slurm.h>
 
+#include <algorithm>
+
 #include <torchbridge/core/hostlist.h>
+#include <torchbridge/core/launchers/variable_reader.h>
 
 namespace torchbridge {
 namespace {
 
-constexpr int kMaxRanks = 10'000'000;
 constexpr std::int64_t kMaxId = 0xffffffff;  // job and step ids are 32 bits
 
-// A reader that remembers the first error, so that the variables can be read in a row.
-class Reader {
- public:
-  explicit Reader(const EnvMap& environment) : environment_(environment) {}
-
-  int integer(std::string_view name, std::int64_t low, std::int64_t high) {
-    const auto number = environment_.required_integer(name, low, high);
-    if (!number) return fail(number.error()), 0;
-    return static_cast<int>(*number);
-  }
-
-  // An unset variable gives an empty list.
-  template <class List>
-  List list(std::string_view name, Result<List> (*parse)(std::string_view)) {
-    const auto text = environment_.get(name);
-    if (!text || text->empty()) return {};
-    auto parsed = parse(*text);
-    if (!parsed) return fail({std::string(name) + ": " + parsed.error().message}), List{};
-    return std::move(*parsed);
-  }
-
-  const Error* error() const { return error_.message.empty() ? nullptr : &error_; }
-
- private:
-  void fail(const Error& error) {
-    if (error_.message.empty()) error_ = error;
-  }
-
-  const EnvMap& environment_;
-  Error error_;
-};
-
 Result<std::vector<int>> parse_ranks(std::string_view text) { return parse_number_list(text, kMaxRanks - 1); }
-Result<std::vector<int>> parse_ports(std::string_view text) { return parse_number_list(text, 65535); }
+
+Result<std::vector<int>> parse_ports(std::string_view text) {
+  auto ports = parse_number_list(text, 65535);
+  if (ports && std::find(ports->begin(), ports->end(), 0) != ports->end()) {
+    return Error{"list '" + printable(text) + "': a port is from 1 to 65535"};
+  }
+  return ports;
+}
 
 // "block", "cyclic:block,Pack", "plane=4" with its size in a variable of its own, or unset.
 Placement placement_of(std::string_view distribution) {
@@ -59,7 +36,7 @@ bool detect_slurm(const EnvMap& environment) {
 }
 
 Result<LaunchFacts> read_slurm(const EnvMap& environment) {
-  Reader read(environment);
+  VariableReader read(environment);
   LaunchFacts facts;
   facts.launcher = "slurm";
   facts.world_size = read.integer("SLURM_STEP_NUM_TASKS", 1, kMaxRanks);
@@ -72,7 +49,7 @@ Result<LaunchFacts> read_slurm(const EnvMap& environment) {
   facts.reserved_ports = read.list("SLURM_STEP_RESV_PORTS", parse_ports);
   if (read.error() != nullptr) return *read.error();
 
-  for (const char* name : {"SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE", "SLURM_JOB_ID"}) {
+  for (const char* name : {"SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE", "SLURM_JOB_ID", "SLURM_STEP_ID"}) {
     if (const auto there = environment.required(name); !there) return there.error();
   }
   facts.job_id = *environment.get("SLURM_JOB_ID");

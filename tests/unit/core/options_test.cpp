@@ -12,15 +12,18 @@ TEST(Options, EmptyListKeepsTheBase) {
 }
 
 TEST(Options, ReadsEveryKey) {
-  const auto options = parse_options("ranks=block,addr=suffix:-ib0,port=20000-20100,gpus=virtual,omp=4,override=yes,verbose");
+  const auto options = parse_options("ranks=block,addr=suffix:-ib0,port=20000-20100,gpus=virtual,iface=ib0,omp=4,override=yes,verbose,explain,check");
   ASSERT_TRUE(options) << options.error().message;
   EXPECT_EQ(*options, (Options{.ranks = RankRule::kBlock,
                                .addr = {AddressRule::Kind::kSuffix, "-ib0"},
                                .port = {20000, 20100},
                                .gpus = GpuRule::kVirtual,
+                               .iface = {InterfaceRule::Kind::kName, "ib0"},
                                .omp = {OmpRule::Kind::kNumber, 4},
                                .override_user = true,
-                               .verbose = true}));
+                               .verbose = true,
+                               .explain = true,
+                               .check = true}));
 }
 
 TEST(Options, LaterEntriesWin) {
@@ -58,6 +61,9 @@ TEST(Options, RefusesWhatItDoesNotKnowAndSaysWhatItExpects) {
       {"addr=suffix:", "expected addr="},
       {"addr=" + std::string(254, 'a'), "expected addr="},
       {"gpus=some", "expected gpus="},
+      {"iface=", "expected iface="},
+      {"iface=an-interface-too-long", "expected iface="},
+      {"iface=a b", "expected iface="},
       {"omp=0", "expected omp="},
       {"omp=-4", "expected omp="},
       {"verbose=maybe", "expected verbose="},
@@ -77,7 +83,7 @@ TEST(Options, RefusesWhatItDoesNotKnowAndSaysWhatItExpects) {
 
 TEST(Options, HelpNamesEveryKey) {
   const std::string help = options_help();
-  for (const char* key : {"ranks=", "addr=", "port=", "gpus=", "omp=", "override=", "verbose="}) {
+  for (const char* key : {"ranks=", "addr=", "port=", "gpus=", "iface=", "omp=", "override=", "verbose=", "explain=", "check="}) {
     EXPECT_NE(help.find(key), std::string::npos) << key;
   }
 }

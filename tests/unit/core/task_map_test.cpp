@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 namespace torchbridge {
 namespace {
 
@@ -33,6 +35,17 @@ TEST(TaskMap, PlacesRanks) {
   EXPECT_EQ(nodes_of(TaskMap::plane({3, 1}, 1)), (std::vector<int>{0, 1, 0, 0}));
   EXPECT_EQ(nodes_of(TaskMap::plane({4, 1, 1}, 2)), (std::vector<int>{0, 0, 1, 2, 0, 0}));
   EXPECT_EQ(nodes_of(TaskMap::from_nodes({1, 0, 1})), (std::vector<int>{1, 0, 1}));
+}
+
+TEST(TaskMap, PassesOverFullNodesQuickly) {  // a look at every node in every round would be 10^10 looks
+  std::vector<int> counts(100'000, 1);
+  counts[0] = 100'000;
+  const auto start = std::chrono::steady_clock::now();
+  const TaskMap map = TaskMap::plane(counts, 1);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(4));
+  EXPECT_EQ(map.node_of(99'999), 99'999);
+  EXPECT_EQ(map.node_of(100'000), 0);
+  EXPECT_EQ(map.local_rank_of(199'998), 99'999);
 }
 
 TEST(TaskMap, CountsOnUnevenNodes) {
@@ -69,12 +82,28 @@ TEST(TaskMapOf, RefusesContradictions) {
       {"this is node 2, but the step has 2 nodes", facts_of(0, 0, 2, {1, 1}, {0})},
       {"node 0 holds 2 tasks by the counts, but 1 task by the list of its ranks", facts_of(0, 0, 0, {2, 1}, {0})},
       {"rank 1 cannot be local rank 0 of node 0", facts_of(1, 0, 0, {2, 1}, {0, 1})},
+      {"rank 20 is on this node, but the step has 3 tasks, numbered from 0", facts_of(2, 1, 1, {1, 2}, {0, 20})},
+      {"rank 0 cannot be local rank 0 of node 0", facts_of(0, 0, 0, {2, 1}, {0, 0})},
+      {"the step has 8 tasks, but its nodes hold 4294967304 tasks",  // 8, were it counted in 32 bits
+       [] { auto f = facts_of(0, 0, 0, {8}, {0}); f.tasks_per_node.assign(512, 1 << 23); f.tasks_per_node.push_back(8); return f; }()},
   };
   for (const auto& test : kCases) {
     const auto map = task_map_of(test.facts);
     ASSERT_FALSE(map) << test.part_of_message;
     EXPECT_NE(map.error().message.find(test.part_of_message), std::string::npos) << map.error().message;
   }
+}
+
+TEST(TaskMapOf, RefusesAnExchangeOfAnotherSize) {
+  LaunchFacts facts;
+  facts.launcher = "openmpi";
+  facts.rank = 2;
+  facts.world_size = 3;
+  facts.node_of_rank = {0, 1};
+  const auto map = task_map_of(facts);
+  ASSERT_FALSE(map);
+  EXPECT_NE(map.error().message.find("the launcher started 3 tasks, but 2 told where they are"), std::string::npos)
+      << map.error().message;
 }
 
 TEST(TaskMapOf, RefusesAnExchangeThatContradictsTheLauncher) {

@@ -28,6 +28,12 @@ TEST(Address, LocalOnesAreNeverLoopback) {
   for (const auto& address : local_addresses()) EXPECT_FALSE(is_loopback(address)) << address;
 }
 
+TEST(Interface, TowardsLoopbackIsLoopback) {
+  EXPECT_EQ(interface_towards("127.0.0.1"), "lo");
+  EXPECT_EQ(interface_towards("no-number"), "");
+  for (const auto& address : local_addresses()) EXPECT_NE(interface_towards(address), "") << address;
+}
+
 TEST(EphemeralPorts, AreARange) {
   const PortRange range = ephemeral_ports();
   EXPECT_LE(range.low, range.high);

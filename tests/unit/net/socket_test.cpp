@@ -1,6 +1,7 @@
 #include <torchbridge/net/socket.h>
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -36,6 +37,32 @@ TEST(Socket, StaysOpenWhenReleased) {
   EXPECT_FALSE(moved.open());
   EXPECT_NE(fcntl(descriptor, F_GETFD), -1);
   Socket owner(descriptor);
+}
+
+TEST(Reserve, KeepsThePortForTheProgramThatInheritsIt) {
+  auto reserved = reserve({"127.0.0.1", 0});
+  ASSERT_TRUE(reserved) << reserved.error().message;
+  const int port = *bound_port(*reserved);
+  EXPECT_EQ(fcntl(reserved->descriptor(), F_GETFD) & FD_CLOEXEC, 0);
+  EXPECT_FALSE(inherit(reserved->descriptor(), port + 1));
+  const auto inherited = inherit(reserved->release(), port);
+  ASSERT_TRUE(inherited);
+  EXPECT_NE(fcntl(inherited->descriptor(), F_GETFD) & FD_CLOEXEC, 0);
+  EXPECT_TRUE(connect_to({"127.0.0.1", port}, std::chrono::seconds(5)));
+  EXPECT_FALSE(listen_on({"127.0.0.1", port}));
+}
+
+TEST(Reserve, LetsAProgramListenThatIsToldTo) {
+  const auto reserved = reserve({"127.0.0.1", 0});
+  ASSERT_TRUE(reserved);
+  EXPECT_TRUE(listen_on({"0.0.0.0", *bound_port(*reserved)}));
+}
+
+TEST(Reserve, NothingIsInheritedFromWhatIsNoSocket) {
+  EXPECT_FALSE(inherit(-1, 1));
+  const int file = open("/dev/null", O_RDONLY);
+  EXPECT_FALSE(inherit(file, 1));
+  close(file);
 }
 
 TEST(Socket, RefusesWhatIsNoAddressOfThisHost) {

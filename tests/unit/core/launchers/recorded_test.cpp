@@ -29,7 +29,13 @@ const Recording kRecordings[] = {
     {"slurm-22.05-2n3t-arbitrary", "slurm", 2, {{0, 2, 1}, {0, 1, 0}, {1, 2, 1}}},
     {"slurm-22.05-1n2t-gres", "slurm", 1, {{0, 2, 0}, {1, 2, 0}}},
     {"slurm-22.05-1n2t-gpus-per-task", "slurm", 1, {{0, 2, 0}, {1, 2, 0}}},
+    {"slurm-22.05-2n3t-pmi2", "slurm", 2, {{0, 2, 0}, {1, 2, 0}, {0, 1, 1}}},
+    {"slurm-22.05-2n3t-pmix", "slurm", 2, {{0, 2, 0}, {1, 2, 0}, {0, 1, 1}}},
     {"openmpi-4.1-1n4t", "openmpi", 1, {{0, 4, 0}, {1, 4, 0}, {2, 4, 0}, {3, 4, 0}}},
+    {"openmpi-5.0-1n4t", "openmpi", 1, {{0, 4, 0}, {1, 4, 0}, {2, 4, 0}, {3, 4, 0}}},
+    {"mpich-4.0-1n3t", "hydra", 1, {{0, 3, 0}, {1, 3, 0}, {2, 3, 0}}},
+    {"mpich-5.0-1n3t", "hydra", 1, {{0, 3, 0}, {1, 3, 0}, {2, 3, 0}}},
+    {"intelmpi-2021.18-1n3t", "hydra", 1, {{0, 3, 0}, {1, 3, 0}, {2, 3, 0}}},
 };
 
 TEST(Recorded, EveryRankFindsItsPlace) {
@@ -55,12 +61,39 @@ TEST(Recorded, EveryRankFindsItsPlace) {
   }
 }
 
-TEST(Recorded, OpenMpiOnSeveralNodesNeedsAnExchange) {
-  const EnvMap environment = recorded_environment("openmpi-4.1-2n3t", 2);
-  const auto facts = innermost_launcher(environment)->read(environment);
-  ASSERT_TRUE(facts) << facts.error().message;
-  EXPECT_TRUE(facts->needs_node_exchange());
-  EXPECT_EQ(facts->local_size, 1);
+TEST(Recorded, MpirunOnSeveralNodesNeedsAnExchange) {
+  const struct {
+    const char* name;
+    const char* launcher;
+  } kCases[] = {
+      {"openmpi-4.1-2n3t", "openmpi"},     {"openmpi-5.0-2n3t", "openmpi"},     {"mpich-4.0-2n3t", "hydra"},
+      {"mpich-5.0-2n3t", "hydra"},         {"intelmpi-2021.18-2n3t", "hydra"},  {"slurm-22.05-2n3t-mpirun", "openmpi"},
+      {"slurm-22.05-2n3t-hydra", "hydra"},
+  };
+  for (const auto& test : kCases) {
+    for (int rank = 0; rank < 3; ++rank) {
+      SCOPED_TRACE(std::string(test.name) + " rank " + std::to_string(rank));
+      const EnvMap environment = recorded_environment(test.name, rank);
+      const auto launcher = find_launcher(environment);
+      ASSERT_TRUE(launcher) << launcher.error().message;
+      ASSERT_NE(*launcher, nullptr);
+      EXPECT_STREQ((*launcher)->name, test.launcher);
+      const auto facts = (*launcher)->read(environment);
+      ASSERT_TRUE(facts) << facts.error().message;
+      EXPECT_TRUE(facts->needs_node_exchange());
+      EXPECT_EQ(facts->rank, rank);
+      EXPECT_EQ(facts->world_size, 3);
+    }
+  }
+}
+
+TEST(Recorded, RanksOfOneNodeAndJobHaveOneKey) {
+  for (const char* name : {"openmpi-4.1-1n4t", "openmpi-5.0-1n4t"}) {
+    const auto first = recorded_environment(name, 0), last = recorded_environment(name, 3);
+    const auto key = innermost_launcher(first)->read(first)->node_key;
+    EXPECT_NE(key, "") << name;
+    EXPECT_EQ(key, innermost_launcher(last)->read(last)->node_key) << name;
+  }
 }
 
 TEST(Recorded, MpirunInsideAStepIsMpi) {

@@ -37,6 +37,8 @@ TEST(Slurm, NamesTheVariableThatIsWrong) {
       {"SLURM_STEP_NUM_TASKS", "0", "SLURM_STEP_NUM_TASKS='0': expected an integer from 1 to 10000000"},
       {"SLURM_GTIDS", "0;1", "SLURM_GTIDS: list '0;1': expected a number or a range LO-HI"},
       {"SLURM_STEP_RESV_PORTS", "70000", "SLURM_STEP_RESV_PORTS: list '70000': no number may exceed 65535"},
+      {"SLURM_STEP_RESV_PORTS", "0,20000", "SLURM_STEP_RESV_PORTS: list '0,20000': a port is from 1 to 65535"},
+      {"SLURM_STEP_ID", "", "SLURM_STEP_ID is empty"},
       {"SLURM_RESTART_COUNT", "x", "SLURM_RESTART_COUNT='x': expected an integer from 0 to 2147483647"},
       {"SLURM_JOB_ID", "4294967296", "SLURM_JOB_ID='4294967296': expected an integer from 0 to 4294967295"},
   };
@@ -46,6 +48,18 @@ TEST(Slurm, NamesTheVariableThatIsWrong) {
     const auto facts = read_slurm(environment);
     ASSERT_FALSE(facts) << test.message;
     EXPECT_EQ(facts.error().message, test.message);
+  }
+}
+
+TEST(Slurm, NamesTheVariableThatIsMissing) {
+  for (const std::string missing : {"SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST", "SLURM_JOB_ID", "SLURM_STEP_ID"}) {
+    EnvMap environment;
+    for (const auto& [name, value] : recorded_environment(kUneven, 6)) {
+      if (name != missing) environment.set(name, value);
+    }
+    const auto facts = read_slurm(environment);
+    ASSERT_FALSE(facts) << missing;
+    EXPECT_EQ(facts.error().message, missing + " is not set");
   }
 }
 

@@ -1,4 +1,4 @@
-#include "spank_plugin/error_file.h"
+#include <torchbridge/task/error_file.h>
 
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,0 +1,56 @@
+#include "command_line.h"
+
+#include <CLI/CLI.hpp>
+
+#include <map>
+
+#include <torchbridge/core/options.h>
+
+namespace torchbridge {
+namespace {
+
+constexpr int kBadUsage = 2;
+
+void add_common(CLI::App* command, CommandLine& line) {
+  command->add_option("--torch-env", line.list, "KEY=VALUE,... on top of the variable TORCH_ENV:\n" + options_help());
+  command->add_option("--timeout", line.timeout_s, "Seconds to wait for the other ranks")
+      ->check(CLI::Range(0.1, 86400.0))
+      ->capture_default_str();
+}
+
+}  // namespace
+
+CommandLine parse_command_line(int argc, char** argv) {
+  CommandLine line;
+  CLI::App app("Gives programs torchrun's environment under Slurm, OpenMPI, MPICH and others.", "torchbridge");
+  app.require_subcommand(1);
+
+  auto* exec = app.add_subcommand("exec", "Become a program, with torchrun's environment: torchbridge exec -- python train.py");
+  add_common(exec, line);
+  exec->add_option("program", line.program, "The program and its arguments, after --")->required();
+  exec->positionals_at_end();
+  exec->callback([&] { line.command = Command::kExec; });
+
+  auto* env = app.add_subcommand("env", "Print the variables that exec would set");
+  add_common(env, line);
+  const std::map<std::string, EnvFormat> formats = {{"sh", EnvFormat::kShell}, {"json", EnvFormat::kJson}};
+  env->add_option("--format", line.format, "sh (to be sourced) or json")->transform(CLI::CheckedTransformer(formats));
+  env->callback([&] { line.command = Command::kEnv; });
+
+  auto* explain = app.add_subcommand("explain", "Print which rank runs where, with what, and why");
+  add_common(explain, line);
+  explain->callback([&] { line.command = Command::kExplain; });
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    throw CommandLineEnd{0, app.help()};
+  } catch (const CLI::CallForAllHelp&) {
+    throw CommandLineEnd{0, app.help("", CLI::AppFormatMode::All)};
+  } catch (const CLI::ParseError& error) {
+    throw CommandLineEnd{kBadUsage, std::string(error.what()) + " (see torchbridge --help)"};
+  }
+  return line;
+}
+
+}  // namespace torchbridge

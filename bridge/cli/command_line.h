@@ -1,0 +1,29 @@
+// The options of torchbridge's commands.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace torchbridge {
+
+enum class Command { kEnv, kExec, kExplain };
+enum class EnvFormat { kShell, kJson };
+
+struct CommandLine {
+  Command command = Command::kEnv;
+  std::string list;                  // --torch-env
+  EnvFormat format = EnvFormat::kShell;
+  double timeout_s = 60;
+  std::vector<std::string> program;  // of exec, with its arguments; not empty then
+};
+
+// What is to be printed instead of going on: help to standard output with exit code 0, a mistake to standard error.
+struct CommandLineEnd {
+  int exit_code;
+  std::string text;
+};
+
+// Throws CommandLineEnd.
+CommandLine parse_command_line(int argc, char** argv);
+
+}  // namespace torchbridge

@@ -1,0 +1,89 @@
+// torchbridge env | exec | explain
+#include <unistd.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include <torchbridge/exchange/launch.h>
+#include <torchbridge/task/roll.h>
+
+#include "command_line.h"
+#include "exec.h"
+#include "prepare.h"
+
+using namespace torchbridge;
+
+namespace {
+
+int complain(const std::string& message, int exit_code = EXIT_FAILURE) {
+  std::fprintf(stderr, "torchbridge: %s\n", message.c_str());
+  return exit_code;
+}
+
+// Single quotes, as a shell needs them.
+std::string quoted(const std::string& value) {
+  std::string text = "'";
+  for (const char c : value) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
+int print_env(const Prepared& prepared, EnvFormat format) {
+  if (format == EnvFormat::kShell) {
+    for (const auto& [name, value] : prepared.task.variables) std::printf("export %s=%s\n", name.c_str(), quoted(value).c_str());
+    return EXIT_SUCCESS;
+  }
+  auto object = nlohmann::ordered_json::object();
+  for (const auto& [name, value] : prepared.task.variables) object[name] = value;
+  std::puts(object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  return EXIT_SUCCESS;
+}
+
+int print_table(const Prepared& prepared, const EnvMap& environment) {
+  if (!prepared.plan) return complain("RANK and its companions are set already: there is nothing to explain");
+  const auto table = meet_nodes(*prepared.plan, environment, prepared.options);
+  if (!table) return table.error().message.empty() ? EXIT_FAILURE : complain(table.error().message);
+  std::fputs(table->c_str(), stdout);
+  return EXIT_SUCCESS;
+}
+
+int become_program(Prepared prepared, EnvMap environment, const std::vector<std::string>& program) {
+  for (const auto& note : prepared.task.notes) complain(note);
+  for (const auto& [name, value] : prepared.task.variables) environment.set(name, value);
+  std::fflush(nullptr);
+  const ExecFailure failure = become(program, environment);
+  return complain(failure.error.message, failure.exit_code);
+}
+
+int run(const CommandLine& line, const EnvMap& environment) {
+  const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(line.timeout_s * 1000));
+  auto prepared = prepare(environment, line.list, line.command == Command::kExec, timeout);
+  // What is wrong with the job every rank finds out; one says it.
+  if (!prepared) return presumed_rank(environment) == 0 ? complain(prepared.error().message) : EXIT_FAILURE;
+  switch (line.command) {
+    case Command::kEnv: return print_env(*prepared, line.format);
+    case Command::kExplain: return print_table(*prepared, environment);
+    case Command::kExec: break;
+  }
+  if (prepared->options.explain) return print_table(*prepared, environment);
+  if (prepared->options.check && prepared->plan) {
+    const auto met = meet_nodes(*prepared->plan, environment, prepared->options);
+    if (!met) return met.error().message.empty() ? EXIT_FAILURE : complain(met.error().message);
+  }
+  return become_program(std::move(*prepared), environment, line.program);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const EnvMap environment = EnvMap::from(environ);
+  try {
+    return run(parse_command_line(argc, argv), environment);
+  } catch (const CommandLineEnd& end) {
+    if (presumed_rank(environment) != 0) return end.exit_code;
+    if (end.exit_code != 0) return complain(end.text, end.exit_code);
+    std::fputs(end.text.c_str(), stdout);
+    return end.exit_code;
+  } catch (const std::exception& error) {
+    return complain(error.what());
+  }
+}

@@ -1,0 +1,146 @@
+#include <torchbridge/core/explain.h>
+
+#include <algorithm>
+
+namespace torchbridge {
+namespace {
+
+constexpr int kDrawnNodes = 16;
+constexpr int kDrawnRanks = 16;  // of one node
+
+std::string text(int number) { return std::to_string(number); }
+std::string counted(int count, const char* what) { return text(count) + " " + what + (count == 1 ? "" : "s"); }
+std::string or_dash(const std::string& value) { return value.empty() ? "-" : value; }
+
+std::vector<std::string> split(const std::string& line, char separator) {
+  std::vector<std::string> parts(1);
+  for (const char c : line) {
+    if (c == separator) {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  return parts;
+}
+
+// "0-4,7".
+std::string ranges(const std::vector<int>& numbers) {
+  std::string list;
+  for (std::size_t i = 0; i < numbers.size();) {
+    std::size_t last = i;
+    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
+    list += (list.empty() ? "" : ",") + text(numbers[i]) + (last > i ? "-" + text(numbers[last]) : "");
+    i = last + 1;
+  }
+  return list;
+}
+
+// The ranks of each node in ascending order, as they will be numbered; empty for nodes whose ranks are not known.
+std::vector<std::vector<int>> ranks_by_node(const TaskMap& map, const Options& options) {
+  std::vector<std::vector<int>> ranks(map.node_count());
+  if (options.ranks == RankRule::kBlock) {
+    int next = 0;
+    for (int node = 0; node < map.node_count(); ++node) {
+      for (int i = 0; i < map.tasks_on(node); ++i) ranks[node].push_back(next++);
+    }
+    return ranks;
+  }
+  for (int rank = 0; rank < map.world_size(); ++rank) {
+    if (map.knows(rank)) ranks[map.node_of(rank)].push_back(rank);
+  }
+  return ranks;
+}
+
+using Row = std::vector<std::string>;
+
+std::string aligned(const std::vector<Row>& rows) {
+  std::vector<std::size_t> widths;
+  for (const Row& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()), 0);
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string table;
+  for (const Row& row : rows) {
+    std::string line = " ";
+    for (std::size_t i = 0; i < row.size(); ++i) line += " " + row[i] + std::string(widths[i] - row[i].size() + 1, ' ');
+    line.erase(line.find_last_not_of(' ') + 1);
+    table += line + "\n";
+  }
+  return table;
+}
+
+std::string node_name(const LaunchFacts& facts, int node) { return facts.nodes.empty() ? text(node) : facts.nodes[node]; }
+
+std::string node_table(const LaunchFacts& facts, const TaskMap& map, const std::vector<std::vector<int>>& ranks,
+                       const std::vector<NodeFacts>& nodes) {
+  std::vector<Row> rows = {{"node", "name", "ranks", "local", "GPUs", "CPUs", "interface"}};
+  for (int first = 0; first < map.node_count();) {
+    int last = first;
+    const auto alike = [&](int node) { return map.tasks_on(node) == map.tasks_on(first) && nodes[node] == nodes[first]; };
+    while (last + 1 < map.node_count() && alike(last + 1)) ++last;
+    const bool one = last == first;
+    const int tasks = map.tasks_on(first);
+    const std::string locals = tasks == 1 ? "0" : "0-" + text(tasks - 1);
+    rows.push_back({one ? text(first) : text(first) + "-" + text(last),
+                    one ? node_name(facts, first) : node_name(facts, first) + " .. " + node_name(facts, last),
+                    one ? or_dash(ranges(ranks[first])) : counted(tasks, "rank") + " each", locals,
+                    or_dash(nodes[first].gpus), or_dash(nodes[first].cpus), or_dash(nodes[first].interface)});
+    first = last + 1;
+  }
+  return aligned(rows);
+}
+
+std::string picture(const LaunchFacts& facts, const std::vector<std::vector<int>>& ranks) {
+  std::vector<Row> rows;
+  for (int node = 0; node < static_cast<int>(ranks.size()); ++node) {
+    if (node == kDrawnNodes) {
+      rows.push_back({"... and " + counted(static_cast<int>(ranks.size()) - node, "node") + " more"});
+      break;
+    }
+    std::string box = "[";
+    for (std::size_t i = 0; i < ranks[node].size() && i < kDrawnRanks; ++i) box += " " + text(ranks[node][i]);
+    rows.push_back({node_name(facts, node), box + (ranks[node].size() > kDrawnRanks ? " ... ]" : " ]")});
+  }
+  return aligned(rows);
+}
+
+std::string why_address(const Options& options, const Endpoint& computed, const Endpoint& master) {
+  if (computed.host != master.host) return "exported as MASTER_ADDR";
+  if (options.addr.kind == AddressRule::Kind::kHost) return "given as addr=" + options.addr.text;
+  if (options.addr.kind == AddressRule::Kind::kSuffix) return "the name of rank 0's node with " + options.addr.text;
+  return "rank 0's node";
+}
+
+std::string why_port(const LaunchFacts& facts, const Options& options, const Endpoint& computed, const Endpoint& master) {
+  if (computed.port != master.port) return "exported as MASTER_PORT";
+  if (!options.port.automatic()) return options.port.low == options.port.high ? "given as port=N" : "from the range port=LO-HI";
+  if (!facts.reserved_ports.empty()) return "the first port that " + facts.launcher + " reserved for the step";
+  if (facts.step_id.empty()) return "chosen on rank 0's node, which told the others";
+  return "derived from job, step and restart; no port is reserved";
+}
+
+}  // namespace
+
+std::string NodeFacts::text() const { return gpus + "\t" + cpus + "\t" + interface; }
+
+NodeFacts NodeFacts::from(const std::string& line) {
+  const auto parts = split(line, '\t');
+  if (parts.size() != 3) return {};
+  return {printable(parts[0]), printable(parts[1]), printable(parts[2])};
+}
+
+std::string explain(const LaunchFacts& facts, const TaskMap& map, const Options& options, const TorchEnv& env,
+                    const Endpoint& master, const std::vector<NodeFacts>& nodes) {
+  const auto ranks = ranks_by_node(map, options);
+  const bool block = options.ranks == RankRule::kBlock;
+  std::string result = counted(map.world_size(), "rank") + " on " + counted(map.node_count(), "node") + ", started by " +
+                       facts.launcher + " as run " + env.run_id + "\n";
+  result += aligned({{"MASTER_ADDR", master.host, why_address(options, env.master, master)},
+                     {"MASTER_PORT", text(master.port), why_port(facts, options, env.master, master)},
+                     {"RANK", block ? "node by node" : facts.launcher + "'s", block ? "ranks=block" : "the default"}});
+  result += "\n" + node_table(facts, map, ranks, nodes) + "\n" + picture(facts, ranks);
+  return result;
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,31 @@
+// The table that `explain` prints: which rank runs where, with what, and why.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <torchbridge/core/options.h>
+#include <torchbridge/core/task_map.h>
+#include <torchbridge/core/torch_env.h>
+
+namespace torchbridge {
+
+// What only a process on the node can tell. Empty texts are shown as "-".
+struct NodeFacts {
+  std::string gpus;       // CUDA_VISIBLE_DEVICES of the node's first task
+  std::string cpus;       // that task's allowed CPUs, "0-7"
+  std::string interface;  // towards rank 0's node
+
+  // One line, and back; anything else gives empty facts.
+  std::string text() const;
+  static NodeFacts from(const std::string& text);
+
+  bool operator==(const NodeFacts&) const = default;
+};
+
+// `master` is the address that will really be used, `nodes` has one entry a node. Neighbours that are alike share a row, so
+// the text stays short for any number of nodes. Ends with a newline.
+std::string explain(const LaunchFacts& facts, const TaskMap& map, const Options& options, const TorchEnv& env,
+                    const Endpoint& master, const std::vector<NodeFacts>& nodes);
+
+}  // namespace torchbridge

@@ -1,0 +1,13 @@
+// jsrun, the launcher of IBM's Job Step Manager under LSF: the variables of a task.
+#pragma once
+
+#include <torchbridge/core/launcher.h>
+
+namespace torchbridge {
+
+bool detect_jsrun(const EnvMap& environment);
+// Nodes are not told (LSB_HOSTS lists slots of the job, batch node included, not of the step): where there is more than
+// one, the ranks must exchange them.
+Result<LaunchFacts> read_jsrun(const EnvMap& environment);
+
+}  // namespace torchbridge

@@ -1,0 +1,15 @@
+#include <torchbridge/core/launchers/pmix.h>
+
+namespace torchbridge {
+
+bool detect_pmix(const EnvMap& environment) { return environment.has("PMIX_RANK") && environment.has("PMIX_NAMESPACE"); }
+
+// Taking such a process for a world of one would start as many worlds as there are ranks.
+Result<LaunchFacts> read_pmix(const EnvMap& environment) {
+  return Error{"PMIX_RANK='" + printable(*environment.get("PMIX_RANK")) + "' and PMIX_NAMESPACE='" +
+               printable(*environment.get("PMIX_NAMESPACE")) +
+               "' are set, but by no launcher known here, and nothing tells the number of ranks: set RANK, WORLD_SIZE, " +
+               "MASTER_ADDR and MASTER_PORT, or unset these two for a single process"};
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,183 @@
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <thread>
+
+#include <torchbridge/core/env_map.h>
+#include <torchbridge/exchange/exchange.h>
+#include <torchbridge/net/socket.h>
+
+namespace torchbridge {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::size_t kLongestPacket = 64 * 1024;  // holds the values of more ranks than a node has CPUs
+constexpr std::chrono::microseconds kFirstPause{200}, kLongestPause{5000};
+
+int milliseconds_until(Clock::time_point deadline) {
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+  return static_cast<int>(std::max<std::int64_t>(left.count() + 1, 0));
+}
+
+// A name in the kernel's table of sockets, not a file: nothing is left behind when the processes end.
+struct SocketName {
+  explicit SocketName(const std::string& key) {
+    std::uint64_t first = 0xcbf29ce484222325, second = 0x84222325cbf29ce4;  // FNV-1a from two starts
+    for (const char c : key) {
+      first = (first ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+      second = (second ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+    }
+    address.sun_family = AF_UNIX;
+    const int length = std::snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "torchbridge/%u/%016llx%016llx", geteuid(),
+                                     static_cast<unsigned long long>(first), static_cast<unsigned long long>(second));
+    size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
+  }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+
+  sockaddr_un address{};
+  socklen_t size;
+};
+
+bool is_of_this_user(const Socket& peer) {
+  ucred credentials{};
+  socklen_t size = sizeof credentials;
+  return getsockopt(peer.descriptor(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0 && credentials.uid == geteuid();
+}
+
+// A packet, or nothing where the peer hung up, kept silent until the deadline, or sent too much.
+std::string receive(const Socket& peer, Clock::time_point deadline) {
+  pollfd ready{peer.descriptor(), POLLIN, 0};
+  if (poll(&ready, 1, milliseconds_until(deadline)) <= 0) return {};
+  std::string packet(kLongestPacket, '\0');
+  const auto size = recv(peer.descriptor(), packet.data(), packet.size(), MSG_DONTWAIT | MSG_TRUNC);
+  packet.resize(size > 0 && static_cast<std::size_t>(size) <= kLongestPacket ? size : 0);
+  return packet;
+}
+
+bool send_packet(const Socket& peer, const std::string& packet) {
+  return send(peer.descriptor(), packet.data(), packet.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(packet.size());
+}
+
+// "5 hello3 abc": each value with its length before it.
+std::string joined(const std::vector<std::string>& values) {
+  std::string packet;
+  for (const auto& value : values) packet += std::to_string(value.size()) + " " + value;
+  return packet;
+}
+
+std::vector<std::string> split(std::string_view packet) {
+  std::vector<std::string> values;
+  while (!packet.empty()) {
+    const auto blank = packet.find(' ');
+    const auto size = blank == packet.npos ? std::nullopt : parse_integer(packet.substr(0, blank), 1, kLongestPacket);
+    if (!size || static_cast<std::size_t>(*size) > packet.size() - blank - 1) return {};
+    values.emplace_back(packet.substr(blank + 1, *size));
+    packet.remove_prefix(blank + 1 + *size);
+  }
+  return values;
+}
+
+class NodeExchange : public Exchange {
+ public:
+  NodeExchange(const std::string& key, int rank, int world_size) : name_(key), rank_(rank), world_size_(world_size) {}
+
+  Result<std::vector<std::string>> all_gather(const std::string& value, std::chrono::milliseconds timeout) override {
+    return rank_ == 0 ? serve(value, timeout) : ask(value, timeout);
+  }
+
+ private:
+  Result<std::vector<std::string>> serve(const std::string& value, std::chrono::milliseconds timeout) {
+    const auto deadline = Clock::now() + timeout;
+    const auto listener = listen_until(deadline);
+    if (!listener) return listener.error();
+    std::vector<std::string> values(world_size_);
+    std::vector<Socket> peers(world_size_);
+    values[0] = value;
+    for (int missing = world_size_ - 1; missing > 0;) {
+      pollfd ready{listener->descriptor(), POLLIN, 0};
+      if (poll(&ready, 1, milliseconds_until(deadline)) == 0) return did_not_come(peers, timeout);
+      Socket peer(accept4(listener->descriptor(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (!peer.open() || !is_of_this_user(peer)) continue;
+      // A peer sends as soon as it is connected; one that was stopped just then must not hold up the others for good.
+      const auto packet = split(receive(peer, std::min(deadline, Clock::now() + std::chrono::seconds(5))));
+      const auto rank = packet.size() == 2 ? parse_integer(packet[0], 1, world_size_ - 1) : std::nullopt;
+      // A rank that is here already has come for the next rendezvous: it tries again when this one is over.
+      if (!rank || peers[*rank].open()) continue;
+      values[*rank] = packet[1];
+      peers[*rank] = std::move(peer);
+      --missing;
+    }
+    const std::string answer = joined(values);
+    for (int rank = 1; rank < world_size_; ++rank) {
+      if (!send_packet(peers[rank], answer)) return Error{"rank " + std::to_string(rank) + " ended while the ranks of this node met"};
+    }
+    return values;
+  }
+
+  Result<std::vector<std::string>> ask(const std::string& value, std::chrono::milliseconds timeout) const {
+    const auto deadline = Clock::now() + timeout;
+    auto pause = kFirstPause;
+    while (Clock::now() < deadline) {
+      const Socket server(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+      if (connect(server.descriptor(), name_.get(), name_.size) == 0 && is_of_this_user(server) &&
+          send_packet(server, joined({std::to_string(rank_), value}))) {
+        auto values = split(receive(server, deadline));
+        if (static_cast<int>(values.size()) == world_size_) return values;
+      }
+      std::this_thread::sleep_for(pause);  // there is no way to wait for somebody to listen
+      pause = std::min(2 * pause, kLongestPause);
+    }
+    return Error{"rank 0, on this node, did not answer within " + seconds(timeout) +
+                 ": does every rank run this program, and do all share one network namespace?"};
+  }
+
+  // The name may still be taken by the rendezvous before this one.
+  Result<Socket> listen_until(Clock::time_point deadline) const {
+    Socket listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    auto pause = kFirstPause;
+    while (bind(listener.descriptor(), name_.get(), name_.size) != 0) {
+      if (errno != EADDRINUSE || Clock::now() >= deadline) {
+        return Error{std::string("cannot listen for the other ranks of this node: ") + std::strerror(errno) +
+                     (errno == EADDRINUSE ? ": another process of this job says that it is rank 0" : "")};
+      }
+      std::this_thread::sleep_for(pause);
+      pause = std::min(2 * pause, kLongestPause);
+    }
+    if (listen(listener.descriptor(), world_size_) != 0) return Error{std::string("cannot listen: ") + std::strerror(errno)};
+    return listener;
+  }
+
+  Error did_not_come(const std::vector<Socket>& peers, std::chrono::milliseconds timeout) const {
+    constexpr int kShown = 8;
+    std::string ranks;
+    int count = 0;
+    for (int rank = 1; rank < world_size_; ++rank) {
+      if (peers[rank].open()) continue;
+      if (count++ < kShown) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+    }
+    if (count > kShown) ranks += ", ...";
+    return {std::to_string(count) + " of " + std::to_string(world_size_) + " ranks did not come within " + seconds(timeout) + " (" +
+            ranks + "): does every rank run this program?"};
+  }
+
+  SocketName name_;
+  int rank_, world_size_;
+};
+
+}  // namespace
+
+std::string seconds(std::chrono::milliseconds time) {
+  const auto tenths = std::to_string(time.count() / 100 % 10);
+  return std::to_string(time.count() / 1000) + (tenths == "0" ? "" : "." + tenths) + " s";
+}
+
+std::unique_ptr<Exchange> meet_on_node(const std::string& key, int rank, int world_size) {
+  return std::make_unique<NodeExchange>(key, rank, world_size);
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,181 @@
+#include <torchbridge/exchange/rendezvous.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+
+#include <torchbridge/core/task_map.h>
+#include <torchbridge/exchange/exchange.h>
+#include <torchbridge/net/address.h>
+
+namespace torchbridge {
+namespace {
+
+constexpr const char* kLoopback = "127.0.0.1";
+
+// What one rank tells the others: "NODE ADDRESS PORT JOB"; address, port and job are rank 0's to tell, and "- 0 -" of others.
+struct Announcement {
+  std::string node;
+  Endpoint store;
+  std::string job;
+
+  std::string text() const {
+    const auto or_dash = [](const std::string& word) { return word.empty() ? "-" : word; };
+    return node + " " + or_dash(store.host) + " " + std::to_string(store.port) + " " + or_dash(job);
+  }
+
+  static Result<Announcement> parse(const std::string& text) {
+    std::vector<std::string> words(1);
+    for (const char c : text) {
+      if (c == ' ') {
+        words.emplace_back();
+      } else {
+        words.back() += c;
+      }
+    }
+    const auto port = words.size() == 4 ? parse_integer(words[2], 0, 65535) : std::nullopt;
+    if (!port) return Error{"a rank published '" + printable(text) + "': do all ranks run the same version?"};
+    const auto word = [&](int i) { return words[i] == "-" ? std::string() : words[i]; };
+    return Announcement{words[0], {word(1), static_cast<int>(*port)}, word(3)};
+  }
+};
+
+// Unlike any other that starts on this host, now or later.
+std::string unique_id() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(now).count()) + "-" + std::to_string(getpid());
+}
+
+// The first port to try: another for every process, and by the same rules as under launchers that tell everything.
+Result<int> first_port(const Options& options) {
+  LaunchFacts nobody;
+  nobody.job_id = unique_id();
+  Options rules = options;
+  rules.addr = {AddressRule::Kind::kHost, kLoopback};
+  const auto endpoint = endpoint_of(nobody, TaskMap::block({1}), rules, ephemeral_ports());
+  if (!endpoint) return endpoint.error();
+  return endpoint->port;
+}
+
+Result<Socket> bind_to(const Endpoint& endpoint, StoreSocket kind) {
+  // The store of PyTorch listens on all interfaces, where another program may have the port.
+  if (kind == StoreSocket::kReserved && !port_is_free(endpoint.port)) {
+    return Error{"MASTER_PORT=" + std::to_string(endpoint.port) + " is already in use on " + host_name() +
+                 ": choose another with port=N, or end the program that uses it"};
+  }
+  return kind == StoreSocket::kReserved ? reserve(endpoint) : listen_on(endpoint);
+}
+
+Result<std::string> own_address(bool one_node, const Options& options) {
+  if (options.addr.kind == AddressRule::Kind::kHost) return numeric_address(options.addr.text);
+  if (options.addr.kind == AddressRule::Kind::kSuffix) return numeric_address(host_name() + options.addr.text);
+  return one_node ? Result<std::string>(kLoopback) : reachable_address();
+}
+
+// Numbers the nodes in the order of their lowest rank.
+std::vector<int> number_nodes(const std::vector<Announcement>& announcements) {
+  std::map<std::string, int> numbers;
+  std::vector<int> node_of_rank;
+  for (const auto& announcement : announcements) {
+    const auto [entry, is_new] = numbers.emplace(announcement.node, static_cast<int>(numbers.size()));
+    node_of_rank.push_back(entry->second);
+  }
+  return node_of_rank;
+}
+
+// The cheapest way that the launcher leaves open.
+Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap& environment) {
+  // Variables of a job around this one would lead to strangers.
+  const std::string rank = std::to_string(facts.rank);
+  const bool has_pmi = environment.has("PMI_FD") && environment.get("PMI_RANK") == rank;
+  if (facts.local_size == facts.world_size) {
+    const std::string key = facts.node_key.empty() && has_pmi ? key_of_pmi(environment) : facts.node_key;
+    if (!key.empty()) return meet_on_node(key, facts.rank, facts.world_size);
+  }
+  if (has_pmi) return connect_pmi(environment, facts.rank, facts.world_size);
+  if (environment.has("PMIX_NAMESPACE") && environment.get("PMIX_RANK") == rank) return connect_pmix(facts.world_size);
+  return Error{facts.launcher + ": the " + std::to_string(facts.world_size) +
+               " ranks cannot ask each other for their nodes, for neither PMI_FD nor PMIX_NAMESPACE is set for this rank: start them "
+               "with PMI or PMIx (flux run -o pmi=simple, mpiexec --pmi=pmix), or set RANK, WORLD_SIZE, LOCAL_RANK, "
+               "LOCAL_WORLD_SIZE, GROUP_RANK, GROUP_WORLD_SIZE, MASTER_ADDR and MASTER_PORT for every rank"};
+}
+
+}  // namespace
+
+Result<StoreAddress> bind_store(bool one_node, const Options& options, StoreSocket kind) {
+  const auto host = own_address(one_node, options);
+  if (!host) return host.error();
+  const auto first = first_port(options);
+  if (!first) return first.error();
+  constexpr int kTries = 64;
+  const PortRule& rule = options.port;
+  const int tries = rule.automatic() ? kTries : rule.high - rule.low + 1;
+  Result<Socket> socket = Error{};
+  for (int i = 0; i < tries; ++i) {
+    const int port = rule.automatic() ? *first + i : rule.low + (*first - rule.low + i) % tries;
+    socket = bind_to({*host, port}, kind);
+    if (socket) return StoreAddress{{*host, port}, std::move(*socket)};
+  }
+  if (!rule.automatic()) return socket.error();
+  socket = kind == StoreSocket::kReserved ? reserve({*host, 0}) : listen_on({*host, 0});
+  if (!socket) return socket.error();
+  const auto port = bound_port(*socket);
+  if (!port) return port.error();
+  return StoreAddress{{*host, *port}, std::move(*socket)};
+}
+
+Result<StoreAddress> meet(LaunchFacts& facts, const EnvMap& environment, const std::optional<Endpoint>& given,
+                          const Options& options, StoreSocket kind, std::chrono::milliseconds timeout) {
+  StoreAddress store;
+  Announcement own{host_name(), {}, {}};
+  if (facts.rank == 0) {
+    if (!given) {
+      auto bound = bind_store(facts.local_size == facts.world_size, options, kind);
+      if (!bound) return bound.error();
+      store = std::move(*bound);
+      own.store = store.endpoint;
+    }
+    own.job = facts.job_id.empty() ? unique_id() : facts.job_id;
+  }
+  auto exchange = connect(facts, environment);
+  if (!exchange) return exchange.error();
+  const auto texts = (*exchange)->all_gather(own.text(), timeout);
+  if (!texts) return Error{facts.launcher + ": " + texts.error().message};
+  std::vector<Announcement> announcements;
+  for (const auto& text : *texts) {
+    auto announcement = Announcement::parse(text);
+    if (!announcement) return announcement.error();
+    announcements.push_back(std::move(*announcement));
+  }
+  facts.node_of_rank = number_nodes(announcements);
+  if (const auto taken = take_nodes(facts); !taken) return taken.error();
+  for (const auto& announcement : announcements) {
+    const auto& names = facts.nodes;
+    if (std::find(names.begin(), names.end(), announcement.node) == names.end()) facts.nodes.push_back(announcement.node);
+  }
+  if (facts.job_id.empty()) facts.job_id = announcements.front().job;
+  store.endpoint = given ? *given : announcements.front().store;
+  return store;
+}
+
+Status take_nodes(LaunchFacts& facts) {
+  const int own_node = facts.node_of_rank[facts.rank];
+  int here = 0, before = 0;
+  for (int rank = 0; rank < facts.world_size; ++rank) {
+    if (facts.node_of_rank[rank] != own_node) continue;
+    ++here;
+    if (rank < facts.rank) ++before;
+  }
+  if (facts.local_size != 0 && facts.local_size != here) {
+    return Error{facts.launcher + ": rank " + std::to_string(facts.rank) + " is one of " + std::to_string(facts.local_size) +
+                 " on its node by its variables, but one of " + std::to_string(here) +
+                 " by what the ranks told each other: do several nodes have one host name, or one node several?"};
+  }
+  facts.local_size = here;
+  facts.local_rank = before;
+  facts.node_rank = own_node;
+  return Ok{};
+}
+
+}  // namespace torchbridge

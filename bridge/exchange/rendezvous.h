@@ -1,0 +1,42 @@
+// The ranks of one job tell each other their nodes, and rank 0 tells where the store will be.
+#pragma once
+
+#include <chrono>
+#include <optional>
+
+#include <torchbridge/core/endpoint.h>
+#include <torchbridge/core/env_map.h>
+#include <torchbridge/core/launcher.h>
+#include <torchbridge/core/options.h>
+#include <torchbridge/core/result.h>
+#include <torchbridge/net/socket.h>
+
+namespace torchbridge {
+
+// Whether a program in this process will take over the store's socket, or a program that finds only its port.
+enum class StoreSocket {
+  kListening,  // nobody else can have the port; close-on-exec
+  kReserved,   // bound, not listening: a program that is told the port can still listen there; stays open over exec
+};
+
+// Where the store will be. The socket is open on the rank that bound the endpoint.
+struct StoreAddress {
+  Endpoint endpoint;
+  Socket socket;
+};
+
+// On the rank that will serve the store: the address and port of `options`, or else a free port outside the range that the
+// kernel hands out by itself, bound on the one interface that the job needs (loopback where `one_node`).
+Result<StoreAddress> bind_store(bool one_node, const Options& options, StoreSocket kind);
+
+// Collective over the ranks of facts.world_size. Completes `facts` by what the ranks say (node of each rank, ranks here, and a
+// job id where the launcher has none). Returns `given`, or where it is empty the address that rank 0 bound. `timeout` is how
+// long the others are waited for.
+Result<StoreAddress> meet(LaunchFacts& facts, const EnvMap& environment, const std::optional<Endpoint>& given,
+                          const Options& options, StoreSocket kind, std::chrono::milliseconds timeout);
+
+// Takes over facts.node_of_rank: ranks of a node are numbered in ascending order, whatever the launcher's own local ranks
+// are. An error where the launcher counts other ranks on this node than the ranks themselves.
+Status take_nodes(LaunchFacts& facts);
+
+}  // namespace torchbridge

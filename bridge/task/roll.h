@@ -1,0 +1,17 @@
+// The nodes of a step meet before any program starts: for `check` and `explain`.
+#pragma once
+
+#include <string>
+
+#include <torchbridge/core/result.h>
+
+#include <torchbridge/task/step_plan.h>
+
+namespace torchbridge {
+
+// The first task of each node calls rank 0's node; all other tasks return at once. On rank 0 the result is the table of
+// `explain`, elsewhere it is empty. The error says who does not reach whom;
+// its message is empty where another task says it. Call it while MASTER_PORT is still free.
+Result<std::string> meet_nodes(const StepPlan& plan, const EnvMap& environment, const Options& options);
+
+}  // namespace torchbridge

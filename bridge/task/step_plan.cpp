@@ -1,0 +1,51 @@
+#include <torchbridge/task/step_plan.h>
+
+#include <torchbridge/core/user_values.h>
+#include <torchbridge/net/address.h>
+
+namespace torchbridge {
+namespace {
+
+// The same number on every node, so that it does not matter whose resolver knows the name. A loopback address is what
+// a node's own /etc/hosts may give for its name: for the others it would be wrong, so the name stays.
+void make_numeric(Endpoint& master, int node_count) {
+  const auto numeric = numeric_address(master.host);
+  if (numeric && (node_count == 1 || !is_loopback(*numeric))) master.host = *numeric;
+}
+
+// Where rank 0 will really listen: what the user exported is kept, unless it is to be replaced.
+Result<Endpoint> effective_master(const Endpoint& computed, const EnvMap& environment, const Options& options) {
+  Endpoint master = computed;
+  if (options.override_user) return master;
+  const auto port = environment.integer("MASTER_PORT", 1, 65535);
+  if (!port) return port.error();
+  if (*port) master.port = static_cast<int>(**port);
+  if (const auto host = environment.get("MASTER_ADDR")) master.host = *host;
+  return master;
+}
+
+}  // namespace
+
+Result<StepPlan> plan_step(LaunchFacts facts, const EnvMap& environment, const Options& options) {
+  const auto map = task_map_of(facts);
+  if (!map) return map.error();
+  auto endpoint = endpoint_of(facts, *map, options, ephemeral_ports());
+  if (!endpoint) return endpoint.error();
+  make_numeric(*endpoint, map->node_count());
+  return plan_step_at(std::move(*endpoint), std::move(facts), environment, options);
+}
+
+Result<StepPlan> plan_step_at(Endpoint computed, LaunchFacts facts, const EnvMap& environment, const Options& options) {
+  auto map = task_map_of(facts);
+  if (!map) return map.error();
+  const auto master_node = master_node_of(facts, *map, options.ranks);
+  if (!master_node) return master_node.error();
+  auto env = torch_env_of(facts, *map, options, std::move(computed));
+  auto master = effective_master(env.master, environment, options);
+  if (!master) return master.error();
+  auto variables = variables_to_set(variables_of(env), environment, options.override_user);
+  if (!variables) return variables.error();
+  return StepPlan{std::move(facts), std::move(*map), std::move(env), std::move(*master), *master_node, std::move(*variables)};
+}
+
+}  // namespace torchbridge

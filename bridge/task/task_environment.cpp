@@ -1,0 +1,95 @@
+#include <torchbridge/task/task_environment.h>
+
+#include <algorithm>
+
+#include <torchbridge/core/binding.h>
+#include <torchbridge/net/address.h>
+#include <torchbridge/task/error_file.h>
+
+namespace torchbridge {
+namespace {
+
+std::string text(int number) { return std::to_string(number); }
+
+// Interface names may differ between nodes; a program on one node needs none.
+void add_interface(const StepPlan& plan, const EnvMap& environment, const Options& options, std::vector<Variable>& variables) {
+  using Kind = InterfaceRule::Kind;
+  if (options.iface.kind == Kind::kNone || (options.iface.kind == Kind::kAuto && plan.env.layout.node_count == 1)) return;
+  const auto master = numeric_address(plan.master.host);
+  const std::string name = options.iface.kind == Kind::kName ? options.iface.name : master ? interface_towards(*master) : "";
+  if (name.empty() || (options.iface.kind == Kind::kAuto && name == "lo")) return;
+  for (const char* variable : {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}) {
+    if (!environment.has(variable) || options.override_user) variables.emplace_back(variable, name);
+  }
+}
+
+std::string with_port(const Endpoint& endpoint) {
+  const bool ipv6 = endpoint.host.find(':') != std::string::npos;
+  return (ipv6 ? "[" + endpoint.host + "]" : endpoint.host) + ":" + text(endpoint.port);
+}
+
+// With one task on every node that task may be a torchrun agent: PET_* are the defaults of its own options, and mean nothing
+// to other programs. With several, each agent would start a full set of workers.
+void add_agent_defaults(const StepPlan& plan, const EnvMap& environment, const Options& options, std::vector<Variable>& variables) {
+  const Layout& at = plan.env.layout;
+  if (at.world_size != at.node_count) return;
+  std::vector<Variable> defaults = {
+      {"PET_NNODES", text(at.node_count)},
+      {"PET_NODE_RANK", text(at.node_rank)},
+      {"PET_RDZV_ID", plan.env.run_id},
+      {"PET_RDZV_ENDPOINT", with_port(plan.master)},
+      {"PET_MASTER_ADDR", plan.master.host},
+      {"PET_MASTER_PORT", text(plan.master.port)},
+  };
+  if (!environment.get("CUDA_VISIBLE_DEVICES").value_or("").empty()) defaults.emplace_back("PET_NPROC_PER_NODE", "gpu");
+  for (auto& variable : defaults) {
+    if (!environment.has(variable.first) || options.override_user) variables.push_back(std::move(variable));
+  }
+}
+
+std::string summary_of(const StepPlan& plan) {
+  constexpr std::size_t kShown = 16;
+  const auto& tasks_per_node = plan.facts.tasks_per_node;
+  std::string counts;
+  for (std::size_t node = 0; node < std::min(kShown, tasks_per_node.size()); ++node) {
+    counts += (node == 0 ? "" : ",") + text(tasks_per_node[node]);
+  }
+  if (tasks_per_node.size() > kShown) counts += ",...";
+  return text(plan.map.world_size()) + " ranks on " + text(plan.map.node_count()) + " nodes (" + counts +
+         "), MASTER_ADDR=" + plan.master.host + " MASTER_PORT=" + text(plan.master.port) +
+         (plan.facts.reserved_ports.empty() ? "" : " (reserved for the step)") + ", run " + plan.env.run_id;
+}
+
+std::vector<std::string> notes_of(const StepPlan& plan, const Options& options, const Binding& binding) {
+  std::vector<std::string> notes;
+  const Layout& at = plan.env.layout;
+  const int base = plan.map.ranks_before(at.node_rank);
+  if (!binding.note.empty() && at.rank == 0) notes.push_back(binding.note);
+  if (options.verbose && at.rank == 0) notes.push_back(summary_of(plan));
+  if (options.verbose && at.local_rank == 0 && at.rank != base) {
+    notes.push_back("node " + text(at.node_rank) + ": RANK - LOCAL_RANK is " + text(at.rank) + ", not the node's base " +
+                    text(base) + ": programs that build device meshes node by node need ranks=block");
+  }
+  return notes;
+}
+
+}  // namespace
+
+Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& environment, const Options& options,
+                                         const Socket& reserved_port) {
+  const auto binding = binding_of(environment, plan.env.layout, options);
+  if (!binding) return binding.error();
+
+  TaskEnvironment task{plan.variables, notes_of(plan, options, *binding)};
+  task.variables.insert(task.variables.end(), binding->variables.begin(), binding->variables.end());
+  add_interface(plan, environment, options, task.variables);
+  add_agent_defaults(plan, environment, options, task.variables);
+  if (reserved_port.open()) task.variables.emplace_back("TORCHBRIDGE_LISTEN_FD", text(reserved_port.descriptor()));
+  if (environment.has("TORCHELASTIC_ERROR_FILE") && !options.override_user) return task;
+  // Without a safe place the program runs all the same: it then has no file to leave its reason in.
+  const auto file = error_file_in("/tmp", plan.env.run_id, plan.env.restart_count, plan.env.layout.rank);
+  if (file) task.variables.emplace_back("TORCHELASTIC_ERROR_FILE", *file);
+  return task;
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,25 @@
+// The complete environment of one task.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <torchbridge/core/env_map.h>
+#include <torchbridge/core/options.h>
+#include <torchbridge/core/result.h>
+#include <torchbridge/net/socket.h>
+#include <torchbridge/task/step_plan.h>
+
+namespace torchbridge {
+
+struct TaskEnvironment {
+  std::vector<Variable> variables;
+  std::vector<std::string> notes;  // for the user, one line each
+};
+
+// The plan's variables and what is this task's own: devices, threads, interface, error file, and TORCHBRIDGE_LISTEN_FD where
+// `reserved_port` is open, which the program must then inherit. An error may be found by this task alone.
+Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& environment, const Options& options,
+                                         const Socket& reserved_port);
+
+}  // namespace torchbridge

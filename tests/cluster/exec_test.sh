@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# torchbridge exec, env and explain for programs that know nothing of it: under srun without the plugin's option, mpirun, alone.
+source "$(dirname "$0")/case.sh"
+torchbridge="$BUILD_DIR/bin/torchbridge"
+export OMPI_MCA_rmaps_base_oversubscribe=1
+show='echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE'
+
+expect "0/4 0/3 0/2
+1/4 1/3 0/2
+2/4 2/3 0/2
+3/4 0/1 1/2" on_login srun -N2 -n4 "$torchbridge" exec -- sh -c "$show"
+expect "0/4 0/3 0/2
+1/4 1/3 0/2
+2/4 2/3 0/2
+3/4 0/1 1/2" on_login srun -N2 -n4 -m cyclic "$torchbridge" exec --torch-env=ranks=block -- sh -c "$show"
+expect "0/3 0/3 0/1
+1/3 1/3 0/1
+2/3 2/3 0/1" timeout "$limit" mpirun -np 3 "$torchbridge" exec -- sh -c "$show"
+expect "0/3 0/2 0/2
+1/3 1/2 0/2
+2/3 0/1 1/2" on_node n0 mpirun --mca plm_rsh_agent "$SOURCE_DIR/scripts/cluster/node_sh" --host n0:2,n1:1 -np 3 "$torchbridge" exec -- sh -c "$show"
+expect "0/1 0/1 0/1" "$torchbridge" exec -- sh -c "$show"
+
+# The same as the plugin, variable for variable: the values of srun --torch-env.
+variables='env | grep -E "^(RANK|WORLD_SIZE|LOCAL_|GROUP_|ROLE_|MASTER_ADDR|TORCHELASTIC_|TORCH_|OMP_|GLOO_|NCCL_|PET_)" | sed -E "s/slurm-[0-9]+/RUN/; s/:[0-9]+$//; /PET_MASTER_PORT/d" | sort > "'$work'/$0.$RANK"'
+on_login srun -N2 -n4 --torch-env sh -c "$variables" plugin
+on_login srun -N2 -n4 "$torchbridge" exec -- sh -c "$variables" exec
+for rank in 0 1 2 3; do
+  diff "$work/plugin.$rank" "$work/exec.$rank" || fail "plugin (<) and exec (>) differ on rank $rank"
+done
+
+# It is the program from then on: exit code, standard input, signals, process id.
+"$torchbridge" exec -- sh -c 'exit 7' && fail "exit code lost" || (($? == 7)) || fail "another exit code"
+[[ $(echo hello | "$torchbridge" exec -- cat) == hello ]] || fail "standard input lost"
+[[ $(sh -c 'echo $$; exec "$0" exec -- sh -c "echo \$\$"' "$torchbridge" | sort -u | wc -l) == 1 ]] || fail "another process id"
+"$torchbridge" exec -- no-such-program 2>"$work/stderr" && fail "it ran nothing" || (($? == 127)) || fail "expected exit code 127"
+grep -q "^torchbridge: cannot run 'no-such-program': No such file or directory$" "$work/stderr" || fail "not named: $(cat "$work/stderr")"
+
+(eval "$("$torchbridge" env)" && [[ $RANK/$WORLD_SIZE == 0/1 ]]) || fail "env cannot be sourced"
+"$torchbridge" env --format json | /usr/bin/python3 -c 'import json, sys; assert json.load(sys.stdin)["WORLD_SIZE"] == "1"' || fail "env --format json"
+on_login srun -N2 -n4 "$torchbridge" explain >"$work/table"
+grep -q '^4 ranks on 2 nodes, started by slurm' "$work/table" || fail "no table: $(cat "$work/table")"
+expect_refusal "^torchbridge: --torch-env: unknown option 'x'" 10 on_login srun -N2 -n4 "$torchbridge" exec --torch-env=x -- true

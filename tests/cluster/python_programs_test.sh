@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Python programs of the wheel, unchanged: init_process_group("gloo") under srun --torch-env, torchrun without a flag.
+source "$(dirname "$0")/case.sh"
+limit=120
+python="$SOURCE_DIR/.venv/bin/python"
+[[ -x $python ]] || skip "no .venv: run scripts/setup"
+
+cat >"$work/train.py" <<'PY'
+import os, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.ones(1) * dist.get_rank()
+dist.all_reduce(total)
+print(dist.get_rank(), os.environ["LOCAL_RANK"], dist.get_world_size(), int(total.item()), flush=True)
+dist.barrier()
+dist.destroy_process_group()
+PY
+
+expect "0 0 4 6
+1 1 4 6
+2 2 4 6
+3 0 4 6" on_login srun -N2 -n4 --torch-env "$python" "$work/train.py"
+
+expect "0 0 2 1
+1 0 2 1" on_login srun -N2 --ntasks-per-node=1 --torch-env "$python" -m torch.distributed.run "$work/train.py"
+
+# An explicit flag wins over what the plugin suggests.
+expect "0 0 4 6
+1 1 4 6
+2 0 4 6
+3 1 4 6" on_login srun -N2 --ntasks-per-node=1 --torch-env "$python" -m torch.distributed.run --nproc-per-node 2 "$work/train.py"

@@ -1,0 +1,175 @@
+// Bad input ends all ranks within seconds, with one line from one of them.
+#include <sys/stat.h>
+#include <sys/socket.h>
+
+#include <thread>
+
+#include "ranks.h"
+
+namespace {
+
+constexpr std::chrono::seconds kSoon{15};
+const Words kShort = {"--max-steps", "2"};
+
+// All ranks fail in time, and `expected` is in the only line that is said.
+void expect_one_line(Ranks& ranks, const std::string& expected) {
+  for (int code : ranks.wait(kSoon)) {
+    EXPECT_NE(code, 0);
+    EXPECT_NE(code, -1) << "hung";
+    EXPECT_LT(code, 128) << "died by a signal";
+  }
+  EXPECT_TRUE(contains(ranks.errors(), expected));
+  EXPECT_EQ(lines_in(ranks.errors()), 1) << ranks.errors();
+}
+
+TEST(BadInput, OptionsAreRefusedByRankZero) {
+  const struct {
+    Words options;
+    std::string expected;
+  } kCases[] = {
+      {{"--bogus"}, "--bogus"},
+      {{"--backend", "nccl"}, "'nccl' is not in this build yet"},
+      {{"--backend", "mpi"}, "'mpi' is not in this build yet"},
+      {{"--device", "cuda"}, "'cuda' is not in this build yet"},
+      {{"--model", "mlp:3,,4"}, "expected mlp:WIDTH,WIDTH"},
+      {{"--model", "mlp:"}, "expected mlp:WIDTH,WIDTH"},
+      {{"--model", "gpt"}, "expected mlp:WIDTH,WIDTH"},
+      {{"--batch-size", "0"}, "--batch-size"},
+      {{"--epochs", "-1"}, "--epochs"},
+      {{"--lr", "fast"}, "'fast': expected a number"},
+      {{"--lr", "nan"}, "'nan': expected a number"},
+      {{"--task", "text"}, "--task"},
+      {{"--optimizer", "lion"}, "--optimizer"},
+      {{"--config", "/none.toml"}, "/none.toml"},
+  };
+  for (const auto& c : kCases) {
+    Ranks ranks(2, trainer(c.options));
+    expect_one_line(ranks, c.expected);
+    EXPECT_EQ(ranks.error(1), "");
+  }
+}
+
+TEST(BadInput, ConfigFileIsReadAndTheCommandLineWins) {
+  TemporaryFolder folder;
+  folder.write("run.toml", "max-steps = 3\nmomentum = 0.5\n");
+  Ranks ranks(1, trainer({"--config", folder / "run.toml", "--max-steps", "2", "--metrics", folder / "curve"}));
+  EXPECT_EQ(ranks.wait(), std::vector<int>{0}) << ranks.errors();
+  EXPECT_EQ(losses(folder / "curve").size(), 2u);
+  folder.write("run.toml", "max-stepz = 3\n");
+  Ranks wrong(1, trainer({"--config", folder / "run.toml"}));
+  expect_one_line(wrong, "max-stepz");
+}
+
+TEST(BadInput, VariablesThatAreMissing) {
+  for (const char* name : {"WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
+    Ranks ranks(2, trainer(kShort), {{name, "unset"}});
+    expect_one_line(ranks, name);
+  }
+}
+
+TEST(BadInput, DataFolderWithoutFiles) {
+  TemporaryFolder folder;
+  Ranks ranks(3, trainer({"--data", folder.path()}));
+  expect_one_line(ranks, "has no train-images-idx3-ubyte");
+}
+
+TEST(BadInput, CheckpointFolderThatCannotBe) {
+  Ranks ranks(2, trainer({"--checkpoint-dir", "/proc/none/runs"}));
+  expect_one_line(ranks, "cannot make checkpoint folder '/proc/none/runs'");
+}
+
+TEST(BadInput, MetricsFileThatCannotBe) {
+  Ranks ranks(2, trainer({"--metrics", "/proc/none/curve.jsonl"}));
+  expect_one_line(ranks, "cannot write metrics file '/proc/none/curve.jsonl'");
+}
+
+TEST(BadInput, InitialWeightsThatAreNone) {
+  TemporaryFolder folder;
+  folder.write("weights", "not weights at all");
+  Ranks ranks(2, trainer({"--init-from", folder / "weights"}));
+  expect_one_line(ranks, "weights is not a safetensors file");
+}
+
+TEST(BadInput, CheckpointOfAnotherModel) {
+  TemporaryFolder folder;
+  const std::string runs = folder / "runs";
+  Ranks first(2, trainer({"--max-steps", "2", "--checkpoint-dir", runs}));
+  ASSERT_EQ(first.wait(), (std::vector<int>{0, 0})) << first.errors();
+  const struct {
+    Words options;
+    std::string expected;
+  } kCases[] = {
+      {{"--model", "mlp:128,60"}, "has 'layers.2.weight' with shape [64, 128], this model with [60, 128]"},
+      {{"--model", "mlp:128,64,8"}, "this model"},
+      {{"--optimizer", "adamw"}, "was another --optimizer used?"},
+      {{"--seed", "5"}, "was written with --seed 0, this run has --seed 5"},
+      {{"--resume", "none"}, "holds checkpoints"},
+      {{"--resume", folder / "elsewhere"}, "there is no checkpoint"},
+  };
+  for (const auto& c : kCases) {
+    Words options = {"--checkpoint-dir", runs};
+    options.insert(options.end(), c.options.begin(), c.options.end());
+    Ranks ranks(2, trainer(options));
+    expect_one_line(ranks, c.expected);
+  }
+}
+
+TEST(BadInput, CheckpointFolderThatIsNotShared) {
+  // Each rank resolves a relative path in a folder of its own.
+  TemporaryFolder folder;
+  const std::string script = "mkdir -p " + folder.path().string() + "/$RANK/runs && cd " + folder.path().string() +
+                             "/$RANK && exec " TRAINER " --quiet --checkpoint-dir runs";
+  Ranks ranks(2, {"/bin/sh", "-c", script});
+  expect_one_line(ranks, "is not the same folder here as on rank 0");
+}
+
+TEST(BadInput, PortThatIsTaken) {
+  int port = 0;
+  const torchbridge::Socket other = listen_on_free_port(port);
+  Ranks ranks({0, 1}, 2, port, trainer(kShort));
+  expect_one_line(ranks, "MASTER_PORT=" + std::to_string(port));
+  EXPECT_TRUE(contains(ranks.error(0), "in use"));
+}
+
+TEST(BadInput, PortOfAServiceThatTalks) {
+  int port = 0;
+  const torchbridge::Socket other = listen_on_free_port(port);
+  std::thread service([&] {
+    while (true) {
+      const torchbridge::Socket peer(::accept(other.descriptor(), nullptr, nullptr));
+      if (!peer.open()) return;
+      if (::send(peer.descriptor(), "220 mail.example\r\n", 18, MSG_NOSIGNAL) < 0) continue;
+    }
+  });
+  const auto begin = std::chrono::steady_clock::now();
+  Ranks ranks({0, 1, 2}, 3, port, trainer(kShort));
+  expect_one_line(ranks, "MASTER_PORT=" + std::to_string(port));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  ::shutdown(other.descriptor(), SHUT_RDWR);
+  service.join();
+}
+
+TEST(BadInput, NobodyServesTheStore) {
+  int port = 0;
+  listen_on_free_port(port);
+  Ranks ranks({1}, 2, port, trainer({"--timeout", "1"}));
+  expect_one_line(ranks, "nobody serves the store at MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(port) +
+                             " after 1 s");
+}
+
+TEST(BadInput, RanksThatDoNotCome) {
+  int port = 0;
+  listen_on_free_port(port);
+  Ranks ranks({0, 2}, 4, port, trainer({"--timeout", "1"}));
+  expect_one_line(ranks, "ranks 1,3 of 4 did not join");
+}
+
+TEST(BadInput, ARankThatIsThereTwice) {
+  int port = 0;
+  listen_on_free_port(port);
+  Ranks ranks({0, 1, 1}, 3, port, trainer({"--timeout", "3"}));
+  for (int code : ranks.wait(kSoon)) EXPECT_EQ(code, 1);
+  EXPECT_TRUE(contains(ranks.errors(), "another process is already rank 1"));
+}
+
+}  // namespace

@@ -1,0 +1,82 @@
+// Ranks that die or stop in the middle: the others end soon, and one of them says which one it was.
+#include <csignal>
+
+#include "ranks.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+class Failure : public testing::Test {
+ protected:
+  Words endless(const Words& more = {}) {
+    Words words = trainer({"--epochs", "1000000", "--metrics", curve()});
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  std::string curve() const { return folder_ / "curve.jsonl"; }
+  void wait_until_training() {
+    ASSERT_TRUE(eventually([&] { return fs::exists(curve()) && fs::file_size(curve()) > 2000; }));
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(Failure, AKilledRankIsNamedByOneOfTheOthers) {
+  constexpr int kRanks = 4;
+  for (int victim = 0; victim < kRanks; ++victim) {
+    fs::remove(curve());
+    Ranks ranks(kRanks, endless());
+    wait_until_training();
+    ranks.kill_rank(victim, SIGKILL);
+    const std::vector<int> codes = ranks.wait(std::chrono::seconds(8));
+    for (int rank = 0; rank < kRanks; ++rank) EXPECT_EQ(codes[rank], rank == victim ? 128 + SIGKILL : 1) << rank;
+    EXPECT_TRUE(contains(ranks.errors(), "the connection to rank " + std::to_string(victim)));
+    EXPECT_EQ(lines_in(ranks.errors()), 1) << ranks.errors();
+  }
+}
+
+TEST_F(Failure, AStoppedRankIsNamedAfterTheTimeout) {
+  Ranks ranks(3, endless({"--timeout", "2"}));
+  wait_until_training();
+  ranks.kill_rank(1, SIGSTOP);
+  EXPECT_TRUE(eventually([&] { return !ranks.errors().empty(); }, std::chrono::seconds(15)));
+  ranks.kill_rank(1, SIGKILL);
+  const std::vector<int> codes = ranks.wait(std::chrono::seconds(8));
+  EXPECT_EQ(codes, (std::vector<int>{1, 128 + SIGKILL, 1}));
+  EXPECT_TRUE(contains(ranks.errors(), "rank 1 did not take part in a collective in time"));
+}
+
+TEST_F(Failure, ADiskThatFillsUpEndsAllWithOneLine) {
+  Ranks ranks(2, trainer({"--metrics", "/dev/full"}));
+  const std::vector<int> codes = ranks.wait(std::chrono::seconds(15));
+  EXPECT_EQ(codes, (std::vector<int>{1, 1}));
+  EXPECT_TRUE(contains(ranks.errors(), "cannot write metrics file '/dev/full'"));
+  EXPECT_EQ(lines_in(ranks.errors()), 1) << ranks.errors();
+}
+
+TEST_F(Failure, TwoRunsAtOnceDoNotMeet) {
+  Ranks first(2, trainer({"--max-steps", "60", "--metrics", folder_ / "first"}));
+  Ranks second(2, trainer({"--max-steps", "60", "--metrics", folder_ / "second"}));
+  EXPECT_EQ(first.wait(), (std::vector<int>{0, 0})) << first.errors();
+  EXPECT_EQ(second.wait(), (std::vector<int>{0, 0})) << second.errors();
+  EXPECT_EQ(losses(folder_ / "first"), losses(folder_ / "second"));
+}
+
+TEST_F(Failure, TwoRunsDoNotShareACheckpointFolder) {
+  Ranks first(1, endless({"--checkpoint-dir", folder_ / "runs"}));
+  wait_until_training();
+  Ranks second(2, trainer({"--checkpoint-dir", folder_ / "runs"}));
+  EXPECT_EQ(second.wait(std::chrono::seconds(10)), (std::vector<int>{1, 1}));
+  EXPECT_TRUE(contains(second.errors(), "is in use by another run"));
+  first.kill_rank(0, SIGKILL);
+}
+
+TEST_F(Failure, WithoutALauncherItTrainsAlone) {
+  Ranks alone(1, trainer({"--max-steps", "3"}),
+              {{"RANK", "unset"}, {"WORLD_SIZE", "unset"}, {"LOCAL_RANK", "unset"}, {"LOCAL_WORLD_SIZE", "unset"},
+               {"MASTER_ADDR", "unset"}, {"MASTER_PORT", "unset"}});
+  EXPECT_EQ(alone.wait(), std::vector<int>{0}) << alone.errors();
+  EXPECT_TRUE(contains(alone.out(0), "trainer: 3 steps, accuracy"));
+}
+
+}  // namespace

@@ -1,0 +1,74 @@
+// Ranks as processes: started with torchrun's variables, watched, killed, and waited for with a deadline.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <torchbridge/net/socket.h>
+
+#include "temporary_folder.h"
+
+using Words = std::vector<std::string>;
+using Variables = std::map<std::string, std::string>;
+
+// One child with its output in files. Killed when this goes.
+class Process {
+ public:
+  Process(const Words& command, const Variables& variables, const std::filesystem::path& output);
+  ~Process();
+  Process(Process&& other) noexcept;
+  Process& operator=(Process&&) = delete;
+
+  // The exit code, 128 + signal, or -1 when it did not end in time; then it is killed.
+  int wait(std::chrono::steady_clock::time_point deadline);
+  void signal(int number) const;
+  std::string out() const;
+  std::string error() const;
+
+ private:
+  pid_t pid_ = -1;
+  int code_ = 0;
+  std::filesystem::path output_;
+};
+
+// A job of `world_size` ranks of one program on a free port of this host.
+class Ranks {
+ public:
+  Ranks(int world_size, const Words& command, const Variables& more = {});
+  // Only some of the ranks of a job; MASTER_PORT as given.
+  Ranks(const std::vector<int>& ranks, int world_size, int port, const Words& command, const Variables& more = {});
+
+  // Waits for all that were not killed; an entry a rank, -1 for one that hung.
+  std::vector<int> wait(std::chrono::milliseconds time = std::chrono::seconds(60));
+  void kill_rank(std::size_t index, int signal);
+  std::string out(std::size_t index) const { return processes_[index].out(); }
+  std::string error(std::size_t index) const { return processes_[index].error(); }
+  // Of all ranks, in their order.
+  std::string errors() const;
+  int port() const { return port_; }
+
+ private:
+  void start(const std::vector<int>& ranks, int world_size, const Words& command, const Variables& more);
+  TemporaryFolder folder_;
+  int port_ = 0;
+  std::vector<Process> processes_;
+};
+
+// A listening socket of somebody else.
+torchbridge::Socket listen_on_free_port(int& port);
+
+// Waits until `fact` holds; false when it does not within the time.
+bool eventually(const std::function<bool()>& fact, std::chrono::milliseconds time = std::chrono::seconds(30));
+
+// The trainer with these options, quiet.
+Words trainer(const Words& options);
+// The losses of a metrics file, step by step from 1 on; a gap or a double step fails the test.
+std::vector<double> losses(const std::filesystem::path& metrics);
+int lines_in(const std::string& text);
+// Python of .venv; empty where there is none.
+std::string python();

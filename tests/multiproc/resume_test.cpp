@@ -1,0 +1,77 @@
+// Going on from a checkpoint gives the run that was never stopped.
+#include <csignal>
+
+#include "ranks.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+class Resume : public testing::Test {
+ protected:
+  // Trains four epochs in all, or up to `max_steps`; the curve without checkpoints when `folder` is empty.
+  void train(int world_size, const fs::path& metrics, const std::string& checkpoints, int max_steps = 0) {
+    Ranks ranks(world_size, command(metrics, checkpoints, max_steps));
+    EXPECT_EQ(ranks.wait(), std::vector<int>(world_size, 0)) << ranks.errors();
+  }
+  Words command(const fs::path& metrics, const std::string& checkpoints, int max_steps = 0) {
+    // Large enough for DDP to use several buckets once it has seen the order of gradients.
+    Words words = trainer({"--epochs", "4", "--model", "mlp:600,500", "--max-steps", std::to_string(max_steps),
+                           "--metrics", metrics.string()});
+    if (!checkpoints.empty()) words.insert(words.end(), {"--checkpoint-dir", checkpoints, "--checkpoint-every", "10"});
+    return words;
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(Resume, EqualsTheRunThatWasNotStopped) {
+  for (int world_size : {1, 2, 3}) {
+    const std::string runs = folder_ / ("runs" + std::to_string(world_size));
+    const fs::path whole = folder_ / "whole.jsonl", parts = folder_ / ("parts" + std::to_string(world_size));
+    train(world_size, whole, "");
+    for (int steps : {1, 7, 33}) train(world_size, parts, runs, steps);
+    train(world_size, parts, runs);
+    EXPECT_EQ(losses(parts), losses(whole)) << world_size << " ranks";
+  }
+}
+
+TEST_F(Resume, WorksAtAnotherWorldSize) {
+  train(3, folder_ / "curve", folder_ / "runs", 7);
+  train(2, folder_ / "curve", folder_ / "runs", 20);
+  EXPECT_EQ(losses(folder_ / "curve").size(), 20u);
+  EXPECT_TRUE(fs::exists(folder_ / "runs/step-00000020/rank-00001.safetensors"));
+}
+
+TEST_F(Resume, AfterAKillEqualsTheRunThatWasNotKilled) {
+  const std::string runs = folder_ / "runs";
+  const fs::path whole = folder_ / "whole.jsonl", killed = folder_ / "killed.jsonl";
+  train(2, whole, "");
+  {
+    Ranks ranks(2, command(killed, runs));
+    ASSERT_TRUE(eventually([&] { return fs::exists(folder_ / "runs/step-00000010/DONE"); }));
+    ranks.kill_rank(1, SIGKILL);
+    const std::vector<int> codes = ranks.wait(std::chrono::seconds(10));
+    EXPECT_NE(codes[0], -1) << "rank 0 hung";
+  }
+  train(2, killed, runs);
+  EXPECT_EQ(losses(killed), losses(whole));
+}
+
+TEST_F(Resume, SaysWhenThereIsNothingLeftToDo) {
+  train(1, folder_ / "curve", folder_ / "runs", 5);
+  Ranks again(1, {TRAINER, "--max-steps", "5", "--model", "mlp:600,500", "--checkpoint-dir", folder_ / "runs"});
+  EXPECT_EQ(again.wait(), std::vector<int>{0}) << again.errors();
+  EXPECT_TRUE(contains(again.out(0), "it is complete"));
+}
+
+TEST_F(Resume, LeavesADamagedCheckpointOut) {
+  train(2, folder_ / "curve", folder_ / "runs", 15);
+  folder_.write("runs/step-00000015/model.safetensors", "damaged");
+  Ranks again(2, trainer({"--max-steps", "16", "--model", "mlp:600,500", "--checkpoint-dir", folder_ / "runs"}));
+  EXPECT_EQ(again.wait(), (std::vector<int>{0, 0})) << again.errors();
+  EXPECT_TRUE(contains(again.error(0), "step-00000015: model.safetensors has 7 bytes"));
+  EXPECT_EQ(again.error(1), "");
+  EXPECT_TRUE(fs::exists(folder_ / "runs/step-00000016/DONE"));
+}
+
+}  // namespace

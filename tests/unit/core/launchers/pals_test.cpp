@@ -1,0 +1,103 @@
+#include <torchbridge/core/launchers/pals.h>
+
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+namespace torchbridge {
+namespace {
+
+// As HPE's pals.h names them (cray-pals), on the second of two nodes with 2 and 1 ranks.
+const EnvMap kPals = {{"PALS_APID", "0123-abcd"},       {"PALS_RANKID", "2"}, {"PALS_NODEID", "1"}, {"PALS_LOCAL_RANKID", "0"},
+                      {"PALS_LOCAL_SIZE", "1"},         {"PMI_RANK", "2"},    {"PMI_SIZE", "3"},    {"PMI_LOCAL_RANK", "0"},
+                      {"PMI_CONTROL_PORT", "7000,7001"}};
+
+// The file as Flux's and Slurm's writers lay it out (version 1).
+std::string apinfo(const std::vector<int>& node_of_rank, const std::vector<std::string>& nodes) {
+  struct {
+    int version = 1;
+    std::size_t total_size = 0;
+    struct {
+      std::size_t size, offset;
+      int count;
+    } profiles{}, commands{}, ranks{}, names{}, cards{};
+  } header;
+  static_assert(sizeof header == 136);
+  header.ranks = {12, sizeof header, static_cast<int>(node_of_rank.size())};
+  header.names = {68, header.ranks.offset + 12 * node_of_rank.size(), static_cast<int>(nodes.size())};
+  std::string content(reinterpret_cast<const char*>(&header), sizeof header);
+  for (const int node : node_of_rank) {
+    const int rank[3] = {0, 0, node};
+    content.append(reinterpret_cast<const char*>(rank), sizeof rank);
+  }
+  for (const auto& name : nodes) content += std::string(4, '\0') + name + std::string(64 - name.size(), '\0');
+  return content;
+}
+
+LaunchFacts facts() {
+  const auto read = read_pals(kPals);
+  EXPECT_TRUE(read) << read.error().message;
+  return *read;
+}
+
+TEST(Pals, ReadsVariables) {
+  EXPECT_EQ(facts().rank, 2);
+  EXPECT_EQ(facts().node_rank, 1);
+  EXPECT_EQ(facts().local_size, 1);
+  EXPECT_EQ(facts().job_id, "0123-abcd");
+  EXPECT_TRUE(facts().needs_node_exchange());
+}
+
+TEST(Pals, TheFileTellsTheNodeOfEveryRank) {
+  LaunchFacts completed = facts();
+  const auto added = add_pals_apinfo(completed, apinfo({0, 0, 1}, {"x1000", "x1001"}));
+  ASSERT_TRUE(added) << added.error().message;
+  EXPECT_EQ(completed.node_of_rank, (std::vector<int>{0, 0, 1}));
+  EXPECT_EQ(completed.nodes, (std::vector<std::string>{"x1000", "x1001"}));
+}
+
+TEST(Pals, NodesWithoutRanksAreNotCounted) {
+  LaunchFacts completed = facts();
+  completed.node_rank = 2;
+  ASSERT_TRUE(add_pals_apinfo(completed, apinfo({3, 3, 2}, {"a", "b", "c", "d"})));
+  EXPECT_EQ(completed.nodes, (std::vector<std::string>{"d", "c"}));
+  EXPECT_EQ(completed.node_rank, 1);
+}
+
+TEST(Pals, AFileThatIsDamagedOrOfAnotherJobIsRefused) {
+  const std::string good = apinfo({0, 0, 1}, {"x1000", "x1001"});
+  std::string large = good, far = good;
+  std::memset(&large[80], 0x7f, 4);
+  std::memset(&far[72], 0xff, 8);
+  const struct {
+    std::string content;
+    const char* message;
+  } kCases[] = {
+      {"", "PALS_APINFO: the file is shorter than its header"},
+      {good.substr(0, 135), "PALS_APINFO: the file is shorter than its header"},
+      {good.substr(0, good.size() - 1), "PALS_APINFO: the layout of the file is not known"},
+      {large, "PALS_APINFO: the layout of the file is not known"},
+      {far, "PALS_APINFO: the layout of the file is not known"},
+      {apinfo({0, 1}, {"a", "b"}), "PALS_APINFO: the file tells of 2 ranks, but PMI_SIZE='3'"},
+      {apinfo({0, 1, 0}, {"a", "b"}), "PALS_APINFO: the file has rank 2 on node 0, but PALS_NODEID='1'"},
+      {apinfo({2, 0, 1}, {"a", "b"}), "PALS_APINFO: a rank is on a node that is not listed"},
+      {apinfo({0, 0, 1}, {"a", "b\n"}), "PALS_APINFO: a node has no readable name"},
+  };
+  for (const auto& test : kCases) {
+    LaunchFacts unchanged = facts();
+    const auto added = add_pals_apinfo(unchanged, test.content);
+    ASSERT_FALSE(added) << test.message;
+    EXPECT_EQ(added.error().message, test.message);
+    EXPECT_TRUE(unchanged.nodes.empty());
+  }
+}
+
+TEST(Pals, InheritedVariablesAreNotTaken) {
+  EnvMap environment = kPals;
+  environment.set("PMI_RANK", "0");
+  EXPECT_EQ(read_pals(environment).error().message,
+            "PALS_RANKID='2', but PMI_RANK='0': the variables of two launchers are mixed; unset those of the outer one (env -u NAME)");
+}
+
+}  // namespace
+}  // namespace torchbridge

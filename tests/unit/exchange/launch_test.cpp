@@ -1,0 +1,111 @@
+// RANK and its companions against what launchers say, and worlds that need nobody else.
+#include <torchbridge/exchange/launch.h>
+
+#include <gtest/gtest.h>
+
+namespace torchbridge {
+namespace {
+
+EnvMap with(EnvMap environment, const EnvMap& more) {
+  for (const auto& [name, value] : more) environment.set(name, value);
+  return environment;
+}
+
+EnvMap said(const char* rank, const char* world_size) {
+  return {{"RANK", rank}, {"WORLD_SIZE", world_size}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "29500"}};
+}
+
+const EnvMap kMpirun = {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                        {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}, {"PMIX_NAMESPACE", "77"}};
+const EnvMap kHydra = {{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"MPI_LOCALNRANKS", "4"}, {"MPI_LOCALRANKID", "1"}};
+const EnvMap kStep = {{"SLURM_JOB_ID", "5"},        {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "4"},
+                      {"SLURM_PROCID", "1"},        {"SLURM_NODEID", "0"},  {"SLURM_LOCALID", "1"},
+                      {"SLURM_STEP_NODELIST", "n0"}, {"SLURM_GTIDS", "0,1,2,3"}, {"SLURM_STEP_TASKS_PER_NODE", "4"}};
+
+TEST(ResolveLaunch, TakesRankAtItsWordUnlessTheLauncherSaysOtherwise) {
+  const struct {
+    const char* what;
+    EnvMap environment;
+    const char* error;  // empty where the word is taken
+  } kCases[] = {
+      {"by hand", said("1", "4"), ""},
+      {"as mpirun says", with(kMpirun, said("1", "4")), ""},
+      {"stale under mpirun", with(kMpirun, said("0", "1")),
+       "RANK='0' and WORLD_SIZE='1' are exported, but mpirun says rank 1 of 4: unset the one that is not meant"},
+      {"stale under MPICH", with(kHydra, said("0", "1")),
+       "RANK='0' and WORLD_SIZE='1' are exported, but mpirun says rank 1 of 4: unset the one that is not meant"},
+      {"one RANK for all", with(kMpirun, said("0", "4")),
+       "RANK='0' and WORLD_SIZE='4' are exported, but mpirun says rank 1 of 4: unset the one that is not meant"},
+      {"renumbered by exec", with(with(kMpirun, said("2", "4")), {{"TORCHELASTIC_RUN_ID", "openmpi-77"}}), ""},
+      {"renumbered by exec around another mpirun", with(with(kMpirun, said("2", "4")), {{"TORCHELASTIC_RUN_ID", "openmpi-76"}}),
+       "RANK='2' and WORLD_SIZE='4' are exported, but mpirun says rank 1 of 4: unset the one that is not meant"},
+      {"a torchrun agent on each rank",
+       with(with(kMpirun, said("5", "8")), {{"TORCHELASTIC_RUN_ID", "x"}, {"GROUP_WORLD_SIZE", "4"}, {"GROUP_RANK", "2"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "2"}}), ""},
+      {"stale in a step", with(kStep, said("0", "1")),
+       "RANK='0' and WORLD_SIZE='1' are exported, but slurm says rank 1 of 4: unset the one that is not meant"},
+      {"the plugin's own numbering", with(with(kStep, said("3", "4")), {{"TORCHELASTIC_RUN_ID", "slurm-5.0"}}), ""},
+      {"a torchrun of its own in each task", with(with(kStep, said("0", "2")), {{"TORCHELASTIC_RUN_ID", "none"}}), ""},
+  };
+  for (const auto& test : kCases) {
+    const auto launch = resolve_launch(test.environment);
+    if (test.error[0] == '\0') {
+      ASSERT_TRUE(launch) << test.what << ": " << launch.error().message;
+      EXPECT_EQ(launch->launcher, "environment") << test.what;
+      EXPECT_FALSE(launch->facts) << test.what;
+    } else {
+      ASSERT_FALSE(launch) << test.what;
+      EXPECT_EQ(launch.error().message, test.error) << test.what;
+      EXPECT_EQ(presumed_rank(test.environment), test.environment.has("SLURM_PROCID") ? 0 : 1) << test.what;
+    }
+  }
+}
+
+TEST(ResolveLaunch, APlainProcessIsAWorldOfOneWithAPort) {
+  const auto launch = resolve_launch({{"HOME", "/"}});
+  ASSERT_TRUE(launch) << launch.error().message;
+  EXPECT_EQ(launch->launcher, "none");
+  EXPECT_EQ(launch->env.layout, Layout{});
+  EXPECT_EQ(launch->env.master.host, "127.0.0.1");
+  ASSERT_TRUE(launch->store_socket.open());
+  const auto port = bound_port(launch->store_socket);
+  ASSERT_TRUE(port) << port.error().message;
+  EXPECT_EQ(*port, launch->env.master.port);
+}
+
+TEST(ResolveLaunch, ThePortRuleIsKept) {
+  LaunchSettings settings;
+  settings.options.port = {23456, 23460};
+  const auto first = resolve_launch(EnvMap{}, settings), second = resolve_launch(EnvMap{}, settings);
+  for (const auto* launch : {&first, &second}) {
+    ASSERT_TRUE(*launch) << launch->error().message;
+    EXPECT_GE((*launch)->env.master.port, 23456);
+    EXPECT_LE((*launch)->env.master.port, 23460);
+  }
+  EXPECT_NE(first->env.master.port, second->env.master.port);
+}
+
+TEST(ResolveLaunch, AReservedSocketStaysOpenOverExecAndDoesNotListen) {
+  LaunchSettings settings;
+  settings.store_socket = StoreSocket::kReserved;
+  const auto launch = resolve_launch(EnvMap{}, settings);
+  ASSERT_TRUE(launch) << launch.error().message;
+  EXPECT_TRUE(port_is_free(launch->env.master.port));  // for a program that is told of it
+}
+
+TEST(ResolveLaunch, RanksThatCannotAskEachOtherSayWhatToSet) {
+  const EnvMap flux = {{"FLUX_TASK_RANK", "1"}, {"FLUX_JOB_SIZE", "4"}, {"FLUX_TASK_LOCAL_ID", "1"}, {"FLUX_JOB_NNODES", "2"}};
+  const auto launch = resolve_launch(flux);
+  ASSERT_FALSE(launch);
+  EXPECT_NE(launch.error().message.find("flux: the 4 ranks cannot ask each other for their nodes"), std::string::npos);
+}
+
+TEST(ResolveLaunch, OneNodeWithAGivenAddressNeedsNobody) {
+  const auto launch = resolve_launch(with(kMpirun, {{"MASTER_ADDR", "h"}, {"MASTER_PORT", "29500"}}));
+  ASSERT_TRUE(launch) << launch.error().message;
+  EXPECT_EQ(launch->env.layout.rank, 1);
+  EXPECT_EQ(launch->env.master, (Endpoint{"h", 29500}));
+  EXPECT_FALSE(launch->store_socket.open());
+}
+
+}  // namespace
+}  // namespace torchbridge

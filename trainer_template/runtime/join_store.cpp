@@ -1,0 +1,149 @@
+#include <torchbridge/train/join_store.h>
+
+#include <netdb.h>
+#include <sys/socket.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <torchbridge/core/env_map.h>
+#include <torchbridge/net/address.h>
+#include <torchbridge/net/socket.h>
+#include <torchbridge/train/errors.h>
+#include <torchbridge/train/store_address.h>
+#include <torchbridge/train/store_keys.h>
+
+#include <algorithm>
+
+namespace torchbridge::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// How much longer than rank 0 the others wait for its verdict on who came.
+constexpr milliseconds kVerdictGrace{3000};
+// How long rank 0 waits until they have read it.
+constexpr milliseconds kInformed{1000};
+
+std::string seconds(milliseconds time) { return std::to_string((time.count() + 500) / 1000) + " s"; }
+
+// Bound to the address of the store alone where that can be: not all interfaces, as TCPStore would.
+Socket bind_store(const Endpoint& named, const std::string& numeric, bool several_nodes) {
+  Endpoint address{numeric, named.port};
+  const bool others_come_elsewhere = several_nodes && is_loopback(numeric);
+  if (!is_own_address(numeric) || others_come_elsewhere) {
+    address.host = numeric.find(':') == std::string::npos ? "0.0.0.0" : "::";
+  }
+  auto socket = listen_on(address);
+  if (!socket) {
+    throw TrainError("MASTER_ADDR=" + named.host + " MASTER_PORT=" + std::to_string(named.port) + ": " +
+                     socket.error().message);
+  }
+  return *std::move(socket);
+}
+
+// Where rank 0 itself reaches the store that it serves.
+std::string own_client_address(int listening, const std::string& numeric) {
+  sockaddr_storage bound{};
+  socklen_t size = sizeof bound;
+  getsockname(listening, reinterpret_cast<sockaddr*>(&bound), &size);
+  char host[NI_MAXHOST] = "";
+  getnameinfo(reinterpret_cast<sockaddr*>(&bound), size, host, sizeof host, nullptr, 0, NI_NUMERICHOST);
+  const std::string_view text = host;
+  if (text == "0.0.0.0") return "127.0.0.1";
+  if (text == "::") return numeric.find(':') == std::string::npos ? "127.0.0.1" : "::1";
+  return host;
+}
+
+c10::intrusive_ptr<c10d::Store> serve_store(Launch& launch, const std::string& numeric, milliseconds timeout) {
+  Socket& socket = launch.store_socket;
+  if (!socket.open()) socket = bind_store(launch.env.master, numeric, launch.env.layout.node_count > 1);
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(launch.env.master.port);
+  options.isServer = true;
+  options.numWorkers = launch.env.layout.world_size;
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  const std::string host = own_client_address(socket.descriptor(), numeric);
+  options.masterListenFd = socket.release();
+  return c10::make_intrusive<c10d::TCPStore>(host, options);
+}
+
+c10::intrusive_ptr<c10d::Store> reach_store(const TorchEnv& env, const std::string& numeric, milliseconds timeout) {
+  const auto start = Clock::now();
+  const StoreProbe probe = wait_for_store({numeric, env.master.port}, timeout);
+  const auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
+  if (probe.answer == StoreAnswer::kForeign) {
+    const std::string message = "what listens at MASTER_ADDR=" + env.master.host +
+                                " MASTER_PORT=" + std::to_string(env.master.port) + " is not the store of this job (" +
+                                probe.detail + "); set MASTER_PORT to a free port";
+    // Rank 0 could not have the port and says so, unless an agent serves the store or each node means itself by the address.
+    const bool rank_0_knows = !env.use_agent_store && !(is_loopback(numeric) && env.layout.node_rank > 0);
+    if (rank_0_knows) throw PeerFailed();
+    throw TrainError(message);
+  }
+  if (probe.answer == StoreAnswer::kNobody) {
+    throw TrainError("nobody serves the store at MASTER_ADDR=" + env.master.host + " MASTER_PORT=" +
+                     std::to_string(env.master.port) + " after " + seconds(waited) + " (" + probe.detail +
+                     "); is rank 0 running, and can this node reach it?");
+  }
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(env.master.port);
+  options.timeout = timeout;
+  return c10::make_intrusive<c10d::TCPStore>(numeric, options);
+}
+
+// Rank 0 waits for all and gives the verdict, which the others wait for: one message where somebody is missing.
+void meet(c10d::Store& store, const TorchEnv& env, milliseconds timeout) {
+  const Layout& layout = env.layout;
+  if (store.add(key("claim", layout.rank), 1) > 1) {
+    throw TrainError("another process is already rank " + std::to_string(layout.rank) + " of the run '" +
+                     printable(env.run_id) + "' at " + where(env.master) +
+                     "; two runs need two values of MASTER_PORT");
+  }
+  put(store, key("joined", layout.rank), "yes");
+  if (layout.rank != 0) {
+    store.wait({"verdict"}, timeout + kVerdictGrace);
+    const bool complete = get(store, "verdict") == "all";
+    if (complete) return;
+    put(store, key("informed", layout.rank), "yes");
+    throw PeerFailed();
+  }
+  const std::vector<int> missing = missing_after(store, "joined", all_ranks(layout.world_size), timeout);
+  if (!missing.empty()) {
+    put(store, "verdict", "incomplete");
+    std::vector<int> others = all_ranks(layout.world_size);
+    std::erase_if(others, [&](int rank) { return rank == 0 || std::ranges::count(missing, rank) > 0; });
+    missing_after(store, "informed", others, kInformed);
+    throw TrainError(list_of(missing) + " of " + std::to_string(layout.world_size) + " did not join at " +
+                     where(env.master) + " within " + seconds(timeout) +
+                     "; was every rank started, and does MASTER_ADDR lead here from its node?");
+  }
+  put(store, "verdict", "all");
+}
+
+}  // namespace
+
+JoinedStore join_store(Launch& launch, milliseconds patience) {
+  const TorchEnv& env = launch.env;
+  JoinedStore joined{.store = {}, .own_address = "127.0.0.1"};
+  if (env.layout.world_size == 1) {
+    joined.store = c10::make_intrusive<c10d::HashStore>();
+  } else {
+    const auto numeric = numeric_address(env.master.host);
+    if (!numeric) throw TrainError("MASTER_ADDR: " + numeric.error().message);
+    joined.own_address = value_or_throw(address_towards(*numeric, env.layout.node_count > 1));
+    const bool serves = env.layout.rank == 0 && !env.use_agent_store;
+    joined.store = serves ? serve_store(launch, *numeric, patience) : reach_store(env, *numeric, patience);
+  }
+  // A restart below an agent finds the store of the attempt before.
+  const std::string run = "torchbridge/" + env.run_id + "/" + std::to_string(env.restart_count);
+  joined.store = c10::make_intrusive<c10d::PrefixStore>(run, joined.store);
+  joined.store->setTimeout(patience);
+  meet(*joined.store, env, patience);
+  return joined;
+}
+
+std::string where(const Endpoint& endpoint) { return endpoint.host + " port " + std::to_string(endpoint.port); }
+
+}  // namespace torchbridge::train

@@ -1,0 +1,50 @@
+#include <torchbridge/train/store_keys.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <thread>
+
+namespace torchbridge::train {
+namespace {
+
+constexpr std::chrono::milliseconds kPoll{10};
+
+}  // namespace
+
+std::string key(const char* what, int rank) { return std::string(what) + "/" + std::to_string(rank); }
+
+void put(c10d::Store& store, const std::string& name, const std::string& text) {
+  store.set(name, std::vector<std::uint8_t>(text.begin(), text.end()));
+}
+
+std::string get(c10d::Store& store, const std::string& name) {
+  const std::vector<std::uint8_t> bytes = store.get(name);
+  return {bytes.begin(), bytes.end()};
+}
+
+std::vector<int> all_ranks(int world_size) {
+  std::vector<int> ranks(world_size);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+std::vector<int> missing_after(c10d::Store& store, const char* what, std::vector<int> ranks, std::chrono::milliseconds patience) {
+  using Clock = std::chrono::steady_clock;
+  const auto deadline = Clock::now() + patience;
+  while (true) {
+    std::erase_if(ranks, [&](int rank) { return store.check({key(what, rank)}); });
+    if (ranks.empty() || Clock::now() >= deadline) return ranks;
+    std::this_thread::sleep_for(kPoll);
+  }
+}
+
+std::string list_of(const std::vector<int>& ranks) {
+  constexpr std::size_t kShown = 8;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(ranks.size(), kShown); ++i) text += (i ? "," : "") + std::to_string(ranks[i]);
+  if (ranks.size() > kShown) text += " and " + std::to_string(ranks.size() - kShown) + " more";
+  return (ranks.size() == 1 ? "rank " : "ranks ") + text;
+}
+
+}  // namespace torchbridge::train
