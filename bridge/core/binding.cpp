@@ -67,8 +67,9 @@ Status keep_gpus(Task& task, Binding& binding) {
     if (task.gpu.empty()) task.gpu = visible.names[task.rank()];
     return Ok{};
   }
-  add_note(binding, tasks_here(task) + ", and each sees " + gpus(visible.names.size()) +
-                        ": programs that use the GPU of number LOCAL_RANK will not find it; see gpus=virtual and gpus=all");
+  add_note(binding,
+           tasks_here(task) + ", and each sees " + gpus(visible.names.size()) +
+               ": programs that use the GPU of number LOCAL_RANK will not find it; see gpus=virtual and gpus=all");
   return Ok{};
 }
 
@@ -81,7 +82,8 @@ Status show_all(Task& task, Binding& binding) {
   return Ok{};
 }
 
-// One GPU for this task. Tasks that outnumber the GPUs they share take them in turns of neighbours, as --ntasks-per-gpu does.
+// One GPU for this task. Tasks that outnumber the GPUs they share take them in turns of neighbours, as --ntasks-per-gpu
+// does.
 Status show_one(Task& task, Binding& binding) {
   const auto& names = task.visible.names;
   const auto place = [&](std::size_t rank) {
@@ -96,7 +98,8 @@ Status show_one(Task& task, Binding& binding) {
     task.gpu = names[task.rank() % names.size()];
   } else {
     return Error{"gpus=virtual: " + tasks_here(task) + ", each sees " + gpus(names.size()) + " of " +
-                 std::to_string(task.visible.on_node) + ", and nothing tells which are its own: give gpus=share if several" +
+                 std::to_string(task.visible.on_node) +
+                 ", and nothing tells which are its own: give gpus=share if several" +
                  " may use one, or another --gpu-bind"};
   }
   show({task.gpu}, binding);
@@ -119,24 +122,27 @@ Result<std::vector<const Gpu*>> located(const Task& task) {
     const Gpu* gpu = task.machine.topology.gpu_named(name);
     if (gpu == nullptr && !usable.empty() && same_place(task.machine.topology)) gpu = usable.front();
     if (gpu == nullptr) {
-      return Error{"gpus=closest: '" + printable(name) + "' of CUDA_VISIBLE_DEVICES is not one of the " + gpus(usable.size()) +
-                   " that this machine tells of: give gpus=auto"};
+      return Error{"gpus=closest: '" + printable(name) + "' of CUDA_VISIBLE_DEVICES is not one of the " +
+                   gpus(usable.size()) + " that this machine tells of: give gpus=auto"};
     }
     found.push_back(gpu);
   }
   return found;
 }
 
-std::vector<int> distances_from(const CpuSet& cpus, const std::vector<const Gpu*>& candidates, const Topology& topology) {
+std::vector<int> distances_from(const CpuSet& cpus, const std::vector<const Gpu*>& candidates,
+                                const Topology& topology) {
   std::vector<int> row;
   for (const Gpu* gpu : candidates) row.push_back(topology.distance(cpus, *gpu));
   return row;
 }
 
-Result<std::vector<std::string>> nearest_first(const std::vector<std::string>& names, const std::vector<int>& distances) {
+Result<std::vector<std::string>> nearest_first(const std::vector<std::string>& names,
+                                               const std::vector<int>& distances) {
   std::vector<std::size_t> order(names.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return distances[a] < distances[b]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return distances[a] < distances[b]; });
   std::vector<std::string> sorted;
   for (const std::size_t place : order) sorted.push_back(names[place]);
   return sorted;
@@ -144,13 +150,14 @@ Result<std::vector<std::string>> nearest_first(const std::vector<std::string>& n
 
 // The GPUs of the tasks in the order of their ranks, then those that are left: one list for the whole node.
 Result<std::vector<std::string>> assigned(const Task& task, const std::vector<const Gpu*>& candidates) {
-  const auto cpus = cpus_of_tasks(task.environment, task.at, task.machine);
-  if (!cpus) {
+  if (task.machine.task_cpus.size() != task.tasks()) {
     return Error{"gpus=closest: this task may use CPUs " + cpu_list_text(task.machine.cpus) +
-                 ", and nothing tells those of the other tasks on this node: bind them with srun --cpu-bind=cores, or give gpus=auto"};
+                 ", and nothing tells those of the other tasks on this node: bind them with srun --cpu-bind=cores, or "
+                 "give gpus=auto"};
   }
   std::vector<std::vector<int>> distances;
-  for (const CpuSet& set : *cpus) distances.push_back(distances_from(set, candidates, task.machine.topology));
+  for (const CpuSet& set : task.machine.task_cpus)
+    distances.push_back(distances_from(set, candidates, task.machine.topology));
   const auto chosen = closest_gpus(distances);
   std::vector<std::string> names;
   for (const std::size_t place : chosen) names.push_back(task.visible.names[place]);
@@ -165,9 +172,10 @@ Status show_closest(Task& task, Binding& binding) {
   const auto candidates = located(task);
   if (!candidates) return candidates.error();
   const bool alone = task.visible.kind != VisibleGpus::Kind::kShared || task.tasks() == 1;
-  auto names = alone || same_place(task.machine.topology)
-                   ? nearest_first(task.visible.names, distances_from(task.machine.cpus, *candidates, task.machine.topology))
-                   : assigned(task, *candidates);
+  auto names =
+      alone || same_place(task.machine.topology)
+          ? nearest_first(task.visible.names, distances_from(task.machine.cpus, *candidates, task.machine.topology))
+          : assigned(task, *candidates);
   if (!names) return names.error();
   if (*names != task.visible.names) show(*names, binding);
   task.visible.names = std::move(*names);
@@ -178,10 +186,12 @@ Status show_closest(Task& task, Binding& binding) {
 Status refuse_shortage(const Task& task) {
   const int on_node = task.visible.on_node;
   const GpuRule rule = task.options.gpus;
-  if (rule == GpuRule::kNone || rule == GpuRule::kShare || (rule == GpuRule::kAuto && !task.visible.granted)) return Ok{};
+  if (rule == GpuRule::kNone || rule == GpuRule::kShare || (rule == GpuRule::kAuto && !task.visible.granted))
+    return Ok{};
   if (on_node == 0 || on_node >= task.at.local_world_size) return Ok{};
-  return Error{rule_name(rule) + ": " + tasks_here(task) + " for " + gpus(static_cast<std::size_t>(on_node)) +
-               ": ask for one GPU a task, give gpus=share if several may use one, or gpus=none if the program uses none"};
+  return Error{
+      rule_name(rule) + ": " + tasks_here(task) + " for " + gpus(static_cast<std::size_t>(on_node)) +
+      ": ask for one GPU a task, give gpus=share if several may use one, or gpus=none if the program uses none"};
 }
 
 Status bind_gpus(Task& task, Binding& binding) {
@@ -211,12 +221,12 @@ Status bind_gpus(Task& task, Binding& binding) {
 // This task's place among those of the node that would be given the very same CPUs, and their number.
 std::pair<std::size_t, std::size_t> place_among_equals(const Task& task, const CpuSet& cpus) {
   const Topology& topology = task.machine.topology;
-  const auto masks = cpus_of_tasks(task.environment, task.at, task.machine);
+  const auto& masks = task.machine.task_cpus;
   std::size_t before = 0, count = 0;
-  if (!masks || task.gpu_of_rank.size() != task.tasks()) return {0, 1};
+  if (masks.size() != task.tasks() || task.gpu_of_rank.size() != task.tasks()) return {0, 1};
   for (std::size_t rank = 0; rank < task.tasks(); ++rank) {
     const Gpu* gpu = topology.gpu_named(task.gpu_of_rank[rank]);
-    if (gpu == nullptr || intersection(topology.cpus_near(*gpu), (*masks)[rank]) != cpus) continue;
+    if (gpu == nullptr || intersection(topology.cpus_near(*gpu), masks[rank]) != cpus) continue;
     if (rank < task.rank()) ++before;
     ++count;
   }
@@ -233,13 +243,15 @@ Status bind_cpus(const Task& task, Binding& binding) {
   const Gpu* gpu = topology.gpu_named(task.gpu);
   const CpuSet near = gpu == nullptr ? CpuSet() : topology.cpus_near(*gpu);
   if (near.empty()) {
-    add_note(binding, "cpus=gpu: this machine does not tell which CPUs are near GPU " + printable(task.gpu) + ": left as they are");
+    add_note(binding, "cpus=gpu: this machine does not tell which CPUs are near GPU " + printable(task.gpu) +
+                          ": left as they are");
     return Ok{};
   }
   const CpuSet allowed = intersection(near, task.machine.cpus);
   if (allowed.empty()) {
     add_note(binding, "cpus=gpu: CPUs " + cpu_list_text(near) + " are near GPU " + printable(task.gpu) +
-                          ", but this task may use " + cpu_list_text(task.machine.cpus) + " only: left as they are; see gpus=closest");
+                          ", but this task may use " + cpu_list_text(task.machine.cpus) +
+                          " only: left as they are; see gpus=closest");
     return Ok{};
   }
   const auto [index, count] = place_among_equals(task, allowed);
@@ -264,7 +276,8 @@ bool needs_machine(const Options& options) {
   return options.cpus == CpuRule::kGpu || (options.gpus != GpuRule::kAuto && options.gpus != GpuRule::kNone);
 }
 
-Result<Binding> binding_of(const EnvMap& environment, const Layout& layout, const Options& options, const Machine& machine) {
+Result<Binding> binding_of(const EnvMap& environment, const Layout& layout, const Options& options,
+                           const Machine& machine) {
   Binding binding;
   if (options.gpus != GpuRule::kNone || options.cpus != CpuRule::kKeep) {
     auto visible = visible_gpus(environment, layout, machine.topology);

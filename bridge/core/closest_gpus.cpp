@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <optional>
 
-#include <torchbridge/core/launcher.h>
 #include <torchbridge/core/visible_gpus.h>
 
 namespace torchbridge {
 namespace {
 
-// Distance first, then the lower GPUs, then ranks and GPUs in the same order: the sum of squares is least where both agree.
-// The weights leave room for kMaxGpus of each.
+// Distance first, then the lower GPUs, then ranks and GPUs in the same order: the sum of squares is least where both
+// agree. The weights leave room for kMaxGpus of each.
 std::int64_t cost(int distance, std::size_t task, std::size_t gpu) {
   constexpr std::int64_t kGpuWeight = std::int64_t{1} << 24, kDistanceWeight = std::int64_t{1} << 41;
   const auto at = static_cast<std::int64_t>(gpu), shift = at - static_cast<std::int64_t>(task);
@@ -30,12 +30,12 @@ std::optional<CpuSet> bound_cpus(std::string_view type, std::string_view entry) 
 }
 
 // srun repeats a list that is shorter than the tasks of a node.
-std::optional<std::vector<CpuSet>> listed_cpus(std::string_view type, std::string_view list, std::size_t tasks) {
+std::vector<CpuSet> listed_cpus(std::string_view type, std::string_view list, std::size_t tasks) {
   const auto entries = split_names(list);
   std::vector<CpuSet> all;
   for (std::size_t task = 0; task < tasks; ++task) {
     auto cpus = bound_cpus(type, entries[task % entries.size()]);
-    if (!cpus) return std::nullopt;
+    if (!cpus) return {};
     all.push_back(std::move(*cpus));
   }
   return all;
@@ -67,8 +67,10 @@ std::vector<std::size_t> closest_gpus(const std::vector<std::vector<int>>& dista
         if (slack[gpu] < least) least = slack[gpu], next = gpu;
       }
       for (std::size_t gpu = 0; gpu <= gpus; ++gpu) {
-        if (reached[gpu]) task_potential[task_of[gpu]] += least, gpu_potential[gpu] -= least;
-        else if (slack[gpu] != kInfinite) slack[gpu] -= least;
+        if (reached[gpu])
+          task_potential[task_of[gpu]] += least, gpu_potential[gpu] -= least;
+        else if (slack[gpu] != kInfinite)
+          slack[gpu] -= least;
       }
       at = next;
     } while (task_of[at] != 0);
@@ -81,21 +83,14 @@ std::vector<std::size_t> closest_gpus(const std::vector<std::vector<int>>& dista
   return gpu_of;
 }
 
-std::optional<std::vector<CpuSet>> cpus_of_tasks(const EnvMap& environment, const Layout& layout, const Machine& machine) {
+std::vector<CpuSet> slurm_task_cpus(const EnvMap& environment, const Layout& layout, const CpuSet& own) {
   const auto tasks = static_cast<std::size_t>(layout.local_world_size);
-  if (machine.task_cpus.size() == tasks) return machine.task_cpus;
-  if (machine.cpus.empty()) return std::nullopt;
-  const std::vector<CpuSet> alike(tasks, machine.cpus);
-  if (tasks == 1) return alike;
-  // An mpirun inside a step inherits the step's variables, and binds by rules of its own.
-  const Launcher* launcher = innermost_launcher(environment);
-  if (launcher == nullptr || std::string_view(launcher->name) != "slurm") return std::nullopt;
+  if (own.empty()) return {};
   const auto type = environment.get("SLURM_CPU_BIND_TYPE").value_or("");
-  if (type.empty() || type == "none") return alike;
+  if (type.empty() || type == "none") return std::vector<CpuSet>(tasks, own);
   auto listed = listed_cpus(type, environment.get("SLURM_CPU_BIND_LIST").value_or(""), tasks);
-  if (!listed) return std::nullopt;
-  const CpuSet& own = (*listed)[static_cast<std::size_t>(layout.local_rank)];
-  if (intersection(own, machine.cpus) != machine.cpus) return std::nullopt;
+  // The kernel takes CPUs off a mask that the job does not have, and adds none.
+  if (!listed.empty() && intersection(listed[static_cast<std::size_t>(layout.local_rank)], own) != own) return {};
   return listed;
 }
 

@@ -22,7 +22,8 @@ std::optional<int> hex_digit(char c) {
 Result<CpuSet> parse_cpu_list(std::string_view text) {
   if (text.empty()) return CpuSet();
   auto cpus = parse_number_list(text, kMaxCpu);
-  if (!cpus) return Error{"'" + printable(text) + "': expected CPU numbers such as 0-3,8, at most " + std::to_string(kMaxCpu)};
+  if (!cpus)
+    return Error{"'" + printable(text) + "': expected CPU numbers such as 0-3,8, at most " + std::to_string(kMaxCpu)};
   std::sort(cpus->begin(), cpus->end());
   cpus->erase(std::unique(cpus->begin(), cpus->end()), cpus->end());
   return std::move(*cpus);

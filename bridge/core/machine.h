@@ -11,7 +11,7 @@ namespace torchbridge {
 struct Machine {
   Topology topology;
   CpuSet cpus;                    // that this task may run on; empty: not known
-  std::vector<CpuSet> task_cpus;  // of each task on this node, by local rank; empty: only what Slurm's variables tell
+  std::vector<CpuSet> task_cpus;  // of each task on this node, by local rank; empty: not known (slurm_task_cpus)
 };
 
 }  // namespace torchbridge

@@ -25,11 +25,11 @@ Result<PciAddress> parse_pci_address(std::string_view text);
 
 struct Gpu {
   PciAddress address;
-  int numa_node = -1;        // -1: the machine does not tell
-  CpuSet local_cpus;         // empty: the machine does not tell
-  int minor = -1;            // N of /dev/nvidiaN, which is not the GPU's index; -1: the driver does not tell
-  std::string uuid;          // "GPU-..."; empty: the driver does not tell
-  bool usable = true;        // false: the driver does not have it, or this process may not open it
+  int numa_node = -1;  // -1: the machine does not tell
+  CpuSet local_cpus;   // empty: the machine does not tell
+  int minor = -1;      // N of /dev/nvidiaN, which is not the GPU's index; -1: the driver does not tell
+  std::string uuid;    // "GPU-..."; empty: the driver does not tell
+  bool usable = true;  // false: the driver does not have it, or this process may not open it
 };
 
 struct NumaNode {
@@ -43,11 +43,12 @@ struct Topology {
   std::vector<NumaNode> nodes;  // ascending by id
   std::vector<CpuSet> cores;    // hardware threads that share a core; empty: each CPU is a core of its own
 
-  // What CUDA counts in a process that may use these GPUs and has no CUDA_VISIBLE_DEVICES, with CUDA_DEVICE_ORDER=PCI_BUS_ID.
+  // What CUDA counts in a process that may use these GPUs and has no CUDA_VISIBLE_DEVICES, with
+  // CUDA_DEVICE_ORDER=PCI_BUS_ID.
   std::vector<const Gpu*> usable_gpus() const;
 
-  // The GPU that a name in CUDA_VISIBLE_DEVICES means: an index, a UUID or an unambiguous beginning of one, or a MIG device
-  // that names its GPU ("MIG-GPU-.../1/0"). Null where it cannot be told, as for "MIG-<uuid>".
+  // The GPU that a name in CUDA_VISIBLE_DEVICES means: an index, a UUID or an unambiguous beginning of one, or a MIG
+  // device that names its GPU ("MIG-GPU-.../1/0"). Null where it cannot be told, as for "MIG-<uuid>".
   const Gpu* gpu_named(std::string_view name) const;
 
   // From the nearest of the CPUs to the GPU, in the kernel's units: 10 is local. 10 as well where the machine does not

@@ -80,7 +80,8 @@ std::string joined_names(const std::vector<std::string>& names) {
 }
 
 bool are_indices(const std::vector<std::string>& names) {
-  return std::all_of(names.begin(), names.end(), [](const auto& name) { return parse_integer(name, 0, kMaxGpus).has_value(); });
+  return std::all_of(names.begin(), names.end(),
+                     [](const auto& name) { return parse_integer(name, 0, kMaxGpus).has_value(); });
 }
 
 Result<VisibleGpus> visible_gpus(const EnvMap& environment, const Layout& layout, const Topology& topology) {
@@ -110,7 +111,8 @@ Result<std::vector<std::string>> step_gpus(const VisibleGpus& visible, const Env
                                            const Topology& topology) {
   const auto usable = topology.usable_gpus().size();
   const auto wanted = static_cast<std::size_t>(visible.on_node);
-  const std::string advice = ": ask for them with --gpus-per-node or --gres instead of --gpus-per-task, or give gpus=virtual";
+  const std::string advice =
+      ": ask for them with --gpus-per-node or --gres instead of --gpus-per-task, or give gpus=virtual";
   if (usable > 0 && usable < wanted) {
     return Error{"this task may open " + count_of(usable) + " of the " + std::to_string(wanted) +
                  " that the step has on this node: the others are hidden from it" + advice};
@@ -131,8 +133,8 @@ Result<std::vector<std::string>> step_gpus(const VisibleGpus& visible, const Env
     names.resize(std::min(names.size(), tasks * visible.names.size()));  // no task vouches for the rest
     return std::move(names);
   }
-  return Error{"this task sees GPU " + printable(joined_names(visible.names)) + ", and nothing tells the others of the step on this node" +
-               advice};
+  return Error{"this task sees GPU " + printable(joined_names(visible.names)) +
+               ", and nothing tells the others of the step on this node" + advice};
 }
 
 }  // namespace torchbridge

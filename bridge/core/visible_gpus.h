@@ -24,14 +24,16 @@ struct VisibleGpus {
   bool granted = true;  // false: neither Slurm nor the user named or counted them; they are just there
 };
 
-// From CUDA_VISIBLE_DEVICES and SLURM_GPUS_ON_NODE. Without the first, under Slurm, the machine's usable GPUs where they are as
-// many as Slurm gave; under another launcher all of them. A job to which Slurm gave no GPU sees none, whatever the machine
-// has. An error names a list that CUDA would cut short, with an empty name or one twice, and one of more than kMaxGpus.
+// From CUDA_VISIBLE_DEVICES and SLURM_GPUS_ON_NODE. Without the first, under Slurm, the machine's usable GPUs where
+// they are as many as Slurm gave; under another launcher all of them. A job to which Slurm gave no GPU sees none,
+// whatever the machine has. An error names a list that CUDA would cut short, with an empty name or one twice, and one
+// of more than kMaxGpus.
 Result<VisibleGpus> visible_gpus(const EnvMap& environment, const Layout& layout, const Topology& topology);
 
-// The GPUs of the step on this node, where a task was given some of them only: in the machine's order from the topology, else
-// from SLURM_STEP_GPUS, SLURM_JOB_GPUS or the bare numbers, each believed only where it holds this task's own GPUs at
-// this task's place. If every task of the node finds its own, the list is right for all; an error in any must end them all.
+// The GPUs of the step on this node, where a task was given some of them only: in the machine's order from the
+// topology, else from SLURM_STEP_GPUS, SLURM_JOB_GPUS or the bare numbers, each believed only where it holds this
+// task's own GPUs at this task's place. If every task of the node finds its own, the list is right for all; an error in
+// any must end them all.
 Result<std::vector<std::string>> step_gpus(const VisibleGpus& visible, const EnvMap& environment, const Layout& layout,
                                            const Topology& topology);
 

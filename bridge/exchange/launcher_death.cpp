@@ -11,8 +11,9 @@ namespace {
 constexpr pid_t kInit = 1;
 
 bool parent_is_a_launcher(const EnvMap& environment) {
-  const bool under_slurm_step = environment.has("SLURM_STEP_ID") && !environment.has("OMPI_COMM_WORLD_RANK");
-  return !under_slurm_step && (environment.has("OMPI_COMM_WORLD_RANK") || environment.has("TORCHELASTIC_RUN_ID"));
+  const bool of_mpirun = environment.has("OMPI_COMM_WORLD_RANK") || environment.has("MPI_LOCALNRANKS");
+  const bool under_slurm_step = environment.has("SLURM_STEP_ID") && !of_mpirun;
+  return !under_slurm_step && (of_mpirun || environment.has("TORCHELASTIC_RUN_ID"));
 }
 
 }  // namespace

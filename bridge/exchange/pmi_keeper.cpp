@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <initializer_list>
 
 namespace torchbridge {
 namespace {

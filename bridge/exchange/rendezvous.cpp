@@ -101,6 +101,15 @@ Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap
                "LOCAL_WORLD_SIZE, GROUP_RANK, GROUP_WORLD_SIZE, MASTER_ADDR and MASTER_PORT for every rank"};
 }
 
+// OpenMPI 4.1's PMIx server counts a rank that takes its leave out of any fence that other ranks of the node have begun by
+// then: it hangs. So nobody goes on, to MPI_Init or another exchange, before all ranks of the node have left.
+Status wait_until_all_left(const LaunchFacts& facts, std::chrono::milliseconds timeout) {
+  if (facts.node_key.empty() || facts.local_size == 1 || facts.local_size == facts.world_size) return Ok{};
+  const auto all = meet_on_node(facts.node_key, facts.local_rank, facts.local_size)->all_gather("left", timeout);
+  if (!all) return all.error();
+  return Ok{};
+}
+
 }  // namespace
 
 Result<StoreAddress> bind_store(bool one_node, const Options& options, StoreSocket kind) {
@@ -142,6 +151,7 @@ Result<StoreAddress> meet(LaunchFacts& facts, const EnvMap& environment, const s
   if (!exchange) return exchange.error();
   const auto texts = (*exchange)->all_gather(own.text(), timeout);
   if (!texts) return Error{facts.launcher + ": " + texts.error().message};
+  exchange->reset();
   std::vector<Announcement> announcements;
   for (const auto& text : *texts) {
     auto announcement = Announcement::parse(text);
@@ -150,6 +160,7 @@ Result<StoreAddress> meet(LaunchFacts& facts, const EnvMap& environment, const s
   }
   facts.node_of_rank = number_nodes(announcements);
   if (const auto taken = take_nodes(facts); !taken) return taken.error();
+  if (const auto left = wait_until_all_left(facts, timeout); !left) return left.error();
   for (const auto& announcement : announcements) {
     const auto& names = facts.nodes;
     if (std::find(names.begin(), names.end(), announcement.node) == names.end()) facts.nodes.push_back(announcement.node);

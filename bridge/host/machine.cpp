@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -20,36 +21,42 @@ constexpr std::string_view kNvidia = "0x10de";
 constexpr std::size_t kMaxFileSize = 1 << 16;
 constexpr int kMaxNode = 65535;
 
-Error cannot_read(const std::string& path) { return Error{path + ": " + std::strerror(errno)}; }
 Error in_file(const std::string& path, const Error& error) { return Error{path + ": " + error.message}; }
 
 // A file or folder that is not there tells nothing; the same holds for one that went away while it was read.
 bool is_missing(int error) { return error == ENOENT || error == ENOTDIR || error == ENODEV || error == ENXIO; }
 
+using Text = std::optional<std::string>;
+
+Result<Text> nothing_or_error(const std::string& path, int error) {
+  if (is_missing(error)) return Text();
+  return in_file(path, {std::strerror(error)});
+}
+
 // Without the newline at its end; nothing where there is no such file.
-Result<std::optional<std::string>> read_text(const std::string& path) {
+Result<Text> read_text(const std::string& path) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return is_missing(errno) ? Result<std::optional<std::string>>(std::optional<std::string>()) : cannot_read(path);
-  std::string text(kMaxFileSize, '\0');
-  std::size_t size = 0;
+  if (file < 0) return nothing_or_error(path, errno);
+  std::string text;
+  std::array<char, 4096> chunk;
   ssize_t count = 0;
-  while (size < text.size() && (count = read(file, text.data() + size, text.size() - size)) > 0) {
-    size += static_cast<std::size_t>(count);
+  while (text.size() <= kMaxFileSize && (count = read(file, chunk.data(), chunk.size())) > 0) {
+    text.append(chunk.data(), static_cast<std::size_t>(count));
   }
   const int error = errno;
   close(file);
-  if (count < 0) return is_missing(error) ? Result<std::optional<std::string>>(std::optional<std::string>()) : (errno = error, cannot_read(path));
-  if (size == text.size()) return Error{path + ": longer than " + std::to_string(kMaxFileSize) + " bytes"};
-  text.resize(size);
+  if (count < 0) return nothing_or_error(path, error);
+  if (text.size() > kMaxFileSize) return in_file(path, {"longer than " + std::to_string(kMaxFileSize) + " bytes"});
   while (text.ends_with('\n')) text.pop_back();
-  return std::optional<std::string>(std::move(text));
+  return Text(std::move(text));
 }
 
 // The names in a folder, sorted, without those that start with a dot; none where there is no such folder.
 Result<std::vector<std::string>> names_in(const std::string& folder) {
   const std::unique_ptr<DIR, int (*)(DIR*)> entries(opendir(folder.c_str()), closedir);
   std::vector<std::string> names;
-  if (!entries) return is_missing(errno) ? Result<std::vector<std::string>>(std::move(names)) : cannot_read(folder);
+  if (!entries && is_missing(errno)) return names;
+  if (!entries) return in_file(folder, {std::strerror(errno)});
   while (const dirent* entry = readdir(entries.get())) {
     if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
   }

@@ -10,9 +10,9 @@
 namespace torchbridge {
 
 // NVIDIA's GPUs, NUMA nodes and cores below `root`, which is "" for this machine and ends without a slash: root/sys,
-// root/proc and root/dev. No NVML, no CUDA context, nothing is opened for writing. Where a folder is missing, so are the
-// things it would tell; a GPU is unusable where the driver's list lacks it, or where this process may not open its device
-// file (a device cgroup counts). An error names the file.
+// root/proc and root/dev. No NVML, no CUDA context, nothing is opened for writing. Where a folder is missing, so are
+// the things it would tell; a GPU is unusable where the driver's list lacks it, or where this process may not open its
+// device file (a device cgroup counts). An error names the file.
 Result<Topology> read_topology(const std::string& root);
 
 // The CPUs that the calling thread may run on.

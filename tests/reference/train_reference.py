@@ -60,7 +60,7 @@ def parse_options():
     parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument("--momentum", type=float, default=0.0, help="of sgd")
     parser.add_argument("--weight-decay", type=float, default=0.0)
-    parser.add_argument("--bucket-cap-mb", type=float, default=25, help="of DistributedDataParallel")
+    parser.add_argument("--bucket-cap-mb", type=float, help="of DistributedDataParallel; its own default also makes the first bucket smaller")
     parser.add_argument("--gradient-as-bucket-view", action="store_true", help="of the same: saves a copy")
     parser.add_argument("--seed", type=int, default=0, help="of the initial weights and of the sampler")
     parser.add_argument("--init-from", metavar="FILE", help="safetensors file with the initial weights")

@@ -10,10 +10,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <iostream>
 #include <random>
 #include <sstream>
+#include <thread>
 
 namespace torchbridge::train {
 namespace {
@@ -21,6 +23,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kGenerator = "cpu_generator";
+// A run whose launcher was killed takes a moment to end, and the same command may be given again at once.
+constexpr std::chrono::seconds kLockPatience{5};
+constexpr std::chrono::milliseconds kLockRetry{50};
 
 void note(const std::string& text) { std::cerr << "trainer: " << text << std::endl; }
 
@@ -37,10 +42,14 @@ Socket lock_folder(const fs::path& folder) {
   if (!lock.open()) {
     throw TrainError("cannot write to checkpoint folder '" + folder.string() + "': " + std::strerror(errno));
   }
+  const auto deadline = std::chrono::steady_clock::now() + kLockPatience;
   // Some network file systems cannot lock; they are used without.
-  if (flock(lock.descriptor(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    throw TrainError("checkpoint folder '" + folder.string() +
-                     "' is in use by another run; wait for it, or give another --checkpoint-dir");
+  while (flock(lock.descriptor(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    if (std::chrono::steady_clock::now() > deadline) {
+      throw TrainError("checkpoint folder '" + folder.string() +
+                       "' is in use by another run; wait for it, or give another --checkpoint-dir");
+    }
+    std::this_thread::sleep_for(kLockRetry);
   }
   return lock;
 }

@@ -55,6 +55,7 @@ inline bool is_slow(std::string_view text) {
     const char c = text[i];
     if (c == '-' || c == 'x') ranges += entries_around(text, i);
     if (c == '[') inside = true;
+    if (c == ',' && inside) ++ranges;
     if (c == ']') {
       inside = false;
       element *= ranges + 1;

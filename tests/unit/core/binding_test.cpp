@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/unit/core/recorded_environment.h"
+
 namespace torchbridge {
 namespace {
 
@@ -11,9 +13,10 @@ using Cells = std::vector<std::string>;
 constexpr const char* kRules[] = {"gpus=auto", "gpus=all", "gpus=virtual", "gpus=closest", "gpus=share", "gpus=none"};
 
 Result<Binding> bound(const EnvMap& environment, const std::string& options, int rank = 1, int tasks = 2,
-                     const Machine& machine = {}) {
+                      const Machine& machine = {}) {
   const Layout layout{.rank = rank, .world_size = tasks, .local_rank = rank, .local_world_size = tasks};
-  return binding_of(environment, layout, *parse_options("omp=keep" + std::string(options.empty() ? "" : ",") + options), machine);
+  return binding_of(environment, layout, *parse_options("omp=keep" + std::string(options.empty() ? "" : ",") + options),
+                    machine);
 }
 
 std::string value_of(const Binding& binding, std::string_view name) {
@@ -27,7 +30,8 @@ std::string value_of(const Binding& binding, std::string_view name) {
 Cells devices(const std::vector<EnvMap>& environments, const std::string& options, const Machine& machine = {}) {
   Cells cells;
   for (std::size_t rank = 0; rank < environments.size(); ++rank) {
-    const auto binding = bound(environments[rank], options, static_cast<int>(rank), static_cast<int>(environments.size()), machine);
+    const auto binding =
+        bound(environments[rank], options, static_cast<int>(rank), static_cast<int>(environments.size()), machine);
     cells.push_back(binding ? value_of(*binding, "CUDA_VISIBLE_DEVICES") : binding.error().message);
   }
   return cells;
@@ -98,10 +102,10 @@ TEST(Binding, NamesNoRuleThatIsNotAsked) {
 
 TEST(Binding, AutoKeepsWhatIsCoherent) {
   const std::vector<EnvMap> kCases[] = {
-      tasks_seeing({"0,1", "0,1"}, "2"),                   // --gres=gpu:2
-      tasks_seeing({"0,1,2,3", "0,1,2,3"}, "4"),           // more than tasks
-      tasks_seeing({"0,1", "2,3"}, "4"),                   // --gpus-per-task=2
-      tasks_seeing({"unset", "unset"}, "2"),               // --gpu-bind=none
+      tasks_seeing({"0,1", "0,1"}, "2"),          // --gres=gpu:2
+      tasks_seeing({"0,1,2,3", "0,1,2,3"}, "4"),  // more than tasks
+      tasks_seeing({"0,1", "2,3"}, "4"),          // --gpus-per-task=2
+      tasks_seeing({"unset", "unset"}, "2"),      // --gpu-bind=none
       tasks_seeing({"MIG-a,MIG-b", "MIG-a,MIG-b"}, "2"),
       {EnvMap{{"CUDA_VISIBLE_DEVICES", "1,0"}}, EnvMap{{"CUDA_VISIBLE_DEVICES", "1,0"}}},
   };
@@ -116,8 +120,9 @@ TEST(Binding, AutoSaysWhereLocalRankIsNoIndex) {
     std::vector<EnvMap> environments;
     const char* note;
   } kCases[] = {
-      {tasks_seeing({"0", "1"}, "2"), "2 tasks on this node, and each sees 1 GPU: programs that use the GPU of number LOCAL_RANK "
-                                      "will not find it; see gpus=virtual and gpus=all"},
+      {tasks_seeing({"0", "1"}, "2"),
+       "2 tasks on this node, and each sees 1 GPU: programs that use the GPU of number LOCAL_RANK "
+       "will not find it; see gpus=virtual and gpus=all"},
       {tasks_seeing({"0", "1"}, nullptr), "2 tasks on this node, and each sees 1 GPU:"},
       {tasks_seeing({"0,1", "2,3", "4,5", "6,7"}, "8"), "4 tasks on this node, and each sees 2 GPUs:"},
       {tasks_seeing({"0,1", "2,3", "0,1", "2,3"}, "4"), "4 tasks on this node, and each sees 2 GPUs:"},  // mask_gpu
@@ -133,27 +138,29 @@ TEST(Binding, AutoSaysWhereLocalRankIsNoIndex) {
 
 TEST(Binding, RefusesMoreTasksThanGpusUnlessTheyShare) {
   const std::vector<EnvMap> kCases[] = {
-      tasks_seeing({"0", "0"}, "1"),                    // --gres=gpu:1
-      tasks_seeing({"0,1", "0,1", "0,1"}, "2"),         // --gres=gpu:2
-      tasks_seeing({"0", "0", "1", "1"}, "2"),          // --ntasks-per-gpu=2
-      tasks_seeing({"unset", "unset"}, "1"),            // --gpu-bind=none
-      tasks_seeing({"0,1", "0,1", "0,1"}, nullptr),     // exported, under another launcher
+      tasks_seeing({"0", "0"}, "1"),                 // --gres=gpu:1
+      tasks_seeing({"0,1", "0,1", "0,1"}, "2"),      // --gres=gpu:2
+      tasks_seeing({"0", "0", "1", "1"}, "2"),       // --ntasks-per-gpu=2
+      tasks_seeing({"unset", "unset"}, "1"),         // --gpu-bind=none
+      tasks_seeing({"0,1", "0,1", "0,1"}, nullptr),  // exported, under another launcher
   };
   for (const auto& environments : kCases) {
     const int tasks = static_cast<int>(environments.size());
     for (const char* rule : {"gpus=auto", "gpus=all", "gpus=virtual", "gpus=closest"}) {
       const auto binding = bound(environments[1], rule, 1, tasks);
       ASSERT_FALSE(binding) << rule;
-      EXPECT_TRUE(binding.error().message.starts_with(std::string(rule) + ": " + std::to_string(tasks) + " tasks on this node for "))
+      EXPECT_TRUE(binding.error().message.starts_with(std::string(rule) + ": " + std::to_string(tasks) +
+                                                      " tasks on this node for "))
           << binding.error().message;
       EXPECT_NE(binding.error().message.find("gpus=share"), std::string::npos);
     }
     EXPECT_TRUE(bound(environments[1], "gpus=none", 1, tasks));
     EXPECT_TRUE(bound(environments[1], "gpus=share", 1, tasks));
   }
-  EXPECT_EQ(bound(tasks_seeing({"0", "0"}, "1")[0], "gpus=auto").error().message,
-            "gpus=auto: 2 tasks on this node for 1 GPU: ask for one GPU a task, give gpus=share if several may use one, or "
-            "gpus=none if the program uses none");
+  EXPECT_EQ(
+      bound(tasks_seeing({"0", "0"}, "1")[0], "gpus=auto").error().message,
+      "gpus=auto: 2 tasks on this node for 1 GPU: ask for one GPU a task, give gpus=share if several may use one, or "
+      "gpus=none if the program uses none");
 }
 
 TEST(Binding, GpusThatNobodyAskedForAreNoReasonToRefuse) {
@@ -175,14 +182,16 @@ TEST(Binding, VirtualGivesOneDeviceAsLocalRankZero) {
 
   const auto unclear = bound(tasks_seeing({"0,1", "2,3", "0,1", "2,3"}, "4")[1], "gpus=virtual", 1, 4);
   ASSERT_FALSE(unclear);
-  EXPECT_NE(unclear.error().message.find("each sees 2 GPUs of 4, and nothing tells which are its own"), std::string::npos);
+  EXPECT_NE(unclear.error().message.find("each sees 2 GPUs of 4, and nothing tells which are its own"),
+            std::string::npos);
 }
 
 TEST(Binding, ShareGivesNeighboursTheSameDevice) {
   EXPECT_EQ(devices(tasks_seeing({"0,1", "0,1", "0,1", "0,1"}, "2"), "gpus=share"), (Cells{"0", "0", "1", "1"}));
   EXPECT_EQ(devices(tasks_seeing({"0,1", "0,1", "0,1"}, "2"), "gpus=share"), (Cells{"0", "0", "1"}));
-  EXPECT_EQ(devices(tasks_seeing({"0", "0", "1", "1"}, "2"), "gpus=share"), (Cells{"0", "0", "1", "1"}));  // as Slurm gave
-  EXPECT_EQ(devices(tasks_seeing({"0,1", "0,1"}, "2"), "gpus=share"), (Cells{"0", "1"}));                  // enough for all
+  EXPECT_EQ(devices(tasks_seeing({"0", "0", "1", "1"}, "2"), "gpus=share"),
+            (Cells{"0", "0", "1", "1"}));                                                  // as Slurm gave
+  EXPECT_EQ(devices(tasks_seeing({"0,1", "0,1"}, "2"), "gpus=share"), (Cells{"0", "1"}));  // enough for all
   EXPECT_EQ(devices(tasks_seeing({"0,1", "2,3", "0,1", "2,3"}, "4"), "gpus=share"), (Cells{"0", "3", "0", "3"}));
   EXPECT_EQ(value_of(*bound(tasks_seeing({"0,1", "0,1"}, "2")[1], "gpus=share"), "LOCAL_RANK"), "0");
 }
@@ -192,7 +201,8 @@ TEST(Binding, AllShowsTheStepsGpusToEachTask) {
   // The whole machine.
   EXPECT_EQ(devices(tasks_seeing({"0", "1"}, "2"), "gpus=all", machine_with(2)), (Cells{"0,1", "0,1"}));
   EXPECT_EQ(devices(tasks_seeing({"0,1", "2,3"}, "4"), "gpus=all", machine_with(4)), (Cells{"0,1,2,3", "0,1,2,3"}));
-  EXPECT_EQ(devices(tasks_seeing({"GPU-0", "GPU-1"}, "2"), "gpus=all", machine_with(2)), (Cells{"GPU-0,GPU-1", "GPU-0,GPU-1"}));
+  EXPECT_EQ(devices(tasks_seeing({"GPU-0", "GPU-1"}, "2"), "gpus=all", machine_with(2)),
+            (Cells{"GPU-0,GPU-1", "GPU-0,GPU-1"}));
   // All that a device cgroup leaves of it, counted from 0.
   EXPECT_EQ(devices(tasks_seeing({"0", "1"}, "2"), "gpus=all", machine_with(4, 2)), (Cells{"0,1", "0,1"}));
   // --gpu-bind=map_gpu:1,0: LOCAL_RANK still indexes the GPU that the user chose.
@@ -200,9 +210,18 @@ TEST(Binding, AllShowsTheStepsGpusToEachTask) {
   // A part of the machine: SLURM_JOB_GPUS, or the numbers themselves, where each task finds its own in its place.
   EXPECT_EQ(devices(tasks_seeing({"1", "3"}, "2", "1,3"), "gpus=all", machine_with(4)), (Cells{"1,3", "1,3"}));
   EXPECT_EQ(devices(tasks_seeing({"0", "1"}, "2"), "gpus=all"), (Cells{"0,1", "0,1"}));
-  EXPECT_EQ(devices(tasks_seeing({"0", "1"}, "3", "0,1,2"), "gpus=all"), (Cells{"0,1", "0,1"}));  // nobody vouches for 2
+  EXPECT_EQ(devices(tasks_seeing({"0", "1"}, "3", "0,1,2"), "gpus=all"),
+            (Cells{"0,1", "0,1"}));  // nobody vouches for 2
   EnvMap old = {{"CUDA_VISIBLE_DEVICES", "1"}, {"SLURM_STEP_GPUS", "0,1"}};
   EXPECT_EQ(value_of(*bound(old, "gpus=all"), "CUDA_VISIBLE_DEVICES"), "0,1");
+}
+
+TEST(Binding, AllFindsTheGpusOfARecordedStep) {
+  const char* const recorded = "slurm-22.05-1n2t-gpus-per-task";
+  EXPECT_EQ(devices({recorded_environment(recorded, 0), recorded_environment(recorded, 1)}, "gpus=all"),
+            (Cells{"0,1", "0,1"}));
+  EXPECT_EQ(devices({recorded_environment(recorded, 0), recorded_environment(recorded, 1)}, "gpus=virtual"),
+            (Cells{"0", "1"}));
 }
 
 TEST(Binding, AllRefusesRatherThanGuess) {
@@ -212,15 +231,19 @@ TEST(Binding, AllRefusesRatherThanGuess) {
     const char* message;
   } kCases[] = {
       {tasks_seeing({"0", "0"}, "2"), machine_with(4, 3),
-       "gpus=all: this task may open 1 GPU of the 2 that the step has on this node: the others are hidden from it: ask for them with "
+       "gpus=all: this task may open 1 GPU of the 2 that the step has on this node: the others are hidden from it: ask "
+       "for them with "
        "--gpus-per-node or --gres instead of --gpus-per-task, or give gpus=virtual"},
-      {tasks_seeing({"1", "3"}, "2"), machine_with(4), "gpus=all: this task sees GPU 3, and nothing tells the others of the step on this node:"},
-      {tasks_seeing({"2", "3"}, "2", "0,1"), machine_with(4), "gpus=all: this task sees GPU 3, and nothing tells"},  // another node's
+      {tasks_seeing({"1", "3"}, "2"), machine_with(4),
+       "gpus=all: this task sees GPU 3, and nothing tells the others of the step on this node:"},
+      {tasks_seeing({"2", "3"}, "2", "0,1"), machine_with(4),
+       "gpus=all: this task sees GPU 3, and nothing tells"},  // another node's
       {tasks_seeing({"GPU-a", "GPU-b"}, "2"), machine_with(2), "gpus=all: this task sees GPU GPU-b, and nothing tells"},
       {tasks_seeing({"MIG-a", "MIG-b"}, "2"), machine_with(2), "gpus=all: this task sees GPU MIG-b, and nothing tells"},
       {tasks_seeing({"0", "1"}, nullptr), {}, "gpus=all: this task sees GPU 1, and nothing tells"},
       {tasks_seeing({"unset", "unset"}, "2"), machine_with(4),
-       "gpus=all: CUDA_VISIBLE_DEVICES is not set, the step has 2 GPUs on this node, and the task may open 4: leave --gpu-bind=none out"},
+       "gpus=all: CUDA_VISIBLE_DEVICES is not set, the step has 2 GPUs on this node, and the task may open 4: leave "
+       "--gpu-bind=none out"},
   };
   for (const auto& test : kCases) {
     const auto binding = bound(test.environments[1], "gpus=all", 1, 2, test.machine);
@@ -231,9 +254,13 @@ TEST(Binding, AllRefusesRatherThanGuess) {
 
 TEST(Binding, RefusesListsThatCudaWouldCutShort) {
   for (const char* rule : {"gpus=auto", "gpus=all", "gpus=virtual", "gpus=closest", "gpus=share"}) {
-    EXPECT_EQ(bound({{"CUDA_VISIBLE_DEVICES", "0,,1"}}, rule).error().message, "CUDA_VISIBLE_DEVICES='0,,1': an empty name");
-    EXPECT_EQ(bound({{"CUDA_VISIBLE_DEVICES", "1,1"}}, rule).error().message, "CUDA_VISIBLE_DEVICES='1,1': a GPU is named twice");
-    EXPECT_NE(bound({{"CUDA_VISIBLE_DEVICES", std::string(600, ',')}}, rule).error().message.find("more GPUs than a node has"),
+    EXPECT_EQ(bound({{"CUDA_VISIBLE_DEVICES", "0,,1"}}, rule).error().message,
+              "CUDA_VISIBLE_DEVICES='0,,1': an empty name");
+    EXPECT_EQ(bound({{"CUDA_VISIBLE_DEVICES", "1,1"}}, rule).error().message,
+              "CUDA_VISIBLE_DEVICES='1,1': a GPU is named twice");
+    EXPECT_NE(bound({{"CUDA_VISIBLE_DEVICES", std::string(600, ',')}}, rule)
+                  .error()
+                  .message.find("more GPUs than a node has"),
               std::string::npos);
     EXPECT_EQ(bound({{"SLURM_GPUS_ON_NODE", "two"}}, rule).error().message,
               "SLURM_GPUS_ON_NODE='two': expected an integer from 0 to 256");
@@ -244,7 +271,8 @@ TEST(Binding, ReadsTheMachineOnlyForRulesThatLookAtIt) {
   const struct {
     const char* options;
     bool needed;
-  } kCases[] = {{"", false}, {"gpus=none", false}, {"gpus=all", true}, {"gpus=closest", true}, {"cpus=gpu", true}, {"gpus=none,cpus=gpu", true}};
+  } kCases[] = {{"", false},        {"gpus=none", false},        {"gpus=all", true}, {"gpus=closest", true},
+                {"cpus=gpu", true}, {"gpus=none,cpus=gpu", true}};
   for (const auto& test : kCases) EXPECT_EQ(needs_machine(*parse_options(test.options)), test.needed) << test.options;
 }
 
@@ -266,7 +294,8 @@ TEST(Binding, SetsThreadsAsTorchrunDoes) {
   };
   for (const auto& test : kCases) {
     const Layout layout{.world_size = test.tasks, .local_world_size = test.tasks};
-    EXPECT_EQ(binding_of(test.environment, layout, *parse_options(test.options))->variables, test.expected) << test.options;
+    EXPECT_EQ(binding_of(test.environment, layout, *parse_options(test.options))->variables, test.expected)
+        << test.options;
   }
 }
 

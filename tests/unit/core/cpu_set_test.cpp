@@ -35,11 +35,7 @@ TEST(CpuSet, ReadsMasks) {
     const char* text;
     CpuSet cpus;
   } kCases[] = {
-      {"0x1", {0}},
-      {"2", {1}},
-      {"0xF0", {4, 5, 6, 7}},
-      {"0x0", {}},
-      {"0x10000000000000001", {0, 64}},
+      {"0x1", {0}}, {"2", {1}}, {"0xF0", {4, 5, 6, 7}}, {"0x0", {}}, {"0x10000000000000001", {0, 64}},
   };
   for (const auto& test : kCases) EXPECT_EQ(*parse_cpu_mask(test.text), test.cpus) << test.text;
   const std::string too_long(20000, 'f');

@@ -12,12 +12,13 @@ TEST(Options, EmptyListKeepsTheBase) {
 }
 
 TEST(Options, ReadsEveryKey) {
-  const auto options = parse_options("ranks=block,addr=suffix:-ib0,port=20000-20100,gpus=virtual,iface=ib0,omp=4,override=yes,verbose,explain,check");
+  const auto options = parse_options("ranks=block,addr=suffix:-ib0,port=20000-20100,gpus=virtual,cpus=gpu,iface=ib0,omp=4,override=yes,verbose,explain,check");
   ASSERT_TRUE(options) << options.error().message;
   EXPECT_EQ(*options, (Options{.ranks = RankRule::kBlock,
                                .addr = {AddressRule::Kind::kSuffix, "-ib0"},
                                .port = {20000, 20100},
                                .gpus = GpuRule::kVirtual,
+                               .cpus = CpuRule::kGpu,
                                .iface = {InterfaceRule::Kind::kName, "ib0"},
                                .omp = {OmpRule::Kind::kNumber, 4},
                                .override_user = true,
@@ -41,6 +42,14 @@ TEST(Options, TakesAddressesAndNames) {
   }
 }
 
+TEST(Options, TakesEveryDeviceRule) {
+  const std::pair<const char*, GpuRule> kGpus[] = {{"auto", GpuRule::kAuto},       {"all", GpuRule::kAll},     {"virtual", GpuRule::kVirtual},
+                                                   {"closest", GpuRule::kClosest}, {"share", GpuRule::kShare}, {"none", GpuRule::kNone}};
+  for (const auto& [name, rule] : kGpus) EXPECT_EQ(parse_options(std::string("gpus=") + name)->gpus, rule) << name;
+  EXPECT_EQ(parse_options("cpus=keep")->cpus, CpuRule::kKeep);
+  EXPECT_EQ(parse_options("cpus=gpu")->cpus, CpuRule::kGpu);
+}
+
 TEST(Options, RefusesWhatItDoesNotKnowAndSaysWhatItExpects) {
   const struct {
     std::string list;
@@ -60,7 +69,9 @@ TEST(Options, RefusesWhatItDoesNotKnowAndSaysWhatItExpects) {
       {"addr=$(id)", "expected addr="},
       {"addr=suffix:", "expected addr="},
       {"addr=" + std::string(254, 'a'), "expected addr="},
-      {"gpus=some", "expected gpus="},
+      {"gpus=some", "expected gpus=auto|all|virtual|closest|share|none"},
+      {"gpus=2", "expected gpus="},
+      {"cpus=all", "expected cpus=keep|gpu"},
       {"iface=", "expected iface="},
       {"iface=an-interface-too-long", "expected iface="},
       {"iface=a b", "expected iface="},
@@ -83,7 +94,7 @@ TEST(Options, RefusesWhatItDoesNotKnowAndSaysWhatItExpects) {
 
 TEST(Options, HelpNamesEveryKey) {
   const std::string help = options_help();
-  for (const char* key : {"ranks=", "addr=", "port=", "gpus=", "iface=", "omp=", "override=", "verbose=", "explain=", "check="}) {
+  for (const char* key : {"ranks=", "addr=", "port=", "gpus=", "cpus=", "iface=", "omp=", "override=", "verbose=", "explain=", "check="}) {
     EXPECT_NE(help.find(key), std::string::npos) << key;
   }
 }

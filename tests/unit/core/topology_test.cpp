@@ -12,19 +12,22 @@ TEST(Topology, ReadsPciAddresses) {
     EXPECT_EQ(address->text(), text);
   }
   EXPECT_EQ(parse_pci_address("00000000:1B:00.0")->text(), "0000:1b:00.0");  // as nvidia-smi writes it
-  for (const char* wrong : {"", "07:00.0", "0000:07:00", "0000:07:00.8", "0000:100:00.0", "0000:07:20.0", "0000:07:00.0 ", "0000:0x7:00.0"}) {
+  for (const char* wrong : {"", "07:00.0", "0000:07:00", "0000:07:00.8", "0000:100:00.0", "0000:07:20.0",
+                            "0000:07:00.0 ", "0000:0x7:00.0"}) {
     EXPECT_FALSE(parse_pci_address(wrong)) << wrong;
   }
 }
 
 TEST(Topology, ReadsTheDriversRecord) {
-  const auto record = parse_driver_record("Model: \t\t NVIDIA A100\nGPU UUID: \t GPU-1d3e\nDevice Minor: \t 3\nGPU Excluded:\t Yes\n");
+  const auto record =
+      parse_driver_record("Model: \t\t NVIDIA A100\nGPU UUID: \t GPU-1d3e\nDevice Minor: \t 3\nGPU Excluded:\t Yes\n");
   ASSERT_TRUE(record);
   EXPECT_EQ(record->minor, 3);
   EXPECT_EQ(record->uuid, "GPU-1d3e");
   EXPECT_TRUE(record->excluded);
 
-  const auto unused = parse_driver_record("GPU UUID:        GPU-\?\?\?\?\?\?\?\?-\?\?\?\?-\?\?\?\?\nBlacklisted:     No");
+  const auto unused =
+      parse_driver_record("GPU UUID:        GPU-\?\?\?\?\?\?\?\?-\?\?\?\?-\?\?\?\?\nBlacklisted:     No");
   ASSERT_TRUE(unused);
   EXPECT_EQ(unused->minor, -1);
   EXPECT_EQ(unused->uuid, "");
@@ -61,8 +64,10 @@ TEST(Topology, FindsGpusByName) {
     const char* name;
     int bus;  // -1: not found
   } kCases[] = {
-      {"0", 1}, {"3", 4}, {"4", -1}, {"-1", -1}, {"GPU-b00", 1}, {"GPU-b", 1}, {"GPU-", -1}, {"GPU-a00", -1},
-      {"MIG-GPU-c00/1/0", 2}, {"MIG-c00", -1}, {"b00", -1}, {"", -1},
+      {"0", 1},        {"3", 4},        {"4", -1},
+      {"-1", -1},      {"GPU-b00", 1},  {"GPU-b", 1},
+      {"GPU-", -1},    {"GPU-a00", -1}, {"MIG-GPU-c00/1/0", 2},
+      {"MIG-c00", -1}, {"b00", -1},     {"", -1},
   };
   for (const auto& test : kCases) {
     const Gpu* gpu = topology.gpu_named(test.name);

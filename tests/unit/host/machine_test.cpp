@@ -76,7 +76,8 @@ TEST(Machine, TakesTheDriversWordForWhatCudaSees) {
 
   tree.describe("gpu 0000:66:00.0 0 0-9");  // held by vfio-pci, say
   EXPECT_EQ(addresses(tree.topology()), (Names{"0000:17:00.0", "0000:65:00.0"}));
-  tree.write("proc/driver/nvidia/gpus/0000:17:00.0/information", "GPU UUID: \t GPU-a\nDevice Minor: \t 0\nGPU Excluded:\t Yes");
+  tree.write("proc/driver/nvidia/gpus/0000:17:00.0/information",
+             "GPU UUID: \t GPU-a\nDevice Minor: \t 0\nGPU Excluded:\t Yes");
   EXPECT_EQ(addresses(tree.topology()), Names{"0000:65:00.0"});
 }
 
@@ -90,8 +91,8 @@ TEST(Machine, LeavesOutGpusWhoseDeviceFileIsHidden) {
 
 TEST(Machine, MinorNumbersNeedNotFollowTheAddresses) {
   MachineTree tree;
-  for (const char* line : {"gpu 0000:01:00.0 0 0-3", "gpu 0000:c1:00.0 0 0-3", "driver 0000:01:00.0 1 GPU-b", "driver 0000:c1:00.0 0 GPU-a",
-                           "device 0"}) {
+  for (const char* line : {"gpu 0000:01:00.0 0 0-3", "gpu 0000:c1:00.0 0 0-3", "driver 0000:01:00.0 1 GPU-b",
+                           "driver 0000:c1:00.0 0 GPU-a", "device 0"}) {
     tree.describe(line);
   }
   EXPECT_EQ(addresses(tree.topology()), Names{"0000:c1:00.0"});

@@ -25,9 +25,10 @@ void write_function(MachineTree& tree, const std::string& address, const std::st
 
 // As driver 535 writes it.
 std::string driver_record(const std::string& minor, const std::string& uuid, const std::string& address) {
-  return "Model: \t\t NVIDIA GPU\nIRQ:   \t\t 63\nGPU UUID: \t " + (uuid.empty() ? "GPU-\?\?\?\?\?\?\?\?-\?\?\?\?-\?\?\?\?" : uuid) +
-         "\nVideo BIOS: \t 86.02.40.00.48\nBus Type: \t PCIe\nDMA Mask: \t 0x7fffffffffff\nBus Location: \t " + address +
-         (minor.empty() ? "" : "\nDevice Minor: \t " + minor) + "\nGPU Excluded:\t No";
+  return "Model: \t\t NVIDIA GPU\nIRQ:   \t\t 63\nGPU UUID: \t " +
+         (uuid.empty() ? "GPU-\?\?\?\?\?\?\?\?-\?\?\?\?-\?\?\?\?" : uuid) +
+         "\nVideo BIOS: \t 86.02.40.00.48\nBus Type: \t PCIe\nDMA Mask: \t 0x7fffffffffff\nBus Location: \t " +
+         address + (minor.empty() ? "" : "\nDevice Minor: \t " + minor) + "\nGPU Excluded:\t No";
 }
 
 // Hundreds of small files: in memory where that can be, for a busy disk takes seconds.
@@ -77,7 +78,8 @@ void MachineTree::describe(const std::string& line) {
     for (int cpu = from; cpu < from + count; ++cpu) {
       const std::string other = stride == 0 ? "" : "," + std::to_string(cpu + stride);
       for (const int thread : {cpu, cpu + stride}) {
-        write("sys/devices/system/cpu/cpu" + std::to_string(thread) + "/topology/thread_siblings_list", std::to_string(cpu) + other);
+        write("sys/devices/system/cpu/cpu" + std::to_string(thread) + "/topology/thread_siblings_list",
+              std::to_string(cpu) + other);
       }
     }
   } else if (kind == "gpu") {

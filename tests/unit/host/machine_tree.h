@@ -12,7 +12,8 @@ namespace torchbridge {
 class MachineTree {
  public:
   MachineTree();
-  explicit MachineTree(const std::string& recorded);  // "dgx-a100"; fails the running test when there is no such recording
+  explicit MachineTree(
+      const std::string& recorded);  // "dgx-a100"; fails the running test when there is no such recording
   ~MachineTree();
   MachineTree(const MachineTree&) = delete;
   MachineTree& operator=(const MachineTree&) = delete;

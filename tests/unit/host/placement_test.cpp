@@ -44,7 +44,8 @@ TEST(Placement, OutlastsExec) {
 
 TEST(Placement, PrefersTheMemoryOfTheNode) {
   int mode = 0;
-  if (syscall(SYS_get_mempolicy, &mode, nullptr, 0, nullptr, 0) != 0) GTEST_SKIP() << "this kernel has no memory policies";
+  if (syscall(SYS_get_mempolicy, &mode, nullptr, 0, nullptr, 0) != 0)
+    GTEST_SKIP() << "this kernel has no memory policies";
   EXPECT_TRUE(in_child([&] {
     int policy = -1;
     unsigned long nodes[16] = {};

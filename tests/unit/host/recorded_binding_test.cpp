@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <torchbridge/core/binding.h>
+#include <torchbridge/core/closest_gpus.h>
 
 #include "tests/unit/host/machine_tree.h"
 
@@ -36,7 +37,7 @@ const Topology& recorded(const std::string& machine) {
 class Step {
  public:
   Step(const char* machine, Cells cpus) : topology_(recorded(machine)), cpus_(std::move(cpus)) {
-    environment_ = {{"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}};
+    environment_ = {{"SLURM_JOB_ID", "7"}};
     const auto gpus = topology_.usable_gpus().size();
     environment_.set("CUDA_VISIBLE_DEVICES", numbers_below(gpus));
     environment_.set("SLURM_GPUS_ON_NODE", std::to_string(gpus));
@@ -47,8 +48,13 @@ class Step {
 
   Result<Binding> bound(std::size_t rank, const std::string& options) const {
     const int tasks = static_cast<int>(cpus_.size());
-    const Layout layout{.rank = static_cast<int>(rank), .world_size = tasks, .local_rank = static_cast<int>(rank), .local_world_size = tasks};
-    return binding_of(environment_, layout, *parse_options("omp=keep," + options), {topology_, *parse_cpu_list(cpus_[rank]), {}});
+    const Layout layout{.rank = static_cast<int>(rank),
+                        .world_size = tasks,
+                        .local_rank = static_cast<int>(rank),
+                        .local_world_size = tasks};
+    Machine machine{topology_, *parse_cpu_list(cpus_[rank]), {}};
+    machine.task_cpus = slurm_task_cpus(environment_, layout, machine.cpus);
+    return binding_of(environment_, layout, *parse_options("omp=keep," + options), machine);
   }
 
   // What every task is told alike.
@@ -68,7 +74,8 @@ class Step {
     Cells all;
     for (std::size_t rank = 0; rank < cpus_.size(); ++rank) {
       const auto binding = bound(rank, options);
-      all.push_back(binding ? cpu_list_text(binding->cpus) + "@" + std::to_string(binding->memory_node) : binding.error().message);
+      all.push_back(binding ? cpu_list_text(binding->cpus) + "@" + std::to_string(binding->memory_node)
+                            : binding.error().message);
     }
     return all;
   }
@@ -111,8 +118,10 @@ TEST(RecordedBinding, ClosestGivesEachTaskTheGpuOfItsNode) {
       {"perlmutter-gpu", {"0-63,64-127", "0-63,64-127"}, "-"},  // not bound: nothing to choose
       {"perlmutter-gpu", {"16-31"}, "2,0,1,3"},                 // alone: nearest first
       {"perlmutter-gpu", {"0-15", "0-15"}, "0,3,1,2"},          // two tasks near one GPU: one of them must go far
-      {"dgx-a100", {"0-15,128-143", "16-31,144-159", "32-47,160-175", "48-63,176-191", "64-79,192-207", "80-95,208-223", "96-111,224-239",
-                    "112-127,240-255"}, "0,2,3,1,4,6,7,5"},
+      {"dgx-a100",
+       {"0-15,128-143", "16-31,144-159", "32-47,160-175", "48-63,176-191", "64-79,192-207", "80-95,208-223",
+        "96-111,224-239", "112-127,240-255"},
+       "0,2,3,1,4,6,7,5"},
       {"dgx-a100", {"48-55", "56-63", "16-23", "24-31", "112-119", "120-127", "80-87", "88-95"}, "-"},
       {"dgx-a100", {"0-63", "64-127"}, "0,4,1,2,3,5,6,7"},
       {"dgx-h100", {"56-83", "84-111", "0-27", "28-55"}, "4,5,0,1,2,3,6,7"},
@@ -124,7 +133,8 @@ TEST(RecordedBinding, ClosestGivesEachTaskTheGpuOfItsNode) {
       {"two-gpus-driver", {"0", "1"}, "-"},
   };
   for (const auto& test : kCases) {
-    EXPECT_EQ(Step(test.machine, test.cpus).visible("gpus=closest"), test.visible) << test.machine << " " << test.cpus[0];
+    EXPECT_EQ(Step(test.machine, test.cpus).visible("gpus=closest"), test.visible)
+        << test.machine << " " << test.cpus[0];
   }
 }
 
@@ -143,8 +153,9 @@ TEST(RecordedBinding, ClosestCountsGpusByAddress) {
   step.set("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
   EXPECT_EQ(value_of(*step.bound(0, "gpus=closest"), "CUDA_DEVICE_ORDER"), "-");
   step.set("CUDA_DEVICE_ORDER", "FASTEST_FIRST");
-  EXPECT_EQ(step.visible("gpus=closest"), "gpus=closest: CUDA_DEVICE_ORDER='FASTEST_FIRST' is exported, but GPUs are counted by "
-                                          "their PCI address: unset it, or give override=yes");
+  EXPECT_EQ(step.visible("gpus=closest"),
+            "gpus=closest: CUDA_DEVICE_ORDER='FASTEST_FIRST' is exported, but GPUs are counted by "
+            "their PCI address: unset it, or give override=yes");
   EXPECT_EQ(step.visible("gpus=closest,override=yes"), "3,2,1,0");
 }
 
@@ -152,12 +163,14 @@ TEST(RecordedBinding, ClosestRefusesWhatItCannotTell) {
   Step unknown_others("perlmutter-gpu", kPerlmutterTasks);
   unknown_others.set("SLURM_CPU_BIND_TYPE", "rank");
   EXPECT_EQ(unknown_others.bound(0, "gpus=closest").error().message,
-            "gpus=closest: this task may use CPUs 0-15,64-79, and nothing tells those of the other tasks on this node: bind them with "
+            "gpus=closest: this task may use CPUs 0-15,64-79, and nothing tells those of the other tasks on this node: "
+            "bind them with "
             "srun --cpu-bind=cores, or give gpus=auto");
   Step mig("perlmutter-gpu", kPerlmutterTasks);
   mig.set("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b,MIG-c,MIG-d");
-  EXPECT_EQ(mig.bound(0, "gpus=closest").error().message, "gpus=closest: 'MIG-a' of CUDA_VISIBLE_DEVICES is not one of the 4 GPUs that "
-                                                         "this machine tells of: give gpus=auto");
+  EXPECT_EQ(mig.bound(0, "gpus=closest").error().message,
+            "gpus=closest: 'MIG-a' of CUDA_VISIBLE_DEVICES is not one of the 4 GPUs that "
+            "this machine tells of: give gpus=auto");
   Step beyond("perlmutter-gpu", {"0-15"});
   beyond.set("CUDA_VISIBLE_DEVICES", "2,4");
   EXPECT_NE(beyond.visible("gpus=closest").find("'4' of CUDA_VISIBLE_DEVICES"), std::string::npos);
@@ -184,16 +197,30 @@ TEST(RecordedBinding, GpuCpusAreThoseOfTheGpusNode) {
     Cells placed;  // CPUs @ memory node
   } kCases[] = {
       // Bound to nodes already, and given the GPU there.
-      {"perlmutter-gpu", kPerlmutterTasks, "gpus=closest,cpus=gpu", {"0-15,64-79@0", "16-31,80-95@1", "32-47,96-111@2", "48-63,112-127@3"}},
+      {"perlmutter-gpu",
+       kPerlmutterTasks,
+       "gpus=closest,cpus=gpu",
+       {"0-15,64-79@0", "16-31,80-95@1", "32-47,96-111@2", "48-63,112-127@3"}},
       // Not bound: each goes to its GPU.
-      {"perlmutter-gpu", {"0-127", "0-127", "0-127", "0-127"}, "cpus=gpu", {"48-63,112-127@3", "32-47,96-111@2", "16-31,80-95@1", "0-15,64-79@0"}},
-      {"perlmutter-gpu", {"0-127", "0-127", "0-127", "0-127"}, "gpus=virtual,cpus=gpu",
+      {"perlmutter-gpu",
+       {"0-127", "0-127", "0-127", "0-127"},
+       "cpus=gpu",
+       {"48-63,112-127@3", "32-47,96-111@2", "16-31,80-95@1", "0-15,64-79@0"}},
+      {"perlmutter-gpu",
+       {"0-127", "0-127", "0-127", "0-127"},
+       "gpus=virtual,cpus=gpu",
        {"48-63,112-127@3", "32-47,96-111@2", "16-31,80-95@1", "0-15,64-79@0"}},
       {"perlmutter-gpu", {"0-127"}, "gpus=none,cpus=gpu", {"48-63,112-127@3"}},
       // Two GPUs a node: its cores are halved, threads of a core together.
-      {"dgx-a100", Cells(8, "0-255"), "cpus=gpu", {"48-55,176-183@3", "56-63,184-191@3", "16-23,144-151@1", "24-31,152-159@1",
-                                                   "112-119,240-247@7", "120-127,248-255@7", "80-87,208-215@5", "88-95,216-223@5"}},
-      {"dgx-h100", Cells(4, "0-223"), "cpus=gpu", {"0-13,112-125@0", "14-27,126-139@0", "28-41,140-153@0", "42-55,154-167@0"}},
+      {"dgx-a100",
+       Cells(8, "0-255"),
+       "cpus=gpu",
+       {"48-55,176-183@3", "56-63,184-191@3", "16-23,144-151@1", "24-31,152-159@1", "112-119,240-247@7",
+        "120-127,248-255@7", "80-87,208-215@5", "88-95,216-223@5"}},
+      {"dgx-h100",
+       Cells(4, "0-223"),
+       "cpus=gpu",
+       {"0-13,112-125@0", "14-27,126-139@0", "28-41,140-153@0", "42-55,154-167@0"}},
       // Bound within the node: no need to divide.
       {"dgx-h100", {"0-3", "4-7"}, "cpus=gpu", {"0-3@0", "4-7@0"}},
       // One NUMA node: the cores are divided, memory is where it is.
@@ -202,7 +229,8 @@ TEST(RecordedBinding, GpuCpusAreThoseOfTheGpusNode) {
       {"workstation-1gpu", {"0-7", "0-7"}, "gpus=share,cpus=gpu", {"0-1,4-5@-1", "2-3,6-7@-1"}},
       {"jedi-gh200", Cells(4, "0-287"), "cpus=gpu", {"0-71@0", "72-143@1", "144-215@2", "216-287@3"}},
   };
-  for (const auto& test : kCases) EXPECT_EQ(Step(test.machine, test.cpus).placed(test.options), test.placed) << test.machine;
+  for (const auto& test : kCases)
+    EXPECT_EQ(Step(test.machine, test.cpus).placed(test.options), test.placed) << test.machine;
 }
 
 TEST(RecordedBinding, CpusOfATasksOwnGpuAreNotDivided) {
@@ -218,11 +246,14 @@ TEST(RecordedBinding, CpusStayWhereTheGpusAreOutOfReach) {
   ASSERT_TRUE(binding);
   EXPECT_EQ(binding->cpus, CpuSet());
   EXPECT_EQ(binding->memory_node, -1);
-  EXPECT_EQ(binding->note, "cpus=gpu: CPUs 48-63,112-127 are near GPU 0, but this task may use 0-15 only: left as they are; see gpus=closest");
+  EXPECT_EQ(binding->note,
+            "cpus=gpu: CPUs 48-63,112-127 are near GPU 0, but this task may use 0-15 only: left as they are; see "
+            "gpus=closest");
 
   Step unknown("perlmutter-gpu", {"0-15"});
   unknown.set("CUDA_VISIBLE_DEVICES", "MIG-a");
-  EXPECT_EQ(unknown.bound(0, "cpus=gpu")->note, "cpus=gpu: this machine does not tell which CPUs are near GPU MIG-a: left as they are");
+  EXPECT_EQ(unknown.bound(0, "cpus=gpu")->note,
+            "cpus=gpu: this machine does not tell which CPUs are near GPU MIG-a: left as they are");
 }
 
 }  // namespace

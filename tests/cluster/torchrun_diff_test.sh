@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Real torchrun agents and the plugin on the same layouts: the workers' environments, variable by variable.
+source "$(dirname "$0")/case.sh"
+export torchrun=$SOURCE_DIR/.venv/bin/torchrun
+[[ -x $torchrun ]] || skip "there is no torchrun in .venv: run scripts/setup"
+
+cat >"$work/agent" <<'AGENT'
+#!/bin/sh
+tasks=$(echo "$1" | cut -d' ' -f$((SLURM_NODEID + 1)))
+shift
+exec "$torchrun" --nnodes "$SLURM_NNODES" --node-rank "$SLURM_NODEID" --nproc-per-node "$tasks" --no-python "$@"
+AGENT
+cat >"$work/keep_environment" <<'PROBE'
+#!/bin/sh
+exec env -0 >"$1/$RANK"
+PROBE
+chmod +x "$work/agent" "$work/keep_environment"
+
+# expect_equal "TASKS ON EACH NODE" "SRUN OPTIONS OF AGENTS" "SRUN OPTIONS OF TASKS" TORCHRUN_OPTIONS...
+expect_equal() {
+  local tasks=$1 agents=$2 plugin=$3
+  shift 3
+  printf '$ srun %s torchrun %s  against  srun %s\n' "$agents" "$*" "$plugin"
+  rm -rf "$work/theirs" "$work/ours"
+  mkdir "$work/theirs" "$work/ours"
+  # shellcheck disable=SC2086  # the options are words
+  on_login srun $agents --ntasks-per-node=1 "$work/agent" "$tasks" "$@" "$work/keep_environment" "$work/theirs" \
+    2>"$work/stderr" || { cat "$work/stderr"; fail "torchrun ended with an error"; }
+  # shellcheck disable=SC2086
+  on_login srun $plugin "$work/keep_environment" "$work/ours"
+  "$SOURCE_DIR/.venv/bin/python" "$SOURCE_DIR/tests/reference/compare_environments.py" "$work/theirs" "$work/ours" ||
+    fail "the environments differ"
+}
+
+elastic=(--rdzv-backend c10d --rdzv-id diff --rdzv-endpoint)
+expect_equal "2 2" "-N2" "-N2 -n4 --ntasks-per-node=2 --torch-env=ranks=block" "${elastic[@]}" n0:29400
+expect_equal "3 1" "-N2" "-N2 -n4 --torch-env=ranks=block" --master-addr n0 --master-port 29401
+expect_equal "2" "-N1 --gres=gpu:2" "-N1 -n2 --gres=gpu:2 --torch-env=ranks=block,gpus=virtual" --virtual-local-rank "${elastic[@]}" n0:29402
