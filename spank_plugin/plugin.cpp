@@ -1,4 +1,5 @@
 // The SPANK hooks of `srun --torch-env[=LIST]`: each a thin wrapper that lets no exception into Slurm.
+#include <poll.h>
 #include <slurm/slurm.h>
 #include <unistd.h>
 
@@ -29,6 +30,11 @@ SPANK_PLUGIN(torch_env, 1)
 
 // Slurm's own processes have it; found at run time, for the plugin links no libslurm.
 extern "C" __attribute__((weak)) int slurm_kill_job_step(uint32_t job_id, uint32_t step_id, uint16_t signal);
+
+// libstdc++'s own would print the exception's name, for which it brings a demangler of 50 kB into every srun.
+namespace __gnu_cxx {
+void __verbose_terminate_handler() { abort(); }
+}  // namespace __gnu_cxx
 
 namespace torchbridge {
 namespace {
@@ -109,10 +115,13 @@ void end_step(spank_t spank) {
   _exit(EXIT_FAILURE);
 }
 
-// Where only tasks of this node may have found it, the first of them tells it, unless somebody has.
+// Where only this task, or those of this node, may have found it: unless somebody has told it, the first of them does, and
+// ends the step. The others give it the time to; whoever is still there then was alone with its trouble.
 [[noreturn]] void end_task(spank_t spank, const StepPlan& plan, const Error& error) {
-  if (plan.env.layout.local_rank == 0 && !error.message.empty()) tell_task(error.message);
-  if (plan.env.layout.local_rank == 0) end_step(spank);
+  constexpr int kPatienceMs = 1000;
+  if (plan.env.layout.local_rank != 0) poll(nullptr, 0, kPatienceMs);
+  if (!error.message.empty()) tell_task(error.message);
+  end_step(spank);
   _exit(EXIT_FAILURE);
 }
 

@@ -3,6 +3,9 @@
 #include <algorithm>
 
 #include <torchbridge/core/binding.h>
+#include <torchbridge/core/closest_gpus.h>
+#include <torchbridge/host/machine.h>
+#include <torchbridge/host/placement.h>
 #include <torchbridge/net/address.h>
 #include <torchbridge/task/error_file.h>
 
@@ -77,8 +80,12 @@ std::vector<std::string> notes_of(const StepPlan& plan, const Options& options, 
 
 Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& environment, const Options& options,
                                          const Socket& reserved_port) {
-  const auto binding = binding_of(environment, plan.env.layout, options);
+  auto machine = needs_machine(options) ? read_machine() : Result<Machine>(Machine());
+  if (!machine) return machine.error();
+  if (plan.facts.launcher == "slurm") machine->task_cpus = slurm_task_cpus(environment, plan.env.layout, machine->cpus);
+  const auto binding = binding_of(environment, plan.env.layout, options, *machine);
   if (!binding) return binding.error();
+  if (const auto placed = place(binding->cpus, binding->memory_node); !placed) return placed.error();
 
   TaskEnvironment task{plan.variables, notes_of(plan, options, *binding)};
   task.variables.insert(task.variables.end(), binding->variables.begin(), binding->variables.end());

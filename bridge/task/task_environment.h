@@ -17,7 +17,8 @@ struct TaskEnvironment {
   std::vector<std::string> notes;  // for the user, one line each
 };
 
-// The plan's variables and what is this task's own: devices, threads, interface, error file, and TORCHBRIDGE_LISTEN_FD where
+// Binds this process to CPUs and memory where the options say so, for the program to inherit, and returns the rest: the
+// plan's variables and what is this task's own: devices, threads, interface, error file, and TORCHBRIDGE_LISTEN_FD where
 // `reserved_port` is open, which the program must then inherit. An error may be found by this task alone.
 Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& environment, const Options& options,
                                          const Socket& reserved_port);

@@ -14,6 +14,7 @@ UNSET = "(unset)"
 NODE_NAME = r"n\d+|localhost"
 NUMERIC_ADDRESS = r"\d+\.\d+\.\d+\.\d+|[0-9a-f:]+"
 PORT = r"\d{4,5}"
+INTERFACE = r"[\w.-]+"
 
 # variable: what torchrun's value matches, what ours matches, why they differ
 JUSTIFIED = {
@@ -26,11 +27,16 @@ JUSTIFIED = {
                                 "a file of each rank's own in both, in folders of their own"),
     "TORCHELASTIC_SIGNALS_TO_HANDLE": ("SIGTERM,SIGINT,SIGHUP,SIGQUIT", UNSET,
                                        "torchrun tells its own agent, and workers inherit it without reading it"),
+    "GLOO_SOCKET_IFNAME": (UNSET, INTERFACE, "the interface of the job's network: torchrun leaves gloo to guess"),
+    "NCCL_SOCKET_IFNAME": (UNSET, INTERFACE, "as GLOO_SOCKET_IFNAME"),
+    "TORCHBRIDGE_LISTEN_FD": (UNSET, r"\d+", "rank 0's listening socket, for programs that take it over"),
     "TMPDIR": ("/.*", UNSET, "Slurm 22.05 sets it for the first task of a node alone, which there is the agent"),
 }
 
 # One value for all ranks of a run, whoever started it.
 SHARED = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "TORCHELASTIC_RUN_ID")
+
+OF_RANK_0 = ("TORCHBRIDGE_LISTEN_FD",)
 
 # What the launchers, not torchrun or the plugin, say of the two steps, and what the shell keeps for itself.
 OF_THE_STEP = re.compile(r"SLURM_.*|SLURMD_.*|PMI.*|_|PWD|OLDPWD|SHLVL|KMP_.*")
@@ -71,6 +77,10 @@ def complaints(torchrun, plugin):
         values = {environment.get(name) for environment in plugin.values()}
         if len(values) != 1:
             yield f"{name} differs between the plugin's ranks: {sorted(map(str, values))}"
+    for name in OF_RANK_0:
+        others = [rank for rank, environment in plugin.items() if rank != 0 and name in environment]
+        if others:
+            yield f"{name} is for rank 0, but ranks {others} have it"
 
 
 def main():

@@ -55,7 +55,7 @@ TEST(Hostlist, RefusesMalformedLists) {
 
 TEST(Hostlist, RefusesNamesLongerThanAnyHostName) {  // a million of them would fill the memory of a node
   const std::string long_part(256, 'x');
-  for (const std::string text : {long_part, "n[0-999999]" + long_part, long_part + "[1-2]", "n[1-2]" + long_part + "[3-4]"}) {
+  for (const std::string& text : {long_part, "n[0-999999]" + long_part, long_part + "[1-2]", "n[1-2]" + long_part + "[3-4]"}) {
     const auto names = parse_hostlist(text);
     ASSERT_FALSE(names) << text;
     EXPECT_NE(names.error().message.find("longer than 255 characters"), std::string::npos) << names.error().message;
