@@ -1,8 +1,7 @@
 #include <torchbridge/task/roll.h>
 
-#include <sched.h>
-
 #include <torchbridge/core/explain.h>
+#include <torchbridge/host/machine.h>
 #include <torchbridge/net/address.h>
 #include <torchbridge/net/roll_call.h>
 
@@ -12,23 +11,10 @@ namespace {
 // Large steps do not start on all nodes at the same instant.
 constexpr std::chrono::milliseconds kPatience{1000}, kPatiencePerNode{1};
 
-// "0-7,16": the CPUs that this process may use.
-std::string allowed_cpus() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return {};
-  std::string list;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &set)) continue;
-    int last = cpu;
-    while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, &set)) ++last;
-    list += (list.empty() ? "" : ",") + std::to_string(cpu) + (last > cpu ? "-" + std::to_string(last) : "");
-    cpu = last;
-  }
-  return list;
-}
-
 NodeFacts facts_of_this_node(const EnvMap& environment, const std::string& master) {
-  return {std::string(environment.get("CUDA_VISIBLE_DEVICES").value_or("")), allowed_cpus(), interface_towards(master)};
+  const auto cpus = allowed_cpus();
+  return {std::string(environment.get("CUDA_VISIBLE_DEVICES").value_or("")), cpus ? cpu_list_text(*cpus) : "",
+          interface_towards(master)};
 }
 
 Result<std::string> take_roll(const StepPlan& plan, const RollCall& call, const Endpoint& master, const NodeFacts& own,
