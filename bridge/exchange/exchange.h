@@ -11,8 +11,8 @@
 
 namespace torchbridge {
 
-// One connection to the other ranks; ended by the destructor, after which MPI_Init works in this process, and in a program
-// that it becomes by exec. Not for several threads at once.
+// One connection to the other ranks; ended by the destructor, after which the process, or a program that it becomes by exec, is
+// free to use the launcher's library itself. Not for several threads at once.
 class Exchange {
  public:
   virtual ~Exchange() = default;
@@ -44,7 +44,7 @@ std::string key_of_pmi(const EnvMap& environment);
 Result<std::unique_ptr<Exchange>> connect_pmix(int world_size);
 
 // A rank that comes to OpenMPI 4.1's PMIx server a second time finds nothing in the store that both share in memory, and
-// MPI_Init fails; with the store "hash" it succeeds. The variable must still be set then.
+// MPI_Init fails always; with the store "hash" it mostly succeeds (docs/launchers.md). The variable must still be set then.
 inline constexpr const char* kPmixVariable = "PMIX_MCA_gds";
 inline constexpr const char* kPmixValue = "hash";
 

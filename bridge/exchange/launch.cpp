@@ -10,6 +10,7 @@
 #include <torchbridge/core/launchers/pals.h>
 #include <torchbridge/exchange/exchange.h>
 #include <torchbridge/net/address.h>
+#include <torchbridge/task/store_port.h>
 
 namespace torchbridge {
 namespace {
@@ -58,34 +59,24 @@ Result<Launch> launch_by_exchange(LaunchFacts facts, const EnvMap& environment, 
   return launch_of(std::move(facts), std::move(*address), settings);
 }
 
-bool is_address_of_this_host(const std::string& address) {
-  const auto own = local_addresses();
-  return is_loopback(address) || std::find(own.begin(), own.end(), address) != own.end();
-}
-
 // A launcher that names the nodes, as Slurm, has told all there is to know.
 Result<Launch> launch_by_facts(LaunchFacts facts, const std::optional<Endpoint>& given, const LaunchSettings& settings) {
   if (given) return launch_of(std::move(facts), {*given, {}}, settings);
   const auto map = task_map_of(facts);
   if (!map) return map.error();
-  auto endpoint = endpoint_of(facts, *map, settings.options, ephemeral_ports());
+  auto endpoint = store_endpoint_of(facts, *map, settings.options);
   if (!endpoint) return endpoint.error();
-  // The same number on every node; but a node's own /etc/hosts may give it a loopback address, wrong for all others.
-  const auto numeric = numeric_address(endpoint->host);
-  const bool usable = numeric && (map->node_count() == 1 || !is_loopback(*numeric));
-  if (usable) endpoint->host = *numeric;
   auto launch = launch_of(std::move(facts), {*endpoint, {}}, settings);
-  if (!launch || launch->env.layout.rank != 0 || !usable || !is_address_of_this_host(*numeric)) return launch;
-
-  const bool reserved_only = settings.store_socket == StoreSocket::kReserved;
-  if (!reserved_only || port_is_free(endpoint->port)) {
-    if (auto socket = reserved_only ? reserve(*endpoint) : listen_on(*endpoint)) {
-      launch->store_socket = std::move(*socket);
-      return launch;
-    }
+  if (!launch || launch->env.layout.rank != 0) return launch;
+  auto socket = reserve_store_port(*endpoint);
+  if (!socket) return socket.error();
+  if (socket->open() && settings.store_socket == StoreSocket::kListening) {
+    auto listening = inherit(socket->release(), endpoint->port);
+    if (!listening) return Error{"another program began to listen on port " + std::to_string(endpoint->port) + " just now"};
+    *socket = std::move(*listening);
   }
-  return Error{"MASTER_PORT=" + std::to_string(endpoint->port) + " is already in use on " + host_name() + " (" + *numeric +
-               "), where rank 0 must listen: end the program that uses it, or set MASTER_ADDR and another MASTER_PORT"};
+  launch->store_socket = std::move(*socket);
+  return launch;
 }
 
 // A world of one: any free port will do, and nobody has to be told.

@@ -101,8 +101,8 @@ Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap
                "LOCAL_WORLD_SIZE, GROUP_RANK, GROUP_WORLD_SIZE, MASTER_ADDR and MASTER_PORT for every rank"};
 }
 
-// OpenMPI 4.1's PMIx server counts a rank that takes its leave out of any fence that other ranks of the node have begun by
-// then: it hangs. So nobody goes on, to MPI_Init or another exchange, before all ranks of the node have left.
+// A fence that some ranks begin while others of the node still take their leave of PMIx hangs now and then (OpenMPI 4.1.4). So
+// nobody goes on, to MPI_Init or another exchange, before all ranks of the node have left.
 Status wait_until_all_left(const LaunchFacts& facts, std::chrono::milliseconds timeout) {
   if (facts.node_key.empty() || facts.local_size == 1 || facts.local_size == facts.world_size) return Ok{};
   const auto all = meet_on_node(facts.node_key, facts.local_rank, facts.local_size)->all_gather("left", timeout);

@@ -1,17 +1,10 @@
 #include <torchbridge/task/step_plan.h>
 
 #include <torchbridge/core/user_values.h>
-#include <torchbridge/net/address.h>
+#include <torchbridge/task/store_port.h>
 
 namespace torchbridge {
 namespace {
-
-// The same number on every node, so that it does not matter whose resolver knows the name. A loopback address is what
-// a node's own /etc/hosts may give for its name: for the others it would be wrong, so the name stays.
-void make_numeric(Endpoint& master, int node_count) {
-  const auto numeric = numeric_address(master.host);
-  if (numeric && (node_count == 1 || !is_loopback(*numeric))) master.host = *numeric;
-}
 
 // Where rank 0 will really listen: what the user exported is kept, unless it is to be replaced.
 Result<Endpoint> effective_master(const Endpoint& computed, const EnvMap& environment, const Options& options) {
@@ -29,9 +22,8 @@ Result<Endpoint> effective_master(const Endpoint& computed, const EnvMap& enviro
 Result<StepPlan> plan_step(LaunchFacts facts, const EnvMap& environment, const Options& options) {
   const auto map = task_map_of(facts);
   if (!map) return map.error();
-  auto endpoint = endpoint_of(facts, *map, options, ephemeral_ports());
+  auto endpoint = store_endpoint_of(facts, *map, options);
   if (!endpoint) return endpoint.error();
-  make_numeric(*endpoint, map->node_count());
   return plan_step_at(std::move(*endpoint), std::move(facts), environment, options);
 }
 

@@ -14,6 +14,16 @@ bool is_address_of_this_host(const std::string& address) {
 
 }  // namespace
 
+Result<Endpoint> store_endpoint_of(const LaunchFacts& facts, const TaskMap& map, const Options& options) {
+  auto endpoint = endpoint_of(facts, map, options, ephemeral_ports());
+  if (!endpoint) return endpoint.error();
+  // The same number on every node, so that it does not matter whose resolver knows the name. A loopback address is what a
+  // node's own /etc/hosts may give for its name: for the others it would be wrong, so the name stays.
+  const auto numeric = numeric_address(endpoint->host);
+  if (numeric && (map.node_count() == 1 || !is_loopback(*numeric))) endpoint->host = *numeric;
+  return endpoint;
+}
+
 Result<Socket> reserve_store_port(const Endpoint& master) {
   const auto address = numeric_address(master.host);
   if (!address) return address.error();

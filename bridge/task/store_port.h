@@ -1,11 +1,17 @@
-// MASTER_PORT on the node of rank 0, taken before the program starts.
+// MASTER_ADDR and MASTER_PORT of a launcher that names its nodes; the port is taken before the program starts.
 #pragma once
 
 #include <torchbridge/core/endpoint.h>
+#include <torchbridge/core/launcher.h>
+#include <torchbridge/core/options.h>
 #include <torchbridge/core/result.h>
+#include <torchbridge/core/task_map.h>
 #include <torchbridge/net/socket.h>
 
 namespace torchbridge {
+
+// endpoint_of, with a numeric address where the name of the node resolves to one that all nodes can use. Asks the resolver.
+Result<Endpoint> store_endpoint_of(const LaunchFacts& facts, const TaskMap& map, const Options& options);
 
 // On rank 0: the port, bound for the program to inherit (see reserve). An error where another program of this host has it.
 // Not open where the address is not of this host: the store is then somebody else's.
