@@ -7,10 +7,14 @@
 #   Libtorch::cpu   tensors, autograd, nn and c10d with gloo: torch_cpu and c10. Not torch_cuda, whose load costs a
 #                   process 350 MB and 0.1 s even where there is no GPU.
 
-set(TORCHBRIDGE_TORCH_ROOT "$ENV{TORCHBRIDGE_TORCH_ROOT}" CACHE PATH
-    "Where libtorch is: a torch, libtorch or site-packages folder or a virtual environment (default: .venv)")
+set(TORCHBRIDGE_TORCH_ROOT "" CACHE PATH
+    "Where libtorch is: a torch, libtorch or site-packages folder or a virtual environment (default: the environment variable of this name, else .venv)")
 
+# The environment variable is asked at each run, as it would be forgotten in the cache.
 set(_libtorch_bases ${TORCHBRIDGE_TORCH_ROOT})
+if(NOT _libtorch_bases AND NOT "$ENV{TORCHBRIDGE_TORCH_ROOT}" STREQUAL "")
+  get_filename_component(_libtorch_bases "$ENV{TORCHBRIDGE_TORCH_ROOT}" ABSOLUTE BASE_DIR "$ENV{PWD}")
+endif()
 if(NOT _libtorch_bases)
   set(_libtorch_bases ${PROJECT_SOURCE_DIR}/.venv)
 endif()

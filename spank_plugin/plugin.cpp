@@ -147,7 +147,8 @@ void export_torch_env(spank_t spank) {
     if (!table) end_task(spank, *plan, table.error());
     if ((*options)->explain) stop_after(*table);
   }
-  auto port = plan->env.layout.rank == 0 ? reserve_store_port(plan->master) : Socket();
+  const bool agent_serves = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True" && !(*options)->override_user;
+  auto port = plan->env.layout.rank == 0 && !agent_serves ? reserve_store_port(plan->master) : Socket();
   if (!port) end_task(spank, *plan, port.error());
   const auto task = task_environment(*plan, environment, **options, *port);
   if (!task) end_task(spank, *plan, task.error());

@@ -56,6 +56,10 @@ std::vector<Variable> variables_of(const TorchEnv& env) {
 }
 
 Result<TorchEnv> torch_env_from(const EnvMap& environment) {
+  for (const char* name : {"WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT"}) {
+    if (environment.has(name)) continue;
+    return Error{std::string(name) + " is not set: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them"};
+  }
   const auto world_size = environment.required_integer("WORLD_SIZE", 1, kMaxRanks);
   if (!world_size) return world_size.error();
   const auto rank = environment.required_integer("RANK", 0, *world_size - 1);

@@ -175,6 +175,11 @@ Result<Launch> resolve_launch(const EnvMap& environment, const LaunchSettings& s
 
   auto facts = (*launcher)->read(environment);
   if (!facts) return facts.error();
+  const auto exported = environment.get("WORLD_SIZE");
+  if (exported && *exported != std::to_string(facts->world_size) && !settings.options.override_user) {
+    return Error{"WORLD_SIZE='" + printable(*exported) + "' is exported, but " + facts->launcher + " started " +
+                 std::to_string(facts->world_size) + (facts->world_size == 1 ? " rank" : " ranks") + ": unset it"};
+  }
   const auto given = endpoint_given(environment);
   if (!given) return given.error();
   add_pals_nodes(*facts, environment);

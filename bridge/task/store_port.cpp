@@ -26,8 +26,11 @@ Result<Endpoint> store_endpoint_of(const LaunchFacts& facts, const TaskMap& map,
 
 Result<Socket> reserve_store_port(const Endpoint& master) {
   const auto address = numeric_address(master.host);
-  if (!address) return address.error();
-  if (!is_address_of_this_host(*address)) return Socket();
+  if (!address) return Error{"MASTER_ADDR=" + master.host + ": " + address.error().message + ": choose another with addr=HOST"};
+  if (!is_address_of_this_host(*address)) {
+    return Error{"MASTER_ADDR=" + master.host + " is no address of " + host_name() +
+                 ", where rank 0 runs: unset it, or choose one of rank 0's with addr=HOST"};
+  }
   if (port_is_free(master.port)) {
     if (auto reserved = reserve({*address, master.port})) return reserved;
   }

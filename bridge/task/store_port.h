@@ -13,8 +13,8 @@ namespace torchbridge {
 // endpoint_of, with a numeric address where the name of the node resolves to one that all nodes can use. Asks the resolver.
 Result<Endpoint> store_endpoint_of(const LaunchFacts& facts, const TaskMap& map, const Options& options);
 
-// On rank 0: the port, bound for the program to inherit (see reserve). An error where another program of this host has it.
-// Not open where the address is not of this host: the store is then somebody else's.
+// On rank 0: the port, bound for the program to inherit (see reserve). An error where another program of this host has it, or
+// where the address is not of this host: the others would wait for a store that never comes.
 Result<Socket> reserve_store_port(const Endpoint& master);
 
 }  // namespace torchbridge

@@ -30,7 +30,30 @@ for under in under_srun under_mpirun; do
   $under "^trainer: rank [0-9]: .*/proc/nowhere/m.jsonl" --epochs 1 --metrics /proc/nowhere/m.jsonl
   [[ -d $work/other ]] || "$trainer" --max-steps 1 --model mlp:32 --checkpoint-dir "$work/other" --quiet
   $under "^trainer: rank [0-9]: .*layers\..*weight" --epochs 1 --checkpoint-dir "$work/other"
+  # Test images of another size than the training images, and labels that training never saw.
+  mkdir -p "$work/unfit"
+  cp "$SOURCE_DIR"/data/digits/train-* "$work/unfit"
+  printf '\0\0\10\3\0\0\0\1\0\0\0\2\0\0\0\2\1\2\3\4' >"$work/unfit/t10k-images-idx3-ubyte"
+  printf '\0\0\10\1\0\0\0\1\0' >"$work/unfit/t10k-labels-idx1-ubyte"
+  $under "^trainer: rank 0: data folder '$work/unfit': .* 64 and 4 pixels an image; give another --data" --data "$work/unfit"
 done
+
+# An address that is not rank 0's, a name that nobody knows, an agent that is not there, a size that is not the launcher's.
+MASTER_ADDR=n1 expect_refusal '^torch-env: MASTER_ADDR=n1 is no address of n0, where rank 0 runs' "$seconds" \
+  on_login srun -N2 -n2 --torch-env "$trainer"
+MASTER_ADDR=nohost.invalid expect_refusal "^torch-env: MASTER_ADDR=nohost.invalid: .*does not resolve" "$seconds" \
+  on_login srun -N2 -n2 --torch-env "$trainer"
+MASTER_ADDR=192.0.2.1 MASTER_PORT=29515 expect_refusal '^trainer: rank 0: MASTER_ADDR=192.0.2.1' "$seconds" on_this_host mpirun -np 2 "$trainer"
+expect_one_line
+MASTER_ADDR=nohost.invalid MASTER_PORT=29515 expect_refusal '^trainer: rank 0: MASTER_ADDR=nohost.invalid: .*set it to' "$seconds" on_this_host mpirun -np 2 "$trainer"
+expect_one_line
+TORCHELASTIC_USE_AGENT_STORE=True expect_refusal '^trainer: rank 0: .*TORCHELASTIC_USE_AGENT_STORE=True' "$seconds" \
+  on_login srun -N1 -n2 --torch-env "$trainer" --timeout 3
+expect_one_line
+WORLD_SIZE=7 expect_refusal "^trainer: rank 0: WORLD_SIZE='7' is exported, but openmpi started 2 ranks: unset it" "$seconds" on_this_host mpirun -np 2 "$trainer"
+expect_one_line
+WORLD_SIZE=7 expect_refusal "^trainer: rank 0: WORLD_SIZE='7' is exported, but slurm started 2 ranks: unset it" "$seconds" on_login srun -N2 -n2 "$trainer"
+expect_one_line
 
 # Variables set by hand, as without the plugin.
 by_hand='export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS MASTER_ADDR=n0'

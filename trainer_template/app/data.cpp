@@ -1,12 +1,23 @@
 #include "data.h"
 
 #include <ATen/ops/empty.h>
+#include <torchbridge/train/errors.h>
 
 using torchbridge::train::Batch;
+using torchbridge::train::TrainError;
 
 Images::Images(const std::filesystem::path& folder, const std::string& split)
     : images_(torchbridge::train::read_idx_images(folder, split)) {
   for (int i = 0; i < 256; ++i) values_[i] = static_cast<float>(i) / 255.0f;
+}
+
+void Images::check_fits(const Images& test, const std::filesystem::path& folder) const {
+  const auto differ = [&](const std::string& what, std::int64_t here, std::int64_t there) {
+    throw TrainError("data folder '" + folder.string() + "': training and test images do not fit together: " + std::to_string(here) +
+                     " and " + std::to_string(there) + " " + what + "; give another --data");
+  };
+  if (test.features() != features()) differ("pixels an image", features(), test.features());
+  if (test.classes() > classes()) differ("classes", classes(), test.classes());
 }
 
 Batch Images::collate(std::span<const std::int64_t> indices) const {

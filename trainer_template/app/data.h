@@ -17,6 +17,8 @@ class Images : public torchbridge::train::Dataset {
   std::int64_t size() const override { return images_.count; }
   std::int64_t features() const { return images_.pixels_per_image(); }
   std::int64_t classes() const { return images_.classes; }
+  // Throws TrainError unless `test` has images of this size, and no classes that this set lacks.
+  void check_fits(const Images& test, const std::filesystem::path& folder) const;
   torchbridge::train::Batch collate(std::span<const std::int64_t> indices) const override;
 
  private:

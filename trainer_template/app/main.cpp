@@ -65,6 +65,7 @@ void train(const Config& config, ProcessGroup& group) {
   all_or_none(group, [&] {
     train_set = std::make_unique<Images>(config.data, "train");
     test_set = std::make_unique<Images>(config.data, "t10k");
+    train_set->check_fits(*test_set, config.data);
   });
   Mlp model(train_set->features(), config.hidden_layers(), train_set->classes());
   const ModelTensors tensors = tensors_of(model);

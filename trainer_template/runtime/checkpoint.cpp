@@ -23,6 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kGenerator = "cpu_generator";
+const std::string kAdvice = "; give a --checkpoint-dir that all ranks can write to";
 // A run whose launcher was killed takes a moment to end, and the same command may be given again at once.
 constexpr std::chrono::seconds kLockPatience{5};
 constexpr std::chrono::milliseconds kLockRetry{50};
@@ -40,14 +41,15 @@ Socket lock_folder(const fs::path& folder) {
   const fs::path path = folder / ".lock";
   Socket lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock.open()) {
-    throw TrainError("cannot write to checkpoint folder '" + folder.string() + "': " + std::strerror(errno));
+    throw TrainError("cannot write to checkpoint folder '" + folder.string() + "': " + std::strerror(errno) + kAdvice);
   }
   const auto deadline = std::chrono::steady_clock::now() + kLockPatience;
   // Some network file systems cannot lock; they are used without.
   while (flock(lock.descriptor(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     if (std::chrono::steady_clock::now() > deadline) {
       throw TrainError("checkpoint folder '" + folder.string() +
-                       "' is in use by another run; wait for it, or give another --checkpoint-dir");
+                       "' is in use by another run; wait for it, end it (under Slurm: squeue, scancel), or give another "
+                       "--checkpoint-dir");
     }
     std::this_thread::sleep_for(kLockRetry);
   }
@@ -79,10 +81,10 @@ void Checkpoints::prepare_folder() {
   const fs::path& folder = options_.folder;
   std::error_code error, ignored;
   if (!fs::is_directory(folder, ignored)) {
-    if (fs::exists(folder, ignored)) throw TrainError("checkpoint folder '" + folder.string() + "' is not a folder");
+    if (fs::exists(folder, ignored)) throw TrainError("checkpoint folder '" + folder.string() + "' is not a folder" + kAdvice);
     if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), error);
     if (error) {
-      throw TrainError("cannot make checkpoint folder '" + folder.string() + "': " + error.message());
+      throw TrainError("cannot make checkpoint folder '" + folder.string() + "': " + error.message() + kAdvice);
     }
     real_files().make_folder(folder);
   }
@@ -101,7 +103,7 @@ void Checkpoints::check_shared() {
                        "' is not the same folder here as on rank 0; --checkpoint-dir must be shared by all nodes");
     }
     if (access(options_.folder.c_str(), W_OK) != 0) {
-      throw TrainError("cannot write to checkpoint folder '" + options_.folder.string() + "': " + std::strerror(errno));
+      throw TrainError("cannot write to checkpoint folder '" + options_.folder.string() + "': " + std::strerror(errno) + kAdvice);
     }
   });
   all_or_none(group_, [&] {
@@ -140,7 +142,7 @@ fs::path Checkpoints::choose() {
   if (!path.has_filename()) path = path.parent_path();
   if (!step_of_folder(path.filename().string())) {
     const fs::path newest = newest_good(path);
-    if (newest.empty()) throw TrainError("--resume '" + resume + "': there is no checkpoint");
+    if (newest.empty()) throw TrainError("--resume '" + resume + "': there is no checkpoint; give auto, none, or a folder that holds one");
     return newest;
   }
   std::error_code ignored;

@@ -30,8 +30,13 @@ std::string seconds(milliseconds time) { return std::to_string((time.count() + 5
 // Bound to the address of the store alone where that can be: not all interfaces, as TCPStore would.
 Socket bind_store(const Endpoint& named, const std::string& numeric, bool several_nodes) {
   Endpoint address{numeric, named.port};
+  // Others would reach somebody else there, and blame him.
+  if (!is_own_address(numeric)) {
+    throw TrainError("MASTER_ADDR=" + named.host + " is no address of " + host_name() +
+                     ", where rank 0 runs; set it to one that all nodes can reach, or unset it under srun and mpirun");
+  }
   const bool others_come_elsewhere = several_nodes && is_loopback(numeric);
-  if (!is_own_address(numeric) || others_come_elsewhere) {
+  if (others_come_elsewhere) {
     address.host = numeric.find(':') == std::string::npos ? "0.0.0.0" : "::";
   }
   auto socket = listen_on(address);
@@ -69,23 +74,33 @@ c10::intrusive_ptr<c10d::Store> serve_store(Launch& launch, const std::string& n
   return c10::make_intrusive<c10d::TCPStore>(host, options);
 }
 
+// All ranks that find nobody at the store's address find the same: one of them says it.
+bool speaks_for_clients(const TorchEnv& env) {
+  if (env.use_agent_store) return env.layout.rank == 0;
+  if (is_loopback(env.master.host) && env.layout.node_rank > 0) return env.layout.node_rank == 1 && env.layout.local_rank == 0;
+  return env.layout.rank == 1;
+}
+
 c10::intrusive_ptr<c10d::Store> reach_store(const TorchEnv& env, const std::string& numeric, milliseconds timeout) {
   const auto start = Clock::now();
   const StoreProbe probe = wait_for_store({numeric, env.master.port}, timeout);
   const auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
+  const std::string place = "MASTER_ADDR=" + env.master.host + " MASTER_PORT=" + std::to_string(env.master.port);
+  const std::string agent = env.use_agent_store
+      ? "TORCHELASTIC_USE_AGENT_STORE=True says that an agent serves the store: unset it where no torchrun started this"
+      : "";
   if (probe.answer == StoreAnswer::kForeign) {
-    const std::string message = "what listens at MASTER_ADDR=" + env.master.host +
-                                " MASTER_PORT=" + std::to_string(env.master.port) + " is not the store of this job (" +
-                                probe.detail + "); set MASTER_PORT to a free port";
     // Rank 0 could not have the port and says so, unless an agent serves the store or each node means itself by the address.
-    const bool rank_0_knows = !env.use_agent_store && !(is_loopback(numeric) && env.layout.node_rank > 0);
-    if (rank_0_knows) throw PeerFailed();
-    throw TrainError(message);
+    const bool each_node_itself = is_loopback(numeric) && env.layout.node_rank > 0;
+    if (!env.use_agent_store && !each_node_itself) throw PeerFailed();
+    if (!speaks_for_clients(env)) throw PeerFailed();
+    throw TrainError("what listens at " + place + " is not the store of this job (" + probe.detail + "); " +
+                     (agent.empty() ? "set MASTER_ADDR to an address of rank 0's host that all nodes can reach" : agent));
   }
   if (probe.answer == StoreAnswer::kNobody) {
-    throw TrainError("nobody serves the store at MASTER_ADDR=" + env.master.host + " MASTER_PORT=" +
-                     std::to_string(env.master.port) + " after " + seconds(waited) + " (" + probe.detail +
-                     "); is rank 0 running, and can this node reach it?");
+    if (!speaks_for_clients(env)) throw PeerFailed();
+    throw TrainError("nobody serves the store at " + place + " after " + seconds(waited) + " (" + probe.detail + "); " +
+                     (agent.empty() ? "is rank 0 running, and can this node reach it?" : agent));
   }
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(env.master.port);
@@ -131,8 +146,14 @@ JoinedStore join_store(Launch& launch, milliseconds patience) {
     joined.store = c10::make_intrusive<c10d::HashStore>();
   } else {
     const auto numeric = numeric_address(env.master.host);
-    if (!numeric) throw TrainError("MASTER_ADDR: " + numeric.error().message);
-    joined.own_address = value_or_throw(address_towards(*numeric, env.layout.node_count > 1));
+    const auto towards = numeric ? address_towards(*numeric, env.layout.node_count > 1) : numeric;
+    if (!towards) {
+      // Every rank finds it, unless its node differs; of that one rank 0 says that it did not join.
+      if (env.layout.rank != 0) throw PeerFailed();
+      throw TrainError("MASTER_ADDR=" + env.master.host + ": " + towards.error().message +
+                       "; set it to a name or address of rank 0's host that all nodes can reach");
+    }
+    joined.own_address = *towards;
     const bool serves = env.layout.rank == 0 && !env.use_agent_store;
     joined.store = serves ? serve_store(launch, *numeric, patience) : reach_store(env, *numeric, patience);
   }

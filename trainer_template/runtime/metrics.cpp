@@ -73,7 +73,7 @@ MetricsFile::MetricsFile(const fs::path& path, std::int64_t last_step) : path_(p
     error.assign(errno, std::generic_category());
     if (file_) fs::rename(aside, path_, error);
   }
-  if (!file_ || error) throw TrainError("cannot write metrics file '" + path_.string() + "': " + error.message());
+  if (!file_ || error) throw TrainError("cannot write metrics file '" + path_.string() + "': " + error.message() + "; give another --metrics");
 }
 
 void MetricsFile::write(const StepRecord& record) {

@@ -50,11 +50,11 @@ TEST(TorchEnv, NamesWhatIsMissingOrContradicts) {
     EnvMap environment;
     const char* message;
   } kCases[] = {
-      {{{"RANK", "0"}}, "WORLD_SIZE is not set"},
-      {{{"WORLD_SIZE", "2"}}, "RANK is not set (WORLD_SIZE='2')"},
-      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}}, "MASTER_ADDR is not set"},
-      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", ""}}, "MASTER_ADDR is empty"},
-      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}}, "MASTER_PORT is not set"},
+      {{{"RANK", "0"}}, "WORLD_SIZE is not set: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them"},
+      {{{"WORLD_SIZE", "2"}}, "RANK is not set: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them"},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}}, "MASTER_ADDR is not set: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them"},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", ""}, {"MASTER_PORT", "1"}}, "MASTER_ADDR is empty"},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}}, "MASTER_PORT is not set: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them"},
       {with(kComplete, "RANK", "8"), "RANK='8': expected an integer from 0 to 7 (WORLD_SIZE='8')"},
       {with(kComplete, "WORLD_SIZE", "0"), "WORLD_SIZE='0': expected an integer from 1 to 10000000"},
       {with(kComplete, "MASTER_PORT", "65536"), "MASTER_PORT='65536': expected an integer from 1 to 65535"},
