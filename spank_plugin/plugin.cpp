@@ -118,9 +118,14 @@ void end_step(spank_t spank) {
 // Where only this task, or those of this node, may have found it: unless somebody has told it, the first of them does, and
 // ends the step. The others give it the time to; whoever is still there then was alone with its trouble.
 [[noreturn]] void end_task(spank_t spank, const StepPlan& plan, const Error& error) {
-  constexpr int kPatienceMs = 1000;
+  constexpr int kPatienceMs = 2000;
+  // srun drops what a task says if the step ends while other nodes are still being launched.
+  constexpr int kForwardingMs = 500;
   if (plan.env.layout.local_rank != 0) poll(nullptr, 0, kPatienceMs);
-  if (!error.message.empty()) tell_task(error.message);
+  if (!error.message.empty()) {
+    tell_task(error.message);
+    poll(nullptr, 0, kForwardingMs);
+  }
   end_step(spank);
   _exit(EXIT_FAILURE);
 }
