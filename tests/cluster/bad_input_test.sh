@@ -68,15 +68,7 @@ RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29514 expect_refusal \
 expect_one_line
 
 # A port that something else has, told by hand: the ranks that reach it must not wait for a store that never comes.
-serve='import socket, sys
-taken = socket.socket(); taken.bind(("0.0.0.0", 0)); taken.listen()
-print(taken.getsockname()[1], flush=True)
-sys.stdin.read()'
-mkfifo "$work/stdin" "$work/port"
-on_node n0 /usr/bin/python3 -c "$serve" <"$work/stdin" >"$work/port" &
-exec 3>"$work/stdin"
-read -r port <"$work/port"
+take_a_port_on n0
 expect_refusal "^trainer: rank 0: .*MASTER_PORT=$port.*in use" 30 on_login srun -N2 -n4 sh -c "$by_hand; export MASTER_PORT=$port; exec $trainer"
 expect_one_line
-exec 3>&-
-wait
+give_the_port_back

@@ -61,3 +61,19 @@ expect_accuracy() {
 
 # "STEP LOSS" of each line of a metrics file.
 losses() { sed -n 's/.*"step":\([0-9]*\),.*"loss":\([-0-9.e+]*\),.*/\1 \2/p' "$1"; }
+
+# A program that listens, and says nothing, on a port of NODE until give_the_port_back; sets `port`.
+take_a_port_on() {
+  local serve='import socket, sys
+taken = socket.socket(); taken.bind(("0.0.0.0", 0)); taken.listen()
+print(taken.getsockname()[1], flush=True)
+sys.stdin.read()'
+  mkfifo "$work/stdin" "$work/port"
+  on_node "$1" /usr/bin/python3 -c "$serve" <"$work/stdin" >"$work/port" &
+  exec 3>"$work/stdin"
+  read -r port <"$work/port"
+}
+give_the_port_back() {
+  exec 3>&-
+  wait
+}

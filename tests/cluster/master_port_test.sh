@@ -2,14 +2,7 @@
 # A port that another program has on rank 0's node ends the whole step at once, for any program.
 source "$(dirname "$0")/case.sh"
 
-serve='import socket, sys
-taken = socket.socket(); taken.bind(("0.0.0.0", 0)); taken.listen()
-print(taken.getsockname()[1], flush=True)
-sys.stdin.read()'
-mkfifo "$work/stdin" "$work/port"
-on_node n0 /usr/bin/python3 -c "$serve" <"$work/stdin" >"$work/port" &
-exec 3>"$work/stdin"
-read -r port <"$work/port"
+take_a_port_on n0
 
 # The other ranks would wait for rank 0 for ever.
 expect_refusal "torch-env: MASTER_PORT=$port is already in use on n0 \([0-9.]+\)" 10 \
@@ -19,5 +12,4 @@ MASTER_PORT=$port expect_refusal "torch-env: MASTER_PORT=$port is already in use
 
 # The same port on another node is free.
 expect "$port" on_login srun -N1 -n1 -w n1 --torch-env="port=$port" sh -c 'echo $MASTER_PORT'
-exec 3>&-
-wait
+give_the_port_back
