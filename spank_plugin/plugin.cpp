@@ -3,6 +3,7 @@
 #include <slurm/slurm.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -13,7 +14,10 @@
 #include <torchbridge/task/store_port.h>
 #include <torchbridge/task/task_environment.h>
 
+#include "failure_desk.h"
 #include "settings.h"
+#include "task_board.h"
+#include "task_report.h"
 
 // Slurm looks all of these up by name. The header declares the hooks without C linkage, and a constant in C++ is not
 // visible outside unless it is declared so.
@@ -40,6 +44,8 @@ namespace torchbridge {
 namespace {
 
 Settings settings;
+TaskBoard board;                  // in slurmstepd and its tasks
+std::optional<FailureDesk> desk;  // in srun
 
 // `task` false: srun, sbatch and salloc, whose log goes to the user's terminal. True: the task's own stderr.
 void complain(const std::string& message) { slurm_error("torch-env: %s", message.c_str()); }
@@ -64,6 +70,11 @@ std::string joined(int argc, char** argv) {
 }
 
 bool submits_jobs(spank_context_t context) { return context == S_CTX_LOCAL || context == S_CTX_ALLOCATOR; }
+
+EnvMap job_environment(spank_t spank) {
+  char** variables = nullptr;
+  return spank_get_item(spank, S_JOB_ENV, &variables) == ESPANK_SUCCESS ? EnvMap::from(variables) : EnvMap();
+}
 
 // "TORCH_ENV" as the user exported it.
 std::optional<std::string_view> exported_list() {
@@ -135,10 +146,45 @@ void end_step(spank_t spank) {
   _exit(EXIT_SUCCESS);
 }
 
+// For task_exit.
+void leave_record(spank_t spank, const StepPlan& plan, const EnvMap& environment, const TaskEnvironment& task) {
+  int local_task = 0;
+  if (spank_get_item(spank, S_TASK_ID, &local_task) != ESPANK_SUCCESS) return;
+  TaskRecord* record = board.record_of(local_task);
+  if (record == nullptr) return;
+  std::string error_file(environment.get("TORCHELASTIC_ERROR_FILE").value_or(""));
+  for (const auto& [name, value] : task.variables) {
+    if (name == "TORCHELASTIC_ERROR_FILE") error_file = value;
+  }
+  write_record(*record, environment, plan.env.layout.rank, error_file);
+}
+
+void tell_lines(std::string_view text) {
+  while (!text.empty()) {
+    const auto end = std::min(text.find('\n'), text.size());
+    slurm_error("torch-env: %.*s", static_cast<int>(end), text.data());
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+}
+
+// Of each node only the first failure is told: what follows is mostly its consequence.
+void tell_first_failure(spank_t spank) {
+  static bool told = false;
+  int local_task = 0, status = 0;
+  uid_t user = 0;
+  gid_t group = 0;
+  if (told || spank_get_item(spank, S_TASK_EXIT_STATUS, &status) != ESPANK_SUCCESS || status == 0) return;
+  if (spank_get_item(spank, S_TASK_ID, &local_task) != ESPANK_SUCCESS) return;
+  if (spank_get_item(spank, S_JOB_UID, &user) != ESPANK_SUCCESS || spank_get_item(spank, S_JOB_GID, &group) != ESPANK_SUCCESS) return;
+  const TaskRecord* record = board.record_of(local_task);
+  if (record == nullptr || !record->written) return;
+  told = true;
+  const std::string text = tell_failure(*record, user, group, status);
+  if (!text.empty()) tell_lines("first to fail on this node: " + text);
+}
+
 void export_torch_env(spank_t spank) {
-  char** job_environment = nullptr;
-  if (spank_get_item(spank, S_JOB_ENV, &job_environment) != ESPANK_SUCCESS) job_environment = nullptr;
-  const EnvMap environment = EnvMap::from(job_environment);
+  const EnvMap environment = job_environment(spank);
   const auto options = settings.resolve(environment.get("TORCH_ENV"));
   if (!options) end_all_tasks(environment, options.error());
   if (!*options || !is_rank_step(spank)) return;
@@ -163,6 +209,7 @@ void export_torch_env(spank_t spank) {
     }
   }
   for (const auto& note : task->notes) tell_task(note);
+  leave_record(spank, *plan, environment, *task);
   (void)port->release();  // the program's from here on
 }
 
@@ -183,9 +230,27 @@ extern "C" int slurm_spank_init_post_opt(spank_t, int, char**) {
   return guarded("init_post_opt", [&]() -> int {
     if (!submits_jobs(spank_context())) return ESPANK_SUCCESS;
     const auto options = settings.resolve(exported_list());
-    if (options) return ESPANK_SUCCESS;
-    complain(options.error().message);
-    exit(EXIT_FAILURE);  // of an `optional` plugin Slurm would ignore the error, and submit the job
+    if (!options) {
+      complain(options.error().message);
+      exit(EXIT_FAILURE);  // of an `optional` plugin Slurm would ignore the error, and submit the job
+    }
+    if (!*options || spank_context() != S_CTX_LOCAL || desk) return ESPANK_SUCCESS;
+    auto opened = FailureDesk::open();
+    if (!opened) return ESPANK_SUCCESS;  // the nodes tell their failures in the log then
+    desk = std::move(*opened);
+    setenv(DeskAddress::kVariable, desk->variable().c_str(), 1);
+    return ESPANK_SUCCESS;
+  });
+}
+
+// With the user's rights, before the tasks are forked.
+extern "C" int slurm_spank_user_init(spank_t spank, int, char**) {
+  return guarded("user_init", [&]() -> int {
+    const auto options = settings.resolve(job_environment(spank).get("TORCH_ENV"));
+    std::uint32_t tasks = 0;
+    if (!options || !*options || !is_rank_step(spank)) return ESPANK_SUCCESS;
+    if (spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &tasks) == ESPANK_SUCCESS) board = TaskBoard(tasks);
+    return ESPANK_SUCCESS;
   });
 }
 
@@ -193,4 +258,16 @@ extern "C" int slurm_spank_task_init(spank_t spank, int, char**) {
   const int outcome = guarded("task_init", [&] { return export_torch_env(spank), ESPANK_SUCCESS; });
   if (outcome != ESPANK_SUCCESS) _exit(EXIT_FAILURE);
   return outcome;
+}
+
+extern "C" int slurm_spank_task_exit(spank_t spank, int, char**) {
+  return guarded("task_exit", [&] { return tell_first_failure(spank), ESPANK_SUCCESS; });
+}
+
+extern "C" int slurm_spank_exit(spank_t, int, char**) {
+  return guarded("exit", [&]() -> int {
+    if (const auto report = desk ? desk->first_report() : std::nullopt) tell_lines("first to fail: " + *report);
+    desk.reset();
+    return ESPANK_SUCCESS;
+  });
 }

@@ -1,55 +1,25 @@
 #include <torchbridge/host/machine.h>
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
 #include <optional>
 
 #include <torchbridge/core/env_map.h>
+#include <torchbridge/host/text_file.h>
 
 namespace torchbridge {
 namespace {
 
 constexpr std::string_view kNvidia = "0x10de";
-constexpr std::size_t kMaxFileSize = 1 << 16;
 constexpr int kMaxNode = 65535;
 
 Error in_file(const std::string& path, const Error& error) { return Error{path + ": " + error.message}; }
-
-// A file or folder that is not there tells nothing; the same holds for one that went away while it was read.
-bool is_missing(int error) { return error == ENOENT || error == ENOTDIR || error == ENODEV || error == ENXIO; }
-
-using Text = std::optional<std::string>;
-
-Result<Text> nothing_or_error(const std::string& path, int error) {
-  if (is_missing(error)) return Text();
-  return in_file(path, {std::strerror(error)});
-}
-
-// Without the newline at its end; nothing where there is no such file.
-Result<Text> read_text(const std::string& path) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return nothing_or_error(path, errno);
-  std::string text;
-  std::array<char, 4096> chunk;
-  ssize_t count = 0;
-  while (text.size() <= kMaxFileSize && (count = read(file, chunk.data(), chunk.size())) > 0) {
-    text.append(chunk.data(), static_cast<std::size_t>(count));
-  }
-  const int error = errno;
-  close(file);
-  if (count < 0) return nothing_or_error(path, error);
-  if (text.size() > kMaxFileSize) return in_file(path, {"longer than " + std::to_string(kMaxFileSize) + " bytes"});
-  while (text.ends_with('\n')) text.pop_back();
-  return Text(std::move(text));
-}
 
 // The names in a folder, sorted, without those that start with a dot; none where there is no such folder.
 Result<std::vector<std::string>> names_in(const std::string& folder) {

@@ -1,8 +1,10 @@
 #include <torchbridge/task/error_file.h>
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -19,6 +21,20 @@ Result<std::string> error_file_in(const std::string& parent, const std::string& 
     return Error{folder + " is not a folder that belongs to this user alone"};
   }
   return folder + "/" + run_id + "-attempt_" + std::to_string(restart) + "-rank_" + std::to_string(rank) + "-error.json";
+}
+
+std::string read_error_file(const std::string& path, std::chrono::system_clock::time_point start) {
+  constexpr std::size_t kMaxSize = 1 << 16;
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (file < 0) return {};
+  struct stat found {};
+  std::string text;
+  if (fstat(file, &found) == 0 && S_ISREG(found.st_mode) && std::chrono::system_clock::from_time_t(found.st_mtime + 1) > start) {
+    text.resize(kMaxSize);
+    text.resize(std::max<ssize_t>(read(file, text.data(), text.size()), 0));
+  }
+  close(file);
+  return text;
 }
 
 }  // namespace torchbridge

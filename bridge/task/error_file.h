@@ -1,6 +1,7 @@
-// A place for TORCHELASTIC_ERROR_FILE, where a Python worker leaves the reason of its failure.
+// TORCHELASTIC_ERROR_FILE, where a Python worker leaves the reason of its failure.
 #pragma once
 
+#include <chrono>
 #include <string>
 
 #include <torchbridge/core/result.h>
@@ -10,5 +11,9 @@ namespace torchbridge {
 // A file name of this rank's own in a folder that only this user can enter (torch-env-UID below `parent`, made where it
 // is missing). Nothing is created in the folder. Call it with the user's rights, not root's.
 Result<std::string> error_file_in(const std::string& parent, const std::string& run_id, int restart, int rank);
+
+// What the program wrote there, at most its first 64 KiB; empty where it wrote nothing since `start`, for a file of the
+// same name may be left from another cluster's run. Follows no link and waits for no pipe. Call it with the user's rights.
+std::string read_error_file(const std::string& path, std::chrono::system_clock::time_point start);
 
 }  // namespace torchbridge

@@ -10,8 +10,11 @@ expect $'ld-linux-x86-64.so.2\nlibc.so.6' needed "$1"
 expect "plugin_name
 plugin_type
 plugin_version
+slurm_spank_exit
 slurm_spank_init
 slurm_spank_init_post_opt
+slurm_spank_task_exit
 slurm_spank_task_init
+slurm_spank_user_init
 spank_plugin_version" exported "$1"
 (($(size_stripped "$1") < 300000)) || fail "it has $(size_stripped "$1") bytes, more than 300 kB"

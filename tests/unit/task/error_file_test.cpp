@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include <gtest/gtest.h>
 
@@ -44,6 +45,25 @@ TEST_F(ErrorFile, DoesNotFollowALink) {
   ASSERT_EQ(mkdir(elsewhere.c_str(), 0700), 0);
   std::filesystem::create_symlink(elsewhere, folder_);
   EXPECT_FALSE(error_file_in(parent_, "slurm-1.0", 0, 0));
+}
+
+using std::chrono::hours;
+using std::chrono::system_clock;
+
+TEST_F(ErrorFile, IsReadUnlessItIsOlderThanTheTask) {
+  const std::string file = parent_ + "/error.json";
+  std::ofstream(file) << "the reason";
+  EXPECT_EQ(read_error_file(file, system_clock::now()), "the reason");
+  EXPECT_EQ(read_error_file(file, system_clock::now() + hours(1)), "");
+}
+
+TEST_F(ErrorFile, IsNotReadThroughALinkOrAPipe) {
+  std::ofstream(parent_ + "/other") << "somebody else's";
+  std::filesystem::create_symlink(parent_ + "/other", parent_ + "/link");
+  ASSERT_EQ(mkfifo((parent_ + "/pipe").c_str(), 0600), 0);
+  for (const char* name : {"/link", "/pipe", "/missing", ""}) {
+    EXPECT_EQ(read_error_file(parent_ + name, system_clock::now() - hours(1)), "") << name;
+  }
 }
 
 }  // namespace

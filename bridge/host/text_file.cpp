@@ -1,0 +1,43 @@
+#include <torchbridge/host/text_file.h>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+namespace torchbridge {
+namespace {
+
+constexpr std::size_t kMaxFileSize = 1 << 16;
+
+using Text = std::optional<std::string>;
+
+Result<Text> nothing_or_error(const std::string& path, int error) {
+  if (is_missing(error)) return Text();
+  return Error{path + ": " + std::strerror(error)};
+}
+
+}  // namespace
+
+bool is_missing(int error) { return error == ENOENT || error == ENOTDIR || error == ENODEV || error == ENXIO; }
+
+Result<std::optional<std::string>> read_text(const std::string& path) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return nothing_or_error(path, errno);
+  std::string text;
+  std::array<char, 4096> chunk;
+  ssize_t count = 0;
+  while (text.size() <= kMaxFileSize && (count = read(file, chunk.data(), chunk.size())) > 0) {
+    text.append(chunk.data(), static_cast<std::size_t>(count));
+  }
+  const int error = errno;
+  close(file);
+  if (count < 0) return nothing_or_error(path, error);
+  if (text.size() > kMaxFileSize) return Error{path + ": longer than " + std::to_string(kMaxFileSize) + " bytes"};
+  while (text.ends_with('\n')) text.pop_back();
+  return Text(std::move(text));
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,91 @@
+#include "failure_desk.h"
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+
+namespace torchbridge {
+namespace {
+
+constexpr std::size_t kTokenSize = 32;
+constexpr std::size_t kMaxReport = 1 << 16;
+
+std::string random_token() {
+  unsigned char bytes[kTokenSize / 2];
+  if (getrandom(bytes, sizeof bytes, GRND_NONBLOCK) != sizeof bytes) return {};
+  std::string token;
+  for (const unsigned char byte : bytes) {
+    char digits[3];
+    std::snprintf(digits, sizeof digits, "%02x", byte);
+    token += digits;
+  }
+  return token;
+}
+
+// What was sent, at most `kMaxReport`; a sender that says nothing is given up soon.
+std::string receive(const Socket& sender) {
+  const timeval patience{0, 200'000};
+  setsockopt(sender.descriptor(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  std::string text;
+  char bytes[4096];
+  ssize_t size = 0;
+  while (text.size() < kMaxReport && (size = recv(sender.descriptor(), bytes, sizeof bytes, 0)) > 0) {
+    text.append(bytes, static_cast<std::size_t>(size));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::optional<DeskAddress> DeskAddress::from(const EnvMap& environment) {
+  const auto value = environment.get(kVariable);
+  const auto host = environment.get("SLURM_LAUNCH_NODE_IPADDR");
+  const auto blank = value ? value->find(' ') : std::string_view::npos;
+  if (!host || blank == std::string_view::npos) return std::nullopt;
+  const auto port = parse_integer(value->substr(0, blank), 1, 65535);
+  const auto token = value->substr(blank + 1);
+  if (!port || token.size() != kTokenSize) return std::nullopt;
+  return DeskAddress{std::string(*host), static_cast<int>(*port), std::string(token)};
+}
+
+Result<FailureDesk> FailureDesk::open() {
+  FailureDesk desk;
+  auto listener = listen_on({"::", 0});  // IPv4 too
+  if (!listener) listener = listen_on({"0.0.0.0", 0});
+  if (!listener) return listener.error();
+  const auto port = bound_port(*listener);
+  if (!port) return port.error();
+  fcntl(listener->descriptor(), F_SETFL, O_NONBLOCK);
+  desk.listener_ = std::move(*listener);
+  desk.port_ = *port;
+  desk.token_ = random_token();
+  if (desk.token_.empty()) return Error{"the kernel gives no random bytes"};
+  return desk;
+}
+
+std::string FailureDesk::variable() const { return std::to_string(port_) + " " + token_; }
+
+std::optional<std::string> FailureDesk::first_report() const {
+  while (true) {
+    const Socket sender(accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!sender.open()) return std::nullopt;
+    const std::string text = receive(sender);
+    if (text.starts_with(token_ + "\n")) return text.substr(token_.size() + 1);
+  }
+}
+
+Status tell_desk(const DeskAddress& desk, const std::string& text) {
+  const auto socket = connect_to({desk.host, desk.port}, std::chrono::seconds(1));
+  if (!socket) return socket.error();
+  const std::string message = desk.token + "\n" + text.substr(0, kMaxReport - kTokenSize - 1);
+  const ssize_t sent = send(socket->descriptor(), message.data(), message.size(), MSG_NOSIGNAL);
+  if (sent != static_cast<ssize_t>(message.size())) return Error{"srun hung up"};
+  return Ok{};
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,21 @@
+// How a failed task is told to the user: written down by the task, told by slurmstepd when the task has ended.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+#include <torchbridge/core/env_map.h>
+
+#include "task_board.h"
+
+namespace torchbridge {
+
+// In the task, with its user's rights, when its environment is complete: `error_file` is its TORCHELASTIC_ERROR_FILE.
+void write_record(TaskRecord& record, const EnvMap& environment, int rank, const std::string& error_file);
+
+// In slurmstepd. A child that gives up root's rights for the user's reads the error file and tells srun. Waits for it, at
+// most three seconds. Returns what is to be told here because srun cannot be reached; empty where srun knows.
+std::string tell_failure(const TaskRecord& record, uid_t user, gid_t group, int wait_status);
+
+}  // namespace torchbridge

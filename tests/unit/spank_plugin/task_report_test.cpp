@@ -1,0 +1,75 @@
+#include "spank_plugin/task_report.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include <gtest/gtest.h>
+
+#include "spank_plugin/failure_desk.h"
+
+namespace torchbridge {
+namespace {
+
+constexpr int kExitCode3 = 3 << 8;
+
+// As slurmstepd and its task: a child writes, and is gone before the parent reads.
+void write_in_child(const TaskBoard& board, const EnvMap& environment, const std::string& error_file) {
+  const pid_t task = fork();
+  if (task == 0) {
+    write_record(*board.record_of(1), environment, 5, error_file);
+    std::ofstream(error_file) << "the reason";
+    _exit(0);
+  }
+  ASSERT_EQ(waitpid(task, nullptr, 0), task);
+}
+
+class TaskReport : public ::testing::Test {
+ protected:
+  ~TaskReport() override { std::filesystem::remove(error_file_); }
+
+  std::string tell() const { return tell_failure(*board_.record_of(1), geteuid(), getegid(), kExitCode3); }
+
+  TaskBoard board_{2};
+  std::string error_file_ = testing::TempDir() + "task_report_" + std::to_string(getpid());
+};
+
+TEST_F(TaskReport, IsReturnedWhereThereIsNoDesk) {
+  write_in_child(board_, {}, error_file_);
+  ASSERT_TRUE(board_.record_of(1)->written);
+  const std::string text = tell();
+  EXPECT_TRUE(text.starts_with("rank 5 on ")) << text;
+  EXPECT_TRUE(text.ends_with("exit code 3\n    the reason")) << text;
+}
+
+TEST_F(TaskReport, GoesToTheDesk) {
+  const auto desk = FailureDesk::open();
+  ASSERT_TRUE(desk) << desk.error().message;
+  write_in_child(board_, {{DeskAddress::kVariable, desk->variable()}, {"SLURM_LAUNCH_NODE_IPADDR", "127.0.0.1"}}, error_file_);
+  EXPECT_EQ(tell(), "");
+  EXPECT_TRUE(desk->first_report().value_or("").starts_with("rank 5 on "));
+}
+
+TEST_F(TaskReport, IsReturnedWhereTheDeskIsGone) {
+  EnvMap environment;
+  {
+    const auto desk = FailureDesk::open();
+    ASSERT_TRUE(desk) << desk.error().message;
+    environment = {{DeskAddress::kVariable, desk->variable()}, {"SLURM_LAUNCH_NODE_IPADDR", "127.0.0.1"}};
+  }
+  write_in_child(board_, environment, error_file_);
+  EXPECT_TRUE(tell().starts_with("rank 5 on "));
+}
+
+TEST(TaskBoard, HasNoRecordBeyondItsTasks) {
+  EXPECT_EQ(TaskBoard().record_of(0), nullptr);
+  const TaskBoard board(2);
+  ASSERT_NE(board.record_of(1), nullptr);
+  EXPECT_FALSE(board.record_of(1)->written);
+  EXPECT_EQ(board.record_of(2), nullptr);
+}
+
+}  // namespace
+}  // namespace torchbridge

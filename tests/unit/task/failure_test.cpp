@@ -1,0 +1,65 @@
+#include <torchbridge/task/failure.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+
+#include <gtest/gtest.h>
+
+namespace torchbridge {
+namespace {
+
+int exited(int code) { return code << 8; }  // as Linux encodes it for waitpid
+
+TaskFailure failure_with(int wait_status) {
+  TaskFailure failure;
+  failure.rank = 3;
+  failure.node = "n1";
+  failure.wait_status = wait_status;
+  failure.time = std::chrono::system_clock::time_point(std::chrono::milliseconds(1'700'000'000'042));
+  return failure;
+}
+
+TEST(Failure, NamesRankNodeTimeAndEnding) {
+  setenv("TZ", "UTC", 1);
+  EXPECT_EQ(describe(failure_with(exited(7))), "rank 3 on n1, at 2023-11-14 22:13:20.042 there: exit code 7");
+  EXPECT_EQ(describe(failure_with(SIGSEGV)),
+            "rank 3 on n1, at 2023-11-14 22:13:20.042 there: killed by signal 11 (Segmentation fault)");
+}
+
+TEST(Failure, CallsAKillOutOfMemoryOnlyWhereTheKernelKilled) {
+  TaskFailure failure = failure_with(SIGKILL);
+  EXPECT_EQ(describe(failure).find("memory"), std::string::npos);
+  failure.out_of_memory = true;
+  EXPECT_NE(describe(failure).find("out of memory"), std::string::npos);
+  failure.wait_status = SIGTERM;
+  EXPECT_EQ(describe(failure).find("memory"), std::string::npos);
+}
+
+std::string reason_shown(const std::string& reason) {
+  TaskFailure failure = failure_with(exited(1));
+  const std::size_t head = describe(failure).size();
+  failure.reason = reason;
+  return describe(failure).substr(head);
+}
+
+TEST(Failure, ShowsTheReasonLineByLine) {
+  EXPECT_EQ(reason_shown("one\ntwo\n"), "\n    one\n    two");
+  EXPECT_EQ(reason_shown(R"({"message": "a \"b\"\n c\\d"})"), "\n    {\"message\": \"a \"b\"\n     c\\d\"}");
+  EXPECT_EQ(reason_shown("ends in a backslash \\"), "\n    ends in a backslash \\");
+}
+
+TEST(Failure, ShowsNoControlCharacters) {
+  EXPECT_EQ(reason_shown("\x1b[2J\x7f\xc2\x9b"), "\n    \\x1b[2J\\x7f\\xc2\\x9b");
+}
+
+TEST(Failure, CutsALongReason) {
+  std::string reason;
+  for (int i = 0; i < 1000; ++i) reason += "line\n";
+  const std::string shown = reason_shown(reason);
+  EXPECT_EQ(std::count(shown.begin(), shown.end(), '\n'), 65);
+  EXPECT_TRUE(shown.ends_with("\n    ..."));
+}
+
+}  // namespace
+}  // namespace torchbridge
