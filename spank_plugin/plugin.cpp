@@ -126,15 +126,13 @@ void end_step(spank_t spank) {
   _exit(EXIT_FAILURE);
 }
 
-// Where only this task, or those of this node, may have found it: unless somebody has told it, the first of them does, and
-// ends the step. The others give it the time to; whoever is still there then was alone with its trouble.
-[[noreturn]] void end_task(spank_t spank, const StepPlan& plan, const Error& error) {
-  constexpr int kPatienceMs = 2000;
+// Where only this task, or those of this node, may have found it: the first of them that knows tells it, unless another node
+// does, and ends the step.
+[[noreturn]] void end_task(spank_t spank, const Error& error) {
   // srun drops what a task says if the step ends while other nodes are still being launched.
   constexpr int kForwardingMs = 500;
-  if (plan.env.layout.local_rank != 0) poll(nullptr, 0, kPatienceMs);
   if (!error.message.empty()) {
-    tell_task(error.message);
+    if (board.may_speak()) tell_task(error.message);
     poll(nullptr, 0, kForwardingMs);
   }
   end_step(spank);
@@ -195,17 +193,17 @@ void export_torch_env(spank_t spank) {
   if (!plan) end_all_tasks(environment, plan.error());
   if ((*options)->check || (*options)->explain) {
     const auto table = meet_nodes(*plan, environment, **options);
-    if (!table) end_task(spank, *plan, table.error());
+    if (!table) end_task(spank, table.error());
     if ((*options)->explain) stop_after(*table);
   }
   const bool agent_serves = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True" && !(*options)->override_user;
   auto port = plan->env.layout.rank == 0 && !agent_serves ? reserve_store_port(plan->master) : Socket();
-  if (!port) end_task(spank, *plan, port.error());
+  if (!port) end_task(spank, port.error());
   const auto task = task_environment(*plan, environment, **options, *port);
-  if (!task) end_task(spank, *plan, task.error());
+  if (!task) end_task(spank, task.error());
   for (const auto& [name, value] : task->variables) {
     if (spank_setenv(spank, name.c_str(), value.c_str(), 1) != ESPANK_SUCCESS) {
-      end_task(spank, *plan, {"Slurm refused to set " + name});
+      end_task(spank, {"Slurm refused to set " + name});
     }
   }
   for (const auto& note : task->notes) tell_task(note);

@@ -1,6 +1,7 @@
 // What the tasks of this node leave behind for slurmstepd, which learns of their end.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -29,10 +30,19 @@ class TaskBoard {
   ~TaskBoard();
 
   // Null for a task that the board has no room for.
-  TaskRecord* record_of(std::size_t local_task) const { return local_task < tasks_ ? records_ + local_task : nullptr; }
+  TaskRecord* record_of(std::size_t local_task) const { return local_task < tasks_ ? board_->records + local_task : nullptr; }
+
+  // True for the first task of this node that asks, and for every task where there is no board.
+  bool may_speak() const { return board_ == nullptr || !board_->spoken.exchange(true); }
 
  private:
-  TaskRecord* records_ = nullptr;
+  struct Shared {
+    std::atomic<bool> spoken;
+    TaskRecord records[];
+  };
+  static std::size_t size_of(std::size_t tasks) { return sizeof(Shared) + tasks * sizeof(TaskRecord); }
+
+  Shared* board_ = nullptr;
   std::size_t tasks_ = 0;
 };
 

@@ -14,6 +14,7 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 from unittest import mock
 
 from torch.distributed import HashStore
@@ -169,6 +170,7 @@ def main():
 
     layouts = [random_layout(rng) for _ in range(layout_count)]
     with mock.patch.object(local_elastic_agent, "start_processes", Started), \
+            tempfile.TemporaryDirectory() as tempfile.tempdir, \
             concurrent.futures.ThreadPoolExecutor(MOST_NODES) as pool:
         every_case = list(cases(layouts, pool))
     ours = computed(program, every_case)

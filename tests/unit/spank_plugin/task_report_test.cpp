@@ -63,6 +63,17 @@ TEST_F(TaskReport, IsReturnedWhereTheDeskIsGone) {
   EXPECT_TRUE(tell().starts_with("rank 5 on "));
 }
 
+TEST(TaskBoard, LetsOneTaskOfTheNodeSpeak) {
+  const TaskBoard board(2);
+  const pid_t task = fork();
+  if (task == 0) _exit(board.may_speak() ? 0 : 1);
+  int status = 1;
+  ASSERT_EQ(waitpid(task, &status, 0), task);
+  EXPECT_EQ(status, 0);
+  EXPECT_FALSE(board.may_speak());
+  EXPECT_TRUE(TaskBoard().may_speak());
+}
+
 TEST(TaskBoard, HasNoRecordBeyondItsTasks) {
   EXPECT_EQ(TaskBoard().record_of(0), nullptr);
   const TaskBoard board(2);

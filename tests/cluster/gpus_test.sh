@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Which GPUs tasks see, for the ways in which Slurm gives them; two GPUs a node. LOCAL_RANK CUDA_VISIBLE_DEVICES of each.
+source "$(dirname "$0")/case.sh"
+show='echo $LOCAL_RANK ${CUDA_VISIBLE_DEVICES-unset}'
+tasks() { on_login srun -N1 -n2 -w n0 "$@" sh -c "$show"; }
+
+expect $'0 0,1\n1 0,1' tasks --gres=gpu:2 --torch-env
+expect $'0 0,1\n1 0,1' tasks --gpus-per-node=2 --torch-env
+expect $'0 0\n1 1' tasks --gpus-per-task=1 --torch-env
+expect $'0 0,1\n1 0,1' tasks --gpus-per-task=1 --torch-env=gpus=all
+expect $'0 0\n1 1' tasks --gpus-per-node=2 --gpu-bind=single:1 --torch-env
+expect_refusal 'torch-env: gpus=all: this task sees GPU [01], and nothing tells the others' 20 \
+  tasks --gpus-per-node=2 --gpu-bind=map_gpu:1,0 --torch-env=gpus=all
+expect $'0 0\n0 1' tasks --gres=gpu:2 --torch-env=gpus=virtual
+expect $'0 0\n0 0' tasks --gres=gpu:1 --torch-env=gpus=share
+# Names that Slurm itself gives only with AutoDetect and MIG stay as they are.
+named() { tasks env CUDA_VISIBLE_DEVICES="$1" "$BUILD_DIR/bin/torchbridge" exec --torch-env="$2" -- "${@:3}"; }
+expect $'0 GPU-a,MIG-b\n1 GPU-a,MIG-b' named GPU-a,MIG-b gpus=all
+expect $'0 GPU-a\n0 MIG-b' named GPU-a,MIG-b gpus=virtual
+expect_refusal 'torch-env: .*2 tasks.* 1 GPU.*gpus=share' 20 tasks --gres=gpu:1 --torch-env=gpus=virtual
+tasks --gpus-per-task=1 --torch-env 2>&1 | grep 'torch-env: .*LOCAL_RANK' || fail "auto does not say that LOCAL_RANK indexes nothing"
+
+# The first GPU is at the node of CPU 1, the second at that of CPU 0: sysfs as such a machine has it, on n0 alone.
+(($(nproc) >= 2)) || skip "the rest needs two CPUs"
+tree=$work/tree
+describe() { mkdir -p "$tree/$(dirname "$1")" && printf '%s\n' "$2" >"$tree/$1"; }
+for node in 0 1; do
+  describe "node/node$node/cpulist" "$node"
+  describe "node/node$node/distance" "$((node == 0 ? 10 : 20)) $((node == 0 ? 20 : 10))"
+  address=0000:0$((node + 1)):00.0
+  describe "pci/$address/vendor" 0x10de
+  describe "pci/$address/class" 0x030200
+  describe "pci/$address/numa_node" $((1 - node))
+  describe "pci/$address/local_cpulist" $((1 - node))
+done
+on_node n0 mount --bind "$tree/node" /sys/devices/system/node
+on_node n0 mount --bind "$tree/pci" /sys/bus/pci/devices
+trap 'on_node n0 umount /sys/devices/system/node /sys/bus/pci/devices; rm -rf "$work"' EXIT
+
+show='echo $LOCAL_RANK $CUDA_VISIBLE_DEVICES cpu $(taskset -pc $$ | sed "s/.*: //")'
+expect $'0 0,1 cpu 1\n1 0,1 cpu 0' tasks --gres=gpu:2 --torch-env=cpus=gpu
+expect $'0 0 cpu 1\n0 1 cpu 0' tasks --gres=gpu:2 --torch-env=cpus=gpu,gpus=virtual
+expect "0 1,0 cpu 0" on_login srun -n1 -w n0 --gres=gpu:2 taskset -c 0 "$BUILD_DIR/bin/torchbridge" exec --torch-env=gpus=closest -- sh -c "$show"
+expect "0 0,1 cpu 1" on_login srun -n1 -w n0 --gres=gpu:2 taskset -c 1 "$BUILD_DIR/bin/torchbridge" exec --torch-env=gpus=closest -- sh -c "$show"
