@@ -56,6 +56,17 @@ Error cannot_listen(const Endpoint& address, int error) {
           advice(error)};
 }
 
+Error cannot_connect(const Endpoint& address, int error) {
+  return {"cannot connect to " + address.host + " port " + std::to_string(address.port) + ": " + std::strerror(error)};
+}
+
+int connection_error(const Socket& socket) {
+  int error = 0;
+  socklen_t size = sizeof error;
+  getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &error, &size);
+  return error;
+}
+
 Result<Socket> bind_to(const Endpoint& address, int flags) {
   const auto target = socket_address(address);
   if (!target) return target.error();
@@ -98,25 +109,25 @@ std::optional<Socket> inherit(int descriptor, int port) {
   return socket;
 }
 
-Result<Socket> connect_to(const Endpoint& address, std::chrono::milliseconds timeout) {
+Result<Socket> begin_connecting(const Endpoint& address) {
   const auto target = socket_address(address);
   if (!target) return target.error();
-  const auto failed = [&](int error) {
-    return Error{"cannot connect to " + address.host + " port " + std::to_string(address.port) + ": " + std::strerror(error)};
-  };
   Socket socket(::socket(target->family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket.open()) return failed(errno);
-  if (connect(socket.descriptor(), target->get(), target->size) != 0) {
-    if (errno != EINPROGRESS) return failed(errno);
-    pollfd ready{socket.descriptor(), POLLOUT, 0};
-    const int count = poll(&ready, 1, static_cast<int>(std::max<std::int64_t>(timeout.count(), 1)));
-    if (count <= 0) return failed(count == 0 ? ETIMEDOUT : errno);
-    int error = 0;
-    socklen_t size = sizeof error;
-    getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &error, &size);
-    if (error != 0) return failed(error);
-  }
-  fcntl(socket.descriptor(), F_SETFL, fcntl(socket.descriptor(), F_GETFL) & ~O_NONBLOCK);
+  if (!socket.open()) return cannot_connect(address, errno);
+  if (connect(socket.descriptor(), target->get(), target->size) != 0 && errno != EINPROGRESS) return cannot_connect(address, errno);
+  return socket;
+}
+
+bool is_connected(const Socket& socket) { return connection_error(socket) == 0; }
+
+Result<Socket> connect_to(const Endpoint& address, std::chrono::milliseconds timeout) {
+  auto socket = begin_connecting(address);
+  if (!socket) return socket;
+  pollfd ready{socket->descriptor(), POLLOUT, 0};
+  const int count = poll(&ready, 1, static_cast<int>(std::max<std::int64_t>(timeout.count(), 1)));
+  if (count <= 0) return cannot_connect(address, count == 0 ? ETIMEDOUT : errno);
+  if (const int error = connection_error(*socket); error != 0) return cannot_connect(address, error);
+  fcntl(socket->descriptor(), F_SETFL, fcntl(socket->descriptor(), F_GETFL) & ~O_NONBLOCK);
   return socket;
 }
 

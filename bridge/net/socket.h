@@ -44,6 +44,11 @@ std::optional<Socket> inherit(int descriptor, int port);
 // Connects to a numeric address, waiting at most `timeout`. Close-on-exec is set. An error names address, port and reason.
 Result<Socket> connect_to(const Endpoint& address, std::chrono::milliseconds timeout);
 
+// Begins to connect and does not wait: the socket is ready to be written to when that worked or failed, and is_connected then
+// tells which. Close-on-exec and O_NONBLOCK are set.
+Result<Socket> begin_connecting(const Endpoint& address);
+bool is_connected(const Socket& socket);
+
 // Whether a program that listens on all interfaces of this host, as PyTorch's store does, could have the port now.
 bool port_is_free(int port);
 

@@ -1,0 +1,106 @@
+#include <torchbridge/core/launchers/orte.h>
+
+#include <charconv>
+
+#include <torchbridge/core/hostlist.h>
+
+namespace torchbridge {
+namespace {
+
+bool parse_hex(std::string_view text, std::uint64_t& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, 16);
+  return !text.empty() && error == std::errc() && end == text.data() + text.size();
+}
+
+std::vector<std::string_view> split_at(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const auto end = text.find(separator);
+    parts.push_back(text.substr(0, end));
+    if (end == text.npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+std::string padded(std::string_view digits, std::size_t width) {
+  const bool short_of = !digits.empty() && digits.size() < width;  // nothing stays nothing, which is no number
+  return std::string(short_of ? width - digits.size() : 0, '0') + std::string(digits);
+}
+
+// "2:8-10,7" as Slurm writes it: "08-10,07".
+std::optional<std::string> slurm_brackets(std::string_view inside) {
+  const auto colon = inside.find(':');
+  const auto width = colon == inside.npos ? std::nullopt : parse_integer(inside.substr(0, colon), 1, 18);
+  if (!width) return std::nullopt;
+  std::string text;
+  for (const auto range : split_at(inside.substr(colon + 1), ',')) {
+    const auto dash = range.find('-');
+    text += (text.empty() ? "" : ",") + padded(range.substr(0, dash), *width);
+    if (dash != range.npos) text += "-" + padded(range.substr(dash + 1), *width);
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<SipKey> parse_orte_secret(std::string_view text) {
+  const auto dash = text.find('-');
+  SipKey key{};
+  const bool good = dash != text.npos && parse_hex(text.substr(0, dash), key[0]) && parse_hex(text.substr(dash + 1), key[1]);
+  // The value is not shown: it is a secret.
+  if (!good || key == SipKey{}) return Error{"expected two hexadecimal numbers, A-B"};
+  return key;
+}
+
+Result<std::vector<std::string>> parse_orte_addresses(std::string_view uri) {
+  const auto error = [&] { return Error{"daemon's address '" + printable(uri) + "': expected ID;tcp://ADDRESS,...:PORT;..."}; };
+  std::vector<std::string> addresses;
+  const auto parts = split_at(uri, ';');
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    const auto slashes = parts[i].find("://"), colon = parts[i].rfind(':');
+    const auto scheme = parts[i].substr(0, slashes);
+    if (slashes == uri.npos || (scheme != "tcp" && scheme != "tcp6") || colon < slashes + 3) return error();
+    for (auto address : split_at(parts[i].substr(slashes + 3, colon - slashes - 3), ',')) {
+      if (address.starts_with('[') && address.ends_with(']')) address = address.substr(1, address.size() - 2);
+      if (address.empty() || address.find_first_not_of("0123456789abcdefABCDEF.:") != address.npos) return error();
+      addresses.emplace_back(address);
+    }
+  }
+  if (addresses.empty()) return error();
+  return addresses;
+}
+
+Result<std::vector<std::string>> parse_orte_nodes(std::string_view regex) {
+  const auto at = regex.rfind('@');
+  if (at == regex.npos || at == 0) return Error{"node list '" + printable(regex) + "': expected NAMES@DAEMONS"};
+  std::string list;
+  for (auto names = regex.substr(0, at); !names.empty();) {
+    const auto open = names.find('['), close = names.find(']', open);
+    list += names.substr(0, open);
+    if (open == names.npos) break;
+    const auto inside = close == names.npos ? std::nullopt : slurm_brackets(names.substr(open + 1, close - open - 1));
+    if (!inside) return Error{"node list '" + printable(regex) + "': expected [DIGITS:NUMBERS]"};
+    list += "[" + *inside + "]";
+    names.remove_prefix(close + 1);
+  }
+  return parse_hostlist(list);
+}
+
+std::optional<OrteDaemons> read_orte_daemons(const EnvMap& environment) {
+  const auto secret = environment.get("OMPI_MCA_orte_precondition_transports");
+  const auto mpirun = environment.get("OMPI_MCA_orte_hnp_uri");
+  if (!secret || !mpirun) return std::nullopt;
+  const auto key = parse_orte_secret(*secret);
+  auto addresses = parse_orte_addresses(*mpirun);
+  if (!key || !addresses) return std::nullopt;
+
+  const auto name = [](std::string_view uri) { return uri.substr(0, uri.find(';')); };
+  const bool on_mpirun_host = name(environment.get("OMPI_MCA_orte_local_daemon_uri").value_or("")) == name(*mpirun);
+  OrteDaemons daemons{*key, on_mpirun_host, std::move(*addresses), {}};
+  const auto regex = environment.get("OMPI_MCA_orte_node_regex");
+  if (!regex) return daemons;
+  if (auto nodes = parse_orte_nodes(*regex)) daemons.nodes = std::move(*nodes);
+  return daemons;
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,37 @@
+// What OpenMPI 4's mpirun tells its ranks of its own daemons, one on each node: where ranks of other nodes may be found.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <torchbridge/core/env_map.h>
+#include <torchbridge/core/result.h>
+#include <torchbridge/core/siphash.h>
+
+namespace torchbridge {
+
+struct OrteDaemons {
+  SipKey secret{};                            // drawn by mpirun for this run; only in the environment of its ranks
+  bool on_mpirun_host = false;                // this rank runs where mpirun does
+  std::vector<std::string> mpirun_addresses;  // numeric addresses of mpirun's host, which may hold ranks or not
+  // Names of all nodes with a daemon, mpirun's first; those without ranks too. Empty on mpirun's host, to whose ranks it is not
+  // told, and where mpirun found the list too long for a command line (1024 characters).
+  std::vector<std::string> nodes;
+};
+
+// Nothing where a variable that says the secret or an address is missing or not as 4.1 writes it: PRRTE (OpenMPI 5) has none of
+// them. All ranks of a run come to the same answer. A list of nodes that cannot be read is left empty.
+std::optional<OrteDaemons> read_orte_daemons(const EnvMap& environment);
+
+// "8ab9e0efaf4826c6-8b979a31b6ee930f"
+Result<SipKey> parse_orte_secret(std::string_view text);
+
+// "867827712.0;tcp://10.77.0.10,192.0.2.2:59321;tcp6://[fd00::2]:41921": the numeric addresses, IPv4 and IPv6, in their order.
+Result<std::vector<std::string>> parse_orte_addresses(std::string_view uri);
+
+// "n[1:0-3,7],login@0(6)": names, of which brackets hold the digits' number and what they count; after '@' the daemons' numbers,
+// which are not looked at. (OpenMPI 4.1, orte/mca/regx.)
+Result<std::vector<std::string>> parse_orte_nodes(std::string_view regex);
+
+}  // namespace torchbridge

@@ -1,0 +1,111 @@
+// What OpenMPI 4's mpirun says of its daemons, and what is not taken for it.
+#include <torchbridge/core/launchers/orte.h>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/core/recorded_environment.h"
+
+namespace torchbridge {
+namespace {
+
+using Names = std::vector<std::string>;
+
+TEST(OrteDaemons, AreReadAsRecorded) {
+  const auto first = read_orte_daemons(recorded_environment("openmpi-4.1-2n3t", 0));
+  const auto last = read_orte_daemons(recorded_environment("openmpi-4.1-2n3t", 2));
+  ASSERT_TRUE(first);
+  ASSERT_TRUE(last);
+  EXPECT_EQ(first->secret, last->secret);
+  EXPECT_TRUE(first->on_mpirun_host);
+  EXPECT_FALSE(last->on_mpirun_host);
+  for (const auto& daemons : {*first, *last}) EXPECT_EQ(daemons.mpirun_addresses, Names{"10.77.0.10"});
+  EXPECT_EQ(first->nodes, Names{});  // not told where mpirun runs
+  EXPECT_EQ(last->nodes, (Names{"n0", "n1"}));
+  EXPECT_FALSE(read_orte_daemons(recorded_environment("openmpi-5.0-2n3t", 2)));
+}
+
+TEST(OrteDaemons, ASecretOrAddressThatIsNoneMeansThereIsNothing) {
+  const EnvMap recorded = recorded_environment("openmpi-4.1-2n3t", 2);
+  const char *kSecret = "OMPI_MCA_orte_precondition_transports", *kMpirun = "OMPI_MCA_orte_hnp_uri";
+  for (const auto& [name, value] : {std::pair{kSecret, ""}, {kSecret, "0-0"}, {kSecret, "12"}, {kSecret, "xy-zz"}, {kSecret, "1-"},
+                                    {kSecret, "-1-2"}, {kSecret, "11112222333344445-1"}, {kMpirun, ""}, {kMpirun, "no address"}}) {
+    EnvMap environment = recorded;
+    environment.set(name, value);
+    EXPECT_FALSE(read_orte_daemons(environment)) << name << "=" << value;
+  }
+  EnvMap environment = recorded;
+  environment.set("OMPI_MCA_orte_node_regex", "n[1:0-");
+  const auto daemons = read_orte_daemons(environment);
+  ASSERT_TRUE(daemons);
+  EXPECT_EQ(daemons->nodes, Names{});
+}
+
+TEST(OrteDaemons, AddressesOfBothFamilies) {
+  const struct {
+    const char* uri;
+    Names addresses;  // none where it is refused
+  } kCases[] = {
+      {"1056768000.0;tcp://10.77.0.10:36029", {"10.77.0.10"}},
+      {"1966211072.0;tcp://192.0.2.2,10.77.0.1:55931;tcp6://[fd00::2]:41921", {"192.0.2.2", "10.77.0.1", "fd00::2"}},
+      {"1.0;tcp6://[fd00::2],[fd00::3]:41921", {"fd00::2", "fd00::3"}},
+      {"1.0", {}},
+      {"1.0;", {}},
+      {"1.0;tcp://:36029", {}},
+      {"1.0;tcp://10.77.0.10", {}},
+      {"1.0;tcp://10.77.0.10,:1", {}},
+      {"1.0;tcp://host:1", {}},
+      {"1.0;usock://10.77.0.10:1", {}},
+  };
+  for (const auto& test : kCases) {
+    const auto addresses = parse_orte_addresses(test.uri);
+    EXPECT_EQ(static_cast<bool>(addresses), !test.addresses.empty()) << test.uri;
+    if (addresses) {
+      EXPECT_EQ(*addresses, test.addresses) << test.uri;
+    }
+  }
+  EXPECT_EQ(parse_orte_addresses("1.0;tcp://host:1").error().message,
+            "daemon's address '1.0;tcp://host:1': expected ID;tcp://ADDRESS,...:PORT;...");
+}
+
+TEST(OrteDaemons, NodesAsTheRegexComponentWritesThem) {
+  const struct {
+    const char* regex;
+    Names nodes;
+  } kCases[] = {
+      {"n[1:0-1]@0(2)", {"n0", "n1"}},
+      {"n[1:0,2,1,3]@0(4)", {"n0", "n2", "n1", "n3"}},
+      {"vm,n[1:0-1]@0(3)", {"vm", "n0", "n1"}},
+      {"node[3:8-10,99]-ib,login@0(5)", {"node008-ib", "node009-ib", "node010-ib", "node099-ib", "login"}},
+      {"[2:1-2]a@0(2)", {"01a", "02a"}},
+      {"a@4294967295,0", {"a"}},
+  };
+  for (const auto& test : kCases) {
+    const auto nodes = parse_orte_nodes(test.regex);
+    ASSERT_TRUE(nodes) << nodes.error().message;
+    EXPECT_EQ(*nodes, test.nodes) << test.regex;
+  }
+}
+
+TEST(OrteDaemons, NodesThatAreNoneAreRefused) {
+  const struct {
+    const char *regex, *message;
+  } kCases[] = {
+      {"", "node list '': expected NAMES@DAEMONS"},
+      {"n[1:0-1]", "node list 'n[1:0-1]': expected NAMES@DAEMONS"},
+      {"@0(2)", "node list '@0(2)': expected NAMES@DAEMONS"},
+      {"n[0-1]@0(2)", "node list 'n[0-1]@0(2)': expected [DIGITS:NUMBERS]"},
+      {"n[1:0-1@0(2)", "node list 'n[1:0-1@0(2)': expected [DIGITS:NUMBERS]"},
+      {"n[x:0-1]@0(2)", "node list 'n[x:0-1]@0(2)': expected [DIGITS:NUMBERS]"},
+  };
+  for (const auto& test : kCases) {
+    const auto nodes = parse_orte_nodes(test.regex);
+    ASSERT_FALSE(nodes) << test.regex;
+    EXPECT_EQ(nodes.error().message, test.message);
+  }
+  for (const char* regex : {"n[1:]@0", "n[1:-3]@0", "n[1:3-]@0", "n[1:3-1]@0", "n[1:1,,2]@0", "a,,b@0", "a b@0", "n[1:0-9999999]@0", "n]@0"}) {
+    EXPECT_FALSE(parse_orte_nodes(regex)) << regex;
+  }
+}
+
+}  // namespace
+}  // namespace torchbridge
