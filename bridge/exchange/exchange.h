@@ -2,12 +2,14 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/core/result.h>
+#include <torchbridge/net/gathering.h>
 
 namespace torchbridge {
 
@@ -22,13 +24,29 @@ class Exchange {
   virtual Result<std::vector<std::string>> all_gather(const std::string& value, std::chrono::milliseconds timeout) = 0;
 };
 
-// "60 s", "0.3 s": how long was waited, for messages.
-std::string seconds(std::chrono::milliseconds time);
-
 // Between ranks of one node: rank 0 answers all others on a socket that `key` names. No launcher takes part, so that it
 // works under any, in well below a millisecond once all have come. The key is the same for all ranks and of no other job;
 // only processes of this user are listened to. A second rendezvous with the same key may follow at once.
 std::unique_ptr<Exchange> meet_on_node(const std::string& key, int rank, int world_size);
+
+// The same, but all are answered what rank 0 makes of the values of this node.
+struct Beyond {
+  std::function<Result<std::vector<std::string>>(std::vector<std::string>)> answer;  // its error is everybody's
+  // Called again and again while ranks are missing, whose values are empty.
+  std::function<void(const std::vector<std::string>&)> waiting;
+};
+std::unique_ptr<Exchange> meet_on_node(const std::string& key, int rank, int world_size, Beyond beyond);
+
+// Over several nodes: the ranks of each meet on it, and one of them meets the other nodes over TCP (net/gathering.h). No
+// launcher takes part. Where no other node was heard of within half of the time, all ranks ask `otherwise` instead.
+struct NodeGroup {
+  std::string node_key;                  // as for meet_on_node
+  int local_rank = 0, local_size = 1;
+  int rank = 0;
+  Gathering gathering;                   // its timeouts are set here; it listens on the node of rank 0 anyway
+};
+using Otherwise = std::function<Result<std::unique_ptr<Exchange>>()>;
+std::unique_ptr<Exchange> meet_over_nodes(NodeGroup group, Otherwise otherwise);
 
 // PMI-1 on the descriptor that PMI_FD names: Hydra (MPICH, Intel MPI), Flux. The descriptor stays usable for MPI; a small
 // process is left behind it until the program ends (pmi_keeper.h), so where all ranks are on one node meet_on_node is better.

@@ -6,17 +6,23 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <thread>
 
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/exchange/exchange.h>
+#include <torchbridge/net/did_not_come.h>
 #include <torchbridge/net/socket.h>
+#include <torchbridge/net/values.h>
 
 namespace torchbridge {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::size_t kLongestPacket = 64 * 1024;  // holds the values of more ranks than a node has CPUs
+constexpr std::size_t kLongestPacket = 64 * 1024;
+constexpr std::size_t kLongestAnswer = std::size_t{1} << 30;
+constexpr std::chrono::milliseconds kWaiting{1000};
+constexpr std::chrono::milliseconds kGrace{2000};  // the first rank of a node may hear at its timeout what went wrong elsewhere
 constexpr std::chrono::microseconds kFirstPause{200}, kLongestPause{5000};
 
 int milliseconds_until(Clock::time_point deadline) {
@@ -63,28 +69,40 @@ bool send_packet(const Socket& peer, const std::string& packet) {
   return send(peer.descriptor(), packet.data(), packet.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(packet.size());
 }
 
-// "5 hello3 abc": each value with its length before it.
-std::string joined(const std::vector<std::string>& values) {
-  std::string packet;
-  for (const auto& value : values) packet += std::to_string(value.size()) + " " + value;
-  return packet;
+// A first packet says how long the answer is; it may be the table of a large job.
+bool send_answer(const Socket& peer, const std::string& kind, const std::string& answer) {
+  const timeval limit{5, 0};  // for a peer that was stopped
+  setsockopt(peer.descriptor(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+  if (!send_packet(peer, kind + std::to_string(answer.size()))) return false;
+  for (std::size_t sent = 0; sent < answer.size(); sent += kLongestPacket) {
+    if (!send_packet(peer, answer.substr(sent, kLongestPacket))) return false;
+  }
+  return true;
 }
 
-std::vector<std::string> split(std::string_view packet) {
-  std::vector<std::string> values;
-  while (!packet.empty()) {
-    const auto blank = packet.find(' ');
-    const auto size = blank == packet.npos ? std::nullopt : parse_integer(packet.substr(0, blank), 1, kLongestPacket);
-    if (!size || static_cast<std::size_t>(*size) > packet.size() - blank - 1) return {};
-    values.emplace_back(packet.substr(blank + 1, *size));
-    packet.remove_prefix(blank + 1 + *size);
+constexpr const char *kValues = "values ", *kError = "error ";
+
+// Nothing where the peer hung up before the answer was complete, or kept silent.
+std::optional<Result<std::vector<std::string>>> receive_answer(const Socket& peer, Clock::time_point deadline) {
+  const std::string head = receive(peer, deadline);
+  const bool is_error = head.starts_with(kError);
+  const auto blank = head.find(' ');
+  const auto size = blank == head.npos ? std::nullopt : parse_integer(std::string_view(head).substr(blank + 1), 1, kLongestAnswer);
+  if (!size) return std::nullopt;
+  std::string answer;
+  while (answer.size() < static_cast<std::size_t>(*size)) {
+    const std::string packet = receive(peer, deadline);
+    if (packet.empty()) return std::nullopt;
+    answer += packet;
   }
-  return values;
+  if (is_error) return Error{answer};
+  return split_values(answer);
 }
 
 class NodeExchange : public Exchange {
  public:
-  NodeExchange(const std::string& key, int rank, int world_size) : name_(key), rank_(rank), world_size_(world_size) {}
+  NodeExchange(const std::string& key, int rank, int world_size, std::optional<Beyond> beyond)
+      : name_(key), rank_(rank), world_size_(world_size), beyond_(std::move(beyond)) {}
 
   Result<std::vector<std::string>> all_gather(const std::string& value, std::chrono::milliseconds timeout) override {
     return rank_ == 0 ? serve(value, timeout) : ask(value, timeout);
@@ -98,13 +116,19 @@ class NodeExchange : public Exchange {
     std::vector<std::string> values(world_size_);
     std::vector<Socket> peers(world_size_);
     values[0] = value;
+    auto next_word = Clock::now() + std::min(kWaiting, timeout / 8);
     for (int missing = world_size_ - 1; missing > 0;) {
       pollfd ready{listener->descriptor(), POLLIN, 0};
-      if (poll(&ready, 1, milliseconds_until(deadline)) == 0) return did_not_come(peers, timeout);
+      if (poll(&ready, 1, milliseconds_until(beyond_ ? std::min(deadline, next_word) : deadline)) == 0) {
+        if (Clock::now() >= deadline) return ranks_missing(peers, timeout);
+        beyond_->waiting(values);
+        next_word = Clock::now() + kWaiting;
+        continue;
+      }
       Socket peer(accept4(listener->descriptor(), nullptr, nullptr, SOCK_CLOEXEC));
       if (!peer.open() || !is_of_this_user(peer)) continue;
       // A peer sends as soon as it is connected; one that was stopped just then must not hold up the others for good.
-      const auto packet = split(receive(peer, std::min(deadline, Clock::now() + std::chrono::seconds(5))));
+      const auto packet = split_values(receive(peer, std::min(deadline, Clock::now() + std::chrono::seconds(5))));
       const auto rank = packet.size() == 2 ? parse_integer(packet[0], 1, world_size_ - 1) : std::nullopt;
       // A rank that is here already has come for the next rendezvous: it tries again when this one is over.
       if (!rank || peers[*rank].open()) continue;
@@ -112,11 +136,12 @@ class NodeExchange : public Exchange {
       peers[*rank] = std::move(peer);
       --missing;
     }
-    const std::string answer = joined(values);
+    auto answer = beyond_ ? beyond_->answer(std::move(values)) : std::move(values);
+    const std::string text = answer ? join_values(*answer) : answer.error().message;
     for (int rank = 1; rank < world_size_; ++rank) {
-      if (!send_packet(peers[rank], answer)) return Error{"rank " + std::to_string(rank) + " ended while the ranks of this node met"};
+      if (!send_answer(peers[rank], answer ? kValues : kError, text)) return Error{"rank " + std::to_string(rank) + " ended while the ranks of this node met"};
     }
-    return values;
+    return answer;
   }
 
   Result<std::vector<std::string>> ask(const std::string& value, std::chrono::milliseconds timeout) const {
@@ -125,14 +150,13 @@ class NodeExchange : public Exchange {
     while (Clock::now() < deadline) {
       const Socket server(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
       if (connect(server.descriptor(), name_.get(), name_.size) == 0 && is_of_this_user(server) &&
-          send_packet(server, joined({std::to_string(rank_), value}))) {
-        auto values = split(receive(server, deadline));
-        if (static_cast<int>(values.size()) == world_size_) return values;
+          send_packet(server, join_values({std::to_string(rank_), value}))) {
+        if (auto answer = receive_answer(server, beyond_ ? deadline + kGrace : deadline)) return std::move(*answer);
       }
       std::this_thread::sleep_for(pause);  // there is no way to wait for somebody to listen
       pause = std::min(2 * pause, kLongestPause);
     }
-    return Error{"rank 0, on this node, did not answer within " + seconds(timeout) +
+    return Error{(beyond_ ? "local rank 0" : "rank 0, on this node,") + std::string(" did not answer within ") + seconds(timeout) +
                  ": does every rank run this program, and do all share one network namespace?"};
   }
 
@@ -152,32 +176,25 @@ class NodeExchange : public Exchange {
     return listener;
   }
 
-  Error did_not_come(const std::vector<Socket>& peers, std::chrono::milliseconds timeout) const {
-    constexpr int kShown = 8;
-    std::string ranks;
-    int count = 0;
-    for (int rank = 1; rank < world_size_; ++rank) {
-      if (peers[rank].open()) continue;
-      if (count++ < kShown) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
-    }
-    if (count > kShown) ranks += ", ...";
-    return {std::to_string(count) + " of " + std::to_string(world_size_) + " ranks did not come within " + seconds(timeout) + " (" +
-            ranks + "): does every rank run this program?"};
+  Error ranks_missing(const std::vector<Socket>& peers, std::chrono::milliseconds timeout) const {
+    std::vector<bool> came(peers.size(), true);
+    for (std::size_t rank = 1; rank < peers.size(); ++rank) came[rank] = peers[rank].open();
+    return {(beyond_ ? "on this node, counted by local rank, " : "") + did_not_come(came, timeout).message};
   }
 
   SocketName name_;
   int rank_, world_size_;
+  std::optional<Beyond> beyond_;
 };
 
 }  // namespace
 
-std::string seconds(std::chrono::milliseconds time) {
-  const auto tenths = std::to_string(time.count() / 100 % 10);
-  return std::to_string(time.count() / 1000) + (tenths == "0" ? "" : "." + tenths) + " s";
+std::unique_ptr<Exchange> meet_on_node(const std::string& key, int rank, int world_size) {
+  return std::make_unique<NodeExchange>(key, rank, world_size, std::nullopt);
 }
 
-std::unique_ptr<Exchange> meet_on_node(const std::string& key, int rank, int world_size) {
-  return std::make_unique<NodeExchange>(key, rank, world_size);
+std::unique_ptr<Exchange> meet_on_node(const std::string& key, int rank, int world_size, Beyond beyond) {
+  return std::make_unique<NodeExchange>(key, rank, world_size, std::move(beyond));
 }
 
 }  // namespace torchbridge

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include <torchbridge/exchange/exchange.h>
+#include <torchbridge/net/did_not_come.h>
 #include <torchbridge/exchange/pmi_keeper.h>
 
 namespace torchbridge {

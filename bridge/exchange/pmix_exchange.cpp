@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include <torchbridge/exchange/exchange.h>
+#include <torchbridge/net/did_not_come.h>
 
 namespace torchbridge {
 namespace {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include <torchbridge/core/hostlist.h>
+#include <torchbridge/core/launchers/orte.h>
 #include <torchbridge/core/task_map.h>
 #include <torchbridge/exchange/exchange.h>
 #include <torchbridge/net/address.h>
@@ -84,8 +86,76 @@ std::vector<int> number_nodes(const std::vector<Announcement>& announcements) {
   return node_of_rank;
 }
 
+// PMIx, which all ranks of a node leave before any goes on, to MPI_Init or another exchange: a fence that some ranks begin while
+// others of the node still take their leave hangs now and then (OpenMPI 4.1.4).
+class PmixLeftTogether : public Exchange {
+ public:
+  PmixLeftTogether(std::unique_ptr<Exchange> pmix, const LaunchFacts& facts)
+      : pmix_(std::move(pmix)), node_key_(facts.node_key), local_rank_(facts.local_rank), local_size_(facts.local_size) {}
+
+  Result<std::vector<std::string>> all_gather(const std::string& value, std::chrono::milliseconds timeout) override {
+    auto values = pmix_->all_gather(value, timeout);
+    pmix_.reset();
+    if (!values || node_key_.empty() || local_size_ == 1) return values;
+    const auto left = meet_on_node(node_key_ + " left", local_rank_, local_size_)->all_gather("left", timeout);
+    if (!left) return left.error();
+    return values;
+  }
+
+ private:
+  std::unique_ptr<Exchange> pmix_;
+  std::string node_key_;
+  int local_rank_, local_size_;
+};
+
+Result<std::unique_ptr<Exchange>> ask_pmix(const LaunchFacts& facts) {
+  auto pmix = connect_pmix(facts.world_size);
+  if (!pmix) return pmix.error();
+  return std::unique_ptr<Exchange>(std::make_unique<PmixLeftTogether>(std::move(*pmix), facts));
+}
+
+// The same on all nodes, and not to be guessed by those who do not know the secret. A range of ports that the user gave holds
+// for this one as well, as it may be what a firewall leaves open.
+Result<std::vector<int>> meeting_ports(const LaunchFacts& facts, const SipKey& secret, const Options& options) {
+  constexpr int kPorts = 3;
+  Options rules;
+  rules.addr = {AddressRule::Kind::kHost, kLoopback};
+  if (options.port.low != options.port.high) rules.port = options.port;
+  std::vector<int> ports;
+  for (int i = 0; i < kPorts; ++i) {
+    LaunchFacts meeting;
+    meeting.job_id = std::to_string(siphash(secret, facts.job_id + " port " + std::to_string(i)));
+    const auto endpoint = endpoint_of(meeting, TaskMap::block({1}), rules, PortRange{});
+    if (!endpoint) return endpoint.error();
+    ports.push_back(endpoint->port);
+  }
+  return ports;
+}
+
+// OpenMPI 4: its daemons' hosts are known, and a secret. Rank 0's node listens, and mpirun's host, which all nodes know, if it
+// holds ranks: what the others know beyond these, mpirun's host does not.
+Result<std::unique_ptr<Exchange>> meet_at_daemons(const LaunchFacts& facts, OrteDaemons daemons, const EnvMap& environment,
+                                                  const Options& options) {
+  auto ports = meeting_ports(facts, daemons.secret, options);
+  if (!ports) return ports.error();
+  if (daemons.nodes.empty()) {
+    if (auto nodes = parse_hostlist(environment.get("SLURM_JOB_NODELIST").value_or(""))) daemons.nodes = std::move(*nodes);
+  }
+  NodeGroup group{facts.node_key, facts.local_rank, facts.local_size, facts.rank, {}};
+  group.gathering.secret = daemons.secret;
+  group.gathering.job = facts.job_id;
+  group.gathering.world_size = facts.world_size;
+  group.gathering.ports = std::move(*ports);
+  group.gathering.listens = daemons.on_mpirun_host;
+  if (!daemons.on_mpirun_host) {
+    group.gathering.first_places = std::move(daemons.mpirun_addresses);
+    group.gathering.other_places = std::move(daemons.nodes);
+  }
+  return meet_over_nodes(std::move(group), [facts] { return ask_pmix(facts); });
+}
+
 // The cheapest way that the launcher leaves open.
-Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap& environment) {
+Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap& environment, const Options& options) {
   // Variables of a job around this one would lead to strangers.
   const std::string rank = std::to_string(facts.rank);
   const bool has_pmi = environment.has("PMI_FD") && environment.get("PMI_RANK") == rank;
@@ -94,20 +164,13 @@ Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap
     if (!key.empty()) return meet_on_node(key, facts.rank, facts.world_size);
   }
   if (has_pmi) return connect_pmi(environment, facts.rank, facts.world_size);
-  if (environment.has("PMIX_NAMESPACE") && environment.get("PMIX_RANK") == rank) return connect_pmix(facts.world_size);
+  auto daemons = facts.launcher == "openmpi" && !facts.node_key.empty() ? read_orte_daemons(environment) : std::nullopt;
+  if (daemons) return meet_at_daemons(facts, std::move(*daemons), environment, options);
+  if (environment.has("PMIX_NAMESPACE") && environment.get("PMIX_RANK") == rank) return ask_pmix(facts);
   return Error{facts.launcher + ": the " + std::to_string(facts.world_size) +
                " ranks cannot ask each other for their nodes, for neither PMI_FD nor PMIX_NAMESPACE is set for this rank: start them "
                "with PMI or PMIx (flux run -o pmi=simple, mpiexec --pmi=pmix), or set RANK, WORLD_SIZE, LOCAL_RANK, "
                "LOCAL_WORLD_SIZE, GROUP_RANK, GROUP_WORLD_SIZE, MASTER_ADDR and MASTER_PORT for every rank"};
-}
-
-// A fence that some ranks begin while others of the node still take their leave of PMIx hangs now and then (OpenMPI 4.1.4). So
-// nobody goes on, to MPI_Init or another exchange, before all ranks of the node have left.
-Status wait_until_all_left(const LaunchFacts& facts, std::chrono::milliseconds timeout) {
-  if (facts.node_key.empty() || facts.local_size == 1 || facts.local_size == facts.world_size) return Ok{};
-  const auto all = meet_on_node(facts.node_key, facts.local_rank, facts.local_size)->all_gather("left", timeout);
-  if (!all) return all.error();
-  return Ok{};
 }
 
 }  // namespace
@@ -147,7 +210,7 @@ Result<StoreAddress> meet(LaunchFacts& facts, const EnvMap& environment, const s
     }
     own.job = facts.job_id.empty() ? unique_id() : facts.job_id;
   }
-  auto exchange = connect(facts, environment);
+  auto exchange = connect(facts, environment, options);
   if (!exchange) return exchange.error();
   const auto texts = (*exchange)->all_gather(own.text(), timeout);
   if (!texts) return Error{facts.launcher + ": " + texts.error().message};
@@ -160,7 +223,6 @@ Result<StoreAddress> meet(LaunchFacts& facts, const EnvMap& environment, const s
   }
   facts.node_of_rank = number_nodes(announcements);
   if (const auto taken = take_nodes(facts); !taken) return taken.error();
-  if (const auto left = wait_until_all_left(facts, timeout); !left) return left.error();
   for (const auto& announcement : announcements) {
     const auto& names = facts.nodes;
     if (std::find(names.begin(), names.end(), announcement.node) == names.end()) facts.nodes.push_back(announcement.node);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The same over several nodes: real mpiruns and srun on a cluster of this case's own. Here the ranks ask each other by PMIx or
-# PMI, and the programs that they become must work afterwards.
+# The same over several nodes: real mpiruns and srun on a cluster of this case's own. Here the ranks ask each other by TCP, PMIx
+# or PMI, and the programs that they become must work afterwards.
 # Usage: several_nodes_test.sh CLUSTER_TOOL PRINT_LAUNCH MPI_RANKS_OPENMPI MPI_RANKS_MPICH
 set -euo pipefail
 
@@ -13,7 +13,8 @@ unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT
 
 fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
 
-trap '"$cluster" down --name "$name" >/dev/null' EXIT
+work=$(mktemp -d)
+trap '"$cluster" down --name "$name" >/dev/null; rm -rf "$work"' EXIT
 "$cluster" up --name "$name" --nodes 3 --cpus 8 >/dev/null || fail "the cluster does not start"
 node_sh=$(dirname "$(readlink -f "$cluster")")/node_sh
 on_n0() { timeout "$limit" "$cluster" exec --name "$name" --node n0 -- "$@"; }
@@ -38,12 +39,23 @@ mpi=$(for rank in 0 1 2; do echo "MPI rank $rank of 3, ranks add up to 3"; done)
 # A program that is none of MPI's, of which one rank ends before the others: they must not be killed.
 uneven='[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 1 ] && exit; sleep 0.5; echo late'
 
-openmpi() { on_n0 mpirun.openmpi --mca plm_rsh_agent "$node_sh" --host n0:2,n1:1 -np 3 "$@"; }
+openmpi() { local hosts=$1; shift; on_n0 mpirun.openmpi --mca plm_rsh_agent "$node_sh" --host "$hosts" -np 3 "$@"; }
 if [[ -x $openmpi_ranks ]] && command -v mpirun.openmpi >/dev/null; then
-  # MPI_Init after PMIx is not tested: it fails now and then (docs/launchers.md).
-  expect "$(places openmpi)" openmpi "$print_launch"
-  expect "$(places openmpi; echo late; echo late)" openmpi "$print_launch" sh -c "$uneven"
-  expect "$(places openmpi)" on_login salloc -Q -N2 -n3 mpirun.openmpi "$print_launch"
+  expect "$(places openmpi; echo "$mpi")" openmpi n0:2,n1:1 "$print_launch" "$openmpi_ranks"
+  # Where mpirun runs there is no rank.
+  expect "$(places openmpi; echo "$mpi")" openmpi n2:2,n1:1 "$print_launch" "$openmpi_ranks"
+  expect "$(places openmpi; echo "$mpi")" on_login salloc -Q -N2 -n3 mpirun.openmpi "$print_launch" "$openmpi_ranks"
+  # There is one, but not rank 0.
+  printf 'rank %s slot=0\n' 0=n2 1=n0 2=n1 >"$work/rankfile"
+  expect "$(for rank in 0 1 2; do echo "openmpi rank $rank/3 local 0/1 node $rank/3 store ADDRESS $([[ $rank == 0 ]] && echo bound || echo -) ID"; done; echo "$mpi")" \
+    openmpi n0,n1,n2 --rankfile "$work/rankfile" "$print_launch" "$openmpi_ranks"
+  expect "$(places openmpi; places openmpi; echo "$mpi")" openmpi n0:2,n1:1 "$print_launch" "$print_launch" "$openmpi_ranks"
+  expect "$(places openmpi; echo late; echo late)" openmpi n0:2,n1:1 "$print_launch" sh -c "$uneven"
+  # PMIx is not touched; without mpirun's secret it is what remains.
+  pmix='echo "rank $OMPI_COMM_WORLD_RANK PMIX_MCA_gds=$PMIX_MCA_gds"'
+  expect "$(places openmpi; for rank in 0 1 2; do echo "rank $rank PMIX_MCA_gds="; done)" openmpi n0:2,n1:1 "$print_launch" sh -c "$pmix"
+  expect "$(places openmpi; for rank in 0 1 2; do echo "rank $rank PMIX_MCA_gds=hash"; done)" \
+    openmpi n0:2,n1:1 env -u OMPI_MCA_orte_precondition_transports "$print_launch" sh -c "$pmix"
   expect "$(places slurm; echo "$mpi")" on_login srun -N2 -n3 --mpi=pmix "$print_launch" "$openmpi_ranks"
 else
   echo "not tested: openmpi-bin and libopenmpi-dev are missing"

@@ -1,0 +1,102 @@
+// Ranks of several nodes as threads of this process: to the sockets a node is only another key.
+#include <torchbridge/exchange/exchange.h>
+
+#include <unistd.h>
+
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include <torchbridge/net/socket.h>
+
+namespace torchbridge {
+namespace {
+
+using std::chrono::milliseconds;
+using Values = std::vector<std::string>;
+
+// Stands for PMIx: answers at once.
+class Fixed : public Exchange {
+ public:
+  Result<Values> all_gather(const std::string&, milliseconds) override { return Values{"asked otherwise"}; }
+};
+
+class NodesExchangeTest : public ::testing::Test {
+ protected:
+  // Ranks 0 and 3 on the first node, 1 and 2 on the second.
+  std::vector<Result<Values>> meet(const std::vector<int>& ranks, milliseconds timeout, int rounds = 1) {
+    std::vector<Result<Values>> answers(ranks.size(), Error{"none"});
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      threads.emplace_back([&, i] {
+        for (int round = 0; round < rounds; ++round) {
+          const std::string value = "rank " + std::to_string(ranks[i]) + " round " + std::to_string(round);
+          answers[i] = meet_over_nodes(group_of(ranks[i]), otherwise_)->all_gather(value, timeout);
+        }
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    return answers;
+  }
+
+  NodeGroup group_of(int rank) const {
+    const bool first = rank == 0 || rank == 3;
+    NodeGroup group;
+    const std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
+    group.node_key = "test " + std::to_string(getpid()) + " " + test + (first ? " first" : " second");
+    group.local_rank = rank >= 2 ? 1 : 0;
+    group.local_size = 2;
+    group.rank = rank;
+    group.gathering.secret = {1, 2};
+    group.gathering.job = test;
+    group.gathering.world_size = 4;
+    group.gathering.ports = ports_;
+    if (!first) group.gathering.first_places = places_;
+    return group;
+  }
+
+  std::vector<int> ports_ = {*bound_port(*listen_on({"0.0.0.0", 0}))};
+  Values places_ = {"127.0.0.1"};
+  Otherwise otherwise_ = [] { return Result<std::unique_ptr<Exchange>>(Error{"nothing else to ask"}); };
+};
+
+TEST_F(NodesExchangeTest, EveryRankGetsEveryValueRoundAfterRound) {
+  for (const auto& answer : meet({3, 1, 2, 0}, milliseconds(20'000), 20)) {
+    ASSERT_TRUE(answer) << answer.error().message;
+    EXPECT_EQ(*answer, (Values{"rank 0 round 19", "rank 1 round 19", "rank 2 round 19", "rank 3 round 19"}));
+  }
+}
+
+// Both ranks of the first node hear it from the one that knows; on the second only the first rank is waited for in vain.
+TEST_F(NodesExchangeTest, TheRankThatIsMissedIsNamedOnTheOtherNode) {
+  const auto answers = meet({0, 1, 3}, milliseconds(2000));
+  for (const int i : {0, 2}) {
+    ASSERT_FALSE(answers[i]);
+    EXPECT_TRUE(answers[i].error().message.starts_with("1 of 4 ranks did not come within ")) << answers[i].error().message;
+    EXPECT_TRUE(answers[i].error().message.ends_with(" (2): does every rank run this program?")) << answers[i].error().message;
+  }
+  ASSERT_FALSE(answers[1]);
+  EXPECT_EQ(answers[1].error().message,
+            "on this node, counted by local rank, 1 of 2 ranks did not come within 2 s (1): does every rank run this program?");
+}
+
+TEST_F(NodesExchangeTest, NodesThatDoNotFindEachOtherAskOtherwise) {
+  places_ = {"127.0.0.2"};
+  ports_ = {1};  // privileged, or nobody's
+  otherwise_ = [] { return Result<std::unique_ptr<Exchange>>(std::make_unique<Fixed>()); };
+  for (const auto& answer : meet({1, 2}, milliseconds(400))) {
+    ASSERT_TRUE(answer) << answer.error().message;
+    EXPECT_EQ(*answer, Values{"asked otherwise"});
+  }
+}
+
+TEST_F(NodesExchangeTest, WhereNothingElseCanBeAskedBothAreSaid) {
+  for (const auto& answer : meet({1, 2}, milliseconds(400))) {
+    ASSERT_FALSE(answer);
+    EXPECT_EQ(answer.error().message, "no other node of this job was heard of within 0.2 s at 127.0.0.1, port " +
+                                          std::to_string(ports_[0]) + "; nothing else to ask");
+  }
+}
+
+}  // namespace
+}  // namespace torchbridge
