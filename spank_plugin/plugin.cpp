@@ -189,8 +189,9 @@ void export_torch_env(spank_t spank) {
 
   auto facts = read_slurm(environment);
   if (!facts) end_all_tasks(environment, facts.error());
-  const auto plan = plan_step(std::move(*facts), environment, **options);
+  auto plan = plan_step(std::move(*facts), environment, **options);
   if (!plan) end_all_tasks(environment, plan.error());
+  if (const auto settled = settle_address(*plan, environment, **options); !settled) end_task(spank, settled.error());
   if ((*options)->check || (*options)->explain) {
     const auto table = meet_nodes(*plan, environment, **options);
     if (!table) end_task(spank, table.error());

@@ -108,6 +108,8 @@ std::string picture(const LaunchFacts& facts, const std::vector<std::vector<int>
 std::string why_address(const Options& options, const Endpoint& computed, const Endpoint& master) {
   if (computed.host != master.host) return "exported as MASTER_ADDR";
   if (options.addr.kind == AddressRule::Kind::kHost) return "given as addr=" + options.addr.text;
+  if (options.addr.kind == AddressRule::Kind::kInterface) return "of rank 0's interface " + options.addr.text;
+  if (options.addr.kind == AddressRule::Kind::kSubnet) return "rank 0's address in " + options.addr.text;
   if (options.addr.kind == AddressRule::Kind::kSuffix) return "the name of rank 0's node with " + options.addr.text;
   return "rank 0's node";
 }

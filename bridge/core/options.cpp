@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <torchbridge/core/env_map.h>
+#include <torchbridge/core/subnet.h>
 
 namespace torchbridge {
 namespace {
@@ -23,19 +24,29 @@ bool is_host_text(std::string_view text) {
   return !text.empty() && text.size() <= kMaxHostLength && text.find_first_not_of(kAllowed) == std::string_view::npos;
 }
 
+bool is_interface_name(std::string_view text) {
+  constexpr std::size_t kMaxLength = 15;  // on Linux
+  return is_host_text(text) && text.size() <= kMaxLength;
+}
+
+bool is_subnet(std::string_view text) { return static_cast<bool>(Subnet::parse(text)); }
+
 bool parse_addr(std::string_view value, Options& options) {
-  constexpr std::string_view kSuffix = "suffix:";
-  for (const std::string_view later : {"iface:", "subnet:"}) {
-    if (value.starts_with(later)) return false;
-  }
+  using Kind = AddressRule::Kind;
+  struct Form {
+    std::string_view prefix;
+    Kind kind;
+    bool (*accepts)(std::string_view);
+  };
+  constexpr Form kForms[] = {{"suffix:", Kind::kSuffix, is_host_text},
+                             {"iface:", Kind::kInterface, is_interface_name},
+                             {"subnet:", Kind::kSubnet, is_subnet},
+                             {"", Kind::kHost, is_host_text}};
   if (value == "auto") return options.addr = {}, true;
-  if (value.starts_with(kSuffix)) {
-    value.remove_prefix(kSuffix.size());
-    options.addr = {AddressRule::Kind::kSuffix, std::string(value)};
-  } else {
-    options.addr = {AddressRule::Kind::kHost, std::string(value)};
-  }
-  return is_host_text(value);
+  const auto* form = std::find_if(std::begin(kForms), std::end(kForms), [&](const Form& f) { return value.starts_with(f.prefix); });
+  value.remove_prefix(form->prefix.size());
+  options.addr = {form->kind, std::string(value)};
+  return form->accepts(value);
 }
 
 bool parse_port(std::string_view value, Options& options) {
@@ -65,11 +76,10 @@ bool parse_cpus(std::string_view value, Options& options) {
 }
 
 bool parse_iface(std::string_view value, Options& options) {
-  constexpr std::size_t kMaxNameLength = 15;  // of a network interface on Linux
   if (value == "auto") return options.iface = {}, true;
   if (value == "none") return options.iface = {InterfaceRule::Kind::kNone, {}}, true;
   options.iface = {InterfaceRule::Kind::kName, std::string(value)};
-  return is_host_text(value) && value.size() <= kMaxNameLength;
+  return is_interface_name(value);
 }
 
 bool parse_omp(std::string_view value, Options& options) {
@@ -101,7 +111,7 @@ struct Key {
 
 constexpr Key kKeys[] = {
     {"ranks", "slurm|block", "RANK is the launcher's rank, or torchrun's numbering, node by node", parse_ranks},
-    {"addr", "auto|HOST|suffix:TEXT", "what MASTER_ADDR is made from; numeric where the name resolves", parse_addr},
+    {"addr", "auto|HOST|iface:NAME|subnet:CIDR|suffix:TEXT", "what MASTER_ADDR is made from; numeric where the name resolves", parse_addr},
     {"port", "auto|N|LO-HI", "MASTER_PORT: the step's reserved port, else derived from job, step and restart", parse_port},
     {"gpus", "auto|all|virtual|closest|share|none", "which GPUs a task sees; virtual is torchrun's --virtual-local-rank", parse_gpus},
     {"cpus", "keep|gpu", "where a task runs; gpu is on the cores and memory of its GPU's NUMA node", parse_cpus},

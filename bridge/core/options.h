@@ -9,10 +9,13 @@
 
 namespace torchbridge {
 
-// What MASTER_ADDR is made from; `text` is the host of kHost and the suffix of kSuffix.
+// What MASTER_ADDR is made from; `text` is the host, the suffix, the name of the interface, or the subnet in CIDR notation.
 struct AddressRule {
-  enum class Kind { kAuto, kHost, kSuffix } kind = Kind::kAuto;
+  enum class Kind { kAuto, kHost, kSuffix, kInterface, kSubnet } kind = Kind::kAuto;
   std::string text;
+
+  // Only rank 0's node knows the address.
+  bool depends_on_interfaces() const { return kind == Kind::kInterface || kind == Kind::kSubnet; }
 
   bool operator==(const AddressRule&) const = default;
 };

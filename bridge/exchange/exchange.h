@@ -10,6 +10,7 @@
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/core/result.h>
 #include <torchbridge/net/gathering.h>
+#include <torchbridge/net/node_gathering.h>
 
 namespace torchbridge {
 
@@ -24,18 +25,9 @@ class Exchange {
   virtual Result<std::vector<std::string>> all_gather(const std::string& value, std::chrono::milliseconds timeout) = 0;
 };
 
-// Between ranks of one node: rank 0 answers all others on a socket that `key` names. No launcher takes part, so that it
-// works under any, in well below a millisecond once all have come. The key is the same for all ranks and of no other job;
-// only processes of this user are listened to. A second rendezvous with the same key may follow at once.
-std::unique_ptr<Exchange> meet_on_node(const std::string& key, int rank, int world_size);
-
-// The same, but all are answered what rank 0 makes of the values of this node.
-struct Beyond {
-  std::function<Result<std::vector<std::string>>(std::vector<std::string>)> answer;  // its error is everybody's
-  // Called again and again while ranks are missing, whose values are empty.
-  std::function<void(const std::vector<std::string>&)> waiting;
-};
-std::unique_ptr<Exchange> meet_on_node(const std::string& key, int rank, int world_size, Beyond beyond);
+// Between ranks of one node, by a socket that `key` names (net/node_gathering.h). No launcher takes part, so that it works
+// under any, in well below a millisecond once all have come.
+std::unique_ptr<Exchange> meet_on_node(const std::string& key, int rank, int world_size, Beyond beyond = {});
 
 // Over several nodes: the ranks of each meet on it, and one of them meets the other nodes over TCP (net/gathering.h). No
 // launcher takes part. Where no other node was heard of within half of the time, all ranks ask `otherwise` instead.

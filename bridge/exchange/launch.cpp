@@ -10,6 +10,7 @@
 #include <torchbridge/core/launchers/pals.h>
 #include <torchbridge/exchange/exchange.h>
 #include <torchbridge/net/address.h>
+#include <torchbridge/task/master_address.h>
 #include <torchbridge/task/store_port.h>
 
 namespace torchbridge {
@@ -67,8 +68,12 @@ Result<Launch> launch_by_facts(LaunchFacts facts, const std::optional<Endpoint>&
   auto endpoint = store_endpoint_of(facts, *map, settings.options);
   if (!endpoint) return endpoint.error();
   auto launch = launch_of(std::move(facts), {*endpoint, {}}, settings);
-  if (!launch || launch->env.layout.rank != 0) return launch;
-  auto socket = reserve_store_port(*endpoint);
+  if (!launch) return launch;
+  auto address = agree_on_address(*launch->facts, *map, launch->env, settings.options, settings.timeout);
+  if (!address) return address.error();
+  launch->env.master.host = std::move(*address);
+  if (launch->env.layout.rank != 0) return launch;
+  auto socket = reserve_store_port(launch->env.master);
   if (!socket) return socket.error();
   if (socket->open() && settings.store_socket == StoreSocket::kListening) {
     auto listening = inherit(socket->release(), endpoint->port);

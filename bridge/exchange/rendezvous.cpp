@@ -69,10 +69,8 @@ Result<Socket> bind_to(const Endpoint& endpoint, StoreSocket kind) {
   return kind == StoreSocket::kReserved ? reserve(endpoint) : listen_on(endpoint);
 }
 
-Result<std::string> own_address(bool one_node, const Options& options) {
-  if (options.addr.kind == AddressRule::Kind::kHost) return numeric_address(options.addr.text);
-  if (options.addr.kind == AddressRule::Kind::kSuffix) return numeric_address(host_name() + options.addr.text);
-  return one_node ? Result<std::string>(kLoopback) : reachable_address();
+Result<std::string> address_for(bool one_node, const AddressRule& rule) {
+  return one_node && rule.kind == AddressRule::Kind::kAuto ? Result<std::string>(kLoopback) : own_address(rule);
 }
 
 // Numbers the nodes in the order of their lowest rank.
@@ -176,7 +174,7 @@ Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap
 }  // namespace
 
 Result<StoreAddress> bind_store(bool one_node, const Options& options, StoreSocket kind) {
-  const auto host = own_address(one_node, options);
+  const auto host = address_for(one_node, options.addr);
   if (!host) return host.error();
   const auto first = first_port(options);
   if (!first) return first.error();

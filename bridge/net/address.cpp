@@ -13,6 +13,7 @@
 #include <memory>
 
 #include <torchbridge/core/env_map.h>
+#include <torchbridge/core/subnet.h>
 
 namespace torchbridge {
 namespace {
@@ -52,6 +53,35 @@ bool is_link_local(const std::string& address) { return address.starts_with("fe8
 
 bool is_ipv6(const std::string& address) { return address.find(':') != std::string::npos; }
 
+struct InterfaceAddress {
+  std::string name, address;
+};
+
+// Of interfaces that are up, link-local ones left out, IPv4 first, in the kernel's order.
+std::vector<InterfaceAddress> interface_addresses() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
+  std::vector<InterfaceAddress> interfaces;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
+    const std::string address = text_of(entry->ifa_addr);
+    if (!address.empty() && !is_link_local(address)) interfaces.push_back({entry->ifa_name, address});
+  }
+  std::stable_partition(interfaces.begin(), interfaces.end(), [](const auto& interface) { return !is_ipv6(interface.address); });
+  return interfaces;
+}
+
+template <class Chosen>
+Result<std::string> first_address(const std::string& rule, Chosen chosen) {
+  std::string there;
+  for (const auto& interface : interface_addresses()) {
+    if (chosen(interface)) return interface.address;
+    there += (there.empty() ? "" : ", ") + interface.name + " " + interface.address;
+  }
+  return Error{"addr=" + rule + ": " + host_name() + ", the node of rank 0, has no such address: it has " + there};
+}
+
 }  // namespace
 
 Result<std::string> numeric_address(const std::string& host) {
@@ -77,16 +107,10 @@ bool is_loopback(const std::string& numeric_address) {
 }
 
 std::vector<std::string> local_addresses() {
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return {};
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
   std::vector<std::string> addresses;
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
-    const std::string text = text_of(entry->ifa_addr);
-    if (!text.empty() && !is_loopback(text) && !is_link_local(text)) addresses.push_back(text);
+  for (const auto& interface : interface_addresses()) {
+    if (!is_loopback(interface.address)) addresses.push_back(interface.address);
   }
-  std::stable_partition(addresses.begin(), addresses.end(), [](const auto& address) { return !is_ipv6(address); });
   return addresses;
 }
 
@@ -96,6 +120,22 @@ Result<std::string> reachable_address() {
   if (own && std::find(addresses.begin(), addresses.end(), *own) != addresses.end()) return *own;
   if (!addresses.empty()) return addresses.front();
   return Error{"host " + host_name() + " has no address that other hosts could reach: every interface is down or loopback"};
+}
+
+Result<std::string> own_address(const AddressRule& rule) {
+  switch (rule.kind) {
+    case AddressRule::Kind::kAuto: break;
+    case AddressRule::Kind::kHost: return numeric_address(rule.text);
+    case AddressRule::Kind::kSuffix: return numeric_address(host_name() + rule.text);
+    case AddressRule::Kind::kInterface:
+      return first_address("iface:" + rule.text, [&](const auto& interface) { return interface.name == rule.text; });
+    case AddressRule::Kind::kSubnet: {
+      const auto subnet = Subnet::parse(rule.text);
+      if (!subnet) return subnet.error();
+      return first_address("subnet:" + rule.text, [&](const auto& interface) { return subnet->contains(interface.address); });
+    }
+  }
+  return reachable_address();
 }
 
 std::string interface_towards(const std::string& numeric_address) {

@@ -22,6 +22,11 @@ std::vector<std::string> local_addresses();
 // to, where that is an address of an interface; else the first of local_addresses(). An error where there is none.
 Result<std::string> reachable_address();
 
+// This host's own address by a rule of addr=, for the node of rank 0. auto is reachable_address; a host or a suffix asks the
+// resolver. An interface, or a subnet, picks the first of its addresses in the order of local_addresses; where there is none
+// the error names those that there are.
+Result<std::string> own_address(const AddressRule& rule);
+
 // The name of the interface by which this host reaches a numeric address, also its own; empty where there is no route.
 std::string interface_towards(const std::string& numeric_address);
 

@@ -1,6 +1,7 @@
 #include <torchbridge/task/step_plan.h>
 
 #include <torchbridge/core/user_values.h>
+#include <torchbridge/task/master_address.h>
 #include <torchbridge/task/store_port.h>
 
 namespace torchbridge {
@@ -25,6 +26,18 @@ Result<StepPlan> plan_step(LaunchFacts facts, const EnvMap& environment, const O
   auto endpoint = store_endpoint_of(facts, *map, options);
   if (!endpoint) return endpoint.error();
   return plan_step_at(std::move(*endpoint), std::move(facts), environment, options);
+}
+
+Status settle_address(StepPlan& plan, const EnvMap& environment, const Options& options) {
+  constexpr std::chrono::seconds kTimeout{60};  // nodes of a large step start one after the other
+  if (plan.master.host != plan.env.master.host) return Ok{};  // the user's
+  auto address = agree_on_address(plan.facts, plan.map, plan.env, options, kTimeout);
+  if (!address) return address.error();
+  plan.env.master.host = plan.master.host = std::move(*address);
+  auto variables = variables_to_set(variables_of(plan.env), environment, options.override_user);
+  if (!variables) return variables.error();
+  plan.variables = std::move(*variables);
+  return Ok{};
 }
 
 Result<StepPlan> plan_step_at(Endpoint computed, LaunchFacts facts, const EnvMap& environment, const Options& options) {

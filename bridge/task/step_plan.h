@@ -26,6 +26,10 @@ struct StepPlan {
 // rights. An error is found by every task of the step alike.
 Result<StepPlan> plan_step(LaunchFacts facts, const EnvMap& environment, const Options& options);
 
+// Where the options leave the address to rank 0's node (see agree_on_address): completes the plan by it, unless the user
+// exported MASTER_ADDR. Collective. Of an error the message is empty where another task says it.
+Status settle_address(StepPlan& plan, const EnvMap& environment, const Options& options);
+
 // For a launcher that does not: `master` was agreed among the ranks.
 Result<StepPlan> plan_step_at(Endpoint master, LaunchFacts facts, const EnvMap& environment, const Options& options);
 

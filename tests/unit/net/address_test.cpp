@@ -28,6 +28,23 @@ TEST(Address, LocalOnesAreNeverLoopback) {
   for (const auto& address : local_addresses()) EXPECT_FALSE(is_loopback(address)) << address;
 }
 
+TEST(OwnAddress, FollowsTheRule) {
+  using Kind = AddressRule::Kind;
+  EXPECT_EQ(*own_address({Kind::kInterface, "lo"}), "127.0.0.1");
+  EXPECT_EQ(*own_address({Kind::kSubnet, "127.0.0.0/8"}), "127.0.0.1");
+  EXPECT_EQ(*own_address({Kind::kHost, "127.0.0.9"}), "127.0.0.9");
+}
+
+TEST(OwnAddress, NamesWhatThereIsWhereNothingFits) {
+  using Kind = AddressRule::Kind;
+  for (const AddressRule& rule : {AddressRule{Kind::kInterface, "none7"}, AddressRule{Kind::kSubnet, "203.0.113.0/24"}}) {
+    const auto address = own_address(rule);
+    ASSERT_FALSE(address);
+    EXPECT_NE(address.error().message.find(rule.text), std::string::npos) << address.error().message;
+    EXPECT_NE(address.error().message.find("lo 127.0.0.1"), std::string::npos) << address.error().message;
+  }
+}
+
 TEST(Interface, TowardsLoopbackIsLoopback) {
   EXPECT_EQ(interface_towards("127.0.0.1"), "lo");
   EXPECT_EQ(interface_towards("no-number"), "");

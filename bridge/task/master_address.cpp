@@ -1,0 +1,80 @@
+#include <torchbridge/task/master_address.h>
+
+#include <torchbridge/net/address.h>
+#include <torchbridge/net/node_gathering.h>
+#include <torchbridge/net/roll_call.h>
+
+namespace torchbridge {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Said in place of an address where there is none; who finds the reason tells it.
+constexpr const char* kNone = "none";
+
+// Another node's later meeting at the same port must not be taken for this one.
+std::string token_of(const TorchEnv& env) { return env.run_id + "/address"; }
+
+Result<std::string> pick_address(const Layout& at, const AddressRule& rule) {
+  auto address = own_address(rule);
+  if (!address || at.node_count == 1 || !is_loopback(*address)) return address;
+  const std::string kind = rule.kind == AddressRule::Kind::kInterface ? "iface:" : "subnet:";
+  return Error{"addr=" + kind + rule.text + ": " + *address + " is a loopback address, which the other nodes cannot reach"};
+}
+
+Result<std::string> tell_nodes(const RollCall& call, const Endpoint& meeting, Result<std::string> address) {
+  const auto listener = listen_on(meeting);
+  if (!listener) return listener.error();
+  auto roll = Roll::take(*listener, call);
+  if (!roll) return roll.error();
+  roll->answer(address ? *address : kNone);
+  return address;
+}
+
+Result<std::string> ask_rank_0(const RollCall& call, const Endpoint& meeting, int node) {
+  auto answer = answer_roll(meeting, call, node, "");
+  if (!answer) return answer.error();
+  if (*answer == kNone || *answer == kRollIncomplete) return Error{};
+  return answer;
+}
+
+// By the first task of each node.
+Result<std::string> find_address(const LaunchFacts& facts, int master_node, const TorchEnv& env, const Options& options,
+                                 milliseconds timeout) {
+  const Layout& at = env.layout;
+  auto address = at.rank == 0 ? pick_address(at, options.addr) : Result<std::string>(std::string());
+  if (at.node_count == 1) return address;
+  const auto host = numeric_address(env.master.host);
+  if (!host) return host.error();
+  const Endpoint meeting{*host, env.master.port};
+  const RollCall call{.token = token_of(env), .nodes = facts.nodes, .master = master_node, .timeout = timeout};
+  return at.rank == 0 ? tell_nodes(call, meeting, std::move(address)) : ask_rank_0(call, meeting, at.node_rank);
+}
+
+}  // namespace
+
+Result<std::string> agree_on_address(const LaunchFacts& facts, const TaskMap& map, const TorchEnv& env, const Options& options,
+                                     milliseconds timeout) {
+  constexpr milliseconds kGrace{5000};  // the first task of the node waits for its answer first
+  if (!options.addr.depends_on_interfaces()) return env.master.host;
+  const auto master_node = master_node_of(facts, map, options.ranks);
+  if (!master_node) return master_node.error();
+  const Layout& at = env.layout;
+  if (at.local_world_size == 1) return find_address(facts, *master_node, env, options, timeout);
+
+  // The first task of the node asks for all of them.
+  Result<std::string> found = std::string();
+  Beyond beyond;
+  beyond.answer = [&](auto) -> Result<std::vector<std::string>> {
+    found = find_address(facts, *master_node, env, options, timeout);
+    return std::vector{found ? *found : std::string(kNone)};
+  };
+  const std::string key = token_of(env) + "/" + std::to_string(at.node_rank);
+  const auto words = gather_on_node(key, at.local_rank, at.local_world_size, "here", timeout + kGrace, beyond);
+  if (!found) return found;
+  if (!words) return words.error();
+  if (words->front() == kNone) return Error{};
+  return words->front();
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Sites whose fast network has other names: MASTER_ADDR from an interface or a subnet of rank 0's node, which the other nodes
+# are told; the interface of each node follows it.
+source "$(dirname "$0")/case.sh"
+
+# A second network, whose interface each node calls otherwise. IPv6 goes without the wait for duplicates.
+trap 'for i in 0 1 2; do on_node "n$i" ip link del "fast$i" 2>/dev/null || true; done; rm -rf "$work"' EXIT
+for i in 0 1 2; do
+  on_node "n$i" ip link add link eth0 name "fast$i" type macvlan mode bridge || skip "no second interface can be made here"
+  on_node "n$i" ip addr add "10.88.0.1$i/24" dev "fast$i"
+  on_node "n$i" ip addr add "fd88::1$i/64" dev "fast$i" nodad
+  on_node "n$i" ip link set "fast$i" up
+done
+show='echo $RANK $(hostname) $MASTER_ADDR $GLOO_SOCKET_IFNAME $NCCL_SOCKET_IFNAME'
+torchbridge=$BUILD_DIR/bin/torchbridge
+
+# tasks OPTIONS PROGRAM...: five tasks, three of them on n0.
+tasks() { on_login srun -N3 -n5 -w n0,n1,n2 "$@"; }
+spread() { printf '0 n0 %s\n1 n0 %s\n2 n0 %s\n3 n1 %s\n4 n2 %s' "$1 $2" "$1 $2" "$1 $2" "$1 $3" "$1 $4"; }
+fast=("fast0 fast0" "fast1 fast1" "fast2 fast2")
+
+expect "$(spread 10.88.0.10 "${fast[@]}")" tasks --torch-env=addr=subnet:10.88.0.0/24 sh -c "$show"
+expect "$(spread 10.88.0.10 "${fast[@]}")" tasks --torch-env=addr=iface:fast0,check sh -c "$show"
+expect "$(spread fd88::10 "${fast[@]}")" tasks --torch-env=addr=subnet:fd88::/64,check sh -c "$show"
+expect "$(spread 10.88.0.10 "${fast[@]}")" tasks "$torchbridge" exec --torch-env=addr=subnet:10.88.0.0/24 -- sh -c "$show"
+expect "$(spread 10.88.0.10 "${fast[@]}")" tasks --torch-env=addr=10.88.0.10 sh -c "$show"
+expect $'0 n1 10.88.0.11\n1 n1 10.88.0.11' on_login srun -N1 -n2 -w n1 --torch-env=addr=iface:fast1 sh -c "$show"
+
+# Rank 0's node knows that it has no such address, and says so for all.
+expect_refusal 'torch-env: addr=iface:ib0: n0, .* has no such address: it has .*fast0 10.88.0.10' 20 tasks --torch-env=addr=iface:ib0 true
+expect_refusal 'torchbridge: addr=subnet:203.0.113.0/24: n0, .* has no such address' 20 \
+  tasks "$torchbridge" exec --torch-env=addr=subnet:203.0.113.0/24 -- true
+expect_refusal 'torch-env: addr=iface:lo: 127.0.0.1 is a loopback address' 20 tasks --torch-env=addr=iface:lo true
