@@ -48,8 +48,11 @@ Result<Launch> launch_by_exchange(LaunchFacts facts, const EnvMap& environment, 
                                   const LaunchSettings& settings) {
   const bool nothing_to_ask = facts.world_size == 1 || (given && !facts.needs_node_exchange());
   if (!nothing_to_ask) {
-    auto address = meet(facts, environment, given, settings.options, settings.store_socket, settings.timeout);
+    auto exchange = connect(facts, environment, settings.options);
+    if (!exchange) return exchange.error();
+    auto address = meet(facts, **exchange, given, settings.options, settings.store_socket, settings.timeout);
     if (!address) return address.error();
+    exchange->reset();
     auto launch = launch_of(std::move(facts), std::move(*address), settings);
     if (launch) launch->keep_for_mpi = variables_for_mpi();
     return launch;
@@ -190,6 +193,20 @@ Result<Launch> resolve_launch(const EnvMap& environment, const LaunchSettings& s
   add_pals_nodes(*facts, environment);
   if (facts->nodes.empty()) return launch_by_exchange(std::move(*facts), environment, *given, settings);
   return launch_by_facts(std::move(*facts), *given, settings);
+}
+
+Result<Launch> resolve_launch(Exchange& exchange, const ExchangeRanks& ranks, const EnvMap& environment,
+                              const LaunchSettings& settings) {
+  LaunchFacts facts;
+  facts.launcher = "mpi";
+  facts.rank = ranks.rank;
+  facts.world_size = ranks.world_size;
+  facts.local_size = ranks.local_size;
+  const auto given = endpoint_given(environment);
+  if (!given) return given.error();
+  auto address = meet(facts, exchange, *given, settings.options, settings.store_socket, settings.timeout);
+  if (!address) return address.error();
+  return launch_of(std::move(facts), std::move(*address), settings);
 }
 
 Result<Launch> resolve_launch(const EnvMap& environment, std::chrono::milliseconds timeout) {

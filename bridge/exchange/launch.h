@@ -11,6 +11,7 @@
 #include <torchbridge/core/options.h>
 #include <torchbridge/core/result.h>
 #include <torchbridge/core/torch_env.h>
+#include <torchbridge/exchange/exchange.h>
 #include <torchbridge/exchange/rendezvous.h>
 #include <torchbridge/net/socket.h>
 
@@ -48,6 +49,15 @@ struct LaunchSettings {
 // threads at once.
 Result<Launch> resolve_launch(const EnvMap& environment, const LaunchSettings& settings);
 Result<Launch> resolve_launch(const EnvMap& environment, std::chrono::milliseconds timeout = std::chrono::seconds(60));
+
+// For ranks that can talk to each other without a launcher: see <torchbridge/mpi/launch.h>.
+struct ExchangeRanks {
+  int rank = 0, world_size = 1;
+  int local_size = 0;  // ranks on this node; 0 where it is not known
+};
+// Collective. The launcher is called "mpi", whatever the exchange is; MASTER_ADDR and MASTER_PORT are used where both are set.
+Result<Launch> resolve_launch(Exchange& exchange, const ExchangeRanks& ranks, const EnvMap& environment,
+                              const LaunchSettings& settings);
 
 // The rank as far as it can be told without a complete launch, so that one rank may speak for all when something is wrong;
 // 0 where it cannot be told.

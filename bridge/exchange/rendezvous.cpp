@@ -152,25 +152,6 @@ Result<std::unique_ptr<Exchange>> meet_at_daemons(const LaunchFacts& facts, Orte
   return meet_over_nodes(std::move(group), [facts] { return ask_pmix(facts); });
 }
 
-// The cheapest way that the launcher leaves open.
-Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap& environment, const Options& options) {
-  // Variables of a job around this one would lead to strangers.
-  const std::string rank = std::to_string(facts.rank);
-  const bool has_pmi = environment.has("PMI_FD") && environment.get("PMI_RANK") == rank;
-  if (facts.local_size == facts.world_size) {
-    const std::string key = facts.node_key.empty() && has_pmi ? key_of_pmi(environment) : facts.node_key;
-    if (!key.empty()) return meet_on_node(key, facts.rank, facts.world_size);
-  }
-  if (has_pmi) return connect_pmi(environment, facts.rank, facts.world_size);
-  auto daemons = facts.launcher == "openmpi" && !facts.node_key.empty() ? read_orte_daemons(environment) : std::nullopt;
-  if (daemons) return meet_at_daemons(facts, std::move(*daemons), environment, options);
-  if (environment.has("PMIX_NAMESPACE") && environment.get("PMIX_RANK") == rank) return ask_pmix(facts);
-  return Error{facts.launcher + ": the " + std::to_string(facts.world_size) +
-               " ranks cannot ask each other for their nodes, for neither PMI_FD nor PMIX_NAMESPACE is set for this rank: start them "
-               "with PMI or PMIx (flux run -o pmi=simple, mpiexec --pmi=pmix), or set RANK, WORLD_SIZE, LOCAL_RANK, "
-               "LOCAL_WORLD_SIZE, GROUP_RANK, GROUP_WORLD_SIZE, MASTER_ADDR and MASTER_PORT for every rank"};
-}
-
 }  // namespace
 
 Result<StoreAddress> bind_store(bool one_node, const Options& options, StoreSocket kind) {
@@ -195,8 +176,26 @@ Result<StoreAddress> bind_store(bool one_node, const Options& options, StoreSock
   return StoreAddress{{*host, *port}, std::move(*socket)};
 }
 
-Result<StoreAddress> meet(LaunchFacts& facts, const EnvMap& environment, const std::optional<Endpoint>& given,
-                          const Options& options, StoreSocket kind, std::chrono::milliseconds timeout) {
+Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap& environment, const Options& options) {
+  // Variables of a job around this one would lead to strangers.
+  const std::string rank = std::to_string(facts.rank);
+  const bool has_pmi = environment.has("PMI_FD") && environment.get("PMI_RANK") == rank;
+  if (facts.local_size == facts.world_size) {
+    const std::string key = facts.node_key.empty() && has_pmi ? key_of_pmi(environment) : facts.node_key;
+    if (!key.empty()) return meet_on_node(key, facts.rank, facts.world_size);
+  }
+  if (has_pmi) return connect_pmi(environment, facts.rank, facts.world_size);
+  auto daemons = facts.launcher == "openmpi" && !facts.node_key.empty() ? read_orte_daemons(environment) : std::nullopt;
+  if (daemons) return meet_at_daemons(facts, std::move(*daemons), environment, options);
+  if (environment.has("PMIX_NAMESPACE") && environment.get("PMIX_RANK") == rank) return ask_pmix(facts);
+  return Error{facts.launcher + ": the " + std::to_string(facts.world_size) +
+               " ranks cannot ask each other for their nodes, for neither PMI_FD nor PMIX_NAMESPACE is set for this rank: start them "
+               "with PMI or PMIx (flux run -o pmi=simple, mpiexec --pmi=pmix), or set RANK, WORLD_SIZE, LOCAL_RANK, "
+               "LOCAL_WORLD_SIZE, GROUP_RANK, GROUP_WORLD_SIZE, MASTER_ADDR and MASTER_PORT for every rank"};
+}
+
+Result<StoreAddress> meet(LaunchFacts& facts, Exchange& exchange, const std::optional<Endpoint>& given, const Options& options,
+                          StoreSocket kind, std::chrono::milliseconds timeout) {
   StoreAddress store;
   Announcement own{host_name(), {}, {}};
   if (facts.rank == 0) {
@@ -208,11 +207,8 @@ Result<StoreAddress> meet(LaunchFacts& facts, const EnvMap& environment, const s
     }
     own.job = facts.job_id.empty() ? unique_id() : facts.job_id;
   }
-  auto exchange = connect(facts, environment, options);
-  if (!exchange) return exchange.error();
-  const auto texts = (*exchange)->all_gather(own.text(), timeout);
+  const auto texts = exchange.all_gather(own.text(), timeout);
   if (!texts) return Error{facts.launcher + ": " + texts.error().message};
-  exchange->reset();
   std::vector<Announcement> announcements;
   for (const auto& text : *texts) {
     auto announcement = Announcement::parse(text);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <optional>
 
 #include <torchbridge/core/endpoint.h>
@@ -9,6 +10,7 @@
 #include <torchbridge/core/launcher.h>
 #include <torchbridge/core/options.h>
 #include <torchbridge/core/result.h>
+#include <torchbridge/exchange/exchange.h>
 #include <torchbridge/net/socket.h>
 
 namespace torchbridge {
@@ -29,11 +31,14 @@ struct StoreAddress {
 // kernel hands out by itself, bound on the one interface that the job needs (loopback where `one_node`).
 Result<StoreAddress> bind_store(bool one_node, const Options& options, StoreSocket kind);
 
+// The cheapest way that the launcher leaves open for its ranks to ask each other. The error says what would open one.
+Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap& environment, const Options& options);
+
 // Collective over the ranks of facts.world_size. Completes `facts` by what the ranks say (node of each rank, ranks here, and a
 // job id where the launcher has none). Returns `given`, or where it is empty the address that rank 0 bound. `timeout` is how
 // long the others are waited for.
-Result<StoreAddress> meet(LaunchFacts& facts, const EnvMap& environment, const std::optional<Endpoint>& given,
-                          const Options& options, StoreSocket kind, std::chrono::milliseconds timeout);
+Result<StoreAddress> meet(LaunchFacts& facts, Exchange& exchange, const std::optional<Endpoint>& given, const Options& options,
+                          StoreSocket kind, std::chrono::milliseconds timeout);
 
 // Takes over facts.node_of_rank: ranks of a node are numbered in ascending order, whatever the launcher's own local ranks
 // are. An error where the launcher counts other ranks on this node than the ranks themselves.

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Real mpiruns on this host: what print_launch finds as each rank, and that MPI works in the program it becomes.
-# Usage: real_mpirun_test.sh openmpi|mpich PRINT_LAUNCH MPI_RANKS
+# Usage: real_mpirun_test.sh openmpi|mpich PRINT_LAUNCH MPI_RANKS MPI_LAUNCH
 set -euo pipefail
 
-kind=$1 print_launch=$2 mpi_ranks=$3
+kind=$1 print_launch=$2 mpi_ranks=$3 mpi_launch=$4
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT
 case "$kind" in
@@ -37,6 +37,16 @@ $places")" "$mpirun" -n 3 "$print_launch" "$print_launch" "$mpi_ranks"
 # One by way of a shell, and another after it.
 expect "$(sort <<<"$places
 $places")" "$mpirun" -n 3 sh -c "'$print_launch' && '$print_launch'"
+
+# Communicators of a program that uses MPI itself: the world, and ranks 0, 2 and 1.
+communicators() {
+  for rank in 0 1 2; do echo "world mpi rank $rank/3 local $rank/3 node 0/1 store 127.0.0.1:PORT $([[ $rank == 0 ]] && echo bound || echo -) ID"; done
+  echo "even mpi rank 0/2 local 0/2 node 0/1 store 127.0.0.1:PORT bound ID"
+  echo "even mpi rank 1/2 local 1/2 node 0/1 store 127.0.0.1:PORT - ID"
+  echo "odd mpi rank 0/1 local 0/1 node 0/1 store 127.0.0.1:PORT bound ID"
+}
+expect "$(sort <<<"$mpi
+$(communicators)")" "$mpirun" -n 3 "$mpi_launch"
 
 # A rank that does not come is missed, not waited for.
 if timeout 60 "$mpirun" -n 3 sh -c '[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 1 ] && exec sleep 2; exec "$0" --short' "$print_launch" >/dev/null 2>"${TMPDIR:-/tmp}/missing.$$"; then
