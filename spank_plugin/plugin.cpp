@@ -14,7 +14,9 @@
 #include <torchbridge/task/store_port.h>
 #include <torchbridge/task/task_environment.h>
 
+#include "controller.h"
 #include "failure_desk.h"
+#include "placement.h"
 #include "settings.h"
 #include "task_board.h"
 #include "task_report.h"
@@ -46,6 +48,8 @@ namespace {
 Settings settings;
 TaskBoard board;                  // in slurmstepd and its tasks
 std::optional<FailureDesk> desk;  // in srun
+// Of the step, asked once on each node before the tasks are forked; empty where their environment tells it.
+Result<std::vector<int>> node_of_rank = std::vector<int>();
 
 // `task` false: srun, sbatch and salloc, whose log goes to the user's terminal. True: the task's own stderr.
 void complain(const std::string& message) { slurm_error("torch-env: %s", message.c_str()); }
@@ -181,6 +185,21 @@ void tell_first_failure(spank_t spank) {
   if (!text.empty()) tell_lines("first to fail on this node: " + text);
 }
 
+// What is wrong with the environment each task finds out for itself.
+void ask_for_placement(spank_t spank, const EnvMap& environment) {
+  uint32_t job = 0, step = 0, tasks = 0;
+  const auto world_size = environment.integer("SLURM_STEP_NUM_TASKS", 1, INT32_MAX);
+  if (!world_size || !*world_size || spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS ||
+      spank_get_item(spank, S_JOB_STEPID, &step) != ESPANK_SUCCESS ||
+      spank_get_item(spank, S_JOB_TOTAL_TASK_COUNT, &tasks) != ESPANK_SUCCESS) {
+    return;
+  }
+  const StepShape shape{.job_id = job, .world_size = static_cast<int>(**world_size), .component_tasks = static_cast<int>(tasks)};
+  if (environment_tells_placement(environment, shape)) return;
+  const auto ask = [step](uint32_t job_id, auto number) { return ask_component(job_id, step, number); };
+  node_of_rank = placement_of_step(environment, shape, ask);
+}
+
 void export_torch_env(spank_t spank) {
   const EnvMap environment = job_environment(spank);
   const auto options = settings.resolve(environment.get("TORCH_ENV"));
@@ -189,6 +208,8 @@ void export_torch_env(spank_t spank) {
 
   auto facts = read_slurm(environment);
   if (!facts) end_all_tasks(environment, facts.error());
+  if (!node_of_rank) end_task(spank, node_of_rank.error());
+  facts->node_of_rank = *node_of_rank;
   auto plan = plan_step(std::move(*facts), environment, **options);
   if (!plan) end_all_tasks(environment, plan.error());
   if (const auto settled = settle_address(*plan, environment, **options); !settled) end_task(spank, settled.error());
@@ -245,10 +266,12 @@ extern "C" int slurm_spank_init_post_opt(spank_t, int, char**) {
 // With the user's rights, before the tasks are forked.
 extern "C" int slurm_spank_user_init(spank_t spank, int, char**) {
   return guarded("user_init", [&]() -> int {
-    const auto options = settings.resolve(job_environment(spank).get("TORCH_ENV"));
+    const EnvMap environment = job_environment(spank);
+    const auto options = settings.resolve(environment.get("TORCH_ENV"));
     std::uint32_t tasks = 0;
     if (!options || !*options || !is_rank_step(spank)) return ESPANK_SUCCESS;
     if (spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &tasks) == ESPANK_SUCCESS) board = TaskBoard(tasks);
+    if ((*options)->ranks != RankRule::kBlock) ask_for_placement(spank, environment);
     return ESPANK_SUCCESS;
   });
 }

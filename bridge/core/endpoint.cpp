@@ -72,6 +72,9 @@ Result<PortRange> parse_port_range(std::string_view text) {
 Result<int> master_node_of(const LaunchFacts& facts, const TaskMap& map, RankRule ranks) {
   if (ranks == RankRule::kBlock) return 0;
   if (map.complete()) return map.node_of(0);
+  // The components of a heterogeneous step may each be placed by a rule of their own. All rules begin on the first node.
+  const bool contradicted = map.knows(0) ? map.node_of(0) != 0 : facts.node_rank == 0;
+  if (facts.placement != Placement::kUnknown && !contradicted) return 0;
   return Error{facts.launcher + ": the ranks were placed one by one (--distribution=arbitrary), and the node of rank 0 is " +
                "not told: give ranks=block, which numbers them node by node"};
 }

@@ -23,7 +23,7 @@ struct LaunchFacts {
   std::vector<std::string> nodes;       // names
   std::vector<int> tasks_per_node;
   std::vector<int> ranks_here;          // ranks on this node, ascending
-  std::vector<int> node_of_rank;        // from an exchange among the ranks; takes the place of a placement
+  std::vector<int> node_of_rank;        // told by the ranks themselves, or by Slurm's controller; takes the place of a placement
   Placement placement = Placement::kUnknown;
   int plane_size = 0;                   // of Placement::kPlane
   std::vector<int> reserved_ports;      // reserved by the launcher for this step alone

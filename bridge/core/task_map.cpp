@@ -54,12 +54,17 @@ Status check_counts(const LaunchFacts& facts) {
   return Ok{};
 }
 
-Result<TaskMap> map_from_exchange(const LaunchFacts& facts) {
+Result<TaskMap> map_from_nodes(const LaunchFacts& facts) {
   if (static_cast<int>(facts.node_of_rank.size()) != facts.world_size) {
     return contradiction(facts, "the launcher started " + tasks(facts.world_size) + ", but " +
                                     std::to_string(facts.node_of_rank.size()) + " told where they are");
   }
   TaskMap map = TaskMap::from_nodes(facts.node_of_rank);
+  if (!facts.tasks_per_node.empty()) {  // the nodes have the launcher's numbers, and it must have said the same
+    if (map.tasks_per_node() == facts.tasks_per_node && agrees_with_this_node(map, facts)) return map;
+    return contradiction(facts, "the counts of tasks on the nodes, or the ranks of node " + std::to_string(facts.node_rank) +
+                                    ", are others than by the list of where each rank is");
+  }
   const int node = map.node_of(facts.rank);
   if (map.tasks_on(node) == facts.local_size && map.local_rank_of(facts.rank) == facts.local_rank) return map;
   return contradiction(facts, "rank " + std::to_string(facts.rank) + " is local rank " + std::to_string(facts.local_rank) +
@@ -128,7 +133,7 @@ int TaskMap::ranks_before(int node) const {
 }
 
 Result<TaskMap> task_map_of(const LaunchFacts& facts) {
-  if (!facts.node_of_rank.empty()) return map_from_exchange(facts);
+  if (!facts.node_of_rank.empty()) return map_from_nodes(facts);
   assert(!facts.tasks_per_node.empty());
   if (const auto consistent = check_counts(facts); !consistent) return consistent.error();
 

@@ -24,6 +24,7 @@ class TaskMap {
   int world_size() const { return static_cast<int>(node_of_.size()); }
   int node_count() const { return static_cast<int>(tasks_per_node_.size()); }
   int tasks_on(int node) const { return tasks_per_node_[node]; }
+  const std::vector<int>& tasks_per_node() const { return tasks_per_node_; }
   // How many ranks the nodes before this one hold: the node's base in torchrun's numbering.
   int ranks_before(int node) const;
 

@@ -1,0 +1,27 @@
+#include "controller.h"
+
+#include <slurm/slurm.h>
+
+// Slurm's own processes have them; found at run time, for the plugin links no libslurm.
+extern "C" __attribute__((weak)) slurm_step_layout_t* slurm_job_step_layout_get(slurm_step_id_t* step_id);
+extern "C" __attribute__((weak)) void slurm_job_step_layout_free(slurm_step_layout_t* layout);
+
+namespace torchbridge {
+
+std::optional<ComponentRanks> ask_component(std::uint32_t job_id, std::uint32_t step_id, std::optional<std::uint32_t> number) {
+  if (slurm_job_step_layout_get == nullptr || slurm_job_step_layout_free == nullptr) return std::nullopt;
+  slurm_step_id_t id{};
+  id.job_id = job_id;
+  id.step_id = step_id;
+  id.step_het_comp = number.value_or(NO_VAL);
+  slurm_step_layout_t* layout = slurm_job_step_layout_get(&id);
+  if (layout == nullptr) return std::nullopt;
+  ComponentRanks component(layout->node_cnt);
+  for (std::uint32_t node = 0; node < layout->node_cnt; ++node) {
+    component[node].assign(layout->tids[node], layout->tids[node] + layout->tasks[node]);
+  }
+  slurm_job_step_layout_free(layout);
+  return component;
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,36 @@
+// Where the ranks of a step are, when the environment of its tasks does not tell: from the lists that Slurm's controller keeps.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include <torchbridge/core/env_map.h>
+#include <torchbridge/core/result.h>
+
+namespace torchbridge {
+
+// One component of a step, as the controller numbers it: the ranks of each of its nodes, both counted from 0 in every component.
+using ComponentRanks = std::vector<std::vector<int>>;
+
+// Asks for a component: of a heterogeneous job each has a job id of its own; the components of a heterogeneous step in an
+// ordinary job have numbers instead. Nothing where there is no such component.
+using AskComponent = std::function<std::optional<ComponentRanks>(std::uint32_t job_id, std::optional<std::uint32_t> number)>;
+
+struct StepShape {
+  std::uint32_t job_id = 0;   // of a heterogeneous job, that of this node's component
+  int world_size = 1;         // tasks of the whole step
+  int component_tasks = 1;    // tasks of the component that this node is part of
+
+  bool has_components() const { return component_tasks != world_size; }
+};
+
+// False where tasks were placed one by one (--distribution=arbitrary, SLURM_HOSTFILE), and in steps of several components, whose
+// tasks are told the distribution of one of them.
+bool environment_tells_placement(const EnvMap& environment, const StepShape& step);
+
+// The node of each rank, by Slurm's numbers of the step's nodes. An error where the components do not make up the step.
+Result<std::vector<int>> placement_of_step(const EnvMap& environment, const StepShape& step, const AskComponent& ask);
+
+}  // namespace torchbridge
