@@ -9,6 +9,7 @@
 
 #include <torchbridge/core/launchers/pals.h>
 #include <torchbridge/exchange/exchange.h>
+#include <torchbridge/exchange/placement.h>
 #include <torchbridge/net/address.h>
 #include <torchbridge/task/master_address.h>
 #include <torchbridge/task/store_port.h>
@@ -63,8 +64,11 @@ Result<Launch> launch_by_exchange(LaunchFacts facts, const EnvMap& environment, 
   return launch_of(std::move(facts), std::move(*address), settings);
 }
 
-// A launcher that names the nodes, as Slurm, has told all there is to know.
+// A launcher that names the nodes, as Slurm, has told all there is to know, but for ranks placed one by one.
 Result<Launch> launch_by_facts(LaunchFacts facts, const std::optional<Endpoint>& given, const LaunchSettings& settings) {
+  if (settings.options.ranks != RankRule::kBlock && can_ask_for_placement(facts)) {
+    if (const auto asked = ask_for_placement(facts, settings.timeout); !asked) return asked.error();
+  }
   if (given) return launch_of(std::move(facts), {*given, {}}, settings);
   const auto map = task_map_of(facts);
   if (!map) return map.error();

@@ -41,7 +41,7 @@ struct LaunchSettings {
 
 // Finds the innermost launcher in `environment` and turns what it says into a TorchEnv. RANK and its companions, set by
 // torchrun, by the SPANK plugin or by hand, are taken at their word, and are an error where they contradict the launcher.
-// Under launchers that do not tell everything (all but Slurm, PALS, and a single rank) all ranks must call it, for they
+// Under launchers that do not tell everything (all but PALS, a single rank, and Slurm without --distribution=arbitrary) all ranks must call it, for they
 // exchange nodes, address and port; it waits for the others at most settings.timeout, then says that they did not come.
 // Afterwards MPI_Init works, in this process and in a program that it becomes by exec, but for one case: OpenMPI over several
 // nodes, where it fails now and then (docs/launchers.md). There PMIX_MCA_gds is set in the environment of the process; nothing

@@ -164,7 +164,7 @@ Result<std::string> answer_roll(const Endpoint& at, const RollCall& roll, int no
     }
     poll(nullptr, 0, std::min<int>(kRetryPause.count(), left_until(deadline)));
   }
-  return Error{"node " + roll.nodes[node] + " does not reach the node of rank 0, " + roll.nodes[roll.master] + ": " + reason};
+  return Error{"node " + roll.nodes[node] + " does not reach " + roll.what_master_is + ", " + roll.nodes[roll.master] + ": " + reason};
 }
 
 }  // namespace torchbridge

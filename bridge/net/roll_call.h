@@ -22,6 +22,7 @@ struct RollCall {
   std::string token;                       // the same on all nodes of one run, no blanks
   std::vector<std::string> nodes;          // names; node 0.. in their order; `master` is the one that takes the roll
   int master = 0;
+  std::string what_master_is = "the node of rank 0";  // for messages
   std::chrono::milliseconds timeout{1000};
 };
 

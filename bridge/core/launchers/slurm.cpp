@@ -62,6 +62,7 @@ Result<LaunchFacts> read_slurm(const EnvMap& environment) {
   facts.restart_count = static_cast<int>(restarts->value_or(0));
 
   facts.placement = placement_of(environment.get("SLURM_DISTRIBUTION").value_or(""));
+  facts.heterogeneous = environment.has("SLURM_HET_SIZE");
   const auto plane = environment.integer("SLURM_DIST_PLANESIZE", 1, kMaxRanks);
   if (!plane) return plane.error();
   facts.plane_size = static_cast<int>(plane->value_or(0));
