@@ -39,6 +39,28 @@ TEST(Endpoint, OfRanksPlacedOneByOneNeedsBlockNumbering) {
   EXPECT_EQ(endpoint_of(facts, this_node_only, *parse_options("ranks=block"), {})->host, "n7");
 }
 
+TEST(Endpoint, OfSeveralComponentsIsOnTheFirstNodeUnlessThisOneKnowsBetter) {
+  LaunchFacts facts = two_nodes();
+  facts.placement = Placement::kCyclic;
+  const struct {
+    const char* what;
+    int node;
+    std::vector<int> ranks;
+    bool known;
+  } kCases[] = {
+      {"rank 0 is on the first node", 0, {0}, true},
+      {"rank 0 may be on the first node", 1, {1, 2}, true},
+      {"rank 0 is here, on the second node", 1, {0, 2}, false},
+      {"rank 0 is not here, on the first node", 0, {1}, false},
+  };
+  for (const auto& test : kCases) {
+    facts.node_rank = test.node;
+    const auto node = master_node_of(facts, TaskMap::of_one_node({1, 2}, test.node, test.ranks), RankRule::kSlurm);
+    EXPECT_EQ(static_cast<bool>(node), test.known) << test.what;
+    EXPECT_EQ(node ? *node : 0, 0) << test.what;
+  }
+}
+
 TEST(Endpoint, FollowsTheAddressRule) {
   EXPECT_EQ(endpoint(two_nodes(), "addr=suffix:-ib0")->host, "n7-ib0");
   EXPECT_EQ(endpoint(two_nodes(), "addr=10.1.2.3")->host, "10.1.2.3");

@@ -72,6 +72,21 @@ TEST(TaskMapOf, LetsTheRanksOfTheNodeOverruleTheNamedPlacement) {
   EXPECT_FALSE(map->complete());
 }
 
+TEST(TaskMapOf, TakesTheNodesThatRanksWereSaidToBeOn) {
+  LaunchFacts facts = facts_of(2, 1, 1, {1, 2}, {0, 2});
+  facts.placement = Placement::kUnknown;
+  facts.node_of_rank = {1, 0, 1};
+  const auto map = task_map_of(facts);
+  ASSERT_TRUE(map) << map.error().message;
+  EXPECT_TRUE(map->complete());
+  EXPECT_EQ(map->node_of(0), 1);
+  EXPECT_EQ(map->local_rank_of(2), 1);
+  for (const std::vector<int>& wrong : {std::vector{0, 1, 0}, {1, 1, 0}, {1, 0, 0}, {2, 0, 2}, {1, 0}}) {
+    facts.node_of_rank = wrong;
+    EXPECT_FALSE(task_map_of(facts));
+  }
+}
+
 TEST(TaskMapOf, RefusesContradictions) {
   const struct {
     const char* part_of_message;
