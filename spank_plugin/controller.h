@@ -9,7 +9,7 @@
 namespace torchbridge {
 
 // One request, under the rights of the caller. `number` is that of a component in a heterogeneous step of an ordinary job.
-// Nothing where there is no such step, and where the process that we are loaded into cannot ask.
-std::optional<ComponentRanks> ask_component(std::uint32_t job_id, std::uint32_t step_id, std::optional<std::uint32_t> number);
+// Empty where there is no such step, or no longer.
+Result<ComponentRanks> ask_component(std::uint32_t job_id, std::uint32_t step_id, std::optional<std::uint32_t> number);
 
 }  // namespace torchbridge

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace torchbridge {
 namespace {
+
+constexpr std::uint32_t kMostComponents = 128;  // MAX_HET_JOB_COMPS of Slurm
 
 // The ranks of all components, one behind the other: srun numbers ranks and nodes through.
 class Placement {
@@ -17,7 +20,7 @@ class Placement {
   bool add(const ComponentRanks& component) {
     int size = 0;
     for (const auto& ranks : component) size += static_cast<int>(ranks.size());
-    if (size == 0 || ranks_ + size > static_cast<int>(node_of_rank_.size())) return false;
+    if (ranks_ + size > static_cast<int>(node_of_rank_.size())) return false;
     for (const auto& ranks : component) {
       if (ranks.empty()) return false;
       for (const int rank : ranks) {
@@ -53,6 +56,10 @@ std::vector<std::uint32_t> jobs_of_components(const EnvMap& environment, std::ui
   return jobs;
 }
 
+Error unanswered(const std::string& why) {
+  return {"slurm: where each rank is had to be asked of the controller: " + why + ": give ranks=block, which does not need it"};
+}
+
 }  // namespace
 
 bool environment_tells_placement(const EnvMap& environment, const StepShape& step) {
@@ -62,23 +69,23 @@ bool environment_tells_placement(const EnvMap& environment, const StepShape& ste
 
 Result<std::vector<int>> placement_of_step(const EnvMap& environment, const StepShape& step, const AskComponent& ask) {
   const auto jobs = jobs_of_components(environment, step.job_id);
-  Placement placement(step.world_size);
-  bool fits = true;
-  const auto add = [&](std::uint32_t job, std::optional<std::uint32_t> number) {
-    const auto component = ask(job, number);
-    if (component) fits = fits && placement.add(*component);
-    return component.has_value();
-  };
+  std::vector<std::pair<std::uint32_t, std::optional<std::uint32_t>>> components;
   if (!jobs.empty()) {
-    for (const auto job : jobs) add(job, std::nullopt);  // a step may leave components out (--het-group)
+    for (const auto job : jobs) components.emplace_back(job, std::nullopt);
   } else if (step.has_components()) {
-    for (std::uint32_t number = 0; !placement.complete() && add(step.job_id, number);) ++number;
+    for (std::uint32_t number = 0; number < kMostComponents; ++number) components.emplace_back(step.job_id, number);
   } else {
-    add(step.job_id, std::nullopt);
+    components.emplace_back(step.job_id, std::nullopt);
   }
-  if (fits && placement.complete()) return std::move(placement).node_of_rank();
-  return Error{"slurm: the node of each rank was asked of the controller, and its answer does not cover the " +
-               std::to_string(step.world_size) + " tasks of this step: give ranks=block, which does not need it"};
+  Placement placement(step.world_size);
+  for (const auto& [job, number] : components) {
+    const auto component = ask(job, number);
+    if (!component) return unanswered(component.error().message);
+    if (!placement.add(*component)) return unanswered("its lists do not make up the " + std::to_string(step.world_size) + " tasks of this step");
+    const bool last = placement.complete() || (number && component->empty());  // a step may leave out jobs (--het-group)
+    if (last) break;
+  }
+  return placement.complete() ? std::move(placement).node_of_rank() : std::vector<int>();
 }
 
 }  // namespace torchbridge

@@ -15,8 +15,8 @@ namespace torchbridge {
 using ComponentRanks = std::vector<std::vector<int>>;
 
 // Asks for a component: of a heterogeneous job each has a job id of its own; the components of a heterogeneous step in an
-// ordinary job have numbers instead. Nothing where there is no such component.
-using AskComponent = std::function<std::optional<ComponentRanks>(std::uint32_t job_id, std::optional<std::uint32_t> number)>;
+// ordinary job have numbers instead. Empty where there is no such component, or no longer; an error where nobody answers.
+using AskComponent = std::function<Result<ComponentRanks>(std::uint32_t job_id, std::optional<std::uint32_t> number)>;
 
 struct StepShape {
   std::uint32_t job_id = 0;   // of a heterogeneous job, that of this node's component
@@ -30,7 +30,8 @@ struct StepShape {
 // tasks are told the distribution of one of them.
 bool environment_tells_placement(const EnvMap& environment, const StepShape& step);
 
-// The node of each rank, by Slurm's numbers of the step's nodes. An error where the components do not make up the step.
+// The node of each rank, by Slurm's numbers of the step's nodes. Empty where a component has ended already, so that its ranks will
+// meet nobody; an error where the components do not make up the step.
 Result<std::vector<int>> placement_of_step(const EnvMap& environment, const StepShape& step, const AskComponent& ask);
 
 }  // namespace torchbridge
