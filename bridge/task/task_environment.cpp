@@ -1,6 +1,7 @@
 #include <torchbridge/task/task_environment.h>
 
 #include <algorithm>
+#include <climits>
 
 #include <torchbridge/core/binding.h>
 #include <torchbridge/core/closest_gpus.h>
@@ -63,15 +64,29 @@ std::string summary_of(const StepPlan& plan) {
          (plan.facts.reserved_ports.empty() ? "" : " (reserved for the step)") + ", run " + plan.env.run_id;
 }
 
+// Empty where the launcher numbers the node's ranks as torchrun does: RANK = the node's base + LOCAL_RANK.
+std::string note_on_base(const TaskMap& map, int node) {
+  const int base = map.ranks_before(node);
+  int low = INT_MAX, high = 0;  // of RANK - LOCAL_RANK, which never falls from one rank of the node to the next
+  for (int rank = 0; rank < map.world_size(); ++rank) {
+    if (!map.knows(rank) || map.node_of(rank) != node) continue;
+    low = std::min(low, rank - map.local_rank_of(rank));
+    high = rank - map.local_rank_of(rank);
+  }
+  if (low == base && high == base) return "";
+  const std::string found = low == high ? text(low) + ", not the" : text(low) + " to " + text(high) + ", not always the";
+  return "node " + text(node) + ": RANK - LOCAL_RANK is " + found + " node's base " + text(base) +
+         ": programs that build device meshes node by node need ranks=block";
+}
+
 std::vector<std::string> notes_of(const StepPlan& plan, const Options& options, const Binding& binding) {
   std::vector<std::string> notes;
   const Layout& at = plan.env.layout;
-  const int base = plan.map.ranks_before(at.node_rank);
   if (!binding.note.empty() && at.rank == 0) notes.push_back(binding.note);
   if (options.verbose && at.rank == 0) notes.push_back(summary_of(plan));
-  if (options.verbose && at.local_rank == 0 && at.rank != base) {
-    notes.push_back("node " + text(at.node_rank) + ": RANK - LOCAL_RANK is " + text(at.rank) + ", not the node's base " +
-                    text(base) + ": programs that build device meshes node by node need ranks=block");
+  if (options.verbose && at.local_rank == 0 && options.ranks != RankRule::kBlock) {
+    const auto note = note_on_base(plan.map, at.node_rank);
+    if (!note.empty()) notes.push_back(note);
   }
   return notes;
 }
