@@ -2,6 +2,7 @@
 
 #include <torchbridge/core/hostlist.h>
 #include <torchbridge/core/task_map.h>
+#include <torchbridge/exchange/exchange.h>
 #include <torchbridge/net/address.h>
 #include <torchbridge/net/roll_call.h>
 #include <torchbridge/net/socket.h>
@@ -35,7 +36,7 @@ Result<std::string> ranks_in_order(const LaunchFacts& facts, const TaskMap& map,
   const auto listener = listen_on(*place);
   if (!listener) return listener.error();
   auto roll = Roll::take(*listener, call);
-  if (!roll) return roll.error();
+  if (!roll) return Error{"ranks did not come: " + roll.error().message};
   std::string ranks = own;
   for (std::size_t i = 1; i < roll->texts().size(); ++i) ranks += "," + roll->texts()[i];
   roll->answer(ranks);
@@ -57,7 +58,7 @@ Status ask_for_placement(LaunchFacts& facts, std::chrono::milliseconds timeout) 
   };
   const auto text = ranks_in_order(facts, *map, timeout);
   if (!text) return failed(text.error().message);
-  if (*text == kRollIncomplete) return failed("some did not come");
+  if (*text == kRollIncomplete) return failed("ranks did not come within " + seconds(timeout) + ", does every rank run this program?");
   const auto ranks = parse_number_list(*text, facts.world_size - 1);
   if (!ranks || static_cast<int>(ranks->size()) != facts.world_size) return failed("the answer is not a list of all ranks");
   std::vector<int> node_of_rank(facts.world_size, -1);
