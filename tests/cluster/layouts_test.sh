@@ -120,10 +120,10 @@ layout "0/4 0/1 0/3 n0 n0
 3/4 0/1 2/3 n2 n0" ranks=slurm --het-group=0,1
 
 # Of several components placed by different rules the tasks are told one; the plugin asks the controller. The first component must
-# be there until all have asked.
+# be there until all have asked. The option given to one component holds for all.
 mkdir "$work/shown"
 show_together='"'$work'/show"; touch "'$work'/shown/$RANK"; until [ $(ls "'$work'/shown" | wc -l) = 4 ]; do :; done'
 expect "0/4 0/2 1/3 n1 n1
 1/4 0/1 0/3 n0 n1
 2/4 1/2 1/3 n1 n1
-3/4 0/1 2/3 n2 n1" on_login srun -m arbitrary -n3 -w n1,n0,n1 --torch-env sh -c "$show_together" : -N1 -n1 -m block -w n2 --torch-env sh -c "$show_together"
+3/4 0/1 2/3 n2 n1" on_login srun -m arbitrary -n3 -w n1,n0,n1 sh -c "$show_together" : -N1 -n1 -m block -w n2 --torch-env sh -c "$show_together"
