@@ -15,7 +15,8 @@ echo batch "'\${RANK-unset}'"
 srun /bin/sh -c '$show'
 srun -N1 -n2 -w n1 --torch-env=ranks=block /bin/sh -c '$show'
 JOB
-batch() { on_login sbatch --wait -o "$work/batch.out" "$@" >/dev/null && cat "$work/batch.out"; }
+# srun says on stderr that it waits for the step before it.
+batch() { on_login sbatch --wait -o "$work/batch.out" -e "$work/batch.err" "$@" >/dev/null && cat "$work/batch.out"; }
 both_steps="0/2 0 n1
 0/4 0 n0
 1/2 1 n1
