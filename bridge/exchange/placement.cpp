@@ -2,8 +2,8 @@
 
 #include <torchbridge/core/hostlist.h>
 #include <torchbridge/core/task_map.h>
-#include <torchbridge/exchange/exchange.h>
 #include <torchbridge/net/address.h>
+#include <torchbridge/net/did_not_come.h>
 #include <torchbridge/net/roll_call.h>
 #include <torchbridge/net/socket.h>
 #include <torchbridge/task/store_port.h>
