@@ -1,6 +1,7 @@
 // The SPANK hooks of `srun --torch-env[=LIST]`: each a thin wrapper that lets no exception into Slurm.
 #include <poll.h>
 #include <slurm/slurm.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -9,10 +10,12 @@
 #include <exception>
 
 #include <torchbridge/core/launchers/slurm.h>
+#include <torchbridge/net/address.h>
 #include <torchbridge/task/roll.h>
 #include <torchbridge/task/store_port.h>
 #include <torchbridge/task/task_environment.h>
 
+#include "handshake.h"
 #include "settings.h"
 
 // Slurm looks all of these up by name. The header declares the hooks without C linkage, and a constant in C++ is not
@@ -115,6 +118,21 @@ void end_step(spank_t spank) {
   _exit(EXIT_FAILURE);
 }
 
+// proctrack/linuxproc spares whatever is called slurmstepd, also when the step is to end.
+void let_slurm_end_us() { prctl(PR_SET_NAME, "torch_env"); }
+
+// Where a whole node is at fault: its first task tells it, and ends the step. Rank 0 goes first where all nodes are alike.
+[[noreturn]] void end_step_of_wrong_node(spank_t spank, const EnvMap& environment, const Error& error) {
+  constexpr int kTurnMs = 1000, kForwardingMs = 500;
+  let_slurm_end_us();
+  if (environment.get("SLURM_PROCID") != "0") poll(nullptr, 0, kTurnMs);
+  if (environment.get("SLURM_LOCALID").value_or("0") != "0") poll(nullptr, 0, 2 * kTurnMs);
+  tell_task(error.message);
+  poll(nullptr, 0, kForwardingMs);
+  end_step(spank);
+  _exit(EXIT_FAILURE);
+}
+
 // Where only this task, or those of this node, may have found it: unless somebody has told it, the first of them does, and
 // ends the step. The others give it the time to; whoever is still there then was alone with its trouble.
 [[noreturn]] void end_task(spank_t spank, const StepPlan& plan, const Error& error) {
@@ -135,26 +153,44 @@ void end_step(spank_t spank) {
   _exit(EXIT_SUCCESS);
 }
 
+EnvMap job_environment(spank_t spank) {
+  char** variables = nullptr;
+  if (spank_get_item(spank, S_JOB_ENV, &variables) != ESPANK_SUCCESS) variables = nullptr;
+  return EnvMap::from(variables);
+}
+
+void meet(spank_t spank, const StepPlan& plan, const EnvMap& environment, const Options& options) {
+  const auto table = meet_nodes(plan, environment, options);
+  if (!table && table.error().message.empty()) end_task(spank, plan, {});
+  if (!table) end_task(spank, plan, {table.error().message + " (or is torch_env.so missing in its plugstack.conf?)"});
+  if (options.explain) stop_after(*table);
+}
+
 void export_torch_env(spank_t spank) {
-  char** job_environment = nullptr;
-  if (spank_get_item(spank, S_JOB_ENV, &job_environment) != ESPANK_SUCCESS) job_environment = nullptr;
-  const EnvMap environment = EnvMap::from(job_environment);
+  const EnvMap given = job_environment(spank);
+  const Announcement announcement = announcement_in(given);
+  for (const auto& name : announcement.names) spank_unsetenv(spank, name.c_str());
+  const EnvMap environment = without(announcement, given);
+  if (!is_rank_step(spank)) return;
+  if (const auto same = same_version(announcement, host_name()); !same) end_step_of_wrong_node(spank, environment, same.error());
   const auto options = settings.resolve(environment.get("TORCH_ENV"));
-  if (!options) end_all_tasks(environment, options.error());
-  if (!*options || !is_rank_step(spank)) return;
+  if (!options) end_step_of_wrong_node(spank, environment, {options.error().message + " (on " + host_name() + ")"});
+  if (!*options) return;
+  let_slurm_end_us();
+  if (!first_time_in_this_process()) {
+    if (environment.get("SLURM_LOCALID") == "0") tell_task("plugstack.conf on " + host_name() + " loads the plugin twice: remove one of the lines");
+    return;
+  }
 
   auto facts = read_slurm(environment);
   if (!facts) end_all_tasks(environment, facts.error());
   const auto plan = plan_step(std::move(*facts), environment, **options);
   if (!plan) end_all_tasks(environment, plan.error());
-  if ((*options)->check || (*options)->explain) {
-    const auto table = meet_nodes(*plan, environment, **options);
-    if (!table) end_task(spank, *plan, table.error());
-    if ((*options)->explain) stop_after(*table);
-  }
   const bool agent_serves = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True" && !(*options)->override_user;
   auto port = plan->env.layout.rank == 0 && !agent_serves ? reserve_store_port(plan->master) : Socket();
   if (!port) end_task(spank, *plan, port.error());
+  const bool alone = plan->env.layout.node_count == 1 || agent_serves;
+  if ((*options)->explain || (*options)->check.value_or(alone ? 0 : 1) != 0) meet(spank, *plan, environment, **options);
   const auto task = task_environment(*plan, environment, **options, *port);
   if (!task) end_task(spank, *plan, task.error());
   for (const auto& [name, value] : task->variables) {
@@ -183,6 +219,7 @@ extern "C" int slurm_spank_init_post_opt(spank_t, int, char**) {
   return guarded("init_post_opt", [&]() -> int {
     if (!submits_jobs(spank_context())) return ESPANK_SUCCESS;
     const auto options = settings.resolve(exported_list());
+    if (options && *options && spank_context() == S_CTX_LOCAL) announce_plugin((*options)->override_user);
     if (options) return ESPANK_SUCCESS;
     complain(options.error().message);
     exit(EXIT_FAILURE);  // of an `optional` plugin Slurm would ignore the error, and submit the job

@@ -1,5 +1,11 @@
 #include <torchbridge/task/roll.h>
 
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
 #include <torchbridge/core/explain.h>
 #include <torchbridge/host/machine.h>
 #include <torchbridge/net/address.h>
@@ -8,8 +14,33 @@
 namespace torchbridge {
 namespace {
 
-// Large steps do not start on all nodes at the same instant.
-constexpr std::chrono::milliseconds kPatience{1000}, kPatiencePerNode{1};
+// Large steps do not start on all nodes at the same instant, and other plugins may be at work on some of them.
+constexpr int kPatienceS = 60, kExplainPatienceS = 1;
+constexpr std::chrono::milliseconds kPatiencePerNode{1};
+// Who does not come is told by rank 0. If it is silent the first of the others speaks, and has this time until all end.
+constexpr std::chrono::milliseconds kTurn{2000};
+
+std::chrono::milliseconds patience_of(const Options& options, int nodes) {
+  const int given = options.check.value_or(options.explain ? kExplainPatienceS : kPatienceS);
+  return std::chrono::seconds(std::max(given, kExplainPatienceS)) + kPatiencePerNode * nodes;
+}
+
+// Rank 0 holds one connection for each node until all have called, and the program shall have the limit that it had.
+class ManyDescriptors {
+ public:
+  ManyDescriptors() {
+    if (getrlimit(RLIMIT_NOFILE, &before_) != 0) return;
+    const rlimit most{before_.rlim_max, before_.rlim_max};
+    raised_ = setrlimit(RLIMIT_NOFILE, &most) == 0;
+  }
+  ~ManyDescriptors() {
+    if (raised_) setrlimit(RLIMIT_NOFILE, &before_);
+  }
+
+ private:
+  rlimit before_{};
+  bool raised_ = false;
+};
 
 NodeFacts facts_of_this_node(const EnvMap& environment, const std::string& master) {
   const auto cpus = allowed_cpus();
@@ -19,6 +50,7 @@ NodeFacts facts_of_this_node(const EnvMap& environment, const std::string& maste
 
 Result<std::string> take_roll(const StepPlan& plan, const RollCall& call, const Endpoint& master, const NodeFacts& own,
                               const Options& options) {
+  const ManyDescriptors descriptors;
   const auto listener = listen_on(master);
   if (!listener) return listener.error();
   auto roll = Roll::take(*listener, call);
@@ -41,11 +73,16 @@ Result<std::string> meet_nodes(const StepPlan& plan, const EnvMap& environment, 
   const RollCall call{.token = plan.env.run_id,
                       .nodes = plan.facts.nodes,
                       .master = plan.master_node,
-                      .timeout = kPatience + kPatiencePerNode * at.node_count};
+                      .timeout = patience_of(options, at.node_count)};
   const NodeFacts own = facts_of_this_node(environment, master.host);
   if (at.rank == 0) return take_roll(plan, call, master, own, options);
   const auto answer = answer_roll(master, call, at.node_rank, own.text());
-  if (!answer) return answer.error();
+  if (!answer) {
+    const int first = plan.master_node == 0 ? 1 : 0;
+    if (at.node_rank == first) return answer.error();
+    std::this_thread::sleep_for(kTurn);
+    return Error{};
+  }
   if (*answer == kRollIncomplete) return Error{};  // rank 0 has told it
   return std::string();
 }

@@ -1,4 +1,4 @@
-// The nodes of a step meet before any program starts: for `check` and `explain`.
+// The nodes of a step meet before any program starts: no rank shall wait for a node that cannot come.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 namespace torchbridge {
 
 // The first task of each node calls rank 0's node; all other tasks return at once. On rank 0 the result is the table of
-// `explain`, elsewhere it is empty. The error says who does not reach whom;
-// its message is empty where another task says it. Call it while MASTER_PORT is still free.
+// `explain`, elsewhere it is empty. The error says who does not reach whom; its message is empty where another task says it.
+// Call it while MASTER_PORT is free or reserved. Waits as long as `check` says; where it says nothing, a minute.
 Result<std::string> meet_nodes(const StepPlan& plan, const EnvMap& environment, const Options& options);
 
 }  // namespace torchbridge
