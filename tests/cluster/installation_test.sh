@@ -3,32 +3,20 @@
 # node, or on the login node. One line says so, and no rank waits for ever.
 source "$(dirname "$0")/case.sh"
 plugin=$1 other_version=$2
-readonly plugstack=$(on_login sh -c 'dirname "$SLURM_CONF"')/plugstack.conf
+plugstack=$(on_login sh -c 'dirname "$SLURM_CONF"')/plugstack.conf
 show='echo $RANK/$WORLD_SIZE $(hostname)'
 # The other ranks of these steps would wait for rank 1 of n1 for ever.
 wait_for_rank_1='if [ "$RANK" = 1 ] || [ $(hostname) = n1 ]; then exit ${RANK:-0}; else exec sleep 1000; fi'
 
-changed=
-restore() {
-  if [[ -n $changed ]]; then on_node "$changed" umount "$plugstack"; fi
-  changed=
-}
-trap 'restore; rm -rf "$work"' EXIT
-on_n() {  # on_n NODE LINES: that node's plugstack.conf
-  restore
-  printf "$2" >"$work/node.conf"
-  on_node "$1" mount --bind "$work/node.conf" "$plugstack"
-  changed=$1
-}
 from_login_with() {  # from_login_with LINES COMMAND...: the login node's plugstack.conf
-  printf "$1" >"$work/login.conf"
+  printf '%b' "$1" >"$work/login.conf"
   shift
   on_login unshare --mount sh -c 'mount --bind "$0" "$1"; shift; exec "$@"' "$work/login.conf" "$plugstack" "$@"
 }
 expect_one_line_of_ours() { (($(grep -c 'torch-env: ' "$work/stderr") == 1)) || fail "expected one line of ours"; }
 
 # Missing on one node. The program there finds words instead of a rank; the others are told by the roll call.
-on_n n1 ""
+with_plugstack n1 ""
 expect_refusal '^torch-env: no word within 2[0-9]{3} ms from n1: .* \(or is torch_env.so missing in its plugstack.conf\?\)$' 10 \
   on_login srun -N3 -n3 --torch-env=check=2 sh -c "$wait_for_rank_1"
 expect_one_line_of_ours
@@ -37,7 +25,7 @@ expect_refusal "ValueError: .*'torch_env.so-is-not-loaded-on-this-node'" 10 on_l
 TORCH_ENV=check=2 expect_refusal '^torch-env: no word .* from n1: ' 10 on_login srun -N3 -n3 sh -c "$wait_for_rank_1"
 expect_refusal '^torch-env: no word .* from n1: ' 10 on_login srun -N3 -n3 --export=NONE --torch-env=check=2 /bin/sh -c "exec /bin/sleep 1000"
 # The node of rank 0: all others miss it, one says so.
-on_n n0 ""
+with_plugstack n0 ""
 expect_refusal '^torch-env: node n1 does not reach the node of rank 0, n0: .* \(or is torch_env.so missing in its plugstack.conf\?\)$' 10 \
   on_login srun -N4 -n4 --torch-env=check=2 sleep 1000
 expect_one_line_of_ours
@@ -45,7 +33,7 @@ expect_one_line_of_ours
 # Twice, as one file or as two: a line for each such node, and the environment is as ever.
 cp "$plugin" "$work/copy.so"
 for second in "$plugin" "$work/copy.so"; do
-  on_n n1 "optional $plugin\noptional $second\n"
+  with_plugstack n1 "optional $plugin\noptional $second\n"
   for list in "" "ranks=block"; do
     TORCH_ENV=$list expect $'0/3 n0\n1/3 n1\n2/3 n1' on_login srun -N2 -n3 -m arbitrary -w n0,n1,n1 --torch-env=ranks=block sh -c "$show"
   done
@@ -53,28 +41,28 @@ for second in "$plugin" "$work/copy.so"; do
   grep -q "^torch-env: plugstack.conf on n1 loads the plugin twice: remove one of the lines$" "$work/stderr" || fail "no word of it: $(cat "$work/stderr")"
   expect_one_line_of_ours
 done
-restore
+as_before
 printf "optional $plugin\n" >"$work/included.conf"
 expect $'0/2 n0\n1/2 n1' from_login_with "include $work/included.conf\noptional $plugin\n" srun -N2 -n2 --torch-env sh -c "$show"
 grep -q '^srun: spank: option "torch-env" provided by both torch_env.so and torch_env.so$' "$work/stderr" || fail "Slurm is silent: $(cat "$work/stderr")"
 
 # Another version on one node, or on the login node.
-on_n n1 "optional $other_version\n"
+with_plugstack n1 "optional $other_version\n"
 expect_refusal "^torch-env: the plugin on n1 speaks version 2 and that of srun version '1': install the same torch_env.so on both$" 10 \
   on_login srun -N3 -n5 --torch-env sh -c "$wait_for_rank_1"
 expect_one_line_of_ours
 expect_refusal "^torch-env: the plugin on n1 speaks version 2 and" 10 on_login srun -N2 -n2 --export=NONE --torch-env /bin/sleep 1000
-restore
+as_before
 expect_refusal "^torch-env: the plugin on n0 speaks version 1 and that of srun version '2'" 10 \
   from_login_with "optional $other_version\n" srun -N4 -n8 --torch-env sleep 1000
 expect_one_line_of_ours
 
 # Site defaults that are wrong on one node.
-on_n n1 "optional $plugin ranks=hilbert\n"
+with_plugstack n1 "optional $plugin ranks=hilbert\n"
 expect_refusal "^torch-env: plugstack.conf: option 'ranks=hilbert': expected ranks=slurm\|block \(on n1\)$" 10 \
   on_login srun -N2 -n4 --torch-env sh -c "$wait_for_rank_1"
 expect_one_line_of_ours
-restore
+as_before
 
 # No plugin on the login node: its option is unknown there; the variable works.
 expect_refusal "^srun: unrecognized option '--torch-env'$" 10 from_login_with "" srun -N2 -n2 --torch-env true
