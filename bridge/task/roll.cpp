@@ -48,6 +48,13 @@ NodeFacts facts_of_this_node(const EnvMap& environment, const std::string& maste
           interface_towards(master)};
 }
 
+Error told_in_turn(const StepPlan& plan, const Error& error) {
+  const int node = plan.env.layout.node_rank, first = plan.master_node == 0 ? 1 : 0;
+  if (node == plan.master_node || node == first) return error;
+  std::this_thread::sleep_for(kTurn);
+  return {};
+}
+
 Result<std::string> take_roll(const StepPlan& plan, const RollCall& call, const Endpoint& master, const NodeFacts& own,
                               const Options& options) {
   const ManyDescriptors descriptors;
@@ -68,7 +75,7 @@ Result<std::string> meet_nodes(const StepPlan& plan, const EnvMap& environment, 
   const Layout& at = plan.env.layout;
   if (at.local_rank != 0) return std::string();
   const auto host = numeric_address(plan.master.host);
-  if (!host) return host.error();
+  if (!host) return told_in_turn(plan, host.error());
   const Endpoint master{*host, plan.master.port};
   const RollCall call{.token = plan.env.run_id,
                       .nodes = plan.facts.nodes,
@@ -77,12 +84,7 @@ Result<std::string> meet_nodes(const StepPlan& plan, const EnvMap& environment, 
   const NodeFacts own = facts_of_this_node(environment, master.host);
   if (at.rank == 0) return take_roll(plan, call, master, own, options);
   const auto answer = answer_roll(master, call, at.node_rank, own.text());
-  if (!answer) {
-    const int first = plan.master_node == 0 ? 1 : 0;
-    if (at.node_rank == first) return answer.error();
-    std::this_thread::sleep_for(kTurn);
-    return Error{};
-  }
+  if (!answer) return told_in_turn(plan, answer.error());
   if (*answer == kRollIncomplete) return Error{};  // rank 0 has told it
   return std::string();
 }
