@@ -181,7 +181,11 @@ void export_torch_env(spank_t spank) {
   if (const auto same = same_version(announcement, host_name()); !same) end_step_of_wrong_node(spank, environment, same.error());
   const auto options = settings.resolve(environment.get("TORCH_ENV"));
   if (!options) end_step_of_wrong_node(spank, environment, {options.error().message + " (on " + host_name() + ")"});
-  if (!*options) return;
+  if (!*options && announcement.version.empty()) return;
+  if (!*options) {
+    end_step_of_wrong_node(spank, environment, {"srun asks for torchrun's environment, but neither --torch-env nor TORCH_ENV reaches " +
+                                                host_name() + ": give srun the option, or --export=ALL"});
+  }
   let_slurm_end_us();
   if (!first_time_in_this_process()) {
     if (environment.get("SLURM_LOCALID") == "0") tell_task("plugstack.conf on " + host_name() + " loads the plugin twice: remove one of the lines");
@@ -234,6 +238,9 @@ extern "C" int slurm_spank_init_post_opt(spank_t, int, char**) {
 
 extern "C" int slurm_spank_task_init(spank_t spank, int, char**) {
   const int outcome = guarded("task_init", [&] { return export_torch_env(spank), ESPANK_SUCCESS; });
-  if (outcome != ESPANK_SUCCESS) _exit(EXIT_FAILURE);
-  return outcome;
+  if (outcome == ESPANK_SUCCESS) return outcome;
+  constexpr int kForwardingMs = 500;
+  poll(nullptr, 0, kForwardingMs);
+  end_step(spank);
+  _exit(EXIT_FAILURE);
 }

@@ -68,6 +68,11 @@ as_before
 expect_refusal "^srun: unrecognized option '--torch-env'$" 10 from_login_with "" srun -N2 -n2 --torch-env true
 TORCH_ENV=ranks=block expect $'0/2 n0\n1/2 n1' from_login_with "" srun -N2 -n2 sh -c "$show"
 
+# Only the variable asks, and srun is told to keep it.
+TORCH_ENV=ranks=block expect_refusal "^torch-env: srun asks for torchrun's environment, but neither --torch-env nor TORCH_ENV reaches n0: " 10 \
+  on_login srun -N2 -n4 --export=NONE /bin/sleep 1000
+expect_one_line_of_ours
+
 # What is said between srun's plugin and the nodes' is not seen by the program, nor by a shell that is no rank.
 expect "" on_login srun -n1 --torch-env sh -c 'env | grep -E "TORCH_ENV_(PROTOCOL|BEEN)|not-loaded"; true'
 expect "" on_login srun -N1 -n1 --export=RANK --torch-env=override=yes /bin/sh -c '/usr/bin/env | /bin/grep not-loaded; true'
