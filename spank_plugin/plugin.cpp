@@ -166,9 +166,8 @@ EnvMap job_environment(spank_t spank) {
 }
 
 void meet(spank_t spank, const StepPlan& plan, const EnvMap& environment, const Options& options) {
-  const auto table = meet_nodes(plan, environment, options);
-  if (!table && table.error().message.empty()) end_task(spank, plan, {});
-  if (!table) end_task(spank, plan, {table.error().message + " (or is torch_env.so missing in its plugstack.conf?)"});
+  const auto table = meet_nodes(plan, environment, options, " (or is torch_env.so missing in its plugstack.conf?)");
+  if (!table) end_task(spank, plan, table.error());
   if (options.explain) stop_after(*table);
 }
 

@@ -56,12 +56,12 @@ Error told_in_turn(const StepPlan& plan, const Error& error) {
 }
 
 Result<std::string> take_roll(const StepPlan& plan, const RollCall& call, const Endpoint& master, const NodeFacts& own,
-                              const Options& options) {
+                              const Options& options, const std::string& hint) {
   const ManyDescriptors descriptors;
   const auto listener = listen_on(master);
   if (!listener) return listener.error();
   auto roll = Roll::take(*listener, call);
-  if (!roll) return roll.error();
+  if (!roll) return Error{roll.error().message + hint};
   std::vector<NodeFacts> nodes;
   for (const auto& text : roll->texts()) nodes.push_back(NodeFacts::from(text));
   nodes[plan.master_node] = own;
@@ -71,20 +71,23 @@ Result<std::string> take_roll(const StepPlan& plan, const RollCall& call, const 
 
 }  // namespace
 
-Result<std::string> meet_nodes(const StepPlan& plan, const EnvMap& environment, const Options& options) {
+Result<std::string> meet_nodes(const StepPlan& plan, const EnvMap& environment, const Options& options, const std::string& hint) {
   const Layout& at = plan.env.layout;
   if (at.local_rank != 0) return std::string();
   const auto host = numeric_address(plan.master.host);
-  if (!host) return told_in_turn(plan, host.error());
+  if (!host) {
+    if (at.rank != 0) std::this_thread::sleep_for(kTurn);  // rank 0 says it where nobody knows the name
+    return told_in_turn(plan, host.error());
+  }
   const Endpoint master{*host, plan.master.port};
   const RollCall call{.token = plan.env.run_id,
                       .nodes = plan.facts.nodes,
                       .master = plan.master_node,
                       .timeout = patience_of(options, at.node_count)};
   const NodeFacts own = facts_of_this_node(environment, master.host);
-  if (at.rank == 0) return take_roll(plan, call, master, own, options);
+  if (at.rank == 0) return take_roll(plan, call, master, own, options, hint);
   const auto answer = answer_roll(master, call, at.node_rank, own.text());
-  if (!answer) return told_in_turn(plan, answer.error());
+  if (!answer) return told_in_turn(plan, {answer.error().message + hint});
   if (*answer == kRollIncomplete) return Error{};  // rank 0 has told it
   return std::string();
 }

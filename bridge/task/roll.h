@@ -12,6 +12,8 @@ namespace torchbridge {
 // The first task of each node calls rank 0's node; all other tasks return at once. On rank 0 the result is the table of
 // `explain`, elsewhere it is empty. The error says who does not reach whom; its message is empty where another task says it.
 // Call it while MASTER_PORT is free or reserved. Waits as long as `check` says; where it says nothing, a minute.
-Result<std::string> meet_nodes(const StepPlan& plan, const EnvMap& environment, const Options& options);
+// `hint` is added where a node does not come, or is not reached.
+Result<std::string> meet_nodes(const StepPlan& plan, const EnvMap& environment, const Options& options,
+                               const std::string& hint = "");
 
 }  // namespace torchbridge
