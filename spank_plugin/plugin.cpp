@@ -80,7 +80,8 @@ std::optional<std::string_view> exported_list() {
   return value == nullptr ? std::nullopt : std::optional<std::string_view>(value);
 }
 
-// Called with the list of --torch-env, in srun before the job is submitted and again on each node.
+// Called with the list of --torch-env, in srun before the job is submitted and again on each node: there as root, so it only
+// keeps the text, which the tasks parse with the user's rights.
 int take_option(int, const char* list, int remote) {
   return guarded("option", [&]() -> int {
     // Steps inside `salloc --torch-env` or sbatch inherit the option; Slurm 22.05 then writes its missing list as "(null)".
@@ -187,8 +188,8 @@ void export_torch_env(spank_t spank) {
   }
   let_slurm_end_us();
   if (!first_time_in_this_process()) {
-    if (environment.get("SLURM_LOCALID") == "0") tell_task("plugstack.conf on " + host_name() + " loads the plugin twice: remove one of the lines");
-    return;
+    if (environment.get("SLURM_LOCALID") != "0") return;
+    return tell_task("plugstack.conf on " + host_name() + " loads the plugin twice: remove one of the lines");
   }
 
   auto facts = read_slurm(environment);
