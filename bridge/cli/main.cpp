@@ -65,7 +65,7 @@ int run(const CommandLine& line, const EnvMap& environment) {
     case Command::kExec: break;
   }
   if (prepared->options.explain) return print_table(*prepared, environment);
-  if (prepared->options.check && prepared->plan) {
+  if (prepared->options.check.value_or(0) != 0 && prepared->plan) {
     const auto met = meet_nodes(*prepared->plan, environment, prepared->options);
     if (!met) return met.error().message.empty() ? EXIT_FAILURE : complain(met.error().message);
   }

@@ -99,7 +99,12 @@ bool parse_yes_no(std::string_view value, bool& flag) {
 bool parse_override(std::string_view value, Options& options) { return parse_yes_no(value, options.override_user); }
 bool parse_verbose(std::string_view value, Options& options) { return parse_yes_no(value, options.verbose); }
 bool parse_explain(std::string_view value, Options& options) { return parse_yes_no(value, options.explain); }
-bool parse_check(std::string_view value, Options& options) { return parse_yes_no(value, options.check); }
+bool parse_check(std::string_view value, Options& options) {
+  constexpr int kMaxSeconds = 86400;
+  const auto seconds = value == "yes" ? 1 : value == "no" ? 0 : parse_integer(value, 1, kMaxSeconds);
+  if (seconds) options.check = static_cast<int>(*seconds);
+  return seconds.has_value();
+}
 
 struct Key {
   std::string_view name;
@@ -120,7 +125,7 @@ constexpr Key kKeys[] = {
     {"override", "no|yes", "whether values that you exported are replaced", parse_override},
     {"verbose", "no|yes", "say what was decided", parse_verbose, true},
     {"explain", "no|yes", "print the table of ranks, nodes, devices and addresses with reasons, and stop", parse_explain, true},
-    {"check", "no|yes", "prove that every node reaches the master address before anything starts", parse_check, true},
+    {"check", "600|SECONDS|yes|no", "how long the nodes wait until all reach the master address; yes is 1 second", parse_check, true},
 };
 
 std::string known_keys() {

@@ -60,7 +60,8 @@ struct Options {
   bool override_user = false;
   bool verbose = false;
   bool explain = false;  // print the table of ranks and stop
-  bool check = false;    // prove that every node reaches the master address before anything starts
+  // How many seconds the nodes wait for each other before anything starts; 0: not at all; nothing: the caller's default.
+  std::optional<int> check;
 
   bool operator==(const Options&) const = default;
 };

@@ -62,7 +62,7 @@ std::optional<Call> parse_call(const std::string& received, const RollCall& roll
   return Call{static_cast<int>(*node), received.substr(newline + 1)};
 }
 
-Error missing_nodes(const RollCall& roll, const std::vector<bool>& called) {
+std::string missing_nodes(const RollCall& roll, const std::vector<bool>& called) {
   constexpr int kShown = 8;
   std::string names;
   int count = 0;
@@ -70,8 +70,11 @@ Error missing_nodes(const RollCall& roll, const std::vector<bool>& called) {
     if (called[node] || static_cast<int>(node) == roll.master) continue;
     if (++count <= kShown) names += (count == 1 ? "" : ", ") + roll.nodes[node];
   }
-  if (count > kShown) names += " and " + std::to_string(count - kShown) + " more";
-  return {"no word within " + std::to_string(roll.timeout.count()) + " ms from " + names + ": is " +
+  return names + (count > kShown ? " and " + std::to_string(count - kShown) + " more" : "");
+}
+
+Error no_word_from(const RollCall& roll, const std::vector<bool>& called) {
+  return {"no word within " + std::to_string(roll.timeout.count()) + " ms from " + missing_nodes(roll, called) + ": is " +
           roll.nodes[roll.master] + " reachable from there?"};
 }
 
@@ -110,7 +113,8 @@ std::optional<std::string> receive_answer(const Socket& socket, Clock::time_poin
 }  // namespace
 
 Result<Roll> Roll::take(const Socket& listener, const RollCall& roll) {
-  const auto deadline = Clock::now() + roll.timeout;
+  const auto deadline = Clock::now() + roll.timeout, notice = Clock::now() + roll.patience;
+  bool told = !roll.missing;
   fcntl(listener.descriptor(), F_SETFL, fcntl(listener.descriptor(), F_GETFL) | O_NONBLOCK);
   Roll taken;
   taken.texts_.resize(roll.nodes.size());
@@ -119,11 +123,16 @@ Result<Roll> Roll::take(const Socket& listener, const RollCall& roll) {
   while (taken.callers_.size() + 1 < roll.nodes.size()) {
     std::vector<pollfd> waiting = {{listener.descriptor(), POLLIN, 0}};
     for (const auto& caller : callers) waiting.push_back({caller.socket.descriptor(), POLLIN, 0});
-    const int count = poll(waiting.data(), waiting.size(), left_until(deadline));
+    const int count = poll(waiting.data(), waiting.size(), left_until(told ? deadline : std::min(deadline, notice)));
     if (count < 0 && errno == EINTR) continue;
+    if (count <= 0 && !told && Clock::now() < deadline) {
+      roll.missing(missing_nodes(roll, called));
+      told = true;
+      continue;
+    }
     if (count <= 0) {
       taken.answer(kRollIncomplete);
-      return missing_nodes(roll, called);
+      return no_word_from(roll, called);
     }
 
     std::vector<Caller> unfinished;
@@ -152,8 +161,14 @@ Result<std::string> answer_roll(const Endpoint& at, const RollCall& roll, int no
   const auto deadline = Clock::now() + roll.timeout;
   const std::string message =
       std::string(kGreeting) + " " + roll.token + " " + std::to_string(node) + "\n" + text.substr(0, kMaxRollText);
+  const auto notice = Clock::now() + roll.patience;
+  bool told = !roll.missing;
   std::string reason;
   while (Clock::now() < deadline) {
+    if (!told && Clock::now() >= notice) {
+      roll.missing(roll.nodes[roll.master]);
+      told = true;
+    }
     const auto socket = connect_to(at, std::chrono::duration_cast<milliseconds>(deadline - Clock::now()));
     if (!socket) {
       reason = socket.error().message;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,8 @@ struct RollCall {
   int master = 0;
   std::string what_master_is = "the node of rank 0";  // for messages
   std::chrono::milliseconds timeout{1000};
+  std::chrono::milliseconds patience{30000};          // after this long it is told once
+  std::function<void(const std::string&)> missing{};  // which nodes are still waited for; may be empty
 };
 
 // The master's side. Holds the callers' connections until they are answered; forgetting to answer hangs up on them.

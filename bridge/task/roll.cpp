@@ -1,5 +1,11 @@
 #include <torchbridge/task/roll.h>
 
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
 #include <torchbridge/core/explain.h>
 #include <torchbridge/host/machine.h>
 #include <torchbridge/net/address.h>
@@ -8,8 +14,33 @@
 namespace torchbridge {
 namespace {
 
-// Large steps do not start on all nodes at the same instant.
-constexpr std::chrono::milliseconds kPatience{1000}, kPatiencePerNode{1};
+// Large steps do not start on all nodes at the same instant, and other plugins may be at work on some of them.
+constexpr int kPatienceS = 600, kExplainPatienceS = 1;
+constexpr std::chrono::milliseconds kPatiencePerNode{1};
+// Who does not come is told by rank 0. If it is silent the first of the others speaks, and has this time until all end.
+constexpr std::chrono::milliseconds kTurn{2000};
+
+std::chrono::milliseconds patience_of(const Options& options, int nodes) {
+  const int given = options.check.value_or(options.explain ? kExplainPatienceS : kPatienceS);
+  return std::chrono::seconds(std::max(given, kExplainPatienceS)) + kPatiencePerNode * nodes;
+}
+
+// Rank 0 holds one connection for each node until all have called, and the program shall have the limit that it had.
+class ManyDescriptors {
+ public:
+  ManyDescriptors() {
+    if (getrlimit(RLIMIT_NOFILE, &before_) != 0) return;
+    const rlimit most{before_.rlim_max, before_.rlim_max};
+    raised_ = setrlimit(RLIMIT_NOFILE, &most) == 0;
+  }
+  ~ManyDescriptors() {
+    if (raised_) setrlimit(RLIMIT_NOFILE, &before_);
+  }
+
+ private:
+  rlimit before_{};
+  bool raised_ = false;
+};
 
 NodeFacts facts_of_this_node(const EnvMap& environment, const std::string& master) {
   const auto cpus = allowed_cpus();
@@ -17,12 +48,24 @@ NodeFacts facts_of_this_node(const EnvMap& environment, const std::string& maste
           interface_towards(master)};
 }
 
+bool may_speak(const StepPlan& plan) {
+  const int node = plan.env.layout.node_rank, first = plan.master_node == 0 ? 1 : 0;
+  return node == plan.master_node || node == first;
+}
+
+Error told_in_turn(const StepPlan& plan, const Error& error) {
+  if (may_speak(plan)) return error;
+  std::this_thread::sleep_for(kTurn);
+  return {};
+}
+
 Result<std::string> take_roll(const StepPlan& plan, const RollCall& call, const Endpoint& master, const NodeFacts& own,
-                              const Options& options) {
+                              const Options& options, const std::string& hint) {
+  const ManyDescriptors descriptors;
   const auto listener = listen_on(master);
   if (!listener) return listener.error();
   auto roll = Roll::take(*listener, call);
-  if (!roll) return roll.error();
+  if (!roll) return Error{roll.error().message + hint};
   std::vector<NodeFacts> nodes;
   for (const auto& text : roll->texts()) nodes.push_back(NodeFacts::from(text));
   nodes[plan.master_node] = own;
@@ -32,20 +75,25 @@ Result<std::string> take_roll(const StepPlan& plan, const RollCall& call, const 
 
 }  // namespace
 
-Result<std::string> meet_nodes(const StepPlan& plan, const EnvMap& environment, const Options& options) {
+Result<std::string> meet_nodes(const StepPlan& plan, const EnvMap& environment, const Options& options,
+                               const MeetingWords& words) {
   const Layout& at = plan.env.layout;
   if (at.local_rank != 0) return std::string();
   const auto host = numeric_address(plan.master.host);
-  if (!host) return host.error();
+  if (!host) {
+    if (at.rank != 0) std::this_thread::sleep_for(kTurn);  // rank 0 says it where nobody knows the name
+    return told_in_turn(plan, host.error());
+  }
   const Endpoint master{*host, plan.master.port};
   const RollCall call{.token = plan.env.run_id,
                       .nodes = plan.facts.nodes,
                       .master = plan.master_node,
-                      .timeout = kPatience + kPatiencePerNode * at.node_count};
+                      .timeout = patience_of(options, at.node_count),
+                      .missing = may_speak(plan) ? words.waiting : nullptr};
   const NodeFacts own = facts_of_this_node(environment, master.host);
-  if (at.rank == 0) return take_roll(plan, call, master, own, options);
+  if (at.rank == 0) return take_roll(plan, call, master, own, options, words.hint);
   const auto answer = answer_roll(master, call, at.node_rank, own.text());
-  if (!answer) return answer.error();
+  if (!answer) return told_in_turn(plan, {answer.error().message + words.hint});
   if (*answer == kRollIncomplete) return Error{};  // rank 0 has told it
   return std::string();
 }

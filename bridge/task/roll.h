@@ -1,6 +1,7 @@
-// The nodes of a step meet before any program starts: for `check` and `explain`.
+// The nodes of a step meet before any program starts: no rank shall wait for a node that cannot come.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include <torchbridge/core/result.h>
@@ -9,9 +10,16 @@
 
 namespace torchbridge {
 
+// What the caller adds to what is said.
+struct MeetingWords {
+  std::string hint;                                 // where a node does not come, or is not reached
+  std::function<void(const std::string&)> waiting;  // with the names of nodes that have not come after half a minute; by one or two nodes
+};
+
 // The first task of each node calls rank 0's node; all other tasks return at once. On rank 0 the result is the table of
-// `explain`, elsewhere it is empty. The error says who does not reach whom;
-// its message is empty where another task says it. Call it while MASTER_PORT is still free.
-Result<std::string> meet_nodes(const StepPlan& plan, const EnvMap& environment, const Options& options);
+// `explain`, elsewhere it is empty. The error says who does not reach whom; its message is empty where another task says it.
+// Call it while MASTER_PORT is free or reserved. Waits as long as `check` says; where it says nothing, ten minutes, as torchrun.
+Result<std::string> meet_nodes(const StepPlan& plan, const EnvMap& environment, const Options& options,
+                               const MeetingWords& words = {});
 
 }  // namespace torchbridge

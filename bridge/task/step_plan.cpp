@@ -1,5 +1,6 @@
 #include <torchbridge/task/step_plan.h>
 
+#include <torchbridge/core/exported_values.h>
 #include <torchbridge/core/user_values.h>
 #include <torchbridge/task/master_address.h>
 #include <torchbridge/task/store_port.h>
@@ -41,6 +42,7 @@ Status settle_address(StepPlan& plan, const EnvMap& environment, const Options& 
 }
 
 Result<StepPlan> plan_step_at(Endpoint computed, LaunchFacts facts, const EnvMap& environment, const Options& options) {
+  if (const auto checked = check_exported(environment, options.override_user); !checked) return checked.error();
   auto map = task_map_of(facts);
   if (!map) return map.error();
   const auto master_node = master_node_of(facts, *map, options.ranks);

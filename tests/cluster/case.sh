@@ -7,8 +7,6 @@ unset TORCH_ENV RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT OMP_NUM_THREA
 limit=60  # seconds for one command; a hang is a failure
 
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-
 fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
 skip() { printf 'SKIPPED: %s\n' "$*"; exit 77; }
 
@@ -41,6 +39,20 @@ expect_refusal() {
   matches=$(grep -cE -- "$pattern" "$work/stderr") || true
   ((matches == 1)) || fail "$matches lines match '$pattern', expected one"
 }
+
+# with_plugstack NODE LINES: that node's plugstack.conf, until the next call or the end of the case.
+with_plugstack() {
+  as_before
+  plugstack=${plugstack:-$(on_login sh -c 'dirname "$SLURM_CONF"')/plugstack.conf}
+  printf '%b' "$2" >"$work/$1.conf"
+  on_node "$1" mount --bind "$work/$1.conf" "$plugstack"
+  changed_node=$1
+}
+as_before() {
+  if [[ -n ${changed_node:-} ]]; then on_node "$changed_node" umount "$plugstack"; fi
+  changed_node=
+}
+trap 'as_before; rm -rf "$work"' EXIT
 
 # wait_for SECONDS COMMAND...: until the command succeeds.
 wait_for() {

@@ -1,6 +1,10 @@
 #!/usr/bin/env bash
 # After all cases: no node may have been drained by what they did.
 source "$(dirname "$0")/case.sh"
-drained=$(on_login sinfo --noheader --list-reasons)
+reasons() { on_login sinfo --noheader --list-reasons --format '%N %E'; }
+drained=$(reasons)
+on_login scontrol update nodename=n3 state=drain reason=canary  # the question would find one
+control=$(reasons)
 "$CLUSTER" down --name "$CLUSTER_NAME"
 [[ -z $drained ]] || fail "nodes were drained: $drained"
+[[ $control == "n3 canary" ]] || fail "a drained node is not found: $control"

@@ -17,4 +17,9 @@ slurm_spank_task_exit
 slurm_spank_task_init
 slurm_spank_user_init
 spank_plugin_version" exported "$1"
+# No shell and no other program is ever started, so nothing of the user's reaches one.
+called() { nm -D --undefined-only "$1" | awk '{print $2}' | sed 's/@.*//'; }
+starts_programs=$(called "$1" | grep -E '^(system|popen|exec.*|posix_spawn.*|wordexp)$') || true
+[[ -z $starts_programs ]] || fail "it calls $starts_programs"
+called "$1" | grep -q '^_exit$' || fail "the names of what it calls are not found"
 (($(size_stripped "$1") < 300000)) || fail "it has $(size_stripped "$1") bytes, more than 300 kB"

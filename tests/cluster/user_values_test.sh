@@ -10,3 +10,32 @@ RANK=0 expect_refusal "torch-env: RANK='0' is exported, so that every task would
   on_login srun -N2 -n2 --torch-env true
 WORLD_SIZE=3 expect_refusal "torch-env: WORLD_SIZE='3' is exported, but here it is '2'" 10 on_login srun -N2 -n2 --torch-env true
 MASTER_PORT=high expect_refusal "torch-env: MASTER_PORT='high': expected an integer from 1 to 65535" 10 on_login srun -N2 -n2 --torch-env true
+# Nobody knows the name: one node says so.
+MASTER_ADDR=nohost.invalid expect_refusal "torch-env: .*'nohost.invalid' does not resolve on n0" 10 on_login srun -N4 -n4 --torch-env sleep 1000
+(($(grep -c torch-env: "$work/stderr") == 1)) || fail "expected one line"
+
+# Values that cannot be: one printable line of bounded length names the variable, and no program starts.
+expect_refused_value() {  # expect_refused_value NAME COMMAND...
+  local name=$1
+  shift
+  expect_refusal "torch-env: ([A-Za-z_-]+: )?(unknown )?(option )?'?${name}" 10 "$@" >/dev/null
+  ! grep -a started "$work/stdout" || fail "$name: the program was started"
+  (($(grep -ac torch-env: "$work/stderr") == 1)) || fail "$name: expected one line"
+  ! LC_ALL=C grep -a torch-env: "$work/stderr" | grep -qP '[^\x20-\x7e]|.{600}' || fail "$name: the line is long, or not printable"
+}
+run() { on_login srun -Q -N1 -n2 -w n2 "$@" sh -c 'echo started'; }
+long=$(head -c 100000 /dev/zero | tr '\0' x)
+for value in $'\xff\xfe\n\e[31m%n%s' "$long"; do
+  for name in RANK WORLD_SIZE MASTER_ADDR MASTER_PORT ROLE_NAME OMP_NUM_THREADS GLOO_SOCKET_IFNAME TORCHELASTIC_RUN_ID PET_RDZV_ID SLURM_RESTART_COUNT; do
+    expect_refused_value "$name=" env "$name=$value" timeout 10 "$CLUSTER" run --name "$CLUSTER_NAME" -- srun -Q -N1 -n2 -w n2 --torch-env sh -c 'echo started'
+  done
+  TORCH_ENV=$value expect_refused_value '(\\xff|xxx)' run
+  TORCH_ENV=port=$value expect_refused_value "port=" run
+  expect_refused_value "addr=" run --torch-env="addr=$value"
+done
+for value in "" -1 99999999999999999999; do
+  for name in RANK WORLD_SIZE MASTER_PORT OMP_NUM_THREADS SLURM_RESTART_COUNT; do
+    expect_refused_value "$name='$value'" env "$name=$value" timeout 10 "$CLUSTER" run --name "$CLUSTER_NAME" -- srun -Q -N1 -n2 -w n2 --torch-env sh -c 'echo started'
+  done
+  expect_refused_value "port=$value'" run --torch-env="port=$value"
+done

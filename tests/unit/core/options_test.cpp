@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace torchbridge {
 namespace {
 
@@ -96,6 +98,28 @@ TEST(Options, RefusesWhatItDoesNotKnowAndSaysWhatItExpects) {
     EXPECT_NE(options.error().message.find(test.part_of_message), std::string::npos)
         << test.list << ": " << options.error().message;
   }
+}
+
+TEST(Options, NoValueBreaksTheMessage) {
+  const std::string kValues[] = {"", "-1", "99999999999999999999", "\xff\xfe", "a\nb\x1b[31m", "%n%s", std::string(100'000, 'x')};
+  for (const std::string key : {"ranks", "addr", "port", "gpus", "cpus", "iface", "omp", "override", "verbose", "explain", "check"}) {
+    for (const auto& value : kValues) {
+      if ((key == "addr" || key == "iface") && (value == "-1" || value == kValues[2])) continue;  // a host may be called that
+      const auto options = parse_options(key + "=" + value);
+      ASSERT_FALSE(options) << key << "=" << value.substr(0, 40);
+      const std::string& message = options.error().message;
+      EXPECT_TRUE(message.starts_with("option '" + key + "=")) << message;
+      EXPECT_LT(message.size(), 500u) << key;
+      EXPECT_TRUE(std::all_of(message.begin(), message.end(), [](char c) { return c >= 0x20 && c < 0x7f; })) << message;
+    }
+  }
+}
+
+TEST(Options, CheckIsAFlagOrSeconds) {
+  EXPECT_EQ(parse_options("")->check, std::nullopt);
+  EXPECT_EQ(parse_options("check")->check, 1);
+  EXPECT_EQ(parse_options("check=600")->check, 600);
+  EXPECT_EQ(parse_options("check=600,check=no")->check, 0);
 }
 
 TEST(Options, HelpNamesEveryKey) {

@@ -45,6 +45,29 @@ TEST_F(RollCallTest, NamesTheNodesThatDoNotCall) {
   EXPECT_EQ(*first.get(), kRollIncomplete);
 }
 
+TEST_F(RollCallTest, TellsOnceForWhomItStillWaits) {
+  RollCall waiting = roll_;
+  waiting.patience = milliseconds(50);
+  std::vector<std::string> told;
+  std::promise<void> noticed;
+  waiting.missing = [&](const std::string& nodes) {
+    told.push_back(nodes);
+    noticed.set_value();
+  };
+  auto first = calls(0, "a", roll_);
+  auto third = std::async(std::launch::async, [&] {
+    noticed.get_future().wait();
+    return answer_roll(at_, roll_, 2, "late");
+  });
+  auto roll = Roll::take(listener_, waiting);
+  ASSERT_TRUE(roll) << roll.error().message;
+  roll->answer("ok");
+  EXPECT_TRUE(first.get());
+  EXPECT_TRUE(third.get());
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_TRUE(told[0] == "n2" || told[0] == "n0, n2") << told[0];
+}
+
 TEST_F(RollCallTest, IgnoresStrangersAndOtherRuns) {
   RollCall other = roll_;
   other.token = "slurm-2.0";

@@ -1,0 +1,114 @@
+#include <torchbridge/core/exported_values.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace torchbridge {
+namespace {
+
+constexpr std::size_t kMaxText = 4096;
+constexpr std::size_t kMaxHost = 253;  // of a DNS name
+
+// The length of the well-formed UTF-8 character at the beginning of the text, 0 where there is none.
+std::size_t character_length(std::string_view text) {
+  const auto byte = [&](std::size_t at) { return static_cast<unsigned char>(text[at]); };
+  const std::size_t length = byte(0) < 0x80 ? 1 : byte(0) < 0xc2 ? 0 : byte(0) < 0xe0 ? 2 : byte(0) < 0xf0 ? 3 : byte(0) < 0xf5 ? 4 : 0;
+  if (length == 0 || text.size() < length) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  if (length == 1) return byte(0) >= 0x20 && byte(0) != 0x7f ? 1 : 0;
+  // Control characters, overlong forms, surrogates, and what lies beyond Unicode.
+  if (byte(0) == 0xc2 && byte(1) < 0xa0) return 0;
+  if (byte(0) == 0xe0 && byte(1) < 0xa0) return 0;
+  if (byte(0) == 0xed && byte(1) >= 0xa0) return 0;
+  if (byte(0) == 0xf0 && byte(1) < 0x90) return 0;
+  if (byte(0) == 0xf4 && byte(1) >= 0x90) return 0;
+  return length;
+}
+
+bool is_text_or_empty(std::string_view text) {
+  if (text.size() > kMaxText) return false;
+  while (!text.empty()) {
+    const auto length = character_length(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+bool is_text(std::string_view text) { return !text.empty() && is_text_or_empty(text); }
+
+bool is_host(std::string_view text) {
+  constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:";
+  return !text.empty() && text.size() <= kMaxHost && text.find_first_not_of(kAllowed) == std::string_view::npos;
+}
+
+bool is_count(std::string_view text) { return parse_integer(text, 0, INT32_MAX).has_value(); }
+bool is_port(std::string_view text) { return parse_integer(text, 1, 65535).has_value(); }
+bool is_flag(std::string_view text) { return text == "True" || text == "False"; }
+
+// OpenMP takes one number for each level of nesting.
+bool is_threads(std::string_view text) {
+  constexpr int kMaxThreads = 65536;
+  while (true) {
+    const auto comma = text.find(',');
+    if (!parse_integer(text.substr(0, comma), 1, kMaxThreads)) return false;
+    if (comma == std::string_view::npos) return true;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+struct Kind {
+  bool (*holds)(std::string_view);
+  std::string_view expected;
+};
+constexpr Kind kText{is_text, "1 to 4096 bytes of printable UTF-8"};
+constexpr Kind kTextOrEmpty{is_text_or_empty, "at most 4096 bytes of printable UTF-8"};
+constexpr Kind kHost{is_host, "a host name or an address"};
+constexpr Kind kCount{is_count, "an integer from 0 to 2147483647"};
+constexpr Kind kPort{is_port, "an integer from 1 to 65535"};
+constexpr Kind kFlag{is_flag, "True or False"};
+constexpr Kind kThreads{is_threads, "an integer from 1 to 65536"};
+
+// The ranks and sizes are compared with what they must be: user_values.h.
+constexpr struct {
+  std::string_view name;
+  const Kind& kind;
+  bool read_always = false;
+} kExported[] = {
+    {"MASTER_ADDR", kHost},
+    {"MASTER_PORT", kPort},
+    {"ROLE_NAME", kText},
+    {"TORCHELASTIC_RESTART_COUNT", kCount},
+    {"TORCHELASTIC_MAX_RESTARTS", kCount},
+    {"TORCHELASTIC_RUN_ID", kText},
+    {"TORCHELASTIC_USE_AGENT_STORE", kFlag},
+    {"TORCHELASTIC_ERROR_FILE", kText},
+    {"TORCH_NCCL_ASYNC_ERROR_HANDLING", kCount},
+    {"OMP_NUM_THREADS", kThreads},
+    {"GLOO_SOCKET_IFNAME", kTextOrEmpty},
+    {"NCCL_SOCKET_IFNAME", kTextOrEmpty},
+    {"PET_NNODES", kText},
+    {"PET_NODE_RANK", kCount},
+    {"PET_NPROC_PER_NODE", kText},
+    {"PET_RDZV_ID", kText},
+    {"PET_RDZV_ENDPOINT", kTextOrEmpty},
+    {"PET_MASTER_ADDR", kHost},
+    {"PET_MASTER_PORT", kPort},
+    {"CUDA_VISIBLE_DEVICES", kTextOrEmpty, true},
+    {"SLURM_CPUS_PER_TASK", kThreads, true},
+};
+
+}  // namespace
+
+Status check_exported(const EnvMap& user, bool override_user) {
+  for (const auto& [name, kind, read_always] : kExported) {
+    const auto value = user.get(name);
+    if (!value || (override_user && !read_always) || kind.holds(*value)) continue;
+    const std::string advice = read_always ? ": unset it" : ": unset it, or give override=yes";
+    return Error{std::string(name) + "='" + printable(*value) + "': expected " + std::string(kind.expected) + advice};
+  }
+  return Ok{};
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,126 @@
+#include "task_init.h"
+
+#include <slurm/slurm.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include <torchbridge/core/launchers/slurm.h>
+#include <torchbridge/net/address.h>
+#include <torchbridge/task/roll.h>
+#include <torchbridge/task/store_port.h>
+#include <torchbridge/task/task_environment.h>
+
+#include "ending.h"
+#include "handshake.h"
+#include "task_report.h"
+
+namespace torchbridge {
+namespace {
+
+[[noreturn]] void stop_after(const std::string& table) {
+  dprintf(STDOUT_FILENO, "%s", table.c_str());
+  _exit(EXIT_SUCCESS);
+}
+
+// What the user asks for; nothing where nobody asks for the plugin. srun's plugin may have heard what this node's does not.
+std::optional<Options> asked(spank_t spank, const NodeState& node, const Announcement& announcement, const EnvMap& environment) {
+  const auto wrong_node = [&](const std::string& message) { end_task_of_wrong_node(spank, node.board, environment, {message}); };
+  if (const auto same = same_version(announcement, host_name()); !same) wrong_node(same.error().message);
+  auto options = node.settings.resolve(environment.get("TORCH_ENV"));
+  if (!options) wrong_node(options.error().message + " (on " + host_name() + ")");
+  if (!*options && !announcement.version.empty()) {
+    wrong_node("srun asks for torchrun's environment, but neither --torch-env nor TORCH_ENV reaches " + host_name() +
+               ": give srun the option, or --export=ALL");
+  }
+  return std::move(*options);
+}
+
+// Another copy of this plugin has been here: the environment is made.
+bool is_second_copy(const EnvMap& environment) {
+  if (first_time_in_this_process()) return false;
+  if (environment.get("SLURM_LOCALID") == "0") {
+    tell_task("plugstack.conf on " + host_name() + " loads the plugin twice: remove one of the lines");
+  }
+  return true;
+}
+
+StepPlan plan_of(spank_t spank, const NodeState& node, const EnvMap& environment, const Options& options) {
+  auto facts = read_slurm(environment);
+  if (!facts) end_all_tasks(environment, facts.error());
+  if (!node.node_of_rank) end_task(spank, node.board, node.node_of_rank.error());
+  facts->node_of_rank = *node.node_of_rank;
+  auto plan = plan_step(std::move(*facts), environment, options);
+  if (!plan) end_all_tasks(environment, plan.error());
+  if (const auto settled = settle_address(*plan, environment, options); !settled) end_task(spank, node.board, settled.error());
+  return std::move(*plan);
+}
+
+void meet(spank_t spank, const NodeState& node, const StepPlan& plan, const EnvMap& environment, const Options& options) {
+  MeetingWords words;
+  words.hint = " (or is torch_env.so missing in its plugstack.conf?)";
+  words.waiting = [](const std::string& nodes) {
+    tell_task("waiting for " + nodes + ": is torch_env.so missing in its plugstack.conf, or another plugin busy there?");
+  };
+  const auto table = meet_nodes(plan, environment, options, words);
+  if (!table) end_task(spank, node.board, table.error());
+  if (options.explain) stop_after(*table);
+}
+
+// For task_exit.
+void leave_record(spank_t spank, const TaskBoard& board, const StepPlan& plan, const EnvMap& environment,
+                  const TaskEnvironment& task) {
+  int local_task = 0;
+  if (spank_get_item(spank, S_TASK_ID, &local_task) != ESPANK_SUCCESS) return;
+  TaskRecord* record = board.record_of(local_task);
+  if (record == nullptr) return;
+  std::string error_file(environment.get("TORCHELASTIC_ERROR_FILE").value_or(""));
+  for (const auto& [name, value] : task.variables) {
+    if (name == "TORCHELASTIC_ERROR_FILE") error_file = value;
+  }
+  write_record(*record, environment, plan.env.layout.rank, error_file);
+}
+
+}  // namespace
+
+EnvMap job_environment(spank_t spank) {
+  char** variables = nullptr;
+  return spank_get_item(spank, S_JOB_ENV, &variables) == ESPANK_SUCCESS ? EnvMap::from(variables) : EnvMap();
+}
+
+bool is_rank_step(spank_t spank) {
+  uint32_t step = 0;
+  return spank_get_item(spank, S_JOB_STEPID, &step) == ESPANK_SUCCESS && step < SLURM_MAX_NORMAL_STEP_ID;
+}
+
+void export_torch_env(spank_t spank, const NodeState& node) {
+  const EnvMap given = job_environment(spank);
+  const Announcement announcement = announcement_in(given);
+  for (const auto& name : announcement.names) spank_unsetenv(spank, name.c_str());
+  const EnvMap environment = without(announcement, given);
+  if (!is_rank_step(spank)) return;
+  const auto options = asked(spank, node, announcement, environment);
+  if (!options) return;
+  let_slurm_end_us();
+  if (is_second_copy(environment)) return;
+
+  const StepPlan plan = plan_of(spank, node, environment, *options);
+  const bool agent_serves = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True" && !options->override_user;
+  auto port = plan.env.layout.rank == 0 && !agent_serves ? reserve_store_port(plan.master) : Socket();
+  if (!port) end_task(spank, node.board, port.error());
+  const bool alone = plan.env.layout.node_count == 1 || agent_serves;
+  if (options->explain || options->check.value_or(alone ? 0 : 1) != 0) meet(spank, node, plan, environment, *options);
+  const auto task = task_environment(plan, environment, *options, *port);
+  if (!task) end_task(spank, node.board, task.error());
+  for (const auto& [name, value] : task->variables) {
+    if (spank_setenv(spank, name.c_str(), value.c_str(), 1) != ESPANK_SUCCESS) {
+      end_task(spank, node.board, {"Slurm refused to set " + name});
+    }
+  }
+  for (const auto& note : task->notes) tell_task(note);
+  leave_record(spank, node.board, plan, given, *task);
+  (void)port->release();  // the program's from here on
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,30 @@
+// torchrun's environment for one task, in the task's own process and with the user's rights.
+#pragma once
+
+#include <vector>
+
+#include <torchbridge/core/env_map.h>
+#include <torchbridge/core/result.h>
+
+#include "settings.h"
+#include "spank.h"
+#include "task_board.h"
+
+namespace torchbridge {
+
+// What slurmstepd knows before it forks the tasks.
+struct NodeState {
+  Settings settings;
+  TaskBoard board;
+  Result<std::vector<int>> node_of_rank = std::vector<int>();  // where Slurm's controller had to be asked; else empty
+};
+
+EnvMap job_environment(spank_t spank);
+
+// Batch scripts, salloc's shell and the extern step are no ranks of anything.
+bool is_rank_step(spank_t spank);
+
+// Sets the variables, or says why not and ends the task. Does nothing where nobody asks for them.
+void export_torch_env(spank_t spank, const NodeState& node);
+
+}  // namespace torchbridge

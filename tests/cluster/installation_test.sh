@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# plugstack.conf is not the same everywhere: the plugin is missing, doubled, of another version or wrongly set up on one
+# node, or on the login node. One line says so, and no rank waits for ever.
+source "$(dirname "$0")/case.sh"
+plugin=$1 other_version=$2
+plugstack=$(on_login sh -c 'dirname "$SLURM_CONF"')/plugstack.conf
+show='echo $RANK/$WORLD_SIZE $(hostname)'
+# The other ranks of these steps would wait for rank 1 of n1 for ever.
+wait_for_rank_1='if [ "$RANK" = 1 ] || [ $(hostname) = n1 ]; then exit ${RANK:-0}; else exec sleep 1000; fi'
+
+from_login_with() {  # from_login_with LINES COMMAND...: the login node's plugstack.conf
+  printf '%b' "$1" >"$work/login.conf"
+  shift
+  on_login unshare --mount sh -c 'mount --bind "$0" "$1"; shift; exec "$@"' "$work/login.conf" "$plugstack" "$@"
+}
+expect_one_line_of_ours() { (($(grep -c '^torch-env: ' "$work/stderr") == 1)) || fail "expected one line of ours"; }
+
+# Missing on one node. The program there finds words instead of a rank; the others are told by the roll call.
+with_plugstack n1 ""
+expect_refusal '^torch-env: no word within 2[0-9]{3} ms from n1: .* \(or is torch_env.so missing in its plugstack.conf\?\)$' 10 \
+  on_login srun -N3 -n3 --torch-env=check=2 sh -c "$wait_for_rank_1"
+expect_one_line_of_ours
+expect_refusal "ValueError: .*'torch_env.so-is-not-loaded-on-this-node'" 10 on_login srun -N1 -n1 -w n1 --torch-env \
+  /usr/bin/python3 -c 'import os; int(os.environ["RANK"])'
+TORCH_ENV=check=2 expect_refusal '^torch-env: no word .* from n1: ' 10 on_login srun -N3 -n3 sh -c "$wait_for_rank_1"
+expect_refusal '^torch-env: no word .* from n1: ' 10 on_login srun -N3 -n3 --export=NONE --torch-env=check=2 /bin/sh -c "exec /bin/sleep 1000"
+# The node of rank 0: all others miss it, one says so.
+with_plugstack n0 ""
+expect_refusal '^torch-env: node n1 does not reach the node of rank 0, n0: .* \(or is torch_env.so missing in its plugstack.conf\?\)$' 10 \
+  on_login srun -N4 -n4 --torch-env=check=2 sleep 1000
+expect_one_line_of_ours
+
+# Twice, as one file or as two: a line for each such node, and the environment is as ever.
+cp "$plugin" "$work/copy.so"
+for second in "$plugin" "$work/copy.so"; do
+  with_plugstack n1 "optional $plugin\noptional $second\n"
+  for list in "" "ranks=block"; do
+    TORCH_ENV=$list expect $'0/3 n0\n1/3 n1\n2/3 n1' on_login srun -N2 -n3 -m arbitrary -w n0,n1,n1 --torch-env=ranks=block sh -c "$show"
+  done
+  TORCH_ENV=verbose=no expect $'0/2 n0\n1/2 n1' on_login srun -N2 -n2 sh -c "$show"
+  grep -q "^torch-env: plugstack.conf on n1 loads the plugin twice: remove one of the lines$" "$work/stderr" || fail "no word of it: $(cat "$work/stderr")"
+  expect_one_line_of_ours
+done
+as_before
+printf "optional $plugin\n" >"$work/included.conf"
+expect $'0/2 n0\n1/2 n1' from_login_with "include $work/included.conf\noptional $plugin\n" srun -N2 -n2 --torch-env sh -c "$show"
+grep -q '^srun: spank: option "torch-env" provided by both torch_env.so and torch_env.so$' "$work/stderr" || fail "Slurm is silent: $(cat "$work/stderr")"
+
+# Another version on one node, or on the login node.
+with_plugstack n1 "optional $other_version\n"
+expect_refusal "^torch-env: the plugin on n1 speaks version 2 and that of srun version '1': install the same torch_env.so on both$" 10 \
+  on_login srun -N3 -n5 --torch-env sh -c "$wait_for_rank_1"
+expect_one_line_of_ours
+expect_refusal "^torch-env: the plugin on n1 speaks version 2 and" 10 on_login srun -N2 -n2 --export=NONE --torch-env /bin/sleep 1000
+as_before
+expect_refusal "^torch-env: the plugin on n0 speaks version 1 and that of srun version '2'" 10 \
+  from_login_with "optional $other_version\n" srun -N4 -n8 --torch-env sleep 1000
+expect_one_line_of_ours
+
+# Site defaults that are wrong on one node.
+with_plugstack n1 "optional $plugin ranks=hilbert\n"
+expect_refusal "^torch-env: plugstack.conf: option 'ranks=hilbert': expected ranks=slurm\|block \(on n1\)$" 10 \
+  on_login srun -N2 -n4 --torch-env sh -c "$wait_for_rank_1"
+expect_one_line_of_ours
+as_before
+
+# No plugin on the login node: its option is unknown there; the variable works.
+expect_refusal "^srun: unrecognized option '--torch-env'$" 10 from_login_with "" srun -N2 -n2 --torch-env true
+TORCH_ENV=ranks=block expect $'0/2 n0\n1/2 n1' from_login_with "" srun -N2 -n2 sh -c "$show"
+
+# Only the variable asks, and srun is told to keep it.
+TORCH_ENV=ranks=block expect_refusal "^torch-env: srun asks for torchrun's environment, but neither --torch-env nor TORCH_ENV reaches n0: " 10 \
+  on_login srun -N2 -n4 --export=NONE /bin/sleep 1000
+expect_one_line_of_ours
+
+# What is said between srun's plugin and the nodes' is not seen by the program, nor by a shell that is no rank.
+expect "" on_login srun -n1 --torch-env sh -c 'env | grep -E "TORCH_ENV_(PROTOCOL|DESK|BEEN)|not-loaded"; true'
+expect "" on_login srun -N1 -n1 --export=RANK --torch-env=override=yes /bin/sh -c '/usr/bin/env | /bin/grep not-loaded; true'
