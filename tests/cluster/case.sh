@@ -64,6 +64,9 @@ wait_for() {
   done
 }
 
+# Slurm gives a job other nodes than the first ones while these still end the steps of the case before.
+all_nodes_are_idle() { [[ $(on_login sinfo --noheader --Node --format=%T | sort -u) == idle ]]; }
+
 # The last evaluation in a metrics file is better than FLOOR.
 expect_accuracy() {
   local floor=$1 file=$2 accuracy

@@ -4,6 +4,7 @@
 source "$(dirname "$0")/case.sh"
 show='echo $RANK/$WORLD_SIZE $LOCAL_RANK $(hostname)'
 
+wait_for 60 all_nodes_are_idle
 expect "0/3 0 n0
 1/3 1 n0
 2/3 0 n1
