@@ -30,12 +30,12 @@ class Exchange {
 std::unique_ptr<Exchange> meet_on_node(const std::string& key, int rank, int world_size, Beyond beyond = {});
 
 // Over several nodes: the ranks of each meet on it, and one of them meets the other nodes over TCP (net/gathering.h). No
-// launcher takes part. Where no other node was heard of within half of the time, all ranks ask `otherwise` instead.
+// launcher takes part. Where no other node was heard of within gathering.patience or half of the time, the ranks ask `otherwise`.
 struct NodeGroup {
   std::string node_key;                  // as for meet_on_node
   int local_rank = 0, local_size = 1;
   int rank = 0;
-  Gathering gathering;                   // its timeouts are set here; it listens on the node of rank 0 anyway
+  Gathering gathering;                   // its timeout is set here; it listens on the node of rank 0 anyway
 };
 using Otherwise = std::function<Result<std::unique_ptr<Exchange>>()>;
 std::unique_ptr<Exchange> meet_over_nodes(NodeGroup group, Otherwise otherwise);

@@ -24,7 +24,7 @@ class NodesExchange : public Exchange {
   Result<std::vector<std::string>> all_gather(const std::string& value, milliseconds timeout) override {
     const auto deadline = Clock::now() + timeout;
     Beyond beyond;
-    beyond.answer = [&](const auto& here) { return gather_from(here, left_until(deadline), timeout / 2); };
+    beyond.answer = [&](const auto& here) { return gather_from(here, left_until(deadline), std::min(group_.gathering.patience, timeout / 2)); };
     // So that the others hear who is here, and name the right ranks if the rest of this node does not come.
     beyond.waiting = [&](const auto& here) { (void)gather_from(here, kWord, kWord); };
     const auto node = meet_on_node(group_.node_key, group_.local_rank, group_.local_size, std::move(beyond));

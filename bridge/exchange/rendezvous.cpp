@@ -6,7 +6,7 @@
 #include <map>
 
 #include <torchbridge/core/hostlist.h>
-#include <torchbridge/core/launchers/orte.h>
+#include <torchbridge/core/launchers/mpirun_daemons.h>
 #include <torchbridge/core/task_map.h>
 #include <torchbridge/exchange/exchange.h>
 #include <torchbridge/net/address.h>
@@ -130,9 +130,9 @@ Result<std::vector<int>> meeting_ports(const LaunchFacts& facts, const SipKey& s
   return ports;
 }
 
-// OpenMPI 4: its daemons' hosts are known, and a secret. Rank 0's node listens, and mpirun's host, which all nodes know, if it
-// holds ranks: what the others know beyond these, mpirun's host does not.
-Result<std::unique_ptr<Exchange>> meet_at_daemons(const LaunchFacts& facts, OrteDaemons daemons, const EnvMap& environment,
+// OpenMPI: its daemons' hosts are known, or mpirun's at least. Rank 0's node listens, and mpirun's host, which all nodes know, if
+// it holds ranks: what the others know beyond these, mpirun's host does not.
+Result<std::unique_ptr<Exchange>> meet_at_daemons(const LaunchFacts& facts, MpirunDaemons daemons, const EnvMap& environment,
                                                   const Options& options) {
   auto ports = meeting_ports(facts, daemons.secret, options);
   if (!ports) return ports.error();
@@ -145,8 +145,12 @@ Result<std::unique_ptr<Exchange>> meet_at_daemons(const LaunchFacts& facts, Orte
   group.gathering.world_size = facts.world_size;
   group.gathering.ports = std::move(*ports);
   group.gathering.listens = daemons.on_mpirun_host;
+  // Without a list of nodes, and without ranks on mpirun's host, they cannot meet: this must not take half of the time.
+  constexpr std::chrono::seconds kWithoutList{3};
+  const bool may_be_alone = daemons.nodes.empty() && !daemons.on_mpirun_host;
+  group.gathering.patience = may_be_alone ? kWithoutList : std::chrono::milliseconds::max();
   if (!daemons.on_mpirun_host) {
-    group.gathering.first_places = std::move(daemons.mpirun_addresses);
+    group.gathering.first_places = std::move(daemons.mpirun_host);
     group.gathering.other_places = std::move(daemons.nodes);
   }
   return meet_over_nodes(std::move(group), [facts] { return ask_pmix(facts); });
@@ -185,7 +189,7 @@ Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap
     if (!key.empty()) return meet_on_node(key, facts.rank, facts.world_size);
   }
   if (has_pmi) return connect_pmi(environment, facts.rank, facts.world_size);
-  auto daemons = facts.launcher == "openmpi" && !facts.node_key.empty() ? read_orte_daemons(environment) : std::nullopt;
+  auto daemons = facts.launcher == "openmpi" && !facts.node_key.empty() ? read_mpirun_daemons(environment) : std::nullopt;
   if (daemons) return meet_at_daemons(facts, std::move(*daemons), environment, options);
   if (environment.has("PMIX_NAMESPACE") && environment.get("PMIX_RANK") == rank) return ask_pmix(facts);
   return Error{facts.launcher + ": the " + std::to_string(facts.world_size) +

@@ -102,6 +102,11 @@ Result<std::string> numeric_address(const std::string& host) {
   return best;
 }
 
+bool is_numeric(const std::string& host) {
+  in6_addr address;
+  return inet_pton(AF_INET, host.c_str(), &address) == 1 || inet_pton(AF_INET6, host.c_str(), &address) == 1;
+}
+
 bool is_loopback(const std::string& numeric_address) {
   return numeric_address.starts_with("127.") || numeric_address == "::1";
 }

@@ -13,6 +13,9 @@ namespace torchbridge {
 // and so may wait as long as that does.
 Result<std::string> numeric_address(const std::string& host);
 
+// Whether `host` is a numeric IPv4 or IPv6 address, without brackets.
+bool is_numeric(const std::string& host);
+
 bool is_loopback(const std::string& numeric_address);
 
 // Numeric addresses of the interfaces that are up, loopback and link-local left out, IPv4 first, in the kernel's order.

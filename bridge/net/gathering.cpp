@@ -8,11 +8,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <iterator>
 #include <optional>
 
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/net/address.h>
 #include <torchbridge/net/did_not_come.h>
+#include <torchbridge/net/name_resolver.h>
 #include <torchbridge/net/socket.h>
 #include <torchbridge/net/values.h>
 
@@ -228,7 +230,8 @@ class Gatherer {
       if (free <= 0) break;
       if (call.in_use() || call.due > now || (some_answer && superfluous(call))) continue;
       const auto address = address_of(call.place);
-      auto socket = address ? begin_connecting({*address, call.port}) : Result<Socket>(address.error());
+      if (!address) continue;
+      auto socket = *address ? begin_connecting({**address, call.port}) : Result<Socket>(address->error());
       if (!socket) {
         call.retry_later(now);
         continue;
@@ -240,11 +243,18 @@ class Gatherer {
     }
   }
 
-  // Each name is looked up once: an unknown one may take the resolver seconds.
-  Result<std::string> address_of(const std::string& place) {
-    const auto known = addresses_.find(place);
-    if (known != addresses_.end()) return known->second;
-    return addresses_.emplace(place, numeric_address(place)).first->second;
+  // Nothing as long as a name is being looked up. Where the first calls succeed, none is.
+  std::optional<Result<std::string>> address_of(const std::string& place) {
+    if (is_numeric(place)) return place;
+    if (!looking_up_) {
+      std::vector<std::string> names;
+      for (const auto* places : {&gathering_.first_places, &gathering_.other_places}) {
+        std::copy_if(places->begin(), places->end(), std::back_inserter(names), [](const auto& name) { return !is_numeric(name); });
+      }
+      resolver_.start(std::move(names));
+      looking_up_ = true;
+    }
+    return resolver_.find(place);
   }
 
   // Milliseconds until something is to be done, whatever happens on the sockets.
@@ -253,14 +263,14 @@ class Gatherer {
     if (!heard_) next = std::min(next, start_ + gathering_.patience);
     for (const Call& call : calls_) {
       if (call.state == Call::State::kConnecting) next = std::min(next, call.since + kConnectLimit);
-      // One that is due by now waits for a free place among those that connect.
+      // One that is due by now waits for its address, or for a free place among those that connect.
       if (call.state == Call::State::kIdle && call.due > now) next = std::min(next, call.due);
     }
     return static_cast<int>(std::max<std::int64_t>(std::chrono::ceil<milliseconds>(next - now).count(), 0));
   }
 
   void wait(Clock::time_point now) {
-    std::vector<pollfd> sockets;
+    std::vector<pollfd> sockets = {{resolver_.news(), POLLIN, 0}};
     if (listener_.open()) sockets.push_back({listener_.descriptor(), POLLIN, 0});
     for (const Peer& caller : callers_) sockets.push_back({caller.socket.descriptor(), POLLIN, 0});
     for (const Call& call : calls_) {
@@ -270,6 +280,7 @@ class Gatherer {
     poll(sockets.data(), sockets.size(), pause(now));
 
     auto ready = sockets.begin();
+    if ((ready++)->revents != 0) resolver_.clear_news();
     const bool somebody_calls = listener_.open() && (ready++)->revents != 0;
     std::vector<Peer> staying;
     for (Peer& caller : callers_) {
@@ -382,8 +393,8 @@ class Gatherer {
     std::string places;
     constexpr std::size_t kShown = 4;
     for (std::size_t i = 0; i < calls_.size() / gathering_.ports.size() && i < kShown; ++i) {
-      const auto known = addresses_.find(calls_[i].place);
-      const bool unknown = known != addresses_.end() && !known->second;
+      const auto address = resolver_.find(calls_[i].place);
+      const bool unknown = address && !*address;
       places += (i == 0 ? "" : ", ") + calls_[i].place + (unknown ? " (has no address)" : "");
     }
     if (!places.empty()) text += " at " + places;
@@ -400,7 +411,8 @@ class Gatherer {
   Socket listener_;
   std::vector<Peer> callers_, accepted_;
   std::vector<Call> calls_;
-  std::map<std::string, Result<std::string>> addresses_;
+  NameResolver resolver_;
+  bool looking_up_ = false;
   bool heard_ = false;
   std::optional<std::string> verdict_;  // of a listener that gave up
 };

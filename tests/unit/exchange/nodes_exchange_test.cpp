@@ -51,6 +51,7 @@ class NodesExchangeTest : public ::testing::Test {
     group.gathering.job = test;
     group.gathering.world_size = 4;
     group.gathering.ports = ports_;
+    group.gathering.patience = std::chrono::hours(1);
     if (!first) group.gathering.first_places = places_;
     return group;
   }

@@ -17,6 +17,11 @@ TEST(Address, OfAnUnknownNameNamesIt) {
       << address.error().message;
 }
 
+TEST(Address, KnowsNumbersFromNames) {
+  for (const char* number : {"10.0.0.1", "::1", "fd00::2"}) EXPECT_TRUE(is_numeric(number)) << number;
+  for (const char* name : {"", "n0", "10.0.0", "10.0.0.1:80", "[::1]"}) EXPECT_FALSE(is_numeric(name)) << name;
+}
+
 TEST(Address, KnowsLoopback) {
   EXPECT_TRUE(is_loopback("127.0.0.1"));
   EXPECT_TRUE(is_loopback("127.0.1.1"));

@@ -1,4 +1,4 @@
-#include <torchbridge/core/launchers/orte.h>
+#include <torchbridge/core/launchers/mpirun_daemons.h>
 
 #include <charconv>
 
@@ -39,6 +39,34 @@ std::optional<std::string> slurm_brackets(std::string_view inside) {
     if (dash != range.npos) text += "-" + padded(range.substr(dash + 1), *width);
   }
   return text;
+}
+
+std::optional<MpirunDaemons> read_orte(const EnvMap& environment) {
+  const auto secret = environment.get("OMPI_MCA_orte_precondition_transports");
+  const std::string_view mpirun = *environment.get("OMPI_MCA_orte_hnp_uri");
+  if (!secret) return std::nullopt;
+  const auto key = parse_orte_secret(*secret);
+  auto addresses = parse_orte_addresses(mpirun);
+  if (!key || !addresses) return std::nullopt;
+
+  const auto name = [](std::string_view uri) { return uri.substr(0, uri.find(';')); };
+  const bool on_mpirun_host = name(environment.get("OMPI_MCA_orte_local_daemon_uri").value_or("")) == name(mpirun);
+  MpirunDaemons daemons{*key, on_mpirun_host, std::move(*addresses), {}};
+  const auto regex = environment.get("OMPI_MCA_orte_node_regex");
+  if (!regex) return daemons;
+  if (auto nodes = parse_orte_nodes(*regex)) daemons.nodes = std::move(*nodes);
+  return daemons;
+}
+
+// The daemons are ranks 0, 1 ... of the job 0 in the same name space, mpirun first: "prterun-n0-6537@0.1;tcp4://...".
+std::optional<MpirunDaemons> read_prrte(const EnvMap& environment) {
+  const auto name_space = environment.get("PMIX_NAMESPACE").value_or("");
+  const auto daemon = environment.get("PMIX_SERVER_URI2").value_or("");
+  auto host = parse_prrte_host(name_space);
+  const std::string of_daemon = std::string(name_space.substr(0, name_space.rfind('@'))) + "@0.";
+  if (!host || !daemon.starts_with(of_daemon)) return std::nullopt;
+  const bool on_mpirun_host = daemon.substr(of_daemon.size()).starts_with("0;");
+  return MpirunDaemons{{siphash({}, name_space), siphash({1, 0}, name_space)}, on_mpirun_host, {std::move(*host)}, {}};
 }
 
 }  // namespace
@@ -86,21 +114,19 @@ Result<std::vector<std::string>> parse_orte_nodes(std::string_view regex) {
   return parse_hostlist(list);
 }
 
-std::optional<OrteDaemons> read_orte_daemons(const EnvMap& environment) {
-  const auto secret = environment.get("OMPI_MCA_orte_precondition_transports");
-  const auto mpirun = environment.get("OMPI_MCA_orte_hnp_uri");
-  if (!secret || !mpirun) return std::nullopt;
-  const auto key = parse_orte_secret(*secret);
-  auto addresses = parse_orte_addresses(*mpirun);
-  if (!key || !addresses) return std::nullopt;
+Result<std::string> parse_prrte_host(std::string_view name_space) {
+  const auto host_begin = name_space.find('-') + 1, at = name_space.rfind('@');
+  const auto host_end = at == name_space.npos ? at : name_space.substr(0, at).rfind('-');
+  const auto tool = name_space.substr(0, host_begin);
+  if ((tool != "prterun-" && tool != "prte-") || host_end == name_space.npos || host_end <= host_begin ||
+      !parse_integer(name_space.substr(host_end + 1, at - host_end - 1), 1, INT32_MAX)) {
+    return Error{"PMIX_NAMESPACE='" + printable(name_space) + "': expected prterun-HOST-PID@JOB"};
+  }
+  return std::string(name_space.substr(host_begin, host_end - host_begin));
+}
 
-  const auto name = [](std::string_view uri) { return uri.substr(0, uri.find(';')); };
-  const bool on_mpirun_host = name(environment.get("OMPI_MCA_orte_local_daemon_uri").value_or("")) == name(*mpirun);
-  OrteDaemons daemons{*key, on_mpirun_host, std::move(*addresses), {}};
-  const auto regex = environment.get("OMPI_MCA_orte_node_regex");
-  if (!regex) return daemons;
-  if (auto nodes = parse_orte_nodes(*regex)) daemons.nodes = std::move(*nodes);
-  return daemons;
+std::optional<MpirunDaemons> read_mpirun_daemons(const EnvMap& environment) {
+  return environment.has("OMPI_MCA_orte_hnp_uri") ? read_orte(environment) : read_prrte(environment);
 }
 
 }  // namespace torchbridge

@@ -1,5 +1,5 @@
-// What OpenMPI 4's mpirun says of its daemons, and what is not taken for it.
-#include <torchbridge/core/launchers/orte.h>
+// What OpenMPI's mpirun says of its daemons, and what is not taken for it.
+#include <torchbridge/core/launchers/mpirun_daemons.h>
 
 #include <gtest/gtest.h>
 
@@ -10,37 +10,70 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-TEST(OrteDaemons, AreReadAsRecorded) {
-  const auto first = read_orte_daemons(recorded_environment("openmpi-4.1-2n3t", 0));
-  const auto last = read_orte_daemons(recorded_environment("openmpi-4.1-2n3t", 2));
+TEST(MpirunDaemons, AreReadAsRecorded) {
+  const auto first = read_mpirun_daemons(recorded_environment("openmpi-4.1-2n3t", 0));
+  const auto last = read_mpirun_daemons(recorded_environment("openmpi-4.1-2n3t", 2));
   ASSERT_TRUE(first);
   ASSERT_TRUE(last);
   EXPECT_EQ(first->secret, last->secret);
   EXPECT_TRUE(first->on_mpirun_host);
   EXPECT_FALSE(last->on_mpirun_host);
-  for (const auto& daemons : {*first, *last}) EXPECT_EQ(daemons.mpirun_addresses, Names{"10.77.0.10"});
+  for (const auto& daemons : {*first, *last}) EXPECT_EQ(daemons.mpirun_host, Names{"10.77.0.10"});
   EXPECT_EQ(first->nodes, Names{});  // not told where mpirun runs
   EXPECT_EQ(last->nodes, (Names{"n0", "n1"}));
-  EXPECT_FALSE(read_orte_daemons(recorded_environment("openmpi-5.0-2n3t", 2)));
 }
 
-TEST(OrteDaemons, ASecretOrAddressThatIsNoneMeansThereIsNothing) {
+TEST(MpirunDaemons, OfOpenMpi5OnlyMpirunsHostIsKnown) {
+  const auto first = read_mpirun_daemons(recorded_environment("openmpi-5.0-2n3t", 0));
+  const auto last = read_mpirun_daemons(recorded_environment("openmpi-5.0-2n3t", 2));
+  ASSERT_TRUE(first);
+  ASSERT_TRUE(last);
+  EXPECT_EQ(first->secret, last->secret);
+  EXPECT_TRUE(first->on_mpirun_host);
+  EXPECT_FALSE(last->on_mpirun_host);
+  for (const auto& daemons : {*first, *last}) {
+    EXPECT_EQ(daemons.mpirun_host, Names{"n0"});
+    EXPECT_EQ(daemons.nodes, Names{});
+  }
+  EnvMap another = recorded_environment("openmpi-5.0-2n3t", 2);
+  another.set("PMIX_NAMESPACE", "prterun-n0-17790@1");  // and the daemon's is still that of 17789
+  EXPECT_FALSE(read_mpirun_daemons(another));
+}
+
+TEST(MpirunDaemons, HostsInNamesOfOpenMpi5) {
+  const struct {
+    const char *name_space, *host;  // none where it is refused
+  } kCases[] = {
+      {"prterun-n0-17789@1", "n0"},       {"prte-gpu-7.site.org-5@2", "gpu-7.site.org"},
+      {"1457848321", ""},                 {"", ""},
+      {"slurm.pmix.5.0", ""},             {"prterun-17789@1", ""},
+      {"prterun--17789@1", ""},           {"prterun-n0-x@1", ""},
+      {"prterun-n0-17789", ""},           {"other-n0-17789@1", ""},
+  };
+  for (const auto& test : kCases) {
+    const auto host = parse_prrte_host(test.name_space);
+    EXPECT_EQ(host ? *host : "", test.host) << test.name_space;
+  }
+  EXPECT_EQ(parse_prrte_host("1457848321").error().message, "PMIX_NAMESPACE='1457848321': expected prterun-HOST-PID@JOB");
+}
+
+TEST(MpirunDaemons, ASecretOrAddressThatIsNoneMeansThereIsNothing) {
   const EnvMap recorded = recorded_environment("openmpi-4.1-2n3t", 2);
   const char *kSecret = "OMPI_MCA_orte_precondition_transports", *kMpirun = "OMPI_MCA_orte_hnp_uri";
   for (const auto& [name, value] : {std::pair{kSecret, ""}, {kSecret, "0-0"}, {kSecret, "12"}, {kSecret, "xy-zz"}, {kSecret, "1-"},
                                     {kSecret, "-1-2"}, {kSecret, "11112222333344445-1"}, {kMpirun, ""}, {kMpirun, "no address"}}) {
     EnvMap environment = recorded;
     environment.set(name, value);
-    EXPECT_FALSE(read_orte_daemons(environment)) << name << "=" << value;
+    EXPECT_FALSE(read_mpirun_daemons(environment)) << name << "=" << value;
   }
   EnvMap environment = recorded;
   environment.set("OMPI_MCA_orte_node_regex", "n[1:0-");
-  const auto daemons = read_orte_daemons(environment);
+  const auto daemons = read_mpirun_daemons(environment);
   ASSERT_TRUE(daemons);
   EXPECT_EQ(daemons->nodes, Names{});
 }
 
-TEST(OrteDaemons, AddressesOfBothFamilies) {
+TEST(MpirunDaemons, AddressesOfBothFamilies) {
   const struct {
     const char* uri;
     Names addresses;  // none where it is refused
@@ -67,7 +100,7 @@ TEST(OrteDaemons, AddressesOfBothFamilies) {
             "daemon's address '1.0;tcp://host:1': expected ID;tcp://ADDRESS,...:PORT;...");
 }
 
-TEST(OrteDaemons, NodesAsTheRegexComponentWritesThem) {
+TEST(MpirunDaemons, NodesAsTheRegexComponentWritesThem) {
   const struct {
     const char* regex;
     Names nodes;
@@ -86,7 +119,7 @@ TEST(OrteDaemons, NodesAsTheRegexComponentWritesThem) {
   }
 }
 
-TEST(OrteDaemons, NodesThatAreNoneAreRefused) {
+TEST(MpirunDaemons, NodesThatAreNoneAreRefused) {
   const struct {
     const char *regex, *message;
   } kCases[] = {
