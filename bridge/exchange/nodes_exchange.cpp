@@ -24,9 +24,19 @@ class NodesExchange : public Exchange {
   Result<std::vector<std::string>> all_gather(const std::string& value, milliseconds timeout) override {
     const auto deadline = Clock::now() + timeout;
     Beyond beyond;
-    beyond.answer = [&](const auto& here) { return gather_from(here, left_until(deadline), std::min(group_.gathering.patience, timeout / 2)); };
+    beyond.answer = [&](const auto& here) {
+      Gathering gathering = group_.gathering;
+      gathering.timeout = left_until(deadline);
+      gathering.patience = std::min(gathering.patience, timeout / 2);
+      return gather_from(here, std::move(gathering));
+    };
     // So that the others hear who is here, and name the right ranks if the rest of this node does not come.
-    beyond.waiting = [&](const auto& here) { (void)gather_from(here, kWord, kWord); };
+    beyond.waiting = [&](const auto& here) {
+      Gathering gathering = group_.gathering;
+      gathering.provisional = true;
+      gathering.timeout = gathering.patience = kWord;
+      (void)gather_from(here, std::move(gathering));
+    };
     const auto node = meet_on_node(group_.node_key, group_.local_rank, group_.local_size, std::move(beyond));
     auto values = node->all_gather(join_values({std::to_string(group_.rank), value}), timeout);
     const bool nobody = values && values->size() == 1;  // which is no job's number of ranks: it has several nodes
@@ -40,7 +50,7 @@ class NodesExchange : public Exchange {
 
  private:
   // The values of all ranks, or one: why nobody was heard of.
-  Result<std::vector<std::string>> gather_from(const std::vector<std::string>& here, milliseconds timeout, milliseconds patience) const {
+  Result<std::vector<std::string>> gather_from(const std::vector<std::string>& here, Gathering gathering) const {
     std::map<int, std::string> own;
     for (const auto& pair : here) {
       if (pair.empty()) continue;
@@ -49,11 +59,8 @@ class NodesExchange : public Exchange {
       if (!rank) return Error{"a rank of this node said '" + printable(pair) + "': do all ranks run the same version?"};
       own[static_cast<int>(*rank)] = words[1];
     }
-    Gathering gathering = group_.gathering;
     gathering.listens = gathering.listens || own.contains(0);
     if (gathering.listens) gathering.other_places.clear();
-    gathering.timeout = timeout;
-    gathering.patience = std::min(timeout, patience);
     auto gathered = gather(gathering, own);
     if (!gathered) return gathered.error();
     if (gathered->values.empty()) return std::vector{gathered->nobody};

@@ -376,7 +376,7 @@ class Gatherer {
   }
 
   Error give_up(std::string why) {
-    answer(language_.written("error", why));
+    if (!gathering_.provisional) answer(language_.written("error", why));
     return {std::move(why)};
   }
 

@@ -25,6 +25,7 @@ struct Gathering {
   bool listens = false;
   std::vector<std::string> first_places;  // to be called: numeric addresses or names, tried at once
   std::vector<std::string> other_places;  // tried one after the other, and no more once any node has answered
+  bool provisional = false;               // not all ranks of this node are there: when the time is over, the others are to call again
   std::chrono::milliseconds timeout{};    // for all ranks to come
   std::chrono::milliseconds patience{};   // for any other node to be heard of
 };

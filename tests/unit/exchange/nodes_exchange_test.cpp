@@ -23,12 +23,13 @@ class Fixed : public Exchange {
 
 class NodesExchangeTest : public ::testing::Test {
  protected:
-  // Ranks 0 and 3 on the first node, 1 and 2 on the second.
-  std::vector<Result<Values>> meet(const std::vector<int>& ranks, milliseconds timeout, int rounds = 1) {
+  // Ranks 0 and 3 on the first node, 1 and 2 on the second. `late` comes when two thirds of the time are over.
+  std::vector<Result<Values>> meet(const std::vector<int>& ranks, milliseconds timeout, int rounds = 1, int late = -1) {
     std::vector<Result<Values>> answers(ranks.size(), Error{"none"});
     std::vector<std::thread> threads;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       threads.emplace_back([&, i] {
+        if (ranks[i] == late) std::this_thread::sleep_for(timeout * 2 / 3);
         for (int round = 0; round < rounds; ++round) {
           const std::string value = "rank " + std::to_string(ranks[i]) + " round " + std::to_string(round);
           answers[i] = meet_over_nodes(group_of(ranks[i]), otherwise_)->all_gather(value, timeout);
@@ -65,6 +66,16 @@ TEST_F(NodesExchangeTest, EveryRankGetsEveryValueRoundAfterRound) {
   for (const auto& answer : meet({3, 1, 2, 0}, milliseconds(20'000), 20)) {
     ASSERT_TRUE(answer) << answer.error().message;
     EXPECT_EQ(*answer, (Values{"rank 0 round 19", "rank 1 round 19", "rank 2 round 19", "rank 3 round 19"}));
+  }
+}
+
+// Its node has told the other one in time that somebody is there.
+TEST_F(NodesExchangeTest, ALateRankIsWaitedForOnEitherNode) {
+  for (const int late : {2, 3}) {
+    for (const auto& answer : meet({0, 1, 2, 3}, milliseconds(3000), 1, late)) {
+      ASSERT_TRUE(answer) << late << ": " << answer.error().message;
+      EXPECT_EQ(answer->size(), 4u);
+    }
   }
 }
 
