@@ -96,16 +96,16 @@ TEST_F(NodesExchangeTest, NodesThatDoNotFindEachOtherAskOtherwise) {
   places_ = {"127.0.0.2"};
   ports_ = {1};  // privileged, or nobody's
   otherwise_ = [] { return Result<std::unique_ptr<Exchange>>(std::make_unique<Fixed>()); };
-  for (const auto& answer : meet({1, 2}, milliseconds(400))) {
+  for (const auto& answer : meet({1, 2}, milliseconds(1200))) {
     ASSERT_TRUE(answer) << answer.error().message;
     EXPECT_EQ(*answer, Values{"asked otherwise"});
   }
 }
 
 TEST_F(NodesExchangeTest, WhereNothingElseCanBeAskedBothAreSaid) {
-  for (const auto& answer : meet({1, 2}, milliseconds(400))) {
+  for (const auto& answer : meet({1, 2}, milliseconds(1200))) {
     ASSERT_FALSE(answer);
-    EXPECT_EQ(answer.error().message, "no other node of this job was heard of within 0.2 s at 127.0.0.1, port " +
+    EXPECT_EQ(answer.error().message, "no other node of this job was heard of within 0.6 s at 127.0.0.1, port " +
                                           std::to_string(ports_[0]) + "; nothing else to ask");
   }
 }
