@@ -18,7 +18,7 @@ struct Beyond {
   std::function<void(const std::vector<std::string>&)> waiting;
 };
 
-// Collective over local ranks 0..size-1: each gives `value` (any bytes, not empty, at most 400) and gets the values of all, or
+// Collective over local ranks 0..size-1: each gives `value` (any bytes, not empty, at most 32 KiB) and gets the values of all, or
 // what rank 0's `beyond` makes of them, which all give or none. Rank 0 answers the others on an abstract unix socket, a name that
 // `key` makes: the same for all ranks and of no other job. No launcher takes part and no file is made; only processes of this
 // user are listened to. A second gathering with the same key may follow at once. Where ranks never came the error says how long

@@ -8,6 +8,7 @@
 #include <torchbridge/host/machine.h>
 #include <torchbridge/host/placement.h>
 #include <torchbridge/net/address.h>
+#include <torchbridge/net/node_gathering.h>
 #include <torchbridge/task/error_file.h>
 
 namespace torchbridge {
@@ -91,13 +92,34 @@ std::vector<std::string> notes_of(const StepPlan& plan, const Options& options, 
   return notes;
 }
 
+// The CPUs of each task of this node, for the rules that divide a node among its tasks. Slurm tells them; others are asked.
+Result<std::vector<CpuSet>> cpus_of_tasks(const StepPlan& plan, const EnvMap& environment, const Options& options, const CpuSet& own) {
+  constexpr std::chrono::seconds kTimeout{60};
+  const Layout& at = plan.env.layout;
+  if (plan.facts.launcher == "slurm") return slurm_task_cpus(environment, at, own);
+  const bool divides = options.gpus == GpuRule::kClosest || options.cpus == CpuRule::kGpu;
+  if (!divides || own.empty()) return std::vector<CpuSet>();
+  const std::string key = plan.env.run_id + "/cpus/" + text(at.node_rank);
+  const auto lists = gather_on_node(key, at.local_rank, at.local_world_size, cpu_list_text(own), kTimeout);
+  if (!lists) return lists.error();
+  std::vector<CpuSet> sets;
+  for (const auto& list : *lists) {
+    auto set = parse_cpu_list(list);
+    if (!set) return set.error();
+    sets.push_back(std::move(*set));
+  }
+  return sets;
+}
+
 }  // namespace
 
 Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& environment, const Options& options,
                                          const Socket& reserved_port) {
   auto machine = needs_machine(options) ? read_machine() : Result<Machine>(Machine());
   if (!machine) return machine.error();
-  if (plan.facts.launcher == "slurm") machine->task_cpus = slurm_task_cpus(environment, plan.env.layout, machine->cpus);
+  auto task_cpus = cpus_of_tasks(plan, environment, options, machine->cpus);
+  if (!task_cpus) return task_cpus.error();
+  machine->task_cpus = std::move(*task_cpus);
   const auto binding = binding_of(environment, plan.env.layout, options, *machine);
   if (!binding) return binding.error();
   if (const auto placed = place(binding->cpus, binding->memory_node); !placed) return placed.error();

@@ -1,5 +1,6 @@
 // What one task of 100,000 on 12,500 nodes computes: Slurm's variables to torchrun's, whole and step by step.
 #include <torchbridge/core/endpoint.h>
+#include <torchbridge/core/explain.h>
 #include <torchbridge/core/hostlist.h>
 #include <torchbridge/core/launchers/slurm.h>
 #include <torchbridge/core/task_map.h>
@@ -96,6 +97,20 @@ void names_of_all_nodes(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(value_of(parse_hostlist("node[00001-12500]")));
 }
 BENCHMARK(names_of_all_nodes)->Unit(benchmark::kMillisecond);
+
+// The table of all tasks, by rank 0, when every node has said what it has.
+void explanation_of_all_tasks(benchmark::State& state) {
+  const auto shape = static_cast<Shape>(state.range(0));
+  const LaunchFacts facts = value_of(read_slurm(environment_of(shape)));
+  const TaskMap map = value_of(task_map_of(facts));
+  const TorchEnv env = torch_env_of(facts, map, {}, {"10.0.0.1", 29500});
+  std::vector<NodeFacts> nodes(kNodes, {"0,1,2,3,4,5,6,7", "0-127", "ib0"});
+  for (int node = 0; node < kNodes; node += 100) nodes[node].interface = "eth0";
+  std::size_t size = 0;
+  for (auto _ : state) size = explain(facts, map, {}, env, env.master, nodes).size();
+  state.SetLabel(std::string(kShapeNames[shape]) + ", " + std::to_string(size) + " bytes");
+}
+BENCHMARK(explanation_of_all_tasks)->DenseRange(kEven, kCyclic)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 

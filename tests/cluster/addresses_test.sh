@@ -3,14 +3,17 @@
 # are told; the interface of each node follows it.
 source "$(dirname "$0")/case.sh"
 
+hosts=$(on_node n0 cat /etc/hosts)
 # A second network, whose interface each node calls otherwise. IPv6 goes without the wait for duplicates.
-trap 'for i in 0 1 2; do on_node "n$i" ip link del "fast$i" 2>/dev/null || true; done; rm -rf "$work"' EXIT
+trap 'on_node n0 sh -c "cat >/etc/hosts" <<<"$hosts"; for i in 0 1 2; do on_node "n$i" ip link del "fast$i" 2>/dev/null || true; done; rm -rf "$work"' EXIT
 for i in 0 1 2; do
   on_node "n$i" ip link add link eth0 name "fast$i" type macvlan mode bridge || skip "no second interface can be made here"
   on_node "n$i" ip addr add "10.88.0.1$i/24" dev "fast$i"
   on_node "n$i" ip addr add "fd88::1$i/64" dev "fast$i" nodad
   on_node "n$i" ip link set "fast$i" up
 done
+# Names of that network, as sites have them: the nodes' host names with something appended.
+for i in 0 1 2; do printf '%s\n' "10.88.0.1$i n$i-fast"; done | on_node n0 sh -c 'cat >>/etc/hosts'
 show='echo $RANK $(hostname) $MASTER_ADDR $GLOO_SOCKET_IFNAME $NCCL_SOCKET_IFNAME'
 torchbridge=$BUILD_DIR/bin/torchbridge
 
@@ -24,6 +27,8 @@ expect "$(spread 10.88.0.10 "${fast[@]}")" tasks --torch-env=addr=iface:fast0,ch
 expect "$(spread fd88::10 "${fast[@]}")" tasks --torch-env=addr=subnet:fd88::/64,check sh -c "$show"
 expect "$(spread 10.88.0.10 "${fast[@]}")" tasks "$torchbridge" exec --torch-env=addr=subnet:10.88.0.0/24 -- sh -c "$show"
 expect "$(spread 10.88.0.10 "${fast[@]}")" tasks --torch-env=addr=10.88.0.10 sh -c "$show"
+expect "$(spread 10.88.0.10 "${fast[@]}")" tasks --torch-env=addr=suffix:-fast sh -c "$show"
+expect "$(spread 10.88.0.10 "${fast[@]}")" tasks "$torchbridge" exec --torch-env=addr=suffix:-fast -- sh -c "$show"
 expect $'0 n1 10.88.0.11\n1 n1 10.88.0.11' on_login srun -N1 -n2 -w n1 --torch-env=addr=iface:fast1 sh -c "$show"
 
 # Rank 0's node knows that it has no such address, and says so for all.

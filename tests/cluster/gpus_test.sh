@@ -42,3 +42,10 @@ expect $'0 0,1 cpu 1\n1 0,1 cpu 0' tasks --gres=gpu:2 --torch-env=cpus=gpu
 expect $'0 0 cpu 1\n0 1 cpu 0' tasks --gres=gpu:2 --torch-env=cpus=gpu,gpus=virtual
 expect "0 1,0 cpu 0" on_login srun -n1 -w n0 --gres=gpu:2 taskset -c 0 "$BUILD_DIR/bin/torchbridge" exec --torch-env=gpus=closest -- sh -c "$show"
 expect "0 0,1 cpu 1" on_login srun -n1 -w n0 --gres=gpu:2 taskset -c 1 "$BUILD_DIR/bin/torchbridge" exec --torch-env=gpus=closest -- sh -c "$show"
+
+# Under mpirun the ranks of a node ask each other for their CPUs.
+rank_on() { printf '%s\n' -np 1 taskset -c "$1" "$BUILD_DIR/bin/torchbridge" exec --torch-env=gpus=closest -- sh -c "$show"; }
+mapfile -t first < <(rank_on 0)
+mapfile -t second < <(rank_on 1)
+expect $'0 1,0 cpu 0\n1 1,0 cpu 1' \
+  on_node n0 env CUDA_VISIBLE_DEVICES=0,1 mpirun.openmpi --bind-to none --oversubscribe --host n0:2 "${first[@]}" : "${second[@]}"
