@@ -2,9 +2,12 @@
 
 #include <algorithm>
 
+#include <torchbridge/core/cpu_set.h>
+
 namespace torchbridge {
 namespace {
 
+constexpr int kShownRows = 64;  // of nodes that are unlike their neighbours
 constexpr int kDrawnNodes = 16;
 constexpr int kDrawnRanks = 16;  // of one node
 
@@ -24,17 +27,8 @@ std::vector<std::string> split(const std::string& line, char separator) {
   return parts;
 }
 
-// "0-4,7".
-std::string ranges(const std::vector<int>& numbers) {
-  std::string list;
-  for (std::size_t i = 0; i < numbers.size();) {
-    std::size_t last = i;
-    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
-    list += (list.empty() ? "" : ",") + text(numbers[i]) + (last > i ? "-" + text(numbers[last]) : "");
-    i = last + 1;
-  }
-  return list;
-}
+// "0-4,7": as CPUs are written.
+std::string list_text(const std::vector<int>& ranks) { return cpu_list_text(ranks); }
 
 // The ranks of each node in ascending order, as they will be numbered; empty for nodes whose ranks are not known.
 std::vector<std::vector<int>> ranks_by_node(const TaskMap& map, const Options& options) {
@@ -76,6 +70,10 @@ std::string node_table(const LaunchFacts& facts, const TaskMap& map, const std::
                        const std::vector<NodeFacts>& nodes) {
   std::vector<Row> rows = {{"node", "name", "ranks", "local", "GPUs", "CPUs", "interface"}};
   for (int first = 0; first < map.node_count();) {
+    if (rows.size() > kShownRows) {
+      rows.push_back({"... and " + counted(map.node_count() - first, "node") + " more"});
+      break;
+    }
     int last = first;
     const auto alike = [&](int node) { return map.tasks_on(node) == map.tasks_on(first) && nodes[node] == nodes[first]; };
     while (last + 1 < map.node_count() && alike(last + 1)) ++last;
@@ -84,7 +82,7 @@ std::string node_table(const LaunchFacts& facts, const TaskMap& map, const std::
     const std::string locals = tasks == 1 ? "0" : "0-" + text(tasks - 1);
     rows.push_back({one ? text(first) : text(first) + "-" + text(last),
                     one ? node_name(facts, first) : node_name(facts, first) + " .. " + node_name(facts, last),
-                    one ? or_dash(ranges(ranks[first])) : counted(tasks, "rank") + " each", locals,
+                    one ? or_dash(list_text(ranks[first])) : counted(tasks, "rank") + " each", locals,
                     or_dash(nodes[first].gpus), or_dash(nodes[first].cpus), or_dash(nodes[first].interface)});
     first = last + 1;
   }

@@ -23,8 +23,8 @@ struct NodeFacts {
   bool operator==(const NodeFacts&) const = default;
 };
 
-// `master` is the address that will really be used, `nodes` has one entry a node. Neighbours that are alike share a row, so
-// the text stays short for any number of nodes. Ends with a newline.
+// `master` is the address that will really be used, `nodes` has one entry a node. Neighbours that are alike share a row, and
+// what is beyond 64 rows is counted, so the text stays short for any number of nodes. Ends with a newline.
 std::string explain(const LaunchFacts& facts, const TaskMap& map, const Options& options, const TorchEnv& env,
                     const Endpoint& master, const std::vector<NodeFacts>& nodes);
 

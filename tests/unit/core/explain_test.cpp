@@ -68,6 +68,22 @@ TEST(Explain, StaysShortOnManyNodes) {
   EXPECT_LT(table.size(), 2000u);
 }
 
+TEST(Explain, CountsNodesThatAreAllUnlikeTheirNeighbours) {
+  LaunchFacts facts;
+  facts.launcher = "slurm";
+  std::vector<int> counts;
+  std::vector<NodeFacts> nodes;
+  for (int node = 0; node < 1000; ++node) {
+    counts.push_back(1 + node % 2);
+    facts.nodes.push_back("n" + std::to_string(node));
+    nodes.push_back({"", "0-7", "ib0"});
+  }
+  const TaskMap map = TaskMap::block(counts);
+  const std::string text = explain(facts, map, {}, TorchEnv(), {"n0", 29500}, nodes);
+  EXPECT_NE(text.find("... and 936 nodes more"), std::string::npos) << text;
+  EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 100);
+}
+
 TEST(NodeFacts, SurviveTheTripAsText) {
   const NodeFacts facts{"GPU-1,GPU-2", "0-7", "eth0"};
   EXPECT_EQ(NodeFacts::from(facts.text()), facts);
