@@ -119,6 +119,20 @@ std::vector<std::string> local_addresses() {
   return addresses;
 }
 
+bool is_own_address(const std::string& numeric_address) {
+  const auto own = local_addresses();
+  return is_loopback(numeric_address) || std::find(own.begin(), own.end(), numeric_address) != own.end();
+}
+
+Result<std::string> address_towards(const std::string& numeric_address, bool several_nodes) {
+  const std::string source = route_source(numeric_address);
+  if (source.empty()) return Error{"there is no route to '" + printable(numeric_address) + "'"};
+  if (!several_nodes || !is_loopback(source)) return source;
+  const auto own = local_addresses();
+  const auto outer = std::find_if(own.begin(), own.end(), [&](const auto& address) { return is_ipv6(address) == is_ipv6(source); });
+  return outer != own.end() ? *outer : source;
+}
+
 Result<std::string> reachable_address() {
   const auto addresses = local_addresses();
   const auto own = numeric_address(host_name());

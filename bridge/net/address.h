@@ -18,6 +18,13 @@ bool is_numeric(const std::string& host);
 
 bool is_loopback(const std::string& numeric_address);
 
+// Whether an interface of this host, as this process sees it, has the address; loopback ones all do.
+bool is_own_address(const std::string& numeric_address);
+
+// The address of this host that packets to `numeric_address` leave from. Where that is loopback although the job has other
+// nodes (Debian gives a host's own name 127.0.1.1), the first of local_addresses() of the same family.
+Result<std::string> address_towards(const std::string& numeric_address, bool several_nodes);
+
 // Numeric addresses of the interfaces that are up, loopback and link-local left out, IPv4 first, in the kernel's order.
 std::vector<std::string> local_addresses();
 

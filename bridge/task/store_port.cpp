@@ -1,18 +1,8 @@
 #include <torchbridge/task/store_port.h>
 
-#include <algorithm>
-
 #include <torchbridge/net/address.h>
 
 namespace torchbridge {
-namespace {
-
-bool is_address_of_this_host(const std::string& address) {
-  const auto own = local_addresses();
-  return is_loopback(address) || std::find(own.begin(), own.end(), address) != own.end();
-}
-
-}  // namespace
 
 Result<Endpoint> store_endpoint_of(const LaunchFacts& facts, const TaskMap& map, const Options& options) {
   auto endpoint = endpoint_of(facts, map, options, ephemeral_ports());
@@ -27,7 +17,7 @@ Result<Endpoint> store_endpoint_of(const LaunchFacts& facts, const TaskMap& map,
 Result<Socket> reserve_store_port(const Endpoint& master) {
   const auto address = numeric_address(master.host);
   if (!address) return Error{"MASTER_ADDR=" + master.host + ": " + address.error().message + ": choose another with addr=HOST"};
-  if (!is_address_of_this_host(*address)) {
+  if (!is_own_address(*address)) {
     return Error{"MASTER_ADDR=" + master.host + " is no address of " + host_name() +
                  ", where rank 0 runs: unset it, or choose one of rank 0's with addr=HOST"};
   }

@@ -9,7 +9,7 @@
 #include <torchbridge/net/address.h>
 #include <torchbridge/net/socket.h>
 #include <torchbridge/train/errors.h>
-#include <torchbridge/train/store_address.h>
+#include <torchbridge/train/store_probe.h>
 #include <torchbridge/train/store_keys.h>
 
 #include <algorithm>

@@ -33,6 +33,19 @@ TEST(Address, LocalOnesAreNeverLoopback) {
   for (const auto& address : local_addresses()) EXPECT_FALSE(is_loopback(address)) << address;
 }
 
+TEST(AddressTowards, IsThatOfTheSameNetwork) {
+  EXPECT_EQ(*address_towards("127.0.0.1", false), "127.0.0.1");
+  for (const auto& address : local_addresses()) EXPECT_EQ(*address_towards(address, true), address);
+}
+
+TEST(AddressTowards, RefusesWhatIsNoAddress) { EXPECT_FALSE(address_towards("nowhere", false)); }
+
+TEST(IsOwnAddress, CountsLoopback) {
+  EXPECT_TRUE(is_own_address("127.0.1.1"));
+  EXPECT_FALSE(is_own_address("192.0.2.1"));
+  for (const auto& address : local_addresses()) EXPECT_TRUE(is_own_address(address)) << address;
+}
+
 TEST(OwnAddress, FollowsTheRule) {
   using Kind = AddressRule::Kind;
   EXPECT_EQ(*own_address({Kind::kInterface, "lo"}), "127.0.0.1");

@@ -1,5 +1,5 @@
 #include <torchbridge/net/socket.h>
-#include <torchbridge/train/store_address.h>
+#include <torchbridge/train/store_probe.h>
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -65,19 +65,6 @@ TEST(WaitForStore, SaysWhyNobodyAnswers) {
   const StoreProbe probe = wait_for_store({"127.0.0.1", port}, milliseconds(200));
   EXPECT_EQ(probe.answer, StoreAnswer::kNobody);
   EXPECT_TRUE(contains(probe.detail, "refused"));
-}
-
-TEST(AddressTowards, IsLoopbackForAJobOnOneNode) {
-  const auto address = address_towards("127.0.0.1", false);
-  ASSERT_TRUE(address);
-  EXPECT_EQ(*address, "127.0.0.1");
-}
-
-TEST(AddressTowards, RefusesWhatIsNoAddress) { EXPECT_FALSE(address_towards("nowhere", false)); }
-
-TEST(IsOwnAddress, KnowsLoopbackAndNotTheDocumentationNetwork) {
-  EXPECT_TRUE(is_own_address("127.0.1.1"));
-  EXPECT_FALSE(is_own_address("192.0.2.1"));
 }
 
 }  // namespace

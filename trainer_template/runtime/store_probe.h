@@ -1,20 +1,12 @@
-// Where the store of a job is reached from here, and whether what answers there is a store at all.
+// Whether what answers at the store's address is a store at all.
 #pragma once
 
 #include <chrono>
 #include <string>
 
 #include <torchbridge/core/endpoint.h>
-#include <torchbridge/core/result.h>
 
 namespace torchbridge::train {
-
-// Whether an interface of this machine, as this process sees it, has the address.
-bool is_own_address(const std::string& numeric_address);
-
-// The address of this machine that packets to `numeric_address` leave from. Where that is loopback although the job has
-// other nodes (Debian gives a host's own name 127.0.1.1), the first other address that is up.
-Result<std::string> address_towards(const std::string& numeric_address, bool several_nodes);
 
 // What waiting for the store found.
 enum class StoreAnswer {
