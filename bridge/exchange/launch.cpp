@@ -14,6 +14,8 @@
 #include <torchbridge/task/master_address.h>
 #include <torchbridge/task/store_port.h>
 
+#include "launch_steps.h"
+
 namespace torchbridge {
 namespace {
 
@@ -156,6 +158,8 @@ Socket inherited_socket(const TorchEnv& env, const EnvMap& environment) {
   return socket ? std::move(*socket) : Socket();
 }
 
+}  // namespace
+
 Result<Launch> launch_by_word(const EnvMap& environment) {
   auto env = torch_env_from(environment);
   if (!env) return env.error();
@@ -167,7 +171,19 @@ Result<Launch> launch_by_word(const EnvMap& environment) {
   return launch;
 }
 
-}  // namespace
+Result<Launch> launch_by_launcher(LaunchFacts facts, const EnvMap& environment, const std::optional<Endpoint>& given,
+                                  const LaunchSettings& settings) {
+  add_pals_nodes(facts, environment);
+  if (facts.nodes.empty()) return launch_by_exchange(std::move(facts), environment, given, settings);
+  return launch_by_facts(std::move(facts), given, settings);
+}
+
+Result<Launch> launch_through(Exchange& exchange, LaunchFacts facts, const std::optional<Endpoint>& given,
+                              const LaunchSettings& settings) {
+  auto address = meet(facts, exchange, given, settings.options, settings.store_socket, settings.timeout);
+  if (!address) return address.error();
+  return launch_of(std::move(facts), std::move(*address), settings);
+}
 
 int presumed_rank(const EnvMap& environment) {
   const auto facts = launcher_facts(environment);
@@ -194,9 +210,7 @@ Result<Launch> resolve_launch(const EnvMap& environment, const LaunchSettings& s
   }
   const auto given = endpoint_given(environment);
   if (!given) return given.error();
-  add_pals_nodes(*facts, environment);
-  if (facts->nodes.empty()) return launch_by_exchange(std::move(*facts), environment, *given, settings);
-  return launch_by_facts(std::move(*facts), *given, settings);
+  return launch_by_launcher(std::move(*facts), environment, *given, settings);
 }
 
 Result<Launch> resolve_launch(Exchange& exchange, const ExchangeRanks& ranks, const EnvMap& environment,
@@ -208,9 +222,7 @@ Result<Launch> resolve_launch(Exchange& exchange, const ExchangeRanks& ranks, co
   facts.local_size = ranks.local_size;
   const auto given = endpoint_given(environment);
   if (!given) return given.error();
-  auto address = meet(facts, exchange, *given, settings.options, settings.store_socket, settings.timeout);
-  if (!address) return address.error();
-  return launch_of(std::move(facts), std::move(*address), settings);
+  return launch_through(exchange, std::move(facts), *given, settings);
 }
 
 Result<Launch> resolve_launch(const EnvMap& environment, std::chrono::milliseconds timeout) {

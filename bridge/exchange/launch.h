@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <torchbridge/core/env_map.h>
+#include <torchbridge/core/init_method.h>
 #include <torchbridge/core/launcher.h>
 #include <torchbridge/core/options.h>
 #include <torchbridge/core/result.h>
@@ -58,6 +59,12 @@ struct ExchangeRanks {
 // Collective. The launcher is called "mpi", whatever the exchange is; MASTER_ADDR and MASTER_PORT are used where both are set.
 Result<Launch> resolve_launch(Exchange& exchange, const ExchangeRanks& ranks, const EnvMap& environment,
                               const LaunchSettings& settings);
+
+// For a program that names its way in. The error says what that way needs. With file:// the address of the store is empty: it
+// is method.path. Where a launcher is asked, MASTER_ADDR and MASTER_PORT are not looked at, and a rank or world size that the
+// program gives must be the launcher's. With tcp:// and file:// ranks whose nodes nobody tells are taken as one node's.
+Result<Launch> resolve_launch(const InitMethod& method, const GivenRanks& arguments, const EnvMap& environment,
+                              const LaunchSettings& settings = {});
 
 // The rank as far as it can be told without a complete launch, so that one rank may speak for all when something is wrong;
 // 0 where it cannot be told.

@@ -1,0 +1,113 @@
+#include <torchbridge/core/init_method.h>
+
+#include <algorithm>
+
+#include <torchbridge/core/launchers/variable_reader.h>
+
+namespace torchbridge {
+namespace {
+
+using Kind = InitMethod::Kind;
+
+struct Scheme {
+  std::string_view name;
+  Kind kind;
+};
+constexpr Scheme kSchemes[] = {{"env", Kind::kEnvironment}, {"tcp", Kind::kTcp}, {"file", Kind::kFile},
+                               {"slurm", Kind::kSlurm},     {"mpi", Kind::kMpi}, {"pmix", Kind::kPmix}};
+
+// "rank=0&world_size=4"; false for anything else.
+bool read_query(std::string_view query, GivenRanks& ranks) {
+  while (!query.empty()) {
+    const auto end = std::min(query.find('&'), query.size());
+    const auto pair = query.substr(0, end);
+    const auto equals = std::min(pair.find('='), pair.size());
+    auto* field = pair.substr(0, equals) == "rank" ? &ranks.rank : pair.substr(0, equals) == "world_size" ? &ranks.world_size : nullptr;
+    const auto number = equals == pair.size() ? std::nullopt : parse_integer(pair.substr(equals + 1), 0, kMaxRanks);
+    if (field == nullptr || *field || !number) return false;
+    *field = static_cast<int>(*number);
+    query.remove_prefix(std::min(end + 1, query.size()));
+  }
+  return true;
+}
+
+// "n0:29500", "[fd00::1]:29500".
+bool read_endpoint(std::string_view text, Endpoint& endpoint) {
+  const auto colon = text.rfind(':');
+  if (colon == std::string_view::npos) return false;
+  auto host = text.substr(0, colon);
+  const bool bracketed = host.starts_with('[') && host.ends_with(']');
+  if (bracketed) host = host.substr(1, host.size() - 2);
+  const bool is_ipv6 = host.find(':') != std::string_view::npos;
+  const auto port = parse_integer(text.substr(colon + 1), 1, 65535);
+  if (host.empty() || is_ipv6 != bracketed || host.find('/') != std::string_view::npos || !port) return false;
+  endpoint = {std::string(host), static_cast<int>(*port)};
+  return true;
+}
+
+bool read_place(std::string_view place, InitMethod& method) {
+  if (method.kind == Kind::kTcp) return read_endpoint(place, method.endpoint);
+  if (method.kind != Kind::kFile) return place.empty();
+  method.path = place;
+  return place.size() > 1 && place.starts_with('/') && !place.ends_with('/');
+}
+
+struct Source {
+  std::string name;
+  std::optional<int> value;
+};
+
+// One of two that differ is wrong, and nothing tells which.
+Result<std::optional<int>> agreed(const char* what, const std::vector<Source>& sources) {
+  const Source* first = nullptr;
+  for (const Source& source : sources) {
+    if (!source.value) continue;
+    if (first != nullptr && *first->value != *source.value) {
+      return Error{std::string(what) + " is " + std::to_string(*first->value) + " by " + first->name + ", but " +
+                   std::to_string(*source.value) + " by " + source.name + ": leave out the one that is not meant"};
+    }
+    if (first == nullptr) first = &source;
+  }
+  return first == nullptr ? std::optional<int>() : first->value;
+}
+
+std::optional<int> as_int(const std::optional<std::int64_t>& number) {
+  return number ? std::optional<int>(static_cast<int>(*number)) : std::nullopt;
+}
+
+}  // namespace
+
+Result<InitMethod> parse_init_method(std::string_view url) {
+  InitMethod method;
+  if (url.empty()) return method;
+  const Error error{"init method '" + printable(url) +
+                    "': expected env://, tcp://HOST:PORT, file:///PATH, slurm://, mpi:// or pmix://, and behind it ?rank=R&world_size=N or nothing"};
+  const auto separator = url.find("://");
+  const auto* scheme = std::find_if(std::begin(kSchemes), std::end(kSchemes), [&](const Scheme& s) { return s.name == url.substr(0, separator); });
+  if (separator == std::string_view::npos || scheme == std::end(kSchemes)) return error;
+  method.kind = scheme->kind;
+  const auto rest = url.substr(separator + 3);
+  const auto question = std::min(rest.find('?'), rest.size());
+  if (!read_place(rest.substr(0, question), method)) return error;
+  if (question < rest.size() && !read_query(rest.substr(question + 1), method.ranks)) return error;
+  return method;
+}
+
+Result<GivenRanks> agreed_ranks(const GivenRanks& arguments, const InitMethod& method, const EnvMap& environment) {
+  const auto rank_variable = environment.integer("RANK", 0, kMaxRanks - 1);
+  if (!rank_variable) return rank_variable.error();
+  const auto size_variable = environment.integer("WORLD_SIZE", 1, kMaxRanks);
+  if (!size_variable) return size_variable.error();
+  const auto rank = agreed("the rank", {{"the program", arguments.rank}, {"the init method", method.ranks.rank}, {"RANK", as_int(*rank_variable)}});
+  if (!rank) return rank.error();
+  const auto world_size = agreed("the world size", {{"the program", arguments.world_size}, {"the init method", method.ranks.world_size}, {"WORLD_SIZE", as_int(*size_variable)}});
+  if (!world_size) return world_size.error();
+  const bool impossible = (*world_size && **world_size < 1) || (*rank && (**rank < 0 || (*world_size && **rank >= **world_size)));
+  if (impossible) {
+    return Error{"rank " + (*rank ? std::to_string(**rank) : std::string("?")) + " of " +
+                 (*world_size ? std::to_string(**world_size) : std::string("?")) + " ranks: expected a rank from 0 to one less than their number"};
+  }
+  return GivenRanks{*rank, *world_size};
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,46 @@
+// How a program says that it wants to come to its process group: the init_method of torch.distributed, as a URL
+// (https://docs.pytorch.org/docs/stable/distributed.html#initialization).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <torchbridge/core/endpoint.h>
+#include <torchbridge/core/env_map.h>
+#include <torchbridge/core/result.h>
+
+namespace torchbridge {
+
+// Rank and number of ranks, as far as a program, or the query of a URL, gives them.
+struct GivenRanks {
+  std::optional<int> rank, world_size;
+
+  bool operator==(const GivenRanks&) const = default;
+};
+
+struct InitMethod {
+  enum class Kind {
+    kAny,          // "": whatever started the process
+    kEnvironment,  // env://: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
+    kTcp,          // tcp://HOST:PORT, an IPv6 address in brackets
+    kFile,         // file:///PATH, which all ranks can write
+    kSlurm,        // slurm://: Slurm's variables alone
+    kMpi,          // mpi://: an mpirun's ranks ask each other
+    kPmix,         // pmix://: through PMIx
+  } kind = Kind::kAny;
+  Endpoint endpoint;  // of kTcp
+  std::string path;   // of kFile, absolute
+  GivenRanks ranks;   // of the query, "?rank=0&world_size=4"
+
+  bool operator==(const InitMethod&) const = default;
+};
+
+// The error shows the URL, and what would do.
+Result<InitMethod> parse_init_method(std::string_view url);
+
+// What the program, the query and RANK and WORLD_SIZE of the environment say together. An error shows both sides where two of
+// them differ, and where a rank is not below its world size.
+Result<GivenRanks> agreed_ranks(const GivenRanks& arguments, const InitMethod& method, const EnvMap& environment);
+
+}  // namespace torchbridge

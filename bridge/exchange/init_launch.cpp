@@ -1,0 +1,115 @@
+#include <torchbridge/core/launchers/slurm.h>
+#include <torchbridge/exchange/launch.h>
+
+#include <unistd.h>
+
+#include "launch_steps.h"
+
+namespace torchbridge {
+namespace {
+
+using Kind = InitMethod::Kind;
+
+// A value that the program gave counts like one that was exported.
+EnvMap with_ranks(EnvMap environment, const GivenRanks& ranks) {
+  if (ranks.rank) environment.set("RANK", std::to_string(*ranks.rank));
+  if (ranks.world_size) environment.set("WORLD_SIZE", std::to_string(*ranks.world_size));
+  return environment;
+}
+
+Status both_known(const char* method, const GivenRanks& ranks) {
+  if (ranks.rank && ranks.world_size) return Ok{};
+  return Error{std::string(method) + " needs rank and world size, and " + (ranks.rank ? "the world size" : "the rank") +
+               " is not told: give it to the program, in the URL (?rank=R&world_size=N), or as RANK and WORLD_SIZE"};
+}
+
+// Ranks that were given by hand, at a place that was given by hand: no launcher has a say.
+Result<Launch> launch_by_hand(const char* method, const GivenRanks& ranks, const Endpoint& store, const EnvMap& environment) {
+  if (const auto known = both_known(method, ranks); !known) return known.error();
+  EnvMap told = with_ranks(environment, ranks);
+  told.set("MASTER_ADDR", store.host);
+  told.set("MASTER_PORT", std::to_string(store.port));
+  auto env = torch_env_from(told);
+  if (!env) return env.error();
+  Launch launch;
+  launch.env = std::move(*env);
+  launch.launcher = method;
+  return launch;
+}
+
+Result<LaunchFacts> facts_of(const char* method, const EnvMap& environment, const char* start) {
+  const auto launcher = find_launcher(environment, getpid());
+  if (!launcher) return launcher.error();
+  const bool fits = *launcher != nullptr && (std::string_view(method) != "mpi://" || (*launcher)->kind == Launcher::Kind::kMpi);
+  if (!fits) return Error{std::string(method) + ": this process was not started by " + start};
+  return (*launcher)->read(environment);
+}
+
+Result<Launch> launch_by_slurm(const EnvMap& environment, const LaunchSettings& settings) {
+  if (!detect_slurm(environment)) {
+    return Error{"slurm://: SLURM_STEP_ID, SLURM_PROCID and SLURM_STEP_NUM_TASKS are not set: start the program with srun"};
+  }
+  auto facts = read_slurm(environment);
+  if (!facts) return facts.error();
+  return launch_by_launcher(std::move(*facts), environment, std::nullopt, settings);
+}
+
+Result<Launch> launch_by_mpi(const EnvMap& environment, const LaunchSettings& settings) {
+  auto facts = facts_of("mpi://", environment, "mpirun or mpiexec");
+  if (!facts) return facts.error();
+  return launch_by_launcher(std::move(*facts), environment, std::nullopt, settings);
+}
+
+Result<Launch> launch_by_pmix(const EnvMap& environment, const LaunchSettings& settings) {
+  if (!environment.has("PMIX_NAMESPACE")) {
+    return Error{"pmix://: PMIX_NAMESPACE is not set: start the program with srun --mpi=pmix, or with OpenMPI's mpirun"};
+  }
+  auto facts = facts_of("pmix://", environment, "a launcher that tells the number of its ranks");
+  if (!facts) return facts.error();
+  auto exchange = connect_pmix(facts->world_size);
+  if (!exchange) return exchange.error();
+  return launch_through(**exchange, std::move(*facts), std::nullopt, settings);
+}
+
+// The launcher knows best; what the program says beside it may only agree.
+Status check_given(const GivenRanks& given, const Launch& launch) {
+  const Layout& at = launch.env.layout;
+  const bool same = given.rank.value_or(at.rank) == at.rank && given.world_size.value_or(at.world_size) == at.world_size;
+  if (same) return Ok{};
+  return Error{"rank " + std::to_string(given.rank.value_or(at.rank)) + " of " + std::to_string(given.world_size.value_or(at.world_size)) +
+               " was given, but by " + launch.launcher + " this is rank " + std::to_string(at.rank) + " of " + std::to_string(at.world_size)};
+}
+
+}  // namespace
+
+Result<Launch> resolve_launch(const InitMethod& method, const GivenRanks& arguments, const EnvMap& environment,
+                              const LaunchSettings& settings) {
+  const bool by_launcher = method.kind == Kind::kSlurm || method.kind == Kind::kMpi || method.kind == Kind::kPmix;
+  // The plugin's or torchrun's RANK counts ranks of its own; a launcher that is asked by name is told nothing by it.
+  const auto ranks = agreed_ranks(arguments, method, by_launcher || method.kind == Kind::kAny ? EnvMap() : environment);
+  if (!ranks) return ranks.error();
+  const auto checked = [&](Result<Launch> launch) -> Result<Launch> {
+    if (!launch) return launch;
+    if (const auto fits = check_given(*ranks, *launch); !fits) return fits.error();
+    return launch;
+  };
+  switch (method.kind) {
+    case Kind::kEnvironment: {
+      if (const auto known = both_known("env://", *ranks); !known) return known.error();
+      return launch_by_word(with_ranks(environment, *ranks));
+    }
+    case Kind::kTcp: return launch_by_hand("tcp://", *ranks, method.endpoint, environment);
+    case Kind::kFile: {
+      auto launch = launch_by_hand("file://", *ranks, {"localhost", 1}, environment);
+      if (launch) launch->env.master = {};
+      return launch;
+    }
+    case Kind::kSlurm: return checked(launch_by_slurm(environment, settings));
+    case Kind::kMpi: return checked(launch_by_mpi(environment, settings));
+    case Kind::kPmix: return checked(launch_by_pmix(environment, settings));
+    case Kind::kAny: break;
+  }
+  return checked(resolve_launch(environment, settings));
+}
+
+}  // namespace torchbridge
