@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <torchbridge/core/env_map.h>
+#include <torchbridge/core/init_method.h>
 #include <torchbridge/train/errors.h>
 
 #include <algorithm>
@@ -41,6 +42,11 @@ std::string check_backend(const std::string& name) {
   if (name == "nccl" || name == "mpi") return "'" + name + "' is not in this build yet; use gloo";
   if (name != "auto" && name != "gloo") return "'" + name + "': expected auto or gloo";
   return {};
+}
+
+std::string check_init_method(const std::string& url) {
+  const auto method = torchbridge::parse_init_method(url);
+  return method ? "" : method.error().message;
 }
 
 std::string check_device(const std::string& name) {
@@ -107,6 +113,8 @@ void declare_output(CLI::App& app, Config& config) {
 void declare_system(CLI::App& app, Config& config) {
   auto* group = app.add_option_group("System");
   group->add_option("--backend", config.backend, "auto or gloo")->check(check_backend)->capture_default_str();
+  group->add_option("--init-method", config.init_method, "env://, tcp://HOST:PORT, file:///PATH, slurm://, mpi:// or pmix://; "
+                    "without it, whatever started the trainer")->check(check_init_method);
   group->add_option("--device", config.device, "auto or cpu")->check(check_device)->capture_default_str();
   group->add_option("--workers", config.workers, "Threads that prepare batches; 0: none")->check(CLI::Range(0, 256))
       ->capture_default_str();
@@ -120,6 +128,7 @@ std::vector<std::int64_t> Config::hidden_layers() const { return parse_hidden_la
 
 torchbridge::train::GroupOptions Config::group() const {
   torchbridge::train::GroupOptions options;
+  options.init_method = *torchbridge::parse_init_method(init_method);
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout_s * 1000));
   options.join_timeout = std::min(options.join_timeout, options.timeout);
   return options;

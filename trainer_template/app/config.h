@@ -28,7 +28,7 @@ struct Config {
   std::string progress = "auto";
   bool quiet = false;
 
-  std::string backend = "auto", device = "auto";
+  std::string backend = "auto", device = "auto", init_method;
   int workers = 1;
   double timeout_s = 600;
 

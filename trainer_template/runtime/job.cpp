@@ -50,7 +50,9 @@ int run_job(const EnvMap& environment, const std::function<GroupOptions()>& conf
     return static_cast<int>(exit.code);
   }
 
-  auto launch = resolve_launch(environment, options.join_timeout);
+  LaunchSettings settings;
+  settings.timeout = options.join_timeout;
+  auto launch = resolve_launch(options.init_method, {}, environment, settings);
   if (!launch) {
     if (early_rank == 0) complain(early_rank, launch.error().message, ExitCode::kFailed);
     return static_cast<int>(ExitCode::kFailed);

@@ -1,7 +1,9 @@
 #include <torchbridge/train/join_store.h>
 
+#include <fcntl.h>
 #include <netdb.h>
 #include <sys/socket.h>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -13,6 +15,9 @@
 #include <torchbridge/train/store_keys.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <thread>
 
 namespace torchbridge::train {
 namespace {
@@ -108,13 +113,27 @@ c10::intrusive_ptr<c10d::Store> reach_store(const TorchEnv& env, const std::stri
   return c10::make_intrusive<c10d::TCPStore>(numeric, options);
 }
 
+// In a file that a killed run left every rank finds itself: one says it.
+bool rank_0_is_doubled(c10d::Store& store) {
+  constexpr milliseconds kTime{2000}, kPause{20};
+  const auto deadline = Clock::now() + kTime;
+  while (store.add(key("claim", 0), 0) < 2) {
+    if (Clock::now() >= deadline) return false;
+    std::this_thread::sleep_for(kPause);
+  }
+  return true;
+}
+
 // Rank 0 waits for all and gives the verdict, which the others wait for: one message where somebody is missing.
-void meet(c10d::Store& store, const TorchEnv& env, milliseconds timeout) {
+void meet(c10d::Store& store, const TorchEnv& env, const InitMethod& method, milliseconds timeout) {
   const Layout& layout = env.layout;
   if (store.add(key("claim", layout.rank), 1) > 1) {
+    const bool is_file = method.kind == InitMethod::Kind::kFile;
+    if (is_file && layout.rank != 0 && rank_0_is_doubled(store)) throw PeerFailed();
     throw TrainError("another process is already rank " + std::to_string(layout.rank) + " of the run '" +
-                     printable(env.run_id) + "' at " + where(env.master) +
-                     "; two runs need two values of MASTER_PORT");
+                     printable(env.run_id) + "' at " + where(env.master, method) + "; " +
+                     (is_file ? "remove the file if it is left from a run that was killed, or name another one"
+                              : "two runs need two values of MASTER_PORT"));
   }
   put(store, key("joined", layout.rank), "yes");
   if (layout.rank != 0) {
@@ -131,19 +150,29 @@ void meet(c10d::Store& store, const TorchEnv& env, milliseconds timeout) {
     std::erase_if(others, [&](int rank) { return rank == 0 || std::ranges::count(missing, rank) > 0; });
     missing_after(store, "informed", others, kInformed);
     throw TrainError(list_of(missing) + " of " + std::to_string(layout.world_size) + " did not join at " +
-                     where(env.master) + " within " + seconds(timeout) +
-                     "; was every rank started, and does MASTER_ADDR lead here from its node?");
+                     where(env.master, method) + " within " + seconds(timeout) + "; was every rank started, and does " +
+                     (method.kind == InitMethod::Kind::kFile ? "its node see this file?" : "MASTER_ADDR lead here from its node?"));
   }
   put(store, "verdict", "all");
 }
 
+// FileStore would wait for ever for a folder that is not there, and say nothing of one that cannot be written to.
+c10::intrusive_ptr<c10d::Store> open_file(const std::string& path, int world_size) {
+  const Socket file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!file.open()) throw TrainError("file://" + path + ": " + std::strerror(errno) + "; all ranks must be able to write it");
+  return c10::make_intrusive<c10d::FileStore>(path, world_size);
+}
+
 }  // namespace
 
-JoinedStore join_store(Launch& launch, milliseconds patience) {
+JoinedStore join_store(Launch& launch, const InitMethod& method, milliseconds patience) {
   const TorchEnv& env = launch.env;
   JoinedStore joined{.store = {}, .own_address = "127.0.0.1"};
   if (env.layout.world_size == 1) {
     joined.store = c10::make_intrusive<c10d::HashStore>();
+  } else if (method.kind == InitMethod::Kind::kFile) {
+    joined.store = open_file(method.path, env.layout.world_size);
+    if (const auto address = reachable_address()) joined.own_address = *address;
   } else {
     const auto numeric = numeric_address(env.master.host);
     const auto towards = numeric ? address_towards(*numeric, env.layout.node_count > 1) : numeric;
@@ -161,10 +190,13 @@ JoinedStore join_store(Launch& launch, milliseconds patience) {
   const std::string run = "torchbridge/" + env.run_id + "/" + std::to_string(env.restart_count);
   joined.store = c10::make_intrusive<c10d::PrefixStore>(run, joined.store);
   joined.store->setTimeout(patience);
-  meet(*joined.store, env, patience);
+  meet(*joined.store, env, method, patience);
   return joined;
 }
 
-std::string where(const Endpoint& endpoint) { return endpoint.host + " port " + std::to_string(endpoint.port); }
+std::string where(const Endpoint& endpoint, const InitMethod& method) {
+  if (method.kind == InitMethod::Kind::kFile) return "file://" + method.path;
+  return endpoint.host + " port " + std::to_string(endpoint.port);
+}
 
 }  // namespace torchbridge::train

@@ -15,11 +15,11 @@ struct JoinedStore {
 };
 
 // Collective. Rank 0 serves the store, unless an agent does, on the socket that the launch brought or on one that it binds.
-// With one rank it is a store within the process. Throws TrainError, which names address, port and variable, or the ranks
+// With one rank it is a store within the process; with file:// it is that file, which the last rank to leave removes. Throws TrainError, which names address, port and variable, or the ranks
 // that are missing after `patience`; PeerFailed where rank 0 says so.
-JoinedStore join_store(Launch& launch, std::chrono::milliseconds patience);
+JoinedStore join_store(Launch& launch, const InitMethod& method, std::chrono::milliseconds patience);
 
-// "10.77.0.1 port 29500".
-std::string where(const Endpoint& endpoint);
+// "10.77.0.1 port 29500", or the name of the file.
+std::string where(const Endpoint& endpoint, const InitMethod& method);
 
 }  // namespace torchbridge::train

@@ -107,7 +107,7 @@ ProcessGroup::ProcessGroup(Launch launch, const GroupOptions& options)
     throw;
   } catch (const std::exception& error) {
     if (!is_lost_connection(error)) throw;
-    throw TrainError("cannot form the process group at " + where(launch.env.master) + ": " + one_line(error));
+    throw TrainError("cannot form the process group at " + where(launch.env.master, options.init_method) + ": " + one_line(error));
   }
 }
 
@@ -120,7 +120,7 @@ ProcessGroup::~ProcessGroup() {
 
 void ProcessGroup::join(Launch& launch, const GroupOptions& options) {
   const milliseconds patience = std::min(options.join_timeout, options.timeout);
-  const JoinedStore joined = join_store(launch, patience);
+  const JoinedStore joined = join_store(launch, options.init_method, patience);
   const auto& store = connections_->store = joined.store;
 
   auto gloo_options = c10d::ProcessGroupGloo::Options::create(patience);

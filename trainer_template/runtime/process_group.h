@@ -21,6 +21,7 @@ class ProcessGroup;
 namespace torchbridge::train {
 
 struct GroupOptions {
+  InitMethod init_method;                                            // the way in; where it is file:// also the store
   std::chrono::milliseconds timeout = std::chrono::minutes(10);      // the longest wait in one collective
   std::chrono::milliseconds join_timeout = std::chrono::seconds(60); // until all ranks are there
 };

@@ -1,0 +1,88 @@
+// The ways into a process group that a program names by URL.
+#include <csignal>
+#include <filesystem>
+
+#include "ranks.h"
+
+namespace {
+
+constexpr std::chrono::seconds kSoon{15};
+
+Words with_method(const std::string& url, const Words& more = {"--max-steps", "2"}) {
+  Words options = more;
+  options.insert(options.end(), {"--init-method", url});
+  return trainer(options);
+}
+
+void expect_success(Ranks& ranks) {
+  for (int code : ranks.wait()) EXPECT_EQ(code, 0) << ranks.errors();
+}
+
+void expect_one_line(Ranks& ranks, const std::string& expected) {
+  for (int code : ranks.wait(kSoon)) {
+    EXPECT_NE(code, 0);
+    EXPECT_NE(code, -1) << "hung";
+  }
+  EXPECT_TRUE(contains(ranks.errors(), expected));
+  EXPECT_EQ(lines_in(ranks.errors()), 1) << ranks.errors();
+}
+
+TEST(InitMethod, TcpTakesTheAddressFromTheUrl) {
+  int port = 0;
+  listen_on_free_port(port);
+  Ranks ranks(3, with_method("tcp://127.0.0.1:" + std::to_string(port)), {{"MASTER_ADDR", "192.0.2.1"}});
+  expect_success(ranks);
+}
+
+TEST(InitMethod, FileIsAStoreAndIsGoneAfterwards) {
+  TemporaryFolder folder;
+  const std::string file = folder / "store";
+  for (int run = 0; run < 2; ++run) {
+    Ranks ranks(3, with_method("file://" + file), {{"MASTER_ADDR", "192.0.2.1"}});
+    expect_success(ranks);
+    EXPECT_FALSE(std::filesystem::exists(file));
+  }
+}
+
+TEST(InitMethod, AFileThatAKilledRunLeftIsNoticed) {
+  TemporaryFolder folder;
+  const std::string file = folder / "store";
+  {
+    Ranks killed(2, with_method("file://" + file, {"--epochs", "1000", "--metrics", folder / "curve"}));
+    ASSERT_TRUE(eventually([&] { return std::filesystem::exists(folder / "curve") && std::filesystem::file_size(folder / "curve") > 0; }));
+    killed.kill_rank(0, SIGKILL);
+    killed.kill_rank(1, SIGKILL);
+    killed.wait();
+  }
+  ASSERT_TRUE(std::filesystem::exists(file));
+  Ranks ranks(2, with_method("file://" + file));
+  expect_one_line(ranks, "file://" + file + "; remove the file if it is left from a run that was killed");
+}
+
+TEST(InitMethod, AFileThatCannotBeWrittenIsNamed) {
+  Ranks ranks(1, with_method("file:///no/such/folder/store"));
+  expect_success(ranks);  // a single rank needs no store
+  Ranks two({0}, 2, 1, with_method("file:///no/such/folder/store"));
+  expect_one_line(two, "file:///no/such/folder/store: No such file or directory");
+}
+
+TEST(InitMethod, EnvironmentIsTakenAtItsWord) {
+  Ranks ranks(2, with_method("env://"));
+  expect_success(ranks);
+}
+
+TEST(InitMethod, AContradictionShowsBothSides) {
+  Ranks ranks(1, with_method("tcp://127.0.0.1:29500?world_size=4"));
+  expect_one_line(ranks, "the world size is 4 by the init method, but 1 by WORLD_SIZE");
+}
+
+TEST(InitMethod, WhatIsNoneIsRefused) {
+  for (const auto& [url, expected] : std::map<std::string, std::string>{
+           {"etcd://n0:2379", "expected env://, tcp://HOST:PORT"}, {"slurm://", "start the program with srun"},
+           {"mpi://", "was not started by mpirun"}, {"pmix://", "PMIX_NAMESPACE is not set"}}) {
+    Ranks ranks(1, with_method(url));
+    expect_one_line(ranks, expected);
+  }
+}
+
+}  // namespace
