@@ -1,31 +1,18 @@
 #include "failure_desk.h"
 
 #include <fcntl.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
+
+#include <torchbridge/net/random_token.h>
 
 namespace torchbridge {
 namespace {
 
-constexpr std::size_t kTokenSize = 32;
 constexpr std::size_t kMaxReport = 1 << 16;
-
-std::string random_token() {
-  unsigned char bytes[kTokenSize / 2];
-  if (getrandom(bytes, sizeof bytes, GRND_NONBLOCK) != sizeof bytes) return {};
-  std::string token;
-  for (const unsigned char byte : bytes) {
-    char digits[3];
-    std::snprintf(digits, sizeof digits, "%02x", byte);
-    token += digits;
-  }
-  return token;
-}
 
 // What was sent, at most `kMaxReport`; a sender that says nothing is given up soon.
 std::string receive(const Socket& sender) {

@@ -46,6 +46,24 @@ TEST_F(Failure, AStoppedRankIsNamedAfterTheTimeout) {
   EXPECT_TRUE(contains(ranks.errors(), "rank 1 did not take part in a collective in time"));
 }
 
+// Long before the timeout of the collective, which is ten minutes.
+TEST_F(Failure, AStoppedRankIsNamedByTheHeartbeat) {
+  for (const int stopped : {1, 0}) {
+    Ranks ranks(3, endless({"--heartbeat", "1"}));
+    wait_until_training();
+    ranks.kill_rank(stopped, SIGSTOP);
+    EXPECT_TRUE(eventually([&] { return !ranks.errors().empty(); }, std::chrono::seconds(5)));
+    ranks.kill_rank(stopped, SIGKILL);
+    std::vector<int> expected = {1, 1, 1};
+    expected[stopped] = 128 + SIGKILL;
+    EXPECT_EQ(ranks.wait(std::chrono::seconds(8)), expected);
+    EXPECT_TRUE(contains(ranks.errors(), "rank " + std::to_string(stopped)));
+    EXPECT_TRUE(contains(ranks.errors(), "nothing for 1 s: stopped, or the node hangs"));
+    EXPECT_EQ(lines_in(ranks.errors()), 1) << ranks.errors();
+    fs::remove(curve());
+  }
+}
+
 TEST_F(Failure, ADiskThatFillsUpEndsAllWithOneLine) {
   Ranks ranks(2, trainer({"--metrics", "/dev/full"}));
   const std::vector<int> codes = ranks.wait(std::chrono::seconds(15));

@@ -118,6 +118,8 @@ void declare_system(CLI::App& app, Config& config) {
   group->add_option("--device", config.device, "auto or cpu")->check(check_device)->capture_default_str();
   group->add_option("--workers", config.workers, "Threads that prepare batches; 0: none")->check(CLI::Range(0, 256))
       ->capture_default_str();
+  group->add_option("--heartbeat", config.heartbeat_s, "Seconds after which a stopped rank ends the job; 0: it is waited for")
+      ->check(CLI::Range(0.0, 1e6))->capture_default_str();
   group->add_option("--timeout", config.timeout_s, "Seconds to wait in a collective; to join, at most 60 of them")
       ->check(CLI::Range(1.0, 1e6))->capture_default_str();
 }
@@ -130,6 +132,7 @@ torchbridge::train::GroupOptions Config::group() const {
   torchbridge::train::GroupOptions options;
   options.init_method = *torchbridge::parse_init_method(init_method);
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout_s * 1000));
+  options.silence = std::chrono::milliseconds(static_cast<std::int64_t>(heartbeat_s * 1000));
   options.join_timeout = std::min(options.join_timeout, options.timeout);
   return options;
 }

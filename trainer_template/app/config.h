@@ -30,6 +30,7 @@ struct Config {
 
   std::string backend = "auto", device = "auto", init_method;
   int workers = 1;
+  double heartbeat_s = 4;
   double timeout_s = 600;
 
   std::vector<std::int64_t> hidden_layers() const;  // of `model`

@@ -135,7 +135,7 @@ void meet(c10d::Store& store, const TorchEnv& env, const InitMethod& method, mil
                      (is_file ? "remove the file if it is left from a run that was killed, or name another one"
                               : "two runs need two values of MASTER_PORT"));
   }
-  put(store, key("joined", layout.rank), "yes");
+  put(store, key("joined", layout.rank), host_name());
   if (layout.rank != 0) {
     store.wait({"verdict"}, timeout + kVerdictGrace);
     const bool complete = get(store, "verdict") == "all";

@@ -10,6 +10,9 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torchbridge/core/env_map.h>
+#include <torchbridge/net/did_not_come.h>
+#include <torchbridge/net/random_token.h>
+#include <torchbridge/train/heartbeat.h>
 #include <torchbridge/train/join_store.h>
 #include <torchbridge/train/store_keys.h>
 
@@ -18,6 +21,7 @@
 #include <cstring>
 #include <iterator>
 #include <set>
+#include <sstream>
 
 namespace torchbridge::train {
 namespace {
@@ -92,6 +96,8 @@ struct ProcessGroup::Connections {
   c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<c10d::ProcessGroup> group;
   std::set<int> gloo_sockets;
+  std::chrono::milliseconds silence{};
+  std::unique_ptr<Heartbeat> heartbeat;  // cuts the others, so it ends before them; null where none was asked for
 
   // Reads and writes fail at once from here on, also those that wait in other threads.
   void cut() const {
@@ -113,6 +119,7 @@ ProcessGroup::ProcessGroup(Launch launch, const GroupOptions& options)
 
 ProcessGroup::~ProcessGroup() {
   if (!connections_) return;
+  connections_->heartbeat.reset();
   connections_->cut();
   connections_->group.reset();
   connections_->store.reset();
@@ -139,6 +146,39 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options) {
   group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO, gloo);
   group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
   group->setGroupName("torchbridge");
+  if (layout_.world_size > 1 && options.silence.count() > 0) start_heartbeat(joined.own_address, options);
+}
+
+void ProcessGroup::start_heartbeat(const std::string& own_address, const GroupOptions& options) {
+  c10d::Store& store = *connections_->store;
+  HeartbeatOptions heart{.silence = options.silence, .on_loss = [connections = connections_.get()] { connections->cut(); }};
+  connections_->silence = options.silence;
+  auto started = [&]() -> Result<std::unique_ptr<Heartbeat>> {
+    if (is_first()) {
+      heart.token = random_token();
+      auto served = Heartbeat::serve(own_address, heart);
+      if (served) put(store, "heartbeat", heart.token + " " + (*served)->endpoint().host + " " + std::to_string((*served)->endpoint().port));
+      return served;
+    }
+    std::istringstream words(get(store, "heartbeat"));
+    Endpoint server;
+    words >> heart.token >> server.host >> server.port;
+    return Heartbeat::join(server, rank(), heart);
+  }();
+  if (!started) throw TrainError("the ranks cannot tell each other that they live: " + started.error().message);
+  connections_->heartbeat = std::move(*started);
+}
+
+// "rank 1 on n1 says".
+std::string ProcessGroup::silent_ranks(const std::vector<int>& lost) {
+  std::string nodes;
+  constexpr std::size_t kNamed = 8;
+  const bool store_lives = std::ranges::count(lost, 0) == 0;
+  for (std::size_t i = 0; store_lives && i < std::min(lost.size(), kNamed); ++i) {
+    const std::string node = get(*connections_->store, key("joined", lost[i]));
+    if (nodes.find(node) == std::string::npos) nodes += (nodes.empty() ? " on " : ", ") + node;
+  }
+  return list_of(lost) + nodes + (lost.size() == 1 ? " says" : " say");
 }
 
 void ProcessGroup::barrier() { connections_->group->barrier()->wait(); }
@@ -201,6 +241,7 @@ void ProcessGroup::leave() {
   c10d::BarrierOptions options;
   options.timeout = kPartingTimeout;
   connections_->group->barrier(options)->wait();
+  connections_->heartbeat.reset();
   connections_->group.reset();
   connections_.reset();
 }
@@ -222,8 +263,16 @@ std::optional<std::string> ProcessGroup::message_for(const std::exception& error
   std::optional<std::string> message;
   if (!lost && !silent) message = one_line(error);
   connections_->cut();
+  const std::vector<int> stopped = connections_->heartbeat && !message ? connections_->heartbeat->lost() : std::vector<int>();
   c10d::Store& store = *connections_->store;
   try {
+    if (!stopped.empty()) {
+      store.setTimeout(kCollect);
+      int speaker = 0;
+      while (std::ranges::count(stopped, speaker) > 0) ++speaker;
+      if (rank() != speaker) return std::nullopt;
+      return silent_ranks(stopped) + " nothing for " + seconds(connections_->silence) + ": stopped, or the node hangs";
+    }
     store.setTimeout(kCollect);
     put(store, key("ended", rank()), "yes");
     if (message) {

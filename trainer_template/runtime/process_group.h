@@ -24,6 +24,7 @@ struct GroupOptions {
   InitMethod init_method;                                            // the way in; where it is file:// also the store
   std::chrono::milliseconds timeout = std::chrono::minutes(10);      // the longest wait in one collective
   std::chrono::milliseconds join_timeout = std::chrono::seconds(60); // until all ranks are there
+  std::chrono::milliseconds silence = std::chrono::seconds(4);       // a rank that is stopped so long ends the job; 0: none does
 };
 
 // Every member function is a collective unless it says otherwise: all ranks call it, in the same order, from one thread.
@@ -68,6 +69,8 @@ class ProcessGroup {
  private:
   struct Connections;
   void join(Launch& launch, const GroupOptions& options);
+  void start_heartbeat(const std::string& own_address, const GroupOptions& options);
+  std::string silent_ranks(const std::vector<int>& lost);
 
   Layout layout_;
   std::string launcher_;

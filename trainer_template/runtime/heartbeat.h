@@ -1,0 +1,46 @@
+// A rank that is stopped, swapped out or whose node hangs keeps its connections: gloo waits for it until the collective's timeout.
+// So the ranks say every now and then that they live.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torchbridge/core/endpoint.h>
+#include <torchbridge/core/result.h>
+
+namespace torchbridge::train {
+
+struct HeartbeatOptions {
+  std::chrono::milliseconds silence{4000};  // who says nothing for so long is lost
+  std::string token;                        // of this job, no newline; who does not know it is not listened to
+  // Called once, by the thread of the heartbeat, when ranks are lost.
+  std::function<void()> on_loss;
+};
+
+// Rank 0 listens, the others connect; one thread in each process. A process that was stopped itself, as all ranks are when a job
+// is suspended, counts anew when it goes on. Ranks that end, in order or not, are not lost: their connections tell.
+class Heartbeat {
+ public:
+  // On rank 0, at a free port of a numeric address of this host.
+  static Result<std::unique_ptr<Heartbeat>> serve(const std::string& address, HeartbeatOptions options);
+  static Result<std::unique_ptr<Heartbeat>> join(const Endpoint& server, int rank, HeartbeatOptions options);
+  // Ends the thread at once.
+  ~Heartbeat();
+  Heartbeat(const Heartbeat&) = delete;
+  Heartbeat& operator=(const Heartbeat&) = delete;
+
+  // Where rank 0 listens.
+  const Endpoint& endpoint() const;
+  // Empty as long as all is well. Any thread may ask.
+  std::vector<int> lost() const;
+
+ private:
+  class Thread;
+  explicit Heartbeat(std::unique_ptr<Thread> thread);
+  std::unique_ptr<Thread> thread_;
+};
+
+}  // namespace torchbridge::train
