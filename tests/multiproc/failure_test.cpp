@@ -1,4 +1,6 @@
 // Ranks that die or stop in the middle: the others end soon, and one of them says which one it was.
+#include <sys/socket.h>
+
 #include <csignal>
 
 #include "ranks.h"
@@ -62,6 +64,33 @@ TEST_F(Failure, AStoppedRankIsNamedByTheHeartbeat) {
     EXPECT_EQ(lines_in(ranks.errors()), 1) << ranks.errors();
     fs::remove(curve());
   }
+}
+
+// A web browser, a port scanner, and somebody who says nothing.
+TEST_F(Failure, StrangersAtTheStoreDoNotDisturb) {
+  Ranks ranks(2, endless({"--max-steps", "400"}));
+  wait_until_training();
+  const torchbridge::Endpoint store{"127.0.0.1", ranks.port()};
+  const auto idle = torchbridge::connect_to(store, std::chrono::seconds(1));
+  ASSERT_TRUE(idle);
+  for (const std::string& garbage : {std::string("GET / HTTP/1.0\r\n\r\n"), std::string(100'000, '\xff'), std::string(5, '\0')}) {
+    const auto stranger = torchbridge::connect_to(store, std::chrono::seconds(1));
+    ASSERT_TRUE(stranger);
+    send(stranger->descriptor(), garbage.data(), garbage.size(), MSG_NOSIGNAL);
+  }
+  EXPECT_EQ(ranks.wait(), (std::vector<int>{0, 0})) << ranks.errors();
+  EXPECT_EQ(losses(curve()).size(), 400u);
+}
+
+TEST_F(Failure, ARankOfAnotherRunIsRefusedAtOnce) {
+  int port = 0;
+  listen_on_free_port(port);
+  Ranks served({0}, 2, port, endless(), {{"TORCHELASTIC_RUN_ID", "one"}});
+  Ranks stranger({1}, 2, port, endless(), {{"TORCHELASTIC_RUN_ID", "two"}});
+  EXPECT_EQ(stranger.wait(std::chrono::seconds(5)), std::vector<int>{1});
+  EXPECT_TRUE(contains(stranger.errors(), "is that of run 'one/0', and this is 'two/0'"));
+  served.kill_rank(0, SIGKILL);
+  served.wait();
 }
 
 TEST_F(Failure, ADiskThatFillsUpEndsAllWithOneLine) {

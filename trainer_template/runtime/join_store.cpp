@@ -113,6 +113,19 @@ c10::intrusive_ptr<c10d::Store> reach_store(const TorchEnv& env, const std::stri
   return c10::make_intrusive<c10d::TCPStore>(numeric, options);
 }
 
+std::string run_of(const TorchEnv& env) { return env.run_id + "/" + std::to_string(env.restart_count); }
+
+// A rank of another run, or of an attempt before, would wait here for ranks that never come.
+void check_run(c10d::Store& store, const TorchEnv& env, bool serves) {
+  constexpr const char* kRun = "torchbridge run";
+  if (serves) return put(store, kRun, run_of(env));
+  const std::string served = get(store, kRun);
+  if (served == run_of(env)) return;
+  throw TrainError("the store at MASTER_ADDR=" + env.master.host + " MASTER_PORT=" + std::to_string(env.master.port) +
+                   " is that of run '" + printable(served) + "', and this is '" + printable(run_of(env)) +
+                   "'; two runs at once need two values of MASTER_PORT");
+}
+
 // In a file that a killed run left every rank finds itself: one says it.
 bool rank_0_is_doubled(c10d::Store& store) {
   constexpr milliseconds kTime{2000}, kPause{20};
@@ -185,10 +198,10 @@ JoinedStore join_store(Launch& launch, const InitMethod& method, milliseconds pa
     joined.own_address = *towards;
     const bool serves = env.layout.rank == 0 && !env.use_agent_store;
     joined.store = serves ? serve_store(launch, *numeric, patience) : reach_store(env, *numeric, patience);
+    if (!env.use_agent_store) check_run(*joined.store, env, serves);
   }
   // A restart below an agent finds the store of the attempt before.
-  const std::string run = "torchbridge/" + env.run_id + "/" + std::to_string(env.restart_count);
-  joined.store = c10::make_intrusive<c10d::PrefixStore>(run, joined.store);
+  joined.store = c10::make_intrusive<c10d::PrefixStore>("torchbridge/" + run_of(env), joined.store);
   joined.store->setTimeout(patience);
   meet(*joined.store, env, method, patience);
   return joined;
