@@ -164,6 +164,16 @@ TEST(BadInput, RanksThatDoNotCome) {
   expect_one_line(ranks, "ranks 1,3 of 4 did not join");
 }
 
+TEST(BadInput, RanksThatCountDifferently) {
+  int port = 0;
+  listen_on_free_port(port);
+  Ranks one({0, 1}, 3, port, trainer(kShort));
+  Ranks other({2}, 4, port, trainer(kShort));
+  expect_one_line(other, "this rank is one of 4 (WORLD_SIZE), but by rank 0 there are 3");
+  EXPECT_EQ(one.wait(kSoon), (std::vector<int>{1, 1}));
+  EXPECT_EQ(one.errors(), "");
+}
+
 TEST(BadInput, ARankThatIsThereTwice) {
   int port = 0;
   listen_on_free_port(port);

@@ -126,6 +126,20 @@ void check_run(c10d::Store& store, const TorchEnv& env, bool serves) {
                    "'; two runs at once need two values of MASTER_PORT");
 }
 
+// Set by a rank that cannot take part and has said why.
+constexpr const char* kRefused = "refused";
+
+// gloo would wait for ranks that are only in one of two counts.
+void agree_on_world_size(c10d::Store& store, const Layout& layout) {
+  const std::string own = std::to_string(layout.world_size);
+  if (layout.rank == 0) return put(store, "world size", own);
+  const std::string served = get(store, "world size");
+  if (served == own) return;
+  put(store, kRefused, "yes");
+  put(store, key("joined", layout.rank), "");  // rank 0 need not wait for it
+  throw TrainError("this rank is one of " + own + " (WORLD_SIZE), but by rank 0 there are " + printable(served));
+}
+
 // In a file that a killed run left every rank finds itself: one says it.
 bool rank_0_is_doubled(c10d::Store& store) {
   constexpr milliseconds kTime{2000}, kPause{20};
@@ -148,6 +162,7 @@ void meet(c10d::Store& store, const TorchEnv& env, const InitMethod& method, mil
                      (is_file ? "remove the file if it is left from a run that was killed, or name another one"
                               : "two runs need two values of MASTER_PORT"));
   }
+  agree_on_world_size(store, layout);
   put(store, key("joined", layout.rank), host_name());
   if (layout.rank != 0) {
     store.wait({"verdict"}, timeout + kVerdictGrace);
@@ -157,11 +172,13 @@ void meet(c10d::Store& store, const TorchEnv& env, const InitMethod& method, mil
     throw PeerFailed();
   }
   const std::vector<int> missing = missing_after(store, "joined", all_ranks(layout.world_size), timeout);
-  if (!missing.empty()) {
+  const bool refused = store.check({kRefused});
+  if (!missing.empty() || refused) {
     put(store, "verdict", "incomplete");
     std::vector<int> others = all_ranks(layout.world_size);
     std::erase_if(others, [&](int rank) { return rank == 0 || std::ranges::count(missing, rank) > 0; });
     missing_after(store, "informed", others, kInformed);
+    if (refused) throw PeerFailed();
     throw TrainError(list_of(missing) + " of " + std::to_string(layout.world_size) + " did not join at " +
                      where(env.master, method) + " within " + seconds(timeout) + "; was every rank started, and does " +
                      (method.kind == InitMethod::Kind::kFile ? "its node see this file?" : "MASTER_ADDR lead here from its node?"));
