@@ -3,10 +3,12 @@
 #include <slurm/slurm.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
 #include <torchbridge/core/launchers/slurm.h>
+#include <torchbridge/core/outer_run.h>
 #include <torchbridge/net/address.h>
 #include <torchbridge/task/roll.h>
 #include <torchbridge/task/store_port.h>
@@ -22,6 +24,17 @@ namespace {
 [[noreturn]] void stop_after(const std::string& table) {
   dprintf(STDOUT_FILENO, "%s", table.c_str());
   _exit(EXIT_SUCCESS);
+}
+
+// A step inside another step, whose variables it inherits: they are not the user's.
+EnvMap without_outer_step(spank_t spank, const EnvMap& environment) {
+  const auto facts = read_slurm(environment);
+  if (!facts) return environment;
+  EnvMap rest = without_outer_run(environment, *facts);
+  for (const auto& [name, value] : environment) {
+    if (!rest.has(name)) spank_unsetenv(spank, name.c_str());
+  }
+  return rest;
 }
 
 // What the user asks for; nothing where nobody asks for the plugin. srun's plugin may have heard what this node's does not.
@@ -82,6 +95,17 @@ void leave_record(spank_t spank, const TaskBoard& board, const StepPlan& plan, c
   write_record(*record, environment, plan.env.layout.rank, error_file);
 }
 
+// mpirun starts its daemons by srun, inside salloc --torch-env too: they are no ranks, and would pass on what they are given.
+bool starts_daemons(spank_t spank) {
+  constexpr std::string_view kDaemons[] = {"orted", "prted", "hydra_pmi_proxy", "hydra_bstrap_proxy"};
+  int count = 0;
+  char** arguments = nullptr;
+  if (spank_get_item(spank, S_JOB_ARGV, &count, &arguments) != ESPANK_SUCCESS || count == 0) return false;
+  const std::string_view program = arguments[0];
+  const auto name = program.substr(program.rfind('/') + 1);
+  return std::find(std::begin(kDaemons), std::end(kDaemons), name) != std::end(kDaemons);
+}
+
 }  // namespace
 
 EnvMap job_environment(spank_t spank) {
@@ -91,6 +115,7 @@ EnvMap job_environment(spank_t spank) {
 
 bool is_rank_step(spank_t spank) {
   uint32_t step = 0;
+  if (starts_daemons(spank)) return false;
   return spank_get_item(spank, S_JOB_STEPID, &step) == ESPANK_SUCCESS && step < SLURM_MAX_NORMAL_STEP_ID;
 }
 
@@ -98,7 +123,7 @@ void export_torch_env(spank_t spank, const NodeState& node) {
   const EnvMap given = job_environment(spank);
   const Announcement announcement = announcement_in(given);
   for (const auto& name : announcement.names) spank_unsetenv(spank, name.c_str());
-  const EnvMap environment = without(announcement, given);
+  const EnvMap environment = without_outer_step(spank, without(announcement, given));
   if (!is_rank_step(spank)) return;
   const auto options = asked(spank, node, announcement, environment);
   if (!options) return;
@@ -109,10 +134,10 @@ void export_torch_env(spank_t spank, const NodeState& node) {
   const bool agent_serves = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True" && !options->override_user;
   auto port = plan.env.layout.rank == 0 && !agent_serves ? reserve_store_port(plan.master) : Socket();
   if (!port) end_task(spank, node.board, port.error());
-  const bool alone = plan.env.layout.node_count == 1 || agent_serves;
-  if (options->explain || options->check.value_or(alone ? 0 : 1) != 0) meet(spank, node, plan, environment, *options);
   const auto task = task_environment(plan, environment, *options, *port);
   if (!task) end_task(spank, node.board, task.error());
+  // No program starts before all tasks have come so far.
+  if (options->explain || options->check.value_or(agent_serves ? 0 : 1) != 0) meet(spank, node, plan, environment, *options);
   for (const auto& [name, value] : task->variables) {
     if (spank_setenv(spank, name.c_str(), value.c_str(), 1) != ESPANK_SUCCESS) {
       end_task(spank, node.board, {"Slurm refused to set " + name});

@@ -21,7 +21,8 @@ struct NodeState {
 
 EnvMap job_environment(spank_t spank);
 
-// Batch scripts, salloc's shell and the extern step are no ranks of anything.
+// Batch scripts, salloc's shell, the extern step and MPI's daemons are no ranks of anything. Reads the program's name: call it
+// with the user's rights.
 bool is_rank_step(spank_t spank);
 
 // Sets the variables, or says why not and ends the task. Does nothing where nobody asks for them.

@@ -2,7 +2,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <map>
+#include <string_view>
 
 #include <torchbridge/core/options.h>
 
@@ -27,7 +29,8 @@ CommandLine parse_command_line(int argc, char** argv) {
 
   auto* exec = app.add_subcommand("exec", "Become a program, with torchrun's environment: torchbridge exec -- python train.py");
   add_common(exec, line);
-  exec->add_option("program", line.program, "The program and its arguments, after --")->required();
+  std::vector<std::string> without_dashes;
+  exec->add_option("program", without_dashes, "The program and its arguments, after --");
   exec->positionals_at_end();
   exec->callback([&] { line.command = Command::kExec; });
 
@@ -41,14 +44,22 @@ CommandLine parse_command_line(int argc, char** argv) {
   add_common(explain, line);
   explain->callback([&] { line.command = Command::kExplain; });
 
+  // CLI11 would take "[a,b]" for a list of two: what is the program's is not for it to read.
+  const auto dashes = std::find(argv + 1, argv + argc, std::string_view("--"));
+  if (dashes < argv + argc) line.program.assign(dashes + 1, argv + argc);
   try {
-    app.parse(argc, argv);
+    app.parse(static_cast<int>(dashes - argv), argv);
   } catch (const CLI::CallForHelp&) {
     throw CommandLineEnd{0, app.help()};
   } catch (const CLI::CallForAllHelp&) {
     throw CommandLineEnd{0, app.help("", CLI::AppFormatMode::All)};
   } catch (const CLI::ParseError& error) {
     throw CommandLineEnd{kBadUsage, std::string(error.what()) + " (see torchbridge --help)"};
+  }
+  if (line.command != Command::kExec && !line.program.empty()) throw CommandLineEnd{kBadUsage, "only exec starts a program (see torchbridge --help)"};
+  if (line.command == Command::kExec && line.program.empty()) {
+    throw CommandLineEnd{kBadUsage, without_dashes.empty() ? "exec needs a program after -- (see torchbridge --help)"
+                                                           : "write -- before the program: torchbridge exec -- " + without_dashes.front()};
   }
   return line;
 }

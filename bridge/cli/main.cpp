@@ -1,6 +1,7 @@
 // torchbridge env | exec | explain
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -65,7 +66,11 @@ int run(const CommandLine& line, const EnvMap& environment) {
     case Command::kExec: break;
   }
   if (prepared->options.explain) return print_table(*prepared, environment);
-  if (prepared->options.check.value_or(0) != 0 && prepared->plan) {
+  // Under MPI's launchers the ranks have met already; tasks of Slurm have not.
+  const bool asked = prepared->options.check.has_value();
+  const bool meets = prepared->plan && (asked ? *prepared->options.check != 0 : prepared->plan->facts.launcher == "slurm");
+  if (!asked) prepared->options.check = static_cast<int>(std::max(line.timeout_s, 1.0));
+  if (meets) {
     const auto met = meet_nodes(*prepared->plan, environment, prepared->options);
     if (!met) return met.error().message.empty() ? EXIT_FAILURE : complain(met.error().message);
   }
@@ -75,7 +80,7 @@ int run(const CommandLine& line, const EnvMap& environment) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const EnvMap environment = EnvMap::from(environ);
+  const EnvMap environment = of_this_launch(EnvMap::from(environ));
   try {
     return run(parse_command_line(argc, argv), environment);
   } catch (const CommandLineEnd& end) {

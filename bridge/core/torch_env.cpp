@@ -7,7 +7,8 @@ namespace {
 
 constexpr int kMaxRanks = 10'000'000;
 
-// "slurm-123.0", and "slurm-123.0-r1" after the first requeue: no two runs share an id.
+}  // namespace
+
 std::string run_id_of(const LaunchFacts& facts) {
   std::string id = facts.launcher;
   if (!facts.job_id.empty()) id += "-" + facts.job_id;
@@ -15,8 +16,6 @@ std::string run_id_of(const LaunchFacts& facts) {
   if (facts.restart_count > 0) id += "-r" + std::to_string(facts.restart_count);
   return id;
 }
-
-}  // namespace
 
 TorchEnv torch_env_of(const LaunchFacts& facts, const TaskMap& map, const Options& options, Endpoint master) {
   TorchEnv env;

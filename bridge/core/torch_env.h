@@ -23,6 +23,9 @@ struct TorchEnv {
   bool use_agent_store = false;  // true: a process other than rank 0 serves the store, so rank 0 is a client too
 };
 
+// "slurm-123.0", and "slurm-123.0-r1" after the first requeue: no two runs share an id.
+std::string run_id_of(const LaunchFacts& facts);
+
 // What a launcher's facts make of this process. REQUIRES: map.knows(facts.rank).
 TorchEnv torch_env_of(const LaunchFacts& facts, const TaskMap& map, const Options& options, Endpoint master);
 

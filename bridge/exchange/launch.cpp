@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include <torchbridge/core/launchers/pals.h>
+#include <torchbridge/core/outer_run.h>
 #include <torchbridge/exchange/exchange.h>
 #include <torchbridge/exchange/placement.h>
 #include <torchbridge/net/address.h>
@@ -125,6 +126,9 @@ std::optional<LaunchFacts> launcher_facts(const EnvMap& environment) {
   return facts ? std::optional(std::move(*facts)) : std::nullopt;
 }
 
+// Whether srun started this very process: then no torchrun can be between.
+bool is_task_itself(const EnvMap& environment) { return environment.get("SLURM_TASK_PID") == std::to_string(getpid()); }
+
 bool is_mpirun(const EnvMap& environment) {
   const Launcher* launcher = innermost_launcher(environment, getpid());
   return launcher != nullptr && launcher->kind == Launcher::Kind::kMpi;
@@ -141,7 +145,7 @@ Status check_against_launcher(const TorchEnv& env, const EnvMap& environment) {
   const bool same = at.rank == facts->rank && at.world_size == facts->world_size;
   const bool renumbered = at.world_size == facts->world_size && env.run_id.starts_with(facts->launcher + "-" + facts->job_id);
   const bool agents = by_torchrun_or_us && at.node_count == facts->world_size;
-  const bool apart = by_torchrun_or_us && !is_mpirun(environment);
+  const bool apart = by_torchrun_or_us && !is_mpirun(environment) && !is_task_itself(environment);
   if (same || renumbered || agents || apart) return Ok{};
   const std::string who = facts->launcher == "openmpi" || facts->launcher == "hydra" ? "mpirun" : facts->launcher;
   return Error{"RANK='" + std::to_string(at.rank) + "' and WORLD_SIZE='" + std::to_string(at.world_size) +
@@ -159,6 +163,11 @@ Socket inherited_socket(const TorchEnv& env, const EnvMap& environment) {
 }
 
 }  // namespace
+
+EnvMap of_this_launch(const EnvMap& environment) {
+  const auto facts = launcher_facts(environment);
+  return facts ? without_outer_run(environment, *facts) : environment;
+}
 
 Result<Launch> launch_by_word(const EnvMap& environment) {
   auto env = torch_env_from(environment);
@@ -185,7 +194,8 @@ Result<Launch> launch_through(Exchange& exchange, LaunchFacts facts, const std::
   return launch_of(std::move(facts), std::move(*address), settings);
 }
 
-int presumed_rank(const EnvMap& environment) {
+int presumed_rank(const EnvMap& inherited) {
+  const EnvMap environment = of_this_launch(inherited);
   const auto facts = launcher_facts(environment);
   const auto env = torch_env_from(environment);
   const bool launcher_knows_better = facts && is_mpirun(environment) && (!env || !check_against_launcher(*env, environment));
@@ -194,7 +204,8 @@ int presumed_rank(const EnvMap& environment) {
   return facts ? facts->rank : 0;
 }
 
-Result<Launch> resolve_launch(const EnvMap& environment, const LaunchSettings& settings) {
+Result<Launch> resolve_launch(const EnvMap& inherited, const LaunchSettings& settings) {
+  const EnvMap environment = of_this_launch(inherited);
   const auto launcher = find_launcher(environment, getpid());
   const bool nobody = launcher && *launcher == nullptr;
   if (environment.has("RANK") || (nobody && environment.has("WORLD_SIZE"))) return launch_by_word(environment);

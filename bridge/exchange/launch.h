@@ -66,6 +66,10 @@ Result<Launch> resolve_launch(Exchange& exchange, const ExchangeRanks& ranks, co
 Result<Launch> resolve_launch(const InitMethod& method, const GivenRanks& arguments, const EnvMap& environment,
                               const LaunchSettings& settings = {});
 
+// The environment without what we set for a launch around this one (core/outer_run.h): a program that is started with ours on
+// top of it must not find the rest of theirs.
+EnvMap of_this_launch(const EnvMap& environment);
+
 // The rank as far as it can be told without a complete launch, so that one rank may speak for all when something is wrong;
 // 0 where it cannot be told.
 int presumed_rank(const EnvMap& environment);

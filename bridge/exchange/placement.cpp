@@ -33,7 +33,7 @@ Result<std::string> ranks_in_order(const LaunchFacts& facts, const TaskMap& map,
   const int number = map.ranks_before(facts.node_rank) + facts.local_rank;
   const std::string own = std::to_string(facts.rank);
   if (number != 0) return answer_roll(*place, call, number, own);
-  const auto listener = listen_on(*place);
+  const auto listener = listen_on({address_to_listen_on(place->host), place->port});
   if (!listener) return listener.error();
   auto roll = Roll::take(*listener, call);
   if (!roll) return Error{"ranks did not come: " + roll.error().message};

@@ -62,11 +62,12 @@ Result<int> first_port(const Options& options) {
 
 Result<Socket> bind_to(const Endpoint& endpoint, StoreSocket kind) {
   // The store of PyTorch listens on all interfaces, where another program may have the port.
-  if (kind == StoreSocket::kReserved && !port_is_free(endpoint.port)) {
+  const bool reserve_only = kind == StoreSocket::kReserved;
+  if (reserve_only && (!port_is_free(endpoint.port) || !hold_port(endpoint.port))) {
     return Error{"MASTER_PORT=" + std::to_string(endpoint.port) + " is already in use on " + host_name() +
                  ": choose another with port=N, or end the program that uses it"};
   }
-  return kind == StoreSocket::kReserved ? reserve(endpoint) : listen_on(endpoint);
+  return reserve_only ? reserve(endpoint) : listen_on(endpoint);
 }
 
 Result<std::string> address_for(bool one_node, const AddressRule& rule) {

@@ -141,6 +141,12 @@ Result<std::string> reachable_address() {
   return Error{"host " + host_name() + " has no address that other hosts could reach: every interface is down or loopback"};
 }
 
+std::string address_to_listen_on(const std::string& own_address) {
+  const auto name = numeric_address(host_name());
+  if (!name || !is_loopback(*name)) return own_address;
+  return is_ipv6(own_address) ? "::" : "0.0.0.0";
+}
+
 Result<std::string> own_address(const AddressRule& rule) {
   switch (rule.kind) {
     case AddressRule::Kind::kAuto: break;

@@ -32,6 +32,10 @@ std::vector<std::string> local_addresses();
 // to, where that is an address of an interface; else the first of local_addresses(). An error where there is none.
 Result<std::string> reachable_address();
 
+// What to listen on so that other nodes reach this host at `own_address`: the address itself, or all, where the host's own name
+// is a loopback address here (Debian's "127.0.1.1 NAME" in /etc/hosts), for the others may know it by another than we do.
+std::string address_to_listen_on(const std::string& own_address);
+
 // This host's own address by a rule of addr=, for the node of rank 0. auto is reachable_address; a host or a suffix asks the
 // resolver. An interface, or a subnet, picks the first of its addresses in the order of local_addresses; where there is none
 // the error names those that there are.

@@ -4,11 +4,15 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
+#include <cstdio>
 #include <cstring>
+#include <set>
 
 #include <torchbridge/core/env_map.h>
 
@@ -99,6 +103,20 @@ Result<Socket> listen_on(const Endpoint& address) {
 }
 
 Result<Socket> reserve(const Endpoint& address) { return bind_to(address, 0); }
+
+bool hold_port(int port) {
+  static std::set<int> held;
+  if (held.contains(port)) return true;
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  const int length = std::snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "torchbridge/port/%d", port);
+  Socket socket(::socket(AF_UNIX, SOCK_STREAM, 0));
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
+  if (!socket.open() || bind(socket.descriptor(), reinterpret_cast<const sockaddr*>(&name), size) != 0) return errno != EADDRINUSE;
+  held.insert(port);
+  (void)socket.release();
+  return true;
+}
 
 std::optional<Socket> inherit(int descriptor, int port) {
   Socket socket(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));

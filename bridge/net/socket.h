@@ -37,6 +37,11 @@ Result<Socket> listen_on(const Endpoint& address);
 // listen there, as PyTorch's store, still can (both set SO_REUSEADDR). Stays open over exec. For a program that shall inherit it.
 Result<Socket> reserve(const Endpoint& address);
 
+// Keeps other programs that reserve ports this way from the same one, which bind alone does not (both set SO_REUSEADDR), until
+// this process, and what it becomes by exec, has ended: an abstract unix socket named after the port, in this network namespace.
+// False where another process holds it; true again in one that does.
+bool hold_port(int port);
+
 // A socket that was reserved for this process by whoever started it, now listening; nothing where `descriptor` is no socket
 // bound to `port`. Close-on-exec is set.
 std::optional<Socket> inherit(int descriptor, int port);

@@ -23,7 +23,7 @@ Result<std::string> pick_address(const Layout& at, const AddressRule& rule) {
 }
 
 Result<std::string> tell_nodes(const RollCall& call, const Endpoint& meeting, Result<std::string> address) {
-  const auto listener = listen_on(meeting);
+  const auto listener = listen_on({address_to_listen_on(meeting.host), meeting.port});
   if (!listener) return listener.error();
   auto roll = Roll::take(*listener, call);
   if (!roll) return roll.error();

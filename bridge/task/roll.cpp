@@ -9,6 +9,7 @@
 #include <torchbridge/core/explain.h>
 #include <torchbridge/host/machine.h>
 #include <torchbridge/net/address.h>
+#include <torchbridge/net/node_gathering.h>
 #include <torchbridge/net/roll_call.h>
 
 namespace torchbridge {
@@ -62,7 +63,7 @@ Error told_in_turn(const StepPlan& plan, const Error& error) {
 Result<std::string> take_roll(const StepPlan& plan, const RollCall& call, const Endpoint& master, const NodeFacts& own,
                               const Options& options, const std::string& hint) {
   const ManyDescriptors descriptors;
-  const auto listener = listen_on(master);
+  const auto listener = listen_on({address_to_listen_on(master.host), master.port});
   if (!listener) return listener.error();
   auto roll = Roll::take(*listener, call);
   if (!roll) return Error{roll.error().message + hint};
@@ -73,12 +74,11 @@ Result<std::string> take_roll(const StepPlan& plan, const RollCall& call, const 
   return explain(plan.facts, plan.map, options, plan.env, plan.master, nodes);
 }
 
-}  // namespace
-
-Result<std::string> meet_nodes(const StepPlan& plan, const EnvMap& environment, const Options& options,
-                               const MeetingWords& words) {
+// By the first task of each node.
+Result<std::string> meet_other_nodes(const StepPlan& plan, const EnvMap& environment, const Options& options,
+                                     const MeetingWords& words) {
   const Layout& at = plan.env.layout;
-  if (at.local_rank != 0) return std::string();
+  if (at.node_count == 1 && !options.explain) return std::string();
   const auto host = numeric_address(plan.master.host);
   if (!host) {
     if (at.rank != 0) std::this_thread::sleep_for(kTurn);  // rank 0 says it where nobody knows the name
@@ -96,6 +96,28 @@ Result<std::string> meet_nodes(const StepPlan& plan, const EnvMap& environment, 
   if (!answer) return told_in_turn(plan, {answer.error().message + words.hint});
   if (*answer == kRollIncomplete) return Error{};  // rank 0 has told it
   return std::string();
+}
+
+}  // namespace
+
+Result<std::string> meet_nodes(const StepPlan& plan, const EnvMap& environment, const Options& options,
+                               const MeetingWords& words) {
+  constexpr std::chrono::seconds kGrace{10};  // the first task of the node hears at its timeout what went wrong elsewhere
+  constexpr const char *kGo = "go", *kStop = "stop";
+  const Layout& at = plan.env.layout;
+  if (at.local_world_size == 1) return meet_other_nodes(plan, environment, options, words);
+  Result<std::string> met = std::string();
+  Beyond beyond;
+  beyond.answer = [&](auto) -> Result<std::vector<std::string>> {
+    met = meet_other_nodes(plan, environment, options, words);
+    return std::vector<std::string>{met ? kGo : kStop};
+  };
+  const std::string key = plan.env.run_id + "/meeting/" + std::to_string(at.node_rank);
+  const auto verdict = gather_on_node(key, at.local_rank, at.local_world_size, "ready", patience_of(options, at.node_count) + kGrace, beyond);
+  if (!met) return met;
+  if (!verdict) return verdict.error();
+  if (verdict->front() == kStop) return Error{};  // told by the first task
+  return met;
 }
 
 }  // namespace torchbridge

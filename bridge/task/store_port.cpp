@@ -3,14 +3,31 @@
 #include <torchbridge/net/address.h>
 
 namespace torchbridge {
+namespace {
+
+bool is_own_name(const std::string& name) {
+  const std::string own = host_name();
+  return name.substr(0, name.find('.')) == own.substr(0, own.find('.'));
+}
+
+}  // namespace
 
 Result<Endpoint> store_endpoint_of(const LaunchFacts& facts, const TaskMap& map, const Options& options) {
-  auto endpoint = endpoint_of(facts, map, options, ephemeral_ports());
+  // All nodes must come to the same port, so over several nodes what this one's kernel hands out does not count.
+  const bool one_node = map.node_count() == 1;
+  auto endpoint = endpoint_of(facts, map, options, one_node ? ephemeral_ports() : PortRange{});
   if (!endpoint) return endpoint.error();
-  // The same number on every node, so that it does not matter whose resolver knows the name. A loopback address is what a
-  // node's own /etc/hosts may give for its name: for the others it would be wrong, so the name stays.
   const auto numeric = numeric_address(endpoint->host);
-  if (numeric && (map.node_count() == 1 || !is_loopback(*numeric))) endpoint->host = *numeric;
+  if (!numeric) return endpoint;
+  if (one_node || !is_loopback(*numeric)) {
+    endpoint->host = *numeric;  // so that it does not matter whose resolver knows the name
+    return endpoint;
+  }
+  if (options.addr.kind == AddressRule::Kind::kHost) {
+    return Error{"addr=" + options.addr.text + " is a loopback address (" + *numeric + "), which other nodes cannot reach"};
+  }
+  // A node's own /etc/hosts may give its name a loopback address. The others find the right one.
+  if (const auto reachable = reachable_address(); reachable && is_own_name(endpoint->host)) endpoint->host = *reachable;
   return endpoint;
 }
 
@@ -21,8 +38,8 @@ Result<Socket> reserve_store_port(const Endpoint& master) {
     return Error{"MASTER_ADDR=" + master.host + " is no address of " + host_name() +
                  ", where rank 0 runs: unset it, or choose one of rank 0's with addr=HOST"};
   }
-  if (port_is_free(master.port)) {
-    if (auto reserved = reserve({*address, master.port})) return reserved;
+  if (port_is_free(master.port) && hold_port(master.port)) {
+    if (auto reserved = reserve({address_to_listen_on(*address), master.port})) return reserved;
   }
   return Error{"MASTER_PORT=" + std::to_string(master.port) + " is already in use on " + host_name() + " (" + *address +
                "), where rank 0 must listen: choose another with port=N, or end the program that uses it"};

@@ -1,6 +1,7 @@
 #include <torchbridge/net/socket.h>
 
 #include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
@@ -56,6 +57,21 @@ TEST(Reserve, LetsAProgramListenThatIsToldTo) {
   const auto reserved = reserve({"127.0.0.1", 0});
   ASSERT_TRUE(reserved);
   EXPECT_TRUE(listen_on({"0.0.0.0", *bound_port(*reserved)}));
+}
+
+TEST(HoldPort, KeepsOtherProcessesThatReserveFromIt) {
+  const int port = *bound_port(*listen_on({"127.0.0.1", 0}));
+  EXPECT_TRUE(hold_port(port));
+  EXPECT_TRUE(hold_port(port)) << "the same process";
+  // Another process is one that does not know of it.
+  const pid_t other = fork();
+  if (other == 0) {
+    execlp("python3", "python3", "-c", ("import socket; socket.socket(socket.AF_UNIX).bind('\\0torchbridge/port/" + std::to_string(port) + "')").c_str(), nullptr);
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(other, &status, 0), other);
+  EXPECT_NE(status, 0);
 }
 
 TEST(Reserve, NothingIsInheritedFromWhatIsNoSocket) {

@@ -1,0 +1,38 @@
+#include <torchbridge/core/outer_run.h>
+
+#include <algorithm>
+
+#include <torchbridge/core/torch_env.h>
+
+namespace torchbridge {
+namespace {
+
+constexpr std::string_view kBesides[] = {"TORCHBRIDGE_LISTEN_FD", "TORCHELASTIC_ERROR_FILE"};
+
+// torchrun's workers may have our run id, from PET_RDZV_ID, but an error file of torchrun's.
+bool is_by_us(const EnvMap& environment, std::string_view run_id) {
+  const auto file = environment.get("TORCHELASTIC_ERROR_FILE").value_or("");
+  return !run_id.empty() && file.find("/torch-env-") != file.npos && file.find("/" + std::string(run_id) + "-attempt_") != file.npos;
+}
+
+bool is_of_another_launch(std::string_view run_id, const LaunchFacts& facts) {
+  if (!run_id.starts_with(facts.launcher + "-")) return true;
+  return !facts.job_id.empty() && run_id != run_id_of(facts);
+}
+
+}  // namespace
+
+EnvMap without_outer_run(const EnvMap& environment, const LaunchFacts& facts) {
+  const auto run_id = environment.get("TORCHELASTIC_RUN_ID").value_or("");
+  if (!is_by_us(environment, run_id) || !is_of_another_launch(run_id, facts)) return environment;
+  const auto names = variables_of(TorchEnv());
+  EnvMap rest;
+  for (const auto& [name, value] : environment) {
+    const bool set_by_us = name.starts_with("PET_") || std::find(std::begin(kBesides), std::end(kBesides), name) != std::end(kBesides) ||
+                           std::any_of(names.begin(), names.end(), [&n = name](const auto& variable) { return variable.first == n; });
+    if (!set_by_us) rest.set(name, value);
+  }
+  return rest;
+}
+
+}  // namespace torchbridge
