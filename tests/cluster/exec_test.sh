@@ -29,6 +29,7 @@ for rank in 0 1 2 3; do
   diff "$work/plugin.$rank" "$work/exec.$rank" || fail "plugin (<) and exec (>) differ on rank $rank"
 done
 
+[[ $("$torchbridge" exec -- printf '%s|' '[a,b]' '[]' '{}' '[[1,2],[3]]' --torch-env=x -- ) == '[a,b]|[]|{}|[[1,2],[3]]|--torch-env=x|--|' ]] || fail "the arguments are others"
 # It is the program from then on: exit code, standard input, signals, process id.
 "$torchbridge" exec -- sh -c 'exit 7' && fail "exit code lost" || (($? == 7)) || fail "another exit code"
 [[ $(echo hello | "$torchbridge" exec -- cat) == hello ]] || fail "standard input lost"

@@ -23,7 +23,7 @@ on_node n1 mount --bind "$work/wrapper" "$slurmstepd"
 trap 'on_node n1 umount "$slurmstepd"; rm -rf "$work"' EXIT
 whole='test "$RANK/$LOCAL_RANK/$WORLD_SIZE/$GROUP_RANK/$MASTER_PORT/$TORCHELASTIC_RUN_ID" = "0/0/1/0/29520/slurm-$SLURM_JOB_ID.0" && echo whole'
 short=0
-for ((at = 2; at <= 700; at += at < 8 ? 1 : at < 60 ? 20 : 200)); do
+for ((at = 2; at <= 3000; at += at < 8 ? 1 : at < 60 ? 20 : at < 700 ? 200 : 600)); do
   echo "$at" >"$work/fail_at"
   status=0
   on_login srun -Q -n1 -w n1 --torch-env=verbose,ranks=block,port=29520 sh -c "$whole || echo started" >"$work/stdout" 2>"$work/stderr" || status=$?
