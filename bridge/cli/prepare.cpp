@@ -15,7 +15,9 @@ Result<Options> merged_options(const EnvMap& environment, const std::string& lis
 
 }  // namespace
 
-Result<Prepared> prepare(const EnvMap& environment, const std::string& list, bool inherits, std::chrono::milliseconds timeout) {
+Result<Prepared> prepare(const EnvMap& environment, const std::string& list, bool inherits, std::chrono::milliseconds timeout,
+                         bool& own_trouble) {
+  own_trouble = false;
   auto options = merged_options(environment, list);
   if (!options) return options.error();
   auto launch = resolve_launch(environment, {*options, timeout, StoreSocket::kReserved});
@@ -27,6 +29,7 @@ Result<Prepared> prepare(const EnvMap& environment, const std::string& list, boo
   if (!plan) return plan.error();
   if (!inherits) launch->store_socket = Socket();
   auto task = task_environment(*plan, environment, *options, launch->store_socket);
+  own_trouble = !task;
   if (!task) return task.error();
   task->variables.insert(task->variables.end(), launch->keep_for_mpi.begin(), launch->keep_for_mpi.end());
   prepared.plan = std::move(*plan);

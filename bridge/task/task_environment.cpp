@@ -1,5 +1,7 @@
 #include <torchbridge/task/task_environment.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <climits>
 
@@ -131,7 +133,9 @@ Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& env
   if (reserved_port.open()) task.variables.emplace_back("TORCHBRIDGE_LISTEN_FD", text(reserved_port.descriptor()));
   if (environment.has("TORCHELASTIC_ERROR_FILE") && !options.override_user) return task;
   // Without a safe place the program runs all the same: it then has no file to leave its reason in.
-  const auto file = error_file_in("/tmp", plan.env.run_id, plan.env.restart_count, plan.env.layout.rank);
+  // A single process that nobody launched shares its run id with all others of its kind.
+  const std::string run = plan.facts.launcher == "none" ? plan.env.run_id + "-" + std::to_string(getpid()) : plan.env.run_id;
+  const auto file = error_file_in("/tmp", run, plan.env.restart_count, plan.env.layout.rank);
   if (file) task.variables.emplace_back("TORCHELASTIC_ERROR_FILE", *file);
   return task;
 }
