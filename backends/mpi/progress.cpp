@@ -19,10 +19,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// While something is under way the thread asks MPI again and again, gives way to others each time, and after a while sleeps
-// between: a rank that waits for a slow one must not take the CPU that computes.
-constexpr int kEagerRounds = 2000;
-constexpr std::chrono::microseconds kNap{50};
+// While something is under way the thread asks MPI again and again, and gives way to others each time. After a while it naps
+// between, the longer the longer nothing ended: a rank that waits for a slow one must not take the CPU that computes.
+constexpr std::chrono::milliseconds kEager{2};
+constexpr int kShare = 64;
+constexpr std::chrono::microseconds kLongestNap{1000};
+constexpr int kLooks = 16;
 constexpr std::chrono::seconds kLastWork{10};  // for what is still under way when the program ends well
 constexpr std::chrono::seconds kLastLook{1};   // for the thread to let go of MPI when it ends badly
 
@@ -65,12 +67,44 @@ Communicator::~Communicator() {
 struct Progress::Active {
   Operation operation;
   Requests requests;
-  bool reported = false;  // timed out: nobody waits any more, but MPI still has the buffers
+  std::vector<MPI_Status> statuses;
+  std::size_t open = 0;   // requests that have not ended
+  bool reported = false;  // failed: nobody waits any more, but MPI may still have the buffers
 
-  void report(std::exception_ptr error, const std::vector<MPI_Status>& statuses = {}) {
+  void posted() {
+    open = requests.pending().size();
+    statuses.resize(open);
+  }
+
+  void report(std::exception_ptr error) {
     if (reported) return;
     reported = true;
-    operation.done(std::move(error), statuses);
+    operation.done(error, error ? std::vector<MPI_Status>() : statuses);
+  }
+
+  // True where a request has ended.
+  bool test() {
+    if (open == 0) return false;
+    auto& pending = requests.pending();
+    std::vector<int> indices(pending.size());
+    std::vector<MPI_Status> found(pending.size());
+    int count = 0;
+    const int code = MPI_Testsome(static_cast<int>(pending.size()), pending.data(), &count, indices.data(), found.data());
+    if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) {
+      open = 0;
+      report(std::make_exception_ptr(MpiError(operation.what, code)));
+      return true;
+    }
+    if (count == MPI_UNDEFINED) count = static_cast<int>(open);
+    for (int i = 0; i < count; ++i) {
+      const MPI_Status& status = found[static_cast<std::size_t>(i)];
+      statuses[static_cast<std::size_t>(indices[static_cast<std::size_t>(i)])] = status;
+      if (code == MPI_ERR_IN_STATUS && status.MPI_ERROR != MPI_SUCCESS) {
+        report(std::make_exception_ptr(MpiError(operation.what, status.MPI_ERROR)));
+      }
+    }
+    open -= static_cast<std::size_t>(count);
+    return count > 0;
   }
 };
 
@@ -196,21 +230,19 @@ void Progress::post(Operation operation) {
   } catch (...) {
     active->report(std::current_exception());
   }
+  active->posted();
   // What failed half-way stays, for MPI has some of its buffers.
   if (!active->reported || !active->requests.pending().empty()) active_.push_back(std::move(active));
 }
 
-// Asks MPI for each operation once; true where one has ended.
+// Asks MPI for each operation once; true where a request has ended.
 bool Progress::advance() {
   bool ended = false;
   std::optional<Clock::time_point> now;
   for (std::size_t i = 0; i < active_.size();) {
     Active& active = *active_[i];
-    auto& requests = active.requests.pending();
-    std::vector<MPI_Status> statuses(requests.size());
-    int flag = 0;
-    const int code = MPI_Testall(static_cast<int>(requests.size()), requests.data(), &flag, statuses.data());
-    if (code == MPI_SUCCESS && !flag) {
+    ended |= active.test();
+    if (active.open > 0) {
       if (!now) now = Clock::now();
       if (!active.reported && *now >= active.operation.deadline) {
         const std::string why = active.operation.what + " timed out after " + seconds(active.operation.timeout);
@@ -221,52 +253,44 @@ bool Progress::advance() {
       continue;
     }
     ended = true;
-    std::unique_ptr<Active> finished = std::move(active_[i]);
+    const std::unique_ptr<Active> finished = std::move(active_[i]);
     active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
-    if (code == MPI_SUCCESS) {
-      finished->report(nullptr, statuses);
-      continue;
-    }
-    int reason = code;
-    if (code == MPI_ERR_IN_STATUS) {
-      for (const MPI_Status& status : statuses) {
-        if (status.MPI_ERROR != MPI_SUCCESS && status.MPI_ERROR != MPI_ERR_PENDING) reason = status.MPI_ERROR;
-      }
-    }
-    finished->report(std::make_exception_ptr(MpiError(finished->operation.what, reason)));
+    finished->report(nullptr);
   }
   return ended;
 }
 
 void Progress::loop() {
-  int rounds = 0;
+  auto last_change = Clock::now();
   while (true) {
     std::deque<std::function<void()>> calls;
     {
       std::unique_lock lock(mutex_);
       const auto something = [&] { return !calls_.empty() || ending_; };
-      if (active_.empty()) {
-        busy_ = lost_ = false;
-        if (calls_.empty()) idle_.notify_all();
+      lost_ = !active_.empty() && std::ranges::all_of(active_, [](const auto& active) { return active->reported; });
+      busy_ = !active_.empty();
+      if ((!busy_ && calls_.empty()) || lost_) idle_.notify_all();
+      if (!busy_) {
         changed_.wait(lock, something);
-      } else if (lost_ = std::ranges::all_of(active_, [](const auto& active) { return active->reported; }); lost_) {
-        idle_.notify_all();
-        changed_.wait_for(lock, kNap, something);
-      } else if (rounds > kEagerRounds) {
-        changed_.wait_for(lock, kNap, something);
+      } else if (const auto idle = Clock::now() - last_change; idle > kEager) {
+        changed_.wait_for(lock, std::min<Clock::duration>(idle / kShare, kLongestNap), something);
       }
       busy_ = true;
       calls.swap(calls_);
       if (ending_) break;
     }
-    if (!calls.empty()) rounds = 0;
+    bool changed = !calls.empty();
     for (auto& call : calls) call();
     calls.clear();
-    if (advance()) {
-      rounds = 0;
-    } else if (++rounds <= kEagerRounds) {
+    // Several looks for one nap: MPI moves a large message a piece at a look.
+    for (int look = 0; look < kLooks && !active_.empty(); ++look) {
+      if (advance()) {
+        changed = true;
+        break;
+      }
       sched_yield();
     }
+    if (changed) last_change = Clock::now();
   }
   if (finalize_) MPI_Finalize();
   const std::lock_guard lock(mutex_);

@@ -9,6 +9,7 @@
 #include <torchbridge/mpi_backend/backend.h>
 
 #include <cstdio>
+#include <map>
 #include <set>
 #include <string>
 
@@ -69,7 +70,8 @@ struct Setting {
   at::Tensor values(int of_rank, int number = 0) const {
     std::int64_t count = 1;
     for (const auto n : shape) count *= n;
-    const auto whole = (at::arange(count) * 7 + of_rank * 3 + number * 11) % (type == at::kBool ? 2 : 3) + (type == at::kBool ? 0 : 1);
+    const int kinds = type == at::kBool || op == ReduceOp::PRODUCT ? 2 : 3;
+    const auto whole = (at::arange(count) * 7 + of_rank * 3 + number * 11) % kinds + (type == at::kBool ? 0 : 1);
     return whole.reshape(shape).to(type);
   }
   at::Tensor input(int number = 0) const { return laid_out(values(rank, number)); }
@@ -260,8 +262,12 @@ void compare(const Collective& collective, c10d::Backend& mpi, c10d::Backend& gl
   const std::string name = std::string(collective.name) + " of " + setting.name();
   Setting plain = setting;
   plain.strided = false;
-  Tensors expected, found;
-  const std::string no_gloo = error_of([&] { expected = collective.run(gloo, plain); });
+  // gloo is asked once; the memory layout makes no difference to what it would say.
+  static std::map<std::string, std::pair<std::string, Tensors>> answers;
+  const auto [answer, is_new] = answers.try_emplace(collective.name + plain.name());
+  auto& [no_gloo, expected] = answer->second;
+  if (is_new) no_gloo = error_of([&] { expected = collective.run(gloo, plain); });
+  Tensors found;
   const std::string error = error_of([&] { found = collective.run(mpi, setting); });
   if (!error.empty()) return fail(name + ": " + error);
   if (no_gloo.empty()) {
@@ -281,9 +287,12 @@ void matrix(c10d::Backend& mpi, c10d::Backend& gloo) {
   const std::vector<std::int64_t> kShapes[] = {{}, {1}, {7}, {3, 5}, {2, 3, 4}, {300}};
   for (const Collective& collective : kCollectives) {
     for (const at::ScalarType type : kReducible) {
+      // gloo on many ranks and few cores is slow; the types are not what many ranks change.
+      if (size > 4 && type != at::kHalf && type != at::kLong) continue;
       const bool is_complex = c10::isComplexType(type), is_bits = c10::isIntegralType(type, true);
       if (collective.reduces) {
         for (const auto op : kOps) {
+          if (size > 4 && op != ReduceOp::SUM && op != ReduceOp::MAX) continue;
           if (is_complex && (op == ReduceOp::MIN || op == ReduceOp::MAX)) continue;
           if (!is_bits && op >= ReduceOp::BAND) continue;
           if (type == at::kBool && op == ReduceOp::AVG) continue;
@@ -293,6 +302,7 @@ void matrix(c10d::Backend& mpi, c10d::Backend& gloo) {
       compare(collective, mpi, gloo, {type, {3, 4}, true, ReduceOp::SUM, 0});
     }
     for (const auto& shape : kShapes) {
+      if (size > 4 && shape.size() != 3) continue;
       for (const bool strided : {false, true}) compare(collective, mpi, gloo, {at::kFloat, shape, strided, ReduceOp::SUM, size / 2});
     }
     compare(collective, mpi, gloo, {at::kFloat, {70001}, false, ReduceOp::SUM, 0});
