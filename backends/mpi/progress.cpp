@@ -21,10 +21,10 @@ using Clock = std::chrono::steady_clock;
 
 // While something is under way the thread asks MPI again and again, and gives way to others each time. After a while it naps
 // between, the longer the longer nothing ended: a rank that waits for a slow one must not take the CPU that computes.
-constexpr std::chrono::milliseconds kEager{2};
-constexpr int kShare = 64;
+constexpr std::chrono::microseconds kEager{300};
+constexpr int kShare = 8;
 constexpr std::chrono::microseconds kLongestNap{1000};
-constexpr int kLooks = 16;
+constexpr int kLooks = 64;
 constexpr std::chrono::seconds kLastWork{10};  // for what is still under way when the program ends well
 constexpr std::chrono::seconds kLastLook{1};   // for the thread to let go of MPI when it ends badly
 

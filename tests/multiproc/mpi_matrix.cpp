@@ -279,7 +279,7 @@ void compare(const Collective& collective, c10d::Backend& mpi, c10d::Backend& gl
   }
 }
 
-void matrix(c10d::Backend& mpi, c10d::Backend& gloo) {
+void matrix(c10d::Backend& mpi, c10d::Backend& gloo, std::int64_t longest) {
   const at::ScalarType kReducible[] = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kByte, at::kChar, at::kShort, at::kInt,
                                        at::kLong, at::kBool, at::kComplexFloat, at::kComplexDouble};
   const ReduceOp::RedOpType kOps[] = {ReduceOp::SUM, ReduceOp::AVG, ReduceOp::PRODUCT, ReduceOp::MIN, ReduceOp::MAX,
@@ -305,8 +305,8 @@ void matrix(c10d::Backend& mpi, c10d::Backend& gloo) {
       if (size > 4 && shape.size() != 3) continue;
       for (const bool strided : {false, true}) compare(collective, mpi, gloo, {at::kFloat, shape, strided, ReduceOp::SUM, size / 2});
     }
-    compare(collective, mpi, gloo, {at::kFloat, {70001}, false, ReduceOp::SUM, 0});
-    compare(collective, mpi, gloo, {at::kHalf, {70001}, false, ReduceOp::MAX, 0});
+    compare(collective, mpi, gloo, {at::kFloat, {longest}, false, ReduceOp::SUM, 0});
+    compare(collective, mpi, gloo, {at::kHalf, {longest}, false, ReduceOp::MAX, 0});
   }
 }
 
@@ -487,11 +487,11 @@ int main(int, char** arguments) {
     options->devices = {c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")};
     options->threads = 1;
     c10d::ProcessGroupGloo gloo(c10::make_intrusive<c10d::FileStore>(arguments[1], size), rank, size, options);
-    matrix(*world, gloo);
+    matrix(*world, gloo, 70001);
     // The same in parts and blocks, as what is too large for MPI's ints.
     auto in_parts = c10::make_intrusive<MpiOptions>();
     in_parts->largest_count = 24;
-    matrix(*MpiBackend::create(in_parts), gloo);
+    matrix(*MpiBackend::create(in_parts), gloo, 301);
     world->barrier({})->wait();
   }
   premultiplied(*world);
