@@ -1,0 +1,51 @@
+// torchbridge._mpi: the MPI backend for Python, and the address of a store exchanged by MPI. Loads libmpi.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <torchbridge/mpi/launch.h>
+#include <torchbridge/mpi_backend/backend.h>
+#include <torchbridge/mpi_backend/progress.h>
+
+#include <optional>
+#include <vector>
+
+#include "launch_dict.h"
+
+// As torch's own bindings hold it; Python knows the class as torch's Backend.
+PYBIND11_DECLARE_HOLDER_TYPE(T, c10::intrusive_ptr<T>, true)
+
+namespace {
+
+namespace py = pybind11;
+using torchbridge::mpi::MpiBackend;
+using torchbridge::mpi::MpiOptions;
+using torchbridge::mpi::Progress;
+
+c10::intrusive_ptr<c10d::Backend> create(const std::vector<std::uint64_t>& ranks) {
+  auto options = c10::make_intrusive<MpiOptions>();
+  options->global_ranks_in_group = ranks;
+  const py::gil_scoped_release released;
+  return MpiBackend::create(std::move(options));
+}
+
+py::dict launch(double seconds, const std::string& options) {
+  const auto settings = torchbridge::python::settings_of(seconds, options);
+  auto found = std::make_shared<std::optional<torchbridge::Result<torchbridge::Launch>>>();
+  {
+    const py::gil_scoped_release released;
+    const auto world = Progress::instance().world(settings.timeout);
+    Progress::instance().run("the exchange of the store's address by MPI", settings.timeout, [found, world, settings] {
+      found->emplace(torchbridge::resolve_launch(world->handle, settings));
+    });
+  }
+  return torchbridge::python::dict_of(std::move(**found));
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_mpi, module) {
+  module.doc() = "torch.distributed's backend mpi";
+  py::module_::import("torch.distributed");
+  module.def("create", &create, py::arg("ranks"), "The group of these ranks of MPI_COMM_WORLD, or of all: a Backend, or None outside.");
+  module.def("launch", &launch, py::arg("seconds"), py::arg("options"));
+  module.def("thread_level", [] { return Progress::instance().thread_level(); });
+}

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# slurm:// and pmix:// of the Python package torchbridge under a real srun, over several nodes.
+source "$(dirname "$0")/case.sh"
+limit=120
+python="$SOURCE_DIR/.venv/bin/python"
+program="$SOURCE_DIR/tests/multiproc/mpi_python.py"
+[[ -d $BUILD_DIR/python/torchbridge ]] || skip "the Python package was not built"
+export PYTHONPATH=$BUILD_DIR/python
+
+totals="0/4 total 1111
+1/4 total 1111
+2/4 total 1111
+3/4 total 1111"
+expect "$totals" on_login srun -N2 -n4 "$python" "$program" init_method slurm://
+# With the plugin rank 0's port is bound already; its variables say the same.
+expect "$totals" on_login srun --torch-env -N2 -n4 "$python" "$program" init_method slurm://
+if on_login srun --mpi=list 2>&1 | grep -qw pmix; then
+  expect "$totals" on_login srun --mpi=pmix -N2 -n4 "$python" "$program" init_method pmix://
+fi
+expect_refusal "pmix:// is for ranks with a PMIx server" 60 on_login srun -N1 -n1 --mpi=none "$python" "$program" init_method pmix://

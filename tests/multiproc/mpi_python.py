@@ -1,0 +1,89 @@
+"""Python programs over torchbridge under mpirun: one part an argument. Each rank prints one line where all is well."""
+import datetime
+import hashlib
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+import torchbridge  # noqa: F401
+
+
+def say(text):
+    os.write(1, f"{dist.get_rank()}/{dist.get_world_size()} {text}\n".encode())  # in one piece: ranks share a pipe
+
+
+def train():
+    """DDP on a small model with buffers; the digest of all parameters afterwards."""
+    torch.manual_seed(dist.get_rank())
+    model = torch.nn.Sequential(torch.nn.Linear(20, 50), torch.nn.BatchNorm1d(50), torch.nn.ReLU(), torch.nn.Linear(50, 3))
+    model = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.002)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(20):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(torch.randn(8, 20)), torch.randint(3, (8,))).backward()
+        optimizer.step()
+    digest = hashlib.sha256()
+    for parameter in model.parameters():
+        digest.update(parameter.detach().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def collectives():
+    dist.init_process_group("mpi")
+    assert dist.is_mpi_available() and dist.get_backend() == "mpi"
+    rank, size = dist.get_rank(), dist.get_world_size()
+    ones = torch.ones(3)
+    dist.all_reduce(ones)
+    assert ones.tolist() == [size] * 3
+    objects = [None] * size
+    dist.all_gather_object(objects, {"rank": rank})
+    assert [o["rank"] for o in objects] == list(range(size))
+    gathered = torch.empty(size, dtype=torch.bool)
+    dist.all_gather_into_tensor(gathered, torch.tensor([rank % 2 == 0]))
+    assert gathered.tolist() == [r % 2 == 0 for r in range(size)]
+    work = dist.isend(torch.tensor([rank]), (rank + 1) % size)
+    came = torch.zeros(1, dtype=torch.int64)
+    dist.recv(came)  # from any source
+    work.wait()
+    assert came.item() == (rank - 1) % size
+    odd = dist.new_group([r for r in range(size) if r % 2])
+    if rank % 2:
+        mine = torch.tensor([rank])
+        dist.all_reduce(mine, group=odd)
+        assert mine.item() == sum(range(1, size, 2))
+    future = dist.all_reduce(torch.ones(1), async_op=True).get_future().then(lambda f: f.value()[0].item() * 10)
+    assert future.wait() == size * 10
+    try:
+        dist.all_reduce(torch.ones(1), op=dist.ReduceOp.BAND)
+        raise AssertionError("BAND of floats went through")
+    except TypeError as error:
+        assert "no BAND of Float" in str(error)
+    dist.barrier()
+    say("collectives")
+    dist.destroy_process_group()
+
+
+def ddp():
+    dist.init_process_group("mpi")
+    say(f"parameters {train()}")
+    dist.destroy_process_group()
+
+
+def init_method():
+    dist.init_process_group("gloo", init_method=sys.argv[2], timeout=datetime.timedelta(seconds=60))
+    total = torch.tensor([10 ** dist.get_rank()])  # the sum shows whose share is missing
+    dist.all_reduce(total)
+    say(f"total {int(total)}")
+    dist.destroy_process_group()
+
+
+def failing():
+    """One rank leaves by an exception while the others wait for it."""
+    dist.init_process_group("mpi")
+    if dist.get_rank() == 1:
+        raise RuntimeError("this rank has had enough")
+    dist.all_reduce(torch.ones(1))
+
+
+{"collectives": collectives, "ddp": ddp, "init_method": init_method, "failing": failing}[sys.argv[1]]()

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# The Python package torchbridge with the stock wheel under mpirun: backend mpi, DDP twice, mpi:// and pmix://, bad input.
+# Usage: mpi_python_test.sh MPIRUN PYTHON PACKAGES (the folder that holds torchbridge)
+set -euo pipefail
+mpirun=$1 python=$2 packages=$3
+program=$(dirname "$0")/mpi_python.py
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMP_NUM_THREADS=1
+export PYTHONPATH=$packages
+unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT
+[[ -x $mpirun ]] || { echo "SKIPPED: no mpirun for the MPI that was built against"; exit 77; }
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() { printf 'FAILED: %s\n' "$*" >&2; cat "$work/stderr" >&2; exit 1; }
+ranks() { local count=$1; shift; timeout 100 "$mpirun" -n "$count" "$python" "$program" "$@" 2>"$work/stderr" | sort; }
+expect() { [[ $2 == "$1" ]] || fail "expected '$1', got '$2'"; }
+
+expect "0/4 collectives
+1/4 collectives
+2/4 collectives
+3/4 collectives" "$(ranks 4 collectives)"
+
+first=$(ranks 3 ddp)
+expect 3 "$(grep -c "parameters ${first##* }" <<<"$first")"  # all ranks hold the same
+expect "$first" "$(ranks 3 ddp)"
+
+for url in mpi:// "pmix://?wait=30" "mpi://?world_size=3&port=20000-21000"; do
+  expect "0/3 total 111
+1/3 total 111
+2/3 total 111" "$(ranks 3 init_method "$url")"
+done
+
+refused() {
+  local pattern=$1
+  shift
+  if ranks "$@" >"$work/stdout"; then fail "it succeeded: $*"; fi
+  grep -q -- "$pattern" "$work/stderr" || fail "no '$pattern': $*"
+}
+refused "mpi://: world_size is 2, but 3 was given" 2 init_method "mpi://?world_size=3"
+refused "slurm:// is for tasks that srun started" 1 init_method slurm://
+refused "colour" 1 init_method "mpi://?colour=blue"
+# The others do not wait for a rank that is gone.
+started=$SECONDS
+refused "this rank has had enough" 3 failing
+((SECONDS - started < 30)) || fail "a rank's exception ended the job after $((SECONDS - started)) s"
