@@ -70,6 +70,11 @@ StepPlan plan_of(spank_t spank, const NodeState& node, const EnvMap& environment
   return std::move(*plan);
 }
 
+EnvMap with(EnvMap environment, const std::vector<Variable>& variables) {
+  for (const auto& [name, value] : variables) environment.set(name, value);
+  return environment;
+}
+
 void meet(spank_t spank, const NodeState& node, const StepPlan& plan, const EnvMap& environment, const Options& options) {
   MeetingWords words;
   words.hint = " (or is torch_env.so missing in its plugstack.conf?)";
@@ -137,7 +142,7 @@ void export_torch_env(spank_t spank, const NodeState& node) {
   const auto task = task_environment(plan, environment, *options, *port);
   if (!task) end_task(spank, node.board, task.error());
   // No program starts before all tasks have come so far.
-  if (options->explain || options->check.value_or(agent_serves ? 0 : 1) != 0) meet(spank, node, plan, environment, *options);
+  if (options->explain || options->check.value_or(agent_serves ? 0 : 1) != 0) meet(spank, node, plan, with(environment, task->variables), *options);
   for (const auto& [name, value] : task->variables) {
     if (spank_setenv(spank, name.c_str(), value.c_str(), 1) != ESPANK_SUCCESS) {
       end_task(spank, node.board, {"Slurm refused to set " + name});

@@ -39,9 +39,14 @@ int print_env(const Prepared& prepared, EnvFormat format) {
   return EXIT_SUCCESS;
 }
 
+EnvMap environment_of_program(const Prepared& prepared, EnvMap environment) {
+  for (const auto& [name, value] : prepared.task.variables) environment.set(name, value);
+  return environment;
+}
+
 int print_table(const Prepared& prepared, const EnvMap& environment) {
   if (!prepared.plan) return complain("RANK and its companions are set already: there is nothing to explain");
-  const auto table = meet_nodes(*prepared.plan, environment, prepared.options);
+  const auto table = meet_nodes(*prepared.plan, environment_of_program(prepared, environment), prepared.options);
   if (!table) return table.error().message.empty() ? EXIT_FAILURE : complain(table.error().message);
   std::fputs(table->c_str(), stdout);
   return EXIT_SUCCESS;
@@ -49,7 +54,7 @@ int print_table(const Prepared& prepared, const EnvMap& environment) {
 
 int become_program(Prepared prepared, EnvMap environment, const std::vector<std::string>& program) {
   for (const auto& note : prepared.task.notes) complain(note);
-  for (const auto& [name, value] : prepared.task.variables) environment.set(name, value);
+  environment = environment_of_program(prepared, std::move(environment));
   std::fflush(nullptr);
   const ExecFailure failure = become(program, environment);
   return complain(failure.error.message, failure.exit_code);
@@ -72,7 +77,7 @@ int run(const CommandLine& line, const EnvMap& environment) {
   const bool meets = prepared->plan && (asked ? *prepared->options.check != 0 : prepared->plan->facts.launcher == "slurm");
   if (!asked) prepared->options.check = static_cast<int>(std::max(line.timeout_s, 1.0));
   if (meets) {
-    const auto met = meet_nodes(*prepared->plan, environment, prepared->options);
+    const auto met = meet_nodes(*prepared->plan, environment_of_program(*prepared, environment), prepared->options);
     if (!met) return met.error().message.empty() ? EXIT_FAILURE : complain(met.error().message);
   }
   return become_program(std::move(*prepared), environment, line.program);

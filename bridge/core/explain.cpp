@@ -120,7 +120,45 @@ std::string why_port(const LaunchFacts& facts, const Options& options, const End
   return "derived from job, step and restart; no port is reserved";
 }
 
+std::string why_gpus(GpuRule rule) {
+  switch (rule) {
+    case GpuRule::kAuto: return "as the launcher gave them";
+    case GpuRule::kAll: return "each task sees all of the step's on its node";
+    case GpuRule::kVirtual: return "each task sees its own, as number 0";
+    case GpuRule::kClosest: return "in the order of their distance from the tasks' CPUs";
+    case GpuRule::kShare: return "each task sees one, that several may have";
+    case GpuRule::kNone: break;
+  }
+  return "nothing is looked at";
+}
+
+const char* name_of(GpuRule rule) {
+  constexpr const char* kNames[] = {"auto", "all", "virtual", "closest", "share", "none"};
+  return kNames[static_cast<int>(rule)];
+}
+
+Row interface_row(const InterfaceRule& rule) {
+  if (rule.kind == InterfaceRule::Kind::kNone) return {"interface", "none", "the variables are not set"};
+  if (rule.kind == InterfaceRule::Kind::kName) return {"interface", rule.name, "given as iface=" + rule.name};
+  return {"interface", "auto", "towards rank 0's node; a job on one node needs none"};
+}
+
+// One text where all are alike.
+std::string by_local_rank(const std::vector<NodeFacts>& tasks, std::string NodeFacts::*field) {
+  const bool alike = std::all_of(tasks.begin(), tasks.end(), [&](const NodeFacts& task) { return task.*field == tasks.front().*field; });
+  std::string text;
+  for (const NodeFacts& task : tasks) {
+    text += (text.empty() ? "" : " / ") + or_dash(task.*field);
+    if (alike) return task.*field;
+  }
+  return text;
+}
+
 }  // namespace
+
+NodeFacts NodeFacts::of_tasks(const std::vector<NodeFacts>& tasks) {
+  return {by_local_rank(tasks, &NodeFacts::gpus), by_local_rank(tasks, &NodeFacts::cpus), tasks.front().interface};
+}
 
 std::string NodeFacts::text() const { return gpus + "\t" + cpus + "\t" + interface; }
 
@@ -138,7 +176,11 @@ std::string explain(const LaunchFacts& facts, const TaskMap& map, const Options&
                        facts.launcher + " as run " + env.run_id + "\n";
   result += aligned({{"MASTER_ADDR", master.host, why_address(options, env.master, master)},
                      {"MASTER_PORT", text(master.port), why_port(facts, options, env.master, master)},
-                     {"RANK", block ? "node by node" : facts.launcher + "'s", block ? "ranks=block" : "the default"}});
+                     {"RANK", block ? "node by node" : facts.launcher + "'s", block ? "ranks=block" : "the default"},
+                     {"GPUs", name_of(options.gpus), why_gpus(options.gpus)},
+                     {"CPUs", options.cpus == CpuRule::kGpu ? "gpu" : "keep",
+                      options.cpus == CpuRule::kGpu ? "those of each task's GPU" : "as the launcher placed the tasks"},
+                     interface_row(options.iface)});
   result += "\n" + node_table(facts, map, ranks, nodes) + "\n" + picture(facts, ranks);
   return result;
 }

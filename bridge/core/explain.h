@@ -10,11 +10,14 @@
 
 namespace torchbridge {
 
-// What only a process on the node can tell. Empty texts are shown as "-".
+// What only processes on the node can tell. Empty texts are shown as "-".
 struct NodeFacts {
-  std::string gpus;       // CUDA_VISIBLE_DEVICES of the node's first task
-  std::string cpus;       // that task's allowed CPUs, "0-7"
+  std::string gpus;       // CUDA_VISIBLE_DEVICES that the programs will find; "0 / 1" where local ranks 0 and 1 differ
+  std::string cpus;       // on which they may run, "0-7", or "0-3 / 4-7"
   std::string interface;  // towards rank 0's node
+
+  // The node's, from what each of its tasks has, by local rank; never empty.
+  static NodeFacts of_tasks(const std::vector<NodeFacts>& tasks);
 
   // One line, and back; anything else gives empty facts.
   std::string text() const;

@@ -43,10 +43,11 @@ class ManyDescriptors {
   bool raised_ = false;
 };
 
-NodeFacts facts_of_this_node(const EnvMap& environment, const std::string& master) {
+NodeFacts facts_of_this_task(const EnvMap& environment, const Endpoint& master) {
   const auto cpus = allowed_cpus();
+  const auto host = numeric_address(master.host);
   return {std::string(environment.get("CUDA_VISIBLE_DEVICES").value_or("")), cpus ? cpu_list_text(*cpus) : "",
-          interface_towards(master)};
+          host ? interface_towards(*host) : ""};
 }
 
 bool may_speak(const StepPlan& plan) {
@@ -75,8 +76,7 @@ Result<std::string> take_roll(const StepPlan& plan, const RollCall& call, const 
 }
 
 // By the first task of each node.
-Result<std::string> meet_other_nodes(const StepPlan& plan, const EnvMap& environment, const Options& options,
-                                     const MeetingWords& words) {
+Result<std::string> meet_other_nodes(const StepPlan& plan, const NodeFacts& own, const Options& options, const MeetingWords& words) {
   const Layout& at = plan.env.layout;
   if (at.node_count == 1 && !options.explain) return std::string();
   const auto host = numeric_address(plan.master.host);
@@ -90,7 +90,6 @@ Result<std::string> meet_other_nodes(const StepPlan& plan, const EnvMap& environ
                       .master = plan.master_node,
                       .timeout = patience_of(options, at.node_count),
                       .missing = may_speak(plan) ? words.waiting : nullptr};
-  const NodeFacts own = facts_of_this_node(environment, master.host);
   if (at.rank == 0) return take_roll(plan, call, master, own, options, words.hint);
   const auto answer = answer_roll(master, call, at.node_rank, own.text());
   if (!answer) return told_in_turn(plan, {answer.error().message + words.hint});
@@ -105,15 +104,18 @@ Result<std::string> meet_nodes(const StepPlan& plan, const EnvMap& environment, 
   constexpr std::chrono::seconds kGrace{10};  // the first task of the node hears at its timeout what went wrong elsewhere
   constexpr const char *kGo = "go", *kStop = "stop";
   const Layout& at = plan.env.layout;
-  if (at.local_world_size == 1) return meet_other_nodes(plan, environment, options, words);
+  const NodeFacts own = facts_of_this_task(environment, plan.master);
+  if (at.local_world_size == 1) return meet_other_nodes(plan, own, options, words);
   Result<std::string> met = std::string();
   Beyond beyond;
-  beyond.answer = [&](auto) -> Result<std::vector<std::string>> {
-    met = meet_other_nodes(plan, environment, options, words);
+  beyond.answer = [&](const std::vector<std::string>& texts) -> Result<std::vector<std::string>> {
+    std::vector<NodeFacts> tasks;
+    for (const auto& text : texts) tasks.push_back(NodeFacts::from(text));
+    met = meet_other_nodes(plan, NodeFacts::of_tasks(tasks), options, words);
     return std::vector<std::string>{met ? kGo : kStop};
   };
   const std::string key = plan.env.run_id + "/meeting/" + std::to_string(at.node_rank);
-  const auto verdict = gather_on_node(key, at.local_rank, at.local_world_size, "ready", patience_of(options, at.node_count) + kGrace, beyond);
+  const auto verdict = gather_on_node(key, at.local_rank, at.local_world_size, own.text(), patience_of(options, at.node_count) + kGrace, beyond);
   if (!met) return met;
   if (!verdict) return verdict.error();
   if (verdict->front() == kStop) return Error{};  // told by the first task

@@ -17,7 +17,7 @@ struct MeetingWords {
 };
 
 // Collective: nobody returns before all tasks of the step are here. The tasks of a node wait for its first one, which calls rank 0's
-// node. On rank 0 the result is the table of
+// node. `environment` is that which the program will have. On rank 0 the result is the table of
 // `explain`, elsewhere it is empty. The error says who does not reach whom; its message is empty where another task says it.
 // Call it while MASTER_PORT is free or reserved. Waits as long as `check` says; where it says nothing, ten minutes, as torchrun.
 Result<std::string> meet_nodes(const StepPlan& plan, const EnvMap& environment, const Options& options,

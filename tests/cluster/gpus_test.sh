@@ -20,6 +20,11 @@ expect $'0 GPU-a\n0 MIG-b' named GPU-a,MIG-b gpus=virtual
 expect_refusal 'torch-env: .*2 tasks.* 1 GPU.*gpus=share' 20 tasks --gres=gpu:1 --torch-env=gpus=virtual
 tasks --gpus-per-task=1 --torch-env 2>&1 | grep 'torch-env: .*LOCAL_RANK' || fail "auto does not say that LOCAL_RANK indexes nothing"
 
+# explain says what each rank will have, and why; what is refused is refused there too.
+tasks --gpus-per-task=1 --torch-env=explain >"$work/table"
+grep -qE '^  GPUs +auto +as the launcher gave them$' "$work/table" && grep -qE '^  0 +n0 +0-1 +0-1 +0 / 1 ' "$work/table" || { cat "$work/table"; fail "explain does not tell the GPUs"; }
+expect_refusal 'torch-env: gpus=virtual: 2 tasks on this node for 1 GPU' 20 tasks --gres=gpu:1 --torch-env=explain,gpus=virtual
+
 # The first GPU is at the node of CPU 1, the second at that of CPU 0: sysfs as such a machine has it, on n0 alone.
 (($(nproc) >= 2)) || skip "the rest needs two CPUs"
 tree=$work/tree

@@ -27,6 +27,9 @@ TEST(Explain, ShowsEachRankWithReasons) {
             "  MASTER_ADDR  10.0.0.1  rank 0's node\n"
             "  MASTER_PORT  20001     the first port that slurm reserved for the step\n"
             "  RANK         slurm's   the default\n"
+            "  GPUs         auto      as the launcher gave them\n"
+            "  CPUs         keep      as the launcher placed the tasks\n"
+            "  interface    auto      towards rank 0's node; a job on one node needs none\n"
             "\n"
             "  node  name      ranks        local  GPUs  CPUs  interface\n"
             "  0     n0        0-4          0-4    0,1   0-7   eth0\n"
@@ -82,6 +85,12 @@ TEST(Explain, CountsNodesThatAreAllUnlikeTheirNeighbours) {
   const std::string text = explain(facts, map, {}, TorchEnv(), {"n0", 29500}, nodes);
   EXPECT_NE(text.find("... and 936 nodes more"), std::string::npos) << text;
   EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 100);
+}
+
+TEST(NodeFacts, OfANodeShowWhereItsTasksDiffer) {
+  EXPECT_EQ(NodeFacts::of_tasks({{"0,1", "0-7", "ib0"}, {"0,1", "0-7", "ib0"}}), (NodeFacts{"0,1", "0-7", "ib0"}));
+  EXPECT_EQ(NodeFacts::of_tasks({{"0", "0-3", "ib0"}, {"1", "4-7", "ib0"}}), (NodeFacts{"0 / 1", "0-3 / 4-7", "ib0"}));
+  EXPECT_EQ(NodeFacts::of_tasks({{"", "0", ""}, {"1", "0", ""}}).gpus, "- / 1");
 }
 
 TEST(NodeFacts, SurviveTheTripAsText) {
