@@ -138,6 +138,9 @@ void Progress::start() {
   if (!initialized) {
     make_symbols_global();
     check("MPI_Init_thread", MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &thread_level_));
+    // MPICH asks these, and not the group's own, when one of several requests fails.
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     initialized_here_ = usable_ = true;
     return;
   }
