@@ -24,7 +24,7 @@ constexpr std::size_t kLongestPacket = 64 * 1024;
 constexpr std::size_t kLongestAnswer = std::size_t{1} << 30;
 constexpr std::chrono::milliseconds kWaiting{1000};
 constexpr std::chrono::milliseconds kGrace{2000};  // the first rank of a node may hear at its timeout what went wrong elsewhere
-constexpr std::chrono::microseconds kFirstPause{200}, kLongestPause{5000};
+constexpr std::chrono::microseconds kFirstPause{200}, kLongestPause{1000};
 
 int milliseconds_until(Clock::time_point deadline) {
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());

@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 
 constexpr char kGreeting[] = "torchbridge-roll";
 constexpr std::size_t kMaxHeader = 512;
-constexpr milliseconds kRetryPause{20};
+constexpr milliseconds kFirstPause{1}, kLongestPause{20};
 constexpr milliseconds kAnswerGrace{2000};
 
 // For poll(): what is left until the deadline, in milliseconds, 0 after it.
@@ -163,6 +163,7 @@ Result<std::string> answer_roll(const Endpoint& at, const RollCall& roll, int no
       std::string(kGreeting) + " " + roll.token + " " + std::to_string(node) + "\n" + text.substr(0, kMaxRollText);
   const auto notice = Clock::now() + roll.patience;
   bool told = !roll.missing;
+  milliseconds pause = kFirstPause;
   std::string reason;
   while (Clock::now() < deadline) {
     if (!told && Clock::now() >= notice) {
@@ -177,7 +178,8 @@ Result<std::string> answer_roll(const Endpoint& at, const RollCall& roll, int no
       if (auto answer = receive_answer(*socket, deadline + kAnswerGrace)) return *answer;
       reason = at.host + " port " + std::to_string(at.port) + " accepts the connection, but does not answer";
     }
-    poll(nullptr, 0, std::min<int>(kRetryPause.count(), left_until(deadline)));
+    poll(nullptr, 0, std::min<int>(static_cast<int>(pause.count()), left_until(deadline)));
+    pause = std::min(2 * pause, kLongestPause);
   }
   return Error{"node " + roll.nodes[node] + " does not reach " + roll.what_master_is + ", " + roll.nodes[roll.master] + ": " + reason};
 }
