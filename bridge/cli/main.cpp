@@ -66,16 +66,13 @@ int run(const CommandLine& line, const EnvMap& environment) {
   auto prepared = prepare(environment, line.list, line.command == Command::kExec, timeout, own_trouble);
   // What is wrong with the job every rank finds out; one says it.
   if (!prepared) return own_trouble || presumed_rank(environment) == 0 ? complain(prepared.error().message) : EXIT_FAILURE;
-  switch (line.command) {
-    case Command::kEnv: return print_env(*prepared, line.format);
-    case Command::kExplain: return print_table(*prepared, environment);
-    case Command::kExec: break;
-  }
-  if (prepared->options.explain) return print_table(*prepared, environment);
+  if (line.command == Command::kEnv) return print_env(*prepared, line.format);
+  Options& options = prepared->options;
+  options.explain = options.explain || line.command == Command::kExplain;
   // Under MPI's launchers the ranks have met already; tasks of Slurm have not.
-  const bool asked = prepared->options.check.has_value();
-  const bool meets = prepared->plan && (asked ? *prepared->options.check != 0 : prepared->plan->facts.launcher == "slurm");
-  if (!asked) prepared->options.check = static_cast<int>(std::max(line.timeout_s, 1.0));
+  const bool meets = prepared->plan && (options.check ? *options.check != 0 : prepared->plan->facts.launcher == "slurm");
+  if (!options.check) options.check = static_cast<int>(std::max(line.timeout_s, 1.0));
+  if (options.explain) return print_table(*prepared, environment);
   if (meets) {
     const auto met = meet_nodes(*prepared->plan, environment_of_program(*prepared, environment), prepared->options);
     if (!met) return met.error().message.empty() ? EXIT_FAILURE : complain(met.error().message);

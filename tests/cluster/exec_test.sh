@@ -41,4 +41,7 @@ grep -q "^torchbridge: cannot run 'no-such-program': No such file or directory$"
 "$torchbridge" env --format json | /usr/bin/python3 -c 'import json, sys; assert json.load(sys.stdin)["WORLD_SIZE"] == "1"' || fail "env --format json"
 on_login srun -N2 -n4 "$torchbridge" explain >"$work/table"
 grep -q '^4 ranks on 2 nodes, started by slurm' "$work/table" || fail "no table: $(cat "$work/table")"
+on_login srun -N1 -n2 "$torchbridge" explain >"$work/table"
+grep -q '^2 ranks on 1 node, started by slurm' "$work/table" || fail "no table of one node: $(cat "$work/table")"
+"$torchbridge" explain | grep -q '^1 rank on 1 node, started by none' || fail "no table of a world of one"
 expect_refusal "^torchbridge: --torch-env: unknown option 'x'" 10 on_login srun -N2 -n4 "$torchbridge" exec --torch-env=x -- true
