@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/net/address.h>
 #include <torchbridge/net/did_not_come.h>
+#include <torchbridge/net/many_descriptors.h>
 #include <torchbridge/net/name_resolver.h>
 #include <torchbridge/net/socket.h>
 #include <torchbridge/net/values.h>
@@ -32,20 +32,6 @@ constexpr milliseconds kFirstOther{5}, kNextOther{1}, kNextPort{50};
 constexpr milliseconds kFirstPause{2}, kLongestPause{100}, kLongestPauseOfOthers{1000};
 constexpr milliseconds kConnectLimit{3000};
 constexpr milliseconds kGrace{1000};  // a listener says at the timeout who is missing: that is waited for
-
-// A listener holds a connection to every node.
-class ManyDescriptors {
- public:
-  ManyDescriptors() {
-    getrlimit(RLIMIT_NOFILE, &before_);
-    const rlimit most{before_.rlim_max, before_.rlim_max};
-    setrlimit(RLIMIT_NOFILE, &most);
-  }
-  ~ManyDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
-
- private:
-  rlimit before_{};
-};
 
 // "torchbridge KIND PROOF LENGTH\nBODY"
 struct Message {

@@ -1,8 +1,8 @@
 #include <torchbridge/task/master_address.h>
 
 #include <torchbridge/net/address.h>
-#include <torchbridge/net/node_gathering.h>
 #include <torchbridge/net/roll_call.h>
+#include <torchbridge/task/first_task.h>
 
 namespace torchbridge {
 namespace {
@@ -60,21 +60,9 @@ Result<std::string> agree_on_address(const LaunchFacts& facts, const TaskMap& ma
   const auto master_node = master_node_of(facts, map, options.ranks);
   if (!master_node) return master_node.error();
   const Layout& at = env.layout;
-  if (at.local_world_size == 1) return find_address(facts, *master_node, env, options, timeout);
-
-  // The first task of the node asks for all of them.
-  Result<std::string> found = std::string();
-  Beyond beyond;
-  beyond.answer = [&](auto) -> Result<std::vector<std::string>> {
-    found = find_address(facts, *master_node, env, options, timeout);
-    return std::vector{found ? *found : std::string(kNone)};
-  };
-  const std::string key = token_of(env) + "/" + std::to_string(at.node_rank);
-  const auto words = gather_on_node(key, at.local_rank, at.local_world_size, "here", timeout + kGrace, beyond);
-  if (!found) return found;
-  if (!words) return words.error();
-  if (words->front() == kNone) return Error{};
-  return words->front();
+  return by_first_task(at, token_of(env), "here", timeout + kGrace, [&](const auto&) {
+    return find_address(facts, *master_node, env, options, timeout);
+  });
 }
 
 }  // namespace torchbridge

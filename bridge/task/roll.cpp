@@ -1,7 +1,5 @@
 #include <torchbridge/task/roll.h>
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -9,8 +7,9 @@
 #include <torchbridge/core/explain.h>
 #include <torchbridge/host/machine.h>
 #include <torchbridge/net/address.h>
-#include <torchbridge/net/node_gathering.h>
+#include <torchbridge/net/many_descriptors.h>
 #include <torchbridge/net/roll_call.h>
+#include <torchbridge/task/first_task.h>
 
 namespace torchbridge {
 namespace {
@@ -25,23 +24,6 @@ std::chrono::milliseconds patience_of(const Options& options, int nodes) {
   const int given = options.check.value_or(options.explain ? kExplainPatienceS : kPatienceS);
   return std::chrono::seconds(std::max(given, kExplainPatienceS)) + kPatiencePerNode * nodes;
 }
-
-// Rank 0 holds one connection for each node until all have called, and the program shall have the limit that it had.
-class ManyDescriptors {
- public:
-  ManyDescriptors() {
-    if (getrlimit(RLIMIT_NOFILE, &before_) != 0) return;
-    const rlimit most{before_.rlim_max, before_.rlim_max};
-    raised_ = setrlimit(RLIMIT_NOFILE, &most) == 0;
-  }
-  ~ManyDescriptors() {
-    if (raised_) setrlimit(RLIMIT_NOFILE, &before_);
-  }
-
- private:
-  rlimit before_{};
-  bool raised_ = false;
-};
 
 NodeFacts facts_of_this_task(const EnvMap& environment, const Endpoint& master) {
   const auto cpus = allowed_cpus();
@@ -72,7 +54,7 @@ Result<std::string> take_roll(const StepPlan& plan, const RollCall& call, const 
   for (const auto& text : roll->texts()) nodes.push_back(NodeFacts::from(text));
   nodes[plan.master_node] = own;
   roll->answer("all here");
-  return explain(plan.facts, plan.map, options, plan.env, plan.master, nodes);
+  return options.explain ? explain(plan.facts, plan.map, options, plan.env, plan.master, nodes) : std::string();
 }
 
 // By the first task of each node.
@@ -102,24 +84,16 @@ Result<std::string> meet_other_nodes(const StepPlan& plan, const NodeFacts& own,
 Result<std::string> meet_nodes(const StepPlan& plan, const EnvMap& environment, const Options& options,
                                const MeetingWords& words) {
   constexpr std::chrono::seconds kGrace{10};  // the first task of the node hears at its timeout what went wrong elsewhere
-  constexpr const char *kGo = "go", *kStop = "stop";
   const Layout& at = plan.env.layout;
-  const NodeFacts own = facts_of_this_task(environment, plan.master);
-  if (at.local_world_size == 1) return meet_other_nodes(plan, own, options, words);
-  Result<std::string> met = std::string();
-  Beyond beyond;
-  beyond.answer = [&](const std::vector<std::string>& texts) -> Result<std::vector<std::string>> {
-    std::vector<NodeFacts> tasks;
-    for (const auto& text : texts) tasks.push_back(NodeFacts::from(text));
-    met = meet_other_nodes(plan, NodeFacts::of_tasks(tasks), options, words);
-    return std::vector<std::string>{met ? kGo : kStop};
-  };
-  const std::string key = plan.env.run_id + "/meeting/" + std::to_string(at.node_rank);
-  const auto verdict = gather_on_node(key, at.local_rank, at.local_world_size, own.text(), patience_of(options, at.node_count) + kGrace, beyond);
-  if (!met) return met;
-  if (!verdict) return verdict.error();
-  if (verdict->front() == kStop) return Error{};  // told by the first task
-  return met;
+  const NodeFacts own = options.explain ? facts_of_this_task(environment, plan.master) : NodeFacts();
+  const auto met = by_first_task(at, plan.env.run_id + "/meeting", own.text(), patience_of(options, at.node_count) + kGrace,
+                                 [&](const std::vector<std::string>& texts) {
+                                   std::vector<NodeFacts> tasks;
+                                   for (const auto& text : texts) tasks.push_back(NodeFacts::from(text));
+                                   return meet_other_nodes(plan, NodeFacts::of_tasks(tasks), options, words);
+                                 });
+  if (!met || at.local_rank == 0) return met;
+  return std::string();
 }
 
 }  // namespace torchbridge
