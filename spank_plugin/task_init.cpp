@@ -28,6 +28,7 @@ namespace {
 
 // A step inside another step, whose variables it inherits: they are not the user's.
 EnvMap without_outer_step(spank_t spank, const EnvMap& environment) {
+  if (!is_set_by_us(environment)) return environment;
   const auto facts = read_slurm(environment);
   if (!facts) return environment;
   EnvMap rest = without_outer_run(environment, *facts);
@@ -70,11 +71,6 @@ StepPlan plan_of(spank_t spank, const NodeState& node, const EnvMap& environment
   return std::move(*plan);
 }
 
-EnvMap with(EnvMap environment, const std::vector<Variable>& variables) {
-  for (const auto& [name, value] : variables) environment.set(name, value);
-  return environment;
-}
-
 void meet(spank_t spank, const NodeState& node, const StepPlan& plan, const EnvMap& environment, const Options& options) {
   MeetingWords words;
   words.hint = " (or is torch_env.so missing in its plugstack.conf?)";
@@ -87,17 +83,12 @@ void meet(spank_t spank, const NodeState& node, const StepPlan& plan, const EnvM
 }
 
 // For task_exit.
-void leave_record(spank_t spank, const TaskBoard& board, const StepPlan& plan, const EnvMap& environment,
-                  const TaskEnvironment& task) {
+void leave_record(spank_t spank, const TaskBoard& board, int rank, const EnvMap& given, const EnvMap& complete) {
   int local_task = 0;
   if (spank_get_item(spank, S_TASK_ID, &local_task) != ESPANK_SUCCESS) return;
   TaskRecord* record = board.record_of(local_task);
   if (record == nullptr) return;
-  std::string error_file(environment.get("TORCHELASTIC_ERROR_FILE").value_or(""));
-  for (const auto& [name, value] : task.variables) {
-    if (name == "TORCHELASTIC_ERROR_FILE") error_file = value;
-  }
-  write_record(*record, environment, plan.env.layout.rank, error_file);
+  write_record(*record, given, rank, std::string(complete.get("TORCHELASTIC_ERROR_FILE").value_or("")));
 }
 
 // mpirun starts its daemons by srun, inside salloc --torch-env too: they are no ranks, and would pass on what they are given.
@@ -128,10 +119,11 @@ void export_torch_env(spank_t spank, const NodeState& node) {
   const EnvMap given = job_environment(spank);
   const Announcement announcement = announcement_in(given);
   for (const auto& name : announcement.names) spank_unsetenv(spank, name.c_str());
-  const EnvMap environment = without_outer_step(spank, without(announcement, given));
+  const EnvMap inherited = without(announcement, given);
   if (!is_rank_step(spank)) return;
-  const auto options = asked(spank, node, announcement, environment);
+  const auto options = asked(spank, node, announcement, inherited);
   if (!options) return;
+  const EnvMap environment = without_outer_step(spank, inherited);
   let_slurm_end_us();
   if (is_second_copy(environment)) return;
 
@@ -141,15 +133,16 @@ void export_torch_env(spank_t spank, const NodeState& node) {
   if (!port) end_task(spank, node.board, port.error());
   const auto task = task_environment(plan, environment, *options, *port);
   if (!task) end_task(spank, node.board, task.error());
+  const EnvMap complete = with_variables(environment, task->variables);
   // No program starts before all tasks have come so far.
-  if (options->explain || options->check.value_or(agent_serves ? 0 : 1) != 0) meet(spank, node, plan, with(environment, task->variables), *options);
+  if (options->explain || options->check.value_or(agent_serves ? 0 : 1) != 0) meet(spank, node, plan, complete, *options);
   for (const auto& [name, value] : task->variables) {
     if (spank_setenv(spank, name.c_str(), value.c_str(), 1) != ESPANK_SUCCESS) {
       end_task(spank, node.board, {"Slurm refused to set " + name});
     }
   }
   for (const auto& note : task->notes) tell_task(note);
-  leave_record(spank, node.board, plan, given, *task);
+  leave_record(spank, node.board, plan.env.layout.rank, given, complete);
   (void)port->release();  // the program's from here on
 }
 

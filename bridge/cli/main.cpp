@@ -39,14 +39,9 @@ int print_env(const Prepared& prepared, EnvFormat format) {
   return EXIT_SUCCESS;
 }
 
-EnvMap environment_of_program(const Prepared& prepared, EnvMap environment) {
-  for (const auto& [name, value] : prepared.task.variables) environment.set(name, value);
-  return environment;
-}
-
 int print_table(const Prepared& prepared, const EnvMap& environment) {
   if (!prepared.plan) return complain("RANK and its companions are set already: there is nothing to explain");
-  const auto table = meet_nodes(*prepared.plan, environment_of_program(prepared, environment), prepared.options);
+  const auto table = meet_nodes(*prepared.plan, with_variables(environment, prepared.task.variables), prepared.options);
   if (!table) return table.error().message.empty() ? EXIT_FAILURE : complain(table.error().message);
   std::fputs(table->c_str(), stdout);
   return EXIT_SUCCESS;
@@ -54,7 +49,7 @@ int print_table(const Prepared& prepared, const EnvMap& environment) {
 
 int become_program(Prepared prepared, EnvMap environment, const std::vector<std::string>& program) {
   for (const auto& note : prepared.task.notes) complain(note);
-  environment = environment_of_program(prepared, std::move(environment));
+  environment = with_variables(std::move(environment), prepared.task.variables);
   std::fflush(nullptr);
   const ExecFailure failure = become(program, environment);
   return complain(failure.error.message, failure.exit_code);
@@ -74,7 +69,7 @@ int run(const CommandLine& line, const EnvMap& environment) {
   if (!options.check) options.check = static_cast<int>(std::max(line.timeout_s, 1.0));
   if (options.explain) return print_table(*prepared, environment);
   if (meets) {
-    const auto met = meet_nodes(*prepared->plan, environment_of_program(*prepared, environment), prepared->options);
+    const auto met = meet_nodes(*prepared->plan, with_variables(environment, prepared->task.variables), prepared->options);
     if (!met) return met.error().message.empty() ? EXIT_FAILURE : complain(met.error().message);
   }
   return become_program(std::move(*prepared), environment, line.program);

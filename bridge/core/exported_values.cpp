@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <torchbridge/core/host_text.h>
+
 namespace torchbridge {
 namespace {
 
 constexpr std::size_t kMaxText = 4096;
-constexpr std::size_t kMaxHost = 253;  // of a DNS name
 
 // The length of the well-formed UTF-8 character at the beginning of the text, 0 where there is none.
 std::size_t character_length(std::string_view text) {
@@ -38,11 +39,6 @@ bool is_text_or_empty(std::string_view text) {
 }
 bool is_text(std::string_view text) { return !text.empty() && is_text_or_empty(text); }
 
-bool is_host(std::string_view text) {
-  constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:";
-  return !text.empty() && text.size() <= kMaxHost && text.find_first_not_of(kAllowed) == std::string_view::npos;
-}
-
 bool is_count(std::string_view text) { return parse_integer(text, 0, INT32_MAX).has_value(); }
 bool is_port(std::string_view text) { return parse_integer(text, 1, 65535).has_value(); }
 bool is_flag(std::string_view text) { return text == "True" || text == "False"; }
@@ -64,7 +60,7 @@ struct Kind {
 };
 constexpr Kind kText{is_text, "1 to 4096 bytes of printable UTF-8"};
 constexpr Kind kTextOrEmpty{is_text_or_empty, "at most 4096 bytes of printable UTF-8"};
-constexpr Kind kHost{is_host, "a host name or an address"};
+constexpr Kind kHost{is_host_text, "a host name or an address"};
 constexpr Kind kCount{is_count, "an integer from 0 to 2147483647"};
 constexpr Kind kPort{is_port, "an integer from 1 to 65535"};
 constexpr Kind kFlag{is_flag, "True or False"};

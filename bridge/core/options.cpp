@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <torchbridge/core/env_map.h>
+#include <torchbridge/core/host_text.h>
 #include <torchbridge/core/subnet.h>
 
 namespace torchbridge {
@@ -10,18 +11,12 @@ namespace {
 
 constexpr int kMaxPort = 65535;
 constexpr int kMaxThreads = 65536;
-constexpr std::size_t kMaxHostLength = 253;  // of a DNS name
 
 // Each parser puts the value into the options, or returns false for a value it does not know.
 bool parse_ranks(std::string_view value, Options& options) {
   if (value == "slurm") return options.ranks = RankRule::kSlurm, true;
   if (value == "block") return options.ranks = RankRule::kBlock, true;
   return false;
-}
-
-bool is_host_text(std::string_view text) {
-  constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:";
-  return !text.empty() && text.size() <= kMaxHostLength && text.find_first_not_of(kAllowed) == std::string_view::npos;
 }
 
 bool is_interface_name(std::string_view text) {

@@ -9,22 +9,25 @@ namespace {
 
 constexpr std::string_view kBesides[] = {"TORCHBRIDGE_LISTEN_FD", "TORCHELASTIC_ERROR_FILE"};
 
+std::string_view run_id_in(const EnvMap& environment) { return environment.get("TORCHELASTIC_RUN_ID").value_or(""); }
+
+}  // namespace
+
 // torchrun's workers may have our run id, from PET_RDZV_ID, but an error file of torchrun's.
-bool is_by_us(const EnvMap& environment, std::string_view run_id) {
+bool is_set_by_us(const EnvMap& environment) {
+  const auto run_id = run_id_in(environment);
   const auto file = environment.get("TORCHELASTIC_ERROR_FILE").value_or("");
   return !run_id.empty() && file.find("/torch-env-") != file.npos && file.find("/" + std::string(run_id) + "-attempt_") != file.npos;
 }
 
-bool is_of_another_launch(std::string_view run_id, const LaunchFacts& facts) {
-  if (!run_id.starts_with(facts.launcher + "-")) return true;
-  return !facts.job_id.empty() && run_id != run_id_of(facts);
+bool is_set_for(const EnvMap& environment, const LaunchFacts& facts) {
+  const auto run_id = run_id_in(environment);
+  const bool same_launcher = run_id.starts_with(facts.launcher + "-");
+  return is_set_by_us(environment) && same_launcher && (facts.job_id.empty() || run_id == run_id_of(facts));
 }
 
-}  // namespace
-
 EnvMap without_outer_run(const EnvMap& environment, const LaunchFacts& facts) {
-  const auto run_id = environment.get("TORCHELASTIC_RUN_ID").value_or("");
-  if (!is_by_us(environment, run_id) || !is_of_another_launch(run_id, facts)) return environment;
+  if (!is_set_by_us(environment) || is_set_for(environment, facts)) return environment;
   const auto names = variables_of(TorchEnv());
   EnvMap rest;
   for (const auto& [name, value] : environment) {

@@ -30,6 +30,11 @@ TorchEnv torch_env_of(const LaunchFacts& facts, const TaskMap& map, const Option
   return env;
 }
 
+EnvMap with_variables(EnvMap environment, const std::vector<Variable>& variables) {
+  for (const auto& [name, value] : variables) environment.set(name, value);
+  return environment;
+}
+
 std::vector<Variable> variables_of(const TorchEnv& env) {
   const Layout& at = env.layout;
   const auto text = [](int number) { return std::to_string(number); };

@@ -31,6 +31,9 @@ TorchEnv torch_env_of(const LaunchFacts& facts, const TaskMap& map, const Option
 
 using Variable = std::pair<std::string, std::string>;
 
+// The environment with the variables on top of it.
+EnvMap with_variables(EnvMap environment, const std::vector<Variable>& variables);
+
 // The variables in torchrun's order: RANK, LOCAL_RANK, WORLD_SIZE ... TORCH_NCCL_ASYNC_ERROR_HANDLING. Does not hold
 // OMP_NUM_THREADS and CUDA_VISIBLE_DEVICES, which depend on what the user set (binding.h).
 std::vector<Variable> variables_of(const TorchEnv& env);

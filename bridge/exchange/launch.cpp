@@ -165,6 +165,7 @@ Socket inherited_socket(const TorchEnv& env, const EnvMap& environment) {
 }  // namespace
 
 EnvMap of_this_launch(const EnvMap& environment) {
+  if (!is_set_by_us(environment)) return environment;
   const auto facts = launcher_facts(environment);
   return facts ? without_outer_run(environment, *facts) : environment;
 }

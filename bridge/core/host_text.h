@@ -1,0 +1,11 @@
+// What may be the name or the address of a host.
+#pragma once
+
+#include <string_view>
+
+namespace torchbridge {
+
+// Letters, digits and "-_.:", 1 to 253 of them, as of a DNS name: nothing that a shell or a format would read.
+bool is_host_text(std::string_view text);
+
+}  // namespace torchbridge
