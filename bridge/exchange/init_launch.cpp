@@ -1,5 +1,7 @@
 #include <torchbridge/core/launchers/slurm.h>
+#include <torchbridge/core/outer_run.h>
 #include <torchbridge/exchange/launch.h>
+#include <torchbridge/exchange/rendezvous.h>
 
 #include <unistd.h>
 
@@ -47,10 +49,13 @@ Result<LaunchFacts> facts_of(const char* method, const EnvMap& environment, cons
 
 Result<Launch> launch_by_slurm(const EnvMap& environment, const LaunchSettings& settings) {
   if (!detect_slurm(environment)) {
-    return Error{"slurm://: SLURM_STEP_ID, SLURM_PROCID and SLURM_STEP_NUM_TASKS are not set: start the program with srun"};
+    return Error{"slurm://: SLURM_STEP_ID, SLURM_PROCID and SLURM_STEP_NUM_TASKS are not set, and slurm:// is for tasks that srun started: "
+                 "start the program with srun"};
   }
   auto facts = read_slurm(environment);
   if (!facts) return facts.error();
+  // The plugin, or exec, has done so for this step, and holds the port.
+  if (is_set_for(environment, *facts)) return launch_by_word(environment);
   return launch_by_launcher(std::move(*facts), environment, std::nullopt, settings);
 }
 
@@ -62,11 +67,11 @@ Result<Launch> launch_by_mpi(const EnvMap& environment, const LaunchSettings& se
 
 Result<Launch> launch_by_pmix(const EnvMap& environment, const LaunchSettings& settings) {
   if (!environment.has("PMIX_NAMESPACE")) {
-    return Error{"pmix://: PMIX_NAMESPACE is not set: start the program with srun --mpi=pmix, or with OpenMPI's mpirun"};
+    return Error{"pmix://: PMIX_NAMESPACE is not set, and pmix:// is for ranks with a PMIx server: start the program with srun --mpi=pmix, or with OpenMPI's mpirun"};
   }
   auto facts = facts_of("pmix://", environment, "a launcher that tells the number of its ranks");
   if (!facts) return facts.error();
-  auto exchange = connect_pmix(facts->world_size);
+  auto exchange = connect_by_pmix(*facts);
   if (!exchange) return exchange.error();
   return launch_through(**exchange, std::move(*facts), std::nullopt, settings);
 }

@@ -107,12 +107,6 @@ class PmixLeftTogether : public Exchange {
   int local_rank_, local_size_;
 };
 
-Result<std::unique_ptr<Exchange>> ask_pmix(const LaunchFacts& facts) {
-  auto pmix = connect_pmix(facts.world_size);
-  if (!pmix) return pmix.error();
-  return std::unique_ptr<Exchange>(std::make_unique<PmixLeftTogether>(std::move(*pmix), facts));
-}
-
 // The same on all nodes, and not to be guessed by those who do not know the secret. A range of ports that the user gave holds
 // for this one as well, as it may be what a firewall leaves open.
 Result<std::vector<int>> meeting_ports(const LaunchFacts& facts, const SipKey& secret, const Options& options) {
@@ -154,10 +148,16 @@ Result<std::unique_ptr<Exchange>> meet_at_daemons(const LaunchFacts& facts, Mpir
     group.gathering.first_places = std::move(daemons.mpirun_host);
     group.gathering.other_places = std::move(daemons.nodes);
   }
-  return meet_over_nodes(std::move(group), [facts] { return ask_pmix(facts); });
+  return meet_over_nodes(std::move(group), [facts] { return connect_by_pmix(facts); });
 }
 
 }  // namespace
+
+Result<std::unique_ptr<Exchange>> connect_by_pmix(const LaunchFacts& facts) {
+  auto pmix = connect_pmix(facts.world_size);
+  if (!pmix) return pmix.error();
+  return std::unique_ptr<Exchange>(std::make_unique<PmixLeftTogether>(std::move(*pmix), facts));
+}
 
 Result<StoreAddress> bind_store(bool one_node, const Options& options, StoreSocket kind) {
   const auto host = address_for(one_node, options.addr);
@@ -192,7 +192,7 @@ Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap
   if (has_pmi) return connect_pmi(environment, facts.rank, facts.world_size);
   auto daemons = facts.launcher == "openmpi" && !facts.node_key.empty() ? read_mpirun_daemons(environment) : std::nullopt;
   if (daemons) return meet_at_daemons(facts, std::move(*daemons), environment, options);
-  if (environment.has("PMIX_NAMESPACE") && environment.get("PMIX_RANK") == rank) return ask_pmix(facts);
+  if (environment.has("PMIX_NAMESPACE") && environment.get("PMIX_RANK") == rank) return connect_by_pmix(facts);
   return Error{facts.launcher + ": the " + std::to_string(facts.world_size) +
                " ranks cannot ask each other for their nodes, for neither PMI_FD nor PMIX_NAMESPACE is set for this rank: start them "
                "with PMI or PMIx (flux run -o pmi=simple, mpiexec --pmi=pmix), or set RANK, WORLD_SIZE, LOCAL_RANK, "

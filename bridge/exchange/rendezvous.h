@@ -31,6 +31,9 @@ struct StoreAddress {
 // kernel hands out by itself, bound on the one interface that the job needs (loopback where `one_node`).
 Result<StoreAddress> bind_store(bool one_node, const Options& options, StoreSocket kind);
 
+// The launcher's PMIx server, which all ranks of a node leave before any of them goes on.
+Result<std::unique_ptr<Exchange>> connect_by_pmix(const LaunchFacts& facts);
+
 // The cheapest way that the launcher leaves open for its ranks to ask each other. The error says what would open one.
 Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap& environment, const Options& options);
 

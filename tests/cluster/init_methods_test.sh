@@ -15,6 +15,8 @@ over_ssh=(on_node n0 mpirun --mca plm_rsh_agent "$SOURCE_DIR/scripts/cluster/nod
 learns slurm slurm:// on_login srun -N2 -n3
 # RANK of somebody else's numbering is not asked.
 learns slurm slurm:// on_login env RANK=7 WORLD_SIZE=9 MASTER_ADDR=192.0.2.1 MASTER_PORT=1 srun -N2 -n3
+# With the plugin its word is taken, for it holds the port already.
+learns environment slurm:// on_login srun -N2 -n3 --torch-env
 learns slurm pmix:// on_login srun -N2 -n3 --mpi=pmix
 learns openmpi mpi:// "${over_ssh[@]}"
 learns openmpi pmix:// "${over_ssh[@]}"
