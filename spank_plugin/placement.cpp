@@ -1,7 +1,9 @@
 #include "placement.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace torchbridge {
@@ -12,32 +14,31 @@ constexpr std::uint32_t kMostComponents = 128;  // MAX_HET_JOB_COMPS of Slurm
 // The ranks of all components, one behind the other: srun numbers ranks and nodes through.
 class Placement {
  public:
-  explicit Placement(int world_size) : node_of_rank_(world_size, -1) {}
+  explicit Placement(int world_size) : node_of_rank_(world_size) {}
 
   bool complete() const { return ranks_ == static_cast<int>(node_of_rank_.size()); }
 
   // False where the component does not fit into the step or has no list of its own ranks.
-  bool add(const ComponentRanks& component) {
+  bool add(const Component& component) {
     int size = 0;
-    for (const auto& ranks : component) size += static_cast<int>(ranks.size());
+    for (const auto& node : component) size += static_cast<int>(node.ranks.size());
     if (ranks_ + size > static_cast<int>(node_of_rank_.size())) return false;
-    for (const auto& ranks : component) {
-      if (ranks.empty()) return false;
-      for (const int rank : ranks) {
-        if (rank < 0 || rank >= size || node_of_rank_[ranks_ + rank] >= 0) return false;
-        node_of_rank_[ranks_ + rank] = nodes_;
+    for (const auto& node : component) {
+      if (node.ranks.empty() || node.name.empty()) return false;
+      for (const int rank : node.ranks) {
+        if (rank < 0 || rank >= size || !node_of_rank_[ranks_ + rank].empty()) return false;
+        node_of_rank_[ranks_ + rank] = node.name;
       }
-      ++nodes_;
     }
     ranks_ += size;
     return true;
   }
 
-  std::vector<int> node_of_rank() && { return std::move(node_of_rank_); }
+  std::vector<std::string> node_of_rank() && { return std::move(node_of_rank_); }
 
  private:
-  std::vector<int> node_of_rank_;
-  int ranks_ = 0, nodes_ = 0;  // placed so far
+  std::vector<std::string> node_of_rank_;
+  int ranks_ = 0;  // placed so far
 };
 
 // srun writes PACK_GROUP for a job that it has made itself, salloc and sbatch HET_GROUP. Empty in an ordinary job, also where it
@@ -67,7 +68,7 @@ bool environment_tells_placement(const EnvMap& environment, const StepShape& ste
   return !environment.get("SLURM_DISTRIBUTION").value_or("").starts_with("arbitrary");
 }
 
-Result<std::vector<int>> placement_of_step(const EnvMap& environment, const StepShape& step, const AskComponent& ask) {
+Result<std::vector<std::string>> placement_of_step(const EnvMap& environment, const StepShape& step, const AskComponent& ask) {
   const auto jobs = jobs_of_components(environment, step.job_id);
   std::vector<std::pair<std::uint32_t, std::optional<std::uint32_t>>> components;
   if (!jobs.empty()) {
@@ -85,7 +86,19 @@ Result<std::vector<int>> placement_of_step(const EnvMap& environment, const Step
     const bool last = placement.complete() || (number && component->empty());  // a step may leave out jobs (--het-group)
     if (last) break;
   }
-  return placement.complete() ? std::move(placement).node_of_rank() : std::vector<int>();
+  return placement.complete() ? std::move(placement).node_of_rank() : std::vector<std::string>();
+}
+
+Result<std::vector<int>> numbers_of(const std::vector<std::string>& node_of_rank, const std::vector<std::string>& nodes) {
+  std::map<std::string_view, int> numbers;
+  for (const auto& node : nodes) numbers.emplace(node, static_cast<int>(numbers.size()));
+  std::vector<int> found;
+  for (const auto& node : node_of_rank) {
+    const auto number = numbers.find(node);
+    if (number == numbers.end()) return unanswered("it names the node " + node + ", which SLURM_STEP_NODELIST does not");
+    found.push_back(number->second);
+  }
+  return found;
 }
 
 }  // namespace torchbridge

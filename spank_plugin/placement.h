@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <torchbridge/core/env_map.h>
@@ -11,12 +12,16 @@
 
 namespace torchbridge {
 
-// One component of a step, as the controller numbers it: the ranks of each of its nodes, both counted from 0 in every component.
-using ComponentRanks = std::vector<std::vector<int>>;
+// A node of one component of a step, with the ranks that it holds, counted from 0 in every component.
+struct ComponentNode {
+  std::string name;
+  std::vector<int> ranks;
+};
+using Component = std::vector<ComponentNode>;
 
 // Asks for a component: of a heterogeneous job each has a job id of its own; the components of a heterogeneous step in an
 // ordinary job have numbers instead. Empty where there is no such component, or no longer; an error where nobody answers.
-using AskComponent = std::function<Result<ComponentRanks>(std::uint32_t job_id, std::optional<std::uint32_t> number)>;
+using AskComponent = std::function<Result<Component>(std::uint32_t job_id, std::optional<std::uint32_t> number)>;
 
 struct StepShape {
   std::uint32_t job_id = 0;   // of a heterogeneous job, that of this node's component
@@ -30,8 +35,11 @@ struct StepShape {
 // tasks are told the distribution of one of them.
 bool environment_tells_placement(const EnvMap& environment, const StepShape& step);
 
-// The node of each rank, by Slurm's numbers of the step's nodes. Empty where a component has ended already, so that its ranks will
-// meet nobody; an error where the components do not make up the step.
-Result<std::vector<int>> placement_of_step(const EnvMap& environment, const StepShape& step, const AskComponent& ask);
+// The node of each rank. Empty where a component has ended already, so that its ranks will meet nobody; an error where the
+// components do not make up the step.
+Result<std::vector<std::string>> placement_of_step(const EnvMap& environment, const StepShape& step, const AskComponent& ask);
+
+// The same by the numbers that the nodes have in a list; an error where one is not on it.
+Result<std::vector<int>> numbers_of(const std::vector<std::string>& node_of_rank, const std::vector<std::string>& nodes);
 
 }  // namespace torchbridge

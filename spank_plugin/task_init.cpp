@@ -16,6 +16,7 @@
 
 #include "ending.h"
 #include "handshake.h"
+#include "placement.h"
 #include "task_report.h"
 
 namespace torchbridge {
@@ -64,7 +65,9 @@ StepPlan plan_of(spank_t spank, const NodeState& node, const EnvMap& environment
   auto facts = read_slurm(environment);
   if (!facts) end_all_tasks(environment, facts.error());
   if (!node.node_of_rank) end_task(spank, node.board, node.node_of_rank.error());
-  facts->node_of_rank = *node.node_of_rank;
+  auto node_of_rank = numbers_of(*node.node_of_rank, facts->nodes);
+  if (!node_of_rank) end_task(spank, node.board, node_of_rank.error());
+  facts->node_of_rank = std::move(*node_of_rank);
   auto plan = plan_step(std::move(*facts), environment, options);
   if (!plan) end_all_tasks(environment, plan.error());
   if (const auto settled = settle_address(*plan, environment, options); !settled) end_task(spank, node.board, settled.error());

@@ -16,7 +16,7 @@ namespace torchbridge {
 struct NodeState {
   Settings settings;
   TaskBoard board;
-  Result<std::vector<int>> node_of_rank = std::vector<int>();  // where Slurm's controller had to be asked; else empty
+  Result<std::vector<std::string>> node_of_rank = std::vector<std::string>();  // where Slurm's controller had to be asked; else empty
 };
 
 EnvMap job_environment(spank_t spank);

@@ -26,7 +26,7 @@ struct LaunchFacts {
   std::vector<int> node_of_rank;        // told by the ranks themselves, or by Slurm's controller; takes the place of a placement
   Placement placement = Placement::kUnknown;
   int plane_size = 0;                   // of Placement::kPlane
-  bool heterogeneous = false;           // several components, of which one's placement is told
+  bool heterogeneous = false;           // several components, of which one's placement is told, and whose nodes may come in any order
   std::vector<int> reserved_ports;      // reserved by the launcher for this step alone
   std::string node_key;                 // the same for all ranks of this job on this node, and for nobody else; or empty
 

@@ -46,14 +46,16 @@ Result<std::string> ranks_in_order(const LaunchFacts& facts, const TaskMap& map,
 }  // namespace
 
 bool can_ask_for_placement(const LaunchFacts& facts) {
-  return facts.placement == Placement::kUnknown && facts.node_of_rank.empty() && facts.nodes.size() > 1 && !facts.heterogeneous;
+  const bool told = facts.placement != Placement::kUnknown && !facts.heterogeneous;
+  return !told && facts.node_of_rank.empty() && facts.nodes.size() > 1;
 }
 
 Status ask_for_placement(LaunchFacts& facts, std::chrono::milliseconds timeout) {
   const auto map = task_map_of(facts);
   if (!map) return map.error();
   const auto failed = [&](const std::string& what) {
-    return Error{facts.launcher + ": the ranks were placed one by one (--distribution=arbitrary) and had to ask each other: " + what +
+    const std::string why = facts.heterogeneous ? "are those of several components" : "were placed one by one (--distribution=arbitrary)";
+    return Error{facts.launcher + ": the ranks " + why + " and had to ask each other: " + what +
                  ": give ranks=block, which numbers them node by node"};
   };
   const auto text = ranks_in_order(facts, *map, timeout);

@@ -119,6 +119,21 @@ layout "0/4 0/1 0/3 n0 n0
 1/4 0/2 1/3 n1 n0
 2/4 1/2 1/3 n1 n0
 3/4 0/1 2/3 n2 n0" ranks=slurm --het-group=0,1
+# Slurm sorts the names of the nodes, and numbers them component by component.
+job=()
+layout "0/4 0/2 2/3 n3 n3
+1/4 1/2 2/3 n3 n3
+2/4 0/1 1/3 n2 n3
+3/4 0/1 0/3 n0 n3" ranks=slurm -n2 -w n3 : -n1 -w n2 : -n1 -w n0
+layout "0/4 0/1 0/3 n0 n0
+1/4 0/1 1/3 n2 n0
+2/4 0/2 2/3 n3 n0
+3/4 1/2 2/3 n3 n0" ranks=block -n2 -w n3 : -n1 -w n2 : -n1 -w n0
+job=(salloc -Q -n2 -w n2 : -n2 -w n1)
+layout "0/4 0/2 1/2 n2 n2
+1/4 1/2 1/2 n2 n2
+2/4 0/2 0/2 n1 n2
+3/4 1/2 0/2 n1 n2" ranks=slurm --het-group=0,1
 
 # Of several components placed by different rules the tasks are told one; the plugin asks the controller. The first component must
 # be there until all have asked. The option given to one component holds for all.

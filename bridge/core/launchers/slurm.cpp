@@ -52,12 +52,14 @@ Result<LaunchFacts> read_slurm(const EnvMap& environment) {
   for (const char* name : {"SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE", "SLURM_JOB_ID", "SLURM_STEP_ID"}) {
     if (const auto there = environment.required(name); !there) return there.error();
   }
-  // Slurm sorts the list; the nodes of a heterogeneous step are numbered component by component.
-  const auto own_name = environment.get("SLURMD_NODENAME");
-  if (own_name && facts.node_rank < static_cast<int>(facts.nodes.size()) && facts.nodes[facts.node_rank] != *own_name) {
-    return Error{"SLURM_STEP_NODELIST='" + printable(environment.get("SLURM_STEP_NODELIST").value_or("")) + "' is not in the order of the step's nodes: node " +
-                 std::to_string(facts.node_rank) + " is '" + printable(*own_name) +
-                 "': give the components of a heterogeneous step nodes in ascending order (srun -w FIRST ... : -w LATER ...)"};
+  // Slurm sorts names and counts by name, but numbers the nodes of a heterogeneous step component by component. Ours is the order
+  // of the lists.
+  if (const auto own_name = environment.get("SLURMD_NODENAME")) {
+    const auto own = std::find(facts.nodes.begin(), facts.nodes.end(), *own_name);
+    if (own == facts.nodes.end()) {
+      return Error{"SLURM_STEP_NODELIST='" + printable(*environment.get("SLURM_STEP_NODELIST")) + "' does not name this node, SLURMD_NODENAME='" + printable(*own_name) + "'"};
+    }
+    facts.node_rank = static_cast<int>(own - facts.nodes.begin());
   }
   facts.job_id = *environment.get("SLURM_JOB_ID");
   facts.step_id = *environment.get("SLURM_STEP_ID");

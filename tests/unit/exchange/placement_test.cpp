@@ -65,11 +65,10 @@ TEST(AskForPlacement, SaysThatARankDidNotCome) {
 TEST(CanAskForPlacement, WhereEveryRankFindsThatItIsNotTold) {
   auto facts = three_ranks("2").front();
   EXPECT_TRUE(can_ask_for_placement(facts));
-  facts.heterogeneous = true;
-  EXPECT_FALSE(can_ask_for_placement(facts));
-  facts.heterogeneous = false;
   facts.placement = Placement::kCyclic;
   EXPECT_FALSE(can_ask_for_placement(facts));
+  facts.heterogeneous = true;  // the rule of one component
+  EXPECT_TRUE(can_ask_for_placement(facts));
 }
 
 }  // namespace
