@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 
+#include <torchbridge/core/host_text.h>
 #include <torchbridge/core/launchers/pals.h>
 #include <torchbridge/core/outer_run.h>
 #include <torchbridge/exchange/exchange.h>
@@ -20,15 +21,28 @@
 namespace torchbridge {
 namespace {
 
-// MASTER_ADDR and MASTER_PORT as the user gave them: both, or neither.
-Result<std::optional<Endpoint>> endpoint_given(const EnvMap& environment) {
+// MASTER_ADDR and MASTER_PORT as the user exported them, where they are not to be replaced: both are the endpoint, one alone takes
+// the place of the option of its kind.
+Result<std::optional<Endpoint>> endpoint_given(const EnvMap& environment, Options& options) {
+  if (options.override_user) return std::optional<Endpoint>();
   const auto port = environment.integer("MASTER_PORT", 1, 65535);
   if (!port) return port.error();
   const auto host = environment.get("MASTER_ADDR");
-  if (!host && !*port) return std::optional<Endpoint>();
-  if (!host || host->empty()) return Error{"MASTER_PORT is set, but MASTER_ADDR is not: set both or neither"};
-  if (!*port) return Error{"MASTER_ADDR is set, but MASTER_PORT is not: set both or neither"};
-  return std::optional<Endpoint>({std::string(*host), static_cast<int>(**port)});
+  if (host && !is_host_text(*host)) return Error{"MASTER_ADDR='" + printable(*host) + "': expected a host name or an address: unset it"};
+  if (host && *port) return std::optional<Endpoint>({std::string(*host), static_cast<int>(**port)});
+  if (host) options.addr = {AddressRule::Kind::kHost, std::string(*host)};
+  if (*port) options.port = {static_cast<int>(**port), static_cast<int>(**port)};
+  return std::optional<Endpoint>();
+}
+
+// The program that comes after us would find out too late that somebody else has the port, or that another host has the address.
+Status reserve_given(Launch& launch, const Endpoint& given, const EnvMap& environment, const LaunchSettings& settings) {
+  const bool agent_serves = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  if (settings.store_socket != StoreSocket::kReserved || launch.env.layout.rank != 0 || agent_serves) return Ok{};
+  auto socket = reserve_store_port(given);
+  if (!socket) return socket.error();
+  launch.store_socket = std::move(*socket);
+  return Ok{};
 }
 
 std::vector<Variable> variables_for_mpi() {
@@ -209,7 +223,8 @@ Result<Launch> resolve_launch(const EnvMap& inherited, const LaunchSettings& set
   const EnvMap environment = of_this_launch(inherited);
   const auto launcher = find_launcher(environment, getpid());
   const bool nobody = launcher && *launcher == nullptr;
-  if (environment.has("RANK") || (nobody && environment.has("WORLD_SIZE"))) return launch_by_word(environment);
+  const bool replaced = settings.options.override_user && !nobody;
+  if ((environment.has("RANK") && !replaced) || (nobody && environment.has("WORLD_SIZE"))) return launch_by_word(environment);
   if (!launcher) return launcher.error();
   if (nobody) return launch_alone(settings);
 
@@ -220,9 +235,13 @@ Result<Launch> resolve_launch(const EnvMap& inherited, const LaunchSettings& set
     return Error{"WORLD_SIZE='" + printable(*exported) + "' is exported, but " + facts->launcher + " started " +
                  std::to_string(facts->world_size) + (facts->world_size == 1 ? " rank" : " ranks") + ": unset it"};
   }
-  const auto given = endpoint_given(environment);
+  LaunchSettings with_exports = settings;
+  const auto given = endpoint_given(environment, with_exports.options);
   if (!given) return given.error();
-  return launch_by_launcher(std::move(*facts), environment, *given, settings);
+  auto launch = launch_by_launcher(std::move(*facts), environment, *given, with_exports);
+  if (!launch || !*given) return launch;
+  if (const auto reserved = reserve_given(*launch, **given, environment, settings); !reserved) return reserved.error();
+  return launch;
 }
 
 Result<Launch> resolve_launch(Exchange& exchange, const ExchangeRanks& ranks, const EnvMap& environment,
@@ -232,9 +251,10 @@ Result<Launch> resolve_launch(Exchange& exchange, const ExchangeRanks& ranks, co
   facts.rank = ranks.rank;
   facts.world_size = ranks.world_size;
   facts.local_size = ranks.local_size;
-  const auto given = endpoint_given(environment);
+  LaunchSettings with_exports = settings;
+  const auto given = endpoint_given(environment, with_exports.options);
   if (!given) return given.error();
-  return launch_through(exchange, std::move(facts), *given, settings);
+  return launch_through(exchange, std::move(facts), *given, with_exports);
 }
 
 Result<Launch> resolve_launch(const EnvMap& environment, std::chrono::milliseconds timeout) {

@@ -56,7 +56,7 @@ struct ExchangeRanks {
   int rank = 0, world_size = 1;
   int local_size = 0;  // ranks on this node; 0 where it is not known
 };
-// Collective. The launcher is called "mpi", whatever the exchange is; MASTER_ADDR and MASTER_PORT are used where both are set.
+// Collective. The launcher is called "mpi", whatever the exchange is; MASTER_ADDR and MASTER_PORT are used where set.
 Result<Launch> resolve_launch(Exchange& exchange, const ExchangeRanks& ranks, const EnvMap& environment,
                               const LaunchSettings& settings);
 

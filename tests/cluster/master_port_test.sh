@@ -1,14 +1,21 @@
 #!/usr/bin/env bash
 # A port that another program has on rank 0's node ends the whole step at once, for any program.
 source "$(dirname "$0")/case.sh"
+torchbridge="$BUILD_DIR/bin/torchbridge"
 
 take_a_port_on n0
 
 # The other ranks would wait for rank 0 for ever.
 expect_refusal "torch-env: MASTER_PORT=$port is already in use on n0 \([0-9.]+\)" 10 \
-  on_login srun -N2 -n4 --torch-env="port=$port" sh -c 'test $RANK = 0 || exec sleep 1000'
+  on_login srun -N2 -n4 -w n0,n1 --torch-env="port=$port" sh -c 'test $RANK = 0 || exec sleep 1000'
 MASTER_PORT=$port expect_refusal "torch-env: MASTER_PORT=$port is already in use on n0 \([0-9.]+\)" 10 \
-  on_login srun -N2 -n4 --torch-env sh -c 'test $RANK = 0 || exec sleep 1000'
+  on_login srun -N2 -n4 -w n0,n1 --torch-env sh -c 'test $RANK = 0 || exec sleep 1000'
+expect_refusal "torchbridge: .*MASTER_PORT=$port is already in use on n0" 10 \
+  on_login srun -K -N2 -n4 -w n0,n1 "$torchbridge" exec --torch-env="port=$port" -- sleep 1000
+MASTER_PORT=$port expect_refusal "torchbridge: .*MASTER_PORT=$port is already in use on n0" 10 \
+  on_login srun -K -N2 -n4 -w n0,n1 "$torchbridge" exec -- sleep 1000
+MASTER_ADDR=n0 MASTER_PORT=$port expect_refusal "torchbridge: .*MASTER_PORT=$port is already in use on n0" 10 \
+  on_login srun -K -N2 -n4 -w n0,n1 "$torchbridge" exec -- sleep 1000
 
 # The same port on another node is free.
 expect "$port" on_login srun -N1 -n1 -w n1 --torch-env="port=$port" sh -c 'echo $MASTER_PORT'

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What the user exported stays, unless override=yes; a rank that every task would share is refused.
 source "$(dirname "$0")/case.sh"
+torchbridge="$BUILD_DIR/bin/torchbridge"
 
 OMP_NUM_THREADS=7 ROLE_NAME=mine MASTER_PORT=29513 expect $'0 7 mine 29513\n1 7 mine 29513' \
   on_login srun -N1 -n2 --torch-env sh -c 'echo $RANK $OMP_NUM_THREADS $ROLE_NAME $MASTER_PORT'
@@ -13,6 +14,19 @@ MASTER_PORT=high expect_refusal "torch-env: MASTER_PORT='high': expected an inte
 # Nobody knows the name: one node says so.
 MASTER_ADDR=nohost.invalid expect_refusal "torch-env: .*'nohost.invalid' does not resolve on n0" 10 on_login srun -N4 -n4 --torch-env sleep 1000
 (($(grep -c torch-env: "$work/stderr") == 1)) || fail "expected one line"
+
+# The same without the plugin.
+OMP_NUM_THREADS=7 ROLE_NAME=mine MASTER_PORT=29513 expect $'0 7 mine 29513\n1 7 mine 29513' \
+  on_login srun -N2 -n2 "$torchbridge" exec -- sh -c 'echo $RANK $OMP_NUM_THREADS $ROLE_NAME $MASTER_PORT'
+MASTER_PORT=29513 expect $'0 127.0.0.1 29513\n1 127.0.0.1 29513' \
+  on_login mpirun -np 2 "$torchbridge" exec -- sh -c 'echo $OMPI_COMM_WORLD_RANK $MASTER_ADDR $MASTER_PORT'
+MASTER_ADDR=127.0.0.1 expect $'0 127.0.0.1\n1 127.0.0.1' on_login mpirun -np 2 "$torchbridge" exec -- sh -c 'echo $RANK $MASTER_ADDR'
+OMP_NUM_THREADS=7 ROLE_NAME=mine RANK=5 WORLD_SIZE=9 MASTER_ADDR=192.0.2.1 expect $'0 2 1 default\n1 2 1 default' \
+  on_login srun -N1 -n2 "$torchbridge" exec --torch-env=override=yes -- sh -c 'test $MASTER_ADDR = 192.0.2.1 || echo $RANK $WORLD_SIZE $OMP_NUM_THREADS $ROLE_NAME'
+MASTER_ADDR=192.0.2.1 MASTER_PORT=29513 expect_refusal "torchbridge: .*MASTER_ADDR=192.0.2.1 is no address of n0, where rank 0 runs" 10 \
+  on_login srun -K -N2 -n2 -w n0,n1 "$torchbridge" exec -- sleep 1000
+MASTER_ADDR=$'h\n' MASTER_PORT=29513 expect_refusal "torchbridge: .*MASTER_ADDR='h.x0a': expected a host name or an address" 10 \
+  on_login srun -N2 -n2 "$torchbridge" exec -- sleep 1000
 
 # Values that cannot be: one printable line of bounded length names the variable, and no program starts.
 expect_refused_value() {  # expect_refused_value NAME COMMAND...
