@@ -10,11 +10,11 @@ expect_refusal "torch-env: MASTER_PORT=$port is already in use on n0 \([0-9.]+\)
   on_login srun -N2 -n4 -w n0,n1 --torch-env="port=$port" sh -c 'test $RANK = 0 || exec sleep 1000'
 MASTER_PORT=$port expect_refusal "torch-env: MASTER_PORT=$port is already in use on n0 \([0-9.]+\)" 10 \
   on_login srun -N2 -n4 -w n0,n1 --torch-env sh -c 'test $RANK = 0 || exec sleep 1000'
-expect_refusal "torchbridge: .*MASTER_PORT=$port is already in use on n0" 10 \
+expect_refusal "torchbridge: .*MASTER_PORT=$port is already in use on n0" 30 \
   on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec --timeout 2 --torch-env="port=$port" -- true
-MASTER_PORT=$port expect_refusal "torchbridge: .*MASTER_PORT=$port is already in use on n0" 10 \
+MASTER_PORT=$port expect_refusal "torchbridge: .*MASTER_PORT=$port is already in use on n0" 30 \
   on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec --timeout 2 -- true
-MASTER_ADDR=n0 MASTER_PORT=$port expect_refusal "torchbridge: .*MASTER_PORT=$port is already in use on n0" 10 \
+MASTER_ADDR=n0 MASTER_PORT=$port expect_refusal "torchbridge: .*MASTER_PORT=$port is already in use on n0" 30 \
   on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec --timeout 2 -- true
 
 # The same port on another node is free.
