@@ -94,14 +94,20 @@ void leave_record(spank_t spank, const TaskBoard& board, int rank, const EnvMap&
   write_record(*record, given, rank, std::string(complete.get("TORCHELASTIC_ERROR_FILE").value_or("")));
 }
 
+// Its name and arguments.
+std::vector<std::string> program_of(spank_t spank) {
+  int count = 0;
+  char** arguments = nullptr;
+  if (spank_get_item(spank, S_JOB_ARGV, &count, &arguments) != ESPANK_SUCCESS) return {};
+  return {arguments, arguments + count};
+}
+
 // mpirun starts its daemons by srun, inside salloc --torch-env too: they are no ranks, and would pass on what they are given.
 bool starts_daemons(spank_t spank) {
   constexpr std::string_view kDaemons[] = {"orted", "prted", "hydra_pmi_proxy", "hydra_bstrap_proxy"};
-  int count = 0;
-  char** arguments = nullptr;
-  if (spank_get_item(spank, S_JOB_ARGV, &count, &arguments) != ESPANK_SUCCESS || count == 0) return false;
-  const std::string_view program = arguments[0];
-  const auto name = program.substr(program.rfind('/') + 1);
+  const auto program = program_of(spank);
+  if (program.empty()) return false;
+  const std::string name = program.front().substr(program.front().rfind('/') + 1);
   return std::find(std::begin(kDaemons), std::end(kDaemons), name) != std::end(kDaemons);
 }
 
@@ -134,7 +140,7 @@ void export_torch_env(spank_t spank, const NodeState& node) {
   const bool agent_serves = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True" && !options->override_user;
   auto port = plan.env.layout.rank == 0 && !agent_serves ? reserve_store_port(plan.master) : Socket();
   if (!port) end_task(spank, node.board, port.error());
-  const auto task = task_environment(plan, environment, *options, *port);
+  const auto task = task_environment(plan, environment, *options, *port, program_of(spank));
   if (!task) end_task(spank, node.board, task.error());
   const EnvMap complete = with_variables(environment, task->variables);
   // No program starts before all tasks have come so far.

@@ -58,7 +58,7 @@ int become_program(Prepared prepared, EnvMap environment, const std::vector<std:
 int run(const CommandLine& line, const EnvMap& environment) {
   const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(line.timeout_s * 1000));
   bool own_trouble = false;
-  auto prepared = prepare(environment, line.list, line.command == Command::kExec, timeout, own_trouble);
+  auto prepared = prepare(environment, line.list, line.command == Command::kExec ? line.program : std::vector<std::string>(), timeout, own_trouble);
   // What is wrong with the job every rank finds out; one says it.
   if (!prepared) return own_trouble || presumed_rank(environment) == 0 ? complain(prepared.error().message) : EXIT_FAILURE;
   if (line.command == Command::kEnv) return print_env(*prepared, line.format);

@@ -15,8 +15,8 @@ Result<Options> merged_options(const EnvMap& environment, const std::string& lis
 
 }  // namespace
 
-Result<Prepared> prepare(const EnvMap& environment, const std::string& list, bool inherits, std::chrono::milliseconds timeout,
-                         bool& own_trouble) {
+Result<Prepared> prepare(const EnvMap& environment, const std::string& list, const std::vector<std::string>& program,
+                         std::chrono::milliseconds timeout, bool& own_trouble) {
   own_trouble = false;
   auto options = merged_options(environment, list);
   if (!options) return options.error();
@@ -27,8 +27,8 @@ Result<Prepared> prepare(const EnvMap& environment, const std::string& list, boo
   if (!launch->facts) return prepared;
   auto plan = plan_step_at(launch->env.master, std::move(*launch->facts), environment, *options);
   if (!plan) return plan.error();
-  if (!inherits) launch->store_socket = Socket();
-  auto task = task_environment(*plan, environment, *options, launch->store_socket);
+  if (program.empty()) launch->store_socket = Socket();
+  auto task = task_environment(*plan, environment, *options, launch->store_socket, program);
   own_trouble = !task;
   if (!task) return task.error();
   task->variables.insert(task->variables.end(), launch->keep_for_mpi.begin(), launch->keep_for_mpi.end());

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/core/options.h>
@@ -22,10 +23,10 @@ struct Prepared {
   Socket port;  // on rank 0 MASTER_PORT, for the program to inherit; not open elsewhere
 };
 
-// `inherits`: a program will inherit the port. `list` is that of --torch-env, which wins over the variable TORCH_ENV. Under
+// `program` will inherit the port; nobody does where it is empty. `list` is that of --torch-env, which wins over the variable TORCH_ENV. Under
 // launchers that do not tell everything, all ranks must call it. `own_trouble`: the error may be this rank's alone, its devices say,
 // so that it must tell it itself; others every rank finds alike.
-Result<Prepared> prepare(const EnvMap& environment, const std::string& list, bool inherits, std::chrono::milliseconds timeout,
-                         bool& own_trouble);
+Result<Prepared> prepare(const EnvMap& environment, const std::string& list, const std::vector<std::string>& program,
+                         std::chrono::milliseconds timeout, bool& own_trouble);
 
 }  // namespace torchbridge

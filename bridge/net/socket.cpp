@@ -102,7 +102,14 @@ Result<Socket> listen_on(const Endpoint& address) {
   return socket;
 }
 
-Result<Socket> reserve(const Endpoint& address) { return bind_to(address, 0); }
+Result<Socket> reserve(const Endpoint& address) {
+  constexpr int kFirstFree = STDERR_FILENO + 1;  // where standard input is closed its number is not taken for the port
+  auto socket = bind_to(address, 0);
+  if (!socket || socket->descriptor() >= kFirstFree) return socket;
+  Socket moved(fcntl(socket->descriptor(), F_DUPFD, kFirstFree));
+  if (!moved.open()) return cannot_listen(address, errno);
+  return moved;
+}
 
 bool hold_port(int port) {
   static std::set<int> held;

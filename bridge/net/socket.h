@@ -34,7 +34,7 @@ class Socket {
 Result<Socket> listen_on(const Endpoint& address);
 
 // Binds without listening: other programs of this host cannot be given the port by chance, but one that is told to
-// listen there, as PyTorch's store, still can (both set SO_REUSEADDR). Stays open over exec. For a program that shall inherit it.
+// listen there, as PyTorch's store, still can (both set SO_REUSEADDR). Stays open over exec, and is none of the three standard descriptors. For a program that shall inherit it.
 Result<Socket> reserve(const Endpoint& address);
 
 // Keeps other programs that reserve ports this way from the same one, which bind alone does not (both set SO_REUSEADDR), until

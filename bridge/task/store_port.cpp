@@ -38,11 +38,14 @@ Result<Socket> reserve_store_port(const Endpoint& master) {
     return Error{"MASTER_ADDR=" + master.host + " is no address of " + host_name() +
                  ", where rank 0 runs: unset it, or choose one of rank 0's with addr=HOST"};
   }
-  if (port_is_free(master.port) && hold_port(master.port)) {
-    if (auto reserved = reserve({address_to_listen_on(*address), master.port})) return reserved;
+  const std::string port = "MASTER_PORT=" + std::to_string(master.port);
+  if (!port_is_free(master.port) || !hold_port(master.port)) {
+    return Error{port + " is already in use on " + host_name() + " (" + *address +
+                 "), where rank 0 must listen: choose another with port=N, or end the program that uses it"};
   }
-  return Error{"MASTER_PORT=" + std::to_string(master.port) + " is already in use on " + host_name() + " (" + *address +
-               "), where rank 0 must listen: choose another with port=N, or end the program that uses it"};
+  auto reserved = reserve({address_to_listen_on(*address), master.port});
+  if (!reserved) return Error{port + ": " + reserved.error().message + " (on " + host_name() + "): choose another with port=N"};
+  return reserved;
 }
 
 }  // namespace torchbridge

@@ -56,7 +56,9 @@ void add_agent_defaults(const StepPlan& plan, const EnvMap& environment, const O
 
 std::string summary_of(const StepPlan& plan) {
   constexpr std::size_t kShown = 16;
-  const auto& tasks_per_node = plan.facts.tasks_per_node;
+  const auto& tasks_per_node = plan.map.tasks_per_node();
+  const auto& reserved = plan.facts.reserved_ports;
+  const bool is_reserved = std::find(reserved.begin(), reserved.end(), plan.master.port) != reserved.end();
   std::string counts;
   for (std::size_t node = 0; node < std::min(kShown, tasks_per_node.size()); ++node) {
     counts += (node == 0 ? "" : ",") + text(tasks_per_node[node]);
@@ -64,7 +66,7 @@ std::string summary_of(const StepPlan& plan) {
   if (tasks_per_node.size() > kShown) counts += ",...";
   return text(plan.map.world_size()) + " ranks on " + text(plan.map.node_count()) + " nodes (" + counts +
          "), MASTER_ADDR=" + plan.master.host + " MASTER_PORT=" + text(plan.master.port) +
-         (plan.facts.reserved_ports.empty() ? "" : " (reserved for the step)") + ", run " + plan.env.run_id;
+         (is_reserved ? " (reserved for the step)" : "") + ", run " + plan.env.run_id;
 }
 
 // Empty where the launcher numbers the node's ranks as torchrun does: RANK = the node's base + LOCAL_RANK.
@@ -116,7 +118,7 @@ Result<std::vector<CpuSet>> cpus_of_tasks(const StepPlan& plan, const EnvMap& en
 }  // namespace
 
 Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& environment, const Options& options,
-                                         const Socket& reserved_port) {
+                                         const Socket& reserved_port, const std::vector<std::string>& program) {
   auto machine = needs_machine(options) ? read_machine() : Result<Machine>(Machine());
   if (!machine) return machine.error();
   auto task_cpus = cpus_of_tasks(plan, environment, options, machine->cpus);
@@ -129,7 +131,8 @@ Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& env
   TaskEnvironment task{plan.variables, notes_of(plan, options, *binding)};
   task.variables.insert(task.variables.end(), binding->variables.begin(), binding->variables.end());
   add_interface(plan, environment, options, task.variables);
-  add_agent_defaults(plan, environment, options, task.variables);
+  const bool alone = std::find(program.begin(), program.end(), "--standalone") != program.end();
+  if (!alone) add_agent_defaults(plan, environment, options, task.variables);
   if (reserved_port.open()) task.variables.emplace_back("TORCHBRIDGE_LISTEN_FD", text(reserved_port.descriptor()));
   if (environment.has("TORCHELASTIC_ERROR_FILE") && !options.override_user) return task;
   // Without a safe place the program runs all the same: it then has no file to leave its reason in.

@@ -24,6 +24,10 @@ expect "0 0 4 6
 expect "0 0 2 1
 1 0 2 1" on_login srun -N2 --ntasks-per-node=1 --torch-env "$python" -m torch.distributed.run "$work/train.py"
 
+# An agent that wants to be alone is: each node is a job of its own.
+expect "0 0 1 0
+0 0 1 0" on_login srun -N2 --ntasks-per-node=1 --torch-env "$python" -m torch.distributed.run --standalone "$work/train.py"
+
 # An explicit flag wins over what the plugin suggests.
 expect "0 0 4 6
 1 1 4 6

@@ -53,6 +53,17 @@ TEST(Reserve, KeepsThePortForTheProgramThatInheritsIt) {
   EXPECT_FALSE(listen_on({"127.0.0.1", port}));
 }
 
+TEST(Reserve, LeavesTheNumbersOfClosedStandardStreamsAlone) {
+  const int input = dup(STDIN_FILENO);
+  close(STDIN_FILENO);
+  const auto reserved = reserve({"127.0.0.1", 0});
+  EXPECT_EQ(fcntl(STDIN_FILENO, F_GETFD), -1);
+  dup2(input, STDIN_FILENO);
+  close(input);
+  ASSERT_TRUE(reserved) << reserved.error().message;
+  EXPECT_GT(reserved->descriptor(), STDERR_FILENO);
+}
+
 TEST(Reserve, LetsAProgramListenThatIsToldTo) {
   const auto reserved = reserve({"127.0.0.1", 0});
   ASSERT_TRUE(reserved);

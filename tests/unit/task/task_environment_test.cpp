@@ -29,7 +29,7 @@ std::vector<std::string> notes(const Place& place, Placement placement, const ch
   const EnvMap environment = {{"TORCHELASTIC_ERROR_FILE", "none"}};
   const Options options = *parse_options(list);
   const auto plan = plan_step_at({"10.0.0.1", 29500}, facts, environment, options);
-  return task_environment(*plan, environment, options, Socket())->notes;
+  return task_environment(*plan, environment, options, Socket(), {})->notes;
 }
 
 TEST(Verbose, SaysOnceOnEachNodeThatRankLessLocalRankIsNotItsBase) {
