@@ -66,7 +66,7 @@ void declare_model_and_data(CLI::App& app, Config& config) {
   group->add_option("--task", config.task, "What to learn")->check(CLI::IsMember({"digits"}))->capture_default_str();
   group->add_option("--data", config.data, "Folder of MNIST's IDX files, plain or .gz")->capture_default_str();
   group->add_option("--model", config.model, "mlp:WIDTH,WIDTH...: the hidden layers")->capture_default_str();
-  group->add_option("--init-from", config.init_from, "Start from the weights in this safetensors file");
+  group->add_option("--init-from", config.init_from, "Start from the weights in this safetensors or torch.save file");
 }
 
 void declare_training(CLI::App& app, Config& config) {

@@ -7,6 +7,7 @@
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/train/checkpoint_files.h>
 #include <torchbridge/train/safetensors.h>
+#include <torchbridge/train/torch_file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -236,7 +237,9 @@ void Checkpoints::save(Manifest progress, const ModelTensors& model, const Optim
 }
 
 void init_from(const fs::path& file, const ModelTensors& model, ProcessGroup& group) {
-  all_or_none(group, [&] { copy_tensors(read_safetensors(file), model.all(), file.string()); });
+  all_or_none(group, [&] {
+    copy_tensors(is_torch_file(file) ? read_state_dict(file) : read_safetensors(file), model.all(), file.string());
+  });
 }
 
 }  // namespace torchbridge::train

@@ -59,7 +59,7 @@ class Checkpoints {
   std::filesystem::path last_saved_;
 };
 
-// Loads model weights alone, from a safetensors file. Collective.
+// Loads model weights alone, from a safetensors file or a state_dict of torch.save. Collective.
 void init_from(const std::filesystem::path& file, const ModelTensors& model, ProcessGroup& group);
 
 }  // namespace torchbridge::train

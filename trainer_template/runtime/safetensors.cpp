@@ -6,6 +6,7 @@
 #include <torchbridge/train/checkpoint_files.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/safetensors_header.h>
+#include <torchbridge/train/scalar_types.h>
 
 #include <algorithm>
 #include <fstream>
@@ -16,23 +17,6 @@ namespace torchbridge::train {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::pair<at::ScalarType, const char*> kTypes[] = {
-    {at::kFloat, "F32"}, {at::kDouble, "F64"}, {at::kHalf, "F16"}, {at::kBFloat16, "BF16"},
-    {at::kLong, "I64"},  {at::kInt, "I32"},    {at::kByte, "U8"},  {at::kBool, "BOOL"},
-};
-
-std::string name_of(at::ScalarType type) {
-  for (const auto& [scalar, name] : kTypes) {
-    if (scalar == type) return name;
-  }
-  throw TrainError(std::string("tensors of type ") + c10::toString(type) + " cannot be saved");
-}
-
-at::ScalarType type_of(const std::string& name) {
-  return std::find_if(std::begin(kTypes), std::end(kTypes), [&](const auto& type) { return name == type.second; })
-      ->first;
-}
 
 std::string describe(const at::Tensor& tensor) {
   std::ostringstream text;
@@ -53,7 +37,7 @@ FileRecord write_safetensors(FileLayer& files, const fs::path& path, const Named
 
   std::vector<TensorEntry> entries;
   for (const auto& [name, tensor] : sorted) {
-    entries.push_back({.name = name, .dtype = name_of(tensor.scalar_type()), .shape = tensor.sizes().vec()});
+    entries.push_back({.name = name, .dtype = dtype_name(tensor.scalar_type()), .shape = tensor.sizes().vec()});
   }
   const std::string header = make_header(entries, metadata);
   std::vector<std::string_view> parts = {header};
@@ -82,7 +66,7 @@ NamedTensors read_safetensors(const fs::path& path) {
 
   NamedTensors tensors;
   for (const TensorEntry& entry : header->tensors) {
-    at::Tensor tensor = at::empty(entry.shape, at::TensorOptions(type_of(entry.dtype)));
+    at::Tensor tensor = at::empty(entry.shape, at::TensorOptions(scalar_type_of(entry.dtype)));
     file.seekg(static_cast<std::streamoff>(header->size + entry.begin));
     file.read(static_cast<char*>(tensor.mutable_data_ptr()), static_cast<std::streamsize>(entry.end - entry.begin));
     if (!file) throw fail("is cut off");

@@ -1,0 +1,107 @@
+// Weights that Python saved by torch.save: read, or refused without running what is in them.
+#include "ranks.h"
+
+#include <filesystem>
+#include <fstream>
+
+namespace {
+
+constexpr const char* kWriteFiles = R"(
+import collections, os, sys, torch
+folder = sys.argv[1]
+torch.manual_seed(5)
+layers = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
+weights = collections.OrderedDict(("layers." + name, value.clone()) for name, value in layers.state_dict().items())
+from safetensors.torch import save_file
+save_file(dict(weights), folder + "/weights.safetensors")
+
+def save(name, content): torch.save(content, f"{folder}/{name}.pt")
+save("state_dict", weights)
+save("plain_dict", dict(weights))
+save("parameters", {name: torch.nn.Parameter(value) for name, value in weights.items()})
+save("ddp", collections.OrderedDict(("module." + name, value) for name, value in weights.items()))
+optimizer = torch.optim.AdamW(layers.parameters(), lr=0.1)
+layers(torch.ones(1, 64)).sum().backward()
+optimizer.step()
+optimizer = optimizer.state_dict()
+save("nested", {"model": weights, "optimizer": optimizer, "epoch": 3, "note": "x", "best": 0.5})
+together = torch.cat([value.flatten() for value in weights.values()] + [torch.zeros(7)])
+views, at = {}, 0
+for name, value in weights.items():
+    views[name] = together[at:at + value.numel()].view_as(value)
+    at += value.numel()
+save("views", views)
+save("transposed", {name: value.t().contiguous().t() for name, value in weights.items()})
+
+class Evil:
+    def __reduce__(self): return os.system, (f"touch {folder}/executed",)
+save("evil", {"layers.0.weight": Evil()})
+save("model", layers)
+save("other", {"layers.0.weight": torch.zeros(2), **{n: v for n, v in weights.items() if n != "layers.0.weight"}})
+save("complex", {"w": torch.zeros(2, dtype=torch.complex64)})
+save("no_weights", {"epoch": 3, "optimizer": optimizer})
+torch.save(weights, folder + "/legacy.pt", _use_new_zipfile_serialization=False)
+good = open(folder + "/state_dict.pt", "rb").read()
+open(folder + "/cut.pt", "wb").write(good[:len(good) // 2])
+open(folder + "/empty.pt", "wb").close()
+open(folder + "/text.pt", "w").write("weights")
+# One bit of a weight, which torch.load does not notice.
+value = weights["layers.0.weight"].numpy().tobytes()
+place = good.index(value) + 1001
+open(folder + "/flipped.pt", "wb").write(good[:place] + bytes([good[place] ^ 16]) + good[place + 1:])
+)";
+
+class TorchFile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
+    Process process({python(), "-c", kWriteFiles, folder_.path()}, {}, folder_ / "python");
+    ASSERT_EQ(process.wait(std::chrono::steady_clock::now() + std::chrono::seconds(120)), 0) << process.error();
+  }
+
+  Words training(const std::string& file) const {
+    return trainer({"--init-from", folder_ / file, "--model", "mlp:32", "--max-steps", "1", "--metrics", folder_ / (file + ".jsonl"), "--data",
+                    SOURCE_DIR "/data/digits"});
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(TorchFile, WeightsAreThoseThatWereSaved) {
+  Ranks from_safetensors(1, training("weights.safetensors"));
+  ASSERT_EQ(from_safetensors.wait(), (std::vector<int>{0})) << from_safetensors.errors();
+  const auto expected = losses(folder_ / "weights.safetensors.jsonl");
+  ASSERT_EQ(expected.size(), 1u);
+  for (const char* file : {"state_dict.pt", "plain_dict.pt", "parameters.pt", "ddp.pt", "nested.pt", "views.pt", "transposed.pt"}) {
+    Ranks ranks(1, training(file));
+    EXPECT_EQ(ranks.wait(), (std::vector<int>{0})) << file << ranks.errors();
+    EXPECT_EQ(losses(folder_ / (std::string(file) + ".jsonl")), expected) << file;
+  }
+}
+
+TEST_F(TorchFile, WhatIsNoneIsRefusedAndNotRun) {
+  const struct {
+    const char* file;
+    const char* message;
+  } kCases[] = {
+      {"evil.pt", "it refers to posix.system, and only plain values and tensors are read"},
+      {"model.pt", "it refers to torch.nn.modules.container.Sequential, and only plain values and tensors are read"},
+      {"other.pt", "has 'layers.0.weight' with shape [2], this model with [32, 64]"},
+      {"complex.pt", "it refers to torch.ComplexFloatStorage"},
+      {"no_weights.pt", "holds no state_dict, nor one as 'model', 'state_dict' or 'model_state_dict'; it has 'epoch', 'optimizer'"},
+      {"legacy.pt", "is no archive of torch.save (PyTorch 1.6 or later)"},
+      {"cut.pt", "is damaged: "},
+      {"empty.pt", "is no archive of torch.save (PyTorch 1.6 or later)"},
+      {"flipped.pt", "is damaged: record 'data/0': CRC error"},
+      {"missing.pt", "is missing or cannot be read"},
+  };
+  for (const auto& test : kCases) {
+    Ranks ranks(1, training(test.file));
+    EXPECT_EQ(ranks.wait(), (std::vector<int>{1})) << test.file;
+    EXPECT_NE(ranks.errors().find(test.message), std::string::npos) << test.file << ": " << ranks.errors();
+    EXPECT_EQ(lines_in(ranks.errors()), 1) << ranks.errors();
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "executed"));
+}
+
+}  // namespace
