@@ -1,6 +1,5 @@
 #include "data.h"
 
-#include <ATen/ops/empty.h>
 #include <torchbridge/train/errors.h>
 
 using torchbridge::train::Batch;
@@ -23,8 +22,8 @@ void Images::check_fits(const Images& test, const std::filesystem::path& folder)
 Batch Images::collate(std::span<const std::int64_t> indices) const {
   Batch batch;
   const auto count = std::ssize(indices);
-  batch.inputs = at::empty({count, features()}, at::kFloat);
-  batch.targets = at::empty({count}, at::kLong);
+  batch.inputs = torchbridge::train::batch_tensor({count, features()}, at::kFloat);
+  batch.targets = torchbridge::train::batch_tensor({count}, at::kLong);
   auto* input = batch.inputs.mutable_data_ptr<float>();
   auto* target = batch.targets.mutable_data_ptr<std::int64_t>();
   for (std::int64_t index : indices) {

@@ -76,7 +76,8 @@ void train(const Config& config, ProcessGroup& group) {
   const Manifest start = checkpoints.resume(tensors, *optimizer).value_or(Manifest{});
 
   const SamplerOptions sampler{
-      .size = train_set->size(), .world_size = group.world_size(), .rank = group.rank(), .seed = config.seed};
+      .size = train_set->size(), .world_size = group.world_size(), .rank = group.rank(), .seed = config.seed,
+      .order = config.sample_order()};
   LoaderOptions loading{.batch_size = config.batch_size, .workers = config.workers, .epochs = config.epochs};
   if (config.max_steps > 0) loading.max_batches = std::max<std::int64_t>(config.max_steps - start.step, 0);
   const std::int64_t total_steps = start.step + batches_left(sampler, loading, start.position);
