@@ -139,7 +139,7 @@ TEST(Loader, NamesTheBatchThatFailsAsAWhole) {
 }
 
 TEST(Loader, AnOrderThatDoesNotFitIntoMemoryIsAnErrorOfTheCaller) {
-  constexpr std::int64_t kTooMany = std::int64_t{1} << 58;
+  constexpr std::int64_t kTooMany = std::int64_t{1} << 61;
   const Numbers numbers(kTooMany);
   for (int workers : kWorkerCounts) {
     Loader loader(numbers, {.size = kTooMany}, {.workers = workers});
