@@ -39,6 +39,7 @@ TEST(BadInput, OptionsAreRefusedByRankZero) {
       {{"--lr", "fast"}, "'fast': expected a number"},
       {{"--lr", "nan"}, "'nan': expected a number"},
       {{"--task", "text"}, "--task"},
+      {{"--order", "random"}, "--order"},
       {{"--optimizer", "lion"}, "--optimizer"},
       {{"--config", "/none.toml"}, "/none.toml"},
   };

@@ -1,5 +1,5 @@
 // Prints what our sampler gives for the cases on stdin, in the format of tests/reference/sampler_reference.py.
-#include <torchbridge/train/permutation.h>
+#include <torchbridge/train/epoch_order.h>
 
 #include <iostream>
 #include <sstream>
@@ -12,10 +12,10 @@ namespace {
 void print(const SamplerOptions& options, std::int64_t epoch) {
   std::cout << "{\"N\": " << options.size << ", \"world\": " << options.world_size << ", \"rank\": " << options.rank
             << ", \"epoch\": " << epoch << ", \"seed\": " << options.seed << ", \"shuffle\": "
-            << (options.shuffle ? "true" : "false") << ", \"drop_last\": " << (options.drop_last ? "true" : "false")
+            << (options.order == Order::kShuffled ? "true" : "false") << ", \"drop_last\": " << (options.drop_last ? "true" : "false")
             << ", \"indices\": [";
   const char* separator = "";
-  for (std::int64_t index : rank_share(options, epoch_order(options, epoch))) {
+  for (std::int64_t index : rank_share(options, EpochOrder(options, epoch), 0, 0, samples_per_rank(options))) {
     std::cout << separator << index;
     separator = ", ";
   }
@@ -30,10 +30,12 @@ int main() {
     SamplerOptions options;
     std::string rank;
     std::int64_t epoch = 0;
-    if (!(words >> options.size >> options.world_size >> rank >> epoch >> options.seed >> options.shuffle >>
+    bool shuffle = true;
+    if (!(words >> options.size >> options.world_size >> rank >> epoch >> options.seed >> shuffle >>
           options.drop_last)) {
       continue;
     }
+    if (!shuffle) options.order = Order::kSequential;
     const bool every_rank = rank == "*";
     options.rank = every_rank ? 0 : std::stoi(rank);
     const int end = every_rank ? options.world_size : options.rank + 1;

@@ -85,6 +85,8 @@ void declare_training(CLI::App& app, Config& config) {
   group->add_option("--momentum", config.momentum, "Of sgd")->check(not_negative)->capture_default_str();
   group->add_option("--weight-decay", config.weight_decay)->check(not_negative)->capture_default_str();
   group->add_option("--seed", config.seed, "Of weights and order of samples")->capture_default_str();
+  group->add_option("--order", config.order, "Of the samples: shuffled as Python does, permuted (without a list of all), sequential")
+      ->check(CLI::IsMember({"shuffled", "permuted", "sequential"}))->capture_default_str();
   group->add_flag("--deterministic", config.deterministic, "Refuse operations whose result may vary");
 }
 
@@ -128,6 +130,12 @@ void declare_system(CLI::App& app, Config& config) {
 
 std::vector<std::int64_t> Config::hidden_layers() const { return parse_hidden_layers(model); }
 
+torchbridge::train::Order Config::sample_order() const {
+  using torchbridge::train::Order;
+  if (order == "permuted") return Order::kPermuted;
+  return order == "sequential" ? Order::kSequential : Order::kShuffled;
+}
+
 torchbridge::train::GroupOptions Config::group() const {
   torchbridge::train::GroupOptions options;
   options.init_method = *torchbridge::parse_init_method(init_method);
@@ -155,7 +163,7 @@ std::map<std::string, std::string> Config::shown() const {
       {"max-steps", std::to_string(max_steps)}, {"batch-size", std::to_string(batch_size)},
       {"optimizer", optimizer}, {"lr", number(lr)}, {"lr-schedule", lr_schedule},
       {"warmup-steps", std::to_string(warmup_steps)}, {"momentum", number(momentum)},
-      {"weight-decay", number(weight_decay)}, {"seed", std::to_string(seed)},
+      {"weight-decay", number(weight_decay)}, {"seed", std::to_string(seed)}, {"order", order},
   };
 }
 

@@ -4,6 +4,7 @@
 #include <torchbridge/train/checkpoint.h>
 #include <torchbridge/train/process_group.h>
 #include <torchbridge/train/progress.h>
+#include <torchbridge/train/sampler.h>
 
 #include <cstdint>
 #include <map>
@@ -19,6 +20,7 @@ struct Config {
   std::string lr_schedule = "constant";
   std::int64_t warmup_steps = 0;
   std::uint64_t seed = 0;
+  std::string order = "shuffled";
   std::string init_from;
   bool deterministic = false;
 
@@ -34,6 +36,7 @@ struct Config {
   double timeout_s = 600;
 
   std::vector<std::int64_t> hidden_layers() const;  // of `model`
+  torchbridge::train::Order sample_order() const;  // of `order`
   torchbridge::train::GroupOptions group() const;
   torchbridge::train::ProgressStyle progress_style() const;
   // What was chosen, as it is shown at the start and kept in checkpoints.

@@ -1,15 +1,13 @@
 #include "data.h"
 
-#include <ATen/ops/empty.h>
+#include <torchbridge/train/dataset/pixels.h>
 #include <torchbridge/train/errors.h>
 
 using torchbridge::train::Batch;
 using torchbridge::train::TrainError;
 
 Images::Images(const std::filesystem::path& folder, const std::string& split)
-    : images_(torchbridge::train::read_idx_images(folder, split)) {
-  for (int i = 0; i < 256; ++i) values_[i] = static_cast<float>(i) / 255.0f;
-}
+    : images_(torchbridge::train::read_idx_images(folder, split)) {}
 
 void Images::check_fits(const Images& test, const std::filesystem::path& folder) const {
   const auto differ = [&](const std::string& what, std::int64_t here, std::int64_t there) {
@@ -23,13 +21,14 @@ void Images::check_fits(const Images& test, const std::filesystem::path& folder)
 Batch Images::collate(std::span<const std::int64_t> indices) const {
   Batch batch;
   const auto count = std::ssize(indices);
-  batch.inputs = at::empty({count, features()}, at::kFloat);
-  batch.targets = at::empty({count}, at::kLong);
+  batch.inputs = torchbridge::train::batch_tensor({count, features()}, at::kFloat);
+  batch.targets = torchbridge::train::batch_tensor({count}, at::kLong);
   auto* input = batch.inputs.mutable_data_ptr<float>();
   auto* target = batch.targets.mutable_data_ptr<std::int64_t>();
   for (std::int64_t index : indices) {
     const std::uint8_t* pixels = images_.pixels.data() + index * features();
-    for (std::int64_t i = 0; i < features(); ++i) *input++ = values_[pixels[i]];
+    torchbridge::train::unit_floats({pixels, static_cast<std::size_t>(features())}, input);
+    input += features();
     *target++ = images_.labels[index];
   }
   return batch;

@@ -4,7 +4,6 @@
 #include <torchbridge/train/dataset.h>
 #include <torchbridge/train/dataset/idx.h>
 
-#include <array>
 #include <filesystem>
 #include <string>
 
@@ -23,5 +22,4 @@ class Images : public torchbridge::train::Dataset {
 
  private:
   torchbridge::train::IdxImages images_;
-  std::array<float, 256> values_;
 };

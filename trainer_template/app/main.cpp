@@ -3,6 +3,7 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <torchbridge/train/checkpoint.h>
 #include <torchbridge/train/ddp.h>
+#include <torchbridge/train/errors.h>
 #include <torchbridge/train/job.h>
 #include <torchbridge/train/loader.h>
 #include <torchbridge/train/metrics.h>
@@ -34,6 +35,15 @@ std::unique_ptr<Optimizer> make_optimizer(const Config& config, const ModelTenso
     return make_adamw(model.parameters, {.weight_decay = config.weight_decay});
   }
   return make_sgd(model.parameters, {.momentum = config.momentum, .weight_decay = config.weight_decay});
+}
+
+// A position in an epoch counts samples of one order.
+void check_order(const Config& config, const Manifest& start) {
+  const auto before = start.options.find("order");
+  const std::string order = before == start.options.end() ? "shuffled" : before->second;
+  if (start.position.consumed == 0 || order == config.order) return;
+  throw TrainError("the checkpoint at step " + std::to_string(start.step) + " was written in an epoch with --order " + order +
+                   ", this run has --order " + config.order + "; the order of samples would break off");
 }
 
 void print_settings(const Config& config, const ProcessGroup& group, const Manifest& start,
@@ -75,8 +85,11 @@ void train(const Config& config, ProcessGroup& group) {
   if (!config.init_from.empty()) init_from(config.init_from, tensors, group);
   const Manifest start = checkpoints.resume(tensors, *optimizer).value_or(Manifest{});
 
+  all_or_none(group, [&] { check_order(config, start); });
+
   const SamplerOptions sampler{
-      .size = train_set->size(), .world_size = group.world_size(), .rank = group.rank(), .seed = config.seed};
+      .size = train_set->size(), .world_size = group.world_size(), .rank = group.rank(), .seed = config.seed,
+      .order = config.sample_order()};
   LoaderOptions loading{.batch_size = config.batch_size, .workers = config.workers, .epochs = config.epochs};
   if (config.max_steps > 0) loading.max_batches = std::max<std::int64_t>(config.max_steps - start.step, 0);
   const std::int64_t total_steps = start.step + batches_left(sampler, loading, start.position);

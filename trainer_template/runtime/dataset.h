@@ -21,8 +21,24 @@ class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual std::int64_t size() const = 0;
-  // Inputs and targets of these samples, each in one new tensor. Called by several threads at once.
+  // Inputs and targets of these samples, each in one new tensor (batch_tensor). Called by several threads at once. May throw: the
+  // loader finds out which sample it was.
   virtual Batch collate(std::span<const std::int64_t> indices) const = 0;
+};
+
+// A new tensor on the CPU for samples to be collated into: in pinned memory where the loader will copy it to a GPU.
+at::Tensor batch_tensor(at::IntArrayRef sizes, at::ScalarType type);
+
+// While it lives, batch_tensor of this thread takes memory that is pinned for the accelerator of the process.
+class PinnedBatches {
+ public:
+  explicit PinnedBatches(bool pinned);
+  ~PinnedBatches();
+  PinnedBatches(const PinnedBatches&) = delete;
+  PinnedBatches& operator=(const PinnedBatches&) = delete;
+
+ private:
+  bool before_;
 };
 
 }  // namespace torchbridge::train

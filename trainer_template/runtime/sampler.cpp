@@ -10,16 +10,8 @@ std::int64_t samples_per_rank(const SamplerOptions& options, std::int64_t consum
                            : (left + options.world_size - 1) / options.world_size;
 }
 
-std::vector<std::int64_t> rank_share(const SamplerOptions& options,
-                                     std::span<const std::int64_t> order, std::int64_t consumed) {
-  std::vector<std::int64_t> share(samples_per_rank(options, consumed));
-  std::int64_t position = consumed + options.rank;
-  for (std::int64_t& index : share) {
-    // Past the end the order begins again: the padding, however often it must repeat.
-    index = order[position % options.size];
-    position += options.world_size;
-  }
-  return share;
+std::int64_t rank_position(const SamplerOptions& options, std::int64_t consumed, std::int64_t nth) {
+  return (consumed + options.rank + nth * options.world_size) % options.size;
 }
 
 std::vector<std::int64_t> each_once(std::int64_t size, int rank, int world_size) {

@@ -16,6 +16,13 @@ Indices in_order(std::int64_t size) {
   return order;
 }
 
+// What a rank takes of an epoch in the order 0, 1, 2 ...
+Indices share_of(const SamplerOptions& options, std::int64_t consumed = 0) {
+  Indices share(samples_per_rank(options, consumed));
+  for (std::int64_t nth = 0; nth < std::ssize(share); ++nth) share[nth] = rank_position(options, consumed, nth);
+  return share;
+}
+
 struct Case {
   std::int64_t size;
   int world_size, rank;
@@ -46,7 +53,7 @@ TEST(Sampler, TakesEveryWorldSizethSample) {
   for (const Case& c : kCases) {
     const SamplerOptions options{
         .size = c.size, .world_size = c.world_size, .rank = c.rank, .drop_last = c.drop_last};
-    const Indices share = rank_share(options, in_order(c.size), c.consumed);
+    const Indices share = share_of(options, c.consumed);
     EXPECT_EQ(share, c.expected) << c.size << " samples, rank " << c.rank << " of " << c.world_size << ", drop_last "
                                  << c.drop_last << ", consumed " << c.consumed;
     EXPECT_EQ(samples_per_rank(options, c.consumed), std::ssize(c.expected));
@@ -58,9 +65,9 @@ TEST(Sampler, EveryRankGetsAsMany) {
     for (int world_size : {1, 2, 3, 16}) {
       for (bool drop_last : {false, true}) {
         SamplerOptions options{.size = size, .world_size = world_size, .drop_last = drop_last};
-        const auto first = rank_share(options, in_order(size)).size();
+        const auto first = share_of(options).size();
         options.rank = world_size - 1;
-        EXPECT_EQ(rank_share(options, in_order(size)).size(), first) << size << " on " << world_size;
+        EXPECT_EQ(share_of(options).size(), first) << size << " on " << world_size;
       }
     }
   }
@@ -72,7 +79,7 @@ TEST(Sampler, GoesOnAtAnotherWorldSizeWithWhatIsLeft) {
     std::set<std::int64_t> seen;
     for (int rank = 0; rank < world_size; ++rank) {
       const SamplerOptions options{.size = kSize, .world_size = world_size, .rank = rank};
-      for (std::int64_t index : rank_share(options, in_order(kSize), kConsumed)) seen.insert(index);
+      for (std::int64_t index : share_of(options, kConsumed)) seen.insert(index);
     }
     for (std::int64_t index = kConsumed; index < kSize; ++index) {
       EXPECT_TRUE(seen.contains(index)) << index << " on " << world_size;

@@ -1,0 +1,29 @@
+// An accelerator of libtorch that is none: its memory is the host's, but copies to it wait in the queue of a stream, as on
+// a GPU, until somebody waits for an event behind them. What a GPU would do wrong without a wait or a pin, it does too.
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/Stream.h>
+
+#include <vector>
+
+namespace fake_device {
+
+inline const c10::Device kDevice{c10::DeviceType::PrivateUse1, 0};
+
+// Copies that were begun, in order.
+struct Copy {
+  c10::StreamId stream = 0;
+  bool pinned = false;  // from pinned memory, so that the caller did not have to wait
+};
+std::vector<Copy> copies();
+
+// Copies that are still in a queue.
+std::size_t waiting();
+
+// Streams that were told to keep a tensor's memory.
+std::vector<c10::StreamId> keepers();
+
+void forget();
+
+}  // namespace fake_device
