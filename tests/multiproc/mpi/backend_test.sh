@@ -31,7 +31,7 @@ for level in serialized funneled single; do
   TEST_MPI_THREADS=$level ranks 3 env LD_PRELOAD="$limited_threads" "$programs/mpi_behaviour$suffix"
   (($(grep -c "MPI offers thread level $level" "$work/output") == 3)) || fail "the level was not limited"
 done
-TEST_MPI_THREADS=serialized ranks 3 env LD_PRELOAD="$limited_threads" "$programs/mpi_matrix$suffix" "$work/store-serialized"
+TEST_MPI_THREADS=serialized ranks 2 env LD_PRELOAD="$limited_threads" "$programs/mpi_matrix$suffix" "$work/store-serialized"
 
 # Where the program does, it must leave other threads a way.
 for level in serialized multiple; do

@@ -38,7 +38,7 @@ bool same(const Tensors& a, const Tensors& b) {
 // On many ranks and few cores gloo is slow: beyond four it is asked about each operator and each type, not each pair of them.
 bool asks_gloo(const Setting& setting) {
   if (std::ranges::count(setting.shape, 0) > 0) return false;  // it has no answer there
-  return size <= 4 || setting.op == ReduceOp::SUM || setting.type == at::kFloat || setting.type == at::kLong;
+  return size <= 4 || setting.op == ReduceOp::SUM || setting.type == at::kLong;
 }
 
 struct Run {
