@@ -190,23 +190,18 @@ std::shared_ptr<Communicator> subset(const std::shared_ptr<Communicator>& parent
   TORCH_CHECK(std::ranges::adjacent_find(sorted) == sorted.end() && sorted.front() >= 0 && sorted.back() < parent->size,
               "the ranks of a group must differ and be below ", parent->size);
   if (!std::ranges::binary_search(sorted, parent->rank)) return nullptr;
-  auto made = std::make_shared<Communicator>();
+  auto made = std::make_shared<std::shared_ptr<Communicator>>();
   Progress::instance().run("forming a group of " + std::to_string(ranks.size()) + " MPI ranks", timeout, [parent, ranks, made] {
     MPI_Group all = MPI_GROUP_NULL, some = MPI_GROUP_NULL;
     check("MPI_Comm_group", MPI_Comm_group(parent->handle, &all));
     check("MPI_Group_incl", MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &some));
-    check("MPI_Comm_create_group", MPI_Comm_create_group(parent->handle, some, kCreateTag, &made->handle));
-    check("MPI_Comm_set_errhandler", MPI_Comm_set_errhandler(made->handle, MPI_ERRORS_RETURN));
-    MPI_Comm_rank(made->handle, &made->rank);
-    MPI_Comm_size(made->handle, &made->size);
-    void* value = nullptr;
-    int found = 0;
-    check("MPI_Comm_get_attr", MPI_Comm_get_attr(made->handle, MPI_TAG_UB, &value, &found));
-    if (found) made->largest_tag = *static_cast<int*>(value);
+    MPI_Comm group = MPI_COMM_NULL;
+    check("MPI_Comm_create_group", MPI_Comm_create_group(parent->handle, some, kCreateTag, &group));
+    *made = Progress::instance().own(group);
     MPI_Group_free(&some);
     MPI_Group_free(&all);
   });
-  return made;
+  return *made;
 }
 
 }  // namespace

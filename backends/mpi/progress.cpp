@@ -61,7 +61,11 @@ void check(const char* call, int code) {
 
 Communicator::~Communicator() {
   if (handle == MPI_COMM_NULL || !failure.empty()) return;
-  Progress::instance().enqueue([handle = handle]() mutable { MPI_Comm_free(&handle); });
+  Progress::instance().enqueue([handle = handle]() mutable {
+    int finalized = 0;
+    MPI_Finalized(&finalized);
+    if (!finalized) MPI_Comm_free(&handle);
+  });
 }
 
 struct Progress::Active {
@@ -141,6 +145,7 @@ void Progress::start() {
     // MPICH asks these, and not the group's own, when one of several requests fails.
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    call_when_finalized();
     initialized_here_ = usable_ = true;
     return;
   }
@@ -149,7 +154,43 @@ void Progress::start() {
     throw std::runtime_error(
         "the program initialised MPI for one thread only: call MPI_Init_thread with MPI_THREAD_MULTIPLE, or leave it to the backend");
   }
+  call_when_finalized();
   usable_ = true;
+}
+
+// MPI_Finalize begins with the attributes of MPI_COMM_SELF.
+void Progress::call_when_finalized() {
+  int key = MPI_KEYVAL_INVALID;
+  check("MPI_Comm_create_keyval", MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, release_all, &key, nullptr));
+  check("MPI_Comm_set_attr", MPI_Comm_set_attr(MPI_COMM_SELF, key, this));
+  check("MPI_Comm_free_keyval", MPI_Comm_free_keyval(&key));  // the attribute keeps it
+  at_finalize([this] {
+    for (const auto& weak : communicators_) {
+      const auto communicator = weak.lock();
+      if (communicator && communicator->failure.empty()) MPI_Comm_free(&communicator->handle);
+    }
+  });
+}
+
+int Progress::release_all(MPI_Comm, int, void* process, void*) {
+  auto& releases = static_cast<Progress*>(process)->releases_;
+  std::for_each(releases.rbegin(), releases.rend(), [](const auto& release) { release(); });
+  return MPI_SUCCESS;
+}
+
+std::shared_ptr<Communicator> Progress::own(MPI_Comm made) {
+  auto communicator = std::make_shared<Communicator>();
+  communicator->handle = made;
+  check("MPI_Comm_set_errhandler", MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN));
+  MPI_Comm_rank(made, &communicator->rank);
+  MPI_Comm_size(made, &communicator->size);
+  void* value = nullptr;
+  int found = 0;
+  check("MPI_Comm_get_attr", MPI_Comm_get_attr(made, MPI_TAG_UB, &value, &found));
+  if (found) communicator->largest_tag = *static_cast<int*>(value);
+  std::erase_if(communicators_, [](const auto& weak) { return weak.expired(); });
+  communicators_.push_back(communicator);
+  return communicator;
 }
 
 void Progress::enqueue(std::function<void()> call) {
@@ -206,12 +247,9 @@ std::shared_ptr<Communicator> Progress::world(std::chrono::milliseconds timeout)
   auto found = std::make_shared<std::shared_ptr<Communicator>>();
   run("forming the group of all MPI ranks", timeout, [this, found] {
     if (!world_) {
-      auto communicator = std::make_shared<Communicator>();
-      check("MPI_Comm_dup", MPI_Comm_dup(MPI_COMM_WORLD, &communicator->handle));
-      check("MPI_Comm_set_errhandler", MPI_Comm_set_errhandler(communicator->handle, MPI_ERRORS_RETURN));
-      MPI_Comm_rank(communicator->handle, &communicator->rank);
-      MPI_Comm_size(communicator->handle, &communicator->size);
-      world_ = std::move(communicator);
+      MPI_Comm copy = MPI_COMM_NULL;
+      check("MPI_Comm_dup", MPI_Comm_dup(MPI_COMM_WORLD, &copy));
+      world_ = own(copy);
     }
     *found = world_;
   });

@@ -16,6 +16,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace torchbridge::mpi {
@@ -34,7 +35,8 @@ class TimeoutError : public std::runtime_error {
 
 void check(const char* call, int code);
 
-// A communicator of ours, freed in its turn on MPI's thread when the last user lets go of it.
+// A communicator of ours, made by Progress::own. Freed in its turn on MPI's thread when the last user lets go of it, or when MPI is
+// finalised before.
 struct Communicator {
   MPI_Comm handle = MPI_COMM_NULL;
   int rank = 0, size = 1;
@@ -91,6 +93,11 @@ class Progress {
   // All operations on it that are under way fail, and later ones with them.
   void abort(const std::shared_ptr<Communicator>& communicator, const std::string& reason);
 
+  // On MPI's thread: `made` returns errors from here on, and is freed by the last owner.
+  std::shared_ptr<Communicator> own(MPI_Comm made);
+  // On MPI's thread: `release` is called while MPI is finalised, by whoever does that, and may still call MPI. The last one first.
+  void at_finalize(std::function<void()> release) { releases_.push_back(std::move(release)); }
+
   // Of the library, as MPI_Init_thread or MPI_Query_thread gave it.
   int thread_level() const { return thread_level_; }
   // A copy of MPI_COMM_WORLD that returns errors. All ranks must come.
@@ -105,6 +112,8 @@ class Progress {
   void post(Operation operation);
   void enqueue(std::function<void()> call);
   void leave(int exit_status);
+  void call_when_finalized();
+  static int release_all(MPI_Comm, int, void*, void*);
   friend struct Communicator;
 
   std::mutex mutex_;
@@ -112,6 +121,8 @@ class Progress {
   std::deque<std::function<void()>> calls_;
   std::vector<std::unique_ptr<Active>> active_;  // of MPI's thread
   std::shared_ptr<Communicator> world_;
+  std::vector<std::function<void()>> releases_;
+  std::vector<std::weak_ptr<Communicator>> communicators_;  // in the order in which they were made
   bool busy_ = false;      // something is under way
   bool lost_ = false;      // and all of it has timed out
   bool stuck_ = false;     // a call of MPI does not return

@@ -88,20 +88,25 @@ MPI_User_function* short_function(Op::RedOpType op) {
   }
 }
 
-// Made at the first use, and kept as long as MPI is there. On MPI's thread.
+// Made at the first use, and freed with MPI. On MPI's thread.
 Reduction short_reduction(Op::RedOpType op, at::ScalarType type) {
   static MPI_Datatype two_bytes = MPI_DATATYPE_NULL;
-  static std::map<std::pair<Op::RedOpType, at::ScalarType>, MPI_Op> made;
+  // Never destroyed: MPI is finalised after the objects of the program.
+  static auto& made = *new std::map<std::pair<Op::RedOpType, at::ScalarType>, MPI_Op>;
   if (two_bytes == MPI_DATATYPE_NULL) {
     check("MPI_Type_contiguous", MPI_Type_contiguous(2, MPI_BYTE, &two_bytes));
     check("MPI_Type_commit", MPI_Type_commit(&two_bytes));
+    Progress::instance().at_finalize([] {
+      for (auto& entry : made) MPI_Op_free(&entry.second);
+      MPI_Type_free(&two_bytes);
+    });
   }
-  const auto [entry, is_new] = made.try_emplace({op, type}, MPI_OP_NULL);
-  if (is_new) {
-    auto* function = type == at::kHalf ? short_function<at::kHalf>(op) : short_function<at::kBFloat16>(op);
-    check("MPI_Op_create", MPI_Op_create(function, 1, &entry->second));
-  }
-  return {two_bytes, entry->second};
+  const auto found = made.find({op, type});
+  if (found != made.end()) return {two_bytes, found->second};
+  MPI_Op own = MPI_OP_NULL;
+  check("MPI_Op_create", MPI_Op_create(type == at::kHalf ? short_function<at::kHalf>(op) : short_function<at::kBFloat16>(op), 1, &own));
+  made.emplace(std::pair(op, type), own);
+  return {two_bytes, own};
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <netdb.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -9,8 +10,11 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/net/address.h>
+#include <torchbridge/net/many_descriptors.h>
+#include <torchbridge/net/name_resolver.h>
 #include <torchbridge/net/socket.h>
 #include <torchbridge/train/errors.h>
+#include <torchbridge/train/reverse_lookups.h>
 #include <torchbridge/train/store_probe.h>
 #include <torchbridge/train/store_keys.h>
 
@@ -77,6 +81,26 @@ c10::intrusive_ptr<c10d::Store> serve_store(Launch& launch, const std::string& n
   const std::string host = own_client_address(socket.descriptor(), numeric);
   options.masterListenFd = socket.release();
   return c10::make_intrusive<c10d::TCPStore>(host, options);
+}
+
+// The resolver's own limit is the site's, and may be minutes.
+Result<std::string> looked_up(const std::string& host, milliseconds patience) {
+  if (is_numeric(host)) return host;
+  NameResolver resolver;
+  resolver.start({host});
+  pollfd news{resolver.news(), POLLIN, 0};
+  poll(&news, 1, static_cast<int>(patience.count()));
+  if (auto found = resolver.find(host)) return *std::move(found);
+  return Error{"no name server has answered within " + seconds(patience)};
+}
+
+// The store holds a connection to each rank, and gloo one from each rank to each other: more than the 1,024 descriptors that a login
+// shell allows.
+void allow_connections(int world_size) {
+  constexpr int kOthers = 256;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= static_cast<rlim_t>(world_size) + kOthers) return;
+  static const ManyDescriptors until_the_program_ends;
 }
 
 // All ranks that find nobody at the store's address find the same: one of them says it.
@@ -197,6 +221,8 @@ c10::intrusive_ptr<c10d::Store> open_file(const std::string& path, int world_siz
 
 JoinedStore join_store(Launch& launch, const InitMethod& method, milliseconds patience) {
   const TorchEnv& env = launch.env;
+  allow_connections(env.layout.world_size);
+  no_reverse_lookups();
   JoinedStore joined{.store = {}, .own_address = "127.0.0.1"};
   if (env.layout.world_size == 1) {
     joined.store = c10::make_intrusive<c10d::HashStore>();
@@ -204,7 +230,7 @@ JoinedStore join_store(Launch& launch, const InitMethod& method, milliseconds pa
     joined.store = open_file(method.path, env.layout.world_size);
     if (const auto address = reachable_address()) joined.own_address = *address;
   } else {
-    const auto numeric = numeric_address(env.master.host);
+    const auto numeric = looked_up(env.master.host, patience);
     const auto towards = numeric ? address_towards(*numeric, env.layout.node_count > 1) : numeric;
     if (!towards) {
       // Every rank finds it, unless its node differs; of that one rank 0 says that it did not join.

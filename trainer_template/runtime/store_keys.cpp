@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
-#include <thread>
 
 namespace torchbridge::train {
 namespace {
 
-constexpr std::chrono::milliseconds kPoll{10};
+constexpr std::size_t kKeysOfOneWait = 1024;  // TCPStore takes 131,072 at once
 
 }  // namespace
 
@@ -32,11 +31,23 @@ std::vector<int> all_ranks(int world_size) {
 std::vector<int> missing_after(c10d::Store& store, const char* what, std::vector<int> ranks, std::chrono::milliseconds patience) {
   using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + patience;
-  while (true) {
-    std::erase_if(ranks, [&](int rank) { return store.check({key(what, rank)}); });
-    if (ranks.empty() || Clock::now() >= deadline) return ranks;
-    std::this_thread::sleep_for(kPoll);
+  // The store waits, not we: who asks for each key again and again keeps a store of thousands from those who come.
+  std::size_t begin = 0;
+  for (std::size_t end = 0; begin < ranks.size(); begin = end) {
+    end = std::min(ranks.size(), begin + kKeysOfOneWait);
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    if (left.count() <= 0) break;
+    std::vector<std::string> keys;
+    for (std::size_t i = begin; i < end; ++i) keys.push_back(key(what, ranks[i]));
+    try {
+      store.wait(keys, left);
+    } catch (const c10::Error&) {
+      break;  // the time is over, or the store is gone, as the next question shows
+    }
   }
+  ranks.erase(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(begin));
+  std::erase_if(ranks, [&](int rank) { return store.check({key(what, rank)}); });
+  return ranks;
 }
 
 std::string list_of(const std::vector<int>& ranks) {

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # The Python package torchbridge with the stock wheel under mpirun: backend mpi, DDP twice, mpi:// and pmix://, bad input.
-# Usage: mpi_python_test.sh MPIRUN PYTHON PACKAGES (the folder that holds torchbridge)
+# Usage: python_test.sh MPIRUN PYTHON PACKAGES (the folder that holds torchbridge)
 set -euo pipefail
 mpirun=$1 python=$2 packages=$3
-program=$(dirname "$0")/mpi_python.py
+program=$(dirname "$0")/python_ranks.py
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMP_NUM_THREADS=1
 export PYTHONPATH=$packages
 unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT
