@@ -21,6 +21,15 @@ TEST(Equality, SamplerGivesPythonsIndices) {
   EXPECT_EQ(ours, expected);
 }
 
+TEST(Equality, LearningRatesArePythons) {
+  if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
+  const std::string cases = SOURCE_DIR "/tests/reference/lr_schedule_cases.txt";
+  const std::string expected = run({python(), SOURCE_DIR "/tests/reference/lr_schedule_reference.py", cases});
+  const std::string ours = run({"/bin/sh", "-c", std::string("exec " LR_SCHEDULE_PROGRAM " < ") + cases});
+  EXPECT_GT(lines_in(expected), 20);
+  EXPECT_EQ(ours, expected);
+}
+
 struct Case {
   const char* name;
   int world_size;
