@@ -62,23 +62,27 @@ def warm_up(base, steps):
 
 
 def values_of(schedule, base, total, warmup):
-    """The learning rate of each step, with /momentum where the schedule changes it too."""
+    """The learning rate of each step, and the momentum, or None where the schedule does not change it."""
     kind, options = parse(schedule)
     optimizer = optimizer_with(base)
     scheduler = scheduler_of(kind, dict(options), optimizer, total - warmup)
     cycles = kind == "one-cycle" and options.get("cycle_momentum", True)
-    suffix = lambda: f"/{optimizer.param_groups[0]['momentum']:.17g}" if cycles else ""
-    values = [f"{lr:.17g}{suffix()}" for lr in warm_up(base, warmup)] if warmup else []
+    momentum = lambda: optimizer.param_groups[0]["momentum"] if cycles else None
+    values = [(lr, momentum()) for lr in warm_up(base, warmup)] if warmup else []
     for step in range(total - warmup):
         if kind == "one-cycle":  # has no other form than this, and it is closed
             lr = optimizer.param_groups[0]["lr"]
         else:
             scheduler.last_epoch = step
             lr = scheduler._get_closed_form_lr()[0]
-        values.append(f"{lr:.17g}{suffix()}")
+        values.append((lr, momentum()))
         if kind == "one-cycle":
             scheduler.step()
     return values
+
+
+def shown(lr, momentum):
+    return f"{lr:.17g}" if momentum is None else f"{lr:.17g}/{momentum:.17g}"
 
 
 def plateau_values(schedule, base, measured):
@@ -103,7 +107,7 @@ def print_cases(path):
         if schedule.startswith("plateau"):
             values = plateau_values(schedule, float(base), [float(number) for number in numbers])
         else:
-            values = values_of(schedule, float(base), *map(int, numbers))
+            values = [shown(*value) for value in values_of(schedule, float(base), *map(int, numbers))]
         print(line, *values)
 
 

@@ -102,6 +102,9 @@ void declare_training(CLI::App& app, Config& config) {
       ->capture_default_str();
   group->add_option("--zero", config.zero, "1: the optimizer's state is spread over the ranks")->check(CLI::IsMember({0, 1}))
       ->capture_default_str();
+  group->add_option("--zero-gradients", config.zero_gradients, "Of --zero 1: all-reduce during backward, reduce-scatter after it, "
+                    "or auto: what the backend is better at")
+      ->check(CLI::IsMember({"auto", "all-reduce", "reduce-scatter"}))->capture_default_str();
   group->add_option("--seed", config.seed, "Of weights and order of samples")->capture_default_str();
   group->add_flag("--deterministic", config.deterministic, "Refuse operations whose result may vary");
 }
@@ -145,6 +148,12 @@ void declare_system(CLI::App& app, Config& config) {
 }  // namespace
 
 std::vector<std::int64_t> Config::hidden_layers() const { return parse_hidden_layers(model); }
+
+torchbridge::train::GradientAverage Config::gradient_average() const {
+  using torchbridge::train::GradientAverage;
+  if (zero_gradients == "auto") return GradientAverage::kAuto;
+  return zero_gradients == "all-reduce" ? GradientAverage::kDdp : GradientAverage::kReduceScatter;
+}
 
 torchbridge::train::LrSchedule Config::schedule() const {
   torchbridge::train::LrSchedule schedule = *torchbridge::train::parse_lr_schedule(lr_schedule);

@@ -5,6 +5,7 @@
 #include <torchbridge/train/lr_schedule.h>
 #include <torchbridge/train/process_group.h>
 #include <torchbridge/train/progress.h>
+#include <torchbridge/train/zero.h>
 
 #include <cstdint>
 #include <map>
@@ -25,6 +26,7 @@ struct Config {
   double clip_norm = 0, loss_scale = 65536;
   std::string precision = "fp32";
   int zero = 0;
+  std::string zero_gradients = "auto";
   std::uint64_t seed = 0;
   std::string init_from;
   bool deterministic = false;
@@ -41,6 +43,7 @@ struct Config {
   double timeout_s = 600;
 
   std::vector<std::int64_t> hidden_layers() const;  // of `model`
+  torchbridge::train::GradientAverage gradient_average() const;
   torchbridge::train::LrSchedule schedule() const;  // without its number of steps
   torchbridge::train::GroupOptions group() const;
   torchbridge::train::ProgressStyle progress_style() const;

@@ -40,7 +40,8 @@ std::unique_ptr<Optimizer> make_optimizer(const Config& config, const ModelTenso
   };
   const DecayRule rule{.spare_vectors = config.no_decay_1d, .spared = config.no_decay};
   std::vector<ParameterGroup> groups = groups_by_decay(model.parameters, options, rule);
-  return config.zero == 1 ? make_zero(std::move(groups), group, make) : make(std::move(groups));
+  if (config.zero == 0) return make(std::move(groups));
+  return make_zero(std::move(groups), group, make, config.gradient_average());
 }
 
 TrainerOptions trainer_options(const Config& config, const ModelTensors& model, std::int64_t total_steps) {

@@ -52,7 +52,8 @@ void scale(const std::vector<Tensors>& lists, const at::Tensor& norm, const Clip
     throw TrainError("the norm of the gradients is " + std::to_string(norm.item<double>()) + ", so they cannot be clipped");
   }
   // As Python does, without a condition, for on a GPU that would wait for the norm.
-  const at::Tensor coefficient = at::clamp(options.max_norm / (norm + 1e-6), std::nullopt, 1.0);
+  // Its number / tensor is a multiplication by the reciprocal.
+  const at::Tensor coefficient = at::clamp((norm + 1e-6).reciprocal() * options.max_norm, std::nullopt, 1.0);
   for (const Tensors& list : lists) at::_foreach_mul_(list, coefficient.to(list[0].device()));
 }
 

@@ -106,7 +106,11 @@ class Zero final : public Optimizer {
     return ranges;
   }
 
-  void load_state(const NamedTensors& state) override { inner_->load_state(state); }
+  void load_state(const NamedTensors& state) override {
+    NamedTensors flat;
+    for (const auto& [name, tensor] : state) flat.emplace_back(name, tensor.dim() == 0 ? tensor : tensor.reshape(-1));
+    inner_->load_state(flat);
+  }
 
  private:
   void lay_out(const std::vector<ParameterGroup>& groups) {
