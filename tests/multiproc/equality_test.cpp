@@ -12,13 +12,28 @@ std::string run(const Words& command) {
   return process.out();
 }
 
+// What a program prints for the cases of a file, and what the reference script prints for them.
+void expect_same_output(const std::string& program, const std::string& cases, const std::string& script, int least_lines) {
+  const std::string folder = SOURCE_DIR "/tests/reference/";
+  const std::string expected = run({python(), folder + script, folder + cases});
+  const std::string ours = run({"/bin/sh", "-c", "exec " + program + " < " + folder + cases});
+  EXPECT_GE(lines_in(expected), least_lines);
+  EXPECT_EQ(ours, expected);
+}
+
 TEST(Equality, SamplerGivesPythonsIndices) {
   if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
-  const std::string cases = SOURCE_DIR "/tests/reference/sampler_cases.txt";
-  const std::string expected = run({python(), SOURCE_DIR "/tests/reference/sampler_reference.py", cases});
-  const std::string ours = run({"/bin/sh", "-c", std::string("exec " SAMPLER_PROGRAM " < ") + cases});
-  EXPECT_GT(lines_in(expected), 40);
-  EXPECT_EQ(ours, expected);
+  expect_same_output(SAMPLER_PROGRAM, "sampler_cases.txt", "sampler_reference.py", 41);
+}
+
+TEST(Equality, LearningRatesArePythons) {
+  if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
+  expect_same_output(LR_SCHEDULE_PROGRAM, "lr_schedule_cases.txt", "lr_schedule_reference.py", 24);
+}
+
+TEST(Equality, OptimizersClippingAndScalingArePythons) {
+  if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
+  expect_same_output(OPTIMIZER_PROGRAM, "optimizer_cases.txt", "optimizer_reference.py", 23);
 }
 
 struct Case {
@@ -34,6 +49,15 @@ const Case kCases[] = {
                                                "--weight-decay", "0.001"}},
     {"adamw", 2, {"--optimizer", "adamw", "--lr", "0.003", "--weight-decay", "0.01"}},
     {"uneven batches on three ranks", 3, {"--optimizer", "adamw", "--lr", "0.001", "--batch-size", "50"}},
+    {"adam with parameter groups, warm-up and cosine", 2,
+     {"--optimizer", "adam", "--lr", "0.003", "--weight-decay", "0.1", "--no-decay-1d", "--warmup-steps", "5",
+      "--lr-schedule", "cosine:eta_min=1e-5"}},
+    {"clipping and accumulation", 2, {"--optimizer", "adamw", "--lr", "0.003", "--clip-norm", "0.3", "--batch-size", "16",
+                                      "--grad-accumulation", "4"}},
+    {"bf16 and one-cycle", 2, {"--optimizer", "sgd", "--lr", "0.2", "--precision", "bf16", "--lr-schedule", "one-cycle"}},
+    {"fp16 with overflows", 2, {"--optimizer", "adamw", "--lr", "0.003", "--precision", "fp16", "--loss-scale", "134217728", "--max-steps", "20"}},
+    {"fp16 with clipping", 2, {"--optimizer", "adamw", "--lr", "0.003", "--precision", "fp16", "--clip-norm", "0.5",
+                               "--max-steps", "20"}},
 };
 
 Words joined(Words command, const Words& more) {

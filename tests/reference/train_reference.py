@@ -7,8 +7,11 @@ Needs torch, numpy and safetensors.
 """
 
 import argparse
+import contextlib
 import gc
+import itertools
 import json
+import math
 import time
 
 import torch
@@ -21,6 +24,7 @@ from torch.utils.data import BatchSampler, DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 import idx
+import lr_schedule_reference
 
 
 class Mlp(nn.Module):
@@ -56,10 +60,17 @@ def parse_options():
     parser.add_argument("--loader", choices=["items", "batches"], default="items",
                         help="items: DataLoader collates single samples, its usual way; "
                              "batches: one indexing operation a batch, which is faster (default: %(default)s)")
-    parser.add_argument("--optimizer", choices=["sgd", "adamw"], default="sgd")
+    parser.add_argument("--optimizer", choices=["sgd", "adam", "adamw"], default="sgd")
     parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument("--momentum", type=float, default=0.0, help="of sgd")
     parser.add_argument("--weight-decay", type=float, default=0.0)
+    parser.add_argument("--no-decay-1d", action="store_true", help="no weight decay for parameters of at most one dimension")
+    parser.add_argument("--lr-schedule", default="constant", help="as the trainer's, in closed form")
+    parser.add_argument("--warmup-steps", type=int, default=0)
+    parser.add_argument("--clip-norm", type=float, default=0.0, help="largest norm of the gradients; 0: no limit")
+    parser.add_argument("--grad-accumulation", type=int, default=1, metavar="N", help="batches a step; fewer where an epoch ends")
+    parser.add_argument("--precision", choices=["fp32", "bf16", "fp16"], default="fp32")
+    parser.add_argument("--loss-scale", type=float, default=65536.0, help="at the start, with fp16")
     parser.add_argument("--bucket-cap-mb", type=float, help="of DistributedDataParallel; its own default also makes the first bucket smaller")
     parser.add_argument("--gradient-as-bucket-view", action="store_true", help="of the same: saves a copy")
     parser.add_argument("--seed", type=int, default=0, help="of the initial weights and of the sampler")
@@ -96,9 +107,22 @@ def make_model(dataset, options):
 
 def make_optimizer(parameters, options):
     shared = dict(lr=options.lr, weight_decay=options.weight_decay, fused=True)
-    if options.optimizer == "adamw":
-        return torch.optim.AdamW(parameters, **shared)
-    return torch.optim.SGD(parameters, momentum=options.momentum, **shared)
+    if options.no_decay_1d:
+        parameters = list(parameters)
+        parameters = [dict(params=[p for p in parameters if p.dim() > 1]),
+                      dict(params=[p for p in parameters if p.dim() <= 1], weight_decay=0.0)]
+    if options.optimizer == "sgd":
+        return torch.optim.SGD(parameters, momentum=options.momentum, **shared)
+    return (torch.optim.AdamW if options.optimizer == "adamw" else torch.optim.Adam)(parameters, **shared)
+
+
+def set_learning_rates(optimizer, lr, momentum):
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+        if momentum is not None and "betas" in group:
+            group["betas"] = (momentum, group["betas"][1])
+        elif momentum is not None:
+            group["momentum"] = momentum
 
 
 def mean_over_ranks(value):
@@ -107,26 +131,55 @@ def mean_over_ranks(value):
     return (total / dist.get_world_size()).item()
 
 
+def forward_backward(ddp, parts, scaler, options):
+    """Learns from the mean loss of the parts, and returns it."""
+    types = dict(bf16=torch.bfloat16, fp16=torch.float16)
+    loss = 0
+    for i, (pixels, labels) in enumerate(parts):
+        autocast = torch.autocast("cpu", types[options.precision]) if options.precision in types else contextlib.nullcontext()
+        with contextlib.nullcontext() if i == len(parts) - 1 else ddp.no_sync():
+            with autocast:
+                part_loss = F.cross_entropy(ddp(pixels), labels) / len(parts)
+            scaler.scale(part_loss).backward()
+        loss = part_loss.detach() if i == 0 else loss + part_loss.detach()
+    return loss
+
+
+def steps_of(loader, parts):
+    """Lists of so many batches; the last of an epoch may be shorter."""
+    batches = iter(loader)
+    return iter(lambda: list(itertools.islice(batches, parts)), [])
+
+
 def train(ddp, optimizer, loader, sampler, options, metrics):
+    total = options.epochs * math.ceil(len(loader) / options.grad_accumulation)
+    total = min(total, options.max_steps or total)
+    scaler = torch.amp.GradScaler("cpu", init_scale=options.loss_scale, enabled=options.precision == "fp16")
+    schedule = lr_schedule_reference.values_of(options.lr_schedule, options.lr, total, options.warmup_steps)
     step = 0
     before = time.perf_counter()
     for epoch in range(options.epochs):
         sampler.set_epoch(epoch)
-        for pixels, labels in loader:
+        for parts in steps_of(loader, options.grad_accumulation):
+            set_learning_rates(optimizer, *schedule[step])
             optimizer.zero_grad()
-            loss = F.cross_entropy(ddp(pixels), labels)
-            loss.backward()
-            optimizer.step()
+            loss = forward_backward(ddp, parts, scaler, options)
+            if options.clip_norm:
+                scaler.unscale_(optimizer)
+                nn.utils.clip_grad_norm_(ddp.parameters(), options.clip_norm)
+            scaler.step(optimizer)
+            scaler.update()
             step += 1
             mean_loss = mean_over_ranks(loss)
             now = time.perf_counter()
             if metrics:
                 # Every float32 is a double, and JSON holds the digits that give the same double again.
+                samples = sum(len(labels) for _, labels in parts) * dist.get_world_size()
                 record = dict(step=step, epoch=epoch, loss=mean_loss, lr=optimizer.param_groups[0]["lr"],
-                              samples_per_s=len(labels) * dist.get_world_size() / (now - before))
+                              samples_per_s=samples / (now - before))
                 print(json.dumps(record), file=metrics)
             before = now
-            if step == options.max_steps:
+            if step == total:
                 return
 
 

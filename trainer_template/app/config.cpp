@@ -55,6 +55,11 @@ std::string check_device(const std::string& name) {
   return {};
 }
 
+std::string check_lr_schedule(const std::string& text) {
+  const auto schedule = torchbridge::train::parse_lr_schedule(text);
+  return schedule ? "" : schedule.error().message;
+}
+
 std::string not_negative(const std::string& text) {
   double value = -1;
   const bool number = CLI::detail::lexical_cast(text, value);
@@ -76,14 +81,30 @@ void declare_training(CLI::App& app, Config& config) {
       ->check(CLI::Range(std::int64_t{0}, kMany))->capture_default_str();
   group->add_option("--batch-size", config.batch_size, "Samples a rank and step")
       ->check(CLI::Range(std::int64_t{1}, kMany))->capture_default_str();
-  group->add_option("--optimizer", config.optimizer)->check(CLI::IsMember({"sgd", "adamw"}))->capture_default_str();
+  group->add_option("--optimizer", config.optimizer)->check(CLI::IsMember({"sgd", "adam", "adamw"}))->capture_default_str();
   group->add_option("--lr", config.lr, "Learning rate")->check(not_negative)->capture_default_str();
-  group->add_option("--lr-schedule", config.lr_schedule)->check(CLI::IsMember({"constant", "cosine"}))
-      ->capture_default_str();
+  group->add_option("--lr-schedule", config.lr_schedule, "KIND[:KEY=VALUE,...] (docs/optimizers.md): " +
+                    torchbridge::train::lr_schedule_kinds())->check(check_lr_schedule)->capture_default_str();
   group->add_option("--warmup-steps", config.warmup_steps, "Steps in which the learning rate rises")
       ->check(CLI::Range(std::int64_t{0}, kMany))->capture_default_str();
   group->add_option("--momentum", config.momentum, "Of sgd")->check(not_negative)->capture_default_str();
   group->add_option("--weight-decay", config.weight_decay)->check(not_negative)->capture_default_str();
+  group->add_option("--no-decay", config.no_decay, "Parameters without weight decay: PATTERN,... such as *.bias")
+      ->delimiter(',')->allow_extra_args(false);
+  group->add_flag("--no-decay-1d", config.no_decay_1d, "Nor for parameters of at most one dimension");
+  group->add_option("--grad-accumulation", config.grad_accumulation, "Batches a step")->check(CLI::Range(std::int64_t{1}, kMany))
+      ->capture_default_str();
+  group->add_option("--clip-norm", config.clip_norm, "Largest norm of the gradients; 0: no limit")->check(not_negative)
+      ->capture_default_str();
+  group->add_option("--precision", config.precision, "Of forward and backward: fp32, bf16 or fp16 by autocast")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))->capture_default_str();
+  group->add_option("--loss-scale", config.loss_scale, "At the start, with fp16")->check(CLI::Range(1e-30, 1e30))
+      ->capture_default_str();
+  group->add_option("--zero", config.zero, "1: the optimizer's state is spread over the ranks")->check(CLI::IsMember({0, 1}))
+      ->capture_default_str();
+  group->add_option("--zero-gradients", config.zero_gradients, "Of --zero 1: all-reduce during backward, reduce-scatter after it, "
+                    "or auto: what the backend is better at")
+      ->check(CLI::IsMember({"auto", "all-reduce", "reduce-scatter"}))->capture_default_str();
   group->add_option("--seed", config.seed, "Of weights and order of samples")->capture_default_str();
   group->add_option("--order", config.order, "Of the samples: shuffled as Python does, permuted (without a list of all), sequential")
       ->check(CLI::IsMember({"shuffled", "permuted", "sequential"}))->capture_default_str();
@@ -136,6 +157,18 @@ torchbridge::train::Order Config::sample_order() const {
   return order == "sequential" ? Order::kSequential : Order::kShuffled;
 }
 
+torchbridge::train::GradientAverage Config::gradient_average() const {
+  using torchbridge::train::GradientAverage;
+  if (zero_gradients == "auto") return GradientAverage::kAuto;
+  return zero_gradients == "all-reduce" ? GradientAverage::kDdp : GradientAverage::kReduceScatter;
+}
+
+torchbridge::train::LrSchedule Config::schedule() const {
+  torchbridge::train::LrSchedule schedule = *torchbridge::train::parse_lr_schedule(lr_schedule);
+  schedule.warmup_steps = warmup_steps;
+  return schedule;
+}
+
 torchbridge::train::GroupOptions Config::group() const {
   torchbridge::train::GroupOptions options;
   options.init_method = *torchbridge::parse_init_method(init_method);
@@ -164,6 +197,8 @@ std::map<std::string, std::string> Config::shown() const {
       {"optimizer", optimizer}, {"lr", number(lr)}, {"lr-schedule", lr_schedule},
       {"warmup-steps", std::to_string(warmup_steps)}, {"momentum", number(momentum)},
       {"weight-decay", number(weight_decay)}, {"seed", std::to_string(seed)}, {"order", order},
+      {"grad-accumulation", std::to_string(grad_accumulation)}, {"clip-norm", number(clip_norm)},
+      {"precision", precision}, {"zero", std::to_string(zero)},
   };
 }
 
@@ -183,6 +218,9 @@ Config parse_config(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     config.hidden_layers();
+    if (is_plateau(config.schedule()) && config.eval_every == 0) {
+      throw CLI::ValidationError("--lr-schedule", "plateau goes by the loss of evaluations: give --eval-every STEPS");
+    }
     config.checkpoints.seed = config.seed;
     config.checkpoints.shown = config.shown();
   } catch (const CLI::CallForHelp&) {

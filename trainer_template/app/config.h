@@ -2,9 +2,11 @@
 #pragma once
 
 #include <torchbridge/train/checkpoint.h>
+#include <torchbridge/train/lr_schedule.h>
 #include <torchbridge/train/process_group.h>
 #include <torchbridge/train/progress.h>
 #include <torchbridge/train/sampler.h>
+#include <torchbridge/train/zero.h>
 
 #include <cstdint>
 #include <map>
@@ -19,6 +21,13 @@ struct Config {
   double lr = 0.1, momentum = 0.9, weight_decay = 0;
   std::string lr_schedule = "constant";
   std::int64_t warmup_steps = 0;
+  std::vector<std::string> no_decay;
+  bool no_decay_1d = false;
+  std::int64_t grad_accumulation = 1;
+  double clip_norm = 0, loss_scale = 65536;
+  std::string precision = "fp32";
+  int zero = 0;
+  std::string zero_gradients = "auto";
   std::uint64_t seed = 0;
   std::string order = "shuffled";
   std::string init_from;
@@ -37,6 +46,8 @@ struct Config {
 
   std::vector<std::int64_t> hidden_layers() const;  // of `model`
   torchbridge::train::Order sample_order() const;  // of `order`
+  torchbridge::train::GradientAverage gradient_average() const;
+  torchbridge::train::LrSchedule schedule() const;  // without its number of steps
   torchbridge::train::GroupOptions group() const;
   torchbridge::train::ProgressStyle progress_style() const;
   // What was chosen, as it is shown at the start and kept in checkpoints.

@@ -1,6 +1,7 @@
 // Trains a model on all ranks of a job. The part to copy: change model.*, data.* and what is chosen here.
 #include <ATen/Context.h>
 #include <ATen/ops/cross_entropy_loss.h>
+#include <torchbridge/train/accumulation.h>
 #include <torchbridge/train/checkpoint.h>
 #include <torchbridge/train/ddp.h>
 #include <torchbridge/train/errors.h>
@@ -9,8 +10,10 @@
 #include <torchbridge/train/metrics.h>
 #include <torchbridge/train/model_tensors.h>
 #include <torchbridge/train/optimizer.h>
+#include <torchbridge/train/parameter_groups.h>
 #include <torchbridge/train/progress.h>
 #include <torchbridge/train/trainer.h>
+#include <torchbridge/train/zero.h>
 
 #include <unistd.h>
 
@@ -30,11 +33,25 @@ namespace {
 
 bool due(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
 
-std::unique_ptr<Optimizer> make_optimizer(const Config& config, const ModelTensors& model) {
-  if (config.optimizer == "adamw") {
-    return make_adamw(model.parameters, {.weight_decay = config.weight_decay});
-  }
-  return make_sgd(model.parameters, {.momentum = config.momentum, .weight_decay = config.weight_decay});
+std::unique_ptr<Optimizer> make_optimizer(const Config& config, const ModelTensors& model, ProcessGroup& group) {
+  const OptimizerOptions options{.lr = config.lr, .momentum = config.momentum, .weight_decay = config.weight_decay};
+  const auto make = [&](std::vector<ParameterGroup> groups) {
+    if (config.optimizer == "adam") return make_adam(std::move(groups));
+    return config.optimizer == "adamw" ? make_adamw(std::move(groups)) : make_sgd(std::move(groups));
+  };
+  const DecayRule rule{.spare_vectors = config.no_decay_1d, .spared = config.no_decay};
+  std::vector<ParameterGroup> groups = groups_by_decay(model.parameters, options, rule);
+  if (config.zero == 0) return make(std::move(groups));
+  return make_zero(std::move(groups), group, make, config.gradient_average());
+}
+
+TrainerOptions trainer_options(const Config& config, const ModelTensors& model, std::int64_t total_steps) {
+  TrainerOptions options{.schedule = config.schedule(), .clip_norm = config.clip_norm};
+  options.schedule.total_steps = total_steps;
+  options.scaler.init_scale = config.loss_scale;
+  for (const auto& [name, parameter] : model.parameters) options.clipped.push_back(parameter);
+  if (config.precision != "fp32") options.precision = config.precision == "bf16" ? at::kBFloat16 : at::kHalf;
+  return options;
 }
 
 // A position in an epoch counts samples of one order.
@@ -79,7 +96,7 @@ void train(const Config& config, ProcessGroup& group) {
   });
   Mlp model(train_set->features(), config.hidden_layers(), train_set->classes());
   const ModelTensors tensors = tensors_of(model);
-  const auto optimizer = make_optimizer(config, tensors);
+  const auto optimizer = make_optimizer(config, tensors, group);
 
   Checkpoints checkpoints(group, config.checkpoints);
   if (!config.init_from.empty()) init_from(config.init_from, tensors, group);
@@ -90,9 +107,9 @@ void train(const Config& config, ProcessGroup& group) {
   const SamplerOptions sampler{
       .size = train_set->size(), .world_size = group.world_size(), .rank = group.rank(), .seed = config.seed,
       .order = config.sample_order()};
-  LoaderOptions loading{.batch_size = config.batch_size, .workers = config.workers, .epochs = config.epochs};
-  if (config.max_steps > 0) loading.max_batches = std::max<std::int64_t>(config.max_steps - start.step, 0);
-  const std::int64_t total_steps = start.step + batches_left(sampler, loading, start.position);
+  const LoaderOptions loading{.batch_size = config.batch_size, .workers = config.workers, .epochs = config.epochs};
+  std::int64_t total_steps = start.step + steps_left(sampler, loading, start.position, config.grad_accumulation);
+  if (config.max_steps > 0) total_steps = std::max(start.step, std::min(total_steps, config.max_steps));
 
   DistributedDataParallel ddp(tensors, group, {.buckets = start.buckets});
   Trainer trainer(group, ddp, *optimizer,
@@ -100,8 +117,7 @@ void train(const Config& config, ProcessGroup& group) {
                    .loss = [](const at::Tensor& outputs, const at::Tensor& targets) {
                      return at::cross_entropy_loss(outputs, targets);
                    }},
-                  {.base = config.lr, .cosine = config.lr_schedule == "cosine",
-                   .warmup_steps = config.warmup_steps, .total_steps = total_steps}, start);
+                  trainer_options(config, tensors, total_steps), start);
   std::unique_ptr<MetricsFile> metrics;
   all_or_none(group, [&] {
     metrics = std::make_unique<MetricsFile>(group.is_first() ? config.metrics : "", start.step);
@@ -111,11 +127,12 @@ void train(const Config& config, ProcessGroup& group) {
 
   Loader loader(*train_set, sampler, loading, start.position);
   std::optional<Evaluation> result;
-  while (const auto batch = loader.next()) {
-    StepRecord step = trainer.train_step(*batch);
+  while (trainer.steps_done() < total_steps) {
+    StepRecord step = trainer.train_step(next_parts(loader, config.grad_accumulation));
     if (due(step.step, config.eval_every) || step.step == total_steps) {
       result = step.evaluation = trainer.evaluate(*test_set, config.batch_size);
     }
+    if (due(step.step, config.eval_every)) trainer.observe(*result);
     metrics->write(step);
     progress.show(step);
     if (checkpoints.due(step.step)) checkpoints.save(trainer.progress(), tensors, *optimizer);

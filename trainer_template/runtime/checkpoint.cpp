@@ -8,6 +8,7 @@
 #include <torchbridge/train/checkpoint_files.h>
 #include <torchbridge/train/safetensors.h>
 #include <torchbridge/train/torch_file.h>
+#include <torchbridge/train/state_pieces.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -185,7 +186,11 @@ std::optional<Manifest> Checkpoints::resume(const ModelTensors& model, Optimizer
     }
     const NamedTensors weights = read_safetensors(folder / kModelFile);
     copy_tensors(weights, model.all(), "checkpoint " + folder.string());
-    optimizer.load_state(read_safetensors(folder / optimizer_file(0, 1)));
+    StatePieces state(optimizer.ranges());
+    for (const FileRecord& file : manifest->files) {
+      if (is_optimizer_file(file.name)) state.add(read_safetensors(folder / file.name));
+    }
+    optimizer.load_state(state.take());
     // The generators of a run of another size are not those of these ranks.
     if (manifest->world_size != group_.world_size()) return;
     for (const auto& [name, tensor] : read_safetensors(folder / rank_file(group_.rank()))) {
@@ -212,18 +217,22 @@ void Checkpoints::save(Manifest progress, const ModelTensors& model, const Optim
     files.make_folder(temporary);
   });
 
-  std::string own_record;
+  std::string own_records;  // a line a file
   all_or_none(group_, [&] {
     const NamedTensors own = {{kGenerator, at::detail::getDefaultCPUGenerator().get_state()}};
-    own_record = to_text(write_safetensors(files, temporary / rank_file(group_.rank()), own));
-    if (!group_.is_first()) return;
     const std::map<std::string, std::string> metadata = {{"format", "pt"}};
-    progress.files = {
-        write_safetensors(files, temporary / kModelFile, model.all(), metadata),
-        write_safetensors(files, temporary / optimizer_file(0, 1), optimizer.state(), metadata),
+    const auto write = [&](const std::string& name, const NamedTensors& tensors) {
+      own_records += to_text(write_safetensors(files, temporary / name, tensors, metadata)) + "\n";
     };
+    if (group_.is_first()) write(kModelFile, model.all());
+    if (group_.rank() < optimizer.shards()) write(optimizer_file(group_.rank(), optimizer.shards()), optimizer.state());
+    write(rank_file(group_.rank()), own);
   });
-  for (const std::string& record : group_.all_gather(own_record)) progress.files.push_back(record_from(record));
+  progress.files.clear();
+  for (const std::string& records : group_.all_gather(own_records)) {
+    std::istringstream lines(records);
+    for (std::string line; std::getline(lines, line);) progress.files.push_back(record_from(line));
+  }
 
   all_or_none(group_, [&] {
     if (!group_.is_first()) return;

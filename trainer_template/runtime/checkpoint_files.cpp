@@ -77,6 +77,10 @@ std::string optimizer_file(int shard, int shards) {
   return "optimizer-" + padded(shard, 5) + "-of-" + padded(shards, 5) + ".safetensors";
 }
 
+bool is_optimizer_file(std::string_view name) {
+  return name.starts_with("optimizer-") && name.ends_with(".safetensors");
+}
+
 std::string rank_file(int rank) { return "rank-" + padded(rank, 5) + ".safetensors"; }
 
 std::vector<std::int64_t> complete_steps(const fs::path& root) {

@@ -21,6 +21,7 @@ constexpr const char* kDoneFile = "DONE";  // written last: a folder without it 
 std::string step_folder(std::int64_t step);                              // step-00000100
 std::optional<std::int64_t> step_of_folder(std::string_view name);       // nothing for any other name
 std::string optimizer_file(int shard, int shards);                       // optimizer-00000-of-00001.safetensors
+bool is_optimizer_file(std::string_view name);
 std::string rank_file(int rank);                                         // rank-00000.safetensors
 
 // Steps whose folder in `root` holds DONE, newest first. Empty when there is no such folder.

@@ -1,26 +1,52 @@
-// The learning rate of each step: constant, or warm-up and cosine.
+// The learning rate of each step as a pure function: Python's torch.optim.lr_scheduler in closed form.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
-#include <numbers>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <torchbridge/core/result.h>
 
 namespace torchbridge::train {
 
+struct LrKind;
+
+// Each kind reads its own fields; their names and defaults are Python's. docs/optimizers.md has the table.
 struct LrSchedule {
-  double base = 0.1;
-  bool cosine = false;              // falls from base to 0 between the end of warm-up and total_steps
-  std::int64_t warmup_steps = 0;    // rises in equal parts; step 1 has base / warmup_steps
-  std::int64_t total_steps = 0;
+  const LrKind* kind = nullptr;           // nullptr: constant
+  std::int64_t warmup_steps = 0;          // LinearLR(start_factor=1/warmup_steps, total_iters=warmup_steps-1), then the kind from 0 on
+  std::int64_t total_steps = 0;           // warm-up included; cosine, polynomial and one-cycle end there
+
+  std::int64_t step_size = 30;            // step
+  std::vector<std::int64_t> milestones;   // multi-step: ascending
+  double gamma = 0.1;                     // step, multi-step
+  double eta_min = 0;                     // cosine
+  double power = 1;                       // polynomial
+  double pct_start = 0.3, div_factor = 25, final_div_factor = 1e4;  // one-cycle
+  bool linear = false, three_phase = false, cycle_momentum = true;
+  double base_momentum = 0.85, max_momentum = 0.95;
+  double factor = 0.1, threshold = 1e-4, min_lr = 0, eps = 1e-8;    // plateau: see plateau.h
+  std::int64_t patience = 10, cooldown = 0;
+  bool absolute = false;                  // plateau: threshold_mode="abs"
 };
 
-// `step` counts from 1.
-inline double learning_rate(const LrSchedule& schedule, std::int64_t step) {
-  if (step <= schedule.warmup_steps) return schedule.base * static_cast<double>(step) / schedule.warmup_steps;
-  if (!schedule.cosine || schedule.total_steps <= schedule.warmup_steps) return schedule.base;
-  const double done = static_cast<double>(step - 1 - schedule.warmup_steps) /
-                      static_cast<double>(schedule.total_steps - schedule.warmup_steps);
-  return schedule.base * 0.5 * (1 + std::cos(std::numbers::pi * done));
-}
+// KIND[:KEY=VALUE,...], such as "cosine" or "multi-step:milestones=100+200,gamma=0.5". The error names the kind, key or value
+// that is wrong, and what there is.
+Result<LrSchedule> parse_lr_schedule(std::string_view text);
+
+// "constant, step, multi-step ..." for help texts.
+std::string lr_schedule_kinds();
+
+// Of a parameter group whose own learning rate is `base` (for one-cycle: its largest). `step` counts from 1; Python's last_epoch
+// is one less. Steps beyond the end of one-cycle have its last value; Python's cosine rises again.
+double learning_rate(const LrSchedule& schedule, double base, std::int64_t step);
+
+// One-cycle with cycle_momentum: the momentum of sgd, or beta1 of adam and adamw, in that step.
+std::optional<double> cycled_momentum(const LrSchedule& schedule, std::int64_t step);
+
+// True for plateau, whose learning rate depends on what is measured; learning_rate() gives `base` then.
+bool is_plateau(const LrSchedule& schedule);
 
 }  // namespace torchbridge::train

@@ -23,6 +23,7 @@ std::string to_json(const Manifest& manifest) {
       {"options", manifest.options},
       {"versions", manifest.versions},
       {"ddp_buckets", manifest.buckets},
+      {"state", manifest.state},
       {"files", files},
   };
   return document.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
@@ -45,6 +46,7 @@ Result<Manifest> manifest_from_json(std::string_view text) try {
   document.at("options").get_to(manifest.options);
   document.at("versions").get_to(manifest.versions);
   document.at("ddp_buckets").get_to(manifest.buckets);
+  if (document.contains("state")) document["state"].get_to(manifest.state);
   for (const json& file : document.at("files")) {
     const std::string& name = file.at("name").get_ref<const std::string&>();
     if (name.empty() || name.front() == '.' || name.find('/') != std::string::npos) {

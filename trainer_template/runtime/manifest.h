@@ -31,6 +31,7 @@ struct Manifest {
   std::map<std::string, std::string> options;   // of the run that wrote it, for the reader's eye
   std::map<std::string, std::string> versions;  // of libraries
   std::vector<std::vector<std::size_t>> buckets;  // DDP's, as rebuilt after its first step: makes resuming bit-exact
+  std::map<std::string, double> state;            // of what is not a tensor: "grad_scaler.scale", "plateau.best" ...
   std::vector<FileRecord> files;
 
   bool operator==(const Manifest&) const = default;

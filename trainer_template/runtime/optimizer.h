@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,46 +12,73 @@
 
 namespace torchbridge::train {
 
-// One thread. Parameters without a gradient are left alone by step().
+// Fields and defaults are those of Python's torch.optim; each optimizer reads its own.
+struct OptimizerOptions {
+  double lr = 1e-3;
+  double momentum = 0, dampening = 0;                    // sgd
+  std::optional<double> weight_decay;                    // not set: 0.01 for adamw, 0 for the others
+  bool nesterov = false;                                 // sgd
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;     // adam, adamw
+  bool amsgrad = false;                                  // adam, adamw
+  bool maximize = false;
+};
+
+// An entry of Python's param_groups. The name is for messages; state is kept by the names of parameters.
+struct ParameterGroup {
+  std::string name;
+  NamedTensors parameters;
+  OptimizerOptions options;  // lr and momentum may be changed between steps: that is what a schedule does
+};
+
+// Elements [begin, end) of a flattened parameter of `total` elements.
+struct ElementRange {
+  std::int64_t begin = 0, end = 0, total = 0;
+};
+
+// One thread.
 class Optimizer {
  public:
-  explicit Optimizer(NamedTensors parameters) : parameters_(std::move(parameters)) {}
   virtual ~Optimizer() = default;
 
-  virtual void step(double learning_rate) = 0;
+  virtual std::vector<ParameterGroup>& groups() = 0;
+
+  // Updates the parameters that have a gradient, each group by its options, and leaves the others alone.
+  virtual void step() = 0;
+  // The same after giving all groups this learning rate.
+  void step(double lr);
 
   // Drops the gradients, which makes the next backward write instead of add.
-  void zero_grad();
+  virtual void zero_grad() = 0;
+
+  // What gradients are averaged with: DDP does it during backward, and then there is nothing left to do here (ZeRO may
+  // do it here instead). Collective; between the last backward of a step and the first use of gradients.
+  virtual bool averages_gradients() const { return false; }
+  virtual void average_gradients() {}
+
+  // The tensors whose .grad, if defined, holds averaged gradients. With averages_gradients(), only this rank's part.
+  virtual std::vector<at::Tensor> averaged() const = 0;
 
   // One tensor for each parameter and kind of state: "layers.0.weight.exp_avg". Shares memory with the optimizer; empty
-  // where no step was done yet.
+  // where no step was done yet. Where state is spread over ranks (shards() > 1), this rank's part, flat.
   virtual NamedTensors state() const = 0;
+  virtual int shards() const { return 1; }
 
-  // The inverse, for the same parameters. Throws TrainError, which names a tensor that is missing, not known, or of
-  // another shape.
-  void load_state(const NamedTensors& state);
+  // The part of each parameter that state() and load_state() of this rank are about.
+  virtual std::map<std::string, ElementRange> ranges() const = 0;
 
- protected:
-  const NamedTensors& parameters() const { return parameters_; }
-
- private:
-  // Makes the state that parameter `index` has after its first step, and returns it by kind.
-  virtual NamedTensors make_state(std::size_t index) = 0;
-  virtual bool has_state() const { return true; }
-
-  NamedTensors parameters_;
+  // The inverse of state(), for the same parameters; a tensor of as many elements in one dimension will do. Throws
+  // TrainError, which names a tensor that is missing, not known, or of another shape.
+  virtual void load_state(const NamedTensors& state) = 0;
 };
 
-struct SgdOptions {
-  double momentum = 0, dampening = 0, weight_decay = 0;
-  bool nesterov = false;
-};
+// All throw TrainError for a value that cannot be, and for a parameter that is given twice.
+std::unique_ptr<Optimizer> make_sgd(std::vector<ParameterGroup> groups);
+std::unique_ptr<Optimizer> make_adam(std::vector<ParameterGroup> groups);
+std::unique_ptr<Optimizer> make_adamw(std::vector<ParameterGroup> groups);
 
-struct AdamWOptions {
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.01;
-};
-
-std::unique_ptr<Optimizer> make_sgd(NamedTensors parameters, const SgdOptions& options);
-std::unique_ptr<Optimizer> make_adamw(NamedTensors parameters, const AdamWOptions& options);
+// With one group.
+std::unique_ptr<Optimizer> make_sgd(NamedTensors parameters, const OptimizerOptions& options);
+std::unique_ptr<Optimizer> make_adam(NamedTensors parameters, const OptimizerOptions& options);
+std::unique_ptr<Optimizer> make_adamw(NamedTensors parameters, const OptimizerOptions& options);
 
 }  // namespace torchbridge::train

@@ -96,7 +96,7 @@ TEST(Optimizer, RefusesTheStateOfAnotherOne) {
   EXPECT_TRUE(contains(load(missing), "has no 'a.weight.exp_avg'"));
   NamedTensors other_shape = state;
   other_shape[0].second = at::zeros({7});
-  EXPECT_TRUE(contains(load(other_shape), "'a.weight.exp_avg' has shape [7], expected [2, 3]"));
+  EXPECT_TRUE(contains(load(other_shape), "'a.weight.exp_avg' has shape [7] and type Float, expected [2, 3] and Float"));
   EXPECT_TRUE(contains(error_of([&] { make_sgd(parameters, {})->load_state(state); }), "was another --optimizer used?"));
   EXPECT_TRUE(contains(error_of([&] { make_sgd(parameters, {.momentum = 1})->load_state(state); }),
                        "was another --optimizer used?"));
