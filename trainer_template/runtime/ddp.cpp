@@ -127,7 +127,7 @@ void DistributedDataParallel::make_reducer() {
     throw TrainError("the checkpoint's DDP buckets do not fit the model's " + std::to_string(parameters.size()) +
                      " parameters");
   }
-  if (parameters.empty()) return;
+  if (parameters.empty()) throw TrainError("DDP's delay_all_reduce names all parameters: one must be left for the buckets");
 
   const BucketCaps caps(options_);
   BucketLayout buckets = options_.buckets;
@@ -153,7 +153,6 @@ void DistributedDataParallel::make_reducer() {
 }
 
 void DistributedDataParallel::register_comm_hook(CommHook hook) {
-  if (!reducer_) throw TrainError("a comm hook needs gradients in buckets, but all are in delay_all_reduce");
   logger_->set_comm_hook(hook.name);
   reducer_->register_comm_hook(std::make_unique<Hook>(std::move(hook)));
 }
@@ -167,7 +166,6 @@ bool DistributedDataParallel::is_due_to_broadcast_buffers() const {
 }
 
 void DistributedDataParallel::before_forward() {
-  if (!reducer_) return;
   if (synchronizes()) {
     logger_->set_runtime_stats_and_log();
     reducer_->prepare_for_forward();
@@ -182,49 +180,43 @@ void DistributedDataParallel::before_forward() {
 }
 
 bool DistributedDataParallel::uses_outputs() const {
-  if (!reducer_) return false;
   return options_.static_graph ? !*delay_queued_ : options_.find_unused_parameters;
 }
 
 bool DistributedDataParallel::after_forward(std::vector<at::Tensor>& outputs) {
-  bool changed = false;
-  if (reducer_) {
-    buffers_current_ = synchronizes();
-    if (synchronizes()) {
-      reducer_->prepare_for_backward(options_.static_graph ? std::vector<at::Tensor>{} : outputs);
+  buffers_current_ = synchronizes();
+  if (synchronizes()) {
+    reducer_->prepare_for_backward(options_.static_graph ? std::vector<at::Tensor>{} : outputs);
+  }
+  const bool through = uses_outputs();
+  if (through) {
+    std::function<void()> on_backward;
+    if (options_.static_graph) {
+      // The first backward of a static graph shows which gradients come; only then are they reduced, all together.
+      on_backward = [reducer = reducer_, queued = delay_queued_] {
+        if (std::exchange(*queued, true)) return;
+        torch::autograd::Engine::get_default_engine().queue_callback([reducer] { reducer->delay_all_reduce(); });
+      };
     }
-    if (uses_outputs()) {
-      std::function<void()> on_backward;
-      if (options_.static_graph) {
-        // The first backward of a static graph shows which gradients come; only then are they reduced, all together.
-        on_backward = [reducer = reducer_, queued = delay_queued_] {
-          if (std::exchange(*queued, true)) return;
-          torch::autograd::Engine::get_default_engine().queue_callback([reducer] { reducer->delay_all_reduce(); });
-        };
-      }
-      outputs = through_sink(std::move(outputs), std::move(on_backward));
-      changed = true;
-    }
+    outputs = through_sink(std::move(outputs), std::move(on_backward));
   }
   if (delayed_) delayed_->begin_backward();
-  return changed;
+  return through;
 }
 
 BucketLayout DistributedDataParallel::buckets() {
-  if (!reducer_) return {};
   reducer_->rebuild_buckets();
   return logger_->get_per_bucket_variable_indices();
 }
 
 DdpLoggingData DistributedDataParallel::logging_data() {
-  if (!logger_) return {};
   at::DDPLoggingData data = logger_->get_ddp_logging_data();
   return {std::move(data.strs_map), std::move(data.ints_map)};
 }
 
 void DistributedDataParallel::set_runtime_logging_sample_rate(int steps) {
   if (steps < 1) throw TrainError("DDP's sample rate of " + std::to_string(steps) + " steps: expected 1 or more");
-  if (reducer_) reducer_->set_ddp_runtime_logging_sample_rate(steps);
+  reducer_->set_ddp_runtime_logging_sample_rate(steps);
 }
 
 }  // namespace torchbridge::train

@@ -133,7 +133,7 @@ class DistributedDataParallel : public Joinable {
   bool buffers_current_ = true;  // Python's require_forward_param_sync
   std::shared_ptr<bool> delay_queued_ = std::make_shared<bool>(false);
   std::unique_ptr<DelayedAllReduce> delayed_;
-  std::shared_ptr<c10d::Reducer> reducer_;  // null where all parameters are delayed
+  std::shared_ptr<c10d::Reducer> reducer_;
   std::shared_ptr<c10d::Logger> logger_;
 };
 

@@ -12,6 +12,7 @@
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/var_mean.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
@@ -124,11 +125,13 @@ at::Tensor normalise(const SyncBatchNormInputs& in, const at::Tensor& input, con
 }  // namespace cpu
 
 struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& given, const at::Tensor& weight,
-                            const at::Tensor& bias, const SyncBatchNormInputs& inputs, const Group& group) {
+  // An undefined tensor has no gradient and no place among the inputs that may need one, but an optional may be empty.
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& given,
+                            const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,
+                            const SyncBatchNormInputs& inputs, const Group& group) {
     SyncBatchNormInputs in = inputs;
-    in.weight = weight.defined() ? weight.contiguous() : weight;
-    in.bias = bias;
+    in.weight = weight ? weight->contiguous() : at::Tensor();
+    in.bias = bias.value_or(at::Tensor());
     const at::Tensor input = contiguous(given);
     const bool on_cpu = input.is_cpu();
     const Statistics all = on_cpu ? cpu::statistics(in, input, *group) : gpu::statistics(in, input, *group);
@@ -152,8 +155,8 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
         sum(at::zeros({2 * input.size(1)}, all.mean.options()), *group);
         result[0] = at::zeros_like(input);
       }
-      if (context->needs_input_grad(1)) result[1] = at::zeros_like(weight);
-      if (context->needs_input_grad(2)) result[2] = at::zeros({input.size(1)}, weight.options());
+      if (weight_needs(context, weight)) result[1] = at::zeros_like(weight);
+      if (bias_needs(context, weight)) result[2] = at::zeros_like(weight);
       return result;
     }
     if (input.is_cpu()) {
@@ -165,13 +168,21 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
   }
 
  private:
+  // Both are there or neither.
+  static bool weight_needs(torch::autograd::AutogradContext* context, const at::Tensor& weight) {
+    return weight.defined() && context->needs_input_grad(1);
+  }
+  static bool bias_needs(torch::autograd::AutogradContext* context, const at::Tensor& weight) {
+    return weight.defined() && context->needs_input_grad(2);
+  }
+
   static void backward_on_gpu(torch::autograd::AutogradContext* context, const at::Tensor& output_gradient,
                               const at::Tensor& input, const at::Tensor& weight, const Statistics& all, ProcessGroup& group,
                               variable_list& result) {
     const bool input_needs = context->needs_input_grad(0);
     auto [sum_dy, sum_dy_xmu, weight_gradient, bias_gradient] =
         at::batch_norm_backward_reduce(output_gradient, input, all.mean, all.invstd, weight, input_needs,
-                                       context->needs_input_grad(1), context->needs_input_grad(2));
+                                       weight_needs(context, weight), bias_needs(context, weight));
     if (input_needs) {
       const at::Tensor sums = at::cat({sum_dy, sum_dy_xmu});
       sum(sums, group);
@@ -180,8 +191,8 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
                                                 weight.defined() ? weight.to(all.mean.scalar_type()) : weight, halves[0],
                                                 halves[1], all.counts);
     }
-    if (context->needs_input_grad(1)) result[1] = weight_gradient;
-    if (context->needs_input_grad(2)) result[2] = bias_gradient;
+    if (weight_needs(context, weight)) result[1] = weight_gradient;
+    if (bias_needs(context, weight)) result[2] = bias_gradient;
   }
 
   static void backward_on_cpu(torch::autograd::AutogradContext* context, const at::Tensor& output_gradient,
@@ -202,15 +213,16 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
       result[0] = ((dy - by_channel(mean_dy, input) - centred * by_channel(slope, input)) * by_channel(scale, input))
                       .to(input.scalar_type());
     }
-    if (context->needs_input_grad(1)) result[1] = (sum_dy_xmu * all.invstd).to(weight.scalar_type());
-    if (context->needs_input_grad(2)) result[2] = sum_dy.to(weight.scalar_type());
+    if (weight_needs(context, weight)) result[1] = (sum_dy_xmu * all.invstd).to(weight.scalar_type());
+    if (bias_needs(context, weight)) result[2] = sum_dy.to(weight.scalar_type());
   }
 };
 
 }  // namespace
 
 at::Tensor sync_batch_norm(const SyncBatchNormInputs& inputs, const c10::intrusive_ptr<ProcessGroup>& group) {
-  return SyncBatchNormFunction::apply(inputs.input, inputs.weight, inputs.bias, inputs, group);
+  const auto if_defined = [](const at::Tensor& tensor) { return tensor.defined() ? std::optional(tensor) : std::nullopt; };
+  return SyncBatchNormFunction::apply(inputs.input, if_defined(inputs.weight), if_defined(inputs.bias), inputs, group);
 }
 
 }  // namespace torchbridge::train

@@ -12,7 +12,7 @@ namespace torchbridge::train {
 
 struct SyncBatchNormInputs {
   at::Tensor input;         // (N, C, ...); N may be 0 and differ between ranks
-  at::Tensor weight, bias;  // (C), or undefined
+  at::Tensor weight, bias;  // (C), or both undefined
   at::Tensor running_mean, running_var;  // (C), updated; or undefined
   double momentum = 0.1, eps = 1e-5;
 };
