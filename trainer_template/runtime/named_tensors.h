@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,10 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 struct ModelTensors {
   NamedTensors parameters;
   NamedTensors buffers;
+  // Names of parameters whose gradients are sparse tensors (Embedding with `sparse`).
+  std::set<std::string> sparse_gradients;
+  std::string name = "Model";
+  bool has_sync_batch_norm = false;
 
   NamedTensors all() const {
     NamedTensors tensors = parameters;
