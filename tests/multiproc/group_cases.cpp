@@ -159,6 +159,10 @@ void with_backend(const std::string& backend) {
   std::printf("%s\n", group.backend().c_str());
 }
 
+void library(const std::string& backend) {
+  for (const std::string& device : find_backend(backend).devices) std::printf("%s\n", device.c_str());
+}
+
 void gloo_options(const std::string& interface) {
   GroupOptions options;
   options.pg_options.gloo = {.interfaces = {interface}, .threads = 3};
@@ -229,6 +233,7 @@ const std::map<std::string, std::function<void(const std::string&)>> kCases = {
     {"parts", parts},
     {"a_backend_of_mine", a_backend_of_mine},
     {"with_backend", with_backend},
+    {"library", library},
     {"gloo_options", gloo_options},
     {"different_collectives", different_collectives},
     {"record", record},

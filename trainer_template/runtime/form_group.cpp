@@ -23,13 +23,14 @@ c10::DeviceType device_type(const DeviceBackend& one) {
   }
 }
 
-// What a group as a whole calls its backend: NCCL where it is among them, a backend of the user's, else the first.
+Type type_of(const DeviceBackend& one) { return c10d::ProcessGroup::strToBackendType(one.backend); }
+
+// What a group as a whole calls its backend: NCCL where it is among them, else a backend of the user's, else the first.
 Type default_type(const std::vector<DeviceBackend>& backends) {
-  Type found = c10d::ProcessGroup::strToBackendType(backends.front().backend);
-  for (const DeviceBackend& one : backends) {
-    if (c10d::ProcessGroup::strToBackendType(one.backend) == Type::NCCL) found = Type::NCCL;
+  for (const Type preferred : {Type::NCCL, Type::CUSTOM}) {
+    if (std::ranges::count(backends, preferred, type_of) > 0) return preferred;
   }
-  return found;
+  return type_of(backends.front());
 }
 
 c10::intrusive_ptr<c10d::Store> below(const std::string& prefix, const c10::intrusive_ptr<c10d::Store>& store) {
@@ -67,6 +68,14 @@ FormedGroup::~FormedGroup() {
 
 std::vector<DeviceBackend> backends_of(const std::vector<DeviceBackend>& choice) {
   std::vector<DeviceBackend> found;
+  std::string custom;
+  for (const DeviceBackend& one : choice) {
+    if (type_of(one) != Type::CUSTOM || one.backend == custom) continue;
+    if (!custom.empty()) {
+      throw TrainError("backend '" + text_of(choice) + "': c10d takes one backend that is none of its own in a group, and these are " + custom + " and " + one.backend);
+    }
+    custom = one.backend;
+  }
   for (const DeviceBackend& one : choice) {
     const BackendEntry& entry = find_backend(one.backend);
     if (one.device.empty()) {
@@ -98,13 +107,15 @@ FormedGroup form_group(const std::vector<DeviceBackend>& backends, BackendReques
   const bool detail = c10d::debug_level() == c10d::DebugLevel::Detail;
   FormedGroup formed(c10::make_intrusive<c10d::ProcessGroup>(store, request.rank, request.size), std::move(connections));
   auto& group = *formed.group;
-  group.setDefaultBackend(default_type(backends));
+  // c10d::Logger takes the backend of a group called "gloo" for a ProcessGroupGloo, which the wrapper is not: under another name it does not.
+  const bool hide_gloo = detail && default_type(backends) == Type::GLOO;
+  group.setDefaultBackend(hide_gloo ? Type::CUSTOM : default_type(backends));
   const bool on_gpu = request.device && !request.device->is_cpu();
   if (on_gpu) group.setBoundDeviceId(request.device);
   std::map<std::string, c10::intrusive_ptr<c10d::Backend>> made_already;
   for (const DeviceBackend& one : backends) {
     auto& backend = made_already[one.backend];
-    const Type type = c10d::ProcessGroup::strToBackendType(one.backend);
+    const Type type = hide_gloo && type_of(one) == Type::GLOO ? Type::CUSTOM : type_of(one);
     if (!backend) {
       BackendRequest own = request;
       own.store = below(one.device + "/", store);

@@ -13,17 +13,25 @@ namespace torchbridge::train {
 namespace {
 
 // The launcher's own names, where its numbers are those of this run.
-std::optional<TaskMap> map_of(const Launch& launch) {
-  if (!launch.facts || launch.facts->rank != launch.env.layout.rank) return std::nullopt;
-  auto map = task_map_of(*launch.facts);
-  return map ? std::optional(*std::move(map)) : std::nullopt;
-}
+class LauncherNodes {
+ public:
+  explicit LauncherNodes(const Launch& launch) {
+    const auto& facts = launch.facts ? launch.facts : launch.facts_beside;
+    if (!facts || facts->rank != launch.env.layout.rank) return;
+    names_ = facts->nodes;
+    if (auto map = task_map_of(*facts)) map_ = *std::move(map);
+  }
 
-std::string node_by_launcher(int rank, const std::optional<TaskMap>& map, const Launch& launch) {
-  if (!map || rank >= map->world_size() || !map->knows(rank)) return {};
-  const auto node = static_cast<std::size_t>(map->node_of(rank));
-  return node < launch.facts->nodes.size() ? launch.facts->nodes[node] : std::string();
-}
+  std::string node_of(int rank) const {
+    if (!map_ || rank >= map_->world_size() || !map_->knows(rank)) return {};
+    const auto node = static_cast<std::size_t>(map_->node_of(rank));
+    return node < names_.size() ? names_[node] : std::string();
+  }
+
+ private:
+  std::vector<std::string> names_;
+  std::optional<TaskMap> map_;
+};
 
 // The nodes by their first rank, where all ranks that came are numbered node by node, as torchrun does; else nothing.
 std::map<int, Place> blocks_of(const std::vector<Place>& present) {
@@ -83,11 +91,11 @@ std::vector<std::vector<int>> ranks_by_node(const std::vector<Place>& places) {
 }
 
 std::string with_nodes(const std::vector<int>& missing, const Launch& launch, const std::vector<Place>& present) {
-  const auto map = map_of(launch);
+  const LauncherNodes nodes_of_launcher(launch);
   const auto blocks = blocks_of(present);
   std::vector<std::string> nodes;
   for (int rank : missing) {
-    std::string node = node_by_launcher(rank, map, launch);
+    std::string node = nodes_of_launcher.node_of(rank);
     if (node.empty()) node = node_by_neighbours(rank, blocks);
     if (!node.empty() && std::ranges::count(nodes, node) == 0) nodes.push_back(printable(node));
   }
