@@ -6,6 +6,8 @@
 # Defines Libtorch_FOUND, Libtorch_VERSION, Libtorch_ROOT_DIR and the target
 #   Libtorch::cpu   tensors, autograd, nn and c10d with gloo: torch_cpu and c10. Not torch_cuda, whose load costs a
 #                   process 350 MB and 0.1 s even where there is no GPU.
+#   Libtorch::cuda  that, with CUDA's and NCCL's headers, where a CUDA build and the headers are there (PyPI's wheels bring them;
+#                   TORCHBRIDGE_CUDA_INCLUDE and TORCHBRIDGE_NCCL_INCLUDE name others). For what is opened when a GPU is chosen.
 
 set(TORCHBRIDGE_TORCH_ROOT "" CACHE PATH
     "Where libtorch is: a torch, libtorch or site-packages folder or a virtual environment (default: the environment variable of this name, else .venv)")
@@ -71,4 +73,21 @@ if(Libtorch_FOUND AND NOT TARGET Libtorch::cpu)
     # What torch_cpu itself needs (CUDA's runtime in a CUDA build, gomp) it finds by its own RPATH; the linker need not look.
     INTERFACE_LINK_OPTIONS "-Wl,--unresolved-symbols=ignore-in-shared-libs"
     INTERFACE_LINK_LIBRARIES Libtorch::c10)
+endif()
+
+if(Libtorch_FOUND AND NOT TARGET Libtorch::cuda AND EXISTS ${Libtorch_ROOT_DIR}/lib/libtorch_cuda.so)
+  file(GLOB _wheel_cuda ${Libtorch_ROOT_DIR}/../nvidia/cu*/include ${Libtorch_ROOT_DIR}/../nvidia/cuda_runtime/include)
+  set(TORCHBRIDGE_CUDA_INCLUDE "" CACHE PATH "Folder of CUDA's headers, where libtorch does not bring them")
+  set(TORCHBRIDGE_NCCL_INCLUDE "" CACHE PATH "Folder of nccl.h, where libtorch does not bring it")
+  find_path(Libtorch_CUDA_INCLUDE_DIR cuda_runtime_api.h HINTS ${TORCHBRIDGE_CUDA_INCLUDE} ${_wheel_cuda} PATHS /usr/local/cuda/include NO_CACHE)
+  find_path(Libtorch_NCCL_INCLUDE_DIR nccl.h HINTS ${TORCHBRIDGE_NCCL_INCLUDE} ${Libtorch_ROOT_DIR}/../nvidia/nccl/include PATHS /usr/local/cuda/include NO_CACHE)
+  if(Libtorch_CUDA_INCLUDE_DIR AND Libtorch_NCCL_INCLUDE_DIR)
+    add_library(Libtorch::c10_cuda SHARED IMPORTED GLOBAL)
+    set_target_properties(Libtorch::c10_cuda PROPERTIES IMPORTED_LOCATION ${Libtorch_ROOT_DIR}/lib/libc10_cuda.so)
+    add_library(Libtorch::cuda SHARED IMPORTED GLOBAL)
+    set_target_properties(Libtorch::cuda PROPERTIES
+      IMPORTED_LOCATION ${Libtorch_ROOT_DIR}/lib/libtorch_cuda.so
+      INTERFACE_INCLUDE_DIRECTORIES "${Libtorch_CUDA_INCLUDE_DIR};${Libtorch_NCCL_INCLUDE_DIR}"
+      INTERFACE_LINK_LIBRARIES "Libtorch::c10_cuda;Libtorch::cpu")
+  endif()
 endif()

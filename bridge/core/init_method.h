@@ -28,6 +28,7 @@ struct InitMethod {
     kSlurm,        // slurm://: Slurm's variables alone
     kMpi,          // mpi://: an mpirun's ranks ask each other
     kPmix,         // pmix://: through PMIx
+    kStore,        // no URL: the program brings a store that all ranks reach
   } kind = Kind::kAny;
   Endpoint endpoint;  // of kTcp
   std::string path;   // of kFile, absolute

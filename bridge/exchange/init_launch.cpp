@@ -104,8 +104,9 @@ Result<Launch> resolve_launch(const InitMethod& method, const GivenRanks& argume
       return launch_by_word(with_ranks(environment, *ranks));
     }
     case Kind::kTcp: return launch_by_hand("tcp://", *ranks, method.endpoint, environment);
-    case Kind::kFile: {
-      auto launch = launch_by_hand("file://", *ranks, {"localhost", 1}, environment);
+    case Kind::kFile:
+    case Kind::kStore: {
+      auto launch = launch_by_hand(method.kind == Kind::kFile ? "file://" : "a store", *ranks, {"localhost", 1}, environment);
       if (launch) launch->env.master = {};
       return launch;
     }

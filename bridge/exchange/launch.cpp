@@ -191,6 +191,9 @@ Result<Launch> launch_by_word(const EnvMap& environment) {
   Launch launch;
   launch.env = std::move(*env);
   launch.launcher = "environment";
+  const Layout& at = launch.env.layout;
+  auto beside = launcher_facts(environment);
+  if (beside && beside->rank == at.rank && beside->world_size == at.world_size) launch.facts_beside = std::move(beside);
   launch.store_socket = inherited_socket(launch.env, environment);
   return launch;
 }

@@ -29,6 +29,8 @@ struct Launch {
   // What the launcher told, completed by what the ranks told each other: task_map_of(*facts) is the whole job. Nothing where
   // the launcher is "environment".
   std::optional<LaunchFacts> facts;
+  // What the launcher says where the environment was taken at its word and counts the ranks as the launcher does: for messages.
+  std::optional<LaunchFacts> facts_beside;
   // To be set in the environment of a program that this process becomes by exec, or MPI_Init fails there. They are set in this
   // process's own environment already; this is for those who compose another.
   std::vector<Variable> keep_for_mpi;

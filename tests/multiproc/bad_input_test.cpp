@@ -28,9 +28,8 @@ TEST(BadInput, OptionsAreRefusedByRankZero) {
     std::string expected;
   } kCases[] = {
       {{"--bogus"}, "--bogus"},
-      {{"--backend", "nccl"}, "'nccl' is not in this build yet"},
-      {{"--backend", "mpi"}, "'mpi' is not in this build yet"},
-      {{"--device", "cuda"}, "'cuda' is not in this build yet"},
+      {{"--backend", "cpu:"}, "'cpu:' is no pair of names"},
+      {{"--device", "tpu"}, "--device"},
       {{"--model", "mlp:3,,4"}, "expected mlp:WIDTH,WIDTH"},
       {{"--model", "mlp:"}, "expected mlp:WIDTH,WIDTH"},
       {{"--model", "gpt"}, "expected mlp:WIDTH,WIDTH"},
@@ -47,6 +46,19 @@ TEST(BadInput, OptionsAreRefusedByRankZero) {
     Ranks ranks(2, trainer(c.options));
     expect_one_line(ranks, c.expected);
     EXPECT_EQ(ranks.error(1), "");
+  }
+}
+
+// Whichever rank finds it says it, once. CUDA_VISIBLE_DEVICES hides the GPUs of a machine that has some.
+TEST(BadInput, ADeviceOrBackendThatIsNotHere) {
+  const std::map<std::string, Words> kCases = {
+      {"no GPU is visible (", {"--device", "cuda"}},
+      {"backend 'nccl' needs a GPU, and no GPU is visible (", {"--backend", "nccl"}},
+      {"backend 'tpu': libtorchbridge_tpu.so", {"--backend", "tpu"}},
+  };
+  for (const auto& [expected, options] : kCases) {
+    Ranks ranks(3, trainer(options), {{"CUDA_VISIBLE_DEVICES", "-1"}});
+    expect_one_line(ranks, expected);
   }
 }
 

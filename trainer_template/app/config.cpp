@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/core/init_method.h>
+#include <torchbridge/train/backend_choice.h>
 #include <torchbridge/train/errors.h>
 
 #include <algorithm>
@@ -39,20 +40,14 @@ std::vector<std::int64_t> parse_hidden_layers(const std::string& model) {
 }
 
 std::string check_backend(const std::string& name) {
-  if (name == "nccl" || name == "mpi") return "'" + name + "' is not in this build yet; use gloo";
-  if (name != "auto" && name != "gloo") return "'" + name + "': expected auto or gloo";
-  return {};
+  if (name == "auto") return {};
+  const auto backends = torchbridge::train::parse_backends(name, "");
+  return backends ? "" : backends.error().message;
 }
 
 std::string check_init_method(const std::string& url) {
   const auto method = torchbridge::parse_init_method(url);
   return method ? "" : method.error().message;
-}
-
-std::string check_device(const std::string& name) {
-  if (name == "cuda") return "'cuda' is not in this build yet; use cpu";
-  if (name != "auto" && name != "cpu") return "'" + name + "': expected auto or cpu";
-  return {};
 }
 
 std::string check_lr_schedule(const std::string& text) {
@@ -135,10 +130,11 @@ void declare_output(CLI::App& app, Config& config) {
 
 void declare_system(CLI::App& app, Config& config) {
   auto* group = app.add_option_group("System");
-  group->add_option("--backend", config.backend, "auto or gloo")->check(check_backend)->capture_default_str();
+  group->add_option("--backend", config.backend, "gloo, nccl, mpi, cpu:gloo,cuda:nccl or another one; auto: by --device")->check(check_backend)->capture_default_str();
   group->add_option("--init-method", config.init_method, "env://, tcp://HOST:PORT, file:///PATH, slurm://, mpi:// or pmix://; "
                     "without it, whatever started the trainer")->check(check_init_method);
-  group->add_option("--device", config.device, "auto or cpu")->check(check_device)->capture_default_str();
+  group->add_option("--device", config.device, "cuda: the GPU of LOCAL_RANK, or the only visible one; auto: the CPU")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))->capture_default_str();
   group->add_option("--workers", config.workers, "Threads that prepare batches; 0: none")->check(CLI::Range(0, 256))
       ->capture_default_str();
   group->add_option("--heartbeat", config.heartbeat_s, "Seconds after which a stopped rank ends the job; 0: it is waited for")
@@ -171,6 +167,8 @@ torchbridge::train::LrSchedule Config::schedule() const {
 
 torchbridge::train::GroupOptions Config::group() const {
   torchbridge::train::GroupOptions options;
+  options.backend = backend == "auto" ? "" : backend;
+  if (device == "cuda") options.device_id = c10::Device(c10::kCUDA);
   options.init_method = *torchbridge::parse_init_method(init_method);
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout_s * 1000));
   options.silence = std::chrono::milliseconds(static_cast<std::int64_t>(heartbeat_s * 1000));

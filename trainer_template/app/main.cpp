@@ -69,7 +69,7 @@ void print_settings(const Config& config, const ProcessGroup& group, const Manif
     return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
   };
   std::string text = "trainer: " + counted(group.world_size(), "rank") + " on " +
-                     counted(group.layout().node_count, "node") + " (" + group.launcher() + ", gloo)";
+                     counted(group.layout().node_count, "node") + " (" + group.launcher() + ", " + group.backend() + ")";
   for (const auto& [name, value] : config.shown()) text += " " + name + "=" + value;
   if (start.step > 0) text += "; goes on from step " + std::to_string(start.step) + " of " + std::to_string(total_steps);
   if (start.step == total_steps) text += ": it is complete";
@@ -95,6 +95,7 @@ void train(const Config& config, ProcessGroup& group) {
     train_set->check_fits(*test_set, config.data);
   });
   Mlp model(train_set->features(), config.hidden_layers(), train_set->classes());
+  model.to(group.device());
   const ModelTensors tensors = tensors_of(model);
   const auto optimizer = make_optimizer(config, tensors, group);
 
@@ -113,9 +114,9 @@ void train(const Config& config, ProcessGroup& group) {
 
   DistributedDataParallel ddp(tensors, group, {.buckets = start.buckets});
   Trainer trainer(group, ddp, *optimizer,
-                  {.forward = [&](const at::Tensor& inputs) { return model.forward(inputs); },
+                  {.forward = [&](const at::Tensor& inputs) { return model.forward(inputs.to(group.device())); },
                    .loss = [](const at::Tensor& outputs, const at::Tensor& targets) {
-                     return at::cross_entropy_loss(outputs, targets);
+                     return at::cross_entropy_loss(outputs, targets.to(outputs.device()));
                    }},
                   trainer_options(config, tensors, total_steps), start);
   std::unique_ptr<MetricsFile> metrics;

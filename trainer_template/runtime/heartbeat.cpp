@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <mutex>
 #include <thread>
@@ -21,15 +22,17 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// A client begins with "TOKEN RANK\n"; afterwards both sides send kBeat. "lost LIST\n" is the server's.
+// A client begins with "TOKEN RANK\n"; afterwards both sides send kBeat, and "left\n" before they hang up in order. "lost LIST\n" and
+// "gone LIST\n" are the server's: who is silent, and who hung up.
 constexpr char kBeat = '.';
-constexpr std::string_view kLost = "lost ";
+constexpr std::string_view kLost = "lost ", kGone = "gone ", kLeft = "left";
 constexpr std::size_t kLongestLine = 64 * 1024;
 constexpr int kBeatsInSilence = 8;
 
 struct Peer {
   Socket socket;
   int rank = -1;  // not known yet
+  bool left = false;
   std::string line;
   Clock::time_point heard = Clock::now();
 };
@@ -50,9 +53,8 @@ class Heartbeat::Thread {
         stop_(eventfd(0, EFD_CLOEXEC)), thread_([this] { run(); }) {}
 
   ~Thread() {
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(stop_.descriptor(), &one, sizeof one);
-    thread_.join();
+    wake();
+    if (thread_.joinable()) thread_.join();
   }
 
   const Endpoint& endpoint() const { return endpoint_; }
@@ -61,8 +63,22 @@ class Heartbeat::Thread {
     const std::scoped_lock lock(mutex_);
     return lost_;
   }
+  bool hung_up() const {
+    const std::scoped_lock lock(mutex_);
+    return hung_up_;
+  }
+  void leave() {
+    leaving_ = true;
+    wake();
+    thread_.join();
+  }
 
  private:
+  void wake() {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(stop_.descriptor(), &one, sizeof one);
+  }
+
   void run() {
     const milliseconds period = options_.silence / kBeatsInSilence;
     auto next_beat = Clock::now(), last_turn = Clock::now();
@@ -71,7 +87,7 @@ class Heartbeat::Thread {
       for (const Peer& peer : peers_) waiting.push_back({peer.socket.descriptor(), POLLIN, 0});
       const auto left = std::chrono::ceil<milliseconds>(next_beat - Clock::now());
       poll(waiting.data(), waiting.size(), static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
-      if (waiting[0].revents != 0) return;
+      if (waiting[0].revents != 0) return say_farewell();
       const bool was_stopped = Clock::now() - last_turn > options_.silence / 2;
       last_turn = Clock::now();
       for (std::size_t i = 0; i < peers_.size(); ++i) {
@@ -79,21 +95,27 @@ class Heartbeat::Thread {
         if (waiting[i + 2].revents != 0) hear(peers_[i]);
       }
       if (listener_.open() && waiting[1].revents != 0) accept_peers();
+      if (options_.hang_ups) notice_hang_ups();
       std::erase_if(peers_, [](const Peer& peer) { return !peer.socket.open(); });
       if (Clock::now() < next_beat) continue;
-      for (Peer& peer : peers_) {
-        if (!send_text(peer, std::string_view(&kBeat, 1))) peer.socket = Socket();
-      }
+      // Who hung up is found by reading, after its last words.
+      for (const Peer& peer : peers_) send_text(peer, std::string_view(&kBeat, 1));
       notice_silence();
       next_beat = Clock::now() + period;
     }
+  }
+
+  void say_farewell() {
+    if (!leaving_) return;
+    if (listener_.open()) accept_peers();  // who connected just now is told too
+    for (const Peer& peer : peers_) send_text(peer, std::string(kLeft) + "\n");
   }
 
   void accept_peers() {
     while (true) {
       Socket socket(accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!socket.open()) return;
-      peers_.push_back({std::move(socket), -1, {}, Clock::now()});
+      peers_.push_back({.socket = std::move(socket)});
     }
   }
 
@@ -120,9 +142,14 @@ class Heartbeat::Thread {
 
   void take_line(Peer& peer) {
     const std::string line = std::exchange(peer.line, {});
+    if (line == kLeft && peer.rank >= 0) {
+      peer.left = true;
+      return;
+    }
     if (!listener_.open()) {
-      const auto ranks = line.starts_with(kLost) ? parse_number_list(std::string_view(line).substr(kLost.size()), INT32_MAX - 1) : Result<std::vector<int>>(Error{});
-      if (ranks) lose(*ranks);
+      const bool gone = line.starts_with(kGone);
+      const auto ranks = gone || line.starts_with(kLost) ? parse_number_list(std::string_view(line).substr(kLost.size()), INT32_MAX - 1) : Result<std::vector<int>>(Error{});
+      if (ranks) lose(*ranks, gone);
       return;
     }
     const std::string greeting = options_.token + " ";
@@ -145,19 +172,34 @@ class Heartbeat::Thread {
         peer.socket = Socket();  // connected, and never said who it is
       }
     }
-    if (silent.empty()) return;
-    std::sort(silent.begin(), silent.end());
-    if (listener_.open()) {
-      for (const Peer& peer : peers_) send_text(peer, std::string(kLost) + cpu_list_text(silent) + "\n");
-    }
-    lose(silent);
+    tell_all(silent, false);
   }
 
-  void lose(const std::vector<int>& ranks) {
+  void notice_hang_ups() {
+    std::vector<int> gone;
+    for (const Peer& peer : peers_) {
+      if (!peer.socket.open() && peer.rank >= 0 && !peer.left) gone.push_back(peer.rank);
+    }
+    tell_all(gone, true);
+  }
+
+  void tell_all(std::vector<int> ranks, bool gone) {
+    if (ranks.empty()) return;
+    std::sort(ranks.begin(), ranks.end());
+    if (listener_.open()) {
+      for (const Peer& peer : peers_) {
+        if (peer.socket.open()) send_text(peer, std::string(gone ? kGone : kLost) + cpu_list_text(ranks) + "\n");
+      }
+    }
+    lose(ranks, gone);
+  }
+
+  void lose(const std::vector<int>& ranks, bool gone) {
     {
       const std::scoped_lock lock(mutex_);
       if (!lost_.empty()) return;
       lost_ = ranks;
+      hung_up_ = gone;
     }
     options_.on_loss();
   }
@@ -169,6 +211,8 @@ class Heartbeat::Thread {
   Socket stop_;
   mutable std::mutex mutex_;
   std::vector<int> lost_;
+  bool hung_up_ = false;
+  std::atomic<bool> leaving_{false};
   std::thread thread_;  // the last member: it uses all others
 };
 
@@ -186,7 +230,7 @@ Result<std::unique_ptr<Heartbeat>> Heartbeat::join(const Endpoint& server, int r
   auto socket = connect_to(server, options.silence);
   if (!socket) return socket.error();
   std::vector<Peer> peers;
-  peers.push_back({std::move(*socket), 0, {}, Clock::now()});
+  peers.push_back({.socket = std::move(*socket), .rank = 0});
   if (!send_text(peers[0], options.token + " " + std::to_string(rank) + "\n")) return Error{"rank 0 hung up"};
   auto thread = std::make_unique<Thread>(Socket(), server, std::move(peers), std::move(options));
   return std::unique_ptr<Heartbeat>(new Heartbeat(std::move(thread)));
@@ -197,5 +241,7 @@ Heartbeat::~Heartbeat() = default;
 
 const Endpoint& Heartbeat::endpoint() const { return thread_->endpoint(); }
 std::vector<int> Heartbeat::lost() const { return thread_->lost(); }
+bool Heartbeat::hung_up() const { return thread_->hung_up(); }
+void Heartbeat::leave() { thread_->leave(); }
 
 }  // namespace torchbridge::train

@@ -16,18 +16,20 @@ namespace torchbridge::train {
 struct HeartbeatOptions {
   std::chrono::milliseconds silence{4000};  // who says nothing for so long is lost
   std::string token;                        // of this job, no newline; who does not know it is not listened to
+  bool hang_ups = false;                    // who hangs up without having left is lost too; the same on all ranks
   // Called once, by the thread of the heartbeat, when ranks are lost.
   std::function<void()> on_loss;
 };
 
 // Rank 0 listens, the others connect; one thread in each process. A process that was stopped itself, as all ranks are when a job
-// is suspended, counts anew when it goes on. Ranks that end, in order or not, are not lost: their connections tell.
+// is suspended, counts anew when it goes on. Ranks that end are lost only with `hang_ups`: gloo's connections tell it by themselves, and
+// those of other backends do not.
 class Heartbeat {
  public:
   // On rank 0, at a free port of a numeric address of this host.
   static Result<std::unique_ptr<Heartbeat>> serve(const std::string& address, HeartbeatOptions options);
   static Result<std::unique_ptr<Heartbeat>> join(const Endpoint& server, int rank, HeartbeatOptions options);
-  // Ends the thread at once.
+  // Ends the thread at once, without a word.
   ~Heartbeat();
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
@@ -36,6 +38,10 @@ class Heartbeat {
   const Endpoint& endpoint() const;
   // Empty as long as all is well. Any thread may ask.
   std::vector<int> lost() const;
+  // Whether those that are lost hung up; else they say nothing.
+  bool hung_up() const;
+  // The others will find this rank gone, and that is in order.
+  void leave();
 
  private:
   class Thread;

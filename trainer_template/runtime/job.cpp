@@ -52,7 +52,7 @@ int run_job(const EnvMap& environment, const std::function<GroupOptions()>& conf
 
   LaunchSettings settings;
   settings.timeout = options.join_timeout;
-  auto launch = resolve_launch(options.init_method, {}, environment, settings);
+  auto launch = resolve_launch(options.init_method, options.ranks, environment, settings);
   if (!launch) {
     if (early_rank == 0) complain(early_rank, launch.error().message, ExitCode::kFailed);
     return static_cast<int>(ExitCode::kFailed);

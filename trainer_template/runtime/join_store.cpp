@@ -14,6 +14,7 @@
 #include <torchbridge/net/name_resolver.h>
 #include <torchbridge/net/socket.h>
 #include <torchbridge/train/errors.h>
+#include <torchbridge/train/places.h>
 #include <torchbridge/train/reverse_lookups.h>
 #include <torchbridge/train/store_probe.h>
 #include <torchbridge/train/store_keys.h>
@@ -160,7 +161,8 @@ void agree_on_world_size(c10d::Store& store, const Layout& layout) {
   const std::string served = get(store, "world size");
   if (served == own) return;
   put(store, kRefused, "yes");
-  put(store, key("joined", layout.rank), "");  // rank 0 need not wait for it
+  announce(store, layout);  // rank 0 need not wait for it
+  put(store, key("informed", layout.rank), "yes");
   throw TrainError("this rank is one of " + own + " (WORLD_SIZE), but by rank 0 there are " + printable(served));
 }
 
@@ -175,39 +177,61 @@ bool rank_0_is_doubled(c10d::Store& store) {
   return true;
 }
 
+// Whether this rank is the one that says what several have found.
+bool speaks_of(c10d::Store& store, const std::string& trouble) {
+  put(store, kRefused, "yes");
+  return store.add("trouble/" + trouble, 1) == 1;
+}
+
+std::string advice_for(const InitMethod& method) {
+  if (method.kind == InitMethod::Kind::kFile) return "does its node see this file?";
+  if (method.kind == InitMethod::Kind::kStore) return "was it given the same store?";
+  return "does MASTER_ADDR lead here from its node?";
+}
+
+void claim(c10d::Store& store, const TorchEnv& env, const InitMethod& method) {
+  const int rank = env.layout.rank;
+  if (store.add(key("claim", rank), 1) == 1) return;
+  const bool is_file = method.kind == InitMethod::Kind::kFile;
+  if (is_file && rank != 0 && rank_0_is_doubled(store)) throw PeerFailed();
+  const std::string way_out = is_file ? "remove the file if it is left from a run that was killed, or name another one"
+                              : method.kind == InitMethod::Kind::kStore ? "a second group at one store needs another group_name"
+                                                                        : "two runs need two values of MASTER_PORT";
+  throw TrainError("another process is already rank " + std::to_string(rank) + " of the run '" + printable(env.run_id) + "' at " +
+                   where(env.master, method) + "; " + way_out);
+}
+
 // Rank 0 waits for all and gives the verdict, which the others wait for: one message where somebody is missing.
-void meet(c10d::Store& store, const TorchEnv& env, const InitMethod& method, milliseconds timeout) {
-  const Layout& layout = env.layout;
-  if (store.add(key("claim", layout.rank), 1) > 1) {
-    const bool is_file = method.kind == InitMethod::Kind::kFile;
-    if (is_file && layout.rank != 0 && rank_0_is_doubled(store)) throw PeerFailed();
-    throw TrainError("another process is already rank " + std::to_string(layout.rank) + " of the run '" +
-                     printable(env.run_id) + "' at " + where(env.master, method) + "; " +
-                     (is_file ? "remove the file if it is left from a run that was killed, or name another one"
-                              : "two runs need two values of MASTER_PORT"));
-  }
+void meet(c10d::Store& store, const Launch& launch, const JoinRequest& request) {
+  const Layout& layout = launch.env.layout;
+  claim(store, launch.env, request.method);
   agree_on_world_size(store, layout);
-  put(store, key("joined", layout.rank), host_name());
+  const bool speaks = request.trouble && speaks_of(store, *request.trouble);
+  announce(store, layout);
   if (layout.rank != 0) {
-    store.wait({"verdict"}, timeout + kVerdictGrace);
-    const bool complete = get(store, "verdict") == "all";
-    if (complete) return;
+    if (request.trouble) put(store, key("informed", layout.rank), "yes");
+    if (speaks) throw TrainError(*request.trouble);
+    if (request.trouble) throw PeerFailed();
+    store.wait({"verdict"}, request.patience + kVerdictGrace);
+    if (get(store, "verdict") == "all") return;
     put(store, key("informed", layout.rank), "yes");
     throw PeerFailed();
   }
-  const std::vector<int> missing = missing_after(store, "joined", all_ranks(layout.world_size), timeout);
+  const std::vector<int> missing = missing_after(store, "joined", all_ranks(layout.world_size), request.patience);
   const bool refused = store.check({kRefused});
-  if (!missing.empty() || refused) {
-    put(store, "verdict", "incomplete");
-    std::vector<int> others = all_ranks(layout.world_size);
-    std::erase_if(others, [&](int rank) { return rank == 0 || std::ranges::count(missing, rank) > 0; });
-    missing_after(store, "informed", others, kInformed);
-    if (refused) throw PeerFailed();
-    throw TrainError(list_of(missing) + " of " + std::to_string(layout.world_size) + " did not join at " +
-                     where(env.master, method) + " within " + seconds(timeout) + "; was every rank started, and does " +
-                     (method.kind == InitMethod::Kind::kFile ? "its node see this file?" : "MASTER_ADDR lead here from its node?"));
-  }
-  put(store, "verdict", "all");
+  if (missing.empty() && !refused) return put(store, "verdict", "all");
+
+  put(store, "verdict", "incomplete");
+  std::vector<int> present = all_ranks(layout.world_size);
+  std::erase_if(present, [&](int rank) { return std::ranges::count(missing, rank) > 0; });
+  const std::vector<Place> places = places_of(store, present);
+  std::erase(present, 0);
+  missing_after(store, "informed", present, kInformed);
+  if (speaks) throw TrainError(*request.trouble);
+  if (refused) throw PeerFailed();
+  throw TrainError(with_nodes(missing, launch, places) + " of " + std::to_string(layout.world_size) + " did not join at " +
+                   where(launch.env.master, request.method) + " within " + seconds(request.patience) +
+                   "; was every rank started, and " + advice_for(request.method));
 }
 
 // FileStore would wait for ever for a folder that is not there, and say nothing of one that cannot be written to.
@@ -219,15 +243,17 @@ c10::intrusive_ptr<c10d::Store> open_file(const std::string& path, int world_siz
 
 }  // namespace
 
-JoinedStore join_store(Launch& launch, const InitMethod& method, milliseconds patience) {
+JoinedStore join_store(Launch& launch, const JoinRequest& request) {
   const TorchEnv& env = launch.env;
   allow_connections(env.layout.world_size);
   no_reverse_lookups();
-  JoinedStore joined{.store = {}, .own_address = "127.0.0.1"};
-  if (env.layout.world_size == 1) {
+  const InitMethod& method = request.method;
+  JoinedStore joined{.store = request.store, .own_address = "127.0.0.1"};
+  const bool is_given = request.store || method.kind == InitMethod::Kind::kFile;
+  if (env.layout.world_size == 1 && !is_given) {
     joined.store = c10::make_intrusive<c10d::HashStore>();
-  } else if (method.kind == InitMethod::Kind::kFile) {
-    joined.store = open_file(method.path, env.layout.world_size);
+  } else if (is_given) {
+    if (!request.store) joined.store = open_file(method.path, env.layout.world_size);
     if (const auto address = reachable_address()) joined.own_address = *address;
   } else {
     const auto numeric = looked_up(env.master.host, patience);
@@ -240,18 +266,20 @@ JoinedStore join_store(Launch& launch, const InitMethod& method, milliseconds pa
     }
     joined.own_address = *towards;
     const bool serves = env.layout.rank == 0 && !env.use_agent_store;
-    joined.store = serves ? serve_store(launch, *numeric, patience) : reach_store(env, *numeric, patience);
+    joined.store = serves ? serve_store(launch, *numeric, request.patience) : reach_store(env, *numeric, request.patience);
     if (!env.use_agent_store) check_run(*joined.store, env, serves);
   }
   // A restart below an agent finds the store of the attempt before.
-  joined.store = c10::make_intrusive<c10d::PrefixStore>("torchbridge/" + run_of(env), joined.store);
-  joined.store->setTimeout(patience);
-  meet(*joined.store, env, method, patience);
+  const std::string name = request.group_name.empty() ? "" : "/" + request.group_name;
+  joined.store = c10::make_intrusive<c10d::PrefixStore>("torchbridge/" + run_of(env) + name, joined.store);
+  joined.store->setTimeout(request.patience);
+  meet(*joined.store, launch, request);
   return joined;
 }
 
 std::string where(const Endpoint& endpoint, const InitMethod& method) {
   if (method.kind == InitMethod::Kind::kFile) return "file://" + method.path;
+  if (method.kind == InitMethod::Kind::kStore) return "the given store";
   return endpoint.host + " port " + std::to_string(endpoint.port);
 }
 

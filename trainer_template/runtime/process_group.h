@@ -1,9 +1,8 @@
-// The ranks of a job as one group: they meet at the store, talk over gloo, and part in order.
+// The ranks of a job as one group: they meet at the store, talk over the chosen backends, and part in order.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
-#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -11,71 +10,76 @@
 #include <string>
 #include <vector>
 
+#include <torchbridge/core/env_map.h>
 #include <torchbridge/exchange/launch.h>
 #include <torchbridge/train/errors.h>
+#include <torchbridge/train/group_options.h>
+#include <torchbridge/train/rank_group.h>
 
 namespace c10d {
-class ProcessGroup;
+class Store;
 }
 
 namespace torchbridge::train {
 
-struct GroupOptions {
-  InitMethod init_method;                                            // the way in; where it is file:// also the store
-  std::chrono::milliseconds timeout = std::chrono::minutes(10);      // the longest wait in one collective
-  std::chrono::milliseconds join_timeout = std::chrono::seconds(60); // until all ranks are there
-  std::chrono::milliseconds silence = std::chrono::seconds(4);       // a rank that is stopped so long ends the job; 0: none does
-};
-
-// Every member function is a collective unless it says otherwise: all ranks call it, in the same order, from one thread.
-// They throw when a rank is gone or does not come in time.
-class ProcessGroup {
+// The owning handle. Its scope ends group and store: in order, with a barrier of ten seconds at most; or, where an exception leaves
+// the scope, at once, so that the other ranks notice. Collective are the members of RankGroup, and those that say so.
+class ProcessGroup : public RankGroup {
  public:
-  // Waits until all ranks are there. Rank 0 serves the store, unless an agent does. With one rank nothing is opened that
-  // others could reach. Throws TrainError, which names address, port and variable, or the ranks that are missing.
+  // Collective. Waits until all ranks are there. Rank 0 serves the store, unless an agent does. With one rank nothing is opened that
+  // others could reach. Throws TrainError, which names address, port and variable, or the ranks that are missing, and what else is
+  // wrong with the options; PeerFailed where another rank says it.
   ProcessGroup(Launch launch, const GroupOptions& options);
-  // Closes all connections without a word to the others, who notice at once.
+  // The ranks meet at this store instead, which all of them can reach: of any kind that c10d has, or yours.
+  ProcessGroup(Launch launch, const GroupOptions& options, const c10::intrusive_ptr<c10d::Store>& store);
   ~ProcessGroup();
-  ProcessGroup(const ProcessGroup&) = delete;
-  ProcessGroup& operator=(const ProcessGroup&) = delete;
 
   // Not collective.
-  int rank() const { return layout_.rank; }
-  int world_size() const { return layout_.world_size; }
-  bool is_first() const { return layout_.rank == 0; }
   const Layout& layout() const { return layout_; }
   const std::string& launcher() const { return launcher_; }
+  // "gloo", "mpi", "cpu:gloo,cuda:nccl".
+  const std::string& backend() const { return backend_; }
+  // What options.device_id came to; the CPU without it.
+  c10::Device device() const { return device_; }
 
-  void barrier();
-  // In place.
-  void sum(const at::Tensor& tensor);
-  void broadcast(const at::Tensor& tensor, int root = 0);
-  std::int64_t minimum(std::int64_t value);
-  // The root's text; the argument of the others is not used.
-  std::string broadcast(const std::string& text, int root = 0);
-  // One a rank, in their order.
-  std::vector<std::string> all_gather(const std::string& text);
+  // Collective over all ranks, also those that are not in it, which get null. The ranks are those of this group, in any order; an empty
+  // list, one that is not there and one that is named twice are errors. The group ends before this one does.
+  std::unique_ptr<Subgroup> new_group(std::vector<int> ranks);
+  // Collective over all ranks. The ranks on the node of this one; and those that have the same place on their nodes: the first of each, the
+  // second ... Nodes may hold different numbers of ranks.
+  std::unique_ptr<Subgroup> per_node();
+  std::unique_ptr<Subgroup> across_nodes();
 
-  // The orderly end: waits for all, at most the given time, then closes.
+  // Collective: the orderly end, at most ten seconds; throws where a rank did not come.
   void leave();
-
-  // Not collective: for what builds on c10d itself.
-  const c10::intrusive_ptr<c10d::ProcessGroup>& c10d() const;
 
   // Not collective; called once, after `error` has left everything that uses the group. Ends the connections, so that all
   // other ranks notice, and returns what this rank must print, or nothing where another rank speaks. At most about a second.
   std::optional<std::string> message_for(const std::exception& error);
 
  private:
-  struct Connections;
-  void join(Launch& launch, const GroupOptions& options);
+  struct State;
+  void join(Launch& launch, const GroupOptions& options, const c10::intrusive_ptr<c10d::Store>& store);
   void start_heartbeat(const std::string& own_address, const GroupOptions& options);
-  std::string silent_ranks(const std::vector<int>& lost);
+  std::unique_ptr<Subgroup> own_part(const std::vector<std::vector<int>>& parts);
+  std::vector<std::vector<int>> nodes();
+  void end();
 
   Layout layout_;
-  std::string launcher_;
-  std::unique_ptr<Connections> connections_;
+  std::string launcher_, backend_;
+  c10::Device device_ = c10::Device(c10::kCPU);
+  std::unique_ptr<State> state_;
 };
+
+// torch.distributed.init_process_group: finds out how this process was launched, by options.init_method or, without one, by whatever
+// started it, and forms the group. Collective. With a store, ranks and world size must be told by options or by RANK and WORLD_SIZE,
+// and init_method must be left out. `environment` is the process's own. Throws as ProcessGroup does.
+ProcessGroup init_process_group(const EnvMap& environment, const GroupOptions& options = {});
+ProcessGroup init_process_group(const EnvMap& environment, const GroupOptions& options, const c10::intrusive_ptr<c10d::Store>& store);
+
+// What the flight recorder of libtorch holds, as JSON: the latest collectives of this process, of all its groups. Empty lists unless
+// TORCH_FR_BUFFER_SIZE was above 0 when the process started. docs/process_groups.md says what is in it.
+std::string flight_record();
 
 // What the error says, as one line without the stack that c10 adds.
 std::string one_line(const std::exception& error);

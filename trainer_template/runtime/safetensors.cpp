@@ -29,7 +29,7 @@ std::string describe(const at::Tensor& tensor) {
 FileRecord write_safetensors(FileLayer& files, const fs::path& path, const NamedTensors& tensors,
                              const std::map<std::string, std::string>& metadata) {
   NamedTensors sorted;
-  for (const auto& [name, tensor] : tensors) sorted.emplace_back(name, tensor.detach().contiguous());
+  for (const auto& [name, tensor] : tensors) sorted.emplace_back(name, tensor.detach().cpu().contiguous());
   // Wide types first keeps each tensor aligned, as the reference implementation does.
   std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
     return a.second.element_size() > b.second.element_size();

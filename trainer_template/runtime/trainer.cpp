@@ -125,7 +125,7 @@ Evaluation Trainer::evaluate(const Dataset& dataset, std::int64_t batch_size) co
     const auto scope = autocast();
     const at::Tensor outputs = task_.forward(batch.inputs);
     sum[0] += task_.loss(outputs, batch.targets).item<double>() * static_cast<double>(count);
-    sum[1] += outputs.argmax(-1).eq(batch.targets).sum().item<double>();
+    sum[1] += outputs.argmax(-1).eq(batch.targets.to(outputs.device())).sum().item<double>();
     sum[2] += static_cast<double>(count);
   }
   group_.sum(sums);

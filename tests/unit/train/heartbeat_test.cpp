@@ -18,8 +18,10 @@ struct Listener {
   std::promise<void> loss;
   std::unique_ptr<Heartbeat> heart;
 
+  bool hang_ups = false;
+
   HeartbeatOptions options() {
-    return {kSilence, "token", [this] { loss.set_value(); }};
+    return {.silence = kSilence, .token = "token", .hang_ups = hang_ups, .on_loss = [this] { loss.set_value(); }};
   }
   std::vector<int> lost() {
     EXPECT_EQ(loss.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
@@ -78,6 +80,38 @@ TEST(HeartbeatTest, WhoEndsOrIsAStrangerIsNotLost) {
   three.heart = join(three, zero.heart->endpoint(), 3);
   EXPECT_EQ(three.lost(), std::vector<int>{2});
   EXPECT_EQ(zero.lost(), std::vector<int>{2});
+}
+
+TEST(HeartbeatTest, WhoHangsUpIsLostWhereThatCounts) {
+  Listener zero{.hang_ups = true}, one{.hang_ups = true}, two{.hang_ups = true};
+  zero.heart = serve(zero);
+  one.heart = join(one, zero.heart->endpoint(), 1);
+  two.heart = join(two, zero.heart->endpoint(), 2);
+  two.heart.reset();
+  EXPECT_EQ(zero.lost(), std::vector<int>{2});
+  EXPECT_EQ(one.lost(), std::vector<int>{2});
+  EXPECT_TRUE(one.heart->hung_up());
+}
+
+TEST(HeartbeatTest, WhoLeavesIsNotLost) {
+  Listener zero{.hang_ups = true}, one{.hang_ups = true}, two{.hang_ups = true};
+  zero.heart = serve(zero);
+  one.heart = join(one, zero.heart->endpoint(), 1);
+  one.heart->leave();
+  one.heart.reset();
+  // By the time that another one is lost, it would have been.
+  two.heart = join(two, zero.heart->endpoint(), 2);
+  two.heart.reset();
+  EXPECT_EQ(zero.lost(), std::vector<int>{2});
+}
+
+TEST(HeartbeatTest, AServerThatLeavesIsNotLost) {
+  Listener zero{.hang_ups = true}, one{.hang_ups = true};
+  zero.heart = serve(zero);
+  one.heart = join(one, zero.heart->endpoint(), 1);
+  zero.heart->leave();
+  zero.heart.reset();
+  EXPECT_NE(one.loss.get_future().wait_for(kSilence), std::future_status::ready);
 }
 
 }  // namespace

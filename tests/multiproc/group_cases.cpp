@@ -1,0 +1,257 @@
+// What a program does with init_process_group, one case a run: group_cases CASE [ARGUMENT]. group_test.cpp starts it.
+#include <ATen/ops/full.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <torchbridge/train/backend.h>
+#include <torchbridge/train/gloo_backend.h>
+#include <torchbridge/train/process_group.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <thread>
+
+namespace {
+
+using namespace torchbridge;
+using namespace torchbridge::train;
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+
+EnvMap environment() { return EnvMap::from(environ); }
+int variable(const char* name) { return std::stoi(std::string(*environment().get(name))); }
+
+void expect(bool fact, const std::string& what) {
+  if (!fact) throw TrainError("expected " + what);
+}
+
+// The ranks add up 1, 2, 3 ...
+void expect_sum(RankGroup& group) {
+  const at::Tensor number = at::full({1}, group.rank() + 1.0);
+  group.sum(number);
+  expect(number.item<double>() == group.world_size() * (group.world_size() + 1) / 2.0, "the sum over " + std::to_string(group.world_size()) + " ranks");
+}
+
+std::string list(const std::vector<int>& ranks) {
+  std::string text;
+  for (int rank : ranks) text += (text.empty() ? "" : ",") + std::to_string(rank);
+  return text;
+}
+
+// --- every way to a store
+
+StorePtr tcp_store() {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(variable("MASTER_PORT"));
+  options.isServer = variable("RANK") == 0;
+  options.waitWorkers = false;
+  return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+}
+
+void given_store(const std::string& kind_and_path) {
+  const auto colon = kind_and_path.find(':');
+  const std::string kind = kind_and_path.substr(0, colon), path = kind_and_path.substr(colon + 1);
+  StorePtr store = kind == "tcp" ? tcp_store() : StorePtr(c10::make_intrusive<c10d::FileStore>(path, variable("WORLD_SIZE")));
+  if (kind == "prefix") store = c10::make_intrusive<c10d::PrefixStore>("mine", store);
+  // Two groups at one store.
+  for (const char* name : {"first", "second"}) {
+    ProcessGroup group = init_process_group(environment(), {.group_name = name}, store);
+    expect_sum(group);
+  }
+}
+
+// Ranks as threads, each with a group of its own.
+void hash_store(const std::string&) {
+  constexpr int kRanks = 3;
+  const StorePtr store = c10::make_intrusive<c10d::HashStore>();
+  std::vector<std::thread> threads;
+  std::atomic<int> right{0};
+  for (int rank = 0; rank < kRanks; ++rank) {
+    threads.emplace_back([&, rank] {
+      ProcessGroup group = init_process_group(EnvMap(), {.ranks = {rank, kRanks}}, store);
+      expect_sum(group);
+      ++right;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  expect(right == kRanks, "all threads to have the sum");
+}
+
+void store_and_method(const std::string&) {
+  init_process_group(environment(), {.init_method = *parse_init_method("env://")}, c10::make_intrusive<c10d::HashStore>());
+}
+
+void argument_against_variable(const std::string&) {
+  init_process_group(environment(), {.init_method = *parse_init_method("env://"), .ranks = {.world_size = 7}});
+}
+
+// --- the end
+
+void ends_with_its_scope(const std::string&) {
+  for (int i = 0; i < 2; ++i) {
+    ProcessGroup group = init_process_group(environment(), {.group_name = std::to_string(i)});
+    expect_sum(group);
+    const auto part = group.per_node();
+    expect_sum(*part);
+  }
+}
+
+// Rank 1 fails inside the scope while the others wait for it.
+void an_exception(const std::string& backend) {
+  ProcessGroup group = init_process_group(environment(), {.backend = backend});
+  const auto part = group.new_group({0, 1, 2});
+  expect_sum(group);
+  if (group.rank() == 1) throw TrainError("the disk of rank 1 is full");
+  expect_sum(group);
+}
+
+// --- parts
+
+void parts(const std::string&) {
+  ProcessGroup group = init_process_group(environment());
+  {
+    const auto some = group.new_group({2, 0});
+    expect((some != nullptr) == (group.rank() % 2 == 0 && group.rank() < 3), "a handle on the ranks of the part alone");
+    if (some) {
+      expect(some->ranks() == std::vector<int>({0, 2}) && some->rank() == group.rank() / 2, "the part's ranks in order");
+      expect_sum(*some);
+      expect(some->broadcast(std::string(some->rank() == 1 ? "from 2" : ""), 1) == "from 2", "the text of the part's rank 1");
+    }
+    const auto node = group.per_node(), across = group.across_nodes();
+    expect_sum(*node);
+    expect_sum(*across);
+    std::printf("node %s across %s\n", list(node->ranks()).c_str(), list(across->ranks()).c_str());
+    const auto gathered = group.all_gather(list(node->ranks()));
+    expect(std::ssize(gathered) == group.world_size(), "one text a rank");
+  }
+  for (const std::vector<int>& wrong : {std::vector<int>{}, {0, 0}, {0, 4}, {-1}}) {
+    try {
+      group.new_group(wrong);
+      throw std::logic_error("taken");
+    } catch (const TrainError& error) {
+      expect(std::string(error.what()).find("expected different ranks from 0 to 3") != std::string::npos, "the error of new_group");
+    }
+  }
+  expect_sum(group);
+}
+
+// --- backends
+
+void a_backend_of_mine(const std::string&) {
+  static int made = 0;
+  register_backend("mine", {{"cpu"}, [](const BackendRequest& request) { ++made; return make_gloo(request); }, {}});
+  ProcessGroup group = init_process_group(environment(), {.backend = "cpu:mine"});
+  expect(made == 1 && group.backend() == "mine", "the backend of the program to be made once");
+  expect_sum(group);
+}
+
+void with_backend(const std::string& backend) {
+  ProcessGroup group = init_process_group(environment(), {.backend = backend});
+  expect_sum(group);
+  expect_sum(*group.per_node());
+  std::printf("%s\n", group.backend().c_str());
+}
+
+void library(const std::string& backend) {
+  for (const std::string& device : find_backend(backend).devices) std::printf("%s\n", device.c_str());
+}
+
+void gloo_options(const std::string& interface) {
+  GroupOptions options;
+  options.pg_options.gloo = {.interfaces = {interface}, .threads = 3};
+  ProcessGroup group = init_process_group(environment(), options);
+  expect_sum(group);
+}
+
+// --- debugging
+
+void different_collectives(const std::string&) {
+  ProcessGroup group = init_process_group(environment());
+  if (group.rank() == 0) {
+    group.sum(at::full({4}, 1.0));
+  } else {
+    group.broadcast(at::full({4}, 1.0), 0);
+  }
+}
+
+void record(const std::string&) {
+  ProcessGroup group = init_process_group(environment());
+  expect_sum(group);
+  std::printf("%s\n", flight_record().c_str());
+}
+
+// --- the store's server
+
+// The largest number of connections that may wait at the listener of this port.
+int backlog_of(int port) {
+  for (int descriptor = 3; descriptor < 1024; ++descriptor) {
+    sockaddr_in address{};
+    socklen_t size = sizeof address;
+    tcp_info info{};
+    socklen_t info_size = sizeof info;
+    const bool found = getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) == 0 && ntohs(address.sin_port) == port &&
+                       getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &info_size) == 0 && info.tcpi_state == TCP_LISTEN;
+    if (found) return static_cast<int>(info.tcpi_sacked);
+  }
+  return 0;
+}
+
+void backlog(const std::string&) {
+  ProcessGroup group = init_process_group(environment());
+  if (group.is_first()) std::printf("%d\n", backlog_of(variable("MASTER_PORT")));
+}
+
+// As an elastic agent does: serves a store at MASTER_PORT until standard input, or the file's existence, says that all is over.
+void agent(const std::string& until_gone) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(variable("MASTER_PORT"));
+  options.isServer = true;
+  options.waitWorkers = false;
+  const c10d::TCPStore store("127.0.0.1", options);
+  while (access(until_gone.c_str(), F_OK) == 0) usleep(10'000);
+}
+
+void plain(const std::string&) {
+  ProcessGroup group = init_process_group(environment(), {.join_timeout = std::chrono::seconds(2)});
+  expect_sum(group);
+}
+
+const std::map<std::string, std::function<void(const std::string&)>> kCases = {
+    {"given_store", given_store},
+    {"hash_store", hash_store},
+    {"store_and_method", store_and_method},
+    {"argument_against_variable", argument_against_variable},
+    {"ends_with_its_scope", ends_with_its_scope},
+    {"an_exception", an_exception},
+    {"parts", parts},
+    {"a_backend_of_mine", a_backend_of_mine},
+    {"with_backend", with_backend},
+    {"library", library},
+    {"gloo_options", gloo_options},
+    {"different_collectives", different_collectives},
+    {"record", record},
+    {"backlog", backlog},
+    {"agent", agent},
+    {"plain", plain},
+};
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  try {
+    kCases.at(arguments[1])(count > 2 ? arguments[2] : "");
+    return 0;
+  } catch (const PeerFailed&) {
+    return 2;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", one_line(error).c_str());
+    return 1;
+  }
+}

@@ -1,0 +1,28 @@
+// What the ranks tell each other, through the store, when their group breaks: so that one of them tells the user what happened.
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <optional>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
+
+namespace torchbridge::train {
+
+struct BrokenGroup {
+  c10d::Store& store;
+  int rank = 0, world_size = 1;
+  // What the heartbeat found, if anything.
+  std::vector<int> lost;
+  bool hung_up = false;
+  std::chrono::milliseconds silence{};
+};
+
+// Collective as far as ranks are left. The message of this rank, or nothing where another one speaks. At most about a second.
+std::optional<std::string> failure_message(const BrokenGroup& group, const std::exception& error);
+
+// An error of the network or of another rank, not of this one.
+bool is_lost_connection(const std::exception& error);
+
+}  // namespace torchbridge::train
