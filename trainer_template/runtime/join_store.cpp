@@ -256,7 +256,7 @@ JoinedStore join_store(Launch& launch, const JoinRequest& request) {
     if (!request.store) joined.store = open_file(method.path, env.layout.world_size);
     if (const auto address = reachable_address()) joined.own_address = *address;
   } else {
-    const auto numeric = looked_up(env.master.host, patience);
+    const auto numeric = looked_up(env.master.host, request.patience);
     const auto towards = numeric ? address_towards(*numeric, env.layout.node_count > 1) : numeric;
     if (!towards) {
       // Every rank finds it, unless its node differs; of that one rank 0 says that it did not join.
