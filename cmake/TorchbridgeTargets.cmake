@@ -29,6 +29,14 @@ function(torchbridge_small target)
   endif()
 endfunction()
 
+# For programs on torchbridge::train: libtorch's headers, which take a compiler fifteen seconds, are read once for all of them.
+# They are compiled as the library is (-fPIC, not -fPIE), or its headers would not do.
+function(torchbridge_torch_program target)
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${target} PRIVATE -fPIC)
+  target_precompile_headers(${target} REUSE_FROM torchbridge_train)
+endfunction()
+
 if(TORCHBRIDGE_SANITIZE)
   add_compile_options(-fsanitize=${TORCHBRIDGE_SANITIZE} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${TORCHBRIDGE_SANITIZE})

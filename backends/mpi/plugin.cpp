@@ -1,6 +1,6 @@
 // libtorchbridge_mpi.so: the MPI backend for process groups that are asked for "mpi".
 #include <torchbridge/mpi_backend/backend.h>
-#include <torchbridge/train/backend.h>
+#include <torchbridge/train/group/backend.h>
 
 #include <string>
 

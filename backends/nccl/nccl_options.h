@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include <torchbridge/train/group_options.h>
+#include <torchbridge/train/group/group_options.h>
 
 namespace torchbridge::nccl {
 

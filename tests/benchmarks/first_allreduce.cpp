@@ -3,7 +3,7 @@
 #include <ATen/ops/ones.h>
 #include <torchbridge/exchange/launch.h>
 #include <torchbridge/train/errors.h>
-#include <torchbridge/train/process_group.h>
+#include <torchbridge/train/group/process_group.h>
 #include <unistd.h>
 
 #include <chrono>

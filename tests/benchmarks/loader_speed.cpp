@@ -1,5 +1,5 @@
 // Samples per second that the loader gives: loader_speed FOLDER BATCH_SIZE WORKERS SECONDS. FOLDER holds MNIST's IDX files.
-#include <torchbridge/train/loader.h>
+#include <torchbridge/train/data/loader.h>
 
 #include <chrono>
 #include <cstdio>

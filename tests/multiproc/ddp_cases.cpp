@@ -9,10 +9,10 @@
 #include <ATen/ops/index_select.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/distributed/c10d/comm.hpp>
-#include <torchbridge/train/checkpoint.h>
-#include <torchbridge/train/dataset/idx.h>
+#include <torchbridge/train/checkpoint/checkpoint.h>
+#include <torchbridge/train/data/idx.h>
 #include <torchbridge/train/job.h>
-#include <torchbridge/train/optimizer.h>
+#include <torchbridge/train/optim/optimizer.h>
 #include <torchbridge/train/permutation.h>
 #include <zlib.h>
 

@@ -8,9 +8,9 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
-#include <torchbridge/train/backend.h>
-#include <torchbridge/train/gloo_backend.h>
-#include <torchbridge/train/process_group.h>
+#include <torchbridge/train/group/backend.h>
+#include <torchbridge/train/group/gloo_backend.h>
+#include <torchbridge/train/group/process_group.h>
 #include <unistd.h>
 
 #include <cstdio>

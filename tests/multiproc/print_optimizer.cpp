@@ -2,9 +2,9 @@
 // with Python's optimizers.
 #include <ATen/Context.h>
 #include <ATen/ops/randn.h>
-#include <torchbridge/train/grad_clip.h>
-#include <torchbridge/train/grad_scaler.h>
-#include <torchbridge/train/optimizer.h>
+#include <torchbridge/train/optim/grad_clip.h>
+#include <torchbridge/train/optim/grad_scaler.h>
+#include <torchbridge/train/optim/optimizer.h>
 
 #include <cmath>
 #include <cstdio>

@@ -6,7 +6,7 @@
 #include <torchbridge/net/many_descriptors.h>
 #include <torchbridge/net/socket.h>
 #include <torchbridge/train/errors.h>
-#include <torchbridge/train/join_store.h>
+#include <torchbridge/train/group/join_store.h>
 #include <unistd.h>
 
 #include <algorithm>

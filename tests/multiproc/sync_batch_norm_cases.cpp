@@ -7,9 +7,9 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <torch/nn/modules/batchnorm.h>
-#include <torchbridge/train/ddp.h>
+#include <torchbridge/train/ddp/ddp.h>
 #include <torchbridge/train/job.h>
-#include <torchbridge/train/sync_batch_norm.h>
+#include <torchbridge/train/ddp/sync_batch_norm.h>
 
 #include <cstdio>
 #include <numeric>

@@ -3,7 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/core/init_method.h>
-#include <torchbridge/train/backend_choice.h>
+#include <torchbridge/train/group/backend_choice.h>
 #include <torchbridge/train/errors.h>
 
 #include <algorithm>

@@ -1,12 +1,12 @@
 // The trainer's options.
 #pragma once
 
-#include <torchbridge/train/checkpoint.h>
-#include <torchbridge/train/lr_schedule.h>
-#include <torchbridge/train/process_group.h>
+#include <torchbridge/train/checkpoint/checkpoint.h>
+#include <torchbridge/train/optim/lr_schedule.h>
+#include <torchbridge/train/group/process_group.h>
 #include <torchbridge/train/progress.h>
-#include <torchbridge/train/sampler.h>
-#include <torchbridge/train/zero.h>
+#include <torchbridge/train/data/sampler.h>
+#include <torchbridge/train/optim/zero.h>
 
 #include <cstdint>
 #include <map>

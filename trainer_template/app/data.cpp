@@ -1,6 +1,6 @@
 #include "data.h"
 
-#include <torchbridge/train/dataset/pixels.h>
+#include <torchbridge/train/data/pixels.h>
 #include <torchbridge/train/errors.h>
 
 using torchbridge::train::Batch;

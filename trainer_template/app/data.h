@@ -1,8 +1,8 @@
 // The data that the model learns from: labelled images in IDX files.
 #pragma once
 
-#include <torchbridge/train/dataset.h>
-#include <torchbridge/train/dataset/idx.h>
+#include <torchbridge/train/data/dataset.h>
+#include <torchbridge/train/data/idx.h>
 
 #include <filesystem>
 #include <string>

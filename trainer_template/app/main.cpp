@@ -1,19 +1,19 @@
 // Trains a model on all ranks of a job. The part to copy: change model.*, data.* and what is chosen here.
 #include <ATen/Context.h>
 #include <ATen/ops/cross_entropy_loss.h>
-#include <torchbridge/train/accumulation.h>
-#include <torchbridge/train/checkpoint.h>
-#include <torchbridge/train/ddp.h>
+#include <torchbridge/train/optim/accumulation.h>
+#include <torchbridge/train/checkpoint/checkpoint.h>
+#include <torchbridge/train/ddp/ddp.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/job.h>
-#include <torchbridge/train/loader.h>
+#include <torchbridge/train/data/loader.h>
 #include <torchbridge/train/metrics.h>
 #include <torchbridge/train/model_tensors.h>
-#include <torchbridge/train/optimizer.h>
-#include <torchbridge/train/parameter_groups.h>
+#include <torchbridge/train/optim/optimizer.h>
+#include <torchbridge/train/optim/parameter_groups.h>
 #include <torchbridge/train/progress.h>
 #include <torchbridge/train/trainer.h>
-#include <torchbridge/train/zero.h>
+#include <torchbridge/train/optim/zero.h>
 
 #include <unistd.h>
 

@@ -1,7 +1,7 @@
 #include "model.h"
 
 #include <torch/nn/modules/activation.h>
-#include <torchbridge/train/linear.h>
+#include <torchbridge/train/data/linear.h>
 
 using torchbridge::train::Linear;
 

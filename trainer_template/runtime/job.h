@@ -4,7 +4,7 @@
 #include <functional>
 
 #include <torchbridge/core/env_map.h>
-#include <torchbridge/train/process_group.h>
+#include <torchbridge/train/group/process_group.h>
 
 namespace torchbridge::train {
 

@@ -3,7 +3,7 @@
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/embedding.h>
-#include <torchbridge/train/sync_batch_norm.h>
+#include <torchbridge/train/ddp/sync_batch_norm.h>
 
 #include <unordered_set>
 

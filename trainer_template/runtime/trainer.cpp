@@ -4,7 +4,7 @@
 #include <ATen/ops/div.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
-#include <torchbridge/train/grad_clip.h>
+#include <torchbridge/train/optim/grad_clip.h>
 
 #include <algorithm>
 #include <map>

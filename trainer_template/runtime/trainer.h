@@ -9,16 +9,16 @@
 #include <string>
 #include <vector>
 
-#include <torchbridge/train/autocast.h>
-#include <torchbridge/train/dataset.h>
-#include <torchbridge/train/ddp.h>
-#include <torchbridge/train/grad_scaler.h>
-#include <torchbridge/train/lr_schedule.h>
-#include <torchbridge/train/manifest.h>
+#include <torchbridge/train/optim/autocast.h>
+#include <torchbridge/train/data/dataset.h>
+#include <torchbridge/train/ddp/ddp.h>
+#include <torchbridge/train/optim/grad_scaler.h>
+#include <torchbridge/train/optim/lr_schedule.h>
+#include <torchbridge/train/checkpoint/manifest.h>
 #include <torchbridge/train/metrics.h>
-#include <torchbridge/train/optimizer.h>
-#include <torchbridge/train/plateau.h>
-#include <torchbridge/train/process_group.h>
+#include <torchbridge/train/optim/optimizer.h>
+#include <torchbridge/train/optim/plateau.h>
+#include <torchbridge/train/group/process_group.h>
 
 namespace torchbridge::train {
 

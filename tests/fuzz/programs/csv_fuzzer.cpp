@@ -1,5 +1,5 @@
 // Tables of numbers: whatever the text, a table is rectangular and finite, and written out it is the same table.
-#include <torchbridge/train/dataset/csv.h>
+#include <torchbridge/train/data/csv.h>
 
 #include <cmath>
 #include <cstdio>

@@ -1,5 +1,5 @@
 // IDX files, plain and gzip: whatever the bytes, there are as many pixels and labels as images, or there is an error.
-#include <torchbridge/train/dataset/idx.h>
+#include <torchbridge/train/data/idx.h>
 #include <torchbridge/train/errors.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 // Image files: whatever the bytes, an image has the pixels that it says, or there is an error.
-#include <torchbridge/train/dataset/image.h>
+#include <torchbridge/train/data/image.h>
 
 #include "expect.h"
 

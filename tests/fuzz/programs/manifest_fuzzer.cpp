@@ -1,5 +1,5 @@
 // Manifests of checkpoints: what is accepted is within its bounds, and written and read again it is the same.
-#include <torchbridge/train/manifest.h>
+#include <torchbridge/train/checkpoint/manifest.h>
 
 #include "expect.h"
 

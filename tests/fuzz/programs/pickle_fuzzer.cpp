@@ -1,5 +1,5 @@
 // What is accepted is within its bounds.
-#include <torchbridge/train/pickle.h>
+#include <torchbridge/train/checkpoint/pickle.h>
 
 #include "expect.h"
 

@@ -1,5 +1,5 @@
 // Headers of safetensors files: what is accepted lies inside the file, without gap or overlap, and is written again as it was.
-#include <torchbridge/train/safetensors_header.h>
+#include <torchbridge/train/checkpoint/safetensors_header.h>
 
 #include "expect.h"
 

@@ -1,5 +1,5 @@
 // Headers of token files: whatever the bytes, the tokens lie within the file.
-#include <torchbridge/train/dataset/token_file.h>
+#include <torchbridge/train/data/token_file.h>
 
 #include <algorithm>
 #include <cstring>

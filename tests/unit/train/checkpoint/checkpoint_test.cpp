@@ -1,0 +1,167 @@
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/rand.h>
+#include <torchbridge/train/checkpoint/checkpoint.h>
+#include <torchbridge/train/checkpoint/checkpoint_files.h>
+
+#include "alone.h"
+#include "temporary_folder.h"
+
+namespace torchbridge::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A model of one parameter whose value is the step, with an optimizer.
+class Checkpoint : public testing::Test {
+ protected:
+  void train_to(std::int64_t step) {
+    Checkpoints checkpoints(alone(), options());
+    resume_in(checkpoints);
+    save_in(checkpoints, step);
+  }
+  std::optional<Manifest> resume_in(Checkpoints& checkpoints) { return checkpoints.resume(model_, *optimizer_); }
+  void save_in(Checkpoints& checkpoints, std::int64_t step) {
+    weight_.detach().fill_(static_cast<double>(step));
+    weight_.mutable_grad() = at::ones({2});
+    optimizer_->step(0.0);
+    checkpoints.save({.step = step, .position = {.epoch = 1, .consumed = step}}, model_, *optimizer_);
+  }
+  CheckpointOptions options() const {
+    CheckpointOptions options;
+    options.folder = root_;
+    options.keep = keep_;
+    options.resume = resume_;
+    options.seed = seed_;
+    return options;
+  }
+  std::optional<Manifest> resume() {
+    weight_.detach().fill_(-1);
+    Checkpoints checkpoints(alone(), options());
+    return resume_in(checkpoints);
+  }
+  std::string resume_error() { return error_of([&] { resume(); }); }
+  double weight() const { return weight_.detach()[0].item<double>(); }
+  void damage(std::int64_t step) {
+    folder_.write("runs/" + step_folder(step) + "/" + kModelFile, "damaged");
+  }
+
+  TemporaryFolder folder_;
+  fs::path root_ = folder_ / "runs";
+  std::string resume_ = "auto";
+  int keep_ = 3;
+  std::uint64_t seed_ = 0;
+  at::Tensor weight_ = at::ones({2}).set_requires_grad(true);
+  ModelTensors model_{.parameters = {{"weight", weight_}}, .buffers = {}};
+  std::unique_ptr<Optimizer> optimizer_ = make_adamw(model_.parameters, {});
+};
+
+TEST_F(Checkpoint, BeginsAnewWhereThereIsNone) {
+  EXPECT_FALSE(resume());
+  EXPECT_EQ(weight(), -1);
+}
+
+TEST_F(Checkpoint, GoesOnFromTheNewest) {
+  train_to(1);
+  train_to(2);
+  const auto manifest = resume();
+  ASSERT_TRUE(manifest);
+  EXPECT_EQ(manifest->step, 2);
+  EXPECT_EQ(manifest->position, (SamplerPosition{.epoch = 1, .consumed = 2}));
+  EXPECT_EQ(weight(), 2);
+}
+
+TEST_F(Checkpoint, KeepsTheRandomGenerator) {
+  at::manual_seed(7);
+  train_to(1);
+  const at::Tensor expected = at::rand({3});
+  at::manual_seed(8);
+  ASSERT_TRUE(resume());
+  EXPECT_TRUE(at::rand({3}).equal(expected));
+}
+
+TEST_F(Checkpoint, LeavesADamagedOneOutAndPutsItAside) {
+  train_to(1);
+  train_to(2);
+  damage(2);
+  const auto manifest = resume();
+  ASSERT_TRUE(manifest);
+  EXPECT_EQ(manifest->step, 1);
+  EXPECT_EQ(weight(), 1);
+  EXPECT_TRUE(fs::exists(root_ / "step-00000002.aside"));
+}
+
+TEST_F(Checkpoint, RefusesToBeginAnewWhenAllAreDamaged) {
+  train_to(1);
+  damage(1);
+  EXPECT_TRUE(contains(resume_error(), "none of the 1 checkpoints"));
+}
+
+TEST_F(Checkpoint, RefusesToWriteAmongOthers) {
+  train_to(1);
+  resume_ = "none";
+  EXPECT_TRUE(contains(resume_error(), "holds checkpoints, and --resume none would write among them"));
+}
+
+TEST_F(Checkpoint, GoesOnFromTheOneThatIsNamed) {
+  train_to(1);
+  train_to(2);
+  resume_ = (root_ / "step-00000001/").string();
+  EXPECT_EQ(resume()->step, 1);
+  EXPECT_EQ(weight(), 1);
+  resume_ = root_.string();
+  EXPECT_EQ(resume()->step, 1);
+  resume_ = (folder_ / "none").string();
+  EXPECT_TRUE(contains(resume_error(), "there is no checkpoint"));
+  resume_ = (root_ / "step-00000009").string();
+  EXPECT_TRUE(contains(resume_error(), "no complete checkpoint"));
+}
+
+TEST_F(Checkpoint, RefusesAnotherModel) {
+  train_to(1);
+  model_.parameters[0].second = at::ones({3});
+  EXPECT_TRUE(contains(resume_error(), "has 'weight' with shape [2], this model with [3]"));
+  model_.parameters[0].first = "other";
+  EXPECT_TRUE(contains(resume_error(), "has no 'other'"));
+}
+
+TEST_F(Checkpoint, RefusesAnotherSeed) {
+  train_to(1);
+  seed_ = 4;
+  EXPECT_TRUE(contains(resume_error(), "--seed 0, this run has --seed 4"));
+}
+
+TEST_F(Checkpoint, IsForOneRunAtATime) {
+  const Checkpoints first(alone(), options());
+  EXPECT_TRUE(contains(error_of([&] { Checkpoints(alone(), options()); }), "is in use by another run"));
+}
+
+TEST_F(Checkpoint, CleansUpAfterAKill) {
+  train_to(1);
+  fs::create_directory(root_ / ".tmp-step-00000002");
+  fs::create_directory(root_ / "step-00000002");
+  resume();
+  EXPECT_FALSE(fs::exists(root_ / ".tmp-step-00000002"));
+  EXPECT_FALSE(fs::exists(root_ / "step-00000002"));
+}
+
+TEST_F(Checkpoint, SavesAStepOnce) {
+  Checkpoints checkpoints(alone(), options());
+  save_in(checkpoints, 5);
+  const auto before = fs::last_write_time(root_ / "step-00000005/DONE");
+  save_in(checkpoints, 5);
+  EXPECT_EQ(fs::last_write_time(root_ / "step-00000005/DONE"), before);
+}
+
+TEST_F(Checkpoint, NamesAFolderThatCannotBe) {
+  root_ = "/proc/none/runs";
+  EXPECT_TRUE(contains(resume_error(), "/proc/none/runs"));
+  folder_.write("file", "");
+  root_ = folder_ / "file";
+  EXPECT_TRUE(contains(resume_error(), "file' is not a folder"));
+}
+
+}  // namespace
+}  // namespace torchbridge::train

@@ -1,0 +1,60 @@
+#include <torchbridge/train/checkpoint/manifest.h>
+
+#include "temporary_folder.h"
+
+namespace torchbridge::train {
+namespace {
+
+Manifest example() {
+  return {.step = 100,
+          .position = {.epoch = 3, .consumed = 1234},
+          .samples_seen = 12345678901,
+          .world_size = 4,
+          .sampler_seed = 18446744073709551615u,
+          .options = {{"lr", "0.1"}, {"data", "/with \"quotes\" and \xff"}},
+          .versions = {{"torch", "2.11.0"}},
+          .buckets = {{3, 2}, {1, 0}},
+          .files = {{"model.safetensors", 1234, "0123456789abcdef0123456789abcdef"}}};
+}
+
+TEST(Manifest, ReadsBackWhatItWrites) {
+  Manifest manifest = example();
+  manifest.options = {{"lr", "0.1"}, {"data", "/with \"quotes\""}};
+  const auto read = manifest_from_json(to_json(manifest));
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(*read, manifest);
+}
+
+TEST(Manifest, WritesOptionsThatAreNotUtf8) { EXPECT_TRUE(manifest_from_json(to_json(example()))); }
+
+TEST(Manifest, SaysWhatIsWrong) {
+  const auto changed = [](const std::string& from, const std::string& to) {
+    std::string text = to_json(example());
+    const auto at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return text.replace(at, from.size(), to);
+  };
+  const struct {
+    std::string text, expected;
+  } kCases[] = {
+      {"", "cannot be understood"},
+      {"[]", "cannot be understood"},
+      {"{}", "cannot be understood"},
+      {changed("\"version\": 1", "\"version\": 2"), "has format version 2, this program reads 1"},
+      {changed("torchbridge-checkpoint", "other"), "is not a checkpoint's manifest"},
+      {changed("\"step\": 100", "\"step\": -1"), "holds a negative position"},
+      {changed("\"step\": 100", "\"step\": \"x\""), "cannot be understood"},
+      {changed("\"world_size\": 4", "\"world_size\": 0"), "holds a negative position"},
+      {changed("model.safetensors", "../model.safetensors"), "names a file outside of its folder"},
+      {changed("model.safetensors", "/etc/passwd"), "names a file outside of its folder"},
+      {to_json(example()).substr(0, 100), "cannot be understood"},
+  };
+  for (const auto& c : kCases) {
+    const auto read = manifest_from_json(c.text);
+    ASSERT_FALSE(read) << c.text;
+    EXPECT_TRUE(contains(read.error().message, c.expected));
+  }
+}
+
+}  // namespace
+}  // namespace torchbridge::train

@@ -1,0 +1,78 @@
+#include <torchbridge/train/checkpoint/safetensors_header.h>
+
+#include "temporary_folder.h"
+
+namespace torchbridge::train {
+namespace {
+
+std::string file_of(const std::string& json, std::size_t data_bytes) {
+  std::string length(8, '\0');
+  for (int i = 0; i < 8; ++i) length[i] = static_cast<char>(json.size() >> (8 * i) & 0xff);
+  return length + json + std::string(data_bytes, 'x');
+}
+
+TEST(SafetensorsHeader, ReadsBackWhatItWrites) {
+  std::vector<TensorEntry> tensors = {{.name = "a.weight", .dtype = "F32", .shape = {2, 3}},
+                                      {.name = "scalar", .dtype = "F32", .shape = {}},
+                                      {.name = "empty", .dtype = "I64", .shape = {0, 5}},
+                                      {.name = "flag \"\n", .dtype = "BOOL", .shape = {3}}};
+  const std::string text = make_header(tensors, {{"format", "pt"}});
+  EXPECT_EQ(text.size() % 8, 0u);
+  const auto header = parse_header(text + std::string(31, 'x'), text.size() + 31);
+  ASSERT_TRUE(header) << header.error().message;
+  EXPECT_EQ(header->size, text.size());
+  EXPECT_EQ(header->metadata.at("format"), "pt");
+  ASSERT_EQ(header->tensors.size(), 4u);
+  for (const TensorEntry& tensor : tensors) {
+    EXPECT_NE(std::find(header->tensors.begin(), header->tensors.end(), tensor), header->tensors.end()) << tensor.name;
+  }
+}
+
+TEST(SafetensorsHeader, SaysWhatIsWrong) {
+  const struct {
+    std::string file, expected;
+  } kCases[] = {
+      {"", "too short"},
+      {"1234567", "too short"},
+      {std::string("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10), "announces a header of"},
+      {file_of("{}", 0).substr(0, 9), "announces a header of"},
+      {file_of("", 0), "does not start with '{'"},
+      {file_of("[]", 0), "does not start with '{'"},
+      {file_of("{", 0), "cannot be understood"},
+      {file_of("{}x", 0), "cannot be understood"},
+      {file_of("{}", 1), "the tensors take 0 bytes, the file has 1"},
+      {file_of(R"({"a":1})", 0), "cannot be understood"},
+      {file_of(R"({"a":{"dtype":"F32","shape":[1]}})", 4), "cannot be understood"},
+      {file_of(R"({"a":{"dtype":"F7","shape":[1],"data_offsets":[0,4]}})", 4), "unknown type 'F7'"},
+      {file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4), "do not agree"},
+      {file_of(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4), "bad shape"},
+      {file_of(R"({"a":{"dtype":"F32","shape":[1.5],"data_offsets":[0,4]}})", 4), "bad shape"},
+      {file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,-4]}})", 4), "bad data_offsets"},
+      {file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0]}})", 4), "bad data_offsets"},
+      {file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8), "leaves a gap"},
+      {file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 8), "the file has 8"},
+      {file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 4), "the file has 4"},
+      {file_of(R"({"a":{"dtype":"U8","shape":[4294967296,4294967296,4294967296],"data_offsets":[0,0]}})", 0),
+       "absurd shape"},
+      {file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+               R"("b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})", 12), "'b' overlaps"},
+      {file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+               R"("a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8), "holds 'a' twice"},
+      {file_of(R"({"a":{"dtype":"F32","shape":[1],"shape":[1],"data_offsets":[0,4]}})", 4), "holds 'shape' twice"},
+  };
+  for (const auto& c : kCases) {
+    const auto header = parse_header(c.file, c.file.size());
+    ASSERT_FALSE(header) << c.file;
+    EXPECT_TRUE(contains(header.error().message, c.expected)) << c.file;
+  }
+}
+
+TEST(SafetensorsHeader, TakesEveryPrefixOfAFileForCutOff) {
+  std::vector<TensorEntry> tensors = {{.name = "a", .dtype = "F32", .shape = {2}}};
+  const std::string file = make_header(tensors, {}) + "12345678";
+  for (std::size_t size = 0; size < file.size(); ++size) EXPECT_FALSE(parse_header(file.substr(0, size), size)) << size;
+  EXPECT_TRUE(parse_header(file, file.size()));
+}
+
+}  // namespace
+}  // namespace torchbridge::train

@@ -1,0 +1,86 @@
+#include <torchbridge/train/data/csv.h>
+
+#include "temporary_folder.h"
+
+namespace torchbridge::train {
+namespace {
+
+using Values = std::vector<float>;
+
+TEST(Csv, ReadsNumbers) {
+  const struct {
+    std::string text;
+    CsvOptions options;
+    std::vector<std::string> names;
+    Values values;
+  } kCases[] = {
+      {"a,b\n1,2\n3,4\n", {}, {"a", "b"}, {1, 2, 3, 4}},
+      {"a,b\r\n1,2\r\n3,4", {}, {"a", "b"}, {1, 2, 3, 4}},
+      {"a,b\n1,2\n3,4\n\n \n", {}, {"a", "b"}, {1, 2, 3, 4}},
+      {"1,2\n3,4\n", {.header = false}, {}, {1, 2, 3, 4}},
+      {"-1.5e3;+2\n.25;0x\n", {.separator = ';', .header = false}, {}, {}},
+      {"-1.5e3;+2\n.25;1e-3\n", {.separator = ';', .header = false}, {}, {-1500, 2, .25f, 1e-3f}},
+      {"1\t2\n3\t4\n", {.separator = '\t', .header = false}, {}, {1, 2, 3, 4}},
+      {"\xef\xbb\xbf\"sepal, length\" , b\n\"1\", 2 \n 3,\"4\"\n", {}, {"sepal, length", "b"}, {1, 2, 3, 4}},
+      {"0.1,16777217\n0,0\n", {.header = false}, {}, {0.1f, 16777216, 0, 0}},
+  };
+  for (const auto& c : kCases) {
+    const auto table = parse_csv(c.text, c.options);
+    if (c.values.empty()) {
+      EXPECT_FALSE(table) << c.text;
+      continue;
+    }
+    ASSERT_TRUE(table) << c.text << table.error().message;
+    EXPECT_EQ(table->names, c.names);
+    EXPECT_EQ(table->values, c.values);
+    EXPECT_EQ(table->columns, 2);
+    EXPECT_EQ(table->rows, 2);
+  }
+}
+
+TEST(Csv, NamesLineAndColumn) {
+  const struct {
+    std::string text, expected;
+    bool header = true;
+  } kCases[] = {
+      {"a,b\n1,2\n3,x\n", "line 3, column 2 ('b'): 'x' is not a finite number"},
+      {"a,b\n1,\n", "line 2, column 2 ('b'): the number is missing"},
+      {"a,b\n1\n", "line 2, column 2 ('b'): the line ends, expected 2 fields"},
+      {"a,b\n1,2,3\n", "line 2, column 3: expected 2 fields"},
+      {"a,b\n1,2\n\n3,4\n", "line 3, column 1 ('a'): the number is missing"},
+      {"a,b\n1,nan\n", "'nan' is not a finite number"},
+      {"a,b\n1,inf\n", "'inf' is not a finite number"},
+      {"a,b\n1,1e99\n", "'1e99' is not a finite number"},
+      {"a,b\n1,1,5\n", "line 2, column 3"},
+      {"a,b\n1,+-1\n", "'+-1' is not a finite number"},
+      {"a,b\n1,\"2\n", "line 2, column 2"},
+      {"1,2\n3,4\n", "line 1, column 1: '1' is a number, expected a name; does the file have no header?"},
+      {"a,\n1,2\n", "line 1, column 2: the name is missing"},
+      {"a,a\n1,2\n", "line 1, column 2: 'a' is the name of two columns"},
+      {"a,b\n", "has no rows of numbers"},
+      {"", "has no rows of numbers"},
+      {"\x1b[2J,b\n1,2\n3\n", "line 3, column 2 ('b')"},
+      {"a,b\n1,\x1b[2J\n", "is not a finite number"},
+      {"1,2\n3;4\n", "line 2, column 1: '3;4' is not a finite number", false},
+  };
+  for (const auto& c : kCases) {
+    const auto table = parse_csv(c.text, {.header = c.header});
+    ASSERT_FALSE(table) << c.text;
+    EXPECT_TRUE(contains(table.error().message, c.expected));
+    EXPECT_EQ(table.error().message.find('\x1b'), std::string::npos) << "a message holds no control characters";
+  }
+}
+
+TEST(Csv, NamesTheFile) {
+  TemporaryFolder folder;
+  folder.write("table.csv", "a,b\n1,x\n");
+  EXPECT_EQ(error_of([&] { read_csv(folder / "table.csv"); }),
+            (folder / "table.csv").string() + ": line 2, column 2 ('b'): 'x' is not a finite number");
+  EXPECT_TRUE(contains(error_of([&] { read_csv(folder / "none.csv"); }), "none.csv: cannot be opened: No such file"));
+  EXPECT_TRUE(contains(error_of([&] { read_csv(folder.path()); }), "is not a regular file"));
+  folder.write("empty.csv", "");
+  EXPECT_TRUE(contains(error_of([&] { read_csv(folder / "empty.csv"); }), "empty.csv: is empty"));
+}
+
+}  // namespace
+}  // namespace torchbridge::train

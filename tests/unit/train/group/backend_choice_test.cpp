@@ -1,0 +1,49 @@
+#include <torchbridge/train/group/backend_choice.h>
+
+#include <gtest/gtest.h>
+
+namespace torchbridge::train {
+namespace {
+
+TEST(BackendChoice, ReadsNamesAndPairs) {
+  const struct {
+    const char *text, *device;
+    std::vector<DeviceBackend> expected;
+  } kCases[] = {
+      {"", "cpu", {{"cpu", "gloo"}}},
+      {"", "cuda", {{"cpu", "gloo"}, {"cuda", "nccl"}}},
+      {"gloo", "cuda", {{"", "gloo"}}},
+      {"NCCL", "cpu", {{"", "nccl"}}},
+      {"cpu:gloo,cuda:nccl", "cpu", {{"cpu", "gloo"}, {"cuda", "nccl"}}},
+      {"cuda:my_own2", "cpu", {{"cuda", "my_own2"}}},
+  };
+  for (const auto& c : kCases) {
+    const auto found = parse_backends(c.text, c.device);
+    ASSERT_TRUE(found) << c.text << ": " << found.error().message;
+    EXPECT_EQ(*found, c.expected) << c.text;
+  }
+}
+
+TEST(BackendChoice, NamesWhatIsWrong) {
+  const struct {
+    const char *text, *device, *expected;
+  } kCases[] = {
+      {"", "xpu", "no backend is known for the device 'xpu'"},
+      {"gl oo", "cpu", "this is no name"},
+      {"cpu:gloo,nccl", "cpu", "'nccl' has no device"},
+      {"cpu:gloo,", "cpu", "'' has no device"},
+      {"cpu:", "cpu", "'cpu:' is no pair of names"},
+      {":gloo", "cpu", "':gloo' is no pair of names"},
+      {"cpu:gloo:1", "cpu", "is no pair of names"},
+      {"cpu:gloo,cpu:mpi", "cpu", "the device 'cpu' is named twice"},
+      {"../../lib", "cpu", "this is no name"},
+  };
+  for (const auto& c : kCases) {
+    const auto found = parse_backends(c.text, c.device);
+    ASSERT_FALSE(found) << c.text;
+    EXPECT_NE(found.error().message.find(c.expected), std::string::npos) << found.error().message;
+  }
+}
+
+}  // namespace
+}  // namespace torchbridge::train

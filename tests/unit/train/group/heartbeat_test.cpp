@@ -1,0 +1,118 @@
+#include <torchbridge/net/socket.h>
+#include <torchbridge/train/group/heartbeat.h>
+
+#include <sys/socket.h>
+
+#include <future>
+
+#include <gtest/gtest.h>
+
+namespace torchbridge::train {
+namespace {
+
+using std::chrono::milliseconds;
+constexpr milliseconds kSilence{400};
+
+// A rank with a promise for what it hears.
+struct Listener {
+  std::promise<void> loss;
+  std::unique_ptr<Heartbeat> heart;
+
+  bool hang_ups = false;
+
+  HeartbeatOptions options() {
+    return {.silence = kSilence, .token = "token", .hang_ups = hang_ups, .on_loss = [this] { loss.set_value(); }};
+  }
+  std::vector<int> lost() {
+    EXPECT_EQ(loss.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+    return heart->lost();
+  }
+};
+
+std::unique_ptr<Heartbeat> serve(Listener& listener) {
+  auto heart = Heartbeat::serve("127.0.0.1", listener.options());
+  EXPECT_TRUE(heart) << heart.error().message;
+  return std::move(*heart);
+}
+std::unique_ptr<Heartbeat> join(Listener& listener, const Endpoint& server, int rank) {
+  auto heart = Heartbeat::join(server, rank, listener.options());
+  EXPECT_TRUE(heart) << heart.error().message;
+  return std::move(*heart);
+}
+
+// As a stopped process: connected, and silent from then on.
+Socket silent_rank(const Endpoint& server, int rank) {
+  auto socket = connect_to(server, milliseconds(1000));
+  EXPECT_TRUE(socket);
+  const std::string greeting = "token " + std::to_string(rank) + "\n";
+  EXPECT_EQ(send(socket->descriptor(), greeting.data(), greeting.size(), 0), static_cast<ssize_t>(greeting.size()));
+  return std::move(*socket);
+}
+
+TEST(HeartbeatTest, AllHearWhoIsSilent) {
+  Listener zero, one;
+  zero.heart = serve(zero);
+  one.heart = join(one, zero.heart->endpoint(), 1);
+  const Socket two = silent_rank(zero.heart->endpoint(), 2);
+  EXPECT_EQ(zero.lost(), std::vector<int>{2});
+  EXPECT_EQ(one.lost(), std::vector<int>{2});
+}
+
+TEST(HeartbeatTest, ASilentServerIsRankZero) {
+  const Socket server = *listen_on({"127.0.0.1", 0});
+  Listener one;
+  one.heart = join(one, {"127.0.0.1", *bound_port(server)}, 1);
+  EXPECT_EQ(one.lost(), std::vector<int>{0});
+}
+
+TEST(HeartbeatTest, WhoEndsOrIsAStrangerIsNotLost) {
+  Listener zero, one, three;
+  zero.heart = serve(zero);
+  one.heart = join(one, zero.heart->endpoint(), 1);
+  one.heart.reset();
+  const auto stranger = connect_to(zero.heart->endpoint(), milliseconds(1000));
+  ASSERT_TRUE(stranger);
+  const std::string garbage(100'000, '\xff');
+  send(stranger->descriptor(), garbage.data(), garbage.size(), MSG_NOSIGNAL);
+  const auto idle = connect_to(zero.heart->endpoint(), milliseconds(1000));
+  // By the time that a silent rank is lost, the others would have been.
+  const Socket two = silent_rank(zero.heart->endpoint(), 2);
+  three.heart = join(three, zero.heart->endpoint(), 3);
+  EXPECT_EQ(three.lost(), std::vector<int>{2});
+  EXPECT_EQ(zero.lost(), std::vector<int>{2});
+}
+
+TEST(HeartbeatTest, WhoHangsUpIsLostWhereThatCounts) {
+  Listener zero{.hang_ups = true}, one{.hang_ups = true}, two{.hang_ups = true};
+  zero.heart = serve(zero);
+  one.heart = join(one, zero.heart->endpoint(), 1);
+  two.heart = join(two, zero.heart->endpoint(), 2);
+  two.heart.reset();
+  EXPECT_EQ(zero.lost(), std::vector<int>{2});
+  EXPECT_EQ(one.lost(), std::vector<int>{2});
+  EXPECT_TRUE(one.heart->hung_up());
+}
+
+TEST(HeartbeatTest, WhoLeavesIsNotLost) {
+  Listener zero{.hang_ups = true}, one{.hang_ups = true}, two{.hang_ups = true};
+  zero.heart = serve(zero);
+  one.heart = join(one, zero.heart->endpoint(), 1);
+  one.heart->leave();
+  one.heart.reset();
+  // By the time that another one is lost, it would have been.
+  two.heart = join(two, zero.heart->endpoint(), 2);
+  two.heart.reset();
+  EXPECT_EQ(zero.lost(), std::vector<int>{2});
+}
+
+TEST(HeartbeatTest, AServerThatLeavesIsNotLost) {
+  Listener zero{.hang_ups = true}, one{.hang_ups = true};
+  zero.heart = serve(zero);
+  one.heart = join(one, zero.heart->endpoint(), 1);
+  zero.heart->leave();
+  zero.heart.reset();
+  EXPECT_NE(one.loss.get_future().wait_for(kSilence), std::future_status::ready);
+}
+
+}  // namespace
+}  // namespace torchbridge::train

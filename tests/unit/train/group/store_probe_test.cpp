@@ -1,0 +1,71 @@
+#include <torchbridge/net/socket.h>
+#include <torchbridge/train/group/store_probe.h>
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <functional>
+#include <thread>
+
+#include "temporary_folder.h"
+
+namespace torchbridge::train {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Accepts one connection and lets `talk` have it.
+class Service {
+ public:
+  explicit Service(std::function<void(int)> talk) {
+    auto socket = listen_on({"127.0.0.1", 0});
+    EXPECT_TRUE(socket);
+    socket_ = *std::move(socket);
+    thread_ = std::thread([this, talk = std::move(talk)] {
+      const Socket peer(::accept(socket_.descriptor(), nullptr, nullptr));
+      if (peer.open()) talk(peer.descriptor());
+    });
+  }
+  ~Service() {
+    ::shutdown(socket_.descriptor(), SHUT_RDWR);
+    thread_.join();
+  }
+  Endpoint address() const { return {"127.0.0.1", *bound_port(socket_)}; }
+
+ private:
+  Socket socket_;
+  std::thread thread_;
+};
+
+void send_text(int peer, const std::string& text) { EXPECT_EQ(::write(peer, text.data(), text.size()), std::ssize(text)); }
+
+TEST(WaitForStore, KnowsAStoreByItsAnswer) {
+  const Service store([](int peer) {
+    char question[10];
+    ASSERT_EQ(::recv(peer, question, sizeof question, MSG_WAITALL), 10);
+    send_text(peer, std::string(question + 6, 4));
+  });
+  EXPECT_EQ(wait_for_store(store.address(), milliseconds(5000)).answer, StoreAnswer::kReady);
+}
+
+TEST(WaitForStore, KnowsAForeignServiceByItsAnswer) {
+  const Service service([](int peer) { send_text(peer, "SSH-2.0-OpenSSH\r\n"); });
+  const StoreProbe probe = wait_for_store(service.address(), milliseconds(5000));
+  EXPECT_EQ(probe.answer, StoreAnswer::kForeign);
+  EXPECT_TRUE(contains(probe.detail, "SSH-2.0"));
+}
+
+TEST(WaitForStore, SaysWhyNobodyAnswers) {
+  int port = 0;
+  {
+    auto socket = listen_on({"127.0.0.1", 0});
+    ASSERT_TRUE(socket);
+    port = *bound_port(*socket);
+  }
+  const StoreProbe probe = wait_for_store({"127.0.0.1", port}, milliseconds(200));
+  EXPECT_EQ(probe.answer, StoreAnswer::kNobody);
+  EXPECT_TRUE(contains(probe.detail, "refused"));
+}
+
+}  // namespace
+}  // namespace torchbridge::train

@@ -1,0 +1,106 @@
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <torchbridge/train/optim/optimizer.h>
+
+#include <functional>
+
+#include "temporary_folder.h"
+
+namespace torchbridge::train {
+namespace {
+
+NamedTensors two_parameters() {
+  return {{"a.weight", at::ones({2, 3}).set_requires_grad(true)}, {"a.bias", at::zeros({3}).set_requires_grad(true)}};
+}
+
+void set_gradients(const NamedTensors& parameters, double value) {
+  for (const auto& [name, parameter] : parameters) parameter.mutable_grad() = at::full(parameter.sizes(), value);
+}
+
+void expect_equal(const NamedTensors& a, const NamedTensors& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].first, b[i].first);
+    EXPECT_TRUE(a[i].second.equal(b[i].second)) << a[i].first;
+  }
+}
+
+using Maker = std::function<std::unique_ptr<Optimizer>(NamedTensors)>;
+
+const std::pair<const char*, Maker> kOptimizers[] = {
+    {"sgd", [](NamedTensors p) { return make_sgd(std::move(p), {}); }},
+    {"sgd with momentum", [](NamedTensors p) { return make_sgd(std::move(p), {.momentum = 0.9}); }},
+    {"nesterov", [](NamedTensors p) { return make_sgd(std::move(p), {.momentum = 0.9, .weight_decay = 0.1, .nesterov = true}); }},
+    {"adamw", [](NamedTensors p) { return make_adamw(std::move(p), {}); }},
+};
+
+TEST(Optimizer, GoesOnFromItsState) {
+  for (const auto& [name, make] : kOptimizers) {
+    const NamedTensors straight = two_parameters(), stopped = two_parameters();
+    const auto first = make(straight), before = make(stopped);
+    for (int i = 0; i < 3; ++i) {
+      set_gradients(straight, i + 1), first->step(0.1);
+      set_gradients(stopped, i + 1), before->step(0.1);
+    }
+    const auto after = make(stopped);
+    after->load_state(before->state());
+    set_gradients(straight, 0.5), first->step(0.1);
+    set_gradients(stopped, 0.5), after->step(0.1);
+    SCOPED_TRACE(name);
+    expect_equal(straight, stopped);
+    expect_equal(first->state(), after->state());
+  }
+}
+
+TEST(Optimizer, PlainSgdSubtractsTheGradient) {
+  const NamedTensors parameters = two_parameters();
+  const auto sgd = make_sgd(parameters, {});
+  set_gradients(parameters, 2);
+  sgd->step(0.25);
+  EXPECT_TRUE(parameters[0].second.equal(at::full({2, 3}, 0.5)));
+  EXPECT_TRUE(sgd->state().empty());
+}
+
+TEST(Optimizer, LeavesParametersWithoutGradientAlone) {
+  for (const auto& [name, make] : kOptimizers) {
+    const NamedTensors parameters = two_parameters();
+    const auto optimizer = make(parameters);
+    optimizer->step(0.1);
+    EXPECT_TRUE(optimizer->state().empty()) << name;
+    parameters[1].second.mutable_grad() = at::ones({3});
+    optimizer->step(0.1);
+    EXPECT_TRUE(parameters[0].second.equal(at::ones({2, 3}))) << name;
+    EXPECT_FALSE(parameters[1].second.equal(at::zeros({3}))) << name;
+  }
+}
+
+TEST(Optimizer, ZeroGradDropsGradients) {
+  const NamedTensors parameters = two_parameters();
+  const auto sgd = make_sgd(parameters, {});
+  set_gradients(parameters, 1);
+  sgd->zero_grad();
+  for (const auto& [name, parameter] : parameters) EXPECT_FALSE(parameter.grad().defined()) << name;
+}
+
+TEST(Optimizer, RefusesTheStateOfAnotherOne) {
+  const NamedTensors parameters = two_parameters();
+  const auto adamw = make_adamw(parameters, {});
+  set_gradients(parameters, 1);
+  adamw->step(0.1);
+  const auto load = [&](const NamedTensors& state) { return error_of([&] { make_adamw(parameters, {})->load_state(state); }); };
+  NamedTensors state = adamw->state();
+  EXPECT_EQ(load(state), "");
+  EXPECT_EQ(load({}), "");
+  NamedTensors missing(state.begin() + 1, state.end());
+  EXPECT_TRUE(contains(load(missing), "has no 'a.weight.exp_avg'"));
+  NamedTensors other_shape = state;
+  other_shape[0].second = at::zeros({7});
+  EXPECT_TRUE(contains(load(other_shape), "'a.weight.exp_avg' has shape [7] and type Float, expected [2, 3] and Float"));
+  EXPECT_TRUE(contains(error_of([&] { make_sgd(parameters, {})->load_state(state); }), "was another --optimizer used?"));
+  EXPECT_TRUE(contains(error_of([&] { make_sgd(parameters, {.momentum = 1})->load_state(state); }),
+                       "was another --optimizer used?"));
+}
+
+}  // namespace
+}  // namespace torchbridge::train

@@ -1,0 +1,174 @@
+#include <torchbridge/train/checkpoint/checkpoint_files.h>
+
+#include <torchbridge/core/env_map.h>
+#include <torchbridge/train/errors.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <memory>
+
+namespace torchbridge::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kStepPrefix = "step-";
+constexpr std::string_view kTemporaryPrefix = ".tmp-";
+constexpr std::int64_t kMaxStep = 999'999'999'999;
+
+std::string padded(std::int64_t number, int digits) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%0*lld", digits, static_cast<long long>(number));
+  return text;
+}
+
+struct FreeState {
+  void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
+};
+
+class Hasher {
+ public:
+  Hasher() : state_(XXH3_createState()) { XXH3_128bits_reset(state_.get()); }
+  void add(std::string_view bytes) { XXH3_128bits_update(state_.get(), bytes.data(), bytes.size()); }
+  std::string digest() const {
+    XXH128_canonical_t canonical;
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state_.get()));
+    std::string text;
+    for (unsigned char byte : canonical.digest) {
+      constexpr char kDigits[] = "0123456789abcdef";
+      text += {kDigits[byte >> 4], kDigits[byte & 15]};
+    }
+    return text;
+  }
+
+ private:
+  std::unique_ptr<XXH3_state_t, FreeState> state_;
+};
+
+Result<FileRecord> record_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return Error{path.filename().string() + " is missing or cannot be read"};
+  Hasher hasher;
+  FileRecord record{.name = path.filename().string()};
+  std::vector<char> block(1 << 20);
+  while (file.read(block.data(), static_cast<std::streamsize>(block.size())), file.gcount() > 0) {
+    hasher.add({block.data(), static_cast<std::size_t>(file.gcount())});
+    record.size += file.gcount();
+  }
+  if (file.bad()) return Error{record.name + " cannot be read"};
+  record.xxh3 = hasher.digest();
+  return record;
+}
+
+}  // namespace
+
+std::string step_folder(std::int64_t step) { return std::string(kStepPrefix) + padded(step, 8); }
+
+std::optional<std::int64_t> step_of_folder(std::string_view name) {
+  if (!name.starts_with(kStepPrefix)) return std::nullopt;
+  const auto step = parse_integer(name.substr(kStepPrefix.size()), 0, kMaxStep);
+  return step && step_folder(*step) == name ? step : std::nullopt;
+}
+
+std::string optimizer_file(int shard, int shards) {
+  return "optimizer-" + padded(shard, 5) + "-of-" + padded(shards, 5) + ".safetensors";
+}
+
+bool is_optimizer_file(std::string_view name) {
+  return name.starts_with("optimizer-") && name.ends_with(".safetensors");
+}
+
+std::string rank_file(int rank) { return "rank-" + padded(rank, 5) + ".safetensors"; }
+
+std::vector<std::int64_t> complete_steps(const fs::path& root) {
+  std::vector<std::int64_t> steps;
+  std::error_code error;
+  for (fs::directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error)) {
+    const auto step = step_of_folder(entry->path().filename().string());
+    std::error_code ignored;
+    if (step && fs::exists(entry->path() / kDoneFile, ignored)) steps.push_back(*step);
+  }
+  std::sort(steps.rbegin(), steps.rend());
+  return steps;
+}
+
+std::vector<std::int64_t> steps_to_remove(std::vector<std::int64_t> steps, int keep) {
+  std::sort(steps.rbegin(), steps.rend());
+  steps.erase(steps.begin(), steps.begin() + std::min<std::size_t>(keep, steps.size()));
+  return steps;
+}
+
+std::vector<fs::path> leftovers(const fs::path& root) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    std::error_code ignored;
+    const bool unfinished = step_of_folder(name) && !fs::exists(entry->path() / kDoneFile, ignored);
+    if (unfinished || name.starts_with(kTemporaryPrefix)) found.push_back(entry->path());
+  }
+  return found;
+}
+
+FileRecord write_recorded(FileLayer& files, const fs::path& path, const std::vector<std::string_view>& parts) {
+  Hasher hasher;
+  FileRecord record{.name = path.filename().string()};
+  for (std::string_view part : parts) {
+    hasher.add(part);
+    record.size += part.size();
+  }
+  record.xxh3 = hasher.digest();
+  files.write_synced(path, parts);
+  return record;
+}
+
+Result<Manifest> read_manifest(const fs::path& folder) {
+  std::ifstream file(folder / kManifestFile, std::ios::binary);
+  if (!file) return Error{std::string(kManifestFile) + " is missing or cannot be read"};
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  auto manifest = manifest_from_json(text);
+  if (!manifest) return Error{std::string(kManifestFile) + " " + manifest.error().message};
+  return manifest;
+}
+
+Result<Manifest> verified_manifest(const fs::path& folder) {
+  auto manifest = read_manifest(folder);
+  if (!manifest) return manifest;
+  for (const FileRecord& expected : manifest->files) {
+    const auto found = record_of(folder / expected.name);
+    if (!found) return found.error();
+    if (found->size != expected.size) {
+      return Error{expected.name + " has " + std::to_string(found->size) + " bytes, " +
+                   std::to_string(expected.size) + " were written"};
+    }
+    if (found->xxh3 != expected.xxh3) return Error{expected.name + " is damaged: its checksum differs"};
+  }
+  return manifest;
+}
+
+void publish(FileLayer& files, const fs::path& root, const fs::path& temporary, const Manifest& manifest,
+             int keep) {
+  const std::string text = to_json(manifest);
+  const std::vector<std::string_view> parts = {text};
+  files.write_synced(temporary / kManifestFile, parts);
+  files.sync_folder(temporary);
+
+  const fs::path folder = root / step_folder(manifest.step);
+  files.remove(folder);
+  files.rename(temporary, folder);
+  files.sync_folder(root);
+  files.write_synced(folder / kDoneFile, {});
+  files.sync_folder(folder);
+
+  for (std::int64_t step : steps_to_remove(complete_steps(root), keep)) {
+    const fs::path old = root / step_folder(step);
+    // Without DONE first: a removal that is cut short must not leave something that looks complete.
+    files.remove(old / kDoneFile);
+    files.remove(old);
+  }
+}
+
+}  // namespace torchbridge::train

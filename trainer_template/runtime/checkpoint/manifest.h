@@ -1,0 +1,45 @@
+// manifest.json of a checkpoint: what it holds, how training stood, and how each file can be proven whole.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <torchbridge/core/result.h>
+#include <torchbridge/train/data/sampler.h>
+
+namespace torchbridge::train {
+
+struct FileRecord {
+  std::string name;       // within the checkpoint's folder
+  std::uint64_t size = 0;
+  std::string xxh3;       // XXH3-128, 32 hexadecimal digits, as `xxh128sum` prints it
+
+  bool operator==(const FileRecord&) const = default;
+};
+
+struct Manifest {
+  static constexpr int kVersion = 1;
+
+  std::int64_t step = 0;                        // optimizer steps done
+  SamplerPosition position;                     // of the next sample
+  std::int64_t samples_seen = 0;                // by all ranks, in all epochs
+  int world_size = 1;                           // of the run that wrote it
+  std::uint64_t sampler_seed = 0;
+  std::map<std::string, std::string> options;   // of the run that wrote it, for the reader's eye
+  std::map<std::string, std::string> versions;  // of libraries
+  std::vector<std::vector<std::size_t>> buckets;  // DDP's, as rebuilt after its first step: makes resuming bit-exact
+  std::map<std::string, double> state;            // of what is not a tensor: "grad_scaler.scale", "plateau.best" ...
+  std::vector<FileRecord> files;
+
+  bool operator==(const Manifest&) const = default;
+};
+
+std::string to_json(const Manifest& manifest);
+
+// An error says what is missing or wrong; unknown keys are left alone, another version is an error.
+Result<Manifest> manifest_from_json(std::string_view text);
+
+}  // namespace torchbridge::train

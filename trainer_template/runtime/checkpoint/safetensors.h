@@ -1,0 +1,25 @@
+// Tensors in files of the public safetensors format, which Python's safetensors package reads and writes as well.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include <torchbridge/train/checkpoint/file_layer.h>
+#include <torchbridge/train/checkpoint/manifest.h>
+#include <torchbridge/train/named_tensors.h>
+
+namespace torchbridge::train {
+
+// Writes a new file, synced. Tensors must be on the CPU and of a type in safetensors_header.h.
+FileRecord write_safetensors(FileLayer& files, const std::filesystem::path& path, const NamedTensors& tensors,
+                             const std::map<std::string, std::string>& metadata = {});
+
+// All tensors of the file, in the order of their bytes. Throws TrainError, which names the file and what is wrong with it.
+NamedTensors read_safetensors(const std::filesystem::path& path);
+
+// Copies `from` into the tensors of `into` of the same name. Throws TrainError when a name is missing or not known, or
+// when shapes or types differ; it says that `what` (a file) has them, and changes nothing then.
+void copy_tensors(const NamedTensors& from, const NamedTensors& into, const std::string& what);
+
+}  // namespace torchbridge::train

@@ -1,0 +1,21 @@
+#include <torchbridge/train/data/dataset.h>
+
+#include <ATen/ops/empty.h>
+
+#include <utility>
+
+namespace torchbridge::train {
+namespace {
+
+thread_local bool pinned_batches = false;
+
+}  // namespace
+
+at::Tensor batch_tensor(at::IntArrayRef sizes, at::ScalarType type) {
+  return at::empty(sizes, at::TensorOptions(type).pinned_memory(pinned_batches));
+}
+
+PinnedBatches::PinnedBatches(bool pinned) : before_(std::exchange(pinned_batches, pinned)) {}
+PinnedBatches::~PinnedBatches() { pinned_batches = before_; }
+
+}  // namespace torchbridge::train

@@ -1,0 +1,44 @@
+// What the loader reads: samples by index, in batches.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+
+#include <torchbridge/train/data/sampler.h>
+
+namespace torchbridge::train {
+
+struct Batch {
+  at::Tensor inputs, targets;  // first dimension: the samples
+  std::int64_t epoch = 0;
+  SamplerPosition next;        // of the sample after this batch, of all ranks
+  std::int64_t samples() const { return targets.size(0); }
+};
+
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  virtual std::int64_t size() const = 0;
+  // Inputs and targets of these samples, each in one new tensor (batch_tensor). Called by several threads at once. May throw: the
+  // loader finds out which sample it was.
+  virtual Batch collate(std::span<const std::int64_t> indices) const = 0;
+};
+
+// A new tensor on the CPU for samples to be collated into: in pinned memory where the loader will copy it to a GPU.
+at::Tensor batch_tensor(at::IntArrayRef sizes, at::ScalarType type);
+
+// While it lives, batch_tensor of this thread takes memory that is pinned for the accelerator of the process.
+class PinnedBatches {
+ public:
+  explicit PinnedBatches(bool pinned);
+  ~PinnedBatches();
+  PinnedBatches(const PinnedBatches&) = delete;
+  PinnedBatches& operator=(const PinnedBatches&) = delete;
+
+ private:
+  bool before_;
+};
+
+}  // namespace torchbridge::train

@@ -1,0 +1,37 @@
+// Batches on their way to a GPU: copied on a stream of their own, while the training stream computes.
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+
+#include <optional>
+
+#include <torchbridge/train/data/dataset.h>
+
+namespace torchbridge::train {
+
+// Goes through c10's guard of the device type, which libtorch_cuda registers when it is opened: nothing here links it.
+class DeviceCopy {
+ public:
+  // `device` names a GPU with its index; a CPU: batches stay as they are. Throws c10::Error where libtorch has no such device.
+  explicit DeviceCopy(c10::Device device);
+
+  // A batch that may still be copying.
+  struct Copying {
+    Batch batch;
+    std::optional<c10::Event> copied;
+  };
+
+  // Begins to copy, and does not wait if the batch is in pinned memory. From any one thread.
+  Copying begin(Batch batch) const;
+
+  // The batch for the thread that trains: its current stream, not the thread, waits for the copy, and the memory is kept
+  // until that stream is done with it.
+  static Batch finish(Copying copying);
+
+ private:
+  std::optional<c10::Stream> stream_;
+};
+
+}  // namespace torchbridge::train

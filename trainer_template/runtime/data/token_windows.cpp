@@ -1,0 +1,55 @@
+#include <torchbridge/train/data/token_windows.h>
+
+#include <torchbridge/train/errors.h>
+
+#include <algorithm>
+#include <string>
+
+namespace torchbridge::train {
+
+TokenWindows::TokenWindows(const std::vector<std::filesystem::path>& files, const TokenWindowsOptions& options)
+    : options_(options), first_of_file_{0} {
+  if (files.empty()) throw TrainError("no token files are given");
+  if (options_.length < 1 || options_.stride < 0) throw TrainError("token windows: expected a length of at least 1 and no negative stride");
+  if (options_.stride == 0) options_.stride = options_.length;
+  for (const auto& path : files) {
+    const TokenFile& file = files_.emplace_back(path, options_.format);
+    const std::int64_t starts = std::ssize(file.tokens()) - options_.length;  // of windows with a target after them
+    if (starts < 1) {
+      throw TrainError(path.string() + ": has " + std::to_string(file.tokens().size()) + " tokens, expected at least " +
+                       std::to_string(options_.length + 1) + ": a window of " + std::to_string(options_.length) + " and a target");
+    }
+    first_of_file_.push_back(first_of_file_.back() + 1 + (starts - 1) / options_.stride);
+  }
+}
+
+Batch TokenWindows::collate(std::span<const std::int64_t> indices) const {
+  Batch batch;
+  batch.inputs = batch_tensor({std::ssize(indices), options_.length}, at::kLong);
+  batch.targets = batch_tensor({std::ssize(indices), options_.length}, at::kLong);
+  auto* input = batch.inputs.mutable_data_ptr<std::int64_t>();
+  auto* target = batch.targets.mutable_data_ptr<std::int64_t>();
+  for (const std::int64_t index : indices) {
+    copy(index, input, target);
+    input += options_.length;
+    target += options_.length;
+  }
+  return batch;
+}
+
+void TokenWindows::copy(std::int64_t index, std::int64_t* inputs, std::int64_t* targets) const {
+  const auto after = std::upper_bound(first_of_file_.begin(), first_of_file_.end(), index);
+  const auto number = after - first_of_file_.begin() - 1;
+  const TokenFile& file = files_[number];
+  const std::int64_t start = (index - first_of_file_[number]) * options_.stride;
+  const auto window = file.tokens().subspan(start, options_.length + 1);
+  const auto outside = std::find_if(window.begin(), window.end(), [&](std::uint16_t token) { return token >= options_.vocabulary; });
+  if (outside != window.end()) {
+    throw TrainError(file.path().string() + ": byte " + std::to_string(file.byte_of(start + (outside - window.begin()))) +
+                     ": token " + std::to_string(*outside) + ", expected one below " + std::to_string(options_.vocabulary));
+  }
+  std::copy(window.begin(), window.end() - 1, inputs);
+  std::copy(window.begin() + 1, window.end(), targets);
+}
+
+}  // namespace torchbridge::train

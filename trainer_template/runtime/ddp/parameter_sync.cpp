@@ -1,0 +1,74 @@
+#include <torchbridge/train/ddp/parameter_sync.h>
+
+#include <torch/csrc/distributed/c10d/comm.hpp>
+#include <sstream>
+
+namespace torchbridge::train {
+namespace {
+
+std::string description(const at::Tensor& parameter) {
+  std::ostringstream text;
+  text << parameter.scalar_type() << ' ' << parameter.sizes();
+  if (parameter.layout() != at::kStrided) {
+    text << ' ' << parameter.layout();
+  } else if (!parameter.is_contiguous()) {
+    text << " with strides " << parameter.strides();
+  }
+  if (!parameter.requires_grad()) text << " without gradient";
+  return text.str();
+}
+
+// A line a parameter: name, tab, description.
+std::string listing(const NamedTensors& parameters) {
+  std::string text;
+  for (const auto& [name, parameter] : parameters) text += name + "\t" + description(parameter) + "\n";
+  return text;
+}
+
+struct Line {
+  std::string name, shape;
+};
+
+bool next_line(std::istringstream& text, Line& line) {
+  return std::getline(text, line.name, '\t') && std::getline(text, line.shape);
+}
+
+// Of two listings that differ: the first difference.
+std::string difference(const std::string& of_first, const std::string& own, int rank) {
+  std::istringstream theirs(of_first), ours(own);
+  const std::string self = "rank " + std::to_string(rank);
+  while (true) {
+    Line expected, found;
+    const bool has_expected = next_line(theirs, expected), has_found = next_line(ours, found);
+    if (!has_found) return "parameter '" + expected.name + "' is on rank 0, but not on " + self;
+    if (!has_expected) return "parameter '" + found.name + "' is on " + self + ", but not on rank 0";
+    if (expected.name != found.name) {
+      return "parameter '" + expected.name + "' of rank 0 is '" + found.name + "' on " + self;
+    }
+    if (expected.shape != found.shape) {
+      return "parameter '" + expected.name + "' is " + expected.shape + " on rank 0, but " + found.shape + " on " + self;
+    }
+  }
+}
+
+}  // namespace
+
+void check_same_parameters(const NamedTensors& parameters, ProcessGroup& group) {
+  if (group.world_size() == 1) return;
+  const std::string own = listing(parameters);
+  const std::string of_first = group.broadcast(own);
+  const bool differs = own != of_first;
+  const auto speaker = static_cast<int>(group.minimum(differs ? group.rank() : group.world_size()));
+  if (speaker == group.world_size()) return;
+  throw TrainError(group.broadcast(speaker == group.rank() ? difference(of_first, own, group.rank()) : "", speaker) +
+                   ": all ranks must train the same model");
+}
+
+void broadcast_values(const std::vector<at::Tensor>& tensors, ProcessGroup& group, int root) {
+  constexpr std::size_t kMessageBytes = std::size_t{250} << 20;
+  std::vector<at::Tensor> values;
+  for (const at::Tensor& tensor : tensors) values.push_back(tensor.detach());
+  if (!values.empty()) c10d::broadcast_coalesced(group.c10d(), values, kMessageBytes, root);
+}
+
+}  // namespace torchbridge::train

@@ -1,0 +1,16 @@
+// Before training, all ranks come to have the same parameters with the same values.
+#pragma once
+
+#include <torchbridge/train/named_tensors.h>
+#include <torchbridge/train/group/process_group.h>
+
+namespace torchbridge::train {
+
+// Collective: each rank compares its parameters with rank 0's: number, names, shapes, strides, types and whether they require a
+// gradient. When one differs all ranks throw the same TrainError, which names the parameter, two ranks and what each of them has.
+void check_same_parameters(const NamedTensors& parameters, ProcessGroup& group);
+
+// Collective: gives each tensor the value that `root` has, many in one message.
+void broadcast_values(const std::vector<at::Tensor>& tensors, ProcessGroup& group, int root = 0);
+
+}  // namespace torchbridge::train

@@ -1,0 +1,247 @@
+#include <torchbridge/train/group/heartbeat.h>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <torchbridge/core/cpu_set.h>
+#include <torchbridge/core/env_map.h>
+#include <torchbridge/core/hostlist.h>
+#include <torchbridge/net/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <mutex>
+#include <thread>
+
+namespace torchbridge::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// A client begins with "TOKEN RANK\n"; afterwards both sides send kBeat, and "left\n" before they hang up in order. "lost LIST\n" and
+// "gone LIST\n" are the server's: who is silent, and who hung up.
+constexpr char kBeat = '.';
+constexpr std::string_view kLost = "lost ", kGone = "gone ", kLeft = "left";
+constexpr std::size_t kLongestLine = 64 * 1024;
+constexpr int kBeatsInSilence = 8;
+
+struct Peer {
+  Socket socket;
+  int rank = -1;  // not known yet
+  bool left = false;
+  std::string line;
+  Clock::time_point heard = Clock::now();
+};
+
+bool send_text(const Peer& peer, std::string_view text) {
+  const ssize_t sent = send(peer.socket.descriptor(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  // A peer whose buffer is full does not read: its silence is noticed anyway.
+  return sent >= 0 || errno == EAGAIN || errno == EINTR;
+}
+
+}  // namespace
+
+// The loop of either side: rank 0 has a listener and many peers, the others one.
+class Heartbeat::Thread {
+ public:
+  Thread(Socket listener, Endpoint endpoint, std::vector<Peer> peers, HeartbeatOptions options)
+      : options_(std::move(options)), listener_(std::move(listener)), endpoint_(std::move(endpoint)), peers_(std::move(peers)),
+        stop_(eventfd(0, EFD_CLOEXEC)), thread_([this] { run(); }) {}
+
+  ~Thread() {
+    wake();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  const Endpoint& endpoint() const { return endpoint_; }
+
+  std::vector<int> lost() const {
+    const std::scoped_lock lock(mutex_);
+    return lost_;
+  }
+  bool hung_up() const {
+    const std::scoped_lock lock(mutex_);
+    return hung_up_;
+  }
+  void leave() {
+    leaving_ = true;
+    wake();
+    thread_.join();
+  }
+
+ private:
+  void wake() {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(stop_.descriptor(), &one, sizeof one);
+  }
+
+  void run() {
+    const milliseconds period = options_.silence / kBeatsInSilence;
+    auto next_beat = Clock::now(), last_turn = Clock::now();
+    while (true) {
+      std::vector<pollfd> waiting = {{stop_.descriptor(), POLLIN, 0}, {listener_.descriptor(), POLLIN, 0}};
+      for (const Peer& peer : peers_) waiting.push_back({peer.socket.descriptor(), POLLIN, 0});
+      const auto left = std::chrono::ceil<milliseconds>(next_beat - Clock::now());
+      poll(waiting.data(), waiting.size(), static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
+      if (waiting[0].revents != 0) return say_farewell();
+      const bool was_stopped = Clock::now() - last_turn > options_.silence / 2;
+      last_turn = Clock::now();
+      for (std::size_t i = 0; i < peers_.size(); ++i) {
+        if (was_stopped) peers_[i].heard = last_turn;
+        if (waiting[i + 2].revents != 0) hear(peers_[i]);
+      }
+      if (listener_.open() && waiting[1].revents != 0) accept_peers();
+      if (options_.hang_ups) notice_hang_ups();
+      std::erase_if(peers_, [](const Peer& peer) { return !peer.socket.open(); });
+      if (Clock::now() < next_beat) continue;
+      // Who hung up is found by reading, after its last words.
+      for (const Peer& peer : peers_) send_text(peer, std::string_view(&kBeat, 1));
+      notice_silence();
+      next_beat = Clock::now() + period;
+    }
+  }
+
+  void say_farewell() {
+    if (!leaving_) return;
+    if (listener_.open()) accept_peers();  // who connected just now is told too
+    for (const Peer& peer : peers_) send_text(peer, std::string(kLeft) + "\n");
+  }
+
+  void accept_peers() {
+    while (true) {
+      Socket socket(accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (!socket.open()) return;
+      peers_.push_back({.socket = std::move(socket)});
+    }
+  }
+
+  void hear(Peer& peer) {
+    char bytes[4096];
+    const ssize_t size = recv(peer.socket.descriptor(), bytes, sizeof bytes, MSG_DONTWAIT);
+    if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (size <= 0) {
+      peer.socket = Socket();
+      return;
+    }
+    peer.heard = Clock::now();
+    for (const char c : std::string_view(bytes, size)) {
+      const bool between_lines = peer.line.empty() && peer.rank >= 0;
+      if (between_lines && c == kBeat) continue;
+      if (c != '\n' && peer.line.size() < kLongestLine) {
+        peer.line += c;
+        continue;
+      }
+      take_line(peer);
+      if (!peer.socket.open()) return;
+    }
+  }
+
+  void take_line(Peer& peer) {
+    const std::string line = std::exchange(peer.line, {});
+    if (line == kLeft && peer.rank >= 0) {
+      peer.left = true;
+      return;
+    }
+    if (!listener_.open()) {
+      const bool gone = line.starts_with(kGone);
+      const auto ranks = gone || line.starts_with(kLost) ? parse_number_list(std::string_view(line).substr(kLost.size()), INT32_MAX - 1) : Result<std::vector<int>>(Error{});
+      if (ranks) lose(*ranks, gone);
+      return;
+    }
+    const std::string greeting = options_.token + " ";
+    const auto rank = line.starts_with(greeting) ? parse_integer(std::string_view(line).substr(greeting.size()), 1, INT32_MAX) : std::nullopt;
+    if (rank && peer.rank < 0) {
+      peer.rank = static_cast<int>(*rank);
+    } else {
+      peer.socket = Socket();  // a stranger
+    }
+  }
+
+  void notice_silence() {
+    std::vector<int> silent;
+    const auto deadline = Clock::now() - options_.silence;
+    for (Peer& peer : peers_) {
+      if (peer.heard > deadline) continue;
+      if (peer.rank >= 0) {
+        silent.push_back(peer.rank);
+      } else {
+        peer.socket = Socket();  // connected, and never said who it is
+      }
+    }
+    tell_all(silent, false);
+  }
+
+  void notice_hang_ups() {
+    std::vector<int> gone;
+    for (const Peer& peer : peers_) {
+      if (!peer.socket.open() && peer.rank >= 0 && !peer.left) gone.push_back(peer.rank);
+    }
+    tell_all(gone, true);
+  }
+
+  void tell_all(std::vector<int> ranks, bool gone) {
+    if (ranks.empty()) return;
+    std::sort(ranks.begin(), ranks.end());
+    if (listener_.open()) {
+      for (const Peer& peer : peers_) {
+        if (peer.socket.open()) send_text(peer, std::string(gone ? kGone : kLost) + cpu_list_text(ranks) + "\n");
+      }
+    }
+    lose(ranks, gone);
+  }
+
+  void lose(const std::vector<int>& ranks, bool gone) {
+    {
+      const std::scoped_lock lock(mutex_);
+      if (!lost_.empty()) return;
+      lost_ = ranks;
+      hung_up_ = gone;
+    }
+    options_.on_loss();
+  }
+
+  HeartbeatOptions options_;
+  Socket listener_;
+  Endpoint endpoint_;
+  std::vector<Peer> peers_;
+  Socket stop_;
+  mutable std::mutex mutex_;
+  std::vector<int> lost_;
+  bool hung_up_ = false;
+  std::atomic<bool> leaving_{false};
+  std::thread thread_;  // the last member: it uses all others
+};
+
+Result<std::unique_ptr<Heartbeat>> Heartbeat::serve(const std::string& address, HeartbeatOptions options) {
+  auto listener = listen_on({address, 0});
+  if (!listener) return listener.error();
+  const auto port = bound_port(*listener);
+  if (!port) return port.error();
+  fcntl(listener->descriptor(), F_SETFL, O_NONBLOCK);
+  auto thread = std::make_unique<Thread>(std::move(*listener), Endpoint{address, *port}, std::vector<Peer>(), std::move(options));
+  return std::unique_ptr<Heartbeat>(new Heartbeat(std::move(thread)));
+}
+
+Result<std::unique_ptr<Heartbeat>> Heartbeat::join(const Endpoint& server, int rank, HeartbeatOptions options) {
+  auto socket = connect_to(server, options.silence);
+  if (!socket) return socket.error();
+  std::vector<Peer> peers;
+  peers.push_back({.socket = std::move(*socket), .rank = 0});
+  if (!send_text(peers[0], options.token + " " + std::to_string(rank) + "\n")) return Error{"rank 0 hung up"};
+  auto thread = std::make_unique<Thread>(Socket(), server, std::move(peers), std::move(options));
+  return std::unique_ptr<Heartbeat>(new Heartbeat(std::move(thread)));
+}
+
+Heartbeat::Heartbeat(std::unique_ptr<Thread> thread) : thread_(std::move(thread)) {}
+Heartbeat::~Heartbeat() = default;
+
+const Endpoint& Heartbeat::endpoint() const { return thread_->endpoint(); }
+std::vector<int> Heartbeat::lost() const { return thread_->lost(); }
+bool Heartbeat::hung_up() const { return thread_->hung_up(); }
+void Heartbeat::leave() { thread_->leave(); }
+
+}  // namespace torchbridge::train

@@ -1,0 +1,109 @@
+#include <torchbridge/train/group/places.h>
+
+#include <torchbridge/core/env_map.h>
+#include <torchbridge/net/address.h>
+#include <torchbridge/train/group/store_keys.h>
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <sstream>
+
+namespace torchbridge::train {
+namespace {
+
+// The launcher's own names, where its numbers are those of this run.
+class LauncherNodes {
+ public:
+  explicit LauncherNodes(const Launch& launch) {
+    const auto& facts = launch.facts ? launch.facts : launch.facts_beside;
+    if (!facts || facts->rank != launch.env.layout.rank) return;
+    names_ = facts->nodes;
+    if (auto map = task_map_of(*facts)) map_ = *std::move(map);
+  }
+
+  std::string node_of(int rank) const {
+    if (!map_ || rank >= map_->world_size() || !map_->knows(rank)) return {};
+    const auto node = static_cast<std::size_t>(map_->node_of(rank));
+    return node < names_.size() ? names_[node] : std::string();
+  }
+
+ private:
+  std::vector<std::string> names_;
+  std::optional<TaskMap> map_;
+};
+
+// The nodes by their first rank, where all ranks that came are numbered node by node, as torchrun does; else nothing.
+std::map<int, Place> blocks_of(const std::vector<Place>& present) {
+  std::map<int, Place> blocks;
+  std::map<std::pair<int, std::string>, int> first_of;
+  for (const Place& place : present) {
+    const int first = place.rank - place.local_rank;
+    const Place& known = blocks.emplace(first, place).first->second;
+    const bool same = known.host == place.host && known.node_rank == place.node_rank && known.local_world_size == place.local_world_size;
+    if (!same || first_of.emplace(std::pair(place.node_rank, place.host), first).first->second != first) return {};
+  }
+  int end = 0;
+  for (const auto& [first, place] : blocks) {
+    if (first < end) return {};
+    end = first + place.local_world_size;
+  }
+  return blocks;
+}
+
+// A missing one between the ranks of a node is of that node.
+std::string node_by_neighbours(int rank, const std::map<int, Place>& blocks) {
+  auto after = blocks.upper_bound(rank);
+  if (after == blocks.begin()) return {};
+  const auto& [first, place] = *std::prev(after);
+  return rank < first + place.local_world_size ? place.host : std::string();
+}
+
+}  // namespace
+
+void announce(c10d::Store& store, const Layout& layout) {
+  put(store, key("joined", layout.rank), std::to_string(layout.node_rank) + " " + std::to_string(layout.local_rank) + " " +
+                                             std::to_string(layout.local_world_size) + " " + host_name());
+}
+
+std::vector<Place> places_of(c10d::Store& store, const std::vector<int>& ranks) {
+  std::vector<Place> places;
+  for (int rank : ranks) {
+    std::istringstream text(get(store, key("joined", rank)));
+    Place place{.rank = rank};
+    text >> place.node_rank >> place.local_rank >> place.local_world_size >> place.host;
+    place.host = printable(place.host);
+    places.push_back(std::move(place));
+  }
+  return places;
+}
+
+std::vector<std::vector<int>> ranks_by_node(const std::vector<Place>& places) {
+  std::map<std::pair<int, std::string>, std::vector<int>> nodes;
+  for (const Place& place : places) nodes[{place.node_rank, place.host}].push_back(place.rank);
+  std::vector<std::vector<int>> found;
+  for (auto& [node, ranks] : nodes) {
+    std::ranges::sort(ranks);
+    found.push_back(std::move(ranks));
+  }
+  std::ranges::sort(found);
+  return found;
+}
+
+std::string with_nodes(const std::vector<int>& missing, const Launch& launch, const std::vector<Place>& present) {
+  const LauncherNodes nodes_of_launcher(launch);
+  const auto blocks = blocks_of(present);
+  std::vector<std::string> nodes;
+  for (int rank : missing) {
+    std::string node = nodes_of_launcher.node_of(rank);
+    if (node.empty()) node = node_by_neighbours(rank, blocks);
+    if (!node.empty() && std::ranges::count(nodes, node) == 0) nodes.push_back(printable(node));
+  }
+  constexpr std::size_t kShown = 8;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(nodes.size(), kShown); ++i) text += (i ? ", " : "") + nodes[i];
+  if (nodes.size() > kShown) text += ", ...";
+  return list_of(missing) + (text.empty() ? "" : " (" + text + ")");
+}
+
+}  // namespace torchbridge::train

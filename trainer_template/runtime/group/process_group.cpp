@@ -1,0 +1,232 @@
+#include <torchbridge/train/group/process_group.h>
+
+#include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/debug.h>
+#include <torchbridge/net/random_token.h>
+#include <torchbridge/train/group/device_choice.h>
+#include <torchbridge/train/group/failure_report.h>
+#include <torchbridge/train/group/form_group.h>
+#include <torchbridge/train/group/heartbeat.h>
+#include <torchbridge/train/group/join_store.h>
+#include <torchbridge/train/group/places.h>
+#include <torchbridge/train/group/store_keys.h>
+
+#include <algorithm>
+#include <sstream>
+
+namespace torchbridge::train {
+namespace {
+
+using std::chrono::milliseconds;
+
+// As torch.distributed: constants.py and its default for NCCL.
+constexpr milliseconds kNcclTimeout = std::chrono::minutes(10), kOtherTimeout = std::chrono::minutes(30);
+
+bool has(const std::vector<DeviceBackend>& backends, std::string_view name) { return std::ranges::count(backends, name, &DeviceBackend::backend) > 0; }
+
+c10::Device device_for(const std::optional<c10::Device>& wish, const Layout& layout) {
+  if (!wish || wish->is_cpu()) return c10::Device(c10::kCPU);
+  if (!wish->is_cuda()) throw TrainError("device_id " + wish->str() + ": expected cpu, cuda or cuda:INDEX");
+  const CudaDevices devices = cuda_devices();
+  return {c10::kCUDA, static_cast<c10::DeviceIndex>(value_or_throw(wish->has_index() ? gpu_at(wish->index(), devices) : gpu_of(layout, devices)))};
+}
+
+// Everything that can be wrong on this rank alone, before it meets the others.
+std::vector<DeviceBackend> backends_for(const GroupOptions& options, c10::Device device) {
+  c10d::setDebugLevelFromEnvironment();
+  const auto choice = value_or_throw(parse_backends(options.backend, c10::DeviceTypeName(device.type(), /*lower_case=*/true)));
+  if (has(choice, "nccl")) {
+    const CudaDevices devices = cuda_devices();
+    if (devices.names.empty()) throw TrainError("backend 'nccl' needs a GPU, and " + text_of(devices) + "; gloo works on the CPU");
+  }
+  return backends_of(choice);
+}
+
+// The same on all ranks, and hardly the same for two subgroups: which one a rank belongs to, for ncclCommSplit.
+int color_of(const std::vector<int>& ranks) {
+  std::uint32_t hash = 2166136261U;  // FNV-1a
+  for (int rank : ranks) hash = (hash ^ static_cast<std::uint32_t>(rank)) * 16777619U;
+  return static_cast<int>(hash & 0x7fffffffU);
+}
+
+}  // namespace
+
+struct ProcessGroup::State {
+  c10::intrusive_ptr<c10d::Store> store;         // where the ranks talk about themselves
+  c10::intrusive_ptr<c10d::Store> group_stores;  // the parent of all groups' stores
+  std::vector<DeviceBackend> backends;
+  BackendRequest request;  // what all groups have in common
+  int groups = 0;          // so many were made: their names
+  milliseconds silence{};
+  std::shared_ptr<Connections> connections = std::make_shared<Connections>();
+  std::unique_ptr<Heartbeat> heartbeat;  // cuts the connections, so it ends before them; null where none was asked for
+
+  BackendRequest next(int rank, int size) {
+    BackendRequest own = request;
+    own.rank = rank;
+    own.size = size;
+    own.store = group_stores;
+    own.group_name = std::to_string(groups++);
+    return own;
+  }
+};
+
+ProcessGroup::ProcessGroup(Launch launch, const GroupOptions& options) : ProcessGroup(std::move(launch), options, {}) {}
+
+ProcessGroup::ProcessGroup(Launch launch, const GroupOptions& options, const c10::intrusive_ptr<c10d::Store>& store)
+    : RankGroup(launch.env.layout.rank, launch.env.layout.world_size), layout_(launch.env.layout), launcher_(launch.launcher),
+      state_(std::make_unique<State>()) {
+  try {
+    join(launch, options, store);
+  } catch (const std::exception& error) {
+    end();
+    if (!is_lost_connection(error)) throw;
+    throw TrainError("cannot form the process group at " + where(launch.env.master, options.init_method) + ": " + one_line(error));
+  }
+}
+
+ProcessGroup::~ProcessGroup() {
+  if (!state_) return;
+  const bool complete = !state_->heartbeat || state_->heartbeat->lost().empty();
+  try {
+    if (complete && !is_unwinding()) leave();
+  } catch (const std::exception&) {
+    // A destructor cannot tell; who wants to know calls leave().
+  }
+  end();
+}
+
+void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::intrusive_ptr<c10d::Store>& given) {
+  std::optional<std::string> trouble;
+  try {
+    device_ = device_for(options.device_id, layout_);
+    state_->backends = backends_for(options, device_);
+    backend_ = text_of(state_->backends);
+  } catch (const std::exception& error) {
+    trouble = one_line(error);
+  }
+  const milliseconds by_backend = has(state_->backends, "nccl") ? kNcclTimeout : kOtherTimeout;
+  const milliseconds timeout = options.timeout.count() > 0 ? options.timeout : by_backend;
+  const milliseconds patience = std::min(options.join_timeout, timeout);
+  const JoinedStore joined = join_store(launch, {options.init_method, given, options.group_name, patience, trouble});
+  state_->store = joined.store;
+  state_->group_stores = c10::make_intrusive<c10d::PrefixStore>("default_pg", joined.store);
+  state_->request = {.timeout = timeout, .connect_timeout = patience, .address = joined.own_address, .options = options.pg_options};
+  if (!device_.is_cpu()) state_->request.device = device_;
+  take(form_group(state_->backends, state_->next(rank(), world_size()), state_->connections, nullptr));
+  if (world_size() > 1 && options.silence.count() > 0) start_heartbeat(joined.own_address, options);
+  // NCCL comes back to the store when it first sees a device.
+  state_->store->setTimeout(timeout);
+}
+
+void ProcessGroup::start_heartbeat(const std::string& own_address, const GroupOptions& options) {
+  c10d::Store& store = *state_->store;
+  HeartbeatOptions heart{.silence = options.silence, .on_loss = [connections = state_->connections] { connections->cut(); }};
+  heart.hang_ups = std::ranges::any_of(state_->backends, [](const DeviceBackend& one) { return one.backend != "gloo"; });
+  state_->silence = options.silence;
+  auto started = [&]() -> Result<std::unique_ptr<Heartbeat>> {
+    if (is_first()) {
+      heart.token = random_token();
+      auto served = Heartbeat::serve(own_address, heart);
+      if (served) put(store, "heartbeat", heart.token + " " + (*served)->endpoint().host + " " + std::to_string((*served)->endpoint().port));
+      return served;
+    }
+    std::istringstream words(get(store, "heartbeat"));
+    Endpoint server;
+    words >> heart.token >> server.host >> server.port;
+    return Heartbeat::join(server, rank(), heart);
+  }();
+  if (!started) throw TrainError("the ranks cannot tell each other that they live: " + started.error().message);
+  state_->heartbeat = std::move(*started);
+}
+
+std::unique_ptr<Subgroup> ProcessGroup::new_group(std::vector<int> ranks) {
+  std::ranges::sort(ranks);
+  const bool right = !ranks.empty() && ranks.front() >= 0 && ranks.back() < world_size() && std::ranges::adjacent_find(ranks) == ranks.end();
+  if (!right) throw TrainError("a group of " + (ranks.empty() ? "no ranks" : list_of(ranks)) + ": expected different ranks from 0 to " + std::to_string(world_size() - 1));
+  return own_part({std::move(ranks)});
+}
+
+std::unique_ptr<Subgroup> ProcessGroup::per_node() { return own_part(nodes()); }
+
+std::unique_ptr<Subgroup> ProcessGroup::across_nodes() {
+  std::vector<std::vector<int>> across;
+  for (const std::vector<int>& node : nodes()) {
+    if (across.size() < node.size()) across.resize(node.size());
+    for (std::size_t i = 0; i < node.size(); ++i) across[i].push_back(node[i]);
+  }
+  for (auto& ranks : across) std::ranges::sort(ranks);
+  return own_part(across);
+}
+
+std::vector<std::vector<int>> ProcessGroup::nodes() { return ranks_by_node(places_of(*state_->store, all_ranks(world_size()))); }
+
+// Every rank counts all parts, so that all agree on the names of later groups.
+std::unique_ptr<Subgroup> ProcessGroup::own_part(const std::vector<std::vector<int>>& parts) {
+  std::unique_ptr<Subgroup> own;
+  for (const std::vector<int>& ranks : parts) {
+    const auto place = std::ranges::find(ranks, rank());
+    const int index = static_cast<int>(place - ranks.begin());
+    BackendRequest request = state_->next(index, static_cast<int>(ranks.size()));
+    if (place == ranks.end()) continue;
+    request.ranks.assign(ranks.begin(), ranks.end());
+    request.split_color = color_of(ranks);
+    own = std::make_unique<Subgroup>(form_group(state_->backends, std::move(request), state_->connections, c10d().get()), ranks, index);
+  }
+  if (!own) stay_out_of_group(state_->backends, *c10d());
+  return own;
+}
+
+void ProcessGroup::leave() {
+  part();
+  if (state_->heartbeat) state_->heartbeat->leave();
+  state_.reset();
+}
+
+void ProcessGroup::end() {
+  if (!state_) return;
+  state_->connections->cut();
+  state_->heartbeat.reset();
+  release();
+  state_.reset();
+}
+
+std::string one_line(const std::exception& error) {
+  const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
+  std::string text = c10_error ? c10_error->what_without_backtrace() : error.what();
+  text = text.substr(0, text.find("\nException raised from"));
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+std::optional<std::string> ProcessGroup::message_for(const std::exception& error) {
+  if (!state_) return one_line(error);
+  BrokenGroup broken{.store = *state_->store, .rank = rank(), .world_size = world_size(), .silence = state_->silence};
+  if (state_->heartbeat) {
+    broken.lost = state_->heartbeat->lost();
+    broken.hung_up = state_->heartbeat->hung_up();
+  }
+  state_->connections->cut();
+  state_->heartbeat.reset();
+  const auto message = failure_message(broken, error);
+  end();
+  return message;
+}
+
+ProcessGroup init_process_group(const EnvMap& environment, const GroupOptions& options) {
+  LaunchSettings settings;
+  settings.timeout = options.join_timeout;
+  return ProcessGroup(value_or_throw(resolve_launch(options.init_method, options.ranks, environment, settings)), options);
+}
+
+ProcessGroup init_process_group(const EnvMap& environment, const GroupOptions& options, const c10::intrusive_ptr<c10d::Store>& store) {
+  if (options.init_method.kind != InitMethod::Kind::kAny) throw TrainError("both a store and an init method are given: leave out one of them");
+  GroupOptions with_store = options;
+  with_store.init_method.kind = InitMethod::Kind::kStore;
+  return ProcessGroup(value_or_throw(resolve_launch(with_store.init_method, options.ranks, environment)), with_store, store);
+}
+
+std::string flight_record() { return c10d::dump_fr_trace_json(/*includeCollectives=*/true, /*onlyActive=*/false); }
+
+}  // namespace torchbridge::train

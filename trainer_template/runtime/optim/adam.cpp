@@ -1,0 +1,66 @@
+// torch.optim.Adam and AdamW (fused=True): the same but for what weight decay is added to, gradient or parameter.
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_fused_adam.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <torchbridge/train/errors.h>
+#include <torchbridge/train/optim/local_optimizer.h>
+
+namespace torchbridge::train {
+namespace {
+
+class Adam final : public LocalOptimizer {
+ public:
+  Adam(std::vector<ParameterGroup> groups, bool decoupled)
+      : LocalOptimizer(std::move(groups), decoupled ? 0.01 : 0), decoupled_(decoupled) {}
+
+ private:
+  void update(const OptimizerOptions& options, std::vector<Member>& members) override {
+    Tensors parameters, gradients, averages, squares, largest, steps;
+    for (Member& member : members) {
+      if (member.gradient.is_sparse()) {
+        throw TrainError("parameter '" + member.name + "' has a sparse gradient, which adam and adamw do not take");
+      }
+      if (member.state.empty()) member.state = make_state(options, member.parameter.detach());
+      parameters.push_back(member.parameter);
+      gradients.push_back(member.gradient);
+      averages.push_back(member.state[0].second);
+      squares.push_back(member.state[1].second);
+      steps.push_back(member.state[2].second);
+      if (options.amsgrad) largest.push_back(member.state[3].second);
+    }
+    at::_foreach_add_(steps, 1);
+    const auto fused = [&](auto operation) {
+      operation(parameters, gradients, averages, squares, largest, steps, options.lr, options.beta1, options.beta2,
+                *options.weight_decay, options.epsilon, options.amsgrad, options.maximize);
+    };
+    if (decoupled_) {
+      fused([](auto&&... arguments) { at::_fused_adamw_(arguments...); });
+    } else {
+      fused([](auto&&... arguments) { at::_fused_adam_(arguments...); });
+    }
+  }
+
+  NamedTensors make_state(const OptimizerOptions& options, const at::Tensor& parameter) const override {
+    NamedTensors state = {{"exp_avg", at::zeros_like(parameter)},
+                          {"exp_avg_sq", at::zeros_like(parameter)},
+                          {"step", at::zeros({}, parameter.options().dtype(at::kFloat))}};
+    if (options.amsgrad) state.emplace_back("max_exp_avg_sq", at::zeros_like(parameter));
+    return state;
+  }
+
+  const bool decoupled_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_adam(std::vector<ParameterGroup> groups) {
+  return std::make_unique<Adam>(std::move(groups), false);
+}
+
+std::unique_ptr<Optimizer> make_adamw(std::vector<ParameterGroup> groups) {
+  return std::make_unique<Adam>(std::move(groups), true);
+}
+
+}  // namespace torchbridge::train

@@ -1,0 +1,96 @@
+#include <torchbridge/train/optim/grad_clip.h>
+
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/TensorOperators.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torchbridge/train/errors.h>
+
+#include <cmath>
+#include <map>
+#include <string>
+#include <tuple>
+
+namespace torchbridge::train {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+// What the foreach operations take at once; in order of first appearance, as Python has them.
+std::vector<Tensors> sorted_gradients(const Tensors& parameters) {
+  std::vector<Tensors> lists;
+  std::map<std::tuple<c10::DeviceType, int, at::ScalarType>, std::size_t> list_of;
+  for (const at::Tensor& parameter : parameters) {
+    const at::Tensor gradient = parameter.grad();
+    if (!gradient.defined()) continue;
+    if (gradient.is_sparse()) throw TrainError("clip_grad_norm: a sparse gradient cannot be clipped");
+    const auto device = gradient.device();
+    const auto [found, fresh] = list_of.try_emplace({device.type(), device.index(), gradient.scalar_type()}, lists.size());
+    if (fresh) lists.emplace_back();
+    lists[found->second].push_back(gradient);
+  }
+  return lists;
+}
+
+at::Tensor norm_of(const std::vector<Tensors>& lists, double norm_type) {
+  if (lists.empty()) return at::zeros({}, at::kFloat);
+  Tensors norms;
+  for (const Tensors& list : lists) {
+    for (at::Tensor& norm : at::_foreach_norm(list, norm_type)) norms.push_back(norm.to(lists[0][0].device()));
+  }
+  return at::linalg_vector_norm(at::stack(norms), norm_type);
+}
+
+void scale(const std::vector<Tensors>& lists, const at::Tensor& norm, const ClipOptions& options) {
+  if (options.error_if_nonfinite && !std::isfinite(norm.item<double>())) {
+    throw TrainError("the norm of the gradients is " + std::to_string(norm.item<double>()) + ", so they cannot be clipped");
+  }
+  // As Python does, without a condition, for on a GPU that would wait for the norm.
+  // Its number / tensor is a multiplication by the reciprocal.
+  const at::Tensor coefficient = at::clamp((norm + 1e-6).reciprocal() * options.max_norm, std::nullopt, 1.0);
+  for (const Tensors& list : lists) at::_foreach_mul_(list, coefficient.to(list[0].device()));
+}
+
+void check(const ClipOptions& options) {
+  if (!(options.norm_type > 0)) throw TrainError("clip_grad_norm: norm_type must be above 0");
+}
+
+}  // namespace
+
+at::Tensor clip_grad_norm(const Tensors& parameters, const ClipOptions& options) {
+  const at::NoGradGuard no_grad;
+  check(options);
+  const auto lists = sorted_gradients(parameters);
+  const at::Tensor norm = norm_of(lists, options.norm_type);
+  scale(lists, norm, options);
+  return norm;
+}
+
+at::Tensor clip_grad_norm(const Tensors& parameters, const ClipOptions& options, ProcessGroup& group) {
+  const at::NoGradGuard no_grad;
+  check(options);
+  const auto lists = sorted_gradients(parameters);
+  const at::Tensor own = norm_of(lists, options.norm_type);
+  at::Tensor norm = own.to(at::kDouble);
+  if (std::isinf(options.norm_type)) {
+    c10d::AllreduceOptions largest;
+    largest.reduceOp = c10d::ReduceOp::MAX;
+    Tensors norms = {norm};
+    group.c10d()->allreduce(norms, largest)->wait();
+  } else {
+    norm = at::pow(norm, options.norm_type);
+    group.sum(norm);
+    norm = at::pow(norm, 1 / options.norm_type);
+  }
+  norm = norm.to(own.scalar_type());
+  scale(lists, norm, options);
+  return norm;
+}
+
+}  // namespace torchbridge::train

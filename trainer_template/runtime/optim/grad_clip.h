@@ -1,0 +1,27 @@
+// torch.nn.utils.clip_grad_norm_, bit for bit.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include <torchbridge/train/group/process_group.h>
+
+namespace torchbridge::train {
+
+struct ClipOptions {
+  double max_norm = 1;
+  double norm_type = 2;              // above 0; infinity for the largest absolute value
+  bool error_if_nonfinite = false;   // throw TrainError instead of scaling by a norm that is NaN or infinite
+};
+
+// Scales the gradients of all parameters so that their norm, as one vector, is at most max_norm; returns the norm it was
+// before (float, no dimensions). The order of parameters decides the last bit: Python programs give them in the model's.
+// Parameters without a gradient are left alone; with no gradient at all the norm is 0.
+at::Tensor clip_grad_norm(const std::vector<at::Tensor>& parameters, const ClipOptions& options);
+
+// The same where each rank holds another part of the gradients (ZeRO). Collective. The sum over ranks is in float64, so
+// the norm may differ from the one above in its last bit.
+at::Tensor clip_grad_norm(const std::vector<at::Tensor>& parameters, const ClipOptions& options, ProcessGroup& group);
+
+}  // namespace torchbridge::train

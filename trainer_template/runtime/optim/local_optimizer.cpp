@@ -1,0 +1,143 @@
+#include <torchbridge/train/optim/local_optimizer.h>
+
+#include <c10/core/GradMode.h>
+#include <torchbridge/train/errors.h>
+
+#include <set>
+#include <sstream>
+#include <tuple>
+
+namespace torchbridge::train {
+namespace {
+
+void check(const ParameterGroup& group, bool good, const std::string& what) {
+  if (!good) throw TrainError("optimizer, parameter group '" + group.name + "': " + what);
+}
+
+void check_options(const ParameterGroup& group) {
+  const OptimizerOptions& options = group.options;
+  // Written so that NaN is refused too.
+  check(group, options.lr >= 0, "the learning rate must be a number from 0 on");
+  check(group, *options.weight_decay >= 0, "the weight decay must be a number from 0 on");
+  check(group, options.momentum >= 0, "the momentum must be a number from 0 on");
+  check(group, !options.nesterov || (options.momentum > 0 && options.dampening == 0),
+        "nesterov needs a momentum above 0 and no dampening");
+  check(group, options.beta1 >= 0 && options.beta1 < 1, "beta1 must be from 0 on and below 1");
+  check(group, options.beta2 >= 0 && options.beta2 < 1, "beta2 must be from 0 on and below 1");
+  check(group, options.epsilon >= 0, "epsilon must be a number from 0 on");
+}
+
+TrainError wrong_shape(const std::string& name, const at::Tensor& given, const at::Tensor& expected) {
+  std::ostringstream text;
+  text << "optimizer state '" << name << "' has shape " << given.sizes() << " and type " << given.scalar_type()
+       << ", expected " << expected.sizes() << " and " << expected.scalar_type();
+  return TrainError(text.str());
+}
+
+}  // namespace
+
+LocalOptimizer::LocalOptimizer(std::vector<ParameterGroup> groups, double default_weight_decay)
+    : groups_(std::move(groups)) {
+  std::map<std::string, std::string> group_of;
+  for (ParameterGroup& group : groups_) {
+    if (!group.options.weight_decay) group.options.weight_decay = default_weight_decay;
+    check_options(group);
+    states_.emplace_back(group.parameters.size());
+    for (const auto& [name, parameter] : group.parameters) {
+      const auto [other, fresh] = group_of.emplace(name, group.name);
+      check(group, fresh, "parameter '" + name + "' is in group '" + other->second + "' already");
+    }
+  }
+}
+
+void LocalOptimizer::step() {
+  const at::NoGradGuard no_grad;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    std::map<std::tuple<c10::DeviceType, int, at::ScalarType>, std::vector<Member>> sorted;
+    for (std::size_t i = 0; i < groups_[g].parameters.size(); ++i) {
+      const auto& [name, parameter] = groups_[g].parameters[i];
+      const at::Tensor gradient = parameter.grad();
+      if (!gradient.defined()) continue;
+      sorted[{parameter.device().type(), parameter.device().index(), parameter.scalar_type()}].push_back(
+          {name, parameter, gradient, states_[g][i]});
+    }
+    for (auto& [kind, members] : sorted) update(groups_[g].options, members);
+  }
+}
+
+void LocalOptimizer::zero_grad() {
+  for (const at::Tensor& parameter : averaged()) parameter.mutable_grad().reset();
+}
+
+Tensors LocalOptimizer::averaged() const {
+  Tensors all;
+  for (const ParameterGroup& group : groups_) {
+    for (const auto& [name, parameter] : group.parameters) all.push_back(parameter);
+  }
+  return all;
+}
+
+NamedTensors LocalOptimizer::state() const {
+  NamedTensors all;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    for (std::size_t i = 0; i < states_[g].size(); ++i) {
+      for (const auto& [kind, tensor] : states_[g][i]) {
+        all.emplace_back(groups_[g].parameters[i].first + "." + kind, tensor);
+      }
+    }
+  }
+  return all;
+}
+
+std::map<std::string, ElementRange> LocalOptimizer::ranges() const {
+  std::map<std::string, ElementRange> ranges;
+  for (const ParameterGroup& group : groups_) {
+    for (const auto& [name, parameter] : group.parameters) {
+      ranges[name] = {.begin = 0, .end = parameter.numel(), .total = parameter.numel()};
+    }
+  }
+  return ranges;
+}
+
+void LocalOptimizer::load_state(const NamedTensors& state) {
+  const at::NoGradGuard no_grad;
+  std::map<std::string, at::Tensor> given(state.begin(), state.end());
+  std::vector<std::vector<NamedTensors>> loaded;
+  for (const ParameterGroup& group : groups_) {
+    auto& of_group = loaded.emplace_back(group.parameters.size());
+    for (std::size_t i = 0; i < group.parameters.size(); ++i) {
+      const auto& [name, parameter] = group.parameters[i];
+      const std::string prefix = name + ".";
+      NamedTensors fresh = make_state(group.options, parameter.detach());
+      std::size_t found = 0;
+      std::string missing;
+      for (const auto& [kind, tensor] : fresh) {
+        const auto from = given.find(prefix + kind);
+        if (from == given.end()) {
+          missing = prefix + kind;
+          continue;
+        }
+        const at::Tensor& value = from->second;
+        const bool flat = value.dim() == 1 && value.numel() == tensor.numel();
+        if ((!flat && value.sizes() != tensor.sizes()) || value.scalar_type() != tensor.scalar_type()) {
+          throw wrong_shape(from->first, value, tensor);
+        }
+        tensor.copy_(value.reshape(tensor.sizes()));
+        given.erase(from);
+        ++found;
+      }
+      if (found == 0) continue;  // a parameter that never had a gradient has no state
+      if (!missing.empty()) {
+        throw TrainError("the optimizer state has no '" + missing + "': was another --optimizer used?");
+      }
+      of_group[i] = std::move(fresh);
+    }
+  }
+  if (!given.empty()) {
+    throw TrainError("the optimizer state holds '" + given.begin()->first +
+                     "', which this optimizer does not have: was another --optimizer used?");
+  }
+  states_ = std::move(loaded);
+}
+
+}  // namespace torchbridge::train

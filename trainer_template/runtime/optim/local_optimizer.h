@@ -1,0 +1,40 @@
+// What sgd, adam and adamw share: groups, state by parameter, gradients sorted for the fused operations.
+#pragma once
+
+#include <torchbridge/train/optim/optimizer.h>
+
+namespace torchbridge::train {
+
+using Tensors = std::vector<at::Tensor>;
+
+class LocalOptimizer : public Optimizer {
+ public:
+  explicit LocalOptimizer(std::vector<ParameterGroup> groups, double default_weight_decay);
+
+  std::vector<ParameterGroup>& groups() override { return groups_; }
+  void step() override;
+  void zero_grad() override;
+  Tensors averaged() const override;
+  NamedTensors state() const override;
+  std::map<std::string, ElementRange> ranges() const override;
+  void load_state(const NamedTensors& state) override;
+
+ protected:
+  // A parameter with a gradient, and its state: made at its first step, in the order of make_state.
+  struct Member {
+    const std::string& name;
+    at::Tensor parameter, gradient;
+    NamedTensors& state;
+  };
+
+ private:
+  // All of one device and type, as the fused operations want them.
+  virtual void update(const OptimizerOptions& options, std::vector<Member>& members) = 0;
+  // The state that a parameter has before its first step, by kind.
+  virtual NamedTensors make_state(const OptimizerOptions& options, const at::Tensor& parameter) const = 0;
+
+  std::vector<ParameterGroup> groups_;
+  std::vector<std::vector<NamedTensors>> states_;  // by group and parameter; kinds with their tensors
+};
+
+}  // namespace torchbridge::train

@@ -1,0 +1,211 @@
+#include <torchbridge/train/optim/lr_schedule.h>
+
+#include <torchbridge/core/env_map.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <numbers>
+#include <span>
+#include <variant>
+
+namespace torchbridge::train {
+
+using Field = std::variant<double LrSchedule::*, std::int64_t LrSchedule::*, bool LrSchedule::*,
+                           std::vector<std::int64_t> LrSchedule::*>;
+
+struct LrKey {
+  const char* name;
+  Field field;
+  double least = 0, most = 1e300;
+};
+
+// `t` is Python's last_epoch, `total` the steps that the kind has for itself.
+struct LrKind {
+  const char* name;
+  double (*rate)(const LrSchedule& schedule, double base, std::int64_t t, std::int64_t total);
+  std::vector<LrKey> keys;
+};
+
+namespace {
+
+// The order of operations is Python's, expression by expression: that makes the last bit equal.
+
+double constant(const LrSchedule&, double base, std::int64_t, std::int64_t) { return base; }
+
+double step(const LrSchedule& s, double base, std::int64_t t, std::int64_t) {
+  return base * std::pow(s.gamma, static_cast<double>(t / s.step_size));
+}
+
+double multi_step(const LrSchedule& s, double base, std::int64_t t, std::int64_t) {
+  const auto passed = std::ranges::upper_bound(s.milestones, t) - s.milestones.begin();
+  return base * std::pow(s.gamma, static_cast<double>(passed));
+}
+
+double cosine(const LrSchedule& s, double base, std::int64_t t, std::int64_t total) {
+  if (total <= 0) return base;
+  const double angle = std::numbers::pi * static_cast<double>(t) / static_cast<double>(total);
+  return s.eta_min + (base - s.eta_min) * (1 + std::cos(angle)) / 2;
+}
+
+double polynomial(const LrSchedule& s, double base, std::int64_t t, std::int64_t total) {
+  if (total <= 0) return base;
+  return base * std::pow(1.0 - static_cast<double>(std::min(t, total)) / static_cast<double>(total), s.power);
+}
+
+// One phase of one-cycle, by the names of its ends: 0 is the start of the cycle, 1 its peak, 2 its end.
+struct Phase {
+  double end_step;
+  int from, to;
+};
+
+std::vector<Phase> phases_of(const LrSchedule& s, std::int64_t total) {
+  const double steps = static_cast<double>(total);
+  if (s.three_phase) return {{s.pct_start * steps - 1, 0, 1}, {2 * s.pct_start * steps - 2, 1, 0}, {steps - 1, 0, 2}};
+  return {{s.pct_start * steps - 1, 0, 1}, {steps - 1, 1, 2}};
+}
+
+double annealed(const LrSchedule& s, double from, double to, double pct) {
+  if (s.linear) return (to - from) * pct + from;
+  return to + (from - to) / 2.0 * (std::cos(std::numbers::pi * pct) + 1);
+}
+
+double one_cycle_value(const LrSchedule& s, const double (&ends)[3], std::int64_t t, std::int64_t total) {
+  const auto phases = phases_of(s, total);
+  const double at = static_cast<double>(std::min(t, total));
+  double start = 0;
+  for (std::size_t i = 0;; ++i) {
+    const Phase& phase = phases[i];
+    if (at <= phase.end_step || i + 1 == phases.size()) {
+      // Python divides by zero where a phase has no steps.
+      const double pct = phase.end_step == start ? 1.0 : (at - start) / (phase.end_step - start);
+      return annealed(s, ends[phase.from], ends[phase.to], pct);
+    }
+    start = phase.end_step;
+  }
+}
+
+double one_cycle(const LrSchedule& s, double base, std::int64_t t, std::int64_t total) {
+  const double initial = base / s.div_factor;
+  return one_cycle_value(s, {initial, base, initial / s.final_div_factor}, t, total);
+}
+
+const LrKind kKinds[] = {
+    {"constant", constant, {}},
+    {"step", step, {{"step_size", &LrSchedule::step_size, 1}, {"gamma", &LrSchedule::gamma}}},
+    {"multi-step", multi_step, {{"milestones", &LrSchedule::milestones}, {"gamma", &LrSchedule::gamma}}},
+    {"cosine", cosine, {{"eta_min", &LrSchedule::eta_min}}},
+    {"polynomial", polynomial, {{"power", &LrSchedule::power}}},
+    {"one-cycle", one_cycle,
+     {{"pct_start", &LrSchedule::pct_start, 0, 1}, {"div_factor", &LrSchedule::div_factor, 1e-300},
+      {"final_div_factor", &LrSchedule::final_div_factor, 1e-300}, {"linear", &LrSchedule::linear},
+      {"three_phase", &LrSchedule::three_phase}, {"cycle_momentum", &LrSchedule::cycle_momentum},
+      {"base_momentum", &LrSchedule::base_momentum, 0, 1}, {"max_momentum", &LrSchedule::max_momentum, 0, 1}}},
+    {"plateau", constant,
+     {{"factor", &LrSchedule::factor, 0, std::nextafter(1.0, 0.0)}, {"patience", &LrSchedule::patience},
+      {"threshold", &LrSchedule::threshold}, {"absolute", &LrSchedule::absolute}, {"cooldown", &LrSchedule::cooldown},
+      {"min_lr", &LrSchedule::min_lr}, {"eps", &LrSchedule::eps}}},
+};
+
+bool is(const LrSchedule& schedule, std::string_view kind) { return schedule.kind && schedule.kind->name == kind; }
+
+template <class Items>
+std::string names_of(const Items& items) {
+  std::string text;
+  for (const auto& item : items) text += (text.empty() ? "" : ", ") + std::string(item.name);
+  return text;
+}
+
+// Parsing. Each returns what was expected, or nothing when the value was good.
+
+std::string expected_range(const LrKey& key, const char* what) {
+  const auto number = [](double value) {
+    char text[32];
+    return std::string(text, std::to_chars(text, text + sizeof(text), value).ptr);
+  };
+  return std::string("expected ") + what + " from " + number(key.least) + " on" +
+         (key.most < 1e300 ? " to " + number(key.most) : "");
+}
+
+std::string set(const LrKey& key, double& value, std::string_view text) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool good = error == std::errc() && end == text.data() + text.size() && value >= key.least && value <= key.most;
+  return good ? "" : expected_range(key, "a number");
+}
+
+std::string set(const LrKey& key, std::int64_t& value, std::string_view text) {
+  const auto number = parse_integer(text, static_cast<std::int64_t>(key.least), 1'000'000'000'000);
+  if (number) value = *number;
+  return number ? "" : expected_range(key, "a whole number");
+}
+
+std::string set(const LrKey&, bool& value, std::string_view text) {
+  value = text == "true";
+  return text == "true" || text == "false" ? "" : "expected true or false";
+}
+
+std::string set(const LrKey&, std::vector<std::int64_t>& values, std::string_view text) {
+  values.clear();
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find('+', begin), text.size());
+    const auto number = parse_integer(text.substr(begin, end - begin), 1, 1'000'000'000'000);
+    if (!number || (!values.empty() && *number < values.back())) return "expected ascending steps, as in 100+200";
+    values.push_back(*number);
+    begin = end + 1;
+  }
+  return "";
+}
+
+}  // namespace
+
+Result<LrSchedule> parse_lr_schedule(std::string_view text) {
+  const auto fail = [&](const std::string& what) { return Error{"'" + std::string(text) + "': " + what}; };
+  const std::size_t colon = std::min(text.find(':'), text.size());
+  const auto kind = std::ranges::find(kKinds, text.substr(0, colon), &LrKind::name);
+  if (kind == std::end(kKinds)) return fail("expected one of " + lr_schedule_kinds());
+  LrSchedule schedule{.kind = kind};
+  const std::string_view list = text.substr(std::min(colon + 1, text.size()));
+  for (std::size_t begin = 0; colon < text.size() && begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    const std::string_view item = list.substr(begin, end - begin);
+    const std::size_t equals = std::min(item.find('='), item.size());
+    const auto key = std::ranges::find(kind->keys, item.substr(0, equals), &LrKey::name);
+    if (key == kind->keys.end()) {
+      return fail("'" + std::string(item.substr(0, equals)) + "' is not a key of " + kind->name +
+                  (kind->keys.empty() ? ", which has none" : "; expected " + names_of(kind->keys)));
+    }
+    const std::string_view value = item.substr(std::min(equals + 1, item.size()));
+    const std::string wrong = std::visit([&](auto field) { return set(*key, schedule.*field, value); }, key->field);
+    if (!wrong.empty()) return fail(std::string(key->name) + "=" + std::string(value) + ": " + wrong);
+    begin = end + 1;
+  }
+  if (is(schedule, "multi-step") && schedule.milestones.empty()) {
+    return fail("milestones is missing, as in multi-step:milestones=100+200");
+  }
+  return schedule;
+}
+
+std::string lr_schedule_kinds() { return names_of(kKinds); }
+
+double learning_rate(const LrSchedule& schedule, double base, std::int64_t step) {
+  std::int64_t t = step - 1;
+  const std::int64_t warmup = schedule.warmup_steps;
+  if (t < warmup) {
+    if (warmup == 1) return base;
+    const double start = 1.0 / static_cast<double>(warmup);
+    return base * (start + (1.0 - start) * static_cast<double>(t) / static_cast<double>(warmup - 1));
+  }
+  t -= warmup;
+  return schedule.kind ? schedule.kind->rate(schedule, base, t, schedule.total_steps - warmup) : base;
+}
+
+std::optional<double> cycled_momentum(const LrSchedule& schedule, std::int64_t step) {
+  if (!is(schedule, "one-cycle") || !schedule.cycle_momentum) return std::nullopt;
+  const std::int64_t t = std::max<std::int64_t>(step - 1 - schedule.warmup_steps, 0);
+  return one_cycle_value(schedule, {schedule.max_momentum, schedule.base_momentum, schedule.max_momentum}, t,
+                         schedule.total_steps - schedule.warmup_steps);
+}
+
+bool is_plateau(const LrSchedule& schedule) { return is(schedule, "plateau"); }
+
+}  // namespace torchbridge::train

@@ -1,0 +1,42 @@
+#include <torchbridge/train/optim/parameter_groups.h>
+
+#include <fnmatch.h>
+#include <torchbridge/train/errors.h>
+
+#include <algorithm>
+
+namespace torchbridge::train {
+namespace {
+
+bool matches(const std::string& pattern, const std::string& name) {
+  return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+}
+
+void check_used(const NamedTensors& parameters, const std::string& pattern) {
+  if (std::ranges::any_of(parameters, [&](const auto& item) { return matches(pattern, item.first); })) return;
+  std::string names;
+  for (std::size_t i = 0; i < parameters.size() && i < 4; ++i) names += (i ? ", " : "") + parameters[i].first;
+  throw TrainError("no parameter matches '" + pattern + "', which weight decay shall spare; their names are " + names +
+                   (parameters.size() > 4 ? " ..." : ""));
+}
+
+}  // namespace
+
+std::vector<ParameterGroup> groups_by_decay(const NamedTensors& parameters, const OptimizerOptions& options,
+                                            const DecayRule& rule) {
+  for (const std::string& pattern : rule.spared) check_used(parameters, pattern);
+  ParameterGroup decay{.name = "decay", .parameters = {}, .options = options};
+  ParameterGroup spared{.name = "no_decay", .parameters = {}, .options = options};
+  spared.options.weight_decay = 0;
+  for (const auto& item : parameters) {
+    const bool by_name = std::ranges::any_of(rule.spared, [&](const auto& pattern) { return matches(pattern, item.first); });
+    ParameterGroup& group = by_name || (rule.spare_vectors && item.second.dim() <= 1) ? spared : decay;
+    group.parameters.push_back(item);
+  }
+  std::vector<ParameterGroup> groups;
+  if (!decay.parameters.empty()) groups.push_back(std::move(decay));
+  if (!spared.parameters.empty()) groups.push_back(std::move(spared));
+  return groups;
+}
+
+}  // namespace torchbridge::train

@@ -1,0 +1,66 @@
+// torch.optim.SGD(fused=True).
+#include <ATen/ops/_fused_sgd.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros_like.h>
+#include <torchbridge/train/errors.h>
+#include <torchbridge/train/optim/local_optimizer.h>
+
+namespace torchbridge::train {
+namespace {
+
+class Sgd final : public LocalOptimizer {
+ public:
+  explicit Sgd(std::vector<ParameterGroup> groups) : LocalOptimizer(std::move(groups), 0) {}
+
+ private:
+  void update(const OptimizerOptions& options, std::vector<Member>& members) override {
+    // A parameter's first step copies its gradient into the buffer, whatever dampening says.
+    Lists first, later;
+    for (Member& member : members) {
+      if (member.gradient.is_sparse()) {
+        update_sparse(options, member);
+        continue;
+      }
+      Lists& lists = options.momentum != 0 && member.state.empty() ? first : later;
+      lists.parameters.push_back(member.parameter);
+      lists.gradients.push_back(member.gradient);
+      if (options.momentum == 0) continue;
+      if (member.state.empty()) member.state = {{"momentum_buffer", at::empty_like(member.parameter.detach())}};
+      lists.buffers.push_back(member.state[0].second);
+    }
+    update_dense(options, first, true);
+    update_dense(options, later, false);
+  }
+
+  NamedTensors make_state(const OptimizerOptions& options, const at::Tensor& parameter) const override {
+    if (options.momentum == 0) return {};
+    return {{"momentum_buffer", at::zeros_like(parameter)}};
+  }
+
+  struct Lists {
+    Tensors parameters, gradients, buffers;
+  };
+
+  static void update_dense(const OptimizerOptions& options, Lists& lists, bool is_first) {
+    if (lists.parameters.empty()) return;
+    at::_fused_sgd_(lists.parameters, lists.gradients, lists.buffers, *options.weight_decay, options.momentum, options.lr,
+                    options.dampening, options.nesterov, options.maximize, is_first);
+  }
+
+  // Python's fused=True refuses these; its plain SGD does this.
+  static void update_sparse(const OptimizerOptions& options, Member& member) {
+    if (options.momentum != 0 || *options.weight_decay != 0) {
+      throw TrainError("parameter '" + member.name + "' has a sparse gradient: sgd takes it without momentum and weight "
+                       "decay only; give it a parameter group of its own");
+    }
+    member.parameter.add_(member.gradient, options.maximize ? options.lr : -options.lr);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_sgd(std::vector<ParameterGroup> groups) {
+  return std::make_unique<Sgd>(std::move(groups));
+}
+
+}  // namespace torchbridge::train

@@ -1,0 +1,186 @@
+#include <torchbridge/train/optim/zero.h>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torchbridge/train/errors.h>
+
+#include <algorithm>
+
+namespace torchbridge::train {
+namespace {
+
+// Vectors of the processor and lines of its cache end there, so that the same element is computed in the same way in a piece as
+// in the whole parameter.
+constexpr std::int64_t kAlignment = 64;  // bytes
+
+std::int64_t rounded_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+// A parameter's place in the flat tensor.
+struct Place {
+  std::string name;
+  at::Tensor parameter;
+  std::int64_t begin = 0;           // in elements
+  std::int64_t own = 0, own_end = 0;  // this rank's part of the parameter; equal where it has none
+  at::Tensor piece;                 // undefined where it has none
+};
+
+class Zero final : public Optimizer {
+ public:
+  Zero(std::vector<ParameterGroup> groups, ProcessGroup& group,
+       const std::function<std::unique_ptr<Optimizer>(std::vector<ParameterGroup>)>& make, bool scatters)
+      : group_(group), scatters_(scatters) {
+    const at::NoGradGuard no_grad;
+    lay_out(groups);
+    move_parameters();
+    auto place = places_.begin();
+    for (ParameterGroup& each : groups) {
+      for (std::size_t left = std::exchange(each.parameters, {}).size(); left > 0; --left, ++place) {
+        if (place->own == place->own_end) continue;
+        place->piece = flat_.narrow(0, place->begin + place->own, place->own_end - place->own);
+        each.parameters.emplace_back(place->name, place->piece);
+      }
+    }
+    inner_ = make(std::move(groups));
+    if (scatters_) {
+      gradients_ = at::zeros_like(flat_);
+      own_gradients_ = at::empty({share_}, flat_.options());
+      zero_grad();
+    }
+  }
+
+  std::vector<ParameterGroup>& groups() override { return inner_->groups(); }
+
+  void step() override {
+    const at::NoGradGuard no_grad;
+    if (!scatters_) take_pieces_of_gradients();
+    inner_->step();
+    at::Tensor own = own_share(flat_);
+    if (group_.world_size() > 1) group_.c10d()->_allgather_base(flat_, own)->wait();
+  }
+
+  void zero_grad() override {
+    inner_->zero_grad();
+    if (scatters_) gradients_.zero_();
+    for (Place& place : places_) {
+      at::Tensor& gradient = place.parameter.mutable_grad();
+      if (scatters_) {
+        gradient = view_of(gradients_, place);
+      } else {
+        gradient.reset();
+      }
+    }
+  }
+
+  bool averages_gradients() const override { return scatters_; }
+
+  void average_gradients() override {
+    if (!scatters_) return;
+    const at::NoGradGuard no_grad;
+    gradients_.mul_(1.0 / group_.world_size());  // before the sum, as DDP does
+    group_.c10d()->_reduce_scatter_base(own_gradients_, gradients_)->wait();
+    const std::int64_t start = share_ * group_.rank();
+    for (Place& place : places_) {
+      if (!place.piece.defined()) continue;
+      place.piece.mutable_grad() = own_gradients_.narrow(0, place.begin + place.own - start, place.own_end - place.own);
+    }
+  }
+
+  std::vector<at::Tensor> averaged() const override {
+    if (scatters_) return inner_->averaged();
+    std::vector<at::Tensor> parameters;
+    for (const Place& place : places_) parameters.push_back(place.parameter);
+    return parameters;
+  }
+
+  NamedTensors state() const override { return inner_->state(); }
+  int shards() const override { return group_.world_size(); }
+
+  std::map<std::string, ElementRange> ranges() const override {
+    std::map<std::string, ElementRange> ranges;
+    for (const Place& place : places_) {
+      ranges[place.name] = {.begin = place.own, .end = place.own_end, .total = place.parameter.numel()};
+    }
+    return ranges;
+  }
+
+  void load_state(const NamedTensors& state) override {
+    NamedTensors flat;
+    for (const auto& [name, tensor] : state) flat.emplace_back(name, tensor.dim() == 0 ? tensor : tensor.reshape(-1));
+    inner_->load_state(flat);
+  }
+
+ private:
+  void lay_out(const std::vector<ParameterGroup>& groups) {
+    std::int64_t end = 0;
+    for (const ParameterGroup& group : groups) {
+      for (const auto& [name, parameter] : group.parameters) {
+        const at::Tensor& first = places_.empty() ? parameter : places_[0].parameter;
+        if (parameter.options().dtype() != first.dtype() || parameter.device() != first.device()) {
+          throw TrainError("zero: parameter '" + name + "' has another type or device than '" + places_[0].name +
+                           "'; all must have the same");
+        }
+        places_.push_back({.name = name, .parameter = parameter, .begin = end});
+        end = rounded_up(end + parameter.numel(), kAlignment / parameter.element_size());
+      }
+    }
+    if (places_.empty()) throw TrainError("zero: there are no parameters");
+    const std::int64_t unit = kAlignment / places_[0].parameter.element_size();
+    share_ = rounded_up((end + group_.world_size() - 1) / group_.world_size(), unit);
+    const std::int64_t start = share_ * group_.rank();
+    for (Place& place : places_) {
+      place.own = std::clamp<std::int64_t>(start - place.begin, 0, place.parameter.numel());
+      place.own_end = std::clamp<std::int64_t>(start + share_ - place.begin, place.own, place.parameter.numel());
+    }
+  }
+
+  void move_parameters() {
+    flat_ = at::zeros({share_ * group_.world_size()}, places_[0].parameter.options().requires_grad(false));
+    for (Place& place : places_) {
+      const at::Tensor view = view_of(flat_, place);
+      view.copy_(place.parameter.detach());
+      place.parameter.set_data(view);
+    }
+  }
+
+  void take_pieces_of_gradients() {
+    for (Place& place : places_) {
+      if (!place.piece.defined()) continue;
+      const at::Tensor gradient = place.parameter.grad();
+      place.piece.mutable_grad().reset();
+      if (!gradient.defined()) continue;
+      if (gradient.is_sparse()) throw TrainError("zero: parameter '" + place.name + "' has a sparse gradient");
+      place.piece.mutable_grad() = gradient.contiguous().view(-1).narrow(0, place.own, place.own_end - place.own);
+    }
+  }
+
+  static at::Tensor view_of(const at::Tensor& flat, const Place& place) {
+    return flat.narrow(0, place.begin, place.parameter.numel()).view(place.parameter.sizes());
+  }
+  at::Tensor own_share(const at::Tensor& flat) const { return flat.narrow(0, share_ * group_.rank(), share_); }
+
+  ProcessGroup& group_;
+  const bool scatters_;
+  std::vector<Place> places_;
+  std::int64_t share_ = 0;  // elements of a rank's part
+  at::Tensor flat_;         // the parameters
+  at::Tensor gradients_, own_gradients_;  // with scatters_
+  std::unique_ptr<Optimizer> inner_;
+};
+
+bool scatters(GradientAverage average, ProcessGroup& group) {
+  if (average != GradientAverage::kAuto) return average == GradientAverage::kReduceScatter;
+  return group.c10d()->getBackendName() != "gloo";
+}
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_zero(std::vector<ParameterGroup> groups, ProcessGroup& group,
+                                     const std::function<std::unique_ptr<Optimizer>(std::vector<ParameterGroup>)>& make,
+                                     GradientAverage average) {
+  return std::make_unique<Zero>(std::move(groups), group, make, scatters(average, group));
+}
+
+}  // namespace torchbridge::train
