@@ -57,19 +57,29 @@ Result<FailureDesk> FailureDesk::open() {
 
 std::string FailureDesk::variable() const { return std::to_string(port_) + " " + token_; }
 
+// Of two nodes whose tasks fail within a few milliseconds the later one may be heard first.
 std::optional<std::string> FailureDesk::first_report() const {
+  std::optional<std::string> first;
+  std::int64_t first_time = INT64_MAX;
   while (true) {
     const Socket sender(accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!sender.open()) return std::nullopt;
-    const std::string text = receive(sender);
-    if (text.starts_with(token_ + "\n")) return text.substr(token_.size() + 1);
+    if (!sender.open()) return first;
+    const std::string message = receive(sender);
+    if (!message.starts_with(token_ + "\n")) continue;
+    const auto end = message.find('\n', token_.size() + 1);
+    const auto time = parse_integer(message.substr(token_.size() + 1, end - token_.size() - 1), 0, INT64_MAX - 1);
+    if (end == std::string::npos || !time || *time >= first_time) continue;
+    first_time = *time;
+    first = message.substr(end + 1);
   }
 }
 
-Status tell_desk(const DeskAddress& desk, const std::string& text) {
+Status tell_desk(const DeskAddress& desk, std::chrono::system_clock::time_point time, const std::string& text) {
   const auto socket = connect_to({desk.host, desk.port}, std::chrono::seconds(1));
   if (!socket) return socket.error();
-  const std::string message = desk.token + "\n" + text.substr(0, kMaxReport - kTokenSize - 1);
+  const auto since_epoch = std::chrono::duration_cast<std::chrono::microseconds>(time.time_since_epoch());
+  std::string message = desk.token + "\n" + std::to_string(since_epoch.count()) + "\n" + text;
+  message.resize(std::min(message.size(), kMaxReport));
   const ssize_t sent = send(socket->descriptor(), message.data(), message.size(), MSG_NOSIGNAL);
   if (sent != static_cast<ssize_t>(message.size())) return Error{"srun hung up"};
   return Ok{};

@@ -1,6 +1,7 @@
 // Where the nodes of a step tell srun of their failed tasks.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 
@@ -23,7 +24,7 @@ struct DeskAddress {
   static std::optional<DeskAddress> from(const EnvMap& environment);
 };
 
-// srun's side: a listening socket that nobody waits at. The kernel keeps what the nodes say, in the order they came, until
+// srun's side: a listening socket that nobody waits at. The kernel keeps what the nodes say until
 // srun ends and reads it; there is no thread.
 class FailureDesk {
  public:
@@ -33,7 +34,7 @@ class FailureDesk {
 
   // For DeskAddress::kVariable.
   std::string variable() const;
-  // The text of the node that came first, or nothing where none did. Waits for nobody.
+  // The text of the earliest failure by the nodes' clocks, of those that were told, or nothing where none was. Waits for nobody.
   std::optional<std::string> first_report() const;
 
  private:
@@ -42,7 +43,7 @@ class FailureDesk {
   std::string token_;
 };
 
-// A node's side. Waits at most a second for the connection.
-Status tell_desk(const DeskAddress& desk, const std::string& text);
+// A node's side: what failed, and when. Waits at most a second for the connection.
+Status tell_desk(const DeskAddress& desk, std::chrono::system_clock::time_point time, const std::string& text);
 
 }  // namespace torchbridge

@@ -15,6 +15,7 @@
 #include <torchbridge/task/task_environment.h>
 
 #include "ending.h"
+#include "failure_desk.h"
 #include "handshake.h"
 #include "placement.h"
 #include "task_report.h"
@@ -64,6 +65,8 @@ bool is_second_copy(const EnvMap& environment) {
 StepPlan plan_of(spank_t spank, const NodeState& node, const EnvMap& environment, const Options& options) {
   auto facts = read_slurm(environment);
   if (!facts) end_all_tasks(environment, facts.error());
+  // A job that was requeued passes its SLURM_RESTART_COUNT on to those that it submits.
+  if (uint32_t restarts = 0; spank_get_item(spank, S_SLURM_RESTART_COUNT, &restarts) == ESPANK_SUCCESS) facts->restart_count = static_cast<int>(restarts);
   if (!node.node_of_rank) end_task(spank, node.board, node.node_of_rank.error());
   auto node_of_rank = numbers_of(*node.node_of_rank, facts->nodes);
   if (!node_of_rank) end_task(spank, node.board, node_of_rank.error());
@@ -76,6 +79,7 @@ StepPlan plan_of(spank_t spank, const NodeState& node, const EnvMap& environment
 
 void meet(spank_t spank, const NodeState& node, const StepPlan& plan, const EnvMap& environment, const Options& options) {
   MeetingWords words;
+  if (const auto desk = DeskAddress::from(environment)) words.secret = desk->token;
   words.hint = " (or is torch_env.so missing in its plugstack.conf?)";
   words.waiting = [](const std::string& nodes) {
     tell_task("waiting for " + nodes + ": is torch_env.so missing in its plugstack.conf, or another plugin busy there?");

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <grp.h>
+#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -52,9 +53,9 @@ std::string describe(const TaskRecord& record, int wait_status, system_clock::ti
 }
 
 // Tells srun, or else the pipe.
-void tell(const TaskRecord& record, const std::string& text, int pipe) {
+void tell(const TaskRecord& record, system_clock::time_point time, const std::string& text, int pipe) {
   const DeskAddress desk{record.desk_host, record.desk_port, record.desk_token};
-  if (!desk.host.empty() && tell_desk(desk, text)) return;
+  if (!desk.host.empty() && tell_desk(desk, time, text)) return;
   [[maybe_unused]] const ssize_t size = write(pipe, text.data(), text.size());  // the reader may only lose the line
 }
 
@@ -70,19 +71,27 @@ void tell(const TaskRecord& record, const std::string& text, int pipe) {
   const bool is_user = setgroups(0, nullptr) == 0 && setresgid(group, group, group) == 0 && setresuid(user, user, user) == 0;
   if (!is_user && geteuid() != user) _exit(EXIT_FAILURE);
   try {
-    tell(record, describe(record, wait_status, time), pipe);
+    tell(record, time, describe(record, wait_status, time), pipe);
   } catch (const std::exception&) {
     _exit(EXIT_FAILURE);
   }
   _exit(EXIT_SUCCESS);
 }
 
-std::string read_all(int pipe) {
+// The writer is the user's: he may stop it, keep the pipe open, or fill it.
+std::string read_for(milliseconds patience, int pipe) {
+  constexpr std::size_t kMost = 1 << 16;
+  const auto deadline = std::chrono::steady_clock::now() + patience;
   std::string text;
   char bytes[4096];
-  ssize_t size = 0;
-  while ((size = read(pipe, bytes, sizeof bytes)) > 0 || (size < 0 && errno == EINTR)) {
-    if (size > 0) text.append(bytes, static_cast<std::size_t>(size));
+  while (text.size() < kMost) {
+    const auto left = std::chrono::ceil<milliseconds>(deadline - std::chrono::steady_clock::now());
+    pollfd readable{pipe, POLLIN, 0};
+    const int ready = left.count() > 0 ? poll(&readable, 1, static_cast<int>(left.count())) : 0;
+    if (ready < 0 && errno == EINTR) continue;
+    const ssize_t size = ready > 0 ? read(pipe, bytes, sizeof bytes) : 0;
+    if (size <= 0) break;
+    text.append(bytes, static_cast<std::size_t>(size));
   }
   return text;
 }
@@ -109,8 +118,11 @@ std::string tell_failure(const TaskRecord& record, uid_t user, gid_t group, int 
   const pid_t teller = fork();
   if (teller == 0) run_teller(record, user, group, wait_status, time, ends[1]);
   close(ends[1]);
-  const std::string text = teller < 0 ? std::string() : read_all(ends[0]);
+  constexpr milliseconds kPatience = std::chrono::seconds(kPatienceSeconds + 1);
+  const std::string text = teller < 0 ? std::string() : read_for(kPatience, ends[0]);
   close(ends[0]);
+  // A process that was stopped does not end by itself, and the step would never end with it. It is still our child.
+  if (teller > 0) kill(teller, SIGKILL);
   while (teller > 0 && waitpid(teller, nullptr, 0) < 0 && errno == EINTR) {
   }
   return text;

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <string_view>
 
@@ -13,10 +14,16 @@ namespace {
 
 constexpr int kBadUsage = 2;
 
+// CLI::Range lets "nan" pass.
+std::string is_number(const std::string& text) {
+  double value = 0;
+  return CLI::detail::lexical_cast(text, value) && std::isfinite(value) ? "" : "'" + text + "': expected a number";
+}
+
 void add_common(CLI::App* command, CommandLine& line) {
   command->add_option("--torch-env", line.list, "KEY=VALUE,... on top of the variable TORCH_ENV:\n" + options_help());
   command->add_option("--timeout", line.timeout_s, "Seconds to wait for the other ranks")
-      ->check(CLI::Range(0.1, 86400.0))
+      ->check(CLI::Range(0.1, 86400.0) & CLI::Validator(is_number, "", "NUMBER"))
       ->capture_default_str();
 }
 

@@ -2,8 +2,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include <torchbridge/exchange/launch.h>
 #include <torchbridge/task/roll.h>
@@ -40,7 +42,10 @@ int print_env(const Prepared& prepared, EnvFormat format) {
 }
 
 int print_table(const Prepared& prepared, const EnvMap& environment) {
-  if (!prepared.plan) return complain("RANK and its companions are set already: there is nothing to explain");
+  if (!prepared.plan) {
+    if (presumed_rank(environment) != 0) return EXIT_FAILURE;
+    return complain("RANK and its companions are set already, and what decided on them is not known here: ask it, as in srun --torch-env=explain true");
+  }
   const auto table = meet_nodes(*prepared.plan, with_variables(environment, prepared.task.variables), prepared.options);
   if (!table) return table.error().message.empty() ? EXIT_FAILURE : complain(table.error().message);
   std::fputs(table->c_str(), stdout);
@@ -55,12 +60,27 @@ int become_program(Prepared prepared, EnvMap environment, const std::vector<std:
   return complain(failure.error.message, failure.exit_code);
 }
 
+// Rank 0 may be just what is missing. mpirun ends all ranks when one has failed: a rank that is still there after a while is
+// the first that can say it.
+bool speaks_for_rank_0(const EnvMap& environment) {
+  constexpr int kDeputies = 3;
+  constexpr std::chrono::milliseconds kTurn{1000};
+  const auto* const launcher = innermost_launcher(environment, getpid());
+  const int rank = presumed_rank(environment);
+  if (launcher == nullptr || launcher->kind != Launcher::Kind::kMpi || rank > kDeputies) return false;
+  std::this_thread::sleep_for(rank * kTurn);
+  return true;
+}
+
 int run(const CommandLine& line, const EnvMap& environment) {
   const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(line.timeout_s * 1000));
   bool own_trouble = false;
   auto prepared = prepare(environment, line.list, line.command == Command::kExec ? line.program : std::vector<std::string>(), timeout, own_trouble);
   // What is wrong with the job every rank finds out; one says it.
-  if (!prepared) return own_trouble || presumed_rank(environment) == 0 ? complain(prepared.error().message) : EXIT_FAILURE;
+  if (!prepared) {
+    const bool speaks = own_trouble || presumed_rank(environment) == 0 || speaks_for_rank_0(environment);
+    return speaks ? complain(prepared.error().message) : EXIT_FAILURE;
+  }
   if (line.command == Command::kEnv) return print_env(*prepared, line.format);
   Options& options = prepared->options;
   options.explain = options.explain || line.command == Command::kExplain;

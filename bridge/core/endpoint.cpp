@@ -8,6 +8,7 @@ namespace torchbridge {
 namespace {
 
 constexpr PortRange kDerived{15000, 31999};  // below the kernel's default ephemeral range, above most services
+constexpr PortRange kLower{5000, 14999};    // where nothing of that is left
 
 // FNV-1a, 64 bits (http://www.isthe.com/chongo/tech/comp/fnv/): stable over machines and versions, as all ranks must agree.
 std::uint64_t hash_of(std::string_view text) {
@@ -35,6 +36,7 @@ Result<int> port_of(const LaunchFacts& facts, const PortRule& rule, PortRange ep
   PortRange range{rule.low, rule.high};
   if (rule.automatic()) {
     range = without(kDerived, ephemeral);
+    if (range.low > range.high) range = without(kLower, ephemeral);
     if (range.low > range.high) {
       return Error{"no port is left outside the ephemeral range " + std::to_string(ephemeral.low) + "-" +
                    std::to_string(ephemeral.high) + ": give one with port=N or port=LO-HI"};

@@ -7,7 +7,10 @@
 namespace torchbridge {
 namespace {
 
-constexpr std::string_view kBesides[] = {"TORCHBRIDGE_LISTEN_FD", "TORCHELASTIC_ERROR_FILE"};
+constexpr std::string_view kBesides[] = {"TORCHBRIDGE_LISTEN_FD", kRunVariable, "TORCHELASTIC_ERROR_FILE"};
+
+// ".../attempt_0/3/error.json"
+bool is_torchruns(std::string_view file) { return file.find("/attempt_") != file.npos && file.ends_with("/error.json"); }
 
 std::string_view run_id_in(const EnvMap& environment) { return environment.get("TORCHELASTIC_RUN_ID").value_or(""); }
 
@@ -17,7 +20,9 @@ std::string_view run_id_in(const EnvMap& environment) { return environment.get("
 bool is_set_by_us(const EnvMap& environment) {
   const auto run_id = run_id_in(environment);
   const auto file = environment.get("TORCHELASTIC_ERROR_FILE").value_or("");
-  return !run_id.empty() && file.find("/torch-env-") != file.npos && file.find("/" + std::string(run_id) + "-attempt_") != file.npos;
+  if (run_id.empty()) return false;
+  if (file.find("/torch-env-") != file.npos && file.find("/" + std::string(run_id) + "-attempt_") != file.npos) return true;
+  return environment.get(kRunVariable) == run_id && !is_torchruns(file);
 }
 
 bool is_set_for(const EnvMap& environment, const LaunchFacts& facts) {

@@ -1,10 +1,15 @@
 // Launches inside one another: what we set for the one around must not be taken for this one's.
 #pragma once
 
+#include <string_view>
+
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/core/launcher.h>
 
 namespace torchbridge {
+
+// Set to our run id where the name of the error file is not ours and so does not tell it.
+inline constexpr std::string_view kRunVariable = "TORCHBRIDGE_RUN_ID";
 
 // Whether the plugin or torchbridge exec set variables in it, for this launch or one around it. They tell it themselves, so that
 // no launcher need be read where there are none.

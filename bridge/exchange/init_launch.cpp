@@ -40,7 +40,7 @@ Result<Launch> launch_by_hand(const char* method, const GivenRanks& ranks, const
 }
 
 Result<LaunchFacts> facts_of(const char* method, const EnvMap& environment, const char* start) {
-  const auto launcher = find_launcher(environment, getpid());
+  const auto launcher = find_launcher(environment, task_or_self(environment));
   if (!launcher) return launcher.error();
   const bool fits = *launcher != nullptr && (std::string_view(method) != "mpi://" || (*launcher)->kind == Launcher::Kind::kMpi);
   if (!fits) return Error{std::string(method) + ": this process was not started by " + start};

@@ -12,6 +12,7 @@
 #include <torchbridge/core/outer_run.h>
 #include <torchbridge/exchange/exchange.h>
 #include <torchbridge/exchange/placement.h>
+#include <torchbridge/host/process_tree.h>
 #include <torchbridge/net/address.h>
 #include <torchbridge/task/master_address.h>
 #include <torchbridge/task/store_port.h>
@@ -134,7 +135,7 @@ void add_pals_nodes(LaunchFacts& facts, const EnvMap& environment) {
 // What the launcher itself says, apart from RANK and its companions; nothing where there is none, or where it is at odds
 // with itself.
 std::optional<LaunchFacts> launcher_facts(const EnvMap& environment) {
-  const auto launcher = find_launcher(environment, getpid());
+  const auto launcher = find_launcher(environment, task_or_self(environment));
   if (!launcher || *launcher == nullptr) return std::nullopt;
   auto facts = (*launcher)->read(environment);
   return facts ? std::optional(std::move(*facts)) : std::nullopt;
@@ -144,7 +145,7 @@ std::optional<LaunchFacts> launcher_facts(const EnvMap& environment) {
 bool is_task_itself(const EnvMap& environment) { return environment.get("SLURM_TASK_PID") == std::to_string(getpid()); }
 
 bool is_mpirun(const EnvMap& environment) {
-  const Launcher* launcher = innermost_launcher(environment, getpid());
+  const Launcher* launcher = innermost_launcher(environment, task_or_self(environment));
   return launcher != nullptr && launcher->kind == Launcher::Kind::kMpi;
 }
 
@@ -176,7 +177,23 @@ Socket inherited_socket(const TorchEnv& env, const EnvMap& environment) {
   return socket ? std::move(*socket) : Socket();
 }
 
+// By its name: orterun and prterun are what mpirun is, the daemons what it leaves on the nodes.
+bool starts_ranks(std::string_view name) {
+  constexpr std::string_view kBeginnings[] = {"mpirun", "mpiexec", "orte", "prte", "hydra_"};
+  return std::any_of(std::begin(kBeginnings), std::end(kBeginnings), [&](auto beginning) { return name.starts_with(beginning); });
+}
+
 }  // namespace
+
+std::int64_t task_or_self(const EnvMap& environment) {
+  const auto task = environment.integer("SLURM_TASK_PID", 1, INT32_MAX);
+  if (!task || !*task) return getpid();
+  for (const auto& process : this_and_ancestors()) {
+    if (process.id == **task) return process.id;
+    if (starts_ranks(process.name)) break;
+  }
+  return getpid();
+}
 
 EnvMap of_this_launch(const EnvMap& environment) {
   if (!is_set_by_us(environment)) return environment;
@@ -216,15 +233,13 @@ int presumed_rank(const EnvMap& inherited) {
   const EnvMap environment = of_this_launch(inherited);
   const auto facts = launcher_facts(environment);
   const auto env = torch_env_from(environment);
-  const bool launcher_knows_better = facts && is_mpirun(environment) && (!env || !check_against_launcher(*env, environment));
-  if (launcher_knows_better) return facts->rank;
-  if (const auto rank = environment.integer("RANK", 0, INT32_MAX); rank && *rank) return static_cast<int>(**rank);
-  return facts ? facts->rank : 0;
+  if (env && check_against_launcher(*env, environment)) return env->layout.rank;
+  return facts ? facts->rank : 0;  // a RANK that contradicts the launcher, or lacks its companions, may be the same everywhere
 }
 
 Result<Launch> resolve_launch(const EnvMap& inherited, const LaunchSettings& settings) {
   const EnvMap environment = of_this_launch(inherited);
-  const auto launcher = find_launcher(environment, getpid());
+  const auto launcher = find_launcher(environment, task_or_self(environment));
   const bool nobody = launcher && *launcher == nullptr;
   const bool replaced = settings.options.override_user && !nobody;
   if ((environment.has("RANK") && !replaced) || (nobody && environment.has("WORLD_SIZE"))) return launch_by_word(environment);

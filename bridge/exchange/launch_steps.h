@@ -7,6 +7,10 @@
 
 namespace torchbridge {
 
+// The task of srun that led to this process by scripts alone; else this process. For find_launcher: variables do not tell an srun
+// inside an mpirun's rank from the reverse, but between such a task and us there is no mpirun.
+std::int64_t task_or_self(const EnvMap& environment);
+
 // RANK and its companions at their word.
 Result<Launch> launch_by_word(const EnvMap& environment);
 

@@ -71,6 +71,25 @@ int connection_error(const Socket& socket) {
   return error;
 }
 
+// A program that inherits it must not find it where standard input is closed. Not open where it is above already.
+Socket above_standard(const Socket& socket) {
+  constexpr int kFirst = STDERR_FILENO + 1;
+  return Socket(socket.descriptor() >= kFirst ? -1 : fcntl(socket.descriptor(), F_DUPFD, kFirst));
+}
+
+// The numeric address that it is bound to.
+std::optional<std::string> bound_host(const Socket& socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&address), &size) != 0) return std::nullopt;
+  char text[INET6_ADDRSTRLEN] = "";
+  const bool is_v6 = address.ss_family == AF_INET6;
+  const void* bytes = is_v6 ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr)
+                            : &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+  if (inet_ntop(is_v6 ? AF_INET6 : AF_INET, bytes, text, sizeof text) == nullptr) return std::nullopt;
+  return text;
+}
+
 Result<Socket> bind_to(const Endpoint& address, int flags) {
   const auto target = socket_address(address);
   if (!target) return target.error();
@@ -103,12 +122,10 @@ Result<Socket> listen_on(const Endpoint& address) {
 }
 
 Result<Socket> reserve(const Endpoint& address) {
-  constexpr int kFirstFree = STDERR_FILENO + 1;  // where standard input is closed its number is not taken for the port
   auto socket = bind_to(address, 0);
-  if (!socket || socket->descriptor() >= kFirstFree) return socket;
-  Socket moved(fcntl(socket->descriptor(), F_DUPFD, kFirstFree));
-  if (!moved.open()) return cannot_listen(address, errno);
-  return moved;
+  if (!socket) return socket;
+  auto moved = above_standard(*socket);
+  return moved.open() ? std::move(moved) : std::move(*socket);
 }
 
 bool hold_port(int port) {
@@ -118,6 +135,7 @@ bool hold_port(int port) {
   name.sun_family = AF_UNIX;
   const int length = std::snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "torchbridge/port/%d", port);
   Socket socket(::socket(AF_UNIX, SOCK_STREAM, 0));
+  if (auto moved = above_standard(socket); moved.open()) socket = std::move(moved);
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
   if (!socket.open() || bind(socket.descriptor(), reinterpret_cast<const sockaddr*>(&name), size) != 0) return errno != EADDRINUSE;
   held.insert(port);
@@ -126,12 +144,16 @@ bool hold_port(int port) {
 }
 
 std::optional<Socket> inherit(int descriptor, int port) {
-  Socket socket(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
-  if (!socket.open()) return std::nullopt;
-  const auto bound = bound_port(socket);
-  if (!bound || *bound != port || listen(socket.descriptor(), kBacklog) != 0) return std::nullopt;
+  Socket reserved(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+  if (!reserved.open()) return std::nullopt;
+  const auto bound = bound_port(reserved);
+  const auto host = bound && *bound == port ? bound_host(reserved) : std::nullopt;
+  if (!host) return std::nullopt;
+  // Beside it: whoever else inherited it, a shell, would hold it listening when we are gone, and its next program could not.
+  auto socket = listen_on({*host, port});
+  if (!socket) return std::nullopt;
   close(descriptor);
-  return socket;
+  return std::move(*socket);
 }
 
 Result<Socket> begin_connecting(const Endpoint& address) {

@@ -67,7 +67,7 @@ Result<std::string> meet_other_nodes(const StepPlan& plan, const NodeFacts& own,
     return told_in_turn(plan, host.error());
   }
   const Endpoint master{*host, plan.master.port};
-  const RollCall call{.token = plan.env.run_id,
+  const RollCall call{.token = plan.env.run_id + words.secret,
                       .nodes = plan.facts.nodes,
                       .master = plan.master_node,
                       .timeout = patience_of(options, at.node_count),
@@ -86,7 +86,7 @@ Result<std::string> meet_nodes(const StepPlan& plan, const EnvMap& environment, 
   constexpr std::chrono::seconds kGrace{10};  // the first task of the node hears at its timeout what went wrong elsewhere
   const Layout& at = plan.env.layout;
   const NodeFacts own = options.explain ? facts_of_this_task(environment, plan.master) : NodeFacts();
-  const auto met = by_first_task(at, plan.env.run_id + "/meeting", own.text(), patience_of(options, at.node_count) + kGrace,
+  const auto met = by_first_task(at, plan.env.run_id + "/meeting" + words.secret, own.text(), patience_of(options, at.node_count) + kGrace,
                                  [&](const std::vector<std::string>& texts) {
                                    std::vector<NodeFacts> tasks;
                                    for (const auto& text : texts) tasks.push_back(NodeFacts::from(text));

@@ -12,6 +12,7 @@ namespace torchbridge {
 
 // What the caller adds to what is said.
 struct MeetingWords {
+  std::string secret;                               // of this step, which all its tasks know; without one others on these nodes could answer
   std::string hint;                                 // where a node does not come, or is not reached
   std::function<void(const std::string&)> waiting;  // with the names of nodes that have not come after half a minute; by one or two nodes
 };

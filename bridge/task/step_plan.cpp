@@ -2,6 +2,7 @@
 
 #include <torchbridge/core/exported_values.h>
 #include <torchbridge/core/user_values.h>
+#include <torchbridge/net/address.h>
 #include <torchbridge/task/master_address.h>
 #include <torchbridge/task/store_port.h>
 
@@ -9,13 +10,19 @@ namespace torchbridge {
 namespace {
 
 // Where rank 0 will really listen: what the user exported is kept, unless it is to be replaced.
-Result<Endpoint> effective_master(const Endpoint& computed, const EnvMap& environment, const Options& options) {
+Result<Endpoint> effective_master(const Endpoint& computed, int nodes, const EnvMap& environment, const Options& options) {
   Endpoint master = computed;
   if (options.override_user) return master;
   const auto port = environment.integer("MASTER_PORT", 1, 65535);
   if (!port) return port.error();
   if (*port) master.port = static_cast<int>(**port);
-  if (const auto host = environment.get("MASTER_ADDR")) master.host = *host;
+  const auto host = environment.get("MASTER_ADDR");
+  if (!host) return master;
+  if (nodes > 1 && (is_loopback(*host) || host->starts_with("localhost"))) {
+    return Error{"MASTER_ADDR='" + printable(*host) + "' is exported, which means every node's own self, but the ranks are on " + std::to_string(nodes) +
+                 " nodes: unset it, or give override=yes"};
+  }
+  master.host = *host;
   return master;
 }
 
@@ -48,7 +55,7 @@ Result<StepPlan> plan_step_at(Endpoint computed, LaunchFacts facts, const EnvMap
   const auto master_node = master_node_of(facts, *map, options.ranks);
   if (!master_node) return master_node.error();
   auto env = torch_env_of(facts, *map, options, std::move(computed));
-  auto master = effective_master(env.master, environment, options);
+  auto master = effective_master(env.master, map->node_count(), environment, options);
   if (!master) return master.error();
   auto variables = variables_to_set(variables_of(env), environment, options.override_user);
   if (!variables) return variables.error();

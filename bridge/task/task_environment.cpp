@@ -1,5 +1,6 @@
 #include <torchbridge/task/task_environment.h>
 
+#include <net/if.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 
 #include <torchbridge/core/binding.h>
 #include <torchbridge/core/closest_gpus.h>
+#include <torchbridge/core/outer_run.h>
 #include <torchbridge/host/machine.h>
 #include <torchbridge/host/placement.h>
 #include <torchbridge/net/address.h>
@@ -19,15 +21,17 @@ namespace {
 std::string text(int number) { return std::to_string(number); }
 
 // Interface names may differ between nodes; a program on one node needs none.
-void add_interface(const StepPlan& plan, const EnvMap& environment, const Options& options, std::vector<Variable>& variables) {
+Status add_interface(const StepPlan& plan, const EnvMap& environment, const Options& options, std::vector<Variable>& variables) {
   using Kind = InterfaceRule::Kind;
-  if (options.iface.kind == Kind::kNone || (options.iface.kind == Kind::kAuto && plan.env.layout.node_count == 1)) return;
+  if (options.iface.kind == Kind::kNone || (options.iface.kind == Kind::kAuto && plan.env.layout.node_count == 1)) return Ok{};
   const auto master = numeric_address(plan.master.host);
   const std::string name = options.iface.kind == Kind::kName ? options.iface.name : master ? interface_towards(*master) : "";
-  if (name.empty() || (options.iface.kind == Kind::kAuto && name == "lo")) return;
+  if (name.empty() || (options.iface.kind == Kind::kAuto && name == "lo")) return Ok{};
+  if (if_nametoindex(name.c_str()) == 0) return Error{"iface=" + name + ": " + host_name() + " has no interface of that name"};
   for (const char* variable : {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}) {
     if (!environment.has(variable) || options.override_user) variables.emplace_back(variable, name);
   }
+  return Ok{};
 }
 
 std::string with_port(const Endpoint& endpoint) {
@@ -52,6 +56,14 @@ void add_agent_defaults(const StepPlan& plan, const EnvMap& environment, const O
   for (auto& variable : defaults) {
     if (!environment.has(variable.first) || options.override_user) variables.push_back(std::move(variable));
   }
+}
+
+// torchrun's own words for an agent that waits for no other.
+bool is_agent_alone(const std::vector<std::string>& program) {
+  const auto has = [&](std::string_view word) { return std::find(program.begin(), program.end(), word) != program.end(); };
+  const auto option = std::find(program.begin(), program.end(), "--nnodes");
+  const bool one_node = option != program.end() && option + 1 != program.end() && (option[1] == "1" || option[1] == "1:1");
+  return one_node || has("--standalone") || has("--nnodes=1") || has("--nnodes=1:1");
 }
 
 std::string summary_of(const StepPlan& plan) {
@@ -130,16 +142,19 @@ Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& env
 
   TaskEnvironment task{plan.variables, notes_of(plan, options, *binding)};
   task.variables.insert(task.variables.end(), binding->variables.begin(), binding->variables.end());
-  add_interface(plan, environment, options, task.variables);
-  const bool alone = std::find(program.begin(), program.end(), "--standalone") != program.end();
-  if (!alone) add_agent_defaults(plan, environment, options, task.variables);
+  if (const auto added = add_interface(plan, environment, options, task.variables); !added) return added.error();
+  if (!is_agent_alone(program)) add_agent_defaults(plan, environment, options, task.variables);
   if (reserved_port.open()) task.variables.emplace_back("TORCHBRIDGE_LISTEN_FD", text(reserved_port.descriptor()));
-  if (environment.has("TORCHELASTIC_ERROR_FILE") && !options.override_user) return task;
+  const Variable marker(kRunVariable, plan.env.run_id);
+  if (environment.has("TORCHELASTIC_ERROR_FILE") && !options.override_user) {
+    task.variables.push_back(marker);
+    return task;
+  }
   // Without a safe place the program runs all the same: it then has no file to leave its reason in.
   // A single process that nobody launched shares its run id with all others of its kind.
   const std::string run = plan.facts.launcher == "none" ? plan.env.run_id + "-" + std::to_string(getpid()) : plan.env.run_id;
   const auto file = error_file_in("/tmp", run, plan.env.restart_count, plan.env.layout.rank);
-  if (file) task.variables.emplace_back("TORCHELASTIC_ERROR_FILE", *file);
+  task.variables.push_back(file ? Variable("TORCHELASTIC_ERROR_FILE", *file) : marker);
   return task;
 }
 

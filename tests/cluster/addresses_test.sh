@@ -35,4 +35,5 @@ expect $'0 n1 10.88.0.11\n1 n1 10.88.0.11' on_login srun -N1 -n2 -w n1 --torch-e
 expect_refusal 'torch-env: addr=iface:ib0: n0, .* has no such address: it has .*fast0 10.88.0.10' 20 tasks --torch-env=addr=iface:ib0 true
 expect_refusal 'torchbridge: addr=subnet:203.0.113.0/24: n0, .* has no such address' 20 \
   tasks "$torchbridge" exec --torch-env=addr=subnet:203.0.113.0/24 -- true
+expect_refusal 'torch-env: iface=ib0: n0 has no interface of that name' 20 on_login srun -N1 -n1 -w n0 --torch-env=iface=ib0 true
 expect_refusal 'torch-env: addr=iface:lo: 127.0.0.1 is a loopback address' 20 tasks --torch-env=addr=iface:lo true

@@ -20,6 +20,16 @@ expect "0/3 0/2 0/2
 1/3 1/2 0/2
 2/3 0/1 1/2" on_node n0 mpirun --mca plm_rsh_agent "$SOURCE_DIR/scripts/cluster/node_sh" --host n0:2,n1:1 -np 3 "$torchbridge" exec -- sh -c "$show"
 expect "0/1 0/1 0/1" "$torchbridge" exec -- sh -c "$show"
+# A node twice in MPICH's list has two of its daemons, and is one node.
+if command -v mpiexec.mpich >/dev/null; then
+  expect "0/4 0/2 0/2
+1/4 0/2 1/2
+2/4 1/2 0/2
+3/4 1/2 1/2" on_node n0 mpiexec.mpich -launcher-exec "$SOURCE_DIR/scripts/cluster/node_sh" -hosts n0:1,n1:1,n0:1,n1:1 -np 4 "$torchbridge" exec -- sh -c "$show"
+fi
+# Rank 0 never comes: somebody else says so.
+expect_refusal 'torchbridge: .*did not come|torchbridge: .*within 2 s' 30 on_login mpirun -np 1 sleep 20 : -np 2 "$torchbridge" exec --timeout 2 -- true
+expect_refusal "torchbridge: .*'nan'" 10 on_login "$torchbridge" exec --timeout nan -- true
 
 # The same as the plugin, variable for variable: the values of srun --torch-env.
 variables='env | grep -E "^(RANK|WORLD_SIZE|LOCAL_|GROUP_|ROLE_|MASTER_ADDR|TORCHELASTIC_|TORCH_|OMP_|GLOO_|NCCL_|PET_)" | sed -E "s/slurm-[0-9]+/RUN/; s/:[0-9]+$//; /PET_MASTER_PORT/d" | sort > "'$work'/$0.$RANK"'

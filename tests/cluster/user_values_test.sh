@@ -15,6 +15,13 @@ MASTER_PORT=high expect_refusal "torch-env: MASTER_PORT='high': expected an inte
 MASTER_ADDR=nohost.invalid expect_refusal "torch-env: .*'nohost.invalid' does not resolve on n0" 10 on_login srun -N4 -n4 --torch-env sleep 1000
 (($(grep -c torch-env: "$work/stderr") == 1)) || fail "expected one line"
 
+# Every node would call itself.
+MASTER_ADDR=localhost expect_refusal "torch-env: MASTER_ADDR='localhost' is exported, which means every node's own self, but the ranks are on 2 nodes" 10 \
+  on_login srun -N2 -n2 --torch-env sleep 1000
+MASTER_ADDR=127.0.0.1 MASTER_PORT=29513 expect_refusal "torchbridge: MASTER_ADDR='127.0.0.1' is exported, which means every node's own self" 20 \
+  on_login srun -N2 -n2 "$torchbridge" exec -- true
+MASTER_ADDR=localhost expect $'0 localhost\n1 localhost' on_login srun -N1 -n2 --torch-env sh -c 'echo $RANK $MASTER_ADDR'
+
 # The same without the plugin.
 OMP_NUM_THREADS=7 ROLE_NAME=mine MASTER_PORT=29513 expect $'0 7 mine 29513\n1 7 mine 29513' \
   on_login srun -N2 -n2 "$torchbridge" exec -- sh -c 'echo $RANK $OMP_NUM_THREADS $ROLE_NAME $MASTER_PORT'

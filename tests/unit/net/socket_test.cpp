@@ -53,6 +53,20 @@ TEST(Reserve, KeepsThePortForTheProgramThatInheritsIt) {
   EXPECT_FALSE(listen_on({"127.0.0.1", port}));
 }
 
+// A shell that started a program with it starts another one.
+TEST(Reserve, DoesNotListenWhenTheProgramIsGoneThatDid) {
+  const auto shell = reserve({"127.0.0.1", 0});
+  ASSERT_TRUE(shell) << shell.error().message;
+  const int port = *bound_port(*shell);
+  for (const char* program : {"first", "second"}) {
+    const int inherited = dup(shell->descriptor());
+    const auto socket = inherit(inherited, port);
+    ASSERT_TRUE(socket) << program;
+    EXPECT_FALSE(listen_on({"127.0.0.1", port})) << program;
+  }
+  EXPECT_TRUE(listen_on({"127.0.0.1", port}));
+}
+
 TEST(Reserve, LeavesTheNumbersOfClosedStandardStreamsAlone) {
   const int input = dup(STDIN_FILENO);
   close(STDIN_FILENO);

@@ -12,11 +12,14 @@ DeskAddress address_of(const FailureDesk& desk) {
   return DeskAddress::from(environment).value_or(DeskAddress());
 }
 
-TEST(FailureDesk, KeepsWhoCameFirst) {
+const std::chrono::system_clock::time_point kNow{std::chrono::seconds(1'700'000'000)};
+
+TEST(FailureDesk, KeepsWhoFailedFirst) {
   const auto desk = FailureDesk::open();
   ASSERT_TRUE(desk) << desk.error().message;
-  ASSERT_TRUE(tell_desk(address_of(*desk), "rank 3\nreason"));
-  ASSERT_TRUE(tell_desk(address_of(*desk), "rank 1"));
+  ASSERT_TRUE(tell_desk(address_of(*desk), kNow, "rank 2"));
+  ASSERT_TRUE(tell_desk(address_of(*desk), kNow - std::chrono::microseconds(1), "rank 3\nreason"));
+  ASSERT_TRUE(tell_desk(address_of(*desk), kNow + std::chrono::milliseconds(1), "rank 1"));
   EXPECT_EQ(desk->first_report(), "rank 3\nreason");
 }
 
@@ -31,9 +34,9 @@ TEST(FailureDesk, IgnoresStrangers) {
   ASSERT_TRUE(desk) << desk.error().message;
   DeskAddress wrong = address_of(*desk);
   wrong.token.back() = wrong.token.back() == '0' ? '1' : '0';
-  ASSERT_TRUE(tell_desk(wrong, "a lie"));
+  ASSERT_TRUE(tell_desk(wrong, kNow - std::chrono::hours(1), "a lie"));
   { const auto silent = connect_to({wrong.host, wrong.port}, std::chrono::seconds(1)); }
-  ASSERT_TRUE(tell_desk(address_of(*desk), "the truth"));
+  ASSERT_TRUE(tell_desk(address_of(*desk), kNow, "the truth"));
   EXPECT_EQ(desk->first_report(), "the truth");
 }
 

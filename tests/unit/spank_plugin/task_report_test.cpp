@@ -1,10 +1,13 @@
 #include "spank_plugin/task_report.h"
 
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -42,6 +45,41 @@ TEST_F(TaskReport, IsReturnedWhereThereIsNoDesk) {
   const std::string text = tell();
   EXPECT_TRUE(text.starts_with("rank 5 on ")) << text;
   EXPECT_TRUE(text.ends_with("exit code 3\n    the reason")) << text;
+}
+
+// The children of this process's threads, by the kernel's list.
+pid_t any_child() {
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+    pid_t child = 0;
+    if (std::ifstream(thread.path() / "children") >> child) return child;
+  }
+  return 0;
+}
+
+bool is_stopped(pid_t process) {
+  std::string word;
+  std::ifstream stat("/proc/" + std::to_string(process) + "/stat");
+  for (int i = 0; i < 3; ++i) stat >> word;  // number, name, state
+  return word == "T";
+}
+
+// The process that tells has the rights of the user, who may stop it.
+TEST_F(TaskReport, AStoppedTellerDoesNotKeepTheStep) {
+  write_in_child(board_, {}, error_file_);
+  bool stopped = false;
+  for (int attempt = 0; attempt < 200 && !stopped; ++attempt) {
+    std::atomic<bool> told = false;
+    std::thread user([&] {
+      pid_t teller = 0;
+      while (!told && (teller = any_child()) == 0) {
+      }
+      if (teller != 0 && kill(teller, SIGSTOP) == 0) stopped = is_stopped(teller);
+    });
+    tell();  // hangs where a stopped child is waited for
+    told = true;
+    user.join();
+  }
+  EXPECT_TRUE(stopped) << "the teller was never met alive";
 }
 
 TEST_F(TaskReport, GoesToTheDesk) {
