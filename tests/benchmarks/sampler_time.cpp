@@ -24,7 +24,8 @@ double peak_mib() {
 
 int main(int argc, char** argv) {
   if (argc != 3) return std::fprintf(stderr, "sampler_time: expected shuffled|permuted SIZE\n"), 2;
-  SamplerOptions options{.size = std::atoll(argv[2]), .order = std::string(argv[1]) == "permuted" ? Order::kPermuted : Order::kShuffled};
+  const bool permuted = std::string(argv[1]) == "permuted";
+  const SamplerOptions options{.size = std::atoll(argv[2]), .order = permuted ? Order::kPermuted : Order::kShuffled};
   EpochOrder({.size = 10, .order = options.order}, 0);  // libtorch's first call of an operation costs a millisecond
   const double before = peak_mib();
   const auto begin = std::chrono::steady_clock::now();

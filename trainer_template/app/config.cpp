@@ -101,7 +101,8 @@ void declare_training(CLI::App& app, Config& config) {
                     "or auto: what the backend is better at")
       ->check(CLI::IsMember({"auto", "all-reduce", "reduce-scatter"}))->capture_default_str();
   group->add_option("--seed", config.seed, "Of weights and order of samples")->capture_default_str();
-  group->add_option("--order", config.order, "Of the samples: shuffled as Python does, permuted (without a list of all), sequential")
+  group->add_option("--order", config.order, 
+                    "Of the samples: shuffled as Python does, permuted (without a list of all), sequential")
       ->check(CLI::IsMember({"shuffled", "permuted", "sequential"}))->capture_default_str();
   group->add_flag("--deterministic", config.deterministic, "Refuse operations whose result may vary");
 }

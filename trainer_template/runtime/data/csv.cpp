@@ -118,7 +118,8 @@ class Parser {
       const auto value = number(*field);
       const bool too_many = table_.columns > 0 && column == table_.columns;
       if (too_many) return Error{place(column) + "expected " + std::to_string(table_.columns) + " fields, as in the lines before"};
-      if (!value) return Error{place(column) + (field->empty() ? "the number is missing" : "'" + printable(*field) + "' is not a finite number")};
+      if (field->empty()) return Error{place(column) + "the number is missing"};
+      if (!value) return Error{place(column) + "'" + printable(*field) + "' is not a finite number"};
       table_.values.push_back(*value);
       ++column;
     }

@@ -79,8 +79,9 @@ class Jpeg {
     if (!size) return size.error();
     Image image{*size, {}};
     image.pixels.resize(size->height * size->width * 3);
+    constexpr int kFlags = TJFLAG_ACCURATEDCT | TJFLAG_STOPONWARNING | TJFLAG_LIMITSCANS;
     if (tjDecompress2(handle_.get(), file.data(), file.size(), image.pixels.data(), static_cast<int>(size->width), 0,
-                      static_cast<int>(size->height), TJPF_RGB, TJFLAG_ACCURATEDCT | TJFLAG_STOPONWARNING | TJFLAG_LIMITSCANS) != 0) {
+                      static_cast<int>(size->height), TJPF_RGB, kFlags) != 0) {
       return error();
     }
     return image;

@@ -80,7 +80,8 @@ Batch ImageFolder::collate(std::span<const std::int64_t> indices) const {
     const Labelled& labelled = images_[indices[i]];
     at::Tensor image = decoded(labelled.path);
     if (image.size(1) != options_.height || image.size(2) != options_.width) {
-      image = at::_upsample_bilinear2d_aa(image.unsqueeze(0), {options_.height, options_.width}, /*align_corners=*/false).squeeze(0);
+      image = at::_upsample_bilinear2d_aa(image.unsqueeze(0), {options_.height, options_.width}, /*align_corners=*/false)
+                  .squeeze(0);
     }
     batch.inputs[i].copy_(image);
     batch.targets.mutable_data_ptr<std::int64_t>()[i] = labelled.label;

@@ -1,5 +1,6 @@
 #include <torchbridge/train/data/table.h>
 
+#include <torchbridge/core/env_map.h>
 #include <torchbridge/train/errors.h>
 
 #include <algorithm>
@@ -17,7 +18,8 @@ std::int64_t target_column(const NumberTable& table, const std::string& name, co
   if (found != table.names.end()) return found - table.names.begin();
   std::string names;
   for (const std::string& column : table.names) names += (names.empty() ? "" : ", ") + column;
-  throw TrainError(path.string() + ": has no column '" + name + "'; expected one of " + (names.empty() ? "none: it has no header" : names));
+  throw TrainError(path.string() + ": has no column '" + name + "'; " +
+                   (names.empty() ? "its columns have no names" : "expected one of " + printable(names)));
 }
 
 }  // namespace
@@ -33,7 +35,8 @@ void Table::count_classes(const std::filesystem::path& path) {
     const float value = target_of(row);
     if (value < 0 || value >= kMostClasses || value != std::floor(value)) {
       throw TrainError(path.string() + ": line " + std::to_string(table_.line_of(row)) + ", column " +
-                       std::to_string(target_ + 1) + ": " + std::to_string(value) + " is not a class, expected a whole number from 0 on");
+                       std::to_string(target_ + 1) + ": " + std::to_string(value) +
+                       " is not a class, expected a whole number from 0 on");
     }
     classes_ = std::max(classes_, static_cast<std::int64_t>(value) + 1);
   }

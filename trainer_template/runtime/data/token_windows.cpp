@@ -10,7 +10,9 @@ namespace torchbridge::train {
 TokenWindows::TokenWindows(const std::vector<std::filesystem::path>& files, const TokenWindowsOptions& options)
     : options_(options), first_of_file_{0} {
   if (files.empty()) throw TrainError("no token files are given");
-  if (options_.length < 1 || options_.stride < 0) throw TrainError("token windows: expected a length of at least 1 and no negative stride");
+  if (options_.length < 1 || options_.stride < 0) {
+    throw TrainError("token windows: expected a length of at least 1 and no negative stride");
+  }
   if (options_.stride == 0) options_.stride = options_.length;
   for (const auto& path : files) {
     const TokenFile& file = files_.emplace_back(path, options_.format);
@@ -43,7 +45,8 @@ void TokenWindows::copy(std::int64_t index, std::int64_t* inputs, std::int64_t* 
   const TokenFile& file = files_[number];
   const std::int64_t start = (index - first_of_file_[number]) * options_.stride;
   const auto window = file.tokens().subspan(start, options_.length + 1);
-  const auto outside = std::find_if(window.begin(), window.end(), [&](std::uint16_t token) { return token >= options_.vocabulary; });
+  const auto outside =
+      std::find_if(window.begin(), window.end(), [&](std::uint16_t token) { return token >= options_.vocabulary; });
   if (outside != window.end()) {
     throw TrainError(file.path().string() + ": byte " + std::to_string(file.byte_of(start + (outside - window.begin()))) +
                      ": token " + std::to_string(*outside) + ", expected one below " + std::to_string(options_.vocabulary));

@@ -28,7 +28,8 @@ inline std::string jpeg_file(int width, int height, int format, const std::vecto
   tjhandle handle = tjInitCompress();
   unsigned char* memory = nullptr;
   unsigned long size = 0;
-  EXPECT_EQ(tjCompress2(handle, pixels.data(), width, 0, height, format, &memory, &size, format == TJPF_GRAY ? TJSAMP_GRAY : TJSAMP_444, 95, 0), 0);
+  const int subsampling = format == TJPF_GRAY ? TJSAMP_GRAY : TJSAMP_444;
+  EXPECT_EQ(tjCompress2(handle, pixels.data(), width, 0, height, format, &memory, &size, subsampling, 95, 0), 0);
   const std::string bytes(reinterpret_cast<const char*>(memory), size);
   tjFree(memory);
   tjDestroy(handle);

@@ -10,7 +10,9 @@ namespace {
 
 using Pixels = std::vector<std::uint8_t>;
 
-std::span<const std::uint8_t> bytes_of(const std::string& text) { return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()}; }
+std::span<const std::uint8_t> bytes_of(const std::string& text) {
+  return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
+}
 
 const Pixels kRgb = {255, 0, 0, 0, 255, 0, 0, 0, 255, 1, 2, 3, 254, 253, 252, 128, 128, 128};  // 3x2
 

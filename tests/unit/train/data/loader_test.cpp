@@ -133,7 +133,8 @@ TEST(Loader, NamesTheBatchThatFailsAsAWhole) {
     Loader loader(quarrel, {.size = 2, .order = Order::kSequential}, {.batch_size = 2, .workers = workers});
     EXPECT_EQ(error_of([&] { loader.next(); }), "samples 0 1 cannot be collated: sizes differ");
     const BatchTransform refuse = [](Batch&, std::span<const std::uint64_t>) { throw std::runtime_error("no"); };
-    Loader transformed(quarrel, {.size = 2, .order = Order::kSequential}, {.batch_size = 1, .workers = workers, .transform = refuse});
+    Loader transformed(quarrel, {.size = 2, .order = Order::kSequential},
+                       {.batch_size = 1, .workers = workers, .transform = refuse});
     EXPECT_EQ(error_of([&] { transformed.next(); }), "transform of samples 0: no");
   }
 }
