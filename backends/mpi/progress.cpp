@@ -317,6 +317,7 @@ void Progress::loop() {
         changed_.wait_for(lock, std::min<Clock::duration>(idle / kShare, kLongestNap), something);
       }
       busy_ = true;
+      if (!calls_.empty()) lost_ = false;  // who waits for one of these alone would go before it is known whether the rest has come
       calls.swap(calls_);
       if (ending_) break;
     }

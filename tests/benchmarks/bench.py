@@ -62,15 +62,16 @@ class Ranks:
     At the end of a `with` block those that still run are killed.
     """
 
-    def __init__(self, command, world_size):
+    def __init__(self, command, world_size, keep_output=False):
         shared = os.environ | {
             "WORLD_SIZE": str(world_size), "LOCAL_WORLD_SIZE": str(world_size), "OMP_NUM_THREADS": "1",
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
         }
         self.command = [str(word) for word in command]
         self.errors = tempfile.TemporaryFile()
+        self.written = tempfile.TemporaryFile() if keep_output else None
         self.processes = [
-            subprocess.Popen(self.command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=self.errors,
+            subprocess.Popen(self.command, cwd=ROOT, stdout=self.written or subprocess.DEVNULL, stderr=self.errors,
                              env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
             for rank in range(world_size)]
 
@@ -92,6 +93,11 @@ class Ranks:
                 self.give_up(f"not done after {seconds} s")
             if process.returncode != 0:
                 self.give_up(f"exit code {process.returncode}")
+
+    def output(self):
+        """What all ranks have printed, where it was to be kept."""
+        self.written.seek(0)
+        return self.written.read().decode()
 
     def give_up(self, reason):
         self.errors.seek(0)

@@ -31,7 +31,7 @@ double median_seconds(c10d::Backend& backend, std::int64_t bytes, int times) {
 int main(int, char** arguments) {
   at::set_num_threads(1);
   const auto mpi = torchbridge::mpi::MpiBackend::create();
-  auto options = c10d::ProcessGroupGloo::Options::create(std::chrono::seconds(60));
+  auto options = c10d::ProcessGroupGloo::Options::create(std::chrono::seconds(300));
   options->devices = {c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")};
   options->threads = 2;
   c10d::ProcessGroupGloo gloo(c10::make_intrusive<c10d::FileStore>(arguments[1], mpi->getSize()), mpi->getRank(), mpi->getSize(), options);

@@ -66,6 +66,41 @@ TEST_F(Failure, AStoppedRankIsNamedByTheHeartbeat) {
   }
 }
 
+// As it is by default.
+TEST_F(Failure, AStoppedRankIsNamedWithinFiveSeconds) {
+  Ranks ranks(4, endless());
+  wait_until_training();
+  ranks.kill_rank(2, SIGSTOP);
+  EXPECT_TRUE(eventually([&] { return contains(ranks.errors(), "rank 2"); }, std::chrono::seconds(5)));
+  ranks.kill_rank(2, SIGKILL);
+  std::vector<int> expected(4, 1);
+  expected[2] = 128 + SIGKILL;
+  EXPECT_EQ(ranks.wait(std::chrono::seconds(8)), expected);
+}
+
+// They are there before the ranks, and stay until the end: 64 that say nothing, and others that send what no store understands.
+TEST_F(Failure, StrangersAtTheStoreDoNotKeepRanksFromMeeting) {
+  int port = 0;
+  listen_on_free_port(port);
+  const torchbridge::Endpoint store{"127.0.0.1", port};
+  Ranks first({0}, 3, port, trainer({"--max-steps", "2"}));
+  std::vector<torchbridge::Socket> strangers;
+  const auto visit = [&](const std::string& text) {
+    auto stranger = torchbridge::connect_to(store, std::chrono::seconds(1));
+    if (!stranger) return false;
+    if (!text.empty()) send(stranger->descriptor(), text.data(), text.size(), MSG_NOSIGNAL);
+    strangers.push_back(*std::move(stranger));
+    return true;
+  };
+  ASSERT_TRUE(eventually([&] { return visit(""); }));
+  for (int i = 0; i < 63; ++i) EXPECT_TRUE(visit(""));
+  for (int byte = 0; byte < 256; byte += 5) EXPECT_TRUE(visit(std::string(1 + byte, static_cast<char>(byte))));
+  for (int i = 0; i < 64; ++i) EXPECT_TRUE(torchbridge::connect_to(store, std::chrono::seconds(1)));  // a port scan: and gone
+  Ranks others({1, 2}, 3, port, trainer({"--max-steps", "2"}));
+  EXPECT_EQ(others.wait(), (std::vector<int>{0, 0})) << others.errors();
+  EXPECT_EQ(first.wait(), std::vector<int>{0}) << first.errors();
+}
+
 // A web browser, a port scanner, and somebody who says nothing.
 TEST_F(Failure, StrangersAtTheStoreDoNotDisturb) {
   Ranks ranks(2, endless({"--max-steps", "400"}));
@@ -86,7 +121,9 @@ TEST_F(Failure, ARankOfAnotherRunIsRefusedAtOnce) {
   int port = 0;
   listen_on_free_port(port);
   Ranks served({0}, 2, port, endless(), {{"TORCHELASTIC_RUN_ID", "one"}});
+  ASSERT_TRUE(eventually([&] { return static_cast<bool>(torchbridge::connect_to({"127.0.0.1", port}, std::chrono::seconds(1))); }));
   Ranks stranger({1}, 2, port, endless(), {{"TORCHELASTIC_RUN_ID", "two"}});
+  // A second from when it is at the store, and what a busy machine takes to start a process.
   EXPECT_EQ(stranger.wait(std::chrono::seconds(5)), std::vector<int>{1});
   EXPECT_TRUE(contains(stranger.errors(), "is that of run 'one/0', and this is 'two/0'"));
   served.kill_rank(0, SIGKILL);

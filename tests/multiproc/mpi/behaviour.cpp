@@ -175,6 +175,26 @@ void timeouts(MpiBackend& world) {
   world.barrier({})->wait();
 }
 
+void aborted(MpiBackend& world) {
+  std::vector<int> all;
+  for (int i = 0; i < size; ++i) all.push_back(i);
+  const auto group = world.split({}, all, {});
+  Tensors tensors = {at::ones({2})};
+  if (size > 1 && rank == 0) {
+    const auto waiting = group->recv(tensors, 1, 5);
+    group->abort();
+    const std::string error = error_of([&] { waiting->wait(); });
+    expect(contains(error, "mpi:recv of rank 0: the group was aborted"), "an operation under way: " + error);
+    expect(!waiting->isSuccess() && waiting->getFuture()->hasError(), "the error in Work and future");
+  }
+  world.barrier({})->wait();
+  // Comes after all, so that the program can end well.
+  if (rank == 1) group->send(tensors, 0, 5)->wait();
+  group->abort();
+  const std::string error = error_of([&] { group->allreduce(tensors, {})->wait(); });
+  expect(contains(error, "the group has failed before: the group was aborted"), "an operation afterwards: " + error);
+}
+
 void ask_for_cuda(c10d::Backend& mpi) {
   if (!at::hasCUDA()) return;
   Tensors tensors = {at::ones({2}, at::kCUDA)};
@@ -198,6 +218,7 @@ int main() {
   lifetimes(*world);
   groups(*world);
   timeouts(*world);
+  aborted(*world);
   ask_for_cuda(*world);
   world->barrier({})->wait();
   return failures > 0 ? 1 : 0;

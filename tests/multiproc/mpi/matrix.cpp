@@ -3,12 +3,14 @@
 // Usage: mpirun -n N mpi_matrix STORE_FILE
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torchbridge/mpi_backend/backend.h>
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "collectives.h"
 #include "expectations.h"
@@ -120,6 +122,40 @@ void matrix(c10d::Backend& mpi, c10d::Backend& gloo, std::int64_t longest) {
   }
 }
 
+// What a profiler shows, and what the futures of all collectives hold.
+void titles_and_futures(c10d::Backend& mpi) {
+  static std::set<std::string> titles;
+  const auto handle = at::addGlobalCallback(at::RecordFunctionCallback([](const at::RecordFunction& function) {
+                                              titles.insert(function.name());
+                                              return std::unique_ptr<at::ObserverContext>();
+                                            }).scopes({at::RecordScope::USER_SCOPE}));
+  for (const Collective& collective : all_collectives()) {
+    const Setting setting;
+    const std::string name = collective.name;
+    const Started started = collective.start(mpi, setting);
+    Tensors of_future;
+    const at::IValue value = (started.works[0]->getFuture()->wait(), started.works[0]->getFuture()->value());
+    if (value.isTensorList()) {
+      of_future = value.toTensorVector();
+    } else {
+      for (const at::IValue& list : value.toListRef()) {
+        for (const at::Tensor& tensor : list.toTensorVector()) of_future.push_back(tensor);
+      }
+    }
+    for (const auto& work : started.works) {
+      work->wait();
+      expect(work->isCompleted() && work->isSuccess() && work->exception() == nullptr, name + ": a work that has ended well");
+    }
+    if (!started.results.empty()) expect(same(of_future, collective.expected(setting)), name + ": other values in the future");
+  }
+  mpi.barrier({})->wait();
+  at::removeCallback(handle);
+  for (const char* title : {"mpi:all_reduce", "mpi:reduce", "mpi:reduce_scatter", "mpi:_reduce_scatter_base", "mpi:broadcast", "mpi:all_gather",
+                            "mpi:_all_gather_base", "mpi:gather", "mpi:scatter", "mpi:all_to_all", "mpi:send", "mpi:recv", "mpi:barrier"}) {
+    expect(titles.contains(title), std::string("no profiling title ") + title);
+  }
+}
+
 }  // namespace
 
 int main(int, char** arguments) {
@@ -132,6 +168,7 @@ int main(int, char** arguments) {
     options->devices = {c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")};
     options->threads = 2;
     c10d::ProcessGroupGloo gloo(c10::make_intrusive<c10d::FileStore>(arguments[1], size), rank, size, options);
+    titles_and_futures(*world);
     matrix(*world, gloo, 70001);
     // The same in parts and blocks, as what is too large for MPI's ints.
     auto in_parts = c10::make_intrusive<MpiOptions>();

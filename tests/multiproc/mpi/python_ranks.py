@@ -2,6 +2,7 @@
 import datetime
 import hashlib
 import os
+import signal
 import sys
 
 import torch
@@ -86,4 +87,12 @@ def failing():
     dist.all_reduce(torch.ones(1))
 
 
-{"collectives": collectives, "ddp": ddp, "init_method": init_method, "failing": failing}[sys.argv[1]]()
+def killed():
+    """One rank is killed while the others wait for it in a collective."""
+    dist.init_process_group("mpi")
+    if dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.all_reduce(torch.ones(1))
+
+
+{"collectives": collectives, "ddp": ddp, "init_method": init_method, "failing": failing, "killed": killed}[sys.argv[1]]()

@@ -42,4 +42,5 @@ refused "colour" 1 init_method "mpi://?colour=blue"
 # The others do not wait for a rank that is gone.
 started=$SECONDS
 refused "this rank has had enough" 3 failing
-((SECONDS - started < 30)) || fail "a rank's exception ended the job after $((SECONDS - started)) s"
+refused "process rank 1 .* exited on signal 9" 3 killed
+((SECONDS - started < 60)) || fail "a rank's exception or its end by SIGKILL ended the job after $((SECONDS - started)) s"
