@@ -13,7 +13,7 @@
 #include <torchbridge/train/data/idx.h>
 #include <torchbridge/train/job.h>
 #include <torchbridge/train/optim/optimizer.h>
-#include <torchbridge/train/permutation.h>
+#include <torchbridge/train/data/epoch_order.h>
 #include <zlib.h>
 
 #include <cstdio>
@@ -175,7 +175,7 @@ class CaseRun {
     const int accumulation = case_.value("accumulation", 1);
     int forwards = 0;
     for (int epoch = 0; epoch < epochs; ++epoch) {
-      const std::vector<std::int64_t> indices = rank_share(sampler_, epoch_order(sampler_, epoch));
+      const std::vector<std::int64_t> indices = rank_share(sampler_, EpochOrder(sampler_, epoch), 0, 0, samples_per_rank(sampler_));
       for (std::size_t begin = 0; begin < indices.size(); begin += batch) {
         if (max_steps > 0 && forwards == max_steps * accumulation) return;
         const auto end = std::min<std::size_t>(begin + batch, indices.size());
