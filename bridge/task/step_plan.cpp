@@ -18,7 +18,7 @@ Result<Endpoint> effective_master(const Endpoint& computed, int nodes, const Env
   if (*port) master.port = static_cast<int>(**port);
   const auto host = environment.get("MASTER_ADDR");
   if (!host) return master;
-  if (nodes > 1 && (is_loopback(*host) || host->starts_with("localhost"))) {
+  if (nodes > 1 && (is_loopback(std::string(*host)) || host->starts_with("localhost"))) {
     return Error{"MASTER_ADDR='" + printable(*host) + "' is exported, which means every node's own self, but the ranks are on " + std::to_string(nodes) +
                  " nodes: unset it, or give override=yes"};
   }

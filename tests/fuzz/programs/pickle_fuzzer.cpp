@@ -3,6 +3,7 @@
 
 #include "expect.h"
 
+using namespace torchbridge;
 using namespace torchbridge::train;
 
 namespace {
@@ -34,6 +35,6 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   const auto value = parse_pickle({reinterpret_cast<const char*>(data), size});
   int visits = 0;
   if (value) check(**value, visits);
-  else expect(!value.error().message.empty(), "a reason");
+  else expect_presentable(value.error());
   return 0;
 }
