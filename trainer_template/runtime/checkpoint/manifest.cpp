@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <torchbridge/core/env_map.h>
+
 namespace torchbridge::train {
 
 using nlohmann::json;
@@ -33,7 +35,7 @@ Result<Manifest> manifest_from_json(std::string_view text) try {
   const json document = json::parse(text);
   if (document.at("format") != "torchbridge-checkpoint") return Error{"is not a checkpoint's manifest"};
   if (document.at("version") != Manifest::kVersion) {
-    return Error{"has format version " + document.at("version").dump() + ", this program reads " +
+    return Error{"has format version " + printable(document.at("version").dump(-1, ' ', true, json::error_handler_t::replace)) + ", this program reads " +
                  std::to_string(Manifest::kVersion)};
   }
   Manifest manifest;
@@ -50,7 +52,7 @@ Result<Manifest> manifest_from_json(std::string_view text) try {
   for (const json& file : document.at("files")) {
     const std::string& name = file.at("name").get_ref<const std::string&>();
     if (name.empty() || name.front() == '.' || name.find('/') != std::string::npos) {
-      return Error{"names a file outside of its folder: '" + name + "'"};
+      return Error{"names a file outside of its folder: '" + printable(name) + "'"};
     }
     manifest.files.push_back({name, file.at("size"), file.at("xxh3_128")});
   }
@@ -59,7 +61,7 @@ Result<Manifest> manifest_from_json(std::string_view text) try {
   }
   return manifest;
 } catch (const json::exception& error) {
-  return Error{std::string("cannot be understood: ") + error.what()};
+  return Error{"cannot be understood: " + printable(error.what())};
 }
 
 }  // namespace torchbridge::train
