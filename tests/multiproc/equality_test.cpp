@@ -49,15 +49,13 @@ const Case kCases[] = {
                                                "--weight-decay", "0.001"}},
     {"adamw", 2, {"--optimizer", "adamw", "--lr", "0.003", "--weight-decay", "0.01"}},
     {"uneven batches on three ranks", 3, {"--optimizer", "adamw", "--lr", "0.001", "--batch-size", "50"}},
-    {"adam with parameter groups, warm-up and cosine", 2,
+    {"adam with parameter groups, warm-up, cosine and accumulation", 2,
      {"--optimizer", "adam", "--lr", "0.003", "--weight-decay", "0.1", "--no-decay-1d", "--warmup-steps", "5",
-      "--lr-schedule", "cosine:eta_min=1e-5"}},
-    {"clipping and accumulation", 2, {"--optimizer", "adamw", "--lr", "0.003", "--clip-norm", "0.3", "--batch-size", "16",
-                                      "--grad-accumulation", "4"}},
-    {"bf16 and one-cycle", 2, {"--optimizer", "sgd", "--lr", "0.2", "--precision", "bf16", "--lr-schedule", "one-cycle"}},
-    {"fp16 with overflows", 2, {"--optimizer", "adamw", "--lr", "0.003", "--precision", "fp16", "--loss-scale", "134217728", "--max-steps", "20"}},
-    {"fp16 with clipping", 2, {"--optimizer", "adamw", "--lr", "0.003", "--precision", "fp16", "--clip-norm", "0.5",
-                               "--max-steps", "20"}},
+      "--lr-schedule", "cosine:eta_min=1e-5", "--batch-size", "16", "--grad-accumulation", "4"}},
+    {"bf16, clipping and one-cycle", 2, {"--optimizer", "sgd", "--lr", "0.2", "--precision", "bf16", "--clip-norm", "0.3",
+                                         "--lr-schedule", "one-cycle", "--max-steps", "30"}},
+    {"fp16 with overflows", 2, {"--optimizer", "adamw", "--lr", "0.003", "--precision", "fp16", "--loss-scale", "134217728",
+                                "--max-steps", "30"}},
 };
 
 Words joined(Words command, const Words& more) {
