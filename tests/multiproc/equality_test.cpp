@@ -101,4 +101,41 @@ for name in ("model", "optimizer-00000-of-00001", "rank-00000", "rank-00001"):
   EXPECT_TRUE(contains(out, "rank-00001 cpu_generator [5056] torch.uint8\n"));
 }
 
+// The mapping of docs/optimizers.md: Python's numbers of parameters are the positions of their names.
+TEST(Equality, PythonsOptimizerTakesOurState) {
+  if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
+  TemporaryFolder folder;
+  Ranks ranks(1, trainer({"--max-steps", "3", "--optimizer", "adamw", "--no-decay-1d", "--checkpoint-dir", folder / "runs"}));
+  ASSERT_EQ(ranks.wait(), std::vector<int>{0}) << ranks.errors();
+  const std::string out = run({python(), "-c", R"(
+import sys
+import torch
+from safetensors.torch import load_file
+weights = load_file(sys.argv[1] + "/model.safetensors")
+saved = load_file(sys.argv[1] + "/optimizer-00000-of-00001.safetensors")
+names = sorted(name for name in weights if weights[name].dim() > 1) + sorted(name for name in weights if weights[name].dim() <= 1)
+parameters = [weights[name].requires_grad_() for name in names]
+groups = [dict(params=[p for p in parameters if p.dim() > 1]), dict(params=[p for p in parameters if p.dim() <= 1])]
+optimizer = torch.optim.AdamW(groups, fused=True)
+state = {}
+for name, tensor in saved.items():
+    parameter, kind = name.rsplit(".", 1)
+    state.setdefault(names.index(parameter), {})[kind] = tensor.clone()
+optimizer.load_state_dict(dict(state=state, param_groups=optimizer.state_dict()["param_groups"]))
+for parameter in parameters:
+    parameter.grad = torch.ones_like(parameter)
+fresh = torch.optim.AdamW([torch.nn.Parameter(torch.ones(2))], fused=True)
+fresh.param_groups[0]["params"][0].grad = torch.ones(2)
+fresh.step()
+assert set(fresh.state_dict()["state"][0]) == set(state[0]), state[0].keys()
+optimizer.step()
+for number, name in enumerate(names):
+    after = optimizer.state_dict()["state"][number]
+    assert after["step"] == 4, after["step"]
+    torch.testing.assert_close(after["exp_avg"], 0.9 * saved[name + ".exp_avg"] + 0.1)
+print(len(names), "parameters")
+)", folder / "runs/step-00000003"});
+  EXPECT_EQ(out, "6 parameters\n");
+}
+
 }  // namespace
