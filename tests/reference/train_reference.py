@@ -68,7 +68,8 @@ def parse_options():
     parser.add_argument("--lr-schedule", default="constant", help="as the trainer's, in closed form")
     parser.add_argument("--warmup-steps", type=int, default=0)
     parser.add_argument("--clip-norm", type=float, default=0.0, help="largest norm of the gradients; 0: no limit")
-    parser.add_argument("--grad-accumulation", type=int, default=1, metavar="N", help="batches a step; fewer where an epoch ends")
+    parser.add_argument("--grad-accumulation", type=int, default=1, metavar="N",
+                        help="batches a step; fewer where an epoch ends")
     parser.add_argument("--precision", choices=["fp32", "bf16", "fp16"], default="fp32")
     parser.add_argument("--loss-scale", type=float, default=65536.0, help="at the start, with fp16")
     parser.add_argument("--zero", action="store_true", help="ZeroRedundancyOptimizer")
