@@ -40,6 +40,13 @@ TEST(BadInput, OptionsAreRefusedByRankZero) {
       {{"--task", "text"}, "--task"},
       {{"--order", "random"}, "--order"},
       {{"--optimizer", "lion"}, "--optimizer"},
+      {{"--lr-schedule", "linear"}, "--lr-schedule: 'linear': expected one of constant, step,"},
+      {{"--lr-schedule", "step:size=3"}, "'size' is not a key of step; expected step_size, gamma"},
+      {{"--lr-schedule", "plateau"}, "give --eval-every"},
+      {{"--clip-norm", "-1"}, "'-1': expected a number from 0 on"},
+      {{"--grad-accumulation", "0"}, "--grad-accumulation"},
+      {{"--precision", "fp8"}, "--precision"},
+      {{"--zero", "3"}, "--zero"},
       {{"--config", "/none.toml"}, "/none.toml"},
   };
   for (const auto& c : kCases) {

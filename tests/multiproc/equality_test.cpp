@@ -49,15 +49,13 @@ const Case kCases[] = {
                                                "--weight-decay", "0.001"}},
     {"adamw", 2, {"--optimizer", "adamw", "--lr", "0.003", "--weight-decay", "0.01"}},
     {"uneven batches on three ranks", 3, {"--optimizer", "adamw", "--lr", "0.001", "--batch-size", "50"}},
-    {"adam with parameter groups, warm-up and cosine", 2,
+    {"adam with parameter groups, warm-up, cosine and accumulation", 2,
      {"--optimizer", "adam", "--lr", "0.003", "--weight-decay", "0.1", "--no-decay-1d", "--warmup-steps", "5",
-      "--lr-schedule", "cosine:eta_min=1e-5"}},
-    {"clipping and accumulation", 2, {"--optimizer", "adamw", "--lr", "0.003", "--clip-norm", "0.3", "--batch-size", "16",
-                                      "--grad-accumulation", "4"}},
-    {"bf16 and one-cycle", 2, {"--optimizer", "sgd", "--lr", "0.2", "--precision", "bf16", "--lr-schedule", "one-cycle"}},
-    {"fp16 with overflows", 2, {"--optimizer", "adamw", "--lr", "0.003", "--precision", "fp16", "--loss-scale", "134217728", "--max-steps", "20"}},
-    {"fp16 with clipping", 2, {"--optimizer", "adamw", "--lr", "0.003", "--precision", "fp16", "--clip-norm", "0.5",
-                               "--max-steps", "20"}},
+      "--lr-schedule", "cosine:eta_min=1e-5", "--batch-size", "16", "--grad-accumulation", "4"}},
+    {"bf16, clipping and one-cycle", 2, {"--optimizer", "sgd", "--lr", "0.2", "--precision", "bf16", "--clip-norm", "0.3",
+                                         "--lr-schedule", "one-cycle", "--max-steps", "30"}},
+    {"fp16 with overflows", 2, {"--optimizer", "adamw", "--lr", "0.003", "--precision", "fp16", "--loss-scale", "134217728",
+                                "--max-steps", "30"}},
 };
 
 Words joined(Words command, const Words& more) {
@@ -101,6 +99,43 @@ for name in ("model", "optimizer-00000-of-00001", "rank-00000", "rank-00001"):
   EXPECT_TRUE(contains(out, "model layers.0.weight [128, 64] torch.float32\n"));
   EXPECT_TRUE(contains(out, "optimizer-00000-of-00001 layers.4.bias.exp_avg_sq [10] torch.float32\n"));
   EXPECT_TRUE(contains(out, "rank-00001 cpu_generator [5056] torch.uint8\n"));
+}
+
+// The mapping of docs/optimizers.md: Python's numbers of parameters are the positions of their names.
+TEST(Equality, PythonsOptimizerTakesOurState) {
+  if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
+  TemporaryFolder folder;
+  Ranks ranks(1, trainer({"--max-steps", "3", "--optimizer", "adamw", "--no-decay-1d", "--checkpoint-dir", folder / "runs"}));
+  ASSERT_EQ(ranks.wait(), std::vector<int>{0}) << ranks.errors();
+  const std::string out = run({python(), "-c", R"(
+import sys
+import torch
+from safetensors.torch import load_file
+weights = load_file(sys.argv[1] + "/model.safetensors")
+saved = load_file(sys.argv[1] + "/optimizer-00000-of-00001.safetensors")
+names = sorted(name for name in weights if weights[name].dim() > 1) + sorted(name for name in weights if weights[name].dim() <= 1)
+parameters = [weights[name].requires_grad_() for name in names]
+groups = [dict(params=[p for p in parameters if p.dim() > 1]), dict(params=[p for p in parameters if p.dim() <= 1])]
+optimizer = torch.optim.AdamW(groups, fused=True)
+state = {}
+for name, tensor in saved.items():
+    parameter, kind = name.rsplit(".", 1)
+    state.setdefault(names.index(parameter), {})[kind] = tensor.clone()
+optimizer.load_state_dict(dict(state=state, param_groups=optimizer.state_dict()["param_groups"]))
+for parameter in parameters:
+    parameter.grad = torch.ones_like(parameter)
+fresh = torch.optim.AdamW([torch.nn.Parameter(torch.ones(2))], fused=True)
+fresh.param_groups[0]["params"][0].grad = torch.ones(2)
+fresh.step()
+assert set(fresh.state_dict()["state"][0]) == set(state[0]), state[0].keys()
+optimizer.step()
+for number, name in enumerate(names):
+    after = optimizer.state_dict()["state"][number]
+    assert after["step"] == 4, after["step"]
+    torch.testing.assert_close(after["exp_avg"], 0.9 * saved[name + ".exp_avg"] + 0.1)
+print(len(names), "parameters")
+)", folder / "runs/step-00000003"});
+  EXPECT_EQ(out, "6 parameters\n");
 }
 
 }  // namespace

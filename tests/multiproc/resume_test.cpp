@@ -18,9 +18,11 @@ class Resume : public testing::Test {
     // Large enough for DDP to use several buckets once it has seen the order of gradients.
     Words words = trainer({"--epochs", "4", "--model", "mlp:600,500", "--max-steps", std::to_string(max_steps),
                            "--metrics", metrics.string()});
+    words.insert(words.end(), options_.begin(), options_.end());
     if (!checkpoints.empty()) words.insert(words.end(), {"--checkpoint-dir", checkpoints, "--checkpoint-every", "10"});
     return words;
   }
+  Words options_;
   TemporaryFolder folder_;
 };
 
@@ -33,6 +35,18 @@ TEST_F(Resume, EqualsTheRunThatWasNotStopped) {
     train(world_size, parts, runs);
     EXPECT_EQ(losses(parts), losses(whole)) << world_size << " ranks";
   }
+}
+
+// The first scale overflows, and the learning rate falls while the loss does not.
+TEST_F(Resume, KeepsLossScaleAndPlateau) {
+  options_ = {"--precision", "fp16", "--loss-scale", "134217728", "--lr-schedule", "plateau:patience=0,factor=0.5,threshold=0.2",
+              "--eval-every", "3", "--grad-accumulation", "2", "--zero", "1"};
+  train(2, folder_ / "whole.jsonl", "", 20);
+  for (int steps : {2, 7, 20}) train(2, folder_ / "parts.jsonl", folder_ / "runs", steps);
+  EXPECT_EQ(losses(folder_ / "parts.jsonl"), losses(folder_ / "whole.jsonl"));
+  const std::string manifest = folder_.read("runs/step-00000020/manifest.json");
+  EXPECT_TRUE(contains(manifest, "\"grad_scaler.scale\""));
+  EXPECT_TRUE(contains(manifest, "\"plateau.best\""));
 }
 
 TEST_F(Resume, WorksAtAnotherWorldSize) {

@@ -10,7 +10,7 @@ class Zero : public testing::Test {
   // Widths that no number of ranks divides: ranks' parts begin and end within parameters.
   Words command(const std::string& metrics, const Words& more) {
     Words words = trainer({"--model", "mlp:37,29", "--optimizer", "adamw", "--lr", "0.01", "--weight-decay", "0.1",
-                           "--no-decay-1d", "--clip-norm", "0.5", "--metrics", folder_ / metrics});
+                           "--no-decay-1d", "--metrics", folder_ / metrics});
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
@@ -32,23 +32,44 @@ class Zero : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(Zero, LossesAreThoseOfTheWholeOptimizer) {
-  for (int world_size : {2, 3}) {
-    const auto run = [&](const std::string& name, const Words& zero) {
-      Words more = {"--max-steps", "15"};
-      more.insert(more.end(), zero.begin(), zero.end());
-      return train(world_size, name + std::to_string(world_size), more);
-    };
-    const std::vector<double> whole = run("whole", {});
+// Curves of fifteen steps with different ways of ZeRO.
+class SameCurves : public Zero {
+ protected:
+  std::vector<double> run(const std::string& name, Words options, const Words& zero) {
+    options.insert(options.end(), zero.begin(), zero.end());
+    options.insert(options.end(), {"--max-steps", "15"});
+    return train(world_size_, name + std::to_string(world_size_), options);
+  }
+  int world_size_ = 2;
+};
+
+const Words kAllReduce = {"--zero", "1"};  // on gloo
+const Words kReduceScatter = {"--zero", "1", "--zero-gradients", "reduce-scatter"};
+
+TEST_F(SameCurves, WithClippingAtAnyNumberOfRanks) {
+  const Words options = {"--clip-norm", "0.5"};
+  for (world_size_ = 2; world_size_ <= 3; ++world_size_) {
+    const std::vector<double> whole = run("whole", options, {});
     EXPECT_EQ(whole.size(), 15u);
-    EXPECT_EQ(run("all-reduce", {"--zero", "1"}), whole) << world_size << " ranks";
-    // Its norm is summed in another order, and its gradients may be.
-    const std::vector<double> scattered = run("reduce-scatter", {"--zero", "1", "--zero-gradients", "reduce-scatter"});
+    EXPECT_EQ(run("all-reduce", options, kAllReduce), whole) << world_size_ << " ranks";
+    // The norm is summed in another order, and so may be the gradients of three ranks.
+    const std::vector<double> scattered = run("reduce-scatter", options, kReduceScatter);
     ASSERT_EQ(scattered.size(), whole.size());
     for (std::size_t i = 0; i < whole.size(); ++i) {
-      EXPECT_NEAR(scattered[i], whole[i], 1e-5) << "step " << i + 1 << " of " << world_size << " ranks";
+      EXPECT_NEAR(scattered[i], whole[i], 1e-5) << "step " << i + 1 << " of " << world_size_ << " ranks";
     }
   }
+}
+
+// Reduce-scatter leaves infinity on the rank whose part it is in; a rank that stepped alone would have other losses.
+TEST_F(SameCurves, WithOverflowsThatOneRankSees) {
+  const Words options = {"--precision", "fp16", "--loss-scale", "67108864"};
+  const std::vector<double> whole = run("whole", options, {"--checkpoint-dir", folder_ / "whole"});
+  EXPECT_EQ(whole.size(), 15u);
+  const std::string manifest = folder_.read("whole/step-00000015/manifest.json");
+  EXPECT_TRUE(contains(manifest, "\"grad_scaler.scale\""));
+  EXPECT_FALSE(contains(manifest, "67108864")) << "nothing has overflowed";
+  EXPECT_EQ(run("reduce-scatter", options, kReduceScatter), whole);
 }
 
 TEST_F(Zero, GoesOnAtAnotherNumberOfRanksAndWithoutZero) {

@@ -68,9 +68,11 @@ def parse_options():
     parser.add_argument("--lr-schedule", default="constant", help="as the trainer's, in closed form")
     parser.add_argument("--warmup-steps", type=int, default=0)
     parser.add_argument("--clip-norm", type=float, default=0.0, help="largest norm of the gradients; 0: no limit")
-    parser.add_argument("--grad-accumulation", type=int, default=1, metavar="N", help="batches a step; fewer where an epoch ends")
+    parser.add_argument("--grad-accumulation", type=int, default=1, metavar="N",
+                        help="batches a step; fewer where an epoch ends")
     parser.add_argument("--precision", choices=["fp32", "bf16", "fp16"], default="fp32")
     parser.add_argument("--loss-scale", type=float, default=65536.0, help="at the start, with fp16")
+    parser.add_argument("--zero", action="store_true", help="ZeroRedundancyOptimizer")
     parser.add_argument("--bucket-cap-mb", type=float, help="of DistributedDataParallel; its own default also makes the first bucket smaller")
     parser.add_argument("--gradient-as-bucket-view", action="store_true", help="of the same: saves a copy")
     parser.add_argument("--seed", type=int, default=0, help="of the initial weights and of the sampler")
@@ -107,6 +109,9 @@ def make_model(dataset, options):
 
 def make_optimizer(parameters, options):
     shared = dict(lr=options.lr, weight_decay=options.weight_decay, fused=True)
+    if options.zero:
+        from torch.distributed.optim import ZeroRedundancyOptimizer  # here, for it makes a process larger
+        return ZeroRedundancyOptimizer(parameters, torch.optim.AdamW, **shared)
     if options.no_decay_1d:
         parameters = list(parameters)
         parameters = [dict(params=[p for p in parameters if p.dim() > 1]),

@@ -11,31 +11,25 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torchbridge/train/errors.h>
+#include <torchbridge/train/optim/tensor_lists.h>
 
 #include <cmath>
-#include <map>
 #include <string>
-#include <tuple>
 
 namespace torchbridge::train {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-// What the foreach operations take at once; in order of first appearance, as Python has them.
 std::vector<Tensors> sorted_gradients(const Tensors& parameters) {
-  std::vector<Tensors> lists;
-  std::map<std::tuple<c10::DeviceType, int, at::ScalarType>, std::size_t> list_of;
+  Tensors gradients;
   for (const at::Tensor& parameter : parameters) {
     const at::Tensor gradient = parameter.grad();
     if (!gradient.defined()) continue;
     if (gradient.is_sparse()) throw TrainError("clip_grad_norm: a sparse gradient cannot be clipped");
-    const auto device = gradient.device();
-    const auto [found, fresh] = list_of.try_emplace({device.type(), device.index(), gradient.scalar_type()}, lists.size());
-    if (fresh) lists.emplace_back();
-    lists[found->second].push_back(gradient);
+    gradients.push_back(gradient);
   }
-  return lists;
+  return by_device_and_type(std::move(gradients));
 }
 
 at::Tensor norm_of(const std::vector<Tensors>& lists, double norm_type) {

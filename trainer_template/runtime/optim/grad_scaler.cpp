@@ -7,8 +7,8 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <torchbridge/train/errors.h>
+#include <torchbridge/train/optim/tensor_lists.h>
 
-#include <tuple>
 #include <vector>
 
 namespace torchbridge::train {
@@ -29,19 +29,19 @@ at::Tensor GradScaler::scale(const at::Tensor& loss) const { return loss * scale
 void GradScaler::unscale(Optimizer& optimizer) {
   if (found_inf_.defined()) throw TrainError("GradScaler: unscale() was called twice before update()");
   const at::NoGradGuard no_grad;
-  std::map<std::tuple<c10::DeviceType, int, at::ScalarType>, std::vector<at::Tensor>> sorted;
+  std::vector<at::Tensor> all;
   for (const at::Tensor& parameter : optimizer.averaged()) {
-    at::Tensor gradient = parameter.grad();
+    const at::Tensor gradient = parameter.grad();
     if (!gradient.defined()) continue;
-    if (gradient.scalar_type() == at::kHalf) throw TrainError("GradScaler: gradients in float16 cannot be unscaled; keep parameters in float32");
-    if (gradient.is_sparse()) gradient = gradient._values();
-    const auto device = gradient.device();
-    sorted[{device.type(), device.index(), gradient.scalar_type()}].push_back(gradient);
+    if (gradient.scalar_type() == at::kHalf) {
+      throw TrainError("GradScaler: gradients in float16 cannot be unscaled; keep parameters in float32");
+    }
+    all.push_back(gradient.is_sparse() ? gradient._values() : gradient);
   }
   // In double and back, as Python does.
   const at::Tensor inverse = scale_.to(at::kDouble).reciprocal().to(at::kFloat);
   found_inf_ = at::zeros({}, at::kFloat);
-  for (auto& [kind, gradients] : sorted) {
+  for (const auto& gradients : by_device_and_type(std::move(all))) {
     at::Tensor found = at::zeros({}, gradients[0].options().dtype(at::kFloat));
     at::_amp_foreach_non_finite_check_and_unscale_(gradients, found, inverse.to(found.device()));
     found_inf_ += found.to(found_inf_.device());

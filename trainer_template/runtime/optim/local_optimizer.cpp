@@ -2,10 +2,9 @@
 
 #include <c10/core/GradMode.h>
 #include <torchbridge/train/errors.h>
+#include <torchbridge/train/optim/tensor_lists.h>
 
-#include <set>
 #include <sstream>
-#include <tuple>
 
 namespace torchbridge::train {
 namespace {
@@ -53,15 +52,14 @@ LocalOptimizer::LocalOptimizer(std::vector<ParameterGroup> groups, double defaul
 void LocalOptimizer::step() {
   const at::NoGradGuard no_grad;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    std::map<std::tuple<c10::DeviceType, int, at::ScalarType>, std::vector<Member>> sorted;
+    std::vector<Member> members;
     for (std::size_t i = 0; i < groups_[g].parameters.size(); ++i) {
       const auto& [name, parameter] = groups_[g].parameters[i];
       const at::Tensor gradient = parameter.grad();
-      if (!gradient.defined()) continue;
-      sorted[{parameter.device().type(), parameter.device().index(), parameter.scalar_type()}].push_back(
-          {name, parameter, gradient, states_[g][i]});
+      if (gradient.defined()) members.push_back({name, parameter, gradient, states_[g][i]});
     }
-    for (auto& [kind, members] : sorted) update(groups_[g].options, members);
+    const auto tensor_of = [](const Member& member) -> const at::Tensor& { return member.parameter; };
+    for (auto& list : by_device_and_type(std::move(members), tensor_of)) update(groups_[g].options, list);
   }
 }
 

@@ -27,6 +27,8 @@ struct Place {
   at::Tensor piece;                 // undefined where it has none
 };
 
+bool is_gloo(ProcessGroup& group) { return group.c10d()->getBackendName() == "gloo"; }
+
 class Zero final : public Optimizer {
  public:
   Zero(std::vector<ParameterGroup> groups, ProcessGroup& group,
@@ -57,8 +59,7 @@ class Zero final : public Optimizer {
     const at::NoGradGuard no_grad;
     if (!scatters_) take_pieces_of_gradients();
     inner_->step();
-    at::Tensor own = own_share(flat_);
-    if (group_.world_size() > 1) group_.c10d()->_allgather_base(flat_, own)->wait();
+    gather_parameters();
   }
 
   void zero_grad() override {
@@ -156,10 +157,29 @@ class Zero final : public Optimizer {
     }
   }
 
+  void gather_parameters() {
+    const auto& group = group_.c10d();
+    if (group_.world_size() == 1) return;
+    if (!is_gloo(group_)) {
+      at::Tensor own = share_of(group_.rank());
+      group->_allgather_base(flat_, own)->wait();
+      return;
+    }
+    // gloo's all-gather first makes a copy of everything.
+    std::vector<c10::intrusive_ptr<c10d::Work>> works;
+    for (int rank = 0; rank < group_.world_size(); ++rank) {
+      std::vector<at::Tensor> share = {share_of(rank)};
+      c10d::BroadcastOptions options;
+      options.rootRank = rank;
+      works.push_back(group->broadcast(share, options));
+    }
+    for (const auto& work : works) work->wait();
+  }
+
   static at::Tensor view_of(const at::Tensor& flat, const Place& place) {
     return flat.narrow(0, place.begin, place.parameter.numel()).view(place.parameter.sizes());
   }
-  at::Tensor own_share(const at::Tensor& flat) const { return flat.narrow(0, share_ * group_.rank(), share_); }
+  at::Tensor share_of(int rank) const { return flat_.narrow(0, share_ * rank, share_); }
 
   ProcessGroup& group_;
   const bool scatters_;
@@ -172,7 +192,7 @@ class Zero final : public Optimizer {
 
 bool scatters(GradientAverage average, ProcessGroup& group) {
   if (average != GradientAverage::kAuto) return average == GradientAverage::kReduceScatter;
-  return group.c10d()->getBackendName() != "gloo";
+  return !is_gloo(group);
 }
 
 }  // namespace

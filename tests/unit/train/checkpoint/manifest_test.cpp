@@ -14,6 +14,7 @@ Manifest example() {
           .options = {{"lr", "0.1"}, {"data", "/with \"quotes\" and \xff"}},
           .versions = {{"torch", "2.11.0"}},
           .buckets = {{3, 2}, {1, 0}},
+          .state = {{"grad_scaler.scale", 65536}, {"plateau.best", 0.1}},
           .files = {{"model.safetensors", 1234, "0123456789abcdef0123456789abcdef"}}};
 }
 
