@@ -61,10 +61,9 @@ TEST(BadInput, ADeviceOrBackendThatIsNotHere) {
   const std::map<std::string, Words> kCases = {
       {"no GPU is visible (", {"--device", "cuda"}},
       {"backend 'nccl' needs a GPU, and no GPU is visible (", {"--backend", "nccl"}},
-      {"backend 'tpu': libtorchbridge_tpu.so", {"--backend", "tpu"}},
   };
   for (const auto& [expected, options] : kCases) {
-    Ranks ranks(3, trainer(options), {{"CUDA_VISIBLE_DEVICES", "-1"}});
+    Ranks ranks(2, trainer(options), {{"CUDA_VISIBLE_DEVICES", "-1"}});
     expect_one_line(ranks, expected);
   }
 }
@@ -181,7 +180,8 @@ TEST(BadInput, RanksThatDoNotCome) {
   int port = 0;
   listen_on_free_port(port);
   Ranks ranks({0, 2}, 4, port, trainer({"--timeout", "1"}));
-  expect_one_line(ranks, "ranks 1,3 of 4 did not join");
+  expect_one_line(ranks, "ranks 1,3 (");
+  EXPECT_TRUE(contains(ranks.errors(), ") of 4 did not join"));
 }
 
 TEST(BadInput, RanksThatCountDifferently) {

@@ -14,12 +14,12 @@ fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
 losses() { sed 's/.*"loss":\([0-9.e-]*\).*/\1/' "$1"; }
 
 # --- the same losses
-run() { timeout 60 "$mpirun" -n 2 "$trainer" --max-steps 30 --metrics "$work/$1" --backend "$2" >"$work/$1.out" || fail "trainer over $2"; }
+run() { timeout 60 "$mpirun" -n 2 "$trainer" --max-steps 10 --metrics "$work/$1" --backend "$2" >"$work/$1.out" || fail "trainer over $2"; }
 run mpi mpi
 run again mpi
 run gloo gloo
 grep -q '2 ranks on 1 node (openmpi, mpi)' "$work/mpi.out" || fail "the settings do not say that it was MPI: $(head -1 "$work/mpi.out")"
-[[ $(wc -l <"$work/mpi") == 30 ]] || fail "30 steps have $(wc -l <"$work/mpi") lines"
+[[ $(wc -l <"$work/mpi") == 10 ]] || fail "10 steps have $(wc -l <"$work/mpi") lines"
 cmp <(losses "$work/mpi") <(losses "$work/again") || fail "two runs over MPI differ"
 paste <(losses "$work/mpi") <(losses "$work/gloo") | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-5 * $2) exit 1 }' ||
   fail "the losses over MPI and gloo differ by more than rounding"

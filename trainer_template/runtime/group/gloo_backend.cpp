@@ -53,7 +53,8 @@ class NewSockets {
     if (!alone_ || watchers_ != 1) return found;
     const std::set<int> ports = ports_listened_on();
     for (int descriptor : open_sockets()) {
-      if (!before_.contains(descriptor) && !ports.contains(port_of(descriptor))) found.insert(descriptor);
+      const bool is_new = !before_.contains(descriptor) && !ports.contains(port_of(descriptor));
+      if (is_new && !is_listening(descriptor)) found.insert(descriptor);
     }
     return found;
   }
@@ -116,12 +117,12 @@ std::vector<std::shared_ptr<gloo::transport::Device>> devices_for(const BackendR
 }  // namespace
 
 MadeBackend make_gloo(const BackendRequest& request) {
+  NewSockets sockets;  // before the devices, whose listeners are gloo's own
   auto options = c10d::ProcessGroupGloo::Options::create(request.connect_timeout);
   options->devices = devices_for(request);
   options->threads = request.options.gloo.threads > 0 ? request.options.gloo.threads : static_cast<int>(options->devices.size()) * 2;
   options->global_ranks_in_group = request.ranks;
   options->group_name = request.group_name;
-  NewSockets sockets;
   auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(request.store, request.rank, request.size, options);
   gloo->setTimeout(request.timeout);
   gloo->setSequenceNumberForGroup();

@@ -250,7 +250,7 @@ JoinedStore join_store(Launch& launch, const JoinRequest& request) {
   const InitMethod& method = request.method;
   JoinedStore joined{.store = request.store, .own_address = "127.0.0.1"};
   const bool is_given = request.store || method.kind == InitMethod::Kind::kFile;
-  if (env.layout.world_size == 1 && !is_given) {
+  if (env.layout.world_size == 1 && !request.store) {
     joined.store = c10::make_intrusive<c10d::HashStore>();
   } else if (is_given) {
     if (!request.store) joined.store = open_file(method.path, env.layout.world_size);
