@@ -15,7 +15,9 @@ expect "$four" on_login salloc -Q -N2 -n4 --ntasks-per-node=2 srun -N1 -n1 --tor
 expect "$four" on_login env TORCHELASTIC_ERROR_FILE="$work/error" salloc -Q -N2 -n4 --ntasks-per-node=2 srun -N1 -n1 --torch-env bash -c "$inner --torch-env sh -c '$show'"
 expect "$four" on_login env TORCHELASTIC_ERROR_FILE="$work/error" salloc -Q -N2 -n4 --ntasks-per-node=2 srun -N1 -n1 --torch-env bash -c "$inner $torchbridge exec -- sh -c '$show'"
 # srun inside a rank of mpirun, by way of a script.
-expect "$four" on_login salloc -Q -N2 -n4 --ntasks-per-node=2 mpirun.openmpi -np 1 sh -c "$inner sh -c \"$torchbridge exec -- sh -c '$show'; true\""
+printf '#!/bin/sh\n%s exec -- sh -c '"'%s'"'\ntrue\n' "$torchbridge" "$show" >"$work/by_script"
+chmod +x "$work/by_script"
+expect "$four" on_login salloc -Q -N2 -n4 --ntasks-per-node=2 mpirun.openmpi -np 1 sh -c "$inner $work/by_script"
 
 # mpirun inside an allocation of --torch-env, whose daemons srun starts: with exec, and with nothing but the environment.
 for mpirun in "mpirun.openmpi" "mpiexec.mpich"; do
