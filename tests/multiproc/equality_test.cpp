@@ -34,6 +34,7 @@ const Case kCases[] = {
                                                "--weight-decay", "0.001"}},
     {"adamw", 2, {"--optimizer", "adamw", "--lr", "0.003", "--weight-decay", "0.01"}},
     {"uneven batches on three ranks", 3, {"--optimizer", "adamw", "--lr", "0.001", "--batch-size", "50"}},
+    {"a convolutional network", 2, {"--model", "cnn:8,16", "--optimizer", "sgd", "--lr", "0.05", "--momentum", "0.9"}},
 };
 
 Words joined(Words command, const Words& more) {

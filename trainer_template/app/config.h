@@ -10,6 +10,12 @@
 #include <string>
 #include <vector>
 
+// mlp:128,64 - linear layers of these widths, or cnn:16,32 - stages of so many channels.
+struct ModelSpec {
+  std::string kind;
+  std::vector<std::int64_t> widths;
+};
+
 struct Config {
   std::string task = "digits", data, model = "mlp:128,64";
 
@@ -33,7 +39,7 @@ struct Config {
   double heartbeat_s = 4;
   double timeout_s = 600;
 
-  std::vector<std::int64_t> hidden_layers() const;  // of `model`
+  ModelSpec model_spec() const;  // of `model`
   torchbridge::train::GroupOptions group() const;
   torchbridge::train::ProgressStyle progress_style() const;
   // What was chosen, as it is shown at the start and kept in checkpoints.
