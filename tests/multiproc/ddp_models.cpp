@@ -12,7 +12,7 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/pooling.h>
-#include <torchbridge/train/data/linear.h>
+#include <torchbridge/train/linear.h>
 #include <torchbridge/train/model_tensors.h>
 
 namespace {

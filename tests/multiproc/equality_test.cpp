@@ -56,6 +56,7 @@ const Case kCases[] = {
                                          "--lr-schedule", "one-cycle", "--max-steps", "30"}},
     {"fp16 with overflows", 2, {"--optimizer", "adamw", "--lr", "0.003", "--precision", "fp16", "--loss-scale", "134217728",
                                 "--max-steps", "30"}},
+    {"a convolutional network", 2, {"--model", "cnn:8,16", "--optimizer", "sgd", "--lr", "0.05", "--momentum", "0.9"}},
 };
 
 Words joined(Words command, const Words& more) {

@@ -6,6 +6,7 @@ Writes to FOLDER the initial weights, for both sides, and a file WORLD.RANK a ra
 value), checksums of the last gradients and of the trained values. Keys of a case:
 
     name worlds model     worlds: the world sizes; model: MODELS below
+    complete              more world sizes, for tests with TORCHBRIDGE_COMPLETE=1
     epochs steps batch    steps 0: all of the epochs; batch: samples a rank, 28 / world size unless given
     optimizer lr          sgd, adamw (both fused) or plain
     accumulation autocast

@@ -1,4 +1,4 @@
-"""Trains the digits MLP with Python's DistributedDataParallel over gloo: what the C++ trainer is compared with.
+"""Trains a model of digits with Python's DistributedDataParallel over gloo: what the C++ trainer is compared with.
 
     torchrun --nproc-per-node 2 tests/reference/train_reference.py --data data/digits --metrics metrics.jsonl
 
@@ -42,18 +42,38 @@ class Mlp(nn.Module):
         return self.layers(x)
 
 
-def mlp_sizes(text):
-    """mlp:128,64 -> [128, 64]"""
+class Cnn(nn.Module):
+    """Stages of convolution, batch normalisation and ReLU, with pooling between them."""
+
+    def __init__(self, shape, channels, classes):
+        super().__init__()
+        self.shape = shape
+        layers, inputs = [], 1
+        for width in channels:
+            if inputs > 1:
+                layers.append(nn.MaxPool2d(2))
+            layers += [nn.Conv2d(inputs, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU()]
+            inputs = width
+        self.features = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1))
+        self.classifier = nn.Linear(inputs, classes)
+
+    def forward(self, x):
+        return self.classifier(self.features(x.view(-1, 1, *self.shape)).flatten(1))
+
+
+def model_sizes(text):
+    """mlp:128,64 -> ("mlp", [128, 64])"""
     kind, _, sizes = text.partition(":")
-    if kind != "mlp":
-        raise argparse.ArgumentTypeError(f"'{text}': expected mlp:SIZE,SIZE...")
-    return [int(size) for size in sizes.split(",") if size]
+    if kind not in ("mlp", "cnn"):
+        raise argparse.ArgumentTypeError(f"'{text}': expected mlp:SIZE,SIZE... or cnn:SIZE,SIZE...")
+    return kind, [int(size) for size in sizes.split(",") if size]
 
 
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="data/digits", metavar="DIR", help="folder of IDX files")
-    parser.add_argument("--model", type=mlp_sizes, default=[128, 64], metavar="mlp:SIZE,...", help="hidden layers")
+    parser.add_argument("--model", type=model_sizes, default=("mlp", [128, 64]), metavar="KIND:SIZE,...",
+                        help="mlp: hidden layers; cnn: channels of the convolutions")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--max-steps", type=int, default=0, help="stop after so many steps; 0: no limit")
     parser.add_argument("--batch-size", type=int, default=32, help="samples a rank and step")
@@ -86,7 +106,9 @@ def parse_options():
 def load_data(folder):
     images, labels = idx.read_split(folder, "train")
     pixels = torch.from_numpy(images.reshape(len(images), -1).copy()).to(torch.float32) / 255
-    return TensorDataset(pixels, torch.from_numpy(labels.copy()).long())
+    dataset = TensorDataset(pixels, torch.from_numpy(labels.copy()).long())
+    dataset.shape = images.shape[1:]
+    return dataset
 
 
 def make_loader(dataset, sampler, options):
@@ -99,7 +121,9 @@ def make_loader(dataset, sampler, options):
 def make_model(dataset, options):
     torch.manual_seed(options.seed)
     pixels, labels = dataset.tensors
-    model = Mlp(pixels.shape[1], options.model, int(labels.max()) + 1)
+    kind, sizes = options.model
+    classes = int(labels.max()) + 1
+    model = Mlp(pixels.shape[1], sizes, classes) if kind == "mlp" else Cnn(dataset.shape, sizes, classes)
     if options.init_from:
         model.load_state_dict(load_file(options.init_from))
     if options.save_init and dist.get_rank() == 0:

@@ -25,18 +25,22 @@ std::string default_data() {
   return std::filesystem::is_directory(installed, ignored) ? installed.string() : DIGITS_DIR;
 }
 
-std::vector<std::int64_t> parse_hidden_layers(const std::string& model) {
-  const std::string expected = "'" + model + "': expected mlp:WIDTH,WIDTH... with widths from 1 to 65536";
-  if (!model.starts_with("mlp:")) throw CLI::ValidationError("--model", expected);
-  std::vector<std::int64_t> widths;
-  std::istringstream list(model.substr(4));
+ModelSpec parse_model(const std::string& model) {
+  const std::string expected = "'" + model + "': expected mlp:WIDTH,WIDTH... or cnn:CHANNELS,CHANNELS... with numbers from 1 to 65536";
+  const auto colon = model.find(':');
+  ModelSpec spec{.kind = model.substr(0, colon), .widths = {}};
+  if (colon == std::string::npos || (spec.kind != "mlp" && spec.kind != "cnn")) throw CLI::ValidationError("--model", expected);
+  std::istringstream list(model.substr(colon + 1));
   for (std::string width; std::getline(list, width, ',');) {
     const auto number = torchbridge::parse_integer(width, 1, 65536);
     if (!number) throw CLI::ValidationError("--model", expected);
-    widths.push_back(*number);
+    spec.widths.push_back(*number);
   }
-  if (widths.empty() || model.ends_with(',')) throw CLI::ValidationError("--model", expected);
-  return widths;
+  constexpr std::size_t kMostStages = 16;
+  if (spec.widths.empty() || model.ends_with(',') || (spec.kind == "cnn" && spec.widths.size() > kMostStages)) {
+    throw CLI::ValidationError("--model", expected);
+  }
+  return spec;
 }
 
 std::string check_backend(const std::string& name) {
@@ -65,7 +69,7 @@ void declare_model_and_data(CLI::App& app, Config& config) {
   auto* group = app.add_option_group("Model and data");
   group->add_option("--task", config.task, "What to learn")->check(CLI::IsMember({"digits"}))->capture_default_str();
   group->add_option("--data", config.data, "Folder of MNIST's IDX files, plain or .gz")->capture_default_str();
-  group->add_option("--model", config.model, "mlp:WIDTH,WIDTH...: the hidden layers")->capture_default_str();
+  group->add_option("--model", config.model, "mlp:WIDTH,WIDTH...: the hidden layers, or cnn:CHANNELS,...: a convolution each")->capture_default_str();
   group->add_option("--init-from", config.init_from, "Start from the weights in this safetensors or torch.save file");
 }
 
@@ -146,7 +150,7 @@ void declare_system(CLI::App& app, Config& config) {
 
 }  // namespace
 
-std::vector<std::int64_t> Config::hidden_layers() const { return parse_hidden_layers(model); }
+ModelSpec Config::model_spec() const { return parse_model(model); }
 
 torchbridge::train::Order Config::sample_order() const {
   using torchbridge::train::Order;
@@ -216,7 +220,7 @@ Config parse_config(int argc, char** argv) {
   declare_system(app, config);
   try {
     app.parse(argc, argv);
-    config.hidden_layers();
+    config.model_spec();
     if (is_plateau(config.schedule()) && config.eval_every == 0) {
       throw CLI::ValidationError("--lr-schedule", "plateau goes by the loss of evaluations: give --eval-every STEPS");
     }

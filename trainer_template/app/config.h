@@ -13,6 +13,12 @@
 #include <string>
 #include <vector>
 
+// mlp:128,64 - linear layers of these widths, or cnn:16,32 - stages of so many channels.
+struct ModelSpec {
+  std::string kind;
+  std::vector<std::int64_t> widths;
+};
+
 struct Config {
   std::string task = "digits", data, model = "mlp:128,64";
 
@@ -44,7 +50,7 @@ struct Config {
   double heartbeat_s = 4;
   double timeout_s = 600;
 
-  std::vector<std::int64_t> hidden_layers() const;  // of `model`
+  ModelSpec model_spec() const;  // of `model`
   torchbridge::train::Order sample_order() const;  // of `order`
   torchbridge::train::GradientAverage gradient_average() const;
   torchbridge::train::LrSchedule schedule() const;  // without its number of steps

@@ -15,6 +15,8 @@ class Images : public torchbridge::train::Dataset {
 
   std::int64_t size() const override { return images_.count; }
   std::int64_t features() const { return images_.pixels_per_image(); }
+  std::int64_t rows() const { return images_.rows; }
+  std::int64_t columns() const { return images_.columns; }
   std::int64_t classes() const { return images_.classes; }
   // Throws TrainError unless `test` has images of this size, and no classes that this set lacks.
   void check_fits(const Images& test, const std::filesystem::path& folder) const;

@@ -84,6 +84,14 @@ void print_summary(std::int64_t steps, const Evaluation& result, double samples_
   std::fflush(stdout);
 }
 
+// Batch normalisation takes its running statistics then.
+Evaluation evaluate(Trainer& trainer, Model& model, const Images& images, std::int64_t batch_size) {
+  model.eval();
+  const Evaluation result = trainer.evaluate(images, batch_size);
+  model.train();
+  return result;
+}
+
 void train(const Config& config, ProcessGroup& group) {
   at::manual_seed(config.seed);
   at::globalContext().setDeterministicAlgorithms(config.deterministic, /*warn_only=*/false);
@@ -94,9 +102,9 @@ void train(const Config& config, ProcessGroup& group) {
     test_set = std::make_unique<Images>(config.data, "t10k");
     train_set->check_fits(*test_set, config.data);
   });
-  Mlp model(train_set->features(), config.hidden_layers(), train_set->classes());
-  model.to(group.device());
-  const ModelTensors tensors = tensors_of(model);
+  const auto model = make_model(config.model_spec(), {train_set->rows(), train_set->columns(), train_set->classes()});
+  model->to(group.device());
+  const ModelTensors tensors = tensors_of(*model);
   const auto optimizer = make_optimizer(config, tensors, group);
 
   Checkpoints checkpoints(group, config.checkpoints);
@@ -114,7 +122,7 @@ void train(const Config& config, ProcessGroup& group) {
 
   DistributedDataParallel ddp(tensors, group, {.buckets = start.buckets});
   Trainer trainer(group, ddp, *optimizer,
-                  {.forward = [&](const at::Tensor& inputs) { return model.forward(inputs.to(group.device())); },
+                  {.forward = [&](const at::Tensor& inputs) { return model->forward(inputs.to(group.device())); },
                    .loss = [](const at::Tensor& outputs, const at::Tensor& targets) {
                      return at::cross_entropy_loss(outputs, targets.to(outputs.device()));
                    }},
@@ -131,7 +139,7 @@ void train(const Config& config, ProcessGroup& group) {
   while (trainer.steps_done() < total_steps) {
     StepRecord step = trainer.train_step(next_parts(loader, config.grad_accumulation));
     if (due(step.step, config.eval_every) || step.step == total_steps) {
-      result = step.evaluation = trainer.evaluate(*test_set, config.batch_size);
+      result = step.evaluation = evaluate(trainer, *model, *test_set, config.batch_size);
     }
     if (due(step.step, config.eval_every)) trainer.observe(*result);
     metrics->write(step);
@@ -141,7 +149,7 @@ void train(const Config& config, ProcessGroup& group) {
   checkpoints.save(trainer.progress(), tensors, *optimizer);
 
   progress.finish();
-  if (!result) result = trainer.evaluate(*test_set, config.batch_size);
+  if (!result) result = evaluate(trainer, *model, *test_set, config.batch_size);
   if (group.is_first()) print_summary(total_steps, *result, trainer.samples_per_s(), checkpoints);
 }
 

@@ -5,14 +5,18 @@
 #include <torch/nn/modules/container/sequential.h>
 
 #include <cstdint>
-#include <vector>
+#include <memory>
 
-// Linear layers with ReLU between them. Its parameters are called as in Python: layers.0.weight, layers.0.bias ...
-class Mlp : public torch::nn::Module {
+#include "config.h"
+
+// Images come as (N, rows * columns), classes go out as (N, classes).
+class Model : public torch::nn::Module {
  public:
-  Mlp(std::int64_t inputs, const std::vector<std::int64_t>& hidden, std::int64_t classes);
-  at::Tensor forward(const at::Tensor& inputs);
-
- private:
-  torch::nn::Sequential layers_;
+  virtual at::Tensor forward(const at::Tensor& inputs) = 0;
 };
+
+struct ImageShape {
+  std::int64_t rows = 0, columns = 0, classes = 0;
+};
+
+std::shared_ptr<Model> make_model(const ModelSpec& spec, const ImageShape& shape);

@@ -152,7 +152,7 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
     if (input.numel() == 0) {
       // Its peers wait for the sum.
       if (input_needs) {
-        sum(at::zeros({2 * input.size(1)}, all.mean.options()), *group);
+        sum(at::zeros({2 * input.size(1)}, all.mean.options().dtype(input.is_cpu() ? at::kDouble : all.mean.scalar_type())), *group);
         result[0] = at::zeros_like(input);
       }
       if (weight_needs(context, weight)) result[1] = at::zeros_like(weight);

@@ -80,6 +80,76 @@ TEST(Ddp, RefusesAModelThatCannotLearn) {
   EXPECT_TRUE(contains(error_of([&] { DistributedDataParallel(model, alone()); }), "no parameter that requires a gradient"));
 }
 
+struct Outputs {
+  at::Tensor first;
+  std::vector<at::Tensor> more;
+};
+
+template <class Visit>
+void visit_tensors(Outputs& outputs, Visit&& visit) {
+  visit(outputs.first);
+  torchbridge::train::visit_tensors(outputs.more, visit);
+}
+
+std::size_t tensors_in(auto output) {
+  using torchbridge::train::visit_tensors;  // beside the one for Outputs
+  std::size_t count = 0;
+  visit_tensors(output, [&](at::Tensor& tensor) {
+    tensor = tensor + 1;
+    ++count;
+  });
+  return count;
+}
+
+TEST(OutputTensors, AreFoundInAnyNest) {
+  const at::Tensor one = at::ones({1});
+  EXPECT_EQ(tensors_in(one), 1u);
+  EXPECT_EQ(tensors_in(std::vector<at::Tensor>{one, at::Tensor(), one}), 2u);
+  EXPECT_EQ(tensors_in(std::tuple(one, 3, std::string("x"), std::optional<at::Tensor>(one))), 2u);
+  EXPECT_EQ(tensors_in(std::map<std::string, std::pair<at::Tensor, std::vector<at::Tensor>>>{{"a", {one, {one}}}}), 2u);
+  EXPECT_EQ(tensors_in(Outputs{one, {one, one}}), 3u);
+  c10::impl::GenericDict dict(c10::StringType::get(), c10::TensorType::get());
+  dict.insert("a", one);
+  EXPECT_EQ(tensors_in(c10::IValue(std::make_tuple(one, std::vector<at::Tensor>{one, one}, dict))), 4u);
+}
+
+TEST(Ddp, PutsTheTensorsOfItsSinkBackIntoTheOutput) {
+  const ModelTensors model = two_weights();
+  DistributedDataParallel ddp(model, alone(), {.find_unused_parameters = true});
+  for (int step = 0; step < 2; ++step) {
+    for (const auto& [name, parameter] : model.parameters) parameter.mutable_grad().reset();
+    Outputs outputs = ddp.forward([&](double factor) {
+      return Outputs{(model.parameters[0].second * factor).sum(), {model.parameters[1].second.sum(), at::ones({1})}};
+    }, 3.0);
+    outputs.first.backward();  // the other outputs are in no loss
+    EXPECT_EQ(model.parameters[0].second.grad()[0].item<double>(), 3);
+    EXPECT_FALSE(model.parameters[1].second.grad().defined());
+  }
+}
+
+TEST(Ddp, TellsItsLoggingData) {
+  const ModelTensors model = two_weights();
+  DistributedDataParallel ddp(model, alone(), {.bucket_cap_mb = 2});
+  ddp.register_comm_hook(fp16_compress_wrapper(allreduce_hook(alone())));
+  for (int step = 0; step < 3; ++step) one_step(ddp, model);
+  const DdpLoggingData data = ddp.logging_data();
+  EXPECT_EQ(data.strings.at("comm_hook"), "fp16_compress_wrapper(allreduce_hook)");
+  EXPECT_EQ(data.numbers.at("bucket_cap_bytes"), 2 << 20);
+  EXPECT_GT(data.numbers.at("avg_backward_compute_time"), 0);
+}
+
+TEST(Ddp, RefusesWhatCannotBeMeant) {
+  const std::pair<DdpOptions, const char*> cases[] = {
+      {{.bucket_cap_mb = 0}, "expected more than 0"},
+      {{.delay_all_reduce = {.names = {"a"}}}, "needs both"},
+      {{.delay_all_reduce = {.names = {"c"}, .until = "a"}}, "'c', which is no parameter"},
+      {{.delay_all_reduce = {.names = {"a", "b"}, .until = "a"}}, "names all parameters"},
+  };
+  for (const auto& [options, message] : cases) {
+    EXPECT_TRUE(contains(error_of([&] { DistributedDataParallel(two_weights(), alone(), options); }), message));
+  }
+}
+
 TEST(ProcessGroup, OfOneRankNeedsNobody) {
   ProcessGroup group(Launch{}, {});
   EXPECT_EQ(group.world_size(), 1);
