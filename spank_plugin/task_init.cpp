@@ -65,8 +65,6 @@ bool is_second_copy(const EnvMap& environment) {
 StepPlan plan_of(spank_t spank, const NodeState& node, const EnvMap& environment, const Options& options) {
   auto facts = read_slurm(environment);
   if (!facts) end_all_tasks(environment, facts.error());
-  // A job that was requeued passes its SLURM_RESTART_COUNT on to those that it submits.
-  if (uint32_t restarts = 0; spank_get_item(spank, S_SLURM_RESTART_COUNT, &restarts) == ESPANK_SUCCESS) facts->restart_count = static_cast<int>(restarts);
   if (!node.node_of_rank) end_task(spank, node.board, node.node_of_rank.error());
   auto node_of_rank = numbers_of(*node.node_of_rank, facts->nodes);
   if (!node_of_rank) end_task(spank, node.board, node_of_rank.error());

@@ -189,8 +189,8 @@ std::int64_t task_or_self(const EnvMap& environment) {
   const auto task = environment.integer("SLURM_TASK_PID", 1, INT32_MAX);
   if (!task || !*task) return getpid();
   for (const auto& process : this_and_ancestors()) {
+    if (starts_ranks(process.name)) break;  // also where it is the task itself
     if (process.id == **task) return process.id;
-    if (starts_ranks(process.name)) break;
   }
   return getpid();
 }
