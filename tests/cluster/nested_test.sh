@@ -7,7 +7,7 @@ show='echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WO
 four=$'0/4 0/2 0/2\n1/4 1/2 0/2\n2/4 0/2 1/2\n3/4 1/2 1/2'
 inner="srun --overlap -m block -N2 -n4 --ntasks-per-node=2"  # the outer step would hand its own distribution on
 
-all_nodes_are_idle
+wait_for 60 all_nodes_are_idle
 # srun inside a task of --torch-env, with the plugin (the option is inherited by salloc's steps) and with exec.
 expect "$four" on_login salloc -Q -N2 -n4 --ntasks-per-node=2 --torch-env srun -N1 -n1 bash -c "$inner sh -c '$show'"
 expect "$four" on_login salloc -Q -N2 -n4 --ntasks-per-node=2 srun -N1 -n1 --torch-env bash -c "$inner $torchbridge exec -- sh -c '$show'"

@@ -18,7 +18,7 @@ on_node n0 sh -c "sed 's/^[0-9.]*\\( *n0\\)/127.0.1.1\\1/; s/\\(^[0-9.]*[ \\t].*
 on_node n0 mount --bind "$work/hosts" "$hosts"
 trap 'on_node n0 umount /etc/hosts; on_node n1 sh -c "echo 32768 60999 >/proc/sys/net/ipv4/ip_local_port_range"; rm -rf "$work"' EXIT
 [[ $(on_node n0 getent ahostsv4 n0 | head -n 1) == 127.0.1.1* ]] || fail "n0 does not know itself by a loopback address"
-all_nodes_are_idle
+wait_for 60 all_nodes_are_idle
 for way in "--torch-env=check=5" "$torchbridge exec --"; do
   case $way in
     --*) same_on_all 3 on_login srun -N2 -n3 -w n0,n1 $way sh -c "$show" ;;
