@@ -234,7 +234,10 @@ int presumed_rank(const EnvMap& inherited) {
   const auto facts = launcher_facts(environment);
   const auto env = torch_env_from(environment);
   if (env && check_against_launcher(*env, environment)) return env->layout.rank;
-  return facts ? facts->rank : 0;  // a RANK that contradicts the launcher, or lacks its companions, may be the same everywhere
+  if (facts) return facts->rank;  // the exported RANK contradicts the launcher, or lacks companions: it may be the same everywhere
+  const bool one_of_several = environment.has("WORLD_SIZE") || environment.has("MASTER_ADDR") || environment.has("MASTER_PORT");
+  const auto rank = environment.integer("RANK", 0, INT32_MAX);
+  return one_of_several && rank && *rank ? static_cast<int>(**rank) : 0;
 }
 
 Result<Launch> resolve_launch(const EnvMap& inherited, const LaunchSettings& settings) {
