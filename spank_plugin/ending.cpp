@@ -49,7 +49,7 @@ void end_task(spank_t spank, const TaskBoard& board, const Error& error) {
 }
 
 void end_task_of_wrong_node(spank_t spank, const TaskBoard& board, const EnvMap& environment, const Error& error) {
-  constexpr int kTurnMs = 1000;
+  constexpr int kTurnMs = 3000;  // a busy node takes a while to end the step
   let_slurm_end_us();
   if (environment.get("SLURM_NODEID").value_or("0") != "0") wait_ms(kTurnMs);
   end_task(spank, board, error);
