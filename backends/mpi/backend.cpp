@@ -252,6 +252,8 @@ c10::intrusive_ptr<c10d::Backend> MpiBackend::split(const c10::intrusive_ptr<c10
   return c10::make_intrusive<MpiBackend>(std::move(communicator), std::move(own));
 }
 
+void MpiBackend::shutdown() { Progress::instance().release_ended(); }
+
 void MpiBackend::abort() { Progress::instance().abort(communicator_, "the group was aborted"); }
 
 MpiBackend::Work MpiBackend::start(Call call, std::vector<Step> steps) {

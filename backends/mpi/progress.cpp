@@ -202,7 +202,19 @@ void Progress::enqueue(std::function<void()> call) {
   changed_.notify_one();
 }
 
+void Progress::release_ended() {
+  std::vector<std::unique_ptr<Active>> ended;  // ends after the lock
+  const std::lock_guard lock(mutex_);
+  ended.swap(ended_);
+}
+
+void Progress::bury(std::unique_ptr<Active> ended) {
+  const std::lock_guard lock(mutex_);
+  ended_.push_back(std::move(ended));
+}
+
 void Progress::submit(Operation operation) {
+  release_ended();
   // std::function wants what can be copied.
   auto shared = std::make_shared<Operation>(std::move(operation));
   {
@@ -273,7 +285,11 @@ void Progress::post(Operation operation) {
   }
   active->posted();
   // What failed half-way stays, for MPI has some of its buffers.
-  if (!active->reported || !active->requests.pending().empty()) active_.push_back(std::move(active));
+  if (!active->reported || !active->requests.pending().empty()) {
+    active_.push_back(std::move(active));
+  } else {
+    bury(std::move(active));
+  }
 }
 
 // Asks MPI for each operation once; true where a request has ended.
@@ -294,9 +310,10 @@ bool Progress::advance() {
       continue;
     }
     ended = true;
-    const std::unique_ptr<Active> finished = std::move(active_[i]);
+    std::unique_ptr<Active> finished = std::move(active_[i]);
     active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
     finished->report(nullptr);
+    bury(std::move(finished));
   }
   return ended;
 }

@@ -85,6 +85,8 @@ class Progress {
   static Progress& instance();
 
   void submit(Operation operation);
+  // What ended operations hold, by this thread.
+  void release_ended();
 
   // Runs `call` on MPI's thread and waits for it. Throws what it throws, or TimeoutError("WHAT ..."), after which the thread is
   // given up: it may hang in MPI, and MPI will not be finalised.
@@ -111,6 +113,7 @@ class Progress {
   bool advance();
   void post(Operation operation);
   void enqueue(std::function<void()> call);
+  void bury(std::unique_ptr<Active> ended);
   void leave(int exit_status);
   void call_when_finalized();
   static int release_all(MPI_Comm, int, void*, void*);
@@ -120,6 +123,9 @@ class Progress {
   std::condition_variable changed_, idle_;
   std::deque<std::function<void()>> calls_;
   std::vector<std::unique_ptr<Active>> active_;  // of MPI's thread
+  // Ended. What they hold is released by the next thread that submits or ends a group, never by MPI's: the last owner of a tensor of
+  // Python's needs the interpreter, which may have begun to end when the operation was reported.
+  std::vector<std::unique_ptr<Active>> ended_;
   std::shared_ptr<Communicator> world_;
   std::vector<std::function<void()>> releases_;
   std::vector<std::weak_ptr<Communicator>> communicators_;  // in the order in which they were made

@@ -87,6 +87,16 @@ def failing():
     dist.all_reduce(torch.ones(1))
 
 
+def ending():
+    # Straight after a collective whose tensor is Python's, whose end must not need MPI's thread.
+    dist.init_process_group("mpi")
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    say(f"ends with {total.item():.0f}")
+    if sys.argv[2] == "orderly":
+        dist.destroy_process_group()
+
+
 def killed():
     """One rank is killed while the others wait for it in a collective."""
     dist.init_process_group("mpi")
@@ -95,4 +105,4 @@ def killed():
     dist.all_reduce(torch.ones(1))
 
 
-{"collectives": collectives, "ddp": ddp, "init_method": init_method, "failing": failing, "killed": killed}[sys.argv[1]]()
+{"collectives": collectives, "ddp": ddp, "init_method": init_method, "failing": failing, "ending": ending, "killed": killed}[sys.argv[1]]()

@@ -20,6 +20,11 @@ expect "0/4 collectives
 2/4 collectives
 3/4 collectives" "$(ranks 4 collectives)"
 
+for how in orderly orderly at_once at_once; do
+  expect "0/2 ends with 2
+1/2 ends with 2" "$(ranks 2 ending "$how")"
+done
+
 first=$(ranks 3 ddp)
 expect 3 "$(grep -c "parameters ${first##* }" <<<"$first")"  # all ranks hold the same
 expect "$first" "$(ranks 3 ddp)"
