@@ -64,7 +64,7 @@ int become_program(Prepared prepared, EnvMap environment, const std::vector<std:
 // the first that can say it.
 bool speaks_for_rank_0(const EnvMap& environment) {
   constexpr int kDeputies = 3;
-  constexpr std::chrono::milliseconds kTurn{1000};
+  constexpr std::chrono::milliseconds kTurn{2000};
   const auto* const launcher = innermost_launcher(environment, getpid());
   const int rank = presumed_rank(environment);
   if (launcher == nullptr || launcher->kind != Launcher::Kind::kMpi || rank > kDeputies) return false;
