@@ -4,7 +4,6 @@
 //
 // FOLDER holds the initial weights, MODEL.safetensors or MODEL.pt. Each rank prints to standard output: the case's name, the loss of each
 // forward pass (bits and value), checksums of what is left at the end. Keys of a case: tests/reference/ddp_cases.py.
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 #include <c10/core/GradMode.h>
@@ -14,6 +13,7 @@
 #include <torchbridge/train/job.h>
 #include <torchbridge/train/optim/optimizer.h>
 #include <torchbridge/train/data/epoch_order.h>
+#include <torchbridge/train/optim/autocast.h>
 #include <zlib.h>
 
 #include <cstdio>
@@ -37,23 +37,6 @@ struct Digits {
     std::copy(images.labels.begin(), images.labels.end(), labels.mutable_data_ptr<std::int64_t>());
   }
   at::Tensor pixels, labels;
-};
-
-// Python's torch.autocast("cpu", torch.bfloat16).
-class Autocast {
- public:
-  explicit Autocast(bool enabled) : before_(at::autocast::is_autocast_enabled(at::kCPU)) {
-    at::autocast::set_autocast_enabled(at::kCPU, enabled);
-    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
-    at::autocast::increment_nesting();
-  }
-  ~Autocast() {
-    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-    at::autocast::set_autocast_enabled(at::kCPU, before_);
-  }
-
- private:
-  bool before_;
 };
 
 // Plain steps also take sparse gradients, which the fused ones refuse.
@@ -196,7 +179,7 @@ class CaseRun {
                             .all_outputs = case_.value("all_outputs", false)};
     at::Tensor loss;
     {
-      const Autocast autocast(case_.value("autocast", false));
+      const Autocast autocast(at::kCPU, case_.value("autocast", false) ? at::kBFloat16 : at::kFloat);
       loss = model_.loss(*ddp_, inputs);
     }
     print_loss(loss);
