@@ -29,12 +29,15 @@ function(torchbridge_small target)
   endif()
 endfunction()
 
-# For programs on torchbridge::train: libtorch's headers, which take a compiler fifteen seconds, are read once for all of them.
-# They are compiled as the library is (-fPIC, not -fPIE), or its headers would not do.
-function(torchbridge_torch_program target)
-  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-  target_compile_options(${target} PRIVATE -fPIC)
-  target_precompile_headers(${target} REUSE_FROM torchbridge_train)
+# torchbridge_torch_program(NAME SOURCES...): a program on torchbridge::train. libtorch's headers, which take a compiler fifteen seconds,
+# are read once for all of them. They are compiled as the library is (-fPIC, not -fPIE), or its headers would not do.
+function(torchbridge_torch_program name)
+  add_executable(${name} ${ARGN})
+  target_link_libraries(${name} PRIVATE torchbridge::train)
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${name} PRIVATE -fPIC)
+  target_precompile_headers(${name} REUSE_FROM torchbridge_train)
+  torchbridge_warnings(${name})
 endfunction()
 
 if(TORCHBRIDGE_SANITIZE)
