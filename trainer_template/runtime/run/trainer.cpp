@@ -82,8 +82,8 @@ StepRecord Trainer::train_step(std::span<const Batch> parts) {
   const Shared shared = share(loss);
   record.loss = shared.loss;
   if (norm) record.grad_norm = norm->item<double>();
-  record.skipped = refuse(loss, shared, record, parts);
-  if (!record.skipped) step_optimizer();
+  record.skipped = refuse(loss, shared, record, parts) || !step_optimizer();
+  if (record.skipped && scaler_) record.grad_norm.reset();  // it overflowed
   measure(record, parts);
   progress_.step = record.step;
   progress_.position = parts.back().next;
@@ -174,10 +174,12 @@ bool Trainer::refuse(const at::Tensor& loss, const Shared& shared, const StepRec
   throw PeerFailed();
 }
 
-void Trainer::step_optimizer() {
-  if (!scaler_) return optimizer_.step();
-  scaler_->step(optimizer_);
+// False where loss scaling overflowed.
+bool Trainer::step_optimizer() {
+  if (!scaler_) return optimizer_.step(), true;
+  const bool stepped = scaler_->step(optimizer_);
   scaler_->update();
+  return stepped;
 }
 
 void Trainer::measure(StepRecord& record, std::span<const Batch> parts) {

@@ -80,7 +80,7 @@ class Trainer {
   bool has_sparse_gradients() const;
   Shared share(const at::Tensor& loss);
   bool refuse(const at::Tensor& loss, const Shared& shared, const StepRecord& record, std::span<const Batch> parts);
-  void step_optimizer();
+  bool step_optimizer();
   void measure(StepRecord& record, std::span<const Batch> parts);
   bool wants_to_stop() const { return options_.wants_to_stop && options_.wants_to_stop(); }
 
