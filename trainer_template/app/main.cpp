@@ -43,7 +43,7 @@ void train(const Options& options, ProcessGroup& group) {
   all_or_none(group, [&] { steps = total_steps(options, task->train_set(), start, group); });
 
   DistributedDataParallel ddp(tensors, group, {.gradient_as_bucket_view = true, .buckets = start.buckets});
-  Trainer trainer(group, *task, *model, ddp, *optimizer, trainer_options(options, tensors, group, steps), start);
+  Trainer trainer(group, *task, *model, ddp, *optimizer, trainer_options(options, *model, tensors, group, steps), start);
   EarlyStop early_stop(options.early_stop, start.state);
   RunLog log(options, group, start, steps);
   StepProfile profile(profile_options(options, group));

@@ -174,6 +174,8 @@ void CommandLine::declare_output() {
   declared->add_option("--peak-tflops", o.peak_tflops, "Of a rank's device, for the share of it that a language model uses (MFU); 0: unknown")
       ->check(not_negative)->capture_default_str();
   declared->add_option("--eval-every", o.eval_every, "Steps; 0: only at the end")->check(kFromZero)->capture_default_str();
+  declared->add_option("--compiled-eval", o.compiled_eval, "Evaluate by this package of AOTInductor (.pt2) with the weights of the model")
+      ->check(CLI::ExistingFile);
   declared->add_option("--profile", o.profile, "Trace so many steps after the first ten (rank 0; Chrome's and Perfetto's format)")
       ->check(kFromZero)->capture_default_str();
   declared->add_option("--profile-file", o.profile_file)->capture_default_str();

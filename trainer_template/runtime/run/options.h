@@ -47,6 +47,7 @@ struct Options {
   bool no_grad_norm = false;
   double peak_tflops = 0;
   std::int64_t eval_every = 0;
+  std::string compiled_eval;
   std::int64_t profile = 0;
   std::string profile_file = "trace.json";
   std::string progress = "auto";

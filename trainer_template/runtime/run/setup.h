@@ -20,7 +20,8 @@ void set_determinism(const Options& options);
 // Collective with --zero. The group must outlive it.
 std::unique_ptr<Optimizer> make_optimizer(const Options& options, const ModelTensors& model, ProcessGroup& group);
 
-TrainerOptions trainer_options(const Options& options, const ModelTensors& model, const ProcessGroup& group, std::int64_t total_steps);
+// Collective: throws on all ranks where one cannot open --compiled-eval. `model` and its `tensors` must outlive the result.
+TrainerOptions trainer_options(const Options& options, Model& model, const ModelTensors& tensors, ProcessGroup& group, std::int64_t total_steps);
 
 // Rank 0 traces.
 StepProfileOptions profile_options(const Options& options, const ProcessGroup& group);
