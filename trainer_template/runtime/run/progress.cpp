@@ -1,4 +1,4 @@
-#include <torchbridge/train/progress.h>
+#include <torchbridge/train/run/progress.h>
 
 #include <unistd.h>
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include <torchbridge/train/metrics.h>
+#include <torchbridge/train/run/metrics.h>
 
 namespace torchbridge::train {
 

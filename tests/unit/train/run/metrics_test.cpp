@@ -1,4 +1,4 @@
-#include <torchbridge/train/metrics.h>
+#include <torchbridge/train/run/metrics.h>
 
 #include <cmath>
 #include <limits>
@@ -27,7 +27,7 @@ TEST(Metrics, WritesNumbersThatAreNoneAsPythonDoes) {
 }
 
 TEST(Metrics, WritesAnEvaluationWhereThereIsOne) {
-  const auto line = nlohmann::json::parse(to_json_line({.evaluation = Evaluation{.loss = 0.25, .accuracy = 0.5}}));
+  const auto line = nlohmann::json::parse(to_json_line({.evaluation = Evaluation{.loss = 0.25, .metrics = {{"accuracy", 0.5}}}}));
   EXPECT_EQ(line["eval_loss"], 0.25);
   EXPECT_EQ(line["eval_accuracy"], 0.5);
 }

@@ -1,4 +1,4 @@
-#include <torchbridge/train/preemption.h>
+#include <torchbridge/train/run/preemption.h>
 
 #include <signal.h>
 #include <unistd.h>

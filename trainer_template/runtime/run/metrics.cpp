@@ -1,4 +1,4 @@
-#include <torchbridge/train/metrics.h>
+#include <torchbridge/train/run/metrics.h>
 
 #include <torchbridge/train/errors.h>
 
@@ -30,14 +30,28 @@ std::int64_t step_of_line(std::string_view line) {
 
 }  // namespace
 
+void visit_numbers(const StepRecord& record, const std::function<void(const std::string&, double)>& take) {
+  const auto take_known = [&](const char* name, const std::optional<double>& value) {
+    if (value) take(name, *value);
+  };
+  take("loss", record.loss);
+  take("lr", record.learning_rate);
+  take("samples_per_s", record.samples_per_s);
+  take_known("tokens_per_s", record.tokens_per_s);
+  take_known("tflops", record.tflops);
+  take_known("mfu", record.mfu);
+  take_known("grad_norm", record.grad_norm);
+  take("data_wait", record.data_wait);
+  take_known("comm_share", record.comm_share);
+  if (!record.evaluation) return;
+  take("eval_loss", record.evaluation->loss);
+  for (const auto& [name, value] : record.evaluation->metrics) take("eval_" + name, value);
+}
+
 std::string to_json_line(const StepRecord& record) {
-  std::string line = "{\"step\":" + std::to_string(record.step) + ",\"epoch\":" + std::to_string(record.epoch) +
-                     ",\"loss\":" + number(record.loss) + ",\"lr\":" + number(record.learning_rate) +
-                     ",\"samples_per_s\":" + number(record.samples_per_s);
-  if (record.evaluation) {
-    line += ",\"eval_loss\":" + number(record.evaluation->loss) +
-            ",\"eval_accuracy\":" + number(record.evaluation->accuracy);
-  }
+  std::string line = "{\"step\":" + std::to_string(record.step) + ",\"epoch\":" + std::to_string(record.epoch);
+  visit_numbers(record, [&](const std::string& name, double value) { line += ",\"" + name + "\":" + number(value); });
+  if (record.skipped) line += ",\"skipped\":true";
   return line + "}";
 }
 

@@ -1,4 +1,4 @@
-#include <torchbridge/train/job.h>
+#include <torchbridge/train/run/job.h>
 
 #include <ATen/Parallel.h>
 #include <c10/util/Flags.h>
