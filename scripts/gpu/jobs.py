@@ -30,7 +30,6 @@ class Jobs:
 
     def __init__(self, torch, build, device):
         self.torch, self.build, self.device = torch, build, device
-        self.data = ROOT / "data"
 
     def variables(self, world_size):
         folders = [str(ROOT / NEEDED), self.torch["lib"], os.environ.get("LD_LIBRARY_PATH", "")]
@@ -67,11 +66,13 @@ class Jobs:
             found.setdefault(name, []).append(value)
         return found
 
-    def train(self, options, world_size=1):
-        """The metrics of the trainer, a dictionary a step."""
-        return self._metrics([self.build / "bin/trainer", "--device", self.device, "--quiet", *options], world_size)
+    def train(self, task, options, world_size=1):
+        """The metrics of the trainer, a dictionary a step. The data is that which comes along."""
+        data = ROOT / "data" / {"text": "text/pentateuch.txt"}.get(task, task)
+        return self._metrics([self.build / "bin/trainer", "--task", task, "--data", data, "--device", self.device, "--quiet", *options], world_size)
 
     def train_in_python(self, script, options):
+        """The same of a reference script, alone."""
         return self._metrics([self.torch["python"], script, "--device", self.device, *options], 1)
 
     def _metrics(self, command, world_size):
