@@ -8,10 +8,13 @@ from jobs import Failed
 PRECISIONS = ("fp32", "bf16", "fp16")
 # What is trained: title, task, options, and the reference script that takes the same ones.
 DIGITS = ["--epochs", "1000", "--batch-size", "32", "--optimizer", "sgd", "--lr", "0.02"]
+GPT = ["--epochs", "100", "--batch-size", "32", "--optimizer", "adamw", "--lr", "0.001", "--weight-decay", "0.1", "--no-decay-1d",
+       "--clip-norm", "1", "--lr-schedule", "constant", "--warmup-steps", "0"]
 TASKS = [
     ("digits, `mlp:2048,2048`", "digits", [*DIGITS, "--model", "mlp:2048,2048"], "train_reference.py"),
     ("digits, `cnn:16,32`", "digits", [*DIGITS, "--model", "cnn:16,32"], "train_reference.py"),
-    ("text, `gpt:tiny`", "text", ["--epochs", "100", "--batch-size", "32", "--model", "gpt:tiny"], None),
+    ("text, `gpt:tiny`", "text", [*GPT, "--model", "gpt:tiny"], "train_reference.py"),
+    ("text, `gpt:small`", "text", [*GPT, "--model", "gpt:small"], "train_reference.py"),
     ("table, `mlp:64`", "table", ["--epochs", "1000", "--batch-size", "32", "--model", "mlp:64"], None),
 ]
 
@@ -88,7 +91,7 @@ def speed(jobs, steps):
             words = [*options, "--max-steps", steps, "--precision", precision, "--momentum", "0"]
             ratios, rates = [], []
             for _ in range(3):
-                ours, python = jobs.train(task, words), jobs.train_in_python(f"tests/reference/{script}", words)
+                ours, python = jobs.train(task, words), jobs.train_in_python(f"tests/reference/{script}", task, words)
                 ratios.append(rate(ours) / rate(python))
                 rates.append(rate(ours))
             apart = max(abs(a["loss"] - b["loss"]) / max(1.0, abs(b["loss"])) for a, b in zip(ours, python))

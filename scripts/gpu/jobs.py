@@ -67,15 +67,16 @@ class Jobs:
         return found
 
     def train(self, task, options, world_size=1):
-        """The metrics of the trainer, a dictionary a step. The data is that which comes along."""
-        data = ROOT / "data" / {"text": "text/pentateuch.txt"}.get(task, task)
-        return self._metrics([self.build / "bin/trainer", "--task", task, "--data", data, "--device", self.device, "--quiet", *options], world_size)
+        """The metrics of the trainer, a dictionary a step. The gradients' norm, which the reference scripts do not measure, is left out."""
+        return self._metrics([self.build / "bin/trainer", "--task", task, "--no-grad-norm", "--quiet"], task, options, world_size)
 
-    def train_in_python(self, script, options):
+    def train_in_python(self, script, task, options):
         """The same of a reference script, alone."""
-        return self._metrics([self.torch["python"], script, "--device", self.device, *options], 1)
+        return self._metrics([self.torch["python"], script], task, options, 1)
 
-    def _metrics(self, command, world_size):
+    def _metrics(self, program, task, options, world_size):
+        data = ROOT / "data" / {"text": "text/pentateuch.txt"}.get(task, task)  # that which comes along
+        command = [*program, "--device", self.device, "--data", data, *options]
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "metrics.jsonl"
             self.run([*command, "--metrics", file], world_size)
