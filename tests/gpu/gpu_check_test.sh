@@ -7,6 +7,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
 [[ -x $python ]] || { echo "SKIPPED: no Python with torch: run scripts/setup"; exit 77; }
+[[ -e $build_dir/lib/libtorchbridge_nccl.so ]] || { echo "SKIPPED: this libtorch is one for the CPU"; exit 77; }
 grep -q '^TORCHBRIDGE_SANITIZE:STRING=$' "$build_dir/CMakeCache.txt" || { echo "SKIPPED: programs with sanitizers want to be where they were built"; exit 77; }
 
 check() { timeout 200 "$source_dir/scripts/gpu_check" --build "$build_dir" "$@"; }
