@@ -104,14 +104,17 @@ def parse_options():
     parser.add_argument("--save-init", metavar="FILE", help="write the initial weights, as safetensors")
     parser.add_argument("--save-final", metavar="FILE", help="write the trained weights, as safetensors")
     parser.add_argument("--metrics", metavar="FILE", help="write one JSON object a step")
+    parser.add_argument("--eval", action="store_true", help="print the loss on what is held out, at the end")
     return parser.parse_args()
 
 
-def load_data(options):
+def load_data(options, split="train"):
+    """What is trained on; with split="t10k" what is evaluated."""
     kind, sizes = options.model
     if kind == "gpt":
-        return TensorDataset(*gpt_model.text_windows(options.data, sizes["context"]))
-    images, labels = idx.read_split(options.data, "train")
+        part = (0.0, 0.9) if split == "train" else (0.9, 1.0)
+        return TensorDataset(*gpt_model.text_windows(options.data, sizes["context"], *part))
+    images, labels = idx.read_split(options.data, split)
     pixels = torch.from_numpy(images.reshape(len(images), -1).copy()).to(torch.float32) / 255
     dataset = TensorDataset(pixels, torch.from_numpy(labels.copy()).long())
     dataset.shape = images.shape[1:]
@@ -190,6 +193,17 @@ def forward_backward(ddp, parts, scaler, options):
     return loss
 
 
+@torch.no_grad()
+def evaluate(model, options):
+    """Mean loss over what is evaluated; by one rank."""
+    model.eval()
+    dataset = load_data(options, "t10k")
+    total = 0.0
+    for inputs, targets in DataLoader(dataset, batch_size=options.batch_size):
+        total += F.cross_entropy(model(inputs).flatten(0, -2), targets.flatten()).item() * len(targets)
+    return total / len(dataset)
+
+
 def steps_of(loader, parts):
     """Lists of so many batches; the last of an epoch may be shorter."""
     batches = iter(loader)
@@ -240,6 +254,8 @@ def run(options):
     train(ddp, optimizer, make_loader(dataset, sampler, options), sampler, options, metrics)
     if metrics:
         metrics.close()
+    if options.eval and is_first:
+        print("eval_loss", repr(evaluate(model, options)))
     if options.save_final and is_first:
         save_file(model.state_dict(), options.save_final)
 

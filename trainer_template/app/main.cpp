@@ -11,6 +11,7 @@
 #include <torchbridge/train/run/job.h>
 #include <torchbridge/train/run/run_log.h>
 #include <torchbridge/train/run/setup.h>
+#include <torchbridge/train/run/step_profile.h>
 #include <torchbridge/train/run/trainer.h>
 
 #include <unistd.h>
@@ -45,6 +46,7 @@ void train(const Options& options, ProcessGroup& group) {
   Trainer trainer(group, *task, *model, ddp, *optimizer, trainer_options(options, tensors, group, steps), start);
   EarlyStop early_stop(options.early_stop, start.state);
   RunLog log(options, group, start, steps);
+  StepProfile profile(profile_options(options, group));
   Loader loader(task->train_set(), options.sampler(task->train_set().size(), group), options.loading(group), start.position);
 
   const auto save = [&] {
@@ -54,6 +56,7 @@ void train(const Options& options, ProcessGroup& group) {
   };
   std::optional<Evaluation> result;
   while (trainer.steps_done() < steps && !early_stop.is_due()) {
+    profile.begin_step(trainer.steps_done() + 1);
     StepRecord step = trainer.train_step(next_parts(loader, options.grad_accumulation));
     if (due(step.step, options.eval_every) || step.step == steps) {
       result = step.evaluation = trainer.evaluate(task->eval_set(), options.batch_size);

@@ -61,6 +61,10 @@ TrainerOptions trainer_options(const Options& options, const ModelTensors& model
   return chosen;
 }
 
+StepProfileOptions profile_options(const Options& options, const ProcessGroup& group) {
+  return {.steps = group.is_first() ? options.profile : 0, .file = options.profile_file, .device = group.device().type()};
+}
+
 std::int64_t total_steps(const Options& options, const Dataset& train_set, const Manifest& start, const ProcessGroup& group) {
   check_order(options, start);
   check_batch_size(options, train_set.size(), group);

@@ -9,6 +9,7 @@
 #include <torchbridge/train/named_tensors.h>
 #include <torchbridge/train/optim/optimizer.h>
 #include <torchbridge/train/run/options.h>
+#include <torchbridge/train/run/step_profile.h>
 #include <torchbridge/train/run/trainer.h>
 
 namespace torchbridge::train {
@@ -20,6 +21,9 @@ void set_determinism(const Options& options);
 std::unique_ptr<Optimizer> make_optimizer(const Options& options, const ModelTensors& model, ProcessGroup& group);
 
 TrainerOptions trainer_options(const Options& options, const ModelTensors& model, const ProcessGroup& group, std::int64_t total_steps);
+
+// Rank 0 traces.
+StepProfileOptions profile_options(const Options& options, const ProcessGroup& group);
 
 // Steps that the whole run takes, from its first beginning. Throws TrainError where a batch is larger than the data set, or where the
 // run would go on from `start` in another order of samples.
