@@ -1,4 +1,4 @@
-"""Trains a model of digits, or a GPT on a text, with Python's DistributedDataParallel over gloo: what the C++ trainer is compared with.
+"""Trains a model of digits, or a GPT on a text, with Python's DistributedDataParallel: what the C++ trainer is compared with.
 
     torchrun --nproc-per-node 2 tests/reference/train_reference.py --data data/digits --metrics metrics.jsonl
 
@@ -77,6 +77,7 @@ def parse_options():
     parser.add_argument("--data", default="data/digits", metavar="PATH", help="folder of IDX files, or a text")
     parser.add_argument("--model", type=model_sizes, default=("mlp", [128, 64]), metavar="KIND:SIZE,...",
                         help="mlp: hidden layers; cnn: channels of the convolutions; gpt: as the trainer's")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="cpu: over gloo; cuda: over NCCL")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--max-steps", type=int, default=0, help="stop after so many steps; 0: no limit")
     parser.add_argument("--batch-size", type=int, default=32, help="samples a rank and step")
@@ -125,7 +126,7 @@ def make_loader(dataset, sampler, options):
 
     A DataLoader draws a seed for its workers at the start of each epoch: here not from the generator that dropout uses.
     """
-    shared = dict(generator=torch.Generator())
+    shared = dict(generator=torch.Generator(), pin_memory=options.device == "cuda")
     if options.loader == "items":
         return DataLoader(dataset, batch_size=options.batch_size, sampler=sampler, **shared)
     return DataLoader(dataset, batch_size=None, sampler=BatchSampler(sampler, options.batch_size, drop_last=False), **shared)
@@ -144,7 +145,7 @@ def make_model(dataset, options):
         model.load_state_dict(load_file(options.init_from))
     if options.save_init and dist.get_rank() == 0:
         save_file(model.state_dict(), options.save_init)
-    return model
+    return model.to(options.device)
 
 
 def make_optimizer(parameters, options):
@@ -180,8 +181,9 @@ def forward_backward(ddp, parts, scaler, options):
     """Learns from the mean loss of the parts, and returns it."""
     types = dict(bf16=torch.bfloat16, fp16=torch.float16)
     loss = 0
-    for i, (pixels, labels) in enumerate(parts):
-        autocast = torch.autocast("cpu", types[options.precision]) if options.precision in types else contextlib.nullcontext()
+    for i, batch in enumerate(parts):
+        pixels, labels = (tensor.to(options.device, non_blocking=True) for tensor in batch)
+        autocast = torch.autocast(options.device, types[options.precision]) if options.precision in types else contextlib.nullcontext()
         with contextlib.nullcontext() if i == len(parts) - 1 else ddp.no_sync():
             with autocast:
                 outputs = ddp(pixels)
@@ -211,7 +213,7 @@ def steps_of(loader, parts):
 def train(ddp, optimizer, loader, sampler, options, metrics):
     total = options.epochs * math.ceil(len(loader) / options.grad_accumulation)
     total = min(total, options.max_steps or total)
-    scaler = torch.amp.GradScaler("cpu", init_scale=options.loss_scale, enabled=options.precision == "fp16")
+    scaler = torch.amp.GradScaler(options.device, init_scale=options.loss_scale, enabled=options.precision == "fp16")
     schedule = lr_schedule_reference.values_of(options.lr_schedule, options.lr, total, options.warmup_steps)
     step = 0
     before = time.perf_counter()
@@ -271,7 +273,10 @@ def shut_down():
 
 def main():
     options = parse_options()
-    dist.init_process_group("gloo")
+    if options.device == "cuda":
+        dist.init_process_group("cpu:gloo,cuda:nccl", device_id=torch.device("cuda:0"))
+    else:
+        dist.init_process_group("gloo")
     run(options)
     shut_down()
 
