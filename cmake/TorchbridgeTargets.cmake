@@ -32,6 +32,11 @@ endfunction()
 
 function(torchbridge_warnings target)
   target_compile_options(${target} PRIVATE -ffunction-sections -fdata-sections -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers)
+  # Else GNU's linker optimises what torchbridge_small compiled anew for each program: four seconds of five.
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL "EXECUTABLE" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_link_options(${target} PRIVATE -fno-lto)
+  endif()
 endfunction()
 
 # For what the SPANK plugin, which every srun loads, holds a copy of: small, and optimised across its libraries when the plugin is
@@ -43,10 +48,6 @@ function(torchbridge_small target)
   endif()
 endfunction()
 
-# Else GNU's linker optimises what torchbridge_small compiled anew for each program: four seconds of five.
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  add_link_options(-fno-lto)
-endif()
 if(TORCHBRIDGE_SANITIZE)
   add_compile_options(-fsanitize=${TORCHBRIDGE_SANITIZE} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${TORCHBRIDGE_SANITIZE})
