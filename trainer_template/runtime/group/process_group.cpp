@@ -55,6 +55,7 @@ int color_of(const std::vector<int>& ranks) {
 
 struct ProcessGroup::State {
   c10::intrusive_ptr<c10d::Store> store;         // where the ranks talk about themselves
+  Meeting meeting;
   c10::intrusive_ptr<c10d::Store> group_stores;  // the parent of all groups' stores
   std::vector<DeviceBackend> backends;
   BackendRequest request;  // what all groups have in common
@@ -113,6 +114,7 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::
   const milliseconds patience = std::min(options.join_timeout, timeout);
   const JoinedStore joined = join_store(launch, {options.init_method, given, options.group_name, patience, trouble});
   state_->store = joined.store;
+  state_->meeting = joined.meeting;
   state_->group_stores = c10::make_intrusive<c10d::PrefixStore>("default_pg", joined.store);
   state_->request = {.timeout = timeout, .connect_timeout = patience, .address = joined.own_address, .options = options.pg_options};
   if (!device_.is_cpu()) state_->request.device = device_;
@@ -204,13 +206,16 @@ std::string one_line(const std::exception& error) {
 
 std::optional<std::string> ProcessGroup::message_for(const std::exception& error) {
   if (!state_) return one_line(error);
-  BrokenGroup broken{.store = *state_->store, .rank = rank(), .world_size = world_size(), .silence = state_->silence};
+  BrokenGroup broken{.store = *state_->store, .rank = rank(), .world_size = world_size(), .meeting = state_->meeting,
+                     .waited = state_->connections->waited(), .silence = state_->silence};
+  state_->connections->cut();
   if (state_->heartbeat) {
+    state_->heartbeat->break_off();
     broken.lost = state_->heartbeat->lost();
     broken.hung_up = state_->heartbeat->hung_up();
+    broken.broken_off = state_->heartbeat->broken_off();
+    state_->heartbeat.reset();
   }
-  state_->connections->cut();
-  state_->heartbeat.reset();
   const auto message = failure_message(broken, error);
   end();
   return message;
