@@ -6,9 +6,9 @@
 #include <torch/headeronly/version.h>
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/train/checkpoint/checkpoint_files.h>
+#include <torchbridge/train/checkpoint/choice.h>
+#include <torchbridge/train/checkpoint/load.h>
 #include <torchbridge/train/checkpoint/safetensors.h>
-#include <torchbridge/train/checkpoint/torch_file.h>
-#include <torchbridge/train/optim/state_pieces.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -113,50 +113,6 @@ void Checkpoints::check_shared() {
   });
 }
 
-fs::path Checkpoints::newest_good(const fs::path& root) {
-  std::string newest_fault;
-  const std::vector<std::int64_t> steps = complete_steps(root);
-  for (std::int64_t step : steps) {
-    const fs::path folder = root / step_folder(step);
-    const auto manifest = verified_manifest(folder);
-    if (manifest) return folder;
-    const std::string fault = folder.string() + ": " + manifest.error().message;
-    note("checkpoint left out: " + fault);
-    if (newest_fault.empty()) newest_fault = fault;
-  }
-  if (steps.empty()) return {};
-  throw TrainError("none of the " + std::to_string(steps.size()) + " checkpoints in '" + root.string() +
-                   "' is whole (" + newest_fault + "); give another --checkpoint-dir to begin anew");
-}
-
-fs::path Checkpoints::choose() {
-  const std::string& resume = options_.resume;
-  if (resume == "auto") return enabled() ? newest_good(options_.folder) : fs::path();
-  if (resume == "none") {
-    if (enabled() && !complete_steps(options_.folder).empty()) {
-      throw TrainError("checkpoint folder '" + options_.folder.string() +
-                       "' holds checkpoints, and --resume none would write among them; give another --checkpoint-dir, "
-                       "or remove them");
-    }
-    return {};
-  }
-  fs::path path = fs::path(resume).lexically_normal();
-  if (!path.has_filename()) path = path.parent_path();
-  if (!step_of_folder(path.filename().string())) {
-    const fs::path newest = newest_good(path);
-    if (newest.empty()) throw TrainError("--resume '" + resume + "': there is no checkpoint; give auto, none, or a folder that holds one");
-    return newest;
-  }
-  std::error_code ignored;
-  if (!fs::exists(path / kDoneFile, ignored)) {
-    throw TrainError("--resume '" + resume + "': there is no complete checkpoint (no " + kDoneFile + ")");
-  }
-  if (const auto manifest = verified_manifest(path); !manifest) {
-    throw TrainError("--resume '" + resume + "': " + manifest.error().message);
-  }
-  return path;
-}
-
 void Checkpoints::put_aside_newer_than(std::int64_t step) {
   for (std::int64_t newer : complete_steps(options_.folder)) {
     if (newer <= step) break;
@@ -169,40 +125,20 @@ void Checkpoints::put_aside_newer_than(std::int64_t step) {
 }
 
 std::optional<Manifest> Checkpoints::resume(const ModelTensors& model, Optimizer& optimizer) {
-  std::string chosen;
+  const auto chosen = choose_checkpoint(options_.folder, options_.resume, group_);
+  if (!chosen) return std::nullopt;
+  const Manifest& manifest = chosen->manifest;
   all_or_none(group_, [&] {
-    if (group_.is_first()) chosen = choose().string();
+    if (manifest.sampler_seed == options_.seed) return;
+    throw TrainError("checkpoint " + chosen->folder.string() + " was written with --seed " + std::to_string(manifest.sampler_seed) +
+                     ", this run has --seed " + std::to_string(options_.seed) + "; the order of samples would break off");
   });
-  const fs::path folder = group_.broadcast(chosen);
-  if (folder.empty()) return std::nullopt;
-
-  std::optional<Manifest> manifest;
+  load_checkpoint(*chosen, model, optimizer, group_);
   all_or_none(group_, [&] {
-    manifest = value_or_throw(read_manifest(folder));
-    if (manifest->sampler_seed != options_.seed) {
-      throw TrainError("checkpoint " + folder.string() + " was written with --seed " +
-                       std::to_string(manifest->sampler_seed) + ", this run has --seed " +
-                       std::to_string(options_.seed) + "; the order of samples would break off");
-    }
-    const NamedTensors weights = read_safetensors(folder / kModelFile);
-    copy_tensors(weights, model.all(), "checkpoint " + folder.string());
-    StatePieces state(optimizer.ranges());
-    for (const FileRecord& file : manifest->files) {
-      if (is_optimizer_file(file.name)) state.add(read_safetensors(folder / file.name));
-    }
-    optimizer.load_state(state.take());
-    // The generators of a run of another size are not those of these ranks.
-    if (manifest->world_size != group_.world_size()) return;
-    for (const auto& [name, tensor] : read_safetensors(folder / rank_file(group_.rank()))) {
-      at::Generator generator = at::detail::getDefaultCPUGenerator();  // a handle
-      if (name == kGenerator) generator.set_state(tensor);
-    }
-  });
-  all_or_none(group_, [&] {
-    if (group_.is_first() && enabled()) put_aside_newer_than(manifest->step);
+    if (group_.is_first() && enabled()) put_aside_newer_than(manifest.step);
   });
   std::error_code ignored;
-  if (enabled() && fs::equivalent(folder.parent_path(), options_.folder, ignored)) last_saved_ = folder;
+  if (enabled() && fs::equivalent(chosen->folder.parent_path(), options_.folder, ignored)) last_saved_ = options_.folder / chosen->folder.filename();
   return manifest;
 }
 
@@ -243,12 +179,6 @@ void Checkpoints::save(Manifest progress, const ModelTensors& model, const Optim
     publish(files, options_.folder, temporary, progress, options_.keep);
   });
   last_saved_ = folder;
-}
-
-void init_from(const fs::path& file, const ModelTensors& model, ProcessGroup& group) {
-  all_or_none(group, [&] {
-    copy_tensors(is_torch_file(file) ? read_state_dict(file) : read_safetensors(file), model.all(), file.string());
-  });
 }
 
 }  // namespace torchbridge::train

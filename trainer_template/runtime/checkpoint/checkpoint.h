@@ -8,6 +8,7 @@
 #include <string>
 
 #include <torchbridge/net/socket.h>
+#include <torchbridge/train/checkpoint/load.h>
 #include <torchbridge/train/checkpoint/manifest.h>
 #include <torchbridge/train/named_tensors.h>
 #include <torchbridge/train/optim/optimizer.h>
@@ -49,8 +50,6 @@ class Checkpoints {
  private:
   void prepare_folder();
   void check_shared();
-  std::filesystem::path choose();
-  std::filesystem::path newest_good(const std::filesystem::path& root);
   void put_aside_newer_than(std::int64_t step);
 
   ProcessGroup& group_;
@@ -58,8 +57,5 @@ class Checkpoints {
   Socket lock_;  // a descriptor that holds the folder's lock, on rank 0
   std::filesystem::path last_saved_;
 };
-
-// Loads model weights alone, from a safetensors file or a state_dict of torch.save. Collective.
-void init_from(const std::filesystem::path& file, const ModelTensors& model, ProcessGroup& group);
 
 }  // namespace torchbridge::train

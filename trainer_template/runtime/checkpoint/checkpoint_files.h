@@ -8,7 +8,6 @@
 #include <string_view>
 #include <vector>
 
-#include <torchbridge/core/result.h>
 #include <torchbridge/train/checkpoint/file_layer.h>
 #include <torchbridge/train/checkpoint/manifest.h>
 
@@ -36,13 +35,6 @@ std::vector<std::filesystem::path> leftovers(const std::filesystem::path& root);
 // Writes parts as a new file, synced, and returns what the manifest must say about it.
 FileRecord write_recorded(FileLayer& files, const std::filesystem::path& path,
                           const std::vector<std::string_view>& parts);
-
-// The manifest of the checkpoint in `folder`, whose files are taken at its word.
-Result<Manifest> read_manifest(const std::filesystem::path& folder);
-
-// The manifest of the checkpoint in `folder`, after the size and checksum of every file it names were found right.
-// The error names the first file that is missing or damaged.
-Result<Manifest> verified_manifest(const std::filesystem::path& folder);
 
 // The last steps of writing, after all files but the manifest are in `temporary`: manifest, folder sync, rename to
 // root/step-N (a folder of that name without a good checkpoint is replaced), DONE, and removal of all but `keep` older ones.

@@ -3,10 +3,19 @@
 #include <nlohmann/json.hpp>
 
 #include <torchbridge/core/env_map.h>
+#include <torchbridge/train/checkpoint/checksum.h>
 
 namespace torchbridge::train {
 
 using nlohmann::json;
+
+namespace {
+
+constexpr std::string_view kSealBegin = ",\n  \"xxh3_128\": \"", kSealEnd = "\"\n}\n";
+
+std::string seal_of(std::string_view body) { return std::string(kSealBegin) + checksum_of(body) + std::string(kSealEnd); }
+
+}  // namespace
 
 std::string to_json(const Manifest& manifest) {
   json files = json::array();
@@ -28,7 +37,15 @@ std::string to_json(const Manifest& manifest) {
       {"state", manifest.state},
       {"files", files},
   };
-  return document.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+  constexpr std::string_view kEnd = "\n}";
+  std::string text = document.dump(2, ' ', false, json::error_handler_t::replace);
+  text.resize(text.size() - kEnd.size());
+  return text + seal_of(text);
+}
+
+bool is_sealed(std::string_view text) {
+  static const std::size_t size = seal_of("").size();
+  return text.size() >= size && text.substr(text.size() - size) == seal_of(text.substr(0, text.size() - size));
 }
 
 Result<Manifest> manifest_from_json(std::string_view text) try {

@@ -21,7 +21,7 @@ struct FileRecord {
 };
 
 struct Manifest {
-  static constexpr int kVersion = 1;
+  static constexpr int kVersion = 2;
 
   std::int64_t step = 0;                        // optimizer steps done
   SamplerPosition position;                     // of the next sample
@@ -37,9 +37,13 @@ struct Manifest {
   bool operator==(const Manifest&) const = default;
 };
 
+// Sealed: its last key, xxh3_128, is the checksum of all that is before it.
 std::string to_json(const Manifest& manifest);
 
-// An error says what is missing or wrong; unknown keys are left alone, another version is an error.
+// Whether the text is as to_json() wrote it, to the last byte.
+bool is_sealed(std::string_view text);
+
+// Does not look at the seal. An error says what is missing or wrong; unknown keys are left alone, another version is an error.
 Result<Manifest> manifest_from_json(std::string_view text);
 
 }  // namespace torchbridge::train

@@ -1,5 +1,6 @@
 #include <sys/stat.h>
 #include <torchbridge/train/checkpoint/checkpoint_files.h>
+#include <torchbridge/train/checkpoint/verify.h>
 #include <torchbridge/train/errors.h>
 
 #include <optional>

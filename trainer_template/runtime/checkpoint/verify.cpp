@@ -1,0 +1,121 @@
+#include <torchbridge/train/checkpoint/verify.h>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <torchbridge/train/checkpoint/checkpoint_files.h>
+#include <torchbridge/train/checkpoint/checksum.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace torchbridge::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kBlock = 1 << 20;
+constexpr std::uint64_t kLargestManifest = 256 << 20;
+
+// A regular file, open for reading. It is read, not mapped: a block that the disk cannot deliver is then an error, and no SIGBUS.
+class ReadFile {
+ public:
+  explicit ReadFile(const fs::path& path) : descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)) {
+    struct stat status {};
+    if (descriptor_ < 0) {
+      refusal_ = errno == ELOOP ? "is a link, which is not followed" : "is missing or cannot be read";
+    } else if (fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
+      refusal_ = "is no file";
+    }
+    size_ = static_cast<std::uint64_t>(status.st_size);
+  }
+  ~ReadFile() {
+    if (descriptor_ >= 0) close(descriptor_);
+  }
+  ReadFile(const ReadFile&) = delete;
+  ReadFile& operator=(const ReadFile&) = delete;
+
+  const char* refusal() const { return refusal_; }  // null: it can be read
+  std::uint64_t size() const { return size_; }
+
+  // Calls take(bytes) block by block. False where the disk does not deliver [begin, end).
+  template <class Take>
+  bool read(std::uint64_t begin, std::uint64_t end, Take&& take) const {
+    std::vector<char> block(std::min(kBlock, end - begin));
+    while (begin < end) {
+      const ssize_t count = pread(descriptor_, block.data(), std::min<std::uint64_t>(block.size(), end - begin), static_cast<off_t>(begin));
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) return false;
+      take(std::string_view(block.data(), static_cast<std::size_t>(count)));
+      begin += static_cast<std::uint64_t>(count);
+    }
+    return true;
+  }
+
+ private:
+  int descriptor_;
+  const char* refusal_ = nullptr;
+  std::uint64_t size_ = 0;
+};
+
+Status verify_file(const fs::path& folder, const FileRecord& expected) {
+  const ReadFile file(folder / expected.name);
+  if (file.refusal()) return Error{expected.name + " " + file.refusal()};
+  if (file.size() != expected.size) {
+    return Error{expected.name + " has " + std::to_string(file.size()) + " bytes, " + std::to_string(expected.size) + " were written"};
+  }
+  Checksum checksum;
+  if (!file.read(0, file.size(), [&](std::string_view bytes) { checksum.add(bytes); })) return Error{expected.name + " cannot be read"};
+  if (checksum.digest() != expected.xxh3) return Error{expected.name + " is damaged: its checksum differs"};
+  return Ok{};
+}
+
+// The largest first, each to whoever has least so far. All ranks come to the same.
+std::vector<std::size_t> share_of(const std::vector<FileRecord>& files, int share, int shares) {
+  std::vector<std::size_t> order(files.size()), own;
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return files[a].size > files[b].size; });
+  std::vector<std::uint64_t> load(shares);
+  for (const std::size_t file : order) {
+    const auto least = std::min_element(load.begin(), load.end());
+    *least += files[file].size + 1;
+    if (least - load.begin() == share) own.push_back(file);
+  }
+  std::sort(own.begin(), own.end());
+  return own;
+}
+
+}  // namespace
+
+Result<Manifest> read_manifest(const fs::path& folder) {
+  const std::string name = kManifestFile;
+  const ReadFile file(folder / name);
+  if (file.refusal()) return Error{name + " " + file.refusal()};
+  if (file.size() > kLargestManifest) return Error{name + " is damaged: it has " + std::to_string(file.size()) + " bytes"};
+  std::string text;
+  if (!file.read(0, file.size(), [&](std::string_view bytes) { text += bytes; })) return Error{name + " cannot be read"};
+  auto manifest = manifest_from_json(text);
+  if (!manifest) return Error{name + " " + manifest.error().message};
+  if (!is_sealed(text)) return Error{name + " is damaged: its checksum differs"};
+  return manifest;
+}
+
+Status verify_files(const fs::path& folder, const Manifest& manifest, int share, int shares) {
+  for (const std::size_t file : share_of(manifest.files, share, shares)) {
+    if (const Status good = verify_file(folder, manifest.files[file]); !good) return good;
+  }
+  return Ok{};
+}
+
+Result<Manifest> verified_manifest(const fs::path& folder) {
+  auto manifest = read_manifest(folder);
+  if (!manifest) return manifest;
+  if (const Status good = verify_files(folder, *manifest); !good) return good.error();
+  return manifest;
+}
+
+}  // namespace torchbridge::train
