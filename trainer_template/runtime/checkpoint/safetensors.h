@@ -15,6 +15,11 @@ namespace torchbridge::train {
 FileRecord write_safetensors(FileLayer& files, const std::filesystem::path& path, const NamedTensors& tensors,
                              const std::map<std::string, std::string>& metadata = {});
 
+// How such a file is laid out: the order of its tensors, and the bytes it starts with when it holds `ordered`. Two files of equal
+// tensors are equal.
+NamedTensors in_file_order(const NamedTensors& tensors);
+std::string header_for(const NamedTensors& ordered, const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
+
 // All tensors of the file, in the order of their bytes. Throws TrainError, which names the file and what is wrong with it.
 NamedTensors read_safetensors(const std::filesystem::path& path);
 
