@@ -1,125 +1,50 @@
 #include <torchbridge/train/checkpoint/checkpoint.h>
 
-#include <ATen/CPUGeneratorImpl.h>
-#include <fcntl.h>
-#include <sys/file.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/headeronly/version.h>
-#include <torchbridge/core/env_map.h>
+#include <torchbridge/net/random_token.h>
 #include <torchbridge/train/checkpoint/checkpoint_files.h>
+#include <torchbridge/train/checkpoint/checkpoint_folder.h>
 #include <torchbridge/train/checkpoint/choice.h>
+#include <torchbridge/train/checkpoint/generators.h>
 #include <torchbridge/train/checkpoint/load.h>
-#include <torchbridge/train/checkpoint/safetensors.h>
-#include <unistd.h>
+#include <torchbridge/train/checkpoint/save_thread.h>
 
-#include <cerrno>
-#include <chrono>
-#include <cstring>
 #include <iostream>
-#include <random>
-#include <sstream>
-#include <thread>
 
 namespace torchbridge::train {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kGenerator = "cpu_generator";
-const std::string kAdvice = "; give a --checkpoint-dir that all ranks can write to";
-// A run whose launcher was killed takes a moment to end, and the same command may be given again at once.
-constexpr std::chrono::seconds kLockPatience{5};
-constexpr std::chrono::milliseconds kLockRetry{50};
+constexpr const char* kStillRunning = "running";
+constexpr std::size_t kRunDigits = 8;
 
-void note(const std::string& text) { std::cerr << "trainer: " << text << std::endl; }
-
-std::string random_name() {
-  std::random_device device;
-  std::ostringstream name;
-  name << ".tmp-seen-by-all-" << std::hex << device() << device();
-  return name.str();
-}
-
-Socket lock_folder(const fs::path& folder) {
-  const fs::path path = folder / ".lock";
-  Socket lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!lock.open()) {
-    throw TrainError("cannot write to checkpoint folder '" + folder.string() + "': " + std::strerror(errno) + kAdvice);
-  }
-  const auto deadline = std::chrono::steady_clock::now() + kLockPatience;
-  // Some network file systems cannot lock; they are used without.
-  while (flock(lock.descriptor(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    if (std::chrono::steady_clock::now() > deadline) {
-      throw TrainError("checkpoint folder '" + folder.string() +
-                       "' is in use by another run; wait for it, end it (under Slurm: squeue, scancel), or give another "
-                       "--checkpoint-dir");
-    }
-    std::this_thread::sleep_for(kLockRetry);
-  }
-  return lock;
-}
-
-std::string to_text(const FileRecord& record) {
-  return std::to_string(record.size) + " " + record.xxh3 + " " + record.name;
-}
-
-FileRecord record_from(const std::string& text) {
-  FileRecord record;
-  std::istringstream(text) >> record.size >> record.xxh3 >> record.name;
-  return record;
-}
+void note(const std::string& text) { std::cerr << "trainer: " + text + "\n" << std::flush; }
 
 }  // namespace
 
-Checkpoints::Checkpoints(ProcessGroup& group, CheckpointOptions options)
-    : group_(group), options_(std::move(options)) {
+Checkpoints::Checkpoints(ProcessGroup& group, CheckpointOptions options, FileLayer& files)
+    : group_(group), options_(std::move(options)), files_(files) {
   if (!enabled()) return;
   all_or_none(group_, [&] {
-    if (group_.is_first()) prepare_folder();
+    if (group_.is_first()) lock_ = own_folder(options_.folder);
   });
-  check_shared();
+  check_shared(options_.folder, group_);
+  run_ = group_.broadcast(random_token().substr(0, kRunDigits));
 }
 
-void Checkpoints::prepare_folder() {
-  const fs::path& folder = options_.folder;
-  std::error_code error, ignored;
-  if (!fs::is_directory(folder, ignored)) {
-    if (fs::exists(folder, ignored)) throw TrainError("checkpoint folder '" + folder.string() + "' is not a folder" + kAdvice);
-    if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), error);
-    if (error) {
-      throw TrainError("cannot make checkpoint folder '" + folder.string() + "': " + error.message() + kAdvice);
-    }
-    real_files().make_folder(folder);
-  }
-  lock_ = lock_folder(folder);
-  for (const fs::path& path : leftovers(folder)) real_files().remove(path);
-}
+Checkpoints::~Checkpoints() = default;
 
-void Checkpoints::check_shared() {
-  const fs::path token = options_.folder / group_.broadcast(random_name());
-  all_or_none(group_, [&] {
-    if (group_.is_first()) real_files().write_synced(token, {});
-  });
-  all_or_none(group_, [&] {
-    if (access(token.c_str(), F_OK) != 0) {
-      throw TrainError("checkpoint folder '" + options_.folder.string() +
-                       "' is not the same folder here as on rank 0; --checkpoint-dir must be shared by all nodes");
-    }
-    if (access(options_.folder.c_str(), W_OK) != 0) {
-      throw TrainError("cannot write to checkpoint folder '" + options_.folder.string() + "': " + std::strerror(errno) + kAdvice);
-    }
-  });
-  all_or_none(group_, [&] {
-    if (group_.is_first()) real_files().remove(token);
-  });
-}
+fs::path Checkpoints::folder_of(std::int64_t step) const { return options_.folder / step_folder(step); }
 
 void Checkpoints::put_aside_newer_than(std::int64_t step) {
   for (std::int64_t newer : complete_steps(options_.folder)) {
     if (newer <= step) break;
-    const fs::path folder = options_.folder / step_folder(newer);
-    const fs::path aside = folder.string() + ".aside";
-    real_files().remove(aside);
-    real_files().rename(folder, aside);
+    const fs::path aside = folder_of(newer).string() + ".aside";
+    files_.remove(aside);
+    files_.rename(folder_of(newer), aside);
     note("put aside as " + aside.string() + ": newer than the checkpoint that training goes on from");
   }
 }
@@ -143,42 +68,74 @@ std::optional<Manifest> Checkpoints::resume(const ModelTensors& model, Optimizer
 }
 
 void Checkpoints::save(Manifest progress, const ModelTensors& model, const Optimizer& optimizer) {
-  const fs::path folder = options_.folder / step_folder(progress.step);
-  if (!enabled() || last_saved_ == folder) return;
-  FileLayer& files = real_files();
-  const fs::path temporary = options_.folder / (".tmp-" + step_folder(progress.step));
-  all_or_none(group_, [&] {
-    if (!group_.is_first()) return;
-    files.remove(temporary);
-    files.make_folder(temporary);
-  });
-
-  std::string own_records;  // a line a file
-  all_or_none(group_, [&] {
-    const NamedTensors own = {{kGenerator, at::detail::getDefaultCPUGenerator().get_state()}};
-    const std::map<std::string, std::string> metadata = {{"format", "pt"}};
-    const auto write = [&](const std::string& name, const NamedTensors& tensors) {
-      own_records += to_text(write_safetensors(files, temporary / name, tensors, metadata)) + "\n";
-    };
-    if (group_.is_first()) write(kModelFile, model.all());
-    if (group_.rank() < optimizer.shards()) write(optimizer_file(group_.rank(), optimizer.shards()), optimizer.state());
-    write(rank_file(group_.rank()), own);
-  });
-  progress.files.clear();
-  for (const std::string& records : group_.all_gather(own_records)) {
-    std::istringstream lines(records);
-    for (std::string line; std::getline(lines, line);) progress.files.push_back(record_from(line));
+  if (!enabled()) return;
+  if (running_ && running_->step() == progress.step) return;
+  if (running_ && !settle(options_.busy)) {
+    if (group_.is_first()) note("no checkpoint of step " + std::to_string(progress.step) + ": that of step " + std::to_string(running_->step()) + " is still being written");
+    return;
   }
+  if (last_saved_ == folder_of(progress.step)) return;
+  start(std::move(progress), model, optimizer);
+  if (!options_.async) settle(CheckpointOptions::Busy::kWait);
+}
 
-  all_or_none(group_, [&] {
-    if (!group_.is_first()) return;
-    progress.world_size = group_.world_size();
-    progress.sampler_seed = options_.seed;
-    progress.options = options_.shown;
-    progress.versions = {{"torch", TORCH_VERSION}, {"torchbridge", TORCHBRIDGE_VERSION}};
-    publish(files, options_.folder, temporary, progress, options_.keep);
+// Collective. Whether no save runs any more; its outcome is known to all ranks then. Who waits does so in a collective, which tells when
+// a rank is gone.
+bool Checkpoints::settle(CheckpointOptions::Busy busy) {
+  if (busy == CheckpointOptions::Busy::kWait) {
+    running_->wait_written();
+    group_.barrier();
+  }
+  std::string outcome;
+  if (group_.is_first()) outcome = busy == CheckpointOptions::Busy::kSkip && !running_->done() ? kStillRunning : running_->wait();
+  outcome = group_.broadcast(outcome);
+  if (outcome == kStillRunning) return false;
+  if (outcome.empty()) last_saved_ = folder_of(running_->step());
+  failure_ = outcome;
+  running_.reset();
+  snapshot_.clear();
+  return true;
+}
+
+void Checkpoints::start(Manifest progress, const ModelTensors& model, const Optimizer& optimizer) {
+  const int rank = group_.rank(), ranks = group_.world_size();
+  progress.files.clear();
+  progress.world_size = ranks;
+  progress.sampler_seed = options_.seed;
+  progress.options = options_.shown;
+  progress.versions = {{"torch", TORCH_VERSION}, {"torchbridge", TORCHBRIDGE_VERSION}};
+
+  // What all ranks have is divided among them, what each has of its own is not.
+  snapshot_.add(kModelFile, model.all(), rank, ranks);
+  const int shards = optimizer.shards();
+  const bool is_sharded = shards > 1;
+  if (!is_sharded) snapshot_.add(optimizer_file(0, 1), optimizer.state(), rank, ranks);
+  if (is_sharded && rank < shards) snapshot_.add(optimizer_file(rank, shards), optimizer.state());
+  snapshot_.add(rank_file(rank), generator_states(group_.device()));
+  snapshot_.take(options_.async ? Snapshot::Way::kCopy : Snapshot::Way::kRefer);
+
+  const std::string name = step_folder(progress.step) + "-" + run_ + "-" + std::to_string(saves_++);
+  running_ = std::make_unique<SaveThread>(SaveRequest{
+      .files = files_,
+      .root = options_.folder,
+      .temporary = options_.folder / (std::string(kTemporaryPrefix) + name),
+      .shares = snapshot_.shares(),
+      .manifest = std::move(progress),
+      .retention = {.keep = options_.keep, .keep_every = options_.keep_every},
+      .bytes_per_s = options_.bytes_per_s,
+      .rank = rank,
+      .world_size = ranks,
+      .store = group_.c10d()->getStore(),
+      .key = "checkpoint/" + name,
   });
-  last_saved_ = folder;
+}
+
+void Checkpoints::finish() {
+  if (running_) settle(CheckpointOptions::Busy::kWait);
+  all_or_none(group_, [&] {
+    if (failure_.empty()) return;
+    throw TrainError("the last state is not saved: " + failure_ + (last_saved_.empty() ? "" : "; the newest checkpoint is " + last_saved_.string()));
+  });
 }
 
 }  // namespace torchbridge::train

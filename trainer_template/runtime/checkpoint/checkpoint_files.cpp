@@ -12,7 +12,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kStepPrefix = "step-";
-constexpr std::string_view kTemporaryPrefix = ".tmp-";
 constexpr std::int64_t kMaxStep = 999'999'999'999;
 
 std::string padded(std::int64_t number, int digits) {
@@ -53,12 +52,6 @@ std::vector<std::int64_t> complete_steps(const fs::path& root) {
   return steps;
 }
 
-std::vector<std::int64_t> steps_to_remove(std::vector<std::int64_t> steps, int keep) {
-  std::sort(steps.rbegin(), steps.rend());
-  steps.erase(steps.begin(), steps.begin() + std::min<std::size_t>(keep, steps.size()));
-  return steps;
-}
-
 std::vector<fs::path> leftovers(const fs::path& root) {
   std::vector<fs::path> found;
   std::error_code error;
@@ -81,28 +74,6 @@ FileRecord write_recorded(FileLayer& files, const fs::path& path, const std::vec
   record.xxh3 = checksum.digest();
   files.write_synced(path, parts);
   return record;
-}
-
-void publish(FileLayer& files, const fs::path& root, const fs::path& temporary, const Manifest& manifest,
-             int keep) {
-  const std::string text = to_json(manifest);
-  const std::vector<std::string_view> parts = {text};
-  files.write_synced(temporary / kManifestFile, parts);
-  files.sync_folder(temporary);
-
-  const fs::path folder = root / step_folder(manifest.step);
-  files.remove(folder);
-  files.rename(temporary, folder);
-  files.sync_folder(root);
-  files.write_synced(folder / kDoneFile, {});
-  files.sync_folder(folder);
-
-  for (std::int64_t step : steps_to_remove(complete_steps(root), keep)) {
-    const fs::path old = root / step_folder(step);
-    // Without DONE first: a removal that is cut short must not leave something that looks complete.
-    files.remove(old / kDoneFile);
-    files.remove(old);
-  }
 }
 
 }  // namespace torchbridge::train

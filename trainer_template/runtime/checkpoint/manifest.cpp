@@ -1,6 +1,7 @@
 #include <torchbridge/train/checkpoint/manifest.h>
 
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/train/checkpoint/checksum.h>
@@ -13,15 +14,37 @@ namespace {
 
 constexpr std::string_view kSealBegin = ",\n  \"xxh3_128\": \"", kSealEnd = "\"\n}\n";
 
+json to_json(const FileRecord& file) {
+  json record = {{"name", file.name}, {"size", file.size}};
+  if (!file.xxh3.empty()) record["xxh3_128"] = file.xxh3;
+  for (const FilePart& part : file.parts) record["parts"].push_back({part.size, part.xxh3});
+  return record;
+}
+
+// Throws json::exception; std::invalid_argument says what is wrong with the record.
+FileRecord file_from(const json& record) {
+  FileRecord file{.name = record.at("name"), .size = record.at("size"), .xxh3 = record.value("xxh3_128", "")};
+  if (file.name.empty() || file.name.front() == '.' || file.name.find('/') != std::string::npos) {
+    throw std::invalid_argument("names a file outside of its folder: '" + printable(file.name) + "'");
+  }
+  std::uint64_t left = file.size;
+  for (const json& entry : record.value("parts", json::array())) {
+    const FilePart& part = file.parts.emplace_back(entry.at(0).get<std::uint64_t>(), entry.at(1).get<std::string>());
+    if (part.size > left) break;
+    left -= part.size;
+  }
+  const bool is_covered = file.parts.empty() ? !file.xxh3.empty() : left == 0;
+  if (!is_covered) throw std::invalid_argument("has no checksum for all of '" + printable(file.name) + "'");
+  return file;
+}
+
 std::string seal_of(std::string_view body) { return std::string(kSealBegin) + checksum_of(body) + std::string(kSealEnd); }
 
 }  // namespace
 
 std::string to_json(const Manifest& manifest) {
   json files = json::array();
-  for (const FileRecord& file : manifest.files) {
-    files.push_back({{"name", file.name}, {"size", file.size}, {"xxh3_128", file.xxh3}});
-  }
+  for (const FileRecord& file : manifest.files) files.push_back(to_json(file));
   const json document = {
       {"format", "torchbridge-checkpoint"},
       {"version", Manifest::kVersion},
@@ -66,19 +89,15 @@ Result<Manifest> manifest_from_json(std::string_view text) try {
   document.at("versions").get_to(manifest.versions);
   document.at("ddp_buckets").get_to(manifest.buckets);
   if (document.contains("state")) document["state"].get_to(manifest.state);
-  for (const json& file : document.at("files")) {
-    const std::string& name = file.at("name").get_ref<const std::string&>();
-    if (name.empty() || name.front() == '.' || name.find('/') != std::string::npos) {
-      return Error{"names a file outside of its folder: '" + printable(name) + "'"};
-    }
-    manifest.files.push_back({name, file.at("size"), file.at("xxh3_128")});
-  }
+  for (const json& record : document.at("files")) manifest.files.push_back(file_from(record));
   if (manifest.step < 0 || manifest.position.epoch < 0 || manifest.position.consumed < 0 || manifest.world_size < 1) {
     return Error{"holds a negative position"};
   }
   return manifest;
 } catch (const json::exception& error) {
   return Error{"cannot be understood: " + printable(error.what())};
+} catch (const std::invalid_argument& error) {
+  return Error{error.what()};
 }
 
 }  // namespace torchbridge::train

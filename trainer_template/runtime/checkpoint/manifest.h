@@ -12,10 +12,20 @@
 
 namespace torchbridge::train {
 
+// A piece of a file: the header of a safetensors file, one of its tensors, or a part of these where the next rank went on.
+struct FilePart {
+  std::uint64_t size = 0;
+  std::string xxh3;       // as in FileRecord
+
+  bool operator==(const FilePart&) const = default;
+};
+
 struct FileRecord {
   std::string name;       // within the checkpoint's folder
   std::uint64_t size = 0;
-  std::string xxh3;       // XXH3-128, 32 hexadecimal digits, as `xxh128sum` prints it
+  std::string xxh3;       // XXH3-128, 32 hexadecimal digits, as `xxh128sum` prints it; empty where several ranks wrote the file
+  // From the first byte to the last one. May be empty where xxh3 is not.
+  std::vector<FilePart> parts;
 
   bool operator==(const FileRecord&) const = default;
 };

@@ -40,22 +40,30 @@ at::Tensor tensor_of(const std::shared_ptr<const SafetensorsFile>& file, const T
 
 }  // namespace
 
-FileRecord write_safetensors(FileLayer& files, const fs::path& path, const NamedTensors& tensors,
-                             const std::map<std::string, std::string>& metadata) {
-  NamedTensors sorted;
-  for (const auto& [name, tensor] : tensors) sorted.emplace_back(name, tensor.detach().cpu().contiguous());
+NamedTensors in_file_order(const NamedTensors& tensors) {
+  NamedTensors ordered = tensors;
   // Wide types first keeps each tensor aligned, as the reference implementation does.
-  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
+  std::stable_sort(ordered.begin(), ordered.end(), [](const auto& a, const auto& b) {
     return a.second.element_size() > b.second.element_size();
   });
+  return ordered;
+}
 
+std::string header_for(const NamedTensors& ordered, const std::map<std::string, std::string>& metadata) {
   std::vector<TensorEntry> entries;
-  for (const auto& [name, tensor] : sorted) {
+  for (const auto& [name, tensor] : ordered) {
     entries.push_back({.name = name, .dtype = dtype_name(tensor.scalar_type()), .shape = tensor.sizes().vec()});
   }
-  const std::string header = make_header(entries, metadata);
+  return make_header(entries, metadata);
+}
+
+FileRecord write_safetensors(FileLayer& files, const fs::path& path, const NamedTensors& tensors,
+                             const std::map<std::string, std::string>& metadata) {
+  NamedTensors ordered = in_file_order(tensors);
+  const std::string header = header_for(ordered, metadata);
   std::vector<std::string_view> parts = {header};
-  for (const auto& [name, tensor] : sorted) {
+  for (auto& [name, tensor] : ordered) {
+    tensor = tensor.detach().cpu().contiguous();
     if (tensor.numel() > 0) parts.emplace_back(static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes());
   }
   return write_recorded(files, path, parts);

@@ -16,6 +16,11 @@ namespace torchbridge::train {
 FileRecord write_safetensors(FileLayer& files, const std::filesystem::path& path, const NamedTensors& tensors,
                              const std::map<std::string, std::string>& metadata = {});
 
+// How such a file is laid out: the order of its tensors, and the bytes it starts with when it holds `ordered`. Two files of equal
+// tensors are equal.
+NamedTensors in_file_order(const NamedTensors& tensors);
+std::string header_for(const NamedTensors& ordered, const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
+
 // All tensors of the file, in the order of their bytes, then those that its metadata names as another name of one (as
 // safetensors.torch.save_model writes it), sharing its memory. They lie in the mapped file: copy them, but do not write to them. Throws
 // TrainError, which names the file and what is wrong with it.

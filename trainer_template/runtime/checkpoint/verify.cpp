@@ -8,7 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <numeric>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -62,31 +62,49 @@ class ReadFile {
   std::uint64_t size_ = 0;
 };
 
-Status verify_file(const fs::path& folder, const FileRecord& expected) {
-  const ReadFile file(folder / expected.name);
-  if (file.refusal()) return Error{expected.name + " " + file.refusal()};
-  if (file.size() != expected.size) {
-    return Error{expected.name + " has " + std::to_string(file.size()) + " bytes, " + std::to_string(expected.size) + " were written"};
+// What one checksum is about: bytes [begin, end) of a file.
+struct Checked {
+  const FileRecord* file = nullptr;
+  std::uint64_t begin = 0, end = 0;
+  std::string_view xxh3;
+};
+
+// In the order of the files and their bytes.
+std::vector<Checked> everything(const Manifest& manifest) {
+  std::vector<Checked> all;
+  for (const FileRecord& file : manifest.files) {
+    std::uint64_t begin = 0;
+    for (const FilePart& part : file.parts) {
+      all.push_back({&file, begin, begin + part.size, part.xxh3});
+      begin += part.size;
+    }
+    if (file.parts.empty()) all.push_back({&file, 0, file.size, file.xxh3});
   }
-  Checksum checksum;
-  if (!file.read(0, file.size(), [&](std::string_view bytes) { checksum.add(bytes); })) return Error{expected.name + " cannot be read"};
-  if (checksum.digest() != expected.xxh3) return Error{expected.name + " is damaged: its checksum differs"};
-  return Ok{};
+  return all;
 }
 
-// The largest first, each to whoever has least so far. All ranks come to the same.
-std::vector<std::size_t> share_of(const std::vector<FileRecord>& files, int share, int shares) {
-  std::vector<std::size_t> order(files.size()), own;
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return files[a].size > files[b].size; });
-  std::vector<std::uint64_t> load(shares);
-  for (const std::size_t file : order) {
-    const auto least = std::min_element(load.begin(), load.end());
-    *least += files[file].size + 1;
-    if (least - load.begin() == share) own.push_back(file);
+// About as many bytes for each reader, one behind the other as the disk has them. All ranks come to the same.
+std::vector<Checked> share_of(const Manifest& manifest, int share, int shares) {
+  std::vector<Checked> all = everything(manifest), own;
+  std::uint64_t total = 0, before = 0;
+  for (const Checked& one : all) total += one.end - one.begin + 1;
+  for (const Checked& one : all) {
+    if (static_cast<int>(static_cast<double>(before) / static_cast<double>(total) * shares) == share) own.push_back(one);
+    before += one.end - one.begin + 1;
   }
-  std::sort(own.begin(), own.end());
   return own;
+}
+
+Status verify(const ReadFile& file, const Checked& expected) {
+  const std::string& name = expected.file->name;
+  if (file.refusal()) return Error{name + " " + file.refusal()};
+  if (file.size() != expected.file->size) {
+    return Error{name + " has " + std::to_string(file.size()) + " bytes, " + std::to_string(expected.file->size) + " were written"};
+  }
+  Checksum checksum;
+  if (!file.read(expected.begin, expected.end, [&](std::string_view bytes) { checksum.add(bytes); })) return Error{name + " cannot be read"};
+  if (checksum.digest() != expected.xxh3) return Error{name + " is damaged: its checksum differs"};
+  return Ok{};
 }
 
 }  // namespace
@@ -105,8 +123,12 @@ Result<Manifest> read_manifest(const fs::path& folder) {
 }
 
 Status verify_files(const fs::path& folder, const Manifest& manifest, int share, int shares) {
-  for (const std::size_t file : share_of(manifest.files, share, shares)) {
-    if (const Status good = verify_file(folder, manifest.files[file]); !good) return good;
+  std::unique_ptr<ReadFile> open_file;
+  const FileRecord* name = nullptr;
+  for (const Checked& one : share_of(manifest, share, shares)) {
+    if (one.file != name) open_file = std::make_unique<ReadFile>(folder / one.file->name);
+    name = one.file;
+    if (const Status good = verify(*open_file, one); !good) return good;
   }
   return Ok{};
 }

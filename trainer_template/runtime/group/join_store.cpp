@@ -14,6 +14,7 @@
 #include <torchbridge/net/name_resolver.h>
 #include <torchbridge/net/socket.h>
 #include <torchbridge/train/errors.h>
+#include <torchbridge/train/failpoint.h>
 #include <torchbridge/train/group/places.h>
 #include <torchbridge/train/group/reverse_lookups.h>
 #include <torchbridge/train/group/store_probe.h>
@@ -71,6 +72,7 @@ std::string own_client_address(int listening, const std::string& numeric) {
 }
 
 c10::intrusive_ptr<c10d::Store> serve_store(Launch& launch, const std::string& numeric, milliseconds timeout) {
+  failpoint("bind");
   Socket& socket = launch.store_socket;
   if (!socket.open()) socket = bind_store(launch.env.master, numeric, launch.env.layout.node_count > 1);
   c10d::TCPStoreOptions options;
@@ -143,7 +145,10 @@ std::string run_of(const TorchEnv& env) { return env.run_id + "/" + std::to_stri
 // A rank of another run, or of an attempt before, would wait here for ranks that never come.
 void check_run(c10d::Store& store, const TorchEnv& env, bool serves) {
   constexpr const char* kRun = "torchbridge run";
-  if (serves) return put(store, kRun, run_of(env));
+  if (serves) {
+    failpoint("publish");
+    return put(store, kRun, run_of(env));
+  }
   const std::string served = get(store, kRun);
   if (served == run_of(env)) return;
   throw TrainError("the store at MASTER_ADDR=" + env.master.host + " MASTER_PORT=" + std::to_string(env.master.port) +
@@ -203,6 +208,7 @@ void claim(c10d::Store& store, const TorchEnv& env, const InitMethod& method) {
 
 // Rank 0 waits for all and gives the verdict, which the others wait for: one message where somebody is missing.
 void meet(c10d::Store& store, const Launch& launch, const JoinRequest& request) {
+  failpoint("join");
   const Layout& layout = launch.env.layout;
   claim(store, launch.env, request.method);
   agree_on_world_size(store, layout);
