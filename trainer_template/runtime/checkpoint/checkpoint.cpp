@@ -7,9 +7,11 @@
 #include <torchbridge/train/checkpoint/checkpoint_files.h>
 #include <torchbridge/train/checkpoint/checkpoint_folder.h>
 #include <torchbridge/train/checkpoint/choice.h>
+#include <torchbridge/train/checkpoint/dcp.h>
 #include <torchbridge/train/checkpoint/generators.h>
 #include <torchbridge/train/checkpoint/load.h>
 #include <torchbridge/train/checkpoint/save_thread.h>
+#include <torchbridge/train/checkpoint/tied_weights.h>
 
 #include <iostream>
 
@@ -103,14 +105,18 @@ void Checkpoints::start(Manifest progress, const ModelTensors& model, const Opti
   progress.world_size = ranks;
   progress.sampler_seed = options_.seed;
   progress.options = options_.shown;
+  progress.optimizer = optimizer.record();
   progress.versions = {{"torch", TORCH_VERSION}, {"torchbridge", TORCHBRIDGE_VERSION}};
 
   // What all ranks have is divided among them, what each has of its own is not.
-  snapshot_.add(kModelFile, model.all(), rank, ranks);
+  snapshot_.add(kModelFile, model.all(), rank, ranks, model_metadata(model));
   const int shards = optimizer.shards();
   const bool is_sharded = shards > 1;
   if (!is_sharded) snapshot_.add(optimizer_file(0, 1), optimizer.state(), rank, ranks);
-  if (is_sharded && rank < shards) snapshot_.add(optimizer_file(rank, shards), optimizer.state());
+  if (is_sharded && rank < shards) {
+    const NamedTensors state = optimizer.state();
+    snapshot_.add(optimizer_file(rank, shards), state, 0, 1, shard_metadata(state, optimizer.ranges()));
+  }
   snapshot_.add(rank_file(rank), generator_states(group_.device()));
   snapshot_.take(options_.async ? Snapshot::Way::kCopy : Snapshot::Way::kRefer);
 

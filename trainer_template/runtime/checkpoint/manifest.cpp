@@ -1,6 +1,7 @@
 #include <torchbridge/train/checkpoint/manifest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 #include <stdexcept>
 
 #include <torchbridge/core/env_map.h>
@@ -29,13 +30,36 @@ FileRecord file_from(const json& record) {
   }
   std::uint64_t left = file.size;
   for (const json& entry : record.value("parts", json::array())) {
-    const FilePart& part = file.parts.emplace_back(entry.at(0).get<std::uint64_t>(), entry.at(1).get<std::string>());
-    if (part.size > left) break;
-    left -= part.size;
+    file.parts.push_back({.size = entry.at(0), .xxh3 = entry.at(1)});
+    if (file.parts.back().size > left) break;
+    left -= file.parts.back().size;
   }
   const bool is_covered = file.parts.empty() ? !file.xxh3.empty() : left == 0;
   if (!is_covered) throw std::invalid_argument("has no checksum for all of '" + printable(file.name) + "'");
   return file;
+}
+
+json to_json(const OptimizerRecord& optimizer) {
+  json groups = json::array();
+  for (const auto& [name, options, parameters] : optimizer.groups) {
+    groups.push_back({{"name", name}, {"options", options}, {"parameters", parameters}});
+  }
+  return {{"kind", optimizer.kind}, {"groups", groups}};
+}
+
+OptimizerRecord optimizer_from(const json& record) {
+  OptimizerRecord optimizer{.kind = record.at("kind"), .groups = {}};
+  for (const json& group : record.at("groups")) {
+    optimizer.groups.push_back({.name = group.at("name"), .options = group.at("options"), .parameters = group.at("parameters")});
+  }
+  return optimizer;
+}
+
+void check_names(const std::vector<FileRecord>& files) {
+  std::set<std::string> names;
+  for (const FileRecord& file : files) {
+    if (!names.insert(file.name).second) throw std::invalid_argument("names '" + printable(file.name) + "' twice");
+  }
 }
 
 std::string seal_of(std::string_view body) { return std::string(kSealBegin) + checksum_of(body) + std::string(kSealEnd); }
@@ -58,6 +82,7 @@ std::string to_json(const Manifest& manifest) {
       {"versions", manifest.versions},
       {"ddp_buckets", manifest.buckets},
       {"state", manifest.state},
+      {"optimizer", to_json(manifest.optimizer)},
       {"files", files},
   };
   constexpr std::string_view kEnd = "\n}";
@@ -89,7 +114,9 @@ Result<Manifest> manifest_from_json(std::string_view text) try {
   document.at("versions").get_to(manifest.versions);
   document.at("ddp_buckets").get_to(manifest.buckets);
   if (document.contains("state")) document["state"].get_to(manifest.state);
+  if (document.contains("optimizer")) manifest.optimizer = optimizer_from(document["optimizer"]);
   for (const json& record : document.at("files")) manifest.files.push_back(file_from(record));
+  check_names(manifest.files);
   if (manifest.step < 0 || manifest.position.epoch < 0 || manifest.position.consumed < 0 || manifest.world_size < 1) {
     return Error{"holds a negative position"};
   }

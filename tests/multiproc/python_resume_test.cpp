@@ -1,0 +1,78 @@
+// A training goes on in C++ where Python left it, and in Python where C++ left it, with the losses of the one that was never stopped.
+#include "ranks.h"
+
+#include <cstdlib>
+#include <map>
+#include <sstream>
+
+namespace {
+
+using Curves = std::map<std::string, std::vector<double>>;  // "sgd whole"
+
+constexpr const char* kKinds[] = {"sgd", "adam", "adamw"};
+constexpr std::size_t kSaved = 3, kLast = 6;
+
+class PythonResume : public ::testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
+  }
+
+  // Every rank's curves.
+  std::vector<Curves> run(const Words& command) {
+    Ranks ranks(GetParam(), command, {{"OMP_NUM_THREADS", "1"}});
+    EXPECT_EQ(ranks.wait(std::chrono::seconds(200)), std::vector<int>(GetParam(), 0)) << ranks.errors();
+    std::vector<Curves> all;
+    for (int rank = 0; rank < GetParam(); ++rank) {
+      Curves& curves = all.emplace_back();
+      std::istringstream lines(ranks.out(rank));
+      for (std::string line; std::getline(lines, line);) {
+        std::istringstream words(line);
+        std::string kind, name;
+        words >> kind >> name;
+        for (std::string loss; words >> loss;) curves[kind + " " + name].push_back(std::strtod(loss.c_str(), nullptr));
+      }
+    }
+    return all;
+  }
+  std::vector<Curves> run_python(const std::string& mode) {
+    return run({python(), SOURCE_DIR "/tests/reference/python_resume.py", mode, folder_.path()});
+  }
+  void convert(const std::string& from, const std::string& to) {
+    Process process({CKPT_PROGRAM, "convert", folder_ / from, folder_ / to}, {}, folder_ / "convert");
+    EXPECT_EQ(process.wait(std::chrono::steady_clock::now() + std::chrono::seconds(30)), 0) << process.error();
+  }
+  static std::vector<double> after_saving(const std::vector<double>& whole) { return {whole.begin() + kSaved, whole.end()}; }
+
+  TemporaryFolder folder_;
+};
+
+TEST_P(PythonResume, EitherSideGoesOnWithTheOthersState) {
+  const auto whole = run_python("write");
+  const auto ours = run({PYTHON_RESUME, folder_.path()});
+  for (const std::string kind : kKinds) {
+    for (const std::string name : {"-whole", "-zero"}) convert(kind + name + "/step-00000003", kind + name + ".pt");
+  }
+  const auto theirs = run_python("read");
+  for (int rank = 0; rank < GetParam(); ++rank) {
+    for (const std::string kind : kKinds) {
+      SCOPED_TRACE(kind + ", rank " + std::to_string(rank));
+      const auto& expected = whole[rank].at(kind + " whole");
+      ASSERT_EQ(expected.size(), kLast);
+      EXPECT_EQ(ours[rank].at(kind + " whole"), expected);
+      EXPECT_EQ(ours[rank].at(kind + " zero"), expected);
+      for (const std::string name : {" from_python", " from_python_named_once", " from_python_zero"}) {
+        EXPECT_EQ(ours[rank].at(kind + name), after_saving(expected)) << name;
+      }
+      for (const std::string name : {" from_ours", " converted_whole", " converted_zero"}) {
+        EXPECT_EQ(theirs[rank].at(kind + name), after_saving(expected)) << name;
+      }
+      // The tensors that torch.distributed.checkpoint has read, each compared there.
+      for (const std::string name : {" dcp_whole", " dcp_zero"}) EXPECT_GE(theirs[rank].at(kind + name).at(0), 13) << name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, PythonResume, ::testing::Values(1, 2));
+
+}  // namespace
