@@ -62,12 +62,14 @@ bool verify_checkpoint(const fs::path& folder) {
                          ": whole", right_name);
 }
 
-void read_tensors(const TorchArchive& archive, const PickledValue& value, std::set<std::string>& read) {
+// Values may be shared by many: each is looked at once.
+void read_tensors(const TorchArchive& archive, const PickledValue& value, std::set<std::string>& read, std::set<const PickledValue*>& seen) {
+  if (!seen.insert(&value).second) return;
   if (value.is(PickledValue::Kind::kTensor) && read.insert(value.tensor.storage).second) {
     std::string bytes(archive.storage_bytes(value.tensor), '\0');
     archive.read_storage(value.tensor, bytes.data());
   }
-  for (const Pickled& item : value.items) read_tensors(archive, *item, read);
+  for (const Pickled& item : value.items) read_tensors(archive, *item, read, seen);
 }
 
 bool verify_file(const fs::path& path) {
@@ -76,8 +78,10 @@ bool verify_file(const fs::path& path) {
     return say(path, std::to_string(file.header().tensors.size()) + " tensors, well formed; without its manifest there is no checksum to compare", true);
   }
   const TorchArchive archive(path);
+  const Pickled content = archive.content();
   std::set<std::string> storages;
-  read_tensors(archive, *archive.content(), storages);
+  std::set<const PickledValue*> seen;
+  read_tensors(archive, *content, storages, seen);
   return say(path, std::to_string(storages.size()) + " storages: their CRC-32 are right", true);
 }
 

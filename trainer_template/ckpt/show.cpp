@@ -8,6 +8,7 @@
 #include <torchbridge/train/errors.h>
 
 #include <cstdio>
+#include <set>
 #include <string>
 
 using namespace torchbridge;
@@ -81,14 +82,16 @@ std::string scalar_text(const PickledValue& value) {
   }
 }
 
-void show_value(const std::string& key, const PickledValue& value, int depth) {
+// Values may be shared by many, and those by many others.
+void show_value(const std::string& key, const PickledValue& value, int depth, std::set<const PickledValue*>& shown) {
   if (!value.is(Kind::kDict) && !value.is(Kind::kList) && !value.is(Kind::kTuple)) return line(depth, key + "  " + scalar_text(value));
+  if (!value.items.empty() && !shown.insert(&value).second) return line(depth, key + "  (the same as above)");
   const bool dict = value.is(Kind::kDict);
   const std::size_t step = dict ? 2 : 1;
   line(depth, key + "  " + (dict ? "dict" : value.is(Kind::kList) ? "list" : "tuple") + " of " + std::to_string(value.items.size() / step));
   for (std::size_t i = 0; i < value.items.size(); i += step) {
     const std::string name = !dict ? std::to_string(i) : value.items[i]->is(Kind::kText) ? printable(value.items[i]->text) : std::to_string(value.items[i]->integer);
-    show_value(name, *value.items[i + step - 1], depth + 1);
+    show_value(name, *value.items[i + step - 1], depth + 1, shown);
   }
 }
 
@@ -99,5 +102,7 @@ void show(const std::filesystem::path& path) {
   if (std::filesystem::is_directory(path, ignored)) return show_checkpoint(path);
   if (!is_torch_file(path)) return show_safetensors(path, Links::kFollowed, 0);
   const TorchArchive archive(path);
-  show_value(path.filename().string(), *archive.content(), 0);
+  const Pickled content = archive.content();
+  std::set<const PickledValue*> shown;
+  show_value(path.filename().string(), *content, 0, shown);
 }

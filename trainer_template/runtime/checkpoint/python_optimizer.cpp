@@ -4,6 +4,7 @@
 #include <torchbridge/train/checkpoint/pickle_writer.h>
 
 #include <map>
+#include <set>
 
 namespace torchbridge::train {
 namespace {
@@ -115,11 +116,13 @@ Result<std::vector<PythonState>> state_by_name(const PickledValue& optimizer, co
   for (const ParameterShape& parameter : parameters) shapes.emplace(parameter.name, &parameter);
 
   std::vector<PythonState> state;
+  std::set<std::string> seen;
   const PickledValue& entries = *optimizer.find("state");
   for (std::size_t i = 0; i < entries.items.size(); i += 2) {
     const PickledValue& number = *entries.items[i];
     const auto name = number.is(Kind::kInteger) ? names->find(number.integer) : names->end();
     if (name == names->end()) return Error{"its optimizer has state of a parameter that is in no group"};
+    if (!seen.insert(name->second).second) return Error{"its optimizer has the state of '" + printable(name->second) + "' twice"};
     const auto parameter = shapes.find(name->second);
     if (parameter == shapes.end()) return Error{"its optimizer has state of '" + printable(name->second) + "', which is no parameter of this model"};
     if (const Status good = add_state(*entries.items[i + 1], *parameter->second, state); !good) return good.error();

@@ -120,6 +120,7 @@ TEST(PythonOptimizer, SaysWhatDoesNotFit) {
       {unnamed({{0, 0, 1}}, {}), "has parameter 0 twice"},
       {unnamed({{0, 1, 2}}, state_of(3, integer(1))), "state of a parameter that is in no group"},
       {unnamed({{0, 1, 2}}, {{text("a"), dict({})}}), "state of a parameter that is in no group"},
+      {unnamed({{0, 1, 2}}, {{integer(0), dict({})}, {integer(0), dict({})}}), "has the state of 'a.weight' twice"},
       {unnamed({{0, 1, 2}}, {{integer(0), none()}}), "state of 'a.weight' is no dictionary"},
       {unnamed({{0, 1, 2}}, state_of(0, text("x"))), "'a.weight.exp_avg' is neither tensor nor number"},
       {unnamed({{0, 1, 2}}, state_of(0, tensor("0", "F32", {3, 2}))), "has shape [3, 2], the parameter [2, 3]"},
