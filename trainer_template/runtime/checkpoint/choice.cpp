@@ -24,7 +24,8 @@ Result<Manifest> manifest_of_step(const fs::path& folder) {
   auto manifest = read_manifest(folder);
   if (!manifest) return manifest;
   if (step_folder(manifest->step) != folder.filename()) {
-    return Error{std::string(kManifestFile) + " is of another checkpoint: of step " + std::to_string(manifest->step)};
+    std::string text = kManifestFile;
+    return Error{text.append(" is of another checkpoint: of step ").append(std::to_string(manifest->step))};
   }
   return manifest;
 }

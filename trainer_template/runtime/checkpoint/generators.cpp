@@ -21,7 +21,7 @@ std::vector<std::pair<std::string, at::Generator>> generators(c10::Device device
 
 NamedTensors generator_states(c10::Device device) {
   NamedTensors states;
-  for (const auto& [name, generator] : generators(device)) {
+  for (auto& [name, generator] : generators(device)) {
     const std::scoped_lock lock(generator.mutex());
     states.emplace_back(name, generator.get_state());
   }
