@@ -13,13 +13,37 @@
 #include <torchbridge/train/optim/zero.h>
 #include <unistd.h>
 
+#include <random>
+#include <thread>
+
 using namespace torchbridge::train;
 
 namespace {
 
+namespace fs = std::filesystem;
+
+// Waits before each operation, up to some milliseconds.
+class SlowFiles : public FileLayer {
+ public:
+  SlowFiles(int most_ms, int rank) : most_ms_(most_ms), random_(static_cast<unsigned>(rank)) {}
+  void make_folder(const fs::path& path) override { wait(), FileLayer::make_folder(path); }
+  std::unique_ptr<OutputFile> open(const fs::path& path, Owner owner) override { return wait(), FileLayer::open(path, owner); }
+  void sync_folder(const fs::path& path) override { wait(), FileLayer::sync_folder(path), wait(); }
+  void rename(const fs::path& from, const fs::path& to) override { wait(), FileLayer::rename(from, to), wait(); }
+  void remove(const fs::path& path) override { wait(), FileLayer::remove(path); }
+
+ private:
+  void wait() {
+    if (most_ms_ > 0) std::this_thread::sleep_for(std::chrono::milliseconds(random_() % (most_ms_ + 1)));
+  }
+  int most_ms_;
+  std::minstd_rand random_;  // used by the saving thread alone while there is one
+};
+
 struct Options {
   std::int64_t steps = 12, width = 64;
   bool zero = false, skip = false;
+  int slow_files_ms = 0;
   double timeout_s = 5;
   std::string metrics;
   CheckpointOptions checkpoints;
@@ -40,6 +64,7 @@ Options parse(int argc, char** argv) {
   app.add_option("--bytes-per-s", options.checkpoints.bytes_per_s);
   app.add_flag("--async", options.checkpoints.async);
   app.add_flag("--skip", options.skip);
+  app.add_option("--slow-files", options.slow_files_ms);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -83,7 +108,8 @@ void train(const Options& options, ProcessGroup& group) {
   Model model(options.width);
   const auto optimizer = optimizer_for(options, model.tensors, group);
   at::manual_seed(100 + group.rank());
-  Checkpoints checkpoints(group, options.checkpoints);
+  SlowFiles files(options.slow_files_ms, group.rank());
+  Checkpoints checkpoints(group, options.checkpoints, files);
   Manifest progress = checkpoints.resume(model.tensors, *optimizer).value_or(Manifest{});
   MetricsFile metrics(group.is_first() ? options.metrics : "", progress.step);
   while (progress.step < options.steps) {
