@@ -39,14 +39,39 @@ class PythonResume : public ::testing::Test {
   std::vector<Curves> run_python(const std::string& mode) {
     return run({python(), SOURCE_DIR "/tests/reference/python_resume.py", mode, folder_.path()});
   }
-  void convert(const std::string& from, const std::string& to) {
-    Process process({CKPT_PROGRAM, "convert", folder_ / from, folder_ / to}, {}, folder_ / "convert");
-    EXPECT_EQ(process.wait(std::chrono::steady_clock::now() + std::chrono::seconds(30)), 0) << process.error();
+  // What torchbridge-ckpt prints, after it ended with that code.
+  std::string tool(const Words& words, int code = 0) {
+    Words command = {CKPT_PROGRAM};
+    command.insert(command.end(), words.begin(), words.end());
+    Process process(command, {}, folder_ / "tool");
+    EXPECT_EQ(process.wait(std::chrono::steady_clock::now() + std::chrono::seconds(30)), code) << process.error();
+    return process.out() + process.error();
   }
+  void convert(const std::string& from, const std::string& to) { tool({"convert", folder_ / from, folder_ / to}); }
+  void look_at_checkpoints();
   static std::vector<double> after_saving(const std::vector<double>& whole) { return {whole.begin() + kSaved, whole.end()}; }
 
   TemporaryFolder folder_;
 };
+
+void PythonResume::look_at_checkpoints() {
+  const std::string runs = folder_ / "adam-zero", step = runs + "/step-00000003", shard = "adam-zero/step-00000003/optimizer-00001-of-00002.safetensors";
+  EXPECT_TRUE(contains(tool({"list", runs}), "step-00000003  epoch 0  0 samples  2 ranks"));
+  EXPECT_TRUE(contains(tool({"verify", runs}), "5 files with"));
+  EXPECT_TRUE(contains(tool({"show", step}), "optimizer adam, group "));
+  EXPECT_TRUE(contains(tool({"show", folder_ / "adam.pt"}), "lm_head.weight  F32 [24, 8]"));
+  EXPECT_TRUE(contains(tool({"verify", folder_ / "adam.pt"}), "their CRC-32 are right"));
+  EXPECT_TRUE(contains(tool({"convert", folder_ / "sgd-whole/step-00000003", folder_ / "adam.pt"}, 1), "File exists"));
+  EXPECT_TRUE(contains(tool({"convert", folder_ / "adam.pt", folder_ / "other.pt"}, 1), "convert goes from"));
+  EXPECT_TRUE(contains(tool({"convert", folder_ / "adamw.pt", folder_ / "x.safetensors", "--optimizer", folder_ / "y.safetensors"}, 1), "cannot be told"));
+  tool({"list", folder_.path()}, 1);
+  std::string damaged = folder_.read(shard);
+  damaged[damaged.size() - 1] ^= 1;
+  folder_.write(shard, damaged);
+  EXPECT_TRUE(contains(tool({"verify", runs}, 1), "optimizer-00001-of-00002.safetensors is damaged: its checksum differs (tensor '"));
+  EXPECT_TRUE(contains(tool({"convert", step, folder_ / "damaged.pt"}, 1), "is damaged"));
+  tool({"frobnicate"}, 2);
+}
 
 TEST_F(PythonResume, EitherSideGoesOnWithTheOthersState) {
   const auto whole = run_python("write");
@@ -54,7 +79,11 @@ TEST_F(PythonResume, EitherSideGoesOnWithTheOthersState) {
   for (const std::string kind : kKinds) {
     for (const std::string name : {"-whole", "-zero"}) convert(kind + name + "/step-00000003", kind + name + ".pt");
   }
+  for (const std::string kind : {"sgd", "adam"}) {
+    tool({"convert", folder_ / (kind + ".pt"), folder_ / (kind + ".safetensors"), "--optimizer", folder_ / (kind + "-state.safetensors")});
+  }
   const auto theirs = run_python("read");
+  look_at_checkpoints();
   for (int rank = 0; rank < kRanks; ++rank) {
     for (const std::string kind : kKinds) {
       SCOPED_TRACE(kind + ", rank " + std::to_string(rank));

@@ -106,12 +106,27 @@ def check_dcp(folder):
     return len(expected)
 
 
+def check_converted_from_torch(folder, kind):
+    saved = torch.load(f"{folder}/{kind}.pt", weights_only=True)
+    model, optimizer = make(kind)
+    load_model(model, f"{folder}/{kind}.safetensors")
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, saved["model"][name]), name
+    state = load_file(f"{folder}/{kind}-state.safetensors")
+    for number, (name, _) in enumerate(model.named_parameters()):
+        for key, tensor in saved["optimizer"]["state"][number].items():
+            assert torch.equal(state.pop(f"{name}.{key}"), tensor), (name, key)
+    assert not state
+
+
 def read(folder):
     words = load_file(folder + "/words.safetensors")["words"]
     for kind in ("sgd", "adam", "adamw"):
         model, optimizer = make(kind)
         resume(model, optimizer, f"{folder}/{kind}-whole/step-{SAVED:08}")
         train(kind, "from_ours", model, optimizer, words, SAVED)
+        if kind != "adamw":  # whose groups no converter can know
+            check_converted_from_torch(folder, kind)
         for run in ("whole", "zero"):
             model, optimizer = make(kind)
             resume_converted(model, optimizer, f"{folder}/{kind}-{run}.pt")
