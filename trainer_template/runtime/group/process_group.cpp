@@ -5,6 +5,7 @@
 #include <torch/csrc/distributed/c10d/debug.h>
 #include <torchbridge/net/random_token.h>
 #include <torchbridge/train/failpoint.h>
+#include <torchbridge/train/group/cuda.h>
 #include <torchbridge/train/group/device_choice.h>
 #include <torchbridge/train/group/failure_report.h>
 #include <torchbridge/train/group/form_group.h>
@@ -102,6 +103,7 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::
   std::optional<std::string> trouble;
   try {
     device_ = device_for(options.device_id, layout_);
+    if (device_.is_cuda()) use_cuda(device_);
     state_->backends = backends_for(options, device_);
     backend_ = text_of(state_->backends);
   } catch (const std::exception& error) {
