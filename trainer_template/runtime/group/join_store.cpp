@@ -15,6 +15,7 @@
 #include <torchbridge/net/name_resolver.h>
 #include <torchbridge/net/socket.h>
 #include <torchbridge/train/errors.h>
+#include <torchbridge/train/failpoint.h>
 #include <torchbridge/train/group/reverse_lookups.h>
 #include <torchbridge/train/group/store_keys.h>
 #include <torchbridge/train/group/store_probe.h>
@@ -75,6 +76,7 @@ class NoBrokenPipes {
 };
 
 c10::intrusive_ptr<c10d::Store> serve_store(Launch& launch, const std::string& numeric, milliseconds timeout) {
+  failpoint("bind");
   Socket& socket = launch.store_socket;
   if (!socket.open()) socket = bind_store(launch.env.master, numeric, launch.env.layout.node_count > 1);
   c10d::TCPStoreOptions options;
@@ -148,7 +150,10 @@ std::string run_of(const TorchEnv& env) { return env.run_id + "/" + std::to_stri
 // A rank of another run, or of an attempt before, would wait here for ranks that never come.
 void check_run(c10d::Store& store, const TorchEnv& env, bool serves) {
   constexpr const char* kRun = "torchbridge run";
-  if (serves) return put(store, kRun, run_of(env));
+  if (serves) {
+    failpoint("publish");
+    return put(store, kRun, run_of(env));
+  }
   const std::string served = get(store, kRun);
   if (served == run_of(env)) return;
   throw TrainError("the store at MASTER_ADDR=" + env.master.host + " MASTER_PORT=" + std::to_string(env.master.port) +

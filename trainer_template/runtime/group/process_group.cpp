@@ -4,6 +4,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/debug.h>
 #include <torchbridge/net/random_token.h>
+#include <torchbridge/train/failpoint.h>
 #include <torchbridge/train/group/cuda.h>
 #include <torchbridge/train/group/device_choice.h>
 #include <torchbridge/train/group/failure_report.h>
@@ -183,6 +184,7 @@ std::unique_ptr<Subgroup> ProcessGroup::own_part(const std::vector<std::vector<i
 }
 
 void ProcessGroup::leave() {
+  failpoint("exit");
   part();
   if (state_->heartbeat) state_->heartbeat->leave();
   state_.reset();

@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 #include <torchbridge/train/checkpoint/checkpoint.h>
 #include <torchbridge/train/checkpoint/checkpoint_files.h>
+#include <torchbridge/train/checkpoint/verify.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/model_tensors.h>
 #include <torchbridge/train/run/task.h>
