@@ -3,8 +3,8 @@
 #include <sys/mount.h>
 
 #include <csignal>
+#include <memory>
 #include <set>
-#include <thread>
 
 #include "ranks.h"
 
@@ -15,6 +15,38 @@ namespace fs = std::filesystem;
 constexpr int kRanks = 2;
 // Large enough for both ranks to write a part of model.safetensors.
 const Words kSmallTraining = {SMALL_TRAINING, "--width", "400", "--steps", "60", "--every", "2", "--keep", "2"};
+
+// A job in which a fault befalls some of the ranks.
+class FaultyJob {
+ public:
+  FaultyJob(const std::set<int>& victims, const std::string& fault, const Words& words) : stops_(fault.ends_with(":stop")) {
+    int port = 0;
+    listen_on_free_port(port);
+    std::vector<int> sound, faulty;
+    for (int rank = 0; rank < kRanks; ++rank) (victims.contains(rank) ? faulty : sound).push_back(rank);
+    others_ = std::make_unique<Ranks>(sound, kRanks, port, words);
+    dying_ = std::make_unique<Ranks>(faulty, kRanks, port, words, Variables{{"TORCHBRIDGE_FAIL", fault}});
+    killed_.assign(faulty.size(), 128 + SIGKILL);
+  }
+  void expect_end() {
+    if (!stops_) {
+      EXPECT_EQ(dying_->wait(kSoon), killed_) << dying_->errors();
+    }
+    const std::vector<int> codes = others_->wait(kSoon);
+    EXPECT_EQ(codes, std::vector<int>(codes.size(), 1)) << others_->errors();
+    EXPECT_LE(lines_in(others_->errors()), static_cast<int>(codes.size())) << others_->errors();
+    if (stops_) {
+      for (std::size_t i = 0; i < killed_.size(); ++i) dying_->kill_rank(i, SIGKILL);
+      EXPECT_EQ(dying_->wait(kSoon), killed_) << dying_->errors();
+    }
+  }
+
+ private:
+  static constexpr std::chrono::seconds kSoon{20};
+  bool stops_;
+  std::unique_ptr<Ranks> others_, dying_;
+  std::vector<int> killed_;
+};
 
 class Faults : public testing::Test {
  protected:
@@ -41,23 +73,7 @@ class Faults : public testing::Test {
 
   // Runs until `fault` befalls these ranks; the others must end by themselves, soon, and say no more than a line each.
   void train_until(const std::set<int>& victims, const std::string& fault, const Words& words) {
-    int port = 0;
-    listen_on_free_port(port);
-    std::vector<int> sound, faulty;
-    for (int rank = 0; rank < kRanks; ++rank) (victims.contains(rank) ? faulty : sound).push_back(rank);
-    Ranks others(sound, kRanks, port, words);
-    Ranks dying(faulty, kRanks, port, words, {{"TORCHBRIDGE_FAIL", fault}});
-    const bool stops = fault.ends_with(":stop");
-    const std::vector<int> killed(faulty.size(), 128 + SIGKILL);
-    if (!stops) {
-      EXPECT_EQ(dying.wait(kSoon), killed) << dying.errors();
-    }
-    for (const int code : others.wait(kSoon)) EXPECT_EQ(code, 1) << others.errors();
-    if (stops) {
-      for (std::size_t i = 0; i < faulty.size(); ++i) dying.kill_rank(i, SIGKILL);
-      EXPECT_EQ(dying.wait(kSoon), killed) << dying.errors();
-    }
-    EXPECT_LE(lines_in(others.errors()), static_cast<int>(sound.size())) << others.errors();
+    FaultyJob(victims, fault, words).expect_end();
   }
 
   std::set<std::string> names() const {
@@ -84,7 +100,6 @@ class Faults : public testing::Test {
     for (std::size_t i = 0; i < so_far.size(); ++i) ASSERT_EQ(so_far[i], whole[i]) << "step " << i + 1;
   }
 
-  static constexpr std::chrono::seconds kSoon{20};
   TemporaryFolder folder_;
   const fs::path runs_ = folder_ / "runs";
   const std::string metrics_ = folder_ / "curve";
@@ -96,36 +111,39 @@ struct Fault {
   const char* text;
 };
 
-class EveryPhase : public Faults, public testing::WithParamInterface<const char*> {};
-
-TEST_P(EveryPhase, LosesNothing) {
+// One run after the other, each of which a fault ends; every other one saves while training goes on.
+TEST_F(Faults, AtEveryPhaseLoseNothing) {
   const Fault kFaults[] = {
-      {{0}, "bind:1"}, {{0}, "publish:1"}, {{0}, "join:1"}, {{1}, "join:1"}, {{0, 1}, "step:2"}, {{0}, "step:4"}, {{1}, "step:5"},
-      {{0}, "snapshot:4"}, {{1}, "snapshot:7"}, {{0}, "write:3"}, {{0}, "write:30"}, {{1}, "write:2"}, {{1}, "write:11"}, {{0}, "fsync:2"},
-      {{1}, "fsync:5"}, {{0}, "rename:1"}, {{0}, "rename:3"}, {{0}, "directory-fsync:2"}, {{0}, "directory-fsync:7"}, {{0}, "DONE:1"}, {{0}, "DONE:2"},
-      {{0}, "prune:1"}, {{0, 1}, "step:7"}, {{0}, "exit:1"},
+      {{0, 1}, "step:2"}, {{0}, "step:4"}, {{1}, "step:5"}, {{0}, "snapshot:4"}, {{1}, "snapshot:7"}, {{0}, "write:3"}, {{0}, "write:30"},
+      {{1}, "write:2"}, {{1}, "write:11"}, {{0}, "fsync:2"}, {{1}, "fsync:5"}, {{0}, "rename:1"}, {{0}, "rename:3"}, {{0}, "directory-fsync:2"},
+      {{0}, "directory-fsync:7"}, {{0}, "DONE:1"}, {{0}, "DONE:2"}, {{0}, "prune:1"}, {{0, 1}, "step:7"}, {{0}, "exit:1"},
   };
   const std::vector<double> whole = undisturbed();
-  const Words words = GetParam() == std::string("async") ? saving({"--async"}) : saving();
+  bool async = false;
   for (const Fault& fault : kFaults) {
-    SCOPED_TRACE(std::string(GetParam()) + ": " + fault.text + " of " + std::to_string(fault.ranks.size()) + " from rank " + std::to_string(*fault.ranks.begin()));
+    async = !async;
+    SCOPED_TRACE(std::string(fault.text) + " of " + std::to_string(fault.ranks.size()) + " from rank " + std::to_string(*fault.ranks.begin()));
     const std::set<std::string> before = temporary();
-    const std::string phase = std::string(fault.text).substr(0, std::string_view(fault.text).find(':'));
-    const bool comes_to_the_folder = phase != "bind" && phase != "publish" && phase != "join";
-    train_until(fault.ranks, fault.text, words);
+    train_until(fault.ranks, fault.text, async ? saving({"--async"}) : saving());
     expect_curve(whole);
     for (const std::string& name : names()) {
       EXPECT_TRUE(name == ".lock" || name == "latest" || name.starts_with("step-") || name.starts_with(".tmp-")) << name;
-      // Nobody comes to remove it who dies before.
-      EXPECT_FALSE(comes_to_the_folder && name.starts_with(".tmp-step-") && before.contains(name)) << name;
+      EXPECT_FALSE(name.starts_with(".tmp-step-") && before.contains(name)) << name;
     }
   }
-  train(words);
+  train(saving());
   EXPECT_EQ(losses(metrics_), whole);
   expect_only_checkpoints();
 }
 
-INSTANTIATE_TEST_SUITE_P(Faults, EveryPhase, testing::Values("sync", "async"), [](const auto& each) { return std::string(each.param); });
+// Jobs side by side: they wait more than they do.
+TEST_F(Faults, BeforeTheRanksHaveMetEndTheOthersInTime) {
+  const Fault kFaults[] = {{{0}, "bind:1"}, {{0}, "publish:1"}, {{0}, "join:1"}, {{1}, "join:1"}};
+  std::vector<FaultyJob> jobs;
+  for (const Fault& fault : kFaults) jobs.emplace_back(fault.ranks, fault.text, command({"--timeout", "5"}));
+  for (FaultyJob& job : jobs) job.expect_end();
+  EXPECT_FALSE(fs::exists(metrics_));
+}
 
 TEST_F(Faults, AStoppedRankEndsTheRunAndLosesNothing) {
   const std::vector<double> whole = undisturbed();

@@ -39,16 +39,17 @@ class Training:
     """One command for all its lives, and what an undisturbed run of it gives."""
 
     def __init__(self, program, ranks, saving, folder):
-        self.ranks, self.saving = ranks, saving
+        self.ranks = ranks
+        self.damaged = set()  # inodes of folders
         self.runs, self.metrics = folder / "runs", folder / "curve.jsonl"
         if program.name == "trainer":
             self.command = [program, "--quiet", "--model", "mlp:200,200", "--optimizer", "adamw", "--lr", "0.001", "--max-steps", STEPS,
-                            "--heartbeat", 1]
+                            "--heartbeat", 2]
             where = ["--checkpoint-dir", self.runs, "--checkpoint-every", EVERY, "--keep", 2]
         else:
             self.command = [program, "--width", 400, "--steps", STEPS]
             where = ["--folder", self.runs, "--every", EVERY, "--keep", 2]
-        self.command += ["--metrics", self.metrics]
+        self.command += ["--metrics", self.metrics, "--timeout", 10]
         self.saving_command = self.command + where + saving
         begin = time.monotonic()
         with bench.Ranks(self.command, ranks) as undisturbed:
@@ -68,7 +69,20 @@ class Training:
         return losses
 
     def complete(self):
-        return sorted(int(path.parent.name[5:]) for path in self.runs.glob("step-*/DONE") if re.fullmatch(r"step-\d+", path.parent.name))
+        """The steps of whole checkpoints, ascending."""
+        folders = [path.parent for path in self.runs.glob("step-*/DONE")]
+        return sorted(int(path.name[5:]) for path in folders
+                      if re.fullmatch(r"step-\d+", path.name) and path.stat().st_ino not in self.damaged)
+
+    def damage(self):
+        """Flips one bit of one file of the newest checkpoint."""
+        folder = self.runs / f"step-{self.complete()[-1]:08}"
+        path = random.choice([path for path in folder.iterdir() if path.stat().st_size > 0])
+        content = bytearray(path.read_bytes())
+        bit = random.randrange(len(content) * 8)
+        content[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(content)
+        self.damaged.add(folder.stat().st_ino)
 
     def check_names(self):
         known = r"\.lock|latest|step-\d+|step-\d+\.aside|\.tmp-.*"
@@ -97,16 +111,6 @@ def stop_one(ranks):
         random.choice(ranks.processes).send_signal(signal.SIGSTOP)
     else:
         ranks.processes[0].kill()
-
-
-def damage(training):
-    """Flips one bit of one file of the newest checkpoint."""
-    files = [path for path in (training.runs / f"step-{training.complete()[-1]:08}").iterdir() if path.stat().st_size > 0]
-    path = random.choice(files)
-    content = bytearray(path.read_bytes())
-    bit = random.randrange(len(content) * 8)
-    content[bit // 8] ^= 1 << bit % 8
-    path.write_bytes(content)
 
 
 KILL_ALL, DAMAGE = "kill -9 of all ranks", "kill -9 of all ranks, and a bit of the newest checkpoint flipped"
@@ -175,7 +179,7 @@ class Run:
         if fault == DAMAGE and len(training.complete()) < 2:
             fault = KILL_ALL
         if fault == DAMAGE:
-            damage(training)
+            training.damage()
         self.track.count(fault, took)
         return fault
 
@@ -197,18 +201,17 @@ class Run:
 
     def has_gone_on(self):
         """Whether there is a step after those that the file of losses was cut to."""
-        metrics = self.training.metrics
-        good = self.before[:-1] if self.after == DAMAGE else self.before
-        return metrics.exists() and metrics.stat().st_ino != self.metrics_before and len(self.training.losses()) > (good[-1] if good else 0)
+        metrics, resumed = self.training.metrics, self.before[-1] if self.before else 0
+        return metrics.exists() and metrics.stat().st_ino != self.metrics_before and len(self.training.losses()) > resumed
 
     def check(self, text):
         training = self.training
-        if self.after != DAMAGE and "left out" in text:
+        if not training.damaged and "left out" in text:
             raise Trouble(f"a checkpoint was not good: {text}")
         training.check_names()
         training.check_curve()
         complete = training.complete()
-        if self.before and self.after != DAMAGE and (not complete or complete[-1] < self.before[-1]):
+        if self.before and (not complete or complete[-1] < self.before[-1]):
             raise Trouble(f"the checkpoint of step {self.before[-1]} is gone")
 
     def check_end(self, text, codes):
@@ -222,6 +225,7 @@ def live(training, track, is_over):
     """One training from its first step to its last, through faults."""
     shutil.rmtree(training.runs, ignore_errors=True)
     training.metrics.unlink(missing_ok=True)
+    training.damaged.clear()
     fault = None
     for number in range(FAULTS_IN_A_LIFE + 1):
         fault = Run(training, fault, track).go(is_last=number == FAULTS_IN_A_LIFE or is_over())
