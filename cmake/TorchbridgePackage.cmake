@@ -25,6 +25,13 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/package/torchbridgeConfig
 install(DIRECTORY ${PROJECT_BINARY_DIR}/package/ DESTINATION ${package})
 install(FILES cmake/FindLibtorch.cmake cmake/FindPMIx.cmake cmake/TorchbridgeProgram.cmake DESTINATION ${package})
 
+# What gcc left in them for itself, another version of it cannot read, and would not link.
+get_property(libraries GLOBAL PROPERTY TORCHBRIDGE_LTO_LIBRARIES)
+foreach(library IN LISTS libraries)
+  install(CODE "execute_process(COMMAND ${CMAKE_OBJCOPY} -R .gnu.lto_* -R .gnu.debuglto_*
+    \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/$<TARGET_FILE_NAME:${library}>\" COMMAND_ERROR_IS_FATAL ANY)")
+endforeach()
+
 # The program looks for its data there (trainer_template/app).
 install(DIRECTORY data/ DESTINATION ${data})
 if(TARGET trainer)

@@ -15,7 +15,9 @@ endfunction()
 # with the package's component TORCHBRIDGE_COMPONENT (cmake/TorchbridgePackage.cmake).
 function(torchbridge_library name folder)
   add_library(torchbridge_${name} STATIC ${ARGN})
-  torchbridge_headers(${folder})
+  if(name STREQUAL folder)  # or it is a part of the library that is
+    torchbridge_headers(${folder})
+  endif()
   target_include_directories(torchbridge_${name} PUBLIC
     $<BUILD_INTERFACE:${TORCHBRIDGE_INCLUDE_ROOT}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_compile_features(torchbridge_${name} PUBLIC cxx_std_20)
@@ -40,11 +42,16 @@ function(torchbridge_warnings target)
 endfunction()
 
 # For what the SPANK plugin, which every srun loads, holds a copy of: small, and optimised across its libraries when the plugin is
-# linked (12% smaller). Other programs link the same objects as ever.
+# linked (12% smaller). Other programs link the same objects as ever: without -fno-lto gcc would optimise them anew for each of them.
 function(torchbridge_small target)
   target_compile_options(${target} PRIVATE -Os)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT TORCHBRIDGE_SANITIZE)
     target_compile_options(${target} PRIVATE -flto=auto -ffat-lto-objects)
+    target_link_options(${target} INTERFACE $<BUILD_INTERFACE:$<$<NOT:$<BOOL:$<TARGET_PROPERTY:TORCHBRIDGE_LTO>>>:-fno-lto>>)
+    get_target_property(type ${target} TYPE)
+    if(type STREQUAL "STATIC_LIBRARY")
+      set_property(GLOBAL APPEND PROPERTY TORCHBRIDGE_LTO_LIBRARIES ${target})
+    endif()
   endif()
 endfunction()
 

@@ -44,7 +44,7 @@ struct Options {
   std::int64_t steps = 12, width = 64;
   bool zero = false, skip = false;
   int slow_files_ms = 0;
-  double timeout_s = 5;
+  double timeout_s = 30;
   std::string metrics;
   CheckpointOptions checkpoints;
 };
@@ -52,6 +52,7 @@ struct Options {
 Options parse(int argc, char** argv) {
   Options options;
   CLI::App app;
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("--steps", options.steps);
   app.add_option("--width", options.width);
   app.add_flag("--zero", options.zero);
@@ -79,7 +80,7 @@ GroupOptions group_options(const Options& options) {
   group.backend = "gloo";
   group.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(options.timeout_s * 1000));
   group.join_timeout = group.timeout;
-  group.silence = std::chrono::seconds(1);
+  group.silence = std::chrono::seconds(2);
   return group;
 }
 
@@ -100,8 +101,8 @@ class Model {
 };
 
 std::unique_ptr<Optimizer> optimizer_for(const Options& options, const ModelTensors& model, ProcessGroup& group) {
-  if (!options.zero) return make_adamw(model.parameters, {.lr = 0.01});
-  return make_zero({{.parameters = model.parameters, .options = {.lr = 0.01}}}, group, [](auto groups) { return make_adamw(std::move(groups)); });
+  if (!options.zero) return make_adamw(model.parameters, {.lr = 0.001});
+  return make_zero({{.parameters = model.parameters, .options = {.lr = 0.001}}}, group, [](auto groups) { return make_adamw(std::move(groups)); });
 }
 
 void train(const Options& options, ProcessGroup& group) {
@@ -124,8 +125,7 @@ void train(const Options& options, ProcessGroup& group) {
     metrics.write({.step = ++progress.step, .loss = sum.item<double>()});
     if (checkpoints.due(progress.step)) checkpoints.save(progress, model.tensors, *optimizer);
   }
-  checkpoints.save(progress, model.tensors, *optimizer);
-  checkpoints.finish();
+  checkpoints.save_last(progress, model.tensors, *optimizer);
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ TEST_F(Tasks, GoesOnWithATextAndSaysWhatIsOnAnImage) {
   EXPECT_TRUE(contains(predicted.out(0), "seven.png: 7 (")) << predicted.out(0);
   EXPECT_TRUE(contains(complaint({"--checkpoint-dir", folder_ / "digits", "--generate", "x"}, 1), "no text to go on with"));
   EXPECT_TRUE(contains(complaint({"--task", "table", "--checkpoint-dir", folder_ / "digits", "--predict", "x"}, 1), "--task digits"));
-  EXPECT_TRUE(contains(complaint({"--checkpoint-dir", folder_ / "empty", "--predict", "x"}, 1), "holds no good checkpoint"));
+  EXPECT_TRUE(contains(complaint({"--checkpoint-dir", folder_ / "empty", "--predict", "x"}, 1), "holds no checkpoint"));
 }
 
 // Which samples are named, and that the model is left alone, shows train.Trainer.

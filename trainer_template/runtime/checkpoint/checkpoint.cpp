@@ -10,6 +10,7 @@
 #include <torchbridge/train/checkpoint/dcp.h>
 #include <torchbridge/train/checkpoint/generators.h>
 #include <torchbridge/train/checkpoint/load.h>
+#include <torchbridge/train/checkpoint/publish.h>
 #include <torchbridge/train/checkpoint/save_thread.h>
 #include <torchbridge/train/checkpoint/tied_weights.h>
 
@@ -42,7 +43,10 @@ Checkpoints::~Checkpoints() = default;
 fs::path Checkpoints::folder_of(std::int64_t step) const { return options_.folder / step_folder(step); }
 
 void Checkpoints::put_aside_newer_than(std::int64_t step) {
-  for (std::int64_t newer : complete_steps(options_.folder)) {
+  const std::vector<std::int64_t> steps = complete_steps(options_.folder);
+  if (steps.empty() || steps.front() <= step) return;
+  point_latest_to(files_, options_.folder, step);
+  for (std::int64_t newer : steps) {
     if (newer <= step) break;
     const fs::path aside = folder_of(newer).string() + ".aside";
     files_.remove(aside);
@@ -77,8 +81,15 @@ void Checkpoints::save(Manifest progress, const ModelTensors& model, const Optim
     return;
   }
   if (last_saved_ == folder_of(progress.step)) return;
-  start(std::move(progress), model, optimizer);
+  start(std::move(progress), model, optimizer, options_.async ? Snapshot::Way::kCopy : Snapshot::Way::kRefer);
   if (!options_.async) settle(CheckpointOptions::Busy::kWait);
+}
+
+void Checkpoints::save_last(Manifest progress, const ModelTensors& model, const Optimizer& optimizer) {
+  if (!enabled()) return;
+  if (running_) settle(CheckpointOptions::Busy::kWait);
+  if (last_saved_ != folder_of(progress.step)) start(std::move(progress), model, optimizer, Snapshot::Way::kRefer);
+  finish();
 }
 
 // Collective. Whether no save runs any more; its outcome is known to all ranks then. Who waits does so in a collective, which tells when
@@ -99,7 +110,7 @@ bool Checkpoints::settle(CheckpointOptions::Busy busy) {
   return true;
 }
 
-void Checkpoints::start(Manifest progress, const ModelTensors& model, const Optimizer& optimizer) {
+void Checkpoints::start(Manifest progress, const ModelTensors& model, const Optimizer& optimizer, Snapshot::Way way) {
   const int rank = group_.rank(), ranks = group_.world_size();
   progress.files.clear();
   progress.world_size = ranks;
@@ -118,7 +129,7 @@ void Checkpoints::start(Manifest progress, const ModelTensors& model, const Opti
     snapshot_.add(optimizer_file(rank, shards), state, 0, 1, shard_metadata(state, optimizer.ranges()));
   }
   snapshot_.add(rank_file(rank), generator_states(group_.device()));
-  snapshot_.take(options_.async ? Snapshot::Way::kCopy : Snapshot::Way::kRefer);
+  snapshot_.take(way);
 
   const std::string name = step_folder(progress.step) + "-" + run_ + "-" + std::to_string(saves_++);
   running_ = std::make_unique<SaveThread>(SaveRequest{

@@ -37,7 +37,7 @@ struct CheckpointOptions {
 };
 
 // All member functions but due(), enabled() and last_saved() are collectives that fail on all ranks or on none. `folder` must be the
-// same one for all ranks. An object that goes while a save runs gives it up: call finish() before.
+// same one for all ranks. An object that goes while a save runs gives it up: call save_last() or finish() before.
 class Checkpoints {
  public:
   // Makes the folder (0700) where it is not there, checks that all ranks see and may write it, keeps other runs out of it
@@ -57,7 +57,11 @@ class Checkpoints {
   // the older checkpoints stay, and the next save tries again. With `async` it returns as soon as the copy is made.
   void save(Manifest progress, const ModelTensors& model, const Optimizer& optimizer);
 
-  // Waits for a save that is still running. Throws TrainError when the last one failed: what is not saved would be lost.
+  // The same at the end of a run: it is neither left out nor left running, and a disk that does not take it is an error, TrainError, for this
+  // state would be lost.
+  void save_last(Manifest progress, const ModelTensors& model, const Optimizer& optimizer);
+
+  // Waits for a save that is still running. Throws TrainError when the last one failed.
   void finish();
 
   bool enabled() const { return !options_.folder.empty(); }
@@ -66,7 +70,7 @@ class Checkpoints {
 
  private:
   bool settle(CheckpointOptions::Busy busy);
-  void start(Manifest progress, const ModelTensors& model, const Optimizer& optimizer);
+  void start(Manifest progress, const ModelTensors& model, const Optimizer& optimizer, Snapshot::Way way);
   void put_aside_newer_than(std::int64_t step);
   std::filesystem::path folder_of(std::int64_t step) const;
 

@@ -67,7 +67,7 @@ void check_shared(const fs::path& folder, ProcessGroup& group) {
   name += group.broadcast(random_token());
   const fs::path token = folder / name;
   all_or_none(group, [&] {
-    if (group.is_first()) real_files().write_synced(token, {});
+    if (group.is_first()) real_files().open(token, FileLayer::Owner::kOne)->close();
   });
   all_or_none(group, [&] {
     if (!eventually(kVisiblePatience, [&] { return access(token.c_str(), F_OK) == 0; })) {

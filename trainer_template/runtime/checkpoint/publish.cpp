@@ -12,14 +12,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void point_latest_to(FileLayer& files, const fs::path& root, std::int64_t step) {
-  const fs::path aside = root / (std::string(kTemporaryPrefix) + kLatestLink);
-  files.remove(aside);
-  if (!files.link(step_folder(step), aside)) return;
-  files.rename(aside, root / kLatestLink);
-  files.sync_folder(root);
-}
-
 }  // namespace
 
 std::vector<std::int64_t> steps_to_remove(std::vector<std::int64_t> steps, const Retention& retention) {
@@ -42,6 +34,15 @@ void publish(FileLayer& files, const fs::path& root, const fs::path& temporary, 
   failpoint("DONE");
   files.write_synced(folder / kDoneFile, {});
   files.sync_folder(folder);
+}
+
+void point_latest_to(FileLayer& files, const fs::path& root, std::int64_t step) {
+  const fs::path link = root / kLatestLink, aside = root / (std::string(kTemporaryPrefix) + kLatestLink);
+  files.remove(aside);
+  if (!fs::exists(root / step_folder(step))) return files.remove(link);
+  if (!files.link(step_folder(step), aside)) return;
+  files.rename(aside, link);
+  files.sync_folder(root);
 }
 
 std::string tidy_up(FileLayer& files, const fs::path& root, std::int64_t newest, const Retention& retention) try {

@@ -46,15 +46,16 @@ SaveThread::SaveThread(SaveRequest request) : request_(std::move(request)), thre
 
 void SaveThread::run(const std::stop_token& stop) try {
   std::string own = write_own(stop);
+  if (request_.rank != 0) {
+    // Before wait_written() returns: who is killed after that does not keep rank 0 waiting.
+    put(*request_.store, rank_key(request_, request_.rank), own);
+    return finish({});
+  }
   {
     const std::scoped_lock lock(mutex_);
     written_ = true;
   }
   changed_.notify_all();
-  if (request_.rank != 0) {
-    put(*request_.store, rank_key(request_, request_.rank), own);
-    return finish({});
-  }
   complete(gather(stop, std::move(own)));
 } catch (const GivenUp&) {
   finish("it was given up");

@@ -43,7 +43,7 @@ class SaveThread {
   std::int64_t step() const { return request_.manifest.step; }
   // Whether the thread has nothing more to do.
   bool done() const { return done_; }
-  // Returns when this rank's share is written, or could not be.
+  // Returns when this rank's share is written, or could not be, and rank 0 can know it.
   void wait_written();
   // Of rank 0: waits for the outcome of the whole, and returns why it failed; empty when the checkpoint is complete. It was printed by then.
   std::string wait();

@@ -92,8 +92,9 @@ void Snapshot::take(Way way) {
 void Snapshot::make_room(std::uint64_t size, bool pinned) {
   if (size == 0) return;
   const auto needed = static_cast<std::int64_t>(size);
-  if (buffer_.defined() && buffer_.numel() >= needed && buffer_.is_pinned() == pinned) return;
-  buffer_.reset();
+  if (buffer_.defined() && buffer_.numel() >= needed && is_pinned_ == pinned) return;
+  buffer_.reset();  // before there is another one
+  is_pinned_ = pinned;
   buffer_ = at::empty({needed}, at::TensorOptions(at::kByte).pinned_memory(pinned));
   // Fewer page faults in the first snapshot. The kernel wants whole pages.
   constexpr std::uintptr_t kPage = 4096;

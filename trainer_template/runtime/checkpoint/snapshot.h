@@ -46,6 +46,7 @@ class Snapshot {
   std::deque<std::string> headers_;  // which do not move
   std::vector<Source> sources_;
   at::Tensor buffer_;
+  bool is_pinned_ = false;  // the buffer
 };
 
 }  // namespace torchbridge::train

@@ -37,7 +37,7 @@ struct Options {
   std::string zero_gradients = "auto";
   std::uint64_t seed = 0;
   std::string order = "shuffled";
-  std::string init_from;
+  std::string init_from, resume_from_python;
   bool deterministic = false;
   std::int64_t early_stop = 0;
 

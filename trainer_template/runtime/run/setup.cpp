@@ -2,6 +2,8 @@
 
 #include <ATen/Context.h>
 #include <ATen/ops/allclose.h>
+#include <torchbridge/train/checkpoint/load.h>
+#include <torchbridge/train/checkpoint/resume_from_python.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/optim/accumulation.h>
 #include <torchbridge/train/optim/parameter_groups.h>
@@ -77,6 +79,12 @@ TrainerOptions trainer_options(const Options& options, Model& model, const Model
   chosen.peak_tflops = options.peak_tflops;
   if (!options.compiled_eval.empty()) chosen.eval_forward = compiled_forward(options, model, tensors, group);
   return chosen;
+}
+
+Manifest load_start(const Options& options, Checkpoints& checkpoints, const ModelTensors& model, Optimizer& optimizer, ProcessGroup& group) {
+  if (!options.init_from.empty()) init_from(options.init_from, model, group);
+  if (const auto resumed = checkpoints.resume(model, optimizer)) return *resumed;
+  return options.resume_from_python.empty() ? Manifest{} : resume_from_python(options.resume_from_python, model, optimizer, group);
 }
 
 StepProfileOptions profile_options(const Options& options, const ProcessGroup& group) {
