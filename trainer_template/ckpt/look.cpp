@@ -49,7 +49,9 @@ bool verify_checkpoint(const fs::path& folder) {
   if (!fs::exists(folder / kDoneFile, ignored)) return say(folder, std::string("is not complete (no ") + kDoneFile + ")", false);
   const auto manifest = read_manifest(folder);
   if (!manifest) return say(folder, manifest.error().message, false);
-  if (step_folder(manifest->step) != folder.filename()) say(folder, "its manifest is of step " + std::to_string(manifest->step), false);
+  const auto step = step_of_folder(folder.filename().string());
+  const bool moved = step && *step != manifest->step;
+  if (moved) say(folder, "its manifest is of step " + std::to_string(manifest->step), false);
   const auto faults = all_faults(folder, *manifest);
   for (const std::string& fault : faults) say(folder, fault, false);
   std::size_t tensors = 0;
@@ -57,9 +59,8 @@ bool verify_checkpoint(const fs::path& folder) {
   for (const FileRecord& file : manifest->files) {
     if (file.name.ends_with(".safetensors")) tensors += SafetensorsFile(folder / file.name, Links::kRefused).header().tensors.size();
   }
-  const bool right_name = step_folder(manifest->step) == folder.filename();
   return say(folder, std::to_string(manifest->files.size()) + " files with " + std::to_string(tensors) + " tensors, " + size_text(total_size(*manifest)) +
-                         ": whole", right_name);
+                         ": whole", !moved);
 }
 
 // Values may be shared by many: each is looked at once.
@@ -103,8 +104,9 @@ bool list(const fs::path& folder) {
   return !steps.empty();
 }
 
-bool verify(const fs::path& path) try {
+bool verify(const fs::path& given) try {
   std::error_code ignored;
+  const fs::path path = fs::exists(given, ignored) ? fs::canonical(given) : given;
   if (!fs::is_directory(path, ignored)) return verify_file(path);
   const auto steps = steps_in(path);
   if (steps.empty()) return verify_checkpoint(path);

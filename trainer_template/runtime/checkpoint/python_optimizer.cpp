@@ -3,7 +3,6 @@
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/train/checkpoint/pickle_writer.h>
 
-#include <map>
 #include <set>
 
 namespace torchbridge::train {
@@ -107,7 +106,8 @@ Status add_state(const PickledValue& kinds, const ParameterShape& parameter, std
 }  // namespace
 
 Result<std::vector<PythonState>> state_by_name(const PickledValue& optimizer, const std::vector<ParameterShape>& parameters,
-                                               const std::vector<OptimizerRecord::Group>& groups) {
+                                               const std::vector<OptimizerRecord::Group>& groups,
+                                               const std::map<std::string, std::string>& aliases) {
   const auto theirs = groups_of(optimizer);
   if (!theirs) return theirs.error();
   const auto names = names_of(*theirs, parameters, groups);
@@ -123,7 +123,8 @@ Result<std::vector<PythonState>> state_by_name(const PickledValue& optimizer, co
     const auto name = number.is(Kind::kInteger) ? names->find(number.integer) : names->end();
     if (name == names->end()) return Error{"its optimizer has state of a parameter that is in no group"};
     if (!seen.insert(name->second).second) return Error{"its optimizer has the state of '" + printable(name->second) + "' twice"};
-    const auto parameter = shapes.find(name->second);
+    const auto alias = aliases.find(name->second);
+    const auto parameter = shapes.find(alias == aliases.end() ? name->second : alias->second);
     if (parameter == shapes.end()) return Error{"its optimizer has state of '" + printable(name->second) + "', which is no parameter of this model"};
     if (const Status good = add_state(*entries.items[i + 1], *parameter->second, state); !good) return good.error();
   }

@@ -24,7 +24,7 @@ NamedTensors optimizer_state(TorchFile& file, const ModelTensors& model, const O
   }
   std::vector<ParameterShape> parameters;
   for (const auto& [name, parameter] : model.parameters) parameters.push_back({name, parameter.sizes().vec()});
-  const auto state = state_by_name(*found, parameters, optimizer.record().groups);
+  const auto state = state_by_name(*found, parameters, optimizer.record().groups, model.aliases);
   if (!state) throw TrainError(file.path().string() + ": " + state.error().message);
   NamedTensors tensors;
   for (const auto& [name, value] : *state) {

@@ -77,6 +77,12 @@ TEST(PythonOptimizer, IsReadBackByName) {
   const auto state = state_by_name(*optimizer, kModel, {});
   ASSERT_TRUE(state) << state.error().message;
   EXPECT_EQ(storages(*state), expected);
+
+  // Python met the shared weight under its other name first.
+  const std::vector<ParameterShape> tied = {{"wte", {2, 3}}, {"a.bias", {2}}, {"b.weight", {4}}};
+  const auto of_alias = state_by_name(*optimizer, tied, {}, {{"a.weight", "wte"}});
+  ASSERT_TRUE(of_alias) << of_alias.error().message;
+  EXPECT_EQ(storages(*of_alias), (std::map<std::string, std::string>{{"b.weight.exp_avg", "0"}, {"wte.exp_avg", "1"}, {"wte.step", "2"}}));
 }
 
 // As Python saves it without names.
