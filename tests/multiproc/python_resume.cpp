@@ -10,7 +10,7 @@
 #include <torchbridge/train/checkpoint/resume_from_python.h>
 #include <torchbridge/train/checkpoint/safetensors.h>
 #include <torchbridge/train/ddp/ddp.h>
-#include <torchbridge/train/job.h>
+#include <torchbridge/train/run/job.h>
 #include <torchbridge/train/linear.h>
 #include <torchbridge/train/model_tensors.h>
 #include <torchbridge/train/optim/parameter_groups.h>

@@ -58,23 +58,6 @@ std::string own_client_address(const Socket& listening, const std::string& numer
   return host;
 }
 
-// The threads that begin while it lives never get SIGPIPE: that of the store writes to ranks that may be gone.
-class NoBrokenPipes {
- public:
-  NoBrokenPipes() {
-    sigset_t pipe;
-    sigemptyset(&pipe);
-    sigaddset(&pipe, SIGPIPE);
-    pthread_sigmask(SIG_BLOCK, &pipe, &before_);
-  }
-  ~NoBrokenPipes() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  NoBrokenPipes(const NoBrokenPipes&) = delete;
-  NoBrokenPipes& operator=(const NoBrokenPipes&) = delete;
-
- private:
-  sigset_t before_{};
-};
-
 c10::intrusive_ptr<c10d::Store> serve_store(Launch& launch, const std::string& numeric, milliseconds timeout) {
   failpoint("bind");
   Socket& socket = launch.store_socket;
@@ -87,7 +70,6 @@ c10::intrusive_ptr<c10d::Store> serve_store(Launch& launch, const std::string& n
   options.timeout = timeout;
   const std::string host = own_client_address(socket, numeric);
   options.masterListenFd = socket.release();
-  const NoBrokenPipes while_its_thread_begins;
   return c10::make_intrusive<c10d::TCPStore>(host, options);
 }
 
@@ -109,6 +91,12 @@ void allow_connections(int world_size) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= static_cast<rlim_t>(world_size) + kOthers) return;
   static const ManyDescriptors until_the_program_ends;
+}
+
+// gloo and the store write to ranks that may be gone. By default that would end this one without a word; in Python it does not.
+void survive_broken_pipes() {
+  struct sigaction now {};
+  if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
 }
 
 // All ranks that find nobody at the store's address find the same: one of them says it.
@@ -195,6 +183,7 @@ JoinedStore join_store(Launch& launch, const JoinRequest& request) {
   const TorchEnv& env = launch.env;
   allow_connections(env.layout.world_size);
   no_reverse_lookups();
+  if (env.layout.world_size > 1) survive_broken_pipes();
   const InitMethod& method = request.method;
   JoinedStore joined{.store = request.store, .own_address = "127.0.0.1"};
   const bool is_given = request.store || method.kind == InitMethod::Kind::kFile;
