@@ -1,4 +1,6 @@
 // Our ranks against Python's: the same indices, the same losses bit for bit.
+#include <nlohmann/json.hpp>
+
 #include "ranks.h"
 
 #include <algorithm>
@@ -69,21 +71,24 @@ Words joined(Words command, const Words& more) {
 TEST(Equality, LossesArePythonsBitForBit) {
   if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
   TemporaryFolder folder;
-  const std::string init = folder / "init.safetensors";
+  const auto file = [&](const Case& c, const std::string& name) { return folder / (std::to_string(&c - kCases) + name); };
+  const auto shared = [](const Case& c) { return joined({"--epochs", "2", "--seed", "11", "--data", SOURCE_DIR "/data/digits"}, c.options); };
+  nlohmann::json cases;
+  for (const Case& c : kCases) {
+    const Words options = joined(shared(c), {"--save-init", file(c, "init.safetensors"), "--metrics", file(c, "python.jsonl")});
+    cases.push_back({{"world_size", c.world_size}, {"options", options}});
+  }
+  folder.write("cases.json", cases.dump());
+  Process reference({python(), SOURCE_DIR "/tests/reference/train_cases.py", folder / "cases.json"}, {}, folder / "reference");
+  ASSERT_EQ(reference.wait(std::chrono::steady_clock::now() + std::chrono::minutes(3)), 0) << reference.error();
   for (const Case& c : kCases) {
     SCOPED_TRACE(c.name);
-    const Words shared = joined({"--epochs", "2", "--seed", "11", "--data", SOURCE_DIR "/data/digits"}, c.options);
-    Ranks reference(c.world_size,
-                    joined({python(), SOURCE_DIR "/tests/reference/train_reference.py", "--save-init", init, "--metrics",
-                            folder / "python.jsonl"}, shared));
-    ASSERT_EQ(reference.wait(), std::vector<int>(c.world_size, 0)) << reference.errors();
     // Another seed of the weights shows that they come from the file.
-    Ranks ours(c.world_size,
-               joined(trainer({"--init-from", init, "--metrics", folder / "ours.jsonl"}), shared));
+    Ranks ours(c.world_size, joined(trainer({"--init-from", file(c, "init.safetensors"), "--metrics", file(c, "ours.jsonl")}), shared(c)));
     ASSERT_EQ(ours.wait(), std::vector<int>(c.world_size, 0)) << ours.errors();
-    const std::vector<double> expected = losses(folder / "python.jsonl");
+    const std::vector<double> expected = losses(file(c, "python.jsonl"));
     EXPECT_GT(expected.size(), 10u);
-    EXPECT_EQ(losses(folder / "ours.jsonl"), expected);
+    EXPECT_EQ(losses(file(c, "ours.jsonl")), expected);
   }
 }
 

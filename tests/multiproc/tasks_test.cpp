@@ -1,6 +1,8 @@
 // The trainer's tasks and what its loop offers, as a user calls it.
 #include "ranks.h"
 
+#include <cstdlib>
+
 namespace {
 
 const std::vector<int> kOneGood = {0}, kTwoGood = {0, 0};
@@ -54,7 +56,7 @@ TEST_F(Tasks, GoesOnWithATextAndSaysWhatIsOnAnImage) {
   EXPECT_TRUE(contains(predicted.out(0), "seven.png: 7 (")) << predicted.out(0);
   EXPECT_TRUE(contains(complaint({"--checkpoint-dir", folder_ / "digits", "--generate", "x"}, 1), "no text to go on with"));
   EXPECT_TRUE(contains(complaint({"--task", "table", "--checkpoint-dir", folder_ / "digits", "--predict", "x"}, 1), "--task digits"));
-  EXPECT_TRUE(contains(complaint({"--checkpoint-dir", folder_ / "empty", "--predict", "x"}, 1), "holds no good checkpoint"));
+  EXPECT_TRUE(contains(complaint({"--checkpoint-dir", folder_ / "empty", "--predict", "x"}, 1), "holds no checkpoint"));
 }
 
 // Which samples are named, and that the model is left alone, shows train.Trainer.
@@ -110,6 +112,22 @@ TEST_F(Tasks, TracesSteps) {
   EXPECT_TRUE(contains(trace, "aten::linear"));
   EXPECT_TRUE(contains(trace, "\"step 13\""));
   EXPECT_FALSE(contains(trace, "\"step 14\""));
+}
+
+// Compiling takes half a minute: with TORCHBRIDGE_COMPLETE=1.
+TEST_F(Tasks, EvaluatesByACompiledPackageWithItsOwnWeights) {
+  if (!getenv("TORCHBRIDGE_COMPLETE")) GTEST_SKIP() << "TORCHBRIDGE_COMPLETE=1 runs it";
+  const std::string package = folder_ / "model.pt2";
+  Process compile({python(), SOURCE_DIR "/tests/reference/compile_model.py", "32", package}, {}, folder_ / "compile");
+  ASSERT_EQ(compile.wait(std::chrono::steady_clock::now() + std::chrono::seconds(300)), 0) << compile.error();
+  const Words options = {"--model", "mlp:32", "--max-steps", "40", "--eval-every", "10"};
+  Ranks eager(2, trainer(options)), compiled(2, trainer(joined(options, {"--compiled-eval", package})));
+  ASSERT_EQ(eager.wait(), kTwoGood) << eager.errors();
+  ASSERT_EQ(compiled.wait(), kTwoGood) << compiled.errors();
+  const auto result = [](const std::string& line) { return line.substr(0, line.find(" samples/s")).substr(0, line.rfind(", ")); };
+  EXPECT_EQ(result(compiled.out(0)), result(eager.out(0)));
+  const std::string said = complaint({"--model", "mlp:32,16", "--compiled-eval", package, "--max-steps", "1"}, 1);
+  EXPECT_TRUE(contains(said, "model.pt2")) << said;
 }
 
 TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {

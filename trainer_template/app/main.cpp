@@ -37,22 +37,21 @@ void train(const Options& options, ProcessGroup& group) {
   const auto optimizer = make_optimizer(options, tensors, group);
 
   Checkpoints checkpoints(group, options.checkpoints);
-  if (!options.init_from.empty()) init_from(options.init_from, tensors, group);
-  const Manifest start = checkpoints.resume(tensors, *optimizer).value_or(Manifest{});
+  const Manifest start = load_start(options, checkpoints, tensors, *optimizer, group);
   std::int64_t steps = 0;
   all_or_none(group, [&] { steps = total_steps(options, task->train_set(), start, group); });
 
   DistributedDataParallel ddp(tensors, group, {.gradient_as_bucket_view = true, .buckets = start.buckets});
-  Trainer trainer(group, *task, *model, ddp, *optimizer, trainer_options(options, tensors, group, steps), start);
+  Trainer trainer(group, *task, *model, ddp, *optimizer, trainer_options(options, *model, tensors, group, steps), start);
   EarlyStop early_stop(options.early_stop, start.state);
   RunLog log(options, group, start, steps);
   StepProfile profile(profile_options(options, group));
   Loader loader(task->train_set(), options.sampler(task->train_set().size(), group), options.loading(group), start.position);
 
-  const auto save = [&] {
-    Manifest progress = trainer.progress();
-    early_stop.put_state(progress.state);
-    checkpoints.save(std::move(progress), tensors, *optimizer);
+  const auto progress = [&] {
+    Manifest manifest = trainer.progress();
+    early_stop.put_state(manifest.state);
+    return manifest;
   };
   std::optional<Evaluation> result;
   while (trainer.steps_done() < steps && !early_stop.is_due()) {
@@ -66,9 +65,9 @@ void train(const Options& options, ProcessGroup& group) {
       early_stop.observe(result->loss, step.step);
     }
     log.write(step);
-    if (checkpoints.due(step.step)) save();
+    if (checkpoints.due(step.step)) checkpoints.save(progress(), tensors, *optimizer);
   }
-  save();
+  checkpoints.save_last(progress(), tensors, *optimizer);
   if (!result) result = trainer.evaluate(task->eval_set(), options.batch_size);
   log.finish(trainer.steps_done(), *result, trainer.samples_per_s(), checkpoints.last_saved());
 }

@@ -1,9 +1,11 @@
 #include <torchbridge/train/group/process_group.h>
 
+#include <signal.h>
 #include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/debug.h>
 #include <torchbridge/net/random_token.h>
+#include <torchbridge/train/failpoint.h>
 #include <torchbridge/train/group/cuda.h>
 #include <torchbridge/train/group/device_choice.h>
 #include <torchbridge/train/group/failure_report.h>
@@ -51,10 +53,18 @@ int color_of(const std::vector<int>& ranks) {
   return static_cast<int>(hash & 0x7fffffffU);
 }
 
+// gloo and the store write to connections whose other end may just have died, and take the error for what it is: nobody need die of the
+// signal too. Python ignores it from its start.
+void ignore_broken_pipes() {
+  struct sigaction now {};
+  if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);
+}
+
 }  // namespace
 
 struct ProcessGroup::State {
   c10::intrusive_ptr<c10d::Store> store;         // where the ranks talk about themselves
+  Meeting meeting;
   c10::intrusive_ptr<c10d::Store> group_stores;  // the parent of all groups' stores
   std::vector<DeviceBackend> backends;
   BackendRequest request;  // what all groups have in common
@@ -99,6 +109,7 @@ ProcessGroup::~ProcessGroup() {
 }
 
 void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::intrusive_ptr<c10d::Store>& given) {
+  ignore_broken_pipes();
   std::optional<std::string> trouble;
   try {
     device_ = device_for(options.device_id, layout_);
@@ -113,6 +124,7 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::
   const milliseconds patience = std::min(options.join_timeout, timeout);
   const JoinedStore joined = join_store(launch, {options.init_method, given, options.group_name, patience, trouble});
   state_->store = joined.store;
+  state_->meeting = joined.meeting;
   state_->group_stores = c10::make_intrusive<c10d::PrefixStore>("default_pg", joined.store);
   state_->request = {.timeout = timeout, .connect_timeout = patience, .address = joined.own_address, .options = options.pg_options};
   if (!device_.is_cpu()) state_->request.device = device_;
@@ -181,6 +193,7 @@ std::unique_ptr<Subgroup> ProcessGroup::own_part(const std::vector<std::vector<i
 }
 
 void ProcessGroup::leave() {
+  failpoint("exit");
   part();
   if (state_->heartbeat) state_->heartbeat->leave();
   state_.reset();
@@ -204,13 +217,16 @@ std::string one_line(const std::exception& error) {
 
 std::optional<std::string> ProcessGroup::message_for(const std::exception& error) {
   if (!state_) return one_line(error);
-  BrokenGroup broken{.store = *state_->store, .rank = rank(), .world_size = world_size(), .silence = state_->silence};
+  BrokenGroup broken{.store = *state_->store, .rank = rank(), .world_size = world_size(), .meeting = state_->meeting,
+                     .waited = state_->connections->waited(), .silence = state_->silence};
+  state_->connections->cut();
   if (state_->heartbeat) {
+    state_->heartbeat->break_off();
     broken.lost = state_->heartbeat->lost();
     broken.hung_up = state_->heartbeat->hung_up();
+    broken.broken_off = state_->heartbeat->broken_off();
+    state_->heartbeat.reset();
   }
-  state_->connections->cut();
-  state_->heartbeat.reset();
   const auto message = failure_message(broken, error);
   end();
   return message;

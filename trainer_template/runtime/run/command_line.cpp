@@ -60,6 +60,8 @@ class CommandLine {
   void declare_system();
 
   Options options_;
+  std::string busy_ = "wait";
+  double save_mb_per_s_ = 0;
   CLI::App app_;
   std::vector<CLI::Option_group*> groups_;
 };
@@ -82,6 +84,8 @@ CommandLine::CommandLine(const TaskKind& kind, std::span<const TaskKind> kinds)
 
 void CommandLine::parse(int argc, char** argv) {
   app_.parse(argc, argv);
+  options_.checkpoints.busy = busy_ == "skip" ? CheckpointOptions::Busy::kSkip : CheckpointOptions::Busy::kWait;
+  options_.checkpoints.bytes_per_s = save_mb_per_s_ * 1e6;
   options_.model_given = app_.get_option("--model")->count() > 0;
 }
 
@@ -162,7 +166,14 @@ void CommandLine::declare_checkpoints() {
   declared->add_option("--checkpoint-dir", o.folder, "Shared by all nodes; without it nothing is saved");
   declared->add_option("--checkpoint-every", o.every, "Steps; 0: only at the end")->check(kFromZero)->capture_default_str();
   declared->add_option("--keep", o.keep, "Newest checkpoints to keep")->check(CLI::Range(1, 1'000'000))->capture_default_str();
+  declared->add_option("--keep-every", o.keep_every, "Steps: checkpoints at multiples of it are kept for good; 0: none")->check(kFromZero)->capture_default_str();
+  declared->add_flag("--async-save", o.async, "Go on training from a copy in memory while a checkpoint is written");
+  declared->add_option("--save-busy", busy_, "Where the save before is still being written: wait, or skip this one")
+      ->check(CLI::IsMember({"wait", "skip"}))->capture_default_str();
+  declared->add_option("--save-mb-per-s", save_mb_per_s_, "That a rank writes at most; 0: no limit")->check(not_negative)->capture_default_str();
   declared->add_option("--resume", o.resume, "auto: the newest good one in --checkpoint-dir; none; or a path")->capture_default_str();
+  declared->add_option("--resume-from-python", options_.resume_from_python,
+                       "Where there is no checkpoint: go on from a torch.save of {\"model\": state_dict, \"optimizer\": state_dict, ...}");
 }
 
 void CommandLine::declare_output() {
@@ -174,6 +185,8 @@ void CommandLine::declare_output() {
   declared->add_option("--peak-tflops", o.peak_tflops, "Of a rank's device, for the share of it that a language model uses (MFU); 0: unknown")
       ->check(not_negative)->capture_default_str();
   declared->add_option("--eval-every", o.eval_every, "Steps; 0: only at the end")->check(kFromZero)->capture_default_str();
+  declared->add_option("--compiled-eval", o.compiled_eval, "Evaluate by this package of AOTInductor (.pt2) with the weights of the model")
+      ->check(CLI::ExistingFile);
   declared->add_option("--profile", o.profile, "Trace so many steps after the first ten (rank 0; Chrome's and Perfetto's format)")
       ->check(kFromZero)->capture_default_str();
   declared->add_option("--profile-file", o.profile_file)->capture_default_str();
@@ -224,8 +237,11 @@ void check_together(const Options& options) {
   };
   needs_evaluations(is_plateau(options.schedule()), "--lr-schedule", "plateau goes by the loss of evaluations");
   needs_evaluations(options.early_stop > 0, "--early-stop", "it goes by the loss of evaluations");
+  if (!options.init_from.empty() && !options.resume_from_python.empty()) {
+    throw CLI::ValidationError("--resume-from-python", "brings weights along: leave --init-from out");
+  }
   if (options.is_inference() && options.init_from.empty() && options.checkpoints.folder.empty() &&
-      (options.checkpoints.resume == "auto" || options.checkpoints.resume == "none")) {
+      options.checkpoints.resume == "auto") {
     throw CLI::ValidationError(options.generate.empty() ? "--predict" : "--generate",
                                "needs weights: --checkpoint-dir DIR, --resume PATH or --init-from FILE");
   }

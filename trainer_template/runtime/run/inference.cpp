@@ -2,8 +2,10 @@
 
 #include <ATen/Context.h>
 #include <c10/core/GradMode.h>
-#include <torchbridge/train/checkpoint/checkpoint.h>
 #include <torchbridge/train/checkpoint/checkpoint_files.h>
+#include <torchbridge/train/checkpoint/choice.h>
+#include <torchbridge/train/checkpoint/load.h>
+#include <torchbridge/train/checkpoint/verify.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/model_tensors.h>
 #include <torchbridge/train/run/task.h>
@@ -18,23 +20,15 @@ struct Weights {
   Manifest manifest;  // without options for --init-from
 };
 
-Weights newest_weights(const std::filesystem::path& folder) {
-  std::string last;
-  for (const std::int64_t step : complete_steps(folder)) {
-    const auto manifest = verified_manifest(folder / step_folder(step));
-    if (manifest) return {folder / step_folder(step) / kModelFile, *manifest};
-    last = "; " + manifest.error().message;
-  }
-  throw TrainError("'" + folder.string() + "' holds no good checkpoint" + last);
-}
-
-Weights weights_of(const Options& options) {
+// Collective.
+Weights weights_of(const Options& options, ProcessGroup& group) {
   if (!options.init_from.empty()) return {options.init_from, {}};
   const CheckpointOptions& checkpoints = options.checkpoints;
-  if (checkpoints.resume == "auto" || checkpoints.resume == "none") return newest_weights(checkpoints.folder);
-  const std::filesystem::path path = checkpoints.resume;
-  if (!std::filesystem::exists(path / kDoneFile)) return newest_weights(path);
-  return {path / kModelFile, value_or_throw(verified_manifest(path))};
+  const auto choice = choose_checkpoint(checkpoints.folder, checkpoints.resume, group);
+  all_or_none(group, [&] {
+    if (!choice) throw TrainError("'" + checkpoints.folder.string() + "' holds no checkpoint");
+  });
+  return {choice->folder / kModelFile, choice->manifest};
 }
 
 // The task as the checkpoint was trained.
@@ -53,12 +47,9 @@ TaskSettings settings_of(const Options& options, const Weights& weights) {
 void run_inference(const Options& options, ProcessGroup& group) {
   const at::NoGradGuard no_grad;
   at::manual_seed(options.seed);
-  Weights weights;
+  const Weights weights = weights_of(options, group);
   std::unique_ptr<Task> task;
-  all_or_none(group, [&] {
-    weights = weights_of(options);
-    task = options.kind->open(settings_of(options, weights));
-  });
+  all_or_none(group, [&] { task = options.kind->open(settings_of(options, weights)); });
   const auto model = task->make_model();
   model->to(group.device());
   init_from(weights.file, tensors_of(*model), group);

@@ -37,7 +37,7 @@ struct Options {
   std::string zero_gradients = "auto";
   std::uint64_t seed = 0;
   std::string order = "shuffled";
-  std::string init_from;
+  std::string init_from, resume_from_python;
   bool deterministic = false;
   std::int64_t early_stop = 0;
 
@@ -47,6 +47,7 @@ struct Options {
   bool no_grad_norm = false;
   double peak_tflops = 0;
   std::int64_t eval_every = 0;
+  std::string compiled_eval;
   std::int64_t profile = 0;
   std::string profile_file = "trace.json";
   std::string progress = "auto";

@@ -1,11 +1,16 @@
 #include <torchbridge/train/run/setup.h>
 
 #include <ATen/Context.h>
+#include <ATen/ops/allclose.h>
+#include <torchbridge/train/checkpoint/load.h>
+#include <torchbridge/train/checkpoint/resume_from_python.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/optim/accumulation.h>
 #include <torchbridge/train/optim/parameter_groups.h>
+#include <torchbridge/train/run/compiled_model.h>
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +34,20 @@ void check_batch_size(const Options& options, std::int64_t samples, const Proces
                    " samples, " + std::to_string(most) + " a rank");
 }
 
+// Its first outputs are compared with the model's: a package of another model may have tensors of the same names.
+std::function<at::Tensor(const at::Tensor&)> compiled_forward(const Options& options, Model& model, const ModelTensors& tensors, ProcessGroup& group) {
+  std::shared_ptr<CompiledModel> compiled;
+  all_or_none(group, [&] { compiled = std::make_shared<CompiledModel>(options.compiled_eval, tensors, group.device()); });
+  return [compiled, &model, &options, compared = false](const at::Tensor& inputs) mutable {
+    const at::Tensor outputs = compiled->forward(inputs);
+    constexpr double kTolerance = 1e-3;
+    if (!std::exchange(compared, true) && !at::allclose(outputs, model.forward(inputs), kTolerance, kTolerance)) {
+      throw TrainError("--compiled-eval '" + options.compiled_eval + "' computes something else than --model " + options.model);
+    }
+    return outputs;
+  };
+}
+
 }  // namespace
 
 void set_determinism(const Options& options) {
@@ -48,17 +67,24 @@ std::unique_ptr<Optimizer> make_optimizer(const Options& options, const ModelTen
   return make_zero(std::move(groups), group, make, options.gradient_average());
 }
 
-TrainerOptions trainer_options(const Options& options, const ModelTensors& model, const ProcessGroup& group, std::int64_t total_steps) {
+TrainerOptions trainer_options(const Options& options, Model& model, const ModelTensors& tensors, ProcessGroup& group, std::int64_t total_steps) {
   TrainerOptions chosen{.schedule = options.schedule(), .clip_norm = options.clip_norm};
   chosen.schedule.total_steps = total_steps;
   chosen.grad_norm = !options.no_grad_norm && !(options.metrics.empty() && options.tensorboard.empty());
   chosen.scaler.init_scale = options.loss_scale;
-  for (const auto& [name, parameter] : model.parameters) chosen.clipped.push_back(parameter);
+  for (const auto& [name, parameter] : tensors.parameters) chosen.clipped.push_back(parameter);
   if (options.precision != "fp32") chosen.precision = options.precision == "bf16" ? at::kBFloat16 : at::kHalf;
   chosen.device = group.device().type();
   chosen.on_nan = options.on_nan == "skip" ? OnNan::kSkip : OnNan::kStop;
   chosen.peak_tflops = options.peak_tflops;
+  if (!options.compiled_eval.empty()) chosen.eval_forward = compiled_forward(options, model, tensors, group);
   return chosen;
+}
+
+Manifest load_start(const Options& options, Checkpoints& checkpoints, const ModelTensors& model, Optimizer& optimizer, ProcessGroup& group) {
+  if (!options.init_from.empty()) init_from(options.init_from, model, group);
+  if (const auto resumed = checkpoints.resume(model, optimizer)) return *resumed;
+  return options.resume_from_python.empty() ? Manifest{} : resume_from_python(options.resume_from_python, model, optimizer, group);
 }
 
 StepProfileOptions profile_options(const Options& options, const ProcessGroup& group) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include <torchbridge/train/checkpoint/checkpoint.h>
 #include <torchbridge/train/checkpoint/manifest.h>
 #include <torchbridge/train/group/process_group.h>
 #include <torchbridge/train/named_tensors.h>
@@ -20,7 +21,12 @@ void set_determinism(const Options& options);
 // Collective with --zero. The group must outlive it.
 std::unique_ptr<Optimizer> make_optimizer(const Options& options, const ModelTensors& model, ProcessGroup& group);
 
-TrainerOptions trainer_options(const Options& options, const ModelTensors& model, const ProcessGroup& group, std::int64_t total_steps);
+// Collective: throws on all ranks where one cannot open --compiled-eval. `model` and its `tensors` must outlive the result.
+TrainerOptions trainer_options(const Options& options, Model& model, const ModelTensors& tensors, ProcessGroup& group, std::int64_t total_steps);
+
+// Loads what training begins from: the checkpoint to go on from, else --resume-from-python, else --init-from, else nothing: the fresh
+// weights. Collective.
+Manifest load_start(const Options& options, Checkpoints& checkpoints, const ModelTensors& model, Optimizer& optimizer, ProcessGroup& group);
 
 // Rank 0 traces.
 StepProfileOptions profile_options(const Options& options, const ProcessGroup& group);

@@ -218,7 +218,8 @@ Evaluation Trainer::evaluate(const Dataset& dataset, std::int64_t batch_size) {
     const auto count = std::min<std::size_t>(batch_size, indices.size() - begin);
     const Batch batch = dataset.collate(std::span(indices).subspan(begin, count));
     const auto scope = autocast();
-    const at::Tensor outputs = model_.forward(batch.inputs.to(group_.device())), targets = batch.targets.to(group_.device());
+    const at::Tensor inputs = batch.inputs.to(group_.device()), targets = batch.targets.to(group_.device());
+    const at::Tensor outputs = options_.eval_forward ? options_.eval_forward(inputs) : model_.forward(inputs);
     sum[0] += task_.loss(outputs, targets).item<double>() * static_cast<double>(count);
     for (std::size_t i = 0; i < metrics_.size(); ++i) sum[i + 1] += metrics_[i].mean(outputs, targets).item<double>() * static_cast<double>(count);
     *ones += static_cast<double>(count);

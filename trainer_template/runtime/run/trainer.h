@@ -35,6 +35,7 @@ struct TrainerOptions {
   c10::DeviceType device = c10::kCPU;       // whose operations are autocast
   OnNan on_nan = OnNan::kStop;              // a loss, or a norm of the gradients, that is not finite
   double peak_tflops = 0;                   // of this rank's device; 0: unknown
+  std::function<at::Tensor(const at::Tensor& inputs)> eval_forward;  // instead of the model's; empty: the model's
   std::function<bool()> wants_to_stop;      // asked once a step and evaluation; empty: this rank never does
 };
 
