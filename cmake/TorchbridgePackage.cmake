@@ -25,10 +25,11 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/package/torchbridgeConfig
 install(DIRECTORY ${PROJECT_BINARY_DIR}/package/ DESTINATION ${package})
 install(FILES cmake/FindLibtorch.cmake cmake/FindPMIx.cmake cmake/TorchbridgeProgram.cmake DESTINATION ${package})
 
-# What gcc left in them for itself, another version of it cannot read, and would not link.
-get_property(libraries GLOBAL PROPERTY TORCHBRIDGE_LTO_LIBRARIES)
+# What gcc left in them for itself, another version of it cannot read, and would not link. --strip, too, leaves static libraries alone.
+install(CODE "set(strip)\nif(CMAKE_INSTALL_DO_STRIP)\n  set(strip -g)\nendif()")
+get_property(libraries GLOBAL PROPERTY TORCHBRIDGE_STATIC_LIBRARIES)
 foreach(library IN LISTS libraries)
-  install(CODE "execute_process(COMMAND ${CMAKE_OBJCOPY} -R .gnu.lto_* -R .gnu.debuglto_*
+  install(CODE "execute_process(COMMAND ${CMAKE_OBJCOPY} \${strip} -R .gnu.lto_* -R .gnu.debuglto_*
     \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/$<TARGET_FILE_NAME:${library}>\" COMMAND_ERROR_IS_FATAL ANY)")
 endforeach()
 

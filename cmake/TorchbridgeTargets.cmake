@@ -23,6 +23,7 @@ function(torchbridge_library name folder)
   target_compile_features(torchbridge_${name} PUBLIC cxx_std_20)
   torchbridge_warnings(torchbridge_${name})
   torchbridge_export(${name})
+  set_property(GLOBAL APPEND PROPERTY TORCHBRIDGE_STATIC_LIBRARIES torchbridge_${name})
 endfunction()
 
 # torchbridge_export(NAME): target torchbridge_NAME is torchbridge::NAME, in the tree and installed.
@@ -48,10 +49,6 @@ function(torchbridge_small target)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT TORCHBRIDGE_SANITIZE)
     target_compile_options(${target} PRIVATE -flto=auto -ffat-lto-objects)
     target_link_options(${target} INTERFACE $<BUILD_INTERFACE:$<$<NOT:$<BOOL:$<TARGET_PROPERTY:TORCHBRIDGE_LTO>>>:-fno-lto>>)
-    get_target_property(type ${target} TYPE)
-    if(type STREQUAL "STATIC_LIBRARY")
-      set_property(GLOBAL APPEND PROPERTY TORCHBRIDGE_LTO_LIBRARIES ${target})
-    endif()
   endif()
 endfunction()
 

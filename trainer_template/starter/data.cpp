@@ -41,11 +41,12 @@ class Digits : public Task {
 
 // A row a task; the defaults are those of options that the user does not give.
 std::span<const TaskKind> task_kinds() {
-  static const TaskKind kinds[] = {{.name = "digits",
-                                    .summary = "images in MNIST's files",
-                                    .models = kModels,
-                                    .defaults = {{"--data", DATA_DIR}, {"--model", kDefaultModel}},
-                                    .check_model = check_model,
-                                    .open = [](const TaskSettings& settings) { return std::make_unique<Digits>(settings); }}};
+  static const TaskKind kinds[] = {
+      {.name = "digits",
+       .summary = "images in MNIST's files",
+       .models = kModels,
+       .defaults = {{"--data", DATA_DIR}, {"--model", kDefaultModel}, {"--optimizer", "adam"}, {"--lr", "0.003"}},
+       .check_model = check_model,
+       .open = [](const TaskSettings& settings) { return std::make_unique<Digits>(settings); }}};
   return kinds;
 }
