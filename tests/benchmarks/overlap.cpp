@@ -6,10 +6,10 @@
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torchbridge/train/ddp/ddp.h>
-#include <torchbridge/train/job.h>
 #include <torchbridge/train/linear.h>
 #include <torchbridge/train/model_tensors.h>
 #include <torchbridge/train/optim/optimizer.h>
+#include <torchbridge/train/run/job.h>
 
 #include <cstdio>
 

@@ -26,7 +26,7 @@ TEST(BadInput, OptionsAreRefusedByRankZero) {
       {{"--epochs", "-1"}, "--epochs"},
       {{"--lr", "fast"}, "'fast': expected a number"},
       {{"--lr", "nan"}, "'nan': expected a number"},
-      {{"--task", "text"}, "--task"},
+      {{"--task", "texts"}, "--task"},
       {{"--order", "random"}, "--order"},
       {{"--optimizer", "lion"}, "--optimizer"},
       {{"--lr-schedule", "linear"}, "--lr-schedule: 'linear': expected one of constant, step,"},

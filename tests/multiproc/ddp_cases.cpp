@@ -10,7 +10,7 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torchbridge/train/checkpoint/checkpoint.h>
 #include <torchbridge/train/data/idx.h>
-#include <torchbridge/train/job.h>
+#include <torchbridge/train/run/job.h>
 #include <torchbridge/train/data/epoch_order.h>
 #include <torchbridge/train/optim/autocast.h>
 #include <torchbridge/train/optim/grad_clip.h>

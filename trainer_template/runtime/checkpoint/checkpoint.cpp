@@ -1,253 +1,157 @@
 #include <torchbridge/train/checkpoint/checkpoint.h>
 
-#include <ATen/CPUGeneratorImpl.h>
-#include <fcntl.h>
-#include <sys/file.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/headeronly/version.h>
-#include <torchbridge/core/env_map.h>
+#include <torchbridge/net/random_token.h>
 #include <torchbridge/train/checkpoint/checkpoint_files.h>
-#include <torchbridge/train/checkpoint/safetensors.h>
-#include <torchbridge/train/checkpoint/torch_file.h>
-#include <torchbridge/train/optim/state_pieces.h>
-#include <unistd.h>
+#include <torchbridge/train/checkpoint/checkpoint_folder.h>
+#include <torchbridge/train/checkpoint/choice.h>
+#include <torchbridge/train/checkpoint/dcp.h>
+#include <torchbridge/train/checkpoint/generators.h>
+#include <torchbridge/train/checkpoint/load.h>
+#include <torchbridge/train/checkpoint/publish.h>
+#include <torchbridge/train/checkpoint/save_thread.h>
+#include <torchbridge/train/checkpoint/tied_weights.h>
 
-#include <cerrno>
-#include <chrono>
-#include <cstring>
 #include <iostream>
-#include <random>
-#include <sstream>
-#include <thread>
 
 namespace torchbridge::train {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kGenerator = "cpu_generator";
-const std::string kAdvice = "; give a --checkpoint-dir that all ranks can write to";
-// A run whose launcher was killed takes a moment to end, and the same command may be given again at once.
-constexpr std::chrono::seconds kLockPatience{5};
-constexpr std::chrono::milliseconds kLockRetry{50};
+constexpr const char* kStillRunning = "running";
+constexpr std::size_t kRunDigits = 8;
 
-void note(const std::string& text) { std::cerr << "trainer: " << text << std::endl; }
-
-std::string random_name() {
-  std::random_device device;
-  std::ostringstream name;
-  name << ".tmp-seen-by-all-" << std::hex << device() << device();
-  return name.str();
-}
-
-Socket lock_folder(const fs::path& folder) {
-  const fs::path path = folder / ".lock";
-  Socket lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!lock.open()) {
-    throw TrainError("cannot write to checkpoint folder '" + folder.string() + "': " + std::strerror(errno) + kAdvice);
-  }
-  const auto deadline = std::chrono::steady_clock::now() + kLockPatience;
-  // Some network file systems cannot lock; they are used without.
-  while (flock(lock.descriptor(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    if (std::chrono::steady_clock::now() > deadline) {
-      throw TrainError("checkpoint folder '" + folder.string() +
-                       "' is in use by another run; wait for it, end it (under Slurm: squeue, scancel), or give another "
-                       "--checkpoint-dir");
-    }
-    std::this_thread::sleep_for(kLockRetry);
-  }
-  return lock;
-}
-
-std::string to_text(const FileRecord& record) {
-  return std::to_string(record.size) + " " + record.xxh3 + " " + record.name;
-}
-
-FileRecord record_from(const std::string& text) {
-  FileRecord record;
-  std::istringstream(text) >> record.size >> record.xxh3 >> record.name;
-  return record;
-}
+void note(const std::string& text) { std::cerr << "trainer: " + text + "\n" << std::flush; }
 
 }  // namespace
 
-Checkpoints::Checkpoints(ProcessGroup& group, CheckpointOptions options)
-    : group_(group), options_(std::move(options)) {
+Checkpoints::Checkpoints(ProcessGroup& group, CheckpointOptions options, FileLayer& files)
+    : group_(group), options_(std::move(options)), files_(files) {
   if (!enabled()) return;
   all_or_none(group_, [&] {
-    if (group_.is_first()) prepare_folder();
+    if (group_.is_first()) lock_ = own_folder(options_.folder);
   });
-  check_shared();
+  check_shared(options_.folder, group_);
+  run_ = group_.broadcast(random_token().substr(0, kRunDigits));
 }
 
-void Checkpoints::prepare_folder() {
-  const fs::path& folder = options_.folder;
-  std::error_code error, ignored;
-  if (!fs::is_directory(folder, ignored)) {
-    if (fs::exists(folder, ignored)) throw TrainError("checkpoint folder '" + folder.string() + "' is not a folder" + kAdvice);
-    if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), error);
-    if (error) {
-      throw TrainError("cannot make checkpoint folder '" + folder.string() + "': " + error.message() + kAdvice);
-    }
-    real_files().make_folder(folder);
-  }
-  lock_ = lock_folder(folder);
-  for (const fs::path& path : leftovers(folder)) real_files().remove(path);
-}
+Checkpoints::~Checkpoints() = default;
 
-void Checkpoints::check_shared() {
-  const fs::path token = options_.folder / group_.broadcast(random_name());
-  all_or_none(group_, [&] {
-    if (group_.is_first()) real_files().write_synced(token, {});
-  });
-  all_or_none(group_, [&] {
-    if (access(token.c_str(), F_OK) != 0) {
-      throw TrainError("checkpoint folder '" + options_.folder.string() +
-                       "' is not the same folder here as on rank 0; --checkpoint-dir must be shared by all nodes");
-    }
-    if (access(options_.folder.c_str(), W_OK) != 0) {
-      throw TrainError("cannot write to checkpoint folder '" + options_.folder.string() + "': " + std::strerror(errno) + kAdvice);
-    }
-  });
-  all_or_none(group_, [&] {
-    if (group_.is_first()) real_files().remove(token);
-  });
-}
-
-fs::path Checkpoints::newest_good(const fs::path& root) {
-  std::string newest_fault;
-  const std::vector<std::int64_t> steps = complete_steps(root);
-  for (std::int64_t step : steps) {
-    const fs::path folder = root / step_folder(step);
-    const auto manifest = verified_manifest(folder);
-    if (manifest) return folder;
-    const std::string fault = folder.string() + ": " + manifest.error().message;
-    note("checkpoint left out: " + fault);
-    if (newest_fault.empty()) newest_fault = fault;
-  }
-  if (steps.empty()) return {};
-  throw TrainError("none of the " + std::to_string(steps.size()) + " checkpoints in '" + root.string() +
-                   "' is whole (" + newest_fault + "); give another --checkpoint-dir to begin anew");
-}
-
-fs::path Checkpoints::choose() {
-  const std::string& resume = options_.resume;
-  if (resume == "auto") return enabled() ? newest_good(options_.folder) : fs::path();
-  if (resume == "none") {
-    if (enabled() && !complete_steps(options_.folder).empty()) {
-      throw TrainError("checkpoint folder '" + options_.folder.string() +
-                       "' holds checkpoints, and --resume none would write among them; give another --checkpoint-dir, "
-                       "or remove them");
-    }
-    return {};
-  }
-  fs::path path = fs::path(resume).lexically_normal();
-  if (!path.has_filename()) path = path.parent_path();
-  if (!step_of_folder(path.filename().string())) {
-    const fs::path newest = newest_good(path);
-    if (newest.empty()) throw TrainError("--resume '" + resume + "': there is no checkpoint; give auto, none, or a folder that holds one");
-    return newest;
-  }
-  std::error_code ignored;
-  if (!fs::exists(path / kDoneFile, ignored)) {
-    throw TrainError("--resume '" + resume + "': there is no complete checkpoint (no " + kDoneFile + ")");
-  }
-  if (const auto manifest = verified_manifest(path); !manifest) {
-    throw TrainError("--resume '" + resume + "': " + manifest.error().message);
-  }
-  return path;
-}
+fs::path Checkpoints::folder_of(std::int64_t step) const { return options_.folder / step_folder(step); }
 
 void Checkpoints::put_aside_newer_than(std::int64_t step) {
-  for (std::int64_t newer : complete_steps(options_.folder)) {
+  const std::vector<std::int64_t> steps = complete_steps(options_.folder);
+  if (steps.empty() || steps.front() <= step) return;
+  point_latest_to(files_, options_.folder, step);
+  for (std::int64_t newer : steps) {
     if (newer <= step) break;
-    const fs::path folder = options_.folder / step_folder(newer);
-    const fs::path aside = folder.string() + ".aside";
-    real_files().remove(aside);
-    real_files().rename(folder, aside);
+    const fs::path aside = folder_of(newer).string() + ".aside";
+    files_.remove(aside);
+    files_.rename(folder_of(newer), aside);
     note("put aside as " + aside.string() + ": newer than the checkpoint that training goes on from");
   }
 }
 
 std::optional<Manifest> Checkpoints::resume(const ModelTensors& model, Optimizer& optimizer) {
-  std::string chosen;
+  const auto chosen = choose_checkpoint(options_.folder, options_.resume, group_);
+  if (!chosen) return std::nullopt;
+  const Manifest& manifest = chosen->manifest;
   all_or_none(group_, [&] {
-    if (group_.is_first()) chosen = choose().string();
+    if (manifest.sampler_seed == options_.seed) return;
+    throw TrainError("checkpoint " + chosen->folder.string() + " was written with --seed " + std::to_string(manifest.sampler_seed) +
+                     ", this run has --seed " + std::to_string(options_.seed) + "; the order of samples would break off");
   });
-  const fs::path folder = group_.broadcast(chosen);
-  if (folder.empty()) return std::nullopt;
-
-  std::optional<Manifest> manifest;
+  load_checkpoint(*chosen, model, optimizer, group_);
   all_or_none(group_, [&] {
-    manifest = value_or_throw(read_manifest(folder));
-    if (manifest->sampler_seed != options_.seed) {
-      throw TrainError("checkpoint " + folder.string() + " was written with --seed " +
-                       std::to_string(manifest->sampler_seed) + ", this run has --seed " +
-                       std::to_string(options_.seed) + "; the order of samples would break off");
-    }
-    const NamedTensors weights = read_safetensors(folder / kModelFile);
-    copy_tensors(weights, model.all(), "checkpoint " + folder.string());
-    StatePieces state(optimizer.ranges());
-    for (const FileRecord& file : manifest->files) {
-      if (is_optimizer_file(file.name)) state.add(read_safetensors(folder / file.name));
-    }
-    optimizer.load_state(state.take());
-    // The generators of a run of another size are not those of these ranks.
-    if (manifest->world_size != group_.world_size()) return;
-    for (const auto& [name, tensor] : read_safetensors(folder / rank_file(group_.rank()))) {
-      at::Generator generator = at::detail::getDefaultCPUGenerator();  // a handle
-      if (name == kGenerator) generator.set_state(tensor);
-    }
-  });
-  all_or_none(group_, [&] {
-    if (group_.is_first() && enabled()) put_aside_newer_than(manifest->step);
+    if (group_.is_first() && enabled()) put_aside_newer_than(manifest.step);
   });
   std::error_code ignored;
-  if (enabled() && fs::equivalent(folder.parent_path(), options_.folder, ignored)) last_saved_ = folder;
+  if (enabled() && fs::equivalent(chosen->folder.parent_path(), options_.folder, ignored)) last_saved_ = options_.folder / chosen->folder.filename();
   return manifest;
 }
 
 void Checkpoints::save(Manifest progress, const ModelTensors& model, const Optimizer& optimizer) {
-  const fs::path folder = options_.folder / step_folder(progress.step);
-  if (!enabled() || last_saved_ == folder) return;
-  FileLayer& files = real_files();
-  const fs::path temporary = options_.folder / (".tmp-" + step_folder(progress.step));
-  all_or_none(group_, [&] {
-    if (!group_.is_first()) return;
-    files.remove(temporary);
-    files.make_folder(temporary);
-  });
-
-  std::string own_records;  // a line a file
-  all_or_none(group_, [&] {
-    const NamedTensors own = {{kGenerator, at::detail::getDefaultCPUGenerator().get_state()}};
-    const std::map<std::string, std::string> metadata = {{"format", "pt"}};
-    const auto write = [&](const std::string& name, const NamedTensors& tensors) {
-      own_records += to_text(write_safetensors(files, temporary / name, tensors, metadata)) + "\n";
-    };
-    if (group_.is_first()) write(kModelFile, model.all());
-    if (group_.rank() < optimizer.shards()) write(optimizer_file(group_.rank(), optimizer.shards()), optimizer.state());
-    write(rank_file(group_.rank()), own);
-  });
-  progress.files.clear();
-  for (const std::string& records : group_.all_gather(own_records)) {
-    std::istringstream lines(records);
-    for (std::string line; std::getline(lines, line);) progress.files.push_back(record_from(line));
+  if (!enabled()) return;
+  if (running_ && running_->step() == progress.step) return;
+  if (running_ && !settle(options_.busy)) {
+    if (group_.is_first()) note("no checkpoint of step " + std::to_string(progress.step) + ": that of step " + std::to_string(running_->step()) + " is still being written");
+    return;
   }
-
-  all_or_none(group_, [&] {
-    if (!group_.is_first()) return;
-    progress.world_size = group_.world_size();
-    progress.sampler_seed = options_.seed;
-    progress.options = options_.shown;
-    progress.versions = {{"torch", TORCH_VERSION}, {"torchbridge", TORCHBRIDGE_VERSION}};
-    publish(files, options_.folder, temporary, progress, options_.keep);
-  });
-  last_saved_ = folder;
+  if (last_saved_ == folder_of(progress.step)) return;
+  start(std::move(progress), model, optimizer, options_.async ? Snapshot::Way::kCopy : Snapshot::Way::kRefer);
+  if (!options_.async) settle(CheckpointOptions::Busy::kWait);
 }
 
-void init_from(const fs::path& file, const ModelTensors& model, ProcessGroup& group) {
-  all_or_none(group, [&] {
-    copy_tensors(is_torch_file(file) ? read_state_dict(file) : read_safetensors(file), model.all(), file.string());
+void Checkpoints::save_last(Manifest progress, const ModelTensors& model, const Optimizer& optimizer) {
+  if (!enabled()) return;
+  if (running_) settle(CheckpointOptions::Busy::kWait);
+  if (last_saved_ != folder_of(progress.step)) start(std::move(progress), model, optimizer, Snapshot::Way::kRefer);
+  finish();
+}
+
+// Collective. Whether no save runs any more; its outcome is known to all ranks then. Who waits does so in a collective, which tells when
+// a rank is gone.
+bool Checkpoints::settle(CheckpointOptions::Busy busy) {
+  if (busy == CheckpointOptions::Busy::kWait) {
+    running_->wait_written();
+    group_.barrier();
+  }
+  std::string outcome;
+  if (group_.is_first()) outcome = busy == CheckpointOptions::Busy::kSkip && !running_->done() ? kStillRunning : running_->wait();
+  outcome = group_.broadcast(outcome);
+  if (outcome == kStillRunning) return false;
+  if (outcome.empty()) last_saved_ = folder_of(running_->step());
+  failure_ = outcome;
+  running_.reset();
+  snapshot_.clear();
+  return true;
+}
+
+void Checkpoints::start(Manifest progress, const ModelTensors& model, const Optimizer& optimizer, Snapshot::Way way) {
+  const int rank = group_.rank(), ranks = group_.world_size();
+  progress.files.clear();
+  progress.world_size = ranks;
+  progress.sampler_seed = options_.seed;
+  progress.options = options_.shown;
+  progress.optimizer = optimizer.record();
+  progress.versions = {{"torch", TORCH_VERSION}, {"torchbridge", TORCHBRIDGE_VERSION}};
+
+  // What all ranks have is divided among them, what each has of its own is not.
+  snapshot_.add(kModelFile, model.all(), rank, ranks, model_metadata(model));
+  const int shards = optimizer.shards();
+  const bool is_sharded = shards > 1;
+  if (!is_sharded) snapshot_.add(optimizer_file(0, 1), optimizer.state(), rank, ranks);
+  if (is_sharded && rank < shards) {
+    const NamedTensors state = optimizer.state();
+    snapshot_.add(optimizer_file(rank, shards), state, 0, 1, shard_metadata(state, optimizer.ranges()));
+  }
+  snapshot_.add(rank_file(rank), generator_states(group_.device()));
+  snapshot_.take(way);
+
+  const std::string name = step_folder(progress.step) + "-" + run_ + "-" + std::to_string(saves_++);
+  running_ = std::make_unique<SaveThread>(SaveRequest{
+      .files = files_,
+      .root = options_.folder,
+      .temporary = options_.folder / (std::string(kTemporaryPrefix) + name),
+      .shares = snapshot_.shares(),
+      .manifest = std::move(progress),
+      .retention = {.keep = options_.keep, .keep_every = options_.keep_every},
+      .bytes_per_s = options_.bytes_per_s,
+      .rank = rank,
+      .world_size = ranks,
+      .store = group_.c10d()->getStore(),
+      .key = "checkpoint/" + name,
+  });
+}
+
+void Checkpoints::finish() {
+  if (running_) settle(CheckpointOptions::Busy::kWait);
+  all_or_none(group_, [&] {
+    if (failure_.empty()) return;
+    throw TrainError("the last state is not saved: " + failure_ + (last_saved_.empty() ? "" : "; the newest checkpoint is " + last_saved_.string()));
   });
 }
 

@@ -5,31 +5,45 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <torchbridge/net/socket.h>
+#include <torchbridge/train/checkpoint/file_layer.h>
+#include <torchbridge/train/checkpoint/load.h>
 #include <torchbridge/train/checkpoint/manifest.h>
+#include <torchbridge/train/checkpoint/snapshot.h>
+#include <torchbridge/train/group/process_group.h>
 #include <torchbridge/train/named_tensors.h>
 #include <torchbridge/train/optim/optimizer.h>
-#include <torchbridge/train/group/process_group.h>
 
 namespace torchbridge::train {
 
+class SaveThread;
+
 struct CheckpointOptions {
+  enum class Busy { kWait, kSkip };
+
   std::filesystem::path folder;   // empty: no checkpoints are written
   std::int64_t every = 100;       // steps; 0: only at the end
-  int keep = 3;
+  int keep = 3;                   // the newest ones
+  std::int64_t keep_every = 0;    // and for good those whose step is a multiple of this; 0: none
+  bool async = false;             // training goes on from a copy of this rank's share in host memory, while that is written
+  Busy busy = Busy::kWait;        // async: what a save does that finds the one before still being written
+  double bytes_per_s = 0;         // that a rank writes at most, so that others get something of the disk too; 0: no limit
   std::uint64_t seed = 0;         // of the sampler; a checkpoint of another one is refused, for the order would break off
   std::map<std::string, std::string> shown;  // what was chosen for the run, kept in the manifest for its reader
   std::string resume = "auto";    // "auto": the newest good one in `folder`; "none"; or a checkpoint, or a folder of them
 };
 
-// All member functions are collectives that fail on all ranks or on none. `folder` must be the same one for all ranks.
+// All member functions but due(), enabled() and last_saved() are collectives that fail on all ranks or on none. `folder` must be the
+// same one for all ranks. An object that goes while a save runs gives it up: call save_last() or finish() before.
 class Checkpoints {
  public:
   // Makes the folder (0700) where it is not there, checks that all ranks see and may write it, keeps other runs out of it
-  // while this one lives, and removes what killed runs left unfinished.
-  Checkpoints(ProcessGroup& group, CheckpointOptions options);
+  // while this one lives, and removes what killed runs left unfinished. The files written go through `files`.
+  Checkpoints(ProcessGroup& group, CheckpointOptions options, FileLayer& files = real_files());
+  ~Checkpoints();
 
   // Loads model, optimizer and random generators from the checkpoint to go on from, and returns its manifest; nothing and
   // no change when there is none. A damaged one is left out for the next older one, with a line that says so. Newer ones
@@ -38,28 +52,38 @@ class Checkpoints {
 
   bool due(std::int64_t step) const { return enabled() && options_.every > 0 && step % options_.every == 0; }
 
-  // Writes a checkpoint of all this. `progress` says how far training is; the rest of it is filled in here. Does
-  // nothing without a folder, or when this step is saved already.
+  // Writes a checkpoint of all this, each rank its share. `progress` says how far training is; the rest of it is filled in here. Does
+  // nothing without a folder, or when this step is saved already or is being saved. A disk that does not take it is no error: rank 0 prints a line,
+  // the older checkpoints stay, and the next save tries again. With `async` it returns as soon as the copy is made.
   void save(Manifest progress, const ModelTensors& model, const Optimizer& optimizer);
 
+  // The same at the end of a run: it is neither left out nor left running, and a disk that does not take it is an error, TrainError, for this
+  // state would be lost.
+  void save_last(Manifest progress, const ModelTensors& model, const Optimizer& optimizer);
+
+  // Waits for a save that is still running. Throws TrainError when the last one failed.
+  void finish();
+
   bool enabled() const { return !options_.folder.empty(); }
-  // Where the last one is; empty when there is none.
+  // Where the last complete one is, as far as this rank knows: with `async` since the last save() or finish(). Empty when there is none.
   const std::filesystem::path& last_saved() const { return last_saved_; }
 
  private:
-  void prepare_folder();
-  void check_shared();
-  std::filesystem::path choose();
-  std::filesystem::path newest_good(const std::filesystem::path& root);
+  bool settle(CheckpointOptions::Busy busy);
+  void start(Manifest progress, const ModelTensors& model, const Optimizer& optimizer, Snapshot::Way way);
   void put_aside_newer_than(std::int64_t step);
+  std::filesystem::path folder_of(std::int64_t step) const;
 
   ProcessGroup& group_;
   CheckpointOptions options_;
-  Socket lock_;  // a descriptor that holds the folder's lock, on rank 0
+  FileLayer& files_;
+  Socket lock_;       // a descriptor that holds the folder's lock, on rank 0
+  std::string run_;   // a word that names this run in temporary files; the same on all ranks
+  int saves_ = 0;     // so many were begun
   std::filesystem::path last_saved_;
+  std::string failure_;  // of the last save that ended; empty when it was good
+  Snapshot snapshot_;
+  std::unique_ptr<SaveThread> running_;  // which reads the snapshot; null when none does
 };
-
-// Loads model weights alone, from a safetensors file or a state_dict of torch.save. Collective.
-void init_from(const std::filesystem::path& file, const ModelTensors& model, ProcessGroup& group);
 
 }  // namespace torchbridge::train

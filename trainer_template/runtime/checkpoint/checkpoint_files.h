@@ -8,7 +8,6 @@
 #include <string_view>
 #include <vector>
 
-#include <torchbridge/core/result.h>
 #include <torchbridge/train/checkpoint/file_layer.h>
 #include <torchbridge/train/checkpoint/manifest.h>
 
@@ -17,6 +16,7 @@ namespace torchbridge::train {
 constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kManifestFile = "manifest.json";
 constexpr const char* kDoneFile = "DONE";  // written last: a folder without it is no checkpoint
+constexpr std::string_view kTemporaryPrefix = ".tmp-";  // of what is not finished, or half removed
 
 std::string step_folder(std::int64_t step);                              // step-00000100
 std::optional<std::int64_t> step_of_folder(std::string_view name);       // nothing for any other name
@@ -27,26 +27,11 @@ std::string rank_file(int rank);                                         // rank
 // Steps whose folder in `root` holds DONE, newest first. Empty when there is no such folder.
 std::vector<std::int64_t> complete_steps(const std::filesystem::path& root);
 
-// All but the `keep` newest of the steps.
-std::vector<std::int64_t> steps_to_remove(std::vector<std::int64_t> steps, int keep);
-
 // What killed runs left behind in `root`: temporary folders, and step folders without DONE.
 std::vector<std::filesystem::path> leftovers(const std::filesystem::path& root);
 
 // Writes parts as a new file, synced, and returns what the manifest must say about it.
 FileRecord write_recorded(FileLayer& files, const std::filesystem::path& path,
                           const std::vector<std::string_view>& parts);
-
-// The manifest of the checkpoint in `folder`, whose files are taken at its word.
-Result<Manifest> read_manifest(const std::filesystem::path& folder);
-
-// The manifest of the checkpoint in `folder`, after the size and checksum of every file it names were found right.
-// The error names the first file that is missing or damaged.
-Result<Manifest> verified_manifest(const std::filesystem::path& folder);
-
-// The last steps of writing, after all files but the manifest are in `temporary`: manifest, folder sync, rename to
-// root/step-N (a folder of that name without a good checkpoint is replaced), DONE, and removal of all but `keep` older ones.
-void publish(FileLayer& files, const std::filesystem::path& root, const std::filesystem::path& temporary,
-             const Manifest& manifest, int keep);
 
 }  // namespace torchbridge::train

@@ -3,12 +3,15 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <torchbridge/train/errors.h>
+#include <torchbridge/train/failpoint.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string>
 #include <system_error>
+#include <utility>
 
 namespace torchbridge::train {
 namespace {
@@ -19,62 +22,94 @@ namespace fs = std::filesystem;
   throw TrainError("cannot " + verb + " '" + path.string() + "': " + std::strerror(error));
 }
 
-class Descriptor {
+class RealFile : public OutputFile {
  public:
-  Descriptor(const fs::path& path, int flags) : number_(::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, 0600)) {
-    if (number_ < 0) fail("open", path, errno);
+  RealFile(const fs::path& path, int flags) : path_(path), number_(::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, 0600)) {
+    if (number_ < 0) fail("open", path_, errno);
   }
-  ~Descriptor() {
+  ~RealFile() override {
     if (number_ >= 0) ::close(number_);
   }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
+  RealFile(const RealFile&) = delete;
+  RealFile& operator=(const RealFile&) = delete;
 
-  int number() const { return number_; }
-  // Network file systems may report a failed write only here.
-  void close(const fs::path& path) {
-    if (::close(std::exchange(number_, -1)) != 0) fail("write", path, errno);
+  void write_at(std::uint64_t offset, std::string_view bytes) override {
+    failpoint("write");
+    const auto begin = static_cast<off_t>(offset);
+    const auto size = static_cast<off_t>(bytes.size());
+    while (!bytes.empty()) {
+      const ssize_t written = ::pwrite(number_, bytes.data(), std::min<std::size_t>(bytes.size(), 1 << 30), static_cast<off_t>(offset));
+      if (written < 0 && errno != EINTR) fail("write", path_, errno);
+      if (written <= 0) continue;
+      bytes.remove_prefix(written);
+      offset += static_cast<std::uint64_t>(written);
+    }
+    // The disk begins now, not at the sync. Where it cannot be told so, it is not.
+    ::sync_file_range(number_, begin, size, SYNC_FILE_RANGE_WRITE);
+  }
+  void sync() override {
+    failpoint("fsync");
+    if (::fsync(number_) != 0) fail("sync", path_, errno);
+  }
+  void close() override {
+    if (::close(std::exchange(number_, -1)) != 0) fail("write", path_, errno);
   }
 
  private:
+  const fs::path path_;
   int number_;
 };
-
-void write_all(int descriptor, std::string_view bytes, const fs::path& path) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(descriptor, bytes.data(), std::min<std::size_t>(bytes.size(), 1 << 30));
-    if (written < 0 && errno != EINTR) fail("write", path, errno);
-    if (written > 0) bytes.remove_prefix(written);
-  }
-}
 
 }  // namespace
 
 void FileLayer::make_folder(const fs::path& path) {
-  if (::mkdir(path.c_str(), 0700) != 0) fail("make folder", path, errno);
+  if (::mkdir(path.c_str(), 0700) == 0) return;
+  const int error = errno;
+  struct stat found {};
+  const bool is_there = error == EEXIST && ::lstat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
+  if (!is_there) fail("make folder", path, error);
 }
 
-void FileLayer::write_synced(const fs::path& path, std::span<const std::string_view> parts) {
-  Descriptor file(path, O_WRONLY | O_CREAT | O_EXCL);
-  for (std::string_view part : parts) write_all(file.number(), part, path);
-  if (::fsync(file.number()) != 0) fail("sync", path, errno);
-  file.close(path);
+std::unique_ptr<OutputFile> FileLayer::open(const fs::path& path, Owner owner) {
+  return std::make_unique<RealFile>(path, O_WRONLY | O_CREAT | (owner == Owner::kOne ? O_EXCL : 0));
 }
 
 void FileLayer::sync_folder(const fs::path& path) {
-  Descriptor folder(path, O_RDONLY | O_DIRECTORY);
+  failpoint("directory-fsync");
+  const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+  if (folder < 0) fail("open", path, errno);
+  const int error = ::fsync(folder) == 0 ? 0 : errno;
+  ::close(folder);
   // Some file systems cannot sync a folder and say EINVAL; there is nothing else to try.
-  if (::fsync(folder.number()) != 0 && errno != EINVAL) fail("sync", path, errno);
+  if (error != 0 && error != EINVAL) fail("sync", path, error);
 }
 
 void FileLayer::rename(const fs::path& from, const fs::path& to) {
+  failpoint("rename");
   if (::rename(from.c_str(), to.c_str()) != 0) fail("rename to", to, errno);
+}
+
+bool FileLayer::link(const fs::path& target, const fs::path& path) {
+  if (::symlink(target.c_str(), path.c_str()) == 0) return true;
+  if (errno == EPERM || errno == EOPNOTSUPP || errno == ENOSYS) return false;
+  fail("make link", path, errno);
 }
 
 void FileLayer::remove(const fs::path& path) {
   std::error_code error;
   fs::remove_all(path, error);
   if (error) fail("remove", path, error.value());
+}
+
+void FileLayer::write_synced(const fs::path& path, std::span<const std::string_view> parts) {
+  const auto file = open(path, Owner::kOne);
+  std::uint64_t offset = 0;
+  for (const std::string_view part : parts) {
+    file->write_at(offset, part);
+    offset += part.size();
+  }
+  file->sync();
+  file->close();
 }
 
 FileLayer& real_files() {

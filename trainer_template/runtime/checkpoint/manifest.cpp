@@ -1,18 +1,74 @@
 #include <torchbridge/train/checkpoint/manifest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
+#include <stdexcept>
 
 #include <torchbridge/core/env_map.h>
+#include <torchbridge/train/checkpoint/checksum.h>
 
 namespace torchbridge::train {
 
 using nlohmann::json;
 
+namespace {
+
+constexpr std::string_view kSealBegin = ",\n  \"xxh3_128\": \"", kSealEnd = "\"\n}\n";
+
+json to_json(const FileRecord& file) {
+  json record = {{"name", file.name}, {"size", file.size}};
+  if (!file.xxh3.empty()) record["xxh3_128"] = file.xxh3;
+  for (const FilePart& part : file.parts) record["parts"].push_back({part.size, part.xxh3});
+  return record;
+}
+
+// Throws json::exception; std::invalid_argument says what is wrong with the record.
+FileRecord file_from(const json& record) {
+  FileRecord file{.name = record.at("name"), .size = record.at("size"), .xxh3 = record.value("xxh3_128", "")};
+  if (file.name.empty() || file.name.front() == '.' || file.name.find('/') != std::string::npos) {
+    throw std::invalid_argument("names a file outside of its folder: '" + printable(file.name) + "'");
+  }
+  std::uint64_t left = file.size;
+  for (const json& entry : record.value("parts", json::array())) {
+    file.parts.push_back({.size = entry.at(0), .xxh3 = entry.at(1)});
+    if (file.parts.back().size > left) break;
+    left -= file.parts.back().size;
+  }
+  const bool is_covered = file.parts.empty() ? !file.xxh3.empty() : left == 0;
+  if (!is_covered) throw std::invalid_argument("has no checksum for all of '" + printable(file.name) + "'");
+  return file;
+}
+
+json to_json(const OptimizerRecord& optimizer) {
+  json groups = json::array();
+  for (const auto& [name, options, parameters] : optimizer.groups) {
+    groups.push_back({{"name", name}, {"options", options}, {"parameters", parameters}});
+  }
+  return {{"kind", optimizer.kind}, {"groups", groups}};
+}
+
+OptimizerRecord optimizer_from(const json& record) {
+  OptimizerRecord optimizer{.kind = record.at("kind"), .groups = {}};
+  for (const json& group : record.at("groups")) {
+    optimizer.groups.push_back({.name = group.at("name"), .options = group.at("options"), .parameters = group.at("parameters")});
+  }
+  return optimizer;
+}
+
+void check_names(const std::vector<FileRecord>& files) {
+  std::set<std::string> names;
+  for (const FileRecord& file : files) {
+    if (!names.insert(file.name).second) throw std::invalid_argument("names '" + printable(file.name) + "' twice");
+  }
+}
+
+std::string seal_of(std::string_view body) { return std::string(kSealBegin) + checksum_of(body) + std::string(kSealEnd); }
+
+}  // namespace
+
 std::string to_json(const Manifest& manifest) {
   json files = json::array();
-  for (const FileRecord& file : manifest.files) {
-    files.push_back({{"name", file.name}, {"size", file.size}, {"xxh3_128", file.xxh3}});
-  }
+  for (const FileRecord& file : manifest.files) files.push_back(to_json(file));
   const json document = {
       {"format", "torchbridge-checkpoint"},
       {"version", Manifest::kVersion},
@@ -26,9 +82,18 @@ std::string to_json(const Manifest& manifest) {
       {"versions", manifest.versions},
       {"ddp_buckets", manifest.buckets},
       {"state", manifest.state},
+      {"optimizer", to_json(manifest.optimizer)},
       {"files", files},
   };
-  return document.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+  constexpr std::string_view kEnd = "\n}";
+  std::string text = document.dump(2, ' ', false, json::error_handler_t::replace);
+  text.resize(text.size() - kEnd.size());
+  return text + seal_of(text);
+}
+
+bool is_sealed(std::string_view text) {
+  static const std::size_t size = seal_of("").size();
+  return text.size() >= size && text.substr(text.size() - size) == seal_of(text.substr(0, text.size() - size));
 }
 
 Result<Manifest> manifest_from_json(std::string_view text) try {
@@ -49,19 +114,17 @@ Result<Manifest> manifest_from_json(std::string_view text) try {
   document.at("versions").get_to(manifest.versions);
   document.at("ddp_buckets").get_to(manifest.buckets);
   if (document.contains("state")) document["state"].get_to(manifest.state);
-  for (const json& file : document.at("files")) {
-    const std::string& name = file.at("name").get_ref<const std::string&>();
-    if (name.empty() || name.front() == '.' || name.find('/') != std::string::npos) {
-      return Error{"names a file outside of its folder: '" + printable(name) + "'"};
-    }
-    manifest.files.push_back({name, file.at("size"), file.at("xxh3_128")});
-  }
+  if (document.contains("optimizer")) manifest.optimizer = optimizer_from(document["optimizer"]);
+  for (const json& record : document.at("files")) manifest.files.push_back(file_from(record));
+  check_names(manifest.files);
   if (manifest.step < 0 || manifest.position.epoch < 0 || manifest.position.consumed < 0 || manifest.world_size < 1) {
     return Error{"holds a negative position"};
   }
   return manifest;
 } catch (const json::exception& error) {
   return Error{"cannot be understood: " + printable(error.what())};
+} catch (const std::invalid_argument& error) {
+  return Error{error.what()};
 }
 
 }  // namespace torchbridge::train

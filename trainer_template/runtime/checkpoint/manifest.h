@@ -9,19 +9,30 @@
 
 #include <torchbridge/core/result.h>
 #include <torchbridge/train/data/sampler.h>
+#include <torchbridge/train/optim/optimizer_record.h>
 
 namespace torchbridge::train {
+
+// A piece of a file: the header of a safetensors file, one of its tensors, or a part of these where the next rank went on.
+struct FilePart {
+  std::uint64_t size = 0;
+  std::string xxh3;       // as in FileRecord
+
+  bool operator==(const FilePart&) const = default;
+};
 
 struct FileRecord {
   std::string name;       // within the checkpoint's folder
   std::uint64_t size = 0;
-  std::string xxh3;       // XXH3-128, 32 hexadecimal digits, as `xxh128sum` prints it
+  std::string xxh3;       // XXH3-128, 32 hexadecimal digits, as `xxh128sum` prints it; empty where several ranks wrote the file
+  // From the first byte to the last one. May be empty where xxh3 is not.
+  std::vector<FilePart> parts;
 
   bool operator==(const FileRecord&) const = default;
 };
 
 struct Manifest {
-  static constexpr int kVersion = 1;
+  static constexpr int kVersion = 2;
 
   std::int64_t step = 0;                        // optimizer steps done
   SamplerPosition position;                     // of the next sample
@@ -32,14 +43,19 @@ struct Manifest {
   std::map<std::string, std::string> versions;  // of libraries
   std::vector<std::vector<std::size_t>> buckets;  // DDP's, as rebuilt after its first step: makes resuming bit-exact
   std::map<std::string, double> state;            // of what is not a tensor: "grad_scaler.scale", "plateau.best" ...
+  OptimizerRecord optimizer;                      // its groups, which order parameters as Python numbers them
   std::vector<FileRecord> files;
 
   bool operator==(const Manifest&) const = default;
 };
 
+// Sealed: its last key, xxh3_128, is the checksum of all that is before it.
 std::string to_json(const Manifest& manifest);
 
-// An error says what is missing or wrong; unknown keys are left alone, another version is an error.
+// Whether the text is as to_json() wrote it, to the last byte.
+bool is_sealed(std::string_view text);
+
+// Does not look at the seal. An error says what is missing or wrong; unknown keys are left alone, another version is an error.
 Result<Manifest> manifest_from_json(std::string_view text);
 
 }  // namespace torchbridge::train

@@ -1,15 +1,17 @@
 #include <torchbridge/train/checkpoint/safetensors.h>
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/train/checkpoint/checkpoint_files.h>
 #include <torchbridge/train/errors.h>
-#include <torchbridge/train/checkpoint/safetensors_header.h>
+#include <torchbridge/train/checkpoint/safetensors_file.h>
 #include <torchbridge/train/checkpoint/scalar_types.h>
 
 #include <algorithm>
-#include <fstream>
+#include <cstring>
+#include <memory>
 #include <sstream>
 #include <unordered_map>
 
@@ -24,53 +26,57 @@ std::string describe(const at::Tensor& tensor) {
   return text.str();
 }
 
+// In the mapped file, where it lies as its type wants it; files of others may have it anywhere.
+at::Tensor tensor_of(const std::shared_ptr<const SafetensorsFile>& file, const TensorEntry& entry) {
+  const auto options = at::TensorOptions(scalar_type_of(entry.dtype));
+  const std::string_view bytes = file->bytes(entry);
+  if (!bytes.empty() && reinterpret_cast<std::uintptr_t>(bytes.data()) % element_size(entry.dtype) == 0) {
+    return at::from_blob(const_cast<char*>(bytes.data()), entry.shape, [file](void*) {}, options);
+  }
+  at::Tensor tensor = at::empty(entry.shape, options);
+  if (!bytes.empty()) std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
+  return tensor;
+}
+
 }  // namespace
+
+NamedTensors in_file_order(const NamedTensors& tensors) {
+  NamedTensors ordered = tensors;
+  // Wide types first keeps each tensor aligned, as the reference implementation does.
+  std::stable_sort(ordered.begin(), ordered.end(), [](const auto& a, const auto& b) {
+    return a.second.element_size() > b.second.element_size();
+  });
+  return ordered;
+}
+
+std::string header_for(const NamedTensors& ordered, const std::map<std::string, std::string>& metadata) {
+  std::vector<TensorEntry> entries;
+  for (const auto& [name, tensor] : ordered) {
+    entries.push_back({.name = name, .dtype = dtype_name(tensor.scalar_type()), .shape = tensor.sizes().vec()});
+  }
+  return make_header(entries, metadata);
+}
 
 FileRecord write_safetensors(FileLayer& files, const fs::path& path, const NamedTensors& tensors,
                              const std::map<std::string, std::string>& metadata) {
-  NamedTensors sorted;
-  for (const auto& [name, tensor] : tensors) sorted.emplace_back(name, tensor.detach().cpu().contiguous());
-  // Wide types first keeps each tensor aligned, as the reference implementation does.
-  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
-    return a.second.element_size() > b.second.element_size();
-  });
-
-  std::vector<TensorEntry> entries;
-  for (const auto& [name, tensor] : sorted) {
-    entries.push_back({.name = name, .dtype = dtype_name(tensor.scalar_type()), .shape = tensor.sizes().vec()});
-  }
-  const std::string header = make_header(entries, metadata);
+  NamedTensors ordered = in_file_order(tensors);
+  const std::string header = header_for(ordered, metadata);
   std::vector<std::string_view> parts = {header};
-  for (const auto& [name, tensor] : sorted) {
+  for (auto& [name, tensor] : ordered) {
+    tensor = tensor.detach().cpu().contiguous();
     if (tensor.numel() > 0) parts.emplace_back(static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes());
   }
   return write_recorded(files, path, parts);
 }
 
-NamedTensors read_safetensors(const fs::path& path) {
-  const auto fail = [&](const std::string& reason) { return TrainError(path.string() + " " + reason); };
-  std::error_code error;
-  const std::uint64_t file_size = fs::file_size(path, error);  // an error for a folder
-  std::ifstream file(path, std::ios::binary);
-  if (error || !file) throw fail("is missing or cannot be read");
-
-  std::string start(std::min<std::uint64_t>(8, file_size), '\0');
-  file.read(start.data(), static_cast<std::streamsize>(start.size()));
-  const auto size = header_size(start, file_size);
-  if (!size) throw fail(size.error().message);
-  start.resize(*size);
-  file.read(start.data() + 8, static_cast<std::streamsize>(*size - 8));
-  if (!file) throw fail("is cut off");
-  const auto header = parse_header(start, file_size);
-  if (!header) throw fail(header.error().message);
-
+NamedTensors read_safetensors(const fs::path& path, Links links) {
+  const auto file = std::make_shared<const SafetensorsFile>(path, links);
   NamedTensors tensors;
-  for (const TensorEntry& entry : header->tensors) {
-    at::Tensor tensor = at::empty(entry.shape, at::TensorOptions(scalar_type_of(entry.dtype)));
-    file.seekg(static_cast<std::streamoff>(header->size + entry.begin));
-    file.read(static_cast<char*>(tensor.mutable_data_ptr()), static_cast<std::streamsize>(entry.end - entry.begin));
-    if (!file) throw fail("is cut off");
-    tensors.emplace_back(entry.name, std::move(tensor));
+  for (const TensorEntry& entry : file->header().tensors) tensors.emplace_back(entry.name, tensor_of(file, entry));
+  const std::unordered_map<std::string, at::Tensor> by_name(tensors.begin(), tensors.end());
+  for (const auto& [name, first] : file->header().metadata) {
+    const auto tied = by_name.find(first);
+    if (tied != by_name.end() && !by_name.contains(name)) tensors.emplace_back(name, tied->second);
   }
   return tensors;
 }

@@ -111,10 +111,12 @@ void Loader::stop_workers() {
 
 std::optional<Batch> Loader::next() {
   if (delivered_ == total_) return std::nullopt;
+  const auto asked = std::chrono::steady_clock::now();
   Made made = own_copy_ ? make(delivered_++, *own_copy_) : wait_for(delivered_);
   if (made.error) std::rethrow_exception(made.error);
   Batch batch = DeviceCopy::finish(std::move(made.batch));
   position_ = batch.next;
+  batch.waited_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - asked).count();
   return batch;
 }
 
@@ -181,6 +183,7 @@ Batch Loader::collate(const Ticket& ticket) const {
   }
   batch.epoch = ticket.epoch;
   batch.next = ticket.next;
+  batch.indices = ticket.indices;
   if (options_.transform) {
     try {
       options_.transform(batch, seeds_of(sampler_.seed, ticket.epoch, ticket.indices));

@@ -15,13 +15,13 @@
 #include <torchbridge/net/name_resolver.h>
 #include <torchbridge/net/socket.h>
 #include <torchbridge/train/errors.h>
+#include <torchbridge/train/failpoint.h>
 #include <torchbridge/train/group/reverse_lookups.h>
 #include <torchbridge/train/group/store_keys.h>
 #include <torchbridge/train/group/store_probe.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 
 namespace torchbridge::train {
@@ -58,6 +58,7 @@ std::string own_client_address(const Socket& listening, const std::string& numer
 }
 
 c10::intrusive_ptr<c10d::Store> serve_store(Launch& launch, const std::string& numeric, milliseconds timeout) {
+  failpoint("bind");
   Socket& socket = launch.store_socket;
   if (!socket.open()) socket = bind_store(launch.env.master, numeric, launch.env.layout.node_count > 1);
   c10d::TCPStoreOptions options;
@@ -89,12 +90,6 @@ void allow_connections(int world_size) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= static_cast<rlim_t>(world_size) + kOthers) return;
   static const ManyDescriptors until_the_program_ends;
-}
-
-// gloo and the store write to ranks that may be gone. By default that would end this one without a word; in Python it does not.
-void survive_broken_pipes() {
-  struct sigaction now {};
-  if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
 }
 
 // All ranks that find nobody at the store's address find the same: one of them says it.
@@ -136,7 +131,10 @@ std::string run_of(const TorchEnv& env) { return env.run_id + "/" + std::to_stri
 // A rank of another run, or of an attempt before, would wait here for ranks that never come.
 void check_run(c10d::Store& store, const TorchEnv& env, bool serves) {
   constexpr const char* kRun = "torchbridge run";
-  if (serves) return put(store, kRun, run_of(env));
+  if (serves) {
+    failpoint("publish");
+    return put(store, kRun, run_of(env));
+  }
   const std::string served = get(store, kRun);
   if (served == run_of(env)) return;
   throw TrainError("the store at MASTER_ADDR=" + env.master.host + " MASTER_PORT=" + std::to_string(env.master.port) +
@@ -178,7 +176,6 @@ JoinedStore join_store(Launch& launch, const JoinRequest& request) {
   const TorchEnv& env = launch.env;
   allow_connections(env.layout.world_size);
   no_reverse_lookups();
-  if (env.layout.world_size > 1) survive_broken_pipes();
   const InitMethod& method = request.method;
   JoinedStore joined{.store = request.store, .own_address = "127.0.0.1"};
   const bool is_given = request.store || method.kind == InitMethod::Kind::kFile;

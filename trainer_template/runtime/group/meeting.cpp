@@ -4,6 +4,7 @@
 #include <torchbridge/net/address.h>
 #include <torchbridge/net/did_not_come.h>
 #include <torchbridge/train/errors.h>
+#include <torchbridge/train/failpoint.h>
 #include <torchbridge/train/group/places.h>
 #include <torchbridge/train/group/store_keys.h>
 
@@ -113,6 +114,7 @@ Meeting meeting_by(const std::string& verdict) {
 
 // Rank 0 waits for all and gives the verdict, which the others wait for: one message where somebody is missing.
 Meeting meet(c10d::Store& store, const Launch& launch, const JoinRequest& request) {
+  failpoint("join");
   const Layout& layout = launch.env.layout;
   claim(store, launch.env, request.method);
   agree_on_world_size(store, launch, request);

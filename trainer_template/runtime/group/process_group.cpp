@@ -1,9 +1,12 @@
 #include <torchbridge/train/group/process_group.h>
 
+#include <signal.h>
 #include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/debug.h>
 #include <torchbridge/net/random_token.h>
+#include <torchbridge/train/failpoint.h>
+#include <torchbridge/train/group/cuda.h>
 #include <torchbridge/train/group/device_choice.h>
 #include <torchbridge/train/group/failure_report.h>
 #include <torchbridge/train/group/form_group.h>
@@ -48,6 +51,13 @@ int color_of(const std::vector<int>& ranks) {
   std::uint32_t hash = 2166136261U;  // FNV-1a
   for (int rank : ranks) hash = (hash ^ static_cast<std::uint32_t>(rank)) * 16777619U;
   return static_cast<int>(hash & 0x7fffffffU);
+}
+
+// gloo and the store write to connections whose other end may just have died, and take the error for what it is: nobody need die of the
+// signal too. Python ignores it from its start.
+void ignore_broken_pipes() {
+  struct sigaction now {};
+  if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);
 }
 
 }  // namespace
@@ -99,9 +109,11 @@ ProcessGroup::~ProcessGroup() {
 }
 
 void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::intrusive_ptr<c10d::Store>& given) {
+  ignore_broken_pipes();
   std::optional<std::string> trouble;
   try {
     device_ = device_for(options.device_id, layout_);
+    if (device_.is_cuda()) use_cuda(device_);
     state_->backends = backends_for(options, device_);
     backend_ = text_of(state_->backends);
   } catch (const std::exception& error) {
@@ -181,6 +193,7 @@ std::unique_ptr<Subgroup> ProcessGroup::own_part(const std::vector<std::vector<i
 }
 
 void ProcessGroup::leave() {
+  failpoint("exit");
   part();
   if (state_->heartbeat) state_->heartbeat->leave();
   state_.reset();

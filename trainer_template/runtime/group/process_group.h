@@ -28,8 +28,7 @@ class ProcessGroup : public RankGroup {
  public:
   // Collective. Waits until all ranks are there. Rank 0 serves the store, unless an agent does. With one rank nothing is opened that
   // others could reach. Throws TrainError, which names address, port and variable, or the ranks that are missing, and what else is
-  // wrong with the options; PeerFailed where another rank says it. With several ranks SIGPIPE is ignored from then on, as in Python, unless
-  // the program handles it.
+  // wrong with the options; PeerFailed where another rank says it. SIGPIPE is ignored from here on, unless the program has a handler for it.
   ProcessGroup(Launch launch, const GroupOptions& options);
   // The ranks meet at this store instead, which all of them can reach: of any kind that c10d has, or yours.
   ProcessGroup(Launch launch, const GroupOptions& options, const c10::intrusive_ptr<c10d::Store>& store);

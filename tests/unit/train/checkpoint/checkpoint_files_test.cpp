@@ -1,10 +1,13 @@
 #include <sys/stat.h>
 #include <torchbridge/train/checkpoint/checkpoint_files.h>
+#include <torchbridge/train/checkpoint/file_share.h>
+#include <torchbridge/train/checkpoint/publish.h>
+#include <torchbridge/train/checkpoint/verify.h>
 #include <torchbridge/train/errors.h>
 
 #include <optional>
-#include <set>
 
+#include "faulty_files.h"
 #include "temporary_folder.h"
 
 namespace torchbridge::train {
@@ -12,63 +15,25 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct PowerCut : std::runtime_error {
-  PowerCut() : std::runtime_error("power cut") {}
-};
-
-// Cuts the power before operation `lives`; then names that were not synced are lost, as a disk may do.
-class FragileFiles : public FileLayer {
- public:
-  explicit FragileFiles(int lives) : lives_(lives) {}
-
-  void make_folder(const fs::path& path) override {
-    live();
-    FileLayer::make_folder(path);
-    unsynced_.insert(path);
-  }
-  void write_synced(const fs::path& path, std::span<const std::string_view> parts) override {
-    live();
-    FileLayer::write_synced(path, parts);
-    unsynced_.insert(path);
-  }
-  void sync_folder(const fs::path& path) override {
-    live();
-    FileLayer::sync_folder(path);
-    std::erase_if(unsynced_, [&](const fs::path& name) { return name.parent_path() == path; });
-    std::erase_if(renamed_, [&](const auto& names) { return names.second.parent_path() == path; });
-  }
-  void rename(const fs::path& from, const fs::path& to) override {
-    live();
-    FileLayer::rename(from, to);
-    renamed_.emplace_back(from, to);
-  }
-  void remove(const fs::path& path) override {
-    live();
-    FileLayer::remove(path);
-  }
-
-  void lose_what_was_not_synced() {
-    for (auto names = renamed_.rbegin(); names != renamed_.rend(); ++names) fs::rename(names->second, names->first);
-    for (const fs::path& path : unsynced_) fs::remove_all(path);
-  }
-
- private:
-  void live() {
-    if (lives_-- == 0) throw PowerCut();
-  }
-  int lives_;
-  std::set<fs::path> unsynced_;
-  std::vector<std::pair<fs::path, fs::path>> renamed_;
-};
-
+// Three ranks write a file together and one each.
 void save(FileLayer& files, const fs::path& root, std::int64_t step, int keep) {
+  constexpr int kRanks = 3;
   const fs::path temporary = root / (".tmp-" + step_folder(step));
   files.remove(temporary);
-  files.make_folder(temporary);
-  Manifest manifest{.step = step};
   const std::string content = "weights of step " + std::to_string(step);
-  manifest.files.push_back(write_recorded(files, temporary / kModelFile, {content}));
-  publish(files, root, temporary, manifest, keep);
+  std::vector<ShareRecord> records;
+  for (std::uint64_t rank = 0; rank < kRanks; ++rank) {
+    const ByteRange range = {content.size() * rank / kRanks, content.size() * (rank + 1) / kRanks};
+    const std::string_view piece = std::string_view(content).substr(range.begin, range.size());
+    const std::vector<FileShare> shares = {
+        {.name = kModelFile, .file_size = content.size(), .range = range, .pieces = {piece.substr(0, 2), piece.substr(2)}},
+        {.name = rank_file(static_cast<int>(rank)), .file_size = 5, .range = {0, 5}, .pieces = {"state"}}};
+    for (ShareRecord& record : records_from(to_text(write_shares(files, temporary, shares, {})))) records.push_back(std::move(record));
+  }
+  publish(files, root, temporary, {.step = step, .files = joined(std::move(records))});
+  const std::string trouble = tidy_up(files, root, step, {.keep = keep});
+  if (trouble == PowerCut().what()) throw PowerCut();
+  ASSERT_EQ(trouble, "");
 }
 
 std::optional<std::int64_t> newest_good(const fs::path& root) {
@@ -93,10 +58,11 @@ TEST(CheckpointFiles, KnowsNoOtherNames) {
   }
 }
 
-TEST(CheckpointFiles, KeepsTheNewest) {
-  EXPECT_EQ(steps_to_remove({300, 100, 200}, 2), (std::vector<std::int64_t>{100}));
-  EXPECT_TRUE(steps_to_remove({100, 200}, 2).empty());
-  EXPECT_TRUE(steps_to_remove({}, 3).empty());
+TEST(Publish, KeepsTheNewestAndThoseForGood) {
+  EXPECT_EQ(steps_to_remove({300, 100, 200}, {.keep = 2}), (std::vector<std::int64_t>{100}));
+  EXPECT_EQ(steps_to_remove({300, 100, 200, 250, 400}, {.keep = 1, .keep_every = 200}), (std::vector<std::int64_t>{300, 250, 100}));
+  EXPECT_TRUE(steps_to_remove({100, 200}, {.keep = 2}).empty());
+  EXPECT_TRUE(steps_to_remove({}, {}).empty());
 }
 
 TEST(CheckpointFiles, RemovesOldOnes) {
@@ -119,29 +85,46 @@ TEST(CheckpointFiles, ArePrivate) {
   }
 }
 
+TEST(Publish, LinksTheNewest) {
+  TemporaryFolder root;
+  for (std::int64_t step : {1, 2}) save(real_files(), root.path(), step, 3);
+  EXPECT_EQ(fs::read_symlink(root / "latest"), "step-00000002");
+  EXPECT_EQ(root.read("latest/model.safetensors"), "weights of step 2");
+}
+
 // The promise: after a power cut at any moment there is a good checkpoint, the old one or the new one, and writing goes on.
-TEST(CheckpointFiles, SurviveAPowerCutAnywhere) {
+void cut_power_everywhere(FragileFiles::Loss loss, unsigned seed) {
   bool finished = false;
-  for (int lives = 0; !finished; ++lives) {
-    ASSERT_LT(lives, 100);
+  int lives = 0;
+  for (; !finished; ++lives) {
+    SCOPED_TRACE("cut before operation " + std::to_string(lives) + ", seed " + std::to_string(seed));
+    ASSERT_LT(lives, 200);
     TemporaryFolder root;
-    save(real_files(), root.path(), 1, 1);
-    FragileFiles files(lives);
+    FragileFiles before(1000), files(lives), after(1000);
+    save(before, root.path(), 1, 1);
     try {
       save(files, root.path(), 2, 1);
       finished = true;
     } catch (const PowerCut&) {
     }
-    files.lose_what_was_not_synced();
+    files.lose_what_was_not_synced(loss, seed + lives);
     const auto good = newest_good(root.path());
-    ASSERT_TRUE(good) << "cut before operation " << lives;
-    EXPECT_EQ(finished ? 2 : *good, *good) << "cut before operation " << lives;
+    ASSERT_TRUE(good);
+    ASSERT_EQ(finished ? 2 : *good, *good);
 
     for (const fs::path& path : leftovers(root.path())) real_files().remove(path);
-    save(real_files(), root.path(), 3, 1);
+    save(after, root.path(), 3, 1);
     EXPECT_EQ(newest_good(root.path()), 3);
-    EXPECT_EQ(complete_steps(root.path()).size(), 1u) << "cut before operation " << lives;
+    EXPECT_EQ(complete_steps(root.path()).size(), 1u);
+    EXPECT_TRUE(leftovers(root.path()).empty());
   }
+  EXPECT_GT(lives, 30);
+}
+
+TEST(Publish, SurvivesAPowerCutThatLosesAllThatWasNotSynced) { cut_power_everywhere(FragileFiles::Loss::kEverything, 0); }
+TEST(Publish, SurvivesAPowerCutThatLosesNothing) { cut_power_everywhere(FragileFiles::Loss::kNothing, 0); }
+TEST(Publish, SurvivesAPowerCutThatLosesWhateverItWill) {
+  for (unsigned seed = 1; seed <= 5; ++seed) cut_power_everywhere(FragileFiles::Loss::kAtRandom, seed * 1000);
 }
 
 TEST(CheckpointFiles, ReplaceADamagedOneOfTheSameStep) {

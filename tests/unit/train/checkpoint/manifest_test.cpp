@@ -41,7 +41,7 @@ TEST(Manifest, SaysWhatIsWrong) {
       {"", "cannot be understood"},
       {"[]", "cannot be understood"},
       {"{}", "cannot be understood"},
-      {changed("\"version\": 1", "\"version\": 2"), "has format version 2, this program reads 1"},
+      {changed("\"version\": 2", "\"version\": 1"), "has format version 1, this program reads 2"},
       {changed("torchbridge-checkpoint", "other"), "is not a checkpoint's manifest"},
       {changed("\"step\": 100", "\"step\": -1"), "holds a negative position"},
       {changed("\"step\": 100", "\"step\": \"x\""), "cannot be understood"},

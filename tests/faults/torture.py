@@ -1,0 +1,270 @@
+#!/usr/bin/env python3
+"""Trains while ranks are killed or stopped and checkpoints damaged at random instants, and checks after each that nothing was lost.
+
+    scripts/torture 10                      # builds, then ten minutes
+    tests/faults/torture.py 0 --runs 20     # so many faults instead, without building
+
+After each fault: the others end by themselves, the newest complete checkpoint is at least the one before, and the losses so far are
+those of the undisturbed run, bit for bit. After each completed training: the whole curve, and a folder with nothing but checkpoints.
+"""
+
+import argparse
+import collections
+import json
+import pathlib
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests/benchmarks"))
+import bench  # noqa: E402
+
+POLL = 0.005
+PATIENCE = 60  # seconds until ranks count as hanging
+FAULTS_IN_A_LIFE = 8  # then the training may come to its end
+STEPS, EVERY = 90, 3
+
+
+class Trouble(Exception):
+    """Something was lost, or did not end."""
+
+
+class Training:
+    """One command for all its lives, and what an undisturbed run of it gives."""
+
+    def __init__(self, program, ranks, saving, folder):
+        self.ranks, self.saving = ranks, saving
+        self.runs, self.metrics = folder / "runs", folder / "curve.jsonl"
+        if program.name == "trainer":
+            self.command = [program, "--quiet", "--model", "mlp:200,200", "--optimizer", "adamw", "--lr", "0.001", "--max-steps", STEPS,
+                            "--heartbeat", 1]
+            where = ["--checkpoint-dir", self.runs, "--checkpoint-every", EVERY, "--keep", 2]
+        else:
+            self.command = [program, "--width", 400, "--steps", STEPS]
+            where = ["--folder", self.runs, "--every", EVERY, "--keep", 2]
+        self.command += ["--metrics", self.metrics]
+        self.saving_command = self.command + where + saving
+        begin = time.monotonic()
+        with bench.Ranks(self.command, ranks) as undisturbed:
+            undisturbed.wait(PATIENCE)
+        self.seconds = time.monotonic() - begin
+        self.whole = self.losses()
+        self.metrics.unlink()
+
+    def losses(self):
+        lines = self.metrics.read_text().splitlines() if self.metrics.exists() else []
+        return [json.loads(line)["loss"] for line in lines if line.endswith("}")]
+
+    def check_curve(self):
+        losses = self.losses()
+        if losses != self.whole[:len(losses)]:
+            raise Trouble(f"losses differ within the first {len(losses)} steps")
+        return losses
+
+    def complete(self):
+        return sorted(int(path.parent.name[5:]) for path in self.runs.glob("step-*/DONE") if re.fullmatch(r"step-\d+", path.parent.name))
+
+    def check_names(self):
+        known = r"\.lock|latest|step-\d+|step-\d+\.aside|\.tmp-.*"
+        for path in self.runs.iterdir() if self.runs.exists() else []:
+            if not re.fullmatch(known, path.name):
+                raise Trouble(f"{path.name} was left behind")
+
+    def check_clean(self):
+        left = [path.name for path in self.runs.iterdir() if path.name.startswith(".tmp-")]
+        left += [path.name for path in self.runs.glob("step-*") if ".aside" not in path.name and not (path / "DONE").exists()]
+        if left:
+            raise Trouble(f"{', '.join(left)} was left behind by a training that came to its end")
+
+
+def kill_one(ranks):
+    random.choice(ranks.processes).kill()
+
+
+def kill_all(ranks):
+    for process in ranks.processes:
+        process.kill()
+
+
+def stop_one(ranks):
+    if len(ranks.processes) > 1:
+        random.choice(ranks.processes).send_signal(signal.SIGSTOP)
+    else:
+        ranks.processes[0].kill()
+
+
+def damage(training):
+    """Flips one bit of one file of the newest checkpoint."""
+    files = [path for path in (training.runs / f"step-{training.complete()[-1]:08}").iterdir() if path.stat().st_size > 0]
+    path = random.choice(files)
+    content = bytearray(path.read_bytes())
+    bit = random.randrange(len(content) * 8)
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+KILL_ALL, DAMAGE = "kill -9 of all ranks", "kill -9 of all ranks, and a bit of the newest checkpoint flipped"
+FAULTS = {"kill -9 of one rank": kill_one, KILL_ALL: kill_all, "SIGSTOP of one rank": stop_one, DAMAGE: kill_all}
+
+
+def wait_for_ends(ranks):
+    """Until all ranks but stopped ones have ended; the latter are killed then. Seconds it took."""
+    begin = time.monotonic()
+    while True:
+        left = [process for process in ranks.processes if process.poll() is None]
+        if all(pathlib.Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T" for process in left):
+            for process in left:
+                process.kill()
+                process.wait()
+            return time.monotonic() - begin
+        if time.monotonic() - begin > PATIENCE:
+            raise Trouble(f"{len(left)} ranks hang")
+        time.sleep(POLL)
+
+
+def said(ranks):
+    ranks.errors.seek(0)
+    return ranks.errors.read().decode(errors="replace")
+
+
+class Track:
+    """The table."""
+
+    def __init__(self):
+        self.runs = collections.Counter()
+        self.end, self.resume = collections.defaultdict(float), collections.defaultdict(float)
+        self.troubles = []
+
+    def count(self, fault, took):
+        self.runs[fault] += 1
+        self.end[fault] = max(self.end[fault], took)
+
+    def table(self):
+        rows = [[fault, self.runs[fault], f"{self.end[fault]:.1f} s", f"{self.resume[fault]:.1f} s"] for fault in FAULTS if self.runs[fault]]
+        return bench.table(["fault", "runs", "worst time until all had ended", "worst time from start to the next step"], rows)
+
+
+class Run:
+    """The ranks from their start to a fault, or to their end. `after` is the fault that befell the run before, or None."""
+
+    def __init__(self, training, after, track):
+        self.training, self.after, self.track = training, after, track
+        self.before = training.complete()
+        self.metrics_before = training.metrics.stat().st_ino if training.metrics.exists() else None
+
+    def go(self, is_last):
+        """The fault; None when the training came to its end."""
+        training = self.training
+        fault = random.choice(list(FAULTS))
+        with bench.Ranks(training.saving_command, training.ranks) as ranks:
+            ended = self.wait(ranks, None if is_last else random.uniform(0, 1.1 * training.seconds))
+            if not ended:
+                FAULTS[fault](ranks)
+                took = wait_for_ends(ranks)
+            text, codes = said(ranks), [process.returncode for process in ranks.processes]
+        self.check(text)
+        if ended:
+            self.check_end(text, codes)
+            return None
+        if fault == DAMAGE and len(training.complete()) < 2:
+            fault = KILL_ALL
+        if fault == DAMAGE:
+            damage(training)
+        self.track.count(fault, took)
+        return fault
+
+    def wait(self, ranks, seconds):
+        """Whether they have ended by then."""
+        begin = time.monotonic()
+        goes_on = self.after is None
+        while any(process.poll() is None for process in ranks.processes):
+            passed = time.monotonic() - begin
+            if not goes_on and self.has_gone_on():
+                goes_on = True
+                self.track.resume[self.after] = max(self.track.resume[self.after], passed)
+            if seconds is not None and passed > seconds:
+                return False
+            if passed > PATIENCE + self.training.seconds:
+                raise Trouble("the ranks hang without a fault")
+            time.sleep(POLL)
+        return True
+
+    def has_gone_on(self):
+        """Whether there is a step after those that the file of losses was cut to."""
+        metrics = self.training.metrics
+        good = self.before[:-1] if self.after == DAMAGE else self.before
+        return metrics.exists() and metrics.stat().st_ino != self.metrics_before and len(self.training.losses()) > (good[-1] if good else 0)
+
+    def check(self, text):
+        training = self.training
+        if self.after != DAMAGE and "left out" in text:
+            raise Trouble(f"a checkpoint was not good: {text}")
+        training.check_names()
+        training.check_curve()
+        complete = training.complete()
+        if self.before and self.after != DAMAGE and (not complete or complete[-1] < self.before[-1]):
+            raise Trouble(f"the checkpoint of step {self.before[-1]} is gone")
+
+    def check_end(self, text, codes):
+        steps = len(self.training.losses())
+        if any(codes) or steps != STEPS:
+            raise Trouble(f"exit codes {codes} after {steps} steps: {text}")
+        self.training.check_clean()
+
+
+def live(training, track, is_over):
+    """One training from its first step to its last, through faults."""
+    shutil.rmtree(training.runs, ignore_errors=True)
+    training.metrics.unlink(missing_ok=True)
+    fault = None
+    for number in range(FAULTS_IN_A_LIFE + 1):
+        fault = Run(training, fault, track).go(is_last=number == FAULTS_IN_A_LIFE or is_over())
+        if fault is None:
+            return
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("minutes", type=float)
+    parser.add_argument("--runs", type=int, default=0, metavar="N", help="so many faults at most")
+    parser.add_argument("--build", default="build", metavar="DIR", help="build folder (default: %(default)s)")
+    parser.add_argument("--program", default="trainer", choices=["trainer", "small_training"], help="default: %(default)s")
+    parser.add_argument("--ranks", default="1,2,3,4", help="numbers of ranks (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    options = parser.parse_args()
+    random.seed(options.seed)
+    program = ROOT / options.build / "bin" / options.program
+    bench.require(program)
+    print(f"seed {options.seed}", flush=True)
+    text = subprocess.run([program, "--help"], capture_output=True, text=True).stdout
+    async_flag = next((flag for flag in ("--async-save", "--async") if flag in text), None)
+    ways = [[]] + ([[async_flag]] if async_flag else [])
+
+    track, trainings, deadline = Track(), {}, time.monotonic() + 60 * options.minutes
+    def is_over():
+        return time.monotonic() > deadline if not options.runs else sum(track.runs.values()) >= options.runs
+    with tempfile.TemporaryDirectory(prefix="torchbridge-torture-") as folder:
+        while not is_over() and not track.troubles:
+            key = (random.choice([int(number) for number in options.ranks.split(",")]), random.choice(range(len(ways))))
+            if key not in trainings:
+                place = pathlib.Path(folder) / f"{key[0]}-{key[1]}"
+                place.mkdir()
+                trainings[key] = Training(program, key[0], ways[key[1]], place)
+            try:
+                live(trainings[key], track, is_over)
+            except Trouble as trouble:
+                track.troubles.append(f"{key[0]} ranks {' '.join(ways[key[1]])}: {trouble}")
+    print(track.table())
+    for trouble in track.troubles:
+        print(f"torture: {trouble} (seed {options.seed})")
+    sys.exit(1 if track.troubles else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+// The folder that a run keeps its checkpoints in: made, owned by one run, seen by all ranks.
+#pragma once
+
+#include <filesystem>
+
+#include <torchbridge/net/socket.h>
+#include <torchbridge/train/group/process_group.h>
+
+namespace torchbridge::train {
+
+// Makes the folder (0700) where it is not there, waits some seconds for its lock, and removes what killed runs left unfinished. The
+// descriptor that is returned holds the lock; a file system without locks goes without. Not collective: of rank 0. Throws TrainError,
+// also when another run has the lock.
+Socket own_folder(const std::filesystem::path& folder);
+
+// Collective: whether all ranks see the folder of rank 0 and may write to it. A network file system may take seconds to show it.
+void check_shared(const std::filesystem::path& folder, ProcessGroup& group);
+
+}  // namespace torchbridge::train

@@ -1,0 +1,113 @@
+#include <torchbridge/train/checkpoint/choice.h>
+
+#include <torchbridge/train/checkpoint/checkpoint_files.h>
+#include <torchbridge/train/checkpoint/verify.h>
+
+#include <iostream>
+#include <sstream>
+#include <vector>
+
+namespace torchbridge::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Candidates {
+  fs::path root;
+  std::vector<std::int64_t> steps;  // newest first
+  bool wanted = false;              // by name: to have none is an error
+};
+
+Result<Manifest> manifest_of_step(const fs::path& folder) {
+  std::error_code error;
+  if (!fs::is_directory(fs::symlink_status(folder, error))) return Error{"it is no folder (a link is not followed)"};
+  auto manifest = read_manifest(folder);
+  if (!manifest) return manifest;
+  if (step_folder(manifest->step) != folder.filename()) {
+    std::string text = kManifestFile;
+    return Error{text.append(" is of another checkpoint: of step ").append(std::to_string(manifest->step))};
+  }
+  return manifest;
+}
+
+// Collective: the manifest, or what the first rank that found something wrong has found.
+Result<Manifest> verified_by_all(const fs::path& folder, ProcessGroup& group) {
+  auto manifest = manifest_of_step(folder);
+  std::string fault;
+  if (!manifest) {
+    fault = manifest.error().message;
+  } else if (const Status good = verify_files(folder, *manifest, group.rank(), group.world_size()); !good) {
+    fault = good.error().message;
+  }
+  for (const std::string& each : group.all_gather(fault)) {
+    if (!each.empty()) return Error{each};
+  }
+  return manifest;
+}
+
+// Not collective.
+Candidates candidates(const fs::path& root, const std::string& resume) {
+  if (resume == "auto") return {.root = root, .steps = root.empty() ? std::vector<std::int64_t>() : complete_steps(root)};
+  if (resume == "none") {
+    if (root.empty() || complete_steps(root).empty()) return {};
+    throw TrainError("checkpoint folder '" + root.string() + "' holds checkpoints, and --resume none would write among them; give another "
+                     "--checkpoint-dir, or remove them");
+  }
+  std::error_code error;
+  fs::path path = fs::weakly_canonical(resume, error);
+  if (error) path = fs::path(resume).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  const auto step = step_of_folder(path.filename().string());
+  if (!step) {
+    Candidates found{.root = path, .steps = complete_steps(path), .wanted = true};
+    if (found.steps.empty()) throw TrainError("--resume '" + resume + "': there is no checkpoint; give auto, none, or a folder that holds one");
+    return found;
+  }
+  if (!fs::exists(path / kDoneFile, error)) throw TrainError("--resume '" + resume + "': there is no complete checkpoint (no " + kDoneFile + ")");
+  return {.root = path.parent_path(), .steps = {*step}, .wanted = true};
+}
+
+// What rank 0 has found is what all look at: on network file systems others may not see it yet, or see more.
+Candidates agreed_candidates(const fs::path& root, const std::string& resume, ProcessGroup& group) {
+  std::string text;
+  all_or_none(group, [&] {
+    if (!group.is_first()) return;
+    const Candidates found = candidates(root, resume);
+    text = found.wanted ? "1" : "0";
+    for (const std::int64_t step : found.steps) text += " " + std::to_string(step);
+    text += "\n" + found.root.string();
+  });
+  text = group.broadcast(text);
+  const auto end = text.find('\n');
+  std::istringstream numbers(text.substr(0, end));
+  Candidates agreed{.root = text.substr(end + 1)};
+  numbers >> agreed.wanted;
+  for (std::int64_t step; numbers >> step;) agreed.steps.push_back(step);
+  return agreed;
+}
+
+[[noreturn]] void fail(const Candidates& all, const std::string& resume, const std::string& newest_fault) {
+  if (all.wanted && all.steps.size() == 1) throw TrainError("--resume '" + resume + "': " + newest_fault);
+  throw TrainError("none of the " + std::to_string(all.steps.size()) + " checkpoints in '" + all.root.string() + "' is whole (" + newest_fault +
+                   "); give another --checkpoint-dir to begin anew");
+}
+
+}  // namespace
+
+std::optional<Choice> choose_checkpoint(const fs::path& root, const std::string& resume, ProcessGroup& group) {
+  const Candidates all = agreed_candidates(root, resume, group);
+  if (all.steps.empty()) return std::nullopt;
+  std::string newest_fault;
+  for (const std::int64_t step : all.steps) {
+    const fs::path folder = all.root / step_folder(step);
+    auto manifest = verified_by_all(folder, group);
+    if (manifest) return Choice{folder, *std::move(manifest)};
+    const std::string fault = folder.string() + ": " + manifest.error().message;
+    if (group.is_first() && all.steps.size() > 1) std::cerr << "trainer: checkpoint left out: " + fault + "\n" << std::flush;
+    if (newest_fault.empty()) newest_fault = fault;
+  }
+  all_or_none(group, [&] { fail(all, resume, newest_fault); });
+  return std::nullopt;
+}
+
+}  // namespace torchbridge::train

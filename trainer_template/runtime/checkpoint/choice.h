@@ -1,0 +1,24 @@
+// Which checkpoint a run goes on from.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include <torchbridge/train/checkpoint/manifest.h>
+#include <torchbridge/train/group/process_group.h>
+
+namespace torchbridge::train {
+
+struct Choice {
+  std::filesystem::path folder;  // of one checkpoint, all of whose files are whole
+  Manifest manifest;
+};
+
+// `resume` is "auto": the newest good one in `root`; "none"; or a checkpoint, or a folder of them. A damaged one is left out for the next
+// older, with a line on stderr that says what is wrong with which file. Nothing where there is none to go on from. The files are divided among the ranks to be
+// verified. Collective; throws TrainError, on all ranks, where all are damaged, where the one that was named is not there or damaged,
+// and for "none" where there are some.
+std::optional<Choice> choose_checkpoint(const std::filesystem::path& root, const std::string& resume, ProcessGroup& group);
+
+}  // namespace torchbridge::train

@@ -1,0 +1,20 @@
+// What is in a checkpoint, put into a model, its optimizer and the random generators.
+#pragma once
+
+#include <filesystem>
+
+#include <torchbridge/train/checkpoint/choice.h>
+#include <torchbridge/train/group/process_group.h>
+#include <torchbridge/train/named_tensors.h>
+#include <torchbridge/train/optim/optimizer.h>
+
+namespace torchbridge::train {
+
+// Loads weights, this rank's part of the optimizer's state and, where the checkpoint was written by as many ranks, the generators. The
+// files are mapped: each rank reads what it needs. Collective; throws TrainError, which names the tensor that does not fit.
+void load_checkpoint(const Choice& checkpoint, const ModelTensors& model, Optimizer& optimizer, ProcessGroup& group);
+
+// Loads model weights alone, from a safetensors file or a state_dict of torch.save. Collective.
+void init_from(const std::filesystem::path& file, const ModelTensors& model, ProcessGroup& group);
+
+}  // namespace torchbridge::train

@@ -1,0 +1,75 @@
+#include <torchbridge/train/checkpoint/publish.h>
+
+#include <torchbridge/train/checkpoint/checkpoint_files.h>
+#include <torchbridge/train/failpoint.h>
+
+#include <algorithm>
+#include <exception>
+#include <string_view>
+
+namespace torchbridge::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+}  // namespace
+
+std::vector<std::int64_t> steps_to_remove(std::vector<std::int64_t> steps, const Retention& retention) {
+  std::sort(steps.rbegin(), steps.rend());
+  steps.erase(steps.begin(), steps.begin() + std::min<std::ptrdiff_t>(retention.keep, std::ssize(steps)));
+  std::erase_if(steps, [&](std::int64_t step) { return retention.keep_every > 0 && step % retention.keep_every == 0; });
+  return steps;
+}
+
+void publish(FileLayer& files, const fs::path& root, const fs::path& temporary, const Manifest& manifest) {
+  const std::string text = to_json(manifest);
+  const std::vector<std::string_view> parts = {text};
+  files.write_synced(temporary / kManifestFile, parts);
+  files.sync_folder(temporary);
+
+  const fs::path folder = root / step_folder(manifest.step);
+  files.remove(folder);
+  files.rename(temporary, folder);
+  files.sync_folder(root);
+  failpoint("DONE");
+  files.write_synced(folder / kDoneFile, {});
+  files.sync_folder(folder);
+}
+
+void point_latest_to(FileLayer& files, const fs::path& root, std::int64_t step) {
+  const fs::path link = root / kLatestLink, aside = root / (std::string(kTemporaryPrefix) + kLatestLink);
+  files.remove(aside);
+  if (!fs::exists(root / step_folder(step))) return files.remove(link);
+  if (!files.link(step_folder(step), aside)) return;
+  files.rename(aside, link);
+  files.sync_folder(root);
+}
+
+std::string tidy_up(FileLayer& files, const fs::path& root, std::int64_t newest, const Retention& retention) try {
+  point_latest_to(files, root, newest);
+  for (const std::int64_t step : steps_to_remove(complete_steps(root), retention)) {
+    failpoint("prune");
+    // Under another name first: a removal that is cut short must not leave something that looks complete.
+    const fs::path aside = root / (std::string(kTemporaryPrefix) + "removed-" + step_folder(step));
+    files.remove(aside);
+    files.rename(root / step_folder(step), aside);
+    files.remove(aside);
+  }
+  return {};
+} catch (const std::exception& error) {
+  return error.what();
+}
+
+void abandon(FileLayer& files, const fs::path& root, const fs::path& temporary, std::int64_t step) noexcept {
+  const fs::path folder = root / step_folder(step);
+  for (const fs::path& path : {temporary, folder}) {
+    try {
+      // With DONE it is complete, whatever went wrong after that.
+      if (path == temporary || !fs::exists(folder / kDoneFile)) files.remove(path);
+    } catch (const std::exception&) {
+      // It may be the disk that does not take anything any more.
+    }
+  }
+}
+
+}  // namespace torchbridge::train

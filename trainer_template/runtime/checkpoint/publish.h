@@ -1,0 +1,39 @@
+// How a written checkpoint becomes one that counts, and old ones go.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <torchbridge/train/checkpoint/file_layer.h>
+#include <torchbridge/train/checkpoint/manifest.h>
+
+namespace torchbridge::train {
+
+constexpr const char* kLatestLink = "latest";  // in the folder of checkpoints: a link to the newest one
+
+// Which checkpoints stay.
+struct Retention {
+  int keep = 3;                 // the newest ones
+  std::int64_t keep_every = 0;  // and for good those whose step is a multiple of this; 0: none
+};
+
+// All of the steps but those that stay, newest first.
+std::vector<std::int64_t> steps_to_remove(std::vector<std::int64_t> steps, const Retention& retention);
+
+// The last steps of writing, after all files but the manifest are in `temporary`, synced: manifest, folder sync, rename to
+// root/step-N (a folder of that name without a good checkpoint is replaced) and DONE. From there on it counts. Throws TrainError.
+void publish(FileLayer& files, const std::filesystem::path& root, const std::filesystem::path& temporary, const Manifest& manifest);
+
+// Durable; a link to where no checkpoint is goes. Does nothing on a file system without links.
+void point_latest_to(FileLayer& files, const std::filesystem::path& root, std::int64_t step);
+
+// After publish: `latest`, then the removal of those that do not stay. What goes wrong is returned as one line, for the checkpoint is
+// good; empty where nothing did.
+std::string tidy_up(FileLayer& files, const std::filesystem::path& root, std::int64_t newest, const Retention& retention);
+
+// After a publish that threw, or instead of one: removes what was written, as far as the disk lets it. The next run removes the rest.
+void abandon(FileLayer& files, const std::filesystem::path& root, const std::filesystem::path& temporary, std::int64_t step) noexcept;
+
+}  // namespace torchbridge::train

@@ -1,0 +1,140 @@
+#include <torchbridge/train/checkpoint/save_thread.h>
+
+#include <torchbridge/train/errors.h>
+#include <torchbridge/train/group/process_group.h>
+#include <torchbridge/train/group/store_keys.h>
+
+#include <algorithm>
+#include <iostream>
+
+namespace torchbridge::train {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kFirstPoll{1}, kLastPoll{50};
+constexpr std::string_view kFailed = "failed ";  // what a report starts with that holds no records
+
+// Nobody waits for this save any more.
+struct GivenUp : std::exception {};
+
+void note(const std::string& text) { std::cerr << "trainer: " + text + "\n" << std::flush; }
+
+std::string rank_key(const SaveRequest& request, int rank) { return key(request.key.c_str(), rank); }
+
+std::vector<std::string> keys_of_others(const SaveRequest& request) {
+  std::vector<std::string> keys;
+  for (int rank = 1; rank < request.world_size; ++rank) keys.push_back(rank_key(request, rank));
+  return keys;
+}
+
+// The first rank that failed speaks, with the number of the others.
+std::string failure_in(const std::vector<std::string>& reports) {
+  std::string first;
+  int others = 0;
+  for (std::size_t rank = 0; rank < reports.size(); ++rank) {
+    if (!reports[rank].starts_with(kFailed)) continue;
+    if (!first.empty()) ++others;
+    if (first.empty()) first = "rank " + std::to_string(rank) + ": " + reports[rank].substr(kFailed.size());
+  }
+  return others == 0 ? first : first + " (and on " + std::to_string(others) + " more ranks)";
+}
+
+}  // namespace
+
+SaveThread::SaveThread(SaveRequest request) : request_(std::move(request)), thread_([this](const std::stop_token& stop) { run(stop); }) {}
+
+void SaveThread::run(const std::stop_token& stop) try {
+  std::string own = write_own(stop);
+  if (request_.rank != 0) {
+    // Before wait_written() returns: who is killed after that does not keep rank 0 waiting.
+    put(*request_.store, rank_key(request_, request_.rank), own);
+    return finish({});
+  }
+  {
+    const std::scoped_lock lock(mutex_);
+    written_ = true;
+  }
+  changed_.notify_all();
+  complete(gather(stop, std::move(own)));
+} catch (const GivenUp&) {
+  finish("it was given up");
+} catch (const std::exception& error) {
+  // The store is gone, or has no memory: the ranks are about to find out.
+  finish(one_line(error));
+}
+
+std::string SaveThread::write_own(const std::stop_token& stop) try {
+  const WritePace pace{.bytes_per_s = request_.bytes_per_s, .wait = [&](std::chrono::nanoseconds time) { pause(stop, time); }};
+  return to_text(write_shares(request_.files, request_.temporary, request_.shares, pace));
+} catch (const GivenUp&) {
+  throw;
+} catch (const std::exception& error) {
+  return std::string(kFailed) + error.what();
+}
+
+// Rank 0 asks every now and then: a wait would keep the connection to the store from everybody else in this process.
+std::vector<std::string> SaveThread::gather(const std::stop_token& stop, std::string own) {
+  std::vector<std::string> reports = {std::move(own)};
+  const std::vector<std::string> keys = keys_of_others(request_);
+  for (milliseconds poll = kFirstPoll; !keys.empty() && !request_.store->check(keys); poll = std::min(poll * 2, kLastPoll)) pause(stop, poll);
+  for (const std::string& each : keys) {
+    reports.push_back(get(*request_.store, each));
+    request_.store->deleteKey(each);
+  }
+  return reports;
+}
+
+void SaveThread::complete(const std::vector<std::string>& reports) {
+  std::string failure = failure_in(reports);
+  try {
+    if (failure.empty()) {
+      Manifest manifest = request_.manifest;
+      std::vector<ShareRecord> records;
+      for (const std::string& report : reports) std::ranges::move(records_from(report), std::back_inserter(records));
+      manifest.files = joined(std::move(records));
+      publish(request_.files, request_.root, request_.temporary, manifest);
+    }
+  } catch (const std::exception& error) {
+    failure = "rank 0: " + std::string(error.what());
+  }
+  if (failure.empty()) {
+    const std::string trouble = tidy_up(request_.files, request_.root, step(), request_.retention);
+    if (!trouble.empty()) note("the checkpoint of step " + std::to_string(step()) + " is complete, but older ones were not all removed: " + trouble);
+    return finish({});
+  }
+  note("no checkpoint of step " + std::to_string(step()) + ": " + failure + "; older ones stay, and the next save tries again");
+  abandon(request_.files, request_.root, request_.temporary, step());
+  finish(failure);
+}
+
+void SaveThread::pause(const std::stop_token& stop, std::chrono::nanoseconds time) {
+  if (time.count() > 0) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, stop, time, [] { return false; });
+  }
+  if (stop.stop_requested()) throw GivenUp();
+}
+
+void SaveThread::finish(std::string failure) {
+  {
+    const std::scoped_lock lock(mutex_);
+    failure_ = std::move(failure);
+    written_ = true;
+    done_ = true;
+  }
+  changed_.notify_all();
+}
+
+void SaveThread::wait_written() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return written_; });
+}
+
+std::string SaveThread::wait() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return done_.load(); });
+  return failure_;
+}
+
+}  // namespace torchbridge::train

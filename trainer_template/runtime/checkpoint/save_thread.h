@@ -1,0 +1,68 @@
+// One save of a checkpoint, in a thread of its own: this rank's share is written, and rank 0 completes the checkpoint when all ranks
+// have written theirs.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <filesystem>
+#include <mutex>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
+
+#include <torchbridge/train/checkpoint/file_layer.h>
+#include <torchbridge/train/checkpoint/file_share.h>
+#include <torchbridge/train/checkpoint/publish.h>
+
+namespace torchbridge::train {
+
+struct SaveRequest {
+  FileLayer& files;
+  std::filesystem::path root, temporary;   // the same on all ranks; `temporary` is no other save's
+  const std::vector<FileShare>& shares;    // which live and stay as they are until wait_written()
+  Manifest manifest;                       // but for its files; of rank 0
+  Retention retention;
+  double bytes_per_s = 0;                  // of this rank; 0: no limit
+  int rank = 0, world_size = 1;
+  c10::intrusive_ptr<c10d::Store> store;   // by which ranks tell rank 0 what they have written; not used with one rank
+  std::string key;                         // in the store, no other save's
+};
+
+// The group of the ranks is not used: training goes on with it. Nothing throws but the constructor, for want of a thread.
+class SaveThread {
+ public:
+  explicit SaveThread(SaveRequest request);
+  // Gives up what is not written yet, at the next block of a few MiB; rank 0, once it has begun to publish, brings that to its end.
+  ~SaveThread() = default;
+  SaveThread(const SaveThread&) = delete;
+  SaveThread& operator=(const SaveThread&) = delete;
+
+  std::int64_t step() const { return request_.manifest.step; }
+  // Whether the thread has nothing more to do.
+  bool done() const { return done_; }
+  // Returns when this rank's share is written, or could not be, and rank 0 can know it.
+  void wait_written();
+  // Of rank 0: waits for the outcome of the whole, and returns why it failed; empty when the checkpoint is complete. It was printed by then.
+  std::string wait();
+
+ private:
+  void run(const std::stop_token& stop);
+  std::string write_own(const std::stop_token& stop);
+  std::vector<std::string> gather(const std::stop_token& stop, std::string own);
+  void complete(const std::vector<std::string>& reports);
+  void pause(const std::stop_token& stop, std::chrono::nanoseconds time);
+  void finish(std::string failure);
+
+  const SaveRequest request_;
+  mutable std::mutex mutex_;
+  std::condition_variable_any changed_;
+  bool written_ = false;
+  std::atomic<bool> done_ = false;
+  std::string failure_;
+  std::jthread thread_;  // the last one: it uses the others
+};
+
+}  // namespace torchbridge::train

@@ -1,0 +1,52 @@
+// What this rank writes of a run's state, as bytes in host memory that stay as they are.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <torchbridge/train/checkpoint/file_share.h>
+#include <torchbridge/train/named_tensors.h>
+
+namespace torchbridge::train {
+
+// First add() for each file, on all ranks with the same tensors for a file of several writers; then take(); then shares() are good
+// until clear(). The memory is kept for the next snapshot: there never is more than one. One thread.
+class Snapshot {
+ public:
+  enum class Way {
+    kCopy,  // training may go on and change the tensors
+    kRefer  // they stay as they are until clear(): those in host memory are not copied
+  };
+
+  // A safetensors file of these tensors, of which this rank is writer `index` of `count`.
+  void add(const std::string& file, const NamedTensors& tensors, int index = 0, int count = 1,
+           const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
+  // Copies, from a GPU into pinned memory.
+  void take(Way way);
+  void clear();
+
+  const std::vector<FileShare>& shares() const { return shares_; }
+
+ private:
+  // A tensor's bytes that fill a piece of a share.
+  struct Source {
+    at::Tensor tensor;
+    ByteRange bytes;
+    std::size_t share = 0, piece = 0;
+  };
+  static bool must_copy(const Source& source, Way way);
+  void make_room(std::uint64_t size, bool pinned);
+
+  std::vector<FileShare> shares_;
+  std::deque<std::string> headers_;  // which do not move
+  std::vector<Source> sources_;
+  at::Tensor buffer_;
+  bool is_pinned_ = false;  // the buffer
+};
+
+}  // namespace torchbridge::train

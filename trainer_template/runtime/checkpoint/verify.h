@@ -1,0 +1,26 @@
+// Whether the files of a checkpoint are those that were written.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <torchbridge/core/result.h>
+#include <torchbridge/train/checkpoint/manifest.h>
+
+namespace torchbridge::train {
+
+// The manifest of the checkpoint in `folder`, whose files are taken at its word.
+Result<Manifest> read_manifest(const std::filesystem::path& folder);
+
+// Compares size and checksum of the files with the manifest: of all, or those that fall to `share` of `shares` readers (a rank each), who
+// together see every one. The error names the first file that is missing, no regular file (a link is not followed) or damaged.
+Status verify_files(const std::filesystem::path& folder, const Manifest& manifest, int share = 0, int shares = 1);
+
+// All that is wrong with them, in the order of the files; a tensor that is damaged is named where its file's header can be read.
+std::vector<std::string> all_faults(const std::filesystem::path& folder, const Manifest& manifest);
+
+// read_manifest() and verify_files().
+Result<Manifest> verified_manifest(const std::filesystem::path& folder);
+
+}  // namespace torchbridge::train

@@ -1,0 +1,71 @@
+#include <torchbridge/train/failpoint.h>
+
+#ifdef TORCHBRIDGE_FAILPOINTS
+
+#include <signal.h>
+#include <torchbridge/core/env_map.h>
+
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+namespace torchbridge::train {
+namespace {
+
+constexpr std::array<std::string_view, 12> kPhases = {"bind",  "publish", "join",   "step",            "snapshot", "write",
+                                                      "fsync", "rename",  "directory-fsync", "DONE", "prune",    "exit"};
+
+struct Plan {
+  std::string phase;  // empty: none
+  int signal = SIGKILL;
+  std::atomic<std::int64_t> left{0};
+};
+
+[[noreturn]] void refuse(const char* text) {
+  std::fprintf(stderr, "TORCHBRIDGE_FAIL='%s': expected PHASE:N or PHASE:N:stop with one of the phases in failpoint.h\n", text);
+  std::_Exit(2);
+}
+
+void read(Plan& plan) {
+  const char* const text = std::getenv("TORCHBRIDGE_FAIL");
+  if (text == nullptr) return;
+  std::string_view rest = text;
+  if (rest.ends_with(":stop")) {
+    plan.signal = SIGSTOP;
+    rest.remove_suffix(5);
+  }
+  const std::size_t colon = rest.find(':');
+  if (colon == std::string_view::npos) refuse(text);
+  const auto count = parse_integer(rest.substr(colon + 1), 1, 1'000'000'000);
+  plan.phase = rest.substr(0, colon);
+  bool known = false;
+  for (const std::string_view phase : kPhases) known = known || phase == plan.phase;
+  if (!count || !known) refuse(text);
+  plan.left = *count;
+}
+
+Plan& plan() {
+  static Plan one;
+  static const bool once = (read(one), true);
+  static_cast<void>(once);
+  return one;
+}
+
+}  // namespace
+
+void failpoint(const char* phase) {
+  Plan& planned = plan();
+  if (planned.phase.empty() || planned.phase != phase) return;
+  if (planned.left.fetch_sub(1) == 1) raise(planned.signal);
+}
+
+}  // namespace torchbridge::train
+
+#else
+
+void torchbridge::train::failpoint(const char*) {}
+
+#endif
