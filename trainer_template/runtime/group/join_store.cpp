@@ -22,7 +22,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 
 namespace torchbridge::train {
@@ -91,12 +90,6 @@ void allow_connections(int world_size) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= static_cast<rlim_t>(world_size) + kOthers) return;
   static const ManyDescriptors until_the_program_ends;
-}
-
-// gloo and the store write to ranks that may be gone. By default that would end this one without a word; in Python it does not.
-void survive_broken_pipes() {
-  struct sigaction now {};
-  if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
 }
 
 // All ranks that find nobody at the store's address find the same: one of them says it.
@@ -183,7 +176,6 @@ JoinedStore join_store(Launch& launch, const JoinRequest& request) {
   const TorchEnv& env = launch.env;
   allow_connections(env.layout.world_size);
   no_reverse_lookups();
-  if (env.layout.world_size > 1) survive_broken_pipes();
   const InitMethod& method = request.method;
   JoinedStore joined{.store = request.store, .own_address = "127.0.0.1"};
   const bool is_given = request.store || method.kind == InitMethod::Kind::kFile;

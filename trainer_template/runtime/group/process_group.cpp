@@ -53,6 +53,13 @@ int color_of(const std::vector<int>& ranks) {
   return static_cast<int>(hash & 0x7fffffffU);
 }
 
+// gloo and the store write to connections whose other end may just have died, and take the error for what it is: nobody need die of the
+// signal too. Python ignores it from its start.
+void ignore_broken_pipes() {
+  struct sigaction now {};
+  if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);
+}
+
 }  // namespace
 
 struct ProcessGroup::State {
@@ -102,6 +109,7 @@ ProcessGroup::~ProcessGroup() {
 }
 
 void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::intrusive_ptr<c10d::Store>& given) {
+  if (world_size() > 1) ignore_broken_pipes();
   std::optional<std::string> trouble;
   try {
     device_ = device_for(options.device_id, layout_);
