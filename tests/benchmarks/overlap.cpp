@@ -6,10 +6,10 @@
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torchbridge/train/ddp/ddp.h>
-#include <torchbridge/train/run/job.h>
 #include <torchbridge/train/linear.h>
 #include <torchbridge/train/model_tensors.h>
 #include <torchbridge/train/optim/optimizer.h>
+#include <torchbridge/train/run/job.h>
 
 #include <cstdio>
 
@@ -34,7 +34,8 @@ void measure(const Shape& shape, ProcessGroup& group) {
   DistributedDataParallel ddp(tensors, group, {.bucket_cap_mb = shape.bucket_cap_mb, .gradient_as_bucket_view = true});
   ddp.set_runtime_logging_sample_rate(1);
   for (int step = 0; step < shape.steps; ++step) {
-    ddp.forward(model, at::randn({shape.batch, shape.width})).square().mean().backward();
+    const at::Tensor inputs = at::randn({shape.batch, shape.width});
+    ddp.forward([&] { return model->forward(inputs); }).square().mean().backward();
     optimizer->step(0.01);
     optimizer->zero_grad();
   }
