@@ -1,6 +1,8 @@
 // The trainer's tasks and what its loop offers, as a user calls it.
 #include "ranks.h"
 
+#include <sys/stat.h>
+
 #include <cstdlib>
 
 namespace {
@@ -49,6 +51,12 @@ TEST_F(Tasks, GoesOnWithATextAndSaysWhatIsOnAnImage) {
   EXPECT_EQ(generated.out(0).find("And God said"), 0u) << generated.out(0);
   EXPECT_EQ(generated.out(0).size(), std::string("And God said\n").size() + 40);
 
+  // So is its data, which says what tokens are.
+  for (const char* name : {"train.bin", "val.bin"}) folder_.write(name, std::string(400, '\1'));
+  Ranks tokens(1, trainer(joined(kTinyText, {"--data", folder_.path(), "--max-steps", "1", "--checkpoint-dir", folder_ / "tokens"})));
+  ASSERT_EQ(tokens.wait(), kOneGood) << tokens.errors();
+  EXPECT_TRUE(contains(complaint({"--task", "text", "--checkpoint-dir", folder_ / "tokens", "--generate", "x"}, 1), "tokens of '.bin' files"));
+
   Ranks digits(1, trainer({"--epochs", "4", "--checkpoint-dir", folder_ / "digits"}));
   ASSERT_EQ(digits.wait(), kOneGood) << digits.errors();
   Ranks predicted(1, trainer({"--checkpoint-dir", folder_ / "digits", "--predict", SOURCE_DIR "/tests/data/images/seven.png"}));
@@ -80,6 +88,9 @@ TEST_F(Tasks, StopsEarlyAlsoAfterARestart) {
 
 TEST_F(Tasks, TensorBoardReadsTheCurve) {
   if (python().empty()) GTEST_SKIP() << "no .venv: run scripts/setup";
+  // A run that ended before its first checkpoint: the next one begins again.
+  Ranks lost(1, trainer({"--max-steps", "4", "--seed", "1", "--tensorboard", folder_ / "tb"}));
+  ASSERT_EQ(lost.wait(), kOneGood) << lost.errors();
   for (const char* steps : {"6", "9"}) {
     Ranks ranks(2, trainer({"--max-steps", steps, "--eval-every", "3", "--tensorboard", folder_ / "tb", "--checkpoint-dir", folder_ / "runs", "--metrics",
                             folder_ / "m"}));
@@ -114,6 +125,15 @@ TEST_F(Tasks, TracesSteps) {
   EXPECT_FALSE(contains(trace, "\"step 14\""));
 }
 
+TEST_F(Tasks, SaysThatItsOutputCannotBeWritten) {
+  Ranks trained(1, trainer(joined(kTinyText, {"--max-steps", "1", "--checkpoint-dir", folder_ / "text"})));
+  ASSERT_EQ(trained.wait(), kOneGood) << trained.errors();
+  const Words generate = trainer({"--task", "text", "--checkpoint-dir", folder_ / "text", "--generate", "x", "--generate-length", "1"});
+  Process full(joined({"sh", "-c", "exec \"$0\" \"$@\" > /dev/full"}, generate), {}, folder_ / "full");
+  EXPECT_EQ(full.wait(std::chrono::steady_clock::now() + std::chrono::seconds(60)), 1);
+  EXPECT_TRUE(contains(full.error(), "cannot write to stdout")) << full.error();
+}
+
 // Compiling takes half a minute: with TORCHBRIDGE_COMPLETE=1.
 TEST_F(Tasks, EvaluatesByACompiledPackageWithItsOwnWeights) {
   if (!getenv("TORCHBRIDGE_COMPLETE")) GTEST_SKIP() << "TORCHBRIDGE_COMPLETE=1 runs it";
@@ -135,6 +155,7 @@ TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
   folder_.write("short.txt", "too short");
   folder_.write("taks.toml", "taks = \"text\"\n");
   folder_.write("train.csv", "a,b\n1,2\n");
+  ASSERT_EQ(mkfifo((folder_ / "device").c_str(), 0600), 0);
   folder_.write("test.csv", "a,b,c\n1,2,3\n");
   const struct {
     Words options;
@@ -145,6 +166,7 @@ TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
       {{"--epoch", "3"}, 2, "did you mean '--epochs'?"},
       {{"--config", folder_ / "taks.toml"}, 2, "did you mean '--task'?"},
       {{"--task", "text", "--model", "gpt:tiny,layer=3"}, 2, "did you mean 'layers'?"},
+      {{"--task", "text", "--model", "gpt:tiny,small"}, 2, "the preset 'small' must come first"},
       {{"--task", "text", "--model", "mlp:3"}, 2, "expected gpt:PRESET"},
       {{"--task", "text", "--model", "gpt:tiny,heads=3"}, 2, "width 128 does not divide among 3 heads"},
       {{"--task", "table", "--model", "cnn:3"}, 2, "expected linear"},
@@ -157,6 +179,10 @@ TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
       {{"--batch-size", "2000"}, 1, "--batch-size 2000 is larger than the data set: 1437 samples"},
       {{"--early-stop", "2"}, 2, "--eval-every"},
       {{"--generate", "x"}, 2, "--checkpoint-dir"},
+      {{"--generate", ""}, 2, "--generate: '' is empty"},
+      {{"--predict", ""}, 2, "--predict: '' is empty"},
+      {{"--timeout", "nan"}, 2, "--timeout: 'nan'"},
+      {{"--profile", "1", "--profile-file", folder_ / "device"}, 1, "device' is not a regular file"},
       {{"--device", "cuda"}, 1, "GPU"},
   };
   for (const auto& c : kCases) {

@@ -12,6 +12,7 @@
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/linear.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <sstream>
@@ -62,7 +63,10 @@ void set(GptShape& shape, const std::string& key, const std::string& value, cons
     std::vector<std::string> names = {"dropout"};
     for (const auto& entry : sizes) names.push_back(entry.first);
     for (const Preset& preset : kPresets) names.emplace_back(preset.name);
-    throw TrainError("'" + model + "': there is no '" + key + "'" + torchbridge::did_you_mean(key, names) + " Expected one of " + gpt_presets() +
+    const std::string what = "'" + model + "': ";
+    if (std::find(names.begin(), names.end(), key) != names.end()) throw TrainError(what + "the preset '" + key + "' must come first, without a value");
+    const std::string nearest = torchbridge::did_you_mean(key, names);
+    throw TrainError(what + "there is no '" + key + "'" + (nearest.empty() ? "." : nearest) + " Expected one of " + gpt_presets() +
                      ", and layers=, heads=, width=, context= or dropout=");
   }
 }

@@ -68,6 +68,7 @@ void train(const Options& options, ProcessGroup& group) {
     if (checkpoints.due(step.step)) checkpoints.save(progress(), tensors, *optimizer);
   }
   checkpoints.save_last(progress(), tensors, *optimizer);
+  profile.finish();
   if (!result) result = trainer.evaluate(task->eval_set(), options.batch_size);
   log.finish(trainer.steps_done(), *result, trainer.samples_per_s(), checkpoints.last_saved());
 }

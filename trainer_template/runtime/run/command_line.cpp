@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <sstream>
 
 namespace torchbridge::train {
 namespace {
@@ -35,6 +36,20 @@ std::string not_negative(const std::string& text) {
   const bool number = CLI::detail::lexical_cast(text, value);
   return number && value >= 0 && value < 1e300 ? "" : "'" + text + "': expected a number from 0 on";
 }
+
+// CLI::Range lets nan pass.
+auto number_between(double least, double most) {
+  return [least, most](const std::string& text) {
+    double value = 0;
+    const bool number = CLI::detail::lexical_cast(text, value);
+    if (number && value >= least && value <= most) return std::string();
+    std::ostringstream expected;
+    expected << "'" << text << "': expected a number from " << least << " to " << most;
+    return expected.str();
+  };
+}
+
+std::string not_empty(const std::string& text) { return text.empty() ? "'' is empty" : ""; }
 
 const CLI::Range kFromOne{std::int64_t{1}, kMany}, kFromZero{std::int64_t{0}, kMany};
 
@@ -86,6 +101,7 @@ void CommandLine::parse(int argc, char** argv) {
   app_.parse(argc, argv);
   options_.checkpoints.busy = busy_ == "skip" ? CheckpointOptions::Busy::kSkip : CheckpointOptions::Busy::kWait;
   options_.checkpoints.bytes_per_s = save_mb_per_s_ * 1e6;
+  options_.data_given = app_.get_option("--data")->count() > 0;
   options_.model_given = app_.get_option("--model")->count() > 0;
 }
 
@@ -153,7 +169,7 @@ void CommandLine::declare_precision() {
   Options& o = options_;
   declared->add_option("--precision", o.precision, "Of forward and backward: fp32, bf16 or fp16 by autocast")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))->capture_default_str();
-  declared->add_option("--loss-scale", o.loss_scale, "At the start, with fp16")->check(CLI::Range(1e-30, 1e30))->capture_default_str();
+  declared->add_option("--loss-scale", o.loss_scale, "At the start, with fp16")->check(number_between(1e-30, 1e30))->capture_default_str();
   declared->add_option("--zero", o.zero, "1: the optimizer's state is spread over the ranks")->check(CLI::IsMember({0, 1}))->capture_default_str();
   declared->add_option("--zero-gradients", o.zero_gradients,
                        "Of --zero 1: all-reduce during backward, reduce-scatter after it, or auto: what the backend is better at")
@@ -198,10 +214,10 @@ void CommandLine::declare_output() {
 void CommandLine::declare_inference() {
   auto* declared = group("Instead of training, with the weights of --init-from or of the newest checkpoint");
   Options& o = options_;
-  declared->add_option("--generate", o.generate, "Go on with this text");
+  declared->add_option("--generate", o.generate, "Go on with this text")->check(not_empty);
   declared->add_option("--generate-length", o.generate_length, "Tokens")->check(kFromOne)->capture_default_str();
   declared->add_option("--temperature", o.temperature, "Of --generate; 0: always the likeliest token")->check(not_negative)->capture_default_str();
-  declared->add_option("--predict", o.predict, "Say what is in this file");
+  declared->add_option("--predict", o.predict, "Say what is in this file")->check(not_empty);
 }
 
 void CommandLine::declare_system() {
@@ -215,9 +231,9 @@ void CommandLine::declare_system() {
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))->capture_default_str();
   declared->add_option("--workers", o.workers, "Threads that prepare batches; 0: none")->check(CLI::Range(0, 256))->capture_default_str();
   declared->add_option("--heartbeat", o.heartbeat_s, "Seconds after which a stopped rank ends the job; 0: it is waited for")
-      ->check(CLI::Range(0.0, 1e6))->capture_default_str();
+      ->check(number_between(0, 1e6))->capture_default_str();
   declared->add_option("--timeout", o.timeout_s, "Seconds to wait in a collective; to join, at most 60 of them")
-      ->check(CLI::Range(1.0, 1e6))->capture_default_str();
+      ->check(number_between(1, 1e6))->capture_default_str();
 }
 
 std::string CommandLine::suggestion(const std::string& message) const {

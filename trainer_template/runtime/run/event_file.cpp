@@ -91,7 +91,7 @@ EventFile::EventFile(const std::filesystem::path& folder, std::int64_t last_step
   if (!file_) throw TrainError("cannot write '" + path_.string() + "': " + std::strerror(errno) + "; give another --tensorboard");
   put(number_field(kWallTime, now()) + text_field(kFileVersion, "brain.Event:2"));
   constexpr int kStatus = 1, kStart = 1;  // of SessionLog
-  if (last_step > 0) put(number_field(kWallTime, now()) + integer_field(kStep, last_step + 1) + text_field(kSessionLog, integer_field(kStatus, kStart)));
+  put(number_field(kWallTime, now()) + integer_field(kStep, last_step + 1) + text_field(kSessionLog, integer_field(kStatus, kStart)));
   flush();
 }
 

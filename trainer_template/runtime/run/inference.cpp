@@ -39,6 +39,7 @@ TaskSettings settings_of(const Options& options, const Weights& weights) {
     throw TrainError("'" + weights.file.parent_path().string() + "' was trained with --task " + task->second + ", this is --task " + options.task);
   }
   if (const auto model = before.find("model"); model != before.end() && !options.model_given) settings.model = model->second;
+  if (const auto data = before.find("data"); data != before.end() && !options.data_given && std::filesystem::exists(data->second)) settings.data = data->second;
   return settings;
 }
 
@@ -60,7 +61,7 @@ void run_inference(const Options& options, ProcessGroup& group) {
       task->generate(*model, {.prompt = options.generate, .length = options.generate_length, .temperature = options.temperature}, std::cout);
     }
     if (!options.predict.empty()) task->predict(*model, options.predict, std::cout);
-    std::cout << std::flush;
+    if (!(std::cout << std::flush)) throw TrainError("cannot write to stdout: is the disk full?");
   });
 }
 

@@ -20,6 +20,13 @@ std::string number(double value) {
   return {text, end};
 }
 
+// A pipe, a terminal, or what /dev/stdout stands for: it has no past, and nothing is put in its place.
+bool is_stream(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) return true;
+  return fs::is_symlink(path, ignored) && path.string().starts_with("/dev/");
+}
+
 std::int64_t step_of_line(std::string_view line) {
   constexpr std::string_view kStart = "{\"step\":";
   std::int64_t step = 0;
@@ -72,10 +79,11 @@ MetricsFile::MetricsFile(const fs::path& path, std::int64_t last_step) : path_(p
   if (path_.empty()) return;
   std::error_code error, ignored;
   errno = 0;
-  if (fs::exists(path_, ignored) && !fs::is_regular_file(path_, ignored)) {
-    file_.open(path_, std::ios::binary | std::ios::app);  // a pipe or a terminal, which has no past
+  if (is_stream(path_)) {
+    file_.open(path_, std::ios::binary | std::ios::app);
     error.assign(errno, std::generic_category());
   } else {
+    if (fs::is_symlink(path_, ignored)) path_ = fs::weakly_canonical(path_);  // the link stays one
     if (path_.has_parent_path()) fs::create_directories(path_.parent_path(), ignored);
     std::ifstream before(path_, std::ios::binary);
     const std::string text((std::istreambuf_iterator<char>(before)), std::istreambuf_iterator<char>());

@@ -21,7 +21,7 @@ namespace torchbridge::train {
 // Names, units and meanings are those of the command line (command_line.cpp, --help). A task's own defaults come on top.
 struct Options {
   std::string task, data, model;
-  bool model_given = false;  // by the user, not by the task's defaults
+  bool data_given = false, model_given = false;  // by the user, not by the task's defaults
 
   std::int64_t epochs = 10, max_steps = 0, batch_size = 32;
   std::string optimizer = "sgd";

@@ -29,7 +29,7 @@ class Progress {
   bool on_line_ = false;
 };
 
-// "[#####.....]  50%", for `done` of `total`.
-std::string bar(std::int64_t done, std::int64_t total);
+// "[#####.....]  50%", for `done` of `total`; `width` characters between the brackets.
+std::string bar(std::int64_t done, std::int64_t total, int width);
 
 }  // namespace torchbridge::train

@@ -17,8 +17,13 @@ using torch::profiler::impl::ActivityType;
 
 StepProfile::StepProfile(StepProfileOptions options) : options_(std::move(options)) {
   if (options_.steps == 0) return;
+  // The profiler writes aside and renames: it would put a file in the place of a device such as /dev/null.
+  std::error_code ignored;
+  if (std::filesystem::exists(options_.file, ignored) && !std::filesystem::is_regular_file(options_.file, ignored)) {
+    throw TrainError("'" + options_.file.string() + "' is not a regular file; give another --profile-file");
+  }
   errno = 0;
-  if (!std::ofstream(options_.file)) {
+  if (!std::ofstream(options_.file, std::ios::app)) {
     throw TrainError("cannot write '" + options_.file.string() + "': " + std::strerror(errno) + "; give another --profile-file");
   }
 }
@@ -55,7 +60,9 @@ void StepProfile::finish() {
   step_.reset();
   if (!tracing_) return;
   tracing_ = false;
+  std::filesystem::resize_file(options_.file, 0);  // the profiler does not tell that it could not write
   profiler::disableProfiler()->save(options_.file);
+  if (std::filesystem::file_size(options_.file) == 0) throw TrainError("cannot write '" + options_.file.string() + "': is the disk full?");
 }
 
 }  // namespace torchbridge::train

@@ -25,16 +25,17 @@ class StepProfile {
  public:
   // Throws TrainError where the file cannot be written.
   explicit StepProfile(StepProfileOptions options);
-  ~StepProfile();  // writes what was traced when training ended earlier
+  ~StepProfile();  // finish() where an exception ends the training
   StepProfile(const StepProfile&) = delete;
   StepProfile& operator=(const StepProfile&) = delete;
 
   // At the beginning of each step: ends the one before. It appears in the trace as "step NUMBER".
   void begin_step(std::int64_t number);
+  // Writes what was traced, when training ends earlier. Throws TrainError where that fails, as begin_step does.
+  void finish();
 
  private:
   void start();
-  void finish();
 
   StepProfileOptions options_;
   std::int64_t begun_ = 0;

@@ -63,6 +63,15 @@ TEST(Metrics, GoesOnWithTheFileOfTheRunBefore) {
                       to_json_line({.step = 3, .epoch = 9}) + "\n");
 }
 
+TEST(Metrics, LeavesALinkAsItIs) {
+  TemporaryFolder folder;
+  folder.write("real.jsonl", "");
+  std::filesystem::create_symlink("real.jsonl", folder / "link.jsonl");
+  MetricsFile(folder / "link.jsonl", 0).write({.step = 1});
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link.jsonl"));
+  EXPECT_EQ(folder.read("real.jsonl"), to_json_line({.step = 1}) + "\n");
+}
+
 TEST(Metrics, NamesAFileThatCannotBeWritten) {
   EXPECT_TRUE(contains(error_of([] { MetricsFile("/proc/none/curve.jsonl", 0); }), "/proc/none/curve.jsonl"));
 }
