@@ -7,8 +7,8 @@
 
 namespace torchbridge {
 
-// The name that `text` needs the fewest insertions, deletions and changes of a character to become (Levenshtein's distance), the first
-// of several; empty where that is more than a third of the longer one's characters.
+// The name that `text` needs the fewest insertions, deletions, changes and swaps of neighbouring characters to become (the restricted
+// distance of Damerau and Levenshtein), the first of several; empty where that is more than a third of the longer one's characters.
 std::string nearest_name(std::string_view text, std::span<const std::string> names);
 
 // "; did you mean 'NAME'?", or nothing.

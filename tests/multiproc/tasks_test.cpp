@@ -129,7 +129,7 @@ TEST_F(Tasks, SaysThatItsOutputCannotBeWritten) {
   Ranks trained(1, trainer(joined(kTinyText, {"--max-steps", "1", "--checkpoint-dir", folder_ / "text"})));
   ASSERT_EQ(trained.wait(), kOneGood) << trained.errors();
   const Words generate = trainer({"--task", "text", "--checkpoint-dir", folder_ / "text", "--generate", "x", "--generate-length", "1"});
-  Process full(joined({"sh", "-c", "exec \"$0\" \"$@\" > /dev/full"}, generate), {}, folder_ / "full");
+  Process full(joined({"/bin/sh", "-c", "exec \"$0\" \"$@\" > /dev/full"}, generate), {}, folder_ / "full");
   EXPECT_EQ(full.wait(std::chrono::steady_clock::now() + std::chrono::seconds(60)), 1);
   EXPECT_TRUE(contains(full.error(), "cannot write to stdout")) << full.error();
 }

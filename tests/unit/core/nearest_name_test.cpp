@@ -13,7 +13,8 @@ TEST(NearestName, IsTheOneOfTheFewestChanges) {
     const char *text, *nearest;
   } kCases[] = {
       {"--epoch", "--epochs"}, {"--taks", "--task"}, {"--evalevery", "--eval-every"}, {"--lr-shedule", "--lr-schedule"},
-      {"--Epochs", "--epochs"}, {"--zebra", ""},    {"", ""},                         {"--lr", "--lr"},
+      {"--Epochs", "--epochs"}, {"--zebra", ""},    {"", ""},                         {"--rl", "--lr"},
+      {"--lr", "--lr"},
   };
   for (const auto& c : kCases) EXPECT_EQ(nearest_name(c.text, kNames), c.nearest) << c.text;
 }

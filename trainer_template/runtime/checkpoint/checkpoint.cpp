@@ -60,7 +60,8 @@ std::optional<Manifest> Checkpoints::resume(const ModelTensors& model, Optimizer
   if (!chosen) return std::nullopt;
   const Manifest& manifest = chosen->manifest;
   all_or_none(group_, [&] {
-    const auto before = manifest.options.find("task"), now = options_.shown.find("task");
+    const auto before = manifest.options.find("task");
+    const auto now = options_.shown.find("task");
     if (before != manifest.options.end() && now != options_.shown.end() && before->second != now->second) {
       throw TrainError("checkpoint " + chosen->folder.string() + " was written with --task " + before->second + ", this run has --task " + now->second);
     }

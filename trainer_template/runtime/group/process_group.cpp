@@ -12,10 +12,13 @@
 #include <torchbridge/train/group/form_group.h>
 #include <torchbridge/train/group/heartbeat.h>
 #include <torchbridge/train/group/join_store.h>
+#include <torchbridge/train/group/last_resort.h>
 #include <torchbridge/train/group/places.h>
 #include <torchbridge/train/group/store_keys.h>
 
 #include <algorithm>
+#include <iostream>
+#include <mutex>
 #include <sstream>
 
 namespace torchbridge::train {
@@ -25,6 +28,8 @@ using std::chrono::milliseconds;
 
 // As torch.distributed: constants.py and its default for NCCL.
 constexpr milliseconds kNcclTimeout = std::chrono::minutes(10), kOtherTimeout = std::chrono::minutes(30);
+// After a rank was lost; message_for() and the end of the group take about two seconds.
+constexpr milliseconds kStuck{5000};
 
 bool has(const std::vector<DeviceBackend>& backends, std::string_view name) { return std::ranges::count(backends, name, &DeviceBackend::backend) > 0; }
 
@@ -71,6 +76,10 @@ struct ProcessGroup::State {
   int groups = 0;          // so many were made: their names
   milliseconds silence{};
   std::shared_ptr<Connections> connections = std::make_shared<Connections>();
+  std::mutex message_mutex;
+  bool is_asked = false;                    // whether message_for() was called
+  std::optional<std::string> message;       // what this rank has to say of the break, as soon as it is known
+  std::unique_ptr<LastResort> last_resort;  // null without a heartbeat
   std::unique_ptr<Heartbeat> heartbeat;  // cuts the connections, so it ends before them; null where none was asked for
 
   BackendRequest next(int rank, int size) {
@@ -136,7 +145,15 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::
 
 void ProcessGroup::start_heartbeat(const std::string& own_address, const GroupOptions& options) {
   c10d::Store& store = *state_->store;
-  HeartbeatOptions heart{.silence = options.silence, .on_loss = [connections = state_->connections] { connections->cut(); }};
+  state_->last_resort = std::make_unique<LastResort>(kStuck, [this, state = state_.get(), rank = rank()] {
+    const std::scoped_lock lock(state->message_mutex);
+    if (!state->is_asked) state->message = failure_message(broken_group(), TrainError("the connections between the ranks were lost"));
+    if (state->message) std::cerr << "trainer: rank " + std::to_string(rank) + ": " + *state->message + "\n" << std::flush;
+  });
+  HeartbeatOptions heart{.silence = options.silence, .on_loss = [state = state_.get()] {
+    state->connections->cut();
+    state->last_resort->start();
+  }};
   heart.hang_ups = std::ranges::any_of(state_->backends, [](const DeviceBackend& one) { return one.backend != "gloo"; });
   state_->silence = options.silence;
   auto started = [&]() -> Result<std::unique_ptr<Heartbeat>> {
@@ -217,19 +234,33 @@ std::string one_line(const std::exception& error) {
 
 std::optional<std::string> ProcessGroup::message_for(const std::exception& error) {
   if (!state_) return one_line(error);
-  BrokenGroup broken{.store = *state_->store, .rank = rank(), .world_size = world_size(), .meeting = state_->meeting,
-                     .waited = state_->connections->waited(), .silence = state_->silence};
-  state_->connections->cut();
-  if (state_->heartbeat) {
-    state_->heartbeat->break_off();
-    broken.lost = state_->heartbeat->lost();
-    broken.hung_up = state_->heartbeat->hung_up();
-    broken.broken_off = state_->heartbeat->broken_off();
-    state_->heartbeat.reset();
+  {
+    const std::scoped_lock lock(state_->message_mutex);
+    state_->is_asked = true;
   }
+  const milliseconds waited = state_->connections->waited();
+  state_->connections->cut();
+  if (state_->heartbeat) state_->heartbeat->break_off();
+  BrokenGroup broken = broken_group();
+  broken.waited = waited;
+  state_->heartbeat.reset();
   const auto message = failure_message(broken, error);
+  {
+    const std::scoped_lock lock(state_->message_mutex);
+    state_->message = message;
+  }
   end();
   return message;
+}
+
+BrokenGroup ProcessGroup::broken_group() const {
+  BrokenGroup broken{.store = *state_->store, .rank = rank(), .world_size = world_size(), .meeting = state_->meeting,
+                     .waited = state_->connections->waited(), .silence = state_->silence};
+  if (!state_->heartbeat) return broken;
+  broken.lost = state_->heartbeat->lost();
+  broken.hung_up = state_->heartbeat->hung_up();
+  broken.broken_off = state_->heartbeat->broken_off();
+  return broken;
 }
 
 ProcessGroup init_process_group(const EnvMap& environment, const GroupOptions& options) {

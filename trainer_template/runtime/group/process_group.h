@@ -22,7 +22,10 @@ class Store;
 
 namespace torchbridge::train {
 
-// The owning handle. Its scope ends group and store: in order, with a barrier of ten seconds at most; or, where an exception leaves
+struct BrokenGroup;
+
+// The owning handle. A process that does not get away from a group that broke within five seconds, which gloo may bring about, ends by
+// itself with exit code 1. The scope of this ends group and store: in order, with a barrier of ten seconds at most; or, where an exception leaves
 // the scope, at once, so that the other ranks notice. Collective are the members of RankGroup, and those that say so.
 class ProcessGroup : public RankGroup {
  public:
@@ -64,6 +67,7 @@ class ProcessGroup : public RankGroup {
   void start_heartbeat(const std::string& own_address, const GroupOptions& options);
   std::unique_ptr<Subgroup> own_part(const std::vector<std::vector<int>>& parts);
   std::vector<std::vector<int>> nodes();
+  BrokenGroup broken_group() const;
   void end();
 
   Layout layout_;
