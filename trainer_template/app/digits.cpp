@@ -7,12 +7,14 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/pooling.h>
+#include <torchbridge/core/nearest_name.h>
 #include <torchbridge/train/data/idx_dataset.h>
 #include <torchbridge/train/data/image.h>
 #include <torchbridge/train/data/mapped_file.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/linear.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <ostream>
 
@@ -77,13 +79,18 @@ struct ModelSpec {
   std::vector<std::int64_t> widths;
 };
 
+std::string did_you_mean_kind(const std::string& kind) {
+  static const std::vector<std::string> kKinds = {"mlp", "cnn"};
+  return std::find(kKinds.begin(), kKinds.end(), kind) == kKinds.end() ? torchbridge::did_you_mean(kind, kKinds) : "";
+}
+
 ModelSpec parse_model(const std::string& model) {
   constexpr std::size_t kMostStages = 16;
   const auto colon = model.find(':');
   const std::string kind = model.substr(0, colon);
   const auto widths = colon == std::string::npos ? std::nullopt : number_list(model.substr(colon + 1), 65536);
   if (!widths || (kind != "mlp" && kind != "cnn") || (kind == "cnn" && widths->size() > kMostStages)) {
-    throw TrainError("'" + model + "': expected mlp:WIDTH,WIDTH... or cnn:CHANNELS,CHANNELS... with numbers from 1 to 65536");
+    throw TrainError("'" + model + "': expected mlp:WIDTH,WIDTH... or cnn:CHANNELS,CHANNELS... with numbers from 1 to 65536" + did_you_mean_kind(kind));
   }
   return {kind == "cnn", *widths};
 }
@@ -113,11 +120,7 @@ class Digits : public Task {
     return std::make_shared<Mlp>(spec_.widths, train_.images());
   }
   at::Tensor loss(const at::Tensor& outputs, const at::Tensor& targets) const override { return at::cross_entropy_loss(outputs, targets); }
-  std::vector<Metric> metrics() const override {
-    return {{"accuracy", [](const at::Tensor& outputs, const at::Tensor& targets) {
-               return outputs.argmax(-1).eq(targets).to(at::kDouble).mean();
-             }}};
-  }
+  std::vector<Metric> metrics() const override { return {accuracy()}; }
 
   // The image becomes gray and as large as those of the data set; like them it should be light on a dark ground.
   void predict(Model& model, const std::filesystem::path& path, std::ostream& out) const override {

@@ -30,9 +30,11 @@ bool due(std::int64_t step, std::int64_t every) { return every > 0 && step % eve
 void train(const Options& options, ProcessGroup& group) {
   set_determinism(options);
   std::unique_ptr<Task> task;
-  all_or_none(group, [&] { task = options.kind->open(options.task_settings()); });
-  const auto model = task->make_model();
-  model->to(group.device());
+  std::shared_ptr<Model> model;
+  all_or_none(group, [&] {
+    task = options.kind->open(options.task_settings());
+    model = make_model(*task, options.model, group.device());
+  });
   const ModelTensors tensors = tensors_of(*model);
   const auto optimizer = make_optimizer(options, tensors, group);
 

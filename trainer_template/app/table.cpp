@@ -4,6 +4,7 @@
 #include <ATen/ops/where.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
+#include <torchbridge/core/nearest_name.h>
 #include <torchbridge/train/data/table.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/linear.h>
@@ -57,9 +58,13 @@ class Regression : public Model {
 };
 
 std::vector<std::int64_t> parse_model(const std::string& model) {
+  static const std::vector<std::string> kKinds = {"linear", "mlp"};
   if (model == "linear") return {};
   const auto widths = model.starts_with("mlp:") ? number_list(model.substr(4), 65536) : std::nullopt;
-  if (!widths) throw TrainError("'" + model + "': expected linear, or mlp:WIDTH,WIDTH... with numbers from 1 to 65536");
+  if (!widths) {
+    throw TrainError("'" + model + "': expected linear, or mlp:WIDTH,WIDTH... with numbers from 1 to 65536" +
+                               torchbridge::did_you_mean(model.substr(0, model.find(':')), kKinds));
+  }
   return *widths;
 }
 
@@ -77,6 +82,9 @@ class TableRegression : public Task {
     if (test_.features() != train_.features()) {
       throw TrainError("data folder '" + settings.data + "': train.csv has " + std::to_string(train_.features() + 1) + " columns, test.csv " +
                        std::to_string(test_.features() + 1));
+    }
+    if (test_.columns() != train_.columns()) {
+      throw TrainError("data folder '" + settings.data + "': train.csv and test.csv name their columns differently, or in another order");
     }
     const Batch rows = whole(train_);
     inputs_ = Scale::of(rows.inputs);

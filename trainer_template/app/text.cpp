@@ -51,11 +51,7 @@ class Text : public Task {
   at::Tensor loss(const at::Tensor& outputs, const at::Tensor& targets) const override {
     return at::cross_entropy_loss(outputs.view({-1, outputs.size(-1)}), targets.view(-1));
   }
-  std::vector<Metric> metrics() const override {
-    return {{"accuracy", [](const at::Tensor& outputs, const at::Tensor& targets) {
-               return outputs.argmax(-1).eq(targets).to(at::kDouble).mean();
-             }}};
-  }
+  std::vector<Metric> metrics() const override { return {accuracy()}; }
   std::int64_t tokens_per_sample() const override { return shape_.context; }
   double flops_per_sample(const Model& model) const override {
     return static_cast<const Gpt&>(model).flops_per_token() * static_cast<double>(shape_.context);
@@ -67,9 +63,10 @@ class Text : public Task {
   TextData data_;
 };
 
+// Less the largest first: whatever the temperature, nothing overflows.
 at::Tensor choose(const at::Tensor& logits, double temperature) {
   if (temperature == 0) return at::argmax(logits, -1, /*keepdim=*/true);
-  return at::multinomial((logits / temperature).softmax(-1), 1);
+  return at::multinomial(((logits - logits.max()) / temperature).softmax(-1), 1);
 }
 
 void Text::generate(Model& model, const Generation& generation, std::ostream& out) const {

@@ -26,11 +26,7 @@ class Digits : public Task {
     return ::make_model(model_, {images.rows, images.columns, images.classes});
   }
   at::Tensor loss(const at::Tensor& outputs, const at::Tensor& targets) const override { return at::cross_entropy_loss(outputs, targets); }
-  std::vector<Metric> metrics() const override {
-    return {{"accuracy", [](const at::Tensor& outputs, const at::Tensor& targets) {
-               return outputs.argmax(-1).eq(targets).to(at::kDouble).mean();
-             }}};
-  }
+  std::vector<Metric> metrics() const override { return {accuracy()}; }
 
  private:
   std::string model_;

@@ -60,6 +60,10 @@ std::optional<Manifest> Checkpoints::resume(const ModelTensors& model, Optimizer
   if (!chosen) return std::nullopt;
   const Manifest& manifest = chosen->manifest;
   all_or_none(group_, [&] {
+    const auto before = manifest.options.find("task"), now = options_.shown.find("task");
+    if (before != manifest.options.end() && now != options_.shown.end() && before->second != now->second) {
+      throw TrainError("checkpoint " + chosen->folder.string() + " was written with --task " + before->second + ", this run has --task " + now->second);
+    }
     if (manifest.sampler_seed == options_.seed) return;
     throw TrainError("checkpoint " + chosen->folder.string() + " was written with --seed " + std::to_string(manifest.sampler_seed) +
                      ", this run has --seed " + std::to_string(options_.seed) + "; the order of samples would break off");

@@ -1,13 +1,14 @@
 #include <torchbridge/train/run/command_line.h>
 
 #include <CLI/CLI.hpp>
+#include <torchbridge/core/env_map.h>
 #include <torchbridge/core/init_method.h>
 #include <torchbridge/core/nearest_name.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/group/backend_choice.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <limits>
 #include <sstream>
 
 namespace torchbridge::train {
@@ -50,6 +51,10 @@ auto number_between(double least, double most) {
 }
 
 std::string not_empty(const std::string& text) { return text.empty() ? "'' is empty" : ""; }
+
+std::string seed_value(const std::string& text) {
+  return parse_integer(text, 0, std::numeric_limits<std::int64_t>::max()) ? "" : "'" + text + "': expected a number from 0 to 2^63 - 1";
+}
 
 const CLI::Range kFromOne{std::int64_t{1}, kMany}, kFromZero{std::int64_t{0}, kMany};
 
@@ -124,7 +129,9 @@ void CommandLine::declare_task(const TaskKind& kind, std::span<const TaskKind> k
         if (std::find(names.begin(), names.end(), name) != names.end()) return std::string();
         return "there is no task '" + name + "'" + did_you_mean(name, names);
       })->capture_default_str();
-  declared->add_option("--data", options_.data, "What to learn from")->capture_default_str();
+  declared->add_option("--data", options_.data, "What to learn from")->check([](const std::string& data) {
+    return data.empty() ? std::string("expected a path") : std::string();
+  })->capture_default_str();
   declared->add_option("--model", options_.model, kind.models)->check([&kind](const std::string& model) {
     try {
       kind.check_model(model);
@@ -158,7 +165,7 @@ void CommandLine::declare_training() {
       ->check(kFromZero)->capture_default_str();
   declared->add_option("--on-nan", o.on_nan, "A loss or gradient that is not finite, on any rank: stop, or skip the step")
       ->check(CLI::IsMember({"stop", "skip"}))->capture_default_str();
-  declared->add_option("--seed", o.seed, "Of weights and order of samples")->capture_default_str();
+  declared->add_option("--seed", o.seed, "Of weights and order of samples")->check(seed_value)->capture_default_str();
   declared->add_option("--order", o.order, "Of the samples: shuffled as Python does, permuted (without a list of all), sequential")
       ->check(CLI::IsMember({"shuffled", "permuted", "sequential"}))->capture_default_str();
   declared->add_flag("--deterministic", o.deterministic, "Refuse operations whose result may vary");

@@ -8,6 +8,7 @@
 #include <torchbridge/train/checkpoint/verify.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/model_tensors.h>
+#include <torchbridge/train/run/setup.h>
 #include <torchbridge/train/run/task.h>
 
 #include <iostream>
@@ -50,9 +51,12 @@ void run_inference(const Options& options, ProcessGroup& group) {
   at::manual_seed(options.seed);
   const Weights weights = weights_of(options, group);
   std::unique_ptr<Task> task;
-  all_or_none(group, [&] { task = options.kind->open(settings_of(options, weights)); });
-  const auto model = task->make_model();
-  model->to(group.device());
+  std::shared_ptr<Model> model;
+  all_or_none(group, [&] {
+    const TaskSettings settings = settings_of(options, weights);
+    task = options.kind->open(settings);
+    model = make_model(*task, settings.model, group.device());
+  });
   init_from(weights.file, tensors_of(*model), group);
   model->eval();
   all_or_none(group, [&] {

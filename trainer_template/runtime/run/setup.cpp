@@ -55,6 +55,16 @@ void set_determinism(const Options& options) {
   at::globalContext().setDeterministicAlgorithms(options.deterministic, /*warn_only=*/false);
 }
 
+std::shared_ptr<Model> make_model(const Task& task, const std::string& model, c10::Device device) {
+  try {
+    auto made = task.make_model();
+    made->to(device);
+    return made;
+  } catch (const c10::Error& error) {
+    throw TrainError("--model " + model + " cannot be made: " + one_line(error));
+  }
+}
+
 std::unique_ptr<Optimizer> make_optimizer(const Options& options, const ModelTensors& model, ProcessGroup& group) {
   const OptimizerOptions values{.lr = options.lr, .momentum = options.momentum, .weight_decay = options.weight_decay};
   const auto make = [&](std::vector<ParameterGroup> groups) {

@@ -18,6 +18,9 @@ namespace torchbridge::train {
 // Seeds the default generator and chooses deterministic algorithms.
 void set_determinism(const Options& options);
 
+// The task's model on the device, with fresh weights. Throws TrainError, which names --model, where it does not fit into memory.
+std::shared_ptr<Model> make_model(const Task& task, const std::string& model, c10::Device device);
+
 // Collective with --zero. The group must outlive it.
 std::unique_ptr<Optimizer> make_optimizer(const Options& options, const ModelTensors& model, ProcessGroup& group);
 

@@ -35,6 +35,9 @@ struct Metric {
   std::function<at::Tensor(const at::Tensor& outputs, const at::Tensor& targets)> mean;
 };
 
+// Share of the outputs whose largest value, along the last dimension, stands at the number that is the target.
+Metric accuracy();
+
 // Text that --generate goes on with.
 struct Generation {
   std::string prompt;

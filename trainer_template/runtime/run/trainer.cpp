@@ -160,7 +160,7 @@ bool Trainer::refuse(const at::Tensor& loss, const Shared& shared, const StepRec
   std::ostringstream what;
   what << "step " << record.step << ": ";
   if (shared.not_finite > 0) {
-    what << "the loss is " << own << " on " << shared.not_finite << " of " << group_.world_size() << " ranks";
+    what << "the loss is " << (std::isnan(own) ? "nan" : own > 0 ? "inf" : "-inf") << " on " << shared.not_finite << " of " << group_.world_size() << " ranks";
   } else {
     what << "the norm of the gradients is " << *record.grad_norm;
   }
@@ -200,9 +200,10 @@ void Trainer::measure(StepRecord& record, std::span<const Batch> parts) {
     record.tflops = flops_ * record.samples_per_s / group_.world_size() / 1e12;
     if (options_.peak_tflops > 0) record.mfu = *record.tflops / options_.peak_tflops;
   }
-  // DDP times the first ten steps and every hundredth.
+  // c10d times the first ten steps of a process and every hundredth, and tells it a step later.
+  ++steps_here_;
   constexpr std::int64_t kTimed = 100;
-  if (group_.world_size() > 1 && (record.step - 1) % kTimed == 1) comm_share_ = communication_share(ddp_);
+  if (group_.world_size() > 1 && (steps_here_ <= 11 || steps_here_ % kTimed == 1)) comm_share_ = communication_share(ddp_);
   record.comm_share = comm_share_;
 }
 

@@ -99,6 +99,7 @@ class Trainer {
   Manifest progress_;
   bool stop_agreed_ = false;
   std::optional<double> comm_share_;
+  std::int64_t steps_here_ = 0;  // of this process
   const std::int64_t samples_before_;
   const std::chrono::steady_clock::time_point begin_;
   std::chrono::steady_clock::time_point last_step_;
