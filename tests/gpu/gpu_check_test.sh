@@ -5,6 +5,7 @@ source_dir=$1 build_dir=$2
 python=$(sed -n 's/^TORCHBRIDGE_PYTHON:INTERNAL=//p' "$build_dir/CMakeCache.txt")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+cd "$work"  # not in the build folder, which is about to be hidden
 fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
 [[ -x $python ]] || { echo "SKIPPED: no Python with torch: run scripts/setup"; exit 77; }
 [[ -e $build_dir/lib/libtorchbridge_nccl.so ]] || { echo "SKIPPED: this libtorch is one for the CPU"; exit 77; }

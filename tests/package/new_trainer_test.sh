@@ -40,4 +40,4 @@ cmake -S "$source_dir" -B tree -G Ninja -DTORCHBRIDGE_TESTS=OFF -DTORCHBRIDGE_SL
   { cat log; fail "the tree does not take it in"; }
 ninja -C tree -n my_model >log || { cat log; fail "there is no target my_model"; }
 grep -q 'Linking CXX executable bin/my_model' log || fail "it is no program of the tree: $(tail -n 3 log)"
-(cd tree && ctest -N) | grep -q 'my_model.learns' || fail "its test is not the tree's"
+ctest --test-dir tree -N >log && grep -q 'my_model.learns' log || fail "its test is not the tree's"

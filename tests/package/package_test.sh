@@ -5,6 +5,7 @@ source_dir=$1 build_dir=$2
 here=$source_dir/tests/package
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+cd "$work"  # not in the build folder, which is about to be hidden
 fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
 grep -q '^TORCHBRIDGE_SANITIZE:STRING=$' "$build_dir/CMakeCache.txt" || { echo "SKIPPED: a build with sanitizers wants them of its users too"; exit 77; }
 
@@ -34,7 +35,7 @@ refuses() {
   shift
   printf '$ %s\n' "$*"
   words=$(user timeout 60 "$@" 2>&1) && fail "it succeeded"
-  tr -s ' \n' ' ' <<<"$words" | grep -qE "$pattern" || fail "no '$pattern' in: $words"
+  tr -s ' \n' ' ' <<<"$words" | grep -E "$pattern" >/dev/null || fail "no '$pattern' in: $words"
 }
 
 cmake --install "$build_dir" --prefix "$work/as-installed" >"$work/log" || { tail -n 1 "$work/log"; fail "cmake --install"; }
