@@ -13,6 +13,7 @@
 #include <torchbridge/train/checkpoint/publish.h>
 #include <torchbridge/train/checkpoint/save_thread.h>
 #include <torchbridge/train/checkpoint/tied_weights.h>
+#include <torchbridge/train/ddp/parameter_sync.h>
 
 #include <iostream>
 
@@ -115,6 +116,16 @@ bool Checkpoints::settle(CheckpointOptions::Busy busy) {
   return true;
 }
 
+// Batch normalisation leaves other buffers on each rank, of which those of rank 0 count: DDP gives them to all before the next step. Here they
+// are given to the file alone. Collective.
+NamedTensors Checkpoints::saved_tensors(const ModelTensors& model) {
+  NamedTensors tensors = model.parameters;
+  std::vector<at::Tensor> copies;
+  for (const auto& [name, buffer] : model.buffers) tensors.emplace_back(name, copies.emplace_back(buffer.detach().clone()));
+  if (group_.world_size() > 1) broadcast_values(copies, group_);
+  return tensors;
+}
+
 void Checkpoints::start(Manifest progress, const ModelTensors& model, const Optimizer& optimizer, Snapshot::Way way) {
   const int rank = group_.rank(), ranks = group_.world_size();
   progress.files.clear();
@@ -125,7 +136,7 @@ void Checkpoints::start(Manifest progress, const ModelTensors& model, const Opti
   progress.versions = {{"torch", TORCH_VERSION}, {"torchbridge", TORCHBRIDGE_VERSION}};
 
   // What all ranks have is divided among them, what each has of its own is not.
-  snapshot_.add(kModelFile, model.all(), rank, ranks, model_metadata(model));
+  snapshot_.add(kModelFile, saved_tensors(model), rank, ranks, model_metadata(model));
   const int shards = optimizer.shards();
   const bool is_sharded = shards > 1;
   if (!is_sharded) snapshot_.add(optimizer_file(0, 1), optimizer.state(), rank, ranks);
