@@ -35,11 +35,6 @@ endfunction()
 
 function(torchbridge_warnings target)
   target_compile_options(${target} PRIVATE -ffunction-sections -fdata-sections -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers)
-  # Else GNU's linker optimises what torchbridge_small compiled anew for each program: four seconds of five.
-  get_target_property(type ${target} TYPE)
-  if(type STREQUAL "EXECUTABLE" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    target_link_options(${target} PRIVATE -fno-lto)
-  endif()
 endfunction()
 
 # For what the SPANK plugin, which every srun loads, holds a copy of: small, and optimised across its libraries when the plugin is
