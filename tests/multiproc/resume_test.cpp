@@ -47,7 +47,7 @@ TEST_F(Resume, BatchNormalisationGoesOnFromRankZerosStatistics) {
   for (int steps : {4, 6}) train(2, folder_ / "parts.jsonl", folder_ / "runs", steps);
   const auto evaluated = [&](const char* file) {
     const std::string text = folder_.read(file);
-    return text.substr(std::min(text.find("\"eval_loss\""), text.size()));
+    return text.substr(std::min(text.rfind("\"eval_loss\""), text.size()));
   };
   EXPECT_TRUE(contains(evaluated("whole.jsonl"), "eval_accuracy"));
   EXPECT_EQ(evaluated("parts.jsonl"), evaluated("whole.jsonl"));

@@ -147,7 +147,7 @@ void ProcessGroup::start_heartbeat(const std::string& own_address, const GroupOp
   c10d::Store& store = *state_->store;
   state_->last_resort = std::make_unique<LastResort>(kStuck, [this, state = state_.get(), rank = rank()] {
     const std::scoped_lock lock(state->message_mutex);
-    if (!state->is_asked) state->message = failure_message(broken_group(), TrainError("the connections between the ranks were lost"));
+    if (!state->is_asked) state->message = failure_message(broken_group(), std::runtime_error("the connections between the ranks were lost"));
     if (state->message) std::cerr << "trainer: rank " + std::to_string(rank) + ": " + *state->message + "\n" << std::flush;
   });
   HeartbeatOptions heart{.silence = options.silence, .on_loss = [state = state_.get()] {
