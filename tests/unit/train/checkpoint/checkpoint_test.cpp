@@ -91,6 +91,7 @@ TEST_F(Checkpoint, LeavesADamagedOneOutAndPutsItAside) {
   EXPECT_EQ(manifest->step, 1);
   EXPECT_EQ(weight(), 1);
   EXPECT_TRUE(fs::exists(root_ / "step-00000002.aside"));
+  EXPECT_EQ(fs::read_symlink(root_ / "latest"), "step-00000001");
 }
 
 TEST_F(Checkpoint, RefusesToBeginAnewWhenAllAreDamaged) {
