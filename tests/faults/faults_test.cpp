@@ -136,6 +136,14 @@ TEST_F(Faults, AtEveryPhaseLoseNothing) {
   expect_only_checkpoints();
 }
 
+TEST_F(Faults, AFailpointThatIsNoneIsRefused) {
+  for (const char* text : {"wirte:1", "write", "write:0", "write:1:halt"}) {
+    Ranks alone(1, command({}), {{"TORCHBRIDGE_FAIL", text}});
+    EXPECT_EQ(alone.wait(), std::vector<int>{2});
+    EXPECT_TRUE(contains(alone.errors(), std::string("TORCHBRIDGE_FAIL='") + text + "': expected PHASE:N"));
+  }
+}
+
 // Jobs side by side: they wait more than they do.
 TEST_F(Faults, BeforeTheRanksHaveMetEndTheOthersInTime) {
   const Fault kFaults[] = {{{0}, "bind:1"}, {{0}, "publish:1"}, {{0}, "join:1"}, {{1}, "join:1"}};

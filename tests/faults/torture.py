@@ -70,9 +70,14 @@ class Training:
 
     def complete(self):
         """The steps of whole checkpoints, ascending."""
-        folders = [path.parent for path in self.runs.glob("step-*/DONE")]
-        return sorted(int(path.name[5:]) for path in folders
-                      if re.fullmatch(r"step-\d+", path.name) and path.stat().st_ino not in self.damaged)
+        steps = []
+        for folder in self.runs.glob("step-*"):
+            try:
+                if re.fullmatch(r"step-\d+", folder.name) and (folder / "DONE").exists() and folder.stat().st_ino not in self.damaged:
+                    steps.append(int(folder.name[5:]))
+            except FileNotFoundError:
+                pass  # removed meanwhile
+        return sorted(steps)
 
     def damage(self):
         """Flips one bit of one file of the newest checkpoint."""
@@ -185,8 +190,8 @@ class Run:
 
     def wait(self, ranks, seconds):
         """Whether they have ended by then."""
-        begin = time.monotonic()
-        goes_on = self.after is None
+        begin = last_change = time.monotonic()
+        goes_on, progress = self.after is None, None
         while any(process.poll() is None for process in ranks.processes):
             passed = time.monotonic() - begin
             if not goes_on and self.has_gone_on():
@@ -194,8 +199,11 @@ class Run:
                 self.track.resume[self.after] = max(self.track.resume[self.after], passed)
             if seconds is not None and passed > seconds:
                 return False
-            if passed > PATIENCE + self.training.seconds:
-                raise Trouble("the ranks hang without a fault")
+            now = (len(self.training.losses()), self.training.complete())
+            if now != progress:
+                progress, last_change = now, time.monotonic()
+            if time.monotonic() - last_change > PATIENCE:
+                raise Trouble(f"without a fault nothing happens after step {now[0]}, checkpoints {now[1]}: {said(ranks)}")
             time.sleep(POLL)
         return True
 

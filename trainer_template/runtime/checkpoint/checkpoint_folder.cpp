@@ -61,6 +61,10 @@ Socket own_folder(const fs::path& folder) {
   return lock;
 }
 
+bool is_seen(const fs::path& path) {
+  return eventually(kVisiblePatience, [&] { return access(path.c_str(), F_OK) == 0; });
+}
+
 void check_shared(const fs::path& folder, ProcessGroup& group) {
   std::string name(kTemporaryPrefix);
   name += "seen-by-all-";
@@ -70,7 +74,7 @@ void check_shared(const fs::path& folder, ProcessGroup& group) {
     if (group.is_first()) real_files().open(token, FileLayer::Owner::kOne)->close();
   });
   all_or_none(group, [&] {
-    if (!eventually(kVisiblePatience, [&] { return access(token.c_str(), F_OK) == 0; })) {
+    if (!is_seen(token)) {
       throw TrainError("checkpoint folder '" + folder.string() +
                        "' is not the same folder here as on rank 0; --checkpoint-dir must be shared by all nodes");
     }

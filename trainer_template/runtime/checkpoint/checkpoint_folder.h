@@ -13,7 +13,10 @@ namespace torchbridge::train {
 // also when another run has the lock.
 Socket own_folder(const std::filesystem::path& folder);
 
-// Collective: whether all ranks see the folder of rank 0 and may write to it. A network file system may take seconds to show it.
+// Whether this rank sees what rank 0 sees there. A network file system may take seconds to show it: so long is waited.
+bool is_seen(const std::filesystem::path& path);
+
+// Collective: whether all ranks see the folder of rank 0 and may write to it.
 void check_shared(const std::filesystem::path& folder, ProcessGroup& group);
 
 }  // namespace torchbridge::train

@@ -1,6 +1,7 @@
 #include <torchbridge/train/checkpoint/choice.h>
 
 #include <torchbridge/train/checkpoint/checkpoint_files.h>
+#include <torchbridge/train/checkpoint/checkpoint_folder.h>
 #include <torchbridge/train/checkpoint/verify.h>
 
 #include <iostream>
@@ -20,6 +21,7 @@ struct Candidates {
 
 Result<Manifest> manifest_of_step(const fs::path& folder) {
   std::error_code error;
+  is_seen(folder / kDoneFile);  // rank 0 saw it; else what is read next says what is missing
   if (!fs::is_directory(fs::symlink_status(folder, error))) return Error{"it is no folder (a link is not followed)"};
   auto manifest = read_manifest(folder);
   if (!manifest) return manifest;

@@ -5,6 +5,10 @@
 #include <ATen/ops/rand.h>
 #include <torchbridge/train/checkpoint/checkpoint.h>
 #include <torchbridge/train/checkpoint/checkpoint_files.h>
+#include <torchbridge/train/checkpoint/checkpoint_folder.h>
+
+#include <future>
+#include <thread>
 
 #include "alone.h"
 #include "temporary_folder.h"
@@ -91,6 +95,7 @@ TEST_F(Checkpoint, LeavesADamagedOneOutAndPutsItAside) {
   EXPECT_EQ(manifest->step, 1);
   EXPECT_EQ(weight(), 1);
   EXPECT_TRUE(fs::exists(root_ / "step-00000002.aside"));
+  EXPECT_EQ(fs::read_symlink(root_ / "latest"), "step-00000001");
 }
 
 TEST_F(Checkpoint, RefusesToBeginAnewWhenAllAreDamaged) {
@@ -136,6 +141,20 @@ TEST_F(Checkpoint, RefusesAnotherSeed) {
 TEST_F(Checkpoint, IsForOneRunAtATime) {
   const Checkpoints first(alone(), options());
   EXPECT_TRUE(contains(error_of([&] { Checkpoints(alone(), options()); }), "is in use by another run"));
+}
+
+// As on a node whose file system shows what another one has made a moment later.
+TEST_F(Checkpoint, IsWaitedForWhereItIsSeenLate) {
+  train_to(1);
+  const fs::path done = root_ / "step-00000001/DONE", hidden = folder_ / "hidden";
+  fs::rename(done, hidden);
+  std::promise<void> looking;
+  std::jthread later([&] {
+    looking.get_future().wait();
+    fs::rename(hidden, done);
+  });
+  looking.set_value();
+  EXPECT_TRUE(is_seen(done));
 }
 
 TEST_F(Checkpoint, CleansUpAfterAKill) {

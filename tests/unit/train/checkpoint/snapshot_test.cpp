@@ -1,0 +1,68 @@
+#include <ATen/ops/arange.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros.h>
+#include <torchbridge/train/checkpoint/safetensors.h>
+#include <torchbridge/train/checkpoint/snapshot.h>
+
+#include "temporary_folder.h"
+
+namespace torchbridge::train {
+namespace {
+
+// Three mebibytes and more, so that ranges begin and end within tensors; of several types, one of them not contiguous.
+NamedTensors example() {
+  return {{"bytes", at::arange(700'001).to(at::kByte)},
+          {"weight", at::randn({1000, 300})},
+          {"transposed", at::randn({700, 500}).t()},
+          {"scalar", at::scalar_tensor(7.0)},
+          {"empty", at::zeros({0, 4})},
+          {"half", at::randn({1001}).to(at::kHalf)}};
+}
+
+class SnapshotWays : public testing::TestWithParam<Snapshot::Way> {};
+
+TEST_P(SnapshotWays, WritersTogetherWriteTheFileOfOne) {
+  TemporaryFolder folder;
+  const NamedTensors tensors = example();
+  write_safetensors(real_files(), folder / "whole", tensors, {{"format", "pt"}});
+  for (const int count : {1, 2, 3, 5}) {
+    const auto together = folder / std::to_string(count);
+    for (int index = 0; index < count; ++index) {
+      Snapshot snapshot;
+      snapshot.add("file", tensors, index, count);
+      snapshot.take(GetParam());
+      write_shares(real_files(), together, snapshot.shares(), {});
+    }
+    EXPECT_TRUE(folder.read(std::to_string(count) + "/file") == folder.read("whole")) << count << " writers";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Snapshot, SnapshotWays, testing::Values(Snapshot::Way::kCopy, Snapshot::Way::kRefer));
+
+TEST(Snapshot, OneAfterTheOtherUsesTheMemoryAgain) {
+  Snapshot snapshot;
+  const char* first = nullptr;
+  for (int i = 0; i < 3; ++i) {
+    snapshot.add("file", {{"weight", at::ones({100'000 - i}).mul(i)}});
+    snapshot.take(Snapshot::Way::kCopy);
+    const auto& share = snapshot.shares().at(0);
+    ASSERT_EQ(share.pieces.size(), 2u);  // header and tensor
+    EXPECT_EQ(reinterpret_cast<const float*>(share.pieces[1].data())[5], i);
+    if (i == 0) first = share.pieces[1].data();
+    EXPECT_EQ(share.pieces[1].data(), first);
+    snapshot.clear();
+  }
+}
+
+TEST(Snapshot, RefersToWhatIsInMemoryAndNeedNotBeCopied) {
+  const at::Tensor weight = at::ones({1000});
+  Snapshot snapshot;
+  snapshot.add("file", {{"weight", weight}});
+  snapshot.take(Snapshot::Way::kRefer);
+  EXPECT_EQ(static_cast<const void*>(snapshot.shares()[0].pieces[1].data()), weight.const_data_ptr());
+}
+
+}  // namespace
+}  // namespace torchbridge::train
