@@ -1,6 +1,8 @@
 // The SPANK hooks of `srun --torch-env[=LIST]`: each a thin wrapper that lets no exception into Slurm.
 #include <poll.h>
 #include <slurm/slurm.h>
+#include <sys/wait.h>
+#include <sysexits.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -116,13 +118,17 @@ void tell_lines(std::string_view text) {
   }
 }
 
+// With EX_TEMPFAIL (sysexits.h): it stopped in order, and is to be started again.
+bool wants_to_go_on(int wait_status) { return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == EX_TEMPFAIL; }
+
 // Of each node only the first failure is told: what follows is mostly its consequence.
 void tell_first_failure(spank_t spank) {
   static bool told = false;
   int local_task = 0, status = 0;
   uid_t user = 0;
   gid_t group = 0;
-  if (told || spank_get_item(spank, S_TASK_EXIT_STATUS, &status) != ESPANK_SUCCESS || status == 0) return;
+  if (told || spank_get_item(spank, S_TASK_EXIT_STATUS, &status) != ESPANK_SUCCESS) return;
+  if (status == 0 || wants_to_go_on(status)) return;
   if (spank_get_item(spank, S_TASK_ID, &local_task) != ESPANK_SUCCESS) return;
   if (spank_get_item(spank, S_JOB_UID, &user) != ESPANK_SUCCESS || spank_get_item(spank, S_JOB_GID, &group) != ESPANK_SUCCESS) return;
   const TaskRecord* record = node.board.record_of(local_task);

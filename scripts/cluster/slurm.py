@@ -183,8 +183,9 @@ def ask(cluster, *command, seconds=10):
 
 
 def all_idle(cluster, network):
-    states = ask(cluster, "sinfo", "--noheader", "--Node", "--format=%T").split()
-    return states == ["idle"] * len(network["nodes"])
+    # A line a node and partition.
+    states = ask(cluster, "sinfo", "--noheader", "--Node", "--format=%N %T").splitlines()
+    return set(states) == {f"{name} idle" for name in network["nodes"]}
 
 
 def cancel_jobs(cluster, controller):

@@ -53,6 +53,12 @@ expect_in_report '    canary$'
 expect "" on_login srun -N2 -n4 --torch-env true
 ! grep torch-env "$work/stderr" || fail "it is not silent where nothing failed"
 
+# Stopped in order (EX_TEMPFAIL) is no failure.
+status=0
+on_login srun -N2 -n4 --torch-env sh -c 'exit 75' 2>"$work/stderr" || status=$?
+((status == 75)) || fail "exit code $status, expected 75"
+! grep torch-env "$work/stderr" || fail "exit code 75 is told as a failure"
+
 # A real kill by the kernel, in a memory cgroup of the test's own.
 group=/sys/fs/cgroup/memory/torchbridge-$CLUSTER_NAME limit_file=memory.limit_in_bytes
 [[ -e /sys/fs/cgroup/memory/cgroup.procs ]] || group=/sys/fs/cgroup/torchbridge-$CLUSTER_NAME limit_file=memory.max

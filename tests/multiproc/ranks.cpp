@@ -72,13 +72,18 @@ void Process::signal(int number) const {
   if (pid_ > 0) ::kill(pid_, number);
 }
 
+bool Process::ended() {
+  int status = 0;
+  if (pid_ > 0 && waitpid(pid_, &status, WNOHANG) == pid_) {
+    pid_ = -1;
+    code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  return pid_ < 0;
+}
+
 int Process::wait(Clock::time_point deadline) {
-  while (pid_ > 0) {
-    int status = 0;
-    if (waitpid(pid_, &status, WNOHANG) == pid_) {
-      pid_ = -1;
-      code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    } else if (Clock::now() >= deadline) {
+  while (!ended()) {
+    if (Clock::now() >= deadline) {
       signal(SIGKILL);
       waitpid(std::exchange(pid_, -1), nullptr, 0);
       code_ = -1;

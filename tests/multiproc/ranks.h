@@ -27,6 +27,8 @@ class Process {
   // The exit code, 128 + signal, or -1 when it did not end in time; then it is killed.
   int wait(std::chrono::steady_clock::time_point deadline);
   void signal(int number) const;
+  // Now; its code is wait()'s.
+  bool ended();
   std::string out() const;
   std::string error() const;
 
@@ -46,6 +48,7 @@ class Ranks {
   // Waits for all that were not killed; an entry a rank, -1 for one that hung.
   std::vector<int> wait(std::chrono::milliseconds time = std::chrono::seconds(60));
   void kill_rank(std::size_t index, int signal);
+  bool ended(std::size_t index) { return processes_[index].ended(); }
   std::string out(std::size_t index) const { return processes_[index].out(); }
   std::string error(std::size_t index) const { return processes_[index].error(); }
   // Of all ranks, in their order.

@@ -9,7 +9,15 @@
 
 namespace torchbridge::train {
 
-enum class ExitCode { kDone = 0, kFailed = 1, kBadOptions = 2 };
+enum class ExitCode {
+  kDone = 0,
+  kFailed = 1,
+  kBadOptions = 2,
+  kRequeue = 75,  // stopped in order, and the same command goes on: EX_TEMPFAIL of sysexits.h
+};
+
+// Of a program that such a signal ended, as shells have it.
+inline ExitCode code_of_signal(int number) { return static_cast<ExitCode>(128 + number); }
 
 // Something went wrong on this rank; the message is one line for the user.
 struct TrainError : std::runtime_error {

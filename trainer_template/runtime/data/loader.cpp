@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <system_error>
+#include <utility>
 
 namespace torchbridge::train {
 namespace {
@@ -111,18 +112,38 @@ void Loader::stop_workers() {
 
 std::optional<Batch> Loader::next() {
   if (delivered_ == total_) return std::nullopt;
-  const auto asked = std::chrono::steady_clock::now();
-  Made made = own_copy_ ? make(delivered_++, *own_copy_) : wait_for(delivered_);
+  const auto now = Clock::now();
+  const auto asked = asked_.value_or(now);
+  const auto waited = std::exchange(waited_, {});
+  asked_.reset();
+  Made made = own_copy_ ? make(delivered_++, *own_copy_) : wait_for(delivered_, asked + options_.timeout);
   if (made.error) std::rethrow_exception(made.error);
   Batch batch = DeviceCopy::finish(std::move(made.batch));
   position_ = batch.next;
-  batch.waited_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - asked).count();
+  batch.waited_s = std::chrono::duration<double>(waited + (Clock::now() - now)).count();
   return batch;
 }
 
-Loader::Made Loader::wait_for(std::int64_t number) {
+bool Loader::is_ready(std::int64_t count, std::chrono::milliseconds time) {
+  if (own_copy_) return true;
+  const auto now = Clock::now();
+  if (time.count() > 0 && !asked_) asked_ = now;
+  const std::int64_t end = std::min(total_, delivered_ + std::min<std::int64_t>(count, options_.batches_ahead));
   std::unique_lock lock(mutex_);
-  if (!made_.wait_for(lock, options_.timeout, [&] { return ready_.contains(number); })) {
+  const auto are_made = [&] {
+    for (std::int64_t number = delivered_; number < end; ++number) {
+      if (!ready_.contains(number)) return false;
+    }
+    return true;
+  };
+  const bool ready = made_.wait_for(lock, time, are_made);
+  waited_ += Clock::now() - now;
+  return ready || (asked_ && Clock::now() - *asked_ >= options_.timeout);
+}
+
+Loader::Made Loader::wait_for(std::int64_t number, Clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  if (!made_.wait_until(lock, deadline, [&] { return ready_.contains(number); })) {
     throw TrainError("batch " + std::to_string(number) + " since the start was not made within " +
                      std::to_string(options_.timeout.count()) + " ms; does the data set's storage answer?");
   }

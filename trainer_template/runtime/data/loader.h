@@ -68,10 +68,15 @@ class Loader {
   // that goes on with the next batch. TrainError too for one that is not there in time, which the call after that waits for again.
   std::optional<Batch> next();
 
+  // Whether next() would give the next `count` batches without a wait, as far as batches are made ahead. Waits for that, but no longer
+  // than `time`. Also yes when a batch was waited for too long: next() has the error.
+  bool is_ready(std::int64_t count, std::chrono::milliseconds time);
+
   // For a checkpoint: where the sample after the last batch that next() gave stands. What was made ahead does not count.
   SamplerPosition position() const { return position_; }
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Ticket {  // what a batch consists of
     std::int64_t epoch = 0;
     SamplerPosition next;
@@ -86,7 +91,7 @@ class Loader {
   std::shared_ptr<const EpochOrder> order(std::int64_t epoch);
   Made make(std::int64_t number, const DeviceCopy& copy);
   Batch collate(const Ticket& ticket) const;
-  Made wait_for(std::int64_t number);
+  Made wait_for(std::int64_t number, Clock::time_point deadline);
   void start_workers();
   void stop_workers();
   void work();
@@ -108,6 +113,9 @@ class Loader {
   std::int64_t delivered_ = 0;
   bool stop_ = false;
 
+  // Since the last batch was given: when the next one was first asked for, and the time that is_ready() has waited for it.
+  std::optional<Clock::time_point> asked_;
+  Clock::duration waited_{};
   SamplerPosition position_;
   std::optional<DeviceCopy> own_copy_;  // without workers
   std::vector<std::thread> workers_;

@@ -75,6 +75,7 @@ class CommandLine {
   void declare_training();
   void declare_precision();
   void declare_checkpoints();
+  void declare_stopping();
   void declare_output();
   void declare_inference();
   void declare_system();
@@ -96,6 +97,7 @@ CommandLine::CommandLine(const TaskKind& kind, std::span<const TaskKind> kinds)
   declare_training();
   declare_precision();
   declare_checkpoints();
+  declare_stopping();
   declare_output();
   declare_inference();
   declare_system();
@@ -199,10 +201,21 @@ void CommandLine::declare_checkpoints() {
                        "Where there is no checkpoint: go on from a torch.save of {\"model\": state_dict, \"optimizer\": state_dict, ...}");
 }
 
+void CommandLine::declare_stopping() {
+  auto* declared = group("Stopping: SIGTERM, SIGUSR1, SIGUSR2 and SIGINT save and end with exit code 75 (docs/preemption.md)");
+  Options& o = options_;
+  const CLI::Range seconds{std::int64_t{0}, std::int64_t{100'000'000}};
+  declared->add_option("--grace", o.grace_s, "Seconds from the signal until the process would be ended by force; 0: not known")
+      ->check(seconds)->capture_default_str();
+  declared->add_option("--stop-before-limit", o.stop_before_limit_s, "Stop by oneself so many seconds before the job's time limit; 0: never")
+      ->check(seconds)->capture_default_str();
+}
+
 void CommandLine::declare_output() {
   auto* declared = group("Output");
   Options& o = options_;
   declared->add_option("--metrics", o.metrics, "Write one JSON object a step to this file");
+  declared->add_option("--ledger", o.ledger, "Write each step's samples, rank by rank, to this file (scripts/check_ledger)");
   declared->add_option("--tensorboard", o.tensorboard, "Write TensorBoard's event files into this folder");
   declared->add_flag("--no-grad-norm", o.no_grad_norm, "Leave the gradient's norm out of them, which is a pass over all gradients");
   declared->add_option("--peak-tflops", o.peak_tflops, "Of a rank's device, for the share of it that a language model uses (MFU); 0: unknown")
@@ -260,6 +273,9 @@ void check_together(const Options& options) {
   };
   needs_evaluations(is_plateau(options.schedule()), "--lr-schedule", "plateau goes by the loss of evaluations");
   needs_evaluations(options.early_stop > 0, "--early-stop", "it goes by the loss of evaluations");
+  if (options.stop_before_limit_s > 0 && options.checkpoints.folder.empty()) {
+    throw CLI::ValidationError("--stop-before-limit", "nothing would be saved: give --checkpoint-dir DIR");
+  }
   if (!options.init_from.empty() && !options.resume_from_python.empty()) {
     throw CLI::ValidationError("--resume-from-python", "brings weights along: leave --init-from out");
   }

@@ -32,7 +32,7 @@ void set_threads(const EnvMap& environment, const Layout& layout) {
 }  // namespace
 
 int run_job(const EnvMap& environment, const std::function<GroupOptions()>& configure,
-            const std::function<void(ProcessGroup&)>& train) {
+            const std::function<ExitCode(ProcessGroup&)>& train) {
   end_with_launcher(environment);
   quiet_c10d(environment);
   const int early_rank = presumed_rank(environment);
@@ -63,9 +63,9 @@ int run_job(const EnvMap& environment, const std::function<GroupOptions()>& conf
   std::unique_ptr<ProcessGroup> group;
   try {
     group = std::make_unique<ProcessGroup>(*std::move(launch), options);
-    train(*group);
+    const ExitCode code = train(*group);
     group->leave();
-    return static_cast<int>(ExitCode::kDone);
+    return static_cast<int>(code);
   } catch (const PeerFailed& error) {
     if (group) group->message_for(error);
   } catch (const std::exception& error) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <type_traits>
 
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/train/group/process_group.h>
@@ -10,8 +11,18 @@ namespace torchbridge::train {
 
 // Calls `configure` (which may throw EarlyExit), finds out how this process was launched, forms the process group and calls
 // `train`. Errors end in one line on stderr, "trainer: rank R: message". What `configure` and a contradictory launch have to
-// say, every rank would say: rank 0 alone does. Returns the exit code of the process.
+// say, every rank would say: rank 0 alone does. Returns the exit code of the process: that of `train` where nothing was wrong.
 int run_job(const EnvMap& environment, const std::function<GroupOptions()>& configure,
-            const std::function<void(ProcessGroup&)>& train);
+            const std::function<ExitCode(ProcessGroup&)>& train);
+
+// For a `train` that returns nothing: kDone.
+template <class Train>
+  requires std::is_void_v<std::invoke_result_t<Train&, ProcessGroup&>>
+int run_job(const EnvMap& environment, const std::function<GroupOptions()>& configure, Train&& train) {
+  return run_job(environment, configure, std::function<ExitCode(ProcessGroup&)>([&train](ProcessGroup& group) {
+                   train(group);
+                   return ExitCode::kDone;
+                 }));
+}
 
 }  // namespace torchbridge::train

@@ -3,13 +3,13 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
+
+#include <torchbridge/train/run/step_file.h>
 
 namespace torchbridge::train {
 
@@ -34,24 +34,24 @@ struct StepRecord {
 // Calls `take` with each number of the record under the name that it has in metrics files: "step" and "epoch" are left out.
 void visit_numbers(const StepRecord& record, const std::function<void(const std::string& name, double value)>& take);
 
+// The same for an evaluation alone: "eval_loss" and so on.
+void visit_numbers(const Evaluation& evaluation, const std::function<void(const std::string& name, double value)>& take);
+
 // {"step":1,"epoch":0,"loss":2.3,"lr":0.1,"samples_per_s":1000.0 ...}; numbers are written so that they read back as the same
 // doubles; NaN and infinity as Python's json module writes them.
 std::string to_json_line(const StepRecord& record);
 
-// The lines of `text` up to `last_step`, without those that a kill cut off.
-std::string lines_until(std::string_view text, std::int64_t last_step);
-
-// For one rank. Each line is with the kernel when write() returns, so it outlives a kill of the process.
+// For one rank.
 class MetricsFile {
  public:
-  // Keeps the lines of earlier runs up to `last_step`, so that a curve has each step once. Throws TrainError, which names
-  // the file, when it cannot be written. An empty path writes nothing.
-  MetricsFile(const std::filesystem::path& path, std::int64_t last_step);
-  void write(const StepRecord& record);
+  // Goes on with the lines of earlier runs up to `last_step`. Throws TrainError, as StepFile does.
+  MetricsFile(const std::filesystem::path& path, std::int64_t last_step) : file_(path, last_step, "metrics") {}
+  void write(const StepRecord& record) { file_.write(to_json_line(record)); }
+  // Of `last_step`, where the run before was stopped before it. REQUIRES: nothing was written yet.
+  void add(const Evaluation& evaluation);
 
  private:
-  std::filesystem::path path_;
-  std::ofstream file_;
+  StepFile file_;
 };
 
 }  // namespace torchbridge::train

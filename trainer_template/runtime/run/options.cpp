@@ -1,6 +1,8 @@
 #include <torchbridge/train/run/options.h>
 
 #include <torchbridge/core/init_method.h>
+#include <torchbridge/exchange/launch.h>
+#include <torchbridge/train/errors.h>
 
 #include <algorithm>
 #include <chrono>
@@ -46,6 +48,21 @@ GroupOptions Options::group() const {
   options.silence = milliseconds(heartbeat_s);
   options.join_timeout = std::min(options.join_timeout, options.timeout);
   return options;
+}
+
+PreemptionOptions Options::preemption(const EnvMap& environment) const {
+  PreemptionOptions chosen{.saves = !checkpoints.folder.empty(), .speaks = presumed_rank(environment) == 0};
+  const auto end = end_of_job(environment);
+  if (end) chosen.end_of_job = *end;
+  if (grace_s > 0) chosen.grace = std::chrono::seconds(grace_s);
+  if (stop_before_limit_s == 0) return chosen;
+  if (!end) throw EarlyExit(ExitCode::kBadOptions, end.error().message);
+  if (!*end) {
+    throw EarlyExit(ExitCode::kBadOptions, "--stop-before-limit: the end of the job is not known, for SLURM_JOB_END_TIME is not set; "
+                                           "scripts/train.sbatch sets it where Slurm does not");
+  }
+  chosen.before_end = std::chrono::seconds(stop_before_limit_s);
+  return chosen;
 }
 
 ProgressStyle Options::progress_style() const {

@@ -13,6 +13,7 @@
 #include <torchbridge/train/group/process_group.h>
 #include <torchbridge/train/optim/lr_schedule.h>
 #include <torchbridge/train/optim/zero.h>
+#include <torchbridge/train/run/preemption.h>
 #include <torchbridge/train/run/progress.h>
 #include <torchbridge/train/run/task.h>
 
@@ -43,7 +44,9 @@ struct Options {
 
   CheckpointOptions checkpoints;
 
-  std::string metrics, tensorboard;
+  std::int64_t grace_s = 0, stop_before_limit_s = 0;
+
+  std::string metrics, tensorboard, ledger;
   bool no_grad_norm = false;
   double peak_tflops = 0;
   std::int64_t eval_every = 0;
@@ -70,6 +73,8 @@ struct Options {
   GradientAverage gradient_average() const;
   LrSchedule schedule() const;  // without its number of steps
   GroupOptions group() const;
+  // Throws EarlyExit where the end of the job is needed and `environment` does not tell it.
+  PreemptionOptions preemption(const EnvMap& environment) const;
   ProgressStyle progress_style() const;
   SamplerOptions sampler(std::int64_t samples, const ProcessGroup& group) const;
   LoaderOptions loading(const ProcessGroup& group) const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iostream>
 #include <string>
 
 namespace torchbridge::train {
@@ -42,7 +43,7 @@ std::string settings_table(const std::map<std::string, std::string>& settings) {
 }
 
 RunLog::RunLog(const Options& options, ProcessGroup& group, const Manifest& start, std::int64_t total_steps)
-    : speaks_(group.is_first()), progress_(speaks_ ? options.progress_style() : ProgressStyle::kNone, total_steps) {
+    : speaks_(group.is_first()), total_steps_(total_steps), progress_(speaks_ ? options.progress_style() : ProgressStyle::kNone, total_steps) {
   all_or_none(group, [&] {
     metrics_ = std::make_unique<MetricsFile>(speaks_ ? options.metrics : "", start.step);
     events_ = std::make_unique<EventFile>(speaks_ ? options.tensorboard : "", start.step);
@@ -56,6 +57,23 @@ void RunLog::write(const StepRecord& record) {
   visit_numbers(record, [&](const std::string& name, double value) { events_->write(record.step, name, value); });
   events_->flush();
   progress_.show(record);
+}
+
+void RunLog::add(std::int64_t step, const Evaluation& evaluation) {
+  if (!speaks_) return;
+  metrics_->add(evaluation);
+  visit_numbers(evaluation, [&](const std::string& name, double value) { events_->write(step, name, value); });
+  events_->flush();
+}
+
+void RunLog::stop(std::int64_t step, const std::vector<std::string>& reasons, const Checkpoints& checkpoints) {
+  progress_.finish();
+  if (!speaks_) return;
+  const auto reason = std::find_if(reasons.begin(), reasons.end(), [](const std::string& text) { return !text.empty(); });
+  std::string saved = "nothing is saved without --checkpoint-dir";
+  if (checkpoints.enabled()) saved = step == 0 ? "the same command begins again" : "the same command goes on from " + checkpoints.last_saved().string();
+  std::cerr << "trainer: " + (reason == reasons.end() ? "" : *reason + ": ") + "stopped after step " + std::to_string(step) + " of " +
+                   std::to_string(total_steps_) + "; " + saved + "\n" << std::flush;
 }
 
 void RunLog::finish(std::int64_t steps, const Evaluation& result, double samples_per_s, const std::filesystem::path& checkpoint) {

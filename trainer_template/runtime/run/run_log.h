@@ -6,7 +6,9 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include <torchbridge/train/checkpoint/checkpoint.h>
 #include <torchbridge/train/checkpoint/manifest.h>
 #include <torchbridge/train/group/process_group.h>
 #include <torchbridge/train/run/event_file.h>
@@ -24,11 +26,18 @@ class RunLog {
 
   void write(const StepRecord& record);
 
+  // Of the step that this run goes on from, where the run before was stopped before it.
+  void add(std::int64_t step, const Evaluation& evaluation);
+
+  // The last line of a run that is stopped. `reasons`: one a rank, some empty.
+  void stop(std::int64_t step, const std::vector<std::string>& reasons, const Checkpoints& checkpoints);
+
   // The last line. `checkpoint` may be empty.
   void finish(std::int64_t steps, const Evaluation& result, double samples_per_s, const std::filesystem::path& checkpoint);
 
  private:
   bool speaks_;
+  std::int64_t total_steps_;
   std::unique_ptr<MetricsFile> metrics_;
   std::unique_ptr<EventFile> events_;
   Progress progress_;

@@ -141,12 +141,13 @@ bool Trainer::has_sparse_gradients() const {
 
 Trainer::Shared Trainer::share(const at::Tensor& loss) {
   const at::Tensor not_finite = at::isfinite(loss).logical_not().to(loss.scalar_type());
-  const at::Tensor stop = at::scalar_tensor(wants_to_stop() ? 1 : 0, loss.options());
-  const at::Tensor sums = at::stack({loss, not_finite, stop});
+  const StopAgreement::Votes own = options_.stop ? options_.stop->votes() : StopAgreement::Votes{};
+  const auto scalar = [&](double value) { return at::scalar_tensor(value, loss.options()); };
+  const at::Tensor sums = at::stack({loss, not_finite, scalar(own.stop), scalar(own.without_data)});
   group_.sum(sums);
   // Divided as a tensor: in its own precision, as Python's mean over the ranks.
   const at::Tensor mean = sums[0].div(group_.world_size()), all = sums.to(at::kCPU, at::kDouble);
-  stop_agreed_ = all[2].item<double>() > 0;
+  if (options_.stop) options_.stop->learn({.stop = all[2].item<double>(), .without_data = all[3].item<double>()});
   return {.loss = mean.item<double>(), .not_finite = static_cast<int>(all[1].item<double>())};
 }
 
@@ -207,30 +208,40 @@ void Trainer::measure(StepRecord& record, std::span<const Batch> parts) {
   record.comm_share = comm_share_;
 }
 
-Evaluation Trainer::evaluate(const Dataset& dataset, std::int64_t batch_size) {
+void Trainer::evaluate_batch(const Batch& batch, double* sums) {
+  const auto count = static_cast<double>(batch.samples());
+  const auto scope = autocast();
+  const at::Tensor inputs = batch.inputs.to(group_.device()), targets = batch.targets.to(group_.device());
+  const at::Tensor outputs = options_.eval_forward ? options_.eval_forward(inputs) : model_.forward(inputs);
+  *sums++ += task_.loss(outputs, targets).item<double>() * count;
+  for (const Metric& metric : metrics_) *sums++ += metric.mean(outputs, targets).item<double>() * count;
+  *sums += count;
+}
+
+std::optional<Evaluation> Trainer::evaluate(const Dataset& dataset, std::int64_t batch_size) {
   const at::NoGradGuard no_grad;
   model_.eval();  // batch normalisation takes its running statistics then
+  progress_.state[kEvaluationDue] = 1;
   const auto indices = each_once(dataset.size(), group_.rank(), group_.world_size());
-  // Sums over samples: of the loss, of the metrics, of ones; and of the ranks that want to stop.
-  const at::Tensor sums = at::zeros({static_cast<std::int64_t>(metrics_.size()) + 3}, at::kDouble);
+  const auto most = static_cast<std::size_t>((dataset.size() + group_.world_size() - 1) / group_.world_size());  // of all ranks
+  const at::Tensor sums = at::zeros({static_cast<std::int64_t>(metrics_.size()) + 2}, at::kDouble);
   auto* sum = sums.mutable_data_ptr<double>();
-  double *ones = sum + metrics_.size() + 1, *stop = ones + 1;
-  for (std::size_t begin = 0; begin < indices.size(); begin += batch_size) {
+  std::optional<StopRounds> rounds;
+  if (options_.stop) rounds.emplace(*options_.stop);
+  bool stopped = false;
+  for (std::size_t begin = 0; begin < most && !stopped; begin += batch_size) {
+    stopped = rounds && rounds->stop_now();
+    if (stopped || begin >= indices.size()) continue;
     const auto count = std::min<std::size_t>(batch_size, indices.size() - begin);
-    const Batch batch = dataset.collate(std::span(indices).subspan(begin, count));
-    const auto scope = autocast();
-    const at::Tensor inputs = batch.inputs.to(group_.device()), targets = batch.targets.to(group_.device());
-    const at::Tensor outputs = options_.eval_forward ? options_.eval_forward(inputs) : model_.forward(inputs);
-    sum[0] += task_.loss(outputs, targets).item<double>() * static_cast<double>(count);
-    for (std::size_t i = 0; i < metrics_.size(); ++i) sum[i + 1] += metrics_[i].mean(outputs, targets).item<double>() * static_cast<double>(count);
-    *ones += static_cast<double>(count);
+    evaluate_batch(dataset.collate(std::span(indices).subspan(begin, count)), sum);
   }
   model_.train();
-  *stop = wants_to_stop() ? 1 : 0;
+  if (stopped) return std::nullopt;
   group_.sum(sums);
-  stop_agreed_ = stop_agreed_ || *stop > 0;
-  Evaluation result{.loss = sum[0] / *ones, .metrics = {}};
-  for (std::size_t i = 0; i < metrics_.size(); ++i) result.metrics.emplace_back(metrics_[i].name, sum[i + 1] / *ones);
+  progress_.state.erase(kEvaluationDue);
+  const double ones = sum[metrics_.size() + 1];
+  Evaluation result{.loss = sum[0] / ones, .metrics = {}};
+  for (std::size_t i = 0; i < metrics_.size(); ++i) result.metrics.emplace_back(metrics_[i].name, sum[i + 1] / ones);
   return result;
 }
 

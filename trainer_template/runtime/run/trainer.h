@@ -19,6 +19,7 @@
 #include <torchbridge/train/optim/optimizer.h>
 #include <torchbridge/train/optim/plateau.h>
 #include <torchbridge/train/run/metrics.h>
+#include <torchbridge/train/run/stop_agreement.h>
 #include <torchbridge/train/run/task.h>
 
 namespace torchbridge::train {
@@ -35,8 +36,8 @@ struct TrainerOptions {
   c10::DeviceType device = c10::kCPU;       // whose operations are autocast
   OnNan on_nan = OnNan::kStop;              // a loss, or a norm of the gradients, that is not finite
   double peak_tflops = 0;                   // of this rank's device; 0: unknown
+  StopAgreement* stop = nullptr;            // told once a step, asked in evaluations; null: nobody stops
   std::function<at::Tensor(const at::Tensor& inputs)> eval_forward;  // instead of the model's; empty: the model's
-  std::function<bool()> wants_to_stop;      // asked once a step and evaluation; empty: this rank never does
 };
 
 // Holds references: group, task, model, ddp and optimizer must outlive it. One thread.
@@ -51,15 +52,15 @@ class Trainer {
   StepRecord train_step(std::span<const Batch> parts);
   StepRecord train_step(const Batch& batch) { return train_step(std::span(&batch, 1)); }
 
-  // Collective: each sample once, whatever the number of ranks, with the model in eval mode.
-  Evaluation evaluate(const Dataset& dataset, std::int64_t batch_size);
+  // Collective: each sample once, whatever the number of ranks, with the model in eval mode. Nothing where the ranks agree to stop in its
+  // middle; then it is due when training goes on from the checkpoint of this step.
+  std::optional<Evaluation> evaluate(const Dataset& dataset, std::int64_t batch_size);
 
   // What a plateau schedule goes by, after an evaluation; other schedules take no notice.
   void observe(const Evaluation& evaluation);
 
   std::int64_t steps_done() const { return progress_.step; }
-  // Whether any rank wanted to stop in the last step or evaluation: all ranks are told the same.
-  bool stop_agreed() const { return stop_agreed_; }
+  bool evaluation_is_due() const { return progress_.state.contains(kEvaluationDue); }
 
   // Collective, between two steps: how far training is, for a checkpoint.
   Manifest progress();
@@ -83,7 +84,10 @@ class Trainer {
   bool refuse(const at::Tensor& loss, const Shared& shared, const StepRecord& record, std::span<const Batch> parts);
   bool step_optimizer();
   void measure(StepRecord& record, std::span<const Batch> parts);
-  bool wants_to_stop() const { return options_.wants_to_stop && options_.wants_to_stop(); }
+  // Adds to the sums of evaluate(): of the loss, of the metrics, of ones.
+  void evaluate_batch(const Batch& batch, double* sums);
+
+  static constexpr const char* kEvaluationDue = "evaluation.due";  // in a checkpoint's state
 
   ProcessGroup& group_;
   const Task& task_;
@@ -97,7 +101,6 @@ class Trainer {
   std::optional<Plateau> plateau_;
   std::optional<GradScaler> scaler_;
   Manifest progress_;
-  bool stop_agreed_ = false;
   std::optional<double> comm_share_;
   std::int64_t steps_here_ = 0;  // of this process
   const std::int64_t samples_before_;

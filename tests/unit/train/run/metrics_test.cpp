@@ -32,24 +32,6 @@ TEST(Metrics, WritesAnEvaluationWhereThereIsOne) {
   EXPECT_EQ(line["eval_accuracy"], 0.5);
 }
 
-TEST(Metrics, KeepsEachStepOnce) {
-  const std::string one = to_json_line({.step = 1}) + "\n", two = to_json_line({.step = 2}) + "\n";
-  const struct {
-    std::string text;
-    std::int64_t last_step;
-    std::string expected;
-  } kCases[] = {
-      {one + two, 0, ""},
-      {one + two, 1, one},
-      {one + two, 5, one + two},
-      {one + "{\"step\":2,\"epo", 5, one},           // cut off by a kill
-      {one + "{\"step\":2,\"epo\n" + two, 5, one + two},
-      {"not ours\n" + one, 5, one},
-      {"", 5, ""},
-  };
-  for (const auto& c : kCases) EXPECT_EQ(lines_until(c.text, c.last_step), c.expected) << c.text;
-}
-
 TEST(Metrics, GoesOnWithTheFileOfTheRunBefore) {
   TemporaryFolder folder;
   const auto path = folder / "sub/curve.jsonl";
@@ -61,6 +43,25 @@ TEST(Metrics, GoesOnWithTheFileOfTheRunBefore) {
   const std::string text = folder.read("sub/curve.jsonl");
   EXPECT_EQ(text, to_json_line({.step = 1}) + "\n" + to_json_line({.step = 2}) + "\n" +
                       to_json_line({.step = 3, .epoch = 9}) + "\n");
+}
+
+// The run before was stopped in the middle of the evaluation.
+TEST(Metrics, AddsAnEvaluationToTheLastStepOfTheRunBefore) {
+  TemporaryFolder folder;
+  const auto path = folder / "curve.jsonl";
+  const Evaluation evaluation{.loss = 0.5, .metrics = {{"accuracy", 0.75}}};
+  for (std::int64_t step : {1, 2, 3}) MetricsFile(path, step - 1).write({.step = step});
+  MetricsFile(path, 2).add(evaluation);
+  const std::string expected = to_json_line({.step = 1}) + "\n" + to_json_line({.step = 2, .evaluation = evaluation}) + "\n";
+  EXPECT_EQ(folder.read("curve.jsonl"), expected);
+  {
+    MetricsFile again(path, 2);  // from the same checkpoint
+    again.add(evaluation);
+    again.write({.step = 3});
+  }
+  EXPECT_EQ(folder.read("curve.jsonl"), expected + to_json_line({.step = 3}) + "\n");
+  MetricsFile(path, 4).add(evaluation);  // its line is not there
+  EXPECT_EQ(folder.read("curve.jsonl"), expected + to_json_line({.step = 3}) + "\n");
 }
 
 TEST(Metrics, LeavesALinkAsItIs) {

@@ -17,17 +17,21 @@ using Clock = std::chrono::system_clock;
 TEST(Preemption, IsRequestedBySignalsThatWouldEndTheProcess) {
   const std::pair<int, const char*> kSignals[] = {{SIGTERM, "SIGTERM"}, {SIGUSR1, "SIGUSR1"}, {SIGUSR2, "SIGUSR2"}, {SIGINT, "SIGINT"}};
   for (const auto& [number, name] : kSignals) {
-    const Preemption preemption({});
+    Preemption preemption({});
+    preemption.begin_work();
     EXPECT_FALSE(preemption.requested());
     EXPECT_EQ(preemption.reason(), "");
+    EXPECT_EQ(preemption.signal(), 0);
     raise(number);
     EXPECT_TRUE(preemption.requested()) << name;
     EXPECT_EQ(preemption.reason(), name);
+    EXPECT_EQ(preemption.signal(), number);
   }
 }
 
 TEST(Preemption, TellsTheFirstOfSeveral) {
-  const Preemption preemption({});
+  Preemption preemption({});
+  preemption.begin_work();
   raise(SIGUSR1);
   raise(SIGTERM);
   raise(SIGTERM);
@@ -50,13 +54,49 @@ int status_of_child(Work&& work) {
 
 TEST(Preemption, ASecondInterruptEndsTheProcess) {
   const int status = status_of_child([] {
-    const Preemption preemption({});
+    Preemption preemption({});
+    preemption.begin_work();
     raise(SIGTERM);
     raise(SIGINT);
     if (preemption.requested()) raise(SIGINT);
   });
   ASSERT_TRUE(WIFSIGNALED(status));
   EXPECT_EQ(WTERMSIG(status), SIGINT);
+}
+
+// The exit code of a child that raises this signal, and then does `work`.
+template <class Work>
+int code_after(int number, const PreemptionOptions& options, Work&& work) {
+  const int status = status_of_child([&] {
+    Preemption preemption(options);
+    work(preemption, number);
+  });
+  EXPECT_TRUE(WIFEXITED(status)) << status;
+  return WEXITSTATUS(status);
+}
+
+TEST(Preemption, ASignalBeforeWorkBeginsEndsTheProcess) {
+  const auto raises = [](Preemption&, int number) { raise(number); };
+  EXPECT_EQ(code_after(SIGUSR1, {.saves = true, .speaks = false}, raises), 75);
+  EXPECT_EQ(code_after(SIGUSR1, {.saves = false, .speaks = false}, raises), 128 + SIGUSR1);
+}
+
+TEST(Preemption, EndsTheProcessWhenTheGraceIsOver) {
+  const auto hangs = [](Preemption& preemption, int number) {
+    preemption.begin_work();
+    raise(number);
+    while (true) pause();
+  };
+  EXPECT_EQ(code_after(SIGTERM, {.grace = seconds(1), .saves = true, .speaks = false}, hangs), 75);
+  const auto soon = Clock::now() + seconds(1);
+  EXPECT_EQ(code_after(SIGTERM, {.end_of_job = soon, .saves = false, .speaks = false}, hangs), 128 + SIGTERM);
+}
+
+TEST(Preemption, AnEndOfTheJobThatIsPastIsNoGrace) {
+  Preemption preemption({.end_of_job = Clock::now() - seconds(10)});
+  preemption.begin_work();
+  raise(SIGTERM);
+  EXPECT_EQ(alarm(0), 0u);
 }
 
 TEST(Preemption, SignalsDoAsBeforeWhenItIsGone) {

@@ -112,12 +112,27 @@ TEST_F(TrainerTest, MeasuresTheGradientBeforeItIsClipped) {
 
 TEST_F(TrainerTest, AgreesToStop) {
   bool wanted = false;
-  Trainer& asks = trainer({.wants_to_stop = [&] { return wanted; }});
+  StopAgreement stop(alone(), {.wants_to_stop = [&] { return wanted; }});
+  Trainer& asks = trainer({.stop = &stop});
   asks.train_step(batch({1}));
-  EXPECT_FALSE(asks.stop_agreed());
+  EXPECT_FALSE(stop.agreed());
   wanted = true;
   asks.train_step(batch({1}));
-  EXPECT_TRUE(asks.stop_agreed());
+  EXPECT_TRUE(stop.agreed());
+}
+
+TEST_F(TrainerTest, OwesAnEvaluationThatWasStopped) {
+  bool wanted = true;
+  StopAgreement stop(alone(), {.wants_to_stop = [&] { return wanted; }});
+  Trainer& asks = trainer({.stop = &stop});
+  EXPECT_FALSE(asks.evaluation_is_due());
+  EXPECT_FALSE(asks.evaluate(task_.eval_set(), 1));
+  EXPECT_TRUE(stop.agreed());
+  EXPECT_TRUE(asks.progress().state.contains("evaluation.due")) << "a checkpoint holds it";
+  wanted = false;
+  EXPECT_TRUE(asks.evaluate(task_.eval_set(), 1));
+  EXPECT_FALSE(asks.evaluation_is_due());
+  EXPECT_FALSE(asks.progress().state.contains("evaluation.due"));
 }
 
 TEST_F(TrainerTest, EvaluatesLossAndMetricsOverAllSamples) {
@@ -125,7 +140,7 @@ TEST_F(TrainerTest, EvaluatesLossAndMetricsOverAllSamples) {
     const at::NoGradGuard no_grad;
     model_->weight.fill_(2);
   }
-  const Evaluation result = trainer({}).evaluate(task_.eval_set(), 100);
+  const Evaluation result = *trainer({}).evaluate(task_.eval_set(), 100);
   EXPECT_TRUE(std::isinf(result.loss));  // sample 37 is there
   ASSERT_EQ(result.metrics.size(), 1u);
   EXPECT_EQ(result.metrics[0].first, "largest");

@@ -1,0 +1,33 @@
+#include <torchbridge/train/run/ledger.h>
+
+#include "alone.h"
+#include "temporary_folder.h"
+
+namespace torchbridge::train {
+namespace {
+
+std::vector<Batch> parts_of(const std::vector<std::vector<std::int64_t>>& indices) {
+  std::vector<Batch> parts(indices.size());
+  for (std::size_t i = 0; i < indices.size(); ++i) parts[i].indices = indices[i];
+  return parts;
+}
+
+TEST(Ledger, HasALineForEachPartOfAStep) {
+  const std::vector<std::string> ranks = {samples_text(parts_of({{5, 1}, {8}})), samples_text(parts_of({{4, 9}, {2}}))};
+  const auto lines = ledger_lines({.step = 7, .epoch = 3}, ranks);
+  EXPECT_EQ(lines, (std::vector<std::string>{R"({"step":7,"epoch":3,"samples":[[5,1],[4,9]]})", R"({"step":7,"epoch":3,"samples":[[8],[2]]})"}));
+  EXPECT_EQ(ledger_lines({.step = 7, .skipped = true}, std::vector<std::string>{"5"}).front(),
+            R"({"step":7,"epoch":0,"skipped":true,"samples":[[5]]})");
+}
+
+TEST(Ledger, DropsTheStepsAfterTheCheckpoint) {
+  TemporaryFolder folder;
+  const auto path = folder / "ledger";
+  for (std::int64_t step : {1, 2, 3}) Ledger(alone(), path, step - 1).write({.step = step}, parts_of({{step}, {step + 10}}));
+  Ledger(alone(), path, 1).write({.step = 2}, parts_of({{7}}));
+  EXPECT_EQ(folder.read("ledger"), R"({"step":1,"epoch":0,"samples":[[1]]})" "\n" R"({"step":1,"epoch":0,"samples":[[11]]})" "\n"
+                                   R"({"step":2,"epoch":0,"samples":[[7]]})" "\n");
+}
+
+}  // namespace
+}  // namespace torchbridge::train

@@ -1,0 +1,112 @@
+#include <torchbridge/train/run/stop_agreement.h>
+
+#include <gtest/gtest.h>
+#include <torchbridge/train/data/loader.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "alone.h"
+
+namespace torchbridge::train {
+namespace {
+
+using std::chrono::milliseconds;
+
+// One sample at a time, and only when it is told to: storage that hangs.
+class Slow : public Dataset {
+ public:
+  std::int64_t size() const override { return 100; }
+  Batch collate(std::span<const std::int64_t> indices) const override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return allowed_ > 0; });
+    --allowed_;
+    Batch batch;
+    batch.inputs = batch.targets = batch_tensor({std::ssize(indices)}, at::kLong);
+    return batch;
+  }
+  void allow(int batches) {
+    const std::lock_guard lock(mutex_);
+    allowed_ += batches;
+    changed_.notify_all();
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  mutable int allowed_ = 0;
+};
+
+// Wants to stop when it is asked the `signal_at`th time.
+struct Asked {
+  explicit Asked(Loader& loader, std::int64_t parts = 1, int signal_at = 1'000'000)
+      : agreement(alone(), {.wants_to_stop = [this, signal_at] { return ++asked >= signal_at; },
+                            .has_data = [&loader, parts](milliseconds time) { return loader.is_ready(parts, time); }}) {}
+  int asked = 0;
+  StopAgreement agreement;
+};
+
+TEST(StopAgreement, StopsWhileDataIsWaitedFor) {
+  Slow slow;
+  Loader loader(slow, {.size = 100}, {.batch_size = 1});
+  Asked rank(loader, 1, 3);
+  EXPECT_FALSE(rank.agreement.may_step());
+  EXPECT_TRUE(rank.agreement.agreed());
+  EXPECT_EQ(rank.asked, 3);
+  slow.allow(100);
+}
+
+TEST(StopAgreement, GoesOnWhenTheDataIsThere) {
+  Slow slow;
+  Loader loader(slow, {.size = 100}, {.batch_size = 1});
+  Asked rank(loader, 2);
+  std::thread later([&] { slow.allow(2); });
+  EXPECT_TRUE(rank.agreement.may_step());
+  later.join();
+  EXPECT_EQ(rank.agreement.votes().without_data, 0);
+  loader.next();
+  EXPECT_EQ(rank.agreement.votes().without_data, 1) << "two are needed, one is left";
+  slow.allow(100);
+}
+
+TEST(StopAgreement, WaitsInTheStepAgainOnlyWhenARankLacksData) {
+  Slow slow;
+  slow.allow(100);
+  Loader loader(slow, {.size = 100}, {.batch_size = 1});
+  Asked rank(loader);
+  EXPECT_TRUE(rank.agreement.may_step());
+  const int asked = rank.asked;
+  rank.agreement.learn({.stop = 0, .without_data = 0});
+  EXPECT_TRUE(rank.agreement.may_step());
+  EXPECT_EQ(rank.asked, asked) << "no collective of its own";
+  rank.agreement.learn({.stop = 0, .without_data = 1});
+  EXPECT_TRUE(rank.agreement.may_step());
+  EXPECT_GT(rank.asked, asked);
+  rank.agreement.learn({.stop = 1, .without_data = 0});
+  EXPECT_FALSE(rank.agreement.may_step());
+}
+
+TEST(StopAgreement, HasTheLoadersErrorWhenABatchNeverComes) {
+  Slow slow;
+  Loader loader(slow, {.size = 100}, {.batch_size = 1, .timeout = milliseconds(50)});
+  Asked rank(loader);
+  EXPECT_TRUE(rank.agreement.may_step());
+  EXPECT_THROW(loader.next(), TrainError);
+  slow.allow(100);
+}
+
+TEST(StopRounds, AskNowAndThen) {
+  StopQuestions questions;
+  int asked = 0;
+  questions.wants_to_stop = [&] { return ++asked > 3; };
+  StopAgreement agreement(alone(), questions);
+  StopRounds rounds(agreement);
+  int calls = 1;
+  while (!rounds.stop_now()) ++calls;
+  EXPECT_EQ(asked, 4);
+  EXPECT_GT(calls, 100) << "calls that take no time are not asked about one by one";
+}
+
+}  // namespace
+}  // namespace torchbridge::train

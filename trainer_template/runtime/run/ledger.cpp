@@ -1,0 +1,48 @@
+#include <torchbridge/train/run/ledger.h>
+
+#include <sstream>
+
+namespace torchbridge::train {
+
+std::string samples_text(std::span<const Batch> parts) {
+  std::string text;
+  for (const Batch& part : parts) {
+    if (&part != &parts.front()) text += ';';
+    for (std::size_t i = 0; i < part.indices.size(); ++i) text += (i == 0 ? "" : ",") + std::to_string(part.indices[i]);
+  }
+  return text;
+}
+
+std::vector<std::string> ledger_lines(const StepRecord& record, std::span<const std::string> ranks) {
+  std::vector<std::string> lines;
+  for (const std::string& rank : ranks) {
+    std::istringstream parts(rank);
+    std::string part;
+    for (std::size_t i = 0; std::getline(parts, part, ';'); ++i) {
+      if (i == lines.size()) {
+        lines.push_back("{\"step\":" + std::to_string(record.step) + ",\"epoch\":" + std::to_string(record.epoch) +
+                        (record.skipped ? ",\"skipped\":true" : "") + ",\"samples\":[");
+      } else {
+        lines[i] += ',';
+      }
+      lines[i] += "[" + part + "]";
+    }
+  }
+  for (std::string& line : lines) line += "]}";
+  return lines;
+}
+
+Ledger::Ledger(ProcessGroup& group, const std::filesystem::path& path, std::int64_t last_step)
+    : group_(group), enabled_(!path.empty()), file_("", 0, "") {
+  if (!enabled_) return;
+  all_or_none(group_, [&] { file_ = StepFile(group_.is_first() ? path : "", last_step, "ledger"); });
+}
+
+void Ledger::write(const StepRecord& record, std::span<const Batch> parts) {
+  if (!enabled_) return;
+  const std::vector<std::string> ranks = group_.all_gather(samples_text(parts));
+  if (!group_.is_first()) return;
+  for (const std::string& line : ledger_lines(record, ranks)) file_.write(line);
+}
+
+}  // namespace torchbridge::train

@@ -1,0 +1,40 @@
+// Which samples each optimizer step took, on which rank: the proof that an epoch has each sample once.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <torchbridge/train/data/dataset.h>
+#include <torchbridge/train/group/process_group.h>
+#include <torchbridge/train/run/metrics.h>
+#include <torchbridge/train/run/step_file.h>
+
+namespace torchbridge::train {
+
+// One file for all ranks, written by rank 0, which the others tell their samples: an all-gather a step. scripts/check_ledger reads it.
+class Ledger {
+ public:
+  // Collective: throws on all ranks where the file cannot be written. Goes on with the lines of earlier runs up to `last_step`. Without a
+  // path nothing happens.
+  Ledger(ProcessGroup& group, const std::filesystem::path& path, std::int64_t last_step);
+
+  // Collective: right after the step, so that the file never lacks a step that a checkpoint holds.
+  void write(const StepRecord& record, std::span<const Batch> parts);
+
+ private:
+  ProcessGroup& group_;
+  bool enabled_;
+  StepFile file_;
+};
+
+// A line for each of a step's parts, {"step":7,"epoch":0,"samples":[[5,1],[4,9]]} with the samples of rank 0, 1 ..., in their order.
+// ranks[i] is what samples_text gave on rank i.
+std::vector<std::string> ledger_lines(const StepRecord& record, std::span<const std::string> ranks);
+
+// "5,1;3,2": the samples of one rank, part by part.
+std::string samples_text(std::span<const Batch> parts);
+
+}  // namespace torchbridge::train
