@@ -1,7 +1,8 @@
 # Finds libtorch in a Python wheel or an unpacked zip, without torch's own CMake files, which want a CUDA toolkit.
 #
 # Looks below TORCHBRIDGE_TORCH_ROOT (cache or environment variable): a torch or libtorch folder, a site-packages folder
-# or a virtual environment. Without it, in the .venv that scripts/setup makes. CPU-only builds do as well.
+# or a virtual environment. Without it, where TORCHBRIDGE_TORCH_DEFAULT says: in the tree the .venv that scripts/setup makes, for an installed
+# torchbridge the libtorch that it was built with. CPU-only builds do as well.
 #
 # Defines Libtorch_FOUND, Libtorch_VERSION, Libtorch_ROOT_DIR and the target
 #   Libtorch::cpu   tensors, autograd, nn and c10d with gloo: torch_cpu and c10. Not torch_cuda, whose load costs a
@@ -10,7 +11,7 @@
 #                   TORCHBRIDGE_CUDA_INCLUDE and TORCHBRIDGE_NCCL_INCLUDE name others). For what is opened when a GPU is chosen.
 
 set(TORCHBRIDGE_TORCH_ROOT "" CACHE PATH
-    "Where libtorch is: a torch, libtorch or site-packages folder or a virtual environment (default: the environment variable of this name, else .venv)")
+    "Where libtorch is: a torch, libtorch or site-packages folder or a virtual environment (default: the environment variable of this name, else ${TORCHBRIDGE_TORCH_DEFAULT})")
 
 # The environment variable is asked at each run, as it would be forgotten in the cache.
 set(_libtorch_bases ${TORCHBRIDGE_TORCH_ROOT})
@@ -18,7 +19,7 @@ if(NOT _libtorch_bases AND NOT "$ENV{TORCHBRIDGE_TORCH_ROOT}" STREQUAL "")
   get_filename_component(_libtorch_bases "$ENV{TORCHBRIDGE_TORCH_ROOT}" ABSOLUTE BASE_DIR "$ENV{PWD}")
 endif()
 if(NOT _libtorch_bases)
-  set(_libtorch_bases ${PROJECT_SOURCE_DIR}/.venv)
+  set(_libtorch_bases ${TORCHBRIDGE_TORCH_DEFAULT})
 endif()
 
 set(_libtorch_tried)

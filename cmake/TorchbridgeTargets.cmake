@@ -3,17 +3,34 @@
 # <torchbridge/FOLDER/x.h> names the same header in the tree and installed: in the tree through links to the source folders.
 set(TORCHBRIDGE_INCLUDE_ROOT ${PROJECT_BINARY_DIR}/include)
 
-# torchbridge_library(NAME FOLDER SOURCES...): static library target torchbridge::NAME whose headers are <torchbridge/FOLDER/...>.
-function(torchbridge_library name folder)
-  add_library(torchbridge_${name} STATIC ${ARGN})
-  add_library(torchbridge::${name} ALIAS torchbridge_${name})
-  set_target_properties(torchbridge_${name} PROPERTIES EXPORT_NAME ${name})
+# torchbridge_headers(FOLDER): the headers of this source folder are <torchbridge/FOLDER/...>.
+function(torchbridge_headers folder)
   file(MAKE_DIRECTORY ${TORCHBRIDGE_INCLUDE_ROOT}/torchbridge)
   file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR} ${TORCHBRIDGE_INCLUDE_ROOT}/torchbridge/${folder} SYMBOLIC)
+  install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/torchbridge/${folder}
+    FILES_MATCHING PATTERN "*.h" PATTERN "*_declarations" EXCLUDE)
+endfunction()
+
+# torchbridge_library(NAME FOLDER SOURCES...): static library target torchbridge::NAME whose headers are <torchbridge/FOLDER/...>; installed
+# with the package's component TORCHBRIDGE_COMPONENT (cmake/TorchbridgePackage.cmake).
+function(torchbridge_library name folder)
+  add_library(torchbridge_${name} STATIC ${ARGN})
+  if(name STREQUAL folder)  # or it is a part of the library that is
+    torchbridge_headers(${folder})
+  endif()
   target_include_directories(torchbridge_${name} PUBLIC
     $<BUILD_INTERFACE:${TORCHBRIDGE_INCLUDE_ROOT}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_compile_features(torchbridge_${name} PUBLIC cxx_std_20)
   torchbridge_warnings(torchbridge_${name})
+  torchbridge_export(${name})
+  set_property(GLOBAL APPEND PROPERTY TORCHBRIDGE_STATIC_LIBRARIES torchbridge_${name})
+endfunction()
+
+# torchbridge_export(NAME): target torchbridge_NAME is torchbridge::NAME, in the tree and installed.
+function(torchbridge_export name)
+  add_library(torchbridge::${name} ALIAS torchbridge_${name})
+  set_target_properties(torchbridge_${name} PROPERTIES EXPORT_NAME ${name})
+  install(TARGETS torchbridge_${name} EXPORT torchbridge-${TORCHBRIDGE_COMPONENT} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endfunction()
 
 function(torchbridge_warnings target)
@@ -21,23 +38,13 @@ function(torchbridge_warnings target)
 endfunction()
 
 # For what the SPANK plugin, which every srun loads, holds a copy of: small, and optimised across its libraries when the plugin is
-# linked (12% smaller). Other programs link the same objects as ever.
+# linked (12% smaller). Other programs link the same objects as ever: without -fno-lto gcc would optimise them anew for each of them.
 function(torchbridge_small target)
   target_compile_options(${target} PRIVATE -Os)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT TORCHBRIDGE_SANITIZE)
     target_compile_options(${target} PRIVATE -flto=auto -ffat-lto-objects)
+    target_link_options(${target} INTERFACE $<BUILD_INTERFACE:$<$<NOT:$<BOOL:$<TARGET_PROPERTY:TORCHBRIDGE_LTO>>>:-fno-lto>>)
   endif()
-endfunction()
-
-# torchbridge_torch_program(NAME SOURCES...): a program on torchbridge::train. libtorch's headers, which take a compiler fifteen seconds,
-# are read once for all of them. They are compiled as the library is (-fPIC, not -fPIE), or its headers would not do.
-function(torchbridge_torch_program name)
-  add_executable(${name} ${ARGN})
-  target_link_libraries(${name} PRIVATE torchbridge::train)
-  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-  target_compile_options(${name} PRIVATE -fPIC)
-  target_precompile_headers(${name} REUSE_FROM torchbridge_train)
-  torchbridge_warnings(${name})
 endfunction()
 
 if(TORCHBRIDGE_SANITIZE)

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
-#include <cstdio>
 #include <cstring>
 #include <set>
 
@@ -77,19 +76,6 @@ Socket above_standard(const Socket& socket) {
   return Socket(socket.descriptor() >= kFirst ? -1 : fcntl(socket.descriptor(), F_DUPFD, kFirst));
 }
 
-// The numeric address that it is bound to.
-std::optional<std::string> bound_host(const Socket& socket) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof address;
-  if (getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&address), &size) != 0) return std::nullopt;
-  char text[INET6_ADDRSTRLEN] = "";
-  const bool is_v6 = address.ss_family == AF_INET6;
-  const void* bytes = is_v6 ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr)
-                            : &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
-  if (inet_ntop(is_v6 ? AF_INET6 : AF_INET, bytes, text, sizeof text) == nullptr) return std::nullopt;
-  return text;
-}
-
 Result<Socket> bind_to(const Endpoint& address, int flags) {
   const auto target = socket_address(address);
   if (!target) return target.error();
@@ -128,20 +114,22 @@ Result<Socket> reserve(const Endpoint& address) {
   return moved.open() ? std::move(moved) : std::move(*socket);
 }
 
-bool hold_port(int port) {
-  static std::set<int> held;
-  if (held.contains(port)) return true;
-  sockaddr_un name{};
-  name.sun_family = AF_UNIX;
-  const int length = std::snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "torchbridge/port/%d", port);
+bool hold_name(const std::string& name) {
+  static std::set<std::string> held;
+  if (held.contains(name)) return true;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::size_t length = ("torchbridge/" + name).copy(address.sun_path + 1, sizeof address.sun_path - 1);
   Socket socket(::socket(AF_UNIX, SOCK_STREAM, 0));
   if (auto moved = above_standard(socket); moved.open()) socket = std::move(moved);
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
-  if (!socket.open() || bind(socket.descriptor(), reinterpret_cast<const sockaddr*>(&name), size) != 0) return errno != EADDRINUSE;
-  held.insert(port);
+  if (!socket.open() || bind(socket.descriptor(), reinterpret_cast<const sockaddr*>(&address), size) != 0) return errno != EADDRINUSE;
+  held.insert(name);
   (void)socket.release();
   return true;
 }
+
+bool hold_port(int port) { return hold_name("port/" + std::to_string(port)); }
 
 std::optional<Socket> inherit(int descriptor, int port) {
   Socket reserved(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
@@ -185,6 +173,18 @@ bool port_is_free(int port) {
     if (!listen_on({everywhere, port}) && errno == EADDRINUSE) return false;
   }
   return true;
+}
+
+std::optional<std::string> bound_host(const Socket& socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&address), &size) != 0) return std::nullopt;
+  char text[INET6_ADDRSTRLEN] = "";
+  const bool is_v6 = address.ss_family == AF_INET6;
+  const void* bytes = is_v6 ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr)
+                            : &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+  if (inet_ntop(is_v6 ? AF_INET6 : AF_INET, bytes, text, sizeof text) == nullptr) return std::nullopt;
+  return text;
 }
 
 Result<int> bound_port(const Socket& socket) {

@@ -37,9 +37,11 @@ Result<Socket> listen_on(const Endpoint& address);
 // listen there, as PyTorch's store, still can (both set SO_REUSEADDR). Stays open over exec, and is none of the three standard descriptors. For a program that shall inherit it.
 Result<Socket> reserve(const Endpoint& address);
 
-// Keeps other programs that reserve ports this way from the same one, which bind alone does not (both set SO_REUSEADDR), until
-// this process, and what it becomes by exec, has ended: an abstract unix socket named after the port, in this network namespace.
-// False where another process holds it; true again in one that does.
+// Only one process of this network namespace holds a name (at most 90 bytes) until it, and what it becomes by exec, has ended: an
+// abstract unix socket. False where another process holds it; true again in one that does. From one thread.
+bool hold_name(const std::string& name);
+
+// Keeps other programs that reserve ports this way from the same one, which bind alone does not (both set SO_REUSEADDR).
 bool hold_port(int port);
 
 // A socket that was reserved for this process by whoever started it, now listening; nothing where `descriptor` is no socket
@@ -57,6 +59,8 @@ bool is_connected(const Socket& socket);
 // Whether a program that listens on all interfaces of this host, as PyTorch's store does, could have the port now.
 bool port_is_free(int port);
 
+// The numeric address that it is bound to; nothing where it has none.
+std::optional<std::string> bound_host(const Socket& socket);
 // REQUIRES: socket.open().
 Result<int> bound_port(const Socket& socket);
 

@@ -2,7 +2,7 @@
 #include <ATen/ops/randn.h>
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/train/checkpoint/checkpoint.h>
-#include <torchbridge/train/job.h>
+#include <torchbridge/train/run/job.h>
 #include <unistd.h>
 
 #include <chrono>

@@ -5,13 +5,13 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "data.h"
+#include <torchbridge/train/data/idx_dataset.h>
 
 using namespace torchbridge::train;
 
 int main(int argc, char** argv) {
   if (argc != 5) return std::fprintf(stderr, "loader_speed: expected FOLDER BATCH_SIZE WORKERS SECONDS\n"), 2;
-  const Images images(argv[1], "train");
+  const torchbridge::train::IdxDataset images(argv[1], "train");
   const std::chrono::duration<double> length(std::atof(argv[4]));
   Loader loader(images, {.size = images.size()},
                 {.batch_size = std::atoll(argv[2]), .workers = std::atoi(argv[3]), .batches_ahead = 8, .epochs = 1'000'000});

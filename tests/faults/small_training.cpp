@@ -8,8 +8,8 @@
 #include <torchbridge/train/checkpoint/checkpoint.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/failpoint.h>
-#include <torchbridge/train/job.h>
-#include <torchbridge/train/metrics.h>
+#include <torchbridge/train/run/job.h>
+#include <torchbridge/train/run/metrics.h>
 #include <torchbridge/train/optim/zero.h>
 #include <unistd.h>
 

@@ -11,17 +11,6 @@ namespace {
 constexpr std::chrono::seconds kSoon{15};
 const Words kShort = {"--max-steps", "2"};
 
-// All ranks fail in time, and `expected` is in the only line that is said.
-void expect_one_line(Ranks& ranks, const std::string& expected) {
-  for (int code : ranks.wait(kSoon)) {
-    EXPECT_NE(code, 0);
-    EXPECT_NE(code, -1) << "hung";
-    EXPECT_LT(code, 128) << "died by a signal";
-  }
-  EXPECT_TRUE(contains(ranks.errors(), expected));
-  EXPECT_EQ(lines_in(ranks.errors()), 1) << ranks.errors();
-}
-
 TEST(BadInput, OptionsAreRefusedByRankZero) {
   const struct {
     Words options;
@@ -37,7 +26,7 @@ TEST(BadInput, OptionsAreRefusedByRankZero) {
       {{"--epochs", "-1"}, "--epochs"},
       {{"--lr", "fast"}, "'fast': expected a number"},
       {{"--lr", "nan"}, "'nan': expected a number"},
-      {{"--task", "text"}, "--task"},
+      {{"--task", "texts"}, "--task"},
       {{"--order", "random"}, "--order"},
       {{"--optimizer", "lion"}, "--optimizer"},
       {{"--lr-schedule", "linear"}, "--lr-schedule: 'linear': expected one of constant, step,"},
@@ -174,6 +163,14 @@ TEST(BadInput, NobodyServesTheStore) {
   Ranks ranks({1}, 2, port, trainer({"--timeout", "1"}));
   expect_one_line(ranks, "nobody serves the store at MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(port) +
                              " after 1 s");
+}
+
+TEST(BadInput, ARankZeroThatIsAloneByItsOwnCount) {
+  int port = 0;
+  listen_on_free_port(port);
+  Ranks zero({0}, 1, port, trainer(kShort)), one({1}, 2, port, trainer({"--timeout", "1"}));
+  expect_one_line(one, "is rank 0 running, with WORLD_SIZE=2 as here (with 1 it is alone and serves nobody)");
+  EXPECT_EQ(zero.wait(), std::vector<int>{0}) << zero.errors();
 }
 
 TEST(BadInput, RanksThatDoNotCome) {

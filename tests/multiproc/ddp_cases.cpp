@@ -10,10 +10,11 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torchbridge/train/checkpoint/checkpoint.h>
 #include <torchbridge/train/data/idx.h>
-#include <torchbridge/train/job.h>
-#include <torchbridge/train/optim/optimizer.h>
+#include <torchbridge/train/run/job.h>
 #include <torchbridge/train/data/epoch_order.h>
 #include <torchbridge/train/optim/autocast.h>
+#include <torchbridge/train/optim/grad_clip.h>
+#include <torchbridge/train/optim/optimizer.h>
 #include <zlib.h>
 
 #include <cstdio>
@@ -153,9 +154,8 @@ class CaseRun {
   }
 
   void loop(int epochs, int max_steps) {
-    const std::int64_t batch = case_.contains("batch") ? case_["batch"].get<std::int64_t>()
-                                                       : std::max<std::int64_t>(1, 28 / group_.world_size());
     const int accumulation = case_.value("accumulation", 1);
+    const std::int64_t batch = case_.value("batch", std::max<std::int64_t>(1, 28 / (group_.world_size() * accumulation)));
     int forwards = 0;
     for (int epoch = 0; epoch < epochs; ++epoch) {
       const std::vector<std::int64_t> indices = rank_share(sampler_, EpochOrder(sampler_, epoch), 0, 0, samples_per_rank(sampler_));
@@ -185,6 +185,7 @@ class CaseRun {
     print_loss(loss);
     (accumulation > 1 ? loss / accumulation : loss).backward();
     if (!is_last) return;
+    if (case_.contains("clip")) clip_grad_norm(parameters(), {.max_norm = case_["clip"]});
     if (optimizer_) {
       optimizer_->step(learning_rate_);
     } else {
@@ -193,6 +194,12 @@ class CaseRun {
     last_gradients_ = gradients();
     for (const auto& [name, parameter] : model_.tensors.parameters) parameter.mutable_grad().reset();
     if (number / accumulation == case_.value("restart_at", 0)) make_ddp(ddp_->buckets());
+  }
+
+  std::vector<at::Tensor> parameters() const {
+    std::vector<at::Tensor> found;
+    for (const auto& [name, parameter] : model_.tensors.parameters) found.push_back(parameter);
+    return found;
   }
 
   std::map<std::string, std::uint32_t> gradients() const {

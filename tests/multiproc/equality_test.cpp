@@ -1,5 +1,10 @@
 // Our ranks against Python's: the same indices, the same losses bit for bit.
+#include <nlohmann/json.hpp>
+
 #include "ranks.h"
+
+#include <algorithm>
+#include <cstdlib>
 
 namespace {
 
@@ -56,7 +61,6 @@ const Case kCases[] = {
                                          "--lr-schedule", "one-cycle", "--max-steps", "30"}},
     {"fp16 with overflows", 2, {"--optimizer", "adamw", "--lr", "0.003", "--precision", "fp16", "--loss-scale", "134217728",
                                 "--max-steps", "30"}},
-    {"a convolutional network", 2, {"--model", "cnn:8,16", "--optimizer", "sgd", "--lr", "0.05", "--momentum", "0.9"}},
 };
 
 Words joined(Words command, const Words& more) {
@@ -67,21 +71,66 @@ Words joined(Words command, const Words& more) {
 TEST(Equality, LossesArePythonsBitForBit) {
   if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
   TemporaryFolder folder;
-  const std::string init = folder / "init.safetensors";
+  const auto file = [&](const Case& c, const std::string& name) { return folder / (std::to_string(&c - kCases) + name); };
+  const auto shared = [](const Case& c) { return joined({"--epochs", "2", "--seed", "11", "--data", SOURCE_DIR "/data/digits"}, c.options); };
+  nlohmann::json cases;
+  for (const Case& c : kCases) {
+    const Words options = joined(shared(c), {"--save-init", file(c, "init.safetensors"), "--metrics", file(c, "python.jsonl")});
+    cases.push_back({{"world_size", c.world_size}, {"options", options}});
+  }
+  folder.write("cases.json", cases.dump());
+  Process reference({python(), SOURCE_DIR "/tests/reference/train_cases.py", folder / "cases.json"}, {}, folder / "reference");
+  ASSERT_EQ(reference.wait(std::chrono::steady_clock::now() + std::chrono::minutes(3)), 0) << reference.error();
   for (const Case& c : kCases) {
     SCOPED_TRACE(c.name);
-    const Words shared = joined({"--epochs", "2", "--seed", "11", "--data", SOURCE_DIR "/data/digits"}, c.options);
-    Ranks reference(c.world_size,
-                    joined({python(), SOURCE_DIR "/tests/reference/train_reference.py", "--save-init", init, "--metrics",
-                            folder / "python.jsonl"}, shared));
-    ASSERT_EQ(reference.wait(), std::vector<int>(c.world_size, 0)) << reference.errors();
     // Another seed of the weights shows that they come from the file.
-    Ranks ours(c.world_size,
-               joined(trainer({"--init-from", init, "--metrics", folder / "ours.jsonl"}), shared));
+    Ranks ours(c.world_size, joined(trainer({"--init-from", file(c, "init.safetensors"), "--metrics", file(c, "ours.jsonl")}), shared(c)));
     ASSERT_EQ(ours.wait(), std::vector<int>(c.world_size, 0)) << ours.errors();
-    const std::vector<double> expected = losses(folder / "python.jsonl");
+    const std::vector<double> expected = losses(file(c, "python.jsonl"));
     EXPECT_GT(expected.size(), 10u);
-    EXPECT_EQ(losses(folder / "ours.jsonl"), expected);
+    EXPECT_EQ(losses(file(c, "ours.jsonl")), expected);
+  }
+}
+
+// Both initialise by themselves: the same seed gives the same weights.
+void expect_same_losses(int world_size, const Words& options) {
+  TemporaryFolder folder;
+  const Words shared = joined({"--max-steps", "100", "--seed", "3", "--lr-schedule", "constant", "--warmup-steps", "0"}, options);
+  Ranks reference(world_size, joined({python(), SOURCE_DIR "/tests/reference/train_reference.py", "--metrics", folder / "python.jsonl"}, shared));
+  ASSERT_EQ(reference.wait(), std::vector<int>(world_size, 0)) << reference.errors();
+  const bool text = std::find(options.begin(), options.end(), "--data") != options.end();
+  Ranks ours(world_size, joined(trainer({"--task", text ? "text" : "digits", "--metrics", folder / "ours.jsonl"}), shared));
+  ASSERT_EQ(ours.wait(), std::vector<int>(world_size, 0)) << ours.errors();
+  const std::vector<double> expected = losses(folder / "python.jsonl");
+  EXPECT_EQ(expected.size(), 100u);
+  EXPECT_EQ(losses(folder / "ours.jsonl"), expected);
+}
+
+// TORCHBRIDGE_COMPLETE=1: with 1 and 4 ranks too.
+std::vector<int> world_sizes() { return getenv("TORCHBRIDGE_COMPLETE") ? std::vector<int>{1, 2, 4} : std::vector<int>{2}; }
+
+TEST(Equality, GptLossesArePythonsBitForBit) {
+  if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
+  const Words gpt = {"--data", SOURCE_DIR "/data/text/pentateuch.txt", "--batch-size", "4", "--optimizer", "adamw", "--lr", "0.001",
+                     "--weight-decay", "0.1", "--no-decay-1d", "--clip-norm", "1"};
+  const Words kModels[] = {{"--model", "gpt:layers=2,heads=2,width=64,context=32"},
+                           {"--model", "gpt:layers=2,heads=2,width=64,context=32,dropout=0.1", "--precision", "bf16", "--grad-accumulation", "2"}};
+  for (const int world_size : world_sizes()) {
+    for (const Words& model : kModels) {
+      SCOPED_TRACE(model[1] + " with ranks: " + std::to_string(world_size));
+      expect_same_losses(world_size, joined(gpt, model));
+    }
+  }
+}
+
+TEST(Equality, CnnLossesArePythonsBitForBit) {
+  if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
+  const Words kPrecisions[] = {{"--precision", "fp32"}, {"--precision", "bf16"}};
+  for (const int world_size : world_sizes()) {
+    for (const Words& precision : kPrecisions) {
+      SCOPED_TRACE(precision[1] + " with ranks: " + std::to_string(world_size));
+      expect_same_losses(world_size, joined({"--model", "cnn:8,16", "--optimizer", "sgd", "--lr", "0.05", "--momentum", "0.9", "--clip-norm", "0.5"}, precision));
+    }
   }
 }
 

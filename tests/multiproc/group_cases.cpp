@@ -112,6 +112,20 @@ void an_exception(const std::string& backend) {
   expect_sum(group);
 }
 
+// Rank 1 comes to a collective when the others, who wait for a second, have given up.
+void a_late_rank(const std::string& given_up) {
+  ProcessGroup group = init_process_group(environment(), {.timeout = std::chrono::seconds(1)});
+  try {
+    expect_sum(group);
+    while (group.rank() == 1 && access(given_up.c_str(), F_OK) != 0) usleep(10'000);
+    expect_sum(group);
+  } catch (const std::exception& error) {
+    std::fclose(std::fopen(given_up.c_str(), "w"));
+    if (const auto message = group.message_for(error)) throw TrainError(*message);
+    throw PeerFailed();
+  }
+}
+
 // --- parts
 
 void parts(const std::string&) {
@@ -230,6 +244,7 @@ const std::map<std::string, std::function<void(const std::string&)>> kCases = {
     {"argument_against_variable", argument_against_variable},
     {"ends_with_its_scope", ends_with_its_scope},
     {"an_exception", an_exception},
+    {"a_late_rank", a_late_rank},
     {"parts", parts},
     {"a_backend_of_mine", a_backend_of_mine},
     {"with_backend", with_backend},

@@ -6,25 +6,10 @@
 
 namespace {
 
-constexpr std::chrono::seconds kSoon{15};
-
 Words with_method(const std::string& url, const Words& more = {"--max-steps", "2"}) {
   Words options = more;
   options.insert(options.end(), {"--init-method", url});
   return trainer(options);
-}
-
-void expect_success(Ranks& ranks) {
-  for (int code : ranks.wait()) EXPECT_EQ(code, 0) << ranks.errors();
-}
-
-void expect_one_line(Ranks& ranks, const std::string& expected) {
-  for (int code : ranks.wait(kSoon)) {
-    EXPECT_NE(code, 0);
-    EXPECT_NE(code, -1) << "hung";
-  }
-  EXPECT_TRUE(contains(ranks.errors(), expected));
-  EXPECT_EQ(lines_in(ranks.errors()), 1) << ranks.errors();
 }
 
 TEST(InitMethod, TcpTakesTheAddressFromTheUrl) {
@@ -62,8 +47,30 @@ TEST(InitMethod, AFileThatAKilledRunLeftIsNoticed) {
 TEST(InitMethod, AFileThatCannotBeWrittenIsNamed) {
   Ranks ranks(1, with_method("file:///no/such/folder/store"));
   expect_success(ranks);  // a single rank needs no store
-  Ranks two({0}, 2, 1, with_method("file:///no/such/folder/store"));
-  expect_one_line(two, "file:///no/such/folder/store: No such file or directory");
+  for (const std::string path : {"/no/such/folder/store", "/tmp"}) {
+    Ranks two(2, with_method("file://" + path));
+    expect_one_line(two, "trainer: rank 0: file://" + path + ": ");
+  }
+}
+
+TEST(InitMethod, AFileThatIsNoStoreIsNamed) {
+  TemporaryFolder folder;
+  for (const std::string content : {std::string("these are my notes\n"), std::string(5000, '\xff'), std::string(3, '\0')}) {
+    folder.write("notes", content);
+    Ranks ranks(2, with_method("file://" + (folder / "notes").string()));
+    expect_one_line(ranks, "notes: it holds something else than a store");
+    EXPECT_EQ(folder.read("notes"), content);
+  }
+}
+
+// What a run left in which only rank 1 came.
+TEST(InitMethod, AFileWithoutRankZeroIsNamed) {
+  TemporaryFolder folder;
+  const std::string url = "file://" + (folder / "store").string();
+  Ranks alone({1}, 2, 1, with_method(url, {"--timeout", "1"}));
+  expect_one_line(alone, "rank 0 of 2 did not join at " + url + " within 1 s; was it started, and does its node see this file?");
+  Ranks ranks(2, with_method(url, {"--timeout", "3"}));
+  expect_one_line(ranks, "another process is already rank 1 of the run 'none' at " + url + "; remove the file if it is left");
 }
 
 TEST(InitMethod, EnvironmentIsTakenAtItsWord) {

@@ -144,6 +144,24 @@ torchbridge::Socket listen_on_free_port(int& port) {
   return *std::move(socket);
 }
 
+void expect_success(Ranks& ranks) {
+  for (int code : ranks.wait()) EXPECT_EQ(code, 0) << ranks.errors();
+}
+
+void expect_error(Ranks& ranks, const std::string& expected) {
+  for (int code : ranks.wait(std::chrono::seconds(20))) {
+    EXPECT_NE(code, 0);
+    EXPECT_NE(code, -1) << "hung";
+    EXPECT_LT(code, 128) << "died by a signal";
+  }
+  EXPECT_TRUE(contains(ranks.errors(), expected));
+}
+
+void expect_one_line(Ranks& ranks, const std::string& expected) {
+  expect_error(ranks, expected);
+  EXPECT_EQ(lines_in(ranks.errors()), 1) << ranks.errors();
+}
+
 bool eventually(const std::function<bool()>& fact, std::chrono::milliseconds time) {
   const auto deadline = Clock::now() + time;
   while (!fact()) {

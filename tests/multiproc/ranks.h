@@ -59,6 +59,13 @@ class Ranks {
   std::vector<Process> processes_;
 };
 
+// All ranks end well.
+void expect_success(Ranks& ranks);
+// All fail within 20 s, none by a signal; `expected` is in what they say.
+void expect_error(Ranks& ranks, const std::string& expected);
+// And that is the only line.
+void expect_one_line(Ranks& ranks, const std::string& expected);
+
 // A listening socket of somebody else.
 torchbridge::Socket listen_on_free_port(int& port);
 

@@ -3,6 +3,8 @@
 
 #include "ranks.h"
 
+#include <algorithm>
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -16,8 +18,9 @@ class Resume : public testing::Test {
   }
   Words command(const fs::path& metrics, const std::string& checkpoints, int max_steps = 0) {
     // Large enough for DDP to use several buckets once it has seen the order of gradients.
-    Words words = trainer({"--epochs", "4", "--model", "mlp:600,500", "--max-steps", std::to_string(max_steps),
+    Words words = trainer({"--epochs", "4", "--max-steps", std::to_string(max_steps),
                            "--metrics", metrics.string()});
+    if (std::find(options_.begin(), options_.end(), "--model") == options_.end()) words.insert(words.end(), {"--model", "mlp:600,500"});
     words.insert(words.end(), options_.begin(), options_.end());
     if (!checkpoints.empty()) words.insert(words.end(), {"--checkpoint-dir", checkpoints, "--checkpoint-every", "10"});
     return words;
@@ -35,6 +38,19 @@ TEST_F(Resume, EqualsTheRunThatWasNotStopped) {
     train(world_size, parts, runs);
     EXPECT_EQ(losses(parts), losses(whole)) << world_size << " ranks";
   }
+}
+
+// Each rank has other running statistics, and writes a part of the file: large enough for the second rank's to hold some of them.
+TEST_F(Resume, BatchNormalisationGoesOnFromRankZerosStatistics) {
+  options_ = {"--model", "cnn:64,512", "--batch-size", "8", "--eval-every", "6"};
+  train(2, folder_ / "whole.jsonl", "", 6);
+  for (int steps : {4, 6}) train(2, folder_ / "parts.jsonl", folder_ / "runs", steps);
+  const auto evaluated = [&](const char* file) {
+    const std::string text = folder_.read(file);
+    return text.substr(std::min(text.find("\"eval_loss\""), text.size()));
+  };
+  EXPECT_TRUE(contains(evaluated("whole.jsonl"), "eval_accuracy"));
+  EXPECT_EQ(evaluated("parts.jsonl"), evaluated("whole.jsonl"));
 }
 
 // The first scale overflows, and the learning rate falls while the loss does not.

@@ -8,7 +8,7 @@
 #include <ATen/ops/zeros.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torchbridge/train/ddp/ddp.h>
-#include <torchbridge/train/job.h>
+#include <torchbridge/train/run/job.h>
 #include <torchbridge/train/ddp/sync_batch_norm.h>
 
 #include <cstdio>

@@ -7,9 +7,9 @@ value), checksums of the last gradients and of the trained values. Keys of a cas
 
     name worlds model     worlds: the world sizes; model: MODELS below
     complete              more world sizes, for tests with TORCHBRIDGE_COMPLETE=1
-    epochs steps batch    steps 0: all of the epochs; batch: samples a rank, 28 / world size unless given
+    epochs steps batch    steps 0: all of the epochs; batch: samples a rank and backward, 28 / (world size * accumulation) unless given
     optimizer lr          sgd, adamw (both fused) or plain
-    accumulation autocast
+    accumulation autocast clip
     ddp hook delay        arguments of DDP; a name in HOOKS; {names, until} of delay_all_reduce
     join uneven           arguments of join(); steps of each rank
     with_branch           the model "branches" has its third output now and then
@@ -230,7 +230,7 @@ class CaseRun:
 
     def batches(self):
         pixels, labels = self.data
-        size = self.case.get("batch", max(1, 28 // self.world_size))
+        size = self.case.get("batch", max(1, 28 // (self.world_size * self.case.get("accumulation", 1))))
         sampler = DistributedSampler(labels, seed=3)
         for epoch in range(self.case.get("epochs", 1)):
             sampler.set_epoch(epoch)
@@ -249,6 +249,8 @@ class CaseRun:
             if is_last:
                 if "delay" in self.case:
                     dist.barrier()  # Python waits for no delayed all-reduce.
+                if "clip" in self.case:
+                    torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.case["clip"])
                 self.optimizer.step()
                 self.gradients = {name: 0 if p.grad is None else checksum(p.grad) for name, p in self.model.named_parameters()}
                 for parameter in self.model.parameters():

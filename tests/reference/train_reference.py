@@ -1,4 +1,4 @@
-"""Trains a model of digits with Python's DistributedDataParallel over gloo: what the C++ trainer is compared with.
+"""Trains a model of digits, or a GPT on a text, with Python's DistributedDataParallel: what the C++ trainer is compared with.
 
     torchrun --nproc-per-node 2 tests/reference/train_reference.py --data data/digits --metrics metrics.jsonl
 
@@ -23,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import BatchSampler, DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
+import gpt_model
 import idx
 import lr_schedule_reference
 
@@ -62,18 +63,21 @@ class Cnn(nn.Module):
 
 
 def model_sizes(text):
-    """mlp:128,64 -> ("mlp", [128, 64])"""
+    """mlp:128,64 -> ("mlp", [128, 64]); gpt:tiny -> ("gpt", {"layers": 4 ...})"""
     kind, _, sizes = text.partition(":")
+    if kind == "gpt":
+        return kind, gpt_model.parse_shape(sizes)
     if kind not in ("mlp", "cnn"):
-        raise argparse.ArgumentTypeError(f"'{text}': expected mlp:SIZE,SIZE... or cnn:SIZE,SIZE...")
+        raise argparse.ArgumentTypeError(f"'{text}': expected mlp:SIZE,SIZE..., cnn:SIZE,SIZE... or gpt:PRESET")
     return kind, [int(size) for size in sizes.split(",") if size]
 
 
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", default="data/digits", metavar="DIR", help="folder of IDX files")
+    parser.add_argument("--data", default="data/digits", metavar="PATH", help="folder of IDX files, or a text")
     parser.add_argument("--model", type=model_sizes, default=("mlp", [128, 64]), metavar="KIND:SIZE,...",
-                        help="mlp: hidden layers; cnn: channels of the convolutions")
+                        help="mlp: hidden layers; cnn: channels of the convolutions; gpt: as the trainer's")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="cpu: over gloo; cuda: over NCCL")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--max-steps", type=int, default=0, help="stop after so many steps; 0: no limit")
     parser.add_argument("--batch-size", type=int, default=32, help="samples a rank and step")
@@ -100,11 +104,17 @@ def parse_options():
     parser.add_argument("--save-init", metavar="FILE", help="write the initial weights, as safetensors")
     parser.add_argument("--save-final", metavar="FILE", help="write the trained weights, as safetensors")
     parser.add_argument("--metrics", metavar="FILE", help="write one JSON object a step")
+    parser.add_argument("--eval", action="store_true", help="print the loss on what is held out, at the end")
     return parser.parse_args()
 
 
-def load_data(folder):
-    images, labels = idx.read_split(folder, "train")
+def load_data(options, split="train"):
+    """What is trained on; with split="t10k" what is evaluated."""
+    kind, sizes = options.model
+    if kind == "gpt":
+        part = (0.0, 0.9) if split == "train" else (0.9, 1.0)
+        return TensorDataset(*gpt_model.text_windows(options.data, sizes["context"], *part))
+    images, labels = idx.read_split(options.data, split)
     pixels = torch.from_numpy(images.reshape(len(images), -1).copy()).to(torch.float32) / 255
     dataset = TensorDataset(pixels, torch.from_numpy(labels.copy()).long())
     dataset.shape = images.shape[1:]
@@ -112,23 +122,30 @@ def load_data(folder):
 
 
 def make_loader(dataset, sampler, options):
-    """Both ways give the same batches; the last one of an epoch may be smaller."""
+    """Both ways give the same batches; the last one of an epoch may be smaller.
+
+    A DataLoader draws a seed for its workers at the start of each epoch: here not from the generator that dropout uses.
+    """
+    shared = dict(generator=torch.Generator(), pin_memory=options.device == "cuda")
     if options.loader == "items":
-        return DataLoader(dataset, batch_size=options.batch_size, sampler=sampler)
-    return DataLoader(dataset, batch_size=None, sampler=BatchSampler(sampler, options.batch_size, drop_last=False))
+        return DataLoader(dataset, batch_size=options.batch_size, sampler=sampler, **shared)
+    return DataLoader(dataset, batch_size=None, sampler=BatchSampler(sampler, options.batch_size, drop_last=False), **shared)
 
 
 def make_model(dataset, options):
     torch.manual_seed(options.seed)
     pixels, labels = dataset.tensors
     kind, sizes = options.model
-    classes = int(labels.max()) + 1
-    model = Mlp(pixels.shape[1], sizes, classes) if kind == "mlp" else Cnn(dataset.shape, sizes, classes)
+    classes = 256 if kind == "gpt" else int(labels.max()) + 1
+    if kind == "gpt":
+        model = gpt_model.Gpt(classes, **sizes)
+    else:
+        model = Mlp(pixels.shape[1], sizes, classes) if kind == "mlp" else Cnn(dataset.shape, sizes, classes)
     if options.init_from:
         model.load_state_dict(load_file(options.init_from))
     if options.save_init and dist.get_rank() == 0:
         save_file(model.state_dict(), options.save_init)
-    return model
+    return model.to(options.device)
 
 
 def make_optimizer(parameters, options):
@@ -164,14 +181,27 @@ def forward_backward(ddp, parts, scaler, options):
     """Learns from the mean loss of the parts, and returns it."""
     types = dict(bf16=torch.bfloat16, fp16=torch.float16)
     loss = 0
-    for i, (pixels, labels) in enumerate(parts):
-        autocast = torch.autocast("cpu", types[options.precision]) if options.precision in types else contextlib.nullcontext()
+    for i, batch in enumerate(parts):
+        pixels, labels = (tensor.to(options.device, non_blocking=True) for tensor in batch)
+        autocast = torch.autocast(options.device, types[options.precision]) if options.precision in types else contextlib.nullcontext()
         with contextlib.nullcontext() if i == len(parts) - 1 else ddp.no_sync():
             with autocast:
-                part_loss = F.cross_entropy(ddp(pixels), labels) / len(parts)
+                outputs = ddp(pixels)
+                part_loss = F.cross_entropy(outputs.flatten(0, -2), labels.flatten()) / len(parts)
             scaler.scale(part_loss).backward()
         loss = part_loss.detach() if i == 0 else loss + part_loss.detach()
     return loss
+
+
+@torch.no_grad()
+def evaluate(model, options):
+    """Mean loss over what is evaluated; by one rank."""
+    model.eval()
+    dataset = load_data(options, "t10k")
+    total = 0.0
+    for inputs, targets in DataLoader(dataset, batch_size=options.batch_size):
+        total += F.cross_entropy(model(inputs).flatten(0, -2), targets.flatten()).item() * len(targets)
+    return total / len(dataset)
 
 
 def steps_of(loader, parts):
@@ -183,7 +213,7 @@ def steps_of(loader, parts):
 def train(ddp, optimizer, loader, sampler, options, metrics):
     total = options.epochs * math.ceil(len(loader) / options.grad_accumulation)
     total = min(total, options.max_steps or total)
-    scaler = torch.amp.GradScaler("cpu", init_scale=options.loss_scale, enabled=options.precision == "fp16")
+    scaler = torch.amp.GradScaler(options.device, init_scale=options.loss_scale, enabled=options.precision == "fp16")
     schedule = lr_schedule_reference.values_of(options.lr_schedule, options.lr, total, options.warmup_steps)
     step = 0
     before = time.perf_counter()
@@ -213,7 +243,7 @@ def train(ddp, optimizer, loader, sampler, options, metrics):
 
 
 def run(options):
-    dataset = load_data(options.data)
+    dataset = load_data(options)
     sampler = DistributedSampler(dataset, shuffle=True, seed=options.seed)
     model = make_model(dataset, options)
     ddp = DistributedDataParallel(model, bucket_cap_mb=options.bucket_cap_mb,
@@ -224,6 +254,8 @@ def run(options):
     train(ddp, optimizer, make_loader(dataset, sampler, options), sampler, options, metrics)
     if metrics:
         metrics.close()
+    if options.eval and is_first:
+        print("eval_loss", repr(evaluate(model, options)))
     if options.save_final and is_first:
         save_file(model.state_dict(), options.save_final)
 
@@ -241,7 +273,10 @@ def shut_down():
 
 def main():
     options = parse_options()
-    dist.init_process_group("gloo")
+    if options.device == "cuda":
+        dist.init_process_group("cpu:gloo,cuda:nccl", device_id=torch.device("cuda:0"))
+    else:
+        dist.init_process_group("gloo")
     run(options)
     shut_down()
 

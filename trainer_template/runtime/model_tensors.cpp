@@ -5,7 +5,7 @@
 #include <torch/nn/modules/embedding.h>
 #include <torchbridge/train/ddp/sync_batch_norm.h>
 
-#include <unordered_set>
+#include <unordered_map>
 
 namespace torchbridge::train {
 namespace {
@@ -19,18 +19,25 @@ std::string joined(const std::string& prefix, const std::string& name) {
 class Collector {
  public:
   void parameter(const std::string& name, const at::Tensor& tensor, bool is_sparse) {
-    if (!tensor.defined() || !seen_.insert(tensor.unsafeGetTensorImpl()).second) return;
+    if (!is_first(name, tensor)) return;
     tensors.parameters.emplace_back(name, tensor);
     if (is_sparse) tensors.sparse_gradients.insert(name);
   }
   void buffer(const std::string& name, const at::Tensor& tensor) {
-    if (!tensor.defined() || !seen_.insert(tensor.unsafeGetTensorImpl()).second) return;
+    if (!is_first(name, tensor)) return;
     tensors.buffers.emplace_back(name, tensor);
   }
   ModelTensors tensors;
 
  private:
-  std::unordered_set<const c10::TensorImpl*> seen_;
+  bool is_first(const std::string& name, const at::Tensor& tensor) {
+    if (!tensor.defined()) return false;
+    const auto [first, fresh] = first_names_.emplace(tensor.unsafeGetTensorImpl(), name);
+    if (!fresh) tensors.aliases.emplace(name, first->second);
+    return fresh;
+  }
+
+  std::unordered_map<const c10::TensorImpl*, std::string> first_names_;
 };
 
 bool has_sparse_gradient(const torch::nn::Module& module) {

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -17,6 +18,8 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 struct ModelTensors {
   NamedTensors parameters;
   NamedTensors buffers;
+  // The other names of those that are shared, each with its first name: "lm_head.weight", "wte.weight".
+  std::map<std::string, std::string> aliases;
   // Names of parameters whose gradients are sparse tensors (Embedding with `sparse`).
   std::set<std::string> sparse_gradients;
   std::string name = "Model";

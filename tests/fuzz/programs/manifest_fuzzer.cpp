@@ -13,9 +13,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   expect(manifest->step >= 0 && manifest->position.epoch >= 0 && manifest->position.consumed >= 0 && manifest->world_size >= 1, "a place in training");
   for (const auto& file : manifest->files) {
+    std::uint64_t covered = 0;
+    for (const auto& part : file.parts) covered += part.size;
+    expect(file.parts.empty() ? !file.xxh3.empty() : covered == file.size, "a checksum for every byte");
     expect(!file.name.empty() && file.name.find('/') == std::string::npos && file.name.front() != '.', "files of the folder");
   }
-  const auto again = train::manifest_from_json(train::to_json(*manifest));
+  const std::string text = train::to_json(*manifest);
+  expect(train::is_sealed(text) && !train::is_sealed(text_of(data, size)), "what was written has a seal, and nobody guesses one");
+  const auto again = train::manifest_from_json(text);
   expect(again && *again == *manifest, "written and read it is the same");
   return 0;
 }

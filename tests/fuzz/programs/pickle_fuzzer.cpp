@@ -1,5 +1,8 @@
-// What is accepted is within its bounds.
+// What is accepted is within its bounds, and written again it is the same; the state of an optimizer in it fits the model, or is refused.
 #include <torchbridge/train/checkpoint/pickle.h>
+#include <torchbridge/train/checkpoint/pickle_writer.h>
+#include <torchbridge/train/checkpoint/python_optimizer.h>
+#include <torchbridge/train/checkpoint/state_dict.h>
 
 #include "expect.h"
 
@@ -29,12 +32,42 @@ void check(const PickledValue& value, int& visits) {
   }
 }
 
+// Whether it can be written; what stands for a class or a storage of its own cannot.
+bool has_names(const PickledValue& value) {
+  if (value.is(PickledValue::Kind::kName) || value.is(PickledValue::Kind::kStorage)) return true;
+  for (const auto& item : value.items) {
+    if (has_names(*item)) return true;
+  }
+  return false;
+}
+
+void check_optimizer(const PickledValue& optimizer) {
+  const std::vector<ParameterShape> model = {{"a", {2, 3}}, {"b", {}}};
+  const auto state = state_by_name(optimizer, model, {{.name = "", .options = {}, .parameters = {"b", "a"}}});
+  if (!state) return expect_presentable(state.error());
+  for (const auto& [name, value] : *state) {
+    expect(name.starts_with("a.") || name.starts_with("b."), "state is a parameter's");
+    const auto& shape = value->tensor.shape;
+    expect(shape.empty() || shape == model[name[0] - 'a'].shape, "and has its shape");
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   const auto value = parse_pickle({reinterpret_cast<const char*>(data), size});
   int visits = 0;
-  if (value) check(**value, visits);
-  else expect_presentable(value.error());
+  if (!value) {
+    expect_presentable(value.error());
+    return 0;
+  }
+  check(**value, visits);
+  if (visits > 10'000) return 0;
+  if (const auto found = find_state_dict(**value); !found) expect_presentable(found.error());
+  if (const PickledValue* optimizer = find_optimizer(**value)) check_optimizer(*optimizer);
+  if (has_names(**value)) return 0;
+  const std::string once = to_pickle(**value);
+  const auto again = parse_pickle(once);
+  expect(again && to_pickle(**again) == once, "written and read it is the same");
   return 0;
 }

@@ -7,10 +7,13 @@
 #include <torchbridge/train/checkpoint/checkpoint_files.h>
 #include <torchbridge/train/checkpoint/checkpoint_folder.h>
 #include <torchbridge/train/checkpoint/choice.h>
+#include <torchbridge/train/checkpoint/dcp.h>
 #include <torchbridge/train/checkpoint/generators.h>
 #include <torchbridge/train/checkpoint/load.h>
 #include <torchbridge/train/checkpoint/publish.h>
 #include <torchbridge/train/checkpoint/save_thread.h>
+#include <torchbridge/train/checkpoint/tied_weights.h>
+#include <torchbridge/train/ddp/parameter_sync.h>
 
 #include <iostream>
 
@@ -58,6 +61,11 @@ std::optional<Manifest> Checkpoints::resume(const ModelTensors& model, Optimizer
   if (!chosen) return std::nullopt;
   const Manifest& manifest = chosen->manifest;
   all_or_none(group_, [&] {
+    const auto before = manifest.options.find("task");
+    const auto now = options_.shown.find("task");
+    if (before != manifest.options.end() && now != options_.shown.end() && before->second != now->second) {
+      throw TrainError("checkpoint " + chosen->folder.string() + " was written with --task " + before->second + ", this run has --task " + now->second);
+    }
     if (manifest.sampler_seed == options_.seed) return;
     throw TrainError("checkpoint " + chosen->folder.string() + " was written with --seed " + std::to_string(manifest.sampler_seed) +
                      ", this run has --seed " + std::to_string(options_.seed) + "; the order of samples would break off");
@@ -108,20 +116,34 @@ bool Checkpoints::settle(CheckpointOptions::Busy busy) {
   return true;
 }
 
+// Batch normalisation leaves other buffers on each rank, of which those of rank 0 count: DDP gives them to all before the next step. Here they
+// are given to the file alone. Collective.
+NamedTensors Checkpoints::saved_tensors(const ModelTensors& model) {
+  NamedTensors tensors = model.parameters;
+  std::vector<at::Tensor> copies;
+  for (const auto& [name, buffer] : model.buffers) tensors.emplace_back(name, copies.emplace_back(buffer.detach().clone()));
+  if (group_.world_size() > 1) broadcast_values(copies, group_);
+  return tensors;
+}
+
 void Checkpoints::start(Manifest progress, const ModelTensors& model, const Optimizer& optimizer, Snapshot::Way way) {
   const int rank = group_.rank(), ranks = group_.world_size();
   progress.files.clear();
   progress.world_size = ranks;
   progress.sampler_seed = options_.seed;
   progress.options = options_.shown;
+  progress.optimizer = optimizer.record();
   progress.versions = {{"torch", TORCH_VERSION}, {"torchbridge", TORCHBRIDGE_VERSION}};
 
   // What all ranks have is divided among them, what each has of its own is not.
-  snapshot_.add(kModelFile, model.all(), rank, ranks);
+  snapshot_.add(kModelFile, saved_tensors(model), rank, ranks, model_metadata(model));
   const int shards = optimizer.shards();
   const bool is_sharded = shards > 1;
   if (!is_sharded) snapshot_.add(optimizer_file(0, 1), optimizer.state(), rank, ranks);
-  if (is_sharded && rank < shards) snapshot_.add(optimizer_file(rank, shards), optimizer.state());
+  if (is_sharded && rank < shards) {
+    const NamedTensors state = optimizer.state();
+    snapshot_.add(optimizer_file(rank, shards), state, 0, 1, shard_metadata(state, optimizer.ranges()));
+  }
   snapshot_.add(rank_file(rank), generator_states(group_.device()));
   snapshot_.take(way);
 

@@ -70,6 +70,7 @@ class Checkpoints {
 
  private:
   bool settle(CheckpointOptions::Busy busy);
+  NamedTensors saved_tensors(const ModelTensors& model);
   void start(Manifest progress, const ModelTensors& model, const Optimizer& optimizer, Snapshot::Way way);
   void put_aside_newer_than(std::int64_t step);
   std::filesystem::path folder_of(std::int64_t step) const;

@@ -1,7 +1,9 @@
 #include <torchbridge/train/checkpoint/manifest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 #include <stdexcept>
+#include <utility>
 
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/train/checkpoint/checksum.h>
@@ -14,6 +16,18 @@ namespace {
 
 constexpr std::string_view kSealBegin = ",\n  \"xxh3_128\": \"", kSealEnd = "\"\n}\n";
 
+// nlohmann's own conversion cuts off what does not fit, and fractions.
+template <class Integer>
+Integer integer(const json& value) {
+  if (value.is_number_unsigned()) {
+    if (const auto number = value.get<std::uint64_t>(); std::in_range<Integer>(number)) return static_cast<Integer>(number);
+  } else if (value.is_number_integer()) {
+    if (const auto number = value.get<std::int64_t>(); std::in_range<Integer>(number)) return static_cast<Integer>(number);
+  }
+  throw std::invalid_argument("cannot be understood: it has " + printable(value.dump(-1, ' ', true, json::error_handler_t::replace)) +
+                              " where a smaller or whole number belongs");
+}
+
 json to_json(const FileRecord& file) {
   json record = {{"name", file.name}, {"size", file.size}};
   if (!file.xxh3.empty()) record["xxh3_128"] = file.xxh3;
@@ -23,19 +37,42 @@ json to_json(const FileRecord& file) {
 
 // Throws json::exception; std::invalid_argument says what is wrong with the record.
 FileRecord file_from(const json& record) {
-  FileRecord file{.name = record.at("name"), .size = record.at("size"), .xxh3 = record.value("xxh3_128", "")};
+  FileRecord file{.name = record.at("name"), .size = integer<std::uint64_t>(record.at("size")), .xxh3 = record.value("xxh3_128", "")};
   if (file.name.empty() || file.name.front() == '.' || file.name.find('/') != std::string::npos) {
     throw std::invalid_argument("names a file outside of its folder: '" + printable(file.name) + "'");
   }
   std::uint64_t left = file.size;
   for (const json& entry : record.value("parts", json::array())) {
-    const FilePart& part = file.parts.emplace_back(entry.at(0).get<std::uint64_t>(), entry.at(1).get<std::string>());
-    if (part.size > left) break;
-    left -= part.size;
+    file.parts.push_back({.size = integer<std::uint64_t>(entry.at(0)), .xxh3 = entry.at(1)});
+    if (file.parts.back().size > left) break;
+    left -= file.parts.back().size;
   }
   const bool is_covered = file.parts.empty() ? !file.xxh3.empty() : left == 0;
   if (!is_covered) throw std::invalid_argument("has no checksum for all of '" + printable(file.name) + "'");
   return file;
+}
+
+json to_json(const OptimizerRecord& optimizer) {
+  json groups = json::array();
+  for (const auto& [name, options, parameters] : optimizer.groups) {
+    groups.push_back({{"name", name}, {"options", options}, {"parameters", parameters}});
+  }
+  return {{"kind", optimizer.kind}, {"groups", groups}};
+}
+
+OptimizerRecord optimizer_from(const json& record) {
+  OptimizerRecord optimizer{.kind = record.at("kind"), .groups = {}};
+  for (const json& group : record.at("groups")) {
+    optimizer.groups.push_back({.name = group.at("name"), .options = group.at("options"), .parameters = group.at("parameters")});
+  }
+  return optimizer;
+}
+
+void check_names(const std::vector<FileRecord>& files) {
+  std::set<std::string> names;
+  for (const FileRecord& file : files) {
+    if (!names.insert(file.name).second) throw std::invalid_argument("names '" + printable(file.name) + "' twice");
+  }
 }
 
 std::string seal_of(std::string_view body) { return std::string(kSealBegin) + checksum_of(body) + std::string(kSealEnd); }
@@ -58,6 +95,7 @@ std::string to_json(const Manifest& manifest) {
       {"versions", manifest.versions},
       {"ddp_buckets", manifest.buckets},
       {"state", manifest.state},
+      {"optimizer", to_json(manifest.optimizer)},
       {"files", files},
   };
   constexpr std::string_view kEnd = "\n}";
@@ -79,17 +117,21 @@ Result<Manifest> manifest_from_json(std::string_view text) try {
                  std::to_string(Manifest::kVersion)};
   }
   Manifest manifest;
-  document.at("step").get_to(manifest.step);
-  document.at("epoch").get_to(manifest.position.epoch);
-  document.at("epoch_samples_consumed").get_to(manifest.position.consumed);
-  document.at("samples_seen").get_to(manifest.samples_seen);
-  document.at("world_size").get_to(manifest.world_size);
-  document.at("sampler_seed").get_to(manifest.sampler_seed);
+  manifest.step = integer<std::int64_t>(document.at("step"));
+  manifest.position = {.epoch = integer<std::int64_t>(document.at("epoch")), .consumed = integer<std::int64_t>(document.at("epoch_samples_consumed"))};
+  manifest.samples_seen = integer<std::int64_t>(document.at("samples_seen"));
+  manifest.world_size = integer<int>(document.at("world_size"));
+  manifest.sampler_seed = integer<std::uint64_t>(document.at("sampler_seed"));
   document.at("options").get_to(manifest.options);
   document.at("versions").get_to(manifest.versions);
-  document.at("ddp_buckets").get_to(manifest.buckets);
+  for (const json& bucket : document.at("ddp_buckets")) {
+    auto& indices = manifest.buckets.emplace_back();
+    for (const json& index : bucket) indices.push_back(integer<std::size_t>(index));
+  }
   if (document.contains("state")) document["state"].get_to(manifest.state);
+  if (document.contains("optimizer")) manifest.optimizer = optimizer_from(document["optimizer"]);
   for (const json& record : document.at("files")) manifest.files.push_back(file_from(record));
+  check_names(manifest.files);
   if (manifest.step < 0 || manifest.position.epoch < 0 || manifest.position.consumed < 0 || manifest.world_size < 1) {
     return Error{"holds a negative position"};
   }

@@ -9,6 +9,7 @@
 
 #include <torchbridge/core/result.h>
 #include <torchbridge/train/data/sampler.h>
+#include <torchbridge/train/optim/optimizer_record.h>
 
 namespace torchbridge::train {
 
@@ -42,6 +43,7 @@ struct Manifest {
   std::map<std::string, std::string> versions;  // of libraries
   std::vector<std::vector<std::size_t>> buckets;  // DDP's, as rebuilt after its first step: makes resuming bit-exact
   std::map<std::string, double> state;            // of what is not a tensor: "grad_scaler.scale", "plateau.best" ...
+  OptimizerRecord optimizer;                      // its groups, which order parameters as Python numbers them
   std::vector<FileRecord> files;
 
   bool operator==(const Manifest&) const = default;

@@ -320,6 +320,13 @@ class Machine {
 
 }  // namespace
 
+std::string_view storage_class(std::string_view dtype) {
+  for (const auto& [storage, name] : kStorages) {
+    if (name == dtype) return storage.substr(storage.find(' ') + 1);
+  }
+  return {};
+}
+
 const PickledValue* PickledValue::find(std::string_view key) const {
   if (kind != Kind::kDict) return nullptr;
   for (std::size_t i = 0; i < items.size(); i += 2) {

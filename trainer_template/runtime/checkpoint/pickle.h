@@ -40,6 +40,9 @@ struct PickledValue {
   const PickledValue* find(std::string_view key) const;
 };
 
+// torch's class of storages of that type, "FloatStorage" for "F32"; empty for a type that is not read.
+std::string_view storage_class(std::string_view dtype);
+
 // Protocol 2, of which torch.save writes 2.11's state_dicts, and no more of it than they need: dictionaries (also OrderedDict),
 // lists, tuples, numbers, text, torch.Size, parameters and dense tensors. Every other class or function is an error that names it,
 // since to rebuild it would be to call it. An error names the byte. The format: Python's documentation of pickletools; how torch uses

@@ -1,15 +1,17 @@
 #include <torchbridge/train/checkpoint/safetensors.h>
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/train/checkpoint/checkpoint_files.h>
 #include <torchbridge/train/errors.h>
-#include <torchbridge/train/checkpoint/safetensors_header.h>
+#include <torchbridge/train/checkpoint/safetensors_file.h>
 #include <torchbridge/train/checkpoint/scalar_types.h>
 
 #include <algorithm>
-#include <fstream>
+#include <cstring>
+#include <memory>
 #include <sstream>
 #include <unordered_map>
 
@@ -22,6 +24,18 @@ std::string describe(const at::Tensor& tensor) {
   std::ostringstream text;
   text << tensor.sizes();
   return text.str();
+}
+
+// In the mapped file, where it lies as its type wants it; files of others may have it anywhere.
+at::Tensor tensor_of(const std::shared_ptr<const SafetensorsFile>& file, const TensorEntry& entry) {
+  const auto options = at::TensorOptions(scalar_type_of(entry.dtype));
+  const std::string_view bytes = file->bytes(entry);
+  if (!bytes.empty() && reinterpret_cast<std::uintptr_t>(bytes.data()) % element_size(entry.dtype) == 0) {
+    return at::from_blob(const_cast<char*>(bytes.data()), entry.shape, [file](void*) {}, options);
+  }
+  at::Tensor tensor = at::empty(entry.shape, options);
+  if (!bytes.empty()) std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
+  return tensor;
 }
 
 }  // namespace
@@ -55,30 +69,14 @@ FileRecord write_safetensors(FileLayer& files, const fs::path& path, const Named
   return write_recorded(files, path, parts);
 }
 
-NamedTensors read_safetensors(const fs::path& path) {
-  const auto fail = [&](const std::string& reason) { return TrainError(path.string() + " " + reason); };
-  std::error_code error;
-  const std::uint64_t file_size = fs::file_size(path, error);  // an error for a folder
-  std::ifstream file(path, std::ios::binary);
-  if (error || !file) throw fail("is missing or cannot be read");
-
-  std::string start(std::min<std::uint64_t>(8, file_size), '\0');
-  file.read(start.data(), static_cast<std::streamsize>(start.size()));
-  const auto size = header_size(start, file_size);
-  if (!size) throw fail(size.error().message);
-  start.resize(*size);
-  file.read(start.data() + 8, static_cast<std::streamsize>(*size - 8));
-  if (!file) throw fail("is cut off");
-  const auto header = parse_header(start, file_size);
-  if (!header) throw fail(header.error().message);
-
+NamedTensors read_safetensors(const fs::path& path, Links links) {
+  const auto file = std::make_shared<const SafetensorsFile>(path, links);
   NamedTensors tensors;
-  for (const TensorEntry& entry : header->tensors) {
-    at::Tensor tensor = at::empty(entry.shape, at::TensorOptions(scalar_type_of(entry.dtype)));
-    file.seekg(static_cast<std::streamoff>(header->size + entry.begin));
-    file.read(static_cast<char*>(tensor.mutable_data_ptr()), static_cast<std::streamsize>(entry.end - entry.begin));
-    if (!file) throw fail("is cut off");
-    tensors.emplace_back(entry.name, std::move(tensor));
+  for (const TensorEntry& entry : file->header().tensors) tensors.emplace_back(entry.name, tensor_of(file, entry));
+  const std::unordered_map<std::string, at::Tensor> by_name(tensors.begin(), tensors.end());
+  for (const auto& [name, first] : file->header().metadata) {
+    const auto tied = by_name.find(first);
+    if (tied != by_name.end() && !by_name.contains(name)) tensors.emplace_back(name, tied->second);
   }
   return tensors;
 }

@@ -7,6 +7,7 @@
 
 #include <torchbridge/train/checkpoint/file_layer.h>
 #include <torchbridge/train/checkpoint/manifest.h>
+#include <torchbridge/train/data/mapped_file.h>
 #include <torchbridge/train/named_tensors.h>
 
 namespace torchbridge::train {
@@ -20,8 +21,10 @@ FileRecord write_safetensors(FileLayer& files, const std::filesystem::path& path
 NamedTensors in_file_order(const NamedTensors& tensors);
 std::string header_for(const NamedTensors& ordered, const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 
-// All tensors of the file, in the order of their bytes. Throws TrainError, which names the file and what is wrong with it.
-NamedTensors read_safetensors(const std::filesystem::path& path);
+// All tensors of the file, in the order of their bytes, then those that its metadata names as another name of one (as
+// safetensors.torch.save_model writes it), sharing its memory. They lie in the mapped file: copy them, but do not write to them. Throws
+// TrainError, which names the file and what is wrong with it.
+NamedTensors read_safetensors(const std::filesystem::path& path, Links links = Links::kFollowed);
 
 // Copies `from` into the tensors of `into` of the same name. Throws TrainError when a name is missing or not known, or
 // when shapes or types differ; it says that `what` (a file) has them, and changes nothing then.

@@ -41,9 +41,9 @@ void copy_bytes(const at::Tensor& from, const ByteRange& range, const at::Tensor
 
 }  // namespace
 
-void Snapshot::add(const std::string& file, const NamedTensors& tensors, int index, int count) {
+void Snapshot::add(const std::string& file, const NamedTensors& tensors, int index, int count, const std::map<std::string, std::string>& metadata) {
   const NamedTensors ordered = in_file_order(tensors);
-  const std::string& header = headers_.emplace_back(header_for(ordered));
+  const std::string& header = headers_.emplace_back(header_for(ordered, metadata));
   FileShare share{.name = file, .file_size = header.size()};
   for (const auto& [name, tensor] : ordered) share.file_size += tensor.nbytes();
   share.range = range_of_writer(share.file_size, index, count);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,8 @@ class Snapshot {
   };
 
   // A safetensors file of these tensors, of which this rank is writer `index` of `count`.
-  void add(const std::string& file, const NamedTensors& tensors, int index = 0, int count = 1);
+  void add(const std::string& file, const NamedTensors& tensors, int index = 0, int count = 1,
+           const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
   // Copies, from a GPU into pinned memory.
   void take(Way way);
   void clear();

@@ -1,25 +1,39 @@
-// Weights from files of Python's torch.save, read without executing anything.
+// Tensors from files of Python's torch.save, read without executing anything.
 #pragma once
 
 #include <filesystem>
+#include <memory>
+#include <string>
 
+#include <torchbridge/train/checkpoint/torch_archive.h>
 #include <torchbridge/train/named_tensors.h>
-#include <torchbridge/train/checkpoint/pickle.h>
 
 namespace torchbridge::train {
 
-// Whether torch.save is likely to have written the file: by its beginning, or by its name (.pt, .pth).
-bool is_torch_file(const std::filesystem::path& path);
+// One thread. Members throw TrainError, which names the file and what is wrong with it.
+class TorchFile {
+ public:
+  explicit TorchFile(const std::filesystem::path& path);
+  ~TorchFile();
 
-// What was saved, without the tensors' elements. Throws TrainError, which names the file and what is wrong with it.
-Pickled read_torch_file(const std::filesystem::path& path);
+  const std::filesystem::path& path() const { return archive_.path(); }
+  const PickledValue& content() const { return *content_; }
 
-// The tensors of one dictionary in it, on the CPU, in its order. Tensors that share memory in Python do so here. Throws TrainError,
-// which names file and key, where a value is no tensor or a key is there twice.
-NamedTensors read_tensors(const std::filesystem::path& path, const PickledValue& dict);
+  // On the CPU. Tensors that share memory in Python do so here.
+  at::Tensor tensor(const PickledTensor& tensor);
 
-// A model's state_dict: all that was saved, or what stands there as "model", "state_dict" or "model_state_dict". The prefix
-// "module." of a model that DistributedDataParallel wraps is left out.
-NamedTensors read_state_dict(const std::filesystem::path& path);
+  // The tensors of one dictionary in it, in its order. Throws where a value is no tensor or a key is there twice.
+  NamedTensors tensors(const PickledValue& dict);
+
+  // A model's state_dict: all that was saved, or what stands there as "model", "state_dict" or "model_state_dict". The prefix
+  // "module." of a model that DistributedDataParallel wraps is left out.
+  NamedTensors state_dict();
+
+ private:
+  struct Storages;
+  TorchArchive archive_;
+  Pickled content_;
+  std::unique_ptr<Storages> storages_;
+};
 
 }  // namespace torchbridge::train

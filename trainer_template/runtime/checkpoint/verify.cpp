@@ -2,12 +2,15 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <torchbridge/core/env_map.h>
 #include <torchbridge/train/checkpoint/checkpoint_files.h>
 #include <torchbridge/train/checkpoint/checksum.h>
+#include <torchbridge/train/checkpoint/safetensors_header.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -18,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kBlock = 1 << 20;
+constexpr std::uint64_t kBlock = 1 << 20, kHeaderLength = 8;
 constexpr std::uint64_t kLargestManifest = 256 << 20;
 
 // A regular file, open for reading. It is read, not mapped: a block that the disk cannot deliver is then an error, and no SIGBUS.
@@ -95,6 +98,25 @@ std::vector<Checked> share_of(const Manifest& manifest, int share, int shares) {
   return own;
 }
 
+// Which tensors lie in the range, by the file's own header: " (tensor 'layers.0.weight')". Empty where it has none that can be read.
+std::string tensors_in(const ReadFile& file, const Checked& range) {
+  std::string start;
+  const auto read = [&](std::uint64_t end) { return file.read(start.size(), end, [&](std::string_view bytes) { start += bytes; }); };
+  if (!range.file->name.ends_with(".safetensors") || file.size() < kHeaderLength || !read(kHeaderLength)) return {};
+  const auto size = header_size(start, file.size());
+  if (!size || !read(*size)) return {};
+  if (range.begin < *size && range.end <= *size) return " (its header)";
+  const auto header = parse_header(start, file.size());
+  if (!header) return {};
+  std::string names;
+  for (const TensorEntry& tensor : header->tensors) {
+    if (tensor.begin == tensor.end || *size + tensor.end <= range.begin || *size + tensor.begin >= range.end) continue;
+    if (!names.empty()) return " (tensor '" + names + "' or behind it)";
+    names = printable(tensor.name);
+  }
+  return names.empty() ? names : " (tensor '" + names + "')";
+}
+
 Status verify(const ReadFile& file, const Checked& expected) {
   const std::string& name = expected.file->name;
   if (file.refusal()) return Error{name + " " + file.refusal()};
@@ -103,8 +125,24 @@ Status verify(const ReadFile& file, const Checked& expected) {
   }
   Checksum checksum;
   if (!file.read(expected.begin, expected.end, [&](std::string_view bytes) { checksum.add(bytes); })) return Error{name + " cannot be read"};
-  if (checksum.digest() != expected.xxh3) return Error{name + " is damaged: its checksum differs"};
+  if (checksum.digest() != expected.xxh3) return Error{name + " is damaged: its checksum differs" + tensors_in(file, expected)};
   return Ok{};
+}
+
+// The first `most` of them. A file that is missing or of another size is one.
+std::vector<std::string> faults(const fs::path& folder, const Manifest& manifest, int share, int shares, std::size_t most) {
+  std::vector<std::string> found;
+  std::unique_ptr<ReadFile> file;
+  const FileRecord* open_file = nullptr;
+  for (const Checked& one : share_of(manifest, share, shares)) {
+    if (one.file != open_file) file = std::make_unique<ReadFile>(folder / one.file->name);
+    open_file = one.file;
+    const Status good = verify(*file, one);
+    if (good || (!found.empty() && found.back() == good.error().message)) continue;
+    found.push_back(good.error().message);
+    if (found.size() == most) break;
+  }
+  return found;
 }
 
 }  // namespace
@@ -123,14 +161,13 @@ Result<Manifest> read_manifest(const fs::path& folder) {
 }
 
 Status verify_files(const fs::path& folder, const Manifest& manifest, int share, int shares) {
-  std::unique_ptr<ReadFile> open_file;
-  const FileRecord* name = nullptr;
-  for (const Checked& one : share_of(manifest, share, shares)) {
-    if (one.file != name) open_file = std::make_unique<ReadFile>(folder / one.file->name);
-    name = one.file;
-    if (const Status good = verify(*open_file, one); !good) return good;
-  }
+  const auto found = faults(folder, manifest, share, shares, 1);
+  if (!found.empty()) return Error{found.front()};
   return Ok{};
+}
+
+std::vector<std::string> all_faults(const fs::path& folder, const Manifest& manifest) {
+  return faults(folder, manifest, 0, 1, std::numeric_limits<std::size_t>::max());
 }
 
 Result<Manifest> verified_manifest(const fs::path& folder) {

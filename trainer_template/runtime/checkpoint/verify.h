@@ -2,6 +2,8 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include <torchbridge/core/result.h>
 #include <torchbridge/train/checkpoint/manifest.h>
@@ -15,7 +17,10 @@ Result<Manifest> read_manifest(const std::filesystem::path& folder);
 // together see every one. The error names the first file that is missing, no regular file (a link is not followed) or damaged.
 Status verify_files(const std::filesystem::path& folder, const Manifest& manifest, int share = 0, int shares = 1);
 
-// Both.
+// All that is wrong with them, in the order of the files; a tensor that is damaged is named where its file's header can be read.
+std::vector<std::string> all_faults(const std::filesystem::path& folder, const Manifest& manifest);
+
+// read_manifest() and verify_files().
 Result<Manifest> verified_manifest(const std::filesystem::path& folder);
 
 }  // namespace torchbridge::train

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include <torchbridge/train/data/sampler.h>
 
@@ -14,6 +15,8 @@ struct Batch {
   at::Tensor inputs, targets;  // first dimension: the samples
   std::int64_t epoch = 0;
   SamplerPosition next;        // of the sample after this batch, of all ranks
+  std::vector<std::int64_t> indices;  // of its samples in the data set; the loader fills it in
+  double waited_s = 0;         // seconds that Loader::next() took for it
   std::int64_t samples() const { return targets.size(0); }
 };
 

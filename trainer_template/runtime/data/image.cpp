@@ -22,7 +22,7 @@ template <class Width>
 Result<ImageSize> checked_size(Width width, Width height) {
   if (width <= 0 || height <= 0) return Error{"says that it has no pixels"};
   if (static_cast<std::uint64_t>(width) * static_cast<std::uint64_t>(height) > kMostPixels) {
-    return Error{"says that it has " + std::to_string(width) + "x" + std::to_string(height) + " pixels: its header is damaged"};
+    return Error{"says that it has " + std::to_string(width) + "x" + std::to_string(height) + " pixels: more than 2^28, so its header is damaged, or it is no image to learn from"};
   }
   return ImageSize{static_cast<std::int64_t>(height), static_cast<std::int64_t>(width)};
 }

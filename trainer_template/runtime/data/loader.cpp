@@ -3,6 +3,7 @@
 #include <torchbridge/train/data/mix_bits.h>
 
 #include <algorithm>
+#include <system_error>
 
 namespace torchbridge::train {
 namespace {
@@ -26,6 +27,16 @@ std::string listed(std::span<const std::int64_t> indices) {
   std::string text = "samples";
   for (const std::int64_t index : indices.first(std::min(indices.size(), kShown))) text += " " + std::to_string(index);
   return indices.size() > kShown ? text + " ..." : text;
+}
+
+void check(const LoaderOptions& options) {
+  const auto at_least = [](const char* name, std::int64_t value, std::int64_t least) {
+    if (value < least) throw TrainError(std::string("a loader's ") + name + " is " + std::to_string(value) + ": expected at least " + std::to_string(least));
+  };
+  at_least("batch_size", options.batch_size, 1);
+  at_least("workers", options.workers, 0);
+  at_least("batches_ahead", options.batches_ahead, 1);
+  at_least("epochs", options.epochs, 0);
 }
 
 // REQUIRES: an exception is being handled.
@@ -66,6 +77,7 @@ std::int64_t batches_left(const SamplerOptions& sampler, const LoaderOptions& op
 Loader::Loader(const Dataset& dataset, const SamplerOptions& sampler, const LoaderOptions& options,
                SamplerPosition start)
     : dataset_(dataset), sampler_(sampler), options_(options), start_(start), position_(start) {
+  check(options_);
   if (batches_in(samples_per_rank(sampler_), options_) == 0) {
     throw TrainError("the data set has " + std::to_string(sampler_.size) + " samples, too few for " +
                      std::to_string(sampler_.world_size) + " ranks" +
@@ -73,10 +85,22 @@ Loader::Loader(const Dataset& dataset, const SamplerOptions& sampler, const Load
   }
   total_ = batches_left(sampler_, options_, start);
   if (options_.workers == 0) own_copy_.emplace(options_.device);
-  for (int i = 0; i < options_.workers; ++i) workers_.emplace_back([this] { work(); });
+  start_workers();
 }
 
-Loader::~Loader() {
+Loader::~Loader() { stop_workers(); }
+
+void Loader::start_workers() {
+  try {
+    for (int i = 0; i < options_.workers; ++i) workers_.emplace_back([this] { work(); });
+  } catch (const std::system_error& error) {
+    stop_workers();
+    throw TrainError("thread " + std::to_string(workers_.size() + 1) + " of " + std::to_string(options_.workers) +
+                     " that load data cannot be started: " + error.code().message());
+  }
+}
+
+void Loader::stop_workers() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
@@ -87,10 +111,12 @@ Loader::~Loader() {
 
 std::optional<Batch> Loader::next() {
   if (delivered_ == total_) return std::nullopt;
+  const auto asked = std::chrono::steady_clock::now();
   Made made = own_copy_ ? make(delivered_++, *own_copy_) : wait_for(delivered_);
   if (made.error) std::rethrow_exception(made.error);
   Batch batch = DeviceCopy::finish(std::move(made.batch));
   position_ = batch.next;
+  batch.waited_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - asked).count();
   return batch;
 }
 
@@ -157,6 +183,7 @@ Batch Loader::collate(const Ticket& ticket) const {
   }
   batch.epoch = ticket.epoch;
   batch.next = ticket.next;
+  batch.indices = ticket.indices;
   if (options_.transform) {
     try {
       options_.transform(batch, seeds_of(sampler_.seed, ticket.epoch, ticket.indices));

@@ -55,7 +55,8 @@ struct SampleError : TrainError {
 // For one thread. The data set must outlive it.
 class Loader {
  public:
-  // Begins in the middle of an epoch when `start` says so. Throws TrainError when an epoch has no batch for a rank.
+  // Begins in the middle of an epoch when `start` says so. Throws TrainError when an epoch has no batch for a rank, for options that
+  // cannot be, and when the system starts no more threads.
   Loader(const Dataset& dataset, const SamplerOptions& sampler, const LoaderOptions& options, SamplerPosition start = {});
   // Does not wait for more than the batch that each worker is making.
   ~Loader();
@@ -63,8 +64,8 @@ class Loader {
   Loader& operator=(const Loader&) = delete;
 
   // The batches in order, then nothing. The tensors are those that Dataset::collate made, not copies, unless they went to a
-  // GPU. Throws SampleError for a sample that Dataset::collate threw for, TrainError for a batch that fails as a whole or is
-  // not there in time; the call after that goes on with the next batch.
+  // GPU. Throws SampleError for a sample that Dataset::collate threw for, TrainError for a batch that fails as a whole; the call after
+  // that goes on with the next batch. TrainError too for one that is not there in time, which the call after that waits for again.
   std::optional<Batch> next();
 
   // For a checkpoint: where the sample after the last batch that next() gave stands. What was made ahead does not count.
@@ -86,6 +87,8 @@ class Loader {
   Made make(std::int64_t number, const DeviceCopy& copy);
   Batch collate(const Ticket& ticket) const;
   Made wait_for(std::int64_t number);
+  void start_workers();
+  void stop_workers();
   void work();
 
   const Dataset& dataset_;

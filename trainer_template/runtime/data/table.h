@@ -26,6 +26,7 @@ class Table : public Dataset {
 
   std::int64_t size() const override { return table_.rows; }
   std::int64_t features() const { return table_.columns - 1; }
+  const std::vector<std::string>& columns() const { return table_.names; }  // in the file's order, the target too; empty without a header
   std::int64_t classes() const { return classes_; }  // highest class + 1; 0 for numbers
   Batch collate(std::span<const std::int64_t> indices) const override;
 

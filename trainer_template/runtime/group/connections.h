@@ -1,6 +1,8 @@
-// What must end at once when a rank is lost: the connections of a group and of its subgroups.
+// The connections of a group and of its subgroups: since when something waits for them, and their end when a rank is lost.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <functional>
 #include <list>
 #include <mutex>
@@ -31,7 +33,14 @@ class Connections {
     for (const Cut& cut : cuts_) cut();
   }
 
+  // Each collective begins by this.
+  void begin_collective() { latest_ = Clock::now(); }
+  // Since the latest one began.
+  std::chrono::milliseconds waited() const { return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - latest_.load()); }
+
  private:
+  using Clock = std::chrono::steady_clock;
+  std::atomic<Clock::time_point> latest_{Clock::now()};
   std::mutex mutex_;
   std::list<Cut> cuts_;
   bool is_cut_ = false;

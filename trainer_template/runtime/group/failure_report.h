@@ -8,18 +8,24 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
+#include <torchbridge/train/group/join_store.h>
+
 namespace torchbridge::train {
 
 struct BrokenGroup {
   c10d::Store& store;
   int rank = 0, world_size = 1;
-  // What the heartbeat found, if anything.
+  Meeting meeting;
+  std::chrono::milliseconds waited{};  // since this rank's latest collective began
+  // What the heartbeat found, if anything: who is lost, this rank too where the others gave it up, and who ended before this one.
   std::vector<int> lost;
   bool hung_up = false;
+  std::vector<int> broken_off;
   std::chrono::milliseconds silence{};
 };
 
-// Collective as far as ranks are left. The message of this rank, or nothing where another one speaks. At most about a second.
+// Collective as far as ranks are left. The message of this rank, or nothing where another one speaks. At most about two seconds.
+// It names ranks and their nodes.
 std::optional<std::string> failure_message(const BrokenGroup& group, const std::exception& error);
 
 // An error of the network or of another rank, not of this one.

@@ -6,6 +6,7 @@
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/group/gloo_backend.h>
+#include <torchbridge/train/group/timed_group.h>
 
 #include <algorithm>
 #include <map>
@@ -105,7 +106,8 @@ FormedGroup form_group(const std::vector<DeviceBackend>& backends, BackendReques
                        c10d::ProcessGroup* whole) {
   const auto store = below(request.group_name + "/", request.store);
   const bool detail = c10d::debug_level() == c10d::DebugLevel::Detail;
-  FormedGroup formed(c10::make_intrusive<c10d::ProcessGroup>(store, request.rank, request.size), std::move(connections));
+  const c10::intrusive_ptr<c10d::ProcessGroup> timed = c10::make_intrusive<TimedGroup>(store, request.rank, request.size, connections);
+  FormedGroup formed(timed, std::move(connections));
   auto& group = *formed.group;
   // c10d::Logger takes the backend of a group called "gloo" for a ProcessGroupGloo, which the wrapper is not: under another name it does not.
   const bool hide_gloo = detail && default_type(backends) == Type::GLOO;

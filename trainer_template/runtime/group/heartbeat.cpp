@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <mutex>
 #include <thread>
@@ -22,10 +21,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// A client begins with "TOKEN RANK\n"; afterwards both sides send kBeat, and "left\n" before they hang up in order. "lost LIST\n" and
-// "gone LIST\n" are the server's: who is silent, and who hung up.
+// A client begins with "TOKEN RANK\n"; afterwards both sides send kBeat, and "left\n" before they hang up in order, or "broke\n" when the
+// group broke. "lost LIST\n" tells who is silent, also those themselves; "gone LIST\n", which is the server's, who hung up.
 constexpr char kBeat = '.';
-constexpr std::string_view kLost = "lost ", kGone = "gone ", kLeft = "left";
+constexpr std::string_view kLost = "lost ", kGone = "gone ", kLeft = "left", kBroke = "broke";
 constexpr std::size_t kLongestLine = 64 * 1024;
 constexpr int kBeatsInSilence = 8;
 
@@ -67,8 +66,15 @@ class Heartbeat::Thread {
     const std::scoped_lock lock(mutex_);
     return hung_up_;
   }
-  void leave() {
-    leaving_ = true;
+  std::vector<int> broken_off() const {
+    const std::scoped_lock lock(mutex_);
+    return broken_off_;
+  }
+  void end_with(std::string_view farewell) {
+    {
+      const std::scoped_lock lock(mutex_);
+      farewell_ = farewell;
+    }
     wake();
     thread_.join();
   }
@@ -106,9 +112,23 @@ class Heartbeat::Thread {
   }
 
   void say_farewell() {
-    if (!leaving_) return;
+    std::string farewell;
+    {
+      const std::scoped_lock lock(mutex_);
+      farewell = farewell_;
+    }
+    if (farewell.empty()) return;
     if (listener_.open()) accept_peers();  // who connected just now is told too
-    for (const Peer& peer : peers_) send_text(peer, std::string(kLeft) + "\n");
+    if (farewell == kBroke) hear_out();
+    for (const Peer& peer : peers_) send_text(peer, farewell + "\n");
+  }
+
+  // All that the others have said by now.
+  void hear_out() {
+    for (Peer& peer : peers_) {
+      pollfd news{peer.socket.descriptor(), POLLIN, 0};
+      while (peer.socket.open() && poll(&news, 1, 0) > 0) hear(peer);
+    }
   }
 
   void accept_peers() {
@@ -142,19 +162,25 @@ class Heartbeat::Thread {
 
   void take_line(Peer& peer) {
     const std::string line = std::exchange(peer.line, {});
-    if (line == kLeft && peer.rank >= 0) {
+    if (peer.rank < 0) return greet(peer, line);
+    const bool gone = line.starts_with(kGone);
+    if (line == kLeft) {
       peer.left = true;
-      return;
-    }
-    if (!listener_.open()) {
-      const bool gone = line.starts_with(kGone);
-      const auto ranks = gone || line.starts_with(kLost) ? parse_number_list(std::string_view(line).substr(kLost.size()), INT32_MAX - 1) : Result<std::vector<int>>(Error{});
+    } else if (line == kBroke) {
+      const std::scoped_lock lock(mutex_);
+      broken_off_.push_back(peer.rank);
+    } else if (gone || line.starts_with(kLost)) {
+      const auto ranks = parse_number_list(std::string_view(line).substr(kLost.size()), INT32_MAX - 1);
       if (ranks) lose(*ranks, gone);
-      return;
+    } else {
+      peer.socket = Socket();  // a stranger after all
     }
+  }
+
+  void greet(Peer& peer, const std::string& line) {
     const std::string greeting = options_.token + " ";
     const auto rank = line.starts_with(greeting) ? parse_integer(std::string_view(line).substr(greeting.size()), 1, INT32_MAX) : std::nullopt;
-    if (rank && peer.rank < 0) {
+    if (rank) {
       peer.rank = static_cast<int>(*rank);
     } else {
       peer.socket = Socket();  // a stranger
@@ -186,10 +212,8 @@ class Heartbeat::Thread {
   void tell_all(std::vector<int> ranks, bool gone) {
     if (ranks.empty()) return;
     std::sort(ranks.begin(), ranks.end());
-    if (listener_.open()) {
-      for (const Peer& peer : peers_) {
-        if (peer.socket.open()) send_text(peer, std::string(gone ? kGone : kLost) + cpu_list_text(ranks) + "\n");
-      }
+    for (const Peer& peer : peers_) {
+      if (peer.socket.open()) send_text(peer, std::string(gone ? kGone : kLost) + cpu_list_text(ranks) + "\n");
     }
     lose(ranks, gone);
   }
@@ -212,7 +236,8 @@ class Heartbeat::Thread {
   mutable std::mutex mutex_;
   std::vector<int> lost_;
   bool hung_up_ = false;
-  std::atomic<bool> leaving_{false};
+  std::vector<int> broken_off_;
+  std::string_view farewell_;  // none: ends without a word
   std::thread thread_;  // the last member: it uses all others
 };
 
@@ -242,6 +267,8 @@ Heartbeat::~Heartbeat() = default;
 const Endpoint& Heartbeat::endpoint() const { return thread_->endpoint(); }
 std::vector<int> Heartbeat::lost() const { return thread_->lost(); }
 bool Heartbeat::hung_up() const { return thread_->hung_up(); }
-void Heartbeat::leave() { thread_->leave(); }
+void Heartbeat::leave() { thread_->end_with(kLeft); }
+void Heartbeat::break_off() { thread_->end_with(kBroke); }
+std::vector<int> Heartbeat::broken_off() const { return thread_->broken_off(); }
 
 }  // namespace torchbridge::train

@@ -42,6 +42,11 @@ class Heartbeat {
   bool hung_up() const;
   // The others will find this rank gone, and that is in order.
   void leave();
+  // Takes in all that the others have said by now, and says that this rank ends because the group broke. Others that were given up
+  // meanwhile hear both when they go on.
+  void break_off();
+  // Those that have said so.
+  std::vector<int> broken_off() const;
 
  private:
   class Thread;

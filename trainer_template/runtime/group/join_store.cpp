@@ -1,42 +1,33 @@
 #include <torchbridge/train/group/join_store.h>
 
 #include <fcntl.h>
-#include <netdb.h>
 #include <poll.h>
-#include <sys/socket.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/net/address.h>
+#include <torchbridge/net/did_not_come.h>
 #include <torchbridge/net/many_descriptors.h>
 #include <torchbridge/net/name_resolver.h>
 #include <torchbridge/net/socket.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/failpoint.h>
-#include <torchbridge/train/group/places.h>
 #include <torchbridge/train/group/reverse_lookups.h>
-#include <torchbridge/train/group/store_probe.h>
 #include <torchbridge/train/group/store_keys.h>
+#include <torchbridge/train/group/store_probe.h>
+#include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <thread>
 
 namespace torchbridge::train {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
-
-// How much longer than rank 0 the others wait for its verdict on who came.
-constexpr milliseconds kVerdictGrace{3000};
-// How long rank 0 waits until they have read it.
-constexpr milliseconds kInformed{1000};
-
-std::string seconds(milliseconds time) { return std::to_string((time.count() + 500) / 1000) + " s"; }
 
 // Bound to the address of the store alone where that can be: not all interfaces, as TCPStore would.
 Socket bind_store(const Endpoint& named, const std::string& numeric, bool several_nodes) {
@@ -59,15 +50,10 @@ Socket bind_store(const Endpoint& named, const std::string& numeric, bool severa
 }
 
 // Where rank 0 itself reaches the store that it serves.
-std::string own_client_address(int listening, const std::string& numeric) {
-  sockaddr_storage bound{};
-  socklen_t size = sizeof bound;
-  getsockname(listening, reinterpret_cast<sockaddr*>(&bound), &size);
-  char host[NI_MAXHOST] = "";
-  getnameinfo(reinterpret_cast<sockaddr*>(&bound), size, host, sizeof host, nullptr, 0, NI_NUMERICHOST);
-  const std::string_view text = host;
-  if (text == "0.0.0.0") return "127.0.0.1";
-  if (text == "::") return numeric.find(':') == std::string::npos ? "127.0.0.1" : "::1";
+std::string own_client_address(const Socket& listening, const std::string& numeric) {
+  const std::string host = bound_host(listening).value_or(numeric);
+  if (host == "0.0.0.0") return "127.0.0.1";
+  if (host == "::") return numeric.find(':') == std::string::npos ? "127.0.0.1" : "::1";
   return host;
 }
 
@@ -81,7 +67,7 @@ c10::intrusive_ptr<c10d::Store> serve_store(Launch& launch, const std::string& n
   options.numWorkers = launch.env.layout.world_size;
   options.waitWorkers = false;
   options.timeout = timeout;
-  const std::string host = own_client_address(socket.descriptor(), numeric);
+  const std::string host = own_client_address(socket, numeric);
   options.masterListenFd = socket.release();
   return c10::make_intrusive<c10d::TCPStore>(host, options);
 }
@@ -114,9 +100,7 @@ bool speaks_for_clients(const TorchEnv& env) {
 }
 
 c10::intrusive_ptr<c10d::Store> reach_store(const TorchEnv& env, const std::string& numeric, milliseconds timeout) {
-  const auto start = Clock::now();
   const StoreProbe probe = wait_for_store({numeric, env.master.port}, timeout);
-  const auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
   const std::string place = "MASTER_ADDR=" + env.master.host + " MASTER_PORT=" + std::to_string(env.master.port);
   const std::string agent = env.use_agent_store
       ? "TORCHELASTIC_USE_AGENT_STORE=True says that an agent serves the store: unset it where no torchrun started this"
@@ -131,8 +115,10 @@ c10::intrusive_ptr<c10d::Store> reach_store(const TorchEnv& env, const std::stri
   }
   if (probe.answer == StoreAnswer::kNobody) {
     if (!speaks_for_clients(env)) throw PeerFailed();
-    throw TrainError("nobody serves the store at " + place + " after " + seconds(waited) + " (" + probe.detail + "); " +
-                     (agent.empty() ? "is rank 0 running, and can this node reach it?" : agent));
+    throw TrainError("nobody serves the store at " + place + " after " + seconds(timeout) + " (" + probe.detail + "); " +
+                     (agent.empty() ? "is rank 0 running, with WORLD_SIZE=" + std::to_string(env.layout.world_size) +
+                                          " as here (with 1 it is alone and serves nobody), and can this node reach it?"
+                                    : agent));
   }
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(env.master.port);
@@ -156,95 +142,32 @@ void check_run(c10d::Store& store, const TorchEnv& env, bool serves) {
                    "'; two runs at once need two values of MASTER_PORT");
 }
 
-// Set by a rank that cannot take part and has said why.
-constexpr const char* kRefused = "refused";
-
-// gloo would wait for ranks that are only in one of two counts.
-void agree_on_world_size(c10d::Store& store, const Layout& layout) {
-  const std::string own = std::to_string(layout.world_size);
-  if (layout.rank == 0) return put(store, "world size", own);
-  const std::string served = get(store, "world size");
-  if (served == own) return;
-  put(store, kRefused, "yes");
-  announce(store, layout);  // rank 0 need not wait for it
-  put(store, key("informed", layout.rank), "yes");
-  throw TrainError("this rank is one of " + own + " (WORLD_SIZE), but by rank 0 there are " + printable(served));
+// What libtorch 2.11 writes first: the length and the name of the key in which a FileStore counts who uses it.
+bool may_be_a_store(int descriptor) {
+  constexpr char kFirst[] = "\x09\0\0\0refcount/";
+  constexpr std::size_t kSize = sizeof kFirst - 1;
+  char begin[kSize];
+  const ssize_t size = pread(descriptor, begin, kSize, 0);
+  return size == 0 || (size == kSize && std::memcmp(begin, kFirst, kSize) == 0);
 }
 
-// In a file that a killed run left every rank finds itself: one says it.
-bool rank_0_is_doubled(c10d::Store& store) {
-  constexpr milliseconds kTime{2000}, kPause{20};
-  const auto deadline = Clock::now() + kTime;
-  while (store.add(key("claim", 0), 0) < 2) {
-    if (Clock::now() >= deadline) return false;
-    std::this_thread::sleep_for(kPause);
-  }
-  return true;
+// FileStore would wait for ever for a folder that is not there, and search a file that is no store without end.
+std::string trouble_with(const std::string& path) {
+  const Socket file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0600));
+  struct stat status {};
+  if (!file.open() || fstat(file.descriptor(), &status) != 0) return std::string(std::strerror(errno)) + "; all ranks must be able to write it";
+  if (!S_ISREG(status.st_mode)) return "it is no file; name one in a folder that all ranks can write to";
+  // As other ranks write it.
+  flock(file.descriptor(), LOCK_SH);
+  return may_be_a_store(file.descriptor()) ? "" : "it holds something else than a store; name another one, or remove it";
 }
 
-// Whether this rank is the one that says what several have found.
-bool speaks_of(c10d::Store& store, const std::string& trouble) {
-  put(store, kRefused, "yes");
-  return store.add("trouble/" + trouble, 1) == 1;
-}
-
-std::string advice_for(const InitMethod& method) {
-  if (method.kind == InitMethod::Kind::kFile) return "does its node see this file?";
-  if (method.kind == InitMethod::Kind::kStore) return "was it given the same store?";
-  return "does MASTER_ADDR lead here from its node?";
-}
-
-void claim(c10d::Store& store, const TorchEnv& env, const InitMethod& method) {
-  const int rank = env.layout.rank;
-  if (store.add(key("claim", rank), 1) == 1) return;
-  const bool is_file = method.kind == InitMethod::Kind::kFile;
-  if (is_file && rank != 0 && rank_0_is_doubled(store)) throw PeerFailed();
-  const std::string way_out = is_file ? "remove the file if it is left from a run that was killed, or name another one"
-                              : method.kind == InitMethod::Kind::kStore ? "a second group at one store needs another group_name"
-                                                                        : "two runs need two values of MASTER_PORT";
-  throw TrainError("another process is already rank " + std::to_string(rank) + " of the run '" + printable(env.run_id) + "' at " +
-                   where(env.master, method) + "; " + way_out);
-}
-
-// Rank 0 waits for all and gives the verdict, which the others wait for: one message where somebody is missing.
-void meet(c10d::Store& store, const Launch& launch, const JoinRequest& request) {
-  failpoint("join");
-  const Layout& layout = launch.env.layout;
-  claim(store, launch.env, request.method);
-  agree_on_world_size(store, layout);
-  const bool speaks = request.trouble && speaks_of(store, *request.trouble);
-  announce(store, layout);
-  if (layout.rank != 0) {
-    if (request.trouble) put(store, key("informed", layout.rank), "yes");
-    if (speaks) throw TrainError(*request.trouble);
-    if (request.trouble) throw PeerFailed();
-    store.wait({"verdict"}, request.patience + kVerdictGrace);
-    if (get(store, "verdict") == "all") return;
-    put(store, key("informed", layout.rank), "yes");
-    throw PeerFailed();
-  }
-  const std::vector<int> missing = missing_after(store, "joined", all_ranks(layout.world_size), request.patience);
-  const bool refused = store.check({kRefused});
-  if (missing.empty() && !refused) return put(store, "verdict", "all");
-
-  put(store, "verdict", "incomplete");
-  std::vector<int> present = all_ranks(layout.world_size);
-  std::erase_if(present, [&](int rank) { return std::ranges::count(missing, rank) > 0; });
-  const std::vector<Place> places = places_of(store, present);
-  std::erase(present, 0);
-  missing_after(store, "informed", present, kInformed);
-  if (speaks) throw TrainError(*request.trouble);
-  if (refused) throw PeerFailed();
-  throw TrainError(with_nodes(missing, launch, places) + " of " + std::to_string(layout.world_size) + " did not join at " +
-                   where(launch.env.master, request.method) + " within " + seconds(request.patience) +
-                   "; was every rank started, and " + advice_for(request.method));
-}
-
-// FileStore would wait for ever for a folder that is not there, and say nothing of one that cannot be written to.
-c10::intrusive_ptr<c10d::Store> open_file(const std::string& path, int world_size) {
-  const Socket file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!file.open()) throw TrainError("file://" + path + ": " + std::strerror(errno) + "; all ranks must be able to write it");
-  return c10::make_intrusive<c10d::FileStore>(path, world_size);
+// What a rank alone finds is that it did not come, which rank 0 says.
+c10::intrusive_ptr<c10d::Store> open_file(const std::string& path, const Layout& layout) {
+  const std::string trouble = trouble_with(path);
+  if (!trouble.empty() && layout.rank != 0) throw PeerFailed();
+  if (!trouble.empty()) throw TrainError("file://" + path + ": " + trouble);
+  return c10::make_intrusive<c10d::FileStore>(path, layout.world_size);
 }
 
 }  // namespace
@@ -256,10 +179,11 @@ JoinedStore join_store(Launch& launch, const JoinRequest& request) {
   const InitMethod& method = request.method;
   JoinedStore joined{.store = request.store, .own_address = "127.0.0.1"};
   const bool is_given = request.store || method.kind == InitMethod::Kind::kFile;
+  std::optional<Endpoint> served;
   if (env.layout.world_size == 1 && !request.store) {
     joined.store = c10::make_intrusive<c10d::HashStore>();
   } else if (is_given) {
-    if (!request.store) joined.store = open_file(method.path, env.layout.world_size);
+    if (!request.store) joined.store = open_file(method.path, env.layout);
     if (const auto address = reachable_address()) joined.own_address = *address;
   } else {
     const auto numeric = looked_up(env.master.host, request.patience);
@@ -273,20 +197,18 @@ JoinedStore join_store(Launch& launch, const JoinRequest& request) {
     joined.own_address = *towards;
     const bool serves = env.layout.rank == 0 && !env.use_agent_store;
     joined.store = serves ? serve_store(launch, *numeric, request.patience) : reach_store(env, *numeric, request.patience);
-    if (!env.use_agent_store) check_run(*joined.store, env, serves);
+    if (!env.use_agent_store) {
+      check_run(*joined.store, env, serves);
+      served = Endpoint{*numeric, env.master.port};
+    }
   }
   // A restart below an agent finds the store of the attempt before.
   const std::string name = request.group_name.empty() ? "" : "/" + request.group_name;
   joined.store = c10::make_intrusive<c10d::PrefixStore>("torchbridge/" + run_of(env) + name, joined.store);
   joined.store->setTimeout(request.patience);
-  meet(*joined.store, launch, request);
+  joined.meeting = meet(*joined.store, launch, request);
+  joined.meeting.served_by_rank_0 = served;
   return joined;
-}
-
-std::string where(const Endpoint& endpoint, const InitMethod& method) {
-  if (method.kind == InitMethod::Kind::kFile) return "file://" + method.path;
-  if (method.kind == InitMethod::Kind::kStore) return "the given store";
-  return endpoint.host + " port " + std::to_string(endpoint.port);
 }
 
 }  // namespace torchbridge::train

@@ -6,15 +6,19 @@
 #include <torch/csrc/distributed/c10d/debug.h>
 #include <torchbridge/net/random_token.h>
 #include <torchbridge/train/failpoint.h>
+#include <torchbridge/train/group/cuda.h>
 #include <torchbridge/train/group/device_choice.h>
 #include <torchbridge/train/group/failure_report.h>
 #include <torchbridge/train/group/form_group.h>
 #include <torchbridge/train/group/heartbeat.h>
 #include <torchbridge/train/group/join_store.h>
+#include <torchbridge/train/group/last_resort.h>
 #include <torchbridge/train/group/places.h>
 #include <torchbridge/train/group/store_keys.h>
 
 #include <algorithm>
+#include <iostream>
+#include <mutex>
 #include <sstream>
 
 namespace torchbridge::train {
@@ -24,6 +28,8 @@ using std::chrono::milliseconds;
 
 // As torch.distributed: constants.py and its default for NCCL.
 constexpr milliseconds kNcclTimeout = std::chrono::minutes(10), kOtherTimeout = std::chrono::minutes(30);
+// After a rank was lost; message_for() and the end of the group take about two seconds.
+constexpr milliseconds kStuck{5000};
 
 bool has(const std::vector<DeviceBackend>& backends, std::string_view name) { return std::ranges::count(backends, name, &DeviceBackend::backend) > 0; }
 
@@ -63,12 +69,17 @@ void ignore_broken_pipes() {
 
 struct ProcessGroup::State {
   c10::intrusive_ptr<c10d::Store> store;         // where the ranks talk about themselves
+  Meeting meeting;
   c10::intrusive_ptr<c10d::Store> group_stores;  // the parent of all groups' stores
   std::vector<DeviceBackend> backends;
   BackendRequest request;  // what all groups have in common
   int groups = 0;          // so many were made: their names
   milliseconds silence{};
   std::shared_ptr<Connections> connections = std::make_shared<Connections>();
+  std::mutex message_mutex;
+  bool is_asked = false;                    // whether message_for() was called
+  std::optional<std::string> message;       // what this rank has to say of the break, as soon as it is known
+  std::unique_ptr<LastResort> last_resort;  // null without a heartbeat
   std::unique_ptr<Heartbeat> heartbeat;  // cuts the connections, so it ends before them; null where none was asked for
 
   BackendRequest next(int rank, int size) {
@@ -107,10 +118,11 @@ ProcessGroup::~ProcessGroup() {
 }
 
 void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::intrusive_ptr<c10d::Store>& given) {
-  ignore_broken_pipes();
+  if (world_size() > 1) ignore_broken_pipes();
   std::optional<std::string> trouble;
   try {
     device_ = device_for(options.device_id, layout_);
+    if (device_.is_cuda()) use_cuda(device_);
     state_->backends = backends_for(options, device_);
     backend_ = text_of(state_->backends);
   } catch (const std::exception& error) {
@@ -121,6 +133,7 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::
   const milliseconds patience = std::min(options.join_timeout, timeout);
   const JoinedStore joined = join_store(launch, {options.init_method, given, options.group_name, patience, trouble});
   state_->store = joined.store;
+  state_->meeting = joined.meeting;
   state_->group_stores = c10::make_intrusive<c10d::PrefixStore>("default_pg", joined.store);
   state_->request = {.timeout = timeout, .connect_timeout = patience, .address = joined.own_address, .options = options.pg_options};
   if (!device_.is_cpu()) state_->request.device = device_;
@@ -132,7 +145,15 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::
 
 void ProcessGroup::start_heartbeat(const std::string& own_address, const GroupOptions& options) {
   c10d::Store& store = *state_->store;
-  HeartbeatOptions heart{.silence = options.silence, .on_loss = [connections = state_->connections] { connections->cut(); }};
+  state_->last_resort = std::make_unique<LastResort>(kStuck, [this, state = state_.get(), rank = rank()] {
+    const std::scoped_lock lock(state->message_mutex);
+    if (!state->is_asked) state->message = failure_message(broken_group(), TrainError("the connections between the ranks were lost"));
+    if (state->message) std::cerr << "trainer: rank " + std::to_string(rank) + ": " + *state->message + "\n" << std::flush;
+  });
+  HeartbeatOptions heart{.silence = options.silence, .on_loss = [state = state_.get()] {
+    state->connections->cut();
+    state->last_resort->start();
+  }};
   heart.hang_ups = std::ranges::any_of(state_->backends, [](const DeviceBackend& one) { return one.backend != "gloo"; });
   state_->silence = options.silence;
   auto started = [&]() -> Result<std::unique_ptr<Heartbeat>> {
@@ -213,16 +234,33 @@ std::string one_line(const std::exception& error) {
 
 std::optional<std::string> ProcessGroup::message_for(const std::exception& error) {
   if (!state_) return one_line(error);
-  BrokenGroup broken{.store = *state_->store, .rank = rank(), .world_size = world_size(), .silence = state_->silence};
-  if (state_->heartbeat) {
-    broken.lost = state_->heartbeat->lost();
-    broken.hung_up = state_->heartbeat->hung_up();
+  {
+    const std::scoped_lock lock(state_->message_mutex);
+    state_->is_asked = true;
   }
+  const milliseconds waited = state_->connections->waited();
   state_->connections->cut();
+  if (state_->heartbeat) state_->heartbeat->break_off();
+  BrokenGroup broken = broken_group();
+  broken.waited = waited;
   state_->heartbeat.reset();
   const auto message = failure_message(broken, error);
+  {
+    const std::scoped_lock lock(state_->message_mutex);
+    state_->message = message;
+  }
   end();
   return message;
+}
+
+BrokenGroup ProcessGroup::broken_group() const {
+  BrokenGroup broken{.store = *state_->store, .rank = rank(), .world_size = world_size(), .meeting = state_->meeting,
+                     .waited = state_->connections->waited(), .silence = state_->silence};
+  if (!state_->heartbeat) return broken;
+  broken.lost = state_->heartbeat->lost();
+  broken.hung_up = state_->heartbeat->hung_up();
+  broken.broken_off = state_->heartbeat->broken_off();
+  return broken;
 }
 
 ProcessGroup init_process_group(const EnvMap& environment, const GroupOptions& options) {

@@ -22,13 +22,17 @@ class Store;
 
 namespace torchbridge::train {
 
-// The owning handle. Its scope ends group and store: in order, with a barrier of ten seconds at most; or, where an exception leaves
+struct BrokenGroup;
+
+// The owning handle. A process that does not get away from a group that broke within five seconds, which gloo may bring about, ends by
+// itself with exit code 1. The scope of this ends group and store: in order, with a barrier of ten seconds at most; or, where an exception leaves
 // the scope, at once, so that the other ranks notice. Collective are the members of RankGroup, and those that say so.
 class ProcessGroup : public RankGroup {
  public:
   // Collective. Waits until all ranks are there. Rank 0 serves the store, unless an agent does. With one rank nothing is opened that
   // others could reach. Throws TrainError, which names address, port and variable, or the ranks that are missing, and what else is
-  // wrong with the options; PeerFailed where another rank says it. SIGPIPE is ignored from here on, unless the program has a handler for it.
+  // wrong with the options; PeerFailed where another rank says it. With several ranks SIGPIPE is ignored from then on, as in Python, unless
+  // the program handles it.
   ProcessGroup(Launch launch, const GroupOptions& options);
   // The ranks meet at this store instead, which all of them can reach: of any kind that c10d has, or yours.
   ProcessGroup(Launch launch, const GroupOptions& options, const c10::intrusive_ptr<c10d::Store>& store);
@@ -63,6 +67,7 @@ class ProcessGroup : public RankGroup {
   void start_heartbeat(const std::string& own_address, const GroupOptions& options);
   std::unique_ptr<Subgroup> own_part(const std::vector<std::vector<int>>& parts);
   std::vector<std::vector<int>> nodes();
+  BrokenGroup broken_group() const;
   void end();
 
   Layout layout_;

@@ -52,8 +52,11 @@ void RankGroup::barrier() {
 }
 
 void RankGroup::sum(const at::Tensor& tensor) {
-  std::vector<at::Tensor> tensors = {tensor};
+  // Of NCCL alone, say: what is on the CPU goes by way of the GPU.
+  const bool elsewhere = tensor.is_cpu() && !small().device().is_cpu();
+  std::vector<at::Tensor> tensors = {elsewhere ? tensor.to(small().device()) : tensor};
   c10d()->allreduce(tensors)->wait();
+  if (elsewhere) tensor.copy_(tensors[0]);
 }
 
 void RankGroup::broadcast(const at::Tensor& tensor, int root) {

@@ -30,7 +30,7 @@ class RankGroup {
   bool is_first() const { return rank_ == 0; }
 
   void barrier();
-  // In place.
+  // In place. A tensor on the CPU is summed by any group, on a GPU by one with a backend for it.
   void sum(const at::Tensor& tensor);
   void broadcast(const at::Tensor& tensor, int root = 0);
   std::int64_t minimum(std::int64_t value);

@@ -13,7 +13,7 @@ namespace {
 class Adam final : public LocalOptimizer {
  public:
   Adam(std::vector<ParameterGroup> groups, bool decoupled)
-      : LocalOptimizer(std::move(groups), decoupled ? 0.01 : 0), decoupled_(decoupled) {}
+      : LocalOptimizer(decoupled ? "adamw" : "adam", std::move(groups), decoupled ? 0.01 : 0), decoupled_(decoupled) {}
 
  private:
   void update(const OptimizerOptions& options, std::vector<Member>& members) override {
@@ -40,6 +40,11 @@ class Adam final : public LocalOptimizer {
     } else {
       fused([](auto&&... arguments) { at::_fused_adam_(arguments...); });
     }
+  }
+
+  std::map<std::string, double> own_options(const OptimizerOptions& options) const override {
+    return {{"lr", options.lr}, {"beta1", options.beta1}, {"beta2", options.beta2}, {"eps", options.epsilon},
+            {"weight_decay", *options.weight_decay}, {"amsgrad", options.amsgrad}, {"maximize", options.maximize}};
   }
 
   NamedTensors make_state(const OptimizerOptions& options, const at::Tensor& parameter) const override {

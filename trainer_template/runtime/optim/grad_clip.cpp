@@ -45,6 +45,7 @@ void scale(const std::vector<Tensors>& lists, const at::Tensor& norm, const Clip
   if (options.error_if_nonfinite && !std::isfinite(norm.item<double>())) {
     throw TrainError("the norm of the gradients is " + std::to_string(norm.item<double>()) + ", so they cannot be clipped");
   }
+  if (std::isinf(options.max_norm)) return;
   // As Python does, without a condition, for on a GPU that would wait for the norm.
   // Its number / tensor is a multiplication by the reciprocal.
   const at::Tensor coefficient = at::clamp((norm + 1e-6).reciprocal() * options.max_norm, std::nullopt, 1.0);

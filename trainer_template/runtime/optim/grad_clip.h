@@ -10,7 +10,7 @@
 namespace torchbridge::train {
 
 struct ClipOptions {
-  double max_norm = 1;
+  double max_norm = 1;               // infinity: the gradients are measured and left as they are
   double norm_type = 2;              // above 0; infinity for the largest absolute value
   bool error_if_nonfinite = false;   // throw TrainError instead of scaling by a norm that is NaN or infinite
 };

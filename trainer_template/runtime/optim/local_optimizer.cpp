@@ -35,8 +35,8 @@ TrainError wrong_shape(const std::string& name, const at::Tensor& given, const a
 
 }  // namespace
 
-LocalOptimizer::LocalOptimizer(std::vector<ParameterGroup> groups, double default_weight_decay)
-    : groups_(std::move(groups)) {
+LocalOptimizer::LocalOptimizer(std::string kind, std::vector<ParameterGroup> groups, double default_weight_decay)
+    : kind_(std::move(kind)), groups_(std::move(groups)) {
   std::map<std::string, std::string> group_of;
   for (ParameterGroup& group : groups_) {
     if (!group.options.weight_decay) group.options.weight_decay = default_weight_decay;
@@ -95,6 +95,15 @@ std::map<std::string, ElementRange> LocalOptimizer::ranges() const {
     }
   }
   return ranges;
+}
+
+OptimizerRecord LocalOptimizer::record() const {
+  OptimizerRecord record{.kind = kind_, .groups = {}};
+  for (const ParameterGroup& group : groups_) {
+    record.groups.push_back({.name = group.name, .options = own_options(group.options), .parameters = {}});
+    for (const auto& [name, parameter] : group.parameters) record.groups.back().parameters.push_back(name);
+  }
+  return record;
 }
 
 void LocalOptimizer::load_state(const NamedTensors& state) {

@@ -9,7 +9,7 @@ using Tensors = std::vector<at::Tensor>;
 
 class LocalOptimizer : public Optimizer {
  public:
-  explicit LocalOptimizer(std::vector<ParameterGroup> groups, double default_weight_decay);
+  LocalOptimizer(std::string kind, std::vector<ParameterGroup> groups, double default_weight_decay);
 
   std::vector<ParameterGroup>& groups() override { return groups_; }
   void step() override;
@@ -17,6 +17,7 @@ class LocalOptimizer : public Optimizer {
   Tensors averaged() const override;
   NamedTensors state() const override;
   std::map<std::string, ElementRange> ranges() const override;
+  OptimizerRecord record() const override;
   void load_state(const NamedTensors& state) override;
 
  protected:
@@ -30,9 +31,12 @@ class LocalOptimizer : public Optimizer {
  private:
   // All of one device and type, as the fused operations want them.
   virtual void update(const OptimizerOptions& options, std::vector<Member>& members) = 0;
+  // Those of its options that it reads, by Python's names.
+  virtual std::map<std::string, double> own_options(const OptimizerOptions& options) const = 0;
   // The state that a parameter has before its first step, by kind.
   virtual NamedTensors make_state(const OptimizerOptions& options, const at::Tensor& parameter) const = 0;
 
+  const std::string kind_;
   std::vector<ParameterGroup> groups_;
   std::vector<std::vector<NamedTensors>> states_;  // by group and parameter; kinds with their tensors
 };

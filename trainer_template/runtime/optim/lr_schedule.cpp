@@ -1,5 +1,7 @@
 #include <torchbridge/train/optim/lr_schedule.h>
 
+#include <torchbridge/core/nearest_name.h>
+
 #include <torchbridge/core/env_map.h>
 
 #include <algorithm>
@@ -162,7 +164,11 @@ Result<LrSchedule> parse_lr_schedule(std::string_view text) {
   const auto fail = [&](const std::string& what) { return Error{"'" + std::string(text) + "': " + what}; };
   const std::size_t colon = std::min(text.find(':'), text.size());
   const auto kind = std::ranges::find(kKinds, text.substr(0, colon), &LrKind::name);
-  if (kind == std::end(kKinds)) return fail("expected one of " + lr_schedule_kinds());
+  if (kind == std::end(kKinds)) {
+    std::vector<std::string> names;
+    for (const LrKind& each : kKinds) names.emplace_back(each.name);
+    return fail("expected one of " + lr_schedule_kinds() + did_you_mean(text.substr(0, colon), names));
+  }
   LrSchedule schedule{.kind = kind};
   const std::string_view list = text.substr(std::min(colon + 1, text.size()));
   for (std::size_t begin = 0; colon < text.size() && begin <= list.size();) {

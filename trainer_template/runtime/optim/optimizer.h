@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <torchbridge/train/named_tensors.h>
+#include <torchbridge/train/optim/optimizer_record.h>
 
 namespace torchbridge::train {
 
@@ -65,6 +66,9 @@ class Optimizer {
 
   // The part of each parameter that state() and load_state() of this rank are about.
   virtual std::map<std::string, ElementRange> ranges() const = 0;
+
+  // Its kind, its groups with the options of this moment and all their parameters, also those of other ranks.
+  virtual OptimizerRecord record() const { return {}; }
 
   // The inverse of state(), for the same parameters; a tensor of as many elements in one dimension will do. Throws
   // TrainError, which names a tensor that is missing, not known, or of another shape.

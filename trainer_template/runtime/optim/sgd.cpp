@@ -10,7 +10,7 @@ namespace {
 
 class Sgd final : public LocalOptimizer {
  public:
-  explicit Sgd(std::vector<ParameterGroup> groups) : LocalOptimizer(std::move(groups), 0) {}
+  explicit Sgd(std::vector<ParameterGroup> groups) : LocalOptimizer("sgd", std::move(groups), 0) {}
 
  private:
   void update(const OptimizerOptions& options, std::vector<Member>& members) override {
@@ -30,6 +30,11 @@ class Sgd final : public LocalOptimizer {
     }
     update_dense(options, first, true);
     update_dense(options, later, false);
+  }
+
+  std::map<std::string, double> own_options(const OptimizerOptions& options) const override {
+    return {{"lr", options.lr}, {"momentum", options.momentum}, {"dampening", options.dampening},
+            {"weight_decay", *options.weight_decay}, {"nesterov", options.nesterov}, {"maximize", options.maximize}};
   }
 
   NamedTensors make_state(const OptimizerOptions& options, const at::Tensor& parameter) const override {

@@ -39,6 +39,8 @@ class Zero final : public Optimizer {
     move_parameters();
     auto place = places_.begin();
     for (ParameterGroup& each : groups) {
+      auto& names = names_.emplace_back();
+      for (const auto& [name, parameter] : each.parameters) names.push_back(name);
       for (std::size_t left = std::exchange(each.parameters, {}).size(); left > 0; --left, ++place) {
         if (place->own == place->own_end) continue;
         place->piece = flat_.narrow(0, place->begin + place->own, place->own_end - place->own);
@@ -105,6 +107,12 @@ class Zero final : public Optimizer {
       ranges[place.name] = {.begin = place.own, .end = place.own_end, .total = place.parameter.numel()};
     }
     return ranges;
+  }
+
+  OptimizerRecord record() const override {
+    OptimizerRecord record = inner_->record();
+    for (std::size_t i = 0; i < record.groups.size(); ++i) record.groups[i].parameters = names_[i];
+    return record;
   }
 
   void load_state(const NamedTensors& state) override {
@@ -184,6 +192,7 @@ class Zero final : public Optimizer {
   ProcessGroup& group_;
   const bool scatters_;
   std::vector<Place> places_;
+  std::vector<std::vector<std::string>> names_;  // by group
   std::int64_t share_ = 0;  // elements of a rank's part
   at::Tensor flat_;         // the parameters
   at::Tensor gradients_, own_gradients_;  // with scatters_

@@ -1,6 +1,7 @@
 // The data sets of the library, and one of a user's own, as the loader reads them.
 #include <torchbridge/train/data/image_folder.h>
 #include <torchbridge/train/data/table.h>
+#include <torchbridge/train/data/text_windows.h>
 #include <torchbridge/train/data/token_windows.h>
 #include <torchbridge/train/data/loader.h>
 
@@ -68,6 +69,34 @@ TEST(TokenWindows, ReachesTheEndOfALargeFile) {
   Loader loader(windows, {.size = windows.size(), .order = Order::kPermuted}, {.batch_size = 8, .max_batches = 3});
   while (const auto batch = loader.next()) EXPECT_EQ(batch->samples(), 8);
   EXPECT_EQ(values<std::int64_t>(windows.collate(Integers{windows.size() - 1}).targets), (Integers{7, 9}));
+}
+
+TEST(TextWindows, BytesAreTokensAndTargetsTheNextOnes) {
+  TemporaryFolder folder;
+  folder.write("t.txt", std::string("abcdefg\xff", 8));
+  const TextWindows windows(folder / "t.txt", 3);
+  EXPECT_EQ(windows.size(), 2);
+  const Batch batch = windows.collate(Integers{1, 0});
+  EXPECT_EQ(values<std::int64_t>(batch.inputs), (Integers{'d', 'e', 'f', 'a', 'b', 'c'}));
+  EXPECT_EQ(values<std::int64_t>(batch.targets), (Integers{'e', 'f', 'g', 'b', 'c', 'd'}));
+  EXPECT_EQ(values<std::int64_t>(TextWindows(folder / "t.txt", 1).collate(Integers{6}).targets), (Integers{255}));
+}
+
+TEST(TextWindows, PartsOfAFileDoNotOverlap) {
+  TemporaryFolder folder;
+  folder.write("t.txt", "0123456789");
+  const TextWindows first(folder / "t.txt", 2, {0, 0.5}), second(folder / "t.txt", 2, {0.5, 1});
+  EXPECT_EQ(values<std::int64_t>(first.collate(Integers{first.size() - 1}).targets).back(), '4');
+  EXPECT_EQ(values<std::int64_t>(second.collate(Integers{0}).inputs).front(), '5');
+}
+
+TEST(TextWindows, SaysWhatIsWrong) {
+  TemporaryFolder folder;
+  folder.write("short.txt", "ab");
+  folder.write("empty.txt", "");
+  EXPECT_TRUE(contains(error_of([&] { TextWindows(folder / "short.txt", 2); }), "short.txt: has 2 bytes"));
+  EXPECT_TRUE(contains(error_of([&] { TextWindows(folder / "empty.txt", 2); }), "empty.txt"));
+  EXPECT_TRUE(contains(error_of([&] { TextWindows(folder / "none.txt", 2); }), "none.txt"));
 }
 
 TEST(Table, OneColumnIsTheTarget) {

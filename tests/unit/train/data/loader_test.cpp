@@ -1,5 +1,10 @@
 #include <torchbridge/train/data/loader.h>
 
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <set>
@@ -316,6 +321,35 @@ TEST(Loader, StopsInTheMiddle) {
       for (int i = 0; i < taken; ++i) EXPECT_TRUE(loader.next());
     }
   }
+}
+
+TEST(Loader, RefusesOptionsThatCannotBe) {
+  const Numbers numbers(10);
+  const std::map<std::string, LoaderOptions> kCases = {
+      {"batch_size is 0: expected at least 1", {.batch_size = 0}},
+      {"workers is -1: expected at least 0", {.workers = -1}},
+      {"batches_ahead is 0: expected at least 1", {.batches_ahead = 0}},
+      {"epochs is -2: expected at least 0", {.epochs = -2}},
+  };
+  for (const auto& [expected, options] : kCases) {
+    EXPECT_TRUE(contains(error_of([&] { Loader(numbers, {.size = 10}, options); }), expected));
+  }
+}
+
+// The threads that were started end, and the error is the caller's.
+TEST(Loader, SaysThatTheSystemStartsNoMoreThreads) {
+  const auto start_too_many = [] {
+    rlim_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t room_for_some_stacks = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + (200 << 20);
+    const rlimit limit{room_for_some_stacks, RLIM_INFINITY};
+    setrlimit(RLIMIT_AS, &limit);
+    const Numbers numbers(10);
+    const std::string error = error_of([&] { Loader(numbers, {.size = 10}, {.workers = 200}); });
+    std::fputs(error.c_str(), stderr);
+    _exit(0);
+  };
+  EXPECT_EXIT(start_too_many(), testing::ExitedWithCode(0), "of 200 that load data cannot be started");
 }
 
 TEST(Loader, RefusesADataSetThatIsTooSmall) {

@@ -65,6 +65,42 @@ TEST(HeartbeatTest, ASilentServerIsRankZero) {
   EXPECT_EQ(one.lost(), std::vector<int>{0});
 }
 
+// All that the other side sends until it hangs up.
+std::string heard_by(const Socket& socket) {
+  std::string text;
+  char bytes[256];
+  for (ssize_t size = 0; (size = recv(socket.descriptor(), bytes, sizeof bytes, 0)) > 0;) text.append(bytes, size);
+  return text;
+}
+
+// It reads that when it goes on.
+TEST(HeartbeatTest, WhoIsGivenUpIsTold) {
+  Listener zero;
+  zero.heart = serve(zero);
+  const Socket two = silent_rank(zero.heart->endpoint(), 2);
+  EXPECT_EQ(zero.lost(), std::vector<int>{2});
+  zero.heart.reset();
+  EXPECT_TRUE(heard_by(two).ends_with("lost 2\n"));
+
+  const Socket server = *listen_on({"127.0.0.1", 0});
+  Listener one;
+  one.heart = join(one, {"127.0.0.1", *bound_port(server)}, 1);
+  EXPECT_EQ(one.lost(), std::vector<int>{0});
+  one.heart.reset();
+  EXPECT_TRUE(heard_by(Socket(accept(server.descriptor(), nullptr, nullptr))).ends_with("lost 0\n"));
+}
+
+TEST(HeartbeatTest, WhoBreaksOffKnowsWhoDidBefore) {
+  Listener zero, one;
+  zero.heart = serve(zero);
+  one.heart = join(one, zero.heart->endpoint(), 1);
+  one.heart->break_off();
+  zero.heart->break_off();
+  EXPECT_EQ(zero.heart->broken_off(), std::vector<int>{1});
+  EXPECT_EQ(one.heart->broken_off(), std::vector<int>());
+  EXPECT_TRUE(zero.heart->lost().empty());
+}
+
 TEST(HeartbeatTest, WhoEndsOrIsAStrangerIsNotLost) {
   Listener zero, one, three;
   zero.heart = serve(zero);

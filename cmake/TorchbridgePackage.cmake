@@ -1,0 +1,41 @@
+# What cmake --install writes beside the libraries and headers: the package torchbridge for find_package, programs, data, the find modules.
+include(CMakePackageConfigHelpers)
+
+set(package ${CMAKE_INSTALL_LIBDIR}/cmake/torchbridge)
+set(data ${CMAKE_INSTALL_DATADIR}/torchbridge)
+
+# Each component has an export set of its own, so that a program on the bridge alone needs no libtorch.
+set(TORCHBRIDGE_COMPONENTS bridge)
+foreach(component train mpi_backend)
+  if(TARGET torchbridge::${component})
+    list(APPEND TORCHBRIDGE_COMPONENTS ${component})
+  endif()
+endforeach()
+foreach(component IN LISTS TORCHBRIDGE_COMPONENTS)
+  install(EXPORT torchbridge-${component} NAMESPACE torchbridge:: DESTINATION ${package})
+endforeach()
+
+# Another 2.x is another c10d.
+if(Libtorch_VERSION MATCHES "^[0-9]+\\.[0-9]+")
+  set(TORCHBRIDGE_LIBTORCH_VERSION ${CMAKE_MATCH_0})
+endif()
+configure_package_config_file(cmake/torchbridgeConfig.cmake.in ${PROJECT_BINARY_DIR}/package/torchbridgeConfig.cmake
+  INSTALL_DESTINATION ${package} PATH_VARS data)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/package/torchbridgeConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(DIRECTORY ${PROJECT_BINARY_DIR}/package/ DESTINATION ${package})
+install(FILES cmake/FindLibtorch.cmake cmake/FindPMIx.cmake cmake/TorchbridgeProgram.cmake DESTINATION ${package})
+
+# What gcc left in them for itself, another version of it cannot read, and would not link. --strip, too, leaves static libraries alone.
+install(CODE "set(strip)\nif(CMAKE_INSTALL_DO_STRIP)\n  set(strip -g)\nendif()")
+get_property(libraries GLOBAL PROPERTY TORCHBRIDGE_STATIC_LIBRARIES)
+foreach(library IN LISTS libraries)
+  install(CODE "execute_process(COMMAND ${CMAKE_OBJCOPY} \${strip} -R .gnu.lto_* -R .gnu.debuglto_*
+    \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/$<TARGET_FILE_NAME:${library}>\" COMMAND_ERROR_IS_FATAL ANY)")
+endforeach()
+
+# The program looks for its data there (trainer_template/app).
+install(DIRECTORY data/ DESTINATION ${data})
+if(TARGET trainer)
+  set_property(TARGET trainer APPEND PROPERTY INSTALL_RPATH $ORIGIN/../${CMAKE_INSTALL_LIBDIR})
+  install(TARGETS trainer RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()

@@ -1,0 +1,89 @@
+"""What is here: an NVIDIA driver with GPUs, and a Python whose torch is the libtorch that the programs were built for."""
+
+import ctypes
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+VENV = ROOT / ".venv"
+ENOUGH = ("torch", "numpy", "safetensors")  # of the requirements
+
+
+class Stop(Exception):
+    """Nothing can be checked; the message is one line, `code` that of the process."""
+
+    def __init__(self, message, code=1):
+        super().__init__(message)
+        self.code = code
+
+
+def why_no_gpu():
+    """One line, or nothing where the driver shows a GPU."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "no NVIDIA driver (libcuda.so.1)"
+    count = ctypes.c_int(0)
+    code = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+    if code not in (0, 100):  # CUDA_ERROR_NO_DEVICE
+        return f"the NVIDIA driver answers with error {code}"
+    return None if count.value else "the NVIDIA driver shows no GPU"
+
+
+def requirements():
+    """Name to pinned version."""
+    text = (ROOT / "scripts/requirements.txt").read_text()
+    return dict(re.findall(r"^([a-z0-9]+)==(\S+)$", text, re.MULTILINE))
+
+
+_ASK = """
+import json, os, torch
+gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
+print(json.dumps({"version": torch.__version__, "lib": os.path.join(os.path.dirname(torch.__file__), "lib"),
+                  "cuda": torch.version.cuda, "gpu": gpu}))
+"""
+
+
+def ask(python):
+    """What that Python's torch is, or nothing where it has none."""
+    try:
+        answer = subprocess.run([str(python), "-c", _ASK], capture_output=True, text=True, timeout=300)
+    except OSError as error:
+        raise Stop(f"{python}: {error.strerror}", 2) from error
+    return json.loads(answer.stdout) | {"python": str(python)} if answer.returncode == 0 else None
+
+
+def fits(torch):
+    return torch is not None and torch["version"].split("+")[0] == requirements()["torch"]
+
+
+def make_venv():
+    pinned = requirements()
+    words = [f"{name}=={pinned[name]}" for name in ENOUGH]
+    print(f"gpu_check: no torch {pinned['torch']} here; installing {' '.join(words)} into {VENV}", file=sys.stderr)
+    try:
+        subprocess.run([sys.executable, "-m", "venv", VENV], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([VENV / "bin/pip", "install", "-q", "--disable-pip-version-check", *words], check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise Stop(f"cannot make {VENV} with torch {pinned['torch']}: {error}; give --python a Python that has it") from error
+
+
+def find_torch(given):
+    """The torch of the Python that is given, of .venv, of python3, or of a new .venv."""
+    if given:
+        found = ask(given)
+        if fits(found):
+            return found
+        has = f"has torch {found['version']}" if found else "has no torch"
+        raise Stop(f"{given} {has}; the programs need {requirements()['torch']}", 2)
+    for python in (VENV / "bin/python", shutil.which("python3")):
+        found = ask(python) if python and os.access(python, os.X_OK) else None
+        if fits(found):
+            return found
+    make_venv()
+    return ask(VENV / "bin/python")

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# The commands of docs/new_model.md, as they stand there: install, copy, another model, build, srun, mpirun, sbatch.
+source "$(dirname "$0")/case.sh"
+limit=150
+page=$SOURCE_DIR/docs/new_model.md
+export OMPI_MCA_rmaps_base_oversubscribe=1
+grep -q '^TORCHBRIDGE_SANITIZE:STRING=$' "$BUILD_DIR/CMakeCache.txt" || skip "a build with sanitizers wants them of its users too"
+
+# blocks LANGUAGE: the page's blocks of code in it.
+blocks() { sed -n "/^\`\`\`$1\$/,/^\`\`\`\$/{/^\`\`\`/d;p}" "$page"; }
+
+# As a user would see them: ~ is a folder of this test, the current folder the source tree, and srun and sbatch are the cluster's.
+export HOME=$work/home
+mkdir "$HOME" "$work/tree"
+for entry in "$SOURCE_DIR"/*; do
+  [[ $(basename "$entry") == build* ]] || ln -s "$entry" "$work/tree/"
+done
+ln -s "$BUILD_DIR" "$work/tree/build"
+srun() { on_login srun "$@"; }
+sbatch() { on_login sbatch "$@"; }
+mpirun() { timeout "$limit" mpirun "$@"; }
+export CMAKE_BUILD_PARALLEL_LEVEL=2
+
+cd "$work/tree"
+while IFS= read -r command; do
+  printf '$ %s\n' "$command"
+  if [[ $command == *"cmake -B"* ]]; then blocks cpp >model.cpp; fi
+  eval "$command" >"$work/out" 2>&1 </dev/null || { cat "$work/out"; fail "$command"; }
+  if [[ $command == srun*"--epochs 22"* ]]; then grep -q 'goes on from step [1-9]' "$work/out" || fail "it began anew: $(cat "$work/out")"; fi
+  grep '^trainer: .*accuracy' "$work/out" || true
+done < <(blocks sh)
+
+expect_accuracy 0.9 "$HOME/row_reader/runs/srun.jsonl"
+expect_accuracy 0.9 "$HOME/row_reader/runs/mpirun.jsonl"
+[[ -e $HOME/row_reader/runs/row_reader ]] || fail "the batch job has no checkpoint: $(cat "$HOME"/row_reader/slurm-*.out)"
+lines=$(cat "$HOME"/row_reader/*.cpp "$HOME"/row_reader/*.h | wc -l)
+((lines < 300)) || fail "$lines lines of source, expected less than 300"

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# scripts/gpu_check without a GPU: what it refuses, and its archive tried on the CPU: gpu_check_test.sh SOURCE_DIR BUILD_DIR
+set -euo pipefail
+source_dir=$1 build_dir=$2
+python=$(sed -n 's/^TORCHBRIDGE_PYTHON:INTERNAL=//p' "$build_dir/CMakeCache.txt")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"  # not in the build folder, which is about to be hidden
+fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
+[[ -x $python ]] || { echo "SKIPPED: no Python with torch: run scripts/setup"; exit 77; }
+[[ -e $build_dir/lib/libtorchbridge_nccl.so ]] || { echo "SKIPPED: this libtorch is one for the CPU"; exit 77; }
+grep -q '^TORCHBRIDGE_SANITIZE:STRING=$' "$build_dir/CMakeCache.txt" || { echo "SKIPPED: programs with sanitizers want to be where they were built"; exit 77; }
+
+check() { timeout 200 "$source_dir/scripts/gpu_check" --build "$build_dir" "$@"; }
+
+# ends CODE PATTERN ARGUMENTS...: it ends with the code, and its last line on stderr matches.
+ends() {
+  local code=$1 pattern=$2 found=0
+  shift 2
+  printf '$ scripts/gpu_check %s\n' "$*"
+  check "$@" 2>"$work/stderr" >"$work/stdout" || found=$?
+  ((found == code)) || fail "exit code $found, expected $code: $(cat "$work/stdout" "$work/stderr")"
+  tail -n 1 "$work/stderr" | grep -qE "$pattern" || fail "no '$pattern' in: $(cat "$work/stderr")"
+}
+
+CUDA_VISIBLE_DEVICES=-1 ends 77 '^gpu_check: no GPU here, .*: nothing was checked'
+ends 2 '^gpu_check: /none/bin/trainer is missing' --device cpu --build /none
+ends 2 '^gpu_check: /none/python: No such file' --device cpu --python /none/python
+ends 2 '^gpu_check: /usr/bin/false has no torch; the programs need 2\.' --device cpu --python /usr/bin/false
+ends 2 'pack needs a file' pack
+ends 2 'expected 10 or more' --steps 9
+ends 2 'invalid choice' --only speeed
+ends 2 "^gpu_check: cannot write '/none/gpu_check.tgz': No such file" pack /none/gpu_check.tgz
+ends 2 '^gpu_check: /none/bin/trainer is missing' --build /none pack "$work/gpu_check.tgz"
+
+# libtorch's part for CUDA opens where there is no GPU, and says that there is none.
+[[ $("$build_dir/bin/gpu_cases" open cuda) == "devices 0" ]] || fail "libtorch_cuda.so"
+
+# The archive, where neither the build folder nor the libraries of Debian's packages are there that Python does not need itself.
+check pack "$work/gpu_check.tgz"
+tar xf "$work/gpu_check.tgz" -C "$work"
+away=()
+for library in pmix munge event_core event_pthreads hwloc xxhash zip; do
+  for file in /usr/lib/*/lib$library*.so* /usr/lib/*/pmix2/lib/lib$library*.so*; do
+    [[ ! -f $file ]] || away+=("$file")
+  done
+done
+if ((EUID == 0)); then
+  elsewhere() {
+    unshare --mount sh -c 'mount -t tmpfs none "$1"; shift; while [ "$1" != -- ]; do mount --bind /dev/null "$1"; shift; done; shift; exec "$@"' \
+      - "$build_dir" "${away[@]}" -- "$@"
+  }
+else
+  elsewhere() { "$@"; }
+fi
+elsewhere timeout 200 "$work/gpu_check/scripts/gpu_check" --device cpu --python "$python" --steps 30 \
+  --only generators_agree --only two_share_the_gpu >"$work/table" || fail "exit code $?: $(cat "$work/table")"
+cat "$work/table"
+grep -qE '^\| the generator gives Python.s numbers \| .* \| yes \|$' "$work/table" || fail "no row of the generator"

@@ -1,0 +1,201 @@
+// The trainer's tasks and what its loop offers, as a user calls it.
+#include "ranks.h"
+
+#include <sys/stat.h>
+
+#include <cstdlib>
+
+namespace {
+
+const std::vector<int> kOneGood = {0}, kTwoGood = {0, 0};
+const Words kTinyText = {"--task", "text", "--model", "gpt:layers=1,heads=2,width=32,context=16", "--batch-size", "8"};
+
+Words joined(Words command, const Words& more) {
+  command.insert(command.end(), more.begin(), more.end());
+  return command;
+}
+
+class Tasks : public testing::Test {
+ protected:
+  // What one rank says on stderr; it must fail with this code.
+  std::string complaint(const Words& options, int code) {
+    Ranks alone(1, trainer(options));
+    EXPECT_EQ(alone.wait(), std::vector<int>{code}) << alone.errors();
+    return alone.errors();
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(Tasks, EachLearns) {
+  const Words kTasks[] = {{"--task", "digits", "--epochs", "3"},
+                          {"--task", "digits", "--model", "cnn:4", "--epochs", "3"},
+                          joined(kTinyText, {"--max-steps", "60", "--lr", "0.01"}),
+                          {"--task", "table", "--epochs", "5"},
+                          {"--task", "table", "--model", "mlp:8", "--epochs", "5"}};
+  for (const Words& task : kTasks) {
+    SCOPED_TRACE(task[1] + " " + task.back());
+    Ranks ranks(2, trainer(joined(task, {"--metrics", folder_ / "m"})));
+    ASSERT_EQ(ranks.wait(), kTwoGood) << ranks.errors();
+    const auto curve = losses(folder_ / "m");
+    EXPECT_LT(curve.back(), 0.9 * curve.front());
+  }
+}
+
+TEST_F(Tasks, GoesOnWithATextAndSaysWhatIsOnAnImage) {
+  Ranks text(1, trainer(joined(kTinyText, {"--max-steps", "5", "--checkpoint-dir", folder_ / "text"})));
+  ASSERT_EQ(text.wait(), kOneGood) << text.errors();
+  // The model is the checkpoint's.
+  Ranks generated(1, trainer({"--task", "text", "--checkpoint-dir", folder_ / "text", "--generate", "And God said", "--generate-length", "40"}));
+  ASSERT_EQ(generated.wait(), kOneGood) << generated.errors();
+  EXPECT_EQ(generated.out(0).find("And God said"), 0u) << generated.out(0);
+  EXPECT_EQ(generated.out(0).size(), std::string("And God said\n").size() + 40);
+
+  // So is its data, which says what tokens are.
+  for (const char* name : {"train.bin", "val.bin"}) folder_.write(name, std::string(400, '\1'));
+  Ranks tokens(1, trainer(joined(kTinyText, {"--data", folder_.path(), "--max-steps", "1", "--checkpoint-dir", folder_ / "tokens"})));
+  ASSERT_EQ(tokens.wait(), kOneGood) << tokens.errors();
+  EXPECT_TRUE(contains(complaint({"--task", "text", "--checkpoint-dir", folder_ / "tokens", "--generate", "x"}, 1), "tokens of '.bin' files"));
+
+  Ranks digits(1, trainer({"--epochs", "4", "--checkpoint-dir", folder_ / "digits"}));
+  ASSERT_EQ(digits.wait(), kOneGood) << digits.errors();
+  Ranks predicted(1, trainer({"--checkpoint-dir", folder_ / "digits", "--predict", SOURCE_DIR "/tests/data/images/seven.png"}));
+  ASSERT_EQ(predicted.wait(), kOneGood) << predicted.errors();
+  EXPECT_TRUE(contains(predicted.out(0), "seven.png: 7 (")) << predicted.out(0);
+  EXPECT_TRUE(contains(complaint({"--checkpoint-dir", folder_ / "digits", "--generate", "x"}, 1), "no text to go on with"));
+  EXPECT_TRUE(contains(complaint({"--task", "table", "--checkpoint-dir", folder_ / "digits", "--predict", "x"}, 1), "--task digits"));
+  EXPECT_TRUE(contains(complaint({"--checkpoint-dir", folder_ / "empty", "--predict", "x"}, 1), "holds no checkpoint"));
+}
+
+// Which samples are named, and that the model is left alone, shows train.Trainer.
+TEST_F(Tasks, ALossThatIsNoNumberStopsAllRanksWithOneLine) {
+  Ranks stopped(2, trainer({"--lr", "1e38", "--max-steps", "9"}));
+  EXPECT_EQ(stopped.wait(), (std::vector<int>{1, 1}));
+  EXPECT_EQ(lines_in(stopped.errors()), 1) << stopped.errors();
+  EXPECT_TRUE(contains(stopped.errors(), "trainer: rank 0: step 2: the loss is ")) << stopped.errors();
+  EXPECT_TRUE(contains(stopped.errors(), "on 2 of 2 ranks")) << stopped.errors();
+}
+
+TEST_F(Tasks, StopsEarlyAlsoAfterARestart) {
+  const Words options = {"--lr", "0", "--momentum", "0", "--epochs", "50", "--eval-every", "2", "--checkpoint-dir", folder_ / "runs"};
+  Ranks first(2, trainer(joined(options, {"--early-stop", "3", "--max-steps", "4"})));
+  ASSERT_EQ(first.wait(), kTwoGood) << first.errors();
+  Ranks second(2, trainer(joined(options, {"--early-stop", "3"})));
+  ASSERT_EQ(second.wait(), kTwoGood) << second.errors();
+  // The first of four equal losses is the best.
+  EXPECT_TRUE(contains(second.out(0), "trainer: 8 steps")) << second.out(0);
+}
+
+TEST_F(Tasks, TensorBoardReadsTheCurve) {
+  if (python().empty()) GTEST_SKIP() << "no .venv: run scripts/setup";
+  // A run that ended before its first checkpoint: the next one begins again.
+  Ranks lost(1, trainer({"--max-steps", "4", "--seed", "1", "--tensorboard", folder_ / "tb"}));
+  ASSERT_EQ(lost.wait(), kOneGood) << lost.errors();
+  for (const char* steps : {"6", "9"}) {
+    Ranks ranks(2, trainer({"--max-steps", steps, "--eval-every", "3", "--tensorboard", folder_ / "tb", "--checkpoint-dir", folder_ / "runs", "--metrics",
+                            folder_ / "m"}));
+    ASSERT_EQ(ranks.wait(), kTwoGood) << ranks.errors();
+  }
+  Process reader({python(), "-c", R"(
+import sys
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+events = EventAccumulator(sys.argv[1])
+events.Reload()
+print(*(f"{e.step}:{e.value:.9g}" for e in events.Scalars("loss")))
+print(*(e.step for e in events.Scalars("eval_accuracy")))
+)", folder_ / "tb"}, {}, folder_ / "reader");
+  ASSERT_EQ(reader.wait(std::chrono::steady_clock::now() + std::chrono::seconds(60)), 0) << reader.error();
+  std::string expected;
+  char number[64];
+  const auto curve = losses(folder_ / "m");
+  for (std::size_t i = 0; i < curve.size(); ++i) {
+    std::snprintf(number, sizeof number, "%s%zu:%.9g", i ? " " : "", i + 1, curve[i]);
+    expected += number;
+  }
+  EXPECT_EQ(reader.out(), expected + "\n3 6 9\n");
+}
+
+TEST_F(Tasks, TracesSteps) {
+  Ranks ranks(2, trainer({"--max-steps", "15", "--profile", "3", "--profile-file", folder_ / "trace.json"}));
+  ASSERT_EQ(ranks.wait(), kTwoGood) << ranks.errors();
+  const std::string trace = folder_.read("trace.json");
+  EXPECT_TRUE(contains(trace, "\"traceEvents\""));
+  EXPECT_TRUE(contains(trace, "aten::linear"));
+  EXPECT_TRUE(contains(trace, "\"step 13\""));
+  EXPECT_FALSE(contains(trace, "\"step 14\""));
+}
+
+TEST_F(Tasks, SaysThatItsOutputCannotBeWritten) {
+  Ranks trained(1, trainer(joined(kTinyText, {"--max-steps", "1", "--checkpoint-dir", folder_ / "text"})));
+  ASSERT_EQ(trained.wait(), kOneGood) << trained.errors();
+  const Words generate = trainer({"--task", "text", "--checkpoint-dir", folder_ / "text", "--generate", "x", "--generate-length", "1"});
+  Process full(joined({"/bin/sh", "-c", "exec \"$0\" \"$@\" > /dev/full"}, generate), {}, folder_ / "full");
+  EXPECT_EQ(full.wait(std::chrono::steady_clock::now() + std::chrono::seconds(60)), 1);
+  EXPECT_TRUE(contains(full.error(), "cannot write to stdout")) << full.error();
+}
+
+// Compiling takes half a minute: with TORCHBRIDGE_COMPLETE=1.
+TEST_F(Tasks, EvaluatesByACompiledPackageWithItsOwnWeights) {
+  if (!getenv("TORCHBRIDGE_COMPLETE")) GTEST_SKIP() << "TORCHBRIDGE_COMPLETE=1 runs it";
+  const std::string package = folder_ / "model.pt2";
+  Process compile({python(), SOURCE_DIR "/tests/reference/compile_model.py", "32", package}, {}, folder_ / "compile");
+  ASSERT_EQ(compile.wait(std::chrono::steady_clock::now() + std::chrono::seconds(300)), 0) << compile.error();
+  const Words options = {"--model", "mlp:32", "--max-steps", "40", "--eval-every", "10"};
+  Ranks eager(2, trainer(options)), compiled(2, trainer(joined(options, {"--compiled-eval", package})));
+  ASSERT_EQ(eager.wait(), kTwoGood) << eager.errors();
+  ASSERT_EQ(compiled.wait(), kTwoGood) << compiled.errors();
+  const auto result = [](const std::string& line) { return line.substr(0, line.find(" samples/s")).substr(0, line.rfind(", ")); };
+  EXPECT_EQ(result(compiled.out(0)), result(eager.out(0)));
+  const std::string said = complaint({"--model", "mlp:32,16", "--compiled-eval", package, "--max-steps", "1"}, 1);
+  EXPECT_TRUE(contains(said, "model.pt2")) << said;
+}
+
+TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
+  folder_.write("empty.txt", "");
+  folder_.write("short.txt", "too short");
+  folder_.write("taks.toml", "taks = \"text\"\n");
+  folder_.write("train.csv", "a,b\n1,2\n");
+  ASSERT_EQ(mkfifo((folder_ / "device").c_str(), 0600), 0);
+  folder_.write("test.csv", "a,b,c\n1,2,3\n");
+  const struct {
+    Words options;
+    int code;
+    const char* named;
+  } kCases[] = {
+      {{"--task", "tezt"}, 2, "did you mean 'text'?"},
+      {{"--epoch", "3"}, 2, "did you mean '--epochs'?"},
+      {{"--config", folder_ / "taks.toml"}, 2, "did you mean '--task'?"},
+      {{"--task", "text", "--model", "gpt:tiny,layer=3"}, 2, "did you mean 'layers'?"},
+      {{"--task", "text", "--model", "gpt:tiny,small"}, 2, "the preset 'small' must come first"},
+      {{"--task", "text", "--model", "mlp:3"}, 2, "expected gpt:PRESET"},
+      {{"--task", "text", "--model", "gpt:tiny,heads=3"}, 2, "width 128 does not divide among 3 heads"},
+      {{"--task", "table", "--model", "cnn:3"}, 2, "expected linear"},
+      {{"--model", "mlp:0"}, 2, "mlp:0"},
+      {{"--task", "text", "--data", folder_ / "empty.txt"}, 1, "empty.txt"},
+      {{"--task", "text", "--data", folder_ / "short.txt"}, 1, "short.txt: has 9 bytes"},
+      {{"--task", "text", "--data", folder_.path()}, 1, "train.bin"},
+      {{"--task", "digits", "--data", folder_ / "short.txt"}, 1, "short.txt"},
+      {{"--task", "table", "--data", folder_.path()}, 1, "train.csv has 2 columns, test.csv 3"},
+      {{"--model", "mpl:3"}, 2, "did you mean 'mlp'?"},
+      {{"--task", "table", "--model", "linaer"}, 2, "did you mean 'linear'?"},
+      {{"--lr-schedule", "cosin"}, 2, "did you mean 'cosine'?"},
+      {{"--model", "cnn:65536,65536"}, 1, "--model cnn:65536,65536 cannot be made"},
+      {{"--seed", "-1"}, 2, "--seed"},
+      {{"--data", ""}, 2, "--data"},
+      {{"--batch-size", "2000"}, 1, "--batch-size 2000 is larger than the data set: 1437 samples"},
+      {{"--early-stop", "2"}, 2, "--eval-every"},
+      {{"--generate", "x"}, 2, "--checkpoint-dir"},
+      {{"--generate", ""}, 2, "--generate: '' is empty"},
+      {{"--predict", ""}, 2, "--predict: '' is empty"},
+      {{"--timeout", "nan"}, 2, "--timeout: 'nan'"},
+      {{"--profile", "1", "--profile-file", folder_ / "device"}, 1, "device' is not a regular file"},
+      {{"--device", "cuda"}, 1, "GPU"},
+  };
+  for (const auto& c : kCases) {
+    const std::string said = complaint(c.options, c.code);
+    EXPECT_EQ(lines_in(said), 1) << said;
+    EXPECT_TRUE(contains(said, c.named)) << said;
+  }
+}
+
+}  // namespace

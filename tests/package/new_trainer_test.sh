@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# scripts/new_trainer: what it refuses, what it makes, and that the tree takes it in: new_trainer_test.sh SOURCE_DIR
+# (cluster.new_model builds one against the installed package, and trains it.)
+set -euo pipefail
+source_dir=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
+
+# refuses PATTERN ARGUMENTS...: one line that matches, and nothing is made.
+refuses() {
+  local pattern=$1 words
+  shift
+  printf '$ scripts/new_trainer %s\n' "$*"
+  words=$("$source_dir/scripts/new_trainer" "$@" 2>&1) && fail "it succeeded"
+  [[ $words =~ ^new_trainer:\ .*$pattern && $words != *$'\n'* ]] || fail "expected one line with '$pattern', found: $words"
+  [[ $(ls "$work") == here ]] || fail "it made $(ls "$work")"
+}
+
+touch here
+refuses 'expected NAME \[DIR\]'
+refuses 'expected NAME \[DIR\]' one two three
+for name in '' 9lives my-model 'my model' ../up ünder 'a;b' '$(touch x)' "$(printf 'a%.0s' {1..65})" -x $'two\nlines'; do
+  refuses 'expected a letter' "$name" copy
+done
+for name in trainer test all torchbridge_mine; do refuses "of that name" "$name"; done
+refuses "'here' is there already" my_model here
+refuses "'/proc/none/copy'" my_model /proc/none/copy
+refuses "name is empty" my_model ''
+
+"$source_dir/scripts/new_trainer" my_model deep/copy >/dev/null
+cmp -s "$source_dir/trainer_template/app/main.cpp" deep/copy/main.cpp || fail "main.cpp is another one"
+! grep -rn @NAME@ deep/copy || fail "a name is left out"
+lines=$(cat deep/copy/*.cpp deep/copy/*.h | wc -l)
+((lines < 300)) || fail "$lines lines of source, expected less than 300"
+
+# In the tree: configured as another of its programs. Compiled with it would be what cluster.new_model compiles.
+cmake -S "$source_dir" -B tree -G Ninja -DTORCHBRIDGE_TESTS=OFF -DTORCHBRIDGE_SLURM=OFF -DTORCHBRIDGE_MPI=OFF -DTORCHBRIDGE_TRAINERS="$work/deep/copy" >log 2>&1 ||
+  { cat log; fail "the tree does not take it in"; }
+ninja -C tree -n my_model >log || { cat log; fail "there is no target my_model"; }
+grep -q 'Linking CXX executable bin/my_model' log || fail "it is no program of the tree: $(tail -n 3 log)"
+ctest --test-dir tree -N >log && grep -q 'my_model.learns' log || fail "its test is not the tree's"

@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""The trainings of tests/multiproc/python_resume.cpp in Python.
+
+    python_resume.py write FOLDER    trains and saves words.safetensors, init.pt and OPTIMIZER.pt after three of six steps
+    python_resume.py read FOLDER     goes on from the checkpoints that the C++ program left in FOLDER, and from what torchbridge-ckpt made of them
+
+A line a run: OPTIMIZER RUN LOSS ..., losses of this rank as hexadecimal floats.
+"""
+import json
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from safetensors.torch import load_file, load_model, save_file
+
+WORDS, WIDTH, SAVED, LAST = 24, 8, 3, 6
+rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wte = torch.nn.Embedding(WORDS, WIDTH)
+        self.fc = torch.nn.Linear(WIDTH, WIDTH)
+        self.bn = torch.nn.BatchNorm1d(WIDTH)
+        self.lm_head = torch.nn.Linear(WIDTH, WORDS, bias=False)
+        self.lm_head.weight = self.wte.weight
+
+    def forward(self, words):
+        return self.lm_head(torch.relu(self.bn(self.fc(self.wte(words)))))
+
+
+def make(kind):
+    torch.manual_seed(3)
+    model = Model()
+    parameters = list(model.parameters())
+    if kind == "sgd":
+        return model, torch.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=0.1, fused=True)
+    if kind == "adam":
+        return model, torch.optim.Adam(model.named_parameters(), lr=0.01, weight_decay=0.1, amsgrad=True, fused=True)
+    groups = [{"params": [p for p in parameters if p.dim() > 1], "weight_decay": 0.1},
+              {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0}]
+    return model, torch.optim.AdamW(groups, lr=0.01, fused=True)
+
+
+def train(kind, run, model, optimizer, words, first, save=None):
+    ddp = torch.nn.parallel.DistributedDataParallel(model)
+    losses = []
+    for step in range(first, LAST):
+        x = words[step][rank]
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(ddp(x), (x * 3 + 1) % WORDS)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item().hex())
+        if save and step + 1 == SAVED and rank == 0:
+            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": SAVED, "note": "x"}, save)
+    print(kind, run, *losses)
+
+
+def write(folder):
+    words = torch.randint(0, WORDS, (LAST, ranks, 16), generator=torch.Generator().manual_seed(1))
+    if rank == 0:
+        save_file({"words": words}, folder + "/words.safetensors")
+        torch.save(make("sgd")[0].state_dict(), folder + "/init.pt")
+    for kind in ("sgd", "adam", "adamw"):
+        train(kind, "whole", *make(kind), words, 0, f"{folder}/{kind}.pt")
+
+
+def resume(model, optimizer, folder):  # docs/checkpoint.md shows these lines
+    load_model(model, folder + "/model.safetensors")
+    groups = json.load(open(folder + "/manifest.json"))["optimizer"]["groups"]
+    names = [name for group in groups for name in group["parameters"]]
+    saved = optimizer.state_dict()
+    saved["state"] = {number: {} for number in range(len(names))}
+    for key, tensor in load_file(folder + "/optimizer-00000-of-00001.safetensors").items():
+        name, kind = key.rsplit(".", 1)
+        saved["state"][names.index(name)][kind] = tensor
+    optimizer.load_state_dict(saved)
+
+
+def resume_converted(model, optimizer, file):
+    saved = torch.load(file, weights_only=True)
+    model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    assert saved["step"] == SAVED
+
+
+def check_dcp(folder):
+    """What torch.distributed.checkpoint reads equals what is in the files, also where the optimizer's state is in pieces."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+    expected = load_file(folder + "/model.safetensors")
+    for shard in range(ranks):
+        file = f"{folder}/optimizer-{shard:05}-of-{ranks:05}.safetensors"
+        if not os.path.exists(file):
+            file = folder + "/optimizer-00000-of-00001.safetensors" if shard == 0 else None
+        for name, piece in (load_file(file) if file else {}).items():
+            spread = shard > 0 and name in expected and piece.dim() > 0
+            expected[name] = torch.cat([expected[name], piece]) if spread else piece
+    found = {name: torch.full_like(tensor, 7) for name, tensor in expected.items()}
+    dcp.load(found, storage_reader=HuggingFaceStorageReader(folder), no_dist=True)
+    for name, tensor in expected.items():
+        assert torch.equal(found[name], tensor), name
+    return len(expected)
+
+
+def check_converted_from_torch(folder, kind):
+    saved = torch.load(f"{folder}/{kind}.pt", weights_only=True)
+    model, optimizer = make(kind)
+    load_model(model, f"{folder}/{kind}.safetensors")
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, saved["model"][name]), name
+    state = load_file(f"{folder}/{kind}-state.safetensors")
+    for number, (name, _) in enumerate(model.named_parameters()):
+        for key, tensor in saved["optimizer"]["state"][number].items():
+            assert torch.equal(state.pop(f"{name}.{key}"), tensor), (name, key)
+    assert not state
+
+
+def read(folder):
+    words = load_file(folder + "/words.safetensors")["words"]
+    for kind in ("sgd", "adam", "adamw"):
+        model, optimizer = make(kind)
+        resume(model, optimizer, f"{folder}/{kind}-whole/step-{SAVED:08}")
+        train(kind, "from_ours", model, optimizer, words, SAVED)
+        if kind != "adamw":  # whose groups no converter can know
+            check_converted_from_torch(folder, kind)
+        for run in ("whole", "zero"):
+            model, optimizer = make(kind)
+            resume_converted(model, optimizer, f"{folder}/{kind}-{run}.pt")
+            train(kind, f"converted_{run}", model, optimizer, words, SAVED)
+            print(kind, f"dcp_{run}", check_dcp(f"{folder}/{kind}-{run}/step-{SAVED:08}"))
+
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    torch.set_num_threads(1)
+    {"write": write, "read": read}[sys.argv[1]](sys.argv[2])
+    dist.destroy_process_group()

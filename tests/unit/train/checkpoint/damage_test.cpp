@@ -1,0 +1,260 @@
+// Whatever happens to the files of a checkpoint is noticed, and said of the right file.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <torchbridge/train/checkpoint/checkpoint_files.h>
+#include <torchbridge/train/checkpoint/checksum.h>
+#include <torchbridge/train/checkpoint/safetensors_file.h>
+#include <torchbridge/train/checkpoint/safetensors_header.h>
+#include <torchbridge/train/checkpoint/verify.h>
+#include <torchbridge/train/errors.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <functional>
+#include <random>
+
+#include "temporary_folder.h"
+
+namespace torchbridge::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string random_bytes(std::size_t size, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::string bytes(size, '\0');
+  for (char& byte : bytes) byte = static_cast<char>(random());
+  return bytes;
+}
+
+// A file of two tensors of so many bytes, and what its manifest says: a checksum for the header and each tensor.
+struct File {
+  std::string name, header, first, second;
+  std::string content() const { return header + first + second; }
+  FileRecord record() const {
+    FileRecord record{.name = name, .size = content().size()};
+    for (const std::string* part : {&header, &first, &second}) record.parts.push_back({.size = part->size(), .xxh3 = checksum_of(*part)});
+    return record;
+  }
+};
+
+File file_of(const std::string& name, std::int64_t bytes, std::uint64_t seed) {
+  std::vector<TensorEntry> entries = {{.name = "a.weight", .dtype = "U8", .shape = {bytes}}, {.name = "b.weight", .dtype = "U8", .shape = {bytes}}};
+  return {name, make_header(entries, {}), random_bytes(bytes, seed), random_bytes(bytes, seed + 1)};
+}
+
+class Damage : public testing::Test {
+ protected:
+  void write(std::int64_t bytes) {
+    fs::remove_all(path());
+    fs::create_directory(path());
+    manifest_ = {.step = 5, .world_size = 2, .options = {{"lr", "0.1"}}, .buckets = {{1, 0}}, .state = {{"grad_scaler.scale", 65536}}};
+    std::uint64_t seed = 0;
+    for (const std::string name : {"model.safetensors", "optimizer-00000-of-00001.safetensors", "rank-00000.safetensors", "rank-00001.safetensors"}) {
+      const File file = file_of(name, name.starts_with("rank") ? std::min<std::int64_t>(bytes, 64) : bytes, seed += 2);
+      in_checkpoint(name, file.content());
+      manifest_.files.push_back(file.record());
+    }
+    seal();
+    in_checkpoint(kDoneFile, "");
+  }
+  void in_checkpoint(const std::string& name, const std::string& content) { folder_.write("step-00000005/" + name, content); }
+  void seal() { in_checkpoint(kManifestFile, to_json(manifest_)); }
+  fs::path path() const { return folder_ / "step-00000005"; }
+  std::string fault() const {
+    const auto found = verified_manifest(path());
+    return found ? "" : found.error().message;
+  }
+  // Flips a bit, calls `look` and flips it back.
+  void with_flipped_bit(const fs::path& file, std::uint64_t bit, const std::function<void()>& look) {
+    const int descriptor = open(file.c_str(), O_RDWR | O_CLOEXEC);
+    char byte = 0;
+    ASSERT_EQ(pread(descriptor, &byte, 1, static_cast<off_t>(bit / 8)), 1);
+    const char flipped = static_cast<char>(byte ^ (1 << bit % 8));
+    ASSERT_EQ(pwrite(descriptor, &flipped, 1, static_cast<off_t>(bit / 8)), 1);
+    look();
+    ASSERT_EQ(pwrite(descriptor, &byte, 1, static_cast<off_t>(bit / 8)), 1);
+    close(descriptor);
+  }
+  std::vector<fs::path> files() const {
+    std::vector<fs::path> all = {path() / kManifestFile};
+    for (const FileRecord& file : manifest_.files) all.push_back(path() / file.name);
+    return all;
+  }
+
+  TemporaryFolder folder_;
+  Manifest manifest_;
+};
+
+TEST_F(Damage, IsSaidOfTheRightFile) {
+  const auto change = [&](const std::string& name, const std::function<void(std::string&)>& edit) {
+    std::string content = folder_.read("step-00000005/" + name);
+    edit(content);
+    in_checkpoint(name, content);
+  };
+  const auto replace = [&](const std::string& name, const std::function<void(const fs::path&)>& make) {
+    fs::remove_all(path() / name);
+    make(path() / name);
+  };
+  const std::string model = kModelFile, optimizer = "optimizer-00000-of-00001.safetensors";
+  const struct {
+    const char* what;
+    std::function<void()> damage;
+    std::string expected;
+  } kCases[] = {
+      {"cut off", [&] { fs::resize_file(path() / model, 100); }, "model.safetensors has 100 bytes, "},
+      {"longer", [&] { change(model, [](auto& text) { text += 'x'; }); }, "were written"},
+      {"empty", [&] { in_checkpoint(optimizer, ""); }, optimizer + " has 0 bytes"},
+      {"missing", [&] { fs::remove(path() / optimizer); }, optimizer + " is missing"},
+      {"a byte of the first tensor", [&] { change(model, [](auto& text) { text[text.size() - 65] ^= 1; }); },
+       "model.safetensors is damaged: its checksum differs (tensor 'a.weight')"},
+      {"a byte of the second tensor", [&] { change(model, [](auto& text) { text.back() ^= 1; }); },
+       "model.safetensors is damaged: its checksum differs (tensor 'b.weight')"},
+      {"the header", [&] { change(model, [](auto& text) { text[text.find("b.weight")] = 'c'; }); }, "its checksum differs (its header)"},
+      {"a header of 2^63 bytes", [&] { change(model, [](auto& text) { text[7] = '\x80'; }); }, "model.safetensors is damaged: its checksum differs"},
+      {"two files swapped",
+       [&] {
+         fs::rename(path() / "rank-00000.safetensors", path() / "x");
+         fs::rename(path() / "rank-00001.safetensors", path() / "rank-00000.safetensors");
+         fs::rename(path() / "x", path() / "rank-00001.safetensors");
+       },
+       "rank-00000.safetensors is damaged"},
+      {"a link to the same content",
+       [&] {
+         fs::rename(path() / model, folder_ / "elsewhere");
+         fs::create_symlink(folder_ / "elsewhere", path() / model);
+       },
+       "model.safetensors is a link, which is not followed"},
+      {"a pipe", [&] { replace(model, [](const fs::path& at) { mkfifo(at.c_str(), 0600); }); }, "model.safetensors is no file"},
+      {"a folder", [&] { replace(model, [](const fs::path& at) { fs::create_directory(at); }); }, "model.safetensors is no file"},
+      {"a manifest that was edited", [&] { change(kManifestFile, [](auto& text) { text[text.find("65536")] = '7'; }); },
+       "manifest.json is damaged: its checksum differs"},
+      {"a manifest that is cut off", [&] { fs::resize_file(path() / kManifestFile, 50); }, "manifest.json cannot be understood"},
+      {"a manifest with more behind it", [&] { change(kManifestFile, [](auto& text) { text += ' '; }); }, "manifest.json is damaged"},
+      {"a manifest that is a link",
+       [&] {
+         fs::rename(path() / kManifestFile, folder_ / "manifest");
+         fs::create_symlink(folder_ / "manifest", path() / kManifestFile);
+       },
+       "manifest.json is a link"},
+      {"no manifest", [&] { fs::remove(path() / kManifestFile); }, "manifest.json is missing"},
+      {"a name that leads out",
+       [&] {
+         manifest_.files[0].name = "../model.safetensors";
+         seal();
+       },
+       "names a file outside of its folder"},
+      {"a name that is there twice",
+       [&] {
+         manifest_.files.push_back(manifest_.files[0]);
+         seal();
+       },
+       "names 'model.safetensors' twice"},
+      {"a checksum for a part only",
+       [&] {
+         manifest_.files[0].parts.pop_back();
+         seal();
+       },
+       "has no checksum for all of 'model.safetensors'"},
+  };
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(c.what);
+    write(64);
+    ASSERT_EQ(fault(), "");
+    c.damage();
+    EXPECT_TRUE(contains(fault(), c.expected));
+  }
+}
+
+// What its maker sealed with bad intent: each file has the right checksum.
+TEST_F(Damage, FilesThatLieAreRefusedWithoutReadingBeyondThem) {
+  const auto file = [](const std::string& json, std::size_t bytes) {
+    std::string length(8, '\0');
+    length[0] = static_cast<char>(json.size());
+    return length + json + std::string(bytes, 'x');
+  };
+  std::string huge = file("{}", 0);
+  huge[7] = '\x80';
+  const struct {
+    std::string content, expected;
+  } kCases[] = {
+      {huge, "announces a header of 9223372036854775810 bytes"},
+      {file("{}", 0).substr(0, 9), "announces a header"},
+      {file(R"({"a":{"dtype":"U8","shape":[9],"data_offsets":[0,9]}})", 4), "the file has 4"},
+      {file(R"({"a":{"dtype":"F32","shape":[9],"data_offsets":[0,4]}})", 4), "do not agree"},
+      {file(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})", 8), "holds 'a' twice"},
+      {file(R"({"a":{"dtype":"F99","shape":[4],"data_offsets":[0,4]}})", 4), "unknown type 'F99'"},
+  };
+  for (const auto& c : kCases) {
+    folder_.write("file", c.content);
+    EXPECT_TRUE(contains(error_of([&] { SafetensorsFile(folder_ / "file"); }), c.expected));
+  }
+  fs::create_symlink(folder_ / "file", folder_ / "link");
+  EXPECT_TRUE(contains(error_of([&] { SafetensorsFile(folder_ / "link", Links::kRefused); }), "is a link"));
+}
+
+TEST_F(Damage, EveryFaultIsListed) {
+  write(64);
+  folder_.write("step-00000005/model.safetensors", "x");
+  fs::remove(path() / "rank-00001.safetensors");
+  const auto faults = all_faults(path(), manifest_);
+  ASSERT_EQ(faults.size(), 2u);
+  EXPECT_TRUE(contains(faults[0], "model.safetensors has 1 bytes"));
+  EXPECT_TRUE(contains(faults[1], "rank-00001.safetensors is missing"));
+}
+
+TEST_F(Damage, RanksTogetherSeeEverything) {
+  write(5000);
+  for (const fs::path& file : files()) {
+    if (file.filename() == kManifestFile) continue;
+    for (const int shares : {1, 2, 3, 7, 100}) {
+      with_flipped_bit(file, fs::file_size(file) * 8 - 1, [&] {
+        int found = 0;
+        for (int share = 0; share < shares; ++share) found += !verify_files(path(), manifest_, share, shares);
+        EXPECT_EQ(found, 1) << file << " divided among " << shares;
+      });
+    }
+  }
+}
+
+TEST_F(Damage, EveryFlippedBitOfASmallCheckpointIsNoticed) {
+  write(24);
+  ASSERT_EQ(fault(), "");
+  std::size_t flips = 0, noticed = 0;
+  for (const fs::path& file : files()) {
+    for (std::uint64_t bit = 0; bit < fs::file_size(file) * 8; ++bit) {
+      with_flipped_bit(file, bit, [&] { noticed += !verified_manifest(path()); });
+      ++flips;
+    }
+  }
+  EXPECT_EQ(noticed, flips);
+  EXPECT_GT(flips, 10'000u);
+  EXPECT_EQ(fault(), "");
+  RecordProperty("flips", std::to_string(flips));
+}
+
+std::uint64_t setting(const char* variable, std::uint64_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+// In full: TORCHBRIDGE_FLIPS=100000 TORCHBRIDGE_FLIPPED_BYTES=16000000 (of a tensor).
+TEST_F(Damage, RandomFlippedBitsOfALargeCheckpointAreNoticed) {
+  const std::uint64_t flips = setting("TORCHBRIDGE_FLIPS", 300);
+  write(static_cast<std::int64_t>(setting("TORCHBRIDGE_FLIPPED_BYTES", 1'000'000)));
+  std::mt19937_64 random(1);
+  const auto all = files();
+  std::vector<double> sizes;
+  for (const fs::path& file : all) sizes.push_back(static_cast<double>(fs::file_size(file)));
+  std::discrete_distribution<std::size_t> by_size(sizes.begin(), sizes.end());
+  std::uint64_t noticed = 0;
+  for (std::uint64_t i = 0; i < flips; ++i) {
+    const fs::path& file = all[by_size(random)];
+    with_flipped_bit(file, random() % (fs::file_size(file) * 8), [&] { noticed += !verified_manifest(path()); });
+  }
+  EXPECT_EQ(noticed, flips);
+  EXPECT_EQ(fault(), "");
+}
+
+}  // namespace
+}  // namespace torchbridge::train

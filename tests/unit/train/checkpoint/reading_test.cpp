@@ -1,0 +1,219 @@
+// What a run takes from its folder when something in it is not as it was left; and weights that have two names.
+#include <ATen/Context.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <torchbridge/train/checkpoint/checkpoint.h>
+#include <torchbridge/train/checkpoint/checkpoint_files.h>
+#include <torchbridge/train/checkpoint/dcp.h>
+#include <torchbridge/train/checkpoint/generators.h>
+#include <torchbridge/train/checkpoint/safetensors.h>
+#include <torchbridge/train/checkpoint/tied_weights.h>
+#include <torchbridge/train/checkpoint/verify.h>
+
+#include <functional>
+
+#include "alone.h"
+#include "temporary_folder.h"
+
+namespace torchbridge::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A model whose value is the step.
+class Reading : public testing::Test {
+ protected:
+  void save(std::int64_t step, const fs::path& root) {
+    CheckpointOptions options;
+    options.folder = root;
+    options.shown = {{"lr", "0.1"}};
+    Checkpoints checkpoints(alone(), options);
+    weight_.detach().fill_(static_cast<double>(step));
+    weight_.mutable_grad() = at::ones({2, 3});
+    optimizer_->step(0.0);
+    checkpoints.save({.step = step, .buckets = {{0}}, .state = {{"plateau.best", 0.5}}}, model_, *optimizer_);
+    checkpoints.finish();
+  }
+  // The step that a run goes on from, and what it says meanwhile.
+  std::int64_t resume(std::string& said) {
+    testing::internal::CaptureStderr();
+    CheckpointOptions options;
+    options.folder = root_;
+    std::optional<Manifest> manifest;
+    {
+      Checkpoints checkpoints(alone(), options);
+      manifest = checkpoints.resume(model_, *optimizer_);
+    }
+    said = testing::internal::GetCapturedStderr();
+    return manifest ? manifest->step : -1;
+  }
+  void start_with_two() {
+    fs::remove_all(root_);
+    optimizer_ = make_sgd(model_.parameters, {.momentum = 0.9});
+    save(1, root_);
+    save(2, root_);
+  }
+
+  TemporaryFolder folder_;
+  fs::path root_ = folder_ / "runs", second_ = root_ / step_folder(2);
+  at::Tensor weight_ = at::ones({2, 3}).set_requires_grad(true);
+  ModelTensors model_{.parameters = {{"weight", weight_}}, .buffers = {}, .aliases = {{"head.weight", "weight"}}};
+  std::unique_ptr<Optimizer> optimizer_;
+};
+
+TEST_F(Reading, TakesTheNewestThatIsWholeAndSaysWhatIsWrongWithTheOthers) {
+  const struct {
+    const char* what;
+    std::function<void()> damage;
+    std::string expected;
+  } kCases[] = {
+      {"cut off", [&] { fs::resize_file(second_ / kModelFile, 20); }, "step-00000002: model.safetensors has 20 bytes"},
+      {"missing", [&] { fs::remove(second_ / rank_file(0)); }, "step-00000002: rank-00000.safetensors is missing"},
+      {"swapped", [&] { fs::copy_file(root_ / step_folder(1) / kModelFile, second_ / kModelFile, fs::copy_options::overwrite_existing); },
+       "step-00000002: model.safetensors is damaged: its checksum differs (tensor 'weight')"},
+      {"another checkpoint's manifest", [&] { fs::copy_file(root_ / step_folder(1) / kManifestFile, second_ / kManifestFile, fs::copy_options::overwrite_existing); },
+       "step-00000002: manifest.json is of another checkpoint: of step 1"},
+      {"a link instead of the folder",
+       [&] {
+         fs::rename(second_, folder_ / "elsewhere");
+         fs::create_directory_symlink(folder_ / "elsewhere", second_);
+       },
+       "step-00000002: it is no folder"},
+      {"a file instead of the manifest's", [&] { folder_.write("runs/step-00000002/manifest.json", "{}"); }, "step-00000002: manifest.json cannot be understood"},
+  };
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(c.what);
+    start_with_two();
+    c.damage();
+    std::string said;
+    EXPECT_EQ(resume(said), 1);
+    EXPECT_EQ(weight_.detach()[0][0].item<double>(), 1);
+    EXPECT_TRUE(contains(said, c.expected));
+  }
+}
+
+// Sealed as they are, but not of this model.
+TEST_F(Reading, RefusesTensorsOfAnotherTypeShapeOrName) {
+  const auto saved_as = [&](const std::string& name, const at::Tensor& tensor) {
+    fs::remove_all(root_);
+    ModelTensors other{.parameters = {{name, tensor}}, .buffers = {}};
+    const auto optimizer = make_sgd(other.parameters, {});
+    CheckpointOptions options;
+    options.folder = root_;
+    Checkpoints checkpoints(alone(), options);
+    checkpoints.save({.step = 1}, other, *optimizer);
+    checkpoints.finish();
+  };
+  optimizer_ = make_sgd(model_.parameters, {});
+  const struct {
+    const char* name;
+    at::Tensor tensor;
+    std::string expected;
+  } kCases[] = {{"weight", at::ones({2, 3}).to(at::kDouble), "'weight' of type Double, this model of Float"},
+                {"weight", at::ones({3, 2}), "'weight' with shape [3, 2], this model with [2, 3]"},
+                {"weight", at::ones({6}), "'weight' with shape [6], this model with [2, 3]"},
+                {"other", at::ones({2, 3}), "has no 'weight'"}};
+  for (const auto& c : kCases) {
+    saved_as(c.name, c.tensor);
+    std::string said;
+    EXPECT_TRUE(contains(error_of([&] { resume(said); }), c.expected));
+    testing::internal::GetCapturedStderr();
+  }
+}
+
+TEST_F(Reading, SameStateSameBytes) {
+  start_with_two();
+  optimizer_ = make_sgd(model_.parameters, {.momentum = 0.9});
+  save(2, folder_ / "first");
+  optimizer_ = make_sgd(model_.parameters, {.momentum = 0.9});
+  save(2, folder_ / "second");
+  int files = 0;
+  for (const auto& entry : fs::directory_iterator(folder_ / "first/step-00000002")) {
+    const std::string name = entry.path().filename().string();
+    EXPECT_EQ(folder_.read("first/step-00000002/" + name), folder_.read("second/step-00000002/" + name)) << name;
+    ++files;
+  }
+  EXPECT_EQ(files, 5);  // weights, optimizer, generators, manifest, DONE
+}
+
+TEST_F(Reading, TheManifestSaysWhatTheOptimizerIs) {
+  start_with_two();
+  const auto manifest = read_manifest(second_);
+  ASSERT_TRUE(manifest) << manifest.error().message;
+  EXPECT_EQ(manifest->optimizer, optimizer_->record());
+  ASSERT_EQ(manifest->optimizer.groups.size(), 1u);
+  EXPECT_EQ(manifest->optimizer.kind, "sgd");
+  EXPECT_EQ(manifest->optimizer.groups[0].parameters, std::vector<std::string>{"weight"});
+  EXPECT_EQ(manifest->optimizer.groups[0].options.at("momentum"), 0.9);
+}
+
+TEST_F(Reading, AWeightOfTwoNamesIsSavedOnce) {
+  start_with_two();
+  const NamedTensors read = read_safetensors(second_ / kModelFile);
+  ASSERT_EQ(read.size(), 2u);
+  EXPECT_EQ(read[1].first, "head.weight");
+  EXPECT_EQ(read[0].second.const_data_ptr(), read[1].second.const_data_ptr());
+  EXPECT_LT(fs::file_size(second_ / kModelFile), 300u);
+  std::string said;
+  EXPECT_EQ(resume(said), 2);
+}
+
+TEST(TiedWeights, AreTakenUnderAnyOfTheirNames) {
+  const at::Tensor value = at::arange(6).to(at::kFloat), other = at::ones({2});
+  const ModelTensors tied{.parameters = {{"wte", at::zeros({6})}, {"bias", at::zeros({2})}}, .buffers = {}, .aliases = {{"head", "wte"}, {"third", "wte"}}};
+  const ModelTensors once{.parameters = {{"wte", at::zeros({6})}, {"bias", at::zeros({2})}}, .buffers = {}};
+  const ModelTensors apart{.parameters = {{"wte", at::zeros({6})}, {"head", at::zeros({6})}, {"bias", at::zeros({2})}}, .buffers = {}};
+  const struct {
+    const char* what;
+    const ModelTensors& model;
+    NamedTensors file;
+  } kCases[] = {
+      {"both names, one memory", tied, {{"wte", value}, {"head", value}, {"bias", other}}},
+      {"both names, equal copies", tied, {{"head", value.clone()}, {"wte", value}, {"bias", other}}},
+      {"the first name", tied, {{"wte", value}, {"bias", other}}},
+      {"the other name", tied, {{"head", value}, {"bias", other}}},
+      {"two other names", tied, {{"third", value}, {"head", value}, {"bias", other}}},
+      {"both, and the model knows one", once, {{"wte", value}, {"head", value}, {"bias", other}}},
+      {"both, and the model has them apart", apart, {{"wte", value}, {"head", value}, {"bias", other}}},
+  };
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(c.what);
+    for (const auto& [name, tensor] : c.model.parameters) tensor.zero_();
+    copy_tensors(without_aliases(c.file, c.model, "file"), c.model.all(), "file");
+    for (const auto& [name, tensor] : c.model.parameters) EXPECT_TRUE(tensor.equal(name == "bias" ? other : value)) << name;
+  }
+  const auto refused = [&](const ModelTensors& model, const NamedTensors& file) {
+    return error_of([&] { copy_tensors(without_aliases(file, model, "file"), model.all(), "file"); });
+  };
+  EXPECT_TRUE(contains(refused(tied, {{"wte", value}, {"head", value + 1}, {"bias", other}}), "has other values for 'head' than for 'wte'"));
+  EXPECT_TRUE(contains(refused(tied, {{"third", value}, {"head", value + 1}, {"bias", other}}), "has other values for 'head' than for 'third'"));
+  EXPECT_TRUE(contains(refused(once, {{"wte", value}, {"head", value.clone()}, {"bias", other}}), "holds 'head', which this model does not have"));
+  EXPECT_TRUE(contains(refused(tied, {{"bias", other}}), "has no 'wte'"));
+}
+
+TEST(ShardMetadata, SaysWhereThePiecesBegin) {
+  const NamedTensors state = {{"a.exp_avg", at::zeros({3})}, {"a.step", at::zeros({})}, {"b.exp_avg", at::zeros({2, 2})}};
+  const auto whole = shard_metadata(state, {{"a", {0, 3, 3}}, {"b", {0, 4, 4}}});
+  EXPECT_EQ(whole, (std::map<std::string, std::string>{{"format", "pt"}}));
+  const auto pieces = shard_metadata(state, {{"a", {5, 8, 10}}, {"b", {0, 4, 4}}});
+  EXPECT_EQ(pieces.at("DCP_SHARDING_INFO"),
+            R"({"a.exp_avg":{"saved_offsets":[5]},"a.step":{"saved_offsets":[]},"b.exp_avg":{"saved_offsets":[0,0]}})");
+}
+
+TEST(Generators, AreThoseOfTheDeviceAndTakeTheirStatesBack) {
+  const c10::Device cpu(c10::kCPU);
+  at::manual_seed(3);
+  const NamedTensors states = generator_states(cpu);
+  ASSERT_EQ(states.size(), 1u);
+  EXPECT_EQ(states[0].first, "cpu_generator");
+  const at::Tensor state = states[0].second.clone();
+  at::manual_seed(4);
+  EXPECT_FALSE(generator_states(cpu)[0].second.equal(state));
+  restore_generators({{"cuda_generator", at::zeros({16}).to(at::kByte)}, {"cpu_generator", state}}, cpu);
+  EXPECT_TRUE(generator_states(cpu)[0].second.equal(state));
+}
+
+}  // namespace
+}  // namespace torchbridge::train

@@ -1,0 +1,100 @@
+#include <torchbridge/train/run/preemption.h>
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include <gtest/gtest.h>
+
+namespace torchbridge::train {
+namespace {
+
+using std::chrono::seconds;
+using Clock = std::chrono::system_clock;
+
+TEST(Preemption, IsRequestedBySignalsThatWouldEndTheProcess) {
+  const std::pair<int, const char*> kSignals[] = {{SIGTERM, "SIGTERM"}, {SIGUSR1, "SIGUSR1"}, {SIGUSR2, "SIGUSR2"}, {SIGINT, "SIGINT"}};
+  for (const auto& [number, name] : kSignals) {
+    const Preemption preemption({});
+    EXPECT_FALSE(preemption.requested());
+    EXPECT_EQ(preemption.reason(), "");
+    raise(number);
+    EXPECT_TRUE(preemption.requested()) << name;
+    EXPECT_EQ(preemption.reason(), name);
+  }
+}
+
+TEST(Preemption, TellsTheFirstOfSeveral) {
+  const Preemption preemption({});
+  raise(SIGUSR1);
+  raise(SIGTERM);
+  raise(SIGTERM);
+  raise(SIGINT);
+  EXPECT_EQ(preemption.reason(), "SIGUSR1");
+}
+
+// How a child that does so ends.
+template <class Work>
+int status_of_child(Work&& work) {
+  const pid_t child = fork();
+  if (child == 0) {
+    work();
+    _exit(0);
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  return status;
+}
+
+TEST(Preemption, ASecondInterruptEndsTheProcess) {
+  const int status = status_of_child([] {
+    const Preemption preemption({});
+    raise(SIGTERM);
+    raise(SIGINT);
+    if (preemption.requested()) raise(SIGINT);
+  });
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(WTERMSIG(status), SIGINT);
+}
+
+TEST(Preemption, SignalsDoAsBeforeWhenItIsGone) {
+  const int status = status_of_child([] {
+    { const Preemption preemption({}); }
+    raise(SIGUSR1);
+  });
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(WTERMSIG(status), SIGUSR1);
+}
+
+TEST(Preemption, SignalsThatWereIgnoredStayIgnored) {
+  const int status = status_of_child([] {
+    signal(SIGINT, SIG_IGN);  // as a shell does for what it starts in the background
+    const Preemption preemption({});
+    raise(SIGINT);
+    raise(SIGINT);
+    if (preemption.requested()) _exit(1);
+  });
+  EXPECT_EQ(status, 0);
+}
+
+TEST(Preemption, IsRequestedBeforeTheJobEnds) {
+  const auto now = Clock::now();
+  EXPECT_FALSE(Preemption({seconds(100), now + seconds(200)}).requested());
+  const Preemption near({seconds(100), now + seconds(50)});
+  EXPECT_TRUE(near.requested());
+  EXPECT_TRUE(near.reason() == "the job ends in 49 s" || near.reason() == "the job ends in 50 s") << near.reason();
+  EXPECT_EQ(Preemption({seconds(100), now - seconds(5)}).reason(), "the job ends in 0 s");
+  EXPECT_FALSE(Preemption({std::nullopt, now - seconds(5)}).requested());
+  EXPECT_FALSE(Preemption({seconds(100), std::nullopt}).requested());
+}
+
+TEST(EndOfJob, IsSlurmsVariable) {
+  EXPECT_EQ(*end_of_job({}), std::nullopt);
+  EXPECT_EQ(*end_of_job({{"SLURM_JOB_END_TIME", "1700000000"}}), Clock::time_point(seconds(1'700'000'000)));
+  for (const char* wrong : {"", "soon", "-1", "99999999999999999999"}) EXPECT_FALSE(end_of_job({{"SLURM_JOB_END_TIME", wrong}})) << wrong;
+}
+
+}  // namespace
+}  // namespace torchbridge::train

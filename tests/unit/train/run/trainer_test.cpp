@@ -1,0 +1,136 @@
+// A step with a task of the test's own, by one rank.
+#include <c10/core/GradMode.h>
+#include <ATen/ops/ones.h>
+#include <gtest/gtest.h>
+#include <torchbridge/train/model_tensors.h>
+#include <torchbridge/train/run/trainer.h>
+
+#include <limits>
+
+#include "alone.h"
+
+namespace torchbridge::train {
+namespace {
+
+class Weight : public Model {
+ public:
+  Weight() { weight = register_parameter("weight", at::ones({1})); }
+  at::Tensor forward(const at::Tensor& inputs) override { return inputs * weight; }
+  at::Tensor weight;
+};
+
+// Inputs are the indices; nothing to load.
+class Indices : public Dataset {
+ public:
+  std::int64_t size() const override { return 100; }
+  Batch collate(std::span<const std::int64_t> indices) const override {
+    Batch batch;
+    batch.inputs = batch_tensor({std::ssize(indices)}, at::kFloat);
+    for (std::size_t i = 0; i < indices.size(); ++i) batch.inputs.mutable_data_ptr<float>()[i] = static_cast<float>(indices[i]);
+    batch.targets = batch.inputs.clone();
+    batch.indices.assign(indices.begin(), indices.end());
+    return batch;
+  }
+};
+
+class Sum : public Task {
+ public:
+  const Dataset& train_set() const override { return indices_; }
+  const Dataset& eval_set() const override { return indices_; }
+  std::shared_ptr<Model> make_model() const override { return std::make_shared<Weight>(); }
+  // Infinite where sample 37 is there; with_bad_gradient: finite, with a gradient that is not.
+  at::Tensor loss(const at::Tensor& outputs, const at::Tensor& targets) const override {
+    const bool bad = targets.eq(37).any().item<bool>();
+    if (bad && with_bad_gradient) return (outputs * 0).sqrt().sum();
+    return bad ? outputs.sum() * std::numeric_limits<float>::infinity() : outputs.mean();
+  }
+  std::vector<Metric> metrics() const override {
+    return {{"largest", [](const at::Tensor& outputs, const at::Tensor&) { return outputs.max(); }}};
+  }
+  bool with_bad_gradient = false;
+
+ private:
+  Indices indices_;
+};
+
+class TrainerTest : public testing::Test {
+ protected:
+  Trainer& trainer(TrainerOptions options) {
+    trainer_.emplace(alone(), task_, *model_, ddp_, *optimizer_, std::move(options), Manifest{});
+    return *trainer_;
+  }
+  Batch batch(std::vector<std::int64_t> indices) const { return task_.train_set().collate(indices); }
+  float weight() const { return model_->weight.item<float>(); }
+
+  Sum task_;
+  std::shared_ptr<Weight> model_ = std::make_shared<Weight>();
+  ModelTensors tensors_ = tensors_of(*model_);
+  std::unique_ptr<Optimizer> optimizer_ = make_sgd(tensors_.parameters, {.lr = 0.1});
+  DistributedDataParallel ddp_{tensors_, alone(), {}};
+  std::optional<Trainer> trainer_;
+};
+
+TEST_F(TrainerTest, NamesTheSamplesOfALossThatIsNotFinite) {
+  Trainer& stops = trainer({});
+  stops.train_step(batch({1, 2}));
+  const float before = weight();
+  const Batch parts[] = {batch({3, 4}), batch({36, 37})};
+  try {
+    stops.train_step(parts);
+    FAIL() << "nothing was thrown";
+  } catch (const TrainError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("step 2: the loss is inf on 1 of 1 ranks"), std::string::npos) << text;
+    EXPECT_NE(text.find("samples of this rank: 3 4 36 37;"), std::string::npos) << text;
+  }
+  EXPECT_EQ(weight(), before);
+}
+
+TEST_F(TrainerTest, LeavesSuchAStepOutWhenAsked) {
+  Trainer& skips = trainer({.on_nan = OnNan::kSkip});
+  const StepRecord skipped = skips.train_step(batch({37}));
+  EXPECT_TRUE(skipped.skipped);
+  EXPECT_EQ(weight(), 1.0f);
+  EXPECT_EQ(skips.steps_done(), 1);
+  const StepRecord taken = skips.train_step(batch({1, 3}));
+  EXPECT_FALSE(taken.skipped);
+  EXPECT_FLOAT_EQ(weight(), 1.0f - 0.1f * 2);
+}
+
+TEST_F(TrainerTest, FindsAGradientThatIsNotFinite) {
+  task_.with_bad_gradient = true;
+  EXPECT_THROW(trainer({.grad_norm = true}).train_step(batch({37})), TrainError);
+  EXPECT_EQ(weight(), 1.0f);
+}
+
+TEST_F(TrainerTest, MeasuresTheGradientBeforeItIsClipped) {
+  const StepRecord clipped = trainer({.clip_norm = 0.5}).train_step(batch({1, 3}));
+  EXPECT_FLOAT_EQ(static_cast<float>(*clipped.grad_norm), 2.0f);
+  EXPECT_NEAR(weight(), 1.0 - 0.1 * 0.5, 1e-6);
+  EXPECT_FALSE(trainer({}).train_step(batch({1, 3})).grad_norm.has_value());
+}
+
+TEST_F(TrainerTest, AgreesToStop) {
+  bool wanted = false;
+  Trainer& asks = trainer({.wants_to_stop = [&] { return wanted; }});
+  asks.train_step(batch({1}));
+  EXPECT_FALSE(asks.stop_agreed());
+  wanted = true;
+  asks.train_step(batch({1}));
+  EXPECT_TRUE(asks.stop_agreed());
+}
+
+TEST_F(TrainerTest, EvaluatesLossAndMetricsOverAllSamples) {
+  {
+    const at::NoGradGuard no_grad;
+    model_->weight.fill_(2);
+  }
+  const Evaluation result = trainer({}).evaluate(task_.eval_set(), 100);
+  EXPECT_TRUE(std::isinf(result.loss));  // sample 37 is there
+  ASSERT_EQ(result.metrics.size(), 1u);
+  EXPECT_EQ(result.metrics[0].first, "largest");
+  EXPECT_EQ(result.metrics[0].second, 198);
+}
+
+}  // namespace
+}  // namespace torchbridge::train

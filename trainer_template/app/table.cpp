@@ -1,0 +1,121 @@
+// --task table: a number from numbers.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/mse_loss.h>
+#include <ATen/ops/where.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torchbridge/core/nearest_name.h>
+#include <torchbridge/train/data/table.h>
+#include <torchbridge/train/errors.h>
+#include <torchbridge/train/linear.h>
+
+#include <numeric>
+
+#include "number_list.h"
+#include "shipped_data.h"
+#include "tasks.h"
+
+using namespace torchbridge::train;
+
+namespace {
+
+// Mean and standard deviation of columns.
+struct Scale {
+  at::Tensor mean, deviation;
+  // A column that is the same everywhere stays as it is, less its mean.
+  static Scale of(const at::Tensor& values) {
+    const at::Tensor deviation = values.std(0, /*unbiased=*/false);
+    return {values.mean(0), at::where(deviation > 0, deviation, 1)};
+  }
+};
+
+// Inputs with mean 0 and deviation 1 over the training rows go in, the target's number comes out. The scales are buffers: they are saved
+// with the weights. Linear layers with ReLU between them; none hidden: linear regression.
+class Regression : public Model {
+ public:
+  Regression(const std::vector<std::int64_t>& hidden, const Scale& inputs, const Scale& target) {
+    std::int64_t features = inputs.mean.size(0);
+    for (const std::int64_t width : hidden) {
+      layers_->push_back(Linear(features, width));
+      layers_->push_back(torch::nn::ReLU());
+      features = width;
+    }
+    layers_->push_back(Linear(features, 1));
+    register_module("layers", layers_);
+    input_mean_ = register_buffer("input_mean", inputs.mean);
+    input_deviation_ = register_buffer("input_deviation", inputs.deviation);
+    target_mean_ = register_buffer("target_mean", target.mean);
+    target_deviation_ = register_buffer("target_deviation", target.deviation);
+  }
+  at::Tensor forward(const at::Tensor& inputs) override {
+    const at::Tensor scaled = layers_->forward((inputs - input_mean_) / input_deviation_);
+    return scaled.squeeze(-1) * target_deviation_ + target_mean_;
+  }
+
+ private:
+  torch::nn::Sequential layers_;
+  at::Tensor input_mean_, input_deviation_, target_mean_, target_deviation_;
+};
+
+std::vector<std::int64_t> parse_model(const std::string& model) {
+  static const std::vector<std::string> kKinds = {"linear", "mlp"};
+  if (model == "linear") return {};
+  const auto widths = model.starts_with("mlp:") ? number_list(model.substr(4), 65536) : std::nullopt;
+  if (!widths) {
+    throw TrainError("'" + model + "': expected linear, or mlp:WIDTH,WIDTH... with numbers from 1 to 65536" +
+                               torchbridge::did_you_mean(model.substr(0, model.find(':')), kKinds));
+  }
+  return *widths;
+}
+
+Batch whole(const Table& table) {
+  std::vector<std::int64_t> all(table.size());
+  std::iota(all.begin(), all.end(), std::int64_t{0});
+  return table.collate(all);
+}
+
+class TableRegression : public Task {
+ public:
+  explicit TableRegression(const TaskSettings& settings)
+      : hidden_(parse_model(settings.model)), train_(std::filesystem::path(settings.data) / "train.csv", {}),
+        test_(std::filesystem::path(settings.data) / "test.csv", {}) {
+    if (test_.features() != train_.features()) {
+      throw TrainError("data folder '" + settings.data + "': train.csv has " + std::to_string(train_.features() + 1) + " columns, test.csv " +
+                       std::to_string(test_.features() + 1));
+    }
+    if (test_.columns() != train_.columns()) {
+      throw TrainError("data folder '" + settings.data + "': train.csv and test.csv name their columns differently, or in another order");
+    }
+    const Batch rows = whole(train_);
+    inputs_ = Scale::of(rows.inputs);
+    target_ = Scale::of(rows.targets);
+  }
+
+  const Dataset& train_set() const override { return train_; }
+  const Dataset& eval_set() const override { return test_; }
+  std::shared_ptr<Model> make_model() const override { return std::make_shared<Regression>(hidden_, inputs_, target_); }
+  // Squared errors in units of the target's variance, so that --lr does not depend on the target's unit.
+  at::Tensor loss(const at::Tensor& outputs, const at::Tensor& targets) const override {
+    const at::Tensor deviation = target_.deviation.to(outputs.device());
+    return at::mse_loss(outputs / deviation, targets / deviation);
+  }
+  std::vector<Metric> metrics() const override {
+    return {{"mean_absolute_error", [](const at::Tensor& outputs, const at::Tensor& targets) { return (outputs - targets).abs().mean(); }}};
+  }
+
+ private:
+  std::vector<std::int64_t> hidden_;
+  Table train_, test_;
+  Scale inputs_, target_;
+};
+
+}  // namespace
+
+TaskKind table_task() {
+  return {.name = "table",
+          .summary = "the last column of train.csv and test.csv from the others",
+          .models = "linear, or mlp:WIDTH,WIDTH...: with these hidden layers",
+          .defaults = {{"--data", shipped_data("table")}, {"--model", "linear"}, {"--lr", "0.003"}, {"--epochs", "40"}},
+          .check_model = [](const std::string& model) { parse_model(model); },
+          .open = [](const TaskSettings& settings) { return std::make_unique<TableRegression>(settings); }};
+}

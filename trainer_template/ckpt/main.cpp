@@ -1,0 +1,73 @@
+// torchbridge-ckpt list | verify | show | convert
+#include <CLI/CLI.hpp>
+
+#include <torchbridge/train/checkpoint/torch_archive.h>
+#include <torchbridge/train/errors.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include "from_torch.h"
+#include "look.h"
+#include "show.h"
+#include "to_torch.h"
+
+using torchbridge::train::ExitCode;
+
+namespace {
+
+struct Conversion {
+  std::filesystem::path from, to, optimizer;
+};
+
+void convert(const Conversion& conversion) {
+  const auto is_torch = [](const std::filesystem::path& path) { return path.extension() == ".pt" || path.extension() == ".pth"; };
+  std::error_code ignored;
+  const bool from_torch = !std::filesystem::is_directory(conversion.from, ignored) && torchbridge::train::is_torch_file(conversion.from);
+  if (is_torch(conversion.to) == from_torch) {
+    throw torchbridge::train::TrainError("convert goes from a checkpoint or .safetensors to .pt, or from .pt to .safetensors");
+  }
+  if (from_torch) return convert_from_torch(conversion.from, conversion.to, conversion.optimizer);
+  if (!conversion.optimizer.empty()) throw torchbridge::train::TrainError("--optimizer is for converting from .pt");
+  convert_to_torch(conversion.from, conversion.to);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Looks at checkpoints and converts them.", "torchbridge-ckpt");
+  app.require_subcommand(1);
+  std::filesystem::path path;
+  Conversion conversion;
+  bool good = true;
+
+  auto* list_command = app.add_subcommand("list", "The checkpoints in a folder");
+  list_command->add_option("folder", path)->required();
+  list_command->callback([&] { good = list(path); });
+  auto* verify_command = app.add_subcommand("verify", "Compare all checksums: of a checkpoint, all in a folder, a .pt file; exit code 1 for a fault");
+  verify_command->add_option("path", path)->required();
+  verify_command->callback([&] { good = verify(path); });
+  auto* show_command = app.add_subcommand("show", "What is in a checkpoint, a .safetensors or a .pt file");
+  show_command->add_option("path", path)->required();
+  show_command->callback([&] { show(path); });
+  auto* convert_command = app.add_subcommand("convert", "A checkpoint or .safetensors to .pt, a .pt to .safetensors");
+  convert_command->add_option("from", conversion.from)->required();
+  convert_command->add_option("to", conversion.to, "A new file")->required();
+  convert_command->add_option("--optimizer", conversion.optimizer, "Write the optimizer's state of a .pt to this .safetensors file");
+  convert_command->callback([&] { convert(conversion); });
+
+  try {
+    app.parse(argc, argv);
+    return static_cast<int>(good ? ExitCode::kDone : ExitCode::kFailed);
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(app.help().c_str(), stdout);
+    return static_cast<int>(ExitCode::kDone);
+  } catch (const CLI::ParseError& error) {
+    std::fprintf(stderr, "torchbridge-ckpt: %s (see --help)\n", error.what());
+    return static_cast<int>(ExitCode::kBadOptions);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "torchbridge-ckpt: %s\n", error.what());
+    return static_cast<int>(ExitCode::kFailed);
+  }
+}

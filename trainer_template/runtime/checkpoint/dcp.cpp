@@ -1,0 +1,27 @@
+#include <torchbridge/train/checkpoint/dcp.h>
+
+#include <nlohmann/json.hpp>
+
+namespace torchbridge::train {
+
+using nlohmann::json;
+
+std::map<std::string, std::string> shard_metadata(const NamedTensors& state, const std::map<std::string, ElementRange>& ranges) {
+  json offsets = json::object();
+  bool spread = false;
+  for (const auto& [name, tensor] : state) {
+    json& offset = offsets[name]["saved_offsets"] = json::array();
+    for (std::int64_t i = 0; i < tensor.dim(); ++i) offset.push_back(0);
+    const auto range = ranges.find(name.substr(0, name.rfind('.')));
+    if (tensor.dim() != 1 || range == ranges.end() || range->second.end - range->second.begin == range->second.total) continue;
+    offset[0] = range->second.begin;
+    spread = true;
+  }
+  std::map<std::string, std::string> metadata = {{"format", "pt"}};
+  if (!spread) return metadata;
+  metadata["DCP_SHARDING_INFO"] = offsets.dump(-1, ' ', false, json::error_handler_t::replace);
+  metadata["DCP_VERSION"] = "1.0";
+  return metadata;
+}
+
+}  // namespace torchbridge::train

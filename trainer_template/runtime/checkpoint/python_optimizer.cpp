@@ -1,0 +1,134 @@
+#include <torchbridge/train/checkpoint/python_optimizer.h>
+
+#include <torchbridge/core/env_map.h>
+#include <torchbridge/train/checkpoint/pickle_writer.h>
+
+#include <set>
+
+namespace torchbridge::train {
+namespace {
+
+using Kind = PickledValue::Kind;
+using Names = std::map<std::int64_t, std::string>;  // by number
+
+struct Group {
+  std::vector<std::int64_t> numbers;
+  std::vector<std::string> names;  // where Python knew them
+};
+
+Result<std::vector<Group>> groups_of(const PickledValue& optimizer) {
+  std::vector<Group> groups;
+  for (const Pickled& each : optimizer.find("param_groups")->items) {
+    Group group;
+    const PickledValue* numbers = each->find("params");
+    if (numbers == nullptr || !numbers->is(Kind::kList)) return Error{"its optimizer has a group without a list of parameters"};
+    for (const Pickled& number : numbers->items) {
+      if (!number->is(Kind::kInteger)) return Error{"its optimizer has a parameter that is no number"};
+      group.numbers.push_back(number->integer);
+    }
+    const PickledValue* names = each->find("param_names");
+    if (names != nullptr && names->is(Kind::kList) && names->items.size() == group.numbers.size()) {
+      for (const Pickled& name : names->items) group.names.push_back(name->text);
+    }
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+std::string sizes_of(const std::vector<Group>& groups) {
+  std::string text;
+  for (const Group& group : groups) text += (text.empty() ? "" : ", ") + std::to_string(group.numbers.size());
+  return text.empty() ? "no groups" : "groups of " + text + " parameters";
+}
+
+bool all_named(const std::vector<Group>& groups) {
+  for (const Group& group : groups) {
+    if (group.names.size() != group.numbers.size()) return false;
+  }
+  return !groups.empty();
+}
+
+bool same_sizes(const std::vector<Group>& theirs, const std::vector<OptimizerRecord::Group>& ours) {
+  if (theirs.size() != ours.size()) return false;
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    if (theirs[i].numbers.size() != ours[i].parameters.size()) return false;
+  }
+  return true;
+}
+
+std::string without_prefix(const std::string& name) { return name.starts_with("module.") ? name.substr(7) : name; }
+
+Result<Names> names_of(const std::vector<Group>& theirs, const std::vector<ParameterShape>& parameters,
+                       const std::vector<OptimizerRecord::Group>& ours) {
+  Names names;
+  const bool named = all_named(theirs), grouped = same_sizes(theirs, ours);
+  const bool in_order = theirs.size() == 1 && theirs[0].numbers.size() == parameters.size();
+  if (!named && !grouped && !in_order) {
+    return Error{"its optimizer has " + sizes_of(theirs) + ", and which of this model's " + std::to_string(parameters.size()) +
+                 " they are cannot be told: make it in Python with model.named_parameters(), or with the groups of this run"};
+  }
+  for (std::size_t g = 0; g < theirs.size(); ++g) {
+    for (std::size_t i = 0; i < theirs[g].numbers.size(); ++i) {
+      const std::string name = named ? without_prefix(theirs[g].names[i]) : grouped ? ours[g].parameters[i] : parameters[i].name;
+      if (!names.emplace(theirs[g].numbers[i], name).second) {
+        return Error{"its optimizer has parameter " + std::to_string(theirs[g].numbers[i]) + " twice"};
+      }
+    }
+  }
+  return names;
+}
+
+std::string text_of(const std::vector<std::int64_t>& shape) {
+  std::string text;
+  for (const std::int64_t length : shape) text += (text.empty() ? "" : ", ") + std::to_string(length);
+  return "[" + text + "]";
+}
+
+// Of one parameter.
+Status add_state(const PickledValue& kinds, const ParameterShape& parameter, std::vector<PythonState>& state) {
+  if (!kinds.is(Kind::kDict)) return Error{"its optimizer's state of '" + printable(parameter.name) + "' is no dictionary"};
+  for (std::size_t i = 0; i < kinds.items.size(); i += 2) {
+    const PickledValue& value = *kinds.items[i + 1];
+    const std::string name = parameter.name + "." + kinds.items[i]->text;
+    if (value.is(Kind::kNone)) continue;  // a momentum_buffer before the first step
+    const bool number = value.is(Kind::kFloat) || value.is(Kind::kInteger);
+    if (!number && !value.is(Kind::kTensor)) return Error{"its optimizer's '" + printable(name) + "' is neither tensor nor number"};
+    const auto& shape = value.tensor.shape;
+    if (!number && !shape.empty() && shape != parameter.shape) {
+      return Error{"its optimizer's '" + printable(name) + "' has shape " + text_of(shape) + ", the parameter " + text_of(parameter.shape) +
+                   ": were they given to it in another order?"};
+    }
+    state.push_back({name, &value});
+  }
+  return Ok{};
+}
+
+}  // namespace
+
+Result<std::vector<PythonState>> state_by_name(const PickledValue& optimizer, const std::vector<ParameterShape>& parameters,
+                                               const std::vector<OptimizerRecord::Group>& groups,
+                                               const std::map<std::string, std::string>& aliases) {
+  const auto theirs = groups_of(optimizer);
+  if (!theirs) return theirs.error();
+  const auto names = names_of(*theirs, parameters, groups);
+  if (!names) return names.error();
+  std::map<std::string, const ParameterShape*> shapes;
+  for (const ParameterShape& parameter : parameters) shapes.emplace(parameter.name, &parameter);
+
+  std::vector<PythonState> state;
+  std::set<std::string> seen;
+  const PickledValue& entries = *optimizer.find("state");
+  for (std::size_t i = 0; i < entries.items.size(); i += 2) {
+    const PickledValue& number = *entries.items[i];
+    const auto name = number.is(Kind::kInteger) ? names->find(number.integer) : names->end();
+    if (name == names->end()) return Error{"its optimizer has state of a parameter that is in no group"};
+    if (!seen.insert(name->second).second) return Error{"its optimizer has the state of '" + printable(name->second) + "' twice"};
+    const auto alias = aliases.find(name->second);
+    const auto parameter = shapes.find(alias == aliases.end() ? name->second : alias->second);
+    if (parameter == shapes.end()) return Error{"its optimizer has state of '" + printable(name->second) + "', which is no parameter of this model"};
+    if (const Status good = add_state(*entries.items[i + 1], *parameter->second, state); !good) return good.error();
+  }
+  return state;
+}
+
+}  // namespace torchbridge::train

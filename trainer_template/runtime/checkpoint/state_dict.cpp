@@ -1,0 +1,60 @@
+#include <torchbridge/train/checkpoint/state_dict.h>
+
+#include <torchbridge/core/env_map.h>
+
+#include <string>
+
+namespace torchbridge::train {
+namespace {
+
+using Kind = PickledValue::Kind;
+
+bool is_state_dict(const PickledValue& value) {
+  if (!value.is(Kind::kDict)) return false;
+  for (std::size_t i = 0; i < value.items.size(); i += 2) {
+    if (!value.items[i]->is(Kind::kText) || !value.items[i + 1]->is(Kind::kTensor)) return false;
+  }
+  return true;
+}
+
+std::string keys_of(const PickledValue& dict) {
+  constexpr std::size_t kShown = 8;
+  std::string text;
+  for (std::size_t i = 0; i < dict.items.size() && i < 2 * kShown; i += 2) {
+    const auto& key = *dict.items[i];
+    text += (text.empty() ? "'" : ", '") + (key.is(Kind::kText) ? printable(key.text) : std::to_string(key.integer)) + "'";
+  }
+  return dict.items.size() > 2 * kShown ? text + ", ..." : text;
+}
+
+}  // namespace
+
+Result<const PickledValue*> find_state_dict(const PickledValue& content) {
+  if (is_state_dict(content)) return &content;
+  for (const char* key : {"model", "state_dict", "model_state_dict"}) {
+    const PickledValue* found = content.find(key);
+    if (found != nullptr && is_state_dict(*found)) return found;
+  }
+  if (!content.is(Kind::kDict)) return Error{"holds no state_dict: save model.state_dict(), not the model"};
+  return Error{"holds no state_dict, nor one as 'model', 'state_dict' or 'model_state_dict'; it has " + keys_of(content)};
+}
+
+std::string_view common_prefix(const PickledValue& state_dict) {
+  constexpr std::string_view kPrefix = "module.";
+  for (std::size_t i = 0; i < state_dict.items.size(); i += 2) {
+    if (!state_dict.items[i]->text.starts_with(kPrefix)) return {};
+  }
+  return kPrefix;
+}
+
+const PickledValue* find_optimizer(const PickledValue& content) {
+  for (const char* key : {"optimizer", "optimizer_state_dict", "optim"}) {
+    const PickledValue* found = content.find(key);
+    const PickledValue* state = found ? found->find("state") : nullptr;
+    const PickledValue* groups = found ? found->find("param_groups") : nullptr;
+    if (state && groups && state->is(Kind::kDict) && groups->is(Kind::kList)) return found;
+  }
+  return nullptr;
+}
+
+}  // namespace torchbridge::train

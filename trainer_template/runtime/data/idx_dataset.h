@@ -1,0 +1,26 @@
+// MNIST's files as a data set.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include <torchbridge/train/data/dataset.h>
+#include <torchbridge/train/data/idx.h>
+
+namespace torchbridge::train {
+
+// inputs: [samples, rows * columns] float from 0 to 1; targets: [samples] int64, the class.
+class IdxDataset : public Dataset {
+ public:
+  // `split` is "train" or "t10k", as in the files' names. Throws TrainError, which names the file.
+  IdxDataset(const std::filesystem::path& folder, const std::string& split) : images_(read_idx_images(folder, split)) {}
+
+  const IdxImages& images() const { return images_; }
+  std::int64_t size() const override { return images_.count; }
+  Batch collate(std::span<const std::int64_t> indices) const override;
+
+ private:
+  IdxImages images_;
+};
+
+}  // namespace torchbridge::train

@@ -1,0 +1,33 @@
+// Windows of consecutive bytes of a text for a language model whose tokens are bytes.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include <torchbridge/train/data/dataset.h>
+#include <torchbridge/train/data/mapped_file.h>
+
+namespace torchbridge::train {
+
+// A part of the file, as shares of its length.
+struct TextPart {
+  double begin = 0, end = 1;
+};
+
+// inputs and targets: [samples, length] int64, from 0 to 255; each byte's target is the byte after it. Windows begin `length` bytes apart; what
+// is left at the end, less than a window, is left out. The file stays mapped.
+class TextWindows : public Dataset {
+ public:
+  // Throws TrainError, which names the file: one that cannot be read, is empty, or whose part is shorter than a window and its target.
+  TextWindows(const std::filesystem::path& path, std::int64_t length, TextPart part = {});
+
+  std::int64_t size() const override { return (std::ssize(bytes_) - 1) / length_; }
+  Batch collate(std::span<const std::int64_t> indices) const override;
+
+ private:
+  MappedFile file_;
+  std::span<const std::uint8_t> bytes_;  // of the part
+  std::int64_t length_;
+};
+
+}  // namespace torchbridge::train

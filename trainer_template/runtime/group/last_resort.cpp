@@ -1,0 +1,33 @@
+#include <torchbridge/train/group/last_resort.h>
+
+#include <unistd.h>
+
+#include <utility>
+
+namespace torchbridge::train {
+
+LastResort::LastResort(std::chrono::milliseconds patience, std::function<void()> last_words)
+    : patience_(patience), last_words_(std::move(last_words)) {}
+
+LastResort::~LastResort() {
+  {
+    const std::scoped_lock lock(mutex_);
+    is_over_ = true;
+  }
+  ended_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void LastResort::start() {
+  const std::scoped_lock lock(mutex_);
+  if (is_over_ || thread_.joinable()) return;
+  thread_ = std::thread([this] {
+    std::unique_lock own(mutex_);
+    if (ended_.wait_for(own, patience_, [this] { return is_over_; })) return;
+    own.unlock();
+    last_words_();
+    _exit(1);
+  });
+}
+
+}  // namespace torchbridge::train

@@ -1,0 +1,314 @@
+#include <torchbridge/train/run/command_line.h>
+
+#include <CLI/CLI.hpp>
+#include <torchbridge/core/env_map.h>
+#include <torchbridge/core/init_method.h>
+#include <torchbridge/core/nearest_name.h>
+#include <torchbridge/train/errors.h>
+#include <torchbridge/train/group/backend_choice.h>
+
+#include <algorithm>
+#include <limits>
+#include <sstream>
+
+namespace torchbridge::train {
+namespace {
+
+constexpr std::int64_t kMany = 1'000'000'000'000;
+
+std::string check_backend(const std::string& name) {
+  if (name == "auto") return {};
+  const auto backends = parse_backends(name, "");
+  return backends ? "" : backends.error().message;
+}
+
+std::string check_init_method(const std::string& url) {
+  const auto method = parse_init_method(url);
+  return method ? "" : method.error().message;
+}
+
+std::string check_lr_schedule(const std::string& text) {
+  const auto schedule = parse_lr_schedule(text);
+  return schedule ? "" : schedule.error().message;
+}
+
+std::string not_negative(const std::string& text) {
+  double value = -1;
+  const bool number = CLI::detail::lexical_cast(text, value);
+  return number && value >= 0 && value < 1e300 ? "" : "'" + text + "': expected a number from 0 on";
+}
+
+// CLI::Range lets nan pass.
+auto number_between(double least, double most) {
+  return [least, most](const std::string& text) {
+    double value = 0;
+    const bool number = CLI::detail::lexical_cast(text, value);
+    if (number && value >= least && value <= most) return std::string();
+    std::ostringstream expected;
+    expected << "'" << text << "': expected a number from " << least << " to " << most;
+    return expected.str();
+  };
+}
+
+std::string not_empty(const std::string& text) { return text.empty() ? "'' is empty" : ""; }
+
+std::string seed_value(const std::string& text) {
+  return parse_integer(text, 0, std::numeric_limits<std::int64_t>::max()) ? "" : "'" + text + "': expected a number from 0 to 2^63 - 1";
+}
+
+const CLI::Range kFromOne{std::int64_t{1}, kMany}, kFromZero{std::int64_t{0}, kMany};
+
+class CommandLine {
+ public:
+  // With the defaults of `kind`.
+  CommandLine(const TaskKind& kind, std::span<const TaskKind> kinds);
+  // Throws CLI::ParseError.
+  void parse(int argc, char** argv);
+  const Options& options() const { return options_; }
+  std::string help() const { return app_.help(); }
+  // "; did you mean --epochs?" for an option, or a key of the TOML file, that is not there.
+  std::string suggestion(const std::string& message) const;
+
+ private:
+  CLI::Option_group* group(const std::string& name);
+  void declare_task(const TaskKind& kind, std::span<const TaskKind> kinds);
+  void declare_training();
+  void declare_precision();
+  void declare_checkpoints();
+  void declare_output();
+  void declare_inference();
+  void declare_system();
+
+  Options options_;
+  std::string busy_ = "wait";
+  double save_mb_per_s_ = 0;
+  CLI::App app_;
+  std::vector<CLI::Option_group*> groups_;
+};
+
+CommandLine::CommandLine(const TaskKind& kind, std::span<const TaskKind> kinds)
+    : app_("Trains with DistributedDataParallel, one process a rank.\n"
+           "Ranks come from srun --torch-env, mpirun, torchrun or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT;\n"
+           "without any of them it trains alone.", "trainer") {
+  app_.set_config("--config", "", "Read options from this TOML file; the command line wins");
+  app_.allow_config_extras(CLI::config_extras_mode::error);
+  declare_task(kind, kinds);
+  declare_training();
+  declare_precision();
+  declare_checkpoints();
+  declare_output();
+  declare_inference();
+  declare_system();
+  for (const auto& [option, value] : kind.defaults) app_.get_option(option)->default_val(value);
+}
+
+void CommandLine::parse(int argc, char** argv) {
+  app_.parse(argc, argv);
+  options_.checkpoints.busy = busy_ == "skip" ? CheckpointOptions::Busy::kSkip : CheckpointOptions::Busy::kWait;
+  options_.checkpoints.bytes_per_s = save_mb_per_s_ * 1e6;
+  options_.data_given = app_.get_option("--data")->count() > 0;
+  options_.model_given = app_.get_option("--model")->count() > 0;
+}
+
+CLI::Option_group* CommandLine::group(const std::string& name) {
+  groups_.push_back(app_.add_option_group(name));
+  return groups_.back();
+}
+
+void CommandLine::declare_task(const TaskKind& kind, std::span<const TaskKind> kinds) {
+  auto* declared = group("Task, model and data");
+  options_.task = kind.name;
+  std::string summaries;
+  std::vector<std::string> names;
+  for (const TaskKind& each : kinds) {
+    summaries += (summaries.empty() ? "" : "; ") + each.name + ": " + each.summary;
+    names.push_back(each.name);
+  }
+  declared->add_option("--task", options_.task, "What to learn; other defaults follow it. " + summaries)
+      ->check([names](const std::string& name) {
+        if (std::find(names.begin(), names.end(), name) != names.end()) return std::string();
+        return "there is no task '" + name + "'" + did_you_mean(name, names);
+      })->capture_default_str();
+  declared->add_option("--data", options_.data, "What to learn from")->check([](const std::string& data) {
+    return data.empty() ? std::string("expected a path") : std::string();
+  })->capture_default_str();
+  declared->add_option("--model", options_.model, kind.models)->check([&kind](const std::string& model) {
+    try {
+      kind.check_model(model);
+      return std::string();
+    } catch (const TrainError& error) {
+      return std::string(error.what());
+    }
+  })->capture_default_str();
+  declared->add_option("--init-from", options_.init_from, "Start from the weights in this safetensors or torch.save file");
+}
+
+void CommandLine::declare_training() {
+  auto* declared = group("Training");
+  Options& o = options_;
+  declared->add_option("--epochs", o.epochs)->check(kFromOne)->capture_default_str();
+  declared->add_option("--max-steps", o.max_steps, "Stop after so many steps in all; 0: no limit")->check(kFromZero)->capture_default_str();
+  declared->add_option("--batch-size", o.batch_size, "Samples a rank and step")->check(kFromOne)->capture_default_str();
+  declared->add_option("--optimizer", o.optimizer)->check(CLI::IsMember({"sgd", "adam", "adamw"}))->capture_default_str();
+  declared->add_option("--lr", o.lr, "Learning rate")->check(not_negative)->capture_default_str();
+  declared->add_option("--lr-schedule", o.lr_schedule, "KIND[:KEY=VALUE,...] (docs/optimizers.md): " + lr_schedule_kinds())
+      ->check(check_lr_schedule)->capture_default_str();
+  declared->add_option("--warmup-steps", o.warmup_steps, "Steps in which the learning rate rises")->check(kFromZero)->capture_default_str();
+  declared->add_option("--momentum", o.momentum, "Of sgd")->check(not_negative)->capture_default_str();
+  declared->add_option("--weight-decay", o.weight_decay)->check(not_negative)->capture_default_str();
+  declared->add_option("--no-decay", o.no_decay, "Parameters without weight decay: PATTERN,... such as *.bias")
+      ->delimiter(',')->allow_extra_args(false);
+  declared->add_flag("--no-decay-1d", o.no_decay_1d, "Nor for parameters of at most one dimension");
+  declared->add_option("--grad-accumulation", o.grad_accumulation, "Batches a step")->check(kFromOne)->capture_default_str();
+  declared->add_option("--clip-norm", o.clip_norm, "Largest norm of the gradients; 0: no limit")->check(not_negative)->capture_default_str();
+  declared->add_option("--early-stop", o.early_stop, "Stop after so many evaluations (--eval-every) without a lower loss; 0: never")
+      ->check(kFromZero)->capture_default_str();
+  declared->add_option("--on-nan", o.on_nan, "A loss or gradient that is not finite, on any rank: stop, or skip the step")
+      ->check(CLI::IsMember({"stop", "skip"}))->capture_default_str();
+  declared->add_option("--seed", o.seed, "Of weights and order of samples")->check(seed_value)->capture_default_str();
+  declared->add_option("--order", o.order, "Of the samples: shuffled as Python does, permuted (without a list of all), sequential")
+      ->check(CLI::IsMember({"shuffled", "permuted", "sequential"}))->capture_default_str();
+  declared->add_flag("--deterministic", o.deterministic, "Refuse operations whose result may vary");
+}
+
+void CommandLine::declare_precision() {
+  auto* declared = group("Precision and memory");
+  Options& o = options_;
+  declared->add_option("--precision", o.precision, "Of forward and backward: fp32, bf16 or fp16 by autocast")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))->capture_default_str();
+  declared->add_option("--loss-scale", o.loss_scale, "At the start, with fp16")->check(number_between(1e-30, 1e30))->capture_default_str();
+  declared->add_option("--zero", o.zero, "1: the optimizer's state is spread over the ranks")->check(CLI::IsMember({0, 1}))->capture_default_str();
+  declared->add_option("--zero-gradients", o.zero_gradients,
+                       "Of --zero 1: all-reduce during backward, reduce-scatter after it, or auto: what the backend is better at")
+      ->check(CLI::IsMember({"auto", "all-reduce", "reduce-scatter"}))->capture_default_str();
+}
+
+void CommandLine::declare_checkpoints() {
+  auto* declared = group("Checkpoints");
+  auto& o = options_.checkpoints;
+  declared->add_option("--checkpoint-dir", o.folder, "Shared by all nodes; without it nothing is saved");
+  declared->add_option("--checkpoint-every", o.every, "Steps; 0: only at the end")->check(kFromZero)->capture_default_str();
+  declared->add_option("--keep", o.keep, "Newest checkpoints to keep")->check(CLI::Range(1, 1'000'000))->capture_default_str();
+  declared->add_option("--keep-every", o.keep_every, "Steps: checkpoints at multiples of it are kept for good; 0: none")->check(kFromZero)->capture_default_str();
+  declared->add_flag("--async-save", o.async, "Go on training from a copy in memory while a checkpoint is written");
+  declared->add_option("--save-busy", busy_, "Where the save before is still being written: wait, or skip this one")
+      ->check(CLI::IsMember({"wait", "skip"}))->capture_default_str();
+  declared->add_option("--save-mb-per-s", save_mb_per_s_, "That a rank writes at most; 0: no limit")->check(not_negative)->capture_default_str();
+  declared->add_option("--resume", o.resume, "auto: the newest good one in --checkpoint-dir; none; or a path")->capture_default_str();
+  declared->add_option("--resume-from-python", options_.resume_from_python,
+                       "Where there is no checkpoint: go on from a torch.save of {\"model\": state_dict, \"optimizer\": state_dict, ...}");
+}
+
+void CommandLine::declare_output() {
+  auto* declared = group("Output");
+  Options& o = options_;
+  declared->add_option("--metrics", o.metrics, "Write one JSON object a step to this file");
+  declared->add_option("--tensorboard", o.tensorboard, "Write TensorBoard's event files into this folder");
+  declared->add_flag("--no-grad-norm", o.no_grad_norm, "Leave the gradient's norm out of them, which is a pass over all gradients");
+  declared->add_option("--peak-tflops", o.peak_tflops, "Of a rank's device, for the share of it that a language model uses (MFU); 0: unknown")
+      ->check(not_negative)->capture_default_str();
+  declared->add_option("--eval-every", o.eval_every, "Steps; 0: only at the end")->check(kFromZero)->capture_default_str();
+  declared->add_option("--compiled-eval", o.compiled_eval, "Evaluate by this package of AOTInductor (.pt2) with the weights of the model")
+      ->check(CLI::ExistingFile);
+  declared->add_option("--profile", o.profile, "Trace so many steps after the first ten (rank 0; Chrome's and Perfetto's format)")
+      ->check(kFromZero)->capture_default_str();
+  declared->add_option("--profile-file", o.profile_file)->capture_default_str();
+  declared->add_option("--progress", o.progress, "bar, lines, or auto: a bar on a terminal")
+      ->check(CLI::IsMember({"auto", "bar", "lines"}))->capture_default_str();
+  declared->add_flag("--quiet", o.quiet, "Only the last line");
+}
+
+void CommandLine::declare_inference() {
+  auto* declared = group("Instead of training, with the weights of --init-from or of the newest checkpoint");
+  Options& o = options_;
+  declared->add_option("--generate", o.generate, "Go on with this text")->check(not_empty);
+  declared->add_option("--generate-length", o.generate_length, "Tokens")->check(kFromOne)->capture_default_str();
+  declared->add_option("--temperature", o.temperature, "Of --generate; 0: always the likeliest token")->check(not_negative)->capture_default_str();
+  declared->add_option("--predict", o.predict, "Say what is in this file")->check(not_empty);
+}
+
+void CommandLine::declare_system() {
+  auto* declared = group("System");
+  Options& o = options_;
+  declared->add_option("--backend", o.backend, "gloo, nccl, mpi, cpu:gloo,cuda:nccl or another one; auto: by --device")
+      ->check(check_backend)->capture_default_str();
+  declared->add_option("--init-method", o.init_method, "env://, tcp://HOST:PORT, file:///PATH, slurm://, mpi:// or pmix://; "
+                       "without it, whatever started the trainer")->check(check_init_method);
+  declared->add_option("--device", o.device, "cuda: the GPU of LOCAL_RANK, or the only visible one; auto: the CPU")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))->capture_default_str();
+  declared->add_option("--workers", o.workers, "Threads that prepare batches; 0: none")->check(CLI::Range(0, 256))->capture_default_str();
+  declared->add_option("--heartbeat", o.heartbeat_s, "Seconds after which a stopped rank ends the job; 0: it is waited for")
+      ->check(number_between(0, 1e6))->capture_default_str();
+  declared->add_option("--timeout", o.timeout_s, "Seconds to wait in a collective; to join, at most 60 of them")
+      ->check(number_between(1, 1e6))->capture_default_str();
+}
+
+std::string CommandLine::suggestion(const std::string& message) const {
+  std::vector<std::string> names;
+  for (const CLI::Option_group* each : groups_) {
+    for (const CLI::Option* option : each->get_options()) names.push_back(option->get_name());
+  }
+  // CLI11 ends its messages on arguments and on keys that it does not know with those.
+  std::string word = message.substr(message.find_last_of(' ') + 1);
+  word = word.substr(0, word.find('='));
+  return did_you_mean(word.starts_with("-") ? word : "--" + word, names);
+}
+
+void check_together(const Options& options) {
+  const auto needs_evaluations = [&](bool chosen, const std::string& option, const std::string& why) {
+    if (chosen && options.eval_every == 0) throw CLI::ValidationError(option, why + ": give --eval-every STEPS");
+  };
+  needs_evaluations(is_plateau(options.schedule()), "--lr-schedule", "plateau goes by the loss of evaluations");
+  needs_evaluations(options.early_stop > 0, "--early-stop", "it goes by the loss of evaluations");
+  if (!options.init_from.empty() && !options.resume_from_python.empty()) {
+    throw CLI::ValidationError("--resume-from-python", "brings weights along: leave --init-from out");
+  }
+  if (options.is_inference() && options.init_from.empty() && options.checkpoints.folder.empty() &&
+      options.checkpoints.resume == "auto") {
+    throw CLI::ValidationError(options.generate.empty() ? "--predict" : "--generate",
+                               "needs weights: --checkpoint-dir DIR, --resume PATH or --init-from FILE");
+  }
+}
+
+const TaskKind& kind_named(const std::string& name, std::span<const TaskKind> kinds) {
+  const auto found = std::find_if(kinds.begin(), kinds.end(), [&](const TaskKind& kind) { return kind.name == name; });
+  return found == kinds.end() ? kinds.front() : *found;
+}
+
+// The defaults depend on the task, which may stand in the TOML file: the first reading is for it alone.
+std::string chosen_task(int argc, char** argv, std::span<const TaskKind> kinds) {
+  TaskKind any = kinds.front();
+  any.check_model = [](const std::string&) {};
+  CommandLine line(any, kinds);
+  try {
+    line.parse(argc, argv);
+  } catch (const CLI::Error&) {
+    // The second reading says it.
+  }
+  return line.options().task;
+}
+
+}  // namespace
+
+Options parse_command_line(int argc, char** argv, std::span<const TaskKind> kinds) {
+  const TaskKind& kind = kind_named(chosen_task(argc, argv, kinds), kinds);
+  CommandLine line(kind, kinds);
+  try {
+    line.parse(argc, argv);
+    check_together(line.options());
+  } catch (const CLI::CallForHelp&) {
+    throw EarlyExit(ExitCode::kDone, line.help());
+  } catch (const CLI::ParseError& error) {
+    std::string text = error.what();
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    const bool unknown = dynamic_cast<const CLI::ExtrasError*>(&error) || dynamic_cast<const CLI::ConfigError*>(&error);
+    throw EarlyExit(ExitCode::kBadOptions, text + (unknown ? line.suggestion(text) : "") + " (see --help)");
+  }
+  Options options = line.options();
+  options.kind = &kind;
+  options.checkpoints.seed = options.seed;
+  options.checkpoints.shown = options.shown();
+  return options;
+}
+
+}  // namespace torchbridge::train

@@ -1,0 +1,72 @@
+#include <torchbridge/train/run/inference.h>
+
+#include <ATen/Context.h>
+#include <c10/core/GradMode.h>
+#include <torchbridge/train/checkpoint/checkpoint_files.h>
+#include <torchbridge/train/checkpoint/choice.h>
+#include <torchbridge/train/checkpoint/load.h>
+#include <torchbridge/train/checkpoint/verify.h>
+#include <torchbridge/train/errors.h>
+#include <torchbridge/train/model_tensors.h>
+#include <torchbridge/train/run/setup.h>
+#include <torchbridge/train/run/task.h>
+
+#include <iostream>
+
+namespace torchbridge::train {
+namespace {
+
+struct Weights {
+  std::filesystem::path file;
+  Manifest manifest;  // without options for --init-from
+};
+
+// Collective.
+Weights weights_of(const Options& options, ProcessGroup& group) {
+  if (!options.init_from.empty()) return {options.init_from, {}};
+  const CheckpointOptions& checkpoints = options.checkpoints;
+  const auto choice = choose_checkpoint(checkpoints.folder, checkpoints.resume, group);
+  all_or_none(group, [&] {
+    if (!choice) throw TrainError("'" + checkpoints.folder.string() + "' holds no checkpoint");
+  });
+  return {choice->folder / kModelFile, choice->manifest};
+}
+
+// The task as the checkpoint was trained.
+TaskSettings settings_of(const Options& options, const Weights& weights) {
+  TaskSettings settings = options.task_settings();
+  const auto& before = weights.manifest.options;
+  if (const auto task = before.find("task"); task != before.end() && task->second != options.task) {
+    throw TrainError("'" + weights.file.parent_path().string() + "' was trained with --task " + task->second + ", this is --task " + options.task);
+  }
+  if (const auto model = before.find("model"); model != before.end() && !options.model_given) settings.model = model->second;
+  if (const auto data = before.find("data"); data != before.end() && !options.data_given && std::filesystem::exists(data->second)) settings.data = data->second;
+  return settings;
+}
+
+}  // namespace
+
+void run_inference(const Options& options, ProcessGroup& group) {
+  const at::NoGradGuard no_grad;
+  at::manual_seed(options.seed);
+  const Weights weights = weights_of(options, group);
+  std::unique_ptr<Task> task;
+  std::shared_ptr<Model> model;
+  all_or_none(group, [&] {
+    const TaskSettings settings = settings_of(options, weights);
+    task = options.kind->open(settings);
+    model = make_model(*task, settings.model, group.device());
+  });
+  init_from(weights.file, tensors_of(*model), group);
+  model->eval();
+  all_or_none(group, [&] {
+    if (!group.is_first()) return;
+    if (!options.generate.empty()) {
+      task->generate(*model, {.prompt = options.generate, .length = options.generate_length, .temperature = options.temperature}, std::cout);
+    }
+    if (!options.predict.empty()) task->predict(*model, options.predict, std::cout);
+    if (!(std::cout << std::flush)) throw TrainError("cannot write to stdout: is the disk full?");
+  });
+}
+
+}  // namespace torchbridge::train

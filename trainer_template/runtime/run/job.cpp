@@ -1,0 +1,78 @@
+#include <torchbridge/train/run/job.h>
+
+#include <ATen/Parallel.h>
+#include <c10/util/Flags.h>
+#include <torchbridge/exchange/launch.h>
+#include <torchbridge/exchange/launcher_death.h>
+
+#include <iostream>
+#include <memory>
+
+C10_DECLARE_int(caffe2_log_level);
+
+namespace torchbridge::train {
+namespace {
+
+// c10d's warnings about lost connections, several lines a rank, would bury the one line that says what happened.
+void quiet_c10d(const EnvMap& environment) {
+  constexpr int kError = 2;
+  if (!environment.has("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = kError;
+}
+
+int complain(int rank, const std::string& message, ExitCode code) {
+  std::cerr << "trainer: rank " + std::to_string(rank) + ": " + message + "\n" << std::flush;
+  return static_cast<int>(code);
+}
+
+// As torchrun: several processes a node with all its cores each would only get in each other's way.
+void set_threads(const EnvMap& environment, const Layout& layout) {
+  if (layout.local_world_size > 1 && !environment.has("OMP_NUM_THREADS")) at::set_num_threads(1);
+}
+
+}  // namespace
+
+int run_job(const EnvMap& environment, const std::function<GroupOptions()>& configure,
+            const std::function<void(ProcessGroup&)>& train) {
+  end_with_launcher(environment);
+  quiet_c10d(environment);
+  const int early_rank = presumed_rank(environment);
+  GroupOptions options;
+  try {
+    options = configure();
+  } catch (const EarlyExit& exit) {
+    if (early_rank == 0) {
+      if (exit.code == ExitCode::kDone) {
+        std::cout << exit.what() << std::flush;
+      } else {
+        complain(0, exit.what(), exit.code);
+      }
+    }
+    return static_cast<int>(exit.code);
+  }
+
+  LaunchSettings settings;
+  settings.timeout = options.join_timeout;
+  auto launch = resolve_launch(options.init_method, options.ranks, environment, settings);
+  if (!launch) {
+    if (early_rank == 0) complain(early_rank, launch.error().message, ExitCode::kFailed);
+    return static_cast<int>(ExitCode::kFailed);
+  }
+  const int rank = launch->env.layout.rank;
+  set_threads(environment, launch->env.layout);
+
+  std::unique_ptr<ProcessGroup> group;
+  try {
+    group = std::make_unique<ProcessGroup>(*std::move(launch), options);
+    train(*group);
+    group->leave();
+    return static_cast<int>(ExitCode::kDone);
+  } catch (const PeerFailed& error) {
+    if (group) group->message_for(error);
+  } catch (const std::exception& error) {
+    const auto message = group ? group->message_for(error) : one_line(error);
+    if (message) complain(rank, *message, ExitCode::kFailed);
+  }
+  return static_cast<int>(ExitCode::kFailed);
+}
+
+}  // namespace torchbridge::train

@@ -1,0 +1,57 @@
+// The curve of a training run as JSON lines, one a step.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace torchbridge::train {
+
+struct Evaluation {
+  double loss = 0;
+  std::vector<std::pair<std::string, double>> metrics;  // the task's, by name
+};
+
+// Rates and shares are of the time since the step before, on this rank; samples and tokens are those of all ranks.
+struct StepRecord {
+  std::int64_t step = 0, epoch = 0;
+  double loss = 0;  // mean over all ranks
+  double learning_rate = 0, samples_per_s = 0;
+  double data_wait = 0;                      // share of the time in which the next batch was waited for
+  std::optional<double> grad_norm;           // of the averaged gradients, before clipping
+  std::optional<double> comm_share;          // of DDP's all-reduces in forward and backward, in the last step that was timed
+  std::optional<double> tokens_per_s, tflops, mfu;  // of language models; tflops a rank, mfu their share of the device's
+  bool skipped = false;                      // the optimizer did nothing, for loss or gradients were not finite
+  std::optional<Evaluation> evaluation;
+};
+
+// Calls `take` with each number of the record under the name that it has in metrics files: "step" and "epoch" are left out.
+void visit_numbers(const StepRecord& record, const std::function<void(const std::string& name, double value)>& take);
+
+// {"step":1,"epoch":0,"loss":2.3,"lr":0.1,"samples_per_s":1000.0 ...}; numbers are written so that they read back as the same
+// doubles; NaN and infinity as Python's json module writes them.
+std::string to_json_line(const StepRecord& record);
+
+// The lines of `text` up to `last_step`, without those that a kill cut off.
+std::string lines_until(std::string_view text, std::int64_t last_step);
+
+// For one rank. Each line is with the kernel when write() returns, so it outlives a kill of the process.
+class MetricsFile {
+ public:
+  // Keeps the lines of earlier runs up to `last_step`, so that a curve has each step once. Throws TrainError, which names
+  // the file, when it cannot be written. An empty path writes nothing.
+  MetricsFile(const std::filesystem::path& path, std::int64_t last_step);
+  void write(const StepRecord& record);
+
+ private:
+  std::filesystem::path path_;
+  std::ofstream file_;
+};
+
+}  // namespace torchbridge::train

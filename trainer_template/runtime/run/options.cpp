@@ -1,0 +1,77 @@
+#include <torchbridge/train/run/options.h>
+
+#include <torchbridge/core/init_method.h>
+
+#include <algorithm>
+#include <chrono>
+#include <sstream>
+
+namespace torchbridge::train {
+namespace {
+
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+}
+
+std::string text(double value) {
+  std::ostringstream out;
+  out << value;
+  return out.str();
+}
+
+}  // namespace
+
+Order Options::sample_order() const {
+  if (order == "permuted") return Order::kPermuted;
+  return order == "sequential" ? Order::kSequential : Order::kShuffled;
+}
+
+GradientAverage Options::gradient_average() const {
+  if (zero_gradients == "auto") return GradientAverage::kAuto;
+  return zero_gradients == "all-reduce" ? GradientAverage::kDdp : GradientAverage::kReduceScatter;
+}
+
+LrSchedule Options::schedule() const {
+  LrSchedule parsed = *parse_lr_schedule(lr_schedule);
+  parsed.warmup_steps = warmup_steps;
+  return parsed;
+}
+
+GroupOptions Options::group() const {
+  GroupOptions options;
+  options.backend = backend == "auto" ? "" : backend;
+  if (device == "cuda") options.device_id = c10::Device(c10::kCUDA);
+  options.init_method = *parse_init_method(init_method);
+  options.timeout = milliseconds(timeout_s);
+  options.silence = milliseconds(heartbeat_s);
+  options.join_timeout = std::min(options.join_timeout, options.timeout);
+  return options;
+}
+
+ProgressStyle Options::progress_style() const {
+  if (quiet) return ProgressStyle::kNone;
+  if (progress == "bar") return ProgressStyle::kBar;
+  return progress == "lines" ? ProgressStyle::kLines : ProgressStyle::kAuto;
+}
+
+SamplerOptions Options::sampler(std::int64_t samples, const ProcessGroup& group) const {
+  return {.size = samples, .world_size = group.world_size(), .rank = group.rank(), .seed = seed, .order = sample_order()};
+}
+
+LoaderOptions Options::loading(const ProcessGroup& group) const {
+  return {.batch_size = batch_size, .workers = workers, .epochs = epochs, .device = group.device()};
+}
+
+std::map<std::string, std::string> Options::shown() const {
+  return {
+      {"task", task}, {"data", data}, {"model", model}, {"epochs", std::to_string(epochs)},
+      {"max-steps", std::to_string(max_steps)}, {"batch-size", std::to_string(batch_size)},
+      {"optimizer", optimizer}, {"lr", text(lr)}, {"lr-schedule", lr_schedule},
+      {"warmup-steps", std::to_string(warmup_steps)}, {"momentum", text(momentum)},
+      {"weight-decay", text(weight_decay)}, {"seed", std::to_string(seed)}, {"order", order},
+      {"grad-accumulation", std::to_string(grad_accumulation)}, {"clip-norm", text(clip_norm)},
+      {"precision", precision}, {"zero", std::to_string(zero)},
+  };
+}
+
+}  // namespace torchbridge::train

@@ -1,0 +1,80 @@
+// The options of a trainer program, and what each part of the runtime is to know of them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <torchbridge/train/checkpoint/checkpoint.h>
+#include <torchbridge/train/data/loader.h>
+#include <torchbridge/train/data/sampler.h>
+#include <torchbridge/train/group/process_group.h>
+#include <torchbridge/train/optim/lr_schedule.h>
+#include <torchbridge/train/optim/zero.h>
+#include <torchbridge/train/run/progress.h>
+#include <torchbridge/train/run/task.h>
+
+namespace torchbridge::train {
+
+// Names, units and meanings are those of the command line (command_line.cpp, --help). A task's own defaults come on top.
+struct Options {
+  std::string task, data, model;
+  bool data_given = false, model_given = false;  // by the user, not by the task's defaults
+
+  std::int64_t epochs = 10, max_steps = 0, batch_size = 32;
+  std::string optimizer = "sgd";
+  double lr = 0.1, momentum = 0.9, weight_decay = 0;
+  std::string lr_schedule = "constant";
+  std::int64_t warmup_steps = 0;
+  std::vector<std::string> no_decay;
+  bool no_decay_1d = false;
+  std::int64_t grad_accumulation = 1;
+  double clip_norm = 0, loss_scale = 65536;
+  std::string precision = "fp32", on_nan = "stop";
+  int zero = 0;
+  std::string zero_gradients = "auto";
+  std::uint64_t seed = 0;
+  std::string order = "shuffled";
+  std::string init_from, resume_from_python;
+  bool deterministic = false;
+  std::int64_t early_stop = 0;
+
+  CheckpointOptions checkpoints;
+
+  std::string metrics, tensorboard;
+  bool no_grad_norm = false;
+  double peak_tflops = 0;
+  std::int64_t eval_every = 0;
+  std::string compiled_eval;
+  std::int64_t profile = 0;
+  std::string profile_file = "trace.json";
+  std::string progress = "auto";
+  bool quiet = false;
+
+  std::string generate, predict;
+  std::int64_t generate_length = 200;
+  double temperature = 0.8;
+
+  std::string backend = "auto", device = "auto", init_method;
+  int workers = 1;
+  double heartbeat_s = 4;
+  double timeout_s = 600;
+
+  const TaskKind* kind = nullptr;  // of `task`
+
+  TaskSettings task_settings() const { return {data, model}; }
+  bool is_inference() const { return !generate.empty() || !predict.empty(); }
+  Order sample_order() const;  // of `order`
+  GradientAverage gradient_average() const;
+  LrSchedule schedule() const;  // without its number of steps
+  GroupOptions group() const;
+  ProgressStyle progress_style() const;
+  SamplerOptions sampler(std::int64_t samples, const ProcessGroup& group) const;
+  LoaderOptions loading(const ProcessGroup& group) const;
+  // What was chosen, as it is shown at the start and kept in checkpoints.
+  std::map<std::string, std::string> shown() const;
+};
+
+}  // namespace torchbridge::train

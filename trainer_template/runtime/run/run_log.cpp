@@ -1,0 +1,70 @@
+#include <torchbridge/train/run/run_log.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+
+namespace torchbridge::train {
+namespace {
+
+std::string counted(int count, const std::string& what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+std::string trimmed(const std::string& line) { return line.substr(0, line.find_last_not_of(' ') + 1); }
+
+void print_settings(const Options& options, const ProcessGroup& group, const Manifest& start, std::int64_t total_steps) {
+  std::string text = "trainer: " + counted(group.world_size(), "rank") + " on " + counted(group.layout().node_count, "node") + " (" +
+                     group.launcher() + ", " + group.backend() + ")";
+  if (start.step > 0) text += "; goes on from step " + std::to_string(start.step) + " of " + std::to_string(total_steps);
+  if (start.step == total_steps) text += ": it is complete";
+  std::printf("%s\n%s", text.c_str(), settings_table(options.shown()).c_str());
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+std::string settings_table(const std::map<std::string, std::string>& settings) {
+  constexpr std::size_t kColumn = 34, kColumns = 3, kGap = 2;
+  std::size_t longest = 0;
+  for (const auto& [name, value] : settings) longest = std::max(longest, name.size());
+  std::string text, line;
+  for (const auto& [name, value] : settings) {
+    std::string entry = std::string(kGap, ' ') + name + std::string(longest - name.size() + 1, ' ') + value;
+    entry.resize((entry.size() / kColumn + 1) * kColumn, ' ');
+    if (!line.empty() && line.size() + entry.size() > kColumn * kColumns) {
+      text += trimmed(line) + "\n";
+      line.clear();
+    }
+    line += entry;
+  }
+  return line.empty() ? text : text + trimmed(line) + "\n";
+}
+
+RunLog::RunLog(const Options& options, ProcessGroup& group, const Manifest& start, std::int64_t total_steps)
+    : speaks_(group.is_first()), progress_(speaks_ ? options.progress_style() : ProgressStyle::kNone, total_steps) {
+  all_or_none(group, [&] {
+    metrics_ = std::make_unique<MetricsFile>(speaks_ ? options.metrics : "", start.step);
+    events_ = std::make_unique<EventFile>(speaks_ ? options.tensorboard : "", start.step);
+  });
+  if (speaks_ && !options.quiet) print_settings(options, group, start, total_steps);
+}
+
+void RunLog::write(const StepRecord& record) {
+  if (!speaks_) return;
+  metrics_->write(record);
+  visit_numbers(record, [&](const std::string& name, double value) { events_->write(record.step, name, value); });
+  events_->flush();
+  progress_.show(record);
+}
+
+void RunLog::finish(std::int64_t steps, const Evaluation& result, double samples_per_s, const std::filesystem::path& checkpoint) {
+  progress_.finish();
+  if (!speaks_) return;
+  std::printf("trainer: %lld steps", static_cast<long long>(steps));
+  for (const auto& [name, value] : result.metrics) std::printf(", %s %.4f", name.c_str(), value);
+  std::printf(", loss %.4f, %.0f samples/s%s%s\n", result.loss, samples_per_s, checkpoint.empty() ? "" : ", checkpoint ", checkpoint.c_str());
+  std::fflush(stdout);
+}
+
+}  // namespace torchbridge::train

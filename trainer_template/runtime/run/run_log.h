@@ -1,0 +1,40 @@
+// What a training run tells: settings, the curve, progress, and its end.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+
+#include <torchbridge/train/checkpoint/manifest.h>
+#include <torchbridge/train/group/process_group.h>
+#include <torchbridge/train/run/event_file.h>
+#include <torchbridge/train/run/metrics.h>
+#include <torchbridge/train/run/options.h>
+#include <torchbridge/train/run/progress.h>
+
+namespace torchbridge::train {
+
+// Rank 0 speaks and writes; on the others nothing happens.
+class RunLog {
+ public:
+  // Collective: throws on all ranks where a file cannot be written. Prints what was chosen.
+  RunLog(const Options& options, ProcessGroup& group, const Manifest& start, std::int64_t total_steps);
+
+  void write(const StepRecord& record);
+
+  // The last line. `checkpoint` may be empty.
+  void finish(std::int64_t steps, const Evaluation& result, double samples_per_s, const std::filesystem::path& checkpoint);
+
+ private:
+  bool speaks_;
+  std::unique_ptr<MetricsFile> metrics_;
+  std::unique_ptr<EventFile> events_;
+  Progress progress_;
+};
+
+// "  batch-size 32        epochs 10": three a line, fewer where a value is long.
+std::string settings_table(const std::map<std::string, std::string>& settings);
+
+}  // namespace torchbridge::train

@@ -1,0 +1,112 @@
+#include <torchbridge/train/run/setup.h>
+
+#include <ATen/Context.h>
+#include <ATen/ops/allclose.h>
+#include <torchbridge/train/checkpoint/load.h>
+#include <torchbridge/train/checkpoint/resume_from_python.h>
+#include <torchbridge/train/errors.h>
+#include <torchbridge/train/optim/accumulation.h>
+#include <torchbridge/train/optim/parameter_groups.h>
+#include <torchbridge/train/run/compiled_model.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace torchbridge::train {
+namespace {
+
+// A position in an epoch counts samples of one order.
+void check_order(const Options& options, const Manifest& start) {
+  const auto before = start.options.find("order");
+  const std::string order = before == start.options.end() ? "shuffled" : before->second;
+  if (start.position.consumed == 0 || order == options.order) return;
+  throw TrainError("the checkpoint at step " + std::to_string(start.step) + " was written in an epoch with --order " + order +
+                   ", this run has --order " + options.order + "; the order of samples would break off");
+}
+
+void check_batch_size(const Options& options, std::int64_t samples, const ProcessGroup& group) {
+  const std::int64_t most = (samples + group.world_size() - 1) / group.world_size();
+  if (options.batch_size <= most) return;
+  throw TrainError("--batch-size " + std::to_string(options.batch_size) + " is larger than the data set: " + std::to_string(samples) +
+                   " samples, " + std::to_string(most) + " a rank");
+}
+
+// Its first outputs are compared with the model's: a package of another model may have tensors of the same names.
+std::function<at::Tensor(const at::Tensor&)> compiled_forward(const Options& options, Model& model, const ModelTensors& tensors, ProcessGroup& group) {
+  std::shared_ptr<CompiledModel> compiled;
+  all_or_none(group, [&] { compiled = std::make_shared<CompiledModel>(options.compiled_eval, tensors, group.device()); });
+  return [compiled, &model, &options, compared = false](const at::Tensor& inputs) mutable {
+    const at::Tensor outputs = compiled->forward(inputs);
+    constexpr double kTolerance = 1e-3;
+    if (!std::exchange(compared, true) && !at::allclose(outputs, model.forward(inputs), kTolerance, kTolerance)) {
+      throw TrainError("--compiled-eval '" + options.compiled_eval + "' computes something else than --model " + options.model);
+    }
+    return outputs;
+  };
+}
+
+}  // namespace
+
+void set_determinism(const Options& options) {
+  at::manual_seed(options.seed);
+  at::globalContext().setDeterministicAlgorithms(options.deterministic, /*warn_only=*/false);
+}
+
+std::shared_ptr<Model> make_model(const Task& task, const std::string& model, c10::Device device) {
+  try {
+    auto made = task.make_model();
+    made->to(device);
+    return made;
+  } catch (const c10::Error& error) {
+    throw TrainError("--model " + model + " cannot be made: " + one_line(error));
+  }
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const Options& options, const ModelTensors& model, ProcessGroup& group) {
+  const OptimizerOptions values{.lr = options.lr, .momentum = options.momentum, .weight_decay = options.weight_decay};
+  const auto make = [&](std::vector<ParameterGroup> groups) {
+    if (options.optimizer == "adam") return make_adam(std::move(groups));
+    return options.optimizer == "adamw" ? make_adamw(std::move(groups)) : make_sgd(std::move(groups));
+  };
+  const DecayRule rule{.spare_vectors = options.no_decay_1d, .spared = options.no_decay};
+  std::vector<ParameterGroup> groups = groups_by_decay(model.parameters, values, rule);
+  if (options.zero == 0) return make(std::move(groups));
+  return make_zero(std::move(groups), group, make, options.gradient_average());
+}
+
+TrainerOptions trainer_options(const Options& options, Model& model, const ModelTensors& tensors, ProcessGroup& group, std::int64_t total_steps) {
+  TrainerOptions chosen{.schedule = options.schedule(), .clip_norm = options.clip_norm};
+  chosen.schedule.total_steps = total_steps;
+  chosen.grad_norm = !options.no_grad_norm && !(options.metrics.empty() && options.tensorboard.empty());
+  chosen.scaler.init_scale = options.loss_scale;
+  for (const auto& [name, parameter] : tensors.parameters) chosen.clipped.push_back(parameter);
+  if (options.precision != "fp32") chosen.precision = options.precision == "bf16" ? at::kBFloat16 : at::kHalf;
+  chosen.device = group.device().type();
+  chosen.on_nan = options.on_nan == "skip" ? OnNan::kSkip : OnNan::kStop;
+  chosen.peak_tflops = options.peak_tflops;
+  if (!options.compiled_eval.empty()) chosen.eval_forward = compiled_forward(options, model, tensors, group);
+  return chosen;
+}
+
+Manifest load_start(const Options& options, Checkpoints& checkpoints, const ModelTensors& model, Optimizer& optimizer, ProcessGroup& group) {
+  if (!options.init_from.empty()) init_from(options.init_from, model, group);
+  if (const auto resumed = checkpoints.resume(model, optimizer)) return *resumed;
+  return options.resume_from_python.empty() ? Manifest{} : resume_from_python(options.resume_from_python, model, optimizer, group);
+}
+
+StepProfileOptions profile_options(const Options& options, const ProcessGroup& group) {
+  return {.steps = group.is_first() ? options.profile : 0, .file = options.profile_file, .device = group.device().type()};
+}
+
+std::int64_t total_steps(const Options& options, const Dataset& train_set, const Manifest& start, const ProcessGroup& group) {
+  check_order(options, start);
+  check_batch_size(options, train_set.size(), group);
+  const std::int64_t all = start.step + steps_left(options.sampler(train_set.size(), group), options.loading(group), start.position,
+                                                   options.grad_accumulation);
+  return options.max_steps > 0 ? std::max(start.step, std::min(all, options.max_steps)) : all;
+}
+
+}  // namespace torchbridge::train

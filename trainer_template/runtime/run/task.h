@@ -1,0 +1,85 @@
+// What is learned: data, model, loss and what else is measured. The part that a user of the template writes.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <iosfwd>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torchbridge/train/data/dataset.h>
+#include <torchbridge/train/errors.h>
+
+namespace torchbridge::train {
+
+// Inputs of a batch in, outputs for it out: the first dimension is the samples'.
+class Model : public torch::nn::Module {
+ public:
+  virtual at::Tensor forward(const at::Tensor& inputs) = 0;
+};
+
+// What --data and --model say.
+struct TaskSettings {
+  std::string data, model;
+};
+
+// Something evaluation tells besides the loss: the mean over a batch's samples, as a tensor without dimensions.
+struct Metric {
+  std::string name;
+  std::function<at::Tensor(const at::Tensor& outputs, const at::Tensor& targets)> mean;
+};
+
+// Share of the outputs whose largest value, along the last dimension, stands at the number that is the target.
+Metric accuracy();
+
+// Text that --generate goes on with.
+struct Generation {
+  std::string prompt;
+  std::int64_t length = 200;   // tokens to add
+  double temperature = 0.8;    // 0: always the likeliest
+};
+
+// One a process. Data sets are read by several threads at once, everything else is used by one.
+class Task {
+ public:
+  virtual ~Task() = default;
+
+  virtual const Dataset& train_set() const = 0;
+  virtual const Dataset& eval_set() const = 0;
+
+  // With fresh weights from the default generator, the same for the same seed.
+  virtual std::shared_ptr<Model> make_model() const = 0;
+  // The mean over the batch, as a tensor without dimensions.
+  virtual at::Tensor loss(const at::Tensor& outputs, const at::Tensor& targets) const = 0;
+  virtual std::vector<Metric> metrics() const { return {}; }
+
+  // For language models: tokens of a sample, and what forward and backward of one sample take. 0: not told.
+  virtual std::int64_t tokens_per_sample() const { return 0; }
+  virtual double flops_per_sample(const Model&) const { return 0; }
+
+  // --generate and --predict, in a process of its own, without gradients and the model in eval mode. Throws TrainError.
+  virtual void generate(Model&, const Generation&, std::ostream&) const {
+    throw TrainError("--generate: this task has no text to go on with; --task text has");
+  }
+  virtual void predict(Model&, const std::filesystem::path&, std::ostream&) const {
+    throw TrainError("--predict: this task does not take files; --task digits does");
+  }
+};
+
+// A row of the program's table of tasks.
+struct TaskKind {
+  std::string name;     // --task NAME
+  std::string summary;  // for --help
+  std::string models;   // what --model may be, for --help
+  std::vector<std::pair<std::string, std::string>> defaults;  // "--lr", "0.001": of options that the user does not give
+  std::function<void(const std::string& model)> check_model;  // throws TrainError for a --model that cannot be
+  std::function<std::unique_ptr<Task>(const TaskSettings&)> open;  // reads the data; throws TrainError, which names the file
+};
+
+}  // namespace torchbridge::train

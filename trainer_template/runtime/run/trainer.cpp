@@ -1,0 +1,253 @@
+#include <torchbridge/train/run/trainer.h>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/div.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+#include <torchbridge/train/optim/grad_clip.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <limits>
+#include <map>
+#include <span>
+#include <sstream>
+
+namespace torchbridge::train {
+
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+// The entries of a checkpoint's state that belong to `owner`: "grad_scaler.scale" is its "scale".
+std::map<std::string, double> entries_of(const std::map<std::string, double>& all, const std::string& owner) {
+  std::map<std::string, double> entries;
+  for (const auto& [name, value] : all) {
+    if (name.starts_with(owner + ".")) entries[name.substr(owner.size() + 1)] = value;
+  }
+  return entries;
+}
+
+void put_entries(const std::map<std::string, double>& entries, const std::string& owner, std::map<std::string, double>& all) {
+  for (const auto& [name, value] : entries) all[owner + "." + name] = value;
+}
+
+std::string sample_list(std::span<const Batch> parts) {
+  std::string text;
+  for (const Batch& part : parts) {
+    for (const std::int64_t index : part.indices) text += " " + std::to_string(index);
+  }
+  return text;
+}
+
+// Of forward and backward, in the last step that DDP timed; nothing before the first.
+std::optional<double> communication_share(DistributedDataParallel& ddp) {
+  const auto numbers = ddp.logging_data().numbers;
+  const auto ns = [&](const char* name) {
+    const auto found = numbers.find(name);
+    return found == numbers.end() ? 0.0 : static_cast<double>(found->second);
+  };
+  const double communication = ns("backward_comm_time");
+  const double all = ns("forward_compute_time") + ns("backward_compute_time") + communication - ns("backward_compute_comm_overlap_time");
+  if (communication <= 0 || all <= 0) return std::nullopt;
+  return communication / all;
+}
+
+}  // namespace
+
+Trainer::Trainer(ProcessGroup& group, const Task& task, Model& model, DistributedDataParallel& ddp, Optimizer& optimizer,
+                 TrainerOptions options, Manifest progress)
+    : group_(group), task_(task), model_(model), ddp_(ddp), optimizer_(optimizer), options_(std::move(options)), metrics_(task.metrics()), flops_(task.flops_per_sample(model)),
+      progress_(std::move(progress)), samples_before_(progress_.samples_seen), begin_(Clock::now()), last_step_(begin_) {
+  for (const ParameterGroup& each : optimizer_.groups()) base_rates_.push_back(each.options.lr);
+  if (is_plateau(options_.schedule)) plateau_.emplace(options_.schedule, base_rates_);
+  if (options_.precision == at::kHalf) scaler_.emplace(group_, options_.scaler);
+  const auto plateau = entries_of(progress_.state, "plateau"), scaler = entries_of(progress_.state, "grad_scaler");
+  if (plateau_ && !plateau.empty()) plateau_->load_state(plateau);
+  if (scaler_ && !scaler.empty()) scaler_->load_state(scaler);
+}
+
+StepRecord Trainer::train_step(std::span<const Batch> parts) {
+  StepRecord record{.step = progress_.step + 1, .epoch = parts.front().epoch};
+  set_learning_rates(record.step);
+  record.learning_rate = optimizer_.groups().front().options.lr;
+  optimizer_.zero_grad();
+  const at::Tensor loss = forward_backward(parts);
+  optimizer_.average_gradients();
+  const auto norm = clip();
+  const Shared shared = share(loss);
+  record.loss = shared.loss;
+  if (norm) record.grad_norm = norm->item<double>();
+  record.skipped = refuse(loss, shared, record, parts) || !step_optimizer();
+  if (record.skipped && scaler_) record.grad_norm.reset();  // it overflowed
+  measure(record, parts);
+  progress_.step = record.step;
+  progress_.position = parts.back().next;
+  return record;
+}
+
+void Trainer::set_learning_rates(std::int64_t step) {
+  const std::vector<double>& rates = plateau_ ? plateau_->learning_rates() : base_rates_;
+  const auto momentum = cycled_momentum(options_.schedule, step);
+  for (std::size_t i = 0; i < rates.size(); ++i) {
+    OptimizerOptions& options = optimizer_.groups()[i].options;
+    options.lr = train::learning_rate(options_.schedule, rates[i], step);
+    if (momentum) options.momentum = options.beta1 = *momentum;
+  }
+}
+
+std::unique_ptr<Autocast> Trainer::autocast() const {
+  if (options_.precision == at::kFloat) return nullptr;
+  return std::make_unique<Autocast>(options_.device, options_.precision);
+}
+
+// Returns the mean loss of this rank's parts.
+at::Tensor Trainer::forward_backward(std::span<const Batch> parts) {
+  at::Tensor sum;
+  for (const Batch& part : parts) {
+    std::optional<DistributedDataParallel::NoSync> no_sync;
+    if (&part != &parts.back() || optimizer_.averages_gradients()) no_sync.emplace(ddp_);
+    at::Tensor loss;
+    {
+      const auto scope = autocast();
+      const at::Tensor outputs = ddp_.forward([&] { return model_.forward(part.inputs); });
+      loss = task_.loss(outputs, part.targets).div(static_cast<double>(parts.size()));
+    }
+    (scaler_ ? scaler_->scale(loss) : loss).backward();
+    sum = sum.defined() ? sum + loss.detach() : loss.detach().clone();
+  }
+  return sum;
+}
+
+// The norm, where it is to be known. A gradient that is sparse cannot be clipped, and is not measured.
+std::optional<at::Tensor> Trainer::clip() {
+  const bool clips = options_.clip_norm > 0;
+  if (!clips && (!options_.grad_norm || has_sparse_gradients())) return std::nullopt;
+  if (scaler_) scaler_->unscale(optimizer_);
+  const ClipOptions clipping{.max_norm = clips ? options_.clip_norm : std::numeric_limits<double>::infinity()};
+  if (optimizer_.averages_gradients()) return clip_grad_norm(optimizer_.averaged(), clipping, group_);
+  return clip_grad_norm(options_.clipped.empty() ? optimizer_.averaged() : options_.clipped, clipping);
+}
+
+bool Trainer::has_sparse_gradients() const {
+  const auto tensors = optimizer_.averaged();
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const at::Tensor& tensor) { return tensor.grad().defined() && tensor.grad().is_sparse(); });
+}
+
+Trainer::Shared Trainer::share(const at::Tensor& loss) {
+  const at::Tensor not_finite = at::isfinite(loss).logical_not().to(loss.scalar_type());
+  const at::Tensor stop = at::scalar_tensor(wants_to_stop() ? 1 : 0, loss.options());
+  const at::Tensor sums = at::stack({loss, not_finite, stop});
+  group_.sum(sums);
+  // Divided as a tensor: in its own precision, as Python's mean over the ranks.
+  const at::Tensor mean = sums[0].div(group_.world_size()), all = sums.to(at::kCPU, at::kDouble);
+  stop_agreed_ = all[2].item<double>() > 0;
+  return {.loss = mean.item<double>(), .not_finite = static_cast<int>(all[1].item<double>())};
+}
+
+// Whether the step must be left out; by OnNan::kStop it throws. With loss scaling the scaler answers for gradients.
+bool Trainer::refuse(const at::Tensor& loss, const Shared& shared, const StepRecord& record, std::span<const Batch> parts) {
+  const bool bad_norm = !scaler_ && record.grad_norm && !std::isfinite(*record.grad_norm);
+  if (shared.not_finite == 0 && !bad_norm) return false;
+  const double own = loss.item<double>();
+  const bool concerned = shared.not_finite == 0 || !std::isfinite(own);
+  const std::int64_t speaker = group_.minimum(concerned ? group_.rank() : group_.world_size());
+  std::ostringstream what;
+  what << "step " << record.step << ": ";
+  if (shared.not_finite > 0) {
+    what << "the loss is " << (std::isnan(own) ? "nan" : own > 0 ? "inf" : "-inf") << " on " << shared.not_finite << " of " << group_.world_size() << " ranks";
+  } else {
+    what << "the norm of the gradients is " << *record.grad_norm;
+  }
+  what << " (learning rate " << record.learning_rate << "); samples of this rank:" << sample_list(parts);
+  const bool speaks = speaker == group_.rank();
+  if (options_.on_nan == OnNan::kSkip) {
+    if (speaks) std::cerr << "trainer: rank " + std::to_string(group_.rank()) + ": " + what.str() + "; the step is left out\n" << std::flush;
+    return true;
+  }
+  if (speaks) throw TrainError(what.str() + "; lower --lr, clip with --clip-norm, or leave such steps out with --on-nan skip");
+  throw PeerFailed();
+}
+
+// False where loss scaling overflowed.
+bool Trainer::step_optimizer() {
+  if (!scaler_) return optimizer_.step(), true;
+  const bool stepped = scaler_->step(optimizer_);
+  scaler_->update();
+  return stepped;
+}
+
+void Trainer::measure(StepRecord& record, std::span<const Batch> parts) {
+  std::int64_t samples = 0;
+  double waited = 0;
+  for (const Batch& batch : parts) {
+    samples += batch.samples() * group_.world_size();
+    waited += batch.waited_s;
+  }
+  const auto now = Clock::now();
+  const double seconds = std::chrono::duration<double>(now - last_step_).count();
+  last_step_ = now;
+  progress_.samples_seen += samples;
+  record.samples_per_s = static_cast<double>(samples) / seconds;
+  record.data_wait = std::min(waited / seconds, 1.0);
+  if (const auto tokens = task_.tokens_per_sample(); tokens > 0) record.tokens_per_s = record.samples_per_s * static_cast<double>(tokens);
+  if (flops_ > 0) {
+    record.tflops = flops_ * record.samples_per_s / group_.world_size() / 1e12;
+    if (options_.peak_tflops > 0) record.mfu = *record.tflops / options_.peak_tflops;
+  }
+  // c10d times the first ten steps of a process and every hundredth, and tells it a step later.
+  ++steps_here_;
+  constexpr std::int64_t kTimed = 100;
+  if (group_.world_size() > 1 && (steps_here_ <= 11 || steps_here_ % kTimed == 1)) comm_share_ = communication_share(ddp_);
+  record.comm_share = comm_share_;
+}
+
+Evaluation Trainer::evaluate(const Dataset& dataset, std::int64_t batch_size) {
+  const at::NoGradGuard no_grad;
+  model_.eval();  // batch normalisation takes its running statistics then
+  const auto indices = each_once(dataset.size(), group_.rank(), group_.world_size());
+  // Sums over samples: of the loss, of the metrics, of ones; and of the ranks that want to stop.
+  const at::Tensor sums = at::zeros({static_cast<std::int64_t>(metrics_.size()) + 3}, at::kDouble);
+  auto* sum = sums.mutable_data_ptr<double>();
+  double *ones = sum + metrics_.size() + 1, *stop = ones + 1;
+  for (std::size_t begin = 0; begin < indices.size(); begin += batch_size) {
+    const auto count = std::min<std::size_t>(batch_size, indices.size() - begin);
+    const Batch batch = dataset.collate(std::span(indices).subspan(begin, count));
+    const auto scope = autocast();
+    const at::Tensor inputs = batch.inputs.to(group_.device()), targets = batch.targets.to(group_.device());
+    const at::Tensor outputs = options_.eval_forward ? options_.eval_forward(inputs) : model_.forward(inputs);
+    sum[0] += task_.loss(outputs, targets).item<double>() * static_cast<double>(count);
+    for (std::size_t i = 0; i < metrics_.size(); ++i) sum[i + 1] += metrics_[i].mean(outputs, targets).item<double>() * static_cast<double>(count);
+    *ones += static_cast<double>(count);
+  }
+  model_.train();
+  *stop = wants_to_stop() ? 1 : 0;
+  group_.sum(sums);
+  stop_agreed_ = stop_agreed_ || *stop > 0;
+  Evaluation result{.loss = sum[0] / *ones, .metrics = {}};
+  for (std::size_t i = 0; i < metrics_.size(); ++i) result.metrics.emplace_back(metrics_[i].name, sum[i + 1] / *ones);
+  return result;
+}
+
+void Trainer::observe(const Evaluation& evaluation) {
+  if (plateau_) plateau_->observe(evaluation.loss);
+}
+
+Manifest Trainer::progress() {
+  progress_.buckets = ddp_.buckets();
+  if (plateau_) put_entries(plateau_->state(), "plateau", progress_.state);
+  if (scaler_) put_entries(scaler_->state(), "grad_scaler", progress_.state);
+  return progress_;
+}
+
+double Trainer::samples_per_s() const {
+  const std::chrono::duration<double> time = Clock::now() - begin_;
+  return static_cast<double>(progress_.samples_seen - samples_before_) / time.count();
+}
+
+}  // namespace torchbridge::train

@@ -1,0 +1,108 @@
+// One training step and one evaluation, over all ranks.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <torchbridge/train/checkpoint/manifest.h>
+#include <torchbridge/train/data/dataset.h>
+#include <torchbridge/train/ddp/ddp.h>
+#include <torchbridge/train/group/process_group.h>
+#include <torchbridge/train/optim/autocast.h>
+#include <torchbridge/train/optim/grad_scaler.h>
+#include <torchbridge/train/optim/lr_schedule.h>
+#include <torchbridge/train/optim/optimizer.h>
+#include <torchbridge/train/optim/plateau.h>
+#include <torchbridge/train/run/metrics.h>
+#include <torchbridge/train/run/task.h>
+
+namespace torchbridge::train {
+
+enum class OnNan { kStop, kSkip };
+
+struct TrainerOptions {
+  LrSchedule schedule;                      // applied to the learning rate that each parameter group has at the start
+  double clip_norm = 0;                     // largest norm of all gradients together; 0: they are not clipped
+  bool grad_norm = false;                   // measured also where they are not clipped
+  std::vector<at::Tensor> clipped;          // the parameters of which, in the model's order; empty: the optimizer's, in its order
+  c10::ScalarType precision = c10::kFloat;  // of forward and loss: kBFloat16; kHalf, with the loss scaled; kFloat: as the tensors are
+  GradScalerOptions scaler;                 // for kHalf
+  c10::DeviceType device = c10::kCPU;       // whose operations are autocast
+  OnNan on_nan = OnNan::kStop;              // a loss, or a norm of the gradients, that is not finite
+  double peak_tflops = 0;                   // of this rank's device; 0: unknown
+  std::function<at::Tensor(const at::Tensor& inputs)> eval_forward;  // instead of the model's; empty: the model's
+  std::function<bool()> wants_to_stop;      // asked once a step and evaluation; empty: this rank never does
+};
+
+// Holds references: group, task, model, ddp and optimizer must outlive it. One thread.
+class Trainer {
+ public:
+  Trainer(ProcessGroup& group, const Task& task, Model& model, DistributedDataParallel& ddp, Optimizer& optimizer,
+          TrainerOptions options, Manifest progress);
+
+  // Collective: forward, backward with averaged gradients, optimizer step. With several batches (gradient accumulation), the mean
+  // of their losses is learned from in one step. Throws TrainError on the lowest rank, and PeerFailed on the others, when a loss is
+  // not finite: with its samples, and before the optimizer's step.
+  StepRecord train_step(std::span<const Batch> parts);
+  StepRecord train_step(const Batch& batch) { return train_step(std::span(&batch, 1)); }
+
+  // Collective: each sample once, whatever the number of ranks, with the model in eval mode.
+  Evaluation evaluate(const Dataset& dataset, std::int64_t batch_size);
+
+  // What a plateau schedule goes by, after an evaluation; other schedules take no notice.
+  void observe(const Evaluation& evaluation);
+
+  std::int64_t steps_done() const { return progress_.step; }
+  // Whether any rank wanted to stop in the last step or evaluation: all ranks are told the same.
+  bool stop_agreed() const { return stop_agreed_; }
+
+  // Collective, between two steps: how far training is, for a checkpoint.
+  Manifest progress();
+
+  // Of all ranks, since this was made.
+  double samples_per_s() const;
+
+ private:
+  // What the ranks tell each other in a step, in the one reduction that the loss needs anyway.
+  struct Shared {
+    double loss = 0;        // mean
+    int not_finite = 0;     // ranks whose loss is not
+  };
+
+  void set_learning_rates(std::int64_t step);
+  std::unique_ptr<Autocast> autocast() const;
+  at::Tensor forward_backward(std::span<const Batch> parts);
+  std::optional<at::Tensor> clip();
+  bool has_sparse_gradients() const;
+  Shared share(const at::Tensor& loss);
+  bool refuse(const at::Tensor& loss, const Shared& shared, const StepRecord& record, std::span<const Batch> parts);
+  bool step_optimizer();
+  void measure(StepRecord& record, std::span<const Batch> parts);
+  bool wants_to_stop() const { return options_.wants_to_stop && options_.wants_to_stop(); }
+
+  ProcessGroup& group_;
+  const Task& task_;
+  Model& model_;
+  DistributedDataParallel& ddp_;
+  Optimizer& optimizer_;
+  TrainerOptions options_;
+  std::vector<Metric> metrics_;
+  double flops_;  // of a sample; 0: not told
+  std::vector<double> base_rates_;  // of the parameter groups
+  std::optional<Plateau> plateau_;
+  std::optional<GradScaler> scaler_;
+  Manifest progress_;
+  bool stop_agreed_ = false;
+  std::optional<double> comm_share_;
+  std::int64_t steps_here_ = 0;  // of this process
+  const std::int64_t samples_before_;
+  const std::chrono::steady_clock::time_point begin_;
+  std::chrono::steady_clock::time_point last_step_;
+};
+
+}  // namespace torchbridge::train
