@@ -7,6 +7,7 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
+#include <torchbridge/train/failpoint.h>
 #include <torchbridge/train/optim/grad_clip.h>
 
 #include <algorithm>
@@ -72,6 +73,7 @@ Trainer::Trainer(ProcessGroup& group, const Task& task, Model& model, Distribute
 }
 
 StepRecord Trainer::train_step(std::span<const Batch> parts) {
+  failpoint("step");
   StepRecord record{.step = progress_.step + 1, .epoch = parts.front().epoch};
   set_learning_rates(record.step);
   record.learning_rate = optimizer_.groups().front().options.lr;
