@@ -23,7 +23,8 @@ submit() {
 newest() { local marks=("$work/$1"/checkpoints/step-*/DONE); [[ -e ${marks[-1]} ]] && sed 's/.*step-0*\([0-9]*\).*/\1/' <<<"${marks[-1]}" || echo 0; }
 is_beyond() { (($(newest "$1") > $2)); }
 field() { on_login scontrol show job "$1" --oneliner | sed -n "s/.* $2=\([^ ]*\).*/\1/p"; }
-runs_again() { on_login scontrol show job "$1" --oneliner | grep -q " JobState=RUNNING .* Restarts=$2 "; }
+# runs JOB RESTARTS
+runs() { on_login scontrol show job "$1" --oneliner | grep -q " JobState=RUNNING .* Restarts=$2 "; }
 nodes_of() { on_login scontrol show hostnames "$(field "$1" NodeList)"; }
 
 # disturb NAME JOB COMMAND...: in the middle of training; then the job runs again, and trains.
@@ -34,8 +35,9 @@ disturb() {
   restarts=$(field "$job" Restarts)
   wait_for 60 is_beyond "$name" "$(newest "$name")"
   "$@"
-  wait_for 90 runs_again "$job" $((restarts + 1))
+  wait_for 90 runs "$job" $((restarts + 1))
 }
+
 # The run so far, to its last step; then a run of its own to the same step.
 expect_undisturbed() {
   local name=$1 job=$2 last
@@ -61,24 +63,25 @@ signals() {
   on_login scontrol update NodeName="$drained" State=DRAIN Reason=test
   disturb signals "$job" on_login scancel --signal=USR2 "$job"
   nodes_of "$job" | grep -qx "$drained" && fail "it runs on the drained node $drained"
-  expect_undisturbed signals "$job" -N2 -n4 --ntasks-per-node=2
+  expect_undisturbed signals "$job" -N2 -n4 --ntasks-per-node=2 --exclude=n[3-7]
 }
 
 lost_nodes() {
   local job=$1 node
   kill_slurmd() { kill -9 "$(pgrep -f -- "^slurmd -D -N $1\$" | while read -r pid; do grep -qsz "^SLURM_CONF=.*/$CLUSTER_NAME/slurm.conf" "/proc/$pid/environ" && echo "$pid"; done)"; }
+  wait_for 60 runs "$job" 0
   disturb lost_nodes "$job" kill_slurmd "$(nodes_of "$job" | tail -n 1)"
   node=$(nodes_of "$job" | tail -n 1)
   disturb lost_nodes "$job" on_node "$node" ip link set eth0 down
-  expect_undisturbed lost_nodes "$job" -N2 -n4 --ntasks-per-node=2
+  expect_undisturbed lost_nodes "$job" -N2 -n4 --ntasks-per-node=2 --exclude=n[3-7]
 }
 
 limits() {
   local job=$1 task
-  for task in 0 1; do wait_for 90 runs_again "${job}_$task" 1; done
+  for task in 0 1; do wait_for 90 runs "${job}_$task" 1; done
   for task in 0 1; do
     grep -q 'trainer: the job ends in' "$work/limits_$task.out" || fail "task $task: nothing of the limit"
-    expect_undisturbed "limits/$task" "${job}_$task" -N1 -n1
+    expect_undisturbed "limits/$task" "${job}_$task" -N1 -n1 -w n7
   done
 }
 
