@@ -83,7 +83,7 @@ TEST_F(Tasks, StopsEarlyAlsoAfterARestart) {
   Ranks second(2, trainer(joined(options, {"--early-stop", "3"})));
   ASSERT_EQ(second.wait(), kTwoGood) << second.errors();
   // The first of four equal losses is the best.
-  EXPECT_TRUE(contains(second.out(0), "trainer: 8 steps")) << second.out(0);
+  EXPECT_TRUE(contains(second.out(0), "trainer: 8 steps (stopped early: the lowest loss was ")) << second.out(0);
 }
 
 TEST_F(Tasks, TensorBoardReadsTheCurve) {
@@ -164,7 +164,7 @@ TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
   } kCases[] = {
       {{"--task", "tezt"}, 2, "did you mean 'text'?"},
       {{"--epoch", "3"}, 2, "did you mean '--epochs'?"},
-      {{"--config", folder_ / "taks.toml"}, 2, "did you mean '--task'?"},
+      {{"--config", folder_ / "taks.toml"}, 2, "--config: INI was not able to parse taks; did you mean '--task'?"},
       {{"--task", "text", "--model", "gpt:tiny,layer=3"}, 2, "did you mean 'layers'?"},
       {{"--task", "text", "--model", "gpt:tiny,small"}, 2, "the preset 'small' must come first"},
       {{"--task", "text", "--model", "mlp:3"}, 2, "expected gpt:PRESET"},

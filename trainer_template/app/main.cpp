@@ -102,7 +102,7 @@ ExitCode train(const Options& options, ProcessGroup& group, Preemption& preempti
   const bool complete = trainer.steps_done() == steps || early_stop.is_due();
   if (complete && !result) result = trainer.evaluate(task->eval_set(), options.batch_size);
   if (!complete || !result) return stopped(group, preemption, log, trainer.steps_done(), checkpoints);
-  log.finish(trainer.steps_done(), *result, trainer.samples_per_s(), checkpoints.last_saved());
+  log.finish(trainer.steps_done(), *result, trainer.samples_per_s(), checkpoints.last_saved(), early_stop);
   return ExitCode::kDone;
 }
 

@@ -1,60 +1,16 @@
 #include <torchbridge/train/run/command_line.h>
 
 #include <CLI/CLI.hpp>
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/core/init_method.h>
 #include <torchbridge/core/nearest_name.h>
 #include <torchbridge/train/errors.h>
-#include <torchbridge/train/group/backend_choice.h>
+#include <torchbridge/train/run/option_checks.h>
 
 #include <algorithm>
-#include <limits>
-#include <sstream>
 
 namespace torchbridge::train {
 namespace {
 
 constexpr std::int64_t kMany = 1'000'000'000'000;
-
-std::string check_backend(const std::string& name) {
-  if (name == "auto") return {};
-  const auto backends = parse_backends(name, "");
-  return backends ? "" : backends.error().message;
-}
-
-std::string check_init_method(const std::string& url) {
-  const auto method = parse_init_method(url);
-  return method ? "" : method.error().message;
-}
-
-std::string check_lr_schedule(const std::string& text) {
-  const auto schedule = parse_lr_schedule(text);
-  return schedule ? "" : schedule.error().message;
-}
-
-std::string not_negative(const std::string& text) {
-  double value = -1;
-  const bool number = CLI::detail::lexical_cast(text, value);
-  return number && value >= 0 && value < 1e300 ? "" : "'" + text + "': expected a number from 0 on";
-}
-
-// CLI::Range lets nan pass.
-auto number_between(double least, double most) {
-  return [least, most](const std::string& text) {
-    double value = 0;
-    const bool number = CLI::detail::lexical_cast(text, value);
-    if (number && value >= least && value <= most) return std::string();
-    std::ostringstream expected;
-    expected << "'" << text << "': expected a number from " << least << " to " << most;
-    return expected.str();
-  };
-}
-
-std::string not_empty(const std::string& text) { return text.empty() ? "'' is empty" : ""; }
-
-std::string seed_value(const std::string& text) {
-  return parse_integer(text, 0, std::numeric_limits<std::int64_t>::max()) ? "" : "'" + text + "': expected a number from 0 to 2^63 - 1";
-}
 
 const CLI::Range kFromOne{std::int64_t{1}, kMany}, kFromZero{std::int64_t{0}, kMany};
 
@@ -167,7 +123,7 @@ void CommandLine::declare_training() {
       ->check(kFromZero)->capture_default_str();
   declared->add_option("--on-nan", o.on_nan, "A loss or gradient that is not finite, on any rank: stop, or skip the step")
       ->check(CLI::IsMember({"stop", "skip"}))->capture_default_str();
-  declared->add_option("--seed", o.seed, "Of weights and order of samples")->check(seed_value)->capture_default_str();
+  declared->add_option("--seed", o.seed, "Of weights and order of samples")->check(check_seed)->capture_default_str();
   declared->add_option("--order", o.order, "Of the samples: shuffled as Python does, permuted (without a list of all), sequential")
       ->check(CLI::IsMember({"shuffled", "permuted", "sequential"}))->capture_default_str();
   declared->add_flag("--deterministic", o.deterministic, "Refuse operations whose result may vary");
@@ -317,8 +273,9 @@ Options parse_command_line(int argc, char** argv, std::span<const TaskKind> kind
   } catch (const CLI::ParseError& error) {
     std::string text = error.what();
     std::replace(text.begin(), text.end(), '\n', ' ');
-    const bool unknown = dynamic_cast<const CLI::ExtrasError*>(&error) || dynamic_cast<const CLI::ConfigError*>(&error);
-    throw EarlyExit(ExitCode::kBadOptions, text + (unknown ? line.suggestion(text) : "") + " (see --help)");
+    const bool in_file = dynamic_cast<const CLI::ConfigError*>(&error);
+    const bool unknown = in_file || dynamic_cast<const CLI::ExtrasError*>(&error);
+    throw EarlyExit(ExitCode::kBadOptions, (in_file ? "--config: " : "") + text + (unknown ? line.suggestion(text) : "") + " (see --help)");
   }
   Options options = line.options();
   options.kind = &kind;

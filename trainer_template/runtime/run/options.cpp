@@ -87,7 +87,9 @@ std::map<std::string, std::string> Options::shown() const {
       {"warmup-steps", std::to_string(warmup_steps)}, {"momentum", text(momentum)},
       {"weight-decay", text(weight_decay)}, {"seed", std::to_string(seed)}, {"order", order},
       {"grad-accumulation", std::to_string(grad_accumulation)}, {"clip-norm", text(clip_norm)},
-      {"precision", precision}, {"zero", std::to_string(zero)},
+      {"precision", precision}, {"zero", std::to_string(zero)}, {"eval-every", std::to_string(eval_every)},
+      {"early-stop", std::to_string(early_stop)}, {"on-nan", on_nan}, {"deterministic", deterministic ? "yes" : "no"},
+      {"device", device}, {"workers", std::to_string(workers)},
   };
 }
 

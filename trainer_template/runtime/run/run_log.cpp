@@ -76,10 +76,14 @@ void RunLog::stop(std::int64_t step, const std::vector<std::string>& reasons, co
                    std::to_string(total_steps_) + "; " + saved + "\n" << std::flush;
 }
 
-void RunLog::finish(std::int64_t steps, const Evaluation& result, double samples_per_s, const std::filesystem::path& checkpoint) {
+void RunLog::finish(std::int64_t steps, const Evaluation& result, double samples_per_s, const std::filesystem::path& checkpoint,
+                    const EarlyStop& early_stop) {
   progress_.finish();
   if (!speaks_) return;
   std::printf("trainer: %lld steps", static_cast<long long>(steps));
+  if (early_stop.is_due()) {
+    std::printf(" (stopped early: the lowest loss was %.4f, after step %lld)", early_stop.best_loss(), static_cast<long long>(early_stop.best_step()));
+  }
   for (const auto& [name, value] : result.metrics) std::printf(", %s %.4f", name.c_str(), value);
   std::printf(", loss %.4f, %.0f samples/s%s%s\n", result.loss, samples_per_s, checkpoint.empty() ? "" : ", checkpoint ", checkpoint.c_str());
   std::fflush(stdout);

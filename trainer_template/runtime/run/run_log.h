@@ -11,6 +11,7 @@
 #include <torchbridge/train/checkpoint/checkpoint.h>
 #include <torchbridge/train/checkpoint/manifest.h>
 #include <torchbridge/train/group/process_group.h>
+#include <torchbridge/train/run/early_stop.h>
 #include <torchbridge/train/run/event_file.h>
 #include <torchbridge/train/run/metrics.h>
 #include <torchbridge/train/run/options.h>
@@ -32,8 +33,9 @@ class RunLog {
   // The last line of a run that is stopped. `reasons`: one a rank, some empty.
   void stop(std::int64_t step, const std::vector<std::string>& reasons, const Checkpoints& checkpoints);
 
-  // The last line. `checkpoint` may be empty.
-  void finish(std::int64_t steps, const Evaluation& result, double samples_per_s, const std::filesystem::path& checkpoint);
+  // The last line. `checkpoint` may be empty. Where training was stopped early it says so, and what was best.
+  void finish(std::int64_t steps, const Evaluation& result, double samples_per_s, const std::filesystem::path& checkpoint,
+              const EarlyStop& early_stop);
 
  private:
   bool speaks_;

@@ -1,0 +1,63 @@
+#include <torchbridge/train/run/option_checks.h>
+
+#include <torchbridge/core/env_map.h>
+#include <torchbridge/core/init_method.h>
+#include <torchbridge/train/group/backend_choice.h>
+#include <torchbridge/train/optim/lr_schedule.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <sstream>
+
+namespace torchbridge::train {
+namespace {
+
+bool parse(const std::string& text, double& value) {
+  char* end = nullptr;
+  value = std::strtod(text.c_str(), &end);
+  return !text.empty() && *end == '\0';
+}
+
+}  // namespace
+
+std::string check_backend(const std::string& name) {
+  if (name == "auto") return {};
+  const auto backends = parse_backends(name, "");
+  return backends ? "" : backends.error().message;
+}
+
+std::string check_init_method(const std::string& url) {
+  const auto method = parse_init_method(url);
+  return method ? "" : method.error().message;
+}
+
+std::string check_lr_schedule(const std::string& text) {
+  const auto schedule = parse_lr_schedule(text);
+  return schedule ? "" : schedule.error().message;
+}
+
+std::string not_negative(const std::string& text) {
+  double value = -1;
+  const bool number = parse(text, value);
+  return number && value >= 0 && value < 1e300 ? "" : "'" + text + "': expected a number from 0 on";
+}
+
+std::function<std::string(const std::string&)> number_between(double least, double most) {
+  return [least, most](const std::string& text) {
+    double value = 0;
+    const bool number = parse(text, value);
+    if (number && value >= least && value <= most) return std::string();
+    std::ostringstream expected;
+    expected << "'" << text << "': expected a number from " << least << " to " << most;
+    return expected.str();
+  };
+}
+
+std::string not_empty(const std::string& text) { return text.empty() ? "'' is empty" : ""; }
+
+std::string check_seed(const std::string& text) {
+  return parse_integer(text, 0, std::numeric_limits<std::int64_t>::max()) ? "" : "'" + text + "': expected a number from 0 to 2^63 - 1";
+}
+
+}  // namespace torchbridge::train
