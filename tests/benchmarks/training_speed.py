@@ -36,7 +36,7 @@ WORKLOADS = [
     Workload("large", "mlp:2048,2048", 300, 100),
     Workload("convolutional", "cnn:16,32", 1000, 100),
     Workload("GPT", "gpt:tiny", 150, 20, 8, samples=11462, **TEXT),
-    Workload("GPT", "gpt:small", 16, 4, 2, samples=2865, **TEXT),
+    Workload("GPT", "gpt:small", 10, 2, 2, samples=2865, **TEXT),
 ]
 DEADLINE = 300  # seconds a run may take
 
