@@ -1,5 +1,6 @@
 #include <torchbridge/train/data/text_windows.h>
 
+#include <torchbridge/train/data/windows.h>
 #include <torchbridge/train/errors.h>
 
 #include <algorithm>
@@ -18,17 +19,11 @@ TextWindows::TextWindows(const std::filesystem::path& path, std::int64_t length,
 }
 
 Batch TextWindows::collate(std::span<const std::int64_t> indices) const {
-  Batch batch;
-  batch.inputs = batch_tensor({std::ssize(indices), length_}, at::kLong);
-  batch.targets = batch_tensor({std::ssize(indices), length_}, at::kLong);
-  auto* input = batch.inputs.mutable_data_ptr<std::int64_t>();
-  auto* target = batch.targets.mutable_data_ptr<std::int64_t>();
-  for (const std::int64_t index : indices) {
+  return collate_windows(indices, length_, [this](std::int64_t index, std::int64_t* input, std::int64_t* target) {
     const auto window = bytes_.subspan(index * length_, length_ + 1);
-    input = std::copy(window.begin(), window.end() - 1, input);
-    target = std::copy(window.begin() + 1, window.end(), target);
-  }
-  return batch;
+    std::copy(window.begin(), window.end() - 1, input);
+    std::copy(window.begin() + 1, window.end(), target);
+  });
 }
 
 }  // namespace torchbridge::train

@@ -1,5 +1,6 @@
 #include <torchbridge/train/data/token_windows.h>
 
+#include <torchbridge/train/data/windows.h>
 #include <torchbridge/train/errors.h>
 
 #include <algorithm>
@@ -26,17 +27,7 @@ TokenWindows::TokenWindows(const std::vector<std::filesystem::path>& files, cons
 }
 
 Batch TokenWindows::collate(std::span<const std::int64_t> indices) const {
-  Batch batch;
-  batch.inputs = batch_tensor({std::ssize(indices), options_.length}, at::kLong);
-  batch.targets = batch_tensor({std::ssize(indices), options_.length}, at::kLong);
-  auto* input = batch.inputs.mutable_data_ptr<std::int64_t>();
-  auto* target = batch.targets.mutable_data_ptr<std::int64_t>();
-  for (const std::int64_t index : indices) {
-    copy(index, input, target);
-    input += options_.length;
-    target += options_.length;
-  }
-  return batch;
+  return collate_windows(indices, options_.length, [this](std::int64_t index, std::int64_t* input, std::int64_t* target) { copy(index, input, target); });
 }
 
 void TokenWindows::copy(std::int64_t index, std::int64_t* inputs, std::int64_t* targets) const {

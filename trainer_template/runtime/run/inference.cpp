@@ -5,7 +5,6 @@
 #include <torchbridge/train/checkpoint/checkpoint_files.h>
 #include <torchbridge/train/checkpoint/choice.h>
 #include <torchbridge/train/checkpoint/load.h>
-#include <torchbridge/train/checkpoint/verify.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/model_tensors.h>
 #include <torchbridge/train/run/setup.h>

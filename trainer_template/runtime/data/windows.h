@@ -1,0 +1,27 @@
+// What the data sets of a language model have in common: samples that are windows of consecutive tokens.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include <torchbridge/train/data/dataset.h>
+
+namespace torchbridge::train {
+
+// inputs and targets: [samples, length] int64. `copy(index, input, target)` writes the window of a sample, and the same one token further on.
+template <class Copy>
+Batch collate_windows(std::span<const std::int64_t> indices, std::int64_t length, Copy&& copy) {
+  Batch batch;
+  batch.inputs = batch_tensor({std::ssize(indices), length}, at::kLong);
+  batch.targets = batch_tensor({std::ssize(indices), length}, at::kLong);
+  auto* input = batch.inputs.mutable_data_ptr<std::int64_t>();
+  auto* target = batch.targets.mutable_data_ptr<std::int64_t>();
+  for (const std::int64_t index : indices) {
+    copy(index, input, target);
+    input += length;
+    target += length;
+  }
+  return batch;
+}
+
+}  // namespace torchbridge::train
