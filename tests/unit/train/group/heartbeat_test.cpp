@@ -1,9 +1,12 @@
 #include <torchbridge/net/socket.h>
 #include <torchbridge/train/group/heartbeat.h>
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <future>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -40,13 +43,23 @@ std::unique_ptr<Heartbeat> join(Listener& listener, const Endpoint& server, int 
   return std::move(*heart);
 }
 
+void say(const Socket& socket, const std::string& line) {
+  EXPECT_EQ(send(socket.descriptor(), line.data(), line.size(), 0), static_cast<ssize_t>(line.size()));
+}
+
 // As a stopped process: connected, and silent from then on.
 Socket silent_rank(const Endpoint& server, int rank) {
   auto socket = connect_to(server, milliseconds(1000));
   EXPECT_TRUE(socket);
-  const std::string greeting = "token " + std::to_string(rank) + "\n";
-  EXPECT_EQ(send(socket->descriptor(), greeting.data(), greeting.size(), 0), static_cast<ssize_t>(greeting.size()));
+  say(*socket, "token " + std::to_string(rank) + "\n");
   return std::move(*socket);
+}
+
+// Until the other side's kernel has all that was said.
+void wait_until_delivered(const Socket& socket) {
+  for (int unacknowledged = 1; unacknowledged > 0; std::this_thread::yield()) {
+    ASSERT_EQ(ioctl(socket.descriptor(), SIOCOUTQ, &unacknowledged), 0);
+  }
 }
 
 TEST(HeartbeatTest, AllHearWhoIsSilent) {
@@ -91,14 +104,24 @@ TEST(HeartbeatTest, WhoIsGivenUpIsTold) {
 }
 
 TEST(HeartbeatTest, WhoBreaksOffKnowsWhoDidBefore) {
-  Listener zero, one;
+  Listener zero;
   zero.heart = serve(zero);
-  one.heart = join(one, zero.heart->endpoint(), 1);
-  one.heart->break_off();
+  const Socket one = silent_rank(zero.heart->endpoint(), 1);
+  say(one, "broke\n");
+  wait_until_delivered(one);
   zero.heart->break_off();
   EXPECT_EQ(zero.heart->broken_off(), std::vector<int>{1});
-  EXPECT_EQ(one.heart->broken_off(), std::vector<int>());
   EXPECT_TRUE(zero.heart->lost().empty());
+}
+
+TEST(HeartbeatTest, WhoBreaksOffTellsTheOthers) {
+  Listener zero;
+  zero.heart = serve(zero);
+  const Socket one = silent_rank(zero.heart->endpoint(), 1);
+  wait_until_delivered(one);
+  zero.heart->break_off();
+  zero.heart.reset();
+  EXPECT_TRUE(heard_by(one).ends_with("broke\n"));
 }
 
 TEST(HeartbeatTest, WhoEndsOrIsAStrangerIsNotLost) {
