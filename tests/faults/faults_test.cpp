@@ -20,8 +20,7 @@ const Words kSmallTraining = {SMALL_TRAINING, "--width", "400", "--steps", "60",
 class FaultyJob {
  public:
   FaultyJob(const std::set<int>& victims, const std::string& fault, const Words& words) : stops_(fault.ends_with(":stop")) {
-    int port = 0;
-    listen_on_free_port(port);
+    const int port = free_port();
     std::vector<int> sound, faulty;
     for (int rank = 0; rank < kRanks; ++rank) (victims.contains(rank) ? faulty : sound).push_back(rank);
     others_ = std::make_unique<Ranks>(sound, kRanks, port, words);
@@ -176,8 +175,7 @@ TEST_F(Faults, SlowFilesChangeNothing) {
 
 // Another node sees what rank 0 has made a second later.
 TEST_F(Faults, AFolderThatIsSeenLateIsWaitedFor) {
-  int port = 0;
-  listen_on_free_port(port);
+  const int port = free_port();
   const Words late = command({"--folder", folder_ / "late", "--steps", "4"});
   Ranks first({0}, kRanks, port, saving({"--steps", "4"}));
   Ranks second({1}, kRanks, port, late);

@@ -132,16 +132,16 @@ TEST(BadInput, CheckpointFolderThatIsNotShared) {
 }
 
 TEST(BadInput, PortThatIsTaken) {
-  int port = 0;
-  const torchbridge::Socket other = listen_on_free_port(port);
+  const int port = free_port();
+  const torchbridge::Socket other = *torchbridge::listen_on({"127.0.0.1", port});
   Ranks ranks({0, 1}, 2, port, trainer(kShort));
   expect_one_line(ranks, "MASTER_PORT=" + std::to_string(port));
   EXPECT_TRUE(contains(ranks.error(0), "in use"));
 }
 
 TEST(BadInput, PortOfAServiceThatTalks) {
-  int port = 0;
-  const torchbridge::Socket other = listen_on_free_port(port);
+  const int port = free_port();
+  const torchbridge::Socket other = *torchbridge::listen_on({"127.0.0.1", port});
   std::thread service([&] {
     while (true) {
       const torchbridge::Socket peer(::accept(other.descriptor(), nullptr, nullptr));
@@ -158,32 +158,28 @@ TEST(BadInput, PortOfAServiceThatTalks) {
 }
 
 TEST(BadInput, NobodyServesTheStore) {
-  int port = 0;
-  listen_on_free_port(port);
+  const int port = free_port();
   Ranks ranks({1}, 2, port, trainer({"--timeout", "1"}));
   expect_one_line(ranks, "nobody serves the store at MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(port) +
                              " after 1 s");
 }
 
 TEST(BadInput, ARankZeroThatIsAloneByItsOwnCount) {
-  int port = 0;
-  listen_on_free_port(port);
+  const int port = free_port();
   Ranks zero({0}, 1, port, trainer(kShort)), one({1}, 2, port, trainer({"--timeout", "1"}));
   expect_one_line(one, "is rank 0 running, with WORLD_SIZE=2 as here (with 1 it is alone and serves nobody)");
   EXPECT_EQ(zero.wait(), std::vector<int>{0}) << zero.errors();
 }
 
 TEST(BadInput, RanksThatDoNotCome) {
-  int port = 0;
-  listen_on_free_port(port);
+  const int port = free_port();
   Ranks ranks({0, 2}, 4, port, trainer({"--timeout", "1"}));
   expect_one_line(ranks, "ranks 1,3 (");
   EXPECT_TRUE(contains(ranks.errors(), ") of 4 did not join"));
 }
 
 TEST(BadInput, RanksThatCountDifferently) {
-  int port = 0;
-  listen_on_free_port(port);
+  const int port = free_port();
   Ranks one({0, 1}, 3, port, trainer(kShort));
   Ranks other({2}, 4, port, trainer(kShort));
   expect_one_line(other, "this rank is one of 4 (WORLD_SIZE), but by rank 0 there are 3");
@@ -192,8 +188,7 @@ TEST(BadInput, RanksThatCountDifferently) {
 }
 
 TEST(BadInput, ARankThatIsThereTwice) {
-  int port = 0;
-  listen_on_free_port(port);
+  const int port = free_port();
   Ranks ranks({0, 1, 1}, 3, port, trainer({"--timeout", "3"}));
   for (int code : ranks.wait(kSoon)) EXPECT_EQ(code, 1);
   EXPECT_TRUE(contains(ranks.errors(), "another process is already rank 1"));

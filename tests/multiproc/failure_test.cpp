@@ -97,8 +97,7 @@ TEST_F(Failure, AStoppedRankIsNamedWithinFiveSeconds) {
 
 // They are there before the ranks, and stay until the end: 64 that say nothing, and others that send what no store understands.
 TEST_F(Failure, StrangersAtTheStoreDoNotKeepRanksFromMeeting) {
-  int port = 0;
-  listen_on_free_port(port);
+  const int port = free_port();
   const torchbridge::Endpoint store{"127.0.0.1", port};
   Ranks first({0}, 3, port, trainer({"--max-steps", "2"}));
   std::vector<torchbridge::Socket> strangers;
@@ -135,8 +134,7 @@ TEST_F(Failure, StrangersAtTheStoreDoNotDisturb) {
 }
 
 TEST_F(Failure, ARankOfAnotherRunIsRefusedAtOnce) {
-  int port = 0;
-  listen_on_free_port(port);
+  const int port = free_port();
   Ranks served({0}, 2, port, endless(), {{"TORCHELASTIC_RUN_ID", "one"}});
   ASSERT_TRUE(eventually([&] { return static_cast<bool>(torchbridge::connect_to({"127.0.0.1", port}, std::chrono::seconds(1))); }));
   Ranks stranger({1}, 2, port, endless(), {{"TORCHELASTIC_RUN_ID", "two"}});

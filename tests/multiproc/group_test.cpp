@@ -140,8 +140,7 @@ TEST(Group, TheStoreLetsFourThousandClientsWait) {
 TEST(Group, AnAgentsStoreServesOneAttemptAfterTheOther) {
   TemporaryFolder folder;
   folder.write("lives", "");
-  int port = 0;
-  listen_on_free_port(port);
+  const int port = free_port();
   Ranks agent({0}, 1, port, run("agent", (folder / "lives").string()));
   // The first attempt leaves half of its keys: rank 1 of 2 does not come.
   Variables variables = {{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RESTART_COUNT", "0"}, {"TORCHELASTIC_RUN_ID", "run"}};
@@ -160,8 +159,7 @@ TEST(Group, AnAgentThatIsNotThereIsNamed) {
 }
 
 TEST(Group, MissingRanksAreNamedWithTheirNode) {
-  int port = 0;
-  listen_on_free_port(port);
+  const int port = free_port();
   // Rank 3 is between the ranks of its node; 4 and 5 would be on a node that nobody has seen.
   const std::string places = "LOCAL_RANK=$((RANK%2)) GROUP_RANK=$((RANK/2)) LOCAL_WORLD_SIZE=2 GROUP_WORLD_SIZE=3 exec " GROUP_CASES " plain";
   Ranks ranks({0, 1, 2}, 6, port, {"/bin/sh", "-c", places});

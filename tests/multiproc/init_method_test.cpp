@@ -13,8 +13,7 @@ Words with_method(const std::string& url, const Words& more = {"--max-steps", "2
 }
 
 TEST(InitMethod, TcpTakesTheAddressFromTheUrl) {
-  int port = 0;
-  listen_on_free_port(port);
+  const int port = free_port();
   Ranks ranks(3, with_method("tcp://127.0.0.1:" + std::to_string(port)), {{"MASTER_ADDR", "192.0.2.1"}});
   expect_success(ranks);
 }

@@ -98,7 +98,7 @@ std::string Process::out() const { return read_file(output_.string() + ".out"); 
 std::string Process::error() const { return read_file(output_.string() + ".err"); }
 
 Ranks::Ranks(int world_size, const Words& command, const Variables& more) {
-  listen_on_free_port(port_);
+  port_ = free_port();
   std::vector<int> ranks(world_size);
   for (int i = 0; i < world_size; ++i) ranks[i] = i;
   start(ranks, world_size, command, more);
@@ -137,16 +137,6 @@ std::string Ranks::errors() const {
   std::string text;
   for (const Process& process : processes_) text += process.error();
   return text;
-}
-
-torchbridge::Socket listen_on_free_port(int& port) {
-  auto socket = torchbridge::listen_on({"127.0.0.1", 0});
-  if (!socket) {
-    ADD_FAILURE() << socket.error().message;
-    return {};
-  }
-  port = *torchbridge::bound_port(*socket);
-  return *std::move(socket);
 }
 
 void expect_success(Ranks& ranks) {

@@ -9,8 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <torchbridge/net/socket.h>
-
+#include "free_port.h"
 #include "temporary_folder.h"
 
 using Words = std::vector<std::string>;
@@ -68,9 +67,6 @@ void expect_success(Ranks& ranks);
 void expect_error(Ranks& ranks, const std::string& expected);
 // And that is the only line.
 void expect_one_line(Ranks& ranks, const std::string& expected);
-
-// A listening socket of somebody else.
-torchbridge::Socket listen_on_free_port(int& port);
 
 // Waits until `fact` holds; false when it does not within the time.
 bool eventually(const std::function<bool()>& fact, std::chrono::milliseconds time = std::chrono::seconds(30));

@@ -87,8 +87,7 @@ TEST_F(Stop, WithoutCheckpointsSaysThatNothingIsSaved) {
 }
 
 TEST_F(Stop, BeforeTheRanksHaveMet) {
-  int port = 0;
-  { const auto socket = listen_on_free_port(port); }
+  const int port = free_port();
   Ranks ranks({0}, 2, port, saving("alone", {}));
   ASSERT_TRUE(eventually([&] { return static_cast<bool>(torchbridge::connect_to({"127.0.0.1", port}, std::chrono::seconds(1))); }));
   ranks.kill_rank(0, SIGTERM);

@@ -18,6 +18,8 @@ import torch  # noqa: E402
 
 import train_reference  # noqa: E402
 
+HELD = []  # sockets that keep other tests from the ports of ours
+
 
 def fork_rank(rank, case, port):
     pid = os.fork()
@@ -36,9 +38,19 @@ def fork_rank(rank, case, port):
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """As support/free_port.h, for as long as this process and its ranks live."""
+    for offset in range(17_000):
+        port = 15_000 + (os.getpid() * 7 + offset) % 17_000
+        name = socket.socket(socket.AF_UNIX)
+        try:
+            name.bind(f"\0torchbridge/port/{port}")
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        HELD.append(name)
+        return port
+    sys.exit("no port in [15000, 32000) is free")
 
 
 def main():

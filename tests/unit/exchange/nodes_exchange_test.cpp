@@ -9,6 +9,8 @@
 
 #include <torchbridge/net/socket.h>
 
+#include "free_port.h"
+
 namespace torchbridge {
 namespace {
 
@@ -57,7 +59,7 @@ class NodesExchangeTest : public ::testing::Test {
     return group;
   }
 
-  std::vector<int> ports_ = {*bound_port(*listen_on({"0.0.0.0", 0}))};
+  std::vector<int> ports_ = {free_port()};
   Values places_ = {"127.0.0.1"};
   Otherwise otherwise_ = [] { return Result<std::unique_ptr<Exchange>>(Error{"nothing else to ask"}); };
 };

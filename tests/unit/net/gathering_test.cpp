@@ -9,13 +9,13 @@
 
 #include <torchbridge/net/socket.h>
 
+#include "free_port.h"
+
 namespace torchbridge {
 namespace {
 
 using std::chrono::milliseconds;
 using Values = std::vector<std::string>;
-
-int free_port() { return *bound_port(*listen_on({"0.0.0.0", 0})); }
 
 class GatheringTest : public ::testing::Test {
  protected:
