@@ -81,6 +81,13 @@ bool Process::ended() {
   return pid_ < 0;
 }
 
+bool Process::stopped() const {
+  // "PID (NAME) STATE ...": proc(5); a name may hold a parenthesis.
+  const std::string stat = read_file("/proc/" + std::to_string(pid_) + "/stat");
+  const std::size_t end = stat.rfind(") ");
+  return end != std::string::npos && stat.compare(end + 2, 1, "T") == 0;
+}
+
 int Process::wait(Clock::time_point deadline) {
   while (!ended()) {
     if (Clock::now() >= deadline) {

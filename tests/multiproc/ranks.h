@@ -28,6 +28,8 @@ class Process {
   void signal(int number) const;
   // Now; its code is wait()'s.
   bool ended();
+  // By SIGSTOP or its like.
+  bool stopped() const;
   std::string out() const;
   std::string error() const;
 
@@ -48,6 +50,7 @@ class Ranks {
   std::vector<int> wait(std::chrono::milliseconds time = std::chrono::seconds(60));
   void kill_rank(std::size_t index, int signal);
   bool ended(std::size_t index) { return processes_[index].ended(); }
+  bool stopped(std::size_t index) const { return processes_[index].stopped(); }
   std::string out(std::size_t index) const { return processes_[index].out(); }
   std::string error(std::size_t index) const { return processes_[index].error(); }
   // Of all ranks, in their order.

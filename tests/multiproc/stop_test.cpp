@@ -61,9 +61,10 @@ TEST_F(Stop, InTheMiddleOfAnEvaluationThatIsMadeUpFor) {
                          "--batch-size", "1", "--max-steps", "3", "--eval-every", "1"};
   complete(2, command("whole", options));
   {
-    Ranks ranks(2, saving("parts", options));
-    ASSERT_TRUE(eventually([&] { return has("parts.ledger"); }));  // the step is done, its evaluation begins
+    Ranks ranks(2, saving("parts", options), {{"TORCHBRIDGE_FAIL", "evaluate:1:stop"}});
+    for (std::size_t rank : {0, 1}) ASSERT_TRUE(eventually([&] { return ranks.stopped(rank); }));
     ranks.kill_rank(1, SIGTERM);
+    for (std::size_t rank : {0, 1}) ranks.kill_rank(rank, SIGCONT);
     EXPECT_EQ(ranks.wait(), (std::vector<int>{kRequeue, kRequeue})) << ranks.errors();
     EXPECT_TRUE(contains(ranks.error(0), "stopped after step 1 of 3"));
     EXPECT_FALSE(contains(folder_.read("parts.jsonl"), "eval_loss"));

@@ -15,7 +15,7 @@
 namespace torchbridge::train {
 namespace {
 
-constexpr std::array<std::string_view, 12> kPhases = {"bind",  "publish", "join",   "step",            "snapshot", "write",
+constexpr std::array<std::string_view, 13> kPhases = {"bind",  "publish", "join",   "step",            "evaluate", "snapshot", "write",
                                                       "fsync", "rename",  "directory-fsync", "DONE", "prune",    "exit"};
 
 struct Plan {

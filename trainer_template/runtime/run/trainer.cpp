@@ -232,6 +232,7 @@ std::optional<Evaluation> Trainer::evaluate(const Dataset& dataset, std::int64_t
   if (options_.stop) rounds.emplace(*options_.stop);
   bool stopped = false;
   for (std::size_t begin = 0; begin < most && !stopped; begin += batch_size) {
+    failpoint("evaluate");
     stopped = rounds && rounds->stop_now();
     if (stopped || begin >= indices.size()) continue;
     const auto count = std::min<std::size_t>(batch_size, indices.size() - begin);
