@@ -20,8 +20,9 @@ using torchbridge::mpi::MpiBackend;
 using torchbridge::mpi::MpiOptions;
 using torchbridge::mpi::Progress;
 
-c10::intrusive_ptr<c10d::Backend> create(const std::vector<std::uint64_t>& ranks) {
+c10::intrusive_ptr<c10d::Backend> create(const std::vector<std::uint64_t>& ranks, std::optional<double> seconds) {
   auto options = c10::make_intrusive<MpiOptions>();
+  if (seconds) options->timeout = std::chrono::milliseconds(static_cast<std::int64_t>(*seconds * 1000));
   options->global_ranks_in_group = ranks;
   const py::gil_scoped_release released;
   return MpiBackend::create(std::move(options));
@@ -45,7 +46,8 @@ py::dict launch(double seconds, const std::string& options) {
 PYBIND11_MODULE(_mpi, module) {
   module.doc() = "torch.distributed's backend mpi";
   py::module_::import("torch.distributed");
-  module.def("create", &create, py::arg("ranks"), "The group of these ranks of MPI_COMM_WORLD, or of all: a Backend, or None outside.");
+  module.def("create", &create, py::arg("ranks"), py::arg("seconds"),
+             "The group of these ranks of MPI_COMM_WORLD, or of all: a Backend, or None outside. Without a timeout torch's own.");
   module.def("launch", &launch, py::arg("seconds"), py::arg("options"));
   module.def("thread_level", [] { return Progress::instance().thread_level(); });
 }

@@ -268,6 +268,7 @@ MpiBackend::Work MpiBackend::start(Call call, std::vector<Step> steps) {
   operation.communicator = communicator_;
   operation.what = std::string(call.title) + (is_message ? "" : " number " + std::to_string(number)) + " of rank " + std::to_string(rank_);
   operation.timeout = timeout;
+  operation.collective = !is_message;
   operation.deadline = std::chrono::steady_clock::now() + timeout;
   operation.post = [shared](Requests& requests) {
     for (const Step& step : *shared) step.post(requests);

@@ -80,10 +80,16 @@ struct Progress::Active {
     statuses.resize(open);
   }
 
-  void report(std::exception_ptr error) {
+  void report(const std::exception_ptr& error) {
     if (reported) return;
     reported = true;
     operation.done(error, error ? std::vector<MPI_Status>() : statuses);
+  }
+
+  void report(const MpiError& error) {
+    std::string& failure = operation.communicator->failure;
+    if (operation.collective && failure.empty()) failure = error.what();
+    report(std::make_exception_ptr(error));
   }
 
   // True where a request has ended.
@@ -96,7 +102,7 @@ struct Progress::Active {
     const int code = MPI_Testsome(static_cast<int>(pending.size()), pending.data(), &count, indices.data(), found.data());
     if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) {
       open = 0;
-      report(std::make_exception_ptr(MpiError(operation.what, code)));
+      report(MpiError(operation.what, code));
       return true;
     }
     if (count == MPI_UNDEFINED) count = static_cast<int>(open);
@@ -104,7 +110,7 @@ struct Progress::Active {
       const MPI_Status& status = found[static_cast<std::size_t>(i)];
       statuses[static_cast<std::size_t>(indices[static_cast<std::size_t>(i)])] = status;
       if (code == MPI_ERR_IN_STATUS && status.MPI_ERROR != MPI_SUCCESS) {
-        report(std::make_exception_ptr(MpiError(operation.what, status.MPI_ERROR)));
+        report(MpiError(operation.what, status.MPI_ERROR));
       }
     }
     open -= static_cast<std::size_t>(count);

@@ -72,6 +72,7 @@ struct Operation {
   std::string what;                                 // for messages: "all_reduce 7"
   std::chrono::steady_clock::time_point deadline;
   std::chrono::milliseconds timeout{0};             // what the deadline was made of, for the message
+  bool collective = true;                           // an error of MPI in it ends the communicator, for its state is not known then
   std::function<void(Requests&)> post;
   // Once. The statuses are those of the requests in their order; empty where there is an error. After a timeout MPI may still
   // read and write the buffers: they must live as long as the functions of this operation.

@@ -195,6 +195,23 @@ void aborted(MpiBackend& world) {
   expect(contains(error, "the group has failed before: the group was aborted"), "an operation afterwards: " + error);
 }
 
+// A collective that failed has left the communicator in no known state.
+void sizes_that_differ(MpiBackend& world) {
+  if (size < 2) return;
+  const auto group = world.split({}, {0, 1}, {});
+  if (rank < 2) {
+    Tensors tensors = {at::ones({rank == 0 ? 8 : 4})};
+    const auto work = group->broadcast(tensors, {});
+    const std::string error = error_of([&] { work->wait(); });
+    if (rank == 1) {
+      expect(contains(error, "mpi:broadcast number 1 of rank 1"), "more than the tensor holds: " + error);
+      const std::string after = error_of([&] { group->allreduce(tensors, {})->wait(); });
+      expect(contains(after, "the group has failed before: mpi:broadcast number 1"), "a group after a collective that failed: " + after);
+    }
+  }
+  world.barrier({})->wait();
+}
+
 void ask_for_cuda(c10d::Backend& mpi) {
   if (!at::hasCUDA()) return;
   Tensors tensors = {at::ones({2}, at::kCUDA)};
@@ -219,6 +236,7 @@ int main() {
   groups(*world);
   timeouts(*world);
   aborted(*world);
+  sizes_that_differ(*world);
   ask_for_cuda(*world);
   world->barrier({})->wait();
   return failures > 0 ? 1 : 0;

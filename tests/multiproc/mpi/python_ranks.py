@@ -97,6 +97,18 @@ def ending():
         dist.destroy_process_group()
 
 
+def timeouts():
+    """That of init_process_group, which torch does not hand on to its own MPI. Both ranks wait for the other."""
+    dist.init_process_group("mpi", timeout=datetime.timedelta(seconds=4))
+    try:
+        if dist.get_rank() == 0:
+            dist.all_reduce(torch.ones(1))
+        else:
+            dist.recv(torch.ones(1), 0)
+    except dist.DistBackendError as error:
+        say(str(error).split(":")[1])
+
+
 def killed():
     """One rank is killed while the others wait for it in a collective."""
     dist.init_process_group("mpi")
@@ -105,4 +117,5 @@ def killed():
     dist.all_reduce(torch.ones(1))
 
 
-{"collectives": collectives, "ddp": ddp, "init_method": init_method, "failing": failing, "ending": ending, "killed": killed}[sys.argv[1]]()
+{"collectives": collectives, "ddp": ddp, "init_method": init_method, "failing": failing, "ending": ending, "timeouts": timeouts,
+ "killed": killed}[sys.argv[1]]()

@@ -44,7 +44,7 @@ bool StopRounds::stop_now() {
   const std::int64_t done = calls_++;
   if (done < next_) return false;
   constexpr double kPause = 0.1, kMost = 1 << 20;
-  const std::chrono::duration<double> time = Clock::now() - begin_;
+  const std::chrono::duration<double> time = now_() - begin_;
   const double calls_a_pause = done == 0 ? 1 : static_cast<double>(done) * kPause / time.count();
   const std::int64_t slowest = agreement_.lowest(static_cast<std::int64_t>(std::clamp(calls_a_pause, 1.0, kMost)));
   next_ = done + slowest;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <utility>
 
 #include <torchbridge/train/group/rank_group.h>
 
@@ -50,13 +51,15 @@ class StopAgreement {
 // Asks about ten times a second in long work between two steps, such as an evaluation.
 class StopRounds {
  public:
-  explicit StopRounds(StopAgreement& agreement) : agreement_(agreement), begin_(Clock::now()) {}
+  using Clock = std::chrono::steady_clock;
+  explicit StopRounds(StopAgreement& agreement, std::function<Clock::time_point()> now = Clock::now)
+      : agreement_(agreement), now_(std::move(now)), begin_(now_()) {}
   // True: stop now. All ranks must call it equally often: it is a collective from time to time, by the slowest rank's pace.
   bool stop_now();
 
  private:
-  using Clock = std::chrono::steady_clock;
   StopAgreement& agreement_;
+  std::function<Clock::time_point()> now_;
   Clock::time_point begin_;
   std::int64_t calls_ = 0, next_ = 0;
 };

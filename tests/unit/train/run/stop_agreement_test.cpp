@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "alone.h"
 
@@ -101,11 +102,17 @@ TEST(StopRounds, AskNowAndThen) {
   int asked = 0;
   questions.wants_to_stop = [&] { return ++asked > 3; };
   StopAgreement agreement(alone(), questions);
-  StopRounds rounds(agreement);
-  int calls = 1;
-  while (!rounds.stop_now()) ++calls;
-  EXPECT_EQ(asked, 4);
-  EXPECT_GT(calls, 100) << "calls that take no time are not asked about one by one";
+  StopRounds::Clock::time_point now;
+  StopRounds rounds(agreement, [&] { return now; });
+  std::vector<int> asked_before;  // which calls
+  for (int call = 0; asked < 4; ++call) {
+    const int before = asked;
+    const bool stop = rounds.stop_now();
+    EXPECT_EQ(stop, asked == 4);
+    if (asked > before) asked_before.push_back(call);
+    now += std::chrono::milliseconds(1);
+  }
+  EXPECT_EQ(asked_before, (std::vector<int>{0, 1, 101, 201})) << "a tenth of a second is a hundred calls";
 }
 
 }  // namespace
