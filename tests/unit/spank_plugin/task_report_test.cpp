@@ -56,11 +56,16 @@ pid_t any_child() {
   return 0;
 }
 
-bool is_stopped(pid_t process) {
-  std::string word;
-  std::ifstream stat("/proc/" + std::to_string(process) + "/stat");
-  for (int i = 0; i < 3; ++i) stat >> word;  // number, name, state
-  return word == "T";
+// A signal takes effect when its process runs: whether it stops, or ends before.
+bool stops(pid_t process) {
+  while (true) {
+    std::string state;
+    std::ifstream stat("/proc/" + std::to_string(process) + "/stat");
+    for (int i = 0; i < 3; ++i) stat >> state;  // number, name, state
+    if (state == "T") return true;
+    if (!stat || state == "Z" || state == "X") return false;
+    std::this_thread::yield();
+  }
 }
 
 // The process that tells has the rights of the user, who may stop it.
@@ -73,7 +78,7 @@ TEST_F(TaskReport, AStoppedTellerDoesNotKeepTheStep) {
       pid_t teller = 0;
       while (!told && (teller = any_child()) == 0) {
       }
-      if (teller != 0 && kill(teller, SIGSTOP) == 0) stopped = is_stopped(teller);
+      if (teller != 0 && kill(teller, SIGSTOP) == 0) stopped = stops(teller);
     });
     tell();  // hangs where a stopped child is waited for
     told = true;
