@@ -237,6 +237,13 @@ void plain(const std::string&) {
   expect_sum(group);
 }
 
+// It ends after what c10d has in static variables.
+void until_the_program_ends(const std::string&) {
+  static ProcessGroup group = init_process_group(environment());
+  expect_sum(group);
+  group.barrier();
+}
+
 const std::map<std::string, std::function<void(const std::string&)>> kCases = {
     {"given_store", given_store},
     {"hash_store", hash_store},
@@ -255,6 +262,7 @@ const std::map<std::string, std::function<void(const std::string&)>> kCases = {
     {"backlog", backlog},
     {"agent", agent},
     {"plain", plain},
+    {"until_the_program_ends", until_the_program_ends},
 };
 
 }  // namespace

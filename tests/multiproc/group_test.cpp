@@ -40,6 +40,14 @@ TEST(Group, EndsWithItsScope) {
   expect_success(ranks);
 }
 
+TEST(Group, EndsWithTheProgram) {
+  for (const int world_size : {1, 3}) {
+    Ranks ranks(world_size, run("until_the_program_ends"));
+    expect_success(ranks);
+    EXPECT_EQ(ranks.errors(), "");
+  }
+}
+
 TEST(Group, EndsWithAnExceptionAndTheOthersNotice) {
   Ranks ranks(3, run("an_exception"));
   const std::vector<int> codes = ranks.wait(kSoon);

@@ -109,12 +109,12 @@ std::vector<std::string> RankGroup::all_gather(const std::string& text) {
 }
 
 void RankGroup::part() {
-  // c10d's barrier keeps a tensor in a static variable, which is gone before a group that is static itself: alone, nobody is waited for.
+  // The backend's own: c10d's keeps a tensor in a static variable, which is gone before a group that is static itself.
   if (world_size_ > 1) {
     c10d::BarrierOptions options;
     options.timeout = kPartingTimeout;
     options.device = small().device();
-    c10d()->barrier(options)->wait();
+    c10d()->getBackend(options.device->type())->barrier(options)->wait();
   }
   c10d()->shutdown();
   release();
