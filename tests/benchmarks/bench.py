@@ -59,10 +59,10 @@ def free_port():
 class Ranks:
     """The processes of one run on this machine, with RANK and its companions set as a user would by hand.
 
-    At the end of a `with` block those that still run are killed.
+    At the end of a `with` block those that still run are killed. `more`: variables of some ranks, {rank: {name: value}}.
     """
 
-    def __init__(self, command, world_size, keep_output=False):
+    def __init__(self, command, world_size, keep_output=False, more=None):
         shared = os.environ | {
             "WORLD_SIZE": str(world_size), "LOCAL_WORLD_SIZE": str(world_size), "OMP_NUM_THREADS": "1",
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
@@ -72,7 +72,7 @@ class Ranks:
         self.written = tempfile.TemporaryFile() if keep_output else None
         self.processes = [
             subprocess.Popen(self.command, cwd=ROOT, stdout=self.written or subprocess.DEVNULL, stderr=self.errors,
-                             env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
+                             env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} | (more or {}).get(rank, {}))
             for rank in range(world_size)]
 
     def __enter__(self):

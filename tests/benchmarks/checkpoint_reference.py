@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What checkpoint_speed.cpp does, by torch.save and by torch.distributed.checkpoint. Prints one JSON object.
 
-    checkpoint_reference.py FOLDER MEGABYTES torch_save|dcp_save|dcp_async_save SAVES
+    checkpoint_reference.py FOLDER MEGABYTES torch_save|dcp_save|dcp_async_save SAVES [ROWS]
     checkpoint_reference.py FOLDER MEGABYTES torch_load|dcp_load
 """
 
@@ -17,12 +17,36 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
 TENSOR_BYTES = 16 << 20
+UNDISTURBED = 4  # steps before each save
 
 
-def state_of(megabytes):
-    count = max(1, megabytes * 1_000_000 // 3 // TENSOR_BYTES)
-    elements = megabytes * 1_000_000 // 3 // count // 4
-    return {f"layers.{i}.{kind}": torch.randn(elements) for i in range(count) for kind in ("weight", "exp_avg", "exp_avg_sq")}
+class Training:
+    def __init__(self, megabytes):
+        count = max(1, megabytes * 1_000_000 // 3 // TENSOR_BYTES)
+        side = int((megabytes * 1_000_000 / 3 / count / 4) ** 0.5)
+        self.weights = [(torch.randn(side, side) * (2 / side) ** 0.5).requires_grad_() for _ in range(count)]
+        self.optimizer = torch.optim.AdamW(self.weights, lr=1e-5, fused=True)
+        for weight in self.weights:
+            weight.grad = torch.zeros_like(weight)
+        self.optimizer.step()
+
+    def state(self):
+        state = {}
+        for i, weight in enumerate(self.weights):
+            of_weight = self.optimizer.state[weight]
+            state[f"layers.{i}.weight"] = weight.detach()
+            state.update({f"layers.{i}.{kind}": of_weight[kind] for kind in ("exp_avg", "exp_avg_sq")})
+        return state
+
+    def step(self, inputs):
+        begin = time.monotonic()
+        self.optimizer.zero_grad()
+        values = inputs
+        for weight in self.weights:
+            values = values.matmul(weight).relu()
+        values.square().mean().backward()
+        self.optimizer.step()
+        return time.monotonic() - begin
 
 
 def sync_all(folder):
@@ -33,24 +57,52 @@ def sync_all(folder):
         os.close(descriptor)
 
 
+def empty(folder):
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+
+
+def start(way, state, folder):
+    """Seconds that the call took, and what to wait for."""
+    future = None
+    begin = time.monotonic()
+    if way == "torch_save":
+        torch.save(state, folder / "state.pt")
+    elif way == "dcp_save":
+        dcp.save(state, checkpoint_id=folder)
+    else:
+        future = dcp.async_save(state, checkpoint_id=folder)
+    return time.monotonic() - begin, future
+
+
 def save(way, state, folder, saves):
     stalls, totals = [], []
     for _ in range(saves):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
+        empty(folder)
         begin = time.monotonic()
-        if way == "torch_save":
-            torch.save(state, folder / "state.pt")
-        elif way == "dcp_save":
-            dcp.save(state, checkpoint_id=folder)
-        else:
-            future = dcp.async_save(state, checkpoint_id=folder)
-        stalls.append(time.monotonic() - begin)
-        if way == "dcp_async_save":
+        stall, future = start(way, state, folder)
+        stalls.append(stall)
+        if future:
             future.result()
         sync_all(folder)
         totals.append(time.monotonic() - begin)
     return {"stalls": stalls, "totals": totals}
+
+
+def save_in_training(way, training, folder, saves, rows):
+    """Of each save: the steps before it, the call, and the steps from then until the files are written, though not synced."""
+    inputs = torch.randn(rows, training.weights[0].shape[0])
+    training.step(inputs)
+    records = []
+    for _ in range(saves):
+        before = [training.step(inputs) for _ in range(UNDISTURBED)]
+        empty(folder)
+        call, future = start(way, training.state(), folder)
+        after = [training.step(inputs)]
+        while future and not future.done():
+            after.append(training.step(inputs))
+        records.append({"before": before, "call": call, "after": after})
+    return records
 
 
 def load(way, state, folder):
@@ -66,8 +118,14 @@ def main():
     folder, megabytes, way = pathlib.Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     if way.startswith("dcp"):
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    state = state_of(megabytes)
-    print(json.dumps(load(way, state, folder) if way.endswith("load") else save(way, state, folder, int(sys.argv[4]))))
+    training = Training(megabytes)
+    if len(sys.argv) > 5:
+        result = save_in_training(way, training, folder, int(sys.argv[4]), int(sys.argv[5]))
+    elif way.endswith("load"):
+        result = load(way, training.state(), folder)
+    else:
+        result = save(way, training.state(), folder, int(sys.argv[4]))
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,14 @@
-// Times saves of a state of a given size, or the way from the start of the process to a state that is loaded. Prints one JSON object.
+// Times saves of a state of a given size, alone or within a training, or the way from the start of the process to a state that is loaded.
+// Prints one JSON object.
 #include <ATen/ops/randn.h>
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/train/checkpoint/checkpoint.h>
+#include <torchbridge/train/checkpoint/checkpoint_files.h>
 #include <torchbridge/train/run/job.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -17,14 +20,16 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kTensorBytes = std::int64_t{16} << 20;
+constexpr int kUndisturbed = 4;  // steps before each save
 
-// As many weights of 16 MiB as come to a third of the state: AdamW keeps two more of each.
+// As many square weights of about 16 MiB as come to a third of the state: AdamW keeps two more of each.
 ModelTensors model_of(std::int64_t megabytes) {
   ModelTensors model;
   const std::int64_t count = std::max<std::int64_t>(1, megabytes * 1'000'000 / 3 / kTensorBytes);
-  const std::int64_t elements = megabytes * 1'000'000 / 3 / count / 4;
+  const auto side = static_cast<std::int64_t>(std::sqrt(static_cast<double>(megabytes) * 1e6 / 3 / static_cast<double>(count) / 4));
   for (std::int64_t i = 0; i < count; ++i) {
-    model.parameters.emplace_back("layers." + std::to_string(i) + ".weight", at::randn({elements}).set_requires_grad(true));
+    const at::Tensor weight = at::randn({side, side}) * std::sqrt(2.0 / static_cast<double>(side));
+    model.parameters.emplace_back("layers." + std::to_string(i) + ".weight", weight.set_requires_grad(true));
   }
   return model;
 }
@@ -52,22 +57,54 @@ void save(Checkpoints& checkpoints, const ModelTensors& model, Optimizer& optimi
   std::printf("{\"stalls\": %s, \"totals\": %s}\n", list(stalls).c_str(), list(totals).c_str());
 }
 
+// Seconds of a step that learns from `inputs`.
+double train_step(const ModelTensors& model, Optimizer& optimizer, const at::Tensor& inputs) {
+  const auto begin = Clock::now();
+  optimizer.zero_grad();
+  at::Tensor values = inputs;
+  for (const auto& [name, weight] : model.parameters) values = values.matmul(weight).relu();
+  values.square().mean().backward();
+  optimizer.step();
+  return seconds_since(begin);
+}
+
+// Of each save: the steps before it, the call, and the steps from then until the files are on the disk.
+void save_in_training(Checkpoints& checkpoints, const CheckpointOptions& options, const ModelTensors& model, Optimizer& optimizer, int saves, std::int64_t rows) {
+  const at::Tensor inputs = at::randn({rows, model.parameters[0].second.size(0)});
+  train_step(model, optimizer, inputs);
+  std::string text;
+  for (int i = 1; i <= saves; ++i) {
+    std::vector<double> before, after;
+    for (int step = 0; step < kUndisturbed; ++step) before.push_back(train_step(model, optimizer, inputs));
+    const auto begin = Clock::now();
+    checkpoints.save({.step = i}, model, optimizer);
+    const double call = seconds_since(begin);
+    const auto done = options.folder / step_folder(i) / kDoneFile;
+    do after.push_back(train_step(model, optimizer, inputs));
+    while (!std::filesystem::exists(done));
+    text += (text.empty() ? "[" : ", ") + ("{\"before\": " + list(before) + ", \"call\": " + std::to_string(call) + ", \"after\": " + list(after) + "}");
+  }
+  checkpoints.finish();
+  std::printf("%s]\n", text.c_str());
+}
+
 }  // namespace
 
-// checkpoint_speed FOLDER MEGABYTES sync|async SAVES, or ... resume
+// checkpoint_speed FOLDER MEGABYTES sync|async SAVES [ROWS of a training's batches], or ... resume
 int main(int argc, char** argv) {
   const auto begin = Clock::now();
   if (argc < 4) return 2;
   const std::string way = argv[3];
   return run_job(torchbridge::EnvMap::from(environ), [] { return GroupOptions{}; }, [&](ProcessGroup& group) {
     const ModelTensors model = model_of(std::stoll(argv[2]));
-    const auto optimizer = make_adamw(model.parameters, {});
+    const auto optimizer = make_adamw(model.parameters, {.lr = 1e-5});
     CheckpointOptions options;
     options.folder = argv[1];
     options.keep = 1;
     options.async = way == "async";
     const auto made = Clock::now();
     Checkpoints checkpoints(group, options);
+    if (argc > 5) return save_in_training(checkpoints, options, model, *optimizer, std::stoi(argv[4]), std::stoll(argv[5]));
     if (way != "resume") return save(checkpoints, model, *optimizer, std::stoi(argv[4]));
     const auto manifest = checkpoints.resume(model, *optimizer);
     if (!manifest) throw TrainError("there is no checkpoint");

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""How long a save keeps training, until it is on the disk, and how long reading takes: one rank, against torch.save, DCP and dd.
+"""How much a save delays training, how long it takes until it is on the disk, and how long reading takes: one rank, against torch.save,
+DCP and dd.
 
-Every save is synced; for Python's, which do not do it, it is done after them and counted in "on the disk", not in the stall. What is read
-comes from the disk: the files are dropped from memory before.
+The delay is measured in a training, step by step: the call, and what the steps after it take longer than the median of the four before it.
+The rest is measured without one. Every save is synced; for Python's, which do not do it, it is done after them and counted in "written and
+synced" alone. What is read comes from the disk: the files are dropped from memory before.
 """
 
 import json
 import os
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
@@ -17,6 +20,7 @@ import time
 import bench
 
 SAVES = 4  # of which the first, which makes its buffers, is left out
+SAVES_IN_TRAINING = 7
 DEADLINE = 600
 
 
@@ -56,51 +60,72 @@ def dd(folder, megabytes):
 
 
 def measure(name, folder, megabytes, options):
-    """What a save and a load took."""
+    """What a save and a load took, and saves in a training."""
     if name == "dd, synced":
-        return dd(folder, megabytes)
+        return *dd(folder, megabytes), []
     if name.startswith("torchbridge"):
-        program = f"{options.build}/bin/checkpoint_speed"
-        saved = run([program, folder, megabytes, name.split()[1], SAVES])
-        forget(folder)
-        return saved, run([program, folder, megabytes, "resume"])
-    program = [options.python, "tests/benchmarks/checkpoint_reference.py", folder, megabytes]
-    ways = {"torch.save": ("torch_save", "torch_load"), "dcp.save": ("dcp_save", "dcp_load"), "dcp.async_save": ("dcp_async_save", "dcp_load")}
-    saved = run([*program, ways[name][0], SAVES])
+        program, ways = [f"{options.build}/bin/checkpoint_speed"], (name.split()[1], "resume")
+    else:
+        program = [options.python, "tests/benchmarks/checkpoint_reference.py"]
+        ways = {"torch.save": ("torch_save", "torch_load"), "dcp.save": ("dcp_save", "dcp_load"), "dcp.async_save": ("dcp_async_save", "dcp_load")}[name]
+    saved = run([*program, folder, megabytes, ways[0], SAVES])
     forget(folder)
-    return saved, run([*program, ways[name][1]])
+    read = run([*program, folder, megabytes, ways[1]])
+    shutil.rmtree(folder)
+    return saved, read, run([*program, folder, megabytes, ways[0], SAVES_IN_TRAINING, options.rows])
 
 
 NAMES = ["torchbridge sync", "torchbridge async", "torch.save", "dcp.save", "dcp.async_save", "dd, synced"]
 
 
-def rows_for(megabytes, options):
+class Delays:
+    """Of a way to save, in all its trainings: seconds."""
+
+    def __init__(self, trainings):
+        records = [record for training in trainings for record in training[1:]]
+        self.steps = [statistics.median(record["before"]) for record in records]
+        self.calls = [record["call"] for record in records]
+        # The step after the call is the one that waits for the copy; the later ones go slower while the files are written.
+        self.stalls = [record["call"] + record["after"][0] - step for record, step in zip(records, self.steps)]
+        self.until_written = [record["call"] + sum(record["after"]) - len(record["after"]) * step for record, step in zip(records, self.steps)]
+
+
+def tables_for(megabytes, options):
     results = {name: [] for name in NAMES}
     for _ in range(options.repetitions):
         for name in NAMES:
             with tempfile.TemporaryDirectory(dir=options.folder) as folder:
                 results[name].append(measure(name, pathlib.Path(folder) / "state", megabytes, options))
-    reference = statistics.median(stall for saved, _ in results["torch.save"] for stall in saved["stalls"][1:])
+    delays = {name: Delays([training for _, _, training in results[name]]) for name in NAMES if results[name][0][2]}
+    reference = statistics.median(delays["torch.save"].stalls)
+    stalls = []
+    for name, delay in delays.items():
+        stall = statistics.median(delay.stalls)
+        stalls.append([f"{megabytes} MB", name, f"{statistics.median(delay.steps):.2f}", bench.median_and_range(delay.calls, 3), bench.median_and_range(delay.stalls, 3),
+                       f"{100 * stall / reference:.1f} %", f"{100 * stall / 60:.2f} %", bench.median_and_range(delay.until_written, 2)])
+    speeds = []
     for name in NAMES:
-        stalls = [stall for saved, _ in results[name] for stall in saved["stalls"][1:]]
-        totals = [total for saved, _ in results[name] for total in saved["totals"][1:]]
-        loads = [read["load"] for _, read in results[name]]
-        starts = [read["since_start"] for _, read in results[name] if "since_start" in read]
-        stall = statistics.median(stalls)
-        yield [f"{megabytes} MB", name, bench.median_and_range(stalls, 3) if stall else "", f"{100 * stall / reference:.1f} %" if stall else "",
-               f"{megabytes / statistics.median(totals):.0f}", f"{megabytes / statistics.median(loads):.0f}",
-               f"{statistics.median(starts):.2f}" if starts else ""]
+        totals = [total for saved, _, _ in results[name] for total in saved["totals"][1:]]
+        loads = [read["load"] for _, read, _ in results[name]]
+        starts = [read["since_start"] for _, read, _ in results[name] if "since_start" in read]
+        speeds.append([f"{megabytes} MB", name, f"{megabytes / statistics.median(totals):.0f}", f"{megabytes / statistics.median(loads):.0f}",
+                       f"{statistics.median(starts):.2f}" if starts else ""])
+    return stalls, speeds
 
 
 def main():
     parser = bench.parser(__doc__)
     parser.add_argument("--megabytes", default="100,1000", help="sizes of the state (default: %(default)s)")
+    parser.add_argument("--rows", type=int, default=128, help="of a batch: how long a step takes (default: %(default)s)")
     parser.add_argument("--folder", default=None, help="on the disk that is measured (default: that of temporary files)")
     options = parser.parse_args()
     bench.require(options.python, f"{options.build}/bin/checkpoint_speed")
-    rows = [row for megabytes in options.megabytes.split(",") for row in rows_for(int(megabytes), options)]
-    print(bench.table(["state", "program", "training stands still, s", "of torch.save's", "written and synced, MB/s", "read, MB/s",
-                       "start of the process to state loaded, s"], rows))
+    tables = [tables_for(int(megabytes), options) for megabytes in options.megabytes.split(",")]
+    print(bench.table(["state", "program", "a step, s", "the call, s", "call and next step's delay, s", "of torch.save's", "of a minute", "delay until written, s"],
+                      [row for stalls, _ in tables for row in stalls]))
+    print()
+    print(bench.table(["state", "program", "written and synced, MB/s", "read, MB/s", "start of the process to state loaded, s"],
+                      [row for _, speeds in tables for row in speeds]))
 
 
 if __name__ == "__main__":

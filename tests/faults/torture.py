@@ -3,6 +3,7 @@
 
     scripts/torture 10                      # builds, then ten minutes
     tests/faults/torture.py 0 --runs 20     # so many faults instead, without building
+    scripts/torture --exhaustive            # kill -9 at every hit of every failpoint of a short training instead
 
 After each fault: the others end by themselves, the newest complete checkpoint is at least the one before, and the losses so far are
 those of the undisturbed run, bit for bit. After each completed training: the whole curve, and a folder with nothing but checkpoints.
@@ -29,6 +30,8 @@ POLL = 0.005
 PATIENCE = 60  # seconds until ranks count as hanging
 FAULTS_IN_A_LIFE = 8  # then the training may come to its end
 STEPS, EVERY = 90, 3
+# Of the training that is killed at every hit: it goes on from step 4 to the last one; the save of step 6 removes that of step 2.
+SHORT_STEPS, SHORT_EVERY, PREPARED = 7, 2, 4
 
 
 class Trouble(Exception):
@@ -38,17 +41,17 @@ class Trouble(Exception):
 class Training:
     """One command for all its lives, and what an undisturbed run of it gives."""
 
-    def __init__(self, program, ranks, saving, folder):
-        self.ranks = ranks
+    def __init__(self, program, ranks, saving, folder, steps=STEPS, every=EVERY):
+        self.ranks, self.steps = ranks, steps
         self.damaged = set()  # inodes of folders
         self.runs, self.metrics = folder / "runs", folder / "curve.jsonl"
         if program.name == "trainer":
-            self.command = [program, "--quiet", "--model", "mlp:200,200", "--optimizer", "adamw", "--lr", "0.001", "--max-steps", STEPS,
+            self.command = [program, "--quiet", "--model", "mlp:200,200", "--optimizer", "adamw", "--lr", "0.001", "--max-steps", steps,
                             "--heartbeat", 2]
-            where = ["--checkpoint-dir", self.runs, "--checkpoint-every", EVERY, "--keep", 2]
+            where = ["--checkpoint-dir", self.runs, "--checkpoint-every", every, "--keep", 2]
         else:
-            self.command = [program, "--width", 400, "--steps", STEPS]
-            where = ["--folder", self.runs, "--every", EVERY, "--keep", 2]
+            self.command = [program, "--width", 400, "--steps", steps]
+            where = ["--folder", self.runs, "--every", every, "--keep", 2]
         self.command += ["--metrics", self.metrics, "--timeout", 10]
         self.saving_command = self.command + where + saving
         begin = time.monotonic()
@@ -224,7 +227,7 @@ class Run:
 
     def check_end(self, text, codes):
         steps = len(self.training.losses())
-        if any(codes) or steps != STEPS:
+        if any(codes) or steps != self.training.steps:
             raise Trouble(f"exit codes {codes} after {steps} steps: {text}")
         self.training.check_clean()
 
@@ -241,9 +244,119 @@ def live(training, track, is_over):
             return
 
 
+class KillsAtEveryHit:
+    """One training that goes on from a checkpoint, with a save while it trains and one at its end, and is killed at each hit in turn."""
+
+    def __init__(self, program, ranks, saving, folder):
+        self.ranks, self.saved = ranks, folder / "prepared"
+        self.training = Training(program, ranks, saving, folder, SHORT_STEPS, SHORT_EVERY)
+        self.verify = [program.parent / "torchbridge-ckpt", "verify", self.training.runs]
+        shorter = ["--steps" if program.name == "small_training" else "--max-steps", PREPARED]
+        with bench.Ranks([*self.training.saving_command, *shorter], ranks) as first:
+            first.wait(PATIENCE)
+        shutil.copytree(self.training.runs, self.saved / "runs", symlinks=True)
+        shutil.copy(self.training.metrics, self.saved / "curve")
+
+    def restore(self):
+        shutil.rmtree(self.training.runs)
+        shutil.copytree(self.saved / "runs", self.training.runs, symlinks=True)
+        shutil.copy(self.saved / "curve", self.training.metrics)
+
+    def run(self, victim, what):
+        """Exit codes, what the ranks said, and seconds until all had ended."""
+        with bench.Ranks(self.training.saving_command, self.ranks, more={victim: {"TORCHBRIDGE_FAIL": what}} if what else None) as ranks:
+            begin = time.monotonic()
+            for process in ranks.processes:
+                try:
+                    process.wait(PATIENCE)
+                except subprocess.TimeoutExpired:
+                    raise Trouble("a rank hangs") from None
+            return [process.returncode for process in ranks.processes], said(ranks), time.monotonic() - begin
+
+    def hits(self):
+        """(rank, phase, number) of all there are."""
+        found = []
+        for rank in range(self.ranks):
+            self.restore()
+            codes, text, _ = self.run(rank, "count")
+            counts = re.search(r"^failpoints:(.*)$", text, re.MULTILINE)
+            if any(codes) or not counts:
+                raise Trouble(f"undisturbed: exit codes {codes}: {text}")
+            for phase, count in (word.split(":") for word in counts.group(1).split()):
+                found += [(rank, phase, number + 1) for number in range(int(count))]
+        return found
+
+    def kill(self, rank, phase, number, track):
+        self.restore()
+        codes, text, took = self.run(rank, f"{phase}:{number}")
+        if codes[rank] != -signal.SIGKILL:
+            raise Trouble(f"exit codes {codes} where rank {rank} was to be killed: {text}")
+        track.count(phase, took)
+        self.check(text)
+        codes, text, _ = self.run(0, None)
+        self.check(text)
+        if any(codes) or self.training.losses() != self.training.whole:
+            raise Trouble(f"went on with exit codes {codes} to {len(self.training.losses())} of {SHORT_STEPS} steps: {text}")
+        self.training.check_clean()
+        # An older one may still be there: of a run that was killed when nothing but its removal was left to do.
+        if self.training.complete()[-2:] != [SHORT_STEPS - 1, SHORT_STEPS]:
+            raise Trouble(f"checkpoints of steps {self.training.complete()} at the end")
+
+    def check(self, text):
+        self.training.check_names()
+        self.training.check_curve()
+        if "left out" in text:
+            raise Trouble(f"a checkpoint was not good: {text}")
+        if self.training.complete()[-1:] < [PREPARED]:
+            raise Trouble(f"the checkpoint of step {PREPARED} is gone, there are {self.training.complete()}")
+        verified = subprocess.run(self.verify, capture_output=True, text=True)
+        if verified.returncode != 0:
+            raise Trouble(f"torchbridge-ckpt verify: {verified.stdout}{verified.stderr}")
+
+
+class HitTrack:
+    """The table of kills: by way of saving and phase."""
+
+    def __init__(self):
+        self.way, self.runs, self.end = "", collections.Counter(), collections.defaultdict(float)
+
+    def count(self, phase, took):
+        self.runs[phase, self.way] += 1
+        self.end[phase] = max(self.end[phase], took)
+
+    def table(self, ways):
+        rows = [[phase, *(self.runs[phase, way] for way in ways), f"{took:.1f} s"] for phase, took in self.end.items()]
+        rows.append(["all", *(sum(count for (_, of), count in self.runs.items() if of == way) for way in ways), f"{max(self.end.values()):.1f} s"])
+        return bench.table(["killed at", *(f"kills, {way}" for way in ways), "worst time from start until all had ended"], rows)
+
+
+def kill_at_every_hit(program, ranks, ways, most):
+    """The number of troubles. `most`: so many kills, chosen at random; 0: all."""
+    names = {way: " ".join(ways[way]) or "standing still" for way in range(len(ways))}
+    track, troubles = HitTrack(), 0
+    with tempfile.TemporaryDirectory(prefix="torchbridge-torture-") as folder:
+        killed, plan = [], []
+        for way in names:
+            place = pathlib.Path(folder) / str(way)
+            place.mkdir()
+            killed.append(KillsAtEveryHit(program, ranks, ways[way], place))
+            plan += [(way, *hit) for hit in killed[way].hits()]
+        print(f"{len(plan)} hits, {ranks} ranks", flush=True)
+        for way, rank, phase, number in random.sample(plan, most) if most else plan:
+            track.way = names[way]
+            try:
+                killed[way].kill(rank, phase, number, track)
+            except Trouble as trouble:
+                troubles += 1
+                print(f"torture: {names[way]}: {phase}:{number} of rank {rank}: {trouble}", flush=True)
+    print(track.table(list(names.values())))
+    return troubles
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("minutes", type=float)
+    parser.add_argument("minutes", type=float, nargs="?", default=0)
+    parser.add_argument("--exhaustive", action="store_true", help="kill at every hit of every failpoint; with --runs at so many of them")
     parser.add_argument("--runs", type=int, default=0, metavar="N", help="so many faults at most")
     parser.add_argument("--build", default="build", metavar="DIR", help="build folder (default: %(default)s)")
     parser.add_argument("--program", default="trainer", choices=["trainer", "small_training"], help="default: %(default)s")
@@ -254,9 +367,11 @@ def main():
     program = ROOT / options.build / "bin" / options.program
     bench.require(program)
     print(f"seed {options.seed}", flush=True)
-    text = subprocess.run([program, "--help"], capture_output=True, text=True).stdout
-    async_flag = next((flag for flag in ("--async-save", "--async") if flag in text), None)
-    ways = [[]] + ([[async_flag]] if async_flag else [])
+    ways = [[], ["--async-save" if options.program == "trainer" else "--async"]]
+
+    if options.exhaustive:
+        troubles = [kill_at_every_hit(program, int(ranks), ways, options.runs) for ranks in options.ranks.split(",")]
+        sys.exit(1 if any(troubles) else 0)
 
     track, trainings, deadline = Track(), {}, time.monotonic() + 60 * options.minutes
     def is_over():

@@ -4,6 +4,8 @@
 #include "ranks.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
 
 namespace {
 
@@ -63,6 +65,32 @@ TEST_F(Resume, KeepsLossScaleAndPlateau) {
   const std::string manifest = folder_.read("runs/step-00000020/manifest.json");
   EXPECT_TRUE(contains(manifest, "\"grad_scaler.scale\""));
   EXPECT_TRUE(contains(manifest, "\"plateau.best\""));
+}
+
+// Whether training stands still or goes on meanwhile, and in whatever run: but for the time that it took so far.
+TEST_F(Resume, TheSameStepGivesTheSameFiles) {
+  const Words kModels[] = {{"--model", "mlp:600,500", "--optimizer", "adamw"}, {"--model", "cnn:64,512", "--batch-size", "8", "--zero", "1"}};
+  const auto content = [&](const std::string& name) {
+    const std::string text = folder_.read(name);
+    if (!name.ends_with("manifest.json")) return text;
+    auto manifest = nlohmann::json::parse(text);
+    EXPECT_EQ(manifest.erase("xxh3_128"), 1u);
+    EXPECT_EQ(manifest["state"].erase("run.seconds"), 1u);
+    return manifest.dump();
+  };
+  for (std::size_t i = 0; i < std::size(kModels); ++i) {
+    const std::string expected = "still" + std::to_string(i), runs = "going-on" + std::to_string(i);
+    options_ = kModels[i];
+    train(2, folder_ / (expected + ".jsonl"), folder_ / expected, 30);
+    options_.push_back("--async-save");
+    train(2, folder_ / (runs + ".jsonl"), folder_ / runs, 30);
+    std::set<std::string> names;
+    for (const auto& entry : fs::recursive_directory_iterator(folder_ / expected)) {
+      if (entry.is_regular_file()) names.insert(fs::relative(entry.path(), folder_ / expected));
+    }
+    EXPECT_GE(names.size(), 18u) << "three steps of at least six files";
+    for (const std::string& name : names) EXPECT_TRUE(content(runs + "/" + name) == content(expected + "/" + name)) << name;
+  }
 }
 
 TEST_F(Resume, WorksAtAnotherWorldSize) {

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <torchbridge/core/env_map.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdio>
@@ -20,18 +21,32 @@ constexpr std::array<std::string_view, 13> kPhases = {"bind",  "publish", "join"
 
 struct Plan {
   std::string phase;  // empty: none
+  bool counts = false;
+  std::array<std::atomic<std::int64_t>, kPhases.size()> hits{};
   int signal = SIGKILL;
   std::atomic<std::int64_t> left{0};
 };
 
+Plan& plan();
+
+void write_counts() {
+  std::string line = "failpoints:";
+  for (std::size_t i = 0; i < kPhases.size(); ++i) line += " " + std::string(kPhases[i]) + ":" + std::to_string(plan().hits[i]);
+  std::fprintf(stderr, "%s\n", line.c_str());
+}
+
 [[noreturn]] void refuse(const char* text) {
-  std::fprintf(stderr, "TORCHBRIDGE_FAIL='%s': expected PHASE:N or PHASE:N:stop with one of the phases in failpoint.h\n", text);
+  std::fprintf(stderr, "TORCHBRIDGE_FAIL='%s': expected PHASE:N, PHASE:N:stop, with one of the phases in failpoint.h, or count\n", text);
   std::_Exit(2);
 }
 
 void read(Plan& plan) {
   const char* const text = std::getenv("TORCHBRIDGE_FAIL");
   if (text == nullptr) return;
+  if (std::string_view(text) == "count") {
+    plan.counts = std::atexit(write_counts) == 0;
+    return;
+  }
   std::string_view rest = text;
   if (rest.ends_with(":stop")) {
     plan.signal = SIGSTOP;
@@ -58,6 +73,7 @@ Plan& plan() {
 
 void failpoint(const char* phase) {
   Plan& planned = plan();
+  if (planned.counts) ++planned.hits[std::ranges::find(kPhases, phase) - kPhases.begin()];
   if (planned.phase.empty() || planned.phase != phase) return;
   if (planned.left.fetch_sub(1) == 1) raise(planned.signal);
 }

@@ -60,6 +60,7 @@ std::optional<Manifest> Checkpoints::resume(const ModelTensors& model, Optimizer
   const auto chosen = choose_checkpoint(options_.folder, options_.resume, group_);
   if (!chosen) return std::nullopt;
   const Manifest& manifest = chosen->manifest;
+  wait_copied();
   all_or_none(group_, [&] {
     const auto before = manifest.options.find("task");
     const auto now = options_.shown.find("task");
@@ -79,7 +80,7 @@ std::optional<Manifest> Checkpoints::resume(const ModelTensors& model, Optimizer
   return manifest;
 }
 
-void Checkpoints::save(Manifest progress, const ModelTensors& model, const Optimizer& optimizer) {
+void Checkpoints::save(Manifest progress, const ModelTensors& model, Optimizer& optimizer) {
   if (!enabled()) return;
   if (running_ && running_->step() == progress.step) return;
   if (running_ && !settle(options_.busy)) {
@@ -91,7 +92,7 @@ void Checkpoints::save(Manifest progress, const ModelTensors& model, const Optim
   if (!options_.async) settle(CheckpointOptions::Busy::kWait);
 }
 
-void Checkpoints::save_last(Manifest progress, const ModelTensors& model, const Optimizer& optimizer) {
+void Checkpoints::save_last(Manifest progress, const ModelTensors& model, Optimizer& optimizer) {
   if (!enabled()) return;
   if (running_) settle(CheckpointOptions::Busy::kWait);
   if (last_saved_ != folder_of(progress.step)) start(std::move(progress), model, optimizer, Snapshot::Way::kRefer);
@@ -126,7 +127,7 @@ NamedTensors Checkpoints::saved_tensors(const ModelTensors& model) {
   return tensors;
 }
 
-void Checkpoints::start(Manifest progress, const ModelTensors& model, const Optimizer& optimizer, Snapshot::Way way) {
+void Checkpoints::start(Manifest progress, const ModelTensors& model, Optimizer& optimizer, Snapshot::Way way) {
   const int rank = group_.rank(), ranks = group_.world_size();
   progress.files.clear();
   progress.world_size = ranks;
@@ -152,7 +153,7 @@ void Checkpoints::start(Manifest progress, const ModelTensors& model, const Opti
       .files = files_,
       .root = options_.folder,
       .temporary = options_.folder / (std::string(kTemporaryPrefix) + name),
-      .shares = snapshot_.shares(),
+      .snapshot = snapshot_,
       .manifest = std::move(progress),
       .retention = {.keep = options_.keep, .keep_every = options_.keep_every},
       .bytes_per_s = options_.bytes_per_s,
@@ -161,6 +162,11 @@ void Checkpoints::start(Manifest progress, const ModelTensors& model, const Opti
       .store = group_.c10d()->getStore(),
       .key = "checkpoint/" + name,
   });
+  optimizer.read_until(running_->copied());
+}
+
+void Checkpoints::wait_copied() const {
+  if (running_) running_->copied().wait();
 }
 
 void Checkpoints::finish() {

@@ -28,7 +28,7 @@ struct CheckpointOptions {
   std::int64_t every = 100;       // steps; 0: only at the end
   int keep = 3;                   // the newest ones
   std::int64_t keep_every = 0;    // and for good those whose step is a multiple of this; 0: none
-  bool async = false;             // training goes on from a copy of this rank's share in host memory, while that is written
+  bool async = false;             // training goes on while this rank's share is copied in host memory, and written from there
   Busy busy = Busy::kWait;        // async: what a save does that finds the one before still being written
   double bytes_per_s = 0;         // that a rank writes at most, so that others get something of the disk too; 0: no limit
   std::uint64_t seed = 0;         // of the sampler; a checkpoint of another one is refused, for the order would break off
@@ -36,7 +36,7 @@ struct CheckpointOptions {
   std::string resume = "auto";    // "auto": the newest good one in `folder`; "none"; or a checkpoint, or a folder of them
 };
 
-// All member functions but due(), enabled() and last_saved() are collectives that fail on all ranks or on none. `folder` must be the
+// All member functions but due(), enabled(), last_saved() and wait_copied() are collectives that fail on all ranks or on none. `folder` must be the
 // same one for all ranks. An object that goes while a save runs gives it up: call save_last() or finish() before.
 class Checkpoints {
  public:
@@ -54,12 +54,17 @@ class Checkpoints {
 
   // Writes a checkpoint of all this, each rank its share. `progress` says how far training is; the rest of it is filled in here. Does
   // nothing without a folder, or when this step is saved already or is being saved. A disk that does not take it is no error: rank 0 prints a line,
-  // the older checkpoints stay, and the next save tries again. With `async` it returns as soon as the copy is made.
-  void save(Manifest progress, const ModelTensors& model, const Optimizer& optimizer);
+  // the older checkpoints stay, and the next save tries again. With `async` it returns at once, and the optimizer's next step waits until
+  // parameters and state are copied. Who writes them otherwise calls wait_copied() before; such a write without it makes the save fail.
+  // Buffers are copied here, and so is all that is on a GPU.
+  void save(Manifest progress, const ModelTensors& model, Optimizer& optimizer);
+
+  // Of this rank: returns when a save that runs reads parameters and state no more.
+  void wait_copied() const;
 
   // The same at the end of a run: it is neither left out nor left running, and a disk that does not take it is an error, TrainError, for this
   // state would be lost.
-  void save_last(Manifest progress, const ModelTensors& model, const Optimizer& optimizer);
+  void save_last(Manifest progress, const ModelTensors& model, Optimizer& optimizer);
 
   // Waits for a save that is still running. Throws TrainError when the last one failed.
   void finish();
@@ -71,7 +76,7 @@ class Checkpoints {
  private:
   bool settle(CheckpointOptions::Busy busy);
   NamedTensors saved_tensors(const ModelTensors& model);
-  void start(Manifest progress, const ModelTensors& model, const Optimizer& optimizer, Snapshot::Way way);
+  void start(Manifest progress, const ModelTensors& model, Optimizer& optimizer, Snapshot::Way way);
   void put_aside_newer_than(std::int64_t step);
   std::filesystem::path folder_of(std::int64_t step) const;
 

@@ -79,6 +79,11 @@ std::string seal_of(std::string_view body) { return std::string(kSealBegin) + ch
 
 }  // namespace
 
+double run_seconds(const Manifest& manifest) {
+  const auto found = manifest.state.find(kRunSeconds);
+  return found == manifest.state.end() ? 0.0 : found->second;
+}
+
 std::string to_json(const Manifest& manifest) {
   json files = json::array();
   for (const FileRecord& file : manifest.files) files.push_back(to_json(file));

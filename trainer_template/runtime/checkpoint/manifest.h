@@ -31,6 +31,9 @@ struct FileRecord {
   bool operator==(const FileRecord&) const = default;
 };
 
+// In a manifest's state: how long training took so far, from start to start and without what a kill has undone. It differs from run to run.
+constexpr const char* kRunSeconds = "run.seconds";
+
 struct Manifest {
   static constexpr int kVersion = 2;
 
@@ -48,6 +51,9 @@ struct Manifest {
 
   bool operator==(const Manifest&) const = default;
 };
+
+// Of its state; 0 where that has none.
+double run_seconds(const Manifest& manifest);
 
 // Sealed: its last key, xxh3_128, is the checksum of all that is before it.
 std::string to_json(const Manifest& manifest);

@@ -66,7 +66,9 @@ void SaveThread::run(const std::stop_token& stop) try {
 
 std::string SaveThread::write_own(const std::stop_token& stop) try {
   const WritePace pace{.bytes_per_s = request_.bytes_per_s, .wait = [&](std::chrono::nanoseconds time) { pause(stop, time); }};
-  return to_text(write_shares(request_.files, request_.temporary, request_.shares, pace));
+  copy_();
+  copied_.get();
+  return to_text(write_shares(request_.files, request_.temporary, request_.snapshot.shares(), pace));
 } catch (const GivenUp&) {
   throw;
 } catch (const std::exception& error) {

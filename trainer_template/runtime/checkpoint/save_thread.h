@@ -1,11 +1,12 @@
-// One save of a checkpoint, in a thread of its own: this rank's share is written, and rank 0 completes the checkpoint when all ranks
-// have written theirs.
+// One save of a checkpoint, in a thread of its own: this rank's share is copied and written, and rank 0 completes the checkpoint when all
+// ranks have written theirs.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
+#include <future>
 #include <mutex>
 #include <stop_token>
 #include <string>
@@ -14,15 +15,15 @@
 #include <vector>
 
 #include <torchbridge/train/checkpoint/file_layer.h>
-#include <torchbridge/train/checkpoint/file_share.h>
 #include <torchbridge/train/checkpoint/publish.h>
+#include <torchbridge/train/checkpoint/snapshot.h>
 
 namespace torchbridge::train {
 
 struct SaveRequest {
   FileLayer& files;
   std::filesystem::path root, temporary;   // the same on all ranks; `temporary` is no other save's
-  const std::vector<FileShare>& shares;    // which live and stay as they are until wait_written()
+  Snapshot& snapshot;                      // taken; left alone by others until wait_written()
   Manifest manifest;                       // but for its files; of rank 0
   Retention retention;
   double bytes_per_s = 0;                  // of this rank; 0: no limit
@@ -41,6 +42,8 @@ class SaveThread {
   SaveThread& operator=(const SaveThread&) = delete;
 
   std::int64_t step() const { return request_.manifest.step; }
+  // Ready when the thread reads no tensor of the run any more.
+  const std::shared_future<void>& copied() const { return copied_; }
   // Whether the thread has nothing more to do.
   bool done() const { return done_; }
   // Returns when this rank's share is written, or could not be, and rank 0 can know it.
@@ -57,6 +60,8 @@ class SaveThread {
   void finish(std::string failure);
 
   const SaveRequest request_;
+  std::packaged_task<void()> copy_{[this] { request_.snapshot.copy(); }};
+  const std::shared_future<void> copied_ = copy_.get_future().share();
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   bool written_ = false;

@@ -1,10 +1,10 @@
 #include <torchbridge/train/checkpoint/snapshot.h>
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 #include <sys/mman.h>
 #include <torchbridge/train/checkpoint/safetensors.h>
+#include <torchbridge/train/errors.h>
 #include <torchbridge/train/failpoint.h>
 
 #include <algorithm>
@@ -14,7 +14,6 @@ namespace torchbridge::train {
 namespace {
 
 constexpr std::uint64_t kAlignment = 64;
-constexpr std::int64_t kGrain = std::int64_t{4} << 20;  // bytes a thread copies at least
 
 std::uint64_t aligned(std::uint64_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -28,16 +27,10 @@ bool is_plain(const at::Tensor& tensor) { return tensor.is_cpu() && tensor.is_co
 
 const char* bytes_of(const at::Tensor& tensor) { return static_cast<const char*>(tensor.const_data_ptr()); }
 
-void copy_bytes(const at::Tensor& from, const ByteRange& range, const at::Tensor& into) {
-  const auto size = static_cast<std::int64_t>(range.size());
-  if (!is_plain(from)) {
-    into.copy_(from.contiguous().reshape(-1).view(at::kByte).narrow(0, static_cast<std::int64_t>(range.begin), size));
-    return;
-  }
-  const char* const source = bytes_of(from) + range.begin;
-  char* const target = static_cast<char*>(into.mutable_data_ptr());
-  at::parallel_for(0, size, kGrain, [&](std::int64_t begin, std::int64_t end) { std::memcpy(target + begin, source + begin, end - begin); });
-}
+bool must_copy(const at::Tensor& tensor, Snapshot::Way way) { return way == Snapshot::Way::kCopy || !is_plain(tensor); }
+
+// Inference tensors have none.
+std::uint32_t version_of(const at::Tensor& tensor) { return tensor.is_inference() ? 0 : static_cast<std::uint32_t>(tensor._version()); }
 
 }  // namespace
 
@@ -54,38 +47,56 @@ void Snapshot::add(const std::string& file, const NamedTensors& tensors, int ind
     const ByteRange bytes = overlap(share.range, begin, tensor.nbytes());
     begin += tensor.nbytes();
     if (bytes.size() == 0) continue;
-    sources_.push_back({.tensor = tensor.detach(), .bytes = bytes, .share = shares_.size(), .piece = share.pieces.size()});
+    sources_.push_back({.name = name, .tensor = tensor.detach(), .bytes = bytes, .share = shares_.size(), .piece = share.pieces.size()});
     share.pieces.emplace_back();
   }
   shares_.push_back(std::move(share));
 }
-
-bool Snapshot::must_copy(const Source& source, Way way) { return way == Way::kCopy || !is_plain(source.tensor); }
 
 void Snapshot::take(Way way) {
   const at::NoGradGuard no_grad;
   std::uint64_t size = 0;
   bool pinned = false;
   for (const Source& source : sources_) {
-    if (must_copy(source, way)) size += aligned(source.bytes.size());
+    if (must_copy(source.tensor, way)) size += aligned(source.bytes.size());
     pinned = pinned || !source.tensor.is_cpu();
   }
   make_room(size, pinned);
   std::uint64_t position = 0;
   for (Source& source : sources_) {
     failpoint("snapshot");
+    const auto length = static_cast<std::int64_t>(source.bytes.size());
     const char* bytes = nullptr;
-    if (must_copy(source, way)) {
-      const auto length = static_cast<std::int64_t>(source.bytes.size());
-      const at::Tensor room = buffer_.narrow(0, static_cast<std::int64_t>(position), length);
-      copy_bytes(source.tensor, source.bytes, room);
-      bytes = bytes_of(room);
-      source.tensor.reset();
-      position += aligned(source.bytes.size());
-    } else {
+    if (!must_copy(source.tensor, way)) {
       bytes = bytes_of(source.tensor) + source.bytes.begin;
+    } else {
+      const at::Tensor room = buffer_.narrow(0, static_cast<std::int64_t>(position), length);
+      bytes = bytes_of(room);
+      position += aligned(source.bytes.size());
+      if (is_plain(source.tensor)) {
+        source.room = static_cast<char*>(room.mutable_data_ptr());
+        source.version = version_of(source.tensor);
+      } else {
+        room.copy_(source.tensor.contiguous().reshape(-1).view(at::kByte).narrow(0, static_cast<std::int64_t>(source.bytes.begin), length));
+        source.tensor.reset();
+      }
     }
     shares_[source.share].pieces[source.piece] = {bytes, source.bytes.size()};
+  }
+}
+
+void Snapshot::copy() {
+  for (const Source& source : sources_) {
+    if (source.room == nullptr) continue;
+    failpoint("snapshot");
+    std::memcpy(source.room, bytes_of(source.tensor) + source.bytes.begin, source.bytes.size());
+  }
+  for (Source& source : sources_) {
+    if (source.room == nullptr) continue;
+    if (version_of(source.tensor) != source.version) {
+      throw TrainError("'" + source.name + "' was written between the save and the optimizer's step; save such a model without --async-save");
+    }
+    source.tensor.reset();
   }
 }
 

@@ -14,20 +14,23 @@
 
 namespace torchbridge::train {
 
-// First add() for each file, on all ranks with the same tensors for a file of several writers; then take(); then shares() are good
-// until clear(). The memory is kept for the next snapshot: there never is more than one. One thread.
+// First add() for each file, on all ranks with the same tensors for a file of several writers; then take() and copy(); then shares() are
+// good until clear(). The memory is kept for the next snapshot: there never is more than one. One thread, but for copy().
 class Snapshot {
  public:
   enum class Way {
-    kCopy,  // training may go on and change the tensors
+    kCopy,  // training may change the tensors after copy()
     kRefer  // they stay as they are until clear(): those in host memory are not copied
   };
 
   // A safetensors file of these tensors, of which this rank is writer `index` of `count`.
   void add(const std::string& file, const NamedTensors& tensors, int index = 0, int count = 1,
            const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
-  // Copies, from a GPU into pinned memory.
+  // Copies what copy() leaves: from a GPU into pinned memory, and what is not contiguous.
   void take(Way way);
+  // The rest, which is nearly all where training is on the CPU. Any one thread: until it returns, the tensors may be read by others. Throws
+  // TrainError, which names a tensor that was written since take().
+  void copy();
   void clear();
 
   const std::vector<FileShare>& shares() const { return shares_; }
@@ -35,11 +38,13 @@ class Snapshot {
  private:
   // A tensor's bytes that fill a piece of a share.
   struct Source {
+    std::string name;
     at::Tensor tensor;
     ByteRange bytes;
     std::size_t share = 0, piece = 0;
+    char* room = nullptr;       // where copy() puts the bytes; null: it leaves them alone
+    std::uint32_t version = 0;  // that autograd gives to the tensor's values
   };
-  static bool must_copy(const Source& source, Way way);
   void make_room(std::uint64_t size, bool pinned);
 
   std::vector<FileShare> shares_;

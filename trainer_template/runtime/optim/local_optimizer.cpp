@@ -49,7 +49,7 @@ LocalOptimizer::LocalOptimizer(std::string kind, std::vector<ParameterGroup> gro
   }
 }
 
-void LocalOptimizer::step() {
+void LocalOptimizer::take_step() {
   const at::NoGradGuard no_grad;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     std::vector<Member> members;

@@ -12,7 +12,6 @@ class LocalOptimizer : public Optimizer {
   LocalOptimizer(std::string kind, std::vector<ParameterGroup> groups, double default_weight_decay);
 
   std::vector<ParameterGroup>& groups() override { return groups_; }
-  void step() override;
   void zero_grad() override;
   Tensors averaged() const override;
   NamedTensors state() const override;
@@ -29,6 +28,7 @@ class LocalOptimizer : public Optimizer {
   };
 
  private:
+  void take_step() override;
   // All of one device and type, as the fused operations want them.
   virtual void update(const OptimizerOptions& options, std::vector<Member>& members) = 0;
   // Those of its options that it reads, by Python's names.

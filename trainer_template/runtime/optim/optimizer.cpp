@@ -9,6 +9,12 @@ std::vector<ParameterGroup> one_group(NamedTensors parameters, const OptimizerOp
 
 }  // namespace
 
+void Optimizer::step() {
+  for (const auto& reader : readers_) reader.wait();
+  readers_.clear();
+  take_step();
+}
+
 void Optimizer::step(double lr) {
   for (ParameterGroup& group : groups()) group.options.lr = lr;
   step();

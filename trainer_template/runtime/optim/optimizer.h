@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -43,13 +44,17 @@ class Optimizer {
 
   virtual std::vector<ParameterGroup>& groups() = 0;
 
-  // Updates the parameters that have a gradient, each group by its options, and leaves the others alone.
-  virtual void step() = 0;
+  // Updates the parameters that have a gradient, each group by its options, and leaves the others alone. Waits first for those who
+  // read them.
+  void step();
   // The same after giving all groups this learning rate.
   void step(double lr);
 
   // Drops the gradients, which makes the next backward write instead of add.
   virtual void zero_grad() = 0;
+
+  // Another thread reads parameters and state until this is ready: the next step waits for it before it changes them.
+  void read_until(std::shared_future<void> ready) { readers_.push_back(std::move(ready)); }
 
   // What gradients are averaged with: DDP does it during backward, and then there is nothing left to do here (ZeRO may
   // do it here instead). Collective; between the last backward of a step and the first use of gradients.
@@ -73,6 +78,11 @@ class Optimizer {
   // The inverse of state(), for the same parameters; a tensor of as many elements in one dimension will do. Throws
   // TrainError, which names a tensor that is missing, not known, or of another shape.
   virtual void load_state(const NamedTensors& state) = 0;
+
+ private:
+  virtual void take_step() = 0;
+
+  std::vector<std::shared_future<void>> readers_;
 };
 
 // All throw TrainError for a value that cannot be, and for a parameter that is given twice.

@@ -57,13 +57,6 @@ class Zero final : public Optimizer {
 
   std::vector<ParameterGroup>& groups() override { return inner_->groups(); }
 
-  void step() override {
-    const at::NoGradGuard no_grad;
-    if (!scatters_) take_pieces_of_gradients();
-    inner_->step();
-    gather_parameters();
-  }
-
   void zero_grad() override {
     inner_->zero_grad();
     if (scatters_) gradients_.zero_();
@@ -122,6 +115,13 @@ class Zero final : public Optimizer {
   }
 
  private:
+  void take_step() override {
+    const at::NoGradGuard no_grad;
+    if (!scatters_) take_pieces_of_gradients();
+    inner_->step();
+    gather_parameters();
+  }
+
   void lay_out(const std::vector<ParameterGroup>& groups) {
     std::int64_t end = 0;
     for (const ParameterGroup& group : groups) {

@@ -1,6 +1,7 @@
 #include <torchbridge/train/run/run_log.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <iostream>
 #include <string>
@@ -18,6 +19,7 @@ void print_settings(const Options& options, const ProcessGroup& group, const Man
   std::string text = "trainer: " + counted(group.world_size(), "rank") + " on " + counted(group.layout().node_count, "node") + " (" +
                      group.launcher() + ", " + group.backend() + ")";
   if (start.step > 0) text += "; goes on from step " + std::to_string(start.step) + " of " + std::to_string(total_steps);
+  if (run_seconds(start) > 0) text += ", after " + std::to_string(std::llround(run_seconds(start))) + " s of training";
   if (start.step == total_steps) text += ": it is complete";
   std::printf("%s\n%s", text.c_str(), settings_table(options.shown()).c_str());
   std::fflush(stdout);

@@ -63,7 +63,7 @@ std::optional<double> communication_share(DistributedDataParallel& ddp) {
 Trainer::Trainer(ProcessGroup& group, const Task& task, Model& model, DistributedDataParallel& ddp, Optimizer& optimizer,
                  TrainerOptions options, Manifest progress)
     : group_(group), task_(task), model_(model), ddp_(ddp), optimizer_(optimizer), options_(std::move(options)), metrics_(task.metrics()), flops_(task.flops_per_sample(model)),
-      progress_(std::move(progress)), samples_before_(progress_.samples_seen), begin_(Clock::now()), last_step_(begin_) {
+      progress_(std::move(progress)), samples_before_(progress_.samples_seen), seconds_before_(run_seconds(progress_)), begin_(Clock::now()), last_step_(begin_) {
   for (const ParameterGroup& each : optimizer_.groups()) base_rates_.push_back(each.options.lr);
   if (is_plateau(options_.schedule)) plateau_.emplace(options_.schedule, base_rates_);
   if (options_.precision == at::kHalf) scaler_.emplace(group_, options_.scaler);
@@ -256,7 +256,13 @@ Manifest Trainer::progress() {
   progress_.buckets = ddp_.buckets();
   if (plateau_) put_entries(plateau_->state(), "plateau", progress_.state);
   if (scaler_) put_entries(scaler_->state(), "grad_scaler", progress_.state);
+  progress_.state[kRunSeconds] = seconds();
   return progress_;
+}
+
+double Trainer::seconds() const {
+  const auto now = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin_);
+  return seconds_before_ + static_cast<double>(now.count()) / 1000;
 }
 
 double Trainer::samples_per_s() const {

@@ -65,6 +65,9 @@ class Trainer {
   // Collective, between two steps: how far training is, for a checkpoint.
   Manifest progress();
 
+  // Since training began, also before a restart; without what was done after the checkpoint that it went on from.
+  double seconds() const;
+
   // Of all ranks, since this was made.
   double samples_per_s() const;
 
@@ -104,6 +107,7 @@ class Trainer {
   std::optional<double> comm_share_;
   std::int64_t steps_here_ = 0;  // of this process
   const std::int64_t samples_before_;
+  const double seconds_before_;
   const std::chrono::steady_clock::time_point begin_;
   std::chrono::steady_clock::time_point last_step_;
 };

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 
 #include "alone.h"
 #include "faulty_files.h"
@@ -17,12 +18,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
+std::string content(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
 // A model whose value is the step.
 class Saving : public testing::Test {
  protected:
   Saving() { options_.folder = root_; }
 
   void save(Checkpoints& checkpoints, std::int64_t step) {
+    checkpoints.wait_copied();
     set(step);
     checkpoints.save({.step = step}, model_, *optimizer_);
   }
@@ -138,6 +145,47 @@ TEST_F(AsynchronousSaving, SavesTheStateOfItsStepWhileTrainingGoesOn) {
     disk.go_on();
     checkpoints.finish();
     EXPECT_EQ(checkpoints.last_saved(), root_ / step_folder(1));
+  }
+  EXPECT_EQ(loaded(), 1);
+}
+
+// Of a state that takes longer to copy than the next step takes to write something of it.
+TEST_F(AsynchronousSaving, IsOfItsStepThoughTheNextOnesBeginAtOnce) {
+  ModelTensors model;
+  for (int i = 0; i < 48; ++i) {
+    model.parameters.emplace_back("weight" + std::to_string(i), at::ones({1 << 18}).set_requires_grad(true));
+    model.parameters.back().second.mutable_grad() = at::full({1 << 18}, 0.1 + i);
+  }
+  const auto optimizer = make_adamw(model.parameters, {.lr = 0.01});
+  const auto saved = [&](const std::string& way, std::int64_t step, bool async) {
+    CheckpointOptions options = options_;
+    options.folder = folder_ / way;
+    options.async = async;
+    Checkpoints checkpoints(alone(), options);
+    checkpoints.save({.step = step}, model, *optimizer);
+    for (int i = 0; async && i < 5; ++i) optimizer->step();
+    checkpoints.finish();
+    return checkpoints.last_saved();
+  };
+  for (std::int64_t step = 1; step <= 3; ++step) {
+    optimizer->step();
+    const fs::path expected = saved("stands-still", step, false), folder = saved("goes-on", step, true);
+    for (const auto& entry : fs::directory_iterator(expected)) {
+      const std::string name = entry.path().filename().string();
+      EXPECT_TRUE(content(folder / name) == content(expected / name)) << name << " of step " << step;
+    }
+  }
+}
+
+TEST_F(AsynchronousSaving, MayBeFollowedByAnyWriteOnceItsCopyIsMade) {
+  SlowDisk disk;
+  {
+    Checkpoints checkpoints(alone(), options_, disk);
+    save(checkpoints, 1);
+    checkpoints.wait_copied();
+    set(77);
+    disk.go_on();
+    checkpoints.finish();
   }
   EXPECT_EQ(loaded(), 1);
 }

@@ -33,6 +33,7 @@ TEST_P(SnapshotWays, WritersTogetherWriteTheFileOfOne) {
       Snapshot snapshot;
       snapshot.add("file", tensors, index, count);
       snapshot.take(GetParam());
+      snapshot.copy();
       write_shares(real_files(), together, snapshot.shares(), {});
     }
     EXPECT_TRUE(folder.read(std::to_string(count) + "/file") == folder.read("whole")) << count << " writers";
@@ -47,6 +48,7 @@ TEST(Snapshot, OneAfterTheOtherUsesTheMemoryAgain) {
   for (int i = 0; i < 3; ++i) {
     snapshot.add("file", {{"weight", at::ones({100'000 - i}).mul(i)}});
     snapshot.take(Snapshot::Way::kCopy);
+    snapshot.copy();
     const auto& share = snapshot.shares().at(0);
     ASSERT_EQ(share.pieces.size(), 2u);  // header and tensor
     EXPECT_EQ(reinterpret_cast<const float*>(share.pieces[1].data())[5], i);
@@ -62,6 +64,15 @@ TEST(Snapshot, RefersToWhatIsInMemoryAndNeedNotBeCopied) {
   snapshot.add("file", {{"weight", weight}});
   snapshot.take(Snapshot::Way::kRefer);
   EXPECT_EQ(static_cast<const void*>(snapshot.shares()[0].pieces[1].data()), weight.const_data_ptr());
+}
+
+TEST(Snapshot, SaysWhichTensorWasWrittenBeforeItWasCopied) {
+  const NamedTensors tensors = {{"first", at::ones({1000})}, {"second", at::ones({1000}).set_requires_grad(true)}};
+  Snapshot snapshot;
+  snapshot.add("file", tensors);
+  snapshot.take(Snapshot::Way::kCopy);
+  tensors[1].second.detach()[7].fill_(2);
+  EXPECT_TRUE(contains(error_of([&] { snapshot.copy(); }), "'second' was written between the save and the optimizer's step"));
 }
 
 }  // namespace

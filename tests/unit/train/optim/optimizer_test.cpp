@@ -41,6 +41,29 @@ const std::pair<const char*, Maker> kOptimizers[] = {
     {"adamw", [](NamedTensors p) { return make_adamw(std::move(p), {}); }},
 };
 
+// The reader reads when it is waited for.
+TEST(Optimizer, WaitsForItsReadersBeforeItWrites) {
+  for (const auto& [name, make] : kOptimizers) {
+    SCOPED_TRACE(name);
+    const NamedTensors parameters = two_parameters();
+    const auto optimizer = make(parameters);
+    const auto read = [&] {
+      NamedTensors copies;
+      for (const NamedTensors& tensors : {parameters, optimizer->state()}) {
+        for (const auto& [key, tensor] : tensors) copies.emplace_back(key, tensor.detach().clone());
+      }
+      return copies;
+    };
+    set_gradients(parameters, 1), optimizer->step(0.1);
+    const NamedTensors before = read();
+    NamedTensors seen;
+    optimizer->read_until(std::async(std::launch::deferred, [&] { seen = read(); }).share());
+    set_gradients(parameters, 2), optimizer->step(0.1);
+    expect_equal(seen, before);
+    EXPECT_FALSE(parameters[0].second.equal(before[0].second));
+  }
+}
+
 TEST(Optimizer, GoesOnFromItsState) {
   for (const auto& [name, make] : kOptimizers) {
     const NamedTensors straight = two_parameters(), stopped = two_parameters();

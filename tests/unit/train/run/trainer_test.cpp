@@ -135,6 +135,19 @@ TEST_F(TrainerTest, OwesAnEvaluationThatWasStopped) {
   EXPECT_FALSE(asks.progress().state.contains("evaluation.due"));
 }
 
+TEST_F(TrainerTest, CountsTheSecondsOfAllStarts) {
+  const auto begin = std::chrono::steady_clock::now();
+  Trainer goes_on(alone(), task_, *model_, ddp_, *optimizer_, {}, Manifest{.state = {{kRunSeconds, 1000.5}}});
+  goes_on.train_step(batch({1}));
+  const double first = run_seconds(goes_on.progress());
+  const double second = run_seconds(goes_on.progress());
+  const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
+  EXPECT_GE(first, 1000.5);
+  EXPECT_GE(second, first);
+  EXPECT_LE(second, 1000.5 + passed.count()) << "what was added is not added again";
+  EXPECT_LT(run_seconds(trainer({}).progress()), 1000.5) << "a training that begins anew has nothing of it";
+}
+
 TEST_F(TrainerTest, EvaluatesLossAndMetricsOverAllSamples) {
   {
     const at::NoGradGuard no_grad;
