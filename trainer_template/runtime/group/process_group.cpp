@@ -5,6 +5,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/debug.h>
 #include <torchbridge/net/random_token.h>
+#include <torchbridge/train/console.h>
 #include <torchbridge/train/failpoint.h>
 #include <torchbridge/train/group/cuda.h>
 #include <torchbridge/train/group/device_choice.h>
@@ -17,7 +18,6 @@
 #include <torchbridge/train/group/store_keys.h>
 
 #include <algorithm>
-#include <iostream>
 #include <mutex>
 #include <sstream>
 
@@ -148,7 +148,7 @@ void ProcessGroup::start_heartbeat(const std::string& own_address, const GroupOp
   state_->last_resort = std::make_unique<LastResort>(kStuck, [this, state = state_.get(), rank = rank()] {
     const std::scoped_lock lock(state->message_mutex);
     if (!state->is_asked) state->message = failure_message(broken_group(), std::runtime_error("the connections between the ranks were lost"));
-    if (state->message) std::cerr << "trainer: rank " + std::to_string(rank) + ": " + *state->message + "\n" << std::flush;
+    if (state->message) say("rank " + std::to_string(rank) + ": " + *state->message);
   });
   HeartbeatOptions heart{.silence = options.silence, .on_loss = [state = state_.get()] {
     state->connections->cut();
