@@ -57,6 +57,22 @@ TEST(BadInput, ADeviceOrBackendThatIsNotHere) {
   }
 }
 
+// A GPU that would emulate. One that computes in the precision gets further: to CUDA, which a driver that is none cannot serve.
+TEST(BadInput, APrecisionThatTheGpuLacks) {
+  const struct {
+    const char *precision, *capability, *expected;
+  } kCases[] = {
+      {"bf16", "7.5", "--precision bf16: Fake GPU has compute capability 7.5, bf16 needs 8.0"},
+      {"fp16", "5.2", "--precision fp16: Fake GPU has compute capability 5.2, fp16 needs 5.3"},
+      {"fp16", "7.5", "CUDA"},
+  };
+  for (const auto& c : kCases) {
+    Ranks ranks(2, trainer({"--device", "cuda", "--precision", c.precision}),
+                {{"LD_LIBRARY_PATH", FAKE_DRIVER_FOLDER}, {"FAKE_GPU_CAPABILITY", c.capability}});
+    expect_one_line(ranks, c.expected);
+  }
+}
+
 TEST(BadInput, ConfigFileIsReadAndTheCommandLineWins) {
   TemporaryFolder folder;
   folder.write("run.toml", "max-steps = 3\nmomentum = 0.5\n");
@@ -88,7 +104,7 @@ TEST(BadInput, CheckpointFolderThatCannotBe) {
 
 TEST(BadInput, MetricsFileThatCannotBe) {
   Ranks ranks(2, trainer({"--metrics", "/proc/none/curve.jsonl"}));
-  expect_one_line(ranks, "cannot write metrics file '/proc/none/curve.jsonl'");
+  expect_one_line(ranks, "cannot write '/proc/none/curve.jsonl'");
 }
 
 TEST(BadInput, InitialWeightsThatAreNone) {

@@ -149,7 +149,7 @@ TEST_F(Failure, ADiskThatFillsUpEndsAllWithOneLine) {
   Ranks ranks(2, trainer({"--metrics", "/dev/full"}));
   const std::vector<int> codes = ranks.wait(std::chrono::seconds(15));
   EXPECT_EQ(codes, (std::vector<int>{1, 1}));
-  EXPECT_TRUE(contains(ranks.errors(), "cannot write metrics file '/dev/full'"));
+  EXPECT_TRUE(contains(ranks.errors(), "cannot write '/dev/full'"));
   EXPECT_EQ(lines_in(ranks.errors()), 1) << ranks.errors();
 }
 

@@ -1,7 +1,10 @@
 // The trainer's tasks and what its loop offers, as a user calls it.
 #include "ranks.h"
 
+#include <pty.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
 
@@ -62,8 +65,6 @@ TEST_F(Tasks, GoesOnWithATextAndSaysWhatIsOnAnImage) {
   Ranks predicted(1, trainer({"--checkpoint-dir", folder_ / "digits", "--predict", SOURCE_DIR "/tests/data/images/seven.png"}));
   ASSERT_EQ(predicted.wait(), kOneGood) << predicted.errors();
   EXPECT_TRUE(contains(predicted.out(0), "seven.png: 7 (")) << predicted.out(0);
-  EXPECT_TRUE(contains(complaint({"--checkpoint-dir", folder_ / "digits", "--generate", "x"}, 1), "no text to go on with"));
-  EXPECT_TRUE(contains(complaint({"--task", "table", "--checkpoint-dir", folder_ / "digits", "--predict", "x"}, 1), "--task digits"));
   EXPECT_TRUE(contains(complaint({"--checkpoint-dir", folder_ / "empty", "--predict", "x"}, 1), "holds no checkpoint"));
 }
 
@@ -123,6 +124,37 @@ TEST_F(Tasks, TracesSteps) {
   EXPECT_TRUE(contains(trace, "aten::linear"));
   EXPECT_TRUE(contains(trace, "\"step 13\""));
   EXPECT_FALSE(contains(trace, "\"step 14\""));
+  EXPECT_EQ(ranks.errors(), "");
+}
+
+TEST_F(Tasks, TracesWhatThereWasOfARunThatEndsBefore) {
+  Ranks cut(1, trainer({"--max-steps", "12", "--profile", "5", "--profile-file", folder_ / "cut.json"}));
+  ASSERT_EQ(cut.wait(), kOneGood) << cut.errors();
+  EXPECT_TRUE(contains(folder_.read("cut.json"), "\"step 12\""));
+
+  Ranks none(2, trainer({"--max-steps", "10", "--profile", "5", "--profile-file", folder_ / "none.json"}));
+  ASSERT_EQ(none.wait(), kTwoGood) << none.errors();
+  EXPECT_EQ(none.errors(), "trainer: --profile: nothing is traced before step 11, and this run took 10 steps\n");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "none.json"));
+}
+
+// The bar of the last step stands on the terminal when the message comes.
+TEST_F(Tasks, MessagesBeginALineOfTheirOwnOnATerminal) {
+  int terminal = -1;
+  const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (child == 0) {
+    execl(TRAINER, TRAINER, "--max-steps", "2", "--profile", "5", "--profile-file", (folder_ / "trace.json").c_str(), nullptr);
+    _exit(127);
+  }
+  ASSERT_GT(child, 0);
+  std::string shown;
+  char part[4096];
+  for (ssize_t got = 0; (got = read(terminal, part, sizeof part)) > 0;) shown.append(part, static_cast<std::size_t>(got));  // until it is closed
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  close(terminal);
+  EXPECT_EQ(status, 0) << shown;
+  EXPECT_TRUE(contains(shown, "samples/s\x1b[K\r\ntrainer: --profile: ")) << shown;
 }
 
 TEST_F(Tasks, SaysThatItsOutputCannotBeWritten) {
@@ -132,6 +164,18 @@ TEST_F(Tasks, SaysThatItsOutputCannotBeWritten) {
   Process full(joined({"/bin/sh", "-c", "exec \"$0\" \"$@\" > /dev/full"}, generate), {}, folder_ / "full");
   EXPECT_EQ(full.wait(std::chrono::steady_clock::now() + std::chrono::seconds(60)), 1);
   EXPECT_TRUE(contains(full.error(), "cannot write to stdout")) << full.error();
+}
+
+TEST_F(Tasks, ATrainingWhoseOutputIsLostIsCompleteAndSaysSo) {
+  const Words train = {TRAINER, "--max-steps", "3", "--checkpoint-dir", folder_ / "runs", "--metrics", folder_ / "m"};
+  Process full(joined({"/bin/sh", "-c", "exec \"$0\" \"$@\" > /dev/full"}, train), {}, folder_ / "full");
+  EXPECT_EQ(full.wait(std::chrono::steady_clock::now() + std::chrono::seconds(60)), 1);
+  EXPECT_EQ(full.error(), "trainer: rank 0: cannot write to stdout: is the disk full?\n");
+  EXPECT_EQ(losses(folder_ / "m").size(), 3u);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "runs/step-00000003/DONE"));
+  Process help(joined({"/bin/sh", "-c", "exec \"$0\" \"$@\" > /dev/full"}, {TRAINER, "--help"}), {}, folder_ / "help");
+  EXPECT_EQ(help.wait(std::chrono::steady_clock::now() + std::chrono::seconds(60)), 1);
+  EXPECT_TRUE(contains(help.error(), "cannot write to stdout")) << help.error();
 }
 
 // Compiling takes half a minute: with TORCHBRIDGE_COMPLETE=1.
@@ -157,6 +201,7 @@ TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
   folder_.write("train.csv", "a,b\n1,2\n");
   ASSERT_EQ(mkfifo((folder_ / "device").c_str(), 0600), 0);
   folder_.write("test.csv", "a,b,c\n1,2,3\n");
+  folder_.write("flag.toml", "deterministic = 7\n");
   const struct {
     Words options;
     int code;
@@ -184,11 +229,16 @@ TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
       {{"--data", ""}, 2, "--data"},
       {{"--batch-size", "2000"}, 1, "--batch-size 2000 is larger than the data set: 1437 samples"},
       {{"--early-stop", "2"}, 2, "--eval-every"},
-      {{"--generate", "x"}, 2, "--checkpoint-dir"},
+      {{"--task", "text", "--generate", "x"}, 2, "--checkpoint-dir"},
       {{"--generate", ""}, 2, "--generate: '' is empty"},
       {{"--predict", ""}, 2, "--predict: '' is empty"},
       {{"--timeout", "nan"}, 2, "--timeout: 'nan'"},
-      {{"--profile", "1", "--profile-file", folder_ / "device"}, 1, "device' is not a regular file"},
+      {{"--config", folder_ / "flag.toml"}, 2, "--deterministic: '7': expected true or false"},
+      {{"--deterministic=perhaps"}, 2, "--deterministic: 'perhaps': expected true or false"},
+      // Nothing is read: there is no such checkpoint.
+      {{"--checkpoint-dir", "/none", "--generate", "x"}, 2, "--generate: task 'digits' cannot do that, --task text can"},
+      {{"--task", "table", "--init-from", "/none", "--predict", "x"}, 2, "--predict: task 'table' cannot do that, --task digits can"},
+      {{"--profile", "1", "--profile-file", folder_ / "device"}, 1, "device': is not a regular file"},
       {{"--device", "cuda"}, 1, "GPU"},
   };
   for (const auto& c : kCases) {

@@ -31,6 +31,8 @@ refuses "name is empty" my_model ''
 
 "$source_dir/scripts/new_trainer" my_model deep/copy >/dev/null
 cmp -s "$source_dir/trainer_template/app/main.cpp" deep/copy/main.cpp || fail "main.cpp is another one"
+bash -n deep/copy/train.sbatch && grep -q '^: .*TRAINER:=build/my_model}' deep/copy/train.sbatch && grep -q '^#SBATCH --requeue' deep/copy/train.sbatch &&
+  grep -q '^#SBATCH --job-name=my_model$' deep/copy/train.sbatch || fail "train.sbatch is no job of my_model that queues itself again"
 ! grep -rn @NAME@ deep/copy || fail "a name is left out"
 lines=$(cat deep/copy/*.cpp deep/copy/*.h | wc -l)
 ((lines < 300)) || fail "$lines lines of source, expected less than 300"

@@ -151,5 +151,6 @@ TaskKind digits_task() {
           .models = "mlp:WIDTH,WIDTH...: the hidden layers, or cnn:CHANNELS,...: a convolution each",
           .defaults = {{"--data", shipped_data("digits")}, {"--model", "mlp:128,64"}},
           .check_model = [](const std::string& model) { parse_model(model); },
-          .open = [](const TaskSettings& settings) { return std::make_unique<Digits>(settings); }};
+          .open = [](const TaskSettings& settings) { return std::make_unique<Digits>(settings); },
+          .predicts = true};
 }

@@ -31,79 +31,96 @@ namespace {
 
 bool due(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
 
-// What is left to do when the ranks have agreed to stop: rank 0 says so.
-ExitCode stopped(ProcessGroup& group, const Preemption& preemption, RunLog& log, std::int64_t step, const Checkpoints& checkpoints) {
-  log.stop(step, group.all_gather(preemption.reason()), checkpoints);
-  return code_of_stop(checkpoints.enabled(), static_cast<int>(-group.minimum(-preemption.signal())));
-}
+// The part of the job that the ranks do together: its parts in the order in which they are made, then the steps.
+class Run {
+ public:
+  Run(const Options& options, ProcessGroup& group, const Preemption& preemption) : options_(options), group_(group), preemption_(preemption) {}
+  // A stop on the way ends it as docs/preemption.md says.
+  ExitCode train();
 
-// The part of the job that the ranks do together. A stop on the way ends it as docs/preemption.md says.
-ExitCode train(const Options& options, ProcessGroup& group, Preemption& preemption) {
-  preemption.begin_work();
-  set_determinism(options);
-  std::unique_ptr<Task> task;
-  std::shared_ptr<Model> model;
-  all_or_none(group, [&] {
-    task = options.kind->open(options.task_settings());
-    model = make_model(*task, options.model, group.device());
-  });
-  const ModelTensors tensors = tensors_of(*model);
-  const auto optimizer = make_optimizer(options, tensors, group);
+ private:
+  void step();
+  void evaluate(std::int64_t step);
+  Manifest progress();
+  ExitCode finish();
+  ExitCode stopped();
 
-  Checkpoints checkpoints(group, options.checkpoints);
-  const Manifest start = load_start(options, checkpoints, tensors, *optimizer, group);
-  std::int64_t steps = 0;
-  all_or_none(group, [&] { steps = total_steps(options, task->train_set(), start, group); });
+  const Options& options_;
+  ProcessGroup& group_;
+  const Preemption& preemption_;
+  const OpenTask opened_ = open_task(*options_.kind, options_.task_settings(), group_);
+  const Task& task_ = *opened_.task;
+  Model& model_ = *opened_.model;
+  const ModelTensors tensors_ = tensors_of(model_);
+  const std::unique_ptr<Optimizer> optimizer_ = make_optimizer(options_, tensors_, group_);
+  Checkpoints checkpoints_{group_, options_.checkpoints};
+  const Manifest start_ = load_start(options_, checkpoints_, tensors_, *optimizer_, group_);
+  const std::int64_t steps_ = total_steps(options_, task_.train_set(), start_, group_);
+  DistributedDataParallel ddp_{tensors_, group_, {.gradient_as_bucket_view = true, .buckets = start_.buckets}};
+  Loader loader_{task_.train_set(), options_.sampler(task_.train_set().size(), group_), options_.loading(group_), start_.position};
+  StopAgreement stop_{group_, {.wants_to_stop = [this] { return preemption_.requested(); },
+                               .has_data = [this](auto time) { return loader_.is_ready(options_.grad_accumulation, time); }}};
+  Trainer trainer_{group_, task_, model_, ddp_, *optimizer_, trainer_options(options_, model_, group_, steps_, stop_), start_};
+  EarlyStop early_stop_{options_.early_stop, start_.state};
+  RunLog log_{options_, group_, start_, steps_};
+  StepProfile profile_{profile_options(options_, group_)};
+  Ledger ledger_{group_, options_.ledger, start_.step};
+  std::optional<Evaluation> result_;  // of the last step, where it was evaluated
+};
 
-  DistributedDataParallel ddp(tensors, group, {.gradient_as_bucket_view = true, .buckets = start.buckets});
-  Loader loader(task->train_set(), options.sampler(task->train_set().size(), group), options.loading(group), start.position);
-  StopAgreement stop(group, {.wants_to_stop = [&] { return preemption.requested(); },
-                             .has_data = [&](auto time) { return loader.is_ready(options.grad_accumulation, time); }});
-  TrainerOptions chosen = trainer_options(options, *model, tensors, group, steps);
-  chosen.stop = &stop;
-  Trainer trainer(group, *task, *model, ddp, *optimizer, chosen, start);
-  EarlyStop early_stop(options.early_stop, start.state);
-  RunLog log(options, group, start, steps);
-  StepProfile profile(profile_options(options, group));
-  Ledger ledger(group, options.ledger, start.step);
-
-  const auto progress = [&] {
-    Manifest manifest = trainer.progress();
-    early_stop.put_state(manifest.state);
-    return manifest;
-  };
-  std::optional<Evaluation> result;  // of the last step, where it was evaluated
-  const auto evaluate = [&](std::int64_t step) {
-    result = trainer.evaluate(task->eval_set(), options.batch_size);
-    if (!result || !due(step, options.eval_every)) return;
-    trainer.observe(*result);
-    early_stop.observe(result->loss, step);
-  };
-  if (trainer.evaluation_is_due()) {
-    evaluate(start.step);
-    if (result) log.add(start.step, *result);
+ExitCode Run::train() {
+  if (trainer_.evaluation_is_due()) {  // the run before was stopped in it
+    evaluate(start_.step);
+    if (result_) log_.add(start_.step, *result_);
   }
-  while (trainer.steps_done() < steps && !early_stop.is_due() && stop.may_step()) {
-    profile.begin_step(trainer.steps_done() + 1);
-    const std::vector<Batch> parts = next_parts(loader, options.grad_accumulation);
-    StepRecord step = trainer.train_step(parts);
-    ledger.write(step, parts);
-    result.reset();
-    if (due(step.step, options.eval_every) || step.step == steps) evaluate(step.step);
-    step.evaluation = result;
-    log.write(step);
-    if (checkpoints.due(step.step)) {
-      checkpoints.save(progress(), tensors, *optimizer);
-      stop.ask();  // rather than save again after the next step
+  while (trainer_.steps_done() < steps_ && !early_stop_.is_due() && stop_.may_step()) {
+    step();
+    if (checkpoints_.due(trainer_.steps_done())) {
+      checkpoints_.save(progress(), tensors_, *optimizer_);
+      stop_.ask();  // rather than save again after the next step
     }
   }
-  if (!stop.agreed() || trainer.steps_done() > start.step) checkpoints.save_last(progress(), tensors, *optimizer);
-  profile.finish();
-  const bool complete = trainer.steps_done() == steps || early_stop.is_due();
-  if (complete && !result) result = trainer.evaluate(task->eval_set(), options.batch_size);
-  if (!complete || !result) return stopped(group, preemption, log, trainer.steps_done(), checkpoints);
-  log.finish(trainer.steps_done(), *result, trainer.samples_per_s(), checkpoints.last_saved(), early_stop);
+  return finish();
+}
+
+void Run::step() {
+  profile_.begin_step(trainer_.steps_done() + 1);
+  const std::vector<Batch> parts = next_parts(loader_, options_.grad_accumulation);
+  StepRecord step = trainer_.train_step(parts);
+  ledger_.write(step, parts);
+  result_.reset();
+  if (due(step.step, options_.eval_every) || step.step == steps_) evaluate(step.step);
+  step.evaluation = result_;
+  log_.write(step);
+}
+
+void Run::evaluate(std::int64_t step) {
+  result_ = trainer_.evaluate(task_.eval_set(), options_.batch_size);
+  if (!result_ || !due(step, options_.eval_every)) return;
+  trainer_.observe(*result_);
+  early_stop_.observe(result_->loss, step);
+}
+
+Manifest Run::progress() {
+  Manifest manifest = trainer_.progress();
+  early_stop_.put_state(manifest.state);
+  return manifest;
+}
+
+ExitCode Run::finish() {
+  if (!stop_.agreed() || trainer_.steps_done() > start_.step) checkpoints_.save_last(progress(), tensors_, *optimizer_);
+  profile_.finish();
+  const bool complete = trainer_.steps_done() == steps_ || early_stop_.is_due();
+  if (complete && !result_) result_ = trainer_.evaluate(task_.eval_set(), options_.batch_size);
+  if (!complete || !result_) return stopped();
+  log_.finish(trainer_.steps_done(), *result_, trainer_.samples_per_s(), checkpoints_.last_saved(), early_stop_);
   return ExitCode::kDone;
+}
+
+// The ranks have agreed to stop: rank 0 says why.
+ExitCode Run::stopped() {
+  log_.stop(trainer_.steps_done(), group_.all_gather(preemption_.reason()), checkpoints_);
+  return code_of_stop(checkpoints_.enabled(), static_cast<int>(-group_.minimum(-preemption_.signal())));
 }
 
 }  // namespace
@@ -120,8 +137,9 @@ int main(int argc, char** argv) {
         return options.group();
       },
       [&](ProcessGroup& group) {
-        if (preemption) return train(options, group, *preemption);
-        run_inference(options, group);
-        return ExitCode::kDone;
+        if (!preemption) return run_inference(options, group), ExitCode::kDone;
+        preemption->begin_work();
+        set_determinism(options);
+        return Run(options, group, *preemption).train();
       });
 }

@@ -96,5 +96,6 @@ TaskKind text_task() {
                        {"--weight-decay", "0.1"}, {"--no-decay-1d", "true"}, {"--clip-norm", "1"}, {"--lr-schedule", "cosine"},
                        {"--warmup-steps", "100"}, {"--epochs", "1"}},
           .check_model = [](const std::string& model) { parse_gpt(model); },
-          .open = [](const TaskSettings& settings) { return std::make_unique<Text>(settings); }};
+          .open = [](const TaskSettings& settings) { return std::make_unique<Text>(settings); },
+          .generates = true};
 }

@@ -13,9 +13,9 @@
 #include <torchbridge/train/checkpoint/publish.h>
 #include <torchbridge/train/checkpoint/save_thread.h>
 #include <torchbridge/train/checkpoint/tied_weights.h>
+#include <torchbridge/train/console.h>
 #include <torchbridge/train/ddp/parameter_sync.h>
 
-#include <iostream>
 
 namespace torchbridge::train {
 namespace {
@@ -24,8 +24,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kStillRunning = "running";
 constexpr std::size_t kRunDigits = 8;
-
-void note(const std::string& text) { std::cerr << "trainer: " + text + "\n" << std::flush; }
 
 }  // namespace
 
@@ -52,7 +50,7 @@ void Checkpoints::put_aside_newer_than(std::int64_t step) {
     const fs::path aside = folder_of(newer).string() + ".aside";
     files_.remove(aside);
     files_.rename(folder_of(newer), aside);
-    note("put aside as " + aside.string() + ": newer than the checkpoint that training goes on from");
+    say("put aside as " + aside.string() + ": newer than the checkpoint that training goes on from");
   }
 }
 
@@ -62,11 +60,7 @@ std::optional<Manifest> Checkpoints::resume(const ModelTensors& model, Optimizer
   const Manifest& manifest = chosen->manifest;
   wait_copied();
   all_or_none(group_, [&] {
-    const auto before = manifest.options.find("task");
-    const auto now = options_.shown.find("task");
-    if (before != manifest.options.end() && now != options_.shown.end() && before->second != now->second) {
-      throw TrainError("checkpoint " + chosen->folder.string() + " was written with --task " + before->second + ", this run has --task " + now->second);
-    }
+    if (const auto task = options_.shown.find("task"); task != options_.shown.end()) check_task(*chosen, task->second);
     if (manifest.sampler_seed == options_.seed) return;
     throw TrainError("checkpoint " + chosen->folder.string() + " was written with --seed " + std::to_string(manifest.sampler_seed) +
                      ", this run has --seed " + std::to_string(options_.seed) + "; the order of samples would break off");
@@ -84,7 +78,7 @@ void Checkpoints::save(Manifest progress, const ModelTensors& model, Optimizer& 
   if (!enabled()) return;
   if (running_ && running_->step() == progress.step) return;
   if (running_ && !settle(options_.busy)) {
-    if (group_.is_first()) note("no checkpoint of step " + std::to_string(progress.step) + ": that of step " + std::to_string(running_->step()) + " is still being written");
+    if (group_.is_first()) say("no checkpoint of step " + std::to_string(progress.step) + ": that of step " + std::to_string(running_->step()) + " is still being written");
     return;
   }
   if (last_saved_ == folder_of(progress.step)) return;

@@ -3,8 +3,8 @@
 #include <torchbridge/train/checkpoint/checkpoint_files.h>
 #include <torchbridge/train/checkpoint/checkpoint_folder.h>
 #include <torchbridge/train/checkpoint/verify.h>
+#include <torchbridge/train/console.h>
 
-#include <iostream>
 #include <sstream>
 #include <vector>
 
@@ -105,11 +105,17 @@ std::optional<Choice> choose_checkpoint(const fs::path& root, const std::string&
     auto manifest = verified_by_all(folder, group);
     if (manifest) return Choice{folder, *std::move(manifest)};
     const std::string fault = folder.string() + ": " + manifest.error().message;
-    if (group.is_first() && all.steps.size() > 1) std::cerr << "trainer: checkpoint left out: " + fault + "\n" << std::flush;
+    if (group.is_first() && all.steps.size() > 1) say("checkpoint left out: " + fault);
     if (newest_fault.empty()) newest_fault = fault;
   }
   all_or_none(group, [&] { fail(all, resume, newest_fault); });
   return std::nullopt;
+}
+
+void check_task(const Choice& choice, const std::string& task) {
+  const auto before = choice.manifest.options.find("task");
+  if (before == choice.manifest.options.end() || before->second == task) return;
+  throw TrainError("checkpoint " + choice.folder.string() + " was written with --task " + before->second + ", this run has --task " + task);
 }
 
 }  // namespace torchbridge::train

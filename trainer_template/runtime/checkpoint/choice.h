@@ -21,4 +21,7 @@ struct Choice {
 // and for "none" where there are some.
 std::optional<Choice> choose_checkpoint(const std::filesystem::path& root, const std::string& resume, ProcessGroup& group);
 
+// Throws TrainError where the run that wrote it had another --task.
+void check_task(const Choice& choice, const std::string& task);
+
 }  // namespace torchbridge::train

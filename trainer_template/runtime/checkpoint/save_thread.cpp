@@ -1,11 +1,11 @@
 #include <torchbridge/train/checkpoint/save_thread.h>
 
+#include <torchbridge/train/console.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/group/process_group.h>
 #include <torchbridge/train/group/store_keys.h>
 
 #include <algorithm>
-#include <iostream>
 
 namespace torchbridge::train {
 namespace {
@@ -17,8 +17,6 @@ constexpr std::string_view kFailed = "failed ";  // what a report starts with th
 
 // Nobody waits for this save any more.
 struct GivenUp : std::exception {};
-
-void note(const std::string& text) { std::cerr << "trainer: " + text + "\n" << std::flush; }
 
 std::string rank_key(const SaveRequest& request, int rank) { return key(request.key.c_str(), rank); }
 
@@ -102,10 +100,10 @@ void SaveThread::complete(const std::vector<std::string>& reports) {
   }
   if (failure.empty()) {
     const std::string trouble = tidy_up(request_.files, request_.root, step(), request_.retention);
-    if (!trouble.empty()) note("the checkpoint of step " + std::to_string(step()) + " is complete, but older ones were not all removed: " + trouble);
+    if (!trouble.empty()) say("the checkpoint of step " + std::to_string(step()) + " is complete, but older ones were not all removed: " + trouble);
     return finish({});
   }
-  note("no checkpoint of step " + std::to_string(step()) + ": " + failure + "; older ones stay, and the next save tries again");
+  say("no checkpoint of step " + std::to_string(step()) + ": " + failure + "; older ones stay, and the next save tries again");
   abandon(request_.files, request_.root, request_.temporary, step());
   finish(failure);
 }

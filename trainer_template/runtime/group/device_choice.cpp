@@ -10,6 +10,7 @@ namespace {
 
 // The driver's own interface (cuda.h): CUresult is an int, 0 is success, and 100 says that there is no device.
 constexpr int kNoDevice = 100;
+constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76;  // of CUdevice_attribute
 
 template <class Function>
 Function* look_up(void* library, const char* name) {
@@ -32,6 +33,7 @@ CudaDevices cuda_devices() {
   auto* const init = look_up<int(unsigned)>(driver, "cuInit");
   auto* const get_count = look_up<int(int*)>(driver, "cuDeviceGetCount");
   auto* const get_name = look_up<int(char*, int, int)>(driver, "cuDeviceGetName");
+  auto* const get_attribute = look_up<int(int*, int, int)>(driver, "cuDeviceGetAttribute");
   int count = 0;
   int code = init && get_count && get_name ? init(0) : -1;
   if (code == 0) code = get_count(&count);
@@ -39,31 +41,34 @@ CudaDevices cuda_devices() {
   for (int i = 0; i < count; ++i) {
     char name[256] = "";
     get_name(name, sizeof name, i);
-    devices.names.emplace_back(name);
+    Gpu& gpu = devices.gpus.emplace_back(Gpu{name, std::nullopt});
+    Capability found;
+    const bool told = get_attribute && get_attribute(&found.major, kCapabilityMajor, i) == 0 && get_attribute(&found.minor, kCapabilityMinor, i) == 0;
+    if (told) gpu.capability = found;
   }
   return devices;  // the driver stays loaded: CUDA cannot be unloaded
 }
 
 std::string text_of(const CudaDevices& devices) {
-  if (devices.names.empty()) return "no GPU is visible (" + devices.because + ")";
+  if (devices.gpus.empty()) return "no GPU is visible (" + devices.because + ")";
   std::string names;
-  for (std::size_t i = 0; i < devices.names.size(); ++i) {
-    const bool as_before = i > 0 && devices.names[i] == devices.names[i - 1];
-    if (!as_before) names += printable(devices.names[i]) + ", ";
+  for (std::size_t i = 0; i < devices.gpus.size(); ++i) {
+    const bool as_before = i > 0 && devices.gpus[i].name == devices.gpus[i - 1].name;
+    if (!as_before) names += printable(devices.gpus[i].name) + ", ";
   }
-  return counted(devices.names.size()) + " visible (" + names + devices.because + ")";
+  return counted(devices.gpus.size()) + " visible (" + names + devices.because + ")";
 }
 
 Result<int> gpu_of(const Layout& layout, const CudaDevices& devices) {
-  if (devices.names.empty()) return Error{text_of(devices)};
-  if (devices.names.size() == 1) return 0;
-  if (layout.local_rank < std::ssize(devices.names)) return layout.local_rank;
+  if (devices.gpus.empty()) return Error{text_of(devices)};
+  if (devices.gpus.size() == 1) return 0;
+  if (layout.local_rank < std::ssize(devices.gpus)) return layout.local_rank;
   return Error{"LOCAL_RANK=" + std::to_string(layout.local_rank) + ", but only " + text_of(devices) +
                ": start no more ranks a node than there are GPUs"};
 }
 
 Result<int> gpu_at(int index, const CudaDevices& devices) {
-  if (index < std::ssize(devices.names)) return index;
+  if (index < std::ssize(devices.gpus)) return index;
   return Error{"device cuda:" + std::to_string(index) + ": " + text_of(devices)};
 }
 

@@ -1,6 +1,8 @@
 // Which GPU a rank uses.
 #pragma once
 
+#include <compare>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,10 +11,21 @@
 
 namespace torchbridge::train {
 
+// What a GPU can do, by NVIDIA's numbers: 9.0 of an H100.
+struct Capability {
+  int major = 0, minor = 0;
+  auto operator<=>(const Capability&) const = default;
+};
+
+struct Gpu {
+  std::string name;                      // "NVIDIA H100 80GB HBM3"
+  std::optional<Capability> capability;  // nothing where the driver does not tell
+};
+
 // What the NVIDIA driver shows to this process.
 struct CudaDevices {
-  std::vector<std::string> names;  // "NVIDIA H100 80GB HBM3", in the order of CUDA's indices
-  std::string because;             // for a message: what CUDA_VISIBLE_DEVICES says, or why there is none
+  std::vector<Gpu> gpus;  // in the order of CUDA's indices
+  std::string because;    // for a message: what CUDA_VISIBLE_DEVICES says, or why there is none
 };
 
 // Asks the driver (libcuda.so.1), without making a context; a machine without a GPU is asked in microseconds.

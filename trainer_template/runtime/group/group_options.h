@@ -5,11 +5,13 @@
 #include <c10/core/Device.h>
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <torchbridge/core/init_method.h>
+#include <torchbridge/train/group/device_choice.h>
 
 namespace torchbridge::train {
 
@@ -45,6 +47,8 @@ struct GroupOptions {
   // The device of this rank. A GPU: its communicator is formed at once, instead of by the first collective. Without an index it is
   // chosen by LOCAL_RANK (device_choice.h).
   std::optional<c10::Device> device_id;
+  // What else the program needs of the GPU that it came to; asked before the ranks meet, and the error ends the job. Empty: nothing.
+  std::function<Status(const Gpu&)> check_gpu;
 
   std::chrono::milliseconds join_timeout = std::chrono::seconds(60); // until all ranks are there; never longer than `timeout`
   std::chrono::milliseconds silence = std::chrono::seconds(4);       // a rank that is stopped so long ends the job; 0: none does

@@ -5,6 +5,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/debug.h>
 #include <torchbridge/net/random_token.h>
+#include <torchbridge/train/console.h>
 #include <torchbridge/train/failpoint.h>
 #include <torchbridge/train/group/cuda.h>
 #include <torchbridge/train/group/device_choice.h>
@@ -17,7 +18,6 @@
 #include <torchbridge/train/group/store_keys.h>
 
 #include <algorithm>
-#include <iostream>
 #include <mutex>
 #include <sstream>
 
@@ -33,11 +33,14 @@ constexpr milliseconds kStuck{5000};
 
 bool has(const std::vector<DeviceBackend>& backends, std::string_view name) { return std::ranges::count(backends, name, &DeviceBackend::backend) > 0; }
 
-c10::Device device_for(const std::optional<c10::Device>& wish, const Layout& layout) {
+c10::Device device_for(const GroupOptions& options, const Layout& layout) {
+  const std::optional<c10::Device>& wish = options.device_id;
   if (!wish || wish->is_cpu()) return c10::Device(c10::kCPU);
   if (!wish->is_cuda()) throw TrainError("device_id " + wish->str() + ": expected cpu, cuda or cuda:INDEX");
   const CudaDevices devices = cuda_devices();
-  return {c10::kCUDA, static_cast<c10::DeviceIndex>(value_or_throw(wish->has_index() ? gpu_at(wish->index(), devices) : gpu_of(layout, devices)))};
+  const int index = value_or_throw(wish->has_index() ? gpu_at(wish->index(), devices) : gpu_of(layout, devices));
+  if (options.check_gpu) value_or_throw(options.check_gpu(devices.gpus[index]));
+  return {c10::kCUDA, static_cast<c10::DeviceIndex>(index)};
 }
 
 // Everything that can be wrong on this rank alone, before it meets the others.
@@ -46,7 +49,7 @@ std::vector<DeviceBackend> backends_for(const GroupOptions& options, c10::Device
   const auto choice = value_or_throw(parse_backends(options.backend, c10::DeviceTypeName(device.type(), /*lower_case=*/true)));
   if (has(choice, "nccl")) {
     const CudaDevices devices = cuda_devices();
-    if (devices.names.empty()) throw TrainError("backend 'nccl' needs a GPU, and " + text_of(devices) + "; gloo works on the CPU");
+    if (devices.gpus.empty()) throw TrainError("backend 'nccl' needs a GPU, and " + text_of(devices) + "; gloo works on the CPU");
   }
   return backends_of(choice);
 }
@@ -121,7 +124,7 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::
   if (world_size() > 1) ignore_broken_pipes();
   std::optional<std::string> trouble;
   try {
-    device_ = device_for(options.device_id, layout_);
+    device_ = device_for(options, layout_);
     if (device_.is_cuda()) use_cuda(device_);
     state_->backends = backends_for(options, device_);
     backend_ = text_of(state_->backends);
@@ -148,7 +151,7 @@ void ProcessGroup::start_heartbeat(const std::string& own_address, const GroupOp
   state_->last_resort = std::make_unique<LastResort>(kStuck, [this, state = state_.get(), rank = rank()] {
     const std::scoped_lock lock(state->message_mutex);
     if (!state->is_asked) state->message = failure_message(broken_group(), std::runtime_error("the connections between the ranks were lost"));
-    if (state->message) std::cerr << "trainer: rank " + std::to_string(rank) + ": " + *state->message + "\n" << std::flush;
+    if (state->message) say("rank " + std::to_string(rank) + ": " + *state->message);
   });
   HeartbeatOptions heart{.silence = options.silence, .on_loss = [state = state_.get()] {
     state->connections->cut();

@@ -16,18 +16,19 @@ const CLI::Range kFromOne{std::int64_t{1}, kMany}, kFromZero{std::int64_t{0}, kM
 
 class CommandLine {
  public:
-  // With the defaults of `kind`.
-  CommandLine(const TaskKind& kind, std::span<const TaskKind> kinds);
+  explicit CommandLine(std::span<const TaskKind> kinds);
   // Throws CLI::ParseError.
   void parse(int argc, char** argv);
   const Options& options() const { return options_; }
-  std::string help() const { return app_.help(); }
+  // Of the task that was chosen, with its defaults.
+  std::string help();
   // "; did you mean --epochs?" for an option, or a key of the TOML file, that is not there.
   std::string suggestion(const std::string& message) const;
 
  private:
   CLI::Option_group* group(const std::string& name);
-  void declare_task(const TaskKind& kind, std::span<const TaskKind> kinds);
+  void take_task();
+  void declare_task();
   void declare_training();
   void declare_precision();
   void declare_checkpoints();
@@ -36,6 +37,7 @@ class CommandLine {
   void declare_inference();
   void declare_system();
 
+  std::span<const TaskKind> kinds_;
   Options options_;
   std::string busy_ = "wait";
   double save_mb_per_s_ = 0;
@@ -43,13 +45,13 @@ class CommandLine {
   std::vector<CLI::Option_group*> groups_;
 };
 
-CommandLine::CommandLine(const TaskKind& kind, std::span<const TaskKind> kinds)
-    : app_("Trains with DistributedDataParallel, one process a rank.\n"
+CommandLine::CommandLine(std::span<const TaskKind> kinds)
+    : kinds_(kinds), app_("Trains with DistributedDataParallel, one process a rank.\n"
            "Ranks come from srun --torch-env, mpirun, torchrun or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT;\n"
            "without any of them it trains alone.", "trainer") {
   app_.set_config("--config", "", "Read options from this TOML file; the command line wins");
   app_.allow_config_extras(CLI::config_extras_mode::error);
-  declare_task(kind, kinds);
+  declare_task();
   declare_training();
   declare_precision();
   declare_checkpoints();
@@ -57,15 +59,36 @@ CommandLine::CommandLine(const TaskKind& kind, std::span<const TaskKind> kinds)
   declare_output();
   declare_inference();
   declare_system();
-  for (const auto& [option, value] : kind.defaults) app_.get_option(option)->default_val(value);
 }
 
 void CommandLine::parse(int argc, char** argv) {
   app_.parse(argc, argv);
+  take_task();
+  try {
+    options_.kind->check_model(options_.model);
+  } catch (const TrainError& error) {
+    throw CLI::ValidationError("--model", error.what());
+  }
   options_.checkpoints.busy = busy_ == "skip" ? CheckpointOptions::Busy::kSkip : CheckpointOptions::Busy::kWait;
   options_.checkpoints.bytes_per_s = save_mb_per_s_ * 1e6;
   options_.data_given = app_.get_option("--data")->count() > 0;
   options_.model_given = app_.get_option("--model")->count() > 0;
+}
+
+// The task may stand in the TOML file: its defaults are known when all is read.
+void CommandLine::take_task() {
+  options_.kind = &*std::find_if(kinds_.begin(), kinds_.end(), [&](const TaskKind& kind) { return kind.name == options_.task; });
+  for (const auto& [name, value] : options_.kind->defaults) {
+    CLI::Option* const option = app_.get_option(name);
+    option->count() == 0 ? option->default_val(value) : option->default_str(value);
+  }
+}
+
+std::string CommandLine::help() {
+  take_task();
+  app_.get_option("--task")->default_str(options_.task);
+  app_.get_option("--model")->description(options_.kind->models);
+  return app_.help();
 }
 
 CLI::Option_group* CommandLine::group(const std::string& name) {
@@ -73,12 +96,12 @@ CLI::Option_group* CommandLine::group(const std::string& name) {
   return groups_.back();
 }
 
-void CommandLine::declare_task(const TaskKind& kind, std::span<const TaskKind> kinds) {
+void CommandLine::declare_task() {
   auto* declared = group("Task, model and data");
-  options_.task = kind.name;
+  options_.task = kinds_.front().name;
   std::string summaries;
   std::vector<std::string> names;
-  for (const TaskKind& each : kinds) {
+  for (const TaskKind& each : kinds_) {
     summaries += (summaries.empty() ? "" : "; ") + each.name + ": " + each.summary;
     names.push_back(each.name);
   }
@@ -90,14 +113,7 @@ void CommandLine::declare_task(const TaskKind& kind, std::span<const TaskKind> k
   declared->add_option("--data", options_.data, "What to learn from")->check([](const std::string& data) {
     return data.empty() ? std::string("expected a path") : std::string();
   })->capture_default_str();
-  declared->add_option("--model", options_.model, kind.models)->check([&kind](const std::string& model) {
-    try {
-      kind.check_model(model);
-      return std::string();
-    } catch (const TrainError& error) {
-      return std::string(error.what());
-    }
-  })->capture_default_str();
+  declared->add_option("--model", options_.model)->capture_default_str();
   declared->add_option("--init-from", options_.init_from, "Start from the weights in this safetensors or torch.save file");
 }
 
@@ -116,7 +132,7 @@ void CommandLine::declare_training() {
   declared->add_option("--weight-decay", o.weight_decay)->check(not_negative)->capture_default_str();
   declared->add_option("--no-decay", o.no_decay, "Parameters without weight decay: PATTERN,... such as *.bias")
       ->delimiter(',')->allow_extra_args(false);
-  declared->add_flag("--no-decay-1d", o.no_decay_1d, "Nor for parameters of at most one dimension");
+  declared->add_flag("--no-decay-1d", o.no_decay_1d, "Nor for parameters of at most one dimension")->check(boolean);
   declared->add_option("--grad-accumulation", o.grad_accumulation, "Batches a step")->check(kFromOne)->capture_default_str();
   declared->add_option("--clip-norm", o.clip_norm, "Largest norm of the gradients; 0: no limit")->check(not_negative)->capture_default_str();
   declared->add_option("--early-stop", o.early_stop, "Stop after so many evaluations (--eval-every) without a lower loss; 0: never")
@@ -126,7 +142,7 @@ void CommandLine::declare_training() {
   declared->add_option("--seed", o.seed, "Of weights and order of samples")->check(check_seed)->capture_default_str();
   declared->add_option("--order", o.order, "Of the samples: shuffled as Python does, permuted (without a list of all), sequential")
       ->check(CLI::IsMember({"shuffled", "permuted", "sequential"}))->capture_default_str();
-  declared->add_flag("--deterministic", o.deterministic, "Refuse operations whose result may vary");
+  declared->add_flag("--deterministic", o.deterministic, "Refuse operations whose result may vary")->check(boolean);
 }
 
 void CommandLine::declare_precision() {
@@ -148,7 +164,7 @@ void CommandLine::declare_checkpoints() {
   declared->add_option("--checkpoint-every", o.every, "Steps; 0: only at the end")->check(kFromZero)->capture_default_str();
   declared->add_option("--keep", o.keep, "Newest checkpoints to keep")->check(CLI::Range(1, 1'000'000))->capture_default_str();
   declared->add_option("--keep-every", o.keep_every, "Steps: checkpoints at multiples of it are kept for good; 0: none")->check(kFromZero)->capture_default_str();
-  declared->add_flag("--async-save", o.async, "Go on training from a copy in memory while a checkpoint is written");
+  declared->add_flag("--async-save", o.async, "Go on training from a copy in memory while a checkpoint is written")->check(boolean);
   declared->add_option("--save-busy", busy_, "Where the save before is still being written: wait, or skip this one")
       ->check(CLI::IsMember({"wait", "skip"}))->capture_default_str();
   declared->add_option("--save-mb-per-s", save_mb_per_s_, "That a rank writes at most; 0: no limit")->check(not_negative)->capture_default_str();
@@ -173,7 +189,7 @@ void CommandLine::declare_output() {
   declared->add_option("--metrics", o.metrics, "Write one JSON object a step to this file");
   declared->add_option("--ledger", o.ledger, "Write each step's samples, rank by rank, to this file (scripts/check_ledger)");
   declared->add_option("--tensorboard", o.tensorboard, "Write TensorBoard's event files into this folder");
-  declared->add_flag("--no-grad-norm", o.no_grad_norm, "Leave the gradient's norm out of them, which is a pass over all gradients");
+  declared->add_flag("--no-grad-norm", o.no_grad_norm, "Leave the gradient's norm out of them, which is a pass over all gradients")->check(boolean);
   declared->add_option("--peak-tflops", o.peak_tflops, "Of a rank's device, for the share of it that a language model uses (MFU); 0: unknown")
       ->check(not_negative)->capture_default_str();
   declared->add_option("--eval-every", o.eval_every, "Steps; 0: only at the end")->check(kFromZero)->capture_default_str();
@@ -184,7 +200,7 @@ void CommandLine::declare_output() {
   declared->add_option("--profile-file", o.profile_file)->capture_default_str();
   declared->add_option("--progress", o.progress, "bar, lines, or auto: a bar on a terminal")
       ->check(CLI::IsMember({"auto", "bar", "lines"}))->capture_default_str();
-  declared->add_flag("--quiet", o.quiet, "Only the last line");
+  declared->add_flag("--quiet", o.quiet, "Only the last line")->check(boolean);
 }
 
 void CommandLine::declare_inference() {
@@ -223,7 +239,17 @@ std::string CommandLine::suggestion(const std::string& message) const {
   return did_you_mean(word.starts_with("-") ? word : "--" + word, names);
 }
 
-void check_together(const Options& options) {
+// --generate and --predict, of tasks that have that.
+void check_offers(const TaskKind& kind, bool TaskKind::* offers, const std::string& option, std::span<const TaskKind> kinds) {
+  if (kind.*offers) return;
+  std::string others;
+  for (const TaskKind& each : kinds) {
+    if (each.*offers) others += (others.empty() ? ", --task " : " or ") + each.name;
+  }
+  throw CLI::ValidationError(option, "task '" + kind.name + "' cannot do that" + (others.empty() ? "" : others + " can"));
+}
+
+void check_together(const Options& options, std::span<const TaskKind> kinds) {
   const auto needs_evaluations = [&](bool chosen, const std::string& option, const std::string& why) {
     if (chosen && options.eval_every == 0) throw CLI::ValidationError(option, why + ": give --eval-every STEPS");
   };
@@ -235,6 +261,8 @@ void check_together(const Options& options) {
   if (!options.init_from.empty() && !options.resume_from_python.empty()) {
     throw CLI::ValidationError("--resume-from-python", "brings weights along: leave --init-from out");
   }
+  if (!options.generate.empty()) check_offers(*options.kind, &TaskKind::generates, "--generate", kinds);
+  if (!options.predict.empty()) check_offers(*options.kind, &TaskKind::predicts, "--predict", kinds);
   if (options.is_inference() && options.init_from.empty() && options.checkpoints.folder.empty() &&
       options.checkpoints.resume == "auto") {
     throw CLI::ValidationError(options.generate.empty() ? "--predict" : "--generate",
@@ -242,32 +270,13 @@ void check_together(const Options& options) {
   }
 }
 
-const TaskKind& kind_named(const std::string& name, std::span<const TaskKind> kinds) {
-  const auto found = std::find_if(kinds.begin(), kinds.end(), [&](const TaskKind& kind) { return kind.name == name; });
-  return found == kinds.end() ? kinds.front() : *found;
-}
-
-// The defaults depend on the task, which may stand in the TOML file: the first reading is for it alone.
-std::string chosen_task(int argc, char** argv, std::span<const TaskKind> kinds) {
-  TaskKind any = kinds.front();
-  any.check_model = [](const std::string&) {};
-  CommandLine line(any, kinds);
-  try {
-    line.parse(argc, argv);
-  } catch (const CLI::Error&) {
-    // The second reading says it.
-  }
-  return line.options().task;
-}
-
 }  // namespace
 
 Options parse_command_line(int argc, char** argv, std::span<const TaskKind> kinds) {
-  const TaskKind& kind = kind_named(chosen_task(argc, argv, kinds), kinds);
-  CommandLine line(kind, kinds);
+  CommandLine line(kinds);
   try {
     line.parse(argc, argv);
-    check_together(line.options());
+    check_together(line.options(), kinds);
   } catch (const CLI::CallForHelp&) {
     throw EarlyExit(ExitCode::kDone, line.help());
   } catch (const CLI::ParseError& error) {
@@ -278,7 +287,6 @@ Options parse_command_line(int argc, char** argv, std::span<const TaskKind> kind
     throw EarlyExit(ExitCode::kBadOptions, (in_file ? "--config: " : "") + text + (unknown ? line.suggestion(text) : "") + " (see --help)");
   }
   Options options = line.options();
-  options.kind = &kind;
   options.checkpoints.seed = options.seed;
   options.checkpoints.shown = options.shown();
   return options;

@@ -4,10 +4,11 @@ namespace torchbridge::train {
 
 EarlyStop::EarlyStop(std::int64_t patience, const std::map<std::string, double>& state) : patience_(patience) {
   const auto loss = state.find("best.loss"), step = state.find("best.step"), without = state.find("best.without");
-  if (loss == state.end() || step == state.end() || without == state.end()) return;
+  if (without == state.end()) return;
+  without_ = static_cast<std::int64_t>(without->second);
+  if (loss == state.end() || step == state.end()) return;
   best_ = loss->second;
   best_step_ = static_cast<std::int64_t>(step->second);
-  without_ = static_cast<std::int64_t>(without->second);
 }
 
 void EarlyStop::observe(double eval_loss, std::int64_t step) {
@@ -21,10 +22,10 @@ void EarlyStop::observe(double eval_loss, std::int64_t step) {
 }
 
 void EarlyStop::put_state(std::map<std::string, double>& state) const {
+  state["best.without"] = static_cast<double>(without_);
   if (!has_best()) return;
   state["best.loss"] = best_;
   state["best.step"] = static_cast<double>(best_step_);
-  state["best.without"] = static_cast<double>(without_);
 }
 
 }  // namespace torchbridge::train

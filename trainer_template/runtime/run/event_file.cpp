@@ -1,6 +1,6 @@
 #include <torchbridge/train/run/event_file.h>
 
-#include <torchbridge/train/errors.h>
+#include <torchbridge/train/run/output_error.h>
 
 #include <unistd.h>
 
@@ -88,7 +88,7 @@ EventFile::EventFile(const std::filesystem::path& folder, std::int64_t last_step
   std::filesystem::create_directories(folder, ignored);
   errno = 0;
   file_.open(path_, std::ios::binary | std::ios::trunc);
-  if (!file_) throw TrainError("cannot write '" + path_.string() + "': " + std::strerror(errno) + "; give another --tensorboard");
+  if (!file_) throw cannot_open(path_, std::strerror(errno), "--tensorboard");
   put(number_field(kWallTime, now()) + text_field(kFileVersion, "brain.Event:2"));
   constexpr int kStatus = 1, kStart = 1;  // of SessionLog
   put(number_field(kWallTime, now()) + integer_field(kStep, last_step + 1) + text_field(kSessionLog, integer_field(kStatus, kStart)));
@@ -104,7 +104,7 @@ void EventFile::put(const std::string& event) { file_ << tf_record(event); }
 void EventFile::flush() {
   if (path_.empty()) return;
   file_ << std::flush;
-  if (!file_) throw TrainError("cannot write '" + path_.string() + "': is the disk full?");
+  if (!file_) throw cannot_write(path_);
 }
 
 }  // namespace torchbridge::train

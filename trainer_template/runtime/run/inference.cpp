@@ -5,6 +5,7 @@
 #include <torchbridge/train/checkpoint/checkpoint_files.h>
 #include <torchbridge/train/checkpoint/choice.h>
 #include <torchbridge/train/checkpoint/load.h>
+#include <torchbridge/train/console.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/model_tensors.h>
 #include <torchbridge/train/run/setup.h>
@@ -27,19 +28,19 @@ Weights weights_of(const Options& options, ProcessGroup& group) {
   const auto choice = choose_checkpoint(checkpoints.folder, checkpoints.resume, group);
   all_or_none(group, [&] {
     if (!choice) throw TrainError("'" + checkpoints.folder.string() + "' holds no checkpoint");
+    check_task(*choice, options.task);
   });
   return {choice->folder / kModelFile, choice->manifest};
 }
 
-// The task as the checkpoint was trained.
+// As the checkpoint was trained.
 TaskSettings settings_of(const Options& options, const Weights& weights) {
   TaskSettings settings = options.task_settings();
   const auto& before = weights.manifest.options;
-  if (const auto task = before.find("task"); task != before.end() && task->second != options.task) {
-    throw TrainError("'" + weights.file.parent_path().string() + "' was trained with --task " + task->second + ", this is --task " + options.task);
-  }
   if (const auto model = before.find("model"); model != before.end() && !options.model_given) settings.model = model->second;
-  if (const auto data = before.find("data"); data != before.end() && !options.data_given && std::filesystem::exists(data->second)) settings.data = data->second;
+  std::error_code ignored;
+  const auto data = before.find("data");
+  if (data != before.end() && !options.data_given && std::filesystem::exists(data->second, ignored)) settings.data = data->second;
   return settings;
 }
 
@@ -49,13 +50,7 @@ void run_inference(const Options& options, ProcessGroup& group) {
   const at::NoGradGuard no_grad;
   at::manual_seed(options.seed);
   const Weights weights = weights_of(options, group);
-  std::unique_ptr<Task> task;
-  std::shared_ptr<Model> model;
-  all_or_none(group, [&] {
-    const TaskSettings settings = settings_of(options, weights);
-    task = options.kind->open(settings);
-    model = make_model(*task, settings.model, group.device());
-  });
+  const auto [task, model] = open_task(*options.kind, settings_of(options, weights), group);
   init_from(weights.file, tensors_of(*model), group);
   model->eval();
   all_or_none(group, [&] {
@@ -64,7 +59,7 @@ void run_inference(const Options& options, ProcessGroup& group) {
       task->generate(*model, {.prompt = options.generate, .length = options.generate_length, .temperature = options.temperature}, std::cout);
     }
     if (!options.predict.empty()) task->predict(*model, options.predict, std::cout);
-    if (!(std::cout << std::flush)) throw TrainError("cannot write to stdout: is the disk full?");
+    flush_stdout();
   });
 }
 

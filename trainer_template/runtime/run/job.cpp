@@ -4,6 +4,7 @@
 #include <c10/util/Flags.h>
 #include <torchbridge/exchange/launch.h>
 #include <torchbridge/exchange/launcher_death.h>
+#include <torchbridge/train/console.h>
 
 #include <iostream>
 #include <memory>
@@ -20,8 +21,18 @@ void quiet_c10d(const EnvMap& environment) {
 }
 
 int complain(int rank, const std::string& message, ExitCode code) {
-  std::cerr << "trainer: rank " + std::to_string(rank) + ": " + message + "\n" << std::flush;
+  say("rank " + std::to_string(rank) + ": " + message);
   return static_cast<int>(code);
+}
+
+int show(const std::string& text) {
+  try {
+    std::cout << text;
+    flush_stdout();
+    return static_cast<int>(ExitCode::kDone);
+  } catch (const TrainError& error) {
+    return complain(0, error.what(), ExitCode::kFailed);
+  }
 }
 
 // As torchrun: several processes a node with all its cores each would only get in each other's way.
@@ -40,14 +51,8 @@ int run_job(const EnvMap& environment, const std::function<GroupOptions()>& conf
   try {
     options = configure();
   } catch (const EarlyExit& exit) {
-    if (early_rank == 0) {
-      if (exit.code == ExitCode::kDone) {
-        std::cout << exit.what() << std::flush;
-      } else {
-        complain(0, exit.what(), exit.code);
-      }
-    }
-    return static_cast<int>(exit.code);
+    if (early_rank != 0) return static_cast<int>(exit.code);
+    return exit.code == ExitCode::kDone ? show(exit.what()) : complain(0, exit.what(), exit.code);
   }
 
   LaunchSettings settings;

@@ -45,7 +45,7 @@ std::string to_json_line(const StepRecord& record);
 class MetricsFile {
  public:
   // Goes on with the lines of earlier runs up to `last_step`. Throws TrainError, as StepFile does.
-  MetricsFile(const std::filesystem::path& path, std::int64_t last_step) : file_(path, last_step, "metrics") {}
+  MetricsFile(const std::filesystem::path& path, std::int64_t last_step) : file_(path, last_step, "--metrics") {}
   void write(const StepRecord& record) { file_.write(to_json_line(record)); }
   // Of `last_step`, where the run before was stopped before it. REQUIRES: nothing was written yet.
   void add(const Evaluation& evaluation);

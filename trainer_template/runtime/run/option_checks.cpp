@@ -54,6 +54,8 @@ std::function<std::string(const std::string&)> number_between(double least, doub
   };
 }
 
+std::string boolean(const std::string& text) { return text == "true" || text == "false" ? "" : "'" + text + "': expected true or false"; }
+
 std::string not_empty(const std::string& text) { return text.empty() ? "'' is empty" : ""; }
 
 std::string check_seed(const std::string& text) {

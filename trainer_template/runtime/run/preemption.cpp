@@ -1,5 +1,7 @@
 #include <torchbridge/train/run/preemption.h>
 
+#include <torchbridge/train/console.h>
+
 #include <signal.h>
 #include <unistd.h>
 
@@ -38,6 +40,7 @@ std::size_t index_of(int number) {
 }
 
 [[noreturn]] void end_with(const std::string& line, int number) {
+  end_drawn_line();
   [[maybe_unused]] const auto written = write(STDERR_FILENO, line.data(), line.size());
   _exit(static_cast<int>(code_of_stop(prepared.saves, number)));
 }

@@ -1,5 +1,7 @@
 #include <torchbridge/train/run/progress.h>
 
+#include <torchbridge/train/console.h>
+
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -35,6 +37,8 @@ std::string bar(std::int64_t done, std::int64_t total, int width) {
 Progress::Progress(ProgressStyle style, std::int64_t total_steps)
     : shown_(style != ProgressStyle::kNone), redrawn_(is_redrawn(style)), total_steps_(total_steps), last_shown_(Clock::now()) {}
 
+Progress::~Progress() { end_drawn_line(); }
+
 void Progress::show(const StepRecord& record) {
   const auto now = Clock::now();
   const bool last = record.step == total_steps_;
@@ -47,15 +51,10 @@ void Progress::show(const StepRecord& record) {
   // A line that the terminal breaks would be redrawn in its last row only.
   constexpr int kWidth = 30, kAround = 8;  // "[] 100%", and the last column stays free
   const int width = redrawn_ ? std::clamp(columns() - length - kAround, 0, kWidth) : kWidth;
-  std::printf("%s%s%s%s", redrawn_ ? "\r" : "", bar(record.step, total_steps_, width).c_str(), numbers, redrawn_ ? "\x1b[K" : "\n");
+  const std::string line = bar(record.step, total_steps_, width) + numbers;
+  if (redrawn_) return draw_line(line);
+  std::printf("%s\n", line.c_str());
   std::fflush(stdout);
-  on_line_ = redrawn_;
-}
-
-void Progress::finish() {
-  if (on_line_) std::printf("\n");
-  std::fflush(stdout);
-  on_line_ = false;
 }
 
 }  // namespace torchbridge::train

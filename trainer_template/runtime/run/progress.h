@@ -17,16 +17,16 @@ enum class ProgressStyle { kNone, kAuto, kBar, kLines };
 class Progress {
  public:
   Progress(ProgressStyle style, std::int64_t total_steps);
+  ~Progress();  // what is printed next begins a line of its own
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
   void show(const StepRecord& record);
-  // The bar, so far as it is drawn, is left on its own line.
-  void finish();
 
  private:
   using Clock = std::chrono::steady_clock;
   bool shown_, redrawn_;
   std::int64_t total_steps_;
   Clock::time_point last_shown_;
-  bool on_line_ = false;
 };
 
 // "[#####.....]  50%", for `done` of `total`; `width` characters between the brackets.

@@ -1,9 +1,10 @@
 #include <torchbridge/train/run/run_log.h>
 
+#include <torchbridge/train/console.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <iostream>
 #include <string>
 
 namespace torchbridge::train {
@@ -11,6 +12,14 @@ namespace {
 
 std::string counted(int count, const std::string& what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+std::string early_end(const EarlyStop& early_stop) {
+  if (!early_stop.has_best()) return " (stopped early: no loss was a number)";
+  char text[96];
+  std::snprintf(text, sizeof text, " (stopped early: the lowest loss was %.4f, after step %lld)", early_stop.best_loss(),
+                static_cast<long long>(early_stop.best_step()));
+  return text;
 }
 
 std::string trimmed(const std::string& line) { return line.substr(0, line.find_last_not_of(' ') + 1); }
@@ -45,7 +54,7 @@ std::string settings_table(const std::map<std::string, std::string>& settings) {
 }
 
 RunLog::RunLog(const Options& options, ProcessGroup& group, const Manifest& start, std::int64_t total_steps)
-    : speaks_(group.is_first()), total_steps_(total_steps), progress_(speaks_ ? options.progress_style() : ProgressStyle::kNone, total_steps) {
+    : group_(group), speaks_(group.is_first()), total_steps_(total_steps), progress_(speaks_ ? options.progress_style() : ProgressStyle::kNone, total_steps) {
   all_or_none(group, [&] {
     metrics_ = std::make_unique<MetricsFile>(speaks_ ? options.metrics : "", start.step);
     events_ = std::make_unique<EventFile>(speaks_ ? options.tensorboard : "", start.step);
@@ -69,26 +78,23 @@ void RunLog::add(std::int64_t step, const Evaluation& evaluation) {
 }
 
 void RunLog::stop(std::int64_t step, const std::vector<std::string>& reasons, const Checkpoints& checkpoints) {
-  progress_.finish();
   if (!speaks_) return;
   const auto reason = std::find_if(reasons.begin(), reasons.end(), [](const std::string& text) { return !text.empty(); });
   std::string saved = "nothing is saved without --checkpoint-dir";
   if (checkpoints.enabled()) saved = step == 0 ? "the same command begins again" : "the same command goes on from " + checkpoints.last_saved().string();
-  std::cerr << "trainer: " + (reason == reasons.end() ? "" : *reason + ": ") + "stopped after step " + std::to_string(step) + " of " +
-                   std::to_string(total_steps_) + "; " + saved + "\n" << std::flush;
+  say((reason == reasons.end() ? "" : *reason + ": ") + "stopped after step " + std::to_string(step) + " of " + std::to_string(total_steps_) + "; " + saved);
 }
 
 void RunLog::finish(std::int64_t steps, const Evaluation& result, double samples_per_s, const std::filesystem::path& checkpoint,
                     const EarlyStop& early_stop) {
-  progress_.finish();
-  if (!speaks_) return;
-  std::printf("trainer: %lld steps", static_cast<long long>(steps));
-  if (early_stop.is_due()) {
-    std::printf(" (stopped early: the lowest loss was %.4f, after step %lld)", early_stop.best_loss(), static_cast<long long>(early_stop.best_step()));
-  }
-  for (const auto& [name, value] : result.metrics) std::printf(", %s %.4f", name.c_str(), value);
-  std::printf(", loss %.4f, %.0f samples/s%s%s\n", result.loss, samples_per_s, checkpoint.empty() ? "" : ", checkpoint ", checkpoint.c_str());
-  std::fflush(stdout);
+  all_or_none(group_, [&] {
+    if (!speaks_) return;
+    end_drawn_line();
+    std::printf("trainer: %lld steps%s", static_cast<long long>(steps), early_stop.is_due() ? early_end(early_stop).c_str() : "");
+    for (const auto& [name, value] : result.metrics) std::printf(", %s %.4f", name.c_str(), value);
+    std::printf(", loss %.4f, %.0f samples/s%s%s\n", result.loss, samples_per_s, checkpoint.empty() ? "" : ", checkpoint ", checkpoint.c_str());
+    flush_stdout();
+  });
 }
 
 }  // namespace torchbridge::train

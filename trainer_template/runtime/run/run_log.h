@@ -33,11 +33,13 @@ class RunLog {
   // The last line of a run that is stopped. `reasons`: one a rank, some empty.
   void stop(std::int64_t step, const std::vector<std::string>& reasons, const Checkpoints& checkpoints);
 
-  // The last line. `checkpoint` may be empty. Where training was stopped early it says so, and what was best.
+  // The last line. `checkpoint` may be empty. Where training was stopped early it says so, and what was best. Collective: throws where the
+  // output was lost.
   void finish(std::int64_t steps, const Evaluation& result, double samples_per_s, const std::filesystem::path& checkpoint,
               const EarlyStop& early_stop);
 
  private:
+  ProcessGroup& group_;
   bool speaks_;
   std::int64_t total_steps_;
   std::unique_ptr<MetricsFile> metrics_;

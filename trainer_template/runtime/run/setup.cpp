@@ -5,6 +5,7 @@
 #include <torchbridge/train/checkpoint/load.h>
 #include <torchbridge/train/checkpoint/resume_from_python.h>
 #include <torchbridge/train/errors.h>
+#include <torchbridge/train/model_tensors.h>
 #include <torchbridge/train/optim/accumulation.h>
 #include <torchbridge/train/optim/parameter_groups.h>
 #include <torchbridge/train/run/compiled_model.h>
@@ -48,13 +49,6 @@ std::function<at::Tensor(const at::Tensor&)> compiled_forward(const Options& opt
   };
 }
 
-}  // namespace
-
-void set_determinism(const Options& options) {
-  at::manual_seed(options.seed);
-  at::globalContext().setDeterministicAlgorithms(options.deterministic, /*warn_only=*/false);
-}
-
 std::shared_ptr<Model> make_model(const Task& task, const std::string& model, c10::Device device) {
   try {
     auto made = task.make_model();
@@ -63,6 +57,22 @@ std::shared_ptr<Model> make_model(const Task& task, const std::string& model, c1
   } catch (const c10::Error& error) {
     throw TrainError("--model " + model + " cannot be made: " + one_line(error));
   }
+}
+
+}  // namespace
+
+void set_determinism(const Options& options) {
+  at::manual_seed(options.seed);
+  at::globalContext().setDeterministicAlgorithms(options.deterministic, /*warn_only=*/false);
+}
+
+OpenTask open_task(const TaskKind& kind, const TaskSettings& settings, ProcessGroup& group) {
+  OpenTask opened;
+  all_or_none(group, [&] {
+    opened.task = kind.open(settings);
+    opened.model = make_model(*opened.task, settings.model, group.device());
+  });
+  return opened;
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const Options& options, const ModelTensors& model, ProcessGroup& group) {
@@ -77,16 +87,19 @@ std::unique_ptr<Optimizer> make_optimizer(const Options& options, const ModelTen
   return make_zero(std::move(groups), group, make, options.gradient_average());
 }
 
-TrainerOptions trainer_options(const Options& options, Model& model, const ModelTensors& tensors, ProcessGroup& group, std::int64_t total_steps) {
+TrainerOptions trainer_options(const Options& options, Model& model, ProcessGroup& group, std::int64_t total_steps, StopAgreement& stop) {
+  const ModelTensors tensors = tensors_of(model);
   TrainerOptions chosen{.schedule = options.schedule(), .clip_norm = options.clip_norm};
   chosen.schedule.total_steps = total_steps;
-  chosen.grad_norm = !options.no_grad_norm && !(options.metrics.empty() && options.tensorboard.empty());
+  const bool is_written = !options.metrics.empty() || !options.tensorboard.empty();
+  chosen.grad_norm = is_written && !options.no_grad_norm && tensors.sparse_gradients.empty();
   chosen.scaler.init_scale = options.loss_scale;
   for (const auto& [name, parameter] : tensors.parameters) chosen.clipped.push_back(parameter);
   if (options.precision != "fp32") chosen.precision = options.precision == "bf16" ? at::kBFloat16 : at::kHalf;
   chosen.device = group.device().type();
   chosen.on_nan = options.on_nan == "skip" ? OnNan::kSkip : OnNan::kStop;
   chosen.peak_tflops = options.peak_tflops;
+  chosen.stop = &stop;
   if (!options.compiled_eval.empty()) chosen.eval_forward = compiled_forward(options, model, tensors, group);
   return chosen;
 }
@@ -101,11 +114,13 @@ StepProfileOptions profile_options(const Options& options, const ProcessGroup& g
   return {.steps = group.is_first() ? options.profile : 0, .file = options.profile_file, .device = group.device().type()};
 }
 
-std::int64_t total_steps(const Options& options, const Dataset& train_set, const Manifest& start, const ProcessGroup& group) {
-  check_order(options, start);
-  check_batch_size(options, train_set.size(), group);
-  const std::int64_t all = start.step + steps_left(options.sampler(train_set.size(), group), options.loading(group), start.position,
-                                                   options.grad_accumulation);
+std::int64_t total_steps(const Options& options, const Dataset& train_set, const Manifest& start, ProcessGroup& group) {
+  std::int64_t all = start.step;
+  all_or_none(group, [&] {
+    check_order(options, start);
+    check_batch_size(options, train_set.size(), group);
+    all += steps_left(options.sampler(train_set.size(), group), options.loading(group), start.position, options.grad_accumulation);
+  });
   return options.max_steps > 0 ? std::max(start.step, std::min(all, options.max_steps)) : all;
 }
 

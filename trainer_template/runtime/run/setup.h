@@ -18,14 +18,20 @@ namespace torchbridge::train {
 // Seeds the default generator and chooses deterministic algorithms.
 void set_determinism(const Options& options);
 
-// The task's model on the device, with fresh weights. Throws TrainError, which names --model, where it does not fit into memory.
-std::shared_ptr<Model> make_model(const Task& task, const std::string& model, c10::Device device);
+// A task, and its model with fresh weights on the group's device.
+struct OpenTask {
+  std::unique_ptr<Task> task;
+  std::shared_ptr<Model> model;
+};
+
+// Collective: throws on all ranks where one cannot read the data, or has no memory for the model (TrainError, which names --model).
+OpenTask open_task(const TaskKind& kind, const TaskSettings& settings, ProcessGroup& group);
 
 // Collective with --zero. The group must outlive it.
 std::unique_ptr<Optimizer> make_optimizer(const Options& options, const ModelTensors& model, ProcessGroup& group);
 
-// Collective: throws on all ranks where one cannot open --compiled-eval. `model` and its `tensors` must outlive the result.
-TrainerOptions trainer_options(const Options& options, Model& model, const ModelTensors& tensors, ProcessGroup& group, std::int64_t total_steps);
+// Collective: throws on all ranks where one cannot open --compiled-eval. `options`, `model` and `stop` must outlive the result.
+TrainerOptions trainer_options(const Options& options, Model& model, ProcessGroup& group, std::int64_t total_steps, StopAgreement& stop);
 
 // Loads what training begins from: the checkpoint to go on from, else --resume-from-python, else --init-from, else nothing: the fresh
 // weights. Collective.
@@ -34,8 +40,8 @@ Manifest load_start(const Options& options, Checkpoints& checkpoints, const Mode
 // Rank 0 traces.
 StepProfileOptions profile_options(const Options& options, const ProcessGroup& group);
 
-// Steps that the whole run takes, from its first beginning. Throws TrainError where a batch is larger than the data set, or where the
-// run would go on from `start` in another order of samples.
-std::int64_t total_steps(const Options& options, const Dataset& train_set, const Manifest& start, const ProcessGroup& group);
+// Steps that the whole run takes, from its first beginning. Collective: throws TrainError where a batch is larger than the data set, or
+// where the run would go on from `start` in another order of samples.
+std::int64_t total_steps(const Options& options, const Dataset& train_set, const Manifest& start, ProcessGroup& group);
 
 }  // namespace torchbridge::train

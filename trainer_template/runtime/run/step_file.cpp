@@ -1,12 +1,11 @@
 #include <torchbridge/train/run/step_file.h>
 
-#include <torchbridge/train/errors.h>
+#include <torchbridge/train/run/output_error.h>
 
 #include <cerrno>
 #include <charconv>
 #include <istream>
 #include <string_view>
-#include <utility>
 
 namespace torchbridge::train {
 namespace {
@@ -41,7 +40,7 @@ std::string copy_lines_until(std::istream& from, std::int64_t last_step, std::os
   return last;
 }
 
-StepFile::StepFile(const fs::path& path, std::int64_t last_step, std::string name) : path_(path), name_(std::move(name)) {
+StepFile::StepFile(const fs::path& path, std::int64_t last_step, const std::string& option) : path_(path) {
   if (path_.empty()) return;
   std::error_code error, ignored;
   errno = 0;
@@ -61,11 +60,11 @@ StepFile::StepFile(const fs::path& path, std::int64_t last_step, std::string nam
     error.assign(errno, std::generic_category());
     if (file_) fs::rename(aside, path_, error);
   }
-  if (!file_ || error) throw TrainError("cannot write " + name_ + " file '" + path_.string() + "': " + error.message() + "; give another --" + name_);
+  if (!file_ || error) throw cannot_open(path_, error.message(), option);
 }
 
 void StepFile::check() const {
-  if (!file_) throw TrainError("cannot write " + name_ + " file '" + path_.string() + "': is the disk full?");
+  if (!file_) throw cannot_write(path_);
 }
 
 void StepFile::write(const std::string& line) {

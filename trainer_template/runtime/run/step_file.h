@@ -13,8 +13,8 @@ namespace torchbridge::train {
 class StepFile {
  public:
   // Keeps the lines of earlier runs up to `last_step`, so that the file has each step once. Throws TrainError, which names the file and
-  // the option --`name`, when it cannot be written. An empty path writes nothing; a pipe or a terminal has no past.
-  StepFile(const std::filesystem::path& path, std::int64_t last_step, std::string name);
+  // the option, "--metrics", when it cannot be written. An empty path writes nothing; a pipe or a terminal has no past.
+  StepFile(const std::filesystem::path& path, std::int64_t last_step, const std::string& option);
 
   // {"step":N...}, without a line end.
   void write(const std::string& line);
@@ -28,7 +28,6 @@ class StepFile {
   void check() const;
 
   std::filesystem::path path_;
-  std::string name_;
   std::ofstream file_;
   std::string last_line_;  // of earlier runs; empty where it is not of `last_step`
 };

@@ -2,9 +2,11 @@
 
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
-#include <torchbridge/train/errors.h>
+#include <torchbridge/train/console.h>
+#include <torchbridge/train/run/output_error.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <set>
@@ -15,22 +17,28 @@ namespace torchbridge::train {
 namespace profiler = torch::autograd::profiler;
 using torch::profiler::impl::ActivityType;
 
+namespace {
+
+constexpr const char* kOption = "--profile-file";
+
+}  // namespace
+
 StepProfile::StepProfile(StepProfileOptions options) : options_(std::move(options)) {
   if (options_.steps == 0) return;
   // The profiler writes aside and renames: it would put a file in the place of a device such as /dev/null.
   std::error_code ignored;
   if (std::filesystem::exists(options_.file, ignored) && !std::filesystem::is_regular_file(options_.file, ignored)) {
-    throw TrainError("'" + options_.file.string() + "' is not a regular file; give another --profile-file");
+    throw cannot_open(options_.file, "is not a regular file", kOption);
   }
   errno = 0;
   if (!std::ofstream(options_.file, std::ios::app)) {
-    throw TrainError("cannot write '" + options_.file.string() + "': " + std::strerror(errno) + "; give another --profile-file");
+    throw cannot_open(options_.file, std::strerror(errno), kOption);
   }
 }
 
 StepProfile::~StepProfile() {
   try {
-    finish();
+    write();
   } catch (const std::exception&) {
     // The run has ended, or ends by another error.
   }
@@ -41,13 +49,16 @@ void StepProfile::begin_step(std::int64_t number) {
   step_.reset();
   ++begun_;
   if (begun_ == options_.after + 1) start();
-  if (begun_ == options_.after + options_.steps + 1) finish();
+  if (begun_ == options_.after + options_.steps + 1) write();
   if (!tracing_) return;
   step_ = std::make_unique<at::RecordFunction>(at::RecordScope::USER_SCOPE);
   step_->before("step " + std::to_string(number));
 }
 
 void StepProfile::start() {
+  // Kineto looks for GPUs also where none is traced, and tells of each that the driver does not show.
+  constexpr const char* kNothing = "5";
+  if (options_.device == c10::kCPU) setenv("KINETO_LOG_LEVEL", kNothing, /*overwrite=*/0);
   std::set<ActivityType> activities = {ActivityType::CPU};
   if (options_.device == c10::kCUDA) activities.insert(ActivityType::CUDA);
   const torch::profiler::impl::ProfilerConfig config(torch::profiler::impl::ProfilerState::KINETO);
@@ -57,12 +68,24 @@ void StepProfile::start() {
 }
 
 void StepProfile::finish() {
+  write();
+  if (options_.steps == 0 || written_) return;
+  say("--profile: nothing is traced before step " + std::to_string(options_.after + 1) + ", and this run took " + std::to_string(begun_) + " steps");
+}
+
+void StepProfile::write() {
   step_.reset();
-  if (!tracing_) return;
+  std::error_code ignored;
+  if (!tracing_) {
+    const bool is_empty = options_.steps > 0 && !written_ && std::filesystem::file_size(options_.file, ignored) == 0;
+    if (is_empty) std::filesystem::remove(options_.file, ignored);  // the constructor made it
+    return;
+  }
   tracing_ = false;
+  written_ = true;
   std::filesystem::resize_file(options_.file, 0);  // the profiler does not tell that it could not write
   profiler::disableProfiler()->save(options_.file);
-  if (std::filesystem::file_size(options_.file) == 0) throw TrainError("cannot write '" + options_.file.string() + "': is the disk full?");
+  if (std::filesystem::file_size(options_.file) == 0) throw cannot_write(options_.file);
 }
 
 }  // namespace torchbridge::train

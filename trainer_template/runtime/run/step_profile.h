@@ -25,21 +25,23 @@ class StepProfile {
  public:
   // Throws TrainError where the file cannot be written.
   explicit StepProfile(StepProfileOptions options);
-  ~StepProfile();  // finish() where an exception ends the training
+  ~StepProfile();  // writes what was traced where an exception ends the training
   StepProfile(const StepProfile&) = delete;
   StepProfile& operator=(const StepProfile&) = delete;
 
   // At the beginning of each step: ends the one before. It appears in the trace as "step NUMBER".
   void begin_step(std::int64_t number);
-  // Writes what was traced, when training ends earlier. Throws TrainError where that fails, as begin_step does.
+  // When training ends: writes what was traced, or removes the file and says that nothing was. Throws TrainError where that fails, as
+  // begin_step does.
   void finish();
 
  private:
   void start();
+  void write();
 
   StepProfileOptions options_;
   std::int64_t begun_ = 0;
-  bool tracing_ = false;
+  bool tracing_ = false, written_ = false;
   std::unique_ptr<at::RecordFunction> step_;
 };
 

@@ -63,13 +63,10 @@ class Task {
   virtual std::int64_t tokens_per_sample() const { return 0; }
   virtual double flops_per_sample(const Model&) const { return 0; }
 
-  // --generate and --predict, in a process of its own, without gradients and the model in eval mode. Throws TrainError.
-  virtual void generate(Model&, const Generation&, std::ostream&) const {
-    throw TrainError("--generate: this task has no text to go on with; --task text has");
-  }
-  virtual void predict(Model&, const std::filesystem::path&, std::ostream&) const {
-    throw TrainError("--predict: this task does not take files; --task digits does");
-  }
+  // --generate and --predict, in a process of its own, without gradients and the model in eval mode. Called where TaskKind says so. Throws
+  // TrainError.
+  virtual void generate(Model&, const Generation&, std::ostream&) const { throw TrainError("--generate is not written for this task"); }
+  virtual void predict(Model&, const std::filesystem::path&, std::ostream&) const { throw TrainError("--predict is not written for this task"); }
 };
 
 // A row of the program's table of tasks.
@@ -80,6 +77,7 @@ struct TaskKind {
   std::vector<std::pair<std::string, std::string>> defaults;  // "--lr", "0.001": of options that the user does not give
   std::function<void(const std::string& model)> check_model;  // throws TrainError for a --model that cannot be
   std::function<std::unique_ptr<Task>(const TaskSettings&)> open;  // reads the data; throws TrainError, which names the file
+  bool generates = false, predicts = false;  // its tasks have generate(), predict()
 };
 
 }  // namespace torchbridge::train

@@ -7,12 +7,12 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
+#include <torchbridge/train/console.h>
 #include <torchbridge/train/failpoint.h>
 #include <torchbridge/train/optim/grad_clip.h>
 
 #include <algorithm>
 #include <cmath>
-#include <iostream>
 #include <limits>
 #include <map>
 #include <span>
@@ -66,6 +66,8 @@ Trainer::Trainer(ProcessGroup& group, const Task& task, Model& model, Distribute
       progress_(std::move(progress)), samples_before_(progress_.samples_seen), seconds_before_(run_seconds(progress_)), begin_(Clock::now()), last_step_(begin_) {
   for (const ParameterGroup& each : optimizer_.groups()) base_rates_.push_back(each.options.lr);
   if (is_plateau(options_.schedule)) plateau_.emplace(options_.schedule, base_rates_);
+  if (options_.on_nan == OnNan::kSkip) buffers_ = model_.buffers();
+  for (const at::Tensor& buffer : buffers_) buffers_before_.push_back(buffer.detach().clone());
   if (options_.precision == at::kHalf) scaler_.emplace(group_, options_.scaler);
   const auto plateau = entries_of(progress_.state, "plateau"), scaler = entries_of(progress_.state, "grad_scaler");
   if (plateau_ && !plateau.empty()) plateau_->load_state(plateau);
@@ -78,13 +80,16 @@ StepRecord Trainer::train_step(std::span<const Batch> parts) {
   set_learning_rates(record.step);
   record.learning_rate = optimizer_.groups().front().options.lr;
   optimizer_.zero_grad();
+  keep_buffers();
   const at::Tensor loss = forward_backward(parts);
   optimizer_.average_gradients();
-  const auto norm = clip();
   const Shared shared = share(loss);
   record.loss = shared.loss;
+  const auto norm = shared.not_finite == 0 ? clip() : std::nullopt;
   if (norm) record.grad_norm = norm->item<double>();
-  record.skipped = refuse(loss, shared, record, parts) || !step_optimizer();
+  const bool refused = refuse(loss, shared, record, parts);
+  if (refused) restore_buffers();
+  record.skipped = refused || !step_optimizer();
   if (record.skipped && scaler_) record.grad_norm.reset();  // it overflowed
   measure(record, parts);
   progress_.step = record.step;
@@ -125,20 +130,25 @@ at::Tensor Trainer::forward_backward(std::span<const Batch> parts) {
   return sum;
 }
 
-// The norm, where it is to be known. A gradient that is sparse cannot be clipped, and is not measured.
+// Running statistics of batch normalisation would keep what a bad batch leaves in them, NaN for good.
+void Trainer::keep_buffers() {
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < buffers_.size(); ++i) buffers_before_[i].copy_(buffers_[i]);
+}
+
+void Trainer::restore_buffers() {
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < buffers_.size(); ++i) buffers_[i].copy_(buffers_before_[i]);
+}
+
+// The norm, where it is to be known.
 std::optional<at::Tensor> Trainer::clip() {
   const bool clips = options_.clip_norm > 0;
-  if (!clips && (!options_.grad_norm || has_sparse_gradients())) return std::nullopt;
+  if (!clips && !options_.grad_norm) return std::nullopt;
   if (scaler_) scaler_->unscale(optimizer_);
   const ClipOptions clipping{.max_norm = clips ? options_.clip_norm : std::numeric_limits<double>::infinity()};
   if (optimizer_.averages_gradients()) return clip_grad_norm(optimizer_.averaged(), clipping, group_);
   return clip_grad_norm(options_.clipped.empty() ? optimizer_.averaged() : options_.clipped, clipping);
-}
-
-bool Trainer::has_sparse_gradients() const {
-  const auto tensors = optimizer_.averaged();
-  return std::any_of(tensors.begin(), tensors.end(),
-                     [](const at::Tensor& tensor) { return tensor.grad().defined() && tensor.grad().is_sparse(); });
 }
 
 Trainer::Shared Trainer::share(const at::Tensor& loss) {
@@ -170,7 +180,7 @@ bool Trainer::refuse(const at::Tensor& loss, const Shared& shared, const StepRec
   what << " (learning rate " << record.learning_rate << "); samples of this rank:" << sample_list(parts);
   const bool speaks = speaker == group_.rank();
   if (options_.on_nan == OnNan::kSkip) {
-    if (speaks) std::cerr << "trainer: rank " + std::to_string(group_.rank()) + ": " + what.str() + "; the step is left out\n" << std::flush;
+    if (speaks) say("rank " + std::to_string(group_.rank()) + ": " + what.str() + "; the step is left out");
     return true;
   }
   if (speaks) throw TrainError(what.str() + "; lower --lr, clip with --clip-norm, or leave such steps out with --on-nan skip");

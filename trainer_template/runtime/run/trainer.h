@@ -29,7 +29,7 @@ enum class OnNan { kStop, kSkip };
 struct TrainerOptions {
   LrSchedule schedule;                      // applied to the learning rate that each parameter group has at the start
   double clip_norm = 0;                     // largest norm of all gradients together; 0: they are not clipped
-  bool grad_norm = false;                   // measured also where they are not clipped
+  bool grad_norm = false;                   // measured also where they are not clipped; not for sparse gradients
   std::vector<at::Tensor> clipped;          // the parameters of which, in the model's order; empty: the optimizer's, in its order
   c10::ScalarType precision = c10::kFloat;  // of forward and loss: kBFloat16; kHalf, with the loss scaled; kFloat: as the tensors are
   GradScalerOptions scaler;                 // for kHalf
@@ -48,7 +48,7 @@ class Trainer {
 
   // Collective: forward, backward with averaged gradients, optimizer step. With several batches (gradient accumulation), the mean
   // of their losses is learned from in one step. Throws TrainError on the lowest rank, and PeerFailed on the others, when a loss is
-  // not finite: with its samples, and before the optimizer's step.
+  // not finite: with its samples, and before the optimizer's step. By OnNan::kSkip parameters and buffers are as before then.
   StepRecord train_step(std::span<const Batch> parts);
   StepRecord train_step(const Batch& batch) { return train_step(std::span(&batch, 1)); }
 
@@ -81,8 +81,9 @@ class Trainer {
   void set_learning_rates(std::int64_t step);
   std::unique_ptr<Autocast> autocast() const;
   at::Tensor forward_backward(std::span<const Batch> parts);
+  void keep_buffers();
+  void restore_buffers();
   std::optional<at::Tensor> clip();
-  bool has_sparse_gradients() const;
   Shared share(const at::Tensor& loss);
   bool refuse(const at::Tensor& loss, const Shared& shared, const StepRecord& record, std::span<const Batch> parts);
   bool step_optimizer();
@@ -104,6 +105,7 @@ class Trainer {
   std::optional<Plateau> plateau_;
   std::optional<GradScaler> scaler_;
   Manifest progress_;
+  std::vector<at::Tensor> buffers_, buffers_before_;  // of the model, and what they were before the step; for OnNan::kSkip alone
   std::optional<double> comm_share_;
   std::int64_t steps_here_ = 0;  // of this process
   const std::int64_t samples_before_;

@@ -6,7 +6,7 @@ namespace torchbridge::train {
 namespace {
 
 CudaDevices devices(int count) {
-  return {std::vector<std::string>(count, "NVIDIA H100"), "CUDA_VISIBLE_DEVICES is not set"};
+  return {std::vector<Gpu>(count, Gpu{"NVIDIA H100", Capability{9, 0}}), "CUDA_VISIBLE_DEVICES is not set"};
 }
 Layout layout(int local_rank) { return {.rank = 8 + local_rank, .world_size = 16, .local_rank = local_rank, .local_world_size = 8}; }
 

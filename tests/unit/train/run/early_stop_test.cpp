@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 #include <torchbridge/train/run/early_stop.h>
 
+#include <cmath>
+#include <limits>
+
 namespace torchbridge::train {
 namespace {
 
@@ -34,6 +37,32 @@ TEST(EarlyStop, GoesOnFromACheckpoint) {
   EXPECT_EQ(after.best_step(), 10);
   after.observe(0.7, 30);
   EXPECT_TRUE(after.is_due());
+}
+
+TEST(EarlyStop, ALossThatIsNoNumberIsNoBetterAlsoOverARestart) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  EarlyStop before(3, {});
+  before.observe(kNan, 10);
+  before.observe(kNan, 20);
+  EXPECT_FALSE(before.is_due());
+  EXPECT_FALSE(before.has_best());
+  std::map<std::string, double> state;
+  before.put_state(state);
+  for (const auto& [name, value] : state) EXPECT_TRUE(std::isfinite(value)) << name;  // JSON has no other numbers
+  EarlyStop after(3, state);
+  EXPECT_FALSE(after.is_due());
+  after.observe(kNan, 30);
+  EXPECT_TRUE(after.is_due());
+  EXPECT_FALSE(after.has_best());
+}
+
+TEST(EarlyStop, ANumberAfterNoneIsTheBest) {
+  EarlyStop stop(2, {});
+  stop.observe(std::numeric_limits<double>::quiet_NaN(), 10);
+  stop.observe(5.0, 20);
+  stop.observe(std::numeric_limits<double>::quiet_NaN(), 30);
+  EXPECT_FALSE(stop.is_due());
+  EXPECT_EQ(stop.best_step(), 20);
 }
 
 }  // namespace

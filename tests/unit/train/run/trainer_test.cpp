@@ -14,9 +14,16 @@ namespace {
 
 class Weight : public Model {
  public:
-  Weight() { weight = register_parameter("weight", at::ones({1})); }
-  at::Tensor forward(const at::Tensor& inputs) override { return inputs * weight; }
+  Weight() {
+    weight = register_parameter("weight", at::ones({1}));
+    seen = register_buffer("seen", at::zeros({1}));
+  }
+  at::Tensor forward(const at::Tensor& inputs) override {
+    seen.add_(inputs.sum());
+    return inputs * weight;
+  }
   at::Tensor weight;
+  at::Tensor seen;  // the sum of all inputs: a running statistic
 };
 
 // Inputs are the indices; nothing to load.
@@ -95,6 +102,24 @@ TEST_F(TrainerTest, LeavesSuchAStepOutWhenAsked) {
   const StepRecord taken = skips.train_step(batch({1, 3}));
   EXPECT_FALSE(taken.skipped);
   EXPECT_FLOAT_EQ(weight(), 1.0f - 0.1f * 2);
+}
+
+TEST_F(TrainerTest, LeavesNoTraceOfASkippedStepInBuffers) {
+  Trainer& skips = trainer({.on_nan = OnNan::kSkip});
+  skips.train_step(batch({1, 3}));
+  const Batch parts[] = {batch({5}), batch({37})};
+  EXPECT_TRUE(skips.train_step(parts).skipped);
+  EXPECT_EQ(model_->seen.item<float>(), 4);
+  skips.train_step(batch({2}));
+  EXPECT_EQ(model_->seen.item<float>(), 6);
+}
+
+TEST_F(TrainerTest, SkipsWithLossScalingAndClippingToo) {
+  Trainer& skips = trainer({.clip_norm = 1, .precision = at::kHalf, .on_nan = OnNan::kSkip});
+  EXPECT_TRUE(skips.train_step(batch({37})).skipped);
+  EXPECT_EQ(weight(), 1.0f);
+  EXPECT_FALSE(skips.train_step(batch({1, 3})).skipped);
+  EXPECT_NE(weight(), 1.0f);
 }
 
 TEST_F(TrainerTest, FindsAGradientThatIsNotFinite) {
