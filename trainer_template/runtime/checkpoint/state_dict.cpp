@@ -18,13 +18,14 @@ bool is_state_dict(const PickledValue& value) {
 }
 
 std::string keys_of(const PickledValue& dict) {
-  constexpr std::size_t kShown = 8;
+  constexpr std::size_t kMost = 8, kLongest = 300;
   std::string text;
-  for (std::size_t i = 0; i < dict.items.size() && i < 2 * kShown; i += 2) {
-    const auto& key = *dict.items[i];
+  std::size_t shown = 0;
+  for (; shown < dict.items.size() && shown < 2 * kMost && text.size() < kLongest; shown += 2) {
+    const auto& key = *dict.items[shown];
     text += (text.empty() ? "'" : ", '") + (key.is(Kind::kText) ? printable(key.text) : std::to_string(key.integer)) + "'";
   }
-  return dict.items.size() > 2 * kShown ? text + ", ..." : text;
+  return shown < dict.items.size() ? text + ", ..." : text;
 }
 
 }  // namespace
