@@ -103,6 +103,7 @@ void Run::evaluate(std::int64_t step) {
 
 Manifest Run::progress() {
   Manifest manifest = trainer_.progress();
+  manifest.state[kTrainSamples] = static_cast<double>(task_.train_set().size());
   early_stop_.put_state(manifest.state);
   return manifest;
 }
@@ -140,6 +141,8 @@ int main(int argc, char** argv) {
         if (!preemption) return run_inference(options, group), ExitCode::kDone;
         preemption->begin_work();
         set_determinism(options);
-        return Run(options, group, *preemption).train();
+        const ExitCode code = Run(options, group, *preemption).train();
+        if (code == ExitCode::kDone) preemption->complete();
+        return code;
       });
 }

@@ -61,6 +61,10 @@ std::optional<Manifest> Checkpoints::resume(const ModelTensors& model, Optimizer
   wait_copied();
   all_or_none(group_, [&] {
     if (const auto task = options_.shown.find("task"); task != options_.shown.end()) check_task(*chosen, task->second);
+    const std::string kind = optimizer.record().kind;
+    if (!manifest.optimizer.kind.empty() && manifest.optimizer.kind != kind) {
+      throw TrainError("checkpoint " + chosen->folder.string() + " was written with --optimizer " + manifest.optimizer.kind + ", this run has --optimizer " + kind);
+    }
     if (manifest.sampler_seed == options_.seed) return;
     throw TrainError("checkpoint " + chosen->folder.string() + " was written with --seed " + std::to_string(manifest.sampler_seed) +
                      ", this run has --seed " + std::to_string(options_.seed) + "; the order of samples would break off");
@@ -88,7 +92,11 @@ void Checkpoints::save(Manifest progress, const ModelTensors& model, Optimizer& 
 
 void Checkpoints::save_last(Manifest progress, const ModelTensors& model, Optimizer& optimizer) {
   if (!enabled()) return;
-  if (running_) settle(CheckpointOptions::Busy::kWait);
+  options_.bytes_per_s = 0;  // nothing else wants the disk any more, and the time may be short
+  if (running_) {
+    running_->hurry();
+    settle(CheckpointOptions::Busy::kWait);
+  }
   if (last_saved_ != folder_of(progress.step)) start(std::move(progress), model, optimizer, Snapshot::Way::kRefer);
   finish();
 }

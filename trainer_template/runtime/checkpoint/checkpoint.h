@@ -30,7 +30,7 @@ struct CheckpointOptions {
   std::int64_t keep_every = 0;    // and for good those whose step is a multiple of this; 0: none
   bool async = false;             // training goes on while this rank's share is copied in host memory, and written from there
   Busy busy = Busy::kWait;        // async: what a save does that finds the one before still being written
-  double bytes_per_s = 0;         // that a rank writes at most, so that others get something of the disk too; 0: no limit
+  double bytes_per_s = 0;         // that a rank writes at most, so that others get something of the disk too; not of the last state; 0: no limit
   std::uint64_t seed = 0;         // of the sampler; a checkpoint of another one is refused, for the order would break off
   std::map<std::string, std::string> shown;  // what was chosen for the run, kept in the manifest for its reader
   std::string resume = "auto";    // "auto": the newest good one in `folder`; "none"; or a checkpoint, or a folder of them

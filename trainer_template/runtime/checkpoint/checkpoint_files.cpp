@@ -20,6 +20,18 @@ std::string padded(std::int64_t number, int digits) {
   return text;
 }
 
+// Newest first.
+std::vector<std::int64_t> steps_where(const fs::path& root, bool complete) {
+  std::vector<std::int64_t> steps;
+  std::error_code error;
+  for (fs::directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error)) {
+    const auto step = step_of_folder(entry->path().filename().string());
+    if (step && is_complete(entry->path()) == complete) steps.push_back(*step);
+  }
+  std::sort(steps.rbegin(), steps.rend());
+  return steps;
+}
+
 }  // namespace
 
 std::string step_folder(std::int64_t step) { return std::string(kStepPrefix) + padded(step, 8); }
@@ -40,26 +52,20 @@ bool is_optimizer_file(std::string_view name) {
 
 std::string rank_file(int rank) { return "rank-" + padded(rank, 5) + ".safetensors"; }
 
-std::vector<std::int64_t> complete_steps(const fs::path& root) {
-  std::vector<std::int64_t> steps;
-  std::error_code error;
-  for (fs::directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error)) {
-    const auto step = step_of_folder(entry->path().filename().string());
-    std::error_code ignored;
-    if (step && fs::exists(entry->path() / kDoneFile, ignored)) steps.push_back(*step);
-  }
-  std::sort(steps.rbegin(), steps.rend());
-  return steps;
+bool is_complete(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::is_regular_file(fs::symlink_status(folder / kDoneFile, ignored));
 }
+
+std::vector<std::int64_t> complete_steps(const fs::path& root) { return steps_where(root, true); }
+
+std::vector<std::int64_t> steps_without_done(const fs::path& root) { return steps_where(root, false); }
 
 std::vector<fs::path> leftovers(const fs::path& root) {
   std::vector<fs::path> found;
   std::error_code error;
   for (fs::directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    std::error_code ignored;
-    const bool unfinished = step_of_folder(name) && !fs::exists(entry->path() / kDoneFile, ignored);
-    if (unfinished || name.starts_with(kTemporaryPrefix)) found.push_back(entry->path());
+    if (entry->path().filename().string().starts_with(kTemporaryPrefix)) found.push_back(entry->path());
   }
   return found;
 }

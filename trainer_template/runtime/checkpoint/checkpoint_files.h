@@ -24,10 +24,15 @@ std::string optimizer_file(int shard, int shards);                       // opti
 bool is_optimizer_file(std::string_view name);
 std::string rank_file(int rank);                                         // rank-00000.safetensors
 
-// Steps whose folder in `root` holds DONE, newest first. Empty when there is no such folder.
-std::vector<std::int64_t> complete_steps(const std::filesystem::path& root);
+// Whether it holds DONE, which is a file.
+bool is_complete(const std::filesystem::path& folder);
 
-// What killed runs left behind in `root`: temporary folders, and step folders without DONE.
+// Steps whose folder in `root` is complete, newest first. Empty when there is no such folder.
+std::vector<std::int64_t> complete_steps(const std::filesystem::path& root);
+// Those whose folder is not: of a run that was killed between the folder's rename and DONE, or DONE was lost later.
+std::vector<std::int64_t> steps_without_done(const std::filesystem::path& root);
+
+// What killed runs left behind in `root`: folders under temporary names.
 std::vector<std::filesystem::path> leftovers(const std::filesystem::path& root);
 
 // Writes parts as a new file, synced, and returns what the manifest must say about it.

@@ -4,12 +4,15 @@
 #include <sys/file.h>
 #include <torchbridge/net/random_token.h>
 #include <torchbridge/train/checkpoint/checkpoint_files.h>
+#include <torchbridge/train/checkpoint/verify.h>
+#include <torchbridge/train/console.h>
 #include <torchbridge/train/errors.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <string>
 #include <thread>
 
@@ -46,6 +49,33 @@ Socket lock_folder(const fs::path& folder) {
                    "' is in use by another run; wait for it, end it (under Slurm: squeue, scancel), or give another --checkpoint-dir");
 }
 
+// A folder has its name only when all in it is written and synced. So one that is whole is a checkpoint without DONE too; one that is not
+// has been damaged since, and is kept.
+void settle_those_without_done(const fs::path& root) {
+  std::map<fs::path, std::string> damaged;
+  for (const std::int64_t step : steps_without_done(root)) {
+    const fs::path folder = root / step_folder(step);
+    const auto manifest = verified_manifest(folder);
+    if (!manifest || manifest->step != step) {
+      damaged[folder] = folder.string() + " has no " + kDoneFile + ", and " + (manifest ? "is of another step" : manifest.error().message);
+      continue;
+    }
+    real_files().remove(folder / kDoneFile);  // what is no file
+    real_files().write_synced(folder / kDoneFile, {});
+    real_files().sync_folder(folder);
+    say("checkpoint " + folder.string() + " has no " + kDoneFile + ", but is whole: it counts");
+  }
+  if (!damaged.empty() && complete_steps(root).empty()) {
+    throw TrainError(damaged.rbegin()->second + "; there is no good checkpoint: remove it, or give another --checkpoint-dir, to begin anew");
+  }
+  for (const auto& [folder, fault] : damaged) {
+    const fs::path aside = folder.string() + ".aside";
+    real_files().remove(aside);
+    real_files().rename(folder, aside);
+    say("put aside as " + aside.string() + ": " + fault);
+  }
+}
+
 }  // namespace
 
 Socket own_folder(const fs::path& folder) {
@@ -58,6 +88,7 @@ Socket own_folder(const fs::path& folder) {
   }
   Socket lock = lock_folder(folder);
   for (const fs::path& path : leftovers(folder)) real_files().remove(path);
+  settle_those_without_done(folder);
   return lock;
 }
 

@@ -65,7 +65,7 @@ Candidates candidates(const fs::path& root, const std::string& resume) {
     if (found.steps.empty()) throw TrainError("--resume '" + resume + "': there is no checkpoint; give auto, none, or a folder that holds one");
     return found;
   }
-  if (!fs::exists(path / kDoneFile, error)) throw TrainError("--resume '" + resume + "': there is no complete checkpoint (no " + kDoneFile + ")");
+  if (!is_complete(path)) throw TrainError("--resume '" + resume + "': there is no complete checkpoint (no " + kDoneFile + ")");
   return {.root = path.parent_path(), .steps = {*step}, .wanted = true};
 }
 

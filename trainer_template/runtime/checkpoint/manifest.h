@@ -33,6 +33,8 @@ struct FileRecord {
 
 // In a manifest's state: how long training took so far, from start to start and without what a kill has undone. It differs from run to run.
 constexpr const char* kRunSeconds = "run.seconds";
+// And how many samples an epoch was divided from.
+constexpr const char* kTrainSamples = "train_set.samples";
 
 struct Manifest {
   static constexpr int kVersion = 2;

@@ -65,7 +65,7 @@ void abandon(FileLayer& files, const fs::path& root, const fs::path& temporary, 
   for (const fs::path& path : {temporary, folder}) {
     try {
       // With DONE it is complete, whatever went wrong after that.
-      if (path == temporary || !fs::exists(folder / kDoneFile)) files.remove(path);
+      if (path == temporary || !is_complete(folder)) files.remove(path);
     } catch (const std::exception&) {
       // It may be the disk that does not take anything any more.
     }

@@ -63,7 +63,9 @@ void SaveThread::run(const std::stop_token& stop) try {
 }
 
 std::string SaveThread::write_own(const std::stop_token& stop) try {
-  const WritePace pace{.bytes_per_s = request_.bytes_per_s, .wait = [&](std::chrono::nanoseconds time) { pause(stop, time); }};
+  const WritePace pace{.bytes_per_s = request_.bytes_per_s, .wait = [&](std::chrono::nanoseconds time) {
+    pause(stop, time, [this] { return hurried_; });
+  }};
   copy_();
   copied_.get();
   return to_text(write_shares(request_.files, request_.temporary, request_.snapshot.shares(), pace));
@@ -108,10 +110,18 @@ void SaveThread::complete(const std::vector<std::string>& reports) {
   finish(failure);
 }
 
-void SaveThread::pause(const std::stop_token& stop, std::chrono::nanoseconds time) {
+void SaveThread::hurry() {
+  {
+    const std::scoped_lock lock(mutex_);
+    hurried_ = true;
+  }
+  changed_.notify_all();
+}
+
+void SaveThread::pause(const std::stop_token& stop, std::chrono::nanoseconds time, const std::function<bool()>& enough) {
   if (time.count() > 0) {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, stop, time, [] { return false; });
+    changed_.wait_for(lock, stop, time, enough);
   }
   if (stop.stop_requested()) throw GivenUp();
 }

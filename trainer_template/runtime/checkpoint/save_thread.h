@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
+#include <functional>
 #include <future>
 #include <mutex>
 #include <stop_token>
@@ -44,6 +45,8 @@ class SaveThread {
   std::int64_t step() const { return request_.manifest.step; }
   // Ready when the thread reads no tensor of the run any more.
   const std::shared_future<void>& copied() const { return copied_; }
+  // Without the limit of bytes a second from here on.
+  void hurry();
   // Whether the thread has nothing more to do.
   bool done() const { return done_; }
   // Returns when this rank's share is written, or could not be, and rank 0 can know it.
@@ -56,7 +59,8 @@ class SaveThread {
   std::string write_own(const std::stop_token& stop);
   std::vector<std::string> gather(const std::stop_token& stop, std::string own);
   void complete(const std::vector<std::string>& reports);
-  void pause(const std::stop_token& stop, std::chrono::nanoseconds time);
+  // At an end before that: when the save is given up, which it throws, or `enough` says so after a change.
+  void pause(const std::stop_token& stop, std::chrono::nanoseconds time, const std::function<bool()>& enough = [] { return false; });
   void finish(std::string failure);
 
   const SaveRequest request_;
@@ -64,7 +68,7 @@ class SaveThread {
   const std::shared_future<void> copied_ = copy_.get_future().share();
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
-  bool written_ = false;
+  bool written_ = false, hurried_ = false;
   std::atomic<bool> done_ = false;
   std::string failure_;
   std::jthread thread_;  // the last one: it uses the others

@@ -7,6 +7,7 @@
 #include <torchbridge/net/random_token.h>
 #include <torchbridge/train/console.h>
 #include <torchbridge/train/failpoint.h>
+#include <torchbridge/train/ignored_signals.h>
 #include <torchbridge/train/group/cuda.h>
 #include <torchbridge/train/group/device_choice.h>
 #include <torchbridge/train/group/failure_report.h>
@@ -59,13 +60,6 @@ int color_of(const std::vector<int>& ranks) {
   std::uint32_t hash = 2166136261U;  // FNV-1a
   for (int rank : ranks) hash = (hash ^ static_cast<std::uint32_t>(rank)) * 16777619U;
   return static_cast<int>(hash & 0x7fffffffU);
-}
-
-// gloo and the store write to connections whose other end may just have died, and take the error for what it is: nobody need die of the
-// signal too. Python ignores it from its start.
-void ignore_broken_pipes() {
-  struct sigaction now {};
-  if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);
 }
 
 }  // namespace
@@ -121,7 +115,8 @@ ProcessGroup::~ProcessGroup() {
 }
 
 void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::intrusive_ptr<c10d::Store>& given) {
-  if (world_size() > 1) ignore_broken_pipes();
+  // gloo and the store write to connections whose other end may just have died.
+  if (world_size() > 1) ignore_unless_handled(SIGPIPE);
   std::optional<std::string> trouble;
   try {
     device_ = device_for(options, layout_);

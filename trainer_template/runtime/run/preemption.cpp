@@ -1,6 +1,7 @@
 #include <torchbridge/train/run/preemption.h>
 
 #include <torchbridge/train/console.h>
+#include <torchbridge/train/ignored_signals.h>
 
 #include <signal.h>
 #include <unistd.h>
@@ -107,13 +108,24 @@ Preemption::Preemption(const PreemptionOptions& options) : options_(options) {
   for (std::size_t i = 0; i < std::size(kSignals); ++i) handle(kSignals[i].number, take_down, prepared.before[i]);
 }
 
+void Preemption::complete() {
+  for (const Known& known : kSignals) ::signal(known.number, SIG_IGN);
+  alarm(0);
+  complete_ = true;
+}
+
 Preemption::~Preemption() {
+  if (complete_) return;
   for (std::size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i].number, &prepared.before[i], nullptr);
   alarm(0);
   sigaction(SIGALRM, &prepared.alarm_before, nullptr);
 }
 
-void Preemption::begin_work() { working = true; }
+void Preemption::begin_work() {
+  ignore_unless_handled(SIGPIPE);
+  ignore_unless_handled(SIGXFSZ);
+  working = true;
+}
 
 bool Preemption::requested() const {
   if (first_signal != 0) return true;

@@ -38,7 +38,11 @@ class Preemption {
   Preemption(const Preemption&) = delete;
   Preemption& operator=(const Preemption&) = delete;
 
+  // From here on a closed pipe, and a file that becomes larger than the system's limit, end no process either: writing fails.
   void begin_work();
+
+  // All is done and saved: from now on, and when this is gone, these signals are ignored, for the process ends by itself.
+  void complete();
 
   // Any thread, at any time; never goes back to false. Other ranks may know it later or not at all: agree before stopping.
   bool requested() const;
@@ -49,6 +53,7 @@ class Preemption {
 
  private:
   PreemptionOptions options_;
+  bool complete_ = false;
 };
 
 // kRequeue where a stop leaves a checkpoint; else that of a program which the signal ended.

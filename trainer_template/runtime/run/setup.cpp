@@ -11,6 +11,7 @@
 #include <torchbridge/train/run/compiled_model.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
@@ -57,6 +58,14 @@ std::shared_ptr<Model> make_model(const Task& task, const std::string& model, c1
   } catch (const c10::Error& error) {
     throw TrainError("--model " + model + " cannot be made: " + one_line(error));
   }
+}
+
+// So does one of a training set of another size.
+void check_train_samples(const Manifest& start, std::int64_t samples) {
+  const auto before = start.state.find(kTrainSamples);
+  if (start.position.consumed == 0 || before == start.state.end() || before->second == static_cast<double>(samples)) return;
+  throw TrainError("the checkpoint at step " + std::to_string(start.step) + " was written in an epoch of " + std::to_string(std::llround(before->second)) +
+                   " samples, this training set has " + std::to_string(samples) + "; samples would be left out or come twice");
 }
 
 }  // namespace
@@ -118,6 +127,7 @@ std::int64_t total_steps(const Options& options, const Dataset& train_set, const
   std::int64_t all = start.step;
   all_or_none(group, [&] {
     check_order(options, start);
+    check_train_samples(start, train_set.size());
     check_batch_size(options, train_set.size(), group);
     all += steps_left(options.sampler(train_set.size(), group), options.loading(group), start.position, options.grad_accumulation);
   });

@@ -46,6 +46,10 @@ class Checkpoint : public testing::Test {
     Checkpoints checkpoints(alone(), options());
     return resume_in(checkpoints);
   }
+  std::int64_t step_of_resume() {
+    const auto manifest = resume();
+    return manifest ? manifest->step : 0;
+  }
   std::string resume_error() { return error_of([&] { resume(); }); }
   double weight() const { return weight_.detach()[0].item<double>(); }
   void damage(std::int64_t step) {
@@ -132,6 +136,12 @@ TEST_F(Checkpoint, RefusesAnotherModel) {
   EXPECT_TRUE(contains(resume_error(), "has no 'other'"));
 }
 
+TEST_F(Checkpoint, RefusesAnotherOptimizer) {
+  train_to(1);
+  optimizer_ = make_adam(model_.parameters, {});
+  EXPECT_TRUE(contains(resume_error(), "was written with --optimizer adamw, this run has --optimizer adam"));
+}
+
 TEST_F(Checkpoint, RefusesAnotherSeed) {
   train_to(1);
   seed_ = 4;
@@ -160,10 +170,31 @@ TEST_F(Checkpoint, IsWaitedForWhereItIsSeenLate) {
 TEST_F(Checkpoint, CleansUpAfterAKill) {
   train_to(1);
   fs::create_directory(root_ / ".tmp-step-00000002");
-  fs::create_directory(root_ / "step-00000002");
   resume();
   EXPECT_FALSE(fs::exists(root_ / ".tmp-step-00000002"));
-  EXPECT_FALSE(fs::exists(root_ / "step-00000002"));
+}
+
+TEST_F(Checkpoint, CountsWithoutDoneWhereItIsWhole) {
+  train_to(1);
+  fs::remove(root_ / "step-00000001/DONE");
+  EXPECT_EQ(step_of_resume(), 1);
+  EXPECT_TRUE(fs::is_regular_file(root_ / "step-00000001/DONE"));
+  fs::remove(root_ / "step-00000001/DONE");
+  fs::create_symlink("manifest.json", root_ / "step-00000001/DONE");
+  EXPECT_EQ(step_of_resume(), 1);
+  EXPECT_FALSE(fs::is_symlink(root_ / "step-00000001/DONE"));
+}
+
+TEST_F(Checkpoint, WithoutDoneAndDamagedIsNeverRemoved) {
+  train_to(1);
+  fs::copy(root_ / "step-00000001", root_ / "step-00000002");
+  fs::remove(root_ / "step-00000002/DONE");
+  EXPECT_EQ(step_of_resume(), 1);
+  EXPECT_TRUE(fs::exists(root_ / "step-00000002.aside/manifest.json"));
+  fs::remove(root_ / "step-00000001/DONE");
+  fs::resize_file(root_ / "step-00000001/model.safetensors", 10);
+  EXPECT_TRUE(contains(resume_error(), "step-00000001 has no DONE, and model.safetensors has 10 bytes"));
+  EXPECT_TRUE(fs::exists(root_ / "step-00000001/manifest.json"));
 }
 
 TEST_F(Checkpoint, SavesAStepOnce) {

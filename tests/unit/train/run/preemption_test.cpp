@@ -108,6 +108,33 @@ TEST(Preemption, SignalsDoAsBeforeWhenItIsGone) {
   EXPECT_EQ(WTERMSIG(status), SIGUSR1);
 }
 
+TEST(Preemption, WritingIsNoEndOfTheProcess) {
+  const int status = status_of_child([] {
+    Preemption preemption({});
+    preemption.begin_work();
+    raise(SIGPIPE);
+    raise(SIGXFSZ);
+    _exit(7);
+  });
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 7);
+}
+
+TEST(Preemption, SignalsAfterTheEndAreIgnored) {
+  const int status = status_of_child([] {
+    {
+      Preemption preemption({});
+      preemption.begin_work();
+      preemption.complete();
+      raise(SIGTERM);
+    }
+    raise(SIGINT);
+    _exit(7);
+  });
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 7);
+}
+
 TEST(Preemption, SignalsThatWereIgnoredStayIgnored) {
   const int status = status_of_child([] {
     signal(SIGINT, SIG_IGN);  // as a shell does for what it starts in the background
