@@ -115,6 +115,7 @@ ExitCode Run::finish() {
   if (complete && !result_) result_ = trainer_.evaluate(task_.eval_set(), options_.batch_size);
   if (!complete || !result_) return stopped();
   log_.finish(trainer_.steps_done(), *result_, trainer_.samples_per_s(), checkpoints_.last_saved(), early_stop_);
+  ledger_.check_complete();
   return ExitCode::kDone;
 }
 

@@ -1,6 +1,5 @@
 #include <torchbridge/train/run/event_file.h>
 
-#include <torchbridge/train/run/output_error.h>
 
 #include <unistd.h>
 
@@ -83,12 +82,10 @@ std::string scalar_event(double wall_time, std::int64_t step, const std::string&
 
 EventFile::EventFile(const std::filesystem::path& folder, std::int64_t last_step) {
   if (folder.empty()) return;
-  path_ = folder / file_name();
   std::error_code ignored;
   std::filesystem::create_directories(folder, ignored);
-  errno = 0;
-  file_.open(path_, std::ios::binary | std::ios::trunc);
-  if (!file_) throw cannot_open(path_, std::strerror(errno), "--tensorboard");
+  file_ = RecordFile(folder / file_name(), "--tensorboard");
+  enabled_ = true;
   put(number_field(kWallTime, now()) + text_field(kFileVersion, "brain.Event:2"));
   constexpr int kStatus = 1, kStart = 1;  // of SessionLog
   put(number_field(kWallTime, now()) + integer_field(kStep, last_step + 1) + text_field(kSessionLog, integer_field(kStatus, kStart)));
@@ -96,15 +93,14 @@ EventFile::EventFile(const std::filesystem::path& folder, std::int64_t last_step
 }
 
 void EventFile::write(std::int64_t step, const std::string& name, double value) {
-  if (!path_.empty()) put(scalar_event(now(), step, name, static_cast<float>(value)));
+  if (enabled_) put(scalar_event(now(), step, name, static_cast<float>(value)));
 }
 
-void EventFile::put(const std::string& event) { file_ << tf_record(event); }
+void EventFile::put(const std::string& event) { events_ += tf_record(event); }
 
 void EventFile::flush() {
-  if (path_.empty()) return;
-  file_ << std::flush;
-  if (!file_) throw cannot_write(path_);
+  file_.append(events_);
+  events_.clear();
 }
 
 }  // namespace torchbridge::train

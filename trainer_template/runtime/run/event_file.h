@@ -6,9 +6,10 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <string_view>
+
+#include <torchbridge/train/run/record_file.h>
 
 namespace torchbridge::train {
 
@@ -29,12 +30,15 @@ class EventFile {
   EventFile(const std::filesystem::path& folder, std::int64_t last_step);
   void write(std::int64_t step, const std::string& name, double value);
   void flush();
+  // Throws TrainError where numbers are missing because the disk was full, say.
+  void check_complete() const { file_.check_complete(); }
 
  private:
   void put(const std::string& event);
 
-  std::filesystem::path path_;
-  std::ofstream file_;
+  bool enabled_ = false;
+  RecordFile file_;
+  std::string events_;  // not written yet
 };
 
 }  // namespace torchbridge::train

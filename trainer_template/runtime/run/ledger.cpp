@@ -45,4 +45,8 @@ void Ledger::write(const StepRecord& record, std::span<const Batch> parts) {
   for (const std::string& line : ledger_lines(record, ranks)) file_.write(line);
 }
 
+void Ledger::check_complete() {
+  if (enabled_) all_or_none(group_, [&] { file_.check_complete(); });
+}
+
 }  // namespace torchbridge::train

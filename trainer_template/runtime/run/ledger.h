@@ -23,6 +23,8 @@ class Ledger {
 
   // Collective: right after the step, so that the file never lacks a step that a checkpoint holds.
   void write(const StepRecord& record, std::span<const Batch> parts);
+  // Collective: throws on all ranks where a line is missing because the disk was full, say.
+  void check_complete();
 
  private:
   ProcessGroup& group_;

@@ -49,6 +49,7 @@ class MetricsFile {
   void write(const StepRecord& record) { file_.write(to_json_line(record)); }
   // Of `last_step`, where the run before was stopped before it. REQUIRES: nothing was written yet.
   void add(const Evaluation& evaluation);
+  void check_complete() const { file_.check_complete(); }
 
  private:
   StepFile file_;

@@ -94,11 +94,15 @@ Result<std::optional<Clock::time_point>> end_of_job(const EnvMap& environment) {
 ExitCode code_of_stop(bool saves, int signal) { return saves ? ExitCode::kRequeue : code_of_signal(signal); }
 
 Preemption::Preemption(const PreemptionOptions& options) : options_(options) {
+  if (options_.end_of_job && *options_.end_of_job <= Clock::now()) {
+    options_.end_of_job.reset();
+    if (options_.speaks && options_.before_end) say("the end of the job is past, so it was given more time, nobody tells how much: --stop-before-limit has no effect");
+  }
   first_signal = 0;
   interrupted = working = false;
   prepared.saves = options.saves;
   prepared.grace = options.grace ? std::max<std::int64_t>(options.grace->count(), 1) : 0;
-  prepared.end_of_job = options.end_of_job ? Clock::to_time_t(*options.end_of_job) : 0;
+  prepared.end_of_job = options_.end_of_job ? Clock::to_time_t(*options_.end_of_job) : 0;
   for (std::size_t i = 0; i < std::size(kSignals); ++i) {
     const std::string name = kSignals[i].name;
     prepared.early_lines[i] = options.speaks ? "trainer: " + name + ": stopped before the ranks had met" + ending(options.saves) : "";

@@ -94,6 +94,8 @@ void RunLog::finish(std::int64_t steps, const Evaluation& result, double samples
     for (const auto& [name, value] : result.metrics) std::printf(", %s %.4f", name.c_str(), value);
     std::printf(", loss %.4f, %.0f samples/s%s%s\n", result.loss, samples_per_s, checkpoint.empty() ? "" : ", checkpoint ", checkpoint.c_str());
     flush_stdout();
+    metrics_->check_complete();
+    events_->check_complete();
   });
 }
 

@@ -4,7 +4,7 @@
 
 #include <cerrno>
 #include <charconv>
-#include <istream>
+#include <fstream>
 #include <string_view>
 
 namespace torchbridge::train {
@@ -40,45 +40,36 @@ std::string copy_lines_until(std::istream& from, std::int64_t last_step, std::os
   return last;
 }
 
-StepFile::StepFile(const fs::path& path, std::int64_t last_step, const std::string& option) : path_(path) {
-  if (path_.empty()) return;
-  std::error_code error, ignored;
-  errno = 0;
-  if (is_stream(path_)) {
-    file_.open(path_, std::ios::binary | std::ios::app);
-    error.assign(errno, std::generic_category());
-  } else {
-    if (fs::is_symlink(path_, ignored)) path_ = fs::weakly_canonical(path_);  // the link stays one
-    if (path_.has_parent_path()) fs::create_directories(path_.parent_path(), ignored);
-    std::ifstream before(path_, std::ios::binary);
-    // Written aside and renamed: a kill right here must not lose the curve.
-    const fs::path aside = path_.string() + ".tmp";
-    errno = 0;
-    file_.open(aside, std::ios::binary | std::ios::trunc);
-    if (before) last_line_ = copy_lines_until(before, last_step, file_);
-    file_ << std::flush;
-    error.assign(errno, std::generic_category());
-    if (file_) fs::rename(aside, path_, error);
+StepFile::StepFile(const fs::path& path, std::int64_t last_step, const char* option) {
+  if (path.empty()) return;
+  if (is_stream(path)) {
+    file_ = RecordFile(path, option);
+    return;
   }
-  if (!file_ || error) throw cannot_open(path_, error.message(), option);
+  std::error_code error, ignored;
+  const fs::path target = fs::is_symlink(path, ignored) ? fs::weakly_canonical(path) : path;  // the link stays one
+  if (target.has_parent_path()) fs::create_directories(target.parent_path(), ignored);
+  std::ifstream before(target, std::ios::binary);
+  // Written aside and renamed: a kill right here must not lose the curve.
+  const fs::path aside = target.string() + ".tmp";
+  errno = 0;
+  std::ofstream kept(aside, std::ios::binary | std::ios::trunc);
+  if (before) last_line_ = copy_lines_until(before, last_step, kept);
+  kept.close();
+  error.assign(errno, std::generic_category());
+  if (kept) fs::rename(aside, target, error);
+  if (!kept || error) {
+    fs::remove(aside, ignored);
+    throw cannot_open(target, error.message(), option);
+  }
+  file_ = RecordFile(target, option);
 }
 
-void StepFile::check() const {
-  if (!file_) throw cannot_write(path_);
-}
-
-void StepFile::write(const std::string& line) {
-  if (!enabled()) return;
-  file_ << line + "\n" << std::flush;
-  check();
-}
+void StepFile::write(const std::string& line) { file_.append(line + "\n"); }
 
 void StepFile::add_to_last(const std::string& members) {
   if (last_line_.empty() || last_line_.find(members.substr(0, members.find(':'))) != std::string::npos) return;
-  constexpr std::streamoff kEnd = 2;  // "}\n"
-  file_.seekp(-kEnd, std::ios::end);
-  file_ << members + "}\n" << std::flush;  // one write: a kill leaves the line as it was, or as it is to be
-  check();
+  file_.replace_end("}\n", members + "}\n");  // one write: a kill leaves the line as it was, or as it is to be
 }
 
 }  // namespace torchbridge::train

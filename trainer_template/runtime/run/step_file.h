@@ -3,18 +3,19 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <iosfwd>
 #include <string>
 
+#include <torchbridge/train/run/record_file.h>
+
 namespace torchbridge::train {
 
-// For one rank. Each line is with the kernel when write() returns, so it outlives a kill of the process.
+// For one rank.
 class StepFile {
  public:
   // Keeps the lines of earlier runs up to `last_step`, so that the file has each step once. Throws TrainError, which names the file and
   // the option, "--metrics", when it cannot be written. An empty path writes nothing; a pipe or a terminal has no past.
-  StepFile(const std::filesystem::path& path, std::int64_t last_step, const std::string& option);
+  StepFile(const std::filesystem::path& path, std::int64_t last_step, const char* option);
 
   // {"step":N...}, without a line end.
   void write(const std::string& line);
@@ -22,13 +23,11 @@ class StepFile {
   // the first of them. REQUIRES: nothing was written yet.
   void add_to_last(const std::string& members);
 
-  bool enabled() const { return !path_.empty(); }
+  // Throws TrainError where a line is missing because the disk was full, say.
+  void check_complete() const { file_.check_complete(); }
 
  private:
-  void check() const;
-
-  std::filesystem::path path_;
-  std::ofstream file_;
+  RecordFile file_;
   std::string last_line_;  // of earlier runs; empty where it is not of `last_step`
 };
 

@@ -1,0 +1,65 @@
+#include <torchbridge/train/run/record_file.h>
+
+#include <sys/resource.h>
+#include <torchbridge/train/errors.h>
+
+#include <csignal>
+
+#include "temporary_folder.h"
+
+namespace torchbridge::train {
+namespace {
+
+// While it lives no file becomes larger: what a full disk does, in the middle of a record.
+class SizeLimit {
+ public:
+  explicit SizeLimit(rlim_t bytes) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = bytes;
+    setrlimit(RLIMIT_FSIZE, &limit);
+    handler_ = std::signal(SIGXFSZ, SIG_IGN);
+  }
+  ~SizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+TEST(RecordFile, HoldsWholeRecordsAlone) {
+  TemporaryFolder folder;
+  RecordFile file(folder / "curve", "--metrics");
+  file.append("one\n");
+  file.check_complete();
+  {
+    const SizeLimit limit(6);
+    testing::internal::CaptureStderr();
+    file.append("two two\n");
+    file.append("three\n");
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_TRUE(contains(said, "curve': File too large; what would come there is left out, and training goes on\n"));
+    EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+    EXPECT_EQ(folder.read("curve"), "one\n");
+    file.replace_end("e\n", "e and more\n");
+    EXPECT_EQ(folder.read("curve"), "one\n");
+  }
+  file.append("four\n");
+  EXPECT_EQ(folder.read("curve"), "one\nfour\n");
+  EXPECT_TRUE(contains(error_of([&] { file.check_complete(); }), "curve' is not complete"));
+}
+
+TEST(RecordFile, GoesOnAtTheEnd) {
+  TemporaryFolder folder;
+  folder.write("curve", "before\n");
+  RecordFile file(folder / "curve", "--metrics");
+  file.replace_end("re\n", "re, and now\n");
+  file.append("then\n");
+  EXPECT_EQ(folder.read("curve"), "before, and now\nthen\n");
+}
+
+}  // namespace
+}  // namespace torchbridge::train

@@ -1,0 +1,65 @@
+#include <torchbridge/train/run/record_file.h>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <torchbridge/train/console.h>
+#include <torchbridge/train/run/output_error.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+namespace torchbridge::train {
+namespace {
+
+// 0, or why not.
+int write_all(int file, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(file, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return errno;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return 0;
+}
+
+}  // namespace
+
+RecordFile::RecordFile(const std::filesystem::path& path, const char* option)
+    : path_(path), file_(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666)) {
+  struct stat status {};
+  if (!file_.open() || fstat(file_.descriptor(), &status) != 0) throw cannot_open(path, std::strerror(errno), option);
+  is_regular_ = S_ISREG(status.st_mode);
+  size_ = status.st_size;
+}
+
+int RecordFile::write_at(std::int64_t position, std::string_view end, std::string_view record) {
+  const int file = file_.descriptor();
+  if (is_regular_ && lseek(file, position, SEEK_SET) < 0) return errno;
+  const int error = write_all(file, record);
+  if (error != 0 && is_regular_) {
+    // The place of `end` is there, so writing it anew asks nothing of a full disk.
+    [[maybe_unused]] const bool restored = ftruncate(file, size_) == 0 && lseek(file, position, SEEK_SET) >= 0 && write_all(file, end) == 0;
+  }
+  return error;
+}
+
+void RecordFile::replace_end(std::string_view end, std::string_view record) {
+  if (!file_.open()) return;
+  const std::int64_t position = size_ - static_cast<std::int64_t>(end.size());
+  const int error = write_at(position, end, record);
+  if (error == 0) {
+    size_ = position + static_cast<std::int64_t>(record.size());
+    failing_ = false;
+    return;
+  }
+  if (!failing_) say("cannot write '" + path_.string() + "': " + std::strerror(error) + "; what would come there is left out, and training goes on");
+  failing_ = incomplete_ = true;
+}
+
+void RecordFile::check_complete() const {
+  if (incomplete_) throw TrainError("'" + path_.string() + "' is not complete: it could not be written for some time");
+}
+
+}  // namespace torchbridge::train
