@@ -38,15 +38,17 @@ class Training:
             state.update({f"layers.{i}.{kind}": of_weight[kind] for kind in ("exp_avg", "exp_avg_sq")})
         return state
 
-    def step(self, inputs):
-        begin = time.monotonic()
+    def step(self, inputs, steps):
+        begin, cpu = time.monotonic(), time.thread_time()
         self.optimizer.zero_grad()
         values = inputs
         for weight in self.weights:
             values = values.matmul(weight).relu()
         values.square().mean().backward()
         self.optimizer.step()
-        return time.monotonic() - begin
+        steps["cpu"].append(time.thread_time() - cpu)
+        steps["seconds"].append(time.monotonic() - begin)
+        steps["waits"].append(0)
 
 
 def sync_all(folder):
@@ -92,15 +94,20 @@ def save(way, state, folder, saves):
 def save_in_training(way, training, folder, saves, rows):
     """Of each save: the steps before it, the call, and the steps from then until the files are written, though not synced."""
     inputs = torch.randn(rows, training.weights[0].shape[0])
-    training.step(inputs)
+    def no_steps():
+        return {"seconds": [], "cpu": [], "waits": []}
+
+    training.step(inputs, no_steps())
     records = []
     for _ in range(saves):
-        before = [training.step(inputs) for _ in range(UNDISTURBED)]
+        before, after = no_steps(), no_steps()
+        for _ in range(UNDISTURBED):
+            training.step(inputs, before)
         empty(folder)
         call, future = start(way, training.state(), folder)
-        after = [training.step(inputs)]
+        training.step(inputs, after)
         while future and not future.done():
-            after.append(training.step(inputs))
+            training.step(inputs, after)
         records.append({"before": before, "call": call, "after": after})
     return records
 

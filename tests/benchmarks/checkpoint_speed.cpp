@@ -5,6 +5,7 @@
 #include <torchbridge/train/checkpoint/checkpoint.h>
 #include <torchbridge/train/checkpoint/checkpoint_files.h>
 #include <torchbridge/train/run/job.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -57,32 +58,63 @@ void save(Checkpoints& checkpoints, const ModelTensors& model, Optimizer& optimi
   std::printf("{\"stalls\": %s, \"totals\": %s}\n", list(stalls).c_str(), list(totals).c_str());
 }
 
-// Seconds of a step that learns from `inputs`.
-double train_step(const ModelTensors& model, Optimizer& optimizer, const at::Tensor& inputs) {
-  const auto begin = Clock::now();
-  optimizer.zero_grad();
-  at::Tensor values = inputs;
-  for (const auto& [name, weight] : model.parameters) values = values.matmul(weight).relu();
-  values.square().mean().backward();
-  optimizer.step();
-  return seconds_since(begin);
+double cpu_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
 }
+
+// What steps took, in seconds: in all, of this thread's processor time, and waiting for a copy.
+struct Steps {
+  std::vector<double> seconds, cpu, waits;
+
+  std::string json() const { return "{\"seconds\": " + list(seconds) + ", \"cpu\": " + list(cpu) + ", \"waits\": " + list(waits) + "}"; }
+};
+
+class Training {
+ public:
+  Training(const ModelTensors& model, Optimizer& optimizer, const Checkpoints& checkpoints, std::int64_t rows)
+      : model_(model), optimizer_(optimizer), checkpoints_(checkpoints), inputs_(at::randn({rows, model.parameters[0].second.size(0)})) {}
+
+  void step(Steps& steps) {
+    const auto begin = Clock::now();
+    const double cpu = cpu_seconds();
+    optimizer_.zero_grad();
+    at::Tensor values = inputs_;
+    for (const auto& [name, weight] : model_.parameters) values = values.matmul(weight).relu();
+    values.square().mean().backward();
+    const auto wait = Clock::now();
+    checkpoints_.wait_copied();  // as the optimizer's step does
+    steps.waits.push_back(seconds_since(wait));
+    optimizer_.step();
+    steps.cpu.push_back(cpu_seconds() - cpu);
+    steps.seconds.push_back(seconds_since(begin));
+  }
+
+ private:
+  const ModelTensors& model_;
+  Optimizer& optimizer_;
+  const Checkpoints& checkpoints_;
+  const at::Tensor inputs_;
+};
 
 // Of each save: the steps before it, the call, and the steps from then until the files are on the disk.
 void save_in_training(Checkpoints& checkpoints, const CheckpointOptions& options, const ModelTensors& model, Optimizer& optimizer, int saves, std::int64_t rows) {
-  const at::Tensor inputs = at::randn({rows, model.parameters[0].second.size(0)});
-  train_step(model, optimizer, inputs);
+  Training training(model, optimizer, checkpoints, rows);
+  Steps warm;
+  training.step(warm);
   std::string text;
   for (int i = 1; i <= saves; ++i) {
-    std::vector<double> before, after;
-    for (int step = 0; step < kUndisturbed; ++step) before.push_back(train_step(model, optimizer, inputs));
+    Steps before, after;
+    for (int step = 0; step < kUndisturbed; ++step) training.step(before);
     const auto begin = Clock::now();
     checkpoints.save({.step = i}, model, optimizer);
     const double call = seconds_since(begin);
     const auto done = options.folder / step_folder(i) / kDoneFile;
-    do after.push_back(train_step(model, optimizer, inputs));
-    while (!std::filesystem::exists(done));
-    text += (text.empty() ? "[" : ", ") + ("{\"before\": " + list(before) + ", \"call\": " + std::to_string(call) + ", \"after\": " + list(after) + "}");
+    do {
+      training.step(after);
+    } while (!std::filesystem::exists(done));
+    text += (text.empty() ? "[" : ", ") + ("{\"before\": " + before.json() + ", \"call\": " + std::to_string(call) + ", \"after\": " + after.json() + "}");
   }
   checkpoints.finish();
   std::printf("%s]\n", text.c_str());

@@ -2,7 +2,8 @@
 """How much a save delays training, how long it takes until it is on the disk, and how long reading takes: one rank, against torch.save,
 DCP and dd.
 
-The delay is measured in a training, step by step: the call, and what the steps after it take longer than the median of the four before it.
+The delay is measured in a training, step by step: the call, and what the steps after it take longer than the median of the four before it. On a
+busy machine look at the call, the wait for the copy, and what the next step's thread computes longer.
 The rest is measured without one. Every save is synced; for Python's, which do not do it, it is done after them and counted in "written and
 synced" alone. What is read comes from the disk: the files are dropped from memory before.
 """
@@ -83,11 +84,13 @@ class Delays:
 
     def __init__(self, trainings):
         records = [record for training in trainings for record in training[1:]]
-        self.steps = [statistics.median(record["before"]) for record in records]
-        self.calls = [record["call"] for record in records]
+        self.steps = [statistics.median(record["before"]["seconds"]) for record in records]
         # The step after the call is the one that waits for the copy; the later ones go slower while the files are written.
-        self.stalls = [record["call"] + record["after"][0] - step for record, step in zip(records, self.steps)]
-        self.until_written = [record["call"] + sum(record["after"]) - len(record["after"]) * step for record, step in zip(records, self.steps)]
+        self.waits = [record["call"] + record["after"]["waits"][0] for record in records]
+        self.by_cpu = [record["call"] + record["after"]["waits"][0] + record["after"]["cpu"][0] - statistics.median(record["before"]["cpu"]) for record in records]
+        self.stalls = [record["call"] + record["after"]["seconds"][0] - step for record, step in zip(records, self.steps)]
+        self.until_written = [record["call"] + sum(record["after"]["seconds"]) - len(record["after"]["seconds"]) * step
+                              for record, step in zip(records, self.steps)]
 
 
 def tables_for(megabytes, options):
@@ -101,7 +104,8 @@ def tables_for(megabytes, options):
     stalls = []
     for name, delay in delays.items():
         stall = statistics.median(delay.stalls)
-        stalls.append([f"{megabytes} MB", name, f"{statistics.median(delay.steps):.2f}", bench.median_and_range(delay.calls, 3), bench.median_and_range(delay.stalls, 3),
+        stalls.append([f"{megabytes} MB", name, f"{statistics.median(delay.steps):.2f}", bench.median_and_range(delay.waits, 3),
+                       bench.median_and_range(delay.by_cpu, 3), bench.median_and_range(delay.stalls, 3),
                        f"{100 * stall / reference:.1f} %", f"{100 * stall / 60:.2f} %", bench.median_and_range(delay.until_written, 2)])
     speeds = []
     for name in NAMES:
@@ -121,7 +125,8 @@ def main():
     options = parser.parse_args()
     bench.require(options.python, f"{options.build}/bin/checkpoint_speed")
     tables = [tables_for(int(megabytes), options) for megabytes in options.megabytes.split(",")]
-    print(bench.table(["state", "program", "a step, s", "the call, s", "call and next step's delay, s", "of torch.save's", "of a minute", "delay until written, s"],
+    print(bench.table(["state", "program", "a step, s", "call and wait for the copy, s", "and next step's more CPU time, s", "call and next step's delay, s",
+                       "of torch.save's", "of a minute", "delay until written, s"],
                       [row for stalls, _ in tables for row in stalls]))
     print()
     print(bench.table(["state", "program", "written and synced, MB/s", "read, MB/s", "start of the process to state loaded, s"],

@@ -2,7 +2,6 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
-#include <sys/mman.h>
 #include <torchbridge/train/checkpoint/safetensors.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/failpoint.h>
@@ -107,11 +106,6 @@ void Snapshot::make_room(std::uint64_t size, bool pinned) {
   buffer_.reset();  // before there is another one
   is_pinned_ = pinned;
   buffer_ = at::empty({needed}, at::TensorOptions(at::kByte).pinned_memory(pinned));
-  // Fewer page faults in the first snapshot. The kernel wants whole pages.
-  constexpr std::uintptr_t kPage = 4096;
-  const auto begin = (reinterpret_cast<std::uintptr_t>(buffer_.data_ptr()) + kPage - 1) / kPage * kPage;
-  const auto end = (reinterpret_cast<std::uintptr_t>(buffer_.data_ptr()) + size) / kPage * kPage;
-  if (!pinned && end > begin) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
 }
 
 void Snapshot::clear() {

@@ -19,8 +19,9 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string content(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::string bytes(fs::file_size(path), '\0');
+  std::ifstream(path, std::ios::binary).read(bytes.data(), std::ssize(bytes));
+  return bytes;
 }
 
 // A model whose value is the step.
