@@ -201,6 +201,8 @@ TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
   folder_.write("train.csv", "a,b\n1,2\n");
   ASSERT_EQ(mkfifo((folder_ / "device").c_str(), 0600), 0);
   folder_.write("test.csv", "a,b,c\n1,2,3\n");
+  folder_.write("section.toml", "[training]\nepochs = 3\n");
+  folder_.write("binary.toml", "a\x01\xff" "b\n");
   folder_.write("flag.toml", "deterministic = 7\n");
   const struct {
     Words options;
@@ -209,7 +211,11 @@ TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
   } kCases[] = {
       {{"--task", "tezt"}, 2, "did you mean 'text'?"},
       {{"--epoch", "3"}, 2, "did you mean '--epochs'?"},
-      {{"--config", folder_ / "taks.toml"}, 2, "--config: INI was not able to parse taks; did you mean '--task'?"},
+      {{"--config", folder_ / "taks.toml"}, 2, "--config: there is no key 'taks'; did you mean '--task'?"},
+      {{"--config", folder_ / "section.toml"}, 2, "--config: there is no section [training]: keys stand without one"},
+      {{"--config", folder_ / "binary.toml"}, 2, "--config: there is no key 'a\\x01\\xffb'"},
+      {{"--config", folder_.path()}, 2, "--config: "},
+      {{"--task", "text", "--model", "gpt:layers=2,heads=2,layers=3"}, 2, "'layers' is there twice"},
       {{"--task", "text", "--model", "gpt:tiny,layer=3"}, 2, "did you mean 'layers'?"},
       {{"--task", "text", "--model", "gpt:tiny,small"}, 2, "the preset 'small' must come first"},
       {{"--task", "text", "--model", "mlp:3"}, 2, "expected gpt:PRESET"},

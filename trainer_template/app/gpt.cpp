@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <sstream>
 #include <vector>
 
@@ -143,12 +144,14 @@ GptShape parse_gpt(const std::string& model) {
   }
   GptShape shape;
   const auto words = split(model.substr(kPrefix.size()), ',');
+  std::set<std::string> keys;
   for (const std::string& word : words) {
     const auto preset = std::find_if(std::begin(kPresets), std::end(kPresets), [&](const Preset& each) { return each.name == word; });
     const auto equals = word.find('=');
     if (preset != std::end(kPresets) && &word == &words.front()) {
       shape = preset->shape;
     } else {
+      if (!keys.insert(word.substr(0, equals)).second) throw TrainError("'" + model + "': '" + word.substr(0, equals) + "' is there twice");
       set(shape, word.substr(0, equals), equals == std::string::npos ? "" : word.substr(equals + 1), model);
     }
   }

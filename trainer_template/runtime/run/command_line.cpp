@@ -1,6 +1,7 @@
 #include <torchbridge/train/run/command_line.h>
 
 #include <CLI/CLI.hpp>
+#include <torchbridge/core/env_map.h>
 #include <torchbridge/core/nearest_name.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/run/option_checks.h>
@@ -22,8 +23,8 @@ class CommandLine {
   const Options& options() const { return options_; }
   // Of the task that was chosen, with its defaults.
   std::string help();
-  // "; did you mean --epochs?" for an option, or a key of the TOML file, that is not there.
-  std::string suggestion(const std::string& message) const;
+  // What the error says, with the nearest option for one that is not there.
+  std::string text_of(const CLI::ParseError& error) const;
 
  private:
   CLI::Option_group* group(const std::string& name);
@@ -36,6 +37,7 @@ class CommandLine {
   void declare_output();
   void declare_inference();
   void declare_system();
+  std::string did_you_mean_option(const std::string& word) const;
 
   std::span<const TaskKind> kinds_;
   Options options_;
@@ -228,15 +230,30 @@ void CommandLine::declare_system() {
       ->check(number_between(1, 1e6))->capture_default_str();
 }
 
-std::string CommandLine::suggestion(const std::string& message) const {
+std::string CommandLine::did_you_mean_option(const std::string& word) const {
   std::vector<std::string> names;
   for (const CLI::Option_group* each : groups_) {
     for (const CLI::Option* option : each->get_options()) names.push_back(option->get_name());
   }
-  // CLI11 ends its messages on arguments and on keys that it does not know with those.
-  std::string word = message.substr(message.find_last_of(' ') + 1);
-  word = word.substr(0, word.find('='));
   return did_you_mean(word.starts_with("-") ? word : "--" + word, names);
+}
+
+std::string CommandLine::text_of(const CLI::ParseError& error) const {
+  std::string text = error.what();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  // CLI11 ends its messages on arguments that it does not know with those, and writes [SECTION] as SECTION.++.
+  if (dynamic_cast<const CLI::ExtrasError*>(&error)) {
+    const std::string word = text.substr(text.find_last_of(' ') + 1);
+    return text + did_you_mean_option(word.substr(0, word.find('=')));
+  }
+  constexpr std::string_view kUnknownKey = "INI was not able to parse ", kSection = ".++";
+  if (text.starts_with(kUnknownKey)) {
+    const std::string key = text.substr(kUnknownKey.size());
+    if (!key.ends_with(kSection)) return "--config: there is no key '" + printable(key) + "'" + did_you_mean_option(key);
+    return "--config: there is no section [" + printable(key.substr(0, key.size() - kSection.size())) + "]: keys stand without one";
+  }
+  const bool in_file = dynamic_cast<const CLI::ConfigError*>(&error) || dynamic_cast<const CLI::FileError*>(&error);
+  return in_file ? "--config: " + text : text;
 }
 
 // --generate and --predict, of tasks that have that.
@@ -280,11 +297,7 @@ Options parse_command_line(int argc, char** argv, std::span<const TaskKind> kind
   } catch (const CLI::CallForHelp&) {
     throw EarlyExit(ExitCode::kDone, line.help());
   } catch (const CLI::ParseError& error) {
-    std::string text = error.what();
-    std::replace(text.begin(), text.end(), '\n', ' ');
-    const bool in_file = dynamic_cast<const CLI::ConfigError*>(&error);
-    const bool unknown = in_file || dynamic_cast<const CLI::ExtrasError*>(&error);
-    throw EarlyExit(ExitCode::kBadOptions, (in_file ? "--config: " : "") + text + (unknown ? line.suggestion(text) : "") + " (see --help)");
+    throw EarlyExit(ExitCode::kBadOptions, line.text_of(error) + " (see --help)");
   }
   Options options = line.options();
   options.checkpoints.seed = options.seed;
