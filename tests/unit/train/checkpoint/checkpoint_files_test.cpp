@@ -179,7 +179,8 @@ TEST(CheckpointFiles, TakeNoFolderWithoutDone) {
   fs::create_directory(root / ".tmp-step-00000003");
   fs::create_directory(root / "mine");
   EXPECT_EQ(complete_steps(root.path()), (std::vector<std::int64_t>{1}));
-  EXPECT_EQ(leftovers(root.path()).size(), 2u);
+  EXPECT_EQ(steps_without_done(root.path()), (std::vector<std::int64_t>{2}));
+  EXPECT_EQ(leftovers(root.path()), (std::vector<fs::path>{root / ".tmp-step-00000003"}));
 }
 
 TEST(FileLayer, NamesPathAndReason) {

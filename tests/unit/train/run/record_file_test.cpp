@@ -33,22 +33,23 @@ class SizeLimit {
 TEST(RecordFile, HoldsWholeRecordsAlone) {
   TemporaryFolder folder;
   RecordFile file(folder / "curve", "--metrics");
-  file.append("one\n");
+  const std::string one = std::string(2000, '1') + "one\n";
+  file.append(one);
   file.check_complete();
   {
-    const SizeLimit limit(6);
+    const SizeLimit limit(one.size() + 2);  // more than is said on stderr, which is a file too
     testing::internal::CaptureStderr();
     file.append("two two\n");
     file.append("three\n");
     const std::string said = testing::internal::GetCapturedStderr();
     EXPECT_TRUE(contains(said, "curve': File too large; what would come there is left out, and training goes on\n"));
     EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
-    EXPECT_EQ(folder.read("curve"), "one\n");
+    EXPECT_EQ(folder.read("curve"), one);
     file.replace_end("e\n", "e and more\n");
-    EXPECT_EQ(folder.read("curve"), "one\n");
+    EXPECT_EQ(folder.read("curve"), one);
   }
   file.append("four\n");
-  EXPECT_EQ(folder.read("curve"), "one\nfour\n");
+  EXPECT_EQ(folder.read("curve"), one + "four\n");
   EXPECT_TRUE(contains(error_of([&] { file.check_complete(); }), "curve' is not complete"));
 }
 
