@@ -22,6 +22,7 @@ fails() {  # fails TIMES WORDS: the first so many calls of this stub
 case "$name $*" in
   squeue*%e) cat end_time ;;
   squeue*%T) cat state ;;
+  "squeue --noheader --jobs 7 --format %A %i") cat ids ;;
   "scontrol requeue"*) echo PENDING >state ;;
   mkdir*) exec /bin/mkdir "$@" ;;
   trainer*) exit 75 ;;
@@ -142,6 +143,25 @@ case_another_jobs_end_is_not_this_ones() {
   expect_line '^ends at nothing$'
 }
 
+case_a_task_of_an_array() {
+  printf '%s\n' '8 6_2' '7 6_3' >ids
+  start SLURM_ARRAY_JOB_ID=6 SLURM_ARRAY_TASK_ID=3
+  expect_calls 1 'scontrol requeue 6_3'
+  expect_calls 1 'trainer --checkpoint-dir run/3/checkpoints'
+}
+case_another_jobs_array_is_not_this_ones() {
+  hook trainer <<<'echo "task ${SLURM_ARRAY_TASK_ID-none}" >&2'
+  for ids in '7 7' '7 6_4' '17 6_3'; do
+    rm -rf run
+    echo RUNNING >state
+    echo "$ids" >ids
+    start SLURM_ARRAY_JOB_ID=6 SLURM_ARRAY_TASK_ID=3
+    expect_calls 1 'scontrol requeue 7'
+    expect_calls 1 'trainer --checkpoint-dir run/checkpoints'
+    expect_line '^task none$'
+  done
+}
+
 # ---- Signals before the program runs ---------------------------------------------------------------------------------------------------
 case_signals_before_the_start() {
   for signal in USR1 TERM; do
@@ -245,6 +265,7 @@ for name in "$@"; do
   (
     cd "$work/$name"
     echo RUNNING >state
+    echo 7 7 >ids
     echo 2026-01-01T00:00:00 >end_time
     set +e; (set -e; "$name"); result=$?; set -e
     ((result == 0)) || { sed 's/^/    /' out calls >&2; exit 1; }
