@@ -92,7 +92,7 @@ cat >"$work/programs/waits" <<'PROGRAM'
 folder=$2/step-00000001
 echo "ends at $SLURM_JOB_END_TIME"
 [[ ! -e $folder ]] || exit 0
-trap 'mkdir -p "$folder"; touch "$folder/DONE"; exit 75' USR1
+trap 'mkdir -p "$folder"; touch "$folder/DONE"; exit 75' USR1 TERM
 sleep infinity & wait
 PROGRAM
 printf '#!/bin/sh\nexit 1\n' >"$work/programs/fails"
@@ -101,6 +101,7 @@ chmod +x "$work"/programs/*
 # Apart from each other: nodes are taken away from some.
 one_task=(-N1 -n1 --ntasks-per-node=1 -w n7)
 waits=$(LAUNCHER=env TRAINER=$work/programs/waits submit waits "${one_task[@]}" --time=1 --signal=B:USR1@50)
+overdue=$(LAUNCHER=env TRAINER=$work/programs/waits submit overdue "${one_task[@]}" --time=1 --signal=CONT@10)  # TERM at the limit
 fails=$(LAUNCHER=env TRAINER=$work/programs/fails MAX_TRIES=2 submit fails "${one_task[@]}")
 limits=$(OPTIONS='--stop-before-limit 55' submit limits "${one_task[@]}" --time=1 --array=0-1 -o "$work/limits_%a.out")
 signals=$(submit signals --exclude=n[3-7])
@@ -119,6 +120,8 @@ wait_for 60 ended "$waits"
 cat "$work/waits.out"
 [[ $(grep '^ends at' "$work/waits.out" | sort -u | wc -l) == 2 ]] || fail "expected two starts with a limit each"
 grep -q 'ended with code 75 at step 00000001' "$work/waits.out" || fail "Slurm's signal before the limit did not reach the program"
+wait_for 60 ended "$overdue"
+(($(grep -c '^ends at' "$work/overdue.out") == 2)) || { cat "$work/overdue.out"; fail "a job that was stopped by its limit did not go on"; }
 wait_for 60 ended "$fails"
 (($(grep -c 'ended with code 1 at step none' "$work/fails.out") == 2)) && grep -q '2 starts have brought no checkpoint after step none: given up' "$work/fails.out" ||
   { cat "$work/fails.out"; fail "the failing job was not given up after two starts"; }

@@ -21,8 +21,9 @@ fails() {  # fails TIMES WORDS: the first so many calls of this stub
 [[ ! -e hooks/$name ]] || source "hooks/$name"
 case "$name $*" in
   squeue*%e) cat end_time ;;
-  squeue*%T) cat state ;;
-  "scontrol requeue"*) echo PENDING >state ;;
+  "squeue --noheader --jobs "*" --format %T %r") cat state ;;
+  "squeue --noheader --jobs 7 --format %A %i") cat ids ;;
+  "scontrol requeue"*) echo PENDING BeginTime >state ;;
   mkdir*) exec /bin/mkdir "$@" ;;
   trainer*) exit 75 ;;
 esac
@@ -64,7 +65,7 @@ case_progress_below_one_put_aside_counts() {
   checkpoint step-00000100
   hook trainer <<<'number=$(printf %08d $(($(ls run/checkpoints | grep -c .) * 100))); mkdir -p "run/checkpoints/step-$number"; touch "run/checkpoints/step-$number/DONE"'
   for try in 1 2 3 4; do
-    echo RUNNING >state
+    echo RUNNING None >state
     start MAX_TRIES=2
     expect_code 75
     expect_line 'try 1 from step'
@@ -74,14 +75,14 @@ case_progress_below_one_put_aside_counts() {
 
 # ---- A controller that restarts ------------------------------------------------------------------------------------------------------
 case_squeue_is_asked_again() {
-  hook squeue <<<"[[ \$* != *%T ]] || fails 3 '$controller_is_away'"
+  hook squeue <<<"[[ \$* != *%T* ]] || fails 3 '$controller_is_away'"
   start
   expect_code 75
   expect_calls 1 'scontrol requeue 7'
   expect_line 'queued again$'
 }
 case_squeue_that_stays_away_is_named() {
-  hook squeue <<<"[[ \$* != *%T ]] || fails 99 '$controller_is_away'"
+  hook squeue <<<"[[ \$* != *%T* ]] || fails 99 '$controller_is_away'"
   start CONTROLLER_TRIES=4
   expect_code 75
   expect_calls 0 'scontrol'
@@ -89,7 +90,7 @@ case_squeue_that_stays_away_is_named() {
   expect_line "not queued again \\(tries: 4\\): $(sed 's/[()]/\\&/g' <<<"$controller_is_away"): give the same sbatch command"
 }
 case_errors_of_several_lines_become_one() {
-  hook squeue <<<"[[ \$* != *%T ]] || fails 99 \$'squeue: error: one\\nsqueue: fatal: two'"
+  hook squeue <<<"[[ \$* != *%T* ]] || fails 99 \$'squeue: error: one\\nsqueue: fatal: two'"
   start CONTROLLER_TRIES=2
   expect_line 'not queued again \(tries: 2\): squeue: error: one; squeue: fatal: two: give'
 }
@@ -100,10 +101,10 @@ case_requeueing_is_tried_again() {
   expect_line 'queued again$'
 }
 case_requeueing_that_happened_unheard_is_not_repeated() {
-  hook scontrol <<<"echo PENDING >state; fails 1 'Socket timed out on send/recv operation'"
+  hook scontrol <<<"echo PENDING BeginTime >state; fails 1 'Socket timed out on send/recv operation'"
   start
   expect_calls 1 'scontrol requeue'
-  expect_line 'not queued from here: Slurm has it as PENDING'
+  expect_line 'not queued from here: Slurm has it as PENDING BeginTime'
 }
 case_a_refusal_is_final() {
   hook scontrol <<<"fails 99 'Requested operation is presently disabled for job 7'"
@@ -135,6 +136,23 @@ case_squeue_has_no_defaults_of_the_users() {
   start SQUEUE_STATES=PENDING
   expect_calls 1 'scontrol requeue 7'
 }
+case_a_job_over_its_limit_is_queued_again() {
+  for state in 'COMPLETING TimeLimit' 'TIMEOUT TimeLimit' 'SIGNALING None' $'RUNNING None\nRUNNING None'; do
+    rm -rf run
+    echo "$state" >state
+    start
+    expect_calls 1 'scontrol requeue 7'
+  done
+}
+case_a_job_that_slurm_ends_or_queues_is_left_to_it() {
+  for state in COMPLETING PENDING CANCELLED PREEMPTED; do
+    rm -rf run
+    echo "$state None" >state
+    start
+    expect_calls 0 scontrol
+    expect_line "not queued from here: Slurm has it as $state\$"
+  done
+}
 case_another_jobs_end_is_not_this_ones() {
   echo NONE >end_time
   hook trainer <<<'echo "ends at ${SLURM_JOB_END_TIME-nothing}" >&2'
@@ -142,12 +160,31 @@ case_another_jobs_end_is_not_this_ones() {
   expect_line '^ends at nothing$'
 }
 
+case_a_task_of_an_array() {
+  printf '%s\n' '8 6_2' '7 6_3' >ids
+  start SLURM_ARRAY_JOB_ID=6 SLURM_ARRAY_TASK_ID=3
+  expect_calls 1 'scontrol requeue 6_3'
+  expect_calls 1 'trainer --checkpoint-dir run/3/checkpoints'
+}
+case_another_jobs_array_is_not_this_ones() {
+  hook trainer <<<'echo "task ${SLURM_ARRAY_TASK_ID-none}" >&2'
+  for ids in '7 7' '7 6_4' '17 6_3'; do
+    rm -rf run
+    echo RUNNING None >state
+    echo "$ids" >ids
+    start SLURM_ARRAY_JOB_ID=6 SLURM_ARRAY_TASK_ID=3
+    expect_calls 1 'scontrol requeue 7'
+    expect_calls 1 'trainer --checkpoint-dir run/checkpoints'
+    expect_line '^task none$'
+  done
+}
+
 # ---- Signals before the program runs ---------------------------------------------------------------------------------------------------
 case_signals_before_the_start() {
   for signal in USR1 TERM; do
     for stub in mkdir squeue; do
       rm -rf hooks run
-      echo RUNNING >state
+      echo RUNNING None >state
       hook "$stub" <<<"[[ -e signaled ]] || { touch signaled; kill -$signal \$(<pid); }"
       rm -f signaled
       start
@@ -159,7 +196,7 @@ case_signals_before_the_start() {
   done
 }
 case_a_signal_ends_the_wait_for_the_controller() {
-  hook squeue <<<"[[ \$* == *%T ]] || { kill -USR1 \$(<pid); fails 99 '$controller_is_away'; }"
+  hook squeue <<<"[[ \$* == *%T* ]] || { kill -USR1 \$(<pid); fails 99 '$controller_is_away'; }"
   start CONTROLLER_TRIES=50
   expect_calls 1 'squeue.*%e'
   expect_calls 1 'scontrol requeue 7'
@@ -189,7 +226,7 @@ case_the_pause_is_bounded() {
     rm -rf run
     /bin/mkdir run
     echo "7 none $((tries - 1))" >run/.tries
-    echo RUNNING >state
+    echo RUNNING None >state
     start MAX_TRIES=100000
     expect_calls 1 'scontrol update JobId=7 StartTime=now+3840'
   done
@@ -227,7 +264,7 @@ case_no_record_no_start() {
 case_given_up_and_started_again_by_hand() {
   hook trainer <<<'exit 1'
   for try in 1 2 given_up 1; do
-    echo RUNNING >state
+    echo RUNNING None >state
     start MAX_TRIES=2
     expect_code 1
     case $try in
@@ -244,7 +281,8 @@ for name in "$@"; do
   mkdir "$work/$name"
   (
     cd "$work/$name"
-    echo RUNNING >state
+    echo RUNNING None >state
+    echo 7 7 >ids
     echo 2026-01-01T00:00:00 >end_time
     set +e; (set -e; "$name"); result=$?; set -e
     ((result == 0)) || { sed 's/^/    /' out calls >&2; exit 1; }
