@@ -125,7 +125,7 @@ TEST(BadInput, CheckpointOfAnotherModel) {
   } kCases[] = {
       {{"--model", "mlp:128,60"}, "has 'layers.2.weight' with shape [64, 128], this model with [60, 128]"},
       {{"--model", "mlp:128,64,8"}, "this model"},
-      {{"--optimizer", "adamw"}, "was another --optimizer used?"},
+      {{"--optimizer", "adamw"}, "was written with --optimizer sgd, this run has --optimizer adamw"},
       {{"--seed", "5"}, "was written with --seed 0, this run has --seed 5"},
       {{"--resume", "none"}, "holds checkpoints"},
       {{"--resume", folder / "elsewhere"}, "there is no checkpoint"},
