@@ -37,6 +37,16 @@ TEST(BadInput, OptionsAreRefusedByRankZero) {
       {{"--precision", "fp8"}, "--precision"},
       {{"--zero", "3"}, "--zero"},
       {{"--config", "/none.toml"}, "/none.toml"},
+      // As an unset variable gives them.
+      {{"--config", ""}, "--config: '' is empty"},
+      {{"--checkpoint-dir", ""}, "--checkpoint-dir: '' is empty"},
+      {{"--checkpoint-dir=", "--zero", "0"}, "--checkpoint-dir: '' is empty"},
+      {{"--init-from", ""}, "--init-from: '' is empty"},
+      {{"--resume-from-python", ""}, "--resume-from-python: '' is empty"},
+      {{"--metrics", ""}, "--metrics: '' is empty"},
+      {{"--ledger", ""}, "--ledger: '' is empty"},
+      {{"--tensorboard", ""}, "--tensorboard: '' is empty"},
+      {{"--profile-file", ""}, "--profile-file: '' is empty"},
   };
   for (const auto& c : kCases) {
     Ranks ranks(2, trainer(c.options));
@@ -112,6 +122,18 @@ TEST(BadInput, InitialWeightsThatAreNone) {
   folder.write("weights", "not weights at all");
   Ranks ranks(2, trainer({"--init-from", folder / "weights"}));
   expect_one_line(ranks, "weights is not a safetensors file");
+}
+
+// Nobody ever writes into it.
+TEST(BadInput, WeightsThatAreAPipe) {
+  TemporaryFolder folder;
+  for (const char* option : {"--init-from", "--resume-from-python"}) {
+    for (const char* name : {"pipe", "pipe.pt"}) {
+      mkfifo((folder / name).c_str(), 0600);
+      Ranks ranks(1, trainer({option, folder / name}));
+      expect_one_line(ranks, std::string(name) + ": is not a regular file");
+    }
+  }
 }
 
 TEST(BadInput, CheckpointOfAnotherModel) {

@@ -37,10 +37,29 @@ class Evil:
     def __reduce__(self): return os.system, (f"touch {folder}/executed",)
 save("evil", {"layers.0.weight": Evil()})
 save("model", layers)
+save("negated", {name: torch._neg_view(value) for name, value in weights.items()})
+torch.save(weights, folder + "/protocol4.pt", pickle_protocol=4)
 save("other", {"layers.0.weight": torch.zeros(2), **{n: v for n, v in weights.items() if n != "layers.0.weight"}})
 save("complex", {"w": torch.zeros(2, dtype=torch.complex64)})
 save("no_weights", {"epoch": 3, "optimizer": optimizer})
 torch.save(weights, folder + "/legacy.pt", _use_new_zipfile_serialization=False)
+
+def resume(name, maximize=False, **more):
+    sgd = torch.optim.SGD(layers.parameters(), lr=0.1, momentum=0.9, maximize=maximize)
+    sgd.step()
+    save("resume_" + name, {"model": weights, "optimizer": sgd.state_dict(), "step": 3, **more})
+def scaler(scale, tracker): return {"scale": scale, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2000, "_growth_tracker": tracker}
+resume("good", step=3.0, epoch=0, epoch_samples_consumed=1024, scaler=scaler(1024.0, 5))
+resume("end_of_epoch", epoch_samples_consumed=1437, scaler={})
+resume("half_step", step=3.5)
+resume("text_step", step="3")
+resume("large_step", step=10**12)
+resume("negative_epoch", epoch=-1)
+resume("beyond", epoch_samples_consumed=99999)
+resume("maximize", maximize=True)
+for name, scale in (("nan", float("nan")), ("inf", float("inf")), ("zero", 0.0), ("negative", -2.0), ("double", 1e300)):
+    resume("scale_" + name, scaler=scaler(scale, 0))
+resume("tracker", scaler=scaler(1.0, -1))
 good = open(folder + "/state_dict.pt", "rb").read()
 open(folder + "/cut.pt", "wb").write(good[:len(good) // 2])
 open(folder + "/empty.pt", "wb").close()
@@ -86,14 +105,16 @@ TEST_F(TorchFile, WhatIsNoneIsRefusedAndNotRun) {
   } kCases[] = {
       {"evil.pt", "it refers to posix.system, and only plain values and tensors are read"},
       {"model.pt", "it refers to torch.nn.modules.container.Sequential, and only plain values and tensors are read"},
+      {"negated.pt", "a tensor is a view of its elements with the bit 'neg', which is not read"},
+      {"protocol4.pt", "it is of pickle protocol 4, and only 2 is read"},
       {"other.pt", "has 'layers.0.weight' with shape [2], this model with [32, 64]"},
       {"complex.pt", "it refers to torch.ComplexFloatStorage"},
       {"no_weights.pt", "holds no state_dict, nor one as 'model', 'state_dict' or 'model_state_dict'; it has 'epoch', 'optimizer'"},
       {"legacy.pt", "is no archive of torch.save (PyTorch 1.6 or later)"},
       {"cut.pt", "is damaged: "},
-      {"empty.pt", "is no archive of torch.save (PyTorch 1.6 or later)"},
+      {"empty.pt", "empty.pt: is empty"},
       {"flipped.pt", "is damaged: record 'data/0': CRC error"},
-      {"missing.pt", "is missing or cannot be read"},
+      {"missing.pt", "missing.pt: cannot be opened: No such file or directory"},
   };
   for (const auto& test : kCases) {
     Ranks ranks(1, training(test.file));
@@ -102,6 +123,38 @@ TEST_F(TorchFile, WhatIsNoneIsRefusedAndNotRun) {
     EXPECT_EQ(lines_in(ranks.errors()), 1) << ranks.errors();
   }
   EXPECT_FALSE(std::filesystem::exists(folder_ / "executed"));
+}
+
+TEST_F(TorchFile, TrainingGoesOnOnlyFromWhatCanBe) {
+  const auto resumed = [&](const std::string& file) {
+    return trainer({"--resume-from-python", folder_ / file, "--model", "mlp:32", "--max-steps", "5", "--data", SOURCE_DIR "/data/digits"});
+  };
+  for (const char* file : {"resume_good.pt", "resume_end_of_epoch.pt"}) {
+    Ranks ranks(1, resumed(file));
+    EXPECT_EQ(ranks.wait(), (std::vector<int>{0})) << file << ranks.errors();
+    EXPECT_NE(ranks.out(0).find("5 steps"), std::string::npos) << ranks.out(0);
+  }
+  const struct {
+    const char *file, *message;
+  } kCases[] = {
+      {"resume_half_step.pt", "resume_half_step.pt has 'step' 3.5: expected a whole number from 0 to 999999999999"},
+      {"resume_text_step.pt", "has 'step', which is no number: expected a whole number"},
+      {"resume_large_step.pt", "has 'step' 1e+12: expected a whole number"},
+      {"resume_negative_epoch.pt", "has 'epoch' -1: expected a whole number"},
+      {"resume_beyond.pt", "training stands 99999 samples into epoch 0 (epoch_samples_consumed), but an epoch of the training set has "},
+      {"resume_maximize.pt", "its optimizer has maximize=True in param_groups, unlike this run's"},
+      {"resume_scale_nan.pt", "has 'scale' nan: expected a scale of losses, a finite number above 0"},
+      {"resume_scale_inf.pt", "has 'scale' inf: expected a scale"},
+      {"resume_scale_zero.pt", "has 'scale' 0: expected a scale"},
+      {"resume_scale_negative.pt", "has 'scale' -2: expected a scale"},
+      {"resume_scale_double.pt", "has 'scale' 1e+300: expected a scale"},
+      {"resume_tracker.pt", "has '_growth_tracker' -1: expected a whole number"},
+  };
+  for (const auto& test : kCases) {
+    SCOPED_TRACE(test.file);
+    Ranks ranks(1, resumed(test.file));
+    expect_one_line(ranks, test.message);
+  }
 }
 
 }  // namespace

@@ -63,6 +63,14 @@ bool verify_checkpoint(const fs::path& folder) {
                          ": whole", !moved);
 }
 
+void check_listable(const fs::path& folder) {
+  std::error_code error, ignored;
+  (void)fs::directory_iterator(folder, error);
+  if (error) throw TrainError(folder.string() + ": no checkpoints can be looked for there: " + error.message());
+  if (!fs::exists(folder / kManifestFile, ignored)) return;
+  throw TrainError(folder.string() + " is one checkpoint: give the folder that it is in, or look at it with torchbridge-ckpt show");
+}
+
 // Values may be shared by many: each is looked at once.
 void read_tensors(const TorchArchive& archive, const PickledValue& value, std::set<std::string>& read, std::set<const PickledValue*>& seen) {
   if (!seen.insert(&value).second) return;
@@ -89,6 +97,7 @@ bool verify_file(const fs::path& path) {
 }  // namespace
 
 bool list(const fs::path& folder) {
+  check_listable(folder);
   const auto steps = steps_in(folder);
   for (const std::int64_t step : steps) {
     const auto manifest = read_manifest(folder / step_folder(step));
@@ -101,7 +110,8 @@ bool list(const fs::path& folder) {
                 size_text(total_size(*manifest)).c_str());
   }
   for (const fs::path& path : leftovers(folder)) std::printf("%s  not complete\n", path.filename().c_str());
-  return !steps.empty();
+  if (steps.empty()) throw TrainError(folder.string() + " holds no complete checkpoint, which is a folder " + step_folder(1) + " or the like with a file " + kDoneFile);
+  return true;
 }
 
 bool verify(const fs::path& given) try {

@@ -67,7 +67,10 @@ class Machine {
   explicit Machine(std::string_view bytes) : bytes_(bytes) {}
 
   Pickled run() {
-    if (take() != 0x80 || take() != 2) throw Refused{"it is not of pickle protocol 2"};
+    if (take() != 0x80) throw Refused{"it is not of pickle protocol 2"};
+    if (const int protocol = take(); protocol != 2) {
+      throw Refused{"it is of pickle protocol " + std::to_string(protocol) + ", and only 2 is read: leave pickle_protocol of torch.save out"};
+    }
     while (true) {
       begin_ = at_;
       const unsigned char opcode = take();
@@ -254,15 +257,24 @@ class Machine {
     if (function == kOrderedDict && arguments.empty()) return push(make(Kind::kDict));
     if (function == kSize && arguments.size() == 1 && arguments[0]->is(Kind::kTuple)) return push(share(arguments[0]));
     if (function == kParameter && arguments.size() == 3 && arguments[0]->is(Kind::kTensor)) return push(share(arguments[0]));
-    if (function == kTensor && arguments.size() >= 4) return push(tensor(arguments));
+    if (function == kTensor && arguments.size() >= 4 && arguments.size() <= 7) return push(tensor(arguments));
     throw Refused{"it calls " + printable(function) + " in a way that torch.save does not"};
   }
 
-  // (storage, offset, shape, strides, requires_grad, backward_hooks)
+  // What makes a tensor's values others than those in its storage: {"neg": True} of torch.imag(x.conj()), for one.
+  static void refuse_metadata(const PickledValue& metadata) {
+    if (metadata.is(Kind::kNone) || (metadata.is(Kind::kDict) && metadata.items.empty())) return;
+    const bool named = metadata.is(Kind::kDict) && metadata.items[0]->is(Kind::kText);
+    throw Refused{"a tensor is a view of its elements" + (named ? " with the bit '" + printable(metadata.items[0]->text) + "'" : std::string()) +
+                  ", which is not read: save tensor.resolve_neg().resolve_conj()"};
+  }
+
+  // (storage, offset, shape, strides, requires_grad, backward_hooks, metadata), the last one only where there is some
   Value tensor(const std::vector<Pickled>& arguments) {
     if (!arguments[0]->is(Kind::kStorage) || !arguments[1]->is(Kind::kInteger) || !arguments[2]->is(Kind::kTuple) || !arguments[3]->is(Kind::kTuple)) {
       throw Refused{"a tensor is not made of storage, offset, shape and strides"};
     }
+    if (arguments.size() == 7) refuse_metadata(*arguments[6]);
     auto made = make(Kind::kTensor);
     made->tensor = arguments[0]->tensor;
     made->tensor.offset = arguments[1]->integer;

@@ -1,6 +1,7 @@
 #include <torchbridge/train/checkpoint/publish.h>
 
 #include <torchbridge/train/checkpoint/checkpoint_files.h>
+#include <torchbridge/train/errors.h>
 #include <torchbridge/train/failpoint.h>
 
 #include <algorithm>
@@ -11,6 +12,14 @@ namespace torchbridge::train {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Why it cannot become the link to the newest one; nothing where it can.
+std::string fault_of_latest(const fs::path& root) {
+  std::error_code ignored;
+  const fs::path link = root / kLatestLink;
+  if (!fs::is_directory(fs::symlink_status(link, ignored))) return {};
+  return "'" + link.string() + "' is a folder, not the link to the newest one: move it away";
+}
 
 }  // namespace
 
@@ -37,6 +46,7 @@ void publish(FileLayer& files, const fs::path& root, const fs::path& temporary, 
 }
 
 void point_latest_to(FileLayer& files, const fs::path& root, std::int64_t step) {
+  if (const std::string fault = fault_of_latest(root); !fault.empty()) throw TrainError(fault);
   const fs::path link = root / kLatestLink, aside = root / (std::string(kTemporaryPrefix) + kLatestLink);
   files.remove(aside);
   if (!fs::exists(root / step_folder(step))) return files.remove(link);
@@ -46,7 +56,8 @@ void point_latest_to(FileLayer& files, const fs::path& root, std::int64_t step) 
 }
 
 std::string tidy_up(FileLayer& files, const fs::path& root, std::int64_t newest, const Retention& retention) try {
-  point_latest_to(files, root, newest);
+  const std::string fault = fault_of_latest(root);
+  if (fault.empty()) point_latest_to(files, root, newest);
   for (const std::int64_t step : steps_to_remove(complete_steps(root), retention)) {
     failpoint("prune");
     // Under another name first: a removal that is cut short must not leave something that looks complete.
@@ -55,9 +66,9 @@ std::string tidy_up(FileLayer& files, const fs::path& root, std::int64_t newest,
     files.rename(root / step_folder(step), aside);
     files.remove(aside);
   }
-  return {};
+  return fault;
 } catch (const std::exception& error) {
-  return error.what();
+  return std::string("older ones were not all removed: ") + error.what();
 }
 
 void abandon(FileLayer& files, const fs::path& root, const fs::path& temporary, std::int64_t step) noexcept {

@@ -26,11 +26,11 @@ std::vector<std::int64_t> steps_to_remove(std::vector<std::int64_t> steps, const
 // root/step-N (a folder of that name without a good checkpoint is replaced) and DONE. From there on it counts. Throws TrainError.
 void publish(FileLayer& files, const std::filesystem::path& root, const std::filesystem::path& temporary, const Manifest& manifest);
 
-// Durable; a link to where no checkpoint is goes. Does nothing on a file system without links.
+// Durable; a link to where no checkpoint is goes. Does nothing on a file system without links. Throws TrainError, also where a folder has that name.
 void point_latest_to(FileLayer& files, const std::filesystem::path& root, std::int64_t step);
 
-// After publish: `latest`, then the removal of those that do not stay. What goes wrong is returned as one line, for the checkpoint is
-// good; empty where nothing did.
+// After publish: `latest`, then the removal of those that do not stay, also where a folder is in the way of `latest`. What goes wrong is
+// returned as one line, for the checkpoint is good; empty where nothing did.
 std::string tidy_up(FileLayer& files, const std::filesystem::path& root, std::int64_t newest, const Retention& retention);
 
 // After a publish that threw, or instead of one: removes what was written, as far as the disk lets it. The next run removes the rest.

@@ -1,6 +1,7 @@
 #include <torchbridge/train/checkpoint/resume_from_python.h>
 
 #include <ATen/ops/scalar_tensor.h>
+#include <torchbridge/core/env_map.h>
 #include <torchbridge/train/checkpoint/python_optimizer.h>
 #include <torchbridge/train/checkpoint/safetensors.h>
 #include <torchbridge/train/checkpoint/state_dict.h>
@@ -9,22 +10,66 @@
 #include <torchbridge/train/optim/state_pieces.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
 
 namespace torchbridge::train {
 namespace {
 
 using Kind = PickledValue::Kind;
 
+constexpr double kMost = 999'999'999'999;  // also of the steps that a checkpoint's name holds
+
 double number_of(const PickledValue& value) { return value.is(Kind::kFloat) ? value.number : static_cast<double>(value.integer); }
+
+// Of `key` in a dictionary; nothing where it is not there, or None. `fits` is explained by `expected`.
+std::optional<double> number_at(const TorchFile& file, const PickledValue& dict, const char* key, bool (*fits)(double), const char* expected) {
+  const PickledValue* found = dict.find(key);
+  if (found == nullptr || found->is(Kind::kNone)) return std::nullopt;
+  const bool number = found->is(Kind::kFloat) || found->is(Kind::kInteger);
+  if (number && fits(number_of(*found))) return number_of(*found);
+  std::ostringstream text;
+  text << file.path().string() << " has '" << key << "'";
+  if (number) text << " " << number_of(*found);
+  text << (number ? "" : ", which is no number") << ": expected " << expected;
+  throw TrainError(text.str());
+}
+
+std::optional<double> whole_number_at(const TorchFile& file, const PickledValue& dict, const char* key) {
+  const auto fits = [](double value) { return value >= 0 && value <= kMost && std::trunc(value) == value; };
+  return number_at(file, dict, key, fits, "a whole number from 0 to 999999999999");
+}
+
+// It decides which way a step goes. All other options may change from run to run.
+void check_maximize(const TorchFile& file, const PickledValue& theirs, const OptimizerRecord& ours) {
+  std::set<bool> there, here;
+  for (const Pickled& group : theirs.find("param_groups")->items) {
+    const PickledValue* found = group->find("maximize");
+    there.insert(found != nullptr && found->integer != 0);
+  }
+  for (const auto& group : ours.groups) {
+    const auto found = group.options.find("maximize");
+    here.insert(found != group.options.end() && found->second != 0);
+  }
+  if (there == here) return;
+  throw TrainError(file.path().string() + ": its optimizer has maximize=" + (there.contains(true) ? "True" : "False") + " in param_groups, unlike this run's");
+}
 
 NamedTensors optimizer_state(TorchFile& file, const ModelTensors& model, const Optimizer& optimizer) {
   const PickledValue* found = find_optimizer(file.content());
   if (found == nullptr) {
     throw TrainError(file.path().string() + " holds no optimizer's state_dict as 'optimizer', 'optimizer_state_dict' or 'optim': --init-from takes weights alone");
   }
+  const OptimizerRecord record = optimizer.record();
+  check_maximize(file, *found, record);
   std::vector<ParameterShape> parameters;
   for (const auto& [name, parameter] : model.parameters) parameters.push_back({name, parameter.sizes().vec()});
-  const auto state = state_by_name(*found, parameters, optimizer.record().groups, model.aliases);
+  const auto state = state_by_name(*found, parameters, record.groups, model.aliases);
   if (!state) throw TrainError(file.path().string() + ": " + state.error().message);
   NamedTensors tensors;
   for (const auto& [name, value] : *state) {
@@ -33,28 +78,29 @@ NamedTensors optimizer_state(TorchFile& file, const ModelTensors& model, const O
   return tensors;
 }
 
-std::int64_t largest_step(const NamedTensors& state) {
+std::int64_t largest_step(const TorchFile& file, const NamedTensors& state) {
   double largest = 0;
   for (const auto& [name, tensor] : state) {
-    if (name.ends_with(".step") && tensor.numel() == 1) largest = std::max(largest, tensor.item<double>());
+    if (!name.ends_with(".step") || tensor.numel() != 1) continue;
+    largest = std::max(largest, tensor.item<double>());
+    if (!(largest <= kMost)) throw TrainError(file.path().string() + " has '" + printable(name) + "' of more than 999999999999 steps");
   }
   return static_cast<std::int64_t>(largest);
 }
 
 Manifest progress_in(const TorchFile& file, const NamedTensors& state) {
-  const auto integer = [&](const char* key, std::int64_t otherwise) {
-    const PickledValue* found = file.content().find(key);
-    if (found == nullptr || !found->is(Kind::kInteger)) return otherwise;
-    if (found->integer < 0) throw TrainError(file.path().string() + " has a negative '" + key + "'");
-    return found->integer;
-  };
-  Manifest progress{.step = integer("step", largest_step(state))};
-  progress.position = {.epoch = integer("epoch", 0), .consumed = integer("epoch_samples_consumed", 0)};
-  progress.samples_seen = integer("samples_seen", 0);
-  const PickledValue* scaler = file.content().find("scaler");
-  for (const auto& [theirs, ours] : {std::pair("scale", "scale"), std::pair("_growth_tracker", "growth_tracker")}) {
-    const PickledValue* found = scaler ? scaler->find(theirs) : nullptr;
-    if (found && (found->is(Kind::kFloat) || found->is(Kind::kInteger))) progress.state[std::string("grad_scaler.") + ours] = number_of(*found);
+  const auto integer = [&](const char* key) { return static_cast<std::int64_t>(whole_number_at(file, file.content(), key).value_or(0)); };
+  const auto step = whole_number_at(file, file.content(), "step");
+  Manifest progress{.step = step ? static_cast<std::int64_t>(*step) : largest_step(file, state)};
+  progress.position = {.epoch = integer("epoch"), .consumed = integer("epoch_samples_consumed")};
+  progress.samples_seen = integer("samples_seen");
+  if (const PickledValue* scaler = file.content().find("scaler")) {
+    using Float = std::numeric_limits<float>;
+    const auto is_scale = [](double value) { return value >= Float::min() && value <= Float::max(); };
+    const auto scale = number_at(file, *scaler, "scale", is_scale, "a scale of losses, a finite number above 0");
+    const auto tracker = whole_number_at(file, *scaler, "_growth_tracker");
+    if (scale) progress.state["grad_scaler.scale"] = *scale;
+    if (tracker) progress.state["grad_scaler.growth_tracker"] = *tracker;
   }
   return progress;
 }

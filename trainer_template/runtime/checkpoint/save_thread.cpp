@@ -102,7 +102,7 @@ void SaveThread::complete(const std::vector<std::string>& reports) {
   }
   if (failure.empty()) {
     const std::string trouble = tidy_up(request_.files, request_.root, step(), request_.retention);
-    if (!trouble.empty()) say("the checkpoint of step " + std::to_string(step()) + " is complete, but older ones were not all removed: " + trouble);
+    if (!trouble.empty()) say("the checkpoint of step " + std::to_string(step()) + " is complete, but " + trouble);
     return finish({});
   }
   say("no checkpoint of step " + std::to_string(step()) + ": " + failure + "; older ones stay, and the next save tries again");

@@ -2,10 +2,11 @@
 
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/train/checkpoint/safetensors_header.h>
+#include <torchbridge/train/data/mapped_file.h>
 #include <torchbridge/train/errors.h>
 #include <zip.h>
 
-#include <fstream>
+#include <algorithm>
 
 namespace torchbridge::train {
 namespace {
@@ -14,11 +15,11 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kLargestPickle = std::uint64_t{64} << 20, kLargestWord = 16;
 
-// PyTorch 1.6 and later.
+// PyTorch 1.6 and later. Throws for what is no file, such as a pipe, for which libzip would wait.
 bool is_archive(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  char start[4] = {};
-  return file.read(start, sizeof start) && std::string_view(start, sizeof start) == "PK\3\4";
+  constexpr std::uint8_t kStart[] = {'P', 'K', 3, 4};
+  const MappedFile file(path);
+  return file.bytes().size() >= sizeof kStart && std::ranges::equal(file.bytes().first(sizeof kStart), kStart);
 }
 
 TrainError wrong(const fs::path& path, const std::string& what) { return TrainError(path.string() + " " + what); }
@@ -93,8 +94,6 @@ struct TorchArchive::Zip {
 bool is_torch_file(const fs::path& path) { return path.extension() == ".pt" || path.extension() == ".pth" || is_archive(path); }
 
 TorchArchive::TorchArchive(const fs::path& path) : path_(path) {
-  std::error_code error;
-  if (!fs::is_regular_file(path_, error)) throw wrong(path_, "is missing or cannot be read");
   if (!is_archive(path_)) throw wrong(path_, "is no archive of torch.save (PyTorch 1.6 or later): save it again with torch.save(state_dict, file)");
   zip_ = std::make_unique<Zip>(path_);
 }

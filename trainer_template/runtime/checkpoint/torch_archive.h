@@ -13,7 +13,8 @@
 
 namespace torchbridge::train {
 
-// Whether torch.save is likely to have written the file: by its beginning, or by its name (.pt, .pth).
+// Whether torch.save is likely to have written the file: by its beginning, or by its name (.pt, .pth). Throws TrainError, which names it,
+// where it is no regular file.
 bool is_torch_file(const std::filesystem::path& path);
 
 // One thread. Members throw TrainError, which names the file and what is wrong with it; checksums of records, which torch.load ignores, are

@@ -15,6 +15,14 @@ constexpr std::int64_t kMany = 1'000'000'000'000;
 
 const CLI::Range kFromOne{std::int64_t{1}, kMany}, kFromZero{std::int64_t{0}, kMany};
 
+// CLI11 takes the next word for the value of "--metrics=", which a variable that is not set leaves.
+void refuse_empty_values(std::span<char*> words) {
+  for (const std::string_view word : words) {
+    const auto sign = word.find('=');
+    if (word.starts_with("--") && sign + 1 == word.size()) throw CLI::ValidationError(std::string(word.substr(0, sign)), not_empty(""));
+  }
+}
+
 class CommandLine {
  public:
   explicit CommandLine(std::span<const TaskKind> kinds);
@@ -51,7 +59,7 @@ CommandLine::CommandLine(std::span<const TaskKind> kinds)
     : kinds_(kinds), app_("Trains with DistributedDataParallel, one process a rank.\n"
            "Ranks come from srun --torch-env, mpirun, torchrun or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT;\n"
            "without any of them it trains alone.", "trainer") {
-  app_.set_config("--config", "", "Read options from this TOML file; the command line wins");
+  app_.set_config("--config", "", "Read options from this TOML file; the command line wins")->check(not_empty);
   app_.allow_config_extras(CLI::config_extras_mode::error);
   declare_task();
   declare_training();
@@ -64,6 +72,7 @@ CommandLine::CommandLine(std::span<const TaskKind> kinds)
 }
 
 void CommandLine::parse(int argc, char** argv) {
+  refuse_empty_values({argv, static_cast<std::size_t>(argc)});
   app_.parse(argc, argv);
   take_task();
   try {
@@ -116,7 +125,7 @@ void CommandLine::declare_task() {
     return data.empty() ? std::string("expected a path") : std::string();
   })->capture_default_str();
   declared->add_option("--model", options_.model)->capture_default_str();
-  declared->add_option("--init-from", options_.init_from, "Start from the weights in this safetensors or torch.save file");
+  declared->add_option("--init-from", options_.init_from, "Start from the weights in this safetensors or torch.save file")->check(not_empty);
 }
 
 void CommandLine::declare_training() {
@@ -162,7 +171,7 @@ void CommandLine::declare_precision() {
 void CommandLine::declare_checkpoints() {
   auto* declared = group("Checkpoints");
   auto& o = options_.checkpoints;
-  declared->add_option("--checkpoint-dir", o.folder, "Shared by all nodes; without it nothing is saved");
+  declared->add_option("--checkpoint-dir", o.folder, "Shared by all nodes; without it nothing is saved")->check(not_empty);
   declared->add_option("--checkpoint-every", o.every, "Steps; 0: only at the end")->check(kFromZero)->capture_default_str();
   declared->add_option("--keep", o.keep, "Newest checkpoints to keep")->check(CLI::Range(1, 1'000'000))->capture_default_str();
   declared->add_option("--keep-every", o.keep_every, "Steps: checkpoints at multiples of it are kept for good; 0: none")->check(kFromZero)->capture_default_str();
@@ -172,7 +181,7 @@ void CommandLine::declare_checkpoints() {
   declared->add_option("--save-mb-per-s", save_mb_per_s_, "That a rank writes at most; 0: no limit")->check(not_negative)->capture_default_str();
   declared->add_option("--resume", o.resume, "auto: the newest good one in --checkpoint-dir; none; or a path")->capture_default_str();
   declared->add_option("--resume-from-python", options_.resume_from_python,
-                       "Where there is no checkpoint: go on from a torch.save of {\"model\": state_dict, \"optimizer\": state_dict, ...}");
+                       "Where there is no checkpoint: go on from a torch.save of {\"model\": state_dict, \"optimizer\": state_dict, ...}")->check(not_empty);
 }
 
 void CommandLine::declare_stopping() {
@@ -188,9 +197,9 @@ void CommandLine::declare_stopping() {
 void CommandLine::declare_output() {
   auto* declared = group("Output");
   Options& o = options_;
-  declared->add_option("--metrics", o.metrics, "Write one JSON object a step to this file");
-  declared->add_option("--ledger", o.ledger, "Write each step's samples, rank by rank, to this file (scripts/check_ledger)");
-  declared->add_option("--tensorboard", o.tensorboard, "Write TensorBoard's event files into this folder");
+  declared->add_option("--metrics", o.metrics, "Write one JSON object a step to this file")->check(not_empty);
+  declared->add_option("--ledger", o.ledger, "Write each step's samples, rank by rank, to this file (scripts/check_ledger)")->check(not_empty);
+  declared->add_option("--tensorboard", o.tensorboard, "Write TensorBoard's event files into this folder")->check(not_empty);
   declared->add_flag("--no-grad-norm", o.no_grad_norm, "Leave the gradient's norm out of them, which is a pass over all gradients")->check(boolean);
   declared->add_option("--peak-tflops", o.peak_tflops, "Of a rank's device, for the share of it that a language model uses (MFU); 0: unknown")
       ->check(not_negative)->capture_default_str();
@@ -199,7 +208,7 @@ void CommandLine::declare_output() {
       ->check(CLI::ExistingFile);
   declared->add_option("--profile", o.profile, "Trace so many steps after the first ten (rank 0; Chrome's and Perfetto's format)")
       ->check(kFromZero)->capture_default_str();
-  declared->add_option("--profile-file", o.profile_file)->capture_default_str();
+  declared->add_option("--profile-file", o.profile_file)->check(not_empty)->capture_default_str();
   declared->add_option("--progress", o.progress, "bar, lines, or auto: a bar on a terminal")
       ->check(CLI::IsMember({"auto", "bar", "lines"}))->capture_default_str();
   declared->add_flag("--quiet", o.quiet, "Only the last line")->check(boolean);

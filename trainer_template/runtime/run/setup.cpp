@@ -29,6 +29,14 @@ void check_order(const Options& options, const Manifest& start) {
                    ", this run has --order " + options.order + "; the order of samples would break off");
 }
 
+// A finished epoch is the start of the next one; Python's samplers may have counted their padding.
+void check_position(const SamplerOptions& sampler, const Manifest& start) {
+  const std::int64_t most = std::max(sampler.size, samples_per_rank(sampler) * sampler.world_size);
+  if (start.position.consumed <= most) return;
+  throw TrainError("training stands " + std::to_string(start.position.consumed) + " samples into epoch " + std::to_string(start.position.epoch) +
+                   " (epoch_samples_consumed), but an epoch of the training set has " + std::to_string(sampler.size) + ": is it another --data?");
+}
+
 void check_batch_size(const Options& options, std::int64_t samples, const ProcessGroup& group) {
   const std::int64_t most = (samples + group.world_size() - 1) / group.world_size();
   if (options.batch_size <= most) return;
@@ -128,6 +136,7 @@ std::int64_t total_steps(const Options& options, const Dataset& train_set, const
   all_or_none(group, [&] {
     check_order(options, start);
     check_train_samples(start, train_set.size());
+    check_position(options.sampler(train_set.size(), group), start);
     check_batch_size(options, train_set.size(), group);
     all += steps_left(options.sampler(train_set.size(), group), options.loading(group), start.position, options.grad_accumulation);
   });

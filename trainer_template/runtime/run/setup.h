@@ -41,7 +41,7 @@ Manifest load_start(const Options& options, Checkpoints& checkpoints, const Mode
 StepProfileOptions profile_options(const Options& options, const ProcessGroup& group);
 
 // Steps that the whole run takes, from its first beginning. Collective: throws TrainError where a batch is larger than the data set, or
-// where the run would go on from `start` in another order of samples.
+// where the run would go on from `start` in another order of samples or beyond their end.
 std::int64_t total_steps(const Options& options, const Dataset& train_set, const Manifest& start, ProcessGroup& group);
 
 }  // namespace torchbridge::train

@@ -21,10 +21,13 @@ std::string global(const std::string& module, const std::string& name) { return 
 std::string count(int number) { return "K"s + static_cast<char>(number); }
 
 // torch._utils._rebuild_tensor_v2(storage, offset, shape, strides, False, OrderedDict()) of a storage of six floats.
-std::string tensor(int offset, const std::string& shape, const std::string& strides, const std::string& type = "FloatStorage") {
+// `more`: what follows.
+std::string tensor(int offset, const std::string& shape, const std::string& strides, const std::string& type = "FloatStorage", const std::string& more = "") {
   return global("torch._utils", "_rebuild_tensor_v2") + "((" + text("storage") + global("torch", type) + text("7") + text("cuda:0") + count(6) + "tQ" +
-         count(offset) + shape + strides + "\x89" + global("collections", "OrderedDict") + ")RtR";
+         count(offset) + shape + strides + "\x89" + global("collections", "OrderedDict") + ")R" + more + "tR";
 }
+
+std::string tensor_with(const std::string& more) { return tensor(0, ")", ")", "FloatStorage", more); }
 
 TEST(ParsePickle, ReadsPlainValues) {
   // pickle.dumps({'a': 1, 'b': [True, None, 2.5, -3, 70000, 2**40], 'c': ('x', 'y'), 3: {}}, 2)
@@ -60,6 +63,10 @@ TEST(ParsePickle, ReadsTensorsByReference) {
   EXPECT_EQ(found.strides, (std::vector<std::int64_t>{3, 1}));
 }
 
+TEST(ParsePickle, ReadsTensorsWithoutMetadata) {
+  for (const char* metadata : {"N", "}"}) EXPECT_TRUE(parse_pickle(pickle(tensor_with(metadata)))) << metadata;
+}
+
 // A state_dict is an OrderedDict with an attribute.
 TEST(ParsePickle, LeavesAttributesOfAStateDictOut) {
   const auto value = parse_pickle(pickle(global("collections", "OrderedDict") + ")R(" + text("w") + tensor(0, ")", ")") + "u}" + text("_metadata") +
@@ -78,7 +85,7 @@ TEST(ParsePickle, RefusesWhatIsNoStateDict) {
   } kCases[] = {
       {"nothing", "", "it is cut off"},
       {"text", "hello", "it is not of pickle protocol 2"},
-      {"protocol 4", "\x80\x04}."s, "it is not of pickle protocol 2"},
+      {"protocol 4", "\x80\x04}."s, "it is of pickle protocol 4, and only 2 is read: leave pickle_protocol of torch.save out"},
       {"cut off in a number", "\x80\x02J\x01"s, "it is cut off"},
       {"cut off in text", "\x80\x02X\xff\xff\xff\xff"s "a.", "it is cut off"},
       {"cut off in a name", "\x80\x02"s "cos\nsys", "it is cut off"},
@@ -106,6 +113,10 @@ TEST(ParsePickle, RefusesWhatIsNoStateDict) {
       {"an overflow",
        pickle(tensor(0, "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f\x85"s, "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f\x85"s)), "a tensor reaches beyond its storage"},
       {"a negative shape", pickle(tensor(0, "J\xff\xff\xff\xff\x85"s, count(1) + "\x85")), "the shape of a tensor is not a tuple of counts"},
+      {"negated", pickle(tensor_with("}" + text("neg") + "\x88s")), "a tensor is a view of its elements with the bit 'neg', which is not read: save tensor.resolve_neg()"},
+      {"conjugated and negated", pickle(tensor_with("}(" + text("conj") + "\x88" + text("neg") + "\x88u")), "with the bit 'conj', which is not read"},
+      {"metadata that are none", pickle(tensor_with("\x88")), "a tensor is a view of its elements, which is not read"},
+      {"more than metadata", pickle(tensor_with("NN")), "it calls torch._utils _rebuild_tensor_v2 in a way that torch.save does not"},
       {"a large integer", "\x80\x02\x8a\x09\x01\x02\x03\x04\x05\x06\x07\x08\x09."s, "an integer of more than 64 bits"},
       {"deep nesting", pickle(std::string(100, ']') + std::string(99, 'a')), "it nests values more than 64 deep"},
   };
