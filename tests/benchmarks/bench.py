@@ -4,7 +4,6 @@ import argparse
 import os
 import pathlib
 import shlex
-import socket
 import statistics
 import subprocess
 import sys
@@ -12,6 +11,9 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.append(str(ROOT / "tests/support"))
+
+from free_port import free_port  # noqa: E402
 
 
 def parser(doc):
@@ -48,12 +50,6 @@ def median_and_range(values, digits):
 def ratio(values, references):
     """Of runs that took turns: the median of value / reference in the same turn, which a busy machine changes less."""
     return f"{statistics.median(value / reference for value, reference in zip(values, references)):.2f}"
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Ranks:

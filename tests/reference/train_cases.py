@@ -8,17 +8,17 @@ Ranks are forked after `import torch`, which takes longer than the training.
 import json
 import os
 import pathlib
-import socket
 import sys
 import traceback
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
+sys.path.append(str(pathlib.Path(__file__).parent.parent / "support"))
+
 import torch  # noqa: E402
 
 import train_reference  # noqa: E402
-
-HELD = []  # sockets that keep other tests from the ports of ours
+from free_port import free_port  # noqa: E402
 
 
 def fork_rank(rank, case, port):
@@ -35,22 +35,6 @@ def fork_rank(rank, case, port):
         traceback.print_exc()
         os._exit(1)
     os._exit(0)
-
-
-def free_port():
-    """As support/free_port.h, for as long as this process and its ranks live."""
-    for offset in range(17_000):
-        port = 15_000 + (os.getpid() * 7 + offset) % 17_000
-        name = socket.socket(socket.AF_UNIX)
-        try:
-            name.bind(f"\0torchbridge/port/{port}")
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", port))
-        except OSError:
-            continue
-        HELD.append(name)
-        return port
-    sys.exit("no port in [15000, 32000) is free")
 
 
 def main():
