@@ -13,13 +13,14 @@ class Ckpt : public ::testing::Test {
   void expect_refusal(const Words& words, const std::string& expected) {
     Words command = {CKPT_PROGRAM};
     command.insert(command.end(), words.begin(), words.end());
-    Process process(command, {}, folder_ / "output");
+    Process process(command, {}, folder_ / ("output-" + std::to_string(calls_++)));  // to which it appends
     EXPECT_EQ(process.wait(std::chrono::steady_clock::now() + std::chrono::seconds(30)), 1) << words[0];
     EXPECT_TRUE(contains(process.out() + process.error(), expected));
     EXPECT_EQ(lines_in(process.out() + process.error()), 1) << process.out() << process.error();
   }
 
   TemporaryFolder folder_;
+  int calls_ = 0;
 };
 
 TEST_F(Ckpt, ListSaysWhatItHasNotFound) {
