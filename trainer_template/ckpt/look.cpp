@@ -109,6 +109,7 @@ bool list(const fs::path& folder) {
                 static_cast<long long>(manifest->samples_seen), manifest->world_size, manifest->world_size == 1 ? "" : "s",
                 size_text(total_size(*manifest)).c_str());
   }
+  for (const std::int64_t step : steps_without_done(folder)) std::printf("%s  has no %s\n", step_folder(step).c_str(), kDoneFile);
   for (const fs::path& path : leftovers(folder)) std::printf("%s  not complete\n", path.filename().c_str());
   if (steps.empty()) throw TrainError(folder.string() + " holds no complete checkpoint, which is a folder " + step_folder(1) + " or the like with a file " + kDoneFile);
   return true;
