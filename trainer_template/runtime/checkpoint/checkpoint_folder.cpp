@@ -43,8 +43,12 @@ Socket lock_folder(const fs::path& folder) {
   Socket lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock.open()) throw TrainError("cannot write to checkpoint folder '" + folder.string() + "': " + std::strerror(errno) + kAdvice);
   // Some network file systems cannot lock; they are used without.
-  const auto is_mine = [&] { return flock(lock.descriptor(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK; };
-  if (eventually(kLockPatience, is_mine)) return lock;
+  int error = 0;
+  const auto is_answered = [&] { return (error = flock(lock.descriptor(), LOCK_EX | LOCK_NB) == 0 ? 0 : errno) != EWOULDBLOCK; };
+  if (eventually(kLockPatience, is_answered)) {
+    if (error != 0) say("checkpoint folder '" + folder.string() + "' cannot be locked (" + std::strerror(error) + "): a second run in it would not be noticed");
+    return lock;
+  }
   throw TrainError("checkpoint folder '" + folder.string() +
                    "' is in use by another run; wait for it, end it (under Slurm: squeue, scancel), or give another --checkpoint-dir");
 }
