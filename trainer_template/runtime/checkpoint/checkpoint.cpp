@@ -16,7 +16,6 @@
 #include <torchbridge/train/console.h>
 #include <torchbridge/train/ddp/parameter_sync.h>
 
-
 namespace torchbridge::train {
 namespace {
 
@@ -47,10 +46,7 @@ void Checkpoints::put_aside_newer_than(std::int64_t step) {
   point_latest_to(files_, options_.folder, step);
   for (std::int64_t newer : steps) {
     if (newer <= step) break;
-    const fs::path aside = folder_of(newer).string() + ".aside";
-    files_.remove(aside);
-    files_.rename(folder_of(newer), aside);
-    say("put aside as " + aside.string() + ": newer than the checkpoint that training goes on from");
+    put_aside(files_, folder_of(newer), "newer than the checkpoint that training goes on from");
   }
 }
 

@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <torchbridge/net/random_token.h>
 #include <torchbridge/train/checkpoint/checkpoint_files.h>
+#include <torchbridge/train/checkpoint/publish.h>
 #include <torchbridge/train/checkpoint/verify.h>
 #include <torchbridge/train/console.h>
 #include <torchbridge/train/errors.h>
@@ -65,19 +66,13 @@ void settle_those_without_done(const fs::path& root) {
       continue;
     }
     real_files().remove(folder / kDoneFile);  // what is no file
-    real_files().write_synced(folder / kDoneFile, {});
-    real_files().sync_folder(folder);
+    mark_complete(real_files(), folder);
     say("checkpoint " + folder.string() + " has no " + kDoneFile + ", but is whole: it counts");
   }
   if (!damaged.empty() && complete_steps(root).empty()) {
     throw TrainError(damaged.rbegin()->second + "; there is no good checkpoint: remove it, or give another --checkpoint-dir, to begin anew");
   }
-  for (const auto& [folder, fault] : damaged) {
-    const fs::path aside = folder.string() + ".aside";
-    real_files().remove(aside);
-    real_files().rename(folder, aside);
-    say("put aside as " + aside.string() + ": " + fault);
-  }
+  for (const auto& [folder, fault] : damaged) put_aside(real_files(), folder, fault);
 }
 
 }  // namespace
@@ -94,6 +89,13 @@ Socket own_folder(const fs::path& folder) {
   for (const fs::path& path : leftovers(folder)) real_files().remove(path);
   settle_those_without_done(folder);
   return lock;
+}
+
+void put_aside(FileLayer& files, const fs::path& folder, const std::string& why) {
+  const fs::path aside = folder.string() + ".aside";
+  files.remove(aside);
+  files.rename(folder, aside);
+  say("put aside as " + aside.string() + ": " + why);
 }
 
 bool is_seen(const fs::path& path) {

@@ -2,16 +2,22 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 #include <torchbridge/net/socket.h>
+#include <torchbridge/train/checkpoint/file_layer.h>
 #include <torchbridge/train/group/process_group.h>
 
 namespace torchbridge::train {
 
-// Makes the folder (0700) where it is not there, waits some seconds for its lock, and removes what killed runs left unfinished. The
-// descriptor that is returned holds the lock; a file system without locks goes without. Not collective: of rank 0. Throws TrainError,
-// also when another run has the lock.
+// Makes the folder (0700) where it is not there, waits some seconds for its lock, and removes what killed runs left unfinished; steps
+// without DONE get it where they are whole, and are put aside where not. The descriptor that is returned holds the lock; a file system
+// without locks goes without, with a line. Not collective: of rank 0. Throws TrainError, also when another run has the lock, or where there
+// is nothing but damaged steps without DONE.
 Socket own_folder(const std::filesystem::path& folder);
+
+// Out of the way of all that looks for checkpoints, as FOLDER.aside (one of that name goes), with a line that says why.
+void put_aside(FileLayer& files, const std::filesystem::path& folder, const std::string& why);
 
 // Whether this rank sees what rank 0 sees there. A network file system may take seconds to show it: so long is waited.
 bool is_seen(const std::filesystem::path& path);

@@ -41,6 +41,10 @@ void publish(FileLayer& files, const fs::path& root, const fs::path& temporary, 
   files.rename(temporary, folder);
   files.sync_folder(root);
   failpoint("DONE");
+  mark_complete(files, folder);
+}
+
+void mark_complete(FileLayer& files, const fs::path& folder) {
   files.write_synced(folder / kDoneFile, {});
   files.sync_folder(folder);
 }

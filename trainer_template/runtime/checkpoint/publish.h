@@ -26,6 +26,9 @@ std::vector<std::int64_t> steps_to_remove(std::vector<std::int64_t> steps, const
 // root/step-N (a folder of that name without a good checkpoint is replaced) and DONE. From there on it counts. Throws TrainError.
 void publish(FileLayer& files, const std::filesystem::path& root, const std::filesystem::path& temporary, const Manifest& manifest);
 
+// The last of these: DONE, synced. REQUIRES: all else in `folder` is synced.
+void mark_complete(FileLayer& files, const std::filesystem::path& folder);
+
 // Durable; a link to where no checkpoint is goes. Does nothing on a file system without links. Throws TrainError, also where a folder has that name.
 void point_latest_to(FileLayer& files, const std::filesystem::path& root, std::int64_t step);
 

@@ -1,11 +1,9 @@
 #include <torchbridge/train/run/event_file.h>
 
-
 #include <unistd.h>
 
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <chrono>
 #include <cstring>
 
