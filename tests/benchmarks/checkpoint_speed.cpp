@@ -132,7 +132,7 @@ int main(int argc, char** argv) {
     const auto optimizer = make_adamw(model.parameters, {.lr = 1e-5});
     CheckpointOptions options;
     options.folder = argv[1];
-    options.keep = 1;
+    options.keep = argc > 4 ? std::stoi(argv[4]) : 1;  // none is removed: nor do the others
     options.async = way == "async";
     const auto made = Clock::now();
     Checkpoints checkpoints(group, options);

@@ -1,5 +1,8 @@
 #include <torchbridge/train/checkpoint/checksum.h>
 #include <xxhash.h>
+#ifdef TORCHBRIDGE_XXHASH_DISPATCH
+#include <xxh_x86dispatch.h>  // gives some of the names above to the kernels for this processor
+#endif
 
 #include <new>
 

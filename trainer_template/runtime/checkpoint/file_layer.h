@@ -1,6 +1,7 @@
 // The few file operations a checkpoint is made of, so that a test can cut the power, fill the disk or delay a name between any two of them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -9,11 +10,15 @@
 
 namespace torchbridge::train {
 
+// Bytes that begin at a multiple of this, in memory and in the file, may go to the disk without a copy in the page cache: that costs
+// neither memory nor processor time, which training needs.
+inline constexpr std::size_t kDirectAlignment = 4096;
+
 // A file that is being written. All but the destructor throw TrainError, which names the path and the system's reason.
 class OutputFile {
  public:
   virtual ~OutputFile() = default;  // closes it without a word
-  // The bytes must stay as they are until this returns.
+  // The bytes must stay as they are until this returns. Any thread, but one at a time.
   virtual void write_at(std::uint64_t offset, std::string_view bytes) = 0;
   // What was written through this object is on the disk when this returns; the file's name only after sync_folder.
   virtual void sync() = 0;

@@ -1,9 +1,12 @@
 #include <torchbridge/train/checkpoint/file_share.h>
 
 #include <torchbridge/train/checkpoint/checksum.h>
+#include <torchbridge/train/checkpoint/stream_copy.h>
 #include <torchbridge/train/errors.h>
 
 #include <algorithm>
+#include <array>
+#include <future>
 #include <memory>
 #include <sstream>
 #include <tuple>
@@ -14,7 +17,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kUnit = 1 << 20;        // of ranges
-constexpr std::size_t kBlock = std::size_t{4} << 20;  // still in the processor's cache when it is written after its checksum
+constexpr std::size_t kBlock = std::size_t{4} << 20;   // as large as one write of a disk should be
+constexpr std::size_t kCached = std::size_t{1} << 18;  // still in the processor's cache when it is copied after its checksum
 
 // Keeps the mean rate of a save below a limit.
 class Pacer {
@@ -33,26 +37,93 @@ class Pacer {
   double bytes_ = 0;
 };
 
-ShareRecord write_share(FileLayer& files, const std::filesystem::path& folder, const FileShare& share, Pacer& pacer) {
-  const bool whole = share.range == ByteRange{0, share.file_size};
+bool is_whole(const FileShare& share) { return share.range == ByteRange{0, share.file_size}; }
+
+// Puts bytes together into blocks, of which one is written while the next comes together. Bytes that lie where a block of them can be written
+// from are not copied: they must stay as they are until finish().
+class BlockWriter {
+ public:
+  // `offset`: where the first byte goes.
+  BlockWriter(OutputFile& file, std::uint64_t offset, Pacer& pacer) : file_(file), offset_(offset), pacer_(pacer) {}
+
+  void add(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const std::string_view part = bytes.substr(0, kBlock - block_.size());
+      bytes.remove_prefix(part.size());
+      if (block_.empty() && reinterpret_cast<std::uintptr_t>(part.data()) % kDirectAlignment == 0) {
+        block_ = part;
+      } else if (!block_.empty() && block_.data() + block_.size() == part.data()) {
+        block_ = {block_.data(), block_.size() + part.size()};
+      } else {
+        gather(part);
+      }
+      if (block_.size() == kBlock) write();
+    }
+  }
+  // All is written.
+  void finish() {
+    if (!block_.empty()) write();
+    wait();
+  }
+
+ private:
+  struct Room {
+    alignas(kDirectAlignment) std::array<char, kBlock> bytes;
+  };
+
+  // The block that is coming together, in memory of its own.
+  void gather(std::string_view part) {
+    std::unique_ptr<Room>& room = rooms_[current_];
+    if (!room) room = std::make_unique_for_overwrite<Room>();
+    char* const begin = room->bytes.data();
+    if (block_.data() != begin) std::ranges::copy(block_, begin);
+    stream_copy(part, begin + block_.size());
+    block_ = {begin, block_.size() + part.size()};
+  }
+  void write() {
+    wait();
+    const auto write_block = [&file = file_, offset = offset_, block = block_] { file.write_at(offset, block); };
+    // A small file is not worth a thread.
+    if (block_.size() == kBlock) {
+      written_ = std::async(std::launch::async, write_block);
+    } else {
+      write_block();
+    }
+    offset_ += block_.size();
+    current_ = 1 - current_;
+    const std::size_t size = block_.size();
+    block_ = {};
+    pacer_.wrote(size);
+  }
+  void wait() {
+    if (written_.valid()) written_.get();
+  }
+
+  OutputFile& file_;
+  std::uint64_t offset_;
+  Pacer& pacer_;
+  std::string_view block_;
+  std::array<std::unique_ptr<Room>, 2> rooms_;
+  std::size_t current_ = 0;  // the room that is not being written
+  std::future<void> written_;
+};
+
+// The file is written, not synced.
+ShareRecord write_share(BlockWriter& writer, const FileShare& share) {
+  const bool whole = is_whole(share);
   ShareRecord record{.file = {.name = share.name, .size = share.file_size}, .begin = share.range.begin};
-  const auto file = files.open(folder / share.name, whole ? FileLayer::Owner::kOne : FileLayer::Owner::kSeveral);
   Checksum all;
-  std::uint64_t offset = share.range.begin;
   for (const std::string_view piece : share.pieces) {
     Checksum own;
-    for (std::size_t begin = 0; begin < piece.size(); begin += kBlock) {
-      const std::string_view block = piece.substr(begin, kBlock);
-      own.add(block);
-      if (whole) all.add(block);
-      file->write_at(offset, block);
-      offset += block.size();
-      pacer.wrote(block.size());
+    for (std::size_t begin = 0; begin < piece.size(); begin += kCached) {
+      const std::string_view bytes = piece.substr(begin, kCached);
+      own.add(bytes);
+      if (whole) all.add(bytes);
+      writer.add(bytes);
     }
     record.file.parts.push_back({.size = piece.size(), .xxh3 = own.digest()});
   }
-  file->sync();
-  file->close();
+  writer.finish();
   if (whole) record.file.xxh3 = all.digest();
   return record;
 }
@@ -68,11 +139,20 @@ ByteRange range_of_writer(std::uint64_t size, int index, int count) {
 std::vector<ShareRecord> write_shares(FileLayer& files, const std::filesystem::path& folder, const std::vector<FileShare>& shares,
                                       const WritePace& pace) {
   std::vector<ShareRecord> records;
+  std::vector<std::unique_ptr<OutputFile>> written;
   Pacer pacer(pace);
   files.make_folder(folder);
   for (const FileShare& share : shares) {
-    if (share.range.size() > 0) records.push_back(write_share(files, folder, share, pacer));
+    if (share.range.size() == 0) continue;
+    const bool whole = is_whole(share);
+    written.push_back(files.open(folder / share.name, whole ? FileLayer::Owner::kOne : FileLayer::Owner::kSeveral));
+    // Not longer than its file: what it still writes when it fails is waited for.
+    BlockWriter writer(*written.back(), share.range.begin, pacer);
+    records.push_back(write_share(writer, share));
   }
+  // Together: the first takes to the disk what a journal has of all of them.
+  for (const auto& file : written) file->sync();
+  for (const auto& file : written) file->close();
   return records;
 }
 

@@ -3,18 +3,16 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 #include <torchbridge/train/checkpoint/safetensors.h>
+#include <torchbridge/train/checkpoint/stream_copy.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/failpoint.h>
 
 #include <algorithm>
-#include <cstring>
 
 namespace torchbridge::train {
 namespace {
 
-constexpr std::uint64_t kAlignment = 64;
-
-std::uint64_t aligned(std::uint64_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
+std::uint64_t aligned(std::uint64_t size) { return (size + kDirectAlignment - 1) / kDirectAlignment * kDirectAlignment; }
 
 // What of the piece at `begin` of `size` bytes lies within the range, counted from the piece's begin.
 ByteRange overlap(const ByteRange& range, std::uint64_t begin, std::uint64_t size) {
@@ -41,46 +39,44 @@ void Snapshot::add(const std::string& file, const NamedTensors& tensors, int ind
   share.range = range_of_writer(share.file_size, index, count);
   const ByteRange of_header = overlap(share.range, 0, header.size());
   if (of_header.size() > 0) share.pieces.push_back(std::string_view(header).substr(of_header.begin, of_header.size()));
-  std::uint64_t begin = header.size();
+  std::uint64_t begin = header.size(), offset = of_header.size();
   for (const auto& [name, tensor] : ordered) {
     const ByteRange bytes = overlap(share.range, begin, tensor.nbytes());
     begin += tensor.nbytes();
     if (bytes.size() == 0) continue;
-    sources_.push_back({.name = name, .tensor = tensor.detach(), .bytes = bytes, .share = shares_.size(), .piece = share.pieces.size()});
+    sources_.push_back({.name = name, .tensor = tensor.detach(), .bytes = bytes, .share = shares_.size(), .piece = share.pieces.size(), .offset = offset});
     share.pieces.emplace_back();
+    offset += bytes.size();
   }
   shares_.push_back(std::move(share));
 }
 
 void Snapshot::take(Way way) {
   const at::NoGradGuard no_grad;
-  std::uint64_t size = 0;
+  std::vector<bool> is_copied(shares_.size());
   bool pinned = false;
   for (const Source& source : sources_) {
-    if (must_copy(source.tensor, way)) size += aligned(source.bytes.size());
+    if (must_copy(source.tensor, way)) is_copied[source.share] = true;
     pinned = pinned || !source.tensor.is_cpu();
   }
-  make_room(size, pinned);
-  std::uint64_t position = 0;
+  const std::vector<at::Tensor> images = make_images(is_copied, pinned);
   for (Source& source : sources_) {
     failpoint("snapshot");
-    const auto length = static_cast<std::int64_t>(source.bytes.size());
-    const char* bytes = nullptr;
+    std::string_view& piece = shares_[source.share].pieces[source.piece];
     if (!must_copy(source.tensor, way)) {
-      bytes = bytes_of(source.tensor) + source.bytes.begin;
-    } else {
-      const at::Tensor room = buffer_.narrow(0, static_cast<std::int64_t>(position), length);
-      bytes = bytes_of(room);
-      position += aligned(source.bytes.size());
-      if (is_plain(source.tensor)) {
-        source.room = static_cast<char*>(room.mutable_data_ptr());
-        source.version = version_of(source.tensor);
-      } else {
-        room.copy_(source.tensor.contiguous().reshape(-1).view(at::kByte).narrow(0, static_cast<std::int64_t>(source.bytes.begin), length));
-        source.tensor.reset();
-      }
+      piece = {bytes_of(source.tensor) + source.bytes.begin, source.bytes.size()};
+      continue;
     }
-    shares_[source.share].pieces[source.piece] = {bytes, source.bytes.size()};
+    const auto size = static_cast<std::int64_t>(source.bytes.size());
+    const at::Tensor room = images[source.share].narrow(0, static_cast<std::int64_t>(source.offset), size);
+    piece = {bytes_of(room), source.bytes.size()};
+    if (is_plain(source.tensor)) {
+      source.room = static_cast<char*>(room.mutable_data_ptr());
+      source.version = version_of(source.tensor);
+    } else {
+      room.copy_(source.tensor.contiguous().reshape(-1).view(at::kByte).narrow(0, static_cast<std::int64_t>(source.bytes.begin), size));
+      source.tensor.reset();
+    }
   }
 }
 
@@ -88,7 +84,7 @@ void Snapshot::copy() {
   for (const Source& source : sources_) {
     if (source.room == nullptr) continue;
     failpoint("snapshot");
-    std::memcpy(source.room, bytes_of(source.tensor) + source.bytes.begin, source.bytes.size());
+    stream_copy({bytes_of(source.tensor) + source.bytes.begin, source.bytes.size()}, source.room);
   }
   for (Source& source : sources_) {
     if (source.room == nullptr) continue;
@@ -99,8 +95,29 @@ void Snapshot::copy() {
   }
 }
 
+std::vector<at::Tensor> Snapshot::make_images(const std::vector<bool>& is_copied, bool pinned) {
+  std::vector<std::uint64_t> begins(shares_.size());
+  std::uint64_t size = kDirectAlignment;  // of which the first image may need a part to begin as it must
+  for (std::size_t i = 0; i < shares_.size(); ++i) {
+    begins[i] = size - kDirectAlignment;
+    if (is_copied[i]) size += aligned(shares_[i].range.size());
+  }
+  std::vector<at::Tensor> images(shares_.size());
+  if (size == kDirectAlignment) return images;
+  make_room(size, pinned);
+  const std::uint64_t address = reinterpret_cast<std::uintptr_t>(buffer_.const_data_ptr()), skipped = aligned(address) - address;
+  for (std::size_t i = 0; i < shares_.size(); ++i) {
+    if (!is_copied[i]) continue;
+    FileShare& share = shares_[i];
+    images[i] = buffer_.narrow(0, static_cast<std::int64_t>(skipped + begins[i]), static_cast<std::int64_t>(share.range.size()));
+    std::string_view& header = share.pieces.front();  // empty: the share begins with a tensor
+    std::ranges::copy(header, static_cast<char*>(images[i].mutable_data_ptr()));
+    if (!header.empty()) header = {bytes_of(images[i]), header.size()};
+  }
+  return images;
+}
+
 void Snapshot::make_room(std::uint64_t size, bool pinned) {
-  if (size == 0) return;
   const auto needed = static_cast<std::int64_t>(size);
   if (buffer_.defined() && buffer_.numel() >= needed && is_pinned_ == pinned) return;
   buffer_.reset();  // before there is another one

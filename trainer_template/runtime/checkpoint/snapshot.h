@@ -42,9 +42,12 @@ class Snapshot {
     at::Tensor tensor;
     ByteRange bytes;
     std::size_t share = 0, piece = 0;
+    std::uint64_t offset = 0;   // of the bytes in the share
     char* room = nullptr;       // where copy() puts the bytes; null: it leaves them alone
     std::uint32_t version = 0;  // that autograd gives to the tensor's values
   };
+  // Room for all of each share that is copied, as the file will have it: it is written from there without another copy. Undefined for the others.
+  std::vector<at::Tensor> make_images(const std::vector<bool>& is_copied, bool pinned);
   void make_room(std::uint64_t size, bool pinned);
 
   std::vector<FileShare> shares_;
