@@ -92,7 +92,9 @@ Socket own_folder(const fs::path& folder) {
 }
 
 void put_aside(FileLayer& files, const fs::path& folder, const std::string& why) {
-  const fs::path aside = folder.string() + ".aside";
+  const fs::path aside = folder.string() + std::string(kAsideEnding);
+  std::error_code ignored;
+  const bool in_place_of_another = fs::exists(fs::symlink_status(aside, ignored));
   files.remove(aside);
   files.rename(folder, aside);
   say("put aside as " + aside.string() + ": " + why);
