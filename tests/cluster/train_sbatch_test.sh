@@ -104,7 +104,8 @@ case_requeueing_that_happened_unheard_is_not_repeated() {
   hook scontrol <<<"echo PENDING BeginTime >state; fails 1 'Socket timed out on send/recv operation'"
   start
   expect_calls 1 'scontrol requeue'
-  expect_line 'not queued from here: Slurm has it as PENDING BeginTime'
+  expect_line 'queued again, though the answer was lost: Slurm has it as PENDING BeginTime'
+  expect_calls 1 'scontrol update JobId=7 StartTime=now+60'
 }
 case_a_refusal_is_final() {
   hook scontrol <<<"fails 99 'Requested operation is presently disabled for job 7'"
@@ -205,6 +206,19 @@ case_a_signal_goes_to_the_program() {
   hook trainer <<<'trap "exit 75" USR1; kill -USR1 $(<pid); for ((i = 0; i < 600; i++)); do read -rt 0.1 <> <(:) || true; done; exit 9'
   start
   expect_code 75
+  expect_calls 1 'scontrol requeue 7'
+}
+# As where it comes between fork and exec: the child ends by it.
+case_a_signal_that_the_program_did_not_await() {
+  hook trainer <<<'kill -USR1 $(<pid); for ((i = 0; i < 600; i++)); do read -rt 0.1 <> <(:) || true; done; exit 9'
+  start
+  expect_code 75
+  expect_calls 1 'scontrol requeue 7'
+}
+case_a_program_that_ends_by_itself_by_that_signal() {
+  hook trainer <<<'kill -USR1 $$'
+  start
+  expect_code 138
   expect_calls 1 'scontrol requeue 7'
 }
 case_a_signal_after_the_program_is_harmless() {

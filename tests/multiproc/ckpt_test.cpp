@@ -41,6 +41,16 @@ TEST_F(Ckpt, ListSaysWhatItHasNotFound) {
   for (const auto& [path, expected] : kCases) expect_refusal({"list", path}, expected);
 }
 
+TEST_F(Ckpt, ListShowsWhatWasPutAside) {
+  fs::create_directories(folder_ / "runs/step-00000003.aside/more");
+  folder_.write("runs/step-00000003.aside/model.safetensors", std::string(1500, 'x'));
+  folder_.write("runs/step-00000003.aside/more/of-it", std::string(500, 'x'));
+  fs::create_directory(folder_ / "runs/notes.aside");
+  Process process({CKPT_PROGRAM, "list", folder_ / "runs"}, {}, folder_ / "output");
+  EXPECT_EQ(process.wait(std::chrono::steady_clock::now() + std::chrono::seconds(30)), 1) << "there is no checkpoint beside it";
+  EXPECT_EQ(process.out(), "step-00000003.aside  put aside, 2.0 kB: yours to remove (rm -r)\n");
+}
+
 // Nobody ever writes into it.
 TEST_F(Ckpt, APipeIsRefused) {
   for (const std::string name : {"pipe", "pipe.pt"}) {

@@ -174,6 +174,24 @@ TEST_F(Failure, TwoRunsDoNotShareACheckpointFolder) {
   first.kill_rank(0, SIGKILL);
 }
 
+// A killed run leaves no lock.
+TEST_F(Failure, TwoRunsDoNotShareAMetricsOrLedgerFile) {
+  const std::string ledger = folder_ / "ledger";
+  Ranks first(1, endless({"--ledger", ledger}));
+  wait_until_training();
+  const std::pair<const char*, std::string> kFiles[] = {{"--metrics", curve()}, {"--ledger", ledger}};
+  for (const auto& [option, file] : kFiles) {
+    Ranks second(2, trainer({"--max-steps", "2", option, file}));
+    expect_one_line(second, "cannot write '" + file + "': another run, or another option of this one, writes it; give another " + option);
+  }
+  first.kill_rank(0, SIGKILL);
+  first.wait();
+  EXPECT_GT(losses(curve()).size(), 2u) << "of the first run";
+  Ranks third(2, trainer({"--max-steps", "2", "--metrics", curve(), "--ledger", ledger}));
+  expect_success(third);
+  EXPECT_EQ(losses(curve()).size(), 2u);
+}
+
 TEST_F(Failure, WithoutALauncherItTrainsAlone) {
   Ranks alone(1, trainer({"--max-steps", "3"}),
               {{"RANK", "unset"}, {"WORLD_SIZE", "unset"}, {"LOCAL_RANK", "unset"}, {"LOCAL_WORLD_SIZE", "unset"},

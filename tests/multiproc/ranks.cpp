@@ -11,6 +11,8 @@
 #include <thread>
 #include <utility>
 
+#include "process_state.h"
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -81,12 +83,7 @@ bool Process::ended() {
   return pid_ < 0;
 }
 
-bool Process::stopped() const {
-  // "PID (NAME) STATE ...": proc(5); a name may hold a parenthesis.
-  const std::string stat = read_file("/proc/" + std::to_string(pid_) + "/stat");
-  const std::size_t end = stat.rfind(") ");
-  return end != std::string::npos && stat.compare(end + 2, 1, "T") == 0;
-}
+bool Process::stopped() const { return process_state(pid_) == 'T'; }
 
 int Process::wait(Clock::time_point deadline) {
   while (!ended()) {

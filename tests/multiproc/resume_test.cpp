@@ -122,6 +122,29 @@ TEST_F(Resume, SaysWhenThereIsNothingLeftToDo) {
   EXPECT_TRUE(contains(again.out(0), "it is complete"));
 }
 
+// Ten steps an epoch. Where the data lies does not matter, and between two epochs other data may come.
+TEST_F(Resume, RefusesOtherDataInTheMiddleOfAnEpoch) {
+  for (const char* name : {"data", "moved", "other"}) {
+    fs::create_directory(folder_ / name);
+    std::string rows = "x,y\n";
+    for (int row = 0; row < 80; ++row) rows += std::to_string(row) + "," + std::to_string(row == 79 && name == std::string("other") ? 1 : 2 * row) + "\n";
+    folder_.write(std::string(name) + "/train.csv", rows);
+    folder_.write(std::string(name) + "/test.csv", rows);
+  }
+  const auto train_with = [&](const char* data, int steps) {
+    return trainer({"--task", "table", "--batch-size", "4", "--epochs", "3", "--data", folder_ / data, "--max-steps", std::to_string(steps),
+                    "--checkpoint-dir", folder_ / "runs"});
+  };
+  const std::pair<const char*, int> kRuns[] = {{"data", 3}, {"moved", 10}, {"other", 13}};
+  for (const auto& [data, steps] : kRuns) {
+    Ranks ranks(2, train_with(data, steps));
+    expect_success(ranks);
+  }
+  Ranks back(2, train_with("data", 16));
+  expect_one_line(back, "the checkpoint at step 13 was written in an epoch of other training data of the same size (--data " + (folder_ / "other").string() +
+                            "), this run has --data " + (folder_ / "data").string() + "; samples would be left out or come twice");
+}
+
 TEST_F(Resume, LeavesADamagedCheckpointOut) {
   train(2, folder_ / "curve", folder_ / "runs", 15);
   folder_.write("runs/step-00000015/model.safetensors", "damaged");

@@ -44,13 +44,19 @@ save("complex", {"w": torch.zeros(2, dtype=torch.complex64)})
 save("no_weights", {"epoch": 3, "optimizer": optimizer})
 torch.save(weights, folder + "/legacy.pt", _use_new_zipfile_serialization=False)
 
-def resume(name, maximize=False, **more):
-    sgd = torch.optim.SGD(layers.parameters(), lr=0.1, momentum=0.9, maximize=maximize)
+def resume(name, maximize=False, momentum=0.9, without=(), **more):
+    sgd = torch.optim.SGD(layers.parameters(), lr=0.1, momentum=momentum, maximize=maximize)
     sgd.step()
-    save("resume_" + name, {"model": weights, "optimizer": sgd.state_dict(), "step": 3, **more})
+    saved = sgd.state_dict()
+    saved["state"] = {number: state for number, state in saved["state"].items() if number not in without}
+    save("resume_" + name, {"model": weights, "optimizer": saved, "step": 3, **more})
 def scaler(scale, tracker): return {"scale": scale, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2000, "_growth_tracker": tracker}
 resume("good", step=3.0, epoch=0, epoch_samples_consumed=1024, scaler=scaler(1024.0, 5))
 resume("end_of_epoch", epoch_samples_consumed=1437, scaler={})
+resume("no_momentum", momentum=0)
+resume("not_begun", without=range(4), step=0)
+resume("without_one", without=[2])
+resume("without_all", without=range(4))
 resume("half_step", step=3.5)
 resume("text_step", step="3")
 resume("large_step", step=10**12)
@@ -129,7 +135,7 @@ TEST_F(TorchFile, TrainingGoesOnOnlyFromWhatCanBe) {
   const auto resumed = [&](const std::string& file) {
     return trainer({"--resume-from-python", folder_ / file, "--model", "mlp:32", "--max-steps", "5", "--data", SOURCE_DIR "/data/digits"});
   };
-  for (const char* file : {"resume_good.pt", "resume_end_of_epoch.pt"}) {
+  for (const char* file : {"resume_good.pt", "resume_end_of_epoch.pt", "resume_no_momentum.pt", "resume_not_begun.pt"}) {
     Ranks ranks(1, resumed(file));
     EXPECT_EQ(ranks.wait(), (std::vector<int>{0})) << file << ranks.errors();
     EXPECT_NE(ranks.out(0).find("5 steps"), std::string::npos) << ranks.out(0);
@@ -137,6 +143,8 @@ TEST_F(TorchFile, TrainingGoesOnOnlyFromWhatCanBe) {
   const struct {
     const char *file, *message;
   } kCases[] = {
+      {"resume_without_one.pt", "resume_without_one.pt: its optimizer has no state of 'layers.2.weight', which is trained here"},
+      {"resume_without_all.pt", "its optimizer has no state of 'layers.0.weight', which is trained here"},
       {"resume_half_step.pt", "resume_half_step.pt has 'step' 3.5: expected a whole number from 0 to 999999999999"},
       {"resume_text_step.pt", "has 'step', which is no number: expected a whole number"},
       {"resume_large_step.pt", "has 'step' 1e+12: expected a whole number"},

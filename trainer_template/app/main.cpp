@@ -1,6 +1,7 @@
 // Trains on all ranks of a job: the whole run, from options to the last line.
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/train/checkpoint/checkpoint.h>
+#include <torchbridge/train/checkpoint/fingerprint.h>
 #include <torchbridge/train/data/loader.h>
 #include <torchbridge/train/ddp/ddp.h>
 #include <torchbridge/train/model_tensors.h>
@@ -21,6 +22,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "tasks.h"
@@ -55,7 +57,8 @@ class Run {
   const std::unique_ptr<Optimizer> optimizer_ = make_optimizer(options_, tensors_, group_);
   Checkpoints checkpoints_{group_, options_.checkpoints};
   const Manifest start_ = load_start(options_, checkpoints_, tensors_, *optimizer_, group_);
-  const std::int64_t steps_ = total_steps(options_, task_.train_set(), start_, group_);
+  const std::string fingerprint_ = fingerprint_of(task_.train_set().contents());
+  const std::int64_t steps_ = total_steps(options_, task_.train_set(), fingerprint_, start_, group_);
   DistributedDataParallel ddp_{tensors_, group_, {.gradient_as_bucket_view = true, .buckets = start_.buckets}};
   Loader loader_{task_.train_set(), options_.sampler(task_.train_set().size(), group_), options_.loading(group_), start_.position};
   StopAgreement stop_{group_, {.wants_to_stop = [this] { return preemption_.requested(); },
@@ -103,6 +106,7 @@ void Run::evaluate(std::int64_t step) {
 
 Manifest Run::progress() {
   Manifest manifest = trainer_.progress();
+  manifest.train_set = fingerprint_;
   manifest.state[kTrainSamples] = static_cast<double>(task_.train_set().size());
   early_stop_.put_state(manifest.state);
   return manifest;

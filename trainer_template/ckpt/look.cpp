@@ -33,6 +33,18 @@ std::uint64_t total_size(const Manifest& manifest) {
   return total;
 }
 
+// Of all files in the folder, as far as they can be looked at.
+std::uint64_t size_on_disk(const fs::path& folder) {
+  std::uint64_t total = 0;
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    std::error_code gone;
+    const std::uint64_t size = fs::is_regular_file(entry->symlink_status(gone)) ? fs::file_size(entry->path(), gone) : 0;
+    if (!gone) total += size;
+  }
+  return total;
+}
+
 std::vector<std::int64_t> steps_in(const fs::path& folder) {
   auto steps = complete_steps(folder);
   std::ranges::sort(steps);
@@ -110,6 +122,9 @@ bool list(const fs::path& folder) {
                 size_text(total_size(*manifest)).c_str());
   }
   for (const std::int64_t step : steps_without_done(folder)) std::printf("%s  has no %s\n", step_folder(step).c_str(), kDoneFile);
+  for (const fs::path& path : folders_aside(folder)) {
+    std::printf("%s  put aside, %s: yours to remove (rm -r)\n", path.filename().c_str(), size_text(size_on_disk(path)).c_str());
+  }
   for (const fs::path& path : leftovers(folder)) std::printf("%s  not complete\n", path.filename().c_str());
   if (steps.empty()) throw TrainError(folder.string() + " holds no complete checkpoint, which is a folder " + step_folder(1) + " or the like with a file " + kDoneFile);
   return true;

@@ -42,7 +42,7 @@ bool has_names(const PickledValue& value) {
 }
 
 void check_optimizer(const PickledValue& optimizer) {
-  const std::vector<ParameterShape> model = {{"a", {2, 3}}, {"b", {}}};
+  const std::vector<ParameterShape> model = {{"a", {2, 3}}, {"b", {}, false}};
   const auto state = state_by_name(optimizer, model, {{.name = "", .options = {}, .parameters = {"b", "a"}}});
   if (!state) return expect_presentable(state.error());
   for (const auto& [name, value] : *state) {

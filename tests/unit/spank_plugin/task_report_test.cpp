@@ -1,7 +1,6 @@
 #include "spank_plugin/task_report.h"
 
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -11,6 +10,8 @@
 
 #include <gtest/gtest.h>
 
+#include "child_ending.h"
+#include "process_state.h"
 #include "spank_plugin/failure_desk.h"
 
 namespace torchbridge {
@@ -20,13 +21,11 @@ constexpr int kExitCode3 = 3 << 8;
 
 // As slurmstepd and its task: a child writes, and is gone before the parent reads.
 void write_in_child(const TaskBoard& board, const EnvMap& environment, const std::string& error_file) {
-  const pid_t task = fork();
-  if (task == 0) {
+  const auto write = [&] {
     write_record(*board.record_of(1), environment, 5, error_file);
     std::ofstream(error_file) << "the reason";
-    _exit(0);
-  }
-  ASSERT_EQ(waitpid(task, nullptr, 0), task);
+  };
+  ASSERT_EQ(ending_of_child(write), exited(0));
 }
 
 class TaskReport : public ::testing::Test {
@@ -59,11 +58,9 @@ pid_t any_child() {
 // A signal takes effect when its process runs: whether it stops, or ends before.
 bool stops(pid_t process) {
   while (true) {
-    std::string state;
-    std::ifstream stat("/proc/" + std::to_string(process) + "/stat");
-    for (int i = 0; i < 3; ++i) stat >> state;  // number, name, state
-    if (state == "T") return true;
-    if (!stat || state == "Z" || state == "X") return false;
+    const char state = process_state(process);
+    if (state == 'T') return true;
+    if (state == '\0' || state == 'Z' || state == 'X') return false;
     std::this_thread::yield();
   }
 }
@@ -108,11 +105,7 @@ TEST_F(TaskReport, IsReturnedWhereTheDeskIsGone) {
 
 TEST(TaskBoard, LetsOneTaskOfTheNodeSpeak) {
   const TaskBoard board(2);
-  const pid_t task = fork();
-  if (task == 0) _exit(board.may_speak() ? 0 : 1);
-  int status = 1;
-  ASSERT_EQ(waitpid(task, &status, 0), task);
-  EXPECT_EQ(status, 0);
+  EXPECT_EQ(ending_of_child([&] { _exit(board.may_speak() ? 0 : 1); }), exited(0));
   EXPECT_FALSE(board.may_speak());
   EXPECT_TRUE(TaskBoard().may_speak());
 }

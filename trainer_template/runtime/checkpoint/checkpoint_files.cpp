@@ -32,6 +32,17 @@ std::vector<std::int64_t> steps_where(const fs::path& root, bool complete) {
   return steps;
 }
 
+template <class Fits>
+std::vector<fs::path> entries_where(const fs::path& root, Fits&& fits) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error)) {
+    if (fits(entry->path().filename().string())) found.push_back(entry->path());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
 }  // namespace
 
 std::string step_folder(std::int64_t step) { return std::string(kStepPrefix) + padded(step, 8); }
@@ -61,13 +72,14 @@ std::vector<std::int64_t> complete_steps(const fs::path& root) { return steps_wh
 
 std::vector<std::int64_t> steps_without_done(const fs::path& root) { return steps_where(root, false); }
 
+std::vector<fs::path> folders_aside(const fs::path& root) {
+  return entries_where(root, [](std::string_view name) {
+    return name.ends_with(kAsideEnding) && step_of_folder(name.substr(0, name.size() - kAsideEnding.size()));
+  });
+}
+
 std::vector<fs::path> leftovers(const fs::path& root) {
-  std::vector<fs::path> found;
-  std::error_code error;
-  for (fs::directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error)) {
-    if (entry->path().filename().string().starts_with(kTemporaryPrefix)) found.push_back(entry->path());
-  }
-  return found;
+  return entries_where(root, [](std::string_view name) { return name.starts_with(kTemporaryPrefix); });
 }
 
 FileRecord write_recorded(FileLayer& files, const fs::path& path, const std::vector<std::string_view>& parts) {

@@ -16,6 +16,7 @@ namespace torchbridge::train {
 constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kManifestFile = "manifest.json";
 constexpr const char* kDoneFile = "DONE";  // written last: a folder without it is no checkpoint
+constexpr std::string_view kAsideEnding = ".aside";  // of a step's folder that was put aside: nothing looks at it any more
 constexpr std::string_view kTemporaryPrefix = ".tmp-";  // of what is not finished, or half removed
 
 std::string step_folder(std::int64_t step);                              // step-00000100
@@ -31,6 +32,9 @@ bool is_complete(const std::filesystem::path& folder);
 std::vector<std::int64_t> complete_steps(const std::filesystem::path& root);
 // Those whose folder is not: of a run that was killed between the folder's rename and DONE, or DONE was lost later.
 std::vector<std::int64_t> steps_without_done(const std::filesystem::path& root);
+
+// Folders in `root` that were put aside, by name.
+std::vector<std::filesystem::path> folders_aside(const std::filesystem::path& root);
 
 // What killed runs left behind in `root`: folders under temporary names.
 std::vector<std::filesystem::path> leftovers(const std::filesystem::path& root);

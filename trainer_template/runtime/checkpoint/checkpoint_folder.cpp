@@ -1,13 +1,13 @@
 #include <torchbridge/train/checkpoint/checkpoint_folder.h>
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <torchbridge/net/random_token.h>
 #include <torchbridge/train/checkpoint/checkpoint_files.h>
 #include <torchbridge/train/checkpoint/publish.h>
 #include <torchbridge/train/checkpoint/verify.h>
 #include <torchbridge/train/console.h>
 #include <torchbridge/train/errors.h>
+#include <torchbridge/train/file_lock.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -23,33 +23,15 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::string kAdvice = "; give a --checkpoint-dir that all ranks can write to";
-// A run whose launcher was killed takes a moment to end, and the same command may be given again at once.
-constexpr std::chrono::seconds kLockPatience{5};
 // NFS clients look again after three seconds (acregmin).
 constexpr std::chrono::seconds kVisiblePatience{4};
 constexpr std::chrono::milliseconds kRetry{50};
-
-template <class Fact>
-bool eventually(std::chrono::seconds patience, Fact&& fact) {
-  const auto deadline = std::chrono::steady_clock::now() + patience;
-  while (!fact()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::sleep_for(kRetry);
-  }
-  return true;
-}
 
 Socket lock_folder(const fs::path& folder) {
   const fs::path path = folder / ".lock";
   Socket lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock.open()) throw TrainError("cannot write to checkpoint folder '" + folder.string() + "': " + std::strerror(errno) + kAdvice);
-  // Some network file systems cannot lock; they are used without.
-  int error = 0;
-  const auto is_answered = [&] { return (error = flock(lock.descriptor(), LOCK_EX | LOCK_NB) == 0 ? 0 : errno) != EWOULDBLOCK; };
-  if (eventually(kLockPatience, is_answered)) {
-    if (error != 0) say("checkpoint folder '" + folder.string() + "' cannot be locked (" + std::strerror(error) + "): a second run in it would not be noticed");
-    return lock;
-  }
+  if (lock_file(lock, "checkpoint folder '" + folder.string() + "'")) return lock;
   throw TrainError("checkpoint folder '" + folder.string() +
                    "' is in use by another run; wait for it, end it (under Slurm: squeue, scancel), or give another --checkpoint-dir");
 }
@@ -92,14 +74,22 @@ Socket own_folder(const fs::path& folder) {
 }
 
 void put_aside(FileLayer& files, const fs::path& folder, const std::string& why) {
-  const fs::path aside = folder.string() + ".aside";
+  const fs::path aside = folder.string() + std::string(kAsideEnding);
+  std::error_code ignored;
+  const bool in_place_of_another = fs::exists(fs::symlink_status(aside, ignored));
   files.remove(aside);
   files.rename(folder, aside);
-  say("put aside as " + aside.string() + ": " + why);
+  say("put aside as " + aside.string() + (in_place_of_another ? ", in place of the one put aside before" : "") + ": " + why +
+      "; it stays until you remove it (rm -r)");
 }
 
 bool is_seen(const fs::path& path) {
-  return eventually(kVisiblePatience, [&] { return access(path.c_str(), F_OK) == 0; });
+  const auto deadline = std::chrono::steady_clock::now() + kVisiblePatience;
+  while (access(path.c_str(), F_OK) != 0) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(kRetry);
+  }
+  return true;
 }
 
 void check_shared(const fs::path& folder, ProcessGroup& group) {

@@ -87,7 +87,7 @@ double run_seconds(const Manifest& manifest) {
 std::string to_json(const Manifest& manifest) {
   json files = json::array();
   for (const FileRecord& file : manifest.files) files.push_back(to_json(file));
-  const json document = {
+  json document = {
       {"format", "torchbridge-checkpoint"},
       {"version", Manifest::kVersion},
       {"step", manifest.step},
@@ -103,6 +103,7 @@ std::string to_json(const Manifest& manifest) {
       {"optimizer", to_json(manifest.optimizer)},
       {"files", files},
   };
+  if (!manifest.train_set.empty()) document["train_set_fingerprint"] = manifest.train_set;
   constexpr std::string_view kEnd = "\n}";
   std::string text = document.dump(2, ' ', false, json::error_handler_t::replace);
   text.resize(text.size() - kEnd.size());
@@ -127,6 +128,7 @@ Result<Manifest> manifest_from_json(std::string_view text) try {
   manifest.samples_seen = integer<std::int64_t>(document.at("samples_seen"));
   manifest.world_size = integer<int>(document.at("world_size"));
   manifest.sampler_seed = integer<std::uint64_t>(document.at("sampler_seed"));
+  manifest.train_set = document.value("train_set_fingerprint", "");
   document.at("options").get_to(manifest.options);
   document.at("versions").get_to(manifest.versions);
   for (const json& bucket : document.at("ddp_buckets")) {

@@ -44,6 +44,7 @@ struct Manifest {
   std::int64_t samples_seen = 0;                // by all ranks, in all epochs
   int world_size = 1;                           // of the run that wrote it
   std::uint64_t sampler_seed = 0;
+  std::string train_set;                        // fingerprint of what was trained on; empty: not known
   std::map<std::string, std::string> options;   // of the run that wrote it, for the reader's eye
   std::map<std::string, std::string> versions;  // of libraries
   std::vector<std::vector<std::size_t>> buckets;  // DDP's, as rebuilt after its first step: makes resuming bit-exact

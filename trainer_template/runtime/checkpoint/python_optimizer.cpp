@@ -14,6 +14,7 @@ using Names = std::map<std::int64_t, std::string>;  // by number
 struct Group {
   std::vector<std::int64_t> numbers;
   std::vector<std::string> names;  // where Python knew them
+  bool keeps_state = true;         // of parameters that had a gradient
 };
 
 Result<std::vector<Group>> groups_of(const PickledValue& optimizer) {
@@ -30,6 +31,9 @@ Result<std::vector<Group>> groups_of(const PickledValue& optimizer) {
     if (names != nullptr && names->is(Kind::kList) && names->items.size() == group.numbers.size()) {
       for (const Pickled& name : names->items) group.names.push_back(name->text);
     }
+    const PickledValue* momentum = each->find("momentum");  // of SGD
+    const bool is_number = momentum != nullptr && (momentum->is(Kind::kFloat) || momentum->is(Kind::kInteger));
+    group.keeps_state = !is_number || momentum->number != 0 || momentum->integer != 0;
     groups.push_back(std::move(group));
   }
   return groups;
@@ -103,17 +107,45 @@ Status add_state(const PickledValue& kinds, const ParameterShape& parameter, std
   return Ok{};
 }
 
+bool keeps_state(const OptimizerRecord::Group& group) {
+  const auto momentum = group.options.find("momentum");
+  return momentum == group.options.end() || momentum->second != 0;
+}
+
+// The first of them whose state is wanted; empty where none is. `there`: those that have state.
+std::string without_state(const std::map<std::string, const ParameterShape*>& parameters, const std::vector<OptimizerRecord::Group>& groups,
+                          const std::set<std::string>& there, const std::set<std::string>& stateless) {
+  for (const OptimizerRecord::Group& group : groups) {
+    if (!keeps_state(group)) continue;
+    for (const std::string& name : group.parameters) {
+      const auto parameter = parameters.find(name);
+      if (parameter != parameters.end() && parameter->second->trained && !there.contains(name) && !stateless.contains(name)) return name;
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<std::vector<PythonState>> state_by_name(const PickledValue& optimizer, const std::vector<ParameterShape>& parameters,
                                                const std::vector<OptimizerRecord::Group>& groups,
-                                               const std::map<std::string, std::string>& aliases) {
+                                               const std::map<std::string, std::string>& aliases, bool stepped) {
   const auto theirs = groups_of(optimizer);
   if (!theirs) return theirs.error();
   const auto names = names_of(*theirs, parameters, groups);
   if (!names) return names.error();
   std::map<std::string, const ParameterShape*> shapes;
   for (const ParameterShape& parameter : parameters) shapes.emplace(parameter.name, &parameter);
+
+  const auto own_name = [&](const std::string& name) {
+    const auto alias = aliases.find(name);
+    return alias == aliases.end() ? name : alias->second;
+  };
+  std::set<std::string> there, stateless;
+  for (const Group& group : *theirs) {
+    if (group.keeps_state) continue;
+    for (const std::int64_t number : group.numbers) stateless.insert(own_name(names->at(number)));
+  }
 
   std::vector<PythonState> state;
   std::set<std::string> seen;
@@ -123,10 +155,16 @@ Result<std::vector<PythonState>> state_by_name(const PickledValue& optimizer, co
     const auto name = number.is(Kind::kInteger) ? names->find(number.integer) : names->end();
     if (name == names->end()) return Error{"its optimizer has state of a parameter that is in no group"};
     if (!seen.insert(name->second).second) return Error{"its optimizer has the state of '" + printable(name->second) + "' twice"};
-    const auto alias = aliases.find(name->second);
-    const auto parameter = shapes.find(alias == aliases.end() ? name->second : alias->second);
+    const auto parameter = shapes.find(own_name(name->second));
     if (parameter == shapes.end()) return Error{"its optimizer has state of '" + printable(name->second) + "', which is no parameter of this model"};
+    const std::size_t before = state.size();
     if (const Status good = add_state(*entries.items[i + 1], *parameter->second, state); !good) return good.error();
+    if (state.size() > before) there.insert(parameter->first);
+  }
+  if (state.empty() && !stepped) return state;
+  if (const std::string name = without_state(shapes, groups, there, stateless); !name.empty()) {
+    return Error{"its optimizer has no state of '" + printable(name) + "', which is trained here: freeze it if it was frozen there, or take the weights alone "
+                 "by --init-from"};
   }
   return state;
 }

@@ -68,8 +68,9 @@ NamedTensors optimizer_state(TorchFile& file, const ModelTensors& model, const O
   const OptimizerRecord record = optimizer.record();
   check_maximize(file, *found, record);
   std::vector<ParameterShape> parameters;
-  for (const auto& [name, parameter] : model.parameters) parameters.push_back({name, parameter.sizes().vec()});
-  const auto state = state_by_name(*found, parameters, record.groups, model.aliases);
+  for (const auto& [name, parameter] : model.parameters) parameters.push_back({name, parameter.sizes().vec(), parameter.requires_grad()});
+  const bool stepped = whole_number_at(file, file.content(), "step").value_or(0) > 0;
+  const auto state = state_by_name(*found, parameters, record.groups, model.aliases, stepped);
   if (!state) throw TrainError(file.path().string() + ": " + state.error().message);
   NamedTensors tensors;
   for (const auto& [name, value] : *state) {

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -27,6 +28,9 @@ class Dataset {
   // Inputs and targets of these samples, each in one new tensor (batch_tensor). Called by several threads at once. May throw: the
   // loader finds out which sample it was.
   virtual Batch collate(std::span<const std::int64_t> indices) const = 0;
+  // The bytes that its samples are made of, in pieces that stay as they are while it lives. A checkpoint keeps a fingerprint of them, so that
+  // training does not go on in the middle of an epoch of other data. No pieces: not told.
+  virtual std::vector<std::span<const std::byte>> contents() const { return {}; }
 };
 
 // A new tensor on the CPU for samples to be collated into: in pinned memory where the loader will copy it to a GPU.

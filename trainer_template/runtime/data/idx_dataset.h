@@ -18,6 +18,9 @@ class IdxDataset : public Dataset {
   const IdxImages& images() const { return images_; }
   std::int64_t size() const override { return images_.count; }
   Batch collate(std::span<const std::int64_t> indices) const override;
+  std::vector<std::span<const std::byte>> contents() const override {
+    return {std::as_bytes(std::span(images_.pixels)), std::as_bytes(std::span(images_.labels))};
+  }
 
  private:
   IdxImages images_;

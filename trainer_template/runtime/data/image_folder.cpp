@@ -66,8 +66,10 @@ void ImageFolder::read_class(const fs::path& folder) {
   for (const fs::path& path : entries(folder)) {
     if (is_folder(path)) fail(path, "is a folder, expected only images beside it");
     if (!has_image_ending(path)) fail(path, "expected a name that ends in .png, .jpg or .jpeg");
-    if (const auto size = image_size(MappedFile(path).bytes()); !size) fail(path, size.error().message);
+    const MappedFile file(path);
+    if (const auto size = image_size(file.bytes()); !size) fail(path, size.error().message);
     images_.push_back({path, std::ssize(classes_) - 1});
+    listing_ += classes_.back() + "/" + path.filename().string() + " " + std::to_string(file.bytes().size()) + "\n";
   }
   if (images_.size() == before) fail(folder, "has no images");
 }

@@ -25,6 +25,8 @@ class ImageFolder : public Dataset {
   std::int64_t size() const override { return std::ssize(images_); }
   const std::vector<std::string>& classes() const { return classes_; }
   Batch collate(std::span<const std::int64_t> indices) const override;
+  // Names and sizes of the files: to read them all would take too long.
+  std::vector<std::span<const std::byte>> contents() const override { return {std::as_bytes(std::span(listing_))}; }
 
  private:
   struct Labelled {
@@ -37,6 +39,7 @@ class ImageFolder : public Dataset {
   const ImageFolderOptions options_;
   std::vector<std::string> classes_;
   std::vector<Labelled> images_;
+  std::string listing_;  // "cat/7.png 1234\n" ...
 };
 
 }  // namespace torchbridge::train

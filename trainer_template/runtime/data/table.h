@@ -29,6 +29,10 @@ class Table : public Dataset {
   const std::vector<std::string>& columns() const { return table_.names; }  // in the file's order, the target too; empty without a header
   std::int64_t classes() const { return classes_; }  // highest class + 1; 0 for numbers
   Batch collate(std::span<const std::int64_t> indices) const override;
+  // The numbers, and which column is the target.
+  std::vector<std::span<const std::byte>> contents() const override {
+    return {std::as_bytes(std::span(table_.values)), std::as_bytes(std::span(&target_, 1))};
+  }
 
  private:
   void count_classes(const std::filesystem::path& path);

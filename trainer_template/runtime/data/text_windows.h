@@ -23,6 +23,7 @@ class TextWindows : public Dataset {
 
   std::int64_t size() const override { return (std::ssize(bytes_) - 1) / length_; }
   Batch collate(std::span<const std::int64_t> indices) const override;
+  std::vector<std::span<const std::byte>> contents() const override { return {std::as_bytes(bytes_)}; }
 
  private:
   MappedFile file_;

@@ -30,6 +30,12 @@ Batch TokenWindows::collate(std::span<const std::int64_t> indices) const {
   return collate_windows(indices, options_.length, [this](std::int64_t index, std::int64_t* input, std::int64_t* target) { copy(index, input, target); });
 }
 
+std::vector<std::span<const std::byte>> TokenWindows::contents() const {
+  std::vector<std::span<const std::byte>> pieces;
+  for (const TokenFile& file : files_) pieces.push_back(std::as_bytes(file.tokens()));
+  return pieces;
+}
+
 void TokenWindows::copy(std::int64_t index, std::int64_t* inputs, std::int64_t* targets) const {
   const auto after = std::upper_bound(first_of_file_.begin(), first_of_file_.end(), index);
   const auto number = after - first_of_file_.begin() - 1;

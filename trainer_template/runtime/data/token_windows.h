@@ -27,6 +27,7 @@ class TokenWindows : public Dataset {
   std::int64_t size() const override { return first_of_file_.back(); }
   // Throws TrainError for a token outside of the vocabulary, with file and offset: too many to look at all beforehand.
   Batch collate(std::span<const std::int64_t> indices) const override;
+  std::vector<std::span<const std::byte>> contents() const override;  // the tokens of each file
 
  private:
   // Copies a window and the token after it.

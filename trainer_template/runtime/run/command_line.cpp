@@ -121,9 +121,7 @@ void CommandLine::declare_task() {
         if (std::find(names.begin(), names.end(), name) != names.end()) return std::string();
         return "there is no task '" + name + "'" + did_you_mean(name, names);
       })->capture_default_str();
-  declared->add_option("--data", options_.data, "What to learn from")->check([](const std::string& data) {
-    return data.empty() ? std::string("expected a path") : std::string();
-  })->capture_default_str();
+  declared->add_option("--data", options_.data, "What to learn from")->check(not_empty)->capture_default_str();
   declared->add_option("--model", options_.model)->capture_default_str();
   declared->add_option("--init-from", options_.init_from, "Start from the weights in this safetensors or torch.save file")->check(not_empty);
 }

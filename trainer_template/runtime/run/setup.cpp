@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/ops/allclose.h>
+#include <torchbridge/core/env_map.h>
 #include <torchbridge/train/checkpoint/load.h>
 #include <torchbridge/train/checkpoint/resume_from_python.h>
 #include <torchbridge/train/errors.h>
@@ -27,6 +28,15 @@ void check_order(const Options& options, const Manifest& start) {
   if (start.position.consumed == 0 || order == options.order) return;
   throw TrainError("the checkpoint at step " + std::to_string(start.step) + " was written in an epoch with --order " + order +
                    ", this run has --order " + options.order + "; the order of samples would break off");
+}
+
+// And samples of one training set.
+void check_train_set(const Options& options, const std::string& fingerprint, const Manifest& start) {
+  if (start.position.consumed == 0 || start.train_set.empty() || fingerprint.empty() || fingerprint == start.train_set) return;
+  const auto before = start.options.find("data");
+  throw TrainError("the checkpoint at step " + std::to_string(start.step) + " was written in an epoch of other training data of the same size (--data " +
+                   (before == start.options.end() ? "" : printable(before->second)) + "), this run has --data " + printable(options.data) +
+                   "; samples would be left out or come twice");
 }
 
 // A finished epoch is the start of the next one; Python's samplers may have counted their padding.
@@ -131,11 +141,12 @@ StepProfileOptions profile_options(const Options& options, const ProcessGroup& g
   return {.steps = group.is_first() ? options.profile : 0, .file = options.profile_file, .device = group.device().type()};
 }
 
-std::int64_t total_steps(const Options& options, const Dataset& train_set, const Manifest& start, ProcessGroup& group) {
+std::int64_t total_steps(const Options& options, const Dataset& train_set, const std::string& fingerprint, const Manifest& start, ProcessGroup& group) {
   std::int64_t all = start.step;
   all_or_none(group, [&] {
     check_order(options, start);
     check_train_samples(start, train_set.size());
+    check_train_set(options, fingerprint, start);
     check_position(options.sampler(train_set.size(), group), start);
     check_batch_size(options, train_set.size(), group);
     all += steps_left(options.sampler(train_set.size(), group), options.loading(group), start.position, options.grad_accumulation);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include <torchbridge/train/checkpoint/checkpoint.h>
 #include <torchbridge/train/checkpoint/manifest.h>
@@ -41,7 +42,7 @@ Manifest load_start(const Options& options, Checkpoints& checkpoints, const Mode
 StepProfileOptions profile_options(const Options& options, const ProcessGroup& group);
 
 // Steps that the whole run takes, from its first beginning. Collective: throws TrainError where a batch is larger than the data set, or
-// where the run would go on from `start` in another order of samples or beyond their end.
-std::int64_t total_steps(const Options& options, const Dataset& train_set, const Manifest& start, ProcessGroup& group);
+// where the run would go on from `start` in another order of samples, in other data (`fingerprint`, of this rank's) or beyond their end.
+std::int64_t total_steps(const Options& options, const Dataset& train_set, const std::string& fingerprint, const Manifest& start, ProcessGroup& group);
 
 }  // namespace torchbridge::train

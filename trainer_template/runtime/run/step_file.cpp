@@ -1,9 +1,15 @@
 #include <torchbridge/train/run/step_file.h>
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <torchbridge/train/file_lock.h>
 #include <torchbridge/train/run/output_error.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <fstream>
 #include <string_view>
 
@@ -25,6 +31,21 @@ std::int64_t step_of_line(std::string_view line) {
   if (!line.starts_with(kStart) || !line.ends_with('}')) return -1;
   line.remove_prefix(kStart.size());
   return std::from_chars(line.data(), line.data() + line.size(), step).ec == std::errc() ? step : -1;
+}
+
+bool is_at(const fs::path& path, const Socket& file) {
+  struct stat here {}, there {};
+  return fstat(file.descriptor(), &here) == 0 && stat(path.c_str(), &there) == 0 && here.st_dev == there.st_dev && here.st_ino == there.st_ino;
+}
+
+// An empty file where there is none.
+Socket locked(const fs::path& path, const char* option) {
+  while (true) {
+    Socket file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+    if (!file.open()) throw cannot_open(path, std::strerror(errno), option);
+    if (!lock_file(file, "file '" + path.string() + "'")) throw cannot_open(path, "another run, or another option of this one, writes it", option);
+    if (is_at(path, file)) return file;  // else the run that had it before has put another in its place
+  }
 }
 
 }  // namespace
@@ -49,6 +70,7 @@ StepFile::StepFile(const fs::path& path, std::int64_t last_step, const char* opt
   std::error_code error, ignored;
   const fs::path target = fs::is_symlink(path, ignored) ? fs::weakly_canonical(path) : path;  // the link stays one
   if (target.has_parent_path()) fs::create_directories(target.parent_path(), ignored);
+  const Socket lock = locked(target, option);
   std::ifstream before(target, std::ios::binary);
   // Written aside and renamed: a kill right here must not lose the curve.
   const fs::path aside = target.string() + ".tmp";
@@ -57,6 +79,8 @@ StepFile::StepFile(const fs::path& path, std::int64_t last_step, const char* opt
   if (before) last_line_ = copy_lines_until(before, last_step, kept);
   kept.close();
   error.assign(errno, std::generic_category());
+  lock_ = Socket(open(aside.c_str(), O_RDWR | O_CLOEXEC));
+  if (lock_.open()) flock(lock_.descriptor(), LOCK_EX | LOCK_NB);  // which nobody else has opened: it is ours alone until it has its name
   if (kept) fs::rename(aside, target, error);
   if (!kept || error) {
     fs::remove(aside, ignored);

@@ -6,6 +6,7 @@
 #include <iosfwd>
 #include <string>
 
+#include <torchbridge/net/socket.h>
 #include <torchbridge/train/run/record_file.h>
 
 namespace torchbridge::train {
@@ -14,7 +15,8 @@ namespace torchbridge::train {
 class StepFile {
  public:
   // Keeps the lines of earlier runs up to `last_step`, so that the file has each step once. Throws TrainError, which names the file and
-  // the option, "--metrics", when it cannot be written. An empty path writes nothing; a pipe or a terminal has no past.
+  // the option, "--metrics", when it cannot be written, or another run writes it: it is locked while this lives. An empty path writes nothing; a
+  // pipe or a terminal has no past, and no lock.
   StepFile(const std::filesystem::path& path, std::int64_t last_step, const char* option);
 
   // {"step":N...}, without a line end.
@@ -27,6 +29,7 @@ class StepFile {
   void check_complete() const { file_.check_complete(); }
 
  private:
+  Socket lock_;  // a descriptor that holds the file's
   RecordFile file_;
   std::string last_line_;  // of earlier runs; empty where it is not of `last_step`
 };

@@ -102,6 +102,21 @@ TEST_F(Checkpoint, LeavesADamagedOneOutAndPutsItAside) {
   EXPECT_EQ(fs::read_symlink(root_ / "latest"), "step-00000001");
 }
 
+TEST_F(Checkpoint, SaysWhatItPutsAsideAndWhoseThatIs) {
+  const auto said = [&] {
+    train_to(1);
+    train_to(2);
+    damage(2);
+    testing::internal::CaptureStderr();
+    resume();
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::string aside = "put aside as " + (root_ / "step-00000002.aside").string();
+  const std::string why = ": newer than the checkpoint that training goes on from; it stays until you remove it (rm -r)\n";
+  EXPECT_TRUE(contains(said(), aside + why));
+  EXPECT_TRUE(contains(said(), aside + ", in place of the one put aside before" + why));
+}
+
 TEST_F(Checkpoint, RefusesToBeginAnewWhenAllAreDamaged) {
   train_to(1);
   damage(1);

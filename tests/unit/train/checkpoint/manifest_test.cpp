@@ -11,6 +11,7 @@ Manifest example() {
           .samples_seen = 12345678901,
           .world_size = 4,
           .sampler_seed = 18446744073709551615u,
+          .train_set = "00112233445566778899aabbccddeeff",
           .options = {{"lr", "0.1"}, {"data", "/with \"quotes\" and \xff"}},
           .versions = {{"torch", "2.11.0"}},
           .buckets = {{3, 2}, {1, 0}},
@@ -24,6 +25,17 @@ TEST(Manifest, ReadsBackWhatItWrites) {
   const auto read = manifest_from_json(to_json(manifest));
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_EQ(*read, manifest);
+}
+
+// As checkpoints had it before.
+TEST(Manifest, IsReadWithoutAFingerprint) {
+  Manifest manifest = example();
+  manifest.train_set.clear();
+  const std::string text = to_json(manifest);
+  EXPECT_EQ(text.find("fingerprint"), std::string::npos);
+  const auto read = manifest_from_json(text);
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(read->train_set, "");
 }
 
 TEST(Manifest, WritesOptionsThatAreNotUtf8) { EXPECT_TRUE(manifest_from_json(to_json(example()))); }
@@ -45,6 +57,7 @@ TEST(Manifest, SaysWhatIsWrong) {
       {changed("torchbridge-checkpoint", "other"), "is not a checkpoint's manifest"},
       {changed("\"step\": 100", "\"step\": -1"), "holds a negative position"},
       {changed("\"step\": 100", "\"step\": \"x\""), "cannot be understood"},
+      {changed("\"00112233445566778899aabbccddeeff\"", "3"), "cannot be understood"},
       {changed("\"world_size\": 4", "\"world_size\": 0"), "holds a negative position"},
       {changed("\"world_size\": 4", "\"world_size\": 4294967297"), "it has 4294967297 where a smaller or whole number belongs"},
       {changed("\"world_size\": 4", "\"world_size\": 1.1e57"), "it has 1.1e+57 where"},

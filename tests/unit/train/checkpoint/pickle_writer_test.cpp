@@ -105,11 +105,56 @@ TEST(PythonOptimizer, NamesComeFromTheModelOrFromEqualGroups) {
 
   const std::vector<std::pair<Pickled, Pickled>> of_weight = {{integer(1), dict({{text("exp_avg"), tensor("5", "F32", {2, 3})}, {text("x"), none()}, {text("step"), number(3)}})}};
   const auto grouped = unnamed({{0, 1}, {2}}, of_weight);
-  const auto by_group = state_by_name(*grouped, kModel, two_groups().groups);
+  const std::vector<ParameterShape> frozen = {{"a.weight", {2, 3}}, {"a.bias", {2}, false}, {"b.weight", {4}, false}};
+  const auto by_group = state_by_name(*grouped, frozen, two_groups().groups);
   ASSERT_TRUE(by_group) << by_group.error().message;
   ASSERT_EQ(by_group->size(), 2u);
   EXPECT_EQ(by_group->at(0).name, "a.weight.exp_avg");
   EXPECT_EQ(by_group->at(1).value->number, 3);
+}
+
+// Python has none of what never had a gradient, by SGD without momentum, and before the first step.
+TEST(PythonOptimizer, StateMayOnlyLackWhereNoneIsWanted) {
+  const auto sgd = [](double ours_of_weights, double ours_of_bias) {
+    return std::vector<OptimizerRecord::Group>{{.name = "", .options = {{"momentum", ours_of_weights}}, .parameters = {"a.weight", "b.weight"}},
+                                               {.name = "", .options = {{"momentum", ours_of_bias}}, .parameters = {"a.bias"}}};
+  };
+  const auto theirs = [](double of_weights, double of_bias, const std::vector<std::pair<Pickled, Pickled>>& state) {
+    const auto group = [](double momentum, std::vector<Pickled> numbers) { return dict({{text("params"), list(numbers)}, {text("momentum"), number(momentum)}}); };
+    return dict({{text("state"), dict(state)}, {text("param_groups"), list({group(of_weights, {integer(0), integer(1)}), group(of_bias, {integer(2)})})}});
+  };
+  const auto buffer = [](std::int64_t of, std::vector<std::int64_t> shape) {
+    return std::pair{integer(of), dict({{text("momentum_buffer"), tensor("5", "F32", std::move(shape))}})};
+  };
+  const std::pair none_yet{integer(1), dict({{text("momentum_buffer"), none()}})};
+  const std::vector<ParameterShape> frozen = {{"a.weight", {2, 3}}, {"a.bias", {2}}, {"b.weight", {4}, false}};
+  const struct {
+    std::vector<ParameterShape> model;
+    std::vector<OptimizerRecord::Group> ours;
+    Pickled optimizer;
+    bool stepped;
+    std::string missing;  // empty: it is taken
+  } kCases[] = {
+      {kModel, sgd(0.9, 0.9), theirs(0.9, 0.9, {buffer(0, {2, 3}), buffer(1, {4}), buffer(2, {2})}), true, ""},
+      {kModel, sgd(0.9, 0.9), theirs(0.9, 0.9, {buffer(0, {2, 3}), buffer(2, {2})}), true, "b.weight"},
+      {kModel, sgd(0.9, 0.9), theirs(0.9, 0.9, {buffer(0, {2, 3}), none_yet, buffer(2, {2})}), true, "b.weight"},
+      {frozen, sgd(0.9, 0.9), theirs(0.9, 0.9, {buffer(0, {2, 3}), buffer(2, {2})}), true, ""},
+      {frozen, sgd(0.9, 0.9), theirs(0.9, 0.9, {buffer(0, {2, 3})}), true, "a.bias"},
+      {kModel, sgd(0.9, 0.9), theirs(0.9, 0, {buffer(0, {2, 3}), buffer(1, {4})}), true, ""},
+      {kModel, sgd(0.9, 0), theirs(0.9, 0.9, {buffer(0, {2, 3}), buffer(1, {4})}), true, ""},
+      {kModel, sgd(0, 0), theirs(0, 0, {}), true, ""},
+      {kModel, sgd(0.9, 0.9), theirs(0.9, 0.9, {}), true, "a.weight"},
+      {kModel, sgd(0.9, 0.9), theirs(0.9, 0.9, {}), false, ""},
+      {kModel, sgd(0.9, 0.9), theirs(0.9, 0.9, {none_yet}), false, ""},
+      {kModel, sgd(0.9, 0.9), theirs(0.9, 0.9, {buffer(2, {2})}), false, "a.weight"},
+      {kModel, two_groups().groups, unnamed({{0, 1}, {2}}, {{integer(0), dict({{text("exp_avg"), tensor("5", "F32", {4})}})}}), true, "a.weight"},
+  };
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(&c - kCases);
+    const auto state = state_by_name(*c.optimizer, c.model, c.ours, {}, c.stepped);
+    const std::string fault = state ? "" : state.error().message;
+    EXPECT_TRUE(c.missing.empty() ? fault.empty() : fault.starts_with("its optimizer has no state of '" + c.missing + "', which is trained here: ")) << fault;
+  }
 }
 
 TEST(PythonOptimizer, SaysWhatDoesNotFit) {

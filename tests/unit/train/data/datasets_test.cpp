@@ -1,4 +1,5 @@
 // The data sets of the library, and one of a user's own, as the loader reads them.
+#include <torchbridge/train/checkpoint/fingerprint.h>
 #include <torchbridge/train/data/image_folder.h>
 #include <torchbridge/train/data/table.h>
 #include <torchbridge/train/data/text_windows.h>
@@ -125,6 +126,34 @@ std::string flat_png(int width, int height, std::uint8_t value) {
   return png_file(width, height, PNG_FORMAT_GRAY, std::vector<std::uint8_t>(width * height, value));
 }
 
+std::string fingerprint(const Dataset& samples) { return fingerprint_of(samples.contents()); }
+
+// Each has one, which another data set of the same size has not, and the same one in another place has.
+TEST(Datasets, ThoseOfOneSizeAreToldApart) {
+  TemporaryFolder folder;
+  for (const char* name : {"t", "copy"}) {
+    folder.write(std::string(name) + ".txt", "0123456789");
+    folder.write(std::string(name) + ".bin", token_bytes({10, 11, 12, 13}));
+    folder.write(std::string(name) + ".csv", "a,b\n1,2\n3,4\n");
+  }
+  folder.write("other.txt", "0123456780");
+  folder.write("other.bin", token_bytes({10, 11, 12, 14}));
+  folder.write("other.csv", "a,b\n1,2\n3,5\n");
+  const auto text = [&](const char* name, TextPart part = {}) { return fingerprint(TextWindows(folder / name, 2, part)); };
+  const auto tokens = [&](const char* name) { return fingerprint(TokenWindows({folder / name}, {.length = 2})); };
+  const auto table = [&](const char* name, const char* target = "") { return fingerprint(Table(folder / name, {.target = target})); };
+  EXPECT_NE(text("t.txt"), "");
+  EXPECT_EQ(text("t.txt"), text("copy.txt"));
+  EXPECT_NE(text("t.txt"), text("other.txt"));
+  EXPECT_EQ(text("t.txt", {0, 0.5}), text("other.txt", {0, 0.5})) << "where they differ is not learned from";
+  EXPECT_EQ(tokens("t.bin"), tokens("copy.bin"));
+  EXPECT_NE(tokens("t.bin"), tokens("other.bin"));
+  EXPECT_EQ(table("t.csv"), table("copy.csv"));
+  EXPECT_NE(table("t.csv"), table("other.csv"));
+  EXPECT_NE(table("t.csv"), table("t.csv", "a")) << "another target";
+  EXPECT_EQ(fingerprint(Squares()), "") << "it tells none";
+}
+
 class Pictures : public testing::Test {
  protected:
   void SetUp() override {
@@ -149,6 +178,18 @@ TEST_F(Pictures, FoldersAreClasses) {
   EXPECT_EQ(first, (std::vector<float>{1, 0, 0, 1, 51 / 255.f, 102 / 255.f})) << "channel by channel";
   for (int i = 6; i < 12; ++i) EXPECT_NEAR(pixels[i], 51 / 255.f, 1e-6) << "resized from 8x4";
   for (int i = 12; i < 18; ++i) EXPECT_EQ(pixels[i], 1);
+}
+
+TEST_F(Pictures, AreToldApartByNamesAndSizes) {
+  const auto now = [&] { return fingerprint(ImageFolder(folder.path(), {})); };
+  const std::string before = now();
+  folder.write("dog/.thumbnails", "still none");
+  EXPECT_EQ(now(), before);
+  std::filesystem::rename(folder / "dog/c.png", folder / "dog/d.png");
+  EXPECT_NE(now(), before);
+  folder.write("dog/c.png", flat_png(9, 4, 51) + " ");
+  std::filesystem::remove(folder / "dog/d.png");
+  EXPECT_NE(now(), before);
 }
 
 TEST_F(Pictures, DamageIsNamedWithSampleAndFile) {

@@ -1,12 +1,13 @@
 #include <torchbridge/train/run/preemption.h>
 
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <thread>
 
 #include <gtest/gtest.h>
+
+#include "child_ending.h"
 
 namespace torchbridge::train {
 namespace {
@@ -39,46 +40,30 @@ TEST(Preemption, TellsTheFirstOfSeveral) {
   EXPECT_EQ(preemption.reason(), "SIGUSR1");
 }
 
-// How a child that does so ends.
-template <class Work>
-int status_of_child(Work&& work) {
-  const pid_t child = fork();
-  if (child == 0) {
-    work();
-    _exit(0);
-  }
-  int status = 0;
-  EXPECT_EQ(waitpid(child, &status, 0), child);
-  return status;
-}
-
 TEST(Preemption, ASecondInterruptEndsTheProcess) {
-  const int status = status_of_child([] {
+  const std::string ending = ending_of_child([] {
     Preemption preemption({});
     preemption.begin_work();
     raise(SIGTERM);
     raise(SIGINT);
     if (preemption.requested()) raise(SIGINT);
   });
-  ASSERT_TRUE(WIFSIGNALED(status));
-  EXPECT_EQ(WTERMSIG(status), SIGINT);
+  EXPECT_EQ(ending, killed(SIGINT));
 }
 
-// The exit code of a child that raises this signal, and then does `work`.
+// Of a child that does `work` with this signal.
 template <class Work>
-int code_after(int number, const PreemptionOptions& options, Work&& work) {
-  const int status = status_of_child([&] {
+std::string ending_by(int number, const PreemptionOptions& options, Work&& work) {
+  return ending_of_child([&] {
     Preemption preemption(options);
     work(preemption, number);
   });
-  EXPECT_TRUE(WIFEXITED(status)) << status;
-  return WEXITSTATUS(status);
 }
 
 TEST(Preemption, ASignalBeforeWorkBeginsEndsTheProcess) {
   const auto raises = [](Preemption&, int number) { raise(number); };
-  EXPECT_EQ(code_after(SIGUSR1, {.saves = true, .speaks = false}, raises), 75);
-  EXPECT_EQ(code_after(SIGUSR1, {.saves = false, .speaks = false}, raises), 128 + SIGUSR1);
+  EXPECT_EQ(ending_by(SIGUSR1, {.saves = true, .speaks = false}, raises), exited(75));
+  EXPECT_EQ(ending_by(SIGUSR1, {.saves = false, .speaks = false}, raises), exited(128 + SIGUSR1));
 }
 
 TEST(Preemption, EndsTheProcessWhenTheGraceIsOver) {
@@ -87,9 +72,9 @@ TEST(Preemption, EndsTheProcessWhenTheGraceIsOver) {
     raise(number);
     while (true) pause();
   };
-  EXPECT_EQ(code_after(SIGTERM, {.grace = seconds(1), .saves = true, .speaks = false}, hangs), 75);
+  EXPECT_EQ(ending_by(SIGTERM, {.grace = seconds(1), .saves = true, .speaks = false}, hangs), exited(75));
   const auto soon = Clock::now() + seconds(1);
-  EXPECT_EQ(code_after(SIGTERM, {.end_of_job = soon, .saves = false, .speaks = false}, hangs), 128 + SIGTERM);
+  EXPECT_EQ(ending_by(SIGTERM, {.end_of_job = soon, .saves = false, .speaks = false}, hangs), exited(128 + SIGTERM));
 }
 
 TEST(Preemption, AnEndOfTheJobThatIsPastIsNoGrace) {
@@ -100,12 +85,11 @@ TEST(Preemption, AnEndOfTheJobThatIsPastIsNoGrace) {
 }
 
 TEST(Preemption, SignalsDoAsBeforeWhenItIsGone) {
-  const int status = status_of_child([] {
+  const std::string ending = ending_of_child([] {
     { const Preemption preemption({}); }
     raise(SIGUSR1);
   });
-  ASSERT_TRUE(WIFSIGNALED(status));
-  EXPECT_EQ(WTERMSIG(status), SIGUSR1);
+  EXPECT_EQ(ending, killed(SIGUSR1));
 }
 
 TEST(Preemption, AnEndThatIsPastIsNoReasonToStop) {
@@ -117,19 +101,18 @@ TEST(Preemption, AnEndThatIsPastIsNoReasonToStop) {
 }
 
 TEST(Preemption, WritingIsNoEndOfTheProcess) {
-  const int status = status_of_child([] {
+  const std::string ending = ending_of_child([] {
     Preemption preemption({});
     preemption.begin_work();
     raise(SIGPIPE);
     raise(SIGXFSZ);
     _exit(7);
   });
-  ASSERT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 7);
+  EXPECT_EQ(ending, exited(7));
 }
 
 TEST(Preemption, SignalsAfterTheEndAreIgnored) {
-  const int status = status_of_child([] {
+  const std::string ending = ending_of_child([] {
     {
       Preemption preemption({});
       preemption.begin_work();
@@ -139,19 +122,18 @@ TEST(Preemption, SignalsAfterTheEndAreIgnored) {
     raise(SIGINT);
     _exit(7);
   });
-  ASSERT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 7);
+  EXPECT_EQ(ending, exited(7));
 }
 
 TEST(Preemption, SignalsThatWereIgnoredStayIgnored) {
-  const int status = status_of_child([] {
+  const std::string ending = ending_of_child([] {
     signal(SIGINT, SIG_IGN);  // as a shell does for what it starts in the background
     const Preemption preemption({});
     raise(SIGINT);
     raise(SIGINT);
     if (preemption.requested()) _exit(1);
   });
-  EXPECT_EQ(status, 0);
+  EXPECT_EQ(ending, exited(0));
 }
 
 TEST(Preemption, IsRequestedBeforeTheJobEnds) {

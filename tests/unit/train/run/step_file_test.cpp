@@ -1,8 +1,8 @@
 #include <torchbridge/train/run/step_file.h>
 
-#include <gtest/gtest.h>
-
 #include <sstream>
+
+#include "temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {
@@ -30,6 +30,22 @@ TEST(StepFile, KeepsEachStepOnce) {
     EXPECT_EQ(copy_lines_until(from, c.last_step, to), c.last_line) << c.text;
     EXPECT_EQ(to.str(), c.kept) << c.text;
   }
+}
+
+TEST(StepFile, IsForOneRunAtATime) {
+  TemporaryFolder folder;
+  const auto path = folder / "curve";
+  std::filesystem::create_symlink("curve", folder / "link");
+  const std::string one = "{\"step\":1,\"epoch\":0}";
+  {
+    StepFile first(path, 0, "--metrics");
+    first.write(one);
+    EXPECT_EQ(error_of([&] { StepFile(folder / "link", 0, "--ledger"); }),
+              "cannot write '" + path.string() + "': another run, or another option of this one, writes it; give another --ledger");
+    EXPECT_EQ(folder.read("curve"), one + "\n");
+  }
+  const StepFile next(path, 1, "--metrics");
+  EXPECT_EQ(folder.read("curve"), one + "\n");
 }
 
 }  // namespace

@@ -1,0 +1,16 @@
+// What a process does at this moment, by the kernel.
+#pragma once
+
+#include <sys/types.h>
+
+#include <fstream>
+#include <iterator>
+#include <string>
+
+// "PID (NAME) STATE ..." of /proc/PID/stat, proc(5): 'T' stopped, 'Z' ended and not waited for ...; 0 where there is no such process.
+inline char process_state(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  const std::string stat{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const std::size_t end = stat.rfind(") ");  // a name may hold a parenthesis
+  return end == std::string::npos || end + 2 >= stat.size() ? '\0' : stat[end + 2];
+}
