@@ -107,19 +107,17 @@ Status add_state(const PickledValue& kinds, const ParameterShape& parameter, std
   return Ok{};
 }
 
-bool keeps_state(const OptimizerRecord::Group& group) {
-  const auto momentum = group.options.find("momentum");
-  return momentum == group.options.end() || momentum->second != 0;
-}
-
-// The first of them whose state is wanted; empty where none is. `there`: those that have state.
+// The first of `parameters` whose state is wanted; empty where none is. `there`: those that have state. `stateless`: those of SGD without momentum.
 std::string without_state(const std::map<std::string, const ParameterShape*>& parameters, const std::vector<OptimizerRecord::Group>& groups,
                           const std::set<std::string>& there, const std::set<std::string>& stateless) {
   for (const OptimizerRecord::Group& group : groups) {
-    if (!keeps_state(group)) continue;
+    const auto momentum = group.options.find("momentum");
+    const bool is_sgd = momentum != group.options.end();
+    if (is_sgd && momentum->second == 0) continue;
     for (const std::string& name : group.parameters) {
       const auto parameter = parameters.find(name);
-      if (parameter != parameters.end() && parameter->second->trained && !there.contains(name) && !stateless.contains(name)) return name;
+      if (parameter == parameters.end() || !parameter->second->trained || there.contains(name)) continue;
+      if (!is_sgd || !stateless.contains(name)) return name;
     }
   }
   return {};

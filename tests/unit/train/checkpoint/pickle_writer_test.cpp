@@ -147,6 +147,7 @@ TEST(PythonOptimizer, StateMayOnlyLackWhereNoneIsWanted) {
       {kModel, sgd(0.9, 0.9), theirs(0.9, 0.9, {}), false, ""},
       {kModel, sgd(0.9, 0.9), theirs(0.9, 0.9, {none_yet}), false, ""},
       {kModel, sgd(0.9, 0.9), theirs(0.9, 0.9, {buffer(2, {2})}), false, "a.weight"},
+      {kModel, two_groups().groups, theirs(0, 0, {}), true, "b.weight"},  // SGD's for AdamW
       {kModel, two_groups().groups, unnamed({{0, 1}, {2}}, {{integer(0), dict({{text("exp_avg"), tensor("5", "F32", {4})}})}}), true, "a.weight"},
   };
   for (const auto& c : kCases) {
