@@ -70,7 +70,7 @@ TORCH_ENV=ranks=block expect $'0/2 n0\n1/2 n1' from_login_with "" srun -N2 -n2 s
 
 # Only the variable asks, and srun is told to keep it.
 TORCH_ENV=ranks=block expect_refusal "^torch-env: srun asks for torchrun's environment, but neither --torch-env nor TORCH_ENV reaches n0: " 10 \
-  on_login srun -N2 -n4 --export=NONE /bin/sleep 1000
+  on_login srun -N2 -n4 -w n0,n1 --export=NONE /bin/sleep 1000  # n0 may still be ending the case before
 expect_one_line_of_ours
 
 # What is said between srun's plugin and the nodes' is not seen by the program, nor by a shell that is no rank.

@@ -68,19 +68,31 @@ Words joined(Words command, const Words& more) {
   return command;
 }
 
+struct Training {
+  int world_size;
+  Words options;
+};
+
+// One after the other, by one process.
+void train_in_python(const std::vector<Training>& trainings) {
+  TemporaryFolder folder;
+  nlohmann::json cases;
+  for (const Training& training : trainings) cases.push_back({{"world_size", training.world_size}, {"options", training.options}});
+  folder.write("cases.json", cases.dump());
+  Process reference({python(), SOURCE_DIR "/tests/reference/train_cases.py", folder / "cases.json"}, {}, folder / "reference");
+  ASSERT_EQ(reference.wait(std::chrono::steady_clock::now() + std::chrono::minutes(3)), 0) << reference.error();
+}
+
 TEST(Equality, LossesArePythonsBitForBit) {
   if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
   TemporaryFolder folder;
   const auto file = [&](const Case& c, const std::string& name) { return folder / (std::to_string(&c - kCases) + name); };
   const auto shared = [](const Case& c) { return joined({"--epochs", "2", "--seed", "11", "--data", SOURCE_DIR "/data/digits"}, c.options); };
-  nlohmann::json cases;
+  std::vector<Training> trainings;
   for (const Case& c : kCases) {
-    const Words options = joined(shared(c), {"--save-init", file(c, "init.safetensors"), "--metrics", file(c, "python.jsonl")});
-    cases.push_back({{"world_size", c.world_size}, {"options", options}});
+    trainings.push_back({c.world_size, joined(shared(c), {"--save-init", file(c, "init.safetensors"), "--metrics", file(c, "python.jsonl")})});
   }
-  folder.write("cases.json", cases.dump());
-  Process reference({python(), SOURCE_DIR "/tests/reference/train_cases.py", folder / "cases.json"}, {}, folder / "reference");
-  ASSERT_EQ(reference.wait(std::chrono::steady_clock::now() + std::chrono::minutes(3)), 0) << reference.error();
+  train_in_python(trainings);
   for (const Case& c : kCases) {
     SCOPED_TRACE(c.name);
     // Another seed of the weights shows that they come from the file.
@@ -93,17 +105,25 @@ TEST(Equality, LossesArePythonsBitForBit) {
 }
 
 // Both initialise by themselves: the same seed gives the same weights.
-void expect_same_losses(int world_size, const Words& options) {
+void expect_same_losses(const std::vector<Training>& trainings) {
   TemporaryFolder folder;
-  const Words shared = joined({"--max-steps", "100", "--seed", "3", "--lr-schedule", "constant", "--warmup-steps", "0"}, options);
-  Ranks reference(world_size, joined({python(), SOURCE_DIR "/tests/reference/train_reference.py", "--metrics", folder / "python.jsonl"}, shared));
-  ASSERT_EQ(reference.wait(), std::vector<int>(world_size, 0)) << reference.errors();
-  const bool text = std::any_of(options.begin(), options.end(), [](const std::string& word) { return word.starts_with("gpt:"); });
-  Ranks ours(world_size, joined(trainer({"--task", text ? "text" : "digits", "--metrics", folder / "ours.jsonl"}), shared));
-  ASSERT_EQ(ours.wait(), std::vector<int>(world_size, 0)) << ours.errors();
-  const std::vector<double> expected = losses(folder / "python.jsonl");
-  EXPECT_EQ(expected.size(), 100u);
-  EXPECT_EQ(losses(folder / "ours.jsonl"), expected);
+  const Words shared = {"--max-steps", "100", "--seed", "3", "--lr-schedule", "constant", "--warmup-steps", "0"};
+  const auto metrics = [&](std::size_t i, const std::string& whose) { return Words{"--metrics", folder / (std::to_string(i) + whose)}; };
+  std::vector<Training> pythons;
+  for (std::size_t i = 0; i < trainings.size(); ++i) {
+    pythons.push_back({trainings[i].world_size, joined(joined(shared, trainings[i].options), metrics(i, "python"))});
+  }
+  train_in_python(pythons);
+  for (std::size_t i = 0; i < trainings.size(); ++i) {
+    const auto& [world_size, options] = trainings[i];
+    SCOPED_TRACE(testing::PrintToString(options) + " with ranks: " + std::to_string(world_size));
+    const bool text = std::any_of(options.begin(), options.end(), [](const std::string& word) { return word.starts_with("gpt:"); });
+    Ranks ours(world_size, joined(trainer({"--task", text ? "text" : "digits"}), joined(joined(shared, options), metrics(i, "ours"))));
+    ASSERT_EQ(ours.wait(), std::vector<int>(world_size, 0)) << ours.errors();
+    const std::vector<double> expected = losses(metrics(i, "python")[1]);
+    EXPECT_EQ(expected.size(), 100u);
+    EXPECT_EQ(losses(metrics(i, "ours")[1]), expected);
+  }
 }
 
 // TORCHBRIDGE_COMPLETE=1: with 1 and 4 ranks too.
@@ -115,23 +135,23 @@ TEST(Equality, GptLossesArePythonsBitForBit) {
                      "--weight-decay", "0.1", "--no-decay-1d", "--clip-norm", "1"};
   const Words kModels[] = {{"--model", "gpt:layers=2,heads=2,width=64,context=32"},
                            {"--model", "gpt:layers=2,heads=2,width=64,context=32,dropout=0.1", "--precision", "bf16", "--grad-accumulation", "2"}};
+  std::vector<Training> trainings;
   for (const int world_size : world_sizes()) {
-    for (const Words& model : kModels) {
-      SCOPED_TRACE(model[1] + " with ranks: " + std::to_string(world_size));
-      expect_same_losses(world_size, joined(gpt, model));
-    }
+    for (const Words& model : kModels) trainings.push_back({world_size, joined(gpt, model)});
   }
+  expect_same_losses(trainings);
 }
 
 TEST(Equality, CnnLossesArePythonsBitForBit) {
   if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
   const Words kPrecisions[] = {{"--precision", "fp32"}, {"--precision", "bf16"}};
+  const Words cnn = {"--data", SOURCE_DIR "/data/digits", "--model", "cnn:8,16", "--optimizer", "sgd", "--lr", "0.05", "--momentum", "0.9",
+                     "--clip-norm", "0.5"};
+  std::vector<Training> trainings;
   for (const int world_size : world_sizes()) {
-    for (const Words& precision : kPrecisions) {
-      SCOPED_TRACE(precision[1] + " with ranks: " + std::to_string(world_size));
-      expect_same_losses(world_size, joined({"--data", SOURCE_DIR "/data/digits", "--model", "cnn:8,16", "--optimizer", "sgd", "--lr", "0.05", "--momentum", "0.9", "--clip-norm", "0.5"}, precision));
-    }
+    for (const Words& precision : kPrecisions) trainings.push_back({world_size, joined(cnn, precision)});
   }
+  expect_same_losses(trainings);
 }
 
 TEST(Equality, PythonReadsOurCheckpoints) {

@@ -19,25 +19,31 @@ class PythonResume : public ::testing::Test {
     if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
   }
 
+  static Curves curves_in(const std::string& text) {
+    Curves curves;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream words(line);
+      std::string kind, name;
+      words >> kind >> name;
+      for (std::string loss; words >> loss;) curves[kind + " " + name].push_back(std::strtod(loss.c_str(), nullptr));
+    }
+    return curves;
+  }
   // Every rank's curves.
-  std::vector<Curves> run(const Words& command) {
-    Ranks ranks(kRanks, command, {{"OMP_NUM_THREADS", "1"}});
+  std::vector<Curves> run_ours() {
+    Ranks ranks(kRanks, {PYTHON_RESUME, folder_.path()}, {{"OMP_NUM_THREADS", "1"}});
     EXPECT_EQ(ranks.wait(std::chrono::seconds(200)), std::vector<int>(kRanks, 0)) << ranks.errors();
     std::vector<Curves> all;
-    for (int rank = 0; rank < kRanks; ++rank) {
-      Curves& curves = all.emplace_back();
-      std::istringstream lines(ranks.out(rank));
-      for (std::string line; std::getline(lines, line);) {
-        std::istringstream words(line);
-        std::string kind, name;
-        words >> kind >> name;
-        for (std::string loss; words >> loss;) curves[kind + " " + name].push_back(std::strtod(loss.c_str(), nullptr));
-      }
-    }
+    for (int rank = 0; rank < kRanks; ++rank) all.push_back(curves_in(ranks.out(rank)));
     return all;
   }
   std::vector<Curves> run_python(const std::string& mode) {
-    return run({python(), SOURCE_DIR "/tests/reference/python_resume.py", mode, folder_.path()});
+    Process process({python(), SOURCE_DIR "/tests/reference/python_resume.py", mode, folder_.path()}, {}, folder_ / "python");
+    EXPECT_EQ(process.wait(std::chrono::steady_clock::now() + std::chrono::seconds(200)), 0) << process.error();
+    std::vector<Curves> all;
+    for (int rank = 0; rank < kRanks; ++rank) all.push_back(curves_in(folder_.read(mode + "." + std::to_string(rank))));
+    return all;
   }
   // What torchbridge-ckpt prints, after it ended with that code.
   std::string tool(const Words& words, int code = 0) {
@@ -75,7 +81,7 @@ void PythonResume::look_at_checkpoints() {
 
 TEST_F(PythonResume, EitherSideGoesOnWithTheOthersState) {
   const auto whole = run_python("write");
-  const auto ours = run({PYTHON_RESUME, folder_.path()});
+  const auto ours = run_ours();
   for (const std::string kind : kKinds) {
     for (const std::string name : {"-whole", "-zero"}) convert(kind + name + "/step-00000003", kind + name + ".pt");
   }

@@ -16,8 +16,6 @@ value), checksums of the last gradients and of the trained values. Keys of a cas
     all_outputs           and all of its outputs are in the loss
     logging_data          print some of it
     restart_at            C++ only: makes DDP anew after that step, with the saved layout of the buckets
-
-Ranks are forked after `import torch`, which takes longer than the training.
 """
 
 import contextlib
@@ -27,21 +25,19 @@ import os
 import pathlib
 import struct
 import sys
-import traceback
 import zlib
 
-os.environ["OMP_NUM_THREADS"] = "1"
+from forked_ranks import run_ranks
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data.distributed import DistributedSampler
 
-import torch  # noqa: E402
-import torch.distributed as dist  # noqa: E402
-import torch.nn.functional as F  # noqa: E402
-from safetensors.torch import load_file, save_file  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks  # noqa: E402
-from torch.nn.parallel import DistributedDataParallel  # noqa: E402
-from torch.utils.data.distributed import DistributedSampler  # noqa: E402
-
-import idx  # noqa: E402
+import idx
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PIXELS, CLASSES = 64, 10
@@ -285,11 +281,11 @@ class CaseRun:
                 self.print(key, data.get(key, -1))
 
 
-def run_rank(cases, folder, world_size, rank):
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store-{world_size}", rank=rank, world_size=world_size)
+def run_cases(cases, folder, world_size):
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store-{world_size}", rank=int(os.environ["RANK"]), world_size=world_size)
     images, labels = idx.read_split(ROOT / "data/digits", "train")
     data = torch.from_numpy(images.copy()), torch.from_numpy(labels.copy()).long()
-    with open(folder / f"{world_size}.{rank}", "w", encoding="utf-8") as out:
+    with open(folder / f"{world_size}.{dist.get_rank()}", "w", encoding="utf-8") as out:
         for case in cases:
             if world_size in case["worlds"]:
                 print("case", case["name"], file=out)
@@ -299,29 +295,15 @@ def run_rank(cases, folder, world_size, rank):
     dist.destroy_process_group()
 
 
-def fork_rank(*arguments):
-    pid = os.fork()
-    if pid == 0:
-        try:
-            run_rank(*arguments)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    return pid
-
-
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     cases = json.loads(pathlib.Path(sys.argv[1]).read_text())["cases"]
     folder = pathlib.Path(sys.argv[2])
-    torch.set_num_threads(1)
     save_initial(folder, cases)
     for world_size in sorted({size for case in cases for size in case["worlds"]}):
-        ranks = [fork_rank(cases, folder, world_size, rank) for rank in range(world_size)]
-        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in ranks]
-        if any(codes):
+        codes = run_ranks(world_size, run_cases, cases, folder, world_size)
+        if codes:
             sys.exit(f"{world_size} ranks: exit codes {codes}")
 
 

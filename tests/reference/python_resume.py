@@ -4,18 +4,22 @@
     python_resume.py write FOLDER    trains and saves words.safetensors, init.pt and OPTIMIZER.pt after three of six steps
     python_resume.py read FOLDER     goes on from the checkpoints that the C++ program left in FOLDER, and from what torchbridge-ckpt made of them
 
-A line a run: OPTIMIZER RUN LOSS ..., losses of this rank as hexadecimal floats.
+In FOLDER/MODE.RANK a line a run: OPTIMIZER RUN LOSS ..., losses of this rank as hexadecimal floats.
 """
+import contextlib
 import json
 import os
 import sys
 
+from forked_ranks import run_ranks
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file, load_model, save_file
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 
 WORDS, WIDTH, SAVED, LAST = 24, 8, 3, 6
-rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+rank, ranks = None, 2  # run() sets its own
 
 
 class Model(torch.nn.Module):
@@ -89,8 +93,6 @@ def resume_converted(model, optimizer, file):
 
 def check_dcp(folder):
     """What torch.distributed.checkpoint reads equals what is in the files, also where the optimizer's state is in pieces."""
-    import torch.distributed.checkpoint as dcp
-    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
     expected = load_file(folder + "/model.safetensors")
     for shard in range(ranks):
         file = f"{folder}/optimizer-{shard:05}-of-{ranks:05}.safetensors"
@@ -134,8 +136,16 @@ def read(folder):
             print(kind, f"dcp_{run}", check_dcp(f"{folder}/{kind}-{run}/step-{SAVED:08}"))
 
 
-if __name__ == "__main__":
-    dist.init_process_group("gloo")
-    torch.set_num_threads(1)
-    {"write": write, "read": read}[sys.argv[1]](sys.argv[2])
+def run(mode, folder):
+    global rank
+    rank = int(os.environ["RANK"])
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store-{mode}", rank=rank, world_size=ranks)
+    with open(f"{folder}/{mode}.{rank}", "w", encoding="utf-8") as out, contextlib.redirect_stdout(out):
+        {"write": write, "read": read}[mode](folder)
     dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    codes = run_ranks(ranks, run, *sys.argv[1:])
+    if codes:
+        sys.exit(f"exit codes {codes}")

@@ -66,21 +66,34 @@ def collectives():
 
 
 def ddp():
-    dist.init_process_group("mpi")
-    say(f"parameters {train()}")
-    dist.destroy_process_group()
+    for _ in range(2):
+        dist.init_process_group("mpi")
+        say(f"parameters {train()}")
+        dist.destroy_process_group()
 
 
 def init_method():
-    dist.init_process_group("gloo", init_method=sys.argv[2], timeout=datetime.timedelta(seconds=60))
-    total = torch.tensor([10 ** dist.get_rank()])  # the sum shows whose share is missing
-    dist.all_reduce(total)
-    say(f"total {int(total)}")
-    dist.destroy_process_group()
+    """A group after the other, each by one of the URLs."""
+    for url in sys.argv[2:]:
+        dist.init_process_group("gloo", init_method=url, timeout=datetime.timedelta(seconds=60))
+        total = torch.tensor([10 ** dist.get_rank()])  # the sum shows whose share is missing
+        dist.all_reduce(total)
+        say(f"total {int(total)}")
+        dist.destroy_process_group()
+
+
+def refused():
+    """Each URL's error."""
+    for url in sys.argv[2:]:
+        try:
+            dist.init_process_group("gloo", init_method=url)
+        except (RuntimeError, ValueError) as error:
+            os.write(1, f"{error}\n".encode())
 
 
 def failing():
-    """One rank leaves by an exception while the others wait for it."""
+    """After all the collectives, and in a group of its own, one rank leaves by an exception while the others wait for it."""
+    collectives()
     dist.init_process_group("mpi")
     if dist.get_rank() == 1:
         raise RuntimeError("this rank has had enough")
@@ -117,5 +130,5 @@ def killed():
     dist.all_reduce(torch.ones(1))
 
 
-{"collectives": collectives, "ddp": ddp, "init_method": init_method, "failing": failing, "ending": ending, "timeouts": timeouts,
+{"ddp": ddp, "init_method": init_method, "refused": refused, "failing": failing, "ending": ending, "timeouts": timeouts,
  "killed": killed}[sys.argv[1]]()
