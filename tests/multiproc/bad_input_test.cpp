@@ -187,10 +187,9 @@ TEST(BadInput, PortOfAServiceThatTalks) {
       if (::send(peer.descriptor(), "220 mail.example\r\n", 18, MSG_NOSIGNAL) < 0) continue;
     }
   });
-  const auto begin = std::chrono::steady_clock::now();
-  Ranks ranks({0, 1, 2}, 3, port, trainer(kShort));
+  // Who waited for the timeout would not be done when the test ends them.
+  Ranks ranks({0, 1, 2}, 3, port, trainer({"--timeout", "3600"}));
   expect_one_line(ranks, "MASTER_PORT=" + std::to_string(port));
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
   ::shutdown(other.descriptor(), SHUT_RDWR);
   service.join();
 }

@@ -75,10 +75,12 @@ TEST_F(Failure, AStoppedRankIsNamedByTheHeartbeatAndGoesOnInSilence) {
     EXPECT_TRUE(eventually([&] { return !ranks.errors().empty(); }, std::chrono::seconds(5)));
     ranks.kill_rank(stopped, SIGCONT);
     EXPECT_EQ(ranks.wait(std::chrono::seconds(8)), (std::vector<int>{1, 1, 1}));
-    // Where rank 0 is silent the other two find it each by itself, and the first one's end may reach the second before its own clock does.
     EXPECT_TRUE(contains(ranks.errors(), "rank " + std::to_string(stopped) + here_ + (stopped == 0 ? " " : " says nothing for 1 s")));
     EXPECT_TRUE(contains(ranks.errors(), ": stopped, ")) << ranks.errors();
-    EXPECT_EQ(lines_in(ranks.errors()), 1) << ranks.errors();
+    // Where rank 0 is silent nobody can tell the other two: each finds it by itself, and the second says it as well where its clock comes before
+    // the news of the first one's end.
+    EXPECT_LE(lines_in(ranks.errors()), stopped == 0 ? 2 : 1) << ranks.errors();
+    EXPECT_EQ(lines_in(ranks.error(stopped)), 0) << ranks.errors();
     fs::remove(curve());
   }
 }
