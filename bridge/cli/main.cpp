@@ -5,9 +5,9 @@
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include <torchbridge/exchange/launch.h>
+#include <torchbridge/exchange/one_voice.h>
 #include <torchbridge/task/roll.h>
 
 #include "command_line.h"
@@ -43,7 +43,7 @@ int print_env(const Prepared& prepared, EnvFormat format) {
 
 int print_table(const Prepared& prepared, const EnvMap& environment) {
   if (!prepared.plan) {
-    if (presumed_rank(environment) != 0) return EXIT_FAILURE;
+    if (!speaks_for_all(environment)) return EXIT_FAILURE;
     return complain("RANK and its companions are set already, and what decided on them is not known here: ask it, as in srun --torch-env=explain true");
   }
   const auto table = meet_nodes(*prepared.plan, with_variables(environment, prepared.task.variables), prepared.options);
@@ -60,25 +60,13 @@ int become_program(Prepared prepared, EnvMap environment, const std::vector<std:
   return complain(failure.error.message, failure.exit_code);
 }
 
-// Rank 0 may be just what is missing. mpirun ends all ranks when one has failed: a rank that is still there after a while is
-// the first that can say it.
-bool speaks_for_rank_0(const EnvMap& environment) {
-  constexpr int kDeputies = 3;
-  constexpr std::chrono::milliseconds kTurn{2000};
-  const auto* const launcher = innermost_launcher(environment, getpid());
-  const int rank = presumed_rank(environment);
-  if (launcher == nullptr || launcher->kind != Launcher::Kind::kMpi || rank > kDeputies) return false;
-  std::this_thread::sleep_for(rank * kTurn);
-  return true;
-}
-
 int run(const CommandLine& line, const EnvMap& environment) {
   const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(line.timeout_s * 1000));
   bool own_trouble = false;
   auto prepared = prepare(environment, line.list, line.command == Command::kExec ? line.program : std::vector<std::string>(), timeout, own_trouble);
   // What is wrong with the job every rank finds out; one says it.
   if (!prepared) {
-    const bool speaks = own_trouble || presumed_rank(environment) == 0 || speaks_for_rank_0(environment);
+    const bool speaks = own_trouble || speaks_for_all(environment);
     return speaks ? complain(prepared.error().message) : EXIT_FAILURE;
   }
   if (line.command == Command::kEnv) return print_env(*prepared, line.format);

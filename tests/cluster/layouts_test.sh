@@ -27,11 +27,13 @@ layout() {
     plugin+=("--torch-env=$list" "$work/show" ${word:+"$word"})
     exec+=("$torchbridge" exec "--torch-env=$list" -- "$work/show" ${word:+"$word"})
   done
+  # Nodes that still end the job before are passed over.
+  wait_for 60 all_nodes_are_idle
   expect "$expected" on_login "${plugin[@]}"
+  wait_for 60 all_nodes_are_idle
   expect "$expected" on_login "${exec[@]}"
 }
 
-wait_for 60 all_nodes_are_idle
 layout "0/4 0/2 0/2 n0 n0
 1/4 1/2 0/2 n0 n0
 2/4 0/2 1/2 n1 n0

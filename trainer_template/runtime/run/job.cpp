@@ -4,6 +4,7 @@
 #include <c10/util/Flags.h>
 #include <torchbridge/exchange/launch.h>
 #include <torchbridge/exchange/launcher_death.h>
+#include <torchbridge/exchange/one_voice.h>
 #include <torchbridge/train/console.h>
 
 #include <iostream>
@@ -51,15 +52,15 @@ int run_job(const EnvMap& environment, const std::function<GroupOptions()>& conf
   try {
     options = configure();
   } catch (const EarlyExit& exit) {
-    if (early_rank != 0) return static_cast<int>(exit.code);
-    return exit.code == ExitCode::kDone ? show(exit.what()) : complain(0, exit.what(), exit.code);
+    if (exit.code == ExitCode::kDone) return early_rank == 0 ? show(exit.what()) : static_cast<int>(exit.code);
+    return speaks_for_all(environment) ? complain(early_rank, exit.what(), exit.code) : static_cast<int>(exit.code);
   }
 
   LaunchSettings settings;
   settings.timeout = options.join_timeout;
   auto launch = resolve_launch(options.init_method, options.ranks, environment, settings);
   if (!launch) {
-    if (early_rank == 0) complain(early_rank, launch.error().message, ExitCode::kFailed);
+    if (speaks_for_all(environment)) complain(early_rank, launch.error().message, ExitCode::kFailed);
     return static_cast<int>(ExitCode::kFailed);
   }
   const int rank = launch->env.layout.rank;
@@ -75,8 +76,9 @@ int run_job(const EnvMap& environment, const std::function<GroupOptions()>& conf
     if (group) group->message_for(error);
   } catch (const std::exception& error) {
     const auto message = group ? group->message_for(error) : one_line(error);
-    if (message) complain(rank, *message, ExitCode::kFailed);
+    if (message) return complain(rank, *message, ExitCode::kFailed);
   }
+  leave_the_word(environment);
   return static_cast<int>(ExitCode::kFailed);
 }
 
