@@ -41,8 +41,8 @@ def forget(folder):
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def dd(folder, megabytes):
-    """Seconds to write and to read as many bytes of a file that does not compress."""
+def dd(folder, megabytes, direct):
+    """Seconds to write and to read as many bytes of a file that does not compress; `direct`: past the page cache."""
     folder.mkdir()
     path = folder / "file"
     block = os.urandom(1 << 20)
@@ -50,8 +50,11 @@ def dd(folder, megabytes):
     with source.open("wb") as file:
         for _ in range(megabytes * 1_000_000 // len(block)):
             file.write(block)
+        file.flush()
+        os.fsync(file.fileno())  # it comes from memory, and the disk has nothing else to do
     times = []
-    for words in ([f"if={source}", f"of={path}", "conv=fsync"], [f"if={path}", "of=/dev/null"]):
+    to_disk, from_disk = (["oflag=direct"], ["iflag=direct"]) if direct else ([], [])
+    for words in ([f"if={source}", f"of={path}", "conv=fsync", *to_disk], [f"if={path}", "of=/dev/null", *from_disk]):
         if len(times) == 1:
             forget(folder)
         begin = time.monotonic()
@@ -62,8 +65,8 @@ def dd(folder, megabytes):
 
 def measure(name, folder, megabytes, options):
     """What a save and a load took, and saves in a training."""
-    if name == "dd, synced":
-        return *dd(folder, megabytes), []
+    if name.startswith("dd"):
+        return *dd(folder, megabytes, direct=name == "dd, direct"), []
     if name.startswith("torchbridge"):
         program, ways = [f"{options.build}/bin/checkpoint_speed"], (name.split()[1], "resume")
     else:
@@ -76,7 +79,7 @@ def measure(name, folder, megabytes, options):
     return saved, read, run([*program, folder, megabytes, ways[0], SAVES_IN_TRAINING, options.rows])
 
 
-NAMES = ["torchbridge sync", "torchbridge async", "torch.save", "dcp.save", "dcp.async_save", "dd, synced"]
+NAMES = ["torchbridge sync", "torchbridge async", "torch.save", "dcp.save", "dcp.async_save", "dd, synced", "dd, direct"]
 
 
 class Delays:

@@ -43,9 +43,9 @@ FileRecord file_from(const json& record) {
   }
   std::uint64_t left = file.size;
   for (const json& entry : record.value("parts", json::array())) {
-    file.parts.push_back({.size = integer<std::uint64_t>(entry.at(0)), .xxh3 = entry.at(1)});
-    if (file.parts.back().size > left) break;
-    left -= file.parts.back().size;
+    const FilePart& part = file.parts.emplace_back(FilePart{.size = integer<std::uint64_t>(entry.at(0)), .xxh3 = entry.at(1)});
+    if (part.size > left) throw std::invalid_argument("has parts that are longer than '" + printable(file.name) + "'");
+    left -= part.size;
   }
   const bool is_covered = file.parts.empty() ? !file.xxh3.empty() : left == 0;
   if (!is_covered) throw std::invalid_argument("has no checksum for all of '" + printable(file.name) + "'");

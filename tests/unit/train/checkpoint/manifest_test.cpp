@@ -66,6 +66,8 @@ TEST(Manifest, SaysWhatIsWrong) {
       {changed("\"size\": 1234", "\"size\": -1"), "it has -1 where"},
       {changed("model.safetensors", "../model.safetensors"), "names a file outside of its folder"},
       {changed("model.safetensors", "/etc/passwd"), "names a file outside of its folder"},
+      {changed("\"size\": 1234", "\"size\": 0, \"parts\": [[4, \"00\"]]"), "has parts that are longer than 'model.safetensors'"},
+      {changed("\"size\": 1234", "\"size\": 5, \"parts\": [[4, \"00\"]]"), "has no checksum for all of 'model.safetensors'"},
       {to_json(example()).substr(0, 100), "cannot be understood"},
   };
   for (const auto& c : kCases) {
