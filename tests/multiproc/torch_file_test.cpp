@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 namespace {
 
@@ -66,6 +67,9 @@ resume("maximize", maximize=True)
 for name, scale in (("nan", float("nan")), ("inf", float("inf")), ("zero", 0.0), ("negative", -2.0), ("double", 1e300)):
     resume("scale_" + name, scaler=scaler(scale, 0))
 resume("tracker", scaler=scaler(1.0, -1))
+for name, step in (("nan", float("nan")), ("negative", -5.0), ("half", 2.5)):
+    state = {number: {**values, "step": torch.tensor(step)} for number, values in optimizer["state"].items()}
+    save("adamw_step_" + name, {"model": weights, "optimizer": {**optimizer, "state": state}, "step": 3})
 good = open(folder + "/state_dict.pt", "rb").read()
 open(folder + "/cut.pt", "wb").write(good[:len(good) // 2])
 open(folder + "/empty.pt", "wb").close()
@@ -162,6 +166,13 @@ TEST_F(TorchFile, TrainingGoesOnOnlyFromWhatCanBe) {
     SCOPED_TRACE(test.file);
     Ranks ranks(1, resumed(test.file));
     expect_one_line(ranks, test.message);
+  }
+  for (const auto& [file, number] : std::map<std::string, std::string>{{"adamw_step_nan.pt", "nan"}, {"adamw_step_negative.pt", "-5"}, {"adamw_step_half.pt", "2.5"}}) {
+    SCOPED_TRACE(file);
+    Words command = resumed(file);
+    command.insert(command.end(), {"--optimizer", "adamw"});
+    Ranks ranks(1, command);
+    expect_one_line(ranks, ".step' " + number + ": expected a whole number from 0 to 999999999999");
   }
 }
 

@@ -40,16 +40,6 @@ Checkpoints::~Checkpoints() = default;
 
 fs::path Checkpoints::folder_of(std::int64_t step) const { return options_.folder / step_folder(step); }
 
-void Checkpoints::put_aside_newer_than(std::int64_t step) {
-  const std::vector<std::int64_t> steps = complete_steps(options_.folder);
-  if (steps.empty() || steps.front() <= step) return;
-  point_latest_to(files_, options_.folder, step);
-  for (std::int64_t newer : steps) {
-    if (newer <= step) break;
-    put_aside(files_, folder_of(newer), "newer than the checkpoint that training goes on from");
-  }
-}
-
 std::optional<Manifest> Checkpoints::resume(const ModelTensors& model, Optimizer& optimizer) {
   const auto chosen = choose_checkpoint(options_.folder, options_.resume, group_);
   if (!chosen) return std::nullopt;
@@ -66,9 +56,7 @@ std::optional<Manifest> Checkpoints::resume(const ModelTensors& model, Optimizer
                      ", this run has --seed " + std::to_string(options_.seed) + "; the order of samples would break off");
   });
   load_checkpoint(*chosen, model, optimizer, group_);
-  all_or_none(group_, [&] {
-    if (group_.is_first() && enabled()) put_aside_newer_than(manifest.step);
-  });
+  went_on_from_ = manifest.step;
   std::error_code ignored;
   if (enabled() && fs::equivalent(chosen->folder.parent_path(), options_.folder, ignored)) last_saved_ = options_.folder / chosen->folder.filename();
   return manifest;
@@ -108,7 +96,10 @@ bool Checkpoints::settle(CheckpointOptions::Busy busy) {
   if (group_.is_first()) outcome = busy == CheckpointOptions::Busy::kSkip && !running_->done() ? kStillRunning : running_->wait();
   outcome = group_.broadcast(outcome);
   if (outcome == kStillRunning) return false;
-  if (outcome.empty()) last_saved_ = folder_of(running_->step());
+  if (outcome.empty()) {
+    last_saved_ = folder_of(running_->step());
+    went_on_from_.reset();  // what comes after it is of this run
+  }
   failure_ = outcome;
   running_.reset();
   snapshot_.clear();
@@ -154,7 +145,9 @@ void Checkpoints::start(Manifest progress, const ModelTensors& model, Optimizer&
       .snapshot = snapshot_,
       .manifest = std::move(progress),
       .retention = {.keep = options_.keep, .keep_every = options_.keep_every},
+      .went_on_from = went_on_from_,
       .bytes_per_s = options_.bytes_per_s,
+      .yields = way == Snapshot::Way::kCopy,
       .rank = rank,
       .world_size = ranks,
       .store = group_.c10d()->getStore(),

@@ -77,7 +77,6 @@ class Checkpoints {
   bool settle(CheckpointOptions::Busy busy);
   NamedTensors saved_tensors(const ModelTensors& model);
   void start(Manifest progress, const ModelTensors& model, Optimizer& optimizer, Snapshot::Way way);
-  void put_aside_newer_than(std::int64_t step);
   std::filesystem::path folder_of(std::int64_t step) const;
 
   ProcessGroup& group_;
@@ -87,6 +86,7 @@ class Checkpoints {
   std::string run_;   // a word that names this run in temporary files; the same on all ranks
   int saves_ = 0;     // so many were begun
   std::filesystem::path last_saved_;
+  std::optional<std::int64_t> went_on_from_;  // the step that resume() took, until a save of this run is complete
   std::string failure_;  // of the last save that ended; empty when it was good
   Snapshot snapshot_;
   std::unique_ptr<SaveThread> running_;  // which reads the snapshot; null when none does

@@ -73,16 +73,6 @@ Socket own_folder(const fs::path& folder) {
   return lock;
 }
 
-void put_aside(FileLayer& files, const fs::path& folder, const std::string& why) {
-  const fs::path aside = folder.string() + std::string(kAsideEnding);
-  std::error_code ignored;
-  const bool in_place_of_another = fs::exists(fs::symlink_status(aside, ignored));
-  files.remove(aside);
-  files.rename(folder, aside);
-  say("put aside as " + aside.string() + (in_place_of_another ? ", in place of the one put aside before" : "") + ": " + why +
-      "; it stays until you remove it (rm -r)");
-}
-
 bool is_seen(const fs::path& path) {
   const auto deadline = std::chrono::steady_clock::now() + kVisiblePatience;
   while (access(path.c_str(), F_OK) != 0) {

@@ -16,10 +16,6 @@ namespace torchbridge::train {
 // is nothing but damaged steps without DONE.
 Socket own_folder(const std::filesystem::path& folder);
 
-// Out of the way of all that looks for checkpoints, as FOLDER.aside (one of that name goes), with a line that says why, and that it is the
-// user's to remove.
-void put_aside(FileLayer& files, const std::filesystem::path& folder, const std::string& why);
-
 // Whether this rank sees what rank 0 sees there. A network file system may take seconds to show it: so long is waited.
 bool is_seen(const std::filesystem::path& path);
 

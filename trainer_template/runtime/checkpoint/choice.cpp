@@ -47,9 +47,22 @@ Result<Manifest> verified_by_all(const fs::path& folder, ProcessGroup& group) {
   return manifest;
 }
 
+// A run that was killed while it put its checkpoint in place of another may have left no other.
+void check_nothing_aside(const fs::path& root) {
+  const std::vector<fs::path> aside = root.empty() ? std::vector<fs::path>() : folders_aside(root);
+  if (aside.empty()) return;
+  const std::string name = aside.back().filename().string();
+  throw TrainError("checkpoint folder '" + root.string() + "' holds no checkpoint but " + name + ", which was put aside: rename it to " + aside.back().stem().string() +
+                   " to go on from it, or remove it to begin anew");
+}
+
 // Not collective.
 Candidates candidates(const fs::path& root, const std::string& resume) {
-  if (resume == "auto") return {.root = root, .steps = root.empty() ? std::vector<std::int64_t>() : complete_steps(root)};
+  if (resume == "auto") {
+    Candidates found{.root = root, .steps = root.empty() ? std::vector<std::int64_t>() : complete_steps(root)};
+    if (found.steps.empty()) check_nothing_aside(root);
+    return found;
+  }
   if (resume == "none") {
     if (root.empty() || complete_steps(root).empty()) return {};
     throw TrainError("checkpoint folder '" + root.string() + "' holds checkpoints, and --resume none would write among them; give another "

@@ -83,9 +83,9 @@ class BlockWriter {
   void write() {
     wait();
     const auto write_block = [&file = file_, offset = offset_, block = block_] { file.write_at(offset, block); };
-    // A small file is not worth a thread.
+    // A small file is not worth a thread. Where the system starts none, the block is written when it is waited for.
     if (block_.size() == kBlock) {
-      written_ = std::async(std::launch::async, write_block);
+      written_ = std::async(std::launch::async | std::launch::deferred, write_block);
     } else {
       write_block();
     }

@@ -1,6 +1,7 @@
 #include <torchbridge/train/checkpoint/publish.h>
 
 #include <torchbridge/train/checkpoint/checkpoint_files.h>
+#include <torchbridge/train/console.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/failpoint.h>
 
@@ -30,6 +31,25 @@ std::vector<std::int64_t> steps_to_remove(std::vector<std::int64_t> steps, const
   return steps;
 }
 
+void put_aside(FileLayer& files, const fs::path& folder, const std::string& why) {
+  const fs::path aside = folder.string() + std::string(kAsideEnding);
+  std::error_code ignored;
+  const bool in_place_of_another = fs::exists(fs::symlink_status(aside, ignored));
+  files.remove(aside);
+  files.rename(folder, aside);
+  say("put aside as " + aside.string() + (in_place_of_another ? ", in place of the one put aside before" : "") + ": " + why +
+      "; it stays until you remove it (rm -r)");
+}
+
+void put_aside_newer_than(FileLayer& files, const fs::path& root, std::int64_t step) {
+  const std::vector<std::int64_t> steps = complete_steps(root);
+  if (steps.empty() || steps.front() <= step) return;
+  point_latest_to(files, root, step);
+  for (const std::int64_t newer : steps) {
+    if (newer > step) put_aside(files, root / step_folder(newer), "newer than the checkpoint of step " + std::to_string(step) + ", which training went on from");
+  }
+}
+
 void publish(FileLayer& files, const fs::path& root, const fs::path& temporary, const Manifest& manifest) {
   const std::string text = to_json(manifest);
   const std::vector<std::string_view> parts = {text};
@@ -37,7 +57,11 @@ void publish(FileLayer& files, const fs::path& root, const fs::path& temporary, 
   files.sync_folder(temporary);
 
   const fs::path folder = root / step_folder(manifest.step);
-  files.remove(folder);
+  if (is_complete(folder)) {
+    put_aside(files, folder, "this run has another checkpoint of that step");
+  } else {
+    files.remove(folder);
+  }
   files.rename(temporary, folder);
   files.sync_folder(root);
   failpoint("DONE");

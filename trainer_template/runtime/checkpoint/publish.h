@@ -22,8 +22,15 @@ struct Retention {
 // All of the steps but those that stay, newest first.
 std::vector<std::int64_t> steps_to_remove(std::vector<std::int64_t> steps, const Retention& retention);
 
+// Out of the way of all that looks for checkpoints, as FOLDER.aside (one of that name goes), with a line that says why, and that it is the
+// user's to remove. Throws TrainError.
+void put_aside(FileLayer& files, const std::filesystem::path& folder, const std::string& why);
+
+// Of a run that went on from `step`: the complete ones after it, which are not of this run. `latest` leads to `step` first.
+void put_aside_newer_than(FileLayer& files, const std::filesystem::path& root, std::int64_t step);
+
 // The last steps of writing, after all files but the manifest are in `temporary`, synced: manifest, folder sync, rename to
-// root/step-N (a folder of that name without a good checkpoint is replaced) and DONE. From there on it counts. Throws TrainError.
+// root/step-N (a folder of that name is put aside where it is complete, else it goes) and DONE. From there on it counts. Throws TrainError.
 void publish(FileLayer& files, const std::filesystem::path& root, const std::filesystem::path& temporary, const Manifest& manifest);
 
 // The last of these: DONE, synced. REQUIRES: all else in `folder` is synced.

@@ -24,6 +24,15 @@ namespace {
 using Kind = PickledValue::Kind;
 
 constexpr double kMost = 999'999'999'999;  // also of the steps that a checkpoint's name holds
+constexpr const char* kWholeNumber = "a whole number from 0 to 999999999999";
+
+bool is_whole(double value) { return value >= 0 && value <= kMost && std::trunc(value) == value; }
+
+[[noreturn]] void refuse_number(const TorchFile& file, const std::string& name, double value, const char* expected) {
+  std::ostringstream text;
+  text << file.path().string() << " has '" << printable(name) << "' " << value << ": expected " << expected;
+  throw TrainError(text.str());
+}
 
 double number_of(const PickledValue& value) { return value.is(Kind::kFloat) ? value.number : static_cast<double>(value.integer); }
 
@@ -33,16 +42,12 @@ std::optional<double> number_at(const TorchFile& file, const PickledValue& dict,
   if (found == nullptr || found->is(Kind::kNone)) return std::nullopt;
   const bool number = found->is(Kind::kFloat) || found->is(Kind::kInteger);
   if (number && fits(number_of(*found))) return number_of(*found);
-  std::ostringstream text;
-  text << file.path().string() << " has '" << key << "'";
-  if (number) text << " " << number_of(*found);
-  text << (number ? "" : ", which is no number") << ": expected " << expected;
-  throw TrainError(text.str());
+  if (number) refuse_number(file, key, number_of(*found), expected);
+  throw TrainError(file.path().string() + " has '" + key + "', which is no number: expected " + expected);
 }
 
 std::optional<double> whole_number_at(const TorchFile& file, const PickledValue& dict, const char* key) {
-  const auto fits = [](double value) { return value >= 0 && value <= kMost && std::trunc(value) == value; };
-  return number_at(file, dict, key, fits, "a whole number from 0 to 999999999999");
+  return number_at(file, dict, key, is_whole, kWholeNumber);
 }
 
 // It decides which way a step goes. All other options may change from run to run.
@@ -79,20 +84,23 @@ NamedTensors optimizer_state(TorchFile& file, const ModelTensors& model, const O
   return tensors;
 }
 
+// Throws TrainError for a parameter's step that none can be.
 std::int64_t largest_step(const TorchFile& file, const NamedTensors& state) {
   double largest = 0;
   for (const auto& [name, tensor] : state) {
     if (!name.ends_with(".step") || tensor.numel() != 1) continue;
-    largest = std::max(largest, tensor.item<double>());
-    if (!(largest <= kMost)) throw TrainError(file.path().string() + " has '" + printable(name) + "' of more than 999999999999 steps");
+    const auto step = tensor.item<double>();
+    if (!is_whole(step)) refuse_number(file, name, step, kWholeNumber);
+    largest = std::max(largest, step);
   }
   return static_cast<std::int64_t>(largest);
 }
 
 Manifest progress_in(const TorchFile& file, const NamedTensors& state) {
   const auto integer = [&](const char* key) { return static_cast<std::int64_t>(whole_number_at(file, file.content(), key).value_or(0)); };
+  const std::int64_t of_optimizer = largest_step(file, state);
   const auto step = whole_number_at(file, file.content(), "step");
-  Manifest progress{.step = step ? static_cast<std::int64_t>(*step) : largest_step(file, state)};
+  Manifest progress{.step = step ? static_cast<std::int64_t>(*step) : of_optimizer};
   progress.position = {.epoch = integer("epoch"), .consumed = integer("epoch_samples_consumed")};
   progress.samples_seen = integer("samples_seen");
   if (const PickledValue* scaler = file.content().find("scaler")) {

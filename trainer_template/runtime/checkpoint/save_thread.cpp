@@ -1,11 +1,14 @@
 #include <torchbridge/train/checkpoint/save_thread.h>
 
+#include <sys/resource.h>
 #include <torchbridge/train/console.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/group/process_group.h>
 #include <torchbridge/train/group/store_keys.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <system_error>
 
 namespace torchbridge::train {
 namespace {
@@ -17,6 +20,12 @@ constexpr std::string_view kFailed = "failed ";  // what a report starts with th
 
 // Nobody waits for this save any more.
 struct GivenUp : std::exception {};
+
+// Of this thread, and of those that it starts from here on. It needs little time, but a scheduler may give it that of a training thread.
+void give_way() {
+  constexpr int kNiceness = 10;
+  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNiceness);  // where it cannot be, it is not
+}
 
 std::string rank_key(const SaveRequest& request, int rank) { return key(request.key.c_str(), rank); }
 
@@ -40,7 +49,10 @@ std::string failure_in(const std::vector<std::string>& reports) {
 
 }  // namespace
 
-SaveThread::SaveThread(SaveRequest request) : request_(std::move(request)), thread_([this](const std::stop_token& stop) { run(stop); }) {}
+SaveThread::SaveThread(SaveRequest request) try : request_(std::move(request)), thread_([this](const std::stop_token& stop) { run(stop); }) {
+} catch (const std::system_error& error) {
+  throw TrainError(std::string("the system starts no thread to write a checkpoint: ") + error.what());
+}
 
 void SaveThread::run(const std::stop_token& stop) try {
   std::string own = write_own(stop);
@@ -68,6 +80,7 @@ std::string SaveThread::write_own(const std::stop_token& stop) try {
   }};
   copy_();
   copied_.get();
+  if (request_.yields) give_way();
   return to_text(write_shares(request_.files, request_.temporary, request_.snapshot.shares(), pace));
 } catch (const GivenUp&) {
   throw;
@@ -95,6 +108,7 @@ void SaveThread::complete(const std::vector<std::string>& reports) {
       std::vector<ShareRecord> records;
       for (const std::string& report : reports) std::ranges::move(records_from(report), std::back_inserter(records));
       manifest.files = joined(std::move(records));
+      if (request_.went_on_from) put_aside_newer_than(request_.files, request_.root, *request_.went_on_from);
       publish(request_.files, request_.root, request_.temporary, manifest);
     }
   } catch (const std::exception& error) {

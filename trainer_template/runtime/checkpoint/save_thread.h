@@ -9,6 +9,7 @@
 #include <functional>
 #include <future>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -27,13 +28,15 @@ struct SaveRequest {
   Snapshot& snapshot;                      // taken; left alone by others until wait_written()
   Manifest manifest;                       // but for its files; of rank 0
   Retention retention;
+  std::optional<std::int64_t> went_on_from;  // complete ones after this step are put aside before this one counts; of rank 0
   double bytes_per_s = 0;                  // of this rank; 0: no limit
+  bool yields = false;                     // once the state is copied, training has the processor first
   int rank = 0, world_size = 1;
   c10::intrusive_ptr<c10d::Store> store;   // by which ranks tell rank 0 what they have written; not used with one rank
   std::string key;                         // in the store, no other save's
 };
 
-// The group of the ranks is not used: training goes on with it. Nothing throws but the constructor, for want of a thread.
+// The group of the ranks is not used: training goes on with it. Nothing throws but the constructor: TrainError, for want of a thread.
 class SaveThread {
  public:
   explicit SaveThread(SaveRequest request);

@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kBlock = 1 << 20, kHeaderLength = 8;
-constexpr int kReaders = 2;  // of each rank: while one computes, the other keeps the disk busy
+constexpr int kReaders = 4;  // of each rank: while one computes, the others keep the disk busy
 constexpr std::uint64_t kLargestManifest = 256 << 20;
 
 // A regular file, open for reading. It is read, not mapped: a block that the disk cannot deliver is then an error, and no SIGBUS.
@@ -166,7 +166,7 @@ Result<Manifest> read_manifest(const fs::path& folder) {
 Status verify_files(const fs::path& folder, const Manifest& manifest, int share, int shares) {
   const auto fault_of_part = [&](int part) { return faults(folder, manifest, share * kReaders + part, shares * kReaders, 1); };
   std::array<std::future<std::vector<std::string>>, kReaders> parts;
-  for (int part = 0; part < kReaders; ++part) parts[part] = std::async(std::launch::async, fault_of_part, part);
+  for (int part = 0; part < kReaders; ++part) parts[part] = std::async(std::launch::async | std::launch::deferred, fault_of_part, part);
   for (auto& part : parts) {
     if (const auto found = part.get(); !found.empty()) return Error{found.front()};
   }

@@ -2,13 +2,18 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <torchbridge/core/env_map.h>
 #include <torchbridge/train/console.h>
 #include <torchbridge/train/run/output_error.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+#include <climits>
 #include <cstring>
+#include <optional>
 #include <string>
+#include <thread>
 
 namespace torchbridge::train {
 namespace {
@@ -24,13 +29,37 @@ int write_all(int file, std::string_view text) {
   return 0;
 }
 
+// What /dev/stdout and its like stand for: it is written at the place where the process itself goes on.
+std::optional<int> own_descriptor(const std::filesystem::path& path) {
+  if (path == "/dev/stdout") return STDOUT_FILENO;
+  if (path == "/dev/stderr") return STDERR_FILENO;
+  const std::string folder = path.parent_path().string(), number = path.filename().string();
+  if (folder != "/dev/fd" && folder != "/proc/self/fd") return std::nullopt;
+  const auto value = parse_integer(number, 0, INT_MAX);
+  return value ? std::optional(static_cast<int>(*value)) : std::nullopt;
+}
+
+// A pipe that nobody reads yet is waited for, but not for ever.
+Socket open_to_write(const std::filesystem::path& path) {
+  constexpr std::chrono::seconds kPatience{5};
+  constexpr std::chrono::milliseconds kRetry{50};
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (true) {
+    Socket file(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666));
+    if (file.open()) fcntl(file.descriptor(), F_SETFL, fcntl(file.descriptor(), F_GETFL) & ~O_NONBLOCK);
+    if (file.open() || errno != ENXIO || std::chrono::steady_clock::now() > deadline) return file;
+    std::this_thread::sleep_for(kRetry);
+  }
+}
+
 }  // namespace
 
-RecordFile::RecordFile(const std::filesystem::path& path, const char* option)
-    : path_(path), file_(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666)) {
+RecordFile::RecordFile(const std::filesystem::path& path, const char* option) : path_(path) {
+  const auto own = own_descriptor(path);
+  file_ = own ? Socket(fcntl(*own, F_DUPFD_CLOEXEC, 0)) : open_to_write(path);
   struct stat status {};
-  if (!file_.open() || fstat(file_.descriptor(), &status) != 0) throw cannot_open(path, std::strerror(errno), option);
-  is_regular_ = S_ISREG(status.st_mode);
+  if (!file_.open() || fstat(file_.descriptor(), &status) != 0) throw cannot_open(path, errno == ENXIO ? "nobody reads this pipe" : std::strerror(errno), option);
+  is_regular_ = !own && S_ISREG(status.st_mode);
   size_ = status.st_size;
 }
 

@@ -1,8 +1,6 @@
 #include <torchbridge/train/run/step_file.h>
 
 #include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <torchbridge/train/file_lock.h>
 #include <torchbridge/train/run/output_error.h>
 #include <unistd.h>
@@ -11,6 +9,7 @@
 #include <charconv>
 #include <cstring>
 #include <fstream>
+#include <istream>
 #include <string_view>
 
 namespace torchbridge::train {
@@ -25,40 +24,40 @@ bool is_stream(const fs::path& path) {
   return fs::is_symlink(path, ignored) && path.string().starts_with("/dev/");
 }
 
+constexpr std::string_view kStart = "{\"step\":";
+
 std::int64_t step_of_line(std::string_view line) {
-  constexpr std::string_view kStart = "{\"step\":";
   std::int64_t step = 0;
   if (!line.starts_with(kStart) || !line.ends_with('}')) return -1;
   line.remove_prefix(kStart.size());
   return std::from_chars(line.data(), line.data() + line.size(), step).ec == std::errc() ? step : -1;
 }
 
-bool is_at(const fs::path& path, const Socket& file) {
-  struct stat here {}, there {};
-  return fstat(file.descriptor(), &here) == 0 && stat(path.c_str(), &there) == 0 && here.st_dev == there.st_dev && here.st_ino == there.st_ino;
-}
-
 // An empty file where there is none.
 Socket locked(const fs::path& path, const char* option) {
-  while (true) {
-    Socket file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-    if (!file.open()) throw cannot_open(path, std::strerror(errno), option);
-    if (!lock_file(file, "file '" + path.string() + "'")) throw cannot_open(path, "another run, or another option of this one, writes it", option);
-    if (is_at(path, file)) return file;  // else the run that had it before has put another in its place
-  }
+  Socket file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (!file.open()) throw cannot_open(path, std::strerror(errno), option);
+  if (!lock_file(file, "file '" + path.string() + "'")) throw cannot_open(path, "another run, or another option of this one, writes it", option);
+  return file;
 }
 
 }  // namespace
 
-std::string copy_lines_until(std::istream& from, std::int64_t last_step, std::ostream& to) {
-  std::string last;
-  for (std::string line; std::getline(from, line) && !from.eof();) {  // at the end of the file: a line without an end
+std::optional<KeptLines> lines_until(std::istream& file, std::int64_t last_step) {
+  constexpr std::string_view kBlank("\0", 1);  // what a power cut may leave
+  KeptLines kept;
+  std::int64_t position = 0;
+  for (std::string line; std::getline(file, line);) {
+    const bool is_whole = !file.eof();
     const std::int64_t step = step_of_line(line);
-    if (step < 0 || step > last_step) continue;
-    to << line << '\n';
-    if (step == last_step) last = line;
+    const bool can_be_ours = line.starts_with(kStart) || (!is_whole && (kStart.starts_with(line) || line.starts_with(kBlank)));
+    if (position == 0 && !can_be_ours) return std::nullopt;
+    if (!is_whole || step > last_step) break;
+    position += std::ssize(line) + 1;
+    kept.size = position;
+    kept.last = step == last_step ? line : "";
   }
-  return last;
+  return kept;
 }
 
 StepFile::StepFile(const fs::path& path, std::int64_t last_step, const char* option) {
@@ -67,26 +66,15 @@ StepFile::StepFile(const fs::path& path, std::int64_t last_step, const char* opt
     file_ = RecordFile(path, option);
     return;
   }
-  std::error_code error, ignored;
-  const fs::path target = fs::is_symlink(path, ignored) ? fs::weakly_canonical(path) : path;  // the link stays one
-  if (target.has_parent_path()) fs::create_directories(target.parent_path(), ignored);
-  const Socket lock = locked(target, option);
-  std::ifstream before(target, std::ios::binary);
-  // Written aside and renamed: a kill right here must not lose the curve.
-  const fs::path aside = target.string() + ".tmp";
-  errno = 0;
-  std::ofstream kept(aside, std::ios::binary | std::ios::trunc);
-  if (before) last_line_ = copy_lines_until(before, last_step, kept);
-  kept.close();
-  error.assign(errno, std::generic_category());
-  lock_ = Socket(open(aside.c_str(), O_RDWR | O_CLOEXEC));
-  if (lock_.open()) flock(lock_.descriptor(), LOCK_EX | LOCK_NB);  // which nobody else has opened: it is ours alone until it has its name
-  if (kept) fs::rename(aside, target, error);
-  if (!kept || error) {
-    fs::remove(aside, ignored);
-    throw cannot_open(target, error.message(), option);
-  }
-  file_ = RecordFile(target, option);
+  std::error_code ignored;
+  if (path.has_parent_path()) fs::create_directories(path.parent_path(), ignored);
+  lock_ = locked(path, option);
+  std::ifstream before(path, std::ios::binary);
+  const auto kept = lines_until(before, last_step);
+  if (!kept) throw cannot_open(path, "its first line is no record of a step, so it is no file of this option", option);
+  if (ftruncate(lock_.descriptor(), kept->size) != 0) throw cannot_open(path, std::strerror(errno), option);
+  last_line_ = kept->last;
+  file_ = RecordFile(path, option);
 }
 
 void StepFile::write(const std::string& line) { file_.append(line + "\n"); }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <iosfwd>
+#include <optional>
 #include <string>
 
 #include <torchbridge/net/socket.h>
@@ -14,9 +15,9 @@ namespace torchbridge::train {
 // For one rank.
 class StepFile {
  public:
-  // Keeps the lines of earlier runs up to `last_step`, so that the file has each step once. Throws TrainError, which names the file and
-  // the option, "--metrics", when it cannot be written, or another run writes it: it is locked while this lives. An empty path writes nothing; a
-  // pipe or a terminal has no past, and no lock.
+  // Keeps the lines of earlier runs up to `last_step`, so that the file has each step once: it is cut off behind them. Throws TrainError, which
+  // names the file and the option, "--metrics", when it cannot be written, begins with something else, or another run writes it: it is locked
+  // while this lives. An empty path writes nothing; a pipe or a terminal has no past, and no lock.
   StepFile(const std::filesystem::path& path, std::int64_t last_step, const char* option);
 
   // {"step":N...}, without a line end.
@@ -34,7 +35,12 @@ class StepFile {
   std::string last_line_;  // of earlier runs; empty where it is not of `last_step`
 };
 
-// Copies the lines up to `last_step`, without those that a kill cut off; returns the last one where it is of that step.
-std::string copy_lines_until(std::istream& from, std::int64_t last_step, std::ostream& to);
+struct KeptLines {
+  std::int64_t size = 0;  // bytes from the begin of the file
+  std::string last;       // the last line, where it is of `last_step`
+};
+
+// The lines up to the first of a step after `last_step`, or one that a kill cut off. Nothing where the file begins with something else.
+std::optional<KeptLines> lines_until(std::istream& file, std::int64_t last_step);
 
 }  // namespace torchbridge::train

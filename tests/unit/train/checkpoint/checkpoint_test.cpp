@@ -7,6 +7,7 @@
 #include <torchbridge/train/checkpoint/checkpoint_files.h>
 #include <torchbridge/train/checkpoint/checkpoint_folder.h>
 
+#include <algorithm>
 #include <future>
 #include <thread>
 
@@ -98,8 +99,52 @@ TEST_F(Checkpoint, LeavesADamagedOneOutAndPutsItAside) {
   ASSERT_TRUE(manifest);
   EXPECT_EQ(manifest->step, 1);
   EXPECT_EQ(weight(), 1);
+  train_to(2);
   EXPECT_TRUE(fs::exists(root_ / "step-00000002.aside"));
-  EXPECT_EQ(fs::read_symlink(root_ / "latest"), "step-00000001");
+  EXPECT_EQ(step_of_resume(), 2);
+}
+
+// It may still be refused for another reason, or end before it has learned anything.
+TEST_F(Checkpoint, ChangesNothingUntilItSaves) {
+  for (const std::int64_t step : {1, 2, 3}) train_to(step);
+  const auto entries = [&] {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(root_)) names.push_back(entry.path().filename());
+    std::ranges::sort(names);
+    return names;
+  };
+  const auto before = entries();
+  resume_ = root_ / "step-00000001";
+  EXPECT_EQ(step_of_resume(), 1);
+  EXPECT_EQ(entries(), before);
+  EXPECT_EQ(fs::read_symlink(root_ / "latest"), "step-00000003");
+  train_to(2);
+  resume_ = "auto";
+  EXPECT_EQ(step_of_resume(), 2);
+  EXPECT_TRUE(fs::exists(root_ / "step-00000002.aside/DONE"));
+  EXPECT_TRUE(fs::exists(root_ / "step-00000003.aside/DONE"));
+  EXPECT_EQ(complete_steps(root_), (std::vector<std::int64_t>{2, 1}));
+}
+
+TEST_F(Checkpoint, OfTheSameStepIsPutAsideForThatOfAnotherRun) {
+  train_to(2);
+  const fs::path first = root_;
+  root_ = folder_ / "others";
+  train_to(2);
+  resume_ = first / "step-00000002";
+  Checkpoints checkpoints(alone(), options());
+  ASSERT_TRUE(resume_in(checkpoints));
+  save_in(checkpoints, 2);
+  EXPECT_TRUE(fs::exists(root_ / "step-00000002/DONE"));
+  EXPECT_TRUE(fs::exists(root_ / "step-00000002.aside/DONE"));
+}
+
+TEST_F(Checkpoint, IsNotBegunAnewWhereOneWasOnlyPutAside) {
+  train_to(2);
+  fs::rename(root_ / "step-00000002", root_ / "step-00000002.aside");
+  EXPECT_TRUE(contains(resume_error(), "holds no checkpoint but step-00000002.aside, which was put aside: rename it to step-00000002 to go on from it"));
+  fs::rename(root_ / "step-00000002.aside", root_ / "step-00000002");
+  EXPECT_EQ(step_of_resume(), 2);
 }
 
 TEST_F(Checkpoint, SaysWhatItPutsAsideAndWhoseThatIs) {
@@ -108,11 +153,11 @@ TEST_F(Checkpoint, SaysWhatItPutsAsideAndWhoseThatIs) {
     train_to(2);
     damage(2);
     testing::internal::CaptureStderr();
-    resume();
+    train_to(2);
     return testing::internal::GetCapturedStderr();
   };
   const std::string aside = "put aside as " + (root_ / "step-00000002.aside").string();
-  const std::string why = ": newer than the checkpoint that training goes on from; it stays until you remove it (rm -r)\n";
+  const std::string why = ": newer than the checkpoint of step 1, which training went on from; it stays until you remove it (rm -r)\n";
   EXPECT_TRUE(contains(said(), aside + why));
   EXPECT_TRUE(contains(said(), aside + ", in place of the one put aside before" + why));
 }
@@ -136,7 +181,7 @@ TEST_F(Checkpoint, GoesOnFromTheOneThatIsNamed) {
   EXPECT_EQ(resume()->step, 1);
   EXPECT_EQ(weight(), 1);
   resume_ = root_.string();
-  EXPECT_EQ(resume()->step, 1);
+  EXPECT_EQ(resume()->step, 2);
   resume_ = (folder_ / "none").string();
   EXPECT_TRUE(contains(resume_error(), "there is no checkpoint"));
   resume_ = (root_ / "step-00000009").string();

@@ -1,5 +1,6 @@
 #include <torchbridge/train/run/record_file.h>
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <torchbridge/train/errors.h>
 
@@ -51,6 +52,18 @@ TEST(RecordFile, HoldsWholeRecordsAlone) {
   file.append("four\n");
   EXPECT_EQ(folder.read("curve"), one + "four\n");
   EXPECT_TRUE(contains(error_of([&] { file.check_complete(); }), "curve' is not complete"));
+}
+
+TEST(RecordFile, OfADescriptorOfThisProcessIsWrittenWhereThatGoesOn) {
+  TemporaryFolder folder;
+  const int file = open((folder / "out").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_EQ(write(file, "one\n", 4), 4);
+  RecordFile records("/dev/fd/" + std::to_string(file), "--metrics");
+  records.append("two\n");
+  ASSERT_EQ(write(file, "three\n", 6), 6);
+  records.append("four\n");
+  close(file);
+  EXPECT_EQ(folder.read("out"), "one\ntwo\nthree\nfour\n");
 }
 
 TEST(RecordFile, GoesOnAtTheEnd) {
