@@ -4,6 +4,7 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torchbridge/train/data/loader.h>
 #include <torchbridge/train/group/cuda.h>
@@ -129,6 +130,7 @@ void draw_numbers(c10::DeviceType type) {
 // libtorch_cuda.so opens and says so; needs no GPU.
 void open_library(c10::DeviceType) {
   open_cuda();
+  print("guard", c10::impl::hasDeviceGuardImpl(c10::kCUDA));
   print("devices", at::hasCUDA());
 }
 

@@ -20,9 +20,9 @@ Words joined(Words command, const Words& more) {
 
 class Tasks : public testing::Test {
  protected:
-  // What one rank says on stderr; it must fail with this code.
+  // What one rank says on stderr; it must fail with this code. It sees no GPU, also where there is one.
   std::string complaint(const Words& options, int code) {
-    Ranks alone(1, trainer(options));
+    Ranks alone(1, trainer(options), {{"CUDA_VISIBLE_DEVICES", "-1"}});
     EXPECT_EQ(alone.wait(), std::vector<int>{code}) << alone.errors();
     return alone.errors();
   }
