@@ -45,6 +45,23 @@ TEST_F(Tasks, EachLearns) {
   }
 }
 
+// Numbers near 1002, of which bfloat16 has only 1000 and 1004.
+TEST_F(Tasks, ATablesNumbersKeepTheirPrecisionUnderAutocast) {
+  std::string rows = "a,b\n";
+  for (int i = 0; i < 64; ++i) rows += std::to_string(i % 8) + "," + std::to_string(1001.5 + i % 2) + "\n";
+  folder_.write("train.csv", rows);
+  folder_.write("test.csv", rows);
+  const auto curve = [&](const std::string& precision) {
+    Ranks alone(1, trainer({"--task", "table", "--data", folder_.path(), "--max-steps", "3", "--precision", precision, "--metrics", folder_ / precision}));
+    EXPECT_EQ(alone.wait(), kOneGood) << alone.errors();
+    return losses(folder_ / precision);
+  };
+  const auto whole = curve("fp32"), half = curve("bf16");
+  ASSERT_EQ(half.size(), 3u);
+  ASSERT_EQ(whole.size(), 3u);
+  for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(half[i], whole[i], 0.05 * whole[i]) << i;
+}
+
 TEST_F(Tasks, GoesOnWithATextAndSaysWhatIsOnAnImage) {
   Ranks text(1, trainer(joined(kTinyText, {"--max-steps", "5", "--checkpoint-dir", folder_ / "text"})));
   ASSERT_EQ(text.wait(), kOneGood) << text.errors();
