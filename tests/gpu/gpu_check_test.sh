@@ -55,6 +55,8 @@ else
   elsewhere() { "$@"; }
 fi
 elsewhere timeout 200 "$work/gpu_check/scripts/gpu_check" --device cpu --python "$python" --steps 30 \
-  --only generators_agree --only two_share_the_gpu >"$work/table" || fail "exit code $?: $(cat "$work/table")"
+  --only generators_agree --only two_share_the_gpu --only resume_continues --only options_work >"$work/table" || fail "exit code $?: $(cat "$work/table")"
 cat "$work/table"
 grep -qE '^\| the generator gives Python.s numbers \| .* \| yes \|$' "$work/table" || fail "no row of the generator"
+# On the CPU the stop and the second run change no bit.
+(($(grep -cE '^\| text, .* resumed from step 20.* equal \| yes \|$' "$work/table") == 2)) || fail "no rows of a resumed training"
