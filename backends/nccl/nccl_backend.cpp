@@ -2,6 +2,9 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <torchbridge/train/group/backend.h>
 
+#include <cstdlib>
+#include <exception>
+
 #include "backends/nccl/nccl_options.h"
 
 namespace torchbridge::nccl {
@@ -23,11 +26,20 @@ c10::intrusive_ptr<c10d::ProcessGroupNCCL::Options> options_of(const BackendRequ
   return options;
 }
 
+// May be called by a thread of which nothing is caught. After an error of CUDA's, every call of CUDA throws it again.
+void cut_off(c10d::ProcessGroupNCCL& nccl) {
+  try {
+    nccl.abort();
+  } catch (const std::exception&) {
+    // The group is broken, and its error is told by who has seen it first.
+  }
+}
+
 MadeBackend make(const BackendRequest& request) {
   auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(request.store, request.rank, request.size, options_of(request));
   backend->setSequenceNumberForGroup();
   auto* const nccl = backend.get();
-  return {std::move(backend), [nccl] { nccl->abort(); }};
+  return {std::move(backend), [nccl] { cut_off(*nccl); }};
 }
 
 // NCCL splits a communicator with all its ranks, those that get no part included.
@@ -39,5 +51,7 @@ void stay_out(c10d::Backend& split_from, c10::Device device) {
 }  // namespace torchbridge::nccl
 
 extern "C" __attribute__((visibility("default"))) void torchbridge_fill_backend_entry_1(torchbridge::train::BackendEntry& entry) {
+  // NCCL's watchdog would throw an error of CUDA's in its own thread, which ends the process by SIGABRT before its one line is written.
+  setenv("TORCH_NCCL_RETHROW_CUDA_ERRORS", "0", /*overwrite=*/0);
   entry = {{"cuda"}, torchbridge::nccl::make, torchbridge::nccl::stay_out};
 }

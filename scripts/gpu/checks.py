@@ -1,6 +1,9 @@
 """What is looked at, check by check. Each gives rows (what, figure, verdict); verdict None: there is nothing to judge."""
 
+import pathlib
+import re
 import statistics
+import subprocess
 import tempfile
 
 from jobs import Failed
@@ -17,13 +20,39 @@ TASKS = [
     ("text, `gpt:small`", "text", [*GPT, "--model", "gpt:small"], "train_reference.py"),
     ("table, `mlp:64`", "table", ["--epochs", "1000", "--batch-size", "32", "--model", "mlp:64"], None),
 ]
+# The reference script's quicker ways.
+TUNED = ["--loader", "batches", "--gradient-as-bucket-view"]
+NEAR = 1e-3  # between losses of the same training, computed in another order
+
+
+def row(what, find):
+    """(what, figure, verdict) of find(), or why it could not be found: the rows after it are still looked at."""
+    try:
+        return (what, *find())
+    except Failed as error:
+        return what, str(error), False
+    except (ArithmeticError, LookupError, OSError, TypeError, ValueError, subprocess.SubprocessError) as error:
+        return what, f"{type(error).__name__}: {error}", False
 
 
 def loss_falls(lines):
     """(figure, verdict): the mean of the first and of the last tenth of the steps."""
-    tenth = max(1, len(lines) // 10)
-    first, last = (statistics.fmean(line["loss"] for line in part) for part in (lines[:tenth], lines[-tenth:]))
+    first, last = (mean_loss(part) for part in (lines[:tenth(lines)], lines[-tenth(lines):]))
     return f"loss {first:.4f} to {last:.4f} in {len(lines)} steps", last < 0.9 * first
+
+
+def tenth(lines):
+    return max(1, len(lines) // 10)
+
+
+def mean_loss(lines):
+    return statistics.fmean(line["loss"] for line in lines)
+
+
+def apart(lines, others):
+    """The largest distance between two losses of the same step."""
+    found = {line["step"]: line["loss"] for line in others}
+    return max(abs(line["loss"] - found[line["step"]]) / max(1.0, abs(found[line["step"]])) for line in lines)
 
 
 def rate(lines):
@@ -35,79 +64,157 @@ def nccl_connects_eagerly(jobs, steps):
     """Before any collective, by NCCL's own log."""
     if jobs.device == "cpu":
         return
-    with tempfile.NamedTemporaryFile() as log:
-        found = jobs.cases("eager", {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": log.name})
-    seconds = {name: float(found[name][0]) for name in ("formed_s", "first_s", "second_s")}
-    figure = "group {formed_s:.2f} s, first all-reduce {first_s:.4f} s, second {second_s:.4f} s".format(**seconds)
-    yield f"`{found['backend'][0]}`: the communicator is there before the first collective", figure, found["connected"] == ["1"]
+
+    def find():
+        with tempfile.NamedTemporaryFile() as log:
+            found = jobs.cases("eager", {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": log.name})
+        seconds = {name: float(found[name][0]) for name in ("formed_s", "first_s", "second_s")}
+        figure = "{backend}: group {formed_s:.2f} s, first all-reduce {first_s:.4f} s, second {second_s:.4f} s".format(
+            backend=found["backend"][0], **seconds)
+        return figure, found["connected"] == ["1"]
+    yield row("NCCL's communicator is there before the first collective", find)
 
 
 def tasks_learn(jobs, steps):
+    """In half precision near fp32, but not the same: that would be fp32 under another name."""
     for title, task, options, _ in TASKS:
+        whole = []
+
+        def find(precision):
+            lines = jobs.train(task, [*options, "--max-steps", steps, "--precision", precision])
+            figure, verdict = loss_falls(lines)
+            if precision == "fp32":
+                whole.extend(lines)
+                return figure, verdict
+            if not whole:
+                return f"{figure}; there is no fp32 to compare with", False
+            begin, end = apart(lines[:1], whole), abs(mean_loss(lines[-tenth(lines):]) - mean_loss(whole[-tenth(whole):]))
+            near = 0 < begin < 0.02 and end < 0.1 * max(1.0, mean_loss(whole[-tenth(whole):]))
+            return f"{figure}; from fp32 {begin:.1e} at the first step, {end:.1e} at the end", verdict and near
         for precision in PRECISIONS:
-            figure, verdict = loss_falls(jobs.train(task, [*options, "--max-steps", steps, "--precision", precision]))
-            yield f"{title}, {precision}", figure, verdict
+            yield row(f"{title}, {precision}", lambda: find(precision))
 
 
 def scale_comes_down(jobs, steps):
-    """From a loss scale at which every gradient overflows."""
+    """From a loss scale at which every gradient overflows: about 25 steps are left out until it is low enough."""
     title, task, options, _ = TASKS[0]
-    lines = jobs.train(task, [*options, "--max-steps", steps, "--precision", "fp16", "--loss-scale", "1e12"])
-    figure, verdict = loss_falls(lines)
-    yield f"{title}, fp16 from a loss scale of 1e12 (GradScaler)", figure, verdict
+
+    def find():
+        lines = jobs.train(task, [*options, "--max-steps", max(steps, 100), "--precision", "fp16", "--loss-scale", "1e12"])
+        figure, verdict = loss_falls(lines)
+        first, second = (sum(line.get("skipped", False) for line in part) for part in (lines[:len(lines) // 2], lines[len(lines) // 2:]))
+        # A scale that just fits may overflow once more.
+        return f"{figure}; {first} steps left out in the first half, {second} in the second", verdict and first > 0 and second < 3
+    yield row(f"{title}, fp16 from a loss scale of 1e12 (GradScaler)", find)
 
 
 def two_share_the_gpu(jobs, steps):
-    """NCCL refuses two ranks on one GPU; gloo copies by way of the CPU."""
+    """NCCL refuses two ranks on one GPU; gloo copies by way of the CPU. The same losses as on the CPU: gradients are averaged."""
     title, task, options, _ = TASKS[0]
-    figure, verdict = loss_falls(jobs.train(task, [*options, "--max-steps", steps, "--backend", "gloo"], world_size=2))
-    yield f"{title}, 2 processes sharing it over gloo", figure, verdict
+
+    def find():
+        words, compared = [*options, "--backend", "gloo", "--max-steps"], min(steps, 20)
+        lines = jobs.train(task, [*words, steps], world_size=2)
+        figure, verdict = loss_falls(lines)
+        distance = apart(lines[:compared], jobs.train(task, [*words, compared], world_size=2, device="cpu"))
+        return f"{figure}; {distance:.1e} from the CPU's in the first {compared}", verdict and distance < NEAR
+    yield row(f"{title}, 2 processes sharing it over gloo", find)
+
+
+def resume_continues(jobs, steps):
+    """From step 20 of 40, with dropout: weights, optimizer, order of samples and the generator of the device are where they were."""
+    model = "gpt:layers=2,heads=2,width=64,context=64,dropout=0.2"
+    words = [*GPT, "--model", model, "--max-steps", 40]
+    for way in ([], ["--async-save"]):
+        def find():
+            with tempfile.TemporaryDirectory() as folder:
+                whole = jobs.train("text", [*words, *way, "--checkpoint-dir", folder, "--checkpoint-every", 20])
+                resumed = jobs.train("text", [*words, "--resume", pathlib.Path(folder) / "step-00000020"])
+            if [line["step"] for line in resumed] != list(range(21, 41)):
+                return f"{len(resumed)} steps after step 20 of 40", False
+            distance = apart(resumed, whole)
+            return f"losses of the steps after it: {'equal' if distance == 0 else f'within {distance:.1e}'}", distance < NEAR
+        yield row(f"text, `{model}`, resumed from step 20{' of `--async-save`' if way else ''}", find)
+
+
+def options_work(jobs, steps):
+    """Options that change how a training is computed, and not what: losses as without them."""
+    title, task, options, _ = TASKS[0]
+    words = [*options, "--max-steps", 30]  # the profile begins with step 11, an epoch has 45
+    plain = []
+
+    def compare(lines):
+        if not plain:
+            raise Failed("there is nothing to compare with")
+        distance = apart(lines, plain)
+        return f"losses within {distance:.1e} of those without", distance < NEAR
+
+    def find_plain():
+        plain.extend(jobs.train(task, words))
+        return f"loss {plain[0]['loss']:.4f} to {plain[-1]['loss']:.4f} in {len(plain)} steps", None
+
+    def find_profile():
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "trace.json"
+            figure, verdict = compare(jobs.train(task, [*words, "--profile", 3, "--profile-file", file]))
+            trace = file.read_text()
+        kernels = len(re.findall(r'"cat": *"kernel"', trace))
+        return f"{figure}; {kernels} kernels traced", verdict and '"step 13"' in trace and (kernels > 0 or jobs.device == "cpu")
+
+    yield row(f"{title}, what the rows below are compared with", find_plain)
+    cases = [(["--zero", "1"], {}), (["--deterministic"], {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"})]
+    if jobs.device == "cuda":
+        cases.append((["--backend", "nccl"], {}))
+    for more, variables in cases:
+        yield row(f"{title}, `{' '.join(more)}`", lambda: compare(jobs.train(task, [*words, *more], more=variables)))
+    # The same samples a step, in two parts.
+    halves = ["--batch-size", "16", "--grad-accumulation", "2"]
+    yield row(f"{title}, `{' '.join(halves)}`", lambda: compare(jobs.train(task, [*words, *halves])))
+    yield row(f"{title}, `--profile 3`", find_profile)
 
 
 def copies_overlap(jobs, steps):
-    """At least half of the shorter of copying and computing is hidden behind the longer."""
-    found = {name: float(values[0]) for name, values in jobs.cases("overlap").items()}
-    figure = "copies {copy_s:.4f} s, products {compute_s:.4f} s, both {both_s:.4f} s".format(**found)
+    """A copy begins, and is done, while products that were queued before it are still computed."""
     if jobs.device == "cpu":
-        yield "loader (nothing is copied on the CPU)", figure, None
+        yield "loader (nothing is copied on the CPU)", "", None
         return
-    hidden = found["copy_s"] + found["compute_s"] - found["both_s"]
-    share = hidden / min(found["copy_s"], found["compute_s"])
-    yield "batches come through pinned memory", "", found["pinned"] == 1
-    yield "their copies overlap with products", f"{figure}: {share:.0%} hidden", share > 0.5
+
+    def find():
+        found = {name: float(values[0]) for name, values in jobs.cases("overlap").items()}
+        facts = {"pinned memory": found["pinned"], "copied first": found["copied_first"], "whole": found["equal"]}
+        figure = "begun after {begin_s:.4f} s, done after {copied_s:.4f} s, products after {computed_s:.4f} s".format(**found)
+        missing = "".join(f"; not {name}" for name, fact in facts.items() if fact != 1)
+        return figure + missing, not missing and found["begin_s"] < 0.1 * found["computed_s"]
+    yield row("batches are copied from pinned memory while products are computed", find)
 
 
 def generators_agree(jobs, steps):
     ask = f"import torch; torch.manual_seed(7); print(*('%.9g' % x for x in torch.randn(4, device='{jobs.device}').tolist()))"
-    ours, python = jobs.cases("random")["number"], jobs.run([jobs.torch["python"], "-c", ask]).split()
-    yield "the generator gives Python's numbers", f"{' '.join(ours)}", ours == python
+
+    def find():
+        ours, python = jobs.cases("random")["number"], jobs.run([jobs.torch["python"], "-c", ask]).split()
+        return f"{' '.join(ours)}", ours == python
+    yield row("the generator gives Python's numbers", find)
 
 
 def speed(jobs, steps):
     """Three turns each; weights and order of samples are the same, so the losses are close too."""
-    compared = [row for row in TASKS if row[3]]
-    for title, task, options, script in compared:
-        for precision in ("fp32", "bf16"):
+    for title, task, options, script in TASKS:
+        def find(precision):
             words = [*options, "--max-steps", steps, "--precision", precision, "--momentum", "0"]
-            ratios, rates = [], []
+            rates, to_plain, to_tuned = [], [], []
             for _ in range(3):
-                ours, python = jobs.train(task, words), jobs.train_in_python(f"tests/reference/{script}", task, words)
-                ratios.append(rate(ours) / rate(python))
+                ours = jobs.train(task, words)
+                plain, tuned = (jobs.train_in_python(f"tests/reference/{script}", task, [*words, *more]) for more in ([], TUNED))
                 rates.append(rate(ours))
-            apart = max(abs(a["loss"] - b["loss"]) / max(1.0, abs(b["loss"])) for a, b in zip(ours, python))
-            figure = f"{statistics.median(rates):.0f} samples/s, {statistics.median(ratios):.2f} times Python's; losses within {apart:.1e}"
-            yield f"{title}, {precision}, against Python's DistributedDataParallel", figure, None
+                to_plain.append(rate(ours) / rate(plain))
+                to_tuned.append(rate(ours) / rate(tuned))
+            mean = statistics.median
+            return (f"{mean(rates):.0f} samples/s, {mean(to_plain):.2f} times Python's, {mean(to_tuned):.2f} times Python's tuned; "
+                    f"losses within {apart(ours, plain):.1e}", None)
+        for precision in ("fp32", "bf16") if script else ():
+            yield row(f"{title}, {precision}, against Python's DistributedDataParallel", lambda: find(precision))
 
 
-CHECKS = [nccl_connects_eagerly, generators_agree, copies_overlap, tasks_learn, scale_comes_down, two_share_the_gpu, speed]
-
-
-def rows_of(check, jobs, steps):
-    """The check's rows; one that could not be looked at is a row too."""
-    rows = []
-    try:
-        for row in check(jobs, steps):
-            rows.append(row)
-    except (Failed, KeyError, ValueError) as error:
-        rows.append((check.__name__.replace("_", " "), str(error), False))
-    return rows
+CHECKS = [nccl_connects_eagerly, generators_agree, copies_overlap, tasks_learn, scale_comes_down, two_share_the_gpu, resume_continues,
+          options_work, speed]

@@ -12,6 +12,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 VENV = ROOT / ".venv"
 ENOUGH = ("torch", "numpy", "safetensors")  # of the requirements
+BUILT_FOR = "build/torch_version"  # in an archive: torch.__version__ of the libtorch that its programs were built with
 
 
 class Stop(Exception):
@@ -55,11 +56,22 @@ def ask(python):
         answer = subprocess.run([str(python), "-c", _ASK], capture_output=True, text=True, timeout=300)
     except OSError as error:
         raise Stop(f"{python}: {error.strerror}", 2) from error
+    except subprocess.TimeoutExpired as error:
+        raise Stop(f"{python}: does not import torch within {error.timeout:.0f} s", 2) from error
     return json.loads(answer.stdout) | {"python": str(python)} if answer.returncode == 0 else None
 
 
-def fits(torch):
-    return torch is not None and torch["version"].split("+")[0] == requirements()["torch"]
+def needed_version():
+    """As 2.11.0+cu130 in an archive, else as 2.11.0."""
+    recorded = ROOT / BUILT_FOR
+    return recorded.read_text().strip() if recorded.exists() else requirements()["torch"]
+
+
+def fits(torch, device):
+    """A torch for the CPU, or for another CUDA, has the same version up to the +, and not the libraries that the programs need."""
+    if torch is None or (device == "cuda" and torch["cuda"] is None):
+        return False
+    return needed_version() in (torch["version"], torch["version"].split("+")[0])
 
 
 def make_venv():
@@ -73,17 +85,21 @@ def make_venv():
         raise Stop(f"cannot make {VENV} with torch {pinned['torch']}: {error}; give --python a Python that has it") from error
 
 
-def find_torch(given):
+def fitting(python, device):
+    found = ask(python)
+    if fits(found, device):
+        return found
+    has = f"has torch {found['version']}" if found else "has no torch"
+    raise Stop(f"{python} {has}; the programs need {needed_version()}{' for CUDA' if device == 'cuda' else ''}", 2)
+
+
+def find_torch(given, device):
     """The torch of the Python that is given, of .venv, of python3, or of a new .venv."""
     if given:
-        found = ask(given)
-        if fits(found):
-            return found
-        has = f"has torch {found['version']}" if found else "has no torch"
-        raise Stop(f"{given} {has}; the programs need {requirements()['torch']}", 2)
+        return fitting(given, device)
     for python in (VENV / "bin/python", shutil.which("python3")):
         found = ask(python) if python and os.access(python, os.X_OK) else None
-        if fits(found):
+        if fits(found, device):
             return found
     make_venv()
-    return ask(VENV / "bin/python")
+    return fitting(VENV / "bin/python", device)

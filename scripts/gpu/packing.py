@@ -1,5 +1,6 @@
 """An archive of what a machine with a GPU needs beside libc and torch: programs, their shared libraries, reference scripts, data."""
 
+import io
 import os
 import pathlib
 import re
@@ -7,7 +8,7 @@ import subprocess
 import tarfile
 import tempfile
 
-from machine import ROOT, Stop
+from machine import BUILT_FOR, ROOT, Stop
 
 PROGRAMS = ("bin/trainer", "bin/gpu_cases", "lib/libtorchbridge_nccl.so")
 FILES = ("scripts/gpu_check", "scripts/gpu", "scripts/requirements.txt", "tests/reference", "data")
@@ -31,11 +32,21 @@ def torch_folder(libraries):
     raise Stop("the programs do not find their libtorch_cpu.so: build them anew")
 
 
-def beyond_libc_and_torch(programs):
+def torch_version(folder):
+    """torch.__version__ of the wheel there; empty where libtorch is none of a wheel."""
+    file = folder / "torch/version.py"
+    found = re.search(r"^__version__ = '(.*)'$", file.read_text(), re.MULTILINE) if file.exists() else None
+    return found[1] if found else ""
+
+
+def all_libraries(programs):
     libraries = {}
     for program in programs:
         libraries |= shared_libraries(program)
-    torch = torch_folder(libraries)
+    return libraries
+
+
+def beyond_libc_and_torch(libraries, torch):
     needed = {}
     for name, path in sorted(libraries.items()):
         if path is None:
@@ -55,19 +66,29 @@ def without_caches(entry):
     return None if "__pycache__" in entry.name else entry
 
 
+def add_text(archive, name, text):
+    entry = tarfile.TarInfo(name)
+    entry.size = len(text.encode())
+    archive.addfile(entry, io.BytesIO(text.encode()))
+
+
 def pack(target, build):
     """Writes the archive; its files lie as in the source tree, below gpu_check/."""
     programs = [build / name for name in PROGRAMS]
     for program in programs:
         if not program.exists():
             raise Stop(f"{program} is missing: cmake --build --preset full --target trainer gpu_cases torchbridge_nccl_plugin", 2)
-    needed = beyond_libc_and_torch(programs)
+    libraries = all_libraries(programs)
+    torch = torch_folder(libraries)
+    needed, version = beyond_libc_and_torch(libraries, torch), torch_version(torch)
     try:
         with tarfile.open(target, "w:gz") as archive, tempfile.TemporaryDirectory() as folder:
             for name, program in zip(PROGRAMS, programs):
                 archive.add(stripped(program, folder), f"gpu_check/build/{name}")
             for name, path in needed.items():
                 archive.add(path, f"gpu_check/{NEEDED}/{name}")
+            if version:
+                add_text(archive, f"gpu_check/{BUILT_FOR}", version + "\n")
             for name in FILES:
                 archive.add(ROOT / name, f"gpu_check/{name}", filter=without_caches)
     except OSError as error:

@@ -1,10 +1,14 @@
 // What scripts/gpu_check asks beside the trainer, one case a run: gpu_cases CASE cpu|cuda. Prints a line "NAME VALUE" a finding.
 #include <ATen/Context.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <torchbridge/train/data/device_copy.h>
 #include <torchbridge/train/data/loader.h>
 #include <torchbridge/train/group/cuda.h>
 #include <torchbridge/train/group/process_group.h>
@@ -19,6 +23,9 @@
 #include <functional>
 #include <iterator>
 #include <map>
+#include <numeric>
+#include <string>
+#include <vector>
 
 namespace {
 
@@ -67,55 +74,89 @@ void connect_eagerly(c10::DeviceType type) {
   std::puts(("backend " + group.backend()).c_str());
 }
 
-// Rows of ones, in batches that take as long to copy as to compute with.
+// Sample i is a row of the number i.
 class Rows : public Dataset {
  public:
-  std::int64_t size() const override { return 20 * kBatch; }
+  std::int64_t size() const override { return 4 * kBatch; }
   Batch collate(std::span<const std::int64_t> indices) const override {
     const auto count = std::ssize(indices);
     Batch batch{batch_tensor({count, kWidth}, at::kFloat), batch_tensor({count}, at::kLong)};
-    std::fill_n(batch.inputs.mutable_data_ptr<float>(), batch.inputs.numel(), 1.0F);
+    auto* const numbers = batch.inputs.mutable_data_ptr<float>();
+    for (std::int64_t i = 0; i < count; ++i) std::fill_n(numbers + i * kWidth, kWidth, static_cast<float>(indices[i]));
     std::copy(indices.begin(), indices.end(), batch.targets.mutable_data_ptr<std::int64_t>());
     return batch;
+  }
+  // In pinned memory, as the loader's workers make it.
+  Batch pinned_batch() const {
+    std::vector<std::int64_t> indices(kBatch);
+    std::iota(indices.begin(), indices.end(), std::int64_t{0});
+    const PinnedBatches pinned(true);
+    return collate(indices);
   }
   static constexpr std::int64_t kBatch = 4096, kWidth = 2048;
 };
 
-// Seconds for an epoch of batches that are loaded onto the device, with work for each.
-double epoch_s(c10::Device device, const std::function<void(const at::Tensor&)>& work, std::atomic<bool>* pinned = nullptr) {
+// Whether all batches of a loader for the device come through pinned memory.
+bool loads_pinned(c10::Device device) {
   const Rows rows;
+  std::atomic<int> pinned = 0, batches = 0;
   LoaderOptions options{.batch_size = Rows::kBatch, .workers = 2, .device = device};
-  if (pinned) options.transform = [=](Batch& batch, auto) { *pinned = batch.inputs.is_pinned(); };
+  options.transform = [&](Batch& batch, auto) {
+    ++batches;
+    pinned += batch.inputs.is_pinned();
+  };
   Loader loader(rows, {.size = rows.size(), .order = Order::kSequential}, options);
-  return seconds_of([&] {
-    while (const auto batch = loader.next()) work(batch->inputs);
-    finish(device);
-  });
+  while (loader.next()) finish(device);
+  return batches > 0 && pinned == batches;
 }
 
-// An epoch that copies and computes takes less than one that copies and one that computes, one after the other.
+// A copy that begins behind products must not wait for them: neither the thread that begins it, nor the copy itself.
 void overlap_copies(c10::DeviceType type) {
   ProcessGroup group = group_on(type);
   const c10::Device device = group.device();
-  const at::Tensor weights = at::ones({Rows::kWidth, Rows::kWidth}, at::device(device));
+  print("pinned", loads_pinned(device));
+
+  const at::Tensor weights = at::ones({4096, 4096}, at::device(device));
   at::Tensor result;
-  int products = 1;
-  const auto compute = [&](const at::Tensor& inputs) {
-    for (int i = 0; i < products; ++i) result = at::matmul(inputs, weights);
+  const auto multiply = [&](int times) {
+    for (int i = 0; i < times; ++i) result = at::matmul(weights, weights);
   };
-  std::atomic<bool> pinned = false;
-  epoch_s(device, compute, &pinned);  // makes pinned memory and cuBLAS
-  const double copy = epoch_s(device, [](const at::Tensor&) {});
-  const at::Tensor there = at::ones({Rows::kBatch, Rows::kWidth}, at::device(device));
-  const auto compute_all = [&] {
-    for (std::int64_t i = 0; i < Rows().size() / Rows::kBatch; ++i) compute(there);
+  const DeviceCopy copy(device);
+  const Batch batch = Rows().pinned_batch();
+  // The first ones make cuBLAS and the memory of both streams.
+  for (int i = 0; i < 2; ++i) {
+    multiply(1);
+    const Batch there = DeviceCopy::finish(copy.begin(batch));
     finish(device);
-  };
-  products = std::max(1, static_cast<int>(copy / seconds_of(compute_all)));
-  print("pinned", pinned);
-  print("copy_s", copy);
-  print("compute_s", seconds_of(compute_all));
-  print("both_s", epoch_s(device, compute));
+  }
+  constexpr int kSome = 5, kMost = 500;  // more would fill the queue of the GPU, and the thread would wait for that
+  constexpr double kLong = 0.2;
+  const double some_s = seconds_of([&] {
+    multiply(kSome);
+    finish(device);
+  });
+  const int products = std::clamp(static_cast<int>(kLong * kSome / some_s), kSome, kMost);
+
+  c10::Event computed(type);
+  const auto begin = Clock::now();
+  const auto passed = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
+  multiply(products);
+  computed.record(c10::impl::VirtualGuardImpl(type).getStream(device));
+  const double queued = passed();
+  DeviceCopy::Copying copying = copy.begin(batch);
+  print("begin_s", passed() - queued);
+  bool copied = false, is_computed = false;
+  while (!copied && !is_computed) {
+    copied = copying.copied->query();
+    is_computed = computed.query();
+  }
+  print("copied_first", copied && !is_computed);
+  copying.copied->synchronize();
+  print("copied_s", passed());
+  const Batch there = DeviceCopy::finish(std::move(copying));
+  finish(device);
+  print("computed_s", passed());
+  print("equal", at::equal(there.inputs.cpu(), batch.inputs) && at::equal(there.targets.cpu(), batch.targets));
 }
 
 // The device's generator gives what Python's gives from the same seed.
@@ -129,6 +170,7 @@ void draw_numbers(c10::DeviceType type) {
 // libtorch_cuda.so opens and says so; needs no GPU.
 void open_library(c10::DeviceType) {
   open_cuda();
+  print("guard", c10::impl::hasDeviceGuardImpl(c10::kCUDA));
   print("devices", at::hasCUDA());
 }
 

@@ -33,8 +33,9 @@ ends 2 'invalid choice' --only speeed
 ends 2 "^gpu_check: cannot write '/none/gpu_check.tgz': No such file" pack /none/gpu_check.tgz
 ends 2 '^gpu_check: /none/bin/trainer is missing' --build /none pack "$work/gpu_check.tgz"
 
-# libtorch's part for CUDA opens where there is no GPU, and says that there is none.
-[[ $("$build_dir/bin/gpu_cases" open cuda) == "devices 0" ]] || fail "libtorch_cuda.so"
+# libtorch's part for CUDA opens, and says that there is no GPU; its guard shows that it is there, and not a stand-in that knows no GPU.
+opened=$(CUDA_VISIBLE_DEVICES=-1 "$build_dir/bin/gpu_cases" open cuda)
+[[ $opened == $'guard 1\ndevices 0' ]] || fail "libtorch_cuda.so: $opened"
 
 # The archive, where neither the build folder nor the libraries of Debian's packages are there that Python does not need itself.
 check pack "$work/gpu_check.tgz"
@@ -54,6 +55,8 @@ else
   elsewhere() { "$@"; }
 fi
 elsewhere timeout 200 "$work/gpu_check/scripts/gpu_check" --device cpu --python "$python" --steps 30 \
-  --only generators_agree --only two_share_the_gpu >"$work/table" || fail "exit code $?: $(cat "$work/table")"
+  --only generators_agree --only two_share_the_gpu --only resume_continues --only options_work >"$work/table" || fail "exit code $?: $(cat "$work/table")"
 cat "$work/table"
 grep -qE '^\| the generator gives Python.s numbers \| .* \| yes \|$' "$work/table" || fail "no row of the generator"
+# On the CPU the stop and the second run change no bit.
+(($(grep -cE '^\| text, .* resumed from step 20.* equal \| yes \|$' "$work/table") == 2)) || fail "no rows of a resumed training"

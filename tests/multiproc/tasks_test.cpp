@@ -20,9 +20,9 @@ Words joined(Words command, const Words& more) {
 
 class Tasks : public testing::Test {
  protected:
-  // What one rank says on stderr; it must fail with this code.
+  // What one rank says on stderr; it must fail with this code. It sees no GPU, also where there is one.
   std::string complaint(const Words& options, int code) {
-    Ranks alone(1, trainer(options));
+    Ranks alone(1, trainer(options), {{"CUDA_VISIBLE_DEVICES", "-1"}});
     EXPECT_EQ(alone.wait(), std::vector<int>{code}) << alone.errors();
     return alone.errors();
   }
@@ -43,6 +43,23 @@ TEST_F(Tasks, EachLearns) {
     const auto curve = losses(folder_ / "m");
     EXPECT_LT(curve.back(), 0.9 * curve.front());
   }
+}
+
+// Numbers near 1002, of which bfloat16 has only 1000 and 1004.
+TEST_F(Tasks, ATablesNumbersKeepTheirPrecisionUnderAutocast) {
+  std::string rows = "a,b\n";
+  for (int i = 0; i < 64; ++i) rows += std::to_string(i % 8) + "," + std::to_string(1001.5 + i % 2) + "\n";
+  folder_.write("train.csv", rows);
+  folder_.write("test.csv", rows);
+  const auto curve = [&](const std::string& precision) {
+    Ranks alone(1, trainer({"--task", "table", "--data", folder_.path(), "--max-steps", "3", "--precision", precision, "--metrics", folder_ / precision}));
+    EXPECT_EQ(alone.wait(), kOneGood) << alone.errors();
+    return losses(folder_ / precision);
+  };
+  const auto whole = curve("fp32"), half = curve("bf16");
+  ASSERT_EQ(half.size(), 3u);
+  ASSERT_EQ(whole.size(), 3u);
+  for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(half[i], whole[i], 0.05 * whole[i]) << i;
 }
 
 TEST_F(Tasks, GoesOnWithATextAndSaysWhatIsOnAnImage) {

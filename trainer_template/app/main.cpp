@@ -140,12 +140,13 @@ int main(int argc, char** argv) {
       [&] {
         options = parse_command_line(argc, argv, task_kinds());
         if (!options.is_inference()) preemption.emplace(options.preemption(environment));
+        set_determinism(options);
         return options.group();
       },
       [&](ProcessGroup& group) {
         if (!preemption) return run_inference(options, group), ExitCode::kDone;
         preemption->begin_work();
-        set_determinism(options);
+        seed_generators(options);
         const ExitCode code = Run(options, group, *preemption).train();
         if (code == ExitCode::kDone) preemption->complete();
         return code;

@@ -48,7 +48,8 @@ class Regression : public Model {
     target_deviation_ = register_buffer("target_deviation", target.deviation);
   }
   at::Tensor forward(const at::Tensor& inputs) override {
-    const at::Tensor scaled = layers_->forward((inputs - input_mean_) / input_deviation_);
+    // As float also where the layers compute in half precision: a target may be large, and vary little.
+    const at::Tensor scaled = layers_->forward((inputs - input_mean_) / input_deviation_).to(at::kFloat);
     return scaled.squeeze(-1) * target_deviation_ + target_mean_;
   }
 

@@ -149,8 +149,8 @@ void ProcessGroup::start_heartbeat(const std::string& own_address, const GroupOp
     if (state->message) say("rank " + std::to_string(rank) + ": " + *state->message);
   });
   HeartbeatOptions heart{.silence = options.silence, .on_loss = [state = state_.get()] {
+    state->last_resort->start();  // first: an abort of NCCL's may hang
     state->connections->cut();
-    state->last_resort->start();
   }};
   heart.hang_ups = std::ranges::any_of(state_->backends, [](const DeviceBackend& one) { return one.backend != "gloo"; });
   state_->silence = options.silence;

@@ -90,9 +90,10 @@ void check_train_samples(const Manifest& start, std::int64_t samples) {
 }  // namespace
 
 void set_determinism(const Options& options) {
-  at::manual_seed(options.seed);
   at::globalContext().setDeterministicAlgorithms(options.deterministic, /*warn_only=*/false);
 }
+
+void seed_generators(const Options& options) { at::manual_seed(options.seed); }
 
 OpenTask open_task(const TaskKind& kind, const TaskSettings& settings, ProcessGroup& group) {
   OpenTask opened;

@@ -16,8 +16,11 @@
 
 namespace torchbridge::train {
 
-// Seeds the default generator and chooses deterministic algorithms.
+// Chooses deterministic algorithms. Before the group is formed: NCCL asks for them then.
 void set_determinism(const Options& options);
+
+// Of the CPU and of a GPU: the latter only once the group is formed.
+void seed_generators(const Options& options);
 
 // A task, and its model with fresh weights on the group's device.
 struct OpenTask {
