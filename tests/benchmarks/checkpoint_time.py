@@ -25,8 +25,9 @@ SAVES_IN_TRAINING = 7
 DEADLINE = 600
 
 
-def run(command):
-    done = subprocess.run([str(word) for word in command], cwd=bench.ROOT, capture_output=True, text=True, timeout=DEADLINE)
+def run(command, options):
+    environment = os.environ | {"OMP_NUM_THREADS": str(options.threads)}
+    done = subprocess.run([str(word) for word in command], cwd=bench.ROOT, env=environment, capture_output=True, text=True, timeout=DEADLINE)
     if done.returncode != 0:
         sys.exit(f"benchmarks: {command}: exit code {done.returncode}\n{done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])
@@ -72,11 +73,11 @@ def measure(name, folder, megabytes, options):
     else:
         program = [options.python, "tests/benchmarks/checkpoint_reference.py"]
         ways = {"torch.save": ("torch_save", "torch_load"), "dcp.save": ("dcp_save", "dcp_load"), "dcp.async_save": ("dcp_async_save", "dcp_load")}[name]
-    saved = run([*program, folder, megabytes, ways[0], SAVES])
+    saved = run([*program, folder, megabytes, ways[0], SAVES], options)
     forget(folder)
-    read = run([*program, folder, megabytes, ways[1]])
+    read = run([*program, folder, megabytes, ways[1]], options)
     shutil.rmtree(folder)
-    return saved, read, run([*program, folder, megabytes, ways[0], SAVES_IN_TRAINING, options.rows])
+    return saved, read, run([*program, folder, megabytes, ways[0], SAVES_IN_TRAINING, options.rows], options)
 
 
 NAMES = ["torchbridge sync", "torchbridge async", "torch.save", "dcp.save", "dcp.async_save", "dd, synced", "dd, direct"]
@@ -124,6 +125,7 @@ def main():
     parser = bench.parser(__doc__)
     parser.add_argument("--megabytes", default="100,1000", help="sizes of the state (default: %(default)s)")
     parser.add_argument("--rows", type=int, default=128, help="of a batch: how long a step takes (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=1, help="of libtorch: with as many as there are cores none is left for the saving (default: %(default)s)")
     parser.add_argument("--folder", default=None, help="on the disk that is measured (default: that of temporary files)")
     options = parser.parse_args()
     bench.require(options.python, f"{options.build}/bin/checkpoint_speed")
