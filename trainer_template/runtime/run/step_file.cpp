@@ -21,7 +21,8 @@ namespace fs = std::filesystem;
 bool is_stream(const fs::path& path) {
   std::error_code ignored;
   if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) return true;
-  return fs::is_symlink(path, ignored) && path.string().starts_with("/dev/");
+  const std::string name = path.string();
+  return fs::is_symlink(path, ignored) && (name.starts_with("/dev/") || name.starts_with("/proc/"));
 }
 
 constexpr std::string_view kStart = "{\"step\":";
