@@ -13,10 +13,13 @@
 #include <torchbridge/train/group/process_group.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <numeric>
+#include <set>
 #include <thread>
 
 namespace {
@@ -101,6 +104,38 @@ void ends_with_its_scope(const std::string&) {
     const auto part = group.per_node();
     expect_sum(*part);
   }
+}
+
+// So many connections were made to this port in this network, by the ports at their other ends.
+std::size_t connections_to(int port) {
+  std::ifstream file("/proc/net/tcp");
+  std::set<std::string> ends;
+  std::string number, local, remote, rest;
+  for (std::getline(file, rest); file >> number >> local >> remote; std::getline(file, rest)) {
+    if (std::stoi(remote.substr(remote.find(':') + 1), nullptr, 16) == port) ends.insert(local);
+  }
+  return ends.size();
+}
+
+// Rank 1 comes to the next group while the store of the first one still answers.
+void before_the_store_is_closed(const std::string& came) {
+  c10::intrusive_ptr<c10d::ProcessGroup> kept;  // and with it the store
+  {
+    ProcessGroup group = init_process_group(environment());
+    expect_sum(group);
+    if (group.rank() == 0) kept = group.c10d();
+  }
+  if (variable("RANK") == 1) std::ofstream(came) << "here";
+  if (kept) {
+    constexpr std::size_t kTwoTries = 4;  // a question and a client each
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);  // until a rank that tries once is given up
+    while (access(came.c_str(), F_OK) != 0) usleep(1'000);
+    const std::size_t before = connections_to(variable("MASTER_PORT"));
+    while (connections_to(variable("MASTER_PORT")) < before + kTwoTries && std::chrono::steady_clock::now() < deadline) usleep(1'000);
+    kept.reset();
+  }
+  ProcessGroup group = init_process_group(environment());
+  expect_sum(group);
 }
 
 // Rank 1 fails inside the scope while the others wait for it.
@@ -250,6 +285,7 @@ const std::map<std::string, std::function<void(const std::string&)>> kCases = {
     {"store_and_method", store_and_method},
     {"argument_against_variable", argument_against_variable},
     {"ends_with_its_scope", ends_with_its_scope},
+    {"before_the_store_is_closed", before_the_store_is_closed},
     {"an_exception", an_exception},
     {"a_late_rank", a_late_rank},
     {"parts", parts},

@@ -40,6 +40,12 @@ TEST(Group, EndsWithItsScope) {
   expect_success(ranks);
 }
 
+TEST(Group, IsNotTakenForTheNextOneAtItsPort) {
+  TemporaryFolder folder;
+  Ranks ranks(2, run("before_the_store_is_closed", (folder / "came").string()));
+  expect_success(ranks);
+}
+
 TEST(Group, EndsWithTheProgram) {
   for (const int world_size : {1, 3}) {
     Ranks ranks(world_size, run("until_the_program_ends"));

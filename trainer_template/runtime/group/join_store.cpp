@@ -21,8 +21,10 @@
 #include <torchbridge/train/group/store_probe.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 
 namespace torchbridge::train {
 namespace {
@@ -128,18 +130,35 @@ c10::intrusive_ptr<c10d::Store> reach_store(const TorchEnv& env, const std::stri
 
 std::string run_of(const TorchEnv& env) { return env.run_id + "/" + std::to_string(env.restart_count); }
 
-// A rank of another run, or of an attempt before, would wait here for ranks that never come.
-void check_run(c10d::Store& store, const TorchEnv& env, bool serves) {
-  constexpr const char* kRun = "torchbridge run";
-  if (serves) {
-    failpoint("publish");
-    return put(store, kRun, run_of(env));
+// At the root of a store that rank 0 serves: whose it is.
+constexpr const char* kRun = "torchbridge run";
+constexpr const char* kOver = "over";  // no run_of()
+
+// A rank of another run, or of an attempt before, would wait here for ranks that never come. And a program that forms one group after
+// another may come when rank 0 has not closed the store of the one before.
+c10::intrusive_ptr<c10d::Store> reach_store_of_run(const TorchEnv& env, const std::string& numeric, milliseconds timeout) {
+  using Clock = std::chrono::steady_clock;
+  constexpr milliseconds kRetry{20}, kAtLeast{1};
+  const auto deadline = Clock::now() + timeout;
+  while (true) {
+    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
+    c10::intrusive_ptr<c10d::Store> store;
+    std::string served = kOver;
+    try {
+      store = reach_store(env, numeric, std::max(left, kAtLeast));
+      served = get(*store, kRun);
+    } catch (const c10::DistNetworkError&) {
+      if (Clock::now() >= deadline) throw;  // else it was closed just now
+    }
+    if (served == run_of(env)) return store;
+    if (served != kOver) {
+      throw TrainError("the store at MASTER_ADDR=" + env.master.host + " MASTER_PORT=" + std::to_string(env.master.port) +
+                       " is that of run '" + printable(served) + "', and this is '" + printable(run_of(env)) +
+                       "'; two runs at once need two values of MASTER_PORT");
+    }
+    if (Clock::now() >= deadline) throw PeerFailed();  // rank 0 cannot serve another one there, and says so
+    std::this_thread::sleep_for(kRetry);
   }
-  const std::string served = get(store, kRun);
-  if (served == run_of(env)) return;
-  throw TrainError("the store at MASTER_ADDR=" + env.master.host + " MASTER_PORT=" + std::to_string(env.master.port) +
-                   " is that of run '" + printable(served) + "', and this is '" + printable(run_of(env)) +
-                   "'; two runs at once need two values of MASTER_PORT");
 }
 
 // What libtorch 2.11 writes first: the length and the name of the key in which a FileStore counts who uses it.
@@ -196,11 +215,14 @@ JoinedStore join_store(Launch& launch, const JoinRequest& request) {
     }
     joined.own_address = *towards;
     const bool serves = env.layout.rank == 0 && !env.use_agent_store;
-    joined.store = serves ? serve_store(launch, *numeric, request.patience) : reach_store(env, *numeric, request.patience);
-    if (!env.use_agent_store) {
-      check_run(*joined.store, env, serves);
-      served = Endpoint{*numeric, env.master.port};
+    if (serves) {
+      joined.store = serve_store(launch, *numeric, request.patience);
+      failpoint("publish");
+      put(*joined.store, kRun, run_of(env));
+    } else {
+      joined.store = env.use_agent_store ? reach_store(env, *numeric, request.patience) : reach_store_of_run(env, *numeric, request.patience);
     }
+    if (!env.use_agent_store) served = Endpoint{*numeric, env.master.port};
   }
   // A restart below an agent finds the store of the attempt before.
   const std::string name = request.group_name.empty() ? "" : "/" + request.group_name;
@@ -209,6 +231,11 @@ JoinedStore join_store(Launch& launch, const JoinRequest& request) {
   joined.meeting = meet(*joined.store, launch, request);
   joined.meeting.served_by_rank_0 = served;
   return joined;
+}
+
+void mark_store_over(c10d::Store& store) {
+  auto* const below = dynamic_cast<c10d::PrefixStore*>(&store);
+  put(below ? *below->getUnderlyingNonPrefixStore() : store, kRun, kOver);
 }
 
 }  // namespace torchbridge::train
