@@ -41,7 +41,7 @@ Checkpoints::~Checkpoints() = default;
 fs::path Checkpoints::folder_of(std::int64_t step) const { return options_.folder / step_folder(step); }
 
 std::optional<Manifest> Checkpoints::resume(const ModelTensors& model, Optimizer& optimizer) {
-  const auto chosen = choose_checkpoint(options_.folder, options_.resume, group_);
+  const auto chosen = choose_checkpoint(options_.folder, options_.resume, group_, needed_files(optimizer, group_));
   if (!chosen) return std::nullopt;
   const Manifest& manifest = chosen->manifest;
   wait_copied();

@@ -32,19 +32,23 @@ Result<Manifest> manifest_of_step(const fs::path& folder) {
   return manifest;
 }
 
-// Collective: the manifest, or what the first rank that found something wrong has found.
-Result<Manifest> verified_by_all(const fs::path& folder, ProcessGroup& group) {
+// Collective: the checkpoint, or what the first rank that found something wrong has found.
+Result<Choice> verified_by_all(const fs::path& folder, ProcessGroup& group, const NeededFiles& needed) {
   auto manifest = manifest_of_step(folder);
   std::string fault;
+  Kept kept;
+  // Ranks of one node share what the page cache has.
+  if (group.layout().local_world_size == 1) kept.way = ReadFile::Way::kDirect;
   if (!manifest) {
     fault = manifest.error().message;
-  } else if (const Status good = verify_files(folder, *manifest, group.rank(), group.world_size()); !good) {
-    fault = good.error().message;
+  } else {
+    if (needed) kept.images = images_for(*manifest, needed(*manifest));
+    if (const Status good = verify_files(folder, *manifest, group.rank(), group.world_size(), kept); !good) fault = good.error().message;
   }
   for (const std::string& each : group.all_gather(fault)) {
     if (!each.empty()) return Error{each};
   }
-  return manifest;
+  return Choice{folder, *std::move(manifest), std::move(kept.images)};
 }
 
 // A run that was killed while it put its checkpoint in place of another may have left no other.
@@ -109,15 +113,15 @@ Candidates agreed_candidates(const fs::path& root, const std::string& resume, Pr
 
 }  // namespace
 
-std::optional<Choice> choose_checkpoint(const fs::path& root, const std::string& resume, ProcessGroup& group) {
+std::optional<Choice> choose_checkpoint(const fs::path& root, const std::string& resume, ProcessGroup& group, const NeededFiles& needed) {
   const Candidates all = agreed_candidates(root, resume, group);
   if (all.steps.empty()) return std::nullopt;
   std::string newest_fault;
   for (const std::int64_t step : all.steps) {
     const fs::path folder = all.root / step_folder(step);
-    auto manifest = verified_by_all(folder, group);
-    if (manifest) return Choice{folder, *std::move(manifest)};
-    const std::string fault = folder.string() + ": " + manifest.error().message;
+    auto choice = verified_by_all(folder, group, needed);
+    if (choice) return *std::move(choice);
+    const std::string fault = folder.string() + ": " + choice.error().message;
     if (group.is_first() && all.steps.size() > 1) say("checkpoint left out: " + fault);
     if (newest_fault.empty()) newest_fault = fault;
   }

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include <torchbridge/train/checkpoint/file_image.h>
 #include <torchbridge/train/checkpoint/manifest.h>
 #include <torchbridge/train/group/process_group.h>
 
@@ -13,13 +16,17 @@ namespace torchbridge::train {
 struct Choice {
   std::filesystem::path folder;  // of one checkpoint, all of whose files are whole
   Manifest manifest;
+  FileImages images;  // of those files that this rank keeps, as they were compared
 };
+
+// The files of which this rank needs every byte: there is memory for their images.
+using NeededFiles = std::function<std::vector<std::string>(const Manifest&)>;
 
 // `resume` is "auto": the newest good one in `root`; "none"; or a checkpoint, or a folder of them. A damaged one is left out for the next
 // older, with a line on stderr that says what is wrong with which file. Nothing where there is none to go on from. The files are divided among the ranks to be
-// verified. Collective; throws TrainError, on all ranks, where all are damaged, where the one that was named is not there or damaged,
+// verified, but those that a rank needs it reads as a whole, once. Collective; throws TrainError, on all ranks, where all are damaged, where the one that was named is not there or damaged,
 // and for "none" where there are some.
-std::optional<Choice> choose_checkpoint(const std::filesystem::path& root, const std::string& resume, ProcessGroup& group);
+std::optional<Choice> choose_checkpoint(const std::filesystem::path& root, const std::string& resume, ProcessGroup& group, const NeededFiles& needed = {});
 
 // Throws TrainError where the run that wrote it had another --task.
 void check_task(const Choice& choice, const std::string& task);

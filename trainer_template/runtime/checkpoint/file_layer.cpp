@@ -24,17 +24,11 @@ namespace fs = std::filesystem;
   throw TrainError("cannot " + verb + " '" + path.string() + "': " + std::strerror(error));
 }
 
-// File systems of local disks. Those of a network write better behind the caller's back than block by block.
-bool takes_direct_writes(int file) {
-  struct statfs system {};
-  return ::fstatfs(file, &system) == 0 && (system.f_type == EXT4_SUPER_MAGIC || system.f_type == XFS_SUPER_MAGIC);
-}
-
 class RealFile : public OutputFile {
  public:
   RealFile(const fs::path& path, int flags) : path_(path), number_(::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, 0600)) {
     if (number_ < 0) fail("open", path_, errno);
-    takes_direct_ = takes_direct_writes(number_);
+    takes_direct_ = takes_direct_io(number_);
   }
   ~RealFile() override {
     if (number_ >= 0) ::close(number_);
@@ -151,6 +145,11 @@ void FileLayer::write_synced(const fs::path& path, std::span<const std::string_v
   }
   file->sync();
   file->close();
+}
+
+bool takes_direct_io(int descriptor) {
+  struct statfs system {};
+  return ::fstatfs(descriptor, &system) == 0 && (system.f_type == EXT4_SUPER_MAGIC || system.f_type == XFS_SUPER_MAGIC);
 }
 
 FileLayer& real_files() {

@@ -10,9 +10,11 @@
 
 namespace torchbridge::train {
 
-// Bytes that begin at a multiple of this, in memory and in the file, may go to the disk without a copy in the page cache: that costs
+// Bytes that begin at a multiple of this, in memory and in the file, may go to the disk, or come from it, without a copy in the page cache: that costs
 // neither memory nor processor time, which training needs.
 inline constexpr std::size_t kDirectAlignment = 4096;
+// Whether the open file is on a file system of local disks. Those of a network do better behind the caller's back than block by block.
+bool takes_direct_io(int descriptor);
 
 // A file that is being written. All but the destructor throw TrainError, which names the path and the system's reason.
 class OutputFile {

@@ -9,19 +9,50 @@
 
 namespace torchbridge::train {
 
+namespace {
+
+NamedTensors tensors_in(const Choice& checkpoint, const std::string& file) {
+  const std::filesystem::path path = checkpoint.folder / file;
+  const auto image = checkpoint.images.find(file);
+  return image == checkpoint.images.end() ? read_safetensors(path, Links::kRefused) : read_safetensors(image->second, path);
+}
+
+std::vector<std::string> optimizer_files(const Manifest& manifest) {
+  std::vector<std::string> names;
+  for (const FileRecord& file : manifest.files) {
+    if (is_optimizer_file(file.name)) names.push_back(file.name);
+  }
+  return names;
+}
+
+}  // namespace
+
+NeededFiles needed_files(const Optimizer& optimizer, ProcessGroup& group) {
+  if (!group.device().is_cpu()) return {};
+  return [is_whole = optimizer.shards() == 1](const Manifest& manifest) {
+    std::vector<std::string> needed = {kModelFile};
+    const std::vector<std::string> state = optimizer_files(manifest);
+    if (is_whole && state.size() == 1) needed.push_back(state.front());
+    return needed;
+  };
+}
+
 void load_checkpoint(const Choice& checkpoint, const ModelTensors& model, Optimizer& optimizer, ProcessGroup& group) {
-  const auto& [folder, manifest] = checkpoint;
+  const Manifest& manifest = checkpoint.manifest;
   all_or_none(group, [&] {
-    const std::string what = "checkpoint " + folder.string();
-    copy_tensors(without_aliases(read_safetensors(folder / kModelFile, Links::kRefused), model, what), model.all(), what);
+    const std::string what = "checkpoint " + checkpoint.folder.string();
+    copy_tensors(without_aliases(tensors_in(checkpoint, kModelFile), model, what), model.all(), what);
     StatePieces state(optimizer.ranges());
-    for (const FileRecord& file : manifest.files) {
-      if (is_optimizer_file(file.name)) state.add(read_safetensors(folder / file.name, Links::kRefused));
+    const std::vector<std::string> files = optimizer_files(manifest);
+    for (const std::string& file : files) state.add(tensors_in(checkpoint, file));
+    if (files.size() == 1 && checkpoint.images.contains(files.front())) {
+      optimizer.adopt_state(state.take());
+    } else {
+      optimizer.load_state(state.take());
     }
-    optimizer.load_state(state.take());
     // The generators of a run of another size are not those of these ranks.
     if (manifest.world_size != group.world_size()) return;
-    restore_generators(read_safetensors(folder / rank_file(group.rank()), Links::kRefused), group.device());
+    restore_generators(tensors_in(checkpoint, rank_file(group.rank())), group.device());
   });
 }
 

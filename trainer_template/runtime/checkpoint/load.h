@@ -10,8 +10,12 @@
 
 namespace torchbridge::train {
 
+// The files of which load_checkpoint() needs every byte. None on a GPU: their images would take as much host memory as it has itself, for each rank.
+NeededFiles needed_files(const Optimizer& optimizer, ProcessGroup& group);
+
 // Loads weights, this rank's part of the optimizer's state and, where the checkpoint was written by as many ranks, the generators. The
-// files are mapped: each rank reads what it needs. Collective; throws TrainError, which names the tensor that does not fit.
+// optimizer goes on with its state where it was read to; files without an image are mapped: each rank reads what it needs. Collective; throws
+// TrainError, which names the tensor that does not fit.
 void load_checkpoint(const Choice& checkpoint, const ModelTensors& model, Optimizer& optimizer, ProcessGroup& group);
 
 // Loads model weights alone, from a safetensors file or a state_dict of torch.save. Collective.

@@ -26,7 +26,7 @@ std::string describe(const at::Tensor& tensor) {
   return text.str();
 }
 
-// In the mapped file, where it lies as its type wants it; files of others may have it anywhere.
+// In the file, where it lies as its type wants it; files of others may have it anywhere.
 at::Tensor tensor_of(const std::shared_ptr<const SafetensorsFile>& file, const TensorEntry& entry) {
   const auto options = at::TensorOptions(scalar_type_of(entry.dtype));
   const std::string_view bytes = file->bytes(entry);
@@ -36,6 +36,17 @@ at::Tensor tensor_of(const std::shared_ptr<const SafetensorsFile>& file, const T
   at::Tensor tensor = at::empty(entry.shape, options);
   if (!bytes.empty()) std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
   return tensor;
+}
+
+NamedTensors tensors_of(const std::shared_ptr<const SafetensorsFile>& file) {
+  NamedTensors tensors;
+  for (const TensorEntry& entry : file->header().tensors) tensors.emplace_back(entry.name, tensor_of(file, entry));
+  const std::unordered_map<std::string, at::Tensor> by_name(tensors.begin(), tensors.end());
+  for (const auto& [name, first] : file->header().metadata) {
+    const auto tied = by_name.find(first);
+    if (tied != by_name.end() && !by_name.contains(name)) tensors.emplace_back(name, tied->second);
+  }
+  return tensors;
 }
 
 }  // namespace
@@ -69,16 +80,10 @@ FileRecord write_safetensors(FileLayer& files, const fs::path& path, const Named
   return write_recorded(files, path, parts);
 }
 
-NamedTensors read_safetensors(const fs::path& path, Links links) {
-  const auto file = std::make_shared<const SafetensorsFile>(path, links);
-  NamedTensors tensors;
-  for (const TensorEntry& entry : file->header().tensors) tensors.emplace_back(entry.name, tensor_of(file, entry));
-  const std::unordered_map<std::string, at::Tensor> by_name(tensors.begin(), tensors.end());
-  for (const auto& [name, first] : file->header().metadata) {
-    const auto tied = by_name.find(first);
-    if (tied != by_name.end() && !by_name.contains(name)) tensors.emplace_back(name, tied->second);
-  }
-  return tensors;
+NamedTensors read_safetensors(const fs::path& path, Links links) { return tensors_of(std::make_shared<const SafetensorsFile>(path, links)); }
+
+NamedTensors read_safetensors(const std::shared_ptr<FileImage>& image, const fs::path& path) {
+  return tensors_of(std::make_shared<const SafetensorsFile>(image, path));
 }
 
 void copy_tensors(const NamedTensors& from, const NamedTensors& into, const std::string& what) {

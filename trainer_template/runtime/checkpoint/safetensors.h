@@ -3,8 +3,10 @@
 
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 
+#include <torchbridge/train/checkpoint/file_image.h>
 #include <torchbridge/train/checkpoint/file_layer.h>
 #include <torchbridge/train/checkpoint/manifest.h>
 #include <torchbridge/train/data/mapped_file.h>
@@ -25,6 +27,8 @@ std::string header_for(const NamedTensors& ordered, const std::map<std::string, 
 // safetensors.torch.save_model writes it), sharing its memory. They lie in the mapped file: copy them, but do not write to them. Throws
 // TrainError, which names the file and what is wrong with it.
 NamedTensors read_safetensors(const std::filesystem::path& path, Links links = Links::kFollowed);
+// The same of an image of the file, in which the tensors lie: they may be written to, and keep it.
+NamedTensors read_safetensors(const std::shared_ptr<FileImage>& image, const std::filesystem::path& path);
 
 // Copies `from` into the tensors of `into` of the same name. Throws TrainError when a name is missing or not known, or
 // when shapes or types differ; it says that `what` (a file) has them, and changes nothing then.

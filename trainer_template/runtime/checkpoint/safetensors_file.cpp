@@ -7,18 +7,26 @@ namespace {
 
 std::string_view text_of(const MappedFile& file) { return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}; }
 
-SafetensorsHeader header_of(const MappedFile& file, const std::filesystem::path& path) {
-  auto header = parse_header(text_of(file), file.bytes().size());
+SafetensorsHeader header_of(std::string_view bytes, const std::filesystem::path& path) {
+  auto header = parse_header(bytes, bytes.size());
   if (!header) throw TrainError(path.string() + " " + header.error().message);
   return *std::move(header);
 }
 
 }  // namespace
 
-SafetensorsFile::SafetensorsFile(const std::filesystem::path& path, Links links) : file_(path, links), header_(header_of(file_, path)) {}
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path, Links links) {
+  auto file = std::make_shared<const MappedFile>(path, links);
+  bytes_ = text_of(*file);
+  owner_ = std::move(file);
+  header_ = header_of(bytes_, path);
+}
+
+SafetensorsFile::SafetensorsFile(std::shared_ptr<FileImage> image, const std::filesystem::path& path)
+    : owner_(image), bytes_(image->bytes()), header_(header_of(bytes_, path)) {}
 
 std::string_view SafetensorsFile::bytes(const TensorEntry& entry) const {
-  return text_of(file_).substr(header_.size + entry.begin, entry.end - entry.begin);
+  return bytes_.substr(header_.size + entry.begin, entry.end - entry.begin);
 }
 
 }  // namespace torchbridge::train

@@ -1,9 +1,11 @@
-// A safetensors file, mapped: its header, and the bytes of each tensor where they lie. Needs no libtorch.
+// A safetensors file, mapped or in memory: its header, and the bytes of each tensor where they lie. Needs no libtorch.
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <string_view>
 
+#include <torchbridge/train/checkpoint/file_image.h>
 #include <torchbridge/train/checkpoint/safetensors_header.h>
 #include <torchbridge/train/data/mapped_file.h>
 
@@ -15,11 +17,15 @@ class SafetensorsFile {
   // Throws TrainError, which names the file and what is wrong with it: missing, cut off, or anything that parse_header refuses.
   explicit SafetensorsFile(const std::filesystem::path& path, Links links = Links::kFollowed);
 
+  // Of bytes that were read from `path` before.
+  SafetensorsFile(std::shared_ptr<FileImage> image, const std::filesystem::path& path);
+
   const SafetensorsHeader& header() const { return header_; }
   std::string_view bytes(const TensorEntry& entry) const;  // REQUIRES: an entry of header()
 
  private:
-  MappedFile file_;
+  std::shared_ptr<const void> owner_;  // of the bytes
+  std::string_view bytes_;
   SafetensorsHeader header_;
 };
 

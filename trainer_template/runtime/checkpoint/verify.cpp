@@ -1,19 +1,19 @@
 #include <torchbridge/train/checkpoint/verify.h>
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/train/checkpoint/checkpoint_files.h>
 #include <torchbridge/train/checkpoint/checksum.h>
 #include <torchbridge/train/checkpoint/safetensors_header.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <future>
+#include <iterator>
 #include <limits>
 #include <memory>
+#include <new>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,50 +23,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kBlock = 1 << 20, kHeaderLength = 8;
+constexpr std::uint64_t kHeaderLength = 8;
 constexpr int kReaders = 4;  // of each rank: while one computes, the others keep the disk busy
 constexpr std::uint64_t kLargestManifest = 256 << 20;
-
-// A regular file, open for reading. It is read, not mapped: a block that the disk cannot deliver is then an error, and no SIGBUS.
-class ReadFile {
- public:
-  explicit ReadFile(const fs::path& path) : descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)) {
-    struct stat status {};
-    if (descriptor_ < 0) {
-      refusal_ = errno == ELOOP ? "is a link, which is not followed" : "is missing or cannot be read";
-    } else if (fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
-      refusal_ = "is no file";
-    }
-    size_ = static_cast<std::uint64_t>(status.st_size);
-  }
-  ~ReadFile() {
-    if (descriptor_ >= 0) close(descriptor_);
-  }
-  ReadFile(const ReadFile&) = delete;
-  ReadFile& operator=(const ReadFile&) = delete;
-
-  const char* refusal() const { return refusal_; }  // null: it can be read
-  std::uint64_t size() const { return size_; }
-
-  // Calls take(bytes) block by block. False where the disk does not deliver [begin, end).
-  template <class Take>
-  bool read(std::uint64_t begin, std::uint64_t end, Take&& take) const {
-    std::vector<char> block(std::min(kBlock, end - begin));
-    while (begin < end) {
-      const ssize_t count = pread(descriptor_, block.data(), std::min<std::uint64_t>(block.size(), end - begin), static_cast<off_t>(begin));
-      if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) return false;
-      take(std::string_view(block.data(), static_cast<std::size_t>(count)));
-      begin += static_cast<std::uint64_t>(count);
-    }
-    return true;
-  }
-
- private:
-  int descriptor_;
-  const char* refusal_ = nullptr;
-  std::uint64_t size_ = 0;
-};
 
 // What one checksum is about: bytes [begin, end) of a file.
 struct Checked {
@@ -75,10 +34,11 @@ struct Checked {
   std::string_view xxh3;
 };
 
-// In the order of the files and their bytes.
-std::vector<Checked> everything(const Manifest& manifest) {
+// In the order of the files and their bytes: of those that are kept, or of the others.
+std::vector<Checked> everything(const Manifest& manifest, const FileImages& images, bool kept) {
   std::vector<Checked> all;
   for (const FileRecord& file : manifest.files) {
+    if (images.contains(file.name) != kept) continue;
     std::uint64_t begin = 0;
     for (const FilePart& part : file.parts) {
       all.push_back({&file, begin, begin + part.size, part.xxh3});
@@ -90,8 +50,8 @@ std::vector<Checked> everything(const Manifest& manifest) {
 }
 
 // About as many bytes for each reader, one behind the other as the disk has them. All ranks come to the same.
-std::vector<Checked> share_of(const Manifest& manifest, int share, int shares) {
-  std::vector<Checked> all = everything(manifest), own;
+std::vector<Checked> share_of(const std::vector<Checked>& all, int share, int shares) {
+  std::vector<Checked> own;
   std::uint64_t total = 0, before = 0;
   for (const Checked& one : all) total += one.end - one.begin + 1;
   for (const Checked& one : all) {
@@ -104,7 +64,7 @@ std::vector<Checked> share_of(const Manifest& manifest, int share, int shares) {
 // Which tensors lie in the range, by the file's own header: " (tensor 'layers.0.weight')". Empty where it has none that can be read.
 std::string tensors_in(const ReadFile& file, const Checked& range) {
   std::string start;
-  const auto read = [&](std::uint64_t end) { return file.read(start.size(), end, [&](std::string_view bytes) { start += bytes; }); };
+  const auto read = [&](std::uint64_t end) { return file.read(start.size(), end, [&](std::string_view bytes) { return !start.append(bytes).empty(); }); };
   if (!range.file->name.ends_with(".safetensors") || file.size() < kHeaderLength || !read(kHeaderLength)) return {};
   const auto size = header_size(start, file.size());
   if (!size || !read(*size)) return {};
@@ -120,30 +80,74 @@ std::string tensors_in(const ReadFile& file, const Checked& range) {
   return names.empty() ? names : " (tensor '" + names + "')";
 }
 
-Status verify(const ReadFile& file, const Checked& expected) {
-  const std::string& name = expected.file->name;
-  if (file.refusal()) return Error{name + " " + file.refusal()};
-  if (file.size() != expected.file->size) {
-    return Error{name + " has " + std::to_string(file.size()) + " bytes, " + std::to_string(expected.file->size) + " were written"};
+// Compares bytes, as they come, with the checksums of the parts that they are, one part behind the other.
+class Comparison {
+ public:
+  Comparison(std::span<const Checked> parts, std::size_t most) : parts_(parts), most_(most) { end_parts(); }
+
+  // Whether it is worth while to go on.
+  bool take(std::string_view bytes) {
+    while (!bytes.empty() && !parts_.empty()) {
+      const std::string_view own = bytes.substr(0, parts_.front().end - parts_.front().begin - seen_);
+      checksum_->add(own);
+      seen_ += own.size();
+      bytes.remove_prefix(own.size());
+      end_parts();
+    }
+    return differ_.size() < most_;
   }
-  Checksum checksum;
-  if (!file.read(expected.begin, expected.end, [&](std::string_view bytes) { checksum.add(bytes); })) return Error{name + " cannot be read"};
-  if (checksum.digest() != expected.xxh3) return Error{name + " is damaged: its checksum differs" + tensors_in(file, expected)};
-  return Ok{};
+
+  const std::vector<Checked>& differ() const { return differ_; }
+
+ private:
+  // Those of which all has come.
+  void end_parts() {
+    while (!parts_.empty() && seen_ == parts_.front().end - parts_.front().begin) {
+      if (checksum_->digest() != parts_.front().xxh3) differ_.push_back(parts_.front());
+      parts_ = parts_.subspan(1);
+      checksum_.emplace();
+      seen_ = 0;
+    }
+  }
+
+  std::span<const Checked> parts_;  // that have not ended
+  const std::size_t most_;
+  std::optional<Checksum> checksum_{std::in_place};  // of the first of them
+  std::uint64_t seen_ = 0;                           // of its bytes
+  std::vector<Checked> differ_;
+};
+
+// Of parts of one file that lie one behind the other: the first `most`.
+std::vector<std::string> faults_in_file(const fs::path& folder, std::span<const Checked> parts, const Kept& kept, std::size_t most) {
+  const FileRecord& record = *parts.front().file;
+  const auto found = kept.images.find(record.name);
+  FileImage* const image = found == kept.images.end() ? nullptr : found->second.get();
+  const ReadFile file(folder / record.name, image ? kept.way : ReadFile::Way::kCached);
+  if (file.refusal()) return {record.name + " " + file.refusal()};
+  if (file.size() != record.size) {
+    return {record.name + " has " + std::to_string(file.size()) + " bytes, " + std::to_string(record.size) + " were written"};
+  }
+  Comparison comparison(parts, most);
+  const auto take = [&](std::string_view bytes) { return comparison.take(bytes); };
+  const std::uint64_t begin = parts.front().begin, end = parts.back().end;
+  const bool delivered = image ? file.read_into(*image, begin, end, take) : file.read(begin, end, take);
+  std::vector<std::string> faults;
+  for (const Checked& part : comparison.differ()) faults.push_back(record.name + " is damaged: its checksum differs" + tensors_in(file, part));
+  if (!delivered) faults.push_back(record.name + " cannot be read");
+  return faults;
 }
 
 // The first `most` of them. A file that is missing or of another size is one.
-std::vector<std::string> faults(const fs::path& folder, const Manifest& manifest, int share, int shares, std::size_t most) {
+std::vector<std::string> faults(const fs::path& folder, std::span<const Checked> parts, const Kept& kept, std::size_t most) {
   std::vector<std::string> found;
-  std::unique_ptr<ReadFile> file;
-  const FileRecord* open_file = nullptr;
-  for (const Checked& one : share_of(manifest, share, shares)) {
-    if (one.file != open_file) file = std::make_unique<ReadFile>(folder / one.file->name);
-    open_file = one.file;
-    const Status good = verify(*file, one);
-    if (good || (!found.empty() && found.back() == good.error().message)) continue;
-    found.push_back(good.error().message);
-    if (found.size() == most) break;
+  while (!parts.empty() && found.size() < most) {
+    const FileRecord* const file = parts.front().file;
+    const auto end = std::ranges::find_if(parts, [&](const Checked& part) { return part.file != file; });
+    const auto own = parts.first(static_cast<std::size_t>(end - parts.begin()));
+    for (std::string& fault : faults_in_file(folder, own, kept, most - found.size())) {
+      if (found.empty() || found.back() != fault) found.push_back(std::move(fault));
+    }
+    parts = parts.subspan(own.size());
   }
   return found;
 }
@@ -156,25 +160,43 @@ Result<Manifest> read_manifest(const fs::path& folder) {
   if (file.refusal()) return Error{name + " " + file.refusal()};
   if (file.size() > kLargestManifest) return Error{name + " is damaged: it has " + std::to_string(file.size()) + " bytes"};
   std::string text;
-  if (!file.read(0, file.size(), [&](std::string_view bytes) { text += bytes; })) return Error{name + " cannot be read"};
+  if (!file.read(0, file.size(), [&](std::string_view bytes) { return !text.append(bytes).empty(); })) return Error{name + " cannot be read"};
   auto manifest = manifest_from_json(text);
   if (!manifest) return Error{name + " " + manifest.error().message};
   if (!is_sealed(text)) return Error{name + " is damaged: its checksum differs"};
   return manifest;
 }
 
-Status verify_files(const fs::path& folder, const Manifest& manifest, int share, int shares) {
-  const auto fault_of_part = [&](int part) { return faults(folder, manifest, share * kReaders + part, shares * kReaders, 1); };
-  std::array<std::future<std::vector<std::string>>, kReaders> parts;
-  for (int part = 0; part < kReaders; ++part) parts[part] = std::async(std::launch::async | std::launch::deferred, fault_of_part, part);
-  for (auto& part : parts) {
-    if (const auto found = part.get(); !found.empty()) return Error{found.front()};
+FileImages images_for(const Manifest& manifest, const std::vector<std::string>& names) {
+  FileImages images;
+  for (const FileRecord& file : manifest.files) {
+    if (std::ranges::count(names, file.name) == 0) continue;
+    try {
+      images[file.name] = std::make_shared<FileImage>(file.size);
+    } catch (const std::bad_alloc&) {
+      // It can be mapped later.
+    }
+  }
+  return images;
+}
+
+Status verify_files(const fs::path& folder, const Manifest& manifest, int share, int shares, const Kept& kept) {
+  const std::vector<Checked> own = everything(manifest, kept.images, true), all = everything(manifest, kept.images, false);
+  const auto fault_of_reader = [&](int reader) {
+    std::vector<Checked> parts = share_of(own, reader, kReaders);
+    std::ranges::copy(share_of(all, share * kReaders + reader, shares * kReaders), std::back_inserter(parts));
+    return faults(folder, parts, kept, 1);
+  };
+  std::array<std::future<std::vector<std::string>>, kReaders> readers;
+  for (int i = 0; i < kReaders; ++i) readers[i] = std::async(std::launch::async | std::launch::deferred, fault_of_reader, i);
+  for (auto& reader : readers) {
+    if (const auto found = reader.get(); !found.empty()) return Error{found.front()};
   }
   return Ok{};
 }
 
 std::vector<std::string> all_faults(const fs::path& folder, const Manifest& manifest) {
-  return faults(folder, manifest, 0, 1, std::numeric_limits<std::size_t>::max());
+  return faults(folder, everything(manifest, {}, false), {}, std::numeric_limits<std::size_t>::max());
 }
 
 Result<Manifest> verified_manifest(const fs::path& folder) {

@@ -6,16 +6,28 @@
 #include <vector>
 
 #include <torchbridge/core/result.h>
+#include <torchbridge/train/checkpoint/file_image.h>
 #include <torchbridge/train/checkpoint/manifest.h>
+#include <torchbridge/train/checkpoint/read_file.h>
 
 namespace torchbridge::train {
 
 // The manifest of the checkpoint in `folder`, whose files are taken at its word.
 Result<Manifest> read_manifest(const std::filesystem::path& folder);
 
-// Compares size and checksum of the files with the manifest: of all, or those that fall to `share` of `shares` readers (a rank each), who
-// together see every one. The error names the first file that is missing, no regular file (a link is not followed) or damaged.
-Status verify_files(const std::filesystem::path& folder, const Manifest& manifest, int share = 0, int shares = 1);
+// Files of which a rank needs all bytes: it keeps what it reads.
+struct Kept {
+  FileImages images;  // as large as the manifest says
+  ReadFile::Way way = ReadFile::Way::kCached;
+};
+
+// Memory for those files of these names that the manifest has, as far as there is some.
+FileImages images_for(const Manifest& manifest, const std::vector<std::string>& names);
+
+// Compares size and checksum of the files with the manifest: of those that are kept all, of the others all, or those that fall to `share` of
+// `shares` readers (a rank each), who together see every one. The error names the first file that is missing, no regular file (a link is not
+// followed) or damaged; without one, what is kept is what was compared.
+Status verify_files(const std::filesystem::path& folder, const Manifest& manifest, int share = 0, int shares = 1, const Kept& kept = {});
 
 // All that is wrong with them, in the order of the files; a tensor that is damaged is named where its file's header can be read.
 std::vector<std::string> all_faults(const std::filesystem::path& folder, const Manifest& manifest);

@@ -1,5 +1,6 @@
 #include <torchbridge/train/optim/local_optimizer.h>
 
+#include <ATen/ops/empty_like.h>
 #include <c10/core/GradMode.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/optim/tensor_lists.h>
@@ -31,6 +32,12 @@ TrainError wrong_shape(const std::string& name, const at::Tensor& given, const a
   text << "optimizer state '" << name << "' has shape " << given.sizes() << " and type " << given.scalar_type()
        << ", expected " << expected.sizes() << " and " << expected.scalar_type();
   return TrainError(text.str());
+}
+
+// The values as a tensor like `expected`, which has none, on this device.
+at::Tensor taken_as(const at::Tensor& expected, const at::Tensor& values, c10::Device device, bool adopt) {
+  if (adopt && values.device() == device && values.strides() == expected.strides()) return values;
+  return at::empty_like(expected, expected.options().device(device)).copy_(values);
 }
 
 }  // namespace
@@ -106,7 +113,7 @@ OptimizerRecord LocalOptimizer::record() const {
   return record;
 }
 
-void LocalOptimizer::load_state(const NamedTensors& state) {
+void LocalOptimizer::take_state(const NamedTensors& state, Taken taken) {
   const at::NoGradGuard no_grad;
   std::map<std::string, at::Tensor> given(state.begin(), state.end());
   std::vector<std::vector<NamedTensors>> loaded;
@@ -115,10 +122,11 @@ void LocalOptimizer::load_state(const NamedTensors& state) {
     for (std::size_t i = 0; i < group.parameters.size(); ++i) {
       const auto& [name, parameter] = group.parameters[i];
       const std::string prefix = name + ".";
-      NamedTensors fresh = make_state(group.options, parameter.detach());
+      NamedTensors expected = make_state(group.options, parameter.detach().to(at::kMeta));
+      NamedTensors own;
       std::size_t found = 0;
       std::string missing;
-      for (const auto& [kind, tensor] : fresh) {
+      for (const auto& [kind, tensor] : expected) {
         const auto from = given.find(prefix + kind);
         if (from == given.end()) {
           missing = prefix + kind;
@@ -129,7 +137,7 @@ void LocalOptimizer::load_state(const NamedTensors& state) {
         if ((!flat && value.sizes() != tensor.sizes()) || value.scalar_type() != tensor.scalar_type()) {
           throw wrong_shape(from->first, value, tensor);
         }
-        tensor.copy_(value.reshape(tensor.sizes()));
+        own.emplace_back(kind, taken_as(tensor, value.reshape(tensor.sizes()), parameter.device(), taken == Taken::kAdopted));
         given.erase(from);
         ++found;
       }
@@ -137,7 +145,7 @@ void LocalOptimizer::load_state(const NamedTensors& state) {
       if (!missing.empty()) {
         throw TrainError("the optimizer state has no '" + missing + "': was another --optimizer used?");
       }
-      of_group[i] = std::move(fresh);
+      of_group[i] = std::move(own);
     }
   }
   if (!given.empty()) {

@@ -17,7 +17,8 @@ class LocalOptimizer : public Optimizer {
   NamedTensors state() const override;
   std::map<std::string, ElementRange> ranges() const override;
   OptimizerRecord record() const override;
-  void load_state(const NamedTensors& state) override;
+  void load_state(const NamedTensors& state) override { take_state(state, Taken::kCopied); }
+  void adopt_state(const NamedTensors& state) override { take_state(state, Taken::kAdopted); }
 
  protected:
   // A parameter with a gradient, and its state: made at its first step, in the order of make_state.
@@ -28,12 +29,15 @@ class LocalOptimizer : public Optimizer {
   };
 
  private:
+  enum class Taken { kCopied, kAdopted };
+
   void take_step() override;
+  void take_state(const NamedTensors& state, Taken taken);
   // All of one device and type, as the fused operations want them.
   virtual void update(const OptimizerOptions& options, std::vector<Member>& members) = 0;
   // Those of its options that it reads, by Python's names.
   virtual std::map<std::string, double> own_options(const OptimizerOptions& options) const = 0;
-  // The state that a parameter has before its first step, by kind.
+  // The state that a parameter has before its first step, by kind. Also of a parameter on the meta device.
   virtual NamedTensors make_state(const OptimizerOptions& options, const at::Tensor& parameter) const = 0;
 
   const std::string kind_;

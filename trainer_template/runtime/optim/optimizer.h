@@ -78,6 +78,8 @@ class Optimizer {
   // The inverse of state(), for the same parameters; a tensor of as many elements in one dimension will do. Throws
   // TrainError, which names a tensor that is missing, not known, or of another shape.
   virtual void load_state(const NamedTensors& state) = 0;
+  // The same of tensors whose memory is nobody else's: the optimizer goes on with them, where they are as it would make them, instead of copies.
+  virtual void adopt_state(const NamedTensors& state) { load_state(state); }
 
  private:
   virtual void take_step() = 0;

@@ -108,13 +108,16 @@ class Zero final : public Optimizer {
     return record;
   }
 
-  void load_state(const NamedTensors& state) override {
-    NamedTensors flat;
-    for (const auto& [name, tensor] : state) flat.emplace_back(name, tensor.dim() == 0 ? tensor : tensor.reshape(-1));
-    inner_->load_state(flat);
-  }
+  void load_state(const NamedTensors& state) override { inner_->load_state(flat(state)); }
+  void adopt_state(const NamedTensors& state) override { inner_->adopt_state(flat(state)); }
 
  private:
+  static NamedTensors flat(const NamedTensors& state) {
+    NamedTensors tensors;
+    for (const auto& [name, tensor] : state) tensors.emplace_back(name, tensor.dim() == 0 ? tensor : tensor.reshape(-1));
+    return tensors;
+  }
+
   void take_step() override {
     const at::NoGradGuard no_grad;
     if (!scatters_) take_pieces_of_gradients();

@@ -91,6 +91,19 @@ TEST_F(Checkpoint, KeepsTheRandomGenerator) {
   EXPECT_TRUE(at::rand({3}).equal(expected));
 }
 
+// The state that was read is the optimizer's own: its steps change no file.
+TEST_F(Checkpoint, StaysWholeWhileTrainingGoesOnFromIt) {
+  train_to(1);
+  ASSERT_TRUE(resume());
+  const auto average = [&] { return optimizer_->state().at(0).second[0].item<double>(); };
+  const double saved = average();
+  weight_.mutable_grad() = at::ones({2});
+  optimizer_->step(0.1);
+  EXPECT_NE(average(), saved);
+  EXPECT_EQ(step_of_resume(), 1);
+  EXPECT_EQ(average(), saved);
+}
+
 TEST_F(Checkpoint, LeavesADamagedOneOutAndPutsItAside) {
   train_to(1);
   train_to(2);

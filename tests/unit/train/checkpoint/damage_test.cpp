@@ -217,6 +217,33 @@ TEST_F(Damage, RanksTogetherSeeEverything) {
   }
 }
 
+TEST_F(Damage, WhatIsKeptIsWhatWasCompared) {
+  write(3'000'000);
+  const std::string model = "model.safetensors";
+  for (const auto way : {ReadFile::Way::kCached, ReadFile::Way::kDirect}) {
+    Kept kept{.images = images_for(manifest_, {model, "no such file"}), .way = way};
+    ASSERT_EQ(kept.images.size(), 1u);
+    EXPECT_TRUE(verify_files(path(), manifest_, 0, 1, kept));
+    EXPECT_TRUE(kept.images[model]->bytes() == folder_.read("step-00000005/" + model));
+  }
+}
+
+// The others by one rank alone, as without an image.
+TEST_F(Damage, EachRankSeesWhatItKeeps) {
+  write(5000);
+  for (const fs::path& file : files()) {
+    if (file.filename() == kManifestFile) continue;
+    for (const std::uint64_t bit : {std::uint64_t{0}, fs::file_size(file) * 4, fs::file_size(file) * 8 - 1}) {
+      with_flipped_bit(file, bit, [&] {
+        const Kept kept{.images = images_for(manifest_, {"model.safetensors"}), .way = ReadFile::Way::kDirect};
+        int found = 0;
+        for (int share = 0; share < 3; ++share) found += !verify_files(path(), manifest_, share, 3, kept);
+        EXPECT_EQ(found, file.filename() == "model.safetensors" ? 3 : 1) << file << " bit " << bit;
+      });
+    }
+  }
+}
+
 TEST_F(Damage, EveryFlippedBitOfASmallCheckpointIsNoticed) {
   write(24);
   ASSERT_EQ(fault(), "");

@@ -82,6 +82,20 @@ TEST(Optimizer, GoesOnFromItsState) {
   }
 }
 
+TEST(Optimizer, GoesOnInTheMemoryItIsGiven) {
+  const NamedTensors parameters = two_parameters();
+  const auto before = make_adamw(parameters, {}), after = make_adamw(parameters, {});
+  set_gradients(parameters, 1), before->step(0.1);
+  NamedTensors given;
+  for (const auto& [name, tensor] : before->state()) given.emplace_back(name, tensor.clone());
+  given[0].second = given[0].second.t().contiguous().t();  // laid out otherwise: this one is copied
+  after->adopt_state(given);
+  const NamedTensors state = after->state();
+  expect_equal(state, before->state());
+  for (std::size_t i = 0; i < state.size(); ++i) EXPECT_EQ(state[i].second.is_alias_of(given[i].second), i != 0) << state[i].first;
+  EXPECT_TRUE(state[0].second.is_contiguous());
+}
+
 TEST(Optimizer, PlainSgdSubtractsTheGradient) {
   const NamedTensors parameters = two_parameters();
   const auto sgd = make_sgd(parameters, {});

@@ -1,0 +1,84 @@
+// Reading a file past the page cache gives its bytes, and writes to no others.
+#include <fcntl.h>
+#include <torchbridge/train/checkpoint/read_file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "temporary_folder.h"
+
+namespace torchbridge::train {
+namespace {
+
+constexpr std::uint64_t kLargeBlock = 4 << 20;  // of read_file.cpp
+
+std::string random_bytes(std::size_t size) {
+  std::mt19937_64 random(size);
+  std::string bytes(size, '\0');
+  for (std::size_t i = 0; i < size; i += 8) {
+    const std::uint64_t word = random();
+    std::memcpy(bytes.data() + i, &word, std::min<std::size_t>(8, size - i));
+  }
+  return bytes;
+}
+
+class ReadingAFile : public testing::TestWithParam<ReadFile::Way> {
+ protected:
+  // On the disk, and not in memory any more.
+  void write(const std::string& content) {
+    folder_.write("file", content);
+    const int file = open(path().c_str(), O_RDONLY | O_CLOEXEC);
+    EXPECT_EQ(fsync(file), 0);
+    EXPECT_EQ(posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED), 0);
+    close(file);
+  }
+  std::filesystem::path path() const { return folder_ / "file"; }
+
+  TemporaryFolder folder_;
+};
+
+TEST_P(ReadingAFile, PutsARangeIntoItsPlaceAndNothingElse) {
+  for (const std::uint64_t size : {std::uint64_t{1}, std::uint64_t{4095}, std::uint64_t{4096}, std::uint64_t{12'289}, 2 * kLargeBlock + 5}) {
+    const std::string content = random_bytes(size);
+    const std::vector<std::uint64_t> marks = {0, 1, 4095, 4096, 4097, 8192, size / 2, kLargeBlock - 1, kLargeBlock, kLargeBlock + 1, size - 1, size};
+    for (const std::uint64_t begin : marks) {
+      for (const std::uint64_t end : marks) {
+        if (begin >= end || end > size) continue;
+        write(content);
+        FileImage image(size);
+        std::fill_n(image.data(), size, '#');
+        std::string taken;
+        EXPECT_TRUE(ReadFile(path(), GetParam()).read_into(image, begin, end, [&](std::string_view bytes) { return !taken.append(bytes).empty(); }));
+        EXPECT_TRUE(taken == content.substr(begin, end - begin)) << begin << " to " << end << " of " << size;
+        const std::string expected = std::string(begin, '#') + taken + std::string(size - end, '#');
+        EXPECT_TRUE(image.bytes() == expected) << begin << " to " << end << " of " << size;
+      }
+    }
+  }
+}
+
+TEST_P(ReadingAFile, EndsWhereItIsToldTo) {
+  write(random_bytes(3 * kLargeBlock));
+  FileImage image(3 * kLargeBlock);
+  int blocks = 0;
+  EXPECT_TRUE(ReadFile(path(), GetParam()).read_into(image, 0, image.size(), [&](std::string_view) { return ++blocks < 2; }));
+  EXPECT_EQ(blocks, 2);
+}
+
+TEST_P(ReadingAFile, AFileThatGrewShorterIsNotDelivered) {
+  write(random_bytes(20'000));
+  const ReadFile file(path(), GetParam());
+  std::filesystem::resize_file(path(), 10'000);
+  FileImage image(20'000);
+  EXPECT_FALSE(file.read_into(image, 0, 20'000, [](std::string_view) { return true; }));
+  EXPECT_FALSE(file.read(0, 20'000, [](std::string_view) { return true; }));
+}
+
+INSTANTIATE_TEST_SUITE_P(, ReadingAFile, testing::Values(ReadFile::Way::kCached, ReadFile::Way::kDirect),
+                         [](const auto& test) { return test.param == ReadFile::Way::kDirect ? "Direct" : "Cached"; });
+
+}  // namespace
+}  // namespace torchbridge::train
