@@ -12,7 +12,6 @@ FileImage::FileImage(std::uint64_t size) : size_(size) {
   if (size > std::numeric_limits<std::size_t>::max() / 2) throw std::bad_alloc();
   void* const address = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED) throw std::bad_alloc();
-  madvise(address, size, MADV_HUGEPAGE);
   data_ = static_cast<char*>(address);
 }
 

@@ -9,8 +9,7 @@
 
 namespace torchbridge::train {
 
-// Begins at a page. In large pages where the system has some, for it makes and clears each when it is first written, which costs as much
-// as to read the file.
+// Begins at a page. Not in huge pages: to find some, the system may move others for seconds.
 class FileImage {
  public:
   explicit FileImage(std::uint64_t size);  // in bytes, of zeros. Throws std::bad_alloc

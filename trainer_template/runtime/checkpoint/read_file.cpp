@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <torchbridge/train/checkpoint/file_layer.h>
 #include <unistd.h>
 
@@ -31,12 +30,6 @@ std::uint64_t read_some(int descriptor, char* to, std::uint64_t begin, std::uint
     done += static_cast<std::uint64_t>(count);
   }
   return done;
-}
-
-// Whether memory has all of it already.
-bool read_cached(int descriptor, char* to, std::uint64_t begin, std::uint64_t size) {
-  const iovec place{to, size};
-  return preadv2(descriptor, &place, 1, static_cast<off_t>(begin), RWF_NOWAIT) == static_cast<ssize_t>(size);
 }
 
 }  // namespace
@@ -77,7 +70,7 @@ bool ReadFile::read_into(FileImage& image, std::uint64_t begin, std::uint64_t en
 }
 
 bool ReadFile::fill(FileImage& image, std::uint64_t begin, std::uint64_t end) const {
-  if (direct_ >= 0 && (read_cached(descriptor_, image.data() + begin, begin, end - begin) || fill_direct(image, begin, end))) return true;
+  if (direct_ >= 0 && fill_direct(image, begin, end)) return true;
   return fill_cached(image.data() + begin, begin, end);
 }
 

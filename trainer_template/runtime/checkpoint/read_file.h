@@ -16,7 +16,7 @@ class ReadFile {
  public:
   enum class Way {
     kCached,
-    kDirect  // what is not in the page cache does not go through it, on file systems of local disks: best where one process reads it, once
+    kDirect  // past the page cache, on file systems of local disks: for a file that one process reads, once
   };
 
   explicit ReadFile(const std::filesystem::path& path, Way way = Way::kCached);
