@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 #include <sys/socket.h>
 
+#include <optional>
 #include <thread>
 
 #include "ranks.h"
@@ -175,6 +176,19 @@ TEST(BadInput, PortThatIsTaken) {
   Ranks ranks({0, 1}, 2, port, trainer(kShort));
   expect_one_line(ranks, "MASTER_PORT=" + std::to_string(port));
   EXPECT_TRUE(contains(ranks.error(0), "in use"));
+}
+
+// Rank 0 died when it had answered.
+TEST(BadInput, AStoreThatIsGoneAtOnce) {
+  const int port = free_port();
+  std::optional<torchbridge::Socket> store = *torchbridge::listen_on({"127.0.0.1", port});
+  Ranks ranks({1}, 2, port, trainer({"--timeout", "5"}));
+  const torchbridge::Socket client(accept(store->descriptor(), nullptr, nullptr));
+  store.reset();
+  char question[10];  // of store_probe.cpp
+  ASSERT_EQ(recv(client.descriptor(), question, sizeof question, MSG_WAITALL), std::ssize(question));
+  ASSERT_EQ(send(client.descriptor(), question + 6, 4, 0), 4);
+  expect_one_line(ranks, "nobody serves the store at MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(port));
 }
 
 TEST(BadInput, PortOfAServiceThatTalks) {

@@ -16,6 +16,7 @@
 #include <torchbridge/net/socket.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/failpoint.h>
+#include <torchbridge/train/group/quiet_c10d.h>
 #include <torchbridge/train/group/reverse_lookups.h>
 #include <torchbridge/train/group/store_keys.h>
 #include <torchbridge/train/group/store_probe.h>
@@ -94,6 +95,10 @@ void allow_connections(int world_size) {
   static const ManyDescriptors until_the_program_ends;
 }
 
+// A store that has just answered may be gone: TCPStore tries twice for so long.
+constexpr int kTriesToConnect = 4;
+constexpr milliseconds kLeastToConnect{1000};
+
 // All ranks that find nobody at the store's address find the same: one of them says it.
 bool speaks_for_clients(const TorchEnv& env) {
   if (env.use_agent_store) return env.layout.rank == 0;
@@ -101,8 +106,9 @@ bool speaks_for_clients(const TorchEnv& env) {
   return env.layout.rank == 1;
 }
 
-c10::intrusive_ptr<c10d::Store> reach_store(const TorchEnv& env, const std::string& numeric, milliseconds timeout) {
-  const StoreProbe probe = wait_for_store({numeric, env.master.port}, timeout);
+// `left` of the `patience`, with which the store is asked later.
+c10::intrusive_ptr<c10d::Store> reach_store(const TorchEnv& env, const std::string& numeric, milliseconds patience, milliseconds left) {
+  const StoreProbe probe = wait_for_store({numeric, env.master.port}, left);
   const std::string place = "MASTER_ADDR=" + env.master.host + " MASTER_PORT=" + std::to_string(env.master.port);
   const std::string agent = env.use_agent_store
       ? "TORCHELASTIC_USE_AGENT_STORE=True says that an agent serves the store: unset it where no torchrun started this"
@@ -117,15 +123,17 @@ c10::intrusive_ptr<c10d::Store> reach_store(const TorchEnv& env, const std::stri
   }
   if (probe.answer == StoreAnswer::kNobody) {
     if (!speaks_for_clients(env)) throw PeerFailed();
-    throw TrainError("nobody serves the store at " + place + " after " + seconds(timeout) + " (" + probe.detail + "); " +
+    throw TrainError("nobody serves the store at " + place + " after " + seconds(patience) + " (" + probe.detail + "); " +
                      (agent.empty() ? "is rank 0 running, with WORLD_SIZE=" + std::to_string(env.layout.world_size) +
                                           " as here (with 1 it is alone and serves nobody), and can this node reach it?"
                                     : agent));
   }
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(env.master.port);
-  options.timeout = timeout;
-  return c10::make_intrusive<c10d::TCPStore>(numeric, options);
+  options.timeout = std::max(left / kTriesToConnect, kLeastToConnect);
+  auto store = c10::make_intrusive<c10d::TCPStore>(numeric, options);
+  store->setTimeout(patience);
+  return store;
 }
 
 std::string run_of(const TorchEnv& env) { return env.run_id + "/" + std::to_string(env.restart_count); }
@@ -136,16 +144,17 @@ constexpr const char* kOver = "over";  // no run_of()
 
 // A rank of another run, or of an attempt before, would wait here for ranks that never come. And a program that forms one group after
 // another may come when rank 0 has not closed the store of the one before.
-c10::intrusive_ptr<c10d::Store> reach_store_of_run(const TorchEnv& env, const std::string& numeric, milliseconds timeout) {
+c10::intrusive_ptr<c10d::Store> reach_store_of_run(const TorchEnv& env, const std::string& numeric, milliseconds patience) {
   using Clock = std::chrono::steady_clock;
   constexpr milliseconds kRetry{20}, kAtLeast{1};
-  const auto deadline = Clock::now() + timeout;
+  const auto deadline = Clock::now() + patience;
   while (true) {
     const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
     c10::intrusive_ptr<c10d::Store> store;
     std::string served = kOver;
     try {
-      store = reach_store(env, numeric, std::max(left, kAtLeast));
+      const QuietC10d quiet(QuietC10d::kFatal);
+      store = reach_store(env, numeric, patience, std::max(left, kAtLeast));
       served = get(*store, kRun);
     } catch (const c10::DistNetworkError&) {
       if (Clock::now() >= deadline) throw;  // else it was closed just now
@@ -220,7 +229,7 @@ JoinedStore join_store(Launch& launch, const JoinRequest& request) {
       failpoint("publish");
       put(*joined.store, kRun, run_of(env));
     } else {
-      joined.store = env.use_agent_store ? reach_store(env, *numeric, request.patience) : reach_store_of_run(env, *numeric, request.patience);
+      joined.store = env.use_agent_store ? reach_store(env, *numeric, request.patience, request.patience) : reach_store_of_run(env, *numeric, request.patience);
     }
     if (!env.use_agent_store) served = Endpoint{*numeric, env.master.port};
   }

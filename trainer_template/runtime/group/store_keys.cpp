@@ -1,30 +1,15 @@
 #include <torchbridge/train/group/store_keys.h>
 
-#include <c10/util/Flags.h>
+#include <torchbridge/train/group/quiet_c10d.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
 
-C10_DECLARE_int(caffe2_log_level);
-
 namespace torchbridge::train {
 namespace {
 
 constexpr std::size_t kKeysOfOneWait = 1024;  // TCPStore takes 131,072 at once
-
-// c10d warns of a wait that ends, which is expected here and told in our words. Errors are still told.
-class QuietC10d {
- public:
-  QuietC10d() { FLAGS_caffe2_log_level = std::max(before_, kError); }
-  ~QuietC10d() { FLAGS_caffe2_log_level = before_; }
-  QuietC10d(const QuietC10d&) = delete;
-  QuietC10d& operator=(const QuietC10d&) = delete;
-
- private:
-  static constexpr int kError = 2;
-  const int before_ = FLAGS_caffe2_log_level;
-};
 
 }  // namespace
 
@@ -57,7 +42,7 @@ std::vector<int> missing_after(c10d::Store& store, const char* what, std::vector
     std::vector<std::string> keys;
     for (std::size_t i = begin; i < end; ++i) keys.push_back(key(what, ranks[i]));
     try {
-      const QuietC10d quiet;
+      const QuietC10d quiet(QuietC10d::kError);  // it warns of a wait that ends
       store.wait(keys, left);
     } catch (const c10::Error&) {
       break;  // the time is over, or the store is gone, as the next question shows

@@ -1,0 +1,20 @@
+// c10d writes of what is expected here, stack traces too, and we tell it in our words.
+#pragma once
+
+namespace torchbridge::train {
+
+// While it lives c10d says nothing below `level`, in the whole process.
+class QuietC10d {
+ public:
+  enum Level { kError = 2, kFatal = 3 };  // of TORCH_CPP_LOG_LEVEL
+
+  explicit QuietC10d(Level level);
+  ~QuietC10d();
+  QuietC10d(const QuietC10d&) = delete;
+  QuietC10d& operator=(const QuietC10d&) = delete;
+
+ private:
+  const int before_;
+};
+
+}  // namespace torchbridge::train
