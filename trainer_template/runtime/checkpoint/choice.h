@@ -16,7 +16,7 @@ namespace torchbridge::train {
 struct Choice {
   std::filesystem::path folder;  // of one checkpoint, all of whose files are whole
   Manifest manifest;
-  FileImages images;  // of those files that this rank keeps, as they were compared
+  FileImages images;  // of files that this rank needs whole, as they were compared; null where there was no memory
 };
 
 // The files of which this rank needs every byte: there is memory for their images.

@@ -11,10 +11,16 @@ namespace torchbridge::train {
 
 namespace {
 
+// Null: it must be mapped.
+std::shared_ptr<FileImage> image_of(const Choice& checkpoint, const std::string& file) {
+  const auto image = checkpoint.images.find(file);
+  return image == checkpoint.images.end() ? nullptr : image->second;
+}
+
 NamedTensors tensors_in(const Choice& checkpoint, const std::string& file) {
   const std::filesystem::path path = checkpoint.folder / file;
-  const auto image = checkpoint.images.find(file);
-  return image == checkpoint.images.end() ? read_safetensors(path, Links::kRefused) : read_safetensors(image->second, path);
+  const auto image = image_of(checkpoint, file);
+  return image ? read_safetensors(image, path) : read_safetensors(path, Links::kRefused);
 }
 
 std::vector<std::string> optimizer_files(const Manifest& manifest) {
@@ -45,7 +51,7 @@ void load_checkpoint(const Choice& checkpoint, const ModelTensors& model, Optimi
     StatePieces state(optimizer.ranges());
     const std::vector<std::string> files = optimizer_files(manifest);
     for (const std::string& file : files) state.add(tensors_in(checkpoint, file));
-    if (files.size() == 1 && checkpoint.images.contains(files.front())) {
+    if (files.size() == 1 && image_of(checkpoint, files.front())) {
       optimizer.adopt_state(state.take());
     } else {
       optimizer.load_state(state.take());

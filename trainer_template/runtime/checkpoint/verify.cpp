@@ -34,11 +34,11 @@ struct Checked {
   std::string_view xxh3;
 };
 
-// In the order of the files and their bytes: of those that are kept, or of the others.
-std::vector<Checked> everything(const Manifest& manifest, const FileImages& images, bool kept) {
+// In the order of the files and their bytes: of those that a rank needs whole, or of the others.
+std::vector<Checked> everything(const Manifest& manifest, const FileImages& images, bool whole) {
   std::vector<Checked> all;
   for (const FileRecord& file : manifest.files) {
-    if (images.contains(file.name) != kept) continue;
+    if (images.contains(file.name) != whole) continue;
     std::uint64_t begin = 0;
     for (const FilePart& part : file.parts) {
       all.push_back({&file, begin, begin + part.size, part.xxh3});
@@ -171,8 +171,9 @@ FileImages images_for(const Manifest& manifest, const std::vector<std::string>& 
   FileImages images;
   for (const FileRecord& file : manifest.files) {
     if (std::ranges::count(names, file.name) == 0) continue;
+    auto& image = images[file.name];
     try {
-      images[file.name] = std::make_shared<FileImage>(file.size);
+      image = std::make_shared<FileImage>(file.size);
     } catch (const std::bad_alloc&) {
       // It can be mapped later.
     }

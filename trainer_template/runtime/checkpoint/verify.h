@@ -17,14 +17,14 @@ Result<Manifest> read_manifest(const std::filesystem::path& folder);
 
 // Files of which a rank needs all bytes: it keeps what it reads.
 struct Kept {
-  FileImages images;  // as large as the manifest says
+  FileImages images;  // as large as the manifest says; null: there is no memory, and the file is only compared
   ReadFile::Way way = ReadFile::Way::kCached;
 };
 
-// Memory for those files of these names that the manifest has, as far as there is some.
+// Those files of these names that the manifest has, with memory as far as there is some.
 FileImages images_for(const Manifest& manifest, const std::vector<std::string>& names);
 
-// Compares size and checksum of the files with the manifest: of those that are kept all, of the others all, or those that fall to `share` of
+// Compares size and checksum of the files with the manifest: of those that a rank needs whole all of it, of the others all, or what falls to `share` of
 // `shares` readers (a rank each), who together see every one. The error names the first file that is missing, no regular file (a link is not
 // followed) or damaged; without one, what is kept is what was compared.
 Status verify_files(const std::filesystem::path& folder, const Manifest& manifest, int share = 0, int shares = 1, const Kept& kept = {});

@@ -1,7 +1,5 @@
 // Reading a file past the page cache gives its bytes, and writes to no others.
-#include <fcntl.h>
 #include <torchbridge/train/checkpoint/read_file.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -27,14 +25,6 @@ std::string random_bytes(std::size_t size) {
 
 class ReadingAFile : public testing::TestWithParam<ReadFile::Way> {
  protected:
-  // On the disk, and not in memory any more.
-  void write(const std::string& content) {
-    folder_.write("file", content);
-    const int file = open(path().c_str(), O_RDONLY | O_CLOEXEC);
-    EXPECT_EQ(fsync(file), 0);
-    EXPECT_EQ(posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED), 0);
-    close(file);
-  }
   std::filesystem::path path() const { return folder_ / "file"; }
 
   TemporaryFolder folder_;
@@ -43,11 +33,11 @@ class ReadingAFile : public testing::TestWithParam<ReadFile::Way> {
 TEST_P(ReadingAFile, PutsARangeIntoItsPlaceAndNothingElse) {
   for (const std::uint64_t size : {std::uint64_t{1}, std::uint64_t{4095}, std::uint64_t{4096}, std::uint64_t{12'289}, 2 * kLargeBlock + 5}) {
     const std::string content = random_bytes(size);
+    folder_.write("file", content);
     const std::vector<std::uint64_t> marks = {0, 1, 4095, 4096, 4097, 8192, size / 2, kLargeBlock - 1, kLargeBlock, kLargeBlock + 1, size - 1, size};
     for (const std::uint64_t begin : marks) {
       for (const std::uint64_t end : marks) {
         if (begin >= end || end > size) continue;
-        write(content);
         FileImage image(size);
         std::fill_n(image.data(), size, '#');
         std::string taken;
@@ -61,7 +51,7 @@ TEST_P(ReadingAFile, PutsARangeIntoItsPlaceAndNothingElse) {
 }
 
 TEST_P(ReadingAFile, EndsWhereItIsToldTo) {
-  write(random_bytes(3 * kLargeBlock));
+  folder_.write("file", random_bytes(3 * kLargeBlock));
   FileImage image(3 * kLargeBlock);
   int blocks = 0;
   EXPECT_TRUE(ReadFile(path(), GetParam()).read_into(image, 0, image.size(), [&](std::string_view) { return ++blocks < 2; }));
@@ -69,7 +59,7 @@ TEST_P(ReadingAFile, EndsWhereItIsToldTo) {
 }
 
 TEST_P(ReadingAFile, AFileThatGrewShorterIsNotDelivered) {
-  write(random_bytes(20'000));
+  folder_.write("file", random_bytes(20'000));
   const ReadFile file(path(), GetParam());
   std::filesystem::resize_file(path(), 10'000);
   FileImage image(20'000);
