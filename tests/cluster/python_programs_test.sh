@@ -4,6 +4,7 @@ source "$(dirname "$0")/case.sh"
 limit=120
 python="$SOURCE_DIR/.venv/bin/python"
 [[ -x $python ]] || skip "no .venv: run scripts/setup"
+export TMPDIR=$work  # where torchrun leaves its logs
 
 cat >"$work/train.py" <<'PY'
 import os, torch, torch.distributed as dist

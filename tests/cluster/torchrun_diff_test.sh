@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Real torchrun agents and the plugin on the same layouts: the workers' environments, variable by variable.
 source "$(dirname "$0")/case.sh"
-export torchrun=$SOURCE_DIR/.venv/bin/torchrun
+export torchrun=$SOURCE_DIR/.venv/bin/torchrun work
 [[ -x $torchrun ]] || skip "there is no torchrun in .venv: run scripts/setup"
 
 cat >"$work/agent" <<'AGENT'
 #!/bin/sh
 tasks=$(echo "$1" | cut -d' ' -f$((SLURM_NODEID + 1)))
 shift
-exec "$torchrun" --nnodes "$SLURM_NNODES" --node-rank "$SLURM_NODEID" --nproc-per-node "$tasks" --no-python "$@"
+exec "$torchrun" --log-dir "$work/logs" --nnodes "$SLURM_NNODES" --node-rank "$SLURM_NODEID" --nproc-per-node "$tasks" --no-python "$@"
 AGENT
 cat >"$work/keep_environment" <<'PROBE'
 #!/bin/sh

@@ -22,7 +22,7 @@ JUSTIFIED = {
     "MASTER_PORT": (PORT, PORT, "chosen by the agent's store there, reserved for the step by Slurm here"),
     "TORCHELASTIC_RUN_ID": (r"none|diff", r"slurm-\d+\.\d+", "--rdzv-id there, the job and its step here"),
     "TORCHELASTIC_USE_AGENT_STORE": ("True", "False", "no agent serves a store here: rank 0 does"),
-    "TORCHELASTIC_ERROR_FILE": (r"/tmp/torchelastic_.*/attempt_0/\d+/error\.json",
+    "TORCHELASTIC_ERROR_FILE": (r"/.*/logs/.*/attempt_0/\d+/error\.json",
                                 r"/tmp/torch-env-\d+/slurm-\d+\.\d+-attempt_0-rank_\d+-error\.json",
                                 "a file of each rank's own in both, in folders of their own"),
     "TORCHELASTIC_SIGNALS_TO_HANDLE": ("SIGTERM,SIGINT,SIGHUP,SIGQUIT", UNSET,
