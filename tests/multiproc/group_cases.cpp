@@ -117,6 +117,22 @@ std::size_t connections_to(int port) {
   return ends.size();
 }
 
+// Returns when two tries to reach the store were made, or after the time in which a rank that tries once is given up.
+void wait_for_clients(std::size_t before) {
+  constexpr std::size_t kTwoTries = 4;  // a question and a client each
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (connections_to(variable("MASTER_PORT")) < before + kTwoTries && std::chrono::steady_clock::now() < deadline) usleep(1'000);
+}
+
+// Ends when ranks of the next attempt have come.
+void met_by_the_next_attempt(const std::string& formed) {
+  ProcessGroup group = init_process_group(environment());
+  expect_sum(group);
+  const std::size_t before = connections_to(variable("MASTER_PORT"));
+  if (group.rank() == 0) std::ofstream(formed) << "formed";
+  wait_for_clients(before);
+}
+
 // Rank 1 comes to the next group while the store of the first one still answers.
 void before_the_store_is_closed(const std::string& came) {
   c10::intrusive_ptr<c10d::ProcessGroup> kept;  // and with it the store
@@ -127,11 +143,8 @@ void before_the_store_is_closed(const std::string& came) {
   }
   if (variable("RANK") == 1) std::ofstream(came) << "here";
   if (kept) {
-    constexpr std::size_t kTwoTries = 4;  // a question and a client each
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);  // until a rank that tries once is given up
     while (access(came.c_str(), F_OK) != 0) usleep(1'000);
-    const std::size_t before = connections_to(variable("MASTER_PORT"));
-    while (connections_to(variable("MASTER_PORT")) < before + kTwoTries && std::chrono::steady_clock::now() < deadline) usleep(1'000);
+    wait_for_clients(connections_to(variable("MASTER_PORT")));
     kept.reset();
   }
   ProcessGroup group = init_process_group(environment());
@@ -286,6 +299,7 @@ const std::map<std::string, std::function<void(const std::string&)>> kCases = {
     {"argument_against_variable", argument_against_variable},
     {"ends_with_its_scope", ends_with_its_scope},
     {"before_the_store_is_closed", before_the_store_is_closed},
+    {"met_by_the_next_attempt", met_by_the_next_attempt},
     {"an_exception", an_exception},
     {"a_late_rank", a_late_rank},
     {"parts", parts},

@@ -46,6 +46,18 @@ TEST(Group, IsNotTakenForTheNextOneAtItsPort) {
   expect_success(ranks);
 }
 
+TEST(Group, TheNextAttemptWaitsUntilTheOneBeforeHasEnded) {
+  TemporaryFolder folder;
+  const Variables next = {{"TORCHELASTIC_RESTART_COUNT", "1"}};
+  Ranks before(2, run("met_by_the_next_attempt", (folder / "formed").string()), {{"TORCHELASTIC_RESTART_COUNT", "0"}});
+  ASSERT_TRUE(eventually([&] { return std::filesystem::exists(folder / "formed"); }));
+  Ranks early({1}, 2, before.port(), run("until_the_program_ends"), next);
+  expect_success(before);
+  Ranks late({0}, 2, before.port(), run("until_the_program_ends"), next);
+  expect_success(early);
+  expect_success(late);
+}
+
 TEST(Group, EndsWithTheProgram) {
   for (const int world_size : {1, 3}) {
     Ranks ranks(world_size, run("until_the_program_ends"));

@@ -60,11 +60,13 @@ bool verify_checkpoint(const fs::path& folder) {
   std::error_code ignored;
   if (!fs::exists(folder / kDoneFile, ignored)) return say(folder, std::string("is not complete (no ") + kDoneFile + ")", false);
   const auto manifest = read_manifest(folder);
+  if (!manifest && !fs::exists(folder / kDoneFile, ignored)) return say(folder, "was removed meanwhile, by the run that wrote it", true);
   if (!manifest) return say(folder, manifest.error().message, false);
   const auto step = step_of_folder(folder.filename().string());
   const bool moved = step && *step != manifest->step;
   if (moved) say(folder, "its manifest is of step " + std::to_string(manifest->step), false);
   const auto faults = all_faults(folder, *manifest);
+  if (!faults.empty() && !fs::exists(folder / kDoneFile, ignored)) return say(folder, "was removed meanwhile, by the run that wrote it", true);
   for (const std::string& fault : faults) say(folder, fault, false);
   std::size_t tensors = 0;
   if (!faults.empty()) return false;

@@ -5,6 +5,7 @@
 #include <torchbridge/train/checkpoint/verify.h>
 #include <torchbridge/train/console.h>
 
+#include <set>
 #include <sstream>
 #include <vector>
 
@@ -19,6 +20,22 @@ struct Candidates {
   bool wanted = false;              // by name: to have none is an error
 };
 
+// What is loaded, and would be taken at its word. Empty: all is there.
+std::string not_listed(const Manifest& manifest) {
+  std::set<std::string> names;
+  bool has_optimizer = false;
+  for (const FileRecord& file : manifest.files) {
+    names.insert(file.name);
+    has_optimizer = has_optimizer || is_optimizer_file(file.name);
+  }
+  if (!names.contains(kModelFile)) return kModelFile;
+  if (!has_optimizer) return "file of the optimizer's state";
+  for (int rank = 0; rank < manifest.world_size; ++rank) {
+    if (!names.contains(rank_file(rank))) return rank_file(rank);
+  }
+  return {};
+}
+
 Result<Manifest> manifest_of_step(const fs::path& folder) {
   std::error_code error;
   is_seen(folder / kDoneFile);  // rank 0 saw it; else what is read next says what is missing
@@ -29,22 +46,26 @@ Result<Manifest> manifest_of_step(const fs::path& folder) {
     std::string text = kManifestFile;
     return Error{text.append(" is of another checkpoint: of step ").append(std::to_string(manifest->step))};
   }
+  if (const std::string missing = not_listed(*manifest); !missing.empty()) return Error{std::string(kManifestFile) + " has no " + missing};
   return manifest;
 }
 
 // Collective: the checkpoint, or what the first rank that found something wrong has found.
 Result<Choice> verified_by_all(const fs::path& folder, ProcessGroup& group, const NeededFiles& needed) {
-  auto manifest = manifest_of_step(folder);
+  Result<Manifest> manifest = Error{};
   std::string fault;
   Kept kept;
   // Ranks of one node share what the page cache has.
   if (group.layout().local_world_size == 1) kept.way = ReadFile::Way::kDirect;
-  if (!manifest) {
-    fault = manifest.error().message;
-  } else {
+  all_or_none(group, [&] {
+    manifest = manifest_of_step(folder);
+    if (!manifest) {
+      fault = manifest.error().message;
+      return;
+    }
     if (needed) kept.images = images_for(*manifest, needed(*manifest));
     if (const Status good = verify_files(folder, *manifest, group.rank(), group.world_size(), kept); !good) fault = good.error().message;
-  }
+  });
   for (const std::string& each : group.all_gather(fault)) {
     if (!each.empty()) return Error{each};
   }

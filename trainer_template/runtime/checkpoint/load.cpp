@@ -31,11 +31,21 @@ std::vector<std::string> optimizer_files(const Manifest& manifest) {
   return names;
 }
 
+// What is laid out otherwise is copied, and the image would be kept all the same by what is not.
+bool is_laid_out_as_files(Optimizer& optimizer) {
+  for (const ParameterGroup& group : optimizer.groups()) {
+    for (const auto& [name, parameter] : group.parameters) {
+      if (!parameter.is_contiguous()) return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
-NeededFiles needed_files(const Optimizer& optimizer, ProcessGroup& group) {
+NeededFiles needed_files(Optimizer& optimizer, ProcessGroup& group) {
   if (!group.device().is_cpu()) return {};
-  return [is_whole = optimizer.shards() == 1](const Manifest& manifest) {
+  return [is_whole = optimizer.shards() == 1 && is_laid_out_as_files(optimizer)](const Manifest& manifest) {
     std::vector<std::string> needed = {kModelFile};
     const std::vector<std::string> state = optimizer_files(manifest);
     if (is_whole && state.size() == 1) needed.push_back(state.front());

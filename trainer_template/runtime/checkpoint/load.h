@@ -10,8 +10,9 @@
 
 namespace torchbridge::train {
 
-// The files of which load_checkpoint() needs every byte. None on a GPU: their images would take as much host memory as it has itself, for each rank.
-NeededFiles needed_files(const Optimizer& optimizer, ProcessGroup& group);
+// The files of which load_checkpoint() needs every byte, and which may be in memory besides what they are loaded to: the weights, where training has room
+// for their gradients, and state that stays where it was read to. None on a GPU, where each rank would take as much host memory.
+NeededFiles needed_files(Optimizer& optimizer, ProcessGroup& group);
 
 // Loads weights, this rank's part of the optimizer's state and, where the checkpoint was written by as many ranks, the generators. The
 // optimizer goes on with its state where it was read to; files without an image are mapped: each rank reads what it needs. Collective; throws

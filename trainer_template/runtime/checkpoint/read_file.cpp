@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <torchbridge/train/checkpoint/file_layer.h>
+#include <torchbridge/train/errors.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,11 +33,18 @@ std::uint64_t read_some(int descriptor, char* to, std::uint64_t begin, std::uint
   return done;
 }
 
+// Of open().
+bool is_of_the_file(int error) {
+  constexpr std::array kOthers = {EMFILE, ENFILE, ENOMEM, EACCES, EPERM, EINTR};
+  return std::ranges::count(kOthers, error) == 0;
+}
+
 }  // namespace
 
 ReadFile::ReadFile(const std::filesystem::path& path, Way way) : descriptor_(open(path.c_str(), kFlags)) {
   struct stat status {};
   if (descriptor_ < 0) {
+    if (!is_of_the_file(errno)) throw TrainError("cannot open '" + path.string() + "': " + std::strerror(errno));
     refusal_ = errno == ELOOP ? "is a link, which is not followed" : "is missing or cannot be read";
   } else if (fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
     refusal_ = "is no file";

@@ -19,6 +19,7 @@ class ReadFile {
     kDirect  // past the page cache, on file systems of local disks: for a file that one process reads, once
   };
 
+  // Throws TrainError, which names the path, where it is not the file's fault that it cannot be opened: too many are open, or it is another user's.
   explicit ReadFile(const std::filesystem::path& path, Way way = Way::kCached);
   ~ReadFile();
   ReadFile(const ReadFile&) = delete;

@@ -12,6 +12,8 @@
 
 namespace torchbridge::train {
 
+// All throw TrainError where a file cannot be opened and is not at fault itself (read_file.h).
+
 // The manifest of the checkpoint in `folder`, whose files are taken at its word.
 Result<Manifest> read_manifest(const std::filesystem::path& folder);
 

@@ -13,6 +13,7 @@
 #include <torchbridge/net/did_not_come.h>
 #include <torchbridge/net/many_descriptors.h>
 #include <torchbridge/net/name_resolver.h>
+#include <torchbridge/net/random_token.h>
 #include <torchbridge/net/socket.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/failpoint.h>
@@ -24,7 +25,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
+#include <mutex>
+#include <set>
+#include <string_view>
 #include <thread>
 
 namespace torchbridge::train {
@@ -138,34 +143,61 @@ c10::intrusive_ptr<c10d::Store> reach_store(const TorchEnv& env, const std::stri
 
 std::string run_of(const TorchEnv& env) { return env.run_id + "/" + std::to_string(env.restart_count); }
 
-// At the root of a store that rank 0 serves: whose it is.
+// At the root of a store that rank 0 serves: a word that names the store, and whose it is.
 constexpr const char* kRun = "torchbridge run";
-constexpr const char* kOver = "over";  // no run_of()
 
-// A rank of another run, or of an attempt before, would wait here for ranks that never come. And a program that forms one group after
-// another may come when rank 0 has not closed the store of the one before.
+std::string identity_of(const TorchEnv& env) { return random_token() + " " + run_of(env); }
+
+enum class Served {
+  kOurs,
+  kFormer,  // of a group that this program was in before, or of an attempt before this one: rank 0 has not closed it yet
+  kForeign
+};
+
+// `run`: what the store says whose it is.
+Served served_for(const TorchEnv& env, const std::string& identity, std::string& run) {
+  static std::mutex mutex;
+  static std::set<std::string> joined;  // by this process, in which ranks may be threads
+  const auto end = identity.find(' ');
+  run = end == std::string::npos ? identity : identity.substr(end + 1);
+  if (run == run_of(env)) {
+    const std::scoped_lock lock(mutex);
+    return joined.insert(identity + " " + std::to_string(env.layout.rank)).second ? Served::kOurs : Served::kFormer;
+  }
+  const auto slash = run.rfind('/');
+  if (slash == std::string::npos || run.substr(0, slash) != env.run_id) return Served::kForeign;
+  const auto attempt = parse_integer(std::string_view(run).substr(slash + 1), 0, INT32_MAX);
+  return attempt && *attempt < env.restart_count ? Served::kFormer : Served::kForeign;
+}
+
+// A rank of another run would wait here for ranks that never come.
 c10::intrusive_ptr<c10d::Store> reach_store_of_run(const TorchEnv& env, const std::string& numeric, milliseconds patience) {
   using Clock = std::chrono::steady_clock;
   constexpr milliseconds kRetry{20}, kAtLeast{1};
   const auto deadline = Clock::now() + patience;
+  const std::string place = "the store at MASTER_ADDR=" + env.master.host + " MASTER_PORT=" + std::to_string(env.master.port);
   while (true) {
-    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
-    c10::intrusive_ptr<c10d::Store> store;
-    std::string served = kOver;
+    const auto left = std::max(std::chrono::ceil<milliseconds>(deadline - Clock::now()), kAtLeast);
+    std::string trouble;
     try {
       const QuietC10d quiet(QuietC10d::kFatal);
-      store = reach_store(env, numeric, patience, std::max(left, kAtLeast));
-      served = get(*store, kRun);
+      auto store = reach_store(env, numeric, patience, left);
+      store->setTimeout(left);
+      std::string run;
+      const Served served = served_for(env, get(*store, kRun), run);
+      store->setTimeout(patience);
+      if (served == Served::kOurs) return store;
+      if (served == Served::kForeign) {
+        throw TrainError(place + " is that of run '" + printable(run) + "', and this is '" + printable(run_of(env)) + "'; two runs at once need two values of MASTER_PORT");
+      }
+      trouble = place + " is that of a group before this one, after " + seconds(patience) + "; has rank 0 left that group, and come to this one?";
     } catch (const c10::DistNetworkError&) {
       if (Clock::now() >= deadline) throw;  // else it was closed just now
+    } catch (const c10::DistStoreError&) {
+      trouble = place + " does not say whose it is, after " + seconds(patience) + "; was it served by torchbridge?";
     }
-    if (served == run_of(env)) return store;
-    if (served != kOver) {
-      throw TrainError("the store at MASTER_ADDR=" + env.master.host + " MASTER_PORT=" + std::to_string(env.master.port) +
-                       " is that of run '" + printable(served) + "', and this is '" + printable(run_of(env)) +
-                       "'; two runs at once need two values of MASTER_PORT");
-    }
-    if (Clock::now() >= deadline) throw PeerFailed();  // rank 0 cannot serve another one there, and says so
+    if (Clock::now() >= deadline && speaks_for_clients(env)) throw TrainError(trouble);
+    if (Clock::now() >= deadline) throw PeerFailed();
     std::this_thread::sleep_for(kRetry);
   }
 }
@@ -227,7 +259,7 @@ JoinedStore join_store(Launch& launch, const JoinRequest& request) {
     if (serves) {
       joined.store = serve_store(launch, *numeric, request.patience);
       failpoint("publish");
-      put(*joined.store, kRun, run_of(env));
+      put(*joined.store, kRun, identity_of(env));
     } else {
       joined.store = env.use_agent_store ? reach_store(env, *numeric, request.patience, request.patience) : reach_store_of_run(env, *numeric, request.patience);
     }
@@ -240,11 +272,6 @@ JoinedStore join_store(Launch& launch, const JoinRequest& request) {
   joined.meeting = meet(*joined.store, launch, request);
   joined.meeting.served_by_rank_0 = served;
   return joined;
-}
-
-void mark_store_over(c10d::Store& store) {
-  auto* const below = dynamic_cast<c10d::PrefixStore*>(&store);
-  put(below ? *below->getUnderlyingNonPrefixStore() : store, kRun, kOver);
 }
 
 }  // namespace torchbridge::train

@@ -21,7 +21,4 @@ struct JoinedStore {
 // rank says what is wrong.
 JoinedStore join_store(Launch& launch, const JoinRequest& request);
 
-// On a rank 0 that serves the store, which join_store() returned, before the others may leave: who comes from now on looks for the next one.
-void mark_store_over(c10d::Store& store);
-
 }  // namespace torchbridge::train

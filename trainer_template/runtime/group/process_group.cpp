@@ -209,8 +209,6 @@ std::unique_ptr<Subgroup> ProcessGroup::own_part(const std::vector<std::vector<i
 
 void ProcessGroup::leave() {
   failpoint("exit");
-  // What an attempt after this one, or a group at the same port, finds before the store is closed: the others leave after rank 0.
-  if (is_first() && world_size() > 1 && state_->meeting.served_by_rank_0) mark_store_over(*state_->store);
   part();
   if (state_->heartbeat) state_->heartbeat->leave();
   state_.reset();

@@ -5,6 +5,7 @@
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/optim/tensor_lists.h>
 
+#include <set>
 #include <sstream>
 
 namespace torchbridge::train {
@@ -117,6 +118,7 @@ void LocalOptimizer::take_state(const NamedTensors& state, Taken taken) {
   const at::NoGradGuard no_grad;
   std::map<std::string, at::Tensor> given(state.begin(), state.end());
   std::vector<std::vector<NamedTensors>> loaded;
+  std::set<const void*> seen;
   for (const ParameterGroup& group : groups_) {
     auto& of_group = loaded.emplace_back(group.parameters.size());
     for (std::size_t i = 0; i < group.parameters.size(); ++i) {
@@ -137,7 +139,8 @@ void LocalOptimizer::take_state(const NamedTensors& state, Taken taken) {
         if ((!flat && value.sizes() != tensor.sizes()) || value.scalar_type() != tensor.scalar_type()) {
           throw wrong_shape(from->first, value, tensor);
         }
-        own.emplace_back(kind, taken_as(tensor, value.reshape(tensor.sizes()), parameter.device(), taken == Taken::kAdopted));
+        const bool is_first = seen.insert(value.const_data_ptr()).second;  // two names may be of one tensor
+        own.emplace_back(kind, taken_as(tensor, value.reshape(tensor.sizes()), parameter.device(), taken == Taken::kAdopted && is_first));
         given.erase(from);
         ++found;
       }

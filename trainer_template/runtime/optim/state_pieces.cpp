@@ -17,6 +17,7 @@ void StatePieces::add(const NamedTensors& file) {
     const ElementRange& range = wanted->second;
     if (range.begin == range.end) continue;
     Collected& all = collected_[name];
+    if (all.tensor.defined() && tensor.dim() > 0 && tensor.numel() > 0 && all.seen >= all.total) throw TrainError("optimizer state '" + name + "' is in more than one file");
     if (tensor.dim() == 0 || (all.seen == 0 && range.end - range.begin == tensor.numel() && range.total == tensor.numel())) {
       all = {.tensor = tensor, .seen = 1, .total = 1};
       continue;

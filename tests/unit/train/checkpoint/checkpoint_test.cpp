@@ -104,6 +104,17 @@ TEST_F(Checkpoint, StaysWholeWhileTrainingGoesOnFromIt) {
   EXPECT_EQ(average(), saved);
 }
 
+TEST_F(Checkpoint, KeepsAnImageOfStateThatStaysInIt) {
+  train_to(1);
+  const auto needed = [](Optimizer& optimizer) {
+    const NeededFiles files = needed_files(optimizer, alone());
+    return files(Manifest{.files = {{.name = kModelFile}, {.name = optimizer_file(0, 1)}, {.name = rank_file(0)}}});
+  };
+  EXPECT_EQ(needed(*optimizer_), (std::vector<std::string>{kModelFile, optimizer_file(0, 1)}));
+  const auto transposed = make_adamw(NamedTensors{{"weight", at::ones({2, 3}).t()}}, {});
+  EXPECT_EQ(needed(*transposed), std::vector<std::string>{kModelFile});
+}
+
 TEST_F(Checkpoint, LeavesADamagedOneOutAndPutsItAside) {
   train_to(1);
   train_to(2);

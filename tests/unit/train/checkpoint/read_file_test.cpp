@@ -1,5 +1,7 @@
 // Reading a file past the page cache gives its bytes, and writes to no others.
+#include <sys/resource.h>
 #include <torchbridge/train/checkpoint/read_file.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -65,6 +67,21 @@ TEST_P(ReadingAFile, AFileThatGrewShorterIsNotDelivered) {
   FileImage image(20'000);
   EXPECT_FALSE(file.read_into(image, 0, 20'000, [](std::string_view) { return true; }));
   EXPECT_FALSE(file.read(0, 20'000, [](std::string_view) { return true; }));
+}
+
+TEST(ReadFile, ThatCannotBeOpenedForAnotherReasonIsNoDamage) {
+  TemporaryFolder folder;
+  folder.write("file", "x");
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const int next = dup(0);
+  close(next);
+  const rlimit none_left{static_cast<rlim_t>(next), before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &none_left);
+  const std::string error = error_of([&] { ReadFile(folder / "file"); });
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(error, "cannot open '" + (folder / "file").string() + "': Too many open files");
+  EXPECT_EQ(std::string(ReadFile(folder / "none").refusal()), "is missing or cannot be read");
 }
 
 INSTANTIATE_TEST_SUITE_P(, ReadingAFile, testing::Values(ReadFile::Way::kCached, ReadFile::Way::kDirect),

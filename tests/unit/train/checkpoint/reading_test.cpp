@@ -49,6 +49,12 @@ class Reading : public testing::Test {
     said = testing::internal::GetCapturedStderr();
     return manifest ? manifest->step : -1;
   }
+  // Takes the file from the manifest of step 2.
+  void forget(const std::string& name) {
+    auto manifest = *read_manifest(second_);
+    std::erase_if(manifest.files, [&](const FileRecord& file) { return file.name == name; });
+    folder_.write("runs/step-00000002/manifest.json", to_json(manifest));
+  }
   void start_with_two() {
     fs::remove_all(root_);
     optimizer_ = make_sgd(model_.parameters, {.momentum = 0.9});
@@ -81,6 +87,9 @@ TEST_F(Reading, TakesTheNewestThatIsWholeAndSaysWhatIsWrongWithTheOthers) {
          fs::create_directory_symlink(folder_ / "elsewhere", second_);
        },
        "step-00000002: it is no folder"},
+      {"a manifest without the weights", [&] { forget(kModelFile); }, "step-00000002: manifest.json has no model.safetensors"},
+      {"a manifest without a rank's file", [&] { forget(rank_file(0)); }, "step-00000002: manifest.json has no rank-00000.safetensors"},
+      {"a manifest without state", [&] { forget(optimizer_file(0, 1)); }, "step-00000002: manifest.json has no file of the optimizer's state"},
       {"a file instead of the manifest's", [&] { folder_.write("runs/step-00000002/manifest.json", "{}"); }, "step-00000002: manifest.json cannot be understood"},
   };
   for (const auto& c : kCases) {

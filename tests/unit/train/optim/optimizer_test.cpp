@@ -82,6 +82,13 @@ TEST(Optimizer, GoesOnFromItsState) {
   }
 }
 
+at::Tensor tensor_named(const NamedTensors& tensors, const std::string& wanted) {
+  for (const auto& [name, tensor] : tensors) {
+    if (name == wanted) return tensor;
+  }
+  return {};
+}
+
 TEST(Optimizer, GoesOnInTheMemoryItIsGiven) {
   const NamedTensors parameters = two_parameters();
   const auto before = make_adamw(parameters, {}), after = make_adamw(parameters, {});
@@ -94,6 +101,14 @@ TEST(Optimizer, GoesOnInTheMemoryItIsGiven) {
   expect_equal(state, before->state());
   for (std::size_t i = 0; i < state.size(); ++i) EXPECT_EQ(state[i].second.is_alias_of(given[i].second), i != 0) << state[i].first;
   EXPECT_TRUE(state[0].second.is_contiguous());
+
+  const auto of_one_memory = make_adamw(parameters, {});
+  for (auto& [name, tensor] : given) {
+    if (name.ends_with(".exp_avg_sq")) tensor = tensor_named(given, name.substr(0, name.size() - 3));
+  }
+  of_one_memory->adopt_state(given);
+  const NamedTensors own = of_one_memory->state();
+  EXPECT_FALSE(own[0].second.is_alias_of(own[1].second));
 }
 
 TEST(Optimizer, PlainSgdSubtractsTheGradient) {

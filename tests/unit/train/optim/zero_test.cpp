@@ -87,6 +87,10 @@ TEST(StatePieces, SaysWhatIsMissing) {
   StatePieces pieces({{"p", {.begin = 0, .end = 10, .total = 10}}, {"elsewhere", {.begin = 4, .end = 4, .total = 10}}});
   pieces.add({{"p.exp_avg", at::ones({7})}, {"elsewhere.exp_avg", at::ones({7})}, {"other.exp_avg", at::ones({7})}});
   EXPECT_TRUE(contains(error_of([&] { pieces.take(); }), "'p.exp_avg' has 7 elements, expected 10"));
+  StatePieces twice({{"p", {.begin = 0, .end = 10, .total = 10}}});
+  twice.add({{"p.exp_avg", at::ones({10})}, {"p.step", at::ones({})}});
+  EXPECT_EQ(error_of([&] { twice.add({{"p.step", at::ones({})}}); }), "");
+  EXPECT_EQ(error_of([&] { twice.add({{"p.exp_avg", at::ones({10})}}); }), "optimizer state 'p.exp_avg' is in more than one file");
   StatePieces unknown({});
   unknown.add({{"other.exp_avg", at::ones({7})}});
   EXPECT_EQ(unknown.take().size(), 1u);  // Optimizer::load_state names it
