@@ -54,7 +54,7 @@ TEST(InitMethod, AFileThatCannotBeWrittenIsNamed) {
 
 TEST(InitMethod, AFileThatIsNoStoreIsNamed) {
   TemporaryFolder folder;
-  for (const std::string content : {std::string("these are my notes\n"), std::string(5000, '\xff'), std::string(3, '\0')}) {
+  for (const std::string& content : {std::string("these are my notes\n"), std::string(5000, '\xff'), std::string(3, '\0')}) {
     folder.write("notes", content);
     Ranks ranks(2, with_method("file://" + (folder / "notes").string()));
     expect_one_line(ranks, "notes: it holds something else than a store");
