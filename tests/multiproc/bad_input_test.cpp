@@ -48,6 +48,9 @@ TEST(BadInput, OptionsAreRefusedByRankZero) {
       {{"--ledger", ""}, "--ledger: '' is empty"},
       {{"--tensorboard", ""}, "--tensorboard: '' is empty"},
       {{"--profile-file", ""}, "--profile-file: '' is empty"},
+      {{"--profile", "1", "--profile-file", "curve", "--metrics", "./curve"}, "--profile-file: 'curve' is the file of --metrics"},
+      {{"--profile", "1", "--ledger", "trace.json"}, "--profile-file: 'trace.json' is the file of --ledger"},
+      {{"--lr-schedule", "cosine:eta_min=0,eta_min=1"}, "eta_min is there twice"},
   };
   for (const auto& c : kCases) {
     Ranks ranks(2, trainer(c.options));
@@ -159,6 +162,48 @@ TEST(BadInput, CheckpointOfAnotherModel) {
     Ranks ranks(2, trainer(options));
     expect_one_line(ranks, c.expected);
   }
+}
+
+// As a wrapper script on one node may make them. Without a check some would hang, some train models that drift apart.
+TEST(BadInput, RanksWithDifferentOptions) {
+  const struct {
+    const char *options, *expected;
+  } kCases[] = {
+      {"--lr 0.$((RANK + 1))", "--lr is 0.2 here and 0.1 on rank 0; all ranks need the same options"},
+      {"--seed $RANK --epochs $((RANK + 1))", "--epochs is 2 here and 1 on rank 0; --seed is 1 here and 0 on rank 0"},
+      {"--precision fp16 --loss-scale 6553$((RANK + 6))", "--loss-scale is 65537 here and 65536 on rank 0"},
+      {"$([ $RANK = 0 ] || echo --no-decay bias,seen --deterministic)", "--deterministic is yes here and no on rank 0; --no-decay is bias,seen here and  on rank 0"},
+      {"$([ $RANK = 0 ] || echo --checkpoint-dir /none)", "--checkpoint-dir is set here and not set on rank 0"},
+      {"$([ $RANK = 0 ] || echo --predict /none --init-from /none)", "--predict is set here and not set on rank 0"},
+  };
+  for (const auto& c : kCases) {
+    Ranks ranks(2, {"/bin/sh", "-c", std::string("exec " TRAINER " --quiet --max-steps 3 ") + c.options});
+    expect_one_line(ranks, c.expected);
+  }
+}
+
+// Only rank 0 writes metrics, and so it alone may ask for them: also where all ranks compute a number in them.
+TEST(BadInput, MetricsOfRankZeroAloneAreNone) {
+  TemporaryFolder folder;
+  Ranks ranks(2, {"/bin/sh", "-c", "exec " TRAINER " --quiet --max-steps 3 --zero 1 $([ $RANK = 1 ] || echo --metrics " + (folder / "curve").string() + ")"});
+  expect_success(ranks);
+  EXPECT_TRUE(contains(folder.read("curve"), "grad_norm"));
+}
+
+// As after an update that did not reach all nodes.
+TEST(BadInput, RanksWithDifferentData) {
+  TemporaryFolder folder;
+  for (int rank : {0, 1}) {
+    const std::string text = std::string(400, static_cast<char>('a' + rank)), name = std::to_string(rank);
+    folder.write("other" + name + ".txt", text);
+    folder.write("longer" + name + ".txt", text + std::string(100 * rank, 'c'));
+  }
+  const auto train = [&](const std::string& data) {
+    return Words{"/bin/sh", "-c", "exec " TRAINER " --quiet --task text --model gpt:layers=1,heads=1,width=8,context=8 --batch-size 1 --max-steps 3 --data " + data};
+  };
+  Ranks longer(2, train((folder / "longer$RANK.txt").string())), other(2, train((folder / "other$RANK.txt").string()));
+  expect_one_line(longer, "rank 0's has ");
+  expect_one_line(other, "holds other samples than rank 0's; all ranks need the same data");
 }
 
 TEST(BadInput, CheckpointFolderThatIsNotShared) {

@@ -28,6 +28,9 @@ paste <(losses "$work/mpi") <(losses "$work/gloo") | awk '{ d = $1 - $2; if (d <
 # Over MPI gradients are summed by reduce-scatter, of two ranks in whatever order.
 cmp <(losses "$work/mpi") <(losses "$work/zero") || fail "the losses with ZeRO differ from those without"
 
+# --- mpirun gives rank 0 a terminal: a file is still none
+! grep -q $'\e' "$work/mpi.out" || fail "a bar was drawn into a file: $(cat -v "$work/mpi.out")"
+
 # --- parts, and an exception while the others wait
 timeout 60 "$mpirun" -n 4 "$group_cases" with_backend mpi >"$work/parts" || fail "parts over MPI"
 [[ $(sort -u "$work/parts") == mpi ]] || fail "the group's name: $(cat "$work/parts")"

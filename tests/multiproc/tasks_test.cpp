@@ -70,6 +70,12 @@ TEST_F(Tasks, GoesOnWithATextAndSaysWhatIsOnAnImage) {
   ASSERT_EQ(generated.wait(), kOneGood) << generated.errors();
   EXPECT_EQ(generated.out(0).find("And God said"), 0u) << generated.out(0);
   EXPECT_EQ(generated.out(0).size(), std::string("And God said\n").size() + 40);
+  const auto coldest = [&](const char* temperature) {
+    Ranks cold(1, trainer({"--task", "text", "--checkpoint-dir", folder_ / "text", "--generate", "x", "--generate-length", "5", "--temperature", temperature}));
+    EXPECT_EQ(cold.wait(), kOneGood) << cold.errors();
+    return cold.out(0);
+  };
+  EXPECT_EQ(coldest("1e-320"), coldest("0"));
 
   // So is its data, which says what tokens are.
   for (const char* name : {"train.bin", "val.bin"}) folder_.write(name, std::string(400, '\1'));
@@ -142,6 +148,29 @@ TEST_F(Tasks, TracesSteps) {
   EXPECT_TRUE(contains(trace, "\"step 13\""));
   EXPECT_FALSE(contains(trace, "\"step 14\""));
   EXPECT_EQ(ranks.errors(), "");
+}
+
+TEST_F(Tasks, ATraceThatIsLostEndsNoTraining) {
+  // Larger files are refused, as on a full disk.
+  Ranks full(1, {"/bin/sh", "-c", "trap '' XFSZ; ulimit -f 50; exec " TRAINER " --max-steps 20 --profile 3 --profile-file " + (folder_ / "trace.json").string()});
+  EXPECT_EQ(full.wait(), std::vector<int>{1});
+  EXPECT_EQ(full.errors(), "trainer: cannot write '" + (folder_ / "trace.json").string() + "': is the disk full?\ntrainer: rank 0: the trace of --profile is lost\n");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "trace.json"));
+
+  folder_.write("notes", "{\"mine\": 1}");
+  EXPECT_TRUE(contains(complaint({"--max-steps", "20", "--profile", "3", "--profile-file", folder_ / "notes"}, 1), "notes': it is no trace, and would be lost"));
+  EXPECT_EQ(folder_.read("notes"), "{\"mine\": 1}");
+}
+
+// The folder in which training began is not the one of the next command.
+TEST_F(Tasks, ACheckpointFindsItsDataFromEverywhere) {
+  std::filesystem::create_directories(folder_ / "project/data");
+  for (const char* each : {"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"}) {
+    std::filesystem::copy(std::string(SOURCE_DIR "/data/digits/") + each, folder_ / "project/data" / each);
+  }
+  Ranks trained(1, {"/bin/sh", "-c", "cd " + (folder_ / "project").string() + "; exec " TRAINER " --quiet --data data --max-steps 1 --checkpoint-dir runs"});
+  ASSERT_EQ(trained.wait(), kOneGood) << trained.errors();
+  EXPECT_TRUE(contains(folder_.read("project/runs/step-00000001/manifest.json"), (folder_ / "project/data").string()));
 }
 
 TEST_F(Tasks, TracesWhatThereWasOfARunThatEndsBefore) {
@@ -242,7 +271,8 @@ TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
       {{"--task", "text", "--data", folder_ / "empty.txt"}, 1, "empty.txt"},
       {{"--task", "text", "--data", folder_ / "short.txt"}, 1, "short.txt: has 9 bytes"},
       {{"--task", "text", "--data", folder_.path()}, 1, "train.bin"},
-      {{"--task", "digits", "--data", folder_ / "short.txt"}, 1, "short.txt"},
+      {{"--task", "digits", "--data", folder_ / "short.txt"}, 1, "short.txt' is no folder"},
+      {{"--model", "cnn:4,4,4,4", "--batch-size", "4", "--epochs", "1"}, 1, "step 360: the model does not take a batch of 1 sample: Expected more than 1 value"},
       {{"--task", "table", "--data", folder_.path()}, 1, "train.csv has 2 columns, test.csv 3"},
       {{"--model", "mpl:3"}, 2, "did you mean 'mlp'?"},
       {{"--task", "table", "--model", "linaer"}, 2, "did you mean 'linear'?"},

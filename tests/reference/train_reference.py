@@ -87,7 +87,7 @@ def parse_options():
     parser.add_argument("--optimizer", choices=["sgd", "adam", "adamw"], default="sgd")
     parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument("--momentum", type=float, default=0.0, help="of sgd")
-    parser.add_argument("--weight-decay", type=float, default=0.0)
+    parser.add_argument("--weight-decay", type=float, help="without it, the optimizer's default")
     parser.add_argument("--no-decay-1d", action="store_true", help="no weight decay for parameters of at most one dimension")
     parser.add_argument("--lr-schedule", default="constant", help="as the trainer's, in closed form")
     parser.add_argument("--warmup-steps", type=int, default=0)
@@ -149,7 +149,9 @@ def make_model(dataset, options):
 
 
 def make_optimizer(parameters, options):
-    shared = dict(lr=options.lr, weight_decay=options.weight_decay, fused=True)
+    shared = dict(lr=options.lr, fused=True)
+    if options.weight_decay is not None:
+        shared["weight_decay"] = options.weight_decay
     if options.zero:
         from torch.distributed.optim import ZeroRedundancyOptimizer  # here, for it makes a process larger
         return ZeroRedundancyOptimizer(parameters, torch.optim.AdamW, **shared)

@@ -6,6 +6,7 @@
 #include <torchbridge/train/ddp/ddp.h>
 #include <torchbridge/train/model_tensors.h>
 #include <torchbridge/train/optim/accumulation.h>
+#include <torchbridge/train/run/agreement.h>
 #include <torchbridge/train/run/command_line.h>
 #include <torchbridge/train/run/early_stop.h>
 #include <torchbridge/train/run/inference.h>
@@ -144,6 +145,7 @@ int main(int argc, char** argv) {
         return options.group();
       },
       [&](ProcessGroup& group) {
+        check_same_options(options, group);
         if (!preemption) return run_inference(options, group), ExitCode::kDone;
         preemption->begin_work();
         seed_generators(options);

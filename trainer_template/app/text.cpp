@@ -63,9 +63,9 @@ class Text : public Task {
   TextData data_;
 };
 
-// Less the largest first: whatever the temperature, nothing overflows.
+// Less the largest first: whatever the temperature, nothing overflows. One that is 0 in the logits' precision is 0.
 at::Tensor choose(const at::Tensor& logits, double temperature) {
-  if (temperature == 0) return at::argmax(logits, -1, /*keepdim=*/true);
+  if (static_cast<float>(temperature) == 0) return at::argmax(logits, -1, /*keepdim=*/true);
   return at::multinomial(((logits - logits.max()) / temperature).softmax(-1), 1);
 }
 

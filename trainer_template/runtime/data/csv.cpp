@@ -58,10 +58,12 @@ class Fields {
 std::optional<float> number(std::string_view text) {
   // from_chars takes no plus sign.
   if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
-  float value = 0;
+  double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
-  return value;
+  if (error == std::errc::result_out_of_range) value = std::strtod(std::string(text).c_str(), nullptr);  // that tells 0 from infinity
+  const auto number = static_cast<float>(value);
+  if (error == std::errc::invalid_argument || end != text.data() + text.size() || !std::isfinite(number)) return std::nullopt;
+  return number;
 }
 
 class Parser {

@@ -49,7 +49,7 @@ fs::path required_file(const fs::path& folder, const std::string& split, const s
   std::error_code ignored;
   const std::string name = split + "-" + what + "-" + type;
   if (!fs::is_directory(folder, ignored)) {
-    throw TrainError("data folder '" + folder.string() + "' is not there; expected a folder with " + name +
+    throw TrainError("data folder '" + folder.string() + (fs::exists(folder, ignored) ? "' is no folder" : "' is not there") + "; expected a folder with " + name +
                      " (--data)");
   }
   if (auto path = find_file(folder, split, what, type)) return *path;

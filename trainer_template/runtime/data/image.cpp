@@ -39,6 +39,7 @@ class Png {
 
   Result<ImageSize> begin(Bytes file) {
     if (!png_image_begin_read_from_memory(&image_, file.data(), file.size())) return error();
+    image_.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;  // else it takes 16 bits for linear light where the file does not say what they are
     return checked_size(image_.width, image_.height);
   }
 
@@ -71,6 +72,7 @@ class Jpeg {
     int width = 0, height = 0, subsampling = 0, colours = 0;
     if (!handle_) return Error{"cannot be decoded: libjpeg-turbo has no memory"};
     if (tjDecompressHeader3(handle_.get(), file.data(), file.size(), &width, &height, &subsampling, &colours) != 0) return error();
+    if (colours == TJCS_CMYK || colours == TJCS_YCCK) return Error{"is a JPEG file for print, in CMYK: expected RGB or gray"};
     return checked_size(width, height);
   }
 

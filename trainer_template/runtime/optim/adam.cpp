@@ -13,7 +13,7 @@ namespace {
 class Adam final : public LocalOptimizer {
  public:
   Adam(std::vector<ParameterGroup> groups, bool decoupled)
-      : LocalOptimizer(decoupled ? "adamw" : "adam", std::move(groups), decoupled ? 0.01 : 0), decoupled_(decoupled) {}
+      : LocalOptimizer(decoupled ? "adamw" : "adam", std::move(groups)), decoupled_(decoupled) {}
 
  private:
   void update(const OptimizerOptions& options, std::vector<Member>& members) override {

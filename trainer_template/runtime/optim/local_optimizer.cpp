@@ -43,11 +43,11 @@ at::Tensor taken_as(const at::Tensor& expected, const at::Tensor& values, c10::D
 
 }  // namespace
 
-LocalOptimizer::LocalOptimizer(std::string kind, std::vector<ParameterGroup> groups, double default_weight_decay)
+LocalOptimizer::LocalOptimizer(std::string kind, std::vector<ParameterGroup> groups)
     : kind_(std::move(kind)), groups_(std::move(groups)) {
   std::map<std::string, std::string> group_of;
   for (ParameterGroup& group : groups_) {
-    if (!group.options.weight_decay) group.options.weight_decay = default_weight_decay;
+    if (!group.options.weight_decay) group.options.weight_decay = default_weight_decay(kind_);
     check_options(group);
     states_.emplace_back(group.parameters.size());
     for (const auto& [name, parameter] : group.parameters) {

@@ -9,7 +9,7 @@ using Tensors = std::vector<at::Tensor>;
 
 class LocalOptimizer : public Optimizer {
  public:
-  LocalOptimizer(std::string kind, std::vector<ParameterGroup> groups, double default_weight_decay);
+  LocalOptimizer(std::string kind, std::vector<ParameterGroup> groups);
 
   std::vector<ParameterGroup>& groups() override { return groups_; }
   void zero_grad() override;

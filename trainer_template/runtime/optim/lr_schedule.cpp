@@ -170,6 +170,7 @@ Result<LrSchedule> parse_lr_schedule(std::string_view text) {
     return fail("expected one of " + lr_schedule_kinds() + did_you_mean(text.substr(0, colon), names));
   }
   LrSchedule schedule{.kind = kind};
+  std::vector<std::vector<LrKey>::const_iterator> seen;
   const std::string_view list = text.substr(std::min(colon + 1, text.size()));
   for (std::size_t begin = 0; colon < text.size() && begin <= list.size();) {
     const std::size_t end = std::min(list.find(',', begin), list.size());
@@ -180,6 +181,8 @@ Result<LrSchedule> parse_lr_schedule(std::string_view text) {
       return fail("'" + std::string(item.substr(0, equals)) + "' is not a key of " + kind->name +
                   (kind->keys.empty() ? ", which has none" : "; expected " + names_of(kind->keys)));
     }
+    if (std::ranges::count(seen, key) > 0) return fail(std::string(key->name) + " is there twice");
+    seen.push_back(key);
     const std::string_view value = item.substr(std::min(equals + 1, item.size()));
     const std::string wrong = std::visit([&](auto field) { return set(*key, schedule.*field, value); }, key->field);
     if (!wrong.empty()) return fail(std::string(key->name) + "=" + std::string(value) + ": " + wrong);

@@ -20,6 +20,8 @@ void Optimizer::step(double lr) {
   step();
 }
 
+double default_weight_decay(const std::string& kind) { return kind == "adamw" ? 0.01 : 0; }
+
 std::unique_ptr<Optimizer> make_sgd(NamedTensors parameters, const OptimizerOptions& options) {
   return make_sgd(one_group(std::move(parameters), options));
 }

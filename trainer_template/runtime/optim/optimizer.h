@@ -18,12 +18,15 @@ namespace torchbridge::train {
 struct OptimizerOptions {
   double lr = 1e-3;
   double momentum = 0, dampening = 0;                    // sgd
-  std::optional<double> weight_decay;                    // not set: 0.01 for adamw, 0 for the others
+  std::optional<double> weight_decay;                    // not set: default_weight_decay()
   bool nesterov = false;                                 // sgd
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;     // adam, adamw
   bool amsgrad = false;                                  // adam, adamw
   bool maximize = false;
 };
+
+// Where none is set: 0.01 for adamw, 0 for the others.
+double default_weight_decay(const std::string& kind);
 
 // An entry of Python's param_groups. The name is for messages; state is kept by the names of parameters.
 struct ParameterGroup {

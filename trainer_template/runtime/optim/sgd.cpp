@@ -10,7 +10,7 @@ namespace {
 
 class Sgd final : public LocalOptimizer {
  public:
-  explicit Sgd(std::vector<ParameterGroup> groups) : LocalOptimizer("sgd", std::move(groups), 0) {}
+  explicit Sgd(std::vector<ParameterGroup> groups) : LocalOptimizer("sgd", std::move(groups)) {}
 
  private:
   void update(const OptimizerOptions& options, std::vector<Member>& members) override {

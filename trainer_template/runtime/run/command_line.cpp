@@ -7,6 +7,8 @@
 #include <torchbridge/train/run/option_checks.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <utility>
 
 namespace torchbridge::train {
 namespace {
@@ -138,7 +140,7 @@ void CommandLine::declare_training() {
       ->check(check_lr_schedule)->capture_default_str();
   declared->add_option("--warmup-steps", o.warmup_steps, "Steps in which the learning rate rises")->check(kFromZero)->capture_default_str();
   declared->add_option("--momentum", o.momentum, "Of sgd")->check(not_negative)->capture_default_str();
-  declared->add_option("--weight-decay", o.weight_decay)->check(not_negative)->capture_default_str();
+  declared->add_option("--weight-decay", o.weight_decay)->check(not_negative)->default_str("0.01 for adamw, else 0");
   declared->add_option("--no-decay", o.no_decay, "Parameters without weight decay: PATTERN,... such as *.bias")
       ->delimiter(',')->allow_extra_args(false);
   declared->add_flag("--no-decay-1d", o.no_decay_1d, "Nor for parameters of at most one dimension")->check(boolean);
@@ -273,6 +275,12 @@ void check_offers(const TaskKind& kind, bool TaskKind::* offers, const std::stri
   throw CLI::ValidationError(option, "task '" + kind.name + "' cannot do that" + (others.empty() ? "" : others + " can"));
 }
 
+bool is_same_file(const std::filesystem::path& one, const std::filesystem::path& other) {
+  std::error_code ignored;
+  const auto full = [&](const std::filesystem::path& path) { return std::filesystem::weakly_canonical(std::filesystem::absolute(path, ignored), ignored); };
+  return !one.empty() && full(one) == full(other);
+}
+
 void check_together(const Options& options, std::span<const TaskKind> kinds) {
   const auto needs_evaluations = [&](bool chosen, const std::string& option, const std::string& why) {
     if (chosen && options.eval_every == 0) throw CLI::ValidationError(option, why + ": give --eval-every STEPS");
@@ -284,6 +292,11 @@ void check_together(const Options& options, std::span<const TaskKind> kinds) {
   }
   if (!options.init_from.empty() && !options.resume_from_python.empty()) {
     throw CLI::ValidationError("--resume-from-python", "brings weights along: leave --init-from out");
+  }
+  for (const auto& [option, file] : {std::pair("--metrics", &options.metrics), std::pair("--ledger", &options.ledger)}) {
+    if (options.profile > 0 && is_same_file(*file, options.profile_file)) {
+      throw CLI::ValidationError("--profile-file", "'" + options.profile_file + "' is the file of " + option + ": give another");
+    }
   }
   if (!options.generate.empty()) check_offers(*options.kind, &TaskKind::generates, "--generate", kinds);
   if (!options.predict.empty()) check_offers(*options.kind, &TaskKind::predicts, "--predict", kinds);

@@ -40,7 +40,7 @@ std::string check_lr_schedule(const std::string& text) {
 std::string not_negative(const std::string& text) {
   double value = -1;
   const bool number = parse(text, value);
-  return number && value >= 0 && value < 1e300 ? "" : "'" + text + "': expected a number from 0 on";
+  return number && value >= 0 && value < 1e300 ? "" : "'" + text + "': expected a number from 0 on, below 1e300";
 }
 
 std::function<std::string(const std::string&)> number_between(double least, double most) {

@@ -6,8 +6,9 @@
 #include <torchbridge/train/run/gpu_precision.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
-#include <sstream>
+#include <filesystem>
 
 namespace torchbridge::train {
 namespace {
@@ -17,9 +18,18 @@ std::chrono::milliseconds milliseconds(double seconds) {
 }
 
 std::string text(double value) {
-  std::ostringstream out;
-  out << value;
-  return out.str();
+  char digits[32];
+  return {digits, std::to_chars(digits, digits + sizeof digits, value).ptr};
+}
+
+std::string text(bool value) { return value ? "yes" : "no"; }
+
+std::string text(std::int64_t value) { return std::to_string(value); }
+
+// A path means the same in whatever folder the next run begins; of what is no path nobody knows.
+std::string from_everywhere(const std::string& data) {
+  std::error_code error;
+  return std::filesystem::exists(data, error) ? std::filesystem::absolute(data, error).lexically_normal().string() : data;
 }
 
 }  // namespace
@@ -83,16 +93,32 @@ LoaderOptions Options::loading(const ProcessGroup& group) const {
 
 std::map<std::string, std::string> Options::shown() const {
   return {
-      {"task", task}, {"data", data}, {"model", model}, {"epochs", std::to_string(epochs)},
+      {"task", task}, {"data", from_everywhere(data)}, {"model", model}, {"epochs", std::to_string(epochs)},
       {"max-steps", std::to_string(max_steps)}, {"batch-size", std::to_string(batch_size)},
       {"optimizer", optimizer}, {"lr", text(lr)}, {"lr-schedule", lr_schedule},
       {"warmup-steps", std::to_string(warmup_steps)}, {"momentum", text(momentum)},
-      {"weight-decay", text(weight_decay)}, {"seed", std::to_string(seed)}, {"order", order},
+      {"weight-decay", text(weight_decay.value_or(default_weight_decay(optimizer)))}, {"seed", std::to_string(seed)}, {"order", order},
       {"grad-accumulation", std::to_string(grad_accumulation)}, {"clip-norm", text(clip_norm)},
       {"precision", precision}, {"zero", std::to_string(zero)}, {"eval-every", std::to_string(eval_every)},
-      {"early-stop", std::to_string(early_stop)}, {"on-nan", on_nan}, {"deterministic", deterministic ? "yes" : "no"},
+      {"early-stop", std::to_string(early_stop)}, {"on-nan", on_nan}, {"deterministic", text(deterministic)},
       {"device", device}, {"workers", std::to_string(workers)},
   };
+}
+
+std::map<std::string, std::string> Options::common() const {
+  std::map<std::string, std::string> all = shown();
+  for (const char* own : {"data", "device", "workers"}) all.erase(own);
+  const auto presence = [](const std::string& path) { return std::string(path.empty() ? "not set" : "set"); };
+  std::string spared;
+  for (const std::string& pattern : no_decay) spared += (spared.empty() ? "" : ",") + pattern;
+  all.merge(std::map<std::string, std::string>{
+      {"no-decay", spared}, {"no-decay-1d", text(no_decay_1d)}, {"loss-scale", text(loss_scale)}, {"zero-gradients", zero_gradients},
+      {"checkpoint-dir", presence(checkpoints.folder)}, {"checkpoint-every", text(checkpoints.every)}, {"async-save", text(checkpoints.async)},
+      {"resume", checkpoints.resume == "auto" || checkpoints.resume == "none" ? checkpoints.resume : "a path"},
+      {"init-from", presence(init_from)}, {"resume-from-python", presence(resume_from_python)}, {"compiled-eval", presence(compiled_eval)},
+      {"generate", generate}, {"predict", presence(predict)},
+  });
+  return all;
 }
 
 }  // namespace torchbridge::train

@@ -26,7 +26,8 @@ struct Options {
 
   std::int64_t epochs = 10, max_steps = 0, batch_size = 32;
   std::string optimizer = "sgd";
-  double lr = 0.1, momentum = 0.9, weight_decay = 0;
+  double lr = 0.1, momentum = 0.9;
+  std::optional<double> weight_decay;  // not set: the optimizer's default
   std::string lr_schedule = "constant";
   std::int64_t warmup_steps = 0;
   std::vector<std::string> no_decay;
@@ -80,6 +81,8 @@ struct Options {
   LoaderOptions loading(const ProcessGroup& group) const;
   // What was chosen, as it is shown at the start and kept in checkpoints.
   std::map<std::string, std::string> shown() const;
+  // What the ranks of a run must have alike, by the options' names; of paths only whether they are set, for nodes may have them elsewhere.
+  std::map<std::string, std::string> common() const;
 };
 
 }  // namespace torchbridge::train

@@ -7,15 +7,25 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <string>
 
 namespace torchbridge::train {
 namespace {
 
 constexpr std::chrono::milliseconds kBarPause{100}, kLinePause{10'000};
 
-bool is_redrawn(ProgressStyle style) {
-  return style == ProgressStyle::kBar || (style == ProgressStyle::kAuto && isatty(STDOUT_FILENO));
+// mpirun gives rank 0 a terminal of its own, which is not the one that the job was started from, and hands on what comes there to its own stdout.
+bool is_on_a_terminal() {
+  if (!isatty(STDOUT_FILENO)) return false;
+  if (tcgetpgrp(STDOUT_FILENO) >= 0) return true;
+  std::error_code error;
+  const auto target = [&](const std::string& process) { return std::filesystem::read_symlink("/proc/" + process + "/fd/1", error).string(); };
+  const std::string parents = target(std::to_string(getppid()));
+  return (parents.starts_with("/dev/pts/") || parents.starts_with("/dev/tty")) && parents != target("self");
 }
+
+bool is_redrawn(ProgressStyle style) { return style == ProgressStyle::kBar || (style == ProgressStyle::kAuto && is_on_a_terminal()); }
 
 // Of the terminal; a large number where there is none, or it does not say.
 int columns() {

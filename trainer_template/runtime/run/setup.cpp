@@ -9,6 +9,7 @@
 #include <torchbridge/train/model_tensors.h>
 #include <torchbridge/train/optim/accumulation.h>
 #include <torchbridge/train/optim/parameter_groups.h>
+#include <torchbridge/train/run/agreement.h>
 #include <torchbridge/train/run/compiled_model.h>
 
 #include <algorithm>
@@ -101,6 +102,7 @@ OpenTask open_task(const TaskKind& kind, const TaskSettings& settings, ProcessGr
     opened.task = kind.open(settings);
     opened.model = make_model(*opened.task, settings.model, group.device());
   });
+  check_same_sizes(*opened.task, settings.data, group);
   return opened;
 }
 
@@ -121,7 +123,8 @@ TrainerOptions trainer_options(const Options& options, Model& model, ProcessGrou
   TrainerOptions chosen{.schedule = options.schedule(), .clip_norm = options.clip_norm};
   chosen.schedule.total_steps = total_steps;
   const bool is_written = !options.metrics.empty() || !options.tensorboard.empty();
-  chosen.grad_norm = is_written && !options.no_grad_norm && tensors.sparse_gradients.empty();
+  const bool is_known = is_written && !options.no_grad_norm && tensors.sparse_gradients.empty();
+  chosen.grad_norm = !group.broadcast(is_known ? "it is" : "").empty();  // with ZeRO it takes all ranks
   chosen.scaler.init_scale = options.loss_scale;
   for (const auto& [name, parameter] : tensors.parameters) chosen.clipped.push_back(parameter);
   if (options.precision != "fp32") chosen.precision = options.precision == "bf16" ? at::kBFloat16 : at::kHalf;
@@ -145,7 +148,9 @@ StepProfileOptions profile_options(const Options& options, const ProcessGroup& g
 
 std::int64_t total_steps(const Options& options, const Dataset& train_set, const std::string& fingerprint, const Manifest& start, ProcessGroup& group) {
   std::int64_t all = start.step;
+  const std::string of_rank_0 = group.broadcast(fingerprint);
   all_or_none(group, [&] {
+    if (fingerprint != of_rank_0) throw TrainError("--data " + printable(options.data) + " holds other samples than rank 0's; all ranks need the same data");
     check_order(options, start);
     check_train_samples(start, train_set.size());
     check_train_set(options, fingerprint, start);

@@ -28,7 +28,8 @@ struct OpenTask {
   std::shared_ptr<Model> model;
 };
 
-// Collective: throws on all ranks where one cannot read the data, or has no memory for the model (TrainError, which names --model).
+// Collective: throws on all ranks where one cannot read the data, has data of another size than rank 0, or no memory for the model (TrainError, which
+// names --data or --model).
 OpenTask open_task(const TaskKind& kind, const TaskSettings& settings, ProcessGroup& group);
 
 // Collective with --zero. The group must outlive it.
@@ -44,8 +45,8 @@ Manifest load_start(const Options& options, Checkpoints& checkpoints, const Mode
 // Rank 0 traces.
 StepProfileOptions profile_options(const Options& options, const ProcessGroup& group);
 
-// Steps that the whole run takes, from its first beginning. Collective: throws TrainError where a batch is larger than the data set, or
-// where the run would go on from `start` in another order of samples, in other data (`fingerprint`, of this rank's) or beyond their end.
+// Steps that the whole run takes, from its first beginning. Collective: throws TrainError where a batch is larger than the data set, where
+// the ranks have different data, or where the run would go on from `start` in another order of samples, in other data (`fingerprint`, of this rank's) or beyond their end.
 std::int64_t total_steps(const Options& options, const Dataset& train_set, const std::string& fingerprint, const Manifest& start, ProcessGroup& group);
 
 }  // namespace torchbridge::train

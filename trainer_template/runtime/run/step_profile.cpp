@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 
@@ -21,6 +22,15 @@ namespace {
 
 constexpr const char* kOption = "--profile-file";
 
+// A trace begins as Kineto begins one.
+bool is_free_or_trace(const std::filesystem::path& file) {
+  constexpr std::size_t kBeginning = 256;
+  std::string text(kBeginning, '\0');
+  std::ifstream in(file, std::ios::binary);
+  text.resize(static_cast<std::size_t>(in.read(text.data(), kBeginning).gcount()));
+  return text.empty() || text.find("\"schemaVersion\"") != std::string::npos;
+}
+
 }  // namespace
 
 StepProfile::StepProfile(StepProfileOptions options) : options_(std::move(options)) {
@@ -30,6 +40,7 @@ StepProfile::StepProfile(StepProfileOptions options) : options_(std::move(option
   if (std::filesystem::exists(options_.file, ignored) && !std::filesystem::is_regular_file(options_.file, ignored)) {
     throw cannot_open(options_.file, "is not a regular file", kOption);
   }
+  if (!is_free_or_trace(options_.file)) throw cannot_open(options_.file, "it is no trace, and would be lost", kOption);
   errno = 0;
   if (!std::ofstream(options_.file, std::ios::app)) {
     throw cannot_open(options_.file, std::strerror(errno), kOption);
@@ -49,7 +60,7 @@ void StepProfile::begin_step(std::int64_t number) {
   step_.reset();
   ++begun_;
   if (begun_ == options_.after + 1) start();
-  if (begun_ == options_.after + options_.steps + 1) write();
+  if (begun_ == options_.after + options_.steps + 1) write_or_say();
   if (!tracing_) return;
   step_ = std::make_unique<at::RecordFunction>(at::RecordScope::USER_SCOPE);
   step_->before("step " + std::to_string(number));
@@ -67,8 +78,17 @@ void StepProfile::start() {
   tracing_ = true;
 }
 
+// Training does not end for it.
+void StepProfile::write_or_say() try {
+  write();
+} catch (const TrainError& error) {
+  say(error.what());
+  failed_ = true;
+}
+
 void StepProfile::finish() {
   write();
+  if (failed_) throw TrainError("the trace of --profile is lost");
   if (options_.steps == 0 || written_) return;
   say("--profile: nothing is traced before step " + std::to_string(options_.after + 1) + ", and this run took " + std::to_string(begun_) + " steps");
 }
@@ -85,7 +105,9 @@ void StepProfile::write() {
   written_ = true;
   std::filesystem::resize_file(options_.file, 0);  // the profiler does not tell that it could not write
   profiler::disableProfiler()->save(options_.file);
-  if (std::filesystem::file_size(options_.file) == 0) throw cannot_write(options_.file);
+  if (std::ifstream written(options_.file); nlohmann::json::accept(written)) return;
+  std::filesystem::remove(options_.file, ignored);  // of no use to anybody
+  throw cannot_write(options_.file);
 }
 
 }  // namespace torchbridge::train

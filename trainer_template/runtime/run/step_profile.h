@@ -31,17 +31,18 @@ class StepProfile {
 
   // At the beginning of each step: ends the one before. It appears in the trace as "step NUMBER".
   void begin_step(std::int64_t number);
-  // When training ends: writes what was traced, or removes the file and says that nothing was. Throws TrainError where that fails, as
-  // begin_step does.
+  // When training ends: writes what was traced, or removes the file and says that nothing was. Throws TrainError where that fails, or failed in
+  // the midst of training, which was said then.
   void finish();
 
  private:
   void start();
   void write();
+  void write_or_say();
 
   StepProfileOptions options_;
   std::int64_t begun_ = 0;
-  bool tracing_ = false, written_ = false;
+  bool tracing_ = false, written_ = false, failed_ = false;
   std::unique_ptr<at::RecordFunction> step_;
 };
 

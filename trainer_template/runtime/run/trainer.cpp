@@ -112,6 +112,16 @@ std::unique_ptr<Autocast> Trainer::autocast() const {
   return std::make_unique<Autocast>(options_.device, options_.precision);
 }
 
+// The model may refuse the batch, as batch normalisation does a single value a channel; a broken connection is told by the group.
+at::Tensor Trainer::forward(const Batch& part) try {
+  return model_.forward(part.inputs);
+} catch (const c10::DistError&) {
+  throw;
+} catch (const c10::Error& error) {
+  throw TrainError("step " + std::to_string(progress_.step + 1) + ": the model does not take a batch of " + std::to_string(part.samples()) +
+                   (part.samples() == 1 ? " sample: " : " samples: ") + one_line(error));
+}
+
 // Returns the mean loss of this rank's parts.
 at::Tensor Trainer::forward_backward(std::span<const Batch> parts) {
   at::Tensor sum;
@@ -121,7 +131,7 @@ at::Tensor Trainer::forward_backward(std::span<const Batch> parts) {
     at::Tensor loss;
     {
       const auto scope = autocast();
-      const at::Tensor outputs = ddp_.forward([&] { return model_.forward(part.inputs); });
+      const at::Tensor outputs = ddp_.forward([&] { return forward(part); });
       loss = task_.loss(outputs, part.targets).div(static_cast<double>(parts.size()));
     }
     (scaler_ ? scaler_->scale(loss) : loss).backward();
@@ -232,6 +242,7 @@ void Trainer::evaluate_batch(const Batch& batch, double* sums) {
 
 std::optional<Evaluation> Trainer::evaluate(const Dataset& dataset, std::int64_t batch_size) {
   const at::NoGradGuard no_grad;
+  const auto begun = Clock::now();
   model_.eval();  // batch normalisation takes its running statistics then
   progress_.state[kEvaluationDue] = 1;
   const auto indices = each_once(dataset.size(), group_.rank(), group_.world_size());
@@ -249,8 +260,10 @@ std::optional<Evaluation> Trainer::evaluate(const Dataset& dataset, std::int64_t
     evaluate_batch(dataset.collate(std::span(indices).subspan(begin, count)), sum);
   }
   model_.train();
+  if (!stopped) group_.sum(sums);
+  evaluations_ += Clock::now() - begun;
+  last_step_ += Clock::now() - begun;
   if (stopped) return std::nullopt;
-  group_.sum(sums);
   progress_.state.erase(kEvaluationDue);
   const double ones = sum[metrics_.size() + 1];
   Evaluation result{.loss = sum[0] / ones, .metrics = {}};
@@ -276,7 +289,7 @@ double Trainer::seconds() const {
 }
 
 double Trainer::samples_per_s() const {
-  const std::chrono::duration<double> time = Clock::now() - begin_;
+  const std::chrono::duration<double> time = Clock::now() - begin_ - evaluations_;
   return static_cast<double>(progress_.samples_seen - samples_before_) / time.count();
 }
 

@@ -68,7 +68,7 @@ class Trainer {
   // Since training began, also before a restart; without what was done after the checkpoint that it went on from.
   double seconds() const;
 
-  // Of all ranks, since this was made.
+  // Of all ranks, since this was made, but for evaluations.
   double samples_per_s() const;
 
  private:
@@ -87,6 +87,7 @@ class Trainer {
   Shared share(const at::Tensor& loss);
   bool refuse(const at::Tensor& loss, const Shared& shared, const StepRecord& record, std::span<const Batch> parts);
   bool step_optimizer();
+  at::Tensor forward(const Batch& part);
   void measure(StepRecord& record, std::span<const Batch> parts);
   // Adds to the sums of evaluate(): of the loss, of the metrics, of ones.
   void evaluate_batch(const Batch& batch, double* sums);
@@ -111,7 +112,8 @@ class Trainer {
   const std::int64_t samples_before_;
   const double seconds_before_;
   const std::chrono::steady_clock::time_point begin_;
-  std::chrono::steady_clock::time_point last_step_;
+  std::chrono::steady_clock::time_point last_step_;  // its end, and of an evaluation after it
+  std::chrono::steady_clock::duration evaluations_{};
 };
 
 }  // namespace torchbridge::train

@@ -22,6 +22,7 @@ TEST(Csv, ReadsNumbers) {
       {"-1.5e3;+2\n.25;1e-3\n", {.separator = ';', .header = false}, {}, {-1500, 2, .25f, 1e-3f}},
       {"1\t2\n3\t4\n", {.separator = '\t', .header = false}, {}, {1, 2, 3, 4}},
       {"\xef\xbb\xbf\"sepal, length\" , b\n\"1\", 2 \n 3,\"4\"\n", {}, {"sepal, length", "b"}, {1, 2, 3, 4}},
+      {"1e-46,1e-400\n-0,0\n", {.header = false}, {}, {0, 0, 0, 0}},
       {"0.1,16777217\n0,0\n", {.header = false}, {}, {0.1f, 16777216, 0, 0}},
   };
   for (const auto& c : kCases) {
@@ -51,6 +52,7 @@ TEST(Csv, NamesLineAndColumn) {
       {"a,b\n1,nan\n", "'nan' is not a finite number"},
       {"a,b\n1,inf\n", "'inf' is not a finite number"},
       {"a,b\n1,1e99\n", "'1e99' is not a finite number"},
+      {"a,b\n1,-1e999\n", "'-1e999' is not a finite number"},
       {"a,b\n1,1,5\n", "line 2, column 3"},
       {"a,b\n1,+-1\n", "'+-1' is not a finite number"},
       {"a,b\n1,\"2\n", "line 2, column 2"},

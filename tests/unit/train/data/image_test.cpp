@@ -38,6 +38,14 @@ TEST(Image, DecodesPng) {
   }
 }
 
+// 257 times an 8-bit value is the same colour.
+TEST(Image, TakesSixteenBitsThatSayNoGammaForSrgb) {
+  const std::vector<std::uint16_t> values = {0, 257, 257 * 77, 257 * 128, 257 * 254, 65535};
+  const auto image = decode_image(bytes_of(gray_png_of_16_bits(3, 2, values)));
+  ASSERT_TRUE(image) << image.error().message;
+  EXPECT_EQ(image->pixels, (Pixels{0, 0, 0, 1, 1, 1, 77, 77, 77, 128, 128, 128, 254, 254, 254, 255, 255, 255}));
+}
+
 // JPEG loses: flat colours come back to within a few of 255.
 TEST(Image, DecodesJpeg) {
   Pixels pixels;
@@ -67,6 +75,7 @@ TEST(Image, SaysWhatIsWrong) {
       {png.substr(0, png.size() - 20), "is a damaged PNG file"},
       {wrong_checksum, "is a damaged PNG file"},
       {endless, "damaged"},
+      {jpeg_file(3, 2, TJPF_CMYK, Pixels(3 * 2 * 4, 9)), "is a JPEG file for print, in CMYK"},
       {jpeg.substr(0, 30), "says that it has no pixels"},
       {jpeg.substr(0, jpeg.size() - 8), "is a damaged JPEG file"},
   };

@@ -5,7 +5,9 @@
 #include <torchbridge/train/model_tensors.h>
 #include <torchbridge/train/run/trainer.h>
 
+#include <chrono>
 #include <limits>
+#include <thread>
 
 #include "alone.h"
 
@@ -171,6 +173,19 @@ TEST_F(TrainerTest, CountsTheSecondsOfAllStarts) {
   EXPECT_GE(second, first);
   EXPECT_LE(second, 1000.5 + passed.count()) << "what was added is not added again";
   EXPECT_LT(run_seconds(trainer({}).progress()), 1000.5) << "a training that begins anew has nothing of it";
+}
+
+TEST_F(TrainerTest, CountsNoEvaluationAsTrainingTime) {
+  constexpr std::chrono::seconds kLong{1};
+  TrainerOptions options;
+  options.eval_forward = [&](const at::Tensor& inputs) {
+    std::this_thread::sleep_for(kLong);
+    return inputs;
+  };
+  Trainer& trained = trainer(options);
+  trained.evaluate(task_.eval_set(), 100);
+  EXPECT_GT(trained.train_step(batch({1})).samples_per_s, 1);
+  EXPECT_GT(trained.samples_per_s(), 1);
 }
 
 TEST_F(TrainerTest, EvaluatesLossAndMetricsOverAllSamples) {
