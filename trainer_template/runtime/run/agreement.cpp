@@ -1,8 +1,10 @@
 #include <torchbridge/train/run/agreement.h>
 
+#include <torchbridge/core/env_map.h>
 #include <torchbridge/train/errors.h>
 
 #include <map>
+#include <string_view>
 
 namespace torchbridge::train {
 namespace {
