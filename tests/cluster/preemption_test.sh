@@ -7,14 +7,6 @@ limit=90
 trainer="$BUILD_DIR/bin/trainer"
 cd "$work"
 
-# Trainings that last until Slurm has acted: all else on this machine goes first. (Each job is a session, which Linux nices as a whole.)
-cat >"$work/gentle_trainer" <<PROGRAM
-#!/bin/sh
-[ ! -w /proc/self/autogroup ] || echo 10 >/proc/self/autogroup
-exec nice -n 10 "$trainer" "\$@"
-PROGRAM
-chmod +x "$work/gentle_trainer"
-
 trap '"$CLUSTER" down --name "$CLUSTER_NAME"; rm -rf "$work"' EXIT
 "$CLUSTER" up --name "$CLUSTER_NAME" --nodes 8 --cpus 8 --plugin "$1" --conf SlurmdTimeout=6 \
   --conf PreemptType=preempt/partition_prio --conf PreemptMode=REQUEUE \
@@ -24,7 +16,7 @@ trap '"$CLUSTER" down --name "$CLUSTER_NAME"; rm -rf "$work"' EXIT
 submit() {
   local name=$1
   shift
-  RUN="$work/$name" TRAINER="${TRAINER-$work/gentle_trainer}" BACKOFF=1 MAX_TRIES="${MAX_TRIES-20}" \
+  RUN="$work/$name" TRAINER="${TRAINER-$trainer}" BACKOFF=1 MAX_TRIES="${MAX_TRIES-20}" \
     OPTIONS="--epochs 1000000 --batch-size 16 --checkpoint-every 10 --quiet ${OPTIONS-}" \
     on_login sbatch --parsable -o "$work/$name.out" "$@" "$SOURCE_DIR/scripts/train.sbatch"
 }
@@ -120,7 +112,7 @@ for chain in signals lost_nodes limits; do
 done
 status=0
 for pid in "${!chains[@]}"; do
-  wait "$pid" || { status=1; tail -n 40 "$work/${chains[$pid]}.out"; }
+  wait "$pid" || { status=1; tail -n 40 "$work/${chains[$pid]}"*.out; }
   cat "$work/${chains[$pid]}.log"
 done
 
