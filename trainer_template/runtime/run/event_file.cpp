@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 
 namespace torchbridge::train {
@@ -53,10 +54,12 @@ constexpr int kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSession
 
 double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
+// TensorBoard reads a folder's files in the order of their names, and a restart may come within the second.
 std::string file_name() {
-  char host[256] = "localhost";
+  char host[256] = "localhost", time[64];
   gethostname(host, sizeof host - 1);
-  return "events.out.tfevents." + std::to_string(static_cast<std::int64_t>(now())) + "." + host + "." + std::to_string(getpid());
+  std::snprintf(time, sizeof time, "%017.6f", now());
+  return std::string("events.out.tfevents.") + time + "." + host + "." + std::to_string(getpid());
 }
 
 }  // namespace

@@ -2,6 +2,11 @@
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/run/event_file.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
 #include "temporary_folder.h"
 
 namespace torchbridge::train {
@@ -26,6 +31,21 @@ TEST(EventFile, RecordHasLengthAndTwoChecksums) {
 TEST(EventFile, ScalarIsAnEvent) {
   const std::string event = scalar_event(1.0, 5, "loss", 0.5f);
   EXPECT_EQ(event, std::string("\x09\0\0\0\0\0\0\xf0\x3f\x10\x05\x2a\x0d\x0a\x0b\x0a\x04loss\x15\0\0\0\x3f", 26));
+}
+
+// Within a second, of one process or of several: TensorBoard goes by the names.
+TEST(EventFile, NamesAreInTheOrderOfTheStarts) {
+  TemporaryFolder folder;
+  std::vector<std::string> names;
+  for (int start = 0; start < 3; ++start) {
+    const EventFile file(folder.path(), start);
+    std::vector<std::string> found;
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path())) found.push_back(entry.path().filename());
+    std::ranges::sort(found);
+    ASSERT_EQ(found.size(), names.size() + 1);
+    EXPECT_TRUE(std::equal(names.begin(), names.end(), found.begin()));
+    names = found;
+  }
 }
 
 TEST(EventFile, NamesWhatItCannotWrite) {
