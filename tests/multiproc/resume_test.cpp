@@ -143,6 +143,11 @@ TEST_F(Resume, RefusesOtherDataInTheMiddleOfAnEpoch) {
   Ranks back(2, train_with("data", 16));
   expect_one_line(back, "the checkpoint at step 13 was written in an epoch of other training data of the same size (--data " + (folder_ / "other").string() +
                             "), this run has --data " + (folder_ / "data").string() + "; samples would be left out or come twice");
+
+  // Given relatively, it is the same folder with other rows.
+  fs::copy_file(folder_ / "data/train.csv", folder_ / "other/train.csv", fs::copy_options::overwrite_existing);
+  Ranks changed(2, {"/bin/sh", "-c", "cd " + folder_.path().string() + "; exec " TRAINER " --quiet --task table --batch-size 4 --epochs 3 --data other --checkpoint-dir runs"});
+  expect_one_line(changed, "of the same size, which --data " + (folder_ / "other").string() + " held then");
 }
 
 TEST_F(Resume, LeavesADamagedCheckpointOut) {

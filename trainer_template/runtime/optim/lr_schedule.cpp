@@ -1,6 +1,7 @@
 #include <torchbridge/train/optim/lr_schedule.h>
 
 #include <torchbridge/core/nearest_name.h>
+#include <torchbridge/train/number_text.h>
 
 #include <torchbridge/core/env_map.h>
 
@@ -121,12 +122,8 @@ std::string names_of(const Items& items) {
 // Parsing. Each returns what was expected, or nothing when the value was good.
 
 std::string expected_range(const LrKey& key, const char* what) {
-  const auto number = [](double value) {
-    char text[32];
-    return std::string(text, std::to_chars(text, text + sizeof(text), value).ptr);
-  };
-  return std::string("expected ") + what + " from " + number(key.least) + " on" +
-         (key.most < 1e300 ? " to " + number(key.most) : "");
+  return std::string("expected ") + what + " from " + shortest(key.least) + " on" +
+         (key.most < 1e300 ? " to " + shortest(key.most) : "");
 }
 
 std::string set(const LrKey& key, double& value, std::string_view text) {

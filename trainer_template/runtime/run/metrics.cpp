@@ -1,6 +1,7 @@
 #include <torchbridge/train/run/metrics.h>
 
-#include <charconv>
+#include <torchbridge/train/number_text.h>
+
 #include <cmath>
 
 namespace torchbridge::train {
@@ -9,9 +10,7 @@ namespace {
 std::string number(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  char text[64];
-  const auto end = std::to_chars(text, text + sizeof text, value).ptr;  // the shortest that reads back the same
-  return {text, end};
+  return shortest(value);
 }
 
 std::string member(const std::string& name, double value) { return ",\"" + name + "\":" + number(value); }

@@ -3,10 +3,10 @@
 #include <torchbridge/core/init_method.h>
 #include <torchbridge/exchange/launch.h>
 #include <torchbridge/train/errors.h>
+#include <torchbridge/train/number_text.h>
 #include <torchbridge/train/run/gpu_precision.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <filesystem>
 
@@ -17,10 +17,7 @@ std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
 }
 
-std::string text(double value) {
-  char digits[32];
-  return {digits, std::to_chars(digits, digits + sizeof digits, value).ptr};
-}
+std::string text(double value) { return shortest(value); }
 
 std::string text(bool value) { return value ? "yes" : "no"; }
 

@@ -35,7 +35,7 @@ void check_order(const Options& options, const Manifest& start) {
 void check_train_set(const Options& options, const std::string& fingerprint, const Manifest& start) {
   if (start.position.consumed == 0 || start.train_set.empty() || fingerprint.empty() || fingerprint == start.train_set) return;
   const auto before = start.options.find("data");
-  const std::string data = printable(options.data), data_then = before == start.options.end() ? "" : printable(before->second);
+  const std::string data = printable(options.shown().at("data")), data_then = before == start.options.end() ? "" : printable(before->second);
   throw TrainError("the checkpoint at step " + std::to_string(start.step) + " was written in an epoch of other training data of the same size" +
                    (data_then == data ? ", which --data " + data + " held then" : " (--data " + data_then + "), this run has --data " + data) +
                    "; samples would be left out or come twice");

@@ -261,8 +261,9 @@ std::optional<Evaluation> Trainer::evaluate(const Dataset& dataset, std::int64_t
   }
   model_.train();
   if (!stopped) group_.sum(sums);
-  evaluations_ += Clock::now() - begun;
-  last_step_ += Clock::now() - begun;
+  const auto taken = Clock::now() - begun;
+  evaluations_ += taken;
+  last_step_ += taken;
   if (stopped) return std::nullopt;
   progress_.state.erase(kEvaluationDue);
   const double ones = sum[metrics_.size() + 1];
