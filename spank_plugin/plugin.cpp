@@ -71,9 +71,9 @@ std::string joined(int argc, char** argv) {
 
 bool submits_jobs(spank_context_t context) { return context == S_CTX_LOCAL || context == S_CTX_ALLOCATOR; }
 
-// "TORCH_ENV" as the user exported it.
+// The list that the user exported.
 std::optional<std::string_view> exported_list() {
-  const char* value = getenv("TORCH_ENV");
+  const char* value = getenv(kOptionsVariable);
   return value == nullptr ? std::nullopt : std::optional<std::string_view>(value);
 }
 
@@ -184,7 +184,7 @@ extern "C" int slurm_spank_user_init(spank_t spank, int, char**) {
   return guarded("user_init", [&]() -> int {
     if (!is_rank_step(spank)) return ESPANK_SUCCESS;
     const EnvMap environment = job_environment(spank);
-    const auto options = node.settings.resolve(environment.get("TORCH_ENV"));
+    const auto options = node.settings.resolve(environment.get(kOptionsVariable));
     const bool nobody_asks = options && !*options && announcement_in(environment).version.empty();
     if (nobody_asks) return ESPANK_SUCCESS;
     std::uint32_t tasks = 0;

@@ -12,7 +12,7 @@ Result<std::optional<Options>> Settings::resolve(std::optional<std::string_view>
     std::string_view list;
   } sources[] = {
       {"plugstack.conf", site_},
-      {"TORCH_ENV", by_variable ? *variable : std::string_view()},
+      {kOptionsVariable, by_variable ? *variable : std::string_view()},
       {"--torch-env", command_line_ ? std::string_view(*command_line_) : std::string_view()},
   };
   for (const auto& [place, list] : sources) {

@@ -10,7 +10,7 @@
 
 namespace torchbridge {
 
-// One process loads the plugin once, so there is one of these. Whoever comes later wins: plugstack.conf, then TORCH_ENV,
+// One process loads the plugin once, so there is one of these. Whoever comes later wins: plugstack.conf, then TORCHBRIDGE_OPTIONS,
 // then the command line.
 class Settings {
  public:
@@ -18,7 +18,7 @@ class Settings {
   // --torch-env was given; the list is empty where it stood without one.
   void set_command_line(std::string_view list) { command_line_ = list; }
 
-  // Nothing where neither the command line nor TORCH_ENV asks for the plugin. `variable` is the value of TORCH_ENV, which
+  // Nothing where neither the command line nor TORCHBRIDGE_OPTIONS asks for the plugin. `variable` is the value of TORCHBRIDGE_OPTIONS, which
   // asks for it unless it is empty. The error names the place that the wrong list came from.
   Result<std::optional<Options>> resolve(std::optional<std::string_view> variable) const;
 

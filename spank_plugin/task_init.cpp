@@ -44,10 +44,10 @@ EnvMap without_outer_step(spank_t spank, const EnvMap& environment) {
 std::optional<Options> asked(spank_t spank, const NodeState& node, const Announcement& announcement, const EnvMap& environment) {
   const auto wrong_node = [&](const std::string& message) { end_task_of_wrong_node(spank, node.board, environment, {message}); };
   if (const auto same = same_version(announcement, host_name()); !same) wrong_node(same.error().message);
-  auto options = node.settings.resolve(environment.get("TORCH_ENV"));
+  auto options = node.settings.resolve(environment.get(kOptionsVariable));
   if (!options) wrong_node(options.error().message + " (on " + host_name() + ")");
   if (!*options && !announcement.version.empty()) {
-    wrong_node("srun asks for torchrun's environment, but neither --torch-env nor TORCH_ENV reaches " + host_name() +
+    wrong_node("srun asks for torchrun's environment, but neither --torch-env nor TORCHBRIDGE_OPTIONS reaches " + host_name() +
                ": give srun the option, or --export=ALL");
   }
   return std::move(*options);

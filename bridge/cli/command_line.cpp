@@ -21,7 +21,7 @@ std::string is_number(const std::string& text) {
 }
 
 void add_common(CLI::App* command, CommandLine& line) {
-  command->add_option("--torch-env", line.list, "KEY=VALUE,... on top of the variable TORCH_ENV:\n" + options_help());
+  command->add_option("--torch-env", line.list, "KEY=VALUE,... on top of the variable TORCHBRIDGE_OPTIONS:\n" + options_help());
   command->add_option("--timeout", line.timeout_s, "Seconds to wait for the other ranks")
       ->check(CLI::Range(0.1, 86400.0) & CLI::Validator(is_number, "", "NUMBER"))
       ->capture_default_str();

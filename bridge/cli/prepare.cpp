@@ -6,8 +6,8 @@ namespace torchbridge {
 namespace {
 
 Result<Options> merged_options(const EnvMap& environment, const std::string& list) {
-  const auto from_variable = parse_options(environment.get("TORCH_ENV").value_or(""));
-  if (!from_variable) return Error{"TORCH_ENV: " + from_variable.error().message};
+  const auto from_variable = parse_options(environment.get(kOptionsVariable).value_or(""));
+  if (!from_variable) return Error{std::string(kOptionsVariable) + ": " + from_variable.error().message};
   auto options = parse_options(list, *from_variable);
   if (!options) return Error{"--torch-env: " + options.error().message};
   return options;

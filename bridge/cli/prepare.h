@@ -23,7 +23,7 @@ struct Prepared {
   Socket port;  // on rank 0 MASTER_PORT, for the program to inherit; not open elsewhere
 };
 
-// `program` will inherit the port; nobody does where it is empty. `list` is that of --torch-env, which wins over the variable TORCH_ENV. Under
+// `program` will inherit the port; nobody does where it is empty. `list` is that of --torch-env, which wins over the variable TORCHBRIDGE_OPTIONS. Under
 // launchers that do not tell everything, all ranks must call it. `own_trouble`: the error may be this rank's alone, its devices say,
 // so that it must tell it itself; others every rank finds alike.
 Result<Prepared> prepare(const EnvMap& environment, const std::string& list, const std::vector<std::string>& program,

@@ -1,4 +1,4 @@
-// The option list of --torch-env, TORCH_ENV and plugstack.conf: one grammar, parsed here alone.
+// The option list of --torch-env, TORCHBRIDGE_OPTIONS and plugstack.conf: one grammar, parsed here alone.
 #pragma once
 
 #include <optional>
@@ -8,6 +8,9 @@
 #include <torchbridge/core/result.h>
 
 namespace torchbridge {
+
+// The variable that takes the same list as --torch-env. Not TORCH_ENV, by which many people name the folder of a virtual environment.
+inline constexpr char kOptionsVariable[] = "TORCHBRIDGE_OPTIONS";
 
 // What MASTER_ADDR is made from; `text` is the host, the suffix, the name of the interface, or the subnet in CIDR notation.
 struct AddressRule {

@@ -10,7 +10,7 @@ run -N2 -n4 --torch-env=verbose,explain true
 run -N2 -n4 -m cyclic --torch-env=verbose,check sh -c 'echo $RANK'
 run -N1 -n2 --torch-env=nonsense true
 run -N1 -n2 --torch-env=gpus=closest true
-TORCH_ENV=nonsense run -N1 -n2 true
+TORCHBRIDGE_OPTIONS=nonsense run -N1 -n2 true
 RANK=7 run -N1 -n2 --torch-env true
 MASTER_PORT=high run -N1 -n2 --torch-env true
 MASTER_ADDR=n3 run -N2 -n2 --torch-env true

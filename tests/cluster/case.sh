@@ -3,7 +3,7 @@ set -euo pipefail
 
 : "${CLUSTER:?run through ctest}" "${CLUSTER_NAME:?}" "${BUILD_DIR:?}" "${SOURCE_DIR:?}"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-unset TORCH_ENV RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT OMP_NUM_THREADS
+unset TORCHBRIDGE_OPTIONS RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT OMP_NUM_THREADS
 limit=60  # seconds for one command; a hang is a failure
 
 work=$(mktemp -d)

@@ -22,7 +22,7 @@ expect_refusal '^torch-env: no word within 2[0-9]{3} ms from n1: .* \(or is torc
 expect_one_line_of_ours
 expect_refusal "ValueError: .*'torch_env.so-is-not-loaded-on-this-node'" 10 on_login srun -N1 -n1 -w n1 --torch-env \
   /usr/bin/python3 -c 'import os; int(os.environ["RANK"])'
-TORCH_ENV=check=2 expect_refusal '^torch-env: no word .* from n1: ' 10 on_login srun -N3 -n3 sh -c "$wait_for_rank_1"
+TORCHBRIDGE_OPTIONS=check=2 expect_refusal '^torch-env: no word .* from n1: ' 10 on_login srun -N3 -n3 sh -c "$wait_for_rank_1"
 expect_refusal '^torch-env: no word .* from n1: ' 10 on_login srun -N3 -n3 --export=NONE --torch-env=check=2 /bin/sh -c "exec /bin/sleep 1000"
 # The node of rank 0: all others miss it, one says so.
 with_plugstack n0 ""
@@ -35,9 +35,9 @@ cp "$plugin" "$work/copy.so"
 for second in "$plugin" "$work/copy.so"; do
   with_plugstack n1 "optional $plugin\noptional $second\n"
   for list in "" "ranks=block"; do
-    TORCH_ENV=$list expect $'0/3 n0\n1/3 n1\n2/3 n1' on_login srun -N2 -n3 -m arbitrary -w n0,n1,n1 --torch-env=ranks=block sh -c "$show"
+    TORCHBRIDGE_OPTIONS=$list expect $'0/3 n0\n1/3 n1\n2/3 n1' on_login srun -N2 -n3 -m arbitrary -w n0,n1,n1 --torch-env=ranks=block sh -c "$show"
   done
-  TORCH_ENV=verbose=no expect $'0/2 n0\n1/2 n1' on_login srun -N2 -n2 sh -c "$show"
+  TORCHBRIDGE_OPTIONS=verbose=no expect $'0/2 n0\n1/2 n1' on_login srun -N2 -n2 sh -c "$show"
   grep -q "^torch-env: plugstack.conf on n1 loads the plugin twice: remove one of the lines$" "$work/stderr" || fail "no word of it: $(cat "$work/stderr")"
   expect_one_line_of_ours
 done
@@ -66,10 +66,10 @@ as_before
 
 # No plugin on the login node: its option is unknown there; the variable works.
 expect_refusal "^srun: unrecognized option '--torch-env'$" 10 from_login_with "" srun -N2 -n2 --torch-env true
-TORCH_ENV=ranks=block expect $'0/2 n0\n1/2 n1' from_login_with "" srun -N2 -n2 sh -c "$show"
+TORCHBRIDGE_OPTIONS=ranks=block expect $'0/2 n0\n1/2 n1' from_login_with "" srun -N2 -n2 sh -c "$show"
 
 # Only the variable asks, and srun is told to keep it.
-TORCH_ENV=ranks=block expect_refusal "^torch-env: srun asks for torchrun's environment, but neither --torch-env nor TORCH_ENV reaches n0: " 10 \
+TORCHBRIDGE_OPTIONS=ranks=block expect_refusal "^torch-env: srun asks for torchrun's environment, but neither --torch-env nor TORCHBRIDGE_OPTIONS reaches n0: " 10 \
   on_login srun -N2 -n4 -w n0,n1 --export=NONE /bin/sleep 1000  # n0 may still be ending the case before
 expect_one_line_of_ours
 

@@ -8,7 +8,7 @@ run() { on_login srun -N1 -n2 -w n1 "$@" sh -c "$show"; }
 with_plugstack n1 "$other OTHER=set OMP_NUM_THREADS=5 MASTER_PORT=29517\n$ours"
 expect $'0/2 29517 5 set\n1/2 29517 5 set' run --torch-env
 expect $'0/2 29518 1 set\n1/2 29518 1 set' run --torch-env=override=yes,port=29518
-TORCH_ENV=port=29518 expect $'0/2 29517 5 set\n1/2 29517 5 set' run
+TORCHBRIDGE_OPTIONS=port=29518 expect $'0/2 29517 5 set\n1/2 29517 5 set' run
 expect $'/ 29517 5 set\n/ 29517 5 set' run
 
 with_plugstack n1 "$other RANK=7\n$ours"
@@ -19,6 +19,6 @@ expect_refusal "^torch-env: MASTER_PORT='%n%s': expected an integer from 1 to 65
 
 with_plugstack n1 "$ours$other OTHER=set OMP_NUM_THREADS=5 RANK=7\n"
 expect $'7/2 29518 5 set\n7/2 29518 5 set' run --torch-env=port=29518
-# The option and TORCH_ENV itself may come from a plugin before ours.
-with_plugstack n1 "$other TORCH_ENV=port=29519\n$ours"
+# The option and TORCHBRIDGE_OPTIONS itself may come from a plugin before ours.
+with_plugstack n1 "$other TORCHBRIDGE_OPTIONS=port=29519\n$ours"
 expect $'0/2 29519 1\n1/2 29519 1' run

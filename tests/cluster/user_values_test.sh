@@ -50,8 +50,8 @@ for value in $'\xff\xfe\n\e[31m%n%s' "$long"; do
   for name in RANK WORLD_SIZE MASTER_ADDR MASTER_PORT ROLE_NAME OMP_NUM_THREADS GLOO_SOCKET_IFNAME TORCHELASTIC_RUN_ID PET_RDZV_ID SLURM_RESTART_COUNT; do
     expect_refused_value "$name=" env "$name=$value" timeout 10 "$CLUSTER" run --name "$CLUSTER_NAME" -- srun -Q -N1 -n2 -w n2 --torch-env sh -c 'echo started'
   done
-  TORCH_ENV=$value expect_refused_value '(\\xff|xxx)' run
-  TORCH_ENV=port=$value expect_refused_value "port=" run
+  TORCHBRIDGE_OPTIONS=$value expect_refused_value '(\\xff|xxx)' run
+  TORCHBRIDGE_OPTIONS=port=$value expect_refused_value "port=" run
   expect_refused_value "addr=" run --torch-env="addr=$value"
 done
 for value in "" -1 99999999999999999999; do

@@ -24,7 +24,7 @@ expect_clean() {  # expect_clean LOGS: at least that many processes had loaded t
 }
 
 on_login runuser -u nobody -- $valgrind srun -N1 -n2 --torch-env=verbose,ranks=block true
-TORCH_ENV=verbose on_login $valgrind srun -N1 -n1 true
+TORCHBRIDGE_OPTIONS=verbose on_login $valgrind srun -N1 -n1 true
 on_login $valgrind srun --torch-env=nonsense true && fail "it was accepted"
 on_login $valgrind sbatch -w n3 -o /dev/null --torch-env --wrap true
 expect_clean 4

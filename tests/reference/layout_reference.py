@@ -65,7 +65,7 @@ def slurm_variables(layout, rank, ranks_option):
     node = layout["node_of_rank"][rank]
     here = [r for r, n in enumerate(layout["node_of_rank"]) if n == node]
     variables = {
-        "TORCH_ENV": f"ranks={ranks_option}",
+        "TORCHBRIDGE_OPTIONS": f"ranks={ranks_option}",
         "SLURM_JOB_ID": "7",
         "SLURM_STEP_ID": "0",
         "SLURM_STEP_NUM_TASKS": len(layout["node_of_rank"]),

@@ -1,5 +1,5 @@
 // Prints what each process of a Slurm step is told, one JSON object a line. The processes are read from stdin: their
-// variables, NAME=VALUE one a line, and an empty line after each. TORCH_ENV among them is the option list.
+// variables, NAME=VALUE one a line, and an empty line after each. TORCHBRIDGE_OPTIONS among them is the option list.
 #include <torchbridge/core/endpoint.h>
 #include <torchbridge/core/launchers/slurm.h>
 #include <torchbridge/core/options.h>
@@ -14,7 +14,7 @@ using namespace torchbridge;
 namespace {
 
 Result<TorchEnv> torch_env_in(const EnvMap& environment) {
-  const auto options = parse_options(environment.get("TORCH_ENV").value_or(""));
+  const auto options = parse_options(environment.get("TORCHBRIDGE_OPTIONS").value_or(""));
   if (!options) return options.error();
   const auto facts = read_slurm(environment);
   if (!facts) return facts.error();

@@ -34,7 +34,7 @@ TEST(Settings, NameThePlaceOfAMistake) {
   site.set_site_defaults("nonsense");
   EXPECT_TRUE(site.resolve(std::nullopt));  // nobody asked: not this user's trouble
   EXPECT_EQ(site.resolve("verbose").error().message.substr(0, 31), "plugstack.conf: unknown option ");
-  EXPECT_EQ(Settings().resolve("nonsense").error().message.substr(0, 26), "TORCH_ENV: unknown option ");
+  EXPECT_EQ(Settings().resolve("nonsense").error().message.substr(0, 36), "TORCHBRIDGE_OPTIONS: unknown option ");
   Settings line;
   line.set_command_line("nonsense");
   EXPECT_EQ(line.resolve(std::nullopt).error().message.substr(0, 28), "--torch-env: unknown option ");
