@@ -9,6 +9,7 @@
 
 #include <torchbridge/exchange/launch.h>
 #include <torchbridge/exchange/one_voice.h>
+#include <torchbridge/net/address.h>
 #include <torchbridge/task/meeting_places.h>
 #include <torchbridge/task/roll.h>
 
@@ -52,8 +53,9 @@ int print_env(const Prepared& prepared, EnvFormat format) {
 // All tasks come, also those that cannot go on: nobody waits for a rank that has ended. Rank 0 gets the table of `explain`; nothing where there is no
 // more to be said.
 std::optional<std::string> meet(const Prepared& prepared, const EnvMap& environment) {
+  const int rank = prepared.plan->env.layout.rank;
   MeetingWords words;
-  if (prepared.failure) words.failure = prepared.failure->message;
+  if (prepared.failure) words.failure = (rank == 0 ? "" : "rank " + std::to_string(rank) + " on " + host_name() + ": ") + prepared.failure->message;
   words.report = [](const std::string& failure) { complain(failure); };
   words.elsewhere = [&] { return other_meeting_places(prepared.plan->facts, prepared.plan->map, prepared.options); };
   auto met = meet_nodes(*prepared.plan, with_variables(environment, prepared.task.variables), prepared.options, words);

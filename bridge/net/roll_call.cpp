@@ -181,10 +181,12 @@ class RollAnswer {
   RollAnswer(const Endpoint& at, const RollCall& roll, int node, const std::string& text)
       : roll_(roll),
         node_(node),
-        message_(std::string(kGreeting) + " " + roll.token + " " + std::to_string(node) + "\n" + text.substr(0, kMaxRollText)),
         acknowledgement_(acknowledgement_of(roll)),
+        message_(acknowledgement_),
         told_(!roll.missing),
         looked_elsewhere_(!roll.elsewhere) {
+    message_.back() = ' ';
+    message_.append(std::to_string(node)).append("\n").append(text, 0, kMaxRollText);
     places_.emplace_back(at, kFirstPause, kLongestPause, start_);
   }
 
@@ -243,7 +245,8 @@ class RollAnswer {
 
   const RollCall& roll_;
   const int node_;
-  const std::string message_, acknowledgement_;
+  const std::string acknowledgement_;
+  std::string message_;  // the same, with the node and its text
   const Clock::time_point start_ = Clock::now();
   std::vector<Place> places_;
   bool told_, looked_elsewhere_, acknowledged_ = false;

@@ -51,7 +51,7 @@ constexpr std::string_view kFailed = "failed\n";
 std::string failure_in(const std::string& word) { return word.starts_with(kFailed) ? word.substr(kFailed.size()) : std::string(); }
 
 std::string word_of_this_task(const StepPlan& plan, const EnvMap& environment, const Options& options, const std::string& failure) {
-  if (!failure.empty()) return std::string(kFailed) + "rank " + std::to_string(plan.env.layout.rank) + " on " + host_name() + ": " + failure;
+  if (!failure.empty()) return std::string(kFailed) + failure;
   return (options.explain ? facts_of_this_task(environment, plan.master) : NodeFacts()).text();
 }
 
@@ -76,11 +76,10 @@ Result<Socket> listen_for_nodes(const Endpoint& master, const std::string& failu
   return listen_on({address_to_listen_on(master.host), master.port});
 }
 
-// `own` is the word of rank 0's node.
-Result<std::string> take_roll(const StepPlan& plan, const RollCall& call, const Endpoint& master, const std::string& own, const Options& options,
-                              const MeetingWords& words) {
+// `own` is the word of rank 0's node, `failure` what is in it.
+Result<std::string> take_roll(const StepPlan& plan, const RollCall& call, const Endpoint& master, const std::string& own, std::string failure,
+                              const Options& options, const MeetingWords& words) {
   const ManyDescriptors descriptors;
-  std::string failure = failure_in(own);
   auto listener = listen_for_nodes(master, words.failure);
   if (!listener && !words.report) return listener.error();
   if (!listener) {
@@ -105,7 +104,7 @@ Result<std::string> take_roll(const StepPlan& plan, const RollCall& call, const 
 // By the first task of each node.
 Result<std::string> meet_other_nodes(const StepPlan& plan, const std::string& own, const Options& options, const MeetingWords& words) {
   const Layout& at = plan.env.layout;
-  const std::string failure = failure_in(own);
+  std::string failure = failure_in(own);
   if (at.node_count == 1 && !failure.empty()) {
     report(words, failure);
     return Error{};
@@ -123,7 +122,7 @@ Result<std::string> meet_other_nodes(const StepPlan& plan, const std::string& ow
                       .timeout = patience_of(options, at.node_count),
                       .missing = may_speak(plan) ? words.waiting : nullptr,
                       .elsewhere = words.elsewhere};
-  if (at.rank == 0) return take_roll(plan, call, master, own, options, words);
+  if (at.rank == 0) return take_roll(plan, call, master, own, std::move(failure), options, words);
   const auto answer = answer_roll(master, call, at.node_rank, own);
   if (!answer && !failure.empty()) return Error{failure};  // nobody else knows it
   if (!answer) return told_in_turn(plan, {host ? answer.error().message + words.hint : host.error().message});

@@ -12,7 +12,7 @@ namespace torchbridge {
 
 // What the caller adds to what is said.
 struct MeetingWords {
-  // Why this task cannot go on; empty where it can. With `report` such tasks come to the meeting all the same, for the others to end with them.
+  // Why this task cannot go on, with its rank and node where it is not rank 0; empty where it can. With `report` such tasks come to the meeting all the same, for the others to end with them.
   std::string failure;
   // By rank 0, before the others hear of it: one failure of the step.
   std::function<void(const std::string&)> report;
