@@ -12,8 +12,6 @@
 namespace torchbridge {
 namespace {
 
-constexpr int kBadUsage = 2;
-
 // CLI::Range lets "nan" pass.
 std::string is_number(const std::string& text) {
   double value = 0;

@@ -6,6 +6,8 @@
 
 namespace torchbridge {
 
+inline constexpr int kBadUsage = 2;  // exit code
+
 enum class Command { kEnv, kExec, kExplain };
 enum class EnvFormat { kShell, kJson };
 

@@ -5,9 +5,12 @@
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include <torchbridge/exchange/launch.h>
 #include <torchbridge/exchange/one_voice.h>
+#include <torchbridge/net/address.h>
+#include <torchbridge/task/meeting_places.h>
 #include <torchbridge/task/roll.h>
 
 #include "command_line.h"
@@ -20,6 +23,12 @@ namespace {
 
 int complain(const std::string& message, int exit_code = EXIT_FAILURE) {
   std::fprintf(stderr, "torchbridge: %s\n", message.c_str());
+  return exit_code;
+}
+
+// Another rank says it.
+int leave(const EnvMap& environment, int exit_code = EXIT_FAILURE) {
+  leave_the_word(environment);
   return exit_code;
 }
 
@@ -41,15 +50,18 @@ int print_env(const Prepared& prepared, EnvFormat format) {
   return EXIT_SUCCESS;
 }
 
-int print_table(const Prepared& prepared, const EnvMap& environment) {
-  if (!prepared.plan) {
-    if (!speaks_for_all(environment)) return EXIT_FAILURE;
-    return complain("RANK and its companions are set already, and what decided on them is not known here: ask it, as in srun --torch-env=explain true");
-  }
-  const auto table = meet_nodes(*prepared.plan, with_variables(environment, prepared.task.variables), prepared.options);
-  if (!table) return table.error().message.empty() ? EXIT_FAILURE : complain(table.error().message);
-  std::fputs(table->c_str(), stdout);
-  return EXIT_SUCCESS;
+// All tasks come, also those that cannot go on: nobody waits for a rank that has ended. Rank 0 gets the table of `explain`; nothing where there is no
+// more to be said.
+std::optional<std::string> meet(const Prepared& prepared, const EnvMap& environment) {
+  const int rank = prepared.plan->env.layout.rank;
+  MeetingWords words;
+  if (prepared.failure) words.failure = (rank == 0 ? "" : "rank " + std::to_string(rank) + " on " + host_name() + ": ") + prepared.failure->message;
+  words.report = [](const std::string& failure) { complain(failure); };
+  words.elsewhere = [&] { return other_meeting_places(prepared.plan->facts, prepared.plan->map, prepared.options); };
+  auto met = meet_nodes(*prepared.plan, with_variables(environment, prepared.task.variables), prepared.options, words);
+  if (met) return std::move(*met);
+  if (!met.error().message.empty()) complain(met.error().message);
+  return std::nullopt;
 }
 
 int become_program(Prepared prepared, EnvMap environment, const std::vector<std::string>& program) {
@@ -60,26 +72,37 @@ int become_program(Prepared prepared, EnvMap environment, const std::vector<std:
   return complain(failure.error.message, failure.exit_code);
 }
 
+// Of the variable and the command line, which wins.
+Result<Options> merged_options(const EnvMap& environment, const std::string& list) {
+  const auto from_variable = parse_options(environment.get(kOptionsVariable).value_or(""));
+  if (!from_variable) return Error{std::string(kOptionsVariable) + ": " + from_variable.error().message};
+  auto options = parse_options(list, *from_variable);
+  if (!options) return Error{"--torch-env: " + options.error().message};
+  return options;
+}
+
 int run(const CommandLine& line, const EnvMap& environment) {
+  auto options = merged_options(environment, line.list);
+  if (!options) throw CommandLineEnd{kBadUsage, options.error().message};
+  options->explain = options->explain || line.command == Command::kExplain;
+  if (!options->check) options->check = static_cast<int>(std::max(line.timeout_s, 1.0));
   const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(line.timeout_s * 1000));
-  bool own_trouble = false;
-  auto prepared = prepare(environment, line.list, line.command == Command::kExec ? line.program : std::vector<std::string>(), timeout, own_trouble);
+  const bool starts = line.command == Command::kExec;
+  auto prepared = prepare(environment, *options, starts ? line.program : std::vector<std::string>(), timeout);
+  if (!prepared && prepared.error().message.ends_with(kToldByRank0)) return leave(environment);
   // What is wrong with the job every rank finds out; one says it.
-  if (!prepared) {
-    const bool speaks = own_trouble || speaks_for_all(environment);
-    return speaks ? complain(prepared.error().message) : EXIT_FAILURE;
+  if (!prepared) return speaks_for_all(environment) ? complain(prepared.error().message) : EXIT_FAILURE;
+  if (line.command == Command::kEnv) return prepared->failure ? complain(prepared->failure->message) : print_env(*prepared, line.format);
+  if (options->explain && !prepared->plan) {
+    if (!speaks_for_all(environment)) return EXIT_FAILURE;
+    return complain("RANK and its companions are set already, and what decided on them is not known here: ask it, as in srun --torch-env=explain true");
   }
-  if (line.command == Command::kEnv) return print_env(*prepared, line.format);
-  Options& options = prepared->options;
-  options.explain = options.explain || line.command == Command::kExplain;
-  // Under MPI's launchers the ranks have met already; tasks of Slurm have not.
-  const bool meets = prepared->plan && (options.check ? *options.check != 0 : prepared->plan->facts.launcher == "slurm");
-  if (!options.check) options.check = static_cast<int>(std::max(line.timeout_s, 1.0));
-  if (options.explain) return print_table(*prepared, environment);
-  if (meets) {
-    const auto met = meet_nodes(*prepared->plan, with_variables(environment, prepared->task.variables), prepared->options);
-    if (!met) return met.error().message.empty() ? EXIT_FAILURE : complain(met.error().message);
+  if (prepared->plan && (options->explain || *options->check != 0)) {
+    const auto table = meet(*prepared, environment);
+    if (!table) return EXIT_FAILURE;
+    if (options->explain) return std::fputs(table->c_str(), stdout), EXIT_SUCCESS;
   }
+  if (prepared->failure) return complain(prepared->failure->message);
   return become_program(std::move(*prepared), environment, line.program);
 }
 
@@ -90,9 +113,9 @@ int main(int argc, char** argv) {
   try {
     return run(parse_command_line(argc, argv), environment);
   } catch (const CommandLineEnd& end) {
-    if (presumed_rank(environment) != 0) return end.exit_code;
-    if (end.exit_code != 0) return complain(end.text, end.exit_code);
-    std::fputs(end.text.c_str(), stdout);
+    const bool speaks = presumed_rank(environment) == 0;
+    if (end.exit_code != 0) return speaks ? complain(end.text, end.exit_code) : leave(environment, end.exit_code);
+    if (speaks) std::fputs(end.text.c_str(), stdout);
     return end.exit_code;
   } catch (const std::exception& error) {
     return complain(error.what());

@@ -21,12 +21,13 @@ struct Prepared {
   std::optional<StepPlan> plan;
   TaskEnvironment task;
   Socket port;  // on rank 0 MASTER_PORT, for the program to inherit; not open elsewhere
+  // Why this rank cannot go on, which the others do not know: the port, its devices, its interface. `task` is empty then.
+  std::optional<Error> failure;
 };
 
-// `program` will inherit the port; nobody does where it is empty. `list` is that of --torch-env, which wins over the variable TORCHBRIDGE_OPTIONS. Under
-// launchers that do not tell everything, all ranks must call it. `own_trouble`: the error may be this rank's alone, its devices say,
-// so that it must tell it itself; others every rank finds alike.
-Result<Prepared> prepare(const EnvMap& environment, const std::string& list, const std::vector<std::string>& program,
-                         std::chrono::milliseconds timeout, bool& own_trouble);
+// `program` will inherit the port; nobody does where it is empty. Under launchers that do not tell everything, all ranks must call it. An error is found
+// by every rank alike, or told to all by the one that finds it.
+Result<Prepared> prepare(const EnvMap& environment, const Options& options, const std::vector<std::string>& program,
+                         std::chrono::milliseconds timeout);
 
 }  // namespace torchbridge

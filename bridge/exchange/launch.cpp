@@ -15,6 +15,7 @@
 #include <torchbridge/host/process_tree.h>
 #include <torchbridge/net/address.h>
 #include <torchbridge/task/master_address.h>
+#include <torchbridge/task/meeting_places.h>
 #include <torchbridge/task/store_port.h>
 
 #include "launch_steps.h"
@@ -94,10 +95,11 @@ Result<Launch> launch_by_facts(LaunchFacts facts, const std::optional<Endpoint>&
   if (!endpoint) return endpoint.error();
   auto launch = launch_of(std::move(facts), {*endpoint, {}}, settings);
   if (!launch) return launch;
-  auto address = agree_on_address(*launch->facts, *map, launch->env, settings.options, settings.timeout);
+  auto address = agree_on_address(*launch->facts, *map, launch->env, settings.options, settings.timeout,
+                                  [&] { return other_meeting_places(*launch->facts, *map, settings.options); });
   if (!address) return address.error();
   launch->env.master.host = std::move(*address);
-  if (launch->env.layout.rank != 0) return launch;
+  if (launch->env.layout.rank != 0 || settings.store_socket == StoreSocket::kUnlessKnown) return launch;
   auto socket = reserve_store_port(launch->env.master);
   if (!socket) return socket.error();
   if (socket->open() && settings.store_socket == StoreSocket::kListening) {

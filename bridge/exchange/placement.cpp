@@ -6,15 +6,20 @@
 #include <torchbridge/net/did_not_come.h>
 #include <torchbridge/net/roll_call.h>
 #include <torchbridge/net/socket.h>
+#include <torchbridge/task/meeting_places.h>
 #include <torchbridge/task/store_port.h>
 
 namespace torchbridge {
 namespace {
 
+Options of_first_node() {
+  Options options;
+  options.ranks = RankRule::kBlock;
+  return options;
+}
+
 Result<Endpoint> meeting_place(const LaunchFacts& facts, const TaskMap& map) {
-  Options first_node;
-  first_node.ranks = RankRule::kBlock;
-  auto place = store_endpoint_of(facts, map, first_node);
+  auto place = store_endpoint_of(facts, map, of_first_node());
   if (!place) return place.error();
   auto host = numeric_address(place->host);
   if (!host) return host.error();
@@ -28,12 +33,14 @@ Result<std::string> ranks_in_order(const LaunchFacts& facts, const TaskMap& map,
   RollCall call{.token = "placement-" + facts.job_id + "." + facts.step_id + "-" + std::to_string(facts.restart_count),
                 .nodes = {},
                 .what_master_is = "the first node",
-                .timeout = timeout};
+                .timeout = timeout,
+                .elsewhere = [&] { return other_meeting_places(facts, map, of_first_node()); }};
   for (int node = 0; node < map.node_count(); ++node) call.nodes.insert(call.nodes.end(), map.tasks_on(node), facts.nodes[node]);
   const int number = map.ranks_before(facts.node_rank) + facts.local_rank;
   const std::string own = std::to_string(facts.rank);
   if (number != 0) return answer_roll(*place, call, number, own);
-  const auto listener = listen_on({address_to_listen_on(place->host), place->port});
+  auto listener = listen_on({address_to_listen_on(place->host), place->port});
+  if (!listener) listener = listen_elsewhere(call);
   if (!listener) return listener.error();
   auto roll = Roll::take(*listener, call);
   if (!roll) return Error{"ranks did not come: " + roll.error().message};

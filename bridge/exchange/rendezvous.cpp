@@ -9,12 +9,14 @@
 #include <torchbridge/core/launchers/mpirun_daemons.h>
 #include <torchbridge/core/task_map.h>
 #include <torchbridge/exchange/exchange.h>
+#include <torchbridge/exchange/one_voice.h>
 #include <torchbridge/net/address.h>
 
 namespace torchbridge {
 namespace {
 
 constexpr const char* kLoopback = "127.0.0.1";
+constexpr const char* kNoStore = "none";  // in place of the store's address, where rank 0 has none
 
 // What one rank tells the others: "NODE ADDRESS PORT JOB"; address, port and job are rank 0's to tell, and "- 0 -" of others.
 struct Announcement {
@@ -62,7 +64,7 @@ Result<int> first_port(const Options& options) {
 
 Result<Socket> bind_to(const Endpoint& endpoint, StoreSocket kind) {
   // The store of PyTorch listens on all interfaces, where another program may have the port.
-  const bool reserve_only = kind == StoreSocket::kReserved;
+  const bool reserve_only = kind != StoreSocket::kListening;
   if (reserve_only && (!port_is_free(endpoint.port) || !hold_port(endpoint.port))) {
     return Error{"MASTER_PORT=" + std::to_string(endpoint.port) + " is already in use on " + host_name() +
                  ": choose another with port=N, or end the program that uses it"};
@@ -174,7 +176,7 @@ Result<StoreAddress> bind_store(bool one_node, const Options& options, StoreSock
     if (socket) return StoreAddress{{*host, port}, std::move(*socket)};
   }
   if (!rule.automatic()) return socket.error();
-  socket = kind == StoreSocket::kReserved ? reserve({*host, 0}) : listen_on({*host, 0});
+  socket = kind == StoreSocket::kListening ? listen_on({*host, 0}) : reserve({*host, 0});
   if (!socket) return socket.error();
   const auto port = bound_port(*socket);
   if (!port) return port.error();
@@ -201,18 +203,17 @@ Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap
 
 Result<StoreAddress> meet(LaunchFacts& facts, Exchange& exchange, const std::optional<Endpoint>& given, const Options& options,
                           StoreSocket kind, std::chrono::milliseconds timeout) {
-  StoreAddress store;
   Announcement own{host_name(), {}, {}};
+  Result<StoreAddress> store = StoreAddress();
   if (facts.rank == 0) {
     if (!given) {
-      auto bound = bind_store(facts.local_size == facts.world_size, options, kind);
-      if (!bound) return bound.error();
-      store = std::move(*bound);
-      own.store = store.endpoint;
+      store = bind_store(facts.local_size == facts.world_size, options, kind);
+      own.store = store ? store->endpoint : Endpoint{kNoStore, 0};
     }
     own.job = facts.job_id.empty() ? unique_id() : facts.job_id;
   }
   const auto texts = exchange.all_gather(own.text(), timeout);
+  if (!store) return store.error();
   if (!texts) return Error{facts.launcher + ": " + texts.error().message};
   std::vector<Announcement> announcements;
   for (const auto& text : *texts) {
@@ -220,6 +221,8 @@ Result<StoreAddress> meet(LaunchFacts& facts, Exchange& exchange, const std::opt
     if (!announcement) return announcement.error();
     announcements.push_back(std::move(*announcement));
   }
+  const Endpoint& announced = announcements.front().store;
+  if (announced.host == kNoStore && announced.port == 0) return Error{facts.launcher + ": " + std::string(kToldByRank0)};
   facts.node_of_rank = number_nodes(announcements);
   if (const auto taken = take_nodes(facts); !taken) return taken.error();
   for (const auto& announcement : announcements) {
@@ -227,7 +230,7 @@ Result<StoreAddress> meet(LaunchFacts& facts, Exchange& exchange, const std::opt
     if (std::find(names.begin(), names.end(), announcement.node) == names.end()) facts.nodes.push_back(announcement.node);
   }
   if (facts.job_id.empty()) facts.job_id = announcements.front().job;
-  store.endpoint = given ? *given : announcements.front().store;
+  store->endpoint = given ? *given : announced;
   return store;
 }
 

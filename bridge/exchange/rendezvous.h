@@ -19,6 +19,7 @@ namespace torchbridge {
 enum class StoreSocket {
   kListening,  // nobody else can have the port; close-on-exec
   kReserved,   // bound, not listening: a program that is told the port can still listen there; stays open over exec
+  kUnlessKnown,  // as kReserved where rank 0 chooses the port; one that all ranks know beforehand is left to the caller (reserve_store_port)
 };
 
 // Where the store will be. The socket is open on the rank that bound the endpoint.
@@ -38,8 +39,8 @@ Result<std::unique_ptr<Exchange>> connect_by_pmix(const LaunchFacts& facts);
 Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap& environment, const Options& options);
 
 // Collective over the ranks of facts.world_size. Completes `facts` by what the ranks say (node of each rank, ranks here, and a
-// job id where the launcher has none). Returns `given`, or where it is empty the address that rank 0 bound. `timeout` is how
-// long the others are waited for.
+// job id where the launcher has none). Returns `given`, or where it is empty the address that rank 0 bound. Where rank 0 cannot bind one,
+// it has the reason, and the others an error too. `timeout` is how long the others are waited for.
 Result<StoreAddress> meet(LaunchFacts& facts, Exchange& exchange, const std::optional<Endpoint>& given, const Options& options,
                           StoreSocket kind, std::chrono::milliseconds timeout);
 

@@ -321,7 +321,7 @@ class Gatherer {
     if (call.state == Call::State::kConnecting) {
       const bool too_long = now >= call.since + kConnectLimit;
       if (!ready && !too_long) return;
-      if (!ready || !is_connected(call.peer.socket) || !send_all(call.peer.socket, call_)) return call.retry_later(now);
+      if (!ready || !connected(call.peer.socket, {call.place, call.port}) || !send_all(call.peer.socket, call_)) return call.retry_later(now);
       call.state = Call::State::kConnected;
       return;
     }

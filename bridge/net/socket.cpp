@@ -59,10 +59,6 @@ Error cannot_listen(const Endpoint& address, int error) {
           advice(error)};
 }
 
-Error cannot_connect(const Endpoint& address, int error) {
-  return {"cannot connect to " + address.host + " port " + std::to_string(address.port) + ": " + std::strerror(error)};
-}
-
 int connection_error(const Socket& socket) {
   int error = 0;
   socklen_t size = sizeof error;
@@ -144,6 +140,10 @@ std::optional<Socket> inherit(int descriptor, int port) {
   return std::move(*socket);
 }
 
+Error cannot_connect(const Endpoint& address, int error) {
+  return {"cannot connect to " + address.host + " port " + std::to_string(address.port) + ": " + std::strerror(error)};
+}
+
 Result<Socket> begin_connecting(const Endpoint& address) {
   const auto target = socket_address(address);
   if (!target) return target.error();
@@ -153,7 +153,10 @@ Result<Socket> begin_connecting(const Endpoint& address) {
   return socket;
 }
 
-bool is_connected(const Socket& socket) { return connection_error(socket) == 0; }
+Status connected(const Socket& socket, const Endpoint& address) {
+  if (const int error = connection_error(socket); error != 0) return cannot_connect(address, error);
+  return Ok{};
+}
 
 Result<Socket> connect_to(const Endpoint& address, std::chrono::milliseconds timeout) {
   auto socket = begin_connecting(address);
@@ -161,7 +164,7 @@ Result<Socket> connect_to(const Endpoint& address, std::chrono::milliseconds tim
   pollfd ready{socket->descriptor(), POLLOUT, 0};
   const int count = poll(&ready, 1, static_cast<int>(std::max<std::int64_t>(timeout.count(), 1)));
   if (count <= 0) return cannot_connect(address, count == 0 ? ETIMEDOUT : errno);
-  if (const int error = connection_error(*socket); error != 0) return cannot_connect(address, error);
+  if (const auto reached = connected(*socket, address); !reached) return reached.error();
   fcntl(socket->descriptor(), F_SETFL, fcntl(socket->descriptor(), F_GETFL) & ~O_NONBLOCK);
   return socket;
 }

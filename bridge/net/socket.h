@@ -51,10 +51,12 @@ std::optional<Socket> inherit(int descriptor, int port);
 // Connects to a numeric address, waiting at most `timeout`. Close-on-exec is set. An error names address, port and reason.
 Result<Socket> connect_to(const Endpoint& address, std::chrono::milliseconds timeout);
 
-// Begins to connect and does not wait: the socket is ready to be written to when that worked or failed, and is_connected then
+// Begins to connect and does not wait: the socket is ready to be written to when that worked or failed, and connected then
 // tells which. Close-on-exec and O_NONBLOCK are set.
 Result<Socket> begin_connecting(const Endpoint& address);
-bool is_connected(const Socket& socket);
+Status connected(const Socket& socket, const Endpoint& address);
+// What is said where the address is not reached, `error` being errno's.
+Error cannot_connect(const Endpoint& address, int error);
 
 // Whether a program that listens on all interfaces of this host, as PyTorch's store does, could have the port now.
 bool port_is_free(int port);

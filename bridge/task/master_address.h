@@ -9,14 +9,15 @@
 #include <torchbridge/core/result.h>
 #include <torchbridge/core/task_map.h>
 #include <torchbridge/core/torch_env.h>
+#include <torchbridge/net/roll_call.h>
 
 namespace torchbridge {
 
 // Collective over all tasks of the step. Rank 0 picks its address by the rule; the first task of each other node asks it at
 // env.master, the address that its node's name has, and tells the others of its node. By other rules it returns
-// env.master.host at once. Waits at most `timeout` for nodes that start late. Of an error the message is empty where
+// env.master.host at once. Where rank 0 cannot listen there, they meet `elsewhere`. Waits at most `timeout` for nodes that start late. Of an error the message is empty where
 // another task says it.
 Result<std::string> agree_on_address(const LaunchFacts& facts, const TaskMap& map, const TorchEnv& env, const Options& options,
-                                     std::chrono::milliseconds timeout);
+                                     std::chrono::milliseconds timeout, const MeetingPlaces& elsewhere = {});
 
 }  // namespace torchbridge

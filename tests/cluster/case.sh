@@ -40,6 +40,16 @@ expect_refusal() {
   ((matches == 1)) || fail "$matches lines match '$pattern', expected one"
 }
 
+# expect_one_report PATTERN COMMAND...: the command, of ranks that begin "torchbridge exec", is refused within 30 s, one rank says why, and no rank's
+# program printed anything.
+expect_one_report() {
+  local pattern=$1
+  shift
+  expect_refusal "^torchbridge: $pattern" 30 "$@"
+  (($(grep -c '^torchbridge: ' "$work/stderr") == 1)) || fail "expected one report"
+  [[ ! -s $work/stdout ]] || fail "a program ran: $(cat "$work/stdout")"
+}
+
 # with_plugstack NODE LINES: that node's plugstack.conf, until the next call or the end of the case.
 with_plugstack() {
   as_before
@@ -77,18 +87,26 @@ expect_accuracy() {
 # "STEP LOSS" of each line of a metrics file.
 losses() { sed -n 's/.*"step":\([0-9]*\),.*"loss":\([-0-9.e+]*\),.*/\1 \2/p' "$1"; }
 
-# A program that listens, and says nothing, on a port of NODE until give_the_port_back; sets `port`.
+# take_a_port_on NODE [ANSWER]: a program that listens there until give_the_port_back, and answers each caller if it says anything; sets `port`.
 take_a_port_on() {
-  local serve='import socket, sys
-taken = socket.socket(); taken.bind(("0.0.0.0", 0)); taken.listen()
+  local serve='import socket, sys, threading
+taken = socket.socket(); taken.bind(("0.0.0.0", 0)); taken.listen(64)
 print(taken.getsockname()[1], flush=True)
+def answer():
+    while True:
+        caller = taken.accept()[0]
+        caller.recv(1000)
+        caller.sendall(sys.argv[1].encode())
+        caller.close()
+if sys.argv[1]: threading.Thread(target=answer, daemon=True).start()
 sys.stdin.read()'
   mkfifo "$work/stdin" "$work/port"
-  on_node "$1" /usr/bin/python3 -c "$serve" <"$work/stdin" >"$work/port" &
+  limit=600 on_node "$1" /usr/bin/python3 -c "$serve" "${2:-}" <"$work/stdin" >"$work/port" &
   exec 3>"$work/stdin"
   read -r port <"$work/port"
 }
 give_the_port_back() {
   exec 3>&-
   wait
+  rm "$work/stdin" "$work/port"
 }

@@ -54,4 +54,36 @@ grep -q '^4 ranks on 2 nodes, started by slurm' "$work/table" || fail "no table:
 on_login srun -N1 -n2 "$torchbridge" explain >"$work/table"
 grep -q '^2 ranks on 1 node, started by slurm' "$work/table" || fail "no table of one node: $(cat "$work/table")"
 "$torchbridge" explain | grep -q '^1 rank on 1 node, started by none' || fail "no table of a world of one"
-expect_refusal "^torchbridge: --torch-env: unknown option 'x'" 10 on_login srun -N2 -n4 "$torchbridge" exec --torch-env=x -- true
+expect_one_report "--torch-env: unknown option 'x'" on_login srun -N2 -n4 "$torchbridge" exec --torch-env=x -- echo started
+expect_one_report "--torch-env: unknown option 'x'" on_login mpirun -np 3 "$torchbridge" exec --torch-env=x -- echo started
+
+# Wrong usage is told by the exit code.
+expect_usage_error() {  # expect_usage_error ARGUMENTS...
+  local status=0
+  "$torchbridge" "$@" >"$work/stdout" 2>"$work/stderr" || status=$?
+  ((status == 2)) || fail "torchbridge $*: exit code $status, expected 2"
+  (($(wc -l <"$work/stderr") == 1)) && [[ ! -s $work/stdout ]] || fail "torchbridge $*: expected one line on standard error"
+}
+for list in ranks=blck x ranks= ,; do
+  expect_usage_error exec --torch-env="$list" -- true
+  expect_usage_error env --torch-env="$list"
+  expect_usage_error explain --torch-env="$list"
+  TORCHBRIDGE_OPTIONS=$list expect_usage_error exec -- true
+  TORCHBRIDGE_OPTIONS=$list expect_usage_error env
+  TORCHBRIDGE_OPTIONS=$list expect_usage_error explain
+done
+expect_usage_error
+expect_usage_error exec
+expect_usage_error exec true
+expect_usage_error exec --timeout nan -- true
+expect_usage_error env --format xml
+expect_usage_error explain -- true
+
+# What one rank alone finds ends all, and rank 0 says it.
+on_node n0 ip link add only0 type bridge
+expect_one_report 'rank 3 on n1: iface=only0: n1 has no interface of that name$' on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec --torch-env=iface=only0 -- echo started
+expect_one_report 'rank 2 on n1: iface=only0: n1 has no interface of that name$' \
+  on_node n0 mpirun --mca plm_rsh_agent "$SOURCE_DIR/scripts/cluster/node_sh" --host n0:2,n1:1 -np 3 "$torchbridge" exec --torch-env=iface=only0 -- echo started
+on_node n0 ip link del only0
+expect_one_report 'iface=only0: n0 has no interface of that name$' on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec --torch-env=iface=only0 -- echo started
+expect_one_report 'addr=iface:only0: n0, the node of rank 0, has no such address' on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec --torch-env=addr=iface:only0 -- echo started

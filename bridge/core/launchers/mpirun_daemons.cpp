@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include <torchbridge/core/hostlist.h>
+#include <torchbridge/core/launchers/pmix.h>
 
 namespace torchbridge {
 namespace {
@@ -61,10 +62,10 @@ std::optional<MpirunDaemons> read_orte(const EnvMap& environment) {
 // The daemons are ranks 0, 1 ... of the job 0 in the same name space, mpirun first: "prterun-n0-6537@0.1;tcp4://...".
 std::optional<MpirunDaemons> read_prrte(const EnvMap& environment) {
   const auto name_space = environment.get("PMIX_NAMESPACE").value_or("");
-  const auto daemon = environment.get("PMIX_SERVER_URI2").value_or("");
   auto host = parse_prrte_host(name_space);
   const std::string of_daemon = std::string(name_space.substr(0, name_space.rfind('@'))) + "@0.";
-  if (!host || !daemon.starts_with(of_daemon)) return std::nullopt;
+  const auto daemon = pmix_server_uri(environment, of_daemon);
+  if (!host || daemon.empty()) return std::nullopt;
   const bool on_mpirun_host = daemon.substr(of_daemon.size()).starts_with("0;");
   return MpirunDaemons{{siphash({}, name_space), siphash({1, 0}, name_space)}, on_mpirun_host, {std::move(*host)}, {}};
 }

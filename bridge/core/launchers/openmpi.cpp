@@ -1,5 +1,6 @@
 #include <torchbridge/core/launchers/openmpi.h>
 
+#include <torchbridge/core/launchers/pmix.h>
 #include <torchbridge/core/launchers/variable_reader.h>
 
 namespace torchbridge {
@@ -33,8 +34,8 @@ Result<LaunchFacts> read_openmpi(const EnvMap& environment) {
 
   // "1457848321" in 4.1, "prterun-HOST-PID@1" in 5.0: the namespace is the job as mpirun's runtime knows it.
   facts.job_id = read.text("PMIX_NAMESPACE");
-  if (const auto server = environment.get("PMIX_SERVER_URI2"); server && !facts.job_id.empty()) {
-    facts.node_key = facts.job_id + " " + std::string(*server);
+  if (const auto server = pmix_server_uri(environment); !server.empty() && !facts.job_id.empty()) {
+    facts.node_key = facts.job_id + " " + std::string(server);
   }
   if (facts.local_size == facts.world_size) {
     facts.tasks_per_node = {facts.world_size};

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include <future>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -85,6 +86,61 @@ TEST_F(RollCallTest, IgnoresStrangersAndOtherRuns) {
   EXPECT_TRUE(first.get());
   EXPECT_TRUE(third.get());
   EXPECT_FALSE(other_run.get());
+}
+
+// Listens, and gives each of `callers` that connect `answer`; nothing where it is empty.
+class OtherProgram {
+ public:
+  OtherProgram(int callers, std::string answer)
+      : listener_(*listen_on({"127.0.0.1", 0})), thread_([this, callers, answer = std::move(answer)] {
+          for (int i = 0; i < callers; ++i) {
+            connections_.emplace_back(accept(listener_.descriptor(), nullptr, nullptr));
+            send(connections_.back().descriptor(), answer.data(), answer.size(), MSG_NOSIGNAL);
+            if (!answer.empty()) connections_.pop_back();
+          }
+        }) {}
+  ~OtherProgram() { thread_.join(); }
+  Endpoint place() const { return {"127.0.0.1", *bound_port(listener_)}; }
+
+ private:
+  Socket listener_;
+  std::vector<Socket> connections_;
+  std::thread thread_;
+};
+
+TEST_F(RollCallTest, AnotherProgramsAnswerIsNotTheMasters) {
+  RollCall impatient = roll_;
+  impatient.timeout = milliseconds(200);
+  for (const char* answer : {"HTTP/1.0 400 Bad Request\r\n\r\n", "torchbridge-roll slurm-2.0\nall here", "all here"}) {
+    const OtherProgram other(1, answer);
+    const auto heard = answer_roll(other.place(), impatient, 2, "");
+    ASSERT_FALSE(heard) << answer << ": " << *heard;
+  }
+}
+
+TEST_F(RollCallTest, FindsTheMasterElsewhere) {
+  for (const char* answer : {"", "HTTP/1.0 400 Bad Request\r\n\r\n"}) {
+    const OtherProgram at_its_place(2, answer), at_the_next(2, "");
+    RollCall roll = roll_;
+    roll.elsewhere = [&] { return std::vector{at_the_next.place(), at_}; };
+    const auto calls = [&](int node) { return std::async(std::launch::async, [&, node] { return answer_roll(at_its_place.place(), roll, node, "x"); }); };
+    auto first = calls(0), third = calls(2);
+    auto taken = Roll::take(listener_, roll);
+    ASSERT_TRUE(taken) << taken.error().message;
+    taken->answer("some failed");
+    EXPECT_EQ(*first.get(), "some failed");
+    EXPECT_EQ(*third.get(), "some failed");
+  }
+}
+
+TEST_F(RollCallTest, TheMasterListensAtTheFirstPlaceThatIsFree) {
+  const OtherProgram other(0, "");
+  RollCall roll = roll_;
+  EXPECT_FALSE(listen_elsewhere(roll));
+  roll.elsewhere = [&] { return std::vector{other.place(), Endpoint{"127.0.0.1", 0}}; };
+  const auto listener = listen_elsewhere(roll);
+  ASSERT_TRUE(listener) << listener.error().message;
+  EXPECT_NE(*bound_port(*listener), other.place().port);
 }
 
 TEST_F(RollCallTest, SaysWhyTheMasterIsNotReached) {

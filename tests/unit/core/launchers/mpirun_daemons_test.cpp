@@ -1,5 +1,6 @@
 // What OpenMPI's mpirun says of its daemons, and what is not taken for it.
 #include <torchbridge/core/launchers/mpirun_daemons.h>
+#include <torchbridge/core/launchers/openmpi.h>
 
 #include <gtest/gtest.h>
 
@@ -9,6 +10,18 @@ namespace torchbridge {
 namespace {
 
 using Names = std::vector<std::string>;
+
+// What PMIx 7 (OpenMPI 6) sets of the server's address, in the environment of another release.
+EnvMap with_servers_of_pmix7(const EnvMap& recorded) {
+  EnvMap environment;
+  for (const auto& [name, value] : recorded) {
+    if (name != "PMIX_SERVER_URI2") environment.set(name, value);
+  }
+  for (const char* version : {"21", "3", "4", "41", "51", "61"}) {
+    environment.set(std::string("PMIX_SERVER_URI") + version, *recorded.get("PMIX_SERVER_URI2"));
+  }
+  return environment;
+}
 
 TEST(MpirunDaemons, AreReadAsRecorded) {
   const auto first = read_mpirun_daemons(recorded_environment("openmpi-4.1-2n3t", 0));
@@ -38,6 +51,21 @@ TEST(MpirunDaemons, OfOpenMpi5OnlyMpirunsHostIsKnown) {
   EnvMap another = recorded_environment("openmpi-5.0-2n3t", 2);
   another.set("PMIX_NAMESPACE", "prterun-n0-17790@1");  // and the daemon's is still that of 17789
   EXPECT_FALSE(read_mpirun_daemons(another));
+}
+
+TEST(MpirunDaemons, TheServersAddressBearsAnyVersion) {
+  for (const int rank : {0, 2}) {
+    const EnvMap recorded = recorded_environment("openmpi-5.0-2n3t", rank), newer = with_servers_of_pmix7(recorded);
+    const auto daemons = read_mpirun_daemons(newer);
+    ASSERT_TRUE(daemons) << "rank " << rank;
+    EXPECT_EQ(daemons->on_mpirun_host, rank == 0);
+    EXPECT_EQ(read_openmpi(newer)->node_key, read_openmpi(recorded)->node_key);
+    // An mpirun of another release inside this one leaves variables that it does not know as they are.
+    EnvMap inner = newer;
+    inner.set("PMIX_SERVER_URI61", "prterun-n0-1@0.0;tcp4://127.0.0.1:1");
+    ASSERT_TRUE(read_mpirun_daemons(inner)) << "rank " << rank;
+    EXPECT_EQ(read_mpirun_daemons(inner)->on_mpirun_host, rank == 0);
+  }
 }
 
 TEST(MpirunDaemons, HostsInNamesOfOpenMpi5) {
