@@ -89,7 +89,7 @@ StepPlan plan_of(spank_t spank, const NodeState& node, const StepEnding& end, co
   }
   auto plan = plan_step(std::move(*facts), environment, options);
   if (!plan) end.by_each_node(plan.error());
-  if (const auto settled = settle_address(*plan, environment, options); !settled) end.by_this_task(settled.error());
+  if (const auto settled = settle_address(*plan, options); !settled) end.by_this_task(settled.error());
   return std::move(*plan);
 }
 
@@ -162,7 +162,7 @@ void export_torch_env(spank_t spank, const NodeState& node) {
   auto port = plan.env.layout.rank == 0 && !agent_serves ? reserve_store_port(plan.master) : Socket();
   if (!port) end.by_this_task(port.error());
   const auto task = task_environment(plan, environment, *options, *port, program_of(spank));
-  if (!task) end.by_this_task(task.error());
+  if (!task) end.by_each_node(task.error());
   const EnvMap complete = with_variables(environment, task->variables);
   // No program starts before all tasks have come so far.
   if (options->explain || options->check.value_or(agent_serves ? 0 : 1) != 0) meet(end, plan, given, complete, *options);

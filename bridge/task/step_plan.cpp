@@ -1,7 +1,6 @@
 #include <torchbridge/task/step_plan.h>
 
 #include <torchbridge/core/exported_values.h>
-#include <torchbridge/core/user_values.h>
 #include <torchbridge/net/address.h>
 #include <torchbridge/task/master_address.h>
 #include <torchbridge/task/store_port.h>
@@ -36,15 +35,12 @@ Result<StepPlan> plan_step(LaunchFacts facts, const EnvMap& environment, const O
   return plan_step_at(std::move(*endpoint), std::move(facts), environment, options);
 }
 
-Status settle_address(StepPlan& plan, const EnvMap& environment, const Options& options) {
+Status settle_address(StepPlan& plan, const Options& options) {
   constexpr std::chrono::seconds kTimeout{60};  // nodes of a large step start one after the other
   if (plan.master.host != plan.env.master.host) return Ok{};  // the user's
   auto address = agree_on_address(plan.facts, plan.map, plan.env, options, kTimeout);
   if (!address) return address.error();
   plan.env.master.host = plan.master.host = std::move(*address);
-  auto variables = variables_to_set(variables_of(plan.env), environment, options.override_user);
-  if (!variables) return variables.error();
-  plan.variables = std::move(*variables);
   return Ok{};
 }
 
@@ -57,9 +53,7 @@ Result<StepPlan> plan_step_at(Endpoint computed, LaunchFacts facts, const EnvMap
   auto env = torch_env_of(facts, *map, options, std::move(computed));
   auto master = effective_master(env.master, map->node_count(), environment, options);
   if (!master) return master.error();
-  auto variables = variables_to_set(variables_of(env), environment, options.override_user);
-  if (!variables) return variables.error();
-  return StepPlan{std::move(facts), std::move(*map), std::move(env), std::move(*master), *master_node, std::move(*variables)};
+  return StepPlan{std::move(facts), std::move(*map), std::move(env), std::move(*master), *master_node};
 }
 
 }  // namespace torchbridge

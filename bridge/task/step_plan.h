@@ -19,7 +19,6 @@ struct StepPlan {
   TorchEnv env;                     // master as computed, numeric where the name of the node resolves
   Endpoint master;                  // where rank 0 will really listen: what the user exported is kept
   int master_node = 0;              // the node that holds rank 0
-  std::vector<Variable> variables;  // to set: torchrun's, less what the user exported
 };
 
 // For a launcher that names the nodes, as Slurm. Resolves a host name, so call it in the task's own process with the user's
@@ -28,7 +27,7 @@ Result<StepPlan> plan_step(LaunchFacts facts, const EnvMap& environment, const O
 
 // Where the options leave the address to rank 0's node (see agree_on_address): completes the plan by it, unless the user
 // exported MASTER_ADDR. Collective. Of an error the message is empty where another task says it.
-Status settle_address(StepPlan& plan, const EnvMap& environment, const Options& options);
+Status settle_address(StepPlan& plan, const Options& options);
 
 // For a launcher that does not: `master` was agreed among the ranks.
 Result<StepPlan> plan_step_at(Endpoint master, LaunchFacts facts, const EnvMap& environment, const Options& options);

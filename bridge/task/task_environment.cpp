@@ -9,6 +9,7 @@
 #include <torchbridge/core/binding.h>
 #include <torchbridge/core/closest_gpus.h>
 #include <torchbridge/core/outer_run.h>
+#include <torchbridge/core/user_values.h>
 #include <torchbridge/host/machine.h>
 #include <torchbridge/host/placement.h>
 #include <torchbridge/net/address.h>
@@ -131,6 +132,8 @@ Result<std::vector<CpuSet>> cpus_of_tasks(const StepPlan& plan, const EnvMap& en
 
 Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& environment, const Options& options,
                                          const Socket& reserved_port, const std::vector<std::string>& program) {
+  auto variables = variables_to_set(variables_of(plan.env), environment, options.override_user);
+  if (!variables) return variables.error();
   auto machine = needs_machine(options) ? read_machine() : Result<Machine>(Machine());
   if (!machine) return machine.error();
   auto task_cpus = cpus_of_tasks(plan, environment, options, machine->cpus);
@@ -140,7 +143,7 @@ Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& env
   if (!binding) return binding.error();
   if (const auto placed = place(binding->cpus, binding->memory_node); !placed) return placed.error();
 
-  TaskEnvironment task{plan.variables, notes_of(plan, options, *binding)};
+  TaskEnvironment task{std::move(*variables), notes_of(plan, options, *binding)};
   task.variables.insert(task.variables.end(), binding->variables.begin(), binding->variables.end());
   if (const auto added = add_interface(plan, environment, options, task.variables); !added) return added.error();
   if (!is_agent_alone(program)) add_agent_defaults(plan, environment, options, task.variables);

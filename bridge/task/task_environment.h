@@ -18,7 +18,7 @@ struct TaskEnvironment {
 };
 
 // Binds this process to CPUs and memory where the options say so, for the program to inherit, and returns the rest: the
-// plan's variables and what is this task's own: devices, threads, interface, error file, and TORCHBRIDGE_LISTEN_FD where
+// torchrun's variables, less what the user exported, and what is this task's own: devices, threads, interface, error file, and TORCHBRIDGE_LISTEN_FD where
 // `reserved_port` is open, which the program must then inherit. Where a rule divides the
 // node among its tasks and the launcher is not Slurm, the tasks of the node ask each other. An error may be found by this task alone.
 // `program`: its name and arguments as far as they are known, for a torchrun that says --standalone shall not wait for other nodes.
