@@ -33,7 +33,7 @@ std::vector<std::string> ledger_lines(const StepRecord& record, std::span<const 
 }
 
 Ledger::Ledger(ProcessGroup& group, const std::filesystem::path& path, std::int64_t last_step)
-    : group_(group), enabled_(!path.empty()), file_("", 0, "") {
+    : group_(group), enabled_(!group.broadcast(path.string()).empty()), file_("", 0, "") {
   if (!enabled_) return;
   all_or_none(group_, [&] { file_ = StepFile(group_.is_first() ? path : "", last_step, "--ledger"); });
 }
