@@ -2,6 +2,7 @@
 
 #include <torchbridge/core/init_method.h>
 #include <torchbridge/exchange/launch.h>
+#include <torchbridge/train/checkpoint/checkpoint_files.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/number_text.h>
 #include <torchbridge/train/run/gpu_precision.h>
@@ -76,6 +77,13 @@ ProgressStyle Options::progress_style() const {
   if (quiet) return ProgressStyle::kNone;
   if (progress == "bar") return ProgressStyle::kBar;
   return progress == "lines" ? ProgressStyle::kLines : ProgressStyle::kAuto;
+}
+
+// A checkpoint that is named by its own folder may be older than others.
+RunStart Options::run_start(const Manifest& start) const {
+  const std::filesystem::path named = checkpoints.resume;
+  const std::filesystem::path last = named.has_filename() ? named.filename() : named.parent_path().filename();
+  return {.run = start.run, .step = start.step, .goes_back = step_of_folder(last.string()).has_value()};
 }
 
 SamplerOptions Options::sampler(std::int64_t samples, const ProcessGroup& group) const {

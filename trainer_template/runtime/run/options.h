@@ -15,6 +15,7 @@
 #include <torchbridge/train/optim/zero.h>
 #include <torchbridge/train/run/preemption.h>
 #include <torchbridge/train/run/progress.h>
+#include <torchbridge/train/run/step_file.h>
 #include <torchbridge/train/run/task.h>
 
 namespace torchbridge::train {
@@ -93,6 +94,7 @@ struct Options {
   // Throws EarlyExit where the end of the job is needed and `environment` does not tell it.
   PreemptionOptions preemption(const EnvMap& environment) const;
   ProgressStyle progress_style() const;
+  RunStart run_start(const Manifest& start) const;
   SamplerOptions sampler(std::int64_t samples, const ProcessGroup& group) const;
   LoaderOptions loading(const ProcessGroup& group) const;
   // What was chosen, as it is shown at the start and kept in checkpoints.
