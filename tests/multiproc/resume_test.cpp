@@ -67,7 +67,7 @@ TEST_F(Resume, KeepsLossScaleAndPlateau) {
   EXPECT_TRUE(contains(manifest, "\"plateau.best\""));
 }
 
-// Whether training stands still or goes on meanwhile, and in whatever run: but for the time that it took so far.
+// Whether training stands still or goes on meanwhile, and in whatever run: but for its id and the time that it took so far.
 TEST_F(Resume, TheSameStepGivesTheSameFiles) {
   const Words kModels[] = {{"--model", "mlp:600,500", "--optimizer", "adamw"}, {"--model", "cnn:64,512", "--batch-size", "8", "--zero", "1"}};
   const auto content = [&](const std::string& name) {
@@ -76,6 +76,7 @@ TEST_F(Resume, TheSameStepGivesTheSameFiles) {
     auto manifest = nlohmann::json::parse(text);
     EXPECT_EQ(manifest.erase("xxh3_128"), 1u);
     EXPECT_EQ(manifest["state"].erase("run.seconds"), 1u);
+    EXPECT_EQ(manifest.erase("run"), 1u);
     return manifest.dump();
   };
   for (std::size_t i = 0; i < std::size(kModels); ++i) {
@@ -113,6 +114,50 @@ TEST_F(Resume, AfterAKillEqualsTheRunThatWasNotKilled) {
   }
   train(2, killed, runs);
   EXPECT_EQ(losses(killed), losses(whole));
+}
+
+// Whoever gives it, by mistake or as the same command twice: no line of another run is lost.
+TEST_F(Resume, KeepsTheFilesOfAnotherRunAside) {
+  const auto run = [&](int steps, const char* checkpoints, const Words& more = {}) {
+    Words words = trainer({"--max-steps", std::to_string(steps), "--metrics", folder_ / "curve", "--ledger", folder_ / "ledger"});
+    if (*checkpoints) words.insert(words.end(), {"--checkpoint-dir", folder_ / checkpoints, "--checkpoint-every", "2"});
+    words.insert(words.end(), more.begin(), more.end());
+    Ranks ranks(2, words);
+    expect_success(ranks);
+    return ranks.errors();
+  };
+  // What was in both files is in those with this number, as it is said.
+  const auto expect_aside = [&](int number, const std::string& errors, const std::string& curve, const std::string& ledger, const std::string& reason) {
+    for (const auto& [name, before] : {std::pair("curve", curve), std::pair("ledger", ledger)}) {
+      const std::string aside = std::string(name) + ".aside-" + std::to_string(number);
+      EXPECT_EQ(folder_.read(aside), before);
+      EXPECT_TRUE(contains(errors, "trainer: '" + (folder_ / name).string() + "' " + reason + ": kept as '" + (folder_ / aside).string() + "'\n"));
+    }
+  };
+  EXPECT_EQ(run(3, "own"), "");
+  EXPECT_EQ(run(6, "own"), "");
+  EXPECT_EQ(losses(folder_ / "curve").size(), 6u);
+  const std::string curve = folder_.read("curve"), ledger = folder_.read("ledger");
+
+  expect_aside(1, run(3, ""), curve, ledger, "is of another run");  // a fresh start
+  EXPECT_EQ(losses(folder_ / "curve").size(), 3u);
+  EXPECT_EQ(lines_in(folder_.read("ledger")), 3);
+
+  folder_.write("curve", curve);
+  folder_.write("ledger", ledger);
+  Ranks other(2, trainer({"--max-steps", "4", "--checkpoint-dir", folder_ / "other"}));
+  expect_success(other);
+  expect_aside(2, run(5, "other"), curve, ledger, "is of another run");  // one that goes on
+  EXPECT_TRUE(folder_.read("curve").starts_with("{\"step\":5,"));
+
+  // From a copy of a checkpoint another run begins; that of the run itself goes on in its file, but for the steps that come anew.
+  folder_.write("curve", curve);
+  folder_.write("ledger", ledger);
+  expect_aside(3, run(5, "branch", {"--resume", folder_ / "own/step-00000004"}), curve, ledger, "is of another run");
+  folder_.write("curve", curve);
+  folder_.write("ledger", ledger);
+  expect_aside(4, run(5, "own", {"--resume", folder_ / "own/step-00000004/"}), curve, ledger, "has steps after 4, to which this run goes back");
+  EXPECT_EQ(losses(folder_ / "curve").size(), 5u);
 }
 
 TEST_F(Resume, SaysWhenThereIsNothingLeftToDo) {

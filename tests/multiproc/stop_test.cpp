@@ -27,6 +27,12 @@ class Stop : public testing::Test {
     Ranks ranks(world_size, words);
     EXPECT_EQ(ranks.wait(), std::vector<int>(world_size, 0)) << ranks.errors();
   }
+  // Without its run, which is another for each.
+  std::string ledger(const std::string& name) const {
+    std::string text = folder_.read(name + ".ledger");
+    const auto begin = text.find(",\"run\":\"");
+    return begin == std::string::npos ? "no run in " + text : text.erase(begin, text.find("}\n", begin) - begin);
+  }
   bool has(const std::string& file) const { return fs::exists(folder_ / file) && fs::file_size(folder_ / file) > 0; }
   void wait_until_training(const std::string& name) { ASSERT_TRUE(eventually([&] { return has(name + ".jsonl"); })); }
   TemporaryFolder folder_;
@@ -51,7 +57,7 @@ TEST_F(Stop, GoesOnBitForBit) {
     complete(c.world_size, saving(parts, until));
     complete(c.world_size, command(whole, until));
     EXPECT_EQ(losses(folder_ / (parts + ".jsonl")), losses(folder_ / (whole + ".jsonl"))) << c.world_size << " ranks";
-    EXPECT_EQ(folder_.read(parts + ".ledger"), folder_.read(whole + ".ledger"));
+    EXPECT_EQ(ledger(parts), ledger(whole));
   }
 }
 

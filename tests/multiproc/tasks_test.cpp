@@ -148,6 +148,12 @@ TEST_F(Tasks, TracesSteps) {
   EXPECT_TRUE(contains(trace, "\"step 13\""));
   EXPECT_FALSE(contains(trace, "\"step 14\""));
   EXPECT_EQ(ranks.errors(), "");
+
+  Ranks again(1, trainer({"--max-steps", "12", "--profile", "1", "--profile-file", folder_ / "trace.json"}));
+  ASSERT_EQ(again.wait(), kOneGood) << again.errors();
+  EXPECT_TRUE(contains(again.errors(), "trace.json' is the trace of an earlier start: kept as '" + (folder_ / "trace.json.aside-1").string() + "'"));
+  EXPECT_EQ(folder_.read("trace.json.aside-1"), trace);
+  EXPECT_FALSE(contains(folder_.read("trace.json"), "\"step 13\""));
 }
 
 TEST_F(Tasks, ATraceThatIsLostEndsNoTraining) {

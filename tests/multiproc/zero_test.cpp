@@ -23,11 +23,12 @@ class Zero : public testing::Test {
   std::vector<double> train_and_save(int world_size, const std::string& name, const std::string& zero) {
     return train(world_size, name + ".jsonl", {"--max-steps", "6", "--zero", zero, "--checkpoint-dir", folder_ / name});
   }
-  // The six further steps of two ranks from there, without writing to the folder.
+  // The six further steps of two ranks from there, in a copy of the run.
   std::vector<double> go_on(const std::string& name, const std::string& zero) {
-    const std::string curve = name + "-to-" + zero + ".jsonl";
+    const std::string copy = name + "-to-" + zero, curve = copy + ".jsonl";
     fs::copy_file(folder_ / (name + ".jsonl"), folder_ / curve);
-    return train(2, curve, {"--max-steps", "12", "--zero", zero, "--resume", folder_ / name});
+    fs::copy(folder_ / name, folder_ / copy, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+    return train(2, curve, {"--max-steps", "12", "--zero", zero, "--checkpoint-dir", folder_ / copy});
   }
   TemporaryFolder folder_;
 };

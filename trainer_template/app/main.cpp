@@ -68,7 +68,7 @@ class Run {
   EarlyStop early_stop_{options_.early_stop, start_.state};
   RunLog log_{options_, group_, start_, steps_};
   StepProfile profile_{profile_options(options_, group_)};
-  Ledger ledger_{group_, options_.ledger, start_.step};
+  Ledger ledger_{group_, options_.ledger, options_.run_start(start_)};
   std::optional<Evaluation> result_;  // of the last step, where it was evaluated
 };
 

@@ -56,6 +56,7 @@ void show_checkpoint(const std::filesystem::path& folder) {
   line(0, "step " + std::to_string(manifest->step) + ", epoch " + std::to_string(manifest->position.epoch) + ", " +
               std::to_string(manifest->position.consumed) + " samples into it, " + std::to_string(manifest->samples_seen) + " samples in all");
   line(0, "written by " + std::to_string(manifest->world_size) + " ranks, seed " + std::to_string(manifest->sampler_seed));
+  if (!manifest->run.empty()) line(0, "run " + printable(manifest->run));
   if (!manifest->train_set.empty()) line(0, "fingerprint of the training set " + printable(manifest->train_set));
   show_map("options", manifest->options);
   show_map("versions", manifest->versions);

@@ -103,6 +103,7 @@ std::string to_json(const Manifest& manifest) {
       {"optimizer", to_json(manifest.optimizer)},
       {"files", files},
   };
+  if (!manifest.run.empty()) document["run"] = manifest.run;
   if (!manifest.train_set.empty()) document["train_set_fingerprint"] = manifest.train_set;
   constexpr std::string_view kEnd = "\n}";
   std::string text = document.dump(2, ' ', false, json::error_handler_t::replace);
@@ -123,6 +124,7 @@ Result<Manifest> manifest_from_json(std::string_view text) try {
                  std::to_string(Manifest::kVersion)};
   }
   Manifest manifest;
+  manifest.run = document.value("run", "");
   manifest.step = integer<std::int64_t>(document.at("step"));
   manifest.position = {.epoch = integer<std::int64_t>(document.at("epoch")), .consumed = integer<std::int64_t>(document.at("epoch_samples_consumed"))};
   manifest.samples_seen = integer<std::int64_t>(document.at("samples_seen"));

@@ -39,6 +39,7 @@ constexpr const char* kTrainSamples = "train_set.samples";
 struct Manifest {
   static constexpr int kVersion = 2;
 
+  std::string run;                              // id of the training, the same over all its starts; empty: begun by a version without ids
   std::int64_t step = 0;                        // optimizer steps done
   SamplerPosition position;                     // of the next sample
   std::int64_t samples_seen = 0;                // by all ranks, in all epochs

@@ -51,7 +51,7 @@ struct GroupOptions {
   std::function<Status(const Gpu&)> check_gpu;
 
   std::chrono::milliseconds join_timeout = std::chrono::seconds(60); // until all ranks are there; never longer than `timeout`
-  std::chrono::milliseconds silence = std::chrono::seconds(4);       // a rank that is stopped so long ends the job; 0: none does
+  std::chrono::milliseconds silence = std::chrono::seconds(4);       // a rank that is stopped so long ends the job; 0: none does; rank 0's counts
 };
 
 }  // namespace torchbridge::train

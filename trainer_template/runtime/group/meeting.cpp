@@ -75,6 +75,16 @@ void agree_on_world_size(c10d::Store& store, const Launch& launch, const JoinReq
   throw TrainError("this rank is one of " + own + " (WORLD_SIZE), but by rank 0 there are " + printable(served));
 }
 
+// Why this rank cannot take part: by itself, or for another backend than rank 0's, with which each would wait for the other in another place.
+std::optional<std::string> trouble_of(c10d::Store& store, const Layout& layout, const JoinRequest& request) {
+  constexpr const char *kKey = "backend", *kNone = "?";
+  if (layout.rank == 0) put(store, key(kKey, 0), request.trouble ? kNone : request.backend);
+  if (layout.rank == 0 || request.trouble) return request.trouble;
+  const std::string served = get(store, key(kKey, 0));
+  if (served == request.backend || served == kNone) return std::nullopt;
+  return "the backend is " + request.backend + " here and " + printable(served) + " on rank 0; all ranks need the same one";
+}
+
 void claim(c10d::Store& store, const TorchEnv& env, const InitMethod& method) {
   const int rank = env.layout.rank;
   if (store.add(key("claim", rank), 1) == 1) return;
@@ -118,12 +128,13 @@ Meeting meet(c10d::Store& store, const Launch& launch, const JoinRequest& reques
   const Layout& layout = launch.env.layout;
   claim(store, launch.env, request.method);
   agree_on_world_size(store, launch, request);
-  const bool speaks = request.trouble && speaks_of(store, *request.trouble);
+  const auto trouble = trouble_of(store, layout, request);
+  const bool speaks = trouble && speaks_of(store, *trouble);
   announce(store, layout);
   if (layout.rank != 0) {
-    if (request.trouble) put(store, key("informed", layout.rank), "yes");
-    if (speaks) throw TrainError(*request.trouble);
-    if (request.trouble) throw PeerFailed();
+    if (trouble) put(store, key("informed", layout.rank), "yes");
+    if (speaks) throw TrainError(*trouble);
+    if (trouble) throw PeerFailed();
     store.wait({"verdict"}, request.patience + kVerdictGrace);
     if (const std::string verdict = get(store, "verdict"); verdict.starts_with(kAllCame)) return meeting_by(verdict);
     put(store, key("informed", layout.rank), "yes");
@@ -143,7 +154,7 @@ Meeting meet(c10d::Store& store, const Launch& launch, const JoinRequest& reques
   const std::vector<Place> places = places_of(store, present);
   std::erase(present, 0);
   missing_after(store, "informed", present, kInformed);
-  if (speaks) throw TrainError(*request.trouble);
+  if (speaks) throw TrainError(*trouble);
   if (refused) throw PeerFailed();
   throw TrainError(with_nodes(missing, launch, places) + " of " + std::to_string(layout.world_size) + " did not join at " +
                    where(launch.env.master, request.method) + " within " + seconds(request.patience) +

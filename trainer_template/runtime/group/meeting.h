@@ -15,6 +15,7 @@ struct JoinRequest {
   c10::intrusive_ptr<c10d::Store> store;  // of the program, of method kStore
   std::string group_name;
   std::chrono::milliseconds patience{};
+  std::string backend;
   std::optional<std::string> trouble;  // why this rank cannot take part: where several say the same, one of them throws it
 };
 

@@ -129,39 +129,44 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::
   const milliseconds by_backend = has(state_->backends, "nccl") ? kNcclTimeout : kOtherTimeout;
   const milliseconds timeout = options.timeout.count() > 0 ? options.timeout : by_backend;
   const milliseconds patience = std::min(options.join_timeout, timeout);
-  const JoinedStore joined = join_store(launch, {options.init_method, given, options.group_name, patience, trouble});
+  const JoinedStore joined = join_store(launch, {options.init_method, given, options.group_name, patience, backend_, trouble});
   state_->store = joined.store;
   state_->meeting = joined.meeting;
   state_->group_stores = c10::make_intrusive<c10d::PrefixStore>("default_pg", joined.store);
   state_->request = {.timeout = timeout, .connect_timeout = patience, .address = joined.own_address, .options = options.pg_options};
   if (!device_.is_cpu()) state_->request.device = device_;
   take(form_group(state_->backends, state_->next(rank(), world_size()), state_->connections, nullptr));
-  if (world_size() > 1 && options.silence.count() > 0) start_heartbeat(joined.own_address, options);
+  if (world_size() > 1) start_heartbeat(joined.own_address, options.silence);
   // NCCL comes back to the store when it first sees a device.
   state_->store->setTimeout(timeout);
 }
 
-void ProcessGroup::start_heartbeat(const std::string& own_address, const GroupOptions& options) {
+// Rank 0's silence counts: by its own each rank would give up those that beat more slowly, or wait for a beat that nobody listens for.
+void ProcessGroup::start_heartbeat(const std::string& own_address, std::chrono::milliseconds own_silence) {
+  constexpr const char *kSilence = "silence", *kServer = "heartbeat";
   c10d::Store& store = *state_->store;
+  if (is_first()) put(store, kSilence, std::to_string(own_silence.count()));
+  const milliseconds silence{std::stoll(get(store, kSilence))};
+  if (silence.count() == 0) return;
   state_->last_resort = std::make_unique<LastResort>(kStuck, [this, state = state_.get(), rank = rank()] {
     const std::scoped_lock lock(state->message_mutex);
     if (!state->is_asked) state->message = failure_message(broken_group(), std::runtime_error("the connections between the ranks were lost"));
     if (state->message) say("rank " + std::to_string(rank) + ": " + *state->message);
   });
-  HeartbeatOptions heart{.silence = options.silence, .on_loss = [state = state_.get()] {
+  HeartbeatOptions heart{.silence = silence, .on_loss = [state = state_.get()] {
     state->last_resort->start();  // first: an abort of NCCL's may hang
     state->connections->cut();
   }};
   heart.hang_ups = std::ranges::any_of(state_->backends, [](const DeviceBackend& one) { return one.backend != "gloo"; });
-  state_->silence = options.silence;
+  state_->silence = silence;
   auto started = [&]() -> Result<std::unique_ptr<Heartbeat>> {
     if (is_first()) {
       heart.token = random_token();
       auto served = Heartbeat::serve(own_address, heart);
-      if (served) put(store, "heartbeat", heart.token + " " + (*served)->endpoint().host + " " + std::to_string((*served)->endpoint().port));
+      if (served) put(store, kServer, heart.token + " " + (*served)->endpoint().host + " " + std::to_string((*served)->endpoint().port));
       return served;
     }
-    std::istringstream words(get(store, "heartbeat"));
+    std::istringstream words(get(store, kServer));
     Endpoint server;
     words >> heart.token >> server.host >> server.port;
     return Heartbeat::join(server, rank(), heart);

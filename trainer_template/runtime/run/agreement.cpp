@@ -32,13 +32,21 @@ std::map<std::string, std::string> unpacked(std::string_view text) {
   return entries;
 }
 
+std::map<std::string, std::string> compared(const Options& options) {
+  std::map<std::string, std::string> values;
+  for (const auto& [name, option] : options.on_ranks) {
+    if (option.rule == OnRanks::kSame || option.rule == OnRanks::kGiven) values[name] = option.value;
+  }
+  return values;
+}
+
 // "--lr is 0.3 here and 0.1 on rank 0; ...": empty where all are the same.
 std::string differences(const std::map<std::string, std::string>& own, const std::map<std::string, std::string>& of_rank_0) {
   std::string text;
   for (const auto& [name, value] : own) {
     const auto other = of_rank_0.find(name);
     if (other == of_rank_0.end() || other->second == value) continue;
-    text += (text.empty() ? "--" : "; --") + name + " is " + printable(value) + " here and " + printable(other->second) + " on rank 0";
+    text += (text.empty() ? "" : "; ") + name + " is " + printable(value) + " here and " + printable(other->second) + " on rank 0";
   }
   return text;
 }
@@ -46,7 +54,7 @@ std::string differences(const std::map<std::string, std::string>& own, const std
 }  // namespace
 
 void check_same_options(const Options& options, ProcessGroup& group) {
-  const auto own = options.common();
+  const auto own = compared(options);
   const auto of_rank_0 = unpacked(group.broadcast(packed(own)));
   all_or_none(group, [&] {
     const std::string found = differences(own, of_rank_0);

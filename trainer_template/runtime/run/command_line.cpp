@@ -4,10 +4,15 @@
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/core/nearest_name.h>
 #include <torchbridge/train/errors.h>
+#include <torchbridge/train/number_text.h>
 #include <torchbridge/train/run/option_checks.h>
 
 #include <algorithm>
+#include <concepts>
 #include <filesystem>
+#include <functional>
+#include <map>
+#include <type_traits>
 #include <utility>
 
 namespace torchbridge::train {
@@ -25,6 +30,19 @@ void refuse_empty_values(std::span<char*> words) {
   }
 }
 
+// Values of options, as one rank tells them to the others.
+std::string as_text(const std::string& value) { return value; }
+std::string as_text(const std::filesystem::path& value) { return value.string(); }
+std::string as_text(bool value) { return value ? "yes" : "no"; }
+std::string as_text(double value) { return shortest(value); }
+std::string as_text(std::integral auto value) { return std::to_string(value); }
+std::string as_text(const std::optional<double>& value) { return value ? as_text(*value) : "not set"; }
+std::string as_text(const std::vector<std::string>& values) {
+  std::string text;
+  for (const std::string& value : values) text += (text.empty() ? "" : ",") + value;
+  return text;
+}
+
 class CommandLine {
  public:
   explicit CommandLine(std::span<const TaskKind> kinds);
@@ -37,7 +55,17 @@ class CommandLine {
   std::string text_of(const CLI::ParseError& error) const;
 
  private:
-  CLI::Option_group* group(const std::string& name);
+  // What is declared from now on is in this group of --help.
+  void group(const std::string& name) { groups_.push_back(app_.add_option_group(name)); }
+  template <class T>
+  CLI::Option* option(OnRanks rule, const std::string& name, T& value, const std::string& help = "") {
+    declared_[name] = {rule, [&value] { return as_text(value); }};
+    if constexpr (std::is_same_v<T, bool>) {
+      return groups_.back()->add_flag(name, value, help);
+    } else {
+      return groups_.back()->add_option(name, value, help);
+    }
+  }
   void take_task();
   void declare_task();
   void declare_training();
@@ -47,6 +75,7 @@ class CommandLine {
   void declare_output();
   void declare_inference();
   void declare_system();
+  std::map<std::string, OptionOnRanks> on_ranks() const;
   std::string did_you_mean_option(const std::string& word) const;
 
   std::span<const TaskKind> kinds_;
@@ -55,6 +84,11 @@ class CommandLine {
   double save_mb_per_s_ = 0;
   CLI::App app_;
   std::vector<CLI::Option_group*> groups_;
+  struct Declared {
+    OnRanks rule;
+    std::function<std::string()> text;
+  };
+  std::map<std::string, Declared> declared_;  // by name: "--lr"
 };
 
 CommandLine::CommandLine(std::span<const TaskKind> kinds)
@@ -86,6 +120,19 @@ void CommandLine::parse(int argc, char** argv) {
   options_.checkpoints.bytes_per_s = save_mb_per_s_ * 1e6;
   options_.data_given = app_.get_option("--data")->count() > 0;
   options_.model_given = app_.get_option("--model")->count() > 0;
+  options_.on_ranks = on_ranks();
+}
+
+std::map<std::string, OptionOnRanks> CommandLine::on_ranks() const {
+  std::map<std::string, OptionOnRanks> all;
+  for (const auto& [name, declared] : declared_) {
+    std::string text = declared.text();
+    if (declared.rule == OnRanks::kGiven) text = text.empty() ? "not set" : "set";
+    all[name] = {declared.rule, std::move(text)};
+  }
+  all["--weight-decay"].value = as_text(options_.weight_decay.value_or(default_weight_decay(options_.optimizer)));
+  if (auto& resume = all["--resume"].value; resume != "auto" && resume != "none") resume = "a path";
+  return all;
 }
 
 // The task may stand in the TOML file: its defaults are known when all is read.
@@ -104,13 +151,8 @@ std::string CommandLine::help() {
   return app_.help();
 }
 
-CLI::Option_group* CommandLine::group(const std::string& name) {
-  groups_.push_back(app_.add_option_group(name));
-  return groups_.back();
-}
-
 void CommandLine::declare_task() {
-  auto* declared = group("Task, model and data");
+  group("Task, model and data");
   options_.task = kinds_.front().name;
   std::string summaries;
   std::vector<std::string> names;
@@ -118,124 +160,124 @@ void CommandLine::declare_task() {
     summaries += (summaries.empty() ? "" : "; ") + each.name + ": " + each.summary;
     names.push_back(each.name);
   }
-  declared->add_option("--task", options_.task, "What to learn; other defaults follow it. " + summaries)
+  option(OnRanks::kSame, "--task", options_.task, "What to learn; other defaults follow it. " + summaries)
       ->check([names](const std::string& name) {
         if (std::find(names.begin(), names.end(), name) != names.end()) return std::string();
         return "there is no task '" + name + "'" + did_you_mean(name, names);
       })->capture_default_str();
-  declared->add_option("--data", options_.data, "What to learn from")->check(not_empty)->capture_default_str();
-  declared->add_option("--model", options_.model)->capture_default_str();
-  declared->add_option("--init-from", options_.init_from, "Start from the weights in this safetensors or torch.save file")->check(not_empty);
+  option(OnRanks::kOwn, "--data", options_.data, "What to learn from")->check(not_empty)->capture_default_str();
+  option(OnRanks::kSame, "--model", options_.model)->capture_default_str();
+  option(OnRanks::kGiven, "--init-from", options_.init_from, "Start from the weights in this safetensors or torch.save file")->check(not_empty);
 }
 
 void CommandLine::declare_training() {
-  auto* declared = group("Training");
+  group("Training");
   Options& o = options_;
-  declared->add_option("--epochs", o.epochs)->check(kFromOne)->capture_default_str();
-  declared->add_option("--max-steps", o.max_steps, "Stop after so many steps in all; 0: no limit")->check(kFromZero)->capture_default_str();
-  declared->add_option("--batch-size", o.batch_size, "Samples a rank and step")->check(kFromOne)->capture_default_str();
-  declared->add_option("--optimizer", o.optimizer)->check(CLI::IsMember({"sgd", "adam", "adamw"}))->capture_default_str();
-  declared->add_option("--lr", o.lr, "Learning rate")->check(not_negative)->capture_default_str();
-  declared->add_option("--lr-schedule", o.lr_schedule, "KIND[:KEY=VALUE,...] (docs/optimizers.md): " + lr_schedule_kinds())
+  option(OnRanks::kSame, "--epochs", o.epochs)->check(kFromOne)->capture_default_str();
+  option(OnRanks::kSame, "--max-steps", o.max_steps, "Stop after so many steps in all; 0: no limit")->check(kFromZero)->capture_default_str();
+  option(OnRanks::kSame, "--batch-size", o.batch_size, "Samples a rank and step")->check(kFromOne)->capture_default_str();
+  option(OnRanks::kSame, "--optimizer", o.optimizer)->check(CLI::IsMember({"sgd", "adam", "adamw"}))->capture_default_str();
+  option(OnRanks::kSame, "--lr", o.lr, "Learning rate")->check(not_negative)->capture_default_str();
+  option(OnRanks::kSame, "--lr-schedule", o.lr_schedule, "KIND[:KEY=VALUE,...] (docs/optimizers.md): " + lr_schedule_kinds())
       ->check(check_lr_schedule)->capture_default_str();
-  declared->add_option("--warmup-steps", o.warmup_steps, "Steps in which the learning rate rises")->check(kFromZero)->capture_default_str();
-  declared->add_option("--momentum", o.momentum, "Of sgd")->check(not_negative)->capture_default_str();
-  declared->add_option("--weight-decay", o.weight_decay)->check(not_negative)->default_str("0.01 for adamw, else 0");
-  declared->add_option("--no-decay", o.no_decay, "Parameters without weight decay: PATTERN,... such as *.bias")
+  option(OnRanks::kSame, "--warmup-steps", o.warmup_steps, "Steps in which the learning rate rises")->check(kFromZero)->capture_default_str();
+  option(OnRanks::kSame, "--momentum", o.momentum, "Of sgd")->check(not_negative)->capture_default_str();
+  option(OnRanks::kSame, "--weight-decay", o.weight_decay)->check(not_negative)->default_str("0.01 for adamw, else 0");
+  option(OnRanks::kSame, "--no-decay", o.no_decay, "Parameters without weight decay: PATTERN,... such as *.bias")
       ->delimiter(',')->allow_extra_args(false);
-  declared->add_flag("--no-decay-1d", o.no_decay_1d, "Nor for parameters of at most one dimension")->check(boolean);
-  declared->add_option("--grad-accumulation", o.grad_accumulation, "Batches a step")->check(kFromOne)->capture_default_str();
-  declared->add_option("--clip-norm", o.clip_norm, "Largest norm of the gradients; 0: no limit")->check(not_negative)->capture_default_str();
-  declared->add_option("--early-stop", o.early_stop, "Stop after so many evaluations (--eval-every) without a lower loss; 0: never")
+  option(OnRanks::kSame, "--no-decay-1d", o.no_decay_1d, "Nor for parameters of at most one dimension")->check(boolean);
+  option(OnRanks::kSame, "--grad-accumulation", o.grad_accumulation, "Batches a step")->check(kFromOne)->capture_default_str();
+  option(OnRanks::kSame, "--clip-norm", o.clip_norm, "Largest norm of the gradients; 0: no limit")->check(not_negative)->capture_default_str();
+  option(OnRanks::kSame, "--early-stop", o.early_stop, "Stop after so many evaluations (--eval-every) without a lower loss; 0: never")
       ->check(kFromZero)->capture_default_str();
-  declared->add_option("--on-nan", o.on_nan, "A loss or gradient that is not finite, on any rank: stop, or skip the step")
+  option(OnRanks::kSame, "--on-nan", o.on_nan, "A loss or gradient that is not finite, on any rank: stop, or skip the step")
       ->check(CLI::IsMember({"stop", "skip"}))->capture_default_str();
-  declared->add_option("--seed", o.seed, "Of weights and order of samples")->check(check_seed)->capture_default_str();
-  declared->add_option("--order", o.order, "Of the samples: shuffled as Python does, permuted (without a list of all), sequential")
+  option(OnRanks::kSame, "--seed", o.seed, "Of weights and order of samples")->check(check_seed)->capture_default_str();
+  option(OnRanks::kSame, "--order", o.order, "Of the samples: shuffled as Python does, permuted (without a list of all), sequential")
       ->check(CLI::IsMember({"shuffled", "permuted", "sequential"}))->capture_default_str();
-  declared->add_flag("--deterministic", o.deterministic, "Refuse operations whose result may vary")->check(boolean);
+  option(OnRanks::kSame, "--deterministic", o.deterministic, "Refuse operations whose result may vary")->check(boolean);
 }
 
 void CommandLine::declare_precision() {
-  auto* declared = group("Precision and memory");
+  group("Precision and memory");
   Options& o = options_;
-  declared->add_option("--precision", o.precision, "Of forward and backward: fp32, bf16 or fp16 by autocast")
+  option(OnRanks::kSame, "--precision", o.precision, "Of forward and backward: fp32, bf16 or fp16 by autocast")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))->capture_default_str();
-  declared->add_option("--loss-scale", o.loss_scale, "At the start, with fp16")->check(number_between(1e-30, 1e30))->capture_default_str();
-  declared->add_option("--zero", o.zero, "1: the optimizer's state is spread over the ranks")->check(CLI::IsMember({0, 1}))->capture_default_str();
-  declared->add_option("--zero-gradients", o.zero_gradients,
+  option(OnRanks::kSame, "--loss-scale", o.loss_scale, "At the start, with fp16")->check(number_between(1e-30, 1e30))->capture_default_str();
+  option(OnRanks::kSame, "--zero", o.zero, "1: the optimizer's state is spread over the ranks")->check(CLI::IsMember({0, 1}))->capture_default_str();
+  option(OnRanks::kSame, "--zero-gradients", o.zero_gradients,
                        "Of --zero 1: all-reduce during backward, reduce-scatter after it, or auto: what the backend is better at")
       ->check(CLI::IsMember({"auto", "all-reduce", "reduce-scatter"}))->capture_default_str();
 }
 
 void CommandLine::declare_checkpoints() {
-  auto* declared = group("Checkpoints");
+  group("Checkpoints");
   auto& o = options_.checkpoints;
-  declared->add_option("--checkpoint-dir", o.folder, "Shared by all nodes; without it nothing is saved")->check(not_empty);
-  declared->add_option("--checkpoint-every", o.every, "Steps; 0: only at the end")->check(kFromZero)->capture_default_str();
-  declared->add_option("--keep", o.keep, "Newest checkpoints to keep")->check(CLI::Range(1, 1'000'000))->capture_default_str();
-  declared->add_option("--keep-every", o.keep_every, "Steps: checkpoints at multiples of it are kept for good; 0: none")->check(kFromZero)->capture_default_str();
-  declared->add_flag("--async-save", o.async, "Go on training from a copy in memory while a checkpoint is written")->check(boolean);
-  declared->add_option("--save-busy", busy_, "Where the save before is still being written: wait, or skip this one")
+  option(OnRanks::kGiven, "--checkpoint-dir", o.folder, "Shared by all nodes; without it nothing is saved")->check(not_empty);
+  option(OnRanks::kSame, "--checkpoint-every", o.every, "Steps; 0: only at the end")->check(kFromZero)->capture_default_str();
+  option(OnRanks::kRankZero, "--keep", o.keep, "Newest checkpoints to keep")->check(CLI::Range(1, 1'000'000))->capture_default_str();
+  option(OnRanks::kRankZero, "--keep-every", o.keep_every, "Steps: checkpoints at multiples of it are kept for good; 0: none")->check(kFromZero)->capture_default_str();
+  option(OnRanks::kSame, "--async-save", o.async, "Go on training from a copy in memory while a checkpoint is written")->check(boolean);
+  option(OnRanks::kSame, "--save-busy", busy_, "Where the save before is still being written: wait, or skip this one")
       ->check(CLI::IsMember({"wait", "skip"}))->capture_default_str();
-  declared->add_option("--save-mb-per-s", save_mb_per_s_, "That a rank writes at most; 0: no limit")->check(not_negative)->capture_default_str();
-  declared->add_option("--resume", o.resume, "auto: the newest good one in --checkpoint-dir; none; or a path")->capture_default_str();
-  declared->add_option("--resume-from-python", options_.resume_from_python,
+  option(OnRanks::kOwn, "--save-mb-per-s", save_mb_per_s_, "That a rank writes at most; 0: no limit")->check(not_negative)->capture_default_str();
+  option(OnRanks::kSame, "--resume", o.resume, "auto: the newest good one in --checkpoint-dir; none; or a path")->capture_default_str();
+  option(OnRanks::kGiven, "--resume-from-python", options_.resume_from_python,
                        "Where there is no checkpoint: go on from a torch.save of {\"model\": state_dict, \"optimizer\": state_dict, ...}")->check(not_empty);
 }
 
 void CommandLine::declare_stopping() {
-  auto* declared = group("Stopping: SIGTERM, SIGUSR1, SIGUSR2 and SIGINT save and end with exit code 75 (docs/preemption.md)");
+  group("Stopping: SIGTERM, SIGUSR1, SIGUSR2 and SIGINT save and end with exit code 75 (docs/preemption.md)");
   Options& o = options_;
   const CLI::Range seconds{std::int64_t{0}, std::int64_t{100'000'000}};
-  declared->add_option("--grace", o.grace_s, "Seconds from the signal until the process would be ended by force; 0: not known")
+  option(OnRanks::kOwn, "--grace", o.grace_s, "Seconds from the signal until the process would be ended by force; 0: not known")
       ->check(seconds)->capture_default_str();
-  declared->add_option("--stop-before-limit", o.stop_before_limit_s, "Stop by oneself so many seconds before the job's time limit; 0: never")
+  option(OnRanks::kOwn, "--stop-before-limit", o.stop_before_limit_s, "Stop by oneself so many seconds before the job's time limit; 0: never")
       ->check(seconds)->capture_default_str();
 }
 
 void CommandLine::declare_output() {
-  auto* declared = group("Output");
+  group("Output");
   Options& o = options_;
-  declared->add_option("--metrics", o.metrics, "Write one JSON object a step to this file")->check(not_empty);
-  declared->add_option("--ledger", o.ledger, "Write each step's samples, rank by rank, to this file (scripts/check_ledger)")->check(not_empty);
-  declared->add_option("--tensorboard", o.tensorboard, "Write TensorBoard's event files into this folder")->check(not_empty);
-  declared->add_flag("--no-grad-norm", o.no_grad_norm, "Leave the gradient's norm out of them, which is a pass over all gradients")->check(boolean);
-  declared->add_option("--peak-tflops", o.peak_tflops, "Of a rank's device, for the share of it that a language model uses (MFU); 0: unknown")
+  option(OnRanks::kRankZero, "--metrics", o.metrics, "Write one JSON object a step to this file")->check(not_empty);
+  option(OnRanks::kRankZero, "--ledger", o.ledger, "Write each step's samples, rank by rank, to this file (scripts/check_ledger)")->check(not_empty);
+  option(OnRanks::kRankZero, "--tensorboard", o.tensorboard, "Write TensorBoard's event files into this folder")->check(not_empty);
+  option(OnRanks::kRankZero, "--no-grad-norm", o.no_grad_norm, "Leave the gradient's norm out of them, which is a pass over all gradients")->check(boolean);
+  option(OnRanks::kRankZero, "--peak-tflops", o.peak_tflops, "Of a rank's device, for the share of it that a language model uses (MFU); 0: unknown")
       ->check(not_negative)->capture_default_str();
-  declared->add_option("--eval-every", o.eval_every, "Steps; 0: only at the end")->check(kFromZero)->capture_default_str();
-  declared->add_option("--compiled-eval", o.compiled_eval, "Evaluate by this package of AOTInductor (.pt2) with the weights of the model")
+  option(OnRanks::kSame, "--eval-every", o.eval_every, "Steps; 0: only at the end")->check(kFromZero)->capture_default_str();
+  option(OnRanks::kGiven, "--compiled-eval", o.compiled_eval, "Evaluate by this package of AOTInductor (.pt2) with the weights of the model")
       ->check(CLI::ExistingFile);
-  declared->add_option("--profile", o.profile, "Trace so many steps after the first ten (rank 0; Chrome's and Perfetto's format)")
+  option(OnRanks::kRankZero, "--profile", o.profile, "Trace so many steps after the first ten (rank 0; Chrome's and Perfetto's format)")
       ->check(kFromZero)->capture_default_str();
-  declared->add_option("--profile-file", o.profile_file)->check(not_empty)->capture_default_str();
-  declared->add_option("--progress", o.progress, "bar, lines, or auto: a bar on a terminal")
+  option(OnRanks::kRankZero, "--profile-file", o.profile_file)->check(not_empty)->capture_default_str();
+  option(OnRanks::kRankZero, "--progress", o.progress, "bar, lines, or auto: a bar on a terminal")
       ->check(CLI::IsMember({"auto", "bar", "lines"}))->capture_default_str();
-  declared->add_flag("--quiet", o.quiet, "Only the last line")->check(boolean);
+  option(OnRanks::kRankZero, "--quiet", o.quiet, "Only the last line")->check(boolean);
 }
 
 void CommandLine::declare_inference() {
-  auto* declared = group("Instead of training, with the weights of --init-from or of the newest checkpoint");
+  group("Instead of training, with the weights of --init-from or of the newest checkpoint");
   Options& o = options_;
-  declared->add_option("--generate", o.generate, "Go on with this text")->check(not_empty);
-  declared->add_option("--generate-length", o.generate_length, "Tokens")->check(kFromOne)->capture_default_str();
-  declared->add_option("--temperature", o.temperature, "Of --generate; 0: always the likeliest token")->check(not_negative)->capture_default_str();
-  declared->add_option("--predict", o.predict, "Say what is in this file")->check(not_empty);
+  option(OnRanks::kSame, "--generate", o.generate, "Go on with this text")->check(not_empty);
+  option(OnRanks::kRankZero, "--generate-length", o.generate_length, "Tokens")->check(kFromOne)->capture_default_str();
+  option(OnRanks::kRankZero, "--temperature", o.temperature, "Of --generate; 0: always the likeliest token")->check(not_negative)->capture_default_str();
+  option(OnRanks::kGiven, "--predict", o.predict, "Say what is in this file")->check(not_empty);
 }
 
 void CommandLine::declare_system() {
-  auto* declared = group("System");
+  group("System");
   Options& o = options_;
-  declared->add_option("--backend", o.backend, "gloo, nccl, mpi, cpu:gloo,cuda:nccl or another one; auto: by --device")
+  option(OnRanks::kMeeting, "--backend", o.backend, "gloo, nccl, mpi, cpu:gloo,cuda:nccl or another one; auto: by --device")
       ->check(check_backend)->capture_default_str();
-  declared->add_option("--init-method", o.init_method, "env://, tcp://HOST:PORT, file:///PATH, slurm://, mpi:// or pmix://; "
+  option(OnRanks::kOwn, "--init-method", o.init_method, "env://, tcp://HOST:PORT, file:///PATH, slurm://, mpi:// or pmix://; "
                        "without it, whatever started the trainer")->check(check_init_method);
-  declared->add_option("--device", o.device, "cuda: the GPU of LOCAL_RANK, or the only visible one; auto: the CPU")
+  option(OnRanks::kOwn, "--device", o.device, "cuda: the GPU of LOCAL_RANK, or the only visible one; auto: the CPU")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))->capture_default_str();
-  declared->add_option("--workers", o.workers, "Threads that prepare batches; 0: none")->check(CLI::Range(0, 256))->capture_default_str();
-  declared->add_option("--heartbeat", o.heartbeat_s, "Seconds after which a stopped rank ends the job; 0: it is waited for")
+  option(OnRanks::kOwn, "--workers", o.workers, "Threads that prepare batches; 0: none")->check(CLI::Range(0, 256))->capture_default_str();
+  option(OnRanks::kRankZero, "--heartbeat", o.heartbeat_s, "Seconds after which a stopped rank ends the job; 0: it is waited for")
       ->check(number_between(0, 1e6))->capture_default_str();
-  declared->add_option("--timeout", o.timeout_s, "Seconds to wait in a collective; to join, at most 60 of them")
+  option(OnRanks::kOwn, "--timeout", o.timeout_s, "Seconds to wait in a collective; to join, at most 60 of them")
       ->check(number_between(1, 1e6))->capture_default_str();
 }
 

@@ -32,10 +32,10 @@ std::vector<std::string> ledger_lines(const StepRecord& record, std::span<const 
   return lines;
 }
 
-Ledger::Ledger(ProcessGroup& group, const std::filesystem::path& path, std::int64_t last_step)
-    : group_(group), enabled_(!path.empty()), file_("", 0, "") {
+Ledger::Ledger(ProcessGroup& group, const std::filesystem::path& path, const RunStart& start)
+    : group_(group), enabled_(!group.broadcast(path.string()).empty()), file_("", {}, "") {
   if (!enabled_) return;
-  all_or_none(group_, [&] { file_ = StepFile(group_.is_first() ? path : "", last_step, "--ledger"); });
+  all_or_none(group_, [&] { file_ = StepFile(group_.is_first() ? path : "", start, "--ledger"); });
 }
 
 void Ledger::write(const StepRecord& record, std::span<const Batch> parts) {

@@ -17,9 +17,8 @@ namespace torchbridge::train {
 // One file for all ranks, written by rank 0, which the others tell their samples: an all-gather a step. scripts/check_ledger reads it.
 class Ledger {
  public:
-  // Collective: throws on all ranks where the file cannot be written. Goes on with the lines of earlier runs up to `last_step`. Without a
-  // path nothing happens.
-  Ledger(ProcessGroup& group, const std::filesystem::path& path, std::int64_t last_step);
+  // Collective: throws on all ranks where the file cannot be opened as StepFile does it. The path is rank 0's; without one nothing happens.
+  Ledger(ProcessGroup& group, const std::filesystem::path& path, const RunStart& start);
 
   // Collective: right after the step, so that the file never lacks a step that a checkpoint holds.
   void write(const StepRecord& record, std::span<const Batch> parts);

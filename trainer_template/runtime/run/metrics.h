@@ -44,10 +44,10 @@ std::string to_json_line(const StepRecord& record);
 // For one rank.
 class MetricsFile {
  public:
-  // Goes on with the lines of earlier runs up to `last_step`. Throws TrainError, as StepFile does.
-  MetricsFile(const std::filesystem::path& path, std::int64_t last_step) : file_(path, last_step, "--metrics") {}
+  // Goes on with the run's lines up to `start.step`, and throws TrainError, as StepFile does.
+  MetricsFile(const std::filesystem::path& path, const RunStart& start) : file_(path, start, "--metrics") {}
   void write(const StepRecord& record) { file_.write(to_json_line(record)); }
-  // Of `last_step`, where the run before was stopped before it. REQUIRES: nothing was written yet.
+  // Of the last step done, where the start before was stopped before it. REQUIRES: nothing was written yet.
   void add(const Evaluation& evaluation);
   void check_complete() const { file_.check_complete(); }
 

@@ -2,6 +2,7 @@
 
 #include <torchbridge/core/init_method.h>
 #include <torchbridge/exchange/launch.h>
+#include <torchbridge/train/checkpoint/checkpoint_files.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/number_text.h>
 #include <torchbridge/train/run/gpu_precision.h>
@@ -20,8 +21,6 @@ std::chrono::milliseconds milliseconds(double seconds) {
 std::string text(double value) { return shortest(value); }
 
 std::string text(bool value) { return value ? "yes" : "no"; }
-
-std::string text(std::int64_t value) { return std::to_string(value); }
 
 // A path means the same in whatever folder the next run begins; of what is no path nobody knows.
 std::string from_everywhere(const std::string& data) {
@@ -80,6 +79,13 @@ ProgressStyle Options::progress_style() const {
   return progress == "lines" ? ProgressStyle::kLines : ProgressStyle::kAuto;
 }
 
+// A checkpoint that is named by its own folder may be older than others.
+RunStart Options::run_start(const Manifest& start) const {
+  const std::filesystem::path named = checkpoints.resume;
+  const std::filesystem::path last = named.has_filename() ? named.filename() : named.parent_path().filename();
+  return {.run = start.run, .step = start.step, .goes_back = step_of_folder(last.string()).has_value()};
+}
+
 SamplerOptions Options::sampler(std::int64_t samples, const ProcessGroup& group) const {
   return {.size = samples, .world_size = group.world_size(), .rank = group.rank(), .seed = seed, .order = sample_order()};
 }
@@ -100,22 +106,6 @@ std::map<std::string, std::string> Options::shown() const {
       {"early-stop", std::to_string(early_stop)}, {"on-nan", on_nan}, {"deterministic", text(deterministic)},
       {"device", device}, {"workers", std::to_string(workers)},
   };
-}
-
-std::map<std::string, std::string> Options::common() const {
-  std::map<std::string, std::string> all = shown();
-  for (const char* own : {"data", "device", "workers"}) all.erase(own);
-  const auto presence = [](const std::string& path) { return std::string(path.empty() ? "not set" : "set"); };
-  std::string spared;
-  for (const std::string& pattern : no_decay) spared += (spared.empty() ? "" : ",") + pattern;
-  all.merge(std::map<std::string, std::string>{
-      {"no-decay", spared}, {"no-decay-1d", text(no_decay_1d)}, {"loss-scale", text(loss_scale)}, {"zero-gradients", zero_gradients},
-      {"checkpoint-dir", presence(checkpoints.folder)}, {"checkpoint-every", text(checkpoints.every)}, {"async-save", text(checkpoints.async)},
-      {"resume", checkpoints.resume == "auto" || checkpoints.resume == "none" ? checkpoints.resume : "a path"},
-      {"init-from", presence(init_from)}, {"resume-from-python", presence(resume_from_python)}, {"compiled-eval", presence(compiled_eval)},
-      {"generate", generate}, {"predict", presence(predict)},
-  });
-  return all;
 }
 
 }  // namespace torchbridge::train

@@ -15,9 +15,25 @@
 #include <torchbridge/train/optim/zero.h>
 #include <torchbridge/train/run/preemption.h>
 #include <torchbridge/train/run/progress.h>
+#include <torchbridge/train/run/step_file.h>
 #include <torchbridge/train/run/task.h>
 
 namespace torchbridge::train {
+
+// What ranks that were given different values of an option do. Who declares an option chooses it (command_line.cpp): it is kSame for all that has a say in
+// what the ranks do together, or in the model that they share.
+enum class OnRanks {
+  kSame,      // compared before data are read: another value than rank 0's ends the job
+  kGiven,     // the same of whether it is given at all: paths, which nodes may have elsewhere
+  kMeeting,   // compared as the ranks meet, by what comes of it on each
+  kRankZero,  // rank 0's value counts
+  kOwn,       // each goes by its own
+};
+
+struct OptionOnRanks {
+  OnRanks rule = OnRanks::kSame;
+  std::string value;  // as text; kGiven: "set" or "not set"
+};
 
 // Names, units and meanings are those of the command line (command_line.cpp, --help). A task's own defaults come on top.
 struct Options {
@@ -67,6 +83,7 @@ struct Options {
   double timeout_s = 600;
 
   const TaskKind* kind = nullptr;  // of `task`
+  std::map<std::string, OptionOnRanks> on_ranks;  // all options by name: "--lr"
 
   TaskSettings task_settings() const { return {data, model}; }
   bool is_inference() const { return !generate.empty() || !predict.empty(); }
@@ -77,12 +94,11 @@ struct Options {
   // Throws EarlyExit where the end of the job is needed and `environment` does not tell it.
   PreemptionOptions preemption(const EnvMap& environment) const;
   ProgressStyle progress_style() const;
+  RunStart run_start(const Manifest& start) const;
   SamplerOptions sampler(std::int64_t samples, const ProcessGroup& group) const;
   LoaderOptions loading(const ProcessGroup& group) const;
   // What was chosen, as it is shown at the start and kept in checkpoints.
   std::map<std::string, std::string> shown() const;
-  // What the ranks of a run must have alike, by the options' names; of paths only whether they are set, for nodes may have them elsewhere.
-  std::map<std::string, std::string> common() const;
 };
 
 }  // namespace torchbridge::train

@@ -74,17 +74,18 @@ int RecordFile::write_at(std::int64_t position, std::string_view end, std::strin
   return error;
 }
 
-void RecordFile::replace_end(std::string_view end, std::string_view record) {
-  if (!file_.open()) return;
+bool RecordFile::replace_end(std::string_view end, std::string_view record) {
+  if (!file_.open()) return true;
   const std::int64_t position = size_ - static_cast<std::int64_t>(end.size());
   const int error = write_at(position, end, record);
   if (error == 0) {
     size_ = position + static_cast<std::int64_t>(record.size());
     failing_ = false;
-    return;
+    return true;
   }
   if (!failing_) say("cannot write '" + path_.string() + "': " + std::strerror(error) + "; what would come there is left out, and training goes on");
   failing_ = incomplete_ = true;
+  return false;
 }
 
 void RecordFile::check_complete() const {

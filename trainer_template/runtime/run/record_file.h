@@ -17,10 +17,10 @@ class RecordFile {
   // Goes on at the end of what is there; a pipe or a terminal has no end. Throws TrainError, which names file and option, "--metrics".
   RecordFile(const std::filesystem::path& path, const char* option);
 
-  // All of the record or nothing of it: then a line on stderr says so, once until something can be written again.
-  void append(std::string_view record) { replace_end({}, record); }
+  // All of the record or nothing of it: then false, and a line on stderr says so, once until something can be written again.
+  bool append(std::string_view record) { return replace_end({}, record); }
   // `end`, which the file ends with, gives way to the record. REQUIRES: a regular file, unless `end` is empty.
-  void replace_end(std::string_view end, std::string_view record);
+  bool replace_end(std::string_view end, std::string_view record);
   // Throws TrainError where a record is missing.
   void check_complete() const;
 

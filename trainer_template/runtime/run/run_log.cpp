@@ -56,7 +56,7 @@ std::string settings_table(const std::map<std::string, std::string>& settings) {
 RunLog::RunLog(const Options& options, ProcessGroup& group, const Manifest& start, std::int64_t total_steps)
     : group_(group), speaks_(group.is_first()), total_steps_(total_steps), progress_(speaks_ ? options.progress_style() : ProgressStyle::kNone, total_steps) {
   all_or_none(group, [&] {
-    metrics_ = std::make_unique<MetricsFile>(speaks_ ? options.metrics : "", start.step);
+    metrics_ = std::make_unique<MetricsFile>(speaks_ ? options.metrics : "", options.run_start(start));
     events_ = std::make_unique<EventFile>(speaks_ ? options.tensorboard : "", start.step);
   });
   if (speaks_ && !options.quiet) print_settings(options, group, start, total_steps);

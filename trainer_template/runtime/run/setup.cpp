@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/ops/allclose.h>
 #include <torchbridge/core/env_map.h>
+#include <torchbridge/net/random_token.h>
 #include <torchbridge/train/checkpoint/load.h>
 #include <torchbridge/train/checkpoint/resume_from_python.h>
 #include <torchbridge/train/errors.h>
@@ -138,8 +139,17 @@ TrainerOptions trainer_options(const Options& options, Model& model, ProcessGrou
 
 Manifest load_start(const Options& options, Checkpoints& checkpoints, const ModelTensors& model, Optimizer& optimizer, ProcessGroup& group) {
   if (!options.init_from.empty()) init_from(options.init_from, model, group);
-  if (const auto resumed = checkpoints.resume(model, optimizer)) return *resumed;
-  return options.resume_from_python.empty() ? Manifest{} : resume_from_python(options.resume_from_python, model, optimizer, group);
+  Manifest start;
+  if (auto resumed = checkpoints.resume(model, optimizer)) {
+    start = *std::move(resumed);
+  } else if (!options.resume_from_python.empty()) {
+    start = resume_from_python(options.resume_from_python, model, optimizer, group);
+  }
+  // From a checkpoint in another folder, which keeps its own run, a new one begins.
+  const bool goes_on = !checkpoints.last_saved().empty();
+  constexpr std::size_t kDigits = 8;
+  start.run = group.broadcast(goes_on ? start.run : torchbridge::random_token().substr(0, kDigits));
+  return start;
 }
 
 StepProfileOptions profile_options(const Options& options, const ProcessGroup& group) {

@@ -39,7 +39,7 @@ std::unique_ptr<Optimizer> make_optimizer(const Options& options, const ModelTen
 TrainerOptions trainer_options(const Options& options, Model& model, ProcessGroup& group, std::int64_t total_steps, StopAgreement& stop);
 
 // Loads what training begins from: the checkpoint to go on from, else --resume-from-python, else --init-from, else nothing: the fresh
-// weights. Collective.
+// weights. The result's `run` is that of a checkpoint in --checkpoint-dir, else a new id. Collective.
 Manifest load_start(const Options& options, Checkpoints& checkpoints, const ModelTensors& model, Optimizer& optimizer, ProcessGroup& group);
 
 // Rank 0 traces.

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <torchbridge/train/file_lock.h>
+#include <torchbridge/train/run/aside.h>
 #include <torchbridge/train/run/output_error.h>
 #include <unistd.h>
 
@@ -25,13 +26,21 @@ bool is_stream(const fs::path& path) {
   return fs::is_symlink(path, ignored) && (name.starts_with("/dev/") || name.starts_with("/proc/"));
 }
 
-constexpr std::string_view kStart = "{\"step\":";
+constexpr std::string_view kStart = "{\"step\":", kRun = ",\"run\":\"";
 
 std::int64_t step_of_line(std::string_view line) {
   std::int64_t step = 0;
   if (!line.starts_with(kStart) || !line.ends_with('}')) return -1;
   line.remove_prefix(kStart.size());
   return std::from_chars(line.data(), line.data() + line.size(), step).ec == std::errc() ? step : -1;
+}
+
+// Empty where the line has none.
+std::string run_of_line(std::string_view line) {
+  const auto begin = line.find(kRun);
+  if (begin == std::string_view::npos) return {};
+  line.remove_prefix(begin + kRun.size());
+  return std::string(line.substr(0, line.find('"')));
 }
 
 // An empty file where there is none.
@@ -53,6 +62,8 @@ std::optional<KeptLines> lines_until(std::istream& file, std::int64_t last_step)
     const std::int64_t step = step_of_line(line);
     const bool can_be_ours = line.starts_with(kStart) || (!is_whole && (kStart.starts_with(line) || line.starts_with(kBlank)));
     if (position == 0 && !can_be_ours) return std::nullopt;
+    if (position == 0 && is_whole) kept.run = run_of_line(line);
+    kept.has_later = is_whole && step > last_step;
     if (!is_whole || step > last_step) break;
     position += std::ssize(line) + 1;
     kept.size = position;
@@ -61,7 +72,7 @@ std::optional<KeptLines> lines_until(std::istream& file, std::int64_t last_step)
   return kept;
 }
 
-StepFile::StepFile(const fs::path& path, std::int64_t last_step, const char* option) {
+StepFile::StepFile(const fs::path& path, const RunStart& start, const char* option) : run_(start.run) {
   if (path.empty()) return;
   if (is_stream(path)) {
     file_ = RecordFile(path, option);
@@ -71,14 +82,24 @@ StepFile::StepFile(const fs::path& path, std::int64_t last_step, const char* opt
   if (path.has_parent_path()) fs::create_directories(path.parent_path(), ignored);
   lock_ = locked(path, option);
   std::ifstream before(path, std::ios::binary);
-  const auto kept = lines_until(before, last_step);
+  auto kept = lines_until(before, start.step);
   if (!kept) throw cannot_open(path, "its first line is no record of a step, so it is no file of this option", option);
+  if (kept->run && *kept->run != start.run) {
+    keep_aside(path, "is of another run", option);
+    kept = KeptLines{};
+  } else if (kept->has_later && start.goes_back) {
+    keep_aside(path, "has steps after " + std::to_string(start.step) + ", to which this run goes back", option);
+  }
   if (ftruncate(lock_.descriptor(), kept->size) != 0) throw cannot_open(path, std::strerror(errno), option);
+  if (kept->size > 0) run_.clear();
   last_line_ = kept->last;
   file_ = RecordFile(path, option);
 }
 
-void StepFile::write(const std::string& line) { file_.append(line + "\n"); }
+void StepFile::write(const std::string& line) {
+  const std::string run = run_.empty() ? "" : std::string(kRun) + run_ + "\"";
+  if (file_.append(line.substr(0, line.size() - 1) + run + "}\n")) run_.clear();
+}
 
 void StepFile::add_to_last(const std::string& members) {
   if (last_line_.empty() || last_line_.find(members.substr(0, members.find(':'))) != std::string::npos) return;

@@ -3,6 +3,7 @@
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 #include <torchbridge/train/console.h>
+#include <torchbridge/train/run/aside.h>
 #include <torchbridge/train/run/output_error.h>
 
 #include <cerrno>
@@ -103,6 +104,7 @@ void StepProfile::write() {
   }
   tracing_ = false;
   written_ = true;
+  if (std::ifstream(options_.file).peek() != std::ifstream::traits_type::eof()) keep_aside(options_.file, "is the trace of an earlier start", kOption);
   std::filesystem::resize_file(options_.file, 0);  // the profiler does not tell that it could not write
   profiler::disableProfiler()->save(options_.file);
   if (std::ifstream written(options_.file); nlohmann::json::accept(written)) return;

@@ -6,7 +6,8 @@ namespace torchbridge::train {
 namespace {
 
 Manifest example() {
-  return {.step = 100,
+  return {.run = "a1b2c3d4",
+          .step = 100,
           .position = {.epoch = 3, .consumed = 1234},
           .samples_seen = 12345678901,
           .world_size = 4,
@@ -28,14 +29,17 @@ TEST(Manifest, ReadsBackWhatItWrites) {
 }
 
 // As checkpoints had it before.
-TEST(Manifest, IsReadWithoutAFingerprint) {
+TEST(Manifest, IsReadWithoutAFingerprintOrARun) {
   Manifest manifest = example();
   manifest.train_set.clear();
+  manifest.run.clear();
   const std::string text = to_json(manifest);
   EXPECT_EQ(text.find("fingerprint"), std::string::npos);
+  EXPECT_EQ(text.find("\"run\""), std::string::npos);
   const auto read = manifest_from_json(text);
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_EQ(read->train_set, "");
+  EXPECT_EQ(read->run, "");
 }
 
 TEST(Manifest, WritesOptionsThatAreNotUtf8) { EXPECT_TRUE(manifest_from_json(to_json(example()))); }

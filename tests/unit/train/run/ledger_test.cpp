@@ -23,8 +23,8 @@ TEST(Ledger, HasALineForEachPartOfAStep) {
 TEST(Ledger, DropsTheStepsAfterTheCheckpoint) {
   TemporaryFolder folder;
   const auto path = folder / "ledger";
-  for (std::int64_t step : {1, 2, 3}) Ledger(alone(), path, step - 1).write({.step = step}, parts_of({{step}, {step + 10}}));
-  Ledger(alone(), path, 1).write({.step = 2}, parts_of({{7}}));
+  for (std::int64_t step : {1, 2, 3}) Ledger(alone(), path, {.step = step - 1}).write({.step = step}, parts_of({{step}, {step + 10}}));
+  Ledger(alone(), path, {.step = 1}).write({.step = 2}, parts_of({{7}}));
   EXPECT_EQ(folder.read("ledger"), R"({"step":1,"epoch":0,"samples":[[1]]})" "\n" R"({"step":1,"epoch":0,"samples":[[11]]})" "\n"
                                    R"({"step":2,"epoch":0,"samples":[[7]]})" "\n");
 }

@@ -36,10 +36,10 @@ TEST(Metrics, GoesOnWithTheFileOfTheRunBefore) {
   TemporaryFolder folder;
   const auto path = folder / "sub/curve.jsonl";
   {
-    MetricsFile file(path, 0);
+    MetricsFile file(path, {});
     for (std::int64_t step : {1, 2, 3}) file.write({.step = step});
   }
-  MetricsFile(path, 2).write({.step = 3, .epoch = 9});
+  MetricsFile(path, {.step = 2}).write({.step = 3, .epoch = 9});
   const std::string text = folder.read("sub/curve.jsonl");
   EXPECT_EQ(text, to_json_line({.step = 1}) + "\n" + to_json_line({.step = 2}) + "\n" +
                       to_json_line({.step = 3, .epoch = 9}) + "\n");
@@ -50,17 +50,17 @@ TEST(Metrics, AddsAnEvaluationToTheLastStepOfTheRunBefore) {
   TemporaryFolder folder;
   const auto path = folder / "curve.jsonl";
   const Evaluation evaluation{.loss = 0.5, .metrics = {{"accuracy", 0.75}}};
-  for (std::int64_t step : {1, 2, 3}) MetricsFile(path, step - 1).write({.step = step});
-  MetricsFile(path, 2).add(evaluation);
+  for (std::int64_t step : {1, 2, 3}) MetricsFile(path, {.step = step - 1}).write({.step = step});
+  MetricsFile(path, {.step = 2}).add(evaluation);
   const std::string expected = to_json_line({.step = 1}) + "\n" + to_json_line({.step = 2, .evaluation = evaluation}) + "\n";
   EXPECT_EQ(folder.read("curve.jsonl"), expected);
   {
-    MetricsFile again(path, 2);  // from the same checkpoint
+    MetricsFile again(path, {.step = 2});  // from the same checkpoint
     again.add(evaluation);
     again.write({.step = 3});
   }
   EXPECT_EQ(folder.read("curve.jsonl"), expected + to_json_line({.step = 3}) + "\n");
-  MetricsFile(path, 4).add(evaluation);  // its line is not there
+  MetricsFile(path, {.step = 4}).add(evaluation);  // its line is not there
   EXPECT_EQ(folder.read("curve.jsonl"), expected + to_json_line({.step = 3}) + "\n");
 }
 
@@ -68,13 +68,13 @@ TEST(Metrics, LeavesALinkAsItIs) {
   TemporaryFolder folder;
   folder.write("real.jsonl", "");
   std::filesystem::create_symlink("real.jsonl", folder / "link.jsonl");
-  MetricsFile(folder / "link.jsonl", 0).write({.step = 1});
+  MetricsFile(folder / "link.jsonl", {}).write({.step = 1});
   EXPECT_TRUE(std::filesystem::is_symlink(folder / "link.jsonl"));
   EXPECT_EQ(folder.read("real.jsonl"), to_json_line({.step = 1}) + "\n");
 }
 
 TEST(Metrics, NamesAFileThatCannotBeWritten) {
-  EXPECT_TRUE(contains(error_of([] { MetricsFile("/proc/none/curve.jsonl", 0); }), "/proc/none/curve.jsonl"));
+  EXPECT_TRUE(contains(error_of([] { MetricsFile("/proc/none/curve.jsonl", {}); }), "/proc/none/curve.jsonl"));
 }
 
 }  // namespace
