@@ -1,5 +1,4 @@
 // The SPANK hooks of `srun --torch-env[=LIST]`: each a thin wrapper that lets no exception into Slurm.
-#include <poll.h>
 #include <slurm/slurm.h>
 #include <sys/wait.h>
 #include <sysexits.h>
@@ -10,13 +9,12 @@
 #include <cstdlib>
 #include <exception>
 
-#include "controller.h"
-#include "ending.h"
 #include "failure_desk.h"
 #include "handshake.h"
-#include "placement.h"
 #include "settings.h"
+#include "shared_placement.h"
 #include "spank.h"
+#include "step_ending.h"
 #include "task_init.h"
 #include "task_report.h"
 
@@ -78,17 +76,17 @@ std::optional<std::string_view> exported_list() {
 }
 
 // Called with the list of --torch-env, in srun before the job is submitted and again on each node: there as root, so it only
-// keeps the text, which the tasks parse with the user's rights.
+// keeps the text, which the tasks parse with the user's rights. Other lists than this one are checked in init_post_opt.
 int take_option(int, const char* list, int remote) {
   return guarded("option", [&]() -> int {
     // Steps inside `salloc --torch-env` or sbatch inherit the option; Slurm 22.05 then writes its missing list as "(null)".
-    const bool has_list = list != nullptr && std::string_view(list) != "(null)";
-    node.settings.set_command_line(has_list ? list : "");
+    const std::string_view given = list == nullptr || std::string_view(list) == "(null)" ? "" : list;
+    node.settings.set_command_line(given);
     if (remote != 0) return ESPANK_SUCCESS;
-    const auto options = node.settings.resolve(exported_list());
-    if (options) return ESPANK_SUCCESS;
-    complain(options.error().message);
-    return ESPANK_BAD_ARG;
+    const auto own = Settings::check_command_line(given);
+    if (own) return ESPANK_SUCCESS;
+    complain(own.error().message);
+    return ESPANK_BAD_ARG;  // Slurm adds that the argument is invalid
   });
 }
 
@@ -121,8 +119,8 @@ void tell_lines(std::string_view text) {
 // With EX_TEMPFAIL (sysexits.h): it stopped in order, and is to be started again.
 bool wants_to_go_on(int wait_status) { return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == EX_TEMPFAIL; }
 
-// Of each node only the first failure is told: what follows is mostly its consequence.
-void tell_first_failure(spank_t spank) {
+// Of each node only the first failure counts: what follows is mostly its consequence.
+void heed_first_failure(spank_t spank) {
   static bool told = false;
   int local_task = 0, status = 0;
   uid_t user = 0;
@@ -130,27 +128,12 @@ void tell_first_failure(spank_t spank) {
   if (told || spank_get_item(spank, S_TASK_EXIT_STATUS, &status) != ESPANK_SUCCESS) return;
   if (status == 0 || wants_to_go_on(status)) return;
   if (spank_get_item(spank, S_TASK_ID, &local_task) != ESPANK_SUCCESS) return;
-  if (spank_get_item(spank, S_JOB_UID, &user) != ESPANK_SUCCESS || spank_get_item(spank, S_JOB_GID, &group) != ESPANK_SUCCESS) return;
   const TaskRecord* record = node.board.record_of(local_task);
-  if (record == nullptr || !record->written) return;
+  if (record == nullptr || !(record->written || record->refused)) return;
   told = true;
-  const std::string text = tell_failure(*record, user, group, status);
-  if (!text.empty()) tell_lines("first to fail on this node: " + text);
-}
-
-// What is wrong with the environment each task finds out for itself.
-void ask_for_placement(spank_t spank, const EnvMap& environment) {
-  uint32_t job = 0, step = 0, tasks = 0;
-  const auto world_size = environment.integer("SLURM_STEP_NUM_TASKS", 1, INT32_MAX);
-  if (!world_size || !*world_size || spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS ||
-      spank_get_item(spank, S_JOB_STEPID, &step) != ESPANK_SUCCESS ||
-      spank_get_item(spank, S_JOB_TOTAL_TASK_COUNT, &tasks) != ESPANK_SUCCESS) {
-    return;
-  }
-  const StepShape shape{.job_id = job, .world_size = static_cast<int>(**world_size), .component_tasks = static_cast<int>(tasks)};
-  if (environment_tells_placement(environment, shape)) return;
-  const auto ask = [step](uint32_t job_id, auto number) { return ask_component(job_id, step, number); };
-  node.node_of_rank = placement_of_step(environment, shape, ask);
+  if (record->refused) return end_step_of(spank);
+  if (spank_get_item(spank, S_JOB_UID, &user) != ESPANK_SUCCESS || spank_get_item(spank, S_JOB_GID, &group) != ESPANK_SUCCESS) return;
+  tell_lines(tell_failure(*record, user, group, status));
 }
 
 }  // namespace
@@ -189,7 +172,9 @@ extern "C" int slurm_spank_user_init(spank_t spank, int, char**) {
     if (nobody_asks) return ESPANK_SUCCESS;
     std::uint32_t tasks = 0;
     if (spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &tasks) == ESPANK_SUCCESS) node.board = TaskBoard(tasks);
-    if (options && *options && (*options)->ranks != RankRule::kBlock) ask_for_placement(spank, environment);
+    // What is wrong with the environment each task finds out for itself.
+    const auto world_size = environment.integer("SLURM_STEP_NUM_TASKS", 1, INT32_MAX);
+    if (world_size && *world_size) node.placement = SharedPlacement(**world_size);
     return ESPANK_SUCCESS;
   });
 }
@@ -197,19 +182,17 @@ extern "C" int slurm_spank_user_init(spank_t spank, int, char**) {
 extern "C" int slurm_spank_task_init(spank_t spank, int, char**) {
   const int outcome = guarded("task_init", [&] { return export_torch_env(spank, node), ESPANK_SUCCESS; });
   if (outcome == ESPANK_SUCCESS) return outcome;
-  constexpr int kForwardingMs = 500;
-  poll(nullptr, 0, kForwardingMs);
-  end_step(spank);
+  mark_refused(spank, node.board);
   _exit(EXIT_FAILURE);
 }
 
 extern "C" int slurm_spank_task_exit(spank_t spank, int, char**) {
-  return guarded("task_exit", [&] { return tell_first_failure(spank), ESPANK_SUCCESS; });
+  return guarded("task_exit", [&] { return heed_first_failure(spank), ESPANK_SUCCESS; });
 }
 
 extern "C" int slurm_spank_exit(spank_t, int, char**) {
   return guarded("exit", [&]() -> int {
-    if (const auto report = desk ? desk->first_report() : std::nullopt) tell_lines("first to fail: " + *report);
+    if (const auto report = desk ? desk->first_report() : std::nullopt) tell_lines(*report);
     desk.reset();
     return ESPANK_SUCCESS;
   });

@@ -18,6 +18,9 @@ class Settings {
   // --torch-env was given; the list is empty where it stood without one.
   void set_command_line(std::string_view list) { command_line_ = list; }
 
+  // The error is that of resolve, of this list alone.
+  static Status check_command_line(std::string_view list);
+
   // Nothing where neither the command line nor TORCHBRIDGE_OPTIONS asks for the plugin. `variable` is the value of TORCHBRIDGE_OPTIONS, which
   // asks for it unless it is empty. The error names the place that the wrong list came from.
   Result<std::optional<Options>> resolve(std::optional<std::string_view> variable) const;

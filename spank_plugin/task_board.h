@@ -5,11 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "shared_memory.h"
+
 namespace torchbridge {
 
 // Written by a task with its user's rights before its program starts. Texts end with a zero byte.
 struct TaskRecord {
-  bool written = false;
+  bool refused = false;  // no program was started: the step is to end
+  bool written = false;  // the rest is there
   int rank = 0;
   std::int64_t start_ms = 0;   // since the epoch
   std::int64_t oom_kills = 0;  // of this machine, at the start
@@ -19,30 +22,26 @@ struct TaskRecord {
   char desk_token[64] = "";
 };
 
-// Memory that slurmstepd shares with the tasks that it forks later, and with no program: it is gone with exec. Memory of
-// slots that nobody touches is not used.
 class TaskBoard {
  public:
   TaskBoard() = default;
+  // In slurmstepd, before it forks the tasks. Empty where there is no memory.
   explicit TaskBoard(std::size_t tasks);
-  TaskBoard(TaskBoard&& other) noexcept;
-  TaskBoard& operator=(TaskBoard&& other) noexcept;
-  ~TaskBoard();
 
   // Null for a task that the board has no room for.
-  TaskRecord* record_of(std::size_t local_task) const { return local_task < tasks_ ? board_->records + local_task : nullptr; }
+  TaskRecord* record_of(std::size_t local_task) const { return shared() && local_task < tasks_ ? shared()->records + local_task : nullptr; }
 
   // True for the first task of this node that asks, and for every task where there is no board.
-  bool may_speak() const { return board_ == nullptr || !board_->spoken.exchange(true); }
+  bool may_speak() const { return !shared() || !shared()->spoken.exchange(true); }
 
  private:
   struct Shared {
     std::atomic<bool> spoken;
     TaskRecord records[];
   };
-  static std::size_t size_of(std::size_t tasks) { return sizeof(Shared) + tasks * sizeof(TaskRecord); }
+  Shared* shared() const { return static_cast<Shared*>(memory_.data()); }
 
-  Shared* board_ = nullptr;
+  SharedMemory memory_;
   std::size_t tasks_ = 0;
 };
 

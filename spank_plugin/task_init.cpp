@@ -14,10 +14,11 @@
 #include <torchbridge/task/store_port.h>
 #include <torchbridge/task/task_environment.h>
 
-#include "ending.h"
+#include "controller.h"
 #include "failure_desk.h"
 #include "handshake.h"
 #include "placement.h"
+#include "step_ending.h"
 #include "task_report.h"
 
 namespace torchbridge {
@@ -41,14 +42,13 @@ EnvMap without_outer_step(spank_t spank, const EnvMap& environment) {
 }
 
 // What the user asks for; nothing where nobody asks for the plugin. srun's plugin may have heard what this node's does not.
-std::optional<Options> asked(spank_t spank, const NodeState& node, const Announcement& announcement, const EnvMap& environment) {
-  const auto wrong_node = [&](const std::string& message) { end_task_of_wrong_node(spank, node.board, environment, {message}); };
-  if (const auto same = same_version(announcement, host_name()); !same) wrong_node(same.error().message);
-  auto options = node.settings.resolve(environment.get(kOptionsVariable));
-  if (!options) wrong_node(options.error().message + " (on " + host_name() + ")");
+std::optional<Options> asked(const StepEnding& end, const Settings& settings, const Announcement& announcement, const EnvMap& environment) {
+  if (const auto same = same_version(announcement, host_name()); !same) end.by_each_node(same.error());
+  auto options = settings.resolve(environment.get(kOptionsVariable));
+  if (!options) end.by_each_node({options.error().message + " (on " + host_name() + ")"});
   if (!*options && !announcement.version.empty()) {
-    wrong_node("srun asks for torchrun's environment, but neither --torch-env nor TORCHBRIDGE_OPTIONS reaches " + host_name() +
-               ": give srun the option, or --export=ALL");
+    end.by_each_node({"srun asks for torchrun's environment, but neither --torch-env nor TORCHBRIDGE_OPTIONS reaches " + host_name() +
+                      ": give srun the option, or --export=ALL"});
   }
   return std::move(*options);
 }
@@ -62,28 +62,46 @@ bool is_second_copy(const EnvMap& environment) {
   return true;
 }
 
-StepPlan plan_of(spank_t spank, const NodeState& node, const EnvMap& environment, const Options& options) {
+// Nothing where the variables tell it: asked of Slurm's controller by one task of the node.
+Result<NodeOfRank> node_of_rank(spank_t spank, const SharedPlacement& placement, const EnvMap& environment, const LaunchFacts& facts) {
+  uint32_t job = 0, step = 0, tasks = 0;
+  if (spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS || spank_get_item(spank, S_JOB_STEPID, &step) != ESPANK_SUCCESS ||
+      spank_get_item(spank, S_JOB_TOTAL_TASK_COUNT, &tasks) != ESPANK_SUCCESS) {
+    return Error{"Slurm does not tell the plugin the step's id and number of tasks"};
+  }
+  const StepShape shape{.job_id = job, .world_size = facts.world_size, .component_tasks = static_cast<int>(tasks)};
+  if (environment_tells_placement(environment, shape)) return NodeOfRank();
+  return placement.ask_once([&]() -> Result<NodeOfRank> {
+    const auto ask = [step](uint32_t job_id, auto number) { return ask_component(job_id, step, number); };
+    const auto names = placement_of_step(environment, shape, ask);
+    if (!names) return names.error();
+    return numbers_of(*names, facts.nodes);
+  });
+}
+
+StepPlan plan_of(spank_t spank, const NodeState& node, const StepEnding& end, const EnvMap& environment, const Options& options) {
   auto facts = read_slurm(environment);
-  if (!facts) end_all_tasks(environment, facts.error());
-  if (!node.node_of_rank) end_task(spank, node.board, node.node_of_rank.error());
-  auto node_of_rank = numbers_of(*node.node_of_rank, facts->nodes);
-  if (!node_of_rank) end_task(spank, node.board, node_of_rank.error());
-  facts->node_of_rank = std::move(*node_of_rank);
+  if (!facts) end.by_each_node(facts.error());
+  if (options.ranks != RankRule::kBlock) {
+    auto placement = node_of_rank(spank, node.placement, environment, *facts);
+    if (!placement) end.by_this_task(placement.error());
+    facts->node_of_rank = std::move(*placement);
+  }
   auto plan = plan_step(std::move(*facts), environment, options);
-  if (!plan) end_all_tasks(environment, plan.error());
-  if (const auto settled = settle_address(*plan, environment, options); !settled) end_task(spank, node.board, settled.error());
+  if (!plan) end.by_each_node(plan.error());
+  if (const auto settled = settle_address(*plan, environment, options); !settled) end.by_this_task(settled.error());
   return std::move(*plan);
 }
 
-void meet(spank_t spank, const NodeState& node, const StepPlan& plan, const EnvMap& environment, const Options& options) {
+void meet(const StepEnding& end, const StepPlan& plan, const EnvMap& given, const EnvMap& complete, const Options& options) {
   MeetingWords words;
-  if (const auto desk = DeskAddress::from(environment)) words.secret = desk->token;
+  if (const auto desk = DeskAddress::from(given)) words.secret = desk->token;
   words.hint = " (or is torch_env.so missing in its plugstack.conf?)";
   words.waiting = [](const std::string& nodes) {
     tell_task("waiting for " + nodes + ": is torch_env.so missing in its plugstack.conf, or another plugin busy there?");
   };
-  const auto table = meet_nodes(plan, environment, options, words);
-  if (!table) end_task(spank, node.board, table.error());
+  const auto table = meet_nodes(plan, complete, options, words);
+  if (!table) end.by_this_task(table.error());
   if (options.explain) stop_after(*table);
 }
 
@@ -132,24 +150,25 @@ void export_torch_env(spank_t spank, const NodeState& node) {
   for (const auto& name : announcement.names) spank_unsetenv(spank, name.c_str());
   const EnvMap inherited = without(announcement, given);
   if (!is_rank_step(spank)) return;
-  const auto options = asked(spank, node, announcement, inherited);
+  const StepEnding end(spank, node.board, given);
+  const auto options = asked(end, node.settings, announcement, inherited);
   if (!options) return;
   const EnvMap environment = without_outer_step(spank, inherited);
   let_slurm_end_us();
   if (is_second_copy(environment)) return;
 
-  const StepPlan plan = plan_of(spank, node, environment, *options);
+  const StepPlan plan = plan_of(spank, node, end, environment, *options);
   const bool agent_serves = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True" && !options->override_user;
   auto port = plan.env.layout.rank == 0 && !agent_serves ? reserve_store_port(plan.master) : Socket();
-  if (!port) end_task(spank, node.board, port.error());
+  if (!port) end.by_this_task(port.error());
   const auto task = task_environment(plan, environment, *options, *port, program_of(spank));
-  if (!task) end_task(spank, node.board, task.error());
+  if (!task) end.by_this_task(task.error());
   const EnvMap complete = with_variables(environment, task->variables);
   // No program starts before all tasks have come so far.
-  if (options->explain || options->check.value_or(agent_serves ? 0 : 1) != 0) meet(spank, node, plan, complete, *options);
+  if (options->explain || options->check.value_or(agent_serves ? 0 : 1) != 0) meet(end, plan, given, complete, *options);
   for (const auto& [name, value] : task->variables) {
     if (spank_setenv(spank, name.c_str(), value.c_str(), 1) != ESPANK_SUCCESS) {
-      end_task(spank, node.board, {"Slurm refused to set " + name});
+      end.by_this_task({"Slurm refused to set " + name});
     }
   }
   for (const auto& note : task->notes) tell_task(note);

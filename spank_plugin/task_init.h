@@ -1,12 +1,11 @@
 // torchrun's environment for one task, in the task's own process and with the user's rights.
 #pragma once
 
-#include <vector>
-
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/core/result.h>
 
 #include "settings.h"
+#include "shared_placement.h"
 #include "spank.h"
 #include "task_board.h"
 
@@ -16,7 +15,7 @@ namespace torchbridge {
 struct NodeState {
   Settings settings;
   TaskBoard board;
-  Result<std::vector<std::string>> node_of_rank = std::vector<std::string>();  // where Slurm's controller had to be asked; else empty
+  SharedPlacement placement;
 };
 
 EnvMap job_environment(spank_t spank);

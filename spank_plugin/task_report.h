@@ -14,8 +14,8 @@ namespace torchbridge {
 // In the task, with its user's rights, when its environment is complete: `error_file` is its TORCHELASTIC_ERROR_FILE.
 void write_record(TaskRecord& record, const EnvMap& environment, int rank, const std::string& error_file);
 
-// In slurmstepd. A child that gives up root's rights for the user's reads the error file and tells srun. Waits for it, at
-// most three seconds. Returns what is to be told here because srun cannot be reached; empty where srun knows.
+// In slurmstepd: reads the error file with the user's rights and tells srun, within three seconds. Returns what is to be told here
+// because srun cannot be reached; empty where srun knows.
 std::string tell_failure(const TaskRecord& record, uid_t user, gid_t group, int wait_status);
 
 }  // namespace torchbridge

@@ -44,9 +44,9 @@ expect_refusal "^trainer: rank [01]: .*--epoch" "$seconds" \
 expect_one_line
 
 # An address that is not rank 0's, a name that nobody knows, an agent that is not there, a size that is not the launcher's.
-MASTER_ADDR=n1 expect_refusal '^torch-env: MASTER_ADDR=n1 is no address of n0, where rank 0 runs' "$seconds" \
+MASTER_ADDR=n1 expect_refusal '^srun: error: torch-env: MASTER_ADDR=n1 is no address of n0, where rank 0 runs' "$seconds" \
   on_login srun -N2 -n2 --torch-env "$trainer"
-MASTER_ADDR=nohost.invalid expect_refusal "^torch-env: MASTER_ADDR=nohost.invalid: .*does not resolve" "$seconds" \
+MASTER_ADDR=nohost.invalid expect_refusal "^srun: error: torch-env: MASTER_ADDR=nohost.invalid: .*does not resolve" "$seconds" \
   on_login srun -N2 -n2 --torch-env "$trainer"
 MASTER_ADDR=192.0.2.1 MASTER_PORT=29515 expect_refusal '^trainer: rank 0: MASTER_ADDR=192.0.2.1' "$seconds" on_this_host mpirun -np 2 "$trainer"
 expect_one_line

@@ -18,7 +18,7 @@ MASTER_ADDR=nohost.invalid run -N2 -n2 --torch-env true
 run -N2 -n2 --torch-env env SLURM_STEP_NODELIST='n[' "$BUILD_DIR/bin/torchbridge" exec -- true
 run -N2 -n2 --torch-env "$BUILD_DIR/bin/torchbridge" explain
 run -N2 -n2 "$BUILD_DIR/bin/torchbridge" exec --torch-env=verbose -- true
-grep -q '^torch-env: .*MASTER_ADDR=nohost.invalid' "$work/output" || fail "the runs did not come to their errors: $(cat "$work/output")"
+grep -q '^srun: error: torch-env: .*MASTER_ADDR=nohost.invalid' "$work/output" || fail "the runs did not come to their errors: $(cat "$work/output")"
 (($(grep -c 'torch-env: ' "$work/output") >= 8)) || fail "too few lines of ours: $(cat "$work/output")"
 
 found=$(grep -rlaF "$secret" "$work/output" "$logs" /tmp/torch-env-0) || true

@@ -13,20 +13,20 @@ from_login_with() {  # from_login_with LINES COMMAND...: the login node's plugst
   shift
   on_login unshare --mount sh -c 'mount --bind "$0" "$1"; shift; exec "$@"' "$work/login.conf" "$plugstack" "$@"
 }
-expect_one_line_of_ours() { (($(grep -c '^torch-env: ' "$work/stderr") == 1)) || fail "expected one line of ours"; }
+expect_one_line_of_ours() { (($(grep -cE '^(srun: error: )?torch-env: ' "$work/stderr") == 1)) || fail "expected one line of ours"; }
 
 # Missing on one node. The program there finds words instead of a rank; the others are told by the roll call.
 with_plugstack n1 ""
-expect_refusal '^torch-env: no word within 2[0-9]{3} ms from n1: .* \(or is torch_env.so missing in its plugstack.conf\?\)$' 10 \
+expect_refusal '^srun: error: torch-env: no word within 2[0-9]{3} ms from n1: .* \(or is torch_env.so missing in its plugstack.conf\?\)$' 10 \
   on_login srun -N3 -n3 --torch-env=check=2 sh -c "$wait_for_rank_1"
 expect_one_line_of_ours
 expect_refusal "ValueError: .*'torch_env.so-is-not-loaded-on-this-node'" 10 on_login srun -N1 -n1 -w n1 --torch-env \
   /usr/bin/python3 -c 'import os; int(os.environ["RANK"])'
-TORCHBRIDGE_OPTIONS=check=2 expect_refusal '^torch-env: no word .* from n1: ' 10 on_login srun -N3 -n3 sh -c "$wait_for_rank_1"
-expect_refusal '^torch-env: no word .* from n1: ' 10 on_login srun -N3 -n3 --export=NONE --torch-env=check=2 /bin/sh -c "exec /bin/sleep 1000"
+TORCHBRIDGE_OPTIONS=check=2 expect_refusal '^srun: error: torch-env: no word .* from n1: ' 10 on_login srun -N3 -n3 sh -c "$wait_for_rank_1"
+expect_refusal '^srun: error: torch-env: no word .* from n1: ' 10 on_login srun -N3 -n3 --export=NONE --torch-env=check=2 /bin/sh -c "exec /bin/sleep 1000"
 # The node of rank 0: all others miss it, one says so.
 with_plugstack n0 ""
-expect_refusal '^torch-env: node n1 does not reach the node of rank 0, n0: .* \(or is torch_env.so missing in its plugstack.conf\?\)$' 10 \
+expect_refusal '^srun: error: torch-env: node n1 does not reach the node of rank 0, n0: .* \(or is torch_env.so missing in its plugstack.conf\?\)$' 10 \
   on_login srun -N4 -n4 --torch-env=check=2 sleep 1000
 expect_one_line_of_ours
 
@@ -48,18 +48,18 @@ grep -q '^srun: spank: option "torch-env" provided by both torch_env.so and torc
 
 # Another version on one node, or on the login node.
 with_plugstack n1 "optional $other_version\n"
-expect_refusal "^torch-env: the plugin on n1 speaks version 2 and that of srun version '1': install the same torch_env.so on both$" 10 \
+expect_refusal "^srun: error: torch-env: the plugin on n1 speaks version 2 and that of srun version '1': install the same torch_env.so on both$" 10 \
   on_login srun -N3 -n5 --torch-env sh -c "$wait_for_rank_1"
 expect_one_line_of_ours
-expect_refusal "^torch-env: the plugin on n1 speaks version 2 and" 10 on_login srun -N2 -n2 --export=NONE --torch-env /bin/sleep 1000
+expect_refusal "^srun: error: torch-env: the plugin on n1 speaks version 2 and" 10 on_login srun -N2 -n2 --export=NONE --torch-env /bin/sleep 1000
 as_before
-expect_refusal "^torch-env: the plugin on n0 speaks version 1 and that of srun version '2'" 10 \
+expect_refusal "^srun: error: torch-env: the plugin on n0 speaks version 1 and that of srun version '2'" 10 \
   from_login_with "optional $other_version\n" srun -N4 -n8 --torch-env sleep 1000
 expect_one_line_of_ours
 
 # Site defaults that are wrong on one node.
 with_plugstack n1 "optional $plugin ranks=hilbert\n"
-expect_refusal "^torch-env: plugstack.conf: option 'ranks=hilbert': expected ranks=slurm\|block \(on n1\)$" 10 \
+expect_refusal "^srun: error: torch-env: plugstack.conf: option 'ranks=hilbert': expected ranks=slurm\|block \(on n1\)$" 10 \
   on_login srun -N2 -n4 --torch-env sh -c "$wait_for_rank_1"
 expect_one_line_of_ours
 as_before
@@ -69,7 +69,7 @@ expect_refusal "^srun: unrecognized option '--torch-env'$" 10 from_login_with ""
 TORCHBRIDGE_OPTIONS=ranks=block expect $'0/2 n0\n1/2 n1' from_login_with "" srun -N2 -n2 sh -c "$show"
 
 # Only the variable asks, and srun is told to keep it.
-TORCHBRIDGE_OPTIONS=ranks=block expect_refusal "^torch-env: srun asks for torchrun's environment, but neither --torch-env nor TORCHBRIDGE_OPTIONS reaches n0: " 10 \
+TORCHBRIDGE_OPTIONS=ranks=block expect_refusal "^srun: error: torch-env: srun asks for torchrun's environment, but neither --torch-env nor TORCHBRIDGE_OPTIONS reaches n0: " 10 \
   on_login srun -N2 -n4 -w n0,n1 --export=NONE /bin/sleep 1000  # n0 may still be ending the case before
 expect_one_line_of_ours
 

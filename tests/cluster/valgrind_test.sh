@@ -39,7 +39,7 @@ trap 'on_node n1 umount "$slurmstepd"; rm -rf "$work"' EXIT
 all_ended() { ! pgrep -f "^/usr/bin/valgrind.* $work/slurmstepd" >/dev/null; }
 
 expect $'0\n1' on_login runuser -u nobody -- srun -Q -N1 -n2 -w n1 --torch-env=verbose,ranks=block sh -c 'echo $RANK'
-RANK=0 expect_refusal "^torch-env: RANK='0' is exported" 60 on_login srun -Q -N1 -n2 -w n1 --torch-env true
+RANK=0 expect_refusal "^srun: error: torch-env: RANK='0' is exported" 60 on_login srun -Q -N1 -n2 -w n1 --torch-env true
 expect $'0\n1' on_login srun -Q -N2 -n2 -w n0,n1 --torch-env sh -c 'echo $RANK'  # n1 calls n0
 expect $'0\n1' on_login srun -Q -N2 -n2 -w n1,n2 --torch-env sh -c 'echo $RANK'  # n1 is called
 wait_for 30 all_ended

@@ -42,7 +42,7 @@ TEST_F(TaskReport, IsReturnedWhereThereIsNoDesk) {
   write_in_child(board_, {}, error_file_);
   ASSERT_TRUE(board_.record_of(1)->written);
   const std::string text = tell();
-  EXPECT_TRUE(text.starts_with("rank 5 on ")) << text;
+  EXPECT_TRUE(text.starts_with("first to fail on this node: rank 5 on ")) << text;
   EXPECT_TRUE(text.ends_with("exit code 3\n    the reason")) << text;
 }
 
@@ -89,7 +89,7 @@ TEST_F(TaskReport, GoesToTheDesk) {
   ASSERT_TRUE(desk) << desk.error().message;
   write_in_child(board_, {{DeskAddress::kVariable, desk->variable()}, {"SLURM_LAUNCH_NODE_IPADDR", "127.0.0.1"}}, error_file_);
   EXPECT_EQ(tell(), "");
-  EXPECT_TRUE(desk->first_report().value_or("").starts_with("rank 5 on "));
+  EXPECT_TRUE(desk->first_report().value_or("").starts_with("first to fail: rank 5 on "));
 }
 
 TEST_F(TaskReport, IsReturnedWhereTheDeskIsGone) {
@@ -100,7 +100,7 @@ TEST_F(TaskReport, IsReturnedWhereTheDeskIsGone) {
     environment = {{DeskAddress::kVariable, desk->variable()}, {"SLURM_LAUNCH_NODE_IPADDR", "127.0.0.1"}};
   }
   write_in_child(board_, environment, error_file_);
-  EXPECT_TRUE(tell().starts_with("rank 5 on "));
+  EXPECT_TRUE(tell().starts_with("first to fail on this node: rank 5 on "));
 }
 
 TEST(TaskBoard, LetsOneTaskOfTheNodeSpeak) {
