@@ -3,7 +3,6 @@
 source "$(dirname "$0")/case.sh"
 limit=150
 page=$SOURCE_DIR/docs/new_model.md
-export OMPI_MCA_rmaps_base_oversubscribe=1
 grep -q '^TORCHBRIDGE_SANITIZE:STRING=$' "$BUILD_DIR/CMakeCache.txt" || skip "a build with sanitizers wants them of its users too"
 
 # blocks LANGUAGE: the page's blocks of code in it.
