@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What must work with each release of Slurm, OpenMPI and MPICH: builds the plugin and the command in /build, starts a cluster, and runs
 # the cases below. scripts/releases runs it in the root of another Debian suite.
-# A line for each case: `ok`, `FAILED` with what it printed, or `SKIPPED` with the reason.
+# A line for each case: `ok`, `FAILED` with the end of what it printed, or `SKIPPED` with the reason.
 export SOURCE_DIR=$PWD BUILD_DIR=/build CLUSTER=$PWD/scripts/cluster/cluster CLUSTER_NAME=release
 source tests/cluster/case.sh
 node_sh=$SOURCE_DIR/scripts/cluster/node_sh
@@ -21,7 +21,7 @@ build() {
 }
 cluster_up() { timeout 100 "$CLUSTER" up --name "$CLUSTER_NAME" --nodes 3 --cpus 4 --plugin "$BUILD_DIR/lib/torch_env.so" "$@"; }
 cluster_down() { timeout 60 "$CLUSTER" down --name "$CLUSTER_NAME"; }
-openmpi() { on_node n0 mpirun.openmpi --oversubscribe --mca plm_rsh_agent "$node_sh" "$@"; }
+openmpi() { on_node n0 mpirun.openmpi --mca plm_rsh_agent "$node_sh" "$@"; }
 mpich() { on_node n0 mpiexec.mpich -launcher ssh -launcher-exec "$node_sh" "$@"; }
 # mpi RANKS: what mpi_ranks.c prints on so many ranks.
 mpi() { for ((rank = 0; rank < $1; ++rank)); do echo "MPI rank $rank of $1, ranks add up to $(($1 * ($1 - 1) / 2))"; done; }
@@ -55,9 +55,9 @@ case_a_node_that_cannot_ends_the_step() { expect_refusal "torch-env: .*none0" 20
 case_scancel_ends_all() {
   local job
   job=$(on_login sbatch --parsable -o /dev/null -N2 -n4 --torch-env --wrap 'srun sleep 98765')
-  wait_for 20 pgrep -f '^sleep 98765'
+  wait_for 20 pgrep -f '^[^ ]*sleep 98765'
   on_login scancel "$job"
-  gone() { ! pgrep -f '^sleep 98765' >/dev/null; }
+  gone() { ! pgrep -f '^[^ ]*sleep 98765' >/dev/null; }
   wait_for 40 gone
 }
 
@@ -95,12 +95,14 @@ case_a_step_whose_tasks_never_ran_is_no_success() {
   ((status != 0)) || fail "srun says that all is well"
 }
 
-# Slurm tracks processes by cgroups, as sites have it.
+# Slurm tracks processes by cgroups, as sites have it. This machine's cgroups are no namespace's own: these nodes have names of their own.
 with_cgroups() {
+  prefix=$(tr -dc a-z </dev/urandom | head -c 8)-
+  trap 'cluster_down; find /sys/fs/cgroup -depth -type d -path "*$prefix*" -exec rmdir {} +' EXIT
   cluster_down
-  cluster_up --conf ProctrackType=proctrack/cgroup --conf TaskPlugin=task/cgroup
-  case_variables
-  case_the_first_task_to_fail_is_named
+  cluster_up --prefix "$prefix" --conf ProctrackType=proctrack/cgroup --conf TaskPlugin=task/cgroup
+  expect $'0/2 1\n1/2 1' on_login srun -N2 -n2 --torch-env sh -c "echo \$RANK/\$WORLD_SIZE \$(cat /proc/self/cgroup | grep -c '$prefix.*step_' | sed 's/^[1-9][0-9]*/1/')"
+  expect_refusal "torch-env: first to fail: rank 1 on $prefix[01], .*exit code 3" 20 on_login srun -N2 -n2 -K --torch-env sh -c '[ $RANK = 1 ] && exit 3; exec sleep 1000'
   case_scancel_ends_all
 }
 case_cgroup_v1() {
@@ -108,10 +110,7 @@ case_cgroup_v1() {
   with_cgroups
 }
 case_cgroup_v2() {
-  if [[ $(stat --file-system --format=%T /sys/fs/cgroup) != cgroup2fs ]]; then
-    mount -t cgroup2 none /sys/fs/cgroup 2>/dev/null || skip "the kernel lets no cgroup v2 be mounted"
-    trap 'as_before; cluster_down; umount /sys/fs/cgroup' EXIT
-  fi
+  [[ $(stat --file-system --format=%T /sys/fs/cgroup) == cgroup2fs ]] || skip "cgroup v1 is in use here, and beside it Slurm takes no v2"
   with_cgroups
 }
 
@@ -119,13 +118,17 @@ failed=0
 run_case() {
   local status name=${1#case_}
   set +e
-  (trap as_before EXIT; set -e; "$1") >"$work/case" 2>&1  # not before `||`, where bash ignores -e
+  (trap as_before EXIT; set -e; [[ $1 =~ build|cluster_up|cgroup ]] || wait_for 60 all_nodes_are_idle; "$1") >"$work/case" 2>&1  # not before `||`, where bash ignores -e
   status=$?
   set -e
   case $status in
     0) echo "ok     ${name//_/ }" ;;
     77) echo "SKIPPED ${name//_/ }: $(sed -n 's/^SKIPPED: //p' "$work/case")" ;;
-    *) echo "FAILED ${name//_/ }" && tail -n 12 "$work/case" | sed 's/^/         /'; failed=1 ;;
+    *)
+      echo "FAILED ${name//_/ }"
+      { grep -E 'error:' "$work/case" | head -n 6; tail -n 8 "$work/case"; } | sed 's/^/         /'
+      failed=1
+      ;;
   esac
 }
 
