@@ -2,7 +2,7 @@
 # plugstack.conf is not the same everywhere: the plugin is missing, doubled, of another version or wrongly set up on one
 # node, or on the login node. One line says so, and no rank waits for ever.
 source "$(dirname "$0")/case.sh"
-plugin=$1 other_version=$2
+plugin=$1 other_version=$2 other_release=$3
 plugstack=$(on_login sh -c 'dirname "$SLURM_CONF"')/plugstack.conf
 show='echo $RANK/$WORLD_SIZE $(hostname)'
 # The other ranks of these steps would wait for rank 1 of n1 for ever.
@@ -57,12 +57,32 @@ expect_refusal "^srun: error: torch-env: the plugin on n0 speaks version 1 and t
   from_login_with "optional $other_version\n" srun -N4 -n8 --torch-env sleep 1000
 expect_one_line_of_ours
 
+# Built for another release of Slurm, which refuses it and would run the job without ranks. Who does not ask for it is left alone.
+for command in "srun -N2 -n2 true" "sbatch --wrap true" "salloc true"; do
+  TORCHBRIDGE_OPTIONS=ranks=block expect_refusal "^${command%% *}: error: torch-env: TORCHBRIDGE_OPTIONS is set, but torch_env.so in plugstack.conf was built for Slurm 19.05 and" 10 \
+    from_login_with "optional $other_release\n" $command
+done
+expect $'/\n/' from_login_with "optional $other_release\n" srun -N2 -n2 sh -c 'echo $RANK/$WORLD_SIZE'
+TORCHBRIDGE_OPTIONS=ranks=block expect "" from_login_with "optional $other_release\n" squeue --noheader
+# Refused on one node alone: a program finds words there instead of a rank.
+with_plugstack n1 "optional $other_release\n"
+expect_refusal "ValueError: .*'torch_env.so-is-not-loaded-on-this-node'" 10 on_login srun -N1 -n1 -w n1 --torch-env \
+  /usr/bin/python3 -c 'import os; int(os.environ["RANK"])'
+as_before
+
 # Site defaults that are wrong on one node.
 with_plugstack n1 "optional $plugin ranks=hilbert\n"
 expect_refusal "^srun: error: torch-env: plugstack.conf: option 'ranks=hilbert': expected ranks=slurm\|block \(on n1\)$" 10 \
   on_login srun -N2 -n4 --torch-env sh -c "$wait_for_rank_1"
 expect_one_line_of_ours
 as_before
+
+# On the login node, where the option itself is right: Slurm does not blame it.
+for command in "srun -N2 -n2 --torch-env true" "srun --torch-env=port=29511 true" "sbatch --torch-env --wrap true"; do
+  expect_refusal "^(srun|sbatch): error: torch-env: plugstack.conf: option 'ranks=hilbert': expected ranks=slurm\|block$" 10 \
+    from_login_with "optional $plugin ranks=hilbert\n" $command
+  ! grep -i invalid "$work/stderr" || fail "Slurm calls the option wrong"
+done
 
 # No plugin on the login node: its option is unknown there; the variable works.
 expect_refusal "^srun: unrecognized option '--torch-env'$" 10 from_login_with "" srun -N2 -n2 --torch-env true

@@ -17,26 +17,24 @@ TEST(VariablesToSet, ReplacesItWhenAsked) {
   EXPECT_EQ(*variables_to_set(kRankOneOfTwo, {{"MASTER_PORT", "29500"}, {"RANK", "0"}}, true), kRankOneOfTwo);
 }
 
-TEST(VariablesToSet, RefusesAnExportedRankOnEveryTask) {
-  // Rank 1 is the one that the exported value fits: it must fail with the others, or it would wait for them.
-  for (const char* rank : {"0", "1"}) {
-    const auto chosen = variables_to_set(kRankOneOfTwo, {{"RANK", rank}}, false);
-    ASSERT_FALSE(chosen);
-    EXPECT_EQ(chosen.error().message, "RANK='" + std::string(rank) + "' is exported, so that every task would have it: " +
-                                          "unset it, or give override=yes");
+TEST(VariablesToSet, RefusesAnotherRank) {
+  for (const char* name : {"RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "LOCAL_WORLD_SIZE"}) {
+    const auto chosen = variables_to_set({{name, "1"}, {"WORLD_SIZE", "2"}}, {{name, "0"}}, false);
+    ASSERT_FALSE(chosen) << name;
+    EXPECT_EQ(chosen.error().message, std::string(name) + "='0' is exported, but here it is '1': unset it, or give override=yes");
   }
+}
+
+TEST(VariablesToSet, TakesTheTasksOwnRank) {
+  const auto chosen = variables_to_set(kRankOneOfTwo, {{"RANK", "1"}, {"LOCAL_RANK", "1"}}, false);
+  ASSERT_TRUE(chosen) << chosen.error().message;
+  EXPECT_EQ(*chosen, (std::vector<Variable>{{"WORLD_SIZE", "2"}, {"MASTER_PORT", "20000"}}));
 }
 
 TEST(VariablesToSet, RefusesAWrongSize) {
   const auto chosen = variables_to_set(kRankOneOfTwo, {{"WORLD_SIZE", "4"}}, false);
   ASSERT_FALSE(chosen);
   EXPECT_EQ(chosen.error().message, "WORLD_SIZE='4' is exported, but here it is '2': unset it, or give override=yes");
-}
-
-TEST(VariablesToSet, TakesTheRightRankOfASingleTask) {
-  const auto chosen = variables_to_set({{"RANK", "0"}, {"WORLD_SIZE", "1"}}, {{"RANK", "0"}}, false);
-  ASSERT_TRUE(chosen) << chosen.error().message;
-  EXPECT_EQ(*chosen, (std::vector<Variable>{{"WORLD_SIZE", "1"}}));
 }
 
 }  // namespace

@@ -1,0 +1,39 @@
+// What happens where Slurm is of another release than the headers that this plugin was built with. Slurm refuses the plugin then and goes on without it;
+// srun, sbatch and salloc do not know --torch-env, but nothing would notice that TORCHBRIDGE_OPTIONS asks for it.
+#include <slurm/slurm.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+
+#include <torchbridge/core/options.h>
+
+#include "spank.h"
+
+// Slurm's own processes have it; found at run time, for the plugin links no libslurm.
+extern "C" __attribute__((weak)) decltype(slurm_api_version) slurm_api_version;
+
+namespace {
+
+bool submits_jobs(const char* program) {
+  constexpr const char* kPrograms[] = {"srun", "sbatch", "salloc"};
+  return std::any_of(std::begin(kPrograms), std::end(kPrograms), [&](const char* name) { return std::strcmp(program, name) == 0; });
+}
+
+// Runs when the library is opened, for Slurm calls nothing in a plugin that it refuses. Releases differ in the first number of libslurm's version.
+__attribute__((constructor)) void refuse_other_release() {
+  constexpr int kMajorShift = 16;
+  if (slurm_api_version == nullptr || slurm_api_version() >> kMajorShift == TORCH_ENV_SLURM_API) return;
+  const char* list = getenv(torchbridge::kOptionsVariable);
+  if (list == nullptr || *list == '\0' || !submits_jobs(program_invocation_short_name)) return;
+  dprintf(STDERR_FILENO, "%s: error: torch-env: %s is set, but torch_env.so in plugstack.conf was built for Slurm %u.%02u and %s is of another release: build it again\n",
+          program_invocation_short_name, torchbridge::kOptionsVariable, SLURM_VERSION_MAJOR(SLURM_VERSION_NUMBER),
+          SLURM_VERSION_MINOR(SLURM_VERSION_NUMBER), program_invocation_short_name);
+  _exit(EXIT_FAILURE);
+}
+
+}  // namespace
