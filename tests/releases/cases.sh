@@ -100,7 +100,7 @@ case_a_step_whose_tasks_never_ran_is_no_success() {
 
 # Slurm tracks processes by cgroups, as sites have it. This machine's cgroups are no namespace's own: these nodes have names of their own.
 with_cgroups() {
-  prefix=$(tr -dc a-z </dev/urandom | head -c 8)-
+  prefix=$(head -c 300 /dev/urandom | tr -dc a-z | cut -c 1-8)-
   trap 'cluster_down; find /sys/fs/cgroup -depth -type d -path "*$prefix*" -exec rmdir {} +' EXIT
   cluster_down
   cluster_up --prefix "$prefix" --conf ProctrackType=proctrack/cgroup --conf TaskPlugin=task/cgroup
