@@ -82,7 +82,7 @@ if(Libtorch_FOUND AND NOT TARGET Libtorch::cuda AND EXISTS ${Libtorch_ROOT_DIR}/
   set(TORCHBRIDGE_CUDA_INCLUDE "" CACHE PATH "Folder of CUDA's headers, where libtorch does not bring them")
   set(TORCHBRIDGE_NCCL_INCLUDE "" CACHE PATH "Folder of nccl.h, where libtorch does not bring it")
   # CUDA 13 has all in one folder, but for cccl/ in a toolkit; the wheels of CUDA 12 have a folder each.
-  file(GLOB _cuda_folders ${Libtorch_ROOT_DIR}/../nvidia/cu*/include ${Libtorch_ROOT_DIR}/../nvidia/cuda_*/include)
+  file(GLOB _cuda_folders ${Libtorch_ROOT_DIR}/../nvidia/cu*/include)
   file(GLOB _nccl_folders ${Libtorch_ROOT_DIR}/../nvidia/nccl/include)
   if(TORCHBRIDGE_CUDA_INCLUDE)
     set(_cuda_folders ${TORCHBRIDGE_CUDA_INCLUDE} ${TORCHBRIDGE_CUDA_INCLUDE}/cccl)

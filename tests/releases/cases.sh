@@ -129,7 +129,7 @@ run_case() {
     77) echo "SKIPPED ${name//_/ }: $(sed -n 's/^SKIPPED: //p' "$work/case")" ;;
     *)
       echo "FAILED ${name//_/ }"
-      { grep -E 'error:' "$work/case" | head -n 6; tail -n 8 "$work/case"; } | sed 's/^/         /'
+      { sed -n '/error:/p' "$work/case" | head -n 6; tail -n 8 "$work/case"; } | sed 's/^/         /' || true
       failed=1
       ;;
   esac
