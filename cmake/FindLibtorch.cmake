@@ -7,8 +7,10 @@
 # Defines Libtorch_FOUND, Libtorch_VERSION, Libtorch_ROOT_DIR and the target
 #   Libtorch::cpu   tensors, autograd, nn and c10d with gloo: torch_cpu and c10. Not torch_cuda, whose load costs a
 #                   process 350 MB and 0.1 s even where there is no GPU.
-#   Libtorch::cuda  that, with CUDA's and NCCL's headers, where a CUDA build and the headers are there (PyPI's wheels bring them;
-#                   TORCHBRIDGE_CUDA_INCLUDE and TORCHBRIDGE_NCCL_INCLUDE name others). For what is opened when a GPU is chosen.
+#   Libtorch::cuda  that, with CUDA's and NCCL's headers, where libtorch is a CUDA build and the headers are there. For what is opened
+#                   when a GPU is chosen. The headers are those of the wheels beside torch. An installed CUDA toolkit may be another
+#                   version: its headers are taken only where TORCHBRIDGE_CUDA_INCLUDE or TORCHBRIDGE_NCCL_INCLUDE names them.
+# Libtorch_CUDA_INCLUDE_DIRS has the folders of these headers, and Libtorch_CUDA_MISSING what a CUDA build of libtorch lacks for the target.
 
 set(TORCHBRIDGE_TORCH_ROOT "" CACHE PATH
     "Where libtorch is: a torch, libtorch or site-packages folder or a virtual environment (default: the environment variable of this name, else ${TORCHBRIDGE_TORCH_DEFAULT})")
@@ -77,18 +79,42 @@ if(Libtorch_FOUND AND NOT TARGET Libtorch::cpu)
 endif()
 
 if(Libtorch_FOUND AND NOT TARGET Libtorch::cuda AND EXISTS ${Libtorch_ROOT_DIR}/lib/libtorch_cuda.so)
-  file(GLOB _wheel_cuda ${Libtorch_ROOT_DIR}/../nvidia/cu*/include ${Libtorch_ROOT_DIR}/../nvidia/cuda_runtime/include)
   set(TORCHBRIDGE_CUDA_INCLUDE "" CACHE PATH "Folder of CUDA's headers, where libtorch does not bring them")
   set(TORCHBRIDGE_NCCL_INCLUDE "" CACHE PATH "Folder of nccl.h, where libtorch does not bring it")
-  find_path(Libtorch_CUDA_INCLUDE_DIR cuda_runtime_api.h HINTS ${TORCHBRIDGE_CUDA_INCLUDE} ${_wheel_cuda} PATHS /usr/local/cuda/include NO_CACHE)
-  find_path(Libtorch_NCCL_INCLUDE_DIR nccl.h HINTS ${TORCHBRIDGE_NCCL_INCLUDE} ${Libtorch_ROOT_DIR}/../nvidia/nccl/include PATHS /usr/local/cuda/include NO_CACHE)
-  if(Libtorch_CUDA_INCLUDE_DIR AND Libtorch_NCCL_INCLUDE_DIR)
+  # CUDA 13 has all in one folder, but for cccl/ in a toolkit; the wheels of CUDA 12 have a folder each.
+  file(GLOB _cuda_folders ${Libtorch_ROOT_DIR}/../nvidia/cu*/include)
+  file(GLOB _nccl_folders ${Libtorch_ROOT_DIR}/../nvidia/nccl/include)
+  if(TORCHBRIDGE_CUDA_INCLUDE)
+    set(_cuda_folders ${TORCHBRIDGE_CUDA_INCLUDE} ${TORCHBRIDGE_CUDA_INCLUDE}/cccl)
+  endif()
+  if(TORCHBRIDGE_NCCL_INCLUDE)
+    set(_nccl_folders ${TORCHBRIDGE_NCCL_INCLUDE})
+  endif()
+
+  unset(Libtorch_CUDA_INCLUDE_DIRS)
+  unset(Libtorch_CUDA_MISSING)
+  foreach(_header cuda_runtime_api.h crt/host_config.h nv/target nccl.h)
+    set(_folders ${_cuda_folders})
+    if(_header STREQUAL "nccl.h")
+      set(_folders ${_nccl_folders})
+    endif()
+    find_path(_folder ${_header} PATHS ${_folders} NO_DEFAULT_PATH NO_CACHE)
+    if(_folder)
+      list(APPEND Libtorch_CUDA_INCLUDE_DIRS ${_folder})
+    else()
+      list(APPEND Libtorch_CUDA_MISSING ${_header})
+    endif()
+    unset(_folder)
+  endforeach()
+  list(REMOVE_DUPLICATES Libtorch_CUDA_INCLUDE_DIRS)
+
+  if(NOT Libtorch_CUDA_MISSING)
     add_library(Libtorch::c10_cuda SHARED IMPORTED GLOBAL)
     set_target_properties(Libtorch::c10_cuda PROPERTIES IMPORTED_LOCATION ${Libtorch_ROOT_DIR}/lib/libc10_cuda.so)
     add_library(Libtorch::cuda SHARED IMPORTED GLOBAL)
     set_target_properties(Libtorch::cuda PROPERTIES
       IMPORTED_LOCATION ${Libtorch_ROOT_DIR}/lib/libtorch_cuda.so
-      INTERFACE_INCLUDE_DIRECTORIES "${Libtorch_CUDA_INCLUDE_DIR};${Libtorch_NCCL_INCLUDE_DIR}"
+      INTERFACE_INCLUDE_DIRECTORIES "${Libtorch_CUDA_INCLUDE_DIRS}"
       INTERFACE_LINK_LIBRARIES "Libtorch::c10_cuda;Libtorch::cpu")
   endif()
 endif()

@@ -43,6 +43,7 @@ function(torchbridge_small target)
   target_compile_options(${target} PRIVATE -Os)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT TORCHBRIDGE_SANITIZE)
     target_compile_options(${target} PRIVATE -flto=auto -ffat-lto-objects)
+    target_link_options(${target} PRIVATE -flto-partition=one)  # for several at once gcc calls make, and warns where there is none
     target_link_options(${target} INTERFACE $<BUILD_INTERFACE:$<$<NOT:$<BOOL:$<TARGET_PROPERTY:TORCHBRIDGE_LTO>>>:-fno-lto>>)
   endif()
 endfunction()

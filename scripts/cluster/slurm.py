@@ -28,7 +28,7 @@ def require_programs():
 
 def write_configuration(cluster, network, options):
     write(cluster.path("slurm.conf"), slurm_conf(cluster, network, options))
-    write(cluster.path("cgroup.conf"), "CgroupAutomount=no\n")
+    write(cluster.path("cgroup.conf"), "IgnoreSystemd=yes\n")  # asked only where --conf chooses plugins that use cgroups
     plugin = f"optional {options.plugin} {options.plugin_args}".rstrip() + "\n" if options.plugin else ""
     write(cluster.path("plugstack.conf"), plugin)
     gpus = [cluster.path("dev", f"nvidia{index}") for index in range(options.gpus)]

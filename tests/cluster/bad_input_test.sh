@@ -3,7 +3,6 @@
 source "$(dirname "$0")/case.sh"
 trainer="$BUILD_DIR/bin/trainer"
 seconds=20
-export OMPI_MCA_rmaps_base_oversubscribe=1
 on_this_host() { timeout "$limit" "$@"; }
 
 under_srun() {  # under_srun PATTERN TRAINER_ARGUMENTS...

@@ -3,6 +3,8 @@ set -euo pipefail
 
 : "${CLUSTER:?run through ctest}" "${CLUSTER_NAME:?}" "${BUILD_DIR:?}" "${SOURCE_DIR:?}"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+# More ranks than cores, with OpenMPI 4 and with the PRRTE of later ones.
+export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=slot:oversubscribe
 unset TORCHBRIDGE_OPTIONS RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT OMP_NUM_THREADS
 limit=60  # seconds for one command; a hang is a failure
 

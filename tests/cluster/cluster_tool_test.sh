@@ -103,6 +103,20 @@ case_without_root_it_says_what_it_needs() {
     as_nobody "$scripts/cluster" up --name absent
 }
 
+case_in_a_chroot_it_says_what_to_use_instead() {
+  local make_root='set -e
+    mount -t tmpfs none "$1"
+    for entry in /*; do
+      if [ -L "$entry" ]; then cp -P "$entry" "$1$entry"
+      elif [ -d "$entry" ]; then mkdir "$1$entry"; mount --rbind "$entry" "$1$entry"; fi
+    done
+    exec chroot "$@"'
+  mkdir "$scratch/root"
+  expect 1 "^cluster: [^"$'\n'"]*chroot[^"$'\n'"]*pivot_root[^"$'\n'"]*$" \
+    unshare --mount sh -c "$make_root" sh "$scratch/root" timeout 60 "$scripts/cluster" up --name one --nodes 1
+  expect_nothing_left one
+}
+
 case_a_cluster_runs_steps_and_leaves_nothing() {
   local interface
   expect 0 "'one' is up: 4 nodes" cluster up --name one --gpus 2

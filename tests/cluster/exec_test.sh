@@ -2,7 +2,6 @@
 # torchbridge exec, env and explain for programs that know nothing of it: under srun without the plugin's option, mpirun, alone.
 source "$(dirname "$0")/case.sh"
 torchbridge="$BUILD_DIR/bin/torchbridge"
-export OMPI_MCA_rmaps_base_oversubscribe=1
 show='echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE'
 
 expect "0/4 0/3 0/2

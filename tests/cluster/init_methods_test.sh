@@ -2,7 +2,6 @@
 # slurm://, mpi:// and pmix:// find the other ranks through the launcher that they name, and through no other.
 source "$(dirname "$0")/case.sh"
 trainer="$BUILD_DIR/bin/trainer"
-export OMPI_MCA_rmaps_base_oversubscribe=1
 
 learns() {  # learns WHO URL LAUNCHER...
   local who=$1 url=$2

@@ -35,7 +35,7 @@ cp "$plugin" "$work/copy.so"
 for second in "$plugin" "$work/copy.so"; do
   with_plugstack n1 "optional $plugin\noptional $second\n"
   for list in "" "ranks=block"; do
-    TORCHBRIDGE_OPTIONS=$list expect $'0/3 n0\n1/3 n1\n2/3 n1' on_login srun -N2 -n3 -m arbitrary -w n0,n1,n1 --torch-env=ranks=block sh -c "$show"
+    TORCHBRIDGE_OPTIONS=$list expect $'0/3 n0\n1/3 n1\n2/3 n1' on_login srun -n3 -m arbitrary -w n0,n1,n1 --torch-env=ranks=block sh -c "$show"
   done
   TORCHBRIDGE_OPTIONS=verbose=no expect $'0/2 n0\n1/2 n1' on_login srun -N2 -n2 sh -c "$show"
   grep -q "^torch-env: plugstack.conf on n1 loads the plugin twice: remove one of the lines$" "$work/stderr" || fail "no word of it: $(cat "$work/stderr")"

@@ -8,7 +8,7 @@ options=(--epochs 5 --batch-size 16 --checkpoint-every 5 --progress lines)  # 11
 
 has_checkpoint() { [[ -e $1/step-00000010/DONE || -e $1/step-00000015/DONE || -e $1/step-00000020/DONE ]]; }
 run_srun() { on_login srun -N2 -n4 --ntasks-per-node=2 --torch-env "$trainer" "${options[@]}" --checkpoint-dir "$work/$1" --metrics "$work/$1.jsonl"; }
-run_mpirun() { OMPI_MCA_rmaps_base_oversubscribe=1 timeout "$limit" mpirun -np 4 "$trainer" "${options[@]}" --checkpoint-dir "$work/$1" --metrics "$work/$1.jsonl"; }
+run_mpirun() { timeout "$limit" mpirun -np 4 "$trainer" "${options[@]}" --checkpoint-dir "$work/$1" --metrics "$work/$1.jsonl"; }
 # Processes of this case alone: the folder in their arguments has a name of its own.
 pids_of() { pgrep -f -- "^$1 .*--checkpoint-dir $work/$2 " || true; }
 all_gone() { [[ -z $(pids_of "$trainer" "$1") ]]; }
@@ -43,7 +43,7 @@ expect_undisturbed rank_killed
 
 run_mpirun mpirun_killed & job=$!
 wait_for 60 has_checkpoint "$work/mpirun_killed"
-kill -9 "$(pgrep -o -f -- "^mpirun .*--checkpoint-dir $work/mpirun_killed ")"
+kill -9 "$(pgrep -o -f -- "^(mpirun|prterun) .*--checkpoint-dir $work/mpirun_killed ")"
 wait "$job" && fail "mpirun was killed and says all is well"
 wait_for 15 all_gone mpirun_killed  # the ranks end with their launcher, though nobody tells them to
 run_mpirun mpirun_killed | tee "$work/mpirun_killed.out"

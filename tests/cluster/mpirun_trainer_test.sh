@@ -3,7 +3,6 @@
 source "$(dirname "$0")/case.sh"
 limit=150
 trainer="$BUILD_DIR/bin/trainer"
-export OMPI_MCA_rmaps_base_oversubscribe=1
 
 timeout "$limit" mpirun -np 16 "$trainer" --epochs 6 --batch-size 4 --metrics "$work/one.jsonl" || fail "mpirun on one host"
 expect_accuracy 0.95 "$work/one.jsonl"

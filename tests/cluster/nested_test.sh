@@ -2,7 +2,6 @@
 # Launches inside one another: each program has the environment of the innermost, and nothing of the others.
 source "$(dirname "$0")/case.sh"
 torchbridge=$BUILD_DIR/bin/torchbridge
-export OMPI_MCA_rmaps_base_oversubscribe=1
 show='echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE'
 four=$'0/4 0/2 0/2\n1/4 1/2 0/2\n2/4 0/2 1/2\n3/4 1/2 1/2'
 inner="srun --overlap -m block -N2 -n4 --ntasks-per-node=2"  # the outer step would hand its own distribution on

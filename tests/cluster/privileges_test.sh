@@ -16,7 +16,7 @@ chmod 755 "$work" "$work/wrapper"
 on_node n1 mount --bind "$work/wrapper" "$slurmstepd"
 trap 'on_node n1 umount "$slurmstepd"; rm -rf "$work"' EXIT
 
-expect $'0 n0\n1 n1\n2 n1' on_login runuser -u nobody -- srun -Q -N2 -n3 -m arbitrary -w n0,n1,n1 --torch-env=verbose,ranks=block sh -c 'echo $RANK $(hostname)'
+expect $'0 n0\n1 n1\n2 n1' on_login runuser -u nobody -- srun -Q -n3 -m arbitrary -w n0,n1,n1 --torch-env=verbose,ranks=block sh -c 'echo $RANK $(hostname)'
 TORCHBRIDGE_OPTIONS=ranks=block expect $'0\n1' on_login runuser -u nobody -- srun -Q -N1 -n2 -w n1 sh -c 'echo $RANK'
 RANK=7 expect_refusal "^srun: error: torch-env: RANK='7'" 30 on_login runuser -u nobody -- srun -Q -N1 -n2 -w n1 --torch-env true
 all_ended() { ! pgrep -f "$work/slurmstepd" >/dev/null; }

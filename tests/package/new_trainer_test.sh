@@ -29,7 +29,9 @@ refuses "'here' is there already" my_model here
 refuses "'/proc/none/copy'" my_model /proc/none/copy
 refuses "name is empty" my_model ''
 
-"$source_dir/scripts/new_trainer" my_model deep/copy >/dev/null
+"$source_dir/scripts/new_trainer" my_model deep/copy >next
+# scripts/setup installs ninja and no make.
+(($(cat next deep/copy/README.md | grep -c 'cmake -[SB] .* -G Ninja') == 2)) || fail "a command wants make: $(grep -h 'cmake -' next deep/copy/README.md)"
 cmp -s "$source_dir/trainer_template/app/main.cpp" deep/copy/main.cpp || fail "main.cpp is another one"
 bash -n deep/copy/train.sbatch && grep -q '^: .*TRAINER:=build/my_model}' deep/copy/train.sbatch && grep -q '^#SBATCH --requeue' deep/copy/train.sbatch &&
   grep -q '^#SBATCH --job-name=my_model$' deep/copy/train.sbatch || fail "train.sbatch is no job of my_model that queues itself again"

@@ -4,7 +4,7 @@
 set -euo pipefail
 
 kind=$1 print_launch=$2 mpi_ranks=$3 mpi_launch=$4
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=slot:oversubscribe
 unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT
 case "$kind" in
   openmpi) mpirun=mpirun.openmpi launcher=openmpi ;;
