@@ -18,6 +18,15 @@ for order in "$container $image\n$ours" "$ours$container $image\n"; do
   expect_refusal "first to fail: rank 1 on n1, .*: exit code 3$" 10 on_login srun -N1 -n2 -w n1 --torch-env sh -c 'exit $((RANK * 3))'
 done
 
+# Without ours, by the command.
+with_plugstack n1 "$container $image\n"
+expect "$in_container" on_login srun -N1 -n2 -w n1 "$BUILD_DIR/bin/torchbridge" exec -- sh -c "$show"
+expect $'0/2 1\n1/2 1' on_login srun -N2 -n2 -w n0,n1 sh -c "export RANK=\$SLURM_PROCID LOCAL_RANK=\$SLURM_LOCALID
+  exec '$BUILD_DIR/bin/torchbridge' exec -- sh -c 'echo \$RANK/\$WORLD_SIZE \$LOCAL_WORLD_SIZE'"
+# The same for all tasks is no task's own rank, also where it fits the one that would report it.
+RANK=0 LOCAL_RANK=0 expect_refusal "^torchbridge: WORLD_SIZE is not set: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them$" 10 \
+  on_login srun -N2 -n2 -w n2,n3 "$BUILD_DIR/bin/torchbridge" exec --timeout 2 -- true
+
 # The ranks that pyxis sets are Slurm's.
 with_plugstack n1 "$container $image\n$ours"
 expect_refusal "^srun: error: torch-env: RANK='1' is exported, but here it is '3': unset it, or give override=yes" 15 on_two_nodes ranks=block
