@@ -25,7 +25,7 @@ expect $'0/2 1\n1/2 1' on_login srun -N2 -n2 -w n0,n1 sh -c "export RANK=\$SLURM
   exec '$BUILD_DIR/bin/torchbridge' exec -- sh -c 'echo \$RANK/\$WORLD_SIZE \$LOCAL_WORLD_SIZE'"
 # The same for all tasks is no task's own rank, also where it fits the one that would report it.
 RANK=0 LOCAL_RANK=0 expect_refusal "^torchbridge: WORLD_SIZE is not set: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them$" 10 \
-  on_login srun -N2 -n2 -w n2,n3 "$BUILD_DIR/bin/torchbridge" exec --timeout 2 -- true
+  on_login srun -N2 -n2 -w n0,n2 "$BUILD_DIR/bin/torchbridge" exec --timeout 2 -- true
 
 # The ranks that pyxis sets are Slurm's.
 with_plugstack n1 "$container $image\n$ours"

@@ -10,6 +10,11 @@ expect_refusal "torch-env: MASTER_PORT=$port is already in use on n0 \([0-9.]+\)
   on_login srun -N2 -n4 -w n0,n1 --torch-env="port=$port" sh -c 'test $RANK = 0 || exec sleep 1000'
 MASTER_PORT=$port expect_refusal "torch-env: MASTER_PORT=$port is already in use on n0 \([0-9.]+\)" 10 \
   on_login srun -N2 -n4 -w n0,n1 --torch-env sh -c 'test $RANK = 0 || exec sleep 1000'
+# Programs that had begun are ended: nobody calls them the first to fail.
+expect_refusal "torch-env: MASTER_PORT=$port is already in use on n0" 10 \
+  on_login srun -N2 -n4 -w n0,n1 --torch-env="port=$port,check=no" sh -c 'exec sleep 1000'
+[[ $(tail -n 1 "$work/stderr") == *"already in use"* ]] || fail "the last line is another"
+! grep 'first to fail' "$work/stderr" || fail "a rank that was ended is blamed"
 taken="MASTER_PORT=$port is already in use on n0"
 for step in "-N1 -n3 -w n0" "-N2 -n4 -w n0,n1" "-n4 -m arbitrary -w n0,n1,n2,n0"; do
   expect_one_report "$taken" on_login srun $step "$torchbridge" exec --torch-env="port=$port" -- echo started

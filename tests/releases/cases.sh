@@ -17,7 +17,7 @@ build() {
   cmake -B "$BUILD_DIR" -DTORCHBRIDGE_PMIX=ON
   cmake --build "$BUILD_DIR" --target torchbridge
   for mpi in openmpi mpich; do "mpicc.$mpi" -o "$BUILD_DIR/ranks.$mpi" tests/unit/exchange/mpi_ranks.c; done
-  gcc -shared -fPIC -o "$BUILD_DIR/ends_slurmstepd.so" tests/releases/ends_slurmstepd.c
+  gcc -shared -fPIC -o "$BUILD_DIR/container_plugin.so" tests/cluster/container_plugin.c
 }
 cluster_up() { timeout 100 "$CLUSTER" up --name "$CLUSTER_NAME" --nodes 3 --cpus 4 --plugin "$BUILD_DIR/lib/torch_env.so" "$@"; }
 cluster_down() { timeout 60 "$CLUSTER" down --name "$CLUSTER_NAME"; }
@@ -52,6 +52,10 @@ case_the_first_task_to_fail_is_named() {
   expect_refusal 'torch-env: first to fail: rank 2 on n1, .*exit code 3' 20 on_login srun -N2 -n4 --ntasks-per-node=2 -K --torch-env sh -c '[ $RANK = 2 ] && exit 3; exec sleep 1000'
 }
 case_a_node_that_cannot_ends_the_step() { expect_refusal "torch-env: .*none0" 20 on_login srun -N2 -n4 --torch-env=addr=iface:none0 sleep 1000; }
+# A step of which no task ran is no success, for srun and for the batch job around it.
+case_a_job_whose_tasks_never_ran_fails() {
+  expect_refusal "torch-env: .*none0" 30 on_login sbatch --wait -o /dev/stderr -N2 -n4 --torch-env=addr=iface:none0 --wrap 'exec srun true'
+}
 case_scancel_ends_all() {
   local job
   job=$(on_login sbatch --parsable -o /dev/null -N2 -n4 --torch-env --wrap 'srun sleep 98765')
@@ -82,17 +86,10 @@ case_mpich_two_nodes() { expect "$two_each" mpich -hosts n0:2,n1:2 -n 4 "$torchb
 case_mpich_program_two_nodes() { expect "$(mpi 4)" mpich -hosts n0:2,n1:2 -n 4 "$torchbridge" exec -- "$BUILD_DIR/ranks.mpich"; }
 case_mpich_program_by_srun_with_pmi2() { expect "$(mpi 4)" on_login srun --mpi=pmi2 -N2 -n4 --torch-env "$BUILD_DIR/ranks.mpich"; }
 
+case_a_plugin_for_containers() { bash tests/cluster/container_plugin_test.sh "$BUILD_DIR/lib/torch_env.so" "$BUILD_DIR/container_plugin.so"; }
+
 case_no_node_is_drained() { expect "" on_login sinfo --noheader --list-reasons --format '%N %E'; }
 case_no_daemon_died() { expect "" sed -n '/fatal/p' "/run/torchbridge-clusters/$CLUSTER_NAME"/log/*.log; }
-
-# slurmstepd ends as by a fatal error of its own. srun of 24.11 may wait for minutes then; it took such a step for one that is done, after 32 s.
-case_a_step_whose_tasks_never_ran_is_no_success() {
-  local status=0
-  with_plugstack n1 "required $BUILD_DIR/ends_slurmstepd.so\noptional $BUILD_DIR/lib/torch_env.so\n"
-  limit=70
-  on_login srun -N1 -n1 -w n1 --torch-env sh -c 'echo $RANK' || status=$?
-  ((status != 0)) || fail "srun says that all is well"
-}
 
 # Slurm tracks processes by cgroups, as sites have it. This machine's cgroups are no namespace's own: these nodes have names of their own.
 with_cgroups() {
