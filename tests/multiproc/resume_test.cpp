@@ -156,7 +156,7 @@ TEST_F(Resume, KeepsTheFilesOfAnotherRunAside) {
   expect_aside(3, run(5, "branch", {"--resume", folder_ / "own/step-00000004"}), curve, ledger, "is of another run");
   folder_.write("curve", curve);
   folder_.write("ledger", ledger);
-  expect_aside(4, run(5, "own", {"--resume", folder_ / "own/step-00000004/"}), curve, ledger, "has steps after 4, to which this run goes back");
+  expect_aside(4, run(5, "own", {"--resume", folder_ / "own/step-00000004/."}), curve, ledger, "has steps after 4, where this run goes on");
   EXPECT_EQ(losses(folder_ / "curve").size(), 5u);
 }
 

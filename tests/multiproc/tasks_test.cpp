@@ -163,6 +163,13 @@ TEST_F(Tasks, ATraceThatIsLostEndsNoTraining) {
   EXPECT_EQ(full.errors(), "trainer: cannot write '" + (folder_ / "trace.json").string() + "': is the disk full?\ntrainer: rank 0: the trace of --profile is lost\n");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "trace.json"));
 
+  const std::string earlier = "{\"schemaVersion\": 1, \"traceEvents\": []}";
+  folder_.write("trace.json", earlier);
+  Ranks again(1, {"/bin/sh", "-c", "trap '' XFSZ; ulimit -f 50; exec " TRAINER " --max-steps 20 --profile 3 --profile-file " + (folder_ / "trace.json").string()});
+  EXPECT_EQ(again.wait(), std::vector<int>{1});
+  EXPECT_EQ(folder_.read("trace.json"), earlier);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "trace.json.aside-1"));
+
   folder_.write("notes", "{\"mine\": 1}");
   EXPECT_TRUE(contains(complaint({"--max-steps", "20", "--profile", "3", "--profile-file", folder_ / "notes"}, 1), "notes': it is no trace, and would be lost"));
   EXPECT_EQ(folder_.read("notes"), "{\"mine\": 1}");

@@ -69,6 +69,6 @@ def in_toolkit(folder):
 
 headers = [os.path.realpath(line.rstrip("\n")) for line in sys.stdin]
 toolkit = [header for header in headers if not header.startswith(site + "/") and
-           (in_toolkit(os.path.dirname(header)) or header.startswith(tuple("/usr/include/" + name for name in ("crt/", "nv/", "cuda", "nccl"))))]
+           (in_toolkit(os.path.dirname(header)) or header.startswith(tuple("/usr/include/" + name for name in ("crt/", "nv/", "cuda", "nccl", "cublas", "cusparse", "cusolver", "curand", "cufft", "cudnn", "driver_types", "thrust/", "cub/", "library_types"))))]
 print(f"{len(headers)} headers, {len(toolkit)} of a CUDA toolkit", *toolkit[:5], sep="\n  ")
 sys.exit(len(headers) < 1000 or len(toolkit) > 0)' "$site") || fail "the build reads an installed CUDA toolkit, which another machine lacks"

@@ -21,7 +21,8 @@ build() {
 }
 cluster_up() { timeout 100 "$CLUSTER" up --name "$CLUSTER_NAME" --nodes 3 --cpus 4 --plugin "$BUILD_DIR/lib/torch_env.so" "$@"; }
 cluster_down() { timeout 60 "$CLUSTER" down --name "$CLUSTER_NAME"; }
-openmpi() { on_node n0 mpirun.openmpi --mca plm_rsh_agent "$node_sh" "$@"; }
+# OpenMPI 6.0.0rc2 by itself finds no pair of interfaces between two nodes ("Unable to find reachable pairing") unless it is told one.
+openmpi() { on_node n0 mpirun.openmpi --mca plm_rsh_agent "$node_sh" --mca btl_tcp_if_include eth0 "$@"; }
 mpich() { on_node n0 mpiexec.mpich -launcher ssh -launcher-exec "$node_sh" "$@"; }
 # mpi RANKS: what mpi_ranks.c prints on so many ranks.
 mpi() { for ((rank = 0; rank < $1; ++rank)); do echo "MPI rank $rank of $1, ranks add up to $(($1 * ($1 - 1) / 2))"; done; }

@@ -46,7 +46,8 @@ std::string differences(const std::map<std::string, std::string>& own, const std
   for (const auto& [name, value] : own) {
     const auto other = of_rank_0.find(name);
     if (other == of_rank_0.end() || other->second == value) continue;
-    text += (text.empty() ? "" : "; ") + name + " is " + printable(value) + " here and " + printable(other->second) + " on rank 0";
+    const auto shown = [](const std::string& each) { return each.empty() ? "empty" : printable(each); };
+    text += (text.empty() ? "" : "; ") + name + " is " + shown(value) + " here and " + shown(other->second) + " on rank 0";
   }
   return text;
 }

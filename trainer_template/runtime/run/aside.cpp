@@ -34,10 +34,15 @@ std::error_code copy_synced(const fs::path& from, const fs::path& to) {
 }  // namespace
 
 void keep_aside(const fs::path& file, const std::string& reason, const char* option) {
-  const fs::path aside = free_name(file);
-  if (const std::error_code error = copy_synced(file, aside)) {
+  fs::path aside;
+  std::error_code error;
+  do {
+    aside = free_name(file);
+    error = copy_synced(file, aside);
+  } while (error == std::errc::file_exists);  // another process took the name
+  if (error) {
     std::error_code ignored;
-    if (error != std::errc::file_exists) fs::remove(aside, ignored);
+    fs::remove(aside, ignored);
     throw cannot_open(file, "it " + reason + ", and cannot be kept as '" + aside.string() + "' (" + error.message() + ")", option);
   }
   say("'" + file.string() + "' " + reason + ": kept as '" + aside.string() + "'");

@@ -81,9 +81,9 @@ ProgressStyle Options::progress_style() const {
 
 // A checkpoint that is named by its own folder may be older than others.
 RunStart Options::run_start(const Manifest& start) const {
-  const std::filesystem::path named = checkpoints.resume;
-  const std::filesystem::path last = named.has_filename() ? named.filename() : named.parent_path().filename();
-  return {.run = start.run, .step = start.step, .goes_back = step_of_folder(last.string()).has_value()};
+  std::error_code ignored;  // auto and none are no paths
+  const auto named = std::filesystem::canonical(checkpoints.resume, ignored);
+  return {.run = start.run, .step = start.step, .goes_back = step_of_folder(named.filename().string()).has_value()};
 }
 
 SamplerOptions Options::sampler(std::int64_t samples, const ProcessGroup& group) const {

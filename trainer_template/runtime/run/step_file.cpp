@@ -87,8 +87,8 @@ StepFile::StepFile(const fs::path& path, const RunStart& start, const char* opti
   if (kept->run && *kept->run != start.run) {
     keep_aside(path, "is of another run", option);
     kept = KeptLines{};
-  } else if (kept->has_later && start.goes_back) {
-    keep_aside(path, "has steps after " + std::to_string(start.step) + ", to which this run goes back", option);
+  } else if (kept->has_later && (start.goes_back || start.run.empty())) {
+    keep_aside(path, "has steps after " + std::to_string(start.step) + ", where this run goes on", option);
   }
   if (ftruncate(lock_.descriptor(), kept->size) != 0) throw cannot_open(path, std::strerror(errno), option);
   if (kept->size > 0) run_.clear();

@@ -5,6 +5,7 @@
 #include <torchbridge/train/console.h>
 #include <torchbridge/train/run/aside.h>
 #include <torchbridge/train/run/output_error.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -104,12 +105,24 @@ void StepProfile::write() {
   }
   tracing_ = false;
   written_ = true;
-  if (std::ifstream(options_.file).peek() != std::ifstream::traits_type::eof()) keep_aside(options_.file, "is the trace of an earlier start", kOption);
-  std::filesystem::resize_file(options_.file, 0);  // the profiler does not tell that it could not write
-  profiler::disableProfiler()->save(options_.file);
-  if (std::ifstream written(options_.file); nlohmann::json::accept(written)) return;
-  std::filesystem::remove(options_.file, ignored);  // of no use to anybody
-  throw cannot_write(options_.file);
+  const auto trace = profiler::disableProfiler();  // whatever becomes of it: until then it grows
+  // Under a name of its own: another start may write the same file now. The profiler does not tell that it could not write.
+  const std::filesystem::path saved = options_.file.string() + "." + std::to_string(getpid());
+  trace->save(saved);
+  std::ifstream written(saved);
+  if (!nlohmann::json::accept(written)) {
+    std::filesystem::remove(saved, ignored);  // of no use to anybody
+    if (std::filesystem::file_size(options_.file, ignored) == 0) std::filesystem::remove(options_.file, ignored);
+    throw cannot_write(options_.file);
+  }
+  const bool has_earlier = std::ifstream(options_.file).peek() != std::ifstream::traits_type::eof();
+  try {
+    if (has_earlier) keep_aside(options_.file, "is the trace of an earlier start", kOption);
+    std::filesystem::rename(saved, options_.file);
+  } catch (const std::exception&) {
+    std::filesystem::remove(saved, ignored);
+    throw;
+  }
 }
 
 }  // namespace torchbridge::train

@@ -87,7 +87,8 @@ TEST(StepFile, KeepsTheFileOfAnotherRunAside) {
       {of_b, "a", 0, false, "", true},
       {of_b, "a", 2, false, "", true},
       {of_b, "", 2, false, "", true},
-      {without, "", 1, false, line(1) + "\n", false},  // of a version without ids
+      {without, "", 1, false, line(1) + "\n", true},  // of a version without ids: whose it is cannot be told
+      {without, "", 2, false, without, false},
       {without, "a", 2, false, "", true},
       {"{\"step\":1,\"epo", "a", 0, false, "", false},  // no whole line is lost
       {"", "a", 0, false, "", false},
