@@ -1,5 +1,5 @@
 // What happens where Slurm is of another release than the headers that this plugin was built with. Slurm refuses the plugin then and goes on without it;
-// srun, sbatch and salloc do not know --torch-env, but nothing would notice that TORCHBRIDGE_OPTIONS asks for it.
+// srun, sbatch and salloc do not know --torch-env, but nothing would notice that a variable asks for it.
 #include <slurm/slurm.h>
 #include <unistd.h>
 
@@ -24,15 +24,27 @@ bool submits_jobs(const char* program) {
   return std::any_of(std::begin(kPrograms), std::end(kPrograms), [&](const char* name) { return std::strcmp(program, name) == 0; });
 }
 
+// The variable that asks for the plugin; null where none does.
+const char* asking_variable() {
+  // What sbatch and salloc make of --torch-env for the steps of their job; its value may be empty.
+  constexpr const char* kInherited[] = {"SLURM_SPANK__SLURM_SPANK_OPTION_torch_env_torch_env", "_SLURM_SPANK_OPTION_torch_env_torch_env"};
+  const char* list = getenv(torchbridge::kOptionsVariable);
+  if (list != nullptr && *list != '\0') return torchbridge::kOptionsVariable;
+  for (const char* name : kInherited) {
+    if (getenv(name) != nullptr) return name;
+  }
+  return nullptr;
+}
+
 // Runs when the library is opened, for Slurm calls nothing in a plugin that it refuses. Releases differ in the first number of libslurm's version.
 __attribute__((constructor)) void refuse_other_release() {
   constexpr int kMajorShift = 16;
   if (slurm_api_version == nullptr || slurm_api_version() >> kMajorShift == TORCH_ENV_SLURM_API) return;
-  const char* list = getenv(torchbridge::kOptionsVariable);
-  if (list == nullptr || *list == '\0' || !submits_jobs(program_invocation_short_name)) return;
+  const char* variable = asking_variable();
+  if (variable == nullptr || !submits_jobs(program_invocation_short_name)) return;
   dprintf(STDERR_FILENO, "%s: error: torch-env: %s is set, but torch_env.so in plugstack.conf was built for Slurm %u.%02u and %s is of another release: build it again\n",
-          program_invocation_short_name, torchbridge::kOptionsVariable, SLURM_VERSION_MAJOR(SLURM_VERSION_NUMBER),
-          SLURM_VERSION_MINOR(SLURM_VERSION_NUMBER), program_invocation_short_name);
+          program_invocation_short_name, variable, SLURM_VERSION_MAJOR(SLURM_VERSION_NUMBER), SLURM_VERSION_MINOR(SLURM_VERSION_NUMBER),
+          program_invocation_short_name);
   _exit(EXIT_FAILURE);
 }
 

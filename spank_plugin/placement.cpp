@@ -41,8 +41,13 @@ class Placement {
   int ranks_ = 0;  // placed so far
 };
 
-// srun writes PACK_GROUP for a job that it has made itself, salloc and sbatch HET_GROUP. Empty in an ordinary job, also where it
-// inherited the variables of another.
+Error unanswered(const std::string& why) {
+  return {"slurm: where each rank is had to be asked of the controller: " + why + ": give ranks=block, which does not need it"};
+}
+
+}  // namespace
+
+// srun writes PACK_GROUP for a job that it has made itself, salloc and sbatch HET_GROUP. An ordinary job may have inherited the variables of another.
 std::vector<std::uint32_t> jobs_of_components(const EnvMap& environment, std::uint32_t own) {
   std::vector<std::uint32_t> jobs;
   while (true) {
@@ -56,12 +61,6 @@ std::vector<std::uint32_t> jobs_of_components(const EnvMap& environment, std::ui
   if (std::find(jobs.begin(), jobs.end(), own) == jobs.end()) jobs.clear();
   return jobs;
 }
-
-Error unanswered(const std::string& why) {
-  return {"slurm: where each rank is had to be asked of the controller: " + why + ": give ranks=block, which does not need it"};
-}
-
-}  // namespace
 
 bool environment_tells_placement(const EnvMap& environment, const StepShape& step) {
   if (step.has_components()) return false;

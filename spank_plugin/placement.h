@@ -31,6 +31,9 @@ struct StepShape {
   bool has_components() const { return component_tasks != world_size; }
 };
 
+// Of a heterogeneous job the jobs of its components, each of which has its own part of every step; else empty. `own`: the id that this node's task has.
+std::vector<std::uint32_t> jobs_of_components(const EnvMap& environment, std::uint32_t own);
+
 // False where tasks were placed one by one (--distribution=arbitrary, SLURM_HOSTFILE), and in steps of several components, whose
 // tasks are told the distribution of one of them.
 bool environment_tells_placement(const EnvMap& environment, const StepShape& step);

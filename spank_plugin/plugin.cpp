@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <utility>
 
 #include "failure_desk.h"
 #include "handshake.h"
@@ -121,17 +122,17 @@ bool wants_to_go_on(int wait_status) { return WIFEXITED(wait_status) && WEXITSTA
 
 // Of each node only the first failure counts: what follows is mostly its consequence.
 void heed_first_failure(spank_t spank) {
-  static bool told = false;
+  static bool told = false, ended = false;
   int local_task = 0, status = 0;
   uid_t user = 0;
   gid_t group = 0;
-  if (told || spank_get_item(spank, S_TASK_EXIT_STATUS, &status) != ESPANK_SUCCESS) return;
+  if (spank_get_item(spank, S_TASK_EXIT_STATUS, &status) != ESPANK_SUCCESS) return;
   if (status == 0 || wants_to_go_on(status)) return;
   if (spank_get_item(spank, S_TASK_ID, &local_task) != ESPANK_SUCCESS) return;
   const TaskRecord* record = node.board.record_of(local_task);
-  if (record == nullptr || !(record->written || record->refused)) return;
-  told = true;
-  if (record->refused) return end_step_of(spank);
+  if (record == nullptr) return;
+  if (record->refused && !std::exchange(ended, true)) end_step_of(spank);
+  if (!record->written || std::exchange(told, true)) return;
   if (spank_get_item(spank, S_JOB_UID, &user) != ESPANK_SUCCESS || spank_get_item(spank, S_JOB_GID, &group) != ESPANK_SUCCESS) return;
   tell_lines(tell_failure(*record, user, group, status));
 }

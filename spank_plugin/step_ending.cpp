@@ -10,6 +10,8 @@
 
 #include "as_user.h"
 #include "controller.h"
+#include "placement.h"
+#include "task_init.h"
 
 namespace torchbridge {
 namespace {
@@ -26,7 +28,9 @@ void ask_to_end_step(spank_t spank) {
   uint32_t job = 0, step = 0;
   if (spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS) return;
   if (spank_get_item(spank, S_JOB_STEPID, &step) != ESPANK_SUCCESS) return;
-  kill_step(job, step);
+  auto jobs = jobs_of_components(job_environment(spank), job);
+  if (jobs.empty()) jobs.push_back(job);
+  for (const auto each : jobs) kill_step(each, step);
 }
 
 }  // namespace

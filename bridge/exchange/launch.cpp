@@ -48,11 +48,12 @@ Status reserve_given(Launch& launch, const Endpoint& given, const EnvMap& enviro
   return Ok{};
 }
 
-// RANK and LOCAL_RANK that another plugin of Slurm, or a task prolog, has set to the task's own; pyxis does for images of PyTorch. All else is ours to find.
-bool has_only_own_ranks(const EnvMap& environment) {
+// RANK and LOCAL_RANK alone, which pyxis sets to the task's own for images of PyTorch. All else is ours to find. What a user has exported for all tasks
+// has no PYTORCH_VERSION beside it.
+bool has_only_ranks_of_pyxis(const EnvMap& environment) {
   const bool complete = environment.has("WORLD_SIZE") && environment.has("MASTER_ADDR") && environment.has("MASTER_PORT");
   const auto is_same = [&](const char* name, const char* of_slurm) { return environment.has(name) && environment.get(name) == environment.get(of_slurm); };
-  return !complete && detect_slurm(environment) && is_same("RANK", "SLURM_PROCID") && is_same("LOCAL_RANK", "SLURM_LOCALID");
+  return !complete && environment.has("PYTORCH_VERSION") && detect_slurm(environment) && is_same("RANK", "SLURM_PROCID") && is_same("LOCAL_RANK", "SLURM_LOCALID");
 }
 
 std::vector<Variable> variables_for_mpi() {
@@ -244,8 +245,8 @@ int presumed_rank(const EnvMap& inherited) {
   const auto facts = launcher_facts(environment);
   const auto env = torch_env_from(environment);
   if (env && check_against_launcher(*env, environment)) return env->layout.rank;
-  // The exported RANK contradicts the launcher, or lacks companions. It may be the same everywhere, and so no error on rank 0.
-  if (facts) return facts->rank == 1 && environment.get("RANK") == "0" ? 0 : facts->rank;
+  // The exported RANK contradicts the launcher, or lacks companions. It may be the same everywhere, and with companions no error on rank 0.
+  if (facts) return env && facts->rank == 1 && env->layout.rank == 0 ? 0 : facts->rank;
   const bool one_of_several = environment.has("WORLD_SIZE") || environment.has("MASTER_ADDR") || environment.has("MASTER_PORT");
   const auto rank = environment.integer("RANK", 0, INT32_MAX);
   return one_of_several && rank && *rank ? static_cast<int>(**rank) : 0;
@@ -256,7 +257,7 @@ Result<Launch> resolve_launch(const EnvMap& inherited, const LaunchSettings& set
   const auto launcher = find_launcher(environment, task_or_self(environment));
   const bool nobody = launcher && *launcher == nullptr;
   const bool replaced = settings.options.override_user && !nobody;
-  const bool has_rank = environment.has("RANK") && !has_only_own_ranks(environment);
+  const bool has_rank = environment.has("RANK") && !has_only_ranks_of_pyxis(environment);
   if ((has_rank && !replaced) || (nobody && environment.has("WORLD_SIZE"))) return launch_by_word(environment);
   if (!launcher) return launcher.error();
   if (nobody) return launch_alone(settings);

@@ -21,11 +21,14 @@ done
 # Without ours, by the command.
 with_plugstack n1 "$container $image\n"
 expect "$in_container" on_login srun -N1 -n2 -w n1 "$BUILD_DIR/bin/torchbridge" exec -- sh -c "$show"
-expect $'0/2 1\n1/2 1' on_login srun -N2 -n2 -w n0,n1 sh -c "export RANK=\$SLURM_PROCID LOCAL_RANK=\$SLURM_LOCALID
+expect $'0/2 1\n1/2 1' on_login srun -N2 -n2 -w n0,n1 sh -c "export RANK=\$SLURM_PROCID LOCAL_RANK=\$SLURM_LOCALID PYTORCH_VERSION=2.11
   exec '$BUILD_DIR/bin/torchbridge' exec -- sh -c 'echo \$RANK/\$WORLD_SIZE \$LOCAL_WORLD_SIZE'"
-# The same for all tasks is no task's own rank, also where it fits the one that would report it.
+# What is the same for all tasks is no task's own rank.
 RANK=0 LOCAL_RANK=0 expect_refusal "^torchbridge: WORLD_SIZE is not set: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them$" 10 \
-  on_login srun -N2 -n2 -w n0,n2 "$BUILD_DIR/bin/torchbridge" exec --timeout 2 -- true
+  on_login srun -N2 -n2 -w n0,n2 "$BUILD_DIR/bin/torchbridge" exec -- true
+# Also where rank 0 finds nothing wrong.
+RANK=0 WORLD_SIZE=2 MASTER_ADDR=n0 MASTER_PORT=29500 expect_refusal "^torchbridge: RANK='0' and WORLD_SIZE='2' are exported, but slurm says rank 1 of 2" 10 \
+  on_login srun -N2 -n2 -w n0,n2 "$BUILD_DIR/bin/torchbridge" exec -- true
 
 # The ranks that pyxis sets are Slurm's.
 with_plugstack n1 "$container $image\n$ours"

@@ -62,6 +62,10 @@ for command in "srun -N2 -n2 true" "sbatch --wrap true" "salloc true"; do
   TORCHBRIDGE_OPTIONS=ranks=block expect_refusal "^${command%% *}: error: torch-env: TORCHBRIDGE_OPTIONS is set, but torch_env.so in plugstack.conf was built for Slurm 19.05 and" 10 \
     from_login_with "optional $other_release\n" $command
 done
+# Nor steps of a job that was given the option while the plugin was right.
+printf 'optional %s\n' "$other_release" >"$work/other.conf"
+expect_refusal "^srun: error: torch-env: SLURM_SPANK__SLURM_SPANK_OPTION_torch_env_torch_env is set, but" 10 on_login salloc -Q -N2 -n2 --torch-env \
+  unshare --mount sh -c 'mount --bind "$0" "$1"; exec srun true' "$work/other.conf" "$plugstack"
 expect $'/\n/' from_login_with "optional $other_release\n" srun -N2 -n2 sh -c 'echo $RANK/$WORLD_SIZE'
 TORCHBRIDGE_OPTIONS=ranks=block expect "" from_login_with "optional $other_release\n" squeue --noheader
 # Refused on one node alone: a program finds words there instead of a rank.
@@ -75,6 +79,9 @@ with_plugstack n1 "optional $plugin ranks=hilbert\n"
 expect_refusal "^srun: error: torch-env: plugstack.conf: option 'ranks=hilbert': expected ranks=slurm\|block \(on n1\)$" 10 \
   on_login srun -N2 -n4 --torch-env sh -c "$wait_for_rank_1"
 expect_one_line_of_ours
+# The components of a heterogeneous job are jobs of their own: all end.
+expect_refusal "^srun: error: torch-env: plugstack.conf: option 'ranks=hilbert': expected ranks=slurm\|block \(on n1\)$" 15 \
+  on_login srun -N1 -n1 -w n0 --torch-env=check=no sleep 1000 : -N1 -n1 -w n1 sleep 1000
 as_before
 
 # On the login node, where the option itself is right: Slurm does not blame it.

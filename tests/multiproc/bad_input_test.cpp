@@ -172,7 +172,7 @@ TEST(BadInput, RanksWithDifferentOptions) {
       {"--lr 0.$((RANK + 1))", "--lr is 0.2 here and 0.1 on rank 0; all ranks need the same options"},
       {"--seed $RANK --epochs $((RANK + 1))", "--epochs is 2 here and 1 on rank 0; --seed is 1 here and 0 on rank 0"},
       {"--precision fp16 --loss-scale 6553$((RANK + 6))", "--loss-scale is 65537 here and 65536 on rank 0"},
-      {"$([ $RANK = 0 ] || echo --no-decay bias,seen --deterministic)", "--deterministic is yes here and no on rank 0; --no-decay is bias,seen here and  on rank 0"},
+      {"$([ $RANK = 0 ] || echo --no-decay bias,seen --deterministic)", "--deterministic is yes here and no on rank 0; --no-decay is bias,seen here and empty on rank 0"},
       {"$([ $RANK = 0 ] || echo --checkpoint-dir /none)", "--checkpoint-dir is set here and not set on rank 0"},
       {"$([ $RANK = 0 ] || echo --predict /none --init-from /none)", "--predict is set here and not set on rank 0"},
   };
