@@ -245,8 +245,9 @@ int presumed_rank(const EnvMap& inherited) {
   const auto facts = launcher_facts(environment);
   const auto env = torch_env_from(environment);
   if (env && check_against_launcher(*env, environment)) return env->layout.rank;
-  // The exported RANK contradicts the launcher, or lacks companions. It may be the same everywhere, and with companions no error on rank 0.
-  if (facts) return env && facts->rank == 1 && env->layout.rank == 0 ? 0 : facts->rank;
+  // The exported RANK contradicts the launcher, or lacks companions: it may be the same everywhere. Where it is rank 0's, that finds no error, and rank 1 reports it.
+  const bool fits_rank_0 = facts && env && env->layout.rank == 0 && env->layout.world_size == facts->world_size;
+  if (facts) return fits_rank_0 && facts->rank == 1 ? 0 : facts->rank;
   const bool one_of_several = environment.has("WORLD_SIZE") || environment.has("MASTER_ADDR") || environment.has("MASTER_PORT");
   const auto rank = environment.integer("RANK", 0, INT32_MAX);
   return one_of_several && rank && *rank ? static_cast<int>(**rank) : 0;
