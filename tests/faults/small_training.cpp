@@ -112,6 +112,7 @@ void train(const Options& options, ProcessGroup& group) {
   SlowFiles files(options.slow_files_ms, group.rank());
   Checkpoints checkpoints(group, options.checkpoints, files);
   Manifest progress = checkpoints.resume(model.tensors, *optimizer).value_or(Manifest{});
+  progress.run = "small";  // one run, whatever kills it
   MetricsFile metrics(group.is_first() ? options.metrics : "", {.run = progress.run, .step = progress.step});
   while (progress.step < options.steps) {
     failpoint("step");
