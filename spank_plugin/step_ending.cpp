@@ -59,7 +59,7 @@ StepEnding::StepEnding(spank_t spank, const TaskBoard& board, const EnvMap& give
     : spank_(spank), board_(board), desk_(DeskAddress::from(given)), is_on_first_node_(given.get("SLURM_NODEID").value_or("0") == "0") {}
 
 void StepEnding::by_this_task(const Error& error) const {
-  if (error.message.empty() || !board_.may_speak()) {
+  if (error.reported_elsewhere || !board_.may_speak()) {
     wait_ms(kTurnMs);  // until the step is ended: not before the reason is out
     end_task();
   }

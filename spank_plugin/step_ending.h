@@ -34,7 +34,7 @@ class StepEnding {
   // `given`: the task's environment, with what srun's plugin announced.
   StepEnding(spank_t spank, const TaskBoard& board, const EnvMap& given);
 
-  // Only this task, or those of this node, may have found the error: the first of them reports it. An empty message means that
+  // Only this task, or those of this node, may have found the error: the first of them reports it. Where it is reported_elsewhere
   // another node does.
   [[noreturn]] void by_this_task(const Error& error) const;
 

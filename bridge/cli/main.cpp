@@ -60,7 +60,7 @@ std::optional<std::string> meet(const Prepared& prepared, const EnvMap& environm
   words.elsewhere = [&] { return other_meeting_places(prepared.plan->facts, prepared.plan->map, prepared.options); };
   auto met = meet_nodes(*prepared.plan, with_variables(environment, prepared.task.variables), prepared.options, words);
   if (met) return std::move(*met);
-  if (!met.error().message.empty()) complain(met.error().message);
+  if (!met.error().reported_elsewhere) complain(met.error().message);
   return std::nullopt;
 }
 
@@ -89,7 +89,7 @@ int run(const CommandLine& line, const EnvMap& environment) {
   const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(line.timeout_s * 1000));
   const bool starts = line.command == Command::kExec;
   auto prepared = prepare(environment, *options, starts ? line.program : std::vector<std::string>(), timeout);
-  if (!prepared && prepared.error().message.ends_with(kToldByRank0)) return leave(environment);
+  if (!prepared && prepared.error().reported_elsewhere) return leave(environment);
   // What is wrong with the job every rank finds out; one says it.
   if (!prepared) return speaks_for_all(environment) ? complain(prepared.error().message) : EXIT_FAILURE;
   if (line.command == Command::kEnv) return prepared->failure ? complain(prepared->failure->message) : print_env(*prepared, line.format);

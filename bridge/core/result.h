@@ -12,6 +12,9 @@ namespace torchbridge {
 // newline at its end.
 struct Error {
   std::string message;
+  bool reported_elsewhere = false;  // another process of the job reports it: this one ends without a line
+
+  static Error elsewhere() { return {"another process of the job reports why", true}; }
 };
 
 // Holds a T or an Error. Propagate with `if (!r) return r.error();`.

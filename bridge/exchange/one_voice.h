@@ -4,14 +4,9 @@
 // which they are ended as a rule. Under other launchers they go at once.
 #pragma once
 
-#include <string_view>
-
 #include <torchbridge/core/env_map.h>
 
 namespace torchbridge {
-
-// The end of the message that the other ranks have where rank 0 alone knows the reason, and says it.
-inline constexpr std::string_view kToldByRank0 = "rank 0 has no address for the store, and says why";
 
 // Of what every rank finds out by itself: rank 0, or a process whose rank cannot be told, says it at once. Under mpirun it may be just rank 0
 // that is missing: there the first three of the others speak in turn, if they are still there then.

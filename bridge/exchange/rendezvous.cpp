@@ -9,7 +9,6 @@
 #include <torchbridge/core/launchers/mpirun_daemons.h>
 #include <torchbridge/core/task_map.h>
 #include <torchbridge/exchange/exchange.h>
-#include <torchbridge/exchange/one_voice.h>
 #include <torchbridge/net/address.h>
 
 namespace torchbridge {
@@ -222,7 +221,7 @@ Result<StoreAddress> meet(LaunchFacts& facts, Exchange& exchange, const std::opt
     announcements.push_back(std::move(*announcement));
   }
   const Endpoint& announced = announcements.front().store;
-  if (announced.host == kNoStore && announced.port == 0) return Error{facts.launcher + ": " + std::string(kToldByRank0)};
+  if (announced.host == kNoStore && announced.port == 0) return Error{facts.launcher + ": rank 0 has no address for the store, and says why", true};
   facts.node_of_rank = number_nodes(announcements);
   if (const auto taken = take_nodes(facts); !taken) return taken.error();
   for (const auto& announcement : announcements) {

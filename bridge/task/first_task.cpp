@@ -18,7 +18,7 @@ Result<std::string> by_first_task(const Layout& at, const std::string& purpose, 
   const auto answer = gather_on_node(key, at.local_rank, at.local_world_size, word, timeout, beyond);
   if (!done) return done;
   if (!answer) return answer.error();
-  if (answer->front() == kFailed) return Error{};
+  if (answer->front() == kFailed) return Error::elsewhere();
   return answer->front().substr(std::string_view(kDone).size());
 }
 

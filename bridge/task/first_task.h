@@ -15,7 +15,7 @@ namespace torchbridge {
 using FirstTask = std::function<Result<std::string>(const std::vector<std::string>&)>;
 
 // Collective over the tasks of a node: the first calls `act` when all have come, and all get its text. Where it fails the first
-// has the error; the others have one whose message is empty, for it tells it. `word` is not empty, `purpose` the same for
+// has the error; that of the others is reported_elsewhere. `word` is not empty, `purpose` the same for
 // all and used once. An error too where tasks do not come within `timeout`, which leaves room for `act`.
 Result<std::string> by_first_task(const Layout& at, const std::string& purpose, const std::string& word,
                                   std::chrono::milliseconds timeout, const FirstTask& act);

@@ -34,7 +34,7 @@ Result<std::string> tell_nodes(const RollCall& call, const Endpoint& meeting, Re
 Result<std::string> ask_rank_0(const RollCall& call, const Endpoint& meeting, int node) {
   auto answer = answer_roll(meeting, call, node, "");
   if (!answer) return answer.error();
-  if (*answer == kNone || *answer == kRollIncomplete) return Error{};
+  if (*answer == kNone || *answer == kRollIncomplete) return Error::elsewhere();
   return answer;
 }
 

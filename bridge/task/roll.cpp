@@ -41,7 +41,7 @@ bool may_speak(const StepPlan& plan) {
 Error told_in_turn(const StepPlan& plan, const Error& error) {
   if (may_speak(plan)) return error;
   std::this_thread::sleep_for(kTurn);
-  return {};
+  return Error::elsewhere();
 }
 
 // The word of a task, or of a node for its tasks, is its facts, or this and why it cannot go on.
@@ -87,16 +87,16 @@ Result<std::string> take_roll(const StepPlan& plan, const RollCall& call, const 
     listener = listen_elsewhere(call);
   }
   if (!failure.empty()) report(words, failure);
-  if (!listener) return Error{};
+  if (!listener) return Error::elsewhere();
   auto roll = Roll::take(*listener, call);
-  if (!roll) return failure.empty() ? Error{roll.error().message + words.hint} : Error{};
+  if (!roll) return failure.empty() ? Error{roll.error().message + words.hint} : Error::elsewhere();
   std::vector<NodeFacts> nodes;
   for (const auto& word : roll->texts()) {
     if (failure.empty() && word.starts_with(kFailed)) report(words, failure = failure_in(word));
     nodes.push_back(NodeFacts::from(word));
   }
   roll->answer(failure.empty() ? kAllHere : kSomeFailed);
-  if (!failure.empty()) return Error{};
+  if (!failure.empty()) return Error::elsewhere();
   nodes[plan.master_node] = NodeFacts::from(own);
   return options.explain ? explain(plan.facts, plan.map, options, plan.env, plan.master, nodes) : std::string();
 }
@@ -107,7 +107,7 @@ Result<std::string> meet_other_nodes(const StepPlan& plan, const std::string& ow
   std::string failure = failure_in(own);
   if (at.node_count == 1 && !failure.empty()) {
     report(words, failure);
-    return Error{};
+    return Error::elsewhere();
   }
   if (at.node_count == 1 && !options.explain) return std::string();
   const auto host = numeric_address(plan.master.host);
@@ -126,7 +126,7 @@ Result<std::string> meet_other_nodes(const StepPlan& plan, const std::string& ow
   const auto answer = answer_roll(master, call, at.node_rank, own);
   if (!answer && !failure.empty()) return Error{failure};  // nobody else knows it
   if (!answer) return told_in_turn(plan, {host ? answer.error().message + words.hint : host.error().message});
-  if (*answer != kAllHere) return Error{};  // rank 0 has told why
+  if (*answer != kAllHere) return Error::elsewhere();
   return std::string();
 }
 

@@ -24,7 +24,7 @@ struct MeetingWords {
 
 // Collective: nobody returns before all tasks of the step are here. The tasks of a node wait for its first one, which calls rank 0's
 // node. `environment` is that which the program will have. On rank 0 the result is the table of
-// `explain`, elsewhere it is empty. The error says who does not reach whom; its message is empty where another task says it, or where it was reported.
+// `explain`, elsewhere it is empty. The error says who does not reach whom; it is reported_elsewhere where another task has the reason, or where `report` got it.
 // Call it while MASTER_PORT is free or reserved; a rank 0 that has neither listens elsewhere. Waits as long as `check` says; where it says nothing, ten minutes, as torchrun.
 Result<std::string> meet_nodes(const StepPlan& plan, const EnvMap& environment, const Options& options,
                                const MeetingWords& words = {});

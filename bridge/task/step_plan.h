@@ -26,7 +26,7 @@ struct StepPlan {
 Result<StepPlan> plan_step(LaunchFacts facts, const EnvMap& environment, const Options& options);
 
 // Where the options leave the address to rank 0's node (see agree_on_address): completes the plan by it, unless the user
-// exported MASTER_ADDR. Collective. Of an error the message is empty where another task says it.
+// exported MASTER_ADDR. Collective. The error is reported_elsewhere where another task has the reason.
 Status settle_address(StepPlan& plan, const Options& options);
 
 // For a launcher that does not: `master` was agreed among the ranks.

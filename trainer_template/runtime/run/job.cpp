@@ -60,7 +60,8 @@ int run_job(const EnvMap& environment, const std::function<GroupOptions()>& conf
   settings.timeout = options.join_timeout;
   auto launch = resolve_launch(options.init_method, options.ranks, environment, settings);
   if (!launch) {
-    if (speaks_for_all(environment)) complain(early_rank, launch.error().message, ExitCode::kFailed);
+    if (launch.error().reported_elsewhere) leave_the_word(environment);
+    else if (speaks_for_all(environment)) complain(early_rank, launch.error().message, ExitCode::kFailed);
     return static_cast<int>(ExitCode::kFailed);
   }
   const int rank = launch->env.layout.rank;
