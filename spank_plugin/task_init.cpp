@@ -10,8 +10,7 @@
 #include <torchbridge/core/launchers/slurm.h>
 #include <torchbridge/core/outer_run.h>
 #include <torchbridge/net/address.h>
-#include <torchbridge/task/roll.h>
-#include <torchbridge/task/store_port.h>
+#include <torchbridge/task/node_check.h>
 #include <torchbridge/task/task_environment.h>
 
 #include "controller.h"
@@ -87,20 +86,16 @@ StepPlan plan_of(spank_t spank, const NodeState& node, const StepEnding& end, co
     if (!placement) end.by_this_task(placement.error());
     facts->node_of_rank = std::move(*placement);
   }
-  auto plan = plan_step(std::move(*facts), environment, options);
+  constexpr std::chrono::seconds kTimeout{60};  // nodes of a large step start one after the other
+  auto plan = plan_step(std::move(*facts), environment, options, kTimeout);
   if (!plan) end.by_each_node(plan.error());
-  if (const auto settled = settle_address(*plan, options); !settled) end.by_this_task(settled.error());
   return std::move(*plan);
 }
 
 void meet(const StepEnding& end, const StepPlan& plan, const EnvMap& given, const EnvMap& complete, const Options& options) {
-  MeetingWords words;
-  if (const auto desk = DeskAddress::from(given)) words.secret = desk->token;
-  words.hint = " (or is torch_env.so missing in its plugstack.conf?)";
-  words.waiting = [](const std::string& nodes) {
-    tell_task("waiting for " + nodes + ": is torch_env.so missing in its plugstack.conf, or another plugin busy there?");
-  };
-  const auto table = meet_nodes(plan, complete, options, words);
+  NodeCheck check{.token = {}, .hint = " (or is torch_env.so missing in its plugstack.conf?)"};
+  if (const auto desk = DeskAddress::from(given)) check.token = desk->token;
+  const auto table = check_nodes(plan, complete, options, check);
   if (!table) end.by_this_task(table.error());
   if (options.explain) stop_after(*table);
 }
@@ -158,14 +153,12 @@ void export_torch_env(spank_t spank, const NodeState& node) {
   if (is_second_copy(environment)) return;
 
   const StepPlan plan = plan_of(spank, node, end, environment, *options);
-  const bool agent_serves = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True" && !options->override_user;
-  auto port = plan.env.layout.rank == 0 && !agent_serves ? reserve_store_port(plan.master) : Socket();
+  auto port = reserve_store_socket(plan, environment);
   if (!port) end.by_this_task(port.error());
   const auto task = task_environment(plan, environment, *options, *port, program_of(spank));
   if (!task) end.by_each_node(task.error());
   const EnvMap complete = with_variables(environment, task->variables);
-  // No program starts before all tasks have come so far.
-  if (options->explain || options->check.value_or(agent_serves ? 0 : 1) != 0) meet(end, plan, given, complete, *options);
+  if (options->explain || options->check.value_or(0) != 0) meet(end, plan, given, complete, *options);
   for (const auto& [name, value] : task->variables) {
     if (spank_setenv(spank, name.c_str(), value.c_str(), 1) != ESPANK_SUCCESS) {
       end.by_this_task({"Slurm refused to set " + name});

@@ -5,17 +5,15 @@
 #include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include <torchbridge/exchange/launch.h>
-#include <torchbridge/exchange/one_voice.h>
-#include <torchbridge/net/address.h>
-#include <torchbridge/task/meeting_places.h>
-#include <torchbridge/task/roll.h>
+#include <torchbridge/exchange/reporter.h>
+#include <torchbridge/task/node_check.h>
+#include <torchbridge/task/task_environment.h>
 
 #include "command_line.h"
 #include "exec.h"
-#include "prepare.h"
+#include "step_ending.h"
 
 using namespace torchbridge;
 
@@ -26,9 +24,10 @@ int complain(const std::string& message, int exit_code = EXIT_FAILURE) {
   return exit_code;
 }
 
-// Another rank says it.
-int leave(const EnvMap& environment, int exit_code = EXIT_FAILURE) {
-  leave_the_word(environment);
+// Printed by one rank of those that have the error. The others would wait for a rank that fails alone.
+int fail(const Error& error, const EnvMap& environment, int exit_code = EXIT_FAILURE) {
+  if (reports(error, environment)) complain(error.message);
+  if (error.only_here) end_step(environment);
   return exit_code;
 }
 
@@ -39,34 +38,19 @@ std::string quoted(const std::string& value) {
   return text + "'";
 }
 
-int print_env(const Prepared& prepared, EnvFormat format) {
+int print_env(const std::vector<Variable>& variables, EnvFormat format) {
   if (format == EnvFormat::kShell) {
-    for (const auto& [name, value] : prepared.task.variables) std::printf("export %s=%s\n", name.c_str(), quoted(value).c_str());
+    for (const auto& [name, value] : variables) std::printf("export %s=%s\n", name.c_str(), quoted(value).c_str());
     return EXIT_SUCCESS;
   }
   auto object = nlohmann::ordered_json::object();
-  for (const auto& [name, value] : prepared.task.variables) object[name] = value;
+  for (const auto& [name, value] : variables) object[name] = value;
   std::puts(object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
   return EXIT_SUCCESS;
 }
 
-// All tasks come, also those that cannot go on: nobody waits for a rank that has ended. Rank 0 gets the table of `explain`; nothing where there is no
-// more to be said.
-std::optional<std::string> meet(const Prepared& prepared, const EnvMap& environment) {
-  const int rank = prepared.plan->env.layout.rank;
-  MeetingWords words;
-  if (prepared.failure) words.failure = (rank == 0 ? "" : "rank " + std::to_string(rank) + " on " + host_name() + ": ") + prepared.failure->message;
-  words.report = [](const std::string& failure) { complain(failure); };
-  words.elsewhere = [&] { return other_meeting_places(prepared.plan->facts, prepared.plan->map, prepared.options); };
-  auto met = meet_nodes(*prepared.plan, with_variables(environment, prepared.task.variables), prepared.options, words);
-  if (met) return std::move(*met);
-  if (!met.error().reported_elsewhere) complain(met.error().message);
-  return std::nullopt;
-}
-
-int become_program(Prepared prepared, EnvMap environment, const std::vector<std::string>& program) {
-  for (const auto& note : prepared.task.notes) complain(note);
-  environment = with_variables(std::move(environment), prepared.task.variables);
+int become_program(const TaskEnvironment& task, const EnvMap& environment, const std::vector<std::string>& program) {
+  for (const auto& note : task.notes) complain(note);
   std::fflush(nullptr);
   const ExecFailure failure = become(program, environment);
   return complain(failure.error.message, failure.exit_code);
@@ -81,29 +65,38 @@ Result<Options> merged_options(const EnvMap& environment, const std::string& lis
   return options;
 }
 
+// A task that fails alone says so; what all find alike, as bad exports, one of them.
+Result<TaskEnvironment> environment_of_task(const Launch& launch, const EnvMap& environment, const CommandLine& line) {
+  if (!launch.plan) return TaskEnvironment();
+  const Socket nobody_inherits;
+  auto task = task_environment(*launch.plan, environment, launch.plan->options,
+                               line.command == Command::kExec ? launch.store_socket : nobody_inherits, line.program);
+  if (task) task->variables.insert(task->variables.end(), launch.keep_for_mpi.begin(), launch.keep_for_mpi.end());
+  return task;
+}
+
 int run(const CommandLine& line, const EnvMap& environment) {
   auto options = merged_options(environment, line.list);
   if (!options) throw CommandLineEnd{kBadUsage, options.error().message};
   options->explain = options->explain || line.command == Command::kExplain;
-  if (!options->check) options->check = static_cast<int>(std::max(line.timeout_s, 1.0));
   const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(line.timeout_s * 1000));
-  const bool starts = line.command == Command::kExec;
-  auto prepared = prepare(environment, *options, starts ? line.program : std::vector<std::string>(), timeout);
-  if (!prepared && prepared.error().reported_elsewhere) return leave(environment);
-  // What is wrong with the job every rank finds out; one says it.
-  if (!prepared) return speaks_for_all(environment) ? complain(prepared.error().message) : EXIT_FAILURE;
-  if (line.command == Command::kEnv) return prepared->failure ? complain(prepared->failure->message) : print_env(*prepared, line.format);
-  if (options->explain && !prepared->plan) {
-    if (!speaks_for_all(environment)) return EXIT_FAILURE;
-    return complain("RANK and its companions are set already, and what decided on them is not known here: ask it, as in srun --torch-env=explain true");
+  if (options->explain && !options->check) options->check = static_cast<int>(std::max(line.timeout_s, 1.0));
+  const auto launch = resolve_launch(environment, {*options, timeout, StoreSocket::kReserved});
+  if (!launch) return fail(launch.error(), environment);
+  const auto task = environment_of_task(*launch, environment, line);
+  if (!task) return fail(task.error(), environment);
+  if (line.command == Command::kEnv) return print_env(task->variables, line.format);
+  const EnvMap complete = with_variables(environment, task->variables);
+  if (options->explain && !launch->plan) {
+    return fail({"RANK and its companions are set already, and what decided on them is not known here: ask it, as in srun --torch-env=explain true"},
+                environment);
   }
-  if (prepared->plan && (options->explain || *options->check != 0)) {
-    const auto table = meet(*prepared, environment);
-    if (!table) return EXIT_FAILURE;
+  if (launch->plan && (options->explain || options->check.value_or(0) != 0)) {
+    const auto table = check_nodes(*launch->plan, complete, *options);
+    if (!table) return fail(table.error(), environment);
     if (options->explain) return std::fputs(table->c_str(), stdout), EXIT_SUCCESS;
   }
-  if (prepared->failure) return complain(prepared->failure->message);
-  return become_program(std::move(*prepared), environment, line.program);
+  return become_program(*task, complete, line.program);
 }
 
 }  // namespace
@@ -113,9 +106,8 @@ int main(int argc, char** argv) {
   try {
     return run(parse_command_line(argc, argv), environment);
   } catch (const CommandLineEnd& end) {
-    const bool speaks = presumed_rank(environment) == 0;
-    if (end.exit_code != 0) return speaks ? complain(end.text, end.exit_code) : leave(environment, end.exit_code);
-    if (speaks) std::fputs(end.text.c_str(), stdout);
+    if (end.exit_code != 0) return fail({end.text}, environment, end.exit_code);
+    if (presumed_rank(environment) == 0) std::fputs(end.text.c_str(), stdout);
     return end.exit_code;
   } catch (const std::exception& error) {
     return complain(error.what());

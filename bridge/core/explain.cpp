@@ -103,8 +103,8 @@ std::string picture(const LaunchFacts& facts, const std::vector<std::vector<int>
   return aligned(rows);
 }
 
-std::string why_address(const Options& options, const Endpoint& computed, const Endpoint& master) {
-  if (computed.host != master.host) return "exported as MASTER_ADDR";
+std::string why_address(const Options& options, ExportedMaster exported) {
+  if (exported.host) return "exported as MASTER_ADDR";
   if (options.addr.kind == AddressRule::Kind::kHost) return "given as addr=" + options.addr.text;
   if (options.addr.kind == AddressRule::Kind::kInterface) return "of rank 0's interface " + options.addr.text;
   if (options.addr.kind == AddressRule::Kind::kSubnet) return "rank 0's address in " + options.addr.text;
@@ -112,8 +112,8 @@ std::string why_address(const Options& options, const Endpoint& computed, const 
   return "rank 0's node";
 }
 
-std::string why_port(const LaunchFacts& facts, const Options& options, const Endpoint& computed, const Endpoint& master) {
-  if (computed.port != master.port) return "exported as MASTER_PORT";
+std::string why_port(const LaunchFacts& facts, const Options& options, ExportedMaster exported) {
+  if (exported.port) return "exported as MASTER_PORT";
   if (!options.port.automatic()) return options.port.low == options.port.high ? "given as port=N" : "from the range port=LO-HI";
   if (!facts.reserved_ports.empty()) return "the first port that " + facts.launcher + " reserved for the step";
   if (facts.step_id.empty()) return "chosen on rank 0's node, which told the others";
@@ -168,14 +168,14 @@ NodeFacts NodeFacts::from(const std::string& line) {
   return {printable(parts[0]), printable(parts[1]), printable(parts[2])};
 }
 
-std::string explain(const LaunchFacts& facts, const TaskMap& map, const Options& options, const TorchEnv& env,
-                    const Endpoint& master, const std::vector<NodeFacts>& nodes) {
+std::string explain(const LaunchFacts& facts, const TaskMap& map, const Options& options, ExportedMaster exported,
+                    const TorchEnv& env, const std::vector<NodeFacts>& nodes) {
   const auto ranks = ranks_by_node(map, options);
   const bool block = options.ranks == RankRule::kBlock;
   std::string result = counted(map.world_size(), "rank") + " on " + counted(map.node_count(), "node") + ", started by " +
                        facts.launcher + " as run " + env.run_id + "\n";
-  result += aligned({{"MASTER_ADDR", master.host, why_address(options, env.master, master)},
-                     {"MASTER_PORT", text(master.port), why_port(facts, options, env.master, master)},
+  result += aligned({{"MASTER_ADDR", env.master.host, why_address(options, exported)},
+                     {"MASTER_PORT", text(env.master.port), why_port(facts, options, exported)},
                      {"RANK", block ? "node by node" : facts.launcher + "'s", block ? "ranks=block" : "the default"},
                      {"GPUs", name_of(options.gpus), why_gpus(options.gpus)},
                      {"CPUs", options.cpus == CpuRule::kGpu ? "gpu" : "keep",

@@ -26,9 +26,15 @@ struct NodeFacts {
   bool operator==(const NodeFacts&) const = default;
 };
 
-// `master` is the address that will really be used, `nodes` has one entry a node. Neighbours that are alike share a row, and
+// Whether the user exported MASTER_ADDR and MASTER_PORT, which then take the place of options.addr and options.port.
+struct ExportedMaster {
+  bool host = false, port = false;
+  bool both() const { return host && port; }
+};
+
+// `nodes` has one entry a node. Neighbours that are alike share a row, and
 // what is beyond 64 rows is counted, so the text stays short for any number of nodes. Ends with a newline.
-std::string explain(const LaunchFacts& facts, const TaskMap& map, const Options& options, const TorchEnv& env,
-                    const Endpoint& master, const std::vector<NodeFacts>& nodes);
+std::string explain(const LaunchFacts& facts, const TaskMap& map, const Options& options, ExportedMaster exported,
+                    const TorchEnv& env, const std::vector<NodeFacts>& nodes);
 
 }  // namespace torchbridge

@@ -19,6 +19,15 @@ EnvMap with_ranks(EnvMap environment, const GivenRanks& ranks) {
   return environment;
 }
 
+// Where a launcher is asked by name, what is exported around it does not count.
+EnvMap without_master(const EnvMap& environment) {
+  EnvMap rest;
+  for (const auto& [name, value] : environment) {
+    if (name != "MASTER_ADDR" && name != "MASTER_PORT") rest.set(name, value);
+  }
+  return rest;
+}
+
 Status both_known(const char* method, const GivenRanks& ranks) {
   if (ranks.rank && ranks.world_size) return Ok{};
   return Error{std::string(method) + " needs rank and world size, and " + (ranks.rank ? "the world size" : "the rank") +
@@ -56,13 +65,13 @@ Result<Launch> launch_by_slurm(const EnvMap& environment, const LaunchSettings& 
   if (!facts) return facts.error();
   // The plugin, or exec, has done so for this step, and holds the port.
   if (is_set_for(environment, *facts)) return launch_by_word(environment);
-  return launch_by_launcher(std::move(*facts), environment, std::nullopt, settings);
+  return launch_by_launcher(std::move(*facts), without_master(environment), settings);
 }
 
 Result<Launch> launch_by_mpi(const EnvMap& environment, const LaunchSettings& settings) {
   auto facts = facts_of("mpi://", environment, "mpirun or mpiexec");
   if (!facts) return facts.error();
-  return launch_by_launcher(std::move(*facts), environment, std::nullopt, settings);
+  return launch_by_launcher(std::move(*facts), without_master(environment), settings);
 }
 
 Result<Launch> launch_by_pmix(const EnvMap& environment, const LaunchSettings& settings) {
@@ -73,7 +82,7 @@ Result<Launch> launch_by_pmix(const EnvMap& environment, const LaunchSettings& s
   if (!facts) return facts.error();
   auto exchange = connect_by_pmix(*facts);
   if (!exchange) return exchange.error();
-  return launch_through(**exchange, std::move(*facts), std::nullopt, settings);
+  return launch_through(**exchange, std::move(*facts), without_master(environment), settings);
 }
 
 // The launcher knows best; what the program says beside it may only agree.

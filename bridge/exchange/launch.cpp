@@ -7,46 +7,18 @@
 #include <fstream>
 #include <iterator>
 
-#include <torchbridge/core/host_text.h>
 #include <torchbridge/core/launchers/pals.h>
 #include <torchbridge/core/launchers/slurm.h>
 #include <torchbridge/core/outer_run.h>
-#include <torchbridge/exchange/exchange.h>
+#include <torchbridge/exchange/launcher_exchange.h>
 #include <torchbridge/exchange/placement.h>
 #include <torchbridge/host/process_tree.h>
 #include <torchbridge/net/address.h>
-#include <torchbridge/task/master_address.h>
-#include <torchbridge/task/meeting_places.h>
-#include <torchbridge/task/store_port.h>
 
 #include "launch_steps.h"
 
 namespace torchbridge {
 namespace {
-
-// MASTER_ADDR and MASTER_PORT as the user exported them, where they are not to be replaced: both are the endpoint, one alone takes
-// the place of the option of its kind.
-Result<std::optional<Endpoint>> endpoint_given(const EnvMap& environment, Options& options) {
-  if (options.override_user) return std::optional<Endpoint>();
-  const auto port = environment.integer("MASTER_PORT", 1, 65535);
-  if (!port) return port.error();
-  const auto host = environment.get("MASTER_ADDR");
-  if (host && !is_host_text(*host)) return Error{"MASTER_ADDR='" + printable(*host) + "': expected a host name or an address: unset it"};
-  if (host && *port) return std::optional<Endpoint>({std::string(*host), static_cast<int>(**port)});
-  if (host) options.addr = {AddressRule::Kind::kHost, std::string(*host)};
-  if (*port) options.port = {static_cast<int>(**port), static_cast<int>(**port)};
-  return std::optional<Endpoint>();
-}
-
-// The program that comes after us would find out too late that somebody else has the port, or that another host has the address.
-Status reserve_given(Launch& launch, const Endpoint& given, const EnvMap& environment, const LaunchSettings& settings) {
-  const bool agent_serves = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True";
-  if (settings.store_socket != StoreSocket::kReserved || launch.env.layout.rank != 0 || agent_serves) return Ok{};
-  auto socket = reserve_store_port(given);
-  if (!socket) return socket.error();
-  launch.store_socket = std::move(*socket);
-  return Ok{};
-}
 
 // RANK and LOCAL_RANK alone, which pyxis sets to the task's own for images of PyTorch. All else is ours to find. What a user has exported for all tasks
 // has no PYTORCH_VERSION beside it.
@@ -62,62 +34,61 @@ std::vector<Variable> variables_for_mpi() {
   return {{kPmixVariable, value}};
 }
 
-Result<Launch> launch_of(LaunchFacts facts, StoreAddress address, const LaunchSettings& settings) {
-  const auto map = task_map_of(facts);
-  if (!map) return map.error();
+// `bound` is the store's socket where this rank has it already. An endpoint that the user exported is left alone where this process
+// itself will listen; a program that comes after us would find out too late that somebody else has it.
+Result<Launch> launch_of(Result<StepPlan> plan, Socket bound, const EnvMap& environment, const LaunchSettings& settings) {
+  if (!plan) return plan.error();
+  const bool will_listen = settings.store_socket == StoreSocket::kListening;
+  if (!bound.open() && !(will_listen && plan->exported.both())) {
+    auto reserved = reserve_store_socket(*plan, environment);
+    if (!reserved) return reserved.error();
+    bound = std::move(*reserved);
+    const int port = plan->env.master.port;
+    if (will_listen && bound.open()) {
+      auto listening = inherit(bound.release(), port);
+      if (!listening) return Error{"another program began to listen on port " + std::to_string(port) + " just now"};
+      bound = std::move(*listening);
+    }
+  }
   Launch launch;
-  launch.env = torch_env_of(facts, *map, settings.options, std::move(address.endpoint));
-  launch.store_socket = std::move(address.socket);
-  launch.launcher = facts.launcher;
-  launch.facts = std::move(facts);
+  launch.env = plan->env;
+  launch.launcher = plan->facts.launcher;
+  launch.plan = std::move(*plan);
+  launch.store_socket = std::move(bound);
   return launch;
 }
 
-Result<Launch> launch_by_exchange(LaunchFacts facts, const EnvMap& environment, const std::optional<Endpoint>& given,
-                                  const LaunchSettings& settings) {
-  const bool nothing_to_ask = facts.world_size == 1 || (given && !facts.needs_node_exchange());
-  if (!nothing_to_ask) {
-    auto exchange = connect(facts, environment, settings.options);
-    if (!exchange) return exchange.error();
-    auto address = meet(facts, **exchange, given, settings.options, settings.store_socket, settings.timeout);
-    if (!address) return address.error();
-    exchange->reset();
-    auto launch = launch_of(std::move(facts), std::move(*address), settings);
-    if (launch) launch->keep_for_mpi = variables_for_mpi();
-    return launch;
-  }
-  if (given) return launch_of(std::move(facts), {*given, {}}, settings);
-  auto address = bind_store(true, settings.options, settings.store_socket);
-  if (!address) return address.error();
-  return launch_of(std::move(facts), std::move(*address), settings);
+// There is nothing to be asked of other ranks.
+Result<Launch> launch_without_exchange(LaunchFacts facts, ExportedMaster exported, const Options& rules, const EnvMap& environment,
+                                       const LaunchSettings& settings) {
+  auto store = exported.both() ? Result<StoreAddress>(StoreAddress{{rules.addr.text, rules.port.low}, {}})
+                               : bind_store(true, rules, settings.store_socket);
+  if (!store) return store.error();
+  auto plan = plan_step_at(std::move(store->endpoint), std::move(facts), environment, settings.options);
+  return launch_of(std::move(plan), std::move(store->socket), environment, settings);
+}
+
+// The ranks tell each other what the launcher does not tell, where they need it.
+Result<Launch> launch_by_exchange(LaunchFacts facts, const EnvMap& environment, const LaunchSettings& settings) {
+  Options rules = settings.options;
+  const auto exported = take_exported_master(environment, rules);
+  if (!exported) return exported.error();
+  const bool nothing_to_ask = facts.world_size == 1 || (exported->both() && !facts.needs_node_exchange());
+  if (nothing_to_ask) return launch_without_exchange(std::move(facts), *exported, rules, environment, settings);
+  auto exchange = connect(facts, environment, rules);
+  if (!exchange) return exchange.error();
+  auto launch = launch_through(**exchange, std::move(facts), environment, settings);
+  exchange->reset();
+  if (launch) launch->keep_for_mpi = variables_for_mpi();
+  return launch;
 }
 
 // A launcher that names the nodes, as Slurm, has told all there is to know, but for ranks placed one by one.
-Result<Launch> launch_by_facts(LaunchFacts facts, const std::optional<Endpoint>& given, const LaunchSettings& settings) {
+Result<Launch> launch_by_facts(LaunchFacts facts, const EnvMap& environment, const LaunchSettings& settings) {
   if (settings.options.ranks != RankRule::kBlock && can_ask_for_placement(facts)) {
     if (const auto asked = ask_for_placement(facts, settings.timeout); !asked) return asked.error();
   }
-  if (given) return launch_of(std::move(facts), {*given, {}}, settings);
-  const auto map = task_map_of(facts);
-  if (!map) return map.error();
-  auto endpoint = store_endpoint_of(facts, *map, settings.options);
-  if (!endpoint) return endpoint.error();
-  auto launch = launch_of(std::move(facts), {*endpoint, {}}, settings);
-  if (!launch) return launch;
-  auto address = agree_on_address(*launch->facts, *map, launch->env, settings.options, settings.timeout,
-                                  [&] { return other_meeting_places(*launch->facts, *map, settings.options); });
-  if (!address) return address.error();
-  launch->env.master.host = std::move(*address);
-  if (launch->env.layout.rank != 0 || settings.store_socket == StoreSocket::kUnlessKnown) return launch;
-  auto socket = reserve_store_port(launch->env.master);
-  if (!socket) return socket.error();
-  if (socket->open() && settings.store_socket == StoreSocket::kListening) {
-    auto listening = inherit(socket->release(), endpoint->port);
-    if (!listening) return Error{"another program began to listen on port " + std::to_string(endpoint->port) + " just now"};
-    *socket = std::move(*listening);
-  }
-  launch->store_socket = std::move(*socket);
-  return launch;
+  return launch_of(plan_step(std::move(facts), environment, settings.options, settings.timeout), {}, environment, settings);
 }
 
 // A world of one: any free port will do, and nobody has to be told.
@@ -126,9 +97,7 @@ Result<Launch> launch_alone(const LaunchSettings& settings) {
   facts.launcher = "none";
   facts.nodes = {host_name()};
   facts.tasks_per_node = {1};
-  auto address = bind_store(true, settings.options, settings.store_socket);
-  if (!address) return address.error();
-  return launch_of(std::move(facts), std::move(*address), settings);
+  return launch_without_exchange(std::move(facts), {}, settings.options, {}, settings);
 }
 
 // The nodes of all ranks, where PALS's file can be read; else the ranks must ask each other.
@@ -174,9 +143,10 @@ Status check_against_launcher(const TorchEnv& env, const EnvMap& environment) {
   const bool apart = by_torchrun_or_us && !is_mpirun(environment) && !is_task_itself(environment);
   if (same || renumbered || agents || apart) return Ok{};
   const std::string who = facts->launcher == "openmpi" || facts->launcher == "hydra" ? "mpirun" : facts->launcher;
-  return Error{"RANK='" + std::to_string(at.rank) + "' and WORLD_SIZE='" + std::to_string(at.world_size) +
+  return Error{.message = "RANK='" + std::to_string(at.rank) + "' and WORLD_SIZE='" + std::to_string(at.world_size) +
                "' are exported, but " + who + " says rank " + std::to_string(facts->rank) + " of " +
-               std::to_string(facts->world_size) + ": unset the one that is not meant"};
+               std::to_string(facts->world_size) + ": unset the one that is not meant",
+               .only_here = true};  // an exported RANK is the right one of some rank
 }
 
 // What the plugin reserved for rank 0. A program further down the tree may find the variable without the descriptor.
@@ -226,18 +196,22 @@ Result<Launch> launch_by_word(const EnvMap& environment) {
   return launch;
 }
 
-Result<Launch> launch_by_launcher(LaunchFacts facts, const EnvMap& environment, const std::optional<Endpoint>& given,
-                                  const LaunchSettings& settings) {
+Result<Launch> launch_by_launcher(LaunchFacts facts, const EnvMap& environment, const LaunchSettings& settings) {
   add_pals_nodes(facts, environment);
-  if (facts.nodes.empty()) return launch_by_exchange(std::move(facts), environment, given, settings);
-  return launch_by_facts(std::move(facts), given, settings);
+  if (facts.nodes.empty()) return launch_by_exchange(std::move(facts), environment, settings);
+  return launch_by_facts(std::move(facts), environment, settings);
 }
 
-Result<Launch> launch_through(Exchange& exchange, LaunchFacts facts, const std::optional<Endpoint>& given,
-                              const LaunchSettings& settings) {
-  auto address = meet(facts, exchange, given, settings.options, settings.store_socket, settings.timeout);
-  if (!address) return address.error();
-  return launch_of(std::move(facts), std::move(*address), settings);
+Result<Launch> launch_through(Exchange& exchange, LaunchFacts facts, const EnvMap& environment, const LaunchSettings& settings) {
+  Options rules = settings.options;
+  const auto exported = take_exported_master(environment, rules);
+  if (!exported) return exported.error();
+  std::optional<Endpoint> given;
+  if (exported->both()) given = Endpoint{rules.addr.text, rules.port.low};
+  auto store = meet(facts, exchange, given, rules, settings.store_socket, settings.timeout);
+  if (!store) return store.error();
+  auto plan = plan_step_at(std::move(store->endpoint), std::move(facts), environment, settings.options);
+  return launch_of(std::move(plan), std::move(store->socket), environment, settings);
 }
 
 int presumed_rank(const EnvMap& inherited) {
@@ -245,9 +219,7 @@ int presumed_rank(const EnvMap& inherited) {
   const auto facts = launcher_facts(environment);
   const auto env = torch_env_from(environment);
   if (env && check_against_launcher(*env, environment)) return env->layout.rank;
-  // The exported RANK contradicts the launcher, or lacks companions: it may be the same everywhere. Where it is rank 0's, that finds no error, and rank 1 reports it.
-  const bool fits_rank_0 = facts && env && env->layout.rank == 0 && env->layout.world_size == facts->world_size;
-  if (facts) return fits_rank_0 && facts->rank == 1 ? 0 : facts->rank;
+  if (facts) return facts->rank;  // the exported RANK contradicts the launcher, or lacks companions
   const bool one_of_several = environment.has("WORLD_SIZE") || environment.has("MASTER_ADDR") || environment.has("MASTER_PORT");
   const auto rank = environment.integer("RANK", 0, INT32_MAX);
   return one_of_several && rank && *rank ? static_cast<int>(**rank) : 0;
@@ -270,13 +242,7 @@ Result<Launch> resolve_launch(const EnvMap& inherited, const LaunchSettings& set
     return Error{"WORLD_SIZE='" + printable(*exported) + "' is exported, but " + facts->launcher + " started " +
                  std::to_string(facts->world_size) + (facts->world_size == 1 ? " rank" : " ranks") + ": unset it"};
   }
-  LaunchSettings with_exports = settings;
-  const auto given = endpoint_given(environment, with_exports.options);
-  if (!given) return given.error();
-  auto launch = launch_by_launcher(std::move(*facts), environment, *given, with_exports);
-  if (!launch || !*given) return launch;
-  if (const auto reserved = reserve_given(*launch, **given, environment, settings); !reserved) return reserved.error();
-  return launch;
+  return launch_by_launcher(std::move(*facts), environment, settings);
 }
 
 Result<Launch> resolve_launch(Exchange& exchange, const ExchangeRanks& ranks, const EnvMap& environment,
@@ -286,10 +252,7 @@ Result<Launch> resolve_launch(Exchange& exchange, const ExchangeRanks& ranks, co
   facts.rank = ranks.rank;
   facts.world_size = ranks.world_size;
   facts.local_size = ranks.local_size;
-  LaunchSettings with_exports = settings;
-  const auto given = endpoint_given(environment, with_exports.options);
-  if (!given) return given.error();
-  return launch_through(exchange, std::move(facts), *given, with_exports);
+  return launch_through(exchange, std::move(facts), environment, settings);
 }
 
 Result<Launch> resolve_launch(const EnvMap& environment, std::chrono::milliseconds timeout) {

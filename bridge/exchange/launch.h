@@ -12,9 +12,10 @@
 #include <torchbridge/core/options.h>
 #include <torchbridge/core/result.h>
 #include <torchbridge/core/torch_env.h>
-#include <torchbridge/exchange/exchange.h>
+#include <torchbridge/bootstrap/exchange.h>
 #include <torchbridge/exchange/rendezvous.h>
 #include <torchbridge/net/socket.h>
+#include <torchbridge/task/step_plan.h>
 
 namespace torchbridge {
 
@@ -26,9 +27,8 @@ struct Launch {
   // Who told us, for messages: "environment" where RANK and its companions were set, by whomever; a name of the table in
   // core/launcher.cpp; or "none" for a single process that nobody launched.
   std::string launcher = "none";
-  // What the launcher told, completed by what the ranks told each other: task_map_of(*facts) is the whole job. Nothing where
-  // the launcher is "environment".
-  std::optional<LaunchFacts> facts;
+  // What the launcher told, completed by what the ranks told each other: the whole job. Nothing where the launcher is "environment".
+  std::optional<StepPlan> plan;
   // What the launcher says where the environment was taken at its word and counts the ranks as the launcher does: for messages.
   std::optional<LaunchFacts> facts_beside;
   // To be set in the environment of a program that this process becomes by exec, or MPI_Init fails there. They are set in this

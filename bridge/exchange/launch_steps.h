@@ -1,8 +1,6 @@
 // Inside this folder: what the ways to a Launch have in common.
 #pragma once
 
-#include <optional>
-
 #include <torchbridge/exchange/launch.h>
 
 namespace torchbridge {
@@ -14,12 +12,10 @@ std::int64_t task_or_self(const EnvMap& environment);
 // RANK and its companions at their word.
 Result<Launch> launch_by_word(const EnvMap& environment);
 
-// A launcher's facts, completed by an exchange where they need it. `given` is MASTER_ADDR and MASTER_PORT as the user has them.
-Result<Launch> launch_by_launcher(LaunchFacts facts, const EnvMap& environment, const std::optional<Endpoint>& given,
-                                  const LaunchSettings& settings);
+// A launcher's facts, completed by an exchange where they need it.
+Result<Launch> launch_by_launcher(LaunchFacts facts, const EnvMap& environment, const LaunchSettings& settings);
 
 // The same through an exchange that is there already.
-Result<Launch> launch_through(Exchange& exchange, LaunchFacts facts, const std::optional<Endpoint>& given,
-                              const LaunchSettings& settings);
+Result<Launch> launch_through(Exchange& exchange, LaunchFacts facts, const EnvMap& environment, const LaunchSettings& settings);
 
 }  // namespace torchbridge

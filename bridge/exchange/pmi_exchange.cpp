@@ -8,8 +8,8 @@
 #include <iterator>
 #include <sstream>
 
-#include <torchbridge/exchange/exchange.h>
-#include <torchbridge/net/did_not_come.h>
+#include <torchbridge/exchange/launcher_exchange.h>
+#include <torchbridge/bootstrap/did_not_come.h>
 #include <torchbridge/exchange/pmi_keeper.h>
 
 namespace torchbridge {

@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <mutex>
 
-#include <torchbridge/exchange/exchange.h>
-#include <torchbridge/net/did_not_come.h>
+#include <torchbridge/exchange/launcher_exchange.h>
+#include <torchbridge/bootstrap/did_not_come.h>
 
 namespace torchbridge {
 namespace {

@@ -8,7 +8,7 @@
 #include <torchbridge/core/hostlist.h>
 #include <torchbridge/core/launchers/mpirun_daemons.h>
 #include <torchbridge/core/task_map.h>
-#include <torchbridge/exchange/exchange.h>
+#include <torchbridge/exchange/launcher_exchange.h>
 #include <torchbridge/net/address.h>
 
 namespace torchbridge {
@@ -86,6 +86,11 @@ std::vector<int> number_nodes(const std::vector<Announcement>& announcements) {
   return node_of_rank;
 }
 
+// Ranks of one node.
+Group group_on_node(const std::string& key, int rank, int size) {
+  return {.job = key, .rank = rank, .size = size, .node_key = key, .local_rank = rank, .local_size = size};
+}
+
 // PMIx, which all ranks of a node leave before any goes on, to MPI_Init or another exchange: a fence that some ranks begin while
 // others of the node still take their leave hangs now and then (OpenMPI 4.1.4).
 class PmixLeftTogether : public Exchange {
@@ -97,7 +102,7 @@ class PmixLeftTogether : public Exchange {
     auto values = pmix_->all_gather(value, timeout);
     pmix_.reset();
     if (!values || node_key_.empty() || local_size_ == 1) return values;
-    const auto left = meet_on_node(node_key_ + " left", local_rank_, local_size_)->all_gather("left", timeout);
+    const auto left = torchbridge::all_gather(group_on_node(node_key_ + " left", local_rank_, local_size_), "left", timeout);
     if (!left) return left.error();
     return values;
   }
@@ -135,21 +140,25 @@ Result<std::unique_ptr<Exchange>> meet_at_daemons(const LaunchFacts& facts, Mpir
   if (daemons.nodes.empty()) {
     if (auto nodes = parse_hostlist(environment.get("SLURM_JOB_NODELIST").value_or(""))) daemons.nodes = std::move(*nodes);
   }
-  NodeGroup group{facts.node_key, facts.local_rank, facts.local_size, facts.rank, {}};
-  group.gathering.secret = daemons.secret;
-  group.gathering.job = facts.job_id;
-  group.gathering.world_size = facts.world_size;
-  group.gathering.ports = std::move(*ports);
-  group.gathering.listens = daemons.on_mpirun_host;
+  Group group{.job = facts.job_id,
+              .secret = daemons.secret,
+              .rank = facts.rank,
+              .size = facts.world_size,
+              .node_key = facts.node_key,
+              .local_rank = facts.local_rank,
+              .local_size = facts.local_size,
+              .listens = daemons.on_mpirun_host,
+              .listening_rank = 0,
+              .ports = std::move(*ports)};
   // Without a list of nodes, and without ranks on mpirun's host, they cannot meet: this must not take half of the time.
   constexpr std::chrono::seconds kWithoutList{3};
   const bool may_be_alone = daemons.nodes.empty() && !daemons.on_mpirun_host;
-  group.gathering.patience = may_be_alone ? kWithoutList : std::chrono::milliseconds::max();
+  if (may_be_alone) group.patience = kWithoutList;
   if (!daemons.on_mpirun_host) {
-    group.gathering.first_places = std::move(daemons.mpirun_host);
-    group.gathering.other_places = std::move(daemons.nodes);
+    group.first_places = std::move(daemons.mpirun_host);
+    group.other_places = std::move(daemons.nodes);
   }
-  return meet_over_nodes(std::move(group), [facts] { return connect_by_pmix(facts); });
+  return exchange_within(std::move(group), [facts] { return connect_by_pmix(facts); });
 }
 
 }  // namespace
@@ -188,7 +197,7 @@ Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap
   const bool has_pmi = environment.has("PMI_FD") && environment.get("PMI_RANK") == rank;
   if (facts.local_size == facts.world_size) {
     const std::string key = facts.node_key.empty() && has_pmi ? key_of_pmi(environment) : facts.node_key;
-    if (!key.empty()) return meet_on_node(key, facts.rank, facts.world_size);
+    if (!key.empty()) return exchange_within(group_on_node(key, facts.rank, facts.world_size));
   }
   if (has_pmi) return connect_pmi(environment, facts.rank, facts.world_size);
   auto daemons = facts.launcher == "openmpi" && !facts.node_key.empty() ? read_mpirun_daemons(environment) : std::nullopt;
@@ -212,7 +221,7 @@ Result<StoreAddress> meet(LaunchFacts& facts, Exchange& exchange, const std::opt
     own.job = facts.job_id.empty() ? unique_id() : facts.job_id;
   }
   const auto texts = exchange.all_gather(own.text(), timeout);
-  if (!store) return store.error();
+  if (!store) return Error{.message = store.error().message, .only_here = true};
   if (!texts) return Error{facts.launcher + ": " + texts.error().message};
   std::vector<Announcement> announcements;
   for (const auto& text : *texts) {

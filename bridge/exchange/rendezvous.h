@@ -10,7 +10,7 @@
 #include <torchbridge/core/launcher.h>
 #include <torchbridge/core/options.h>
 #include <torchbridge/core/result.h>
-#include <torchbridge/exchange/exchange.h>
+#include <torchbridge/bootstrap/exchange.h>
 #include <torchbridge/net/socket.h>
 
 namespace torchbridge {
@@ -19,7 +19,6 @@ namespace torchbridge {
 enum class StoreSocket {
   kListening,  // nobody else can have the port; close-on-exec
   kReserved,   // bound, not listening: a program that is told the port can still listen there; stays open over exec
-  kUnlessKnown,  // as kReserved where rank 0 chooses the port; one that all ranks know beforehand is left to the caller (reserve_store_port)
 };
 
 // Where the store will be. The socket is open on the rank that bound the endpoint.

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include <torchbridge/exchange/exchange.h>
+#include <torchbridge/bootstrap/exchange.h>
 #include <torchbridge/exchange/launch.h>
 
 namespace torchbridge {

@@ -10,10 +10,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
+#include <cstdio>
 #include <cstring>
 #include <set>
 
 #include <torchbridge/core/env_map.h>
+#include <torchbridge/core/siphash.h>
 
 namespace torchbridge {
 namespace {
@@ -45,6 +47,23 @@ Result<SocketAddress> socket_address(const Endpoint& endpoint) {
     return address;
   }
   return Error{"address '" + printable(endpoint.host) + "': expected a numeric IPv4 or IPv6 address"};
+}
+
+// At most 90 bytes of the name count.
+SocketAddress abstract_address(const std::string& name) {
+  SocketAddress address;
+  auto& local = reinterpret_cast<sockaddr_un&>(address.storage);
+  local.sun_family = AF_UNIX;
+  const std::size_t length = ("torchbridge/" + name).copy(local.sun_path + 1, sizeof local.sun_path - 1);
+  address.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
+  return address;
+}
+
+SocketAddress address_of_key(const std::string& key) {
+  char name[64];
+  std::snprintf(name, sizeof name, "%u/%016llx%016llx", geteuid(), static_cast<unsigned long long>(siphash({1, 0}, key)),
+                static_cast<unsigned long long>(siphash({2, 0}, key)));
+  return abstract_address(name);
 }
 
 std::string advice(int error) {
@@ -113,13 +132,10 @@ Result<Socket> reserve(const Endpoint& address) {
 bool hold_name(const std::string& name) {
   static std::set<std::string> held;
   if (held.contains(name)) return true;
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  const std::size_t length = ("torchbridge/" + name).copy(address.sun_path + 1, sizeof address.sun_path - 1);
+  const SocketAddress address = abstract_address(name);
   Socket socket(::socket(AF_UNIX, SOCK_STREAM, 0));
   if (auto moved = above_standard(socket); moved.open()) socket = std::move(moved);
-  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
-  if (!socket.open() || bind(socket.descriptor(), reinterpret_cast<const sockaddr*>(&address), size) != 0) return errno != EADDRINUSE;
+  if (!socket.open() || bind(socket.descriptor(), address.get(), address.size) != 0) return errno != EADDRINUSE;
   held.insert(name);
   (void)socket.release();
   return true;
@@ -138,6 +154,28 @@ std::optional<Socket> inherit(int descriptor, int port) {
   if (!socket) return std::nullopt;
   close(descriptor);
   return std::move(*socket);
+}
+
+Result<Socket> listen_on_name(const std::string& key) {
+  const SocketAddress address = address_of_key(key);
+  Socket socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const bool listens = socket.open() && bind(socket.descriptor(), address.get(), address.size) == 0 &&
+                       listen(socket.descriptor(), kBacklog) == 0;
+  if (!listens) return Error{std::strerror(errno)};
+  return socket;
+}
+
+Result<Socket> begin_connecting_to_name(const std::string& key) {
+  const SocketAddress address = address_of_key(key);
+  Socket socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.open() || connect(socket.descriptor(), address.get(), address.size) != 0) return Error{std::strerror(errno)};
+  return socket;
+}
+
+bool is_of_this_user(const Socket& peer) {
+  ucred credentials{};
+  socklen_t size = sizeof credentials;
+  return getsockopt(peer.descriptor(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0 && credentials.uid == geteuid();
 }
 
 Error cannot_connect(const Endpoint& address, int error) {

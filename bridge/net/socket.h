@@ -41,6 +41,13 @@ Result<Socket> reserve(const Endpoint& address);
 // abstract unix socket. False where another process holds it; true again in one that does. From one thread.
 bool hold_name(const std::string& name);
 
+// Abstract unix sockets, which are names in the kernel's table and no files, of this user's processes in this network namespace.
+// `key` is of any length. Close-on-exec and O_NONBLOCK are set; an error where somebody has the name, or nobody.
+Result<Socket> listen_on_name(const std::string& key);
+Result<Socket> begin_connecting_to_name(const std::string& key);
+// Whether the process at the other end of a unix socket is this user's.
+bool is_of_this_user(const Socket& peer);
+
 // Keeps other programs that reserve ports this way from the same one, which bind alone does not (both set SO_REUSEADDR).
 bool hold_port(int port);
 

@@ -6,14 +6,15 @@
 #include <algorithm>
 #include <climits>
 
+#include <torchbridge/bootstrap/all_gather.h>
 #include <torchbridge/core/binding.h>
 #include <torchbridge/core/closest_gpus.h>
+#include <torchbridge/core/exported_values.h>
 #include <torchbridge/core/outer_run.h>
 #include <torchbridge/core/user_values.h>
 #include <torchbridge/host/machine.h>
 #include <torchbridge/host/placement.h>
 #include <torchbridge/net/address.h>
-#include <torchbridge/net/node_gathering.h>
 #include <torchbridge/task/error_file.h>
 
 namespace torchbridge {
@@ -21,11 +22,14 @@ namespace {
 
 std::string text(int number) { return std::to_string(number); }
 
+// Other tasks may not find it.
+Error only_here(const Error& error) { return {.message = error.message, .only_here = true}; }
+
 // Interface names may differ between nodes; a program on one node needs none.
 Status add_interface(const StepPlan& plan, const EnvMap& environment, const Options& options, std::vector<Variable>& variables) {
   using Kind = InterfaceRule::Kind;
   if (options.iface.kind == Kind::kNone || (options.iface.kind == Kind::kAuto && plan.env.layout.node_count == 1)) return Ok{};
-  const auto master = numeric_address(plan.master.host);
+  const auto master = numeric_address(plan.env.master.host);
   const std::string name = options.iface.kind == Kind::kName ? options.iface.name : master ? interface_towards(*master) : "";
   if (name.empty() || (options.iface.kind == Kind::kAuto && name == "lo")) return Ok{};
   if (if_nametoindex(name.c_str()) == 0) return Error{"iface=" + name + ": " + host_name() + " has no interface of that name"};
@@ -49,9 +53,9 @@ void add_agent_defaults(const StepPlan& plan, const EnvMap& environment, const O
       {"PET_NNODES", text(at.node_count)},
       {"PET_NODE_RANK", text(at.node_rank)},
       {"PET_RDZV_ID", plan.env.run_id},
-      {"PET_RDZV_ENDPOINT", with_port(plan.master)},
-      {"PET_MASTER_ADDR", plan.master.host},
-      {"PET_MASTER_PORT", text(plan.master.port)},
+      {"PET_RDZV_ENDPOINT", with_port(plan.env.master)},
+      {"PET_MASTER_ADDR", plan.env.master.host},
+      {"PET_MASTER_PORT", text(plan.env.master.port)},
   };
   if (!environment.get("CUDA_VISIBLE_DEVICES").value_or("").empty()) defaults.emplace_back("PET_NPROC_PER_NODE", "gpu");
   for (auto& variable : defaults) {
@@ -71,14 +75,14 @@ std::string summary_of(const StepPlan& plan) {
   constexpr std::size_t kShown = 16;
   const auto& tasks_per_node = plan.map.tasks_per_node();
   const auto& reserved = plan.facts.reserved_ports;
-  const bool is_reserved = std::find(reserved.begin(), reserved.end(), plan.master.port) != reserved.end();
+  const bool is_reserved = std::find(reserved.begin(), reserved.end(), plan.env.master.port) != reserved.end();
   std::string counts;
   for (std::size_t node = 0; node < std::min(kShown, tasks_per_node.size()); ++node) {
     counts += (node == 0 ? "" : ",") + text(tasks_per_node[node]);
   }
   if (tasks_per_node.size() > kShown) counts += ",...";
   return text(plan.map.world_size()) + " ranks on " + text(plan.map.node_count()) + " nodes (" + counts +
-         "), MASTER_ADDR=" + plan.master.host + " MASTER_PORT=" + text(plan.master.port) +
+         "), MASTER_ADDR=" + plan.env.master.host + " MASTER_PORT=" + text(plan.env.master.port) +
          (is_reserved ? " (reserved for the step)" : "") + ", run " + plan.env.run_id;
 }
 
@@ -116,11 +120,16 @@ Result<std::vector<CpuSet>> cpus_of_tasks(const StepPlan& plan, const EnvMap& en
   if (plan.facts.launcher == "slurm") return slurm_task_cpus(environment, at, own);
   const bool divides = options.gpus == GpuRule::kClosest || options.cpus == CpuRule::kGpu;
   if (!divides || own.empty()) return std::vector<CpuSet>();
-  const std::string key = plan.env.run_id + "/cpus/" + text(at.node_rank);
-  const auto lists = gather_on_node(key, at.local_rank, at.local_world_size, cpu_list_text(own), kTimeout);
+  const Group node{.job = plan.env.run_id + "/cpus",
+                   .rank = at.local_rank,
+                   .size = at.local_world_size,
+                   .node_key = plan.env.run_id + "/cpus/" + text(at.node_rank),
+                   .local_rank = at.local_rank,
+                   .local_size = at.local_world_size};
+  const auto lists = all_gather(node, cpu_list_text(own), kTimeout);
   if (!lists) return lists.error();
   std::vector<CpuSet> sets;
-  for (const auto& list : *lists) {
+  for (const auto& list : lists->values) {
     auto set = parse_cpu_list(list);
     if (!set) return set.error();
     sets.push_back(std::move(*set));
@@ -132,20 +141,21 @@ Result<std::vector<CpuSet>> cpus_of_tasks(const StepPlan& plan, const EnvMap& en
 
 Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& environment, const Options& options,
                                          const Socket& reserved_port, const std::vector<std::string>& program) {
+  if (const auto checked = check_exported(environment, options.override_user); !checked) return checked.error();
   auto variables = variables_to_set(variables_of(plan.env), environment, options.override_user);
-  if (!variables) return variables.error();
+  if (!variables) return only_here(variables.error());
   auto machine = needs_machine(options) ? read_machine() : Result<Machine>(Machine());
-  if (!machine) return machine.error();
+  if (!machine) return only_here(machine.error());
   auto task_cpus = cpus_of_tasks(plan, environment, options, machine->cpus);
-  if (!task_cpus) return task_cpus.error();
+  if (!task_cpus) return only_here(task_cpus.error());
   machine->task_cpus = std::move(*task_cpus);
   const auto binding = binding_of(environment, plan.env.layout, options, *machine);
-  if (!binding) return binding.error();
-  if (const auto placed = place(binding->cpus, binding->memory_node); !placed) return placed.error();
+  if (!binding) return only_here(binding.error());
+  if (const auto placed = place(binding->cpus, binding->memory_node); !placed) return only_here(placed.error());
 
   TaskEnvironment task{std::move(*variables), notes_of(plan, options, *binding)};
   task.variables.insert(task.variables.end(), binding->variables.begin(), binding->variables.end());
-  if (const auto added = add_interface(plan, environment, options, task.variables); !added) return added.error();
+  if (const auto added = add_interface(plan, environment, options, task.variables); !added) return only_here(added.error());
   if (!is_agent_alone(program)) add_agent_defaults(plan, environment, options, task.variables);
   if (reserved_port.open()) task.variables.emplace_back("TORCHBRIDGE_LISTEN_FD", text(reserved_port.descriptor()));
   const Variable marker(kRunVariable, plan.env.run_id);

@@ -3,7 +3,7 @@
 // Usage: rendezvous_clients RANKS
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <torchbridge/net/many_descriptors.h>
+#include <torchbridge/bootstrap/many_descriptors.h>
 #include <torchbridge/net/socket.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/group/join_store.h>

@@ -22,7 +22,7 @@ TEST(Explain, ShowsEachRankWithReasons) {
   const TaskMap map = TaskMap::block(facts.tasks_per_node);
   const TorchEnv env = torch_env_of(facts, map, {}, {"10.0.0.1", 20001});
   const std::vector<NodeFacts> nodes = {{"0,1", "0-7", "eth0"}, {"", "0-7", "eth0"}, {"", "0-7", "eth0"}, {"", "0-3", "ib0"}};
-  EXPECT_EQ(explain(facts, map, {}, env, env.master, nodes),
+  EXPECT_EQ(explain(facts, map, {}, {}, env, nodes),
             "8 ranks on 4 nodes, started by slurm as run slurm-12.0\n"
             "  MASTER_ADDR  10.0.0.1  rank 0's node\n"
             "  MASTER_PORT  20001     the first port that slurm reserved for the step\n"
@@ -48,12 +48,12 @@ TEST(Explain, SaysWhatTheUserChose) {
   const TaskMap map = TaskMap::plane(facts.tasks_per_node, 1);
   const TorchEnv env = torch_env_of(facts, map, options, {"n0-ib", 555});
   const std::vector<NodeFacts> nodes(4);
-  const std::string chosen = explain(facts, map, options, env, env.master, nodes);
+  const std::string chosen = explain(facts, map, options, {}, env, nodes);
   EXPECT_NE(chosen.find("n0-ib         the name of rank 0's node with -ib"), std::string::npos) << chosen;
   EXPECT_NE(chosen.find("from the range port=LO-HI"), std::string::npos) << chosen;
   EXPECT_NE(chosen.find("n3  [ 7 ]"), std::string::npos) << chosen;
-  const std::string exported = explain(facts, map, options, env, {"other", 1}, nodes);
-  EXPECT_NE(exported.find("other         exported as MASTER_ADDR"), std::string::npos) << exported;
+  const std::string exported = explain(facts, map, options, {.host = true, .port = true}, env, nodes);
+  EXPECT_NE(exported.find("n0-ib         exported as MASTER_ADDR"), std::string::npos) << exported;
   EXPECT_NE(exported.find("exported as MASTER_PORT"), std::string::npos) << exported;
 }
 
@@ -65,7 +65,7 @@ TEST(Explain, StaysShortOnManyNodes) {
   for (int node = 0; node < 12'500; ++node) facts.nodes.push_back("n" + std::to_string(node));
   const TaskMap map = TaskMap::block(facts.tasks_per_node);
   const TorchEnv env = torch_env_of(facts, map, {}, {"10.0.0.1", 20001});
-  const std::string table = explain(facts, map, {}, env, env.master, std::vector<NodeFacts>(12'500));
+  const std::string table = explain(facts, map, {}, {}, env, std::vector<NodeFacts>(12'500));
   EXPECT_NE(table.find("0-12499  n0 .. n12499  8 ranks each"), std::string::npos) << table;
   EXPECT_NE(table.find("... and 12484 nodes more"), std::string::npos) << table;
   EXPECT_LT(table.size(), 2000u);
@@ -82,7 +82,7 @@ TEST(Explain, CountsNodesThatAreAllUnlikeTheirNeighbours) {
     nodes.push_back({"", "0-7", "ib0"});
   }
   const TaskMap map = TaskMap::block(counts);
-  const std::string text = explain(facts, map, {}, TorchEnv(), {"n0", 29500}, nodes);
+  const std::string text = explain(facts, map, {}, {}, TorchEnv(), nodes);
   EXPECT_NE(text.find("... and 936 nodes more"), std::string::npos) << text;
   EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 100);
 }

@@ -27,7 +27,6 @@ TEST(ResolveLaunch, TakesRankAtItsWordUnlessTheLauncherSaysOtherwise) {
     const char* what;
     EnvMap environment;
     const char* error;  // empty where the word is taken
-    int presumed_rank = 1;  // the launcher says so to all ranks
   } kCases[] = {
       {"by hand", said("1", "4"), ""},
       {"as mpirun says", with(kMpirun, said("1", "4")), ""},
@@ -36,7 +35,7 @@ TEST(ResolveLaunch, TakesRankAtItsWordUnlessTheLauncherSaysOtherwise) {
       {"stale under MPICH", with(kHydra, said("0", "1")),
        "RANK='0' and WORLD_SIZE='1' are exported, but mpirun says rank 1 of 4: unset the one that is not meant"},
       {"one RANK for all", with(kMpirun, said("0", "4")),
-       "RANK='0' and WORLD_SIZE='4' are exported, but mpirun says rank 1 of 4: unset the one that is not meant", 0},  // rank 0 finds no error
+       "RANK='0' and WORLD_SIZE='4' are exported, but mpirun says rank 1 of 4: unset the one that is not meant"},
       {"renumbered by exec", with(with(kMpirun, said("2", "4")), {{"TORCHELASTIC_RUN_ID", "openmpi-77"}}), ""},
       {"renumbered by exec around another mpirun", with(with(kMpirun, said("2", "4")), {{"TORCHELASTIC_RUN_ID", "openmpi-76"}}),
        "RANK='2' and WORLD_SIZE='4' are exported, but mpirun says rank 1 of 4: unset the one that is not meant"},
@@ -52,11 +51,11 @@ TEST(ResolveLaunch, TakesRankAtItsWordUnlessTheLauncherSaysOtherwise) {
     if (test.error[0] == '\0') {
       ASSERT_TRUE(launch) << test.what << ": " << launch.error().message;
       EXPECT_EQ(launch->launcher, "environment") << test.what;
-      EXPECT_FALSE(launch->facts) << test.what;
+      EXPECT_FALSE(launch->plan) << test.what;
     } else {
       ASSERT_FALSE(launch) << test.what;
       EXPECT_EQ(launch.error().message, test.error) << test.what;
-      EXPECT_EQ(presumed_rank(test.environment), test.presumed_rank) << test.what;
+      EXPECT_EQ(presumed_rank(test.environment), 1) << test.what << ": what the launcher says";
     }
   }
 }

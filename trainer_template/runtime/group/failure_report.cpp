@@ -3,7 +3,7 @@
 #include <c10/util/Exception.h>
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/net/address.h>
-#include <torchbridge/net/did_not_come.h>
+#include <torchbridge/bootstrap/did_not_come.h>
 #include <torchbridge/net/socket.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/group/places.h>

@@ -10,8 +10,8 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/net/address.h>
-#include <torchbridge/net/did_not_come.h>
-#include <torchbridge/net/many_descriptors.h>
+#include <torchbridge/bootstrap/did_not_come.h>
+#include <torchbridge/bootstrap/many_descriptors.h>
 #include <torchbridge/net/name_resolver.h>
 #include <torchbridge/net/random_token.h>
 #include <torchbridge/net/socket.h>

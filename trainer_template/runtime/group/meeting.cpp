@@ -2,7 +2,7 @@
 
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/net/address.h>
-#include <torchbridge/net/did_not_come.h>
+#include <torchbridge/bootstrap/did_not_come.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/failpoint.h>
 #include <torchbridge/train/group/places.h>

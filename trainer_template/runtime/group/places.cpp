@@ -16,8 +16,8 @@ namespace {
 class LauncherNodes {
  public:
   explicit LauncherNodes(const Launch& launch) {
-    const auto& facts = launch.facts ? launch.facts : launch.facts_beside;
-    if (!facts || facts->rank != launch.env.layout.rank) return;
+    const LaunchFacts* facts = launch.plan ? &launch.plan->facts : launch.facts_beside ? &*launch.facts_beside : nullptr;
+    if (facts == nullptr || facts->rank != launch.env.layout.rank) return;
     names_ = facts->nodes;
     if (auto map = task_map_of(*facts)) map_ = *std::move(map);
   }

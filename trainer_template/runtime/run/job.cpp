@@ -4,7 +4,7 @@
 #include <c10/util/Flags.h>
 #include <torchbridge/exchange/launch.h>
 #include <torchbridge/exchange/launcher_death.h>
-#include <torchbridge/exchange/one_voice.h>
+#include <torchbridge/exchange/reporter.h>
 #include <torchbridge/train/console.h>
 
 #include <iostream>
@@ -53,15 +53,14 @@ int run_job(const EnvMap& environment, const std::function<GroupOptions()>& conf
     options = configure();
   } catch (const EarlyExit& exit) {
     if (exit.code == ExitCode::kDone) return early_rank == 0 ? show(exit.what()) : static_cast<int>(exit.code);
-    return speaks_for_all(environment) ? complain(early_rank, exit.what(), exit.code) : static_cast<int>(exit.code);
+    return reports({exit.what()}, environment) ? complain(early_rank, exit.what(), exit.code) : static_cast<int>(exit.code);
   }
 
   LaunchSettings settings;
   settings.timeout = options.join_timeout;
   auto launch = resolve_launch(options.init_method, options.ranks, environment, settings);
   if (!launch) {
-    if (launch.error().reported_elsewhere) leave_the_word(environment);
-    else if (speaks_for_all(environment)) complain(early_rank, launch.error().message, ExitCode::kFailed);
+    if (reports(launch.error(), environment)) complain(early_rank, launch.error().message, ExitCode::kFailed);
     return static_cast<int>(ExitCode::kFailed);
   }
   const int rank = launch->env.layout.rank;
@@ -79,7 +78,7 @@ int run_job(const EnvMap& environment, const std::function<GroupOptions()>& conf
     const auto message = group ? group->message_for(error) : one_line(error);
     if (message) return complain(rank, *message, ExitCode::kFailed);
   }
-  leave_the_word(environment);
+  (void)reports(Error::elsewhere(), environment);
   return static_cast<int>(ExitCode::kFailed);
 }
 

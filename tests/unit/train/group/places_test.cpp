@@ -23,9 +23,11 @@ TEST(Places, RanksThatAreNotNumberedNodeByNodeTellNothing) {
 
 TEST(Places, TheLauncherKnowsNodesFromWhichNobodyCame) {
   Launch launch;
-  launch.facts = LaunchFacts{.launcher = "slurm", .world_size = 4, .local_size = 2, .nodes = {"n5", "n7"}, .tasks_per_node = {2, 2}, .placement = Placement::kBlock};
+  const LaunchFacts facts{.launcher = "slurm", .world_size = 4, .local_size = 2, .nodes = {"n5", "n7"}, .tasks_per_node = {2, 2}, .placement = Placement::kBlock};
+  launch.plan = StepPlan{.facts = facts, .map = *task_map_of(facts), .options = {}, .exported = {}, .env = {}};
   EXPECT_EQ(with_nodes({2, 3}, launch, {block(0)}), "ranks 2,3 (n7)");
-  std::swap(launch.facts, launch.facts_beside);
+  launch.plan.reset();
+  launch.facts_beside = facts;
   EXPECT_EQ(with_nodes({2, 3}, launch, {block(0)}), "ranks 2,3 (n7)");
 }
 

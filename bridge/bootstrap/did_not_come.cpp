@@ -1,4 +1,4 @@
-#include <torchbridge/net/did_not_come.h>
+#include <torchbridge/bootstrap/did_not_come.h>
 
 namespace torchbridge {
 

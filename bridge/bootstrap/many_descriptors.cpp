@@ -1,4 +1,4 @@
-#include <torchbridge/net/many_descriptors.h>
+#include <torchbridge/bootstrap/many_descriptors.h>
 
 namespace torchbridge {
 

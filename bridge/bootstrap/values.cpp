@@ -1,4 +1,4 @@
-#include <torchbridge/net/values.h>
+#include <torchbridge/bootstrap/values.h>
 
 #include <torchbridge/core/env_map.h>
 

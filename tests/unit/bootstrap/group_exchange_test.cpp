@@ -1,5 +1,5 @@
 // Ranks of several nodes as threads of this process: to the sockets a node is only another key.
-#include <torchbridge/exchange/exchange.h>
+#include <torchbridge/bootstrap/exchange.h>
 
 #include <unistd.h>
 
@@ -23,7 +23,7 @@ class Fixed : public Exchange {
   Result<Values> all_gather(const std::string&, milliseconds) override { return Values{"asked otherwise"}; }
 };
 
-class NodesExchangeTest : public ::testing::Test {
+class GroupExchangeTest : public ::testing::Test {
  protected:
   // Ranks 0 and 3 on the first node, 1 and 2 on the second. `late` comes when two thirds of the time are over.
   std::vector<Result<Values>> meet(const std::vector<int>& ranks, milliseconds timeout, int rounds = 1, int late = -1) {
@@ -34,7 +34,7 @@ class NodesExchangeTest : public ::testing::Test {
         if (ranks[i] == late) std::this_thread::sleep_for(timeout * 2 / 3);
         for (int round = 0; round < rounds; ++round) {
           const std::string value = "rank " + std::to_string(ranks[i]) + " round " + std::to_string(round);
-          answers[i] = meet_over_nodes(group_of(ranks[i]), otherwise_)->all_gather(value, timeout);
+          answers[i] = exchange_within(group_of(ranks[i]), otherwise_)->all_gather(value, timeout);
         }
       });
     }
@@ -42,21 +42,19 @@ class NodesExchangeTest : public ::testing::Test {
     return answers;
   }
 
-  NodeGroup group_of(int rank) const {
+  Group group_of(int rank) const {
     const bool first = rank == 0 || rank == 3;
-    NodeGroup group;
     const std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
-    group.node_key = "test " + std::to_string(getpid()) + " " + test + (first ? " first" : " second");
-    group.local_rank = rank >= 2 ? 1 : 0;
-    group.local_size = 2;
-    group.rank = rank;
-    group.gathering.secret = {1, 2};
-    group.gathering.job = test;
-    group.gathering.world_size = 4;
-    group.gathering.ports = ports_;
-    group.gathering.patience = std::chrono::hours(1);
-    if (!first) group.gathering.first_places = places_;
-    return group;
+    return {.job = test,
+            .secret = {1, 2},
+            .rank = rank,
+            .size = 4,
+            .node_key = "test " + std::to_string(getpid()) + " " + test + (first ? " first" : " second"),
+            .local_rank = rank >= 2 ? 1 : 0,
+            .local_size = 2,
+            .listens = first,
+            .ports = ports_,
+            .first_places = first ? Values() : places_};
   }
 
   std::vector<int> ports_ = {free_port()};
@@ -64,7 +62,7 @@ class NodesExchangeTest : public ::testing::Test {
   Otherwise otherwise_ = [] { return Result<std::unique_ptr<Exchange>>(Error{"nothing else to ask"}); };
 };
 
-TEST_F(NodesExchangeTest, EveryRankGetsEveryValueRoundAfterRound) {
+TEST_F(GroupExchangeTest, EveryRankGetsEveryValueRoundAfterRound) {
   for (const auto& answer : meet({3, 1, 2, 0}, milliseconds(20'000), 20)) {
     ASSERT_TRUE(answer) << answer.error().message;
     EXPECT_EQ(*answer, (Values{"rank 0 round 19", "rank 1 round 19", "rank 2 round 19", "rank 3 round 19"}));
@@ -72,7 +70,7 @@ TEST_F(NodesExchangeTest, EveryRankGetsEveryValueRoundAfterRound) {
 }
 
 // Its node has told the other one in time that somebody is there.
-TEST_F(NodesExchangeTest, ALateRankIsWaitedForOnEitherNode) {
+TEST_F(GroupExchangeTest, ALateRankIsWaitedForOnEitherNode) {
   for (const int late : {2, 3}) {
     for (const auto& answer : meet({0, 1, 2, 3}, milliseconds(3000), 1, late)) {
       ASSERT_TRUE(answer) << late << ": " << answer.error().message;
@@ -81,20 +79,7 @@ TEST_F(NodesExchangeTest, ALateRankIsWaitedForOnEitherNode) {
   }
 }
 
-// Both ranks of the first node hear it from the one that knows; on the second only the first rank is waited for in vain.
-TEST_F(NodesExchangeTest, TheRankThatIsMissedIsNamedOnTheOtherNode) {
-  const auto answers = meet({0, 1, 3}, milliseconds(2000));
-  for (const int i : {0, 2}) {
-    ASSERT_FALSE(answers[i]);
-    EXPECT_TRUE(answers[i].error().message.starts_with("1 of 4 ranks did not come within ")) << answers[i].error().message;
-    EXPECT_TRUE(answers[i].error().message.ends_with(" (2): does every rank run this program?")) << answers[i].error().message;
-  }
-  ASSERT_FALSE(answers[1]);
-  EXPECT_EQ(answers[1].error().message,
-            "on this node, counted by local rank, 1 of 2 ranks did not come within 2 s (1): does every rank run this program?");
-}
-
-TEST_F(NodesExchangeTest, NodesThatDoNotFindEachOtherAskOtherwise) {
+TEST_F(GroupExchangeTest, NodesThatDoNotFindEachOtherAskOtherwise) {
   places_ = {"127.0.0.2"};
   ports_ = {1};  // privileged, or nobody's
   otherwise_ = [] { return Result<std::unique_ptr<Exchange>>(std::make_unique<Fixed>()); };
@@ -104,11 +89,12 @@ TEST_F(NodesExchangeTest, NodesThatDoNotFindEachOtherAskOtherwise) {
   }
 }
 
-TEST_F(NodesExchangeTest, WhereNothingElseCanBeAskedBothAreSaid) {
+TEST_F(GroupExchangeTest, WhereNothingElseCanBeAskedBothAreSaid) {
   for (const auto& answer : meet({1, 2}, milliseconds(1200))) {
     ASSERT_FALSE(answer);
-    EXPECT_EQ(answer.error().message, "no other node of this job was heard of within 0.6 s at 127.0.0.1, port " +
-                                          std::to_string(ports_[0]) + "; nothing else to ask");
+    EXPECT_TRUE(answer.error().message.starts_with("no other node of this job was heard of within 0.6 s at 127.0.0.1 (cannot"))
+        << answer.error().message;
+    EXPECT_TRUE(answer.error().message.ends_with("; nothing else to ask")) << answer.error().message;
   }
 }
 

@@ -1,0 +1,220 @@
+// Ranks as threads of this process: to the sockets a node is only another key, and on loopback another address.
+#include <torchbridge/bootstrap/all_gather.h>
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <future>
+
+#include <gtest/gtest.h>
+
+#include <torchbridge/net/socket.h>
+
+#include "free_port.h"
+
+namespace torchbridge {
+namespace {
+
+using std::chrono::milliseconds;
+constexpr milliseconds kLong{20'000}, kShort{500};
+
+std::string name_of_test() {
+  return std::to_string(getpid()) + " " + testing::UnitTest::GetInstance()->current_test_info()->name();
+}
+
+class OneNode : public ::testing::Test {
+ protected:
+  static Group member(int rank, int size) {
+    const std::string key = name_of_test();
+    return {.job = key, .rank = rank, .size = size, .node_key = key, .local_rank = rank, .local_size = size};
+  }
+  static std::vector<Result<Gathered>> gather(const std::vector<int>& ranks, int size, milliseconds timeout, int rounds = 1) {
+    std::vector<std::future<Result<Gathered>>> running;
+    for (const int rank : ranks) {
+      running.push_back(std::async(std::launch::async, [=] {
+        Result<Gathered> last = Error{"none"};
+        for (int round = 0; round < rounds; ++round) {
+          last = all_gather(member(rank, size), "rank " + std::to_string(rank) + " round " + std::to_string(round), timeout);
+        }
+        return last;
+      }));
+    }
+    std::vector<Result<Gathered>> gathered;
+    for (auto& rank : running) gathered.push_back(rank.get());
+    return gathered;
+  }
+};
+
+TEST_F(OneNode, EveryRankGetsEveryValue) {
+  for (const auto& rank : gather({2, 0, 3, 1}, 4, kLong)) {
+    ASSERT_TRUE(rank) << rank.error().message;
+    EXPECT_EQ(rank->values, (Values{"rank 0 round 0", "rank 1 round 0", "rank 2 round 0", "rank 3 round 0"}));
+  }
+}
+
+TEST_F(OneNode, RoundsOneAfterTheOtherDoNotMix) {
+  for (const auto& rank : gather({0, 1, 2}, 3, kLong, 50)) {
+    ASSERT_TRUE(rank) << rank.error().message;
+    EXPECT_EQ(rank->values, (Values{"rank 0 round 49", "rank 1 round 49", "rank 2 round 49"}));
+  }
+}
+
+TEST_F(OneNode, EveryRankIsToldWhoDidNotCome) {
+  for (const auto& rank : gather({0, 2}, 4, kShort)) {
+    ASSERT_FALSE(rank);
+    EXPECT_EQ(rank.error().message, "2 of 4 ranks did not come within 0.5 s (1, 3): does every rank run this program?");
+  }
+}
+
+TEST_F(OneNode, SaysThatItsFirstRankDidNotCome) {
+  const auto gathered = gather({1}, 2, milliseconds(300));
+  ASSERT_FALSE(gathered[0]);
+  EXPECT_EQ(gathered[0].error().message,
+            "the first rank of this node did not answer within 0.3 s: does every rank run this program, and do all share one "
+            "network namespace?");
+}
+
+TEST_F(OneNode, OneRankIsAlone) {
+  const auto gathered = gather({0}, 1, kShort);
+  ASSERT_TRUE(gathered[0]) << gathered[0].error().message;
+  EXPECT_EQ(gathered[0]->values.size(), 1u);
+}
+
+TEST_F(OneNode, AllAreAnsweredWhatTheListenerMakesOfTheValues) {
+  for (const bool fails : {false, true}) {
+    const Reduce reduce = [&](const Values& values) -> Result<Values> {
+      if (fails) return Error{"no sense in " + values[1]};
+      return Values{values[0] + "+" + values[1]};
+    };
+    auto second = std::async(std::launch::async, [&] { return all_gather(member(1, 2), "b", kLong, reduce); });
+    const auto first = all_gather(member(0, 2), "a", kLong, reduce);
+    for (const auto& rank : {first, second.get()}) {
+      ASSERT_EQ(static_cast<bool>(rank), !fails);
+      if (fails) EXPECT_EQ(rank.error().message, "no sense in b");
+      else EXPECT_EQ(rank->values, Values{"a+b"});
+    }
+  }
+}
+
+// Ranks 0 and 3 on the first node, which listens, 1 and 2 on the second.
+class TwoNodes : public ::testing::Test {
+ protected:
+  Group member(int rank) const {
+    const bool first = rank == 0 || rank == 3;
+    return {.job = name_of_test(),
+            .secret = {11, 22},
+            .rank = rank,
+            .size = 4,
+            .node_key = name_of_test() + (first ? " first" : " second"),
+            .local_rank = rank >= 2 ? 1 : 0,
+            .local_size = 2,
+            .listens = first,
+            .ports = ports_,
+            .first_places = first ? std::vector<std::string>() : std::vector<std::string>{"127.0.0.1"}};
+  }
+  static std::future<Result<Gathered>> starts(Group group, milliseconds timeout = kLong) {
+    return std::async(std::launch::async, [=] { return all_gather(group, "rank " + std::to_string(group.rank), timeout); });
+  }
+  // The second node's first rank, which calls elsewhere.
+  Group caller(std::vector<std::string> first_places, std::vector<std::string> other_places = {}) const {
+    Group group = member(1);
+    group.first_places = std::move(first_places);
+    group.other_places = std::move(other_places);
+    return group;
+  }
+  static void expect_all(std::vector<std::future<Result<Gathered>>> ranks) {
+    for (auto& rank : ranks) {
+      const auto gathered = rank.get();
+      ASSERT_TRUE(gathered) << gathered.error().message;
+      EXPECT_EQ(gathered->values, (Values{"rank 0", "rank 1", "rank 2", "rank 3"})) << gathered->nobody;
+    }
+  }
+  template <class... Futures>
+  static std::vector<std::future<Result<Gathered>>> all(Futures... futures) {
+    std::vector<std::future<Result<Gathered>>> list;
+    (list.push_back(std::move(futures)), ...);
+    return list;
+  }
+
+  std::vector<int> ports_ = {free_port(), free_port()};
+};
+
+TEST_F(TwoNodes, AllHearOfAll) { expect_all(all(starts(member(3)), starts(member(1)), starts(member(2)), starts(member(0)))); }
+
+// mpirun's host has no rank, or its name leads nowhere: the list of nodes does.
+TEST_F(TwoNodes, OtherPlacesAreTriedWhereTheFirstIsEmpty) {
+  const Group calls = caller({"192.0.2.1", "no-such-host.invalid"}, {"no-such-host.invalid", "127.0.0.1"});
+  expect_all(all(starts(member(0)), starts(calls), starts(member(2)), starts(member(3))));
+}
+
+TEST_F(TwoNodes, TheNodeOfTheListeningRankListens) {
+  std::vector<std::future<Result<Gathered>>> ranks;
+  for (const int rank : {0, 1, 2, 3}) {
+    Group group = member(rank);
+    group.listens = false;
+    group.listening_rank = 3;  // not the first of its node
+    ranks.push_back(starts(group));
+  }
+  expect_all(std::move(ranks));
+}
+
+TEST_F(TwoNodes, APortThatIsTakenIsPassedOver) {
+  const auto stranger = listen_on({"0.0.0.0", ports_[0]});  // accepts, and says nothing
+  ASSERT_TRUE(stranger);
+  expect_all(all(starts(member(0)), starts(member(1)), starts(member(2)), starts(member(3))));
+}
+
+TEST_F(TwoNodes, StrangersAreNotBelieved) {
+  Group other_secret = caller({"127.0.0.1"}), other_job = other_secret;
+  other_secret.local_size = other_job.local_size = 1;
+  other_secret.patience = other_job.patience = milliseconds(300);
+  other_secret.secret = {11, 23};
+  other_job.job = "78";
+  auto first = starts(member(0)), fourth = starts(member(3));
+  for (const auto& group : {other_secret, other_job}) {
+    const auto gathered = starts(group).get();
+    ASSERT_TRUE(gathered) << gathered.error().message;
+    EXPECT_EQ(gathered->values, Values{});
+    EXPECT_NE(gathered->nobody, "");
+  }
+  const auto talker = connect_to({"127.0.0.1", ports_[0]}, milliseconds(1000));
+  ASSERT_TRUE(talker);
+  ASSERT_GT(send(talker->descriptor(), "torchbridge values 0000000000000000 999999999\n", 46, 0), 0);
+  expect_all(all(std::move(first), std::move(fourth), starts(member(1)), starts(member(2))));
+}
+
+TEST_F(TwoNodes, EveryRankIsToldWhoDidNotCome) {
+  auto first = starts(member(0), kShort), fourth = starts(member(3), kShort), second = starts(member(1), kShort);
+  for (auto* rank : {&first, &fourth, &second}) {
+    const auto gathered = rank->get();
+    ASSERT_FALSE(gathered);
+    EXPECT_EQ(gathered.error().message, "1 of 4 ranks did not come within 0.5 s (2): does every rank run this program?");
+  }
+}
+
+TEST_F(TwoNodes, TheCallerNamesThoseThatDidNotComeItsOwnWay) {
+  Group group = member(0);
+  group.missing = [](const std::vector<bool>& came) { return came[1] ? "all there" : "n1 is missing"; };
+  const auto gathered = starts(group, kShort).get();
+  ASSERT_FALSE(gathered);
+  EXPECT_EQ(gathered.error().message, "n1 is missing");
+}
+
+// Both ranks of the second node hear it. The first is named by what stood in its way.
+TEST_F(TwoNodes, NobodyIsSaidToBeNobody) {
+  Group group = caller({"127.0.0.1"}, {"no-such-host.invalid"});
+  group.patience = milliseconds(200);
+  auto second = starts(group), third = starts(member(2));
+  for (auto* rank : {&second, &third}) {
+    const auto gathered = rank->get();
+    ASSERT_TRUE(gathered) << gathered.error().message;
+    EXPECT_EQ(gathered->values, Values{});
+    EXPECT_TRUE(gathered->nobody.starts_with("no other node of this job was heard of within 0.2 s at 127.0.0.1 (cannot connect to "
+                                             "127.0.0.1 port "))
+        << gathered->nobody;
+    EXPECT_NE(gathered->nobody.find(", no-such-host.invalid ("), std::string::npos) << gathered->nobody;
+  }
+}
+
+}  // namespace
+}  // namespace torchbridge
