@@ -8,6 +8,7 @@
 
 #include <torchbridge/exchange/launch.h>
 #include <torchbridge/exchange/reporter.h>
+#include <torchbridge/net/address.h>
 #include <torchbridge/task/node_check.h>
 #include <torchbridge/task/task_environment.h>
 
@@ -26,7 +27,9 @@ int complain(const std::string& message, int exit_code = EXIT_FAILURE) {
 
 // Printed by one rank of those that have the error. The others would wait for a rank that fails alone.
 int fail(const Error& error, const EnvMap& environment, int exit_code = EXIT_FAILURE) {
-  if (reports(error, environment)) complain(error.message);
+  const int rank = error.only_here ? presumed_rank(environment) : 0;
+  const std::string who = rank == 0 ? "" : "rank " + std::to_string(rank) + " on " + host_name() + ": ";
+  if (reports(error, environment)) complain(who + error.message);
   if (error.only_here) end_step(environment);
   return exit_code;
 }

@@ -16,6 +16,7 @@ namespace torchbridge {
 
 void end_step(const EnvMap& environment) {
   constexpr int kManyNodes = 1000;
+  constexpr std::chrono::seconds kStay{2};
   if (!detect_slurm(environment)) return;
   const auto facts = read_slurm(environment);
   if (!facts || facts->world_size == 1) return;
@@ -34,6 +35,7 @@ void end_step(const EnvMap& environment) {
   pid_t child = 0;
   posix_spawnp(&child, name.c_str(), &silent, nullptr, arguments, environ);
   posix_spawn_file_actions_destroy(&silent);
+  std::this_thread::sleep_for(kStay);
 }
 
 }  // namespace torchbridge

@@ -146,7 +146,7 @@ Status check_against_launcher(const TorchEnv& env, const EnvMap& environment) {
   return Error{.message = "RANK='" + std::to_string(at.rank) + "' and WORLD_SIZE='" + std::to_string(at.world_size) +
                "' are exported, but " + who + " says rank " + std::to_string(facts->rank) + " of " +
                std::to_string(facts->world_size) + ": unset the one that is not meant",
-               .only_here = true};  // an exported RANK is the right one of some rank
+               .only_here = at.world_size == facts->world_size};  // for some rank it is right
 }
 
 // What the plugin reserved for rank 0. A program further down the tree may find the variable without the descriptor.

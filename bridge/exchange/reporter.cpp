@@ -1,5 +1,6 @@
 #include <torchbridge/exchange/reporter.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -33,7 +34,7 @@ bool reports(const Error& error, const EnvMap& environment) {
   const int rank = presumed_rank(environment);
   if (!error.reported_elsewhere && (error.only_here ? is_first_on_node(environment) : rank == 0)) return true;
   if (!ends_all_with_one(environment)) return false;
-  std::this_thread::sleep_for(kTurn);
+  std::this_thread::sleep_for(std::min(std::max(rank, 1), kDeputies) * kTurn);
   return !error.reported_elsewhere && !error.only_here && rank <= kDeputies;
 }
 

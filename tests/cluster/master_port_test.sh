@@ -17,19 +17,19 @@ expect_refusal "torch-env: MASTER_PORT=$port is already in use on n0" 10 \
 ! grep 'first to fail' "$work/stderr" || fail "a rank that was ended is blamed"
 taken="MASTER_PORT=$port is already in use on n0"
 for step in "-N1 -n3 -w n0" "-N2 -n4 -w n0,n1" "-n4 -m arbitrary -w n0,n1,n2,n0"; do
-  expect_one_report "$taken" on_login srun $step "$torchbridge" exec --torch-env="port=$port" -- echo started
+  expect_one_report "$taken" on_login srun $step "$torchbridge" exec --torch-env="port=$port" -- sleep 1000
 done
-expect_one_report "$taken" on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec --torch-env="addr=iface:eth0,port=$port" -- echo started
-MASTER_PORT=$port expect_one_report "$taken" on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec -- echo started
-MASTER_ADDR=n0 MASTER_PORT=$port expect_one_report "$taken" on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec -- echo started
+expect_one_report "$taken" on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec --torch-env="addr=iface:eth0,port=$port" -- sleep 1000
+MASTER_PORT=$port expect_one_report "$taken" on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec -- sleep 1000
+MASTER_ADDR=n0 MASTER_PORT=$port expect_one_report "$taken" on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec -- sleep 1000
 expect_one_report "$taken" on_login srun -N2 -n4 -w n0,n1 "$torchbridge" explain --torch-env="port=$port"
 mpirun=(mpirun --oversubscribe --mca plm_rsh_agent "$SOURCE_DIR/scripts/cluster/node_sh")
 for hosts in n0:3 n0:2,n1:1; do
-  expect_one_report "$taken" on_node n0 "${mpirun[@]}" --host "$hosts" -np 3 "$torchbridge" exec --torch-env="port=$port" -- echo started
-  expect_one_report "$taken" on_node n0 "${mpirun[@]}" --host "$hosts" -np 3 -x MASTER_ADDR=n0 -x MASTER_PORT="$port" "$torchbridge" exec -- echo started
+  expect_one_report "$taken" on_node n0 "${mpirun[@]}" --host "$hosts" -np 3 "$torchbridge" exec --torch-env="port=$port" -- sleep 1000
+  expect_one_report "$taken" on_node n0 "${mpirun[@]}" --host "$hosts" -np 3 -x MASTER_ADDR=n0 -x MASTER_PORT="$port" "$torchbridge" exec -- sleep 1000
   if command -v mpiexec.mpich >/dev/null; then
     expect_one_report "$taken" on_node n0 mpiexec.mpich -launcher-exec "$SOURCE_DIR/scripts/cluster/node_sh" -hosts "$hosts" -n 3 \
-      "$torchbridge" exec --torch-env="port=$port" -- echo started
+      "$torchbridge" exec --torch-env="port=$port" -- sleep 1000
   fi
 done
 
@@ -43,7 +43,7 @@ give_the_port_back
 
 # What answers there is not taken for rank 0.
 take_a_port_on n0 $'HTTP/1.0 400 Bad Request\r\n\r\n'
-expect_one_report "MASTER_PORT=$port is already in use on n0" on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec --torch-env="port=$port" -- echo started
+expect_one_report "MASTER_PORT=$port is already in use on n0" on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec --torch-env="port=$port" -- sleep 1000
 expect_one_report "MASTER_PORT=$port is already in use on n0" \
-  on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec --torch-env="addr=iface:eth0,port=$port" -- echo started
+  on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec --torch-env="addr=iface:eth0,port=$port" -- sleep 1000
 give_the_port_back
