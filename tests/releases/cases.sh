@@ -10,12 +10,15 @@ show='echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $(hostname)'
 two_each=$'0/4 0/2 n0\n1/4 1/2 n0\n2/4 0/2 n1\n3/4 1/2 n1'
 
 build() {
-  cmake --preset core -B "$BUILD_DIR" -DTORCHBRIDGE_TESTS=OFF
-  cmake --build "$BUILD_DIR" --target torch_env torchbridge
+  # Each alone, in one folder as most of their objects are the same.
+  cmake --preset plugin -B "$BUILD_DIR"
+  cmake --build "$BUILD_DIR"
+  cmake --preset command -B "$BUILD_DIR" -DTORCHBRIDGE_COMMAND=ON
+  cmake --build "$BUILD_DIR"
   # The same command with PMIx.
   cp "$torchbridge" "$BUILD_DIR/torchbridge_without_pmix"
   cmake -B "$BUILD_DIR" -DTORCHBRIDGE_PMIX=ON
-  cmake --build "$BUILD_DIR" --target torchbridge
+  cmake --build "$BUILD_DIR"
   for mpi in openmpi mpich; do "mpicc.$mpi" -o "$BUILD_DIR/ranks.$mpi" tests/unit/exchange/mpi_ranks.c; done
   gcc -shared -fPIC -o "$BUILD_DIR/container_plugin.so" tests/cluster/container_plugin.c
 }
@@ -48,6 +51,17 @@ case_a_requeued_batch_job_counts() {
   expect $'0 0\n0 1\n1 0\n1 1' grep -E '^[01] [01]$' "$work/batch"
 }
 case_srun_exec() { expect "$two_each" on_login srun -N2 -n4 --ntasks-per-node=2 "$torchbridge" exec -- sh -c "$show"; }
+
+# In a root with libc, its loader, and a program that needs no more.
+case_the_command_where_nothing_is_installed() {
+  local root=$work/root program=$BUILD_DIR/torchbridge_without_pmix file
+  for file in "$program" /usr/bin/printenv $(ldd "$program" | grep -o '/[^ ]*'); do
+    install -D "$file" "$root$file"
+  done
+  expect $'ld-linux-x86-64.so.2\nlibc.so.6\nprintenv\ntorchbridge_without_pmix' find "$root" -type f -printf '%f\n'
+  expect 1 sh -c 'chroot "$1" "$2" env | grep -c "^export WORLD_SIZE=.1.$"' sh "$root" "$program"
+  expect $'0\n1\n127.0.0.1' chroot "$root" "$program" exec -- /usr/bin/printenv RANK WORLD_SIZE MASTER_ADDR
+}
 
 case_the_first_task_to_fail_is_named() {
   expect_refusal 'torch-env: first to fail: rank 2 on n1, .*exit code 3' 20 on_login srun -N2 -n4 --ntasks-per-node=2 -K --torch-env sh -c '[ $RANK = 2 ] && exit 3; exec sleep 1000'
