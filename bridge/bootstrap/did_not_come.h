@@ -1,11 +1,11 @@
 // What is said of ranks that were waited for in vain.
 #pragma once
 
+#include <torchbridge/core/result.h>
+
 #include <chrono>
 #include <string>
 #include <vector>
-
-#include <torchbridge/core/result.h>
 
 namespace torchbridge {
 

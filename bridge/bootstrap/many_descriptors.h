@@ -5,7 +5,8 @@
 
 namespace torchbridge {
 
-// As many descriptors as the hard limit allows, as long as it lives; the limit that was is the program's again afterwards.
+// As many descriptors as the hard limit allows, as long as it lives; the limit that was is the
+// program's again afterwards.
 class ManyDescriptors {
  public:
   ManyDescriptors();

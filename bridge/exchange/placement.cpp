@@ -1,19 +1,20 @@
-#include <torchbridge/exchange/placement.h>
-
 #include <torchbridge/core/task_map.h>
+#include <torchbridge/exchange/placement.h>
 #include <torchbridge/task/step_group.h>
 #include <torchbridge/task/store_port.h>
 
 namespace torchbridge {
 namespace {
 
-// The launcher's rank of each task, in the order of nodes and local ranks: in torchrun's numbering everybody knows his own place.
-Result<Values> ranks_in_order(const LaunchFacts& facts, const TaskMap& map, std::chrono::milliseconds timeout) {
+// The launcher's rank of each task, in the order of nodes and local ranks: in torchrun's numbering
+// everybody knows his own place.
+Result<Values> ranks_in_order(const LaunchFacts& facts, const TaskMap& map,
+                              std::chrono::milliseconds timeout) {
   Options of_first_node;
   of_first_node.ranks = RankRule::kBlock;
   const auto store = store_endpoint_of(facts, map, of_first_node);
   if (!store) return store.error();
-  const auto where = meeting_point(facts, map, of_first_node, 0, *store);
+  const auto where = listening_node(facts, map, of_first_node, 0, *store);
   if (!where) return where.error();
   const Layout at{.rank = map.ranks_before(facts.node_rank) + facts.local_rank,
                   .world_size = facts.world_size,
@@ -21,7 +22,8 @@ Result<Values> ranks_in_order(const LaunchFacts& facts, const TaskMap& map, std:
                   .local_world_size = map.tasks_on(facts.node_rank),
                   .node_rank = facts.node_rank,
                   .node_count = map.node_count()};
-  auto gathered = all_gather(group_of_step(facts, at, *where, "placement"), std::to_string(facts.rank), timeout);
+  auto gathered = all_gather(group_of_step(facts, at, *where, "placement"),
+                             std::to_string(facts.rank), timeout);
   if (!gathered) return gathered.error();
   if (!gathered->nobody.empty()) return Error{gathered->nobody};
   return std::move(gathered->values);
@@ -38,7 +40,9 @@ Status ask_for_placement(LaunchFacts& facts, std::chrono::milliseconds timeout) 
   const auto map = task_map_of(facts);
   if (!map) return map.error();
   const auto failed = [&](const std::string& what) {
-    const std::string why = facts.heterogeneous ? "are those of several components" : "were placed one by one (--distribution=arbitrary)";
+    const std::string why = facts.heterogeneous
+                                ? "are those of several components"
+                                : "were placed one by one (--distribution=arbitrary)";
     return Error{facts.launcher + ": the ranks " + why + " and had to ask each other: " + what +
                  ": give ranks=block, which numbers them node by node"};
   };
@@ -48,7 +52,8 @@ Status ask_for_placement(LaunchFacts& facts, std::chrono::milliseconds timeout) 
   for (int node = 0, member = 0; node < map->node_count(); ++node) {
     for (int i = 0; i < map->tasks_on(node); ++i) {
       const auto rank = parse_integer((*ranks)[member++], 0, facts.world_size - 1);
-      if (!rank || node_of_rank[*rank] >= 0) return failed("two of them say that they are the same rank");
+      if (!rank || node_of_rank[*rank] >= 0)
+        return failed("two of them say that they are the same rank");
       node_of_rank[*rank] = node;
     }
   }

@@ -1,13 +1,12 @@
+#include <torchbridge/core/launcher.h>
+#include <torchbridge/exchange/launch.h>
+#include <torchbridge/exchange/launch_steps.h>
 #include <torchbridge/exchange/reporter.h>
+#include <torchbridge/net/socket.h>
 
 #include <algorithm>
 #include <chrono>
 #include <thread>
-
-#include <torchbridge/core/launcher.h>
-#include <torchbridge/exchange/launch.h>
-#include <torchbridge/exchange/launch_steps.h>
-#include <torchbridge/net/socket.h>
 
 namespace torchbridge {
 namespace {
@@ -20,7 +19,8 @@ bool ends_all_with_one(const EnvMap& environment) {
 // Held until this process ends.
 bool is_first_on_node(const EnvMap& environment) {
   std::string job;
-  for (const char* name : {"SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PALS_APID"}) {
+  for (const char* name : {"SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE",
+                           "OMPI_MCA_ess_base_jobid", "PALS_APID"}) {
     job += "/" + std::string(environment.get(name).value_or(""));
   }
   return job.find_first_not_of('/') == job.npos || hold_name("error" + job);
@@ -32,7 +32,8 @@ bool reports(const Error& error, const EnvMap& environment) {
   constexpr int kDeputies = 3;
   constexpr std::chrono::seconds kTurn{2};
   const int rank = presumed_rank(environment);
-  if (!error.reported_elsewhere && (error.only_here ? is_first_on_node(environment) : rank == 0)) return true;
+  if (!error.reported_elsewhere && (error.only_here ? is_first_on_node(environment) : rank == 0))
+    return true;
   if (!ends_all_with_one(environment)) return false;
   std::this_thread::sleep_for(std::min(std::max(rank, 1), kDeputies) * kTurn);
   return !error.reported_elsewhere && !error.only_here && rank <= kDeputies;

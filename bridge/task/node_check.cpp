@@ -1,13 +1,12 @@
-#include <torchbridge/task/node_check.h>
-
-#include <algorithm>
-#include <chrono>
-
 #include <torchbridge/bootstrap/did_not_come.h>
 #include <torchbridge/core/explain.h>
 #include <torchbridge/host/machine.h>
 #include <torchbridge/net/address.h>
+#include <torchbridge/task/node_check.h>
 #include <torchbridge/task/step_group.h>
+
+#include <algorithm>
+#include <chrono>
 
 namespace torchbridge {
 namespace {
@@ -17,26 +16,32 @@ using std::chrono::milliseconds;
 // Large steps do not start on all nodes at the same instant.
 milliseconds timeout_of(const Options& options, int nodes) {
   constexpr int kLeastS = 1;
-  return std::chrono::seconds(std::max(options.check.value_or(kLeastS), kLeastS)) + milliseconds(nodes);
+  return std::chrono::seconds(std::max(options.check.value_or(kLeastS), kLeastS)) +
+         milliseconds(nodes);
 }
 
 NodeFacts facts_of_this_task(const EnvMap& environment, const std::string& master) {
   const auto cpus = allowed_cpus();
-  return {std::string(environment.get("CUDA_VISIBLE_DEVICES").value_or("")), cpus ? cpu_list_text(*cpus) : "", interface_towards(master)};
+  return {std::string(environment.get("CUDA_VISIBLE_DEVICES").value_or("")),
+          cpus ? cpu_list_text(*cpus) : "", interface_towards(master)};
 }
 
 // The nodes none or not all of whose ranks came.
-std::string missing_nodes(const StepPlan& plan, const std::vector<bool>& came, milliseconds timeout) {
+std::string missing_nodes(const StepPlan& plan, const std::vector<bool>& came,
+                          milliseconds timeout) {
   constexpr int kShown = 8;
   const auto& tasks = plan.map.tasks_per_node();
   std::string names;
   int count = 0;
   for (int node = 0, member = 0; node < plan.map.node_count(); member += tasks[node++]) {
-    if (std::all_of(came.begin() + member, came.begin() + member + tasks[node], [](bool rank_came) { return rank_came; })) continue;
+    if (std::all_of(came.begin() + member, came.begin() + member + tasks[node],
+                    [](bool rank_came) { return rank_came; }))
+      continue;
     if (++count <= kShown) names += (count == 1 ? "" : ", ") + plan.facts.nodes[node];
   }
-  return "no word within " + seconds(timeout) + " from " + names + (count > kShown ? " and " + std::to_string(count - kShown) + " more" : "") +
-         ": is " + plan.facts.nodes[plan.master_node] + " reachable from there?";
+  return "no word within " + seconds(timeout) + " from " + names +
+         (count > kShown ? " and " + std::to_string(count - kShown) + " more" : "") + ": is " +
+         plan.facts.nodes[plan.master_node] + " reachable from there?";
 }
 
 // One entry a node, of its tasks in the order of local ranks.
@@ -53,7 +58,8 @@ std::vector<NodeFacts> facts_by_node(const StepPlan& plan, const Values& values)
 
 }  // namespace
 
-Result<std::string> check_nodes(const StepPlan& plan, const EnvMap& environment, const Options& options, const NodeCheck& check) {
+Result<std::string> check_nodes(const StepPlan& plan, const EnvMap& environment,
+                                const Options& options, const NodeCheck& check) {
   const Layout& at = plan.env.layout;
   const milliseconds timeout = timeout_of(options, at.node_count);
   const auto host = numeric_address(plan.env.master.host);
@@ -61,19 +67,25 @@ Result<std::string> check_nodes(const StepPlan& plan, const EnvMap& environment,
   // Members are numbered node by node, so that the listener finds the tasks of a node together.
   Layout member = at;
   member.rank = plan.map.ranks_before(at.node_rank) + at.local_rank;
-  Group group = group_of_step(plan.facts, member, {plan.master_node, *host, {plan.env.master.port}}, "check", check.token);
-  group.missing = [&](const std::vector<bool>& came) { return missing_nodes(plan, came, timeout) + check.hint; };
+  Group group = group_of_step(plan.facts, member, {plan.master_node, *host, {plan.env.master.port}},
+                              "check", check.token);
+  group.missing = [&](const std::vector<bool>& came) {
+    return missing_nodes(plan, came, timeout) + check.hint;
+  };
   std::string table;  // on the first task of rank 0's node, which is rank 0
-  const std::string own = options.explain ? facts_of_this_task(environment, *host).text() : std::string();
+  const std::string own =
+      options.explain ? facts_of_this_task(environment, *host).text() : std::string();
   const auto told = all_gather(group, own, timeout, [&](Values values) {
-    if (options.explain) table = explain(plan.facts, plan.map, plan.options, plan.exported, plan.env, facts_by_node(plan, values));
+    if (options.explain)
+      table = explain(plan.facts, plan.map, plan.options, plan.exported, plan.env,
+                      facts_by_node(plan, values));
     return Result<Values>(Values{"all here"});
   });
   if (!told) return Error{.message = told.error().message, .reported_elsewhere = at.rank != 0};
   if (told->nobody.empty()) return table;
   const auto& nodes = plan.facts.nodes;
-  return Error{.message = "node " + nodes[at.node_rank] + " does not reach the node of rank 0, " + nodes[plan.master_node] + ": " +
-                          told->nobody + check.hint,
+  return Error{.message = "node " + nodes[at.node_rank] + " does not reach the node of rank 0, " +
+                          nodes[plan.master_node] + ": " + told->nobody + check.hint,
                .reported_elsewhere = at.local_rank != 0,
                .only_here = true};
 }

@@ -1,34 +1,35 @@
-#include <torchbridge/task/step_group.h>
-
 #include <torchbridge/core/torch_env.h>
 #include <torchbridge/net/address.h>
+#include <torchbridge/task/step_group.h>
 
 namespace torchbridge {
 
-Result<MeetingPoint> meeting_point(const LaunchFacts& facts, const TaskMap& map, const Options& options, int node, const Endpoint& store) {
+Result<ListeningNode> listening_node(const LaunchFacts& facts, const TaskMap& map,
+                                     const Options& options, int node, const Endpoint& store) {
   constexpr std::size_t kPorts = 3;
   const auto address = numeric_address(store.host);
   if (!address) return address.error();
-  MeetingPoint point{node, *address, {store.port}};
-  for (std::size_t i = 1; i < facts.reserved_ports.size() && point.ports.size() < kPorts; ++i) {
-    point.ports.push_back(facts.reserved_ports[i]);
+  ListeningNode listener{node, *address, {store.port}};
+  for (std::size_t i = 1; i < facts.reserved_ports.size() && listener.ports.size() < kPorts; ++i) {
+    listener.ports.push_back(facts.reserved_ports[i]);
   }
   LaunchFacts others = facts;
   others.reserved_ports.clear();
   Options rules;
   rules.ranks = RankRule::kBlock;
-  if (options.port.low != options.port.high) rules.port = options.port;  // it may be what a firewall leaves open
-  while (point.ports.size() < kPorts) {
-    others.job_id += " meeting";
+  if (options.port.low != options.port.high)
+    rules.port = options.port;  // it may be what a firewall leaves open
+  while (listener.ports.size() < kPorts) {
+    others.job_id += " bootstrap";
     const auto other = endpoint_of(others, map, rules, PortRange{});
     if (!other) return other.error();
-    point.ports.push_back(other->port);
+    listener.ports.push_back(other->port);
   }
-  return point;
+  return listener;
 }
 
-Group group_of_step(const LaunchFacts& facts, const Layout& at, const MeetingPoint& where, const std::string& purpose,
-                    const std::string& token) {
+Group group_of_step(const LaunchFacts& facts, const Layout& at, const ListeningNode& where,
+                    const std::string& purpose, const std::string& token) {
   const std::string job = run_id_of(facts) + "/" + purpose;
   return {.job = job,
           .secret = {siphash({1, 0}, token), siphash({2, 0}, token)},
@@ -40,7 +41,8 @@ Group group_of_step(const LaunchFacts& facts, const Layout& at, const MeetingPoi
           .listens = at.node_rank == where.node,
           .listen_at = address_to_listen_on(where.address),
           .ports = where.ports,
-          .first_places = at.node_rank == where.node ? std::vector<std::string>() : std::vector{where.address}};
+          .first_places =
+              at.node_rank == where.node ? std::vector<std::string>() : std::vector{where.address}};
 }
 
 }  // namespace torchbridge

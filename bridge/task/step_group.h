@@ -1,7 +1,6 @@
-// The tasks of a step whose launcher names the nodes, as a group that tells each other something (bootstrap/all_gather.h).
+// The tasks of a step whose launcher names the nodes, as a group that tells each other something
+// (bootstrap/all_gather.h).
 #pragma once
-
-#include <string>
 
 #include <torchbridge/bootstrap/all_gather.h>
 #include <torchbridge/core/endpoint.h>
@@ -10,22 +9,27 @@
 #include <torchbridge/core/options.h>
 #include <torchbridge/core/task_map.h>
 
+#include <string>
+
 namespace torchbridge {
 
-// Where the nodes of a step meet: a numeric address of the node numbered `node`, where the group listens.
-struct MeetingPoint {
+// The node whose first task listens for those of the other nodes.
+struct ListeningNode {
   int node = 0;
-  std::string address;
+  std::string address;     // numeric
   std::vector<int> ports;  // one of which is free there
 };
 
-// The first port is that of `store`, before anybody has taken it; the others are further ports that the launcher reserved for the
-// step, or follow from its id within the range that the options allow. The same on all nodes. Asks the resolver.
-Result<MeetingPoint> meeting_point(const LaunchFacts& facts, const TaskMap& map, const Options& options, int node, const Endpoint& store);
+// The first port is that of `store`, before anybody has taken it; the others are further ports that
+// the launcher reserved for the step, or follow from its id within the range that the options
+// allow. The same on all nodes. Asks the resolver.
+Result<ListeningNode> listening_node(const LaunchFacts& facts, const TaskMap& map,
+                                     const Options& options, int node, const Endpoint& store);
 
-// `at.rank` and `at.world_size` number the members; `purpose` tells this gathering from others of the same step, and `token`
-// makes the proof where the tasks of the step share one. Messages name the nodes that did not come.
-Group group_of_step(const LaunchFacts& facts, const Layout& at, const MeetingPoint& where, const std::string& purpose,
-                    const std::string& token = {});
+// `at.rank` and `at.world_size` number the members; `purpose` tells this gathering from others of
+// the same step, and `token` makes the proof where the tasks of the step share one. Messages name
+// the nodes that did not come.
+Group group_of_step(const LaunchFacts& facts, const Layout& at, const ListeningNode& where,
+                    const std::string& purpose, const std::string& token = {});
 
 }  // namespace torchbridge
