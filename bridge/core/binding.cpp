@@ -68,6 +68,7 @@ Status keep_gpus(Task& task, Binding& binding) {
     if (task.gpu.empty()) task.gpu = visible.names[task.rank()];
     return Ok{};
   }
+  if (!binding.note.empty()) return Ok{};  // what it says is the reason
   add_note(binding,
            tasks_here(task) + ", and each sees " + gpus(visible.names.size()) +
                ": programs that use the GPU of number LOCAL_RANK will not find it; see gpus=virtual and gpus=all");
@@ -183,21 +184,34 @@ Status show_closest(Task& task, Binding& binding) {
   return keep_gpus(task, binding);
 }
 
-// GPUs that are just there, and that nobody asked for, are no reason to refuse what may be a program for CPUs.
-Status refuse_shortage(const Task& task) {
+// Who names a rule means GPUs. With gpus=auto it may be a program for CPUs, or one that shares GPUs in its own way.
+Status compare_counts(const Task& task, Binding& binding) {
   const int on_node = task.visible.on_node;
   const GpuRule rule = task.options.gpus;
-  if (rule == GpuRule::kNone || rule == GpuRule::kShare || (rule == GpuRule::kAuto && !task.visible.granted))
-    return Ok{};
-  if (on_node == 0 || on_node >= task.at.local_world_size) return Ok{};
-  return Error{
-      rule_name(rule) + ": " + tasks_here(task) + " for " + gpus(static_cast<std::size_t>(on_node)) +
-      ": ask for one GPU a task, give gpus=share if several may use one, or gpus=none if the program uses none"};
+  if (rule == GpuRule::kShare || on_node == 0 || on_node >= task.at.local_world_size) return Ok{};
+  const std::string found = tasks_here(task) + " for " + gpus(static_cast<std::size_t>(on_node)) + ": ";
+  const std::string advice = "give gpus=share if several may use one, or gpus=none if the program uses none";
+  if (rule != GpuRule::kAuto) return Error{rule_name(rule) + ": " + found + "ask for one GPU a task, " + advice};
+  add_note(binding, found + "some have no GPU of number LOCAL_RANK; " + advice);
+  return Ok{};
+}
+
+// Each task's device cgroup, or a container, hides the others' GPUs. MIG devices may outnumber the machine's GPUs.
+void note_hidden_gpus(const Task& task, Binding& binding) {
+  const auto on_node = static_cast<std::size_t>(task.visible.on_node);
+  const auto usable = task.machine.topology.usable_gpus().size();
+  if (task.tasks() == 1 || usable == 0 || usable >= on_node || on_node > task.machine.topology.gpus.size()) return;
+  add_note(binding, tasks_here(task) + ", and each may open " + std::to_string(usable) + " of the step's " +
+                        gpus(on_node) + ": NCCL's peer-to-peer access fails (NVIDIA/nccl#1948); ask for them with " +
+                        "--gpus-per-node=" + std::to_string(on_node) + " --gpu-bind=none");
 }
 
 Status bind_gpus(Task& task, Binding& binding) {
   const GpuRule rule = task.options.gpus;
-  if (const auto enough = refuse_shortage(task); !enough) return enough;
+  if (rule != GpuRule::kNone) {
+    if (const auto compared = compare_counts(task, binding); !compared) return compared;
+    note_hidden_gpus(task, binding);
+  }
   if (task.visible.names.empty()) {
     // Slurm counts GPUs that it does not name, and the machine has others besides.
     const auto usable = task.machine.topology.usable_gpus().size();
@@ -275,6 +289,12 @@ void bind_threads(const EnvMap& environment, const Layout& layout, const Options
 
 bool needs_machine(const Options& options) {
   return options.cpus == CpuRule::kGpu || (options.gpus != GpuRule::kAuto && options.gpus != GpuRule::kNone);
+}
+
+bool notes_need_machine(const EnvMap& environment, const Layout& layout, const Options& options) {
+  if (options.gpus != GpuRule::kAuto || layout.rank != 0 || layout.local_world_size == 1) return false;
+  const auto visible = visible_gpus(environment, layout, {});
+  return visible && !visible->names.empty() && static_cast<int>(visible->names.size()) < visible->on_node;
 }
 
 Result<Binding> binding_of(const EnvMap& environment, const Layout& layout, const Options& options,

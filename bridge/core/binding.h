@@ -29,6 +29,9 @@ struct Binding {
 // Whether the rules look at the machine at all: reading one is then worth its millisecond.
 bool needs_machine(const Options& options);
 
+// Whether it is worth reading for a note alone. One that cannot be read then is one that tells nothing.
+bool notes_need_machine(const EnvMap& environment, const Layout& layout, const Options& options);
+
 // `environment` is the task's as the scheduler left it: CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER, SLURM_GPUS_ON_NODE,
 // SLURM_STEP_GPUS, SLURM_JOB_GPUS, SLURM_CPUS_PER_TASK and OMP_NUM_THREADS are read. GPU names are kept
 // verbatim (index, UUID or MIG). A task without any GPU is left alone, whatever the options. An error may be found by

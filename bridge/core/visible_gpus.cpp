@@ -101,8 +101,7 @@ Result<VisibleGpus> visible_gpus(const EnvMap& environment, const Layout& layout
   }
   // --gpu-bind=none: Slurm counts the GPUs and names none.
   const auto usable = topology.usable_gpus().size();
-  visible.granted = environment.has("SLURM_JOB_ID");
-  if (!visible.granted) visible.on_node = static_cast<int>(usable);
+  if (!environment.has("SLURM_JOB_ID")) visible.on_node = static_cast<int>(usable);
   if (static_cast<int>(usable) == visible.on_node) visible.names = numbers_below(usable);
   return visible;
 }

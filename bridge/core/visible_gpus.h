@@ -21,7 +21,6 @@ struct VisibleGpus {
   std::vector<std::string> names;  // as in CUDA_VISIBLE_DEVICES; empty: the task has no GPU
   int on_node = 0;                 // GPUs of the step on this node; 0: not known
   Kind kind = Kind::kShared;
-  bool granted = true;  // false: neither Slurm nor the user named or counted them; they are just there
 };
 
 // From CUDA_VISIBLE_DEVICES and SLURM_GPUS_ON_NODE. Without the first, under Slurm, the machine's usable GPUs where

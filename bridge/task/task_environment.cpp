@@ -144,8 +144,11 @@ Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& env
   if (const auto checked = check_exported(environment, options.override_user); !checked) return checked.error();
   auto variables = variables_to_set(variables_of(plan.env), environment, options.override_user);
   if (!variables) return only_here(variables.error());
-  auto machine = needs_machine(options) ? read_machine() : Result<Machine>(Machine());
-  if (!machine) return only_here(machine.error());
+  const bool is_needed = needs_machine(options);
+  const bool is_read = is_needed || notes_need_machine(environment, plan.env.layout, options);
+  auto machine = is_read ? read_machine() : Machine();
+  if (!machine && is_needed) return only_here(machine.error());
+  if (!machine) machine = Machine();
   auto task_cpus = cpus_of_tasks(plan, environment, options, machine->cpus);
   if (!task_cpus) return only_here(task_cpus.error());
   machine->task_cpus = std::move(*task_cpus);

@@ -18,6 +18,9 @@ named() { tasks env CUDA_VISIBLE_DEVICES="$1" "$BUILD_DIR/bin/torchbridge" exec 
 expect $'0 GPU-a,MIG-b\n1 GPU-a,MIG-b' named GPU-a,MIG-b gpus=all
 expect $'0 GPU-a\n0 MIG-b' named GPU-a,MIG-b gpus=virtual
 expect_refusal 'torch-env: .*2 tasks.* 1 GPU.*gpus=share' 20 tasks --gres=gpu:1 --torch-env=gpus=virtual
+# With gpus=auto it is a line.
+expect $'0 0\n1 0' tasks --gres=gpu:1 --torch-env
+(($(grep -c 'torch-env: 2 tasks on this node for 1 GPU: .*gpus=share' "$work/stderr") == 1)) || fail "no line, or more"
 tasks --gpus-per-task=1 --torch-env 2>&1 | grep 'torch-env: .*LOCAL_RANK' || fail "auto does not say that LOCAL_RANK indexes nothing"
 
 # explain says what each rank will have, and why; what is refused is refused there too.
@@ -47,6 +50,24 @@ expect $'0 0,1 cpu 1\n1 0,1 cpu 0' tasks --gres=gpu:2 --torch-env=cpus=gpu
 expect $'0 0 cpu 1\n0 1 cpu 0' tasks --gres=gpu:2 --torch-env=cpus=gpu,gpus=virtual
 expect "0 1,0 cpu 0" on_login srun -n1 -w n0 --gres=gpu:2 taskset -c 0 "$BUILD_DIR/bin/torchbridge" exec --torch-env=gpus=closest -- sh -c "$show"
 expect "0 0,1 cpu 1" on_login srun -n1 -w n0 --gres=gpu:2 taskset -c 1 "$BUILD_DIR/bin/torchbridge" exec --torch-env=gpus=closest -- sh -c "$show"
+
+# The driver lists both, and the device file of one is there, as in the device cgroup or the container of a task.
+read -r shown hidden <<<"254 255"
+trap 'on_node n0 umount /proc/driver /sys/devices/system/node /sys/bus/pci/devices; rm -rf "$work" /dev/nvidia$shown' EXIT
+on_node n0 mount -t tmpfs none /proc/driver
+on_node n0 sh -c "cd /proc/driver && mkdir -p nvidia/gpus/0000:01:00.0 nvidia/gpus/0000:02:00.0 && cd nvidia/gpus &&
+  echo 'Device Minor: $shown' >0000:01:00.0/information && echo 'Device Minor: $hidden' >0000:02:00.0/information"
+touch /dev/nvidia$shown
+expect_hidden() {  # expect_hidden LINES SRUN_OPTIONS...
+  local line="torch-env: .* 1 of the step's 2 GPUs: NCCL's .* --gpus-per-node=2 --gpu-bind=none"
+  tasks "${@:2}" 2>"$work/stderr" >/dev/null || { cat "$work/stderr"; fail "it is refused"; }
+  (($(grep -c "$line" "$work/stderr") == $1)) || { cat "$work/stderr"; fail "expected $1 lines for ${*:2}"; }
+}
+expect_hidden 1 --gpus-per-task=1 --torch-env
+expect_hidden 0 --gpus-per-node=2 --torch-env
+expect_hidden 0 --gpus-per-task=1 --torch-env=gpus=none
+rm /dev/nvidia$shown
+expect_hidden 0 --gpus-per-task=1 --torch-env
 
 # Under mpirun the ranks of a node ask each other for their CPUs.
 rank_on() { printf '%s\n' -np 1 taskset -c "$1" "$BUILD_DIR/bin/torchbridge" exec --torch-env=gpus=closest -- sh -c "$show"; }

@@ -146,7 +146,7 @@ TEST(Binding, RefusesMoreTasksThanGpusUnlessTheyShare) {
   };
   for (const auto& environments : kCases) {
     const int tasks = static_cast<int>(environments.size());
-    for (const char* rule : {"gpus=auto", "gpus=all", "gpus=virtual", "gpus=closest"}) {
+    for (const char* rule : {"gpus=all", "gpus=virtual", "gpus=closest"}) {
       const auto binding = bound(environments[1], rule, 1, tasks);
       ASSERT_FALSE(binding) << rule;
       EXPECT_TRUE(binding.error().message.starts_with(std::string(rule) + ": " + std::to_string(tasks) +
@@ -154,19 +154,54 @@ TEST(Binding, RefusesMoreTasksThanGpusUnlessTheyShare) {
           << binding.error().message;
       EXPECT_NE(binding.error().message.find("gpus=share"), std::string::npos);
     }
-    EXPECT_TRUE(bound(environments[1], "gpus=none", 1, tasks));
-    EXPECT_TRUE(bound(environments[1], "gpus=share", 1, tasks));
+    EXPECT_EQ(bound(environments[1], "gpus=none", 1, tasks)->note, "");
+    EXPECT_EQ(bound(environments[1], "gpus=share", 1, tasks)->note, "");
+    const auto automatic = bound(environments[1], "gpus=auto", 1, tasks);
+    ASSERT_TRUE(automatic);
+    EXPECT_EQ(automatic->variables, Variables{});
+    EXPECT_TRUE(automatic->note.starts_with(std::to_string(tasks) + " tasks on this node for ")) << automatic->note;
   }
-  EXPECT_EQ(
-      bound(tasks_seeing({"0", "0"}, "1")[0], "gpus=auto").error().message,
-      "gpus=auto: 2 tasks on this node for 1 GPU: ask for one GPU a task, give gpus=share if several may use one, or "
-      "gpus=none if the program uses none");
+  const std::string advice = "give gpus=share if several may use one, or gpus=none if the program uses none";
+  const auto environment = tasks_seeing({"0", "0"}, "1")[0];
+  EXPECT_EQ(bound(environment, "gpus=virtual").error().message,
+            "gpus=virtual: 2 tasks on this node for 1 GPU: ask for one GPU a task, " + advice);
+  EXPECT_EQ(bound(environment, "gpus=auto")->note,
+            "2 tasks on this node for 1 GPU: some have no GPU of number LOCAL_RANK; " + advice);
 }
 
 TEST(Binding, GpusThatNobodyAskedForAreNoReasonToRefuse) {
   const auto binding = bound({}, "gpus=auto,cpus=gpu", 1, 4, machine_with(1));  // mpirun -np 4 on a workstation
   ASSERT_TRUE(binding) << binding.error().message;
   EXPECT_FALSE(bound({}, "gpus=virtual", 1, 4, machine_with(1)));
+}
+
+TEST(Binding, SaysThatACgroupHidesTheGpusOfPeers) {
+  const std::string note =
+      "2 tasks on this node, and each may open 1 of the step's 2 GPUs: NCCL's peer-to-peer access fails "
+      "(NVIDIA/nccl#1948); ask for them with --gpus-per-node=2 --gpu-bind=none";
+  const auto own = tasks_seeing({"0", "0"}, "2");  // --gpus-per-task=1: each counts from 0 within its cgroup
+  for (const char* rule : {"gpus=auto", "gpus=virtual", "gpus=closest"}) {
+    EXPECT_EQ(bound(own[0], rule, 0, 2, machine_with(4, 3))->note, note) << rule;
+  }
+  EXPECT_EQ(bound(own[0], "gpus=none", 0, 2, machine_with(4, 3))->note, "");
+  // All of the machine's GPUs, or of the step's; a machine that tells nothing; two MIG devices of one GPU; one task.
+  const auto whole = tasks_seeing({"0,1", "0,1"}, "2");
+  EXPECT_EQ(bound(whole[0], "gpus=auto", 0, 2, machine_with(4, 2))->note, "");
+  for (const auto& machine : {machine_with(4), machine_with(4, 2), machine_with(0), machine_with(1)}) {
+    EXPECT_EQ(bound(own[0], "gpus=auto", 0, 2, machine)->note.find("NCCL"), std::string::npos);
+  }
+  EXPECT_EQ(bound(tasks_seeing({"0"}, "2")[0], "gpus=auto", 0, 1, machine_with(4, 3))->note, "");
+}
+
+TEST(Binding, ReadsTheMachineForANoteWhereRank0SeesAPartOfTheNodesGpus) {
+  const EnvMap own = tasks_seeing({"0", "0"}, "2")[0], whole = tasks_seeing({"0,1", "0,1"}, "2")[0];
+  const Layout first{.world_size = 2, .local_world_size = 2};
+  EXPECT_TRUE(notes_need_machine(own, first, {}));
+  EXPECT_FALSE(notes_need_machine(whole, first, {}));
+  EXPECT_FALSE(notes_need_machine({}, first, {}));
+  EXPECT_FALSE(notes_need_machine(own, {.rank = 1, .world_size = 2, .local_rank = 1, .local_world_size = 2}, {}));
+  EXPECT_FALSE(notes_need_machine(own, {}, {}));
+  EXPECT_FALSE(notes_need_machine(own, first, *parse_options("gpus=none")));
 }
 
 TEST(Binding, VirtualGivesOneDeviceAsLocalRankZero) {
