@@ -139,8 +139,8 @@ const char* name_of(GpuRule rule) {
 
 Row interface_row(const InterfaceRule& rule) {
   if (rule.kind == InterfaceRule::Kind::kNone) return {"interface", "none", "the variables are not set"};
-  if (rule.kind == InterfaceRule::Kind::kName) return {"interface", rule.name, "given as iface=" + rule.name};
-  return {"interface", "auto", "towards rank 0's node; a job on one node needs none"};
+  if (rule.kind == InterfaceRule::Kind::kName) return {"interface", rule.name, "gloo's and NCCL's: iface=" + rule.name};
+  return {"interface", "auto", "gloo's, towards rank 0's node; a job on one node needs none"};
 }
 
 // One text where all are alike.

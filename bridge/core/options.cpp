@@ -115,7 +115,7 @@ constexpr Key kKeys[] = {
     {"port", "auto|N|LO-HI", "MASTER_PORT: the step's reserved port, else derived from job, step and restart", parse_port},
     {"gpus", "auto|all|virtual|closest|share|none", "which GPUs a task sees; virtual is torchrun's --virtual-local-rank", parse_gpus},
     {"cpus", "keep|gpu", "where a task runs; gpu is on the cores and memory of its GPU's NUMA node", parse_cpus},
-    {"iface", "auto|NAME|none", "GLOO_ and NCCL_SOCKET_IFNAME where they are not set; auto: towards rank 0", parse_iface},
+    {"iface", "auto|NAME|none", "GLOO_SOCKET_IFNAME, auto: towards rank 0; NAME: NCCL_SOCKET_IFNAME too", parse_iface},
     {"omp", "torchrun|cpus|N|keep", "OMP_NUM_THREADS where it is not set; torchrun is 1 with several tasks a node", parse_omp},
     {"override", "no|yes", "whether values that you exported are replaced", parse_override},
     {"verbose", "no|yes", "say what was decided", parse_verbose, true},

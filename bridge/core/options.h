@@ -39,8 +39,8 @@ struct OmpRule {
   bool operator==(const OmpRule&) const = default;
 };
 
-// GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME where the user has not set them: the interface towards rank 0's node, the one
-// named in `name`, or untouched.
+// GLOO_SOCKET_IFNAME where the user has not set it: the interface towards rank 0's node, the one named in `name`, or
+// untouched. NCCL_SOCKET_IFNAME with a `name` only.
 struct InterfaceRule {
   enum class Kind { kAuto, kName, kNone } kind = Kind::kAuto;
   std::string name;

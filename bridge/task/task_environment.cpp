@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <climits>
+#include <initializer_list>
 
 #include <torchbridge/bootstrap/all_gather.h>
 #include <torchbridge/core/binding.h>
@@ -25,17 +27,18 @@ std::string text(int number) { return std::to_string(number); }
 // Other tasks may not find it.
 Error only_here(const Error& error) { return {.message = error.message, .only_here = true}; }
 
-// Interface names may differ between nodes; a program on one node needs none.
-Status add_interface(const StepPlan& plan, const EnvMap& environment, const Options& options, std::vector<Variable>& variables) {
+// Interface names may differ between nodes; a program on one node needs none. Without a name gloo takes the address of
+// the host's own name, which is 127.0.1.1 on Debian. NCCL finds its interfaces, also those of other fabrics, and is
+// told only the user's; without the '=', "eth1" means eth10 too.
+Status add_interface(const StepPlan& plan, const Options& options, std::vector<Variable>& variables) {
   using Kind = InterfaceRule::Kind;
   if (options.iface.kind == Kind::kNone || (options.iface.kind == Kind::kAuto && plan.env.layout.node_count == 1)) return Ok{};
   const auto master = numeric_address(plan.env.master.host);
   const std::string name = options.iface.kind == Kind::kName ? options.iface.name : master ? interface_towards(*master) : "";
   if (name.empty() || (options.iface.kind == Kind::kAuto && name == "lo")) return Ok{};
   if (if_nametoindex(name.c_str()) == 0) return Error{"iface=" + name + ": " + host_name() + " has no interface of that name"};
-  for (const char* variable : {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}) {
-    if (!environment.has(variable) || options.override_user) variables.emplace_back(variable, name);
-  }
+  variables.emplace_back("GLOO_SOCKET_IFNAME", name);
+  if (options.iface.kind == Kind::kName) variables.emplace_back("NCCL_SOCKET_IFNAME", "=" + name);
   return Ok{};
 }
 
@@ -44,12 +47,33 @@ std::string with_port(const Endpoint& endpoint) {
   return (ipv6 ? "[" + endpoint.host + "]" : endpoint.host) + ":" + text(endpoint.port);
 }
 
-// With one task on every node that task may be a torchrun agent: PET_* are the defaults of its own options, and mean nothing
-// to other programs. With several, each agent would start a full set of workers.
-void add_agent_defaults(const StepPlan& plan, const EnvMap& environment, const Options& options, std::vector<Variable>& variables) {
+// Whether one of the words is in the text, and ends there: "--nnodes=1" is not in "--nnodes=16".
+bool has_any(const std::string& text, std::initializer_list<std::string_view> words) {
+  constexpr std::string_view kInWords = "_-./:";
+  for (const std::string_view word : words) {
+    for (auto at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
+      const char next = text.c_str()[at + word.size()];
+      if (!std::isalnum(static_cast<unsigned char>(next)) && kInWords.find(next) == kInWords.npos) return true;
+    }
+  }
+  return false;
+}
+
+// Whether the program, or the text that a shell runs, is a torchrun agent that waits for those of other nodes. What a
+// file of commands starts is not known.
+bool is_agent(const std::vector<std::string>& program) {
+  std::string text;
+  for (const auto& argument : program) text += argument + " ";
+  return has_any(text, {"torchrun", "torch.distributed.run", "torch.distributed.launch"}) &&
+         !has_any(text, {"--standalone", "--nnodes=1", "--nnodes 1", "--nnodes=1:1", "--nnodes 1:1"});
+}
+
+// PET_* are the defaults of the agent's options. With several tasks on a node, each agent would start a full set of
+// workers.
+void add_agent_defaults(const StepPlan& plan, const EnvMap& environment, std::vector<Variable>& variables) {
   const Layout& at = plan.env.layout;
   if (at.world_size != at.node_count) return;
-  std::vector<Variable> defaults = {
+  const Variable defaults[] = {
       {"PET_NNODES", text(at.node_count)},
       {"PET_NODE_RANK", text(at.node_rank)},
       {"PET_RDZV_ID", plan.env.run_id},
@@ -57,18 +81,9 @@ void add_agent_defaults(const StepPlan& plan, const EnvMap& environment, const O
       {"PET_MASTER_ADDR", plan.env.master.host},
       {"PET_MASTER_PORT", text(plan.env.master.port)},
   };
-  if (!environment.get("CUDA_VISIBLE_DEVICES").value_or("").empty()) defaults.emplace_back("PET_NPROC_PER_NODE", "gpu");
-  for (auto& variable : defaults) {
-    if (!environment.has(variable.first) || options.override_user) variables.push_back(std::move(variable));
-  }
-}
-
-// torchrun's own words for an agent that waits for no other.
-bool is_agent_alone(const std::vector<std::string>& program) {
-  const auto has = [&](std::string_view word) { return std::find(program.begin(), program.end(), word) != program.end(); };
-  const auto option = std::find(program.begin(), program.end(), "--nnodes");
-  const bool one_node = option != program.end() && option + 1 != program.end() && (option[1] == "1" || option[1] == "1:1");
-  return one_node || has("--standalone") || has("--nnodes=1") || has("--nnodes=1:1");
+  variables.insert(variables.end(), std::begin(defaults), std::end(defaults));
+  const bool has_gpus = !environment.get("CUDA_VISIBLE_DEVICES").value_or("").empty();
+  if (has_gpus) variables.emplace_back("PET_NPROC_PER_NODE", "gpu");
 }
 
 std::string summary_of(const StepPlan& plan) {
@@ -142,7 +157,10 @@ Result<std::vector<CpuSet>> cpus_of_tasks(const StepPlan& plan, const EnvMap& en
 Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& environment, const Options& options,
                                          const Socket& reserved_port, const std::vector<std::string>& program) {
   if (const auto checked = check_exported(environment, options.override_user); !checked) return checked.error();
-  auto variables = variables_to_set(variables_of(plan.env), environment, options.override_user);
+  auto computed = variables_of(plan.env);
+  if (const auto added = add_interface(plan, options, computed); !added) return only_here(added.error());
+  if (is_agent(program)) add_agent_defaults(plan, environment, computed);
+  auto variables = variables_to_set(computed, environment, options.override_user);
   if (!variables) return only_here(variables.error());
   const bool is_needed = needs_machine(options);
   const bool is_read = is_needed || notes_need_machine(environment, plan.env.layout, options);
@@ -158,8 +176,6 @@ Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& env
 
   TaskEnvironment task{std::move(*variables), notes_of(plan, options, *binding)};
   task.variables.insert(task.variables.end(), binding->variables.begin(), binding->variables.end());
-  if (const auto added = add_interface(plan, environment, options, task.variables); !added) return only_here(added.error());
-  if (!is_agent_alone(program)) add_agent_defaults(plan, environment, options, task.variables);
   if (reserved_port.open()) task.variables.emplace_back("TORCHBRIDGE_LISTEN_FD", text(reserved_port.descriptor()));
   const Variable marker(kRunVariable, plan.env.run_id);
   if (environment.has("TORCHELASTIC_ERROR_FILE") && !options.override_user) {

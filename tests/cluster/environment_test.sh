@@ -25,3 +25,18 @@ WORLD_SIZE=4" on_login srun -N2 -n4 --ntasks-per-node=2 --torch-env sh -c "test 
 
 expect "" on_login srun -N2 -n4 sh -c "$show"
 [[ ! -s $work/stderr ]] || fail "it is not silent when nobody asked: $(cat "$work/stderr")"
+
+# The defaults of torchrun's options are for those who start it: the program's words say so, also those for a shell.
+torchbridge=$BUILD_DIR/bin/torchbridge
+mkdir "$work/bin"
+show='env | grep -cE "^PET_(NNODES=2|NODE_RANK=[01]|RDZV_ID=|RDZV_ENDPOINT=|MASTER_ADDR=|MASTER_PORT=)"'
+printf '#!/bin/sh\n%s || true\n' "$show" | tee "$work/bin/torchrun" >"$work/train.sh"
+chmod +x "$work/bin/torchrun" "$work/train.sh"
+agents() { on_login srun -N2 --ntasks-per-node=1 "$@"; }
+for way in "--torch-env" "$torchbridge exec --"; do
+  # shellcheck disable=SC2086  # the way is several words
+  expect $'6\n6' agents $way "$work/bin/torchrun"
+  expect $'6\n6' agents $way sh -c ": first; exec '$work/bin/torchrun'"
+  expect $'0\n0' agents $way sh -c "exec '$work/bin/torchrun' --standalone"
+  expect $'0\n0' agents $way sh "$work/train.sh"
+done

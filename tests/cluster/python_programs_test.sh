@@ -28,6 +28,20 @@ expect "0 0 2 1
 # An agent that wants to be alone is: each node is a job of its own.
 expect "0 0 1 0
 0 0 1 0" on_login srun -N2 --ntasks-per-node=1 --torch-env "$python" -m torch.distributed.run --standalone "$work/train.py"
+expect "0 0 1 0
+0 0 1 0" on_login srun -N2 --ntasks-per-node=1 --torch-env bash -c "$python -m torch.distributed.run --standalone $work/train.py"
+echo "$python -m torch.distributed.run --standalone $work/train.py" >"$work/alone.sh"
+expect "0 0 1 0
+0 0 1 0" on_login srun -N2 --ntasks-per-node=1 --torch-env bash "$work/alone.sh"
+
+# What a shell starts: its words tell the plugin, and in a file the flags of docs/plugin.md tell the agent.
+expect "0 0 2 1
+1 0 2 1" on_login srun -N2 --ntasks-per-node=1 --torch-env bash -c "cd / && $python -m torch.distributed.run $work/train.py"
+flags='--nnodes=$GROUP_WORLD_SIZE --node-rank=$GROUP_RANK --master-addr=$MASTER_ADDR --master-port=$MASTER_PORT'
+grep -qF -- "$flags" "$SOURCE_DIR/docs/plugin.md" || fail "docs/plugin.md has other flags"
+echo "$python -m torch.distributed.run $flags $work/train.py" >"$work/train.sh"
+expect "0 0 2 1
+1 0 2 1" on_login srun -N2 --ntasks-per-node=1 --torch-env bash "$work/train.sh"
 
 # An explicit flag wins over what the plugin suggests.
 expect "0 0 4 6

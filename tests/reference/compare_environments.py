@@ -28,7 +28,6 @@ JUSTIFIED = {
     "TORCHELASTIC_SIGNALS_TO_HANDLE": ("SIGTERM,SIGINT,SIGHUP,SIGQUIT", UNSET,
                                        "torchrun tells its own agent, and workers inherit it without reading it"),
     "GLOO_SOCKET_IFNAME": (UNSET, INTERFACE, "the interface of the job's network: torchrun leaves gloo to guess"),
-    "NCCL_SOCKET_IFNAME": (UNSET, INTERFACE, "as GLOO_SOCKET_IFNAME"),
     "TORCHBRIDGE_LISTEN_FD": (UNSET, r"\d+", "rank 0's listening socket, for programs that take it over"),
     "TMPDIR": ("/.*", UNSET, "Slurm 22.05 sets it for the first task of a node alone, which there is the agent"),
 }

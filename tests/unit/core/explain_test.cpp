@@ -29,7 +29,7 @@ TEST(Explain, ShowsEachRankWithReasons) {
             "  RANK         slurm's   the default\n"
             "  GPUs         auto      as the launcher gave them\n"
             "  CPUs         keep      as the launcher placed the tasks\n"
-            "  interface    auto      towards rank 0's node; a job on one node needs none\n"
+            "  interface    auto      gloo's, towards rank 0's node; a job on one node needs none\n"
             "\n"
             "  node  name      ranks        local  GPUs  CPUs  interface\n"
             "  0     n0        0-4          0-4    0,1   0-7   eth0\n"

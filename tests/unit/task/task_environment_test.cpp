@@ -1,4 +1,4 @@
-// What `verbose` says of a placement that is not torchrun's.
+// What a task of a step is told and given.
 #include <torchbridge/task/task_environment.h>
 
 #include <gtest/gtest.h>
@@ -11,15 +11,16 @@ struct Place {
   std::vector<int> ranks_here;
 };
 
-// The notes of a task in a step of two nodes that hold 3 and 1 tasks.
-std::vector<std::string> notes(const Place& place, Placement placement, const char* list) {
+// Of a task in a step of two nodes that hold these numbers of tasks.
+TaskEnvironment environment_of(const Place& place, std::vector<int> tasks_per_node, Placement placement,
+                               const char* list, const std::vector<std::string>& program) {
   LaunchFacts facts;
   facts.launcher = "slurm";
   facts.job_id = "5";
   facts.step_id = "0";
-  facts.world_size = 4;
+  facts.world_size = tasks_per_node[0] + tasks_per_node[1];
   facts.nodes = {"n0", "n1"};
-  facts.tasks_per_node = {3, 1};
+  facts.tasks_per_node = std::move(tasks_per_node);
   facts.placement = placement;
   facts.rank = place.rank;
   facts.node_rank = place.node;
@@ -29,7 +30,23 @@ std::vector<std::string> notes(const Place& place, Placement placement, const ch
   const EnvMap environment = {{"TORCHELASTIC_ERROR_FILE", "none"}};
   const Options options = *parse_options(list);
   const auto plan = plan_step_at({"10.0.0.1", 29500}, facts, environment, options);
-  return task_environment(*plan, environment, options, Socket(), {})->notes;
+  return *task_environment(*plan, environment, options, Socket(), program);
+}
+
+std::vector<std::string> notes(const Place& place, Placement placement, const char* list) {
+  return environment_of(place, {3, 1}, placement, list, {}).notes;
+}
+
+// NAME=VALUE of those variables of the second node's only task whose name begins so, one after the other.
+std::string variables(const char* beginning, const char* options, const std::vector<std::string>& program,
+                      const std::vector<int>& tasks_per_node = {1, 1}) {
+  std::string found;
+  const int rank = tasks_per_node[0];
+  const auto task = environment_of({rank, 1, 0, {rank}}, tasks_per_node, Placement::kBlock, options, program);
+  for (const auto& [name, value] : task.variables) {
+    if (name.starts_with(beginning)) found += (found.empty() ? "" : " ") + name + "=" + value;
+  }
+  return found;
 }
 
 TEST(Verbose, SaysOnceOnEachNodeThatRankLessLocalRankIsNotItsBase) {
@@ -49,6 +66,53 @@ TEST(Verbose, SaysNothingOfTorchrunsOwnNumbering) {
   EXPECT_EQ(notes({3, 1, 0, {3}}, Placement::kBlock, "verbose").size(), 0u);
   EXPECT_EQ(notes({0, 0, 0, {0, 2, 3}}, Placement::kCyclic, "verbose,ranks=block").size(), 1u);
   EXPECT_EQ(notes({1, 1, 0, {1}}, Placement::kCyclic, "verbose,ranks=block").size(), 0u);
+}
+
+TEST(AgentDefaults, AreForTorchrunWhereverTheWordsOfTheProgramNameIt) {
+  const std::string defaults =
+      "PET_NNODES=2 PET_NODE_RANK=1 PET_RDZV_ID=slurm-5.0 PET_RDZV_ENDPOINT=10.0.0.1:29500 PET_MASTER_ADDR=10.0.0.1 "
+      "PET_MASTER_PORT=29500";
+  const std::vector<std::string> agents[] = {
+      {"torchrun", "train.py"},
+      {"/opt/venv/bin/torchrun", "--nproc-per-node=2", "train.py"},
+      {"python", "-m", "torch.distributed.run", "train.py"},
+      {"python", "-m", "torch.distributed.launch", "train.py"},
+      {"bash", "-c", "source env.sh && torchrun train.py"},
+      {"bash", "-c", "exec \"$VENV/bin/torchrun\" train.py"},
+      {"sh", "-c", "torchrun --nnodes=16 train.py"},
+      {"torchrun", "--nnodes", "1:4", "train.py"},
+  };
+  for (const auto& program : agents) EXPECT_EQ(variables("PET_", "", program), defaults) << program.back();
+  EXPECT_EQ(variables("PET_", "", agents[0], {2, 1}), "") << "each agent of a node would start all of its workers";
+}
+
+TEST(AgentDefaults, AreNotForOtherProgramsNorForAnAgentAlone) {
+  const std::vector<std::string> others[] = {
+      {},
+      {"python", "train.py"},
+      {"bash", "train.sh"},
+      {"/home/u/torchrun/run.sh"},
+      {"/home/u/torchrun-jobs/run.sh"},
+      {"torchrun.sh"},
+      {"torchrun", "--standalone", "train.py"},
+      {"torchrun", "--nnodes=1", "train.py"},
+      {"torchrun", "--nnodes", "1", "train.py"},
+      {"torchrun", "--nnodes", "1:1", "train.py"},
+      {"bash", "-c", "cd /data; torchrun --standalone --nproc-per-node=2 train.py"},
+      {"bash", "-c", "torchrun --nnodes=1:1 train.py"},
+      {"bash", "-c", "torchrun --nnodes 1 train.py"},
+      {"bash", "-c", "torchrun \\\n--standalone\\\ntrain.py"},
+  };
+  for (const auto& program : others) {
+    EXPECT_EQ(variables("PET_", "", program), "") << (program.empty() ? "" : program.back());
+  }
+}
+
+TEST(Interface, OfNcclIsSetByNameAlone) {
+  EXPECT_EQ(variables("NCCL_", "", {}), "");
+  EXPECT_EQ(variables("NCCL_", "iface=lo", {}), "NCCL_SOCKET_IFNAME==lo");
+  EXPECT_EQ(variables("GLOO_", "iface=lo", {}), "GLOO_SOCKET_IFNAME=lo");
+  EXPECT_EQ(variables("GLOO_", "iface=none", {}), "");
 }
 
 }  // namespace
