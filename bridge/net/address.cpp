@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <climits>
 #include <memory>
+#include <string_view>
+#include <tuple>
 
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/core/subnet.h>
@@ -72,6 +74,25 @@ std::vector<InterfaceAddress> interface_addresses() {
   return interfaces;
 }
 
+// Of a name, at least one, in the resolver's order.
+Result<std::vector<std::string>> addresses_of(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  if (const int error = getaddrinfo(host.c_str(), nullptr, &hints, &list); error != 0) {
+    return Error{"host name '" + printable(host) + "' does not resolve on " + host_name() + ": " + gai_strerror(error)};
+  }
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, freeaddrinfo);
+  std::vector<std::string> addresses;
+  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
+    auto text = text_of(entry->ai_addr);
+    if (!text.empty()) addresses.push_back(std::move(text));
+  }
+  if (addresses.empty()) return Error{"host name '" + printable(host) + "' has neither an IPv4 nor an IPv6 address"};
+  return addresses;
+}
+
 template <class Chosen>
 Result<std::string> first_address(const std::string& rule, Chosen chosen) {
   std::string there;
@@ -85,21 +106,14 @@ Result<std::string> first_address(const std::string& rule, Chosen chosen) {
 }  // namespace
 
 Result<std::string> numeric_address(const std::string& host) {
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found); error != 0) {
-    return Error{"host name '" + printable(host) + "' does not resolve on " + host_name() + ": " + gai_strerror(error)};
-  }
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
-  std::string best;
-  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
-    const std::string text = text_of(entry->ai_addr);
-    if (best.empty() || (is_ipv6(best) && !is_ipv6(text))) best = text;
-  }
-  if (best.empty()) return Error{"host name '" + printable(host) + "' has neither an IPv4 nor an IPv6 address"};
-  return best;
+  // The resolver's order differs between nodes, and from one question to the next.
+  const auto place = [](const std::string& address) {
+    return std::tuple(is_loopback(address) || is_link_local(address), is_ipv6(address), std::string_view(address));
+  };
+  const auto addresses = addresses_of(host);
+  if (!addresses) return addresses.error();
+  return *std::min_element(addresses->begin(), addresses->end(),
+                           [&](const auto& a, const auto& b) { return place(a) < place(b); });
 }
 
 bool is_numeric(const std::string& host) {
@@ -142,8 +156,11 @@ Result<std::string> reachable_address() {
 }
 
 std::string address_to_listen_on(const std::string& own_address) {
-  const auto name = numeric_address(host_name());
-  if (!name || !is_loopback(*name)) return own_address;
+  const auto named = addresses_of(host_name());
+  if (!named) return own_address;
+  const auto same_family = [&](const auto& address) { return is_ipv6(address) == is_ipv6(own_address); };
+  const bool has_loopback = std::any_of(named->begin(), named->end(), is_loopback);
+  if (!has_loopback && std::count_if(named->begin(), named->end(), same_family) < 2) return own_address;
   return is_ipv6(own_address) ? "::" : "0.0.0.0";
 }
 

@@ -9,8 +9,9 @@
 
 namespace torchbridge {
 
-// The first numeric address (IPv4 before IPv6) of a name; a numeric address gives itself. Asks the system's resolver,
-// and so may wait as long as that does.
+// The numeric address of a name; a numeric address gives itself. Of several it is the same on all nodes: not a loopback
+// or link-local one if there are others, IPv4 before IPv6, then the first as text. Asks the system's resolver, and so
+// may wait as long as that does.
 Result<std::string> numeric_address(const std::string& host);
 
 // Whether `host` is a numeric IPv4 or IPv6 address, without brackets.
@@ -32,8 +33,9 @@ std::vector<std::string> local_addresses();
 // to, where that is an address of an interface; else the first of local_addresses(). An error where there is none.
 Result<std::string> reachable_address();
 
-// What to listen on so that other nodes reach this host at `own_address`: the address itself, or all, where the host's own name
-// is a loopback address here (Debian's "127.0.1.1 NAME" in /etc/hosts), for the others may know it by another than we do.
+// What to listen on so that other nodes reach this host at `own_address`: the address itself, or all, where the host's
+// own name is a loopback address here (Debian's "127.0.1.1 NAME" in /etc/hosts) or has several addresses: the others
+// may know it by another.
 std::string address_to_listen_on(const std::string& own_address);
 
 // This host's own address by a rule of addr=, for the node of rank 0. auto is reachable_address; a host or a suffix asks the

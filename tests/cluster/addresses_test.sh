@@ -4,8 +4,16 @@
 source "$(dirname "$0")/case.sh"
 
 hosts=$(on_node n0 cat /etc/hosts)
+first=$(on_node n0 hostname -I | cut -d' ' -f1)
 # A second network, whose interface each node calls otherwise. IPv6 goes without the wait for duplicates.
-trap 'on_node n0 sh -c "cat >/etc/hosts" <<<"$hosts"; for i in 0 1 2; do on_node "n$i" ip link del "fast$i" 2>/dev/null || true; done; rm -rf "$work"' EXIT
+changed=()  # nodes with hosts of their own
+restore() {
+  for node in "${changed[@]}"; do on_node "$node" umount /etc/hosts; done
+  on_node n0 sh -c "cat >/etc/hosts" <<<"$hosts"
+  for i in 0 1 2; do on_node "n$i" ip link del "fast$i" 2>/dev/null || true; done
+  rm -rf "$work"
+}
+trap restore EXIT
 for i in 0 1 2; do
   on_node "n$i" ip link add link eth0 name "fast$i" type macvlan mode bridge || skip "no second interface can be made here"
   on_node "n$i" ip addr add "10.88.0.1$i/24" dev "fast$i"
@@ -14,13 +22,13 @@ for i in 0 1 2; do
 done
 # Names of that network, as sites have them: the nodes' host names with something appended.
 for i in 0 1 2; do printf '%s\n' "10.88.0.1$i n$i-fast"; done | on_node n0 sh -c 'cat >>/etc/hosts'
-show='echo $RANK $(hostname) $MASTER_ADDR $GLOO_SOCKET_IFNAME $NCCL_SOCKET_IFNAME'
+show='echo $RANK $(hostname) $MASTER_ADDR $GLOO_SOCKET_IFNAME ${NCCL_SOCKET_IFNAME-unset}'
 torchbridge=$BUILD_DIR/bin/torchbridge
 
 # tasks OPTIONS PROGRAM...: five tasks, three of them on n0.
 tasks() { on_login srun -N3 -n5 -w n0,n1,n2 "$@"; }
 spread() { printf '0 n0 %s\n1 n0 %s\n2 n0 %s\n3 n1 %s\n4 n2 %s' "$1 $2" "$1 $2" "$1 $2" "$1 $3" "$1 $4"; }
-fast=("fast0 fast0" "fast1 fast1" "fast2 fast2")
+fast=("fast0 unset" "fast1 unset" "fast2 unset")
 
 expect "$(spread 10.88.0.10 "${fast[@]}")" tasks --torch-env=addr=subnet:10.88.0.0/24 sh -c "$show"
 expect "$(spread 10.88.0.10 "${fast[@]}")" tasks --torch-env=addr=iface:fast0,check sh -c "$show"
@@ -29,7 +37,10 @@ expect "$(spread 10.88.0.10 "${fast[@]}")" tasks "$torchbridge" exec --torch-env
 expect "$(spread 10.88.0.10 "${fast[@]}")" tasks --torch-env=addr=10.88.0.10 sh -c "$show"
 expect "$(spread 10.88.0.10 "${fast[@]}")" tasks --torch-env=addr=suffix:-fast sh -c "$show"
 expect "$(spread 10.88.0.10 "${fast[@]}")" tasks "$torchbridge" exec --torch-env=addr=suffix:-fast -- sh -c "$show"
-expect $'0 n1 10.88.0.11\n1 n1 10.88.0.11' on_login srun -N1 -n2 -w n1 --torch-env=addr=iface:fast1 sh -c "$show"
+expect $'0 n1 10.88.0.11 unset\n1 n1 10.88.0.11 unset' on_login srun -N1 -n2 -w n1 --torch-env=addr=iface:fast1 sh -c "$show"
+# A user's own choice is for NCCL too, and means that interface alone: "eth0" would also be the beginning of others.
+expect $'0 eth0 =eth0\n1 eth0 =eth0' \
+  on_login srun -N2 -n2 --torch-env=iface=eth0 sh -c 'echo $RANK $GLOO_SOCKET_IFNAME $NCCL_SOCKET_IFNAME'
 
 # Rank 0's node knows that it has no such address, and says so for all.
 expect_refusal 'torch-env: addr=iface:ib0: n0, .* has no such address: it has .*fast0 10.88.0.10' 20 tasks --torch-env=addr=iface:ib0 true
@@ -37,3 +48,44 @@ expect_refusal 'torchbridge: addr=subnet:203.0.113.0/24: n0, .* has no such addr
   tasks "$torchbridge" exec --torch-env=addr=subnet:203.0.113.0/24 -- true
 expect_refusal 'torch-env: iface=ib0: n0 has no interface of that name' 20 on_login srun -N1 -n1 -w n0 --torch-env=iface=ib0 true
 expect_refusal 'torch-env: addr=iface:lo: 127.0.0.1 is a loopback address' 20 tasks --torch-env=addr=iface:lo true
+
+# A name of two addresses, which each node's resolver gives in another order: all nodes take the same.
+known_as() {  # known_as NODE ADDRESSES...: of n0, there
+  { printf '%s n0\n' "${@:2}"; sed '/\<n0\>/d' <<<"$hosts"; } >"$work/hosts.$1"
+  on_node "$1" mount --bind "$work/hosts.$1" /etc/hosts
+  changed+=("$1")
+  [[ $(on_node "$1" getent ahostsv4 n0 | head -n 1) == "$2 "* ]] || fail "$1 does not take $2 first"
+}
+known_as n0 "$first" 10.88.0.10
+known_as n1 10.88.0.10 "$first"
+chosen=$(printf '%s\n' "$first" 10.88.0.10 | LC_ALL=C sort | head -n 1)
+show='echo $RANK $MASTER_ADDR'
+expect "0 $chosen
+1 $chosen" on_login srun -N2 -n2 -w n0,n1 --torch-env sh -c "$show"
+expect "0 $chosen
+1 $chosen" on_login srun -N2 -n2 -w n0,n1 "$torchbridge" exec -- sh -c "$show"
+
+# A node that knows one of them only reaches rank 0 there.
+known_as n2 10.88.0.10
+cat >"$work/meet.py" <<'PY'
+import os, socket, time
+address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+if os.environ["RANK"] == "0":
+    listener = socket.socket(fileno=int(os.environ["TORCHBRIDGE_LISTEN_FD"]))
+    listener.listen()
+    for _ in range(2):
+        listener.accept()
+else:
+    deadline = time.monotonic() + 20
+    while True:  # until rank 0 listens
+        try:
+            socket.create_connection(address, 5)
+            break
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+print(os.environ["RANK"], address[0])
+PY
+expect "0 $chosen
+1 $chosen
+2 10.88.0.10" on_login srun -N3 -n3 -w n0,n1,n2 --torch-env /usr/bin/python3 "$work/meet.py"
