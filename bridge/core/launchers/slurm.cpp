@@ -4,6 +4,7 @@
 
 #include <torchbridge/core/hostlist.h>
 #include <torchbridge/core/launchers/variable_reader.h>
+#include <torchbridge/core/step_record.h>
 
 namespace torchbridge {
 namespace {
@@ -75,6 +76,9 @@ Result<LaunchFacts> read_slurm(const EnvMap& environment) {
   const auto plane = environment.integer("SLURM_DIST_PLANESIZE", 1, kMaxRanks);
   if (!plane) return plane.error();
   facts.plane_size = static_cast<int>(plane->value_or(0));
+  if (const auto record = environment.get(kStepRecordVariable)) {
+    facts.node_of_rank = node_of_rank_in(*record, facts.job_id + "." + facts.step_id, facts.nodes, facts.world_size);
+  }
 
   const bool node_is_counted = facts.node_rank < static_cast<int>(facts.tasks_per_node.size());
   facts.local_size = !facts.ranks_here.empty() ? static_cast<int>(facts.ranks_here.size())

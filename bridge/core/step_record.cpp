@@ -1,0 +1,87 @@
+#include <torchbridge/core/step_record.h>
+
+#include <algorithm>
+#include <map>
+
+#include <torchbridge/core/env_map.h>
+#include <torchbridge/core/hostlist.h>
+
+namespace torchbridge {
+namespace {
+
+// "VERSION JOB.STEP", then " NODES NUMBERS" for each component, or " cut". NUMBERS are places in NODES, one for each
+// rank: "0*4,1,0*2" is 0,0,0,0,1,0,0.
+constexpr std::string_view kVersion = "1 ", kCut = " cut";
+
+std::string run_lengths(const std::vector<int>& numbers) {
+  std::string text;
+  for (std::size_t first = 0, next = 0; first < numbers.size(); first = next) {
+    while (next < numbers.size() && numbers[next] == numbers[first]) ++next;
+    text += (text.empty() ? "" : ",") + std::to_string(numbers[first]);
+    if (next - first > 1) text += "*" + std::to_string(next - first);
+  }
+  return text;
+}
+
+// Up to the separator, which is taken away too.
+std::string_view take(std::string_view& text, char separator) {
+  const auto end = std::min(text.find(separator), text.size());
+  const auto word = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return word;
+}
+
+// What follows the step's id; empty where the record is that of another step or version.
+std::string_view components_of(std::string_view record, std::string_view step) {
+  const bool ours = record.starts_with(kVersion) && record.substr(kVersion.size()).starts_with(step);
+  if (!ours) return {};
+  record.remove_prefix(kVersion.size() + step.size());
+  return record.starts_with(' ') ? record : std::string_view();
+}
+
+// False where a number is none of a node, or where the ranks are more than `most`.
+bool append_nodes(std::string_view numbers, const std::vector<int>& places, std::size_t most,
+                  std::vector<int>& node_of_rank) {
+  while (!numbers.empty()) {
+    auto count_text = take(numbers, ',');
+    const auto place = parse_integer(take(count_text, '*'), 0, static_cast<std::int64_t>(places.size()) - 1);
+    const auto count = count_text.empty() ? 1 : parse_integer(count_text, 1, static_cast<std::int64_t>(most));
+    if (!place || !count || node_of_rank.size() + *count > most) return false;
+    node_of_rank.insert(node_of_rank.end(), static_cast<std::size_t>(*count), places[*place]);
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string step_record(const std::string& step, const std::vector<StepComponent>& components) {
+  std::string text = std::string(kVersion) + step;
+  const std::size_t head = text.size();
+  for (const auto& component : components) text += " " + component.nodes + " " + run_lengths(component.node_of_rank);
+  if (text.size() > kMaxStepRecord) text.replace(head, std::string::npos, kCut);
+  return text;
+}
+
+bool is_cut(std::string_view record, std::string_view step) { return components_of(record, step) == kCut; }
+
+std::vector<int> node_of_rank_in(std::string_view record, std::string_view step, const std::vector<std::string>& nodes,
+                                 int world_size) {
+  std::map<std::string_view, int> place_of;
+  for (const auto& node : nodes) place_of.emplace(node, static_cast<int>(place_of.size()));
+  std::vector<int> node_of_rank;
+  auto rest = components_of(record, step);
+  take(rest, ' ');
+  while (!rest.empty()) {
+    const auto names = parse_hostlist(take(rest, ' '));
+    std::vector<int> places;
+    for (std::size_t i = 0; names && i < names->size(); ++i) {
+      const auto place = place_of.find((*names)[i]);
+      if (place == place_of.end()) return {};
+      places.push_back(place->second);
+    }
+    if (!append_nodes(take(rest, ' '), places, static_cast<std::size_t>(world_size), node_of_rank)) return {};
+  }
+  return static_cast<int>(node_of_rank.size()) == world_size ? node_of_rank : std::vector<int>();
+}
+
+}  // namespace torchbridge
