@@ -29,7 +29,8 @@ std::string read_error_file(const std::string& path, std::chrono::system_clock::
   if (file < 0) return {};
   struct stat found {};
   std::string text;
-  if (fstat(file, &found) == 0 && S_ISREG(found.st_mode) && std::chrono::system_clock::from_time_t(found.st_mtime + 1) > start) {
+  const bool is_ours = fstat(file, &found) == 0 && S_ISREG(found.st_mode) && found.st_uid == geteuid();
+  if (is_ours && std::chrono::system_clock::from_time_t(found.st_mtime + 1) > start) {
     text.resize(kMaxSize);
     text.resize(std::max<ssize_t>(read(file, text.data(), text.size()), 0));
   }

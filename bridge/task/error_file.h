@@ -13,7 +13,7 @@ namespace torchbridge {
 Result<std::string> error_file_in(const std::string& parent, const std::string& run_id, int restart, int rank);
 
 // What the program wrote there, at most its first 64 KiB; empty where it wrote nothing since `start`, for a file of the
-// same name may be left from another cluster's run. Follows no link and waits for no pipe. Call it with the user's rights.
+// same name may be left from another cluster's run; empty too where the file is another user's. Follows no link and waits for no pipe. Call it with the user's rights.
 std::string read_error_file(const std::string& path, std::chrono::system_clock::time_point start);
 
 }  // namespace torchbridge

@@ -57,6 +57,15 @@ TEST_F(ErrorFile, IsReadUnlessItIsOlderThanTheTask) {
   EXPECT_EQ(read_error_file(file, system_clock::now() + hours(1)), "");
 }
 
+// The folder was seen in a container's /tmp; that of the node may be somebody else's.
+TEST_F(ErrorFile, IsNotReadWhereItIsAnotherUsers) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  const std::string file = parent_ + "/error.json";
+  std::ofstream(file) << "somebody else's";
+  ASSERT_EQ(chown(file.c_str(), 65534, 65534), 0);
+  EXPECT_EQ(read_error_file(file, system_clock::now() - hours(1)), "");
+}
+
 TEST_F(ErrorFile, IsNotReadThroughALinkOrAPipe) {
   std::ofstream(parent_ + "/other") << "somebody else's";
   std::filesystem::create_symlink(parent_ + "/other", parent_ + "/link");
