@@ -3,12 +3,11 @@
 #include <slurm/slurm.h>
 #include <slurm/slurm_errno.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <string>
 
-#include <torchbridge/core/hostlist.h>
+#include "placement.h"
 
 // Slurm's own processes have them; found at run time, for the plugin links no libslurm.
 extern "C" {
@@ -34,16 +33,20 @@ using KillOfTwoIds = int (*)(std::uint32_t job_id, std::uint32_t step_id, std::u
 using KillWithFlags = int (*)(std::uint32_t job_id, std::uint32_t step_id, std::uint16_t signal, std::uint16_t flags);
 using KillOfStepId = int (*)(slurm_step_id_t* id, std::uint16_t signal, std::uint16_t flags);
 
-[[maybe_unused]] void call(KillOfTwoIds kill, std::uint32_t job_id, std::uint32_t step_id) { kill(job_id, step_id, SIGKILL); }
-[[maybe_unused]] void call(KillWithFlags kill, std::uint32_t job_id, std::uint32_t step_id) { kill(job_id, step_id, SIGKILL, 0); }
+[[maybe_unused]] void call(KillOfTwoIds kill, std::uint32_t job_id, std::uint32_t step_id) {
+  kill(job_id, step_id, SIGKILL);
+}
+[[maybe_unused]] void call(KillWithFlags kill, std::uint32_t job_id, std::uint32_t step_id) {
+  kill(job_id, step_id, SIGKILL, 0);
+}
 [[maybe_unused]] void call(KillOfStepId kill, std::uint32_t job_id, std::uint32_t step_id) {
   slurm_step_id_t id = step_id_of(job_id, step_id, NO_VAL);
   kill(&id, SIGKILL, 0);
 }
 
-}  // namespace
-
-Result<Component> ask_component(std::uint32_t job_id, std::uint32_t step_id, std::optional<std::uint32_t> number) {
+// Without ranks where there is no such step, or no longer. `number`: of a component in a heterogeneous step of an
+// ordinary job.
+Result<StepComponent> ask_component(std::uint32_t job_id, std::uint32_t step_id, std::optional<std::uint32_t> number) {
   if (slurm_job_step_layout_get == nullptr || slurm_job_step_layout_free == nullptr) {
     return Error{"this process of Slurm has no slurm_job_step_layout_get"};
   }
@@ -52,22 +55,38 @@ Result<Component> ask_component(std::uint32_t job_id, std::uint32_t step_id, std
   if (layout == nullptr) {
     const int error = errno;
     // 22.05 says EINVAL for a step that it does not know.
-    if (error == EINVAL || error == ESLURM_INVALID_JOB_ID || error == ESLURM_ALREADY_DONE) return Component();
+    if (error == EINVAL || error == ESLURM_INVALID_JOB_ID || error == ESLURM_ALREADY_DONE) return StepComponent();
     return Error{slurm_strerror != nullptr ? slurm_strerror(error) : "error " + std::to_string(error)};
   }
-  const auto names = parse_hostlist(layout->node_list != nullptr ? layout->node_list : "");
-  Component component;
-  for (std::uint32_t node = 0; names && node < std::min<std::size_t>(layout->node_cnt, names->size()); ++node) {
-    component.push_back({(*names)[node], {layout->tids[node], layout->tids[node] + layout->tasks[node]}});
-  }
-  const bool complete = component.size() == layout->node_cnt;
+  std::vector<std::vector<std::uint32_t>> ranks;
+  for (std::uint32_t node = 0; node < layout->node_cnt; ++node)
+    ranks.emplace_back(layout->tids[node], layout->tids[node] + layout->tasks[node]);
+  auto component = component_of(layout->node_list != nullptr ? layout->node_list : "", ranks);
   slurm_job_step_layout_free(layout);
-  if (!complete) return Error{"its list of nodes is not complete"};
   return component;
 }
 
-void kill_step(std::uint32_t job_id, std::uint32_t step_id) {
-  if (slurm_kill_job_step != nullptr) call(&slurm_kill_job_step, job_id, step_id);
+}  // namespace
+
+Result<std::string> record_of_step(spank_t spank, const EnvMap& environment, int world_size) {
+  const auto ids = ids_of(spank);
+  std::uint32_t tasks = 0;
+  if (!ids || spank_get_item(spank, S_JOB_TOTAL_TASK_COUNT, &tasks) != ESPANK_SUCCESS) {
+    return Error{"Slurm does not tell the plugin the step's id and number of tasks"};
+  }
+  const StepShape shape{.job_id = ids->job, .world_size = world_size, .component_tasks = static_cast<int>(tasks)};
+  if (environment_tells_placement(environment, shape)) return std::string();
+  const auto ask = [&](std::uint32_t job, auto number) { return ask_component(job, ids->step, number); };
+  const auto components = components_of_step(environment, shape, ask);
+  if (!components) return components.error();
+  if (components->empty()) return std::string();
+  return step_record(std::string(environment.get("SLURM_JOB_ID").value_or("")) + "." + std::to_string(ids->step),
+                     *components);
+}
+
+void kill_step(const StepIds& ids) {
+  if (slurm_kill_job_step == nullptr) return;
+  for (const auto job : ids.jobs) call(&slurm_kill_job_step, job, ids.step);
 }
 
 }  // namespace torchbridge

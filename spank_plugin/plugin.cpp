@@ -10,14 +10,20 @@
 #include <exception>
 #include <utility>
 
-#include "failure_desk.h"
-#include "handshake.h"
-#include "settings.h"
-#include "shared_placement.h"
+#include <torchbridge/core/step_record.h>
+
+#include "as_user.h"
+#include "controller.h"
+#include "reporter.h"
 #include "spank.h"
+#include "stamp.h"
+#include "step.h"
 #include "step_ending.h"
 #include "task_init.h"
 #include "task_report.h"
+
+// Of Slurm's own processes, from its newest release back to 20.11 with this type; null: SrunPortRange is not known.
+extern "C" __attribute__((weak)) std::uint16_t* slurm_get_srun_port_range(void);
 
 // A constant in C++ is not visible outside unless it is declared so.
 #pragma GCC visibility push(default)
@@ -44,11 +50,14 @@ __attribute__((destructor)) static void free_emergency_pool() {
 namespace torchbridge {
 namespace {
 
-NodeState node;                   // in slurmstepd and its tasks; in srun, sbatch and salloc only the settings
-std::optional<FailureDesk> desk;  // in srun
+NodeState node;  // in slurmstepd and its tasks; in srun, sbatch and salloc only the lists
 
-// To srun's, sbatch's and salloc's log, which goes to the user's terminal.
-void complain(const std::string& message) { slurm_error("torch-env: %s", message.c_str()); }
+// In srun, where somebody asks.
+struct LaunchState {
+  Options options;
+  std::unique_ptr<Reporter> reporter;  // null where it cannot listen: the nodes then report in the log
+};
+std::optional<LaunchState> launch;
 
 template <class Body>
 int guarded(const char* hook, Body&& body) noexcept {
@@ -70,25 +79,13 @@ std::string joined(int argc, char** argv) {
 
 bool submits_jobs(spank_context_t context) { return context == S_CTX_LOCAL || context == S_CTX_ALLOCATOR; }
 
-// The list that the user exported.
-std::optional<std::string_view> exported_list() {
-  const char* value = getenv(kOptionsVariable);
-  return value == nullptr ? std::nullopt : std::optional<std::string_view>(value);
-}
-
-// Called with the list of --torch-env, in srun before the job is submitted and again on each node: there as root, so it only
-// keeps the text, which the tasks parse with the user's rights. Other lists than this one are checked in init_post_opt.
-int take_option(int, const char* list, int remote) {
-  return guarded("option", [&]() -> int {
-    // Steps inside `salloc --torch-env` or sbatch inherit the option; Slurm 22.05 then writes its missing list as "(null)".
-    const std::string_view given = list == nullptr || std::string_view(list) == "(null)" ? "" : list;
-    node.settings.set_command_line(given);
-    if (remote != 0) return ESPANK_SUCCESS;
-    const auto own = Settings::check_command_line(given);
-    if (own) return ESPANK_SUCCESS;
-    complain(own.error().message);
-    return ESPANK_BAD_ARG;  // Slurm adds that the argument is invalid
-  });
+// Called with the list of --torch-env, in srun before the job is submitted and again on each node: there as root, so it
+// only keeps the text, which the tasks parse with the user's rights. srun, sbatch and salloc parse it in init_post_opt.
+int take_option(int, const char* list, int) {
+  // Steps inside `salloc --torch-env` or sbatch inherit the option; Slurm 22.05 then writes its missing list as
+  // "(null)".
+  const std::string_view given = list == nullptr || std::string_view(list) == "(null)" ? "" : list;
+  return guarded("option", [&] { return node.lists.command_line = given, ESPANK_SUCCESS; });
 }
 
 int register_option(spank_t spank) {
@@ -99,16 +96,24 @@ int register_option(spank_t spank) {
   return spank_option_register(spank, &option);
 }
 
-// In srun, whose environment is the tasks'.
-void prepare_step(const Options& options) {
-  announce_plugin(options.override_user);
-  if (desk) return;
-  auto opened = FailureDesk::open();
-  if (!opened) return;  // the nodes tell their failures in the log then
-  desk = std::move(*opened);
-  setenv(DeskAddress::kVariable, desk->variable().c_str(), 1);
+// In srun, whose environment is the tasks': of all components, for they are copied later.
+void prepare_step(const Asked& asked) {
+  const std::uint16_t* range = slurm_get_srun_port_range != nullptr ? slurm_get_srun_port_range() : nullptr;
+  launch = LaunchState{asked.options, range != nullptr ? Reporter::open(range[0], range[1]) : Reporter::open()};
+  set_stamp(asked, launch->reporter.get());
 }
 
+// In srun, when the step exists and has not been launched. Of a heterogeneous step the tasks of one component get the
+// record.
+void tell_placement(spank_t spank) {
+  const EnvMap environment = job_environment(spank);
+  const auto world_size = environment.required_integer("SLURM_NTASKS", 1, INT32_MAX);
+  if (!world_size) return;
+  const auto record = record_of_step(spank, environment, static_cast<int>(*world_size));
+  if (record && !record->empty()) setenv(kStepRecordVariable, record->c_str(), 1);  // else the nodes ask
+}
+
+// To the log of this process of Slurm: srun's, sbatch's and salloc's goes to the user's terminal.
 void tell_lines(std::string_view text) {
   while (!text.empty()) {
     const auto end = std::min(text.find('\n'), text.size());
@@ -123,18 +128,20 @@ bool wants_to_go_on(int wait_status) { return WIFEXITED(wait_status) && WEXITSTA
 // Of each node only the first failure counts: what follows is mostly its consequence.
 void heed_first_failure(spank_t spank) {
   static bool told = false, ended = false;
-  int local_task = 0, status = 0;
+  int status = 0;
   uid_t user = 0;
   gid_t group = 0;
-  if (spank_get_item(spank, S_TASK_EXIT_STATUS, &status) != ESPANK_SUCCESS) return;
-  if (status == 0 || wants_to_go_on(status)) return;
-  if (spank_get_item(spank, S_TASK_ID, &local_task) != ESPANK_SUCCESS) return;
-  const TaskRecord* record = node.board.record_of(local_task);
-  if (record == nullptr) return;
-  if (record->refused && !std::exchange(ended, true)) end_step_of(spank);
-  if (!record->written || std::exchange(told, true)) return;
-  if (spank_get_item(spank, S_JOB_UID, &user) != ESPANK_SUCCESS || spank_get_item(spank, S_JOB_GID, &group) != ESPANK_SUCCESS) return;
-  tell_lines(tell_failure(*record, user, group, status));
+  if (spank_get_item(spank, S_TASK_EXIT_STATUS, &status) != ESPANK_SUCCESS || status == 0) return;
+  const TaskRecord* record = record_of_task(spank, node.board);
+  if (record == nullptr || wants_to_go_on(status)) return;
+  if (spank_get_item(spank, S_JOB_UID, &user) != ESPANK_SUCCESS) return;
+  if (spank_get_item(spank, S_JOB_GID, &group) != ESPANK_SUCCESS) return;
+  if (record->refused && !std::exchange(ended, true)) run_as_user(user, group, [&] { kill_step_of(spank); });
+  const bool is_consequence = node.board.wait_until_reported({});  // of a task that was refused
+  if (!record->written || is_consequence || std::exchange(told, true)) return;
+  run_as_user(user, group, [&] {
+    tell_lines(tell_failure(*record, reporter_in(job_environment(spank)), status));
+  });
 }
 
 }  // namespace
@@ -145,7 +152,8 @@ using namespace torchbridge;
 extern "C" int slurm_spank_init(spank_t spank, int argc, char** argv) {
   return guarded("init", [&]() -> int {
     if (!submits_jobs(spank_context()) && spank_context() != S_CTX_REMOTE) return ESPANK_SUCCESS;
-    node.settings.set_site_defaults(joined(argc, argv));
+    if (spank_context() == S_CTX_LOCAL) clear_stamp();
+    node.lists.site = joined(argc, argv);
     return register_option(spank);
   });
 }
@@ -153,29 +161,36 @@ extern "C" int slurm_spank_init(spank_t spank, int argc, char** argv) {
 extern "C" int slurm_spank_init_post_opt(spank_t, int, char**) {
   return guarded("init_post_opt", [&]() -> int {
     if (!submits_jobs(spank_context())) return ESPANK_SUCCESS;
-    const auto options = node.settings.resolve(exported_list());
-    if (!options) {
-      complain(options.error().message);
+    auto asked = asked_by(node.lists, EnvMap::from(environ));
+    if (!asked) {
+      tell_lines(asked.error().message);
       exit(EXIT_FAILURE);  // of an `optional` plugin Slurm would ignore the error, and submit the job
     }
-    if (*options && spank_context() == S_CTX_LOCAL) prepare_step(**options);
+    if (*asked && spank_context() == S_CTX_LOCAL && !has_stamp()) prepare_step(**asked);
     return ESPANK_SUCCESS;
   });
+}
+
+// In srun, not in `srun --async`: when the step exists and has not been launched.
+extern "C" int slurm_spank_local_user_init(spank_t spank, int, char**) {
+  guarded("local_user_init", [&]() -> int {
+    const auto ids = launch ? ids_of(spank) : std::nullopt;
+    if (!ids) return ESPANK_SUCCESS;
+    if (launch->reporter) launch->reporter->start(tell_lines, [ids] { kill_step(*ids); });
+    if (launch->options.ranks != RankRule::kBlock) tell_placement(spank);
+    return ESPANK_SUCCESS;
+  });
+  return ESPANK_SUCCESS;  // an error would end a step that can do without
 }
 
 // With the user's rights, before the tasks are forked.
 extern "C" int slurm_spank_user_init(spank_t spank, int, char**) {
   return guarded("user_init", [&]() -> int {
     if (!is_rank_step(spank)) return ESPANK_SUCCESS;
-    const EnvMap environment = job_environment(spank);
-    const auto options = node.settings.resolve(environment.get(kOptionsVariable));
-    const bool nobody_asks = options && !*options && announcement_in(environment).version.empty();
-    if (nobody_asks) return ESPANK_SUCCESS;
+    const auto options = asked_options(node.lists, job_environment(spank));
+    if (options && !*options) return ESPANK_SUCCESS;  // an error each task finds out for itself
     std::uint32_t tasks = 0;
     if (spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &tasks) == ESPANK_SUCCESS) node.board = TaskBoard(tasks);
-    // What is wrong with the environment each task finds out for itself.
-    const auto world_size = environment.integer("SLURM_STEP_NUM_TASKS", 1, INT32_MAX);
-    if (world_size && *world_size) node.placement = SharedPlacement(**world_size);
     return ESPANK_SUCCESS;
   });
 }
@@ -183,8 +198,7 @@ extern "C" int slurm_spank_user_init(spank_t spank, int, char**) {
 extern "C" int slurm_spank_task_init(spank_t spank, int, char**) {
   const int outcome = guarded("task_init", [&] { return export_torch_env(spank, node), ESPANK_SUCCESS; });
   if (outcome == ESPANK_SUCCESS) return outcome;
-  mark_refused(spank, node.board);
-  _exit(EXIT_FAILURE);
+  StepEnding(spank, node.board, {}).without_a_line();  // guarded has said why
 }
 
 extern "C" int slurm_spank_task_exit(spank_t spank, int, char**) {
@@ -193,8 +207,8 @@ extern "C" int slurm_spank_task_exit(spank_t spank, int, char**) {
 
 extern "C" int slurm_spank_exit(spank_t, int, char**) {
   return guarded("exit", [&]() -> int {
-    if (const auto report = desk ? desk->first_report() : std::nullopt) tell_lines(*report);
-    desk.reset();
+    if (const auto report = launch && launch->reporter ? launch->reporter->stop() : std::nullopt) tell_lines(*report);
+    launch.reset();
     return ESPANK_SUCCESS;
   });
 }

@@ -1,17 +1,16 @@
 // How a task ends the step when its program cannot have a complete environment.
 //
-// An error returned to Slurm from an `optional` plugin would start the program without it, so the task ends itself; and one rank
-// without its environment would leave the others waiting, so the step ends: slurmstepd asks for it when the task is gone
-// (end_step_of), for a task may be in a container from which Slurm's controller cannot be reached.
+// An error returned to Slurm from an `optional` plugin would start the program without it, so the task ends itself; and
+// one rank without its environment would leave the others waiting, so the step ends: srun, which is told why, asks
+// Slurm for it. Where srun is not reached slurmstepd does when the task is gone, for a task may be in a container from
+// which Slurm's controller cannot be reached.
 #pragma once
 
-#include <optional>
 #include <string>
 
-#include <torchbridge/core/env_map.h>
 #include <torchbridge/core/result.h>
 
-#include "failure_desk.h"
+#include "reporter.h"
 #include "spank.h"
 #include "task_board.h"
 
@@ -23,32 +22,25 @@ void tell_task(const std::string& message);
 // From here on Slurm can end this process.
 void let_slurm_end_us();
 
-// Marks this task as one that started no program. False where that cannot be noted down.
-bool mark_refused(spank_t spank, const TaskBoard& board);
-
-// In slurmstepd, after such a task: asks Slurm to kill all tasks of the step, with the user's rights.
-void end_step_of(spank_t spank);
+// In srun, slurmstepd's child or a task: asks Slurm to kill all tasks of the step. One request for each job of it.
+void kill_step_of(spank_t spank);
 
 class StepEnding {
  public:
-  // `given`: the task's environment, with what srun's plugin announced.
-  StepEnding(spank_t spank, const TaskBoard& board, const EnvMap& given);
+  StepEnding(spank_t spank, const TaskBoard& board, ReporterAddress reporter)
+      : spank_(spank), board_(board), reporter_(std::move(reporter)) {}
 
-  // Only this task, or those of this node, may have found the error: the first of them reports it. Where it is reported_elsewhere
-  // another node does.
-  [[noreturn]] void by_this_task(const Error& error) const;
-
-  // All nodes find it alike, or this one alone: the first that does reports it.
-  [[noreturn]] void by_each_node(const Error& error) const;
+  // Ends this process. The first task of this node reports the error; where it is reported_elsewhere none does.
+  [[noreturn]] void by(const Error& error) const;
+  [[noreturn]] void without_a_line() const noexcept;
 
  private:
   void report(const std::string& message) const;
-  [[noreturn]] void end_task() const;
+  void leave_it_to_slurmstepd() const;
 
   spank_t spank_;
   const TaskBoard& board_;
-  std::optional<DeskAddress> desk_;
-  bool is_on_first_node_;
+  ReporterAddress reporter_;
 };
 
 }  // namespace torchbridge

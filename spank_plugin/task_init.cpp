@@ -1,9 +1,7 @@
 #include "task_init.h"
 
-#include <slurm/slurm.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -14,9 +12,8 @@
 #include <torchbridge/task/task_environment.h>
 
 #include "controller.h"
-#include "failure_desk.h"
-#include "handshake.h"
 #include "placement.h"
+#include "step.h"
 #include "step_ending.h"
 #include "task_report.h"
 
@@ -26,6 +23,19 @@ namespace {
 [[noreturn]] void stop_after(const std::string& table) {
   dprintf(STDOUT_FILENO, "%s", table.c_str());
   _exit(EXIT_SUCCESS);
+}
+
+// The environment as the user gave it.
+EnvMap without_ours(spank_t spank, const EnvMap& given) {
+  EnvMap rest;
+  for (const auto& [name, value] : given) {
+    if (is_ours(name, value)) {
+      spank_unsetenv(spank, name.c_str());
+    } else {
+      rest.set(name, value);
+    }
+  }
+  return rest;
 }
 
 // A step inside another step, whose variables it inherits: they are not the user's.
@@ -40,18 +50,6 @@ EnvMap without_outer_step(spank_t spank, const EnvMap& environment) {
   return rest;
 }
 
-// What the user asks for; nothing where nobody asks for the plugin. srun's plugin may have heard what this node's does not.
-std::optional<Options> asked(const StepEnding& end, const Settings& settings, const Announcement& announcement, const EnvMap& environment) {
-  if (const auto same = same_version(announcement, host_name()); !same) end.by_each_node(same.error());
-  auto options = settings.resolve(environment.get(kOptionsVariable));
-  if (!options) end.by_each_node({options.error().message + " (on " + host_name() + ")"});
-  if (!*options && !announcement.version.empty()) {
-    end.by_each_node({"srun asks for torchrun's environment, but neither --torch-env nor TORCHBRIDGE_OPTIONS reaches " + host_name() +
-                      ": give srun the option, or --export=ALL"});
-  }
-  return std::move(*options);
-}
-
 // Another copy of this plugin has been here: the environment is made.
 bool is_second_copy(const EnvMap& environment) {
   if (first_time_in_this_process()) return false;
@@ -61,111 +59,83 @@ bool is_second_copy(const EnvMap& environment) {
   return true;
 }
 
-// Nothing where the variables tell it: asked of Slurm's controller by one task of the node.
-Result<NodeOfRank> node_of_rank(spank_t spank, const SharedPlacement& placement, const EnvMap& environment, const LaunchFacts& facts) {
-  uint32_t job = 0, step = 0, tasks = 0;
-  if (spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS || spank_get_item(spank, S_JOB_STEPID, &step) != ESPANK_SUCCESS ||
-      spank_get_item(spank, S_JOB_TOTAL_TASK_COUNT, &tasks) != ESPANK_SUCCESS) {
-    return Error{"Slurm does not tell the plugin the step's id and number of tasks"};
+// Completes the facts where the variables do not tell on which node each rank is. One task of the node asks Slurm's
+// controller where srun's answer does not reach: the other components of a heterogeneous step, `srun --async`.
+Status add_placement(spank_t spank, const TaskBoard& board, EnvMap& environment, LaunchFacts& facts) {
+  const std::string step = facts.job_id + "." + facts.step_id;
+  Result<std::string> record = std::string(environment.get(kStepRecordVariable).value_or(""));
+  if (!facts.node_of_rank.empty()) return Ok{};
+  if (!is_cut(*record, step))
+    record = board.ask_once([&] { return record_of_step(spank, environment, facts.world_size); });
+  if (!record) return record.error();
+  if (is_cut(*record, step)) {
+    return Error{"the nodes of " + std::to_string(facts.world_size) +
+                 " ranks that were placed one by one do not fit into a variable of " +
+                 std::to_string(kMaxStepRecord / 1024) + " KiB: give ranks=block"};
   }
-  const StepShape shape{.job_id = job, .world_size = facts.world_size, .component_tasks = static_cast<int>(tasks)};
-  if (environment_tells_placement(environment, shape)) return NodeOfRank();
-  return placement.ask_once([&]() -> Result<NodeOfRank> {
-    const auto ask = [step](uint32_t job_id, auto number) { return ask_component(job_id, step, number); };
-    const auto names = placement_of_step(environment, shape, ask);
-    if (!names) return names.error();
-    return numbers_of(*names, facts.nodes);
-  });
+  if (record->empty()) return Ok{};
+  facts.node_of_rank = node_of_rank_in(*record, step, facts.nodes, facts.world_size);
+  environment.set(kStepRecordVariable, *record);  // for the program
+  spank_setenv(spank, kStepRecordVariable, record->c_str(), 1);
+  return Ok{};
 }
 
-StepPlan plan_of(spank_t spank, const NodeState& node, const StepEnding& end, const EnvMap& environment, const Options& options) {
+StepPlan plan_of(spank_t spank, const TaskBoard& board, const StepEnding& end, EnvMap& environment,
+                 const Options& options) {
   auto facts = read_slurm(environment);
-  if (!facts) end.by_each_node(facts.error());
+  if (!facts) end.by(facts.error());
   if (options.ranks != RankRule::kBlock) {
-    auto placement = node_of_rank(spank, node.placement, environment, *facts);
-    if (!placement) end.by_this_task(placement.error());
-    facts->node_of_rank = std::move(*placement);
+    if (const auto added = add_placement(spank, board, environment, *facts); !added) end.by(added.error());
   }
   constexpr std::chrono::seconds kTimeout{60};  // nodes of a large step start one after the other
   auto plan = plan_step(std::move(*facts), environment, options, kTimeout);
-  if (!plan) end.by_each_node(plan.error());
+  if (!plan) end.by(plan.error());
   return std::move(*plan);
 }
 
-void meet(const StepEnding& end, const StepPlan& plan, const EnvMap& given, const EnvMap& complete, const Options& options) {
-  NodeCheck check{.token = {}, .hint = " (or is torch_env.so missing in its plugstack.conf?)"};
-  if (const auto desk = DeskAddress::from(given)) check.token = desk->token;
+void meet(const StepEnding& end, const StepPlan& plan, const std::string& token, const EnvMap& complete,
+          const Options& options) {
+  const NodeCheck check{.token = token, .hint = " (or is torch_env.so missing in its plugstack.conf?)"};
   const auto table = check_nodes(plan, complete, options, check);
-  if (!table) end.by_this_task(table.error());
+  if (!table) end.by(table.error());
   if (options.explain) stop_after(*table);
 }
 
 // For task_exit.
-void leave_record(spank_t spank, const TaskBoard& board, int rank, const EnvMap& given, const EnvMap& complete) {
-  int local_task = 0;
-  if (spank_get_item(spank, S_TASK_ID, &local_task) != ESPANK_SUCCESS) return;
-  TaskRecord* record = board.record_of(local_task);
+void leave_record(spank_t spank, const TaskBoard& board, int rank, const EnvMap& complete) {
+  TaskRecord* record = record_of_task(spank, board);
   if (record == nullptr) return;
-  write_record(*record, given, rank, std::string(complete.get("TORCHELASTIC_ERROR_FILE").value_or("")));
-}
-
-// Its name and arguments.
-std::vector<std::string> program_of(spank_t spank) {
-  int count = 0;
-  char** arguments = nullptr;
-  if (spank_get_item(spank, S_JOB_ARGV, &count, &arguments) != ESPANK_SUCCESS) return {};
-  return {arguments, arguments + count};
-}
-
-// mpirun starts its daemons by srun, inside salloc --torch-env too: they are no ranks, and would pass on what they are given.
-bool starts_daemons(spank_t spank) {
-  constexpr std::string_view kDaemons[] = {"orted", "prted", "hydra_pmi_proxy", "hydra_bstrap_proxy"};
-  const auto program = program_of(spank);
-  if (program.empty()) return false;
-  const std::string name = program.front().substr(program.front().rfind('/') + 1);
-  return std::find(std::begin(kDaemons), std::end(kDaemons), name) != std::end(kDaemons);
+  write_record(*record, rank, std::string(complete.get("TORCHELASTIC_ERROR_FILE").value_or("")));
 }
 
 }  // namespace
 
-EnvMap job_environment(spank_t spank) {
-  char** variables = nullptr;
-  return spank_get_item(spank, S_JOB_ENV, &variables) == ESPANK_SUCCESS ? EnvMap::from(variables) : EnvMap();
-}
-
-bool is_rank_step(spank_t spank) {
-  uint32_t step = 0;
-  if (starts_daemons(spank)) return false;
-  return spank_get_item(spank, S_JOB_STEPID, &step) == ESPANK_SUCCESS && step < SLURM_MAX_NORMAL_STEP_ID;
-}
-
 void export_torch_env(spank_t spank, const NodeState& node) {
   const EnvMap given = job_environment(spank);
-  const Announcement announcement = announcement_in(given);
-  for (const auto& name : announcement.names) spank_unsetenv(spank, name.c_str());
-  const EnvMap inherited = without(announcement, given);
+  const EnvMap inherited = without_ours(spank, given);
   if (!is_rank_step(spank)) return;
-  const StepEnding end(spank, node.board, given);
-  const auto options = asked(end, node.settings, announcement, inherited);
-  if (!options) return;
-  const EnvMap environment = without_outer_step(spank, inherited);
+  const ReporterAddress reporter = reporter_in(given);
+  const StepEnding end(spank, node.board, reporter);
+  const auto options = asked_options(node.lists, given);
+  if (!options) end.by(options.error());
+  if (!*options) return;
+  EnvMap environment = without_outer_step(spank, inherited);
   let_slurm_end_us();
   if (is_second_copy(environment)) return;
 
-  const StepPlan plan = plan_of(spank, node, end, environment, *options);
+  const StepPlan plan = plan_of(spank, node.board, end, environment, **options);
   auto port = reserve_store_socket(plan, environment);
-  if (!port) end.by_this_task(port.error());
-  const auto task = task_environment(plan, environment, *options, *port, program_of(spank));
-  if (!task) end.by_each_node(task.error());
+  if (!port) end.by(port.error());
+  const auto task = task_environment(plan, environment, **options, *port, program_of(spank));
+  if (!task) end.by(task.error());
   const EnvMap complete = with_variables(environment, task->variables);
-  if (options->explain || options->check.value_or(0) != 0) meet(end, plan, given, complete, *options);
+  // No program starts before all tasks have come so far.
+  if ((*options)->explain || (*options)->check.value_or(0) != 0) meet(end, plan, reporter.token, complete, **options);
   for (const auto& [name, value] : task->variables) {
-    if (spank_setenv(spank, name.c_str(), value.c_str(), 1) != ESPANK_SUCCESS) {
-      end.by_this_task({"Slurm refused to set " + name});
-    }
+    if (spank_setenv(spank, name.c_str(), value.c_str(), 1) != ESPANK_SUCCESS) end.by({"Slurm refused to set " + name});
   }
   for (const auto& note : task->notes) tell_task(note);
-  leave_record(spank, node.board, plan.env.layout.rank, given, complete);
+  leave_record(spank, node.board, plan.env.layout.rank, complete);
   (void)port->release();  // the program's from here on
 }
 

@@ -1,21 +1,19 @@
 // How a failed task is told to the user: written down by the task, told by slurmstepd when the task has ended.
 #pragma once
 
-#include <sys/types.h>
-
 #include <string>
 
-#include <torchbridge/core/env_map.h>
-
+#include "reporter.h"
 #include "task_board.h"
 
 namespace torchbridge {
 
 // In the task, with its user's rights, when its environment is complete: `error_file` is its TORCHELASTIC_ERROR_FILE.
-void write_record(TaskRecord& record, const EnvMap& environment, int rank, const std::string& error_file);
+void write_record(TaskRecord& record, int rank, const std::string& error_file);
 
-// In slurmstepd: reads the error file with the user's rights and tells srun, within three seconds. Returns what is to be told here
-// because srun cannot be reached; empty where srun knows.
-std::string tell_failure(const TaskRecord& record, uid_t user, gid_t group, int wait_status);
+// With the user's rights: reads the error file and tells srun. Returns what is to be told here because srun cannot be
+// reached; empty where srun knows. A task that ended by SIGTERM or SIGKILL, for which memory did not run out, is not
+// said to have failed: that is how Slurm ends tasks.
+std::string tell_failure(const TaskRecord& record, const ReporterAddress& reporter, int wait_status);
 
 }  // namespace torchbridge

@@ -52,13 +52,21 @@ expect_one_report() {
   [[ ! -s $work/stdout ]] || fail "a program ran: $(cat "$work/stdout")"
 }
 
+find_plugstack() { plugstack=${plugstack:-$(on_login sh -c 'dirname "$SLURM_CONF"')/plugstack.conf}; }
 # with_plugstack NODE LINES: that node's plugstack.conf, until the next call or the end of the case.
 with_plugstack() {
   as_before
-  plugstack=${plugstack:-$(on_login sh -c 'dirname "$SLURM_CONF"')/plugstack.conf}
+  find_plugstack
   printf '%b' "$2" >"$work/$1.conf"
   on_node "$1" mount --bind "$work/$1.conf" "$plugstack"
   changed_node=$1
+}
+# from_login_with LINES COMMAND...: the login node's.
+from_login_with() {
+  find_plugstack
+  printf '%b' "$1" >"$work/login.conf"
+  shift
+  on_login unshare --mount sh -c 'mount --bind "$0" "$1"; shift; exec "$@"' "$work/login.conf" "$plugstack" "$@"
 }
 as_before() {
   if [[ -n ${changed_node:-} ]]; then on_node "$changed_node" umount "$plugstack"; fi

@@ -47,9 +47,11 @@ expect_refusal "^srun: error: torch-env: .*host name 'n1' does not resolve on n1
 with_plugstack n1 "$ours$container hosts=$work/hosts\n"
 expect $'0/2\n1/2' on_login srun -N1 -n2 -w n1 --torch-env=addr=n1 sh -c 'echo $RANK/$WORLD_SIZE'
 
-# Where tasks were placed one by one Slurm's controller has to be asked, which answers nobody in a container without munged.
-placed() { on_login srun -Q -n3 -m arbitrary -w n1,n0,n1 --torch-env sh -c 'echo $RANK/$WORLD_SIZE'; }
-with_plugstack n1 "$ours$container\n"
-expect $'0/3\n1/3\n2/3' placed
-with_plugstack n1 "$container\n$ours"
-expect_refusal "^srun: error: torch-env: slurm: where each rank is had to be asked of the controller: .*: give ranks=block" 30 placed
+# Where tasks were placed one by one srun asks Slurm's controller, which answers nobody in a container without munged.
+for order in "$ours$container\n" "$container\n$ours"; do
+  with_plugstack n1 "$order"
+  expect $'0/3\n1/3\n2/3' on_login srun -Q -n3 -m arbitrary -w n1,n0,n1 --torch-env sh -c 'echo $RANK/$WORLD_SIZE'
+done
+# The nodes ask themselves where srun has no plugin.
+TORCHBRIDGE_OPTIONS=omp=2 expect_refusal "^torch-env: slurm: where each rank is had to be asked of the controller: .*: give ranks=block" 30 \
+  from_login_with "" srun -Q -n3 -m arbitrary -w n1,n0,n1 sleep 1000

@@ -16,10 +16,10 @@ expect_report() {
 }
 expect_in_report() { grep -qE -- "$1" "$work/report" || fail "the report does not match '$1'"; }
 
-# The others never end by themselves, so that nobody else can be first; srun ends them by SIGTERM, and 143 is the largest code
+# A rank fails when all have started: SIGTERM is lost on one that has not. The others never end by themselves, so that nobody else can be first; srun ends them by SIGTERM, and 143 is the largest code
 # then. RANK 6 is on n2.
 others='exec sleep infinity'
-expect_report 143 on_login srun -N4 -n8 -K --torch-env sh -c "[ \$RANK = 6 ] || $others
+expect_report 143 on_login srun -N4 -n8 -K --torch-env=check=30 sh -c "[ \$RANK = 6 ] || $others
 printf '%s' '{\"message\": {\"message\": \"ValueError: \\u00e9\", \"extraInfo\": {\"py_callstack\": \"Traceback:\\n  line 7\"}}}' >\$TORCHELASTIC_ERROR_FILE
 kill -SEGV \$\$"
 expect_in_report 'first to fail: rank 6 on n2, at [0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8}\.[0-9]{3} there: killed by signal 11 \(Segmentation fault\)$'
@@ -31,7 +31,7 @@ expect_in_report 'rank 0 on n[0-3], .*: exit code 7$'
 expect_report 139 on_login srun -n1 --torch-env sh -c 'kill -SEGV $$'
 
 # The cut environment still leads to srun.
-expect_report 143 on_login srun -N2 -n2 -K --export=NONE --torch-env /bin/sh -c "[ \$RANK = 1 ] && exit 3; PATH=/bin $others"
+expect_report 143 on_login srun -N2 -n2 -K --export=NONE --torch-env=check=30 /bin/sh -c "[ \$RANK = 1 ] && exit 3; PATH=/bin $others"
 expect_in_report 'rank 1 on n[0-3], .*: exit code 3$'
 
 # Root reads nothing for a user who may not read it himself. A file from before the step is not its reason.
@@ -42,12 +42,12 @@ chmod 600 "$secret"
 fails="[ \$RANK = 1 ] && { touch '$secret'; exit 3; }; $others"
 as_nobody() { on_login setpriv --reuid=65534 --regid=65534 --clear-groups -- "$@"; }
 touch -d '1 minute' "$secret"
-expect_report 143 as_nobody env TORCHELASTIC_ERROR_FILE="$secret" srun -D / -N2 -n2 -K --torch-env sh -c "[ \$RANK = 1 ] && exit 3; $others"
+expect_report 143 as_nobody env TORCHELASTIC_ERROR_FILE="$secret" srun -D / -N2 -n2 -K --torch-env=check=30 sh -c "[ \$RANK = 1 ] && exit 3; $others"
 ! grep -q canary "$work/report" || fail "a file was read with root's rights"
 touch -d '1 minute ago' "$secret"
-expect_report 143 on_login env TORCHELASTIC_ERROR_FILE="$secret" srun -N2 -n2 -K --torch-env sh -c "[ \$RANK = 1 ] && exit 3; $others"
+expect_report 143 on_login env TORCHELASTIC_ERROR_FILE="$secret" srun -N2 -n2 -K --torch-env=check=30 sh -c "[ \$RANK = 1 ] && exit 3; $others"
 ! grep -q canary "$work/report" || fail "an old file was taken for the reason"
-expect_report 143 on_login env TORCHELASTIC_ERROR_FILE="$secret" srun -N2 -n2 -K --torch-env sh -c "$fails"
+expect_report 143 on_login env TORCHELASTIC_ERROR_FILE="$secret" srun -N2 -n2 -K --torch-env=check=30 sh -c "$fails"
 expect_in_report '    canary$'
 
 expect "" on_login srun -N2 -n4 --torch-env true
@@ -59,13 +59,27 @@ on_login srun -N2 -n4 --torch-env sh -c 'exit 75' 2>"$work/stderr" || status=$?
 ((status == 75)) || fail "exit code $status, expected 75"
 ! grep torch-env "$work/stderr" || fail "exit code 75 is told as a failure"
 
+# What Slurm ends has not failed.
+for what in step job; do
+  : >"$work/out"
+  limit=60 on_login srun -N2 -n4 --torch-env sh -c 'echo $SLURM_JOB_ID; exec sleep 1000' >"$work/out" 2>"$work/stderr" & srun=$!
+  all_have_started() { (($(wc -l <"$work/out") == 4)); }
+  wait_for 30 all_have_started
+  job=$(head -n 1 "$work/out")
+  [[ $what == job ]] || job+=.0
+  on_login scancel "$job"
+  ! wait "$srun" || fail "it was not ended"
+  grep -q CANCELLED "$work/stderr" || fail "Slurm is silent: $(cat "$work/stderr")"
+  ! grep 'first to fail' "$work/stderr" || fail "a task that Slurm ended is called the first to fail"
+done
+
 # A real kill by the kernel, in a memory cgroup of the test's own.
 group=/sys/fs/cgroup/memory/torchbridge-$CLUSTER_NAME limit_file=memory.limit_in_bytes
 [[ -e /sys/fs/cgroup/memory/cgroup.procs ]] || group=/sys/fs/cgroup/torchbridge-$CLUSTER_NAME limit_file=memory.max
 if mkdir "$group" 2>/dev/null && echo 20M >"$group/$limit_file"; then
   trap 'rmdir "$group" || true; rm -rf "$work"' EXIT
   hungry="echo \$\$ >'$group/cgroup.procs' && exec /usr/bin/python3 -c 'bytearray(200 << 20)'"
-  expect_report 143 on_login srun -N2 -n2 -K --torch-env sh -c "[ \$RANK = 1 ] && { $hungry; }; $others"
+  expect_report 143 on_login srun -N2 -n2 -K --torch-env=check=30 sh -c "[ \$RANK = 1 ] && { $hungry; }; $others"
   expect_in_report 'rank 1 on n[0-3], .*: killed by signal 9 \(Killed\), out of memory'
 else
   printf 'not run: no memory cgroup can be made here\n'

@@ -91,7 +91,8 @@ layout "$one_by_one" ranks=slurm -m arbitrary -n3 -w n1,n0,n1
 job=(salloc -Q -N2 -n4 srun -N1 -n1 --overlap)  # a task of one step starts another
 layout "$node_by_node" ranks=slurm -n4 -m block --overlap
 
-# Heterogeneous: ranks and groups run through all components, each of which has its own distribution.
+# Heterogeneous: ranks and groups run through all components, each of which has its own distribution. The tasks wait for each other, because nodes ask
+# the controller for the components of a step, which must not have ended.
 job=()
 components="0/7 0/2 0/4 n0 n0
 1/7 0/1 1/4 n1 n0
@@ -100,42 +101,42 @@ components="0/7 0/2 0/4 n0 n0
 4/7 1/3 2/4 n2 n0
 5/7 2/3 2/4 n2 n0
 6/7 0/1 3/4 n3 n0"
-layout "$components" ranks=slurm -N2 -n3 -m cyclic : -N2 -n4 -m block
+layout "$components" ranks=slurm,check=30 -N2 -n3 -m cyclic : -N2 -n4 -m block
 layout "0/7 0/2 0/4 n0 n0
 1/7 1/2 0/4 n0 n0
 2/7 0/1 1/4 n1 n0
 3/7 0/3 2/4 n2 n0
 4/7 1/3 2/4 n2 n0
 5/7 2/3 2/4 n2 n0
-6/7 0/1 3/4 n3 n0" ranks=block -N2 -n3 -m cyclic : -N2 -n4 -m cyclic
+6/7 0/1 3/4 n3 n0" ranks=block,check=30 -N2 -n3 -m cyclic : -N2 -n4 -m cyclic
 job=(salloc -Q -N4 -n8 --ntasks-per-node=4)
 layout "0/4 0/1 0/3 n0 n0
 1/4 0/2 1/3 n1 n0
 2/4 0/1 2/3 n2 n0
-3/4 1/2 1/3 n1 n0" ranks=slurm -N1 -n1 : -N2 -n3 -m cyclic
+3/4 1/2 1/3 n1 n0" ranks=slurm,check=30 -N1 -n1 : -N2 -n3 -m cyclic
 job=(salloc -Q -N1 -n1 : -N2 -n3)
 layout "0/3 0/2 0/2 n1 n1
 1/3 1/2 0/2 n1 n1
-2/3 0/1 1/2 n2 n1" ranks=slurm --het-group=1
+2/3 0/1 1/2 n2 n1" ranks=slurm,check=30 --het-group=1
 layout "0/4 0/1 0/3 n0 n0
 1/4 0/2 1/3 n1 n0
 2/4 1/2 1/3 n1 n0
-3/4 0/1 2/3 n2 n0" ranks=slurm --het-group=0,1
+3/4 0/1 2/3 n2 n0" ranks=slurm,check=30 --het-group=0,1
 # Slurm sorts the names of the nodes, and numbers them component by component.
 job=()
 layout "0/4 0/2 2/3 n3 n3
 1/4 1/2 2/3 n3 n3
 2/4 0/1 1/3 n2 n3
-3/4 0/1 0/3 n0 n3" ranks=slurm -n2 -w n3 : -n1 -w n2 : -n1 -w n0
+3/4 0/1 0/3 n0 n3" ranks=slurm,check=30 -n2 -w n3 : -n1 -w n2 : -n1 -w n0
 layout "0/4 0/1 0/3 n0 n0
 1/4 0/1 1/3 n2 n0
 2/4 0/2 2/3 n3 n0
-3/4 1/2 2/3 n3 n0" ranks=block -n2 -w n3 : -n1 -w n2 : -n1 -w n0
+3/4 1/2 2/3 n3 n0" ranks=block,check=30 -n2 -w n3 : -n1 -w n2 : -n1 -w n0
 job=(salloc -Q -n2 -w n2 : -n2 -w n1)
 layout "0/4 0/2 1/2 n2 n2
 1/4 1/2 1/2 n2 n2
 2/4 0/2 0/2 n1 n2
-3/4 1/2 0/2 n1 n2" ranks=slurm --het-group=0,1
+3/4 1/2 0/2 n1 n2" ranks=slurm,check=30 --het-group=0,1
 
 # Of several components placed by different rules the tasks are told one; the plugin asks the controller. The first component must
 # be there until all have asked. The option given to one component holds for all.

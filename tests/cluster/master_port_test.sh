@@ -13,7 +13,7 @@ MASTER_PORT=$port expect_refusal "torch-env: MASTER_PORT=$port is already in use
 # Programs that had begun are ended: nobody calls them the first to fail.
 expect_refusal "torch-env: MASTER_PORT=$port is already in use on n0" 10 \
   on_login srun -N2 -n4 -w n0,n1 --torch-env="port=$port,check=no" sh -c 'exec sleep 1000'
-[[ $(tail -n 1 "$work/stderr") == *"already in use"* ]] || fail "the last line is another"
+[[ $(head -n 1 "$work/stderr") == *"already in use"* ]] || fail "the first line is another"
 ! grep 'first to fail' "$work/stderr" || fail "a rank that was ended is blamed"
 taken="MASTER_PORT=$port is already in use on n0"
 for step in "-N1 -n3 -w n0" "-N2 -n4 -w n0,n1" "-n4 -m arbitrary -w n0,n1,n2,n0"; do

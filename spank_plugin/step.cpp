@@ -1,0 +1,58 @@
+#include "step.h"
+
+#include <slurm/slurm.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "placement.h"
+
+namespace torchbridge {
+namespace {
+
+// mpirun starts its daemons by srun, inside salloc --torch-env too: they are no ranks, and would pass on what they are
+// given.
+bool is_daemon(const std::vector<std::string>& program) {
+  constexpr std::string_view kDaemons[] = {"orted", "prted", "hydra_pmi_proxy", "hydra_bstrap_proxy"};
+  if (program.empty()) return false;
+  const std::string name = program.front().substr(program.front().rfind('/') + 1);
+  return std::find(std::begin(kDaemons), std::end(kDaemons), name) != std::end(kDaemons);
+}
+
+}  // namespace
+
+std::optional<StepIds> ids_of(spank_t spank) {
+  StepIds ids;
+  if (spank_get_item(spank, S_JOB_ID, &ids.job) != ESPANK_SUCCESS) return std::nullopt;
+  if (spank_get_item(spank, S_JOB_STEPID, &ids.step) != ESPANK_SUCCESS) return std::nullopt;
+  ids.jobs = jobs_of_components(job_environment(spank), ids.job);
+  if (ids.jobs.empty()) ids.jobs.push_back(ids.job);
+  return ids;
+}
+
+EnvMap job_environment(spank_t spank) {
+  char** variables = nullptr;
+  if (spank_get_item(spank, S_JOB_ENV, &variables) != ESPANK_SUCCESS) return {};
+  return EnvMap::from(variables != nullptr ? variables : environ);  // in srun Slurm gives none
+}
+
+std::vector<std::string> program_of(spank_t spank) {
+  int count = 0;
+  char** arguments = nullptr;
+  if (spank_get_item(spank, S_JOB_ARGV, &count, &arguments) != ESPANK_SUCCESS) return {};
+  return {arguments, arguments + count};
+}
+
+TaskRecord* record_of_task(spank_t spank, const TaskBoard& board) {
+  int local_task = 0;
+  if (spank_get_item(spank, S_TASK_ID, &local_task) != ESPANK_SUCCESS) return nullptr;
+  return board.record_of(static_cast<std::size_t>(local_task));
+}
+
+bool is_rank_step(spank_t spank) {
+  std::uint32_t step = 0;
+  return spank_get_item(spank, S_JOB_STEPID, &step) == ESPANK_SUCCESS && step < SLURM_MAX_NORMAL_STEP_ID &&
+         !is_daemon(program_of(spank));
+}
+
+}  // namespace torchbridge

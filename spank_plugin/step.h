@@ -1,0 +1,37 @@
+// What Slurm tells the plugin about the step that a hook is called for.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <torchbridge/core/env_map.h>
+
+#include "spank.h"
+#include "task_board.h"
+
+namespace torchbridge {
+
+struct StepIds {
+  std::vector<std::uint32_t> jobs;  // of its components in a heterogeneous job, which are jobs of their own; else one
+  std::uint32_t job = 0;            // of this component
+  std::uint32_t step = 0;
+};
+// Nothing where there is no step.
+std::optional<StepIds> ids_of(spank_t spank);
+
+// The tasks' environment; in srun its own.
+EnvMap job_environment(spank_t spank);
+
+// Its name and arguments.
+std::vector<std::string> program_of(spank_t spank);
+
+// Of the task that the hook is called for; null where there is none.
+TaskRecord* record_of_task(spank_t spank, const TaskBoard& board);
+
+// Batch scripts, salloc's shell, the extern step and MPI's daemons are no ranks of anything. Reads the program's name:
+// call it with the user's rights.
+bool is_rank_step(spank_t spank);
+
+}  // namespace torchbridge

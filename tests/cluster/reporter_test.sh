@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# What srun's side of the plugin spares the controller, by what that has received, and what it does not let others do to srun.
+CLUSTER_NAME+=-r
+source "$(dirname "$0")/case.sh"
+plugin=$1 torchbridge=$BUILD_DIR/bin/torchbridge
+trap '"$CLUSTER" down --name "$CLUSTER_NAME"; rm -rf "$work"' EXIT
+"$CLUSTER" up --name "$CLUSTER_NAME" --nodes 4 --cpus 8 --plugin "$plugin" --conf SrunPortRange=30000-30199
+
+requests() { on_login sdiag | awk -v type="$1" '$1 == type && sub(/^count:/, "", $4) {count = $4} END {print count + 0}'; }
+# expect_requests COUNT TYPE COMMAND...: whatever its exit code.
+expect_requests() {
+  local count=$1 type=$2 found
+  shift 2
+  on_login sdiag --reset
+  printf '$ %s\n' "$*"
+  "$@" >"$work/stdout" 2>"$work/stderr" || true
+  wait_for 30 all_nodes_are_idle
+  found=$(requests "$type")
+  ((found == count)) || { cat "$work/stdout" "$work/stderr"; fail "$found of $type, expected $count"; }
+}
+expect_line() { (($(grep -cE "$1" "$work/stderr") == 1)) || { cat "$work/stderr"; fail "not one line '$1'"; }; }
+
+# A step whose tasks all fail: one reason, before Slurm's own words, and one request; srun adds one of its own when it hears that its step is over.
+failing="--torch-env=addr=nohost.invalid"
+expect_requests 2 REQUEST_CANCEL_JOB_STEP on_login srun -N2 -n16 --ntasks-per-node=8 $failing sleep 1000
+expect_line '^srun: error: torch-env: MASTER_ADDR=nohost.invalid: .*does not resolve'
+[[ $(grep -m1 error: "$work/stderr") == "srun: error: torch-env: "* ]] || { cat "$work/stderr"; fail "Slurm's words come first"; }
+expect_refusal '^srun: error: torch-env: MASTER_ADDR=nohost.invalid: ' 15 on_login srun -K -N2 -n16 --ntasks-per-node=8 $failing sleep 1000
+# An error that one node alone can see, whose tasks the others would wait for.
+on_node n0 ip link add tb0 type veth peer tb1
+expect_requests 2 REQUEST_CANCEL_JOB_STEP on_login srun -N2 -n16 -w n0,n1 --ntasks-per-node=8 --torch-env=iface=tb0 sleep 1000
+expect_line '^srun: error: torch-env: iface=tb0: n1 has no interface of that name'
+expect_requests 4 REQUEST_CANCEL_JOB_STEP on_login srun -N1 -n1 -w n0 $failing sleep 1000 : -N1 -n1 -w n1 sleep 1000
+expect_line '^srun: error: torch-env: MASTER_ADDR=nohost.invalid: '
+# Where srun has no plugin a node asks once, and the step is over before most do.
+TORCHBRIDGE_OPTIONS=addr=nohost.invalid
+export TORCHBRIDGE_OPTIONS
+on_login sdiag --reset
+expect_refusal '^torch-env: MASTER_ADDR=nohost.invalid: .*does not resolve on n0' 15 from_login_with "" srun -N1 -n8 -w n0 sleep 1000
+wait_for 30 all_nodes_are_idle
+! grep -E 'first to (fail|end)' "$work/stderr" || fail "a rank that was ended is blamed"
+(($(requests REQUEST_CANCEL_JOB_STEP) == 2)) || fail "$(requests REQUEST_CANCEL_JOB_STEP) requests"
+unset TORCHBRIDGE_OPTIONS
+
+# Where each rank is, once for all nodes; not where that is not needed. A program below finds it too.
+placed="-n8 -m arbitrary -w n1,n1,n0,n0,n2,n2,n3,n3"
+show='echo $RANK $GROUP_RANK $(hostname)'
+expect_requests 1 REQUEST_STEP_LAYOUT on_login srun $placed --torch-env sh -c "$show"
+[[ $(sort "$work/stdout") == $'0 1 n1\n1 1 n1\n2 0 n0\n3 0 n0\n4 2 n2\n5 2 n2\n6 3 n3\n7 3 n3' ]] || fail "ranks: $(sort "$work/stdout")"
+expect_requests 0 REQUEST_STEP_LAYOUT on_login srun $placed --torch-env=ranks=block true
+expect_requests 0 REQUEST_STEP_LAYOUT on_login srun -N4 -n8 -m cyclic --torch-env true
+# A question for each component, by srun and by the nodes of the component that its answer does not reach.
+expect_requests 4 REQUEST_STEP_LAYOUT on_login srun -N1 -n1 --torch-env true : -N1 -n2 sleep 0
+
+# srun's reporter listens where a firewall lets Slurm through, and hears nobody for long. A program on a node without the plugin sees its port.
+with_plugstack n1 ""
+drip='import os, socket, sys, time
+version, port, token = os.environ["SLURM_TORCH_ENV"].split(" ")[:3]
+assert 30000 <= int(port) <= 30199, port
+known, stranger = (socket.create_connection((os.environ["SLURM_LAUNCH_NODE_IPADDR"], int(port))) for _ in range(2))
+known.sendall(token.encode() + b"t")
+opened, ends = time.monotonic(), {}
+while len(ends) < 2:
+    for name, connection in (("known", known), ("stranger", stranger)):
+        if name in ends: continue
+        try:
+            connection.sendall(b"1")
+            connection.settimeout(0.05)
+            if connection.recv(1) == b"": ends[name] = time.monotonic() - opened
+        except TimeoutError: pass
+        except OSError: ends[name] = time.monotonic() - opened
+    if time.monotonic() - opened > 10: sys.exit("srun still listens to a byte now and then")'
+limit=20 expect "" on_login srun -Q -N1 -n1 -w n1 --torch-env /usr/bin/python3 -c "$drip"
+as_before
+
+# A program below finds where each rank is, too, without a question of its own.
+expect_requests 1 REQUEST_STEP_LAYOUT on_login srun $placed --torch-env "$torchbridge" exec -- sh -c "$show"
+[[ $(sort "$work/stdout") == $'0 1 n1\n1 1 n1\n2 0 n0\n3 0 n0\n4 2 n2\n5 2 n2\n6 3 n3\n7 3 n3' ]] || fail "ranks: $(sort "$work/stdout")"

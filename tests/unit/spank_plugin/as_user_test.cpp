@@ -1,0 +1,75 @@
+#include "spank_plugin/as_user.h"
+
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <stdexcept>
+
+#include <gtest/gtest.h>
+
+namespace torchbridge {
+namespace {
+
+bool run(const std::function<void()>& act) { return run_as_user(geteuid(), getegid(), act); }
+
+TEST(RunAsUser, TellsWhetherItWorked) {
+  EXPECT_TRUE(run([] {}));
+  EXPECT_FALSE(run([] { throw std::runtime_error("never mind"); }));
+  EXPECT_FALSE(run([] { abort(); }));
+}
+
+TEST(RunAsUser, HasTheUsersRights) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  EXPECT_TRUE(
+      run_as_user(65534, 65533, [] { _exit(geteuid() == 65534 && getegid() == 65533 && setuid(0) != 0 ? 0 : 1); }));
+}
+
+// The child has the rights of the user, who may stop it.
+TEST(RunAsUser, DoesNotWaitForAStoppedChild) {
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_FALSE(run([] { raise(SIGSTOP); }));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(6));
+}
+
+// As a process that reads from a server that is gone: the kernel does not end it.
+class FrozenGroup {
+ public:
+  FrozenGroup() { is_there_ = mkdir(path_.c_str(), 0700) == 0 && write("freezer.state", "THAWED"); }
+  ~FrozenGroup() {
+    if (!is_there_) return;
+    write("freezer.state", "THAWED");
+    while (rmdir(path_.c_str()) != 0 && errno == EBUSY) poll(nullptr, 0, 5);  // until the process is gone
+  }
+  bool is_there() const { return is_there_; }
+  // Does not return before the group is thawed.
+  void freeze_this_process() const {
+    write("cgroup.procs", std::to_string(getpid()));
+    write("freezer.state", "FROZEN");
+    poll(nullptr, 0, -1);
+  }
+
+ private:
+  bool write(const std::string& file, const std::string& text) const {
+    return static_cast<bool>(std::ofstream(path_ + "/" + file) << text << std::flush);
+  }
+
+  std::string path_ = "/sys/fs/cgroup/freezer/torchbridge-" + std::to_string(getpid());
+  bool is_there_ = false;
+};
+
+TEST(RunAsUser, DoesNotWaitForAChildThatTheKernelCannotEnd) {
+  const FrozenGroup group;
+  if (!group.is_there()) GTEST_SKIP() << "there is no cgroup of version 1 with a freezer that this user may make";
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_FALSE(run([&] { group.freeze_this_process(); }));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(7));
+}
+
+}  // namespace
+}  // namespace torchbridge

@@ -1,0 +1,67 @@
+#include "spank_plugin/task_board.h"
+
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include <torchbridge/core/step_record.h>
+
+#include "child_ending.h"
+
+namespace torchbridge {
+namespace {
+
+const std::string kRecord = "1 7.0 n[0-1] 1,0,1";
+
+Result<std::string> must_not_ask() { return Error{"asked again"}; }
+
+TEST(TaskBoard, LetsOneTaskOfTheNodeReport) {
+  const TaskBoard board(2);
+  EXPECT_EQ(ending_of_child([&] { _exit(board.may_report() ? 0 : 1); }), exited(0));
+  EXPECT_FALSE(board.may_report());
+  EXPECT_TRUE(TaskBoard().may_report());
+}
+
+TEST(TaskBoard, LetsTheOthersWaitForTheReport) {
+  const TaskBoard board(2);
+  EXPECT_FALSE(board.wait_until_reported(std::chrono::milliseconds(20)));
+  EXPECT_EQ(ending_of_child([&] { board.set_reported(); }), exited(0));
+  EXPECT_TRUE(board.wait_until_reported(std::chrono::minutes(1)));
+  EXPECT_FALSE(TaskBoard().wait_until_reported(std::chrono::minutes(1)));
+}
+
+TEST(TaskBoard, HasNoRecordBeyondItsTasks) {
+  EXPECT_EQ(TaskBoard().record_of(0), nullptr);
+  const TaskBoard board(2);
+  ASSERT_NE(board.record_of(1), nullptr);
+  EXPECT_FALSE(board.record_of(1)->written);
+  EXPECT_EQ(board.record_of(2), nullptr);
+}
+
+TEST(TaskBoard, OneOfSeveralProcessesAsks) {
+  const TaskBoard board(2);
+  ASSERT_EQ(ending_of_child([&] { (void)board.ask_once([] { return Result<std::string>(kRecord); }); }), exited(0));
+  const auto found = board.ask_once(must_not_ask);
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_EQ(*found, kRecord);
+}
+
+TEST(TaskBoard, KeepsAnErrorAndAnEmptyAnswer) {
+  const TaskBoard failed(1), empty(1);
+  EXPECT_FALSE(failed.ask_once([] { return Result<std::string>(Error{std::string(2 * kMaxStepRecord, 'x')}); }));
+  EXPECT_EQ(failed.ask_once(must_not_ask).error().message, std::string(kMaxStepRecord, 'x'));
+  EXPECT_TRUE(empty.ask_once([] { return Result<std::string>(std::string()); }));
+  const auto found = empty.ask_once(must_not_ask);
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_EQ(*found, "");
+}
+
+TEST(TaskBoard, EachTaskAsksWhereThereIsNoMemory) {
+  const TaskBoard board;
+  int asked = 0;
+  for (int task = 0; task < 2; ++task) (void)board.ask_once([&] { return ++asked, Result<std::string>(kRecord); });
+  EXPECT_EQ(asked, 2);
+}
+
+}  // namespace
+}  // namespace torchbridge
