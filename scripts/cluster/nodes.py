@@ -11,12 +11,14 @@ import subprocess
 import time
 
 import processes
-from state import ClusterError, write
+from state import ClusterError, say, write
 
 CONTROLLER = "controller"
 NETWORK = "10.77"
 CAP_NET_ADMIN, CAP_SYS_ADMIN = 12, 21
 GONE_WAIT_S = 10
+NEIGHBOUR_TABLE = "/proc/sys/net/ipv4/neigh/default/gc_thresh3"
+NEIGHBOURS_OF_A_NODE = 16
 
 # $1 is the host name, $2 the state folder. "ready" tells that all of it worked.
 # A sysfs shows the network namespace it was mounted in. Only its network folders are laid over /sys, where that is
@@ -66,6 +68,20 @@ def login_name():
 def require_free_names(node_names):
     if login_name() in (CONTROLLER, *node_names):
         raise ClusterError(f"this machine is itself called '{login_name()}': choose another --prefix")
+
+
+def tell_small_neighbour_table(node_count):
+    """All network namespaces share one table of neighbours; only the first namespace shows its size and can set it."""
+    try:
+        with open(NEIGHBOUR_TABLE) as file:
+            size = int(file.read())
+    except OSError:
+        return
+    needed = NEIGHBOURS_OF_A_NODE * node_count
+    if size < needed:
+        wanted = " ".join(f"net.ipv4.neigh.default.gc_thresh{number}={2 * needed}" for number in (1, 2, 3))
+        say(f"{node_count} nodes need up to {needed} entries in this machine's neighbour table, which holds {size}: "
+            f"connections may fail or be slow; 'sysctl {wanted}' enlarges it")
 
 
 def open_namespaces(cluster, node_names):

@@ -137,6 +137,16 @@ case_a_cluster_runs_steps_and_leaves_nothing() {
   expect_nothing_left one "${interface[@]}"
 }
 
+case_a_neighbour_table_that_is_too_small_is_said() {
+  local table=/proc/sys/net/ipv4/neigh/default/gc_thresh3
+  [ -e "$table" ] || { echo "not tested: this network namespace does not show the neighbour table's size"; return; }
+  echo 16 >"$scratch/size"
+  expect 0 "2 nodes need up to 32 entries .* which holds 16: .*gc_thresh1=64 .*gc_thresh3=64'.* is up" \
+    unshare --mount sh -c 'mount --bind "$1" "$2"; shift 2; exec "$@"' sh "$scratch/size" "$table" \
+    "$scripts/cluster" up --name one --nodes 2
+  expect 0 "is down" cluster down --name one
+}
+
 case_signals_and_input_reach_the_command() {
   expect 0 "is up" cluster up --name one --nodes 1
   expect 0 "^hello$" bash -c "echo hello | $scripts/cluster run --name one -- srun cat"
