@@ -468,7 +468,7 @@ class Gatherer {
       if (!is_trusted || !send_all(call.socket, own_values()))
         return retry_later(call, now, kNoAnswer);
       call.state = Call::State::kConnected;
-      call.give_up_at = now + kAcknowledgeLimit;
+      call.give_up_at = now + kAcknowledgeLimit + milliseconds(group_.size);  // who hangs up too soon misses the answer
       watch(call.socket.descriptor(), EPOLLIN, EPOLL_CTL_MOD);
       return;
     }
