@@ -79,6 +79,11 @@ std::string joined(int argc, char** argv) {
 
 bool submits_jobs(spank_context_t context) { return context == S_CTX_LOCAL || context == S_CTX_ALLOCATOR; }
 
+bool may_be_asked_in(spank_t spank) {
+  char** environment = nullptr;
+  return spank_get_item(spank, S_JOB_ENV, &environment) != ESPANK_SUCCESS || may_be_asked(node.lists, environment);
+}
+
 // Called with the list of --torch-env, in srun before the job is submitted and again on each node: there as root, so it
 // only keeps the text, which the tasks parse with the user's rights. srun, sbatch and salloc parse it in init_post_opt.
 int take_option(int, const char* list, int) {
@@ -160,7 +165,7 @@ extern "C" int slurm_spank_init(spank_t spank, int argc, char** argv) {
 
 extern "C" int slurm_spank_init_post_opt(spank_t, int, char**) {
   return guarded("init_post_opt", [&]() -> int {
-    if (!submits_jobs(spank_context())) return ESPANK_SUCCESS;
+    if (!submits_jobs(spank_context()) || !may_be_asked(node.lists, environ)) return ESPANK_SUCCESS;
     auto asked = asked_by(node.lists, EnvMap::from(environ));
     if (!asked) {
       tell_lines(asked.error().message);
@@ -186,7 +191,7 @@ extern "C" int slurm_spank_local_user_init(spank_t spank, int, char**) {
 // With the user's rights, before the tasks are forked.
 extern "C" int slurm_spank_user_init(spank_t spank, int, char**) {
   return guarded("user_init", [&]() -> int {
-    if (!is_rank_step(spank)) return ESPANK_SUCCESS;
+    if (!may_be_asked_in(spank) || !is_rank_step(spank)) return ESPANK_SUCCESS;
     const auto options = asked_options(node.lists, job_environment(spank));
     if (options && !*options) return ESPANK_SUCCESS;  // an error each task finds out for itself
     std::uint32_t tasks = 0;
@@ -196,6 +201,7 @@ extern "C" int slurm_spank_user_init(spank_t spank, int, char**) {
 }
 
 extern "C" int slurm_spank_task_init(spank_t spank, int, char**) {
+  if (!may_be_asked_in(spank)) return ESPANK_SUCCESS;
   const int outcome = guarded("task_init", [&] { return export_torch_env(spank, node), ESPANK_SUCCESS; });
   if (outcome == ESPANK_SUCCESS) return outcome;
   StepEnding(spank, node.board, {}).without_a_line();  // guarded has said why

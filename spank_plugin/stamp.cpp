@@ -30,6 +30,15 @@ std::string take_word(std::string_view& text) {
 
 }  // namespace
 
+bool may_be_asked(const Lists& lists, char** environment) {
+  for (; !lists.command_line && environment != nullptr && *environment != nullptr; ++environment) {
+    const std::string_view variable = *environment;
+    const auto name = variable.substr(0, variable.find('='));
+    if (name == kOptionsVariable || name == kVariable) return true;
+  }
+  return lists.command_line.has_value();
+}
+
 Result<std::optional<Asked>> asked_by(const Lists& lists, const EnvMap& environment) {
   const std::string variable(environment.get(kOptionsVariable).value_or(""));
   if (!lists.command_line && variable.empty()) return std::optional<Asked>();

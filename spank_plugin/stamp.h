@@ -23,6 +23,9 @@ struct Asked {
   Options options;
 };
 
+// Whether anybody may ask for the plugin. Takes no memory: where nobody does, nothing can fail.
+bool may_be_asked(const Lists& lists, char** environment);
+
 // Nothing where neither the command line nor TORCHBRIDGE_OPTIONS, if it is not empty, asks for the plugin. Whoever
 // comes later wins: plugstack.conf, TORCHBRIDGE_OPTIONS, the command line. The error names the place that the wrong
 // list is from.

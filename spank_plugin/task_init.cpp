@@ -121,6 +121,7 @@ void export_torch_env(spank_t spank, const NodeState& node) {
   if (!*options) return;
   EnvMap environment = without_outer_step(spank, inherited);
   let_slurm_end_us();
+  setenv("RES_OPTIONS", "timeout:2 attempts:2", 1);  // for a silent name server; the program's environment is another
   if (is_second_copy(environment)) return;
 
   const StepPlan plan = plan_of(spank, node.board, end, environment, **options);
