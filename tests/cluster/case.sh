@@ -52,14 +52,25 @@ expect_one_report() {
   [[ ! -s $work/stdout ]] || fail "a program ran: $(cat "$work/stdout")"
 }
 
+# with_file NODE PATH FILE: FILE lies over PATH on that node, until as_before or the end of the case.
+changed=()
+with_file() {
+  on_node "$1" mount --bind "$3" "$2"
+  changed+=("$1 $2")
+}
+as_before() {
+  local one
+  for one in "${changed[@]}"; do on_node "${one%% *}" umount "${one#* }"; done
+  changed=()
+}
+
 find_plugstack() { plugstack=${plugstack:-$(on_login sh -c 'dirname "$SLURM_CONF"')/plugstack.conf}; }
-# with_plugstack NODE LINES: that node's plugstack.conf, until the next call or the end of the case.
+# with_plugstack NODE LINES: that node's plugstack.conf; all else is as before.
 with_plugstack() {
   as_before
   find_plugstack
   printf '%b' "$2" >"$work/$1.conf"
-  on_node "$1" mount --bind "$work/$1.conf" "$plugstack"
-  changed_node=$1
+  with_file "$1" "$plugstack" "$work/$1.conf"
 }
 # from_login_with LINES COMMAND...: the login node's.
 from_login_with() {
@@ -68,9 +79,15 @@ from_login_with() {
   shift
   on_login unshare --mount sh -c 'mount --bind "$0" "$1"; shift; exec "$@"' "$work/login.conf" "$plugstack" "$@"
 }
-as_before() {
-  if [[ -n ${changed_node:-} ]]; then on_node "$changed_node" umount "$plugstack"; fi
-  changed_node=
+
+# with_slurmstepd NODE WORDS: that node's slurmd starts `WORDS $work/slurmstepd`, which is a copy.
+with_slurmstepd() {
+  local slurmstepd
+  slurmstepd=$(readlink -f "$(PATH=$PATH:/usr/sbin type -P slurmstepd)")
+  cp "$slurmstepd" "$work/slurmstepd"
+  printf '#!/bin/sh\nexec %s %s "$@"\n' "$2" "$work/slurmstepd" >"$work/wrapper"
+  chmod 755 "$work" "$work/wrapper"
+  with_file "$1" "$slurmstepd" "$work/wrapper"
 }
 trap 'as_before; rm -rf "$work"' EXIT
 

@@ -6,15 +6,7 @@ command -v strace >/dev/null || skip "no strace: run scripts/setup --tests"
 name=$(basename "$1")
 user=$(id -u nobody)
 
-slurmstepd=$(readlink -f "$(PATH=$PATH:/usr/sbin type -P slurmstepd)")
-cp "$slurmstepd" "$work/slurmstepd"
-cat >"$work/wrapper" <<WRAPPER
-#!/bin/sh
-exec /usr/bin/strace -f -k -s 256 -e trace=file,network,setuid,setreuid,setresuid -o $work/\$\$.trace $work/slurmstepd "\$@"
-WRAPPER
-chmod 755 "$work" "$work/wrapper"
-on_node n1 mount --bind "$work/wrapper" "$slurmstepd"
-trap 'on_node n1 umount "$slurmstepd"; rm -rf "$work"' EXIT
+with_slurmstepd n1 "/usr/bin/strace -f -k -s 256 -e trace=file,network,setuid,setreuid,setresuid -o $work/\$\$.trace"
 
 expect $'0 n0\n1 n1\n2 n1' on_login runuser -u nobody -- srun -Q -n3 -m arbitrary -w n0,n1,n1 --torch-env=verbose,ranks=block sh -c 'echo $RANK $(hostname)'
 TORCHBRIDGE_OPTIONS=ranks=block expect $'0\n1' on_login runuser -u nobody -- srun -Q -N1 -n2 -w n1 sh -c 'echo $RANK'

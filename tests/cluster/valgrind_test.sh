@@ -29,13 +29,7 @@ on_login $valgrind srun --torch-env=nonsense true && fail "it was accepted"
 on_login $valgrind sbatch -w n3 -o /dev/null --torch-env --wrap true
 expect_clean 4
 
-# slurmd of n1 starts slurmstepd from its usual place, which is a script here.
-slurmstepd=$(readlink -f "$(PATH=$PATH:/usr/sbin type -P slurmstepd)")
-cp "$slurmstepd" "$work/slurmstepd"
-printf '#!/bin/sh\nexec %s %s "$@"\n' "${valgrind//$'\n'/ }" "$work/slurmstepd" >"$work/wrapper"
-chmod 755 "$work/wrapper"
-on_node n1 mount --bind "$work/wrapper" "$slurmstepd"
-trap 'on_node n1 umount "$slurmstepd"; rm -rf "$work"' EXIT
+with_slurmstepd n1 "${valgrind//$'\n'/ }"
 all_ended() { ! pgrep -f "^/usr/bin/valgrind.* $work/slurmstepd" >/dev/null; }
 
 expect $'0\n1' on_login runuser -u nobody -- srun -Q -N1 -n2 -w n1 --torch-env=verbose,ranks=block sh -c 'echo $RANK'
