@@ -129,7 +129,7 @@ struct Caller {
   Socket socket;
   bool on_this_node;
   std::string received{};
-  bool heard = false;  // it is to be answered
+  std::vector<int> ranks{};  // whose values it gave: it is to be answered
 };
 
 // A place where there may be a listener, at any of the ports in turn.
@@ -161,6 +161,7 @@ class Gatherer {
         language_(group),
         values_(group.size),
         came_(group.size),
+        tellers_(group.size),
         start_(Clock::now()) {
     values_[group.rank] = value;
     came_[group.rank] = true;
@@ -377,7 +378,7 @@ class Gatherer {
       } else if (descriptor == listener_.descriptor()) {
         accept_callers(listener_, false);
       } else if (const auto caller = callers_.find(descriptor); caller != callers_.end()) {
-        if (!listen_to(caller->second)) callers_.erase(caller);
+        if (!listen_to(caller->second)) forget(caller);
       } else if (const auto call = call_of_.find(descriptor); call != call_of_.end()) {
         go_on(*call->second, later);
       }
@@ -410,27 +411,39 @@ class Gatherer {
       const auto message = language_.read(caller.received);
       if (!message) return false;
       if (message->kind.empty()) return stays;
-      if (message->kind != "values" || !take(split_values(message->body), caller.on_this_node))
-        return false;
+      const bool is_first = caller.ranks.empty();
+      if (message->kind != "values" || !take(split_values(message->body), caller)) return false;
       heard_ = heard_ || !caller.on_this_node;
-      if (!caller.heard && !send_all(caller.socket, language_.written("here", ""))) return false;
-      caller.heard = true;
+      if (is_first && !send_all(caller.socket, language_.written("here", ""))) return false;
     }
+  }
+
+  // Who hangs up would not hear the answer: its ranks count again when they come again.
+  void forget(std::map<int, Caller>::iterator caller) {
+    for (const int rank : caller->second.ranks) {
+      if (--tellers_[rank] > 0) continue;
+      came_[rank] = false;
+      std::erase(ranks_here_, rank);
+    }
+    callers_.erase(caller);
   }
 
   // A node may call at two addresses of this one. A rank that says something else than before has
   // come for the next gathering, and will try again when this one is over.
-  bool take(const std::vector<std::string>& pairs, bool on_this_node) {
-    std::map<int, const std::string*> news;
+  bool take(const std::vector<std::string>& pairs, Caller& caller) {
+    std::map<int, const std::string*> told;
     for (std::size_t i = 0; i + 1 < pairs.size(); i += 2) {
       const auto rank = parse_integer(pairs[i], 0, group_.size - 1);
       if (!rank || (came_[*rank] && values_[*rank] != pairs[i + 1])) return false;
-      if (!came_[*rank]) news[static_cast<int>(*rank)] = &pairs[i + 1];
+      told[static_cast<int>(*rank)] = &pairs[i + 1];
     }
-    for (const auto& [rank, value] : news) {
+    for (const auto& [rank, value] : told) {
+      caller.ranks.push_back(rank);
+      ++tellers_[rank];
+      if (came_[rank]) continue;
       values_[rank] = *value;
       came_[rank] = true;
-      if (!on_this_node) continue;
+      if (!caller.on_this_node) continue;
       ranks_here_.push_back(rank);
       if (rank == group_.listening_rank && !listener_.open() && !is_one_node()) {
         if (const auto listening = listen_for_nodes(); !listening)
@@ -468,7 +481,7 @@ class Gatherer {
       if (!is_trusted || !send_all(call.socket, own_values()))
         return retry_later(call, now, kNoAnswer);
       call.state = Call::State::kConnected;
-      call.give_up_at = now + kAcknowledgeLimit + milliseconds(group_.size);  // who hangs up too soon misses the answer
+      call.give_up_at = now + kAcknowledgeLimit + milliseconds(group_.size);  // a busy listener takes its time
       watch(call.socket.descriptor(), EPOLLIN, EPOLL_CTL_MOD);
       return;
     }
@@ -497,7 +510,7 @@ class Gatherer {
   void tell_callers(const std::string& kind, const std::string& body, bool this_node_only = false) {
     const std::string message = language_.written(kind, body);
     for (const auto& [descriptor, caller] : callers_) {
-      if (caller.heard && (caller.on_this_node || !this_node_only))
+      if (!caller.ranks.empty() && (caller.on_this_node || !this_node_only))
         send_all(caller.socket, message);
     }
   }
@@ -559,6 +572,7 @@ class Gatherer {
   const Language language_;
   Values values_;
   std::vector<bool> came_;
+  std::vector<int> tellers_;     // how many callers gave each rank's value
   std::vector<int> ranks_here_;  // of this node, that came
   const Clock::time_point start_;
   Clock::time_point complete_since_ = start_;

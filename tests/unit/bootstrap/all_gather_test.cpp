@@ -192,6 +192,25 @@ TEST_F(TwoNodes, EveryRankIsToldWhoDidNotCome) {
   }
 }
 
+// It gives up before the last rank comes, and would not hear the answer.
+TEST_F(TwoNodes, ARankThatHangsUpIsNotCounted) {
+  const auto of_three = [&](int rank) {
+    Group group = member(rank);
+    group.size = 3;
+    group.local_size = 1;
+    group.local_rank = 0;
+    return group;
+  };
+  auto first = starts(of_three(0), milliseconds(4000));
+  EXPECT_FALSE(starts(of_three(1), milliseconds(300)).get());
+  auto third = starts(of_three(2), milliseconds(4000));
+  for (auto* rank : {&first, &third}) {
+    const auto gathered = rank->get();
+    ASSERT_FALSE(gathered);
+    EXPECT_EQ(gathered.error().message, "1 of 3 ranks did not come within 4 s (1): does every rank run this program?");
+  }
+}
+
 TEST_F(TwoNodes, TheCallerNamesThoseThatDidNotComeItsOwnWay) {
   Group group = member(0);
   group.missing = [](const std::vector<bool>& came) { return came[1] ? "all there" : "n1 is missing"; };
