@@ -20,7 +20,7 @@ TORCHBRIDGE_OPTIONS=check=2 expect_refusal '^srun: error: torch-env: no word .* 
 expect_refusal '^srun: error: torch-env: no word .* from n1: ' 10 on_login srun -N3 -n3 --export=NONE --torch-env=check=2 /bin/sh -c "exec /bin/sleep 1000"
 # The node of rank 0: all others miss it, one says so.
 with_plugstack n0 ""
-expect_refusal '^srun: error: torch-env: node n1 does not reach the node of rank 0, n0: .* \(or is torch_env.so missing in its plugstack.conf\?\)$' 10 \
+expect_refusal '^srun: error: torch-env: node n[1-3] does not reach the node of rank 0, n0: .* \(or is torch_env.so missing in its plugstack.conf\?\)$' 10 \
   on_login srun -N4 -n4 --torch-env=check=2 sleep 1000
 expect_one_line_of_ours
 
