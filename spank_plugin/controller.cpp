@@ -7,6 +7,10 @@
 #include <csignal>
 #include <string>
 
+#include <torchbridge/core/host_text.h>
+#include <torchbridge/core/hostlist.h>
+#include <torchbridge/net/address.h>
+
 #include "placement.h"
 
 // Slurm's own processes have them; found at run time, for the plugin links no libslurm.
@@ -15,6 +19,8 @@ __attribute__((weak)) decltype(slurm_job_step_layout_get) slurm_job_step_layout_
 __attribute__((weak)) decltype(slurm_job_step_layout_free) slurm_job_step_layout_free;
 __attribute__((weak)) decltype(slurm_strerror) slurm_strerror;
 __attribute__((weak)) decltype(slurm_kill_job_step) slurm_kill_job_step;
+__attribute__((weak)) decltype(slurm_load_node_single) slurm_load_node_single;
+__attribute__((weak)) decltype(slurm_free_node_info_msg) slurm_free_node_info_msg;
 }
 
 namespace torchbridge {
@@ -66,22 +72,48 @@ Result<StepComponent> ask_component(std::uint32_t job_id, std::uint32_t step_id,
   return component;
 }
 
+bool names_resolve(const EnvMap& environment) {
+  const auto first = first_host(environment.get("SLURM_NODELIST").value_or(""));
+  return !first || numeric_address(*first);
+}
+
+// The NodeAddr of rank 0's node; empty where it is not known.
+std::string address_of_first(const std::vector<StepComponent>& components, RankRule rule) {
+  const bool is_block = rule == RankRule::kBlock;
+  const auto names = parse_hostlist(components.front().nodes);
+  if (slurm_load_node_single == nullptr || slurm_free_node_info_msg == nullptr || !names) return {};
+  if (is_block && components.size() > 1) return {};  // the first by name may be of any component
+  std::string name = (*names)[is_block ? 0 : components.front().node_of_rank.front()];
+  node_info_msg_t* answer = nullptr;
+  if (slurm_load_node_single(&answer, name.data(), 0) != SLURM_SUCCESS) return {};
+  const bool is_told = answer->record_count == 1 && answer->node_array[0].node_addr != nullptr;
+  std::string address = is_told ? answer->node_array[0].node_addr : "";
+  slurm_free_node_info_msg(answer);
+  return is_host_text(address) ? address : std::string();
+}
+
 }  // namespace
 
-Result<std::string> record_of_step(spank_t spank, const EnvMap& environment, int world_size) {
+Result<std::string> record_of_step(spank_t spank, const EnvMap& environment, int world_size, RankRule rule,
+                                   bool in_srun) {
   const auto ids = ids_of(spank);
   std::uint32_t tasks = 0;
   if (!ids || spank_get_item(spank, S_JOB_TOTAL_TASK_COUNT, &tasks) != ESPANK_SUCCESS) {
     return Error{"Slurm does not tell the plugin the step's id and number of tasks"};
   }
   const StepShape shape{.job_id = ids->job, .world_size = world_size, .component_tasks = static_cast<int>(tasks)};
-  if (environment_tells_placement(environment, shape)) return std::string();
+  const bool ranks_are_known = rule == RankRule::kBlock || environment_tells_placement(environment, shape);
+  const bool wants_address = in_srun && !names_resolve(environment);
+  if (ranks_are_known && !wants_address) return std::string();
   const auto ask = [&](std::uint32_t job, auto number) { return ask_component(job, ids->step, number); };
-  const auto components = components_of_step(environment, shape, ask);
+  auto components = components_of_step(environment, shape, ask);
   if (!components) return components.error();
   if (components->empty()) return std::string();
+  const std::string address = wants_address ? address_of_first(*components, rule) : std::string();
+  if (ranks_are_known) components->clear();
+  if (components->empty() && address.empty()) return std::string();
   return step_record(std::string(environment.get("SLURM_JOB_ID").value_or("")) + "." + std::to_string(ids->step),
-                     *components);
+                     *components, address);
 }
 
 void kill_step(const StepIds& ids) {

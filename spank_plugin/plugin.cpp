@@ -114,7 +114,7 @@ void tell_placement(spank_t spank) {
   const EnvMap environment = job_environment(spank);
   const auto world_size = environment.required_integer("SLURM_NTASKS", 1, INT32_MAX);
   if (!world_size) return;
-  const auto record = record_of_step(spank, environment, static_cast<int>(*world_size));
+  const auto record = record_of_step(spank, environment, static_cast<int>(*world_size), launch->options.ranks, true);
   if (record && !record->empty()) setenv(kStepRecordVariable, record->c_str(), 1);  // else the nodes ask
 }
 
@@ -182,7 +182,7 @@ extern "C" int slurm_spank_local_user_init(spank_t spank, int, char**) {
     const auto ids = launch ? ids_of(spank) : std::nullopt;
     if (!ids) return ESPANK_SUCCESS;
     if (launch->reporter) launch->reporter->start(tell_lines, [ids] { kill_step(*ids); });
-    if (launch->options.ranks != RankRule::kBlock) tell_placement(spank);
+    tell_placement(spank);
     return ESPANK_SUCCESS;
   });
   return ESPANK_SUCCESS;  // an error would end a step that can do without

@@ -65,15 +65,15 @@ Status add_placement(spank_t spank, const TaskBoard& board, EnvMap& environment,
   const std::string step = facts.job_id + "." + facts.step_id;
   Result<std::string> record = std::string(environment.get(kStepRecordVariable).value_or(""));
   if (!facts.node_of_rank.empty()) return Ok{};
-  if (!is_cut(*record, step))
-    record = board.ask_once([&] { return record_of_step(spank, environment, facts.world_size); });
+  const auto ask = [&] { return record_of_step(spank, environment, facts.world_size, RankRule::kSlurm, false); };
+  if (!is_cut(*record, step)) record = board.ask_once(ask);
   if (!record) return record.error();
   if (is_cut(*record, step)) {
     return Error{"the nodes of " + std::to_string(facts.world_size) +
                  " ranks that were placed one by one do not fit into a variable of " +
                  std::to_string(kMaxStepRecord / 1024) + " KiB: give ranks=block"};
   }
-  if (record->empty()) return Ok{};
+  if (record->empty()) return Ok{};  // and what srun wrote of an address stays
   facts.node_of_rank = node_of_rank_in(*record, step, facts.nodes, facts.world_size);
   environment.set(kStepRecordVariable, *record);  // for the program
   spank_setenv(spank, kStepRecordVariable, record->c_str(), 1);

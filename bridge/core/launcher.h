@@ -24,6 +24,7 @@ struct LaunchFacts {
   std::vector<int> tasks_per_node;
   std::vector<int> ranks_here;          // ranks on this node, ascending
   std::vector<int> node_of_rank;        // told by the ranks themselves, or by Slurm's controller; takes the place of a placement
+  std::string first_address;            // of rank 0's node, for those who cannot look its name up; or empty
   Placement placement = Placement::kUnknown;
   int plane_size = 0;                   // of Placement::kPlane
   bool heterogeneous = false;           // several components, of which one's placement is told, and whose nodes may come in any order

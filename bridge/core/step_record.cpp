@@ -9,9 +9,9 @@
 namespace torchbridge {
 namespace {
 
-// "VERSION JOB.STEP", then " NODES NUMBERS" for each component, or " cut". NUMBERS are places in NODES, one for each
-// rank: "0*4,1,0*2" is 0,0,0,0,1,0,0.
-constexpr std::string_view kVersion = "1 ", kCut = " cut";
+// "VERSION JOB.STEP", " @ADDRESS" where there is one, then " NODES NUMBERS" for each component, or " cut". NUMBERS are
+// places in NODES, one for each rank: "0*4,1,0*2" is 0,0,0,0,1,0,0.
+constexpr std::string_view kVersion = "1 ", kCut = " cut", kAddress = " @";
 
 std::string run_lengths(const std::vector<int>& numbers) {
   std::string text;
@@ -31,12 +31,20 @@ std::string_view take(std::string_view& text, char separator) {
   return word;
 }
 
+struct Rest {
+  std::string_view address, components;  // the components with the blank before them
+};
+
 // What follows the step's id; empty where the record is that of another step or version.
-std::string_view components_of(std::string_view record, std::string_view step) {
+Rest rest_of(std::string_view record, std::string_view step) {
   const bool ours = record.starts_with(kVersion) && record.substr(kVersion.size()).starts_with(step);
   if (!ours) return {};
   record.remove_prefix(kVersion.size() + step.size());
-  return record.starts_with(' ') ? record : std::string_view();
+  if (!record.starts_with(' ')) return {};
+  if (!record.starts_with(kAddress)) return {{}, record};
+  record.remove_prefix(kAddress.size());
+  const auto end = std::min(record.find(' '), record.size());
+  return {record.substr(0, end), record.substr(end)};
 }
 
 // False where a number is none of a node, or where the ranks are more than `most`.
@@ -54,22 +62,28 @@ bool append_nodes(std::string_view numbers, const std::vector<int>& places, std:
 
 }  // namespace
 
-std::string step_record(const std::string& step, const std::vector<StepComponent>& components) {
+std::string step_record(const std::string& step, const std::vector<StepComponent>& components,
+                        const std::string& address) {
   std::string text = std::string(kVersion) + step;
+  if (!address.empty()) text += std::string(kAddress) + address;
   const std::size_t head = text.size();
   for (const auto& component : components) text += " " + component.nodes + " " + run_lengths(component.node_of_rank);
   if (text.size() > kMaxStepRecord) text.replace(head, std::string::npos, kCut);
   return text;
 }
 
-bool is_cut(std::string_view record, std::string_view step) { return components_of(record, step) == kCut; }
+bool is_cut(std::string_view record, std::string_view step) { return rest_of(record, step).components == kCut; }
+
+std::string address_in(std::string_view record, std::string_view step) {
+  return std::string(rest_of(record, step).address);
+}
 
 std::vector<int> node_of_rank_in(std::string_view record, std::string_view step, const std::vector<std::string>& nodes,
                                  int world_size) {
   std::map<std::string_view, int> place_of;
   for (const auto& node : nodes) place_of.emplace(node, static_cast<int>(place_of.size()));
   std::vector<int> node_of_rank;
-  auto rest = components_of(record, step);
+  auto rest = rest_of(record, step).components;
   take(rest, ' ');
   while (!rest.empty()) {
     const auto names = parse_hostlist(take(rest, ' '));

@@ -20,11 +20,16 @@ inline constexpr char kStepRecordVariable[] = "SLURM_TORCH_ENV_STEP";
 // A string of the environment has at most 128 KiB in execve.
 inline constexpr std::size_t kMaxStepRecord = 96 * 1024;
 
-// `step` is JOB.STEP. Components that would make the record longer than kMaxStepRecord are left out: see is_cut.
-std::string step_record(const std::string& step, const std::vector<StepComponent>& components);
+// `step` is JOB.STEP, `address` that of rank 0's node, or empty where its name is enough. Components that would make the
+// record longer than kMaxStepRecord are left out: see is_cut.
+std::string step_record(const std::string& step, const std::vector<StepComponent>& components,
+                        const std::string& address = {});
 
 // Whether it is the record of this step, without the components because of their size.
 bool is_cut(std::string_view record, std::string_view step);
+
+// The address of rank 0's node; empty where the record is that of another step or version, or has none.
+std::string address_in(std::string_view record, std::string_view step);
 
 // The node of each of `world_size` ranks, by its place in `nodes`. Empty where the record is that of another step or
 // version, or does not tell it.

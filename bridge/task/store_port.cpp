@@ -17,7 +17,9 @@ Result<Endpoint> store_endpoint_of(const LaunchFacts& facts, const TaskMap& map,
   const bool one_node = map.node_count() == 1;
   auto endpoint = endpoint_of(facts, map, options, one_node ? ephemeral_ports() : PortRange{});
   if (!endpoint) return endpoint.error();
-  const auto numeric = numeric_address(endpoint->host);
+  auto numeric = numeric_address(endpoint->host);
+  const bool is_named_by_launcher = options.addr.kind == AddressRule::Kind::kAuto && !facts.first_address.empty();
+  if (!numeric && is_named_by_launcher) numeric = numeric_address(facts.first_address);
   if (!numeric) return endpoint;
   if (one_node || !is_loopback(*numeric)) {
     endpoint->host = *numeric;  // so that it does not matter whose resolver knows the name

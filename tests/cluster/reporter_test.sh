@@ -30,8 +30,11 @@ expect_refusal '^srun: error: torch-env: MASTER_ADDR=nohost.invalid: ' 15 on_log
 on_node n0 ip link add tb0 type veth peer tb1
 expect_requests 2 REQUEST_CANCEL_JOB_STEP on_login srun -N2 -n16 -w n0,n1 --ntasks-per-node=8 --torch-env=iface=tb0 sleep 1000
 expect_line '^srun: error: torch-env: iface=tb0: n1 has no interface of that name'
-expect_requests 4 REQUEST_CANCEL_JOB_STEP on_login srun -N1 -n1 -w n0 $failing sleep 1000 : -N1 -n1 -w n1 sleep 1000
-expect_line '^srun: error: torch-env: MASTER_ADDR=nohost.invalid: '
+# The components of a heterogeneous job are jobs of their own.
+on_login sdiag --reset
+expect_refusal '^srun: error: torch-env: MASTER_ADDR=nohost.invalid: ' 15 on_login srun -N1 -n8 -w n0 $failing sleep 1000 : -N1 -n8 -w n1 sleep 1000
+wait_for 30 all_nodes_are_idle
+(($(requests REQUEST_CANCEL_JOB_STEP) <= 4)) || fail "$(requests REQUEST_CANCEL_JOB_STEP) requests, expected one for each job, and srun's own"
 # Where srun has no plugin a node asks once, and the step is over before most do.
 TORCHBRIDGE_OPTIONS=addr=nohost.invalid
 export TORCHBRIDGE_OPTIONS
@@ -76,3 +79,17 @@ as_before
 # A program below finds where each rank is, too, without a question of its own.
 expect_requests 1 REQUEST_STEP_LAYOUT on_login srun $placed --torch-env "$torchbridge" exec -- sh -c "$show"
 [[ $(sort "$work/stdout") == $'0 1 n1\n1 1 n1\n2 0 n0\n3 0 n0\n4 2 n2\n5 2 n2\n6 3 n3\n7 3 n3' ]] || fail "ranks: $(sort "$work/stdout")"
+
+# Names that only Slurm knows: rank 0's node is found by its NodeAddr, which srun asks for once.
+echo '127.0.0.1 localhost' >"$work/hosts"
+address_of_n1=$(on_node n1 hostname -I | cut -d' ' -f1)
+for node in n0 n1; do on_node "$node" mount --bind "$work/hosts" /etc/hosts; done
+without_names() { on_login unshare --mount sh -c 'mount --bind "$0" /etc/hosts; exec "$@"' "$work/hosts" "$@"; }
+for list in ranks=slurm ranks=block; do
+  expect_requests 1 REQUEST_NODE_INFO_SINGLE without_names srun -N2 -n4 -w n0,n1 "--torch-env=$list" sh -c 'echo $RANK $MASTER_ADDR'
+  address=$(on_node n0 hostname -I | cut -d' ' -f1)
+  [[ $(sort "$work/stdout") == "$(printf "%s $address\n" 0 1 2 3)" ]] || { cat "$work/stdout" "$work/stderr"; fail "not the NodeAddr of n0"; }
+done
+expect_requests 1 REQUEST_STEP_LAYOUT without_names srun -n3 -m arbitrary -w n1,n0,n1 --torch-env sh -c 'echo $RANK $MASTER_ADDR'
+[[ $(sort "$work/stdout") == "$(printf "%s $address_of_n1\n" 0 1 2)" ]] || { cat "$work/stdout" "$work/stderr"; fail "not the NodeAddr of n1"; }
+for node in n0 n1; do on_node "$node" umount /etc/hosts; done

@@ -77,7 +77,9 @@ Result<LaunchFacts> read_slurm(const EnvMap& environment) {
   if (!plane) return plane.error();
   facts.plane_size = static_cast<int>(plane->value_or(0));
   if (const auto record = environment.get(kStepRecordVariable)) {
-    facts.node_of_rank = node_of_rank_in(*record, facts.job_id + "." + facts.step_id, facts.nodes, facts.world_size);
+    const std::string step = facts.job_id + "." + facts.step_id;
+    facts.node_of_rank = node_of_rank_in(*record, step, facts.nodes, facts.world_size);
+    facts.first_address = address_in(*record, step);
   }
 
   const bool node_is_counted = facts.node_rank < static_cast<int>(facts.tasks_per_node.size());

@@ -25,6 +25,17 @@ TEST(StepRecord, TellsTheNodeOfEachRank) {
   }
 }
 
+TEST(StepRecord, MayTellTheAddressOfRankZero) {
+  EXPECT_EQ(step_record("7.0", {}, "10.0.0.1"), "1 7.0 @10.0.0.1");
+  const auto record = step_record("7.0", {{"n[0-1]", {1, 0}}}, "10.0.0.1");
+  EXPECT_EQ(record, "1 7.0 @10.0.0.1 n[0-1] 1,0");
+  EXPECT_EQ(node_of_rank_in(record, "7.0", kNodes, 2), (std::vector<int>{1, 0}));
+  EXPECT_EQ(address_in(record, "7.0"), "10.0.0.1");
+  for (const char* other : {"", "1 7.0", "1 7.0 n[0-1] 1,0", "1 7.1 @10.0.0.1", "1 7.0 @", "1 7.0@10.0.0.1"}) {
+    EXPECT_EQ(address_in(other, "7.0"), "") << other;
+  }
+}
+
 TEST(StepRecord, OfAnotherStepOrShapeTellsNothing) {
   ASSERT_EQ(node_of_rank_in("1 7.0 n[0-2] 0,1,2", "7.0", kNodes, 3).size(), 3u);
   for (const char* record :
