@@ -93,12 +93,11 @@ StepPlan plan_of(spank_t spank, const TaskBoard& board, const StepEnding& end, E
   return std::move(*plan);
 }
 
-void meet(const StepEnding& end, const StepPlan& plan, const std::string& token, const EnvMap& complete,
-          const Options& options) {
+void wait_for_nodes(const StepEnding& end, const StepPlan& plan, const std::string& token, const EnvMap& complete) {
   const NodeCheck check{.token = token, .hint = " (or is torch_env.so missing in its plugstack.conf?)"};
-  const auto table = check_nodes(plan, complete, options, check);
+  const auto table = check_nodes(plan, complete, check);
   if (!table) end.by(table.error());
-  if (options.explain) stop_after(*table);
+  if (plan.options.explain) stop_after(*table);
 }
 
 // For task_exit.
@@ -127,11 +126,11 @@ void export_torch_env(spank_t spank, const NodeState& node) {
   const StepPlan plan = plan_of(spank, node.board, end, environment, **options);
   auto port = reserve_store_socket(plan, environment);
   if (!port) end.by(port.error());
-  const auto task = task_environment(plan, environment, **options, *port, program_of(spank));
+  const auto task = task_environment(plan, environment, *port, program_of(spank));
   if (!task) end.by(task.error());
   const EnvMap complete = with_variables(environment, task->variables);
   // No program starts before all tasks have come so far.
-  if ((*options)->explain || (*options)->check.value_or(0) != 0) meet(end, plan, reporter.token, complete, **options);
+  if ((*options)->explain || (*options)->check.value_or(0) != 0) wait_for_nodes(end, plan, reporter.token, complete);
   for (const auto& [name, value] : task->variables) {
     if (spank_setenv(spank, name.c_str(), value.c_str(), 1) != ESPANK_SUCCESS) end.by({"Slurm refused to set " + name});
   }

@@ -72,7 +72,7 @@ Result<Options> merged_options(const EnvMap& environment, const std::string& lis
 Result<TaskEnvironment> environment_of_task(const Launch& launch, const EnvMap& environment, const CommandLine& line) {
   if (!launch.plan) return TaskEnvironment();
   const Socket nobody_inherits;
-  auto task = task_environment(*launch.plan, environment, launch.plan->options,
+  auto task = task_environment(*launch.plan, environment,
                                line.command == Command::kExec ? launch.store_socket : nobody_inherits, line.program);
   if (task) task->variables.insert(task->variables.end(), launch.keep_for_mpi.begin(), launch.keep_for_mpi.end());
   return task;
@@ -95,7 +95,7 @@ int run(const CommandLine& line, const EnvMap& environment) {
                 environment);
   }
   if (launch->plan && (options->explain || options->check.value_or(0) != 0)) {
-    const auto table = check_nodes(*launch->plan, complete, *options);
+    const auto table = check_nodes(*launch->plan, complete);
     if (!table) return fail(table.error(), environment);
     if (options->explain) return std::fputs(table->c_str(), stdout), EXIT_SUCCESS;
   }

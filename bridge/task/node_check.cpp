@@ -59,8 +59,9 @@ std::vector<NodeFacts> facts_by_node(const StepPlan& plan, const Values& values)
 }  // namespace
 
 Result<std::string> check_nodes(const StepPlan& plan, const EnvMap& environment,
-                                const Options& options, const NodeCheck& check) {
+                                const NodeCheck& check) {
   const Layout& at = plan.env.layout;
+  const Options& options = plan.options;
   const milliseconds timeout = timeout_of(options, at.node_count);
   const auto host = numeric_address(plan.env.master.host);
   if (!host) return host.error();

@@ -24,6 +24,6 @@ struct NodeCheck {
 // does not reach whom; reported_elsewhere where rank 0, or the first task of the node, has the
 // same.
 Result<std::string> check_nodes(const StepPlan& plan, const EnvMap& environment,
-                                const Options& options, const NodeCheck& check = {});
+                                const NodeCheck& check = {});
 
 }  // namespace torchbridge

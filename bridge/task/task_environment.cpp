@@ -154,8 +154,9 @@ Result<std::vector<CpuSet>> cpus_of_tasks(const StepPlan& plan, const EnvMap& en
 
 }  // namespace
 
-Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& environment, const Options& options,
+Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& environment,
                                          const Socket& reserved_port, const std::vector<std::string>& program) {
+  const Options& options = plan.options;
   if (const auto checked = check_exported(environment, options.override_user); !checked) return checked.error();
   auto computed = variables_of(plan.env);
   if (const auto added = add_interface(plan, options, computed); !added) return only_here(added.error());

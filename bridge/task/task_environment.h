@@ -5,7 +5,6 @@
 #include <vector>
 
 #include <torchbridge/core/env_map.h>
-#include <torchbridge/core/options.h>
 #include <torchbridge/core/result.h>
 #include <torchbridge/net/socket.h>
 #include <torchbridge/task/step_plan.h>
@@ -23,7 +22,7 @@ struct TaskEnvironment {
 // node among its tasks and the launcher is not Slurm, the tasks of the node ask each other. An error may be found by this task alone.
 // `program`: its name and arguments as far as they are known. PET_* are set only where they name torchrun, and neither
 // --standalone nor --nnodes=1: an agent that is to be alone would wait for other nodes.
-Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& environment, const Options& options,
+Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& environment,
                                          const Socket& reserved_port, const std::vector<std::string>& program);
 
 }  // namespace torchbridge

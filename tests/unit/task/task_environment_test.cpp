@@ -30,7 +30,7 @@ TaskEnvironment environment_of(const Place& place, std::vector<int> tasks_per_no
   const EnvMap environment = {{"TORCHELASTIC_ERROR_FILE", "none"}};
   const Options options = *parse_options(list);
   const auto plan = plan_step_at({"10.0.0.1", 29500}, facts, environment, options);
-  return *task_environment(*plan, environment, options, Socket(), program);
+  return *task_environment(*plan, environment, Socket(), program);
 }
 
 std::vector<std::string> notes(const Place& place, Placement placement, const char* list) {
