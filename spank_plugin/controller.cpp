@@ -2,15 +2,18 @@
 
 #include <slurm/slurm.h>
 #include <slurm/slurm_errno.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
+#include <stdexcept>
 #include <string>
 
 #include <torchbridge/core/host_text.h>
 #include <torchbridge/core/hostlist.h>
 #include <torchbridge/net/address.h>
 
+#include "as_user.h"
 #include "placement.h"
 
 // Slurm's own processes have them; found at run time, for the plugin links no libslurm.
@@ -72,9 +75,16 @@ Result<StepComponent> ask_component(std::uint32_t job_id, std::uint32_t step_id,
   return component;
 }
 
-bool names_resolve(const EnvMap& environment) {
-  const auto first = first_host(environment.get("SLURM_NODELIST").value_or(""));
-  return !first || numeric_address(*first);
+// Whether nodes of the step may need an address in the place of a name, as this host does. The system's resolver may take
+// minutes, and the step waits for srun meanwhile, so a child asks it, for three seconds.
+bool needs_addresses(const EnvMap& environment, const Options& options) {
+  const auto nodes = parse_hostlist(environment.get("SLURM_NODELIST").value_or(""));
+  const bool is_named = options.addr.kind == AddressRule::Kind::kAuto || options.addr.depends_on_interfaces();
+  const bool is_exported = environment.has("MASTER_ADDR") && !options.override_user;
+  if (!nodes || nodes->size() < 2 || !is_named || is_exported) return false;
+  return !run_as_user(geteuid(), getegid(), [&] {
+    if (!numeric_address(nodes->front())) throw std::runtime_error("unknown");
+  });
 }
 
 // The NodeAddr of rank 0's node; empty where it is not known.
@@ -94,7 +104,7 @@ std::string address_of_first(const std::vector<StepComponent>& components, RankR
 
 }  // namespace
 
-Result<std::string> record_of_step(spank_t spank, const EnvMap& environment, int world_size, RankRule rule,
+Result<std::string> record_of_step(spank_t spank, const EnvMap& environment, int world_size, const Options& options,
                                    bool in_srun) {
   const auto ids = ids_of(spank);
   std::uint32_t tasks = 0;
@@ -102,14 +112,14 @@ Result<std::string> record_of_step(spank_t spank, const EnvMap& environment, int
     return Error{"Slurm does not tell the plugin the step's id and number of tasks"};
   }
   const StepShape shape{.job_id = ids->job, .world_size = world_size, .component_tasks = static_cast<int>(tasks)};
-  const bool ranks_are_known = rule == RankRule::kBlock || environment_tells_placement(environment, shape);
-  const bool wants_address = in_srun && !names_resolve(environment);
+  const bool ranks_are_known = options.ranks == RankRule::kBlock || environment_tells_placement(environment, shape);
+  const bool wants_address = in_srun && needs_addresses(environment, options);
   if (ranks_are_known && !wants_address) return std::string();
   const auto ask = [&](std::uint32_t job, auto number) { return ask_component(job, ids->step, number); };
   auto components = components_of_step(environment, shape, ask);
   if (!components) return components.error();
   if (components->empty()) return std::string();
-  const std::string address = wants_address ? address_of_first(*components, rule) : std::string();
+  const std::string address = wants_address ? address_of_first(*components, options.ranks) : std::string();
   if (ranks_are_known) components->clear();
   if (components->empty() && address.empty()) return std::string();
   return step_record(std::string(environment.get("SLURM_JOB_ID").value_or("")) + "." + std::to_string(ids->step),
@@ -117,8 +127,7 @@ Result<std::string> record_of_step(spank_t spank, const EnvMap& environment, int
 }
 
 void kill_step(const StepIds& ids) {
-  if (slurm_kill_job_step == nullptr) return;
-  for (const auto job : ids.jobs) call(&slurm_kill_job_step, job, ids.step);
+  if (slurm_kill_job_step != nullptr) call(&slurm_kill_job_step, ids.leader, ids.step);
 }
 
 }  // namespace torchbridge

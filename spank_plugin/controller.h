@@ -18,11 +18,11 @@ namespace torchbridge {
 // The record of the step (bridge/core/step_record.h): one request for each component. Empty where the environment tells
 // where each rank is, or where a component has ended already.
 // In srun a third reason to ask is that the nodes' names do not resolve: then for the address of rank 0's node too.
-Result<std::string> record_of_step(spank_t spank, const EnvMap& environment, int world_size, RankRule rule,
+Result<std::string> record_of_step(spank_t spank, const EnvMap& environment, int world_size, const Options& options,
                                    bool in_srun);
 
-// Asks it to end all tasks of a step by SIGKILL. One request for each job of it, under the rights of the caller;
-// nothing tells whether it is heeded.
+// Asks it to end all tasks of a step by SIGKILL. One request, under the rights of the caller; nothing tells whether it
+// is heeded. Of a heterogeneous job the leader's step is named, which Slurm ends in all components.
 void kill_step(const StepIds& ids);
 
 }  // namespace torchbridge

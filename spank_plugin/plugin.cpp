@@ -114,7 +114,7 @@ void tell_placement(spank_t spank) {
   const EnvMap environment = job_environment(spank);
   const auto world_size = environment.required_integer("SLURM_NTASKS", 1, INT32_MAX);
   if (!world_size) return;
-  const auto record = record_of_step(spank, environment, static_cast<int>(*world_size), launch->options.ranks, true);
+  const auto record = record_of_step(spank, environment, static_cast<int>(*world_size), launch->options, true);
   if (record && !record->empty()) setenv(kStepRecordVariable, record->c_str(), 1);  // else the nodes ask
 }
 
@@ -157,7 +157,7 @@ using namespace torchbridge;
 extern "C" int slurm_spank_init(spank_t spank, int argc, char** argv) {
   return guarded("init", [&]() -> int {
     if (!submits_jobs(spank_context()) && spank_context() != S_CTX_REMOTE) return ESPANK_SUCCESS;
-    if (spank_context() == S_CTX_LOCAL) clear_stamp();
+    if (submits_jobs(spank_context())) clear_stamp();
     node.lists.site = joined(argc, argv);
     return register_option(spank);
   });

@@ -24,6 +24,7 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
+constexpr char kTaken = '+';  // srun's answer to a report
 constexpr std::size_t kMaxConnections = 64;  // the others wait in the listener's queue
 constexpr milliseconds kConnectionLimit{1000}, kStopLimit{400};
 constexpr std::size_t kMaxMessage = kTokenSize + Report::kMaxText + 64;
@@ -62,7 +63,7 @@ struct Reporter::Connection {
 };
 
 bool send_report(const ReporterAddress& reporter, const Report& report) {
-  constexpr milliseconds kConnecting{1500};  // the kernel tries again after a second
+  constexpr milliseconds kConnecting{1200};  // the kernel tries again after a second
   constexpr timeval kAnswering{1, 0};
   constexpr socklen_t kSize = sizeof kAnswering;
   if (reporter.port == 0) return false;
@@ -77,7 +78,7 @@ bool send_report(const ReporterAddress& reporter, const Report& report) {
   if (sent != static_cast<ssize_t>(message.size())) return false;
   shutdown(descriptor, SHUT_WR);
   char taken = 0;
-  return recv(descriptor, &taken, 1, 0) == 1;
+  return recv(descriptor, &taken, 1, 0) == 1 && taken == kTaken;
 }
 
 std::unique_ptr<Reporter> Reporter::open(int low, int high) {
@@ -176,7 +177,6 @@ bool Reporter::receive(Connection& connection) {
     if (connection.received != token_) return false;
     connection.is_known = true;
   }
-  constexpr char kTaken = '+';
   if (connection.is_known && heed(connection.received)) send(connection.socket.descriptor(), &kTaken, 1, MSG_NOSIGNAL);
   return false;
 }

@@ -32,7 +32,7 @@ struct Report {
   static constexpr std::size_t kMaxText = 1 << 16;  // what is beyond is left out
 };
 
-// A node's side. Waits less than three seconds. False where srun has not taken the report.
+// A node's side. Waits less than four seconds. False where srun has not taken the report.
 bool send_report(const ReporterAddress& reporter, const Report& report);
 
 // srun's side. Who does not know the token, 128 random bits, is not listened to; nobody is for longer than a second.

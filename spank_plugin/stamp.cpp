@@ -1,8 +1,11 @@
 #include "stamp.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 
+#include <torchbridge/core/outer_run.h>
 #include <torchbridge/core/step_record.h>
 #include <torchbridge/net/address.h>
 
@@ -69,12 +72,15 @@ std::optional<Stamp> Stamp::from(const EnvMap& environment) {
 void set_stamp(const Asked& asked, const Reporter* reporter) {
   const std::string where = reporter != nullptr ? std::to_string(reporter->port()) + " " + reporter->token() : "0 -";
   setenv(kVariable, (kVersion + " " + where + " " + asked.list).c_str(), 1);
-  for (const char* name : kRankNames) setenv(name, kNoRank, asked.options.override_user ? 1 : 0);
+  // Those of a step around this one are not the user's.
+  const bool replaces = asked.options.override_user || is_set_by_us(EnvMap::from(environ));
+  for (const char* name : kRankNames) setenv(name, kNoRank, replaces ? 1 : 0);
 }
 
 void clear_stamp() {
   unsetenv(kVariable);
   unsetenv(kStepRecordVariable);
+  unsetenv("TORCHBRIDGE_LISTEN_FD");  // a descriptor of that step's rank 0
 }
 
 bool has_stamp() { return getenv(kVariable) != nullptr; }

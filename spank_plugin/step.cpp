@@ -25,8 +25,8 @@ std::optional<StepIds> ids_of(spank_t spank) {
   StepIds ids;
   if (spank_get_item(spank, S_JOB_ID, &ids.job) != ESPANK_SUCCESS) return std::nullopt;
   if (spank_get_item(spank, S_JOB_STEPID, &ids.step) != ESPANK_SUCCESS) return std::nullopt;
-  ids.jobs = jobs_of_components(job_environment(spank), ids.job);
-  if (ids.jobs.empty()) ids.jobs.push_back(ids.job);
+  const auto jobs = jobs_of_components(job_environment(spank), ids.job);
+  ids.leader = jobs.empty() ? ids.job : jobs.front();
   return ids;
 }
 

@@ -14,8 +14,8 @@
 namespace torchbridge {
 
 struct StepIds {
-  std::vector<std::uint32_t> jobs;  // of its components in a heterogeneous job, which are jobs of their own; else one
-  std::uint32_t job = 0;            // of this component
+  std::uint32_t job = 0;     // of this component: in a heterogeneous job each is a job of its own
+  std::uint32_t leader = 0;  // of the first component
   std::uint32_t step = 0;
 };
 // Nothing where there is no step.

@@ -5,6 +5,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -13,6 +14,19 @@
 #include "step.h"
 
 namespace torchbridge {
+namespace {
+
+constexpr int kMsANode = 10, kSpreadMs = 2000;  // over which the nodes' requests for the end are spread
+
+}  // namespace
+
+void wait_among_nodes(spank_t spank, int ms_a_node, int least_ms) {
+  const auto nodes = job_environment(spank).integer("SLURM_STEP_NUM_NODES", 1, 100'000);
+  const int spread = std::max(least_ms, ms_a_node * static_cast<int>(nodes ? nodes->value_or(1) : 1));
+  std::uint32_t random = 0;
+  [[maybe_unused]] const ssize_t size = getrandom(&random, sizeof random, GRND_NONBLOCK);
+  poll(nullptr, 0, static_cast<int>(random % spread));
+}
 
 void tell_task(const std::string& message) { dprintf(STDERR_FILENO, "torch-env: %s\n", message.c_str()); }
 
@@ -30,6 +44,7 @@ void StepEnding::by(const Error& error) const {
     report(error.message);
     board_.set_reported();
   } else if (!board_.wait_until_reported(kReportLimit)) {
+    wait_among_nodes(spank_, kMsANode, kSpreadMs);
     leave_it_to_slurmstepd();
   }
   _exit(EXIT_FAILURE);
@@ -44,13 +59,11 @@ void StepEnding::without_a_line() const noexcept {
 }
 
 void StepEnding::report(const std::string& message) const {
-  // What a task writes to its stderr srun drops if the step ends too soon; and not all nodes shall ask Slurm at once.
-  constexpr int kForwardingMs = 500, kSpreadMs = 2000;
+  constexpr int kForwardingMs = 500;  // what a task writes to its stderr srun drops if the step ends too soon
   if (send_report(reporter_, {Report::Kind::kStepMustEnd, std::chrono::system_clock::now(), message})) return;
   tell_task(message);
-  std::uint16_t random = 0;
-  [[maybe_unused]] const ssize_t size = getrandom(&random, sizeof random, GRND_NONBLOCK);
-  poll(nullptr, 0, kForwardingMs + random % kSpreadMs);
+  poll(nullptr, 0, kForwardingMs);
+  wait_among_nodes(spank_, kMsANode, kSpreadMs);
   leave_it_to_slurmstepd();
 }
 

@@ -22,7 +22,11 @@ void tell_task(const std::string& message);
 // From here on Slurm can end this process.
 void let_slurm_end_us();
 
-// In srun, slurmstepd's child or a task: asks Slurm to kill all tasks of the step. One request for each job of it.
+// Waits a random time, so that not all nodes of the step ask Slurm in the same instant: up to `ms_a_node` for each
+// node, or `least_ms`.
+void wait_among_nodes(spank_t spank, int ms_a_node, int least_ms = 1);
+
+// In srun, slurmstepd's child or a task: asks Slurm to kill all tasks of the step. One request.
 void kill_step_of(spank_t spank);
 
 class StepEnding {

@@ -65,7 +65,10 @@ Status add_placement(spank_t spank, const TaskBoard& board, EnvMap& environment,
   const std::string step = facts.job_id + "." + facts.step_id;
   Result<std::string> record = std::string(environment.get(kStepRecordVariable).value_or(""));
   if (!facts.node_of_rank.empty()) return Ok{};
-  const auto ask = [&] { return record_of_step(spank, environment, facts.world_size, RankRule::kSlurm, false); };
+  const auto ask = [&] {
+    wait_among_nodes(spank, 1);
+    return record_of_step(spank, environment, facts.world_size, {}, false);
+  };
   if (!is_cut(*record, step)) record = board.ask_once(ask);
   if (!record) return record.error();
   if (is_cut(*record, step)) {
@@ -88,7 +91,9 @@ StepPlan plan_of(spank_t spank, const TaskBoard& board, const StepEnding& end, E
     if (const auto added = add_placement(spank, board, environment, *facts); !added) end.by(added.error());
   }
   constexpr std::chrono::seconds kTimeout{60};  // nodes of a large step start one after the other
-  auto plan = plan_step(std::move(*facts), environment, options, kTimeout);
+  const auto step = step_options(environment, options);
+  if (!step) end.by(step.error());
+  auto plan = plan_step(std::move(*facts), *step, std::nullopt, kTimeout);
   if (!plan) end.by(plan.error());
   return std::move(*plan);
 }

@@ -28,7 +28,7 @@ std::string absolute(const std::string& path) {
 bool may_be_ended_by_slurm(const TaskFailure& failure) {
   const int status = failure.wait_status;
   const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status) - 128;
-  return signal == SIGTERM || (signal == SIGKILL && !failure.out_of_memory);
+  return signal == SIGTERM || signal == SIGINT || (signal == SIGKILL && !failure.out_of_memory);
 }
 
 }  // namespace

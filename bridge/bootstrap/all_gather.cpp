@@ -165,6 +165,7 @@ class Gatherer {
         start_(Clock::now()) {
     values_[group.rank] = value;
     came_[group.rank] = true;
+    tellers_[group.rank] = 1;
     ranks_here_ = {group.rank};
     plan_calls();
   }
@@ -327,7 +328,7 @@ class Gatherer {
     call.state = Call::State::kIdle;
     const auto ports = group_.ports.size();
     if (!call.on_this_node() && ports != 0 && ++call.port % ports != 0) {
-      call.due = now;  // the next port
+      call.due = now + microseconds(1);  // the next port
       return;
     }
     call.port = 0;
@@ -499,7 +500,7 @@ class Gatherer {
       heard_ = true;
       call.state = Call::State::kAnswered;
     } else if (message.kind == "error") {
-      outcome_ = give_up(message.body);
+      outcome_ = Error{.message = give_up(message.body).message, .reported_elsewhere = true};
     } else if (message.kind == "nobody") {
       outcome_ = tell_nobody(message.body);
     } else if (message.kind == "answer") {

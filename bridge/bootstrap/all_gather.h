@@ -62,10 +62,11 @@ struct Gathered {
                        // for a message
 };
 
-// Collective: gives `value` (any bytes, at most 1000) and returns when all values are known. The
-// error is everybody's: at the timeout it names the ranks that did not come. A gathering after this
-// one may begin at once at the same places. Resolves names meanwhile. A call that fails is made
-// again after a pause with jitter that doubles up to 2 s. Not for several threads at once.
+// Collective: gives `value` (any bytes, at most 1000) and returns when all values are known. The error
+// is everybody's, and reported_elsewhere where it was heard from another rank: at the timeout it names
+// the ranks that did not come. A gathering after this one may begin at once at the same places.
+// Resolves names meanwhile. A call that fails is made again after a pause with jitter that doubles up
+// to 2 s. Not for several threads at once.
 Result<Gathered> all_gather(const Group& group, const std::string& value,
                             std::chrono::milliseconds timeout, const Reduce& reduce = {});
 

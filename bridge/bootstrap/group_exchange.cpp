@@ -19,7 +19,7 @@ class GroupExchange : public Exchange {
     Group group = group_;
     group.patience = std::min(group.patience, timeout / 2);
     auto gathered = torchbridge::all_gather(group, value, timeout);
-    if (!gathered) return gathered.error();
+    if (!gathered) return Error{gathered.error().message};  // every rank has it
     if (gathered->nobody.empty()) return std::move(gathered->values);
     auto other = otherwise_();
     if (!other) return Error{gathered->nobody + "; " + other.error().message};

@@ -29,8 +29,9 @@ int complain(const std::string& message, int exit_code = EXIT_FAILURE) {
 int fail(const Error& error, const EnvMap& environment, int exit_code = EXIT_FAILURE) {
   const int rank = error.only_here ? presumed_rank(environment) : 0;
   const std::string who = rank == 0 ? "" : "rank " + std::to_string(rank) + " on " + host_name() + ": ";
-  if (reports(error, environment)) complain(who + error.message);
-  if (error.only_here) end_step(environment);
+  const bool is_reporter = reports(error, environment);
+  if (is_reporter) complain(who + error.message);
+  if (is_reporter && error.only_here) end_step(environment);
   return exit_code;
 }
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <spawn.h>
 #include <torchbridge/core/launchers/slurm.h>
+#include <torchbridge/exchange/launch_steps.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,7 +16,10 @@ namespace torchbridge {
 
 void end_step(const EnvMap& environment) {
   constexpr int kManyNodes = 1000;
-  constexpr std::chrono::seconds kStay{2};
+  constexpr std::chrono::milliseconds kStay{2000}, kStayUnderMpirun{500};
+  const Launcher* const launcher = innermost_launcher(environment, task_or_self(environment));
+  if (launcher == nullptr) return;
+  if (launcher->kind == Launcher::Kind::kMpi) return std::this_thread::sleep_for(kStayUnderMpirun);
   if (!detect_slurm(environment)) return;
   const auto facts = read_slurm(environment);
   if (!facts || facts->world_size == 1) return;

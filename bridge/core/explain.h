@@ -29,7 +29,6 @@ struct NodeFacts {
 // Whether the user exported MASTER_ADDR and MASTER_PORT, which then take the place of options.addr and options.port.
 struct ExportedMaster {
   bool host = false, port = false;
-  bool both() const { return host && port; }
 };
 
 // `nodes` has one entry a node. Neighbours that are alike share a row, and

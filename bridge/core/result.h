@@ -13,7 +13,7 @@ namespace torchbridge {
 struct Error {
   std::string message;
   bool reported_elsewhere = false;  // another process of the job reports it: this one ends without a line
-  bool only_here = false;           // the other processes of the job may not find it: this one reports it
+  bool only_here = false;           // the other processes of the job may not find it: this node reports it
 
   static Error elsewhere() { return {"another process of the job reports why", true}; }
 };

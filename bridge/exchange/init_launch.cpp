@@ -82,7 +82,7 @@ Result<Launch> launch_by_pmix(const EnvMap& environment, const LaunchSettings& s
   if (!facts) return facts.error();
   auto exchange = connect_by_pmix(*facts);
   if (!exchange) return exchange.error();
-  return launch_through(**exchange, std::move(*facts), without_master(environment), settings);
+  return launch_through(**exchange, std::move(*facts), {settings.options, {}}, environment, settings);
 }
 
 // The launcher knows best; what the program says beside it may only agree.

@@ -39,7 +39,7 @@ std::vector<Variable> variables_for_mpi() {
 Result<Launch> launch_of(Result<StepPlan> plan, Socket bound, const EnvMap& environment, const LaunchSettings& settings) {
   if (!plan) return plan.error();
   const bool will_listen = settings.store_socket == StoreSocket::kListening;
-  if (!bound.open() && !(will_listen && plan->exported.both())) {
+  if (!bound.open() && !(will_listen && plan->exported.host && plan->exported.port)) {
     auto reserved = reserve_store_socket(*plan, environment);
     if (!reserved) return reserved.error();
     bound = std::move(*reserved);
@@ -58,37 +58,29 @@ Result<Launch> launch_of(Result<StepPlan> plan, Socket bound, const EnvMap& envi
   return launch;
 }
 
-// There is nothing to be asked of other ranks.
-Result<Launch> launch_without_exchange(LaunchFacts facts, ExportedMaster exported, const Options& rules, const EnvMap& environment,
-                                       const LaunchSettings& settings) {
-  auto store = exported.both() ? Result<StoreAddress>(StoreAddress{{rules.addr.text, rules.port.low}, {}})
-                               : bind_store(true, rules, settings.store_socket);
+// The ranks tell each other what the launcher does not tell, where they need it.
+Result<Launch> launch_by_exchange(LaunchFacts facts, const StepOptions& step, const EnvMap& environment, const LaunchSettings& settings) {
+  auto given = step.exported_endpoint();
+  if (facts.world_size > 1 && !(given && !facts.needs_node_exchange())) {
+    auto exchange = connect(facts, environment, step.options);
+    if (!exchange) return exchange.error();
+    auto launch = launch_through(**exchange, std::move(facts), step, environment, settings);
+    exchange->reset();
+    if (launch) launch->keep_for_mpi = variables_for_mpi();
+    return launch;
+  }
+  auto store = given ? Result<StoreAddress>(StoreAddress{*given, {}}) : bind_store(true, step.options, settings.store_socket);
   if (!store) return store.error();
-  auto plan = plan_step_at(std::move(store->endpoint), std::move(facts), environment, settings.options);
+  auto plan = plan_step(std::move(facts), step, std::move(store->endpoint), settings.timeout);
   return launch_of(std::move(plan), std::move(store->socket), environment, settings);
 }
 
-// The ranks tell each other what the launcher does not tell, where they need it.
-Result<Launch> launch_by_exchange(LaunchFacts facts, const EnvMap& environment, const LaunchSettings& settings) {
-  Options rules = settings.options;
-  const auto exported = take_exported_master(environment, rules);
-  if (!exported) return exported.error();
-  const bool nothing_to_ask = facts.world_size == 1 || (exported->both() && !facts.needs_node_exchange());
-  if (nothing_to_ask) return launch_without_exchange(std::move(facts), *exported, rules, environment, settings);
-  auto exchange = connect(facts, environment, rules);
-  if (!exchange) return exchange.error();
-  auto launch = launch_through(**exchange, std::move(facts), environment, settings);
-  exchange->reset();
-  if (launch) launch->keep_for_mpi = variables_for_mpi();
-  return launch;
-}
-
 // A launcher that names the nodes, as Slurm, has told all there is to know, but for ranks placed one by one.
-Result<Launch> launch_by_facts(LaunchFacts facts, const EnvMap& environment, const LaunchSettings& settings) {
-  if (settings.options.ranks != RankRule::kBlock && can_ask_for_placement(facts)) {
+Result<Launch> launch_by_facts(LaunchFacts facts, const StepOptions& step, const EnvMap& environment, const LaunchSettings& settings) {
+  if (step.options.ranks != RankRule::kBlock && can_ask_for_placement(facts)) {
     if (const auto asked = ask_for_placement(facts, settings.timeout); !asked) return asked.error();
   }
-  return launch_of(plan_step(std::move(facts), environment, settings.options, settings.timeout), {}, environment, settings);
+  return launch_of(plan_step(std::move(facts), step, std::nullopt, settings.timeout), {}, environment, settings);
 }
 
 // A world of one: any free port will do, and nobody has to be told.
@@ -97,7 +89,7 @@ Result<Launch> launch_alone(const LaunchSettings& settings) {
   facts.launcher = "none";
   facts.nodes = {host_name()};
   facts.tasks_per_node = {1};
-  return launch_without_exchange(std::move(facts), {}, settings.options, {}, settings);
+  return launch_by_exchange(std::move(facts), {settings.options, {}}, {}, settings);
 }
 
 // The nodes of all ranks, where PALS's file can be read; else the ranks must ask each other.
@@ -197,20 +189,18 @@ Result<Launch> launch_by_word(const EnvMap& environment) {
 }
 
 Result<Launch> launch_by_launcher(LaunchFacts facts, const EnvMap& environment, const LaunchSettings& settings) {
+  const auto step = step_options(environment, settings.options);
+  if (!step) return step.error();
   add_pals_nodes(facts, environment);
-  if (facts.nodes.empty()) return launch_by_exchange(std::move(facts), environment, settings);
-  return launch_by_facts(std::move(facts), environment, settings);
+  if (facts.nodes.empty()) return launch_by_exchange(std::move(facts), *step, environment, settings);
+  return launch_by_facts(std::move(facts), *step, environment, settings);
 }
 
-Result<Launch> launch_through(Exchange& exchange, LaunchFacts facts, const EnvMap& environment, const LaunchSettings& settings) {
-  Options rules = settings.options;
-  const auto exported = take_exported_master(environment, rules);
-  if (!exported) return exported.error();
-  std::optional<Endpoint> given;
-  if (exported->both()) given = Endpoint{rules.addr.text, rules.port.low};
-  auto store = meet(facts, exchange, given, rules, settings.store_socket, settings.timeout);
+Result<Launch> launch_through(Exchange& exchange, LaunchFacts facts, const StepOptions& step, const EnvMap& environment,
+                              const LaunchSettings& settings) {
+  auto store = meet(facts, exchange, step.exported_endpoint(), step.options, settings.store_socket, settings.timeout);
   if (!store) return store.error();
-  auto plan = plan_step_at(std::move(store->endpoint), std::move(facts), environment, settings.options);
+  auto plan = plan_step(std::move(facts), step, std::move(store->endpoint), settings.timeout);
   return launch_of(std::move(plan), std::move(store->socket), environment, settings);
 }
 
@@ -252,7 +242,9 @@ Result<Launch> resolve_launch(Exchange& exchange, const ExchangeRanks& ranks, co
   facts.rank = ranks.rank;
   facts.world_size = ranks.world_size;
   facts.local_size = ranks.local_size;
-  return launch_through(exchange, std::move(facts), environment, settings);
+  const auto step = step_options(environment, settings.options);
+  if (!step) return step.error();
+  return launch_through(exchange, std::move(facts), *step, environment, settings);
 }
 
 Result<Launch> resolve_launch(const EnvMap& environment, std::chrono::milliseconds timeout) {

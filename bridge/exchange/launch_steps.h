@@ -16,6 +16,7 @@ Result<Launch> launch_by_word(const EnvMap& environment);
 Result<Launch> launch_by_launcher(LaunchFacts facts, const EnvMap& environment, const LaunchSettings& settings);
 
 // The same through an exchange that is there already.
-Result<Launch> launch_through(Exchange& exchange, LaunchFacts facts, const EnvMap& environment, const LaunchSettings& settings);
+Result<Launch> launch_through(Exchange& exchange, LaunchFacts facts, const StepOptions& step, const EnvMap& environment,
+                              const LaunchSettings& settings);
 
 }  // namespace torchbridge

@@ -232,7 +232,7 @@ Result<StoreAddress> meet(LaunchFacts& facts, Exchange& exchange, const std::opt
   const Endpoint& announced = announcements.front().store;
   if (announced.host == kNoStore && announced.port == 0) return Error{facts.launcher + ": rank 0 has no address for the store, and says why", true};
   facts.node_of_rank = number_nodes(announcements);
-  if (const auto taken = take_nodes(facts); !taken) return taken.error();
+  if (const auto taken = take_nodes(facts); !taken) return Error{.message = taken.error().message, .only_here = true};
   for (const auto& announcement : announcements) {
     const auto& names = facts.nodes;
     if (std::find(names.begin(), names.end(), announcement.node) == names.end()) facts.nodes.push_back(announcement.node);

@@ -1,6 +1,7 @@
 #include <torchbridge/core/launcher.h>
 #include <torchbridge/exchange/launch.h>
 #include <torchbridge/exchange/launch_steps.h>
+#include <torchbridge/exchange/launcher_exchange.h>
 #include <torchbridge/exchange/reporter.h>
 #include <torchbridge/net/socket.h>
 
@@ -20,9 +21,10 @@ bool ends_all_with_one(const EnvMap& environment) {
 bool is_first_on_node(const EnvMap& environment) {
   std::string job;
   for (const char* name : {"SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE",
-                           "OMPI_MCA_ess_base_jobid", "PALS_APID"}) {
+                           "OMPI_MCA_ess_base_jobid", "PALS_APID", "FLUX_JOB_ID"}) {
     job += "/" + std::string(environment.get(name).value_or(""));
   }
+  job += "/" + key_of_pmi(environment);
   return job.find_first_not_of('/') == job.npos || hold_name("error" + job);
 }
 

@@ -25,17 +25,18 @@ Result<std::string> agree_on_address(const LaunchFacts& facts, const TaskMap& ma
   if (!options.addr.depends_on_interfaces()) return store.host;
   const auto node = master_node_of(facts, map, options.ranks);
   if (!node) return node.error();
-  const auto where = listening_node(facts, map, options, *node, store);
-  if (!where) return where.error();
+  // On one node nobody is called.
+  const auto where = at.node_count == 1 ? Result<ListeningNode>(ListeningNode())
+                                        : listening_node(facts, map, options, *node, store);
+  if (!where) return Error{.message = where.error().message, .only_here = true};
   const auto own = at.rank == 0 ? pick_address(at, options.addr) : Result<std::string>(kNone);
   const auto told =
-      all_gather(group_of_step(facts, at, *where, "address"), own ? *own : kNone, timeout,
-                 [](Values values) { return Result<Values>(Values{std::move(values.front())}); });
+      gather_in_step(group_of_step(facts, at, *where, "address"), own ? *own : kNone, timeout,
+                     [](Values values) { return Result<Values>(Values{std::move(values.front())}); });
   if (!own) return own.error();
   if (!told) return told.error();
-  if (!told->nobody.empty()) return Error{told->nobody};
-  if (told->values.front() == kNone) return Error::elsewhere();
-  return told->values.front();
+  if (told->front() == kNone) return Error::elsewhere();
+  return told->front();
 }
 
 }  // namespace torchbridge

@@ -64,31 +64,33 @@ Result<std::string> check_nodes(const StepPlan& plan, const EnvMap& environment,
   const Options& options = plan.options;
   const milliseconds timeout = timeout_of(options, at.node_count);
   const auto host = numeric_address(plan.env.master.host);
-  if (!host) return host.error();
+  if (!host) return Error{.message = host.error().message, .only_here = true};
   // Members are numbered node by node, so that the listener finds the tasks of a node together.
   Layout member = at;
   member.rank = plan.map.ranks_before(at.node_rank) + at.local_rank;
   Group group = group_of_step(plan.facts, member, {plan.master_node, *host, {plan.env.master.port}},
                               "check", check.token);
-  group.missing = [&](const std::vector<bool>& came) {
-    return missing_nodes(plan, came, timeout) + check.hint;
-  };
+  if (at.node_count > 1) {
+    group.missing = [&](const std::vector<bool>& came) {
+      return missing_nodes(plan, came, timeout) + check.hint;
+    };
+  }
   std::string table;  // on the first task of rank 0's node, which is rank 0
   const std::string own =
       options.explain ? facts_of_this_task(environment, *host).text() : std::string();
-  const auto told = all_gather(group, own, timeout, [&](Values values) {
+  const auto told = gather_in_step(group, own, timeout, [&](Values values) {
     if (options.explain)
       table = explain(plan.facts, plan.map, plan.options, plan.exported, plan.env,
                       facts_by_node(plan, values));
     return Result<Values>(Values{"all here"});
   });
-  if (!told) return Error{.message = told.error().message, .reported_elsewhere = at.rank != 0};
-  if (told->nobody.empty()) return table;
+  if (told) return table;
+  Error error = told.error();
   const auto& nodes = plan.facts.nodes;
-  return Error{.message = "node " + nodes[at.node_rank] + " does not reach the node of rank 0, " +
-                          nodes[plan.master_node] + ": " + told->nobody + check.hint,
-               .reported_elsewhere = at.local_rank != 0,
-               .only_here = true};
+  if (error.only_here && at.node_rank != plan.master_node)
+    error.message = "node " + nodes[at.node_rank] + " does not reach the node of rank 0, " +
+                    nodes[plan.master_node] + ": " + error.message + check.hint;
+  return error;
 }
 
 }  // namespace torchbridge

@@ -32,4 +32,9 @@ Result<ListeningNode> listening_node(const LaunchFacts& facts, const TaskMap& ma
 Group group_of_step(const LaunchFacts& facts, const Layout& at, const ListeningNode& where,
                     const std::string& purpose, const std::string& token = {});
 
+// all_gather in such a group. Of an error, also that no other node was heard of, one task is the reporter: it is only_here
+// there, and reported_elsewhere at the others that have it.
+Result<Values> gather_in_step(const Group& group, const std::string& value, std::chrono::milliseconds timeout,
+                              const Reduce& reduce = {});
+
 }  // namespace torchbridge

@@ -20,26 +20,28 @@ namespace torchbridge {
 struct StepPlan {
   LaunchFacts facts;
   TaskMap map;
-  Options options;          // with what the user exported in the place of addr= and port=
-  ExportedMaster exported;  // which of them were
+  Options options;          // of StepOptions
+  ExportedMaster exported;
   TorchEnv env;             // env.master is where rank 0 listens, numeric where its name resolves
   int master_node = 0;      // the node that holds rank 0
 };
 
-// MASTER_ADDR and MASTER_PORT as the user exported them, where they are not to be replaced: each
-// takes the place of the option of its kind in `options`.
-Result<ExportedMaster> take_exported_master(const EnvMap& environment, Options& options);
+// The options of a step, in which MASTER_ADDR and MASTER_PORT as the user exported them, where they are not to be
+// replaced, take the place of addr= and port=.
+struct StepOptions {
+  Options options;
+  ExportedMaster exported;  // which of them were
 
-// For a launcher that names the nodes, as Slurm. Resolves a host name, so call it in the task's own
-// process with the user's rights. Where the options leave the address to rank 0's node (see
-// agree_on_address) it is collective, and waits for the others at most `timeout`; else an error is
-// found by every task of the step alike.
-Result<StepPlan> plan_step(LaunchFacts facts, const EnvMap& environment, const Options& options,
+  // Where both were exported.
+  std::optional<Endpoint> exported_endpoint() const;
+};
+Result<StepOptions> step_options(const EnvMap& environment, const Options& options);
+
+// `store` is what the ranks agreed on among themselves; nothing for a launcher that names the nodes, as Slurm. Then it resolves a
+// host name, so call it in the task's own process with the user's rights; and where the options leave the address to rank 0's
+// node (see agree_on_address) it is collective, and waits for the others at most `timeout`.
+Result<StepPlan> plan_step(LaunchFacts facts, const StepOptions& step, std::optional<Endpoint> store,
                            std::chrono::milliseconds timeout);
-
-// For a launcher that does not: the ranks agreed on `store` among themselves.
-Result<StepPlan> plan_step_at(Endpoint store, LaunchFacts facts, const EnvMap& environment,
-                              const Options& options);
 
 // On rank 0 MASTER_PORT, bound for the program to inherit (store_port.h); not open on other ranks,
 // and where the user exported TORCHELASTIC_USE_AGENT_STORE=True, for an agent serves the store

@@ -18,18 +18,20 @@ Result<Endpoint> store_endpoint_of(const LaunchFacts& facts, const TaskMap& map,
   auto endpoint = endpoint_of(facts, map, options, one_node ? ephemeral_ports() : PortRange{});
   if (!endpoint) return endpoint.error();
   auto numeric = numeric_address(endpoint->host);
-  const bool is_named_by_launcher = options.addr.kind == AddressRule::Kind::kAuto && !facts.first_address.empty();
-  if (!numeric && is_named_by_launcher) numeric = numeric_address(facts.first_address);
+  const bool is_named_by_launcher = options.addr.kind == AddressRule::Kind::kAuto || options.addr.depends_on_interfaces();
+  if (!numeric && is_named_by_launcher && !facts.first_address.empty()) numeric = numeric_address(facts.first_address);
   if (!numeric) return endpoint;
   if (one_node || !is_loopback(*numeric)) {
     endpoint->host = *numeric;  // so that it does not matter whose resolver knows the name
     return endpoint;
   }
-  if (options.addr.kind == AddressRule::Kind::kHost) {
+  // A node's own /etc/hosts may give its name a loopback address. The others find the right one.
+  const auto reachable = is_own_name(endpoint->host) ? reachable_address() : Result<std::string>(Error{});
+  if (reachable) {
+    endpoint->host = *reachable;
+  } else if (options.addr.kind == AddressRule::Kind::kHost) {
     return Error{"addr=" + options.addr.text + " is a loopback address (" + *numeric + "), which other nodes cannot reach"};
   }
-  // A node's own /etc/hosts may give its name a loopback address. The others find the right one.
-  if (const auto reachable = reachable_address(); reachable && is_own_name(endpoint->host)) endpoint->host = *reachable;
   return endpoint;
 }
 

@@ -89,3 +89,16 @@ expect_refusal '^torchbridge: (rank [12] on n0: )?iface=only0: n0 has no interfa
   on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec --torch-env=iface=only0 -- sleep 1000
 (($(grep -c '^torchbridge: ' "$work/stderr") <= 2)) || fail "expected one report a node"
 expect_one_report 'addr=iface:only0: n0, the node of rank 0, has no such address' on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec --torch-env=addr=iface:only0 -- echo started
+# Neither PMI nor any variable of Hydra's names the job.
+if command -v mpiexec.mpich >/dev/null; then
+  expect_one_report '(rank [0-9] on .*: )?iface=only0: ' on_login mpiexec.mpich -n 4 "$torchbridge" exec --torch-env=iface=only0 -- sleep 1000
+fi
+# mpirun's ranks do not end the step that its daemons are in.
+limit=30 on_login salloc -Q -N2 -n4 --ntasks-per-node=2 mpirun.openmpi -np 4 "$torchbridge" exec --torch-env=iface=only0 -- sleep 1000 2>"$work/stderr" && fail "it succeeded"
+grep -q '^torchbridge: .*iface=only0: ' "$work/stderr" || fail "nobody reports: $(cat "$work/stderr")"
+! grep -E 'lost communication|CANCELLED' "$work/stderr" || fail "mpirun's daemons were ended"
+# A name that one node alone does not know: that node says so, and the step ends.
+on_node n1 sed '/n0/d' /etc/hosts >"$work/hosts"
+with_file n1 /etc/hosts "$work/hosts"
+expect_one_report "rank 1 on n1: MASTER_ADDR=n0: .*'n0' does not resolve" on_login srun -N2 -n2 -w n0,n1 "$torchbridge" exec -- sleep 1000
+as_before

@@ -26,6 +26,17 @@ expect_requests 2 REQUEST_CANCEL_JOB_STEP on_login srun -N2 -n16 --ntasks-per-no
 expect_line '^srun: error: torch-env: MASTER_ADDR=nohost.invalid: .*does not resolve'
 [[ $(grep -m1 error: "$work/stderr") == "srun: error: torch-env: "* ]] || { cat "$work/stderr"; fail "Slurm's words come first"; }
 expect_refusal '^srun: error: torch-env: MASTER_ADDR=nohost.invalid: ' 15 on_login srun -K -N2 -n16 --ntasks-per-node=8 $failing sleep 1000
+# torchbridge exec without the plugin: one request of each node at most.
+expect_requests_up_to() {
+  local most=$1 found
+  shift
+  on_login sdiag --reset
+  "$@" >"$work/stdout" 2>"$work/stderr" || true
+  wait_for 30 all_nodes_are_idle
+  found=$(requests REQUEST_CANCEL_JOB_STEP)
+  ((found >= 1 && found <= most)) || fail "$found requests, expected 1 to $most"
+}
+expect_requests_up_to 3 on_login srun -N2 -n16 --ntasks-per-node=8 "$torchbridge" exec --torch-env=iface=nosuch -- sleep 1000
 # An error that one node alone can see, whose tasks the others would wait for.
 on_node n0 ip link add tb0 type veth peer tb1
 expect_requests 2 REQUEST_CANCEL_JOB_STEP on_login srun -N2 -n16 -w n0,n1 --ntasks-per-node=8 --torch-env=iface=tb0 sleep 1000

@@ -32,7 +32,7 @@ OMP_NUM_THREADS=7 ROLE_NAME=mine RANK=5 WORLD_SIZE=9 MASTER_ADDR=192.0.2.1 expec
   on_login srun -N1 -n2 "$torchbridge" exec --torch-env=override=yes -- sh -c 'test $MASTER_ADDR = 192.0.2.1 || echo $RANK $WORLD_SIZE $OMP_NUM_THREADS $ROLE_NAME'
 MASTER_ADDR=192.0.2.1 MASTER_PORT=29513 expect_one_report "MASTER_ADDR=192.0.2.1 is no address of n0, where rank 0 runs" \
   on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec -- sleep 1000
-MASTER_ADDR=nohost.invalid expect_one_report ".*'nohost.invalid' does not resolve on n0" on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec -- sleep 1000
+MASTER_ADDR=nohost.invalid expect_refusal "^torchbridge: .*'nohost.invalid' does not resolve on n0" 30 on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec -- sleep 1000
 MASTER_ADDR=$'h\n' MASTER_PORT=29513 expect_refusal "torchbridge: .*MASTER_ADDR='h.x0a': expected a host name or an address" 10 \
   on_login srun -N2 -n2 "$torchbridge" exec --timeout 2 -- true
 

@@ -29,7 +29,7 @@ TaskEnvironment environment_of(const Place& place, std::vector<int> tasks_per_no
   facts.local_size = static_cast<int>(place.ranks_here.size());
   const EnvMap environment = {{"TORCHELASTIC_ERROR_FILE", "none"}};
   const Options options = *parse_options(list);
-  const auto plan = plan_step_at({"10.0.0.1", 29500}, facts, environment, options);
+  const auto plan = plan_step(facts, *step_options(environment, options), Endpoint{"10.0.0.1", 29500}, {});
   return *task_environment(*plan, environment, Socket(), program);
 }
 
