@@ -405,7 +405,7 @@ class Gatherer {
     }
   }
 
-  // False when the caller is to be forgotten. What it said holds.
+  // False when the caller is to be forgotten.
   bool listen_to(Caller& caller) {
     const bool stays = receive(caller.socket, caller.received, language_.longest());
     while (true) {

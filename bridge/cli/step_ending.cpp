@@ -17,9 +17,7 @@ namespace torchbridge {
 void end_step(const EnvMap& environment) {
   constexpr int kManyNodes = 1000;
   constexpr std::chrono::milliseconds kStay{2000}, kStayUnderMpirun{500};
-  const Launcher* const launcher = innermost_launcher(environment, task_or_self(environment));
-  if (launcher == nullptr) return;
-  if (launcher->kind == Launcher::Kind::kMpi) return std::this_thread::sleep_for(kStayUnderMpirun);
+  if (is_mpirun(environment)) return std::this_thread::sleep_for(kStayUnderMpirun);
   if (!detect_slurm(environment)) return;
   const auto facts = read_slurm(environment);
   if (!facts || facts->world_size == 1) return;

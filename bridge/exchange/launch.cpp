@@ -116,11 +116,6 @@ std::optional<LaunchFacts> launcher_facts(const EnvMap& environment) {
 // Whether srun started this very process: then no torchrun can be between.
 bool is_task_itself(const EnvMap& environment) { return environment.get("SLURM_TASK_PID") == std::to_string(getpid()); }
 
-bool is_mpirun(const EnvMap& environment) {
-  const Launcher* launcher = innermost_launcher(environment, task_or_self(environment));
-  return launcher != nullptr && launcher->kind == Launcher::Kind::kMpi;
-}
-
 // RANK and WORLD_SIZE that were exported around a launcher hold for none of its ranks. Right are: the launcher's own position;
 // ours, in another numbering; and torchrun agents, one on each rank, whose workers count the agents as groups. A task of a
 // resource manager may also run a torchrun of its own, apart from the others.
@@ -166,6 +161,11 @@ std::int64_t task_or_self(const EnvMap& environment) {
     if (process.id == **task) return process.id;
   }
   return getpid();
+}
+
+bool is_mpirun(const EnvMap& environment) {
+  const Launcher* launcher = innermost_launcher(environment, task_or_self(environment));
+  return launcher != nullptr && launcher->kind == Launcher::Kind::kMpi;
 }
 
 EnvMap of_this_launch(const EnvMap& environment) {

@@ -9,6 +9,9 @@ namespace torchbridge {
 // inside an mpirun's rank from the reverse, but between such a task and us there is no mpirun.
 std::int64_t task_or_self(const EnvMap& environment);
 
+// Whether the innermost launcher is an mpirun, which ends all ranks when one has failed.
+bool is_mpirun(const EnvMap& environment);
+
 // RANK and its companions at their word.
 Result<Launch> launch_by_word(const EnvMap& environment);
 

@@ -1,4 +1,3 @@
-#include <torchbridge/core/launcher.h>
 #include <torchbridge/exchange/launch.h>
 #include <torchbridge/exchange/launch_steps.h>
 #include <torchbridge/exchange/launcher_exchange.h>
@@ -11,11 +10,6 @@
 
 namespace torchbridge {
 namespace {
-
-bool ends_all_with_one(const EnvMap& environment) {
-  const Launcher* const launcher = innermost_launcher(environment, task_or_self(environment));
-  return launcher != nullptr && launcher->kind == Launcher::Kind::kMpi;
-}
 
 // Held until this process ends.
 bool is_first_on_node(const EnvMap& environment) {
@@ -36,7 +30,7 @@ bool reports(const Error& error, const EnvMap& environment) {
   const int rank = presumed_rank(environment);
   if (!error.reported_elsewhere && (error.only_here ? is_first_on_node(environment) : rank == 0))
     return true;
-  if (!ends_all_with_one(environment)) return false;
+  if (!is_mpirun(environment)) return false;
   std::this_thread::sleep_for(std::min(std::max(rank, 1), kDeputies) * kTurn);
   return !error.reported_elsewhere && !error.only_here && rank <= kDeputies;
 }
