@@ -6,12 +6,13 @@
 
 #include <cerrno>
 #include <csignal>
-#include <stdexcept>
 #include <string>
+#include <type_traits>
 
 #include <torchbridge/core/host_text.h>
 #include <torchbridge/core/hostlist.h>
 #include <torchbridge/net/address.h>
+#include <torchbridge/task/step_plan.h>
 
 #include "as_user.h"
 #include "placement.h"
@@ -37,20 +38,17 @@ slurm_step_id_t step_id_of(std::uint32_t job_id, std::uint32_t step_id, std::uin
   return id;
 }
 
-// slurm_kill_job_step as releases declare it: up to 23.02, from 23.11 on, from 25.11 on.
-using KillOfTwoIds = int (*)(std::uint32_t job_id, std::uint32_t step_id, std::uint16_t signal);
-using KillWithFlags = int (*)(std::uint32_t job_id, std::uint32_t step_id, std::uint16_t signal, std::uint16_t flags);
-using KillOfStepId = int (*)(slurm_step_id_t* id, std::uint16_t signal, std::uint16_t flags);
-
-[[maybe_unused]] void call(KillOfTwoIds kill, std::uint32_t job_id, std::uint32_t step_id) {
-  kill(job_id, step_id, SIGKILL);
-}
-[[maybe_unused]] void call(KillWithFlags kill, std::uint32_t job_id, std::uint32_t step_id) {
-  kill(job_id, step_id, SIGKILL, 0);
-}
-[[maybe_unused]] void call(KillOfStepId kill, std::uint32_t job_id, std::uint32_t step_id) {
-  slurm_step_id_t id = step_id_of(job_id, step_id, NO_VAL);
-  kill(&id, SIGKILL, 0);
+// slurm_kill_job_step as releases declare it: with two ids up to 23.02, with flags from 23.11 on, with one id from 25.11 on.
+template <class... Arguments>
+void call(int (*kill)(Arguments...), std::uint32_t job_id, std::uint32_t step_id) {
+  if constexpr (sizeof...(Arguments) == 4) {
+    kill(job_id, step_id, SIGKILL, 0);
+  } else if constexpr (std::is_invocable_v<decltype(kill), std::uint32_t, std::uint32_t, std::uint16_t>) {
+    kill(job_id, step_id, SIGKILL);
+  } else {
+    slurm_step_id_t id = step_id_of(job_id, step_id, NO_VAL);
+    kill(&id, SIGKILL, 0);
+  }
 }
 
 // Without ranks where there is no such step, or no longer. `number`: of a component in a heterogeneous step of an
@@ -67,10 +65,12 @@ Result<StepComponent> ask_component(std::uint32_t job_id, std::uint32_t step_id,
     if (error == EINVAL || error == ESLURM_INVALID_JOB_ID || error == ESLURM_ALREADY_DONE) return StepComponent();
     return Error{slurm_strerror != nullptr ? slurm_strerror(error) : "error " + std::to_string(error)};
   }
-  std::vector<std::vector<std::uint32_t>> ranks;
-  for (std::uint32_t node = 0; node < layout->node_cnt; ++node)
-    ranks.emplace_back(layout->tids[node], layout->tids[node] + layout->tasks[node]);
-  auto component = component_of(layout->node_list != nullptr ? layout->node_list : "", ranks);
+  StepComponent component{layout->node_list != nullptr ? layout->node_list : "", {}};
+  component.node_of_rank.resize(layout->task_cnt, -1);
+  for (std::uint32_t node = 0; node < layout->node_cnt; ++node) {
+    for (std::uint32_t task = 0; task < layout->tasks[node]; ++task)
+      component.node_of_rank.at(layout->tids[node][task]) = static_cast<int>(node);
+  }
   slurm_job_step_layout_free(layout);
   return component;
 }
@@ -79,12 +79,11 @@ Result<StepComponent> ask_component(std::uint32_t job_id, std::uint32_t step_id,
 // minutes, and the step waits for srun meanwhile, so a child asks it, for three seconds.
 bool needs_addresses(const EnvMap& environment, const Options& options) {
   const auto nodes = parse_hostlist(environment.get("SLURM_NODELIST").value_or(""));
-  const bool is_named = options.addr.kind == AddressRule::Kind::kAuto || options.addr.depends_on_interfaces();
-  const bool is_exported = environment.has("MASTER_ADDR") && !options.override_user;
-  if (!nodes || nodes->size() < 2 || !is_named || is_exported) return false;
-  return !run_as_user(geteuid(), getegid(), [&] {
-    if (!numeric_address(nodes->front())) throw std::runtime_error("unknown");
-  });
+  const auto step = step_options(environment, options);
+  if (!nodes || nodes->size() < 2 || !step) return false;
+  const AddressRule& rule = step->options.addr;
+  if (rule.kind != AddressRule::Kind::kAuto && !rule.depends_on_interfaces()) return false;
+  return !run_as_user({geteuid(), getegid()}, [&] { return bool(numeric_address(nodes->front())); });
 }
 
 // The NodeAddr of rank 0's node; empty where it is not known.
@@ -107,11 +106,11 @@ std::string address_of_first(const std::vector<StepComponent>& components, RankR
 Result<std::string> record_of_step(spank_t spank, const EnvMap& environment, int world_size, const Options& options,
                                    bool in_srun) {
   const auto ids = ids_of(spank);
-  std::uint32_t tasks = 0;
-  if (!ids || spank_get_item(spank, S_JOB_TOTAL_TASK_COUNT, &tasks) != ESPANK_SUCCESS) {
+  const auto tasks = item<std::uint32_t>(spank, S_JOB_TOTAL_TASK_COUNT);
+  if (!ids || !tasks) {
     return Error{"Slurm does not tell the plugin the step's id and number of tasks"};
   }
-  const StepShape shape{.job_id = ids->job, .world_size = world_size, .component_tasks = static_cast<int>(tasks)};
+  const StepShape shape{.job_id = ids->job, .world_size = world_size, .component_tasks = static_cast<int>(*tasks)};
   const bool ranks_are_known = options.ranks == RankRule::kBlock || environment_tells_placement(environment, shape);
   const bool wants_address = in_srun && needs_addresses(environment, options);
   if (ranks_are_known && !wants_address) return std::string();
@@ -126,8 +125,8 @@ Result<std::string> record_of_step(spank_t spank, const EnvMap& environment, int
                      *components, address);
 }
 
-void kill_step(const StepIds& ids) {
-  if (slurm_kill_job_step != nullptr) call(&slurm_kill_job_step, ids.leader, ids.step);
+void kill_step(const std::optional<StepIds>& ids) {
+  if (ids && slurm_kill_job_step != nullptr) call(&slurm_kill_job_step, ids->leader, ids->step);
 }
 
 }  // namespace torchbridge

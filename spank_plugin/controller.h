@@ -22,7 +22,7 @@ Result<std::string> record_of_step(spank_t spank, const EnvMap& environment, int
                                    bool in_srun);
 
 // Asks it to end all tasks of a step by SIGKILL. One request, under the rights of the caller; nothing tells whether it
-// is heeded. Of a heterogeneous job the leader's step is named, which Slurm ends in all components.
-void kill_step(const StepIds& ids);
+// is heeded. Nothing without ids. Of a heterogeneous job the leader's step is named, which Slurm ends in all components.
+void kill_step(const std::optional<StepIds>& ids);
 
 }  // namespace torchbridge

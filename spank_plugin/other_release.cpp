@@ -3,12 +3,10 @@
 #include <slurm/slurm.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <iterator>
+#include <string_view>
 
 #include <torchbridge/core/options.h>
 
@@ -19,10 +17,7 @@ extern "C" __attribute__((weak)) decltype(slurm_api_version) slurm_api_version;
 
 namespace {
 
-bool submits_jobs(const char* program) {
-  constexpr const char* kPrograms[] = {"srun", "sbatch", "salloc"};
-  return std::any_of(std::begin(kPrograms), std::end(kPrograms), [&](const char* name) { return std::strcmp(program, name) == 0; });
-}
+bool submits_jobs(std::string_view program) { return program == "srun" || program == "sbatch" || program == "salloc"; }
 
 // The variable that asks for the plugin; null where none does.
 const char* asking_variable() {

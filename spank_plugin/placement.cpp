@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include <torchbridge/core/hostlist.h>
-
 namespace torchbridge {
 namespace {
 
@@ -36,22 +34,6 @@ std::vector<std::uint32_t> jobs_of_components(const EnvMap& environment, std::ui
 bool environment_tells_placement(const EnvMap& environment, const StepShape& step) {
   if (step.has_components()) return false;
   return !environment.get("SLURM_DISTRIBUTION").value_or("").starts_with("arbitrary");
-}
-
-Result<StepComponent> component_of(const std::string& nodes, const std::vector<std::vector<std::uint32_t>>& ranks) {
-  const Error wrong{"its lists of nodes and ranks do not fit together"};
-  const auto names = parse_hostlist(nodes);
-  std::size_t size = 0;
-  for (const auto& of_node : ranks) size += of_node.size();
-  StepComponent component{nodes, std::vector<int>(size, -1)};
-  if (!names || names->size() != ranks.size()) return wrong;
-  for (std::size_t node = 0; node < ranks.size(); ++node) {
-    for (const auto rank : ranks[node]) {
-      if (rank >= size || component.node_of_rank[rank] >= 0) return wrong;
-      component.node_of_rank[rank] = static_cast<int>(node);
-    }
-  }
-  return component;
 }
 
 Result<std::vector<StepComponent>> components_of_step(const EnvMap& environment, const StepShape& step,

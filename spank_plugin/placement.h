@@ -35,10 +35,6 @@ std::vector<std::uint32_t> jobs_of_components(const EnvMap& environment, std::ui
 // components, whose tasks are told the distribution of one of them.
 bool environment_tells_placement(const EnvMap& environment, const StepShape& step);
 
-// `nodes` is Slurm's list, `ranks` are those of each of its nodes: an error where they are not all of 0..n-1, each
-// once.
-Result<StepComponent> component_of(const std::string& nodes, const std::vector<std::vector<std::uint32_t>>& ranks);
-
 // All components of the step. Empty where one has ended already, so that its ranks will meet nobody.
 Result<std::vector<StepComponent>> components_of_step(const EnvMap& environment, const StepShape& step,
                                                       const AskComponent& ask);

@@ -4,8 +4,6 @@
 #include <sysexits.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <utility>
@@ -14,6 +12,7 @@
 
 #include "as_user.h"
 #include "controller.h"
+#include "log.h"
 #include "reporter.h"
 #include "spank.h"
 #include "stamp.h"
@@ -57,7 +56,7 @@ struct LaunchState {
   Options options;
   std::unique_ptr<Reporter> reporter;  // null where it cannot listen: the nodes then report in the log
 };
-std::optional<LaunchState> launch;
+LaunchState* launch = nullptr;  // left at exit(), which children that srun forks call too
 
 template <class Body>
 int guarded(const char* hook, Body&& body) noexcept {
@@ -65,8 +64,6 @@ int guarded(const char* hook, Body&& body) noexcept {
     return body();
   } catch (const std::exception& error) {
     slurm_error("torch-env: %s: %s", hook, error.what());
-  } catch (...) {
-    slurm_error("torch-env: %s: an unknown error", hook);
   }
   return ESPANK_ERROR;
 }
@@ -79,9 +76,11 @@ std::string joined(int argc, char** argv) {
 
 bool submits_jobs(spank_context_t context) { return context == S_CTX_LOCAL || context == S_CTX_ALLOCATOR; }
 
-bool may_be_asked_in(spank_t spank) {
-  char** environment = nullptr;
-  return spank_get_item(spank, S_JOB_ENV, &environment) != ESPANK_SUCCESS || may_be_asked(node.lists, environment);
+// On a node. Takes no memory: where nobody asks, nothing can fail.
+bool may_be_asked(spank_t spank) {
+  char none[1];
+  const auto has = [&](const char* name) { return spank_getenv(spank, name, none, 1) != ESPANK_ENV_NOEXIST; };
+  return node.lists.command_line || has(kStampVariable) || has(kOptionsVariable);
 }
 
 // Called with the list of --torch-env, in srun before the job is submitted and again on each node: there as root, so it
@@ -104,7 +103,7 @@ int register_option(spank_t spank) {
 // In srun, whose environment is the tasks': of all components, for they are copied later.
 void prepare_step(const Asked& asked) {
   const std::uint16_t* range = slurm_get_srun_port_range != nullptr ? slurm_get_srun_port_range() : nullptr;
-  launch = LaunchState{asked.options, range != nullptr ? Reporter::open(range[0], range[1]) : Reporter::open()};
+  launch = new LaunchState{asked.options, range != nullptr ? Reporter::open(range[0], range[1]) : Reporter::open()};
   set_stamp(asked, launch->reporter.get());
 }
 
@@ -118,34 +117,22 @@ void tell_placement(spank_t spank) {
   if (record && !record->empty()) setenv(kStepRecordVariable, record->c_str(), 1);  // else the nodes ask
 }
 
-// To the log of this process of Slurm: srun's, sbatch's and salloc's goes to the user's terminal.
-void tell_lines(std::string_view text) {
-  while (!text.empty()) {
-    const auto end = std::min(text.find('\n'), text.size());
-    slurm_error("torch-env: %.*s", static_cast<int>(end), text.data());
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-}
-
 // With EX_TEMPFAIL (sysexits.h): it stopped in order, and is to be started again.
 bool wants_to_go_on(int wait_status) { return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == EX_TEMPFAIL; }
 
-// Of each node only the first failure counts: what follows is mostly its consequence.
-void heed_first_failure(spank_t spank) {
-  static bool told = false, ended = false;
-  int status = 0;
-  uid_t user = 0;
-  gid_t group = 0;
-  if (spank_get_item(spank, S_TASK_EXIT_STATUS, &status) != ESPANK_SUCCESS || status == 0) return;
+// Of each node only the first reason or failure counts: what follows is mostly its consequence.
+void heed_end_of_task(spank_t spank) {
+  static bool heeded = false;
+  const int status = item<int>(spank, S_TASK_EXIT_STATUS).value_or(0);
+  const auto user = item<uid_t>(spank, S_JOB_UID);
+  const auto group = item<gid_t>(spank, S_JOB_GID);
   const TaskRecord* record = record_of_task(spank, node.board);
-  if (record == nullptr || wants_to_go_on(status)) return;
-  if (spank_get_item(spank, S_JOB_UID, &user) != ESPANK_SUCCESS) return;
-  if (spank_get_item(spank, S_JOB_GID, &group) != ESPANK_SUCCESS) return;
-  if (record->refused && !std::exchange(ended, true)) run_as_user(user, group, [&] { kill_step_of(spank); });
-  const bool is_consequence = node.board.wait_until_reported({});  // of a task that was refused
-  if (!record->written || is_consequence || std::exchange(told, true)) return;
-  run_as_user(user, group, [&] {
-    tell_lines(tell_failure(*record, reporter_in(job_environment(spank)), status));
+  if (heeded || status == 0 || !user || !group || record == nullptr || wants_to_go_on(status)) return;
+  if (node.board.reason() == nullptr && !record->written) return;
+  heeded = true;
+  if (const char* reason = node.board.reason()) return end_step(spank, {*user, *group}, reason);
+  run_as_user({*user, *group}, [&] {
+    return tell_log(tell_failure(node.board, *record, reporter_in(job_environment(spank)), status)), true;
   });
 }
 
@@ -165,10 +152,10 @@ extern "C" int slurm_spank_init(spank_t spank, int argc, char** argv) {
 
 extern "C" int slurm_spank_init_post_opt(spank_t, int, char**) {
   return guarded("init_post_opt", [&]() -> int {
-    if (!submits_jobs(spank_context()) || !may_be_asked(node.lists, environ)) return ESPANK_SUCCESS;
+    if (!submits_jobs(spank_context()) || !(node.lists.command_line || getenv(kOptionsVariable))) return ESPANK_SUCCESS;
     auto asked = asked_by(node.lists, EnvMap::from(environ));
     if (!asked) {
-      tell_lines(asked.error().message);
+      tell_log(asked.error().message);
       exit(EXIT_FAILURE);  // of an `optional` plugin Slurm would ignore the error, and submit the job
     }
     if (*asked && spank_context() == S_CTX_LOCAL && !has_stamp()) prepare_step(**asked);
@@ -181,7 +168,7 @@ extern "C" int slurm_spank_local_user_init(spank_t spank, int, char**) {
   guarded("local_user_init", [&]() -> int {
     const auto ids = launch ? ids_of(spank) : std::nullopt;
     if (!ids) return ESPANK_SUCCESS;
-    if (launch->reporter) launch->reporter->start(tell_lines, [ids] { kill_step(*ids); });
+    if (launch->reporter) launch->reporter->start(tell_log, [ids] { kill_step(*ids); });
     tell_placement(spank);
     return ESPANK_SUCCESS;
   });
@@ -191,30 +178,32 @@ extern "C" int slurm_spank_local_user_init(spank_t spank, int, char**) {
 // With the user's rights, before the tasks are forked.
 extern "C" int slurm_spank_user_init(spank_t spank, int, char**) {
   return guarded("user_init", [&]() -> int {
-    if (!may_be_asked_in(spank) || !is_rank_step(spank)) return ESPANK_SUCCESS;
+    if (!may_be_asked(spank) || !is_rank_step(spank)) return ESPANK_SUCCESS;
     const auto options = asked_options(node.lists, job_environment(spank));
     if (options && !*options) return ESPANK_SUCCESS;  // an error each task finds out for itself
-    std::uint32_t tasks = 0;
-    if (spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &tasks) == ESPANK_SUCCESS) node.board = TaskBoard(tasks);
+    if (const auto tasks = item<std::uint32_t>(spank, S_JOB_LOCAL_TASK_COUNT)) node.board = TaskBoard(*tasks);
     return ESPANK_SUCCESS;
   });
 }
 
 extern "C" int slurm_spank_task_init(spank_t spank, int, char**) {
-  if (!may_be_asked_in(spank)) return ESPANK_SUCCESS;
-  const int outcome = guarded("task_init", [&] { return export_torch_env(spank, node), ESPANK_SUCCESS; });
-  if (outcome == ESPANK_SUCCESS) return outcome;
-  StepEnding(spank, node.board, {}).without_a_line();  // guarded has said why
+  if (!may_be_asked(spank)) return ESPANK_SUCCESS;
+  try {
+    export_torch_env(spank, node);
+    return ESPANK_SUCCESS;
+  } catch (const std::exception& error) {
+    StepEnding(spank, node.board, true).because(error.what());
+  }
 }
 
 extern "C" int slurm_spank_task_exit(spank_t spank, int, char**) {
-  return guarded("task_exit", [&] { return heed_first_failure(spank), ESPANK_SUCCESS; });
+  return guarded("task_exit", [&] { return heed_end_of_task(spank), ESPANK_SUCCESS; });
 }
 
 extern "C" int slurm_spank_exit(spank_t, int, char**) {
   return guarded("exit", [&]() -> int {
-    if (const auto report = launch && launch->reporter ? launch->reporter->stop() : std::nullopt) tell_lines(*report);
-    launch.reset();
+    if (const auto report = launch && launch->reporter ? launch->reporter->stop() : std::nullopt) tell_log(*report);
+    delete std::exchange(launch, nullptr);
     return ESPANK_SUCCESS;
   });
 }

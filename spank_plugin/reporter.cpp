@@ -29,18 +29,15 @@ constexpr std::size_t kMaxConnections = 64;  // the others wait in the listener'
 constexpr milliseconds kConnectionLimit{1000}, kStopLimit{400};
 constexpr std::size_t kMaxMessage = kTokenSize + Report::kMaxText + 64;
 
-Result<Socket> listen_everywhere(int port) {
-  auto listener = listen_on({"::", port});  // IPv4 too
-  if (!listener) listener = listen_on({"0.0.0.0", port});
-  return listener;
-}
-
 // The srun commands of a host share the range: not all begin at its start.
-Result<Socket> listen_within(int low, int high) {
+std::optional<Socket> listen_within(int low, int high) {
   const int count = high - low + 1;
-  auto listener = listen_everywhere(low + getpid() % count);
-  for (int i = 1; i < count && !listener; ++i) listener = listen_everywhere(low + (getpid() + i) % count);
-  return listener;
+  for (int i = 0; i < count; ++i) {
+    for (const char* all : {"::", "0.0.0.0"}) {  // the first takes IPv4 too, where there is IPv6
+      if (auto listener = listen_on({all, low + (getpid() + i) % count})) return std::move(*listener);
+    }
+  }
+  return std::nullopt;
 }
 
 // For all who have the socket: srun keeps a copy of itself that ends the step after it.
@@ -49,17 +46,12 @@ void stop_listening(Socket& listener) {
   listener = Socket();
 }
 
-int milliseconds_until(Clock::time_point time) {
-  return static_cast<int>(std::max<std::int64_t>(std::chrono::ceil<milliseconds>(time - Clock::now()).count(), 0));
-}
-
 }  // namespace
 
 struct Reporter::Connection {
   Socket socket;
   Clock::time_point deadline;
-  std::string received;
-  bool is_known = false;  // the token was right
+  std::string received{};
 };
 
 bool send_report(const ReporterAddress& reporter, const Report& report) {
@@ -84,15 +76,14 @@ bool send_report(const ReporterAddress& reporter, const Report& report) {
 std::unique_ptr<Reporter> Reporter::open(int low, int high) {
   auto reporter = std::make_unique<Reporter>();
   auto listener = listen_within(low, std::max(low, high));
-  const auto port = listener ? bound_port(*listener) : Result<int>(listener.error());
-  if (!port) return nullptr;
+  if (!listener) return nullptr;
   fcntl(listener->descriptor(), F_SETFL, O_NONBLOCK);
-  reporter->owner_ = getpid();
   reporter->listener_ = std::move(*listener);
+  const auto port = bound_port(reporter->listener_);
   reporter->wake_ = Socket(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  reporter->port_ = *port;
   reporter->token_ = random_token();
-  if (reporter->token_.empty() || !reporter->wake_.open()) return nullptr;
+  if (!port || reporter->token_.empty() || !reporter->wake_.open()) return nullptr;
+  reporter->port_ = *port;
   return reporter;
 }
 
@@ -102,107 +93,84 @@ void Reporter::start(std::function<void(const std::string&)> say, std::function<
   if (server_.joinable()) return;
   say_ = std::move(say);
   end_step_ = std::move(end_step);
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  try {
-    server_ = std::thread([this] { serve(); });
-  } catch (const std::exception&) {
-    stop_listening(listener_);
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  server_ = std::thread([this] { serve(); });
 }
 
 std::optional<std::string> Reporter::stop() {
-  const bool is_owner = owner_ == getpid();
-  if (is_owner) eventfd_write(wake_.descriptor(), 1);
-  for (std::thread* thread : {&server_, &ender_}) {
-    if (thread->joinable()) is_owner ? thread->join() : thread->detach();
-  }
-  if (!is_owner) return std::nullopt;
+  eventfd_write(wake_.descriptor(), 1);
+  if (server_.joinable()) server_.join();
+  if (ender_.joinable()) ender_.join();
   stop_listening(listener_);
   if (!first_ || step_must_end_) return std::nullopt;
   return first_->text;
 }
 
 void Reporter::serve() try {
+  constexpr int kTickMs = 50;  // of the limits, while there are connections
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, nullptr);
   std::vector<Connection> connections;
   std::optional<Clock::time_point> end;  // once it is to stop
-  while (true) {
-    const auto now = Clock::now();
-    std::erase_if(connections, [&](const Connection& connection) { return connection.deadline <= now; });
-    if (end && now >= *end) return;
+  while (!end || (!connections.empty() && Clock::now() < *end)) {
     const bool has_room = connections.size() < kMaxConnections;
     std::vector<pollfd> watched = {{end ? -1 : wake_.descriptor(), POLLIN, 0},
                                    {has_room ? listener_.descriptor() : -1, POLLIN, 0}};
-    int timeout = end && connections.empty() ? 0 : -1;
-    for (const auto& connection : connections) {
-      watched.push_back({connection.socket.descriptor(), POLLIN, 0});
-      const int left = milliseconds_until(end ? std::min(*end, connection.deadline) : connection.deadline);
-      timeout = timeout < 0 ? left : std::min(timeout, left);
-    }
-    const int ready = poll(watched.data(), watched.size(), timeout);
-    if (ready < 0 && errno != EINTR) return;
-    if (ready == 0 && end && connections.empty()) return;
-    if (ready <= 0) continue;
+    for (const auto& connection : connections) watched.push_back({connection.socket.descriptor(), POLLIN, 0});
+    poll(watched.data(), watched.size(), connections.empty() ? -1 : kTickMs);
     if (watched[0].revents != 0) end = Clock::now() + kStopLimit;
+    const auto now = Clock::now();
     std::size_t place = 2;
-    std::erase_if(connections,
-                  [&](Connection& connection) { return watched[place++].revents != 0 && !receive(connection); });
-    if (watched[1].revents != 0) take_new(connections);
+    std::erase_if(connections, [&](Connection& connection) {
+      const short events = watched[place++].revents;
+      return connection.deadline <= now || (events != 0 && !receive(connection));
+    });
+    take_new(connections);
   }
 } catch (const std::exception&) {
-  stop_listening(listener_);  // out of memory: the nodes are refused, and go another way
+  stop_listening(listener_);  // no memory, no thread: the nodes are refused, and go another way
 }
 
 void Reporter::take_new(std::vector<Connection>& connections) {
   while (connections.size() < kMaxConnections) {
     Socket socket(accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.open()) return;
-    connections.push_back({std::move(socket), Clock::now() + kConnectionLimit, {}});
+    connections.push_back({std::move(socket), Clock::now() + kConnectionLimit});
   }
 }
 
 bool Reporter::receive(Connection& connection) {
   char bytes[4096];
-  while (true) {
+  std::string& received = connection.received;
+  while (received.size() <= kMaxMessage) {
     // Not a byte beyond the token, and none compared, before all of it is there.
-    const std::size_t wanted = connection.is_known ? sizeof bytes : kTokenSize - connection.received.size();
+    const std::size_t wanted = received.size() < kTokenSize ? kTokenSize - received.size() : sizeof bytes;
     const ssize_t size = recv(connection.socket.descriptor(), bytes, wanted, 0);
     if (size < 0) return errno == EAGAIN || errno == EINTR;
-    if (size == 0) break;
-    connection.received.append(bytes, static_cast<std::size_t>(size));
-    if (connection.received.size() > kMaxMessage) return false;
-    if (connection.is_known || connection.received.size() < kTokenSize) continue;
-    if (connection.received != token_) return false;
-    connection.is_known = true;
+    if (size == 0) {
+      if (heed(received)) send(connection.socket.descriptor(), &kTaken, 1, MSG_NOSIGNAL);
+      return false;
+    }
+    received.append(bytes, static_cast<std::size_t>(size));
+    if (received.size() == kTokenSize && received != token_) return false;
   }
-  if (connection.is_known && heed(connection.received)) send(connection.socket.descriptor(), &kTaken, 1, MSG_NOSIGNAL);
   return false;
 }
 
 bool Reporter::heed(const std::string& message) {
-  const auto end = std::min(message.find('\n'), message.size());
-  if (end <= kTokenSize) return false;
+  const auto end = message.find('\n', kTokenSize + 1);
+  if (end == message.npos) return false;
   const auto time = parse_integer(std::string_view(message).substr(kTokenSize + 1, end - kTokenSize - 1), 0, INT64_MAX);
+  if (!time) return false;
   const auto kind = static_cast<Report::Kind>(message[kTokenSize]);
-  if (!time || end == message.size()) return false;
   const Report report{kind, std::chrono::system_clock::time_point(microseconds(*time)), message.substr(end + 1)};
-  if (kind == Report::Kind::kStepMustEnd) {
-    if (!std::exchange(step_must_end_, true)) end_step_because(report.text);
-  } else if (!first_ || report.time < first_->time) {
-    first_ = report;  // of two nodes whose tasks fail within a few milliseconds the later one may be heard first
-  }
-  return true;
-}
-
-void Reporter::end_step_because(const std::string& reason) {
-  say_(reason);
-  try {
+  if (kind == Report::Kind::kStepMustEnd && !std::exchange(step_must_end_, true)) {
+    say_(report.text);
     ender_ = std::thread(end_step_);  // the controller may take its time, and thousands of nodes report meanwhile
-  } catch (const std::exception&) {
-    end_step_();
   }
+  // Of two nodes whose tasks fail within a few milliseconds the later one may be heard first.
+  if (kind == Report::Kind::kTaskEnded && (!first_ || report.time < first_->time)) first_ = report;
+  return true;
 }
 
 }  // namespace torchbridge

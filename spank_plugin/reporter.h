@@ -47,13 +47,13 @@ class Reporter {
   const std::string& token() const { return token_; }
 
   // Begins to take reports, in a thread that blocks all signals; does nothing the second time. For the first one that
-  // says the step must end it calls `say` with the text, and then `end_step` in another thread. Where there is no
-  // thread to be had the nodes are refused.
+  // says the step must end it calls `say` with the text, and then `end_step` in another thread. Throws where there
+  // is no thread to be had. Children that srun forks must not destroy it.
   void start(std::function<void(const std::string&)> say, std::function<void()> end_step);
 
   // Takes the reports that are under way, for less than half a second, and ends the threads; waits for end_step.
   // Returns the text of the earliest end of a task by the nodes' clocks; nothing where none was reported, or where the
-  // step was to end. Does nothing in a child of this process.
+  // step was to end.
   std::optional<std::string> stop();
 
  private:
@@ -65,7 +65,6 @@ class Reporter {
   bool receive(Connection& connection);
   // False where it is none.
   bool heed(const std::string& message);
-  void end_step_because(const std::string& reason);
 
   Socket listener_, wake_;
   int port_ = 0;
@@ -73,7 +72,6 @@ class Reporter {
   std::function<void(const std::string&)> say_;
   std::function<void()> end_step_;
   std::thread server_, ender_;
-  int owner_ = 0;  // the process that has them: srun forks children, some of which call exit()
   std::optional<Report> first_;
   bool step_must_end_ = false;
 };

@@ -23,15 +23,15 @@ struct Asked {
   Options options;
 };
 
-// Whether anybody may ask for the plugin. Takes no memory: where nobody does, nothing can fail.
-bool may_be_asked(const Lists& lists, char** environment);
-
 // Nothing where neither the command line nor TORCHBRIDGE_OPTIONS, if it is not empty, asks for the plugin. Whoever
 // comes later wins: plugstack.conf, TORCHBRIDGE_OPTIONS, the command line. The error names the place that the wrong
 // list is from.
 Result<std::optional<Asked>> asked_by(const Lists& lists, const EnvMap& environment);
 
-// A variable "VERSION PORT TOKEN LIST", whose name begins with SLURM_, because `srun --export=NONE` keeps only those.
+// Its name begins with SLURM_, because `srun --export=NONE` keeps only those.
+inline constexpr char kStampVariable[] = "SLURM_TORCH_ENV";
+
+// Its value is "VERSION PORT TOKEN LIST".
 struct Stamp {
   std::string version;  // all versions understand the words up to the token
   int port = 0;         // of srun's reporter; 0 where it has none
@@ -60,8 +60,5 @@ ReporterAddress reporter_in(const EnvMap& environment);
 
 // Whether the variable is for the plugin alone, and not for the program to see.
 bool is_ours(const std::string& name, const std::string& value);
-
-// Whether this process was here before: plugstack.conf may load the plugin twice, also as two files.
-bool first_time_in_this_process();
 
 }  // namespace torchbridge

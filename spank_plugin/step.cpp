@@ -22,18 +22,16 @@ bool is_daemon(const std::vector<std::string>& program) {
 }  // namespace
 
 std::optional<StepIds> ids_of(spank_t spank) {
-  StepIds ids;
-  if (spank_get_item(spank, S_JOB_ID, &ids.job) != ESPANK_SUCCESS) return std::nullopt;
-  if (spank_get_item(spank, S_JOB_STEPID, &ids.step) != ESPANK_SUCCESS) return std::nullopt;
-  const auto jobs = jobs_of_components(job_environment(spank), ids.job);
-  ids.leader = jobs.empty() ? ids.job : jobs.front();
-  return ids;
+  const auto job = item<std::uint32_t>(spank, S_JOB_ID), step = item<std::uint32_t>(spank, S_JOB_STEPID);
+  if (!job || !step) return std::nullopt;
+  const auto jobs = jobs_of_components(job_environment(spank), *job);
+  return StepIds{.job = *job, .leader = jobs.empty() ? *job : jobs.front(), .step = *step};
 }
 
 EnvMap job_environment(spank_t spank) {
-  char** variables = nullptr;
-  if (spank_get_item(spank, S_JOB_ENV, &variables) != ESPANK_SUCCESS) return {};
-  return EnvMap::from(variables != nullptr ? variables : environ);  // in srun Slurm gives none
+  const auto variables = item<char**>(spank, S_JOB_ENV);
+  if (!variables) return {};
+  return EnvMap::from(*variables != nullptr ? *variables : environ);  // in srun Slurm gives none
 }
 
 std::vector<std::string> program_of(spank_t spank) {
@@ -44,15 +42,13 @@ std::vector<std::string> program_of(spank_t spank) {
 }
 
 TaskRecord* record_of_task(spank_t spank, const TaskBoard& board) {
-  int local_task = 0;
-  if (spank_get_item(spank, S_TASK_ID, &local_task) != ESPANK_SUCCESS) return nullptr;
-  return board.record_of(static_cast<std::size_t>(local_task));
+  const auto local_task = item<int>(spank, S_TASK_ID);
+  return local_task ? board.record_of(static_cast<std::size_t>(*local_task)) : nullptr;
 }
 
 bool is_rank_step(spank_t spank) {
-  std::uint32_t step = 0;
-  return spank_get_item(spank, S_JOB_STEPID, &step) == ESPANK_SUCCESS && step < SLURM_MAX_NORMAL_STEP_ID &&
-         !is_daemon(program_of(spank));
+  const auto step = item<std::uint32_t>(spank, S_JOB_STEPID);
+  return step && *step < SLURM_MAX_NORMAL_STEP_ID && !is_daemon(program_of(spank));
 }
 
 }  // namespace torchbridge

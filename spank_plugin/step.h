@@ -13,6 +13,14 @@
 
 namespace torchbridge {
 
+// Nothing where Slurm does not know it in this hook.
+template <class T>
+std::optional<T> item(spank_t spank, spank_item_t what) {
+  T value{};
+  if (spank_get_item(spank, what, &value) != ESPANK_SUCCESS) return std::nullopt;
+  return value;
+}
+
 struct StepIds {
   std::uint32_t job = 0;     // of this component: in a heterogeneous job each is a job of its own
   std::uint32_t leader = 0;  // of the first component

@@ -1,50 +1,55 @@
-// How a task ends the step when its program cannot have a complete environment.
+// How the step ends where a task's program cannot have a complete environment.
 //
 // An error returned to Slurm from an `optional` plugin would start the program without it, so the task ends itself; and
-// one rank without its environment would leave the others waiting, so the step ends: srun, which is told why, asks
-// Slurm for it. Where srun is not reached slurmstepd does when the task is gone, for a task may be in a container from
-// which Slurm's controller cannot be reached.
+// one rank without its environment would leave the others waiting, so the step ends. A task may be in a container from
+// which neither srun nor Slurm's controller is reached: slurmstepd reports its reason to srun, which asks Slurm to end
+// the step. Where srun is not reached slurmstepd asks.
 #pragma once
 
-#include <string>
+#include <utility>
 
 #include <torchbridge/core/result.h>
 
-#include "reporter.h"
+#include "as_user.h"
 #include "spank.h"
+#include "step.h"
 #include "task_board.h"
 
 namespace torchbridge {
 
 // A line on the task's own stderr.
-void tell_task(const std::string& message);
+void tell_task(const char* message);
 
-// From here on Slurm can end this process.
-void let_slurm_end_us();
+// Waits a random time, so that not all nodes of the step ask Slurm in the same instant: up to `least_ms`, or a
+// millisecond for each node.
+void wait_among_nodes(const EnvMap& environment, int least_ms = 1);
 
-// Waits a random time, so that not all nodes of the step ask Slurm in the same instant: up to `ms_a_node` for each
-// node, or `least_ms`.
-void wait_among_nodes(spank_t spank, int ms_a_node, int least_ms = 1);
-
-// In srun, slurmstepd's child or a task: asks Slurm to kill all tasks of the step. One request.
-void kill_step_of(spank_t spank);
-
+// In a task.
 class StepEnding {
  public:
-  StepEnding(spank_t spank, const TaskBoard& board, ReporterAddress reporter)
-      : spank_(spank), board_(board), reporter_(std::move(reporter)) {}
+  StepEnding(spank_t spank, const TaskBoard& board, bool srun_listens)
+      : spank_(spank), board_(board), srun_listens_(srun_listens) {}
 
-  // Ends this process. The first task of this node reports the error; where it is reported_elsewhere none does.
+  // Ends this process. The first reason on this node is the one that slurmstepd reports.
+  [[noreturn]] void because(const char* reason) const;
+  // Where the error is reported_elsewhere slurmstepd has nothing to report. Where srun does not listen, so that
+  // slurmstepd will ask Slurm, it waits before: the first node's request ends the tasks of the others meanwhile.
   [[noreturn]] void by(const Error& error) const;
-  [[noreturn]] void without_a_line() const noexcept;
+
+  // The value, or the end.
+  template <class T>
+  T value_of(Result<T> result) const {
+    if (!result) by(result.error());
+    return std::move(*result);
+  }
 
  private:
-  void report(const std::string& message) const;
-  void leave_it_to_slurmstepd() const;
-
   spank_t spank_;
   const TaskBoard& board_;
-  ReporterAddress reporter_;
+  bool srun_listens_;
 };
+
+// In slurmstepd, when a task has ended and left a reason on the board.
+void end_step(spank_t spank, const UserIds& user, const std::string& reason);
 
 }  // namespace torchbridge

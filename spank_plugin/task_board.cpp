@@ -1,37 +1,36 @@
 #include "task_board.h"
 
-#include <poll.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 
 #include <atomic>
 
 #include <torchbridge/core/step_record.h>
 
+#include "wait_for.h"
+
 namespace torchbridge {
 
 struct TaskBoard::Shared {
-  enum class Answer { kNone, kAwaited, kText, kError };
+  // Written by the first of the tasks.
+  template <std::size_t kSize>
+  struct Text {
+    std::atomic<bool> is_taken, is_there;
+    bool is_error;
+    char text[kSize];
 
-  std::atomic<bool> reporting, reported;
-  std::atomic<Answer> answer;
-  char text[kMaxStepRecord + 1];  // of the answer or the error
+    bool take() { return !is_taken.exchange(true); }
+    void set(std::string_view its_text, bool error) {
+      text[its_text.copy(text, kSize - 1)] = '\0';
+      is_error = error;
+      is_there = true;
+    }
+  };
+
+  Text<4096> reason;
+  Text<kMaxStepRecord + 1> answer;
   TaskRecord records[];
 };
-
-namespace {
-
-template <class Fact>
-bool wait_for(std::chrono::milliseconds time, Fact fact) {
-  constexpr int kPauseMs = 5;
-  const auto deadline = std::chrono::steady_clock::now() + time;
-  while (!fact()) {
-    if (std::chrono::steady_clock::now() >= deadline) return false;
-    poll(nullptr, 0, kPauseMs);
-  }
-  return true;
-}
-
-}  // namespace
 
 TaskBoard::TaskBoard(std::size_t tasks) {
   const std::size_t size = sizeof(Shared) + tasks * sizeof(TaskRecord);
@@ -39,36 +38,36 @@ TaskBoard::TaskBoard(std::size_t tasks) {
   if (memory == MAP_FAILED) return;
   shared_ = static_cast<Shared*>(memory);
   tasks_ = tasks;
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return;
+  folders_in_ = Socket(ends[0]);
+  folders_out_ = Socket(ends[1]);
 }
 
 TaskRecord* TaskBoard::record_of(std::size_t local_task) const {
   return local_task < tasks_ ? shared_->records + local_task : nullptr;
 }
 
-bool TaskBoard::may_report() const { return !shared_ || !shared_->reporting.exchange(true); }
-
-void TaskBoard::set_reported() const {
-  if (shared_) shared_->reported = true;
+bool TaskBoard::set_reason(const char* reason) const {
+  if (shared_ && shared_->reason.take()) shared_->reason.set(reason, true);
+  return shared_ != nullptr;
 }
 
-bool TaskBoard::wait_until_reported(std::chrono::milliseconds time) const {
-  return shared_ && wait_for(time, [this] { return shared_->reported.load(); });
+const char* TaskBoard::reason() const {
+  return shared_ && shared_->reason.is_there ? shared_->reason.text : nullptr;
 }
 
 Result<std::string> TaskBoard::ask_once(const std::function<Result<std::string>()>& ask) const {
-  using Answer = Shared::Answer;
-  auto none = Answer::kNone;
   if (!shared_) return ask();
-  if (shared_->answer.compare_exchange_strong(none, Answer::kAwaited)) {
-    const auto found = ask();
-    const std::string& text = found ? *found : found.error().message;
-    shared_->text[text.copy(shared_->text, kMaxStepRecord)] = '\0';
-    shared_->answer = found ? Answer::kText : Answer::kError;
+  auto& answer = shared_->answer;
+  if (answer.take()) {
+    auto found = ask();
+    answer.set(found ? *found : found.error().message, !found);
     return found;
   }
-  if (!wait_for(std::chrono::minutes(1), [this] { return shared_->answer != Answer::kAwaited; })) return ask();
-  if (shared_->answer == Answer::kError) return Error{shared_->text};
-  return std::string(shared_->text);
+  if (!wait_for(std::chrono::minutes(1), [&] { return answer.is_there.load(); })) return ask();
+  if (answer.is_error) return Error{answer.text};
+  return std::string(answer.text);
 }
 
 }  // namespace torchbridge

@@ -8,17 +8,17 @@
 #include <string>
 
 #include <torchbridge/core/result.h>
+#include <torchbridge/net/socket.h>
 
 namespace torchbridge {
 
 // Written by a task with its user's rights before its program starts. Texts end with a zero byte.
 struct TaskRecord {
-  bool refused = false;  // no program was started, and srun does not know: slurmstepd is to end the step
   bool written = false;  // the rest is there
   int rank = 0;
   std::int64_t start_ms = 0;   // since the epoch
   std::int64_t oom_kills = 0;  // of this machine, at the start
-  char error_file[3072] = "";  // absolute; empty where there is none
+  char error_file[256] = "";   // its name in the folder that came through the board's channel; empty: there is none
 };
 
 class TaskBoard {
@@ -30,23 +30,27 @@ class TaskBoard {
   // Null for a task that the board has no room for.
   TaskRecord* record_of(std::size_t local_task) const;
 
-  // Why the step must end: true for the first task of this node that asks, and for every task where there is no board.
-  // The others wait until it has reported.
-  bool may_report() const;
-  void set_reported() const;
-  // False where nobody of this node has reported within the time.
-  bool wait_until_reported(std::chrono::milliseconds time) const;
+  // Why the step must end. Of the tasks of this node the first one's is kept, 4 KiB of it. False where there is no board.
+  bool set_reason(const char* reason) const;
+  // Null where there is none.
+  const char* reason() const;
 
   // The record of the step (bridge/core/step_record.h): the first task that comes calls `ask`, the others wait for what
   // it got. Where that takes longer than a minute, for the first may have died, and where there is no board, they ask
   // themselves.
   Result<std::string> ask_once(const std::function<Result<std::string>()>& ask) const;
 
+  // Through which a task passes the folder of its error file, opened in its own mount namespace, numbered by its rank
+  // (bridge/net/passed_descriptor.h). Not open where there is no board.
+  const Socket& folders_in() const { return folders_in_; }
+  const Socket& folders_out() const { return folders_out_; }
+
  private:
   struct Shared;
 
   Shared* shared_ = nullptr;  // until slurmstepd ends
   std::size_t tasks_ = 0;
+  Socket folders_in_, folders_out_;
 };
 
 }  // namespace torchbridge

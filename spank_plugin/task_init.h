@@ -13,7 +13,7 @@ struct NodeState {
   TaskBoard board;
 };
 
-// Sets the variables, or says why not and ends the task. Does nothing where nobody asks for them.
+// Sets the variables, or ends the step. Does nothing where nobody asks for them.
 void export_torch_env(spank_t spank, const NodeState& node);
 
 }  // namespace torchbridge

@@ -1,7 +1,6 @@
 #include "task_report.h"
 
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
@@ -9,6 +8,7 @@
 
 #include <torchbridge/host/oom_kills.h>
 #include <torchbridge/net/address.h>
+#include <torchbridge/net/passed_descriptor.h>
 #include <torchbridge/task/error_file.h>
 #include <torchbridge/task/failure.h>
 
@@ -17,12 +17,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::system_clock;
-
-std::string absolute(const std::string& path) {
-  if (path.empty() || path.starts_with('/')) return path;
-  char folder[3072] = "";
-  return getcwd(folder, sizeof folder) == nullptr ? std::string() : std::string(folder) + "/" + path;
-}
 
 // Also where a shell says so of its program.
 bool may_be_ended_by_slurm(const TaskFailure& failure) {
@@ -33,29 +27,31 @@ bool may_be_ended_by_slurm(const TaskFailure& failure) {
 
 }  // namespace
 
-void write_record(TaskRecord& record, int rank, const std::string& error_file) {
+void write_record(const TaskBoard& board, TaskRecord& record, int rank, const std::string& error_file) {
   record.rank = rank;
   record.start_ms = std::chrono::duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
   record.oom_kills = oom_kills();
+  const ErrorFile file = open_error_folder(error_file);
   // One that is too long is left out rather than cut: half a name is another name.
-  if (const auto path = absolute(error_file); path.size() < sizeof record.error_file)
-    std::memcpy(record.error_file, path.c_str(), path.size() + 1);
+  if (file.folder.open() && file.name.size() < sizeof record.error_file) {
+    std::memcpy(record.error_file, file.name.c_str(), file.name.size() + 1);
+    pass_descriptor(board.folders_in(), file.folder.descriptor(), static_cast<std::uint32_t>(rank));
+  }
   record.written = true;
 }
 
-std::string tell_failure(const TaskRecord& record, const ReporterAddress& reporter, int wait_status) {
-  TaskFailure failure;
-  failure.rank = record.rank;
-  failure.node = host_name();
-  failure.wait_status = wait_status;
-  failure.time = system_clock::now();
-  failure.out_of_memory = oom_kills() > record.oom_kills;
+std::string tell_failure(const TaskBoard& board, const TaskRecord& record, const ReporterAddress& reporter,
+                         int wait_status) {
+  TaskFailure failure{record.rank, host_name(), wait_status, system_clock::now(), oom_kills() > record.oom_kills, {}};
   const system_clock::time_point start{milliseconds(record.start_ms)};
-  if (record.error_file[0] != '\0') failure.reason = read_error_file(record.error_file, start);
-  const std::string first = may_be_ended_by_slurm(failure) ? "first to end" : "first to fail";
-  const bool srun_knows =
-      send_report(reporter, {Report::Kind::kTaskEnded, failure.time, first + ": " + describe(failure)});
-  return srun_knows ? "" : first + " on this node: " + describe(failure);
+  while (const auto folder = take_descriptor(board.folders_out())) {  // those of other tasks are not needed any more
+    if (folder->number == static_cast<std::uint32_t>(record.rank))
+      failure.reason = read_error_file(folder->descriptor, record.error_file, start);
+  }
+  const bool is_ended = may_be_ended_by_slurm(failure);
+  const std::string text = describe(failure), first = is_ended ? "first to end" : "first to fail";
+  const bool srun_knows = send_report(reporter, {Report::Kind::kTaskEnded, failure.time, first + ": " + text});
+  return srun_knows || is_ended ? "" : first + " on this node: " + text;
 }
 
 }  // namespace torchbridge

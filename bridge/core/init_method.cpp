@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <torchbridge/core/launchers/variable_reader.h>
+#include <torchbridge/core/take_until.h>
 
 namespace torchbridge {
 namespace {
@@ -19,14 +20,12 @@ constexpr Scheme kSchemes[] = {{"env", Kind::kEnvironment}, {"tcp", Kind::kTcp},
 // "rank=0&world_size=4"; false for anything else.
 bool read_query(std::string_view query, GivenRanks& ranks) {
   while (!query.empty()) {
-    const auto end = std::min(query.find('&'), query.size());
-    const auto pair = query.substr(0, end);
+    const auto pair = take_until(query, '&');
     const auto equals = std::min(pair.find('='), pair.size());
     auto* field = pair.substr(0, equals) == "rank" ? &ranks.rank : pair.substr(0, equals) == "world_size" ? &ranks.world_size : nullptr;
     const auto number = equals == pair.size() ? std::nullopt : parse_integer(pair.substr(equals + 1), 0, kMaxRanks);
     if (field == nullptr || *field || !number) return false;
     *field = static_cast<int>(*number);
-    query.remove_prefix(std::min(end + 1, query.size()));
   }
   return true;
 }

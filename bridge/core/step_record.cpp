@@ -1,4 +1,5 @@
 #include <torchbridge/core/step_record.h>
+#include <torchbridge/core/take_until.h>
 
 #include <algorithm>
 #include <map>
@@ -23,14 +24,6 @@ std::string run_lengths(const std::vector<int>& numbers) {
   return text;
 }
 
-// Up to the separator, which is taken away too.
-std::string_view take(std::string_view& text, char separator) {
-  const auto end = std::min(text.find(separator), text.size());
-  const auto word = text.substr(0, end);
-  text.remove_prefix(std::min(end + 1, text.size()));
-  return word;
-}
-
 struct Rest {
   std::string_view address, components;  // the components with the blank before them
 };
@@ -51,8 +44,8 @@ Rest rest_of(std::string_view record, std::string_view step) {
 bool append_nodes(std::string_view numbers, const std::vector<int>& places, std::size_t most,
                   std::vector<int>& node_of_rank) {
   while (!numbers.empty()) {
-    auto count_text = take(numbers, ',');
-    const auto place = parse_integer(take(count_text, '*'), 0, static_cast<std::int64_t>(places.size()) - 1);
+    auto count_text = take_until(numbers, ',');
+    const auto place = parse_integer(take_until(count_text, '*'), 0, static_cast<std::int64_t>(places.size()) - 1);
     const auto count = count_text.empty() ? 1 : parse_integer(count_text, 1, static_cast<std::int64_t>(most));
     if (!place || !count || node_of_rank.size() + *count > most) return false;
     node_of_rank.insert(node_of_rank.end(), static_cast<std::size_t>(*count), places[*place]);
@@ -84,16 +77,16 @@ std::vector<int> node_of_rank_in(std::string_view record, std::string_view step,
   for (const auto& node : nodes) place_of.emplace(node, static_cast<int>(place_of.size()));
   std::vector<int> node_of_rank;
   auto rest = rest_of(record, step).components;
-  take(rest, ' ');
+  take_until(rest, ' ');
   while (!rest.empty()) {
-    const auto names = parse_hostlist(take(rest, ' '));
+    const auto names = parse_hostlist(take_until(rest, ' '));
     std::vector<int> places;
     for (std::size_t i = 0; names && i < names->size(); ++i) {
       const auto place = place_of.find((*names)[i]);
       if (place == place_of.end()) return {};
       places.push_back(place->second);
     }
-    if (!append_nodes(take(rest, ' '), places, static_cast<std::size_t>(world_size), node_of_rank)) return {};
+    if (!append_nodes(take_until(rest, ' '), places, static_cast<std::size_t>(world_size), node_of_rank)) return {};
   }
   return static_cast<int>(node_of_rank.size()) == world_size ? node_of_rank : std::vector<int>();
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include <torchbridge/core/env_map.h>
+#include <torchbridge/core/take_until.h>
 
 namespace torchbridge {
 namespace {
@@ -36,14 +37,6 @@ std::string_view trimmed(std::string_view text) {
   const auto first = text.find_first_not_of(kBlanks);
   if (first == std::string_view::npos) return {};
   return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
-}
-
-// The first part of `text` before `separator`, which is taken off with it.
-std::string_view take_until(std::string_view& text, char separator) {
-  const auto end = text.find(separator);
-  const auto part = text.substr(0, end);
-  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-  return part;
 }
 
 Status read_driver_line(std::string_view name, std::string_view value, DriverRecord& record) {

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <sstream>
 
+#include <torchbridge/core/take_until.h>
 #include <torchbridge/exchange/launcher_exchange.h>
 #include <torchbridge/bootstrap/did_not_come.h>
 #include <torchbridge/exchange/pmi_keeper.h>
@@ -38,10 +39,8 @@ std::string bytes_of(std::string_view hex) {
 // The value of "name=value" among the words of a line; empty where it is not there.
 std::string_view word(std::string_view line, std::string_view name) {
   while (!line.empty()) {
-    const auto end = std::min(line.find(' '), line.size());
-    const auto part = line.substr(0, end);
+    const auto part = take_until(line, ' ');
     if (part.size() > name.size() && part.starts_with(name) && part[name.size()] == '=') return part.substr(name.size() + 1);
-    line.remove_prefix(std::min(end + 1, line.size()));
   }
   return {};
 }

@@ -23,9 +23,16 @@ Result<std::string> error_file_in(const std::string& parent, const std::string& 
   return folder + "/" + run_id + "-attempt_" + std::to_string(restart) + "-rank_" + std::to_string(rank) + "-error.json";
 }
 
-std::string read_error_file(const std::string& path, std::chrono::system_clock::time_point start) {
+ErrorFile open_error_folder(const std::string& path) {
+  const auto slash = path.rfind('/');
+  if (path.empty()) return {};
+  const std::string folder = slash == path.npos ? "." : path.substr(0, slash + 1);
+  return {Socket(open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)), path.substr(slash + 1)};
+}
+
+std::string read_error_file(const Socket& folder, const std::string& name, std::chrono::system_clock::time_point start) {
   constexpr std::size_t kMaxSize = 1 << 16;
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  const int file = openat(folder.descriptor(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (file < 0) return {};
   struct stat found {};
   std::string text;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include <torchbridge/core/result.h>
+#include <torchbridge/net/socket.h>
 
 namespace torchbridge {
 
@@ -12,8 +13,16 @@ namespace torchbridge {
 // is missing). Nothing is created in the folder. Call it with the user's rights, not root's.
 Result<std::string> error_file_in(const std::string& parent, const std::string& run_id, int restart, int rank);
 
-// What the program wrote there, at most its first 64 KiB; empty where it wrote nothing since `start`, for a file of the
-// same name may be left from another cluster's run; empty too where the file is another user's. Follows no link and waits for no pipe. Call it with the user's rights.
-std::string read_error_file(const std::string& path, std::chrono::system_clock::time_point start);
+struct ErrorFile {
+  Socket folder;     // a descriptor of it, as it is in this process's mount namespace; not open where there is none
+  std::string name;  // of the file in it
+};
+ErrorFile open_error_folder(const std::string& path);
+
+// What the program wrote to the file of that name: at most its first 64 KiB. Empty where it wrote nothing since `start`,
+// for a file of the same name may be left from another cluster's run; empty too where the file is another user's.
+// Follows no link and waits for no pipe. Call it with the user's rights.
+std::string read_error_file(const Socket& folder, const std::string& name,
+                            std::chrono::system_clock::time_point start);
 
 }  // namespace torchbridge

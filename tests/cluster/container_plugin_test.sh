@@ -17,6 +17,10 @@ for order in "$container $image\n$ours" "$ours$container $image\n"; do
   expect_refusal "^srun: error: torch-env: addr=iface:none0: n1, the node of rank 0, has no such address" 10 run addr=iface:none0
   expect_refusal "first to fail: rank 1 on n1, .*: exit code 3$" 10 on_login srun -N1 -n2 -w n1 --torch-env sh -c 'exit $((RANK * 3))'
 done
+# slurmstepd, outside the container, reads what the program wrote inside it.
+with_plugstack n1 "$container $image\n$ours"
+expect_refusal "^srun: error: torch-env:     a reason of rank 1$" 10 \
+  on_login srun -N1 -n2 -w n1 --torch-env sh -c '[ $RANK = 0 ] || { echo "a reason of rank $RANK" >$TORCHELASTIC_ERROR_FILE; exit 3; }'
 
 # Without ours, by the command.
 with_plugstack n1 "$container $image\n"
@@ -53,5 +57,5 @@ for order in "$ours$container\n" "$container\n$ours"; do
   expect $'0/3\n1/3\n2/3' on_login srun -Q -n3 -m arbitrary -w n1,n0,n1 --torch-env sh -c 'echo $RANK/$WORLD_SIZE'
 done
 # The nodes ask themselves where srun has no plugin.
-TORCHBRIDGE_OPTIONS=omp=2 expect_refusal "^torch-env: slurm: where each rank is had to be asked of the controller: .*: give ranks=block" 30 \
+TORCHBRIDGE_OPTIONS=omp=2 expect_refusal "torch-env: slurm: where each rank is had to be asked of the controller: .*: give ranks=block" 30 \
   from_login_with "" srun -Q -n3 -m arbitrary -w n1,n0,n1 sleep 1000

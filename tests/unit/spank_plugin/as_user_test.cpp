@@ -16,24 +16,24 @@
 namespace torchbridge {
 namespace {
 
-bool run(const std::function<void()>& act) { return run_as_user(geteuid(), getegid(), act); }
+bool run(const std::function<bool()>& act) { return run_as_user({geteuid(), getegid()}, act); }
 
 TEST(RunAsUser, TellsWhetherItWorked) {
-  EXPECT_TRUE(run([] {}));
-  EXPECT_FALSE(run([] { throw std::runtime_error("never mind"); }));
-  EXPECT_FALSE(run([] { abort(); }));
+  EXPECT_TRUE(run([] { return true; }));
+  EXPECT_FALSE(run([] { return false; }));
+  EXPECT_FALSE(run([]() -> bool { throw std::runtime_error("never mind"); }));
+  EXPECT_FALSE(run([]() -> bool { abort(); }));
 }
 
 TEST(RunAsUser, HasTheUsersRights) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
-  EXPECT_TRUE(
-      run_as_user(65534, 65533, [] { _exit(geteuid() == 65534 && getegid() == 65533 && setuid(0) != 0 ? 0 : 1); }));
+  EXPECT_TRUE(run_as_user({65534, 65533}, [] { return geteuid() == 65534 && getegid() == 65533 && setuid(0) != 0; }));
 }
 
 // The child has the rights of the user, who may stop it.
 TEST(RunAsUser, DoesNotWaitForAStoppedChild) {
   const auto start = std::chrono::steady_clock::now();
-  EXPECT_FALSE(run([] { raise(SIGSTOP); }));
+  EXPECT_FALSE(run([] { return raise(SIGSTOP) == 0; }));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(6));
 }
 
@@ -67,7 +67,7 @@ TEST(RunAsUser, DoesNotWaitForAChildThatTheKernelCannotEnd) {
   const FrozenGroup group;
   if (!group.is_there()) GTEST_SKIP() << "there is no cgroup of version 1 with a freezer that this user may make";
   const auto start = std::chrono::steady_clock::now();
-  EXPECT_FALSE(run([&] { group.freeze_this_process(); }));
+  EXPECT_FALSE(run([&] { return group.freeze_this_process(), true; }));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(7));
 }
 

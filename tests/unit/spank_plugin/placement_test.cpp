@@ -83,19 +83,5 @@ TEST(ComponentsOfStep, SayWhyThereIsNoAnswer) {
   EXPECT_FALSE(components_of_step(kOrdinary, {7, 3, 3}, controller({{{7, kWhole}, {"n0", {0, 0, 0, 0}}}})));
 }
 
-TEST(ComponentOf, HasTheNodeOfEachRank) {
-  const auto component = component_of("n[1,0]", {{0, 2}, {1}});
-  ASSERT_TRUE(component) << component.error().message;
-  EXPECT_EQ(*component, (StepComponent{"n[1,0]", {0, 1, 0}}));
-}
-
-TEST(ComponentOf, RefusesListsThatDoNotFit) {
-  for (const auto& ranks : std::vector<std::vector<std::vector<std::uint32_t>>>{
-           {{0, 1}}, {{0}, {0}}, {{0}, {2}}, {{0}, {1}, {2}}, {{0xffffffff}, {1}}}) {
-    EXPECT_FALSE(component_of("n[0-1]", ranks));
-  }
-  EXPECT_FALSE(component_of("n[0-", {{0}}));
-}
-
 }  // namespace
 }  // namespace torchbridge

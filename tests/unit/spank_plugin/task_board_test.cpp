@@ -15,19 +15,24 @@ const std::string kRecord = "1 7.0 n[0-1] 1,0,1";
 
 Result<std::string> must_not_ask() { return Error{"asked again"}; }
 
-TEST(TaskBoard, LetsOneTaskOfTheNodeReport) {
+TEST(TaskBoard, KeepsTheReasonOfTheFirstTask) {
   const TaskBoard board(2);
-  EXPECT_EQ(ending_of_child([&] { _exit(board.may_report() ? 0 : 1); }), exited(0));
-  EXPECT_FALSE(board.may_report());
-  EXPECT_TRUE(TaskBoard().may_report());
+  EXPECT_EQ(board.reason(), nullptr);
+  EXPECT_EQ(ending_of_child([&] { _exit(board.set_reason("first") ? 0 : 1); }), exited(0));
+  EXPECT_TRUE(board.set_reason("second"));
+  EXPECT_STREQ(board.reason(), "first");
 }
 
-TEST(TaskBoard, LetsTheOthersWaitForTheReport) {
-  const TaskBoard board(2);
-  EXPECT_FALSE(board.wait_until_reported(std::chrono::milliseconds(20)));
-  EXPECT_EQ(ending_of_child([&] { board.set_reported(); }), exited(0));
-  EXPECT_TRUE(board.wait_until_reported(std::chrono::minutes(1)));
-  EXPECT_FALSE(TaskBoard().wait_until_reported(std::chrono::minutes(1)));
+TEST(TaskBoard, CutsALongReason) {
+  const TaskBoard board(1);
+  EXPECT_TRUE(board.set_reason(std::string(10'000, 'x').c_str()));
+  EXPECT_EQ(board.reason(), std::string(4095, 'x'));
+}
+
+TEST(TaskBoard, KeepsNoReasonWithoutMemory) {
+  const TaskBoard board;
+  EXPECT_FALSE(board.set_reason("why"));
+  EXPECT_EQ(board.reason(), nullptr);
 }
 
 TEST(TaskBoard, HasNoRecordBeyondItsTasks) {

@@ -23,7 +23,7 @@ class TaskReport : public ::testing::Test {
   // As slurmstepd and its task: a child writes, and is gone before the parent reads.
   void write_in_child() {
     const auto write = [&] {
-      write_record(*record_, 5, error_file_);
+      write_record(board_, *record_, 5, error_file_);
       std::ofstream(error_file_) << "the reason";
     };
     ASSERT_EQ(ending_of_child(write), exited(0));
@@ -37,7 +37,7 @@ class TaskReport : public ::testing::Test {
 
 TEST_F(TaskReport, IsReturnedWhereSrunHasNoReporter) {
   write_in_child();
-  const std::string text = tell_failure(*record_, {}, kExitCode3);
+  const std::string text = tell_failure(board_, *record_, {}, kExitCode3);
   EXPECT_TRUE(text.starts_with("first to fail on this node: rank 5 on ")) << text;
   EXPECT_TRUE(text.ends_with("exit code 3\n    the reason")) << text;
 }
@@ -47,7 +47,7 @@ TEST_F(TaskReport, GoesToTheReporter) {
   ASSERT_TRUE(reporter);
   reporter->start(nullptr, nullptr);
   write_in_child();
-  EXPECT_EQ(tell_failure(*record_, {"127.0.0.1", reporter->port(), reporter->token()}, kExitCode3), "");
+  EXPECT_EQ(tell_failure(board_, *record_, {"127.0.0.1", reporter->port(), reporter->token()}, kExitCode3), "");
   EXPECT_TRUE(reporter->stop().value_or("").starts_with("first to fail: rank 5 on "));
 }
 
@@ -59,10 +59,10 @@ TEST_F(TaskReport, IsReturnedWhereTheReporterIsGone) {
     gone = {"127.0.0.1", reporter->port(), reporter->token()};
   }
   write_in_child();
-  EXPECT_TRUE(tell_failure(*record_, gone, kExitCode3).starts_with("first to fail on this node: rank 5 on "));
+  EXPECT_TRUE(tell_failure(board_, *record_, gone, kExitCode3).starts_with("first to fail on this node: rank 5 on "));
 }
 
-TEST_F(TaskReport, DoesNotSayFailedWhereSlurmMayHaveEndedTheTask) {
+TEST_F(TaskReport, IsNoneHereWhereSlurmMayHaveEndedTheTask) {
   write_in_child();
   const struct {
     int wait_status;
@@ -71,11 +71,12 @@ TEST_F(TaskReport, DoesNotSayFailedWhereSlurmMayHaveEndedTheTask) {
       {SIGTERM, false}, {SIGKILL, false}, {(128 + SIGTERM) << 8, false}, {(128 + SIGKILL) << 8, false}, {SIGSEGV, true},
       {SIGABRT, true},  {1 << 8, true}};
   for (const auto& test : kCases) {
-    EXPECT_EQ(tell_failure(*record_, {}, test.wait_status).starts_with("first to fail"), test.failed)
-        << test.wait_status;
+    const std::string text = tell_failure(board_, *record_, {}, test.wait_status);
+    EXPECT_EQ(text.empty(), !test.failed) << test.wait_status;
+    EXPECT_EQ(text.starts_with("first to fail"), test.failed) << test.wait_status;
   }
   record_->oom_kills = -1;  // memory ran out while the task ran
-  EXPECT_TRUE(tell_failure(*record_, {}, SIGKILL).starts_with("first to fail"));
+  EXPECT_TRUE(tell_failure(board_, *record_, {}, SIGKILL).starts_with("first to fail"));
 }
 
 }  // namespace

@@ -50,20 +50,24 @@ TEST_F(ErrorFile, DoesNotFollowALink) {
 using std::chrono::hours;
 using std::chrono::system_clock;
 
+std::string read(const std::string& path, system_clock::time_point start) {
+  const auto file = open_error_folder(path);
+  return read_error_file(file.folder, file.name, start);
+}
+
 TEST_F(ErrorFile, IsReadUnlessItIsOlderThanTheTask) {
   const std::string file = parent_ + "/error.json";
   std::ofstream(file) << "the reason";
-  EXPECT_EQ(read_error_file(file, system_clock::now()), "the reason");
-  EXPECT_EQ(read_error_file(file, system_clock::now() + hours(1)), "");
+  EXPECT_EQ(read(file, system_clock::now()), "the reason");
+  EXPECT_EQ(read(file, system_clock::now() + hours(1)), "");
 }
 
-// The folder was seen in a container's /tmp; that of the node may be somebody else's.
 TEST_F(ErrorFile, IsNotReadWhereItIsAnotherUsers) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
   const std::string file = parent_ + "/error.json";
   std::ofstream(file) << "somebody else's";
   ASSERT_EQ(chown(file.c_str(), 65534, 65534), 0);
-  EXPECT_EQ(read_error_file(file, system_clock::now() - hours(1)), "");
+  EXPECT_EQ(read(file, system_clock::now() - hours(1)), "");
 }
 
 TEST_F(ErrorFile, IsNotReadThroughALinkOrAPipe) {
@@ -71,7 +75,7 @@ TEST_F(ErrorFile, IsNotReadThroughALinkOrAPipe) {
   std::filesystem::create_symlink(parent_ + "/other", parent_ + "/link");
   ASSERT_EQ(mkfifo((parent_ + "/pipe").c_str(), 0600), 0);
   for (const char* name : {"/link", "/pipe", "/missing", ""}) {
-    EXPECT_EQ(read_error_file(parent_ + name, system_clock::now() - hours(1)), "") << name;
+    EXPECT_EQ(read(parent_ + name, system_clock::now() - hours(1)), "") << name;
   }
 }
 

@@ -1,0 +1,52 @@
+#include <torchbridge/net/passed_descriptor.h>
+
+#include <sys/socket.h>
+
+#include <cstring>
+
+namespace torchbridge {
+namespace {
+
+// A message with `number` and room for one descriptor; points into itself.
+struct Message {
+  explicit Message(std::uint32_t its_number) : number(its_number) {
+    header.msg_iov = &data;
+    header.msg_iovlen = 1;
+    header.msg_control = control;
+    header.msg_controllen = sizeof control;
+  }
+  Message(const Message&) = delete;
+  Message& operator=(const Message&) = delete;
+
+  std::uint32_t number;
+  iovec data{&number, sizeof number};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr header{};
+};
+
+}  // namespace
+
+bool pass_descriptor(const Socket& to, int descriptor, std::uint32_t number) {
+  Message message(number);
+  cmsghdr* const rights = CMSG_FIRSTHDR(&message.header);
+  rights->cmsg_level = SOL_SOCKET;
+  rights->cmsg_type = SCM_RIGHTS;
+  rights->cmsg_len = CMSG_LEN(sizeof descriptor);
+  std::memcpy(CMSG_DATA(rights), &descriptor, sizeof descriptor);
+  return sendmsg(to.descriptor(), &message.header, MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof number;
+}
+
+std::optional<PassedDescriptor> take_descriptor(const Socket& from) {
+  Message message(0);
+  if (recvmsg(from.descriptor(), &message.header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != sizeof message.number) {
+    return std::nullopt;
+  }
+  const cmsghdr* const rights = CMSG_FIRSTHDR(&message.header);
+  int descriptor = -1;
+  if (rights != nullptr && rights->cmsg_type == SCM_RIGHTS) {
+    std::memcpy(&descriptor, CMSG_DATA(rights), sizeof descriptor);
+  }
+  return PassedDescriptor{Socket(descriptor), message.number};
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,22 @@
+// Waiting where there is nothing to poll for: another process's memory, a child's end.
+#pragma once
+
+#include <poll.h>
+
+#include <chrono>
+
+namespace torchbridge {
+
+// True when `fact()` holds, false where it does not within `limit`.
+template <class Fact>
+bool wait_for(std::chrono::milliseconds limit, Fact fact) {
+  constexpr int kPauseMs = 5;
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  while (!fact()) {
+    if (std::chrono::steady_clock::now() >= deadline) return false;
+    poll(nullptr, 0, kPauseMs);
+  }
+  return true;
+}
+
+}  // namespace torchbridge
