@@ -21,12 +21,14 @@ NEIGHBOUR_TABLE = "/proc/sys/net/ipv4/neigh/default/gc_thresh3"
 NEIGHBOURS_OF_A_NODE = 16
 
 # $1 is the host name, $2 the state folder. "ready" tells that all of it worked.
+# slurm.conf names one socket of munged: inside a node it is that of the node's own munged.
 # A sysfs shows the network namespace it was mounted in. Only its network folders are laid over /sys, where that is
 # allowed: a whole new /sys would hide what is mounted below it.
 HOLD = """\
 set -e
 hostname "$1"
 mount --bind "$2/hosts" /etc/hosts
+[ ! -d "$2/nodes/$1/munge" ] || mount --bind "$2/nodes/$1/munge" "$2/munge"
 [ ! -e /etc/resolv.conf ] || mount --bind "$2/resolv.conf" /etc/resolv.conf
 if mount -t sysfs sysfs "$2/nodes/$1" 2>/dev/null; then
   for folder in class/net devices/virtual/net; do mount --bind "$2/nodes/$1/$folder" "/sys/$folder"; done

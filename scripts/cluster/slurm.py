@@ -35,7 +35,7 @@ def write_configuration(cluster, network, options):
     for index, gpu in enumerate(gpus):
         os.mknod(gpu, 0o666 | stat.S_IFCHR, os.makedev(195, index))
     write(cluster.path("gres.conf"), "AutoDetect=off\n" + "".join(f"Name=gpu File={gpu}\n" for gpu in gpus))
-    write(cluster.path("munge", "key"), os.urandom(128).hex(), 0o600)
+    write(cluster.path("munge.key"), os.urandom(128).hex(), 0o600)
 
 
 def slurm_conf(cluster, network, options):
@@ -107,7 +107,11 @@ def node_lines(network, options):
 
 
 def start_daemons(cluster, network):
-    """munged, then slurmctld, then every slurmd; each as soon as the one before answers."""
+    """Every munged, then slurmctld, then every slurmd; each as soon as the ones before answer.
+
+    Each node has its own munged, as on real clusters. To a shared one the credential of a step of two nodes is replayed,
+    and slurmd before 23.02.5 frees the text of that error twice where two steps start at once (docs/cluster.md).
+    """
     limit_resources()
     deadline = time.monotonic() + START_WAIT_S
     daemons = {}
@@ -118,8 +122,12 @@ def start_daemons(cluster, network):
     def wait(fact, name):
         wait_until(fact, daemons, deadline, cluster, name)
 
-    start("munged", nodes.inside(cluster, nodes.CONTROLLER, munged(cluster)))
-    wait(lambda: answers(socket.AF_UNIX, cluster.path("munge", "socket")), "munged")
+    munge_folders = {"munged": (nodes.CONTROLLER, cluster.path("munge"))}
+    munge_folders |= {f"munged-{node}": (node, cluster.path("nodes", node, "munge")) for node in network["nodes"]}
+    for name, (node, folder) in munge_folders.items():
+        start(name, nodes.inside(cluster, node, munged(cluster, name, folder)))
+    for name, (_, folder) in munge_folders.items():
+        wait(lambda: answers(socket.AF_UNIX, os.path.join(folder, "socket")), name)
     start("slurmctld", nodes.inside(cluster, nodes.CONTROLLER, ["slurmctld", "-D"]))
     wait(lambda: answers(socket.AF_INET, (network["controller"], PORT)), "slurmctld")
     for name in network["nodes"]:
@@ -138,11 +146,11 @@ def limit_resources():
     resource.setrlimit(resource.RLIMIT_CORE, (0, core))
 
 
-def munged(cluster):
-    def at(name):
-        return cluster.path("munge", name)
-    return ["munged", "--foreground", "--force", f"--key-file={at('key')}", f"--socket={at('socket')}",
-            f"--pid-file={at('pid')}", f"--seed-file={at('seed')}", f"--log-file={cluster.path('log', 'munged.log')}"]
+def munged(cluster, name, folder):
+    files = {option: os.path.join(folder, option) for option in ("socket", "pid", "seed")}
+    return ["munged", "--foreground", "--force", f"--key-file={cluster.path('munge.key')}", f"--socket={files['socket']}",
+            f"--pid-file={files['pid']}", f"--seed-file={files['seed']}",
+            f"--log-file={cluster.path('log', f'{name}.log')}"]
 
 
 def start_daemon(cluster, name, command):

@@ -88,8 +88,8 @@ class Cluster:
         for part in ("munge", "controller", "log", "dev"):
             os.makedirs(self.path(part))
         for node in node_names:
-            os.makedirs(self.path("nodes", node, "spool"))
-            os.makedirs(self.path("nodes", node, "tmp"))
+            for part in ("munge", "spool", "tmp"):
+                os.makedirs(self.path("nodes", node, part))
         os.makedirs(self.path("nodes", "controller"))
 
     def write_record(self, record):

@@ -125,6 +125,7 @@ case_a_cluster_runs_steps_and_leaves_nothing() {
   expect 0 "^0 n0 n0 1 n0 n0 2 n0 n0 3 n0 n0 4 n0 n0 5 n1 n1 6 n2 n2 7 n3 n3 $" cluster run --name one -- bash -c \
     'srun -N4 -n8 sh -c "echo \$SLURM_PROCID \$SLURMD_NODENAME \$(hostname)" | sort | tr "\n" " "'
   expect 0 "^gpus 0,1$" cluster run --name one -- srun -Q --gres=gpu:2 sh -c 'echo gpus $CUDA_VISIBLE_DEVICES'
+  expect 1 "^$" grep -rs "Replayed credential" "$TORCHBRIDGE_STATE/one/log" # each node has its own munged
   expect 0 "10\.77\.[0-9]+\.13 +n3" cluster run --name one -- srun -N1 getent hosts n3
   expect 0 "10\.77\.[0-9]+\.13 +n3" cluster run --name one -- getent hosts n3
   expect 1 "" grep -w n3 /etc/hosts /etc/resolv.conf
