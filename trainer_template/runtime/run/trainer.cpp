@@ -243,6 +243,7 @@ void Trainer::evaluate_batch(const Batch& batch, double* sums) {
 std::optional<Evaluation> Trainer::evaluate(const Dataset& dataset, std::int64_t batch_size) {
   const at::NoGradGuard no_grad;
   const auto begun = Clock::now();
+  ddp_.synchronize_buffers();
   model_.eval();  // batch normalisation takes its running statistics then
   progress_.state[kEvaluationDue] = 1;
   const auto indices = each_once(dataset.size(), group_.rank(), group_.world_size());

@@ -52,7 +52,7 @@ class Trainer {
   StepRecord train_step(std::span<const Batch> parts);
   StepRecord train_step(const Batch& batch) { return train_step(std::span(&batch, 1)); }
 
-  // Collective: each sample once, whatever the number of ranks, with the model in eval mode. Nothing where the ranks agree to stop in its
+  // Collective: each sample once, whatever the number of ranks, with the model in eval mode and the buffers of rank 0. Nothing where the ranks agree to stop in its
   // middle; then it is due when training goes on from the checkpoint of this step.
   std::optional<Evaluation> evaluate(const Dataset& dataset, std::int64_t batch_size);
 
