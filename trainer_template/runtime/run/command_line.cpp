@@ -192,6 +192,8 @@ void CommandLine::declare_training() {
       ->check(kFromZero)->capture_default_str();
   option(OnRanks::kSame, "--on-nan", o.on_nan, "A loss or gradient that is not finite, on any rank: stop, or skip the step")
       ->check(CLI::IsMember({"stop", "skip"}))->capture_default_str();
+  option(OnRanks::kSame, "--max-skips", o.max_skips, "Steps left out in a row, by that or by fp16's overflows, that end the run; 0: no limit")
+      ->check(kFromZero)->capture_default_str();
   option(OnRanks::kSame, "--seed", o.seed, "Of weights and order of samples")->check(check_seed)->capture_default_str();
   option(OnRanks::kSame, "--order", o.order, "Of the samples: shuffled as Python does, permuted (without a list of all), sequential")
       ->check(CLI::IsMember({"shuffled", "permuted", "sequential"}))->capture_default_str();

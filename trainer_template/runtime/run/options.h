@@ -51,6 +51,7 @@ struct Options {
   std::int64_t grad_accumulation = 1;
   double clip_norm = 0, loss_scale = 65536;
   std::string precision = "fp32", on_nan = "stop";
+  std::int64_t max_skips = 30;  // more than fp16's loss scale needs to fall from 65536 to 1e-4
   int zero = 0;
   std::string zero_gradients = "auto";
   std::uint64_t seed = 0;

@@ -131,6 +131,7 @@ TrainerOptions trainer_options(const Options& options, Model& model, ProcessGrou
   if (options.precision != "fp32") chosen.precision = options.precision == "bf16" ? at::kBFloat16 : at::kHalf;
   chosen.device = group.device().type();
   chosen.on_nan = options.on_nan == "skip" ? OnNan::kSkip : OnNan::kStop;
+  chosen.max_skips = options.max_skips;
   chosen.peak_tflops = options.peak_tflops;
   chosen.stop = &stop;
   if (!options.compiled_eval.empty()) chosen.eval_forward = compiled_forward(options, model, tensors, group);

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "alone.h"
+#include "temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {
@@ -128,6 +129,25 @@ TEST_F(TrainerTest, FindsAGradientThatIsNotFinite) {
   task_.with_bad_gradient = true;
   EXPECT_THROW(trainer({.grad_norm = true}).train_step(batch({37})), TrainError);
   EXPECT_EQ(weight(), 1.0f);
+}
+
+TEST_F(TrainerTest, FindsItAlsoWhereNoNormIsMeasured) {
+  task_.with_bad_gradient = true;
+  EXPECT_TRUE(contains(error_of([&] { trainer({}).train_step(batch({37})); }), "step 1: a gradient is infinite or NaN (learning rate"));
+  EXPECT_EQ(weight(), 1.0f);
+  Trainer& skips = trainer({.on_nan = OnNan::kSkip});
+  EXPECT_TRUE(skips.train_step(batch({37})).skipped);
+  EXPECT_EQ(weight(), 1.0f);
+  EXPECT_FALSE(skips.train_step(batch({1, 3})).skipped);
+}
+
+TEST_F(TrainerTest, EndsAfterStepsThatAreAllLeftOut) {
+  for (const auto precision : {at::kFloat, at::kHalf}) {  // fp16: by the loss scaling
+    task_.with_bad_gradient = precision == at::kHalf;
+    Trainer& skips = trainer({.precision = precision, .on_nan = OnNan::kSkip, .max_skips = 3});
+    for (const std::int64_t sample : {37, 37, 1, 37, 37}) EXPECT_EQ(skips.train_step(batch({sample})).skipped, sample == 37);
+    EXPECT_TRUE(contains(error_of([&] { skips.train_step(batch({37})); }), "step 6: the last 3 steps were left out"));
+  }
 }
 
 TEST_F(TrainerTest, MeasuresTheGradientBeforeItIsClipped) {
