@@ -93,7 +93,7 @@ TEST_F(DifferentOptions, AreRefusedByNameOrHarmless) {
       {"--model", "mlp:8", "mlp:9"}, {"--init-from", "", file}, {"--epochs", "1", "2"}, {"--max-steps", "3", "4"}, {"--batch-size", "8", "16"},
       {"--optimizer", "sgd", "adam"}, {"--lr", "0.1", "0.2"}, {"--lr-schedule", "constant", "cosine"}, {"--warmup-steps", "0", "1"},
       {"--momentum", "0.9", "0.8"}, {"--weight-decay", "0", "0.5"}, {"--no-decay", "bias", "seen"}, {"--no-decay-1d", "false", "true"},
-      {"--grad-accumulation", "1", "2"}, {"--clip-norm", "0", "1"}, {"--early-stop", "0", "1"}, {"--on-nan", "stop", "skip"}, {"--max-skips", "30", "3"}, {"--seed", "0", "1"},
+      {"--grad-accumulation", "1", "2"}, {"--accumulation-mean", "samples", "batches"}, {"--clip-norm", "0", "1"}, {"--early-stop", "0", "1"}, {"--on-nan", "stop", "skip"}, {"--max-skips", "30", "3"}, {"--seed", "0", "1"},
       {"--order", "shuffled", "permuted"}, {"--deterministic", "false", "true"}, {"--precision", "fp32", "bf16"}, {"--loss-scale", "65536", "1024"},
       {"--zero", "0", "1"}, {"--zero-gradients", "auto", "all-reduce"}, {"--checkpoint-dir", "", runs}, {"--checkpoint-every", "10", "20"},
       {"--async-save", "false", "true"}, {"--save-busy", "wait", "skip"}, {"--resume", "auto", "none"}, {"--eval-every", "2", "3"},

@@ -187,6 +187,8 @@ void CommandLine::declare_training() {
       ->delimiter(',')->allow_extra_args(false);
   option(OnRanks::kSame, "--no-decay-1d", o.no_decay_1d, "Nor for parameters of at most one dimension")->check(boolean);
   option(OnRanks::kSame, "--grad-accumulation", o.grad_accumulation, "Batches a step")->check(kFromOne)->capture_default_str();
+  option(OnRanks::kSame, "--accumulation-mean", o.accumulation_mean, "Of their losses: over samples, or over batches, as if all had one size")
+      ->check(CLI::IsMember({"samples", "batches"}))->capture_default_str();
   option(OnRanks::kSame, "--clip-norm", o.clip_norm, "Largest norm of the gradients; 0: no limit")->check(not_negative)->capture_default_str();
   option(OnRanks::kSame, "--early-stop", o.early_stop, "Stop after so many evaluations (--eval-every) without a lower loss; 0: never")
       ->check(kFromZero)->capture_default_str();

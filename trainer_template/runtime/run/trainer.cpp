@@ -39,6 +39,12 @@ void put_entries(const std::map<std::string, double>& entries, const std::string
   for (const auto& [name, value] : entries) all[owner + "." + name] = value;
 }
 
+std::int64_t samples_in(std::span<const Batch> parts) {
+  std::int64_t samples = 0;
+  for (const Batch& part : parts) samples += part.samples();
+  return samples;
+}
+
 std::string sample_list(std::span<const Batch> parts) {
   std::string text;
   for (const Batch& part : parts) {
@@ -128,6 +134,8 @@ at::Tensor Trainer::forward(const Batch& part) try {
 // Returns the mean loss of this rank's parts.
 at::Tensor Trainer::forward_backward(std::span<const Batch> parts) {
   at::Tensor sum;
+  const bool by_batches = options_.accumulation_mean == AccumulationMean::kBatches;
+  const auto samples = static_cast<double>(samples_in(parts));
   for (const Batch& part : parts) {
     std::optional<DistributedDataParallel::NoSync> no_sync;
     if (&part != &parts.back() || optimizer_.averages_gradients()) no_sync.emplace(ddp_);
@@ -135,7 +143,9 @@ at::Tensor Trainer::forward_backward(std::span<const Batch> parts) {
     {
       const auto scope = autocast();
       const at::Tensor outputs = ddp_.forward([&] { return forward(part); });
-      loss = task_.loss(outputs, part.targets).div(static_cast<double>(parts.size()));
+      // With equal sizes the quotient is the number of parts.
+      const double parts_of_this_weight = by_batches ? static_cast<double>(parts.size()) : samples / static_cast<double>(part.samples());
+      loss = task_.loss(outputs, part.targets).div(parts_of_this_weight);
     }
     (scaler_ ? scaler_->scale(loss) : loss).backward();
     sum = sum.defined() ? sum + loss.detach() : loss.detach().clone();
@@ -224,12 +234,9 @@ void Trainer::count_skips(const StepRecord& record) {
 }
 
 void Trainer::measure(StepRecord& record, std::span<const Batch> parts) {
-  std::int64_t samples = 0;
+  const std::int64_t samples = samples_in(parts) * group_.world_size();
   double waited = 0;
-  for (const Batch& batch : parts) {
-    samples += batch.samples() * group_.world_size();
-    waited += batch.waited_s;
-  }
+  for (const Batch& batch : parts) waited += batch.waited_s;
   const auto now = Clock::now();
   const double seconds = std::chrono::duration<double>(now - last_step_).count();
   last_step_ = now;

@@ -26,11 +26,18 @@ namespace torchbridge::train {
 
 enum class OnNan { kStop, kSkip };
 
+// Of the batches of an accumulated step, of which an epoch's last one may be smaller.
+enum class AccumulationMean {
+  kSamples,  // each sample weighs the same
+  kBatches,  // each batch: the usual loss / N of Python programs. With batches of one size it is the same, bit for bit
+};
+
 struct TrainerOptions {
   LrSchedule schedule;                      // applied to the learning rate that each parameter group has at the start
   double clip_norm = 0;                     // largest norm of all gradients together; 0: they are not clipped
   bool grad_norm = false;                   // measured also where they are not clipped; not for sparse gradients
   std::vector<at::Tensor> clipped;          // the parameters of which, in the model's order; empty: the optimizer's, in its order
+  AccumulationMean accumulation_mean = AccumulationMean::kSamples;
   c10::ScalarType precision = c10::kFloat;  // of forward and loss: kBFloat16; kHalf, with the loss scaled; kFloat: as the tensors are
   GradScalerOptions scaler;                 // for kHalf
   c10::DeviceType device = c10::kCPU;       // whose operations are autocast
@@ -48,7 +55,7 @@ class Trainer {
           TrainerOptions options, Manifest progress);
 
   // Collective: forward, backward with averaged gradients, optimizer step. With several batches (gradient accumulation), the mean
-  // of their losses is learned from in one step. Throws TrainError on the lowest rank, and PeerFailed on the others, when a loss or a
+  // of their losses (accumulation_mean) is learned from in one step. Throws TrainError on the lowest rank, and PeerFailed on the others, when a loss or a
   // gradient is not finite: with its samples, and before the optimizer's step. By OnNan::kSkip parameters and buffers are as before then. Throws
   // TrainError on all ranks after max_skips steps that were left out.
   StepRecord train_step(std::span<const Batch> parts);

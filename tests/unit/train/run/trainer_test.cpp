@@ -150,6 +150,15 @@ TEST_F(TrainerTest, EndsAfterStepsThatAreAllLeftOut) {
   }
 }
 
+TEST_F(TrainerTest, WeighsSamplesOrBatchesOfAnAccumulatedStep) {
+  const Batch parts[] = {batch({1, 2, 3}), batch({7})};
+  EXPECT_FLOAT_EQ(trainer({}).train_step(parts).loss, 13.0 / 4);
+  EXPECT_FLOAT_EQ(weight(), 1.0f - 0.1f * 13 / 4);
+  model_->weight.detach().fill_(1);
+  EXPECT_FLOAT_EQ(trainer({.accumulation_mean = AccumulationMean::kBatches}).train_step(parts).loss, (2.0 + 7.0) / 2);
+  EXPECT_FLOAT_EQ(weight(), 1.0f - 0.1f * 9 / 2);
+}
+
 TEST_F(TrainerTest, MeasuresTheGradientBeforeItIsClipped) {
   const StepRecord clipped = trainer({.clip_norm = 0.5}).train_step(batch({1, 3}));
   EXPECT_FLOAT_EQ(static_cast<float>(*clipped.grad_norm), 2.0f);
