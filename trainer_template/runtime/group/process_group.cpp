@@ -44,15 +44,17 @@ c10::Device device_for(const GroupOptions& options, const Layout& layout) {
   return {c10::kCUDA, static_cast<c10::DeviceIndex>(index)};
 }
 
+// By its name, before the device is looked for, whose error does not say who needs a GPU.
+void check_nccl(const GroupOptions& options) {
+  if (!has(value_or_throw(parse_backends(options.backend, "cpu")), "nccl")) return;
+  const CudaDevices devices = cuda_devices();
+  if (devices.gpus.empty()) throw TrainError("backend 'nccl' needs a GPU, and " + text_of(devices) + "; gloo works on the CPU");
+}
+
 // Everything that can be wrong on this rank alone, before it meets the others.
 std::vector<DeviceBackend> backends_for(const GroupOptions& options, c10::Device device) {
   c10d::setDebugLevelFromEnvironment();
-  const auto choice = value_or_throw(parse_backends(options.backend, c10::DeviceTypeName(device.type(), /*lower_case=*/true)));
-  if (has(choice, "nccl")) {
-    const CudaDevices devices = cuda_devices();
-    if (devices.gpus.empty()) throw TrainError("backend 'nccl' needs a GPU, and " + text_of(devices) + "; gloo works on the CPU");
-  }
-  return backends_of(choice);
+  return backends_of(value_or_throw(parse_backends(options.backend, c10::DeviceTypeName(device.type(), /*lower_case=*/true))));
 }
 
 // The same on all ranks, and hardly the same for two subgroups: which one a rank belongs to, for ncclCommSplit.
@@ -129,6 +131,7 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::
   if (world_size() > 1) ignore_unless_handled(SIGPIPE);
   std::optional<std::string> trouble;
   try {
+    check_nccl(options);
     device_ = device_for(options, layout_);
     if (device_.is_cuda()) use_cuda(device_);
     state_->backends = backends_for(options, device_);

@@ -4,6 +4,7 @@
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/core/nearest_name.h>
 #include <torchbridge/train/errors.h>
+#include <torchbridge/train/group/backend_choice.h>
 #include <torchbridge/train/number_text.h>
 #include <torchbridge/train/run/option_checks.h>
 
@@ -67,6 +68,7 @@ class CommandLine {
     }
   }
   void take_task();
+  void choose_device();
   void declare_task();
   void declare_training();
   void declare_precision();
@@ -116,6 +118,7 @@ void CommandLine::parse(int argc, char** argv) {
   } catch (const TrainError& error) {
     throw CLI::ValidationError("--model", error.what());
   }
+  choose_device();
   options_.checkpoints.busy = busy_ == "skip" ? CheckpointOptions::Busy::kSkip : CheckpointOptions::Busy::kWait;
   options_.checkpoints.bytes_per_s = save_mb_per_s_ * 1e6;
   options_.data_given = app_.get_option("--data")->count() > 0;
@@ -141,6 +144,17 @@ void CommandLine::take_task() {
   for (const auto& [name, value] : options_.kind->defaults) {
     CLI::Option* const option = app_.get_option(name);
     option->count() == 0 ? option->default_val(value) : option->default_str(value);
+  }
+}
+
+// NCCL serves GPUs alone: who names it wants one.
+void CommandLine::choose_device() {
+  const auto backends = options_.backend == "auto" ? std::vector<DeviceBackend>() : *parse_backends(options_.backend, "");
+  const auto is_nccl = [](const DeviceBackend& one) { return one.backend == "nccl"; };
+  if (std::ranges::none_of(backends, is_nccl)) return;
+  if (options_.device == "auto") options_.device = "cuda";
+  if (options_.device == "cpu" && std::ranges::all_of(backends, is_nccl)) {
+    throw CLI::ValidationError("--backend", "nccl serves GPUs only: give --device cuda, or a backend for the CPU: gloo, mpi");
   }
 }
 
@@ -276,7 +290,7 @@ void CommandLine::declare_system() {
       ->check(check_backend)->capture_default_str();
   option(OnRanks::kOwn, "--init-method", o.init_method, "env://, tcp://HOST:PORT, file:///PATH, slurm://, mpi:// or pmix://; "
                        "without it, whatever started the trainer")->check(check_init_method);
-  option(OnRanks::kOwn, "--device", o.device, "cuda: the GPU of LOCAL_RANK, or the only visible one; auto: the CPU")
+  option(OnRanks::kOwn, "--device", o.device, "cuda: the GPU of LOCAL_RANK, or the only visible one; auto: the CPU, with --backend nccl cuda")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))->capture_default_str();
   option(OnRanks::kOwn, "--workers", o.workers, "Threads that prepare batches; 0: none")->check(CLI::Range(0, 256))->capture_default_str();
   option(OnRanks::kRankZero, "--heartbeat", o.heartbeat_s, "Seconds after which a stopped rank ends the job; 0: it is waited for")
