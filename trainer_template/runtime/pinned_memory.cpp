@@ -14,7 +14,10 @@ at::Tensor empty_pinned(at::IntArrayRef sizes, at::ScalarType type) {
     return at::empty(sizes, at::TensorOptions(type).pinned_memory(true));
   } catch (const c10::Error& error) {
     static std::atomic<bool> is_said{false};
-    if (!is_said.exchange(true)) say("no pinned memory (" + one_line(error) + "): copies between GPU and CPU take pageable memory, which is slower");
+    if (!is_said.exchange(true)) {
+      say("no pinned memory (" + one_line(error) +
+          "): copies between GPU and CPU take pageable memory, which is slower");
+    }
     return at::empty(sizes, type);
   }
 }

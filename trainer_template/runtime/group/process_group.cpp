@@ -48,13 +48,15 @@ c10::Device device_for(const GroupOptions& options, const Layout& layout) {
 void check_nccl(const GroupOptions& options) {
   if (!has(value_or_throw(parse_backends(options.backend, "cpu")), "nccl")) return;
   const CudaDevices devices = cuda_devices();
-  if (devices.gpus.empty()) throw TrainError("backend 'nccl' needs a GPU, and " + text_of(devices) + "; gloo works on the CPU");
+  if (!devices.gpus.empty()) return;
+  throw TrainError("backend 'nccl' needs a GPU, and " + text_of(devices) + "; gloo works on the CPU");
 }
 
 // Everything that can be wrong on this rank alone, before it meets the others.
 std::vector<DeviceBackend> backends_for(const GroupOptions& options, c10::Device device) {
   c10d::setDebugLevelFromEnvironment();
-  return backends_of(value_or_throw(parse_backends(options.backend, c10::DeviceTypeName(device.type(), /*lower_case=*/true))));
+  const std::string type = c10::DeviceTypeName(device.type(), /*lower_case=*/true);
+  return backends_of(value_or_throw(parse_backends(options.backend, type)));
 }
 
 // The same on all ranks, and hardly the same for two subgroups: which one a rank belongs to, for ncclCommSplit.
@@ -102,14 +104,19 @@ ProcessGroup::ProcessGroup(Launch launch, const GroupOptions& options, const c10
   } catch (const std::exception& error) {
     const bool others_are_lost = state_->heartbeat && !state_->heartbeat->lost().empty();
     if (!is_lost_connection(error) || others_are_lost) give_up(error);
-    give_up(TrainError("cannot form the process group at " + where(launch.env.master, options.init_method) + ": " + one_line(error)));
+    const std::string place = where(launch.env.master, options.init_method);
+    give_up(TrainError("cannot form the process group at " + place + ": " + one_line(error)));
   }
 }
 
 // With a heartbeat the others are in the backend, or on the way there, and one of all ranks says why.
 void ProcessGroup::give_up(const std::exception& error) {
-  const bool is_silent = dynamic_cast<const PeerFailed*>(&error) != nullptr;
-  const auto message = state_->heartbeat ? message_for(error) : is_silent ? std::nullopt : std::optional(one_line(error));
+  std::optional<std::string> message;
+  if (state_->heartbeat) {
+    message = message_for(error);
+  } else if (dynamic_cast<const PeerFailed*>(&error) == nullptr) {
+    message = one_line(error);
+  }
   end();
   if (message) throw TrainError(*message);
   throw PeerFailed();
@@ -263,7 +270,8 @@ std::optional<std::string> ProcessGroup::message_for(const std::exception& error
   state_->connections->cut();
   {
     const std::scoped_lock lock(state_->message_mutex);
-    if (std::exchange(state_->is_reported, true)) return std::nullopt;  // the last resort has said it, and ends the process
+    // The last resort has said it, and ends the process.
+    if (std::exchange(state_->is_reported, true)) return std::nullopt;
   }
   if (state_->heartbeat) state_->heartbeat->break_off();
   BrokenGroup broken = broken_group();

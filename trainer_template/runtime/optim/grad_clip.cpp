@@ -62,7 +62,8 @@ at::Tensor clip_grad_norm(const Tensors& parameters, const ClipOptions& options)
   const at::NoGradGuard no_grad;
   check(options);
   const auto lists = sorted_gradients(parameters);
-  const at::Tensor norm = norm_of(lists, options.norm_type, parameters.empty() ? c10::Device(c10::kCPU) : parameters[0].device());
+  const c10::Device device = parameters.empty() ? c10::Device(c10::kCPU) : parameters[0].device();
+  const at::Tensor norm = norm_of(lists, options.norm_type, device);
   scale(lists, norm, options);
   return norm;
 }

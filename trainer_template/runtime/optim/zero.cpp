@@ -167,7 +167,8 @@ class Zero final : public Optimizer {
   // Collective: of each parameter, how many ranks have a gradient for it in this step.
   at::Tensor ranks_with_gradient() {
     const at::Tensor ranks = at::zeros({std::ssize(places_)}, at::kFloat);
-    for (std::size_t i = 0; i < places_.size(); ++i) ranks.mutable_data_ptr<float>()[i] = is_written(places_[i].parameter.grad()) ? 1 : 0;
+    auto* const own = ranks.mutable_data_ptr<float>();
+    for (std::size_t i = 0; i < places_.size(); ++i) own[i] = is_written(places_[i].parameter.grad()) ? 1 : 0;
     group_.sum(ranks);
     return ranks;
   }

@@ -135,7 +135,7 @@ at::Tensor Trainer::forward(const Batch& part) try {
 at::Tensor Trainer::forward_backward(std::span<const Batch> parts) {
   at::Tensor sum;
   const bool by_batches = options_.accumulation_mean == AccumulationMean::kBatches;
-  const auto samples = static_cast<double>(samples_in(parts));
+  const auto samples = static_cast<double>(samples_in(parts)), batches = static_cast<double>(parts.size());
   for (const Batch& part : parts) {
     std::optional<DistributedDataParallel::NoSync> no_sync;
     if (&part != &parts.back() || optimizer_.averages_gradients()) no_sync.emplace(ddp_);
@@ -143,9 +143,9 @@ at::Tensor Trainer::forward_backward(std::span<const Batch> parts) {
     {
       const auto scope = autocast();
       const at::Tensor outputs = ddp_.forward([&] { return forward(part); });
-      // With equal sizes the quotient is the number of parts.
-      const double parts_of_this_weight = by_batches ? static_cast<double>(parts.size()) : samples / static_cast<double>(part.samples());
-      loss = task_.loss(outputs, part.targets).div(parts_of_this_weight);
+      // The number of batches, also by samples where all have one size.
+      const double divisor = by_batches ? batches : samples / static_cast<double>(part.samples());
+      loss = task_.loss(outputs, part.targets).div(divisor);
     }
     (scaler_ ? scaler_->scale(loss) : loss).backward();
     sum = sum.defined() ? sum + loss.detach() : loss.detach().clone();
@@ -184,12 +184,15 @@ Trainer::Shared Trainer::share(const at::Tensor& loss, const at::Tensor& found_i
   const at::Tensor not_finite = at::isfinite(loss).logical_not().to(loss.scalar_type());
   const StopAgreement::Votes own = options_.stop ? options_.stop->votes() : StopAgreement::Votes{};
   const auto scalar = [&](double value) { return at::scalar_tensor(value, loss.options()); };
-  const at::Tensor sums = at::stack({loss, not_finite, found_inf.to(loss.scalar_type()), scalar(own.stop), scalar(own.without_data)});
+  const at::Tensor found = found_inf.to(loss.scalar_type());
+  const at::Tensor sums = at::stack({loss, not_finite, found, scalar(own.stop), scalar(own.without_data)});
   group_.sum(sums);
   // Divided as a tensor: in its own precision, as Python's mean over the ranks.
   const at::Tensor mean = sums[0].div(group_.world_size()), all = sums.to(at::kCPU, at::kDouble);
   if (options_.stop) options_.stop->learn({.stop = all[3].item<double>(), .without_data = all[4].item<double>()});
-  return {.loss = mean.item<double>(), .not_finite = static_cast<int>(all[1].item<double>()), .found_inf = all[2].item<double>() > 0};
+  return {.loss = mean.item<double>(),
+          .not_finite = static_cast<int>(all[1].item<double>()),
+          .found_inf = all[2].item<double>() > 0};
 }
 
 // Whether the step must be left out; by OnNan::kStop it throws. With loss scaling the scaler answers for gradients.
@@ -230,7 +233,8 @@ void Trainer::count_skips(const StepRecord& record) {
   skips_ = record.skipped ? skips_ + 1 : 0;
   if (options_.max_skips == 0 || skips_ < options_.max_skips) return;
   throw TrainError("step " + std::to_string(record.step) + ": the last " + std::to_string(skips_) +
-                   " steps were left out, each for a loss or gradient that is infinite or NaN; lower --lr, or with fp16 --loss-scale, or raise --max-skips");
+                   " steps were left out, each for a loss or gradient that is infinite or NaN; "
+                   "lower --lr, or with fp16 --loss-scale, or raise --max-skips");
 }
 
 void Trainer::measure(StepRecord& record, std::span<const Batch> parts) {

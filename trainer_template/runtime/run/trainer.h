@@ -55,14 +55,16 @@ class Trainer {
           TrainerOptions options, Manifest progress);
 
   // Collective: forward, backward with averaged gradients, optimizer step. With several batches (gradient accumulation), the mean
-  // of their losses (accumulation_mean) is learned from in one step. Throws TrainError on the lowest rank, and PeerFailed on the others, when a loss or a
-  // gradient is not finite: with its samples, and before the optimizer's step. By OnNan::kSkip parameters and buffers are as before then. Throws
-  // TrainError on all ranks after max_skips steps that were left out.
+  // of their losses (accumulation_mean) is learned from in one step. Throws TrainError on the lowest rank, and
+  // PeerFailed on the others, when a loss or a gradient is not finite: with its samples, and before the optimizer's
+  // step. By OnNan::kSkip parameters and buffers are as before then. Throws TrainError on all ranks after max_skips
+  // steps that were left out.
   StepRecord train_step(std::span<const Batch> parts);
   StepRecord train_step(const Batch& batch) { return train_step(std::span(&batch, 1)); }
 
-  // Collective: each sample once, whatever the number of ranks, with the model in eval mode and the buffers of rank 0. Nothing where the ranks agree to stop in its
-  // middle; then it is due when training goes on from the checkpoint of this step.
+  // Collective: each sample once, whatever the number of ranks, with the model in eval mode and the buffers of rank 0.
+  // Nothing where the ranks agree to stop in its middle; then it is due when training goes on from the checkpoint of
+  // this step.
   std::optional<Evaluation> evaluate(const Dataset& dataset, std::int64_t batch_size);
 
   // What a plateau schedule goes by, after an evaluation; other schedules take no notice.

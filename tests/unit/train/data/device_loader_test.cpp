@@ -103,14 +103,16 @@ TEST(DeviceLoader, TakesPageableMemoryWhereThereIsNoOther) {
   testing::internal::CaptureStderr();
   std::vector<std::int64_t> inputs;
   {
-    Loader loader(numbers, {.size = 12, .order = Order::kSequential}, {.batch_size = 5, .workers = 1, .device = fake_device::kDevice});
+    Loader loader(numbers, {.size = 12, .order = Order::kSequential},
+                  {.batch_size = 5, .workers = 1, .device = fake_device::kDevice});
     while (const auto batch = loader.next()) {
       for (const auto value : values(batch->inputs)) inputs.push_back(value);
     }
   }
   fake_device::refuse_pinned_memory(false);
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "trainer: no pinned memory (out of locked memory): copies between GPU and CPU take pageable memory, which is slower\n");
+            "trainer: no pinned memory (out of locked memory): "
+            "copies between GPU and CPU take pageable memory, which is slower\n");
   EXPECT_EQ(inputs, (std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
   for (const auto& copy : fake_device::copies()) EXPECT_FALSE(copy.pinned);
 }

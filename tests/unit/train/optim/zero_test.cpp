@@ -56,7 +56,8 @@ TEST(Zero, LeavesFrozenAndUnusedParametersAlone) {
   for (const auto average : {GradientAverage::kDdp, GradientAverage::kReduceScatter}) {
     NamedTensors parameters = two_parameters();
     parameters.emplace_back("frozen", at::ones({4}));
-    std::vector<ParameterGroup> groups = {{.name = "all", .parameters = parameters, .options = {.lr = 0.1, .weight_decay = 0.5}}};
+    const OptimizerOptions options{.lr = 0.1, .weight_decay = 0.5};
+    std::vector<ParameterGroup> groups = {{.name = "all", .parameters = parameters, .options = options}};
     const auto zero = make_zero(groups, alone(), [](auto pieces) { return make_adamw(std::move(pieces)); }, average);
     const auto step_with = [&](bool bias) {
       zero->zero_grad();
@@ -86,7 +87,8 @@ TEST(Zero, TakesAGradientThatOneRankHas) {
     ranks.emplace_back([&, rank] {
       ProcessGroup group = init_process_group(EnvMap(), {.ranks = {rank, 2}}, store);
       const NamedTensors parameters = two_parameters();
-      const auto zero = make_zero(groups_of(parameters), group, [](auto pieces) { return make_sgd(std::move(pieces)); }, GradientAverage::kReduceScatter);
+      const auto make = [](auto pieces) { return make_sgd(std::move(pieces)); };
+      const auto zero = make_zero(groups_of(parameters), group, make, GradientAverage::kReduceScatter);
       parameters[0].second.sum().backward();
       if (rank == 1) parameters[1].second.sum().backward();
       zero->average_gradients();
