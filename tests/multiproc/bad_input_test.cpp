@@ -20,6 +20,7 @@ TEST(BadInput, OptionsAreRefusedByRankZero) {
       {{"--bogus"}, "--bogus"},
       {{"--backend", "cpu:"}, "'cpu:' is no pair of names"},
       {{"--device", "tpu"}, "--device"},
+      {{"--device", "cpu", "--backend", "nccl"}, "--backend: nccl serves GPUs only: give --device cuda"},
       {{"--model", "mlp:3,,4"}, "expected mlp:WIDTH,WIDTH"},
       {{"--model", "mlp:"}, "expected mlp:WIDTH,WIDTH"},
       {{"--model", "gpt"}, "expected mlp:WIDTH,WIDTH"},
@@ -80,10 +81,14 @@ TEST(BadInput, APrecisionThatTheGpuLacks) {
       {"fp16", "5.2", "--precision fp16: Fake GPU has compute capability 5.2, fp16 needs 5.3"},
       {"fp16", "7.5", "CUDA"},
   };
-  for (const auto& c : kCases) {
-    Ranks ranks(2, trainer({"--device", "cuda", "--precision", c.precision}),
-                {{"LD_LIBRARY_PATH", FAKE_DRIVER_FOLDER}, {"FAKE_GPU_CAPABILITY", c.capability}});
-    expect_one_line(ranks, c.expected);
+  const Words kWays[] = {{"--device", "cuda"}, {"--backend", "nccl"}, {"--backend", "cpu:gloo,cuda:nccl"}};
+  for (const Words& way : kWays) {
+    for (const auto& c : kCases) {
+      Words words = trainer({"--precision", c.precision});
+      words.insert(words.end(), way.begin(), way.end());
+      Ranks ranks(2, words, {{"LD_LIBRARY_PATH", FAKE_DRIVER_FOLDER}, {"FAKE_GPU_CAPABILITY", c.capability}});
+      expect_one_line(ranks, c.expected);
+    }
   }
 }
 

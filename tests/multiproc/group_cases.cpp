@@ -1,7 +1,9 @@
 // What a program does with init_process_group, one case a run: group_cases CASE [ARGUMENT]. group_test.cpp starts it.
 #include <ATen/ops/full.h>
+#include <c10/util/Exception.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -221,6 +223,34 @@ void with_backend(const std::string& backend) {
   std::printf("%s\n", group.backend().c_str());
 }
 
+// Connected as NCCL's communicator is: each rank waits in it for all others, without limit. Rank 1 does not come.
+void a_rank_that_fails_there(const std::string& how) {
+  register_backend("stuck", {{"cpu"}, [&](const BackendRequest& request) -> MadeBackend {
+    if (request.rank == 1 && how == "killed") raise(SIGKILL);
+    TORCH_CHECK_WITH(DistBackendError, request.rank != 1, "no interface ib9");
+    while (true) pause();
+  }, {}});
+  init_process_group(environment(), {.backend = "cpu:stuck"});
+}
+
+// The end of its connections hangs, as ncclCommAbort may.
+void an_abort_that_hangs(const std::string&) {
+  register_backend("stays", {{"cpu"}, [](const BackendRequest& request) {
+    MadeBackend made = make_gloo(request);
+    made.cut = [] { while (true) pause(); };
+    return made;
+  }, {}});
+  ProcessGroup group = init_process_group(environment(), {.backend = "cpu:stays"});
+  try {
+    expect_sum(group);
+    if (group.rank() == 1) throw TrainError("the disk of rank 1 is full");
+    expect_sum(group);
+  } catch (const std::exception& error) {
+    if (const auto message = group.message_for(error)) throw TrainError(*message);
+    throw PeerFailed();
+  }
+}
+
 void library(const std::string& backend) {
   for (const std::string& device : find_backend(backend).devices) std::printf("%s\n", device.c_str());
 }
@@ -305,6 +335,8 @@ const std::map<std::string, std::function<void(const std::string&)>> kCases = {
     {"parts", parts},
     {"a_backend_of_mine", a_backend_of_mine},
     {"with_backend", with_backend},
+    {"a_rank_that_fails_there", a_rank_that_fails_there},
+    {"an_abort_that_hangs", an_abort_that_hangs},
     {"library", library},
     {"gloo_options", gloo_options},
     {"different_collectives", different_collectives},

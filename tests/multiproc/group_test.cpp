@@ -1,6 +1,7 @@
 // init_process_group as a program uses it: stores, options, parts, and its end.
 #include <torchbridge/net/address.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
@@ -113,6 +114,23 @@ TEST(Group, BackendsThatCannotBeAreSaidOnce) {
     Ranks ranks(2, run("with_backend", text));
     expect_one_line(ranks, expected);
   }
+}
+
+// By itself, or killed: the others, which wait in the backend for it, end too, and one line says why.
+TEST(Group, ARankThatFailsWhileTheBackendConnectsEndsTheOthers) {
+  Ranks fails(3, run("a_rank_that_fails_there", "throws"));
+  const std::string place = "127.0.0.1 port " + std::to_string(fails.port());
+  expect_one_line(fails, "cannot form the process group at " + place + ": no interface ib9");
+  Ranks killed(3, run("a_rank_that_fails_there", "killed"));
+  EXPECT_EQ(killed.wait(kSoon), (std::vector<int>{1, 128 + SIGKILL, 1})) << killed.errors();
+  EXPECT_EQ(lines_in(killed.errors()), 1) << killed.errors();
+  const std::string expected = "the connection to rank 1 on " + torchbridge::host_name() + " was lost: killed";
+  EXPECT_TRUE(contains(killed.errors(), expected)) << killed.errors();
+}
+
+TEST(Group, AnAbortThatHangsEndsTheProcessWithItsMessage) {
+  Ranks ranks(2, run("an_abort_that_hangs"));
+  expect_one_line(ranks, "rank 1: the disk of rank 1 is full");
 }
 
 // As far as that goes without a GPU: its library opens beside libtorch, and tells what it serves.

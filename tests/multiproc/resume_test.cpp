@@ -55,6 +55,25 @@ TEST_F(Resume, BatchNormalisationGoesOnFromRankZerosStatistics) {
   EXPECT_EQ(evaluated("parts.jsonl"), evaluated("whole.jsonl"));
 }
 
+// A checkpoint holds rank 0's running statistics, so the evaluation before it goes by them on every rank.
+TEST_F(Resume, AnEvaluationIsThatOfTheCheckpoint) {
+  const Words kAverages[] = {{}, {"--zero", "1", "--zero-gradients", "reduce-scatter"}};
+  for (const Words& average : kAverages) {
+    const std::string runs = folder_ / ("runs" + std::to_string(average.size()));
+    Words words = trainer({"--model", "cnn:8,16", "--batch-size", "16", "--max-steps", "40", "--checkpoint-dir", runs});
+    words.insert(words.end(), average.begin(), average.end());
+    const auto evaluated = [&] {
+      Ranks ranks(4, words);
+      expect_success(ranks);
+      return ranks.out(0).substr(0, ranks.out(0).find(" samples/s"));
+    };
+    const auto without_speed = [](const std::string& line) { return line.substr(0, line.rfind(',')); };
+    const std::string trained = without_speed(evaluated()), loaded = without_speed(evaluated());
+    EXPECT_TRUE(contains(trained, "trainer: 40 steps, accuracy ")) << trained;
+    EXPECT_EQ(trained, loaded);
+  }
+}
+
 // The first scale overflows, and the learning rate falls while the loss does not.
 TEST_F(Resume, KeepsLossScaleAndPlateau) {
   options_ = {"--precision", "fp16", "--loss-scale", "134217728", "--lr-schedule", "plateau:patience=0,factor=0.5,threshold=0.2",

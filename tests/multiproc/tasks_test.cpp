@@ -100,6 +100,15 @@ TEST_F(Tasks, ALossThatIsNoNumberStopsAllRanksWithOneLine) {
   EXPECT_TRUE(contains(stopped.errors(), "on 2 of 2 ranks")) << stopped.errors();
 }
 
+// Of weights that one bad step has spoiled no step is taken any more.
+TEST_F(Tasks, ARunThatLeavesOutAllStepsFails) {
+  Ranks skipped(2, trainer({"--lr", "1e38", "--on-nan", "skip", "--max-steps", "40"}));
+  EXPECT_EQ(skipped.wait(), (std::vector<int>{1, 1}));
+  EXPECT_EQ(lines_in(skipped.errors()), 31) << skipped.errors();
+  const std::string expected = ": step 31: the last 30 steps were left out, each for a loss or gradient that is ";
+  EXPECT_TRUE(contains(skipped.errors(), expected)) << skipped.errors();
+}
+
 TEST_F(Tasks, StopsEarlyAlsoAfterARestart) {
   const Words options = {"--lr", "0", "--momentum", "0", "--epochs", "50", "--eval-every", "2", "--checkpoint-dir", folder_ / "runs"};
   Ranks first(2, trainer(joined(options, {"--early-stop", "3", "--max-steps", "4"})));

@@ -94,6 +94,8 @@ def parse_options():
     parser.add_argument("--clip-norm", type=float, default=0.0, help="largest norm of the gradients; 0: no limit")
     parser.add_argument("--grad-accumulation", type=int, default=1, metavar="N",
                         help="batches a step; fewer where an epoch ends")
+    parser.add_argument("--accumulation-mean", choices=["samples", "batches"], default="samples",
+                        help="batches: each weighs the same, as usual (default: %(default)s)")
     parser.add_argument("--precision", choices=["fp32", "bf16", "fp16"], default="fp32")
     parser.add_argument("--loss-scale", type=float, default=65536.0, help="at the start, with fp16")
     parser.add_argument("--zero", action="store_true", help="ZeroRedundancyOptimizer")
@@ -183,13 +185,16 @@ def forward_backward(ddp, parts, scaler, options):
     """Learns from the mean loss of the parts, and returns it."""
     types = dict(bf16=torch.bfloat16, fp16=torch.float16)
     loss = 0
+    samples = sum(len(labels) for _, labels in parts)
     for i, batch in enumerate(parts):
         pixels, labels = (tensor.to(options.device, non_blocking=True) for tensor in batch)
         autocast = torch.autocast(options.device, types[options.precision]) if options.precision in types else contextlib.nullcontext()
         with contextlib.nullcontext() if i == len(parts) - 1 else ddp.no_sync():
             with autocast:
                 outputs = ddp(pixels)
-                part_loss = F.cross_entropy(outputs.flatten(0, -2), labels.flatten()) / len(parts)
+                part_loss = F.cross_entropy(outputs.flatten(0, -2), labels.flatten())
+                by_batches = options.accumulation_mean == "batches"
+                part_loss = part_loss / (len(parts) if by_batches else samples / len(labels))
             scaler.scale(part_loss).backward()
         loss = part_loss.detach() if i == 0 else loss + part_loss.detach()
     return loss

@@ -6,6 +6,7 @@
 #include <torchbridge/train/checkpoint/stream_copy.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/failpoint.h>
+#include <torchbridge/train/pinned_memory.h>
 
 #include <algorithm>
 
@@ -122,7 +123,7 @@ void Snapshot::make_room(std::uint64_t size, bool pinned) {
   if (buffer_.defined() && buffer_.numel() >= needed && is_pinned_ == pinned) return;
   buffer_.reset();  // before there is another one
   is_pinned_ = pinned;
-  buffer_ = at::empty({needed}, at::TensorOptions(at::kByte).pinned_memory(pinned));
+  buffer_ = pinned ? empty_pinned({needed}, at::kByte) : at::empty({needed}, at::kByte);
 }
 
 void Snapshot::clear() {

@@ -1,6 +1,7 @@
 #include <torchbridge/train/data/dataset.h>
 
 #include <ATen/ops/empty.h>
+#include <torchbridge/train/pinned_memory.h>
 
 #include <utility>
 
@@ -12,7 +13,7 @@ thread_local bool pinned_batches = false;
 }  // namespace
 
 at::Tensor batch_tensor(at::IntArrayRef sizes, at::ScalarType type) {
-  return at::empty(sizes, at::TensorOptions(type).pinned_memory(pinned_batches));
+  return pinned_batches ? empty_pinned(sizes, type) : at::empty(sizes, type);
 }
 
 PinnedBatches::PinnedBatches(bool pinned) : before_(std::exchange(pinned_batches, pinned)) {}

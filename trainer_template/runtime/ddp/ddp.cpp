@@ -157,6 +157,10 @@ void DistributedDataParallel::register_comm_hook(CommHook hook) {
   reducer_->register_comm_hook(std::make_unique<Hook>(std::move(hook)));
 }
 
+void DistributedDataParallel::synchronize_buffers() {
+  if (options_.broadcast_buffers) broadcast_values(buffers(), group_);
+}
+
 std::vector<at::Tensor> DistributedDataParallel::buffers() const { return tensors_only(model_.buffers); }
 
 bool DistributedDataParallel::synchronizes() const { return at::GradMode::is_enabled() && synchronize_; }

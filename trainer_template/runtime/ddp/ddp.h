@@ -96,6 +96,10 @@ class DistributedDataParallel : public Joinable {
     bool before_;
   };
 
+  // Collective: all ranks take the buffers of rank 0, unless broadcast_buffers is off. For an evaluation, which calls
+  // the model without DDP.
+  void synchronize_buffers();
+
   // Once, before the first backward, on all ranks the same.
   void register_comm_hook(CommHook hook);
 

@@ -44,15 +44,19 @@ c10::Device device_for(const GroupOptions& options, const Layout& layout) {
   return {c10::kCUDA, static_cast<c10::DeviceIndex>(index)};
 }
 
+// By its name, before the device is looked for, whose error does not say who needs a GPU.
+void check_nccl(const GroupOptions& options) {
+  if (!has(value_or_throw(parse_backends(options.backend, "cpu")), "nccl")) return;
+  const CudaDevices devices = cuda_devices();
+  if (!devices.gpus.empty()) return;
+  throw TrainError("backend 'nccl' needs a GPU, and " + text_of(devices) + "; gloo works on the CPU");
+}
+
 // Everything that can be wrong on this rank alone, before it meets the others.
 std::vector<DeviceBackend> backends_for(const GroupOptions& options, c10::Device device) {
   c10d::setDebugLevelFromEnvironment();
-  const auto choice = value_or_throw(parse_backends(options.backend, c10::DeviceTypeName(device.type(), /*lower_case=*/true)));
-  if (has(choice, "nccl")) {
-    const CudaDevices devices = cuda_devices();
-    if (devices.gpus.empty()) throw TrainError("backend 'nccl' needs a GPU, and " + text_of(devices) + "; gloo works on the CPU");
-  }
-  return backends_of(choice);
+  const std::string type = c10::DeviceTypeName(device.type(), /*lower_case=*/true);
+  return backends_of(value_or_throw(parse_backends(options.backend, type)));
 }
 
 // The same on all ranks, and hardly the same for two subgroups: which one a rank belongs to, for ncclCommSplit.
@@ -74,8 +78,9 @@ struct ProcessGroup::State {
   milliseconds silence{};
   std::shared_ptr<Connections> connections = std::make_shared<Connections>();
   std::mutex message_mutex;
-  bool is_asked = false;                    // whether message_for() was called
-  std::optional<std::string> message;       // what this rank has to say of the break, as soon as it is known
+  const std::exception* error = nullptr;    // of message_for(), once that is called
+  bool is_reported = false;                 // somebody finds out what this rank has to say of the break
+  std::optional<std::string> message;       // that, as soon as it is known
   std::unique_ptr<LastResort> last_resort;  // null without a heartbeat
   std::unique_ptr<Heartbeat> heartbeat;  // cuts the connections, so it ends before them; null where none was asked for
 
@@ -97,10 +102,24 @@ ProcessGroup::ProcessGroup(Launch launch, const GroupOptions& options, const c10
   try {
     join(launch, options, store);
   } catch (const std::exception& error) {
-    end();
-    if (!is_lost_connection(error)) throw;
-    throw TrainError("cannot form the process group at " + where(launch.env.master, options.init_method) + ": " + one_line(error));
+    const bool others_are_lost = state_->heartbeat && !state_->heartbeat->lost().empty();
+    if (!is_lost_connection(error) || others_are_lost) give_up(error);
+    const std::string place = where(launch.env.master, options.init_method);
+    give_up(TrainError("cannot form the process group at " + place + ": " + one_line(error)));
   }
+}
+
+// With a heartbeat the others are in the backend, or on the way there, and one of all ranks says why.
+void ProcessGroup::give_up(const std::exception& error) {
+  std::optional<std::string> message;
+  if (state_->heartbeat) {
+    message = message_for(error);
+  } else if (dynamic_cast<const PeerFailed*>(&error) == nullptr) {
+    message = one_line(error);
+  }
+  end();
+  if (message) throw TrainError(*message);
+  throw PeerFailed();
 }
 
 ProcessGroup::~ProcessGroup() {
@@ -119,6 +138,7 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::
   if (world_size() > 1) ignore_unless_handled(SIGPIPE);
   std::optional<std::string> trouble;
   try {
+    check_nccl(options);
     device_ = device_for(options, layout_);
     if (device_.is_cuda()) use_cuda(device_);
     state_->backends = backends_for(options, device_);
@@ -135,8 +155,9 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::
   state_->group_stores = c10::make_intrusive<c10d::PrefixStore>("default_pg", joined.store);
   state_->request = {.timeout = timeout, .connect_timeout = patience, .address = joined.own_address, .options = options.pg_options};
   if (!device_.is_cpu()) state_->request.device = device_;
-  take(form_group(state_->backends, state_->next(rank(), world_size()), state_->connections, nullptr));
+  // First, for NCCL waits without limit for a rank that fails while the communicator is made.
   if (world_size() > 1) start_heartbeat(joined.own_address, options.silence);
+  take(form_group(state_->backends, state_->next(rank(), world_size()), state_->connections, nullptr));
   // NCCL comes back to the store when it first sees a device.
   state_->store->setTimeout(timeout);
 }
@@ -150,7 +171,10 @@ void ProcessGroup::start_heartbeat(const std::string& own_address, std::chrono::
   if (silence.count() == 0) return;
   state_->last_resort = std::make_unique<LastResort>(kStuck, [this, state = state_.get(), rank = rank()] {
     const std::scoped_lock lock(state->message_mutex);
-    if (!state->is_asked) state->message = failure_message(broken_group(), std::runtime_error("the connections between the ranks were lost"));
+    if (!std::exchange(state->is_reported, true)) {
+      const std::runtime_error lost("the connections between the ranks were lost");
+      state->message = failure_message(broken_group(), state->error ? *state->error : lost);
+    }
     if (state->message) say("rank " + std::to_string(rank) + ": " + *state->message);
   });
   HeartbeatOptions heart{.silence = silence, .on_loss = [state = state_.get()] {
@@ -239,10 +263,16 @@ std::optional<std::string> ProcessGroup::message_for(const std::exception& error
   if (!state_) return one_line(error);
   {
     const std::scoped_lock lock(state_->message_mutex);
-    state_->is_asked = true;
+    state_->error = &error;
   }
+  if (state_->last_resort) state_->last_resort->start();  // first: an abort of NCCL's may hang
   const milliseconds waited = state_->connections->waited();
   state_->connections->cut();
+  {
+    const std::scoped_lock lock(state_->message_mutex);
+    // The last resort has said it, and ends the process.
+    if (std::exchange(state_->is_reported, true)) return std::nullopt;
+  }
   if (state_->heartbeat) state_->heartbeat->break_off();
   BrokenGroup broken = broken_group();
   broken.waited = waited;

@@ -64,6 +64,7 @@ class ProcessGroup : public RankGroup {
  private:
   struct State;
   void join(Launch& launch, const GroupOptions& options, const c10::intrusive_ptr<c10d::Store>& store);
+  [[noreturn]] void give_up(const std::exception& error);
   void start_heartbeat(const std::string& own_address, std::chrono::milliseconds own_silence);
   std::unique_ptr<Subgroup> own_part(const std::vector<std::vector<int>>& parts);
   std::vector<std::vector<int>> nodes();

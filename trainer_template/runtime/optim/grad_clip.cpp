@@ -32,8 +32,8 @@ std::vector<Tensors> sorted_gradients(const Tensors& parameters) {
   return by_device_and_type(std::move(gradients));
 }
 
-at::Tensor norm_of(const std::vector<Tensors>& lists, double norm_type) {
-  if (lists.empty()) return at::zeros({}, at::kFloat);
+at::Tensor norm_of(const std::vector<Tensors>& lists, double norm_type, c10::Device device) {
+  if (lists.empty()) return at::zeros({}, at::device(device).dtype(at::kFloat));
   Tensors norms;
   for (const Tensors& list : lists) {
     for (at::Tensor& norm : at::_foreach_norm(list, norm_type)) norms.push_back(norm.to(lists[0][0].device()));
@@ -62,7 +62,8 @@ at::Tensor clip_grad_norm(const Tensors& parameters, const ClipOptions& options)
   const at::NoGradGuard no_grad;
   check(options);
   const auto lists = sorted_gradients(parameters);
-  const at::Tensor norm = norm_of(lists, options.norm_type);
+  const c10::Device device = parameters.empty() ? c10::Device(c10::kCPU) : parameters[0].device();
+  const at::Tensor norm = norm_of(lists, options.norm_type, device);
   scale(lists, norm, options);
   return norm;
 }
@@ -71,7 +72,7 @@ at::Tensor clip_grad_norm(const Tensors& parameters, const ClipOptions& options,
   const at::NoGradGuard no_grad;
   check(options);
   const auto lists = sorted_gradients(parameters);
-  const at::Tensor own = norm_of(lists, options.norm_type);
+  const at::Tensor own = norm_of(lists, options.norm_type, group.device());
   at::Tensor norm = own.to(at::kDouble);
   if (std::isinf(options.norm_type)) {
     c10d::AllreduceOptions largest;

@@ -17,11 +17,12 @@ struct ClipOptions {
 
 // Scales the gradients of all parameters so that their norm, as one vector, is at most max_norm; returns the norm it was
 // before (float, no dimensions). The order of parameters decides the last bit: Python programs give them in the model's.
-// Parameters without a gradient are left alone; with no gradient at all the norm is 0.
+// Parameters without a gradient are left alone; with no gradient at all the norm is 0, on the device of the first
+// parameter.
 at::Tensor clip_grad_norm(const std::vector<at::Tensor>& parameters, const ClipOptions& options);
 
-// The same where each rank holds another part of the gradients (ZeRO). Collective. The sum over ranks is in float64, so
-// the norm may differ from the one above in its last bit.
+// The same where each rank holds another part of the gradients (ZeRO), on the group's device; a rank may hold none.
+// Collective. The sum over ranks is in float64, so the norm may differ from the one above in its last bit.
 at::Tensor clip_grad_norm(const std::vector<at::Tensor>& parameters, const ClipOptions& options, ProcessGroup& group);
 
 }  // namespace torchbridge::train

@@ -1,13 +1,11 @@
 #include <torchbridge/train/optim/grad_scaler.h>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/_amp_update_scale.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/GradMode.h>
 #include <torchbridge/train/errors.h>
-#include <torchbridge/train/optim/tensor_lists.h>
+#include <torchbridge/train/optim/found_inf.h>
 
 #include <vector>
 
@@ -28,24 +26,15 @@ at::Tensor GradScaler::scale(const at::Tensor& loss) const { return loss * scale
 
 void GradScaler::unscale(Optimizer& optimizer) {
   if (found_inf_.defined()) throw TrainError("GradScaler: unscale() was called twice before update()");
-  const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> all;
-  for (const at::Tensor& parameter : optimizer.averaged()) {
-    const at::Tensor gradient = parameter.grad();
-    if (!gradient.defined()) continue;
-    if (gradient.scalar_type() == at::kHalf) {
+  const std::vector<at::Tensor> parameters = optimizer.averaged();
+  for (const at::Tensor& parameter : parameters) {
+    if (parameter.grad().defined() && parameter.grad().scalar_type() == at::kHalf) {
       throw TrainError("GradScaler: gradients in float16 cannot be unscaled; keep parameters in float32");
     }
-    all.push_back(gradient.is_sparse() ? gradient._values() : gradient);
   }
   // In double and back, as Python does.
   const at::Tensor inverse = scale_.to(at::kDouble).reciprocal().to(at::kFloat);
-  found_inf_ = at::zeros({}, at::kFloat);
-  for (const auto& gradients : by_device_and_type(std::move(all))) {
-    at::Tensor found = at::zeros({}, gradients[0].options().dtype(at::kFloat));
-    at::_amp_foreach_non_finite_check_and_unscale_(gradients, found, inverse.to(found.device()));
-    found_inf_ += found.to(found_inf_.device());
-  }
+  found_inf_ = scale_and_find_inf(parameters, inverse, at::kCPU);
   group_.sum(found_inf_);
 }
 

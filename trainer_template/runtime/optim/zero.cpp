@@ -62,8 +62,9 @@ class Zero final : public Optimizer {
     if (scatters_) gradients_.zero_();
     for (Place& place : places_) {
       at::Tensor& gradient = place.parameter.mutable_grad();
-      if (scatters_) {
-        gradient = view_of(gradients_, place);
+      if (scatters_ && place.parameter.requires_grad()) {
+        // With a version counter of its own, which says whether backward has written there (is_written).
+        gradient = view_of(gradients_, place).variable_data();
       } else {
         gradient.reset();
       }
@@ -75,11 +76,15 @@ class Zero final : public Optimizer {
   void average_gradients() override {
     if (!scatters_) return;
     const at::NoGradGuard no_grad;
+    const at::Tensor ranks = ranks_with_gradient();
     gradients_.mul_(1.0 / group_.world_size());  // before the sum, as DDP does
     group_.c10d()->_reduce_scatter_base(own_gradients_, gradients_)->wait();
     const std::int64_t start = share_ * group_.rank();
-    for (Place& place : places_) {
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      Place& place = places_[i];
       if (!place.piece.defined()) continue;
+      place.piece.mutable_grad().reset();
+      if (ranks.const_data_ptr<float>()[i] == 0) continue;  // the optimizer leaves it alone, as without ZeRO
       place.piece.mutable_grad() = own_gradients_.narrow(0, place.begin + place.own - start, place.own_end - place.own);
     }
   }
@@ -155,6 +160,17 @@ class Zero final : public Optimizer {
       view.copy_(place.parameter.detach());
       place.parameter.set_data(view);
     }
+  }
+
+  static bool is_written(const at::Tensor& gradient) { return gradient.defined() && gradient._version() > 0; }
+
+  // Collective: of each parameter, how many ranks have a gradient for it in this step.
+  at::Tensor ranks_with_gradient() {
+    const at::Tensor ranks = at::zeros({std::ssize(places_)}, at::kFloat);
+    auto* const own = ranks.mutable_data_ptr<float>();
+    for (std::size_t i = 0; i < places_.size(); ++i) own[i] = is_written(places_[i].parameter.grad()) ? 1 : 0;
+    group_.sum(ranks);
+    return ranks;
   }
 
   void take_pieces_of_gradients() {

@@ -21,7 +21,8 @@ enum class GradientAverage {
 // world_size equal parts, wherever that cuts a parameter (Rajbhandari et al. 2020, section 5.1). `make` is called with the same
 // groups, in which each parameter is replaced by this rank's flat piece of it or left out.
 // The parameters keep their names, shapes and values but become contiguous; make DDP after this. The group must outlive it.
-// With kDdp, results equal those of the whole optimizer bit for bit: sums are the same, and each element is updated alone.
+// With kDdp, results equal those of the whole optimizer bit for bit: sums are the same, and each element is updated
+// alone. A parameter that no rank has a gradient for in a step is left alone with either.
 // Collective in step() and average_gradients(). Throws TrainError for parameters of several types or devices, which it names.
 std::unique_ptr<Optimizer> make_zero(std::vector<ParameterGroup> groups, ProcessGroup& group,
                                      const std::function<std::unique_ptr<Optimizer>(std::vector<ParameterGroup>)>& make,

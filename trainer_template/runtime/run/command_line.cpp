@@ -4,6 +4,7 @@
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/core/nearest_name.h>
 #include <torchbridge/train/errors.h>
+#include <torchbridge/train/group/backend_choice.h>
 #include <torchbridge/train/number_text.h>
 #include <torchbridge/train/run/option_checks.h>
 
@@ -67,6 +68,7 @@ class CommandLine {
     }
   }
   void take_task();
+  void choose_device();
   void declare_task();
   void declare_training();
   void declare_precision();
@@ -116,6 +118,7 @@ void CommandLine::parse(int argc, char** argv) {
   } catch (const TrainError& error) {
     throw CLI::ValidationError("--model", error.what());
   }
+  choose_device();
   options_.checkpoints.busy = busy_ == "skip" ? CheckpointOptions::Busy::kSkip : CheckpointOptions::Busy::kWait;
   options_.checkpoints.bytes_per_s = save_mb_per_s_ * 1e6;
   options_.data_given = app_.get_option("--data")->count() > 0;
@@ -141,6 +144,18 @@ void CommandLine::take_task() {
   for (const auto& [name, value] : options_.kind->defaults) {
     CLI::Option* const option = app_.get_option(name);
     option->count() == 0 ? option->default_val(value) : option->default_str(value);
+  }
+}
+
+// NCCL serves GPUs alone: who names it wants one.
+void CommandLine::choose_device() {
+  if (options_.backend == "auto") return;
+  const std::vector<DeviceBackend> backends = *parse_backends(options_.backend, "");
+  const auto is_nccl = [](const DeviceBackend& one) { return one.backend == "nccl"; };
+  if (std::ranges::none_of(backends, is_nccl)) return;
+  if (options_.device == "auto") options_.device = "cuda";
+  if (options_.device == "cpu" && std::ranges::all_of(backends, is_nccl)) {
+    throw CLI::ValidationError("--backend", "nccl serves GPUs only: give --device cuda, or --backend gloo or mpi");
   }
 }
 
@@ -187,11 +202,17 @@ void CommandLine::declare_training() {
       ->delimiter(',')->allow_extra_args(false);
   option(OnRanks::kSame, "--no-decay-1d", o.no_decay_1d, "Nor for parameters of at most one dimension")->check(boolean);
   option(OnRanks::kSame, "--grad-accumulation", o.grad_accumulation, "Batches a step")->check(kFromOne)->capture_default_str();
+  option(OnRanks::kSame, "--accumulation-mean", o.accumulation_mean,
+         "Of their losses: over samples, or over batches, as if all had one size")
+      ->check(CLI::IsMember({"samples", "batches"}))->capture_default_str();
   option(OnRanks::kSame, "--clip-norm", o.clip_norm, "Largest norm of the gradients; 0: no limit")->check(not_negative)->capture_default_str();
   option(OnRanks::kSame, "--early-stop", o.early_stop, "Stop after so many evaluations (--eval-every) without a lower loss; 0: never")
       ->check(kFromZero)->capture_default_str();
   option(OnRanks::kSame, "--on-nan", o.on_nan, "A loss or gradient that is not finite, on any rank: stop, or skip the step")
       ->check(CLI::IsMember({"stop", "skip"}))->capture_default_str();
+  option(OnRanks::kSame, "--max-skips", o.max_skips,
+         "Steps left out in a row, by that or by fp16's overflows, that end the run; 0: no limit")
+      ->check(kFromZero)->capture_default_str();
   option(OnRanks::kSame, "--seed", o.seed, "Of weights and order of samples")->check(check_seed)->capture_default_str();
   option(OnRanks::kSame, "--order", o.order, "Of the samples: shuffled as Python does, permuted (without a list of all), sequential")
       ->check(CLI::IsMember({"shuffled", "permuted", "sequential"}))->capture_default_str();
@@ -272,7 +293,8 @@ void CommandLine::declare_system() {
       ->check(check_backend)->capture_default_str();
   option(OnRanks::kOwn, "--init-method", o.init_method, "env://, tcp://HOST:PORT, file:///PATH, slurm://, mpi:// or pmix://; "
                        "without it, whatever started the trainer")->check(check_init_method);
-  option(OnRanks::kOwn, "--device", o.device, "cuda: the GPU of LOCAL_RANK, or the only visible one; auto: the CPU")
+  option(OnRanks::kOwn, "--device", o.device,
+         "cuda: the GPU of LOCAL_RANK, or the only visible one; auto: the CPU, with --backend nccl cuda")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))->capture_default_str();
   option(OnRanks::kOwn, "--workers", o.workers, "Threads that prepare batches; 0: none")->check(CLI::Range(0, 256))->capture_default_str();
   option(OnRanks::kRankZero, "--heartbeat", o.heartbeat_s, "Seconds after which a stopped rank ends the job; 0: it is waited for")

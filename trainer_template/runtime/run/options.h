@@ -49,8 +49,10 @@ struct Options {
   std::vector<std::string> no_decay;
   bool no_decay_1d = false;
   std::int64_t grad_accumulation = 1;
+  std::string accumulation_mean = "samples";
   double clip_norm = 0, loss_scale = 65536;
   std::string precision = "fp32", on_nan = "stop";
+  std::int64_t max_skips = 30;  // more than fp16's loss scale needs to fall from 65536 to 1e-4
   int zero = 0;
   std::string zero_gradients = "auto";
   std::uint64_t seed = 0;

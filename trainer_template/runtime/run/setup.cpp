@@ -126,11 +126,13 @@ TrainerOptions trainer_options(const Options& options, Model& model, ProcessGrou
   const bool is_written = !options.metrics.empty() || !options.tensorboard.empty();
   const bool is_known = is_written && !options.no_grad_norm && tensors.sparse_gradients.empty();
   chosen.grad_norm = !group.broadcast(is_known ? "it is" : "").empty();  // with ZeRO it takes all ranks
+  if (options.accumulation_mean == "batches") chosen.accumulation_mean = AccumulationMean::kBatches;
   chosen.scaler.init_scale = options.loss_scale;
   for (const auto& [name, parameter] : tensors.parameters) chosen.clipped.push_back(parameter);
   if (options.precision != "fp32") chosen.precision = options.precision == "bf16" ? at::kBFloat16 : at::kHalf;
   chosen.device = group.device().type();
   chosen.on_nan = options.on_nan == "skip" ? OnNan::kSkip : OnNan::kStop;
+  chosen.max_skips = options.max_skips;
   chosen.peak_tflops = options.peak_tflops;
   chosen.stop = &stop;
   if (!options.compiled_eval.empty()) chosen.eval_forward = compiled_forward(options, model, tensors, group);

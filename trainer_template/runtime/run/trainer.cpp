@@ -3,12 +3,14 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/isfinite.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <torchbridge/train/console.h>
 #include <torchbridge/train/failpoint.h>
+#include <torchbridge/train/optim/found_inf.h>
 #include <torchbridge/train/optim/grad_clip.h>
 
 #include <algorithm>
@@ -35,6 +37,12 @@ std::map<std::string, double> entries_of(const std::map<std::string, double>& al
 
 void put_entries(const std::map<std::string, double>& entries, const std::string& owner, std::map<std::string, double>& all) {
   for (const auto& [name, value] : entries) all[owner + "." + name] = value;
+}
+
+std::int64_t samples_in(std::span<const Batch> parts) {
+  std::int64_t samples = 0;
+  for (const Batch& part : parts) samples += part.samples();
+  return samples;
 }
 
 std::string sample_list(std::span<const Batch> parts) {
@@ -83,9 +91,9 @@ StepRecord Trainer::train_step(std::span<const Batch> parts) {
   keep_buffers();
   const at::Tensor loss = forward_backward(parts);
   optimizer_.average_gradients();
-  const Shared shared = share(loss);
+  const Shared shared = share(loss, found_inf(loss.device()));
   record.loss = shared.loss;
-  const auto norm = shared.not_finite == 0 ? clip() : std::nullopt;
+  const auto norm = shared.not_finite == 0 && !shared.found_inf ? clip() : std::nullopt;
   if (norm) record.grad_norm = norm->item<double>();
   const bool refused = refuse(loss, shared, record, parts);
   if (refused) restore_buffers();
@@ -94,6 +102,7 @@ StepRecord Trainer::train_step(std::span<const Batch> parts) {
   measure(record, parts);
   progress_.step = record.step;
   progress_.position = parts.back().next;
+  count_skips(record);
   return record;
 }
 
@@ -125,6 +134,8 @@ at::Tensor Trainer::forward(const Batch& part) try {
 // Returns the mean loss of this rank's parts.
 at::Tensor Trainer::forward_backward(std::span<const Batch> parts) {
   at::Tensor sum;
+  const bool by_batches = options_.accumulation_mean == AccumulationMean::kBatches;
+  const auto samples = static_cast<double>(samples_in(parts)), batches = static_cast<double>(parts.size());
   for (const Batch& part : parts) {
     std::optional<DistributedDataParallel::NoSync> no_sync;
     if (&part != &parts.back() || optimizer_.averages_gradients()) no_sync.emplace(ddp_);
@@ -132,7 +143,9 @@ at::Tensor Trainer::forward_backward(std::span<const Batch> parts) {
     {
       const auto scope = autocast();
       const at::Tensor outputs = ddp_.forward([&] { return forward(part); });
-      loss = task_.loss(outputs, part.targets).div(static_cast<double>(parts.size()));
+      // The number of batches, also by samples where all have one size.
+      const double divisor = by_batches ? batches : samples / static_cast<double>(part.samples());
+      loss = task_.loss(outputs, part.targets).div(divisor);
     }
     (scaler_ ? scaler_->scale(loss) : loss).backward();
     sum = sum.defined() ? sum + loss.detach() : loss.detach().clone();
@@ -161,22 +174,31 @@ std::optional<at::Tensor> Trainer::clip() {
   return clip_grad_norm(options_.clipped.empty() ? optimizer_.averaged() : options_.clipped, clipping);
 }
 
-Trainer::Shared Trainer::share(const at::Tensor& loss) {
+// Of the averaged gradients. With loss scaling it is 0, for the scaler looks at them.
+at::Tensor Trainer::found_inf(c10::Device device) const {
+  const at::TensorOptions number = at::device(device).dtype(at::kFloat);
+  return scaler_ ? at::zeros({}, number) : scale_and_find_inf(optimizer_.averaged(), at::ones({}, number), device);
+}
+
+Trainer::Shared Trainer::share(const at::Tensor& loss, const at::Tensor& found_inf) {
   const at::Tensor not_finite = at::isfinite(loss).logical_not().to(loss.scalar_type());
   const StopAgreement::Votes own = options_.stop ? options_.stop->votes() : StopAgreement::Votes{};
   const auto scalar = [&](double value) { return at::scalar_tensor(value, loss.options()); };
-  const at::Tensor sums = at::stack({loss, not_finite, scalar(own.stop), scalar(own.without_data)});
+  const at::Tensor found = found_inf.to(loss.scalar_type());
+  const at::Tensor sums = at::stack({loss, not_finite, found, scalar(own.stop), scalar(own.without_data)});
   group_.sum(sums);
   // Divided as a tensor: in its own precision, as Python's mean over the ranks.
   const at::Tensor mean = sums[0].div(group_.world_size()), all = sums.to(at::kCPU, at::kDouble);
-  if (options_.stop) options_.stop->learn({.stop = all[2].item<double>(), .without_data = all[3].item<double>()});
-  return {.loss = mean.item<double>(), .not_finite = static_cast<int>(all[1].item<double>())};
+  if (options_.stop) options_.stop->learn({.stop = all[3].item<double>(), .without_data = all[4].item<double>()});
+  return {.loss = mean.item<double>(),
+          .not_finite = static_cast<int>(all[1].item<double>()),
+          .found_inf = all[2].item<double>() > 0};
 }
 
 // Whether the step must be left out; by OnNan::kStop it throws. With loss scaling the scaler answers for gradients.
 bool Trainer::refuse(const at::Tensor& loss, const Shared& shared, const StepRecord& record, std::span<const Batch> parts) {
   const bool bad_norm = !scaler_ && record.grad_norm && !std::isfinite(*record.grad_norm);
-  if (shared.not_finite == 0 && !bad_norm) return false;
+  if (shared.not_finite == 0 && !shared.found_inf && !bad_norm) return false;
   const double own = loss.item<double>();
   const bool concerned = shared.not_finite == 0 || !std::isfinite(own);
   const std::int64_t speaker = group_.minimum(concerned ? group_.rank() : group_.world_size());
@@ -184,6 +206,8 @@ bool Trainer::refuse(const at::Tensor& loss, const Shared& shared, const StepRec
   what << "step " << record.step << ": ";
   if (shared.not_finite > 0) {
     what << "the loss is " << (std::isnan(own) ? "nan" : own > 0 ? "inf" : "-inf") << " on " << shared.not_finite << " of " << group_.world_size() << " ranks";
+  } else if (shared.found_inf) {
+    what << "a gradient is infinite or NaN";
   } else {
     what << "the norm of the gradients is " << *record.grad_norm;
   }
@@ -205,13 +229,18 @@ bool Trainer::step_optimizer() {
   return stepped;
 }
 
+void Trainer::count_skips(const StepRecord& record) {
+  skips_ = record.skipped ? skips_ + 1 : 0;
+  if (options_.max_skips == 0 || skips_ < options_.max_skips) return;
+  throw TrainError("step " + std::to_string(record.step) + ": the last " + std::to_string(skips_) +
+                   " steps were left out, each for a loss or gradient that is infinite or NaN; "
+                   "lower --lr, or with fp16 --loss-scale, or raise --max-skips");
+}
+
 void Trainer::measure(StepRecord& record, std::span<const Batch> parts) {
-  std::int64_t samples = 0;
+  const std::int64_t samples = samples_in(parts) * group_.world_size();
   double waited = 0;
-  for (const Batch& batch : parts) {
-    samples += batch.samples() * group_.world_size();
-    waited += batch.waited_s;
-  }
+  for (const Batch& batch : parts) waited += batch.waited_s;
   const auto now = Clock::now();
   const double seconds = std::chrono::duration<double>(now - last_step_).count();
   last_step_ = now;
@@ -243,6 +272,7 @@ void Trainer::evaluate_batch(const Batch& batch, double* sums) {
 std::optional<Evaluation> Trainer::evaluate(const Dataset& dataset, std::int64_t batch_size) {
   const at::NoGradGuard no_grad;
   const auto begun = Clock::now();
+  ddp_.synchronize_buffers();
   model_.eval();  // batch normalisation takes its running statistics then
   progress_.state[kEvaluationDue] = 1;
   const auto indices = each_once(dataset.size(), group_.rank(), group_.world_size());

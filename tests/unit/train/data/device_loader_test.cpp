@@ -96,6 +96,27 @@ TEST(DeviceLoader, OrdinaryMemoryIsCopiedToo) {
   EXPECT_EQ(values(batch.inputs), indices);
 }
 
+TEST(DeviceLoader, TakesPageableMemoryWhereThereIsNoOther) {
+  const Numbers numbers;
+  fake_device::forget();
+  fake_device::refuse_pinned_memory(true);
+  testing::internal::CaptureStderr();
+  std::vector<std::int64_t> inputs;
+  {
+    Loader loader(numbers, {.size = 12, .order = Order::kSequential},
+                  {.batch_size = 5, .workers = 1, .device = fake_device::kDevice});
+    while (const auto batch = loader.next()) {
+      for (const auto value : values(batch->inputs)) inputs.push_back(value);
+    }
+  }
+  fake_device::refuse_pinned_memory(false);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "trainer: no pinned memory (out of locked memory): "
+            "copies between GPU and CPU take pageable memory, which is slower\n");
+  EXPECT_EQ(inputs, (std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
+  for (const auto& copy : fake_device::copies()) EXPECT_FALSE(copy.pinned);
+}
+
 TEST(DeviceLoader, ADeviceThatIsNotThereIsAnErrorOfTheCaller) {
   const Numbers numbers;
   Loader loader(numbers, {.size = 12}, {.device = c10::Device(c10::DeviceType::XPU, 0)});

@@ -8,6 +8,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -29,6 +30,7 @@ std::map<StreamId, std::deque<std::function<void()>>> queues;
 std::vector<Copy> begun;
 std::vector<StreamId> kept_for;
 std::set<const void*> pinned_memory;
+std::atomic<bool> pinned_memory_refused{false};
 StreamId last_stream = 0;
 thread_local StreamId current_stream = 0;
 
@@ -75,6 +77,7 @@ C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
 struct Memory final : c10::Allocator {
   explicit Memory(Device memory_of, bool pinned) : device(memory_of), is_pinned(pinned) {}
   c10::DataPtr allocate(std::size_t size) override {
+    TORCH_CHECK(!is_pinned || !pinned_memory_refused, "out of locked memory");
     void* memory = std::calloc(size + 1, 1);
     const std::lock_guard lock(mutex);
     if (is_pinned) pinned_memory.insert(memory);
@@ -167,6 +170,8 @@ std::vector<c10::StreamId> keepers() {
   const std::lock_guard lock(mutex);
   return kept_for;
 }
+
+void refuse_pinned_memory(bool refused) { pinned_memory_refused = refused; }
 
 void forget() {
   decltype(queues) dropped;  // its tensors are released without the lock

@@ -24,6 +24,9 @@ std::size_t waiting();
 // Streams that were told to keep a tensor's memory.
 std::vector<c10::StreamId> keepers();
 
+// From now on pinned memory is refused, or given again.
+void refuse_pinned_memory(bool refused);
+
 void forget();
 
 }  // namespace fake_device

@@ -53,5 +53,11 @@ TEST(GradClip, SaysWhatCannotBeClipped) {
   EXPECT_TRUE(contains(error_of([&] { clip_grad_norm(all, {.norm_type = 0}); }), "norm_type must be above 0"));
 }
 
+// All ranks reduce it in the same place, also one that has no gradient. The device meta stands for a GPU.
+TEST(GradClip, TheNormOfNoGradientsIsWhereTheParametersAre) {
+  const at::Tensor elsewhere = at::ones({2}, at::kMeta);
+  EXPECT_TRUE(clip_grad_norm({elsewhere}, {}).is_meta());
+}
+
 }  // namespace
 }  // namespace torchbridge::train

@@ -4,8 +4,13 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torchbridge/core/env_map.h>
 #include <torchbridge/train/optim/state_pieces.h>
 #include <torchbridge/train/optim/zero.h>
+
+#include <array>
+#include <thread>
 
 #include "alone.h"
 #include "temporary_folder.h"
@@ -44,6 +49,55 @@ TEST(Zero, StepsAsTheWholeOptimizer) {
     }
     for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_TRUE(flat[i].second.equal(whole[i].second)) << flat[i].first;
   }
+}
+
+// Weight decay would move what has a gradient of zeros, and its momentum what had one before.
+TEST(Zero, LeavesFrozenAndUnusedParametersAlone) {
+  for (const auto average : {GradientAverage::kDdp, GradientAverage::kReduceScatter}) {
+    NamedTensors parameters = two_parameters();
+    parameters.emplace_back("frozen", at::ones({4}));
+    const OptimizerOptions options{.lr = 0.1, .weight_decay = 0.5};
+    std::vector<ParameterGroup> groups = {{.name = "all", .parameters = parameters, .options = options}};
+    const auto zero = make_zero(groups, alone(), [](auto pieces) { return make_adamw(std::move(pieces)); }, average);
+    const auto step_with = [&](bool bias) {
+      zero->zero_grad();
+      parameters[0].second.sum().backward();
+      if (bias) (parameters[1].second * 2).sum().backward();
+      zero->average_gradients();
+      zero->step();
+    };
+    step_with(false);
+    EXPECT_TRUE(parameters[1].second.equal(at::zeros({7}))) << "it has no gradient yet";
+    step_with(true);
+    const at::Tensor weight = parameters[0].second.detach().clone(), bias = parameters[1].second.detach().clone();
+    EXPECT_FALSE(bias.equal(at::zeros({7})));
+    step_with(false);
+    EXPECT_TRUE(parameters[1].second.equal(bias)) << "it has no gradient in this step";
+    EXPECT_FALSE(parameters[0].second.equal(weight));
+    EXPECT_TRUE(parameters[2].second.equal(at::ones({4})));
+  }
+}
+
+// Two ranks, as threads; the second parameter is used by one of them.
+TEST(Zero, TakesAGradientThatOneRankHas) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::array<at::Tensor, 2> biases;
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.emplace_back([&, rank] {
+      ProcessGroup group = init_process_group(EnvMap(), {.ranks = {rank, 2}}, store);
+      const NamedTensors parameters = two_parameters();
+      const auto make = [](auto pieces) { return make_sgd(std::move(pieces)); };
+      const auto zero = make_zero(groups_of(parameters), group, make, GradientAverage::kReduceScatter);
+      parameters[0].second.sum().backward();
+      if (rank == 1) parameters[1].second.sum().backward();
+      zero->average_gradients();
+      zero->step();
+      biases[rank] = parameters[1].second.detach();
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  for (const at::Tensor& bias : biases) EXPECT_TRUE(bias.equal(at::full({7}, 0.2f * -0.5f))) << bias;
 }
 
 TEST(Zero, PutsParametersIntoOneAlignedTensor) {

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "alone.h"
+#include "temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {
@@ -128,6 +129,38 @@ TEST_F(TrainerTest, FindsAGradientThatIsNotFinite) {
   task_.with_bad_gradient = true;
   EXPECT_THROW(trainer({.grad_norm = true}).train_step(batch({37})), TrainError);
   EXPECT_EQ(weight(), 1.0f);
+}
+
+TEST_F(TrainerTest, FindsItAlsoWhereNoNormIsMeasured) {
+  task_.with_bad_gradient = true;
+  const std::string error = error_of([&] { trainer({}).train_step(batch({37})); });
+  EXPECT_TRUE(contains(error, "step 1: a gradient is infinite or NaN (learning rate"));
+  EXPECT_EQ(weight(), 1.0f);
+  Trainer& skips = trainer({.on_nan = OnNan::kSkip});
+  EXPECT_TRUE(skips.train_step(batch({37})).skipped);
+  EXPECT_EQ(weight(), 1.0f);
+  EXPECT_FALSE(skips.train_step(batch({1, 3})).skipped);
+}
+
+TEST_F(TrainerTest, EndsAfterStepsThatAreAllLeftOut) {
+  for (const auto precision : {at::kFloat, at::kHalf}) {  // fp16: by the loss scaling
+    task_.with_bad_gradient = precision == at::kHalf;
+    Trainer& skips = trainer({.precision = precision, .on_nan = OnNan::kSkip, .max_skips = 3});
+    for (const std::int64_t sample : {37, 37, 1, 37, 37}) {
+      EXPECT_EQ(skips.train_step(batch({sample})).skipped, sample == 37);
+    }
+    const std::string error = error_of([&] { skips.train_step(batch({37})); });
+    EXPECT_TRUE(contains(error, "step 6: the last 3 steps were left out"));
+  }
+}
+
+TEST_F(TrainerTest, WeighsSamplesOrBatchesOfAnAccumulatedStep) {
+  const Batch parts[] = {batch({1, 2, 3}), batch({7})};
+  EXPECT_FLOAT_EQ(trainer({}).train_step(parts).loss, 13.0 / 4);
+  EXPECT_FLOAT_EQ(weight(), 1.0f - 0.1f * 13 / 4);
+  model_->weight.detach().fill_(1);
+  EXPECT_FLOAT_EQ(trainer({.accumulation_mean = AccumulationMean::kBatches}).train_step(parts).loss, (2.0 + 7.0) / 2);
+  EXPECT_FLOAT_EQ(weight(), 1.0f - 0.1f * 9 / 2);
 }
 
 TEST_F(TrainerTest, MeasuresTheGradientBeforeItIsClipped) {

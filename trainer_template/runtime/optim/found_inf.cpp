@@ -1,0 +1,26 @@
+#include <torchbridge/train/optim/found_inf.h>
+
+#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+#include <torchbridge/train/optim/tensor_lists.h>
+
+namespace torchbridge::train {
+
+at::Tensor scale_and_find_inf(const std::vector<at::Tensor>& parameters, const at::Tensor& factor, c10::Device device) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> all;
+  for (const at::Tensor& parameter : parameters) {
+    const at::Tensor gradient = parameter.grad();
+    if (gradient.defined()) all.push_back(gradient.is_sparse() ? gradient._values() : gradient);
+  }
+  const at::Tensor found_inf = at::zeros({}, at::device(device).dtype(at::kFloat));
+  for (const auto& gradients : by_device_and_type(std::move(all))) {
+    at::Tensor found = at::zeros({}, gradients[0].options().dtype(at::kFloat));
+    at::_amp_foreach_non_finite_check_and_unscale_(gradients, found, factor.to(found.device()));
+    found_inf.add_(found.to(device));
+  }
+  return found_inf;
+}
+
+}  // namespace torchbridge::train

@@ -1,0 +1,25 @@
+#include <torchbridge/train/pinned_memory.h>
+
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+#include <torchbridge/train/console.h>
+#include <torchbridge/train/group/process_group.h>
+
+#include <atomic>
+
+namespace torchbridge::train {
+
+at::Tensor empty_pinned(at::IntArrayRef sizes, at::ScalarType type) {
+  try {
+    return at::empty(sizes, at::TensorOptions(type).pinned_memory(true));
+  } catch (const c10::Error& error) {
+    static std::atomic<bool> is_said{false};
+    if (!is_said.exchange(true)) {
+      say("no pinned memory (" + one_line(error) +
+          "): copies between GPU and CPU take pageable memory, which is slower");
+    }
+    return at::empty(sizes, type);
+  }
+}
+
+}  // namespace torchbridge::train
