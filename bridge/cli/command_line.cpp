@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include <torchbridge/core/options.h>
+#include <torchbridge/program/program.h>
 
 namespace torchbridge {
 namespace {
@@ -30,6 +31,7 @@ void add_common(CLI::App* command, CommandLine& line) {
 CommandLine parse_command_line(int argc, char** argv) {
   CommandLine line;
   CLI::App app("Gives programs torchrun's environment under Slurm, OpenMPI, MPICH and others.", "torchbridge");
+  set_up(app);
   app.require_subcommand(1);
 
   auto* exec = app.add_subcommand("exec", "Become a program, with torchrun's environment: torchbridge exec -- python train.py");

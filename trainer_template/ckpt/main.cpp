@@ -1,6 +1,7 @@
 // torchbridge-ckpt list | verify | show | convert
 #include <CLI/CLI.hpp>
 
+#include <torchbridge/program/program.h>
 #include <torchbridge/train/checkpoint/torch_archive.h>
 #include <torchbridge/train/errors.h>
 
@@ -37,6 +38,7 @@ void convert(const Conversion& conversion) {
 
 int main(int argc, char** argv) {
   CLI::App app("Looks at checkpoints and converts them.", "torchbridge-ckpt");
+  torchbridge::set_up(app);
   app.require_subcommand(1);
   std::filesystem::path path;
   Conversion conversion;

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/core/nearest_name.h>
+#include <torchbridge/program/program.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/number_text.h>
 #include <torchbridge/train/run/option_checks.h>
@@ -62,6 +63,9 @@ class CommandLine {
     declared_[name] = {rule, [&value] { return as_text(value); }};
     if constexpr (std::is_same_v<T, bool>) {
       return groups_.back()->add_flag(name, value, help);
+    } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+      // As one word, for the last of several counts.
+      return groups_.back()->add_option_function<std::string>(name, [&value](const std::string& list) { value = CLI::detail::split(list, ','); }, help);
     } else {
       return groups_.back()->add_option(name, value, help);
     }
@@ -95,6 +99,7 @@ CommandLine::CommandLine(std::span<const TaskKind> kinds)
     : kinds_(kinds), app_("Trains with DistributedDataParallel, one process a rank.\n"
            "Ranks come from srun --torch-env, mpirun, torchrun or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT;\n"
            "without any of them it trains alone.", "trainer") {
+  set_up(app_);
   app_.set_config("--config", "", "Read options from this TOML file; the command line wins")->check(not_empty);
   app_.allow_config_extras(CLI::config_extras_mode::error);
   declare_task();
@@ -184,7 +189,7 @@ void CommandLine::declare_training() {
   option(OnRanks::kSame, "--momentum", o.momentum, "Of sgd")->check(not_negative)->capture_default_str();
   option(OnRanks::kSame, "--weight-decay", o.weight_decay)->check(not_negative)->default_str("0.01 for adamw, else 0");
   option(OnRanks::kSame, "--no-decay", o.no_decay, "Parameters without weight decay: PATTERN,... such as *.bias")
-      ->delimiter(',')->allow_extra_args(false);
+      ->allow_extra_args(false);
   option(OnRanks::kSame, "--no-decay-1d", o.no_decay_1d, "Nor for parameters of at most one dimension")->check(boolean);
   option(OnRanks::kSame, "--grad-accumulation", o.grad_accumulation, "Batches a step")->check(kFromOne)->capture_default_str();
   option(OnRanks::kSame, "--clip-norm", o.clip_norm, "Largest norm of the gradients; 0: no limit")->check(not_negative)->capture_default_str();

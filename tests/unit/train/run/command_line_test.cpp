@@ -47,5 +47,12 @@ TEST(CommandLine, TellsValuesAsTheRanksCompareThem) {
   for (const auto& [name, value] : kValues) EXPECT_EQ(options.on_ranks.at(name).value, value) << name;
 }
 
+TEST(CommandLine, OfAnOptionThatIsGivenTwiceTheLastValueCounts) {
+  const Options options = parsed({"trainer", "--checkpoint-every", "100", "--no-decay", "a,b", "--quiet", "--no-decay", "c", "--checkpoint-every=50", "--quiet=false"});
+  EXPECT_EQ(options.checkpoints.every, 50);
+  EXPECT_EQ(options.no_decay, std::vector<std::string>{"c"});
+  EXPECT_FALSE(options.quiet);
+}
+
 }  // namespace
 }  // namespace torchbridge::train
