@@ -61,7 +61,7 @@ CommandLine parse_command_line(int argc, char** argv) {
   } catch (const CLI::CallForAllHelp&) {
     throw CommandLineEnd{0, app.help("", CLI::AppFormatMode::All)};
   } catch (const CLI::ParseError& error) {
-    throw CommandLineEnd{kBadUsage, std::string(error.what()) + " (see torchbridge --help)"};
+    throw CommandLineEnd{kBadUsage, text_of(app, error) + " (see torchbridge --help)"};
   }
   if (line.command != Command::kExec && !line.program.empty()) throw CommandLineEnd{kBadUsage, "only exec starts a program (see torchbridge --help)"};
   if (line.command == Command::kExec && line.program.empty()) {

@@ -66,7 +66,7 @@ int main(int argc, char** argv) {
     std::fputs(app.help().c_str(), stdout);
     return static_cast<int>(ExitCode::kDone);
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "torchbridge-ckpt: %s (see --help)\n", error.what());
+    std::fprintf(stderr, "torchbridge-ckpt: %s (see --help)\n", torchbridge::text_of(app, error).c_str());
     return static_cast<int>(ExitCode::kBadOptions);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "torchbridge-ckpt: %s\n", error.what());

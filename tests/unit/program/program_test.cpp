@@ -19,5 +19,42 @@ TEST(Program, OfAnOptionThatIsGivenTwiceTheLastValueCounts) {
   EXPECT_EQ(third, 6);
 }
 
+std::string complaint(const std::string& line) {
+  CLI::App app;
+  set_up(app);
+  double lr = 0;
+  int batch_size = 0;
+  app.add_option("--lr", lr);
+  app.add_option_group("group")->add_option("--batch-size", batch_size);
+  auto* convert = app.add_subcommand("convert");
+  std::string from;
+  convert->add_option("from", from)->required();
+  convert->add_option("--optimizer", from);
+  const OtherName kOthers[] = {{"learning-rate", "lr"}, {"training.steps", "batch-size"}};
+  try {
+    app.parse(line);
+  } catch (const CLI::ParseError& error) {
+    return text_of(app, error, kOthers);
+  }
+  return "";
+}
+
+TEST(Program, AnOptionThatIsNotThereIsNamedWithTheNearest) {
+  const std::pair<const char*, const char*> kCases[] = {
+      {"--lerning-rate 0.1", "there is no option '--lerning-rate'; did you mean '--lr'?"},
+      {"--learning-rate=0.1", "there is no option '--learning-rate'; did you mean '--lr'?"},
+      {"--learning_rate 0.1 --lr x", "there is no option '--learning_rate'; did you mean '--lr'?"},
+      {"-lr 0.1", "there is no option '-lr'; did you mean '--lr'?"},
+      {"--batch_size 8", "there is no option '--batch_size'; did you mean '--batch-size'?"},
+      {"--training.steps 8", "there is no option '--training.steps'; did you mean '--batch-size'?"},
+      {"--training.batch-size 8", "there is no option '--training.batch-size'; did you mean '--batch-size'?"},
+      {"--hlep", "there is no option '--hlep'; did you mean '--help'?"},
+      {"convert --optimiser a", "there is no option '--optimiser'; did you mean '--optimizer'?"},
+      {"--completely-different", "there is no option '--completely-different'"},
+      {"--lr 0.1 0.2", "'0.2' belongs to no option"},
+  };
+  for (const auto& [line, expected] : kCases) EXPECT_EQ(complaint(line), expected) << line;
+}
+
 }  // namespace
 }  // namespace torchbridge

@@ -7,6 +7,7 @@
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/number_text.h>
 #include <torchbridge/train/run/option_checks.h>
+#include <torchbridge/train/run/other_names.h>
 
 #include <algorithm>
 #include <concepts>
@@ -80,7 +81,6 @@ class CommandLine {
   void declare_inference();
   void declare_system();
   std::map<std::string, OptionOnRanks> on_ranks() const;
-  std::string did_you_mean_option(const std::string& word) const;
 
   std::span<const TaskKind> kinds_;
   Options options_;
@@ -286,26 +286,13 @@ void CommandLine::declare_system() {
       ->check(number_between(1, 1e6))->capture_default_str();
 }
 
-std::string CommandLine::did_you_mean_option(const std::string& word) const {
-  std::vector<std::string> names;
-  for (const CLI::Option_group* each : groups_) {
-    for (const CLI::Option* option : each->get_options()) names.push_back(option->get_name());
-  }
-  return did_you_mean(word.starts_with("-") ? word : "--" + word, names);
-}
-
 std::string CommandLine::text_of(const CLI::ParseError& error) const {
-  std::string text = error.what();
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  // CLI11 ends its messages on arguments that it does not know with those, and writes [SECTION] as SECTION.++.
-  if (dynamic_cast<const CLI::ExtrasError*>(&error)) {
-    const std::string word = text.substr(text.find_last_of(' ') + 1);
-    return text + did_you_mean_option(word.substr(0, word.find('=')));
-  }
+  std::string text = torchbridge::text_of(app_, error, kOtherNames);
+  // CLI11 writes [SECTION] as SECTION.++.
   constexpr std::string_view kUnknownKey = "INI was not able to parse ", kSection = ".++";
   if (text.starts_with(kUnknownKey)) {
     const std::string key = text.substr(kUnknownKey.size());
-    if (!key.ends_with(kSection)) return "--config: there is no key '" + printable(key) + "'" + did_you_mean_option(key);
+    if (!key.ends_with(kSection)) return "--config: there is no key '" + printable(key) + "'" + did_you_mean_option(key, option_names(app_), kOtherNames, "");
     return "--config: there is no section [" + printable(key.substr(0, key.size() - kSection.size())) + "]: keys stand without one";
   }
   const bool in_file = dynamic_cast<const CLI::ConfigError*>(&error) || dynamic_cast<const CLI::FileError*>(&error);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <torchbridge/train/errors.h>
+#include <torchbridge/train/run/other_names.h>
 
 #include <set>
 #include <sstream>
@@ -52,6 +53,34 @@ TEST(CommandLine, OfAnOptionThatIsGivenTwiceTheLastValueCounts) {
   EXPECT_EQ(options.checkpoints.every, 50);
   EXPECT_EQ(options.no_decay, std::vector<std::string>{"c"});
   EXPECT_FALSE(options.quiet);
+}
+
+std::string complaint(std::vector<std::string> words) {
+  words.insert(words.begin(), "trainer");
+  try {
+    parsed(words);
+  } catch (const EarlyExit& exit) {
+    return exit.code == ExitCode::kBadOptions ? exit.what() : "";
+  }
+  return "";
+}
+
+TEST(CommandLine, AMisspelledOptionIsAnsweredWithTheNearest) {
+  for (const std::string& name : options_in_help()) {
+    const std::string wrong = name + "x";
+    EXPECT_EQ(complaint({wrong, "1"}), "there is no option '" + wrong + "'; did you mean '" + name + "'? (see --help)");
+  }
+}
+
+TEST(CommandLine, NamesOfOtherTrainersAreAnsweredWithOurs) {
+  const std::set<std::string> names = options_in_help();
+  for (const OtherName& other : kOtherNames) {
+    const std::string ours = "--" + std::string(other.ours);
+    EXPECT_TRUE(names.contains(ours) || ours == "--config") << ours;
+    EXPECT_EQ(complaint({"--" + std::string(other.theirs) + "=1"}), "there is no option '--" + std::string(other.theirs) + "'; did you mean '" + ours + "'? (see --help)");
+  }
+  EXPECT_EQ(complaint({"--learning_rate", "0.1"}), "there is no option '--learning_rate'; did you mean '--lr'? (see --help)");
+  EXPECT_EQ(complaint({"--optimizer.lr", "0.1"}), "there is no option '--optimizer.lr'; did you mean '--lr'? (see --help)");
 }
 
 }  // namespace
