@@ -56,11 +56,8 @@ CommandLine parse_command_line(int argc, char** argv) {
   if (dashes < argv + argc) line.program.assign(dashes + 1, argv + argc);
   try {
     app.parse(static_cast<int>(dashes - argv), argv);
-  } catch (const CLI::CallForHelp&) {
-    throw CommandLineEnd{0, app.help()};
-  } catch (const CLI::CallForAllHelp&) {
-    throw CommandLineEnd{0, app.help("", CLI::AppFormatMode::All)};
   } catch (const CLI::ParseError& error) {
+    if (const auto text = asked_for(app, error)) throw CommandLineEnd{0, *text};
     throw CommandLineEnd{kBadUsage, text_of(app, error) + " (see torchbridge --help)"};
   }
   if (line.command != Command::kExec && !line.program.empty()) throw CommandLineEnd{kBadUsage, "only exec starts a program (see torchbridge --help)"};

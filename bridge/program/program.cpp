@@ -5,6 +5,8 @@
 #include <torchbridge/core/nearest_name.h>
 
 #include <algorithm>
+#include <memory>
+#include <sstream>
 
 namespace torchbridge {
 namespace {
@@ -37,9 +39,73 @@ std::string option_meant(const std::string& name, const std::vector<std::string>
   return other == others.end() ? nearest : std::string(other->ours);
 }
 
+// `text` in lines of at most `width` columns, broken between words.
+std::string wrapped(const std::string& text, std::size_t width) {
+  std::string all;
+  std::size_t column = 0;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line); column = 0) {
+    if (!all.empty()) all += '\n';
+    const std::size_t indent = std::min(line.find_first_not_of(' '), line.size());
+    all += line.substr(0, indent);
+    column = indent;
+    std::istringstream words(line);
+    for (std::string word; words >> word; column += word.size()) {
+      const bool is_first = column == indent;
+      if (!is_first && column + 1 + word.size() > width) {
+        all += '\n' + std::string(indent, ' ');
+        column = indent;
+      } else if (!is_first) {
+        all += ' ';
+        ++column;
+      }
+      all += word;
+    }
+  }
+  return all;
+}
+
+// "  --batch-size INT          Samples a rank and step (default: 32)": of the values of an option its kind, or all where they are few.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  HelpFormatter() { column_width(kNameWidth); }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    const std::string type = option->get_type_name();  // "TEXT:{sgd,adam}", "INT:INT in [1 - 8]"
+    const auto list = type.find('{');
+    std::string text = list == std::string::npos ? type.substr(0, type.find(':')) : type.substr(list + 1, type.find('}') - list - 1);
+    std::replace(text.begin(), text.end(), ',', '|');
+    if (text == "UINT") text = "INT";
+    return option->get_type_size() == 0 || text.empty() ? "" : " " + text;
+  }
+  std::string make_option_desc(const CLI::Option* option) const override {
+    const std::string value = option->get_type_size() == 0 ? "" : option->get_default_str();
+    return wrapped(option->get_description() + (value.empty() ? "" : " (default: " + value + ")"), kWidth - kNameWidth);
+  }
+  std::string make_subcommand(const CLI::App* command) const override {
+    std::ostringstream out;
+    CLI::detail::format_help(out, command->get_name(), wrapped(command->get_description(), kWidth - kNameWidth), kNameWidth);
+    return out.str();
+  }
+  std::string make_description(const CLI::App* app) const override { return app->get_description().empty() ? "" : wrapped(app->get_description(), kWidth) + "\n"; }
+
+ private:
+  static constexpr std::size_t kWidth = 100, kNameWidth = 30;
+};
+
 }  // namespace
 
-void set_up(CLI::App& app) { app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast); }
+std::optional<std::string> asked_for(const CLI::App& app, const CLI::ParseError& error) {
+  if (dynamic_cast<const CLI::CallForHelp*>(&error)) return app.help();
+  if (dynamic_cast<const CLI::CallForVersion*>(&error)) return error.what() + std::string("\n");
+  return std::nullopt;
+}
+
+void set_up(CLI::App& app) {
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app.formatter(std::make_shared<HelpFormatter>());
+  app.set_help_flag("-h,--help", "Print this help");
+  app.set_version_flag("--version", app.get_name() + " (torchbridge) " TORCHBRIDGE_VERSION, "Print the version");
+}
 
 std::vector<std::string> option_names(const CLI::App& app) {
   std::vector<std::string> names;

@@ -1,6 +1,7 @@
 // What the command lines of all programs have in common, on CLI11.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,8 +19,12 @@ struct OtherName {
   std::string_view theirs, ours;
 };
 
-// Of an option that is given several times the last value counts. To be called before options and subcommands are added, which inherit it.
+// --version; a --help of at most 100 columns; and of an option that is given several times the last value counts. To be called before options and
+// subcommands are added, which inherit it.
 void set_up(CLI::App& app);
+
+// What --help or --version prints, where `error` is CLI11's way to say that it was given.
+std::optional<std::string> asked_for(const CLI::App& app, const CLI::ParseError& error);
 
 // The names of the options that `app` and the subcommand that was chosen have, without dashes.
 std::vector<std::string> option_names(const CLI::App& app);

@@ -270,7 +270,7 @@ TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
   } kCases[] = {
       {{"--task", "tezt"}, 2, "did you mean 'text'?"},
       {{"--epoch", "3"}, 2, "did you mean '--epochs'?"},
-      {{"--config", folder_ / "taks.toml"}, 2, "--config: there is no key 'taks'; did you mean '--task'?"},
+      {{"--config", folder_ / "taks.toml"}, 2, "--config: there is no key 'taks'; did you mean 'task'?"},
       {{"--config", folder_ / "section.toml"}, 2, "--config: there is no section [training]: keys stand without one"},
       {{"--config", folder_ / "binary.toml"}, 2, "--config: there is no key 'a\\x01\\xffb'"},
       {{"--config", folder_.path()}, 2, "--config: "},

@@ -62,10 +62,11 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     return static_cast<int>(good ? ExitCode::kDone : ExitCode::kFailed);
-  } catch (const CLI::CallForHelp&) {
-    std::fputs(app.help().c_str(), stdout);
-    return static_cast<int>(ExitCode::kDone);
   } catch (const CLI::ParseError& error) {
+    if (const auto text = torchbridge::asked_for(app, error)) {
+      std::fputs(text->c_str(), stdout);
+      return static_cast<int>(ExitCode::kDone);
+    }
     std::fprintf(stderr, "torchbridge-ckpt: %s (see --help)\n", torchbridge::text_of(app, error).c_str());
     return static_cast<int>(ExitCode::kBadOptions);
   } catch (const std::exception& error) {

@@ -3,6 +3,9 @@
 #include <CLI/CLI.hpp>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <string>
+
 namespace torchbridge {
 namespace {
 
@@ -54,6 +57,50 @@ TEST(Program, AnOptionThatIsNotThereIsNamedWithTheNearest) {
       {"--lr 0.1 0.2", "'0.2' belongs to no option"},
   };
   for (const auto& [line, expected] : kCases) EXPECT_EQ(complaint(line), expected) << line;
+}
+
+std::string asked(CLI::App& app, const std::string& line) {
+  try {
+    app.parse(line);
+  } catch (const CLI::ParseError& error) {
+    return asked_for(app, error).value_or("an error");
+  }
+  return "nothing";
+}
+
+TEST(Program, HelpIsInColumnsWithoutNoise) {
+  CLI::App app("Does things.", "program");
+  set_up(app);
+  std::int64_t steps = 0;
+  std::string kind = "a", file;
+  app.add_option("--steps", steps, "Stop after so many; 0: no limit")->check(CLI::Range(0, 1'000'000))->capture_default_str()->group("Training");
+  app.add_option("--kind", kind, "As it is described in this text, which is longer than the seventy columns that are left for it, and so goes on below")
+      ->check(CLI::IsMember({"a", "b"}))->capture_default_str()->group("Training");
+  app.add_option("--a-file-with-a-long-name", file, "Read\n  this one");
+  EXPECT_EQ(asked(app, "--help"),
+            "Does things.\n"
+            "Usage: program [OPTIONS]\n\n"
+            "Options:\n"
+            "  -h,--help                   Print this help\n"
+            "  --version                   Print the version\n"
+            "  --a-file-with-a-long-name TEXT\n"
+            "                              Read\n"
+            "                                this one\n"
+            "\n\n"
+            "Training:\n"
+            "  --steps INT                 Stop after so many; 0: no limit (default: 0)\n"
+            "  --kind a|b                  As it is described in this text, which is longer than the seventy\n"
+            "                              columns that are left for it, and so goes on below (default: a)\n"
+            "\n");
+}
+
+TEST(Program, VersionIsThatOfTheProject) {
+  CLI::App app("", "program");
+  set_up(app);
+  app.add_subcommand("convert")->add_option("from")->required();
+  app.require_subcommand(1);
+  EXPECT_EQ(asked(app, "--version"), "program (torchbridge) " TORCHBRIDGE_VERSION "\n");
+  EXPECT_EQ(asked(app, ""), "an error");
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -51,25 +52,27 @@ class CommandLine {
   // Throws CLI::ParseError.
   void parse(int argc, char** argv);
   const Options& options() const { return options_; }
-  // Of the task that was chosen, with its defaults.
-  std::string help();
+  // What --help, with the defaults of the task that was chosen, or --version prints.
+  std::optional<std::string> asked_for(const CLI::ParseError& error);
   // What the error says, with the nearest option for one that is not there.
   std::string text_of(const CLI::ParseError& error) const;
 
  private:
   // What is declared from now on is in this group of --help.
-  void group(const std::string& name) { groups_.push_back(app_.add_option_group(name)); }
+  void group(const std::string& name) { group_ = name; }
   template <class T>
   CLI::Option* option(OnRanks rule, const std::string& name, T& value, const std::string& help = "") {
     declared_[name] = {rule, [&value] { return as_text(value); }};
+    CLI::Option* option = nullptr;
     if constexpr (std::is_same_v<T, bool>) {
-      return groups_.back()->add_flag(name, value, help);
+      option = app_.add_flag(name, value, help);
     } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
       // As one word, for the last of several counts.
-      return groups_.back()->add_option_function<std::string>(name, [&value](const std::string& list) { value = CLI::detail::split(list, ','); }, help);
+      option = app_.add_option_function<std::string>(name, [&value](const std::string& list) { value = CLI::detail::split(list, ','); }, help);
     } else {
-      return groups_.back()->add_option(name, value, help);
+      option = app_.add_option(name, value, help);
     }
+    return option->group(group_);
   }
   void take_task();
   void declare_task();
@@ -87,7 +90,7 @@ class CommandLine {
   std::string busy_ = "wait";
   double save_mb_per_s_ = 0;
   CLI::App app_;
-  std::vector<CLI::Option_group*> groups_;
+  std::string group_;
   struct Declared {
     OnRanks rule;
     std::function<std::string()> text;
@@ -149,11 +152,11 @@ void CommandLine::take_task() {
   }
 }
 
-std::string CommandLine::help() {
+std::optional<std::string> CommandLine::asked_for(const CLI::ParseError& error) {
   take_task();
   app_.get_option("--task")->default_str(options_.task);
   app_.get_option("--model")->description(options_.kind->models);
-  return app_.help();
+  return torchbridge::asked_for(app_, error);
 }
 
 void CommandLine::declare_task() {
@@ -171,23 +174,23 @@ void CommandLine::declare_task() {
         return "there is no task '" + name + "'" + did_you_mean(name, names);
       })->capture_default_str();
   option(OnRanks::kOwn, "--data", options_.data, "What to learn from")->check(not_empty)->capture_default_str();
-  option(OnRanks::kSame, "--model", options_.model)->capture_default_str();
+  option(OnRanks::kSame, "--model", options_.model, "Its kind and sizes")->capture_default_str();
   option(OnRanks::kGiven, "--init-from", options_.init_from, "Start from the weights in this safetensors or torch.save file")->check(not_empty);
 }
 
 void CommandLine::declare_training() {
   group("Training");
   Options& o = options_;
-  option(OnRanks::kSame, "--epochs", o.epochs)->check(kFromOne)->capture_default_str();
+  option(OnRanks::kSame, "--epochs", o.epochs, "Times that each sample is taken")->check(kFromOne)->capture_default_str();
   option(OnRanks::kSame, "--max-steps", o.max_steps, "Stop after so many steps in all; 0: no limit")->check(kFromZero)->capture_default_str();
   option(OnRanks::kSame, "--batch-size", o.batch_size, "Samples a rank and step")->check(kFromOne)->capture_default_str();
-  option(OnRanks::kSame, "--optimizer", o.optimizer)->check(CLI::IsMember({"sgd", "adam", "adamw"}))->capture_default_str();
+  option(OnRanks::kSame, "--optimizer", o.optimizer, "What moves the weights")->check(CLI::IsMember({"sgd", "adam", "adamw"}))->capture_default_str();
   option(OnRanks::kSame, "--lr", o.lr, "Learning rate")->check(not_negative)->capture_default_str();
   option(OnRanks::kSame, "--lr-schedule", o.lr_schedule, "KIND[:KEY=VALUE,...] (docs/optimizers.md): " + lr_schedule_kinds())
       ->check(check_lr_schedule)->capture_default_str();
   option(OnRanks::kSame, "--warmup-steps", o.warmup_steps, "Steps in which the learning rate rises")->check(kFromZero)->capture_default_str();
   option(OnRanks::kSame, "--momentum", o.momentum, "Of sgd")->check(not_negative)->capture_default_str();
-  option(OnRanks::kSame, "--weight-decay", o.weight_decay)->check(not_negative)->default_str("0.01 for adamw, else 0");
+  option(OnRanks::kSame, "--weight-decay", o.weight_decay, "Pull of each step towards weights of 0")->check(not_negative)->default_str("0.01 for adamw, else 0");
   option(OnRanks::kSame, "--no-decay", o.no_decay, "Parameters without weight decay: PATTERN,... such as *.bias")
       ->allow_extra_args(false);
   option(OnRanks::kSame, "--no-decay-1d", o.no_decay_1d, "Nor for parameters of at most one dimension")->check(boolean);
@@ -255,7 +258,7 @@ void CommandLine::declare_output() {
       ->check(CLI::ExistingFile);
   option(OnRanks::kRankZero, "--profile", o.profile, "Trace so many steps after the first ten (rank 0; Chrome's and Perfetto's format)")
       ->check(kFromZero)->capture_default_str();
-  option(OnRanks::kRankZero, "--profile-file", o.profile_file)->check(not_empty)->capture_default_str();
+  option(OnRanks::kRankZero, "--profile-file", o.profile_file, "Where --profile writes its trace")->check(not_empty)->capture_default_str();
   option(OnRanks::kRankZero, "--progress", o.progress, "bar, lines, or auto: a bar on a terminal")
       ->check(CLI::IsMember({"auto", "bar", "lines"}))->capture_default_str();
   option(OnRanks::kRankZero, "--quiet", o.quiet, "Only the last line")->check(boolean);
@@ -348,9 +351,8 @@ Options parse_command_line(int argc, char** argv, std::span<const TaskKind> kind
   try {
     line.parse(argc, argv);
     check_together(line.options(), kinds);
-  } catch (const CLI::CallForHelp&) {
-    throw EarlyExit(ExitCode::kDone, line.help());
   } catch (const CLI::ParseError& error) {
+    if (const auto text = line.asked_for(error)) throw EarlyExit(ExitCode::kDone, *text);
     throw EarlyExit(ExitCode::kBadOptions, line.text_of(error) + " (see --help)");
   }
   Options options = line.options();
