@@ -39,32 +39,6 @@ std::string option_meant(const std::string& name, const std::vector<std::string>
   return other == others.end() ? nearest : std::string(other->ours);
 }
 
-// `text` in lines of at most `width` columns, broken between words.
-std::string wrapped(const std::string& text, std::size_t width) {
-  std::string all;
-  std::size_t column = 0;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line); column = 0) {
-    if (!all.empty()) all += '\n';
-    const std::size_t indent = std::min(line.find_first_not_of(' '), line.size());
-    all += line.substr(0, indent);
-    column = indent;
-    std::istringstream words(line);
-    for (std::string word; words >> word; column += word.size()) {
-      const bool is_first = column == indent;
-      if (!is_first && column + 1 + word.size() > width) {
-        all += '\n' + std::string(indent, ' ');
-        column = indent;
-      } else if (!is_first) {
-        all += ' ';
-        ++column;
-      }
-      all += word;
-    }
-  }
-  return all;
-}
-
 // "  --batch-size INT          Samples a rank and step (default: 32)": of the values of an option its kind, or all where they are few.
 class HelpFormatter : public CLI::Formatter {
  public:
@@ -93,6 +67,31 @@ class HelpFormatter : public CLI::Formatter {
 };
 
 }  // namespace
+
+std::string wrapped(const std::string& text, std::size_t width) {
+  std::string all;
+  std::size_t column = 0;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line); column = 0) {
+    if (!all.empty()) all += '\n';
+    const std::size_t indent = std::min(line.find_first_not_of(' '), line.size());
+    all += line.substr(0, indent);
+    column = indent;
+    std::istringstream words(line);
+    for (std::string word; words >> word; column += word.size()) {
+      const bool is_first = column == indent;
+      if (!is_first && column + 1 + word.size() > width) {
+        all += '\n' + std::string(indent, ' ');
+        column = indent;
+      } else if (!is_first) {
+        all += ' ';
+        ++column;
+      }
+      all += word;
+    }
+  }
+  return all;
+}
 
 std::optional<std::string> asked_for(const CLI::App& app, const CLI::ParseError& error) {
   if (dynamic_cast<const CLI::CallForHelp*>(&error)) return app.help();

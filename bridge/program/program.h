@@ -1,6 +1,7 @@
 // What the command lines of all programs have in common, on CLI11.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <span>
 #include <string>
@@ -31,6 +32,9 @@ std::vector<std::string> option_names(const CLI::App& app);
 
 // "; did you mean '--lr'?", or nothing, for a `word` that is none of `names` (without dashes): "--lerning-rate=0.1", "--batch_size", "optimizer.lr".
 std::string did_you_mean_option(std::string_view word, std::vector<std::string> names, std::span<const OtherName> others, const std::string& dashes = "--");
+
+// `text` in lines of at most `width` columns, broken between words.
+std::string wrapped(const std::string& text, std::size_t width);
 
 // What is wrong with the command line, in one line: of options that `app` does not have the first one, whatever else is wrong.
 std::string text_of(const CLI::App& app, const CLI::ParseError& error, std::span<const OtherName> others = {});
