@@ -29,14 +29,11 @@ std::string bare_name(std::string_view word) {
   return name;
 }
 
-// The option that is meant, or nothing.
-std::string option_meant(const std::string& name, const std::vector<std::string>& names, std::span<const OtherName> others) {
+// The option of ours that has this name, here or in other programs, or nothing.
+std::string ours(const std::string& name, const std::vector<std::string>& names, std::span<const OtherName> others) {
   if (std::find(names.begin(), names.end(), name) != names.end()) return name;
-  std::vector<std::string> all = names;
-  for (const OtherName& other : others) all.emplace_back(other.theirs);
-  const std::string nearest = nearest_name(name, all);
-  const auto other = std::find_if(others.begin(), others.end(), [&](const OtherName& each) { return each.theirs == nearest; });
-  return other == others.end() ? nearest : std::string(other->ours);
+  const auto other = std::find_if(others.begin(), others.end(), [&](const OtherName& each) { return each.theirs == name; });
+  return other == others.end() ? "" : std::string(other->ours);
 }
 
 // "  --batch-size INT          Samples a rank and step (default: 32)": of the values of an option its kind, or all where they are few.
@@ -112,12 +109,15 @@ std::vector<std::string> option_names(const CLI::App& app) {
   return names;
 }
 
-std::string did_you_mean_option(std::string_view word, std::vector<std::string> names, std::span<const OtherName> others, const std::string& dashes) {
-  const std::string name = bare_name(word);
-  std::string meant = option_meant(name, names, others);
-  // "optimizer.lr" of a program whose options are in sections.
-  if (const auto dot = name.rfind('.'); meant.empty() && dot != std::string::npos) meant = option_meant(name.substr(dot + 1), names, others);
-  return meant.empty() ? "" : "; did you mean '" + dashes + meant + "'?";
+std::string did_you_mean_option(std::string_view word, const std::vector<std::string>& names, std::span<const OtherName> others, const std::string& dashes) {
+  const std::string name = bare_name(word), last = name.substr(name.rfind('.') + 1);  // of "optimizer.lr", as programs with sections have it
+  std::vector<std::string> all = names;
+  for (const OtherName& other : others) all.emplace_back(other.theirs);
+  for (const std::string& candidate : {name, last, nearest_name(name, all), nearest_name(last, all)}) {
+    const std::string meant = ours(candidate, names, others);
+    if (!meant.empty()) return "; did you mean '" + dashes + meant + "'?";
+  }
+  return "";
 }
 
 std::string text_of(const CLI::App& app, const CLI::ParseError& error, std::span<const OtherName> others) {

@@ -31,7 +31,7 @@ std::optional<std::string> asked_for(const CLI::App& app, const CLI::ParseError&
 std::vector<std::string> option_names(const CLI::App& app);
 
 // "; did you mean '--lr'?", or nothing, for a `word` that is none of `names` (without dashes): "--lerning-rate=0.1", "--batch_size", "optimizer.lr".
-std::string did_you_mean_option(std::string_view word, std::vector<std::string> names, std::span<const OtherName> others, const std::string& dashes = "--");
+std::string did_you_mean_option(std::string_view word, const std::vector<std::string>& names, std::span<const OtherName> others, const std::string& dashes = "--");
 
 // `text` in lines of at most `width` columns, broken between words.
 std::string wrapped(const std::string& text, std::size_t width);

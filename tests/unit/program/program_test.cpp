@@ -50,6 +50,7 @@ TEST(Program, AnOptionThatIsNotThereIsNamedWithTheNearest) {
       {"-lr 0.1", "there is no option '-lr'; did you mean '--lr'?"},
       {"--batch_size 8", "there is no option '--batch_size'; did you mean '--batch-size'?"},
       {"--training.steps 8", "there is no option '--training.steps'; did you mean '--batch-size'?"},
+      {"--optimizer.lr 8", "there is no option '--optimizer.lr'; did you mean '--lr'?"},
       {"--training.batch-size 8", "there is no option '--training.batch-size'; did you mean '--batch-size'?"},
       {"--hlep", "there is no option '--hlep'; did you mean '--help'?"},
       {"convert --optimiser a", "there is no option '--optimiser'; did you mean '--optimizer'?"},

@@ -51,10 +51,12 @@ std::string line_of(const std::string& text, int number) {
 }  // namespace
 
 Result<std::vector<TomlEntry>> read_toml(const std::filesystem::path& file) {
+  std::error_code ignored;
   std::ifstream stream(file, std::ios::binary);
-  if (!stream) return Error{"--config: cannot read '" + printable(file.string()) + "': " + std::strerror(errno)};
+  if (const bool is_folder = std::filesystem::is_directory(file, ignored); is_folder || !stream) {
+    return Error{"--config: cannot read '" + printable(file.string()) + "': " + std::strerror(is_folder ? EISDIR : errno)};
+  }
   const std::string text{std::istreambuf_iterator<char>(stream), {}};
-  if (stream.bad()) return Error{"--config: cannot read '" + printable(file.string()) + "': " + std::strerror(errno)};
   const auto at = [&](int line) { return printable(file.string()) + ":" + std::to_string(line) + ": "; };
   try {
     const toml::table table = toml::parse(text);
