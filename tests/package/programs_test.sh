@@ -17,7 +17,7 @@ for program in "${@:2}"; do
     ! grep -E '.{101}' <<<"$help" || fail "$name $command --help has lines of more than 100 columns"
     ! grep -E '(INT|UINT|FLOAT|TEXT):| in \[|Option Group' <<<"$help" || fail "$name $command --help has noise"
     # Of a line with a name alone the text is on the next one.
-    bare=$(awk 'name && !/^ {20}/ { print name } { name = "" } /^  -[^ ]+( [^ ]+)? *$/ { name = $1 } END { print name }' <<<"$help")
+    bare=$(awk 'name && substr($0, 1, 20) ~ /[^ ]/ { print name } { name = "" } /^  -[^ ]+( [^ ]+)? *$/ { name = $1 } END { print name }' <<<"$help")
     [[ -z $bare ]] || fail "$name $command --help has no text for $bare"
     while read -r option; do
       message=$("$program" $command "${option}x" 2>&1) && fail "$name $command ${option}x is taken"

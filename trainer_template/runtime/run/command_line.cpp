@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/program/program.h>
+#include <torchbridge/train/console.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/run/option_checks.h>
 #include <torchbridge/train/run/other_names.h>
@@ -54,7 +55,7 @@ class CommandLine {
 CommandLine::CommandLine(std::span<const TaskKind> kinds)
     : kinds_(kinds), app_("Trains with DistributedDataParallel, one process a rank.\n"
            "Ranks come from srun --torch-env, mpirun, torchrun or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT;\n"
-           "without any of them it trains alone.", "trainer") {
+           "without any of them it trains alone.", program_name()) {
   set_up(app_);
   app_.add_option("--config", file_, "Read options from this TOML file; the command line wins")->check(not_empty);
   app_.add_flag("--print-config", prints_config_, "Print a file for --config, with all that was chosen");
@@ -120,6 +121,7 @@ void CommandLine::take_file() {
 
 // The task may stand in the file: its defaults are known when all is read.
 void CommandLine::take_task() {
+  options_.kinds = kinds_;
   options_.kind = &*std::find_if(kinds_.begin(), kinds_.end(), [&](const TaskKind& kind) { return kind.name == options_.task; });
   table_.at("--model").help = options_.kind->models;
   for (const auto& [name, value] : options_.kind->defaults) {
@@ -150,7 +152,8 @@ std::optional<std::string> CommandLine::asked_for(const CLI::ParseError& error) 
     take_task();
     table_.at("--task").default_text = options_.task;
     for (const DeclaredOption& each : table_.all()) {
-      app_.get_option(each.name)->description(each.help)->default_str(each.default_text.empty() ? each.rule.if_not_set : each.default_text);
+      CLI::Option* const option = app_.get_option(each.name)->description(each.help);
+      if (!std::holds_alternative<bool*>(each.value)) option->default_str(each.default_text.empty() ? each.rule.if_not_set : each.default_text);
     }
   }
   return torchbridge::asked_for(app_, error);
@@ -171,23 +174,13 @@ std::optional<std::string> CommandLine::printed_config() {
   return text;
 }
 
-// --generate and --predict, of tasks that have that.
-void check_offers(const TaskKind& kind, bool TaskKind::* offers, const std::string& option, std::span<const TaskKind> kinds) {
-  if (kind.*offers) return;
-  std::string others;
-  for (const TaskKind& each : kinds) {
-    if (each.*offers) others += (others.empty() ? ", --task " : " or ") + each.name;
-  }
-  throw CLI::ValidationError(option, "task '" + kind.name + "' cannot do that" + (others.empty() ? "" : others + " can"));
-}
-
 bool is_same_file(const std::filesystem::path& one, const std::filesystem::path& other) {
   std::error_code ignored;
   const auto full = [&](const std::filesystem::path& path) { return std::filesystem::weakly_canonical(std::filesystem::absolute(path, ignored), ignored); };
   return !one.empty() && full(one) == full(other);
 }
 
-void check_together(const Options& options, std::span<const TaskKind> kinds) {
+void check_together(const Options& options) {
   const auto needs_evaluations = [&](bool chosen, const std::string& option, const std::string& why) {
     if (chosen && options.eval_every == 0) throw CLI::ValidationError(option, why + ": give --eval-every STEPS");
   };
@@ -204,8 +197,9 @@ void check_together(const Options& options, std::span<const TaskKind> kinds) {
       throw CLI::ValidationError("--profile-file", "'" + options.profile_file + "' is the file of " + option + ": give another");
     }
   }
-  if (!options.generate.empty()) check_offers(*options.kind, &TaskKind::generates, "--generate", kinds);
-  if (!options.predict.empty()) check_offers(*options.kind, &TaskKind::predicts, "--predict", kinds);
+  // Where the task is the checkpoint's, that is known when it is read.
+  const std::string refusal = options.refusal_of(*options.kind);
+  if ((options.task_given || !options.init_from.empty()) && !refusal.empty()) throw CLI::ValidationError(refusal);
   if (options.is_inference() && options.init_from.empty() && options.checkpoints.folder.empty() &&
       options.checkpoints.resume == "auto") {
     throw CLI::ValidationError(options.generate.empty() ? "--predict" : "--generate",
@@ -219,7 +213,7 @@ Options parse_command_line(int argc, char** argv, std::span<const TaskKind> kind
   CommandLine line(kinds);
   try {
     line.parse(argc, argv);
-    check_together(line.options(), kinds);
+    check_together(line.options());
   } catch (const CLI::ParseError& error) {
     if (const auto text = line.asked_for(error)) throw EarlyExit(ExitCode::kDone, *text);
     throw EarlyExit(ExitCode::kBadOptions, line.text_of(error) + " (see --help)");

@@ -74,7 +74,7 @@ std::string DeclaredOption::assign(const std::string& text) {
   }
   if (std::string wrong = rule.check ? rule.check(text) : ""; !wrong.empty()) return wrong;
   const bool is_read = std::visit([&](auto* place) { return read(text, *place); }, value);
-  return is_read ? "" : "'" + printable(text) + "': expected " + kind();
+  return is_read ? "" : "'" + printable(text) + "': expected " + (kind() == "INT" ? "a whole number" : kind() == "FLOAT" ? "a number" : "true or false");
 }
 
 void OptionTable::add(const std::string& name, OptionValue value, const std::string& help, OptionRule rule) {

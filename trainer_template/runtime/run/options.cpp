@@ -19,6 +19,18 @@ std::chrono::milliseconds milliseconds(double seconds) {
 
 }  // namespace
 
+std::string Options::refusal_of(const TaskKind& other) const {
+  const auto refusal = [&](bool TaskKind::* offers, const std::string& option) {
+    std::string others;
+    for (const TaskKind& each : kinds) {
+      if (each.*offers) others += (others.empty() ? ", --task " : " or ") + each.name;
+    }
+    return option + ": task '" + other.name + "' cannot do that" + (others.empty() ? "" : others + " can");
+  };
+  if (!generate.empty() && !other.generates) return refusal(&TaskKind::generates, "--generate");
+  return !predict.empty() && !other.predicts ? refusal(&TaskKind::predicts, "--predict") : "";
+}
+
 Order Options::sample_order() const {
   if (order == "permuted") return Order::kPermuted;
   return order == "sequential" ? Order::kSequential : Order::kShuffled;

@@ -78,11 +78,14 @@ struct Options {
   double heartbeat_s = 4;
   double timeout_s = 600;
 
-  const TaskKind* kind = nullptr;  // of `task`
+  std::span<const TaskKind> kinds;  // of the program
+  const TaskKind* kind = nullptr;   // of `task`
   std::map<std::string, ChosenOption> chosen;  // all options by name: "--lr"
 
   TaskSettings task_settings() const { return {data, model}; }
   bool is_inference() const { return !generate.empty() || !predict.empty(); }
+  // Why tasks of this kind cannot do what --generate or --predict asks for, with those that can; empty: they can.
+  std::string refusal_of(const TaskKind& other) const;
   Order sample_order() const;  // of `order`
   GradientAverage gradient_average() const;
   LrSchedule schedule() const;  // without its number of steps

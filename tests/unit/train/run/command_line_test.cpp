@@ -149,7 +149,7 @@ TEST_F(ConfigFile, WhatIsWrongIsNamedWithFileAndLine) {
       {"epochs = 2.5\n", 1, "epochs: '2.5': expected a whole number from 1 on"},
       {"lr = [0.1, 0.2]\n", 1, "lr: expected one value, not a list"},
       {"lr = 1979-05-27\n", 1, "'lr': expected a number, true, false, a text in quotes, or a list of them"},
-      {"quiet = 'maybe'\n", 1, "quiet: 'maybe': expected true|false"},
+      {"quiet = 'maybe'\n", 1, "quiet: 'maybe': expected true or false"},
   };
   for (const auto& [text, line, expected] : kCases) {
     const std::string said = complaint_of(text);
