@@ -32,18 +32,21 @@ std::string bare_name(std::string_view word) {
 // The option of ours that has this name, here or in other programs, or nothing.
 std::string ours(const std::string& name, const std::vector<std::string>& names, std::span<const OtherName> others) {
   if (std::find(names.begin(), names.end(), name) != names.end()) return name;
-  const auto other = std::find_if(others.begin(), others.end(), [&](const OtherName& each) { return each.theirs == name; });
+  const auto other =
+      std::find_if(others.begin(), others.end(), [&](const OtherName& each) { return each.theirs == name; });
   return other == others.end() ? "" : std::string(other->ours);
 }
 
-// "  --batch-size INT          Samples a rank and step (default: 32)": of the values of an option its kind, or all where they are few.
+// "  --batch-size INT          Samples a rank and step (default: 32)": of the values of an option its kind, or all
+// where they are few.
 class HelpFormatter : public CLI::Formatter {
  public:
   HelpFormatter() { column_width(kNameWidth); }
   std::string make_option_opts(const CLI::Option* option) const override {
     const std::string type = option->get_type_name();  // "TEXT:{sgd,adam}", "INT:INT in [1 - 8]"
     const auto list = type.find('{');
-    std::string text = list == std::string::npos ? type.substr(0, type.find(':')) : type.substr(list + 1, type.find('}') - list - 1);
+    std::string text =
+        list == std::string::npos ? type.substr(0, type.find(':')) : type.substr(list + 1, type.find('}') - list - 1);
     std::replace(text.begin(), text.end(), ',', '|');
     if (text == "UINT") text = "INT";
     return option->get_type_size() == 0 || text.empty() ? "" : " " + text;
@@ -54,10 +57,13 @@ class HelpFormatter : public CLI::Formatter {
   }
   std::string make_subcommand(const CLI::App* command) const override {
     std::ostringstream out;
-    CLI::detail::format_help(out, command->get_name(), wrapped(command->get_description(), kWidth - kNameWidth), kNameWidth);
+    CLI::detail::format_help(out, command->get_name(), wrapped(command->get_description(), kWidth - kNameWidth),
+                             kNameWidth);
     return out.str();
   }
-  std::string make_description(const CLI::App* app) const override { return app->get_description().empty() ? "" : wrapped(app->get_description(), kWidth) + "\n"; }
+  std::string make_description(const CLI::App* app) const override {
+    return app->get_description().empty() ? "" : wrapped(app->get_description(), kWidth) + "\n";
+  }
 
  private:
   static constexpr std::size_t kWidth = 100, kNameWidth = 30;
@@ -109,8 +115,10 @@ std::vector<std::string> option_names(const CLI::App& app) {
   return names;
 }
 
-std::string did_you_mean_option(std::string_view word, const std::vector<std::string>& names, std::span<const OtherName> others, const std::string& dashes) {
-  const std::string name = bare_name(word), last = name.substr(name.rfind('.') + 1);  // of "optimizer.lr", as programs with sections have it
+std::string did_you_mean_option(std::string_view word, const std::vector<std::string>& names,
+                                std::span<const OtherName> others, const std::string& dashes) {
+  const std::string name = bare_name(word),
+                    last = name.substr(name.rfind('.') + 1);  // of "optimizer.lr", as programs with sections have it
   std::vector<std::string> all = names;
   for (const OtherName& other : others) all.emplace_back(other.theirs);
   for (const std::string& candidate : {name, last, nearest_name(name, all), nearest_name(last, all)}) {
@@ -122,11 +130,14 @@ std::string did_you_mean_option(std::string_view word, const std::vector<std::st
 
 std::string text_of(const CLI::App& app, const CLI::ParseError& error, std::span<const OtherName> others) {
   const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
-  const auto option = std::find_if(unknown.begin(), unknown.end(), [](const std::string& word) { return word.starts_with("-"); });
+  const auto option =
+      std::find_if(unknown.begin(), unknown.end(), [](const std::string& word) { return word.starts_with("-"); });
   if (option != unknown.end()) {
-    return "there is no option '" + printable(option->substr(0, option->find('='))) + "'" + did_you_mean_option(*option, option_names(app), others);
+    return "there is no option '" + printable(option->substr(0, option->find('='))) + "'" +
+           did_you_mean_option(*option, option_names(app), others);
   }
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) && !unknown.empty()) return "'" + printable(unknown.front()) + "' belongs to no option";
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) && !unknown.empty())
+    return "'" + printable(unknown.front()) + "' belongs to no option";
   std::string text = error.what();
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;

@@ -74,9 +74,16 @@ TEST(Program, HelpIsInColumnsWithoutNoise) {
   set_up(app);
   std::int64_t steps = 0;
   std::string kind = "a", file;
-  app.add_option("--steps", steps, "Stop after so many; 0: no limit")->check(CLI::Range(0, 1'000'000))->capture_default_str()->group("Training");
-  app.add_option("--kind", kind, "As it is described in this text, which is longer than the seventy columns that are left for it, and so goes on below")
-      ->check(CLI::IsMember({"a", "b"}))->capture_default_str()->group("Training");
+  app.add_option("--steps", steps, "Stop after so many; 0: no limit")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str()
+      ->group("Training");
+  app.add_option("--kind", kind,
+                 "As it is described in this text, which is longer than the seventy columns that are left for it, and "
+                 "so goes on below")
+      ->check(CLI::IsMember({"a", "b"}))
+      ->capture_default_str()
+      ->group("Training");
   app.add_option("--a-file-with-a-long-name", file, "Read\n  this one");
   EXPECT_EQ(asked(app, "--help"),
             "Does things.\n"

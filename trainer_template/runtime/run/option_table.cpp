@@ -32,7 +32,8 @@ bool read(const std::string& text, double& value) {
 }
 bool read(const std::string& text, std::integral auto& value) {
   using Number = std::remove_reference_t<decltype(value)>;
-  constexpr auto kLeast = std::is_unsigned_v<Number> ? 0 : std::int64_t{std::numeric_limits<std::make_signed_t<Number>>::min()};
+  constexpr auto kLeast =
+      std::is_unsigned_v<Number> ? 0 : std::int64_t{std::numeric_limits<std::make_signed_t<Number>>::min()};
   const auto number = parse_integer(text, kLeast, std::numeric_limits<std::make_signed_t<Number>>::max());
   if (number) value = static_cast<Number>(*number);
   return number.has_value();
@@ -60,11 +61,13 @@ std::string text(const std::vector<std::string>& values) { return joined(values,
 
 std::string DeclaredOption::kind() const {
   if (!rule.choices.empty()) return joined(rule.choices, "|");
-  return std::visit([]<class T>(const T*) -> std::string {
-    if (std::is_same_v<T, bool>) return "true|false";
-    if (std::is_integral_v<T>) return "INT";
-    return std::is_same_v<T, double> || std::is_same_v<T, std::optional<double>> ? "FLOAT" : "TEXT";
-  }, value);
+  return std::visit(
+      []<class T>(const T*) -> std::string {
+        if (std::is_same_v<T, bool>) return "true|false";
+        if (std::is_integral_v<T>) return "INT";
+        return std::is_same_v<T, double> || std::is_same_v<T, std::optional<double>> ? "FLOAT" : "TEXT";
+      },
+      value);
 }
 
 std::string DeclaredOption::assign(const std::string& text) {
@@ -74,15 +77,25 @@ std::string DeclaredOption::assign(const std::string& text) {
   }
   if (std::string wrong = rule.check ? rule.check(text) : ""; !wrong.empty()) return wrong;
   const bool is_read = std::visit([&](auto* place) { return read(text, *place); }, value);
-  return is_read ? "" : "'" + printable(text) + "': expected " + (kind() == "INT" ? "a whole number" : kind() == "FLOAT" ? "a number" : "true or false");
+  return is_read ? ""
+                 : "'" + printable(text) + "': expected " +
+                       (kind() == "INT"     ? "a whole number"
+                        : kind() == "FLOAT" ? "a number"
+                                            : "true or false");
 }
 
 void OptionTable::add(const std::string& name, OptionValue value, const std::string& help, OptionRule rule) {
-  options_.push_back({.name = name, .group = group_, .help = help, .value = value, .rule = std::move(rule), .default_text = toml_of(value) ? text_of(value) : ""});
+  options_.push_back({.name = name,
+                      .group = group_,
+                      .help = help,
+                      .value = value,
+                      .rule = std::move(rule),
+                      .default_text = toml_of(value) ? text_of(value) : ""});
 }
 
 DeclaredOption* OptionTable::find(const std::string& name) {
-  const auto option = std::find_if(options_.begin(), options_.end(), [&](const DeclaredOption& each) { return each.name == name; });
+  const auto option =
+      std::find_if(options_.begin(), options_.end(), [&](const DeclaredOption& each) { return each.name == name; });
   return option == options_.end() ? nullptr : &*option;
 }
 
@@ -101,7 +114,8 @@ std::optional<std::string> toml_of(const OptionValue& value) {
   if (const auto* number = std::get_if<std::optional<double>*>(&value); number && !**number) return std::nullopt;
   if (const auto* flag = std::get_if<bool*>(&value)) return **flag ? "true" : "false";
   const std::string plain = text_of(value);
-  const bool is_text = std::holds_alternative<std::string*>(value) || std::holds_alternative<std::filesystem::path*>(value);
+  const bool is_text =
+      std::holds_alternative<std::string*>(value) || std::holds_alternative<std::filesystem::path*>(value);
   if (!is_text) return plain;
   return plain.empty() ? std::nullopt : std::optional(toml_text(plain));
 }

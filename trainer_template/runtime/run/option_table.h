@@ -1,4 +1,5 @@
-// The options of a program, each declared once: its name, its text in --help, what it may be, and what else is to be known of it.
+// The options of a program, each declared once: its name, its text in --help, what it may be, and what else is to be
+// known of it.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,8 @@
 
 namespace torchbridge::train {
 
-// What ranks that were given different values of an option do. It is kSame for all that has a say in what the ranks do together, or in the model that they
-// share.
+// What ranks that were given different values of an option do. It is kSame for all that has a say in what the ranks do
+// together, or in the model that they share.
 enum class OnRanks {
   kSame,      // compared before data are read: another value than rank 0's ends the job
   kGiven,     // the same of whether it is given at all: paths, which nodes may have elsewhere
@@ -22,29 +23,30 @@ enum class OnRanks {
   kOwn,       // each goes by its own
 };
 
-// Where the value of an option is; before the command line is read, its default. An empty list or text and no number mean that it is not set.
-using OptionValue = std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::optional<double>*, std::string*, std::filesystem::path*,
-                                 std::vector<std::string>*>;
+// Where the value of an option is; before the command line is read, its default. An empty list or text and no number
+// mean that it is not set.
+using OptionValue = std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::optional<double>*,
+                                 std::string*, std::filesystem::path*, std::vector<std::string>*>;
 
 // Of an option: what is not the same for most.
 struct OptionRule {
   OnRanks on_ranks = OnRanks::kSame;
-  bool is_shown = false;                                    // in the table at the start, and kept in checkpoints
-  std::vector<std::string> choices;                         // one of them; empty: anything that is of the value's type
-  std::function<std::string(const std::string&)> check;     // what is wrong with a text, or nothing (option_checks.h)
-  std::string if_not_set;                                   // for --help: "0.01 for adamw, else 0"
-  std::function<std::string()> text;                        // of the value, as it is compared and shown, where that is not what was given
+  bool is_shown = false;                                 // in the table at the start, and kept in checkpoints
+  std::vector<std::string> choices;                      // one of them; empty: anything that is of the value's type
+  std::function<std::string(const std::string&)> check;  // what is wrong with a text, or nothing (option_checks.h)
+  std::string if_not_set;                                // for --help: "0.01 for adamw, else 0"
+  std::function<std::string()> text;  // of the value, as it is compared and shown, where that is not what was given
 };
 
 struct DeclaredOption {
   std::string name, group, help;  // "--lr", "Training", "Learning rate"
   OptionValue value;
   OptionRule rule;
-  std::string default_text;       // as --help shows it; empty where it is not set
-  bool is_given = false;          // by the user, on the command line or in the file
+  std::string default_text;  // as --help shows it; empty where it is not set
+  bool is_given = false;     // by the user, on the command line or in the file
 
   std::string key() const { return name.substr(2); }  // "lr", in files
-  std::string kind() const;  // of values: "sgd|adam|adamw", INT, FLOAT, TEXT
+  std::string kind() const;                           // of values: "sgd|adam|adamw", INT, FLOAT, TEXT
   // What is wrong with the text, or nothing: then it is the value.
   std::string assign(const std::string& text);
 };

@@ -26,7 +26,10 @@ std::optional<std::string> scalar(const toml::node& node) {
 
 // Nothing where it is of another kind.
 std::optional<TomlEntry> entry_of(const toml::key& key, const toml::node& node) {
-  TomlEntry entry{.key = std::string(key.str()), .line = static_cast<int>(key.source().begin.line), .values = {}, .is_list = node.is_array()};
+  TomlEntry entry{.key = std::string(key.str()),
+                  .line = static_cast<int>(key.source().begin.line),
+                  .values = {},
+                  .is_list = node.is_array()};
   if (!entry.is_list) {
     auto value = scalar(node);
     if (!value) return std::nullopt;
@@ -54,7 +57,8 @@ Result<std::vector<TomlEntry>> read_toml(const std::filesystem::path& file) {
   std::error_code ignored;
   std::ifstream stream(file, std::ios::binary);
   if (const bool is_folder = std::filesystem::is_directory(file, ignored); is_folder || !stream) {
-    return Error{"--config: cannot read '" + printable(file.string()) + "': " + std::strerror(is_folder ? EISDIR : errno)};
+    return Error{"--config: cannot read '" + printable(file.string()) +
+                 "': " + std::strerror(is_folder ? EISDIR : errno)};
   }
   const std::string text{std::istreambuf_iterator<char>(stream), {}};
   const auto at = [&](int line) { return printable(file.string()) + ":" + std::to_string(line) + ": "; };
@@ -67,10 +71,13 @@ Result<std::vector<TomlEntry>> read_toml(const std::filesystem::path& file) {
         return Error{at(line) + "there is no section [" + printable(key.str()) + "]: keys stand without one"};
       }
       auto entry = entry_of(key, node);
-      if (!entry) return Error{at(line) + "'" + printable(key.str()) + "': expected a number, true, false, a text in quotes, or a list of them"};
+      if (!entry)
+        return Error{at(line) + "'" + printable(key.str()) +
+                     "': expected a number, true, false, a text in quotes, or a list of them"};
       entries.push_back(*std::move(entry));
     }
-    std::sort(entries.begin(), entries.end(), [](const TomlEntry& one, const TomlEntry& other) { return one.line < other.line; });
+    std::sort(entries.begin(), entries.end(),
+              [](const TomlEntry& one, const TomlEntry& other) { return one.line < other.line; });
     return entries;
   } catch (const toml::parse_error& error) {
     const int line = static_cast<int>(error.source().begin.line);

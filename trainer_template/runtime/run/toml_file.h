@@ -17,8 +17,8 @@ struct TomlEntry {
   bool is_list = false;
 };
 
-// In the file's order. An error begins with "FILE:LINE: ", or with "--config" where the file cannot be read. Sections, and values that are neither number, truth
-// value, text nor a list of them, are errors.
+// In the file's order. An error begins with "FILE:LINE: ", or with "--config" where the file cannot be read. Sections,
+// and values that are neither number, truth value, text nor a list of them, are errors.
 Result<std::vector<TomlEntry>> read_toml(const std::filesystem::path& file);
 
 // In quotes.

@@ -6,7 +6,9 @@ namespace torchbridge::train {
 namespace {
 
 TEST(Progress, TellsTheTimeThatIsLeft) {
-  const std::pair<double, const char*> kCases[] = {{0, "0:00"}, {-1, "0:00"}, {7.4, "0:07"}, {59.6, "1:00"}, {723, "12:03"}, {3599, "59:59"}, {10800, "3:00:00"}, {90061, "25:01:01"}};
+  const std::pair<double, const char*> kCases[] = {{0, "0:00"},        {-1, "0:00"},       {7.4, "0:07"},
+                                                   {59.6, "1:00"},     {723, "12:03"},     {3599, "59:59"},
+                                                   {10800, "3:00:00"}, {90061, "25:01:01"}};
   for (const auto& [seconds, text] : kCases) EXPECT_EQ(duration_text(seconds), text);
 }
 
