@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include <torchbridge/core/options.h>
+#include <torchbridge/program/program.h>
 
 namespace torchbridge {
 namespace {
@@ -30,6 +31,7 @@ void add_common(CLI::App* command, CommandLine& line) {
 CommandLine parse_command_line(int argc, char** argv) {
   CommandLine line;
   CLI::App app("Gives programs torchrun's environment under Slurm, OpenMPI, MPICH and others.", "torchbridge");
+  set_up(app);
   app.require_subcommand(1);
 
   auto* exec = app.add_subcommand("exec", "Become a program, with torchrun's environment: torchbridge exec -- python train.py");
@@ -54,12 +56,9 @@ CommandLine parse_command_line(int argc, char** argv) {
   if (dashes < argv + argc) line.program.assign(dashes + 1, argv + argc);
   try {
     app.parse(static_cast<int>(dashes - argv), argv);
-  } catch (const CLI::CallForHelp&) {
-    throw CommandLineEnd{0, app.help()};
-  } catch (const CLI::CallForAllHelp&) {
-    throw CommandLineEnd{0, app.help("", CLI::AppFormatMode::All)};
   } catch (const CLI::ParseError& error) {
-    throw CommandLineEnd{kBadUsage, std::string(error.what()) + " (see torchbridge --help)"};
+    if (const auto text = asked_for(app, error)) throw CommandLineEnd{0, *text};
+    throw CommandLineEnd{kBadUsage, text_of(app, error) + " (see torchbridge --help)"};
   }
   if (line.command != Command::kExec && !line.program.empty()) throw CommandLineEnd{kBadUsage, "only exec starts a program (see torchbridge --help)"};
   if (line.command == Command::kExec && line.program.empty()) {

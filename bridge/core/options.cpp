@@ -163,7 +163,7 @@ Result<Options> parse_options(std::string_view list, const Options& base) {
 std::string options_help() {
   std::string help;
   for (const Key& key : kKeys) {
-    help += "  " + std::string(key.name) + "=" + std::string(key.values) + "  " + std::string(key.help) + "\n";
+    help += "  " + std::string(key.name) + "=" + std::string(key.values) + "\n    " + std::string(key.help) + "\n";
   }
   return help;
 }

@@ -73,7 +73,7 @@ struct Options {
 // list changes nothing. The error names the entry, and the keys or values that would do.
 Result<Options> parse_options(std::string_view list, const Options& base = {});
 
-// One line a key, for --help.
+// Two lines a key, for --help.
 std::string options_help();
 
 }  // namespace torchbridge

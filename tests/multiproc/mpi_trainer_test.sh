@@ -19,7 +19,7 @@ run mpi mpi
 run again mpi
 run gloo gloo
 run zero mpi --zero 1
-grep -q '2 ranks on 1 node (openmpi, mpi)' "$work/mpi.out" || fail "the settings do not say that it was MPI: $(head -1 "$work/mpi.out")"
+grep -q '2 ranks on 1 node, started by openmpi, backend mpi, ' "$work/mpi.out" || fail "the settings do not say that it was MPI: $(head -1 "$work/mpi.out")"
 [[ $(wc -l <"$work/mpi") == 10 ]] || fail "10 steps have $(wc -l <"$work/mpi") lines"
 cmp <(losses "$work/mpi") <(losses "$work/again") || fail "two runs over MPI differ"
 paste <(losses "$work/mpi") <(losses "$work/gloo") | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-5 * $2) exit 1 }' ||

@@ -1,6 +1,7 @@
 // The trainer's tasks and what its loop offers, as a user calls it.
 #include "ranks.h"
 
+#include <fcntl.h>
 #include <pty.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -70,6 +71,11 @@ TEST_F(Tasks, GoesOnWithATextAndSaysWhatIsOnAnImage) {
   ASSERT_EQ(generated.wait(), kOneGood) << generated.errors();
   EXPECT_EQ(generated.out(0).find("And God said"), 0u) << generated.out(0);
   EXPECT_EQ(generated.out(0).size(), std::string("And God said\n").size() + 40);
+  // The checkpoint tells its task.
+  Ranks untold(1, trainer({"--checkpoint-dir", folder_ / "text", "--generate", "And God said", "--generate-length", "40"}));
+  ASSERT_EQ(untold.wait(), kOneGood) << untold.errors();
+  EXPECT_EQ(untold.out(0), generated.out(0));
+  EXPECT_TRUE(contains(complaint({"--checkpoint-dir", folder_ / "text", "--predict", "x"}, 1), "--predict: task 'text' cannot do that, --task digits can"));
   const auto coldest = [&](const char* temperature) {
     Ranks cold(1, trainer({"--task", "text", "--checkpoint-dir", folder_ / "text", "--generate", "x", "--generate-length", "5", "--temperature", temperature}));
     EXPECT_EQ(cold.wait(), kOneGood) << cold.errors();
@@ -225,6 +231,43 @@ TEST_F(Tasks, MessagesBeginALineOfTheirOwnOnATerminal) {
   EXPECT_TRUE(contains(shown, "samples/s\x1b[K\r\ntrainer: --profile: ")) << shown;
 }
 
+// mpirun gives rank 0 a terminal of its own for stdout and a pipe for stderr, and hands both on to its terminal in any order.
+TEST_F(Tasks, AMessageBeginsALineOfItsOwnUnderMpirunToo) {
+  int terminal = -1;
+  const std::string errors = folder_ / "errors", trace = folder_ / "trace.json";
+  const pid_t launcher = forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (launcher == 0) {
+    int ours = -1, ranks = -1;
+    if (openpty(&ours, &ranks, nullptr, nullptr, nullptr) != 0) _exit(126);
+    if (fork() == 0) {
+      setsid();
+      dup2(ranks, STDOUT_FILENO);
+      dup2(open(errors.c_str(), O_WRONLY | O_CREAT, 0600), STDERR_FILENO);
+      close(ours), close(ranks);
+      execl(TRAINER, TRAINER, "--max-steps", "2", "--profile", "5", "--profile-file", trace.c_str(), nullptr);
+      _exit(127);
+    }
+    close(ranks);
+    char part[4096];
+    for (ssize_t got = 0; (got = read(ours, part, sizeof part)) > 0;) {
+      if (write(STDOUT_FILENO, part, static_cast<std::size_t>(got)) < 0) _exit(125);
+    }
+    int status = -1;
+    wait(&status);
+    _exit(WEXITSTATUS(status));
+  }
+  ASSERT_GT(launcher, 0);
+  std::string shown;
+  char part[4096];
+  for (ssize_t got = 0; (got = read(terminal, part, sizeof part)) > 0;) shown.append(part, static_cast<std::size_t>(got));
+  int status = -1;
+  ASSERT_EQ(waitpid(launcher, &status, 0), launcher);
+  close(terminal);
+  EXPECT_EQ(status, 0) << shown;
+  EXPECT_TRUE(folder_.read("errors").starts_with("\ntrainer: --profile: ")) << folder_.read("errors");
+  EXPECT_FALSE(contains(shown, "samples/s\x1b[K\r\n\r\n")) << shown;
+}
+
 TEST_F(Tasks, SaysThatItsOutputCannotBeWritten) {
   Ranks trained(1, trainer(joined(kTinyText, {"--max-steps", "1", "--checkpoint-dir", folder_ / "text"})));
   ASSERT_EQ(trained.wait(), kOneGood) << trained.errors();
@@ -279,9 +322,9 @@ TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
   } kCases[] = {
       {{"--task", "tezt"}, 2, "did you mean 'text'?"},
       {{"--epoch", "3"}, 2, "did you mean '--epochs'?"},
-      {{"--config", folder_ / "taks.toml"}, 2, "--config: there is no key 'taks'; did you mean '--task'?"},
-      {{"--config", folder_ / "section.toml"}, 2, "--config: there is no section [training]: keys stand without one"},
-      {{"--config", folder_ / "binary.toml"}, 2, "--config: there is no key 'a\\x01\\xffb'"},
+      {{"--config", folder_ / "taks.toml"}, 2, "taks.toml:1: there is no key 'taks'; did you mean 'task'?"},
+      {{"--config", folder_ / "section.toml"}, 2, "section.toml:1: there is no section [training]: keys stand without one"},
+      {{"--config", folder_ / "binary.toml"}, 2, "binary.toml:1: 'a\\x01\\xffb': Encountered invalid utf-8"},
       {{"--config", folder_.path()}, 2, "--config: "},
       {{"--task", "text", "--model", "gpt:layers=2,heads=2,layers=3"}, 2, "'layers' is there twice"},
       {{"--task", "text", "--model", "gpt:tiny,layer=3"}, 2, "did you mean 'layers'?"},
@@ -308,10 +351,10 @@ TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
       {{"--generate", ""}, 2, "--generate: '' is empty"},
       {{"--predict", ""}, 2, "--predict: '' is empty"},
       {{"--timeout", "nan"}, 2, "--timeout: 'nan'"},
-      {{"--config", folder_ / "flag.toml"}, 2, "--deterministic: '7': expected true or false"},
+      {{"--config", folder_ / "flag.toml"}, 2, "flag.toml:1: deterministic: '7': expected true or false"},
       {{"--deterministic=perhaps"}, 2, "--deterministic: 'perhaps': expected true or false"},
       // Nothing is read: there is no such checkpoint.
-      {{"--checkpoint-dir", "/none", "--generate", "x"}, 2, "--generate: task 'digits' cannot do that, --task text can"},
+      {{"--task", "digits", "--checkpoint-dir", "/none", "--generate", "x"}, 2, "--generate: task 'digits' cannot do that, --task text can"},
       {{"--task", "table", "--init-from", "/none", "--predict", "x"}, 2, "--predict: task 'table' cannot do that, --task digits can"},
       {{"--profile", "1", "--profile-file", folder_ / "device"}, 1, "device': is not a regular file"},
       {{"--device", "cuda"}, 1, "GPU"},

@@ -57,7 +57,7 @@ cmake "$work/plugin" -DSLURM_PLUGIN_DIR=/apps/slurm/plugins >/dev/null
 expect /apps/slurm/plugins/torch_env.so installed plugin lib/torch_env.so
 
 configured command "${others[@]}"
-makes bin/torchbridge 'bridge/(bootstrap|cli|core|exchange|host|net|task)'
+makes bin/torchbridge 'bridge/(bootstrap|cli|core|exchange|host|net|program|task)'
 expect /usr/local/bin/torchbridge installed command bin/torchbridge
 
 # Where the command is copied to there may be no libstdc++. (With PMIx it needs libpmix.)

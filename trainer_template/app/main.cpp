@@ -66,7 +66,7 @@ class Run {
                                .has_data = [this](auto time) { return loader_.is_ready(options_.grad_accumulation, time); }}};
   Trainer trainer_{group_, task_, model_, ddp_, *optimizer_, trainer_options(options_, model_, group_, steps_, stop_), start_};
   EarlyStop early_stop_{options_.early_stop, start_.state};
-  RunLog log_{options_, group_, start_, steps_};
+  RunLog log_{options_, group_, tensors_, start_, steps_};
   StepProfile profile_{profile_options(options_, group_)};
   Ledger ledger_{group_, options_.ledger, options_.run_start(start_)};
   std::optional<Evaluation> result_;  // of the last step, where it was evaluated

@@ -1,6 +1,7 @@
 // torchbridge-ckpt list | verify | show | convert
 #include <CLI/CLI.hpp>
 
+#include <torchbridge/program/program.h>
 #include <torchbridge/train/checkpoint/torch_archive.h>
 #include <torchbridge/train/errors.h>
 
@@ -37,6 +38,7 @@ void convert(const Conversion& conversion) {
 
 int main(int argc, char** argv) {
   CLI::App app("Looks at checkpoints and converts them.", "torchbridge-ckpt");
+  torchbridge::set_up(app);
   app.require_subcommand(1);
   std::filesystem::path path;
   Conversion conversion;
@@ -60,11 +62,12 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     return static_cast<int>(good ? ExitCode::kDone : ExitCode::kFailed);
-  } catch (const CLI::CallForHelp&) {
-    std::fputs(app.help().c_str(), stdout);
-    return static_cast<int>(ExitCode::kDone);
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "torchbridge-ckpt: %s (see --help)\n", error.what());
+    if (const auto text = torchbridge::asked_for(app, error)) {
+      std::fputs(text->c_str(), stdout);
+      return static_cast<int>(ExitCode::kDone);
+    }
+    std::fprintf(stderr, "torchbridge-ckpt: %s (see --help)\n", torchbridge::text_of(app, error).c_str());
     return static_cast<int>(ExitCode::kBadOptions);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "torchbridge-ckpt: %s\n", error.what());

@@ -34,8 +34,8 @@ std::map<std::string, std::string> unpacked(std::string_view text) {
 
 std::map<std::string, std::string> compared(const Options& options) {
   std::map<std::string, std::string> values;
-  for (const auto& [name, option] : options.on_ranks) {
-    if (option.rule == OnRanks::kSame || option.rule == OnRanks::kGiven) values[name] = option.value;
+  for (const auto& [name, option] : options.chosen) {
+    if (option.on_ranks == OnRanks::kSame || option.on_ranks == OnRanks::kGiven) values[name] = option.value;
   }
   return values;
 }

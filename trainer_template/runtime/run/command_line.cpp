@@ -2,26 +2,22 @@
 
 #include <CLI/CLI.hpp>
 #include <torchbridge/core/env_map.h>
-#include <torchbridge/core/nearest_name.h>
+#include <torchbridge/program/program.h>
+#include <torchbridge/train/console.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/group/backend_choice.h>
-#include <torchbridge/train/number_text.h>
 #include <torchbridge/train/run/option_checks.h>
+#include <torchbridge/train/run/other_names.h>
+#include <torchbridge/train/run/toml_file.h>
 
 #include <algorithm>
-#include <concepts>
 #include <filesystem>
-#include <functional>
 #include <map>
-#include <type_traits>
+#include <optional>
 #include <utility>
 
 namespace torchbridge::train {
 namespace {
-
-constexpr std::int64_t kMany = 1'000'000'000'000;
-
-const CLI::Range kFromOne{std::int64_t{1}, kMany}, kFromZero{std::int64_t{0}, kMany};
 
 // CLI11 takes the next word for the value of "--metrics=", which a variable that is not set leaves.
 void refuse_empty_values(std::span<char*> words) {
@@ -31,87 +27,55 @@ void refuse_empty_values(std::span<char*> words) {
   }
 }
 
-// Values of options, as one rank tells them to the others.
-std::string as_text(const std::string& value) { return value; }
-std::string as_text(const std::filesystem::path& value) { return value.string(); }
-std::string as_text(bool value) { return value ? "yes" : "no"; }
-std::string as_text(double value) { return shortest(value); }
-std::string as_text(std::integral auto value) { return std::to_string(value); }
-std::string as_text(const std::optional<double>& value) { return value ? as_text(*value) : "not set"; }
-std::string as_text(const std::vector<std::string>& values) {
-  std::string text;
-  for (const std::string& value : values) text += (text.empty() ? "" : ",") + value;
-  return text;
-}
-
 class CommandLine {
  public:
   explicit CommandLine(std::span<const TaskKind> kinds);
   // Throws CLI::ParseError.
   void parse(int argc, char** argv);
   const Options& options() const { return options_; }
-  // Of the task that was chosen, with its defaults.
-  std::string help();
-  // What the error says, with the nearest option for one that is not there.
-  std::string text_of(const CLI::ParseError& error) const;
+  // What --help, with the defaults of the task that was chosen, --version or --print-config prints.
+  std::optional<std::string> asked_for(const CLI::ParseError& error);
+  std::optional<std::string> printed_config();
+  std::string text_of(const CLI::ParseError& error) const { return torchbridge::text_of(app_, error, kOtherNames); }
 
  private:
-  // What is declared from now on is in this group of --help.
-  void group(const std::string& name) { groups_.push_back(app_.add_option_group(name)); }
-  template <class T>
-  CLI::Option* option(OnRanks rule, const std::string& name, T& value, const std::string& help = "") {
-    declared_[name] = {rule, [&value] { return as_text(value); }};
-    if constexpr (std::is_same_v<T, bool>) {
-      return groups_.back()->add_flag(name, value, help);
-    } else {
-      return groups_.back()->add_option(name, value, help);
-    }
-  }
+  void take_words();
+  void take_file();
   void take_task();
   void choose_device();
-  void declare_task();
-  void declare_training();
-  void declare_precision();
-  void declare_checkpoints();
-  void declare_stopping();
-  void declare_output();
-  void declare_inference();
-  void declare_system();
-  std::map<std::string, OptionOnRanks> on_ranks() const;
-  std::string did_you_mean_option(const std::string& word) const;
+  std::map<std::string, ChosenOption> chosen();
 
   std::span<const TaskKind> kinds_;
   Options options_;
-  std::string busy_ = "wait";
-  double save_mb_per_s_ = 0;
+  OptionTable table_;
   CLI::App app_;
-  std::vector<CLI::Option_group*> groups_;
-  struct Declared {
-    OnRanks rule;
-    std::function<std::string()> text;
-  };
-  std::map<std::string, Declared> declared_;  // by name: "--lr"
+  std::map<std::string, std::string> words_;  // what the command line gives, by name
+  std::string file_;
+  bool prints_config_ = false;
 };
 
 CommandLine::CommandLine(std::span<const TaskKind> kinds)
     : kinds_(kinds), app_("Trains with DistributedDataParallel, one process a rank.\n"
            "Ranks come from srun --torch-env, mpirun, torchrun or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT;\n"
-           "without any of them it trains alone.", "trainer") {
-  app_.set_config("--config", "", "Read options from this TOML file; the command line wins")->check(not_empty);
-  app_.allow_config_extras(CLI::config_extras_mode::error);
-  declare_task();
-  declare_training();
-  declare_precision();
-  declare_checkpoints();
-  declare_stopping();
-  declare_output();
-  declare_inference();
-  declare_system();
+           "without any of them it trains alone.", program_name()) {
+  set_up(app_);
+  app_.add_option("--config", file_, "Read options from this TOML file; the command line wins")->check(not_empty);
+  app_.add_flag("--print-config", prints_config_, "Print a file for --config, with all that was chosen");
+  declare_options(table_, options_, kinds_);
+  for (const DeclaredOption& each : table_.all()) {
+    std::string& word = words_[each.name];
+    const bool is_flag = std::holds_alternative<bool*>(each.value);
+    CLI::Option* const option = is_flag ? app_.add_flag(each.name, word, each.help) : app_.add_option(each.name, word, each.help);
+    option->group(each.group);
+    if (!is_flag) option->type_name(each.kind());
+  }
 }
 
 void CommandLine::parse(int argc, char** argv) {
   refuse_empty_values({argv, static_cast<std::size_t>(argc)});
   app_.parse(argc, argv);
+  take_words();
+  take_file();
   take_task();
   try {
     options_.kind->check_model(options_.model);
@@ -119,32 +83,65 @@ void CommandLine::parse(int argc, char** argv) {
     throw CLI::ValidationError("--model", error.what());
   }
   choose_device();
-  options_.checkpoints.busy = busy_ == "skip" ? CheckpointOptions::Busy::kSkip : CheckpointOptions::Busy::kWait;
-  options_.checkpoints.bytes_per_s = save_mb_per_s_ * 1e6;
-  options_.data_given = app_.get_option("--data")->count() > 0;
-  options_.model_given = app_.get_option("--model")->count() > 0;
-  options_.on_ranks = on_ranks();
+  options_.checkpoints.busy = options_.save_busy == "skip" ? CheckpointOptions::Busy::kSkip : CheckpointOptions::Busy::kWait;
+  options_.checkpoints.bytes_per_s = options_.save_mb_per_s * 1e6;
+  options_.checkpoints.seed = options_.seed;
+  options_.task_given = table_.at("--task").is_given;
+  options_.data_given = table_.at("--data").is_given;
+  options_.model_given = table_.at("--model").is_given;
+  options_.chosen = chosen();
+  options_.checkpoints.shown = options_.shown();
 }
 
-std::map<std::string, OptionOnRanks> CommandLine::on_ranks() const {
-  std::map<std::string, OptionOnRanks> all;
-  for (const auto& [name, declared] : declared_) {
-    std::string text = declared.text();
-    if (declared.rule == OnRanks::kGiven) text = text.empty() ? "not set" : "set";
-    all[name] = {declared.rule, std::move(text)};
+void CommandLine::take_words() {
+  for (DeclaredOption& each : table_.all()) {
+    if (app_.count(each.name) == 0) continue;
+    each.is_given = true;
+    const std::string wrong = each.assign(words_.at(each.name));
+    if (!wrong.empty()) throw CLI::ValidationError(each.name, wrong);
   }
-  all["--weight-decay"].value = as_text(options_.weight_decay.value_or(default_weight_decay(options_.optimizer)));
-  if (auto& resume = all["--resume"].value; resume != "auto" && resume != "none") resume = "a path";
-  return all;
 }
 
-// The task may stand in the TOML file: its defaults are known when all is read.
+void CommandLine::take_file() {
+  if (file_.empty()) return;
+  const auto entries = read_toml(file_);
+  if (!entries) throw CLI::ValidationError(entries.error().message);
+  for (const TomlEntry& entry : *entries) {
+    const std::string place = printable(file_) + ":" + std::to_string(entry.line) + ": ";
+    DeclaredOption* const option = table_.find("--" + entry.key);
+    if (!option) {
+      throw CLI::ValidationError(place + "there is no key '" + printable(entry.key) + "'" + did_you_mean_option(entry.key, option_names(app_), kOtherNames, ""));
+    }
+    std::string text;
+    for (const std::string& value : entry.values) text += (text.empty() ? "" : ",") + value;
+    const bool wants_list = std::holds_alternative<std::vector<std::string>*>(option->value);
+    if (entry.is_list && !wants_list) throw CLI::ValidationError(place + entry.key + ": expected one value, not a list");
+    if (std::exchange(option->is_given, true)) continue;  // the command line wins
+    const std::string wrong = option->assign(text);
+    if (!wrong.empty()) throw CLI::ValidationError(place + entry.key + ": " + wrong);
+  }
+}
+
+// The task may stand in the file: its defaults are known when all is read.
 void CommandLine::take_task() {
+  options_.kinds = kinds_;
   options_.kind = &*std::find_if(kinds_.begin(), kinds_.end(), [&](const TaskKind& kind) { return kind.name == options_.task; });
+  table_.at("--model").help = options_.kind->models;
   for (const auto& [name, value] : options_.kind->defaults) {
-    CLI::Option* const option = app_.get_option(name);
-    option->count() == 0 ? option->default_val(value) : option->default_str(value);
+    DeclaredOption& option = table_.at(name);
+    option.default_text = value;
+    if (!option.is_given) option.assign(value);
   }
+}
+
+std::map<std::string, ChosenOption> CommandLine::chosen() {
+  std::map<std::string, ChosenOption> all;
+  for (const DeclaredOption& each : table_.all()) {
+    std::string text = each.rule.text ? each.rule.text() : torchbridge::train::text_of(each.value);
+    if (each.rule.on_ranks == OnRanks::kGiven) text = text.empty() ? "not set" : "set";
+    all[each.name] = {each.rule.on_ranks, each.rule.is_shown, std::move(text)};
+  }
+  return all;
 }
 
 // NCCL serves GPUs alone: who names it wants one.
@@ -159,184 +156,37 @@ void CommandLine::choose_device() {
   }
 }
 
-std::string CommandLine::help() {
-  take_task();
-  app_.get_option("--task")->default_str(options_.task);
-  app_.get_option("--model")->description(options_.kind->models);
-  return app_.help();
-}
-
-void CommandLine::declare_task() {
-  group("Task, model and data");
-  options_.task = kinds_.front().name;
-  std::string summaries;
-  std::vector<std::string> names;
-  for (const TaskKind& each : kinds_) {
-    summaries += (summaries.empty() ? "" : "; ") + each.name + ": " + each.summary;
-    names.push_back(each.name);
+std::optional<std::string> CommandLine::asked_for(const CLI::ParseError& error) {
+  if (dynamic_cast<const CLI::CallForHelp*>(&error)) {
+    const auto entries = read_toml(file_);
+    std::string task = words_.at("--task");
+    for (const TomlEntry& entry : entries ? *entries : std::vector<TomlEntry>()) {
+      if (entry.key == "task" && task.empty() && !entry.values.empty()) task = entry.values.front();
+    }
+    (void)table_.at("--task").assign(task);  // help is for all: where there is no such task, of the first
+    take_task();
+    table_.at("--task").default_text = options_.task;
+    for (const DeclaredOption& each : table_.all()) {
+      CLI::Option* const option = app_.get_option(each.name)->description(each.help);
+      if (!std::holds_alternative<bool*>(each.value)) option->default_str(each.default_text.empty() ? each.rule.if_not_set : each.default_text);
+    }
   }
-  option(OnRanks::kSame, "--task", options_.task, "What to learn; other defaults follow it. " + summaries)
-      ->check([names](const std::string& name) {
-        if (std::find(names.begin(), names.end(), name) != names.end()) return std::string();
-        return "there is no task '" + name + "'" + did_you_mean(name, names);
-      })->capture_default_str();
-  option(OnRanks::kOwn, "--data", options_.data, "What to learn from")->check(not_empty)->capture_default_str();
-  option(OnRanks::kSame, "--model", options_.model)->capture_default_str();
-  option(OnRanks::kGiven, "--init-from", options_.init_from, "Start from the weights in this safetensors or torch.save file")->check(not_empty);
+  return torchbridge::asked_for(app_, error);
 }
 
-void CommandLine::declare_training() {
-  group("Training");
-  Options& o = options_;
-  option(OnRanks::kSame, "--epochs", o.epochs)->check(kFromOne)->capture_default_str();
-  option(OnRanks::kSame, "--max-steps", o.max_steps, "Stop after so many steps in all; 0: no limit")->check(kFromZero)->capture_default_str();
-  option(OnRanks::kSame, "--batch-size", o.batch_size, "Samples a rank and step")->check(kFromOne)->capture_default_str();
-  option(OnRanks::kSame, "--optimizer", o.optimizer)->check(CLI::IsMember({"sgd", "adam", "adamw"}))->capture_default_str();
-  option(OnRanks::kSame, "--lr", o.lr, "Learning rate")->check(not_negative)->capture_default_str();
-  option(OnRanks::kSame, "--lr-schedule", o.lr_schedule, "KIND[:KEY=VALUE,...] (docs/optimizers.md): " + lr_schedule_kinds())
-      ->check(check_lr_schedule)->capture_default_str();
-  option(OnRanks::kSame, "--warmup-steps", o.warmup_steps, "Steps in which the learning rate rises")->check(kFromZero)->capture_default_str();
-  option(OnRanks::kSame, "--momentum", o.momentum, "Of sgd")->check(not_negative)->capture_default_str();
-  option(OnRanks::kSame, "--weight-decay", o.weight_decay)->check(not_negative)->default_str("0.01 for adamw, else 0");
-  option(OnRanks::kSame, "--no-decay", o.no_decay, "Parameters without weight decay: PATTERN,... such as *.bias")
-      ->delimiter(',')->allow_extra_args(false);
-  option(OnRanks::kSame, "--no-decay-1d", o.no_decay_1d, "Nor for parameters of at most one dimension")->check(boolean);
-  option(OnRanks::kSame, "--grad-accumulation", o.grad_accumulation, "Batches a step")->check(kFromOne)->capture_default_str();
-  option(OnRanks::kSame, "--accumulation-mean", o.accumulation_mean,
-         "Of their losses: over samples, or over batches, as if all had one size")
-      ->check(CLI::IsMember({"samples", "batches"}))->capture_default_str();
-  option(OnRanks::kSame, "--clip-norm", o.clip_norm, "Largest norm of the gradients; 0: no limit")->check(not_negative)->capture_default_str();
-  option(OnRanks::kSame, "--early-stop", o.early_stop, "Stop after so many evaluations (--eval-every) without a lower loss; 0: never")
-      ->check(kFromZero)->capture_default_str();
-  option(OnRanks::kSame, "--on-nan", o.on_nan, "A loss or gradient that is not finite, on any rank: stop, or skip the step")
-      ->check(CLI::IsMember({"stop", "skip"}))->capture_default_str();
-  option(OnRanks::kSame, "--max-skips", o.max_skips,
-         "Steps left out in a row, by that or by fp16's overflows, that end the run; 0: no limit")
-      ->check(kFromZero)->capture_default_str();
-  option(OnRanks::kSame, "--seed", o.seed, "Of weights and order of samples")->check(check_seed)->capture_default_str();
-  option(OnRanks::kSame, "--order", o.order, "Of the samples: shuffled as Python does, permuted (without a list of all), sequential")
-      ->check(CLI::IsMember({"shuffled", "permuted", "sequential"}))->capture_default_str();
-  option(OnRanks::kSame, "--deterministic", o.deterministic, "Refuse operations whose result may vary")->check(boolean);
-}
-
-void CommandLine::declare_precision() {
-  group("Precision and memory");
-  Options& o = options_;
-  option(OnRanks::kSame, "--precision", o.precision, "Of forward and backward: fp32, bf16 or fp16 by autocast")
-      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))->capture_default_str();
-  option(OnRanks::kSame, "--loss-scale", o.loss_scale, "At the start, with fp16")->check(number_between(1e-30, 1e30))->capture_default_str();
-  option(OnRanks::kSame, "--zero", o.zero, "1: the optimizer's state is spread over the ranks")->check(CLI::IsMember({0, 1}))->capture_default_str();
-  option(OnRanks::kSame, "--zero-gradients", o.zero_gradients,
-                       "Of --zero 1: all-reduce during backward, reduce-scatter after it, or auto: what the backend is better at")
-      ->check(CLI::IsMember({"auto", "all-reduce", "reduce-scatter"}))->capture_default_str();
-}
-
-void CommandLine::declare_checkpoints() {
-  group("Checkpoints");
-  auto& o = options_.checkpoints;
-  option(OnRanks::kGiven, "--checkpoint-dir", o.folder, "Shared by all nodes; without it nothing is saved")->check(not_empty);
-  option(OnRanks::kSame, "--checkpoint-every", o.every, "Steps; 0: only at the end")->check(kFromZero)->capture_default_str();
-  option(OnRanks::kRankZero, "--keep", o.keep, "Newest checkpoints to keep")->check(CLI::Range(1, 1'000'000))->capture_default_str();
-  option(OnRanks::kRankZero, "--keep-every", o.keep_every, "Steps: checkpoints at multiples of it are kept for good; 0: none")->check(kFromZero)->capture_default_str();
-  option(OnRanks::kSame, "--async-save", o.async, "Go on training from a copy in memory while a checkpoint is written")->check(boolean);
-  option(OnRanks::kSame, "--save-busy", busy_, "Where the save before is still being written: wait, or skip this one")
-      ->check(CLI::IsMember({"wait", "skip"}))->capture_default_str();
-  option(OnRanks::kOwn, "--save-mb-per-s", save_mb_per_s_, "That a rank writes at most; 0: no limit")->check(not_negative)->capture_default_str();
-  option(OnRanks::kSame, "--resume", o.resume, "auto: the newest good one in --checkpoint-dir; none; or a path")->capture_default_str();
-  option(OnRanks::kGiven, "--resume-from-python", options_.resume_from_python,
-                       "Where there is no checkpoint: go on from a torch.save of {\"model\": state_dict, \"optimizer\": state_dict, ...}")->check(not_empty);
-}
-
-void CommandLine::declare_stopping() {
-  group("Stopping: SIGTERM, SIGUSR1, SIGUSR2 and SIGINT save and end with exit code 75 (docs/preemption.md)");
-  Options& o = options_;
-  const CLI::Range seconds{std::int64_t{0}, std::int64_t{100'000'000}};
-  option(OnRanks::kOwn, "--grace", o.grace_s, "Seconds from the signal until the process would be ended by force; 0: not known")
-      ->check(seconds)->capture_default_str();
-  option(OnRanks::kOwn, "--stop-before-limit", o.stop_before_limit_s, "Stop by oneself so many seconds before the job's time limit; 0: never")
-      ->check(seconds)->capture_default_str();
-}
-
-void CommandLine::declare_output() {
-  group("Output");
-  Options& o = options_;
-  option(OnRanks::kRankZero, "--metrics", o.metrics, "Write one JSON object a step to this file")->check(not_empty);
-  option(OnRanks::kRankZero, "--ledger", o.ledger, "Write each step's samples, rank by rank, to this file (scripts/check_ledger)")->check(not_empty);
-  option(OnRanks::kRankZero, "--tensorboard", o.tensorboard, "Write TensorBoard's event files into this folder")->check(not_empty);
-  option(OnRanks::kRankZero, "--no-grad-norm", o.no_grad_norm, "Leave the gradient's norm out of them, which is a pass over all gradients")->check(boolean);
-  option(OnRanks::kRankZero, "--peak-tflops", o.peak_tflops, "Of a rank's device, for the share of it that a language model uses (MFU); 0: unknown")
-      ->check(not_negative)->capture_default_str();
-  option(OnRanks::kSame, "--eval-every", o.eval_every, "Steps; 0: only at the end")->check(kFromZero)->capture_default_str();
-  option(OnRanks::kGiven, "--compiled-eval", o.compiled_eval, "Evaluate by this package of AOTInductor (.pt2) with the weights of the model")
-      ->check(CLI::ExistingFile);
-  option(OnRanks::kRankZero, "--profile", o.profile, "Trace so many steps after the first ten (rank 0; Chrome's and Perfetto's format)")
-      ->check(kFromZero)->capture_default_str();
-  option(OnRanks::kRankZero, "--profile-file", o.profile_file)->check(not_empty)->capture_default_str();
-  option(OnRanks::kRankZero, "--progress", o.progress, "bar, lines, or auto: a bar on a terminal")
-      ->check(CLI::IsMember({"auto", "bar", "lines"}))->capture_default_str();
-  option(OnRanks::kRankZero, "--quiet", o.quiet, "Only the last line")->check(boolean);
-}
-
-void CommandLine::declare_inference() {
-  group("Instead of training, with the weights of --init-from or of the newest checkpoint");
-  Options& o = options_;
-  option(OnRanks::kSame, "--generate", o.generate, "Go on with this text")->check(not_empty);
-  option(OnRanks::kRankZero, "--generate-length", o.generate_length, "Tokens")->check(kFromOne)->capture_default_str();
-  option(OnRanks::kRankZero, "--temperature", o.temperature, "Of --generate; 0: always the likeliest token")->check(not_negative)->capture_default_str();
-  option(OnRanks::kGiven, "--predict", o.predict, "Say what is in this file")->check(not_empty);
-}
-
-void CommandLine::declare_system() {
-  group("System");
-  Options& o = options_;
-  option(OnRanks::kMeeting, "--backend", o.backend, "gloo, nccl, mpi, cpu:gloo,cuda:nccl or another one; auto: by --device")
-      ->check(check_backend)->capture_default_str();
-  option(OnRanks::kOwn, "--init-method", o.init_method, "env://, tcp://HOST:PORT, file:///PATH, slurm://, mpi:// or pmix://; "
-                       "without it, whatever started the trainer")->check(check_init_method);
-  option(OnRanks::kOwn, "--device", o.device,
-         "cuda: the GPU of LOCAL_RANK, or the only visible one; auto: the CPU, with --backend nccl cuda")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))->capture_default_str();
-  option(OnRanks::kOwn, "--workers", o.workers, "Threads that prepare batches; 0: none")->check(CLI::Range(0, 256))->capture_default_str();
-  option(OnRanks::kRankZero, "--heartbeat", o.heartbeat_s, "Seconds after which a stopped rank ends the job; 0: it is waited for")
-      ->check(number_between(0, 1e6))->capture_default_str();
-  option(OnRanks::kOwn, "--timeout", o.timeout_s, "Seconds to wait in a collective; to join, at most 60 of them")
-      ->check(number_between(1, 1e6))->capture_default_str();
-}
-
-std::string CommandLine::did_you_mean_option(const std::string& word) const {
-  std::vector<std::string> names;
-  for (const CLI::Option_group* each : groups_) {
-    for (const CLI::Option* option : each->get_options()) names.push_back(option->get_name());
+std::optional<std::string> CommandLine::printed_config() {
+  if (!prints_config_) return std::nullopt;
+  constexpr std::size_t kWidth = 98;
+  std::string text = "# Options for --config, by " + app_.get_name() + " --print-config\n", group;
+  for (const DeclaredOption& each : table_.all()) {
+    if (std::exchange(group, each.group) != each.group) text += "\n## " + each.group + "\n";
+    const auto value = toml_of(each.value);
+    const std::string choices = each.rule.choices.empty() ? "" : " (" + each.kind() + ")";
+    const std::string not_set = value ? "" : ". Not set" + (each.rule.if_not_set.empty() ? "" : ": " + each.rule.if_not_set);
+    text += "\n# " + CLI::detail::find_and_replace(wrapped(each.help + choices + not_set, kWidth), "\n", "\n# ") + "\n";
+    text += value ? each.key() + " = " + *value + "\n" : "# " + each.key() + " =\n";
   }
-  return did_you_mean(word.starts_with("-") ? word : "--" + word, names);
-}
-
-std::string CommandLine::text_of(const CLI::ParseError& error) const {
-  std::string text = error.what();
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  // CLI11 ends its messages on arguments that it does not know with those, and writes [SECTION] as SECTION.++.
-  if (dynamic_cast<const CLI::ExtrasError*>(&error)) {
-    const std::string word = text.substr(text.find_last_of(' ') + 1);
-    return text + did_you_mean_option(word.substr(0, word.find('=')));
-  }
-  constexpr std::string_view kUnknownKey = "INI was not able to parse ", kSection = ".++";
-  if (text.starts_with(kUnknownKey)) {
-    const std::string key = text.substr(kUnknownKey.size());
-    if (!key.ends_with(kSection)) return "--config: there is no key '" + printable(key) + "'" + did_you_mean_option(key);
-    return "--config: there is no section [" + printable(key.substr(0, key.size() - kSection.size())) + "]: keys stand without one";
-  }
-  const bool in_file = dynamic_cast<const CLI::ConfigError*>(&error) || dynamic_cast<const CLI::FileError*>(&error);
-  return in_file ? "--config: " + text : text;
-}
-
-// --generate and --predict, of tasks that have that.
-void check_offers(const TaskKind& kind, bool TaskKind::* offers, const std::string& option, std::span<const TaskKind> kinds) {
-  if (kind.*offers) return;
-  std::string others;
-  for (const TaskKind& each : kinds) {
-    if (each.*offers) others += (others.empty() ? ", --task " : " or ") + each.name;
-  }
-  throw CLI::ValidationError(option, "task '" + kind.name + "' cannot do that" + (others.empty() ? "" : others + " can"));
+  return text;
 }
 
 bool is_same_file(const std::filesystem::path& one, const std::filesystem::path& other) {
@@ -345,7 +195,7 @@ bool is_same_file(const std::filesystem::path& one, const std::filesystem::path&
   return !one.empty() && full(one) == full(other);
 }
 
-void check_together(const Options& options, std::span<const TaskKind> kinds) {
+void check_together(const Options& options) {
   const auto needs_evaluations = [&](bool chosen, const std::string& option, const std::string& why) {
     if (chosen && options.eval_every == 0) throw CLI::ValidationError(option, why + ": give --eval-every STEPS");
   };
@@ -362,8 +212,9 @@ void check_together(const Options& options, std::span<const TaskKind> kinds) {
       throw CLI::ValidationError("--profile-file", "'" + options.profile_file + "' is the file of " + option + ": give another");
     }
   }
-  if (!options.generate.empty()) check_offers(*options.kind, &TaskKind::generates, "--generate", kinds);
-  if (!options.predict.empty()) check_offers(*options.kind, &TaskKind::predicts, "--predict", kinds);
+  // Where the task is the checkpoint's, that is known when it is read.
+  const std::string refusal = options.refusal_of(*options.kind);
+  if ((options.task_given || !options.init_from.empty()) && !refusal.empty()) throw CLI::ValidationError(refusal);
   if (options.is_inference() && options.init_from.empty() && options.checkpoints.folder.empty() &&
       options.checkpoints.resume == "auto") {
     throw CLI::ValidationError(options.generate.empty() ? "--predict" : "--generate",
@@ -377,16 +228,13 @@ Options parse_command_line(int argc, char** argv, std::span<const TaskKind> kind
   CommandLine line(kinds);
   try {
     line.parse(argc, argv);
-    check_together(line.options(), kinds);
-  } catch (const CLI::CallForHelp&) {
-    throw EarlyExit(ExitCode::kDone, line.help());
+    check_together(line.options());
   } catch (const CLI::ParseError& error) {
+    if (const auto text = line.asked_for(error)) throw EarlyExit(ExitCode::kDone, *text);
     throw EarlyExit(ExitCode::kBadOptions, line.text_of(error) + " (see --help)");
   }
-  Options options = line.options();
-  options.checkpoints.seed = options.seed;
-  options.checkpoints.shown = options.shown();
-  return options;
+  if (const auto text = line.printed_config()) throw EarlyExit(ExitCode::kDone, *text);
+  return line.options();
 }
 
 }  // namespace torchbridge::train

@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <c10/core/GradMode.h>
+#include <torchbridge/core/env_map.h>
 #include <torchbridge/train/checkpoint/checkpoint_files.h>
 #include <torchbridge/train/checkpoint/choice.h>
 #include <torchbridge/train/checkpoint/load.h>
@@ -11,6 +12,7 @@
 #include <torchbridge/train/run/setup.h>
 #include <torchbridge/train/run/task.h>
 
+#include <algorithm>
 #include <iostream>
 
 namespace torchbridge::train {
@@ -28,14 +30,28 @@ Weights weights_of(const Options& options, ProcessGroup& group) {
   const auto choice = choose_checkpoint(checkpoints.folder, checkpoints.resume, group);
   all_or_none(group, [&] {
     if (!choice) throw TrainError("'" + checkpoints.folder.string() + "' holds no checkpoint");
-    check_task(*choice, options.task);
+    if (options.task_given) check_task(*choice, options.task);
   });
   return {choice->folder / kModelFile, choice->manifest};
 }
 
+// The checkpoint's, unless the user gave one.
+const TaskKind& kind_of(const Options& options, const Weights& weights) {
+  const auto task = weights.manifest.options.find("task");
+  if (options.task_given || task == weights.manifest.options.end()) return *options.kind;
+  const auto kind = std::find_if(options.kinds.begin(), options.kinds.end(), [&](const TaskKind& each) { return each.name == task->second; });
+  if (kind == options.kinds.end()) throw TrainError("the checkpoint is of task '" + printable(task->second) + "', which this program does not have");
+  if (const std::string refusal = options.refusal_of(*kind); !refusal.empty()) throw TrainError(refusal);
+  return *kind;
+}
+
 // As the checkpoint was trained.
-TaskSettings settings_of(const Options& options, const Weights& weights) {
+TaskSettings settings_of(const Options& options, const TaskKind& kind, const Weights& weights) {
   TaskSettings settings = options.task_settings();
+  for (const auto& [name, value] : kind.defaults) {
+    if (name == "--data" && !options.data_given) settings.data = value;
+    if (name == "--model" && !options.model_given) settings.model = value;
+  }
   const auto& before = weights.manifest.options;
   if (const auto model = before.find("model"); model != before.end() && !options.model_given) settings.model = model->second;
   std::error_code ignored;
@@ -50,7 +66,9 @@ void run_inference(const Options& options, ProcessGroup& group) {
   const at::NoGradGuard no_grad;
   at::manual_seed(options.seed);
   const Weights weights = weights_of(options, group);
-  const auto [task, model] = open_task(*options.kind, settings_of(options, weights), group);
+  const TaskKind* kind = nullptr;
+  all_or_none(group, [&] { kind = &kind_of(options, weights); });
+  const auto [task, model] = open_task(*kind, settings_of(options, *kind, weights), group);
   init_from(weights.file, tensors_of(*model), group);
   model->eval();
   all_or_none(group, [&] {

@@ -10,7 +10,7 @@
 namespace torchbridge::train {
 
 // Calls `configure` (which may throw EarlyExit), finds out how this process was launched, forms the process group and calls
-// `train`. Errors end in one line on stderr, "trainer: rank R: message". What `configure` and a contradictory launch have to
+// `train`. Errors end in one line on stderr, "PROGRAM: rank R: message". What `configure` and a contradictory launch have to
 // say, every rank would say: rank 0 alone does. Returns the exit code of the process: that of `train` where nothing was wrong.
 int run_job(const EnvMap& environment, const std::function<GroupOptions()>& configure,
             const std::function<ExitCode(ProcessGroup&)>& train);

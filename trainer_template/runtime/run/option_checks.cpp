@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <limits>
 #include <sstream>
 
@@ -54,12 +55,25 @@ std::function<std::string(const std::string&)> number_between(double least, doub
   };
 }
 
-std::string boolean(const std::string& text) { return text == "true" || text == "false" ? "" : "'" + text + "': expected true or false"; }
+std::function<std::string(const std::string&)> at_least(std::int64_t least) {
+  return [least](const std::string& text) {
+    if (parse_integer(text, least, std::numeric_limits<std::int64_t>::max())) return std::string();
+    return "'" + printable(text) + "': expected a whole number from " + std::to_string(least) + " on";
+  };
+}
+
+std::function<std::string(const std::string&)> whole_between(std::int64_t least, std::int64_t most) {
+  return [least, most](const std::string& text) {
+    if (parse_integer(text, least, most)) return std::string();
+    return "'" + printable(text) + "': expected a whole number from " + std::to_string(least) + " to " + std::to_string(most);
+  };
+}
+
+std::string existing_file(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored) ? "" : "'" + printable(path) + "' is not a file";
+}
 
 std::string not_empty(const std::string& text) { return text.empty() ? "'' is empty" : ""; }
-
-std::string check_seed(const std::string& text) {
-  return parse_integer(text, 0, std::numeric_limits<std::int64_t>::max()) ? "" : "'" + text + "': expected a number from 0 to 2^63 - 1";
-}
 
 }  // namespace torchbridge::train

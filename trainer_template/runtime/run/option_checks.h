@@ -1,6 +1,7 @@
-// What values of options may be. For CLI11: each returns what is wrong with the text, or nothing.
+// What values of options may be: each returns what is wrong with the text, or nothing.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -9,10 +10,11 @@ namespace torchbridge::train {
 std::string check_backend(const std::string& name);
 std::string check_init_method(const std::string& url);
 std::string check_lr_schedule(const std::string& text);
-std::string check_seed(const std::string& text);  // from 0 to 2^63 - 1
-std::string boolean(const std::string& text);
 std::string not_empty(const std::string& text);
-// Finite numbers: CLI::Range lets nan pass.
+std::string existing_file(const std::string& path);
+std::function<std::string(const std::string&)> at_least(std::int64_t least);  // whole numbers
+std::function<std::string(const std::string&)> whole_between(std::int64_t least, std::int64_t most);
+// Finite numbers.
 std::string not_negative(const std::string& text);
 std::function<std::string(const std::string&)> number_between(double least, double most);
 

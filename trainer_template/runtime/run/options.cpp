@@ -4,7 +4,6 @@
 #include <torchbridge/exchange/launch.h>
 #include <torchbridge/train/checkpoint/checkpoint_files.h>
 #include <torchbridge/train/errors.h>
-#include <torchbridge/train/number_text.h>
 #include <torchbridge/train/run/gpu_precision.h>
 
 #include <algorithm>
@@ -18,17 +17,19 @@ std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
 }
 
-std::string text(double value) { return shortest(value); }
-
-std::string text(bool value) { return value ? "yes" : "no"; }
-
-// A path means the same in whatever folder the next run begins; of what is no path nobody knows.
-std::string from_everywhere(const std::string& data) {
-  std::error_code error;
-  return std::filesystem::exists(data, error) ? std::filesystem::absolute(data, error).lexically_normal().string() : data;
-}
-
 }  // namespace
+
+std::string Options::refusal_of(const TaskKind& other) const {
+  const auto refusal = [&](bool TaskKind::* offers, const std::string& option) {
+    std::string others;
+    for (const TaskKind& each : kinds) {
+      if (each.*offers) others += (others.empty() ? ", --task " : " or ") + each.name;
+    }
+    return option + ": task '" + other.name + "' cannot do that" + (others.empty() ? "" : others + " can");
+  };
+  if (!generate.empty() && !other.generates) return refusal(&TaskKind::generates, "--generate");
+  return !predict.empty() && !other.predicts ? refusal(&TaskKind::predicts, "--predict") : "";
+}
 
 Order Options::sample_order() const {
   if (order == "permuted") return Order::kPermuted;
@@ -59,18 +60,18 @@ GroupOptions Options::group() const {
 }
 
 PreemptionOptions Options::preemption(const EnvMap& environment) const {
-  PreemptionOptions chosen{.saves = !checkpoints.folder.empty(), .speaks = presumed_rank(environment) == 0};
+  PreemptionOptions stopping{.saves = !checkpoints.folder.empty(), .speaks = presumed_rank(environment) == 0};
   const auto end = end_of_job(environment);
-  if (end) chosen.end_of_job = *end;
-  if (grace_s > 0) chosen.grace = std::chrono::seconds(grace_s);
-  if (stop_before_limit_s == 0) return chosen;
+  if (end) stopping.end_of_job = *end;
+  if (grace_s > 0) stopping.grace = std::chrono::seconds(grace_s);
+  if (stop_before_limit_s == 0) return stopping;
   if (!end) throw EarlyExit(ExitCode::kBadOptions, end.error().message);
   if (!*end) {
     throw EarlyExit(ExitCode::kBadOptions, "--stop-before-limit: the end of the job is not known, for SLURM_JOB_END_TIME is not set; "
                                            "scripts/train.sbatch sets it where Slurm does not");
   }
-  chosen.before_end = std::chrono::seconds(stop_before_limit_s);
-  return chosen;
+  stopping.before_end = std::chrono::seconds(stop_before_limit_s);
+  return stopping;
 }
 
 ProgressStyle Options::progress_style() const {
@@ -95,17 +96,11 @@ LoaderOptions Options::loading(const ProcessGroup& group) const {
 }
 
 std::map<std::string, std::string> Options::shown() const {
-  return {
-      {"task", task}, {"data", from_everywhere(data)}, {"model", model}, {"epochs", std::to_string(epochs)},
-      {"max-steps", std::to_string(max_steps)}, {"batch-size", std::to_string(batch_size)},
-      {"optimizer", optimizer}, {"lr", text(lr)}, {"lr-schedule", lr_schedule},
-      {"warmup-steps", std::to_string(warmup_steps)}, {"momentum", text(momentum)},
-      {"weight-decay", text(weight_decay.value_or(default_weight_decay(optimizer)))}, {"seed", std::to_string(seed)}, {"order", order},
-      {"grad-accumulation", std::to_string(grad_accumulation)}, {"clip-norm", text(clip_norm)},
-      {"precision", precision}, {"zero", std::to_string(zero)}, {"eval-every", std::to_string(eval_every)},
-      {"early-stop", std::to_string(early_stop)}, {"on-nan", on_nan}, {"deterministic", text(deterministic)},
-      {"device", device}, {"workers", std::to_string(workers)},
-  };
+  std::map<std::string, std::string> all;
+  for (const auto& [name, option] : chosen) {
+    if (option.is_shown) all[name.substr(2)] = option.value;
+  }
+  return all;
 }
 
 }  // namespace torchbridge::train

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include <torchbridge/train/group/process_group.h>
 #include <torchbridge/train/optim/lr_schedule.h>
 #include <torchbridge/train/optim/zero.h>
+#include <torchbridge/train/run/option_table.h>
 #include <torchbridge/train/run/preemption.h>
 #include <torchbridge/train/run/progress.h>
 #include <torchbridge/train/run/step_file.h>
@@ -20,25 +22,17 @@
 
 namespace torchbridge::train {
 
-// What ranks that were given different values of an option do. Who declares an option chooses it (command_line.cpp): it is kSame for all that has a say in
-// what the ranks do together, or in the model that they share.
-enum class OnRanks {
-  kSame,      // compared before data are read: another value than rank 0's ends the job
-  kGiven,     // the same of whether it is given at all: paths, which nodes may have elsewhere
-  kMeeting,   // compared as the ranks meet, by what comes of it on each
-  kRankZero,  // rank 0's value counts
-  kOwn,       // each goes by its own
+// An option as it was chosen.
+struct ChosenOption {
+  OnRanks on_ranks = OnRanks::kSame;
+  bool is_shown = false;
+  std::string value;  // as text; of OnRanks::kGiven "set" or "not set"
 };
 
-struct OptionOnRanks {
-  OnRanks rule = OnRanks::kSame;
-  std::string value;  // as text; kGiven: "set" or "not set"
-};
-
-// Names, units and meanings are those of the command line (command_line.cpp, --help). A task's own defaults come on top.
+// Names, units and meanings are those of option_list.cpp (--help). A task's own defaults come on top.
 struct Options {
   std::string task, data, model;
-  bool data_given = false, model_given = false;  // by the user, not by the task's defaults
+  bool task_given = false, data_given = false, model_given = false;  // by the user, not by the task's defaults
 
   std::int64_t epochs = 10, max_steps = 0, batch_size = 32;
   std::string optimizer = "sgd";
@@ -62,6 +56,8 @@ struct Options {
   std::int64_t early_stop = 0;
 
   CheckpointOptions checkpoints;
+  std::string save_busy = "wait";
+  double save_mb_per_s = 0;
 
   std::int64_t grace_s = 0, stop_before_limit_s = 0;
 
@@ -84,11 +80,14 @@ struct Options {
   double heartbeat_s = 4;
   double timeout_s = 600;
 
-  const TaskKind* kind = nullptr;  // of `task`
-  std::map<std::string, OptionOnRanks> on_ranks;  // all options by name: "--lr"
+  std::span<const TaskKind> kinds;  // of the program
+  const TaskKind* kind = nullptr;   // of `task`
+  std::map<std::string, ChosenOption> chosen;  // all options by name: "--lr"
 
   TaskSettings task_settings() const { return {data, model}; }
   bool is_inference() const { return !generate.empty() || !predict.empty(); }
+  // Why tasks of this kind cannot do what --generate or --predict asks for, with those that can; empty: they can.
+  std::string refusal_of(const TaskKind& other) const;
   Order sample_order() const;  // of `order`
   GradientAverage gradient_average() const;
   LrSchedule schedule() const;  // without its number of steps
@@ -99,8 +98,11 @@ struct Options {
   RunStart run_start(const Manifest& start) const;
   SamplerOptions sampler(std::int64_t samples, const ProcessGroup& group) const;
   LoaderOptions loading(const ProcessGroup& group) const;
-  // What was chosen, as it is shown at the start and kept in checkpoints.
+  // What was chosen, as it is shown at the start and kept in checkpoints, by name: "lr".
   std::map<std::string, std::string> shown() const;
 };
+
+// Puts every option of the trainer, and those of its tasks, into the table. `options` must outlive it.
+void declare_options(OptionTable& table, Options& options, std::span<const TaskKind> kinds);
 
 }  // namespace torchbridge::train

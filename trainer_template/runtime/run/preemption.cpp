@@ -41,7 +41,7 @@ std::size_t index_of(int number) {
 }
 
 [[noreturn]] void end_with(const std::string& line, int number) {
-  end_drawn_line();
+  end_drawn_line_for_message();
   [[maybe_unused]] const auto written = write(STDERR_FILENO, line.data(), line.size());
   _exit(static_cast<int>(code_of_stop(prepared.saves, number)));
 }
@@ -105,9 +105,9 @@ Preemption::Preemption(const PreemptionOptions& options) : options_(options) {
   prepared.end_of_job = options_.end_of_job ? Clock::to_time_t(*options_.end_of_job) : 0;
   for (std::size_t i = 0; i < std::size(kSignals); ++i) {
     const std::string name = kSignals[i].name;
-    prepared.early_lines[i] = options.speaks ? "trainer: " + name + ": stopped before the ranks had met" + ending(options.saves) : "";
+    prepared.early_lines[i] = options.speaks ? program_name() + ": " + name + ": stopped before the ranks had met" + ending(options.saves) : "";
   }
-  prepared.late_line = options.speaks ? "trainer: the time after the signal is over before the run could stop in order" + ending(options.saves) : "";
+  prepared.late_line = options.speaks ? program_name() + ": the time after the signal is over before the run could stop in order" + ending(options.saves) : "";
   handle(SIGALRM, give_up, prepared.alarm_before);
   for (std::size_t i = 0; i < std::size(kSignals); ++i) handle(kSignals[i].number, take_down, prepared.before[i]);
 }

@@ -24,10 +24,16 @@ class Progress {
 
  private:
   using Clock = std::chrono::steady_clock;
+  double seconds_left(std::int64_t step, Clock::time_point now) const;
+
   bool shown_, redrawn_;
-  std::int64_t total_steps_;
+  std::int64_t total_steps_, first_step_ = 0;  // of this process; 0: none yet
+  const Clock::time_point begin_;
   Clock::time_point last_shown_;
 };
+
+// "0:07", "12:03", "3:00:00".
+std::string duration_text(double seconds);
 
 // "[#####.....]  50%", for `done` of `total`; `width` characters between the brackets.
 std::string bar(std::int64_t done, std::int64_t total, int width);

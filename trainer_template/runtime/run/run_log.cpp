@@ -24,9 +24,19 @@ std::string early_end(const EarlyStop& early_stop) {
 
 std::string trimmed(const std::string& line) { return line.substr(0, line.find_last_not_of(' ') + 1); }
 
-void print_settings(const Options& options, const ProcessGroup& group, const Manifest& start, std::int64_t total_steps) {
-  std::string text = "trainer: " + counted(group.world_size(), "rank") + " on " + counted(group.layout().node_count, "node") + " (" +
-                     group.launcher() + ", " + group.backend() + ")";
+// "1,234,567".
+std::string grouped(std::int64_t number) {
+  std::string digits = std::to_string(number);
+  for (std::size_t place = 3; place < digits.size(); place += 4) digits.insert(digits.size() - place, ",");
+  return digits;
+}
+
+void print_settings(const Options& options, const ProcessGroup& group, const ModelTensors& model, const Manifest& start, std::int64_t total_steps) {
+  std::int64_t parameters = 0;
+  for (const auto& [name, parameter] : model.parameters) parameters += parameter.numel();
+  const std::string launcher = group.launcher() == "none" ? "started without a launcher" : "started by " + group.launcher();
+  std::string text = program_name() + ": " + counted(group.world_size(), "rank") + " on " + counted(group.layout().node_count, "node") + ", " + launcher +
+                     ", backend " + group.backend() + ", " + grouped(parameters) + " parameters";
   if (start.step > 0) text += "; goes on from step " + std::to_string(start.step) + " of " + std::to_string(total_steps);
   if (run_seconds(start) > 0) text += ", after " + std::to_string(std::llround(run_seconds(start))) + " s of training";
   if (start.step == total_steps) text += ": it is complete";
@@ -53,13 +63,13 @@ std::string settings_table(const std::map<std::string, std::string>& settings) {
   return line.empty() ? text : text + trimmed(line) + "\n";
 }
 
-RunLog::RunLog(const Options& options, ProcessGroup& group, const Manifest& start, std::int64_t total_steps)
+RunLog::RunLog(const Options& options, ProcessGroup& group, const ModelTensors& model, const Manifest& start, std::int64_t total_steps)
     : group_(group), speaks_(group.is_first()), total_steps_(total_steps), progress_(speaks_ ? options.progress_style() : ProgressStyle::kNone, total_steps) {
   all_or_none(group, [&] {
     metrics_ = std::make_unique<MetricsFile>(speaks_ ? options.metrics : "", options.run_start(start));
     events_ = std::make_unique<EventFile>(speaks_ ? options.tensorboard : "", start.step);
   });
-  if (speaks_ && !options.quiet) print_settings(options, group, start, total_steps);
+  if (speaks_ && !options.quiet) print_settings(options, group, model, start, total_steps);
 }
 
 void RunLog::write(const StepRecord& record) {
@@ -90,7 +100,7 @@ void RunLog::finish(std::int64_t steps, const Evaluation& result, double samples
   all_or_none(group_, [&] {
     if (!speaks_) return;
     end_drawn_line();
-    std::printf("trainer: %lld steps%s", static_cast<long long>(steps), early_stop.is_due() ? early_end(early_stop).c_str() : "");
+    std::printf("%s: %lld steps%s", program_name().c_str(), static_cast<long long>(steps), early_stop.is_due() ? early_end(early_stop).c_str() : "");
     for (const auto& [name, value] : result.metrics) std::printf(", %s %.4f", name.c_str(), value);
     std::printf(", loss %.4f, %.0f samples/s%s%s\n", result.loss, samples_per_s, checkpoint.empty() ? "" : ", checkpoint ", checkpoint.c_str());
     flush_stdout();

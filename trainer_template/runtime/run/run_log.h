@@ -11,6 +11,7 @@
 #include <torchbridge/train/checkpoint/checkpoint.h>
 #include <torchbridge/train/checkpoint/manifest.h>
 #include <torchbridge/train/group/process_group.h>
+#include <torchbridge/train/named_tensors.h>
 #include <torchbridge/train/run/early_stop.h>
 #include <torchbridge/train/run/event_file.h>
 #include <torchbridge/train/run/metrics.h>
@@ -23,7 +24,7 @@ namespace torchbridge::train {
 class RunLog {
  public:
   // Collective: throws on all ranks where a file cannot be written. Prints what was chosen.
-  RunLog(const Options& options, ProcessGroup& group, const Manifest& start, std::int64_t total_steps);
+  RunLog(const Options& options, ProcessGroup& group, const ModelTensors& model, const Manifest& start, std::int64_t total_steps);
 
   void write(const StepRecord& record);
 

@@ -18,6 +18,8 @@
 
 namespace torchbridge::train {
 
+class OptionTable;
+
 // Inputs of a batch in, outputs for it out: the first dimension is the samples'.
 class Model : public torch::nn::Module {
  public:
@@ -78,6 +80,7 @@ struct TaskKind {
   std::function<void(const std::string& model)> check_model;  // throws TrainError for a --model that cannot be
   std::function<std::unique_ptr<Task>(const TaskSettings&)> open;  // reads the data; throws TrainError, which names the file
   bool generates = false, predicts = false;  // its tasks have generate(), predict()
+  std::function<void(OptionTable&)> declare_options;  // of its own, whose values its tasks read; may be empty
 };
 
 }  // namespace torchbridge::train

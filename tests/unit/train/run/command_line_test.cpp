@@ -2,9 +2,16 @@
 
 #include <gtest/gtest.h>
 #include <torchbridge/train/errors.h>
+#include <torchbridge/train/run/other_names.h>
 
+#include <filesystem>
 #include <set>
 #include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {
@@ -25,16 +32,16 @@ std::set<std::string> options_in_help() {
   } catch (const EarlyExit& help) {
     std::istringstream lines(help.what());
     for (std::string line, name; std::getline(lines, line);) {
-      if (std::istringstream(line) >> name && name.starts_with("--")) names.insert(name);
+      if (line.starts_with("  --") && std::istringstream(line) >> name) names.insert(name);
     }
   }
-  names.erase("--config");  // its options are options too
+  for (const char* other : {"--config", "--print-config", "--version"}) names.erase(other);  // of none of these a run has a value
   return names;
 }
 
 TEST(CommandLine, KnowsOfEachOptionWhatRanksThatDifferDo) {
   std::set<std::string> names;
-  for (const auto& [name, option] : parsed({"trainer"}).on_ranks) names.insert(name);
+  for (const auto& [name, option] : parsed({"trainer"}).chosen) names.insert(name);
   EXPECT_GT(names.size(), 50u);
   EXPECT_EQ(names, options_in_help());
 }
@@ -44,7 +51,163 @@ TEST(CommandLine, TellsValuesAsTheRanksCompareThem) {
   const std::pair<const char*, const char*> kValues[] = {
       {"--lr", "0.1"}, {"--no-decay", "a,b"}, {"--deterministic", "yes"}, {"--no-decay-1d", "no"}, {"--weight-decay", "0.01"}, {"--resume", "a path"},
       {"--init-from", "set"}, {"--checkpoint-dir", "not set"}, {"--save-busy", "skip"}, {"--epochs", "10"}, {"--generate", ""}};
-  for (const auto& [name, value] : kValues) EXPECT_EQ(options.on_ranks.at(name).value, value) << name;
+  for (const auto& [name, value] : kValues) EXPECT_EQ(options.chosen.at(name).value, value) << name;
+}
+
+TEST(CommandLine, OfAnOptionThatIsGivenTwiceTheLastValueCounts) {
+  const Options options = parsed({"trainer", "--checkpoint-every", "100", "--no-decay", "a,b", "--quiet", "--no-decay", "c", "--checkpoint-every=50", "--quiet=false"});
+  EXPECT_EQ(options.checkpoints.every, 50);
+  EXPECT_EQ(options.no_decay, std::vector<std::string>{"c"});
+  EXPECT_FALSE(options.quiet);
+}
+
+std::string complaint(std::vector<std::string> words) {
+  words.insert(words.begin(), "trainer");
+  try {
+    parsed(words);
+  } catch (const EarlyExit& exit) {
+    return exit.code == ExitCode::kBadOptions ? exit.what() : "";
+  }
+  return "";
+}
+
+TEST(CommandLine, AMisspelledOptionIsAnsweredWithTheNearest) {
+  for (const std::string& name : options_in_help()) {
+    const std::string wrong = name + "x";
+    EXPECT_EQ(complaint({wrong, "1"}), "there is no option '" + wrong + "'; did you mean '" + name + "'? (see --help)");
+  }
+}
+
+TEST(CommandLine, NamesOfOtherTrainersAreAnsweredWithOurs) {
+  const std::set<std::string> names = options_in_help();
+  for (const OtherName& other : kOtherNames) {
+    const std::string ours = "--" + std::string(other.ours);
+    EXPECT_TRUE(names.contains(ours) || ours == "--config") << ours;
+    EXPECT_EQ(complaint({"--" + std::string(other.theirs) + "=1"}), "there is no option '--" + std::string(other.theirs) + "'; did you mean '" + ours + "'? (see --help)");
+  }
+  EXPECT_EQ(complaint({"--learning_rate", "0.1"}), "there is no option '--learning_rate'; did you mean '--lr'? (see --help)");
+  EXPECT_EQ(complaint({"--optimizer.lr", "0.1"}), "there is no option '--optimizer.lr'; did you mean '--lr'? (see --help)");
+}
+
+// A file for --config, and what is said of it: "" where it is taken.
+class ConfigFile : public testing::Test {
+ protected:
+  std::vector<std::string> with(const std::string& text, std::vector<std::string> more = {}) {
+    folder_.write("run.toml", text);
+    more.insert(more.begin(), {"trainer", "--config", path()});
+    return more;
+  }
+  std::string complaint_of(const std::string& text) {
+    std::vector<std::string> words = with(text);
+    words.erase(words.begin());
+    return complaint(words);
+  }
+  std::string path() const { return (folder_ / "run.toml").string(); }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(ConfigFile, IsTomlAndTheCommandLineWins) {
+  const Options options = parsed(with(R"(lr = 0.5  # a comment
+epochs = 1_000
+"momentum" = 5e-1
+no-decay = [
+  "a", 'b',  # over several lines
+]
+metrics = """
+run"""
+generate = "\u00e9"
+checkpoint-dir = "runs"
+quiet = true
+batch-size = 8
+)", {"--batch-size", "16"}));
+  EXPECT_EQ(options.lr, 0.5);
+  EXPECT_EQ(options.epochs, 1000);
+  EXPECT_EQ(options.momentum, 0.5);
+  EXPECT_EQ(options.no_decay, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(options.metrics, "run");
+  EXPECT_EQ(options.generate, "\xc3\xa9");
+  EXPECT_TRUE(options.quiet);
+  EXPECT_EQ(options.batch_size, 16);
+}
+
+TEST_F(ConfigFile, WhatIsWrongIsNamedWithFileAndLine) {
+  const struct {
+    const char* text;
+    int line;
+    const char* expected;
+  } kCases[] = {
+      {"epochs = 2\nlr = 0.002,\n", 2, "'lr = 0.002,': Error while parsing key-value pair: expected a comment or whitespace, saw ','"},
+      {"x\n", 1, "'x': Error while parsing"},
+      {"lr = 0.1\n\nlr = 0.2\n", 3, "cannot redefine"},
+      {"# first\nlerning-rate = 0.1\n", 2, "there is no key 'lerning-rate'; did you mean 'lr'?"},
+      {"max_iters = 100\n", 1, "there is no key 'max_iters'; did you mean 'max-steps'?"},
+      {"config = 'other.toml'\n", 1, "there is no key 'config'"},
+      {"lr = 0.1\n[training]\nepochs = 2\n", 2, "there is no section [training]: keys stand without one"},
+      {"epochs = 1\nlr = 'fast'\n", 2, "lr: 'fast': expected a number"},
+      {"optimizer = 'adma'\n", 1, "optimizer: 'adma': expected one of sgd, adam, adamw; did you mean 'adam'?"},
+      {"epochs = 2.5\n", 1, "epochs: '2.5': expected a whole number from 1 on"},
+      {"lr = [0.1, 0.2]\n", 1, "lr: expected one value, not a list"},
+      {"lr = 1979-05-27\n", 1, "'lr': expected a number, true, false, a text in quotes, or a list of them"},
+      {"quiet = 'maybe'\n", 1, "quiet: 'maybe': expected true or false"},
+  };
+  for (const auto& [text, line, expected] : kCases) {
+    const std::string said = complaint_of(text);
+    EXPECT_TRUE(said.starts_with(path() + ":" + std::to_string(line) + ": ")) << said;
+    EXPECT_NE(said.find(expected), std::string::npos) << said;
+  }
+  EXPECT_EQ(complaint({"--config", folder_.path().string()}), "--config: cannot read '" + folder_.path().string() + "': Is a directory (see --help)");
+  EXPECT_EQ(complaint({"--config", "/none.toml"}), "--config: cannot read '/none.toml': No such file or directory (see --help)");
+}
+
+std::string printed_config(std::vector<std::string> words) {
+  words.push_back("--print-config");
+  try {
+    parsed(words);
+  } catch (const EarlyExit& exit) {
+    return exit.code == ExitCode::kDone ? exit.what() : "";
+  }
+  return "";
+}
+
+TEST_F(ConfigFile, ThatIsPrintedIsReadBackTheSame) {
+  const std::vector<std::string> words = {
+      "trainer", "--lr", "1e-05", "--no-decay", "a,b", "--weight-decay", "0.25", "--metrics", "a \"b\" \\ \t'c", "--quiet", "--seed", "9223372036854775807",
+      "--checkpoint-dir", "/runs", "--peak-tflops", "1e+299", "--temperature", "0"};
+  const std::string printed = printed_config(words);
+  const auto [before, again] = std::pair(parsed(words), parsed(with(printed)));
+  for (const auto& [name, option] : before.chosen) EXPECT_EQ(again.chosen.at(name).value, option.value) << name;
+  EXPECT_EQ(again.checkpoints.folder, before.checkpoints.folder);
+  EXPECT_EQ(printed_config(with(printed)), printed);
+
+  // Each option has a line of its own below its text; where it is not set, as a comment.
+  EXPECT_NE(printed.find("\n# Learning rate\nlr = 1e-05\n"), std::string::npos) << printed;
+  EXPECT_NE(printed.find("\n# What moves the weights (sgd|adam|adamw)\noptimizer = \"sgd\"\n"), std::string::npos);
+  for (const std::string& name : options_in_help()) {
+    const std::string key = name.substr(2);
+    EXPECT_TRUE(printed.find("\n" + key + " = ") != std::string::npos || printed.find("\n# " + key + " =\n") != std::string::npos) << key;
+  }
+}
+
+TEST(CommandLine, WhatIsShownAtTheStartIsAlsoInCheckpoints) {
+  const Options options = parsed({"trainer", "--optimizer", "adamw", "--data", "."});
+  EXPECT_EQ(options.checkpoints.shown, options.shown());
+  EXPECT_EQ(options.shown().at("weight-decay"), "0.01");
+  EXPECT_EQ(options.shown().at("data"), (std::filesystem::current_path() / ".").lexically_normal().string());
+  EXPECT_FALSE(options.shown().contains("metrics"));
+}
+
+TEST(CommandLine, ATaskHasOptionsOfItsOwn) {
+  static double smoothing = 0.5;
+  static const TaskKind kinds[] = {{.name = "own", .summary = "", .models = "", .defaults = {}, .check_model = [](const std::string&) {}, .open = {},
+                                    .declare_options = [](OptionTable& table) { table.add("--smoothing", &smoothing, "Of the targets", {.is_shown = true}); }}};
+  std::vector<std::string> words = {"trainer", "--smoothing", "0.25"};
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  const Options options = parse_command_line(static_cast<int>(arguments.size()), arguments.data(), kinds);
+  EXPECT_EQ(smoothing, 0.25);
+  EXPECT_EQ(options.shown().at("smoothing"), "0.25");
+  EXPECT_EQ(options.chosen.at("--smoothing").on_ranks, OnRanks::kSame);
 }
 
 }  // namespace

@@ -97,7 +97,7 @@ TEST(Preemption, AnEndThatIsPastIsNoReasonToStop) {
   testing::internal::CaptureStderr();
   const Preemption preemption({.before_end = std::chrono::seconds(100), .end_of_job = past});
   EXPECT_FALSE(preemption.requested());
-  EXPECT_TRUE(testing::internal::GetCapturedStderr().starts_with("trainer: the end of the job is past"));
+  EXPECT_TRUE(testing::internal::GetCapturedStderr().starts_with("train_plain_test: the end of the job is past"));
 }
 
 TEST(Preemption, WritingIsNoEndOfTheProcess) {

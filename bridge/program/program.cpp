@@ -1,0 +1,146 @@
+#include <torchbridge/program/program.h>
+
+#include <CLI/CLI.hpp>
+#include <torchbridge/core/env_map.h>
+#include <torchbridge/core/nearest_name.h>
+
+#include <algorithm>
+#include <memory>
+#include <sstream>
+
+namespace torchbridge {
+namespace {
+
+void add_option_names(const CLI::App& app, std::vector<std::string>& names) {
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back(name);
+  }
+  for (const CLI::App* each : app.get_subcommands([](const CLI::App*) { return true; })) {
+    const bool is_group = each->get_name().empty();
+    if (is_group || each->parsed()) add_option_names(*each, names);
+  }
+}
+
+// "--batch_size=8" is "batch-size".
+std::string bare_name(std::string_view word) {
+  word.remove_prefix(std::min(word.find_first_not_of('-'), word.size()));
+  std::string name(word.substr(0, word.find('=')));
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+// The option of ours that has this name, here or in other programs, or nothing.
+std::string ours(const std::string& name, const std::vector<std::string>& names, std::span<const OtherName> others) {
+  if (std::find(names.begin(), names.end(), name) != names.end()) return name;
+  const auto other =
+      std::find_if(others.begin(), others.end(), [&](const OtherName& each) { return each.theirs == name; });
+  return other == others.end() ? "" : std::string(other->ours);
+}
+
+// "  --batch-size INT          Samples a rank and step (default: 32)": of the values of an option its kind, or all
+// where they are few.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  HelpFormatter() { column_width(kNameWidth); }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    const std::string type = option->get_type_name();  // "TEXT:{sgd,adam}", "INT:INT in [1 - 8]"
+    const auto list = type.find('{');
+    std::string text =
+        list == std::string::npos ? type.substr(0, type.find(':')) : type.substr(list + 1, type.find('}') - list - 1);
+    std::replace(text.begin(), text.end(), ',', '|');
+    if (text == "UINT") text = "INT";
+    return option->get_type_size() == 0 || text.empty() ? "" : " " + text;
+  }
+  std::string make_option_desc(const CLI::Option* option) const override {
+    const std::string value = option->get_type_size() == 0 ? "" : option->get_default_str();
+    return wrapped(option->get_description() + (value.empty() ? "" : " (default: " + value + ")"), kWidth - kNameWidth);
+  }
+  std::string make_subcommand(const CLI::App* command) const override {
+    std::ostringstream out;
+    CLI::detail::format_help(out, command->get_name(), wrapped(command->get_description(), kWidth - kNameWidth),
+                             kNameWidth);
+    return out.str();
+  }
+  std::string make_description(const CLI::App* app) const override {
+    return app->get_description().empty() ? "" : wrapped(app->get_description(), kWidth) + "\n";
+  }
+
+ private:
+  static constexpr std::size_t kWidth = 100, kNameWidth = 30;
+};
+
+}  // namespace
+
+std::string wrapped(const std::string& text, std::size_t width) {
+  std::string all;
+  std::size_t column = 0;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line); column = 0) {
+    if (!all.empty()) all += '\n';
+    const std::size_t indent = std::min(line.find_first_not_of(' '), line.size());
+    all += line.substr(0, indent);
+    column = indent;
+    std::istringstream words(line);
+    for (std::string word; words >> word; column += word.size()) {
+      const bool is_first = column == indent;
+      if (!is_first && column + 1 + word.size() > width) {
+        all += '\n' + std::string(indent, ' ');
+        column = indent;
+      } else if (!is_first) {
+        all += ' ';
+        ++column;
+      }
+      all += word;
+    }
+  }
+  return all;
+}
+
+std::optional<std::string> asked_for(const CLI::App& app, const CLI::ParseError& error) {
+  if (dynamic_cast<const CLI::CallForHelp*>(&error)) return app.help();
+  if (dynamic_cast<const CLI::CallForVersion*>(&error)) return error.what() + std::string("\n");
+  return std::nullopt;
+}
+
+void set_up(CLI::App& app) {
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app.formatter(std::make_shared<HelpFormatter>());
+  app.set_help_flag("-h,--help", "Print this help");
+  app.set_version_flag("--version", app.get_name() + " (torchbridge) " TORCHBRIDGE_VERSION, "Print the version");
+}
+
+std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  add_option_names(app, names);
+  return names;
+}
+
+std::string did_you_mean_option(std::string_view word, const std::vector<std::string>& names,
+                                std::span<const OtherName> others, const std::string& dashes) {
+  const std::string name = bare_name(word),
+                    last = name.substr(name.rfind('.') + 1);  // of "optimizer.lr", as programs with sections have it
+  std::vector<std::string> all = names;
+  for (const OtherName& other : others) all.emplace_back(other.theirs);
+  for (const std::string& candidate : {name, last, nearest_name(name, all), nearest_name(last, all)}) {
+    const std::string meant = ours(candidate, names, others);
+    if (!meant.empty()) return "; did you mean '" + dashes + meant + "'?";
+  }
+  return "";
+}
+
+std::string text_of(const CLI::App& app, const CLI::ParseError& error, std::span<const OtherName> others) {
+  const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
+  const auto option =
+      std::find_if(unknown.begin(), unknown.end(), [](const std::string& word) { return word.starts_with("-"); });
+  if (option != unknown.end()) {
+    return "there is no option '" + printable(option->substr(0, option->find('='))) + "'" +
+           did_you_mean_option(*option, option_names(app), others);
+  }
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) && !unknown.empty())
+    return "'" + printable(unknown.front()) + "' belongs to no option";
+  std::string text = error.what();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,115 @@
+#include <torchbridge/program/program.h>
+
+#include <CLI/CLI.hpp>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+
+namespace torchbridge {
+namespace {
+
+TEST(Program, OfAnOptionThatIsGivenTwiceTheLastValueCounts) {
+  CLI::App app;
+  set_up(app);
+  int first = 0, second = 0, third = 0;
+  app.add_option("--first", first);
+  app.add_option_group("group")->add_option("--second", second);
+  app.add_subcommand("command")->add_option("--third", third);
+  app.parse("--first 1 --second 2 --first=3 --second 4 command --third 5 --third 6");
+  EXPECT_EQ(first, 3);
+  EXPECT_EQ(second, 4);
+  EXPECT_EQ(third, 6);
+}
+
+std::string complaint(const std::string& line) {
+  CLI::App app;
+  set_up(app);
+  double lr = 0;
+  int batch_size = 0;
+  app.add_option("--lr", lr);
+  app.add_option_group("group")->add_option("--batch-size", batch_size);
+  auto* convert = app.add_subcommand("convert");
+  std::string from;
+  convert->add_option("from", from)->required();
+  convert->add_option("--optimizer", from);
+  const OtherName kOthers[] = {{"learning-rate", "lr"}, {"training.steps", "batch-size"}};
+  try {
+    app.parse(line);
+  } catch (const CLI::ParseError& error) {
+    return text_of(app, error, kOthers);
+  }
+  return "";
+}
+
+TEST(Program, AnOptionThatIsNotThereIsNamedWithTheNearest) {
+  const std::pair<const char*, const char*> kCases[] = {
+      {"--lerning-rate 0.1", "there is no option '--lerning-rate'; did you mean '--lr'?"},
+      {"--learning-rate=0.1", "there is no option '--learning-rate'; did you mean '--lr'?"},
+      {"--learning_rate 0.1 --lr x", "there is no option '--learning_rate'; did you mean '--lr'?"},
+      {"-lr 0.1", "there is no option '-lr'; did you mean '--lr'?"},
+      {"--batch_size 8", "there is no option '--batch_size'; did you mean '--batch-size'?"},
+      {"--training.steps 8", "there is no option '--training.steps'; did you mean '--batch-size'?"},
+      {"--optimizer.lr 8", "there is no option '--optimizer.lr'; did you mean '--lr'?"},
+      {"--training.batch-size 8", "there is no option '--training.batch-size'; did you mean '--batch-size'?"},
+      {"--hlep", "there is no option '--hlep'; did you mean '--help'?"},
+      {"convert --optimiser a", "there is no option '--optimiser'; did you mean '--optimizer'?"},
+      {"--completely-different", "there is no option '--completely-different'"},
+      {"--lr 0.1 0.2", "'0.2' belongs to no option"},
+  };
+  for (const auto& [line, expected] : kCases) EXPECT_EQ(complaint(line), expected) << line;
+}
+
+std::string asked(CLI::App& app, const std::string& line) {
+  try {
+    app.parse(line);
+  } catch (const CLI::ParseError& error) {
+    return asked_for(app, error).value_or("an error");
+  }
+  return "nothing";
+}
+
+TEST(Program, HelpIsInColumnsWithoutNoise) {
+  CLI::App app("Does things.", "program");
+  set_up(app);
+  std::int64_t steps = 0;
+  std::string kind = "a", file;
+  app.add_option("--steps", steps, "Stop after so many; 0: no limit")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str()
+      ->group("Training");
+  app.add_option("--kind", kind,
+                 "As it is described in this text, which is longer than the seventy columns that are left for it, and "
+                 "so goes on below")
+      ->check(CLI::IsMember({"a", "b"}))
+      ->capture_default_str()
+      ->group("Training");
+  app.add_option("--a-file-with-a-long-name", file, "Read\n  this one");
+  EXPECT_EQ(asked(app, "--help"),
+            "Does things.\n"
+            "Usage: program [OPTIONS]\n\n"
+            "Options:\n"
+            "  -h,--help                   Print this help\n"
+            "  --version                   Print the version\n"
+            "  --a-file-with-a-long-name TEXT\n"
+            "                              Read\n"
+            "                                this one\n"
+            "\n\n"
+            "Training:\n"
+            "  --steps INT                 Stop after so many; 0: no limit (default: 0)\n"
+            "  --kind a|b                  As it is described in this text, which is longer than the seventy\n"
+            "                              columns that are left for it, and so goes on below (default: a)\n"
+            "\n");
+}
+
+TEST(Program, VersionIsThatOfTheProject) {
+  CLI::App app("", "program");
+  set_up(app);
+  app.add_subcommand("convert")->add_option("from")->required();
+  app.require_subcommand(1);
+  EXPECT_EQ(asked(app, "--version"), "program (torchbridge) " TORCHBRIDGE_VERSION "\n");
+  EXPECT_EQ(asked(app, ""), "an error");
+}
+
+}  // namespace
+}  // namespace torchbridge

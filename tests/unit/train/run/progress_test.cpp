@@ -1,0 +1,40 @@
+#include <torchbridge/train/run/progress.h>
+
+#include <gtest/gtest.h>
+
+namespace torchbridge::train {
+namespace {
+
+TEST(Progress, TellsTheTimeThatIsLeft) {
+  const std::pair<double, const char*> kCases[] = {{0, "0:00"},        {-1, "0:00"},       {7.4, "0:07"},
+                                                   {59.6, "1:00"},     {723, "12:03"},     {3599, "59:59"},
+                                                   {10800, "3:00:00"}, {90061, "25:01:01"}};
+  for (const auto& [seconds, text] : kCases) EXPECT_EQ(duration_text(seconds), text);
+}
+
+std::string bar_of(const StepRecord& record, std::int64_t total_steps) {
+  testing::internal::CaptureStdout();
+  Progress progress(ProgressStyle::kBar, total_steps);
+  std::string shown;
+  while (shown.empty()) {  // it is drawn every tenth of a second
+    progress.show(record);
+    std::fflush(stdout);
+    shown = testing::internal::GetCapturedStdout();
+    testing::internal::CaptureStdout();
+  }
+  testing::internal::GetCapturedStdout();
+  return shown;
+}
+
+TEST(Progress, CountsTokensWhereTheTaskDoes) {
+  const StepRecord images{.step = 4, .loss = 1, .samples_per_s = 100};
+  StepRecord tokens = images;
+  tokens.tokens_per_s = 6400;
+  EXPECT_NE(bar_of(images, 4).find("loss 1.0000  100 samples/s\x1b[K"), std::string::npos) << bar_of(images, 4);
+  EXPECT_NE(bar_of(tokens, 4).find("loss 1.0000  6400 tokens/s\x1b[K"), std::string::npos) << bar_of(tokens, 4);
+  const std::string half = bar_of(tokens, 8);
+  EXPECT_NE(half.find("step 4/8  epoch 0  loss 1.0000  6400 tokens/s  0:00 left\x1b[K"), std::string::npos) << half;
+}
+
+}  // namespace
+}  // namespace torchbridge::train

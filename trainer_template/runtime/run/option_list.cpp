@@ -1,0 +1,198 @@
+// Every option of the trainer.
+#include <torchbridge/train/run/options.h>
+
+#include <torchbridge/train/number_text.h>
+#include <torchbridge/train/optim/lr_schedule.h>
+#include <torchbridge/train/optim/optimizer.h>
+#include <torchbridge/train/run/option_checks.h>
+
+#include <filesystem>
+
+namespace torchbridge::train {
+namespace {
+
+// A path means the same in whatever folder the next run begins; of what is no path nobody knows.
+std::string from_everywhere(const std::string& data) {
+  std::error_code error;
+  return std::filesystem::exists(data, error) ? std::filesystem::absolute(data, error).lexically_normal().string()
+                                              : data;
+}
+
+void declare_task(OptionTable& table, Options& o, std::span<const TaskKind> kinds) {
+  table.begin_group("Task, model and data");
+  std::string summaries;
+  std::vector<std::string> names;
+  for (const TaskKind& each : kinds) {
+    summaries += (summaries.empty() ? "" : "; ") + each.name + ": " + each.summary;
+    names.push_back(each.name);
+  }
+  table.add("--task", &o.task, "What to learn; other defaults follow it. " + summaries,
+            {.is_shown = true, .choices = names});
+  table.add("--data", &o.data, "What to learn from",
+            {.on_ranks = OnRanks::kOwn, .is_shown = true, .check = not_empty, .text = [&o] {
+               return from_everywhere(o.data);
+             }});
+  table.add("--model", &o.model, "Its kind and sizes", {.is_shown = true});
+  table.add("--init-from", &o.init_from, "Start from the weights in this safetensors or torch.save file",
+            {.on_ranks = OnRanks::kGiven, .check = not_empty});
+  for (const TaskKind& each : kinds) {
+    if (each.declare_options) each.declare_options(table);
+  }
+}
+
+void declare_training(OptionTable& table, Options& o) {
+  table.begin_group("Training");
+  table.add("--epochs", &o.epochs, "Times that each sample is taken", {.is_shown = true, .check = at_least(1)});
+  table.add("--max-steps", &o.max_steps, "Stop after so many steps in all; 0: no limit",
+            {.is_shown = true, .check = at_least(0)});
+  table.add("--batch-size", &o.batch_size, "Samples a rank and step", {.is_shown = true, .check = at_least(1)});
+  table.add("--optimizer", &o.optimizer, "What moves the weights",
+            {.is_shown = true, .choices = {"sgd", "adam", "adamw"}});
+  table.add("--lr", &o.lr, "Learning rate", {.is_shown = true, .check = not_negative});
+  table.add("--lr-schedule", &o.lr_schedule, "KIND[:KEY=VALUE,...] (docs/optimizers.md): " + lr_schedule_kinds(),
+            {.is_shown = true, .check = check_lr_schedule});
+  table.add("--warmup-steps", &o.warmup_steps, "Steps in which the learning rate rises",
+            {.is_shown = true, .check = at_least(0)});
+  table.add("--momentum", &o.momentum, "Of sgd", {.is_shown = true, .check = not_negative});
+  table.add("--weight-decay", &o.weight_decay, "Pull of each step towards weights of 0",
+            {.is_shown = true, .check = not_negative, .if_not_set = "0.01 for adamw, else 0", .text = [&o] {
+               return shortest(o.weight_decay.value_or(default_weight_decay(o.optimizer)));
+             }});
+  table.add("--no-decay", &o.no_decay, "Parameters without weight decay: PATTERN,... such as *.bias");
+  table.add("--no-decay-1d", &o.no_decay_1d, "Nor for parameters of at most one dimension");
+  table.add("--grad-accumulation", &o.grad_accumulation, "Batches a step", {.is_shown = true, .check = at_least(1)});
+  table.add("--accumulation-mean", &o.accumulation_mean,
+            "Of their losses: over samples, or over batches, as if all had one size",
+            {.choices = {"samples", "batches"}});
+  table.add("--clip-norm", &o.clip_norm, "Largest norm of the gradients; 0: no limit",
+            {.is_shown = true, .check = not_negative});
+  table.add("--early-stop", &o.early_stop,
+            "Stop after so many evaluations (--eval-every) without a lower loss; 0: never",
+            {.is_shown = true, .check = at_least(0)});
+  table.add("--on-nan", &o.on_nan, "A loss or gradient that is not finite, on any rank: stop, or skip the step",
+            {.is_shown = true, .choices = {"stop", "skip"}});
+  table.add("--max-skips", &o.max_skips,
+            "Steps left out in a row, by that or by fp16's overflows, that end the run; 0: no limit",
+            {.check = at_least(0)});
+  table.add("--seed", &o.seed, "Of weights and order of samples", {.is_shown = true, .check = at_least(0)});
+  table.add("--order", &o.order,
+            "Of the samples: shuffled as Python does, permuted (without a list of all), sequential",
+            {.is_shown = true, .choices = {"shuffled", "permuted", "sequential"}});
+  table.add("--deterministic", &o.deterministic, "Refuse operations whose result may vary", {.is_shown = true});
+}
+
+void declare_precision(OptionTable& table, Options& o) {
+  table.begin_group("Precision and memory");
+  table.add("--precision", &o.precision, "Of forward and backward: fp32, bf16 or fp16 by autocast",
+            {.is_shown = true, .choices = {"fp32", "bf16", "fp16"}});
+  table.add("--loss-scale", &o.loss_scale, "At the start, with fp16", {.check = number_between(1e-30, 1e30)});
+  table.add("--zero", &o.zero, "1: the optimizer's state is spread over the ranks",
+            {.is_shown = true, .choices = {"0", "1"}});
+  table.add("--zero-gradients", &o.zero_gradients,
+            "Of --zero 1: all-reduce during backward, reduce-scatter after it, or auto: what the backend is better at",
+            {.choices = {"auto", "all-reduce", "reduce-scatter"}});
+}
+
+void declare_checkpoints(OptionTable& table, Options& o) {
+  table.begin_group("Checkpoints");
+  auto& c = o.checkpoints;
+  table.add("--checkpoint-dir", &c.folder, "Shared by all nodes; without it nothing is saved",
+            {.on_ranks = OnRanks::kGiven, .check = not_empty});
+  table.add("--checkpoint-every", &c.every, "Steps; 0: only at the end", {.check = at_least(0)});
+  table.add("--keep", &c.keep, "Newest checkpoints to keep",
+            {.on_ranks = OnRanks::kRankZero, .check = whole_between(1, 1'000'000)});
+  table.add("--keep-every", &c.keep_every, "Steps: checkpoints at multiples of it are kept for good; 0: none",
+            {.on_ranks = OnRanks::kRankZero, .check = at_least(0)});
+  table.add("--async-save", &c.async, "Go on training from a copy in memory while a checkpoint is written");
+  table.add("--save-busy", &o.save_busy, "Where the save before is still being written: wait, or skip this one",
+            {.choices = {"wait", "skip"}});
+  table.add("--save-mb-per-s", &o.save_mb_per_s, "That a rank writes at most; 0: no limit",
+            {.on_ranks = OnRanks::kOwn, .check = not_negative});
+  table.add("--resume", &c.resume, "auto: the newest good one in --checkpoint-dir; none; or a path",
+            {.text = [&c] { return c.resume == "auto" || c.resume == "none" ? c.resume : "a path"; }});
+  table.add("--resume-from-python", &o.resume_from_python,
+            "Where there is no checkpoint: go on from a torch.save of {\"model\": state_dict, \"optimizer\": "
+            "state_dict, ...}",
+            {.on_ranks = OnRanks::kGiven, .check = not_empty});
+}
+
+void declare_stopping(OptionTable& table, Options& o) {
+  table.begin_group(
+      "Stopping: SIGTERM, SIGUSR1, SIGUSR2 and SIGINT save and end with exit code 75 (docs/preemption.md)");
+  constexpr std::int64_t kMost = 100'000'000;
+  table.add("--grace", &o.grace_s, "Seconds from the signal until the process would be ended by force; 0: not known",
+            {.on_ranks = OnRanks::kOwn, .check = whole_between(0, kMost)});
+  table.add("--stop-before-limit", &o.stop_before_limit_s,
+            "Stop by oneself so many seconds before the job's time limit; 0: never",
+            {.on_ranks = OnRanks::kOwn, .check = whole_between(0, kMost)});
+}
+
+void declare_output(OptionTable& table, Options& o) {
+  table.begin_group("Output");
+  table.add("--metrics", &o.metrics, "Write one JSON object a step to this file",
+            {.on_ranks = OnRanks::kRankZero, .check = not_empty});
+  table.add("--ledger", &o.ledger, "Write each step's samples, rank by rank, to this file (scripts/check_ledger)",
+            {.on_ranks = OnRanks::kRankZero, .check = not_empty});
+  table.add("--tensorboard", &o.tensorboard, "Write TensorBoard's event files into this folder",
+            {.on_ranks = OnRanks::kRankZero, .check = not_empty});
+  table.add("--no-grad-norm", &o.no_grad_norm,
+            "Leave the gradient's norm out of them, which is a pass over all gradients",
+            {.on_ranks = OnRanks::kRankZero});
+  table.add("--peak-tflops", &o.peak_tflops,
+            "Of a rank's device, for the share of it that a language model uses (MFU); 0: unknown",
+            {.on_ranks = OnRanks::kRankZero, .check = not_negative});
+  table.add("--eval-every", &o.eval_every, "Steps; 0: only at the end", {.is_shown = true, .check = at_least(0)});
+  table.add("--compiled-eval", &o.compiled_eval,
+            "Evaluate by this package of AOTInductor (.pt2) with the weights of the model",
+            {.on_ranks = OnRanks::kGiven, .check = existing_file});
+  table.add("--profile", &o.profile, "Trace so many steps after the first ten (rank 0; Chrome's and Perfetto's format)",
+            {.on_ranks = OnRanks::kRankZero, .check = at_least(0)});
+  table.add("--profile-file", &o.profile_file, "Where --profile writes its trace",
+            {.on_ranks = OnRanks::kRankZero, .check = not_empty});
+  table.add("--progress", &o.progress, "bar, lines, or auto: a bar on a terminal",
+            {.on_ranks = OnRanks::kRankZero, .choices = {"auto", "bar", "lines"}});
+  table.add("--quiet", &o.quiet, "Only the last line", {.on_ranks = OnRanks::kRankZero});
+}
+
+void declare_inference(OptionTable& table, Options& o) {
+  table.begin_group("Instead of training, with the weights of --init-from or of the newest checkpoint");
+  table.add("--generate", &o.generate, "Go on with this text", {.check = not_empty});
+  table.add("--generate-length", &o.generate_length, "Tokens", {.on_ranks = OnRanks::kRankZero, .check = at_least(1)});
+  table.add("--temperature", &o.temperature, "Of --generate; 0: always the likeliest token",
+            {.on_ranks = OnRanks::kRankZero, .check = not_negative});
+  table.add("--predict", &o.predict, "Say what is in this file", {.on_ranks = OnRanks::kGiven, .check = not_empty});
+}
+
+void declare_system(OptionTable& table, Options& o) {
+  table.begin_group("System");
+  table.add("--backend", &o.backend, "gloo, nccl, mpi, cpu:gloo,cuda:nccl or another one; auto: by --device",
+            {.on_ranks = OnRanks::kMeeting, .check = check_backend});
+  table.add(
+      "--init-method", &o.init_method,
+      "env://, tcp://HOST:PORT, file:///PATH, slurm://, mpi:// or pmix://; without it, whatever started the trainer",
+      {.on_ranks = OnRanks::kOwn, .check = check_init_method});
+  table.add("--device", &o.device, "cuda: the GPU of LOCAL_RANK, or the only visible one; auto: the CPU, with --backend nccl cuda",
+            {.on_ranks = OnRanks::kOwn, .is_shown = true, .choices = {"auto", "cpu", "cuda"}});
+  table.add("--workers", &o.workers, "Threads that prepare batches; 0: none",
+            {.on_ranks = OnRanks::kOwn, .is_shown = true, .check = whole_between(0, 256)});
+  table.add("--heartbeat", &o.heartbeat_s, "Seconds after which a stopped rank ends the job; 0: it is waited for",
+            {.on_ranks = OnRanks::kRankZero, .check = number_between(0, 1e6)});
+  table.add("--timeout", &o.timeout_s, "Seconds to wait in a collective; to join, at most 60 of them",
+            {.on_ranks = OnRanks::kOwn, .check = number_between(1, 1e6)});
+}
+
+}  // namespace
+
+void declare_options(OptionTable& table, Options& options, std::span<const TaskKind> kinds) {
+  options.task = kinds.front().name;
+  declare_task(table, options, kinds);
+  declare_training(table, options);
+  declare_precision(table, options);
+  declare_checkpoints(table, options);
+  declare_stopping(table, options);
+  declare_output(table, options);
+  declare_inference(table, options);
+  declare_system(table, options);
+}
+
+}  // namespace torchbridge::train
