@@ -7,7 +7,7 @@ learns() {  # learns WHO URL LAUNCHER...
   local who=$1 url=$2
   shift 2
   "$@" "$trainer" --max-steps 2 --init-method "$url" >"$work/out" 2>"$work/stderr" || { cat "$work/stderr"; fail "$* with $url"; }
-  grep -q "3 ranks on 2 nodes ($who" "$work/out" || { cat "$work/out"; fail "$* with $url: not 3 ranks on 2 nodes by $who"; }
+  grep -q "3 ranks on 2 nodes, started by $who," "$work/out" || { cat "$work/out"; fail "$* with $url: not 3 ranks on 2 nodes by $who"; }
 }
 over_ssh=(on_node n0 mpirun --mca plm_rsh_agent "$SOURCE_DIR/scripts/cluster/node_sh" --host n0:2,n1:1 -np 3)
 
