@@ -103,7 +103,7 @@ TEST(SyncBatchNorm, EqualsBatchNormOverTheBatchesOfAllRanks) {
 TEST(Ddp, NamesTheParameterThatDiffersBetweenRanks) {
   Ranks ranks(3, {SYNC_BATCH_NORM_CASES, "other shape on rank 1"});
   EXPECT_EQ(ranks.wait(), (std::vector<int>{1, 1, 1}));
-  EXPECT_EQ(ranks.errors().find("trainer: rank "), 0u) << ranks.errors();
+  EXPECT_EQ(ranks.errors().find("sync_batch_norm_cases: rank "), 0u) << ranks.errors();
   EXPECT_TRUE(contains(ranks.errors(), "parameter 'weight' is Float [3, 2] on rank 0, but Float [4, 2] on rank 1"));
   EXPECT_EQ(lines_in(ranks.errors()), 1) << ranks.errors();
 }
