@@ -111,10 +111,10 @@ void train(const Options& options, ProcessGroup& group) {
   at::manual_seed(100 + group.rank());
   SlowFiles files(options.slow_files_ms, group.rank());
   Checkpoints checkpoints(group, options.checkpoints, files);
-  Manifest progress = checkpoints.resume(model.tensors, *optimizer).value_or(Manifest{});
-  progress.run = "small";  // one run, whatever kills it
-  MetricsFile metrics(group.is_first() ? options.metrics : "", {.run = progress.run, .step = progress.step});
-  while (progress.step < options.steps) {
+  TrainState state = checkpoints.resume(model.tensors, *optimizer).value_or(Manifest{}).state;
+  state.run = "small";  // one run, whatever kills it
+  MetricsFile metrics(group.is_first() ? options.metrics : "", {.run = state.run, .step = state.step});
+  while (state.step < options.steps) {
     failpoint("step");
     optimizer->zero_grad();
     const at::Tensor loss = model.loss(at::randn({4, options.width}));
@@ -123,10 +123,10 @@ void train(const Options& options, ProcessGroup& group) {
     optimizer->step();
     const at::Tensor sum = loss.detach().clone();
     group.sum(sum);
-    metrics.write({.step = ++progress.step, .loss = sum.item<double>()});
-    if (checkpoints.due(progress.step)) checkpoints.save(progress, model.tensors, *optimizer);
+    metrics.write({.step = ++state.step, .loss = sum.item<double>()});
+    if (checkpoints.due(state.step)) checkpoints.save(state, model.tensors, *optimizer);
   }
-  checkpoints.save_last(progress, model.tensors, *optimizer);
+  checkpoints.save_last(state, model.tensors, *optimizer);
 }
 
 }  // namespace

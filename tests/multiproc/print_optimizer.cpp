@@ -71,25 +71,24 @@ void run(const Case& c) {
   at::manual_seed(5);
   const at::Tensor matrix = at::randn({9, 7}).set_requires_grad(true), vector = at::randn({5}).set_requires_grad(true);
   const auto optimizer = make(c, groups_of(c, matrix, vector));
-  GradScaler scaler(alone(), {.growth_interval = 2});
+  GradScaler scaler({.growth_interval = 2}, at::kCPU);
   const bool scales = c.value("scaler", 0) != 0;
   for (int step = 0; step < kSteps; ++step) {
     optimizer->zero_grad();
-    const double scale = scales ? scaler.current_scale() : 1;
+    const double scale = scales ? scaler.state()->scale : 1;
     matrix.mutable_grad() = at::randn({9, 7}).mul(scale);
     const at::Tensor gradient = at::randn({5}).mul(scale);
     if (step != kWithoutGradient) vector.mutable_grad() = gradient;
     if (scales && step == kOverflow) vector.mutable_grad()[1] = std::numeric_limits<float>::infinity();
+    const at::Tensor found_inf = scales ? scaler.unscale(*optimizer).gt(0).to(at::kFloat) : at::Tensor();
     if (c.values.contains("clip")) {
-      if (scales) scaler.unscale(*optimizer);
       print_values(clip_grad_norm({matrix, vector}, {.max_norm = c.value("clip", 0), .norm_type = c.value("norm_type", 2)}));
     }
+    optimizer->step(found_inf);
     if (scales) {
-      std::printf(scaler.step(*optimizer) ? " stepped" : " skipped");
-      scaler.update();
-      std::printf(" %.17g", scaler.current_scale());
-    } else {
-      optimizer->step();
+      std::printf(found_inf.item<float>() == 0 ? " stepped" : " skipped");
+      scaler.update(found_inf);
+      std::printf(" %.17g", scaler.state()->scale);
     }
   }
   print_values(matrix);

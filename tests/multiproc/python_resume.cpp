@@ -78,7 +78,7 @@ class Training {
     saving.folder = folder_ / (kind_ + "-" + run_.name);
     Checkpoints checkpoints(group_, saving);
     init_from(folder_ / "init.pt", tensors_, group_);
-    Manifest progress;
+    TrainState progress;
     if (run_.from_python) progress = resume_from_python(folder_ / (kind_ + ".pt"), tensors_, *optimizer_, group_);
     DistributedDataParallel ddp(tensors_, group_, {});
     std::string losses;

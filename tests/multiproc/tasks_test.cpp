@@ -97,7 +97,7 @@ TEST_F(Tasks, GoesOnWithATextAndSaysWhatIsOnAnImage) {
   EXPECT_TRUE(contains(complaint({"--checkpoint-dir", folder_ / "empty", "--predict", "x"}, 1), "holds no checkpoint"));
 }
 
-// Which samples are named, and that the model is left alone, shows train.Trainer.
+// Which samples are named, and that the model is left alone, shows train.StepTest.
 TEST_F(Tasks, ALossThatIsNoNumberStopsAllRanksWithOneLine) {
   Ranks stopped(2, trainer({"--lr", "1e38", "--max-steps", "9"}));
   EXPECT_EQ(stopped.wait(), (std::vector<int>{1, 1}));

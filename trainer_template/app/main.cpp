@@ -1,30 +1,6 @@
-// Trains on all ranks of a job: the whole run, from options to the last line.
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/train/checkpoint/checkpoint.h>
-#include <torchbridge/train/checkpoint/fingerprint.h>
-#include <torchbridge/train/data/loader.h>
-#include <torchbridge/train/ddp/ddp.h>
-#include <torchbridge/train/model_tensors.h>
-#include <torchbridge/train/optim/accumulation.h>
-#include <torchbridge/train/run/agreement.h>
-#include <torchbridge/train/run/command_line.h>
-#include <torchbridge/train/run/early_stop.h>
-#include <torchbridge/train/run/inference.h>
-#include <torchbridge/train/run/job.h>
-#include <torchbridge/train/run/ledger.h>
-#include <torchbridge/train/run/preemption.h>
-#include <torchbridge/train/run/run_log.h>
-#include <torchbridge/train/run/setup.h>
-#include <torchbridge/train/run/step_profile.h>
-#include <torchbridge/train/run/stop_agreement.h>
-#include <torchbridge/train/run/trainer.h>
-
+// Trains on all ranks of a job: the whole run, from options to the last line. The page to copy and to change.
+#include <torchbridge/train/training.h>
 #include <unistd.h>
-
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "tasks.h"
 
@@ -34,100 +10,115 @@ namespace {
 
 bool due(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
 
-// The part of the job that the ranks do together: its parts in the order in which they are made, then the steps.
-class Run {
- public:
-  Run(const Options& options, ProcessGroup& group, const Preemption& preemption) : options_(options), group_(group), preemption_(preemption) {}
-  // A stop on the way ends it as docs/preemption.md says.
-  ExitCode train();
+ExitCode train(const Options& options, ProcessGroup& group, const Preemption& preemption) {
+  // Set-up. A line with `group` may be a collective: all ranks go through these in the same order.
+  const auto task = open_task(*options.kind, options.task_settings(), group);
+  const Dataset& train_set = task->train_set();
+  const auto model = make_model(*task, options.model, group);
+  const ModelTensors tensors = tensors_of(*model);
+  const auto optimizer = make_optimizer(options, tensors, group);
+  Checkpoints checkpoints(group, options.checkpoints);
+  TrainState state = load_or_begin(options, train_set, tensors, *optimizer, checkpoints, group);
+  const std::int64_t first_step = state.step, last_step = total_steps(options, train_set, state, group);
+  DistributedDataParallel ddp(tensors, group, {.gradient_as_bucket_view = true, .buckets = state.buckets});
+  Loader loader(train_set, options.sampler(train_set.size(), group), options.loading(group), state.position);
+  LearningRates learning_rates(options.schedule(last_step), *optimizer, state.plateau);
+  GradScaler scaler(options.loss_scaling(), group.device(), state.grad_scaler);
+  const GradientClipping clipping = gradient_clipping(options, tensors, group);
+  NonFinite non_finite(options.non_finite(), model->buffers(), state.skips, group);
+  const EvaluationOptions evaluating = evaluation_options(options, *model, group);
+  EarlyStop early_stop(options.early_stop, state.early_stop);
+  StopAgreement stop(group, {.wants_to_stop = [&] { return preemption.requested(); },
+                             .has_data = [&](auto time) { return loader.is_ready(options.grad_accumulation, time); }});
+  RunLog log(options, group, tensors, state, last_step);
+  StepProfile profile(profile_options(options, group));
+  Ledger ledger(group, options.ledger, options.run_start(state));
+  Throughput throughput(*task, *model, ddp, group.world_size(), options.peak_tflops, state);
+  StepReader reader(group.device());
+  std::optional<Evaluation> evaluation;  // of the latest step, where there was one
 
- private:
-  void step();
-  void evaluate(std::int64_t step);
-  Manifest progress();
-  ExitCode finish();
-  ExitCode stopped();
+  const auto evaluate_now = [&] {
+    const Throughput::Pause pause(throughput);
+    evaluation = evaluate(*model, *task, ddp, evaluating, stop, group);
+    state.evaluation_is_due = !evaluation;  // it was stopped: the start that goes on from here begins with it
+    if (!evaluation || !due(state.step, options.eval_every)) return;
+    learning_rates.observe(evaluation->loss);
+    early_stop.observe(evaluation->loss, state.step);
+  };
+  // The numbers of a step come later than the step on a GPU, whose host is ahead.
+  const auto finish = [&](FinishedStep step, bool is_evaluated) {
+    stop.learn(step.numbers.votes);
+    non_finite.check(step);
+    ledger.write(step.record, step.samples);
+    if (is_evaluated) evaluate_now();
+    if (is_evaluated) step.record.evaluation = evaluation;
+    log.write(step.record);
+  };
+  const auto state_to_save = [&]() -> const TrainState& {
+    state.buckets = ddp.buckets();
+    if (const auto scaling = scaler.state()) state.grad_scaler = scaling;
+    state.seconds = throughput.seconds();
+    return state;
+  };
 
-  const Options& options_;
-  ProcessGroup& group_;
-  const Preemption& preemption_;
-  const OpenTask opened_ = open_task(*options_.kind, options_.task_settings(), group_);
-  const Task& task_ = *opened_.task;
-  Model& model_ = *opened_.model;
-  const ModelTensors tensors_ = tensors_of(model_);
-  const std::unique_ptr<Optimizer> optimizer_ = make_optimizer(options_, tensors_, group_);
-  Checkpoints checkpoints_{group_, options_.checkpoints};
-  const Manifest start_ = load_start(options_, checkpoints_, tensors_, *optimizer_, group_);
-  const std::string fingerprint_ = fingerprint_of(task_.train_set().contents());
-  const std::int64_t steps_ = total_steps(options_, task_.train_set(), fingerprint_, start_, group_);
-  DistributedDataParallel ddp_{tensors_, group_, {.gradient_as_bucket_view = true, .buckets = start_.buckets}};
-  Loader loader_{task_.train_set(), options_.sampler(task_.train_set().size(), group_), options_.loading(group_), start_.position};
-  StopAgreement stop_{group_, {.wants_to_stop = [this] { return preemption_.requested(); },
-                               .has_data = [this](auto time) { return loader_.is_ready(options_.grad_accumulation, time); }}};
-  Trainer trainer_{group_, task_, model_, ddp_, *optimizer_, trainer_options(options_, model_, group_, steps_, stop_), start_};
-  EarlyStop early_stop_{options_.early_stop, start_.state};
-  RunLog log_{options_, group_, tensors_, start_, steps_};
-  StepProfile profile_{profile_options(options_, group_)};
-  Ledger ledger_{group_, options_.ledger, options_.run_start(start_)};
-  std::optional<Evaluation> result_;  // of the last step, where it was evaluated
-};
+  if (state.evaluation_is_due) evaluate_now();
+  if (evaluation) log.add(state.step, *evaluation);
 
-ExitCode Run::train() {
-  if (trainer_.evaluation_is_due()) {  // the run before was stopped in it
-    evaluate(start_.step);
-    if (result_) log_.add(start_.step, *result_);
-  }
-  while (trainer_.steps_done() < steps_ && !early_stop_.is_due() && stop_.may_step()) {
-    step();
-    if (checkpoints_.due(trainer_.steps_done())) {
-      checkpoints_.save(progress(), tensors_, *optimizer_);
-      stop_.ask();  // rather than save again after the next step
+  while (state.step < last_step && !early_stop.is_due() && stop.may_step()) {
+    failpoint("step");
+    profile.begin_step(state.step + 1);
+    const std::vector<Batch> micro_batches = loader.next_step(options.grad_accumulation);
+    StepRecord record{.step = state.step + 1, .epoch = micro_batches.front().epoch};
+    record.learning_rate = learning_rates.set(record.step);
+    optimizer->zero_grad();
+    non_finite.keep_buffers();
+
+    at::Tensor loss = at::zeros({}, group.device());
+    for (const Batch& batch : micro_batches) {
+      const bool is_last = &batch == &micro_batches.back();  // gradients are averaged over the ranks in its backward
+      const auto no_sync = ddp.no_sync_unless(is_last && !optimizer->averages_gradients());
+      const at::Tensor mean = forward_loss(ddp, *model, *task, batch, options.autocast_type(), record.step);
+      const at::Tensor share = mean.div(loss_divisor(batch, micro_batches, options.mean_of_accumulation()));
+      scaler.scale(share).backward();
+      loss = loss + share.detach();
     }
+    optimizer->average_gradients();
+    const at::Tensor found_inf = scaler.unscale(*optimizer);
+    const at::Tensor norm = clip_grad_norm(*optimizer, clipping, group);
+    const StepSums sums = reduce_step(loss, found_inf, norm, stop.votes(), group);
+    optimizer->step(sums.found_inf);  // which leaves parameters and state alone where something is not finite
+    non_finite.restore_buffers(sums.found_inf);
+    scaler.update(sums.found_inf);
+
+    state.step = record.step;
+    state.position = loader.position();
+    state.samples_seen += samples_in(micro_batches) * group.world_size();
+    throughput.measure(record, micro_batches);
+    reader.add(record, micro_batches, sums);
+
+    evaluation.reset();
+    const bool is_evaluated = due(state.step, options.eval_every) || state.step == last_step;
+    const bool is_saved = checkpoints.due(state.step);
+    for (FinishedStep& step : reader.read(/*all=*/is_evaluated || is_saved)) {
+      finish(std::move(step), is_evaluated && step.record.step == state.step);
+    }
+    if (!is_saved) continue;
+    checkpoints.save(state_to_save(), tensors, *optimizer);
+    stop.ask();  // rather than save again after the next step
   }
-  return finish();
-}
+  for (FinishedStep& step : reader.read(/*all=*/true)) finish(std::move(step), false);
 
-void Run::step() {
-  profile_.begin_step(trainer_.steps_done() + 1);
-  const std::vector<Batch> parts = next_parts(loader_, options_.grad_accumulation);
-  StepRecord step = trainer_.train_step(parts);
-  ledger_.write(step, parts);
-  result_.reset();
-  if (due(step.step, options_.eval_every) || step.step == steps_) evaluate(step.step);
-  step.evaluation = result_;
-  log_.write(step);
-}
-
-void Run::evaluate(std::int64_t step) {
-  result_ = trainer_.evaluate(task_.eval_set(), options_.batch_size);
-  if (!result_ || !due(step, options_.eval_every)) return;
-  trainer_.observe(*result_);
-  early_stop_.observe(result_->loss, step);
-}
-
-Manifest Run::progress() {
-  Manifest manifest = trainer_.progress();
-  manifest.train_set = fingerprint_;
-  manifest.state[kTrainSamples] = static_cast<double>(task_.train_set().size());
-  early_stop_.put_state(manifest.state);
-  return manifest;
-}
-
-ExitCode Run::finish() {
-  if (!stop_.agreed() || trainer_.steps_done() > start_.step) checkpoints_.save_last(progress(), tensors_, *optimizer_);
-  profile_.finish();
-  const bool complete = trainer_.steps_done() == steps_ || early_stop_.is_due();
-  if (complete && !result_) result_ = trainer_.evaluate(task_.eval_set(), options_.batch_size);
-  if (!complete || !result_) return stopped();
-  log_.finish(trainer_.steps_done(), *result_, trainer_.samples_per_s(), checkpoints_.last_saved(), early_stop_);
-  ledger_.check_complete();
+  if (!stop.agreed() || state.step > first_step) checkpoints.save_last(state_to_save(), tensors, *optimizer);
+  profile.finish();
+  const bool is_complete = state.step == last_step || early_stop.is_due();
+  if (is_complete && !evaluation) evaluation = evaluate(*model, *task, ddp, evaluating, stop, group);
+  if (!is_complete || !evaluation) {  // the ranks have agreed to stop: rank 0 says why
+    log.stop(state.step, group.all_gather(preemption.reason()), checkpoints);
+    return code_of_stop(checkpoints.enabled(), static_cast<int>(-group.minimum(-preemption.signal())));
+  }
+  log.finish(state.step, *evaluation, throughput.samples_per_s(), checkpoints.last_saved(), early_stop);
+  ledger.check_complete();
   return ExitCode::kDone;
-}
-
-// The ranks have agreed to stop: rank 0 says why.
-ExitCode Run::stopped() {
-  log_.stop(trainer_.steps_done(), group_.all_gather(preemption_.reason()), checkpoints_);
-  return code_of_stop(checkpoints_.enabled(), static_cast<int>(-group_.minimum(-preemption_.signal())));
 }
 
 }  // namespace
@@ -149,7 +140,7 @@ int main(int argc, char** argv) {
         if (!preemption) return run_inference(options, group), ExitCode::kDone;
         preemption->begin_work();
         seed_generators(options);
-        const ExitCode code = Run(options, group, *preemption).train();
+        const ExitCode code = train(options, group, *preemption);
         if (code == ExitCode::kDone) preemption->complete();
         return code;
       });

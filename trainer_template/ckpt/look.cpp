@@ -63,8 +63,8 @@ bool verify_checkpoint(const fs::path& folder) {
   if (!manifest && !fs::exists(folder / kDoneFile, ignored)) return say(folder, "was removed meanwhile, by the run that wrote it", true);
   if (!manifest) return say(folder, manifest.error().message, false);
   const auto step = step_of_folder(folder.filename().string());
-  const bool moved = step && *step != manifest->step;
-  if (moved) say(folder, "its manifest is of step " + std::to_string(manifest->step), false);
+  const bool moved = step && *step != manifest->state.step;
+  if (moved) say(folder, "its manifest is of step " + std::to_string(manifest->state.step), false);
   const auto faults = all_faults(folder, *manifest);
   if (!faults.empty() && !fs::exists(folder / kDoneFile, ignored)) return say(folder, "was removed meanwhile, by the run that wrote it", true);
   for (const std::string& fault : faults) say(folder, fault, false);
@@ -119,8 +119,8 @@ bool list(const fs::path& folder) {
       std::printf("%s  %s\n", step_folder(step).c_str(), manifest.error().message.c_str());
       continue;
     }
-    std::printf("%s  epoch %lld  %lld samples  %d rank%s  %s\n", step_folder(step).c_str(), static_cast<long long>(manifest->position.epoch),
-                static_cast<long long>(manifest->samples_seen), manifest->world_size, manifest->world_size == 1 ? "" : "s",
+    std::printf("%s  epoch %lld  %lld samples  %d rank%s  %s\n", step_folder(step).c_str(), static_cast<long long>(manifest->state.position.epoch),
+                static_cast<long long>(manifest->state.samples_seen), manifest->world_size, manifest->world_size == 1 ? "" : "s",
                 size_text(total_size(*manifest)).c_str());
   }
   for (const std::int64_t step : steps_without_done(folder)) std::printf("%s  has no %s\n", step_folder(step).c_str(), kDoneFile);

@@ -3,6 +3,7 @@
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/train/checkpoint/checkpoint_files.h>
 #include <torchbridge/train/checkpoint/safetensors_file.h>
+#include <torchbridge/train/checkpoint/state_entries.h>
 #include <torchbridge/train/checkpoint/torch_archive.h>
 #include <torchbridge/train/checkpoint/verify.h>
 #include <torchbridge/train/errors.h>
@@ -53,14 +54,15 @@ void show_safetensors(const std::filesystem::path& path, Links links, int depth)
 void show_checkpoint(const std::filesystem::path& folder) {
   const auto manifest = read_manifest(folder);
   if (!manifest) throw TrainError(folder.string() + ": " + manifest.error().message);
-  line(0, "step " + std::to_string(manifest->step) + ", epoch " + std::to_string(manifest->position.epoch) + ", " +
-              std::to_string(manifest->position.consumed) + " samples into it, " + std::to_string(manifest->samples_seen) + " samples in all");
-  line(0, "written by " + std::to_string(manifest->world_size) + " ranks, seed " + std::to_string(manifest->sampler_seed));
-  if (!manifest->run.empty()) line(0, "run " + printable(manifest->run));
-  if (!manifest->train_set.empty()) line(0, "fingerprint of the training set " + printable(manifest->train_set));
+  const TrainState& state = manifest->state;
+  line(0, "step " + std::to_string(state.step) + ", epoch " + std::to_string(state.position.epoch) + ", " +
+              std::to_string(state.position.consumed) + " samples into it, " + std::to_string(state.samples_seen) + " samples in all");
+  line(0, "written by " + std::to_string(manifest->world_size) + " ranks, seed " + std::to_string(state.seed));
+  if (!state.run.empty()) line(0, "run " + printable(state.run));
+  if (!state.train_set.empty()) line(0, "fingerprint of the training set " + printable(state.train_set));
   show_map("options", manifest->options);
   show_map("versions", manifest->versions);
-  show_map("state", manifest->state);
+  show_map("state", state_entries(state));
   for (const auto& [name, options, parameters] : manifest->optimizer.groups) {
     show_map(("optimizer " + printable(manifest->optimizer.kind) + ", group " + printable(name) + " of " + std::to_string(parameters.size()) + " parameters").c_str(),
              options);

@@ -96,10 +96,10 @@ class OptimizerState {
 };
 
 Pickled progress(const Manifest& manifest, const char* key) {
-  const std::map<std::string, std::int64_t> values = {{"step", manifest.step},
-                                                      {"epoch", manifest.position.epoch},
-                                                      {"epoch_samples_consumed", manifest.position.consumed},
-                                                      {"samples_seen", manifest.samples_seen}};
+  const std::map<std::string, std::int64_t> values = {{"step", manifest.state.step},
+                                                      {"epoch", manifest.state.position.epoch},
+                                                      {"epoch_samples_consumed", manifest.state.position.consumed},
+                                                      {"samples_seen", manifest.state.samples_seen}};
   return pickled::integer(values.at(key));
 }
 

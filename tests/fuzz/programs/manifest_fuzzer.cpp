@@ -11,7 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     expect_presentable(manifest.error());
     return 0;
   }
-  expect(manifest->step >= 0 && manifest->position.epoch >= 0 && manifest->position.consumed >= 0 && manifest->world_size >= 1, "a place in training");
+  expect(manifest->state.step >= 0 && manifest->state.position.epoch >= 0 && manifest->state.position.consumed >= 0 && manifest->world_size >= 1, "a place in training");
   for (const auto& file : manifest->files) {
     std::uint64_t covered = 0;
     for (const auto& part : file.parts) covered += part.size;

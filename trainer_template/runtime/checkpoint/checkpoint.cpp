@@ -51,37 +51,37 @@ std::optional<Manifest> Checkpoints::resume(const ModelTensors& model, Optimizer
     if (!manifest.optimizer.kind.empty() && manifest.optimizer.kind != kind) {
       throw TrainError("checkpoint " + chosen->folder.string() + " was written with --optimizer " + manifest.optimizer.kind + ", this run has --optimizer " + kind);
     }
-    if (manifest.sampler_seed == options_.seed) return;
-    throw TrainError("checkpoint " + chosen->folder.string() + " was written with --seed " + std::to_string(manifest.sampler_seed) +
+    if (manifest.state.seed == options_.seed) return;
+    throw TrainError("checkpoint " + chosen->folder.string() + " was written with --seed " + std::to_string(manifest.state.seed) +
                      ", this run has --seed " + std::to_string(options_.seed) + "; the order of samples would break off");
   });
   load_checkpoint(*chosen, model, optimizer, group_);
-  went_on_from_ = manifest.step;
+  went_on_from_ = manifest.state.step;
   std::error_code ignored;
   if (enabled() && fs::equivalent(chosen->folder.parent_path(), options_.folder, ignored)) last_saved_ = options_.folder / chosen->folder.filename();
   return manifest;
 }
 
-void Checkpoints::save(Manifest progress, const ModelTensors& model, Optimizer& optimizer) {
+void Checkpoints::save(const TrainState& state, const ModelTensors& model, Optimizer& optimizer) {
   if (!enabled()) return;
-  if (running_ && running_->step() == progress.step) return;
+  if (running_ && running_->step() == state.step) return;
   if (running_ && !settle(options_.busy)) {
-    if (group_.is_first()) say("no checkpoint of step " + std::to_string(progress.step) + ": that of step " + std::to_string(running_->step()) + " is still being written");
+    if (group_.is_first()) say("no checkpoint of step " + std::to_string(state.step) + ": that of step " + std::to_string(running_->step()) + " is still being written");
     return;
   }
-  if (last_saved_ == folder_of(progress.step)) return;
-  start(std::move(progress), model, optimizer, options_.async ? Snapshot::Way::kCopy : Snapshot::Way::kRefer);
+  if (last_saved_ == folder_of(state.step)) return;
+  start(state, model, optimizer, options_.async ? Snapshot::Way::kCopy : Snapshot::Way::kRefer);
   if (!options_.async) settle(CheckpointOptions::Busy::kWait);
 }
 
-void Checkpoints::save_last(Manifest progress, const ModelTensors& model, Optimizer& optimizer) {
+void Checkpoints::save_last(const TrainState& state, const ModelTensors& model, Optimizer& optimizer) {
   if (!enabled()) return;
   options_.bytes_per_s = 0;  // nothing else wants the disk any more, and the time may be short
   if (running_) {
     running_->hurry();
     settle(CheckpointOptions::Busy::kWait);
   }
-  if (last_saved_ != folder_of(progress.step)) start(std::move(progress), model, optimizer, Snapshot::Way::kRefer);
+  if (last_saved_ != folder_of(state.step)) start(state, model, optimizer, Snapshot::Way::kRefer);
   finish();
 }
 
@@ -116,14 +116,11 @@ NamedTensors Checkpoints::saved_tensors(const ModelTensors& model) {
   return tensors;
 }
 
-void Checkpoints::start(Manifest progress, const ModelTensors& model, Optimizer& optimizer, Snapshot::Way way) {
+void Checkpoints::start(const TrainState& state, const ModelTensors& model, Optimizer& optimizer, Snapshot::Way way) {
   const int rank = group_.rank(), ranks = group_.world_size();
-  progress.files.clear();
-  progress.world_size = ranks;
-  progress.sampler_seed = options_.seed;
-  progress.options = options_.shown;
-  progress.optimizer = optimizer.record();
-  progress.versions = {{"torch", TORCH_VERSION}, {"torchbridge", TORCHBRIDGE_VERSION}};
+  Manifest manifest{.state = state, .world_size = ranks, .options = options_.shown,
+                    .versions = {{"torch", TORCH_VERSION}, {"torchbridge", TORCHBRIDGE_VERSION}}, .optimizer = optimizer.record()};
+  manifest.state.seed = options_.seed;
 
   // What all ranks have is divided among them, what each has of its own is not.
   snapshot_.add(kModelFile, saved_tensors(model), rank, ranks, model_metadata(model));
@@ -131,19 +128,19 @@ void Checkpoints::start(Manifest progress, const ModelTensors& model, Optimizer&
   const bool is_sharded = shards > 1;
   if (!is_sharded) snapshot_.add(optimizer_file(0, 1), optimizer.state(), rank, ranks);
   if (is_sharded && rank < shards) {
-    const NamedTensors state = optimizer.state();
-    snapshot_.add(optimizer_file(rank, shards), state, 0, 1, shard_metadata(state, optimizer.ranges()));
+    const NamedTensors own = optimizer.state();
+    snapshot_.add(optimizer_file(rank, shards), own, 0, 1, shard_metadata(own, optimizer.ranges()));
   }
   snapshot_.add(rank_file(rank), generator_states(group_.device()));
   snapshot_.take(way);
 
-  const std::string name = step_folder(progress.step) + "-" + run_ + "-" + std::to_string(saves_++);
+  const std::string name = step_folder(state.step) + "-" + run_ + "-" + std::to_string(saves_++);
   running_ = std::make_unique<SaveThread>(SaveRequest{
       .files = files_,
       .root = options_.folder,
       .temporary = options_.folder / (std::string(kTemporaryPrefix) + name),
       .snapshot = snapshot_,
-      .manifest = std::move(progress),
+      .manifest = std::move(manifest),
       .retention = {.keep = options_.keep, .keep_every = options_.keep_every},
       .went_on_from = went_on_from_,
       .bytes_per_s = options_.bytes_per_s,

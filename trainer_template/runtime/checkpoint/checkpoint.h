@@ -52,19 +52,19 @@ class Checkpoints {
 
   bool due(std::int64_t step) const { return enabled() && options_.every > 0 && step % options_.every == 0; }
 
-  // Writes a checkpoint of all this, each rank its share. `progress` says how far training is; the rest of it is filled in here. Does
+  // Writes a checkpoint of all this, each rank its share; the state's seed is filled in here. Does
   // nothing without a folder, or when this step is saved already or is being saved. A disk that does not take it is no error: rank 0 prints a line,
   // the older checkpoints stay, and the next save tries again. With `async` it returns at once, and the optimizer's next step waits until
   // parameters and state are copied. Who writes them otherwise calls wait_copied() before; such a write without it makes the save fail.
   // Buffers are copied here, and so is all that is on a GPU.
-  void save(Manifest progress, const ModelTensors& model, Optimizer& optimizer);
+  void save(const TrainState& state, const ModelTensors& model, Optimizer& optimizer);
 
   // Of this rank: returns when a save that runs reads parameters and state no more.
   void wait_copied() const;
 
   // The same at the end of a run: it is neither left out nor left running, and a disk that does not take it is an error, TrainError, for this
   // state would be lost.
-  void save_last(Manifest progress, const ModelTensors& model, Optimizer& optimizer);
+  void save_last(const TrainState& state, const ModelTensors& model, Optimizer& optimizer);
 
   // Waits for a save that is still running. Throws TrainError when the last one failed.
   void finish();
@@ -76,7 +76,7 @@ class Checkpoints {
  private:
   bool settle(CheckpointOptions::Busy busy);
   NamedTensors saved_tensors(const ModelTensors& model);
-  void start(Manifest progress, const ModelTensors& model, Optimizer& optimizer, Snapshot::Way way);
+  void start(const TrainState& state, const ModelTensors& model, Optimizer& optimizer, Snapshot::Way way);
   std::filesystem::path folder_of(std::int64_t step) const;
 
   ProcessGroup& group_;

@@ -43,7 +43,7 @@ void settle_those_without_done(const fs::path& root) {
   for (const std::int64_t step : steps_without_done(root)) {
     const fs::path folder = root / step_folder(step);
     const auto manifest = verified_manifest(folder);
-    if (!manifest || manifest->step != step) {
+    if (!manifest || manifest->state.step != step) {
       damaged[folder] = folder.string() + " has no " + kDoneFile + ", and " + (manifest ? "is of another step" : manifest.error().message);
       continue;
     }

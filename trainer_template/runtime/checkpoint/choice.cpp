@@ -42,9 +42,9 @@ Result<Manifest> manifest_of_step(const fs::path& folder) {
   if (!fs::is_directory(fs::symlink_status(folder, error))) return Error{"it is no folder (a link is not followed)"};
   auto manifest = read_manifest(folder);
   if (!manifest) return manifest;
-  if (step_folder(manifest->step) != folder.filename()) {
+  if (step_folder(manifest->state.step) != folder.filename()) {
     std::string text = kManifestFile;
-    return Error{text.append(" is of another checkpoint: of step ").append(std::to_string(manifest->step))};
+    return Error{text.append(" is of another checkpoint: of step ").append(std::to_string(manifest->state.step))};
   }
   if (const std::string missing = not_listed(*manifest); !missing.empty()) return Error{std::string(kManifestFile) + " has no " + missing};
   return manifest;

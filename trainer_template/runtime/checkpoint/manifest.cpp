@@ -7,6 +7,7 @@
 
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/train/checkpoint/checksum.h>
+#include <torchbridge/train/checkpoint/state_entries.h>
 
 namespace torchbridge::train {
 
@@ -68,6 +69,22 @@ OptimizerRecord optimizer_from(const json& record) {
   return optimizer;
 }
 
+TrainState state_from(const json& document) {
+  TrainState state;
+  state.run = document.value("run", "");
+  state.step = integer<std::int64_t>(document.at("step"));
+  state.position = {.epoch = integer<std::int64_t>(document.at("epoch")), .consumed = integer<std::int64_t>(document.at("epoch_samples_consumed"))};
+  state.samples_seen = integer<std::int64_t>(document.at("samples_seen"));
+  state.seed = integer<std::uint64_t>(document.at("sampler_seed"));
+  state.train_set = document.value("train_set_fingerprint", "");
+  for (const json& bucket : document.at("ddp_buckets")) {
+    auto& indices = state.buckets.emplace_back();
+    for (const json& index : bucket) indices.push_back(integer<std::size_t>(index));
+  }
+  read_state_entries(document.value("state", std::map<std::string, double>()), state);
+  return state;
+}
+
 void check_names(const std::vector<FileRecord>& files) {
   std::set<std::string> names;
   for (const FileRecord& file : files) {
@@ -79,32 +96,28 @@ std::string seal_of(std::string_view body) { return std::string(kSealBegin) + ch
 
 }  // namespace
 
-double run_seconds(const Manifest& manifest) {
-  const auto found = manifest.state.find(kRunSeconds);
-  return found == manifest.state.end() ? 0.0 : found->second;
-}
-
 std::string to_json(const Manifest& manifest) {
+  const TrainState& state = manifest.state;
   json files = json::array();
   for (const FileRecord& file : manifest.files) files.push_back(to_json(file));
   json document = {
       {"format", "torchbridge-checkpoint"},
       {"version", Manifest::kVersion},
-      {"step", manifest.step},
-      {"epoch", manifest.position.epoch},
-      {"epoch_samples_consumed", manifest.position.consumed},
-      {"samples_seen", manifest.samples_seen},
+      {"step", state.step},
+      {"epoch", state.position.epoch},
+      {"epoch_samples_consumed", state.position.consumed},
+      {"samples_seen", state.samples_seen},
       {"world_size", manifest.world_size},
-      {"sampler_seed", manifest.sampler_seed},
+      {"sampler_seed", state.seed},
       {"options", manifest.options},
       {"versions", manifest.versions},
-      {"ddp_buckets", manifest.buckets},
-      {"state", manifest.state},
+      {"ddp_buckets", state.buckets},
+      {"state", state_entries(state)},
       {"optimizer", to_json(manifest.optimizer)},
       {"files", files},
   };
-  if (!manifest.run.empty()) document["run"] = manifest.run;
-  if (!manifest.train_set.empty()) document["train_set_fingerprint"] = manifest.train_set;
+  if (!state.run.empty()) document["run"] = state.run;
+  if (!state.train_set.empty()) document["train_set_fingerprint"] = state.train_set;
   constexpr std::string_view kEnd = "\n}";
   std::string text = document.dump(2, ' ', false, json::error_handler_t::replace);
   text.resize(text.size() - kEnd.size());
@@ -124,24 +137,15 @@ Result<Manifest> manifest_from_json(std::string_view text) try {
                  std::to_string(Manifest::kVersion)};
   }
   Manifest manifest;
-  manifest.run = document.value("run", "");
-  manifest.step = integer<std::int64_t>(document.at("step"));
-  manifest.position = {.epoch = integer<std::int64_t>(document.at("epoch")), .consumed = integer<std::int64_t>(document.at("epoch_samples_consumed"))};
-  manifest.samples_seen = integer<std::int64_t>(document.at("samples_seen"));
   manifest.world_size = integer<int>(document.at("world_size"));
-  manifest.sampler_seed = integer<std::uint64_t>(document.at("sampler_seed"));
-  manifest.train_set = document.value("train_set_fingerprint", "");
   document.at("options").get_to(manifest.options);
   document.at("versions").get_to(manifest.versions);
-  for (const json& bucket : document.at("ddp_buckets")) {
-    auto& indices = manifest.buckets.emplace_back();
-    for (const json& index : bucket) indices.push_back(integer<std::size_t>(index));
-  }
-  if (document.contains("state")) document["state"].get_to(manifest.state);
+  manifest.state = state_from(document);
   if (document.contains("optimizer")) manifest.optimizer = optimizer_from(document["optimizer"]);
   for (const json& record : document.at("files")) manifest.files.push_back(file_from(record));
   check_names(manifest.files);
-  if (manifest.step < 0 || manifest.position.epoch < 0 || manifest.position.consumed < 0 || manifest.world_size < 1) {
+  const auto& [epoch, consumed] = manifest.state.position;
+  if (manifest.state.step < 0 || epoch < 0 || consumed < 0 || manifest.world_size < 1) {
     return Error{"holds a negative position"};
   }
   return manifest;

@@ -1,4 +1,4 @@
-// manifest.json of a checkpoint: what it holds, how training stood, and how each file can be proven whole.
+// manifest.json of a checkpoint: what it holds, how training stood (TrainState), and how each file can be proven whole.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 #include <vector>
 
 #include <torchbridge/core/result.h>
-#include <torchbridge/train/data/sampler.h>
 #include <torchbridge/train/optim/optimizer_record.h>
+#include <torchbridge/train/train_state.h>
 
 namespace torchbridge::train {
 
@@ -31,33 +31,18 @@ struct FileRecord {
   bool operator==(const FileRecord&) const = default;
 };
 
-// In a manifest's state: how long training took so far, from start to start and without what a kill has undone. It differs from run to run.
-constexpr const char* kRunSeconds = "run.seconds";
-// And how many samples an epoch was divided from.
-constexpr const char* kTrainSamples = "train_set.samples";
-
 struct Manifest {
   static constexpr int kVersion = 2;
 
-  std::string run;                              // id of the training, the same over all its starts; empty: begun by a version without ids
-  std::int64_t step = 0;                        // optimizer steps done
-  SamplerPosition position;                     // of the next sample
-  std::int64_t samples_seen = 0;                // by all ranks, in all epochs
-  int world_size = 1;                           // of the run that wrote it
-  std::uint64_t sampler_seed = 0;
-  std::string train_set;                        // fingerprint of what was trained on; empty: not known
+  TrainState state;                             // as the run that wrote it stood
+  int world_size = 1;                           // of that run
   std::map<std::string, std::string> options;   // of the run that wrote it, for the reader's eye
   std::map<std::string, std::string> versions;  // of libraries
-  std::vector<std::vector<std::size_t>> buckets;  // DDP's, as rebuilt after its first step: makes resuming bit-exact
-  std::map<std::string, double> state;            // of what is not a tensor: "grad_scaler.scale", "plateau.best" ...
-  OptimizerRecord optimizer;                      // its groups, which order parameters as Python numbers them
+  OptimizerRecord optimizer;                    // its groups, which order parameters as Python numbers them
   std::vector<FileRecord> files;
 
   bool operator==(const Manifest&) const = default;
 };
-
-// Of its state; 0 where that has none.
-double run_seconds(const Manifest& manifest);
 
 // Sealed: its last key, xxh3_128, is the checksum of all that is before it.
 std::string to_json(const Manifest& manifest);

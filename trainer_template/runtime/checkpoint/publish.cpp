@@ -56,7 +56,7 @@ void publish(FileLayer& files, const fs::path& root, const fs::path& temporary, 
   files.write_synced(temporary / kManifestFile, parts);
   files.sync_folder(temporary);
 
-  const fs::path folder = root / step_folder(manifest.step);
+  const fs::path folder = root / step_folder(manifest.state.step);
   if (is_complete(folder)) {
     put_aside(files, folder, "this run has another checkpoint of that step");
   } else {

@@ -96,40 +96,39 @@ std::int64_t largest_step(const TorchFile& file, const NamedTensors& state) {
   return static_cast<std::int64_t>(largest);
 }
 
-Manifest progress_in(const TorchFile& file, const NamedTensors& state) {
+TrainState state_in(const TorchFile& file, const NamedTensors& optimizer) {
   const auto integer = [&](const char* key) { return static_cast<std::int64_t>(whole_number_at(file, file.content(), key).value_or(0)); };
-  const std::int64_t of_optimizer = largest_step(file, state);
+  const std::int64_t of_optimizer = largest_step(file, optimizer);
   const auto step = whole_number_at(file, file.content(), "step");
-  Manifest progress{.step = step ? static_cast<std::int64_t>(*step) : of_optimizer};
-  progress.position = {.epoch = integer("epoch"), .consumed = integer("epoch_samples_consumed")};
-  progress.samples_seen = integer("samples_seen");
+  TrainState state{.step = step ? static_cast<std::int64_t>(*step) : of_optimizer};
+  state.position = {.epoch = integer("epoch"), .consumed = integer("epoch_samples_consumed")};
+  state.samples_seen = integer("samples_seen");
   if (const PickledValue* scaler = file.content().find("scaler")) {
     using Float = std::numeric_limits<float>;
     const auto is_scale = [](double value) { return value >= Float::min() && value <= Float::max(); };
     const auto scale = number_at(file, *scaler, "scale", is_scale, "a scale of losses, a finite number above 0");
     const auto tracker = whole_number_at(file, *scaler, "_growth_tracker");
-    if (scale) progress.state["grad_scaler.scale"] = *scale;
-    if (tracker) progress.state["grad_scaler.growth_tracker"] = *tracker;
+    if (scale.has_value() != tracker.has_value()) throw TrainError(file.path().string() + ": the state of the GradScaler is not whole");
+    if (scale) state.grad_scaler = {.scale = *scale, .growth_tracker = static_cast<std::int64_t>(*tracker)};
   }
-  return progress;
+  return state;
 }
 
 }  // namespace
 
-Manifest resume_from_python(const std::filesystem::path& file, const ModelTensors& model, Optimizer& optimizer, ProcessGroup& group) {
-  Manifest progress;
+TrainState resume_from_python(const std::filesystem::path& file, const ModelTensors& model, Optimizer& optimizer, ProcessGroup& group) {
+  TrainState state;
   all_or_none(group, [&] {
     TorchFile saved(file);
     const std::string what = file.string();
-    const NamedTensors state = optimizer_state(saved, model, optimizer);
-    progress = progress_in(saved, state);
+    const NamedTensors of_optimizer = optimizer_state(saved, model, optimizer);
+    state = state_in(saved, of_optimizer);
     copy_tensors(without_aliases(saved.state_dict(), model, what), model.all(), what);
     StatePieces pieces(optimizer.ranges());
-    pieces.add(state);
+    pieces.add(of_optimizer);
     optimizer.load_state(pieces.take());
   });
-  progress.world_size = group.world_size();
-  return progress;
+  return state;
 }
 
 }  // namespace torchbridge::train

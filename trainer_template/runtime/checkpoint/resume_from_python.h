@@ -3,10 +3,10 @@
 
 #include <filesystem>
 
-#include <torchbridge/train/checkpoint/manifest.h>
 #include <torchbridge/train/group/process_group.h>
 #include <torchbridge/train/named_tensors.h>
 #include <torchbridge/train/optim/optimizer.h>
+#include <torchbridge/train/train_state.h>
 
 namespace torchbridge::train {
 
@@ -15,6 +15,6 @@ namespace torchbridge::train {
 // these are there (without "step", the optimizer's largest "step" is taken), and from "scaler", a GradScaler's state_dict; what cannot be
 // one of these numbers is an error. Options of the optimizer are this run's, not the file's; maximize must be the same. Every rank reads the file, and keeps its part. Collective; throws TrainError,
 // which names file and tensor, where something does not fit; model and optimizer may have changed then.
-Manifest resume_from_python(const std::filesystem::path& file, const ModelTensors& model, Optimizer& optimizer, ProcessGroup& group);
+TrainState resume_from_python(const std::filesystem::path& file, const ModelTensors& model, Optimizer& optimizer, ProcessGroup& group);
 
 }  // namespace torchbridge::train

@@ -45,7 +45,7 @@ class SaveThread {
   SaveThread(const SaveThread&) = delete;
   SaveThread& operator=(const SaveThread&) = delete;
 
-  std::int64_t step() const { return request_.manifest.step; }
+  std::int64_t step() const { return request_.manifest.state.step; }
   // Ready when the thread reads no tensor of the run any more.
   const std::shared_future<void>& copied() const { return copied_; }
   // Without the limit of bytes a second from here on.

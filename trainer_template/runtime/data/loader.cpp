@@ -124,6 +124,17 @@ std::optional<Batch> Loader::next() {
   return batch;
 }
 
+std::vector<Batch> Loader::next_step(std::int64_t batches) {
+  std::vector<Batch> step;
+  while (std::ssize(step) < batches) {
+    auto batch = next();
+    if (!batch) break;
+    step.push_back(std::move(*batch));
+    if (step.back().next.epoch != step.back().epoch) break;
+  }
+  return step;
+}
+
 bool Loader::is_ready(std::int64_t count, std::chrono::milliseconds time) {
   if (own_copy_) return true;
   const auto now = Clock::now();

@@ -68,6 +68,10 @@ class Loader {
   // that goes on with the next batch. TrainError too for one that is not there in time, which the call after that waits for again.
   std::optional<Batch> next();
 
+  // The batches of one optimizer step: `batches` of them, or fewer where an epoch ends, for an epoch's last step is never
+  // filled up with samples of the next one; none at the end. Throws as next() does.
+  std::vector<Batch> next_step(std::int64_t batches);
+
   // Whether next() would give the next `count` batches without a wait, as far as batches are made ahead. Waits for that, but no longer
   // than `time`. Also yes when a batch was waited for too long: next() has the error.
   bool is_ready(std::int64_t count, std::chrono::milliseconds time);

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 namespace torchbridge::train {
 
@@ -19,6 +18,7 @@ struct SamplerOptions {
   std::uint64_t seed = 0;
   Order order = Order::kShuffled;
   bool drop_last = false;  // leave out the last samples rather than repeat the first ones, so that all ranks get as many
+  bool each_once = false;  // for evaluation: neither repeat nor leave out any, so that ranks may get different numbers
 };
 
 // How far training has come, at any world size: samples of the current epoch that all ranks together have consumed. With
@@ -38,8 +38,5 @@ std::int64_t samples_per_rank(const SamplerOptions& options, std::int64_t consum
 // At an unchanged world size, going on from a position gives exactly the samples that were still to come.
 // REQUIRES: 0 <= nth < samples_per_rank(options, consumed).
 std::int64_t rank_position(const SamplerOptions& options, std::int64_t consumed, std::int64_t nth);
-
-// Samples rank, rank + world_size ... once each, for evaluation: no padding, so ranks may get different numbers.
-std::vector<std::int64_t> each_once(std::int64_t size, int rank, int world_size);
 
 }  // namespace torchbridge::train

@@ -15,6 +15,7 @@
 #include <torchbridge/train/named_tensors.h>
 #include <torchbridge/train/ddp/output_tensors.h>
 #include <torchbridge/train/group/process_group.h>
+#include <torchbridge/train/train_state.h>
 
 namespace c10d {
 class Logger;
@@ -24,9 +25,6 @@ class Reducer;
 namespace torchbridge::train {
 
 class DelayedAllReduce;
-
-// Indices of parameters, bucket by bucket, in the order in which the buckets are reduced.
-using BucketLayout = std::vector<std::vector<std::size_t>>;
 
 // Parameters whose gradients are reduced together, outside of the buckets, when the gradient of `until` comes (delayed_all_reduce.h).
 struct DelayedParameters {
@@ -86,7 +84,9 @@ class DistributedDataParallel : public Joinable {
   // pass must be inside as well.
   class NoSync {
    public:
-    explicit NoSync(DistributedDataParallel& ddp) : ddp_(ddp), before_(ddp.synchronize_) { ddp.synchronize_ = false; }
+    explicit NoSync(DistributedDataParallel& ddp, bool is_on = true) : ddp_(ddp), before_(ddp.synchronize_) {
+      ddp.synchronize_ = before_ && !is_on;
+    }
     ~NoSync() { ddp_.synchronize_ = before_; }
     NoSync(const NoSync&) = delete;
     NoSync& operator=(const NoSync&) = delete;
@@ -95,6 +95,9 @@ class DistributedDataParallel : public Joinable {
     DistributedDataParallel& ddp_;
     bool before_;
   };
+
+  // A NoSync that does nothing where `synchronizes`.
+  NoSync no_sync_unless(bool synchronizes) { return NoSync(*this, !synchronizes); }
 
   // Collective: all ranks take the buffers of rank 0, unless broadcast_buffers is off. For an evaluation, which calls
   // the model without DDP.

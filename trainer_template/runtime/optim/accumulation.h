@@ -1,35 +1,40 @@
 // Gradient accumulation: the batches that make one optimizer step.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <vector>
+#include <span>
 
 #include <torchbridge/train/data/loader.h>
 
 namespace torchbridge::train {
 
-// The next `parts` batches, or fewer where an epoch ends; none at the end. An epoch's last step is never filled up with samples of
-// the next one.
-inline std::vector<Batch> next_parts(Loader& loader, std::int64_t parts) {
-  std::vector<Batch> batches;
-  while (std::ssize(batches) < parts) {
-    auto batch = loader.next();
-    if (!batch) break;
-    batches.push_back(std::move(*batch));
-    if (batches.back().next.epoch != batches.back().epoch) break;
-  }
-  return batches;
+// Of the batches of an accumulated step, of which an epoch's last one may be smaller.
+enum class AccumulationMean {
+  kSamples,  // each sample weighs the same
+  kBatches,  // each batch: the usual loss / N of Python programs. With batches of one size it is the same, bit for bit
+};
+
+// Samples of all of a step's batches.
+inline std::int64_t samples_in(std::span<const Batch> batches) {
+  std::int64_t samples = 0;
+  for (const Batch& batch : batches) samples += batch.samples();
+  return samples;
+}
+
+// What the mean loss of one batch is divided by, so that the sum over the step's batches is their mean.
+inline double loss_divisor(const Batch& batch, std::span<const Batch> batches, AccumulationMean mean) {
+  if (mean == AccumulationMean::kBatches) return static_cast<double>(batches.size());
+  return static_cast<double>(samples_in(batches)) / static_cast<double>(batch.samples());
 }
 
 // Optimizer steps from `start` on, without regard to max_batches.
 inline std::int64_t steps_left(const SamplerOptions& sampler, LoaderOptions options, SamplerPosition start,
-                               std::int64_t parts) {
+                               std::int64_t batches_a_step) {
   const std::int64_t epochs = options.epochs;
   options.max_batches = -1;
   const auto steps_until = [&](std::int64_t end, SamplerPosition from) {
     options.epochs = end;
-    return (batches_left(sampler, options, from) + parts - 1) / parts;
+    return (batches_left(sampler, options, from) + batches_a_step - 1) / batches_a_step;
   };
   if (start.epoch >= epochs) return 0;
   return steps_until(start.epoch + 1, start) + (epochs - start.epoch - 1) * steps_until(1, {});

@@ -1,5 +1,6 @@
 // torch.optim.Adam and AdamW (fused=True): the same but for what weight decay is added to, gradient or parameter.
 #include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_sub.h>
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/zeros.h>
@@ -16,7 +17,8 @@ class Adam final : public LocalOptimizer {
       : LocalOptimizer(decoupled ? "adamw" : "adam", std::move(groups)), decoupled_(decoupled) {}
 
  private:
-  void update(const OptimizerOptions& options, std::vector<Member>& members) override {
+  void update(const OptimizerOptions& options, std::vector<Member>& members,
+              const std::optional<at::Tensor>& found_inf) override {
     Tensors parameters, gradients, averages, squares, largest, steps;
     for (Member& member : members) {
       if (member.gradient.is_sparse()) {
@@ -33,13 +35,14 @@ class Adam final : public LocalOptimizer {
     at::_foreach_add_(steps, 1);
     const auto fused = [&](auto operation) {
       operation(parameters, gradients, averages, squares, largest, steps, options.lr, options.beta1, options.beta2,
-                *options.weight_decay, options.epsilon, options.amsgrad, options.maximize);
+                *options.weight_decay, options.epsilon, options.amsgrad, options.maximize, /*grad_scale=*/std::nullopt, found_inf);
     };
     if (decoupled_) {
       fused([](auto&&... arguments) { at::_fused_adamw_(arguments...); });
     } else {
       fused([](auto&&... arguments) { at::_fused_adam_(arguments...); });
     }
+    if (found_inf) at::_foreach_sub_(steps, Tensors(steps.size(), *found_inf));  // of a step that was left out
   }
 
   std::map<std::string, double> own_options(const OptimizerOptions& options) const override {

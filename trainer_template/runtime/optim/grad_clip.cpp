@@ -14,6 +14,7 @@
 #include <torchbridge/train/optim/tensor_lists.h>
 
 #include <cmath>
+#include <limits>
 #include <string>
 
 namespace torchbridge::train {
@@ -87,6 +88,14 @@ at::Tensor clip_grad_norm(const Tensors& parameters, const ClipOptions& options,
   norm = norm.to(own.scalar_type());
   scale(lists, norm, options);
   return norm;
+}
+
+at::Tensor clip_grad_norm(const Optimizer& optimizer, const GradientClipping& clipping, ProcessGroup& group) {
+  const bool clips = clipping.max_norm > 0;
+  if (!clips && !clipping.is_measured) return {};
+  const ClipOptions options{.max_norm = clips ? clipping.max_norm : std::numeric_limits<double>::infinity()};
+  if (optimizer.averages_gradients()) return clip_grad_norm(optimizer.averaged(), options, group);
+  return clip_grad_norm(clipping.parameters, options);
 }
 
 }  // namespace torchbridge::train

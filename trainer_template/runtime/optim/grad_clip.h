@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <torchbridge/train/group/process_group.h>
+#include <torchbridge/train/optim/optimizer.h>
 
 namespace torchbridge::train {
 
@@ -24,5 +25,16 @@ at::Tensor clip_grad_norm(const std::vector<at::Tensor>& parameters, const ClipO
 // The same where each rank holds another part of the gradients (ZeRO), on the group's device; a rank may hold none.
 // Collective. The sum over ranks is in float64, so the norm may differ from the one above in its last bit.
 at::Tensor clip_grad_norm(const std::vector<at::Tensor>& parameters, const ClipOptions& options, ProcessGroup& group);
+
+// What a training run does with the averaged gradients of each step.
+struct GradientClipping {
+  double max_norm = 0;                  // 0: they are not clipped
+  bool is_measured = false;             // the norm is wanted also where they are not clipped; not for sparse gradients
+  std::vector<at::Tensor> parameters;   // in the model's order; with optimizer.averages_gradients() its own part is taken
+};
+
+// The same for the gradients that an optimizer is about to use; an undefined tensor where the norm is neither needed nor
+// wanted. Collective where each rank holds a part of the gradients.
+at::Tensor clip_grad_norm(const Optimizer& optimizer, const GradientClipping& clipping, ProcessGroup& group);
 
 }  // namespace torchbridge::train

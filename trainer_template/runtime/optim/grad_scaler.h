@@ -1,55 +1,47 @@
-// Loss scaling for float16: torch.amp.GradScaler, with all ranks of one mind about what overflowed.
+// Loss scaling for float16: torch.amp.GradScaler, entirely on the device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <map>
-#include <string>
+#include <optional>
 
 #include <torchbridge/train/optim/optimizer.h>
-#include <torchbridge/train/group/process_group.h>
+#include <torchbridge/train/train_state.h>
 
 namespace torchbridge::train {
 
 struct GradScalerOptions {
+  bool enabled = true;  // false: losses stay as they are, and gradients are only looked at
   double init_scale = 65536;
   double growth_factor = 2, backoff_factor = 0.5;
   std::int64_t growth_interval = 2000;  // steps without overflow until the scale grows
 };
 
-// One thread. For each step: scale(loss).backward(), average, unscale() if gradients are clipped, step(), update().
+// One thread. For each step: scale(loss).backward(), average, unscale(), clip, make one number of what unscale() found
+// on all ranks, give it to the optimizer's step() and to update(). No call but state() waits for the device.
 class GradScaler {
  public:
-  // Holds a reference to the group. Throws TrainError for factors that do not grow or do not back off.
-  explicit GradScaler(ProcessGroup& group, const GradScalerOptions& options = {});
+  // Throws TrainError for factors that do not grow or do not back off. Goes on from `state` where that has a value.
+  GradScaler(const GradScalerOptions& options, c10::Device device, const std::optional<GradScalerState>& state = {});
 
+  // On the device of the scaler.
   at::Tensor scale(const at::Tensor& loss) const;
 
-  // Divides the gradients by the scale, once in a step. Collective: whether any rank has found infinity or NaN.
-  void unscale(Optimizer& optimizer);
+  // Divides the averaged gradients by the scale, once in a step. Returns a number above 0 where one of this rank's was
+  // infinite or NaN, and else 0: float32, no dimensions. Python hands it to fused optimizers in the same way.
+  at::Tensor unscale(Optimizer& optimizer) const;
 
-  // Unscales unless that is done, and steps the optimizer where all gradients of all ranks are finite. Says if it did.
-  // Python hands "found_inf" to fused optimizers instead, with the same outcome but for an SGD with momentum whose very first
-  // step overflows: its buffers there are not initialised.
-  bool step(Optimizer& optimizer);
+  // Backs off where found_inf, the same on all ranks, is not 0; grows after growth_interval steps where it was.
+  void update(const at::Tensor& found_inf);
 
-  // After step(): halves the scale after an overflow, doubles it after growth_interval good steps.
-  void update();
-
-  double current_scale() const;
-  std::int64_t growth_tracker() const;
-
-  // "scale" and "growth_tracker", for a checkpoint; the other entries of Python's state_dict are options here.
-  std::map<std::string, double> state() const;
-  void load_state(const std::map<std::string, double>& state);
+  // Waits for the device. Nothing where it is not enabled; the other entries of Python's state_dict are options here.
+  std::optional<GradScalerState> state() const;
 
  private:
-  ProcessGroup& group_;
   GradScalerOptions options_;
   at::Tensor scale_;           // float32, no dimensions
   at::Tensor growth_tracker_;  // int32, no dimensions
-  at::Tensor found_inf_;       // float32; undefined until unscale()
 };
 
 }  // namespace torchbridge::train

@@ -57,7 +57,7 @@ LocalOptimizer::LocalOptimizer(std::string kind, std::vector<ParameterGroup> gro
   }
 }
 
-void LocalOptimizer::take_step() {
+void LocalOptimizer::take_step(const at::Tensor& found_inf) {
   const at::NoGradGuard no_grad;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     std::vector<Member> members;
@@ -67,7 +67,11 @@ void LocalOptimizer::take_step() {
       if (gradient.defined()) members.push_back({name, parameter, gradient, states_[g][i]});
     }
     const auto tensor_of = [](const Member& member) -> const at::Tensor& { return member.parameter; };
-    for (auto& list : by_device_and_type(std::move(members), tensor_of)) update(groups_[g].options, list);
+    for (auto& list : by_device_and_type(std::move(members), tensor_of)) {
+      std::optional<at::Tensor> flag;
+      if (found_inf.defined()) flag = found_inf.to(list[0].parameter.device());
+      update(groups_[g].options, list, flag);
+    }
   }
 }
 

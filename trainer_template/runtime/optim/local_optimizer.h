@@ -31,10 +31,11 @@ class LocalOptimizer : public Optimizer {
  private:
   enum class Taken { kCopied, kAdopted };
 
-  void take_step() override;
+  void take_step(const at::Tensor& found_inf) override;
   void take_state(const NamedTensors& state, Taken taken);
-  // All of one device and type, as the fused operations want them.
-  virtual void update(const OptimizerOptions& options, std::vector<Member>& members) = 0;
+  // All of one device and type, as the fused operations want them; so does found_inf want to be on that device, or empty.
+  virtual void update(const OptimizerOptions& options, std::vector<Member>& members,
+                      const std::optional<at::Tensor>& found_inf) = 0;
   // Those of its options that it reads, by Python's names.
   virtual std::map<std::string, double> own_options(const OptimizerOptions& options) const = 0;
   // The state that a parameter has before its first step, by kind. Also of a parameter on the meta device.

@@ -9,10 +9,10 @@ std::vector<ParameterGroup> one_group(NamedTensors parameters, const OptimizerOp
 
 }  // namespace
 
-void Optimizer::step() {
+void Optimizer::step(const at::Tensor& found_inf) {
   for (const auto& reader : readers_) reader.wait();
   readers_.clear();
-  take_step();
+  take_step(found_inf);
 }
 
 void Optimizer::step(double lr) {

@@ -48,8 +48,9 @@ class Optimizer {
   virtual std::vector<ParameterGroup>& groups() = 0;
 
   // Updates the parameters that have a gradient, each group by its options, and leaves the others alone. Waits first for those who
-  // read them.
-  void step();
+  // read them. With `found_inf` (float32, no dimensions, on the parameters' device) holding exactly 1 instead of 0 nothing
+  // changes, as if there had been no step: the device decides, and the host does not wait for it.
+  void step(const at::Tensor& found_inf = {});
   // The same after giving all groups this learning rate.
   void step(double lr);
 
@@ -85,7 +86,7 @@ class Optimizer {
   virtual void adopt_state(const NamedTensors& state) { load_state(state); }
 
  private:
-  virtual void take_step() = 0;
+  virtual void take_step(const at::Tensor& found_inf) = 0;
 
   std::vector<std::shared_future<void>> readers_;
 };

@@ -1,37 +1,31 @@
 // Lowers learning rates when what is measured stops getting smaller: Python's ReduceLROnPlateau(mode="min").
 #pragma once
 
-#include <cstdint>
-#include <map>
-#include <string>
+#include <optional>
 #include <vector>
 
 #include <torchbridge/train/optim/lr_schedule.h>
+#include <torchbridge/train/train_state.h>
 
 namespace torchbridge::train {
 
 class Plateau {
  public:
-  // Reads the plateau fields of `schedule`; one learning rate for each parameter group.
-  Plateau(const LrSchedule& schedule, std::vector<double> learning_rates);
+  // Reads the plateau fields of `schedule`; one learning rate for each parameter group. Goes on from `state`, where
+  // that has a value, and keeps it up to date: it must outlive this. Throws TrainError for that of another number of
+  // groups.
+  Plateau(const LrSchedule& schedule, std::vector<double> learning_rates, std::optional<PlateauState>& state);
 
   // A new measurement, the same on all ranks. NaN counts as no better.
   void observe(double value);
 
-  const std::vector<double>& learning_rates() const { return learning_rates_; }
-
-  // By name, for a checkpoint. Restoring the state of another number of groups throws TrainError.
-  std::map<std::string, double> state() const;
-  void load_state(const std::map<std::string, double>& state);
+  const std::vector<double>& learning_rates() const { return state_.learning_rates; }
 
  private:
   bool is_better(double value) const;
 
   LrSchedule schedule_;
-  std::vector<double> learning_rates_;
-  bool measured_ = false;
-  double best_ = 0;  // once measured_
-  std::int64_t bad_ = 0, cooldown_ = 0;
+  PlateauState& state_;
 };
 
 }  // namespace torchbridge::train

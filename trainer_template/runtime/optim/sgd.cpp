@@ -1,6 +1,5 @@
 // torch.optim.SGD(fused=True).
 #include <ATen/ops/_fused_sgd.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros_like.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/optim/local_optimizer.h>
@@ -13,23 +12,26 @@ class Sgd final : public LocalOptimizer {
   explicit Sgd(std::vector<ParameterGroup> groups) : LocalOptimizer("sgd", std::move(groups)) {}
 
  private:
-  void update(const OptimizerOptions& options, std::vector<Member>& members) override {
-    // A parameter's first step copies its gradient into the buffer, whatever dampening says.
+  void update(const OptimizerOptions& options, std::vector<Member>& members,
+              const std::optional<at::Tensor>& found_inf) override {
+    // A parameter's first step copies its gradient into the buffer, whatever dampening says. After a first step that was
+    // left out the buffer holds zeros: without dampening that comes to the same. With it the host must know of such a step.
+    if (options.dampening != 0 && found_inf && found_inf->item<float>() != 0) return;
     Lists first, later;
     for (Member& member : members) {
       if (member.gradient.is_sparse()) {
-        update_sparse(options, member);
+        update_sparse(options, member, found_inf);
         continue;
       }
       Lists& lists = options.momentum != 0 && member.state.empty() ? first : later;
       lists.parameters.push_back(member.parameter);
       lists.gradients.push_back(member.gradient);
       if (options.momentum == 0) continue;
-      if (member.state.empty()) member.state = {{"momentum_buffer", at::empty_like(member.parameter.detach())}};
+      if (member.state.empty()) member.state = make_state(options, member.parameter.detach());
       lists.buffers.push_back(member.state[0].second);
     }
-    update_dense(options, first, true);
-    update_dense(options, later, false);
+    update_dense(options, first, true, found_inf);
+    update_dense(options, later, false, found_inf);
   }
 
   std::map<std::string, double> own_options(const OptimizerOptions& options) const override {
@@ -46,18 +48,20 @@ class Sgd final : public LocalOptimizer {
     Tensors parameters, gradients, buffers;
   };
 
-  static void update_dense(const OptimizerOptions& options, Lists& lists, bool is_first) {
+  static void update_dense(const OptimizerOptions& options, Lists& lists, bool is_first,
+                           const std::optional<at::Tensor>& found_inf) {
     if (lists.parameters.empty()) return;
     at::_fused_sgd_(lists.parameters, lists.gradients, lists.buffers, *options.weight_decay, options.momentum, options.lr,
-                    options.dampening, options.nesterov, options.maximize, is_first);
+                    options.dampening, options.nesterov, options.maximize, is_first, /*grad_scale=*/std::nullopt, found_inf);
   }
 
   // Python's fused=True refuses these; its plain SGD does this.
-  static void update_sparse(const OptimizerOptions& options, Member& member) {
+  static void update_sparse(const OptimizerOptions& options, Member& member, const std::optional<at::Tensor>& found_inf) {
     if (options.momentum != 0 || *options.weight_decay != 0) {
       throw TrainError("parameter '" + member.name + "' has a sparse gradient: sgd takes it without momentum and weight "
                        "decay only; give it a parameter group of its own");
     }
+    if (found_inf && found_inf->item<float>() != 0) return;  // there is no fused operation that would look
     member.parameter.add_(member.gradient, options.maximize ? options.lr : -options.lr);
   }
 };

@@ -123,10 +123,10 @@ class Zero final : public Optimizer {
     return tensors;
   }
 
-  void take_step() override {
+  void take_step(const at::Tensor& found_inf) override {
     const at::NoGradGuard no_grad;
     if (!scatters_) take_pieces_of_gradients();
-    inner_->step();
+    inner_->step(found_inf);
     gather_parameters();
   }
 

@@ -199,7 +199,7 @@ void check_together(const Options& options) {
   const auto needs_evaluations = [&](bool chosen, const std::string& option, const std::string& why) {
     if (chosen && options.eval_every == 0) throw CLI::ValidationError(option, why + ": give --eval-every STEPS");
   };
-  needs_evaluations(is_plateau(options.schedule()), "--lr-schedule", "plateau goes by the loss of evaluations");
+  needs_evaluations(is_plateau(*parse_lr_schedule(options.lr_schedule)), "--lr-schedule", "plateau goes by the loss of evaluations");
   needs_evaluations(options.early_stop > 0, "--early-stop", "it goes by the loss of evaluations");
   if (options.stop_before_limit_s > 0 && options.checkpoints.folder.empty()) {
     throw CLI::ValidationError("--stop-before-limit", "nothing would be saved: give --checkpoint-dir DIR");

@@ -3,30 +3,32 @@
 
 #include <cstdint>
 #include <limits>
-#include <map>
-#include <string>
+
+#include <torchbridge/train/train_state.h>
 
 namespace torchbridge::train {
 
 // The same on all ranks, which see the same losses.
 class EarlyStop {
  public:
-  // `patience`: evaluations without a lower loss until is_due(); 0: never. `state` is a checkpoint's; other entries are left alone.
-  EarlyStop(std::int64_t patience, const std::map<std::string, double>& state);
+  // `patience`: evaluations without a lower loss until is_due(); 0: never. Goes on from `state` and keeps it up to
+  // date: it must outlive this.
+  EarlyStop(std::int64_t patience, EarlyStopState& state) : patience_(patience), state_(state) {}
 
   // A loss that is NaN is no lower one.
-  void observe(double eval_loss, std::int64_t step);
-  bool is_due() const { return patience_ > 0 && without_ >= patience_; }
-
-  bool has_best() const { return best_step_ > 0; }
-  double best_loss() const { return best_; }
-  std::int64_t best_step() const { return best_step_; }
-  // For a checkpoint: "best.loss", "best.step", "best.without"; the first two where there is a best.
-  void put_state(std::map<std::string, double>& state) const;
+  void observe(double eval_loss, std::int64_t step) {
+    const bool is_lower = state_.best_loss ? eval_loss < *state_.best_loss : eval_loss < kInfinity;
+    state_ = is_lower ? EarlyStopState{.best_loss = eval_loss, .best_step = step}
+                      : EarlyStopState{state_.best_loss, state_.best_step, state_.without + 1};
+  }
+  bool is_due() const { return patience_ > 0 && state_.without >= patience_; }
+  const EarlyStopState& state() const { return state_; }
 
  private:
-  std::int64_t patience_, without_ = 0, best_step_ = 0;
-  double best_ = std::numeric_limits<double>::infinity();
+  static constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+  std::int64_t patience_;
+  EarlyStopState& state_;
 };
 
 }  // namespace torchbridge::train

@@ -68,7 +68,9 @@ void run_inference(const Options& options, ProcessGroup& group) {
   const Weights weights = weights_of(options, group);
   const TaskKind* kind = nullptr;
   all_or_none(group, [&] { kind = &kind_of(options, weights); });
-  const auto [task, model] = open_task(*kind, settings_of(options, *kind, weights), group);
+  const TaskSettings settings = settings_of(options, *kind, weights);
+  const auto task = open_task(*kind, settings, group);
+  const auto model = make_model(*task, settings.model, group);
   init_from(weights.file, tensors_of(*model), group);
   model->eval();
   all_or_none(group, [&] {

@@ -4,11 +4,11 @@
 
 namespace torchbridge::train {
 
-std::string samples_text(std::span<const Batch> parts) {
+std::string samples_text(std::span<const std::vector<std::int64_t>> batches) {
   std::string text;
-  for (const Batch& part : parts) {
-    if (&part != &parts.front()) text += ';';
-    for (std::size_t i = 0; i < part.indices.size(); ++i) text += (i == 0 ? "" : ",") + std::to_string(part.indices[i]);
+  for (const auto& batch : batches) {
+    if (&batch != &batches.front()) text += ';';
+    for (std::size_t i = 0; i < batch.size(); ++i) text += (i == 0 ? "" : ",") + std::to_string(batch[i]);
   }
   return text;
 }
@@ -38,9 +38,9 @@ Ledger::Ledger(ProcessGroup& group, const std::filesystem::path& path, const Run
   all_or_none(group_, [&] { file_ = StepFile(group_.is_first() ? path : "", start, "--ledger"); });
 }
 
-void Ledger::write(const StepRecord& record, std::span<const Batch> parts) {
+void Ledger::write(const StepRecord& record, std::span<const std::vector<std::int64_t>> batches) {
   if (!enabled_) return;
-  const std::vector<std::string> ranks = group_.all_gather(samples_text(parts));
+  const std::vector<std::string> ranks = group_.all_gather(samples_text(batches));
   if (!group_.is_first()) return;
   for (const std::string& line : ledger_lines(record, ranks)) file_.write(line);
 }

@@ -41,9 +41,25 @@ GradientAverage Options::gradient_average() const {
   return zero_gradients == "all-reduce" ? GradientAverage::kDdp : GradientAverage::kReduceScatter;
 }
 
-LrSchedule Options::schedule() const {
+c10::ScalarType Options::autocast_type() const {
+  if (precision == "fp32") return c10::kFloat;
+  return precision == "bf16" ? c10::kBFloat16 : c10::kHalf;
+}
+
+AccumulationMean Options::mean_of_accumulation() const {
+  return accumulation_mean == "batches" ? AccumulationMean::kBatches : AccumulationMean::kSamples;
+}
+
+NonFiniteOptions Options::non_finite() const {
+  return {.on_nan = on_nan == "skip" ? OnNan::kSkip : OnNan::kStop, .scales_loss = precision == "fp16", .max_skips = max_skips};
+}
+
+GradScalerOptions Options::loss_scaling() const { return {.enabled = precision == "fp16", .init_scale = loss_scale}; }
+
+LrSchedule Options::schedule(std::int64_t total_steps) const {
   LrSchedule parsed = *parse_lr_schedule(lr_schedule);
   parsed.warmup_steps = warmup_steps;
+  parsed.total_steps = total_steps;
   return parsed;
 }
 
@@ -81,7 +97,7 @@ ProgressStyle Options::progress_style() const {
 }
 
 // A checkpoint that is named by its own folder may be older than others.
-RunStart Options::run_start(const Manifest& start) const {
+RunStart Options::run_start(const TrainState& start) const {
   std::error_code ignored;  // auto and none are no paths
   const auto named = std::filesystem::canonical(checkpoints.resume, ignored);
   return {.run = start.run, .step = start.step, .goes_back = step_of_folder(named.filename().string()).has_value()};

@@ -12,8 +12,11 @@
 #include <torchbridge/train/data/loader.h>
 #include <torchbridge/train/data/sampler.h>
 #include <torchbridge/train/group/process_group.h>
+#include <torchbridge/train/optim/accumulation.h>
+#include <torchbridge/train/optim/grad_scaler.h>
 #include <torchbridge/train/optim/lr_schedule.h>
 #include <torchbridge/train/optim/zero.h>
+#include <torchbridge/train/run/non_finite.h>
 #include <torchbridge/train/run/option_table.h>
 #include <torchbridge/train/run/preemption.h>
 #include <torchbridge/train/run/progress.h>
@@ -90,12 +93,16 @@ struct Options {
   std::string refusal_of(const TaskKind& other) const;
   Order sample_order() const;  // of `order`
   GradientAverage gradient_average() const;
-  LrSchedule schedule() const;  // without its number of steps
+  c10::ScalarType autocast_type() const;  // of `precision`; c10::kFloat: no autocast
+  AccumulationMean mean_of_accumulation() const;
+  NonFiniteOptions non_finite() const;
+  GradScalerOptions loss_scaling() const;
+  LrSchedule schedule(std::int64_t total_steps) const;
   GroupOptions group() const;
   // Throws EarlyExit where the end of the job is needed and `environment` does not tell it.
   PreemptionOptions preemption(const EnvMap& environment) const;
   ProgressStyle progress_style() const;
-  RunStart run_start(const Manifest& start) const;
+  RunStart run_start(const TrainState& start) const;
   SamplerOptions sampler(std::int64_t samples, const ProcessGroup& group) const;
   LoaderOptions loading(const ProcessGroup& group) const;
   // What was chosen, as it is shown at the start and kept in checkpoints, by name: "lr".

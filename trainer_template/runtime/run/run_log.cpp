@@ -15,10 +15,11 @@ std::string counted(int count, const std::string& what) {
 }
 
 std::string early_end(const EarlyStop& early_stop) {
-  if (!early_stop.has_best()) return " (stopped early: no loss was a number)";
+  const auto& [best_loss, best_step, without] = early_stop.state();
+  if (!best_loss) return " (stopped early: no loss was a number)";
   char text[96];
-  std::snprintf(text, sizeof text, " (stopped early: the lowest loss was %.4f, after step %lld)", early_stop.best_loss(),
-                static_cast<long long>(early_stop.best_step()));
+  std::snprintf(text, sizeof text, " (stopped early: the lowest loss was %.4f, after step %lld)", *best_loss,
+                static_cast<long long>(best_step));
   return text;
 }
 
@@ -31,14 +32,14 @@ std::string grouped(std::int64_t number) {
   return digits;
 }
 
-void print_settings(const Options& options, const ProcessGroup& group, const ModelTensors& model, const Manifest& start, std::int64_t total_steps) {
+void print_settings(const Options& options, const ProcessGroup& group, const ModelTensors& model, const TrainState& start, std::int64_t total_steps) {
   std::int64_t parameters = 0;
   for (const auto& [name, parameter] : model.parameters) parameters += parameter.numel();
   const std::string launcher = group.launcher() == "none" ? "started without a launcher" : "started by " + group.launcher();
   std::string text = program_name() + ": " + counted(group.world_size(), "rank") + " on " + counted(group.layout().node_count, "node") + ", " + launcher +
                      ", backend " + group.backend() + ", " + grouped(parameters) + " parameters";
   if (start.step > 0) text += "; goes on from step " + std::to_string(start.step) + " of " + std::to_string(total_steps);
-  if (run_seconds(start) > 0) text += ", after " + std::to_string(std::llround(run_seconds(start))) + " s of training";
+  if (start.seconds > 0) text += ", after " + std::to_string(std::llround(start.seconds)) + " s of training";
   if (start.step == total_steps) text += ": it is complete";
   std::printf("%s\n%s", text.c_str(), settings_table(options.shown()).c_str());
   std::fflush(stdout);
@@ -63,7 +64,7 @@ std::string settings_table(const std::map<std::string, std::string>& settings) {
   return line.empty() ? text : text + trimmed(line) + "\n";
 }
 
-RunLog::RunLog(const Options& options, ProcessGroup& group, const ModelTensors& model, const Manifest& start, std::int64_t total_steps)
+RunLog::RunLog(const Options& options, ProcessGroup& group, const ModelTensors& model, const TrainState& start, std::int64_t total_steps)
     : group_(group), speaks_(group.is_first()), total_steps_(total_steps), progress_(speaks_ ? options.progress_style() : ProgressStyle::kNone, total_steps) {
   all_or_none(group, [&] {
     metrics_ = std::make_unique<MetricsFile>(speaks_ ? options.metrics : "", options.run_start(start));

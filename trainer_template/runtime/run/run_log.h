@@ -9,7 +9,6 @@
 #include <vector>
 
 #include <torchbridge/train/checkpoint/checkpoint.h>
-#include <torchbridge/train/checkpoint/manifest.h>
 #include <torchbridge/train/group/process_group.h>
 #include <torchbridge/train/named_tensors.h>
 #include <torchbridge/train/run/early_stop.h>
@@ -17,6 +16,7 @@
 #include <torchbridge/train/run/metrics.h>
 #include <torchbridge/train/run/options.h>
 #include <torchbridge/train/run/progress.h>
+#include <torchbridge/train/train_state.h>
 
 namespace torchbridge::train {
 
@@ -24,7 +24,7 @@ namespace torchbridge::train {
 class RunLog {
  public:
   // Collective: throws on all ranks where a file cannot be written. Prints what was chosen.
-  RunLog(const Options& options, ProcessGroup& group, const ModelTensors& model, const Manifest& start, std::int64_t total_steps);
+  RunLog(const Options& options, ProcessGroup& group, const ModelTensors& model, const TrainState& start, std::int64_t total_steps);
 
   void write(const StepRecord& record);
 

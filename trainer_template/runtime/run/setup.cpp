@@ -2,19 +2,12 @@
 
 #include <ATen/Context.h>
 #include <ATen/ops/allclose.h>
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/net/random_token.h>
-#include <torchbridge/train/checkpoint/load.h>
-#include <torchbridge/train/checkpoint/resume_from_python.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/model_tensors.h>
-#include <torchbridge/train/optim/accumulation.h>
 #include <torchbridge/train/optim/parameter_groups.h>
 #include <torchbridge/train/run/agreement.h>
 #include <torchbridge/train/run/compiled_model.h>
 
-#include <algorithm>
-#include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
@@ -22,40 +15,6 @@
 
 namespace torchbridge::train {
 namespace {
-
-// A position in an epoch counts samples of one order.
-void check_order(const Options& options, const Manifest& start) {
-  const auto before = start.options.find("order");
-  const std::string order = before == start.options.end() ? "shuffled" : before->second;
-  if (start.position.consumed == 0 || order == options.order) return;
-  throw TrainError("the checkpoint at step " + std::to_string(start.step) + " was written in an epoch with --order " + order +
-                   ", this run has --order " + options.order + "; the order of samples would break off");
-}
-
-// And samples of one training set.
-void check_train_set(const Options& options, const std::string& fingerprint, const Manifest& start) {
-  if (start.position.consumed == 0 || start.train_set.empty() || fingerprint.empty() || fingerprint == start.train_set) return;
-  const auto before = start.options.find("data");
-  const std::string data = printable(options.shown().at("data")), data_then = before == start.options.end() ? "" : printable(before->second);
-  throw TrainError("the checkpoint at step " + std::to_string(start.step) + " was written in an epoch of other training data of the same size" +
-                   (data_then == data ? ", which --data " + data + " held then" : " (--data " + data_then + "), this run has --data " + data) +
-                   "; samples would be left out or come twice");
-}
-
-// A finished epoch is the start of the next one; Python's samplers may have counted their padding.
-void check_position(const SamplerOptions& sampler, const Manifest& start) {
-  const std::int64_t most = std::max(sampler.size, samples_per_rank(sampler) * sampler.world_size);
-  if (start.position.consumed <= most) return;
-  throw TrainError("training stands " + std::to_string(start.position.consumed) + " samples into epoch " + std::to_string(start.position.epoch) +
-                   " (epoch_samples_consumed), but an epoch of the training set has " + std::to_string(sampler.size) + ": is it another --data?");
-}
-
-void check_batch_size(const Options& options, std::int64_t samples, const ProcessGroup& group) {
-  const std::int64_t most = (samples + group.world_size() - 1) / group.world_size();
-  if (options.batch_size <= most) return;
-  throw TrainError("--batch-size " + std::to_string(options.batch_size) + " is larger than the data set: " + std::to_string(samples) +
-                   " samples, " + std::to_string(most) + " a rank");
-}
 
 // Its first outputs are compared with the model's: a package of another model may have tensors of the same names.
 std::function<at::Tensor(const at::Tensor&)> compiled_forward(const Options& options, Model& model, const ModelTensors& tensors, ProcessGroup& group) {
@@ -71,24 +30,6 @@ std::function<at::Tensor(const at::Tensor&)> compiled_forward(const Options& opt
   };
 }
 
-std::shared_ptr<Model> make_model(const Task& task, const std::string& model, c10::Device device) {
-  try {
-    auto made = task.make_model();
-    made->to(device);
-    return made;
-  } catch (const c10::Error& error) {
-    throw TrainError("--model " + model + " cannot be made: " + one_line(error));
-  }
-}
-
-// So does one of a training set of another size.
-void check_train_samples(const Manifest& start, std::int64_t samples) {
-  const auto before = start.state.find(kTrainSamples);
-  if (start.position.consumed == 0 || before == start.state.end() || before->second == static_cast<double>(samples)) return;
-  throw TrainError("the checkpoint at step " + std::to_string(start.step) + " was written in an epoch of " + std::to_string(std::llround(before->second)) +
-                   " samples, this training set has " + std::to_string(samples) + "; samples would be left out or come twice");
-}
-
 }  // namespace
 
 void set_determinism(const Options& options) {
@@ -97,14 +38,24 @@ void set_determinism(const Options& options) {
 
 void seed_generators(const Options& options) { at::manual_seed(options.seed); }
 
-OpenTask open_task(const TaskKind& kind, const TaskSettings& settings, ProcessGroup& group) {
-  OpenTask opened;
+std::unique_ptr<Task> open_task(const TaskKind& kind, const TaskSettings& settings, ProcessGroup& group) {
+  std::unique_ptr<Task> task;
+  all_or_none(group, [&] { task = kind.open(settings); });
+  check_same_sizes(*task, settings.data, group);
+  return task;
+}
+
+std::shared_ptr<Model> make_model(const Task& task, const std::string& model, ProcessGroup& group) {
+  std::shared_ptr<Model> made;
   all_or_none(group, [&] {
-    opened.task = kind.open(settings);
-    opened.model = make_model(*opened.task, settings.model, group.device());
+    try {
+      made = task.make_model();
+      made->to(group.device());
+    } catch (const c10::Error& error) {
+      throw TrainError("--model " + model + " cannot be made: " + one_line(error));
+    }
   });
-  check_same_sizes(*opened.task, settings.data, group);
-  return opened;
+  return made;
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const Options& options, const ModelTensors& model, ProcessGroup& group) {
@@ -119,58 +70,23 @@ std::unique_ptr<Optimizer> make_optimizer(const Options& options, const ModelTen
   return make_zero(std::move(groups), group, make, options.gradient_average());
 }
 
-TrainerOptions trainer_options(const Options& options, Model& model, ProcessGroup& group, std::int64_t total_steps, StopAgreement& stop) {
-  const ModelTensors tensors = tensors_of(model);
-  TrainerOptions chosen{.schedule = options.schedule(), .clip_norm = options.clip_norm};
-  chosen.schedule.total_steps = total_steps;
+GradientClipping gradient_clipping(const Options& options, const ModelTensors& model, ProcessGroup& group) {
+  GradientClipping clipping{.max_norm = options.clip_norm, .parameters = {}};
+  for (const auto& [name, parameter] : model.parameters) clipping.parameters.push_back(parameter);
   const bool is_written = !options.metrics.empty() || !options.tensorboard.empty();
-  const bool is_known = is_written && !options.no_grad_norm && tensors.sparse_gradients.empty();
-  chosen.grad_norm = !group.broadcast(is_known ? "it is" : "").empty();  // with ZeRO it takes all ranks
-  if (options.accumulation_mean == "batches") chosen.accumulation_mean = AccumulationMean::kBatches;
-  chosen.scaler.init_scale = options.loss_scale;
-  for (const auto& [name, parameter] : tensors.parameters) chosen.clipped.push_back(parameter);
-  if (options.precision != "fp32") chosen.precision = options.precision == "bf16" ? at::kBFloat16 : at::kHalf;
-  chosen.device = group.device().type();
-  chosen.on_nan = options.on_nan == "skip" ? OnNan::kSkip : OnNan::kStop;
-  chosen.max_skips = options.max_skips;
-  chosen.peak_tflops = options.peak_tflops;
-  chosen.stop = &stop;
-  if (!options.compiled_eval.empty()) chosen.eval_forward = compiled_forward(options, model, tensors, group);
-  return chosen;
+  const bool is_wanted = is_written && !options.no_grad_norm && model.sparse_gradients.empty();
+  clipping.is_measured = !group.broadcast(is_wanted ? "it is" : "").empty();
+  return clipping;
 }
 
-Manifest load_start(const Options& options, Checkpoints& checkpoints, const ModelTensors& model, Optimizer& optimizer, ProcessGroup& group) {
-  if (!options.init_from.empty()) init_from(options.init_from, model, group);
-  Manifest start;
-  if (auto resumed = checkpoints.resume(model, optimizer)) {
-    start = *std::move(resumed);
-  } else if (!options.resume_from_python.empty()) {
-    start = resume_from_python(options.resume_from_python, model, optimizer, group);
-  }
-  // From a checkpoint in another folder, which keeps its own run, a new one begins.
-  const bool goes_on = !checkpoints.last_saved().empty();
-  constexpr std::size_t kDigits = 8;
-  start.run = group.broadcast(goes_on ? start.run : torchbridge::random_token().substr(0, kDigits));
-  return start;
+EvaluationOptions evaluation_options(const Options& options, Model& model, ProcessGroup& group) {
+  EvaluationOptions evaluation{.batch_size = options.batch_size, .workers = options.workers, .precision = options.autocast_type(), .forward = {}};
+  if (!options.compiled_eval.empty()) evaluation.forward = compiled_forward(options, model, tensors_of(model), group);
+  return evaluation;
 }
 
 StepProfileOptions profile_options(const Options& options, const ProcessGroup& group) {
   return {.steps = group.is_first() ? options.profile : 0, .file = options.profile_file, .device = group.device().type()};
-}
-
-std::int64_t total_steps(const Options& options, const Dataset& train_set, const std::string& fingerprint, const Manifest& start, ProcessGroup& group) {
-  std::int64_t all = start.step;
-  const std::string of_rank_0 = group.broadcast(fingerprint);
-  all_or_none(group, [&] {
-    if (fingerprint != of_rank_0) throw TrainError("--data " + printable(options.data) + " holds other samples than rank 0's; all ranks need the same data");
-    check_order(options, start);
-    check_train_samples(start, train_set.size());
-    check_train_set(options, fingerprint, start);
-    check_position(options.sampler(train_set.size(), group), start);
-    check_batch_size(options, train_set.size(), group);
-    all += steps_left(options.sampler(train_set.size(), group), options.loading(group), start.position, options.grad_accumulation);
-  });
-  return options.max_steps > 0 ? std::max(start.step, std::min(all, options.max_steps)) : all;
 }
 
 }  // namespace torchbridge::train

@@ -1,18 +1,17 @@
 // From options to the parts of a training run.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 
-#include <torchbridge/train/checkpoint/checkpoint.h>
-#include <torchbridge/train/checkpoint/manifest.h>
 #include <torchbridge/train/group/process_group.h>
 #include <torchbridge/train/named_tensors.h>
+#include <torchbridge/train/optim/grad_clip.h>
 #include <torchbridge/train/optim/optimizer.h>
+#include <torchbridge/train/run/evaluation.h>
 #include <torchbridge/train/run/options.h>
 #include <torchbridge/train/run/step_profile.h>
-#include <torchbridge/train/run/trainer.h>
+#include <torchbridge/train/run/task.h>
 
 namespace torchbridge::train {
 
@@ -22,31 +21,24 @@ void set_determinism(const Options& options);
 // Of the CPU and of a GPU: the latter only once the group is formed.
 void seed_generators(const Options& options);
 
-// A task, and its model with fresh weights on the group's device.
-struct OpenTask {
-  std::unique_ptr<Task> task;
-  std::shared_ptr<Model> model;
-};
+// Collective: throws on all ranks where one cannot read the data, or has data of another size than rank 0 (TrainError,
+// which names --data).
+std::unique_ptr<Task> open_task(const TaskKind& kind, const TaskSettings& settings, ProcessGroup& group);
 
-// Collective: throws on all ranks where one cannot read the data, has data of another size than rank 0, or no memory for the model (TrainError, which
-// names --data or --model).
-OpenTask open_task(const TaskKind& kind, const TaskSettings& settings, ProcessGroup& group);
+// The task's model with fresh weights, on the group's device. Collective: throws on all ranks where one has no memory for
+// it (TrainError, which names --model).
+std::shared_ptr<Model> make_model(const Task& task, const std::string& model, ProcessGroup& group);
 
 // Collective with --zero. The group must outlive it.
 std::unique_ptr<Optimizer> make_optimizer(const Options& options, const ModelTensors& model, ProcessGroup& group);
 
-// Collective: throws on all ranks where one cannot open --compiled-eval. `options`, `model` and `stop` must outlive the result.
-TrainerOptions trainer_options(const Options& options, Model& model, ProcessGroup& group, std::int64_t total_steps, StopAgreement& stop);
+// Collective: the norm is measured where rank 0 writes it. With ZeRO that takes all ranks.
+GradientClipping gradient_clipping(const Options& options, const ModelTensors& model, ProcessGroup& group);
 
-// Loads what training begins from: the checkpoint to go on from, else --resume-from-python, else --init-from, else nothing: the fresh
-// weights. The result's `run` is that of a checkpoint in --checkpoint-dir, else a new id. Collective.
-Manifest load_start(const Options& options, Checkpoints& checkpoints, const ModelTensors& model, Optimizer& optimizer, ProcessGroup& group);
+// Collective: throws on all ranks where one cannot open --compiled-eval. `options` and `model` must outlive the result.
+EvaluationOptions evaluation_options(const Options& options, Model& model, ProcessGroup& group);
 
 // Rank 0 traces.
 StepProfileOptions profile_options(const Options& options, const ProcessGroup& group);
-
-// Steps that the whole run takes, from its first beginning. Collective: throws TrainError where a batch is larger than the data set, where
-// the ranks have different data, or where the run would go on from `start` in another order of samples, in other data (`fingerprint`, of this rank's) or beyond their end.
-std::int64_t total_steps(const Options& options, const Dataset& train_set, const std::string& fingerprint, const Manifest& start, ProcessGroup& group);
 
 }  // namespace torchbridge::train

@@ -30,7 +30,7 @@ void save(FileLayer& files, const fs::path& root, std::int64_t step, int keep) {
         {.name = rank_file(static_cast<int>(rank)), .file_size = 5, .range = {0, 5}, .pieces = {"state"}}};
     for (ShareRecord& record : records_from(to_text(write_shares(files, temporary, shares, {})))) records.push_back(std::move(record));
   }
-  publish(files, root, temporary, {.step = step, .files = joined(std::move(records))});
+  publish(files, root, temporary, {.state = {.step = step}, .files = joined(std::move(records))});
   const std::string trouble = tidy_up(files, root, step, {.keep = keep});
   if (trouble.ends_with(PowerCut().what())) throw PowerCut();
   ASSERT_EQ(trouble, "");
@@ -38,7 +38,7 @@ void save(FileLayer& files, const fs::path& root, std::int64_t step, int keep) {
 
 std::optional<std::int64_t> newest_good(const fs::path& root) {
   for (std::int64_t step : complete_steps(root)) {
-    if (const auto manifest = verified_manifest(root / step_folder(step))) return manifest->step;
+    if (const auto manifest = verified_manifest(root / step_folder(step))) return manifest->state.step;
   }
   return std::nullopt;
 }

@@ -49,7 +49,7 @@ class Checkpoint : public testing::Test {
   }
   std::int64_t step_of_resume() {
     const auto manifest = resume();
-    return manifest ? manifest->step : 0;
+    return manifest ? manifest->state.step : 0;
   }
   std::string resume_error() { return error_of([&] { resume(); }); }
   double weight() const { return weight_.detach()[0].item<double>(); }
@@ -77,8 +77,8 @@ TEST_F(Checkpoint, GoesOnFromTheNewest) {
   train_to(2);
   const auto manifest = resume();
   ASSERT_TRUE(manifest);
-  EXPECT_EQ(manifest->step, 2);
-  EXPECT_EQ(manifest->position, (SamplerPosition{.epoch = 1, .consumed = 2}));
+  EXPECT_EQ(manifest->state.step, 2);
+  EXPECT_EQ(manifest->state.position, (SamplerPosition{.epoch = 1, .consumed = 2}));
   EXPECT_EQ(weight(), 2);
 }
 
@@ -121,7 +121,7 @@ TEST_F(Checkpoint, LeavesADamagedOneOutAndPutsItAside) {
   damage(2);
   const auto manifest = resume();
   ASSERT_TRUE(manifest);
-  EXPECT_EQ(manifest->step, 1);
+  EXPECT_EQ(manifest->state.step, 1);
   EXPECT_EQ(weight(), 1);
   train_to(2);
   EXPECT_TRUE(fs::exists(root_ / "step-00000002.aside"));
@@ -202,10 +202,10 @@ TEST_F(Checkpoint, GoesOnFromTheOneThatIsNamed) {
   train_to(1);
   train_to(2);
   resume_ = (root_ / "step-00000001/").string();
-  EXPECT_EQ(resume()->step, 1);
+  EXPECT_EQ(resume()->state.step, 1);
   EXPECT_EQ(weight(), 1);
   resume_ = root_.string();
-  EXPECT_EQ(resume()->step, 2);
+  EXPECT_EQ(resume()->state.step, 2);
   resume_ = (folder_ / "none").string();
   EXPECT_TRUE(contains(resume_error(), "there is no checkpoint"));
   resume_ = (root_ / "step-00000009").string();

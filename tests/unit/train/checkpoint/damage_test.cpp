@@ -48,7 +48,7 @@ class Damage : public testing::Test {
   void write(std::int64_t bytes) {
     fs::remove_all(path());
     fs::create_directory(path());
-    manifest_ = {.step = 5, .world_size = 2, .options = {{"lr", "0.1"}}, .buckets = {{1, 0}}, .state = {{"grad_scaler.scale", 65536}}};
+    manifest_ = {.state = {.step = 5, .buckets = {{1, 0}}, .grad_scaler = GradScalerState{.scale = 65536}}, .world_size = 2, .options = {{"lr", "0.1"}}};
     std::uint64_t seed = 0;
     for (const std::string name : {"model.safetensors", "optimizer-00000-of-00001.safetensors", "rank-00000.safetensors", "rank-00001.safetensors"}) {
       const File file = file_of(name, name.starts_with("rank") ? std::min<std::int64_t>(bytes, 64) : bytes, seed += 2);

@@ -6,17 +6,23 @@ namespace torchbridge::train {
 namespace {
 
 Manifest example() {
-  return {.run = "a1b2c3d4",
-          .step = 100,
-          .position = {.epoch = 3, .consumed = 1234},
-          .samples_seen = 12345678901,
+  return {.state = {.run = "a1b2c3d4",
+                    .step = 100,
+                    .position = {.epoch = 3, .consumed = 1234},
+                    .samples_seen = 12345678901,
+                    .seed = 18446744073709551615u,
+                    .train_set = "00112233445566778899aabbccddeeff",
+                    .train_samples = 60000,
+                    .seconds = 12.5,
+                    .skips = 2,
+                    .evaluation_is_due = true,
+                    .buckets = {{3, 2}, {1, 0}},
+                    .grad_scaler = GradScalerState{.scale = 65536, .growth_tracker = 3},
+                    .plateau = PlateauState{.learning_rates = {0.1, 0.01}, .best = 0.1, .bad = 1, .cooldown = 2},
+                    .early_stop = {.best_loss = 0.5, .best_step = 90, .without = 1}},
           .world_size = 4,
-          .sampler_seed = 18446744073709551615u,
-          .train_set = "00112233445566778899aabbccddeeff",
           .options = {{"lr", "0.1"}, {"data", "/with \"quotes\" and \xff"}},
           .versions = {{"torch", "2.11.0"}},
-          .buckets = {{3, 2}, {1, 0}},
-          .state = {{"grad_scaler.scale", 65536}, {"plateau.best", 0.1}},
           .files = {{"model.safetensors", 1234, "0123456789abcdef0123456789abcdef"}}};
 }
 
@@ -31,15 +37,15 @@ TEST(Manifest, ReadsBackWhatItWrites) {
 // As checkpoints had it before.
 TEST(Manifest, IsReadWithoutAFingerprintOrARun) {
   Manifest manifest = example();
-  manifest.train_set.clear();
-  manifest.run.clear();
+  manifest.state.train_set.clear();
+  manifest.state.run.clear();
   const std::string text = to_json(manifest);
   EXPECT_EQ(text.find("fingerprint"), std::string::npos);
   EXPECT_EQ(text.find("\"run\""), std::string::npos);
   const auto read = manifest_from_json(text);
   ASSERT_TRUE(read) << read.error().message;
-  EXPECT_EQ(read->train_set, "");
-  EXPECT_EQ(read->run, "");
+  EXPECT_EQ(read->state.train_set, "");
+  EXPECT_EQ(read->state.run, "");
 }
 
 TEST(Manifest, WritesOptionsThatAreNotUtf8) { EXPECT_TRUE(manifest_from_json(to_json(example()))); }
@@ -72,6 +78,9 @@ TEST(Manifest, SaysWhatIsWrong) {
       {changed("model.safetensors", "/etc/passwd"), "names a file outside of its folder"},
       {changed("\"size\": 1234", "\"size\": 0, \"parts\": [[4, \"00\"]]"), "has parts that are longer than 'model.safetensors'"},
       {changed("\"size\": 1234", "\"size\": 5, \"parts\": [[4, \"00\"]]"), "has no checksum for all of 'model.safetensors'"},
+      {changed("\"plateau.bad\": 1.0", "\"plateau.bad\": 1e300"), "has 1e+300 as its state 'plateau.bad', a count"},
+      {changed("\"plateau.bad\"", "\"plateau.worse\""), "has no state 'plateau.bad'"},
+      {changed("\"grad_scaler.growth_tracker\"", "\"x\""), "has no state 'grad_scaler.growth_tracker'"},
       {to_json(example()).substr(0, 100), "cannot be understood"},
   };
   for (const auto& c : kCases) {

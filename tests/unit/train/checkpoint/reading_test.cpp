@@ -33,7 +33,7 @@ class Reading : public testing::Test {
     weight_.detach().fill_(static_cast<double>(step));
     weight_.mutable_grad() = at::ones({2, 3});
     optimizer_->step(0.0);
-    checkpoints.save({.step = step, .buckets = {{0}}, .state = {{"plateau.best", 0.5}}}, model_, *optimizer_);
+    checkpoints.save({.step = step, .buckets = {{0}}, .plateau = PlateauState{.learning_rates = {0.1}, .best = 0.5}}, model_, *optimizer_);
     checkpoints.finish();
   }
   // The step that a run goes on from, and what it says meanwhile.
@@ -47,7 +47,7 @@ class Reading : public testing::Test {
       manifest = checkpoints.resume(model_, *optimizer_);
     }
     said = testing::internal::GetCapturedStderr();
-    return manifest ? manifest->step : -1;
+    return manifest ? manifest->state.step : -1;
   }
   // Takes the file from the manifest of step 2.
   void forget(const std::string& name) {

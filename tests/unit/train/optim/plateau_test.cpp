@@ -13,7 +13,8 @@ LrSchedule schedule(const std::string& text) { return *parse_lr_schedule(text); 
 using Rates = std::vector<double>;
 
 TEST(Plateau, LowersEachGroupWhenPatienceIsOver) {
-  Plateau plateau(schedule("plateau:factor=0.5,patience=1,min_lr=0.02"), {0.1, 0.03});
+  std::optional<PlateauState> state;
+  Plateau plateau(schedule("plateau:factor=0.5,patience=1,min_lr=0.02"), {0.1, 0.03}, state);
   plateau.observe(1.0);
   plateau.observe(1.0);
   EXPECT_EQ(plateau.learning_rates(), (Rates{0.1, 0.03}));
@@ -22,7 +23,8 @@ TEST(Plateau, LowersEachGroupWhenPatienceIsOver) {
 }
 
 TEST(Plateau, TakesNanForNoBetter) {
-  Plateau plateau(schedule("plateau:patience=0"), {1.0});
+  std::optional<PlateauState> state;
+  Plateau plateau(schedule("plateau:patience=0"), {1.0}, state);
   plateau.observe(NAN);
   EXPECT_EQ(plateau.learning_rates(), Rates{0.1});
 }
@@ -31,22 +33,30 @@ TEST(Plateau, GoesOnFromItsState) {
   const LrSchedule shared = schedule("plateau:patience=1,cooldown=1,factor=0.3");
   const double measured[] = {3, 3, 3, 3, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1};
   for (std::size_t stop = 0; stop < std::size(measured); ++stop) {
-    Plateau straight(shared, {0.1}), before(shared, {0.1}), after(shared, {7.0});
+    std::optional<PlateauState> of_straight, of_start;
+    Plateau straight(shared, {0.1}, of_straight);
+    std::optional<Plateau> plateau(std::in_place, shared, Rates{0.1}, of_start);
+    std::optional<PlateauState> saved;
     for (std::size_t i = 0; i < std::size(measured); ++i) {
-      if (i == stop) after.load_state(before.state());
+      if (i == stop) {
+        saved = of_start;
+        plateau.emplace(shared, Rates{7.0}, saved);
+      }
       straight.observe(measured[i]);
-      (i < stop ? before : after).observe(measured[i]);
+      plateau->observe(measured[i]);
     }
-    EXPECT_EQ(after.learning_rates(), straight.learning_rates()) << "stopped at " << stop;
+    EXPECT_EQ(plateau->learning_rates(), straight.learning_rates()) << "stopped at " << stop;
     EXPECT_LT(straight.learning_rates()[0], 0.01);
   }
 }
 
 TEST(Plateau, RefusesTheStateOfOtherGroups) {
-  const Plateau two(schedule("plateau"), {0.1, 0.2});
-  Plateau one(schedule("plateau"), {0.1}), three(schedule("plateau"), {0.1, 0.2, 0.3});
-  EXPECT_TRUE(contains(error_of([&] { one.load_state(two.state()); }), "for more than 1 parameter groups"));
-  EXPECT_TRUE(contains(error_of([&] { three.load_state(two.state()); }), "has no 'lr.2'"));
+  std::optional<PlateauState> two;
+  const Plateau of_two(schedule("plateau"), {0.1, 0.2}, two);
+  for (const Rates& rates : {Rates{0.1}, Rates{0.1, 0.2, 0.3}}) {
+    const std::string error = error_of([&] { Plateau(schedule("plateau"), rates, two); });
+    EXPECT_TRUE(contains(error, "is for 2 parameter groups, and the optimizer has " + std::to_string(rates.size())));
+  }
 }
 
 }  // namespace

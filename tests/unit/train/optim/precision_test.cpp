@@ -45,24 +45,26 @@ TEST(Autocast, CastsWeightsAnewInTheNextStep) {
 
 class Scaling : public testing::Test {
  protected:
+  // Whether the step was taken.
   bool step_with(double gradient) {
-    parameter_.mutable_grad() = at::full({2}, gradient * scaler_.current_scale());
-    const bool stepped = scaler_.step(*optimizer_);
-    scaler_.update();
-    return stepped;
+    parameter_.mutable_grad() = at::full({2}, gradient * scaler_.state()->scale);
+    const at::Tensor found_inf = scaler_.unscale(*optimizer_).gt(0).to(at::kFloat);
+    optimizer_->step(found_inf);
+    scaler_.update(found_inf);
+    return found_inf.item<float>() == 0;
   }
   double value() const { return parameter_.detach()[0].item<double>(); }
 
   at::Tensor parameter_ = at::ones({2}).set_requires_grad(true);
   std::unique_ptr<Optimizer> optimizer_ = make_sgd({{"p", parameter_}}, {.lr = 0.25, .momentum = 0.5});
-  GradScaler scaler_{alone(), {.init_scale = 8, .growth_interval = 2}};
+  GradScaler scaler_{{.init_scale = 8, .growth_interval = 2}, at::kCPU};
 };
 
 TEST_F(Scaling, LeavesAStepOutThatOverflows) {
   const double infinity = std::numeric_limits<double>::infinity();
   EXPECT_FALSE(step_with(infinity));  // also as the very first one
   EXPECT_EQ(value(), 1);
-  EXPECT_EQ(scaler_.current_scale(), 4);
+  EXPECT_EQ(scaler_.state()->scale, 4);
   EXPECT_TRUE(step_with(2));
   EXPECT_EQ(value(), 0.5);
   EXPECT_FALSE(step_with(std::numeric_limits<double>::quiet_NaN()));
@@ -71,35 +73,59 @@ TEST_F(Scaling, LeavesAStepOutThatOverflows) {
 
 TEST_F(Scaling, GrowsAfterGoodSteps) {
   EXPECT_TRUE(step_with(1) && step_with(1));
-  EXPECT_EQ(scaler_.current_scale(), 16);
-  EXPECT_EQ(scaler_.growth_tracker(), 0);
+  EXPECT_EQ(scaler_.state(), (GradScalerState{.scale = 16, .growth_tracker = 0}));
   EXPECT_TRUE(step_with(1));
-  EXPECT_EQ(scaler_.growth_tracker(), 1);
+  EXPECT_EQ(scaler_.state(), (GradScalerState{.scale = 16, .growth_tracker = 1}));
 }
 
 TEST_F(Scaling, GoesOnFromItsState) {
   step_with(1);
-  GradScaler other(alone());
-  other.load_state(scaler_.state());
-  EXPECT_EQ(other.current_scale(), 8);
-  EXPECT_EQ(other.growth_tracker(), 1);
-  EXPECT_TRUE(contains(error_of([&] { other.load_state({{"scale", 1}}); }), "is not whole"));
+  const GradScaler other({}, at::kCPU, scaler_.state());
+  EXPECT_EQ(other.state(), (GradScalerState{.scale = 8, .growth_tracker = 1}));
 }
 
-TEST_F(Scaling, UnscalesOnceAStep) {
-  parameter_.mutable_grad() = at::full({2}, 8.0);
-  scaler_.unscale(*optimizer_);
-  EXPECT_EQ(parameter_.grad()[0].item<double>(), 1);
-  EXPECT_TRUE(contains(error_of([&] { scaler_.unscale(*optimizer_); }), "called twice"));
-  EXPECT_TRUE(scaler_.step(*optimizer_));
-  EXPECT_EQ(value(), 0.75);
-  scaler_.update();
-  EXPECT_TRUE(contains(error_of([&] { scaler_.update(); }), "before step()"));
+TEST_F(Scaling, OnlyLooksAtGradientsWhereItIsNotEnabled) {
+  GradScaler off({.enabled = false}, at::kCPU);
+  parameter_.mutable_grad() = at::full({2}, 3.0);
+  EXPECT_EQ(off.scale(at::ones({})).item<float>(), 1);
+  EXPECT_EQ(off.unscale(*optimizer_).item<float>(), 0);
+  EXPECT_EQ(parameter_.grad()[0].item<double>(), 3);
+  parameter_.mutable_grad()[1] = std::numeric_limits<double>::infinity();
+  EXPECT_GT(off.unscale(*optimizer_).item<float>(), 0);
+  EXPECT_FALSE(off.state());
+}
+
+// As if there had been no step: also the first one of each optimizer, whose state is made in it.
+TEST(FoundInf, LeavesParametersAndStateAlone) {
+  using Make = std::unique_ptr<Optimizer> (*)(NamedTensors, const OptimizerOptions&);
+  const OptimizerOptions options{.lr = 0.1, .momentum = 0.9};
+  OptimizerOptions dampened = options, nesterov = options;
+  dampened.dampening = 0.5;
+  nesterov.nesterov = true;
+  const std::pair<Make, OptimizerOptions> kinds[] = {{make_sgd, options}, {make_sgd, dampened}, {make_sgd, nesterov}, {make_adam, options}, {make_adamw, options}};
+  for (const auto& [make, chosen] : kinds) {
+    const at::Tensor straight = at::ones({3}).set_requires_grad(true), skipping = at::ones({3}).set_requires_grad(true);
+    const auto expected = make({{"p", straight}}, chosen), actual = make({{"p", skipping}}, chosen);
+    const auto step = [](Optimizer& optimizer, const at::Tensor& parameter, double gradient, double found_inf) {
+      parameter.mutable_grad() = at::full({3}, gradient);
+      optimizer.step(at::full({}, found_inf, at::kFloat));
+    };
+    step(*actual, skipping, std::numeric_limits<double>::infinity(), 1);
+    for (const double gradient : {0.5, -2.0, 0.25}) {
+      step(*expected, straight, gradient, 0);
+      step(*actual, skipping, gradient, 0);
+      step(*actual, skipping, std::numeric_limits<double>::quiet_NaN(), 1);
+    }
+    EXPECT_TRUE(at::equal(straight, skipping)) << straight << skipping;
+    const NamedTensors state = actual->state(), expected_state = expected->state();
+    ASSERT_EQ(state.size(), expected_state.size());
+    for (std::size_t i = 0; i < state.size(); ++i) EXPECT_TRUE(at::equal(state[i].second, expected_state[i].second)) << state[i].first;
+  }
 }
 
 TEST(GradScaler, RefusesFactorsThatCannotBe) {
-  EXPECT_TRUE(contains(error_of([] { GradScaler(alone(), {.growth_factor = 1}); }), "growth_factor"));
-  EXPECT_TRUE(contains(error_of([] { GradScaler(alone(), {.backoff_factor = 1}); }), "backoff_factor"));
+  EXPECT_TRUE(contains(error_of([] { GradScaler({.growth_factor = 1}, at::kCPU); }), "growth_factor"));
+  EXPECT_TRUE(contains(error_of([] { GradScaler({.backoff_factor = 1}, at::kCPU); }), "backoff_factor"));
 }
 
 }  // namespace

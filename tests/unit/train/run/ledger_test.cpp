@@ -6,14 +6,10 @@
 namespace torchbridge::train {
 namespace {
 
-std::vector<Batch> parts_of(const std::vector<std::vector<std::int64_t>>& indices) {
-  std::vector<Batch> parts(indices.size());
-  for (std::size_t i = 0; i < indices.size(); ++i) parts[i].indices = indices[i];
-  return parts;
-}
+using Batches = std::vector<std::vector<std::int64_t>>;
 
-TEST(Ledger, HasALineForEachPartOfAStep) {
-  const std::vector<std::string> ranks = {samples_text(parts_of({{5, 1}, {8}})), samples_text(parts_of({{4, 9}, {2}}))};
+TEST(Ledger, HasALineForEachBatchOfAStep) {
+  const std::vector<std::string> ranks = {samples_text(Batches({{5, 1}, {8}})), samples_text(Batches({{4, 9}, {2}}))};
   const auto lines = ledger_lines({.step = 7, .epoch = 3}, ranks);
   EXPECT_EQ(lines, (std::vector<std::string>{R"({"step":7,"epoch":3,"samples":[[5,1],[4,9]]})", R"({"step":7,"epoch":3,"samples":[[8],[2]]})"}));
   EXPECT_EQ(ledger_lines({.step = 7, .skipped = true}, std::vector<std::string>{"5"}).front(),
@@ -23,8 +19,8 @@ TEST(Ledger, HasALineForEachPartOfAStep) {
 TEST(Ledger, DropsTheStepsAfterTheCheckpoint) {
   TemporaryFolder folder;
   const auto path = folder / "ledger";
-  for (std::int64_t step : {1, 2, 3}) Ledger(alone(), path, {.step = step - 1}).write({.step = step}, parts_of({{step}, {step + 10}}));
-  Ledger(alone(), path, {.step = 1}).write({.step = 2}, parts_of({{7}}));
+  for (std::int64_t step : {1, 2, 3}) Ledger(alone(), path, {.step = step - 1}).write({.step = step}, Batches({{step}, {step + 10}}));
+  Ledger(alone(), path, {.step = 1}).write({.step = 2}, Batches({{7}}));
   EXPECT_EQ(folder.read("ledger"), R"({"step":1,"epoch":0,"samples":[[1]]})" "\n" R"({"step":1,"epoch":0,"samples":[[11]]})" "\n"
                                    R"({"step":2,"epoch":0,"samples":[[7]]})" "\n");
 }

@@ -1,0 +1,335 @@
+// The parts of a training step, put together as main.cpp does, with a task of the test's own and one rank.
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/record_function.h>
+#include <c10/core/GradMode.h>
+#include <gtest/gtest.h>
+#include <torchbridge/train/model_tensors.h>
+#include <torchbridge/train/optim/accumulation.h>
+#include <torchbridge/train/optim/grad_clip.h>
+#include <torchbridge/train/optim/grad_scaler.h>
+#include <torchbridge/train/run/evaluation.h>
+#include <torchbridge/train/run/forward_loss.h>
+#include <torchbridge/train/run/non_finite.h>
+#include <torchbridge/train/run/step_sums.h>
+#include <torchbridge/train/run/throughput.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <thread>
+
+#include "alone.h"
+#include "temporary_folder.h"
+
+namespace torchbridge::train {
+namespace {
+
+class Weight : public Model {
+ public:
+  Weight() {
+    weight = register_parameter("weight", at::ones({1}));
+    seen = register_buffer("seen", at::zeros({1}));
+  }
+  at::Tensor forward(const at::Tensor& inputs) override {
+    seen.add_(inputs.sum());
+    return inputs * weight;
+  }
+  at::Tensor weight;
+  at::Tensor seen;  // the sum of all inputs: a running statistic
+};
+
+// Inputs are the indices; nothing to load.
+class Indices : public Dataset {
+ public:
+  std::int64_t size() const override { return 100; }
+  Batch collate(std::span<const std::int64_t> indices) const override {
+    Batch batch;
+    batch.inputs = batch_tensor({std::ssize(indices)}, at::kFloat);
+    for (std::size_t i = 0; i < indices.size(); ++i)
+      batch.inputs.mutable_data_ptr<float>()[i] = static_cast<float>(indices[i]);
+    batch.targets = batch.inputs.clone();
+    batch.indices.assign(indices.begin(), indices.end());
+    return batch;
+  }
+};
+
+class Sum : public Task {
+ public:
+  const Dataset& train_set() const override { return indices_; }
+  const Dataset& eval_set() const override { return indices_; }
+  std::shared_ptr<Model> make_model() const override { return std::make_shared<Weight>(); }
+  // Infinite where sample 37 is there; with_bad_gradient: finite, with a gradient that is not.
+  at::Tensor loss(const at::Tensor& outputs, const at::Tensor& targets) const override {
+    const auto* values = targets.const_data_ptr<float>();  // where item() would be seen as a wait for the device
+    const bool bad = std::find(values, values + targets.numel(), 37.0f) != values + targets.numel();
+    if (bad && with_bad_gradient) return (outputs * 0).sqrt().sum();
+    return bad ? outputs.sum() * std::numeric_limits<float>::infinity() : outputs.mean();
+  }
+  std::vector<Metric> metrics() const override {
+    return {{"largest", [](const at::Tensor& outputs, const at::Tensor&) { return outputs.max(); }}};
+  }
+  bool with_bad_gradient = false;
+
+ private:
+  Indices indices_;
+};
+
+struct StepOptions {
+  NonFiniteOptions non_finite;
+  GradientClipping clipping;
+  AccumulationMean mean = AccumulationMean::kSamples;
+  c10::ScalarType precision = at::kFloat;
+  std::size_t lag = 0;  // of the reader
+};
+
+class StepTest : public testing::Test {
+ protected:
+  void set_up(StepOptions options = {}) {
+    options_ = std::move(options);
+    options_.non_finite.scales_loss = options_.precision == at::kHalf;
+    options_.clipping.parameters = optimizer_->averaged();
+    scaler_.emplace(GradScalerOptions{.enabled = options_.precision == at::kHalf}, at::kCPU);
+    non_finite_.emplace(options_.non_finite, model_->buffers(), state_.skips, alone());
+    reader_.emplace(at::kCPU, options_.lag);
+    state_.step = 0;
+  }
+
+  StepRecord accumulated_step(const std::vector<Batch>& batches) {
+    StepRecord record{.step = ++state_.step, .learning_rate = 0.1};
+    optimizer_->zero_grad();
+    non_finite_->keep_buffers();
+    at::Tensor loss = at::zeros({});
+    for (const Batch& batch : batches) {
+      const auto no_sync = ddp_.no_sync_unless(&batch == &batches.back());
+      const at::Tensor share = forward_loss(ddp_, *model_, task_, batch, options_.precision, record.step)
+                                   .div(loss_divisor(batch, batches, options_.mean));
+      scaler_->scale(share).backward();
+      loss = loss + share.detach();
+    }
+    const at::Tensor found_inf = scaler_->unscale(*optimizer_);
+    const at::Tensor norm = clip_grad_norm(*optimizer_, options_.clipping, alone());
+    const StepSums sums = reduce_step(loss, found_inf, norm, stop_.votes(), alone());
+    optimizer_->step(sums.found_inf);
+    non_finite_->restore_buffers(sums.found_inf);
+    scaler_->update(sums.found_inf);
+    reader_->add(record, batches, sums);
+    for (FinishedStep& finished : reader_->read()) finish(finished);
+    return last_;
+  }
+  StepRecord step(std::vector<std::int64_t> indices) { return accumulated_step({batch(std::move(indices))}); }
+
+  void finish(FinishedStep& finished) {
+    last_ = finished.record;
+    stop_.learn(finished.numbers.votes);
+    non_finite_->check(finished);
+  }
+
+  Batch batch(std::vector<std::int64_t> indices) const {
+    Batch made = task_.train_set().collate(indices);
+    made.indices = std::move(indices);
+    return made;
+  }
+  float weight() const { return model_->weight.item<float>(); }
+  std::optional<Evaluation> evaluate_with(EvaluationOptions options) {
+    return evaluate(*model_, task_, ddp_, options, stop_, alone());
+  }
+
+  Sum task_;
+  std::shared_ptr<Weight> model_ = std::make_shared<Weight>();
+  ModelTensors tensors_ = tensors_of(*model_);
+  std::unique_ptr<Optimizer> optimizer_ = make_sgd(tensors_.parameters, {.lr = 0.1});
+  DistributedDataParallel ddp_{tensors_, alone(), {}};
+  bool wants_to_stop_ = false;
+  StopAgreement stop_{alone(), {.wants_to_stop = [this] { return wants_to_stop_; }}};
+  StepOptions options_;
+  TrainState state_;
+  StepRecord last_;  // whose numbers have come
+  std::optional<GradScaler> scaler_;
+  std::optional<NonFinite> non_finite_;
+  std::optional<StepReader> reader_;
+};
+
+// Of the last step that was observed.
+std::vector<std::string>& seen_operations() {
+  static std::vector<std::string> names;
+  return names;
+}
+
+TEST_F(StepTest, NamesTheSamplesOfALossThatIsNotFinite) {
+  set_up();
+  step({1, 2});
+  const float before = weight();
+  const std::string error = error_of([&] { accumulated_step({batch({3, 4}), batch({36, 37})}); });
+  EXPECT_TRUE(contains(error, "step 2: the loss is inf on 1 of 1 ranks"));
+  EXPECT_TRUE(contains(error, "samples of this rank: 3 4 36 37;"));
+  EXPECT_EQ(weight(), before);
+}
+
+// As on a GPU: the line comes a step later, with the samples of the step that it is about.
+TEST_F(StepTest, NamesThemAStepLaterWhereTheHostIsAhead) {
+  set_up({.lag = 1});
+  step({37});
+  EXPECT_EQ(weight(), 1.0f);
+  const std::string error = error_of([&] { step({1, 3}); });
+  EXPECT_TRUE(contains(error, "step 1: the loss is inf on 1 of 1 ranks"));
+  EXPECT_TRUE(contains(error, "samples of this rank: 37;"));
+}
+
+TEST_F(StepTest, LeavesSuchAStepOutWhenAsked) {
+  set_up({.non_finite = {.on_nan = OnNan::kSkip}});
+  EXPECT_TRUE(step({37}).skipped);
+  EXPECT_EQ(weight(), 1.0f);
+  EXPECT_EQ(state_.skips, 1);
+  EXPECT_FALSE(step({1, 3}).skipped);
+  EXPECT_FLOAT_EQ(weight(), 1.0f - 0.1f * 2);
+  EXPECT_EQ(state_.skips, 0);
+}
+
+TEST_F(StepTest, LeavesNoTraceOfASkippedStepInBuffers) {
+  set_up({.non_finite = {.on_nan = OnNan::kSkip}});
+  step({1, 3});
+  EXPECT_TRUE(accumulated_step({batch({5}), batch({37})}).skipped);
+  EXPECT_EQ(model_->seen.item<float>(), 4);
+  step({2});
+  EXPECT_EQ(model_->seen.item<float>(), 6);
+}
+
+TEST_F(StepTest, SkipsWithLossScalingAndClippingToo) {
+  set_up({.non_finite = {.on_nan = OnNan::kSkip}, .clipping = {.max_norm = 1}, .precision = at::kHalf});
+  EXPECT_TRUE(step({37}).skipped);
+  EXPECT_EQ(weight(), 1.0f);
+  EXPECT_EQ(scaler_->state()->scale, 32768);
+  EXPECT_FALSE(step({1, 3}).skipped);
+  EXPECT_NE(weight(), 1.0f);
+}
+
+TEST_F(StepTest, FindsAGradientThatIsNotFinite) {
+  task_.with_bad_gradient = true;
+  for (const bool is_measured : {true, false}) {
+    set_up({.clipping = {.is_measured = is_measured}});
+    EXPECT_TRUE(contains(error_of([&] { step({37}); }), "step 1: a gradient is infinite or NaN (learning rate"));
+    EXPECT_EQ(weight(), 1.0f);
+  }
+  set_up({.non_finite = {.on_nan = OnNan::kSkip}});
+  EXPECT_TRUE(step({37}).skipped);
+  EXPECT_EQ(weight(), 1.0f);
+  EXPECT_FALSE(step({1, 3}).skipped);
+}
+
+TEST_F(StepTest, EndsAfterStepsThatAreAllLeftOut) {
+  for (const auto precision : {at::kFloat, at::kHalf}) {  // fp16: by the loss scaling
+    task_.with_bad_gradient = precision == at::kHalf;
+    set_up({.non_finite = {.on_nan = OnNan::kSkip, .max_skips = 3}, .precision = precision});
+    state_.skips = 0;
+    for (const std::int64_t sample : {37, 37, 1, 37, 37}) EXPECT_EQ(step({sample}).skipped, sample == 37);
+    EXPECT_TRUE(contains(error_of([&] { step({37}); }), "step 6: the last 3 steps were left out"));
+  }
+}
+
+TEST_F(StepTest, WeighsSamplesOrBatchesOfAnAccumulatedStep) {
+  const std::vector<Batch> batches = {batch({1, 2, 3}), batch({7})};
+  set_up();
+  EXPECT_FLOAT_EQ(accumulated_step(batches).loss, 13.0 / 4);
+  EXPECT_FLOAT_EQ(weight(), 1.0f - 0.1f * 13 / 4);
+  model_->weight.detach().fill_(1);
+  set_up({.mean = AccumulationMean::kBatches});
+  EXPECT_FLOAT_EQ(accumulated_step(batches).loss, (2.0 + 7.0) / 2);
+  EXPECT_FLOAT_EQ(weight(), 1.0f - 0.1f * 9 / 2);
+}
+
+TEST_F(StepTest, MeasuresTheGradientBeforeItIsClipped) {
+  set_up({.clipping = {.max_norm = 0.5}});
+  EXPECT_FLOAT_EQ(static_cast<float>(*step({1, 3}).grad_norm), 2.0f);
+  EXPECT_NEAR(weight(), 1.0 - 0.1 * 0.5, 1e-6);
+  set_up();
+  EXPECT_FALSE(step({1, 3}).grad_norm.has_value());
+}
+
+TEST_F(StepTest, AgreesToStop) {
+  set_up();
+  step({1});
+  EXPECT_FALSE(stop_.agreed());
+  wants_to_stop_ = true;
+  step({1});
+  EXPECT_TRUE(stop_.agreed());
+}
+
+TEST_F(StepTest, AgreesToStopAStepLaterWhereTheHostIsAhead) {
+  set_up({.lag = 1});
+  wants_to_stop_ = true;
+  step({1});
+  EXPECT_FALSE(stop_.agreed());
+  step({1});
+  EXPECT_TRUE(stop_.agreed());
+  EXPECT_EQ(last_.step, 1);
+  for (FinishedStep& finished : reader_->read(/*all=*/true)) finish(finished);
+  EXPECT_EQ(last_.step, 2);
+}
+
+// What a GPU would make the host wait for.
+TEST_F(StepTest, ReadsNoNumberOfTheDeviceInAStep) {
+  set_up({.non_finite = {.on_nan = OnNan::kSkip}, .clipping = {.max_norm = 1}, .precision = at::kHalf, .lag = 1});
+  step({1});
+  seen_operations().clear();
+  const auto handle = at::addThreadLocalCallback(
+      at::RecordFunctionCallback([](const at::RecordFunction& function) -> std::unique_ptr<at::ObserverContext> {
+        seen_operations().push_back(function.name());
+        return nullptr;
+      }));
+  step({1, 3});
+  at::removeCallback(handle);
+  EXPECT_GT(seen_operations().size(), 10u);
+  for (const std::string& name : seen_operations())
+    EXPECT_TRUE(name != "aten::_local_scalar_dense" && name != "aten::nonzero") << name;
+}
+
+TEST_F(StepTest, GivesAnEvaluationUpThatIsStopped) {
+  wants_to_stop_ = true;
+  EXPECT_FALSE(evaluate_with({.batch_size = 1}));
+  EXPECT_TRUE(stop_.agreed());
+  EXPECT_TRUE(model_->is_training());
+  wants_to_stop_ = false;
+  EXPECT_TRUE(evaluate_with({.batch_size = 1}));
+}
+
+TEST_F(StepTest, EvaluatesLossAndMetricsOverAllSamples) {
+  {
+    const at::NoGradGuard no_grad;
+    model_->weight.fill_(2);
+  }
+  const Evaluation result = *evaluate_with({.batch_size = 100});
+  EXPECT_TRUE(std::isinf(result.loss));  // sample 37 is there
+  ASSERT_EQ(result.metrics.size(), 1u);
+  EXPECT_EQ(result.metrics[0].first, "largest");
+  EXPECT_EQ(result.metrics[0].second, 198);
+}
+
+TEST_F(StepTest, CountsTheSecondsOfAllStarts) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Throughput throughput(task_, *model_, ddp_, 1, 0, {.seconds = 1000.5});
+  const double first = throughput.seconds(), second = throughput.seconds();
+  const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
+  EXPECT_GE(first, 1000.5);
+  EXPECT_GE(second, first);
+  EXPECT_LE(second, 1000.5 + passed.count()) << "what was added is not added again";
+  EXPECT_LT(Throughput(task_, *model_, ddp_, 1, 0, {}).seconds(), 1000.5)
+      << "a training that begins anew has nothing of it";
+}
+
+TEST_F(StepTest, CountsNoEvaluationAsTrainingTime) {
+  constexpr std::chrono::seconds kLong{1};
+  Throughput throughput(task_, *model_, ddp_, 1, 0, {});
+  {
+    const Throughput::Pause pause(throughput);
+    std::this_thread::sleep_for(kLong);
+  }
+  StepRecord record{.step = 1};
+  const Batch one[] = {batch({1})};
+  throughput.measure(record, one);
+  EXPECT_GT(record.samples_per_s, 1);
+  EXPECT_GT(throughput.samples_per_s(), 1);
+}
+
+}  // namespace
+}  // namespace torchbridge::train

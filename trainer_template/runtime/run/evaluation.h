@@ -1,0 +1,32 @@
+// What a model is worth: loss and metrics over a data set, by all ranks together.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include <torchbridge/train/ddp/ddp.h>
+#include <torchbridge/train/group/process_group.h>
+#include <torchbridge/train/run/metrics.h>
+#include <torchbridge/train/run/stop_agreement.h>
+#include <torchbridge/train/run/task.h>
+
+namespace torchbridge::train {
+
+struct EvaluationOptions {
+  std::int64_t batch_size = 32;                                 // of each rank
+  int workers = 1;                                              // threads that load
+  c10::ScalarType precision = c10::kFloat;                      // of autocast; kFloat: none
+  std::function<at::Tensor(const at::Tensor& inputs)> forward;  // instead of the model's; empty: the model's
+};
+
+// Collective: each sample of the task's eval_set() once, whatever the number of ranks, with the model in eval mode and
+// the buffers of rank 0. The sums stay on the device until the end. Nothing where the ranks agree to stop in its
+// middle.
+std::optional<Evaluation> evaluate(Model& model, const Task& task, DistributedDataParallel& ddp,
+                                   const EvaluationOptions& options, StopAgreement& stop, ProcessGroup& group);
+
+}  // namespace torchbridge::train

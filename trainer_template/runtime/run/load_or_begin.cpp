@@ -1,0 +1,118 @@
+#include <torchbridge/train/run/load_or_begin.h>
+
+#include <torchbridge/core/env_map.h>
+#include <torchbridge/net/random_token.h>
+#include <torchbridge/train/checkpoint/fingerprint.h>
+#include <torchbridge/train/checkpoint/load.h>
+#include <torchbridge/train/checkpoint/resume_from_python.h>
+#include <torchbridge/train/errors.h>
+#include <torchbridge/train/optim/accumulation.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+namespace torchbridge::train {
+namespace {
+
+// What training goes on from, and the options of the run that saved it.
+struct Start {
+  TrainState state;
+  std::map<std::string, std::string> options;
+};
+
+std::string option_of(const Start& start, const std::string& name, const std::string& otherwise) {
+  const auto found = start.options.find(name);
+  return found == start.options.end() ? otherwise : found->second;
+}
+
+std::string of_checkpoint(const TrainState& state) {
+  return "the checkpoint at step " + std::to_string(state.step) + " was written in an epoch ";
+}
+
+// A position in an epoch counts samples of one order.
+void check_order(const Options& options, const Start& start) {
+  const std::string order = option_of(start, "order", "shuffled");
+  if (start.state.position.consumed == 0 || order == options.order) return;
+  throw TrainError(of_checkpoint(start.state) + "with --order " + order + ", this run has --order " + options.order +
+                   "; the order of samples would break off");
+}
+
+// And samples of one training set.
+void check_train_set(const Options& options, const Start& start, std::int64_t samples, const std::string& fingerprint) {
+  const TrainState& state = start.state;
+  if (state.position.consumed == 0) return;
+  if (state.train_samples > 0 && state.train_samples != samples) {
+    throw TrainError(of_checkpoint(state) + "of " + std::to_string(state.train_samples) +
+                     " samples, this training set has " + std::to_string(samples) +
+                     "; samples would be left out or come twice");
+  }
+  if (state.train_set.empty() || fingerprint.empty() || fingerprint == state.train_set) return;
+  const std::string data = printable(options.shown().at("data")), data_then = printable(option_of(start, "data", ""));
+  throw TrainError(of_checkpoint(state) + "of other training data of the same size" +
+                   (data_then == data ? ", which --data " + data + " held then"
+                                      : " (--data " + data_then + "), this run has --data " + data) +
+                   "; samples would be left out or come twice");
+}
+
+// A finished epoch is the start of the next one; Python's samplers may have counted their padding.
+void check_position(const SamplerOptions& sampler, const SamplerPosition& position) {
+  const std::int64_t most = std::max(sampler.size, samples_per_rank(sampler) * sampler.world_size);
+  if (position.consumed <= most) return;
+  throw TrainError("training stands " + std::to_string(position.consumed) + " samples into epoch " +
+                   std::to_string(position.epoch) + " (epoch_samples_consumed), but an epoch of the training set has " +
+                   std::to_string(sampler.size) + ": is it another --data?");
+}
+
+void check_batch_size(const Options& options, std::int64_t samples, const ProcessGroup& group) {
+  const std::int64_t most = (samples + group.world_size() - 1) / group.world_size();
+  if (options.batch_size <= most) return;
+  throw TrainError("--batch-size " + std::to_string(options.batch_size) + " is larger than the data set: " +
+                   std::to_string(samples) + " samples, " + std::to_string(most) + " a rank");
+}
+
+Start load(const Options& options, const ModelTensors& model, Optimizer& optimizer, Checkpoints& checkpoints,
+           ProcessGroup& group) {
+  if (!options.init_from.empty()) init_from(options.init_from, model, group);
+  if (auto resumed = checkpoints.resume(model, optimizer))
+    return {std::move(resumed->state), std::move(resumed->options)};
+  if (!options.resume_from_python.empty())
+    return {resume_from_python(options.resume_from_python, model, optimizer, group), {}};
+  return {};
+}
+
+}  // namespace
+
+TrainState load_or_begin(const Options& options, const Dataset& train_set, const ModelTensors& model,
+                         Optimizer& optimizer, Checkpoints& checkpoints, ProcessGroup& group) {
+  Start start = load(options, model, optimizer, checkpoints, group);
+  TrainState& state = start.state;
+  // From a checkpoint in another folder, which keeps its own run, a new one begins.
+  const bool goes_on = !checkpoints.last_saved().empty();
+  constexpr std::size_t kDigits = 8;
+  state.run = group.broadcast(goes_on ? state.run : torchbridge::random_token().substr(0, kDigits));
+  const std::string fingerprint = fingerprint_of(train_set.contents());
+  const std::string of_rank_0 = group.broadcast(fingerprint);
+  all_or_none(group, [&] {
+    if (fingerprint != of_rank_0)
+      throw TrainError("--data " + printable(options.data) +
+                       " holds other samples than rank 0's; all ranks need the same data");
+    check_order(options, start);
+    check_train_set(options, start, train_set.size(), fingerprint);
+    check_position(options.sampler(train_set.size(), group), state.position);
+    check_batch_size(options, train_set.size(), group);
+  });
+  state.train_set = fingerprint;
+  state.train_samples = train_set.size();
+  return std::move(state);
+}
+
+std::int64_t total_steps(const Options& options, const Dataset& train_set, const TrainState& state,
+                         const ProcessGroup& group) {
+  const std::int64_t all = state.step + steps_left(options.sampler(train_set.size(), group), options.loading(group),
+                                                   state.position, options.grad_accumulation);
+  return options.max_steps > 0 ? std::max(state.step, std::min(all, options.max_steps)) : all;
+}
+
+}  // namespace torchbridge::train

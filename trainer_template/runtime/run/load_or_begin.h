@@ -1,0 +1,27 @@
+// Where training begins: a checkpoint of this training, a file of Python's, weights alone, or nothing.
+#pragma once
+
+#include <cstdint>
+
+#include <torchbridge/train/checkpoint/checkpoint.h>
+#include <torchbridge/train/data/dataset.h>
+#include <torchbridge/train/group/process_group.h>
+#include <torchbridge/train/named_tensors.h>
+#include <torchbridge/train/optim/optimizer.h>
+#include <torchbridge/train/run/options.h>
+#include <torchbridge/train/train_state.h>
+
+namespace torchbridge::train {
+
+// Loads what training begins from: the checkpoint to go on from, else --resume-from-python, else --init-from, else
+// nothing: the fresh weights. The result's `run` is that of a checkpoint in --checkpoint-dir, else a new id.
+// Collective: throws TrainError where the ranks have different data, a batch is larger than the data set, or training
+// would go on in another order of samples, in other data or beyond their end.
+TrainState load_or_begin(const Options& options, const Dataset& train_set, const ModelTensors& model,
+                         Optimizer& optimizer, Checkpoints& checkpoints, ProcessGroup& group);
+
+// Steps that the whole run takes, from its first beginning, with `state` as load_or_begin() gave it.
+std::int64_t total_steps(const Options& options, const Dataset& train_set, const TrainState& state,
+                         const ProcessGroup& group);
+
+}  // namespace torchbridge::train
