@@ -25,7 +25,8 @@ int main() {
     std::printf("%s", line.c_str());
     LrSchedule run = *schedule;
     if (is_plateau(run)) {
-      Plateau plateau(run, {base});
+      std::optional<PlateauState> state;
+      Plateau plateau(run, {base}, state);
       for (std::string value; words >> value;) {
         plateau.observe(std::stod(value));
         std::printf(" %.17g", plateau.learning_rates()[0]);

@@ -55,6 +55,7 @@ ExitCode train(const Options& options, ProcessGroup& group, const Preemption& pr
     log.write(step.record);
   };
   const auto state_to_save = [&]() -> const TrainState& {
+    log.drain();  // its files never lack a step that a checkpoint holds
     state.buckets = ddp.buckets();
     if (const auto scaling = scaler.state()) state.grad_scaler = scaling;
     state.seconds = throughput.seconds();

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <string>
+#include <utility>
 
 namespace torchbridge::train {
 namespace {
@@ -69,16 +70,23 @@ RunLog::RunLog(const Options& options, ProcessGroup& group, const ModelTensors& 
   all_or_none(group, [&] {
     metrics_ = std::make_unique<MetricsFile>(speaks_ ? options.metrics : "", options.run_start(start));
     events_ = std::make_unique<EventFile>(speaks_ ? options.tensorboard : "", start.step);
+    if (speaks_) writer_ = std::make_unique<Background>("writes metrics");
   });
   if (speaks_ && !options.quiet) print_settings(options, group, model, start, total_steps);
 }
 
-void RunLog::write(const StepRecord& record) {
+void RunLog::write(StepRecord record) {
   if (!speaks_) return;
-  metrics_->write(record);
-  visit_numbers(record, [&](const std::string& name, double value) { events_->write(record.step, name, value); });
-  events_->flush();
-  progress_.show(record);
+  writer_->post([this, record = std::move(record)] {
+    metrics_->write(record);
+    visit_numbers(record, [&](const std::string& name, double value) { events_->write(record.step, name, value); });
+    events_->flush();
+    progress_.show(record);
+  });
+}
+
+void RunLog::drain() {
+  if (writer_) writer_->drain();
 }
 
 void RunLog::add(std::int64_t step, const Evaluation& evaluation) {
@@ -90,6 +98,7 @@ void RunLog::add(std::int64_t step, const Evaluation& evaluation) {
 
 void RunLog::stop(std::int64_t step, const std::vector<std::string>& reasons, const Checkpoints& checkpoints) {
   if (!speaks_) return;
+  drain();
   const auto reason = std::find_if(reasons.begin(), reasons.end(), [](const std::string& text) { return !text.empty(); });
   std::string saved = "nothing is saved without --checkpoint-dir";
   if (checkpoints.enabled()) saved = step == 0 ? "the same command begins again" : "the same command goes on from " + checkpoints.last_saved().string();
@@ -100,6 +109,7 @@ void RunLog::finish(std::int64_t steps, const Evaluation& result, double samples
                     const EarlyStop& early_stop) {
   all_or_none(group_, [&] {
     if (!speaks_) return;
+    drain();
     end_drawn_line();
     std::printf("%s: %lld steps%s", program_name().c_str(), static_cast<long long>(steps), early_stop.is_due() ? early_end(early_stop).c_str() : "");
     for (const auto& [name, value] : result.metrics) std::printf(", %s %.4f", name.c_str(), value);

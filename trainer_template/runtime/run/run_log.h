@@ -11,6 +11,7 @@
 #include <torchbridge/train/checkpoint/checkpoint.h>
 #include <torchbridge/train/group/process_group.h>
 #include <torchbridge/train/named_tensors.h>
+#include <torchbridge/train/run/background.h>
 #include <torchbridge/train/run/early_stop.h>
 #include <torchbridge/train/run/event_file.h>
 #include <torchbridge/train/run/metrics.h>
@@ -20,13 +21,15 @@
 
 namespace torchbridge::train {
 
-// Rank 0 speaks and writes; on the others nothing happens.
+// Rank 0 speaks and writes, on a thread of its own; on the others nothing happens.
 class RunLog {
  public:
   // Collective: throws on all ranks where a file cannot be written. Prints what was chosen.
   RunLog(const Options& options, ProcessGroup& group, const ModelTensors& model, const TrainState& start, std::int64_t total_steps);
 
-  void write(const StepRecord& record);
+  void write(StepRecord record);
+  // Returns when all that was written is with the kernel: before a checkpoint, so that no file lacks a step that it holds.
+  void drain();
 
   // Of the step that this run goes on from, where the run before was stopped before it.
   void add(std::int64_t step, const Evaluation& evaluation);
@@ -46,6 +49,7 @@ class RunLog {
   std::unique_ptr<MetricsFile> metrics_;
   std::unique_ptr<EventFile> events_;
   Progress progress_;
+  std::unique_ptr<Background> writer_;  // of the files and the progress; the last member, for it uses them
 };
 
 // "  batch-size 32        epochs 10": three a line, fewer where a value is long.
