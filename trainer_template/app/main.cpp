@@ -60,7 +60,10 @@ class Run {
   const Manifest start_ = load_start(options_, checkpoints_, tensors_, *optimizer_, group_);
   const std::string fingerprint_ = fingerprint_of(task_.train_set().contents());
   const std::int64_t steps_ = total_steps(options_, task_.train_set(), fingerprint_, start_, group_);
-  DistributedDataParallel ddp_{tensors_, group_, {.gradient_as_bucket_view = true, .buckets = start_.buckets}};
+  DistributedDataParallel ddp_{
+      tensors_,
+      group_,
+      {.gradient_as_bucket_view = true, .comm_hook = optimizer_->comm_hook(), .buckets = start_.buckets}};
   Loader loader_{task_.train_set(), options_.sampler(task_.train_set().size(), group_), options_.loading(group_), start_.position};
   StopAgreement stop_{group_, {.wants_to_stop = [this] { return preemption_.requested(); },
                                .has_data = [this](auto time) { return loader_.is_ready(options_.grad_accumulation, time); }}};

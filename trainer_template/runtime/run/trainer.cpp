@@ -90,7 +90,6 @@ StepRecord Trainer::train_step(std::span<const Batch> parts) {
   optimizer_.zero_grad();
   keep_buffers();
   const at::Tensor loss = forward_backward(parts);
-  optimizer_.average_gradients();
   const Shared shared = share(loss, found_inf(loss.device()));
   record.loss = shared.loss;
   const auto norm = shared.not_finite == 0 && !shared.found_inf ? clip() : std::nullopt;
@@ -138,7 +137,7 @@ at::Tensor Trainer::forward_backward(std::span<const Batch> parts) {
   const auto samples = static_cast<double>(samples_in(parts)), batches = static_cast<double>(parts.size());
   for (const Batch& part : parts) {
     std::optional<DistributedDataParallel::NoSync> no_sync;
-    if (&part != &parts.back() || optimizer_.averages_gradients()) no_sync.emplace(ddp_);
+    if (&part != &parts.back()) no_sync.emplace(ddp_);
     at::Tensor loss;
     {
       const auto scope = autocast();
@@ -170,7 +169,7 @@ std::optional<at::Tensor> Trainer::clip() {
   if (!clips && !options_.grad_norm) return std::nullopt;
   if (scaler_) scaler_->unscale(optimizer_);
   const ClipOptions clipping{.max_norm = clips ? options_.clip_norm : std::numeric_limits<double>::infinity()};
-  if (optimizer_.averages_gradients()) return clip_grad_norm(optimizer_.averaged(), clipping, group_);
+  if (optimizer_.has_own_gradients_only()) return clip_grad_norm(optimizer_.averaged(), clipping, group_);
   return clip_grad_norm(options_.clipped.empty() ? optimizer_.averaged() : options_.clipped, clipping);
 }
 
