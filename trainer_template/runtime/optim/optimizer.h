@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <future>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -57,8 +57,9 @@ class Optimizer {
   // Drops the gradients, which makes the next backward write instead of add.
   virtual void zero_grad() = 0;
 
-  // Another thread reads parameters and state until this is ready: the next step waits for it before it changes them.
-  void read_until(std::shared_future<void> ready) { readers_.push_back(std::move(ready)); }
+  // Another thread, or another stream of the GPU, reads parameters and state: the next step calls this before it
+  // changes them.
+  void read_until(std::function<void()> wait) { readers_.push_back(std::move(wait)); }
 
   // What DDP reduces gradients with where this optimizer wants another reduction than DDP's own; for DdpOptions. It
   // refers to the optimizer.
@@ -91,7 +92,7 @@ class Optimizer {
  private:
   virtual void take_step() = 0;
 
-  std::vector<std::shared_future<void>> readers_;
+  std::vector<std::function<void()>> readers_;
 };
 
 // All throw TrainError for a value that cannot be, and for a parameter that is given twice.
