@@ -117,9 +117,10 @@ Manifest Run::progress() {
 }
 
 ExitCode Run::finish() {
+  const bool complete = trainer_.steps_done() == steps_ || early_stop_.is_due();
+  if (complete && result_) trainer_.check_skips(*result_);  // before a save: a restart would find all steps done
   if (!stop_.agreed() || trainer_.steps_done() > start_.step) checkpoints_.save_last(progress(), tensors_, *optimizer_);
   profile_.finish();
-  const bool complete = trainer_.steps_done() == steps_ || early_stop_.is_due();
   if (complete && !result_) result_ = trainer_.evaluate(task_.eval_set(), options_.batch_size);
   if (!complete || !result_) return stopped();
   log_.finish(trainer_.steps_done(), *result_, trainer_.samples_per_s(), checkpoints_.last_saved(), early_stop_);

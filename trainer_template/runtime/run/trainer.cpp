@@ -26,6 +26,9 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
+constexpr const char* kLeftOut =
+    " steps were left out, each for a loss or gradient that is infinite or NaN; lower --lr, or with fp16 --loss-scale";
+
 // The entries of a checkpoint's state that belong to `owner`: "grad_scaler.scale" is its "scale".
 std::map<std::string, double> entries_of(const std::map<std::string, double>& all, const std::string& owner) {
   std::map<std::string, double> entries;
@@ -231,9 +234,14 @@ bool Trainer::step_optimizer() {
 void Trainer::count_skips(const StepRecord& record) {
   skips_ = record.skipped ? skips_ + 1 : 0;
   if (options_.max_skips == 0 || skips_ < options_.max_skips) return;
-  throw TrainError("step " + std::to_string(record.step) + ": the last " + std::to_string(skips_) +
-                   " steps were left out, each for a loss or gradient that is infinite or NaN; "
-                   "lower --lr, or with fp16 --loss-scale, or raise --max-skips");
+  throw TrainError("step " + std::to_string(record.step) + ": the last " + std::to_string(skips_) + kLeftOut +
+                   ", or raise --max-skips");
+}
+
+void Trainer::check_skips(const Evaluation& evaluation) const {
+  const bool none_done = skips_ == progress_.step;
+  if (skips_ == 0 || (!none_done && std::isfinite(evaluation.loss))) return;
+  throw TrainError((none_done ? "all " : "the last ") + std::to_string(skips_) + kLeftOut);
 }
 
 void Trainer::measure(StepRecord& record, std::span<const Batch> parts) {

@@ -70,6 +70,10 @@ class Trainer {
   // What a plateau schedule goes by, after an evaluation; other schedules take no notice.
   void observe(const Evaluation& evaluation);
 
+  // At the end of a run, with its last evaluation. Throws TrainError on all ranks where nothing was learned: each step
+  // was left out, or the latest ones were and the evaluation is no number.
+  void check_skips(const Evaluation& evaluation) const;
+
   std::int64_t steps_done() const { return progress_.step; }
   bool evaluation_is_due() const { return progress_.state.contains(kEvaluationDue); }
 
