@@ -80,7 +80,7 @@ class Training {
     init_from(folder_ / "init.pt", tensors_, group_);
     TrainState progress;
     if (run_.from_python) progress = resume_from_python(folder_ / (kind_ + ".pt"), tensors_, *optimizer_, group_);
-    DistributedDataParallel ddp(tensors_, group_, {});
+    DistributedDataParallel ddp(tensors_, group_, {.comm_hook = optimizer_->comm_hook()});
     std::string losses;
     while (progress.step < kLast) {
       losses += step(ddp, progress.step);
@@ -98,7 +98,6 @@ class Training {
     optimizer_->zero_grad();
     const at::Tensor loss = at::cross_entropy_loss(ddp.forward([&] { return model_.forward(words); }), (words * 3 + 1).remainder(kWords));
     loss.backward();
-    optimizer_->average_gradients();
     optimizer_->step();
     char text[40];
     std::snprintf(text, sizeof text, " %a", loss.item<double>());

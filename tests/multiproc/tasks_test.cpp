@@ -115,6 +115,24 @@ TEST_F(Tasks, ARunThatLeavesOutAllStepsFails) {
   EXPECT_TRUE(contains(skipped.errors(), expected)) << skipped.errors();
 }
 
+TEST_F(Tasks, ARunOfFewStepsThatLeavesOutAllFailsToo) {
+  const auto train = [&](const Words& words) {
+    return Ranks(2, trainer(joined(words, {"--max-steps", "20", "--checkpoint-dir", folder_ / "runs"})));
+  };
+  const std::string left_out = " steps were left out, each for a loss or gradient that is infinite or NaN; lower --lr";
+  Ranks none = train({"--precision", "fp16", "--loss-scale", "1e30"});
+  EXPECT_EQ(none.wait(), (std::vector<int>{1, 1}));
+  EXPECT_EQ(lines_in(none.errors()), 1) << none.errors();
+  EXPECT_TRUE(contains(none.errors(), ": all 20" + left_out)) << none.errors();
+  Ranks spoiled = train({"--lr", "1e38", "--on-nan", "skip"});
+  EXPECT_EQ(spoiled.wait(), (std::vector<int>{1, 1}));
+  EXPECT_EQ(lines_in(spoiled.errors()), 20) << spoiled.errors();
+  EXPECT_TRUE(contains(spoiled.errors(), ": the last 19" + left_out)) << spoiled.errors();
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/latest")) << "a restart would find all steps done";
+  Ranks some = train({"--precision", "fp16", "--loss-scale", "1e9"});
+  EXPECT_EQ(some.wait(), kTwoGood) << some.errors();
+}
+
 TEST_F(Tasks, StopsEarlyAlsoAfterARestart) {
   const Words options = {"--lr", "0", "--momentum", "0", "--epochs", "50", "--eval-every", "2", "--checkpoint-dir", folder_ / "runs"};
   Ranks first(2, trainer(joined(options, {"--early-stop", "3", "--max-steps", "4"})));

@@ -62,6 +62,15 @@ TEST_F(SameCurves, WithClippingAtAnyNumberOfRanks) {
   }
 }
 
+// A sum of two does not depend on its order. That DDP communicates in backward is in the metrics.
+TEST_F(SameCurves, OfTwoRanksBitForBit) {
+  const Words options = {"--grad-accumulation", "2", "--no-grad-norm"};
+  const std::vector<double> whole = run("whole", options, {});
+  EXPECT_EQ(whole.size(), 15u);
+  EXPECT_EQ(run("reduce-scatter", options, kReduceScatter), whole);
+  EXPECT_TRUE(contains(folder_.read("reduce-scatter2"), "\"comm_share\":"));
+}
+
 // Reduce-scatter leaves infinity on the rank whose part it is in; a rank that stepped alone would have other losses.
 TEST_F(SameCurves, WithOverflowsThatOneRankSees) {
   const Words options = {"--precision", "fp16", "--loss-scale", "67108864"};

@@ -20,7 +20,9 @@ ExitCode train(const Options& options, ProcessGroup& group, const Preemption& pr
   Checkpoints checkpoints(group, options.checkpoints);
   TrainState state = load_or_begin(options, train_set, tensors, *optimizer, checkpoints, group);
   const std::int64_t first_step = state.step, last_step = total_steps(options, train_set, state, group);
-  DistributedDataParallel ddp(tensors, group, {.gradient_as_bucket_view = true, .buckets = state.buckets});
+  DistributedDataParallel ddp(
+      tensors, group,
+      {.gradient_as_bucket_view = true, .comm_hook = optimizer->comm_hook(), .buckets = state.buckets});
   Loader loader(train_set, options.sampler(train_set.size(), group), options.loading(group), state.position);
   LearningRates learning_rates(options.schedule(last_step), *optimizer, state.plateau);
   GradScaler scaler(options.loss_scaling(), group.device(), state.grad_scaler);
@@ -76,14 +78,12 @@ ExitCode train(const Options& options, ProcessGroup& group, const Preemption& pr
 
     at::Tensor loss = at::zeros({}, group.device());
     for (const Batch& batch : micro_batches) {
-      const bool is_last = &batch == &micro_batches.back();  // gradients are averaged over the ranks in its backward
-      const auto no_sync = ddp.no_sync_unless(is_last && !optimizer->averages_gradients());
+      const auto no_sync = ddp.no_sync_unless(&batch == &micro_batches.back());  // whose backward averages gradients
       const at::Tensor mean = forward_loss(ddp, *model, *task, batch, options.autocast_type(), record.step);
       const at::Tensor share = mean.div(loss_divisor(batch, micro_batches, options.mean_of_accumulation()));
       scaler.scale(share).backward();
       loss = loss + share.detach();
     }
-    optimizer->average_gradients();
     const at::Tensor found_inf = scaler.unscale(*optimizer);
     const at::Tensor norm = clip_grad_norm(*optimizer, clipping, group);
     const StepSums sums = reduce_step(loss, found_inf, norm, stop.votes(), group);
@@ -109,9 +109,10 @@ ExitCode train(const Options& options, ProcessGroup& group, const Preemption& pr
   }
   for (FinishedStep& step : reader.read(/*all=*/true)) finish(std::move(step), false);
 
+  const bool is_complete = state.step == last_step || early_stop.is_due();
+  if (is_complete && evaluation) non_finite.check_end(state.step, *evaluation);  // before a save, which ends the run
   if (!stop.agreed() || state.step > first_step) checkpoints.save_last(state_to_save(), tensors, *optimizer);
   profile.finish();
-  const bool is_complete = state.step == last_step || early_stop.is_due();
   if (is_complete && !evaluation) evaluation = evaluate(*model, *task, ddp, evaluating, stop, group);
   if (!is_complete || !evaluation) {  // the ranks have agreed to stop: rank 0 says why
     log.stop(state.step, group.all_gather(preemption.reason()), checkpoints);

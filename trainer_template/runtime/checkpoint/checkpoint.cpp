@@ -1,5 +1,6 @@
 #include <torchbridge/train/checkpoint/checkpoint.h>
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/headeronly/version.h>
@@ -23,6 +24,14 @@ namespace fs = std::filesystem;
 
 constexpr const char* kStillRunning = "running";
 constexpr std::size_t kRunDigits = 8;
+
+// This thread for the copy in host memory, the current stream for that from a GPU.
+void until_copied(const std::shared_future<void>& copied, const std::shared_ptr<const c10::Event>& from_gpu) {
+  copied.wait();
+  if (!from_gpu) return;
+  const c10::Device device = from_gpu->device();
+  from_gpu->block(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+}
 
 }  // namespace
 
@@ -150,11 +159,12 @@ void Checkpoints::start(const TrainState& state, const ModelTensors& model, Opti
       .store = group_.c10d()->getStore(),
       .key = "checkpoint/" + name,
   });
-  optimizer.read_until(running_->copied());
+  optimizer.read_until(
+      [copied = running_->copied(), from_gpu = snapshot_.copied()] { until_copied(copied, from_gpu); });
 }
 
 void Checkpoints::wait_copied() const {
-  if (running_) running_->copied().wait();
+  if (running_) until_copied(running_->copied(), snapshot_.copied());
 }
 
 void Checkpoints::finish() {

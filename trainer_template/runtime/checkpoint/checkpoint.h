@@ -52,14 +52,15 @@ class Checkpoints {
 
   bool due(std::int64_t step) const { return enabled() && options_.every > 0 && step % options_.every == 0; }
 
-  // Writes a checkpoint of all this, each rank its share; the state's seed is filled in here. Does
-  // nothing without a folder, or when this step is saved already or is being saved. A disk that does not take it is no error: rank 0 prints a line,
-  // the older checkpoints stay, and the next save tries again. With `async` it returns at once, and the optimizer's next step waits until
-  // parameters and state are copied. Who writes them otherwise calls wait_copied() before; such a write without it makes the save fail.
-  // Buffers are copied here, and so is all that is on a GPU.
+  // Writes a checkpoint of all this, each rank its share. The state's seed is filled in here. Does nothing without a folder, or when this step is saved already or is being saved. A disk that does not
+  // take it is no error: rank 0 prints a line, the older checkpoints stay, and the next save tries again. With `async`
+  // it returns at once, and the optimizer's next step waits until parameters and state are copied. Who writes them
+  // otherwise calls wait_copied() before; such a write without it makes the save fail. Buffers are copied here. What is
+  // on a GPU is copied by a stream of its own, for whose end the stream of the optimizer's step waits.
   void save(const TrainState& state, const ModelTensors& model, Optimizer& optimizer);
 
-  // Of this rank: returns when a save that runs reads parameters and state no more.
+  // Of this rank: returns when a save that runs reads parameters and state no more; on a GPU, work that is given to the
+  // current stream afterwards begins then.
   void wait_copied() const;
 
   // The same at the end of a run: it is neither left out nor left running, and a disk that does not take it is an error, TrainError, for this

@@ -80,6 +80,7 @@ std::string SaveThread::write_own(const std::stop_token& stop) try {
   }};
   copy_();
   copied_.get();
+  request_.snapshot.wait();
   if (request_.yields) give_way();
   return to_text(write_shares(request_.files, request_.temporary, request_.snapshot.shares(), pace));
 } catch (const GivenUp&) {

@@ -46,7 +46,7 @@ class SaveThread {
   SaveThread& operator=(const SaveThread&) = delete;
 
   std::int64_t step() const { return request_.manifest.state.step; }
-  // Ready when the thread reads no tensor of the run any more.
+  // Ready when the thread reads no tensor of the run in host memory any more; Snapshot::copied() has those on a GPU.
   const std::shared_future<void>& copied() const { return copied_; }
   // Without the limit of bytes a second from here on.
   void hurry();

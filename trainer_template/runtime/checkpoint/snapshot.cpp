@@ -2,6 +2,8 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torchbridge/train/checkpoint/safetensors.h>
 #include <torchbridge/train/checkpoint/stream_copy.h>
 #include <torchbridge/train/errors.h>
@@ -26,6 +28,12 @@ bool is_plain(const at::Tensor& tensor) { return tensor.is_cpu() && tensor.is_co
 const char* bytes_of(const at::Tensor& tensor) { return static_cast<const char*>(tensor.const_data_ptr()); }
 
 bool must_copy(const at::Tensor& tensor, Snapshot::Way way) { return way == Snapshot::Way::kCopy || !is_plain(tensor); }
+
+// Its bytes in the order of the file: a view of it where it is contiguous.
+at::Tensor flat_bytes(const at::Tensor& tensor, const ByteRange& range) {
+  const auto begin = static_cast<std::int64_t>(range.begin), size = static_cast<std::int64_t>(range.size());
+  return tensor.contiguous().reshape(-1).view(at::kByte).narrow(0, begin, size);
+}
 
 // Inference tensors have none.
 std::uint32_t version_of(const at::Tensor& tensor) { return tensor.is_inference() ? 0 : static_cast<std::uint32_t>(tensor._version()); }
@@ -74,11 +82,36 @@ void Snapshot::take(Way way) {
     if (is_plain(source.tensor)) {
       source.room = static_cast<char*>(room.mutable_data_ptr());
       source.version = version_of(source.tensor);
-    } else {
-      room.copy_(source.tensor.contiguous().reshape(-1).view(at::kByte).narrow(0, static_cast<std::int64_t>(source.bytes.begin), size));
+    } else if (source.tensor.is_cpu()) {
+      room.copy_(flat_bytes(source.tensor, source.bytes));
       source.tensor.reset();
+    } else {
+      source.is_copying = true;
     }
   }
+  begin_copies(images);
+}
+
+void Snapshot::begin_copies(const std::vector<at::Tensor>& images) {
+  const auto first = std::ranges::find(sources_, true, &Source::is_copying);
+  if (first == sources_.end()) return;
+  const c10::Device device = first->tensor.device();
+  const c10::impl::VirtualGuardImpl gpu(device.type());
+  if (!stream_) stream_ = gpu.getStreamFromGlobalPool(device, /*isHighPriority=*/false);
+  c10::Event written(device.type());
+  written.record(gpu.getStream(device));
+  written.block(*stream_);
+  const c10::StreamGuard guard(*stream_);
+  for (const Source& source : sources_) {
+    if (!source.is_copying) continue;
+    TORCH_CHECK(source.tensor.device() == device, "'", source.name, "' is on ", source.tensor.device(),
+                ", other tensors on ", device);
+    const auto offset = static_cast<std::int64_t>(source.offset), size = static_cast<std::int64_t>(source.bytes.size());
+    images[source.share].narrow(0, offset, size).copy_(flat_bytes(source.tensor, source.bytes), /*non_blocking=*/true);
+  }
+  const auto copied = std::make_shared<c10::Event>(device.type());
+  copied->record(*stream_);
+  copied_ = copied;
 }
 
 void Snapshot::copy() {
@@ -93,6 +126,14 @@ void Snapshot::copy() {
       throw TrainError("'" + source.name + "' was written between the save and the optimizer's step; save such a model without --async-save");
     }
     source.tensor.reset();
+  }
+}
+
+void Snapshot::wait() {
+  if (!copied_) return;
+  copied_->synchronize();
+  for (Source& source : sources_) {
+    if (source.is_copying) source.tensor.reset();
   }
 }
 
@@ -127,6 +168,8 @@ void Snapshot::make_room(std::uint64_t size, bool pinned) {
 }
 
 void Snapshot::clear() {
+  wait();
+  copied_.reset();
   shares_.clear();
   headers_.clear();
   sources_.clear();

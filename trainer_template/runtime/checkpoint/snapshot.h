@@ -2,10 +2,14 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
 
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,8 +18,9 @@
 
 namespace torchbridge::train {
 
-// First add() for each file, on all ranks with the same tensors for a file of several writers; then take() and copy(); then shares() are
-// good until clear(). The memory is kept for the next snapshot: there never is more than one. One thread, but for copy().
+// First add() for each file, on all ranks with the same tensors for a file of several writers; then take(), copy() and
+// wait(); then shares() are good until clear(). The memory is kept for the next snapshot: there never is more than one.
+// One thread, but for copy() and wait().
 class Snapshot {
  public:
   enum class Way {
@@ -26,11 +31,18 @@ class Snapshot {
   // A safetensors file of these tensors, of which this rank is writer `index` of `count`.
   void add(const std::string& file, const NamedTensors& tensors, int index = 0, int count = 1,
            const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
-  // Copies what copy() leaves: from a GPU into pinned memory, and what is not contiguous.
+  // Copies what is in host memory and not contiguous, and begins to copy what is on a GPU, of which all must be on one:
+  // into pinned memory, on a stream of its own, behind what the current stream has to do.
   void take(Way way);
-  // The rest, which is nearly all where training is on the CPU. Any one thread: until it returns, the tensors may be read by others. Throws
-  // TrainError, which names a tensor that was written since take().
+  // The rest in host memory, which is nearly all where training is on the CPU. Any one thread: until it returns, those
+  // tensors may be read by others. Throws TrainError, which names a tensor that was written since take().
   void copy();
+  // Of the latest take(): the end of its copies from a GPU, before which other streams must not write the tensors; null
+  // without any.
+  const std::shared_ptr<const c10::Event>& copied() const { return copied_; }
+  // Returns when they have ended. Any one thread, after copy().
+  void wait();
+  // Waits as well.
   void clear();
 
   const std::vector<FileShare>& shares() const { return shares_; }
@@ -44,17 +56,21 @@ class Snapshot {
     std::size_t share = 0, piece = 0;
     std::uint64_t offset = 0;   // of the bytes in the share
     char* room = nullptr;       // where copy() puts the bytes; null: it leaves them alone
+    bool is_copying = false;    // on stream_
     std::uint32_t version = 0;  // that autograd gives to the tensor's values
   };
   // Room for all of each share that is copied, as the file will have it: it is written from there without another copy. Undefined for the others.
   std::vector<at::Tensor> make_images(const std::vector<bool>& is_copied, bool pinned);
   void make_room(std::uint64_t size, bool pinned);
+  void begin_copies(const std::vector<at::Tensor>& images);
 
   std::vector<FileShare> shares_;
   std::deque<std::string> headers_;  // which do not move
   std::vector<Source> sources_;
   at::Tensor buffer_;
   bool is_pinned_ = false;  // the buffer
+  std::optional<c10::Stream> stream_;  // of the GPU
+  std::shared_ptr<const c10::Event> copied_;
 };
 
 }  // namespace torchbridge::train

@@ -99,6 +99,7 @@ DistributedDataParallel::DistributedDataParallel(ModelTensors model, ProcessGrou
   }
   make_delayed();
   make_reducer();
+  if (options_.comm_hook) register_comm_hook(*options_.comm_hook);
 }
 
 DistributedDataParallel::~DistributedDataParallel() = default;

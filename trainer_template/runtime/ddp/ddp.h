@@ -44,6 +44,7 @@ struct DdpOptions {
   bool skip_all_reduce_unused_params = false;  // with find_unused_parameters: a bucket that no rank used is not reduced
   std::set<std::string> ignore = {};         // names of parameters and buffers that are left alone
   DelayedParameters delay_all_reduce = {};
+  std::optional<CommHook> comm_hook = {};  // register_comm_hook at once
   // From a checkpoint of the same model, so that the first step already sums in the order that the run before used.
   BucketLayout buckets = {};
 };

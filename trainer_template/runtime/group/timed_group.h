@@ -36,9 +36,9 @@ class TimedGroup : public c10d::ProcessGroup {
     connections_->begin_collective();
     return ProcessGroup::_allgather_base(output, input, options);
   }
-  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) override {
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
     connections_->begin_collective();
-    return ProcessGroup::_reduce_scatter_base(output, input, options);
+    return ProcessGroup::reduce(tensors, options);
   }
   WorkPtr barrier(const c10d::BarrierOptions& options) override {
     connections_->begin_collective();

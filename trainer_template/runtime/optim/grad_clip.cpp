@@ -94,7 +94,7 @@ at::Tensor clip_grad_norm(const Optimizer& optimizer, const GradientClipping& cl
   const bool clips = clipping.max_norm > 0;
   if (!clips && !clipping.is_measured) return {};
   const ClipOptions options{.max_norm = clips ? clipping.max_norm : std::numeric_limits<double>::infinity()};
-  if (optimizer.averages_gradients()) return clip_grad_norm(optimizer.averaged(), options, group);
+  if (optimizer.has_own_gradients_only()) return clip_grad_norm(optimizer.averaged(), options, group);
   return clip_grad_norm(clipping.parameters, options);
 }
 

@@ -30,7 +30,7 @@ at::Tensor clip_grad_norm(const std::vector<at::Tensor>& parameters, const ClipO
 struct GradientClipping {
   double max_norm = 0;                  // 0: they are not clipped
   bool is_measured = false;             // the norm is wanted also where they are not clipped; not for sparse gradients
-  std::vector<at::Tensor> parameters;   // in the model's order; with optimizer.averages_gradients() its own part is taken
+  std::vector<at::Tensor> parameters;   // in the model's order; with optimizer.has_own_gradients_only() those are taken
 };
 
 // The same for the gradients that an optimizer is about to use; an undefined tensor where the norm is neither needed nor

@@ -10,7 +10,7 @@ std::vector<ParameterGroup> one_group(NamedTensors parameters, const OptimizerOp
 }  // namespace
 
 void Optimizer::step(const at::Tensor& found_inf) {
-  for (const auto& reader : readers_) reader.wait();
+  for (const auto& wait : readers_) wait();
   readers_.clear();
   take_step(found_inf);
 }

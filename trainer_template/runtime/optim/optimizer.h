@@ -2,13 +2,14 @@
 #pragma once
 
 #include <cstdint>
-#include <future>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include <torchbridge/train/ddp/comm_hooks.h>
 #include <torchbridge/train/named_tensors.h>
 #include <torchbridge/train/optim/optimizer_record.h>
 
@@ -57,15 +58,19 @@ class Optimizer {
   // Drops the gradients, which makes the next backward write instead of add.
   virtual void zero_grad() = 0;
 
-  // Another thread reads parameters and state until this is ready: the next step waits for it before it changes them.
-  void read_until(std::shared_future<void> ready) { readers_.push_back(std::move(ready)); }
+  // Another thread, or another stream of the GPU, reads parameters and state: the next step calls this before it
+  // changes them.
+  void read_until(std::function<void()> wait) { readers_.push_back(std::move(wait)); }
 
-  // What gradients are averaged with: DDP does it during backward, and then there is nothing left to do here (ZeRO may
-  // do it here instead). Collective; between the last backward of a step and the first use of gradients.
-  virtual bool averages_gradients() const { return false; }
-  virtual void average_gradients() {}
+  // What DDP reduces gradients with where this optimizer wants another reduction than DDP's own; for DdpOptions. It
+  // refers to the optimizer.
+  virtual std::optional<CommHook> comm_hook() { return std::nullopt; }
 
-  // The tensors whose .grad, if defined, holds averaged gradients. With averages_gradients(), only this rank's part.
+  // Whether this rank has the averaged gradients of its part of the parameters alone: their norm takes all ranks then.
+  virtual bool has_own_gradients_only() const { return false; }
+
+  // The tensors whose .grad, if defined, holds averaged gradients: the parameters, or this rank's pieces of them, which
+  // are to be asked for after each backward.
   virtual std::vector<at::Tensor> averaged() const = 0;
 
   // One tensor for each parameter and kind of state: "layers.0.weight.exp_avg". Shares memory with the optimizer; empty
@@ -88,7 +93,7 @@ class Optimizer {
  private:
   virtual void take_step(const at::Tensor& found_inf) = 0;
 
-  std::vector<std::shared_future<void>> readers_;
+  std::vector<std::function<void()>> readers_;
 };
 
 // All throw TrainError for a value that cannot be, and for a parameter that is given twice.

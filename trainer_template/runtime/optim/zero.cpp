@@ -1,13 +1,13 @@
 #include <torchbridge/train/optim/zero.h>
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torchbridge/train/errors.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 namespace torchbridge::train {
 namespace {
@@ -26,6 +26,14 @@ struct Place {
   std::int64_t own = 0, own_end = 0;  // this rank's part of the parameter; equal where it has none
   at::Tensor piece;                 // undefined where it has none
 };
+
+// Elements of a bucket that lie one after the other and belong to one rank.
+struct Segment {
+  int owner = 0;
+  std::int64_t begin = 0, size = 0;
+};
+
+using Future = c10::intrusive_ptr<c10::ivalue::Future>;
 
 bool is_gloo(ProcessGroup& group) { return group.c10d()->getBackendName() == "gloo"; }
 
@@ -48,49 +56,27 @@ class Zero final : public Optimizer {
       }
     }
     inner_ = make(std::move(groups));
-    if (scatters_) {
-      gradients_ = at::zeros_like(flat_);
-      own_gradients_ = at::empty({share_}, flat_.options());
-      zero_grad();
-    }
   }
 
   std::vector<ParameterGroup>& groups() override { return inner_->groups(); }
 
   void zero_grad() override {
     inner_->zero_grad();
-    if (scatters_) gradients_.zero_();
-    for (Place& place : places_) {
-      at::Tensor& gradient = place.parameter.mutable_grad();
-      if (scatters_ && place.parameter.requires_grad()) {
-        // With a version counter of its own, which says whether backward has written there (is_written).
-        gradient = view_of(gradients_, place).variable_data();
-      } else {
-        gradient.reset();
-      }
-    }
+    for (const Place& place : places_) place.parameter.mutable_grad().reset();
   }
 
-  bool averages_gradients() const override { return scatters_; }
-
-  void average_gradients() override {
-    if (!scatters_) return;
-    const at::NoGradGuard no_grad;
-    const at::Tensor ranks = ranks_with_gradient();
-    gradients_.mul_(1.0 / group_.world_size());  // before the sum, as DDP does
-    group_.c10d()->_reduce_scatter_base(own_gradients_, gradients_)->wait();
-    const std::int64_t start = share_ * group_.rank();
-    for (std::size_t i = 0; i < places_.size(); ++i) {
-      Place& place = places_[i];
-      if (!place.piece.defined()) continue;
-      place.piece.mutable_grad().reset();
-      if (ranks.const_data_ptr<float>()[i] == 0) continue;  // the optimizer leaves it alone, as without ZeRO
-      place.piece.mutable_grad() = own_gradients_.narrow(0, place.begin + place.own - start, place.own_end - place.own);
-    }
+  std::optional<CommHook> comm_hook() override {
+    if (!scatters_) return std::nullopt;
+    return CommHook{"zero_reduce_scatter_hook", [this](c10d::GradBucket& bucket) { return reduce_scatter(bucket); }};
   }
+
+  bool has_own_gradients_only() const override { return scatters_; }
 
   std::vector<at::Tensor> averaged() const override {
-    if (scatters_) return inner_->averaged();
+    if (scatters_) {
+      take_pieces_of_gradients();
+      return inner_->averaged();
+    }
     std::vector<at::Tensor> parameters;
     for (const Place& place : places_) parameters.push_back(place.parameter);
     return parameters;
@@ -125,7 +111,7 @@ class Zero final : public Optimizer {
 
   void take_step(const at::Tensor& found_inf) override {
     const at::NoGradGuard no_grad;
-    if (!scatters_) take_pieces_of_gradients();
+    take_pieces_of_gradients();
     inner_->step(found_inf);
     gather_parameters();
   }
@@ -139,6 +125,7 @@ class Zero final : public Optimizer {
           throw TrainError("zero: parameter '" + name + "' has another type or device than '" + places_[0].name +
                            "'; all must have the same");
         }
+        begins_[parameter.unsafeGetTensorImpl()] = end;
         places_.push_back({.name = name, .parameter = parameter, .begin = end});
         end = rounded_up(end + parameter.numel(), kAlignment / parameter.element_size());
       }
@@ -162,19 +149,63 @@ class Zero final : public Optimizer {
     }
   }
 
-  static bool is_written(const at::Tensor& gradient) { return gradient.defined() && gradient._version() > 0; }
-
-  // Collective: of each parameter, how many ranks have a gradient for it in this step.
-  at::Tensor ranks_with_gradient() {
-    const at::Tensor ranks = at::zeros({std::ssize(places_)}, at::kFloat);
-    auto* const own = ranks.mutable_data_ptr<float>();
-    for (std::size_t i = 0; i < places_.size(); ++i) own[i] = is_written(places_[i].parameter.grad()) ? 1 : 0;
-    group_.sum(ranks);
-    return ranks;
+  // A bucket holds parameters one after the other, in another order than flat_ and without its gaps.
+  std::vector<Segment> segments_of(const c10d::GradBucket& bucket) const {
+    std::vector<Segment> segments;
+    std::int64_t offset = 0;
+    for (const at::Tensor& parameter : bucket.getParameters()) {
+      if (!begins_.contains(parameter.unsafeGetTensorImpl()))
+        throw TrainError("zero: DDP has a parameter that the optimizer does not have");
+      const std::int64_t begin = begins_.at(parameter.unsafeGetTensorImpl());
+      for (std::int64_t done = 0, size = 0; done < parameter.numel(); done += size) {
+        const std::int64_t owner = (begin + done) / share_;
+        size = std::min(parameter.numel() - done, (owner + 1) * share_ - begin - done);
+        if (segments.empty() || segments.back().owner != owner)
+          segments.push_back({static_cast<int>(owner), offset + done, 0});
+        segments.back().size += size;
+      }
+      offset += parameter.numel();
+    }
+    return segments;
   }
 
-  void take_pieces_of_gradients() {
-    for (Place& place : places_) {
+  // In place; of the other ranks' elements the values are of no use afterwards. Parts of different sizes are no
+  // reduce-scatter of c10d, so each is reduced to its rank.
+  Future reduce_scatter(const c10d::GradBucket& bucket) const {
+    at::Tensor buffer = bucket.getBuffer();
+    if (buffer.is_sparse()) throw TrainError("zero: a parameter has a sparse gradient");
+    buffer.mul_(1.0 / group_.world_size());  // before the sum, as DDP does
+    std::vector<Segment> segments = segments_of(bucket);
+    if (segments.empty()) segments.emplace_back();  // of parameters without elements
+    std::vector<Future> reductions;
+    for (const Segment& segment : segments) {
+      std::vector<at::Tensor> part = {buffer.narrow(0, segment.begin, segment.size)};
+      c10d::ReduceOptions options;
+      options.rootRank = segment.owner;
+      reductions.push_back(group_.c10d()->reduce(part, options)->getFuture());
+    }
+    // Complete when all are, without a thread that waits; with the streams of the last one on a GPU, whose order is
+    // that of all.
+    Future all = reductions.front();
+    for (std::size_t i = 1; i < reductions.size(); ++i) {
+      all = all->thenAsync(
+          [next = reductions[i]](c10::ivalue::Future& before) {
+            before.value();  // throws where it failed
+            return next;
+          },
+          all->elementType());
+    }
+    return all->then(
+        [buffer](c10::ivalue::Future& reduced) {
+          reduced.value();
+          return c10::IValue(buffer);
+        },
+        c10::TensorType::get());
+  }
+
+  // In the memory of the whole gradients.
+  void take_pieces_of_gradients() const {
+    for (const Place& place : places_) {
       if (!place.piece.defined()) continue;
       const at::Tensor gradient = place.parameter.grad();
       place.piece.mutable_grad().reset();
@@ -212,9 +243,9 @@ class Zero final : public Optimizer {
   const bool scatters_;
   std::vector<Place> places_;
   std::vector<std::vector<std::string>> names_;  // by group
+  std::unordered_map<const c10::TensorImpl*, std::int64_t> begins_;  // Place::begin by parameter
   std::int64_t share_ = 0;  // elements of a rank's part
   at::Tensor flat_;         // the parameters
-  at::Tensor gradients_, own_gradients_;  // with scatters_
   std::unique_ptr<Optimizer> inner_;
 };
 

@@ -13,6 +13,9 @@
 namespace torchbridge::train {
 namespace {
 
+constexpr const char* kLeftOut =
+    " steps were left out, each for a loss or gradient that is infinite or NaN; lower --lr, or with fp16 --loss-scale";
+
 std::string sample_list(const std::vector<std::vector<std::int64_t>>& batches) {
   std::string text;
   for (const auto& batch : batches) {
@@ -83,9 +86,14 @@ void NonFinite::check(const FinishedStep& step) {
   const bool is_overflow = options_.scales_loss && step.numbers.bad_losses == 0;
   if (!is_overflow) report(step);
   if (options_.max_skips == 0 || skips_ < options_.max_skips) return;
-  throw TrainError("step " + std::to_string(step.record.step) + ": the last " + std::to_string(skips_) +
-                   " steps were left out, each for a loss or gradient that is infinite or NaN; "
-                   "lower --lr, or with fp16 --loss-scale, or raise --max-skips");
+  throw TrainError("step " + std::to_string(step.record.step) + ": the last " + std::to_string(skips_) + kLeftOut +
+                   ", or raise --max-skips");
+}
+
+void NonFinite::check_end(std::int64_t steps, const Evaluation& evaluation) const {
+  const bool none_done = skips_ == steps;
+  if (skips_ == 0 || (!none_done && std::isfinite(evaluation.loss))) return;
+  throw TrainError((none_done ? "all " : "the last ") + std::to_string(skips_) + kLeftOut);
 }
 
 }  // namespace torchbridge::train

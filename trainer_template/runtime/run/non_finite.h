@@ -38,6 +38,10 @@ class NonFinite {
   // TrainError on all ranks after max_skips steps that were left out.
   void check(const FinishedStep& step);
 
+  // At the end of a run of `steps`, with its last evaluation. Throws TrainError on all ranks where nothing was learned:
+  // each step was left out, or the latest ones were and the evaluation is no number.
+  void check_end(std::int64_t steps, const Evaluation& evaluation) const;
+
  private:
   void report(const FinishedStep& step);
 

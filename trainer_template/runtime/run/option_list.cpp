@@ -88,9 +88,10 @@ void declare_precision(OptionTable& table, Options& o) {
   table.add("--loss-scale", &o.loss_scale, "At the start, with fp16", {.check = number_between(1e-30, 1e30)});
   table.add("--zero", &o.zero, "1: the optimizer's state is spread over the ranks",
             {.is_shown = true, .choices = {"0", "1"}});
-  table.add("--zero-gradients", &o.zero_gradients,
-            "Of --zero 1: all-reduce during backward, reduce-scatter after it, or auto: what the backend is better at",
-            {.choices = {"auto", "all-reduce", "reduce-scatter"}});
+  table.add(
+      "--zero-gradients", &o.zero_gradients,
+      "Of --zero 1: all-reduce, reduce-scatter (each rank its part: half the traffic), or auto: all-reduce over gloo",
+      {.choices = {"auto", "all-reduce", "reduce-scatter"}});
 }
 
 void declare_checkpoints(OptionTable& table, Options& o) {

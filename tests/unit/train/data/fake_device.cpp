@@ -3,6 +3,8 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/view_native.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/DeviceType.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -26,18 +28,32 @@ using c10::Stream;
 using c10::StreamId;
 
 std::recursive_mutex mutex;  // a copy that is done releases tensors
-std::map<StreamId, std::deque<std::function<void()>>> queues;
+struct Queue {
+  std::deque<std::function<void()>> copies;
+  std::size_t done = 0;  // copies, and gone
+};
+std::map<StreamId, Queue> queues;
 std::vector<Copy> begun;
 std::vector<StreamId> kept_for;
 std::set<const void*> pinned_memory;
 std::atomic<bool> pinned_memory_refused{false};
 StreamId last_stream = 0;
 thread_local StreamId current_stream = 0;
+thread_local Waits own_waits;
 
 struct Event {
   StreamId stream = 0;
-  std::size_t behind = 0;  // copies that were in the queue
+  std::size_t behind = 0;  // copies that the queue ever had
 };
+
+// There is no GPU that does it meanwhile.
+void run_until(const Event& event) {
+  const std::lock_guard lock(mutex);
+  for (Queue& queue = queues[event.stream]; queue.done < event.behind && !queue.copies.empty(); ++queue.done) {
+    queue.copies.front()();
+    queue.copies.pop_front();
+  }
+}
 
 Stream stream(StreamId id) { return Stream(Stream::UNSAFE, kDevice, id); }
 
@@ -58,16 +74,16 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void record(void** event, const Stream& of, c10::DeviceIndex, c10::EventFlag) const override {
     const std::lock_guard lock(mutex);
     if (!*event) *event = new Event;
-    *static_cast<Event*>(*event) = {of.id(), queues[of.id()].size()};
+    const Queue& queue = queues[of.id()];
+    *static_cast<Event*>(*event) = {of.id(), queue.done + queue.copies.size()};
   }
   void block(void* event, const Stream&) const override {
-    const std::lock_guard lock(mutex);
-    const Event& wanted = *static_cast<Event*>(event);
-    auto& queue = queues[wanted.stream];
-    for (std::size_t done = 0; done < wanted.behind && !queue.empty(); ++done) {
-      queue.front()();
-      queue.pop_front();
-    }
+    ++own_waits.of_streams;
+    run_until(*static_cast<Event*>(event));
+  }
+  void synchronizeEvent(void* event) const override {
+    ++own_waits.of_the_thread;
+    run_until(*static_cast<Event*>(event));
   }
   void destroyEvent(void* event, c10::DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
 };
@@ -128,16 +144,27 @@ at::Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride, s
 }
 
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
-  const bool is_pinned = hooks.isPinnedPtr(from.const_data_ptr());
+  const bool is_pinned = hooks.isPinnedPtr(from.storage().data()) || hooks.isPinnedPtr(to.storage().data());
   const auto copy = [from, to] { std::memcpy(to.data_ptr(), from.const_data_ptr(), from.nbytes()); };
   const std::lock_guard lock(mutex);
   begun.push_back({current_stream, is_pinned});
   if (non_blocking && is_pinned) {
-    queues[current_stream].push_back(copy);
+    queues[current_stream].copies.push_back(copy);
   } else {
     copy();
   }
   return to;
+}
+
+at::Tensor as_strided(const at::Tensor& tensor, c10::SymIntArrayRef size, c10::SymIntArrayRef stride,
+                      std::optional<c10::SymInt> offset) {
+  return at::native::as_strided_tensorimpl(
+      tensor, C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride),
+      offset ? std::optional(offset->guard_int(__FILE__, __LINE__)) : std::nullopt);
+}
+
+at::Tensor view(const at::Tensor& tensor, c10::SymIntArrayRef size) {
+  return at::native::view(tensor, C10_AS_INTARRAYREF_SLOW(size));
 }
 
 void record_stream(at::Tensor&, Stream of) {
@@ -149,6 +176,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("empty.memory_format", &empty);
   library.impl("empty_strided", &empty_strided);
   library.impl("_copy_from", &copy_from);
+  library.impl("as_strided", &as_strided);
+  library.impl("view", &view);
   library.impl("record_stream", &record_stream);
 }
 
@@ -162,7 +191,7 @@ std::vector<Copy> copies() {
 std::size_t waiting() {
   const std::lock_guard lock(mutex);
   std::size_t count = 0;
-  for (const auto& [_, queue] : queues) count += queue.size();
+  for (const auto& [_, queue] : queues) count += queue.copies.size();
   return count;
 }
 
@@ -170,6 +199,8 @@ std::vector<c10::StreamId> keepers() {
   const std::lock_guard lock(mutex);
   return kept_for;
 }
+
+Waits waits() { return own_waits; }
 
 void refuse_pinned_memory(bool refused) { pinned_memory_refused = refused; }
 

@@ -1,5 +1,6 @@
-// An accelerator of libtorch that is none: its memory is the host's, but copies to it wait in the queue of a stream, as on
-// a GPU, until somebody waits for an event behind them. What a GPU would do wrong without a wait or a pin, it does too.
+// An accelerator of libtorch that is none: its memory is the host's, but copies from and to it wait in the queue of a
+// stream, as on a GPU, until somebody waits for an event behind them. What a GPU would do wrong without a wait or a
+// pin, it does too.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -14,7 +15,7 @@ inline const c10::Device kDevice{c10::DeviceType::PrivateUse1, 0};
 // Copies that were begun, in order.
 struct Copy {
   c10::StreamId stream = 0;
-  bool pinned = false;  // from pinned memory, so that the caller did not have to wait
+  bool pinned = false;  // from or to pinned memory, so that the caller did not have to wait
 };
 std::vector<Copy> copies();
 
@@ -23,6 +24,12 @@ std::size_t waiting();
 
 // Streams that were told to keep a tensor's memory.
 std::vector<c10::StreamId> keepers();
+
+// For events, made by this thread: of a stream, and of the thread itself.
+struct Waits {
+  int of_streams = 0, of_the_thread = 0;
+};
+Waits waits();
 
 // From now on pinned memory is refused, or given again.
 void refuse_pinned_memory(bool refused);
