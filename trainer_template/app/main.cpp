@@ -12,6 +12,7 @@
 #include <torchbridge/train/run/inference.h>
 #include <torchbridge/train/run/job.h>
 #include <torchbridge/train/run/ledger.h>
+#include <torchbridge/train/run/numerics.h>
 #include <torchbridge/train/run/preemption.h>
 #include <torchbridge/train/run/run_log.h>
 #include <torchbridge/train/run/setup.h>
@@ -73,6 +74,7 @@ class Run {
 };
 
 ExitCode Run::train() {
+  set_grad_comm(options_, ddp_, group_);
   if (trainer_.evaluation_is_due()) {  // the run before was stopped in it
     evaluate(start_.step);
     if (result_) log_.add(start_.step, *result_);
@@ -141,7 +143,7 @@ int main(int argc, char** argv) {
       [&] {
         options = parse_command_line(argc, argv, task_kinds());
         if (!options.is_inference()) preemption.emplace(options.preemption(environment));
-        set_determinism(options);
+        set_numerics(options);
         return options.group();
       },
       [&](ProcessGroup& group) {

@@ -26,6 +26,7 @@ class RunLog {
   // Collective: throws on all ranks where a file cannot be written. Prints what was chosen.
   RunLog(const Options& options, ProcessGroup& group, const ModelTensors& model, const Manifest& start, std::int64_t total_steps);
 
+  // Nothing but in the steps of --log-every and --eval-every, and the last one.
   void write(const StepRecord& record);
 
   // Of the step that this run goes on from, where the run before was stopped before it.
@@ -42,7 +43,7 @@ class RunLog {
  private:
   ProcessGroup& group_;
   bool speaks_;
-  std::int64_t total_steps_;
+  std::int64_t total_steps_, log_every_, eval_every_;
   std::unique_ptr<MetricsFile> metrics_;
   std::unique_ptr<EventFile> events_;
   Progress progress_;

@@ -6,12 +6,15 @@
 #include <torchbridge/net/random_token.h>
 #include <torchbridge/train/checkpoint/load.h>
 #include <torchbridge/train/checkpoint/resume_from_python.h>
+#include <torchbridge/train/ddp/comm_hooks.h>
 #include <torchbridge/train/errors.h>
+#include <torchbridge/train/group/device_choice.h>
 #include <torchbridge/train/model_tensors.h>
 #include <torchbridge/train/optim/accumulation.h>
 #include <torchbridge/train/optim/parameter_groups.h>
 #include <torchbridge/train/run/agreement.h>
 #include <torchbridge/train/run/compiled_model.h>
+#include <torchbridge/train/run/peak_tflops.h>
 
 #include <algorithm>
 #include <cmath>
@@ -81,6 +84,15 @@ std::shared_ptr<Model> make_model(const Task& task, const std::string& model, c1
   }
 }
 
+// 0: unknown.
+double peak_of(const Options& options, c10::Device device) {
+  if (options.peak_tflops || !device.is_cuda()) return options.peak_tflops.value_or(0);
+  const CudaDevices devices = cuda_devices();
+  const auto index = static_cast<std::size_t>(device.index());
+  if (index >= devices.gpus.size()) return 0;
+  return peak_tflops(devices.gpus[index].name, options.precision, options.fp32_precision).value_or(0);
+}
+
 // So does one of a training set of another size.
 void check_train_samples(const Manifest& start, std::int64_t samples) {
   const auto before = start.state.find(kTrainSamples);
@@ -91,11 +103,12 @@ void check_train_samples(const Manifest& start, std::int64_t samples) {
 
 }  // namespace
 
-void set_determinism(const Options& options) {
-  at::globalContext().setDeterministicAlgorithms(options.deterministic, /*warn_only=*/false);
-}
-
 void seed_generators(const Options& options) { at::manual_seed(options.seed); }
+
+void set_grad_comm(const Options& options, DistributedDataParallel& ddp, ProcessGroup& group) {
+  if (options.grad_comm == "bf16") ddp.register_comm_hook(bf16_compress_hook(group));
+  if (options.grad_comm == "fp16") ddp.register_comm_hook(fp16_compress_hook(group));
+}
 
 OpenTask open_task(const TaskKind& kind, const TaskSettings& settings, ProcessGroup& group) {
   OpenTask opened;
@@ -133,13 +146,14 @@ TrainerOptions trainer_options(const Options& options, Model& model, ProcessGrou
   chosen.device = group.device().type();
   chosen.on_nan = options.on_nan == "skip" ? OnNan::kSkip : OnNan::kStop;
   chosen.max_skips = options.max_skips;
-  chosen.peak_tflops = options.peak_tflops;
+  chosen.peak_tflops = peak_of(options, group.device());
   chosen.stop = &stop;
   if (!options.compiled_eval.empty()) chosen.eval_forward = compiled_forward(options, model, tensors, group);
   return chosen;
 }
 
 Manifest load_start(const Options& options, Checkpoints& checkpoints, const ModelTensors& model, Optimizer& optimizer, ProcessGroup& group) {
+  if (options.seed_per_rank) at::manual_seed(options.seed + static_cast<std::uint64_t>(group.rank()));
   if (!options.init_from.empty()) init_from(options.init_from, model, group);
   Manifest start;
   if (auto resumed = checkpoints.resume(model, optimizer)) {

@@ -16,9 +16,6 @@
 
 namespace torchbridge::train {
 
-// Chooses deterministic algorithms. Before the group is formed: NCCL asks for them then.
-void set_determinism(const Options& options);
-
 // Of the CPU and of a GPU: the latter only once the group is formed.
 void seed_generators(const Options& options);
 
@@ -32,6 +29,9 @@ struct OpenTask {
 // names --data or --model).
 OpenTask open_task(const TaskKind& kind, const TaskSettings& settings, ProcessGroup& group);
 
+// Gives DDP the communication hook of --grad-comm. Once, before the first step.
+void set_grad_comm(const Options& options, DistributedDataParallel& ddp, ProcessGroup& group);
+
 // Collective with --zero. The group must outlive it.
 std::unique_ptr<Optimizer> make_optimizer(const Options& options, const ModelTensors& model, ProcessGroup& group);
 
@@ -39,7 +39,8 @@ std::unique_ptr<Optimizer> make_optimizer(const Options& options, const ModelTen
 TrainerOptions trainer_options(const Options& options, Model& model, ProcessGroup& group, std::int64_t total_steps, StopAgreement& stop);
 
 // Loads what training begins from: the checkpoint to go on from, else --resume-from-python, else --init-from, else nothing: the fresh
-// weights. The result's `run` is that of a checkpoint in --checkpoint-dir, else a new id. Collective.
+// weights. The result's `run` is that of a checkpoint in --checkpoint-dir, else a new id. Seeds this rank's generators
+// by --seed-per-rank, before it loads those of a checkpoint. Collective.
 Manifest load_start(const Options& options, Checkpoints& checkpoints, const ModelTensors& model, Optimizer& optimizer, ProcessGroup& group);
 
 // Rank 0 traces.
