@@ -274,9 +274,10 @@ TEST(BadInput, ARankZeroThatIsAloneByItsOwnCount) {
 
 TEST(BadInput, RanksThatDoNotCome) {
   const int port = free_port();
-  Ranks ranks({0, 2}, 4, port, trainer({"--timeout", "1"}));
+  Ranks ranks({0, 2}, 4, port, trainer({"--join-timeout", "1"}));
   expect_one_line(ranks, "ranks 1,3 (");
   EXPECT_TRUE(contains(ranks.errors(), ") of 4 did not join"));
+  EXPECT_TRUE(contains(ranks.errors(), " within 1 s; ")) << ranks.errors();
 }
 
 TEST(BadInput, RanksThatCountDifferently) {

@@ -62,6 +62,8 @@ const Case kCases[] = {
       "--accumulation-mean", "batches"}},
     {"accumulation with the mean over samples", 2,
      {"--lr", "0.05", "--momentum", "0.9", "--batch-size", "34", "--grad-accumulation", "2"}},
+    {"gradients summed in bf16", 3, {"--lr", "0.1", "--momentum", "0.9", "--grad-comm", "bf16", "--clip-norm", "1"}},
+    {"gradients summed in fp16", 2, {"--lr", "0.1", "--momentum", "0.9", "--grad-comm", "fp16"}},
     {"bf16, clipping and one-cycle", 2, {"--optimizer", "sgd", "--lr", "0.2", "--precision", "bf16", "--clip-norm", "0.3",
                                          "--lr-schedule", "one-cycle", "--max-steps", "30"}},
     {"fp16 with overflows", 2, {"--optimizer", "adamw", "--lr", "0.003", "--precision", "fp16", "--loss-scale", "134217728",
@@ -138,11 +140,13 @@ TEST(Equality, GptLossesArePythonsBitForBit) {
   if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
   const Words gpt = {"--data", SOURCE_DIR "/data/text/pentateuch.txt", "--batch-size", "4", "--optimizer", "adamw", "--lr", "0.001",
                      "--weight-decay", "0.1", "--no-decay-1d", "--clip-norm", "1"};
-  const Words kModels[] = {{"--model", "gpt:layers=2,heads=2,width=64,context=32"},
-                           {"--model", "gpt:layers=2,heads=2,width=64,context=32,dropout=0.1", "--precision", "bf16", "--grad-accumulation", "2"}};
+  const std::string model = "gpt:layers=2,heads=2,width=64,context=32", with_dropout = model + ",dropout=0.1";
+  const Words kModels[] = {{"--model", model},
+                           {"--model", with_dropout, "--precision", "bf16", "--grad-accumulation", "2"},
+                           {"--model", with_dropout, "--seed-per-rank", "--fp32-precision", "tf32"}};
   std::vector<Training> trainings;
   for (const int world_size : world_sizes()) {
-    for (const Words& model : kModels) trainings.push_back({world_size, joined(gpt, model)});
+    for (const Words& each : kModels) trainings.push_back({world_size, joined(gpt, each)});
   }
   expect_same_losses(trainings);
 }

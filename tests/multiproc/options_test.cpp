@@ -96,11 +96,14 @@ TEST_F(DifferentOptions, AreRefusedByNameOrHarmless) {
       {"--grad-accumulation", "1", "2"}, {"--accumulation-mean", "samples", "batches"}, {"--clip-norm", "0", "1"},
       {"--early-stop", "0", "1"}, {"--on-nan", "stop", "skip"}, {"--max-skips", "30", "3"}, {"--seed", "0", "1"},
       {"--order", "shuffled", "permuted"}, {"--deterministic", "false", "true"}, {"--precision", "fp32", "bf16"}, {"--loss-scale", "65536", "1024"},
-      {"--zero", "0", "1"}, {"--zero-gradients", "auto", "all-reduce"}, {"--checkpoint-dir", "", runs}, {"--checkpoint-every", "10", "20"},
+      {"--zero", "0", "1"}, {"--zero-gradients", "auto", "all-reduce"}, {"--fp32-precision", "auto", "tf32"},
+      {"--grad-comm", "fp32", "bf16"}, {"--seed-per-rank", "false", "true"},
+      {"--checkpoint-dir", "", runs}, {"--checkpoint-every", "10", "20"},
       {"--async-save", "false", "true"}, {"--save-busy", "wait", "skip"}, {"--resume", "auto", "none"}, {"--eval-every", "2", "3"},
       {"--compiled-eval", "", file},
   });
-  expect_refused(" --quiet", {{"--task", "digits", "text"}, {"--resume-from-python", "", file}});
+  expect_refused(" --quiet", {{"--task", "digits", "text"}, {"--resume-from-python", "", file},
+                              {"--cudnn-benchmark", "false", "true"}});  // not beside --deterministic
   expect_refused(" --quiet --init-from " + file, {{"--predict", "", file}});
   expect_refused(" --quiet --task text --checkpoint-dir " + runs, {{"--generate", "x", "y"}});
 
@@ -111,6 +114,7 @@ TEST_F(DifferentOptions, AreRefusedByNameOrHarmless) {
       {"--no-grad-norm", "false", "true"}, {"--peak-tflops", "0", "1"}, {"--profile", "0", "2"}, {"--profile-file", folder_ / "zero$RUN", folder_ / "one$RUN"},
       {"--progress", "lines", "bar"}, {"--quiet", "true", "false"}, {"--grace", "0", "30"}, {"--stop-before-limit", "0", "5"},
       {"--init-method", "", "env://"}, {"--device", "auto", "cpu"}, {"--workers", "0", "2"}, {"--timeout", "60", "50"}, {"--heartbeat", "0", "4"},
+      {"--join-timeout", "30", "40"}, {"--log-every", "5", "1"},
   });
   // Of the run whose rank 0 was given them.
   EXPECT_EQ(losses(folder_ / ("curve" + std::to_string(runs_))).size(), 15u);

@@ -42,6 +42,22 @@ TEST_F(Resume, EqualsTheRunThatWasNotStopped) {
   }
 }
 
+// Each rank has dropout masks of its own, and goes on with them.
+TEST_F(Resume, EachRankGoesOnWithItsGenerator) {
+  options_ = {"--task", "text", "--model", "gpt:layers=1,heads=2,width=32,context=16,dropout=0.3", "--batch-size", "4"};
+  train(2, folder_ / "same.jsonl", "", 20);
+  options_.push_back("--seed-per-rank");
+  train(2, folder_ / "whole.jsonl", "", 20);
+  for (int steps : {7, 20}) train(2, folder_ / "parts.jsonl", folder_ / "runs", steps);
+  EXPECT_EQ(losses(folder_ / "parts.jsonl"), losses(folder_ / "whole.jsonl"));
+  EXPECT_NE(losses(folder_ / "same.jsonl"), losses(folder_ / "whole.jsonl"));
+  const auto of_rank = [&](const char* rank) {
+    return folder_.read(std::string("runs/step-00000020/rank-0000") + rank + ".safetensors");
+  };
+  EXPECT_FALSE(of_rank("0").empty());
+  EXPECT_NE(of_rank("0"), of_rank("1"));
+}
+
 // Each rank has other running statistics, and writes a part of the file: large enough for the second rank's to hold some of them.
 TEST_F(Resume, BatchNormalisationGoesOnFromRankZerosStatistics) {
   options_ = {"--model", "cnn:64,512", "--batch-size", "8", "--eval-every", "6"};

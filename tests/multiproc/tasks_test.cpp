@@ -8,6 +8,9 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
 
 namespace {
 
@@ -141,6 +144,36 @@ TEST_F(Tasks, StopsEarlyAlsoAfterARestart) {
   ASSERT_EQ(second.wait(), kTwoGood) << second.errors();
   // The first of four equal losses is the best.
   EXPECT_TRUE(contains(second.out(0), "trainer: 8 steps (stopped early: the lowest loss was ")) << second.out(0);
+}
+
+TEST_F(Tasks, WritesTheStepsOfLogEveryTheEvaluatedOnesAndTheLast) {
+  const auto lines = [&](const char* file) {
+    std::map<std::int64_t, nlohmann::json> found;
+    std::istringstream text(folder_.read(file));
+    for (std::string line; std::getline(text, line);) {
+      const auto record = nlohmann::json::parse(line);
+      EXPECT_TRUE(found.emplace(record.at("step"), record).second) << line;
+    }
+    return found;
+  };
+  const Words options = {"--eval-every", "3"};
+  Ranks whole(2, trainer(joined(options, {"--max-steps", "11", "--metrics", folder_ / "whole"})));
+  expect_success(whole);
+  for (const char* steps : {"5", "11"}) {
+    const Words some = {"--max-steps", steps, "--log-every", "4", "--metrics", folder_ / "some",
+                        "--checkpoint-dir", folder_ / "runs"};
+    Ranks ranks(2, trainer(joined(options, some)));
+    expect_success(ranks);
+  }
+  const auto all = lines("whole"), some = lines("some");
+  std::vector<std::int64_t> steps;
+  for (const auto& [step, record] : some) {
+    steps.push_back(step);
+    for (const char* name : {"loss", "lr", "grad_norm"}) EXPECT_EQ(record.at(name), all.at(step).at(name)) << step;
+    const bool is_last = step == 5 || step == 11;  // of its start
+    EXPECT_EQ(record.contains("eval_loss"), step % 3 == 0 || is_last) << step;
+  }
+  EXPECT_EQ(steps, (std::vector<std::int64_t>{3, 4, 5, 6, 8, 9, 11}));
 }
 
 TEST_F(Tasks, TensorBoardReadsTheCurve) {

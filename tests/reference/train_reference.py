@@ -12,6 +12,7 @@ import gc
 import itertools
 import json
 import math
+import os
 import time
 
 import torch
@@ -84,6 +85,9 @@ def parse_options():
     parser.add_argument("--loader", choices=["items", "batches"], default="items",
                         help="items: DataLoader collates single samples, its usual way; "
                              "batches: one indexing operation a batch, which is faster (default: %(default)s)")
+    parser.add_argument("--workers", type=int, default=0, metavar="N", help="processes that make batches; 0: none")
+    parser.add_argument("--compile", metavar="BACKEND",
+                        help="of torch.compile: inductor, or eager, which compiles nothing")
     parser.add_argument("--optimizer", choices=["sgd", "adam", "adamw"], default="sgd")
     parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument("--momentum", type=float, default=0.0, help="of sgd")
@@ -97,15 +101,21 @@ def parse_options():
     parser.add_argument("--accumulation-mean", choices=["samples", "batches"], default="samples",
                         help="batches: each weighs the same, as usual (default: %(default)s)")
     parser.add_argument("--precision", choices=["fp32", "bf16", "fp16"], default="fp32")
+    parser.add_argument("--fp32-precision", choices=["auto", "ieee", "tf32"], default="auto", help="as the trainer's")
+    parser.add_argument("--grad-comm", choices=["fp32", "bf16", "fp16"], default="fp32",
+                        help="type in which gradients are summed")
     parser.add_argument("--loss-scale", type=float, default=65536.0, help="at the start, with fp16")
     parser.add_argument("--zero", action="store_true", help="ZeroRedundancyOptimizer")
     parser.add_argument("--bucket-cap-mb", type=float, help="of DistributedDataParallel; its own default also makes the first bucket smaller")
     parser.add_argument("--gradient-as-bucket-view", action="store_true", help="of the same: saves a copy")
     parser.add_argument("--seed", type=int, default=0, help="of the initial weights and of the sampler")
+    parser.add_argument("--seed-per-rank", action="store_true", help="the seed plus the rank, once the model is made")
     parser.add_argument("--init-from", metavar="FILE", help="safetensors file with the initial weights")
     parser.add_argument("--save-init", metavar="FILE", help="write the initial weights, as safetensors")
     parser.add_argument("--save-final", metavar="FILE", help="write the trained weights, as safetensors")
     parser.add_argument("--metrics", metavar="FILE", help="write one JSON object a step")
+    parser.add_argument("--log-every", type=int, default=1, metavar="N",
+                        help="steps: the loss is asked for, and written, in these only (default: %(default)s)")
     parser.add_argument("--eval", action="store_true", help="print the loss on what is held out, at the end")
     return parser.parse_args()
 
@@ -128,7 +138,8 @@ def make_loader(dataset, sampler, options):
 
     A DataLoader draws a seed for its workers at the start of each epoch: here not from the generator that dropout uses.
     """
-    shared = dict(generator=torch.Generator(), pin_memory=options.device == "cuda")
+    shared = dict(generator=torch.Generator(), pin_memory=options.device == "cuda",
+                  num_workers=options.workers, persistent_workers=options.workers > 0)
     if options.loader == "items":
         return DataLoader(dataset, batch_size=options.batch_size, sampler=sampler, **shared)
     return DataLoader(dataset, batch_size=None, sampler=BatchSampler(sampler, options.batch_size, drop_last=False), **shared)
@@ -222,7 +233,7 @@ def train(ddp, optimizer, loader, sampler, options, metrics):
     total = min(total, options.max_steps or total)
     scaler = torch.amp.GradScaler(options.device, init_scale=options.loss_scale, enabled=options.precision == "fp16")
     schedule = lr_schedule_reference.values_of(options.lr_schedule, options.lr, total, options.warmup_steps)
-    step = 0
+    step = samples = 0
     before = time.perf_counter()
     for epoch in range(options.epochs):
         sampler.set_epoch(epoch)
@@ -236,25 +247,41 @@ def train(ddp, optimizer, loader, sampler, options, metrics):
             scaler.step(optimizer)
             scaler.update()
             step += 1
-            mean_loss = mean_over_ranks(loss)
+            samples += sum(len(labels) for _, labels in parts) * dist.get_world_size()
+            if step % options.log_every != 0 and step != total:
+                continue
+            mean_loss = mean_over_ranks(loss)  # waits for the device
             now = time.perf_counter()
             if metrics:
                 # Every float32 is a double, and JSON holds the digits that give the same double again.
-                samples = sum(len(labels) for _, labels in parts) * dist.get_world_size()
                 record = dict(step=step, epoch=epoch, loss=mean_loss, lr=optimizer.param_groups[0]["lr"],
                               samples_per_s=samples / (now - before))
                 print(json.dumps(record), file=metrics)
-            before = now
+            before, samples = now, 0
             if step == total:
                 return
 
 
+def set_fp32_precision(options):
+    if options.fp32_precision != "auto":
+        torch.set_float32_matmul_precision("high" if options.fp32_precision == "tf32" else "highest")
+        torch.backends.cudnn.allow_tf32 = options.fp32_precision == "tf32"
+
+
 def run(options):
+    set_fp32_precision(options)
     dataset = load_data(options)
     sampler = DistributedSampler(dataset, shuffle=True, seed=options.seed)
     model = make_model(dataset, options)
+    if options.seed_per_rank:
+        torch.manual_seed(options.seed + dist.get_rank())
+    if options.compile:
+        model.compile(backend=options.compile)
     ddp = DistributedDataParallel(model, bucket_cap_mb=options.bucket_cap_mb,
                                   gradient_as_bucket_view=options.gradient_as_bucket_view)
+    if options.grad_comm != "fp32":
+        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks  # here, for it makes a process larger
+        ddp.register_comm_hook(None, getattr(default_hooks, f"{options.grad_comm}_compress_hook"))
     optimizer = make_optimizer(ddp.parameters(), options)
     is_first = dist.get_rank() == 0
     metrics = open(options.metrics, "w", buffering=1, encoding="utf-8") if options.metrics and is_first else None
@@ -281,7 +308,9 @@ def shut_down():
 def main():
     options = parse_options()
     if options.device == "cuda":
-        dist.init_process_group("cpu:gloo,cuda:nccl", device_id=torch.device("cuda:0"))
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+        torch.cuda.set_device(device)
+        dist.init_process_group("cpu:gloo,cuda:nccl", device_id=device)
     else:
         dist.init_process_group("gloo")
     run(options)

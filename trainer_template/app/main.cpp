@@ -22,7 +22,7 @@ ExitCode train(const Options& options, ProcessGroup& group, const Preemption& pr
   const std::int64_t first_step = state.step, last_step = total_steps(options, train_set, state, group);
   DistributedDataParallel ddp(
       tensors, group,
-      {.gradient_as_bucket_view = true, .comm_hook = optimizer->comm_hook(), .buckets = state.buckets});
+      {.gradient_as_bucket_view = true, .comm_hook = comm_hook(options, *optimizer, group), .buckets = state.buckets});
   Loader loader(train_set, options.sampler(train_set.size(), group), options.loading(group), state.position);
   LearningRates learning_rates(options.schedule(last_step), *optimizer, state.plateau);
   GradScaler scaler(options.loss_scaling(), group.device(), state.grad_scaler);
@@ -35,7 +35,7 @@ ExitCode train(const Options& options, ProcessGroup& group, const Preemption& pr
   RunLog log(options, group, tensors, state, last_step);
   StepProfile profile(profile_options(options, group));
   Ledger ledger(group, options.ledger, options.run_start(state));
-  Throughput throughput(*task, *model, ddp, group.world_size(), options.peak_tflops, state);
+  Throughput throughput(*task, *model, ddp, group.world_size(), peak_of(options, group), state);
   StepReader reader(group.device());
   std::optional<Evaluation> evaluation;  // of the latest step, where there was one
 
@@ -134,7 +134,7 @@ int main(int argc, char** argv) {
       [&] {
         options = parse_command_line(argc, argv, task_kinds());
         if (!options.is_inference()) preemption.emplace(options.preemption(environment));
-        set_determinism(options);
+        set_numerics(options);
         return options.group();
       },
       [&](ProcessGroup& group) {

@@ -19,6 +19,7 @@
 #include <torchbridge/train/run/ledger.h>
 #include <torchbridge/train/run/load_or_begin.h>
 #include <torchbridge/train/run/non_finite.h>
+#include <torchbridge/train/run/numerics.h>
 #include <torchbridge/train/run/run_log.h>
 #include <torchbridge/train/run/setup.h>
 #include <torchbridge/train/run/step_profile.h>

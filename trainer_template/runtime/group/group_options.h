@@ -50,8 +50,13 @@ struct GroupOptions {
   // What else the program needs of the GPU that it came to; asked before the ranks meet, and the error ends the job. Empty: nothing.
   std::function<Status(const Gpu&)> check_gpu;
 
-  std::chrono::milliseconds join_timeout = std::chrono::seconds(60); // until all ranks are there; never longer than `timeout`
+  // Until all ranks are there; never longer than `timeout`. 0: 60 s, with a GPU 300 s, for a cluster's cold file
+  // system may take minutes for libtorch_cuda, NCCL and cuDNN.
+  std::chrono::milliseconds join_timeout{0};
   std::chrono::milliseconds silence = std::chrono::seconds(4);       // a rank that is stopped so long ends the job; 0: none does; rank 0's counts
+
+  // How long ranks are waited for: join_timeout, or what its 0 stands for, within `timeout`.
+  std::chrono::milliseconds time_to_join() const;
 };
 
 }  // namespace torchbridge::train

@@ -148,7 +148,7 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::
   }
   const milliseconds by_backend = has(state_->backends, "nccl") ? kNcclTimeout : kOtherTimeout;
   const milliseconds timeout = options.timeout.count() > 0 ? options.timeout : by_backend;
-  const milliseconds patience = std::min(options.join_timeout, timeout);
+  const milliseconds patience = std::min(options.time_to_join(), timeout);
   const JoinedStore joined = join_store(launch, {options.init_method, given, options.group_name, patience, backend_, trouble});
   state_->store = joined.store;
   state_->meeting = joined.meeting;
@@ -296,9 +296,16 @@ BrokenGroup ProcessGroup::broken_group() const {
   return broken;
 }
 
+std::chrono::milliseconds GroupOptions::time_to_join() const {
+  constexpr std::chrono::seconds kUsual{60}, kWithGpu{300};
+  const milliseconds by_device = device_id && device_id->is_cuda() ? kWithGpu : kUsual;
+  const milliseconds chosen = join_timeout.count() > 0 ? join_timeout : by_device;
+  return timeout.count() > 0 ? std::min(chosen, timeout) : chosen;
+}
+
 ProcessGroup init_process_group(const EnvMap& environment, const GroupOptions& options) {
   LaunchSettings settings;
-  settings.timeout = options.join_timeout;
+  settings.timeout = options.time_to_join();
   return ProcessGroup(value_or_throw(resolve_launch(options.init_method, options.ranks, environment, settings)), options);
 }
 

@@ -204,6 +204,15 @@ void check_together(const Options& options) {
   if (options.stop_before_limit_s > 0 && options.checkpoints.folder.empty()) {
     throw CLI::ValidationError("--stop-before-limit", "nothing would be saved: give --checkpoint-dir DIR");
   }
+  if (options.cudnn_benchmark && options.deterministic) {
+    throw CLI::ValidationError("--cudnn-benchmark",
+                               "the fastest algorithm may differ from run to run: leave out --deterministic or this");
+  }
+  if (options.grad_comm != "fp32" && options.zero == 1 && options.zero_gradients == "reduce-scatter") {
+    throw CLI::ValidationError("--grad-comm", options.grad_comm +
+                                                  " is for DDP's all-reduce, which --zero-gradients reduce-scatter "
+                                                  "replaces: give --zero-gradients all-reduce");
+  }
   if (!options.init_from.empty() && !options.resume_from_python.empty()) {
     throw CLI::ValidationError("--resume-from-python", "brings weights along: leave --init-from out");
   }

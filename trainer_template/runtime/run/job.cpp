@@ -57,7 +57,7 @@ int run_job(const EnvMap& environment, const std::function<GroupOptions()>& conf
   }
 
   LaunchSettings settings;
-  settings.timeout = options.join_timeout;
+  settings.timeout = options.time_to_join();
   auto launch = resolve_launch(options.init_method, options.ranks, environment, settings);
   if (!launch) {
     if (reports(launch.error(), environment)) complain(early_rank, launch.error().message, ExitCode::kFailed);

@@ -1,5 +1,6 @@
 #include <torchbridge/train/run/load_or_begin.h>
 
+#include <ATen/Context.h>
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/net/random_token.h>
 #include <torchbridge/train/checkpoint/fingerprint.h>
@@ -86,6 +87,7 @@ Start load(const Options& options, const ModelTensors& model, Optimizer& optimiz
 
 TrainState load_or_begin(const Options& options, const Dataset& train_set, const ModelTensors& model,
                          Optimizer& optimizer, Checkpoints& checkpoints, ProcessGroup& group) {
+  if (options.seed_per_rank) at::manual_seed(options.seed + static_cast<std::uint64_t>(group.rank()));
   Start start = load(options, model, optimizer, checkpoints, group);
   TrainState& state = start.state;
   // From a checkpoint in another folder, which keeps its own run, a new one begins.

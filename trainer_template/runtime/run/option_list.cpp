@@ -75,6 +75,8 @@ void declare_training(OptionTable& table, Options& o) {
             "Steps left out in a row, by that or by fp16's overflows, that end the run; 0: no limit",
             {.check = at_least(0)});
   table.add("--seed", &o.seed, "Of weights and order of samples", {.is_shown = true, .check = at_least(0)});
+  table.add("--seed-per-rank", &o.seed_per_rank,
+            "Dropout masks of each rank's own: the seed plus the rank, once the model is made", {.is_shown = true});
   table.add("--order", &o.order,
             "Of the samples: shuffled as Python does, permuted (without a list of all), sequential",
             {.is_shown = true, .choices = {"shuffled", "permuted", "sequential"}});
@@ -84,6 +86,14 @@ void declare_training(OptionTable& table, Options& o) {
 void declare_precision(OptionTable& table, Options& o) {
   table.begin_group("Precision and memory");
   table.add("--precision", &o.precision, "Of forward and backward: fp32, bf16 or fp16 by autocast",
+            {.is_shown = true, .choices = {"fp32", "bf16", "fp16"}});
+  table.add("--fp32-precision", &o.fp32_precision,
+            "Of products of fp32 on a GPU's tensor cores: ieee, tf32, or auto: Python's, tf32 in convolutions only",
+            {.is_shown = true, .choices = {"auto", "ieee", "tf32"}});
+  table.add("--cudnn-benchmark", &o.cudnn_benchmark,
+            "Time cuDNN's convolutions for each new shape, and take the fastest", {.is_shown = true});
+  table.add("--grad-comm", &o.grad_comm,
+            "Type in which gradients are summed over the ranks: fp32, or bf16 or fp16, which halve the traffic",
             {.is_shown = true, .choices = {"fp32", "bf16", "fp16"}});
   table.add("--loss-scale", &o.loss_scale, "At the start, with fp16", {.check = number_between(1e-30, 1e30)});
   table.add("--zero", &o.zero, "1: the optimizer's state is spread over the ranks",
@@ -136,12 +146,14 @@ void declare_output(OptionTable& table, Options& o) {
             {.on_ranks = OnRanks::kRankZero, .check = not_empty});
   table.add("--tensorboard", &o.tensorboard, "Write TensorBoard's event files into this folder",
             {.on_ranks = OnRanks::kRankZero, .check = not_empty});
+  table.add("--log-every", &o.log_every, "Steps: write and show these, the evaluated ones and the last one only",
+            {.on_ranks = OnRanks::kRankZero, .check = at_least(1)});
   table.add("--no-grad-norm", &o.no_grad_norm,
             "Leave the gradient's norm out of them, which is a pass over all gradients",
             {.on_ranks = OnRanks::kRankZero});
   table.add("--peak-tflops", &o.peak_tflops,
             "Of a rank's device, for the share of it that a language model uses (MFU); 0: unknown",
-            {.on_ranks = OnRanks::kRankZero, .check = not_negative});
+            {.on_ranks = OnRanks::kRankZero, .check = not_negative, .if_not_set = "the GPU's, by its name"});
   table.add("--eval-every", &o.eval_every, "Steps; 0: only at the end", {.is_shown = true, .check = at_least(0)});
   table.add("--compiled-eval", &o.compiled_eval,
             "Evaluate by this package of AOTInductor (.pt2) with the weights of the model",
@@ -178,8 +190,10 @@ void declare_system(OptionTable& table, Options& o) {
             {.on_ranks = OnRanks::kOwn, .is_shown = true, .check = whole_between(0, 256)});
   table.add("--heartbeat", &o.heartbeat_s, "Seconds after which a stopped rank ends the job; 0: it is waited for",
             {.on_ranks = OnRanks::kRankZero, .check = number_between(0, 1e6)});
-  table.add("--timeout", &o.timeout_s, "Seconds to wait in a collective; to join, at most 60 of them",
+  table.add("--timeout", &o.timeout_s, "Seconds to wait in a collective",
             {.on_ranks = OnRanks::kOwn, .check = number_between(1, 1e6)});
+  table.add("--join-timeout", &o.join_timeout_s, "Seconds until all ranks are there, at most --timeout",
+            {.on_ranks = OnRanks::kOwn, .check = number_between(1, 1e6), .if_not_set = "60, with a GPU 300"});
 }
 
 }  // namespace

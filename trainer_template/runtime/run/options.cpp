@@ -37,7 +37,8 @@ Order Options::sample_order() const {
 }
 
 GradientAverage Options::gradient_average() const {
-  if (zero_gradients == "auto") return GradientAverage::kAuto;
+  // DDP's all-reduce, of which the hook of --grad-comm is a part.
+  if (zero_gradients == "auto") return grad_comm == "fp32" ? GradientAverage::kAuto : GradientAverage::kDdp;
   return zero_gradients == "all-reduce" ? GradientAverage::kDdp : GradientAverage::kReduceScatter;
 }
 
@@ -71,7 +72,7 @@ GroupOptions Options::group() const {
   options.init_method = *parse_init_method(init_method);
   options.timeout = milliseconds(timeout_s);
   options.silence = milliseconds(heartbeat_s);
-  options.join_timeout = std::min(options.join_timeout, options.timeout);
+  if (join_timeout_s) options.join_timeout = milliseconds(*join_timeout_s);
   return options;
 }
 

@@ -48,14 +48,15 @@ struct Options {
   std::int64_t grad_accumulation = 1;
   std::string accumulation_mean = "samples";
   double clip_norm = 0, loss_scale = 65536;
-  std::string precision = "fp32", on_nan = "stop";
+  std::string precision = "fp32", fp32_precision = "auto", on_nan = "stop";
   std::int64_t max_skips = 30;  // more than fp16's loss scale needs to fall from 65536 to 1e-4
   int zero = 0;
-  std::string zero_gradients = "auto";
+  std::string zero_gradients = "auto", grad_comm = "fp32";
   std::uint64_t seed = 0;
+  bool seed_per_rank = false;
   std::string order = "shuffled";
   std::string init_from, resume_from_python;
-  bool deterministic = false;
+  bool deterministic = false, cudnn_benchmark = false;
   std::int64_t early_stop = 0;
 
   CheckpointOptions checkpoints;
@@ -65,8 +66,9 @@ struct Options {
   std::int64_t grace_s = 0, stop_before_limit_s = 0;
 
   std::string metrics, tensorboard, ledger;
+  std::int64_t log_every = 1;
   bool no_grad_norm = false;
-  double peak_tflops = 0;
+  std::optional<double> peak_tflops;  // not set: the GPU's
   std::int64_t eval_every = 0;
   std::string compiled_eval;
   std::int64_t profile = 0;
@@ -82,6 +84,7 @@ struct Options {
   int workers = 1;
   double heartbeat_s = 4;
   double timeout_s = 600;
+  std::optional<double> join_timeout_s;  // not set: GroupOptions' default
 
   std::span<const TaskKind> kinds;  // of the program
   const TaskKind* kind = nullptr;   // of `task`
@@ -92,7 +95,7 @@ struct Options {
   // Why tasks of this kind cannot do what --generate or --predict asks for, with those that can; empty: they can.
   std::string refusal_of(const TaskKind& other) const;
   Order sample_order() const;  // of `order`
-  GradientAverage gradient_average() const;
+  GradientAverage gradient_average() const;  // of `zero_gradients` and `grad_comm`
   c10::ScalarType autocast_type() const;  // of `precision`; c10::kFloat: no autocast
   AccumulationMean mean_of_accumulation() const;
   NonFiniteOptions non_finite() const;

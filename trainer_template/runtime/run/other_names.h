@@ -14,6 +14,7 @@ inline constexpr OtherName kOtherNames[] = {
     {"decay-lr", "lr-schedule"},
     {"min-lr", "lr-schedule"},
     {"grad-clip", "clip-norm"},
+    {"log-interval", "log-every"},
     {"gradient-accumulation-steps", "grad-accumulation"},
     {"eval-interval", "eval-every"},
     {"eval-iters", "eval-every"},
@@ -45,6 +46,7 @@ inline constexpr OtherName kOtherNames[] = {
     {"async-mode", "async-save"},
     {"initial-load-path", "init-from"},
     {"enable-tensorboard", "tensorboard"},
+    {"metrics.log-freq", "log-every"},
     {"enable-profiling", "profile"},
     {"config-file", "config"},
     // transformers.Trainer and torchvision's references
@@ -59,6 +61,8 @@ inline constexpr OtherName kOtherNames[] = {
     {"resume-from-checkpoint", "resume"},
     {"bf16", "precision"},
     {"fp16", "precision"},
+    {"tf32", "fp32-precision"},
+    {"logging-steps", "log-every"},
     {"num-workers", "workers"},
 };
 

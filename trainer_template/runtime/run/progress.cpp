@@ -48,14 +48,14 @@ std::string duration_text(double seconds) {
   return text;
 }
 
-Progress::Progress(ProgressStyle style, std::int64_t total_steps)
-    : shown_(style != ProgressStyle::kNone), redrawn_(is_redrawn(style)), total_steps_(total_steps), begin_(Clock::now()), last_shown_(begin_) {}
+Progress::Progress(ProgressStyle style, std::int64_t total_steps, std::int64_t done)
+    : shown_(style != ProgressStyle::kNone), redrawn_(is_redrawn(style)), total_steps_(total_steps), done_(done),
+      begin_(Clock::now()), last_shown_(begin_) {}
 
 Progress::~Progress() { end_drawn_line(); }
 
 void Progress::show(const StepRecord& record) {
   const auto now = Clock::now();
-  if (first_step_ == 0) first_step_ = record.step;
   const bool last = record.step == total_steps_;
   const bool due = now - last_shown_ >= (redrawn_ ? kBarPause : kLinePause);
   if (!shown_ || !(due || (redrawn_ && last))) return;
@@ -76,7 +76,7 @@ void Progress::show(const StepRecord& record) {
 
 // As long a step as those before, evaluations and saves between them included.
 double Progress::seconds_left(std::int64_t step, Clock::time_point now) const {
-  const double done = static_cast<double>(step - first_step_ + 1), left = static_cast<double>(total_steps_ - step);
+  const double done = static_cast<double>(step - done_), left = static_cast<double>(total_steps_ - step);
   return std::chrono::duration<double>(now - begin_).count() / done * left;
 }
 

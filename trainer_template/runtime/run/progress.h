@@ -16,7 +16,8 @@ enum class ProgressStyle { kNone, kAuto, kBar, kLines };
 // For one rank.
 class Progress {
  public:
-  Progress(ProgressStyle style, std::int64_t total_steps);
+  // `done`: steps that were taken before this process.
+  Progress(ProgressStyle style, std::int64_t total_steps, std::int64_t done = 0);
   ~Progress();  // what is printed next begins a line of its own
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -27,7 +28,7 @@ class Progress {
   double seconds_left(std::int64_t step, Clock::time_point now) const;
 
   bool shown_, redrawn_;
-  std::int64_t total_steps_, first_step_ = 0;  // of this process; 0: none yet
+  std::int64_t total_steps_, done_;
   const Clock::time_point begin_;
   Clock::time_point last_shown_;
 };

@@ -66,7 +66,9 @@ std::string settings_table(const std::map<std::string, std::string>& settings) {
 }
 
 RunLog::RunLog(const Options& options, ProcessGroup& group, const ModelTensors& model, const TrainState& start, std::int64_t total_steps)
-    : group_(group), speaks_(group.is_first()), total_steps_(total_steps), progress_(speaks_ ? options.progress_style() : ProgressStyle::kNone, total_steps) {
+    : group_(group), speaks_(group.is_first()), total_steps_(total_steps), log_every_(options.log_every),
+      eval_every_(options.eval_every),
+      progress_(speaks_ ? options.progress_style() : ProgressStyle::kNone, total_steps, start.step) {
   all_or_none(group, [&] {
     metrics_ = std::make_unique<MetricsFile>(speaks_ ? options.metrics : "", options.run_start(start));
     events_ = std::make_unique<EventFile>(speaks_ ? options.tensorboard : "", start.step);
@@ -76,7 +78,8 @@ RunLog::RunLog(const Options& options, ProcessGroup& group, const ModelTensors& 
 }
 
 void RunLog::write(StepRecord record) {
-  if (!speaks_) return;
+  const auto is_due = [&](std::int64_t every) { return every > 0 && record.step % every == 0; };
+  if (!speaks_ || !(is_due(log_every_) || is_due(eval_every_) || record.step == total_steps_)) return;
   writer_->post([this, record = std::move(record)] {
     metrics_->write(record);
     visit_numbers(record, [&](const std::string& name, double value) { events_->write(record.step, name, value); });

@@ -27,6 +27,7 @@ class RunLog {
   // Collective: throws on all ranks where a file cannot be written. Prints what was chosen.
   RunLog(const Options& options, ProcessGroup& group, const ModelTensors& model, const TrainState& start, std::int64_t total_steps);
 
+  // Nothing but in the steps of --log-every and --eval-every, and the last one.
   void write(StepRecord record);
   // Returns when all that was written is with the kernel: before a checkpoint, so that no file lacks a step that it holds.
   void drain();
@@ -45,7 +46,7 @@ class RunLog {
  private:
   ProcessGroup& group_;
   bool speaks_;
-  std::int64_t total_steps_;
+  std::int64_t total_steps_, log_every_, eval_every_;
   std::unique_ptr<MetricsFile> metrics_;
   std::unique_ptr<EventFile> events_;
   Progress progress_;

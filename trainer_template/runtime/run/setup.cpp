@@ -3,10 +3,12 @@
 #include <ATen/Context.h>
 #include <ATen/ops/allclose.h>
 #include <torchbridge/train/errors.h>
+#include <torchbridge/train/group/device_choice.h>
 #include <torchbridge/train/model_tensors.h>
 #include <torchbridge/train/optim/parameter_groups.h>
 #include <torchbridge/train/run/agreement.h>
 #include <torchbridge/train/run/compiled_model.h>
+#include <torchbridge/train/run/peak_tflops.h>
 
 #include <memory>
 #include <string>
@@ -31,10 +33,6 @@ std::function<at::Tensor(const at::Tensor&)> compiled_forward(const Options& opt
 }
 
 }  // namespace
-
-void set_determinism(const Options& options) {
-  at::globalContext().setDeterministicAlgorithms(options.deterministic, /*warn_only=*/false);
-}
 
 void seed_generators(const Options& options) { at::manual_seed(options.seed); }
 
@@ -68,6 +66,22 @@ std::unique_ptr<Optimizer> make_optimizer(const Options& options, const ModelTen
   std::vector<ParameterGroup> groups = groups_by_decay(model.parameters, values, rule);
   if (options.zero == 0) return make(std::move(groups));
   return make_zero(std::move(groups), group, make, options.gradient_average());
+}
+
+std::optional<CommHook> comm_hook(const Options& options, Optimizer& optimizer, ProcessGroup& group) {
+  if (auto of_optimizer = optimizer.comm_hook()) return of_optimizer;
+  if (options.grad_comm == "bf16") return bf16_compress_hook(group);
+  if (options.grad_comm == "fp16") return fp16_compress_hook(group);
+  return std::nullopt;
+}
+
+double peak_of(const Options& options, const ProcessGroup& group) {
+  const c10::Device device = group.device();
+  if (options.peak_tflops || !device.is_cuda()) return options.peak_tflops.value_or(0);
+  const CudaDevices devices = cuda_devices();
+  const auto index = static_cast<std::size_t>(device.index());
+  if (index >= devices.gpus.size()) return 0;
+  return peak_tflops(devices.gpus[index].name, options.precision, options.fp32_precision).value_or(0);
 }
 
 GradientClipping gradient_clipping(const Options& options, const ModelTensors& model, ProcessGroup& group) {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
+#include <torchbridge/train/ddp/comm_hooks.h>
 #include <torchbridge/train/group/process_group.h>
 #include <torchbridge/train/named_tensors.h>
 #include <torchbridge/train/optim/grad_clip.h>
@@ -14,9 +16,6 @@
 #include <torchbridge/train/run/task.h>
 
 namespace torchbridge::train {
-
-// Chooses deterministic algorithms. Before the group is formed: NCCL asks for them then.
-void set_determinism(const Options& options);
 
 // Of the CPU and of a GPU: the latter only once the group is formed.
 void seed_generators(const Options& options);
@@ -31,6 +30,13 @@ std::shared_ptr<Model> make_model(const Task& task, const std::string& model, Pr
 
 // Collective with --zero. The group must outlive it.
 std::unique_ptr<Optimizer> make_optimizer(const Options& options, const ModelTensors& model, ProcessGroup& group);
+
+// What DDP reduces gradients with instead of its all-reduce: that of --zero 1 with reduce-scatter, or of --grad-comm;
+// nothing: its own. The optimizer and the group must outlive the result.
+std::optional<CommHook> comm_hook(const Options& options, Optimizer& optimizer, ProcessGroup& group);
+
+// Of this rank's device in TFLOP/s, in the precision of the run: --peak-tflops, or by the GPU's name; 0: unknown.
+double peak_of(const Options& options, const ProcessGroup& group);
 
 // Collective: the norm is measured where rank 0 writes it. With ZeRO that takes all ranks.
 GradientClipping gradient_clipping(const Options& options, const ModelTensors& model, ProcessGroup& group);

@@ -197,6 +197,36 @@ TEST(CommandLine, WhatIsShownAtTheStartIsAlsoInCheckpoints) {
   EXPECT_FALSE(options.shown().contains("metrics"));
 }
 
+TEST(CommandLine, RefusesWhatDoesNotGoTogether) {
+  EXPECT_EQ(complaint({"--cudnn-benchmark", "--deterministic"}),
+            "--cudnn-benchmark: the fastest algorithm may differ from run to run: leave out --deterministic or this "
+            "(see --help)");
+  const std::vector<std::string> scattered = {"--grad-comm", "bf16", "--zero-gradients", "reduce-scatter"};
+  EXPECT_EQ(complaint(scattered), "");  // without --zero 1 it means nothing
+  EXPECT_EQ(complaint({"--zero", "1", scattered[0], scattered[1], scattered[2], scattered[3]}),
+            "--grad-comm: bf16 is for DDP's all-reduce, which --zero-gradients reduce-scatter replaces: "
+            "give --zero-gradients all-reduce (see --help)");
+}
+
+TEST(CommandLine, GradientsInAnotherTypeAreDdpsAffair) {
+  EXPECT_EQ(parsed({"trainer", "--zero", "1"}).gradient_average(), GradientAverage::kAuto);
+  EXPECT_EQ(parsed({"trainer", "--zero", "1", "--grad-comm", "bf16"}).gradient_average(), GradientAverage::kDdp);
+}
+
+TEST(CommandLine, RanksAreWaitedForLongerWithAGpu) {
+  using std::chrono::seconds;
+  const auto time_to_join = [](std::vector<std::string> words) {
+    words.insert(words.begin(), "trainer");
+    return parsed(words).group().time_to_join();
+  };
+  EXPECT_EQ(time_to_join({}), seconds(60));
+  EXPECT_EQ(time_to_join({"--device", "cuda"}), seconds(300));
+  EXPECT_EQ(time_to_join({"--backend", "nccl"}), seconds(300));
+  EXPECT_EQ(time_to_join({"--device", "cuda", "--join-timeout", "90"}), seconds(90));
+  EXPECT_EQ(time_to_join({"--timeout", "20"}), seconds(20));
+  EXPECT_EQ(time_to_join({"--timeout", "200", "--join-timeout", "400"}), seconds(200));
+}
+
 TEST(CommandLine, ATaskHasOptionsOfItsOwn) {
   static double smoothing = 0.5;
   static const TaskKind kinds[] = {{.name = "own", .summary = "", .models = "", .defaults = {}, .check_model = [](const std::string&) {}, .open = {},

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cstdio>
+
 namespace torchbridge::train {
 namespace {
 
@@ -12,9 +15,9 @@ TEST(Progress, TellsTheTimeThatIsLeft) {
   for (const auto& [seconds, text] : kCases) EXPECT_EQ(duration_text(seconds), text);
 }
 
-std::string bar_of(const StepRecord& record, std::int64_t total_steps) {
+std::string bar_of(const StepRecord& record, std::int64_t total_steps, std::int64_t done = 0) {
   testing::internal::CaptureStdout();
-  Progress progress(ProgressStyle::kBar, total_steps);
+  Progress progress(ProgressStyle::kBar, total_steps, done);
   std::string shown;
   while (shown.empty()) {  // it is drawn every tenth of a second
     progress.show(record);
@@ -24,6 +27,19 @@ std::string bar_of(const StepRecord& record, std::int64_t total_steps) {
   }
   testing::internal::GetCapturedStdout();
   return shown;
+}
+
+// With --log-every the first step that is shown is not the first one.
+TEST(Progress, ReckonsWithTheStepsThatWereNotShown) {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  const std::string shown = bar_of({.step = 14, .loss = 1}, 414, 10);
+  const double passed = std::chrono::duration<double>(Clock::now() - begin).count();
+  int minutes = 0, seconds = 0;
+  const auto left = shown.find("samples/s  ");
+  ASSERT_NE(left, std::string::npos) << shown;
+  ASSERT_EQ(std::sscanf(shown.c_str() + left, "samples/s %d:%d left", &minutes, &seconds), 2) << shown;
+  EXPECT_LE(60 * minutes + seconds, passed / 4 * 400 + 1);
 }
 
 TEST(Progress, CountsTokensWhereTheTaskDoes) {
