@@ -159,6 +159,7 @@ bool SharedRegion::is_complete() const {
 
 void SharedRegion::wait_for_all(milliseconds timeout) {
   ++round_;
+  check_end();  // who comes when the others have given up would find all of them there
   state(place_.rank).round.store(round_, std::memory_order_release);
   const std::uint64_t arrived = header_->arrived.fetch_add(1) + 1;
   if (arrived % static_cast<std::uint64_t>(place_.size) == 0) {
