@@ -1,5 +1,9 @@
 // What a program does with init_process_group, one case a run: group_cases CASE [ARGUMENT]. group_test.cpp starts it.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/exp.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/randn.h>
 #include <c10/util/Exception.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -17,6 +21,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -251,6 +256,44 @@ void an_abort_that_hangs(const std::string&) {
   }
 }
 
+// All ranks know the values of each.
+at::Tensor values_of(int rank, std::int64_t count, at::ScalarType type) {
+  const auto generator = at::make_generator<at::CPUGeneratorImpl>(1000 + rank);
+  const auto random = [&] { return at::randn({count}, generator, at::kDouble); };
+  const at::Tensor spread = random() * at::exp(3 * random());
+  return (at::isIntegralType(type, /*includeBool=*/false) ? spread * 1000 : spread).to(type);
+}
+
+void expect_same_bits(const at::Tensor& one, const at::Tensor& other, const std::string& what) {
+  const bool same = std::memcmp(one.const_data_ptr(), other.const_data_ptr(), one.nbytes()) == 0;
+  const std::string tensor = std::to_string(one.numel()) + " elements of " + c10::toString(one.scalar_type());
+  expect(same, what + " to have gloo's bits: " + tensor);
+}
+
+// From one element to more than goes over shared memory; at every size the ranks' chunks begin elsewhere.
+void shared_memory(const std::string&) {
+  const StorePtr store = tcp_store();
+  ProcessGroup gloo = init_process_group(environment(), {.backend = "gloo", .group_name = "gloo"}, store);
+  ProcessGroup shared = init_process_group(environment(), {.group_name = "shared"}, store);
+  expect(gloo.backend() == "gloo" && shared.backend() == "gloo over shared memory",
+         "the second group alone to share memory, it is " + shared.backend());
+  for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kLong, at::kInt, at::kByte}) {
+    for (const std::int64_t count : {1, 2, 3, 7, 10, 16, 65, 1000, 1025, 4099, 20'000, 65'537, 131'072, 300'001}) {
+      for (const auto op : {c10d::ReduceOp::SUM, c10d::ReduceOp::MIN, c10d::ReduceOp::MAX}) {
+        if (op != c10d::ReduceOp::SUM && count % 2 == 0) continue;
+        std::vector<at::Tensor> one = {values_of(shared.rank(), count, type)}, other = {one[0].clone()};
+        shared.c10d()->allreduce(one, {.reduceOp = op})->wait();
+        gloo.c10d()->allreduce(other, {.reduceOp = op})->wait();
+        expect_same_bits(one[0], other[0], "operator " + std::to_string(op) + " over shared memory");
+      }
+      const at::Tensor sent = values_of(shared.rank(), count, type);
+      shared.broadcast(sent, shared.world_size() - 1);
+      expect_same_bits(sent, values_of(shared.world_size() - 1, count, type), "a broadcast over shared memory");
+    }
+  }
+  expect_sum(*shared.per_node());
+}
+
 void library(const std::string& backend) {
   for (const std::string& device : find_backend(backend).devices) std::printf("%s\n", device.c_str());
 }
@@ -337,6 +380,7 @@ const std::map<std::string, std::function<void(const std::string&)>> kCases = {
     {"with_backend", with_backend},
     {"a_rank_that_fails_there", a_rank_that_fails_there},
     {"an_abort_that_hangs", an_abort_that_hangs},
+    {"shared_memory", shared_memory},
     {"library", library},
     {"gloo_options", gloo_options},
     {"different_collectives", different_collectives},

@@ -149,6 +149,29 @@ TEST(Group, GlooTakesItsInterface) {
   EXPECT_TRUE(contains(wrong.errors(), "but lo"));
 }
 
+TEST(Group, SumsOverSharedMemoryAreGloosBitForBit) {
+  for (const int world_size : {2, 3, 4, 5, 8}) {
+    Ranks ranks(world_size, run("shared_memory"));
+    expect_success(ranks);
+  }
+}
+
+// One rank has its collectives recorded, which gloo does: none goes over shared memory then.
+TEST(Group, SharesMemoryOnAllRanksOrOnNone) {
+  const std::string records = "if [ $RANK = 1 ]; then export TORCH_FR_BUFFER_SIZE=10; fi; ";
+  Ranks ranks(3, {"/bin/sh", "-c", records + "exec " GROUP_CASES " with_backend"});
+  expect_success(ranks);
+  for (std::size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks.out(rank), "gloo\n");
+  Ranks all(3, run("with_backend"));
+  expect_success(all);
+  for (std::size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(all.out(rank), "gloo over shared memory\n");
+}
+
+TEST(Group, DifferentCollectivesOverSharedMemoryAreSaidOnEachRank) {
+  Ranks ranks(2, run("different_collectives"));
+  expect_error(ranks, "ranks 0 and 1 of a group are in different collectives, or have tensors of different sizes");
+}
+
 TEST(Group, DetailNamesCollectivesThatDiffer) {
   Ranks ranks(2, run("different_collectives"), {{"TORCH_DISTRIBUTED_DEBUG", "DETAIL"}});
   expect_error(ranks, "ALLREDUCE");

@@ -28,6 +28,22 @@ paste <(losses "$work/mpi") <(losses "$work/gloo") | awk '{ d = $1 - $2; if (d <
 # Over MPI gradients are summed by reduce-scatter, of two ranks in whatever order.
 cmp <(losses "$work/mpi") <(losses "$work/zero") || fail "the losses with ZeRO differ from those without"
 
+# --- a signal to mpirun: exit code 75, and the next run goes on with the losses of one that nothing stopped
+endless=(timeout 100 "$mpirun" -n 2 "$trainer" --quiet --backend mpi --epochs 1000000)
+saved=(--checkpoint-dir "$work/saved" --metrics "$work/stopped")
+"${endless[@]}" "${saved[@]}" 2>"$work/stop" &
+job=$!
+until [[ -s $work/stopped ]]; do kill -0 "$job" || fail "the trainer ended: $(cat "$work/stop")"; sleep 0.05; done
+code=0
+kill -USR1 "$(pgrep -P "$job")"
+wait "$job" || code=$?
+[[ $code == 75 ]] || fail "SIGUSR1 ended mpirun with $code: $(cat "$work/stop")"
+grep -q 'trainer: SIGUSR1: stopped after step' "$work/stop" || fail "the stop is not told: $(cat "$work/stop")"
+steps=$(($(wc -l <"$work/stopped") + 5))
+"${endless[@]}" "${saved[@]}" --max-steps "$steps" >"$work/out" || fail "the run that goes on: $(cat "$work/out")"
+"${endless[@]}" --max-steps "$steps" --metrics "$work/whole" >"$work/out" || fail "the run that nothing stops: $(cat "$work/out")"
+cmp <(losses "$work/stopped") <(losses "$work/whole") || fail "the losses after a stop differ from those without"
+
 # --- mpirun gives rank 0 a terminal: a file is still none
 ! grep -q $'\e' "$work/mpi.out" || fail "a bar was drawn into a file: $(cat -v "$work/mpi.out")"
 

@@ -4,9 +4,11 @@
 #include <net/if.h>
 #include <sys/socket.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/debug.h>
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/net/address.h>
 #include <torchbridge/train/errors.h>
+#include <torchbridge/train/group/shared_gloo.h>
 #include <torchbridge/train/group/store_keys.h>
 
 #include <algorithm>
@@ -114,6 +116,12 @@ std::vector<std::shared_ptr<gloo::transport::Device>> devices_for(const BackendR
   return devices;
 }
 
+// Comparing collectives and recording them is gloo's.
+bool is_watched() {
+  const char* record = std::getenv("TORCH_FR_BUFFER_SIZE");
+  return c10d::debug_level() == c10d::DebugLevel::Detail || (record && std::string_view(record) != "0");
+}
+
 }  // namespace
 
 MadeBackend make_gloo(const BackendRequest& request) {
@@ -123,12 +131,19 @@ MadeBackend make_gloo(const BackendRequest& request) {
   options->threads = request.options.gloo.threads > 0 ? request.options.gloo.threads : static_cast<int>(options->devices.size()) * 2;
   options->global_ranks_in_group = request.ranks;
   options->group_name = request.group_name;
-  auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(request.store, request.rank, request.size, options);
+  auto gloo = c10::make_intrusive<SharedGloo>(request.store, request.rank, request.size, options);
+  if (request.size > 1) gloo->share(request.store, request.options.gloo.shared_memory.value_or(false) && !is_watched());
   gloo->setTimeout(request.timeout);
   gloo->setSequenceNumberForGroup();
-  return {gloo, [descriptors = sockets.now()] {
+  return {gloo, [descriptors = sockets.now(), region = gloo->region()] {
             for (int descriptor : descriptors) ::shutdown(descriptor, SHUT_RDWR);
+            if (region) region->cut();
           }};
+}
+
+bool shares_memory(const c10d::Backend& backend) {
+  const auto* gloo = dynamic_cast<const SharedGloo*>(&backend);
+  return gloo && gloo->region();
 }
 
 }  // namespace torchbridge::train

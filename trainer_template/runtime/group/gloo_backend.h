@@ -1,4 +1,4 @@
-// The backend gloo: TCP connections between CPUs.
+// The backend gloo: TCP connections between CPUs, and memory that the ranks of one node share.
 #pragma once
 
 #include <torchbridge/train/group/backend.h>
@@ -7,5 +7,8 @@ namespace torchbridge::train {
 
 // An entry of the table. Throws TrainError where an interface is not there.
 MadeBackend make_gloo(const BackendRequest& request);
+
+// Whether it is gloo's, and its small collectives go over shared memory.
+bool shares_memory(const c10d::Backend& backend);
 
 }  // namespace torchbridge::train

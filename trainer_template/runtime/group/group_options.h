@@ -20,6 +20,10 @@ struct GlooOptions {
   // by which the others reach this rank.
   std::vector<std::string> interfaces;
   int threads = 0;  // that run collectives; 0: two an interface
+  // All-reduces and broadcasts of tensors of up to 1 MiB go over memory that the ranks of one node share, with gloo's
+  // own sums, bit for bit (shared_gloo.h); where a rank cannot map it, by gloo's connections. Not set: where no backend
+  // is named, on the CPU.
+  std::optional<bool> shared_memory;
 };
 
 // Nothing: NCCL's own default, or NCCL_* of the environment. What the numbers mean is in NCCL's manual, ncclConfig_t.

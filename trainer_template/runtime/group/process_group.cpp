@@ -12,6 +12,7 @@
 #include <torchbridge/train/group/device_choice.h>
 #include <torchbridge/train/group/failure_report.h>
 #include <torchbridge/train/group/form_group.h>
+#include <torchbridge/train/group/gloo_backend.h>
 #include <torchbridge/train/group/heartbeat.h>
 #include <torchbridge/train/group/join_store.h>
 #include <torchbridge/train/group/last_resort.h>
@@ -155,9 +156,12 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::
   state_->group_stores = c10::make_intrusive<c10d::PrefixStore>("default_pg", joined.store);
   state_->request = {.timeout = timeout, .connect_timeout = patience, .address = joined.own_address, .options = options.pg_options};
   if (!device_.is_cpu()) state_->request.device = device_;
+  auto& shares_memory_of_node = state_->request.options.gloo.shared_memory;
+  if (!shares_memory_of_node) shares_memory_of_node = options.backend.empty() && device_.is_cpu();
   // First, for NCCL waits without limit for a rank that fails while the communicator is made.
   if (world_size() > 1) start_heartbeat(joined.own_address, options.silence);
   take(form_group(state_->backends, state_->next(rank(), world_size()), state_->connections, nullptr));
+  if (device_.is_cpu() && shares_memory(*c10d()->getBackend(c10::kCPU))) backend_ += " over shared memory";
   // NCCL comes back to the store when it first sees a device.
   state_->store->setTimeout(timeout);
 }

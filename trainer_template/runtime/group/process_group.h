@@ -41,7 +41,7 @@ class ProcessGroup : public RankGroup {
   // Not collective.
   const Layout& layout() const { return layout_; }
   const std::string& launcher() const { return launcher_; }
-  // "gloo", "mpi", "cpu:gloo,cuda:nccl".
+  // "gloo", "gloo over shared memory", "mpi", "cpu:gloo,cuda:nccl".
   const std::string& backend() const { return backend_; }
   // What options.device_id came to; the CPU without it.
   c10::Device device() const { return device_; }

@@ -178,7 +178,8 @@ void declare_inference(OptionTable& table, Options& o) {
 
 void declare_system(OptionTable& table, Options& o) {
   table.begin_group("System");
-  table.add("--backend", &o.backend, "gloo, nccl, mpi, cpu:gloo,cuda:nccl or another one; auto: by --device",
+  table.add("--backend", &o.backend,
+            "gloo, nccl, mpi, cpu:gloo,cuda:nccl or another one; auto: by --device, on the CPU gloo over shared memory",
             {.on_ranks = OnRanks::kMeeting, .check = check_backend});
   table.add(
       "--init-method", &o.init_method,
