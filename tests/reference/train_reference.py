@@ -79,6 +79,7 @@ def parse_options():
     parser.add_argument("--model", type=model_sizes, default=("mlp", [128, 64]), metavar="KIND:SIZE,...",
                         help="mlp: hidden layers; cnn: channels of the convolutions; gpt: as the trainer's")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="cpu: over gloo; cuda: over NCCL")
+    parser.add_argument("--backend", choices=["gloo", "mpi"], default="gloo", help="on the CPU; mpi: torchbridge's, under mpirun")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--max-steps", type=int, default=0, help="stop after so many steps; 0: no limit")
     parser.add_argument("--batch-size", type=int, default=32, help="samples a rank and step")
@@ -312,7 +313,9 @@ def main():
         torch.cuda.set_device(device)
         dist.init_process_group("cpu:gloo,cuda:nccl", device_id=device)
     else:
-        dist.init_process_group("gloo")
+        if options.backend == "mpi":
+            import torchbridge  # noqa: F401 brings it
+        dist.init_process_group(options.backend)
     run(options)
     shut_down()
 
