@@ -110,10 +110,10 @@ ExitCode train(const Options& options, ProcessGroup& group, const Preemption& pr
   for (FinishedStep& step : reader.read(/*all=*/true)) finish(std::move(step), false);
 
   const bool is_complete = state.step == last_step || early_stop.is_due();
+  if (is_complete && !evaluation) evaluation = evaluate(*model, *task, ddp, evaluating, stop, group);
   if (is_complete && evaluation) non_finite.check_end(state.step, *evaluation);  // before a save, which ends the run
   if (!stop.agreed() || state.step > first_step) checkpoints.save_last(state_to_save(), tensors, *optimizer);
   profile.finish();
-  if (is_complete && !evaluation) evaluation = evaluate(*model, *task, ddp, evaluating, stop, group);
   if (!is_complete || !evaluation) {  // the ranks have agreed to stop: rank 0 says why
     log.stop(state.step, group.all_gather(preemption.reason()), checkpoints);
     return code_of_stop(checkpoints.enabled(), static_cast<int>(-group.minimum(-preemption.signal())));
