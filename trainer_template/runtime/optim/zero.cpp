@@ -154,14 +154,14 @@ class Zero final : public Optimizer {
     std::vector<Segment> segments;
     std::int64_t offset = 0;
     for (const at::Tensor& parameter : bucket.getParameters()) {
-      if (!begins_.contains(parameter.unsafeGetTensorImpl()))
-        throw TrainError("zero: DDP has a parameter that the optimizer does not have");
-      const std::int64_t begin = begins_.at(parameter.unsafeGetTensorImpl());
-      for (std::int64_t done = 0, size = 0; done < parameter.numel(); done += size) {
-        const std::int64_t owner = (begin + done) / share_;
-        size = std::min(parameter.numel() - done, (owner + 1) * share_ - begin - done);
-        if (segments.empty() || segments.back().owner != owner)
-          segments.push_back({static_cast<int>(owner), offset + done, 0});
+      const auto found = begins_.find(parameter.unsafeGetTensorImpl());
+      if (found == begins_.end()) throw TrainError("zero: DDP has a parameter that the optimizer does not have");
+      std::int64_t size = 0;
+      for (std::int64_t done = 0; done < parameter.numel(); done += size) {
+        const std::int64_t begin = found->second + done;
+        const int owner = static_cast<int>(begin / share_);
+        size = std::min(parameter.numel() - done, (owner + 1) * share_ - begin);
+        if (segments.empty() || segments.back().owner != owner) segments.push_back({owner, offset + done});
         segments.back().size += size;
       }
       offset += parameter.numel();
