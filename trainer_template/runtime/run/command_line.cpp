@@ -82,6 +82,9 @@ void CommandLine::parse(int argc, char** argv) {
   } catch (const TrainError& error) {
     throw CLI::ValidationError("--model", error.what());
   }
+  if (const auto schedule = parse_lr_schedule(options_.lr_schedule, options_.kind->lr_schedules); !schedule) {
+    throw CLI::ValidationError("--lr-schedule", schedule.error().message);
+  }
   choose_device();
   options_.checkpoints.busy = options_.save_busy == "skip" ? CheckpointOptions::Busy::kSkip : CheckpointOptions::Busy::kWait;
   options_.checkpoints.bytes_per_s = options_.save_mb_per_s * 1e6;

@@ -43,7 +43,7 @@ GradientAverage Options::gradient_average() const {
 }
 
 LrSchedule Options::schedule() const {
-  LrSchedule parsed = *parse_lr_schedule(lr_schedule);
+  LrSchedule parsed = *parse_lr_schedule(lr_schedule, kind->lr_schedules);
   parsed.warmup_steps = warmup_steps;
   return parsed;
 }

@@ -1,6 +1,7 @@
 #include <torchbridge/train/run/trainer.h>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/ones.h>
@@ -17,6 +18,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <span>
 #include <sstream>
 
@@ -70,8 +72,11 @@ std::optional<double> communication_share(DistributedDataParallel& ddp) {
 
 Trainer::Trainer(ProcessGroup& group, const Task& task, Model& model, DistributedDataParallel& ddp, Optimizer& optimizer,
                  TrainerOptions options, Manifest progress)
-    : group_(group), task_(task), model_(model), ddp_(ddp), optimizer_(optimizer), options_(std::move(options)), metrics_(task.metrics()), flops_(task.flops_per_sample(model)),
+    : group_(group), task_(task), model_(model), ddp_(ddp), optimizer_(optimizer), options_(std::move(options)), flops_(task.flops_per_sample(model)),
       progress_(std::move(progress)), samples_before_(progress_.samples_seen), seconds_before_(run_seconds(progress_)), begin_(Clock::now()), last_step_(begin_) {
+  metrics_.push_back(mean_over_samples(
+      "loss", [this](const at::Tensor& outputs, const at::Tensor& targets) { return task_.loss(outputs, targets); }));
+  for (Metric& each : task_.metrics()) metrics_.push_back(std::move(each));
   for (const ParameterGroup& each : optimizer_.groups()) base_rates_.push_back(each.options.lr);
   if (is_plateau(options_.schedule)) plateau_.emplace(options_.schedule, base_rates_);
   if (options_.on_nan == OnNan::kSkip) buffers_ = model_.buffers();
@@ -259,14 +264,13 @@ void Trainer::measure(StepRecord& record, std::span<const Batch> parts) {
   record.comm_share = comm_share_;
 }
 
-void Trainer::evaluate_batch(const Batch& batch, double* sums) {
-  const auto count = static_cast<double>(batch.samples());
+void Trainer::evaluate_batch(const Batch& batch, const at::Tensor& sums) {
   const auto scope = autocast();
   const at::Tensor inputs = batch.inputs.to(group_.device()), targets = batch.targets.to(group_.device());
   const at::Tensor outputs = options_.eval_forward ? options_.eval_forward(inputs) : model_.forward(inputs);
-  *sums++ += task_.loss(outputs, targets).item<double>() * count;
-  for (const Metric& metric : metrics_) *sums++ += metric.mean(outputs, targets).item<double>() * count;
-  *sums += count;
+  std::vector<at::Tensor> of_batch;
+  for (const Metric& metric : metrics_) of_batch.push_back(sums_of(metric, outputs, targets));
+  sums.add_(at::cat(of_batch).to(sums.device()));
 }
 
 std::optional<Evaluation> Trainer::evaluate(const Dataset& dataset, std::int64_t batch_size) {
@@ -277,8 +281,9 @@ std::optional<Evaluation> Trainer::evaluate(const Dataset& dataset, std::int64_t
   progress_.state[kEvaluationDue] = 1;
   const auto indices = each_once(dataset.size(), group_.rank(), group_.world_size());
   const auto most = static_cast<std::size_t>((dataset.size() + group_.world_size() - 1) / group_.world_size());  // of all ranks
-  const at::Tensor sums = at::zeros({static_cast<std::int64_t>(metrics_.size()) + 2}, at::kDouble);
-  auto* sum = sums.mutable_data_ptr<double>();
+  std::vector<std::int64_t> sizes;
+  for (const Metric& metric : metrics_) sizes.push_back(metric.size);
+  const at::Tensor sums = at::zeros({std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0})}, at::kDouble);
   std::optional<StopRounds> rounds;
   if (options_.stop) rounds.emplace(*options_.stop);
   bool stopped = false;
@@ -287,7 +292,7 @@ std::optional<Evaluation> Trainer::evaluate(const Dataset& dataset, std::int64_t
     stopped = rounds && rounds->stop_now();
     if (stopped || begin >= indices.size()) continue;
     const auto count = std::min<std::size_t>(batch_size, indices.size() - begin);
-    evaluate_batch(dataset.collate(std::span(indices).subspan(begin, count)), sum);
+    evaluate_batch(dataset.collate(std::span(indices).subspan(begin, count)), sums);
   }
   model_.train();
   if (!stopped) group_.sum(sums);
@@ -296,9 +301,11 @@ std::optional<Evaluation> Trainer::evaluate(const Dataset& dataset, std::int64_t
   last_step_ += taken;
   if (stopped) return std::nullopt;
   progress_.state.erase(kEvaluationDue);
-  const double ones = sum[metrics_.size() + 1];
-  Evaluation result{.loss = sum[0] / ones, .metrics = {}};
-  for (std::size_t i = 0; i < metrics_.size(); ++i) result.metrics.emplace_back(metrics_[i].name, sum[i + 1] / ones);
+  const std::vector<at::Tensor> parts = sums.split_with_sizes(sizes);
+  Evaluation result{.loss = metrics_[0].value(parts[0]), .metrics = {}};
+  for (std::size_t i = 1; i < metrics_.size(); ++i) {
+    result.metrics.emplace_back(metrics_[i].name, metrics_[i].value(parts[i]));
+  }
   return result;
 }
 

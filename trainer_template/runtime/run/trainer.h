@@ -103,8 +103,8 @@ class Trainer {
   void count_skips(const StepRecord& record);
   at::Tensor forward(const Batch& part);
   void measure(StepRecord& record, std::span<const Batch> parts);
-  // Adds to the sums of evaluate(): of the loss, of the metrics, of ones.
-  void evaluate_batch(const Batch& batch, double* sums);
+  // Adds the batch to the sums of all metrics, one after the other.
+  void evaluate_batch(const Batch& batch, const at::Tensor& sums);
 
   static constexpr const char* kEvaluationDue = "evaluation.due";  // in a checkpoint's state
 
@@ -114,7 +114,7 @@ class Trainer {
   DistributedDataParallel& ddp_;
   Optimizer& optimizer_;
   TrainerOptions options_;
-  std::vector<Metric> metrics_;
+  std::vector<Metric> metrics_;  // the first is the loss
   double flops_;  // of a sample; 0: not told
   std::vector<double> base_rates_;  // of the parameter groups
   std::optional<Plateau> plateau_;

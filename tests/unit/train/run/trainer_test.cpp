@@ -1,6 +1,8 @@
 // A step with a task of the test's own, by one rank.
 #include <c10/core/GradMode.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/stack.h>
 #include <gtest/gtest.h>
 #include <torchbridge/train/model_tensors.h>
 #include <torchbridge/train/run/trainer.h>
@@ -55,8 +57,18 @@ class Sum : public Task {
     return bad ? outputs.sum() * std::numeric_limits<float>::infinity() : outputs.mean();
   }
   std::vector<Metric> metrics() const override {
-    return {{"largest", [](const at::Tensor& outputs, const at::Tensor&) { return outputs.max(); }}};
+    Metric spread{.name = "spread", .size = 3, .sums = {}, .value = [](const at::Tensor& sums) {
+                    const double samples = sums[2].item<double>(), mean = sums[0].item<double>() / samples;
+                    return sums[1].item<double>() / samples - mean * mean;
+                  }};
+    spread.sums = [this](const at::Tensor& outputs, const at::Tensor&) {
+      const at::Tensor sums = at::stack({outputs.sum(), outputs.square().sum(), at::full_like(outputs, 1).sum()});
+      return with_bad_metric ? sums.slice(0, 1) : sums;
+    };
+    const auto largest = [](const at::Tensor& outputs, const at::Tensor&) { return outputs.max(); };
+    return {mean_over_samples("largest", largest), spread};
   }
+  bool with_bad_metric = false;
   bool with_bad_gradient = false;
 
  private:
@@ -228,9 +240,27 @@ TEST_F(TrainerTest, EvaluatesLossAndMetricsOverAllSamples) {
   }
   const Evaluation result = *trainer({}).evaluate(task_.eval_set(), 100);
   EXPECT_TRUE(std::isinf(result.loss));  // sample 37 is there
-  ASSERT_EQ(result.metrics.size(), 1u);
+  ASSERT_EQ(result.metrics.size(), 2u);
   EXPECT_EQ(result.metrics[0].first, "largest");
   EXPECT_EQ(result.metrics[0].second, 198);
+}
+
+// The variance of 0, 1 ... 99 is no mean of those of its batches.
+TEST_F(TrainerTest, AMetricIsMadeOfTheSumsOverAllBatches) {
+  for (std::int64_t batch_size : {7, 100}) {
+    const Evaluation result = *trainer({}).evaluate(task_.eval_set(), batch_size);
+    EXPECT_EQ(result.metrics.at(1), (std::pair<std::string, double>("spread", 833.25))) << batch_size;
+  }
+}
+
+TEST_F(TrainerTest, AMetricOfAnotherSizeThanItTellsIsNamed) {
+  task_.with_bad_metric = true;
+  try {
+    trainer({}).evaluate(task_.eval_set(), 100);
+    FAIL() << "nothing was thrown";
+  } catch (const TrainError& error) {
+    EXPECT_STREQ(error.what(), "metric 'spread': sums() gives 2 numbers, and its size is 3");
+  }
 }
 
 }  // namespace
