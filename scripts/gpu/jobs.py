@@ -1,5 +1,6 @@
 """Programs as jobs of some ranks on this machine, with the shared libraries that they need."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -25,11 +26,21 @@ def free_port():
         return probe.getsockname()[1]
 
 
+@dataclasses.dataclass
+class Lost:
+    """What became of a job that lost its last rank: exit codes, in the order of the ranks, seconds until the others had
+    ended, stderr."""
+    codes: list
+    seconds: float
+    errors: str
+
+
 class Jobs:
     """Starts the programs of a build folder, and Python with the same torch."""
 
-    def __init__(self, torch, build, device):
-        self.torch, self.build, self.device = torch, build, device
+    def __init__(self, torch, build, device, ranks=1):
+        self.torch, self.build, self.device, self.ranks = torch, build, device, ranks
+        self.backend = "NCCL" if device == "cuda" else "gloo"
 
     def libraries(self):
         """Where our own programs find theirs. Not for Python, which may need others of the same names."""
@@ -41,49 +52,92 @@ class Jobs:
             "WORLD_SIZE": str(world_size), "LOCAL_WORLD_SIZE": str(world_size), "OMP_NUM_THREADS": "1",
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
         }
-        # One GPU, also where there are several: all ranks share it.
-        return shared | {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]}
+        # One GPU, also where there are several: all ranks share it, unless own_gpus() is given.
+        return shared | {"CUDA_VISIBLE_DEVICES": visible_gpus(1)}
+
+    def own_gpus(self):
+        """The variable with which each of the ranks has a GPU of its own."""
+        return {"CUDA_VISIBLE_DEVICES": visible_gpus(self.ranks)}
+
+    def _start(self, command, world_size, out, errors, more):
+        shared = self.variables(world_size) | (more or {})
+        return [
+            subprocess.Popen([str(word) for word in command], cwd=ROOT, stdin=subprocess.DEVNULL,
+                             stdout=out if rank == 0 else subprocess.DEVNULL, stderr=errors,
+                             env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
+            for rank in range(world_size)]
 
     def run(self, command, world_size=1, more=None):
         """What rank 0 has printed. Failed, with the last lines of stderr, unless all ranks end well in time."""
-        shared = self.variables(world_size) | (more or {})
-        words = [str(word) for word in command]
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
-            processes = [
-                subprocess.Popen(words, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out if rank == 0 else subprocess.DEVNULL,
-                                 stderr=errors, env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
-                for rank in range(world_size)]
-            reason = wait_for(processes)
+            reason = wait_for(self._start(command, world_size, out, errors, more))
             if reason:
                 errors.seek(0)
-                raise Failed(f"{reason}: {shlex.join(words)}: {last_words(errors.read())}")
+                raise Failed(f"{reason}: {shlex.join(map(str, command))}: {last_words(errors.read())}")
             out.seek(0)
             return out.read()
 
-    def cases(self, case, more=None):
+    def lose_last_rank(self, command, number, when, soon_s):
+        """A job of all ranks whose last one gets the signal as soon as when() holds, or fails by itself (no signal).
+        Failed where a rank ends before, or one of the others is still there after soon_s seconds."""
+        with tempfile.TemporaryFile("w+") as errors:
+            processes = self._start(command, self.ranks, subprocess.DEVNULL, errors, self.libraries() | self.own_gpus())
+            try:
+                wait_until(when, processes)
+                begin = time.monotonic()
+                if number is not None:
+                    processes[-1].send_signal(number)
+                for process in processes if number is None else processes[:-1]:
+                    process.wait(max(0.0, begin + soon_s - time.monotonic()))
+                seconds = time.monotonic() - begin
+            except subprocess.TimeoutExpired:
+                raise Failed(f"not all of the others had ended after {soon_s} s") from None
+            finally:
+                end(processes)
+            errors.seek(0)
+            return Lost([process.returncode for process in processes], seconds, errors.read())
+
+    def trainer(self, task):
+        return [self.build / "bin/trainer", "--task", task, "--data", data_of(task), "--quiet", "--device", self.device]
+
+    def gpu_cases(self, case):
+        return [self.build / "bin/gpu_cases", case, self.device]
+
+    def cases(self, case, more=None, world_size=1):
         """Name to list of values of gpu_cases CASE."""
         found = {}
-        for line in self.run([self.build / "bin/gpu_cases", case, self.device], more=self.libraries() | (more or {})).splitlines():
+        for line in self.run(self.gpu_cases(case), world_size, self.libraries() | (more or {})).splitlines():
             name, _, value = line.partition(" ")
             found.setdefault(name, []).append(value)
         return found
 
     def train(self, task, options, world_size=1, device=None, more=None):
         """The metrics of the trainer, a dictionary a step. The gradients' norm, which the reference scripts do not measure, is left out."""
-        program = [self.build / "bin/trainer", "--task", task, "--no-grad-norm", "--quiet", "--device", device or self.device]
-        return self._metrics(program, task, options, world_size, self.libraries() | (more or {}))
+        program = [*self.trainer(task), "--no-grad-norm", "--device", device or self.device]
+        return self._metrics(program, options, world_size, self.libraries() | (more or {}))
 
-    def train_in_python(self, script, task, options):
-        """The same of a reference script, alone."""
-        return self._metrics([self.torch["python"], script, "--device", self.device], task, options)
+    def train_in_python(self, script, task, options, world_size=1, more=None):
+        """The same of a reference script."""
+        program = [self.torch["python"], script, "--device", self.device, "--data", data_of(task)]
+        return self._metrics(program, options, world_size, more)
 
-    def _metrics(self, program, task, options, world_size=1, more=None):
-        data = ROOT / "data" / {"text": "text/pentateuch.txt"}.get(task, task)  # that which comes along
-        command = [*program, "--data", data, *options]
+    def _metrics(self, program, options, world_size, more):
+        command = [*program, *options]
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "metrics.jsonl"
             self.run([*command, "--metrics", file], world_size, more)
             return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def visible_gpus(count):
+    """A value of CUDA_VISIBLE_DEVICES: the first so many of those that are visible here."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return ",".join(given.split(",")[:count] if given is not None else map(str, range(count)))
+
+
+def data_of(task):
+    """That which comes along."""
+    return ROOT / "data" / {"text": "text/pentateuch.txt"}.get(task, task)
 
 
 def last_words(text):
@@ -91,6 +145,23 @@ def last_words(text):
     lines = [line.strip() for line in text.splitlines()]
     told = [line for line in lines if line and not line.startswith("[W") and "Warning" not in line]
     return " / ".join(told[-3:]) or "no word on stderr"
+
+
+def wait_until(fact, processes):
+    deadline = time.monotonic() + DEADLINE_S
+    while not fact():
+        ended = [process.returncode for process in processes if process.poll() is not None]
+        if ended:
+            raise Failed(f"a rank ended before with exit code {ended[0]}")
+        if time.monotonic() > deadline:
+            raise Failed(f"did not train within {DEADLINE_S} s")
+        time.sleep(0.05)
+
+
+def end(processes):
+    for process in processes:
+        process.kill()
+        process.wait()
 
 
 def wait_for(processes):
@@ -105,6 +176,4 @@ def wait_for(processes):
     except subprocess.TimeoutExpired:
         return f"not done after {DEADLINE_S} s"
     finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+        end(processes)

@@ -36,6 +36,39 @@ def why_no_gpu():
     return None if count.value else "the NVIDIA driver shows no GPU"
 
 
+def visible_gpus():
+    """How many GPUs the driver shows. REQUIRES: why_no_gpu() knows no reason."""
+    count = ctypes.c_int(0)
+    ctypes.CDLL("libcuda.so.1").cuDeviceGetCount(ctypes.byref(count))
+    return count.value
+
+
+def driver_version():
+    """"580.65.06"; empty where NVML, which knows it, is not there."""
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return ""
+    text = ctypes.create_string_buffer(96)
+    found = nvml.nvmlInit_v2() == 0 and nvml.nvmlSystemGetDriverVersion(text, len(text)) == 0
+    return text.value.decode() if found else ""
+
+
+# CUDA's major version, and the oldest driver that serves it (CUDA's release notes, "Minor Version Compatibility").
+OLDEST_DRIVER = {12: 525, 13: 580}
+
+
+def check_driver(torch):
+    """Stops where the driver is older than torch's CUDA."""
+    newest = ctypes.c_int(0)  # CUDA that it serves: 13000 for 13.0
+    ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(newest))
+    served, major = f"{newest.value // 1000}.{newest.value % 1000 // 10}", int(torch["cuda"].split(".")[0])
+    if newest.value // 1000 < major:
+        oldest = f"; it needs a driver from {OLDEST_DRIVER[major]} on" if major in OLDEST_DRIVER else ""
+        driver = f"the NVIDIA driver {driver_version()}".rstrip()
+        raise Stop(f"{driver} serves CUDA {served} at most, and torch {torch['version']} is for CUDA {torch['cuda']}{oldest}")
+
+
 def requirements():
     """Name to pinned version."""
     text = (ROOT / "scripts/requirements.txt").read_text()

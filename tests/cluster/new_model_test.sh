@@ -28,7 +28,11 @@ PATH=$work/bin:$PATH
 cd "$work/tree"
 while IFS= read -r command; do
   printf '$ %s\n' "$command"
-  if [[ $command == *"cmake -B"* ]]; then blocks cpp >model.cpp; fi
+  if [[ $command == *"cmake -B"* ]]; then
+    lines=$(cat ./*.cpp ./*.h | wc -l)
+    blocks cpp >model.cpp
+    blocks diff | patch --fuzz=0 data.cpp
+  fi
   eval "$command" >"$work/out" 2>&1 </dev/null || { cat "$work/out"; fail "$command"; }
   if [[ $command == srun*"--epochs 22"* ]]; then grep -q 'goes on from step [1-9]' "$work/out" || fail "it began anew: $(cat "$work/out")"; fi
   grep '^trainer: .*accuracy' "$work/out" || true
@@ -37,5 +41,7 @@ done < <(blocks sh)
 expect_accuracy 0.9 "$HOME/row_reader/runs/srun.jsonl"
 expect_accuracy 0.9 "$HOME/row_reader/runs/mpirun.jsonl"
 [[ -e $HOME/row_reader/runs/row_reader ]] || fail "the batch job has no checkpoint: $(cat "$HOME"/row_reader/slurm-*.out)"
-lines=$(cat "$HOME"/row_reader/*.cpp "$HOME"/row_reader/*.h | wc -l)
+own=$(tail -n 1 "$HOME/row_reader/runs/own.jsonl")
+grep -q '"step":20,.*"lr":0.00275009.*"eval_macro_f1":0\.[0-9]' <<<"$own" ||
+  fail "no rate of 0.003 / sqrt(1.19), or no metric of its own: $own"
 ((lines < 300)) || fail "$lines lines of source, expected less than 300"

@@ -1,10 +1,12 @@
-// What scripts/gpu_check asks beside the trainer, one case a run: gpu_cases CASE cpu|cuda. Prints a line "NAME VALUE" a finding.
+// What scripts/gpu_check asks beside the trainer, one case a run: gpu_cases CASE cpu|cuda. Prints a line "NAME VALUE" a
+// finding. The cases "subgroups", "bandwidth" and "abort" are for several ranks.
 #include <ATen/Context.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -12,6 +14,7 @@
 #include <torchbridge/train/data/loader.h>
 #include <torchbridge/train/group/cuda.h>
 #include <torchbridge/train/group/process_group.h>
+#include <torchbridge/train/run/job.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -167,6 +170,70 @@ void draw_numbers(c10::DeviceType type) {
   for (int i = 0; i < 4; ++i) print("number", numbers[i].item<double>());
 }
 
+// The sum of 1 + rank over the group, of all ranks; 1 where it is right on all of them.
+void print_sum(const char* name, ProcessGroup& all, RankGroup& group, const std::vector<int>& ranks) {
+  const at::Tensor numbers = at::full({1000}, all.rank() + 1.0F, at::device(all.device()));
+  group.sum(numbers);
+  float expected = 0;
+  for (int rank : ranks) expected += static_cast<float>(rank) + 1;
+  const bool right = numbers.eq(expected).all().item<bool>();
+  print(name, static_cast<double>(all.minimum(right)));
+}
+
+std::vector<int> ranks_from(int first, int step, int world_size) {
+  std::vector<int> ranks;
+  for (int rank = first; rank < world_size; rank += step) ranks.push_back(rank);
+  return ranks;
+}
+
+// Groups of every other rank, of a node, and of all: formed, used in turns, and ended one after the other.
+void use_subgroups(c10::DeviceType type) {
+  ProcessGroup all = group_on(type);
+  const int size = all.world_size();
+  const std::vector<int> even = ranks_from(0, 2, size), odd = ranks_from(1, 2, size), whole = ranks_from(0, 1, size);
+  const auto evens = all.new_group(even), odds = all.new_group(odd), node = all.per_node();
+  print_sum("halves", all, evens ? *evens : *odds, evens ? even : odd);
+  print_sum("node", all, *node, node->ranks());
+  print_sum("all", all, all, whole);
+  print_sum("halves-again", all, evens ? *evens : *odds, evens ? even : odd);
+}
+
+// As nccl-tests gives it (busbw): bytes that each rank sends and receives, 2 (n - 1) / n of the tensor, in 10^9 a
+// second.
+void measure_bandwidth(c10::DeviceType type) {
+  ProcessGroup group = group_on(type);
+  const double share = 2.0 * (group.world_size() - 1) / group.world_size();
+  using Sizes = std::vector<std::int64_t>;
+  for (const std::int64_t mib : type == c10::kCPU ? Sizes{1, 4} : Sizes{1, 16, 256}) {
+    constexpr int kTimes = 10;
+    const std::int64_t bytes = mib << 20;
+    const at::Tensor numbers = at::zeros({bytes / 4}, at::device(group.device()));
+    const auto sum = [&](int times) {
+      for (int i = 0; i < times; ++i) group.sum(numbers);
+      finish(group.device());
+    };
+    sum(3);
+    const double seconds = seconds_of([&] { sum(kTimes); }) / kTimes;
+    print(("mib_" + std::to_string(mib)).c_str(), share * static_cast<double>(bytes) / seconds / 1e9);
+  }
+}
+
+// The last rank fails while the others are in an all-reduce, which is aborted then.
+void fail_amid_collectives(c10::DeviceType type) {
+  GroupOptions options;
+  options.device_id = c10::Device(type);
+  const int code = run_job(torchbridge::EnvMap::from(environ), [&] { return options; }, [](ProcessGroup& group) {
+    const at::Tensor numbers = at::zeros({1 << 20}, at::device(group.device()));
+    constexpr int kBefore = 20;
+    for (int i = 0;; ++i) {
+      if (i == kBefore && group.rank() == group.world_size() - 1) throw TrainError("failed on purpose");
+      group.sum(numbers);
+      finish(group.device());
+    }
+  });
+  std::exit(code);
+}
+
 // libtorch_cuda.so opens and says so; needs no GPU.
 void open_library(c10::DeviceType) {
   open_cuda();
@@ -175,7 +242,9 @@ void open_library(c10::DeviceType) {
 }
 
 const std::map<std::string, void (*)(c10::DeviceType)> kCases = {
-    {"eager", connect_eagerly}, {"open", open_library}, {"overlap", overlap_copies}, {"random", draw_numbers}};
+    {"abort", fail_amid_collectives}, {"bandwidth", measure_bandwidth}, {"eager", connect_eagerly},
+    {"open", open_library},           {"overlap", overlap_copies},      {"random", draw_numbers},
+    {"subgroups", use_subgroups}};
 
 }  // namespace
 

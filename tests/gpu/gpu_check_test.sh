@@ -11,7 +11,7 @@ fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
 [[ -e $build_dir/lib/libtorchbridge_nccl.so ]] || { echo "SKIPPED: this libtorch is one for the CPU"; exit 77; }
 grep -q '^TORCHBRIDGE_SANITIZE:STRING=$' "$build_dir/CMakeCache.txt" || { echo "SKIPPED: programs with sanitizers want to be where they were built"; exit 77; }
 
-check() { timeout 200 "$source_dir/scripts/gpu_check" --build "$build_dir" "$@"; }
+check() { timeout 300 "$source_dir/scripts/gpu_check" --build "$build_dir" "$@"; }
 
 # ends CODE PATTERN ARGUMENTS...: it ends with the code, and its last line on stderr matches.
 ends() {
@@ -24,12 +24,18 @@ ends() {
 }
 
 CUDA_VISIBLE_DEVICES=-1 ends 77 '^gpu_check: no GPU here, .*: nothing was checked'
+# A driver that shows one GPU, and is too old for the wheel.
+driver=$build_dir/tests/multiproc/fake_driver
+LD_LIBRARY_PATH=$driver ends 2 '^gpu_check: --ranks 2 needs as many GPUs, .*; visible here: 1$' --ranks 2
+LD_LIBRARY_PATH=$driver ends 1 'the NVIDIA driver .*serves CUDA 12\.8 at most, .* it needs a driver from 580 on$'
 ends 2 '^gpu_check: /none/bin/trainer is missing' --device cpu --build /none
 ends 2 '^gpu_check: /none/python: No such file' --device cpu --python /none/python
 ends 2 '^gpu_check: /usr/bin/false has no torch; the programs need 2\.' --device cpu --python /usr/bin/false
 ends 2 'pack needs a file' pack
 ends 2 'expected 10 or more' --steps 9
 ends 2 'invalid choice' --only speeed
+ends 2 'expected 1 or more' --ranks 0
+ends 2 '--only subgroups needs --ranks 2 or more' --only subgroups
 ends 2 "^gpu_check: cannot write '/none/gpu_check.tgz': No such file" pack /none/gpu_check.tgz
 ends 2 '^gpu_check: /none/bin/trainer is missing' --build /none pack "$work/gpu_check.tgz"
 
@@ -60,3 +66,21 @@ cat "$work/table"
 grep -qE '^\| the generator gives Python.s numbers \| .* \| yes \|$' "$work/table" || fail "no row of the generator"
 # On the CPU the stop and the second run change no bit.
 (($(grep -cE '^\| text, .* resumed from step 20.* equal \| yes \|$' "$work/table") == 2)) || fail "no rows of a resumed training"
+
+# What takes several ranks, over gloo; and the reference script at its best.
+check --device cpu --python "$python" --steps 30 --ranks 3 --only nccl_equals_gloo --only gradients_are_averaged \
+  --only subgroups --only lost_rank_ends_the_job --only all_reduce_bandwidth --only speed >"$work/table" ||
+  fail "exit code $?: $(cat "$work/table")"
+cat "$work/table"
+row() { grep -qE "^\| $1 \| .*$2.* \| $3 \|\$" "$work/table" || fail "no row '$1 | $2 | $3'"; }
+row 'text, `gpt:tiny`, 3 ranks, gloo against gloo' 'losses of 20 steps within 0.0e' yes
+for options in '--zero 1' '--zero 1 --zero-gradients all-reduce' '--grad-comm bf16'; do
+  row "text, 3 ranks, .$options." 'within' yes
+done
+row 'table, 3 ranks, `--zero 1`' 'losses of 20 steps' yes
+row 'groups of some of the 3 ranks' 'right: halves, node, all, halves-again' yes
+row 'rank 2 of 3 is killed' 'exit codes \[1, 1, -9\].*the connection to rank 2' yes
+row 'rank 2 of 3 is stopped' 'rank 2 .*: stopped, or' yes
+row 'rank 2 of 3 fails' 'exit codes \[1, 1, 1\].*rank 2: failed on purpose' yes
+row 'all-reduce of 3 ranks, bus bandwidth' '1 MiB: [0-9.]+ GB/s, 4 MiB: [0-9.]+ GB/s' ''
+row 'digits, `mlp:2048,2048`, bf16, against .*' "times Python's best .*--log-every 20 --workers 2 --compile eager" ''

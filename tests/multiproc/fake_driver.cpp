@@ -6,6 +6,9 @@ extern "C" {
 
 int cuInit(unsigned) { return 0; }
 
+// CUDA 12.8.
+int cuDriverGetVersion(int* version) { return *version = 12080, 0; }
+
 int cuDeviceGetCount(int* count) { return *count = 1, 0; }
 
 int cuDeviceGetName(char* name, int size, int) {

@@ -101,7 +101,9 @@ class TableRegression : public Task {
     return at::mse_loss(outputs / deviation, targets / deviation);
   }
   std::vector<Metric> metrics() const override {
-    return {{"mean_absolute_error", [](const at::Tensor& outputs, const at::Tensor& targets) { return (outputs - targets).abs().mean(); }}};
+    return {mean_over_samples("mean_absolute_error", [](const at::Tensor& outputs, const at::Tensor& targets) {
+      return (outputs - targets).abs().mean();
+    })};
   }
 
  private:

@@ -157,14 +157,17 @@ std::string set(const LrKey&, std::vector<std::int64_t>& values, std::string_vie
 
 }  // namespace
 
-Result<LrSchedule> parse_lr_schedule(std::string_view text) {
+Result<LrSchedule> parse_lr_schedule(std::string_view text, std::span<const OwnSchedule> own) {
+  const auto found = std::ranges::find(own, text, &OwnSchedule::name);
+  if (found != own.end()) return LrSchedule{.own = found->factor};
   const auto fail = [&](const std::string& what) { return Error{"'" + std::string(text) + "': " + what}; };
   const std::size_t colon = std::min(text.find(':'), text.size());
   const auto kind = std::ranges::find(kKinds, text.substr(0, colon), &LrKind::name);
   if (kind == std::end(kKinds)) {
     std::vector<std::string> names;
     for (const LrKind& each : kKinds) names.emplace_back(each.name);
-    return fail("expected one of " + lr_schedule_kinds() + did_you_mean(text.substr(0, colon), names));
+    for (const OwnSchedule& each : own) names.push_back(each.name);
+    return fail("expected one of " + lr_schedule_kinds(own) + did_you_mean(text.substr(0, colon), names));
   }
   LrSchedule schedule{.kind = kind};
   std::vector<std::vector<LrKey>::const_iterator> seen;
@@ -191,7 +194,9 @@ Result<LrSchedule> parse_lr_schedule(std::string_view text) {
   return schedule;
 }
 
-std::string lr_schedule_kinds() { return names_of(kKinds); }
+std::string lr_schedule_kinds(std::span<const OwnSchedule> own) {
+  return names_of(kKinds) + (own.empty() ? "" : ", " + names_of(own));
+}
 
 double learning_rate(const LrSchedule& schedule, double base, std::int64_t step) {
   std::int64_t t = step - 1;
@@ -202,6 +207,7 @@ double learning_rate(const LrSchedule& schedule, double base, std::int64_t step)
     return base * (start + (1.0 - start) * static_cast<double>(t) / static_cast<double>(warmup - 1));
   }
   t -= warmup;
+  if (schedule.own) return base * schedule.own(t, schedule.total_steps - warmup);
   return schedule.kind ? schedule.kind->rate(schedule, base, t, schedule.total_steps - warmup) : base;
 }
 

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,9 +15,17 @@ namespace torchbridge::train {
 
 struct LrKind;
 
+// A schedule of the program's own: what each group's learning rate is multiplied by, as the lambda of Python's
+// LambdaLR. `step` counts from 0, after the warm-up; `total` steps are all that follow it.
+struct OwnSchedule {
+  std::string name;  // in place of KIND, without ':'
+  std::function<double(std::int64_t step, std::int64_t total)> factor;
+};
+
 // Each kind reads its own fields; their names and defaults are Python's. docs/optimizers.md has the table.
 struct LrSchedule {
-  const LrKind* kind = nullptr;           // nullptr: constant
+  const LrKind* kind = nullptr;           // nullptr: constant, or `own`
+  std::function<double(std::int64_t step, std::int64_t total)> own = {};  // OwnSchedule::factor
   std::int64_t warmup_steps = 0;          // LinearLR(start_factor=1/warmup_steps, total_iters=warmup_steps-1), then the kind from 0 on
   std::int64_t total_steps = 0;           // warm-up included; cosine, polynomial and one-cycle end there
 
@@ -33,11 +43,11 @@ struct LrSchedule {
 };
 
 // KIND[:KEY=VALUE,...], such as "cosine" or "multi-step:milestones=100+200,gamma=0.5". The error names the kind, key or value
-// that is wrong, and what there is.
-Result<LrSchedule> parse_lr_schedule(std::string_view text);
+// that is wrong, and what there is. `own`: names that may stand there too.
+Result<LrSchedule> parse_lr_schedule(std::string_view text, std::span<const OwnSchedule> own = {});
 
 // "constant, step, multi-step ..." for help texts.
-std::string lr_schedule_kinds();
+std::string lr_schedule_kinds(std::span<const OwnSchedule> own = {});
 
 // Of a parameter group whose own learning rate is `base` (for one-cycle: its largest). `step` counts from 1; Python's last_epoch
 // is one less. Steps beyond the end of one-cycle have its last value; Python's cosine rises again.

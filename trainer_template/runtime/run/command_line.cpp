@@ -82,6 +82,9 @@ void CommandLine::parse(int argc, char** argv) {
   } catch (const TrainError& error) {
     throw CLI::ValidationError("--model", error.what());
   }
+  if (const auto schedule = parse_lr_schedule(options_.lr_schedule, options_.kind->lr_schedules); !schedule) {
+    throw CLI::ValidationError("--lr-schedule", schedule.error().message);
+  }
   choose_device();
   options_.checkpoints.busy = options_.save_busy == "skip" ? CheckpointOptions::Busy::kSkip : CheckpointOptions::Busy::kWait;
   options_.checkpoints.bytes_per_s = options_.save_mb_per_s * 1e6;
@@ -199,7 +202,7 @@ void check_together(const Options& options) {
   const auto needs_evaluations = [&](bool chosen, const std::string& option, const std::string& why) {
     if (chosen && options.eval_every == 0) throw CLI::ValidationError(option, why + ": give --eval-every STEPS");
   };
-  needs_evaluations(is_plateau(*parse_lr_schedule(options.lr_schedule)), "--lr-schedule", "plateau goes by the loss of evaluations");
+  needs_evaluations(is_plateau(*parse_lr_schedule(options.lr_schedule, options.kind->lr_schedules)), "--lr-schedule", "plateau goes by the loss of evaluations");
   needs_evaluations(options.early_stop > 0, "--early-stop", "it goes by the loss of evaluations");
   if (options.stop_before_limit_s > 0 && options.checkpoints.folder.empty()) {
     throw CLI::ValidationError("--stop-before-limit", "nothing would be saved: give --checkpoint-dir DIR");

@@ -1,11 +1,13 @@
 #include <torchbridge/train/run/evaluation.h>
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <torchbridge/train/data/loader.h>
 #include <torchbridge/train/failpoint.h>
 #include <torchbridge/train/optim/autocast.h>
 
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -24,18 +26,23 @@ class EvalMode {
   Model& model_;
 };
 
-// Adds to the sums: of the loss, of the metrics, of ones.
-void add_batch(const Batch& batch, Model& model, const Task& task, const std::vector<Metric>& metrics,
-               const EvaluationOptions& options, const at::Tensor& sums) {
+// Of the loss, then of the task's own.
+std::vector<Metric> metrics_of(const Task& task) {
+  std::vector<Metric> metrics = {mean_over_samples(
+      "loss", [&task](const at::Tensor& outputs, const at::Tensor& targets) { return task.loss(outputs, targets); })};
+  for (Metric& each : task.metrics()) metrics.push_back(std::move(each));
+  return metrics;
+}
+
+// The sums of all metrics, one after the other.
+at::Tensor sums_of_batch(const Batch& batch, Model& model, const std::vector<Metric>& metrics,
+                         const EvaluationOptions& options) {
   std::optional<Autocast> autocast;
   if (options.precision != c10::kFloat) autocast.emplace(batch.inputs.device().type(), options.precision);
   const at::Tensor outputs = options.forward ? options.forward(batch.inputs) : model.forward(batch.inputs);
-  const auto count = static_cast<double>(batch.samples());
-  std::int64_t place = 0;
-  const auto add = [&](const at::Tensor& mean) { sums[place++].add_(mean.to(at::kDouble), count); };
-  add(task.loss(outputs, batch.targets));
-  for (const Metric& metric : metrics) add(metric.mean(outputs, batch.targets));
-  sums[place].add_(count);
+  std::vector<at::Tensor> sums;
+  for (const Metric& metric : metrics) sums.push_back(sums_of(metric, outputs, batch.targets));
+  return at::cat(sums);
 }
 
 }  // namespace
@@ -57,22 +64,26 @@ std::optional<Evaluation> evaluate(Model& model, const Task& task, DistributedDa
         dataset, sampler,
         LoaderOptions{.batch_size = options.batch_size, .workers = options.workers, .device = group.device()});
   }
-  const std::vector<Metric> metrics = task.metrics();
-  at::Tensor sums = at::zeros({std::ssize(metrics) + 2}, at::device(group.device()).dtype(at::kDouble));
+  const std::vector<Metric> metrics = metrics_of(task);
+  std::vector<std::int64_t> sizes;
+  for (const Metric& metric : metrics) sizes.push_back(metric.size);
+  const std::int64_t size = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+  at::Tensor sums = at::zeros({size}, at::device(group.device()).dtype(at::kDouble));
   StopRounds rounds(stop);
   const std::int64_t most = (dataset.size() + group.world_size() - 1) / group.world_size();  // samples of a rank
   for (std::int64_t begin = 0; begin < most; begin += options.batch_size) {
     failpoint("evaluate");
     if (rounds.stop_now()) return std::nullopt;
-    if (const auto batch = loader ? loader->next() : std::nullopt)
-      add_batch(*batch, model, task, metrics, options, sums);
+    if (const auto batch = loader ? loader->next() : std::nullopt) {
+      sums.add_(sums_of_batch(*batch, model, metrics, options));
+    }
   }
   group.sum(sums);
-  sums = sums.to(at::kCPU);
-  const double* sum = sums.const_data_ptr<double>();
-  const double ones = sum[metrics.size() + 1];
-  Evaluation result{.loss = sum[0] / ones, .metrics = {}};
-  for (std::size_t i = 0; i < metrics.size(); ++i) result.metrics.emplace_back(metrics[i].name, sum[i + 1] / ones);
+  const std::vector<at::Tensor> of_metrics = sums.to(at::kCPU).split_with_sizes(sizes);
+  Evaluation result{.loss = metrics[0].value(of_metrics[0]), .metrics = {}};
+  for (std::size_t i = 1; i < metrics.size(); ++i) {
+    result.metrics.emplace_back(metrics[i].name, metrics[i].value(of_metrics[i]));
+  }
   return result;
 }
 

@@ -3,7 +3,6 @@
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/core/init_method.h>
 #include <torchbridge/train/group/backend_choice.h>
-#include <torchbridge/train/optim/lr_schedule.h>
 
 #include <cstdint>
 #include <cstdlib>
@@ -31,11 +30,6 @@ std::string check_backend(const std::string& name) {
 std::string check_init_method(const std::string& url) {
   const auto method = parse_init_method(url);
   return method ? "" : method.error().message;
-}
-
-std::string check_lr_schedule(const std::string& text) {
-  const auto schedule = parse_lr_schedule(text);
-  return schedule ? "" : schedule.error().message;
 }
 
 std::string not_negative(const std::string& text) {

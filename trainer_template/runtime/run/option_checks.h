@@ -9,7 +9,6 @@ namespace torchbridge::train {
 
 std::string check_backend(const std::string& name);
 std::string check_init_method(const std::string& url);
-std::string check_lr_schedule(const std::string& text);
 std::string not_empty(const std::string& text);
 std::string existing_file(const std::string& path);
 std::function<std::string(const std::string&)> at_least(std::int64_t least);  // whole numbers

@@ -40,7 +40,15 @@ void declare_task(OptionTable& table, Options& o, std::span<const TaskKind> kind
   }
 }
 
-void declare_training(OptionTable& table, Options& o) {
+// Of the task that is chosen, or of another one: which, is not known before the task is.
+std::string check_lr_schedule(const std::string& text, std::span<const OwnSchedule> own) {
+  const auto schedule = parse_lr_schedule(text, own);
+  return schedule ? "" : schedule.error().message;
+}
+
+void declare_training(OptionTable& table, Options& o, std::span<const TaskKind> kinds) {
+  std::vector<OwnSchedule> own;
+  for (const TaskKind& each : kinds) own.insert(own.end(), each.lr_schedules.begin(), each.lr_schedules.end());
   table.begin_group("Training");
   table.add("--epochs", &o.epochs, "Times that each sample is taken", {.is_shown = true, .check = at_least(1)});
   table.add("--max-steps", &o.max_steps, "Stop after so many steps in all; 0: no limit",
@@ -49,8 +57,8 @@ void declare_training(OptionTable& table, Options& o) {
   table.add("--optimizer", &o.optimizer, "What moves the weights",
             {.is_shown = true, .choices = {"sgd", "adam", "adamw"}});
   table.add("--lr", &o.lr, "Learning rate", {.is_shown = true, .check = not_negative});
-  table.add("--lr-schedule", &o.lr_schedule, "KIND[:KEY=VALUE,...] (docs/optimizers.md): " + lr_schedule_kinds(),
-            {.is_shown = true, .check = check_lr_schedule});
+  table.add("--lr-schedule", &o.lr_schedule, "KIND[:KEY=VALUE,...] (docs/optimizers.md): " + lr_schedule_kinds(own),
+            {.is_shown = true, .check = [own](const std::string& text) { return check_lr_schedule(text, own); }});
   table.add("--warmup-steps", &o.warmup_steps, "Steps in which the learning rate rises",
             {.is_shown = true, .check = at_least(0)});
   table.add("--momentum", &o.momentum, "Of sgd", {.is_shown = true, .check = not_negative});
@@ -202,7 +210,7 @@ void declare_system(OptionTable& table, Options& o) {
 void declare_options(OptionTable& table, Options& options, std::span<const TaskKind> kinds) {
   options.task = kinds.front().name;
   declare_task(table, options, kinds);
-  declare_training(table, options);
+  declare_training(table, options, kinds);
   declare_precision(table, options);
   declare_checkpoints(table, options);
   declare_stopping(table, options);

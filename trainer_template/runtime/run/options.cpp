@@ -58,7 +58,7 @@ NonFiniteOptions Options::non_finite() const {
 GradScalerOptions Options::loss_scaling() const { return {.enabled = precision == "fp16", .init_scale = loss_scale}; }
 
 LrSchedule Options::schedule(std::int64_t total_steps) const {
-  LrSchedule parsed = *parse_lr_schedule(lr_schedule);
+  LrSchedule parsed = *parse_lr_schedule(lr_schedule, kind->lr_schedules);
   parsed.warmup_steps = warmup_steps;
   parsed.total_steps = total_steps;
   return parsed;

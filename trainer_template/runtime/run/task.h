@@ -15,6 +15,7 @@
 
 #include <torchbridge/train/data/dataset.h>
 #include <torchbridge/train/errors.h>
+#include <torchbridge/train/optim/lr_schedule.h>
 
 namespace torchbridge::train {
 
@@ -31,11 +32,25 @@ struct TaskSettings {
   std::string data, model;
 };
 
-// Something evaluation tells besides the loss: the mean over a batch's samples, as a tensor without dimensions.
+using BatchFunction = std::function<at::Tensor(const at::Tensor& outputs, const at::Tensor& targets)>;
+
+// What evaluation measures besides the loss: sums over samples, and a number that is made of them. `sums` and `value`
+// are called without gradients, the model in eval mode, by the thread that trains; an exception ends the run.
 struct Metric {
-  std::string name;
-  std::function<at::Tensor(const at::Tensor& outputs, const at::Tensor& targets)> mean;
+  std::string name;       // "f1": eval_f1 in metrics files
+  std::int64_t size = 0;  // how many sums there are
+  // The sums of a batch: `size` numbers of any type, in a tensor of any shape, on the device of the outputs.
+  BatchFunction sums;
+  // From the sums over all samples of all ranks: [size] doubles on the CPU. Called on each rank, with the same sums.
+  std::function<double(const at::Tensor& sums)> value;
 };
+
+// The metric whose value is a mean over the samples. `mean` gives that of a batch, as a tensor without dimensions.
+Metric mean_over_samples(const std::string& name, BatchFunction mean);
+
+// metric.sums of a batch, as [size] doubles on the device of the outputs. Throws TrainError, which names the metric,
+// where there are not `size`.
+at::Tensor sums_of(const Metric& metric, const at::Tensor& outputs, const at::Tensor& targets);
 
 // Share of the outputs whose largest value, along the last dimension, stands at the number that is the target.
 Metric accuracy();
@@ -81,6 +96,7 @@ struct TaskKind {
   std::function<std::unique_ptr<Task>(const TaskSettings&)> open;  // reads the data; throws TrainError, which names the file
   bool generates = false, predicts = false;  // its tasks have generate(), predict()
   std::function<void(OptionTable&)> declare_options;  // of its own, whose values its tasks read; may be empty
+  std::vector<OwnSchedule> lr_schedules = {};          // for --lr-schedule NAME, beside those of all tasks
 };
 
 }  // namespace torchbridge::train

@@ -71,6 +71,26 @@ TEST(LrSchedule, HoldsTheEndOfOneCycle) {
   EXPECT_EQ(learning_rate(schedule, 0.1, 1000), learning_rate(schedule, 0.1, 101));
 }
 
+double halved(std::int64_t step, std::int64_t total) { return 2 * step < total ? 1.0 : 0.5; }
+const OwnSchedule kOwn[] = {{"halves", halved}};
+
+TEST(LrSchedule, OfTheProgramsOwnMultipliesTheRateAfterTheWarmUp) {
+  LrSchedule schedule = *parse_lr_schedule("halves", kOwn);
+  schedule.total_steps = 14;
+  schedule.warmup_steps = 4;
+  EXPECT_EQ(learning_rate(schedule, 0.8, 1), 0.2);
+  for (std::int64_t step : {5, 9}) EXPECT_EQ(learning_rate(schedule, 0.8, step), 0.8) << step;
+  for (std::int64_t step : {10, 14}) EXPECT_EQ(learning_rate(schedule, 0.8, step), 0.4) << step;
+  EXPECT_FALSE(cycled_momentum(schedule, 5));
+  EXPECT_FALSE(is_plateau(schedule));
+}
+
+TEST(LrSchedule, OfTheProgramsOwnIsNamedBesideTheOthers) {
+  const std::string message = parse_lr_schedule("halve", kOwn).error().message;
+  EXPECT_TRUE(contains(message, "one-cycle, plateau, halves; did you mean 'halves'?")) << message;
+  EXPECT_TRUE(contains(parse_lr_schedule("halves").error().message, "'halves': expected one of constant, "));
+}
+
 TEST(LrSchedule, SaysWhatIsWrong) {
   const std::pair<const char*, const char*> cases[] = {
       {"", "'': expected one of constant, step, multi-step, cosine, polynomial, one-cycle, plateau"},

@@ -227,6 +227,28 @@ TEST(CommandLine, RanksAreWaitedForLongerWithAGpu) {
   EXPECT_EQ(time_to_join({"--timeout", "200", "--join-timeout", "400"}), seconds(200));
 }
 
+TEST(CommandLine, ATaskHasSchedulesOfItsOwn) {
+  TaskKind own = kKinds[0];
+  own.name = "own";
+  own.defaults = {{"--lr-schedule", "halves"}};
+  own.lr_schedules = {{"halves", [](std::int64_t, std::int64_t) { return 0.5; }}};
+  static const TaskKind kinds[] = {kKinds[0], own};
+  const auto parse = [](std::vector<std::string> words) {
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    return parse_command_line(static_cast<int>(arguments.size()), arguments.data(), kinds);
+  };
+  const Options options = parse({"trainer", "--task", "own"});
+  EXPECT_EQ(options.shown().at("lr-schedule"), "halves");
+  EXPECT_EQ(learning_rate(options.schedule(), 0.5, 1), 0.25);
+  try {
+    parse({"trainer", "--lr-schedule", "halves"});
+    FAIL() << "the other task's schedule was taken";
+  } catch (const EarlyExit& exit) {
+    EXPECT_TRUE(contains(exit.what(), "--lr-schedule: 'halves': expected one of constant, ")) << exit.what();
+  }
+}
+
 TEST(CommandLine, ATaskHasOptionsOfItsOwn) {
   static double smoothing = 0.5;
   static const TaskKind kinds[] = {{.name = "own", .summary = "", .models = "", .defaults = {}, .check_model = [](const std::string&) {}, .open = {},

@@ -1,5 +1,7 @@
 // The parts of a training step, put together as main.cpp does, with a task of the test's own and one rank.
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
@@ -67,9 +69,19 @@ class Sum : public Task {
     return bad ? outputs.sum() * std::numeric_limits<float>::infinity() : outputs.mean();
   }
   std::vector<Metric> metrics() const override {
-    return {{"largest", [](const at::Tensor& outputs, const at::Tensor&) { return outputs.max(); }}};
+    Metric spread{.name = "spread", .size = 3, .sums = {}, .value = [](const at::Tensor& sums) {
+                    const double samples = sums[2].item<double>(), mean = sums[0].item<double>() / samples;
+                    return sums[1].item<double>() / samples - mean * mean;
+                  }};
+    spread.sums = [this](const at::Tensor& outputs, const at::Tensor&) {
+      const at::Tensor sums = at::stack({outputs.sum(), outputs.square().sum(), at::full_like(outputs, 1).sum()});
+      return with_bad_metric ? sums.slice(0, 1) : sums;
+    };
+    const auto largest = [](const at::Tensor& outputs, const at::Tensor&) { return outputs.max(); };
+    return {mean_over_samples("largest", largest), spread};
   }
   bool with_bad_gradient = false;
+  bool with_bad_metric = false;
 
  private:
   Indices indices_;
@@ -300,9 +312,23 @@ TEST_F(StepTest, EvaluatesLossAndMetricsOverAllSamples) {
   }
   const Evaluation result = *evaluate_with({.batch_size = 100});
   EXPECT_TRUE(std::isinf(result.loss));  // sample 37 is there
-  ASSERT_EQ(result.metrics.size(), 1u);
+  ASSERT_EQ(result.metrics.size(), 2u);
   EXPECT_EQ(result.metrics[0].first, "largest");
   EXPECT_EQ(result.metrics[0].second, 198);
+}
+
+// The variance of 0, 1 ... 99 is no mean of those of its batches.
+TEST_F(StepTest, AMetricIsMadeOfTheSumsOverAllBatches) {
+  for (const std::int64_t batch_size : {7, 100}) {
+    const Evaluation result = *evaluate_with({.batch_size = batch_size});
+    EXPECT_EQ(result.metrics.at(1), (std::pair<std::string, double>("spread", 833.25))) << batch_size;
+  }
+}
+
+TEST_F(StepTest, AMetricOfAnotherSizeThanItTellsIsNamed) {
+  task_.with_bad_metric = true;
+  EXPECT_EQ(error_of([&] { evaluate_with({.batch_size = 100}); }),
+            "metric 'spread': sums() gives 2 numbers, and its size is 3");
 }
 
 TEST_F(StepTest, CountsTheSecondsOfAllStarts) {
