@@ -81,8 +81,7 @@ bool needs_addresses(const EnvMap& environment, const Options& options) {
   const auto nodes = parse_hostlist(environment.get("SLURM_NODELIST").value_or(""));
   const auto step = step_options(environment, options);
   if (!nodes || nodes->size() < 2 || !step) return false;
-  const AddressRule& rule = step->options.addr;
-  if (rule.kind != AddressRule::Kind::kAuto && !rule.depends_on_interfaces()) return false;
+  if (!step->options.addr.is_by_node_name()) return false;
   return !run_as_user({geteuid(), getegid()}, [&] { return bool(numeric_address(nodes->front())); });
 }
 
@@ -90,15 +89,8 @@ bool needs_addresses(const EnvMap& environment, const Options& options) {
 std::string address_of_first(const std::vector<StepComponent>& components, RankRule rule) {
   const bool is_block = rule == RankRule::kBlock;
   const auto names = parse_hostlist(components.front().nodes);
-  if (slurm_load_node_single == nullptr || slurm_free_node_info_msg == nullptr || !names) return {};
-  if (is_block && components.size() > 1) return {};  // the first by name may be of any component
-  std::string name = (*names)[is_block ? 0 : components.front().node_of_rank.front()];
-  node_info_msg_t* answer = nullptr;
-  if (slurm_load_node_single(&answer, name.data(), 0) != SLURM_SUCCESS) return {};
-  const bool is_told = answer->record_count == 1 && answer->node_array[0].node_addr != nullptr;
-  std::string address = is_told ? answer->node_array[0].node_addr : "";
-  slurm_free_node_info_msg(answer);
-  return is_host_text(address) ? address : std::string();
+  if (!names || (is_block && components.size() > 1)) return {};  // the first by name may be of any component
+  return node_addr_of((*names)[is_block ? 0 : components.front().node_of_rank.front()]);
 }
 
 }  // namespace
@@ -123,6 +115,16 @@ Result<std::string> record_of_step(spank_t spank, const EnvMap& environment, int
   if (components->empty() && address.empty()) return std::string();
   return step_record(std::string(environment.get("SLURM_JOB_ID").value_or("")) + "." + std::to_string(ids->step),
                      *components, address);
+}
+
+std::string node_addr_of(std::string name) {
+  node_info_msg_t* answer = nullptr;
+  if (slurm_load_node_single == nullptr || slurm_free_node_info_msg == nullptr) return {};
+  if (slurm_load_node_single(&answer, name.data(), 0) != SLURM_SUCCESS) return {};
+  const bool is_told = answer->record_count == 1 && answer->node_array[0].node_addr != nullptr;
+  std::string address = is_told ? answer->node_array[0].node_addr : "";
+  slurm_free_node_info_msg(answer);
+  return is_host_text(address) ? address : std::string();
 }
 
 void kill_step(const std::optional<StepIds>& ids) {

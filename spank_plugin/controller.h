@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include <torchbridge/core/options.h>
 #include <torchbridge/core/result.h>
@@ -20,6 +21,9 @@ namespace torchbridge {
 // In srun a third reason to ask is that the nodes' names do not resolve: then for the address of rank 0's node too.
 Result<std::string> record_of_step(spank_t spank, const EnvMap& environment, int world_size, const Options& options,
                                    bool in_srun);
+
+// The NodeAddr of a node; empty where it is not known.
+std::string node_addr_of(std::string name);
 
 // Asks it to end all tasks of a step by SIGKILL. One request, under the rights of the caller; nothing tells whether it
 // is heeded. Nothing without ids. Of a heterogeneous job the leader's step is named, which Slurm ends in all components.

@@ -1,5 +1,6 @@
 #include "stamp.h"
 
+#include <strings.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <torchbridge/core/outer_run.h>
 #include <torchbridge/core/step_record.h>
 #include <torchbridge/core/take_until.h>
+#include <torchbridge/core/torch_env.h>
 #include <torchbridge/net/address.h>
 
 // Raised when srun's plugin and a node's could misunderstand each other; tests build a second one.
@@ -19,8 +21,7 @@ namespace torchbridge {
 namespace {
 
 const std::string kVersion = std::to_string(TORCH_ENV_PROTOCOL);
-constexpr char kNoRank[] = "torch_env.so-is-not-loaded-on-this-node";
-constexpr const char* kRankNames[] = {"RANK", "LOCAL_RANK", "WORLD_SIZE"};
+constexpr const char* kRankNames[] = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "PET_NNODES"};
 
 }  // namespace
 
@@ -56,7 +57,22 @@ void set_stamp(const Asked& asked, const Reporter* reporter) {
   setenv(kStampVariable, (kVersion + " " + where + " " + asked.list).c_str(), 1);
   // Those of a step around this one are not the user's.
   const bool replaces = asked.options.override_user || is_set_by_us(EnvMap::from(environ));
-  for (const char* name : kRankNames) setenv(name, kNoRank, replaces ? 1 : 0);
+  for (const char* name : kRankNames) setenv(name, kNotLoaded, replaces ? 1 : 0);
+}
+
+std::string limited_export(const EnvMap& environment, const std::vector<std::string>& arguments) {
+  std::string list;
+  for (const char* name : {"SLURM_EXPORT_ENV", "SRUN_EXPORT_ENV"}) {
+    if (const auto value = environment.get(name)) list = *value;
+  }
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].starts_with("--export=")) list = arguments[i].substr(arguments[i].find('=') + 1);
+    if (i > 0 && arguments[i - 1] == "--export") list = arguments[i];
+  }
+  for (std::string_view rest = list; !rest.empty();) {
+    if (strcasecmp(std::string(take_until(rest, ',')).c_str(), "ALL") == 0) return {};
+  }
+  return list;
 }
 
 void clear_stamp() {
@@ -87,7 +103,7 @@ ReporterAddress reporter_in(const EnvMap& environment) {
 
 bool is_ours(const std::string& name, const std::string& value) {
   const bool is_rank = std::find(std::begin(kRankNames), std::end(kRankNames), name) != std::end(kRankNames);
-  return name == kStampVariable || (is_rank && value == kNoRank);
+  return name == kStampVariable || (is_rank && value == kNotLoaded);
 }
 
 }  // namespace torchbridge

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <torchbridge/core/env_map.h>
 #include <torchbridge/core/options.h>
@@ -28,10 +29,7 @@ struct Asked {
 // list is from.
 Result<std::optional<Asked>> asked_by(const Lists& lists, const EnvMap& environment);
 
-// Its name begins with SLURM_, because `srun --export=NONE` keeps only those.
-inline constexpr char kStampVariable[] = "SLURM_TORCH_ENV";
-
-// Its value is "VERSION PORT TOKEN LIST".
+// The value of kStampVariable (bridge/core/torch_env.h) is "VERSION PORT TOKEN LIST".
 struct Stamp {
   std::string version;  // all versions understand the words up to the token
   int port = 0;         // of srun's reporter; 0 where it has none
@@ -43,9 +41,13 @@ struct Stamp {
 };
 
 // In srun, before the step is launched: its environment is the tasks'. A program on a node without the plugin finds
-// words instead of a rank, and cannot take itself for a job of its own. What the user exported stays, unless the
+// words instead of a rank, and cannot take itself for a job of its own; nor can torchrun. What the user exported stays, unless the
 // options override it. `reporter` may be null.
 void set_stamp(const Asked& asked, const Reporter* reporter);
+// What srun is to give to the tasks of its environment, where that is not all of it: the last of SLURM_EXPORT_ENV,
+// SRUN_EXPORT_ENV and --export among srun's own arguments. Tasks then may find the stamp, and nothing in the place of a
+// rank.
+std::string limited_export(const EnvMap& environment, const std::vector<std::string>& arguments);
 // In srun: takes away what it inherited from a step on a node without the plugin.
 void clear_stamp();
 // Whether another copy of the plugin has set one: plugstack.conf may load it twice.

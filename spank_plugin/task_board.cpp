@@ -28,7 +28,7 @@ struct TaskBoard::Shared {
   };
 
   Text<4096> reason;
-  Text<kMaxStepRecord + 1> answer;
+  Text<kMaxStepRecord + 1> answers[kQuestions];
   TaskRecord records[];
 };
 
@@ -57,9 +57,9 @@ const char* TaskBoard::reason() const {
   return shared_ && shared_->reason.is_there ? shared_->reason.text : nullptr;
 }
 
-Result<std::string> TaskBoard::ask_once(const std::function<Result<std::string>()>& ask) const {
+Result<std::string> TaskBoard::ask_once(Question question, const std::function<Result<std::string>()>& ask) const {
   if (!shared_) return ask();
-  auto& answer = shared_->answer;
+  auto& answer = shared_->answers[question];
   if (answer.take()) {
     auto found = ask();
     answer.set(found ? *found : found.error().message, !found);

@@ -35,10 +35,11 @@ class TaskBoard {
   // Null where there is none.
   const char* reason() const;
 
-  // The record of the step (bridge/core/step_record.h): the first task that comes calls `ask`, the others wait for what
-  // it got. Where that takes longer than a minute, for the first may have died, and where there is no board, they ask
-  // themselves.
-  Result<std::string> ask_once(const std::function<Result<std::string>()>& ask) const;
+  // kRecord is that of the step (bridge/core/step_record.h), kAddress that of rank 0's node.
+  enum Question { kRecord, kAddress, kQuestions };
+  // The first task that comes calls `ask`, the others wait for what it got. Where that takes longer than a minute, for
+  // the first may have died, and where there is no board, they ask themselves.
+  Result<std::string> ask_once(Question question, const std::function<Result<std::string>()>& ask) const;
 
   // Through which a task passes the folder of its error file, opened in its own mount namespace, numbered by its rank
   // (bridge/net/passed_descriptor.h). Not open where there is no board.

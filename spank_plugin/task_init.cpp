@@ -10,6 +10,7 @@
 #include <torchbridge/core/outer_run.h>
 #include <torchbridge/net/address.h>
 #include <torchbridge/task/node_check.h>
+#include <torchbridge/task/store_port.h>
 #include <torchbridge/task/task_environment.h>
 
 #include "controller.h"
@@ -54,7 +55,7 @@ Status add_placement(spank_t spank, const TaskBoard& board, EnvMap& environment,
     wait_among_nodes(environment);
     return record_of_step(spank, environment, facts.world_size, {}, false);
   };
-  if (!is_cut(*record, step)) record = board.ask_once(ask);
+  if (!is_cut(*record, step)) record = board.ask_once(TaskBoard::kRecord, ask);
   if (!record) return record.error();
   if (is_cut(*record, step)) {
     return Error{"the nodes of " + std::to_string(facts.world_size) +
@@ -69,6 +70,22 @@ Status add_placement(spank_t spank, const TaskBoard& board, EnvMap& environment,
   environment.set(kStepRecordVariable, *record);  // for the program
   spank_setenv(spank, kStepRecordVariable, record->c_str(), 1);
   return Ok{};
+}
+
+// Of rank 0's node, which one task of this node looks up for all: the NodeAddr where the name does not resolve here.
+// Empty where that is not known either.
+std::string address_of_first(const TaskBoard& board, const EnvMap& environment, const LaunchFacts& facts, RankRule ranks) {
+  const auto ask = [&]() -> Result<std::string> {
+    const auto map = task_map_of(facts);
+    const auto node = map ? master_node_of(facts, *map, ranks) : map.error();
+    if (!node) return node.error();
+    auto address = address_of_node(facts.nodes[*node]);
+    if (address) return address;
+    wait_among_nodes(environment);
+    return node_addr_of(facts.nodes[*node]);
+  };
+  const auto address = board.ask_once(TaskBoard::kAddress, ask);
+  return address ? *address : std::string();
 }
 
 void wait_for_nodes(const StepEnding& end, const StepPlan& plan, const std::string& token, const EnvMap& complete) {
@@ -100,6 +117,9 @@ void export_torch_env(spank_t spank, const NodeState& node) {
   if (options->ranks != RankRule::kBlock) end.value_of(add_placement(spank, node.board, environment, facts));
   constexpr std::chrono::seconds kTimeout{60};  // nodes of a large step start one after the other
   const StepOptions step = end.value_of(step_options(environment, *options));
+  if (step.options.addr.is_by_node_name() && facts.first_address.empty()) {
+    facts.first_address = address_of_first(node.board, environment, facts, options->ranks);
+  }
   const StepPlan plan = end.value_of(plan_step(std::move(facts), step, std::nullopt, kTimeout));
   Socket port = end.value_of(reserve_store_socket(plan, environment));
   const auto task = end.value_of(task_environment(plan, environment, port, program_of(spank)));

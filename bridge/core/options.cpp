@@ -120,7 +120,7 @@ constexpr Key kKeys[] = {
     {"override", "no|yes", "whether values that you exported are replaced", parse_override},
     {"verbose", "no|yes", "say what was decided", parse_verbose, true},
     {"explain", "no|yes", "print the table of ranks, nodes, devices and addresses with reasons, and stop", parse_explain, true},
-    {"check", "600|SECONDS|yes|no", "how long the nodes wait until all reach the master address; yes is 1 second", parse_check, true},
+    {"check", "no|SECONDS|yes", "how long the nodes wait until all reach the master address; yes is 1 second", parse_check, true},
 };
 
 std::string known_keys() {

@@ -60,6 +60,13 @@ std::vector<Variable> variables_of(const TorchEnv& env) {
 }
 
 Result<TorchEnv> torch_env_from(const EnvMap& environment) {
+  const bool has_words = environment.get("RANK") == kNotLoaded || environment.get("WORLD_SIZE") == kNotLoaded;
+  if (has_words || (environment.has(kStampVariable) && !environment.has("RANK"))) {
+    return Error{.message = "torch_env.so is not loaded on this node: add it to plugstack.conf of " +
+                            printable(environment.get("SLURMD_NODENAME").value_or("the node")) +
+                            ", or leave the node out (--exclude)",
+                 .only_here = true};
+  }
   for (const char* name : {"WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT"}) {
     if (environment.has(name)) continue;
     return Error{std::string(name) + " is not set: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them"};

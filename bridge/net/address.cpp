@@ -157,10 +157,10 @@ Result<std::string> reachable_address() {
 
 std::string address_to_listen_on(const std::string& own_address) {
   const auto named = addresses_of(host_name());
-  if (!named) return own_address;
   const auto same_family = [&](const auto& address) { return is_ipv6(address) == is_ipv6(own_address); };
-  const bool has_loopback = std::any_of(named->begin(), named->end(), is_loopback);
-  if (!has_loopback && std::count_if(named->begin(), named->end(), same_family) < 2) return own_address;
+  const bool is_known_by_one = named && std::none_of(named->begin(), named->end(), is_loopback) &&
+                               std::count_if(named->begin(), named->end(), same_family) < 2;
+  if (is_known_by_one) return own_address;
   return is_ipv6(own_address) ? "::" : "0.0.0.0";
 }
 

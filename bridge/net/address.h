@@ -34,8 +34,8 @@ std::vector<std::string> local_addresses();
 Result<std::string> reachable_address();
 
 // What to listen on so that other nodes reach this host at `own_address`: the address itself, or all, where the host's
-// own name is a loopback address here (Debian's "127.0.1.1 NAME" in /etc/hosts) or has several addresses: the others
-// may know it by another.
+// own name is a loopback address here (Debian's "127.0.1.1 NAME" in /etc/hosts) or has several addresses, or none:
+// the others may know it by another.
 std::string address_to_listen_on(const std::string& own_address);
 
 // This host's own address by a rule of addr=, for the node of rank 0. auto is reachable_address; a host or a suffix asks the

@@ -16,16 +16,6 @@ Status check_exported_host(const StepOptions& step, int nodes) {
                std::to_string(nodes) + " nodes: unset it, or give override=yes"};
 }
 
-// The address that the name of rank 0's node has; the others would wait for a rank that does not find it.
-Result<Endpoint> named_store(const LaunchFacts& facts, const TaskMap& map, const Options& options) {
-  auto store = store_endpoint_of(facts, map, options);
-  if (!store || map.node_count() == 1) return store;
-  if (const auto address = numeric_address(store->host); !address)
-    return Error{.message = "MASTER_ADDR=" + store->host + ": " + address.error().message + ": choose another with addr=HOST",
-                 .only_here = true};
-  return store;
-}
-
 }  // namespace
 
 std::optional<Endpoint> StepOptions::exported_endpoint() const {
@@ -56,7 +46,7 @@ Result<StepPlan> plan_step(LaunchFacts facts, const StepOptions& step, std::opti
   if (const auto checked = check_exported_host(step, map->node_count()); !checked) return checked.error();
   const auto master_node = master_node_of(facts, *map, options.ranks);
   if (!master_node) return master_node.error();
-  auto named = store ? Result<Endpoint>(*std::move(store)) : named_store(facts, *map, options);
+  auto named = store ? Result<Endpoint>(*std::move(store)) : store_endpoint_of(facts, *map, options);
   if (!named) return named.error();
   auto env = torch_env_of(facts, *map, options, std::move(*named));
   if (!store) {

@@ -12,15 +12,23 @@ bool is_own_name(const std::string& name) {
 
 }  // namespace
 
+Result<std::string> address_of_node(const std::string& name) {
+  auto address = numeric_address(name);
+  return address || !is_own_name(name) ? address : reachable_address();
+}
+
 Result<Endpoint> store_endpoint_of(const LaunchFacts& facts, const TaskMap& map, const Options& options) {
   // All nodes must come to the same port, so over several nodes what this one's kernel hands out does not count.
   const bool one_node = map.node_count() == 1;
   auto endpoint = endpoint_of(facts, map, options, one_node ? ephemeral_ports() : PortRange{});
   if (!endpoint) return endpoint.error();
-  auto numeric = numeric_address(endpoint->host);
-  const bool is_named_by_launcher = options.addr.kind == AddressRule::Kind::kAuto || options.addr.depends_on_interfaces();
-  if (!numeric && is_named_by_launcher && !facts.first_address.empty()) numeric = numeric_address(facts.first_address);
-  if (!numeric) return endpoint;
+  const bool is_by_node_name = options.addr.is_by_node_name();
+  auto numeric = is_by_node_name && !facts.first_address.empty() ? numeric_address(facts.first_address) : Error();
+  if (!numeric) numeric = is_by_node_name ? address_of_node(endpoint->host) : numeric_address(endpoint->host);
+  if (!numeric) {
+    return Error{.message = "MASTER_ADDR=" + endpoint->host + ": " + numeric.error().message + ": choose another with addr=HOST",
+                 .only_here = true};  // the others would wait for a rank that does not find it
+  }
   if (one_node || !is_loopback(*numeric)) {
     endpoint->host = *numeric;  // so that it does not matter whose resolver knows the name
     return endpoint;

@@ -10,7 +10,11 @@
 
 namespace torchbridge {
 
-// endpoint_of, with a numeric address where the name of the node resolves to one that all nodes can use. Asks the resolver.
+// The numeric address of a node by the launcher's name; this node's own reachable_address where not even it resolves its name.
+Result<std::string> address_of_node(const std::string& name);
+
+// endpoint_of, with the numeric address of its host, or of a node whose name is loopback here the name. Asks the resolver, unless the facts
+// have the address of rank 0's node. The error of a host that does not resolve is only_here.
 Result<Endpoint> store_endpoint_of(const LaunchFacts& facts, const TaskMap& map, const Options& options);
 
 // On rank 0: the port, bound for the program to inherit (see reserve). An error where another program of this host has it, or

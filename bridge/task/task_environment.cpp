@@ -4,9 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <climits>
-#include <initializer_list>
 
 #include <torchbridge/bootstrap/all_gather.h>
 #include <torchbridge/core/binding.h>
@@ -47,25 +45,38 @@ std::string with_port(const Endpoint& endpoint) {
   return (ipv6 ? "[" + endpoint.host + "]" : endpoint.host) + ":" + text(endpoint.port);
 }
 
-// Whether one of the words is in the text, and ends there: "--nnodes=1" is not in "--nnodes=16".
-bool has_any(const std::string& text, std::initializer_list<std::string_view> words) {
-  constexpr std::string_view kInWords = "_-./:";
-  for (const std::string_view word : words) {
-    for (auto at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
-      const char next = text.c_str()[at + word.size()];
-      if (!std::isalnum(static_cast<unsigned char>(next)) && kInWords.find(next) == kInWords.npos) return true;
+// The words of the program, or of the text that a shell runs, without quotes and folders: of `--nnodes="1"` those are
+// --nnodes and 1.
+std::vector<std::string> words_of(const std::vector<std::string>& program) {
+  constexpr std::string_view kBetween = " \t\n=;&|()<>`\\/";
+  std::vector<std::string> words(1);
+  for (const auto& argument : program) {
+    for (const char c : argument + " ") {
+      if (c == '"' || c == '\'') continue;
+      if (kBetween.find(c) == kBetween.npos) words.back() += c == '_' ? '-' : c;
+      else if (c == '/') words.back().clear();
+      else if (!words.back().empty()) words.emplace_back();
     }
   }
-  return false;
+  return words;
 }
 
 // Whether the program, or the text that a shell runs, is a torchrun agent that waits for those of other nodes. What a
 // file of commands starts is not known.
 bool is_agent(const std::vector<std::string>& program) {
-  std::string text;
-  for (const auto& argument : program) text += argument + " ";
-  return has_any(text, {"torchrun", "torch.distributed.run", "torch.distributed.launch"}) &&
-         !has_any(text, {"--standalone", "--nnodes=1", "--nnodes 1", "--nnodes=1:1", "--nnodes 1:1"});
+  constexpr std::string_view kAgents[] = {"torchrun", "torch.distributed.run", "torch.distributed.launch"};
+  bool starts_agent = false;
+  std::string before;
+  for (std::string word : words_of(program)) {
+    if (word.starts_with("-mtorch.")) word.erase(0, 2);
+    if (std::find(std::begin(kAgents), std::end(kAgents), word) != std::end(kAgents)) starts_agent = true;
+    const bool is_here = word.starts_with("localhost") || word.starts_with("127.") || word.starts_with("[::1]");
+    if (word == "--standalone") return false;
+    if (before == "--nnodes" && (word == "1" || word == "1:1")) return false;
+    if (before == "--rdzv-endpoint" && is_here) return false;
+    before = std::move(word);
+  }
+  return starts_agent;
 }
 
 // PET_* are the defaults of the agent's options. With several tasks on a node, each agent would start a full set of

@@ -18,6 +18,28 @@ expect_refusal "ValueError: .*'torch_env.so-is-not-loaded-on-this-node'" 10 on_l
   /usr/bin/python3 -c 'import os; int(os.environ["RANK"])'
 TORCHBRIDGE_OPTIONS=check=2 expect_refusal '^srun: error: torch-env: no word .* from n1: ' 10 on_login srun -N3 -n3 sh -c "$wait_for_rank_1"
 expect_refusal '^srun: error: torch-env: no word .* from n1: ' 10 on_login srun -N3 -n3 --export=NONE --torch-env=check=2 /bin/sh -c "exec /bin/sleep 1000"
+# Nor does torchrun run alone there, and our own programs name the node and end the step.
+expect "torch_env.so-is-not-loaded-on-this-node" on_login srun -N1 -n1 -w n1 --torch-env sh -c 'echo $PET_NNODES'
+python=$SOURCE_DIR/.venv/bin/python
+[[ ! -x $python ]] || expect_refusal "ValueError: .*'torch_env.so-is-not-loaded-on-this-node'" 60 on_login srun -N1 -n1 -w n1 --torch-env \
+  "$python" -m torch.distributed.run -m this
+not_loaded="^torchbridge: (rank 1 on n1: )?torch_env.so is not loaded on this node: add it to plugstack.conf of n1, or leave the node out \(--exclude\)$"
+for export in ALL NONE; do
+  expect_refusal "$not_loaded" 15 on_login srun -N3 -n4 -m cyclic --export=$export --torch-env "$BUILD_DIR/bin/torchbridge" exec -- /bin/sleep 1000
+  expect_refusal "$not_loaded" 15 on_login srun -N1 -n2 -w n1 --export=$export --torch-env "$BUILD_DIR/bin/torchbridge" exec -- /bin/sleep 1000
+done
+# Of its own environment srun gives others' programs nothing to notice it by, and says so; not where `check` is asked for or off.
+limited="^srun: torch-env: with --export=.* a program does not notice that its node has no torch_env.so: check=SECONDS finds such a node$"
+# exported LINES RANK OPTIONS...
+exported() {
+  expect "$2" on_login srun -N1 -n1 -w n1 "${@:3}" /bin/sh -c 'echo ${RANK:-none}'
+  (($(grep -c "$limited" "$work/stderr") == $1)) || fail "expected $1 lines about --export: $(cat "$work/stderr")"
+}
+exported 1 none --export=NONE --torch-env
+exported 1 none --torch-env --export PATH,HOME
+SLURM_EXPORT_ENV=NONE exported 1 none --torch-env
+exported 0 none --export=NONE --torch-env=check=no
+exported 0 torch_env.so-is-not-loaded-on-this-node --torch-env
 # The node of rank 0: all others miss it, one says so.
 with_plugstack n0 ""
 expect_refusal '^srun: error: torch-env: node n[1-3] does not reach the node of rank 0, n0: .* \(or is torch_env.so missing in its plugstack.conf\?\)$' 10 \

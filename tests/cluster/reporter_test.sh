@@ -106,4 +106,19 @@ for list in ranks=slurm ranks=block; do
 done
 expect_requests 1 REQUEST_STEP_LAYOUT without_names srun -n3 -m arbitrary -w n1,n0,n1 --torch-env sh -c 'echo $RANK $MASTER_ADDR'
 [[ $(sort "$work/stdout") == "$(printf "%s $address_of_n1\n" 0 1 2)" ]] || { cat "$work/stdout" "$work/stderr"; fail "not the NodeAddr of n1"; }
+# One node asks nobody. Where the login node knows the names, and in a heterogeneous step, one task of each other node asks.
+expect_address() {  # expect_address LINES ADDRESS
+  [[ $(sort "$work/stdout") == "$(for ((i = 0; i < $1; ++i)); do echo "$i $2"; done)" ]] || { cat "$work/stdout" "$work/stderr"; fail "not $2"; }
+}
+for names in without_names on_login; do
+  expect_requests 0 REQUEST_NODE_INFO_SINGLE $names srun -N1 -n2 -w n1 --torch-env sh -c 'echo $RANK $MASTER_ADDR'
+  expect_address 2 "$address_of_n1"
+  expect_requests 1 REQUEST_NODE_INFO_SINGLE $names srun -N1 -n1 -w n1 --torch-env=check=30 sh -c 'echo $RANK $MASTER_ADDR' : -N1 -n2 -w n0 sh -c 'echo $RANK $MASTER_ADDR'
+  expect_address 3 "$address_of_n1"
+done
+expect_requests 1 REQUEST_NODE_INFO_SINGLE on_login srun -N2 -n4 -w n0,n1 --torch-env sh -c 'echo $RANK $MASTER_ADDR'
+expect_address 4 "$address"
+# Rank 0 listens where the others connect.
+expect_requests 1 REQUEST_NODE_INFO_SINGLE on_login srun -N2 -n2 -w n0,n1 --torch-env=check=10 true
+[[ ! -s $work/stderr ]] || { cat "$work/stderr"; fail "the nodes do not reach rank 0"; }
 for node in n0 n1; do on_node "$node" umount /etc/hosts; done

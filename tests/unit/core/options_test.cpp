@@ -116,6 +116,7 @@ TEST(Options, NoValueBreaksTheMessage) {
 }
 
 TEST(Options, CheckIsAFlagOrSeconds) {
+  EXPECT_EQ(parse_options("check=-1").error().message, "option 'check=-1': expected check=no|SECONDS|yes");
   EXPECT_EQ(parse_options("")->check, std::nullopt);
   EXPECT_EQ(parse_options("check")->check, 1);
   EXPECT_EQ(parse_options("check=600")->check, 600);

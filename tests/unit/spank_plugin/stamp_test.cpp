@@ -10,6 +10,8 @@ namespace {
 
 const std::string kToken(32, 'a');
 
+constexpr const char* kReplaced[] = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "PET_NNODES"};
+
 class StampTest : public ::testing::Test {
  protected:
   StampTest() { clear(); }
@@ -17,7 +19,7 @@ class StampTest : public ::testing::Test {
 
   static void clear() {
     clear_stamp();
-    for (const char* name : {"RANK", "LOCAL_RANK", "WORLD_SIZE"}) unsetenv(name);
+    for (const char* name : kReplaced) unsetenv(name);
   }
 };
 
@@ -53,7 +55,7 @@ TEST_F(StampTest, OfASrunWithoutReporterNamesNone) {
 
 TEST_F(StampTest, AProgramWithoutThePluginFindsWordsInsteadOfARank) {
   set_stamp(kNothing, nullptr);
-  for (const char* name : {"RANK", "LOCAL_RANK", "WORLD_SIZE"}) EXPECT_STREQ(getenv(name), kWords);
+  for (const char* name : kReplaced) EXPECT_STREQ(getenv(name), kWords) << name;
 }
 
 TEST_F(StampTest, WhatTheUserExportedStaysUnlessItIsReplacedAnyway) {
@@ -66,11 +68,30 @@ TEST_F(StampTest, WhatTheUserExportedStaysUnlessItIsReplacedAnyway) {
 
 TEST_F(StampTest, OursAreTheStampAndTheWords) {
   set_stamp(kNothing, nullptr);
-  for (const char* name : {"RANK", "LOCAL_RANK", "WORLD_SIZE", "SLURM_TORCH_ENV"})
-    EXPECT_TRUE(is_ours(name, getenv(name))) << name;
+  for (const char* name : kReplaced) EXPECT_TRUE(is_ours(name, getenv(name))) << name;
+  EXPECT_TRUE(is_ours("SLURM_TORCH_ENV", getenv("SLURM_TORCH_ENV")));
   EXPECT_FALSE(is_ours("RANK", "3"));
   EXPECT_FALSE(is_ours("GROUP_RANK", kWords));
   EXPECT_FALSE(is_ours("SLURM_TORCH_ENV_STEP", "1 7.0 n0 0"));
+}
+
+TEST(LimitedExport, IsWhatTheLastOfVariablesAndArgumentsSays) {
+  const struct {
+    EnvMap environment;
+    std::vector<std::string> arguments;
+    const char* limit;
+  } kCases[] = {
+      {{}, {"srun", "-n2"}, ""},
+      {{}, {"srun", "--export=NONE"}, "NONE"},
+      {{}, {"srun", "--export", "PATH,HOME", "-n2"}, "PATH,HOME"},
+      {{}, {"srun", "--export=A=1,all"}, ""},
+      {{}, {"srun", "--export=SMALL"}, "SMALL"},
+      {{}, {"srun", "--export-file=x"}, ""},
+      {{{"SLURM_EXPORT_ENV", "NONE"}}, {"srun"}, "NONE"},
+      {{{"SLURM_EXPORT_ENV", "NONE"}, {"SRUN_EXPORT_ENV", "ALL"}}, {"srun"}, ""},
+      {{{"SLURM_EXPORT_ENV", "NONE"}}, {"srun", "--export=ALL"}, ""},
+  };
+  for (const auto& test : kCases) EXPECT_EQ(limited_export(test.environment, test.arguments), test.limit);
 }
 
 // Its reporter is told of it.

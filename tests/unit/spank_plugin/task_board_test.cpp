@@ -45,26 +45,34 @@ TEST(TaskBoard, HasNoRecordBeyondItsTasks) {
 
 TEST(TaskBoard, OneOfSeveralProcessesAsks) {
   const TaskBoard board(2);
-  ASSERT_EQ(ending_of_child([&] { (void)board.ask_once([] { return Result<std::string>(kRecord); }); }), exited(0));
-  const auto found = board.ask_once(must_not_ask);
+  ASSERT_EQ(ending_of_child([&] { (void)board.ask_once(TaskBoard::kRecord, [] { return Result<std::string>(kRecord); }); }), exited(0));
+  const auto found = board.ask_once(TaskBoard::kRecord, must_not_ask);
   ASSERT_TRUE(found) << found.error().message;
   EXPECT_EQ(*found, kRecord);
 }
 
 TEST(TaskBoard, KeepsAnErrorAndAnEmptyAnswer) {
   const TaskBoard failed(1), empty(1);
-  EXPECT_FALSE(failed.ask_once([] { return Result<std::string>(Error{std::string(2 * kMaxStepRecord, 'x')}); }));
-  EXPECT_EQ(failed.ask_once(must_not_ask).error().message, std::string(kMaxStepRecord, 'x'));
-  EXPECT_TRUE(empty.ask_once([] { return Result<std::string>(std::string()); }));
-  const auto found = empty.ask_once(must_not_ask);
+  EXPECT_FALSE(failed.ask_once(TaskBoard::kRecord, [] { return Result<std::string>(Error{std::string(2 * kMaxStepRecord, 'x')}); }));
+  EXPECT_EQ(failed.ask_once(TaskBoard::kRecord, must_not_ask).error().message, std::string(kMaxStepRecord, 'x'));
+  EXPECT_TRUE(empty.ask_once(TaskBoard::kRecord, [] { return Result<std::string>(std::string()); }));
+  const auto found = empty.ask_once(TaskBoard::kRecord, must_not_ask);
   ASSERT_TRUE(found) << found.error().message;
   EXPECT_EQ(*found, "");
+}
+
+TEST(TaskBoard, AnswersEachQuestionByItself) {
+  const TaskBoard board(1);
+  EXPECT_EQ(*board.ask_once(TaskBoard::kRecord, [] { return Result<std::string>(kRecord); }), kRecord);
+  EXPECT_EQ(*board.ask_once(TaskBoard::kAddress, [] { return Result<std::string>("10.0.0.1"); }), "10.0.0.1");
+  EXPECT_EQ(*board.ask_once(TaskBoard::kRecord, must_not_ask), kRecord);
+  EXPECT_EQ(*board.ask_once(TaskBoard::kAddress, must_not_ask), "10.0.0.1");
 }
 
 TEST(TaskBoard, EachTaskAsksWhereThereIsNoMemory) {
   const TaskBoard board;
   int asked = 0;
-  for (int task = 0; task < 2; ++task) (void)board.ask_once([&] { return ++asked, Result<std::string>(kRecord); });
+  for (int task = 0; task < 2; ++task) (void)board.ask_once(TaskBoard::kRecord, [&] { return ++asked, Result<std::string>(kRecord); });
   EXPECT_EQ(asked, 2);
 }
 

@@ -81,6 +81,8 @@ TEST(AgentDefaults, AreForTorchrunWhereverTheWordsOfTheProgramNameIt) {
       {"bash", "-c", "exec \"$VENV/bin/torchrun\" train.py"},
       {"sh", "-c", "torchrun --nnodes=16 train.py"},
       {"torchrun", "--nnodes", "1:4", "train.py"},
+      {"python", "-mtorch.distributed.run", "train.py"},
+      {"sh", "-c", "$(which torchrun) --rdzv_endpoint=n0:29500 train.py"},
   };
   for (const auto& program : agents) EXPECT_EQ(variables("PET_", "", program), defaults) << program.back();
   EXPECT_EQ(variables("PET_", "", agents[0], {2, 1}), "") << "each agent of a node would start all of its workers";
@@ -102,6 +104,14 @@ TEST(AgentDefaults, AreNotForOtherProgramsNorForAnAgentAlone) {
       {"bash", "-c", "torchrun --nnodes=1:1 train.py"},
       {"bash", "-c", "torchrun --nnodes 1 train.py"},
       {"bash", "-c", "torchrun \\\n--standalone\\\ntrain.py"},
+      {"run-torchrun"},
+      {"/home/u/bin/my_torchrun", "train.py"},
+      {"python", "-m", "my.torch.distributed.run"},
+      {"bash", "-c", "torchrun --nnodes=\"1\" train.py"},
+      {"bash", "-c", "torchrun --nnodes '1:1' train.py"},
+      {"torchrun", "--rdzv-endpoint=localhost:0", "train.py"},
+      {"torchrun", "--rdzv_endpoint", "localhost", "train.py"},
+      {"torchrun", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:29400", "train.py"},
   };
   for (const auto& program : others) {
     EXPECT_EQ(variables("PET_", "", program), "") << (program.empty() ? "" : program.back());
