@@ -240,7 +240,7 @@ TEST(CommandLine, ATaskHasSchedulesOfItsOwn) {
   };
   const Options options = parse({"trainer", "--task", "own"});
   EXPECT_EQ(options.shown().at("lr-schedule"), "halves");
-  EXPECT_EQ(learning_rate(options.schedule(), 0.5, 1), 0.25);
+  EXPECT_EQ(learning_rate(options.schedule(100), 0.5, 1), 0.25);
   try {
     parse({"trainer", "--lr-schedule", "halves"});
     FAIL() << "the other task's schedule was taken";
