@@ -41,8 +41,8 @@ struct Stamp {
 };
 
 // In srun, before the step is launched: its environment is the tasks'. A program on a node without the plugin finds
-// words instead of a rank, and cannot take itself for a job of its own; nor can torchrun. What the user exported stays, unless the
-// options override it. `reporter` may be null.
+// words instead of a rank, and cannot take itself for a job of its own; nor can torchrun. What the user exported stays,
+// unless the options override it. `reporter` may be null.
 void set_stamp(const Asked& asked, const Reporter* reporter);
 // What srun is to give to the tasks of its environment, where that is not all of it: the last of SLURM_EXPORT_ENV,
 // SRUN_EXPORT_ENV and --export among srun's own arguments. Tasks then may find the stamp, and nothing in the place of a

@@ -74,7 +74,8 @@ Status add_placement(spank_t spank, const TaskBoard& board, EnvMap& environment,
 
 // Of rank 0's node, which one task of this node looks up for all: the NodeAddr where the name does not resolve here.
 // Empty where that is not known either.
-std::string address_of_first(const TaskBoard& board, const EnvMap& environment, const LaunchFacts& facts, RankRule ranks) {
+std::string address_of_first(const TaskBoard& board, const EnvMap& environment, const LaunchFacts& facts,
+                             RankRule ranks) {
   const auto ask = [&]() -> Result<std::string> {
     const auto map = task_map_of(facts);
     const auto node = map ? master_node_of(facts, *map, ranks) : map.error();

@@ -26,7 +26,8 @@ Result<Endpoint> store_endpoint_of(const LaunchFacts& facts, const TaskMap& map,
   auto numeric = is_by_node_name && !facts.first_address.empty() ? numeric_address(facts.first_address) : Error();
   if (!numeric) numeric = is_by_node_name ? address_of_node(endpoint->host) : numeric_address(endpoint->host);
   if (!numeric) {
-    return Error{.message = "MASTER_ADDR=" + endpoint->host + ": " + numeric.error().message + ": choose another with addr=HOST",
+    return Error{.message = "MASTER_ADDR=" + endpoint->host + ": " + numeric.error().message +
+                            ": choose another with addr=HOST",
                  .only_here = true};  // the others would wait for a rank that does not find it
   }
   if (one_node || !is_loopback(*numeric)) {

@@ -10,11 +10,12 @@
 
 namespace torchbridge {
 
-// The numeric address of a node by the launcher's name; this node's own reachable_address where not even it resolves its name.
+// The numeric address of a node by the launcher's name; of this node, where its own name does not resolve here,
+// reachable_address.
 Result<std::string> address_of_node(const std::string& name);
 
-// endpoint_of, with the numeric address of its host, or of a node whose name is loopback here the name. Asks the resolver, unless the facts
-// have the address of rank 0's node. The error of a host that does not resolve is only_here.
+// endpoint_of with a numeric address in the place of the name, unless that is a loopback address of another node here.
+// Asks the resolver, unless the facts have the address of rank 0's node. That a host does not resolve is only_here.
 Result<Endpoint> store_endpoint_of(const LaunchFacts& facts, const TaskMap& map, const Options& options);
 
 // On rank 0: the port, bound for the program to inherit (see reserve). An error where another program of this host has it, or

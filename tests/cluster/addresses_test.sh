@@ -89,3 +89,32 @@ PY
 expect "0 $chosen
 1 $chosen
 2 10.88.0.10" on_login srun -N3 -n3 -w n0,n1,n2 --torch-env /usr/bin/python3 "$work/meet.py"
+
+# One of a node's tasks asks the name server for all of them.
+serve='import socket, sys, threading
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); server.bind(("127.0.0.1", 53))
+print("ready", flush=True)
+def answer():
+    while True:
+        query, asker = server.recvfrom(512)
+        is_ipv4 = query[-4:-2] == b"\0\1"
+        print("query", flush=True)
+        found = b"\xc0\x0c\0\1\0\1\0\0\0\1\0\4" + socket.inet_aton(sys.argv[1]) if is_ipv4 else b""
+        server.sendto(query[:2] + b"\x81\x80\0\1" + (b"\0\1" if found else b"\0\0") + b"\0\0\0\0" + query[12:] + found, asker)
+threading.Thread(target=answer, daemon=True).start()
+sys.stdin.read()'
+echo '127.0.0.1 localhost' >"$work/hosts.n3"
+echo 'nameserver 127.0.0.1' >"$work/resolv.conf"
+on_node n3 mount --bind "$work/hosts.n3" /etc/hosts
+changed+=(n3)
+mkfifo "$work/stdin"
+on_node n3 /usr/bin/python3 -c "$serve" "$first" <"$work/stdin" >"$work/queries" &
+exec 3>"$work/stdin"
+wait_for 20 grep -q ready "$work/queries"
+on_node n3 mount --bind "$work/resolv.conf" /etc/resolv.conf
+expect "$(printf '%s\n' 0 1 2 3 4 5 6 7 8)" on_login srun -n9 -m arbitrary -w n0,n3,n3,n3,n3,n3,n3,n3,n3 --torch-env sh -c 'echo $RANK'
+on_node n3 umount /etc/resolv.conf
+exec 3>&-
+wait
+queries=$(grep -c query "$work/queries")
+((queries == 2)) || fail "$queries questions of one node's tasks for IPv4 and IPv6, expected 2"

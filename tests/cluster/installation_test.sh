@@ -40,6 +40,8 @@ exported 1 none --torch-env --export PATH,HOME
 SLURM_EXPORT_ENV=NONE exported 1 none --torch-env
 exported 0 none --export=NONE --torch-env=check=no
 exported 0 torch_env.so-is-not-loaded-on-this-node --torch-env
+expect "--export=NONE" on_login srun -N1 -n1 -w n1 --torch-env echo --export=NONE  # the program's own
+[[ ! -s $work/stderr ]] || fail "$(cat "$work/stderr")"
 # The node of rank 0: all others miss it, one says so.
 with_plugstack n0 ""
 expect_refusal '^srun: error: torch-env: node n[1-3] does not reach the node of rank 0, n0: .* \(or is torch_env.so missing in its plugstack.conf\?\)$' 10 \
