@@ -97,7 +97,7 @@ TEST(Group, TakesBackendsOfTheProgram) {
 }
 
 TEST(Group, BackendsByNameAndByDevice) {
-  for (const auto& [text, shown] : std::map<std::string, std::string>{{"", "gloo"}, {"cpu:GLOO", "gloo"}}) {
+  for (const auto& [text, shown] : std::map<std::string, std::string>{{"", "gloo over shared memory"}, {"cpu:GLOO", "gloo"}}) {
     Ranks ranks(2, run("with_backend", text));
     expect_success(ranks);
     EXPECT_EQ(ranks.out(0), shown + "\n");
