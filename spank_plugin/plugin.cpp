@@ -169,11 +169,6 @@ extern "C" int slurm_spank_local_user_init(spank_t spank, int, char**) {
   guarded("local_user_init", [&]() -> int {
     const auto ids = launch ? ids_of(spank) : std::nullopt;
     if (!ids) return ESPANK_SUCCESS;
-    const std::string limit = limited_export(EnvMap::from(environ), arguments_of_srun(spank));
-    if (!limit.empty() && !launch->options.check) {
-      slurm_info("torch-env: with --export=%s a program does not notice that its node has no torch_env.so: "
-                 "check=SECONDS finds such a node", printable(limit).c_str());
-    }
     if (launch->reporter) launch->reporter->start(tell_log, [ids] { kill_step(*ids); });
     tell_placement(spank);
     return ESPANK_SUCCESS;

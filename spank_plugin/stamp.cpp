@@ -1,6 +1,5 @@
 #include "stamp.h"
 
-#include <strings.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -58,21 +57,6 @@ void set_stamp(const Asked& asked, const Reporter* reporter) {
   // Those of a step around this one are not the user's.
   const bool replaces = asked.options.override_user || is_set_by_us(EnvMap::from(environ));
   for (const char* name : kRankNames) setenv(name, kNotLoaded, replaces ? 1 : 0);
-}
-
-std::string limited_export(const EnvMap& environment, const std::vector<std::string>& arguments) {
-  std::string list;
-  for (const char* name : {"SLURM_EXPORT_ENV", "SRUN_EXPORT_ENV"}) {
-    if (const auto value = environment.get(name)) list = *value;
-  }
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    if (arguments[i].starts_with("--export=")) list = arguments[i].substr(arguments[i].find('=') + 1);
-    if (i > 0 && arguments[i - 1] == "--export") list = arguments[i];
-  }
-  for (std::string_view rest = list; !rest.empty();) {
-    if (strcasecmp(std::string(take_until(rest, ',')).c_str(), "ALL") == 0) return {};
-  }
-  return list;
 }
 
 void clear_stamp() {

@@ -44,10 +44,6 @@ struct Stamp {
 // words instead of a rank, and cannot take itself for a job of its own; nor can torchrun. What the user exported stays,
 // unless the options override it. `reporter` may be null.
 void set_stamp(const Asked& asked, const Reporter* reporter);
-// What srun is to give to the tasks of its environment, where that is not all of it: the last of SLURM_EXPORT_ENV,
-// SRUN_EXPORT_ENV and --export among srun's own arguments. Tasks then may find the stamp, and nothing in the place of a
-// rank.
-std::string limited_export(const EnvMap& environment, const std::vector<std::string>& arguments);
 // In srun: takes away what it inherited from a step on a node without the plugin.
 void clear_stamp();
 // Whether another copy of the plugin has set one: plugstack.conf may load it twice.

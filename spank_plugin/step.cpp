@@ -5,9 +5,6 @@
 
 #include <algorithm>
 
-#include <torchbridge/core/take_until.h>
-#include <torchbridge/host/text_file.h>
-
 #include "placement.h"
 
 namespace torchbridge {
@@ -42,15 +39,6 @@ std::vector<std::string> program_of(spank_t spank) {
   char** arguments = nullptr;
   if (spank_get_item(spank, S_JOB_ARGV, &count, &arguments) != ESPANK_SUCCESS) return {};
   return {arguments, arguments + count};
-}
-
-std::vector<std::string> arguments_of_srun(spank_t spank) {
-  const auto line = read_text("/proc/self/cmdline");
-  std::vector<std::string> words;
-  if (!line || !*line) return words;
-  for (std::string_view rest = **line; !rest.empty();) words.emplace_back(take_until(rest, '\0'));
-  words.resize(words.size() - std::min(words.size(), program_of(spank).size()));
-  return words;
 }
 
 TaskRecord* record_of_task(spank_t spank, const TaskBoard& board) {

@@ -34,8 +34,6 @@ EnvMap job_environment(spank_t spank);
 
 // Its name and arguments.
 std::vector<std::string> program_of(spank_t spank);
-// In srun: its own, without the program's.
-std::vector<std::string> arguments_of_srun(spank_t spank);
 
 // Of the task that the hook is called for; null where there is none.
 TaskRecord* record_of_task(spank_t spank, const TaskBoard& board);

@@ -75,25 +75,6 @@ TEST_F(StampTest, OursAreTheStampAndTheWords) {
   EXPECT_FALSE(is_ours("SLURM_TORCH_ENV_STEP", "1 7.0 n0 0"));
 }
 
-TEST(LimitedExport, IsWhatTheLastOfVariablesAndArgumentsSays) {
-  const struct {
-    EnvMap environment;
-    std::vector<std::string> arguments;
-    const char* limit;
-  } kCases[] = {
-      {{}, {"srun", "-n2"}, ""},
-      {{}, {"srun", "--export=NONE"}, "NONE"},
-      {{}, {"srun", "--export", "PATH,HOME", "-n2"}, "PATH,HOME"},
-      {{}, {"srun", "--export=A=1,all"}, ""},
-      {{}, {"srun", "--export=SMALL"}, "SMALL"},
-      {{}, {"srun", "--export-file=x"}, ""},
-      {{{"SLURM_EXPORT_ENV", "NONE"}}, {"srun"}, "NONE"},
-      {{{"SLURM_EXPORT_ENV", "NONE"}, {"SRUN_EXPORT_ENV", "ALL"}}, {"srun"}, ""},
-      {{{"SLURM_EXPORT_ENV", "NONE"}}, {"srun", "--export=ALL"}, ""},
-  };
-  for (const auto& test : kCases) EXPECT_EQ(limited_export(test.environment, test.arguments), test.limit);
-}
-
 // Its reporter is told of it.
 TEST_F(StampTest, AnotherVersionIsAnError) {
   for (const char* version : {"1", "3", "", "-2", "99999999999999999999", "%n%s"}) {
