@@ -20,7 +20,7 @@ ends() {
   printf '$ scripts/gpu_check %s\n' "$*"
   check "$@" 2>"$work/stderr" >"$work/stdout" || found=$?
   ((found == code)) || fail "exit code $found, expected $code: $(cat "$work/stdout" "$work/stderr")"
-  tail -n 1 "$work/stderr" | grep -qE "$pattern" || fail "no '$pattern' in: $(cat "$work/stderr")"
+  tail -n 1 "$work/stderr" | grep -qE -- "$pattern" || fail "no '$pattern' in: $(cat "$work/stderr")"
 }
 
 CUDA_VISIBLE_DEVICES=-1 ends 77 '^gpu_check: no GPU here, .*: nothing was checked'
