@@ -189,11 +189,17 @@ class Heartbeat::Thread {
   void greet(Peer& peer, const std::string& line) {
     const std::string greeting = options_.token + " ";
     const auto rank = line.starts_with(greeting) ? parse_integer(std::string_view(line).substr(greeting.size()), 1, INT32_MAX) : std::nullopt;
-    if (rank) {
-      peer.rank = static_cast<int>(*rank);
-    } else {
+    if (!rank) {
       peer.socket = Socket();  // a stranger
+      return;
     }
+    peer.rank = static_cast<int>(*rank);
+    const std::scoped_lock lock(mutex_);
+    if (!lost_.empty()) send_text(peer, news(lost_, hung_up_));  // the others heard it before this one came
+  }
+
+  static std::string news(const std::vector<int>& ranks, bool gone) {
+    return std::string(gone ? kGone : kLost) + cpu_list_text(ranks) + "\n";
   }
 
   void notice_silence() {
@@ -222,7 +228,7 @@ class Heartbeat::Thread {
     if (ranks.empty()) return;
     std::sort(ranks.begin(), ranks.end());
     for (const Peer& peer : peers_) {
-      if (peer.socket.open()) send_text(peer, std::string(gone ? kGone : kLost) + cpu_list_text(ranks) + "\n");
+      if (peer.socket.open()) send_text(peer, news(ranks, gone));
     }
     lose(ranks, gone);
   }

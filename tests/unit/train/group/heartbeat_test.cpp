@@ -103,6 +103,20 @@ TEST(HeartbeatTest, WhoIsGivenUpIsTold) {
   EXPECT_TRUE(heard_by(Socket(accept(server.descriptor(), nullptr, nullptr))).ends_with("lost 0\n"));
 }
 
+// A rank that was slow to join: the others were told before it came.
+TEST(HeartbeatTest, WhoJoinsAfterALossIsTold) {
+  for (const bool hang_ups : {false, true}) {
+    Listener zero{.hang_ups = hang_ups}, two{.hang_ups = hang_ups};
+    zero.heart = serve(zero);
+    Socket one = silent_rank(zero.heart->endpoint(), 1);
+    if (hang_ups) one = Socket();
+    EXPECT_EQ(zero.lost(), std::vector<int>{1});
+    two.heart = join(two, zero.heart->endpoint(), 2);
+    EXPECT_EQ(two.lost(), std::vector<int>{1});
+    EXPECT_EQ(two.heart->hung_up(), hang_ups);
+  }
+}
+
 TEST(HeartbeatTest, WhoBreaksOffKnowsWhoDidBefore) {
   Listener zero;
   zero.heart = serve(zero);
