@@ -6,12 +6,13 @@
 #include <torchbridge/train/console.h>
 #include <torchbridge/train/errors.h>
 #include <torchbridge/train/group/backend_choice.h>
+#include <torchbridge/train/run/config_file.h>
 #include <torchbridge/train/run/option_checks.h>
+#include <torchbridge/train/run/option_conflicts.h>
 #include <torchbridge/train/run/other_names.h>
 #include <torchbridge/train/run/toml_file.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <utility>
@@ -35,7 +36,7 @@ class CommandLine {
   const Options& options() const { return options_; }
   // What --help, with the defaults of the task that was chosen, --version or --print-config prints.
   std::optional<std::string> asked_for(const CLI::ParseError& error);
-  std::optional<std::string> printed_config();
+  std::optional<std::string> printed_config() { return prints_config_ ? std::optional(config_file(table_, app_.get_name())) : std::nullopt; }
   std::string text_of(const CLI::ParseError& error) const { return torchbridge::text_of(app_, error, kOtherNames); }
 
  private:
@@ -175,63 +176,6 @@ std::optional<std::string> CommandLine::asked_for(const CLI::ParseError& error) 
     }
   }
   return torchbridge::asked_for(app_, error);
-}
-
-std::optional<std::string> CommandLine::printed_config() {
-  if (!prints_config_) return std::nullopt;
-  constexpr std::size_t kWidth = 98;
-  std::string text = "# Options for --config, by " + app_.get_name() + " --print-config\n", group;
-  for (const DeclaredOption& each : table_.all()) {
-    if (std::exchange(group, each.group) != each.group) text += "\n## " + each.group + "\n";
-    const auto value = toml_of(each.value);
-    const std::string choices = each.rule.choices.empty() ? "" : " (" + each.kind() + ")";
-    const std::string not_set = value ? "" : ". Not set" + (each.rule.if_not_set.empty() ? "" : ": " + each.rule.if_not_set);
-    text += "\n# " + CLI::detail::find_and_replace(wrapped(each.help + choices + not_set, kWidth), "\n", "\n# ") + "\n";
-    text += value ? each.key() + " = " + *value + "\n" : "# " + each.key() + " =\n";
-  }
-  return text;
-}
-
-bool is_same_file(const std::filesystem::path& one, const std::filesystem::path& other) {
-  std::error_code ignored;
-  const auto full = [&](const std::filesystem::path& path) { return std::filesystem::weakly_canonical(std::filesystem::absolute(path, ignored), ignored); };
-  return !one.empty() && full(one) == full(other);
-}
-
-void check_together(const Options& options) {
-  const auto needs_evaluations = [&](bool chosen, const std::string& option, const std::string& why) {
-    if (chosen && options.eval_every == 0) throw CLI::ValidationError(option, why + ": give --eval-every STEPS");
-  };
-  needs_evaluations(is_plateau(*parse_lr_schedule(options.lr_schedule, options.kind->lr_schedules)), "--lr-schedule", "plateau goes by the loss of evaluations");
-  needs_evaluations(options.early_stop > 0, "--early-stop", "it goes by the loss of evaluations");
-  if (options.stop_before_limit_s > 0 && options.checkpoints.folder.empty()) {
-    throw CLI::ValidationError("--stop-before-limit", "nothing would be saved: give --checkpoint-dir DIR");
-  }
-  if (options.cudnn_benchmark && options.deterministic) {
-    throw CLI::ValidationError("--cudnn-benchmark",
-                               "the fastest algorithm may differ from run to run: leave out --deterministic or this");
-  }
-  if (options.grad_comm != "fp32" && options.zero == 1 && options.zero_gradients == "reduce-scatter") {
-    throw CLI::ValidationError("--grad-comm", options.grad_comm +
-                                                  " is for DDP's all-reduce, which --zero-gradients reduce-scatter "
-                                                  "replaces: give --zero-gradients all-reduce");
-  }
-  if (!options.init_from.empty() && !options.resume_from_python.empty()) {
-    throw CLI::ValidationError("--resume-from-python", "brings weights along: leave --init-from out");
-  }
-  for (const auto& [option, file] : {std::pair("--metrics", &options.metrics), std::pair("--ledger", &options.ledger)}) {
-    if (options.profile > 0 && is_same_file(*file, options.profile_file)) {
-      throw CLI::ValidationError("--profile-file", "'" + options.profile_file + "' is the file of " + option + ": give another");
-    }
-  }
-  // Where the task is the checkpoint's, that is known when it is read.
-  const std::string refusal = options.refusal_of(*options.kind);
-  if ((options.task_given || !options.init_from.empty()) && !refusal.empty()) throw CLI::ValidationError(refusal);
-  if (options.is_inference() && options.init_from.empty() && options.checkpoints.folder.empty() &&
-      options.checkpoints.resume == "auto") {
-    throw CLI::ValidationError(options.generate.empty() ? "--predict" : "--generate",
-                               "needs weights: --checkpoint-dir DIR, --resume PATH or --init-from FILE");
-  }
 }
 
 }  // namespace

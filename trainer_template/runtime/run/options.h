@@ -32,7 +32,7 @@ struct ChosenOption {
   std::string value;  // as text; of OnRanks::kGiven "set" or "not set"
 };
 
-// Names, units and meanings are those of option_list.cpp (--help). A task's own defaults come on top.
+// Names, units and meanings are those of training_options.cpp and job_options.cpp (--help). A task's own defaults come on top.
 struct Options {
   std::string task, data, model;
   bool task_given = false, data_given = false, model_given = false;  // by the user, not by the task's defaults
@@ -114,5 +114,7 @@ struct Options {
 
 // Puts every option of the trainer, and those of its tasks, into the table. `options` must outlive it.
 void declare_options(OptionTable& table, Options& options, std::span<const TaskKind> kinds);
+// Part of that.
+void declare_job_options(OptionTable& table, Options& options);
 
 }  // namespace torchbridge::train
