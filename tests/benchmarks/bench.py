@@ -90,6 +90,10 @@ class Ranks:
             if process.returncode != 0:
                 self.give_up(f"exit code {process.returncode}")
 
+    def codes(self):
+        """Of all ranks; of those that still run None."""
+        return [process.returncode for process in self.processes]
+
     def output(self):
         """What all ranks have printed, where it was to be kept."""
         self.written.seek(0)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# SIGKILL of srun, of mpirun, or of one rank in the middle; the same command again goes on from the last checkpoint, and
-# the losses are those of a run that nobody disturbed, bit for bit.
+# SIGKILL of srun, of mpirun, or of one rank in the middle, over gloo and over MPI; the same command again goes on from
+# the last checkpoint, and the losses are those of a run that nobody disturbed, bit for bit.
 source "$(dirname "$0")/case.sh"
 limit=120
 trainer="$BUILD_DIR/bin/trainer"
@@ -9,13 +9,14 @@ options=(--epochs 5 --batch-size 16 --checkpoint-every 5 --progress lines)  # 11
 has_checkpoint() { [[ -e $1/step-00000010/DONE || -e $1/step-00000015/DONE || -e $1/step-00000020/DONE ]]; }
 run_srun() { on_login srun -N2 -n4 --ntasks-per-node=2 --torch-env "$trainer" "${options[@]}" --checkpoint-dir "$work/$1" --metrics "$work/$1.jsonl"; }
 run_mpirun() { timeout "$limit" mpirun -np 4 "$trainer" "${options[@]}" --checkpoint-dir "$work/$1" --metrics "$work/$1.jsonl"; }
+run_pmix() { on_login srun --mpi=pmix -N2 -n4 --ntasks-per-node=2 --torch-env "$trainer" --backend mpi "${options[@]}" --checkpoint-dir "$work/$1" --metrics "$work/$1.jsonl"; }
 # Processes of this case alone: the folder in their arguments has a name of its own.
 pids_of() { pgrep -f -- "^$1 .*--checkpoint-dir $work/$2 " || true; }
 all_gone() { [[ -z $(pids_of "$trainer" "$1") ]]; }
 
-expect_undisturbed() {
+expect_undisturbed() {  # expect_undisturbed NAME [NAME_OF_UNDISTURBED]
   grep -q 'goes on from step' "$work/$1.out" || { cat "$work/$1.out"; fail "$1: it did not go on from a checkpoint"; }
-  diff <(losses "$work/undisturbed.jsonl") <(losses "$work/$1.jsonl") >"$work/diff" || { head "$work/diff"; fail "$1: other losses than undisturbed"; }
+  diff <(losses "$work/${2:-undisturbed}.jsonl") <(losses "$work/$1.jsonl") >"$work/diff" || { head "$work/diff"; fail "$1: other losses than undisturbed"; }
   expect_accuracy 0.9 "$work/$1.jsonl"
 }
 
@@ -30,16 +31,32 @@ wait "$job" && fail "srun was killed and says all is well"
 run_srun srun_killed | tee "$work/srun_killed.out"
 expect_undisturbed srun_killed
 
-run_srun rank_killed 2>"$work/stderr" & job=$!
-wait_for 60 has_checkpoint "$work/rank_killed"
-kill -9 "$(pids_of "$trainer" rank_killed | sed -n 2p)"
-SECONDS=0
-wait "$job" && fail "a rank was killed and srun says all is well"
-((SECONDS < 15)) || fail "the other ranks took $SECONDS s to notice"
-cat "$work/stderr"
-(($(grep -c '^trainer: rank' "$work/stderr") == 1)) || fail "expected one line from one rank"
-run_srun rank_killed | tee "$work/rank_killed.out"
+one_rank_is_killed() {  # one_rank_is_killed RUN NAME
+  "$1" "$2" 2>"$work/stderr" & job=$!
+  wait_for 60 has_checkpoint "$work/$2"
+  kill -9 "$(pids_of "$trainer" "$2" | sed -n 2p)"
+  SECONDS=0
+  wait "$job" && fail "a rank was killed and srun says all is well"
+  ((SECONDS < 15)) || fail "the other ranks took $SECONDS s to notice"
+  cat "$work/stderr"
+  (($(grep -c '^trainer: rank' "$work/stderr") == 1)) || fail "expected one line from one rank"
+  "$1" "$2" | tee "$work/$2.out"
+}
+one_rank_is_killed run_srun rank_killed
 expect_undisturbed rank_killed
+
+# With four ranks MPI adds up in an order of its own.
+run_pmix pmix_undisturbed
+one_rank_is_killed run_pmix pmix_rank_killed
+expect_undisturbed pmix_rank_killed pmix_undisturbed
+run_pmix pmix_stopped & job=$!
+wait_for 60 has_checkpoint "$work/pmix_stopped"
+kill -USR1 "$(pgrep -o -f -- "^srun .*--checkpoint-dir $work/pmix_stopped ")"
+code=0
+wait "$job" || code=$?
+((code == 75)) || fail "SIGUSR1 ended the step with $code instead of 75"
+run_pmix pmix_stopped | tee "$work/pmix_stopped.out"
+expect_undisturbed pmix_stopped pmix_undisturbed
 
 run_mpirun mpirun_killed & job=$!
 wait_for 60 has_checkpoint "$work/mpirun_killed"

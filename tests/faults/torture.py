@@ -3,6 +3,7 @@
 
     scripts/torture 10                      # builds, then ten minutes
     tests/faults/torture.py 0 --runs 20     # so many faults instead, without building
+    tests/faults/torture.py 10 --mpirun     # over the backend mpi, started by OpenMPI's mpirun
     scripts/torture --exhaustive            # kill -9 at every hit of every failpoint of a short training instead
 
 After each fault: the others end by themselves, the newest complete checkpoint is at least the one before, and the losses so far are
@@ -12,6 +13,7 @@ those of the undisturbed run, bit for bit. After each completed training: the wh
 import argparse
 import collections
 import json
+import os
 import pathlib
 import random
 import re
@@ -38,11 +40,84 @@ class Trouble(Exception):
     """Something was lost, or did not end."""
 
 
+def state_of(pid):
+    """As /proc tells it; "X" where the process is gone."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
+
+
+class MpiRank:
+    """A process that mpirun started, as much like a Popen as is needed here."""
+
+    def __init__(self, pid):
+        self.pid = pid
+
+    def poll(self):
+        return None if state_of(self.pid) not in "XZ" else 0
+
+    def send_signal(self, number):
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            pass
+
+    def kill(self):
+        self.send_signal(signal.SIGKILL)
+
+    def wait(self):
+        while self.poll() is None:
+            time.sleep(POLL)
+
+
+class MpiRanks(bench.Ranks):
+    """The same by OpenMPI's mpirun. `processes` are the ranks, whose exit codes are mpirun's to know."""
+
+    SETTINGS = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
+                "OMPI_MCA_hwloc_base_binding_policy": "none", "OMP_NUM_THREADS": "1"}
+
+    def __init__(self, command, world_size):
+        self.command = ["mpirun", "-np", str(world_size), *(str(word) for word in command), "--backend", "mpi"]
+        self.errors = tempfile.TemporaryFile()
+        with tempfile.TemporaryDirectory(prefix="torchbridge-torture-pids-") as folder:
+            wrapped = ["sh", "-c", f'echo $$ > {folder}/.$$; mv {folder}/.$$ {folder}/$OMPI_COMM_WORLD_RANK; exec "$@"', "sh"]
+            self.mpirun = subprocess.Popen(self.command[:3] + wrapped + self.command[3:], stdout=subprocess.DEVNULL, stderr=self.errors,
+                                           cwd=bench.ROOT, env=os.environ | self.SETTINGS)
+            places = [pathlib.Path(folder) / str(rank) for rank in range(world_size)]
+            while not all(place.exists() for place in places):
+                if self.mpirun.poll() is not None:
+                    self.give_up("the ranks did not start")
+                time.sleep(POLL)
+            self.processes = [MpiRank(int(place.read_text())) for place in places]
+
+    def __exit__(self, *_):
+        super().__exit__()
+        self.codes()
+
+    def codes(self):
+        """mpirun's, once it has ended. Where it hangs although all its ranks are gone, that is its own, and is printed."""
+        try:
+            return [self.mpirun.wait(PATIENCE)]
+        except subprocess.TimeoutExpired:
+            print(f"torture: mpirun still runs {PATIENCE} s after its ranks had ended, and is killed", flush=True)
+            self.mpirun.kill()
+            return [self.mpirun.wait()]
+
+    def wait(self, seconds):
+        try:
+            code = self.mpirun.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.give_up(f"not done after {seconds} s")
+        if code != 0:
+            self.give_up(f"exit code {code}")
+
+
 class Training:
     """One command for all its lives, and what an undisturbed run of it gives."""
 
-    def __init__(self, program, ranks, saving, folder, steps=STEPS, every=EVERY):
-        self.ranks, self.steps = ranks, steps
+    def __init__(self, program, ranks, saving, folder, steps=STEPS, every=EVERY, launch=bench.Ranks):
+        self.ranks, self.steps, self.launch = ranks, steps, launch
         self.damaged = set()  # inodes of folders
         self.runs, self.metrics = folder / "runs", folder / "curve.jsonl"
         if program.name == "trainer":
@@ -55,7 +130,7 @@ class Training:
         self.command += ["--metrics", self.metrics, "--timeout", 10]
         self.saving_command = self.command + where + saving
         begin = time.monotonic()
-        with bench.Ranks(self.command, ranks) as undisturbed:
+        with launch(self.command, ranks) as undisturbed:
             undisturbed.wait(PATIENCE)
         self.seconds = time.monotonic() - begin
         self.whole = self.losses()
@@ -130,7 +205,7 @@ def wait_for_ends(ranks):
     begin = time.monotonic()
     while True:
         left = [process for process in ranks.processes if process.poll() is None]
-        if all(pathlib.Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T" for process in left):
+        if all(state_of(process.pid) in "TX" for process in left):
             for process in left:
                 process.kill()
                 process.wait()
@@ -174,12 +249,13 @@ class Run:
         """The fault; None when the training came to its end."""
         training = self.training
         fault = random.choice(list(FAULTS))
-        with bench.Ranks(training.saving_command, training.ranks) as ranks:
+        with training.launch(training.saving_command, training.ranks) as ranks:
             ended = self.wait(ranks, None if is_last else random.uniform(0, 1.1 * training.seconds))
             if not ended:
                 FAULTS[fault](ranks)
                 took = wait_for_ends(ranks)
-            text, codes = said(ranks), [process.returncode for process in ranks.processes]
+            codes = ranks.codes()
+            text = said(ranks)
         self.check(text)
         if ended:
             self.check_end(text, codes)
@@ -361,8 +437,14 @@ def main():
     parser.add_argument("--build", default="build", metavar="DIR", help="build folder (default: %(default)s)")
     parser.add_argument("--program", default="trainer", choices=["trainer", "small_training"], help="default: %(default)s")
     parser.add_argument("--ranks", default="1,2,3,4", help="numbers of ranks (default: %(default)s)")
+    parser.add_argument("--mpirun", action="store_true", help="the trainer by OpenMPI's mpirun, over the backend mpi")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     options = parser.parse_args()
+    if options.mpirun and (options.exhaustive or options.program != "trainer"):
+        parser.error("--mpirun starts the trainer, for faults at random instants")
+    if options.mpirun and not (shutil.which("mpirun") and "Open" in subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout):
+        print("SKIPPED: no mpirun of OpenMPI")
+        sys.exit(77)
     random.seed(options.seed)
     program = ROOT / options.build / "bin" / options.program
     bench.require(program)
@@ -382,7 +464,7 @@ def main():
             if key not in trainings:
                 place = pathlib.Path(folder) / f"{key[0]}-{key[1]}"
                 place.mkdir()
-                trainings[key] = Training(program, key[0], ways[key[1]], place)
+                trainings[key] = Training(program, key[0], ways[key[1]], place, launch=MpiRanks if options.mpirun else bench.Ranks)
             try:
                 live(trainings[key], track, is_over)
             except Trouble as trouble:
