@@ -8,6 +8,8 @@
 namespace torchbridge {
 namespace {
 
+char lower(char letter) { return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter; }
+
 std::size_t distance(std::string_view from, std::string_view to) {
   std::vector<std::size_t> two_above, above(to.size() + 1), row(to.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -15,7 +17,7 @@ std::size_t distance(std::string_view from, std::string_view to) {
     two_above = std::exchange(above, row);
     row[0] = i + 1;
     for (std::size_t j = 0; j < to.size(); ++j) {
-      const std::size_t change = above[j] + (from[i] == to[j] ? 0 : 1);
+      const std::size_t change = above[j] + (lower(from[i]) == lower(to[j]) ? 0 : 1);
       row[j + 1] = std::min({change, row[j] + 1, above[j + 1] + 1});
       const bool swapped = i > 0 && j > 0 && from[i] == to[j - 1] && from[i - 1] == to[j];
       if (swapped) row[j + 1] = std::min(row[j + 1], two_above[j - 1] + 1);

@@ -5,6 +5,7 @@
 #include <torchbridge/core/nearest_name.h>
 
 #include <algorithm>
+#include <cctype>
 #include <memory>
 #include <sstream>
 
@@ -21,11 +22,19 @@ void add_option_names(const CLI::App& app, std::vector<std::string>& names) {
   }
 }
 
-// "--batch_size=8" is "batch-size".
+// Of the options that `app` and the subcommand that was chosen have, without dashes.
+std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  add_option_names(app, names);
+  return names;
+}
+
+// "--Batch_size=8" is "batch-size".
 std::string bare_name(std::string_view word) {
   word.remove_prefix(std::min(word.find_first_not_of('-'), word.size()));
   std::string name(word.substr(0, word.find('=')));
   std::replace(name.begin(), name.end(), '_', '-');
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char letter) { return std::tolower(letter); });
   return name;
 }
 
@@ -107,12 +116,6 @@ void set_up(CLI::App& app) {
   app.formatter(std::make_shared<HelpFormatter>());
   app.set_help_flag("-h,--help", "Print this help");
   app.set_version_flag("--version", app.get_name() + " (torchbridge) " TORCHBRIDGE_VERSION, "Print the version");
-}
-
-std::vector<std::string> option_names(const CLI::App& app) {
-  std::vector<std::string> names;
-  add_option_names(app, names);
-  return names;
 }
 
 std::string did_you_mean_option(std::string_view word, const std::vector<std::string>& names,

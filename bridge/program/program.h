@@ -27,9 +27,6 @@ void set_up(CLI::App& app);
 // What --help or --version prints, where `error` is CLI11's way to say that it was given.
 std::optional<std::string> asked_for(const CLI::App& app, const CLI::ParseError& error);
 
-// The names of the options that `app` and the subcommand that was chosen have, without dashes.
-std::vector<std::string> option_names(const CLI::App& app);
-
 // "; did you mean '--lr'?", or nothing, for a `word` that is none of `names` (without dashes): "--lerning-rate=0.1",
 // "--batch_size", "optimizer.lr".
 std::string did_you_mean_option(std::string_view word, const std::vector<std::string>& names,

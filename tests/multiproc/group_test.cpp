@@ -156,6 +156,13 @@ TEST(Group, SumsOverSharedMemoryAreGloosBitForBit) {
   }
 }
 
+// As a job's limits may be. Where no memory can be shared, gloo's connections take its place, and no signal ends the rank.
+TEST(Group, ALimitOnFileSizesEndsNobody) {
+  Ranks ranks(2, {"/bin/sh", "-c", "ulimit -c 0; ulimit -f 200; exec " GROUP_CASES " with_backend"});
+  expect_success(ranks);
+  for (std::size_t rank = 0; rank < 2; ++rank) EXPECT_EQ(ranks.out(rank), "gloo\n");
+}
+
 // One rank has its collectives recorded, which gloo does: none goes over shared memory then.
 TEST(Group, SharesMemoryOnAllRanksOrOnNone) {
   const std::string records = "if [ $RANK = 1 ]; then export TORCH_FR_BUFFER_SIZE=10; fi; ";

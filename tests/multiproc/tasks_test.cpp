@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -134,6 +135,58 @@ TEST_F(Tasks, ARunOfFewStepsThatLeavesOutAllFailsToo) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/latest")) << "a restart would find all steps done";
   Ranks some = train({"--precision", "fp16", "--loss-scale", "1e9"});
   EXPECT_EQ(some.wait(), kTwoGood) << some.errors();
+}
+
+// The last step may do that, of which no loss is left to tell.
+TEST_F(Tasks, WeightsThatAreNotFiniteAreNeitherSavedNorSuccess) {
+  const std::string nothing = ", and nothing is saved: lower --lr, or clip with --clip-norm";
+  const Words options = {"--max-steps", "1", "--lr", "1e299", "--checkpoint-dir", folder_ / "runs"};
+  EXPECT_TRUE(contains(complaint(options, 1), "the evaluation after step 1 has a loss that is infinite or NaN" + nothing));
+  const Words each_step = joined(options, {"--checkpoint-every", "1"});
+  EXPECT_TRUE(contains(complaint(each_step, 1), "a weight is infinite or NaN after step 1" + nothing));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/step-00000001"));
+}
+
+// The norm that is written overflows before a gradient does.
+TEST_F(Tasks, WhatIsWrittenDecidesNothing) {
+  const Words options = {"--lr", "1e4", "--max-steps", "4"};
+  const std::string without = complaint(options, 1);
+  EXPECT_TRUE(contains(without, "the evaluation after step 4")) << without;
+  EXPECT_EQ(complaint(joined(options, {"--metrics", folder_ / "curve"}), 1), without);
+}
+
+// Of the page itself, by the profiler. The CPU's fused Adam reads its step counts, which are on the CPU for it.
+TEST_F(Tasks, NoStepReadsANumberOfTheDevice) {
+  const std::vector<Words> ways = {
+      {"--optimizer", "adamw", "--precision", "fp16", "--clip-norm", "1", "--on-nan", "skip", "--metrics", folder_ / "curve"},
+      {"--zero", "1", "--zero-gradients", "reduce-scatter", "--grad-accumulation", "2"},
+      {"--grad-comm", "bf16", "--lr-schedule", "cosine", "--tensorboard", folder_ / "events"}};
+  for (const Words& way : ways) {
+    const std::string file = folder_ / "trace.json";
+    Ranks ranks(2, trainer(joined(way, {"--lr", "0.001", "--max-steps", "20", "--profile", "5", "--profile-file", file})));
+    ASSERT_EQ(ranks.wait(), kTwoGood) << ranks.errors();
+    const auto trace = nlohmann::json::parse(folder_.read("trace.json"));
+    struct Span {
+      std::string name;
+      std::int64_t thread;
+      double begin, end;
+    };
+    std::vector<Span> spans;
+    for (const auto& event : trace.at("traceEvents")) {
+      if (event.value("ph", "") != "X" || !event.at("tid").is_number()) continue;
+      const double begin = event.at("ts");
+      spans.push_back({event.at("name"), event.at("tid"), begin, begin + event.at("dur").get<double>()});
+    }
+    EXPECT_EQ(std::ranges::count_if(spans, [](const Span& span) { return span.name.starts_with("step "); }), 5);
+    for (const Span& span : spans) {
+      if (span.name != "aten::_local_scalar_dense" && span.name != "aten::nonzero") continue;
+      const bool is_of_fused_adam = std::ranges::any_of(spans, [&](const Span& around) {
+        return around.name == "aten::_fused_adamw_" && around.thread == span.thread && around.begin <= span.begin && span.end <= around.end;
+      });
+      EXPECT_TRUE(is_of_fused_adam) << way.front() << ": " << span.name;
+    }
+    std::filesystem::remove(file);
+  }
 }
 
 TEST_F(Tasks, StopsEarlyAlsoAfterARestart) {

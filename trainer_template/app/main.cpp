@@ -11,7 +11,7 @@ namespace {
 bool due(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
 
 ExitCode train(const Options& options, ProcessGroup& group, const Preemption& preemption) {
-  // Set-up. A line with `group` may be a collective: all ranks go through these in the same order.
+  // All ranks go through these lines in the same order: with `group`, and in the loop saves, ledger and stop, they meet.
   const auto task = open_task(*options.kind, options.task_settings(), group);
   const Dataset& train_set = task->train_set();
   const auto model = make_model(*task, options.model, group);
@@ -52,11 +52,11 @@ ExitCode train(const Options& options, ProcessGroup& group, const Preemption& pr
     stop.learn(step.numbers.votes);
     non_finite.check(step);
     ledger.write(step.record, step.samples);
-    if (is_evaluated) evaluate_now();
-    if (is_evaluated) step.record.evaluation = evaluation;
+    if (is_evaluated) evaluate_now(), step.record.evaluation = evaluation;
     log.write(step.record);
   };
   const auto state_to_save = [&]() -> const TrainState& {
+    non_finite.check_weights(state.step, tensors);
     log.drain();  // its files never lack a step that a checkpoint holds
     state.buckets = ddp.buckets();
     if (const auto scaling = scaler.state()) state.grad_scaler = scaling;
@@ -85,7 +85,7 @@ ExitCode train(const Options& options, ProcessGroup& group, const Preemption& pr
       loss = loss + share.detach();
     }
     const at::Tensor found_inf = scaler.unscale(*optimizer);
-    const at::Tensor norm = clip_grad_norm(*optimizer, clipping, group);
+    const at::Tensor norm = clip_grad_norm(*optimizer, clipping, found_inf, group);
     const StepSums sums = reduce_step(loss, found_inf, norm, stop.votes(), group);
     optimizer->step(sums.found_inf);  // which leaves parameters and state alone where something is not finite
     non_finite.restore_buffers(sums.found_inf);
@@ -118,7 +118,7 @@ ExitCode train(const Options& options, ProcessGroup& group, const Preemption& pr
     log.stop(state.step, group.all_gather(preemption.reason()), checkpoints);
     return code_of_stop(checkpoints.enabled(), static_cast<int>(-group.minimum(-preemption.signal())));
   }
-  log.finish(state.step, *evaluation, throughput.samples_per_s(), checkpoints.last_saved(), early_stop);
+  log.finish(state.step, *evaluation, throughput.rate(), checkpoints.last_saved(), early_stop);
   ledger.check_complete();
   return ExitCode::kDone;
 }

@@ -85,14 +85,15 @@ std::string loss(const BrokenGroup& group, const std::vector<int>& missing, cons
 }
 
 // Rank 0 is gone, and the store with it: of those on one node the first to ask speaks.
-std::optional<std::string> loss_of_store(const BrokenGroup& group, StoreAnswer answer) {
+std::optional<std::string> loss_of_store(const BrokenGroup& group, StoreAnswer answer, const std::exception& error) {
   if (!group.meeting.served_by_rank_0) return group.rank == 1 ? std::optional(was_lost("another rank")) : std::nullopt;
   if (contains(group.broken_off, 0) || host_name() != group.meeting.speaking_host) return std::nullopt;
   const Endpoint& store = *group.meeting.served_by_rank_0;
   if (!hold_name("lost/" + store.host + "/" + std::to_string(store.port))) return std::nullopt;
   std::this_thread::sleep_for(kStragglers);
   const std::string who = with_hosts(group, {0});
-  return answer == StoreAnswer::kForeign ? did_not_come(who) : was_lost(who);
+  if (answer != StoreAnswer::kForeign) return was_lost(who);
+  return is_timeout(error.what()) ? did_not_come(who) : who + " does not answer: stopped, or its node hangs";
 }
 
 std::optional<std::string> silence(const BrokenGroup& group) {
@@ -154,7 +155,7 @@ std::optional<std::string> failure_message(const BrokenGroup& group, const std::
     put(store, key("done", group.rank), "yes");
     if (group.rank == 0) linger(store, group.world_size);
   } catch (const std::exception&) {
-    if (lost && !message) message = loss_of_store(group, answer);
+    if (lost && !message) message = loss_of_store(group, answer, error);
   }
   return message;
 }

@@ -137,6 +137,8 @@ ProcessGroup::~ProcessGroup() {
 void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::intrusive_ptr<c10d::Store>& given) {
   // gloo and the store write to connections whose other end may just have died.
   if (world_size() > 1) ignore_unless_handled(SIGPIPE);
+  // A limit on file sizes holds for memory that ranks share: with the signal ignored it is an error that gloo takes over from.
+  if (world_size() > 1) ignore_unless_handled(SIGXFSZ);
   std::optional<std::string> trouble;
   try {
     check_nccl(options);

@@ -90,12 +90,16 @@ at::Tensor clip_grad_norm(const Tensors& parameters, const ClipOptions& options,
   return norm;
 }
 
-at::Tensor clip_grad_norm(const Optimizer& optimizer, const GradientClipping& clipping, ProcessGroup& group) {
+at::Tensor clip_grad_norm(const Optimizer& optimizer, const GradientClipping& clipping, const at::Tensor& found_inf,
+                          ProcessGroup& group) {
   const bool clips = clipping.max_norm > 0;
   if (!clips && !clipping.is_measured) return {};
   const ClipOptions options{.max_norm = clips ? clipping.max_norm : std::numeric_limits<double>::infinity()};
-  if (optimizer.has_own_gradients_only()) return clip_grad_norm(optimizer.averaged(), options, group);
-  return clip_grad_norm(clipping.parameters, options);
+  const at::Tensor norm = optimizer.has_own_gradients_only() ? clip_grad_norm(optimizer.averaged(), options, group)
+                                                             : clip_grad_norm(clipping.parameters, options);
+  const at::NoGradGuard no_grad;
+  if (clips) found_inf.add_(norm.sub(norm).ne(0).to(found_inf.device(), found_inf.scalar_type()));  // inf - inf is NaN
+  return norm;
 }
 
 }  // namespace torchbridge::train

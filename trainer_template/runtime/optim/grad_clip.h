@@ -34,7 +34,9 @@ struct GradientClipping {
 };
 
 // The same for the gradients that an optimizer is about to use; an undefined tensor where the norm is neither needed nor
-// wanted. Collective where each rank holds a part of the gradients.
-at::Tensor clip_grad_norm(const Optimizer& optimizer, const GradientClipping& clipping, ProcessGroup& group);
+// wanted. Gradients that are all finite may have a norm that is not: where they are clipped, `found_inf` (float, no
+// dimensions) is raised then, on its device. Collective where each rank holds a part of the gradients.
+at::Tensor clip_grad_norm(const Optimizer& optimizer, const GradientClipping& clipping, const at::Tensor& found_inf,
+                          ProcessGroup& group);
 
 }  // namespace torchbridge::train

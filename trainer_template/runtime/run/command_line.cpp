@@ -110,11 +110,13 @@ void CommandLine::take_file() {
   if (file_.empty()) return;
   const auto entries = read_toml(file_);
   if (!entries) throw CLI::ValidationError(entries.error().message);
+  std::vector<std::string> keys;
+  for (const DeclaredOption& each : table_.all()) keys.push_back(each.key());
   for (const TomlEntry& entry : *entries) {
     const std::string place = printable(file_) + ":" + std::to_string(entry.line) + ": ";
     DeclaredOption* const option = table_.find("--" + entry.key);
     if (!option) {
-      throw CLI::ValidationError(place + "there is no key '" + printable(entry.key) + "'" + did_you_mean_option(entry.key, option_names(app_), kOtherNames, ""));
+      throw CLI::ValidationError(place + "there is no key '" + printable(entry.key) + "'" + did_you_mean_option(entry.key, keys, kOtherNames, ""));
     }
     std::string text;
     for (const std::string& value : entry.values) text += (text.empty() ? "" : ",") + value;

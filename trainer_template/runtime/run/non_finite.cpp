@@ -1,5 +1,6 @@
 #include <torchbridge/train/run/non_finite.h>
 
+#include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 #include <c10/core/GradMode.h>
 #include <torchbridge/train/console.h>
@@ -15,6 +16,8 @@ namespace {
 
 constexpr const char* kLeftOut =
     " steps were left out, each for a loss or gradient that is infinite or NaN; lower --lr, or with fp16 --loss-scale";
+
+constexpr const char* kNotSaved = ", and nothing is saved: lower --lr, or clip with --clip-norm";
 
 std::string sample_list(const std::vector<std::vector<std::int64_t>>& batches) {
   std::string text;
@@ -36,10 +39,8 @@ std::string description(const FinishedStep& step, const RankGroup& group) {
              : own > 0       ? "inf"
                              : "-inf")
          << " on " << numbers.bad_losses << " of " << group.world_size() << " ranks";
-  } else if (numbers.bad_gradient) {
-    what << "a gradient is infinite or NaN";
   } else {
-    what << "the norm of the gradients is " << *numbers.norm;
+    what << "a gradient, or the norm of those that are clipped, is infinite or NaN";
   }
   what << " (learning rate " << step.record.learning_rate << "); samples of this rank:" << sample_list(step.samples);
   return what.str();
@@ -90,10 +91,21 @@ void NonFinite::check(const FinishedStep& step) {
                    ", or raise --max-skips");
 }
 
+void NonFinite::check_weights(std::int64_t step, const ModelTensors& model) const {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> bad;
+  for (const auto& [name, parameter] : model.parameters) bad.push_back(parameter.isfinite().all().logical_not());
+  if (bad.empty() || !at::stack(bad).any().item<bool>()) return;
+  throw TrainError("a weight is infinite or NaN after step " + std::to_string(step) + kNotSaved);
+}
+
 void NonFinite::check_end(std::int64_t steps, const Evaluation& evaluation) const {
   const bool none_done = skips_ == steps;
-  if (skips_ == 0 || (!none_done && std::isfinite(evaluation.loss))) return;
-  throw TrainError((none_done ? "all " : "the last ") + std::to_string(skips_) + kLeftOut);
+  if (skips_ > 0 && (none_done || !std::isfinite(evaluation.loss))) {
+    throw TrainError((none_done ? "all " : "the last ") + std::to_string(skips_) + kLeftOut);
+  }
+  if (std::isfinite(evaluation.loss)) return;
+  throw TrainError("the evaluation after step " + std::to_string(steps) + " has a loss that is infinite or NaN" + kNotSaved);
 }
 
 }  // namespace torchbridge::train

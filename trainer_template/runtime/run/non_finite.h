@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <torchbridge/train/group/rank_group.h>
+#include <torchbridge/train/model_tensors.h>
 #include <torchbridge/train/run/step_sums.h>
 
 namespace torchbridge::train {
@@ -38,8 +39,12 @@ class NonFinite {
   // TrainError on all ranks after max_skips steps that were left out.
   void check(const FinishedStep& step);
 
+  // Before a save after `step`. Throws TrainError where a weight is not finite, on all ranks, whose weights are the same:
+  // finite gradients and too large a learning rate do that. Waits for the device.
+  void check_weights(std::int64_t step, const ModelTensors& model) const;
+
   // At the end of a run of `steps`, with its last evaluation. Throws TrainError on all ranks where nothing was learned:
-  // each step was left out, or the latest ones were and the evaluation is no number.
+  // each step was left out, or the evaluation's loss is not finite.
   void check_end(std::int64_t steps, const Evaluation& evaluation) const;
 
  private:

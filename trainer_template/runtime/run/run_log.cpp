@@ -108,7 +108,7 @@ void RunLog::stop(std::int64_t step, const std::vector<std::string>& reasons, co
   say((reason == reasons.end() ? "" : *reason + ": ") + "stopped after step " + std::to_string(step) + " of " + std::to_string(total_steps_) + "; " + saved);
 }
 
-void RunLog::finish(std::int64_t steps, const Evaluation& result, double samples_per_s, const std::filesystem::path& checkpoint,
+void RunLog::finish(std::int64_t steps, const Evaluation& result, const std::string& rate, const std::filesystem::path& checkpoint,
                     const EarlyStop& early_stop) {
   all_or_none(group_, [&] {
     if (!speaks_) return;
@@ -116,7 +116,7 @@ void RunLog::finish(std::int64_t steps, const Evaluation& result, double samples
     end_drawn_line();
     std::printf("%s: %lld steps%s", program_name().c_str(), static_cast<long long>(steps), early_stop.is_due() ? early_end(early_stop).c_str() : "");
     for (const auto& [name, value] : result.metrics) std::printf(", %s %.4f", name.c_str(), value);
-    std::printf(", loss %.4f, %.0f samples/s%s%s\n", result.loss, samples_per_s, checkpoint.empty() ? "" : ", checkpoint ", checkpoint.c_str());
+    std::printf(", loss %.4f, %s%s%s\n", result.loss, rate.c_str(), checkpoint.empty() ? "" : ", checkpoint ", checkpoint.c_str());
     flush_stdout();
     metrics_->check_complete();
     events_->check_complete();

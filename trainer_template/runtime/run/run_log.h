@@ -40,7 +40,7 @@ class RunLog {
 
   // The last line. `checkpoint` may be empty. Where training was stopped early it says so, and what was best. Collective: throws where the
   // output was lost.
-  void finish(std::int64_t steps, const Evaluation& result, double samples_per_s, const std::filesystem::path& checkpoint,
+  void finish(std::int64_t steps, const Evaluation& result, const std::string& rate, const std::filesystem::path& checkpoint,
               const EarlyStop& early_stop);
 
  private:

@@ -29,13 +29,10 @@ StepSums reduce_step(const at::Tensor& loss, const at::Tensor& found_inf, const 
   const at::Tensor sums = at::stack(
       {loss, is_not_finite(loss), found_inf.to(loss.options()), number(votes.stop), number(votes.without_data)});
   group.sum(sums);
-  at::Tensor bad = sums.slice(0, kBadLosses, kBadGradients + 1).sum();
+  const at::Tensor bad = sums.slice(0, kBadLosses, kBadGradients + 1).sum();
   // Divided in its own precision, as Python's mean over the ranks.
   std::vector<at::Tensor> unreduced = {sums[kLoss].div(group.world_size()), loss};
-  if (norm.defined()) {
-    unreduced.push_back(norm.to(loss.options()));
-    bad = bad + is_not_finite(unreduced.back());  // it may overflow where no gradient does
-  }
+  if (norm.defined()) unreduced.push_back(norm.to(loss.options()));
   return {.found_inf = bad.gt(0).to(at::kFloat), .numbers = at::cat({sums, at::stack(unreduced)}).to(at::kDouble)};
 }
 
@@ -66,9 +63,9 @@ std::vector<FinishedStep> StepReader::read(bool all) {
                     .votes = {.stop = values[kStop], .without_data = values[kWithoutData]}};
     if (oldest.numbers.numel() > kNorm) step.numbers.norm = values[kNorm];
     step.record.loss = step.numbers.loss;
-    const bool bad_norm = step.numbers.norm && !std::isfinite(*step.numbers.norm);
-    step.record.skipped = step.numbers.bad_losses > 0 || step.numbers.bad_gradient || bad_norm;
-    if (!step.record.skipped) step.record.grad_norm = step.numbers.norm;
+    step.record.skipped = step.numbers.bad_losses > 0 || step.numbers.bad_gradient;
+    const bool has_norm = step.numbers.norm && std::isfinite(*step.numbers.norm);
+    if (!step.record.skipped && has_norm) step.record.grad_norm = step.numbers.norm;
     steps_.pop_front();
   }
   return finished;

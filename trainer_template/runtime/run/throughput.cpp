@@ -1,5 +1,7 @@
 #include <torchbridge/train/run/throughput.h>
 
+#include <cmath>
+
 #include <torchbridge/train/optim/accumulation.h>
 
 #include <algorithm>
@@ -67,8 +69,11 @@ Throughput::Pause::~Pause() {
   throughput_.last_step_ += taken;
 }
 
-double Throughput::samples_per_s() const {
-  return static_cast<double>(samples_) / seconds_of(Clock::now() - begin_ - pauses_);
+std::string Throughput::rate() const {
+  const double samples_per_s = static_cast<double>(samples_) / seconds_of(Clock::now() - begin_ - pauses_);
+  const auto tokens = task_.tokens_per_sample();
+  const double units = tokens > 0 ? static_cast<double>(tokens) : 1;
+  return std::to_string(std::llround(samples_per_s * units)) + (tokens > 0 ? " tokens/s" : " samples/s");
 }
 
 double Throughput::seconds() const {

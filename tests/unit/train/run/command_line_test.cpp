@@ -86,6 +86,8 @@ TEST(CommandLine, NamesOfOtherTrainersAreAnsweredWithOurs) {
     EXPECT_EQ(complaint({"--" + std::string(other.theirs) + "=1"}), "there is no option '--" + std::string(other.theirs) + "'; did you mean '" + ours + "'? (see --help)");
   }
   EXPECT_EQ(complaint({"--learning_rate", "0.1"}), "there is no option '--learning_rate'; did you mean '--lr'? (see --help)");
+  EXPECT_EQ(complaint({"--Lr", "0.1"}), "there is no option '--Lr'; did you mean '--lr'? (see --help)");
+  EXPECT_TRUE(complaint({"--optimizer", "adamW"}).ends_with("did you mean 'adamw'? (see --help)"));
   EXPECT_EQ(complaint({"--optimizer.lr", "0.1"}), "there is no option '--optimizer.lr'; did you mean '--lr'? (see --help)");
 }
 
@@ -142,7 +144,7 @@ TEST_F(ConfigFile, WhatIsWrongIsNamedWithFileAndLine) {
       {"lr = 0.1\n\nlr = 0.2\n", 3, "cannot redefine"},
       {"# first\nlerning-rate = 0.1\n", 2, "there is no key 'lerning-rate'; did you mean 'lr'?"},
       {"max_iters = 100\n", 1, "there is no key 'max_iters'; did you mean 'max-steps'?"},
-      {"config = 'other.toml'\n", 1, "there is no key 'config'"},
+      {"config = 'other.toml'\n", 1, "there is no key 'config' (see --help)"},
       {"lr = 0.1\n[training]\nepochs = 2\n", 2, "there is no section [training]: keys stand without one"},
       {"epochs = 1\nlr = 'fast'\n", 2, "lr: 'fast': expected a number"},
       {"optimizer = 'adma'\n", 1, "optimizer: 'adma': expected one of sgd, adam, adamw; did you mean 'adam'?"},

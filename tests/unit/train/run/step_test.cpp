@@ -120,7 +120,7 @@ class StepTest : public testing::Test {
       loss = loss + share.detach();
     }
     const at::Tensor found_inf = scaler_->unscale(*optimizer_);
-    const at::Tensor norm = clip_grad_norm(*optimizer_, options_.clipping, alone());
+    const at::Tensor norm = clip_grad_norm(*optimizer_, options_.clipping, found_inf, alone());
     const StepSums sums = reduce_step(loss, found_inf, norm, stop_.votes(), alone());
     optimizer_->step(sums.found_inf);
     non_finite_->restore_buffers(sums.found_inf);
@@ -354,7 +354,7 @@ TEST_F(StepTest, CountsNoEvaluationAsTrainingTime) {
   const Batch one[] = {batch({1})};
   throughput.measure(record, one);
   EXPECT_GT(record.samples_per_s, 1);
-  EXPECT_GT(throughput.samples_per_s(), 1);
+  EXPECT_GT(std::stoi(throughput.rate()), 1) << throughput.rate();
 }
 
 }  // namespace
