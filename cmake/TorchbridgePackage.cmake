@@ -1,4 +1,4 @@
-# What cmake --install writes beside the libraries and headers: the package torchbridge for find_package, programs, data, the find modules.
+# What cmake --install writes beside the libraries: headers, the package torchbridge for find_package, programs, data, the find modules.
 include(CMakePackageConfigHelpers)
 
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/torchbridge)
@@ -14,6 +14,18 @@ endforeach()
 foreach(component IN LISTS TORCHBRIDGE_COMPONENTS)
   install(EXPORT torchbridge-${component} NAMESPACE torchbridge:: DESTINATION ${package})
 endforeach()
+
+# The headers of each component: what programs include, and below detail/ what those need.
+set(public_headers env_map launch mpi_launch)
+if(TARGET torchbridge::train)
+  list(APPEND public_headers checkpoint data ddp optimizer process_group task training)
+endif()
+if(TARGET torchbridge::mpi_backend)
+  list(APPEND public_headers mpi_backend)
+endif()
+install(CODE "set(public_headers ${public_headers})\nset(source_dir \"${PROJECT_SOURCE_DIR}\")
+  set(destination \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}/torchbridge\")")
+install(SCRIPT cmake/install_headers.cmake)
 
 # Another 2.x is another c10d.
 if(Libtorch_VERSION MATCHES "^[0-9]+\\.[0-9]+")

@@ -1,25 +1,17 @@
-# Rules every target follows: warnings, sanitizers, and <torchbridge/...> includes.
+# Rules every target follows: include folders, warnings, sanitizers.
 
-# <torchbridge/FOLDER/x.h> names the same header in the tree and installed: in the tree through links to the source folders.
-set(TORCHBRIDGE_INCLUDE_ROOT ${PROJECT_BINARY_DIR}/include)
+# Sources name a header by its path from the root: "bridge/core/layout.h". Programs on torchbridge take <torchbridge/x.h>, which
+# include/ holds; installed, what those need lies below torchbridge/detail by the same paths (cmake/install_headers.cmake).
+get_filename_component(TORCHBRIDGE_ROOT ${CMAKE_CURRENT_LIST_DIR}/.. ABSOLUTE)
+set(TORCHBRIDGE_INCLUDES
+  $<BUILD_INTERFACE:${TORCHBRIDGE_ROOT}> $<BUILD_INTERFACE:${TORCHBRIDGE_ROOT}/include>
+  $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/torchbridge/detail>)
 
-# torchbridge_headers(FOLDER): the headers of this source folder are <torchbridge/FOLDER/...>.
-function(torchbridge_headers folder)
-  file(MAKE_DIRECTORY ${TORCHBRIDGE_INCLUDE_ROOT}/torchbridge)
-  file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR} ${TORCHBRIDGE_INCLUDE_ROOT}/torchbridge/${folder} SYMBOLIC)
-  install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/torchbridge/${folder}
-    FILES_MATCHING PATTERN "*.h" PATTERN "*_declarations" EXCLUDE)
-endfunction()
-
-# torchbridge_library(NAME FOLDER SOURCES...): static library target torchbridge::NAME whose headers are <torchbridge/FOLDER/...>; installed
-# with the package's component TORCHBRIDGE_COMPONENT (cmake/TorchbridgePackage.cmake).
-function(torchbridge_library name folder)
+# torchbridge_library(NAME SOURCES...): static library target torchbridge::NAME, installed with the package's component
+# TORCHBRIDGE_COMPONENT (cmake/TorchbridgePackage.cmake).
+function(torchbridge_library name)
   add_library(torchbridge_${name} STATIC ${ARGN})
-  if(name STREQUAL folder)  # or it is a part of the library that is
-    torchbridge_headers(${folder})
-  endif()
-  target_include_directories(torchbridge_${name} PUBLIC
-    $<BUILD_INTERFACE:${TORCHBRIDGE_INCLUDE_ROOT}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_include_directories(torchbridge_${name} PUBLIC ${TORCHBRIDGE_INCLUDES})
   target_compile_features(torchbridge_${name} PUBLIC cxx_std_20)
   torchbridge_warnings(torchbridge_${name})
   torchbridge_export(${name})

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <pybind11/pybind11.h>
-#include <torchbridge/exchange/launch.h>
+#include "bridge/exchange/launch.h"
 
 #include <chrono>
 #include <stdexcept>

@@ -1,4 +1,4 @@
-#include "as_user.h"
+#include "spank_plugin/as_user.h"
 
 #include <grp.h>
 #include <sys/wait.h>
@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <exception>
 
-#include "wait_for.h"
+#include "spank_plugin/wait_for.h"
 
 namespace torchbridge {
 namespace {

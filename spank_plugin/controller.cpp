@@ -1,4 +1,4 @@
-#include "controller.h"
+#include "spank_plugin/controller.h"
 
 #include <slurm/slurm.h>
 #include <slurm/slurm_errno.h>
@@ -9,13 +9,13 @@
 #include <string>
 #include <type_traits>
 
-#include <torchbridge/core/host_text.h>
-#include <torchbridge/core/hostlist.h>
-#include <torchbridge/net/address.h>
-#include <torchbridge/task/step_plan.h>
+#include "bridge/core/host_text.h"
+#include "bridge/core/hostlist.h"
+#include "bridge/net/address.h"
+#include "bridge/task/step_plan.h"
 
-#include "as_user.h"
-#include "placement.h"
+#include "spank_plugin/as_user.h"
+#include "spank_plugin/step_components.h"
 
 // Slurm's own processes have them; found at run time, for the plugin links no libslurm.
 extern "C" {
@@ -77,7 +77,7 @@ Result<StepComponent> ask_component(std::uint32_t job_id, std::uint32_t step_id,
 
 // Whether nodes of the step may need an address in the place of a name, as this host does. The system's resolver may take
 // minutes, and the step waits for srun meanwhile, so a child asks it, for three seconds.
-bool needs_addresses(const EnvMap& environment, const Options& options) {
+bool needs_addresses(const EnvMap& environment, const LaunchOptions& options) {
   const auto nodes = parse_hostlist(environment.get("SLURM_NODELIST").value_or(""));
   const auto step = step_options(environment, options);
   if (!nodes || nodes->size() < 2 || !step) return false;
@@ -95,7 +95,7 @@ std::string address_of_first(const std::vector<StepComponent>& components, RankR
 
 }  // namespace
 
-Result<std::string> record_of_step(spank_t spank, const EnvMap& environment, int world_size, const Options& options,
+Result<std::string> record_of_step(spank_t spank, const EnvMap& environment, int world_size, const LaunchOptions& options,
                                    bool in_srun) {
   const auto ids = ids_of(spank);
   const auto tasks = item<std::uint32_t>(spank, S_JOB_TOTAL_TASK_COUNT);

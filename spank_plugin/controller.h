@@ -7,19 +7,19 @@
 #include <optional>
 #include <string>
 
-#include <torchbridge/core/options.h>
-#include <torchbridge/core/result.h>
-#include <torchbridge/core/step_record.h>
+#include "bridge/core/launch_options.h"
+#include "bridge/core/result.h"
+#include "bridge/core/step_record.h"
 
-#include "placement.h"
-#include "step.h"
+#include "spank_plugin/step_components.h"
+#include "spank_plugin/step.h"
 
 namespace torchbridge {
 
 // The record of the step (bridge/core/step_record.h): one request for each component. Empty where the environment tells
 // where each rank is, or where a component has ended already.
 // In srun a third reason to ask is that the nodes' names do not resolve: then for the address of rank 0's node too.
-Result<std::string> record_of_step(spank_t spank, const EnvMap& environment, int world_size, const Options& options,
+Result<std::string> record_of_step(spank_t spank, const EnvMap& environment, int world_size, const LaunchOptions& options,
                                    bool in_srun);
 
 // The NodeAddr of a node; empty where it is not known.

@@ -4,9 +4,9 @@
 
 #include <slurm/slurm.h>
 
-#include <torchbridge/core/take_until.h>
+#include "bridge/core/take_until.h"
 
-#include "spank.h"
+#include "spank_plugin/spank.h"
 
 namespace torchbridge {
 

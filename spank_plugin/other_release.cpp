@@ -8,9 +8,9 @@
 #include <cstdlib>
 #include <string_view>
 
-#include <torchbridge/core/options.h>
+#include "bridge/core/launch_options.h"
 
-#include "spank.h"
+#include "spank_plugin/spank.h"
 
 // Slurm's own processes have it; found at run time, for the plugin links no libslurm.
 extern "C" __attribute__((weak)) decltype(slurm_api_version) slurm_api_version;

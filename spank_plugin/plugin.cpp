@@ -8,19 +8,19 @@
 #include <exception>
 #include <utility>
 
-#include <torchbridge/core/step_record.h>
-#include <torchbridge/core/torch_env.h>
+#include "bridge/core/step_record.h"
+#include "bridge/core/torch_env.h"
 
-#include "as_user.h"
-#include "controller.h"
-#include "log.h"
-#include "reporter.h"
-#include "spank.h"
-#include "stamp.h"
-#include "step.h"
-#include "step_ending.h"
-#include "task_init.h"
-#include "task_report.h"
+#include "spank_plugin/as_user.h"
+#include "spank_plugin/controller.h"
+#include "spank_plugin/log.h"
+#include "spank_plugin/failure_listener.h"
+#include "spank_plugin/spank.h"
+#include "spank_plugin/stamp.h"
+#include "spank_plugin/step.h"
+#include "spank_plugin/step_ending.h"
+#include "spank_plugin/task_init.h"
+#include "spank_plugin/task_report.h"
 
 // Of Slurm's own processes, from its newest release back to 20.11 with this type; null: SrunPortRange is not known.
 extern "C" __attribute__((weak)) std::uint16_t* slurm_get_srun_port_range(void);
@@ -54,8 +54,8 @@ NodeState node;  // in slurmstepd and its tasks; in srun, sbatch and salloc only
 
 // In srun, where somebody asks.
 struct LaunchState {
-  Options options;
-  std::unique_ptr<Reporter> reporter;  // null where it cannot listen: the nodes then report in the log
+  LaunchOptions options;
+  std::unique_ptr<FailureListener> reporter;  // null where it cannot listen: the nodes then report in the log
 };
 LaunchState* launch = nullptr;  // left at exit(), which children that srun forks call too
 
@@ -104,7 +104,7 @@ int register_option(spank_t spank) {
 // In srun, whose environment is the tasks': of all components, for they are copied later.
 void prepare_step(const Asked& asked) {
   const std::uint16_t* range = slurm_get_srun_port_range != nullptr ? slurm_get_srun_port_range() : nullptr;
-  launch = new LaunchState{asked.options, range != nullptr ? Reporter::open(range[0], range[1]) : Reporter::open()};
+  launch = new LaunchState{asked.options, range != nullptr ? FailureListener::open(range[0], range[1]) : FailureListener::open()};
   set_stamp(asked, launch->reporter.get());
 }
 

@@ -1,15 +1,15 @@
-#include "stamp.h"
+#include "spank_plugin/stamp.h"
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 
-#include <torchbridge/core/outer_run.h>
-#include <torchbridge/core/step_record.h>
-#include <torchbridge/core/take_until.h>
-#include <torchbridge/core/torch_env.h>
-#include <torchbridge/net/address.h>
+#include "bridge/core/outer_run.h"
+#include "bridge/core/step_record.h"
+#include "bridge/core/take_until.h"
+#include "bridge/core/torch_env.h"
+#include "bridge/net/address.h"
 
 // Raised when srun's plugin and a node's could misunderstand each other; tests build a second one.
 #ifndef TORCH_ENV_PROTOCOL
@@ -51,7 +51,7 @@ std::optional<Stamp> Stamp::from(const EnvMap& environment) {
   return stamp;
 }
 
-void set_stamp(const Asked& asked, const Reporter* reporter) {
+void set_stamp(const Asked& asked, const FailureListener* reporter) {
   const std::string where = reporter != nullptr ? std::to_string(reporter->port()) + " " + reporter->token() : "0 -";
   setenv(kStampVariable, (kVersion + " " + where + " " + asked.list).c_str(), 1);
   // Those of a step around this one are not the user's.
@@ -67,7 +67,7 @@ void clear_stamp() {
 
 bool has_stamp() { return getenv(kStampVariable) != nullptr; }
 
-Result<std::optional<Options>> asked_options(const Lists& lists, const EnvMap& environment) {
+Result<std::optional<LaunchOptions>> asked_options(const Lists& lists, const EnvMap& environment) {
   const auto stamp = Stamp::from(environment);
   if (stamp && stamp->version != kVersion) {
     return Error{"the plugin on " + host_name() + " speaks version " + kVersion + " and that of srun version '" +
@@ -75,10 +75,10 @@ Result<std::optional<Options>> asked_options(const Lists& lists, const EnvMap& e
   }
   auto asked = stamp ? asked_by({.site = "", .command_line = stamp->list}, {}) : asked_by(lists, environment);
   if (!asked) return Error{asked.error().message + " (on " + host_name() + ")"};
-  return *asked ? std::optional<Options>(std::move((*asked)->options)) : std::nullopt;
+  return *asked ? std::optional<LaunchOptions>(std::move((*asked)->options)) : std::nullopt;
 }
 
-ReporterAddress reporter_in(const EnvMap& environment) {
+FailureListenerAddress reporter_in(const EnvMap& environment) {
   const auto stamp = Stamp::from(environment);
   const auto host = environment.get("SLURM_LAUNCH_NODE_IPADDR");
   if (!stamp || !host) return {};

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/core/options.h>
-#include <torchbridge/core/result.h>
+#include "bridge/core/env_map.h"
+#include "bridge/core/launch_options.h"
+#include "bridge/core/result.h"
 
-#include "reporter.h"
+#include "spank_plugin/failure_listener.h"
 
 namespace torchbridge {
 
@@ -21,7 +21,7 @@ struct Lists {
 
 struct Asked {
   std::string list;  // of all places, one behind the other: later entries win
-  Options options;
+  LaunchOptions options;
 };
 
 // Nothing where neither the command line nor TORCHBRIDGE_OPTIONS, if it is not empty, asks for the plugin. Whoever
@@ -43,7 +43,7 @@ struct Stamp {
 // In srun, before the step is launched: its environment is the tasks'. A program on a node without the plugin finds
 // words instead of a rank, and cannot take itself for a job of its own; nor can torchrun. What the user exported stays,
 // unless the options override it. `reporter` may be null.
-void set_stamp(const Asked& asked, const Reporter* reporter);
+void set_stamp(const Asked& asked, const FailureListener* reporter);
 // In srun: takes away what it inherited from a step on a node without the plugin.
 void clear_stamp();
 // Whether another copy of the plugin has set one: plugstack.conf may load it twice.
@@ -51,10 +51,10 @@ bool has_stamp();
 
 // On a node: what srun's stamp asks for; where there is none, what this node's lists and TORCHBRIDGE_OPTIONS ask for.
 // Nothing where nobody asks; an error too where srun's plugin and this one do not understand each other.
-Result<std::optional<Options>> asked_options(const Lists& lists, const EnvMap& environment);
+Result<std::optional<LaunchOptions>> asked_options(const Lists& lists, const EnvMap& environment);
 
 // On a node: srun's reporter. The port is 0 where it cannot be reached.
-ReporterAddress reporter_in(const EnvMap& environment);
+FailureListenerAddress reporter_in(const EnvMap& environment);
 
 // Whether the variable is for the plugin alone, and not for the program to see.
 bool is_ours(const std::string& name, const std::string& value);

@@ -1,11 +1,11 @@
-#include "step.h"
+#include "spank_plugin/step.h"
 
 #include <slurm/slurm.h>
 #include <unistd.h>
 
 #include <algorithm>
 
-#include "placement.h"
+#include "spank_plugin/step_components.h"
 
 namespace torchbridge {
 namespace {

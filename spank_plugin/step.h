@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include <torchbridge/core/env_map.h>
+#include "bridge/core/env_map.h"
 
-#include "spank.h"
-#include "task_board.h"
+#include "spank_plugin/spank.h"
+#include "spank_plugin/task_board.h"
 
 namespace torchbridge {
 

@@ -1,4 +1,4 @@
-#include "step_ending.h"
+#include "spank_plugin/step_ending.h"
 
 #include <poll.h>
 #include <sys/random.h>
@@ -9,10 +9,10 @@
 #include <cstdlib>
 #include <exception>
 
-#include "controller.h"
-#include "log.h"
-#include "reporter.h"
-#include "stamp.h"
+#include "spank_plugin/controller.h"
+#include "spank_plugin/log.h"
+#include "spank_plugin/failure_listener.h"
+#include "spank_plugin/stamp.h"
 
 namespace torchbridge {
 
@@ -46,7 +46,7 @@ void StepEnding::by(const Error& error) const {
 
 void end_step(spank_t spank, const UserIds& user, const std::string& reason) {
   const EnvMap environment = job_environment(spank);
-  const ReporterAddress reporter = reporter_in(environment);
+  const FailureListenerAddress reporter = reporter_in(environment);
   const Report report{Report::Kind::kStepMustEnd, std::chrono::system_clock::now(), reason};
   if (run_as_user(user, [&] { return send_report(reporter, report); })) return;
   tell_log(reason);

@@ -8,12 +8,12 @@
 
 #include <utility>
 
-#include <torchbridge/core/result.h>
+#include "bridge/core/result.h"
 
-#include "as_user.h"
-#include "spank.h"
-#include "step.h"
-#include "task_board.h"
+#include "spank_plugin/as_user.h"
+#include "spank_plugin/spank.h"
+#include "spank_plugin/step.h"
+#include "spank_plugin/task_board.h"
 
 namespace torchbridge {
 

@@ -1,13 +1,13 @@
-#include "task_board.h"
+#include "spank_plugin/task_board.h"
 
 #include <sys/mman.h>
 #include <sys/socket.h>
 
 #include <atomic>
 
-#include <torchbridge/core/step_record.h>
+#include "bridge/core/step_record.h"
 
-#include "wait_for.h"
+#include "spank_plugin/wait_for.h"
 
 namespace torchbridge {
 

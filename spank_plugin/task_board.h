@@ -7,8 +7,8 @@
 #include <functional>
 #include <string>
 
-#include <torchbridge/core/result.h>
-#include <torchbridge/net/socket.h>
+#include "bridge/core/result.h"
+#include "bridge/net/socket.h"
 
 namespace torchbridge {
 

@@ -1,4 +1,4 @@
-#include "task_init.h"
+#include "spank_plugin/task_init.h"
 
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -6,17 +6,17 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include <torchbridge/core/launchers/slurm.h>
-#include <torchbridge/core/outer_run.h>
-#include <torchbridge/net/address.h>
-#include <torchbridge/task/node_check.h>
-#include <torchbridge/task/store_port.h>
-#include <torchbridge/task/task_environment.h>
+#include "bridge/core/launchers/slurm.h"
+#include "bridge/core/outer_run.h"
+#include "bridge/net/address.h"
+#include "bridge/task/node_check.h"
+#include "bridge/task/store_port.h"
+#include "bridge/task/task_environment.h"
 
-#include "controller.h"
-#include "step.h"
-#include "step_ending.h"
-#include "task_report.h"
+#include "spank_plugin/controller.h"
+#include "spank_plugin/step.h"
+#include "spank_plugin/step_ending.h"
+#include "spank_plugin/task_report.h"
 
 namespace torchbridge {
 namespace {
@@ -103,7 +103,7 @@ void export_torch_env(spank_t spank, const NodeState& node) {
   const EnvMap given = job_environment(spank);
   const EnvMap inherited = without_ours(spank, given);
   if (!is_rank_step(spank)) return;
-  const ReporterAddress reporter = reporter_in(given);
+  const FailureListenerAddress reporter = reporter_in(given);
   const StepEnding end(spank, node.board, reporter.port != 0);
   const auto options = end.value_of(asked_options(node.lists, given));
   if (!options) return;

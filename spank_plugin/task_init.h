@@ -1,9 +1,9 @@
 // torchrun's environment for one task, in the task's own process and with the user's rights.
 #pragma once
 
-#include "spank.h"
-#include "stamp.h"
-#include "task_board.h"
+#include "spank_plugin/spank.h"
+#include "spank_plugin/stamp.h"
+#include "spank_plugin/task_board.h"
 
 namespace torchbridge {
 

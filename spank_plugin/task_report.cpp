@@ -1,4 +1,4 @@
-#include "task_report.h"
+#include "spank_plugin/task_report.h"
 
 #include <sys/wait.h>
 
@@ -6,11 +6,11 @@
 #include <csignal>
 #include <cstring>
 
-#include <torchbridge/host/oom_kills.h>
-#include <torchbridge/net/address.h>
-#include <torchbridge/net/passed_descriptor.h>
-#include <torchbridge/task/error_file.h>
-#include <torchbridge/task/failure.h>
+#include "bridge/host/oom_kills.h"
+#include "bridge/net/address.h"
+#include "bridge/net/passed_descriptor.h"
+#include "bridge/task/error_file.h"
+#include "bridge/task/failure.h"
 
 namespace torchbridge {
 namespace {
@@ -40,7 +40,7 @@ void write_record(const TaskBoard& board, TaskRecord& record, int rank, const st
   record.written = true;
 }
 
-std::string tell_failure(const TaskBoard& board, const TaskRecord& record, const ReporterAddress& reporter,
+std::string tell_failure(const TaskBoard& board, const TaskRecord& record, const FailureListenerAddress& reporter,
                          int wait_status) {
   TaskFailure failure{record.rank, host_name(), wait_status, system_clock::now(), oom_kills() > record.oom_kills, {}};
   const system_clock::time_point start{milliseconds(record.start_ms)};

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "reporter.h"
-#include "task_board.h"
+#include "spank_plugin/failure_listener.h"
+#include "spank_plugin/task_board.h"
 
 namespace torchbridge {
 
@@ -15,7 +15,7 @@ void write_record(const TaskBoard& board, TaskRecord& record, int rank, const st
 // With the user's rights, for the first task of a node that fails: reads the error file and tells srun. Returns what is
 // to be told here because srun cannot be reached; empty where srun knows. A task that ended by SIGTERM or SIGKILL, for
 // which memory did not run out, is not said to have failed, and not told of here: that is how Slurm ends tasks.
-std::string tell_failure(const TaskBoard& board, const TaskRecord& record, const ReporterAddress& reporter,
+std::string tell_failure(const TaskBoard& board, const TaskRecord& record, const FailureListenerAddress& reporter,
                          int wait_status);
 
 }  // namespace torchbridge

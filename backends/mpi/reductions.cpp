@@ -1,4 +1,4 @@
-#include <torchbridge/mpi_backend/reductions.h>
+#include "backends/mpi/reductions.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/add.h>
@@ -6,7 +6,7 @@
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/mul.h>
-#include <torchbridge/mpi_backend/progress.h>
+#include "backends/mpi/mpi_thread.h"
 
 #include <map>
 #include <optional>
@@ -96,7 +96,7 @@ Reduction short_reduction(Op::RedOpType op, at::ScalarType type) {
   if (two_bytes == MPI_DATATYPE_NULL) {
     check("MPI_Type_contiguous", MPI_Type_contiguous(2, MPI_BYTE, &two_bytes));
     check("MPI_Type_commit", MPI_Type_commit(&two_bytes));
-    Progress::instance().at_finalize([] {
+    MpiThread::instance().at_finalize([] {
       for (auto& entry : made) MPI_Op_free(&entry.second);
       MPI_Type_free(&two_bytes);
     });

@@ -1,4 +1,4 @@
-#include <torchbridge/mpi_backend/work.h>
+#include "backends/mpi/work.h"
 
 #include <utility>
 

@@ -1,6 +1,6 @@
 // The backend nccl: a library of its own, for libtorch_cuda costs a process 350 MB and 0.1 s even where there is no GPU.
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
-#include <torchbridge/train/group/backend.h>
+#include "trainer_template/runtime/group/backend.h"
 
 #include <cstdlib>
 #include <exception>

@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include <torchbridge/train/group/group_options.h>
+#include "trainer_template/runtime/group/group_options.h"
 
 namespace torchbridge::nccl {
 

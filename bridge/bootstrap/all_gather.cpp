@@ -2,14 +2,14 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <torchbridge/bootstrap/all_gather.h>
-#include <torchbridge/bootstrap/did_not_come.h>
-#include <torchbridge/bootstrap/many_descriptors.h>
-#include <torchbridge/bootstrap/values.h>
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/net/address.h>
-#include <torchbridge/net/name_resolver.h>
-#include <torchbridge/net/socket.h>
+#include "bridge/bootstrap/all_gather.h"
+#include "bridge/bootstrap/did_not_come.h"
+#include "bridge/bootstrap/many_descriptors.h"
+#include "bridge/bootstrap/values.h"
+#include "bridge/core/env_map.h"
+#include "bridge/net/address.h"
+#include "bridge/net/name_resolver.h"
+#include "bridge/net/socket.h"
 
 #include <algorithm>
 #include <cerrno>

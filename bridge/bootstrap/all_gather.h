@@ -6,8 +6,8 @@
 // everybody. No launcher takes part and no file is made.
 #pragma once
 
-#include <torchbridge/core/result.h>
-#include <torchbridge/core/siphash.h>
+#include "bridge/core/result.h"
+#include "bridge/core/siphash.h"
 
 #include <chrono>
 #include <functional>

@@ -1,4 +1,4 @@
-#include <torchbridge/bootstrap/did_not_come.h>
+#include "bridge/bootstrap/did_not_come.h"
 
 namespace torchbridge {
 

@@ -1,7 +1,7 @@
 // What is said of ranks that were waited for in vain.
 #pragma once
 
-#include <torchbridge/core/result.h>
+#include "bridge/core/result.h"
 
 #include <chrono>
 #include <string>

@@ -1,8 +1,8 @@
 // A way for the ranks of a job to tell each other what the launcher did not tell them.
 #pragma once
 
-#include <torchbridge/bootstrap/all_gather.h>
-#include <torchbridge/core/result.h>
+#include "bridge/bootstrap/all_gather.h"
+#include "bridge/core/result.h"
 
 #include <chrono>
 #include <functional>

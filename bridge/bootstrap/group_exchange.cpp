@@ -1,4 +1,4 @@
-#include <torchbridge/bootstrap/exchange.h>
+#include "bridge/bootstrap/exchange.h"
 
 #include <algorithm>
 

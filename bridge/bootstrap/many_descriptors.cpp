@@ -1,4 +1,4 @@
-#include <torchbridge/bootstrap/many_descriptors.h>
+#include "bridge/bootstrap/many_descriptors.h"
 
 namespace torchbridge {
 

@@ -1,5 +1,5 @@
-#include <torchbridge/bootstrap/values.h>
-#include <torchbridge/core/env_map.h>
+#include "bridge/bootstrap/values.h"
+#include "bridge/core/env_map.h"
 
 namespace torchbridge {
 

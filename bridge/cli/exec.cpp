@@ -1,4 +1,4 @@
-#include "exec.h"
+#include "bridge/cli/exec.h"
 
 #include <unistd.h>
 

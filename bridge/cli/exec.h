@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/core/result.h>
+#include "bridge/core/env_map.h"
+#include "bridge/core/result.h"
 
 namespace torchbridge {
 

@@ -6,15 +6,15 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include <torchbridge/exchange/launch.h>
-#include <torchbridge/exchange/reporter.h>
-#include <torchbridge/net/address.h>
-#include <torchbridge/task/node_check.h>
-#include <torchbridge/task/task_environment.h>
+#include "bridge/exchange/launch.h"
+#include "bridge/exchange/error_reporter.h"
+#include "bridge/net/address.h"
+#include "bridge/task/node_check.h"
+#include "bridge/task/task_environment.h"
 
-#include "command_line.h"
-#include "exec.h"
-#include "step_ending.h"
+#include "bridge/cli/cli_options.h"
+#include "bridge/cli/exec.h"
+#include "bridge/cli/scancel_step.h"
 
 using namespace torchbridge;
 
@@ -61,7 +61,7 @@ int become_program(const TaskEnvironment& task, const EnvMap& environment, const
 }
 
 // Of the variable and the command line, which wins.
-Result<Options> merged_options(const EnvMap& environment, const std::string& list) {
+Result<LaunchOptions> merged_options(const EnvMap& environment, const std::string& list) {
   const auto from_variable = parse_options(environment.get(kOptionsVariable).value_or(""));
   if (!from_variable) return Error{std::string(kOptionsVariable) + ": " + from_variable.error().message};
   auto options = parse_options(list, *from_variable);

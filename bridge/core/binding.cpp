@@ -1,11 +1,11 @@
-#include <torchbridge/core/binding.h>
+#include "bridge/core/binding.h"
 
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
-#include <torchbridge/core/closest_gpus.h>
-#include <torchbridge/core/visible_gpus.h>
+#include "bridge/core/closest_gpus.h"
+#include "bridge/core/visible_gpus.h"
 
 namespace torchbridge {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 struct Task {
   const EnvMap& environment;
   const Layout& at;
-  const Options& options;
+  const LaunchOptions& options;
   const Machine& machine;
   VisibleGpus visible;
   std::vector<std::string> gpu_of_rank;  // each local rank's GPU; empty: only this task's is known
@@ -275,7 +275,7 @@ Status bind_cpus(const Task& task, Binding& binding) {
   return Ok{};
 }
 
-void bind_threads(const EnvMap& environment, const Layout& layout, const Options& options, Binding& binding) {
+void bind_threads(const EnvMap& environment, const Layout& layout, const LaunchOptions& options, Binding& binding) {
   if (options.omp.kind == OmpRule::Kind::kKeep) return;
   if (environment.has("OMP_NUM_THREADS") && !options.override_user) return;
   std::string threads;
@@ -287,17 +287,17 @@ void bind_threads(const EnvMap& environment, const Layout& layout, const Options
 
 }  // namespace
 
-bool needs_machine(const Options& options) {
+bool needs_machine(const LaunchOptions& options) {
   return options.cpus == CpuRule::kGpu || (options.gpus != GpuRule::kAuto && options.gpus != GpuRule::kNone);
 }
 
-bool notes_need_machine(const EnvMap& environment, const Layout& layout, const Options& options) {
+bool notes_need_machine(const EnvMap& environment, const Layout& layout, const LaunchOptions& options) {
   if (options.gpus != GpuRule::kAuto || layout.rank != 0 || layout.local_world_size == 1) return false;
   const auto visible = visible_gpus(environment, layout, {});
   return visible && !visible->names.empty() && static_cast<int>(visible->names.size()) < visible->on_node;
 }
 
-Result<Binding> binding_of(const EnvMap& environment, const Layout& layout, const Options& options,
+Result<Binding> binding_of(const EnvMap& environment, const Layout& layout, const LaunchOptions& options,
                            const Machine& machine) {
   Binding binding;
   if (options.gpus != GpuRule::kNone || options.cpus != CpuRule::kKeep) {

@@ -4,12 +4,12 @@
 #include <string>
 #include <vector>
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/core/layout.h>
-#include <torchbridge/core/machine.h>
-#include <torchbridge/core/options.h>
-#include <torchbridge/core/result.h>
-#include <torchbridge/core/torch_env.h>
+#include "bridge/core/env_map.h"
+#include "bridge/core/layout.h"
+#include "bridge/core/machine.h"
+#include "bridge/core/launch_options.h"
+#include "bridge/core/result.h"
+#include "bridge/core/torch_env.h"
 
 namespace torchbridge {
 
@@ -17,7 +17,7 @@ struct Binding {
   // What to set, whatever the environment holds: these rules have looked at it already. With gpus=virtual and
   // gpus=share LOCAL_RANK is among them, as 0.
   std::vector<Variable> variables;
-  // To confine the task to (bridge/host/placement.h); empty: leave it where it is.
+  // To confine the task to (bridge/host/cpu_affinity.h); empty: leave it where it is.
   CpuSet cpus;
   // NUMA node whose memory to prefer; -1: leave it.
   int memory_node = -1;
@@ -27,16 +27,16 @@ struct Binding {
 };
 
 // Whether the rules look at the machine at all: reading one is then worth its millisecond.
-bool needs_machine(const Options& options);
+bool needs_machine(const LaunchOptions& options);
 
 // Whether it is worth reading for a note alone. One that cannot be read then is one that tells nothing.
-bool notes_need_machine(const EnvMap& environment, const Layout& layout, const Options& options);
+bool notes_need_machine(const EnvMap& environment, const Layout& layout, const LaunchOptions& options);
 
 // `environment` is the task's as the scheduler left it: CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER, SLURM_GPUS_ON_NODE,
 // SLURM_STEP_GPUS, SLURM_JOB_GPUS, SLURM_CPUS_PER_TASK and OMP_NUM_THREADS are read. GPU names are kept
 // verbatim (index, UUID or MIG). A task without any GPU is left alone, whatever the options. An error may be found by
 // one task of a node alone; it must end them all. The rules are in docs/binding.md.
-Result<Binding> binding_of(const EnvMap& environment, const Layout& layout, const Options& options,
+Result<Binding> binding_of(const EnvMap& environment, const Layout& layout, const LaunchOptions& options,
                            const Machine& machine = {});
 
 }  // namespace torchbridge

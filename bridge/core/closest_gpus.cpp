@@ -1,11 +1,11 @@
-#include <torchbridge/core/closest_gpus.h>
+#include "bridge/core/closest_gpus.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <optional>
 
-#include <torchbridge/core/visible_gpus.h>
+#include "bridge/core/visible_gpus.h"
 
 namespace torchbridge {
 namespace {

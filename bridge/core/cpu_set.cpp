@@ -1,11 +1,11 @@
-#include <torchbridge/core/cpu_set.h>
+#include "bridge/core/cpu_set.h"
 
 #include <algorithm>
 #include <iterator>
 #include <optional>
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/core/hostlist.h>
+#include "bridge/core/env_map.h"
+#include "bridge/core/hostlist.h"
 
 namespace torchbridge {
 namespace {

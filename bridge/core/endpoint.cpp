@@ -1,8 +1,8 @@
-#include <torchbridge/core/endpoint.h>
+#include "bridge/core/endpoint.h"
 
 #include <algorithm>
 
-#include <torchbridge/core/env_map.h>
+#include "bridge/core/env_map.h"
 
 namespace torchbridge {
 namespace {
@@ -46,7 +46,7 @@ Result<int> port_of(const LaunchFacts& facts, const PortRule& rule, PortRange ep
   return range.low + static_cast<int>(offset_of(facts) % size);
 }
 
-Result<std::string> host_of(const LaunchFacts& facts, const TaskMap& map, const Options& options) {
+Result<std::string> host_of(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options) {
   const AddressRule& rule = options.addr;
   if (rule.kind == AddressRule::Kind::kHost) return rule.text;
   if (facts.nodes.empty()) return Error{facts.launcher + ": the names of the nodes are not known: give addr=HOST"};
@@ -81,7 +81,7 @@ Result<int> master_node_of(const LaunchFacts& facts, const TaskMap& map, RankRul
                "not told: give ranks=block, which numbers them node by node"};
 }
 
-Result<Endpoint> endpoint_of(const LaunchFacts& facts, const TaskMap& map, const Options& options, PortRange ephemeral) {
+Result<Endpoint> endpoint_of(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options, PortRange ephemeral) {
   auto host = host_of(facts, map, options);
   if (!host) return host.error();
   const auto port = port_of(facts, options.port, ephemeral);

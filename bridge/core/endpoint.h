@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-#include <torchbridge/core/options.h>
-#include <torchbridge/core/result.h>
-#include <torchbridge/core/task_map.h>
+#include "bridge/core/launch_options.h"
+#include "bridge/core/result.h"
+#include "bridge/core/task_map.h"
 
 namespace torchbridge {
 
@@ -39,6 +39,6 @@ Result<int> master_node_of(const LaunchFacts& facts, const TaskMap& map, RankRul
 // to a look-up (auto) is the name of rank 0's node: turning it into a number is the caller's, for it needs the resolver.
 // Ports, in this order: the one asked for; the first port reserved for the step; else one derived from job, step and
 // restart within the range asked for, or within [15000, 32000) less the node's ephemeral ports.
-Result<Endpoint> endpoint_of(const LaunchFacts& facts, const TaskMap& map, const Options& options, PortRange ephemeral);
+Result<Endpoint> endpoint_of(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options, PortRange ephemeral);
 
 }  // namespace torchbridge

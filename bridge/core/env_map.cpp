@@ -1,4 +1,4 @@
-#include <torchbridge/core/env_map.h>
+#include "bridge/core/env_map.h"
 
 #include <charconv>
 #include <cstring>

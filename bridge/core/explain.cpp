@@ -1,8 +1,8 @@
-#include <torchbridge/core/explain.h>
+#include "bridge/core/explain.h"
 
 #include <algorithm>
 
-#include <torchbridge/core/cpu_set.h>
+#include "bridge/core/cpu_set.h"
 
 namespace torchbridge {
 namespace {
@@ -31,7 +31,7 @@ std::vector<std::string> split(const std::string& line, char separator) {
 std::string list_text(const std::vector<int>& ranks) { return cpu_list_text(ranks); }
 
 // The ranks of each node in ascending order, as they will be numbered; empty for nodes whose ranks are not known.
-std::vector<std::vector<int>> ranks_by_node(const TaskMap& map, const Options& options) {
+std::vector<std::vector<int>> ranks_by_node(const TaskMap& map, const LaunchOptions& options) {
   std::vector<std::vector<int>> ranks(map.node_count());
   if (options.ranks == RankRule::kBlock) {
     int next = 0;
@@ -103,7 +103,7 @@ std::string picture(const LaunchFacts& facts, const std::vector<std::vector<int>
   return aligned(rows);
 }
 
-std::string why_address(const Options& options, ExportedMaster exported) {
+std::string why_address(const LaunchOptions& options, ExportedMaster exported) {
   if (exported.host) return "exported as MASTER_ADDR";
   if (options.addr.kind == AddressRule::Kind::kHost) return "given as addr=" + options.addr.text;
   if (options.addr.kind == AddressRule::Kind::kInterface) return "of rank 0's interface " + options.addr.text;
@@ -112,7 +112,7 @@ std::string why_address(const Options& options, ExportedMaster exported) {
   return "rank 0's node";
 }
 
-std::string why_port(const LaunchFacts& facts, const Options& options, ExportedMaster exported) {
+std::string why_port(const LaunchFacts& facts, const LaunchOptions& options, ExportedMaster exported) {
   if (exported.port) return "exported as MASTER_PORT";
   if (!options.port.automatic()) return options.port.low == options.port.high ? "given as port=N" : "from the range port=LO-HI";
   if (!facts.reserved_ports.empty()) return "the first port that " + facts.launcher + " reserved for the step";
@@ -168,7 +168,7 @@ NodeFacts NodeFacts::from(const std::string& line) {
   return {printable(parts[0]), printable(parts[1]), printable(parts[2])};
 }
 
-std::string explain(const LaunchFacts& facts, const TaskMap& map, const Options& options, ExportedMaster exported,
+std::string explain(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options, ExportedMaster exported,
                     const TorchEnv& env, const std::vector<NodeFacts>& nodes) {
   const auto ranks = ranks_by_node(map, options);
   const bool block = options.ranks == RankRule::kBlock;

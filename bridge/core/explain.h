@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include <torchbridge/core/options.h>
-#include <torchbridge/core/task_map.h>
-#include <torchbridge/core/torch_env.h>
+#include "bridge/core/launch_options.h"
+#include "bridge/core/task_map.h"
+#include "bridge/core/torch_env.h"
 
 namespace torchbridge {
 
@@ -33,7 +33,7 @@ struct ExportedMaster {
 
 // `nodes` has one entry a node. Neighbours that are alike share a row, and
 // what is beyond 64 rows is counted, so the text stays short for any number of nodes. Ends with a newline.
-std::string explain(const LaunchFacts& facts, const TaskMap& map, const Options& options, ExportedMaster exported,
+std::string explain(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options, ExportedMaster exported,
                     const TorchEnv& env, const std::vector<NodeFacts>& nodes);
 
 }  // namespace torchbridge

@@ -1,9 +1,9 @@
-#include <torchbridge/core/exported_values.h>
+#include "bridge/core/exported_values.h"
 
 #include <algorithm>
 #include <cstdint>
 
-#include <torchbridge/core/host_text.h>
+#include "bridge/core/host_text.h"
 
 namespace torchbridge {
 namespace {

@@ -1,4 +1,4 @@
-#include <torchbridge/core/host_text.h>
+#include "bridge/core/host_text.h"
 
 namespace torchbridge {
 

@@ -1,6 +1,6 @@
-#include <torchbridge/core/hostlist.h>
+#include "bridge/core/hostlist.h"
 
-#include <torchbridge/core/env_map.h>
+#include "bridge/core/env_map.h"
 
 namespace torchbridge {
 namespace {

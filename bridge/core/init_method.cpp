@@ -1,9 +1,9 @@
-#include <torchbridge/core/init_method.h>
+#include "bridge/core/init_method.h"
 
 #include <algorithm>
 
-#include <torchbridge/core/launchers/variable_reader.h>
-#include <torchbridge/core/take_until.h>
+#include "bridge/core/launchers/variable_reader.h"
+#include "bridge/core/take_until.h"
 
 namespace torchbridge {
 namespace {

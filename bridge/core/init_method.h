@@ -6,9 +6,9 @@
 #include <string>
 #include <string_view>
 
-#include <torchbridge/core/endpoint.h>
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/core/result.h>
+#include "bridge/core/endpoint.h"
+#include "bridge/core/env_map.h"
+#include "bridge/core/result.h"
 
 namespace torchbridge {
 

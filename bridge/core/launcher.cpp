@@ -1,12 +1,12 @@
-#include <torchbridge/core/launcher.h>
+#include "bridge/core/launcher.h"
 
-#include <torchbridge/core/launchers/flux.h>
-#include <torchbridge/core/launchers/hydra.h>
-#include <torchbridge/core/launchers/jsrun.h>
-#include <torchbridge/core/launchers/openmpi.h>
-#include <torchbridge/core/launchers/pals.h>
-#include <torchbridge/core/launchers/pmix.h>
-#include <torchbridge/core/launchers/slurm.h>
+#include "bridge/core/launchers/flux.h"
+#include "bridge/core/launchers/hydra.h"
+#include "bridge/core/launchers/jsrun.h"
+#include "bridge/core/launchers/openmpi.h"
+#include "bridge/core/launchers/pals.h"
+#include "bridge/core/launchers/pmix.h"
+#include "bridge/core/launchers/slurm.h"
 
 namespace torchbridge {
 namespace {

@@ -1,4 +1,4 @@
-#include <torchbridge/core/layout.h>
+#include "bridge/core/layout.h"
 
 #include <cassert>
 

@@ -1,7 +1,7 @@
 // Where one rank sits in the job.
 #pragma once
 
-#include <torchbridge/core/task_map.h>
+#include "bridge/core/task_map.h"
 
 namespace torchbridge {
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include <torchbridge/core/topology.h>
+#include "bridge/core/topology.h"
 
 namespace torchbridge {
 

@@ -1,4 +1,4 @@
-#include <torchbridge/core/nearest_name.h>
+#include "bridge/core/nearest_name.h"
 
 #include <algorithm>
 #include <numeric>

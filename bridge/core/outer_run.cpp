@@ -1,8 +1,8 @@
-#include <torchbridge/core/outer_run.h>
+#include "bridge/core/outer_run.h"
 
 #include <algorithm>
 
-#include <torchbridge/core/torch_env.h>
+#include "bridge/core/torch_env.h"
 
 namespace torchbridge {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <string_view>
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/core/launcher.h>
+#include "bridge/core/env_map.h"
+#include "bridge/core/launch_facts.h"
 
 namespace torchbridge {
 

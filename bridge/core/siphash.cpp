@@ -1,4 +1,4 @@
-#include <torchbridge/core/siphash.h>
+#include "bridge/core/siphash.h"
 
 #include <bit>
 #include <cstddef>

@@ -1,11 +1,11 @@
-#include <torchbridge/core/step_record.h>
-#include <torchbridge/core/take_until.h>
+#include "bridge/core/step_record.h"
+#include "bridge/core/take_until.h"
 
 #include <algorithm>
 #include <map>
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/core/hostlist.h>
+#include "bridge/core/env_map.h"
+#include "bridge/core/hostlist.h"
 
 namespace torchbridge {
 namespace {

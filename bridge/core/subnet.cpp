@@ -1,8 +1,8 @@
-#include <torchbridge/core/subnet.h>
+#include "bridge/core/subnet.h"
 
 #include <arpa/inet.h>
 
-#include <torchbridge/core/env_map.h>
+#include "bridge/core/env_map.h"
 
 namespace torchbridge {
 namespace {

@@ -1,4 +1,4 @@
-#include <torchbridge/core/task_map.h>
+#include "bridge/core/task_map.h"
 
 #include <algorithm>
 #include <cassert>

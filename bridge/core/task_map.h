@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include <torchbridge/core/launcher.h>
-#include <torchbridge/core/result.h>
+#include "bridge/core/launch_facts.h"
+#include "bridge/core/result.h"
 
 namespace torchbridge {
 

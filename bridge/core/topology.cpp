@@ -1,12 +1,12 @@
-#include <torchbridge/core/topology.h>
+#include "bridge/core/topology.h"
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdint>
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/core/take_until.h>
+#include "bridge/core/env_map.h"
+#include "bridge/core/take_until.h"
 
 namespace torchbridge {
 namespace {

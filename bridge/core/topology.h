@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include <torchbridge/core/cpu_set.h>
-#include <torchbridge/core/result.h>
+#include "bridge/core/cpu_set.h"
+#include "bridge/core/result.h"
 
 namespace torchbridge {
 

@@ -1,6 +1,6 @@
-#include <torchbridge/core/torch_env.h>
+#include "bridge/core/torch_env.h"
 
-#include <torchbridge/core/task_map.h>
+#include "bridge/core/task_map.h"
 
 namespace torchbridge {
 namespace {
@@ -17,7 +17,7 @@ std::string run_id_of(const LaunchFacts& facts) {
   return id;
 }
 
-TorchEnv torch_env_of(const LaunchFacts& facts, const TaskMap& map, const Options& options, Endpoint master) {
+TorchEnv torch_env_of(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options, Endpoint master) {
   TorchEnv env;
   env.layout = layout_of(map, facts.rank);
   if (options.ranks == RankRule::kBlock) {

@@ -5,12 +5,12 @@
 #include <utility>
 #include <vector>
 
-#include <torchbridge/core/endpoint.h>
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/core/launcher.h>
-#include <torchbridge/core/layout.h>
-#include <torchbridge/core/options.h>
-#include <torchbridge/core/result.h>
+#include "bridge/core/endpoint.h"
+#include "bridge/core/env_map.h"
+#include "bridge/core/launch_facts.h"
+#include "bridge/core/layout.h"
+#include "bridge/core/launch_options.h"
+#include "bridge/core/result.h"
 
 namespace torchbridge {
 
@@ -27,7 +27,7 @@ struct TorchEnv {
 std::string run_id_of(const LaunchFacts& facts);
 
 // What a launcher's facts make of this process. REQUIRES: map.knows(facts.rank).
-TorchEnv torch_env_of(const LaunchFacts& facts, const TaskMap& map, const Options& options, Endpoint master);
+TorchEnv torch_env_of(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options, Endpoint master);
 
 using Variable = std::pair<std::string, std::string>;
 

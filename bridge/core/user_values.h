@@ -3,9 +3,9 @@
 
 #include <vector>
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/core/result.h>
-#include <torchbridge/core/torch_env.h>
+#include "bridge/core/env_map.h"
+#include "bridge/core/result.h"
+#include "bridge/core/torch_env.h"
 
 namespace torchbridge {
 

@@ -1,4 +1,4 @@
-#include <torchbridge/core/visible_gpus.h>
+#include "bridge/core/visible_gpus.h"
 
 #include <algorithm>
 

@@ -5,10 +5,10 @@
 #include <string_view>
 #include <vector>
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/core/layout.h>
-#include <torchbridge/core/result.h>
-#include <torchbridge/core/topology.h>
+#include "bridge/core/env_map.h"
+#include "bridge/core/layout.h"
+#include "bridge/core/result.h"
+#include "bridge/core/topology.h"
 
 namespace torchbridge {
 

@@ -1,11 +1,13 @@
-#include <torchbridge/core/launchers/slurm.h>
-#include <torchbridge/core/outer_run.h>
-#include <torchbridge/exchange/launch.h>
-#include <torchbridge/exchange/rendezvous.h>
+#include "bridge/core/launcher.h"
+#include "bridge/core/launchers/slurm.h"
+#include "bridge/core/outer_run.h"
+#include "bridge/exchange/launch.h"
+#include "bridge/exchange/rendezvous.h"
 
 #include <unistd.h>
 
-#include "launch_steps.h"
+#include "bridge/exchange/launch_from.h"
+#include "bridge/exchange/launcher_of_process.h"
 
 namespace torchbridge {
 namespace {
@@ -64,14 +66,14 @@ Result<Launch> launch_by_slurm(const EnvMap& environment, const LaunchSettings& 
   auto facts = read_slurm(environment);
   if (!facts) return facts.error();
   // The plugin, or exec, has done so for this step, and holds the port.
-  if (is_set_for(environment, *facts)) return launch_by_word(environment);
-  return launch_by_launcher(std::move(*facts), without_master(environment), settings);
+  if (is_set_for(environment, *facts)) return launch_from_env(environment);
+  return launch_from_launcher(std::move(*facts), without_master(environment), settings);
 }
 
 Result<Launch> launch_by_mpi(const EnvMap& environment, const LaunchSettings& settings) {
   auto facts = facts_of("mpi://", environment, "mpirun or mpiexec");
   if (!facts) return facts.error();
-  return launch_by_launcher(std::move(*facts), without_master(environment), settings);
+  return launch_from_launcher(std::move(*facts), without_master(environment), settings);
 }
 
 Result<Launch> launch_by_pmix(const EnvMap& environment, const LaunchSettings& settings) {
@@ -82,7 +84,7 @@ Result<Launch> launch_by_pmix(const EnvMap& environment, const LaunchSettings& s
   if (!facts) return facts.error();
   auto exchange = connect_by_pmix(*facts);
   if (!exchange) return exchange.error();
-  return launch_through(**exchange, std::move(*facts), {settings.options, {}}, environment, settings);
+  return launch_through_exchange(**exchange, std::move(*facts), {settings.options, {}}, environment, settings);
 }
 
 // The launcher knows best; what the program says beside it may only agree.
@@ -110,7 +112,7 @@ Result<Launch> resolve_launch(const InitMethod& method, const GivenRanks& argume
   switch (method.kind) {
     case Kind::kEnvironment: {
       if (const auto known = both_known("env://", *ranks); !known) return known.error();
-      return launch_by_word(with_ranks(environment, *ranks));
+      return launch_from_env(with_ranks(environment, *ranks));
     }
     case Kind::kTcp: return launch_by_hand("tcp://", *ranks, method.endpoint, environment);
     case Kind::kFile:

@@ -2,45 +2,14 @@
 #pragma once
 
 #include <chrono>
-#include <optional>
-#include <string>
-#include <vector>
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/core/init_method.h>
-#include <torchbridge/core/launcher.h>
-#include <torchbridge/core/options.h>
-#include <torchbridge/core/result.h>
-#include <torchbridge/core/torch_env.h>
-#include <torchbridge/bootstrap/exchange.h>
-#include <torchbridge/exchange/rendezvous.h>
-#include <torchbridge/net/socket.h>
-#include <torchbridge/task/step_plan.h>
+#include "bridge/bootstrap/exchange.h"
+#include "bridge/core/env_map.h"
+#include "bridge/core/init_method.h"
+#include "bridge/core/result.h"
+#include "bridge/exchange/launch_types.h"
 
 namespace torchbridge {
-
-struct Launch {
-  TorchEnv env;
-  // On rank 0, where the port was chosen here and not given to us: bound to env.master, for the store to accept on, so that
-  // nobody else can take the port. Or the socket that TORCHBRIDGE_LISTEN_FD named. Not open otherwise.
-  Socket store_socket;
-  // Who told us, for messages: "environment" where RANK and its companions were set, by whomever; a name of the table in
-  // core/launcher.cpp; or "none" for a single process that nobody launched.
-  std::string launcher = "none";
-  // What the launcher told, completed by what the ranks told each other: the whole job. Nothing where the launcher is "environment".
-  std::optional<StepPlan> plan;
-  // What the launcher says where the environment was taken at its word and counts the ranks as the launcher does: for messages.
-  std::optional<LaunchFacts> facts_beside;
-  // To be set in the environment of a program that this process becomes by exec, or MPI_Init fails there. They are set in this
-  // process's own environment already; this is for those who compose another.
-  std::vector<Variable> keep_for_mpi;
-};
-
-struct LaunchSettings {
-  Options options;  // addr, port and ranks are used
-  std::chrono::milliseconds timeout = std::chrono::seconds(60);
-  StoreSocket store_socket = StoreSocket::kListening;
-};
 
 // Finds the innermost launcher in `environment` and turns what it says into a TorchEnv. RANK and its companions, set by
 // torchrun, by the SPANK plugin or by hand, are taken at their word, and are an error where they contradict the launcher.
@@ -53,7 +22,7 @@ struct LaunchSettings {
 Result<Launch> resolve_launch(const EnvMap& environment, const LaunchSettings& settings);
 Result<Launch> resolve_launch(const EnvMap& environment, std::chrono::milliseconds timeout = std::chrono::seconds(60));
 
-// For ranks that can talk to each other without a launcher: see <torchbridge/mpi/launch.h>.
+// For ranks that can talk to each other without a launcher: see <torchbridge/mpi/mpi_launch.h>.
 struct ExchangeRanks {
   int rank = 0, world_size = 1;
   int local_size = 0;  // ranks on this node; 0 where it is not known

@@ -1,4 +1,4 @@
-#include <torchbridge/exchange/launcher_death.h>
+#include "bridge/exchange/launcher_death.h"
 
 #include <sys/prctl.h>
 #include <unistd.h>

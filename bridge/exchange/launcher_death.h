@@ -1,7 +1,7 @@
 // Ends this process when the daemon that started it is killed.
 #pragma once
 
-#include <torchbridge/core/env_map.h>
+#include "bridge/core/env_map.h"
 
 namespace torchbridge {
 

@@ -1,9 +1,9 @@
 // The exchanges that a launcher's own service offers.
 #pragma once
 
-#include <torchbridge/bootstrap/exchange.h>
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/core/result.h>
+#include "bridge/bootstrap/exchange.h"
+#include "bridge/core/env_map.h"
+#include "bridge/core/result.h"
 
 #include <memory>
 #include <string>

@@ -1,5 +1,5 @@
 // Stands in the place of pmix_exchange.cpp where the build has no PMIx.
-#include <torchbridge/exchange/launcher_exchange.h>
+#include "bridge/exchange/launcher_exchange.h"
 
 namespace torchbridge {
 

@@ -8,10 +8,10 @@
 #include <iterator>
 #include <sstream>
 
-#include <torchbridge/core/take_until.h>
-#include <torchbridge/exchange/launcher_exchange.h>
-#include <torchbridge/bootstrap/did_not_come.h>
-#include <torchbridge/exchange/pmi_keeper.h>
+#include "bridge/core/take_until.h"
+#include "bridge/exchange/launcher_exchange.h"
+#include "bridge/bootstrap/did_not_come.h"
+#include "bridge/exchange/pmi_keeper.h"
 
 namespace torchbridge {
 namespace {

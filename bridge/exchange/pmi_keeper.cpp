@@ -1,4 +1,4 @@
-#include <torchbridge/exchange/pmi_keeper.h>
+#include "bridge/exchange/pmi_keeper.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <mutex>
 
-#include <torchbridge/exchange/launcher_exchange.h>
-#include <torchbridge/bootstrap/did_not_come.h>
+#include "bridge/exchange/launcher_exchange.h"
+#include "bridge/bootstrap/did_not_come.h"
 
 namespace torchbridge {
 namespace {

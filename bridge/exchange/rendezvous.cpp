@@ -1,15 +1,15 @@
-#include <torchbridge/exchange/rendezvous.h>
+#include "bridge/exchange/rendezvous.h"
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <map>
 
-#include <torchbridge/core/hostlist.h>
-#include <torchbridge/core/launchers/mpirun_daemons.h>
-#include <torchbridge/core/task_map.h>
-#include <torchbridge/exchange/launcher_exchange.h>
-#include <torchbridge/net/address.h>
+#include "bridge/core/hostlist.h"
+#include "bridge/core/launchers/mpirun_daemons.h"
+#include "bridge/core/task_map.h"
+#include "bridge/exchange/launcher_exchange.h"
+#include "bridge/net/address.h"
 
 namespace torchbridge {
 namespace {
@@ -51,10 +51,10 @@ std::string unique_id() {
 }
 
 // The first port to try: another for every process, and by the same rules as under launchers that tell everything.
-Result<int> first_port(const Options& options) {
+Result<int> first_port(const LaunchOptions& options) {
   LaunchFacts nobody;
   nobody.job_id = unique_id();
-  Options rules = options;
+  LaunchOptions rules = options;
   rules.addr = {AddressRule::Kind::kHost, kLoopback};
   const auto endpoint = endpoint_of(nobody, TaskMap::block({1}), rules, ephemeral_ports());
   if (!endpoint) return endpoint.error();
@@ -115,9 +115,9 @@ class PmixLeftTogether : public Exchange {
 
 // The same on all nodes, and not to be guessed by those who do not know the secret. A range of ports that the user gave holds
 // for this one as well, as it may be what a firewall leaves open.
-Result<std::vector<int>> meeting_ports(const LaunchFacts& facts, const SipKey& secret, const Options& options) {
+Result<std::vector<int>> meeting_ports(const LaunchFacts& facts, const SipKey& secret, const LaunchOptions& options) {
   constexpr int kPorts = 3;
-  Options rules;
+  LaunchOptions rules;
   rules.addr = {AddressRule::Kind::kHost, kLoopback};
   if (options.port.low != options.port.high) rules.port = options.port;
   std::vector<int> ports;
@@ -134,7 +134,7 @@ Result<std::vector<int>> meeting_ports(const LaunchFacts& facts, const SipKey& s
 // OpenMPI: its daemons' hosts are known, or mpirun's at least. Rank 0's node listens, and mpirun's host, which all nodes know, if
 // it holds ranks: what the others know beyond these, mpirun's host does not.
 Result<std::unique_ptr<Exchange>> meet_at_daemons(const LaunchFacts& facts, MpirunDaemons daemons, const EnvMap& environment,
-                                                  const Options& options) {
+                                                  const LaunchOptions& options) {
   auto ports = meeting_ports(facts, daemons.secret, options);
   if (!ports) return ports.error();
   if (daemons.nodes.empty()) {
@@ -169,7 +169,7 @@ Result<std::unique_ptr<Exchange>> connect_by_pmix(const LaunchFacts& facts) {
   return std::unique_ptr<Exchange>(std::make_unique<PmixLeftTogether>(std::move(*pmix), facts));
 }
 
-Result<StoreAddress> bind_store(bool one_node, const Options& options, StoreSocket kind) {
+Result<StoreAddress> bind_store(bool one_node, const LaunchOptions& options, StoreSocket kind) {
   const auto host = address_for(one_node, options.addr);
   if (!host) return host.error();
   const auto first = first_port(options);
@@ -191,7 +191,7 @@ Result<StoreAddress> bind_store(bool one_node, const Options& options, StoreSock
   return StoreAddress{{*host, *port}, std::move(*socket)};
 }
 
-Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap& environment, const Options& options) {
+Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap& environment, const LaunchOptions& options) {
   // Variables of a job around this one would lead to strangers.
   const std::string rank = std::to_string(facts.rank);
   const bool has_pmi = environment.has("PMI_FD") && environment.get("PMI_RANK") == rank;
@@ -209,7 +209,7 @@ Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap
                "LOCAL_WORLD_SIZE, GROUP_RANK, GROUP_WORLD_SIZE, MASTER_ADDR and MASTER_PORT for every rank"};
 }
 
-Result<StoreAddress> meet(LaunchFacts& facts, Exchange& exchange, const std::optional<Endpoint>& given, const Options& options,
+Result<StoreAddress> meet(LaunchFacts& facts, Exchange& exchange, const std::optional<Endpoint>& given, const LaunchOptions& options,
                           StoreSocket kind, std::chrono::milliseconds timeout) {
   Announcement own{host_name(), {}, {}};
   Result<StoreAddress> store = StoreAddress();

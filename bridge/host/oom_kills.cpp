@@ -1,9 +1,9 @@
-#include <torchbridge/host/oom_kills.h>
+#include "bridge/host/oom_kills.h"
 
 #include <string_view>
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/host/text_file.h>
+#include "bridge/core/env_map.h"
+#include "bridge/host/text_file.h"
 
 namespace torchbridge {
 

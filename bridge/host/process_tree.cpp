@@ -1,11 +1,11 @@
-#include <torchbridge/host/process_tree.h>
+#include "bridge/host/process_tree.h"
 
 #include <unistd.h>
 
 #include <fstream>
 #include <iterator>
 
-#include <torchbridge/core/env_map.h>
+#include "bridge/core/env_map.h"
 
 namespace torchbridge {
 

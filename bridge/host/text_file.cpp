@@ -1,4 +1,4 @@
-#include <torchbridge/host/text_file.h>
+#include "bridge/host/text_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include <torchbridge/core/result.h>
+#include "bridge/core/result.h"
 
 namespace torchbridge {
 

@@ -1,4 +1,4 @@
-#include <torchbridge/net/address.h>
+#include "bridge/net/address.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -14,8 +14,8 @@
 #include <string_view>
 #include <tuple>
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/core/subnet.h>
+#include "bridge/core/env_map.h"
+#include "bridge/core/subnet.h"
 
 namespace torchbridge {
 namespace {

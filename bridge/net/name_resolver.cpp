@@ -1,4 +1,4 @@
-#include <torchbridge/net/name_resolver.h>
+#include "bridge/net/name_resolver.h"
 
 #include <sys/eventfd.h>
 
@@ -6,7 +6,7 @@
 #include <mutex>
 #include <thread>
 
-#include <torchbridge/net/address.h>
+#include "bridge/net/address.h"
 
 namespace torchbridge {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include <torchbridge/core/result.h>
-#include <torchbridge/net/socket.h>
+#include "bridge/core/result.h"
+#include "bridge/net/socket.h"
 
 namespace torchbridge {
 

@@ -1,4 +1,4 @@
-#include <torchbridge/net/passed_descriptor.h>
+#include "bridge/net/passed_descriptor.h"
 
 #include <sys/socket.h>
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include <torchbridge/net/socket.h>
+#include "bridge/net/socket.h"
 
 namespace torchbridge {
 

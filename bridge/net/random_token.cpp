@@ -1,4 +1,4 @@
-#include <torchbridge/net/random_token.h>
+#include "bridge/net/random_token.h"
 
 #include <sys/random.h>
 

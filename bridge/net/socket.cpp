@@ -1,4 +1,4 @@
-#include <torchbridge/net/socket.h>
+#include "bridge/net/socket.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -14,8 +14,8 @@
 #include <cstring>
 #include <set>
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/core/siphash.h>
+#include "bridge/core/env_map.h"
+#include "bridge/core/siphash.h"
 
 namespace torchbridge {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include <torchbridge/core/endpoint.h>
-#include <torchbridge/core/result.h>
+#include "bridge/core/endpoint.h"
+#include "bridge/core/result.h"
 
 namespace torchbridge {
 

@@ -1,8 +1,8 @@
-#include <torchbridge/program/program.h>
+#include "bridge/program/program.h"
 
 #include <CLI/CLI.hpp>
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/core/nearest_name.h>
+#include "bridge/core/env_map.h"
+#include "bridge/core/nearest_name.h"
 
 #include <algorithm>
 #include <cctype>

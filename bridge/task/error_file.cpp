@@ -1,4 +1,4 @@
-#include <torchbridge/task/error_file.h>
+#include "bridge/task/error_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -4,8 +4,8 @@
 #include <chrono>
 #include <string>
 
-#include <torchbridge/core/result.h>
-#include <torchbridge/net/socket.h>
+#include "bridge/core/result.h"
+#include "bridge/net/socket.h"
 
 namespace torchbridge {
 

@@ -1,4 +1,4 @@
-#include <torchbridge/task/failure.h>
+#include "bridge/task/failure.h"
 
 #include <sys/wait.h>
 

@@ -1,6 +1,6 @@
-#include <torchbridge/net/address.h>
-#include <torchbridge/task/master_address.h>
-#include <torchbridge/task/step_group.h>
+#include "bridge/net/address.h"
+#include "bridge/task/master_address.h"
+#include "bridge/task/step_group.h"
 
 namespace torchbridge {
 namespace {
@@ -20,7 +20,7 @@ Result<std::string> pick_address(const Layout& at, const AddressRule& rule) {
 }  // namespace
 
 Result<std::string> agree_on_address(const LaunchFacts& facts, const TaskMap& map, const Layout& at,
-                                     const Endpoint& store, const Options& options,
+                                     const Endpoint& store, const LaunchOptions& options,
                                      std::chrono::milliseconds timeout) {
   if (!options.addr.depends_on_interfaces()) return store.host;
   const auto node = master_node_of(facts, map, options.ranks);

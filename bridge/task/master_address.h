@@ -1,12 +1,12 @@
 // MASTER_ADDR where only rank 0's node can know it: addr=iface:NAME and addr=subnet:CIDR.
 #pragma once
 
-#include <torchbridge/core/endpoint.h>
-#include <torchbridge/core/launcher.h>
-#include <torchbridge/core/layout.h>
-#include <torchbridge/core/options.h>
-#include <torchbridge/core/result.h>
-#include <torchbridge/core/task_map.h>
+#include "bridge/core/endpoint.h"
+#include "bridge/core/launch_facts.h"
+#include "bridge/core/layout.h"
+#include "bridge/core/launch_options.h"
+#include "bridge/core/result.h"
+#include "bridge/core/task_map.h"
 
 #include <chrono>
 #include <string>
@@ -18,7 +18,7 @@ namespace torchbridge {
 // once. Waits at most `timeout` for nodes that start late. Where rank 0 has no such address the
 // others' error is reported_elsewhere.
 Result<std::string> agree_on_address(const LaunchFacts& facts, const TaskMap& map, const Layout& at,
-                                     const Endpoint& store, const Options& options,
+                                     const Endpoint& store, const LaunchOptions& options,
                                      std::chrono::milliseconds timeout);
 
 }  // namespace torchbridge

@@ -1,9 +1,9 @@
-#include <torchbridge/bootstrap/did_not_come.h>
-#include <torchbridge/core/explain.h>
-#include <torchbridge/host/machine.h>
-#include <torchbridge/net/address.h>
-#include <torchbridge/task/node_check.h>
-#include <torchbridge/task/step_group.h>
+#include "bridge/bootstrap/did_not_come.h"
+#include "bridge/core/explain.h"
+#include "bridge/host/read_machine.h"
+#include "bridge/net/address.h"
+#include "bridge/task/node_check.h"
+#include "bridge/task/step_group.h"
 
 #include <algorithm>
 #include <chrono>
@@ -14,7 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 
 // Large steps do not start on all nodes at the same instant.
-milliseconds timeout_of(const Options& options, int nodes) {
+milliseconds timeout_of(const LaunchOptions& options, int nodes) {
   constexpr int kLeastS = 1;
   return std::chrono::seconds(std::max(options.check.value_or(kLeastS), kLeastS)) +
          milliseconds(nodes);
@@ -61,7 +61,7 @@ std::vector<NodeFacts> facts_by_node(const StepPlan& plan, const Values& values)
 Result<std::string> check_nodes(const StepPlan& plan, const EnvMap& environment,
                                 const NodeCheck& check) {
   const Layout& at = plan.env.layout;
-  const Options& options = plan.options;
+  const LaunchOptions& options = plan.options;
   const milliseconds timeout = timeout_of(options, at.node_count);
   const auto host = numeric_address(plan.env.master.host);
   if (!host) return Error{.message = host.error().message, .only_here = true};

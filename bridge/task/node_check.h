@@ -2,9 +2,9 @@
 // that they reach rank 0's node.
 #pragma once
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/core/result.h>
-#include <torchbridge/task/step_plan.h>
+#include "bridge/core/env_map.h"
+#include "bridge/core/result.h"
+#include "bridge/task/step_plan.h"
 
 #include <string>
 

@@ -1,11 +1,11 @@
-#include <torchbridge/core/torch_env.h>
-#include <torchbridge/net/address.h>
-#include <torchbridge/task/step_group.h>
+#include "bridge/core/torch_env.h"
+#include "bridge/net/address.h"
+#include "bridge/task/step_group.h"
 
 namespace torchbridge {
 
 Result<ListeningNode> listening_node(const LaunchFacts& facts, const TaskMap& map,
-                                     const Options& options, int node, const Endpoint& store) {
+                                     const LaunchOptions& options, int node, const Endpoint& store) {
   constexpr std::size_t kPorts = 3;
   const auto address = numeric_address(store.host);
   if (!address) return address.error();
@@ -15,7 +15,7 @@ Result<ListeningNode> listening_node(const LaunchFacts& facts, const TaskMap& ma
   }
   LaunchFacts others = facts;
   others.reserved_ports.clear();
-  Options rules;
+  LaunchOptions rules;
   rules.ranks = RankRule::kBlock;
   if (options.port.low != options.port.high)
     rules.port = options.port;  // it may be what a firewall leaves open

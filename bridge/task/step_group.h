@@ -2,12 +2,12 @@
 // (bootstrap/all_gather.h).
 #pragma once
 
-#include <torchbridge/bootstrap/all_gather.h>
-#include <torchbridge/core/endpoint.h>
-#include <torchbridge/core/launcher.h>
-#include <torchbridge/core/layout.h>
-#include <torchbridge/core/options.h>
-#include <torchbridge/core/task_map.h>
+#include "bridge/bootstrap/all_gather.h"
+#include "bridge/core/endpoint.h"
+#include "bridge/core/launch_facts.h"
+#include "bridge/core/layout.h"
+#include "bridge/core/launch_options.h"
+#include "bridge/core/task_map.h"
 
 #include <string>
 
@@ -24,7 +24,7 @@ struct ListeningNode {
 // the launcher reserved for the step, or follow from its id within the range that the options
 // allow. The same on all nodes. Asks the resolver.
 Result<ListeningNode> listening_node(const LaunchFacts& facts, const TaskMap& map,
-                                     const Options& options, int node, const Endpoint& store);
+                                     const LaunchOptions& options, int node, const Endpoint& store);
 
 // `at.rank` and `at.world_size` number the members; `purpose` tells this gathering from others of
 // the same step, and `token` makes the proof where the tasks of the step share one. Messages name

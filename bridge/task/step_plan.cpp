@@ -1,8 +1,8 @@
-#include <torchbridge/core/host_text.h>
-#include <torchbridge/net/address.h>
-#include <torchbridge/task/master_address.h>
-#include <torchbridge/task/step_plan.h>
-#include <torchbridge/task/store_port.h>
+#include "bridge/core/host_text.h"
+#include "bridge/net/address.h"
+#include "bridge/task/master_address.h"
+#include "bridge/task/step_plan.h"
+#include "bridge/task/store_port.h"
 
 namespace torchbridge {
 namespace {
@@ -23,7 +23,7 @@ std::optional<Endpoint> StepOptions::exported_endpoint() const {
   return Endpoint{options.addr.text, options.port.low};
 }
 
-Result<StepOptions> step_options(const EnvMap& environment, const Options& options) {
+Result<StepOptions> step_options(const EnvMap& environment, const LaunchOptions& options) {
   StepOptions step{.options = options, .exported = {}};
   if (options.override_user) return step;
   const auto port = environment.integer("MASTER_PORT", 1, 65535);
@@ -40,7 +40,7 @@ Result<StepOptions> step_options(const EnvMap& environment, const Options& optio
 
 Result<StepPlan> plan_step(LaunchFacts facts, const StepOptions& step, std::optional<Endpoint> store,
                            std::chrono::milliseconds timeout) {
-  const Options& options = step.options;
+  const LaunchOptions& options = step.options;
   auto map = task_map_of(facts);
   if (!map) return map.error();
   if (const auto checked = check_exported_host(step, map->node_count()); !checked) return checked.error();

@@ -1,15 +1,15 @@
 // What a launcher's facts and the options make of a whole step: the one way from facts to a plan.
 #pragma once
 
-#include <torchbridge/core/endpoint.h>
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/core/explain.h>
-#include <torchbridge/core/launcher.h>
-#include <torchbridge/core/options.h>
-#include <torchbridge/core/result.h>
-#include <torchbridge/core/task_map.h>
-#include <torchbridge/core/torch_env.h>
-#include <torchbridge/net/socket.h>
+#include "bridge/core/endpoint.h"
+#include "bridge/core/env_map.h"
+#include "bridge/core/explain.h"
+#include "bridge/core/launch_facts.h"
+#include "bridge/core/launch_options.h"
+#include "bridge/core/result.h"
+#include "bridge/core/task_map.h"
+#include "bridge/core/torch_env.h"
+#include "bridge/net/socket.h"
 
 #include <chrono>
 #include <optional>
@@ -20,7 +20,7 @@ namespace torchbridge {
 struct StepPlan {
   LaunchFacts facts;
   TaskMap map;
-  Options options;          // of StepOptions
+  LaunchOptions options;          // of StepOptions
   ExportedMaster exported;
   TorchEnv env;             // env.master is where rank 0 listens, numeric where its name resolves
   int master_node = 0;      // the node that holds rank 0
@@ -29,13 +29,13 @@ struct StepPlan {
 // The options of a step, in which MASTER_ADDR and MASTER_PORT as the user exported them, where they are not to be
 // replaced, take the place of addr= and port=.
 struct StepOptions {
-  Options options;
+  LaunchOptions options;
   ExportedMaster exported;  // which of them were
 
   // Where both were exported.
   std::optional<Endpoint> exported_endpoint() const;
 };
-Result<StepOptions> step_options(const EnvMap& environment, const Options& options);
+Result<StepOptions> step_options(const EnvMap& environment, const LaunchOptions& options);
 
 // `store` is what the ranks agreed on among themselves; nothing for a launcher that names the nodes, as Slurm. Then it resolves a
 // host name, so call it in the task's own process with the user's rights; and where the options leave the address to rank 0's

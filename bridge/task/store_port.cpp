@@ -1,6 +1,6 @@
-#include <torchbridge/task/store_port.h>
+#include "bridge/task/store_port.h"
 
-#include <torchbridge/net/address.h>
+#include "bridge/net/address.h"
 
 namespace torchbridge {
 namespace {
@@ -17,7 +17,7 @@ Result<std::string> address_of_node(const std::string& name) {
   return address || !is_own_name(name) ? address : reachable_address();
 }
 
-Result<Endpoint> store_endpoint_of(const LaunchFacts& facts, const TaskMap& map, const Options& options) {
+Result<Endpoint> store_endpoint_of(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options) {
   // All nodes must come to the same port, so over several nodes what this one's kernel hands out does not count.
   const bool one_node = map.node_count() == 1;
   auto endpoint = endpoint_of(facts, map, options, one_node ? ephemeral_ports() : PortRange{});

@@ -1,4 +1,4 @@
-#include <torchbridge/task/task_environment.h>
+#include "bridge/task/task_environment.h"
 
 #include <net/if.h>
 #include <unistd.h>
@@ -6,16 +6,16 @@
 #include <algorithm>
 #include <climits>
 
-#include <torchbridge/bootstrap/all_gather.h>
-#include <torchbridge/core/binding.h>
-#include <torchbridge/core/closest_gpus.h>
-#include <torchbridge/core/exported_values.h>
-#include <torchbridge/core/outer_run.h>
-#include <torchbridge/core/user_values.h>
-#include <torchbridge/host/machine.h>
-#include <torchbridge/host/placement.h>
-#include <torchbridge/net/address.h>
-#include <torchbridge/task/error_file.h>
+#include "bridge/bootstrap/all_gather.h"
+#include "bridge/core/binding.h"
+#include "bridge/core/closest_gpus.h"
+#include "bridge/core/exported_values.h"
+#include "bridge/core/outer_run.h"
+#include "bridge/core/user_values.h"
+#include "bridge/host/read_machine.h"
+#include "bridge/host/cpu_affinity.h"
+#include "bridge/net/address.h"
+#include "bridge/task/error_file.h"
 
 namespace torchbridge {
 namespace {
@@ -28,7 +28,7 @@ Error only_here(const Error& error) { return {.message = error.message, .only_he
 // Interface names may differ between nodes; a program on one node needs none. Without a name gloo takes the address of
 // the host's own name, which is 127.0.1.1 on Debian. NCCL finds its interfaces, also those of other fabrics, and is
 // told only the user's; without the '=', "eth1" means eth10 too.
-Status add_interface(const StepPlan& plan, const Options& options, std::vector<Variable>& variables) {
+Status add_interface(const StepPlan& plan, const LaunchOptions& options, std::vector<Variable>& variables) {
   using Kind = InterfaceRule::Kind;
   if (options.iface.kind == Kind::kNone || (options.iface.kind == Kind::kAuto && plan.env.layout.node_count == 1)) return Ok{};
   const auto master = numeric_address(plan.env.master.host);
@@ -127,7 +127,7 @@ std::string note_on_base(const TaskMap& map, int node) {
          ": programs that build device meshes node by node need ranks=block";
 }
 
-std::vector<std::string> notes_of(const StepPlan& plan, const Options& options, const Binding& binding) {
+std::vector<std::string> notes_of(const StepPlan& plan, const LaunchOptions& options, const Binding& binding) {
   std::vector<std::string> notes;
   const Layout& at = plan.env.layout;
   if (!binding.note.empty() && at.rank == 0) notes.push_back(binding.note);
@@ -140,7 +140,7 @@ std::vector<std::string> notes_of(const StepPlan& plan, const Options& options, 
 }
 
 // The CPUs of each task of this node, for the rules that divide a node among its tasks. Slurm tells them; others are asked.
-Result<std::vector<CpuSet>> cpus_of_tasks(const StepPlan& plan, const EnvMap& environment, const Options& options, const CpuSet& own) {
+Result<std::vector<CpuSet>> cpus_of_tasks(const StepPlan& plan, const EnvMap& environment, const LaunchOptions& options, const CpuSet& own) {
   constexpr std::chrono::seconds kTimeout{60};
   const Layout& at = plan.env.layout;
   if (plan.facts.launcher == "slurm") return slurm_task_cpus(environment, at, own);
@@ -167,7 +167,7 @@ Result<std::vector<CpuSet>> cpus_of_tasks(const StepPlan& plan, const EnvMap& en
 
 Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& environment,
                                          const Socket& reserved_port, const std::vector<std::string>& program) {
-  const Options& options = plan.options;
+  const LaunchOptions& options = plan.options;
   if (const auto checked = check_exported(environment, options.override_user); !checked) return checked.error();
   auto computed = variables_of(plan.env);
   if (const auto added = add_interface(plan, options, computed); !added) return only_here(added.error());

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/core/result.h>
-#include <torchbridge/net/socket.h>
-#include <torchbridge/task/step_plan.h>
+#include "bridge/core/env_map.h"
+#include "bridge/core/result.h"
+#include "bridge/net/socket.h"
+#include "bridge/task/step_plan.h"
 
 namespace torchbridge {
 

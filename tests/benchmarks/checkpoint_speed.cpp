@@ -1,10 +1,10 @@
 // Times saves of a state of a given size, alone or within a training, or the way from the start of the process to a state that is loaded.
 // Prints one JSON object.
 #include <ATen/ops/randn.h>
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/train/checkpoint/checkpoint.h>
-#include <torchbridge/train/checkpoint/checkpoint_files.h>
-#include <torchbridge/train/run/job.h>
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/checkpoint/checkpoint.h"
+#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
+#include "trainer_template/runtime/run/job.h"
 #include <time.h>
 #include <unistd.h>
 

@@ -1,10 +1,10 @@
 // What one task of 100,000 on 12,500 nodes computes: Slurm's variables to torchrun's, whole and step by step.
-#include <torchbridge/core/endpoint.h>
-#include <torchbridge/core/explain.h>
-#include <torchbridge/core/hostlist.h>
-#include <torchbridge/core/launchers/slurm.h>
-#include <torchbridge/core/task_map.h>
-#include <torchbridge/core/torch_env.h>
+#include "bridge/core/endpoint.h"
+#include "bridge/core/explain.h"
+#include "bridge/core/hostlist.h"
+#include "bridge/core/launchers/slurm.h"
+#include "bridge/core/task_map.h"
+#include "bridge/core/torch_env.h"
 
 #include <benchmark/benchmark.h>
 
@@ -65,7 +65,7 @@ T value_of(Result<T> result) {
 void variables_of_one_task(benchmark::State& state) {
   const auto shape = static_cast<Shape>(state.range(0));
   const EnvMap environment = environment_of(shape);
-  Options options;
+  LaunchOptions options;
   options.ranks = RankRule::kBlock;
   for (auto _ : state) {
     const LaunchFacts facts = value_of(read_slurm(environment));

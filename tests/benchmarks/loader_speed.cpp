@@ -1,11 +1,11 @@
 // Samples per second that the loader gives: loader_speed FOLDER BATCH_SIZE WORKERS SECONDS. FOLDER holds MNIST's IDX files.
-#include <torchbridge/train/data/loader.h>
+#include "trainer_template/runtime/data/loader.h"
 
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 
-#include <torchbridge/train/data/idx_dataset.h>
+#include "trainer_template/runtime/data/idx_dataset.h"
 
 using namespace torchbridge::train;
 

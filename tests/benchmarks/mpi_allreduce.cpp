@@ -4,7 +4,7 @@
 #include <ATen/ops/ones.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torchbridge/mpi_backend/backend.h>
+#include "backends/mpi/mpi_backend.h"
 
 #include <algorithm>
 #include <chrono>
@@ -31,7 +31,7 @@ double median_seconds(c10d::Backend& backend, std::int64_t bytes, int times) {
 int main(int, char** arguments) {
   at::set_num_threads(1);
   const auto mpi = torchbridge::mpi::MpiBackend::create();
-  auto options = c10d::ProcessGroupGloo::Options::create(std::chrono::seconds(300));
+  auto options = c10d::ProcessGroupGloo::LaunchOptions::create(std::chrono::seconds(300));
   options->devices = {c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")};
   options->threads = 2;
   c10d::ProcessGroupGloo gloo(c10::make_intrusive<c10d::FileStore>(arguments[1], mpi->getSize()), mpi->getRank(), mpi->getSize(), options);

@@ -5,11 +5,11 @@
 #include <ATen/ops/randn.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
-#include <torchbridge/train/ddp/ddp.h>
-#include <torchbridge/train/linear.h>
-#include <torchbridge/train/model_tensors.h>
-#include <torchbridge/train/optim/optimizer.h>
-#include <torchbridge/train/run/job.h>
+#include "trainer_template/runtime/ddp/ddp.h"
+#include "trainer_template/runtime/linear.h"
+#include "trainer_template/runtime/model_tensors.h"
+#include "trainer_template/runtime/optim/optimizer.h"
+#include "trainer_template/runtime/run/job.h"
 
 #include <cstdio>
 

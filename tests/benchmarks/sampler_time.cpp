@@ -1,5 +1,5 @@
 // What an epoch's order takes: sampler_time shuffled|permuted SIZE prints seconds to the first index and MiB of memory more.
-#include <torchbridge/train/data/epoch_order.h>
+#include "trainer_template/runtime/data/epoch_order.h"
 
 #include <chrono>
 #include <cstdio>

@@ -6,7 +6,7 @@
 #include <memory>
 #include <set>
 
-#include "ranks.h"
+#include "tests/multiproc/ranks.h"
 
 namespace {
 

@@ -5,12 +5,12 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <CLI/CLI.hpp>
-#include <torchbridge/train/checkpoint/checkpoint.h>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/failpoint.h>
-#include <torchbridge/train/run/job.h>
-#include <torchbridge/train/run/metrics.h>
-#include <torchbridge/train/optim/zero.h>
+#include "trainer_template/runtime/checkpoint/checkpoint.h"
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/failpoint.h"
+#include "trainer_template/runtime/run/job.h"
+#include "trainer_template/runtime/run/metrics.h"
+#include "trainer_template/runtime/optim/zero.h"
 #include <unistd.h>
 
 #include <random>

@@ -10,11 +10,11 @@
 #include <c10/core/Event.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <torchbridge/train/data/device_copy.h>
-#include <torchbridge/train/data/loader.h>
-#include <torchbridge/train/group/cuda.h>
-#include <torchbridge/train/group/process_group.h>
-#include <torchbridge/train/run/job.h>
+#include "trainer_template/runtime/data/device_copy.h"
+#include "trainer_template/runtime/data/loader.h"
+#include "trainer_template/runtime/group/cuda.h"
+#include "trainer_template/runtime/group/process_group.h"
+#include "trainer_template/runtime/run/job.h"
 #include <unistd.h>
 
 #include <algorithm>

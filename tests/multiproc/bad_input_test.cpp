@@ -5,7 +5,7 @@
 #include <optional>
 #include <thread>
 
-#include "ranks.h"
+#include "tests/multiproc/ranks.h"
 
 namespace {
 

@@ -11,9 +11,9 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <torchbridge/bootstrap/all_gather.h>
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/net/socket.h>
+#include "bridge/bootstrap/all_gather.h"
+#include "bridge/core/env_map.h"
+#include "bridge/net/socket.h"
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // What torchbridge-ckpt says where there is nothing to look at. python_resume_test.cpp has the rest of it.
 #include <sys/stat.h>
 
-#include "ranks.h"
+#include "tests/multiproc/ranks.h"
 
 namespace {
 

@@ -8,13 +8,13 @@
 #include <ATen/ops/index_select.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/distributed/c10d/comm.hpp>
-#include <torchbridge/train/checkpoint/checkpoint.h>
-#include <torchbridge/train/data/idx.h>
-#include <torchbridge/train/run/job.h>
-#include <torchbridge/train/data/epoch_order.h>
-#include <torchbridge/train/optim/autocast.h>
-#include <torchbridge/train/optim/grad_clip.h>
-#include <torchbridge/train/optim/optimizer.h>
+#include "trainer_template/runtime/checkpoint/checkpoint.h"
+#include "trainer_template/runtime/data/idx.h"
+#include "trainer_template/runtime/run/job.h"
+#include "trainer_template/runtime/data/epoch_order.h"
+#include "trainer_template/runtime/optim/autocast.h"
+#include "trainer_template/runtime/optim/grad_clip.h"
+#include "trainer_template/runtime/optim/optimizer.h"
 #include <zlib.h>
 
 #include <cstdio>
@@ -22,7 +22,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "ddp_models.h"
+#include "tests/multiproc/ddp_models.h"
 
 using namespace torchbridge::train;
 using Json = nlohmann::json;

@@ -1,4 +1,4 @@
-#include "ddp_models.h"
+#include "tests/multiproc/ddp_models.h"
 
 #include <ATen/ops/adaptive_avg_pool2d.h>
 #include <ATen/ops/cross_entropy_loss.h>
@@ -12,8 +12,8 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/pooling.h>
-#include <torchbridge/train/linear.h>
-#include <torchbridge/train/model_tensors.h>
+#include "trainer_template/runtime/linear.h"
+#include "trainer_template/runtime/model_tensors.h"
 
 namespace {
 

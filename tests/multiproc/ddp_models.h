@@ -10,7 +10,7 @@
 #include <tuple>
 #include <vector>
 
-#include <torchbridge/train/ddp/ddp.h>
+#include "trainer_template/runtime/ddp/ddp.h"
 
 // What a step gives to the model. Pixels are (N, 8, 8) of uint8.
 struct StepInputs {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "ranks.h"
+#include "tests/multiproc/ranks.h"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // Our ranks against Python's: the same indices, the same losses bit for bit.
 #include <nlohmann/json.hpp>
 
-#include "ranks.h"
+#include "tests/multiproc/ranks.h"
 
 #include <algorithm>
 #include <cstdlib>

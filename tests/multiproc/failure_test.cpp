@@ -1,11 +1,11 @@
 // Ranks that die or stop in the middle: the others end soon, and one of them says which one it was.
 #include <sys/socket.h>
 
-#include <torchbridge/net/address.h>
+#include "bridge/net/address.h"
 
 #include <csignal>
 
-#include "ranks.h"
+#include "tests/multiproc/ranks.h"
 
 namespace {
 

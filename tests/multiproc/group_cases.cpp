@@ -14,9 +14,9 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
-#include <torchbridge/train/group/backend.h>
-#include <torchbridge/train/group/gloo_backend.h>
-#include <torchbridge/train/group/process_group.h>
+#include "trainer_template/runtime/group/backend_registry.h"
+#include "trainer_template/runtime/group/gloo_backend.h"
+#include "trainer_template/runtime/group/process_group.h"
 #include <unistd.h>
 
 #include <chrono>

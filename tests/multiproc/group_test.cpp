@@ -1,11 +1,11 @@
 // init_process_group as a program uses it: stores, options, parts, and its end.
-#include <torchbridge/net/address.h>
+#include "bridge/net/address.h"
 
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 
-#include "ranks.h"
+#include "tests/multiproc/ranks.h"
 
 namespace {
 

@@ -2,7 +2,7 @@
 #include <csignal>
 #include <filesystem>
 
-#include "ranks.h"
+#include "tests/multiproc/ranks.h"
 
 namespace {
 

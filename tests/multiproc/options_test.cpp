@@ -5,7 +5,7 @@
 #include <set>
 #include <sstream>
 
-#include "ranks.h"
+#include "tests/multiproc/ranks.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // The order of samples, as the trainer takes it by --order, and as Python's DistributedSampler gives it.
-#include "ranks.h"
+#include "tests/multiproc/ranks.h"
 
 namespace {
 

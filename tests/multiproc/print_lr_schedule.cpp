@@ -1,6 +1,6 @@
 // Prints what each case on standard input gives, one line a case, as tests/reference/lr_schedule_reference.py does with Python's.
-#include <torchbridge/train/optim/lr_schedule.h>
-#include <torchbridge/train/optim/plateau.h>
+#include "trainer_template/runtime/optim/lr_schedule.h"
+#include "trainer_template/runtime/optim/plateau.h"
 
 #include <cstdio>
 #include <iostream>

@@ -2,9 +2,9 @@
 // with Python's optimizers.
 #include <ATen/Context.h>
 #include <ATen/ops/randn.h>
-#include <torchbridge/train/optim/grad_clip.h>
-#include <torchbridge/train/optim/grad_scaler.h>
-#include <torchbridge/train/optim/optimizer.h>
+#include "trainer_template/runtime/optim/grad_clip.h"
+#include "trainer_template/runtime/optim/grad_scaler.h"
+#include "trainer_template/runtime/optim/optimizer.h"
 
 #include <cmath>
 #include <cstdio>
@@ -14,7 +14,7 @@
 #include <sstream>
 #include <string>
 
-#include "alone.h"
+#include "tests/support/alone.h"
 
 using namespace torchbridge::train;
 

@@ -1,5 +1,5 @@
 // Prints what our sampler gives for the cases on stdin, in the format of tests/reference/sampler_reference.py.
-#include <torchbridge/train/data/epoch_order.h>
+#include "trainer_template/runtime/data/epoch_order.h"
 
 #include <iostream>
 #include <sstream>

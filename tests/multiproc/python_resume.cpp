@@ -6,15 +6,15 @@
 #include <ATen/ops/relu.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/embedding.h>
-#include <torchbridge/train/checkpoint/checkpoint.h>
-#include <torchbridge/train/checkpoint/resume_from_python.h>
-#include <torchbridge/train/checkpoint/safetensors.h>
-#include <torchbridge/train/ddp/ddp.h>
-#include <torchbridge/train/run/job.h>
-#include <torchbridge/train/linear.h>
-#include <torchbridge/train/model_tensors.h>
-#include <torchbridge/train/optim/parameter_groups.h>
-#include <torchbridge/train/optim/zero.h>
+#include "trainer_template/runtime/checkpoint/checkpoint.h"
+#include "trainer_template/runtime/checkpoint/resume_from_python.h"
+#include "trainer_template/runtime/checkpoint/safetensors.h"
+#include "trainer_template/runtime/ddp/ddp.h"
+#include "trainer_template/runtime/run/job.h"
+#include "trainer_template/runtime/linear.h"
+#include "trainer_template/runtime/model_tensors.h"
+#include "trainer_template/runtime/optim/parameter_groups.h"
+#include "trainer_template/runtime/optim/zero.h"
 #include <unistd.h>
 
 #include <cstdio>

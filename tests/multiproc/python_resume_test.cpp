@@ -1,5 +1,5 @@
 // A training goes on in C++ where Python left it, and in Python where C++ left it, with the losses of the one that was never stopped.
-#include "ranks.h"
+#include "tests/multiproc/ranks.h"
 
 #include <cstdlib>
 #include <map>

@@ -1,9 +1,9 @@
-#include "ranks.h"
+#include "tests/multiproc/ranks.h"
 
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
-#include <torchbridge/core/env_map.h>
+#include "bridge/core/env_map.h"
 
 #include <algorithm>
 #include <csignal>
@@ -11,7 +11,7 @@
 #include <thread>
 #include <utility>
 
-#include "process_state.h"
+#include "tests/support/process_state.h"
 
 namespace {
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "free_port.h"
-#include "temporary_folder.h"
+#include "tests/support/free_port.h"
+#include "tests/support/temporary_folder.h"
 
 using Words = std::vector<std::string>;
 using Variables = std::map<std::string, std::string>;

@@ -3,10 +3,10 @@
 // Usage: rendezvous_clients RANKS
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <torchbridge/bootstrap/many_descriptors.h>
-#include <torchbridge/net/socket.h>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/group/join_store.h>
+#include "bridge/bootstrap/many_descriptors.h"
+#include "bridge/net/socket.h"
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/group/join_store.h"
 #include <unistd.h>
 
 #include <algorithm>

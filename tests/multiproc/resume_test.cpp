@@ -1,7 +1,7 @@
 // Going on from a checkpoint gives the run that was never stopped.
 #include <csignal>
 
-#include "ranks.h"
+#include "tests/multiproc/ranks.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -3,7 +3,7 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
-#include "ranks.h"
+#include "tests/multiproc/ranks.h"
 
 namespace {
 

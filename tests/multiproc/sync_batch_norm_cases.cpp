@@ -7,9 +7,9 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <torch/nn/modules/batchnorm.h>
-#include <torchbridge/train/ddp/ddp.h>
-#include <torchbridge/train/run/job.h>
-#include <torchbridge/train/ddp/sync_batch_norm.h>
+#include "trainer_template/runtime/ddp/ddp.h"
+#include "trainer_template/runtime/run/job.h"
+#include "trainer_template/runtime/ddp/sync_batch_norm.h"
 
 #include <cstdio>
 #include <numeric>

@@ -1,5 +1,5 @@
 // The trainer's tasks and what its loop offers, as a user calls it.
-#include "ranks.h"
+#include "tests/multiproc/ranks.h"
 
 #include <fcntl.h>
 #include <pty.h>

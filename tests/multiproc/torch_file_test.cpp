@@ -1,5 +1,5 @@
 // Weights that Python saved by torch.save: read, or refused without running what is in them.
-#include "ranks.h"
+#include "tests/multiproc/ranks.h"
 
 #include <filesystem>
 #include <fstream>

@@ -1,6 +1,6 @@
 // Our host lists against libslurm's, on random lists that libslurm reads right: at most two bracket groups a name (it
 // orders three otherwise than two) and nothing after the last bracket.
-#include <torchbridge/core/hostlist.h>
+#include "bridge/core/hostlist.h"
 
 #include <gtest/gtest.h>
 #include <slurm/slurm.h>

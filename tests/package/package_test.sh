@@ -10,7 +10,7 @@ fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
 grep -q '^TORCHBRIDGE_SANITIZE:STRING=$' "$build_dir/CMakeCache.txt" || { echo "SKIPPED: a build with sanitizers wants them of its users too"; exit 77; }
 
 # The user has neither our sources nor our build folder. (The .venv with libtorch may lie below the source folder.)
-hidden=("$build_dir" "$source_dir"/{backends,bridge,cmake,data,trainer_template})
+hidden=("$build_dir" "$source_dir"/{backends,bridge,cmake,data,include,trainer_template})
 if ((EUID == 0)); then
   user() {
     unshare --mount sh -c 'while [ "$1" != -- ]; do mount -t tmpfs none "$1"; shift; done; shift; exec "$@"' - "${hidden[@]}" -- \

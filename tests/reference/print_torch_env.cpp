@@ -1,10 +1,10 @@
 // Prints what each process of a Slurm step is told, one JSON object a line. The processes are read from stdin: their
 // variables, NAME=VALUE one a line, and an empty line after each. TORCHBRIDGE_OPTIONS among them is the option list.
-#include <torchbridge/core/endpoint.h>
-#include <torchbridge/core/launchers/slurm.h>
-#include <torchbridge/core/options.h>
-#include <torchbridge/core/task_map.h>
-#include <torchbridge/core/torch_env.h>
+#include "bridge/core/endpoint.h"
+#include "bridge/core/launchers/slurm.h"
+#include "bridge/core/launch_options.h"
+#include "bridge/core/task_map.h"
+#include "bridge/core/torch_env.h"
 
 #include <iostream>
 #include <string>

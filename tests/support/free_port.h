@@ -5,7 +5,7 @@
 
 #include <stdexcept>
 
-#include <torchbridge/net/socket.h>
+#include "bridge/net/socket.h"
 
 // Nobody listens there on any interface, the kernel gives it to nobody by itself, and no other process that asks this way has it until
 // this one and those that it started have ended. From one thread.

@@ -7,12 +7,8 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/pooling.h>
-#include <torchbridge/core/nearest_name.h>
-#include <torchbridge/train/data/idx_dataset.h>
-#include <torchbridge/train/data/image.h>
-#include <torchbridge/train/data/mapped_file.h>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/linear.h>
+#include <torchbridge/task.h>
+#include <torchbridge/data.h>
 
 #include <algorithm>
 #include <cstdio>

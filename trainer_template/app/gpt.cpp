@@ -7,10 +7,7 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <torch/nn/init.h>
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/core/nearest_name.h>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/linear.h>
+#include <torchbridge/task.h>
 
 #include <algorithm>
 #include <cmath>

@@ -5,7 +5,7 @@
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/normalization.h>
-#include <torchbridge/train/run/task.h>
+#include <torchbridge/task.h>
 
 #include <cstdint>
 #include <string>

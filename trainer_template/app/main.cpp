@@ -1,5 +1,5 @@
 // Trains on all ranks of a job: the whole run, from options to the last line. The page to copy and to change.
-#include <torchbridge/train/training.h>
+#include <torchbridge/training.h>
 #include <unistd.h>
 
 #include "tasks.h"

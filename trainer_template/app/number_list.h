@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <torchbridge/core/env_map.h>
+#include <torchbridge/task.h>
 
 // Numbers from 1 to `most`; nothing for any other text.
 inline std::optional<std::vector<std::int64_t>> number_list(const std::string& text, std::int64_t most) {

@@ -4,10 +4,8 @@
 #include <ATen/ops/where.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
-#include <torchbridge/core/nearest_name.h>
-#include <torchbridge/train/data/table.h>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/linear.h>
+#include <torchbridge/task.h>
+#include <torchbridge/data.h>
 
 #include <numeric>
 

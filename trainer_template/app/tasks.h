@@ -1,7 +1,7 @@
 // The tasks of this program. One of your own is a file like digits.cpp and a line in tasks.cpp.
 #pragma once
 
-#include <torchbridge/train/run/task.h>
+#include <torchbridge/task.h>
 
 #include <span>
 

@@ -4,9 +4,8 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/multinomial.h>
 #include <ATen/ops/tensor.h>
-#include <torchbridge/train/data/text_windows.h>
-#include <torchbridge/train/data/token_windows.h>
-#include <torchbridge/train/errors.h>
+#include <torchbridge/data.h>
+#include <torchbridge/task.h>
 
 #include <ostream>
 #include <string_view>

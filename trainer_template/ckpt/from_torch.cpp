@@ -1,15 +1,15 @@
-#include "from_torch.h"
+#include "trainer_template/ckpt/from_torch.h"
 
-#include <torchbridge/train/checkpoint/python_optimizer.h>
-#include <torchbridge/train/checkpoint/state_dict.h>
-#include <torchbridge/train/checkpoint/torch_archive.h>
-#include <torchbridge/train/errors.h>
+#include "trainer_template/runtime/checkpoint/python_optimizer.h"
+#include "trainer_template/runtime/checkpoint/state_dict.h"
+#include "trainer_template/runtime/checkpoint/torch_archive.h"
+#include "trainer_template/runtime/errors.h"
 
 #include <algorithm>
 #include <bit>
 #include <set>
 
-#include "tensor_bytes.h"
+#include "trainer_template/ckpt/tensor_bytes.h"
 
 using namespace torchbridge::train;
 using Kind = PickledValue::Kind;

@@ -1,10 +1,10 @@
-#include "look.h"
+#include "trainer_template/ckpt/look.h"
 
-#include <torchbridge/train/checkpoint/checkpoint_files.h>
-#include <torchbridge/train/checkpoint/safetensors_file.h>
-#include <torchbridge/train/checkpoint/torch_archive.h>
-#include <torchbridge/train/checkpoint/verify.h>
-#include <torchbridge/train/errors.h>
+#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint/safetensors_file.h"
+#include "trainer_template/runtime/checkpoint/torch_archive.h"
+#include "trainer_template/runtime/checkpoint/verify.h"
+#include "trainer_template/runtime/errors.h"
 
 #include <algorithm>
 #include <cstdio>

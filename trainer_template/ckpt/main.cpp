@@ -1,18 +1,18 @@
 // torchbridge-ckpt list | verify | show | convert
 #include <CLI/CLI.hpp>
 
-#include <torchbridge/program/program.h>
-#include <torchbridge/train/checkpoint/torch_archive.h>
-#include <torchbridge/train/errors.h>
+#include "bridge/program/program.h"
+#include "trainer_template/runtime/checkpoint/torch_archive.h"
+#include "trainer_template/runtime/errors.h"
 
 #include <cstdio>
 #include <filesystem>
 #include <string>
 
-#include "from_torch.h"
-#include "look.h"
-#include "show.h"
-#include "to_torch.h"
+#include "trainer_template/ckpt/from_torch.h"
+#include "trainer_template/ckpt/look.h"
+#include "trainer_template/ckpt/show.h"
+#include "trainer_template/ckpt/to_torch.h"
 
 using torchbridge::train::ExitCode;
 

@@ -1,12 +1,12 @@
-#include "show.h"
+#include "trainer_template/ckpt/show.h"
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/train/checkpoint/checkpoint_files.h>
-#include <torchbridge/train/checkpoint/safetensors_file.h>
-#include <torchbridge/train/checkpoint/state_entries.h>
-#include <torchbridge/train/checkpoint/torch_archive.h>
-#include <torchbridge/train/checkpoint/verify.h>
-#include <torchbridge/train/errors.h>
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint/safetensors_file.h"
+#include "trainer_template/runtime/checkpoint/state_entries.h"
+#include "trainer_template/runtime/checkpoint/torch_archive.h"
+#include "trainer_template/runtime/checkpoint/verify.h"
+#include "trainer_template/runtime/errors.h"
 
 #include <cstdio>
 #include <set>

@@ -1,8 +1,8 @@
-#include "tensor_bytes.h"
+#include "trainer_template/ckpt/tensor_bytes.h"
 
-#include <torchbridge/train/checkpoint/file_layer.h>
-#include <torchbridge/train/checkpoint/safetensors_header.h>
-#include <torchbridge/train/errors.h>
+#include "trainer_template/runtime/checkpoint/file_layer.h"
+#include "trainer_template/runtime/checkpoint/safetensors_header.h"
+#include "trainer_template/runtime/errors.h"
 
 #include <algorithm>
 #include <memory>

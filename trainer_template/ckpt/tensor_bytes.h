@@ -1,8 +1,8 @@
 // Tensors as bytes: what is converted from one format to another.
 #pragma once
 
-#include <torchbridge/train/checkpoint/pickle.h>
-#include <torchbridge/train/checkpoint/torch_archive.h>
+#include "trainer_template/runtime/checkpoint/pickle.h"
+#include "trainer_template/runtime/checkpoint/torch_archive.h"
 
 #include <cstdint>
 #include <filesystem>

@@ -1,17 +1,17 @@
-#include "to_torch.h"
+#include "trainer_template/ckpt/to_torch.h"
 
-#include <torchbridge/train/checkpoint/checkpoint_files.h>
-#include <torchbridge/train/checkpoint/pickle_writer.h>
-#include <torchbridge/train/checkpoint/python_optimizer.h>
-#include <torchbridge/train/checkpoint/safetensors_file.h>
-#include <torchbridge/train/checkpoint/torch_archive.h>
-#include <torchbridge/train/checkpoint/verify.h>
-#include <torchbridge/train/errors.h>
+#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint/pickle_writer.h"
+#include "trainer_template/runtime/checkpoint/python_optimizer.h"
+#include "trainer_template/runtime/checkpoint/safetensors_file.h"
+#include "trainer_template/runtime/checkpoint/torch_archive.h"
+#include "trainer_template/runtime/checkpoint/verify.h"
+#include "trainer_template/runtime/errors.h"
 
 #include <cstdio>
 #include <memory>
 
-#include "tensor_bytes.h"
+#include "trainer_template/ckpt/tensor_bytes.h"
 
 using namespace torchbridge::train;
 namespace fs = std::filesystem;

@@ -1,6 +1,6 @@
-#include <torchbridge/train/console.h>
+#include "trainer_template/runtime/console.h"
 
-#include <torchbridge/train/errors.h>
+#include "trainer_template/runtime/errors.h"
 
 #include <unistd.h>
 

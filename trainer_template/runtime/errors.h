@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include <torchbridge/core/result.h>
+#include "bridge/core/result.h"
 
 namespace torchbridge::train {
 

@@ -1,9 +1,9 @@
-#include <torchbridge/train/failpoint.h>
+#include "trainer_template/runtime/failpoint.h"
 
 #ifdef TORCHBRIDGE_FAILPOINTS
 
 #include <signal.h>
-#include <torchbridge/core/env_map.h>
+#include "bridge/core/env_map.h"
 
 #include <algorithm>
 #include <array>

@@ -1,7 +1,7 @@
-#include <torchbridge/train/file_lock.h>
+#include "trainer_template/runtime/file_lock.h"
 
 #include <sys/file.h>
-#include <torchbridge/train/console.h>
+#include "trainer_template/runtime/console.h"
 
 #include <cerrno>
 #include <chrono>

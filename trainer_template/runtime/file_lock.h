@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include <torchbridge/net/socket.h>
+#include "bridge/net/socket.h"
 
 namespace torchbridge::train {
 

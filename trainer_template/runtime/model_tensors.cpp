@@ -1,9 +1,9 @@
-#include <torchbridge/train/model_tensors.h>
+#include "trainer_template/runtime/model_tensors.h"
 
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/embedding.h>
-#include <torchbridge/train/ddp/sync_batch_norm.h>
+#include "trainer_template/runtime/ddp/sync_batch_norm.h"
 
 #include <unordered_map>
 

@@ -1,7 +1,7 @@
 // The tensors of a model made of modules: the one place of the runtime that knows them.
 #pragma once
 
-#include <torchbridge/train/named_tensors.h>
+#include "trainer_template/runtime/named_tensors.h"
 
 namespace torch::nn {
 class Module;

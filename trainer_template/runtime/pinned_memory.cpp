@@ -1,9 +1,9 @@
-#include <torchbridge/train/pinned_memory.h>
+#include "trainer_template/runtime/pinned_memory.h"
 
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
-#include <torchbridge/train/console.h>
-#include <torchbridge/train/group/process_group.h>
+#include "trainer_template/runtime/console.h"
+#include "trainer_template/runtime/group/process_group.h"
 
 #include <atomic>
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <torchbridge/train/data/sampler.h>
+#include "trainer_template/runtime/data/sampler.h"
 
 namespace torchbridge::train {
 

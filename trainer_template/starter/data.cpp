@@ -1,7 +1,7 @@
 // What is learned from: handwritten digits in MNIST's files. Change this file for data of your own.
 #include <ATen/ops/cross_entropy_loss.h>
-#include <torchbridge/train/data/idx_dataset.h>
-#include <torchbridge/train/errors.h>
+#include <torchbridge/data.h>
+#include <torchbridge/task.h>
 
 #include "model.h"
 #include "tasks.h"

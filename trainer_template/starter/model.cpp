@@ -1,9 +1,7 @@
 // The model: one hidden layer. Change this file for an architecture of your own.
 #include "model.h"
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/linear.h>
+#include <torchbridge/task.h>
 
 using namespace torchbridge::train;
 

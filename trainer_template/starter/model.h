@@ -1,7 +1,7 @@
 // The model that is trained.
 #pragma once
 
-#include <torchbridge/train/run/task.h>
+#include <torchbridge/task.h>
 
 #include <cstdint>
 #include <memory>

@@ -1,7 +1,7 @@
 // The tasks of this program, which main.cpp asks for.
 #pragma once
 
-#include <torchbridge/train/run/task.h>
+#include <torchbridge/task.h>
 
 #include <span>
 

@@ -1,6 +1,6 @@
-#include <torchbridge/core/launchers/flux.h>
+#include "bridge/core/launchers/flux.h"
 
-#include <torchbridge/core/launchers/variable_reader.h>
+#include "bridge/core/launchers/variable_reader.h"
 
 namespace torchbridge {
 

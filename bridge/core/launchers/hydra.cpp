@@ -1,6 +1,6 @@
-#include <torchbridge/core/launchers/hydra.h>
+#include "bridge/core/launchers/hydra.h"
 
-#include <torchbridge/core/launchers/variable_reader.h>
+#include "bridge/core/launchers/variable_reader.h"
 
 namespace torchbridge {
 

@@ -1,7 +1,9 @@
 // Hydra, the mpiexec of MPICH and Intel MPI; also others that start processes by the PMI-1 protocol.
 #pragma once
 
-#include <torchbridge/core/launcher.h>
+#include "bridge/core/env_map.h"
+#include "bridge/core/launch_facts.h"
+#include "bridge/core/result.h"
 
 namespace torchbridge {
 

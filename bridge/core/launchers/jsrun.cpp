@@ -1,6 +1,6 @@
-#include <torchbridge/core/launchers/jsrun.h>
+#include "bridge/core/launchers/jsrun.h"
 
-#include <torchbridge/core/launchers/variable_reader.h>
+#include "bridge/core/launchers/variable_reader.h"
 
 namespace torchbridge {
 

@@ -1,7 +1,9 @@
 // jsrun, the launcher of IBM's Job Step Manager under LSF: the variables of a task.
 #pragma once
 
-#include <torchbridge/core/launcher.h>
+#include "bridge/core/env_map.h"
+#include "bridge/core/launch_facts.h"
+#include "bridge/core/result.h"
 
 namespace torchbridge {
 

@@ -1,9 +1,9 @@
-#include <torchbridge/core/launchers/mpirun_daemons.h>
+#include "bridge/core/launchers/mpirun_daemons.h"
 
 #include <charconv>
 
-#include <torchbridge/core/hostlist.h>
-#include <torchbridge/core/launchers/pmix.h>
+#include "bridge/core/hostlist.h"
+#include "bridge/core/launchers/pmix.h"
 
 namespace torchbridge {
 namespace {

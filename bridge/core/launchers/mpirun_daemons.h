@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/core/result.h>
-#include <torchbridge/core/siphash.h>
+#include "bridge/core/env_map.h"
+#include "bridge/core/result.h"
+#include "bridge/core/siphash.h"
 
 namespace torchbridge {
 

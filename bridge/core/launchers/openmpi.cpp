@@ -1,7 +1,7 @@
-#include <torchbridge/core/launchers/openmpi.h>
+#include "bridge/core/launchers/openmpi.h"
 
-#include <torchbridge/core/launchers/pmix.h>
-#include <torchbridge/core/launchers/variable_reader.h>
+#include "bridge/core/launchers/pmix.h"
+#include "bridge/core/launchers/variable_reader.h"
 
 namespace torchbridge {
 

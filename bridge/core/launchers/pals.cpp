@@ -1,8 +1,8 @@
-#include <torchbridge/core/launchers/pals.h>
+#include "bridge/core/launchers/pals.h"
 
 #include <cstring>
 
-#include <torchbridge/core/launchers/variable_reader.h>
+#include "bridge/core/launchers/variable_reader.h"
 
 namespace torchbridge {
 namespace {

@@ -4,7 +4,9 @@
 #include <string>
 #include <string_view>
 
-#include <torchbridge/core/launcher.h>
+#include "bridge/core/env_map.h"
+#include "bridge/core/launch_facts.h"
+#include "bridge/core/result.h"
 
 namespace torchbridge {
 

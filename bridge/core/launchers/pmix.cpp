@@ -1,4 +1,4 @@
-#include <torchbridge/core/launchers/pmix.h>
+#include "bridge/core/launchers/pmix.h"
 
 namespace torchbridge {
 

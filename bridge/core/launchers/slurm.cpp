@@ -1,10 +1,10 @@
-#include <torchbridge/core/launchers/slurm.h>
+#include "bridge/core/launchers/slurm.h"
 
 #include <algorithm>
 
-#include <torchbridge/core/hostlist.h>
-#include <torchbridge/core/launchers/variable_reader.h>
-#include <torchbridge/core/step_record.h>
+#include "bridge/core/hostlist.h"
+#include "bridge/core/launchers/variable_reader.h"
+#include "bridge/core/step_record.h"
 
 namespace torchbridge {
 namespace {

@@ -1,7 +1,9 @@
 // Slurm: the variables of a task in a job step (22.05; man srun, "OUTPUT ENVIRONMENT VARIABLES").
 #pragma once
 
-#include <torchbridge/core/launcher.h>
+#include "bridge/core/env_map.h"
+#include "bridge/core/launch_facts.h"
+#include "bridge/core/result.h"
 
 namespace torchbridge {
 

@@ -1,10 +1,10 @@
 // Tables of numbers: whatever the text, a table is rectangular and finite, and written out it is the same table.
-#include <torchbridge/train/data/csv.h>
+#include "trainer_template/runtime/data/csv.h"
 
 #include <cmath>
 #include <cstdio>
 
-#include "expect.h"
+#include "tests/fuzz/programs/expect.h"
 
 using namespace torchbridge;
 

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include <torchbridge/core/result.h>
+#include "bridge/core/result.h"
 
 namespace torchbridge {
 

@@ -1,7 +1,7 @@
 // Host lists: whatever the text, the names are host names, and written out one by one they are the same list.
-#include <torchbridge/core/hostlist.h>
+#include "bridge/core/hostlist.h"
 
-#include "expect.h"
+#include "tests/fuzz/programs/expect.h"
 
 using namespace torchbridge;
 

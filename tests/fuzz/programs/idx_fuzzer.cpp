@@ -1,13 +1,13 @@
 // IDX files, plain and gzip: whatever the bytes, there are as many pixels and labels as images, or there is an error.
-#include <torchbridge/train/data/idx.h>
-#include <torchbridge/train/errors.h>
+#include "trainer_template/runtime/data/idx.h"
+#include "trainer_template/runtime/errors.h"
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
-#include "expect.h"
+#include "tests/fuzz/programs/expect.h"
 
 using namespace torchbridge;
 

@@ -1,7 +1,7 @@
 // Image files: whatever the bytes, an image has the pixels that it says, or there is an error.
-#include <torchbridge/train/data/image.h>
+#include "trainer_template/runtime/data/image.h"
 
-#include "expect.h"
+#include "tests/fuzz/programs/expect.h"
 
 using namespace torchbridge;
 

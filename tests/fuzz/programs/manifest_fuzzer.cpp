@@ -1,7 +1,7 @@
 // Manifests of checkpoints: what is accepted is within its bounds, and written and read again it is the same.
-#include <torchbridge/train/checkpoint/manifest.h>
+#include "trainer_template/runtime/checkpoint/manifest.h"
 
-#include "expect.h"
+#include "tests/fuzz/programs/expect.h"
 
 using namespace torchbridge;
 

@@ -1,7 +1,7 @@
 // Number lists, as of ranks and ports: whatever the text, no number is outside the limit, which the first byte chooses.
-#include <torchbridge/core/hostlist.h>
+#include "bridge/core/hostlist.h"
 
-#include "expect.h"
+#include "tests/fuzz/programs/expect.h"
 
 using namespace torchbridge;
 

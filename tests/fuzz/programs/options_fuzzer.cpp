@@ -1,13 +1,13 @@
 // The option list of --torch-env: whatever the text, it is refused with a message, or says the same said twice.
-#include <torchbridge/core/options.h>
+#include "bridge/core/launch_options.h"
 
-#include "expect.h"
+#include "tests/fuzz/programs/expect.h"
 
 using namespace torchbridge;
 
 namespace {
 
-void expect_within_limits(const Options& options) {
+void expect_within_limits(const LaunchOptions& options) {
   const PortRule& port = options.port;
   expect(port.automatic() ? port.high == 0 : port.low >= 1 && port.low <= port.high && port.high <= 65535,
          "a port is automatic or from 1 to 65535");

@@ -1,11 +1,11 @@
 // Slurm's variables down to torchrun's: whatever they hold, they are refused with a message, or every rank that the task
 // map knows has a place of its own, and the variables read back as they were written.
-#include <torchbridge/core/endpoint.h>
-#include <torchbridge/core/launchers/slurm.h>
-#include <torchbridge/core/task_map.h>
-#include <torchbridge/core/torch_env.h>
+#include "bridge/core/endpoint.h"
+#include "bridge/core/launchers/slurm.h"
+#include "bridge/core/task_map.h"
+#include "bridge/core/torch_env.h"
 
-#include "expect.h"
+#include "tests/fuzz/programs/expect.h"
 
 using namespace torchbridge;
 
@@ -49,7 +49,7 @@ void expect_places(const TaskMap& map) {
 }
 
 void expect_variables(const LaunchFacts& facts, const TaskMap& map, const Endpoint& master, RankRule ranks) {
-  Options options;
+  LaunchOptions options;
   options.ranks = ranks;
   const TorchEnv env = torch_env_of(facts, map, options, master);
   EnvMap variables;
@@ -76,7 +76,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   expect_places(*map);
 
   for (const RankRule ranks : {RankRule::kSlurm, RankRule::kBlock}) {
-    Options options;
+    LaunchOptions options;
     options.ranks = ranks;
     const auto master = endpoint_of(*facts, *map, options, PortRange{});
     if (master) {

@@ -1,7 +1,7 @@
 // Task counts: whatever the text, every node has a task, and the list written out one by one is the same list.
-#include <torchbridge/core/hostlist.h>
+#include "bridge/core/hostlist.h"
 
-#include "expect.h"
+#include "tests/fuzz/programs/expect.h"
 
 using namespace torchbridge;
 

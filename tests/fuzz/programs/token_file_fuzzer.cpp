@@ -1,10 +1,10 @@
 // Headers of token files: whatever the bytes, the tokens lie within the file.
-#include <torchbridge/train/data/token_file.h>
+#include "trainer_template/runtime/data/token_file.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "expect.h"
+#include "tests/fuzz/programs/expect.h"
 
 using namespace torchbridge;
 

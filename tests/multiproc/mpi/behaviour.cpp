@@ -4,11 +4,11 @@
 #include <ATen/Parallel.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torchbridge/mpi_backend/backend.h>
+#include "backends/mpi/mpi_backend.h"
 
 #include <set>
 
-#include "expectations.h"
+#include "tests/multiproc/mpi/expectations.h"
 
 namespace {
 

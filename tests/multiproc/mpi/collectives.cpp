@@ -1,8 +1,8 @@
-#include "collectives.h"
+#include "tests/multiproc/mpi/collectives.h"
 
 #include <ATen/ATen.h>
 
-#include "expectations.h"
+#include "tests/multiproc/mpi/expectations.h"
 
 namespace {
 

@@ -6,14 +6,14 @@
 #include <ATen/record_function.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torchbridge/mpi_backend/backend.h>
+#include "backends/mpi/mpi_backend.h"
 
 #include <algorithm>
 #include <map>
 #include <set>
 
-#include "collectives.h"
-#include "expectations.h"
+#include "tests/multiproc/mpi/collectives.h"
+#include "tests/multiproc/mpi/expectations.h"
 
 namespace {
 

@@ -3,11 +3,11 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/full.h>
 #include <mpi.h>
-#include <torchbridge/mpi_backend/backend.h>
+#include "backends/mpi/mpi_backend.h"
 
 #include <map>
 
-#include "expectations.h"
+#include "tests/multiproc/mpi/expectations.h"
 
 namespace {
 

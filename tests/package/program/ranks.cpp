@@ -1,5 +1,5 @@
 // Prints its rank and the number of ranks.
-#include <torchbridge/exchange/launch.h>
+#include <torchbridge/launch.h>
 #include <unistd.h>
 
 #include <iostream>

@@ -1,7 +1,6 @@
 // Prints the sum of rank + 1 over all ranks, after it has opened the backend that it is told.
 #include <ATen/ops/full.h>
-#include <torchbridge/train/group/backend.h>
-#include <torchbridge/train/group/process_group.h>
+#include <torchbridge/process_group.h>
 #include <unistd.h>
 
 #include <iostream>

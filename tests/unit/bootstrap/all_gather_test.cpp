@@ -1,5 +1,5 @@
 // Ranks as threads of this process: to the sockets a node is only another key, and on loopback another address.
-#include <torchbridge/bootstrap/all_gather.h>
+#include "bridge/bootstrap/all_gather.h"
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -8,9 +8,9 @@
 
 #include <gtest/gtest.h>
 
-#include <torchbridge/net/socket.h>
+#include "bridge/net/socket.h"
 
-#include "free_port.h"
+#include "tests/support/free_port.h"
 
 namespace torchbridge {
 namespace {

@@ -1,5 +1,5 @@
 // Ranks of several nodes as threads of this process: to the sockets a node is only another key.
-#include <torchbridge/bootstrap/exchange.h>
+#include "bridge/bootstrap/exchange.h"
 
 #include <unistd.h>
 
@@ -7,9 +7,9 @@
 
 #include <gtest/gtest.h>
 
-#include <torchbridge/net/socket.h>
+#include "bridge/net/socket.h"
 
-#include "free_port.h"
+#include "tests/support/free_port.h"
 
 namespace torchbridge {
 namespace {

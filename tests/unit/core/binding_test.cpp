@@ -1,4 +1,4 @@
-#include <torchbridge/core/binding.h>
+#include "bridge/core/binding.h"
 
 #include <gtest/gtest.h>
 

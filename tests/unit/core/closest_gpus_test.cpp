@@ -1,4 +1,4 @@
-#include <torchbridge/core/closest_gpus.h>
+#include "bridge/core/closest_gpus.h"
 
 #include <algorithm>
 #include <numeric>

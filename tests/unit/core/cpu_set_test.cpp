@@ -1,4 +1,4 @@
-#include <torchbridge/core/cpu_set.h>
+#include "bridge/core/cpu_set.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include <torchbridge/core/endpoint.h>
+#include "bridge/core/endpoint.h"
 
 #include <set>
 

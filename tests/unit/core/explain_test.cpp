@@ -1,4 +1,4 @@
-#include <torchbridge/core/explain.h>
+#include "bridge/core/explain.h"
 
 #include <gtest/gtest.h>
 
@@ -44,7 +44,7 @@ TEST(Explain, ShowsEachRankWithReasons) {
 
 TEST(Explain, SaysWhatTheUserChose) {
   const LaunchFacts facts = uneven();
-  const Options options = *parse_options("ranks=block,addr=suffix:-ib,port=500-600");
+  const LaunchOptions options = *parse_options("ranks=block,addr=suffix:-ib,port=500-600");
   const TaskMap map = TaskMap::plane(facts.tasks_per_node, 1);
   const TorchEnv env = torch_env_of(facts, map, options, {"n0-ib", 555});
   const std::vector<NodeFacts> nodes(4);

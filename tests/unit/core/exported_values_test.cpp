@@ -1,4 +1,4 @@
-#include <torchbridge/core/exported_values.h>
+#include "bridge/core/exported_values.h"
 
 #include <gtest/gtest.h>
 

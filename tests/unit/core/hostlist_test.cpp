@@ -1,4 +1,4 @@
-#include <torchbridge/core/hostlist.h>
+#include "bridge/core/hostlist.h"
 
 #include <gtest/gtest.h>
 

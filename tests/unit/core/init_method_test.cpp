@@ -1,4 +1,4 @@
-#include <torchbridge/core/init_method.h>
+#include "bridge/core/init_method.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 #include <gtest/gtest.h>
-#include <torchbridge/core/nearest_name.h>
+#include "bridge/core/nearest_name.h"
 
 #include <vector>
 

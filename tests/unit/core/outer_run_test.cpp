@@ -1,4 +1,4 @@
-#include <torchbridge/core/outer_run.h>
+#include "bridge/core/outer_run.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include <torchbridge/core/env_map.h>
+#include "bridge/core/env_map.h"
 
 namespace torchbridge {
 

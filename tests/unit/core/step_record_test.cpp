@@ -1,4 +1,4 @@
-#include <torchbridge/core/step_record.h>
+#include "bridge/core/step_record.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include <torchbridge/core/subnet.h>
+#include "bridge/core/subnet.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-#include <torchbridge/core/layout.h>
-#include <torchbridge/core/task_map.h>
+#include "bridge/core/layout.h"
+#include "bridge/core/task_map.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include <torchbridge/core/topology.h>
+#include "bridge/core/topology.h"
 
 #include <gtest/gtest.h>
 

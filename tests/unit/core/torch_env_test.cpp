@@ -1,4 +1,4 @@
-#include <torchbridge/core/torch_env.h>
+#include "bridge/core/torch_env.h"
 
 #include <map>
 

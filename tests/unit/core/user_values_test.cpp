@@ -1,4 +1,4 @@
-#include <torchbridge/core/user_values.h>
+#include "bridge/core/user_values.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // RANK and its companions against what launchers say, and worlds that need nobody else.
-#include <torchbridge/exchange/launch.h>
+#include "bridge/exchange/launch.h"
 
 #include <gtest/gtest.h>
 

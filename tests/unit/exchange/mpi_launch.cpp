@@ -1,5 +1,5 @@
 // Prints what resolve_launch finds for two communicators of an MPI program: the world, and its halves of even and odd ranks.
-#include <torchbridge/mpi/launch.h>
+#include "bridge/mpi/mpi_launch.h"
 
 #include <cstdio>
 

@@ -1,5 +1,5 @@
 // Against a launcher of a few lines that speaks PMI-1 as Hydra does.
-#include <torchbridge/exchange/launcher_exchange.h>
+#include "bridge/exchange/launcher_exchange.h"
 
 #include <sys/socket.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // Prints what resolve_launch finds, one line a rank; then becomes the program in its arguments, if there is one.
-#include <torchbridge/exchange/launch.h>
+#include "bridge/exchange/launch.h"
 
 #include <unistd.h>
 

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include <torchbridge/host/machine.h>
+#include "bridge/host/read_machine.h"
 
 namespace torchbridge {
 namespace {

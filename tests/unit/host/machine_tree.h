@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include <torchbridge/core/topology.h>
+#include "bridge/core/topology.h"
 
 namespace torchbridge {
 

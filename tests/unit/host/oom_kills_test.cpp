@@ -1,4 +1,4 @@
-#include <torchbridge/host/oom_kills.h>
+#include "bridge/host/oom_kills.h"
 
 #include <gtest/gtest.h>
 

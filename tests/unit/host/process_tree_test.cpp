@@ -1,4 +1,4 @@
-#include <torchbridge/host/process_tree.h>
+#include "bridge/host/process_tree.h"
 
 #include <sys/prctl.h>
 #include <sys/wait.h>

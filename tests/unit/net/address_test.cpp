@@ -1,4 +1,4 @@
-#include <torchbridge/net/address.h>
+#include "bridge/net/address.h"
 
 #include <gtest/gtest.h>
 

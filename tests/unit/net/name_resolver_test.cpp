@@ -1,4 +1,4 @@
-#include <torchbridge/net/name_resolver.h>
+#include "bridge/net/name_resolver.h"
 
 #include <poll.h>
 

@@ -1,4 +1,4 @@
-#include <torchbridge/net/passed_descriptor.h>
+#include "bridge/net/passed_descriptor.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "child_ending.h"
+#include "tests/support/child_ending.h"
 
 namespace torchbridge {
 namespace {

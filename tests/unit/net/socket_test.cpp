@@ -1,4 +1,4 @@
-#include <torchbridge/net/socket.h>
+#include "bridge/net/socket.h"
 
 #include <fcntl.h>
 #include <sys/wait.h>

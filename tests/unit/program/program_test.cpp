@@ -1,4 +1,4 @@
-#include <torchbridge/program/program.h>
+#include "bridge/program/program.h"
 
 #include <CLI/CLI.hpp>
 #include <gtest/gtest.h>

@@ -15,7 +15,7 @@ TEST(AskedBy, TheSiteAloneIsNothing) {
 TEST(AskedBy, CommandLineWinsOverVariableOverSite) {
   const auto asked = asked_by({.site = "ranks=block,port=1,omp=1", .command_line = "port=3"}, exported("port=2,omp=2"));
   ASSERT_TRUE(asked && *asked);
-  const Options& options = (*asked)->options;
+  const LaunchOptions& options = (*asked)->options;
   EXPECT_EQ(options.ranks, RankRule::kBlock);
   EXPECT_EQ(options.omp.number, 2);
   EXPECT_EQ(options.port.low, 3);

@@ -28,7 +28,7 @@ const Asked kOverride{.list = "override=yes", .options = {.override_user = true}
 const char* const kWords = "torch_env.so-is-not-loaded-on-this-node";
 
 TEST_F(StampTest, TellsTheNodesAllTheyNeed) {
-  const auto reporter = Reporter::open();
+  const auto reporter = FailureListener::open();
   ASSERT_TRUE(reporter);
   EXPECT_FALSE(has_stamp());
   set_stamp({.list = "ranks=block,addr=n 1", .options = {}}, reporter.get());

@@ -4,9 +4,9 @@
 
 #include <gtest/gtest.h>
 
-#include <torchbridge/core/step_record.h>
+#include "bridge/core/step_record.h"
 
-#include "child_ending.h"
+#include "tests/support/child_ending.h"
 
 namespace torchbridge {
 namespace {

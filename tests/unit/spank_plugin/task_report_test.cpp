@@ -8,8 +8,8 @@
 
 #include <gtest/gtest.h>
 
-#include "child_ending.h"
-#include "spank_plugin/reporter.h"
+#include "tests/support/child_ending.h"
+#include "spank_plugin/failure_listener.h"
 
 namespace torchbridge {
 namespace {
@@ -43,7 +43,7 @@ TEST_F(TaskReport, IsReturnedWhereSrunHasNoReporter) {
 }
 
 TEST_F(TaskReport, GoesToTheReporter) {
-  const auto reporter = Reporter::open();
+  const auto reporter = FailureListener::open();
   ASSERT_TRUE(reporter);
   reporter->start(nullptr, nullptr);
   write_in_child();
@@ -52,9 +52,9 @@ TEST_F(TaskReport, GoesToTheReporter) {
 }
 
 TEST_F(TaskReport, IsReturnedWhereTheReporterIsGone) {
-  ReporterAddress gone{"127.0.0.1", 0, ""};
+  FailureListenerAddress gone{"127.0.0.1", 0, ""};
   {
-    const auto reporter = Reporter::open();
+    const auto reporter = FailureListener::open();
     ASSERT_TRUE(reporter);
     gone = {"127.0.0.1", reporter->port(), reporter->token()};
   }

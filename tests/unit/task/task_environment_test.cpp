@@ -1,5 +1,5 @@
 // What a task of a step is told and given.
-#include <torchbridge/task/task_environment.h>
+#include "bridge/task/task_environment.h"
 
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ TaskEnvironment environment_of(const Place& place, std::vector<int> tasks_per_no
   facts.ranks_here = place.ranks_here;
   facts.local_size = static_cast<int>(place.ranks_here.size());
   const EnvMap environment = {{"TORCHELASTIC_ERROR_FILE", "none"}};
-  const Options options = *parse_options(list);
+  const LaunchOptions options = *parse_options(list);
   const auto plan = plan_step(facts, *step_options(environment, options), Endpoint{"10.0.0.1", 29500}, {});
   return *task_environment(*plan, environment, Socket(), program);
 }

@@ -1,21 +1,21 @@
-#include <torchbridge/train/checkpoint/checkpoint.h>
+#include "trainer_template/runtime/checkpoint/checkpoint.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/headeronly/version.h>
-#include <torchbridge/net/random_token.h>
-#include <torchbridge/train/checkpoint/checkpoint_files.h>
-#include <torchbridge/train/checkpoint/checkpoint_folder.h>
-#include <torchbridge/train/checkpoint/choice.h>
-#include <torchbridge/train/checkpoint/dcp.h>
-#include <torchbridge/train/checkpoint/generators.h>
-#include <torchbridge/train/checkpoint/load.h>
-#include <torchbridge/train/checkpoint/publish.h>
-#include <torchbridge/train/checkpoint/save_thread.h>
-#include <torchbridge/train/checkpoint/tied_weights.h>
-#include <torchbridge/train/console.h>
-#include <torchbridge/train/ddp/parameter_sync.h>
+#include "bridge/net/random_token.h"
+#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint/checkpoint_folder.h"
+#include "trainer_template/runtime/checkpoint/choice.h"
+#include "trainer_template/runtime/checkpoint/dcp.h"
+#include "trainer_template/runtime/checkpoint/generators.h"
+#include "trainer_template/runtime/checkpoint/load.h"
+#include "trainer_template/runtime/checkpoint/publish.h"
+#include "trainer_template/runtime/checkpoint/save_thread.h"
+#include "trainer_template/runtime/checkpoint/tied_weights.h"
+#include "trainer_template/runtime/console.h"
+#include "trainer_template/runtime/ddp/parameter_sync.h"
 
 namespace torchbridge::train {
 namespace {

@@ -8,14 +8,14 @@
 #include <optional>
 #include <string>
 
-#include <torchbridge/net/socket.h>
-#include <torchbridge/train/checkpoint/file_layer.h>
-#include <torchbridge/train/checkpoint/load.h>
-#include <torchbridge/train/checkpoint/manifest.h>
-#include <torchbridge/train/checkpoint/snapshot.h>
-#include <torchbridge/train/group/process_group.h>
-#include <torchbridge/train/named_tensors.h>
-#include <torchbridge/train/optim/optimizer.h>
+#include "bridge/net/socket.h"
+#include "trainer_template/runtime/checkpoint/file_layer.h"
+#include "trainer_template/runtime/checkpoint/load.h"
+#include "trainer_template/runtime/checkpoint/manifest.h"
+#include "trainer_template/runtime/checkpoint/snapshot.h"
+#include "trainer_template/runtime/group/process_group.h"
+#include "trainer_template/runtime/named_tensors.h"
+#include "trainer_template/runtime/optim/optimizer.h"
 
 namespace torchbridge::train {
 

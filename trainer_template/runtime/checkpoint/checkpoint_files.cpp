@@ -1,7 +1,7 @@
-#include <torchbridge/train/checkpoint/checkpoint_files.h>
+#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/train/checkpoint/checksum.h>
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/checkpoint/checksum.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -1,13 +1,13 @@
-#include <torchbridge/train/checkpoint/checkpoint_folder.h>
+#include "trainer_template/runtime/checkpoint/checkpoint_folder.h"
 
 #include <fcntl.h>
-#include <torchbridge/net/random_token.h>
-#include <torchbridge/train/checkpoint/checkpoint_files.h>
-#include <torchbridge/train/checkpoint/publish.h>
-#include <torchbridge/train/checkpoint/verify.h>
-#include <torchbridge/train/console.h>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/file_lock.h>
+#include "bridge/net/random_token.h"
+#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint/publish.h"
+#include "trainer_template/runtime/checkpoint/verify.h"
+#include "trainer_template/runtime/console.h"
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/file_lock.h"
 #include <unistd.h>
 
 #include <cerrno>

@@ -4,9 +4,9 @@
 #include <filesystem>
 #include <string>
 
-#include <torchbridge/net/socket.h>
-#include <torchbridge/train/checkpoint/file_layer.h>
-#include <torchbridge/train/group/process_group.h>
+#include "bridge/net/socket.h"
+#include "trainer_template/runtime/checkpoint/file_layer.h"
+#include "trainer_template/runtime/group/process_group.h"
 
 namespace torchbridge::train {
 

@@ -1,9 +1,9 @@
-#include <torchbridge/train/checkpoint/choice.h>
+#include "trainer_template/runtime/checkpoint/choice.h"
 
-#include <torchbridge/train/checkpoint/checkpoint_files.h>
-#include <torchbridge/train/checkpoint/checkpoint_folder.h>
-#include <torchbridge/train/checkpoint/verify.h>
-#include <torchbridge/train/console.h>
+#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint/checkpoint_folder.h"
+#include "trainer_template/runtime/checkpoint/verify.h"
+#include "trainer_template/runtime/console.h"
 
 #include <set>
 #include <sstream>

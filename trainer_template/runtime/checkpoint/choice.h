@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include <torchbridge/train/checkpoint/file_image.h>
-#include <torchbridge/train/checkpoint/manifest.h>
-#include <torchbridge/train/group/process_group.h>
+#include "trainer_template/runtime/checkpoint/file_image.h"
+#include "trainer_template/runtime/checkpoint/manifest.h"
+#include "trainer_template/runtime/group/process_group.h"
 
 namespace torchbridge::train {
 

@@ -1,4 +1,4 @@
-#include <torchbridge/train/checkpoint/dcp.h>
+#include "trainer_template/runtime/checkpoint/dcp.h"
 
 #include <nlohmann/json.hpp>
 

@@ -4,8 +4,8 @@
 #include <map>
 #include <string>
 
-#include <torchbridge/train/named_tensors.h>
-#include <torchbridge/train/optim/optimizer.h>
+#include "trainer_template/runtime/named_tensors.h"
+#include "trainer_template/runtime/optim/optimizer.h"
 
 namespace torchbridge::train {
 

@@ -1,4 +1,4 @@
-#include <torchbridge/train/checkpoint/file_image.h>
+#include "trainer_template/runtime/checkpoint/file_image.h"
 
 #include <sys/mman.h>
 

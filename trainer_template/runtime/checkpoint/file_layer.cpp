@@ -1,11 +1,11 @@
-#include <torchbridge/train/checkpoint/file_layer.h>
+#include "trainer_template/runtime/checkpoint/file_layer.h"
 
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/failpoint.h>
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/failpoint.h"
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,8 +1,8 @@
-#include <torchbridge/train/checkpoint/file_share.h>
+#include "trainer_template/runtime/checkpoint/file_share.h"
 
-#include <torchbridge/train/checkpoint/checksum.h>
-#include <torchbridge/train/checkpoint/stream_copy.h>
-#include <torchbridge/train/errors.h>
+#include "trainer_template/runtime/checkpoint/checksum.h"
+#include "trainer_template/runtime/checkpoint/stream_copy.h"
+#include "trainer_template/runtime/errors.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include <torchbridge/train/checkpoint/generators.h>
+#include "trainer_template/runtime/checkpoint/generators.h"
 
 #include <ATen/Context.h>
 #include <c10/core/DeviceType.h>

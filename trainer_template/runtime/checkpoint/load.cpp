@@ -1,11 +1,11 @@
-#include <torchbridge/train/checkpoint/load.h>
+#include "trainer_template/runtime/checkpoint/load.h"
 
-#include <torchbridge/train/checkpoint/checkpoint_files.h>
-#include <torchbridge/train/checkpoint/generators.h>
-#include <torchbridge/train/checkpoint/safetensors.h>
-#include <torchbridge/train/checkpoint/tied_weights.h>
-#include <torchbridge/train/checkpoint/torch_file.h>
-#include <torchbridge/train/optim/state_pieces.h>
+#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint/generators.h"
+#include "trainer_template/runtime/checkpoint/safetensors.h"
+#include "trainer_template/runtime/checkpoint/tied_weights.h"
+#include "trainer_template/runtime/checkpoint/torch_file.h"
+#include "trainer_template/runtime/optim/state_pieces.h"
 
 namespace torchbridge::train {
 

@@ -3,10 +3,10 @@
 
 #include <filesystem>
 
-#include <torchbridge/train/checkpoint/choice.h>
-#include <torchbridge/train/group/process_group.h>
-#include <torchbridge/train/named_tensors.h>
-#include <torchbridge/train/optim/optimizer.h>
+#include "trainer_template/runtime/checkpoint/choice.h"
+#include "trainer_template/runtime/group/process_group.h"
+#include "trainer_template/runtime/named_tensors.h"
+#include "trainer_template/runtime/optim/optimizer.h"
 
 namespace torchbridge::train {
 

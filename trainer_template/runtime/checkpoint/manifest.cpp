@@ -1,13 +1,13 @@
-#include <torchbridge/train/checkpoint/manifest.h>
+#include "trainer_template/runtime/checkpoint/manifest.h"
 
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
 #include <utility>
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/train/checkpoint/checksum.h>
-#include <torchbridge/train/checkpoint/state_entries.h>
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/checkpoint/checksum.h"
+#include "trainer_template/runtime/checkpoint/state_entries.h"
 
 namespace torchbridge::train {
 

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include <torchbridge/core/result.h>
-#include <torchbridge/train/optim/optimizer_record.h>
-#include <torchbridge/train/train_state.h>
+#include "bridge/core/result.h"
+#include "trainer_template/runtime/optim/optimizer_record.h"
+#include "trainer_template/runtime/train_state.h"
 
 namespace torchbridge::train {
 

@@ -1,7 +1,7 @@
-#include <torchbridge/train/checkpoint/pickle.h>
+#include "trainer_template/runtime/checkpoint/pickle.h"
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/train/checkpoint/safetensors_header.h>
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/checkpoint/safetensors_header.h"
 
 #include <algorithm>
 #include <bit>

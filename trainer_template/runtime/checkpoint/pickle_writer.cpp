@@ -1,4 +1,4 @@
-#include <torchbridge/train/checkpoint/pickle_writer.h>
+#include "trainer_template/runtime/checkpoint/pickle_writer.h"
 
 #include <algorithm>
 #include <bit>

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include <torchbridge/train/checkpoint/pickle.h>
+#include "trainer_template/runtime/checkpoint/pickle.h"
 
 namespace torchbridge::train {
 

@@ -1,9 +1,9 @@
-#include <torchbridge/train/checkpoint/publish.h>
+#include "trainer_template/runtime/checkpoint/publish.h"
 
-#include <torchbridge/train/checkpoint/checkpoint_files.h>
-#include <torchbridge/train/console.h>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/failpoint.h>
+#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
+#include "trainer_template/runtime/console.h"
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/failpoint.h"
 
 #include <algorithm>
 #include <exception>

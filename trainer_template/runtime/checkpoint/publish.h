@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include <torchbridge/train/checkpoint/file_layer.h>
-#include <torchbridge/train/checkpoint/manifest.h>
+#include "trainer_template/runtime/checkpoint/file_layer.h"
+#include "trainer_template/runtime/checkpoint/manifest.h"
 
 namespace torchbridge::train {
 

@@ -1,7 +1,7 @@
-#include <torchbridge/train/checkpoint/python_optimizer.h>
+#include "trainer_template/runtime/checkpoint/python_optimizer.h"
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/train/checkpoint/pickle_writer.h>
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/checkpoint/pickle_writer.h"
 
 #include <set>
 

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include <torchbridge/core/result.h>
-#include <torchbridge/train/checkpoint/pickle.h>
-#include <torchbridge/train/optim/optimizer_record.h>
+#include "bridge/core/result.h"
+#include "trainer_template/runtime/checkpoint/pickle.h"
+#include "trainer_template/runtime/optim/optimizer_record.h"
 
 namespace torchbridge::train {
 

@@ -1,5 +1,5 @@
-#include <torchbridge/train/checkpoint/pickle_writer.h>
-#include <torchbridge/train/checkpoint/python_optimizer.h>
+#include "trainer_template/runtime/checkpoint/pickle_writer.h"
+#include "trainer_template/runtime/checkpoint/python_optimizer.h"
 
 #include <map>
 

@@ -1,9 +1,9 @@
-#include <torchbridge/train/checkpoint/read_file.h>
+#include "trainer_template/runtime/checkpoint/read_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <torchbridge/train/checkpoint/file_layer.h>
-#include <torchbridge/train/errors.h>
+#include "trainer_template/runtime/checkpoint/file_layer.h"
+#include "trainer_template/runtime/errors.h"
 #include <unistd.h>
 
 #include <algorithm>

@@ -6,7 +6,7 @@
 #include <functional>
 #include <string_view>
 
-#include <torchbridge/train/checkpoint/file_image.h>
+#include "trainer_template/runtime/checkpoint/file_image.h"
 
 namespace torchbridge::train {
 

@@ -1,13 +1,13 @@
-#include <torchbridge/train/checkpoint/resume_from_python.h>
+#include "trainer_template/runtime/checkpoint/resume_from_python.h"
 
 #include <ATen/ops/scalar_tensor.h>
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/train/checkpoint/python_optimizer.h>
-#include <torchbridge/train/checkpoint/safetensors.h>
-#include <torchbridge/train/checkpoint/state_dict.h>
-#include <torchbridge/train/checkpoint/tied_weights.h>
-#include <torchbridge/train/checkpoint/torch_file.h>
-#include <torchbridge/train/optim/state_pieces.h>
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/checkpoint/python_optimizer.h"
+#include "trainer_template/runtime/checkpoint/safetensors.h"
+#include "trainer_template/runtime/checkpoint/state_dict.h"
+#include "trainer_template/runtime/checkpoint/tied_weights.h"
+#include "trainer_template/runtime/checkpoint/torch_file.h"
+#include "trainer_template/runtime/optim/state_pieces.h"
 
 #include <algorithm>
 #include <cmath>

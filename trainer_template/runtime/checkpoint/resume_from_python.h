@@ -3,10 +3,10 @@
 
 #include <filesystem>
 
-#include <torchbridge/train/group/process_group.h>
-#include <torchbridge/train/named_tensors.h>
-#include <torchbridge/train/optim/optimizer.h>
-#include <torchbridge/train/train_state.h>
+#include "trainer_template/runtime/group/process_group.h"
+#include "trainer_template/runtime/named_tensors.h"
+#include "trainer_template/runtime/optim/optimizer.h"
+#include "trainer_template/runtime/train_state.h"
 
 namespace torchbridge::train {
 

@@ -1,13 +1,13 @@
-#include <torchbridge/train/checkpoint/safetensors.h>
+#include "trainer_template/runtime/checkpoint/safetensors.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/train/checkpoint/checkpoint_files.h>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/checkpoint/safetensors_file.h>
-#include <torchbridge/train/checkpoint/scalar_types.h>
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/checkpoint/safetensors_file.h"
+#include "trainer_template/runtime/checkpoint/scalar_types.h"
 
 #include <algorithm>
 #include <cstring>

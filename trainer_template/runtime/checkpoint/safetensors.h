@@ -6,11 +6,11 @@
 #include <memory>
 #include <string>
 
-#include <torchbridge/train/checkpoint/file_image.h>
-#include <torchbridge/train/checkpoint/file_layer.h>
-#include <torchbridge/train/checkpoint/manifest.h>
-#include <torchbridge/train/data/mapped_file.h>
-#include <torchbridge/train/named_tensors.h>
+#include "trainer_template/runtime/checkpoint/file_image.h"
+#include "trainer_template/runtime/checkpoint/file_layer.h"
+#include "trainer_template/runtime/checkpoint/manifest.h"
+#include "trainer_template/runtime/data/mapped_file.h"
+#include "trainer_template/runtime/named_tensors.h"
 
 namespace torchbridge::train {
 

@@ -1,6 +1,6 @@
-#include <torchbridge/train/checkpoint/safetensors_file.h>
+#include "trainer_template/runtime/checkpoint/safetensors_file.h"
 
-#include <torchbridge/train/errors.h>
+#include "trainer_template/runtime/errors.h"
 
 namespace torchbridge::train {
 namespace {

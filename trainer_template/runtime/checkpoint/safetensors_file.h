@@ -5,9 +5,9 @@
 #include <memory>
 #include <string_view>
 
-#include <torchbridge/train/checkpoint/file_image.h>
-#include <torchbridge/train/checkpoint/safetensors_header.h>
-#include <torchbridge/train/data/mapped_file.h>
+#include "trainer_template/runtime/checkpoint/file_image.h"
+#include "trainer_template/runtime/checkpoint/safetensors_header.h"
+#include "trainer_template/runtime/data/mapped_file.h"
 
 namespace torchbridge::train {
 

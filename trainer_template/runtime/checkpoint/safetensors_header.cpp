@@ -1,6 +1,6 @@
-#include <torchbridge/train/checkpoint/safetensors_header.h>
+#include "trainer_template/runtime/checkpoint/safetensors_header.h"
 
-#include <torchbridge/core/env_map.h>
+#include "bridge/core/env_map.h"
 
 #include <algorithm>
 #include <limits>

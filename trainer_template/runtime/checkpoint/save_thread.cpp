@@ -1,10 +1,10 @@
-#include <torchbridge/train/checkpoint/save_thread.h>
+#include "trainer_template/runtime/checkpoint/save_thread.h"
 
 #include <sys/resource.h>
-#include <torchbridge/train/console.h>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/group/process_group.h>
-#include <torchbridge/train/group/store_keys.h>
+#include "trainer_template/runtime/console.h"
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/group/process_group.h"
+#include "trainer_template/runtime/group/store_keys.h"
 #include <unistd.h>
 
 #include <algorithm>

@@ -16,9 +16,9 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
-#include <torchbridge/train/checkpoint/file_layer.h>
-#include <torchbridge/train/checkpoint/publish.h>
-#include <torchbridge/train/checkpoint/snapshot.h>
+#include "trainer_template/runtime/checkpoint/file_layer.h"
+#include "trainer_template/runtime/checkpoint/publish.h"
+#include "trainer_template/runtime/checkpoint/snapshot.h"
 
 namespace torchbridge::train {
 

@@ -1,10 +1,10 @@
-#include <torchbridge/train/checkpoint/scalar_types.h>
+#include "trainer_template/runtime/checkpoint/scalar_types.h"
 
 #include <algorithm>
 #include <iterator>
 #include <utility>
 
-#include <torchbridge/train/errors.h>
+#include "trainer_template/runtime/errors.h"
 
 namespace torchbridge::train {
 namespace {

@@ -1,14 +1,14 @@
-#include <torchbridge/train/checkpoint/snapshot.h>
+#include "trainer_template/runtime/checkpoint/snapshot.h"
 
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <torchbridge/train/checkpoint/safetensors.h>
-#include <torchbridge/train/checkpoint/stream_copy.h>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/failpoint.h>
-#include <torchbridge/train/pinned_memory.h>
+#include "trainer_template/runtime/checkpoint/safetensors.h"
+#include "trainer_template/runtime/checkpoint/stream_copy.h"
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/failpoint.h"
+#include "trainer_template/runtime/pinned_memory.h"
 
 #include <algorithm>
 

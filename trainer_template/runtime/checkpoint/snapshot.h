@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include <torchbridge/train/checkpoint/file_share.h>
-#include <torchbridge/train/named_tensors.h>
+#include "trainer_template/runtime/checkpoint/file_share.h"
+#include "trainer_template/runtime/named_tensors.h"
 
 namespace torchbridge::train {
 

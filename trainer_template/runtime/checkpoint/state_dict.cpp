@@ -1,6 +1,6 @@
-#include <torchbridge/train/checkpoint/state_dict.h>
+#include "trainer_template/runtime/checkpoint/state_dict.h"
 
-#include <torchbridge/core/env_map.h>
+#include "bridge/core/env_map.h"
 
 #include <string>
 

@@ -3,8 +3,8 @@
 
 #include <string_view>
 
-#include <torchbridge/core/result.h>
-#include <torchbridge/train/checkpoint/pickle.h>
+#include "bridge/core/result.h"
+#include "trainer_template/runtime/checkpoint/pickle.h"
 
 namespace torchbridge::train {
 

@@ -1,6 +1,6 @@
-#include <torchbridge/train/checkpoint/state_entries.h>
+#include "trainer_template/runtime/checkpoint/state_entries.h"
 
-#include <torchbridge/train/number_text.h>
+#include "trainer_template/runtime/number_text.h"
 
 #include <cmath>
 #include <optional>

@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include <torchbridge/train/train_state.h>
+#include "trainer_template/runtime/train_state.h"
 
 namespace torchbridge::train {
 

@@ -1,4 +1,4 @@
-#include <torchbridge/train/checkpoint/stream_copy.h>
+#include "trainer_template/runtime/checkpoint/stream_copy.h"
 
 #include <algorithm>
 #include <cstdint>

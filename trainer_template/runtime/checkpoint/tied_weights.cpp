@@ -1,7 +1,7 @@
-#include <torchbridge/train/checkpoint/tied_weights.h>
+#include "trainer_template/runtime/checkpoint/tied_weights.h"
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/train/errors.h>
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/errors.h"
 
 #include <algorithm>
 #include <unordered_map>

@@ -1,9 +1,9 @@
-#include <torchbridge/train/checkpoint/torch_archive.h>
+#include "trainer_template/runtime/checkpoint/torch_archive.h"
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/train/checkpoint/safetensors_header.h>
-#include <torchbridge/train/data/mapped_file.h>
-#include <torchbridge/train/errors.h>
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/checkpoint/safetensors_header.h"
+#include "trainer_template/runtime/data/mapped_file.h"
+#include "trainer_template/runtime/errors.h"
 #include <zip.h>
 
 #include <algorithm>

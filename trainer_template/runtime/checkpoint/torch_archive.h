@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include <torchbridge/train/checkpoint/file_layer.h>
-#include <torchbridge/train/checkpoint/pickle.h>
+#include "trainer_template/runtime/checkpoint/file_layer.h"
+#include "trainer_template/runtime/checkpoint/pickle.h"
 
 namespace torchbridge::train {
 

@@ -1,7 +1,7 @@
 // A zip archive as PyTorch's own writer makes it: records stored, each at a multiple of 64 bytes, sizes in zip64. The format: PKWARE's
 // APPNOTE.TXT, sections 4.3 and 4.5; what torch.load wants in it: caffe2/serialize/inline_container.h.
-#include <torchbridge/train/checkpoint/pickle_writer.h>
-#include <torchbridge/train/checkpoint/torch_archive.h>
+#include "trainer_template/runtime/checkpoint/pickle_writer.h"
+#include "trainer_template/runtime/checkpoint/torch_archive.h"
 #include <zlib.h>
 
 #include <vector>

@@ -1,13 +1,13 @@
-#include <torchbridge/train/checkpoint/torch_file.h>
+#include "trainer_template/runtime/checkpoint/torch_file.h"
 
 #include <ATen/ops/empty.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/Storage.h>
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/train/checkpoint/safetensors_header.h>
-#include <torchbridge/train/checkpoint/scalar_types.h>
-#include <torchbridge/train/checkpoint/state_dict.h>
-#include <torchbridge/train/errors.h>
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/checkpoint/safetensors_header.h"
+#include "trainer_template/runtime/checkpoint/scalar_types.h"
+#include "trainer_template/runtime/checkpoint/state_dict.h"
+#include "trainer_template/runtime/errors.h"
 
 #include <unordered_map>
 #include <unordered_set>

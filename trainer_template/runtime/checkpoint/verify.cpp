@@ -1,9 +1,9 @@
-#include <torchbridge/train/checkpoint/verify.h>
+#include "trainer_template/runtime/checkpoint/verify.h"
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/train/checkpoint/checkpoint_files.h>
-#include <torchbridge/train/checkpoint/checksum.h>
-#include <torchbridge/train/checkpoint/safetensors_header.h>
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint/checksum.h"
+#include "trainer_template/runtime/checkpoint/safetensors_header.h"
 
 #include <algorithm>
 #include <array>

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include <torchbridge/core/result.h>
-#include <torchbridge/train/checkpoint/file_image.h>
-#include <torchbridge/train/checkpoint/manifest.h>
-#include <torchbridge/train/checkpoint/read_file.h>
+#include "bridge/core/result.h"
+#include "trainer_template/runtime/checkpoint/file_image.h"
+#include "trainer_template/runtime/checkpoint/manifest.h"
+#include "trainer_template/runtime/checkpoint/read_file.h"
 
 namespace torchbridge::train {
 

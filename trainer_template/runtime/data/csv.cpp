@@ -1,8 +1,8 @@
-#include <torchbridge/train/data/csv.h>
+#include "trainer_template/runtime/data/csv.h"
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/train/data/mapped_file.h>
-#include <torchbridge/train/errors.h>
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/data/mapped_file.h"
+#include "trainer_template/runtime/errors.h"
 
 #include <charconv>
 #include <cmath>

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include <torchbridge/core/result.h>
+#include "bridge/core/result.h"
 
 namespace torchbridge::train {
 

@@ -1,7 +1,7 @@
-#include <torchbridge/train/data/dataset.h>
+#include "trainer_template/runtime/data/dataset.h"
 
 #include <ATen/ops/empty.h>
-#include <torchbridge/train/pinned_memory.h>
+#include "trainer_template/runtime/pinned_memory.h"
 
 #include <utility>
 

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include <torchbridge/train/data/sampler.h>
+#include "trainer_template/runtime/data/sampler.h"
 
 namespace torchbridge::train {
 

@@ -1,4 +1,4 @@
-#include <torchbridge/train/data/device_copy.h>
+#include "trainer_template/runtime/data/device_copy.h"
 
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>

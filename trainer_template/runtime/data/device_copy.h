@@ -7,7 +7,7 @@
 
 #include <optional>
 
-#include <torchbridge/train/data/dataset.h>
+#include "trainer_template/runtime/data/dataset.h"
 
 namespace torchbridge::train {
 

@@ -1,4 +1,4 @@
-#include <torchbridge/train/data/epoch_order.h>
+#include "trainer_template/runtime/data/epoch_order.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/randperm.h>

@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
-#include <torchbridge/train/data/keyed_permutation.h>
-#include <torchbridge/train/data/sampler.h>
+#include "trainer_template/runtime/data/keyed_permutation.h"
+#include "trainer_template/runtime/data/sampler.h"
 
 namespace torchbridge::train {
 

@@ -1,6 +1,6 @@
-#include <torchbridge/train/data/idx.h>
+#include "trainer_template/runtime/data/idx.h"
 
-#include <torchbridge/train/errors.h>
+#include "trainer_template/runtime/errors.h"
 #include <zlib.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-#include <torchbridge/train/data/idx_dataset.h>
+#include "trainer_template/runtime/data/idx_dataset.h"
 
-#include <torchbridge/train/data/pixels.h>
+#include "trainer_template/runtime/data/pixels.h"
 
 namespace torchbridge::train {
 

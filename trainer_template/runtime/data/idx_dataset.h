@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <string>
 
-#include <torchbridge/train/data/dataset.h>
-#include <torchbridge/train/data/idx.h>
+#include "trainer_template/runtime/data/dataset.h"
+#include "trainer_template/runtime/data/idx.h"
 
 namespace torchbridge::train {
 

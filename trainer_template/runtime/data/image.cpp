@@ -1,7 +1,7 @@
-#include <torchbridge/train/data/image.h>
+#include "trainer_template/runtime/data/image.h"
 
 #include <png.h>
-#include <torchbridge/core/env_map.h>
+#include "bridge/core/env_map.h"
 #include <turbojpeg.h>
 
 #include <algorithm>

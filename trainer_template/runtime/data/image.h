@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include <torchbridge/core/result.h>
+#include "bridge/core/result.h"
 
 namespace torchbridge::train {
 

@@ -1,10 +1,10 @@
-#include <torchbridge/train/data/image_folder.h>
+#include "trainer_template/runtime/data/image_folder.h"
 
 #include <ATen/ops/_upsample_bilinear2d_aa.h>
 #include <ATen/ops/from_blob.h>
-#include <torchbridge/train/data/image.h>
-#include <torchbridge/train/data/mapped_file.h>
-#include <torchbridge/train/errors.h>
+#include "trainer_template/runtime/data/image.h"
+#include "trainer_template/runtime/data/mapped_file.h"
+#include "trainer_template/runtime/errors.h"
 
 #include <algorithm>
 #include <cctype>

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <torchbridge/train/data/dataset.h>
+#include "trainer_template/runtime/data/dataset.h"
 
 namespace torchbridge::train {
 

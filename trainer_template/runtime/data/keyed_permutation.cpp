@@ -1,6 +1,6 @@
-#include <torchbridge/train/data/keyed_permutation.h>
+#include "trainer_template/runtime/data/keyed_permutation.h"
 
-#include <torchbridge/train/data/mix_bits.h>
+#include "trainer_template/runtime/data/mix_bits.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,6 +1,6 @@
-#include <torchbridge/train/data/loader.h>
+#include "trainer_template/runtime/data/loader.h"
 
-#include <torchbridge/train/data/mix_bits.h>
+#include "trainer_template/runtime/data/mix_bits.h"
 
 #include <algorithm>
 #include <system_error>

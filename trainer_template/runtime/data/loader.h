@@ -17,11 +17,11 @@
 #include <thread>
 #include <vector>
 
-#include <torchbridge/train/data/dataset.h>
-#include <torchbridge/train/data/device_copy.h>
-#include <torchbridge/train/data/epoch_order.h>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/data/sampler.h>
+#include "trainer_template/runtime/data/dataset.h"
+#include "trainer_template/runtime/data/device_copy.h"
+#include "trainer_template/runtime/data/epoch_order.h"
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/data/sampler.h"
 
 namespace torchbridge::train {
 

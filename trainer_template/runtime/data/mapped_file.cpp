@@ -1,9 +1,9 @@
-#include <torchbridge/train/data/mapped_file.h>
+#include "trainer_template/runtime/data/mapped_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <torchbridge/train/errors.h>
+#include "trainer_template/runtime/errors.h"
 #include <unistd.h>
 
 #include <cerrno>

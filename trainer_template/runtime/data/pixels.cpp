@@ -1,4 +1,4 @@
-#include <torchbridge/train/data/pixels.h>
+#include "trainer_template/runtime/data/pixels.h"
 
 // The loop is most of what loading images costs: built once for each width of vectors, and chosen when the program starts, which
 // the sanitizers do not allow.

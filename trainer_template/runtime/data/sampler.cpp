@@ -1,4 +1,4 @@
-#include <torchbridge/train/data/sampler.h>
+#include "trainer_template/runtime/data/sampler.h"
 
 #include <algorithm>
 

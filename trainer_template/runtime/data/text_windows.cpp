@@ -1,7 +1,7 @@
-#include <torchbridge/train/data/text_windows.h>
+#include "trainer_template/runtime/data/text_windows.h"
 
-#include <torchbridge/train/data/windows.h>
-#include <torchbridge/train/errors.h>
+#include "trainer_template/runtime/data/windows.h"
+#include "trainer_template/runtime/errors.h"
 
 #include <algorithm>
 #include <string>

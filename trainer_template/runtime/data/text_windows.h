@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <filesystem>
 
-#include <torchbridge/train/data/dataset.h>
-#include <torchbridge/train/data/mapped_file.h>
+#include "trainer_template/runtime/data/dataset.h"
+#include "trainer_template/runtime/data/mapped_file.h"
 
 namespace torchbridge::train {
 

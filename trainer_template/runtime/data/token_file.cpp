@@ -1,6 +1,6 @@
-#include <torchbridge/train/data/token_file.h>
+#include "trainer_template/runtime/data/token_file.h"
 
-#include <torchbridge/train/errors.h>
+#include "trainer_template/runtime/errors.h"
 
 #include <algorithm>
 #include <bit>

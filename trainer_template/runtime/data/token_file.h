@@ -9,8 +9,8 @@
 #include <filesystem>
 #include <span>
 
-#include <torchbridge/core/result.h>
-#include <torchbridge/train/data/mapped_file.h>
+#include "bridge/core/result.h"
+#include "trainer_template/runtime/data/mapped_file.h"
 
 namespace torchbridge::train {
 

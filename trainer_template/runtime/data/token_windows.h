@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <vector>
 
-#include <torchbridge/train/data/dataset.h>
-#include <torchbridge/train/data/token_file.h>
+#include "trainer_template/runtime/data/dataset.h"
+#include "trainer_template/runtime/data/token_file.h"
 
 namespace torchbridge::train {
 

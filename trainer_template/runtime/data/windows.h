@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include <torchbridge/train/data/dataset.h>
+#include "trainer_template/runtime/data/dataset.h"
 
 namespace torchbridge::train {
 

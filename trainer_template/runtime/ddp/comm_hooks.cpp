@@ -1,4 +1,4 @@
-#include <torchbridge/train/ddp/comm_hooks.h>
+#include "trainer_template/runtime/ddp/comm_hooks.h"
 
 #include <ATen/core/jit_type.h>
 #include <c10/core/GradMode.h>

@@ -1,13 +1,13 @@
-#include <torchbridge/train/ddp/ddp.h>
+#include "trainer_template/runtime/ddp/ddp.h"
 
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
-#include <torchbridge/train/ddp/ddp_sink.h>
-#include <torchbridge/train/ddp/delayed_all_reduce.h>
-#include <torchbridge/train/ddp/parameter_sync.h>
+#include "trainer_template/runtime/ddp/ddp_sink.h"
+#include "trainer_template/runtime/ddp/delayed_all_reduce.h"
+#include "trainer_template/runtime/ddp/parameter_sync.h"
 
 #include <algorithm>
 #include <limits>

@@ -10,12 +10,12 @@
 #include <string>
 #include <vector>
 
-#include <torchbridge/train/ddp/comm_hooks.h>
-#include <torchbridge/train/ddp/join.h>
-#include <torchbridge/train/named_tensors.h>
-#include <torchbridge/train/ddp/output_tensors.h>
-#include <torchbridge/train/group/process_group.h>
-#include <torchbridge/train/train_state.h>
+#include "trainer_template/runtime/ddp/comm_hooks.h"
+#include "trainer_template/runtime/ddp/join.h"
+#include "trainer_template/runtime/named_tensors.h"
+#include "trainer_template/runtime/ddp/output_tensors.h"
+#include "trainer_template/runtime/group/process_group.h"
+#include "trainer_template/runtime/train_state.h"
 
 namespace c10d {
 class Logger;

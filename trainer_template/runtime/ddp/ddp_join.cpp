@@ -3,9 +3,9 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
-#include <torchbridge/train/ddp/ddp.h>
-#include <torchbridge/train/ddp/delayed_all_reduce.h>
-#include <torchbridge/train/ddp/parameter_sync.h>
+#include "trainer_template/runtime/ddp/ddp.h"
+#include "trainer_template/runtime/ddp/delayed_all_reduce.h"
+#include "trainer_template/runtime/ddp/parameter_sync.h"
 
 namespace torchbridge::train {
 

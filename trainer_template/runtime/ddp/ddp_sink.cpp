@@ -1,4 +1,4 @@
-#include <torchbridge/train/ddp/ddp_sink.h>
+#include "trainer_template/runtime/ddp/ddp_sink.h"
 
 #include <ATen/ops/clone.h>
 #include <c10/core/GradMode.h>

@@ -1,9 +1,9 @@
-#include <torchbridge/train/ddp/delayed_all_reduce.h>
+#include "trainer_template/runtime/ddp/delayed_all_reduce.h"
 
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torchbridge/train/ddp/parameter_sync.h>
+#include "trainer_template/runtime/ddp/parameter_sync.h"
 
 #include <algorithm>
 

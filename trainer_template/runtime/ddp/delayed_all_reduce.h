@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include <torchbridge/train/group/process_group.h>
+#include "trainer_template/runtime/group/process_group.h"
 
 namespace c10d {
 class Work;

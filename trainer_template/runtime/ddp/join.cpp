@@ -1,4 +1,4 @@
-#include <torchbridge/train/ddp/join.h>
+#include "trainer_template/runtime/ddp/join.h"
 
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>

@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include <torchbridge/train/group/process_group.h>
+#include "trainer_template/runtime/group/process_group.h"
 
 namespace c10d {
 class Work;

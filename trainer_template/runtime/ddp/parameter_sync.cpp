@@ -1,4 +1,4 @@
-#include <torchbridge/train/ddp/parameter_sync.h>
+#include "trainer_template/runtime/ddp/parameter_sync.h"
 
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <sstream>

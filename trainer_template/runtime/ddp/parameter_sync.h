@@ -1,8 +1,8 @@
 // Before training, all ranks come to have the same parameters with the same values.
 #pragma once
 
-#include <torchbridge/train/named_tensors.h>
-#include <torchbridge/train/group/process_group.h>
+#include "trainer_template/runtime/named_tensors.h"
+#include "trainer_template/runtime/group/process_group.h"
 
 namespace torchbridge::train {
 

@@ -1,4 +1,4 @@
-#include <torchbridge/train/ddp/sync_batch_norm.h>
+#include "trainer_template/runtime/ddp/sync_batch_norm.h"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -8,8 +8,8 @@
 #include <torch/nn/functional/batchnorm.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
-#include <torchbridge/train/group/process_group.h>
-#include <torchbridge/train/ddp/sync_batch_norm_function.h>
+#include "trainer_template/runtime/group/process_group.h"
+#include "trainer_template/runtime/ddp/sync_batch_norm_function.h"
 
 #include <unordered_set>
 

@@ -1,4 +1,4 @@
-#include <torchbridge/train/ddp/sync_batch_norm_function.h>
+#include "trainer_template/runtime/ddp/sync_batch_norm_function.h"
 
 #include <ATen/ops/batch_norm_backward_elemt.h>
 #include <ATen/ops/batch_norm_backward_reduce.h>

@@ -1,4 +1,4 @@
-// The backends that a process group can be made of: a table by name, which programs and libraries add to.
+// What a backend of a process group is made from, and what it is.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
-#include <torchbridge/train/group/group_options.h>
+#include "trainer_template/runtime/group/group_options.h"
 
 namespace torchbridge::train {
 
@@ -41,15 +41,9 @@ struct BackendEntry {
   std::function<void(c10d::Backend& split_from, c10::Device device)> stay_out;
 };
 
-// Before a group asks for it. `name` in lower case; gloo, nccl and mpi are there already. Not for several threads at once.
-void register_backend(const std::string& name, BackendEntry entry);
-
 // Backends that are not in the table are looked for in libtorchbridge_NAME.so: beside the program, in ../lib from there, and where
 // the dynamic linker looks. The library exports this function, and its code stays loaded.
 using FillBackendEntry = void(BackendEntry&);
 inline constexpr const char* kFillBackendEntry = "torchbridge_fill_backend_entry_1";  // the number is that of these structs
-
-// Throws TrainError, which says where was looked.
-const BackendEntry& find_backend(const std::string& name);
 
 }  // namespace torchbridge::train

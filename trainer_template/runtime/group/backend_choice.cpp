@@ -1,6 +1,6 @@
-#include <torchbridge/train/group/backend_choice.h>
+#include "trainer_template/runtime/group/backend_choice.h"
 
-#include <torchbridge/core/env_map.h>
+#include "bridge/core/env_map.h"
 
 #include <algorithm>
 #include <cctype>

@@ -1,10 +1,10 @@
-#include <torchbridge/train/group/cuda.h>
+#include "trainer_template/runtime/group/cuda.h"
 
 #include <ATen/Context.h>
 #include <ATen/Version.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
-#include <torchbridge/train/errors.h>
+#include "trainer_template/runtime/errors.h"
 
 #include <filesystem>
 

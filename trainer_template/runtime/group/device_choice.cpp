@@ -1,7 +1,7 @@
-#include <torchbridge/train/group/device_choice.h>
+#include "trainer_template/runtime/group/device_choice.h"
 
 #include <dlfcn.h>
-#include <torchbridge/core/env_map.h>
+#include "bridge/core/env_map.h"
 
 #include <cstdlib>
 
@@ -41,7 +41,7 @@ CudaDevices cuda_devices() {
   for (int i = 0; i < count; ++i) {
     char name[256] = "";
     get_name(name, sizeof name, i);
-    Gpu& gpu = devices.gpus.emplace_back(Gpu{name, std::nullopt});
+    CudaGpu& gpu = devices.gpus.emplace_back(CudaGpu{name, std::nullopt});
     Capability found;
     const bool told = get_attribute && get_attribute(&found.major, kCapabilityMajor, i) == 0 && get_attribute(&found.minor, kCapabilityMinor, i) == 0;
     if (told) gpu.capability = found;

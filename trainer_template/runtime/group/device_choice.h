@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include <torchbridge/core/layout.h>
-#include <torchbridge/core/result.h>
+#include "bridge/core/layout.h"
+#include "bridge/core/result.h"
 
 namespace torchbridge::train {
 
@@ -17,14 +17,14 @@ struct Capability {
   auto operator<=>(const Capability&) const = default;
 };
 
-struct Gpu {
+struct CudaGpu {
   std::string name;                      // "NVIDIA H100 80GB HBM3"
   std::optional<Capability> capability;  // nothing where the driver does not tell
 };
 
 // What the NVIDIA driver shows to this process.
 struct CudaDevices {
-  std::vector<Gpu> gpus;  // in the order of CUDA's indices
+  std::vector<CudaGpu> gpus;  // in the order of CUDA's indices
   std::string because;    // for a message: what CUDA_VISIBLE_DEVICES says, or why there is none
 };
 

@@ -1,15 +1,15 @@
-#include <torchbridge/train/group/failure_report.h>
+#include "trainer_template/runtime/group/failure_report.h"
 
 #include <c10/util/Exception.h>
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/net/address.h>
-#include <torchbridge/bootstrap/did_not_come.h>
-#include <torchbridge/net/socket.h>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/group/places.h>
-#include <torchbridge/train/group/process_group.h>
-#include <torchbridge/train/group/store_keys.h>
-#include <torchbridge/train/group/store_probe.h>
+#include "bridge/core/env_map.h"
+#include "bridge/net/address.h"
+#include "bridge/bootstrap/did_not_come.h"
+#include "bridge/net/socket.h"
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/group/places.h"
+#include "trainer_template/runtime/error_text.h"
+#include "trainer_template/runtime/group/store_keys.h"
+#include "trainer_template/runtime/group/store_probe.h"
 
 #include <algorithm>
 #include <string_view>

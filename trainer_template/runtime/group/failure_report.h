@@ -8,7 +8,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
-#include <torchbridge/train/group/join_store.h>
+#include "trainer_template/runtime/group/join_store.h"
 
 namespace torchbridge::train {
 

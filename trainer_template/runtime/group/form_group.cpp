@@ -1,12 +1,13 @@
-#include <torchbridge/train/group/form_group.h>
+#include "trainer_template/runtime/group/form_group.h"
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupWrapper.hpp>
 #include <torch/csrc/distributed/c10d/debug.h>
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/group/gloo_backend.h>
-#include <torchbridge/train/group/timed_group.h>
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/group/backend_registry.h"
+#include "trainer_template/runtime/group/gloo_backend.h"
+#include "trainer_template/runtime/group/timed_group.h"
 
 #include <algorithm>
 #include <map>

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include <torchbridge/train/group/backend.h>
-#include <torchbridge/train/group/backend_choice.h>
-#include <torchbridge/train/group/connections.h>
+#include "trainer_template/runtime/group/backend.h"
+#include "trainer_template/runtime/group/backend_choice.h"
+#include "trainer_template/runtime/group/connections.h"
 
 namespace torchbridge::train {
 

@@ -1,15 +1,15 @@
-#include <torchbridge/train/group/gloo_backend.h>
+#include "trainer_template/runtime/group/gloo_backend.h"
 
 #include <dirent.h>
 #include <net/if.h>
 #include <sys/socket.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/debug.h>
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/net/address.h>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/group/shared_gloo.h>
-#include <torchbridge/train/group/store_keys.h>
+#include "bridge/core/env_map.h"
+#include "bridge/net/address.h"
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/group/shared_gloo.h"
+#include "trainer_template/runtime/group/store_keys.h"
 
 #include <algorithm>
 #include <atomic>

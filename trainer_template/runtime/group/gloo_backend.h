@@ -1,7 +1,7 @@
 // The backend gloo: TCP connections between CPUs, and memory that the ranks of one node share.
 #pragma once
 
-#include <torchbridge/train/group/backend.h>
+#include "trainer_template/runtime/group/backend.h"
 
 namespace torchbridge::train {
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include <torchbridge/core/init_method.h>
-#include <torchbridge/train/group/device_choice.h>
+#include "bridge/core/init_method.h"
+#include "trainer_template/runtime/group/device_choice.h"
 
 namespace torchbridge::train {
 
@@ -52,7 +52,7 @@ struct GroupOptions {
   // chosen by LOCAL_RANK (device_choice.h).
   std::optional<c10::Device> device_id;
   // What else the program needs of the GPU that it came to; asked before the ranks meet, and the error ends the job. Empty: nothing.
-  std::function<Status(const Gpu&)> check_gpu;
+  std::function<Status(const CudaGpu&)> check_gpu;
 
   // Until all ranks are there; never longer than `timeout`. 0: 60 s, with a GPU 300 s, for a cluster's cold file
   // system may take minutes for libtorch_cuda, NCCL and cuDNN.

@@ -1,4 +1,4 @@
-#include <torchbridge/train/group/heartbeat.h>
+#include "trainer_template/runtime/group/heartbeat.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -6,10 +6,10 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <torchbridge/core/cpu_set.h>
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/core/hostlist.h>
-#include <torchbridge/net/socket.h>
+#include "bridge/core/cpu_set.h"
+#include "bridge/core/env_map.h"
+#include "bridge/core/hostlist.h"
+#include "bridge/net/socket.h"
 #include <unistd.h>
 
 #include <algorithm>

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include <torchbridge/core/endpoint.h>
-#include <torchbridge/core/result.h>
+#include "bridge/core/endpoint.h"
+#include "bridge/core/result.h"
 
 namespace torchbridge::train {
 

@@ -1,4 +1,4 @@
-#include <torchbridge/train/group/join_store.h>
+#include "trainer_template/runtime/group/join_store.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -8,19 +8,19 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/net/address.h>
-#include <torchbridge/bootstrap/did_not_come.h>
-#include <torchbridge/bootstrap/many_descriptors.h>
-#include <torchbridge/net/name_resolver.h>
-#include <torchbridge/net/random_token.h>
-#include <torchbridge/net/socket.h>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/failpoint.h>
-#include <torchbridge/train/group/quiet_c10d.h>
-#include <torchbridge/train/group/reverse_lookups.h>
-#include <torchbridge/train/group/store_keys.h>
-#include <torchbridge/train/group/store_probe.h>
+#include "bridge/core/env_map.h"
+#include "bridge/net/address.h"
+#include "bridge/bootstrap/did_not_come.h"
+#include "bridge/bootstrap/many_descriptors.h"
+#include "bridge/net/name_resolver.h"
+#include "bridge/net/random_token.h"
+#include "bridge/net/socket.h"
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/failpoint.h"
+#include "trainer_template/runtime/group/quiet_c10d.h"
+#include "trainer_template/runtime/group/reverse_lookups.h"
+#include "trainer_template/runtime/group/store_keys.h"
+#include "trainer_template/runtime/group/store_probe.h"
 #include <unistd.h>
 
 #include <algorithm>

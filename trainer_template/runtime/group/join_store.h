@@ -4,8 +4,8 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include <torchbridge/exchange/launch.h>
-#include <torchbridge/train/group/meeting.h>
+#include "bridge/exchange/launch.h"
+#include "trainer_template/runtime/group/meeting.h"
 
 namespace torchbridge::train {
 

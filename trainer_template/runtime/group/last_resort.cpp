@@ -1,4 +1,4 @@
-#include <torchbridge/train/group/last_resort.h>
+#include "trainer_template/runtime/group/last_resort.h"
 
 #include <unistd.h>
 

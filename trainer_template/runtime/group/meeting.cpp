@@ -1,12 +1,12 @@
-#include <torchbridge/train/group/meeting.h>
+#include "trainer_template/runtime/group/meeting.h"
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/net/address.h>
-#include <torchbridge/bootstrap/did_not_come.h>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/failpoint.h>
-#include <torchbridge/train/group/places.h>
-#include <torchbridge/train/group/store_keys.h>
+#include "bridge/core/env_map.h"
+#include "bridge/net/address.h"
+#include "bridge/bootstrap/did_not_come.h"
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/failpoint.h"
+#include "trainer_template/runtime/group/places.h"
+#include "trainer_template/runtime/group/store_keys.h"
 
 #include <algorithm>
 #include <sstream>

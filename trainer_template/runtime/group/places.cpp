@@ -1,8 +1,8 @@
-#include <torchbridge/train/group/places.h>
+#include "trainer_template/runtime/group/places.h"
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/net/address.h>
-#include <torchbridge/train/group/store_keys.h>
+#include "bridge/core/env_map.h"
+#include "bridge/net/address.h"
+#include "trainer_template/runtime/group/store_keys.h"
 
 #include <algorithm>
 #include <iterator>

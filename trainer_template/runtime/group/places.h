@@ -6,7 +6,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
-#include <torchbridge/exchange/launch.h>
+#include "bridge/exchange/launch.h"
 
 namespace torchbridge::train {
 

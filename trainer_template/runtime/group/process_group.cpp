@@ -1,23 +1,23 @@
-#include <torchbridge/train/group/process_group.h>
+#include "trainer_template/runtime/group/process_group.h"
 
 #include <signal.h>
 #include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/debug.h>
-#include <torchbridge/net/random_token.h>
-#include <torchbridge/train/console.h>
-#include <torchbridge/train/failpoint.h>
-#include <torchbridge/train/ignored_signals.h>
-#include <torchbridge/train/group/cuda.h>
-#include <torchbridge/train/group/device_choice.h>
-#include <torchbridge/train/group/failure_report.h>
-#include <torchbridge/train/group/form_group.h>
-#include <torchbridge/train/group/gloo_backend.h>
-#include <torchbridge/train/group/heartbeat.h>
-#include <torchbridge/train/group/join_store.h>
-#include <torchbridge/train/group/last_resort.h>
-#include <torchbridge/train/group/places.h>
-#include <torchbridge/train/group/store_keys.h>
+#include "bridge/net/random_token.h"
+#include "trainer_template/runtime/console.h"
+#include "trainer_template/runtime/failpoint.h"
+#include "trainer_template/runtime/ignored_signals.h"
+#include "trainer_template/runtime/group/cuda.h"
+#include "trainer_template/runtime/group/device_choice.h"
+#include "trainer_template/runtime/group/failure_report.h"
+#include "trainer_template/runtime/group/form_group.h"
+#include "trainer_template/runtime/group/gloo_backend.h"
+#include "trainer_template/runtime/group/heartbeat.h"
+#include "trainer_template/runtime/group/join_store.h"
+#include "trainer_template/runtime/group/last_resort.h"
+#include "trainer_template/runtime/group/places.h"
+#include "trainer_template/runtime/group/store_keys.h"
 
 #include <algorithm>
 #include <mutex>
@@ -255,14 +255,6 @@ void ProcessGroup::end() {
   state_->heartbeat.reset();
   release();
   state_.reset();
-}
-
-std::string one_line(const std::exception& error) {
-  const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
-  std::string text = c10_error ? c10_error->what_without_backtrace() : error.what();
-  text = text.substr(0, text.find("\nException raised from"));
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
 }
 
 std::optional<std::string> ProcessGroup::message_for(const std::exception& error) {

@@ -10,11 +10,12 @@
 #include <string>
 #include <vector>
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/exchange/launch.h>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/group/group_options.h>
-#include <torchbridge/train/group/rank_group.h>
+#include "bridge/core/env_map.h"
+#include "bridge/exchange/launch.h"
+#include "trainer_template/runtime/error_text.h"
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/group/group_options.h"
+#include "trainer_template/runtime/group/rank_group.h"
 
 namespace c10d {
 class Store;
@@ -86,9 +87,6 @@ ProcessGroup init_process_group(const EnvMap& environment, const GroupOptions& o
 // What the flight recorder of libtorch holds, as JSON: the latest collectives of this process, of all its groups. Empty lists unless
 // TORCH_FR_BUFFER_SIZE was above 0 when the process started. docs/process_groups.md says what is in it.
 std::string flight_record();
-
-// What the error says, as one line without the stack that c10 adds.
-std::string one_line(const std::exception& error);
 
 // Runs `work`, which must not be collective, on every rank. When it throws on any, every rank throws: the lowest of them
 // its own error, all others PeerFailed. So a folder that one node cannot write to ends the job with one line.

@@ -1,4 +1,4 @@
-#include <torchbridge/train/group/quiet_c10d.h>
+#include "trainer_template/runtime/group/quiet_c10d.h"
 
 #include <c10/util/Flags.h>
 

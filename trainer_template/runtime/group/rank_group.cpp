@@ -1,9 +1,9 @@
-#include <torchbridge/train/group/rank_group.h>
+#include "trainer_template/runtime/group/rank_group.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
-#include <torchbridge/train/group/form_group.h>
+#include "trainer_template/runtime/group/form_group.h"
 
 #include <chrono>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include <torchbridge/train/group/reverse_lookups.h>
+#include "trainer_template/runtime/group/reverse_lookups.h"
 
 #include <ATen/Parallel.h>
 #include <dlfcn.h>

@@ -1,7 +1,7 @@
 #include <ATen/ops/full.h>
-#include <torchbridge/train/group/ring_order.h>
-#include <torchbridge/train/group/shared_gloo.h>
-#include <torchbridge/train/group/store_keys.h>
+#include "trainer_template/runtime/group/ring_order.h"
+#include "trainer_template/runtime/group/shared_gloo.h"
+#include "trainer_template/runtime/group/store_keys.h"
 
 #include <algorithm>
 #include <cstring>

@@ -2,7 +2,7 @@
 // connections and threads.
 #pragma once
 
-#include <torchbridge/train/group/shared_region.h>
+#include "trainer_template/runtime/group/shared_region.h"
 
 #include <memory>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>

@@ -4,11 +4,11 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/net/address.h>
-#include <torchbridge/net/random_token.h>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/group/shared_region.h>
+#include "bridge/core/env_map.h"
+#include "bridge/net/address.h"
+#include "bridge/net/random_token.h"
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/group/shared_region.h"
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // Memory that the ranks of a group share on one node, and how they wait for each other in it.
 #pragma once
 
-#include <torchbridge/core/result.h>
-#include <torchbridge/net/socket.h>
+#include "bridge/core/result.h"
+#include "bridge/net/socket.h"
 
 #include <atomic>
 #include <chrono>

@@ -1,6 +1,6 @@
-#include <torchbridge/train/group/store_keys.h>
+#include "trainer_template/runtime/group/store_keys.h"
 
-#include <torchbridge/train/group/quiet_c10d.h>
+#include "trainer_template/runtime/group/quiet_c10d.h"
 
 #include <algorithm>
 #include <cstdint>

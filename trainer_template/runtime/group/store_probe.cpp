@@ -1,9 +1,9 @@
-#include <torchbridge/train/group/store_probe.h>
+#include "trainer_template/runtime/group/store_probe.h"
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/net/socket.h>
+#include "bridge/core/env_map.h"
+#include "bridge/net/socket.h"
 #include <unistd.h>
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <string>
 
-#include <torchbridge/core/endpoint.h>
+#include "bridge/core/endpoint.h"
 
 namespace torchbridge::train {
 

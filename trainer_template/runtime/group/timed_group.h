@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include <torchbridge/train/group/connections.h>
+#include "trainer_template/runtime/group/connections.h"
 
 namespace torchbridge::train {
 

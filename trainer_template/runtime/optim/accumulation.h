@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include <torchbridge/train/data/loader.h>
+#include "trainer_template/runtime/data/loader.h"
 
 namespace torchbridge::train {
 

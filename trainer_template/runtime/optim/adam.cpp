@@ -5,8 +5,8 @@
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/optim/local_optimizer.h>
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/optim/local_optimizer.h"
 
 namespace torchbridge::train {
 namespace {

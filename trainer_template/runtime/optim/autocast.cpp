@@ -1,7 +1,7 @@
-#include <torchbridge/train/optim/autocast.h>
+#include "trainer_template/runtime/optim/autocast.h"
 
 #include <ATen/autocast_mode.h>
-#include <torchbridge/train/errors.h>
+#include "trainer_template/runtime/errors.h"
 
 namespace torchbridge::train {
 

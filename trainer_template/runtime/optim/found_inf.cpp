@@ -1,9 +1,9 @@
-#include <torchbridge/train/optim/found_inf.h>
+#include "trainer_template/runtime/optim/found_inf.h"
 
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
-#include <torchbridge/train/optim/tensor_lists.h>
+#include "trainer_template/runtime/optim/tensor_lists.h"
 
 namespace torchbridge::train {
 

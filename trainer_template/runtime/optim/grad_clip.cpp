@@ -1,4 +1,4 @@
-#include <torchbridge/train/optim/grad_clip.h>
+#include "trainer_template/runtime/optim/grad_clip.h"
 
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_norm.h>
@@ -10,8 +10,8 @@
 #include <ATen/TensorOperators.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/optim/tensor_lists.h>
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/optim/tensor_lists.h"
 
 #include <cmath>
 #include <limits>

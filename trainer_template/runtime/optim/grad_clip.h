@@ -5,8 +5,8 @@
 
 #include <vector>
 
-#include <torchbridge/train/group/process_group.h>
-#include <torchbridge/train/optim/optimizer.h>
+#include "trainer_template/runtime/group/process_group.h"
+#include "trainer_template/runtime/optim/optimizer.h"
 
 namespace torchbridge::train {
 

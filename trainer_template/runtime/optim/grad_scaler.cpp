@@ -1,10 +1,10 @@
-#include <torchbridge/train/optim/grad_scaler.h>
+#include "trainer_template/runtime/optim/grad_scaler.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_amp_update_scale.h>
 #include <ATen/ops/full.h>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/optim/found_inf.h>
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/optim/found_inf.h"
 
 #include <vector>
 

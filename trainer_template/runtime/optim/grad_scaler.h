@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <optional>
 
-#include <torchbridge/train/optim/optimizer.h>
-#include <torchbridge/train/train_state.h>
+#include "trainer_template/runtime/optim/optimizer.h"
+#include "trainer_template/runtime/train_state.h"
 
 namespace torchbridge::train {
 

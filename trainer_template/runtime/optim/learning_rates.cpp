@@ -1,4 +1,4 @@
-#include <torchbridge/train/optim/learning_rates.h>
+#include "trainer_template/runtime/optim/learning_rates.h"
 
 namespace torchbridge::train {
 

@@ -5,10 +5,10 @@
 #include <optional>
 #include <vector>
 
-#include <torchbridge/train/optim/lr_schedule.h>
-#include <torchbridge/train/optim/optimizer.h>
-#include <torchbridge/train/optim/plateau.h>
-#include <torchbridge/train/train_state.h>
+#include "trainer_template/runtime/optim/lr_schedule.h"
+#include "trainer_template/runtime/optim/optimizer.h"
+#include "trainer_template/runtime/optim/plateau.h"
+#include "trainer_template/runtime/train_state.h"
 
 namespace torchbridge::train {
 

@@ -1,9 +1,9 @@
-#include <torchbridge/train/optim/local_optimizer.h>
+#include "trainer_template/runtime/optim/local_optimizer.h"
 
 #include <ATen/ops/empty_like.h>
 #include <c10/core/GradMode.h>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/optim/tensor_lists.h>
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/optim/tensor_lists.h"
 
 #include <set>
 #include <sstream>

@@ -1,7 +1,7 @@
 // What sgd, adam and adamw share: groups, state by parameter, gradients sorted for the fused operations.
 #pragma once
 
-#include <torchbridge/train/optim/optimizer.h>
+#include "trainer_template/runtime/optim/optimizer.h"
 
 namespace torchbridge::train {
 

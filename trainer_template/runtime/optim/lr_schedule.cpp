@@ -1,9 +1,9 @@
-#include <torchbridge/train/optim/lr_schedule.h>
+#include "trainer_template/runtime/optim/lr_schedule.h"
 
-#include <torchbridge/core/nearest_name.h>
-#include <torchbridge/train/number_text.h>
+#include "bridge/core/nearest_name.h"
+#include "trainer_template/runtime/number_text.h"
 
-#include <torchbridge/core/env_map.h>
+#include "bridge/core/env_map.h"
 
 #include <algorithm>
 #include <charconv>

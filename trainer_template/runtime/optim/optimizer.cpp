@@ -1,4 +1,4 @@
-#include <torchbridge/train/optim/optimizer.h>
+#include "trainer_template/runtime/optim/optimizer.h"
 
 namespace torchbridge::train {
 namespace {

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include <torchbridge/train/ddp/comm_hooks.h>
-#include <torchbridge/train/named_tensors.h>
-#include <torchbridge/train/optim/optimizer_record.h>
+#include "trainer_template/runtime/ddp/comm_hooks.h"
+#include "trainer_template/runtime/named_tensors.h"
+#include "trainer_template/runtime/optim/optimizer_record.h"
 
 namespace torchbridge::train {
 

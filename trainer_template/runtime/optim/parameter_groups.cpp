@@ -1,7 +1,7 @@
-#include <torchbridge/train/optim/parameter_groups.h>
+#include "trainer_template/runtime/optim/parameter_groups.h"
 
 #include <fnmatch.h>
-#include <torchbridge/train/errors.h>
+#include "trainer_template/runtime/errors.h"
 
 #include <algorithm>
 

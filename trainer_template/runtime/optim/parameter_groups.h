@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <torchbridge/train/optim/optimizer.h>
+#include "trainer_template/runtime/optim/optimizer.h"
 
 namespace torchbridge::train {
 

@@ -1,6 +1,6 @@
-#include <torchbridge/train/optim/plateau.h>
+#include "trainer_template/runtime/optim/plateau.h"
 
-#include <torchbridge/train/errors.h>
+#include "trainer_template/runtime/errors.h"
 
 #include <algorithm>
 #include <cmath>

@@ -4,8 +4,8 @@
 #include <optional>
 #include <vector>
 
-#include <torchbridge/train/optim/lr_schedule.h>
-#include <torchbridge/train/train_state.h>
+#include "trainer_template/runtime/optim/lr_schedule.h"
+#include "trainer_template/runtime/train_state.h"
 
 namespace torchbridge::train {
 

@@ -1,7 +1,7 @@
-#include <torchbridge/train/optim/state_pieces.h>
+#include "trainer_template/runtime/optim/state_pieces.h"
 
 #include <ATen/ops/empty.h>
-#include <torchbridge/train/errors.h>
+#include "trainer_template/runtime/errors.h"
 
 #include <algorithm>
 

@@ -1,10 +1,10 @@
-#include <torchbridge/train/optim/zero.h>
+#include "trainer_template/runtime/optim/zero.h"
 
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
-#include <torchbridge/train/errors.h>
+#include "trainer_template/runtime/errors.h"
 
 #include <algorithm>
 #include <unordered_map>

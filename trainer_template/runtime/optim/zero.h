@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include <torchbridge/train/optim/optimizer.h>
-#include <torchbridge/train/group/process_group.h>
+#include "trainer_template/runtime/optim/optimizer.h"
+#include "trainer_template/runtime/group/process_group.h"
 
 namespace torchbridge::train {
 

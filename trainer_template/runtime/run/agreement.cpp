@@ -1,7 +1,7 @@
-#include <torchbridge/train/run/agreement.h>
+#include "trainer_template/runtime/run/agreement.h"
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/train/errors.h>
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/errors.h"
 
 #include <map>
 #include <string_view>

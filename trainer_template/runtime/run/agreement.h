@@ -2,9 +2,9 @@
 // end in collectives that do not fit together, or in models that drift apart without a word.
 #pragma once
 
-#include <torchbridge/train/group/process_group.h>
-#include <torchbridge/train/run/options.h>
-#include <torchbridge/train/run/task.h>
+#include "trainer_template/runtime/group/process_group.h"
+#include "trainer_template/runtime/run/options.h"
+#include "trainer_template/runtime/run/task.h"
 
 #include <string>
 

@@ -1,9 +1,9 @@
-#include <torchbridge/train/run/aside.h>
+#include "trainer_template/runtime/run/aside.h"
 
 #include <fcntl.h>
-#include <torchbridge/net/socket.h>
-#include <torchbridge/train/console.h>
-#include <torchbridge/train/run/output_error.h>
+#include "bridge/net/socket.h"
+#include "trainer_template/runtime/console.h"
+#include "trainer_template/runtime/run/output_error.h"
 #include <unistd.h>
 
 #include <cerrno>

@@ -1,6 +1,6 @@
-#include <torchbridge/train/run/background.h>
+#include "trainer_template/runtime/run/background.h"
 
-#include <torchbridge/train/errors.h>
+#include "trainer_template/runtime/errors.h"
 
 #include <chrono>
 #include <string>

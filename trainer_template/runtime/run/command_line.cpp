@@ -1,16 +1,16 @@
-#include <torchbridge/train/run/command_line.h>
+#include "trainer_template/runtime/run/command_line.h"
 
 #include <CLI/CLI.hpp>
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/program/program.h>
-#include <torchbridge/train/console.h>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/group/backend_choice.h>
-#include <torchbridge/train/run/config_file.h>
-#include <torchbridge/train/run/option_checks.h>
-#include <torchbridge/train/run/option_conflicts.h>
-#include <torchbridge/train/run/other_names.h>
-#include <torchbridge/train/run/toml_file.h>
+#include "bridge/core/env_map.h"
+#include "bridge/program/program.h"
+#include "trainer_template/runtime/console.h"
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/group/backend_choice.h"
+#include "trainer_template/runtime/run/config_file.h"
+#include "trainer_template/runtime/run/option_checks.h"
+#include "trainer_template/runtime/run/option_conflicts.h"
+#include "trainer_template/runtime/run/other_names.h"
+#include "trainer_template/runtime/run/toml_file.h"
 
 #include <algorithm>
 #include <map>

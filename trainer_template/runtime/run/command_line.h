@@ -3,8 +3,8 @@
 
 #include <span>
 
-#include <torchbridge/train/run/options.h>
-#include <torchbridge/train/run/task.h>
+#include "trainer_template/runtime/run/options.h"
+#include "trainer_template/runtime/run/task.h"
 
 namespace torchbridge::train {
 

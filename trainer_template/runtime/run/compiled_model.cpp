@@ -1,10 +1,10 @@
-#include <torchbridge/train/run/compiled_model.h>
+#include "trainer_template/runtime/run/compiled_model.h"
 
 #include <ATen/Context.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/group/process_group.h>
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/group/process_group.h"
 
 #include <dlfcn.h>
 

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <memory>
 
-#include <torchbridge/train/named_tensors.h>
+#include "trainer_template/runtime/named_tensors.h"
 
 namespace torch::inductor {
 class AOTIModelPackageLoader;

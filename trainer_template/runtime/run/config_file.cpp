@@ -1,7 +1,7 @@
-#include <torchbridge/train/run/config_file.h>
+#include "trainer_template/runtime/run/config_file.h"
 
 #include <CLI/StringTools.hpp>
-#include <torchbridge/program/program.h>
+#include "bridge/program/program.h"
 
 #include <utility>
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include <torchbridge/train/run/option_table.h>
+#include "trainer_template/runtime/run/option_table.h"
 
 namespace torchbridge::train {
 

@@ -1,11 +1,11 @@
-#include <torchbridge/train/run/evaluation.h>
+#include "trainer_template/runtime/run/evaluation.h"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
-#include <torchbridge/train/data/loader.h>
-#include <torchbridge/train/failpoint.h>
-#include <torchbridge/train/optim/autocast.h>
+#include "trainer_template/runtime/data/loader.h"
+#include "trainer_template/runtime/failpoint.h"
+#include "trainer_template/runtime/optim/autocast.h"
 
 #include <numeric>
 #include <utility>

@@ -8,11 +8,11 @@
 #include <functional>
 #include <optional>
 
-#include <torchbridge/train/ddp/ddp.h>
-#include <torchbridge/train/group/process_group.h>
-#include <torchbridge/train/run/metrics.h>
-#include <torchbridge/train/run/stop_agreement.h>
-#include <torchbridge/train/run/task.h>
+#include "trainer_template/runtime/ddp/ddp.h"
+#include "trainer_template/runtime/group/process_group.h"
+#include "trainer_template/runtime/run/metrics.h"
+#include "trainer_template/runtime/run/stop_agreement.h"
+#include "trainer_template/runtime/run/task.h"
 
 namespace torchbridge::train {
 

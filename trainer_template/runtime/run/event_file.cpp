@@ -1,4 +1,4 @@
-#include <torchbridge/train/run/event_file.h>
+#include "trainer_template/runtime/run/event_file.h"
 
 #include <unistd.h>
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include <torchbridge/train/run/record_file.h>
+#include "trainer_template/runtime/run/record_file.h"
 
 namespace torchbridge::train {
 

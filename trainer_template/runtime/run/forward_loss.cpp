@@ -1,7 +1,7 @@
-#include <torchbridge/train/run/forward_loss.h>
+#include "trainer_template/runtime/run/forward_loss.h"
 
 #include <c10/util/Exception.h>
-#include <torchbridge/train/optim/autocast.h>
+#include "trainer_template/runtime/optim/autocast.h"
 
 #include <optional>
 #include <string>

@@ -6,9 +6,9 @@
 
 #include <cstdint>
 
-#include <torchbridge/train/data/dataset.h>
-#include <torchbridge/train/ddp/ddp.h>
-#include <torchbridge/train/run/task.h>
+#include "trainer_template/runtime/data/dataset.h"
+#include "trainer_template/runtime/ddp/ddp.h"
+#include "trainer_template/runtime/run/task.h"
 
 namespace torchbridge::train {
 

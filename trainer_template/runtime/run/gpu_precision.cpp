@@ -1,6 +1,6 @@
-#include <torchbridge/train/run/gpu_precision.h>
+#include "trainer_template/runtime/run/gpu_precision.h"
 
-#include <torchbridge/core/env_map.h>
+#include "bridge/core/env_map.h"
 
 #include <algorithm>
 #include <iterator>
@@ -21,7 +21,7 @@ std::string text_of(const Capability& capability) { return std::to_string(capabi
 
 }  // namespace
 
-Status check_precision(const std::string& precision, const Gpu& gpu) {
+Status check_precision(const std::string& precision, const CudaGpu& gpu) {
   const auto need = std::find_if(std::begin(kNeeds), std::end(kNeeds), [&](const Need& each) { return each.precision == precision; });
   if (need == std::end(kNeeds) || !gpu.capability || *gpu.capability >= need->least) return Ok{};
   return Error{"--precision " + precision + ": " + printable(gpu.name) + " has compute capability " + text_of(*gpu.capability) + ", " + precision +

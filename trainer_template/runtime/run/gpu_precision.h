@@ -3,13 +3,13 @@
 
 #include <string>
 
-#include <torchbridge/core/result.h>
-#include <torchbridge/train/group/device_choice.h>
+#include "bridge/core/result.h"
+#include "trainer_template/runtime/group/device_choice.h"
 
 namespace torchbridge::train {
 
 // "bf16" needs compute capability 8.0, "fp16" 5.3; other precisions none. The error names precision, GPU and what it has. A GPU whose driver
 // does not tell its capability is taken.
-Status check_precision(const std::string& precision, const Gpu& gpu);
+Status check_precision(const std::string& precision, const CudaGpu& gpu);
 
 }  // namespace torchbridge::train

@@ -1,16 +1,16 @@
-#include <torchbridge/train/run/inference.h>
+#include "trainer_template/runtime/run/inference.h"
 
 #include <ATen/Context.h>
 #include <c10/core/GradMode.h>
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/train/checkpoint/checkpoint_files.h>
-#include <torchbridge/train/checkpoint/choice.h>
-#include <torchbridge/train/checkpoint/load.h>
-#include <torchbridge/train/console.h>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/model_tensors.h>
-#include <torchbridge/train/run/setup.h>
-#include <torchbridge/train/run/task.h>
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint/choice.h"
+#include "trainer_template/runtime/checkpoint/load.h"
+#include "trainer_template/runtime/console.h"
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/model_tensors.h"
+#include "trainer_template/runtime/run/setup.h"
+#include "trainer_template/runtime/run/task.h"
 
 #include <algorithm>
 #include <iostream>

@@ -1,11 +1,11 @@
-#include <torchbridge/train/run/job.h>
+#include "trainer_template/runtime/run/job.h"
 
 #include <ATen/Parallel.h>
 #include <c10/util/Flags.h>
-#include <torchbridge/exchange/launch.h>
-#include <torchbridge/exchange/launcher_death.h>
-#include <torchbridge/exchange/reporter.h>
-#include <torchbridge/train/console.h>
+#include "bridge/exchange/launch.h"
+#include "bridge/exchange/launcher_death.h"
+#include "bridge/exchange/error_reporter.h"
+#include "trainer_template/runtime/console.h"
 
 #include <iostream>
 #include <memory>

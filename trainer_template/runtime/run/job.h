@@ -4,8 +4,8 @@
 #include <functional>
 #include <type_traits>
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/train/group/process_group.h>
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/group/process_group.h"
 
 namespace torchbridge::train {
 

@@ -1,7 +1,7 @@
 // The options of a job around its training: what it saves, when it stops, what it writes, what it does instead of
 // training, and where it runs.
-#include <torchbridge/train/run/option_checks.h>
-#include <torchbridge/train/run/options.h>
+#include "trainer_template/runtime/run/option_checks.h"
+#include "trainer_template/runtime/run/options.h"
 
 namespace torchbridge::train {
 namespace {

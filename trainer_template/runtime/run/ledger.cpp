@@ -1,4 +1,4 @@
-#include <torchbridge/train/run/ledger.h>
+#include "trainer_template/runtime/run/ledger.h"
 
 #include <sstream>
 

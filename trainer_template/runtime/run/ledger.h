@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include <torchbridge/train/group/process_group.h>
-#include <torchbridge/train/run/metrics.h>
-#include <torchbridge/train/run/step_file.h>
+#include "trainer_template/runtime/group/process_group.h"
+#include "trainer_template/runtime/run/metrics.h"
+#include "trainer_template/runtime/run/step_file.h"
 
 namespace torchbridge::train {
 

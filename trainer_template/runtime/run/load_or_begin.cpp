@@ -1,13 +1,13 @@
-#include <torchbridge/train/run/load_or_begin.h>
+#include "trainer_template/runtime/run/load_or_begin.h"
 
 #include <ATen/Context.h>
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/net/random_token.h>
-#include <torchbridge/train/checkpoint/fingerprint.h>
-#include <torchbridge/train/checkpoint/load.h>
-#include <torchbridge/train/checkpoint/resume_from_python.h>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/optim/accumulation.h>
+#include "bridge/core/env_map.h"
+#include "bridge/net/random_token.h"
+#include "trainer_template/runtime/checkpoint/fingerprint.h"
+#include "trainer_template/runtime/checkpoint/load.h"
+#include "trainer_template/runtime/checkpoint/resume_from_python.h"
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/optim/accumulation.h"
 
 #include <algorithm>
 #include <map>

@@ -3,13 +3,13 @@
 
 #include <cstdint>
 
-#include <torchbridge/train/checkpoint/checkpoint.h>
-#include <torchbridge/train/data/dataset.h>
-#include <torchbridge/train/group/process_group.h>
-#include <torchbridge/train/named_tensors.h>
-#include <torchbridge/train/optim/optimizer.h>
-#include <torchbridge/train/run/options.h>
-#include <torchbridge/train/train_state.h>
+#include "trainer_template/runtime/checkpoint/checkpoint.h"
+#include "trainer_template/runtime/data/dataset.h"
+#include "trainer_template/runtime/group/process_group.h"
+#include "trainer_template/runtime/named_tensors.h"
+#include "trainer_template/runtime/optim/optimizer.h"
+#include "trainer_template/runtime/run/options.h"
+#include "trainer_template/runtime/train_state.h"
 
 namespace torchbridge::train {
 

@@ -1,6 +1,6 @@
-#include <torchbridge/train/run/metrics.h>
+#include "trainer_template/runtime/run/metrics.h"
 
-#include <torchbridge/train/number_text.h>
+#include "trainer_template/runtime/number_text.h"
 
 #include <cmath>
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include <torchbridge/train/run/step_file.h>
+#include "trainer_template/runtime/run/step_file.h"
 
 namespace torchbridge::train {
 

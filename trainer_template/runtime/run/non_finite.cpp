@@ -1,10 +1,10 @@
-#include <torchbridge/train/run/non_finite.h>
+#include "trainer_template/runtime/run/non_finite.h"
 
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 #include <c10/core/GradMode.h>
-#include <torchbridge/train/console.h>
-#include <torchbridge/train/errors.h>
+#include "trainer_template/runtime/console.h"
+#include "trainer_template/runtime/errors.h"
 
 #include <cmath>
 #include <sstream>

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <vector>
 
-#include <torchbridge/train/group/rank_group.h>
-#include <torchbridge/train/model_tensors.h>
-#include <torchbridge/train/run/step_sums.h>
+#include "trainer_template/runtime/group/rank_group.h"
+#include "trainer_template/runtime/model_tensors.h"
+#include "trainer_template/runtime/run/step_sums.h"
 
 namespace torchbridge::train {
 

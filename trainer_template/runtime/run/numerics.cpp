@@ -1,4 +1,4 @@
-#include <torchbridge/train/run/numerics.h>
+#include "trainer_template/runtime/run/numerics.h"
 
 #include <ATen/Context.h>
 

@@ -1,8 +1,8 @@
-#include <torchbridge/train/run/option_checks.h>
+#include "trainer_template/runtime/run/option_checks.h"
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/core/init_method.h>
-#include <torchbridge/train/group/backend_choice.h>
+#include "bridge/core/env_map.h"
+#include "bridge/core/init_method.h"
+#include "trainer_template/runtime/group/backend_choice.h"
 
 #include <cstdint>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-#include <torchbridge/train/run/option_conflicts.h>
+#include "trainer_template/runtime/run/option_conflicts.h"
 
 #include <CLI/Error.hpp>
 

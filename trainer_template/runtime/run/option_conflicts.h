@@ -1,7 +1,7 @@
 // Options that do not go together.
 #pragma once
 
-#include <torchbridge/train/run/options.h>
+#include "trainer_template/runtime/run/options.h"
 
 namespace torchbridge::train {
 

@@ -1,9 +1,9 @@
-#include <torchbridge/train/run/option_table.h>
+#include "trainer_template/runtime/run/option_table.h"
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/core/nearest_name.h>
-#include <torchbridge/train/number_text.h>
-#include <torchbridge/train/run/toml_file.h>
+#include "bridge/core/env_map.h"
+#include "bridge/core/nearest_name.h"
+#include "trainer_template/runtime/number_text.h"
+#include "trainer_template/runtime/run/toml_file.h"
 
 #include <algorithm>
 #include <concepts>

@@ -1,10 +1,10 @@
-#include <torchbridge/train/run/options.h>
+#include "trainer_template/runtime/run/options.h"
 
-#include <torchbridge/core/init_method.h>
-#include <torchbridge/exchange/launch.h>
-#include <torchbridge/train/checkpoint/checkpoint_files.h>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/run/gpu_precision.h>
+#include "bridge/core/init_method.h"
+#include "bridge/exchange/launch.h"
+#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/run/gpu_precision.h"
 
 #include <algorithm>
 #include <chrono>
@@ -68,7 +68,7 @@ GroupOptions Options::group() const {
   GroupOptions options;
   options.backend = backend == "auto" ? "" : backend;
   if (device == "cuda") options.device_id = c10::Device(c10::kCUDA);
-  options.check_gpu = [precision = precision](const Gpu& gpu) { return check_precision(precision, gpu); };
+  options.check_gpu = [precision = precision](const CudaGpu& gpu) { return check_precision(precision, gpu); };
   options.init_method = *parse_init_method(init_method);
   options.timeout = milliseconds(timeout_s);
   options.silence = milliseconds(heartbeat_s);

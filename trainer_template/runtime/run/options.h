@@ -8,20 +8,20 @@
 #include <string>
 #include <vector>
 
-#include <torchbridge/train/checkpoint/checkpoint.h>
-#include <torchbridge/train/data/loader.h>
-#include <torchbridge/train/data/sampler.h>
-#include <torchbridge/train/group/process_group.h>
-#include <torchbridge/train/optim/accumulation.h>
-#include <torchbridge/train/optim/grad_scaler.h>
-#include <torchbridge/train/optim/lr_schedule.h>
-#include <torchbridge/train/optim/zero.h>
-#include <torchbridge/train/run/non_finite.h>
-#include <torchbridge/train/run/option_table.h>
-#include <torchbridge/train/run/preemption.h>
-#include <torchbridge/train/run/progress.h>
-#include <torchbridge/train/run/step_file.h>
-#include <torchbridge/train/run/task.h>
+#include "trainer_template/runtime/checkpoint/checkpoint.h"
+#include "trainer_template/runtime/data/loader.h"
+#include "trainer_template/runtime/data/sampler.h"
+#include "trainer_template/runtime/group/process_group.h"
+#include "trainer_template/runtime/optim/accumulation.h"
+#include "trainer_template/runtime/optim/grad_scaler.h"
+#include "trainer_template/runtime/optim/lr_schedule.h"
+#include "trainer_template/runtime/optim/zero.h"
+#include "trainer_template/runtime/run/non_finite.h"
+#include "trainer_template/runtime/run/option_table.h"
+#include "trainer_template/runtime/run/preemption.h"
+#include "trainer_template/runtime/run/progress.h"
+#include "trainer_template/runtime/run/step_file.h"
+#include "trainer_template/runtime/run/task.h"
 
 namespace torchbridge::train {
 

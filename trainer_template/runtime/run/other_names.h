@@ -1,7 +1,7 @@
 // What other trainers call the options of this one: a name that is not there is answered with the one that is meant.
 #pragma once
 
-#include <torchbridge/program/program.h>
+#include "bridge/program/program.h"
 
 namespace torchbridge::train {
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include <torchbridge/train/errors.h>
+#include "trainer_template/runtime/errors.h"
 
 namespace torchbridge::train {
 

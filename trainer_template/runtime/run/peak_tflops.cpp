@@ -1,4 +1,4 @@
-#include <torchbridge/train/run/peak_tflops.h>
+#include "trainer_template/runtime/run/peak_tflops.h"
 
 #include <algorithm>
 #include <cctype>

@@ -1,7 +1,7 @@
-#include <torchbridge/train/run/preemption.h>
+#include "trainer_template/runtime/run/preemption.h"
 
-#include <torchbridge/train/console.h>
-#include <torchbridge/train/ignored_signals.h>
+#include "trainer_template/runtime/console.h"
+#include "trainer_template/runtime/ignored_signals.h"
 
 #include <signal.h>
 #include <unistd.h>

@@ -5,9 +5,9 @@
 #include <optional>
 #include <string>
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/core/result.h>
-#include <torchbridge/train/errors.h>
+#include "bridge/core/env_map.h"
+#include "bridge/core/result.h"
+#include "trainer_template/runtime/errors.h"
 
 namespace torchbridge::train {
 

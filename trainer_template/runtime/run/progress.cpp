@@ -1,6 +1,6 @@
-#include <torchbridge/train/run/progress.h>
+#include "trainer_template/runtime/run/progress.h"
 
-#include <torchbridge/train/console.h>
+#include "trainer_template/runtime/console.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>

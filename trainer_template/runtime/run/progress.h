@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include <torchbridge/train/run/metrics.h>
+#include "trainer_template/runtime/run/metrics.h"
 
 namespace torchbridge::train {
 

@@ -1,10 +1,10 @@
-#include <torchbridge/train/run/record_file.h>
+#include "trainer_template/runtime/run/record_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/train/console.h>
-#include <torchbridge/train/run/output_error.h>
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/console.h"
+#include "trainer_template/runtime/run/output_error.h"
 #include <unistd.h>
 
 #include <cerrno>

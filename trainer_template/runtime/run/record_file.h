@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include <torchbridge/net/socket.h>
+#include "bridge/net/socket.h"
 
 namespace torchbridge::train {
 

@@ -1,6 +1,6 @@
-#include <torchbridge/train/run/run_log.h>
+#include "trainer_template/runtime/run/run_log.h"
 
-#include <torchbridge/train/console.h>
+#include "trainer_template/runtime/console.h"
 
 #include <algorithm>
 #include <cmath>

@@ -8,16 +8,16 @@
 #include <string>
 #include <vector>
 
-#include <torchbridge/train/checkpoint/checkpoint.h>
-#include <torchbridge/train/group/process_group.h>
-#include <torchbridge/train/named_tensors.h>
-#include <torchbridge/train/run/background.h>
-#include <torchbridge/train/run/early_stop.h>
-#include <torchbridge/train/run/event_file.h>
-#include <torchbridge/train/run/metrics.h>
-#include <torchbridge/train/run/options.h>
-#include <torchbridge/train/run/progress.h>
-#include <torchbridge/train/train_state.h>
+#include "trainer_template/runtime/checkpoint/checkpoint.h"
+#include "trainer_template/runtime/group/process_group.h"
+#include "trainer_template/runtime/named_tensors.h"
+#include "trainer_template/runtime/run/background.h"
+#include "trainer_template/runtime/run/early_stop.h"
+#include "trainer_template/runtime/run/event_file.h"
+#include "trainer_template/runtime/run/metrics.h"
+#include "trainer_template/runtime/run/options.h"
+#include "trainer_template/runtime/run/progress.h"
+#include "trainer_template/runtime/train_state.h"
 
 namespace torchbridge::train {
 

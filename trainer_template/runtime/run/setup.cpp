@@ -1,14 +1,14 @@
-#include <torchbridge/train/run/setup.h>
+#include "trainer_template/runtime/run/setup.h"
 
 #include <ATen/Context.h>
 #include <ATen/ops/allclose.h>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/group/device_choice.h>
-#include <torchbridge/train/model_tensors.h>
-#include <torchbridge/train/optim/parameter_groups.h>
-#include <torchbridge/train/run/agreement.h>
-#include <torchbridge/train/run/compiled_model.h>
-#include <torchbridge/train/run/peak_tflops.h>
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/group/device_choice.h"
+#include "trainer_template/runtime/model_tensors.h"
+#include "trainer_template/runtime/optim/parameter_groups.h"
+#include "trainer_template/runtime/run/agreement.h"
+#include "trainer_template/runtime/run/compiled_model.h"
+#include "trainer_template/runtime/run/peak_tflops.h"
 
 #include <memory>
 #include <string>

@@ -5,15 +5,15 @@
 #include <optional>
 #include <string>
 
-#include <torchbridge/train/ddp/comm_hooks.h>
-#include <torchbridge/train/group/process_group.h>
-#include <torchbridge/train/named_tensors.h>
-#include <torchbridge/train/optim/grad_clip.h>
-#include <torchbridge/train/optim/optimizer.h>
-#include <torchbridge/train/run/evaluation.h>
-#include <torchbridge/train/run/options.h>
-#include <torchbridge/train/run/step_profile.h>
-#include <torchbridge/train/run/task.h>
+#include "trainer_template/runtime/ddp/comm_hooks.h"
+#include "trainer_template/runtime/group/process_group.h"
+#include "trainer_template/runtime/named_tensors.h"
+#include "trainer_template/runtime/optim/grad_clip.h"
+#include "trainer_template/runtime/optim/optimizer.h"
+#include "trainer_template/runtime/run/evaluation.h"
+#include "trainer_template/runtime/run/options.h"
+#include "trainer_template/runtime/run/step_profile.h"
+#include "trainer_template/runtime/run/task.h"
 
 namespace torchbridge::train {
 

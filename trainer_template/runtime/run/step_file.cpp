@@ -1,9 +1,9 @@
-#include <torchbridge/train/run/step_file.h>
+#include "trainer_template/runtime/run/step_file.h"
 
 #include <fcntl.h>
-#include <torchbridge/train/file_lock.h>
-#include <torchbridge/train/run/aside.h>
-#include <torchbridge/train/run/output_error.h>
+#include "trainer_template/runtime/file_lock.h"
+#include "trainer_template/runtime/run/aside.h"
+#include "trainer_template/runtime/run/output_error.h"
 #include <unistd.h>
 
 #include <cerrno>

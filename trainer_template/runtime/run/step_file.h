@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-#include <torchbridge/net/socket.h>
-#include <torchbridge/train/run/record_file.h>
+#include "bridge/net/socket.h"
+#include "trainer_template/runtime/run/record_file.h"
 
 namespace torchbridge::train {
 

@@ -1,10 +1,10 @@
-#include <torchbridge/train/run/step_profile.h>
+#include "trainer_template/runtime/run/step_profile.h"
 
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
-#include <torchbridge/train/console.h>
-#include <torchbridge/train/run/aside.h>
-#include <torchbridge/train/run/output_error.h>
+#include "trainer_template/runtime/console.h"
+#include "trainer_template/runtime/run/aside.h"
+#include "trainer_template/runtime/run/output_error.h"
 #include <unistd.h>
 
 #include <cerrno>

@@ -1,4 +1,4 @@
-#include <torchbridge/train/run/step_sums.h>
+#include "trainer_template/runtime/run/step_sums.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
@@ -6,7 +6,7 @@
 #include <ATen/ops/stack.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <torchbridge/train/pinned_memory.h>
+#include "trainer_template/runtime/pinned_memory.h"
 
 #include <cmath>
 #include <utility>

@@ -10,10 +10,10 @@
 #include <span>
 #include <vector>
 
-#include <torchbridge/train/data/dataset.h>
-#include <torchbridge/train/group/rank_group.h>
-#include <torchbridge/train/run/metrics.h>
-#include <torchbridge/train/run/stop_agreement.h>
+#include "trainer_template/runtime/data/dataset.h"
+#include "trainer_template/runtime/group/rank_group.h"
+#include "trainer_template/runtime/run/metrics.h"
+#include "trainer_template/runtime/run/stop_agreement.h"
 
 namespace torchbridge::train {
 

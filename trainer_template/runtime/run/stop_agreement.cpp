@@ -1,4 +1,4 @@
-#include <torchbridge/train/run/stop_agreement.h>
+#include "trainer_template/runtime/run/stop_agreement.h"
 
 #include <algorithm>
 #include <utility>

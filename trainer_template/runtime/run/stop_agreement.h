@@ -6,7 +6,7 @@
 #include <functional>
 #include <utility>
 
-#include <torchbridge/train/group/rank_group.h>
+#include "trainer_template/runtime/group/rank_group.h"
 
 namespace torchbridge::train {
 

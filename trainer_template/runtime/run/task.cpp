@@ -1,4 +1,4 @@
-#include <torchbridge/train/run/task.h>
+#include "trainer_template/runtime/run/task.h"
 
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/stack.h>

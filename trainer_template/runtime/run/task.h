@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include <torchbridge/train/data/dataset.h>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/optim/lr_schedule.h>
+#include "trainer_template/runtime/data/dataset.h"
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/optim/lr_schedule.h"
 
 namespace torchbridge::train {
 

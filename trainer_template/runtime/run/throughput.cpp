@@ -1,8 +1,8 @@
-#include <torchbridge/train/run/throughput.h>
+#include "trainer_template/runtime/run/throughput.h"
 
 #include <cmath>
 
-#include <torchbridge/train/optim/accumulation.h>
+#include "trainer_template/runtime/optim/accumulation.h"
 
 #include <algorithm>
 

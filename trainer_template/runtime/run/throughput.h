@@ -7,11 +7,11 @@
 #include <span>
 #include <string>
 
-#include <torchbridge/train/data/dataset.h>
-#include <torchbridge/train/ddp/ddp.h>
-#include <torchbridge/train/run/metrics.h>
-#include <torchbridge/train/run/task.h>
-#include <torchbridge/train/train_state.h>
+#include "trainer_template/runtime/data/dataset.h"
+#include "trainer_template/runtime/ddp/ddp.h"
+#include "trainer_template/runtime/run/metrics.h"
+#include "trainer_template/runtime/run/task.h"
+#include "trainer_template/runtime/train_state.h"
 
 namespace torchbridge::train {
 

@@ -1,7 +1,7 @@
-#include <torchbridge/train/run/toml_file.h>
+#include "trainer_template/runtime/run/toml_file.h"
 
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/train/number_text.h>
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/number_text.h"
 
 #include <toml++/toml.h>
 

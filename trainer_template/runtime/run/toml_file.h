@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <torchbridge/core/result.h>
+#include "bridge/core/result.h"
 
 namespace torchbridge::train {
 

@@ -1,10 +1,10 @@
 // The options of what is learned, and how. The other ones: job_options.cpp.
-#include <torchbridge/train/run/options.h>
+#include "trainer_template/runtime/run/options.h"
 
-#include <torchbridge/train/number_text.h>
-#include <torchbridge/train/optim/lr_schedule.h>
-#include <torchbridge/train/optim/optimizer.h>
-#include <torchbridge/train/run/option_checks.h>
+#include "trainer_template/runtime/number_text.h"
+#include "trainer_template/runtime/optim/lr_schedule.h"
+#include "trainer_template/runtime/optim/optimizer.h"
+#include "trainer_template/runtime/run/option_checks.h"
 
 #include <filesystem>
 

@@ -1,5 +1,5 @@
 // Which of several launchers, whose variables a process has, started it.
-#include <torchbridge/core/launcher.h>
+#include "bridge/core/launcher.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // What OpenMPI's mpirun says of its daemons, and what is not taken for it.
-#include <torchbridge/core/launchers/mpirun_daemons.h>
-#include <torchbridge/core/launchers/openmpi.h>
+#include "bridge/core/launchers/mpirun_daemons.h"
+#include "bridge/core/launchers/openmpi.h"
 
 #include <gtest/gtest.h>
 

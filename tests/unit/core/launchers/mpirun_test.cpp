@@ -1,8 +1,8 @@
 // OpenMPI, Hydra, Flux and jsrun: what is read, and what is refused.
-#include <torchbridge/core/launchers/flux.h>
-#include <torchbridge/core/launchers/hydra.h>
-#include <torchbridge/core/launchers/jsrun.h>
-#include <torchbridge/core/launchers/openmpi.h>
+#include "bridge/core/launchers/flux.h"
+#include "bridge/core/launchers/hydra.h"
+#include "bridge/core/launchers/jsrun.h"
+#include "bridge/core/launchers/openmpi.h"
 
 #include <gtest/gtest.h>
 

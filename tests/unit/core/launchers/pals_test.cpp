@@ -1,4 +1,4 @@
-#include <torchbridge/core/launchers/pals.h>
+#include "bridge/core/launchers/pals.h"
 
 #include <cstring>
 

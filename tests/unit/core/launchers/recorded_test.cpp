@@ -1,7 +1,7 @@
 // What real launchers told their processes (tests/data/environments/record) against where those processes were.
-#include <torchbridge/core/launcher.h>
-#include <torchbridge/core/layout.h>
-#include <torchbridge/core/task_map.h>
+#include "bridge/core/launcher.h"
+#include "bridge/core/layout.h"
+#include "bridge/core/task_map.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include <torchbridge/core/launchers/slurm.h>
+#include "bridge/core/launchers/slurm.h"
 
 #include <gtest/gtest.h>
 

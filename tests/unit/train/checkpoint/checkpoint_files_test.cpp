@@ -1,14 +1,14 @@
 #include <sys/stat.h>
-#include <torchbridge/train/checkpoint/checkpoint_files.h>
-#include <torchbridge/train/checkpoint/file_share.h>
-#include <torchbridge/train/checkpoint/publish.h>
-#include <torchbridge/train/checkpoint/verify.h>
-#include <torchbridge/train/errors.h>
+#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint/file_share.h"
+#include "trainer_template/runtime/checkpoint/publish.h"
+#include "trainer_template/runtime/checkpoint/verify.h"
+#include "trainer_template/runtime/errors.h"
 
 #include <optional>
 
-#include "faulty_files.h"
-#include "temporary_folder.h"
+#include "tests/unit/train/checkpoint/faulty_files.h"
+#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {

@@ -1,19 +1,19 @@
 // Whatever happens to the files of a checkpoint is noticed, and said of the right file.
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <torchbridge/train/checkpoint/checkpoint_files.h>
-#include <torchbridge/train/checkpoint/checksum.h>
-#include <torchbridge/train/checkpoint/safetensors_file.h>
-#include <torchbridge/train/checkpoint/safetensors_header.h>
-#include <torchbridge/train/checkpoint/verify.h>
-#include <torchbridge/train/errors.h>
+#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint/checksum.h"
+#include "trainer_template/runtime/checkpoint/safetensors_file.h"
+#include "trainer_template/runtime/checkpoint/safetensors_header.h"
+#include "trainer_template/runtime/checkpoint/verify.h"
+#include "trainer_template/runtime/errors.h"
 #include <unistd.h>
 
 #include <cstdlib>
 #include <functional>
 #include <random>
 
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {

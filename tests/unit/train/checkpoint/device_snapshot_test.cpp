@@ -2,16 +2,16 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
-#include <torchbridge/train/checkpoint/checkpoint.h>
-#include <torchbridge/train/checkpoint/safetensors.h>
-#include <torchbridge/train/checkpoint/snapshot.h>
+#include "trainer_template/runtime/checkpoint/checkpoint.h"
+#include "trainer_template/runtime/checkpoint/safetensors.h"
+#include "trainer_template/runtime/checkpoint/snapshot.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "alone.h"
-#include "fake_device.h"
-#include "temporary_folder.h"
+#include "tests/support/alone.h"
+#include "tests/unit/train/data/fake_device.h"
+#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "faulty_files.h"
+#include "tests/unit/train/checkpoint/faulty_files.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,8 +1,8 @@
 // File layers of disks that fail: by a power cut, by being full, by being slow. None of them really syncs, which a test has no time for.
 #pragma once
 
-#include <torchbridge/train/checkpoint/file_layer.h>
-#include <torchbridge/train/errors.h>
+#include "trainer_template/runtime/checkpoint/file_layer.h"
+#include "trainer_template/runtime/errors.h"
 
 #include <condition_variable>
 #include <cstdint>

@@ -2,16 +2,16 @@
 #include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/vfs.h>
-#include <torchbridge/train/checkpoint/checksum.h>
-#include <torchbridge/train/checkpoint/file_share.h>
-#include <torchbridge/train/errors.h>
+#include "trainer_template/runtime/checkpoint/checksum.h"
+#include "trainer_template/runtime/checkpoint/file_share.h"
+#include "trainer_template/runtime/errors.h"
 
 #include <algorithm>
 #include <cerrno>
 #include <memory>
 
-#include "faulty_files.h"
-#include "temporary_folder.h"
+#include "tests/unit/train/checkpoint/faulty_files.h"
+#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {

@@ -1,6 +1,6 @@
-#include <torchbridge/train/checkpoint/fingerprint.h>
+#include "trainer_template/runtime/checkpoint/fingerprint.h"
 
-#include <torchbridge/train/checkpoint/checksum.h>
+#include "trainer_template/runtime/checkpoint/checksum.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
-#include <torchbridge/train/checkpoint/pickle_writer.h>
-#include <torchbridge/train/checkpoint/python_optimizer.h>
-#include <torchbridge/train/checkpoint/state_dict.h>
+#include "trainer_template/runtime/checkpoint/pickle_writer.h"
+#include "trainer_template/runtime/checkpoint/python_optimizer.h"
+#include "trainer_template/runtime/checkpoint/state_dict.h"
 
 #include <gtest/gtest.h>
 
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {

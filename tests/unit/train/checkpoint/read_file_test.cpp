@@ -1,6 +1,6 @@
 // Reading a file past the page cache gives its bytes, and writes to no others.
 #include <sys/resource.h>
-#include <torchbridge/train/checkpoint/read_file.h>
+#include "trainer_template/runtime/checkpoint/read_file.h"
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {

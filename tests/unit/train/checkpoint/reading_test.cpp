@@ -4,18 +4,18 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
-#include <torchbridge/train/checkpoint/checkpoint.h>
-#include <torchbridge/train/checkpoint/checkpoint_files.h>
-#include <torchbridge/train/checkpoint/dcp.h>
-#include <torchbridge/train/checkpoint/generators.h>
-#include <torchbridge/train/checkpoint/safetensors.h>
-#include <torchbridge/train/checkpoint/tied_weights.h>
-#include <torchbridge/train/checkpoint/verify.h>
+#include "trainer_template/runtime/checkpoint/checkpoint.h"
+#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint/dcp.h"
+#include "trainer_template/runtime/checkpoint/generators.h"
+#include "trainer_template/runtime/checkpoint/safetensors.h"
+#include "trainer_template/runtime/checkpoint/tied_weights.h"
+#include "trainer_template/runtime/checkpoint/verify.h"
 
 #include <functional>
 
-#include "alone.h"
-#include "temporary_folder.h"
+#include "tests/support/alone.h"
+#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {

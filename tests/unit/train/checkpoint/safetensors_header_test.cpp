@@ -1,6 +1,6 @@
-#include <torchbridge/train/checkpoint/safetensors_header.h>
+#include "trainer_template/runtime/checkpoint/safetensors_header.h"
 
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {

@@ -2,9 +2,9 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros.h>
-#include <torchbridge/train/checkpoint/safetensors.h>
+#include "trainer_template/runtime/checkpoint/safetensors.h"
 
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {

@@ -1,17 +1,17 @@
 // Saving while the disk fails, and while training goes on.
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
-#include <torchbridge/train/checkpoint/checkpoint.h>
-#include <torchbridge/train/checkpoint/checkpoint_files.h>
-#include <torchbridge/train/checkpoint/verify.h>
+#include "trainer_template/runtime/checkpoint/checkpoint.h"
+#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint/verify.h"
 
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 
-#include "alone.h"
-#include "faulty_files.h"
-#include "temporary_folder.h"
+#include "tests/support/alone.h"
+#include "tests/unit/train/checkpoint/faulty_files.h"
+#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {

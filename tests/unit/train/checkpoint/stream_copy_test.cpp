@@ -1,8 +1,8 @@
-#include <torchbridge/train/checkpoint/stream_copy.h>
+#include "trainer_template/runtime/checkpoint/stream_copy.h"
 
 #include <string>
 
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {

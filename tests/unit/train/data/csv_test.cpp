@@ -1,6 +1,6 @@
-#include <torchbridge/train/data/csv.h>
+#include "trainer_template/runtime/data/csv.h"
 
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {

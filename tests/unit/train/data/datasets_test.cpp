@@ -1,18 +1,18 @@
 // The data sets of the library, and one of a user's own, as the loader reads them.
-#include <torchbridge/train/checkpoint/fingerprint.h>
-#include <torchbridge/train/data/image_folder.h>
-#include <torchbridge/train/data/table.h>
-#include <torchbridge/train/data/text_windows.h>
-#include <torchbridge/train/data/token_windows.h>
-#include <torchbridge/train/data/loader.h>
+#include "trainer_template/runtime/checkpoint/fingerprint.h"
+#include "trainer_template/runtime/data/image_folder.h"
+#include "trainer_template/runtime/data/csv_dataset.h"
+#include "trainer_template/runtime/data/text_windows.h"
+#include "trainer_template/runtime/data/token_windows.h"
+#include "trainer_template/runtime/data/loader.h"
 
 #include <fstream>
 #include <sstream>
 
-#include "image_files.h"
-#include "own_dataset.h"
-#include "temporary_folder.h"
-#include "token_files.h"
+#include "tests/unit/train/data/image_files.h"
+#include "tests/unit/train/data/own_dataset.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/unit/train/data/token_files.h"
 
 namespace torchbridge::train {
 namespace {

@@ -1,7 +1,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/randperm.h>
 #include <gtest/gtest.h>
-#include <torchbridge/train/data/epoch_order.h>
+#include "trainer_template/runtime/data/epoch_order.h"
 
 namespace torchbridge::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "fake_device.h"
+#include "tests/unit/train/data/fake_device.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>

@@ -1,7 +1,7 @@
-#include <torchbridge/train/data/idx.h>
+#include "trainer_template/runtime/data/idx.h"
 #include <zlib.h>
 
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {

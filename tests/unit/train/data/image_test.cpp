@@ -1,9 +1,9 @@
-#include <torchbridge/train/data/image.h>
+#include "trainer_template/runtime/data/image.h"
 
 #include <cstdlib>
 
-#include "image_files.h"
-#include "temporary_folder.h"
+#include "tests/unit/train/data/image_files.h"
+#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {

@@ -1,5 +1,5 @@
 #include <gtest/gtest.h>
-#include <torchbridge/train/data/keyed_permutation.h>
+#include "trainer_template/runtime/data/keyed_permutation.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include <torchbridge/train/data/loader.h>
+#include "trainer_template/runtime/data/loader.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #include <set>
 #include <thread>
 
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {

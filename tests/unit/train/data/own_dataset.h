@@ -1,7 +1,7 @@
 // A data set of one's own, as docs/data.md shows it.
 #pragma once
 
-#include <torchbridge/train/data/dataset.h>
+#include "trainer_template/runtime/data/dataset.h"
 
 // begin
 class Squares : public torchbridge::train::Dataset {

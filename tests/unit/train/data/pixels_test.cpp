@@ -1,5 +1,5 @@
 #include <gtest/gtest.h>
-#include <torchbridge/train/data/pixels.h>
+#include "trainer_template/runtime/data/pixels.h"
 
 #include <vector>
 

@@ -1,5 +1,5 @@
 #include <gtest/gtest.h>
-#include <torchbridge/train/data/sampler.h>
+#include "trainer_template/runtime/data/sampler.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,9 +1,9 @@
 #include <fcntl.h>
-#include <torchbridge/train/data/token_file.h>
-#include <torchbridge/train/errors.h>
+#include "trainer_template/runtime/data/token_file.h"
+#include "trainer_template/runtime/errors.h"
 
-#include "temporary_folder.h"
-#include "token_files.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/unit/train/data/token_files.h"
 
 namespace torchbridge::train {
 namespace {

@@ -2,11 +2,11 @@
 #include <ATen/ops/rand.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
-#include <torchbridge/train/model_tensors.h>
-#include <torchbridge/train/ddp/sync_batch_norm.h>
+#include "trainer_template/runtime/model_tensors.h"
+#include "trainer_template/runtime/ddp/sync_batch_norm.h"
 
-#include "alone.h"
-#include "temporary_folder.h"
+#include "tests/support/alone.h"
+#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {

@@ -1,4 +1,4 @@
-#include <torchbridge/train/group/backend_choice.h>
+#include "trainer_template/runtime/group/backend_choice.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include <torchbridge/train/group/device_choice.h>
+#include "trainer_template/runtime/group/device_choice.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@ namespace torchbridge::train {
 namespace {
 
 CudaDevices devices(int count) {
-  return {std::vector<Gpu>(count, Gpu{"NVIDIA H100", Capability{9, 0}}), "CUDA_VISIBLE_DEVICES is not set"};
+  return {std::vector<CudaGpu>(count, CudaGpu{"NVIDIA H100", Capability{9, 0}}), "CUDA_VISIBLE_DEVICES is not set"};
 }
 Layout layout(int local_rank) { return {.rank = 8 + local_rank, .world_size = 16, .local_rank = local_rank, .local_world_size = 8}; }
 

@@ -1,5 +1,5 @@
-#include <torchbridge/net/socket.h>
-#include <torchbridge/train/group/heartbeat.h>
+#include "bridge/net/socket.h"
+#include "trainer_template/runtime/group/heartbeat.h"
 
 #include <linux/sockios.h>
 #include <sys/ioctl.h>

@@ -1,4 +1,4 @@
-#include <torchbridge/train/group/places.h>
+#include "trainer_template/runtime/group/places.h"
 
 #include <gtest/gtest.h>
 

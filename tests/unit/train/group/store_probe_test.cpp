@@ -1,5 +1,5 @@
-#include <torchbridge/net/socket.h>
-#include <torchbridge/train/group/store_probe.h>
+#include "bridge/net/socket.h"
+#include "trainer_template/runtime/group/store_probe.h"
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include <functional>
 #include <thread>
 
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {

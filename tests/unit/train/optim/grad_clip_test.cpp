@@ -1,11 +1,11 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
-#include <torchbridge/train/optim/grad_clip.h>
+#include "trainer_template/runtime/optim/grad_clip.h"
 
 #include <limits>
 
-#include "alone.h"
-#include "temporary_folder.h"
+#include "tests/support/alone.h"
+#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
-#include <torchbridge/train/optim/lr_schedule.h>
+#include "trainer_template/runtime/optim/lr_schedule.h"
 
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {

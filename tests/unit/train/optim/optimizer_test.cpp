@@ -3,14 +3,14 @@
 #include <ATen/ops/sparse_coo_tensor.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
-#include <torchbridge/train/optim/optimizer.h>
-#include <torchbridge/train/optim/parameter_groups.h>
+#include "trainer_template/runtime/optim/optimizer.h"
+#include "trainer_template/runtime/optim/parameter_groups.h"
 
 #include <cmath>
 
 #include <functional>
 
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {

@@ -1,9 +1,9 @@
 #include <gtest/gtest.h>
-#include <torchbridge/train/optim/plateau.h>
+#include "trainer_template/runtime/optim/plateau.h"
 
 #include <cmath>
 
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {

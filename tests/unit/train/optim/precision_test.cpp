@@ -3,13 +3,13 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 #include <c10/core/GradMode.h>
-#include <torchbridge/train/optim/autocast.h>
-#include <torchbridge/train/optim/grad_scaler.h>
+#include "trainer_template/runtime/optim/autocast.h"
+#include "trainer_template/runtime/optim/grad_scaler.h"
 
 #include <limits>
 
-#include "alone.h"
-#include "temporary_folder.h"
+#include "tests/support/alone.h"
+#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {

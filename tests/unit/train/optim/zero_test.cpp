@@ -8,17 +8,17 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
-#include <torchbridge/core/env_map.h>
-#include <torchbridge/train/ddp/ddp.h>
-#include <torchbridge/train/optim/state_pieces.h>
-#include <torchbridge/train/optim/zero.h>
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/ddp/ddp.h"
+#include "trainer_template/runtime/optim/state_pieces.h"
+#include "trainer_template/runtime/optim/zero.h"
 
 #include <array>
 #include <functional>
 #include <thread>
 
-#include "alone.h"
-#include "temporary_folder.h"
+#include "tests/support/alone.h"
+#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {

@@ -1,5 +1,5 @@
 #include <gtest/gtest.h>
-#include <torchbridge/train/run/background.h>
+#include "trainer_template/runtime/run/background.h"
 
 #include <numeric>
 

@@ -1,8 +1,8 @@
-#include <torchbridge/train/run/command_line.h>
+#include "trainer_template/runtime/run/command_line.h"
 
 #include <gtest/gtest.h>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/run/other_names.h>
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/run/other_names.h"
 
 #include <filesystem>
 #include <set>
@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {

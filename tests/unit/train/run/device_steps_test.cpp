@@ -1,11 +1,11 @@
 // Reading the numbers of steps from a device, on one that behaves as a GPU does where order matters.
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
-#include <torchbridge/train/run/step_sums.h>
+#include "trainer_template/runtime/run/step_sums.h"
 
 #include <algorithm>
 
-#include "fake_device.h"
+#include "tests/unit/train/data/fake_device.h"
 
 namespace torchbridge::train {
 namespace {

@@ -1,5 +1,5 @@
 #include <gtest/gtest.h>
-#include <torchbridge/train/run/early_stop.h>
+#include "trainer_template/runtime/run/early_stop.h"
 
 #include <limits>
 

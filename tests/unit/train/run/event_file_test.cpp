@@ -1,13 +1,13 @@
 #include <gtest/gtest.h>
-#include <torchbridge/train/errors.h>
-#include <torchbridge/train/run/event_file.h>
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/run/event_file.h"
 
 #include <algorithm>
 #include <filesystem>
 #include <string>
 #include <vector>
 
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {

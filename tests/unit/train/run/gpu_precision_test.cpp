@@ -1,5 +1,5 @@
 #include <gtest/gtest.h>
-#include <torchbridge/train/run/gpu_precision.h>
+#include "trainer_template/runtime/run/gpu_precision.h"
 
 namespace torchbridge::train {
 namespace {

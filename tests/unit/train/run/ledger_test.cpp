@@ -1,7 +1,7 @@
-#include <torchbridge/train/run/ledger.h>
+#include "trainer_template/runtime/run/ledger.h"
 
-#include "alone.h"
-#include "temporary_folder.h"
+#include "tests/support/alone.h"
+#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {

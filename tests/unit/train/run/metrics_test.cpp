@@ -1,10 +1,10 @@
-#include <torchbridge/train/run/metrics.h>
+#include "trainer_template/runtime/run/metrics.h"
 
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {

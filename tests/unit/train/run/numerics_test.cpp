@@ -1,6 +1,6 @@
 #include <ATen/Context.h>
 #include <gtest/gtest.h>
-#include <torchbridge/train/run/numerics.h>
+#include "trainer_template/runtime/run/numerics.h"
 
 #include <string>
 

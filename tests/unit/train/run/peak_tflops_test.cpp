@@ -1,5 +1,5 @@
 #include <gtest/gtest.h>
-#include <torchbridge/train/run/peak_tflops.h>
+#include "trainer_template/runtime/run/peak_tflops.h"
 
 namespace torchbridge::train {
 namespace {

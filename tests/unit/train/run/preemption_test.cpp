@@ -1,4 +1,4 @@
-#include <torchbridge/train/run/preemption.h>
+#include "trainer_template/runtime/run/preemption.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "child_ending.h"
+#include "tests/support/child_ending.h"
 
 namespace torchbridge::train {
 namespace {

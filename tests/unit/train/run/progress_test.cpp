@@ -1,4 +1,4 @@
-#include <torchbridge/train/run/progress.h>
+#include "trainer_template/runtime/run/progress.h"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
-#include <torchbridge/train/run/record_file.h>
+#include "trainer_template/runtime/run/record_file.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>
-#include <torchbridge/train/errors.h>
+#include "trainer_template/runtime/errors.h"
 
 #include <csignal>
 
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {

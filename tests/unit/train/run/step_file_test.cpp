@@ -1,10 +1,10 @@
-#include <torchbridge/train/run/step_file.h>
+#include "trainer_template/runtime/run/step_file.h"
 
 #include <sys/stat.h>
 
 #include <sstream>
 
-#include "temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {

@@ -6,23 +6,23 @@
 #include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
-#include <torchbridge/train/model_tensors.h>
-#include <torchbridge/train/optim/accumulation.h>
-#include <torchbridge/train/optim/grad_clip.h>
-#include <torchbridge/train/optim/grad_scaler.h>
-#include <torchbridge/train/run/evaluation.h>
-#include <torchbridge/train/run/forward_loss.h>
-#include <torchbridge/train/run/non_finite.h>
-#include <torchbridge/train/run/step_sums.h>
-#include <torchbridge/train/run/throughput.h>
+#include "trainer_template/runtime/model_tensors.h"
+#include "trainer_template/runtime/optim/accumulation.h"
+#include "trainer_template/runtime/optim/grad_clip.h"
+#include "trainer_template/runtime/optim/grad_scaler.h"
+#include "trainer_template/runtime/run/evaluation.h"
+#include "trainer_template/runtime/run/forward_loss.h"
+#include "trainer_template/runtime/run/non_finite.h"
+#include "trainer_template/runtime/run/step_sums.h"
+#include "trainer_template/runtime/run/throughput.h"
 
 #include <algorithm>
 #include <chrono>
 #include <limits>
 #include <thread>
 
-#include "alone.h"
-#include "temporary_folder.h"
+#include "tests/support/alone.h"
+#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {

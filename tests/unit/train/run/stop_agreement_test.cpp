@@ -1,14 +1,14 @@
-#include <torchbridge/train/run/stop_agreement.h>
+#include "trainer_template/runtime/run/stop_agreement.h"
 
 #include <gtest/gtest.h>
-#include <torchbridge/train/data/loader.h>
+#include "trainer_template/runtime/data/loader.h"
 
 #include <condition_variable>
 #include <mutex>
 #include <thread>
 #include <vector>
 
-#include "alone.h"
+#include "tests/support/alone.h"
 
 namespace torchbridge::train {
 namespace {

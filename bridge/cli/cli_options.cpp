@@ -1,0 +1,71 @@
+#include "bridge/cli/cli_options.h"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string_view>
+
+#include "bridge/core/launch_options.h"
+#include "bridge/program/program.h"
+
+namespace torchbridge {
+namespace {
+
+// CLI::Range lets "nan" pass.
+std::string is_number(const std::string& text) {
+  double value = 0;
+  return CLI::detail::lexical_cast(text, value) && std::isfinite(value) ? "" : "'" + text + "': expected a number";
+}
+
+void add_common(CLI::App* command, CommandLine& line) {
+  command->add_option("--torch-env", line.list, "KEY=VALUE,... on top of the variable TORCHBRIDGE_OPTIONS:\n" + options_help());
+  command->add_option("--timeout", line.timeout_s, "Seconds to wait for the other ranks")
+      ->check(CLI::Range(0.1, 86400.0) & CLI::Validator(is_number, "", "NUMBER"))
+      ->capture_default_str();
+}
+
+}  // namespace
+
+CommandLine parse_command_line(int argc, char** argv) {
+  CommandLine line;
+  CLI::App app("Gives programs torchrun's environment under Slurm, OpenMPI, MPICH and others.", "torchbridge");
+  set_up(app);
+  app.require_subcommand(1);
+
+  auto* exec = app.add_subcommand("exec", "Become a program, with torchrun's environment: torchbridge exec -- python train.py");
+  add_common(exec, line);
+  std::vector<std::string> without_dashes;
+  exec->add_option("program", without_dashes, "The program and its arguments, after --");
+  exec->positionals_at_end();
+  exec->callback([&] { line.command = Command::kExec; });
+
+  auto* env = app.add_subcommand("env", "Print the variables that exec would set");
+  add_common(env, line);
+  const std::map<std::string, EnvFormat> formats = {{"sh", EnvFormat::kShell}, {"json", EnvFormat::kJson}};
+  env->add_option("--format", line.format, "sh (to be sourced) or json")->transform(CLI::CheckedTransformer(formats));
+  env->callback([&] { line.command = Command::kEnv; });
+
+  auto* explain = app.add_subcommand("explain", "Print which rank runs where, with what, and why");
+  add_common(explain, line);
+  explain->callback([&] { line.command = Command::kExplain; });
+
+  // CLI11 would take "[a,b]" for a list of two: what is the program's is not for it to read.
+  const auto dashes = std::find(argv + 1, argv + argc, std::string_view("--"));
+  if (dashes < argv + argc) line.program.assign(dashes + 1, argv + argc);
+  try {
+    app.parse(static_cast<int>(dashes - argv), argv);
+  } catch (const CLI::ParseError& error) {
+    if (const auto text = asked_for(app, error)) throw CommandLineEnd{0, *text};
+    throw CommandLineEnd{kBadUsage, text_of(app, error) + " (see torchbridge --help)"};
+  }
+  if (line.command != Command::kExec && !line.program.empty()) throw CommandLineEnd{kBadUsage, "only exec starts a program (see torchbridge --help)"};
+  if (line.command == Command::kExec && line.program.empty()) {
+    throw CommandLineEnd{kBadUsage, without_dashes.empty() ? "exec needs a program after -- (see torchbridge --help)"
+                                                           : "write -- before the program: torchbridge exec -- " + without_dashes.front()};
+  }
+  return line;
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,62 @@
+// For programs that have initialised MPI themselves: the ranks of a communicator find each other by MPI.
+//
+// The program includes its own mpi.h and links its own MPI; this header is compiled into it, for every MPI has another binary
+// interface, so one library of ours could serve only one of them.
+#pragma once
+
+#include <mpi.h>
+
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "bridge/bootstrap/exchange.h"
+#include "bridge/exchange/launch.h"
+
+namespace torchbridge {
+
+// Collective over the communicator, which must outlive it. MPI has no time limits: where a rank never comes, the others wait as
+// long as in any other MPI call.
+class MpiExchange : public Exchange {
+ public:
+  explicit MpiExchange(MPI_Comm communicator) : communicator_(communicator) {}
+
+  Result<std::vector<std::string>> all_gather(const std::string& value, std::chrono::milliseconds) override {
+    constexpr int kSlot = 512;  // above the 400 bytes that an Exchange promises, and the length before them
+    int size = 0;
+    MPI_Comm_size(communicator_, &size);
+    std::vector<char> own(kSlot), all(static_cast<std::size_t>(kSlot) * size);
+    own[0] = static_cast<char>(value.size() & 0xff);
+    own[1] = static_cast<char>(value.size() >> 8);
+    value.copy(own.data() + 2, kSlot - 2);
+    if (MPI_Allgather(own.data(), kSlot, MPI_CHAR, all.data(), kSlot, MPI_CHAR, communicator_) != MPI_SUCCESS) {
+      return Error{"MPI_Allgather failed"};
+    }
+    std::vector<std::string> values;
+    for (int rank = 0; rank < size; ++rank) {
+      const char* slot = all.data() + static_cast<std::size_t>(kSlot) * rank;
+      values.emplace_back(slot + 2, static_cast<unsigned char>(slot[0]) + 256 * static_cast<unsigned char>(slot[1]));
+    }
+    return values;
+  }
+
+ private:
+  MPI_Comm communicator_;
+};
+
+// The same value as without MPI, for the ranks of `communicator`, which may be a part of all: RANK is the rank in it. Collective.
+// REQUIRES: MPI is initialised and not finalised. MASTER_ADDR and MASTER_PORT of the environment are used where both are set.
+inline Result<Launch> resolve_launch(MPI_Comm communicator, const LaunchSettings& settings = {}) {
+  ExchangeRanks ranks;
+  MPI_Comm node = MPI_COMM_NULL;
+  const bool asked = MPI_Comm_rank(communicator, &ranks.rank) == MPI_SUCCESS &&
+                     MPI_Comm_size(communicator, &ranks.world_size) == MPI_SUCCESS &&
+                     MPI_Comm_split_type(communicator, MPI_COMM_TYPE_SHARED, ranks.rank, MPI_INFO_NULL, &node) == MPI_SUCCESS &&
+                     MPI_Comm_size(node, &ranks.local_size) == MPI_SUCCESS && MPI_Comm_free(&node) == MPI_SUCCESS;
+  if (!asked) return Error{"MPI does not tell the ranks of the communicator: is it initialised?"};
+  MpiExchange exchange(communicator);
+  return resolve_launch(exchange, ranks, EnvMap::from(environ), settings);
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,7 @@
+// Checkpoints, and a start from Python's.
+#pragma once
+
+#include "trainer_template/runtime/checkpoint/checkpoint.h"
+#include "trainer_template/runtime/checkpoint/load.h"
+#include "trainer_template/runtime/checkpoint/resume_from_python.h"
+#include "trainer_template/runtime/train_state.h"

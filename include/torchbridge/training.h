@@ -1,0 +1,29 @@
+// What a training program uses: process group, data, DDP, optimizers, checkpoints, and the parts of a training loop.
+#pragma once
+
+#include <ATen/ops/zeros.h>
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/checkpoint/checkpoint.h"
+#include "trainer_template/runtime/data/loader.h"
+#include "trainer_template/runtime/ddp/ddp.h"
+#include "trainer_template/runtime/failpoint.h"
+#include "trainer_template/runtime/model_tensors.h"
+#include "trainer_template/runtime/optim/accumulation.h"
+#include "trainer_template/runtime/optim/learning_rates.h"
+#include "trainer_template/runtime/run/agreement.h"
+#include "trainer_template/runtime/run/command_line.h"
+#include "trainer_template/runtime/run/early_stop.h"
+#include "trainer_template/runtime/run/forward_loss.h"
+#include "trainer_template/runtime/run/inference.h"
+#include "trainer_template/runtime/run/job.h"
+#include "trainer_template/runtime/run/ledger.h"
+#include "trainer_template/runtime/run/load_or_begin.h"
+#include "trainer_template/runtime/run/non_finite.h"
+#include "trainer_template/runtime/run/numerics.h"
+#include "trainer_template/runtime/run/run_log.h"
+#include "trainer_template/runtime/run/setup.h"
+#include "trainer_template/runtime/run/step_profile.h"
+#include "trainer_template/runtime/run/step_sums.h"
+#include "trainer_template/runtime/run/stop_agreement.h"
+#include "trainer_template/runtime/run/throughput.h"
+

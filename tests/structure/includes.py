@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""The include graph of the sources is layered as docs/architecture.md says.
+
+    tests/structure/includes.py [ROOT]
+
+A module is a header and the source of the same name. Checked, each with a line for what is wrong:
+- an include in quotes names a file by its path from the root, or, in the folders that users copy, beside the file;
+- no module includes itself by way of others;
+- a folder includes only folders in rows above its own in the table of docs/architecture.md;
+- no two sources have one file name, and no two headers define a type of one name.
+"""
+
+import collections
+import pathlib
+import re
+import subprocess
+import sys
+
+COPIED = ("trainer_template/app/", "trainer_template/starter/", "tests/")  # what lies beside the file may be named alone
+FOREIGN = "gloo_declarations/"  # as gloo names its headers
+MANY = {"main.cpp", "tasks.h"}  # one a program; the starter has the table of tasks that the trainer has
+
+
+def sources(root):
+    listed = subprocess.run(["git", "-C", root, "ls-files"], capture_output=True, text=True, check=True).stdout.splitlines()
+    return sorted(path for path in listed if re.search(r"\.(h|cpp|c)$", path) and FOREIGN not in path)
+
+
+def module(path):
+    return re.sub(r"\.(h|cpp|c)$", "", path)
+
+
+def includes_of(root, paths, wrong):
+    """{path: [included path]}, of the tree alone."""
+    known, found = set(paths), {}
+    for path in paths:
+        found[path] = []
+        for number, line in enumerate((root / path).read_text().splitlines(), 1):
+            match = re.match(r'\s*#include "([^"]+)"', line)
+            public = re.match(r"\s*#include <(torchbridge/[^>]+)>", line)
+            beside = str(pathlib.PurePath(path).parent / match[1]) if match else ""
+            if public and f"include/{public[1]}" in known:
+                found[path].append(f"include/{public[1]}")
+            elif public:
+                wrong.append(f"{path}:{number}: there is no include/{public[1]}")
+            elif match and match[1] in known:
+                found[path].append(match[1])
+            elif match and path.startswith(COPIED) and beside in known:
+                found[path].append(beside)
+            elif match and path.startswith("tests/") and f"tests/support/{match[1]}" in known:
+                found[path].append(f"tests/support/{match[1]}")
+            elif match and not path.startswith("tests/"):
+                wrong.append(f'{path}:{number}: "{match[1]}" is no path from the root')
+    return found
+
+
+def circles(edges):
+    """Strongly connected components of more than one module (Tarjan's algorithm)."""
+    index, low, stack, found = {}, {}, [], []
+
+    def visit(one):
+        index[one] = low[one] = len(index)
+        stack.append(one)
+        for other in sorted(edges[one]):
+            if other not in index:
+                visit(other)
+            if other in stack:
+                low[one] = min(low[one], low[other])
+        if low[one] == index[one]:
+            part = stack[stack.index(one):]
+            del stack[stack.index(one):]
+            if len(part) > 1:
+                found.append(sorted(part))
+
+    for one in sorted(edges):
+        if one not in index:
+            visit(one)
+    return found
+
+
+def layers(root):
+    """Folders in the order of the table of docs/architecture.md: {folder: row}."""
+    rows = re.findall(r"^\| `([a-z_/]+)` \|", (root / "docs/architecture.md").read_text(), re.MULTILINE)
+    return {folder: row for row, folder in enumerate(rows)}
+
+
+def layer_of(path, order):
+    """The row of the longest folder in the table that holds the path."""
+    fitting = [folder for folder in order if path.startswith(folder + "/")]
+    return max(fitting, key=len) if fitting else None
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent.parent)
+    sys.setrecursionlimit(10000)
+    paths, wrong = sources(root), []
+    includes, order = includes_of(root, paths, wrong), layers(root)
+
+    edges = collections.defaultdict(set)
+    for path, others in includes.items():
+        edges[module(path)] |= {module(other) for other in others} - {module(path)}
+        own = layer_of(path, order)
+        if own is None and not path.startswith(("tests/", "include/")):
+            wrong.append(f"{path}: docs/architecture.md has no row for its folder")
+        for other in others if own else []:
+            theirs = layer_of(other, order)
+            if theirs and order[theirs] > order[own]:
+                wrong.append(f"{path}: includes {other}, and {theirs} stands below {own} in docs/architecture.md")
+            if other.startswith("tests/"):
+                wrong.append(f"{path}: includes {other}, which is a test's")
+    wrong += [f"a circle of includes: {', '.join(part)}" for part in circles(edges)]
+
+    names, types = collections.defaultdict(list), collections.defaultdict(list)
+    for path in paths:
+        if path.startswith(("tests/", "include/")):
+            continue
+        names[pathlib.PurePath(path).name].append(path)
+        if path.endswith(".h"):
+            for match in re.finditer(r"^(?:class|struct|enum class) ([A-Z]\w*)[^;]*?\{", (root / path).read_text(), re.MULTILINE):
+                types[match[1]].append(path)
+    wrong += [f"{len(where)} files are called {name}: {', '.join(where)}" for name, where in names.items() if len(where) > 1 and name not in MANY]
+    wrong += [f"{len(set(where))} headers define {name}: {', '.join(where)}" for name, where in types.items() if len(set(where)) > 1]
+
+    print("\n".join(wrong) if wrong else f"{len(paths)} sources in {len(order)} folders: layered, without a circle")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+#include "bridge/host/cpu_affinity.h"
+
+#include <linux/mempolicy.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+
+#include <gtest/gtest.h>
+
+#include "bridge/host/read_machine.h"
+
+namespace torchbridge {
+namespace {
+
+// What `body` says in a process of its own, where it may confine itself.
+bool in_child(const std::function<bool()>& body) {
+  const pid_t child = fork();
+  if (child == 0) _exit(body() ? 0 : 1);
+  int status = 0;
+  return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+CpuSet now_allowed() {
+  const auto cpus = allowed_cpus();
+  return cpus ? *cpus : CpuSet();
+}
+
+TEST(Placement, ConfinesTheProcessToTheCpus) {
+  const CpuSet last = {now_allowed().back()};
+  EXPECT_TRUE(in_child([&] { return place(last, -1) && now_allowed() == last; }));
+}
+
+TEST(Placement, OutlastsExec) {
+  const CpuSet last = {now_allowed().back()};
+  const std::string wanted = "Cpus_allowed_list:\t" + cpu_list_text(last);
+  EXPECT_TRUE(in_child([&] {
+    if (!place(last, -1)) return false;
+    execlp("grep", "grep", "-qx", wanted.c_str(), "/proc/self/status", nullptr);
+    return false;
+  }));
+}
+
+TEST(Placement, PrefersTheMemoryOfTheNode) {
+  int mode = 0;
+  if (syscall(SYS_get_mempolicy, &mode, nullptr, 0, nullptr, 0) != 0)
+    GTEST_SKIP() << "this kernel has no memory policies";
+  EXPECT_TRUE(in_child([&] {
+    int policy = -1;
+    unsigned long nodes[16] = {};
+    return place({}, 0) && syscall(SYS_get_mempolicy, &policy, nodes, sizeof nodes * 8, nullptr, 0) == 0 &&
+           policy == MPOL_PREFERRED && nodes[0] == 1;
+  }));
+}
+
+TEST(Placement, LeavesAloneWhatIsNotAsked) {
+  const CpuSet before = now_allowed();
+  EXPECT_TRUE(in_child([&] { return place({}, -1) && now_allowed() == before; }));
+}
+
+TEST(Placement, NamesCpusThatThereAreNot) {
+  const auto placed = place({kMaxCpu}, -1);
+  ASSERT_FALSE(placed);
+  EXPECT_NE(placed.error().message.find("cannot use CPUs 65535"), std::string::npos) << placed.error().message;
+}
+
+}  // namespace
+}  // namespace torchbridge

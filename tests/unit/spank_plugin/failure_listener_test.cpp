@@ -1,0 +1,222 @@
+#include "spank_plugin/failure_listener.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <future>
+
+#include <gtest/gtest.h>
+
+namespace torchbridge {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using Clock = std::chrono::steady_clock;
+using Kind = Report::Kind;
+
+const std::chrono::system_clock::time_point kNow{seconds(1'700'000'000)};
+
+class ReporterTest : public ::testing::Test {
+ protected:
+  ReporterTest() {
+    reporter_ = FailureListener::open();
+    if (!reporter_) throw std::runtime_error("nothing to listen on");
+    address_ = {"127.0.0.1", reporter_->port(), reporter_->token()};
+  }
+
+  void start() {
+    reporter_->start([this](const std::string& text) { said_ += text + ";"; }, [this] { ++ended_; });
+  }
+
+  Socket connection() const {
+    auto socket = connect_to({address_.host, address_.port}, seconds(5));
+    if (!socket) throw std::runtime_error(socket.error().message);
+    return std::move(*socket);
+  }
+
+  std::unique_ptr<FailureListener> reporter_;
+  FailureListenerAddress address_;
+  std::string said_;  // by the thread that stop() waits for
+  std::atomic<int> ended_ = 0;
+};
+
+void send_text(const Socket& socket, const std::string& text) {
+  ASSERT_EQ(send(socket.descriptor(), text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
+}
+
+// The time until srun hangs up, having said nothing.
+milliseconds time_until_closed(const Socket& socket) {
+  const auto start = Clock::now();
+  char byte;
+  EXPECT_LE(recv(socket.descriptor(), &byte, 1, 0), 0);
+  return std::chrono::duration_cast<milliseconds>(Clock::now() - start);
+}
+
+TEST_F(ReporterTest, KeepsWhoEndedFirst) {
+  start();
+  ASSERT_TRUE(send_report(address_, {Kind::kTaskEnded, kNow, "rank 2"}));
+  ASSERT_TRUE(send_report(address_, {Kind::kTaskEnded, kNow - std::chrono::microseconds(1), "rank 3\nreason"}));
+  ASSERT_TRUE(send_report(address_, {Kind::kTaskEnded, kNow + milliseconds(1), "rank 1"}));
+  EXPECT_EQ(reporter_->stop(), "rank 3\nreason");
+  EXPECT_EQ(ended_, 0);
+}
+
+TEST_F(ReporterTest, HasNothingToSayWhereNobodyCame) {
+  start();
+  start();  // plugstack.conf may load the plugin twice
+  EXPECT_EQ(reporter_->stop(), std::nullopt);
+}
+
+TEST_F(ReporterTest, EndsTheStepOnceForTheFirstReason) {
+  start();
+  ASSERT_TRUE(send_report(address_, {Kind::kTaskEnded, kNow - seconds(9), "rank 2"}));
+  ASSERT_TRUE(send_report(address_, {Kind::kStepMustEnd, kNow, "first"}));
+  std::vector<std::future<bool>> others;
+  for (int i = 0; i < 200; ++i) {
+    others.push_back(std::async(std::launch::async, [&] {
+      return send_report(address_, {Kind::kStepMustEnd, kNow - seconds(1), "later"});
+    }));
+  }
+  for (auto& other : others) EXPECT_TRUE(other.get());
+  EXPECT_EQ(reporter_->stop(), std::nullopt);
+  EXPECT_EQ(said_, "first;");
+  EXPECT_EQ(ended_, 1);
+}
+
+TEST_F(ReporterTest, TakesReportsWhileTheControllerTakesItsTime) {
+  std::promise<void> answer;
+  reporter_->start([](const std::string&) {}, [&] { answer.get_future().wait(); });
+  EXPECT_TRUE(send_report(address_, {Kind::kStepMustEnd, kNow, "first"}));
+  EXPECT_TRUE(send_report(address_, {Kind::kStepMustEnd, kNow, "second"}));
+  answer.set_value();
+  EXPECT_EQ(reporter_->stop(), std::nullopt);
+}
+
+TEST_F(ReporterTest, TakesWhatIsUnderWayWhenItIsToStop) {
+  const auto early = connection();
+  send_text(early, address_.token + "t1\nrank 2");
+  shutdown(early.descriptor(), SHUT_WR);
+  start();
+  EXPECT_EQ(reporter_->stop(), "rank 2");
+}
+
+TEST_F(ReporterTest, DoesNotListenToStrangers) {
+  start();
+  FailureListenerAddress wrong = address_;
+  wrong.token.back() = wrong.token.back() == '0' ? '1' : '0';
+  EXPECT_FALSE(send_report(wrong, {Kind::kStepMustEnd, kNow, "a lie"}));
+  EXPECT_FALSE(send_report({address_.host, address_.port, ""}, {Kind::kStepMustEnd, kNow, "a lie"}));
+  EXPECT_FALSE(send_report({}, {Kind::kStepMustEnd, kNow, "nowhere"}));
+  ASSERT_TRUE(send_report(address_, {Kind::kTaskEnded, kNow, "the truth"}));
+  EXPECT_EQ(reporter_->stop(), "the truth");
+  EXPECT_EQ(said_, "");
+}
+
+// A wrong token, known when it is complete, ends the connection at once, and before that nothing tells how much of it
+// was right.
+TEST_F(ReporterTest, SaysNothingAboutHalfAToken) {
+  start();
+  const auto right = connection(), wrong = connection();
+  send_text(right, address_.token.substr(0, 31));
+  send_text(wrong, std::string(31, 'x'));
+  pollfd answers[] = {{right.descriptor(), POLLIN, 0}, {wrong.descriptor(), POLLIN, 0}};
+  EXPECT_EQ(poll(answers, 2, 300), 0);
+  send_text(wrong, "x");
+  EXPECT_LT(time_until_closed(wrong), milliseconds(300));
+}
+
+TEST_F(ReporterTest, HearsNobodyForLongerThanASecond) {
+  start();
+  const auto slow = connection();
+  send_text(slow, address_.token + "t1\n");
+  std::thread dripping([&] {  // a byte now and then
+    while (send(slow.descriptor(), "x", 1, MSG_NOSIGNAL) == 1) poll(nullptr, 0, 20);
+  });
+  const auto time = time_until_closed(slow);
+  EXPECT_GT(time, milliseconds(500));
+  EXPECT_LT(time, milliseconds(2500));
+  dripping.join();
+}
+
+TEST_F(ReporterTest, IsNotKeptByWhoSaysNothing) {
+  start();
+  std::vector<Socket> silent;
+  for (int i = 0; i < 100; ++i) silent.push_back(connection());
+  const auto start_of_stop = Clock::now();
+  EXPECT_EQ(reporter_->stop(), std::nullopt);
+  EXPECT_LT(Clock::now() - start_of_stop, milliseconds(900));
+}
+
+TEST_F(ReporterTest, HearsTheNodesBehindAHundredStrangers) {
+  start();
+  std::vector<Socket> silent;
+  for (int i = 0; i < 100; ++i) silent.push_back(connection());
+  EXPECT_TRUE(send_report(address_, {Kind::kTaskEnded, kNow, "rank 2"}) ||
+              send_report(address_, {Kind::kTaskEnded, kNow, "rank 2"}));
+  EXPECT_EQ(reporter_->stop(), "rank 2");
+}
+
+TEST_F(ReporterTest, LeavesOutWhatIsTooLong) {
+  start();
+  ASSERT_TRUE(send_report(address_, {Kind::kTaskEnded, kNow, std::string(2 * Report::kMaxText, 'x')}));
+  const auto endless = connection();
+  send_text(endless, address_.token + "t1\n");
+  const std::string much(1 << 20, 'x');
+  std::thread sender([&] {
+    for (int i = 0; i < 64 && send(endless.descriptor(), much.data(), much.size(), MSG_NOSIGNAL) > 0; ++i) {
+    }
+  });
+  EXPECT_LT(time_until_closed(endless), milliseconds(900));
+  sender.join();
+  EXPECT_EQ(reporter_->stop(), std::string(Report::kMaxText, 'x'));
+}
+
+TEST_F(ReporterTest, RefusesReportsWhenItHasStopped) {
+  start();
+  reporter_->stop();
+  const auto start_of_report = Clock::now();
+  EXPECT_FALSE(send_report(address_, {Kind::kTaskEnded, kNow, "rank 2"}));
+  EXPECT_LT(Clock::now() - start_of_report, seconds(1));
+}
+
+// As srun that was stopped by SIGSTOP: the kernel takes the connection, and nobody the report.
+TEST_F(ReporterTest, AReportThatNobodyTakesIsAnErrorWithinTwoSeconds) {
+  const auto start_of_report = Clock::now();
+  EXPECT_FALSE(send_report(address_, {Kind::kTaskEnded, kNow, "rank 2"}));
+  EXPECT_LT(Clock::now() - start_of_report, milliseconds(3000));
+}
+
+// srun has a thread of its own for signals; one that came to ours would end the process here.
+TEST_F(ReporterTest, LeavesSignalsToOtherThreads) {
+  start();
+  ASSERT_TRUE(send_report(address_, {Kind::kTaskEnded, kNow, "rank 1"}));  // the thread is there
+  sigset_t user;
+  sigemptyset(&user);
+  sigaddset(&user, SIGUSR1);
+  pthread_sigmask(SIG_BLOCK, &user, nullptr);
+  kill(getpid(), SIGUSR1);
+  EXPECT_TRUE(send_report(address_, {Kind::kTaskEnded, kNow, "rank 2"}));
+  const timespec soon{5, 0};
+  EXPECT_EQ(sigtimedwait(&user, nullptr, &soon), SIGUSR1);
+  pthread_sigmask(SIG_UNBLOCK, &user, nullptr);
+}
+
+TEST(FailureListener, ListensWithinTheRange) {
+  const auto any = FailureListener::open();
+  ASSERT_TRUE(any);
+  const auto low = any->port();  // taken
+  const auto high = low + 3;
+  const auto within = FailureListener::open(low, high);
+  if (!within) GTEST_SKIP() << "other programs have the next ports";
+  EXPECT_GT(within->port(), low);
+  EXPECT_LE(within->port(), high);
+  EXPECT_FALSE(FailureListener::open(low, low));
+}
+
+}  // namespace
+}  // namespace torchbridge

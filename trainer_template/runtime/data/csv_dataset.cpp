@@ -1,0 +1,67 @@
+#include "trainer_template/runtime/data/csv_dataset.h"
+
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/errors.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace torchbridge::train {
+namespace {
+
+// Beyond it not every integer is a float.
+constexpr float kMostClasses = 1 << 24;
+
+std::int64_t target_column(const NumberTable& table, const std::string& name, const std::filesystem::path& path) {
+  if (name.empty()) return table.columns - 1;
+  const auto found = std::find(table.names.begin(), table.names.end(), name);
+  if (found != table.names.end()) return found - table.names.begin();
+  std::string names;
+  for (const std::string& column : table.names) names += (names.empty() ? "" : ", ") + column;
+  throw TrainError(path.string() + ": has no column '" + name + "'; " +
+                   (names.empty() ? "its columns have no names" : "expected one of " + printable(names)));
+}
+
+}  // namespace
+
+Table::Table(const std::filesystem::path& path, const TableOptions& options)
+    : table_(read_csv(path, options.csv)), target_(target_column(table_, options.target, path)), kind_(options.kind) {
+  if (table_.columns < 2) throw TrainError(path.string() + ": has one column, expected inputs and a target");
+  if (kind_ == TargetKind::kClass) count_classes(path);
+}
+
+void Table::count_classes(const std::filesystem::path& path) {
+  for (std::int64_t row = 0; row < table_.rows; ++row) {
+    const float value = target_of(row);
+    if (value < 0 || value >= kMostClasses || value != std::floor(value)) {
+      throw TrainError(path.string() + ": line " + std::to_string(table_.line_of(row)) + ", column " +
+                       std::to_string(target_ + 1) + ": " + std::to_string(value) +
+                       " is not a class, expected a whole number from 0 on");
+    }
+    classes_ = std::max(classes_, static_cast<std::int64_t>(value) + 1);
+  }
+}
+
+Batch Table::collate(std::span<const std::int64_t> indices) const {
+  const auto count = std::ssize(indices);
+  Batch batch;
+  batch.inputs = batch_tensor({count, features()}, at::kFloat);
+  batch.targets = batch_tensor({count}, kind_ == TargetKind::kClass ? at::kLong : at::kFloat);
+  auto* input = batch.inputs.mutable_data_ptr<float>();
+  for (const std::int64_t index : indices) {
+    const float* row = table_.values.data() + index * table_.columns;
+    input = std::copy(row, row + target_, input);
+    input = std::copy(row + target_ + 1, row + table_.columns, input);
+  }
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float target = target_of(indices[i]);
+    if (kind_ == TargetKind::kClass) {
+      batch.targets.mutable_data_ptr<std::int64_t>()[i] = static_cast<std::int64_t>(target);
+    } else {
+      batch.targets.mutable_data_ptr<float>()[i] = target;
+    }
+  }
+  return batch;
+}
+
+}  // namespace torchbridge::train
