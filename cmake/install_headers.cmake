@@ -1,5 +1,6 @@
 # Copies include/torchbridge/NAME.h of `public_headers` from `source_dir` to `destination`, and what they include of the tree, directly or
 # not, to the same paths below `destination`/detail.
+cmake_minimum_required(VERSION 3.25)  # an installed script has none
 set(found)
 set(next)
 foreach(name IN LISTS public_headers)

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <pybind11/pybind11.h>
-#include "bridge/exchange/launch.h"
 
 #include <chrono>
 #include <stdexcept>
 #include <string>
 #include <utility>
+
+#include "bridge/exchange/launch.h"
 
 namespace torchbridge::python {
 

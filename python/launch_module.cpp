@@ -1,12 +1,12 @@
 // torchbridge._launch: how this process was started, for Python. No MPI.
 #include <pybind11/pybind11.h>
-#include "bridge/core/env_map.h"
-#include "bridge/exchange/launch.h"
 #include <unistd.h>
 
 #include <stdexcept>
 #include <string>
 
+#include "bridge/core/env_map.h"
+#include "bridge/exchange/launch.h"
 #include "python/launch_dict.h"
 
 namespace {
@@ -28,6 +28,7 @@ py::dict launch(const std::string& scheme, double seconds, const std::string& op
 }  // namespace
 
 PYBIND11_MODULE(_launch, module) {
-  module.doc() = "How this process was started. Each call is collective, and throws RuntimeError where it cannot be told.";
+  module.doc() =
+      "How this process was started. Each call is collective, and throws RuntimeError where it cannot be told.";
   module.def("launch", &launch, py::arg("scheme"), py::arg("seconds"), py::arg("options"));
 }

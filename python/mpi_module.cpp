@@ -1,13 +1,13 @@
 // torchbridge._mpi: the MPI backend for Python, and the address of a store exchanged by MPI. Loads libmpi.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
-#include "bridge/mpi/mpi_launch.h"
-#include "backends/mpi/mpi_backend.h"
-#include "backends/mpi/mpi_thread.h"
 
 #include <optional>
 #include <vector>
 
+#include "backends/mpi/mpi_backend.h"
+#include "backends/mpi/mpi_thread.h"
+#include "bridge/mpi/mpi_launch.h"
 #include "python/launch_dict.h"
 
 // As torch's own bindings hold it; Python knows the class as torch's Backend.
@@ -47,7 +47,8 @@ PYBIND11_MODULE(_mpi, module) {
   module.doc() = "torch.distributed's backend mpi";
   py::module_::import("torch.distributed");
   module.def("create", &create, py::arg("ranks"), py::arg("seconds"),
-             "The group of these ranks of MPI_COMM_WORLD, or of all: a Backend, or None outside. Without a timeout torch's own.");
+             "The group of these ranks of MPI_COMM_WORLD, or of all: a Backend, or None outside. Without a timeout "
+             "torch's own.");
   module.def("launch", &launch, py::arg("seconds"), py::arg("options"));
   module.def("thread_level", [] { return MpiThread::instance().thread_level(); });
 }

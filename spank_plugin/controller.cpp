@@ -1,7 +1,5 @@
 #include "spank_plugin/controller.h"
 
-#include <slurm/slurm.h>
-#include <slurm/slurm_errno.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,11 +7,13 @@
 #include <string>
 #include <type_traits>
 
+#include <slurm/slurm.h>
+#include <slurm/slurm_errno.h>
+
 #include "bridge/core/host_text.h"
 #include "bridge/core/hostlist.h"
 #include "bridge/net/address.h"
 #include "bridge/task/step_plan.h"
-
 #include "spank_plugin/as_user.h"
 #include "spank_plugin/step_components.h"
 
@@ -38,7 +38,8 @@ slurm_step_id_t step_id_of(std::uint32_t job_id, std::uint32_t step_id, std::uin
   return id;
 }
 
-// slurm_kill_job_step as releases declare it: with two ids up to 23.02, with flags from 23.11 on, with one id from 25.11 on.
+// slurm_kill_job_step as releases declare it: with two ids up to 23.02, with flags from 23.11 on, with one id
+// from 25.11 on.
 template <class... Arguments>
 void call(int (*kill)(Arguments...), std::uint32_t job_id, std::uint32_t step_id) {
   if constexpr (sizeof...(Arguments) == 4) {
@@ -75,8 +76,8 @@ Result<StepComponent> ask_component(std::uint32_t job_id, std::uint32_t step_id,
   return component;
 }
 
-// Whether nodes of the step may need an address in the place of a name, as this host does. The system's resolver may take
-// minutes, and the step waits for srun meanwhile, so a child asks it, for three seconds.
+// Whether nodes of the step may need an address in the place of a name, as this host does. The system's resolver may
+// take minutes, and the step waits for srun meanwhile, so a child asks it, for three seconds.
 bool needs_addresses(const EnvMap& environment, const LaunchOptions& options) {
   const auto nodes = parse_hostlist(environment.get("SLURM_NODELIST").value_or(""));
   const auto step = step_options(environment, options);
@@ -95,8 +96,8 @@ std::string address_of_first(const std::vector<StepComponent>& components, RankR
 
 }  // namespace
 
-Result<std::string> record_of_step(spank_t spank, const EnvMap& environment, int world_size, const LaunchOptions& options,
-                                   bool in_srun) {
+Result<std::string> record_of_step(spank_t spank, const EnvMap& environment, int world_size,
+                                   const LaunchOptions& options, bool in_srun) {
   const auto ids = ids_of(spank);
   const auto tasks = item<std::uint32_t>(spank, S_JOB_TOTAL_TASK_COUNT);
   if (!ids || !tasks) {

@@ -10,23 +10,23 @@
 #include "bridge/core/launch_options.h"
 #include "bridge/core/result.h"
 #include "bridge/core/step_record.h"
-
-#include "spank_plugin/step_components.h"
 #include "spank_plugin/step.h"
+#include "spank_plugin/step_components.h"
 
 namespace torchbridge {
 
 // The record of the step (bridge/core/step_record.h): one request for each component. Empty where the environment tells
 // where each rank is, or where a component has ended already.
 // In srun a third reason to ask is that the nodes' names do not resolve: then for the address of rank 0's node too.
-Result<std::string> record_of_step(spank_t spank, const EnvMap& environment, int world_size, const LaunchOptions& options,
-                                   bool in_srun);
+Result<std::string> record_of_step(spank_t spank, const EnvMap& environment, int world_size,
+                                   const LaunchOptions& options, bool in_srun);
 
 // The NodeAddr of a node; empty where it is not known.
 std::string node_addr_of(std::string name);
 
 // Asks it to end all tasks of a step by SIGKILL. One request, under the rights of the caller; nothing tells whether it
-// is heeded. Nothing without ids. Of a heterogeneous job the leader's step is named, which Slurm ends in all components.
+// is heeded. Nothing without ids. Of a heterogeneous job the leader's step is named, which Slurm ends in all
+// components.
 void kill_step(const std::optional<StepIds>& ids);
 
 }  // namespace torchbridge

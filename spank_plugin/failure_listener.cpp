@@ -24,7 +24,7 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr char kTaken = '+';  // srun's answer to a report
+constexpr char kTaken = '+';                 // srun's answer to a report
 constexpr std::size_t kMaxConnections = 64;  // the others wait in the listener's queue
 constexpr milliseconds kConnectionLimit{1000}, kStopLimit{400};
 constexpr std::size_t kMaxMessage = kTokenSize + Report::kMaxText + 64;

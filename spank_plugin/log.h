@@ -5,7 +5,6 @@
 #include <slurm/slurm.h>
 
 #include "bridge/core/take_until.h"
-
 #include "spank_plugin/spank.h"
 
 namespace torchbridge {

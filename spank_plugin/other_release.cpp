@@ -1,6 +1,6 @@
-// What happens where Slurm is of another release than the headers that this plugin was built with. Slurm refuses the plugin then and goes on without it;
-// srun, sbatch and salloc do not know --torch-env, but nothing would notice that a variable asks for it.
-#include <slurm/slurm.h>
+// What happens where Slurm is of another release than the headers that this plugin was built with. Slurm refuses the
+// plugin then and goes on without it; srun, sbatch and salloc do not know --torch-env, but nothing would notice that a
+// variable asks for it.
 #include <unistd.h>
 
 #include <cerrno>
@@ -8,8 +8,9 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "bridge/core/launch_options.h"
+#include <slurm/slurm.h>
 
+#include "bridge/core/launch_options.h"
 #include "spank_plugin/spank.h"
 
 // Slurm's own processes have it; found at run time, for the plugin links no libslurm.
@@ -22,7 +23,8 @@ bool submits_jobs(std::string_view program) { return program == "srun" || progra
 // The variable that asks for the plugin; null where none does.
 const char* asking_variable() {
   // What sbatch and salloc make of --torch-env for the steps of their job; its value may be empty.
-  constexpr const char* kInherited[] = {"SLURM_SPANK__SLURM_SPANK_OPTION_torch_env_torch_env", "_SLURM_SPANK_OPTION_torch_env_torch_env"};
+  constexpr const char* kInherited[] = {"SLURM_SPANK__SLURM_SPANK_OPTION_torch_env_torch_env",
+                                        "_SLURM_SPANK_OPTION_torch_env_torch_env"};
   const char* list = getenv(torchbridge::kOptionsVariable);
   if (list != nullptr && *list != '\0') return torchbridge::kOptionsVariable;
   for (const char* name : kInherited) {
@@ -31,15 +33,18 @@ const char* asking_variable() {
   return nullptr;
 }
 
-// Runs when the library is opened, for Slurm calls nothing in a plugin that it refuses. Releases differ in the first number of libslurm's version.
+// Runs when the library is opened, for Slurm calls nothing in a plugin that it refuses. Releases differ in the first
+// number of libslurm's version.
 __attribute__((constructor)) void refuse_other_release() {
   constexpr int kMajorShift = 16;
   if (slurm_api_version == nullptr || slurm_api_version() >> kMajorShift == TORCH_ENV_SLURM_API) return;
   const char* variable = asking_variable();
   if (variable == nullptr || !submits_jobs(program_invocation_short_name)) return;
-  dprintf(STDERR_FILENO, "%s: error: torch-env: %s is set, but torch_env.so in plugstack.conf was built for Slurm %u.%02u and %s is of another release: build it again\n",
-          program_invocation_short_name, variable, SLURM_VERSION_MAJOR(SLURM_VERSION_NUMBER), SLURM_VERSION_MINOR(SLURM_VERSION_NUMBER),
-          program_invocation_short_name);
+  dprintf(STDERR_FILENO,
+          "%s: error: torch-env: %s is set, but torch_env.so in plugstack.conf was built for Slurm %u.%02u and %s is "
+          "of another release: build it again\n",
+          program_invocation_short_name, variable, SLURM_VERSION_MAJOR(SLURM_VERSION_NUMBER),
+          SLURM_VERSION_MINOR(SLURM_VERSION_NUMBER), program_invocation_short_name);
   _exit(EXIT_FAILURE);
 }
 

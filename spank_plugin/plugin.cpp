@@ -1,5 +1,4 @@
 // The SPANK hooks of `srun --torch-env[=LIST]`: each a thin wrapper that lets no exception into Slurm.
-#include <slurm/slurm.h>
 #include <sys/wait.h>
 #include <sysexits.h>
 #include <unistd.h>
@@ -8,13 +7,14 @@
 #include <exception>
 #include <utility>
 
+#include <slurm/slurm.h>
+
 #include "bridge/core/step_record.h"
 #include "bridge/core/torch_env.h"
-
 #include "spank_plugin/as_user.h"
 #include "spank_plugin/controller.h"
-#include "spank_plugin/log.h"
 #include "spank_plugin/failure_listener.h"
+#include "spank_plugin/log.h"
 #include "spank_plugin/spank.h"
 #include "spank_plugin/stamp.h"
 #include "spank_plugin/step.h"
@@ -104,7 +104,8 @@ int register_option(spank_t spank) {
 // In srun, whose environment is the tasks': of all components, for they are copied later.
 void prepare_step(const Asked& asked) {
   const std::uint16_t* range = slurm_get_srun_port_range != nullptr ? slurm_get_srun_port_range() : nullptr;
-  launch = new LaunchState{asked.options, range != nullptr ? FailureListener::open(range[0], range[1]) : FailureListener::open()};
+  launch = new LaunchState{asked.options,
+                           range != nullptr ? FailureListener::open(range[0], range[1]) : FailureListener::open()};
   set_stamp(asked, launch->reporter.get());
 }
 

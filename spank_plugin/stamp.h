@@ -8,7 +8,6 @@
 #include "bridge/core/env_map.h"
 #include "bridge/core/launch_options.h"
 #include "bridge/core/result.h"
-
 #include "spank_plugin/failure_listener.h"
 
 namespace torchbridge {

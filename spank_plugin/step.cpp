@@ -1,9 +1,10 @@
 #include "spank_plugin/step.h"
 
-#include <slurm/slurm.h>
 #include <unistd.h>
 
 #include <algorithm>
+
+#include <slurm/slurm.h>
 
 #include "spank_plugin/step_components.h"
 

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "bridge/core/env_map.h"
-
 #include "spank_plugin/spank.h"
 #include "spank_plugin/task_board.h"
 

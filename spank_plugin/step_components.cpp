@@ -48,8 +48,10 @@ Result<std::vector<StepComponent>> components_of_step(const EnvMap& environment,
     auto component = ask(jobs.empty() ? step.job_id : jobs[i], number);
     if (!component) return unanswered(component.error().message);
     placed += component->node_of_rank.size();
-    if (!component->node_of_rank.empty()) components.push_back(std::move(*component));
-    else if (numbered) break;  // else the step leaves out a job (--het-group)
+    if (!component->node_of_rank.empty())
+      components.push_back(std::move(*component));
+    else if (numbered)
+      break;  // else the step leaves out a job (--het-group)
   }
   if (placed > static_cast<std::size_t>(step.world_size)) {
     return unanswered("its lists do not make up the " + std::to_string(step.world_size) + " tasks of this step");

@@ -20,9 +20,9 @@ namespace torchbridge {
 using AskComponent = std::function<Result<StepComponent>(std::uint32_t job_id, std::optional<std::uint32_t> number)>;
 
 struct StepShape {
-  std::uint32_t job_id = 0;   // of a heterogeneous job, that of this node's component
-  int world_size = 1;         // tasks of the whole step
-  int component_tasks = 1;    // tasks of the component that this node is part of
+  std::uint32_t job_id = 0;  // of a heterogeneous job, that of this node's component
+  int world_size = 1;        // tasks of the whole step
+  int component_tasks = 1;   // tasks of the component that this node is part of
 
   bool has_components() const { return component_tasks != world_size; }
 };

@@ -10,8 +10,8 @@
 #include <exception>
 
 #include "spank_plugin/controller.h"
-#include "spank_plugin/log.h"
 #include "spank_plugin/failure_listener.h"
+#include "spank_plugin/log.h"
 #include "spank_plugin/stamp.h"
 
 namespace torchbridge {

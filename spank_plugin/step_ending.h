@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "bridge/core/result.h"
-
 #include "spank_plugin/as_user.h"
 #include "spank_plugin/spank.h"
 #include "spank_plugin/step.h"

@@ -6,7 +6,6 @@
 #include <atomic>
 
 #include "bridge/core/step_record.h"
-
 #include "spank_plugin/wait_for.h"
 
 namespace torchbridge {
@@ -53,9 +52,7 @@ bool TaskBoard::set_reason(const char* reason) const {
   return shared_ != nullptr;
 }
 
-const char* TaskBoard::reason() const {
-  return shared_ && shared_->reason.is_there ? shared_->reason.text : nullptr;
-}
+const char* TaskBoard::reason() const { return shared_ && shared_->reason.is_there ? shared_->reason.text : nullptr; }
 
 Result<std::string> TaskBoard::ask_once(Question question, const std::function<Result<std::string>()>& ask) const {
   if (!shared_) return ask();

@@ -30,7 +30,8 @@ class TaskBoard {
   // Null for a task that the board has no room for.
   TaskRecord* record_of(std::size_t local_task) const;
 
-  // Why the step must end. Of the tasks of this node the first one's is kept, 4 KiB of it. False where there is no board.
+  // Why the step must end. Of the tasks of this node the first one's is kept, 4 KiB of it. False where there is no
+  // board.
   bool set_reason(const char* reason) const;
   // Null where there is none.
   const char* reason() const;

@@ -12,7 +12,6 @@
 #include "bridge/task/node_check.h"
 #include "bridge/task/store_port.h"
 #include "bridge/task/task_environment.h"
-
 #include "spank_plugin/controller.h"
 #include "spank_plugin/step.h"
 #include "spank_plugin/step_ending.h"
@@ -107,7 +106,7 @@ void export_torch_env(spank_t spank, const NodeState& node) {
   const StepEnding end(spank, node.board, reporter.port != 0);
   const auto options = end.value_of(asked_options(node.lists, given));
   if (!options) return;
-  prctl(PR_SET_NAME, "torch_env");  // proctrack/linuxproc never ends what is called slurmstepd
+  prctl(PR_SET_NAME, "torch_env");                   // proctrack/linuxproc never ends what is called slurmstepd
   setenv("RES_OPTIONS", "timeout:2 attempts:2", 1);  // for a silent name server; the program's environment is another
 
   LaunchFacts facts = end.value_of(read_slurm(inherited));

@@ -1,16 +1,17 @@
 #include "backends/mpi/mpi_backend.h"
 
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+
 #include "backends/mpi/mpi_thread.h"
 #include "backends/mpi/reductions.h"
 #include "backends/mpi/work.h"
-
-#include <algorithm>
-#include <numeric>
-#include <utility>
 
 namespace torchbridge::mpi {
 namespace {
@@ -22,13 +23,15 @@ using Raw = at::AutoDispatchBelowADInplaceOrView;
 
 constexpr int kCreateTag = 0;
 
-// Large reductions go in parts, all under way at once: MPI then reduces one while it moves another, and its scratch memory stays in
-// the cache. docs/mpi.md has what was measured.
+// Large reductions go in parts, all under way at once: MPI then reduces one while it moves another, and its scratch
+// memory stays in the cache. docs/mpi.md has what was measured.
 constexpr std::int64_t kReducedBytes = 256 << 10;
 
 bool is_plain(const at::Tensor& tensor) { return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg(); }
 
-std::int64_t bytes_of(const at::Tensor& tensor) { return tensor.numel() * static_cast<std::int64_t>(tensor.element_size()); }
+std::int64_t bytes_of(const at::Tensor& tensor) {
+  return tensor.numel() * static_cast<std::int64_t>(tensor.element_size());
+}
 
 char* memory_of(const at::Tensor& tensor) { return static_cast<char*>(tensor.data_ptr()); }
 
@@ -40,10 +43,12 @@ void check_tensor(const at::Tensor& tensor) {
   TORCH_CHECK(tensor.defined() && tensor.layout() == at::kStrided,
               "the mpi backend takes dense tensors only; use to_dense(), or gloo for sparse ones");
   if (tensor.is_cpu()) return;
-  TORCH_CHECK(tensor.is_cuda(), "the mpi backend takes tensors on the CPU and, where MPI does, on CUDA devices; this one is on ",
+  TORCH_CHECK(tensor.is_cuda(),
+              "the mpi backend takes tensors on the CPU and, where MPI does, on CUDA devices; this one is on ",
               tensor.device());
   static const bool taken = takes_cuda_memory();
-  TORCH_CHECK(taken, "this MPI says that it does not take CUDA memory: copy the tensor to the CPU, use nccl for CUDA tensors "
+  TORCH_CHECK(taken,
+              "this MPI says that it does not take CUDA memory: copy the tensor to the CPU, use nccl for CUDA tensors "
               "(cpu:mpi,cuda:nccl), or build against a CUDA-aware MPI");
 }
 
@@ -52,8 +57,8 @@ void check_tensors(const Tensors& tensors) {
   for (const at::Tensor& tensor : tensors) {
     check_tensor(tensor);
     TORCH_CHECK_TYPE(tensor.scalar_type() == tensors[0].scalar_type() && tensor.device() == tensors[0].device(),
-                     "all tensors of one operation must have one type and device: here are ", tensors[0].scalar_type(), " on ",
-                     tensors[0].device(), " and ", tensor.scalar_type(), " on ", tensor.device());
+                     "all tensors of one operation must have one type and device: here are ", tensors[0].scalar_type(),
+                     " on ", tensors[0].device(), " and ", tensor.scalar_type(), " on ", tensor.device());
   }
 }
 
@@ -75,13 +80,15 @@ void check_one_a_rank(const Tensors& list, const at::Tensor& tensor, int size) {
   check_tensors(list);
   for (const at::Tensor& other : list) {
     TORCH_CHECK(other.numel() == tensor.numel() && other.scalar_type() == tensor.scalar_type(), "expected tensors of ",
-                tensor.numel(), " elements of ", tensor.scalar_type(), ", got ", other.numel(), " of ", other.scalar_type());
+                tensor.numel(), " elements of ", tensor.scalar_type(), ", got ", other.numel(), " of ",
+                other.scalar_type());
   }
 }
 
 void check_multiple(const at::Tensor& large, const at::Tensor& small, int size) {
   check_tensors({large, small});
-  TORCH_CHECK(large.numel() == small.numel() * size, "expected ", size, " times the ", small.numel(), " elements, got ", large.numel());
+  TORCH_CHECK(large.numel() == small.numel() * size, "expected ", size, " times the ", small.numel(), " elements, got ",
+              large.numel());
 }
 
 // What MPI reads: the tensor itself where its memory is in order, else a copy.
@@ -93,7 +100,8 @@ at::Tensor readable(const at::Tensor& tensor) {
 // What MPI writes; give_back takes it to the tensor.
 at::Tensor writable(const at::Tensor& tensor) {
   const Raw raw;
-  return is_plain(tensor) ? tensor : at::empty(tensor.sizes(), tensor.options().memory_format(at::MemoryFormat::Contiguous));
+  return is_plain(tensor) ? tensor
+                          : at::empty(tensor.sizes(), tensor.options().memory_format(at::MemoryFormat::Contiguous));
 }
 
 // The elements of all, one after the other.
@@ -134,7 +142,8 @@ void premultiply(at::Tensor& memory, const c10d::ReduceOp& op) {
   const auto* factor = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
   TORCH_CHECK(factor, "PREMUL_SUM without a factor");
   const Raw raw;
-  memory = factor->tensor_factor.defined() ? memory.mul(on_host(factor->tensor_factor)) : memory.mul(factor->double_factor);
+  memory =
+      factor->tensor_factor.defined() ? memory.mul(on_host(factor->tensor_factor)) : memory.mul(factor->double_factor);
 }
 
 // What is reduced: memory of its own where the values change before, else the tensors' own where that is in order.
@@ -191,16 +200,17 @@ std::shared_ptr<Communicator> subset(const std::shared_ptr<Communicator>& parent
               "the ranks of a group must differ and be below ", parent->size);
   if (!std::ranges::binary_search(sorted, parent->rank)) return nullptr;
   auto made = std::make_shared<std::shared_ptr<Communicator>>();
-  MpiThread::instance().run("forming a group of " + std::to_string(ranks.size()) + " MPI ranks", timeout, [parent, ranks, made] {
-    MPI_Group all = MPI_GROUP_NULL, some = MPI_GROUP_NULL;
-    check("MPI_Comm_group", MPI_Comm_group(parent->handle, &all));
-    check("MPI_Group_incl", MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &some));
-    MPI_Comm group = MPI_COMM_NULL;
-    check("MPI_Comm_create_group", MPI_Comm_create_group(parent->handle, some, kCreateTag, &group));
-    *made = MpiThread::instance().own(group);
-    MPI_Group_free(&some);
-    MPI_Group_free(&all);
-  });
+  MpiThread::instance().run(
+      "forming a group of " + std::to_string(ranks.size()) + " MPI ranks", timeout, [parent, ranks, made] {
+        MPI_Group all = MPI_GROUP_NULL, some = MPI_GROUP_NULL;
+        check("MPI_Comm_group", MPI_Comm_group(parent->handle, &all));
+        check("MPI_Group_incl", MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &some));
+        MPI_Comm group = MPI_COMM_NULL;
+        check("MPI_Comm_create_group", MPI_Comm_create_group(parent->handle, some, kCreateTag, &group));
+        *made = MpiThread::instance().own(group);
+        MPI_Group_free(&some);
+        MPI_Group_free(&all);
+      });
   return *made;
 }
 
@@ -238,11 +248,14 @@ c10::intrusive_ptr<MpiBackend> MpiBackend::create(c10::intrusive_ptr<MpiOptions>
 }
 
 MpiBackend::MpiBackend(std::shared_ptr<Communicator> communicator, c10::intrusive_ptr<MpiOptions> options)
-    : Backend(communicator->rank, communicator->size), communicator_(std::move(communicator)), options_(std::move(options)) {
+    : Backend(communicator->rank, communicator->size),
+      communicator_(std::move(communicator)),
+      options_(std::move(options)) {
   communicator_->largest_count = options_->largest_count;
 }
 
-c10::intrusive_ptr<c10d::Backend> MpiBackend::split(const c10::intrusive_ptr<c10d::Store>&, const std::vector<int>& ranks,
+c10::intrusive_ptr<c10d::Backend> MpiBackend::split(const c10::intrusive_ptr<c10d::Store>&,
+                                                    const std::vector<int>& ranks,
                                                     const c10::intrusive_ptr<Options>& options) {
   TORCH_CHECK(!ranks.empty(), "a group needs a rank");
   auto own = c10::make_intrusive<MpiOptions>(*options_);
@@ -266,7 +279,8 @@ MpiBackend::Work MpiBackend::start(Call call, std::vector<Step> steps) {
   auto shared = std::make_shared<std::vector<Step>>(std::move(steps));
   Operation operation;
   operation.communicator = communicator_;
-  operation.what = std::string(call.title) + (is_message ? "" : " number " + std::to_string(number)) + " of rank " + std::to_string(rank_);
+  operation.what = std::string(call.title) + (is_message ? "" : " number " + std::to_string(number)) + " of rank " +
+                   std::to_string(rank_);
   operation.timeout = timeout;
   operation.collective = !is_message;
   operation.deadline = std::chrono::steady_clock::now() + timeout;
@@ -274,7 +288,8 @@ MpiBackend::Work MpiBackend::start(Call call, std::vector<Step> steps) {
     for (const Step& step : *shared) step.post(requests);
   };
   // The tensors of the call live as long as this.
-  operation.done = [shared, work, call = std::move(call)](std::exception_ptr error, const std::vector<MPI_Status>& statuses) {
+  operation.done = [shared, work, call = std::move(call)](std::exception_ptr error,
+                                                          const std::vector<MPI_Status>& statuses) {
     int source = -1;
     try {
       if (error) std::rethrow_exception(error);
@@ -296,7 +311,8 @@ void MpiBackend::check_rank(std::int64_t rank, const char* what) const {
 }
 
 void MpiBackend::check_tag(int tag) const {
-  TORCH_CHECK_VALUE(tag >= 0 && tag < communicator_->largest_tag, "the tag is ", tag, ": this MPI takes 0 to ", communicator_->largest_tag - 1);
+  TORCH_CHECK_VALUE(tag >= 0 && tag < communicator_->largest_tag, "the tag is ", tag, ": this MPI takes 0 to ",
+                    communicator_->largest_tag - 1);
 }
 
 MpiBackend::Work MpiBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
@@ -332,8 +348,9 @@ MpiBackend::Work MpiBackend::reduce_all(const Tensors& tensors, const c10d::Allr
                {{[=, group = communicator_](Requests& mpi) {
                    const Reduction reduction = reduction_of(op, memory.scalar_type());
                    in_reduced_parts(memory, group->largest_count, [&](std::int64_t begin, int count) {
-                     mpi("MPI_Iallreduce", MPI_Iallreduce, MPI_IN_PLACE, memory_of(memory) + begin * memory.element_size(), count,
-                         reduction.type, reduction.op, group->handle);
+                     mpi("MPI_Iallreduce", MPI_Iallreduce, MPI_IN_PLACE,
+                         memory_of(memory) + begin * memory.element_size(), count, reduction.type, reduction.op,
+                         group->handle);
                    });
                  },
                  [=, size = size_](const auto&) {
@@ -355,8 +372,8 @@ MpiBackend::Work MpiBackend::reduce(Tensors& tensors, const c10d::ReduceOptions&
                    const Reduction reduction = reduction_of(op, memory.scalar_type());
                    in_reduced_parts(memory, group->largest_count, [&](std::int64_t begin, int count) {
                      char* part = memory_of(memory) + begin * memory.element_size();
-                     mpi("MPI_Ireduce", MPI_Ireduce, is_root ? MPI_IN_PLACE : part, is_root ? part : nullptr, count, reduction.type,
-                         reduction.op, root, group->handle);
+                     mpi("MPI_Ireduce", MPI_Ireduce, is_root ? MPI_IN_PLACE : part, is_root ? part : nullptr, count,
+                         reduction.type, reduction.op, root, group->handle);
                    });
                  },
                  [=, size = size_](const auto&) {
@@ -371,8 +388,8 @@ MpiBackend::Step MpiBackend::allgather_step(const at::Tensor& output, const at::
   const bool in_place = memory_of(input) == memory_of(output) + rank_ * bytes_of(input);
   return {[=, group = communicator_](Requests& mpi) {
     const Bytes bytes(bytes_of(input), group->largest_count);
-    mpi("MPI_Iallgather", MPI_Iallgather, in_place ? MPI_IN_PLACE : input.data_ptr(), bytes.count, bytes.type, output.data_ptr(),
-        bytes.count, bytes.type, group->handle);
+    mpi("MPI_Iallgather", MPI_Iallgather, in_place ? MPI_IN_PLACE : input.data_ptr(), bytes.count, bytes.type,
+        output.data_ptr(), bytes.count, bytes.type, group->handle);
   }};
 }
 
@@ -382,11 +399,12 @@ MpiBackend::Work MpiBackend::allgather(TensorLists& outputs, Tensors& inputs, co
   return allgather_coalesced(outputs, inputs, options);
 }
 
-MpiBackend::Work MpiBackend::allgather_coalesced(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
+MpiBackend::Work MpiBackend::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
+                                                 const c10d::AllgatherOptions& options) {
   // Python gives one list a rank for several inputs, and one list for one input.
   const bool by_rank = inputs.size() > 1;
-  TORCH_CHECK(!inputs.empty() && outputs.size() == (by_rank ? static_cast<std::size_t>(size_) : 1), "expected ", by_rank ? size_ : 1,
-              " lists of output tensors, got ", outputs.size());
+  TORCH_CHECK(!inputs.empty() && outputs.size() == (by_rank ? static_cast<std::size_t>(size_) : 1), "expected ",
+              by_rank ? size_ : 1, " lists of output tensors, got ", outputs.size());
   std::vector<Step> steps;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     Tensors list;
@@ -406,17 +424,21 @@ MpiBackend::Work MpiBackend::allgather_coalesced(TensorLists& outputs, Tensors& 
     };
     steps.push_back(std::move(step));
   }
-  return start({by_rank ? OpType::ALLGATHER_COALESCED : OpType::ALLGATHER, "mpi:all_gather", options.timeout, inputs, outputs},
-               std::move(steps));
+  return start(
+      {by_rank ? OpType::ALLGATHER_COALESCED : OpType::ALLGATHER, "mpi:all_gather", options.timeout, inputs, outputs},
+      std::move(steps));
 }
 
-MpiBackend::Work MpiBackend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) {
+MpiBackend::Work MpiBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                             const c10d::AllgatherOptions& options) {
   Tensors outputs = {output}, inputs = {input};
   return allgather_into_tensor_coalesced(outputs, inputs, options);
 }
 
-MpiBackend::Work MpiBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
-  TORCH_CHECK(outputs.size() == inputs.size() && !inputs.empty(), "expected one output for each of the ", inputs.size(), " inputs");
+MpiBackend::Work MpiBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                             const c10d::AllgatherOptions& options) {
+  TORCH_CHECK(outputs.size() == inputs.size() && !inputs.empty(), "expected one output for each of the ", inputs.size(),
+              " inputs");
   std::vector<Step> steps;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const at::Tensor output = outputs[i];
@@ -429,7 +451,11 @@ MpiBackend::Work MpiBackend::allgather_into_tensor_coalesced(Tensors& outputs, T
     };
     steps.push_back(std::move(step));
   }
-  return start({inputs.size() > 1 ? OpType::COALESCED : OpType::_ALLGATHER_BASE, "mpi:_all_gather_base", options.timeout, inputs, {outputs}},
+  return start({inputs.size() > 1 ? OpType::COALESCED : OpType::_ALLGATHER_BASE,
+                "mpi:_all_gather_base",
+                options.timeout,
+                inputs,
+                {outputs}},
                std::move(steps));
 }
 
@@ -448,8 +474,8 @@ MpiBackend::Work MpiBackend::gather(TensorLists& outputs, Tensors& inputs, const
   return start({OpType::GATHER, "mpi:gather", options.timeout, inputs, outputs},
                {{[=, group = communicator_](Requests& mpi) {
                    const Bytes bytes(bytes_of(source), group->largest_count);
-                   mpi("MPI_Igather", MPI_Igather, source.data_ptr(), bytes.count, bytes.type, memory.defined() ? memory.data_ptr() : nullptr,
-                       bytes.count, bytes.type, root, group->handle);
+                   mpi("MPI_Igather", MPI_Igather, source.data_ptr(), bytes.count, bytes.type,
+                       memory.defined() ? memory.data_ptr() : nullptr, bytes.count, bytes.type, root, group->handle);
                  },
                  [=](const auto&) {
                    if (memory.defined()) give_back(memory, list);
@@ -468,12 +494,14 @@ MpiBackend::Work MpiBackend::scatter(Tensors& outputs, TensorLists& inputs, cons
   } else {
     TORCH_CHECK(inputs.empty(), "only the root of scatter has inputs");
   }
-  const at::Tensor memory = source.defined() && overlap(source, output) ? at::empty_like(output, at::MemoryFormat::Contiguous) : writable(output);
+  const at::Tensor memory = source.defined() && overlap(source, output)
+                                ? at::empty_like(output, at::MemoryFormat::Contiguous)
+                                : writable(output);
   return start({OpType::SCATTER, "mpi:scatter", options.timeout, inputs.empty() ? Tensors() : inputs[0], {outputs}},
                {{[=, group = communicator_](Requests& mpi) {
                    const Bytes bytes(bytes_of(memory), group->largest_count);
-                   mpi("MPI_Iscatter", MPI_Iscatter, source.defined() ? source.data_ptr() : nullptr, bytes.count, bytes.type,
-                       memory.data_ptr(), bytes.count, bytes.type, root, group->handle);
+                   mpi("MPI_Iscatter", MPI_Iscatter, source.defined() ? source.data_ptr() : nullptr, bytes.count,
+                       bytes.type, memory.data_ptr(), bytes.count, bytes.type, root, group->handle);
                  },
                  [=](const auto&) {
                    give_back(memory, {output});
@@ -482,10 +510,12 @@ MpiBackend::Work MpiBackend::scatter(Tensors& outputs, TensorLists& inputs, cons
 }
 
 // `input` has memory in order, the part of each rank one after the other.
-MpiBackend::Step MpiBackend::reduce_scatter_step(const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& operation) {
+MpiBackend::Step MpiBackend::reduce_scatter_step(const at::Tensor& output, const at::Tensor& input,
+                                                 const c10d::ReduceOp& operation) {
   const Raw raw;
   const bool own = output.is_cuda() || !is_plain(output) || overlap(input, output);
-  const at::Tensor memory = own ? at::empty(output.sizes(), input.options().memory_format(at::MemoryFormat::Contiguous)) : output;
+  const at::Tensor memory =
+      own ? at::empty(output.sizes(), input.options().memory_format(at::MemoryFormat::Contiguous)) : output;
   const auto op = operation.op_;
   return {[=, group = communicator_](Requests& mpi) {
             const Reduction reduction = reduction_of(op, memory.scalar_type());
@@ -509,31 +539,39 @@ MpiBackend::Step MpiBackend::reduce_scatter_step(const at::Tensor& output, const
           }};
 }
 
-MpiBackend::Work MpiBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& options) {
+MpiBackend::Work MpiBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
+                                            const c10d::ReduceScatterOptions& options) {
   const at::Tensor& output = only(outputs);
   check_one_a_rank(only_list(inputs), output, size_);
   return start({OpType::REDUCE_SCATTER, "mpi:reduce_scatter", options.timeout, inputs[0], {outputs}},
                {reduce_scatter_step(output, to_reduce(inputs[0], options.reduceOp), options.reduceOp)});
 }
 
-MpiBackend::Work MpiBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
+MpiBackend::Work MpiBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                  const c10d::ReduceScatterOptions& options) {
   Tensors outputs = {output}, inputs = {input};
   return reduce_scatter_tensor_coalesced(outputs, inputs, options);
 }
 
 MpiBackend::Work MpiBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                              const c10d::ReduceScatterOptions& options) {
-  TORCH_CHECK(outputs.size() == inputs.size() && !inputs.empty(), "expected one output for each of the ", inputs.size(), " inputs");
+  TORCH_CHECK(outputs.size() == inputs.size() && !inputs.empty(), "expected one output for each of the ", inputs.size(),
+              " inputs");
   std::vector<Step> steps;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     check_multiple(inputs[i], outputs[i], size_);
     steps.push_back(reduce_scatter_step(outputs[i], to_reduce({inputs[i]}, options.reduceOp), options.reduceOp));
   }
-  return start({inputs.size() > 1 ? OpType::COALESCED : OpType::_REDUCE_SCATTER_BASE, "mpi:_reduce_scatter_base", options.timeout, inputs,
-                {outputs}}, std::move(steps));
+  return start({inputs.size() > 1 ? OpType::COALESCED : OpType::_REDUCE_SCATTER_BASE,
+                "mpi:_reduce_scatter_base",
+                options.timeout,
+                inputs,
+                {outputs}},
+               std::move(steps));
 }
 
-// A message to and from each rank, of any sizes: MPI_Alltoallv counts in ints, and no rank knows whether another's exceed them.
+// A message to and from each rank, of any sizes: MPI_Alltoallv counts in ints, and no rank knows whether another's
+// exceed them.
 MpiBackend::Step MpiBackend::pairs_step(const Tensors& outputs, const Tensors& inputs) {
   return {[=, group = communicator_](Requests& mpi) {
     for (int i = 0; i < group->size; ++i) {
@@ -559,7 +597,8 @@ MpiBackend::Work MpiBackend::alltoall(Tensors& outputs, Tensors& inputs, const c
   Tensors sources, rooms;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     sources.push_back(readable(inputs[i]));
-    const bool shared = std::ranges::any_of(inputs, [&](const at::Tensor& input) { return overlap(input, outputs[i]); });
+    const bool shared =
+        std::ranges::any_of(inputs, [&](const at::Tensor& input) { return overlap(input, outputs[i]); });
     rooms.push_back(shared ? at::empty_like(outputs[i], at::MemoryFormat::Contiguous) : writable(outputs[i]));
   }
   Step step = pairs_step(rooms, sources);
@@ -570,21 +609,24 @@ MpiBackend::Work MpiBackend::alltoall(Tensors& outputs, Tensors& inputs, const c
   return start({OpType::ALLTOALL, "mpi:all_to_all", options.timeout, inputs, {outputs}}, {std::move(step)});
 }
 
-MpiBackend::Work MpiBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
-                                           std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions& options) {
+MpiBackend::Work MpiBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                           std::vector<std::int64_t>& output_splits,
+                                           std::vector<std::int64_t>& input_splits,
+                                           const c10d::AllToAllOptions& options) {
   check_tensors({output, input});
   c10d::checkSplitSizes(input_splits, input, size_);
   c10d::checkSplitSizes(output_splits, output, size_);
   const at::Tensor source = readable(input);
-  const at::Tensor memory = overlap(source, output) ? at::empty_like(output, at::MemoryFormat::Contiguous) : writable(output);
+  const at::Tensor memory =
+      overlap(source, output) ? at::empty_like(output, at::MemoryFormat::Contiguous) : writable(output);
   Step step;
   if (input_splits.empty() && output_splits.empty()) {
-    TORCH_CHECK(input.numel() == output.numel(), "without split sizes input and output must be as large: ", input.numel(), " and ",
-                output.numel());
+    TORCH_CHECK(input.numel() == output.numel(),
+                "without split sizes input and output must be as large: ", input.numel(), " and ", output.numel());
     step.post = [=, group = communicator_](Requests& mpi) {
       const Bytes bytes(bytes_of(source) / group->size, group->largest_count);
-      mpi("MPI_Ialltoall", MPI_Ialltoall, source.data_ptr(), bytes.count, bytes.type, memory.data_ptr(), bytes.count, bytes.type,
-          group->handle);
+      mpi("MPI_Ialltoall", MPI_Ialltoall, source.data_ptr(), bytes.count, bytes.type, memory.data_ptr(), bytes.count,
+          bytes.type, group->handle);
     };
   } else {
     const Raw raw;
@@ -606,9 +648,9 @@ MpiBackend::Work MpiBackend::send(Tensors& tensors, int to, int tag) {
   check_rank(to, "the receiver");
   check_tag(tag);
   return start({OpType::SEND, "mpi:send", options_->timeout, tensors, {}}, {{[=, group = communicator_](Requests& mpi) {
-    const Bytes bytes(bytes_of(memory), group->largest_count);
-    mpi("MPI_Isend", MPI_Isend, memory.data_ptr(), bytes.count, bytes.type, to, tag, group->handle);
-  }}});
+                 const Bytes bytes(bytes_of(memory), group->largest_count);
+                 mpi("MPI_Isend", MPI_Isend, memory.data_ptr(), bytes.count, bytes.type, to, tag, group->handle);
+               }}});
 }
 
 MpiBackend::Work MpiBackend::receive(Tensors& tensors, int from, int tag, OpType type, const char* title) {

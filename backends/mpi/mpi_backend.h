@@ -1,14 +1,15 @@
-// A c10d backend over MPI, for a stock libtorch: what ProcessGroupMPI does where PyTorch was built for MPI, and what gloo has.
+// A c10d backend over MPI, for a stock libtorch: what ProcessGroupMPI does where PyTorch was built for MPI, and what
+// gloo has.
 //
 // Includes no mpi.h: a program that links this needs no MPI to compile.
 #pragma once
-
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 namespace torchbridge::mpi {
 
@@ -18,23 +19,25 @@ using TensorLists = std::vector<std::vector<at::Tensor>>;
 
 struct MpiOptions : c10d::Backend::Options {
   explicit MpiOptions(std::chrono::milliseconds limit = kBackendDefaultTimeout) : Options("mpi", limit) {}
-  // The most elements of one reduction, and bytes of one message, that are given to MPI as a plain count; larger ones go in
-  // parts and blocks. All ranks must have the same. For tests.
+  // The most elements of one reduction, and bytes of one message, that are given to MPI as a plain count; larger ones
+  // go in parts and blocks. All ranks must have the same. For tests.
   std::int64_t largest_count = std::int64_t{1} << 30;
 };
 
 // The group of some or all ranks of MPI_COMM_WORLD, in their order.
 //
-// Operations may be started from any thread; those of a group must be started in the same order by all its ranks, from which
-// sends and receives are free. Each returns at once and ends through its Work: with an error of MPI, or after the timeout,
-// after which the group is of no use. Tensors are on the CPU, or on a GPU where MPI says that it takes CUDA memory; they need not
-// be contiguous. Callbacks of futures run on the one thread that drives MPI: they must not wait for other operations.
+// Operations may be started from any thread; those of a group must be started in the same order by all its ranks, from
+// which sends and receives are free. Each returns at once and ends through its Work: with an error of MPI, or after the
+// timeout, after which the group is of no use. Tensors are on the CPU, or on a GPU where MPI says that it takes CUDA
+// memory; they need not be contiguous. Callbacks of futures run on the one thread that drives MPI: they must not wait
+// for other operations.
 class MpiBackend : public c10d::Backend {
  public:
-  // Collective over options->global_ranks_in_group, which are ranks of MPI_COMM_WORLD, or over all where that is empty; nothing on
-  // a rank that is not among them. Initialises MPI where the program has not done it; then it is finalised when the program
-  // ends with exit code 0 and nothing under way.
-  static c10::intrusive_ptr<MpiBackend> create(c10::intrusive_ptr<MpiOptions> options = c10::make_intrusive<MpiOptions>());
+  // Collective over options->global_ranks_in_group, which are ranks of MPI_COMM_WORLD, or over all where that is empty;
+  // nothing on a rank that is not among them. Initialises MPI where the program has not done it; then it is finalised
+  // when the program ends with exit code 0 and nothing under way.
+  static c10::intrusive_ptr<MpiBackend> create(
+      c10::intrusive_ptr<MpiOptions> options = c10::make_intrusive<MpiOptions>());
 
   MpiBackend(std::shared_ptr<Communicator> communicator, c10::intrusive_ptr<MpiOptions> options);
 
@@ -59,12 +62,14 @@ class MpiBackend : public c10d::Backend {
   Work allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
   Work _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
   Work allgather_coalesced(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
-  Work allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  Work allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                       const c10d::AllgatherOptions& options) override;
   Work gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
   Work scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override;
   Work reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& options) override;
   Work _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) override;
-  Work reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) override;
+  Work reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                       const c10d::ReduceScatterOptions& options) override;
   Work alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
                      std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions& options) override;
   Work alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;

@@ -1,8 +1,8 @@
 // libtorchbridge_mpi.so: the MPI backend for process groups that are asked for "mpi".
+#include <string>
+
 #include "backends/mpi/mpi_backend.h"
 #include "trainer_template/runtime/group/backend.h"
-
-#include <string>
 
 namespace torchbridge::mpi {
 namespace {
@@ -14,8 +14,10 @@ train::MadeBackend make(const train::BackendRequest& request) {
   auto backend = MpiBackend::create(options);
   const bool same = backend && backend->getRank() == request.rank && backend->getSize() == request.size;
   TORCH_CHECK(same, "backend 'mpi': this is rank ", request.rank, " of ", request.size, ", but by MPI ",
-              backend ? "rank " + std::to_string(backend->getRank()) + " of " + std::to_string(backend->getSize()) : "no rank of it",
-              ": start the ranks with mpirun, or with an srun --mpi= that starts this MPI, and with the ranks that it gives (ranks=slurm)");
+              backend ? "rank " + std::to_string(backend->getRank()) + " of " + std::to_string(backend->getSize())
+                      : "no rank of it",
+              ": start the ranks with mpirun, or with an srun --mpi= that starts this MPI, and with the ranks that it "
+              "gives (ranks=slurm)");
   backend->setTimeout(request.timeout);
   auto* const mpi = backend.get();
   return {std::move(backend), [mpi] { mpi->abort(); }};
@@ -24,6 +26,7 @@ train::MadeBackend make(const train::BackendRequest& request) {
 }  // namespace
 }  // namespace torchbridge::mpi
 
-extern "C" __attribute__((visibility("default"))) void torchbridge_fill_backend_entry_1(torchbridge::train::BackendEntry& entry) {
+extern "C" __attribute__((visibility("default"))) void torchbridge_fill_backend_entry_1(
+    torchbridge::train::BackendEntry& entry) {
   entry = {{"cpu", "cuda"}, torchbridge::mpi::make, {}};
 }

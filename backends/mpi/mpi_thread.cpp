@@ -19,8 +19,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// While something is under way the thread asks MPI again and again, and gives way to others each time. After a while it naps
-// between, the longer the longer nothing ended: a rank that waits for a slow one must not take the CPU that computes.
+// While something is under way the thread asks MPI again and again, and gives way to others each time. After a while it
+// naps between, the longer the longer nothing ended: a rank that waits for a slow one must not take the CPU that
+// computes.
 constexpr std::chrono::microseconds kEager{300};
 constexpr int kShare = 8;
 constexpr std::chrono::microseconds kLongestNap{1000};
@@ -35,8 +36,8 @@ std::string text_of(int code) {
   return std::string(text, static_cast<std::size_t>(length));
 }
 
-// OpenMPI's components are libraries of their own that look for libmpi's symbols among the global ones, where they are not if
-// libmpi came with a Python extension.
+// OpenMPI's components are libraries of their own that look for libmpi's symbols among the global ones, where they are
+// not if libmpi came with a Python extension.
 void make_symbols_global() {
   Dl_info info;
   if (dladdr(reinterpret_cast<void*>(&MPI_Init_thread), &info) != 0 && info.dli_fname != nullptr) {
@@ -99,7 +100,8 @@ struct MpiThread::Active {
     std::vector<int> indices(pending.size());
     std::vector<MPI_Status> found(pending.size());
     int count = 0;
-    const int code = MPI_Testsome(static_cast<int>(pending.size()), pending.data(), &count, indices.data(), found.data());
+    const int code =
+        MPI_Testsome(static_cast<int>(pending.size()), pending.data(), &count, indices.data(), found.data());
     if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) {
       open = 0;
       report(MpiError(operation.what, code));
@@ -132,12 +134,14 @@ MpiThread::MpiThread() {
     if (usable_) loop();
   }).detach();
   started.get();
-  // glibc's on_exit tells the exit status. After a failure the others may be in the middle of something, and MPI_Finalize would
-  // wait for them; a process that ends without it is what makes mpirun end them.
+  // glibc's on_exit tells the exit status. After a failure the others may be in the middle of something, and
+  // MPI_Finalize would wait for them; a process that ends without it is what makes mpirun end them.
   const pid_t owner = getpid();
-  on_exit([](int status, void* process) {
-    if (getpid() == static_cast<pid_t>(reinterpret_cast<std::intptr_t>(process))) instance().leave(status);
-  }, reinterpret_cast<void*>(static_cast<std::intptr_t>(owner)));
+  on_exit(
+      [](int status, void* process) {
+        if (getpid() == static_cast<pid_t>(reinterpret_cast<std::intptr_t>(process))) instance().leave(status);
+      },
+      reinterpret_cast<void*>(static_cast<std::intptr_t>(owner)));
 }
 
 void MpiThread::start() {
@@ -158,7 +162,8 @@ void MpiThread::start() {
   check("MPI_Query_thread", MPI_Query_thread(&thread_level_));
   if (thread_level_ < MPI_THREAD_SERIALIZED) {
     throw std::runtime_error(
-        "the program initialised MPI for one thread only: call MPI_Init_thread with MPI_THREAD_MULTIPLE, or leave it to the backend");
+        "the program initialised MPI for one thread only: call MPI_Init_thread with MPI_THREAD_MULTIPLE, or leave it "
+        "to the backend");
   }
   call_when_finalized();
   usable_ = true;
@@ -340,7 +345,8 @@ void MpiThread::loop() {
         changed_.wait_for(lock, std::min<Clock::duration>(idle / kShare, kLongestNap), something);
       }
       busy_ = true;
-      if (!calls_.empty()) lost_ = false;  // who waits for one of these alone would go before it is known whether the rest has come
+      if (!calls_.empty())
+        lost_ = false;  // who waits for one of these alone would go before it is known whether the rest has come
       calls.swap(calls_);
       if (ending_) break;
     }

@@ -1,10 +1,9 @@
-// The one thread of this process that calls MPI for us: it starts and ends the library, posts operations, and waits for them.
+// The one thread of this process that calls MPI for us: it starts and ends the library, posts operations, and waits for
+// them.
 //
-// One thread, so that a library below MPI_THREAD_MULTIPLE does as well; nonblocking operations, so that no rank that comes late
-// holds up other groups, and that every wait can end.
+// One thread, so that a library below MPI_THREAD_MULTIPLE does as well; nonblocking operations, so that no rank that
+// comes late holds up other groups, and that every wait can end.
 #pragma once
-
-#include <mpi.h>
 
 #include <chrono>
 #include <condition_variable>
@@ -18,6 +17,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <mpi.h>
 
 namespace torchbridge::mpi {
 
@@ -35,8 +36,8 @@ class TimeoutError : public std::runtime_error {
 
 void check(const char* call, int code);
 
-// A communicator of ours, made by MpiThread::own. Freed in its turn on MPI's thread when the last user lets go of it, or when MPI is
-// finalised before.
+// A communicator of ours, made by MpiThread::own. Freed in its turn on MPI's thread when the last user lets go of it,
+// or when MPI is finalised before.
 struct Communicator {
   MPI_Comm handle = MPI_COMM_NULL;
   int rank = 0, size = 1;
@@ -69,28 +70,28 @@ class Requests {
 // All functions are called on MPI's thread.
 struct Operation {
   std::shared_ptr<Communicator> communicator;
-  std::string what;                                 // for messages: "all_reduce 7"
+  std::string what;  // for messages: "all_reduce 7"
   std::chrono::steady_clock::time_point deadline;
-  std::chrono::milliseconds timeout{0};             // what the deadline was made of, for the message
-  bool collective = true;                           // an error of MPI in it ends the communicator, for its state is not known then
+  std::chrono::milliseconds timeout{0};  // what the deadline was made of, for the message
+  bool collective = true;                // an error of MPI in it ends the communicator, for its state is not known then
   std::function<void(Requests&)> post;
-  // Once. The statuses are those of the requests in their order; empty where there is an error. After a timeout MPI may still
-  // read and write the buffers: they must live as long as the functions of this operation.
+  // Once. The statuses are those of the requests in their order; empty where there is an error. After a timeout MPI may
+  // still read and write the buffers: they must live as long as the functions of this operation.
   std::function<void(std::exception_ptr, const std::vector<MPI_Status>&)> done;
 };
 
 class MpiThread {
  public:
-  // MPI is initialised at the first call, unless the program has done so, and finalised when the program ends well, if it was
-  // initialised here. Throws where MPI cannot be used: finalised already, or initialised for one thread only.
+  // MPI is initialised at the first call, unless the program has done so, and finalised when the program ends well, if
+  // it was initialised here. Throws where MPI cannot be used: finalised already, or initialised for one thread only.
   static MpiThread& instance();
 
   void submit(Operation operation);
   // What ended operations hold, by this thread.
   void release_ended();
 
-  // Runs `call` on MPI's thread and waits for it. Throws what it throws, or TimeoutError("WHAT ..."), after which the thread is
-  // given up: it may hang in MPI, and MPI will not be finalised.
+  // Runs `call` on MPI's thread and waits for it. Throws what it throws, or TimeoutError("WHAT ..."), after which the
+  // thread is given up: it may hang in MPI, and MPI will not be finalised.
   void run(const std::string& what, std::chrono::milliseconds timeout, std::function<void()> call);
 
   // All operations on it that are under way fail, and later ones with them.
@@ -98,7 +99,8 @@ class MpiThread {
 
   // On MPI's thread: `made` returns errors from here on, and is freed by the last owner.
   std::shared_ptr<Communicator> own(MPI_Comm made);
-  // On MPI's thread: `release` is called while MPI is finalised, by whoever does that, and may still call MPI. The last one first.
+  // On MPI's thread: `release` is called while MPI is finalised, by whoever does that, and may still call MPI. The last
+  // one first.
   void at_finalize(std::function<void()> release) { releases_.push_back(std::move(release)); }
 
   // Of the library, as MPI_Init_thread or MPI_Query_thread gave it.
@@ -124,15 +126,15 @@ class MpiThread {
   std::condition_variable changed_, idle_;
   std::deque<std::function<void()>> calls_;
   std::vector<std::unique_ptr<Active>> active_;  // of MPI's thread
-  // Ended. What they hold is released by the next thread that submits or ends a group, never by MPI's: the last owner of a tensor of
-  // Python's needs the interpreter, which may have begun to end when the operation was reported.
+  // Ended. What they hold is released by the next thread that submits or ends a group, never by MPI's: the last owner
+  // of a tensor of Python's needs the interpreter, which may have begun to end when the operation was reported.
   std::vector<std::unique_ptr<Active>> ended_;
   std::shared_ptr<Communicator> world_;
   std::vector<std::function<void()>> releases_;
   std::vector<std::weak_ptr<Communicator>> communicators_;  // in the order in which they were made
-  bool busy_ = false;      // something is under way
-  bool lost_ = false;      // and all of it has timed out
-  bool stuck_ = false;     // a call of MPI does not return
+  bool busy_ = false;                                       // something is under way
+  bool lost_ = false;                                       // and all of it has timed out
+  bool stuck_ = false;                                      // a call of MPI does not return
   bool ending_ = false, finalize_ = false, gone_ = false;
   bool initialized_here_ = false, usable_ = false;
   int thread_level_ = MPI_THREAD_SINGLE;

@@ -1,16 +1,17 @@
 #include "backends/mpi/reductions.h"
 
+#include <map>
+#include <optional>
+#include <utility>
+
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/mul.h>
-#include "backends/mpi/mpi_thread.h"
 
-#include <map>
-#include <optional>
-#include <utility>
+#include "backends/mpi/mpi_thread.h"
 
 namespace torchbridge::mpi {
 namespace {
@@ -35,36 +36,59 @@ struct Known {
 
 Known known(at::ScalarType type) {
   switch (type) {
-    case at::kByte: return {MPI_UINT8_T, Kind::kInteger};
-    case at::kChar: return {MPI_INT8_T, Kind::kInteger};
-    case at::kShort: return {MPI_INT16_T, Kind::kInteger};
-    case at::kInt: return {MPI_INT32_T, Kind::kInteger};
-    case at::kLong: return {MPI_INT64_T, Kind::kInteger};
-    case at::kUInt16: return {MPI_UINT16_T, Kind::kInteger};
-    case at::kUInt32: return {MPI_UINT32_T, Kind::kInteger};
-    case at::kUInt64: return {MPI_UINT64_T, Kind::kInteger};
-    case at::kFloat: return {MPI_FLOAT, Kind::kReal};
-    case at::kDouble: return {MPI_DOUBLE, Kind::kReal};
-    case at::kComplexFloat: return {MPI_C_FLOAT_COMPLEX, Kind::kComplex};
-    case at::kComplexDouble: return {MPI_C_DOUBLE_COMPLEX, Kind::kComplex};
-    case at::kBool: return {MPI_C_BOOL, Kind::kBool};
+    case at::kByte:
+      return {MPI_UINT8_T, Kind::kInteger};
+    case at::kChar:
+      return {MPI_INT8_T, Kind::kInteger};
+    case at::kShort:
+      return {MPI_INT16_T, Kind::kInteger};
+    case at::kInt:
+      return {MPI_INT32_T, Kind::kInteger};
+    case at::kLong:
+      return {MPI_INT64_T, Kind::kInteger};
+    case at::kUInt16:
+      return {MPI_UINT16_T, Kind::kInteger};
+    case at::kUInt32:
+      return {MPI_UINT32_T, Kind::kInteger};
+    case at::kUInt64:
+      return {MPI_UINT64_T, Kind::kInteger};
+    case at::kFloat:
+      return {MPI_FLOAT, Kind::kReal};
+    case at::kDouble:
+      return {MPI_DOUBLE, Kind::kReal};
+    case at::kComplexFloat:
+      return {MPI_C_FLOAT_COMPLEX, Kind::kComplex};
+    case at::kComplexDouble:
+      return {MPI_C_DOUBLE_COMPLEX, Kind::kComplex};
+    case at::kBool:
+      return {MPI_C_BOOL, Kind::kBool};
     case at::kHalf:
-    case at::kBFloat16: return {MPI_DATATYPE_NULL, Kind::kReal};
-    default: return {MPI_DATATYPE_NULL, Kind::kNone};
+    case at::kBFloat16:
+      return {MPI_DATATYPE_NULL, Kind::kReal};
+    default:
+      return {MPI_DATATYPE_NULL, Kind::kNone};
   }
 }
 
 std::optional<MPI_Op> op_for(Op::RedOpType op, Kind kind) {
   const bool truth = kind == Kind::kBool, bits = kind == Kind::kInteger || truth, ordered = kind != Kind::kComplex;
   switch (op) {
-    case Op::SUM: return truth ? MPI_LOR : MPI_SUM;
-    case Op::PRODUCT: return truth ? MPI_LAND : MPI_PROD;
-    case Op::MIN: return ordered ? std::optional(truth ? MPI_LAND : MPI_MIN) : std::nullopt;
-    case Op::MAX: return ordered ? std::optional(truth ? MPI_LOR : MPI_MAX) : std::nullopt;
-    case Op::BAND: return bits ? std::optional(truth ? MPI_LAND : MPI_BAND) : std::nullopt;
-    case Op::BOR: return bits ? std::optional(truth ? MPI_LOR : MPI_BOR) : std::nullopt;
-    case Op::BXOR: return bits ? std::optional(truth ? MPI_LXOR : MPI_BXOR) : std::nullopt;
-    default: return std::nullopt;
+    case Op::SUM:
+      return truth ? MPI_LOR : MPI_SUM;
+    case Op::PRODUCT:
+      return truth ? MPI_LAND : MPI_PROD;
+    case Op::MIN:
+      return ordered ? std::optional(truth ? MPI_LAND : MPI_MIN) : std::nullopt;
+    case Op::MAX:
+      return ordered ? std::optional(truth ? MPI_LOR : MPI_MAX) : std::nullopt;
+    case Op::BAND:
+      return bits ? std::optional(truth ? MPI_LAND : MPI_BAND) : std::nullopt;
+    case Op::BOR:
+      return bits ? std::optional(truth ? MPI_LOR : MPI_BOR) : std::nullopt;
+    case Op::BXOR:
+      return bits ? std::optional(truth ? MPI_LXOR : MPI_BXOR) : std::nullopt;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -81,10 +105,14 @@ at::Tensor& add(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) { ret
 template <at::ScalarType type>
 MPI_User_function* short_function(Op::RedOpType op) {
   switch (op) {
-    case Op::SUM: return reduce_short<type, add>;
-    case Op::PRODUCT: return reduce_short<type, at::mul_out>;
-    case Op::MIN: return reduce_short<type, at::minimum_out>;
-    default: return reduce_short<type, at::maximum_out>;
+    case Op::SUM:
+      return reduce_short<type, add>;
+    case Op::PRODUCT:
+      return reduce_short<type, at::mul_out>;
+    case Op::MIN:
+      return reduce_short<type, at::minimum_out>;
+    default:
+      return reduce_short<type, at::maximum_out>;
   }
 }
 
@@ -104,7 +132,8 @@ Reduction short_reduction(Op::RedOpType op, at::ScalarType type) {
   const auto found = made.find({op, type});
   if (found != made.end()) return {two_bytes, found->second};
   MPI_Op own = MPI_OP_NULL;
-  check("MPI_Op_create", MPI_Op_create(type == at::kHalf ? short_function<at::kHalf>(op) : short_function<at::kBFloat16>(op), 1, &own));
+  check("MPI_Op_create",
+        MPI_Op_create(type == at::kHalf ? short_function<at::kHalf>(op) : short_function<at::kBFloat16>(op), 1, &own));
   made.emplace(std::pair(op, type), own);
   return {two_bytes, own};
 }
@@ -113,9 +142,10 @@ Reduction short_reduction(Op::RedOpType op, at::ScalarType type) {
 
 void check_reduction(Op::RedOpType op, at::ScalarType type) {
   const Kind kind = known(type).kind;
-  TORCH_CHECK_TYPE(kind != Kind::kNone, "the mpi backend cannot reduce ", type, ": reduce a float, integer, bool or complex tensor");
-  TORCH_CHECK_TYPE(op_for(summed(op), kind).has_value() && !(kind == Kind::kBool && op != summed(op)), "the mpi backend has no ",
-                   name_of(op), " of ", type, " tensors");
+  TORCH_CHECK_TYPE(kind != Kind::kNone, "the mpi backend cannot reduce ", type,
+                   ": reduce a float, integer, bool or complex tensor");
+  TORCH_CHECK_TYPE(op_for(summed(op), kind).has_value() && !(kind == Kind::kBool && op != summed(op)),
+                   "the mpi backend has no ", name_of(op), " of ", type, " tensors");
 }
 
 Reduction reduction_of(Op::RedOpType op, at::ScalarType type) {

@@ -1,4 +1,5 @@
-// What MPI calls the types of tensors and the ways to reduce them, with types and operators of our own where it has none.
+// What MPI calls the types of tensors and the ways to reduce them, with types and operators of our own where it has
+// none.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -12,12 +13,14 @@ struct Reduction {
   MPI_Op op = MPI_OP_NULL;
 };
 
-// SUM for AVG and PREMUL_SUM, whose factors are the caller's. Bools are reduced as truth values: SUM and MAX are "or", PRODUCT and
-// MIN are "and". On MPI's thread, but for checking; throws what names operator and type where no such reduction exists.
+// SUM for AVG and PREMUL_SUM, whose factors are the caller's. Bools are reduced as truth values: SUM and MAX are "or",
+// PRODUCT and MIN are "and". On MPI's thread, but for checking; throws what names operator and type where no such
+// reduction exists.
 Reduction reduction_of(c10d::ReduceOp::RedOpType op, at::ScalarType type);
 void check_reduction(c10d::ReduceOp::RedOpType op, at::ScalarType type);
 
-// `bytes` as count and type, whatever an int holds; the type is freed when this goes, which MPI allows once a call was made.
+// `bytes` as count and type, whatever an int holds; the type is freed when this goes, which MPI allows once a call was
+// made.
 class Bytes {
  public:
   Bytes(std::int64_t bytes, std::int64_t largest_count);

@@ -18,8 +18,8 @@ c10::IValue value_of(const TensorLists& outputs) {
 
 }  // namespace
 
-MpiWork::MpiWork(int rank, c10d::OpType type, std::uint64_t sequence, const char* title, const std::vector<at::Tensor>& inputs,
-                 TensorLists outputs)
+MpiWork::MpiWork(int rank, c10d::OpType type, std::uint64_t sequence, const char* title,
+                 const std::vector<at::Tensor>& inputs, TensorLists outputs)
     : Work(rank, type, title, inputs),
       outputs_(std::move(outputs)),
       future_(c10::make_intrusive<c10::ivalue::Future>(type_of(outputs_))),

@@ -1,12 +1,12 @@
 // The Work of one operation over MPI: what callers wait for, with a future.
 #pragma once
 
-#include <ATen/core/ivalue.h>
-#include <torch/csrc/distributed/c10d/Work.hpp>
-
 #include <exception>
 #include <optional>
 #include <vector>
+
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 
 namespace torchbridge::mpi {
 

@@ -1,11 +1,12 @@
-// The backend nccl: a library of its own, for libtorch_cuda costs a process 350 MB and 0.1 s even where there is no GPU.
-#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
-#include "trainer_template/runtime/group/backend.h"
-
+// The backend nccl: a library of its own, for libtorch_cuda costs a process 350 MB and 0.1 s even where there is no
+// GPU.
 #include <cstdlib>
 #include <exception>
 
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+
 #include "backends/nccl/nccl_options.h"
+#include "trainer_template/runtime/group/backend.h"
 
 namespace torchbridge::nccl {
 namespace {
@@ -36,7 +37,8 @@ void cut_off(c10d::ProcessGroupNCCL& nccl) {
 }
 
 MadeBackend make(const BackendRequest& request) {
-  auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(request.store, request.rank, request.size, options_of(request));
+  auto backend =
+      c10::make_intrusive<c10d::ProcessGroupNCCL>(request.store, request.rank, request.size, options_of(request));
   backend->setSequenceNumberForGroup();
   auto* const nccl = backend.get();
   return {std::move(backend), [nccl] { cut_off(*nccl); }};
@@ -50,8 +52,10 @@ void stay_out(c10d::Backend& split_from, c10::Device device) {
 }  // namespace
 }  // namespace torchbridge::nccl
 
-extern "C" __attribute__((visibility("default"))) void torchbridge_fill_backend_entry_1(torchbridge::train::BackendEntry& entry) {
-  // NCCL's watchdog would throw an error of CUDA's in its own thread, which ends the process by SIGABRT before its one line is written.
+extern "C" __attribute__((visibility("default"))) void torchbridge_fill_backend_entry_1(
+    torchbridge::train::BackendEntry& entry) {
+  // NCCL's watchdog would throw an error of CUDA's in its own thread, which ends the process by SIGABRT before its one
+  // line is written.
   setenv("TORCH_NCCL_RETHROW_CUDA_ERRORS", "0", /*overwrite=*/0);
   entry = {{"cuda"}, torchbridge::nccl::make, torchbridge::nccl::stay_out};
 }

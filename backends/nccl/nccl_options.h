@@ -1,18 +1,18 @@
 // What a program asks of NCCL, as NCCL's own configuration.
 #pragma once
 
-#include <nccl.h>
-
 #include <mutex>
 #include <set>
 #include <string>
+
+#include <nccl.h>
 
 #include "trainer_template/runtime/group/group_options.h"
 
 namespace torchbridge::nccl {
 
-// What is not given stays undefined, which leaves it to NCCL and its environment variables. The text of net_name lives as long as the
-// process: NCCL keeps the pointer.
+// What is not given stays undefined, which leaves it to NCCL and its environment variables. The text of net_name lives
+// as long as the process: NCCL keeps the pointer.
 inline ncclConfig_t config_of(const train::NcclOptions& options) {
   static std::mutex mutex;
   static std::set<std::string> names;

@@ -1,15 +1,9 @@
+#include "bridge/bootstrap/all_gather.h"
+
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include "bridge/bootstrap/all_gather.h"
-#include "bridge/bootstrap/did_not_come.h"
-#include "bridge/bootstrap/many_descriptors.h"
-#include "bridge/bootstrap/values.h"
-#include "bridge/core/env_map.h"
-#include "bridge/net/address.h"
-#include "bridge/net/name_resolver.h"
-#include "bridge/net/socket.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -18,6 +12,14 @@
 #include <map>
 #include <optional>
 #include <random>
+
+#include "bridge/bootstrap/did_not_come.h"
+#include "bridge/bootstrap/many_descriptors.h"
+#include "bridge/bootstrap/values.h"
+#include "bridge/core/env_map.h"
+#include "bridge/net/address.h"
+#include "bridge/net/name_resolver.h"
+#include "bridge/net/socket.h"
 
 namespace torchbridge {
 namespace {
@@ -33,12 +35,10 @@ constexpr int kCallsAtOnce = 64;         // that have not connected yet
 // the first place suffices.
 constexpr microseconds kFirstOther{5000}, kNextOther{1000};
 constexpr microseconds kFirstPause{2000}, kLongestPause{2'000'000};
-constexpr microseconds kFirstPauseOnNode{200},
-    kLongestPauseOnNode{20'000};  // nobody else is disturbed
+constexpr microseconds kFirstPauseOnNode{200}, kLongestPauseOnNode{20'000};  // nobody else is disturbed
 constexpr milliseconds kConnectLimit{3000}, kAcknowledgeLimit{1000};
 constexpr const char* kNoAnswer = "what listens there does not answer as this job does";
-constexpr milliseconds kGrace{
-    1000};  // a listener says at the timeout who is missing: that is waited for
+constexpr milliseconds kGrace{1000};  // a listener says at the timeout who is missing: that is waited for
 
 // "torchbridge KIND PROOF LENGTH\nBODY"
 struct Message {
@@ -48,24 +48,19 @@ struct Message {
 class Language {
  public:
   explicit Language(const Group& group)
-      : secret_(group.secret),
-        job_(group.job),
-        longest_(kMaxValue * static_cast<std::size_t>(group.size)) {}
+      : secret_(group.secret), job_(group.job), longest_(kMaxValue * static_cast<std::size_t>(group.size)) {}
 
   std::string written(const std::string& kind, const std::string& body) const {
-    return "torchbridge " + kind + " " + proof(kind, body) + " " + std::to_string(body.size()) +
-           "\n" + body;
+    return "torchbridge " + kind + " " + proof(kind, body) + " " + std::to_string(body.size()) + "\n" + body;
   }
 
   // Takes the first message from `received`: kind is empty as long as it is not complete. Nothing
   // for anything else.
   std::optional<Message> read(std::string& received) const {
     const auto newline = received.find('\n');
-    if (newline == received.npos)
-      return received.size() > kMaxHeader ? std::nullopt : std::optional(Message{});
+    if (newline == received.npos) return received.size() > kMaxHeader ? std::nullopt : std::optional(Message{});
     char kind[16], tag[24], length[24];
-    if (newline > kMaxHeader ||
-        std::sscanf(received.c_str(), "torchbridge %15s %23s %23s\n", kind, tag, length) != 3) {
+    if (newline > kMaxHeader || std::sscanf(received.c_str(), "torchbridge %15s %23s %23s\n", kind, tag, length) != 3) {
       return std::nullopt;
     }
     const auto size = parse_integer(length, 0, static_cast<std::int64_t>(longest_));
@@ -109,8 +104,7 @@ bool receive(const Socket& socket, std::string& received, std::size_t longest) {
 bool send_all(const Socket& socket, std::string_view text) {
   const auto deadline = Clock::now() + kGrace;
   while (!text.empty()) {
-    const ssize_t size =
-        send(socket.descriptor(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t size = send(socket.descriptor(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (size > 0) {
       text.remove_prefix(static_cast<std::size_t>(size));
     } else if (size < 0 && errno == EAGAIN) {
@@ -226,8 +220,7 @@ class Gatherer {
       pause = std::min(2 * pause, kLongestPauseOnNode);
       listener = listen_on_name(group_.node_key);
     }
-    if (!listener)
-      return Error{"cannot listen for the other ranks of this node: " + listener.error().message};
+    if (!listener) return Error{"cannot listen for the other ranks of this node: " + listener.error().message};
     node_listener_ = std::move(*listener);
     watch(node_listener_.descriptor(), EPOLLIN);
     return Ok{};
@@ -254,8 +247,8 @@ class Gatherer {
   }
 
   const Call* answered() const {
-    const auto call = std::find_if(calls_.begin(), calls_.end(),
-                                   [](const Call& c) { return c.state == Call::State::kAnswered; });
+    const auto call =
+        std::find_if(calls_.begin(), calls_.end(), [](const Call& c) { return c.state == Call::State::kAnswered; });
     return call == calls_.end() ? nullptr : &*call;
   }
 
@@ -265,9 +258,7 @@ class Gatherer {
     return start_ + timeout_ + (answered() != nullptr ? grace : milliseconds(0));
   }
 
-  bool node_is_complete() const {
-    return static_cast<int>(ranks_here_.size()) == group_.local_size;
-  }
+  bool node_is_complete() const { return static_cast<int>(ranks_here_.size()) == group_.local_size; }
 
   Clock::time_point end_of_patience() const {
     const bool waits = is_first_of_node() && !is_one_node() && !heard_ && node_is_complete();
@@ -279,8 +270,7 @@ class Gatherer {
   bool superfluous(const Call& call) const {
     const Call* best = nullptr;
     for (const Call& other : calls_) {
-      if (other.state == Call::State::kAnswered && (best == nullptr || other.is_first_place))
-        best = &other;
+      if (other.state == Call::State::kAnswered && (best == nullptr || other.is_first_place)) best = &other;
     }
     return best != nullptr && &call != best && (best->is_first_place || !call.is_first_place);
   }
@@ -332,8 +322,7 @@ class Gatherer {
       return;
     }
     call.port = 0;
-    call.due = now + call.pause / 2 +
-               microseconds(static_cast<std::int64_t>(random_() % (call.pause.count() / 2 + 1)));
+    call.due = now + call.pause / 2 + microseconds(static_cast<std::int64_t>(random_() % (call.pause.count() / 2 + 1)));
     call.pause = std::min(2 * call.pause, call.longest_pause);
   }
 
@@ -367,8 +356,7 @@ class Gatherer {
     constexpr int kEvents = 1024;
     epoll_event events[kEvents];
     const auto left = std::max(std::chrono::ceil<milliseconds>(next(now) - now), milliseconds(0));
-    const int count =
-        epoll_wait(events_.descriptor(), events, kEvents, static_cast<int>(left.count()));
+    const int count = epoll_wait(events_.descriptor(), events, kEvents, static_cast<int>(left.count()));
     const auto later = Clock::now();
     for (int i = 0; i < count && !outcome_; ++i) {
       const int descriptor = events[i].data.fd;
@@ -387,8 +375,7 @@ class Gatherer {
     for (Call& call : calls_) {
       if (call.is_unanswered() && later >= call.give_up_at) {
         const bool is_silent = call.state == Call::State::kConnected;
-        retry_later(call, later,
-                    is_silent ? kNoAnswer : cannot_connect(endpoint_of(call), ETIMEDOUT).message);
+        retry_later(call, later, is_silent ? kNoAnswer : cannot_connect(endpoint_of(call), ETIMEDOUT).message);
       }
       if (call.in_use() && superfluous(call)) retry_later(call, later, "");
     }
@@ -447,8 +434,7 @@ class Gatherer {
       if (!caller.on_this_node) continue;
       ranks_here_.push_back(rank);
       if (rank == group_.listening_rank && !listener_.open() && !is_one_node()) {
-        if (const auto listening = listen_for_nodes(); !listening)
-          outcome_ = give_up(listening.error().message);
+        if (const auto listening = listen_for_nodes(); !listening) outcome_ = give_up(listening.error().message);
       }
       if (node_is_complete()) complete_since_ = Clock::now();
       tell_listeners(rank);
@@ -458,18 +444,15 @@ class Gatherer {
 
   // A rank of this node came after its first one had called.
   void tell_listeners(int rank) {
-    const std::string message =
-        language_.written("values", join_values({std::to_string(rank), values_[rank]}));
+    const std::string message = language_.written("values", join_values({std::to_string(rank), values_[rank]}));
     for (const Call& call : calls_) {
-      if (call.state == Call::State::kConnected || call.state == Call::State::kAnswered)
-        send_all(call.socket, message);
+      if (call.state == Call::State::kConnected || call.state == Call::State::kAnswered) send_all(call.socket, message);
     }
   }
 
   std::string own_values() const {
     std::vector<std::string> pairs;
-    for (const int rank : ranks_here_)
-      pairs.insert(pairs.end(), {std::to_string(rank), values_[rank]});
+    for (const int rank : ranks_here_) pairs.insert(pairs.end(), {std::to_string(rank), values_[rank]});
     return language_.written("values", join_values(pairs));
   }
 
@@ -479,8 +462,7 @@ class Gatherer {
         return retry_later(call, now, reached.error().message);
       }
       const bool is_trusted = !call.on_this_node() || is_of_this_user(call.socket);
-      if (!is_trusted || !send_all(call.socket, own_values()))
-        return retry_later(call, now, kNoAnswer);
+      if (!is_trusted || !send_all(call.socket, own_values())) return retry_later(call, now, kNoAnswer);
       call.state = Call::State::kConnected;
       call.give_up_at = now + kAcknowledgeLimit + milliseconds(group_.size);  // a busy listener takes its time
       watch(call.socket.descriptor(), EPOLLIN, EPOLL_CTL_MOD);
@@ -511,8 +493,7 @@ class Gatherer {
   void tell_callers(const std::string& kind, const std::string& body, bool this_node_only = false) {
     const std::string message = language_.written(kind, body);
     for (const auto& [descriptor, caller] : callers_) {
-      if (!caller.ranks.empty() && (caller.on_this_node || !this_node_only))
-        send_all(caller.socket, message);
+      if (!caller.ranks.empty() && (caller.on_this_node || !this_node_only)) send_all(caller.socket, message);
     }
   }
 
@@ -542,27 +523,22 @@ class Gatherer {
   Result<Gathered> unanswered() {
     const Call* call = answered();
     const bool has_listened = is_first_of_node() && (is_one_node() || listener_.open());
-    if (has_listened)
-      return give_up(group_.missing ? group_.missing(came_)
-                                    : did_not_come(came_, timeout_).message);
+    if (has_listened) return give_up(group_.missing ? group_.missing(came_) : did_not_come(came_, timeout_).message);
     if (!is_first_of_node()) {
       return give_up("the first rank of this node did not answer within " + seconds(timeout_) +
                      ": does every rank run this program, and do all share one network namespace?");
     }
     if (call == nullptr) return tell_nobody(whom());
     return give_up(call->place + " port " + std::to_string(group_.ports[call->port]) +
-                   ", where the nodes of this job meet, gave no answer within " +
-                   seconds(timeout_));
+                   ", where the nodes of this job meet, gave no answer within " + seconds(timeout_));
   }
 
   std::string whom() const {
     constexpr std::size_t kShown = 4;
-    std::string text = "no other node of this job was heard of within " +
-                       seconds(std::min(group_.patience, timeout_));
+    std::string text = "no other node of this job was heard of within " + seconds(std::min(group_.patience, timeout_));
     for (std::size_t i = 0; i < calls_.size() && i < kShown; ++i) {
       const std::string& reason = calls_[i].reason;
-      text +=
-          (i == 0 ? " at " : ", ") + calls_[i].place + (reason.empty() ? "" : " (" + reason + ")");
+      text += (i == 0 ? " at " : ", ") + calls_[i].place + (reason.empty() ? "" : " (" + reason + ")");
     }
     return text;
   }
@@ -592,8 +568,7 @@ class Gatherer {
 
 }  // namespace
 
-Result<Gathered> all_gather(const Group& group, const std::string& value, milliseconds timeout,
-                            const Reduce& reduce) {
+Result<Gathered> all_gather(const Group& group, const std::string& value, milliseconds timeout, const Reduce& reduce) {
   return Gatherer(group, value, timeout, reduce).run();
 }
 

@@ -6,13 +6,13 @@
 // everybody. No launcher takes part and no file is made.
 #pragma once
 
-#include "bridge/core/result.h"
-#include "bridge/core/siphash.h"
-
 #include <chrono>
 #include <functional>
 #include <string>
 #include <vector>
+
+#include "bridge/core/result.h"
+#include "bridge/core/siphash.h"
 
 namespace torchbridge {
 
@@ -23,8 +23,7 @@ namespace torchbridge {
 // message: to send it again tells nobody anything new. On a node only processes of this user are
 // listened to.
 struct Group {
-  std::string
-      job;  // the same for all ranks, and for no other gathering at the same places; no newline
+  std::string job;  // the same for all ranks, and for no other gathering at the same places; no newline
   SipKey secret{};  // known to this job's processes alone
   int rank = 0, size = 1;
 
@@ -36,12 +35,11 @@ struct Group {
   // Between nodes, for local rank 0. It works out where there is a listener whom every other node
   // calls.
   bool listens = false;
-  int listening_rank = -1;  // the node that has this rank listens too, and calls no other places
-  std::string listen_at;    // numeric address; empty: all interfaces
-  std::vector<int> ports;   // the same on all nodes: a listener takes the first that is free
+  int listening_rank = -1;                // the node that has this rank listens too, and calls no other places
+  std::string listen_at;                  // numeric address; empty: all interfaces
+  std::vector<int> ports;                 // the same on all nodes: a listener takes the first that is free
   std::vector<std::string> first_places;  // to be called: numeric addresses or names, tried at once
-  std::vector<std::string>
-      other_places;  // tried one after the other, and no more once any node has answered
+  std::vector<std::string> other_places;  // tried one after the other, and no more once any node has answered
   // How long any other node is waited for once this node's ranks are complete.
   std::chrono::milliseconds patience = std::chrono::hours(24);
 
@@ -67,7 +65,7 @@ struct Gathered {
 // the ranks that did not come. A gathering after this one may begin at once at the same places.
 // Resolves names meanwhile. A call that fails is made again after a pause with jitter that doubles up
 // to 2 s. Not for several threads at once.
-Result<Gathered> all_gather(const Group& group, const std::string& value,
-                            std::chrono::milliseconds timeout, const Reduce& reduce = {});
+Result<Gathered> all_gather(const Group& group, const std::string& value, std::chrono::milliseconds timeout,
+                            const Reduce& reduce = {});
 
 }  // namespace torchbridge

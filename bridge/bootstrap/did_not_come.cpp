@@ -16,9 +16,8 @@ Error did_not_come(const std::vector<bool>& came, std::chrono::milliseconds time
     if (count++ < kShown) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
   }
   if (count > kShown) ranks += ", ...";
-  return {std::to_string(count) + " of " + std::to_string(came.size()) +
-          " ranks did not come within " + seconds(timeout) + " (" + ranks +
-          "): does every rank run this program?"};
+  return {std::to_string(count) + " of " + std::to_string(came.size()) + " ranks did not come within " +
+          seconds(timeout) + " (" + ranks + "): does every rank run this program?"};
 }
 
 }  // namespace torchbridge

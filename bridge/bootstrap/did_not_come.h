@@ -1,11 +1,11 @@
 // What is said of ranks that were waited for in vain.
 #pragma once
 
-#include "bridge/core/result.h"
-
 #include <chrono>
 #include <string>
 #include <vector>
+
+#include "bridge/core/result.h"
 
 namespace torchbridge {
 

@@ -1,14 +1,14 @@
 // A way for the ranks of a job to tell each other what the launcher did not tell them.
 #pragma once
 
-#include "bridge/bootstrap/all_gather.h"
-#include "bridge/core/result.h"
-
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "bridge/bootstrap/all_gather.h"
+#include "bridge/core/result.h"
 
 namespace torchbridge {
 
@@ -22,8 +22,7 @@ class Exchange {
   // Collective: gives `value` (any bytes, not empty, at most 400) and returns the values of ranks
   // 0..world_size-1. Where ranks never came the error says how long was waited, and which they are
   // if that can be known.
-  virtual Result<std::vector<std::string>> all_gather(const std::string& value,
-                                                      std::chrono::milliseconds timeout) = 0;
+  virtual Result<std::vector<std::string>> all_gather(const std::string& value, std::chrono::milliseconds timeout) = 0;
 };
 
 // By sockets of our own (all_gather.h): no launcher takes part, so that it works under any, on one

@@ -1,6 +1,6 @@
-#include "bridge/bootstrap/exchange.h"
-
 #include <algorithm>
+
+#include "bridge/bootstrap/exchange.h"
 
 namespace torchbridge {
 namespace {
@@ -10,11 +10,9 @@ using std::chrono::milliseconds;
 
 class GroupExchange : public Exchange {
  public:
-  GroupExchange(Group group, Otherwise otherwise)
-      : group_(std::move(group)), otherwise_(std::move(otherwise)) {}
+  GroupExchange(Group group, Otherwise otherwise) : group_(std::move(group)), otherwise_(std::move(otherwise)) {}
 
-  Result<std::vector<std::string>> all_gather(const std::string& value,
-                                              milliseconds timeout) override {
+  Result<std::vector<std::string>> all_gather(const std::string& value, milliseconds timeout) override {
     const auto deadline = Clock::now() + timeout;
     Group group = group_;
     group.patience = std::min(group.patience, timeout / 2);
@@ -23,8 +21,7 @@ class GroupExchange : public Exchange {
     if (gathered->nobody.empty()) return std::move(gathered->values);
     auto other = otherwise_();
     if (!other) return Error{gathered->nobody + "; " + other.error().message};
-    const auto left =
-        std::max(std::chrono::ceil<milliseconds>(deadline - Clock::now()), milliseconds(1));
+    const auto left = std::max(std::chrono::ceil<milliseconds>(deadline - Clock::now()), milliseconds(1));
     auto found = (*other)->all_gather(value, left);
     if (!found) return Error{gathered->nobody + "; " + found.error().message};
     return found;

@@ -1,11 +1,11 @@
 #include "bridge/cli/cli_options.h"
 
-#include <CLI/CLI.hpp>
-
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <string_view>
+
+#include <CLI/CLI.hpp>
 
 #include "bridge/core/launch_options.h"
 #include "bridge/program/program.h"
@@ -20,7 +20,8 @@ std::string is_number(const std::string& text) {
 }
 
 void add_common(CLI::App* command, CommandLine& line) {
-  command->add_option("--torch-env", line.list, "KEY=VALUE,... on top of the variable TORCHBRIDGE_OPTIONS:\n" + options_help());
+  command->add_option("--torch-env", line.list,
+                      "KEY=VALUE,... on top of the variable TORCHBRIDGE_OPTIONS:\n" + options_help());
   command->add_option("--timeout", line.timeout_s, "Seconds to wait for the other ranks")
       ->check(CLI::Range(0.1, 86400.0) & CLI::Validator(is_number, "", "NUMBER"))
       ->capture_default_str();
@@ -34,7 +35,8 @@ CommandLine parse_command_line(int argc, char** argv) {
   set_up(app);
   app.require_subcommand(1);
 
-  auto* exec = app.add_subcommand("exec", "Become a program, with torchrun's environment: torchbridge exec -- python train.py");
+  auto* exec =
+      app.add_subcommand("exec", "Become a program, with torchrun's environment: torchbridge exec -- python train.py");
   add_common(exec, line);
   std::vector<std::string> without_dashes;
   exec->add_option("program", without_dashes, "The program and its arguments, after --");
@@ -60,10 +62,12 @@ CommandLine parse_command_line(int argc, char** argv) {
     if (const auto text = asked_for(app, error)) throw CommandLineEnd{0, *text};
     throw CommandLineEnd{kBadUsage, text_of(app, error) + " (see torchbridge --help)"};
   }
-  if (line.command != Command::kExec && !line.program.empty()) throw CommandLineEnd{kBadUsage, "only exec starts a program (see torchbridge --help)"};
+  if (line.command != Command::kExec && !line.program.empty())
+    throw CommandLineEnd{kBadUsage, "only exec starts a program (see torchbridge --help)"};
   if (line.command == Command::kExec && line.program.empty()) {
-    throw CommandLineEnd{kBadUsage, without_dashes.empty() ? "exec needs a program after -- (see torchbridge --help)"
-                                                           : "write -- before the program: torchbridge exec -- " + without_dashes.front()};
+    throw CommandLineEnd{kBadUsage, without_dashes.empty()
+                                        ? "exec needs a program after -- (see torchbridge --help)"
+                                        : "write -- before the program: torchbridge exec -- " + without_dashes.front()};
   }
   return line;
 }

@@ -13,7 +13,7 @@ enum class EnvFormat { kShell, kJson };
 
 struct CommandLine {
   Command command = Command::kEnv;
-  std::string list;                  // --torch-env
+  std::string list;  // --torch-env
   EnvFormat format = EnvFormat::kShell;
   double timeout_s = 60;
   std::vector<std::string> program;  // of exec, with its arguments; not empty then

@@ -9,8 +9,9 @@
 
 namespace torchbridge {
 
-// Replaces this process: same pid, signals, descriptors and exit code. The program is looked for in PATH as a shell does.
-// Returns only when it cannot be started, with 127 where there is none and 126 where it may not be executed, as a shell.
+// Replaces this process: same pid, signals, descriptors and exit code. The program is looked for in PATH as a shell
+// does. Returns only when it cannot be started, with 127 where there is none and 126 where it may not be executed, as a
+// shell.
 struct ExecFailure {
   int exit_code;
   Error error;

@@ -4,17 +4,17 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
-#include "bridge/exchange/launch.h"
-#include "bridge/exchange/error_reporter.h"
-#include "bridge/net/address.h"
-#include "bridge/task/node_check.h"
-#include "bridge/task/task_environment.h"
+#include <nlohmann/json.hpp>
 
 #include "bridge/cli/cli_options.h"
 #include "bridge/cli/exec.h"
 #include "bridge/cli/scancel_step.h"
+#include "bridge/exchange/error_reporter.h"
+#include "bridge/exchange/launch.h"
+#include "bridge/net/address.h"
+#include "bridge/task/node_check.h"
+#include "bridge/task/task_environment.h"
 
 using namespace torchbridge;
 
@@ -92,7 +92,8 @@ int run(const CommandLine& line, const EnvMap& environment) {
   if (line.command == Command::kEnv) return print_env(task->variables, line.format);
   const EnvMap complete = with_variables(environment, task->variables);
   if (options->explain && !launch->plan) {
-    return fail({"RANK and its companions are set already, and what decided on them is not known here: ask it, as in srun --torch-env=explain true"},
+    return fail({"RANK and its companions are set already, and what decided on them is not known here: ask it, as in "
+                 "srun --torch-env=explain true"},
                 environment);
   }
   if (launch->plan && (options->explain || options->check.value_or(0) != 0)) {

@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 #include <spawn.h>
-#include "bridge/core/launchers/slurm.h"
-#include "bridge/exchange/launcher_of_process.h"
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +9,9 @@
 #include <random>
 #include <string>
 #include <thread>
+
+#include "bridge/core/launchers/slurm.h"
+#include "bridge/exchange/launcher_of_process.h"
 
 namespace torchbridge {
 
@@ -21,11 +22,9 @@ void end_step(const EnvMap& environment) {
   if (!detect_slurm(environment)) return;
   const auto facts = read_slurm(environment);
   if (!facts || facts->world_size == 1) return;
-  const int longest_ms =
-      std::min<int>(2000, 2000 * (static_cast<int>(facts->nodes.size()) - 1) / kManyNodes);
+  const int longest_ms = std::min<int>(2000, 2000 * (static_cast<int>(facts->nodes.size()) - 1) / kManyNodes);
   std::random_device random;
-  std::this_thread::sleep_for(
-      std::chrono::milliseconds(std::uniform_int_distribution(0, longest_ms)(random)));
+  std::this_thread::sleep_for(std::chrono::milliseconds(std::uniform_int_distribution(0, longest_ms)(random)));
 
   std::string step = facts->job_id + "." + facts->step_id;
   std::string name = "scancel", quiet = "--quiet";

@@ -144,7 +144,8 @@ Result<std::vector<std::string>> nearest_first(const std::vector<std::string>& n
   std::vector<std::size_t> order(names.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   // Not std::stable_sort, which is 2 kB of the plugin.
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return std::pair(distances[a], a) < std::pair(distances[b], b); });
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return std::pair(distances[a], a) < std::pair(distances[b], b); });
   std::vector<std::string> sorted;
   for (const std::size_t place : order) sorted.push_back(names[place]);
   return sorted;
@@ -222,12 +223,17 @@ Status bind_gpus(Task& task, Binding& binding) {
                  std::to_string(usable) + ": leave --gpu-bind=none out"};
   }
   switch (rule) {
-    case GpuRule::kAll: return show_all(task, binding);
+    case GpuRule::kAll:
+      return show_all(task, binding);
     case GpuRule::kVirtual:
-    case GpuRule::kShare: return show_one(task, binding);
-    case GpuRule::kClosest: return show_closest(task, binding);
-    case GpuRule::kAuto: return keep_gpus(task, binding);
-    case GpuRule::kNone: break;
+    case GpuRule::kShare:
+      return show_one(task, binding);
+    case GpuRule::kClosest:
+      return show_closest(task, binding);
+    case GpuRule::kAuto:
+      return keep_gpus(task, binding);
+    case GpuRule::kNone:
+      break;
   }
   Binding unused;  // for what it says of the task's GPU
   return keep_gpus(task, unused);

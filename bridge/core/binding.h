@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "bridge/core/env_map.h"
+#include "bridge/core/launch_options.h"
 #include "bridge/core/layout.h"
 #include "bridge/core/machine.h"
-#include "bridge/core/launch_options.h"
 #include "bridge/core/result.h"
 #include "bridge/core/torch_env.h"
 

@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <vector>
 
+#include "bridge/core/cpu_set.h"
 #include "bridge/core/env_map.h"
 #include "bridge/core/layout.h"
-#include "bridge/core/cpu_set.h"
 
 namespace torchbridge {
 

@@ -8,9 +8,10 @@ namespace torchbridge {
 namespace {
 
 constexpr PortRange kDerived{15000, 31999};  // below the kernel's default ephemeral range, above most services
-constexpr PortRange kLower{5000, 14999};    // where nothing of that is left
+constexpr PortRange kLower{5000, 14999};     // where nothing of that is left
 
-// FNV-1a, 64 bits (http://www.isthe.com/chongo/tech/comp/fnv/): stable over machines and versions, as all ranks must agree.
+// FNV-1a, 64 bits (http://www.isthe.com/chongo/tech/comp/fnv/): stable over machines and versions, as all ranks must
+// agree.
 std::uint64_t hash_of(std::string_view text) {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
@@ -65,8 +66,8 @@ Result<PortRange> parse_port_range(std::string_view text) {
   if (low_end == std::string_view::npos || high_start == std::string_view::npos) return error();
   const auto high_end = text.find_first_of(" \t\n", high_start);
   const auto low = parse_integer(text.substr(0, low_end), 1, 65535);
-  const auto high = parse_integer(text.substr(high_start, high_end == std::string_view::npos ? high_end : high_end - high_start),
-                                  1, 65535);
+  const auto high = parse_integer(
+      text.substr(high_start, high_end == std::string_view::npos ? high_end : high_end - high_start), 1, 65535);
   if (!low || !high || *low > *high) return error();
   return PortRange{static_cast<int>(*low), static_cast<int>(*high)};
 }
@@ -74,14 +75,17 @@ Result<PortRange> parse_port_range(std::string_view text) {
 Result<int> master_node_of(const LaunchFacts& facts, const TaskMap& map, RankRule ranks) {
   if (ranks == RankRule::kBlock) return 0;
   if (map.complete()) return map.node_of(0);
-  // The components of a heterogeneous step may each be placed by a rule of their own. All rules begin on the first node.
+  // The components of a heterogeneous step may each be placed by a rule of their own. All rules begin on the first
+  // node.
   const bool contradicted = map.knows(0) ? map.node_of(0) != 0 : facts.node_rank == 0;
   if (facts.placement != Placement::kUnknown && !contradicted) return 0;
-  return Error{facts.launcher + ": the ranks were placed one by one (--distribution=arbitrary), and the node of rank 0 is " +
+  return Error{facts.launcher +
+               ": the ranks were placed one by one (--distribution=arbitrary), and the node of rank 0 is " +
                "not told: give ranks=block, which numbers them node by node"};
 }
 
-Result<Endpoint> endpoint_of(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options, PortRange ephemeral) {
+Result<Endpoint> endpoint_of(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options,
+                             PortRange ephemeral) {
   auto host = host_of(facts, map, options);
   if (!host) return host.error();
   const auto port = port_of(facts, options.port, ephemeral);

@@ -40,7 +40,8 @@ class EnvMap {
   std::map<std::string, std::string, std::less<>> variables_;
 };
 
-// The value as it may be shown in a message: control characters and bytes outside ASCII escaped, cut after 80 characters.
+// The value as it may be shown in a message: control characters and bytes outside ASCII escaped, cut after 80
+// characters.
 std::string printable(std::string_view text);
 
 // Whole `text` as a decimal integer in [low, high], or nothing.

@@ -64,7 +64,9 @@ std::string aligned(const std::vector<Row>& rows) {
   return table;
 }
 
-std::string node_name(const LaunchFacts& facts, int node) { return facts.nodes.empty() ? text(node) : facts.nodes[node]; }
+std::string node_name(const LaunchFacts& facts, int node) {
+  return facts.nodes.empty() ? text(node) : facts.nodes[node];
+}
 
 std::string node_table(const LaunchFacts& facts, const TaskMap& map, const std::vector<std::vector<int>>& ranks,
                        const std::vector<NodeFacts>& nodes) {
@@ -75,7 +77,9 @@ std::string node_table(const LaunchFacts& facts, const TaskMap& map, const std::
       break;
     }
     int last = first;
-    const auto alike = [&](int node) { return map.tasks_on(node) == map.tasks_on(first) && nodes[node] == nodes[first]; };
+    const auto alike = [&](int node) {
+      return map.tasks_on(node) == map.tasks_on(first) && nodes[node] == nodes[first];
+    };
     while (last + 1 < map.node_count() && alike(last + 1)) ++last;
     const bool one = last == first;
     const int tasks = map.tasks_on(first);
@@ -114,7 +118,8 @@ std::string why_address(const LaunchOptions& options, ExportedMaster exported) {
 
 std::string why_port(const LaunchFacts& facts, const LaunchOptions& options, ExportedMaster exported) {
   if (exported.port) return "exported as MASTER_PORT";
-  if (!options.port.automatic()) return options.port.low == options.port.high ? "given as port=N" : "from the range port=LO-HI";
+  if (!options.port.automatic())
+    return options.port.low == options.port.high ? "given as port=N" : "from the range port=LO-HI";
   if (!facts.reserved_ports.empty()) return "the first port that " + facts.launcher + " reserved for the step";
   if (facts.step_id.empty()) return "chosen on rank 0's node, which told the others";
   return "derived from job, step and restart; no port is reserved";
@@ -122,12 +127,18 @@ std::string why_port(const LaunchFacts& facts, const LaunchOptions& options, Exp
 
 std::string why_gpus(GpuRule rule) {
   switch (rule) {
-    case GpuRule::kAuto: return "as the launcher gave them";
-    case GpuRule::kAll: return "each task sees all of the step's on its node";
-    case GpuRule::kVirtual: return "each task sees its own, as number 0";
-    case GpuRule::kClosest: return "in the order of their distance from the tasks' CPUs";
-    case GpuRule::kShare: return "each task sees one, that several may have";
-    case GpuRule::kNone: break;
+    case GpuRule::kAuto:
+      return "as the launcher gave them";
+    case GpuRule::kAll:
+      return "each task sees all of the step's on its node";
+    case GpuRule::kVirtual:
+      return "each task sees its own, as number 0";
+    case GpuRule::kClosest:
+      return "in the order of their distance from the tasks' CPUs";
+    case GpuRule::kShare:
+      return "each task sees one, that several may have";
+    case GpuRule::kNone:
+      break;
   }
   return "nothing is looked at";
 }
@@ -145,7 +156,8 @@ Row interface_row(const InterfaceRule& rule) {
 
 // One text where all are alike.
 std::string by_local_rank(const std::vector<NodeFacts>& tasks, std::string NodeFacts::*field) {
-  const bool alike = std::all_of(tasks.begin(), tasks.end(), [&](const NodeFacts& task) { return task.*field == tasks.front().*field; });
+  const bool alike = std::all_of(tasks.begin(), tasks.end(),
+                                 [&](const NodeFacts& task) { return task.*field == tasks.front().*field; });
   std::string text;
   for (const NodeFacts& task : tasks) {
     text += (text.empty() ? "" : " / ") + or_dash(task.*field);
@@ -172,8 +184,8 @@ std::string explain(const LaunchFacts& facts, const TaskMap& map, const LaunchOp
                     const TorchEnv& env, const std::vector<NodeFacts>& nodes) {
   const auto ranks = ranks_by_node(map, options);
   const bool block = options.ranks == RankRule::kBlock;
-  std::string result = counted(map.world_size(), "rank") + " on " + counted(map.node_count(), "node") + ", started by " +
-                       facts.launcher + " as run " + env.run_id + "\n";
+  std::string result = counted(map.world_size(), "rank") + " on " + counted(map.node_count(), "node") +
+                       ", started by " + facts.launcher + " as run " + env.run_id + "\n";
   result += aligned({{"MASTER_ADDR", env.master.host, why_address(options, exported)},
                      {"MASTER_PORT", text(env.master.port), why_port(facts, options, exported)},
                      {"RANK", block ? "node by node" : facts.launcher + "'s", block ? "ranks=block" : "the default"},

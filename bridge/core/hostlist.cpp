@@ -5,7 +5,7 @@
 namespace torchbridge {
 namespace {
 
-constexpr int kMaxDigits = 18;  // of a host number: all fit in 64 bits
+constexpr int kMaxDigits = 18;         // of a host number: all fit in 64 bits
 constexpr std::size_t kMaxName = 255;  // characters, more than a DNS name has
 
 Error bad_list(std::string_view text, const std::string& why) { return {"list '" + printable(text) + "': " + why}; }

@@ -22,7 +22,9 @@ bool read_query(std::string_view query, GivenRanks& ranks) {
   while (!query.empty()) {
     const auto pair = take_until(query, '&');
     const auto equals = std::min(pair.find('='), pair.size());
-    auto* field = pair.substr(0, equals) == "rank" ? &ranks.rank : pair.substr(0, equals) == "world_size" ? &ranks.world_size : nullptr;
+    auto* field = pair.substr(0, equals) == "rank"         ? &ranks.rank
+                  : pair.substr(0, equals) == "world_size" ? &ranks.world_size
+                                                           : nullptr;
     const auto number = equals == pair.size() ? std::nullopt : parse_integer(pair.substr(equals + 1), 0, kMaxRanks);
     if (field == nullptr || *field || !number) return false;
     *field = static_cast<int>(*number);
@@ -80,9 +82,11 @@ Result<InitMethod> parse_init_method(std::string_view url) {
   InitMethod method;
   if (url.empty()) return method;
   const Error error{"init method '" + printable(url) +
-                    "': expected env://, tcp://HOST:PORT, file:///PATH, slurm://, mpi:// or pmix://, and behind it ?rank=R&world_size=N or nothing"};
+                    "': expected env://, tcp://HOST:PORT, file:///PATH, slurm://, mpi:// or pmix://, and behind it "
+                    "?rank=R&world_size=N or nothing"};
   const auto separator = url.find("://");
-  const auto* scheme = std::find_if(std::begin(kSchemes), std::end(kSchemes), [&](const Scheme& s) { return s.name == url.substr(0, separator); });
+  const auto* scheme = std::find_if(std::begin(kSchemes), std::end(kSchemes),
+                                    [&](const Scheme& s) { return s.name == url.substr(0, separator); });
   if (separator == std::string_view::npos || scheme == std::end(kSchemes)) return error;
   method.kind = scheme->kind;
   const auto rest = url.substr(separator + 3);
@@ -97,14 +101,20 @@ Result<GivenRanks> agreed_ranks(const GivenRanks& arguments, const InitMethod& m
   if (!rank_variable) return rank_variable.error();
   const auto size_variable = environment.integer("WORLD_SIZE", 1, kMaxRanks);
   if (!size_variable) return size_variable.error();
-  const auto rank = agreed("the rank", {{"the program", arguments.rank}, {"the init method", method.ranks.rank}, {"RANK", as_int(*rank_variable)}});
+  const auto rank = agreed(
+      "the rank",
+      {{"the program", arguments.rank}, {"the init method", method.ranks.rank}, {"RANK", as_int(*rank_variable)}});
   if (!rank) return rank.error();
-  const auto world_size = agreed("the world size", {{"the program", arguments.world_size}, {"the init method", method.ranks.world_size}, {"WORLD_SIZE", as_int(*size_variable)}});
+  const auto world_size = agreed("the world size", {{"the program", arguments.world_size},
+                                                    {"the init method", method.ranks.world_size},
+                                                    {"WORLD_SIZE", as_int(*size_variable)}});
   if (!world_size) return world_size.error();
-  const bool impossible = (*world_size && **world_size < 1) || (*rank && (**rank < 0 || (*world_size && **rank >= **world_size)));
+  const bool impossible =
+      (*world_size && **world_size < 1) || (*rank && (**rank < 0 || (*world_size && **rank >= **world_size)));
   if (impossible) {
     return Error{"rank " + (*rank ? std::to_string(**rank) : std::string("?")) + " of " +
-                 (*world_size ? std::to_string(**world_size) : std::string("?")) + " ranks: expected a rank from 0 to one less than their number"};
+                 (*world_size ? std::to_string(**world_size) : std::string("?")) +
+                 " ranks: expected a rank from 0 to one less than their number"};
   }
   return GivenRanks{*rank, *world_size};
 }

@@ -40,8 +40,8 @@ struct InitMethod {
 // The error shows the URL, and what would do.
 Result<InitMethod> parse_init_method(std::string_view url);
 
-// What the program, the query and RANK and WORLD_SIZE of the environment say together. An error shows both sides where two of
-// them differ, and where a rank is not below its world size.
+// What the program, the query and RANK and WORLD_SIZE of the environment say together. An error shows both sides where
+// two of them differ, and where a rank is not below its world size.
 Result<GivenRanks> agreed_ranks(const GivenRanks& arguments, const InitMethod& method, const EnvMap& environment);
 
 }  // namespace torchbridge

@@ -38,7 +38,8 @@ bool parse_addr(std::string_view value, LaunchOptions& options) {
                              {"subnet:", Kind::kSubnet, is_subnet},
                              {"", Kind::kHost, is_host_text}};
   if (value == "auto") return options.addr = {}, true;
-  const auto* form = std::find_if(std::begin(kForms), std::end(kForms), [&](const Form& f) { return value.starts_with(f.prefix); });
+  const auto* form =
+      std::find_if(std::begin(kForms), std::end(kForms), [&](const Form& f) { return value.starts_with(f.prefix); });
   value.remove_prefix(form->prefix.size());
   options.addr = {form->kind, std::string(value)};
   return form->accepts(value);
@@ -91,7 +92,9 @@ bool parse_yes_no(std::string_view value, bool& flag) {
   flag = value == "yes";
   return true;
 }
-bool parse_override(std::string_view value, LaunchOptions& options) { return parse_yes_no(value, options.override_user); }
+bool parse_override(std::string_view value, LaunchOptions& options) {
+  return parse_yes_no(value, options.override_user);
+}
 bool parse_verbose(std::string_view value, LaunchOptions& options) { return parse_yes_no(value, options.verbose); }
 bool parse_explain(std::string_view value, LaunchOptions& options) { return parse_yes_no(value, options.explain); }
 bool parse_check(std::string_view value, LaunchOptions& options) {
@@ -111,16 +114,22 @@ struct Key {
 
 constexpr Key kKeys[] = {
     {"ranks", "slurm|block", "RANK is the launcher's rank, or torchrun's numbering, node by node", parse_ranks},
-    {"addr", "auto|HOST|iface:NAME|subnet:CIDR|suffix:TEXT", "what MASTER_ADDR is made from; numeric where the name resolves", parse_addr},
-    {"port", "auto|N|LO-HI", "MASTER_PORT: the step's reserved port, else derived from job, step and restart", parse_port},
-    {"gpus", "auto|all|virtual|closest|share|none", "which GPUs a task sees; virtual is torchrun's --virtual-local-rank", parse_gpus},
+    {"addr", "auto|HOST|iface:NAME|subnet:CIDR|suffix:TEXT",
+     "what MASTER_ADDR is made from; numeric where the name resolves", parse_addr},
+    {"port", "auto|N|LO-HI", "MASTER_PORT: the step's reserved port, else derived from job, step and restart",
+     parse_port},
+    {"gpus", "auto|all|virtual|closest|share|none",
+     "which GPUs a task sees; virtual is torchrun's --virtual-local-rank", parse_gpus},
     {"cpus", "keep|gpu", "where a task runs; gpu is on the cores and memory of its GPU's NUMA node", parse_cpus},
     {"iface", "auto|NAME|none", "GLOO_SOCKET_IFNAME, auto: towards rank 0; NAME: NCCL_SOCKET_IFNAME too", parse_iface},
-    {"omp", "torchrun|cpus|N|keep", "OMP_NUM_THREADS where it is not set; torchrun is 1 with several tasks a node", parse_omp},
+    {"omp", "torchrun|cpus|N|keep", "OMP_NUM_THREADS where it is not set; torchrun is 1 with several tasks a node",
+     parse_omp},
     {"override", "no|yes", "whether values that you exported are replaced", parse_override},
     {"verbose", "no|yes", "say what was decided", parse_verbose, true},
-    {"explain", "no|yes", "print the table of ranks, nodes, devices and addresses with reasons, and stop", parse_explain, true},
-    {"check", "no|SECONDS|yes", "how long the nodes wait until all reach the master address; yes is 1 second", parse_check, true},
+    {"explain", "no|yes", "print the table of ranks, nodes, devices and addresses with reasons, and stop",
+     parse_explain, true},
+    {"check", "no|SECONDS|yes", "how long the nodes wait until all reach the master address; yes is 1 second",
+     parse_check, true},
 };
 
 std::string known_keys() {
@@ -137,7 +146,8 @@ Status apply(std::string_view entry, LaunchOptions& options) {
     return Error{"unknown option '" + printable(name) + "': expected one of " + known_keys()};
   }
   if (equals == std::string_view::npos && !key->flag) {
-    return Error{"option '" + std::string(name) + "' needs a value: " + std::string(name) + "=" + std::string(key->values)};
+    return Error{"option '" + std::string(name) + "' needs a value: " + std::string(name) + "=" +
+                 std::string(key->values)};
   }
   const auto value = equals == std::string_view::npos ? std::string_view("yes") : entry.substr(equals + 1);
   if (key->parse(value, options)) return Ok{};

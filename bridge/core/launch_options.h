@@ -9,10 +9,12 @@
 
 namespace torchbridge {
 
-// The variable that takes the same list as --torch-env. Not TORCH_ENV, by which many people name the folder of a virtual environment.
+// The variable that takes the same list as --torch-env. Not TORCH_ENV, by which many people name the folder of a
+// virtual environment.
 inline constexpr char kOptionsVariable[] = "TORCHBRIDGE_OPTIONS";
 
-// What MASTER_ADDR is made from; `text` is the host, the suffix, the name of the interface, or the subnet in CIDR notation.
+// What MASTER_ADDR is made from; `text` is the host, the suffix, the name of the interface, or the subnet in CIDR
+// notation.
 struct AddressRule {
   enum class Kind { kAuto, kHost, kSuffix, kInterface, kSubnet } kind = Kind::kAuto;
   std::string text;
@@ -65,7 +67,8 @@ struct LaunchOptions {
   bool override_user = false;
   bool verbose = false;
   bool explain = false;  // print the table of ranks and stop
-  // How many seconds the nodes wait for each other before anything starts; 0: not at all; nothing: the caller's default.
+  // How many seconds the nodes wait for each other before anything starts; 0: not at all; nothing: the caller's
+  // default.
   std::optional<int> check;
 
   bool operator==(const LaunchOptions&) const = default;

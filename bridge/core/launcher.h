@@ -20,13 +20,13 @@ struct Launcher {
   Result<LaunchFacts> (*read)(const EnvMap&);
 };
 
-// The innermost launcher of the process, or null: ranks of an mpirun inside salloc inherit SLURM_*. Variables alone do not
-// tell an srun inside an mpirun's rank from the reverse; `process_id`, the caller's own, does where srun started the caller
-// itself and not by way of a script.
+// The innermost launcher of the process, or null: ranks of an mpirun inside salloc inherit SLURM_*. Variables alone do
+// not tell an srun inside an mpirun's rank from the reverse; `process_id`, the caller's own, does where srun started
+// the caller itself and not by way of a script.
 const Launcher* innermost_launcher(const EnvMap& environment, std::int64_t process_id = 0);
 
-// The same, but an error that shows both sides where two mpiruns claim the process and differ in its rank or in the number
-// of ranks: nothing tells which of them is inside the other.
+// The same, but an error that shows both sides where two mpiruns claim the process and differ in its rank or in the
+// number of ranks: nothing tells which of them is inside the other.
 Result<const Launcher*> find_launcher(const EnvMap& environment, std::int64_t process_id = 0);
 
 }  // namespace torchbridge

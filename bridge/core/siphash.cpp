@@ -9,7 +9,8 @@ namespace {
 class State {
  public:
   explicit State(const SipKey& key)
-      : v_{key[0] ^ 0x736f6d6570736575, key[1] ^ 0x646f72616e646f6d, key[0] ^ 0x6c7967656e657261, key[1] ^ 0x7465646279746573} {}
+      : v_{key[0] ^ 0x736f6d6570736575, key[1] ^ 0x646f72616e646f6d, key[0] ^ 0x6c7967656e657261,
+           key[1] ^ 0x7465646279746573} {}
 
   void absorb(std::uint64_t word) {
     v_[3] ^= word;

@@ -1,11 +1,11 @@
 #include "bridge/core/step_record.h"
-#include "bridge/core/take_until.h"
 
 #include <algorithm>
 #include <map>
 
 #include "bridge/core/env_map.h"
 #include "bridge/core/hostlist.h"
+#include "bridge/core/take_until.h"
 
 namespace torchbridge {
 namespace {

@@ -20,8 +20,8 @@ inline constexpr char kStepRecordVariable[] = "SLURM_TORCH_ENV_STEP";
 // A string of the environment has at most 128 KiB in execve.
 inline constexpr std::size_t kMaxStepRecord = 96 * 1024;
 
-// `step` is JOB.STEP, `address` that of rank 0's node, or empty where its name is enough. Components that would make the
-// record longer than kMaxStepRecord are left out: see is_cut.
+// `step` is JOB.STEP, `address` that of rank 0's node, or empty where its name is enough. Components that would make
+// the record longer than kMaxStepRecord are left out: see is_cut.
 std::string step_record(const std::string& step, const std::vector<StepComponent>& components,
                         const std::string& address = {});
 

@@ -41,9 +41,8 @@ Status check_counts(const LaunchFacts& facts) {
                                     std::to_string(nodes) + " nodes, numbered from 0");
   }
   if (counts[facts.node_rank] != facts.local_size) {
-    return contradiction(facts, "node " + std::to_string(facts.node_rank) + " holds " +
-                                    tasks(counts[facts.node_rank]) + " by the counts, but " +
-                                    tasks(facts.local_size) + " by the list of its ranks");
+    return contradiction(facts, "node " + std::to_string(facts.node_rank) + " holds " + tasks(counts[facts.node_rank]) +
+                                    " by the counts, but " + tasks(facts.local_size) + " by the list of its ranks");
   }
   for (const int rank : facts.ranks_here) {
     if (rank >= facts.world_size) {
@@ -62,15 +61,16 @@ Result<TaskMap> map_from_nodes(const LaunchFacts& facts) {
   TaskMap map = TaskMap::from_nodes(facts.node_of_rank);
   if (!facts.tasks_per_node.empty()) {  // the nodes have the launcher's numbers, and it must have said the same
     if (map.tasks_per_node() == facts.tasks_per_node && agrees_with_this_node(map, facts)) return map;
-    return contradiction(facts, "the counts of tasks on the nodes, or the ranks of node " + std::to_string(facts.node_rank) +
+    return contradiction(facts, "the counts of tasks on the nodes, or the ranks of node " +
+                                    std::to_string(facts.node_rank) +
                                     ", are others than by the list of where each rank is");
   }
   const int node = map.node_of(facts.rank);
   if (map.tasks_on(node) == facts.local_size && map.local_rank_of(facts.rank) == facts.local_rank) return map;
-  return contradiction(facts, "rank " + std::to_string(facts.rank) + " is local rank " + std::to_string(facts.local_rank) +
-                                  " of " + std::to_string(facts.local_size) + " by its variables, but local rank " +
-                                  std::to_string(map.local_rank_of(facts.rank)) + " of " +
-                                  std::to_string(map.tasks_on(node)) + " by what the ranks told each other");
+  return contradiction(facts, "rank " + std::to_string(facts.rank) + " is local rank " +
+                                  std::to_string(facts.local_rank) + " of " + std::to_string(facts.local_size) +
+                                  " by its variables, but local rank " + std::to_string(map.local_rank_of(facts.rank)) +
+                                  " of " + std::to_string(map.tasks_on(node)) + " by what the ranks told each other");
 }
 
 }  // namespace
@@ -100,7 +100,8 @@ TaskMap TaskMap::plane(const std::vector<int>& tasks_per_node, int plane_size) {
   assert(plane_size >= 1);
   TaskMap map(tasks_per_node);
   const auto room = [&map](int node) { return map.tasks_on(node) - map.placed_[node]; };
-  std::vector<int> open(map.node_count());  // nodes with room, so that one large node costs no rounds over all the others
+  std::vector<int> open(
+      map.node_count());  // nodes with room, so that one large node costs no rounds over all the others
   std::iota(open.begin(), open.end(), 0);
   for (int rank = 0; !open.empty();) {
     for (const int node : open) {

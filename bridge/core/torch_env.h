@@ -8,8 +8,8 @@
 #include "bridge/core/endpoint.h"
 #include "bridge/core/env_map.h"
 #include "bridge/core/launch_facts.h"
-#include "bridge/core/layout.h"
 #include "bridge/core/launch_options.h"
+#include "bridge/core/layout.h"
 #include "bridge/core/result.h"
 
 namespace torchbridge {
@@ -17,8 +17,8 @@ namespace torchbridge {
 struct TorchEnv {
   Layout layout;
   Endpoint master;
-  std::string run_id = "none";   // TORCHELASTIC_RUN_ID: the same for all ranks of one run, new with each requeue
-  int restart_count = 0;         // how often the run was started again
+  std::string run_id = "none";  // TORCHELASTIC_RUN_ID: the same for all ranks of one run, new with each requeue
+  int restart_count = 0;        // how often the run was started again
   int max_restarts = 0;
   bool use_agent_store = false;  // true: a process other than rank 0 serves the store, so rank 0 is a client too
 };
@@ -45,9 +45,9 @@ inline constexpr char kStampVariable[] = "SLURM_TORCH_ENV";
 inline constexpr char kNotLoaded[] = "torch_env.so-is-not-loaded-on-this-node";
 
 // Reads the variables back: what a process started by torchrun, by the plugin or by hand was told. RANK, WORLD_SIZE,
-// MASTER_ADDR and MASTER_PORT must be there; LOCAL_RANK and the others are optional, with LOCAL_RANK = RANK and one node
-// where they are missing. An error names the variable and what contradicts it; that the plugin is not
-// loaded is only_here.
+// MASTER_ADDR and MASTER_PORT must be there; LOCAL_RANK and the others are optional, with LOCAL_RANK = RANK and one
+// node where they are missing. An error names the variable and what contradicts it; that the plugin is not loaded is
+// only_here.
 Result<TorchEnv> torch_env_from(const EnvMap& environment);
 
 }  // namespace torchbridge

@@ -7,10 +7,12 @@ namespace torchbridge {
 namespace {
 
 // A program with another value than the computed one would wait for ranks that do not exist, or take another's place.
-constexpr std::string_view kRanksAndSizes[] = {"RANK",       "LOCAL_RANK",       "GROUP_RANK",      "ROLE_RANK",
+constexpr std::string_view kRanksAndSizes[] = {"RANK",       "LOCAL_RANK",       "GROUP_RANK",       "ROLE_RANK",
                                                "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"};
 
-bool is_rank_or_size(std::string_view name) { return std::find(std::begin(kRanksAndSizes), std::end(kRanksAndSizes), name) != std::end(kRanksAndSizes); }
+bool is_rank_or_size(std::string_view name) {
+  return std::find(std::begin(kRanksAndSizes), std::end(kRanksAndSizes), name) != std::end(kRanksAndSizes);
+}
 
 }  // namespace
 
@@ -25,7 +27,8 @@ Result<std::vector<Variable>> variables_to_set(const std::vector<Variable>& comp
       continue;
     }
     if (is_rank_or_size(name) && *exported != value) {
-      return Error{name + "='" + printable(*exported) + "' is exported, but here it is '" + value + "': unset it, or give override=yes"};
+      return Error{name + "='" + printable(*exported) + "' is exported, but here it is '" + value +
+                   "': unset it, or give override=yes"};
     }
   }
   return chosen;

@@ -1,12 +1,13 @@
-#include "bridge/exchange/launch.h"
-#include "bridge/exchange/launcher_of_process.h"
-#include "bridge/exchange/launcher_exchange.h"
 #include "bridge/exchange/error_reporter.h"
-#include "bridge/net/socket.h"
 
 #include <algorithm>
 #include <chrono>
 #include <thread>
+
+#include "bridge/exchange/launch.h"
+#include "bridge/exchange/launcher_exchange.h"
+#include "bridge/exchange/launcher_of_process.h"
+#include "bridge/net/socket.h"
 
 namespace torchbridge {
 namespace {
@@ -14,8 +15,8 @@ namespace {
 // Held until this process ends.
 bool is_first_on_node(const EnvMap& environment) {
   std::string job;
-  for (const char* name : {"SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE",
-                           "OMPI_MCA_ess_base_jobid", "PALS_APID", "FLUX_JOB_ID"}) {
+  for (const char* name :
+       {"SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PALS_APID", "FLUX_JOB_ID"}) {
     job += "/" + std::string(environment.get(name).value_or(""));
   }
   job += "/" + key_of_pmi(environment);
@@ -28,8 +29,7 @@ bool reports(const Error& error, const EnvMap& environment) {
   constexpr int kDeputies = 3;
   constexpr std::chrono::seconds kTurn{2};
   const int rank = presumed_rank(environment);
-  if (!error.reported_elsewhere && (error.only_here ? is_first_on_node(environment) : rank == 0))
-    return true;
+  if (!error.reported_elsewhere && (error.only_here ? is_first_on_node(environment) : rank == 0)) return true;
   if (!is_mpirun(environment)) return false;
   std::this_thread::sleep_for(std::min(std::max(rank, 1), kDeputies) * kTurn);
   return !error.reported_elsewhere && !error.only_here && rank <= kDeputies;

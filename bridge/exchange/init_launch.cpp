@@ -1,13 +1,12 @@
+#include <unistd.h>
+
 #include "bridge/core/launcher.h"
 #include "bridge/core/launchers/slurm.h"
 #include "bridge/core/outer_run.h"
 #include "bridge/exchange/launch.h"
-#include "bridge/exchange/rendezvous.h"
-
-#include <unistd.h>
-
 #include "bridge/exchange/launch_from.h"
 #include "bridge/exchange/launcher_of_process.h"
+#include "bridge/exchange/rendezvous.h"
 
 namespace torchbridge {
 namespace {
@@ -37,7 +36,8 @@ Status both_known(const char* method, const GivenRanks& ranks) {
 }
 
 // Ranks that were given by hand, at a place that was given by hand: no launcher has a say.
-Result<Launch> launch_by_hand(const char* method, const GivenRanks& ranks, const Endpoint& store, const EnvMap& environment) {
+Result<Launch> launch_by_hand(const char* method, const GivenRanks& ranks, const Endpoint& store,
+                              const EnvMap& environment) {
   if (const auto known = both_known(method, ranks); !known) return known.error();
   EnvMap told = with_ranks(environment, ranks);
   told.set("MASTER_ADDR", store.host);
@@ -53,15 +53,18 @@ Result<Launch> launch_by_hand(const char* method, const GivenRanks& ranks, const
 Result<LaunchFacts> facts_of(const char* method, const EnvMap& environment, const char* start) {
   const auto launcher = find_launcher(environment, task_or_self(environment));
   if (!launcher) return launcher.error();
-  const bool fits = *launcher != nullptr && (std::string_view(method) != "mpi://" || (*launcher)->kind == Launcher::Kind::kMpi);
+  const bool fits =
+      *launcher != nullptr && (std::string_view(method) != "mpi://" || (*launcher)->kind == Launcher::Kind::kMpi);
   if (!fits) return Error{std::string(method) + ": this process was not started by " + start};
   return (*launcher)->read(environment);
 }
 
 Result<Launch> launch_by_slurm(const EnvMap& environment, const LaunchSettings& settings) {
   if (!detect_slurm(environment)) {
-    return Error{"slurm://: SLURM_STEP_ID, SLURM_PROCID and SLURM_STEP_NUM_TASKS are not set, and slurm:// is for tasks that srun started: "
-                 "start the program with srun"};
+    return Error{
+        "slurm://: SLURM_STEP_ID, SLURM_PROCID and SLURM_STEP_NUM_TASKS are not set, and slurm:// is for tasks that "
+        "srun started: "
+        "start the program with srun"};
   }
   auto facts = read_slurm(environment);
   if (!facts) return facts.error();
@@ -78,7 +81,9 @@ Result<Launch> launch_by_mpi(const EnvMap& environment, const LaunchSettings& se
 
 Result<Launch> launch_by_pmix(const EnvMap& environment, const LaunchSettings& settings) {
   if (!environment.has("PMIX_NAMESPACE")) {
-    return Error{"pmix://: PMIX_NAMESPACE is not set, and pmix:// is for ranks with a PMIx server: start the program with srun --mpi=pmix, or with OpenMPI's mpirun"};
+    return Error{
+        "pmix://: PMIX_NAMESPACE is not set, and pmix:// is for ranks with a PMIx server: start the program with srun "
+        "--mpi=pmix, or with OpenMPI's mpirun"};
   }
   auto facts = facts_of("pmix://", environment, "a launcher that tells the number of its ranks");
   if (!facts) return facts.error();
@@ -90,10 +95,12 @@ Result<Launch> launch_by_pmix(const EnvMap& environment, const LaunchSettings& s
 // The launcher knows best; what the program says beside it may only agree.
 Status check_given(const GivenRanks& given, const Launch& launch) {
   const Layout& at = launch.env.layout;
-  const bool same = given.rank.value_or(at.rank) == at.rank && given.world_size.value_or(at.world_size) == at.world_size;
+  const bool same =
+      given.rank.value_or(at.rank) == at.rank && given.world_size.value_or(at.world_size) == at.world_size;
   if (same) return Ok{};
-  return Error{"rank " + std::to_string(given.rank.value_or(at.rank)) + " of " + std::to_string(given.world_size.value_or(at.world_size)) +
-               " was given, but by " + launch.launcher + " this is rank " + std::to_string(at.rank) + " of " + std::to_string(at.world_size)};
+  return Error{"rank " + std::to_string(given.rank.value_or(at.rank)) + " of " +
+               std::to_string(given.world_size.value_or(at.world_size)) + " was given, but by " + launch.launcher +
+               " this is rank " + std::to_string(at.rank) + " of " + std::to_string(at.world_size)};
 }
 
 }  // namespace
@@ -114,17 +121,23 @@ Result<Launch> resolve_launch(const InitMethod& method, const GivenRanks& argume
       if (const auto known = both_known("env://", *ranks); !known) return known.error();
       return launch_from_env(with_ranks(environment, *ranks));
     }
-    case Kind::kTcp: return launch_by_hand("tcp://", *ranks, method.endpoint, environment);
+    case Kind::kTcp:
+      return launch_by_hand("tcp://", *ranks, method.endpoint, environment);
     case Kind::kFile:
     case Kind::kStore: {
-      auto launch = launch_by_hand(method.kind == Kind::kFile ? "file://" : "a store", *ranks, {"localhost", 1}, environment);
+      auto launch =
+          launch_by_hand(method.kind == Kind::kFile ? "file://" : "a store", *ranks, {"localhost", 1}, environment);
       if (launch) launch->env.master = {};
       return launch;
     }
-    case Kind::kSlurm: return checked(launch_by_slurm(environment, settings));
-    case Kind::kMpi: return checked(launch_by_mpi(environment, settings));
-    case Kind::kPmix: return checked(launch_by_pmix(environment, settings));
-    case Kind::kAny: break;
+    case Kind::kSlurm:
+      return checked(launch_by_slurm(environment, settings));
+    case Kind::kMpi:
+      return checked(launch_by_mpi(environment, settings));
+    case Kind::kPmix:
+      return checked(launch_by_pmix(environment, settings));
+    case Kind::kAny:
+      break;
   }
   return checked(resolve_launch(environment, settings));
 }

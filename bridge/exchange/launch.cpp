@@ -9,12 +9,16 @@
 namespace torchbridge {
 namespace {
 
-// RANK and LOCAL_RANK alone, which pyxis sets to the task's own for images of PyTorch. All else is ours to find. What a user has exported for all tasks
-// has no PYTORCH_VERSION beside it.
+// RANK and LOCAL_RANK alone, which pyxis sets to the task's own for images of PyTorch. All else is ours to find. What a
+// user has exported for all tasks has no PYTORCH_VERSION beside it.
 bool has_only_ranks_of_pyxis(const EnvMap& environment) {
-  const bool complete = environment.has("WORLD_SIZE") && environment.has("MASTER_ADDR") && environment.has("MASTER_PORT");
-  const auto is_same = [&](const char* name, const char* of_slurm) { return environment.has(name) && environment.get(name) == environment.get(of_slurm); };
-  return !complete && environment.has("PYTORCH_VERSION") && detect_slurm(environment) && is_same("RANK", "SLURM_PROCID") && is_same("LOCAL_RANK", "SLURM_LOCALID");
+  const bool complete =
+      environment.has("WORLD_SIZE") && environment.has("MASTER_ADDR") && environment.has("MASTER_PORT");
+  const auto is_same = [&](const char* name, const char* of_slurm) {
+    return environment.has(name) && environment.get(name) == environment.get(of_slurm);
+  };
+  return !complete && environment.has("PYTORCH_VERSION") && detect_slurm(environment) &&
+         is_same("RANK", "SLURM_PROCID") && is_same("LOCAL_RANK", "SLURM_LOCALID");
 }
 
 }  // namespace
@@ -31,7 +35,8 @@ int presumed_rank(const EnvMap& inherited) {
   const auto env = torch_env_from(environment);
   if (env && check_against_launcher(*env, environment)) return env->layout.rank;
   if (facts) return facts->rank;  // the exported RANK contradicts the launcher, or lacks companions
-  const bool one_of_several = environment.has("WORLD_SIZE") || environment.has("MASTER_ADDR") || environment.has("MASTER_PORT");
+  const bool one_of_several =
+      environment.has("WORLD_SIZE") || environment.has("MASTER_ADDR") || environment.has("MASTER_PORT");
   const auto rank = environment.integer("RANK", 0, INT32_MAX);
   return one_of_several && rank && *rank ? static_cast<int>(**rank) : 0;
 }

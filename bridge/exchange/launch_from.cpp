@@ -9,8 +9,8 @@
 
 #include "bridge/core/launchers/pals.h"
 #include "bridge/exchange/launcher_exchange.h"
-#include "bridge/exchange/rank_nodes.h"
 #include "bridge/exchange/launcher_of_process.h"
+#include "bridge/exchange/rank_nodes.h"
 #include "bridge/net/address.h"
 
 namespace torchbridge {
@@ -22,9 +22,10 @@ std::vector<Variable> variables_for_mpi() {
   return {{kPmixVariable, value}};
 }
 
-// `bound` is the store's socket where this rank has it already. An endpoint that the user exported is left alone where this process
-// itself will listen; a program that comes after us would find out too late that somebody else has it.
-Result<Launch> launch_of(Result<StepPlan> plan, Socket bound, const EnvMap& environment, const LaunchSettings& settings) {
+// `bound` is the store's socket where this rank has it already. An endpoint that the user exported is left alone where
+// this process itself will listen; a program that comes after us would find out too late that somebody else has it.
+Result<Launch> launch_of(Result<StepPlan> plan, Socket bound, const EnvMap& environment,
+                         const LaunchSettings& settings) {
   if (!plan) return plan.error();
   const bool will_listen = settings.store_socket == StoreSocket::kListening;
   if (!bound.open() && !(will_listen && plan->exported.host && plan->exported.port)) {
@@ -47,7 +48,8 @@ Result<Launch> launch_of(Result<StepPlan> plan, Socket bound, const EnvMap& envi
 }
 
 // The ranks tell each other what the launcher does not tell, where they need it.
-Result<Launch> launch_by_exchange(LaunchFacts facts, const StepOptions& step, const EnvMap& environment, const LaunchSettings& settings) {
+Result<Launch> launch_by_exchange(LaunchFacts facts, const StepOptions& step, const EnvMap& environment,
+                                  const LaunchSettings& settings) {
   auto given = step.exported_endpoint();
   if (facts.world_size > 1 && !(given && !facts.needs_node_exchange())) {
     auto exchange = connect(facts, environment, step.options);
@@ -57,14 +59,16 @@ Result<Launch> launch_by_exchange(LaunchFacts facts, const StepOptions& step, co
     if (launch) launch->keep_for_mpi = variables_for_mpi();
     return launch;
   }
-  auto store = given ? Result<StoreAddress>(StoreAddress{*given, {}}) : bind_store(true, step.options, settings.store_socket);
+  auto store =
+      given ? Result<StoreAddress>(StoreAddress{*given, {}}) : bind_store(true, step.options, settings.store_socket);
   if (!store) return store.error();
   auto plan = plan_step(std::move(facts), step, std::move(store->endpoint), settings.timeout);
   return launch_of(std::move(plan), std::move(store->socket), environment, settings);
 }
 
 // A launcher that names the nodes, as Slurm, has told all there is to know, but for ranks placed one by one.
-Result<Launch> launch_by_facts(LaunchFacts facts, const StepOptions& step, const EnvMap& environment, const LaunchSettings& settings) {
+Result<Launch> launch_by_facts(LaunchFacts facts, const StepOptions& step, const EnvMap& environment,
+                               const LaunchSettings& settings) {
   if (step.options.ranks != RankRule::kBlock && can_ask_for_placement(facts)) {
     if (const auto asked = ask_for_placement(facts, settings.timeout); !asked) return asked.error();
   }
@@ -103,14 +107,15 @@ Status check_against_launcher(const TorchEnv& env, const EnvMap& environment) {
   const Layout& at = env.layout;
   const bool by_torchrun_or_us = environment.has("TORCHELASTIC_RUN_ID");
   const bool same = at.rank == facts->rank && at.world_size == facts->world_size;
-  const bool renumbered = at.world_size == facts->world_size && env.run_id.starts_with(facts->launcher + "-" + facts->job_id);
+  const bool renumbered =
+      at.world_size == facts->world_size && env.run_id.starts_with(facts->launcher + "-" + facts->job_id);
   const bool agents = by_torchrun_or_us && at.node_count == facts->world_size;
   const bool apart = by_torchrun_or_us && !is_mpirun(environment) && !is_task_itself(environment);
   if (same || renumbered || agents || apart) return Ok{};
   const std::string who = facts->launcher == "openmpi" || facts->launcher == "hydra" ? "mpirun" : facts->launcher;
   return Error{.message = "RANK='" + std::to_string(at.rank) + "' and WORLD_SIZE='" + std::to_string(at.world_size) +
-               "' are exported, but " + who + " says rank " + std::to_string(facts->rank) + " of " +
-               std::to_string(facts->world_size) + ": unset the one that is not meant",
+                          "' are exported, but " + who + " says rank " + std::to_string(facts->rank) + " of " +
+                          std::to_string(facts->world_size) + ": unset the one that is not meant",
                .only_here = at.world_size == facts->world_size};  // for some rank it is right
 }
 
@@ -136,8 +141,8 @@ Result<Launch> launch_from_launcher(LaunchFacts facts, const EnvMap& environment
   return launch_by_facts(std::move(facts), *step, environment, settings);
 }
 
-Result<Launch> launch_through_exchange(Exchange& exchange, LaunchFacts facts, const StepOptions& step, const EnvMap& environment,
-                              const LaunchSettings& settings) {
+Result<Launch> launch_through_exchange(Exchange& exchange, LaunchFacts facts, const StepOptions& step,
+                                       const EnvMap& environment, const LaunchSettings& settings) {
   auto store = meet(facts, exchange, step.exported_endpoint(), step.options, settings.store_socket, settings.timeout);
   if (!store) return store.error();
   auto plan = plan_step(std::move(facts), step, std::move(store->endpoint), settings.timeout);

@@ -14,9 +14,9 @@ namespace torchbridge {
 // RANK and its companions at their word.
 Result<Launch> launch_from_env(const EnvMap& environment);
 
-// RANK and WORLD_SIZE that were exported around a launcher hold for none of its ranks. Right are: the launcher's own position;
-// ours, in another numbering; and torchrun agents, one on each rank, whose workers count the agents as groups. A task of a
-// resource manager may also run a torchrun of its own, apart from the others.
+// RANK and WORLD_SIZE that were exported around a launcher hold for none of its ranks. Right are: the launcher's own
+// position; ours, in another numbering; and torchrun agents, one on each rank, whose workers count the agents as
+// groups. A task of a resource manager may also run a torchrun of its own, apart from the others.
 Status check_against_launcher(const TorchEnv& env, const EnvMap& environment);
 
 // A launcher's facts, completed by an exchange where they need it.

@@ -1,12 +1,12 @@
 // The exchanges that a launcher's own service offers.
 #pragma once
 
+#include <memory>
+#include <string>
+
 #include "bridge/bootstrap/exchange.h"
 #include "bridge/core/env_map.h"
 #include "bridge/core/result.h"
-
-#include <memory>
-#include <string>
 
 namespace torchbridge {
 

@@ -16,7 +16,8 @@ namespace {
 // By its name: orterun and prterun are what mpirun is, the daemons what it leaves on the nodes.
 bool starts_ranks(std::string_view name) {
   constexpr std::string_view kBeginnings[] = {"mpirun", "mpiexec", "orte", "prte", "hydra_"};
-  return std::any_of(std::begin(kBeginnings), std::end(kBeginnings), [&](auto beginning) { return name.starts_with(beginning); });
+  return std::any_of(std::begin(kBeginnings), std::end(kBeginnings),
+                     [&](auto beginning) { return name.starts_with(beginning); });
 }
 
 }  // namespace

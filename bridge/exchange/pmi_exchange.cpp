@@ -8,9 +8,9 @@
 #include <iterator>
 #include <sstream>
 
+#include "bridge/bootstrap/did_not_come.h"
 #include "bridge/core/take_until.h"
 #include "bridge/exchange/launcher_exchange.h"
-#include "bridge/bootstrap/did_not_come.h"
 #include "bridge/exchange/pmi_keeper.h"
 
 namespace torchbridge {
@@ -32,7 +32,8 @@ std::string hex_of(const std::string& bytes) {
 std::string bytes_of(std::string_view hex) {
   const auto digit = [](char c) { return c >= 'a' ? c - 'a' + 10 : c - '0'; };
   std::string bytes;
-  for (std::size_t i = 0; i + 1 < hex.size(); i += 2) bytes += static_cast<char>(digit(hex[i]) * 16 + digit(hex[i + 1]));
+  for (std::size_t i = 0; i + 1 < hex.size(); i += 2)
+    bytes += static_cast<char>(digit(hex[i]) * 16 + digit(hex[i + 1]));
   return bytes;
 }
 
@@ -40,23 +41,26 @@ std::string bytes_of(std::string_view hex) {
 std::string_view word(std::string_view line, std::string_view name) {
   while (!line.empty()) {
     const auto part = take_until(line, ' ');
-    if (part.size() > name.size() && part.starts_with(name) && part[name.size()] == '=') return part.substr(name.size() + 1);
+    if (part.size() > name.size() && part.starts_with(name) && part[name.size()] == '=')
+      return part.substr(name.size() + 1);
   }
   return {};
 }
 
-// One line to the launcher, one line back. Nobody else uses the descriptor meanwhile. MPI_Init says `cmd=init` again, which
-// Hydra allows, but not after `cmd=finalize`.
+// One line to the launcher, one line back. Nobody else uses the descriptor meanwhile. MPI_Init says `cmd=init` again,
+// which Hydra allows, but not after `cmd=finalize`.
 class PmiExchange : public Exchange {
  public:
-  PmiExchange(int descriptor, int rank, int world_size) : descriptor_(descriptor), rank_(rank), world_size_(world_size) {}
+  PmiExchange(int descriptor, int rank, int world_size)
+      : descriptor_(descriptor), rank_(rank), world_size_(world_size) {}
   ~PmiExchange() override { keep_pmi(descriptor_); }
 
   Status start() {
     deadline_ = Clock::now() + std::chrono::seconds(10);
     const auto init = ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init");
     if (!init) return init.error();
-    if (word(*init, "rc") != "0") return Error{"PMI: the launcher does not speak version 1: '" + printable(*init) + "'"};
+    if (word(*init, "rc") != "0")
+      return Error{"PMI: the launcher does not speak version 1: '" + printable(*init) + "'"};
     const auto name = ask("cmd=get_my_kvsname", "my_kvsname");
     if (!name) return name.error();
     space_ = word(*name, "kvsname");
@@ -83,7 +87,8 @@ class PmiExchange : public Exchange {
     for (int rank = 0; rank < world_size_; ++rank) {
       auto told = get(rank);
       if (!told) return told.error();
-      if (told->empty()) return Error{"PMI: rank " + std::to_string(rank) + " published nothing: does every rank run this program?"};
+      if (told->empty())
+        return Error{"PMI: rank " + std::to_string(rank) + " published nothing: does every rank run this program?"};
       values.push_back(bytes_of(*told));
     }
     ++round_;
@@ -118,7 +123,8 @@ class PmiExchange : public Exchange {
     while (line.size() < kLongest) {
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now());
       pollfd ready{descriptor_, POLLIN, 0};
-      if (poll(&ready, 1, static_cast<int>(std::max<std::int64_t>(left.count() + 1, 0))) == 0) return Error{"PMI: no answer"};
+      if (poll(&ready, 1, static_cast<int>(std::max<std::int64_t>(left.count() + 1, 0))) == 0)
+        return Error{"PMI: no answer"};
       char buffer[4096];
       const auto size = read(descriptor_, buffer, sizeof buffer);
       if (size <= 0) {
@@ -165,7 +171,8 @@ std::string key_of_pmi(const EnvMap& environment) {
   if (!descriptor || !*descriptor) return {};
   ucred peer{};
   socklen_t size = sizeof peer;
-  if (getsockopt(static_cast<int>(**descriptor), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0) return {};
+  if (getsockopt(static_cast<int>(**descriptor), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0)
+    return {};
   const std::string start = start_time_of(peer.pid);
   return start.empty() ? "" : "pmi " + std::to_string(peer.pid) + " " + start;
 }
@@ -175,7 +182,8 @@ Result<std::unique_ptr<Exchange>> connect_pmi(const EnvMap& environment, int ran
   if (!descriptor) return descriptor.error();
   if (!is_socket(static_cast<int>(*descriptor))) {
     return Error{"PMI_FD='" + std::to_string(*descriptor) +
-                 "' is no open socket here: was it closed between mpiexec and this program (as by sudo, or a container), or is the " +
+                 "' is no open socket here: was it closed between mpiexec and this program (as by sudo, or a "
+                 "container), or is the " +
                  "variable inherited from a job around this one?"};
   }
   auto exchange = std::make_unique<PmiExchange>(static_cast<int>(*descriptor), rank, world_size);

@@ -1,11 +1,11 @@
-#include <pmix.h>
-
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
 
-#include "bridge/exchange/launcher_exchange.h"
+#include <pmix.h>
+
 #include "bridge/bootstrap/did_not_come.h"
+#include "bridge/exchange/launcher_exchange.h"
 
 namespace torchbridge {
 namespace {
@@ -83,7 +83,8 @@ class PmixExchange : public Exchange {
     if (started != PMIX_SUCCESS) return pmix_error("PMIx_Fence_nb", started);
     (void)handle.release();  // the callback's from here on
     if (!completion->wait(timeout)) {
-      return Error{"PMIx: not all " + std::to_string(world_size_) + " ranks came within " + seconds(timeout) + " to exchange their addresses: does every rank run this program?"};
+      return Error{"PMIx: not all " + std::to_string(world_size_) + " ranks came within " + seconds(timeout) +
+                   " to exchange their addresses: does every rank run this program?"};
     }
     if (completion->status() != PMIX_SUCCESS) return pmix_error("PMIx_Fence", completion->status());
     return Ok{};

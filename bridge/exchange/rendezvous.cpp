@@ -17,7 +17,8 @@ namespace {
 constexpr const char* kLoopback = "127.0.0.1";
 constexpr const char* kNoStore = "none";  // in place of the store's address, where rank 0 has none
 
-// What one rank tells the others: "NODE ADDRESS PORT JOB"; address, port and job are rank 0's to tell, and "- 0 -" of others.
+// What one rank tells the others: "NODE ADDRESS PORT JOB"; address, port and job are rank 0's to tell, and "- 0 -" of
+// others.
 struct Announcement {
   std::string node;
   Endpoint store;
@@ -47,7 +48,8 @@ struct Announcement {
 // Unlike any other that starts on this host, now or later.
 std::string unique_id() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(now).count()) + "-" + std::to_string(getpid());
+  return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(now).count()) + "-" +
+         std::to_string(getpid());
 }
 
 // The first port to try: another for every process, and by the same rules as under launchers that tell everything.
@@ -91,18 +93,22 @@ Group group_on_node(const std::string& key, int rank, int size) {
   return {.job = key, .rank = rank, .size = size, .node_key = key, .local_rank = rank, .local_size = size};
 }
 
-// PMIx, which all ranks of a node leave before any goes on, to MPI_Init or another exchange: a fence that some ranks begin while
-// others of the node still take their leave hangs now and then (OpenMPI 4.1.4).
+// PMIx, which all ranks of a node leave before any goes on, to MPI_Init or another exchange: a fence that some ranks
+// begin while others of the node still take their leave hangs now and then (OpenMPI 4.1.4).
 class PmixLeftTogether : public Exchange {
  public:
   PmixLeftTogether(std::unique_ptr<Exchange> pmix, const LaunchFacts& facts)
-      : pmix_(std::move(pmix)), node_key_(facts.node_key), local_rank_(facts.local_rank), local_size_(facts.local_size) {}
+      : pmix_(std::move(pmix)),
+        node_key_(facts.node_key),
+        local_rank_(facts.local_rank),
+        local_size_(facts.local_size) {}
 
   Result<std::vector<std::string>> all_gather(const std::string& value, std::chrono::milliseconds timeout) override {
     auto values = pmix_->all_gather(value, timeout);
     pmix_.reset();
     if (!values || node_key_.empty() || local_size_ == 1) return values;
-    const auto left = torchbridge::all_gather(group_on_node(node_key_ + " left", local_rank_, local_size_), "left", timeout);
+    const auto left =
+        torchbridge::all_gather(group_on_node(node_key_ + " left", local_rank_, local_size_), "left", timeout);
     if (!left) return left.error();
     return values;
   }
@@ -113,8 +119,8 @@ class PmixLeftTogether : public Exchange {
   int local_rank_, local_size_;
 };
 
-// The same on all nodes, and not to be guessed by those who do not know the secret. A range of ports that the user gave holds
-// for this one as well, as it may be what a firewall leaves open.
+// The same on all nodes, and not to be guessed by those who do not know the secret. A range of ports that the user gave
+// holds for this one as well, as it may be what a firewall leaves open.
 Result<std::vector<int>> meeting_ports(const LaunchFacts& facts, const SipKey& secret, const LaunchOptions& options) {
   constexpr int kPorts = 3;
   LaunchOptions rules;
@@ -131,14 +137,15 @@ Result<std::vector<int>> meeting_ports(const LaunchFacts& facts, const SipKey& s
   return ports;
 }
 
-// OpenMPI: its daemons' hosts are known, or mpirun's at least. Rank 0's node listens, and mpirun's host, which all nodes know, if
-// it holds ranks: what the others know beyond these, mpirun's host does not.
-Result<std::unique_ptr<Exchange>> meet_at_daemons(const LaunchFacts& facts, MpirunDaemons daemons, const EnvMap& environment,
-                                                  const LaunchOptions& options) {
+// OpenMPI: its daemons' hosts are known, or mpirun's at least. Rank 0's node listens, and mpirun's host, which all
+// nodes know, if it holds ranks: what the others know beyond these, mpirun's host does not.
+Result<std::unique_ptr<Exchange>> meet_at_daemons(const LaunchFacts& facts, MpirunDaemons daemons,
+                                                  const EnvMap& environment, const LaunchOptions& options) {
   auto ports = meeting_ports(facts, daemons.secret, options);
   if (!ports) return ports.error();
   if (daemons.nodes.empty()) {
-    if (auto nodes = parse_hostlist(environment.get("SLURM_JOB_NODELIST").value_or(""))) daemons.nodes = std::move(*nodes);
+    if (auto nodes = parse_hostlist(environment.get("SLURM_JOB_NODELIST").value_or("")))
+      daemons.nodes = std::move(*nodes);
   }
   Group group{.job = facts.job_id,
               .secret = daemons.secret,
@@ -191,7 +198,8 @@ Result<StoreAddress> bind_store(bool one_node, const LaunchOptions& options, Sto
   return StoreAddress{{*host, *port}, std::move(*socket)};
 }
 
-Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap& environment, const LaunchOptions& options) {
+Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap& environment,
+                                          const LaunchOptions& options) {
   // Variables of a job around this one would lead to strangers.
   const std::string rank = std::to_string(facts.rank);
   const bool has_pmi = environment.has("PMI_FD") && environment.get("PMI_RANK") == rank;
@@ -200,17 +208,19 @@ Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap
     if (!key.empty()) return exchange_within(group_on_node(key, facts.rank, facts.world_size));
   }
   if (has_pmi) return connect_pmi(environment, facts.rank, facts.world_size);
-  auto daemons = facts.launcher == "openmpi" && !facts.node_key.empty() ? read_mpirun_daemons(environment) : std::nullopt;
+  auto daemons =
+      facts.launcher == "openmpi" && !facts.node_key.empty() ? read_mpirun_daemons(environment) : std::nullopt;
   if (daemons) return meet_at_daemons(facts, std::move(*daemons), environment, options);
   if (environment.has("PMIX_NAMESPACE") && environment.get("PMIX_RANK") == rank) return connect_by_pmix(facts);
   return Error{facts.launcher + ": the " + std::to_string(facts.world_size) +
-               " ranks cannot ask each other for their nodes, for neither PMI_FD nor PMIX_NAMESPACE is set for this rank: start them "
+               " ranks cannot ask each other for their nodes, for neither PMI_FD nor PMIX_NAMESPACE is set for this "
+               "rank: start them "
                "with PMI or PMIx (flux run -o pmi=simple, mpiexec --pmi=pmix), or set RANK, WORLD_SIZE, LOCAL_RANK, "
                "LOCAL_WORLD_SIZE, GROUP_RANK, GROUP_WORLD_SIZE, MASTER_ADDR and MASTER_PORT for every rank"};
 }
 
-Result<StoreAddress> meet(LaunchFacts& facts, Exchange& exchange, const std::optional<Endpoint>& given, const LaunchOptions& options,
-                          StoreSocket kind, std::chrono::milliseconds timeout) {
+Result<StoreAddress> meet(LaunchFacts& facts, Exchange& exchange, const std::optional<Endpoint>& given,
+                          const LaunchOptions& options, StoreSocket kind, std::chrono::milliseconds timeout) {
   Announcement own{host_name(), {}, {}};
   Result<StoreAddress> store = StoreAddress();
   if (facts.rank == 0) {
@@ -230,12 +240,14 @@ Result<StoreAddress> meet(LaunchFacts& facts, Exchange& exchange, const std::opt
     announcements.push_back(std::move(*announcement));
   }
   const Endpoint& announced = announcements.front().store;
-  if (announced.host == kNoStore && announced.port == 0) return Error{facts.launcher + ": rank 0 has no address for the store, and says why", true};
+  if (announced.host == kNoStore && announced.port == 0)
+    return Error{facts.launcher + ": rank 0 has no address for the store, and says why", true};
   facts.node_of_rank = number_nodes(announcements);
   if (const auto taken = take_nodes(facts); !taken) return Error{.message = taken.error().message, .only_here = true};
   for (const auto& announcement : announcements) {
     const auto& names = facts.nodes;
-    if (std::find(names.begin(), names.end(), announcement.node) == names.end()) facts.nodes.push_back(announcement.node);
+    if (std::find(names.begin(), names.end(), announcement.node) == names.end())
+      facts.nodes.push_back(announcement.node);
   }
   if (facts.job_id.empty()) facts.job_id = announcements.front().job;
   store->endpoint = given ? *given : announced;
@@ -251,8 +263,9 @@ Status take_nodes(LaunchFacts& facts) {
     if (rank < facts.rank) ++before;
   }
   if (facts.local_size != 0 && facts.local_size != here) {
-    return Error{facts.launcher + ": rank " + std::to_string(facts.rank) + " is one of " + std::to_string(facts.local_size) +
-                 " on its node by its variables, but one of " + std::to_string(here) +
+    return Error{facts.launcher + ": rank " + std::to_string(facts.rank) + " is one of " +
+                 std::to_string(facts.local_size) + " on its node by its variables, but one of " +
+                 std::to_string(here) +
                  " by what the ranks told each other: do several nodes have one host name, or one node several?"};
   }
   facts.local_size = here;

@@ -1,23 +1,23 @@
 // For programs that have initialised MPI themselves: the ranks of a communicator find each other by MPI.
 //
-// The program includes its own mpi.h and links its own MPI; this header is compiled into it, for every MPI has another binary
-// interface, so one library of ours could serve only one of them.
+// The program includes its own mpi.h and links its own MPI; this header is compiled into it, for every MPI has another
+// binary interface, so one library of ours could serve only one of them.
 #pragma once
-
-#include <mpi.h>
 
 #include <unistd.h>
 
 #include <string>
 #include <vector>
 
+#include <mpi.h>
+
 #include "bridge/bootstrap/exchange.h"
 #include "bridge/exchange/launch.h"
 
 namespace torchbridge {
 
-// Collective over the communicator, which must outlive it. MPI has no time limits: where a rank never comes, the others wait as
-// long as in any other MPI call.
+// Collective over the communicator, which must outlive it. MPI has no time limits: where a rank never comes, the others
+// wait as long as in any other MPI call.
 class MpiExchange : public Exchange {
  public:
   explicit MpiExchange(MPI_Comm communicator) : communicator_(communicator) {}
@@ -45,15 +45,17 @@ class MpiExchange : public Exchange {
   MPI_Comm communicator_;
 };
 
-// The same value as without MPI, for the ranks of `communicator`, which may be a part of all: RANK is the rank in it. Collective.
-// REQUIRES: MPI is initialised and not finalised. MASTER_ADDR and MASTER_PORT of the environment are used where both are set.
+// The same value as without MPI, for the ranks of `communicator`, which may be a part of all: RANK is the rank in it.
+// Collective. REQUIRES: MPI is initialised and not finalised. MASTER_ADDR and MASTER_PORT of the environment are used
+// where both are set.
 inline Result<Launch> resolve_launch(MPI_Comm communicator, const LaunchSettings& settings = {}) {
   ExchangeRanks ranks;
   MPI_Comm node = MPI_COMM_NULL;
-  const bool asked = MPI_Comm_rank(communicator, &ranks.rank) == MPI_SUCCESS &&
-                     MPI_Comm_size(communicator, &ranks.world_size) == MPI_SUCCESS &&
-                     MPI_Comm_split_type(communicator, MPI_COMM_TYPE_SHARED, ranks.rank, MPI_INFO_NULL, &node) == MPI_SUCCESS &&
-                     MPI_Comm_size(node, &ranks.local_size) == MPI_SUCCESS && MPI_Comm_free(&node) == MPI_SUCCESS;
+  const bool asked =
+      MPI_Comm_rank(communicator, &ranks.rank) == MPI_SUCCESS &&
+      MPI_Comm_size(communicator, &ranks.world_size) == MPI_SUCCESS &&
+      MPI_Comm_split_type(communicator, MPI_COMM_TYPE_SHARED, ranks.rank, MPI_INFO_NULL, &node) == MPI_SUCCESS &&
+      MPI_Comm_size(node, &ranks.local_size) == MPI_SUCCESS && MPI_Comm_free(&node) == MPI_SUCCESS;
   if (!asked) return Error{"MPI does not tell the ranks of the communicator: is it initialised?"};
   MpiExchange exchange(communicator);
   return resolve_launch(exchange, ranks, EnvMap::from(environ), settings);

@@ -31,8 +31,8 @@ std::string text_of(const sockaddr* address) {
   return text;
 }
 
-// The address from which this host would send to another; empty where there is no route. Connecting a datagram socket asks
-// the routing table, and sends nothing.
+// The address from which this host would send to another; empty where there is no route. Connecting a datagram socket
+// asks the routing table, and sends nothing.
 std::string route_source(const std::string& numeric_address) {
   constexpr const char* kAnyPort = "9";
   addrinfo hints{};
@@ -51,7 +51,9 @@ std::string route_source(const std::string& numeric_address) {
   return routed ? text_of(reinterpret_cast<const sockaddr*>(&local)) : std::string();
 }
 
-bool is_link_local(const std::string& address) { return address.starts_with("fe80:") || address.starts_with("169.254."); }
+bool is_link_local(const std::string& address) {
+  return address.starts_with("fe80:") || address.starts_with("169.254.");
+}
 
 bool is_ipv6(const std::string& address) { return address.find(':') != std::string::npos; }
 
@@ -70,7 +72,8 @@ std::vector<InterfaceAddress> interface_addresses() {
     const std::string address = text_of(entry->ifa_addr);
     if (!address.empty() && !is_link_local(address)) interfaces.push_back({entry->ifa_name, address});
   }
-  std::stable_partition(interfaces.begin(), interfaces.end(), [](const auto& interface) { return !is_ipv6(interface.address); });
+  std::stable_partition(interfaces.begin(), interfaces.end(),
+                        [](const auto& interface) { return !is_ipv6(interface.address); });
   return interfaces;
 }
 
@@ -143,7 +146,8 @@ Result<std::string> address_towards(const std::string& numeric_address, bool sev
   if (source.empty()) return Error{"there is no route to '" + printable(numeric_address) + "'"};
   if (!several_nodes || !is_loopback(source)) return source;
   const auto own = local_addresses();
-  const auto outer = std::find_if(own.begin(), own.end(), [&](const auto& address) { return is_ipv6(address) == is_ipv6(source); });
+  const auto outer =
+      std::find_if(own.begin(), own.end(), [&](const auto& address) { return is_ipv6(address) == is_ipv6(source); });
   return outer != own.end() ? *outer : source;
 }
 
@@ -152,7 +156,8 @@ Result<std::string> reachable_address() {
   const auto own = numeric_address(host_name());
   if (own && std::find(addresses.begin(), addresses.end(), *own) != addresses.end()) return *own;
   if (!addresses.empty()) return addresses.front();
-  return Error{"host " + host_name() + " has no address that other hosts could reach: every interface is down or loopback"};
+  return Error{"host " + host_name() +
+               " has no address that other hosts could reach: every interface is down or loopback"};
 }
 
 std::string address_to_listen_on(const std::string& own_address) {
@@ -166,15 +171,19 @@ std::string address_to_listen_on(const std::string& own_address) {
 
 Result<std::string> own_address(const AddressRule& rule) {
   switch (rule.kind) {
-    case AddressRule::Kind::kAuto: break;
-    case AddressRule::Kind::kHost: return numeric_address(rule.text);
-    case AddressRule::Kind::kSuffix: return numeric_address(host_name() + rule.text);
+    case AddressRule::Kind::kAuto:
+      break;
+    case AddressRule::Kind::kHost:
+      return numeric_address(rule.text);
+    case AddressRule::Kind::kSuffix:
+      return numeric_address(host_name() + rule.text);
     case AddressRule::Kind::kInterface:
       return first_address("iface:" + rule.text, [&](const auto& interface) { return interface.name == rule.text; });
     case AddressRule::Kind::kSubnet: {
       const auto subnet = Subnet::parse(rule.text);
       if (!subnet) return subnet.error();
-      return first_address("subnet:" + rule.text, [&](const auto& interface) { return subnet->contains(interface.address); });
+      return first_address("subnet:" + rule.text,
+                           [&](const auto& interface) { return subnet->contains(interface.address); });
     }
   }
   return reachable_address();

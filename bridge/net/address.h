@@ -22,15 +22,16 @@ bool is_loopback(const std::string& numeric_address);
 // Whether an interface of this host, as this process sees it, has the address; loopback ones all do.
 bool is_own_address(const std::string& numeric_address);
 
-// The address of this host that packets to `numeric_address` leave from. Where that is loopback although the job has other
-// nodes (Debian gives a host's own name 127.0.1.1), the first of local_addresses() of the same family.
+// The address of this host that packets to `numeric_address` leave from. Where that is loopback although the job has
+// other nodes (Debian gives a host's own name 127.0.1.1), the first of local_addresses() of the same family.
 Result<std::string> address_towards(const std::string& numeric_address, bool several_nodes);
 
 // Numeric addresses of the interfaces that are up, loopback and link-local left out, IPv4 first, in the kernel's order.
 std::vector<std::string> local_addresses();
 
-// The address by which other nodes reach this one, as well as it can be told from here: what the host's own name resolves
-// to, where that is an address of an interface; else the first of local_addresses(). An error where there is none.
+// The address by which other nodes reach this one, as well as it can be told from here: what the host's own name
+// resolves to, where that is an address of an interface; else the first of local_addresses(). An error where there is
+// none.
 Result<std::string> reachable_address();
 
 // What to listen on so that other nodes reach this host at `own_address`: the address itself, or all, where the host's
@@ -38,9 +39,9 @@ Result<std::string> reachable_address();
 // the others may know it by another.
 std::string address_to_listen_on(const std::string& own_address);
 
-// This host's own address by a rule of addr=, for the node of rank 0. auto is reachable_address; a host or a suffix asks the
-// resolver. An interface, or a subnet, picks the first of its addresses in the order of local_addresses; where there is none
-// the error names those that there are.
+// This host's own address by a rule of addr=, for the node of rank 0. auto is reachable_address; a host or a suffix
+// asks the resolver. An interface, or a subnet, picks the first of its addresses in the order of local_addresses; where
+// there is none the error names those that there are.
 Result<std::string> own_address(const AddressRule& rule);
 
 // The name of the interface by which this host reaches a numeric address, also its own; empty where there is no route.

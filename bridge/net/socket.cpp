@@ -61,7 +61,8 @@ SocketAddress abstract_address(const std::string& name) {
 
 SocketAddress address_of_key(const std::string& key) {
   char name[64];
-  std::snprintf(name, sizeof name, "%u/%016llx%016llx", geteuid(), static_cast<unsigned long long>(siphash({1, 0}, key)),
+  std::snprintf(name, sizeof name, "%u/%016llx%016llx", geteuid(),
+                static_cast<unsigned long long>(siphash({1, 0}, key)),
                 static_cast<unsigned long long>(siphash({2, 0}, key)));
   return abstract_address(name);
 }
@@ -149,7 +150,8 @@ std::optional<Socket> inherit(int descriptor, int port) {
   const auto bound = bound_port(reserved);
   const auto host = bound && *bound == port ? bound_host(reserved) : std::nullopt;
   if (!host) return std::nullopt;
-  // Beside it: whoever else inherited it, a shell, would hold it listening when we are gone, and its next program could not.
+  // Beside it: whoever else inherited it, a shell, would hold it listening when we are gone, and its next program could
+  // not.
   auto socket = listen_on({*host, port});
   if (!socket) return std::nullopt;
   close(descriptor);
@@ -168,14 +170,16 @@ Result<Socket> listen_on_name(const std::string& key) {
 Result<Socket> begin_connecting_to_name(const std::string& key) {
   const SocketAddress address = address_of_key(key);
   Socket socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket.open() || connect(socket.descriptor(), address.get(), address.size) != 0) return Error{std::strerror(errno)};
+  if (!socket.open() || connect(socket.descriptor(), address.get(), address.size) != 0)
+    return Error{std::strerror(errno)};
   return socket;
 }
 
 bool is_of_this_user(const Socket& peer) {
   ucred credentials{};
   socklen_t size = sizeof credentials;
-  return getsockopt(peer.descriptor(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0 && credentials.uid == geteuid();
+  return getsockopt(peer.descriptor(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0 &&
+         credentials.uid == geteuid();
 }
 
 Error cannot_connect(const Endpoint& address, int error) {
@@ -187,7 +191,8 @@ Result<Socket> begin_connecting(const Endpoint& address) {
   if (!target) return target.error();
   Socket socket(::socket(target->family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.open()) return cannot_connect(address, errno);
-  if (connect(socket.descriptor(), target->get(), target->size) != 0 && errno != EINPROGRESS) return cannot_connect(address, errno);
+  if (connect(socket.descriptor(), target->get(), target->size) != 0 && errno != EINPROGRESS)
+    return cannot_connect(address, errno);
   return socket;
 }
 

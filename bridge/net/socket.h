@@ -34,32 +34,36 @@ class Socket {
 Result<Socket> listen_on(const Endpoint& address);
 
 // Binds without listening: other programs of this host cannot be given the port by chance, but one that is told to
-// listen there, as PyTorch's store, still can (both set SO_REUSEADDR). Stays open over exec, and is none of the three standard descriptors. For a program that shall inherit it.
+// listen there, as PyTorch's store, still can (both set SO_REUSEADDR). Stays open over exec, and is none of the three
+// standard descriptors. For a program that shall inherit it.
 Result<Socket> reserve(const Endpoint& address);
 
-// Only one process of this network namespace holds a name (at most 90 bytes) until it, and what it becomes by exec, has ended: an
-// abstract unix socket. False where another process holds it; true again in one that does. From one thread.
+// Only one process of this network namespace holds a name (at most 90 bytes) until it, and what it becomes by exec, has
+// ended: an abstract unix socket. False where another process holds it; true again in one that does. From one thread.
 bool hold_name(const std::string& name);
 
-// Abstract unix sockets, which are names in the kernel's table and no files, of this user's processes in this network namespace.
-// `key` is of any length. Close-on-exec and O_NONBLOCK are set; an error where somebody has the name, or nobody.
+// Abstract unix sockets, which are names in the kernel's table and no files, of this user's processes in this network
+// namespace. `key` is of any length. Close-on-exec and O_NONBLOCK are set; an error where somebody has the name, or
+// nobody.
 Result<Socket> listen_on_name(const std::string& key);
 Result<Socket> begin_connecting_to_name(const std::string& key);
 // Whether the process at the other end of a unix socket is this user's.
 bool is_of_this_user(const Socket& peer);
 
-// Keeps other programs that reserve ports this way from the same one, which bind alone does not (both set SO_REUSEADDR).
+// Keeps other programs that reserve ports this way from the same one, which bind alone does not (both set
+// SO_REUSEADDR).
 bool hold_port(int port);
 
-// A socket that was reserved for this process by whoever started it, now listening; nothing where `descriptor` is no socket
-// bound to `port`. Close-on-exec is set.
+// A socket that was reserved for this process by whoever started it, now listening; nothing where `descriptor` is no
+// socket bound to `port`. Close-on-exec is set.
 std::optional<Socket> inherit(int descriptor, int port);
 
-// Connects to a numeric address, waiting at most `timeout`. Close-on-exec is set. An error names address, port and reason.
+// Connects to a numeric address, waiting at most `timeout`. Close-on-exec is set. An error names address, port and
+// reason.
 Result<Socket> connect_to(const Endpoint& address, std::chrono::milliseconds timeout);
 
-// Begins to connect and does not wait: the socket is ready to be written to when that worked or failed, and connected then
-// tells which. Close-on-exec and O_NONBLOCK are set.
+// Begins to connect and does not wait: the socket is ready to be written to when that worked or failed, and connected
+// then tells which. Close-on-exec and O_NONBLOCK are set.
 Result<Socket> begin_connecting(const Endpoint& address);
 Status connected(const Socket& socket, const Endpoint& address);
 // What is said where the address is not reached, `error` being errno's.

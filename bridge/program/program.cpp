@@ -1,13 +1,14 @@
 #include "bridge/program/program.h"
 
-#include <CLI/CLI.hpp>
-#include "bridge/core/env_map.h"
-#include "bridge/core/nearest_name.h"
-
 #include <algorithm>
 #include <cctype>
 #include <memory>
 #include <sstream>
+
+#include <CLI/CLI.hpp>
+
+#include "bridge/core/env_map.h"
+#include "bridge/core/nearest_name.h"
 
 namespace torchbridge {
 namespace {

@@ -20,7 +20,8 @@ Result<std::string> error_file_in(const std::string& parent, const std::string& 
       (found.st_mode & 0077) != 0) {
     return Error{folder + " is not a folder that belongs to this user alone"};
   }
-  return folder + "/" + run_id + "-attempt_" + std::to_string(restart) + "-rank_" + std::to_string(rank) + "-error.json";
+  return folder + "/" + run_id + "-attempt_" + std::to_string(restart) + "-rank_" + std::to_string(rank) +
+         "-error.json";
 }
 
 ErrorFile open_error_folder(const std::string& path) {
@@ -30,7 +31,8 @@ ErrorFile open_error_folder(const std::string& path) {
   return {Socket(open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)), path.substr(slash + 1)};
 }
 
-std::string read_error_file(const Socket& folder, const std::string& name, std::chrono::system_clock::time_point start) {
+std::string read_error_file(const Socket& folder, const std::string& name,
+                            std::chrono::system_clock::time_point start) {
   constexpr std::size_t kMaxSize = 1 << 16;
   const int file = openat(folder.descriptor(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (file < 0) return {};

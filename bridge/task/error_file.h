@@ -19,10 +19,9 @@ struct ErrorFile {
 };
 ErrorFile open_error_folder(const std::string& path);
 
-// What the program wrote to the file of that name: at most its first 64 KiB. Empty where it wrote nothing since `start`,
-// for a file of the same name may be left from another cluster's run; empty too where the file is another user's.
-// Follows no link and waits for no pipe. Call it with the user's rights.
-std::string read_error_file(const Socket& folder, const std::string& name,
-                            std::chrono::system_clock::time_point start);
+// What the program wrote to the file of that name: at most its first 64 KiB. Empty where it wrote nothing since
+// `start`, for a file of the same name may be left from another cluster's run; empty too where the file is another
+// user's. Follows no link and waits for no pipe. Call it with the user's rights.
+std::string read_error_file(const Socket& folder, const std::string& name, std::chrono::system_clock::time_point start);
 
 }  // namespace torchbridge

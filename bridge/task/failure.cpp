@@ -36,11 +36,16 @@ std::string ending_of(const TaskFailure& failure) {
 // The character that `escape`, a letter behind a backslash in a JSON string, stands for; 0 for other letters.
 char meaning_of(char escape) {
   switch (escape) {
-    case 'n': return '\n';
-    case 't': return '\t';
-    case '"': return '"';
-    case '\\': return '\\';
-    default: return 0;
+    case 'n':
+      return '\n';
+    case 't':
+      return '\t';
+    case '"':
+      return '"';
+    case '\\':
+      return '\\';
+    default:
+      return 0;
   }
 }
 

@@ -1,5 +1,6 @@
-#include "bridge/net/address.h"
 #include "bridge/task/master_address.h"
+
+#include "bridge/net/address.h"
 #include "bridge/task/step_group.h"
 
 namespace torchbridge {
@@ -26,13 +27,12 @@ Result<std::string> agree_on_address(const LaunchFacts& facts, const TaskMap& ma
   const auto node = master_node_of(facts, map, options.ranks);
   if (!node) return node.error();
   // On one node nobody is called.
-  const auto where = at.node_count == 1 ? Result<ListeningNode>(ListeningNode())
-                                        : listening_node(facts, map, options, *node, store);
+  const auto where =
+      at.node_count == 1 ? Result<ListeningNode>(ListeningNode()) : listening_node(facts, map, options, *node, store);
   if (!where) return Error{.message = where.error().message, .only_here = true};
   const auto own = at.rank == 0 ? pick_address(at, options.addr) : Result<std::string>(kNone);
-  const auto told =
-      gather_in_step(group_of_step(facts, at, *where, "address"), own ? *own : kNone, timeout,
-                     [](Values values) { return Result<Values>(Values{std::move(values.front())}); });
+  const auto told = gather_in_step(group_of_step(facts, at, *where, "address"), own ? *own : kNone, timeout,
+                                   [](Values values) { return Result<Values>(Values{std::move(values.front())}); });
   if (!own) return own.error();
   if (!told) return told.error();
   if (told->front() == kNone) return Error::elsewhere();

@@ -1,15 +1,15 @@
 // MASTER_ADDR where only rank 0's node can know it: addr=iface:NAME and addr=subnet:CIDR.
 #pragma once
 
-#include "bridge/core/endpoint.h"
-#include "bridge/core/launch_facts.h"
-#include "bridge/core/layout.h"
-#include "bridge/core/launch_options.h"
-#include "bridge/core/result.h"
-#include "bridge/core/task_map.h"
-
 #include <chrono>
 #include <string>
+
+#include "bridge/core/endpoint.h"
+#include "bridge/core/launch_facts.h"
+#include "bridge/core/launch_options.h"
+#include "bridge/core/layout.h"
+#include "bridge/core/result.h"
+#include "bridge/core/task_map.h"
 
 namespace torchbridge {
 

@@ -2,19 +2,18 @@
 // that they reach rank 0's node.
 #pragma once
 
+#include <string>
+
 #include "bridge/core/env_map.h"
 #include "bridge/core/result.h"
 #include "bridge/task/step_plan.h"
-
-#include <string>
 
 namespace torchbridge {
 
 struct NodeCheck {
   std::string token;  // of this step, which all its tasks know; without one others on these nodes
                       // could answer
-  std::string
-      hint;  // what else may be wrong where a node does not come, or is not reached; for messages
+  std::string hint;   // what else may be wrong where a node does not come, or is not reached; for messages
 };
 
 // Collective: nobody returns before all tasks of the step are here. The first task of each node
@@ -23,7 +22,6 @@ struct NodeCheck {
 // is empty. Waits as long as `check` says, and a second where it says nothing. The error says who
 // does not reach whom; reported_elsewhere where rank 0, or the first task of the node, has the
 // same.
-Result<std::string> check_nodes(const StepPlan& plan, const EnvMap& environment,
-                                const NodeCheck& check = {});
+Result<std::string> check_nodes(const StepPlan& plan, const EnvMap& environment, const NodeCheck& check = {});
 
 }  // namespace torchbridge

@@ -1,11 +1,12 @@
+#include "bridge/task/step_group.h"
+
 #include "bridge/core/torch_env.h"
 #include "bridge/net/address.h"
-#include "bridge/task/step_group.h"
 
 namespace torchbridge {
 
-Result<ListeningNode> listening_node(const LaunchFacts& facts, const TaskMap& map,
-                                     const LaunchOptions& options, int node, const Endpoint& store) {
+Result<ListeningNode> listening_node(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options,
+                                     int node, const Endpoint& store) {
   constexpr std::size_t kPorts = 3;
   const auto address = numeric_address(store.host);
   if (!address) return address.error();
@@ -17,8 +18,7 @@ Result<ListeningNode> listening_node(const LaunchFacts& facts, const TaskMap& ma
   others.reserved_ports.clear();
   LaunchOptions rules;
   rules.ranks = RankRule::kBlock;
-  if (options.port.low != options.port.high)
-    rules.port = options.port;  // it may be what a firewall leaves open
+  if (options.port.low != options.port.high) rules.port = options.port;  // it may be what a firewall leaves open
   while (listener.ports.size() < kPorts) {
     others.job_id += " bootstrap";
     const auto other = endpoint_of(others, map, rules, PortRange{});
@@ -28,8 +28,8 @@ Result<ListeningNode> listening_node(const LaunchFacts& facts, const TaskMap& ma
   return listener;
 }
 
-Group group_of_step(const LaunchFacts& facts, const Layout& at, const ListeningNode& where,
-                    const std::string& purpose, const std::string& token) {
+Group group_of_step(const LaunchFacts& facts, const Layout& at, const ListeningNode& where, const std::string& purpose,
+                    const std::string& token) {
   const std::string job = run_id_of(facts) + "/" + purpose;
   return {.job = job,
           .secret = {siphash({1, 0}, token), siphash({2, 0}, token)},
@@ -41,8 +41,7 @@ Group group_of_step(const LaunchFacts& facts, const Layout& at, const ListeningN
           .listens = at.node_rank == where.node,
           .listen_at = at.node_rank == where.node && at.node_count > 1 ? address_to_listen_on(where.address) : "",
           .ports = where.ports,
-          .first_places =
-              at.node_rank == where.node ? std::vector<std::string>() : std::vector{where.address}};
+          .first_places = at.node_rank == where.node ? std::vector<std::string>() : std::vector{where.address}};
 }
 
 Result<Values> gather_in_step(const Group& group, const std::string& value, std::chrono::milliseconds timeout,

@@ -1,7 +1,8 @@
+#include "bridge/task/step_plan.h"
+
 #include "bridge/core/host_text.h"
 #include "bridge/net/address.h"
 #include "bridge/task/master_address.h"
-#include "bridge/task/step_plan.h"
 #include "bridge/task/store_port.h"
 
 namespace torchbridge {
@@ -12,8 +13,8 @@ Status check_exported_host(const StepOptions& step, int nodes) {
   const bool is_each_nodes_own = is_loopback(host) || host.starts_with("localhost");
   if (!step.exported.host || nodes == 1 || !is_each_nodes_own) return Ok{};
   return Error{"MASTER_ADDR='" + printable(host) +
-               "' is exported, which means every node's own self, but the ranks are on " +
-               std::to_string(nodes) + " nodes: unset it, or give override=yes"};
+               "' is exported, which means every node's own self, but the ranks are on " + std::to_string(nodes) +
+               " nodes: unset it, or give override=yes"};
 }
 
 }  // namespace
@@ -30,8 +31,7 @@ Result<StepOptions> step_options(const EnvMap& environment, const LaunchOptions&
   if (!port) return port.error();
   const auto host = environment.get("MASTER_ADDR");
   if (host && !is_host_text(*host))
-    return Error{"MASTER_ADDR='" + printable(*host) +
-                 "': expected a host name or an address: unset it"};
+    return Error{"MASTER_ADDR='" + printable(*host) + "': expected a host name or an address: unset it"};
   if (host) step.options.addr = {AddressRule::Kind::kHost, std::string(*host)};
   if (*port) step.options.port = {static_cast<int>(**port), static_cast<int>(**port)};
   step.exported = {.host = host.has_value(), .port = port->has_value()};
@@ -58,8 +58,7 @@ Result<StepPlan> plan_step(LaunchFacts facts, const StepOptions& step, std::opti
 }
 
 Result<Socket> reserve_store_socket(const StepPlan& plan, const EnvMap& environment) {
-  const bool agent_serves =
-      environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True" && !plan.options.override_user;
+  const bool agent_serves = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True" && !plan.options.override_user;
   if (plan.env.layout.rank != 0 || agent_serves) return Socket();
   Endpoint store = plan.env.master;
   if (plan.exported.host) store.host = plan.options.addr.text;  // for messages, what the user gave

@@ -26,9 +26,9 @@ Result<Endpoint> store_endpoint_of(const LaunchFacts& facts, const TaskMap& map,
   auto numeric = is_by_node_name && !facts.first_address.empty() ? numeric_address(facts.first_address) : Error();
   if (!numeric) numeric = is_by_node_name ? address_of_node(endpoint->host) : numeric_address(endpoint->host);
   if (!numeric) {
-    return Error{.message = "MASTER_ADDR=" + endpoint->host + ": " + numeric.error().message +
-                            ": choose another with addr=HOST",
-                 .only_here = true};  // the others would wait for a rank that does not find it
+    return Error{
+        .message = "MASTER_ADDR=" + endpoint->host + ": " + numeric.error().message + ": choose another with addr=HOST",
+        .only_here = true};  // the others would wait for a rank that does not find it
   }
   if (one_node || !is_loopback(*numeric)) {
     endpoint->host = *numeric;  // so that it does not matter whose resolver knows the name
@@ -39,14 +39,16 @@ Result<Endpoint> store_endpoint_of(const LaunchFacts& facts, const TaskMap& map,
   if (reachable) {
     endpoint->host = *reachable;
   } else if (options.addr.kind == AddressRule::Kind::kHost) {
-    return Error{"addr=" + options.addr.text + " is a loopback address (" + *numeric + "), which other nodes cannot reach"};
+    return Error{"addr=" + options.addr.text + " is a loopback address (" + *numeric +
+                 "), which other nodes cannot reach"};
   }
   return endpoint;
 }
 
 Result<Socket> reserve_store_port(const Endpoint& master) {
   const auto address = numeric_address(master.host);
-  if (!address) return Error{"MASTER_ADDR=" + master.host + ": " + address.error().message + ": choose another with addr=HOST"};
+  if (!address)
+    return Error{"MASTER_ADDR=" + master.host + ": " + address.error().message + ": choose another with addr=HOST"};
   if (!is_own_address(*address)) {
     return Error{"MASTER_ADDR=" + master.host + " is no address of " + host_name() +
                  ", where rank 0 runs: unset it, or choose one of rank 0's with addr=HOST"};
@@ -57,7 +59,8 @@ Result<Socket> reserve_store_port(const Endpoint& master) {
                  "), where rank 0 must listen: choose another with port=N, or end the program that uses it"};
   }
   auto reserved = reserve({address_to_listen_on(*address), master.port});
-  if (!reserved) return Error{port + ": " + reserved.error().message + " (on " + host_name() + "): choose another with port=N"};
+  if (!reserved)
+    return Error{port + ": " + reserved.error().message + " (on " + host_name() + "): choose another with port=N"};
   return reserved;
 }
 

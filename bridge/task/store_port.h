@@ -18,8 +18,8 @@ Result<std::string> address_of_node(const std::string& name);
 // Asks the resolver, unless the facts have the address of rank 0's node. That a host does not resolve is only_here.
 Result<Endpoint> store_endpoint_of(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options);
 
-// On rank 0: the port, bound for the program to inherit (see reserve). An error where another program of this host has it, or
-// where the address is not of this host: the others would wait for a store that never comes.
+// On rank 0: the port, bound for the program to inherit (see reserve). An error where another program of this host has
+// it, or where the address is not of this host: the others would wait for a store that never comes.
 Result<Socket> reserve_store_port(const Endpoint& master);
 
 }  // namespace torchbridge

@@ -12,8 +12,8 @@
 #include "bridge/core/exported_values.h"
 #include "bridge/core/outer_run.h"
 #include "bridge/core/user_values.h"
-#include "bridge/host/read_machine.h"
 #include "bridge/host/cpu_affinity.h"
+#include "bridge/host/read_machine.h"
 #include "bridge/net/address.h"
 #include "bridge/task/error_file.h"
 
@@ -30,11 +30,15 @@ Error only_here(const Error& error) { return {.message = error.message, .only_he
 // told only the user's; without the '=', "eth1" means eth10 too.
 Status add_interface(const StepPlan& plan, const LaunchOptions& options, std::vector<Variable>& variables) {
   using Kind = InterfaceRule::Kind;
-  if (options.iface.kind == Kind::kNone || (options.iface.kind == Kind::kAuto && plan.env.layout.node_count == 1)) return Ok{};
+  if (options.iface.kind == Kind::kNone || (options.iface.kind == Kind::kAuto && plan.env.layout.node_count == 1))
+    return Ok{};
   const auto master = numeric_address(plan.env.master.host);
-  const std::string name = options.iface.kind == Kind::kName ? options.iface.name : master ? interface_towards(*master) : "";
+  const std::string name = options.iface.kind == Kind::kName ? options.iface.name
+                           : master                          ? interface_towards(*master)
+                                                             : "";
   if (name.empty() || (options.iface.kind == Kind::kAuto && name == "lo")) return Ok{};
-  if (if_nametoindex(name.c_str()) == 0) return Error{"iface=" + name + ": " + host_name() + " has no interface of that name"};
+  if (if_nametoindex(name.c_str()) == 0)
+    return Error{"iface=" + name + ": " + host_name() + " has no interface of that name"};
   variables.emplace_back("GLOO_SOCKET_IFNAME", name);
   if (options.iface.kind == Kind::kName) variables.emplace_back("NCCL_SOCKET_IFNAME", "=" + name);
   return Ok{};
@@ -53,9 +57,12 @@ std::vector<std::string> words_of(const std::vector<std::string>& program) {
   for (const auto& argument : program) {
     for (const char c : argument + " ") {
       if (c == '"' || c == '\'') continue;
-      if (kBetween.find(c) == kBetween.npos) words.back() += c == '_' ? '-' : c;
-      else if (c == '/') words.back().clear();
-      else if (!words.back().empty()) words.emplace_back();
+      if (kBetween.find(c) == kBetween.npos)
+        words.back() += c == '_' ? '-' : c;
+      else if (c == '/')
+        words.back().clear();
+      else if (!words.back().empty())
+        words.emplace_back();
     }
   }
   return words;
@@ -85,12 +92,9 @@ void add_agent_defaults(const StepPlan& plan, const EnvMap& environment, std::ve
   const Layout& at = plan.env.layout;
   if (at.world_size != at.node_count) return;
   const Variable defaults[] = {
-      {"PET_NNODES", text(at.node_count)},
-      {"PET_NODE_RANK", text(at.node_rank)},
-      {"PET_RDZV_ID", plan.env.run_id},
-      {"PET_RDZV_ENDPOINT", with_port(plan.env.master)},
-      {"PET_MASTER_ADDR", plan.env.master.host},
-      {"PET_MASTER_PORT", text(plan.env.master.port)},
+      {"PET_NNODES", text(at.node_count)},       {"PET_NODE_RANK", text(at.node_rank)},
+      {"PET_RDZV_ID", plan.env.run_id},          {"PET_RDZV_ENDPOINT", with_port(plan.env.master)},
+      {"PET_MASTER_ADDR", plan.env.master.host}, {"PET_MASTER_PORT", text(plan.env.master.port)},
   };
   variables.insert(variables.end(), std::begin(defaults), std::end(defaults));
   const bool has_gpus = !environment.get("CUDA_VISIBLE_DEVICES").value_or("").empty();
@@ -122,7 +126,8 @@ std::string note_on_base(const TaskMap& map, int node) {
     high = rank - map.local_rank_of(rank);
   }
   if (low == base && high == base) return "";
-  const std::string found = low == high ? text(low) + ", not the" : text(low) + " to " + text(high) + ", not always the";
+  const std::string found =
+      low == high ? text(low) + ", not the" : text(low) + " to " + text(high) + ", not always the";
   return "node " + text(node) + ": RANK - LOCAL_RANK is " + found + " node's base " + text(base) +
          ": programs that build device meshes node by node need ranks=block";
 }
@@ -139,8 +144,10 @@ std::vector<std::string> notes_of(const StepPlan& plan, const LaunchOptions& opt
   return notes;
 }
 
-// The CPUs of each task of this node, for the rules that divide a node among its tasks. Slurm tells them; others are asked.
-Result<std::vector<CpuSet>> cpus_of_tasks(const StepPlan& plan, const EnvMap& environment, const LaunchOptions& options, const CpuSet& own) {
+// The CPUs of each task of this node, for the rules that divide a node among its tasks. Slurm tells them; others are
+// asked.
+Result<std::vector<CpuSet>> cpus_of_tasks(const StepPlan& plan, const EnvMap& environment, const LaunchOptions& options,
+                                          const CpuSet& own) {
   constexpr std::chrono::seconds kTimeout{60};
   const Layout& at = plan.env.layout;
   if (plan.facts.launcher == "slurm") return slurm_task_cpus(environment, at, own);
@@ -165,8 +172,8 @@ Result<std::vector<CpuSet>> cpus_of_tasks(const StepPlan& plan, const EnvMap& en
 
 }  // namespace
 
-Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& environment,
-                                         const Socket& reserved_port, const std::vector<std::string>& program) {
+Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& environment, const Socket& reserved_port,
+                                         const std::vector<std::string>& program) {
   const LaunchOptions& options = plan.options;
   if (const auto checked = check_exported(environment, options.override_user); !checked) return checked.error();
   auto computed = variables_of(plan.env);
@@ -196,7 +203,8 @@ Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& env
   }
   // Without a safe place the program runs all the same: it then has no file to leave its reason in.
   // A single process that nobody launched shares its run id with all others of its kind.
-  const std::string run = plan.facts.launcher == "none" ? plan.env.run_id + "-" + std::to_string(getpid()) : plan.env.run_id;
+  const std::string run =
+      plan.facts.launcher == "none" ? plan.env.run_id + "-" + std::to_string(getpid()) : plan.env.run_id;
   const auto file = error_file_in("/tmp", run, plan.env.restart_count, plan.env.layout.rank);
   task.variables.push_back(file ? Variable("TORCHELASTIC_ERROR_FILE", *file) : marker);
   return task;

@@ -1,7 +1,10 @@
 // What a training program uses: process group, data, DDP, optimizers, checkpoints, and the parts of a training loop.
 #pragma once
 
+#include <unistd.h>  // environ
+
 #include <ATen/ops/zeros.h>
+
 #include "bridge/core/env_map.h"
 #include "trainer_template/runtime/checkpoint/checkpoint.h"
 #include "trainer_template/runtime/data/loader.h"
@@ -26,4 +29,3 @@
 #include "trainer_template/runtime/run/step_sums.h"
 #include "trainer_template/runtime/run/stop_agreement.h"
 #include "trainer_template/runtime/run/throughput.h"
-

@@ -1,10 +1,5 @@
-// Times saves of a state of a given size, alone or within a training, or the way from the start of the process to a state that is loaded.
-// Prints one JSON object.
-#include <ATen/ops/randn.h>
-#include "bridge/core/env_map.h"
-#include "trainer_template/runtime/checkpoint/checkpoint.h"
-#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
-#include "trainer_template/runtime/run/job.h"
+// Times saves of a state of a given size, alone or within a training, or the way from the start of the process to a
+// state that is loaded. Prints one JSON object.
 #include <time.h>
 #include <unistd.h>
 
@@ -13,6 +8,13 @@
 #include <cstdio>
 #include <string>
 #include <vector>
+
+#include <ATen/ops/randn.h>
+
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/checkpoint/checkpoint.h"
+#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
+#include "trainer_template/runtime/run/job.h"
 
 using namespace torchbridge::train;
 
@@ -27,7 +29,8 @@ constexpr int kUndisturbed = 4;  // steps before each save
 ModelTensors model_of(std::int64_t megabytes) {
   ModelTensors model;
   const std::int64_t count = std::max<std::int64_t>(1, megabytes * 1'000'000 / 3 / kTensorBytes);
-  const auto side = static_cast<std::int64_t>(std::sqrt(static_cast<double>(megabytes) * 1e6 / 3 / static_cast<double>(count) / 4));
+  const auto side =
+      static_cast<std::int64_t>(std::sqrt(static_cast<double>(megabytes) * 1e6 / 3 / static_cast<double>(count) / 4));
   for (std::int64_t i = 0; i < count; ++i) {
     const at::Tensor weight = at::randn({side, side}) * std::sqrt(2.0 / static_cast<double>(side));
     model.parameters.emplace_back("layers." + std::to_string(i) + ".weight", weight.set_requires_grad(true));
@@ -68,13 +71,18 @@ double cpu_seconds() {
 struct Steps {
   std::vector<double> seconds, cpu, waits;
 
-  std::string json() const { return "{\"seconds\": " + list(seconds) + ", \"cpu\": " + list(cpu) + ", \"waits\": " + list(waits) + "}"; }
+  std::string json() const {
+    return "{\"seconds\": " + list(seconds) + ", \"cpu\": " + list(cpu) + ", \"waits\": " + list(waits) + "}";
+  }
 };
 
 class Training {
  public:
   Training(const ModelTensors& model, Optimizer& optimizer, const Checkpoints& checkpoints, std::int64_t rows)
-      : model_(model), optimizer_(optimizer), checkpoints_(checkpoints), inputs_(at::randn({rows, model.parameters[0].second.size(0)})) {}
+      : model_(model),
+        optimizer_(optimizer),
+        checkpoints_(checkpoints),
+        inputs_(at::randn({rows, model.parameters[0].second.size(0)})) {}
 
   void step(Steps& steps) {
     const auto begin = Clock::now();
@@ -99,7 +107,8 @@ class Training {
 };
 
 // Of each save: the steps before it, the call, and the steps from then until the files are on the disk.
-void save_in_training(Checkpoints& checkpoints, const CheckpointOptions& options, const ModelTensors& model, Optimizer& optimizer, int saves, std::int64_t rows) {
+void save_in_training(Checkpoints& checkpoints, const CheckpointOptions& options, const ModelTensors& model,
+                      Optimizer& optimizer, int saves, std::int64_t rows) {
   Training training(model, optimizer, checkpoints, rows);
   Steps warm;
   training.step(warm);
@@ -114,7 +123,8 @@ void save_in_training(Checkpoints& checkpoints, const CheckpointOptions& options
     do {
       training.step(after);
     } while (!std::filesystem::exists(done));
-    text += (text.empty() ? "[" : ", ") + ("{\"before\": " + before.json() + ", \"call\": " + std::to_string(call) + ", \"after\": " + after.json() + "}");
+    text += (text.empty() ? "[" : ", ") + ("{\"before\": " + before.json() + ", \"call\": " + std::to_string(call) +
+                                           ", \"after\": " + after.json() + "}");
   }
   checkpoints.finish();
   std::printf("%s]\n", text.c_str());
@@ -127,19 +137,23 @@ int main(int argc, char** argv) {
   const auto begin = Clock::now();
   if (argc < 4) return 2;
   const std::string way = argv[3];
-  return run_job(torchbridge::EnvMap::from(environ), [] { return GroupOptions{}; }, [&](ProcessGroup& group) {
-    const ModelTensors model = model_of(std::stoll(argv[2]));
-    const auto optimizer = make_adamw(model.parameters, {.lr = 1e-5});
-    CheckpointOptions options;
-    options.folder = argv[1];
-    options.keep = argc > 4 ? std::stoi(argv[4]) : 1;  // none is removed: nor do the others
-    options.async = way == "async";
-    const auto made = Clock::now();
-    Checkpoints checkpoints(group, options);
-    if (argc > 5) return save_in_training(checkpoints, options, model, *optimizer, std::stoi(argv[4]), std::stoll(argv[5]));
-    if (way != "resume") return save(checkpoints, model, *optimizer, std::stoi(argv[4]));
-    const auto manifest = checkpoints.resume(model, *optimizer);
-    if (!manifest) throw TrainError("there is no checkpoint");
-    if (group.is_first()) std::printf("{\"load\": %f, \"since_start\": %f}\n", seconds_since(made), seconds_since(begin));
-  });
+  return run_job(
+      torchbridge::EnvMap::from(environ), [] { return GroupOptions{}; },
+      [&](ProcessGroup& group) {
+        const ModelTensors model = model_of(std::stoll(argv[2]));
+        const auto optimizer = make_adamw(model.parameters, {.lr = 1e-5});
+        CheckpointOptions options;
+        options.folder = argv[1];
+        options.keep = argc > 4 ? std::stoi(argv[4]) : 1;  // none is removed: nor do the others
+        options.async = way == "async";
+        const auto made = Clock::now();
+        Checkpoints checkpoints(group, options);
+        if (argc > 5)
+          return save_in_training(checkpoints, options, model, *optimizer, std::stoi(argv[4]), std::stoll(argv[5]));
+        if (way != "resume") return save(checkpoints, model, *optimizer, std::stoi(argv[4]));
+        const auto manifest = checkpoints.resume(model, *optimizer);
+        if (!manifest) throw TrainError("there is no checkpoint");
+        if (group.is_first())
+          std::printf("{\"load\": %f, \"since_start\": %f}\n", seconds_since(made), seconds_since(begin));
+      });
 }

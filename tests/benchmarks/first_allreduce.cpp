@@ -1,14 +1,16 @@
 // Forms the group of this job, adds up one number over all ranks and says when that was done.
 // first_allreduce.py does the same.
-#include <ATen/ops/ones.h>
-#include "bridge/exchange/launch.h"
-#include "trainer_template/runtime/errors.h"
-#include "trainer_template/runtime/group/process_group.h"
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
 #include <exception>
+
+#include <ATen/ops/ones.h>
+
+#include "bridge/exchange/launch.h"
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/group/process_group.h"
 
 namespace {
 

@@ -1,11 +1,11 @@
-// Samples per second that the loader gives: loader_speed FOLDER BATCH_SIZE WORKERS SECONDS. FOLDER holds MNIST's IDX files.
-#include "trainer_template/runtime/data/loader.h"
-
+// Samples per second that the loader gives: loader_speed FOLDER BATCH_SIZE WORKERS SECONDS. FOLDER holds MNIST's IDX
+// files.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 
 #include "trainer_template/runtime/data/idx_dataset.h"
+#include "trainer_template/runtime/data/loader.h"
 
 using namespace torchbridge::train;
 
@@ -13,8 +13,9 @@ int main(int argc, char** argv) {
   if (argc != 5) return std::fprintf(stderr, "loader_speed: expected FOLDER BATCH_SIZE WORKERS SECONDS\n"), 2;
   const torchbridge::train::IdxDataset images(argv[1], "train");
   const std::chrono::duration<double> length(std::atof(argv[4]));
-  Loader loader(images, {.size = images.size()},
-                {.batch_size = std::atoll(argv[2]), .workers = std::atoi(argv[3]), .batches_ahead = 8, .epochs = 1'000'000});
+  Loader loader(
+      images, {.size = images.size()},
+      {.batch_size = std::atoll(argv[2]), .workers = std::atoi(argv[3]), .batches_ahead = 8, .epochs = 1'000'000});
   loader.next();  // makes the order of the first epoch
   const auto begin = std::chrono::steady_clock::now();
   std::chrono::duration<double> time{};

@@ -1,14 +1,15 @@
-// One all-reduce over the MPI backend and over gloo (loopback TCP), on the ranks that mpirun starts: microseconds of 1 KB and
-// GB/s of 64 MB, medians. Usage: mpirun -np N mpi_allreduce STORE_FILE
+// One all-reduce over the MPI backend and over gloo (loopback TCP), on the ranks that mpirun starts: microseconds of 1
+// KB and GB/s of 64 MB, medians. Usage: mpirun -np N mpi_allreduce STORE_FILE
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
 #include <ATen/Parallel.h>
 #include <ATen/ops/ones.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include "backends/mpi/mpi_backend.h"
 
-#include <algorithm>
-#include <chrono>
-#include <cstdio>
+#include "backends/mpi/mpi_backend.h"
 
 namespace {
 
@@ -34,13 +35,14 @@ int main(int, char** arguments) {
   auto options = c10d::ProcessGroupGloo::LaunchOptions::create(std::chrono::seconds(300));
   options->devices = {c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")};
   options->threads = 2;
-  c10d::ProcessGroupGloo gloo(c10::make_intrusive<c10d::FileStore>(arguments[1], mpi->getSize()), mpi->getRank(), mpi->getSize(), options);
+  c10d::ProcessGroupGloo gloo(c10::make_intrusive<c10d::FileStore>(arguments[1], mpi->getSize()), mpi->getRank(),
+                              mpi->getSize(), options);
   for (c10d::Backend* backend : {static_cast<c10d::Backend*>(mpi.get()), static_cast<c10d::Backend*>(&gloo)}) {
     constexpr std::int64_t kSmall = 1 << 10, kLarge = 64 << 20;
     const double latency = median_seconds(*backend, kSmall, 2000), large = median_seconds(*backend, kLarge, 9);
     if (mpi->getRank() == 0) {
-      std::printf("%s ranks=%d latency_us=%.1f bandwidth_GB_s=%.2f\n", backend->getBackendName().c_str(), mpi->getSize(), latency * 1e6,
-                  static_cast<double>(kLarge) / large / 1e9);
+      std::printf("%s ranks=%d latency_us=%.1f bandwidth_GB_s=%.2f\n", backend->getBackendName().c_str(),
+                  mpi->getSize(), latency * 1e6, static_cast<double>(kLarge) / large / 1e9);
     }
   }
   mpi->barrier({})->wait();

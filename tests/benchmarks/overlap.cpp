@@ -1,17 +1,18 @@
-// Trains a model of three wide layers on random numbers and prints, on rank 0, what DDP measured of its backward passes, in milliseconds:
-// computing, communicating, and both at once. overlap_reference.py does the same.
+// Trains a model of three wide layers on random numbers and prints, on rank 0, what DDP measured of its backward
+// passes, in milliseconds: computing, communicating, and both at once. overlap_reference.py does the same.
 //
 //     RANK=0 WORLD_SIZE=2 MASTER_ADDR=... MASTER_PORT=... overlap WIDTH BATCH BUCKET_CAP_MB STEPS
+#include <cstdio>
+
 #include <ATen/ops/randn.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
+
 #include "trainer_template/runtime/ddp/ddp.h"
 #include "trainer_template/runtime/linear.h"
 #include "trainer_template/runtime/model_tensors.h"
 #include "trainer_template/runtime/optim/optimizer.h"
 #include "trainer_template/runtime/run/job.h"
-
-#include <cstdio>
 
 namespace {
 
@@ -41,7 +42,8 @@ void measure(const Shape& shape, ProcessGroup& group) {
   }
   if (!group.is_first()) return;
   const DdpLoggingData data = ddp.logging_data();
-  for (const char* what : {"avg_backward_compute_time", "avg_backward_comm_time", "avg_backward_compute_comm_overlap_time"}) {
+  for (const char* what :
+       {"avg_backward_compute_time", "avg_backward_comm_time", "avg_backward_compute_comm_overlap_time"}) {
     const auto found = data.numbers.find(what);  // nanoseconds
     std::printf("%.3f\n", found == data.numbers.end() ? 0. : static_cast<double>(found->second) / 1e6);
   }
@@ -52,7 +54,9 @@ void measure(const Shape& shape, ProcessGroup& group) {
 int main(int count, char** arguments) {
   const auto train = [&](ProcessGroup& group) {
     if (count != 5) throw TrainError("expected WIDTH BATCH BUCKET_CAP_MB STEPS");
-    measure({std::stoll(arguments[1]), std::stoll(arguments[2]), std::stod(arguments[3]), std::stoi(arguments[4])}, group);
+    measure({std::stoll(arguments[1]), std::stoll(arguments[2]), std::stod(arguments[3]), std::stoi(arguments[4])},
+            group);
   };
-  return run_job(torchbridge::EnvMap::from(environ), [] { return GroupOptions{}; }, train);
+  return run_job(
+      torchbridge::EnvMap::from(environ), [] { return GroupOptions{}; }, train);
 }

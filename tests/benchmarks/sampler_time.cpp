@@ -1,11 +1,12 @@
-// What an epoch's order takes: sampler_time shuffled|permuted SIZE prints seconds to the first index and MiB of memory more.
-#include "trainer_template/runtime/data/epoch_order.h"
-
+// What an epoch's order takes: sampler_time shuffled|permuted SIZE prints seconds to the first index and MiB of memory
+// more.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <string>
+
+#include "trainer_template/runtime/data/epoch_order.h"
 
 using namespace torchbridge::train;
 

@@ -1,12 +1,12 @@
-// Containers as pyxis makes them (NVIDIA/pyxis, pyxis_slurmstepd.c): one a node, started with the user's rights; in task_init each task gets the image's
-// environment, RANK and LOCAL_RANK where that has PYTORCH_VERSION, and enters the container's namespaces. Here the container is the node's own files
-// with a /tmp and a /run of its own, so that neither munged nor files of the node's /tmp are found in it.
-// Arguments in plugstack.conf are variables of the image, and hosts=FILE, which becomes its /etc/hosts.
+// Containers as pyxis makes them (NVIDIA/pyxis, pyxis_slurmstepd.c): one a node, started with the user's rights; in
+// task_init each task gets the image's environment, RANK and LOCAL_RANK where that has PYTORCH_VERSION, and enters the
+// container's namespaces. Here the container is the node's own files with a /tmp and a /run of its own, so that neither
+// munged nor files of the node's /tmp are found in it. Arguments in plugstack.conf are variables of the image, and
+// hosts=FILE, which becomes its /etc/hosts.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
-#include <slurm/spank.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +15,8 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <slurm/spank.h>
 
 SPANK_PLUGIN(container_plugin, 1)
 
@@ -91,7 +93,9 @@ static int import_environment(spank_t spank, int argc, char** argv) {
     if (outcome != ESPANK_SUCCESS) return -1;
   }
   if (spank_getenv(spank, "PYTORCH_VERSION", version, sizeof version) != ESPANK_SUCCESS) return 0;
-  return copy_variable(spank, "SLURM_PROCID", "RANK") != 0 || copy_variable(spank, "SLURM_LOCALID", "LOCAL_RANK") != 0 ? -1 : 0;
+  return copy_variable(spank, "SLURM_PROCID", "RANK") != 0 || copy_variable(spank, "SLURM_LOCALID", "LOCAL_RANK") != 0
+             ? -1
+             : 0;
 }
 
 static int enter(const char* name, int kind) {

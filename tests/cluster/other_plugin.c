@@ -1,6 +1,7 @@
 // A site's other plugin: sets the variables that are its arguments in plugstack.conf, in every task.
-#include <slurm/spank.h>
 #include <string.h>
+
+#include <slurm/spank.h>
 
 SPANK_PLUGIN(other_plugin, 1)
 

@@ -1,4 +1,5 @@
-// Ranks of a small training die or stop at every phase, one after the other on the way to the end: nothing is lost, bit for bit.
+// Ranks of a small training die or stop at every phase, one after the other on the way to the end: nothing is lost, bit
+// for bit.
 #include <sched.h>
 #include <sys/mount.h>
 
@@ -19,7 +20,8 @@ const Words kSmallTraining = {SMALL_TRAINING, "--width", "400", "--steps", "60",
 // A job in which a fault befalls some of the ranks.
 class FaultyJob {
  public:
-  FaultyJob(const std::set<int>& victims, const std::string& fault, const Words& words) : stops_(fault.ends_with(":stop")) {
+  FaultyJob(const std::set<int>& victims, const std::string& fault, const Words& words)
+      : stops_(fault.ends_with(":stop")) {
     const int port = free_port();
     std::vector<int> sound, faulty;
     for (int rank = 0; rank < kRanks; ++rank) (victims.contains(rank) ? faulty : sound).push_back(rank);
@@ -84,12 +86,14 @@ class Faults : public testing::Test {
   std::set<std::string> temporary() const {
     std::set<std::string> found;
     for (const std::string& name : names()) {
-      if (name.starts_with(".tmp-") || (name.starts_with("step-") && !fs::exists(runs_ / name / "DONE"))) found.insert(name);
+      if (name.starts_with(".tmp-") || (name.starts_with("step-") && !fs::exists(runs_ / name / "DONE")))
+        found.insert(name);
     }
     return found;
   }
   void expect_only_checkpoints() const {
-    for (const std::string& name : names()) EXPECT_TRUE(name == ".lock" || name == "latest" || name.starts_with("step-")) << name;
+    for (const std::string& name : names())
+      EXPECT_TRUE(name == ".lock" || name == "latest" || name.starts_with("step-")) << name;
     EXPECT_TRUE(temporary().empty());
   }
   void expect_curve(const std::vector<double>& whole) const {
@@ -113,20 +117,23 @@ struct Fault {
 // One run after the other, each of which a fault ends; every other one saves while training goes on.
 TEST_F(Faults, AtEveryPhaseLoseNothing) {
   const Fault kFaults[] = {
-      {{0, 1}, "step:2"}, {{0}, "step:4"}, {{1}, "step:5"}, {{0}, "snapshot:4"}, {{1}, "snapshot:7"}, {{0}, "write:3"}, {{0}, "write:30"},
-      {{1}, "write:2"}, {{1}, "write:11"}, {{0}, "fsync:2"}, {{1}, "fsync:5"}, {{0}, "rename:1"}, {{0}, "rename:3"}, {{0}, "directory-fsync:2"},
-      {{0}, "directory-fsync:7"}, {{0}, "DONE:1"}, {{0}, "DONE:2"}, {{0}, "prune:1"}, {{0, 1}, "step:7"}, {{0}, "exit:1"},
+      {{0, 1}, "step:2"}, {{0}, "step:4"},   {{1}, "step:5"},   {{0}, "snapshot:4"},        {{1}, "snapshot:7"},
+      {{0}, "write:3"},   {{0}, "write:30"}, {{1}, "write:2"},  {{1}, "write:11"},          {{0}, "fsync:2"},
+      {{1}, "fsync:5"},   {{0}, "rename:1"}, {{0}, "rename:3"}, {{0}, "directory-fsync:2"}, {{0}, "directory-fsync:7"},
+      {{0}, "DONE:1"},    {{0}, "DONE:2"},   {{0}, "prune:1"},  {{0, 1}, "step:7"},         {{0}, "exit:1"},
   };
   const std::vector<double> whole = undisturbed();
   bool async = false;
   for (const Fault& fault : kFaults) {
     async = !async;
-    SCOPED_TRACE(std::string(fault.text) + " of " + std::to_string(fault.ranks.size()) + " from rank " + std::to_string(*fault.ranks.begin()));
+    SCOPED_TRACE(std::string(fault.text) + " of " + std::to_string(fault.ranks.size()) + " from rank " +
+                 std::to_string(*fault.ranks.begin()));
     const std::set<std::string> before = temporary();
     train_until(fault.ranks, fault.text, async ? saving({"--async"}) : saving());
     expect_curve(whole);
     for (const std::string& name : names()) {
-      EXPECT_TRUE(name == ".lock" || name == "latest" || name.starts_with("step-") || name.starts_with(".tmp-")) << name;
+      EXPECT_TRUE(name == ".lock" || name == "latest" || name.starts_with("step-") || name.starts_with(".tmp-"))
+          << name;
       EXPECT_FALSE(name.starts_with(".tmp-step-") && before.contains(name)) << name;
     }
   }

@@ -1,20 +1,22 @@
-// A training run of milliseconds a step, for faults: what it learns depends on every bit of the model, the optimizer and each rank's
-// random generator. Ranks by torchrun's variables.
+// A training run of milliseconds a step, for faults: what it learns depends on every bit of the model, the optimizer
+// and each rank's random generator. Ranks by torchrun's variables.
+#include <unistd.h>
+
+#include <random>
+#include <thread>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <CLI/CLI.hpp>
+
 #include "trainer_template/runtime/checkpoint/checkpoint.h"
 #include "trainer_template/runtime/errors.h"
 #include "trainer_template/runtime/failpoint.h"
+#include "trainer_template/runtime/optim/zero.h"
 #include "trainer_template/runtime/run/job.h"
 #include "trainer_template/runtime/run/metrics.h"
-#include "trainer_template/runtime/optim/zero.h"
-#include <unistd.h>
-
-#include <random>
-#include <thread>
 
 using namespace torchbridge::train;
 
@@ -27,7 +29,9 @@ class SlowFiles : public FileLayer {
  public:
   SlowFiles(int most_ms, int rank) : most_ms_(most_ms), random_(static_cast<unsigned>(rank)) {}
   void make_folder(const fs::path& path) override { wait(), FileLayer::make_folder(path); }
-  std::unique_ptr<OutputFile> open(const fs::path& path, Owner owner) override { return wait(), FileLayer::open(path, owner); }
+  std::unique_ptr<OutputFile> open(const fs::path& path, Owner owner) override {
+    return wait(), FileLayer::open(path, owner);
+  }
   void sync_folder(const fs::path& path) override { wait(), FileLayer::sync_folder(path), wait(); }
   void rename(const fs::path& from, const fs::path& to) override { wait(), FileLayer::rename(from, to), wait(); }
   void remove(const fs::path& path) override { wait(), FileLayer::remove(path); }
@@ -95,14 +99,20 @@ class Model {
   }
   at::Tensor loss(const at::Tensor& inputs) {
     tensors.buffers[0].second.add_(inputs.size(0));
-    return inputs.matmul(tensors.parameters[0].second).relu().matmul(tensors.parameters[1].second).sub(inputs).square().mean();
+    return inputs.matmul(tensors.parameters[0].second)
+        .relu()
+        .matmul(tensors.parameters[1].second)
+        .sub(inputs)
+        .square()
+        .mean();
   }
   ModelTensors tensors;
 };
 
 std::unique_ptr<Optimizer> optimizer_for(const Options& options, const ModelTensors& model, ProcessGroup& group) {
   if (!options.zero) return make_adamw(model.parameters, {.lr = 0.001});
-  return make_zero({{.parameters = model.parameters, .options = {.lr = 0.001}}}, group, [](auto groups) { return make_adamw(std::move(groups)); });
+  return make_zero({{.parameters = model.parameters, .options = {.lr = 0.001}}}, group,
+                   [](auto groups) { return make_adamw(std::move(groups)); });
 }
 
 void train(const Options& options, ProcessGroup& group) {

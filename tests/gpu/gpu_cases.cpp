@@ -1,20 +1,5 @@
 // What scripts/gpu_check asks beside the trainer, one case a run: gpu_cases CASE cpu|cuda. Prints a line "NAME VALUE" a
 // finding. The cases "subgroups", "bandwidth" and "abort" are for several ranks.
-#include <ATen/Context.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/matmul.h>
-#include <ATen/ops/ones.h>
-#include <ATen/ops/randn.h>
-#include <ATen/ops/zeros.h>
-#include <c10/core/Event.h>
-#include <c10/core/impl/DeviceGuardImplInterface.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
-#include "trainer_template/runtime/data/device_copy.h"
-#include "trainer_template/runtime/data/loader.h"
-#include "trainer_template/runtime/group/cuda.h"
-#include "trainer_template/runtime/group/process_group.h"
-#include "trainer_template/runtime/run/job.h"
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,6 +14,23 @@
 #include <numeric>
 #include <string>
 #include <vector>
+
+#include <ATen/Context.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "trainer_template/runtime/data/device_copy.h"
+#include "trainer_template/runtime/data/loader.h"
+#include "trainer_template/runtime/group/cuda.h"
+#include "trainer_template/runtime/group/process_group.h"
+#include "trainer_template/runtime/run/job.h"
 
 namespace {
 
@@ -60,7 +62,8 @@ bool nccl_is_connected() {
   return text.find("Init COMPLETE") != std::string::npos;
 }
 
-// Whether NCCL's communicator is there before the first collective, by NCCL's own log; and how long group and collectives take.
+// Whether NCCL's communicator is there before the first collective, by NCCL's own log; and how long group and
+// collectives take.
 void connect_eagerly(c10::DeviceType type) {
   const auto begin = Clock::now();
   ProcessGroup group = group_on(type);
@@ -222,15 +225,17 @@ void measure_bandwidth(c10::DeviceType type) {
 void fail_amid_collectives(c10::DeviceType type) {
   GroupOptions options;
   options.device_id = c10::Device(type);
-  const int code = run_job(torchbridge::EnvMap::from(environ), [&] { return options; }, [](ProcessGroup& group) {
-    const at::Tensor numbers = at::zeros({1 << 20}, at::device(group.device()));
-    constexpr int kBefore = 20;
-    for (int i = 0;; ++i) {
-      if (i == kBefore && group.rank() == group.world_size() - 1) throw TrainError("failed on purpose");
-      group.sum(numbers);
-      finish(group.device());
-    }
-  });
+  const int code = run_job(
+      torchbridge::EnvMap::from(environ), [&] { return options; },
+      [](ProcessGroup& group) {
+        const at::Tensor numbers = at::zeros({1 << 20}, at::device(group.device()));
+        constexpr int kBefore = 20;
+        for (int i = 0;; ++i) {
+          if (i == kBefore && group.rank() == group.world_size() - 1) throw TrainError("failed on purpose");
+          group.sum(numbers);
+          finish(group.device());
+        }
+      });
   std::exit(code);
 }
 

@@ -1,6 +1,6 @@
 // Bad input ends all ranks within seconds, with one line from one of them.
-#include <sys/stat.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <optional>
 #include <thread>
@@ -49,7 +49,8 @@ TEST(BadInput, OptionsAreRefusedByRankZero) {
       {{"--ledger", ""}, "--ledger: '' is empty"},
       {{"--tensorboard", ""}, "--tensorboard: '' is empty"},
       {{"--profile-file", ""}, "--profile-file: '' is empty"},
-      {{"--profile", "1", "--profile-file", "curve", "--metrics", "./curve"}, "--profile-file: 'curve' is the file of --metrics"},
+      {{"--profile", "1", "--profile-file", "curve", "--metrics", "./curve"},
+       "--profile-file: 'curve' is the file of --metrics"},
       {{"--profile", "1", "--ledger", "trace.json"}, "--profile-file: 'trace.json' is the file of --ledger"},
       {{"--lr-schedule", "cosine:eta_min=0,eta_min=1"}, "eta_min is there twice"},
   };
@@ -72,7 +73,8 @@ TEST(BadInput, ADeviceOrBackendThatIsNotHere) {
   }
 }
 
-// A GPU that would emulate. One that computes in the precision gets further: to CUDA, which a driver that is none cannot serve.
+// A GPU that would emulate. One that computes in the precision gets further: to CUDA, which a driver that is none
+// cannot serve.
 TEST(BadInput, APrecisionThatTheGpuLacks) {
   const struct {
     const char *precision, *capability, *expected;
@@ -177,7 +179,8 @@ TEST(BadInput, RanksWithDifferentOptions) {
       {"--lr 0.$((RANK + 1))", "--lr is 0.2 here and 0.1 on rank 0; all ranks need the same options"},
       {"--seed $RANK --epochs $((RANK + 1))", "--epochs is 2 here and 1 on rank 0; --seed is 1 here and 0 on rank 0"},
       {"--precision fp16 --loss-scale 6553$((RANK + 6))", "--loss-scale is 65537 here and 65536 on rank 0"},
-      {"$([ $RANK = 0 ] || echo --no-decay bias,seen --deterministic)", "--deterministic is yes here and no on rank 0; --no-decay is bias,seen here and empty on rank 0"},
+      {"$([ $RANK = 0 ] || echo --no-decay bias,seen --deterministic)",
+       "--deterministic is yes here and no on rank 0; --no-decay is bias,seen here and empty on rank 0"},
       {"$([ $RANK = 0 ] || echo --checkpoint-dir /none)", "--checkpoint-dir is set here and not set on rank 0"},
       {"$([ $RANK = 0 ] || echo --predict /none --init-from /none)", "--predict is set here and not set on rank 0"},
   };
@@ -190,7 +193,9 @@ TEST(BadInput, RanksWithDifferentOptions) {
 // Only rank 0 writes metrics, and so it alone may ask for them: also where all ranks compute a number in them.
 TEST(BadInput, MetricsOfRankZeroAloneAreNone) {
   TemporaryFolder folder;
-  Ranks ranks(2, {"/bin/sh", "-c", "exec " TRAINER " --quiet --max-steps 3 --zero 1 $([ $RANK = 1 ] || echo --metrics " + (folder / "curve").string() + ")"});
+  Ranks ranks(2, {"/bin/sh", "-c",
+                  "exec " TRAINER " --quiet --max-steps 3 --zero 1 $([ $RANK = 1 ] || echo --metrics " +
+                      (folder / "curve").string() + ")"});
   expect_success(ranks);
   EXPECT_TRUE(contains(folder.read("curve"), "grad_norm"));
 }
@@ -204,7 +209,11 @@ TEST(BadInput, RanksWithDifferentData) {
     folder.write("longer" + name + ".txt", text + std::string(100 * rank, 'c'));
   }
   const auto train = [&](const std::string& data) {
-    return Words{"/bin/sh", "-c", "exec " TRAINER " --quiet --task text --model gpt:layers=1,heads=1,width=8,context=8 --batch-size 1 --max-steps 3 --data " + data};
+    return Words{
+        "/bin/sh", "-c",
+        "exec " TRAINER
+        " --quiet --task text --model gpt:layers=1,heads=1,width=8,context=8 --batch-size 1 --max-steps 3 --data " +
+            data};
   };
   Ranks longer(2, train((folder / "longer$RANK.txt").string())), other(2, train((folder / "other$RANK.txt").string()));
   expect_one_line(longer, "rank 0's has ");
@@ -261,8 +270,8 @@ TEST(BadInput, PortOfAServiceThatTalks) {
 TEST(BadInput, NobodyServesTheStore) {
   const int port = free_port();
   Ranks ranks({1}, 2, port, trainer({"--timeout", "1"}));
-  expect_one_line(ranks, "nobody serves the store at MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(port) +
-                             " after 1 s");
+  expect_one_line(
+      ranks, "nobody serves the store at MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(port) + " after 1 s");
 }
 
 TEST(BadInput, ARankZeroThatIsAloneByItsOwnCount) {

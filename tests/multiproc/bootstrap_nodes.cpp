@@ -11,9 +11,6 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include "bridge/bootstrap/all_gather.h"
-#include "bridge/core/env_map.h"
-#include "bridge/net/socket.h"
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,6 +25,10 @@
 #include <sstream>
 #include <thread>
 
+#include "bridge/bootstrap/all_gather.h"
+#include "bridge/core/env_map.h"
+#include "bridge/net/socket.h"
+
 namespace {
 
 using namespace torchbridge;
@@ -35,8 +36,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::minutes kTimeout{5};
 constexpr std::size_t kStack = 128 * 1024;
-constexpr int kNodesOfAProcess =
-    3000;  // each with four descriptors; the hard limit is often 20,000 or less
+constexpr int kNodesOfAProcess = 3000;  // each with four descriptors; the hard limit is often 20,000 or less
 
 [[noreturn]] void give_up(const std::string& what) {
   std::fprintf(stderr, "bootstrap_nodes: %s: %s\n", what.c_str(), std::strerror(errno));
@@ -55,8 +55,7 @@ void enter_own_network() {
   std::strcpy(loopback.ifr_name, "lo");
   loopback.ifr_flags = IFF_UP | IFF_RUNNING;
   if (ioctl(socket.descriptor(), SIOCSIFFLAGS, &loopback) != 0) give_up("lo");
-  std::ofstream("/proc/sys/net/ipv4/ip_local_port_range")
-      << "1024 65535";  // all nodes have one address
+  std::ofstream("/proc/sys/net/ipv4/ip_local_port_range") << "1024 65535";  // all nodes have one address
 }
 
 void use_small_stacks() {
@@ -103,9 +102,7 @@ Group group_of(int node, int nodes) {
 // to a half.
 double most_calls_of_a_node(double delay) { return 3 * (std::log2(2.0 / 0.002) + 2 + delay); }
 
-double seconds_now() {
-  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
-}
+double seconds_now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
 
 // What the processes tell.
 struct Outcome {
@@ -114,11 +111,10 @@ struct Outcome {
 };
 
 void take_part(int node, int nodes, Outcome& outcome) {
-  const auto gathered = all_gather(group_of(node, nodes), "", kTimeout,
-                                   [](Values) { return Result<Values>(Values{"all here"}); });
+  const auto gathered =
+      all_gather(group_of(node, nodes), "", kTimeout, [](Values) { return Result<Values>(Values{"all here"}); });
   const double now = seconds_now();
-  for (double last = outcome.heard_by_last;
-       last < now && !outcome.heard_by_last.compare_exchange_weak(last, now);) {
+  for (double last = outcome.heard_by_last; last < now && !outcome.heard_by_last.compare_exchange_weak(last, now);) {
   }
   if (gathered && gathered->values == Values{"all here"}) return;
   if (++outcome.failed > 1) return;
@@ -175,8 +171,7 @@ void play_all(int nodes, double delay, Outcome& outcome) {
 }
 
 int run(int nodes, double delay) {
-  void* shared =
-      mmap(nullptr, sizeof(Outcome), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* shared = mmap(nullptr, sizeof(Outcome), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) give_up("mmap");
   Outcome& outcome = *new (shared) Outcome{};
   auto before = counters();
@@ -188,8 +183,8 @@ int run(int nodes, double delay) {
       "nodes=%d delay_s=%.0f seconds=%.3f cpu_of_first_s=%.3f calls=%ld accepted=%ld syn=%ld "
       "overflows=%ld bytes=%ld failed=%d\n",
       nodes, delay, outcome.heard_by_last - outcome.listening, outcome.cpu_of_first.load(), calls,
-      more("Tcp.PassiveOpens"), calls + more("TcpExt.TCPSynRetrans"),
-      more("TcpExt.ListenOverflows"), more("IpExt.OutOctets"), outcome.failed.load());
+      more("Tcp.PassiveOpens"), calls + more("TcpExt.TCPSynRetrans"), more("TcpExt.ListenOverflows"),
+      more("IpExt.OutOctets"), outcome.failed.load());
   const double most = most_calls_of_a_node(delay) * nodes;
   if (static_cast<double>(calls) > most) {
     std::fprintf(stderr, "bootstrap_nodes: %ld calls, expected at most %.0f\n", calls, most);

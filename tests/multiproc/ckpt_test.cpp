@@ -33,8 +33,10 @@ TEST_F(Ckpt, ListSaysWhatItHasNotFound) {
   const std::map<std::string, std::string> kCases = {
       {folder_ / "none", "none: no checkpoints can be looked for there: No such file or directory"},
       {step + "/DONE", "DONE: no checkpoints can be looked for there: Not a directory"},
-      {folder_ / "empty", "empty holds no complete checkpoint, which is a folder step-00000001 or the like with a file DONE"},
-      {step, "step-00000003 is one checkpoint: give the folder that it is in, or look at it with torchbridge-ckpt show"},
+      {folder_ / "empty",
+       "empty holds no complete checkpoint, which is a folder step-00000001 or the like with a file DONE"},
+      {step,
+       "step-00000003 is one checkpoint: give the folder that it is in, or look at it with torchbridge-ckpt show"},
       {step + "/", "is one checkpoint: give the folder that it is in"},
       {folder_ / "runs/latest", "latest is one checkpoint: give the folder that it is in"},
   };
@@ -47,7 +49,8 @@ TEST_F(Ckpt, ListShowsWhatWasPutAside) {
   folder_.write("runs/step-00000003.aside/more/of-it", std::string(500, 'x'));
   fs::create_directory(folder_ / "runs/notes.aside");
   Process process({CKPT_PROGRAM, "list", folder_ / "runs"}, {}, folder_ / "output");
-  EXPECT_EQ(process.wait(std::chrono::steady_clock::now() + std::chrono::seconds(30)), 1) << "there is no checkpoint beside it";
+  EXPECT_EQ(process.wait(std::chrono::steady_clock::now() + std::chrono::seconds(30)), 1)
+      << "there is no checkpoint beside it";
   EXPECT_EQ(process.out(), "step-00000003.aside  put aside, 2.0 kB: yours to remove (rm -r)\n");
 }
 

@@ -2,27 +2,28 @@
 //
 //     RANK=0 WORLD_SIZE=2 MASTER_ADDR=... MASTER_PORT=... ddp_cases TABLE.json FOLDER
 //
-// FOLDER holds the initial weights, MODEL.safetensors or MODEL.pt. Each rank prints to standard output: the case's name, the loss of each
-// forward pass (bits and value), checksums of what is left at the end. Keys of a case: tests/reference/ddp_cases.py.
-#include <ATen/ops/empty.h>
-#include <ATen/ops/index_select.h>
-#include <c10/core/GradMode.h>
-#include <torch/csrc/distributed/c10d/comm.hpp>
-#include "trainer_template/runtime/checkpoint/checkpoint.h"
-#include "trainer_template/runtime/data/idx.h"
-#include "trainer_template/runtime/run/job.h"
-#include "trainer_template/runtime/data/epoch_order.h"
-#include "trainer_template/runtime/optim/autocast.h"
-#include "trainer_template/runtime/optim/grad_clip.h"
-#include "trainer_template/runtime/optim/optimizer.h"
-#include <zlib.h>
-
+// FOLDER holds the initial weights, MODEL.safetensors or MODEL.pt. Each rank prints to standard output: the case's
+// name, the loss of each forward pass (bits and value), checksums of what is left at the end. Keys of a case:
+// tests/reference/ddp_cases.py.
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
+#include <c10/core/GradMode.h>
 #include <nlohmann/json.hpp>
+#include <torch/csrc/distributed/c10d/comm.hpp>
+#include <zlib.h>
 
 #include "tests/multiproc/ddp_models.h"
+#include "trainer_template/runtime/checkpoint/checkpoint.h"
+#include "trainer_template/runtime/data/epoch_order.h"
+#include "trainer_template/runtime/data/idx.h"
+#include "trainer_template/runtime/optim/autocast.h"
+#include "trainer_template/runtime/optim/grad_clip.h"
+#include "trainer_template/runtime/optim/optimizer.h"
+#include "trainer_template/runtime/run/job.h"
 
 using namespace torchbridge::train;
 using Json = nlohmann::json;
@@ -65,8 +66,9 @@ void print_loss(const at::Tensor& loss) {
 
 CommHook own_hook(ProcessGroup& group) {
   return {"own_hook", [run = allreduce_hook(group).run](c10d::GradBucket& bucket) {
-            return run(bucket)->then([](c10::ivalue::Future& mean) { return c10::IValue(mean.value().toTensor() * 0.5); },
-                                     c10::TensorType::get());
+            return run(bucket)->then(
+                [](c10::ivalue::Future& mean) { return c10::IValue(mean.value().toTensor() * 0.5); },
+                c10::TensorType::get());
           }};
 }
 
@@ -83,15 +85,24 @@ CommHook hook_of(const std::string& name, ProcessGroup& group) {
 DdpOptions ddp_options(const Json& given) {
   DdpOptions options;
   for (const auto& [key, value] : given.items()) {
-    if (key == "bucket_cap_mb") options.bucket_cap_mb = value.get<double>();
-    else if (key == "bucket_cap_mb_list") options.bucket_cap_mb_list = value.get<std::vector<double>>();
-    else if (key == "gradient_as_bucket_view") options.gradient_as_bucket_view = value;
-    else if (key == "find_unused_parameters") options.find_unused_parameters = value;
-    else if (key == "static_graph") options.static_graph = value;
-    else if (key == "broadcast_buffers") options.broadcast_buffers = value;
-    else if (key == "skip_all_reduce_unused_params") options.skip_all_reduce_unused_params = value;
-    else if (key == "ignore") options.ignore = value.get<std::set<std::string>>();
-    else throw TrainError("DDP option '" + key + "' is not known");
+    if (key == "bucket_cap_mb")
+      options.bucket_cap_mb = value.get<double>();
+    else if (key == "bucket_cap_mb_list")
+      options.bucket_cap_mb_list = value.get<std::vector<double>>();
+    else if (key == "gradient_as_bucket_view")
+      options.gradient_as_bucket_view = value;
+    else if (key == "find_unused_parameters")
+      options.find_unused_parameters = value;
+    else if (key == "static_graph")
+      options.static_graph = value;
+    else if (key == "broadcast_buffers")
+      options.broadcast_buffers = value;
+    else if (key == "skip_all_reduce_unused_params")
+      options.skip_all_reduce_unused_params = value;
+    else if (key == "ignore")
+      options.ignore = value.get<std::set<std::string>>();
+    else
+      throw TrainError("DDP option '" + key + "' is not known");
   }
   return options;
 }
@@ -99,8 +110,10 @@ DdpOptions ddp_options(const Json& given) {
 class CaseRun {
  public:
   CaseRun(const Json& c, const std::string& folder, const Digits& digits, ProcessGroup& group)
-      : case_(c), digits_(digits), group_(group), sampler_{.size = digits.labels.numel(), .world_size = group.world_size(),
-                                                           .rank = group.rank(), .seed = 3} {
+      : case_(c),
+        digits_(digits),
+        group_(group),
+        sampler_{.size = digits.labels.numel(), .world_size = group.world_size(), .rank = group.rank(), .seed = 3} {
     const std::string kind = c.at("model");
     model_ = make_case_model(kind.starts_with("jit_") ? "jit:" + folder + "/" + kind + ".pt" : kind);
     if (!kind.starts_with("jit_")) init_from(folder + "/" + kind + ".safetensors", model_.tensors, group);
@@ -146,7 +159,8 @@ class CaseRun {
     DdpOptions options = ddp_options(case_.value("ddp", Json::object()));
     options.buckets = buckets;
     if (case_.contains("delay")) {
-      options.delay_all_reduce = {case_["delay"].at("names").get<std::vector<std::string>>(), case_["delay"].at("until")};
+      options.delay_all_reduce = {case_["delay"].at("names").get<std::vector<std::string>>(),
+                                  case_["delay"].at("until")};
     }
     ddp_.reset();
     ddp_ = std::make_unique<DistributedDataParallel>(model_.tensors, group_, options);
@@ -155,10 +169,12 @@ class CaseRun {
 
   void loop(int epochs, int max_steps) {
     const int accumulation = case_.value("accumulation", 1);
-    const std::int64_t batch = case_.value("batch", std::max<std::int64_t>(1, 28 / (group_.world_size() * accumulation)));
+    const std::int64_t batch =
+        case_.value("batch", std::max<std::int64_t>(1, 28 / (group_.world_size() * accumulation)));
     int forwards = 0;
     for (int epoch = 0; epoch < epochs; ++epoch) {
-      const std::vector<std::int64_t> indices = rank_share(sampler_, EpochOrder(sampler_, epoch), 0, 0, samples_per_rank(sampler_));
+      const std::vector<std::int64_t> indices =
+          rank_share(sampler_, EpochOrder(sampler_, epoch), 0, 0, samples_per_rank(sampler_));
       for (std::size_t begin = 0; begin < indices.size(); begin += batch) {
         if (max_steps > 0 && forwards == max_steps * accumulation) return;
         const auto end = std::min<std::size_t>(begin + batch, indices.size());
@@ -174,7 +190,8 @@ class CaseRun {
     std::optional<DistributedDataParallel::NoSync> no_sync;
     if (!is_last) no_sync.emplace(*ddp_);
     // Which ranks use the branch changes from step to step.
-    const StepInputs inputs{.pixels = digits_.pixels.index_select(0, chosen), .targets = digits_.labels.index_select(0, chosen),
+    const StepInputs inputs{.pixels = digits_.pixels.index_select(0, chosen),
+                            .targets = digits_.labels.index_select(0, chosen),
                             .with_branch = case_.value("with_branch", false) && number % 3 == group_.rank() % 3,
                             .all_outputs = case_.value("all_outputs", false)};
     at::Tensor loss;
@@ -212,7 +229,8 @@ class CaseRun {
 
   void print_end() {
     for (const auto& [name, sum] : last_gradients_) std::printf("gradient %s %08x\n", name.c_str(), sum);
-    for (const auto& [name, tensor] : model_.tensors.all()) std::printf("value %s %08x\n", name.c_str(), checksum(tensor));
+    for (const auto& [name, tensor] : model_.tensors.all())
+      std::printf("value %s %08x\n", name.c_str(), checksum(tensor));
     if (!case_.value("logging_data", false)) return;
     const DdpLoggingData data = ddp_->logging_data();
     // What both sides decide themselves; times and the names of classes differ.
@@ -220,9 +238,10 @@ class CaseRun {
       const auto found = data.strings.find(key);
       std::printf("%s %s\n", key, found == data.strings.end() ? "none" : found->second.c_str());
     }
-    for (const char* key : {"world_size", "rank", "iteration", "bucket_cap_bytes", "first_bucket_bytes", "find_unused_parameters",
-                            "gradient_as_bucket_view", "broadcast_buffers", "has_rebuilt_buckets", "num_parameter_tensors",
-                            "total_parameter_size_bytes", "static_graph", "has_error"}) {
+    for (const char* key :
+         {"world_size", "rank", "iteration", "bucket_cap_bytes", "first_bucket_bytes", "find_unused_parameters",
+          "gradient_as_bucket_view", "broadcast_buffers", "has_rebuilt_buckets", "num_parameter_tensors",
+          "total_parameter_size_bytes", "static_graph", "has_error"}) {
       const auto found = data.numbers.find(key);
       std::printf("%s %lld\n", key, found == data.numbers.end() ? -1LL : static_cast<long long>(found->second));
     }
@@ -254,5 +273,6 @@ int main(int argc, char** argv) {
       CaseRun(c, arguments[1], digits, group).train();
     }
   };
-  return run_job(torchbridge::EnvMap::from(environ), [] { return GroupOptions{}; }, train);
+  return run_job(
+      torchbridge::EnvMap::from(environ), [] { return GroupOptions{}; }, train);
 }

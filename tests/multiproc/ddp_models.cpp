@@ -12,6 +12,7 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/pooling.h>
+
 #include "trainer_template/runtime/linear.h"
 #include "trainer_template/runtime/model_tensors.h"
 
@@ -126,9 +127,10 @@ at::Tensor loss_of(const Branches::Output& output, const StepInputs& inputs) {
 template <class Model>
 CaseModel wrap(std::shared_ptr<Model> model) {
   return {.tensors = torchbridge::train::tensors_of(*model),
-          .loss = [model](DistributedDataParallel& ddp, const StepInputs& inputs) {
-            return loss_of(ddp.forward([&] { return model->forward(inputs); }), inputs);
-          },
+          .loss =
+              [model](DistributedDataParallel& ddp, const StepInputs& inputs) {
+                return loss_of(ddp.forward([&] { return model->forward(inputs); }), inputs);
+              },
           .module = model};
 }
 
@@ -136,10 +138,11 @@ CaseModel load_jit(const std::string& file) {
   auto module = std::make_shared<torch::jit::Module>(torch::jit::load(file));
   module->train();
   return {.tensors = torchbridge::train::tensors_of(*module),
-          .loss = [module](DistributedDataParallel& ddp, const StepInputs& inputs) {
-            const c10::IValue output = ddp.forward(*module, std::vector<c10::IValue>{inputs.pixels});
-            return loss_of(output.toTensor(), inputs);
-          },
+          .loss =
+              [module](DistributedDataParallel& ddp, const StepInputs& inputs) {
+                const c10::IValue output = ddp.forward(*module, std::vector<c10::IValue>{inputs.pixels});
+                return loss_of(output.toTensor(), inputs);
+              },
           .module = module};
 }
 

@@ -1,7 +1,6 @@
-// The models that our ranks and Python's (tests/reference/ddp_cases.py) train on digits, with the same names of parameters.
+// The models that our ranks and Python's (tests/reference/ddp_cases.py) train on digits, with the same names of
+// parameters.
 #pragma once
-
-#include <torch/nn/module.h>
 
 #include <functional>
 #include <map>
@@ -9,6 +8,8 @@
 #include <string>
 #include <tuple>
 #include <vector>
+
+#include <torch/nn/module.h>
 
 #include "trainer_template/runtime/ddp/ddp.h"
 

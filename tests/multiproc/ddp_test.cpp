@@ -3,8 +3,9 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <set>
+
+#include <nlohmann/json.hpp>
 
 #include "tests/multiproc/ranks.h"
 
@@ -33,7 +34,8 @@ std::string contents(const std::string& path) {
 // The first line that differs; empty when none does.
 std::string difference(const Words& ours, const Words& pythons) {
   for (std::size_t i = 0; i < std::max(ours.size(), pythons.size()); ++i) {
-    const std::string own = i < ours.size() ? ours[i] : "(nothing)", other = i < pythons.size() ? pythons[i] : "(nothing)";
+    const std::string own = i < ours.size() ? ours[i] : "(nothing)",
+                      other = i < pythons.size() ? pythons[i] : "(nothing)";
     if (own != other) return "line " + std::to_string(i + 1) + ": ours " + own + ", Python's " + other;
   }
   return {};
@@ -62,7 +64,8 @@ void expect_pythons_bits(const std::string& table_name) {
   TemporaryFolder folder, output;
   folder.write("table.json", table.dump());
   const std::string file = folder / "table.json", path = folder.path();
-  Process reference({python(), "-W", "ignore", SOURCE_DIR "/tests/reference/ddp_cases.py", file, path}, {}, output / "python");
+  Process reference({python(), "-W", "ignore", SOURCE_DIR "/tests/reference/ddp_cases.py", file, path}, {},
+                    output / "python");
   ASSERT_EQ(reference.wait(std::chrono::steady_clock::now() + std::chrono::minutes(4)), 0) << reference.error();
   for (int world_size : worlds_of(table)) {
     Ranks ranks(world_size, {DDP_CASES, file, path});

@@ -1,10 +1,10 @@
 // Our ranks against Python's: the same indices, the same losses bit for bit.
+#include <algorithm>
+#include <cstdlib>
+
 #include <nlohmann/json.hpp>
 
 #include "tests/multiproc/ranks.h"
-
-#include <algorithm>
-#include <cstdlib>
 
 namespace {
 
@@ -18,7 +18,8 @@ std::string run(const Words& command) {
 }
 
 // What a program prints for the cases of a file, and what the reference script prints for them.
-void expect_same_output(const std::string& program, const std::string& cases, const std::string& script, int least_lines) {
+void expect_same_output(const std::string& program, const std::string& cases, const std::string& script,
+                        int least_lines) {
   const std::string folder = SOURCE_DIR "/tests/reference/";
   const std::string expected = run({python(), folder + script, folder + cases});
   const std::string ours = run({"/bin/sh", "-c", "exec " + program + " < " + folder + cases});
@@ -50,24 +51,32 @@ struct Case {
 const Case kCases[] = {
     {"one rank", 1, {"--optimizer", "sgd", "--lr", "0.1", "--momentum", "0.9"}},
     {"sgd", 2, {"--optimizer", "sgd", "--lr", "0.1", "--momentum", "0"}},
-    {"sgd with momentum and weight decay", 2, {"--optimizer", "sgd", "--lr", "0.05", "--momentum", "0.9",
-                                               "--weight-decay", "0.001"}},
+    {"sgd with momentum and weight decay",
+     2,
+     {"--optimizer", "sgd", "--lr", "0.05", "--momentum", "0.9", "--weight-decay", "0.001"}},
     {"adamw", 2, {"--optimizer", "adamw", "--lr", "0.003", "--weight-decay", "0.01"}},
     {"uneven batches on three ranks", 3, {"--optimizer", "adamw", "--lr", "0.001", "--batch-size", "50"}},
-    {"adam with parameter groups, warm-up, cosine and accumulation", 2,
+    {"adam with parameter groups, warm-up, cosine and accumulation",
+     2,
      {"--optimizer", "adam", "--lr", "0.003", "--weight-decay", "0.1", "--no-decay-1d", "--warmup-steps", "5",
       "--lr-schedule", "cosine:eta_min=1e-5", "--batch-size", "16", "--grad-accumulation", "4"}},
-    {"accumulation with the mean over batches", 2,
-     {"--lr", "0.05", "--momentum", "0.9", "--batch-size", "34", "--grad-accumulation", "2",
-      "--accumulation-mean", "batches"}},
-    {"accumulation with the mean over samples", 2,
+    {"accumulation with the mean over batches",
+     2,
+     {"--lr", "0.05", "--momentum", "0.9", "--batch-size", "34", "--grad-accumulation", "2", "--accumulation-mean",
+      "batches"}},
+    {"accumulation with the mean over samples",
+     2,
      {"--lr", "0.05", "--momentum", "0.9", "--batch-size", "34", "--grad-accumulation", "2"}},
     {"gradients summed in bf16", 3, {"--lr", "0.1", "--momentum", "0.9", "--grad-comm", "bf16", "--clip-norm", "1"}},
     {"gradients summed in fp16", 2, {"--lr", "0.1", "--momentum", "0.9", "--grad-comm", "fp16"}},
-    {"bf16, clipping and one-cycle", 2, {"--optimizer", "sgd", "--lr", "0.2", "--precision", "bf16", "--clip-norm", "0.3",
-                                         "--lr-schedule", "one-cycle", "--max-steps", "30"}},
-    {"fp16 with overflows", 2, {"--optimizer", "adamw", "--lr", "0.003", "--precision", "fp16", "--loss-scale", "134217728",
-                                "--max-steps", "30"}},
+    {"bf16, clipping and one-cycle",
+     2,
+     {"--optimizer", "sgd", "--lr", "0.2", "--precision", "bf16", "--clip-norm", "0.3", "--lr-schedule", "one-cycle",
+      "--max-steps", "30"}},
+    {"fp16 with overflows",
+     2,
+     {"--optimizer", "adamw", "--lr", "0.003", "--precision", "fp16", "--loss-scale", "134217728", "--max-steps",
+      "30"}},
 };
 
 Words joined(Words command, const Words& more) {
@@ -84,26 +93,35 @@ struct Training {
 void train_in_python(const std::vector<Training>& trainings) {
   TemporaryFolder folder;
   nlohmann::json cases;
-  for (const Training& training : trainings) cases.push_back({{"world_size", training.world_size}, {"options", training.options}});
+  for (const Training& training : trainings)
+    cases.push_back({{"world_size", training.world_size}, {"options", training.options}});
   folder.write("cases.json", cases.dump());
-  Process reference({python(), SOURCE_DIR "/tests/reference/train_cases.py", folder / "cases.json"}, {}, folder / "reference");
+  Process reference({python(), SOURCE_DIR "/tests/reference/train_cases.py", folder / "cases.json"}, {},
+                    folder / "reference");
   ASSERT_EQ(reference.wait(std::chrono::steady_clock::now() + std::chrono::minutes(3)), 0) << reference.error();
 }
 
 TEST(Equality, LossesArePythonsBitForBit) {
   if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
   TemporaryFolder folder;
-  const auto file = [&](const Case& c, const std::string& name) { return folder / (std::to_string(&c - kCases) + name); };
-  const auto shared = [](const Case& c) { return joined({"--epochs", "2", "--seed", "11", "--data", SOURCE_DIR "/data/digits"}, c.options); };
+  const auto file = [&](const Case& c, const std::string& name) {
+    return folder / (std::to_string(&c - kCases) + name);
+  };
+  const auto shared = [](const Case& c) {
+    return joined({"--epochs", "2", "--seed", "11", "--data", SOURCE_DIR "/data/digits"}, c.options);
+  };
   std::vector<Training> trainings;
   for (const Case& c : kCases) {
-    trainings.push_back({c.world_size, joined(shared(c), {"--save-init", file(c, "init.safetensors"), "--metrics", file(c, "python.jsonl")})});
+    trainings.push_back({c.world_size, joined(shared(c), {"--save-init", file(c, "init.safetensors"), "--metrics",
+                                                          file(c, "python.jsonl")})});
   }
   train_in_python(trainings);
   for (const Case& c : kCases) {
     SCOPED_TRACE(c.name);
     // Another seed of the weights shows that they come from the file.
-    Ranks ours(c.world_size, joined(trainer({"--init-from", file(c, "init.safetensors"), "--metrics", file(c, "ours.jsonl")}), shared(c)));
+    Ranks ours(
+        c.world_size,
+        joined(trainer({"--init-from", file(c, "init.safetensors"), "--metrics", file(c, "ours.jsonl")}), shared(c)));
     ASSERT_EQ(ours.wait(), std::vector<int>(c.world_size, 0)) << ours.errors();
     const std::vector<double> expected = losses(file(c, "python.jsonl"));
     EXPECT_GT(expected.size(), 10u);
@@ -115,7 +133,9 @@ TEST(Equality, LossesArePythonsBitForBit) {
 void expect_same_losses(const std::vector<Training>& trainings) {
   TemporaryFolder folder;
   const Words shared = {"--max-steps", "100", "--seed", "3", "--lr-schedule", "constant", "--warmup-steps", "0"};
-  const auto metrics = [&](std::size_t i, const std::string& whose) { return Words{"--metrics", folder / (std::to_string(i) + whose)}; };
+  const auto metrics = [&](std::size_t i, const std::string& whose) {
+    return Words{"--metrics", folder / (std::to_string(i) + whose)};
+  };
   std::vector<Training> pythons;
   for (std::size_t i = 0; i < trainings.size(); ++i) {
     pythons.push_back({trainings[i].world_size, joined(joined(shared, trainings[i].options), metrics(i, "python"))});
@@ -124,8 +144,10 @@ void expect_same_losses(const std::vector<Training>& trainings) {
   for (std::size_t i = 0; i < trainings.size(); ++i) {
     const auto& [world_size, options] = trainings[i];
     SCOPED_TRACE(testing::PrintToString(options) + " with ranks: " + std::to_string(world_size));
-    const bool text = std::any_of(options.begin(), options.end(), [](const std::string& word) { return word.starts_with("gpt:"); });
-    Ranks ours(world_size, joined(trainer({"--task", text ? "text" : "digits"}), joined(joined(shared, options), metrics(i, "ours"))));
+    const bool text =
+        std::any_of(options.begin(), options.end(), [](const std::string& word) { return word.starts_with("gpt:"); });
+    Ranks ours(world_size, joined(trainer({"--task", text ? "text" : "digits"}),
+                                  joined(joined(shared, options), metrics(i, "ours"))));
     ASSERT_EQ(ours.wait(), std::vector<int>(world_size, 0)) << ours.errors();
     const std::vector<double> expected = losses(metrics(i, "python")[1]);
     EXPECT_EQ(expected.size(), 100u);
@@ -134,12 +156,25 @@ void expect_same_losses(const std::vector<Training>& trainings) {
 }
 
 // TORCHBRIDGE_COMPLETE=1: with 1 and 4 ranks too.
-std::vector<int> world_sizes() { return getenv("TORCHBRIDGE_COMPLETE") ? std::vector<int>{1, 2, 4} : std::vector<int>{2}; }
+std::vector<int> world_sizes() {
+  return getenv("TORCHBRIDGE_COMPLETE") ? std::vector<int>{1, 2, 4} : std::vector<int>{2};
+}
 
 TEST(Equality, GptLossesArePythonsBitForBit) {
   if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
-  const Words gpt = {"--data", SOURCE_DIR "/data/text/pentateuch.txt", "--batch-size", "4", "--optimizer", "adamw", "--lr", "0.001",
-                     "--weight-decay", "0.1", "--no-decay-1d", "--clip-norm", "1"};
+  const Words gpt = {"--data",
+                     SOURCE_DIR "/data/text/pentateuch.txt",
+                     "--batch-size",
+                     "4",
+                     "--optimizer",
+                     "adamw",
+                     "--lr",
+                     "0.001",
+                     "--weight-decay",
+                     "0.1",
+                     "--no-decay-1d",
+                     "--clip-norm",
+                     "1"};
   const std::string model = "gpt:layers=2,heads=2,width=64,context=32", with_dropout = model + ",dropout=0.1";
   const Words kModels[] = {{"--model", model},
                            {"--model", with_dropout, "--precision", "bf16", "--grad-accumulation", "2"},
@@ -154,7 +189,11 @@ TEST(Equality, GptLossesArePythonsBitForBit) {
 TEST(Equality, CnnLossesArePythonsBitForBit) {
   if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
   const Words kPrecisions[] = {{"--precision", "fp32"}, {"--precision", "bf16"}};
-  const Words cnn = {"--data", SOURCE_DIR "/data/digits", "--model", "cnn:8,16", "--optimizer", "sgd", "--lr", "0.05", "--momentum", "0.9",
+  const Words cnn = {"--data",      SOURCE_DIR "/data/digits",
+                     "--model",     "cnn:8,16",
+                     "--optimizer", "sgd",
+                     "--lr",        "0.05",
+                     "--momentum",  "0.9",
                      "--clip-norm", "0.5"};
   std::vector<Training> trainings;
   for (const int world_size : world_sizes()) {
@@ -174,7 +213,8 @@ from safetensors.torch import load_file
 for name in ("model", "optimizer-00000-of-00001", "rank-00000", "rank-00001"):
     for key, value in sorted(load_file(f"{sys.argv[1]}/{name}.safetensors").items()):
         print(name, key, list(value.shape), value.dtype)
-)", folder / "runs/step-00000003"});
+)",
+                               folder / "runs/step-00000003"});
   EXPECT_TRUE(contains(out, "model layers.0.weight [128, 64] torch.float32\n"));
   EXPECT_TRUE(contains(out, "optimizer-00000-of-00001 layers.4.bias.exp_avg_sq [10] torch.float32\n"));
   EXPECT_TRUE(contains(out, "rank-00001 cpu_generator [5056] torch.uint8\n"));
@@ -184,7 +224,8 @@ for name in ("model", "optimizer-00000-of-00001", "rank-00000", "rank-00001"):
 TEST(Equality, PythonsOptimizerTakesOurState) {
   if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
   TemporaryFolder folder;
-  Ranks ranks(1, trainer({"--max-steps", "3", "--optimizer", "adamw", "--no-decay-1d", "--checkpoint-dir", folder / "runs"}));
+  Ranks ranks(
+      1, trainer({"--max-steps", "3", "--optimizer", "adamw", "--no-decay-1d", "--checkpoint-dir", folder / "runs"}));
   ASSERT_EQ(ranks.wait(), std::vector<int>{0}) << ranks.errors();
   const std::string out = run({python(), "-c", R"(
 import sys
@@ -213,7 +254,8 @@ for number, name in enumerate(names):
     assert after["step"] == 4, after["step"]
     torch.testing.assert_close(after["exp_avg"], 0.9 * saved[name + ".exp_avg"] + 0.1)
 print(len(names), "parameters")
-)", folder / "runs/step-00000003"});
+)",
+                               folder / "runs/step-00000003"});
   EXPECT_EQ(out, "6 parameters\n");
 }
 

@@ -1,10 +1,9 @@
 // Ranks that die or stop in the middle: the others end soon, and one of them says which one it was.
 #include <sys/socket.h>
 
-#include "bridge/net/address.h"
-
 #include <csignal>
 
+#include "bridge/net/address.h"
 #include "tests/multiproc/ranks.h"
 
 namespace {
@@ -62,7 +61,8 @@ TEST_F(Failure, AStoppedRankIsNamedAfterTheTimeoutAndGoesOnInSilence) {
     EXPECT_TRUE(eventually([&] { return !ranks.errors().empty(); }, std::chrono::seconds(15)));
     ranks.kill_rank(stopped, SIGCONT);
     EXPECT_EQ(ranks.wait(std::chrono::seconds(8)), (std::vector<int>{1, 1, 1}));
-    EXPECT_TRUE(contains(ranks.errors(), "rank " + std::to_string(stopped) + here_ + " did not take part in a collective in time"));
+    EXPECT_TRUE(contains(ranks.errors(),
+                         "rank " + std::to_string(stopped) + here_ + " did not take part in a collective in time"));
     EXPECT_EQ(lines_in(ranks.errors()), 1) << ranks.errors();
     fs::remove(curve());
   }
@@ -77,10 +77,11 @@ TEST_F(Failure, AStoppedRankIsNamedByTheHeartbeatAndGoesOnInSilence) {
     EXPECT_TRUE(eventually([&] { return !ranks.errors().empty(); }, std::chrono::seconds(5)));
     ranks.kill_rank(stopped, SIGCONT);
     EXPECT_EQ(ranks.wait(std::chrono::seconds(8)), (std::vector<int>{1, 1, 1}));
-    EXPECT_TRUE(contains(ranks.errors(), "rank " + std::to_string(stopped) + here_ + (stopped == 0 ? " " : " says nothing for 1 s")));
+    EXPECT_TRUE(contains(ranks.errors(),
+                         "rank " + std::to_string(stopped) + here_ + (stopped == 0 ? " " : " says nothing for 1 s")));
     EXPECT_TRUE(contains(ranks.errors(), ": stopped, ")) << ranks.errors();
-    // Where rank 0 is silent nobody can tell the other two: each finds it by itself, and the second says it as well where its clock comes before
-    // the news of the first one's end.
+    // Where rank 0 is silent nobody can tell the other two: each finds it by itself, and the second says it as well
+    // where its clock comes before the news of the first one's end.
     EXPECT_LE(lines_in(ranks.errors()), stopped == 0 ? 2 : 1) << ranks.errors();
     EXPECT_EQ(lines_in(ranks.error(stopped)), 0) << ranks.errors();
     fs::remove(curve());
@@ -99,7 +100,8 @@ TEST_F(Failure, AStoppedRankIsNamedWithinFiveSeconds) {
   EXPECT_EQ(ranks.wait(std::chrono::seconds(8)), expected);
 }
 
-// They are there before the ranks, and stay until the end: 64 that say nothing, and others that send what no store understands.
+// They are there before the ranks, and stay until the end: 64 that say nothing, and others that send what no store
+// understands.
 TEST_F(Failure, StrangersAtTheStoreDoNotKeepRanksFromMeeting) {
   const int port = free_port();
   const torchbridge::Endpoint store{"127.0.0.1", port};
@@ -115,7 +117,8 @@ TEST_F(Failure, StrangersAtTheStoreDoNotKeepRanksFromMeeting) {
   ASSERT_TRUE(eventually([&] { return visit(""); }));
   for (int i = 0; i < 63; ++i) EXPECT_TRUE(visit(""));
   for (int byte = 0; byte < 256; byte += 5) EXPECT_TRUE(visit(std::string(1 + byte, static_cast<char>(byte))));
-  for (int i = 0; i < 64; ++i) EXPECT_TRUE(torchbridge::connect_to(store, std::chrono::seconds(1)));  // a port scan: and gone
+  for (int i = 0; i < 64; ++i)
+    EXPECT_TRUE(torchbridge::connect_to(store, std::chrono::seconds(1)));  // a port scan: and gone
   Ranks others({1, 2}, 3, port, trainer({"--max-steps", "2"}));
   EXPECT_EQ(others.wait(), (std::vector<int>{0, 0})) << others.errors();
   EXPECT_EQ(first.wait(), std::vector<int>{0}) << first.errors();
@@ -128,7 +131,8 @@ TEST_F(Failure, StrangersAtTheStoreDoNotDisturb) {
   const torchbridge::Endpoint store{"127.0.0.1", ranks.port()};
   const auto idle = torchbridge::connect_to(store, std::chrono::seconds(1));
   ASSERT_TRUE(idle);
-  for (const std::string& garbage : {std::string("GET / HTTP/1.0\r\n\r\n"), std::string(100'000, '\xff'), std::string(5, '\0')}) {
+  for (const std::string& garbage :
+       {std::string("GET / HTTP/1.0\r\n\r\n"), std::string(100'000, '\xff'), std::string(5, '\0')}) {
     const auto stranger = torchbridge::connect_to(store, std::chrono::seconds(1));
     ASSERT_TRUE(stranger);
     send(stranger->descriptor(), garbage.data(), garbage.size(), MSG_NOSIGNAL);
@@ -140,7 +144,9 @@ TEST_F(Failure, StrangersAtTheStoreDoNotDisturb) {
 TEST_F(Failure, ARankOfAnotherRunIsRefusedAtOnce) {
   const int port = free_port();
   Ranks served({0}, 2, port, endless(), {{"TORCHELASTIC_RUN_ID", "one"}});
-  ASSERT_TRUE(eventually([&] { return static_cast<bool>(torchbridge::connect_to({"127.0.0.1", port}, std::chrono::seconds(1))); }));
+  ASSERT_TRUE(eventually([&] {
+    return static_cast<bool>(torchbridge::connect_to({"127.0.0.1", port}, std::chrono::seconds(1)));
+  }));
   Ranks stranger({1}, 2, port, endless(), {{"TORCHELASTIC_RUN_ID", "two"}});
   // A second from when it is at the store, and what a busy machine takes to start a process.
   EXPECT_EQ(stranger.wait(std::chrono::seconds(5)), std::vector<int>{1});
@@ -155,7 +161,9 @@ TEST_F(Failure, AFullDiskOfMetricsOrLedgerIsSaidAndTrainingGoesOn) {
     Ranks ranks(2, trainer({"--max-steps", "20", "--checkpoint-dir", folder_ / option, option, "/dev/full"}));
     EXPECT_EQ(ranks.wait(), (std::vector<int>{1, 1}));
     EXPECT_TRUE(std::filesystem::exists(folder_ / option / "step-00000020/DONE"));
-    EXPECT_TRUE(contains(ranks.errors(), "trainer: cannot write '/dev/full': No space left on device; what would come there is left out"));
+    EXPECT_TRUE(
+        contains(ranks.errors(),
+                 "trainer: cannot write '/dev/full': No space left on device; what would come there is left out"));
     EXPECT_TRUE(contains(ranks.errors(), "'/dev/full' is not complete"));
     EXPECT_EQ(lines_in(ranks.errors()), 2) << ranks.errors();
   }
@@ -186,7 +194,8 @@ TEST_F(Failure, TwoRunsDoNotShareAMetricsOrLedgerFile) {
   const std::pair<const char*, std::string> kFiles[] = {{"--metrics", curve()}, {"--ledger", ledger}};
   for (const auto& [option, file] : kFiles) {
     Ranks second(2, trainer({"--max-steps", "2", option, file}));
-    expect_one_line(second, "cannot write '" + file + "': another run, or another option of this one, writes it; give another " + option);
+    expect_one_line(second, "cannot write '" + file +
+                                "': another run, or another option of this one, writes it; give another " + option);
   }
   first.kill_rank(0, SIGKILL);
   first.wait();
@@ -198,8 +207,12 @@ TEST_F(Failure, TwoRunsDoNotShareAMetricsOrLedgerFile) {
 
 TEST_F(Failure, WithoutALauncherItTrainsAlone) {
   Ranks alone(1, trainer({"--max-steps", "3"}),
-              {{"RANK", "unset"}, {"WORLD_SIZE", "unset"}, {"LOCAL_RANK", "unset"}, {"LOCAL_WORLD_SIZE", "unset"},
-               {"MASTER_ADDR", "unset"}, {"MASTER_PORT", "unset"}});
+              {{"RANK", "unset"},
+               {"WORLD_SIZE", "unset"},
+               {"LOCAL_RANK", "unset"},
+               {"LOCAL_WORLD_SIZE", "unset"},
+               {"MASTER_ADDR", "unset"},
+               {"MASTER_PORT", "unset"}});
   EXPECT_EQ(alone.wait(), std::vector<int>{0}) << alone.errors();
   EXPECT_TRUE(contains(alone.out(0), "trainer: 3 steps, accuracy"));
 }

@@ -1,4 +1,5 @@
-// A libcuda.so.1 that shows one GPU, of the compute capability in FAKE_GPU_CAPABILITY ("7.0"), and can do nothing with it.
+// A libcuda.so.1 that shows one GPU, of the compute capability in FAKE_GPU_CAPABILITY ("7.0"), and can do nothing with
+// it.
 #include <cstdio>
 #include <cstdlib>
 

@@ -1,22 +1,8 @@
 // What a program does with init_process_group, one case a run: group_cases CASE [ARGUMENT]. group_test.cpp starts it.
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/exp.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/randn.h>
-#include <c10/util/Exception.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
 #include <sys/socket.h>
-#include <torch/csrc/distributed/c10d/FileStore.hpp>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
-#include "trainer_template/runtime/group/backend_registry.h"
-#include "trainer_template/runtime/group/gloo_backend.h"
-#include "trainer_template/runtime/group/process_group.h"
 #include <unistd.h>
 
 #include <chrono>
@@ -28,6 +14,22 @@
 #include <numeric>
 #include <set>
 #include <thread>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/randn.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "trainer_template/runtime/group/backend_registry.h"
+#include "trainer_template/runtime/group/gloo_backend.h"
+#include "trainer_template/runtime/group/process_group.h"
 
 namespace {
 
@@ -46,7 +48,8 @@ void expect(bool fact, const std::string& what) {
 void expect_sum(RankGroup& group) {
   const at::Tensor number = at::full({1}, group.rank() + 1.0);
   group.sum(number);
-  expect(number.item<double>() == group.world_size() * (group.world_size() + 1) / 2.0, "the sum over " + std::to_string(group.world_size()) + " ranks");
+  expect(number.item<double>() == group.world_size() * (group.world_size() + 1) / 2.0,
+         "the sum over " + std::to_string(group.world_size()) + " ranks");
 }
 
 std::string list(const std::vector<int>& ranks) {
@@ -68,7 +71,8 @@ StorePtr tcp_store() {
 void given_store(const std::string& kind_and_path) {
   const auto colon = kind_and_path.find(':');
   const std::string kind = kind_and_path.substr(0, colon), path = kind_and_path.substr(colon + 1);
-  StorePtr store = kind == "tcp" ? tcp_store() : StorePtr(c10::make_intrusive<c10d::FileStore>(path, variable("WORLD_SIZE")));
+  StorePtr store =
+      kind == "tcp" ? tcp_store() : StorePtr(c10::make_intrusive<c10d::FileStore>(path, variable("WORLD_SIZE")));
   if (kind == "prefix") store = c10::make_intrusive<c10d::PrefixStore>("mine", store);
   // Two groups at one store.
   for (const char* name : {"first", "second"}) {
@@ -95,7 +99,8 @@ void hash_store(const std::string&) {
 }
 
 void store_and_method(const std::string&) {
-  init_process_group(environment(), {.init_method = *parse_init_method("env://")}, c10::make_intrusive<c10d::HashStore>());
+  init_process_group(environment(), {.init_method = *parse_init_method("env://")},
+                     c10::make_intrusive<c10d::HashStore>());
 }
 
 void argument_against_variable(const std::string&) {
@@ -128,7 +133,8 @@ std::size_t connections_to(int port) {
 void wait_for_clients(std::size_t before) {
   constexpr std::size_t kTwoTries = 4;  // a question and a client each
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-  while (connections_to(variable("MASTER_PORT")) < before + kTwoTries && std::chrono::steady_clock::now() < deadline) usleep(1'000);
+  while (connections_to(variable("MASTER_PORT")) < before + kTwoTries && std::chrono::steady_clock::now() < deadline)
+    usleep(1'000);
 }
 
 // Ends when ranks of the next attempt have come.
@@ -189,9 +195,11 @@ void parts(const std::string&) {
     const auto some = group.new_group({2, 0});
     expect((some != nullptr) == (group.rank() % 2 == 0 && group.rank() < 3), "a handle on the ranks of the part alone");
     if (some) {
-      expect(some->ranks() == std::vector<int>({0, 2}) && some->rank() == group.rank() / 2, "the part's ranks in order");
+      expect(some->ranks() == std::vector<int>({0, 2}) && some->rank() == group.rank() / 2,
+             "the part's ranks in order");
       expect_sum(*some);
-      expect(some->broadcast(std::string(some->rank() == 1 ? "from 2" : ""), 1) == "from 2", "the text of the part's rank 1");
+      expect(some->broadcast(std::string(some->rank() == 1 ? "from 2" : ""), 1) == "from 2",
+             "the text of the part's rank 1");
     }
     const auto node = group.per_node(), across = group.across_nodes();
     expect_sum(*node);
@@ -205,7 +213,8 @@ void parts(const std::string&) {
       group.new_group(wrong);
       throw std::logic_error("taken");
     } catch (const TrainError& error) {
-      expect(std::string(error.what()).find("expected different ranks from 0 to 3") != std::string::npos, "the error of new_group");
+      expect(std::string(error.what()).find("expected different ranks from 0 to 3") != std::string::npos,
+             "the error of new_group");
     }
   }
   expect_sum(group);
@@ -215,7 +224,12 @@ void parts(const std::string&) {
 
 void a_backend_of_mine(const std::string&) {
   static int made = 0;
-  register_backend("mine", {{"cpu"}, [](const BackendRequest& request) { ++made; return make_gloo(request); }, {}});
+  register_backend("mine", {{"cpu"},
+                            [](const BackendRequest& request) {
+                              ++made;
+                              return make_gloo(request);
+                            },
+                            {}});
   ProcessGroup group = init_process_group(environment(), {.backend = "cpu:mine"});
   expect(made == 1 && group.backend() == "mine", "the backend of the program to be made once");
   expect_sum(group);
@@ -230,21 +244,27 @@ void with_backend(const std::string& backend) {
 
 // Connected as NCCL's communicator is: each rank waits in it for all others, without limit. Rank 1 does not come.
 void a_rank_that_fails_there(const std::string& how) {
-  register_backend("stuck", {{"cpu"}, [&](const BackendRequest& request) -> MadeBackend {
-    if (request.rank == 1 && how == "killed") raise(SIGKILL);
-    TORCH_CHECK_WITH(DistBackendError, request.rank != 1, "no interface ib9");
-    while (true) pause();
-  }, {}});
+  register_backend("stuck", {{"cpu"},
+                             [&](const BackendRequest& request) -> MadeBackend {
+                               if (request.rank == 1 && how == "killed") raise(SIGKILL);
+                               TORCH_CHECK_WITH(DistBackendError, request.rank != 1, "no interface ib9");
+                               while (true) pause();
+                             },
+                             {}});
   init_process_group(environment(), {.backend = "cpu:stuck"});
 }
 
 // The end of its connections hangs, as ncclCommAbort may.
 void an_abort_that_hangs(const std::string&) {
-  register_backend("stays", {{"cpu"}, [](const BackendRequest& request) {
-    MadeBackend made = make_gloo(request);
-    made.cut = [] { while (true) pause(); };
-    return made;
-  }, {}});
+  register_backend("stays", {{"cpu"},
+                             [](const BackendRequest& request) {
+                               MadeBackend made = make_gloo(request);
+                               made.cut = [] {
+                                 while (true) pause();
+                               };
+                               return made;
+                             },
+                             {}});
   ProcessGroup group = init_process_group(environment(), {.backend = "cpu:stays"});
   try {
     expect_sum(group);
@@ -331,8 +351,9 @@ int backlog_of(int port) {
     socklen_t size = sizeof address;
     tcp_info info{};
     socklen_t info_size = sizeof info;
-    const bool found = getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) == 0 && ntohs(address.sin_port) == port &&
-                       getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &info_size) == 0 && info.tcpi_state == TCP_LISTEN;
+    const bool found =
+        getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) == 0 && ntohs(address.sin_port) == port &&
+        getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &info_size) == 0 && info.tcpi_state == TCP_LISTEN;
     if (found) return static_cast<int>(info.tcpi_sacked);
   }
   return 0;
@@ -343,7 +364,8 @@ void backlog(const std::string&) {
   if (group.is_first()) std::printf("%d\n", backlog_of(variable("MASTER_PORT")));
 }
 
-// As an elastic agent does: serves a store at MASTER_PORT until standard input, or the file's existence, says that all is over.
+// As an elastic agent does: serves a store at MASTER_PORT until standard input, or the file's existence, says that all
+// is over.
 void agent(const std::string& until_gone) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(variable("MASTER_PORT"));

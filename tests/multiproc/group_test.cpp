@@ -1,10 +1,9 @@
 // init_process_group as a program uses it: stores, options, parts, and its end.
-#include "bridge/net/address.h"
-
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 
+#include "bridge/net/address.h"
 #include "tests/multiproc/ranks.h"
 
 namespace {
@@ -15,7 +14,8 @@ Words run(const std::string& name, const std::string& argument = "") { return {G
 
 // Two nodes of two ranks each, or, with "cyclic", dealt out in turn.
 Words on_two_nodes(const std::string& name, bool cyclic) {
-  const std::string place = cyclic ? "LOCAL_RANK=$((RANK/2)) GROUP_RANK=$((RANK%2))" : "LOCAL_RANK=$((RANK%2)) GROUP_RANK=$((RANK/2))";
+  const std::string place =
+      cyclic ? "LOCAL_RANK=$((RANK/2)) GROUP_RANK=$((RANK%2))" : "LOCAL_RANK=$((RANK%2)) GROUP_RANK=$((RANK/2))";
   return {"/bin/sh", "-c", place + " LOCAL_WORLD_SIZE=2 GROUP_WORLD_SIZE=2 exec " GROUP_CASES " " + name};
 }
 
@@ -78,7 +78,8 @@ TEST(Group, EndsWithAnExceptionAndTheOthersNotice) {
 TEST(Group, ARankThatIsLateIsNamed) {
   TemporaryFolder folder;
   Ranks ranks(3, run("a_late_rank", (folder / "given-up").string()));
-  expect_one_line(ranks, "rank 1 on " + torchbridge::host_name() + " came to a collective when the others had given up");
+  expect_one_line(ranks,
+                  "rank 1 on " + torchbridge::host_name() + " came to a collective when the others had given up");
 }
 
 TEST(Group, HasPartsByRanksAndByNodes) {
@@ -97,7 +98,8 @@ TEST(Group, TakesBackendsOfTheProgram) {
 }
 
 TEST(Group, BackendsByNameAndByDevice) {
-  for (const auto& [text, shown] : std::map<std::string, std::string>{{"", "gloo over shared memory"}, {"cpu:GLOO", "gloo"}}) {
+  for (const auto& [text, shown] :
+       std::map<std::string, std::string>{{"", "gloo over shared memory"}, {"cpu:GLOO", "gloo"}}) {
     Ranks ranks(2, run("with_backend", text));
     expect_success(ranks);
     EXPECT_EQ(ranks.out(0), shown + "\n");
@@ -156,7 +158,8 @@ TEST(Group, SumsOverSharedMemoryAreGloosBitForBit) {
   }
 }
 
-// As a job's limits may be. Where no memory can be shared, gloo's connections take its place, and no signal ends the rank.
+// As a job's limits may be. Where no memory can be shared, gloo's connections take its place, and no signal ends the
+// rank.
 TEST(Group, ALimitOnFileSizesEndsNobody) {
   Ranks ranks(2, {"/bin/sh", "-c", "ulimit -c 0; ulimit -f 200; exec " GROUP_CASES " with_backend"});
   expect_success(ranks);
@@ -217,7 +220,8 @@ TEST(Group, AnAgentsStoreServesOneAttemptAfterTheOther) {
   const int port = free_port();
   Ranks agent({0}, 1, port, run("agent", (folder / "lives").string()));
   // The first attempt leaves half of its keys: rank 1 of 2 does not come.
-  Variables variables = {{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RESTART_COUNT", "0"}, {"TORCHELASTIC_RUN_ID", "run"}};
+  Variables variables = {
+      {"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RESTART_COUNT", "0"}, {"TORCHELASTIC_RUN_ID", "run"}};
   Ranks first({0}, 2, port, run("plain"), variables);
   expect_error(first, "rank 1 ");
   variables["TORCHELASTIC_RESTART_COUNT"] = "1";
@@ -235,9 +239,11 @@ TEST(Group, AnAgentThatIsNotThereIsNamed) {
 TEST(Group, MissingRanksAreNamedWithTheirNode) {
   const int port = free_port();
   // Rank 3 is between the ranks of its node; 4 and 5 would be on a node that nobody has seen.
-  const std::string places = "LOCAL_RANK=$((RANK%2)) GROUP_RANK=$((RANK/2)) LOCAL_WORLD_SIZE=2 GROUP_WORLD_SIZE=3 exec " GROUP_CASES " plain";
+  const std::string places =
+      "LOCAL_RANK=$((RANK%2)) GROUP_RANK=$((RANK/2)) LOCAL_WORLD_SIZE=2 GROUP_WORLD_SIZE=3 exec " GROUP_CASES " plain";
   Ranks ranks({0, 1, 2}, 6, port, {"/bin/sh", "-c", places});
-  expect_one_line(ranks, "ranks 3,4,5 (" + torchbridge::host_name() + ") of 6 did not join at 127.0.0.1 port " + std::to_string(port) + " within 2 s");
+  expect_one_line(ranks, "ranks 3,4,5 (" + torchbridge::host_name() + ") of 6 did not join at 127.0.0.1 port " +
+                             std::to_string(port) + " within 2 s");
 }
 
 }  // namespace

@@ -33,7 +33,8 @@ TEST(InitMethod, AFileThatAKilledRunLeftIsNoticed) {
   const std::string file = folder / "store";
   {
     Ranks killed(2, with_method("file://" + file, {"--epochs", "1000", "--metrics", folder / "curve"}));
-    ASSERT_TRUE(eventually([&] { return std::filesystem::exists(folder / "curve") && std::filesystem::file_size(folder / "curve") > 0; }));
+    ASSERT_TRUE(eventually(
+        [&] { return std::filesystem::exists(folder / "curve") && std::filesystem::file_size(folder / "curve") > 0; }));
     killed.kill_rank(0, SIGKILL);
     killed.kill_rank(1, SIGKILL);
     killed.wait();
@@ -54,7 +55,8 @@ TEST(InitMethod, AFileThatCannotBeWrittenIsNamed) {
 
 TEST(InitMethod, AFileThatIsNoStoreIsNamed) {
   TemporaryFolder folder;
-  for (const std::string& content : {std::string("these are my notes\n"), std::string(5000, '\xff'), std::string(3, '\0')}) {
+  for (const std::string& content :
+       {std::string("these are my notes\n"), std::string(5000, '\xff'), std::string(3, '\0')}) {
     folder.write("notes", content);
     Ranks ranks(2, with_method("file://" + (folder / "notes").string()));
     expect_one_line(ranks, "notes: it holds something else than a store");
@@ -67,9 +69,11 @@ TEST(InitMethod, AFileWithoutRankZeroIsNamed) {
   TemporaryFolder folder;
   const std::string url = "file://" + (folder / "store").string();
   Ranks alone({1}, 2, 1, with_method(url, {"--timeout", "1"}));
-  expect_one_line(alone, "rank 0 of 2 did not join at " + url + " within 1 s; was it started, and does its node see this file?");
+  expect_one_line(
+      alone, "rank 0 of 2 did not join at " + url + " within 1 s; was it started, and does its node see this file?");
   Ranks ranks(2, with_method(url, {"--timeout", "3"}));
-  expect_one_line(ranks, "another process is already rank 1 of the run 'none' at " + url + "; remove the file if it is left");
+  expect_one_line(ranks,
+                  "another process is already rank 1 of the run 'none' at " + url + "; remove the file if it is left");
 }
 
 TEST(InitMethod, EnvironmentIsTakenAtItsWord) {
@@ -83,9 +87,11 @@ TEST(InitMethod, AContradictionShowsBothSides) {
 }
 
 TEST(InitMethod, WhatIsNoneIsRefused) {
-  for (const auto& [url, expected] : std::map<std::string, std::string>{
-           {"etcd://n0:2379", "expected env://, tcp://HOST:PORT"}, {"slurm://", "start the program with srun"},
-           {"mpi://", "was not started by mpirun"}, {"pmix://", "PMIX_NAMESPACE is not set"}}) {
+  for (const auto& [url, expected] :
+       std::map<std::string, std::string>{{"etcd://n0:2379", "expected env://, tcp://HOST:PORT"},
+                                          {"slurm://", "start the program with srun"},
+                                          {"mpi://", "was not started by mpirun"},
+                                          {"pmix://", "PMIX_NAMESPACE is not set"}}) {
     Ranks ranks(1, with_method(url));
     expect_one_line(ranks, expected);
   }

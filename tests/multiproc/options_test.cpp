@@ -1,5 +1,6 @@
-// Every option with another value on one rank, as a wrapper script that differs from node to node gives it: refused by name before anything else is
-// done, or of no harm. Without that some hang, some end by a signal, and some train models that drift apart.
+// Every option with another value on one rank, as a wrapper script that differs from node to node gives it: refused by
+// name before anything else is done, or of no harm. Without that some hang, some end by a signal, and some train models
+// that drift apart.
 #include <algorithm>
 #include <chrono>
 #include <set>
@@ -13,7 +14,9 @@ struct Row {
   std::string option, zero, one;  // values on rank 0, and on rank 1; empty: it is not given
 };
 
-std::string word(const std::string& option, const std::string& value) { return value.empty() ? "" : " " + option + "=" + value; }
+std::string word(const std::string& option, const std::string& value) {
+  return value.empty() ? "" : " " + option + "=" + value;
+}
 
 // As messages have it.
 std::string said(const Row& row, const std::string& value) {
@@ -42,23 +45,28 @@ class DifferentOptions : public testing::Test {
       zero += word(row.option, row.zero);
       one += word(row.option, differs ? row.one : row.zero);
     }
-    return {"/bin/sh", "-c", "if [ $RANK = 0 ]; then exec " TRAINER + more + zero + "; else exec " TRAINER + more + one + "; fi"};
+    return {"/bin/sh", "-c",
+            "if [ $RANK = 0 ]; then exec " TRAINER + more + zero + "; else exec " TRAINER + more + one + "; fi"};
   }
 
   void expect_refused(const std::string& more, const std::vector<Row>& rows) {
     for (const auto& different : runs_of(rows)) {
       Ranks ranks(2, command(more, rows, different));
-      for (const Row& row : different) expect_one_line(ranks, row.option + " is " + said(row, row.one) + " here and " + said(row, row.zero) + " on rank 0");
+      for (const Row& row : different)
+        expect_one_line(ranks,
+                        row.option + " is " + said(row, row.one) + " here and " + said(row, row.zero) + " on rank 0");
     }
     seen(rows);
   }
   // Whichever of the ranks has which value. $RUN is the number of the run.
   void expect_harmless(const std::string& more, std::vector<Row> rows) {
-    const std::string later = std::to_string(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now() + std::chrono::hours(1)));
+    const std::string later =
+        std::to_string(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now() + std::chrono::hours(1)));
     for (const bool swapped : {false, true}) {
       if (swapped) std::ranges::for_each(rows, [](Row& row) { std::swap(row.zero, row.one); });
       for (const auto& different : runs_of(rows)) {
-        Ranks ranks(2, command(more, rows, different), {{"SLURM_JOB_END_TIME", later}, {"RUN", std::to_string(++runs_)}});
+        Ranks ranks(2, command(more, rows, different),
+                    {{"SLURM_JOB_END_TIME", later}, {"RUN", std::to_string(++runs_)}});
         expect_success(ranks);
         EXPECT_EQ(ranks.errors(), "");
       }
@@ -90,37 +98,81 @@ class DifferentOptions : public testing::Test {
 TEST_F(DifferentOptions, AreRefusedByNameOrHarmless) {
   const std::string file = folder_ / "some.pt", runs = folder_ / "runs";
   expect_refused(" --quiet", {
-      {"--model", "mlp:8", "mlp:9"}, {"--init-from", "", file}, {"--epochs", "1", "2"}, {"--max-steps", "3", "4"}, {"--batch-size", "8", "16"},
-      {"--optimizer", "sgd", "adam"}, {"--lr", "0.1", "0.2"}, {"--lr-schedule", "constant", "cosine"}, {"--warmup-steps", "0", "1"},
-      {"--momentum", "0.9", "0.8"}, {"--weight-decay", "0", "0.5"}, {"--no-decay", "bias", "seen"}, {"--no-decay-1d", "false", "true"},
-      {"--grad-accumulation", "1", "2"}, {"--accumulation-mean", "samples", "batches"}, {"--clip-norm", "0", "1"},
-      {"--early-stop", "0", "1"}, {"--on-nan", "stop", "skip"}, {"--max-skips", "30", "3"}, {"--seed", "0", "1"},
-      {"--order", "shuffled", "permuted"}, {"--deterministic", "false", "true"}, {"--precision", "fp32", "bf16"}, {"--loss-scale", "65536", "1024"},
-      {"--zero", "0", "1"}, {"--zero-gradients", "auto", "all-reduce"}, {"--fp32-precision", "auto", "tf32"},
-      {"--grad-comm", "fp32", "bf16"}, {"--seed-per-rank", "false", "true"},
-      {"--checkpoint-dir", "", runs}, {"--checkpoint-every", "10", "20"},
-      {"--async-save", "false", "true"}, {"--save-busy", "wait", "skip"}, {"--resume", "auto", "none"}, {"--eval-every", "2", "3"},
-      {"--compiled-eval", "", file},
-  });
-  expect_refused(" --quiet", {{"--task", "digits", "text"}, {"--resume-from-python", "", file},
+                                 {"--model", "mlp:8", "mlp:9"},
+                                 {"--init-from", "", file},
+                                 {"--epochs", "1", "2"},
+                                 {"--max-steps", "3", "4"},
+                                 {"--batch-size", "8", "16"},
+                                 {"--optimizer", "sgd", "adam"},
+                                 {"--lr", "0.1", "0.2"},
+                                 {"--lr-schedule", "constant", "cosine"},
+                                 {"--warmup-steps", "0", "1"},
+                                 {"--momentum", "0.9", "0.8"},
+                                 {"--weight-decay", "0", "0.5"},
+                                 {"--no-decay", "bias", "seen"},
+                                 {"--no-decay-1d", "false", "true"},
+                                 {"--grad-accumulation", "1", "2"},
+                                 {"--accumulation-mean", "samples", "batches"},
+                                 {"--clip-norm", "0", "1"},
+                                 {"--early-stop", "0", "1"},
+                                 {"--on-nan", "stop", "skip"},
+                                 {"--max-skips", "30", "3"},
+                                 {"--seed", "0", "1"},
+                                 {"--order", "shuffled", "permuted"},
+                                 {"--deterministic", "false", "true"},
+                                 {"--precision", "fp32", "bf16"},
+                                 {"--loss-scale", "65536", "1024"},
+                                 {"--zero", "0", "1"},
+                                 {"--zero-gradients", "auto", "all-reduce"},
+                                 {"--fp32-precision", "auto", "tf32"},
+                                 {"--grad-comm", "fp32", "bf16"},
+                                 {"--seed-per-rank", "false", "true"},
+                                 {"--checkpoint-dir", "", runs},
+                                 {"--checkpoint-every", "10", "20"},
+                                 {"--async-save", "false", "true"},
+                                 {"--save-busy", "wait", "skip"},
+                                 {"--resume", "auto", "none"},
+                                 {"--eval-every", "2", "3"},
+                                 {"--compiled-eval", "", file},
+                             });
+  expect_refused(" --quiet", {{"--task", "digits", "text"},
+                              {"--resume-from-python", "", file},
                               {"--cudnn-benchmark", "false", "true"}});  // not beside --deterministic
   expect_refused(" --quiet --init-from " + file, {{"--predict", "", file}});
   expect_refused(" --quiet --task text --checkpoint-dir " + runs, {{"--generate", "x", "y"}});
 
   const std::string digits = SOURCE_DIR "/data/digits";
-  expect_harmless(" --max-steps 15 --checkpoint-every 5 --checkpoint-dir " + runs + "$RUN", {
-      {"--data", digits, digits + "/."}, {"--keep", "1", "2"}, {"--keep-every", "0", "5"}, {"--save-mb-per-s", "0", "100"},
-      {"--metrics", "", folder_ / "curve$RUN"}, {"--ledger", "", folder_ / "ledger$RUN"}, {"--tensorboard", "", folder_ / "events"},
-      {"--no-grad-norm", "false", "true"}, {"--peak-tflops", "0", "1"}, {"--profile", "0", "2"}, {"--profile-file", folder_ / "zero$RUN", folder_ / "one$RUN"},
-      {"--progress", "lines", "bar"}, {"--quiet", "true", "false"}, {"--grace", "0", "30"}, {"--stop-before-limit", "0", "5"},
-      {"--init-method", "", "env://"}, {"--device", "auto", "cpu"}, {"--workers", "0", "2"}, {"--timeout", "60", "50"}, {"--heartbeat", "0", "4"},
-      {"--join-timeout", "30", "40"}, {"--log-every", "5", "1"},
-  });
+  expect_harmless(" --max-steps 15 --checkpoint-every 5 --checkpoint-dir " + runs + "$RUN",
+                  {
+                      {"--data", digits, digits + "/."},
+                      {"--keep", "1", "2"},
+                      {"--keep-every", "0", "5"},
+                      {"--save-mb-per-s", "0", "100"},
+                      {"--metrics", "", folder_ / "curve$RUN"},
+                      {"--ledger", "", folder_ / "ledger$RUN"},
+                      {"--tensorboard", "", folder_ / "events"},
+                      {"--no-grad-norm", "false", "true"},
+                      {"--peak-tflops", "0", "1"},
+                      {"--profile", "0", "2"},
+                      {"--profile-file", folder_ / "zero$RUN", folder_ / "one$RUN"},
+                      {"--progress", "lines", "bar"},
+                      {"--quiet", "true", "false"},
+                      {"--grace", "0", "30"},
+                      {"--stop-before-limit", "0", "5"},
+                      {"--init-method", "", "env://"},
+                      {"--device", "auto", "cpu"},
+                      {"--workers", "0", "2"},
+                      {"--timeout", "60", "50"},
+                      {"--heartbeat", "0", "4"},
+                      {"--join-timeout", "30", "40"},
+                      {"--log-every", "5", "1"},
+                  });
   // Of the run whose rank 0 was given them.
   EXPECT_EQ(losses(folder_ / ("curve" + std::to_string(runs_))).size(), 15u);
   EXPECT_EQ(lines_in(folder_.read("ledger" + std::to_string(runs_))), 15);
 
-  const std::string text = " --quiet --task text --model gpt:layers=1,heads=1,width=8,context=8 --checkpoint-dir " + (folder_ / "text").string();
+  const std::string text = " --quiet --task text --model gpt:layers=1,heads=1,width=8,context=8 --checkpoint-dir " +
+                           (folder_ / "text").string();
   Ranks trained(1, {"/bin/sh", "-c", "exec " TRAINER + text + " --max-steps 1"});
   expect_success(trained);
   expect_harmless(text + " --generate x", {{"--generate-length", "3", "4"}, {"--temperature", "0", "0.5"}});
@@ -129,7 +181,8 @@ TEST_F(DifferentOptions, AreRefusedByNameOrHarmless) {
   Ranks backends(2, command(" --quiet", {{"--backend", "gloo", "mpi"}}, {{"--backend", "gloo", "mpi"}}));
   expect_one_line(backends, "the backend is mpi here and gloo on rank 0; all ranks need the same one");
 #endif
-  seen_.insert({"--backend", "--config", "--print-config", "--version"});  // a file of other options, and what trains nothing
+  seen_.insert(
+      {"--backend", "--config", "--print-config", "--version"});  // a file of other options, and what trains nothing
   EXPECT_EQ(options_in_help(), seen_);
 }
 

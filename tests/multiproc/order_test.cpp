@@ -42,7 +42,8 @@ TEST_F(Order, AnotherOneInMidEpochIsRefused) {
   train(1, "curve", {"--checkpoint-dir", folder_ / "runs", "--max-steps", "3"});
   Ranks again(2, trainer({"--batch-size", "64", "--checkpoint-dir", folder_ / "runs", "--order", "permuted"}));
   for (const int code : again.wait()) EXPECT_EQ(code, 1);
-  EXPECT_TRUE(contains(again.errors(), "step 3 was written in an epoch with --order shuffled, this run has --order permuted"));
+  EXPECT_TRUE(
+      contains(again.errors(), "step 3 was written in an epoch with --order shuffled, this run has --order permuted"));
   EXPECT_EQ(lines_in(again.errors()), 1) << again.errors();
 }
 

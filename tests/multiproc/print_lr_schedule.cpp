@@ -1,11 +1,12 @@
-// Prints what each case on standard input gives, one line a case, as tests/reference/lr_schedule_reference.py does with Python's.
-#include "trainer_template/runtime/optim/lr_schedule.h"
-#include "trainer_template/runtime/optim/plateau.h"
-
+// Prints what each case on standard input gives, one line a case, as tests/reference/lr_schedule_reference.py does with
+// Python's.
 #include <cstdio>
 #include <iostream>
 #include <sstream>
 #include <string>
+
+#include "trainer_template/runtime/optim/lr_schedule.h"
+#include "trainer_template/runtime/optim/plateau.h"
 
 using namespace torchbridge::train;
 

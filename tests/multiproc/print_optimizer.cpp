@@ -1,11 +1,5 @@
 // Prints the parameters after some steps of each case on standard input, as tests/reference/optimizer_reference.py does
 // with Python's optimizers.
-#include <ATen/Context.h>
-#include <ATen/ops/randn.h>
-#include "trainer_template/runtime/optim/grad_clip.h"
-#include "trainer_template/runtime/optim/grad_scaler.h"
-#include "trainer_template/runtime/optim/optimizer.h"
-
 #include <cmath>
 #include <cstdio>
 #include <iostream>
@@ -14,7 +8,13 @@
 #include <sstream>
 #include <string>
 
+#include <ATen/Context.h>
+#include <ATen/ops/randn.h>
+
 #include "tests/support/alone.h"
+#include "trainer_template/runtime/optim/grad_clip.h"
+#include "trainer_template/runtime/optim/grad_scaler.h"
+#include "trainer_template/runtime/optim/optimizer.h"
 
 using namespace torchbridge::train;
 
@@ -44,10 +44,14 @@ Case parse(const std::string& line) {
 }
 
 std::vector<ParameterGroup> groups_of(const Case& c, const at::Tensor& matrix, const at::Tensor& vector) {
-  OptimizerOptions options{.lr = c.value("lr", 0.01), .momentum = c.value("momentum", 0),
-                           .dampening = c.value("dampening", 0), .nesterov = c.value("nesterov", 0) != 0,
-                           .beta1 = c.value("beta1", 0.9), .beta2 = c.value("beta2", 0.999),
-                           .epsilon = c.value("eps", 1e-8), .amsgrad = c.value("amsgrad", 0) != 0,
+  OptimizerOptions options{.lr = c.value("lr", 0.01),
+                           .momentum = c.value("momentum", 0),
+                           .dampening = c.value("dampening", 0),
+                           .nesterov = c.value("nesterov", 0) != 0,
+                           .beta1 = c.value("beta1", 0.9),
+                           .beta2 = c.value("beta2", 0.999),
+                           .epsilon = c.value("eps", 1e-8),
+                           .amsgrad = c.value("amsgrad", 0) != 0,
                            .maximize = c.value("maximize", 0) != 0};
   if (c.values.contains("weight_decay")) options.weight_decay = c.value("weight_decay", 0);
   OptimizerOptions second = options;
@@ -82,7 +86,8 @@ void run(const Case& c) {
     if (scales && step == kOverflow) vector.mutable_grad()[1] = std::numeric_limits<float>::infinity();
     const at::Tensor found_inf = scales ? scaler.unscale(*optimizer).gt(0).to(at::kFloat) : at::Tensor();
     if (c.values.contains("clip")) {
-      print_values(clip_grad_norm({matrix, vector}, {.max_norm = c.value("clip", 0), .norm_type = c.value("norm_type", 2)}));
+      print_values(
+          clip_grad_norm({matrix, vector}, {.max_norm = c.value("clip", 0), .norm_type = c.value("norm_type", 2)}));
     }
     optimizer->step(found_inf);
     if (scales) {

@@ -1,9 +1,9 @@
 // Prints what our sampler gives for the cases on stdin, in the format of tests/reference/sampler_reference.py.
-#include "trainer_template/runtime/data/epoch_order.h"
-
 #include <iostream>
 #include <sstream>
 #include <string>
+
+#include "trainer_template/runtime/data/epoch_order.h"
 
 using namespace torchbridge::train;
 
@@ -11,9 +11,9 @@ namespace {
 
 void print(const SamplerOptions& options, std::int64_t epoch) {
   std::cout << "{\"N\": " << options.size << ", \"world\": " << options.world_size << ", \"rank\": " << options.rank
-            << ", \"epoch\": " << epoch << ", \"seed\": " << options.seed << ", \"shuffle\": "
-            << (options.order == Order::kShuffled ? "true" : "false") << ", \"drop_last\": " << (options.drop_last ? "true" : "false")
-            << ", \"indices\": [";
+            << ", \"epoch\": " << epoch << ", \"seed\": " << options.seed
+            << ", \"shuffle\": " << (options.order == Order::kShuffled ? "true" : "false")
+            << ", \"drop_last\": " << (options.drop_last ? "true" : "false") << ", \"indices\": [";
   const char* separator = "";
   for (std::int64_t index : rank_share(options, EpochOrder(options, epoch), 0, 0, samples_per_rank(options))) {
     std::cout << separator << index;

@@ -1,25 +1,28 @@
-// Trains a small model whose output layer is its embedding from what Python saved, and saves for Python: python_resume FOLDER. A line a run:
-// OPTIMIZER RUN LOSS ..., losses of this rank as hexadecimal floats. tests/reference/python_resume.py is the same program in Python.
+// Trains a small model whose output layer is its embedding from what Python saved, and saves for Python: python_resume
+// FOLDER. A line a run: OPTIMIZER RUN LOSS ..., losses of this rank as hexadecimal floats.
+// tests/reference/python_resume.py is the same program in Python.
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/relu.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/embedding.h>
+
 #include "trainer_template/runtime/checkpoint/checkpoint.h"
 #include "trainer_template/runtime/checkpoint/resume_from_python.h"
 #include "trainer_template/runtime/checkpoint/safetensors.h"
 #include "trainer_template/runtime/ddp/ddp.h"
-#include "trainer_template/runtime/run/job.h"
 #include "trainer_template/runtime/linear.h"
 #include "trainer_template/runtime/model_tensors.h"
 #include "trainer_template/runtime/optim/parameter_groups.h"
 #include "trainer_template/runtime/optim/zero.h"
-#include <unistd.h>
-
-#include <cstdio>
-#include <filesystem>
-#include <string>
+#include "trainer_template/runtime/run/job.h"
 
 using namespace torchbridge::train;
 namespace fs = std::filesystem;
@@ -41,14 +44,17 @@ struct Model : torch::nn::Module {
     register_module("bn", bn);
     if (named_twice) register_module("lm_head", std::make_shared<Head>(wte->weight));
   }
-  at::Tensor forward(const at::Tensor& words) { return at::linear(at::relu(bn->forward(fc->forward(wte->forward(words)))), wte->weight); }
+  at::Tensor forward(const at::Tensor& words) {
+    return at::linear(at::relu(bn->forward(fc->forward(wte->forward(words)))), wte->weight);
+  }
 
   torch::nn::Embedding wte{kWords, kWidth};
   Linear fc{kWidth, kWidth};
   torch::nn::BatchNorm1d bn{kWidth};
 };
 
-std::unique_ptr<Optimizer> make_optimizer(const std::string& kind, const ModelTensors& tensors, bool zero, ProcessGroup& group) {
+std::unique_ptr<Optimizer> make_optimizer(const std::string& kind, const ModelTensors& tensors, bool zero,
+                                          ProcessGroup& group) {
   const auto make = [&](std::vector<ParameterGroup> groups) {
     if (kind == "sgd") return make_sgd(std::move(groups));
     return kind == "adam" ? make_adam(std::move(groups)) : make_adamw(std::move(groups));
@@ -70,7 +76,12 @@ struct Run {
 class Training {
  public:
   Training(const fs::path& folder, const std::string& kind, const Run& run, ProcessGroup& group)
-      : folder_(folder), kind_(kind), run_(run), group_(group), model_(run.named_twice), tensors_(tensors_of(model_)),
+      : folder_(folder),
+        kind_(kind),
+        run_(run),
+        group_(group),
+        model_(run.named_twice),
+        tensors_(tensors_of(model_)),
         optimizer_(make_optimizer(kind, tensors_, run.zero, group)) {}
 
   void run() {
@@ -96,7 +107,8 @@ class Training {
   std::string step(DistributedDataParallel& ddp, std::int64_t index) {
     const at::Tensor words = read_safetensors(folder_ / "words.safetensors").at(0).second[index][group_.rank()];
     optimizer_->zero_grad();
-    const at::Tensor loss = at::cross_entropy_loss(ddp.forward([&] { return model_.forward(words); }), (words * 3 + 1).remainder(kWords));
+    const at::Tensor loss =
+        at::cross_entropy_loss(ddp.forward([&] { return model_.forward(words); }), (words * 3 + 1).remainder(kWords));
     loss.backward();
     optimizer_->step();
     char text[40];
@@ -128,5 +140,7 @@ void train(const fs::path& folder, ProcessGroup& group) {
 
 int main(int argc, char** argv) {
   if (argc != 2) return static_cast<int>(ExitCode::kBadOptions);
-  return run_job(torchbridge::EnvMap::from(environ), [] { return GroupOptions{}; }, [&](ProcessGroup& group) { train(argv[1], group); });
+  return run_job(
+      torchbridge::EnvMap::from(environ), [] { return GroupOptions{}; },
+      [&](ProcessGroup& group) { train(argv[1], group); });
 }

@@ -1,9 +1,10 @@
-// A training goes on in C++ where Python left it, and in Python where C++ left it, with the losses of the one that was never stopped.
-#include "tests/multiproc/ranks.h"
-
+// A training goes on in C++ where Python left it, and in Python where C++ left it, with the losses of the one that was
+// never stopped.
 #include <cstdlib>
 #include <map>
 #include <sstream>
+
+#include "tests/multiproc/ranks.h"
 
 namespace {
 
@@ -39,7 +40,8 @@ class PythonResume : public ::testing::Test {
     return all;
   }
   std::vector<Curves> run_python(const std::string& mode) {
-    Process process({python(), SOURCE_DIR "/tests/reference/python_resume.py", mode, folder_.path()}, {}, folder_ / "python");
+    Process process({python(), SOURCE_DIR "/tests/reference/python_resume.py", mode, folder_.path()}, {},
+                    folder_ / "python");
     EXPECT_EQ(process.wait(std::chrono::steady_clock::now() + std::chrono::seconds(200)), 0) << process.error();
     std::vector<Curves> all;
     for (int rank = 0; rank < kRanks; ++rank) all.push_back(curves_in(folder_.read(mode + "." + std::to_string(rank))));
@@ -55,13 +57,16 @@ class PythonResume : public ::testing::Test {
   }
   void convert(const std::string& from, const std::string& to) { tool({"convert", folder_ / from, folder_ / to}); }
   void look_at_checkpoints();
-  static std::vector<double> after_saving(const std::vector<double>& whole) { return {whole.begin() + kSaved, whole.end()}; }
+  static std::vector<double> after_saving(const std::vector<double>& whole) {
+    return {whole.begin() + kSaved, whole.end()};
+  }
 
   TemporaryFolder folder_;
 };
 
 void PythonResume::look_at_checkpoints() {
-  const std::string runs = folder_ / "adam-zero", step = runs + "/step-00000003", shard = "adam-zero/step-00000003/optimizer-00001-of-00002.safetensors";
+  const std::string runs = folder_ / "adam-zero", step = runs + "/step-00000003",
+                    shard = "adam-zero/step-00000003/optimizer-00001-of-00002.safetensors";
   EXPECT_TRUE(contains(tool({"list", runs}), "step-00000003  epoch 0  0 samples  2 ranks"));
   EXPECT_TRUE(contains(tool({"verify", runs}), "5 files with"));
   EXPECT_TRUE(contains(tool({"show", step}), "optimizer adam, group "));
@@ -69,12 +74,15 @@ void PythonResume::look_at_checkpoints() {
   EXPECT_TRUE(contains(tool({"verify", folder_ / "adam.pt"}), "their CRC-32 are right"));
   EXPECT_TRUE(contains(tool({"convert", folder_ / "sgd-whole/step-00000003", folder_ / "adam.pt"}, 1), "File exists"));
   EXPECT_TRUE(contains(tool({"convert", folder_ / "adam.pt", folder_ / "other.pt"}, 1), "convert goes from"));
-  EXPECT_TRUE(contains(tool({"convert", folder_ / "adamw.pt", folder_ / "x.safetensors", "--optimizer", folder_ / "y.safetensors"}, 1), "cannot be told"));
+  EXPECT_TRUE(contains(
+      tool({"convert", folder_ / "adamw.pt", folder_ / "x.safetensors", "--optimizer", folder_ / "y.safetensors"}, 1),
+      "cannot be told"));
   tool({"list", folder_.path()}, 1);
   std::string damaged = folder_.read(shard);
   damaged[damaged.size() - 1] ^= 1;
   folder_.write(shard, damaged);
-  EXPECT_TRUE(contains(tool({"verify", runs}, 1), "optimizer-00001-of-00002.safetensors is damaged: its checksum differs (tensor '"));
+  EXPECT_TRUE(contains(tool({"verify", runs}, 1),
+                       "optimizer-00001-of-00002.safetensors is damaged: its checksum differs (tensor '"));
   EXPECT_TRUE(contains(tool({"convert", step, folder_ / "damaged.pt"}, 1), "is damaged"));
   tool({"frobnicate"}, 2);
 }
@@ -86,7 +94,8 @@ TEST_F(PythonResume, EitherSideGoesOnWithTheOthersState) {
     for (const std::string name : {"-whole", "-zero"}) convert(kind + name + "/step-00000003", kind + name + ".pt");
   }
   for (const std::string kind : {"sgd", "adam"}) {
-    tool({"convert", folder_ / (kind + ".pt"), folder_ / (kind + ".safetensors"), "--optimizer", folder_ / (kind + "-state.safetensors")});
+    tool({"convert", folder_ / (kind + ".pt"), folder_ / (kind + ".safetensors"), "--optimizer",
+          folder_ / (kind + "-state.safetensors")});
   }
   const auto theirs = run_python("read");
   look_at_checkpoints();
@@ -104,7 +113,8 @@ TEST_F(PythonResume, EitherSideGoesOnWithTheOthersState) {
         EXPECT_EQ(theirs[rank].at(kind + name), after_saving(expected)) << name;
       }
       // The tensors that torch.distributed.checkpoint has read, each compared there.
-      for (const std::string name : {" dcp_whole", " dcp_zero"}) EXPECT_GE(theirs[rank].at(kind + name).at(0), 13) << name;
+      for (const std::string name : {" dcp_whole", " dcp_zero"})
+        EXPECT_GE(theirs[rank].at(kind + name).at(0), 13) << name;
     }
   }
 }

@@ -3,14 +3,15 @@
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
-#include "bridge/core/env_map.h"
 
 #include <algorithm>
 #include <csignal>
-#include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
+#include "bridge/core/env_map.h"
 #include "tests/support/process_state.h"
 
 namespace {
@@ -52,8 +53,8 @@ Process::Process(const Words& command, const Variables& variables, const std::fi
   posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&actions, 1, (output_.string() + ".out").c_str(), O_WRONLY | O_CREAT, 0600);
   posix_spawn_file_actions_addopen(&actions, 2, (output_.string() + ".err").c_str(), O_WRONLY | O_CREAT, 0600);
-  const int error = posix_spawn(&pid_, command[0].c_str(), &actions, nullptr, pointers(command).data(),
-                                pointers(environment).data());
+  const int error =
+      posix_spawn(&pid_, command[0].c_str(), &actions, nullptr, pointers(command).data(), pointers(environment).data());
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) {
     ADD_FAILURE() << "cannot start " << command[0] << ": " << strerror(error);

@@ -1,12 +1,8 @@
-// So many clients meet at one store as the ranks of a job do: rank 0 with the store in a process of its own, every other rank a thread
-// of this one. Prints one line: when the last of them knew that all are there, and the CPU time of both processes.
-// Usage: rendezvous_clients RANKS
+// So many clients meet at one store as the ranks of a job do: rank 0 with the store in a process of its own, every
+// other rank a thread of this one. Prints one line: when the last of them knew that all are there, and the CPU time of
+// both processes. Usage: rendezvous_clients RANKS
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include "bridge/bootstrap/many_descriptors.h"
-#include "bridge/net/socket.h"
-#include "trainer_template/runtime/errors.h"
-#include "trainer_template/runtime/group/join_store.h"
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +12,11 @@
 #include <cstdlib>
 #include <latch>
 #include <thread>
+
+#include "bridge/bootstrap/many_descriptors.h"
+#include "bridge/net/socket.h"
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/group/join_store.h"
 
 namespace {
 
@@ -28,7 +29,9 @@ constexpr std::chrono::seconds kPatience{240};
 double cpu_seconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) { return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6; };
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+  };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
@@ -92,8 +95,8 @@ int run(int ranks) {
   int status = 0;
   waitpid(server, &status, 0);
   std::ranges::sort(joined);
-  std::printf("ranks=%d joined_s=%.4f median_s=%.4f store_cpu_s=%.4f clients_cpu_s=%.4f\n", ranks, joined.back(), joined[joined.size() / 2],
-              of_store, own);
+  std::printf("ranks=%d joined_s=%.4f median_s=%.4f store_cpu_s=%.4f clients_cpu_s=%.4f\n", ranks, joined.back(),
+              joined[joined.size() / 2], of_store, own);
   return failed == 0 && status == 0 ? 0 : 1;
 }
 

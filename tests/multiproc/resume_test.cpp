@@ -1,11 +1,11 @@
 // Going on from a checkpoint gives the run that was never stopped.
+#include <algorithm>
 #include <csignal>
+#include <set>
+
+#include <nlohmann/json.hpp>
 
 #include "tests/multiproc/ranks.h"
-
-#include <algorithm>
-#include <nlohmann/json.hpp>
-#include <set>
 
 namespace {
 
@@ -20,9 +20,9 @@ class Resume : public testing::Test {
   }
   Words command(const fs::path& metrics, const std::string& checkpoints, int max_steps = 0) {
     // Large enough for DDP to use several buckets once it has seen the order of gradients.
-    Words words = trainer({"--epochs", "4", "--max-steps", std::to_string(max_steps),
-                           "--metrics", metrics.string()});
-    if (std::find(options_.begin(), options_.end(), "--model") == options_.end()) words.insert(words.end(), {"--model", "mlp:600,500"});
+    Words words = trainer({"--epochs", "4", "--max-steps", std::to_string(max_steps), "--metrics", metrics.string()});
+    if (std::find(options_.begin(), options_.end(), "--model") == options_.end())
+      words.insert(words.end(), {"--model", "mlp:600,500"});
     words.insert(words.end(), options_.begin(), options_.end());
     if (!checkpoints.empty()) words.insert(words.end(), {"--checkpoint-dir", checkpoints, "--checkpoint-every", "10"});
     return words;
@@ -58,7 +58,8 @@ TEST_F(Resume, EachRankGoesOnWithItsGenerator) {
   EXPECT_NE(of_rank("0"), of_rank("1"));
 }
 
-// Each rank has other running statistics, and writes a part of the file: large enough for the second rank's to hold some of them.
+// Each rank has other running statistics, and writes a part of the file: large enough for the second rank's to hold
+// some of them.
 TEST_F(Resume, BatchNormalisationGoesOnFromRankZerosStatistics) {
   options_ = {"--model", "cnn:64,512", "--batch-size", "8", "--eval-every", "6"};
   train(2, folder_ / "whole.jsonl", "", 6);
@@ -92,8 +93,18 @@ TEST_F(Resume, AnEvaluationIsThatOfTheCheckpoint) {
 
 // The first scale overflows, and the learning rate falls while the loss does not.
 TEST_F(Resume, KeepsLossScaleAndPlateau) {
-  options_ = {"--precision", "fp16", "--loss-scale", "134217728", "--lr-schedule", "plateau:patience=0,factor=0.5,threshold=0.2",
-              "--eval-every", "3", "--grad-accumulation", "2", "--zero", "1"};
+  options_ = {"--precision",
+              "fp16",
+              "--loss-scale",
+              "134217728",
+              "--lr-schedule",
+              "plateau:patience=0,factor=0.5,threshold=0.2",
+              "--eval-every",
+              "3",
+              "--grad-accumulation",
+              "2",
+              "--zero",
+              "1"};
   train(2, folder_ / "whole.jsonl", "", 20);
   // Steps 1 to 7 and 9 overflow: a run ends behind one that does not, and behind one that does.
   for (int steps : {8, 9, 20}) train(2, folder_ / "parts.jsonl", folder_ / "runs", steps);
@@ -103,9 +114,11 @@ TEST_F(Resume, KeepsLossScaleAndPlateau) {
   EXPECT_TRUE(contains(manifest, "\"plateau.best\""));
 }
 
-// Whether training stands still or goes on meanwhile, and in whatever run: but for its id and the time that it took so far.
+// Whether training stands still or goes on meanwhile, and in whatever run: but for its id and the time that it took so
+// far.
 TEST_F(Resume, TheSameStepGivesTheSameFiles) {
-  const Words kModels[] = {{"--model", "mlp:600,500", "--optimizer", "adamw"}, {"--model", "cnn:64,512", "--batch-size", "8", "--zero", "1"}};
+  const Words kModels[] = {{"--model", "mlp:600,500", "--optimizer", "adamw"},
+                           {"--model", "cnn:64,512", "--batch-size", "8", "--zero", "1"}};
   const auto content = [&](const std::string& name) {
     const std::string text = folder_.read(name);
     if (!name.ends_with("manifest.json")) return text;
@@ -126,7 +139,8 @@ TEST_F(Resume, TheSameStepGivesTheSameFiles) {
       if (entry.is_regular_file()) names.insert(fs::relative(entry.path(), folder_ / expected));
     }
     EXPECT_GE(names.size(), 18u) << "three steps of at least six files";
-    for (const std::string& name : names) EXPECT_TRUE(content(runs + "/" + name) == content(expected + "/" + name)) << name;
+    for (const std::string& name : names)
+      EXPECT_TRUE(content(runs + "/" + name) == content(expected + "/" + name)) << name;
   }
 }
 
@@ -155,7 +169,8 @@ TEST_F(Resume, AfterAKillEqualsTheRunThatWasNotKilled) {
 // Whoever gives it, by mistake or as the same command twice: no line of another run is lost.
 TEST_F(Resume, KeepsTheFilesOfAnotherRunAside) {
   const auto run = [&](int steps, const char* checkpoints, const Words& more = {}) {
-    Words words = trainer({"--max-steps", std::to_string(steps), "--metrics", folder_ / "curve", "--ledger", folder_ / "ledger"});
+    Words words =
+        trainer({"--max-steps", std::to_string(steps), "--metrics", folder_ / "curve", "--ledger", folder_ / "ledger"});
     if (*checkpoints) words.insert(words.end(), {"--checkpoint-dir", folder_ / checkpoints, "--checkpoint-every", "2"});
     words.insert(words.end(), more.begin(), more.end());
     Ranks ranks(2, words);
@@ -163,11 +178,13 @@ TEST_F(Resume, KeepsTheFilesOfAnotherRunAside) {
     return ranks.errors();
   };
   // What was in both files is in those with this number, as it is said.
-  const auto expect_aside = [&](int number, const std::string& errors, const std::string& curve, const std::string& ledger, const std::string& reason) {
+  const auto expect_aside = [&](int number, const std::string& errors, const std::string& curve,
+                                const std::string& ledger, const std::string& reason) {
     for (const auto& [name, before] : {std::pair("curve", curve), std::pair("ledger", ledger)}) {
       const std::string aside = std::string(name) + ".aside-" + std::to_string(number);
       EXPECT_EQ(folder_.read(aside), before);
-      EXPECT_TRUE(contains(errors, "trainer: '" + (folder_ / name).string() + "' " + reason + ": kept as '" + (folder_ / aside).string() + "'\n"));
+      EXPECT_TRUE(contains(errors, "trainer: '" + (folder_ / name).string() + "' " + reason + ": kept as '" +
+                                       (folder_ / aside).string() + "'\n"));
     }
   };
   EXPECT_EQ(run(3, "own"), "");
@@ -186,13 +203,15 @@ TEST_F(Resume, KeepsTheFilesOfAnotherRunAside) {
   expect_aside(2, run(5, "other"), curve, ledger, "is of another run");  // one that goes on
   EXPECT_TRUE(folder_.read("curve").starts_with("{\"step\":5,"));
 
-  // From a copy of a checkpoint another run begins; that of the run itself goes on in its file, but for the steps that come anew.
+  // From a copy of a checkpoint another run begins; that of the run itself goes on in its file, but for the steps that
+  // come anew.
   folder_.write("curve", curve);
   folder_.write("ledger", ledger);
   expect_aside(3, run(5, "branch", {"--resume", folder_ / "own/step-00000004"}), curve, ledger, "is of another run");
   folder_.write("curve", curve);
   folder_.write("ledger", ledger);
-  expect_aside(4, run(5, "own", {"--resume", folder_ / "own/step-00000004/."}), curve, ledger, "has steps after 4, where this run goes on");
+  expect_aside(4, run(5, "own", {"--resume", folder_ / "own/step-00000004/."}), curve, ledger,
+               "has steps after 4, where this run goes on");
   EXPECT_EQ(losses(folder_ / "curve").size(), 5u);
 }
 
@@ -208,13 +227,15 @@ TEST_F(Resume, RefusesOtherDataInTheMiddleOfAnEpoch) {
   for (const char* name : {"data", "moved", "other"}) {
     fs::create_directory(folder_ / name);
     std::string rows = "x,y\n";
-    for (int row = 0; row < 80; ++row) rows += std::to_string(row) + "," + std::to_string(row == 79 && name == std::string("other") ? 1 : 2 * row) + "\n";
+    for (int row = 0; row < 80; ++row)
+      rows +=
+          std::to_string(row) + "," + std::to_string(row == 79 && name == std::string("other") ? 1 : 2 * row) + "\n";
     folder_.write(std::string(name) + "/train.csv", rows);
     folder_.write(std::string(name) + "/test.csv", rows);
   }
   const auto train_with = [&](const char* data, int steps) {
-    return trainer({"--task", "table", "--batch-size", "4", "--epochs", "3", "--data", folder_ / data, "--max-steps", std::to_string(steps),
-                    "--checkpoint-dir", folder_ / "runs"});
+    return trainer({"--task", "table", "--batch-size", "4", "--epochs", "3", "--data", folder_ / data, "--max-steps",
+                    std::to_string(steps), "--checkpoint-dir", folder_ / "runs"});
   };
   const std::pair<const char*, int> kRuns[] = {{"data", 3}, {"moved", 10}, {"other", 13}};
   for (const auto& [data, steps] : kRuns) {
@@ -222,12 +243,17 @@ TEST_F(Resume, RefusesOtherDataInTheMiddleOfAnEpoch) {
     expect_success(ranks);
   }
   Ranks back(2, train_with("data", 16));
-  expect_one_line(back, "the checkpoint at step 13 was written in an epoch of other training data of the same size (--data " + (folder_ / "other").string() +
-                            "), this run has --data " + (folder_ / "data").string() + "; samples would be left out or come twice");
+  expect_one_line(back,
+                  "the checkpoint at step 13 was written in an epoch of other training data of the same size (--data " +
+                      (folder_ / "other").string() + "), this run has --data " + (folder_ / "data").string() +
+                      "; samples would be left out or come twice");
 
   // Given relatively, it is the same folder with other rows.
   fs::copy_file(folder_ / "data/train.csv", folder_ / "other/train.csv", fs::copy_options::overwrite_existing);
-  Ranks changed(2, {"/bin/sh", "-c", "cd " + folder_.path().string() + "; exec " TRAINER " --quiet --task table --batch-size 4 --epochs 3 --data other --checkpoint-dir runs"});
+  Ranks changed(
+      2, {"/bin/sh", "-c",
+          "cd " + folder_.path().string() +
+              "; exec " TRAINER " --quiet --task table --batch-size 4 --epochs 3 --data other --checkpoint-dir runs"});
   expect_one_line(changed, "of the same size, which --data " + (folder_ / "other").string() + " held then");
 }
 

@@ -1,6 +1,7 @@
 // Stopping in order: one rank is told, all stop at the same step, and the run goes on as if nothing had happened.
 #include <chrono>
 #include <csignal>
+
 #include <nlohmann/json.hpp>
 
 #include "tests/multiproc/ranks.h"
@@ -34,7 +35,9 @@ class Stop : public testing::Test {
     return begin == std::string::npos ? "no run in " + text : text.erase(begin, text.find("}\n", begin) - begin);
   }
   bool has(const std::string& file) const { return fs::exists(folder_ / file) && fs::file_size(folder_ / file) > 0; }
-  void wait_until_training(const std::string& name) { ASSERT_TRUE(eventually([&] { return has(name + ".jsonl"); })); }
+  void wait_until_training(const std::string& name) {
+    ASSERT_TRUE(eventually([&] { return has(name + ".jsonl"); }));
+  }
   TemporaryFolder folder_;
 };
 
@@ -42,7 +45,11 @@ TEST_F(Stop, GoesOnBitForBit) {
   const struct {
     int world_size, signal;
     const char* name;
-  } kCases[] = {{1, SIGTERM, "SIGTERM"}, {2, SIGUSR1, "SIGUSR1"}, {3, SIGUSR2, "SIGUSR2"}, {4, SIGINT, "SIGINT"}, {8, SIGTERM, "SIGTERM"}};
+  } kCases[] = {{1, SIGTERM, "SIGTERM"},
+                {2, SIGUSR1, "SIGUSR1"},
+                {3, SIGUSR2, "SIGUSR2"},
+                {4, SIGINT, "SIGINT"},
+                {8, SIGTERM, "SIGTERM"}};
   for (const auto& c : kCases) {
     const std::string whole = "whole" + std::to_string(c.world_size), parts = "parts" + std::to_string(c.world_size);
     Ranks ranks(c.world_size, saving(parts, {}));
@@ -50,7 +57,8 @@ TEST_F(Stop, GoesOnBitForBit) {
     ranks.kill_rank(c.world_size - 1, c.signal);  // the others learn of it in the step
     EXPECT_EQ(ranks.wait(), std::vector<int>(c.world_size, kRequeue)) << ranks.errors();
     const auto stopped_after = losses(folder_ / (parts + ".jsonl")).size();
-    EXPECT_TRUE(contains(ranks.error(0), std::string("trainer: ") + c.name + ": stopped after step " + std::to_string(stopped_after) + " of"));
+    EXPECT_TRUE(contains(ranks.error(0), std::string("trainer: ") + c.name + ": stopped after step " +
+                                             std::to_string(stopped_after) + " of"));
     EXPECT_EQ(lines_in(ranks.errors()), 1) << ranks.errors();
 
     const Words until = {"--max-steps", std::to_string(stopped_after + 8)};
@@ -63,8 +71,12 @@ TEST_F(Stop, GoesOnBitForBit) {
 
 // The state of the plateau schedule depends on each evaluation.
 TEST_F(Stop, InTheMiddleOfAnEvaluationThatIsMadeUpFor) {
-  const Words options = {"--model", "mlp:2000,2000", "--lr", "1e-4", "--lr-schedule", "plateau:patience=0,factor=0.5,threshold=0.5",
-                         "--batch-size", "1", "--max-steps", "3", "--eval-every", "1"};
+  const Words options = {"--model",       "mlp:2000,2000",
+                         "--lr",          "1e-4",
+                         "--lr-schedule", "plateau:patience=0,factor=0.5,threshold=0.5",
+                         "--batch-size",  "1",
+                         "--max-steps",   "3",
+                         "--eval-every",  "1"};
   complete(2, command("whole", options));
   {
     Ranks ranks(2, saving("parts", options), {{"TORCHBRIDGE_FAIL", "evaluate:1:stop"}});
@@ -79,7 +91,8 @@ TEST_F(Stop, InTheMiddleOfAnEvaluationThatIsMadeUpFor) {
   std::ifstream whole(folder_ / "whole.jsonl"), parts(folder_ / "parts.jsonl");
   for (std::string expected, found; std::getline(whole, expected) && std::getline(parts, found);) {
     const auto e = nlohmann::json::parse(expected), f = nlohmann::json::parse(found);
-    for (const char* key : {"step", "loss", "lr", "eval_loss"}) EXPECT_EQ(e.at(key), f.at(key)) << key << " in " << found;
+    for (const char* key : {"step", "loss", "lr", "eval_loss"})
+      EXPECT_EQ(e.at(key), f.at(key)) << key << " in " << found;
   }
   EXPECT_EQ(losses(folder_ / "parts.jsonl").size(), 3u);
 }
@@ -96,7 +109,9 @@ TEST_F(Stop, WithoutCheckpointsSaysThatNothingIsSaved) {
 TEST_F(Stop, BeforeTheRanksHaveMet) {
   const int port = free_port();
   Ranks ranks({0}, 2, port, saving("alone", {}));
-  ASSERT_TRUE(eventually([&] { return static_cast<bool>(torchbridge::connect_to({"127.0.0.1", port}, std::chrono::seconds(1))); }));
+  ASSERT_TRUE(eventually([&] {
+    return static_cast<bool>(torchbridge::connect_to({"127.0.0.1", port}, std::chrono::seconds(1)));
+  }));
   ranks.kill_rank(0, SIGTERM);
   EXPECT_EQ(ranks.wait(std::chrono::seconds(5)), std::vector<int>{kRequeue});
   EXPECT_TRUE(contains(ranks.errors(), "trainer: SIGTERM: stopped before the ranks had met"));
@@ -121,13 +136,16 @@ TEST_F(Stop, ASecondInterruptOrTheEndOfTheGraceEndsAHangingRank) {
     wait_until_training(name);
     ranks.kill_rank(1, SIGSTOP);
     ranks.kill_rank(0, SIGINT);
-    ASSERT_TRUE(eventually([&] {
-      if (!grace) ranks.kill_rank(0, SIGINT);  // again and again: two at once may be one
-      return ranks.ended(0);
-    }, std::chrono::seconds(10)));
+    ASSERT_TRUE(eventually(
+        [&] {
+          if (!grace) ranks.kill_rank(0, SIGINT);  // again and again: two at once may be one
+          return ranks.ended(0);
+        },
+        std::chrono::seconds(10)));
     ranks.kill_rank(1, SIGKILL);
     EXPECT_EQ(ranks.wait(), (std::vector<int>{grace ? kRequeue : 128 + SIGINT, 128 + SIGKILL}));
-    EXPECT_TRUE(!grace || contains(ranks.error(0), "the time after the signal is over before the run could stop in order"));
+    EXPECT_TRUE(!grace ||
+                contains(ranks.error(0), "the time after the signal is over before the run could stop in order"));
   }
 }
 
@@ -136,7 +154,8 @@ TEST_F(Stop, GoesOnAtAnotherWorldSizeInTheSameOrder) {
   const std::string data = folder_ / "data";
   fs::create_directory(data);
   std::string rows = "a,b,y\n";
-  for (int i = 0; i < 240; ++i) rows += std::to_string(i % 16) + "," + std::to_string(i / 16) + "," + std::to_string(i * 7 % 240) + "\n";
+  for (int i = 0; i < 240; ++i)
+    rows += std::to_string(i % 16) + "," + std::to_string(i / 16) + "," + std::to_string(i * 7 % 240) + "\n";
   folder_.write("data/train.csv", rows);
   folder_.write("data/test.csv", rows);
   const auto train = [&](const std::string& name, int world_size, int steps, Words more) {
@@ -146,12 +165,15 @@ TEST_F(Stop, GoesOnAtAnotherWorldSizeInTheSameOrder) {
     complete(world_size, name == "whole" ? command(name, more) : saving(name, more));
   };
   train("whole", 1, 60, {});
-  for (const auto& [world_size, steps] : {std::pair(2, 7), {3, 17}, {1, 26}, {4, 60}}) train("parts", world_size, steps, {});
+  for (const auto& [world_size, steps] : {std::pair(2, 7), {3, 17}, {1, 26}, {4, 60}})
+    train("parts", world_size, steps, {});
   const auto expected = losses(folder_ / "whole.jsonl"), found = losses(folder_ / "parts.jsonl");
   ASSERT_EQ(found.size(), expected.size());
-  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-5 * expected[i]) << "step " << i + 1;
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    EXPECT_NEAR(found[i], expected[i], 1e-5 * expected[i]) << "step " << i + 1;
 
-  Process check({SOURCE_DIR "/scripts/check_ledger", folder_ / "parts.ledger", "--samples", "240", "--same-order-as", folder_ / "whole.ledger"},
+  Process check({SOURCE_DIR "/scripts/check_ledger", folder_ / "parts.ledger", "--samples", "240", "--same-order-as",
+                 folder_ / "whole.ledger"},
                 {}, folder_ / "check");
   EXPECT_EQ(check.wait(std::chrono::steady_clock::now() + std::chrono::seconds(20)), 0) << check.error();
   EXPECT_TRUE(contains(check.out(), "60 steps, 3 epochs of 240 samples, each sample once; ranks 2 -> 3 -> 1 -> 4"));
@@ -159,8 +181,12 @@ TEST_F(Stop, GoesOnAtAnotherWorldSizeInTheSameOrder) {
 
 // What the proof is worth: a ledger with a fault is refused.
 TEST_F(Stop, ALedgerWithAFaultIsNoProof) {
-  const std::string good = R"({"step":1,"epoch":0,"samples":[[0,2],[1,3]]})" "\n" R"({"step":2,"epoch":0,"samples":[[4],[0]]})" "\n"
-                           R"({"step":3,"epoch":1,"samples":[[4,3,2,1,0]]})" "\n";
+  const std::string good = R"({"step":1,"epoch":0,"samples":[[0,2],[1,3]]})"
+                           "\n"
+                           R"({"step":2,"epoch":0,"samples":[[4],[0]]})"
+                           "\n"
+                           R"({"step":3,"epoch":1,"samples":[[4,3,2,1,0]]})"
+                           "\n";
   const struct {
     const char *from, *to, *complaint;
   } kCases[] = {
@@ -178,7 +204,8 @@ TEST_F(Stop, ALedgerWithAFaultIsNoProof) {
     std::string text = good;
     if (*c.from) text.replace(text.find(c.from), std::string_view(c.from).size(), c.to);
     folder_.write("ledger", text);
-    Process check({SOURCE_DIR "/scripts/check_ledger", folder_ / "ledger"}, {}, folder_ / ("check" + std::to_string(&c - kCases)));
+    Process check({SOURCE_DIR "/scripts/check_ledger", folder_ / "ledger"}, {},
+                  folder_ / ("check" + std::to_string(&c - kCases)));
     EXPECT_EQ(check.wait(std::chrono::steady_clock::now() + std::chrono::seconds(20)), *c.from ? 1 : 0) << text;
     EXPECT_TRUE(!*c.from || contains(check.error(), c.complaint));
   }

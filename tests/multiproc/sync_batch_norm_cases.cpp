@@ -1,19 +1,22 @@
-// Each rank normalises its share of a batch by SyncBatchNorm, forward and backward, and compares it with BatchNorm over the whole batch.
+// Each rank normalises its share of a batch by SyncBatchNorm, forward and backward, and compares it with BatchNorm over
+// the whole batch.
 //
 //     RANK=0 WORLD_SIZE=2 MASTER_ADDR=... MASTER_PORT=... sync_batch_norm_cases 5,2
 //
-// takes the number of samples of each rank. Prints a line a case: name, largest difference. "other shape on rank 1" lets DDP find that.
+// takes the number of samples of each rank. Prints a line a case: name, largest difference. "other shape on rank 1"
+// lets DDP find that.
+#include <cstdio>
+#include <numeric>
+#include <sstream>
+
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <torch/nn/modules/batchnorm.h>
-#include "trainer_template/runtime/ddp/ddp.h"
-#include "trainer_template/runtime/run/job.h"
-#include "trainer_template/runtime/ddp/sync_batch_norm.h"
 
-#include <cstdio>
-#include <numeric>
-#include <sstream>
+#include "trainer_template/runtime/ddp/ddp.h"
+#include "trainer_template/runtime/ddp/sync_batch_norm.h"
+#include "trainer_template/runtime/run/job.h"
 
 using namespace torchbridge::train;
 
@@ -36,13 +39,25 @@ const Case kCases[] = {
     {.name = "two dimensions", .shape = {kChannels}, .type = at::kDouble, .allowed = 1e-14},
     {.name = "five dimensions", .shape = {kChannels, 2, 3, 2}, .type = at::kFloat, .allowed = 2e-6},
     {.name = "channels last", .shape = {kChannels, 5, 4}, .type = at::kFloat, .allowed = 2e-6, .channels_last = true},
-    {.name = "not affine", .shape = {kChannels, 6}, .type = at::kDouble, .allowed = 1e-14,
+    {.name = "not affine",
+     .shape = {kChannels, 6},
+     .type = at::kDouble,
+     .allowed = 1e-14,
      .options = torch::nn::BatchNormOptions(kChannels).affine(false)},
-    {.name = "no running statistics", .shape = {kChannels, 6}, .type = at::kDouble, .allowed = 1e-14,
+    {.name = "no running statistics",
+     .shape = {kChannels, 6},
+     .type = at::kDouble,
+     .allowed = 1e-14,
      .options = torch::nn::BatchNormOptions(kChannels).track_running_stats(false)},
-    {.name = "cumulative average", .shape = {kChannels, 6}, .type = at::kDouble, .allowed = 1e-14,
+    {.name = "cumulative average",
+     .shape = {kChannels, 6},
+     .type = at::kDouble,
+     .allowed = 1e-14,
      .options = torch::nn::BatchNormOptions(kChannels).momentum(std::nullopt)},
-    {.name = "large mean", .shape = {kChannels, 6}, .type = at::kDouble, .allowed = 1e-9,
+    {.name = "large mean",
+     .shape = {kChannels, 6},
+     .type = at::kDouble,
+     .allowed = 1e-9,
      .options = torch::nn::BatchNormOptions(kChannels).eps(1e-3)},
     {.name = "eval", .shape = {kChannels, 5, 4}, .type = at::kFloat, .allowed = 2e-6, .training = false},
 };
@@ -58,7 +73,9 @@ struct AnyBatchNorm : torch::nn::BatchNormImplBase<2, AnyBatchNorm> {
   void _check_input_dim(const at::Tensor&) override {}
 };
 
-at::Tensor leaf(const at::Tensor& values) { return values.detach().clone(at::MemoryFormat::Preserve).set_requires_grad(true); }
+at::Tensor leaf(const at::Tensor& values) {
+  return values.detach().clone(at::MemoryFormat::Preserve).set_requires_grad(true);
+}
 
 class Comparison {
  public:
@@ -92,7 +109,9 @@ class Comparison {
   }
 
  private:
-  at::Tensor random(std::vector<std::int64_t> shape) { return at::randn(shape, generator_, at::TensorOptions(case_.type)); }
+  at::Tensor random(std::vector<std::int64_t> shape) {
+    return at::randn(shape, generator_, at::TensorOptions(case_.type));
+  }
 
   void compare_step() {
     std::vector<std::int64_t> shape = {total_};
@@ -149,5 +168,6 @@ int main(int argc, char** argv) {
     if (std::ssize(samples) != group.world_size()) throw TrainError("expected a number of samples a rank: 5,2");
     for (const Case& c : kCases) std::printf("%s %.3g\n", c.name, Comparison(c, samples, group).difference());
   };
-  return run_job(torchbridge::EnvMap::from(environ), [] { return GroupOptions{}; }, compare);
+  return run_job(
+      torchbridge::EnvMap::from(environ), [] { return GroupOptions{}; }, compare);
 }

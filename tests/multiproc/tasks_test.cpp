@@ -1,6 +1,4 @@
 // The trainer's tasks and what its loop offers, as a user calls it.
-#include "tests/multiproc/ranks.h"
-
 #include <fcntl.h>
 #include <pty.h>
 #include <sys/stat.h>
@@ -10,8 +8,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/multiproc/ranks.h"
 
 namespace {
 
@@ -57,7 +58,8 @@ TEST_F(Tasks, ATablesNumbersKeepTheirPrecisionUnderAutocast) {
   folder_.write("train.csv", rows);
   folder_.write("test.csv", rows);
   const auto curve = [&](const std::string& precision) {
-    Ranks alone(1, trainer({"--task", "table", "--data", folder_.path(), "--max-steps", "3", "--precision", precision, "--metrics", folder_ / precision}));
+    Ranks alone(1, trainer({"--task", "table", "--data", folder_.path(), "--max-steps", "3", "--precision", precision,
+                            "--metrics", folder_ / precision}));
     EXPECT_EQ(alone.wait(), kOneGood) << alone.errors();
     return losses(folder_ / precision);
   };
@@ -71,17 +73,21 @@ TEST_F(Tasks, GoesOnWithATextAndSaysWhatIsOnAnImage) {
   Ranks text(1, trainer(joined(kTinyText, {"--max-steps", "5", "--checkpoint-dir", folder_ / "text"})));
   ASSERT_EQ(text.wait(), kOneGood) << text.errors();
   // The model is the checkpoint's.
-  Ranks generated(1, trainer({"--task", "text", "--checkpoint-dir", folder_ / "text", "--generate", "And God said", "--generate-length", "40"}));
+  Ranks generated(1, trainer({"--task", "text", "--checkpoint-dir", folder_ / "text", "--generate", "And God said",
+                              "--generate-length", "40"}));
   ASSERT_EQ(generated.wait(), kOneGood) << generated.errors();
   EXPECT_EQ(generated.out(0).find("And God said"), 0u) << generated.out(0);
   EXPECT_EQ(generated.out(0).size(), std::string("And God said\n").size() + 40);
   // The checkpoint tells its task.
-  Ranks untold(1, trainer({"--checkpoint-dir", folder_ / "text", "--generate", "And God said", "--generate-length", "40"}));
+  Ranks untold(
+      1, trainer({"--checkpoint-dir", folder_ / "text", "--generate", "And God said", "--generate-length", "40"}));
   ASSERT_EQ(untold.wait(), kOneGood) << untold.errors();
   EXPECT_EQ(untold.out(0), generated.out(0));
-  EXPECT_TRUE(contains(complaint({"--checkpoint-dir", folder_ / "text", "--predict", "x"}, 1), "--predict: task 'text' cannot do that, --task digits can"));
+  EXPECT_TRUE(contains(complaint({"--checkpoint-dir", folder_ / "text", "--predict", "x"}, 1),
+                       "--predict: task 'text' cannot do that, --task digits can"));
   const auto coldest = [&](const char* temperature) {
-    Ranks cold(1, trainer({"--task", "text", "--checkpoint-dir", folder_ / "text", "--generate", "x", "--generate-length", "5", "--temperature", temperature}));
+    Ranks cold(1, trainer({"--task", "text", "--checkpoint-dir", folder_ / "text", "--generate", "x",
+                           "--generate-length", "5", "--temperature", temperature}));
     EXPECT_EQ(cold.wait(), kOneGood) << cold.errors();
     return cold.out(0);
   };
@@ -89,13 +95,16 @@ TEST_F(Tasks, GoesOnWithATextAndSaysWhatIsOnAnImage) {
 
   // So is its data, which says what tokens are.
   for (const char* name : {"train.bin", "val.bin"}) folder_.write(name, std::string(400, '\1'));
-  Ranks tokens(1, trainer(joined(kTinyText, {"--data", folder_.path(), "--max-steps", "1", "--checkpoint-dir", folder_ / "tokens"})));
+  Ranks tokens(1, trainer(joined(kTinyText, {"--data", folder_.path(), "--max-steps", "1", "--checkpoint-dir",
+                                             folder_ / "tokens"})));
   ASSERT_EQ(tokens.wait(), kOneGood) << tokens.errors();
-  EXPECT_TRUE(contains(complaint({"--task", "text", "--checkpoint-dir", folder_ / "tokens", "--generate", "x"}, 1), "tokens of '.bin' files"));
+  EXPECT_TRUE(contains(complaint({"--task", "text", "--checkpoint-dir", folder_ / "tokens", "--generate", "x"}, 1),
+                       "tokens of '.bin' files"));
 
   Ranks digits(1, trainer({"--epochs", "4", "--checkpoint-dir", folder_ / "digits"}));
   ASSERT_EQ(digits.wait(), kOneGood) << digits.errors();
-  Ranks predicted(1, trainer({"--checkpoint-dir", folder_ / "digits", "--predict", SOURCE_DIR "/tests/data/images/seven.png"}));
+  Ranks predicted(
+      1, trainer({"--checkpoint-dir", folder_ / "digits", "--predict", SOURCE_DIR "/tests/data/images/seven.png"}));
   ASSERT_EQ(predicted.wait(), kOneGood) << predicted.errors();
   EXPECT_TRUE(contains(predicted.out(0), "seven.png: 7 (")) << predicted.out(0);
   EXPECT_TRUE(contains(complaint({"--checkpoint-dir", folder_ / "empty", "--predict", "x"}, 1), "holds no checkpoint"));
@@ -141,7 +150,8 @@ TEST_F(Tasks, ARunOfFewStepsThatLeavesOutAllFailsToo) {
 TEST_F(Tasks, WeightsThatAreNotFiniteAreNeitherSavedNorSuccess) {
   const std::string nothing = ", and nothing is saved: lower --lr, or clip with --clip-norm";
   const Words options = {"--max-steps", "1", "--lr", "1e299", "--checkpoint-dir", folder_ / "runs"};
-  EXPECT_TRUE(contains(complaint(options, 1), "the evaluation after step 1 has a loss that is infinite or NaN" + nothing));
+  EXPECT_TRUE(
+      contains(complaint(options, 1), "the evaluation after step 1 has a loss that is infinite or NaN" + nothing));
   const Words each_step = joined(options, {"--checkpoint-every", "1"});
   EXPECT_TRUE(contains(complaint(each_step, 1), "a weight is infinite or NaN after step 1" + nothing));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/step-00000001"));
@@ -158,12 +168,14 @@ TEST_F(Tasks, WhatIsWrittenDecidesNothing) {
 // Of the page itself, by the profiler. The CPU's fused Adam reads its step counts, which are on the CPU for it.
 TEST_F(Tasks, NoStepReadsANumberOfTheDevice) {
   const std::vector<Words> ways = {
-      {"--optimizer", "adamw", "--precision", "fp16", "--clip-norm", "1", "--on-nan", "skip", "--metrics", folder_ / "curve"},
+      {"--optimizer", "adamw", "--precision", "fp16", "--clip-norm", "1", "--on-nan", "skip", "--metrics",
+       folder_ / "curve"},
       {"--zero", "1", "--zero-gradients", "reduce-scatter", "--grad-accumulation", "2"},
       {"--grad-comm", "bf16", "--lr-schedule", "cosine", "--tensorboard", folder_ / "events"}};
   for (const Words& way : ways) {
     const std::string file = folder_ / "trace.json";
-    Ranks ranks(2, trainer(joined(way, {"--lr", "0.001", "--max-steps", "20", "--profile", "5", "--profile-file", file})));
+    Ranks ranks(2,
+                trainer(joined(way, {"--lr", "0.001", "--max-steps", "20", "--profile", "5", "--profile-file", file})));
     ASSERT_EQ(ranks.wait(), kTwoGood) << ranks.errors();
     const auto trace = nlohmann::json::parse(folder_.read("trace.json"));
     struct Span {
@@ -181,7 +193,8 @@ TEST_F(Tasks, NoStepReadsANumberOfTheDevice) {
     for (const Span& span : spans) {
       if (span.name != "aten::_local_scalar_dense" && span.name != "aten::nonzero") continue;
       const bool is_of_fused_adam = std::ranges::any_of(spans, [&](const Span& around) {
-        return around.name == "aten::_fused_adamw_" && around.thread == span.thread && around.begin <= span.begin && span.end <= around.end;
+        return around.name == "aten::_fused_adamw_" && around.thread == span.thread && around.begin <= span.begin &&
+               span.end <= around.end;
       });
       EXPECT_TRUE(is_of_fused_adam) << way.front() << ": " << span.name;
     }
@@ -190,7 +203,8 @@ TEST_F(Tasks, NoStepReadsANumberOfTheDevice) {
 }
 
 TEST_F(Tasks, StopsEarlyAlsoAfterARestart) {
-  const Words options = {"--lr", "0", "--momentum", "0", "--epochs", "50", "--eval-every", "2", "--checkpoint-dir", folder_ / "runs"};
+  const Words options = {
+      "--lr", "0", "--momentum", "0", "--epochs", "50", "--eval-every", "2", "--checkpoint-dir", folder_ / "runs"};
   Ranks first(2, trainer(joined(options, {"--early-stop", "3", "--max-steps", "4"})));
   ASSERT_EQ(first.wait(), kTwoGood) << first.errors();
   Ranks second(2, trainer(joined(options, {"--early-stop", "3"})));
@@ -213,7 +227,7 @@ TEST_F(Tasks, WritesTheStepsOfLogEveryTheEvaluatedOnesAndTheLast) {
   Ranks whole(2, trainer(joined(options, {"--max-steps", "11", "--metrics", folder_ / "whole"})));
   expect_success(whole);
   for (const char* steps : {"5", "11"}) {
-    const Words some = {"--max-steps", steps, "--log-every", "4", "--metrics", folder_ / "some",
+    const Words some = {"--max-steps",      steps,           "--log-every", "4", "--metrics", folder_ / "some",
                         "--checkpoint-dir", folder_ / "runs"};
     Ranks ranks(2, trainer(joined(options, some)));
     expect_success(ranks);
@@ -235,8 +249,8 @@ TEST_F(Tasks, TensorBoardReadsTheCurve) {
   Ranks lost(1, trainer({"--max-steps", "4", "--seed", "1", "--tensorboard", folder_ / "tb"}));
   ASSERT_EQ(lost.wait(), kOneGood) << lost.errors();
   for (const char* steps : {"6", "9"}) {
-    Ranks ranks(2, trainer({"--max-steps", steps, "--eval-every", "3", "--tensorboard", folder_ / "tb", "--checkpoint-dir", folder_ / "runs", "--metrics",
-                            folder_ / "m"}));
+    Ranks ranks(2, trainer({"--max-steps", steps, "--eval-every", "3", "--tensorboard", folder_ / "tb",
+                            "--checkpoint-dir", folder_ / "runs", "--metrics", folder_ / "m"}));
     ASSERT_EQ(ranks.wait(), kTwoGood) << ranks.errors();
   }
   Process reader({python(), "-c", R"(
@@ -246,7 +260,9 @@ events = EventAccumulator(sys.argv[1])
 events.Reload()
 print(*(f"{e.step}:{e.value:.9g}" for e in events.Scalars("loss")))
 print(*(e.step for e in events.Scalars("eval_accuracy")))
-)", folder_ / "tb"}, {}, folder_ / "reader");
+)",
+                  folder_ / "tb"},
+                 {}, folder_ / "reader");
   ASSERT_EQ(reader.wait(std::chrono::steady_clock::now() + std::chrono::seconds(60)), 0) << reader.error();
   std::string expected;
   char number[64];
@@ -270,37 +286,47 @@ TEST_F(Tasks, TracesSteps) {
 
   Ranks again(1, trainer({"--max-steps", "12", "--profile", "1", "--profile-file", folder_ / "trace.json"}));
   ASSERT_EQ(again.wait(), kOneGood) << again.errors();
-  EXPECT_TRUE(contains(again.errors(), "trace.json' is the trace of an earlier start: kept as '" + (folder_ / "trace.json.aside-1").string() + "'"));
+  EXPECT_TRUE(contains(again.errors(), "trace.json' is the trace of an earlier start: kept as '" +
+                                           (folder_ / "trace.json.aside-1").string() + "'"));
   EXPECT_EQ(folder_.read("trace.json.aside-1"), trace);
   EXPECT_FALSE(contains(folder_.read("trace.json"), "\"step 13\""));
 }
 
 TEST_F(Tasks, ATraceThatIsLostEndsNoTraining) {
   // Larger files are refused, as on a full disk.
-  Ranks full(1, {"/bin/sh", "-c", "trap '' XFSZ; ulimit -f 50; exec " TRAINER " --max-steps 20 --profile 3 --profile-file " + (folder_ / "trace.json").string()});
+  Ranks full(1, {"/bin/sh", "-c",
+                 "trap '' XFSZ; ulimit -f 50; exec " TRAINER " --max-steps 20 --profile 3 --profile-file " +
+                     (folder_ / "trace.json").string()});
   EXPECT_EQ(full.wait(), std::vector<int>{1});
-  EXPECT_EQ(full.errors(), "trainer: cannot write '" + (folder_ / "trace.json").string() + "': is the disk full?\ntrainer: rank 0: the trace of --profile is lost\n");
+  EXPECT_EQ(full.errors(), "trainer: cannot write '" + (folder_ / "trace.json").string() +
+                               "': is the disk full?\ntrainer: rank 0: the trace of --profile is lost\n");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "trace.json"));
 
   const std::string earlier = "{\"schemaVersion\": 1, \"traceEvents\": []}";
   folder_.write("trace.json", earlier);
-  Ranks again(1, {"/bin/sh", "-c", "trap '' XFSZ; ulimit -f 50; exec " TRAINER " --max-steps 20 --profile 3 --profile-file " + (folder_ / "trace.json").string()});
+  Ranks again(1, {"/bin/sh", "-c",
+                  "trap '' XFSZ; ulimit -f 50; exec " TRAINER " --max-steps 20 --profile 3 --profile-file " +
+                      (folder_ / "trace.json").string()});
   EXPECT_EQ(again.wait(), std::vector<int>{1});
   EXPECT_EQ(folder_.read("trace.json"), earlier);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "trace.json.aside-1"));
 
   folder_.write("notes", "{\"mine\": 1}");
-  EXPECT_TRUE(contains(complaint({"--max-steps", "20", "--profile", "3", "--profile-file", folder_ / "notes"}, 1), "notes': it is no trace, and would be lost"));
+  EXPECT_TRUE(contains(complaint({"--max-steps", "20", "--profile", "3", "--profile-file", folder_ / "notes"}, 1),
+                       "notes': it is no trace, and would be lost"));
   EXPECT_EQ(folder_.read("notes"), "{\"mine\": 1}");
 }
 
 // The folder in which training began is not the one of the next command.
 TEST_F(Tasks, ACheckpointFindsItsDataFromEverywhere) {
   std::filesystem::create_directories(folder_ / "project/data");
-  for (const char* each : {"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"}) {
+  for (const char* each :
+       {"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"}) {
     std::filesystem::copy(std::string(SOURCE_DIR "/data/digits/") + each, folder_ / "project/data" / each);
   }
-  Ranks trained(1, {"/bin/sh", "-c", "cd " + (folder_ / "project").string() + "; exec " TRAINER " --quiet --data data --max-steps 1 --checkpoint-dir runs"});
+  Ranks trained(1, {"/bin/sh", "-c",
+                    "cd " + (folder_ / "project").string() +
+                        "; exec " TRAINER " --quiet --data data --max-steps 1 --checkpoint-dir runs"});
   ASSERT_EQ(trained.wait(), kOneGood) << trained.errors();
   EXPECT_TRUE(contains(folder_.read("project/runs/step-00000001/manifest.json"), (folder_ / "project/data").string()));
 }
@@ -321,13 +347,15 @@ TEST_F(Tasks, MessagesBeginALineOfTheirOwnOnATerminal) {
   int terminal = -1;
   const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
   if (child == 0) {
-    execl(TRAINER, TRAINER, "--max-steps", "2", "--profile", "5", "--profile-file", (folder_ / "trace.json").c_str(), nullptr);
+    execl(TRAINER, TRAINER, "--max-steps", "2", "--profile", "5", "--profile-file", (folder_ / "trace.json").c_str(),
+          nullptr);
     _exit(127);
   }
   ASSERT_GT(child, 0);
   std::string shown;
   char part[4096];
-  for (ssize_t got = 0; (got = read(terminal, part, sizeof part)) > 0;) shown.append(part, static_cast<std::size_t>(got));  // until it is closed
+  for (ssize_t got = 0; (got = read(terminal, part, sizeof part)) > 0;)
+    shown.append(part, static_cast<std::size_t>(got));  // until it is closed
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   close(terminal);
@@ -335,7 +363,8 @@ TEST_F(Tasks, MessagesBeginALineOfTheirOwnOnATerminal) {
   EXPECT_TRUE(contains(shown, "samples/s\x1b[K\r\ntrainer: --profile: ")) << shown;
 }
 
-// mpirun gives rank 0 a terminal of its own for stdout and a pipe for stderr, and hands both on to its terminal in any order.
+// mpirun gives rank 0 a terminal of its own for stdout and a pipe for stderr, and hands both on to its terminal in any
+// order.
 TEST_F(Tasks, AMessageBeginsALineOfItsOwnUnderMpirunToo) {
   int terminal = -1;
   const std::string errors = folder_ / "errors", trace = folder_ / "trace.json";
@@ -363,7 +392,8 @@ TEST_F(Tasks, AMessageBeginsALineOfItsOwnUnderMpirunToo) {
   ASSERT_GT(launcher, 0);
   std::string shown;
   char part[4096];
-  for (ssize_t got = 0; (got = read(terminal, part, sizeof part)) > 0;) shown.append(part, static_cast<std::size_t>(got));
+  for (ssize_t got = 0; (got = read(terminal, part, sizeof part)) > 0;)
+    shown.append(part, static_cast<std::size_t>(got));
   int status = -1;
   ASSERT_EQ(waitpid(launcher, &status, 0), launcher);
   close(terminal);
@@ -375,7 +405,8 @@ TEST_F(Tasks, AMessageBeginsALineOfItsOwnUnderMpirunToo) {
 TEST_F(Tasks, SaysThatItsOutputCannotBeWritten) {
   Ranks trained(1, trainer(joined(kTinyText, {"--max-steps", "1", "--checkpoint-dir", folder_ / "text"})));
   ASSERT_EQ(trained.wait(), kOneGood) << trained.errors();
-  const Words generate = trainer({"--task", "text", "--checkpoint-dir", folder_ / "text", "--generate", "x", "--generate-length", "1"});
+  const Words generate =
+      trainer({"--task", "text", "--checkpoint-dir", folder_ / "text", "--generate", "x", "--generate-length", "1"});
   Process full(joined({"/bin/sh", "-c", "exec \"$0\" \"$@\" > /dev/full"}, generate), {}, folder_ / "full");
   EXPECT_EQ(full.wait(std::chrono::steady_clock::now() + std::chrono::seconds(60)), 1);
   EXPECT_TRUE(contains(full.error(), "cannot write to stdout")) << full.error();
@@ -403,7 +434,9 @@ TEST_F(Tasks, EvaluatesByACompiledPackageWithItsOwnWeights) {
   Ranks eager(2, trainer(options)), compiled(2, trainer(joined(options, {"--compiled-eval", package})));
   ASSERT_EQ(eager.wait(), kTwoGood) << eager.errors();
   ASSERT_EQ(compiled.wait(), kTwoGood) << compiled.errors();
-  const auto result = [](const std::string& line) { return line.substr(0, line.find(" samples/s")).substr(0, line.rfind(", ")); };
+  const auto result = [](const std::string& line) {
+    return line.substr(0, line.find(" samples/s")).substr(0, line.rfind(", "));
+  };
   EXPECT_EQ(result(compiled.out(0)), result(eager.out(0)));
   const std::string said = complaint({"--model", "mlp:32,16", "--compiled-eval", package, "--max-steps", "1"}, 1);
   EXPECT_TRUE(contains(said, "model.pt2")) << said;
@@ -417,7 +450,9 @@ TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
   ASSERT_EQ(mkfifo((folder_ / "device").c_str(), 0600), 0);
   folder_.write("test.csv", "a,b,c\n1,2,3\n");
   folder_.write("section.toml", "[training]\nepochs = 3\n");
-  folder_.write("binary.toml", "a\x01\xff" "b\n");
+  folder_.write("binary.toml",
+                "a\x01\xff"
+                "b\n");
   folder_.write("flag.toml", "deterministic = 7\n");
   const struct {
     Words options;
@@ -427,7 +462,9 @@ TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
       {{"--task", "tezt"}, 2, "did you mean 'text'?"},
       {{"--epoch", "3"}, 2, "did you mean '--epochs'?"},
       {{"--config", folder_ / "taks.toml"}, 2, "taks.toml:1: there is no key 'taks'; did you mean 'task'?"},
-      {{"--config", folder_ / "section.toml"}, 2, "section.toml:1: there is no section [training]: keys stand without one"},
+      {{"--config", folder_ / "section.toml"},
+       2,
+       "section.toml:1: there is no section [training]: keys stand without one"},
       {{"--config", folder_ / "binary.toml"}, 2, "binary.toml:1: 'a\\x01\\xffb': Encountered invalid utf-8"},
       {{"--config", folder_.path()}, 2, "--config: "},
       {{"--task", "text", "--model", "gpt:layers=2,heads=2,layers=3"}, 2, "'layers' is there twice"},
@@ -441,7 +478,9 @@ TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
       {{"--task", "text", "--data", folder_ / "short.txt"}, 1, "short.txt: has 9 bytes"},
       {{"--task", "text", "--data", folder_.path()}, 1, "train.bin"},
       {{"--task", "digits", "--data", folder_ / "short.txt"}, 1, "short.txt' is no folder"},
-      {{"--model", "cnn:4,4,4,4", "--batch-size", "4", "--epochs", "1"}, 1, "step 360: the model does not take a batch of 1 sample: Expected more than 1 value"},
+      {{"--model", "cnn:4,4,4,4", "--batch-size", "4", "--epochs", "1"},
+       1,
+       "step 360: the model does not take a batch of 1 sample: Expected more than 1 value"},
       {{"--task", "table", "--data", folder_.path()}, 1, "train.csv has 2 columns, test.csv 3"},
       {{"--model", "mpl:3"}, 2, "did you mean 'mlp'?"},
       {{"--task", "table", "--model", "linaer"}, 2, "did you mean 'linear'?"},
@@ -458,8 +497,12 @@ TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
       {{"--config", folder_ / "flag.toml"}, 2, "flag.toml:1: deterministic: '7': expected true or false"},
       {{"--deterministic=perhaps"}, 2, "--deterministic: 'perhaps': expected true or false"},
       // Nothing is read: there is no such checkpoint.
-      {{"--task", "digits", "--checkpoint-dir", "/none", "--generate", "x"}, 2, "--generate: task 'digits' cannot do that, --task text can"},
-      {{"--task", "table", "--init-from", "/none", "--predict", "x"}, 2, "--predict: task 'table' cannot do that, --task digits can"},
+      {{"--task", "digits", "--checkpoint-dir", "/none", "--generate", "x"},
+       2,
+       "--generate: task 'digits' cannot do that, --task text can"},
+      {{"--task", "table", "--init-from", "/none", "--predict", "x"},
+       2,
+       "--predict: task 'table' cannot do that, --task digits can"},
       {{"--profile", "1", "--profile-file", folder_ / "device"}, 1, "device': is not a regular file"},
       {{"--device", "cuda"}, 1, "GPU"},
   };

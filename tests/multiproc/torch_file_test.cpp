@@ -1,9 +1,9 @@
 // Weights that Python saved by torch.save: read, or refused without running what is in them.
-#include "tests/multiproc/ranks.h"
-
 #include <filesystem>
 #include <fstream>
 #include <map>
+
+#include "tests/multiproc/ranks.h"
 
 namespace {
 
@@ -89,8 +89,8 @@ class TorchFile : public ::testing::Test {
   }
 
   Words training(const std::string& file) const {
-    return trainer({"--init-from", folder_ / file, "--model", "mlp:32", "--max-steps", "1", "--metrics", folder_ / (file + ".jsonl"), "--data",
-                    SOURCE_DIR "/data/digits"});
+    return trainer({"--init-from", folder_ / file, "--model", "mlp:32", "--max-steps", "1", "--metrics",
+                    folder_ / (file + ".jsonl"), "--data", SOURCE_DIR "/data/digits"});
   }
 
   TemporaryFolder folder_;
@@ -101,7 +101,8 @@ TEST_F(TorchFile, WeightsAreThoseThatWereSaved) {
   ASSERT_EQ(from_safetensors.wait(), (std::vector<int>{0})) << from_safetensors.errors();
   const auto expected = losses(folder_ / "weights.safetensors.jsonl");
   ASSERT_EQ(expected.size(), 1u);
-  for (const char* file : {"state_dict.pt", "plain_dict.pt", "parameters.pt", "ddp.pt", "nested.pt", "views.pt", "transposed.pt"}) {
+  for (const char* file :
+       {"state_dict.pt", "plain_dict.pt", "parameters.pt", "ddp.pt", "nested.pt", "views.pt", "transposed.pt"}) {
     Ranks ranks(1, training(file));
     EXPECT_EQ(ranks.wait(), (std::vector<int>{0})) << file << ranks.errors();
     EXPECT_EQ(losses(folder_ / (std::string(file) + ".jsonl")), expected) << file;
@@ -119,7 +120,8 @@ TEST_F(TorchFile, WhatIsNoneIsRefusedAndNotRun) {
       {"protocol4.pt", "it is of pickle protocol 4, and only 2 is read"},
       {"other.pt", "has 'layers.0.weight' with shape [2], this model with [32, 64]"},
       {"complex.pt", "it refers to torch.ComplexFloatStorage"},
-      {"no_weights.pt", "holds no state_dict, nor one as 'model', 'state_dict' or 'model_state_dict'; it has 'epoch', 'optimizer'"},
+      {"no_weights.pt",
+       "holds no state_dict, nor one as 'model', 'state_dict' or 'model_state_dict'; it has 'epoch', 'optimizer'"},
       {"legacy.pt", "is no archive of torch.save (PyTorch 1.6 or later)"},
       {"cut.pt", "is damaged: "},
       {"empty.pt", "empty.pt: is empty"},
@@ -137,9 +139,11 @@ TEST_F(TorchFile, WhatIsNoneIsRefusedAndNotRun) {
 
 TEST_F(TorchFile, TrainingGoesOnOnlyFromWhatCanBe) {
   const auto resumed = [&](const std::string& file) {
-    return trainer({"--resume-from-python", folder_ / file, "--model", "mlp:32", "--max-steps", "5", "--data", SOURCE_DIR "/data/digits"});
+    return trainer({"--resume-from-python", folder_ / file, "--model", "mlp:32", "--max-steps", "5", "--data",
+                    SOURCE_DIR "/data/digits"});
   };
-  for (const char* file : {"resume_good.pt", "resume_end_of_epoch.pt", "resume_no_momentum.pt", "resume_not_begun.pt"}) {
+  for (const char* file :
+       {"resume_good.pt", "resume_end_of_epoch.pt", "resume_no_momentum.pt", "resume_not_begun.pt"}) {
     Ranks ranks(1, resumed(file));
     EXPECT_EQ(ranks.wait(), (std::vector<int>{0})) << file << ranks.errors();
     EXPECT_NE(ranks.out(0).find("5 steps"), std::string::npos) << ranks.out(0);
@@ -147,13 +151,15 @@ TEST_F(TorchFile, TrainingGoesOnOnlyFromWhatCanBe) {
   const struct {
     const char *file, *message;
   } kCases[] = {
-      {"resume_without_one.pt", "resume_without_one.pt: its optimizer has no state of 'layers.2.weight', which is trained here"},
+      {"resume_without_one.pt",
+       "resume_without_one.pt: its optimizer has no state of 'layers.2.weight', which is trained here"},
       {"resume_without_all.pt", "its optimizer has no state of 'layers.0.weight', which is trained here"},
       {"resume_half_step.pt", "resume_half_step.pt has 'step' 3.5: expected a whole number from 0 to 999999999999"},
       {"resume_text_step.pt", "has 'step', which is no number: expected a whole number"},
       {"resume_large_step.pt", "has 'step' 1e+12: expected a whole number"},
       {"resume_negative_epoch.pt", "has 'epoch' -1: expected a whole number"},
-      {"resume_beyond.pt", "training stands 99999 samples into epoch 0 (epoch_samples_consumed), but an epoch of the training set has "},
+      {"resume_beyond.pt",
+       "training stands 99999 samples into epoch 0 (epoch_samples_consumed), but an epoch of the training set has "},
       {"resume_maximize.pt", "its optimizer has maximize=True in param_groups, unlike this run's"},
       {"resume_scale_nan.pt", "has 'scale' nan: expected a scale of losses, a finite number above 0"},
       {"resume_scale_inf.pt", "has 'scale' inf: expected a scale"},
@@ -167,7 +173,8 @@ TEST_F(TorchFile, TrainingGoesOnOnlyFromWhatCanBe) {
     Ranks ranks(1, resumed(test.file));
     expect_one_line(ranks, test.message);
   }
-  for (const auto& [file, number] : std::map<std::string, std::string>{{"adamw_step_nan.pt", "nan"}, {"adamw_step_negative.pt", "-5"}, {"adamw_step_half.pt", "2.5"}}) {
+  for (const auto& [file, number] : std::map<std::string, std::string>{
+           {"adamw_step_nan.pt", "nan"}, {"adamw_step_negative.pt", "-5"}, {"adamw_step_half.pt", "2.5"}}) {
     SCOPED_TRACE(file);
     Words command = resumed(file);
     command.insert(command.end(), {"--optimizer", "adamw"});

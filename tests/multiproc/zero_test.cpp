@@ -112,7 +112,9 @@ for name, tensor in whole.items():
 sizes = [sum(t.numel() for name, t in piece.items() if name.endswith("exp_avg")) for piece in pieces]
 print(len(whole), "tensors;", sizes)
 assert max(sizes) <= sum(sizes) / 3 + 64
-)", folder_ / "whole", folder_ / "zero"}, {}, folder_ / "compare");
+)",
+                   folder_ / "whole", folder_ / "zero"},
+                  {}, folder_ / "compare");
   EXPECT_EQ(compare.wait(std::chrono::steady_clock::now() + std::chrono::seconds(60)), 0) << compare.error();
   EXPECT_TRUE(contains(compare.out(), "18 tensors;")) << compare.out();
 }

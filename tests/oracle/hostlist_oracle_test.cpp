@@ -1,13 +1,13 @@
 // Our host lists against libslurm's, on random lists that libslurm reads right: at most two bracket groups a name (it
 // orders three otherwise than two) and nothing after the last bracket.
-#include "bridge/core/hostlist.h"
+#include <cstdlib>
+#include <memory>
+#include <random>
 
 #include <gtest/gtest.h>
 #include <slurm/slurm.h>
 
-#include <cstdlib>
-#include <memory>
-#include <random>
+#include "bridge/core/hostlist.h"
 
 namespace torchbridge {
 namespace {

@@ -1,13 +1,13 @@
 // Prints what each process of a Slurm step is told, one JSON object a line. The processes are read from stdin: their
 // variables, NAME=VALUE one a line, and an empty line after each. TORCHBRIDGE_OPTIONS among them is the option list.
-#include "bridge/core/endpoint.h"
-#include "bridge/core/launchers/slurm.h"
-#include "bridge/core/launch_options.h"
-#include "bridge/core/task_map.h"
-#include "bridge/core/torch_env.h"
-
 #include <iostream>
 #include <string>
+
+#include "bridge/core/endpoint.h"
+#include "bridge/core/launch_options.h"
+#include "bridge/core/launchers/slurm.h"
+#include "bridge/core/task_map.h"
+#include "bridge/core/torch_env.h"
 
 using namespace torchbridge;
 

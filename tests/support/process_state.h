@@ -7,7 +7,8 @@
 #include <iterator>
 #include <string>
 
-// "PID (NAME) STATE ..." of /proc/PID/stat, proc(5): 'T' stopped, 'Z' ended and not waited for ...; 0 where there is no such process.
+// "PID (NAME) STATE ..." of /proc/PID/stat, proc(5): 'T' stopped, 'Z' ended and not waited for ...; 0 where there is no
+// such process.
 inline char process_state(pid_t process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
   const std::string stat{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};

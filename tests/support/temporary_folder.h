@@ -1,7 +1,6 @@
 // A folder that a test may fill and that is gone after it.
 #pragma once
 
-#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -10,6 +9,8 @@
 #include <iterator>
 #include <string>
 #include <string_view>
+
+#include <gtest/gtest.h>
 
 class TemporaryFolder {
  public:

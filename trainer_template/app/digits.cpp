@@ -1,4 +1,8 @@
 // --task digits: images by their class, in MNIST's files.
+#include <algorithm>
+#include <cstdio>
+#include <ostream>
+
 #include <ATen/ops/_upsample_bilinear2d_aa.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/from_blob.h>
@@ -7,12 +11,8 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/pooling.h>
-#include <torchbridge/task.h>
 #include <torchbridge/data.h>
-
-#include <algorithm>
-#include <cstdio>
-#include <ostream>
+#include <torchbridge/task.h>
 
 #include "number_list.h"
 #include "shipped_data.h"
@@ -22,8 +22,8 @@ using namespace torchbridge::train;
 
 namespace {
 
-// Layers are added one by one: as arguments of a single Sequential(...) their order of construction, and so their initial
-// weights, would be unspecified.
+// Layers are added one by one: as arguments of a single Sequential(...) their order of construction, and so their
+// initial weights, would be unspecified.
 
 // Linear layers with ReLU between them. Its parameters are called as in Python: layers.0.weight, layers.0.bias ...
 class Mlp : public Model {
@@ -47,7 +47,8 @@ class Mlp : public Model {
 // Stages of convolution, batch normalisation and ReLU, each but the last followed by pooling to half the size.
 class Cnn : public Model {
  public:
-  Cnn(const std::vector<std::int64_t>& channels, const IdxImages& images) : rows_(images.rows), columns_(images.columns) {
+  Cnn(const std::vector<std::int64_t>& channels, const IdxImages& images)
+      : rows_(images.rows), columns_(images.columns) {
     std::int64_t inputs = 1;
     for (const std::int64_t width : channels) {
       if (inputs > 1) features_->push_back(torch::nn::MaxPool2d(2));
@@ -86,7 +87,9 @@ ModelSpec parse_model(const std::string& model) {
   const std::string kind = model.substr(0, colon);
   const auto widths = colon == std::string::npos ? std::nullopt : number_list(model.substr(colon + 1), 65536);
   if (!widths || (kind != "mlp" && kind != "cnn") || (kind == "cnn" && widths->size() > kMostStages)) {
-    throw TrainError("'" + model + "': expected mlp:WIDTH,WIDTH... or cnn:CHANNELS,CHANNELS... with numbers from 1 to 65536" + did_you_mean_kind(kind));
+    throw TrainError("'" + model +
+                     "': expected mlp:WIDTH,WIDTH... or cnn:CHANNELS,CHANNELS... with numbers from 1 to 65536" +
+                     did_you_mean_kind(kind));
   }
   return {kind == "cnn", *widths};
 }
@@ -97,15 +100,16 @@ class Digits : public Task {
       : folder_(settings.data), spec_(parse_model(settings.model)), train_(folder_, "train"), test_(folder_, "t10k") {
     const IdxImages &train = train_.images(), &test = test_.images();
     const auto differ = [&](const std::string& what, std::int64_t here, std::int64_t there) {
-      throw TrainError("data folder '" + folder_.string() + "': training and test images do not fit together: " + std::to_string(here) +
-                       " and " + std::to_string(there) + " " + what + "; give another --data");
+      throw TrainError("data folder '" + folder_.string() + "': training and test images do not fit together: " +
+                       std::to_string(here) + " and " + std::to_string(there) + " " + what + "; give another --data");
     };
-    if (test.pixels_per_image() != train.pixels_per_image()) differ("pixels an image", train.pixels_per_image(), test.pixels_per_image());
+    if (test.pixels_per_image() != train.pixels_per_image())
+      differ("pixels an image", train.pixels_per_image(), test.pixels_per_image());
     if (test.classes > train.classes) differ("classes", train.classes, test.classes);
     const std::int64_t smallest = spec_.convolutional ? std::int64_t{1} << (spec_.widths.size() - 1) : 1;
     if (train.rows < smallest || train.columns < smallest) {
-      throw TrainError("--model cnn of " + std::to_string(spec_.widths.size()) + " stages needs images of " + std::to_string(smallest) +
-                       " pixels or more each way");
+      throw TrainError("--model cnn of " + std::to_string(spec_.widths.size()) + " stages needs images of " +
+                       std::to_string(smallest) + " pixels or more each way");
     }
   }
 
@@ -115,21 +119,29 @@ class Digits : public Task {
     if (spec_.convolutional) return std::make_shared<Cnn>(spec_.widths, train_.images());
     return std::make_shared<Mlp>(spec_.widths, train_.images());
   }
-  at::Tensor loss(const at::Tensor& outputs, const at::Tensor& targets) const override { return at::cross_entropy_loss(outputs, targets); }
+  at::Tensor loss(const at::Tensor& outputs, const at::Tensor& targets) const override {
+    return at::cross_entropy_loss(outputs, targets);
+  }
   std::vector<Metric> metrics() const override { return {accuracy()}; }
 
   // The image becomes gray and as large as those of the data set; like them it should be light on a dark ground.
   void predict(Model& model, const std::filesystem::path& path, std::ostream& out) const override {
     const auto image = decode_image(MappedFile(path).bytes());
     if (!image) throw TrainError("--predict '" + path.string() + "': " + image.error().message);
-    const at::Tensor pixels =
-        at::from_blob(const_cast<std::uint8_t*>(image->pixels.data()), {1, image->size.height, image->size.width, 3}, at::kByte)
-            .to(at::kFloat).div(255).mean(-1).unsqueeze(1);
-    const at::Tensor fitting = at::_upsample_bilinear2d_aa(pixels, {train_.images().rows, train_.images().columns}, /*align_corners=*/false);
-    const at::Tensor chances = model.forward(fitting.flatten(1).to(model.parameters().front().device())).softmax(-1)[0].to(at::kCPU);
+    const at::Tensor pixels = at::from_blob(const_cast<std::uint8_t*>(image->pixels.data()),
+                                            {1, image->size.height, image->size.width, 3}, at::kByte)
+                                  .to(at::kFloat)
+                                  .div(255)
+                                  .mean(-1)
+                                  .unsqueeze(1);
+    const at::Tensor fitting =
+        at::_upsample_bilinear2d_aa(pixels, {train_.images().rows, train_.images().columns}, /*align_corners=*/false);
+    const at::Tensor chances =
+        model.forward(fitting.flatten(1).to(model.parameters().front().device())).softmax(-1)[0].to(at::kCPU);
     const auto best = chances.argmax().item<std::int64_t>();
     char line[64];
-    std::snprintf(line, sizeof line, ": %lld (%.1f %%)\n", static_cast<long long>(best), 100 * chances[best].item<double>());
+    std::snprintf(line, sizeof line, ": %lld (%.1f %%)\n", static_cast<long long>(best),
+                  100 * chances[best].item<double>());
     out << path.string() << line;
   }
 

@@ -1,5 +1,12 @@
 #include "gpt.h"
 
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <sstream>
+#include <vector>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/dropout.h>
@@ -8,13 +15,6 @@
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <torch/nn/init.h>
 #include <torchbridge/task.h>
-
-#include <algorithm>
-#include <cmath>
-#include <map>
-#include <set>
-#include <sstream>
-#include <vector>
 
 using torchbridge::train::Linear;
 using torchbridge::train::TrainError;
@@ -62,10 +62,11 @@ void set(GptShape& shape, const std::string& key, const std::string& value, cons
     for (const auto& entry : sizes) names.push_back(entry.first);
     for (const Preset& preset : kPresets) names.emplace_back(preset.name);
     const std::string what = "'" + model + "': ";
-    if (std::find(names.begin(), names.end(), key) != names.end()) throw TrainError(what + "the preset '" + key + "' must come first, without a value");
+    if (std::find(names.begin(), names.end(), key) != names.end())
+      throw TrainError(what + "the preset '" + key + "' must come first, without a value");
     const std::string nearest = torchbridge::did_you_mean(key, names);
-    throw TrainError(what + "there is no '" + key + "'" + (nearest.empty() ? "." : nearest) + " Expected one of " + gpt_presets() +
-                     ", and layers=, heads=, width=, context= or dropout=");
+    throw TrainError(what + "there is no '" + key + "'" + (nearest.empty() ? "." : nearest) + " Expected one of " +
+                     gpt_presets() + ", and layers=, heads=, width=, context= or dropout=");
   }
 }
 
@@ -79,11 +80,15 @@ class Attention : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) {
     const auto samples = x.size(0), tokens = x.size(1), width = x.size(2);
     const auto parts = c_attn_->forward(x).split(width, 2);
-    const auto by_head = [&](const at::Tensor& part) { return part.view({samples, tokens, heads_, width / heads_}).transpose(1, 2); };
+    const auto by_head = [&](const at::Tensor& part) {
+      return part.view({samples, tokens, heads_, width / heads_}).transpose(1, 2);
+    };
     // In Python's order: query, key, value are the parts 0, 1, 2.
     const at::Tensor query = by_head(parts[0]), key = by_head(parts[1]), value = by_head(parts[2]);
-    const at::Tensor mixed = at::scaled_dot_product_attention(query, key, value, {}, is_training() ? dropout_ : 0.0, /*is_causal=*/true);
-    return at::dropout(c_proj_->forward(mixed.transpose(1, 2).contiguous().view({samples, tokens, width})), dropout_, is_training());
+    const at::Tensor mixed =
+        at::scaled_dot_product_attention(query, key, value, {}, is_training() ? dropout_ : 0.0, /*is_causal=*/true);
+    return at::dropout(c_proj_->forward(mixed.transpose(1, 2).contiguous().view({samples, tokens, width})), dropout_,
+                       is_training());
   }
 
  private:
@@ -98,14 +103,18 @@ class FeedForward : public torch::nn::Module {
     c_fc_ = register_module("c_fc", Linear(shape.width, 4 * shape.width));
     c_proj_ = register_module("c_proj", Linear(4 * shape.width, shape.width));
   }
-  at::Tensor forward(const at::Tensor& x) { return at::dropout(c_proj_->forward(at::gelu(c_fc_->forward(x))), dropout_, is_training()); }
+  at::Tensor forward(const at::Tensor& x) {
+    return at::dropout(c_proj_->forward(at::gelu(c_fc_->forward(x))), dropout_, is_training());
+  }
 
  private:
   double dropout_;
   Linear c_fc_{nullptr}, c_proj_{nullptr};
 };
 
-torch::nn::LayerNorm layer_norm(std::int64_t width) { return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})); }
+torch::nn::LayerNorm layer_norm(std::int64_t width) {
+  return torch::nn::LayerNorm(torch::nn::LayerNormOptions({width}));
+}
 
 class Block : public torch::nn::Module {
  public:
@@ -137,23 +146,28 @@ std::string gpt_presets() {
 GptShape parse_gpt(const std::string& model) {
   constexpr std::string_view kPrefix = "gpt:";
   if (!model.starts_with(kPrefix) || model.size() == kPrefix.size()) {
-    throw TrainError("'" + model + "': expected gpt:PRESET, gpt:KEY=VALUE,... or gpt:PRESET,KEY=VALUE,...; presets are " + gpt_presets());
+    throw TrainError("'" + model +
+                     "': expected gpt:PRESET, gpt:KEY=VALUE,... or gpt:PRESET,KEY=VALUE,...; presets are " +
+                     gpt_presets());
   }
   GptShape shape;
   const auto words = split(model.substr(kPrefix.size()), ',');
   std::set<std::string> keys;
   for (const std::string& word : words) {
-    const auto preset = std::find_if(std::begin(kPresets), std::end(kPresets), [&](const Preset& each) { return each.name == word; });
+    const auto preset =
+        std::find_if(std::begin(kPresets), std::end(kPresets), [&](const Preset& each) { return each.name == word; });
     const auto equals = word.find('=');
     if (preset != std::end(kPresets) && &word == &words.front()) {
       shape = preset->shape;
     } else {
-      if (!keys.insert(word.substr(0, equals)).second) throw TrainError("'" + model + "': '" + word.substr(0, equals) + "' is there twice");
+      if (!keys.insert(word.substr(0, equals)).second)
+        throw TrainError("'" + model + "': '" + word.substr(0, equals) + "' is there twice");
       set(shape, word.substr(0, equals), equals == std::string::npos ? "" : word.substr(equals + 1), model);
     }
   }
   if (shape.width % shape.heads != 0) {
-    throw TrainError("'" + model + "': width " + std::to_string(shape.width) + " does not divide among " + std::to_string(shape.heads) + " heads");
+    throw TrainError("'" + model + "': width " + std::to_string(shape.width) + " does not divide among " +
+                     std::to_string(shape.heads) + " heads");
   }
   return shape;
 }
@@ -173,14 +187,16 @@ void Gpt::initialise() {
     if (name.ends_with("bias")) {
       torch::nn::init::zeros_(parameter.value());
     } else if (parameter.value().dim() > 1) {
-      const double branches = name.ends_with("c_proj.weight") ? std::sqrt(2.0 * static_cast<double>(shape_.layers)) : 1.0;
+      const double branches =
+          name.ends_with("c_proj.weight") ? std::sqrt(2.0 * static_cast<double>(shape_.layers)) : 1.0;
       torch::nn::init::normal_(parameter.value(), 0.0, 0.02 / branches);
     }
   }
 }
 
 at::Tensor Gpt::forward(const at::Tensor& inputs) {
-  TORCH_CHECK(inputs.size(1) <= shape_.context, "a sample has ", inputs.size(1), " tokens, the context is ", shape_.context);
+  TORCH_CHECK(inputs.size(1) <= shape_.context, "a sample has ", inputs.size(1), " tokens, the context is ",
+              shape_.context);
   const at::Tensor places = at::arange(inputs.size(1), inputs.options());
   at::Tensor x = at::dropout(tokens_->forward(inputs) + positions_->forward(places), shape_.dropout, is_training());
   for (const auto& block : *blocks_) x = block->as<Block>()->forward(x);
@@ -191,5 +207,6 @@ double Gpt::flops_per_token() const {
   std::int64_t parameters = 0;
   for (const at::Tensor& parameter : this->parameters()) parameters += parameter.numel();
   parameters -= positions_->weight.numel();
-  return 6.0 * static_cast<double>(parameters) + 12.0 * static_cast<double>(shape_.layers * shape_.width * shape_.context);
+  return 6.0 * static_cast<double>(parameters) +
+         12.0 * static_cast<double>(shape_.layers * shape_.width * shape_.context);
 }

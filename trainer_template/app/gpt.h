@@ -1,14 +1,15 @@
 // A decoder-only transformer, GPT-2's architecture (Radford et al., 2019) with the names and sizes of nanoGPT
-// (https://github.com/karpathy/nanoGPT, model.py), to which it is equal but for the output layer: it is the token embedding itself.
+// (https://github.com/karpathy/nanoGPT, model.py), to which it is equal but for the output layer: it is the token
+// embedding itself.
 #pragma once
+
+#include <cstdint>
+#include <string>
 
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/normalization.h>
 #include <torchbridge/task.h>
-
-#include <cstdint>
-#include <string>
 
 struct GptShape {
   std::int64_t layers = 4, heads = 4, width = 128, context = 64;
@@ -16,21 +17,24 @@ struct GptShape {
   double dropout = 0;
 };
 
-// "gpt:tiny", "gpt:tiny,context=128,dropout=0.1", "gpt:layers=2,heads=2,width=64". Throws TrainError, which names what is wrong. The
-// vocabulary is the data's.
+// "gpt:tiny", "gpt:tiny,context=128,dropout=0.1", "gpt:layers=2,heads=2,width=64". Throws TrainError, which names what
+// is wrong. The vocabulary is the data's.
 GptShape parse_gpt(const std::string& model);
 // "tiny, small, gpt2 ..." for --help.
 std::string gpt_presets();
 
-// inputs: [samples, tokens] int64 with at most shape.context tokens; outputs: [samples, tokens, vocabulary], logits of the next token.
+// inputs: [samples, tokens] int64 with at most shape.context tokens; outputs: [samples, tokens, vocabulary], logits of
+// the next token.
 class Gpt : public torchbridge::train::Model {
  public:
-  // Weights from the default generator: normal with deviation 0.02, those that end a residual branch less by sqrt(2 layers).
+  // Weights from the default generator: normal with deviation 0.02, those that end a residual branch less by sqrt(2
+  // layers).
   explicit Gpt(const GptShape& shape);
   at::Tensor forward(const at::Tensor& inputs) override;
 
   const GptShape& shape() const { return shape_; }
-  // Forward and backward of a token (PaLM, Chowdhery et al. 2022, appendix B): 6 a parameter, but for positions, and 12 layers * width * context.
+  // Forward and backward of a token (PaLM, Chowdhery et al. 2022, appendix B): 6 a parameter, but for positions, and 12
+  // layers * width * context.
   double flops_per_token() const;
 
  private:

@@ -1,6 +1,5 @@
 // Trains on all ranks of a job: the whole run, from options to the last line. The page to copy and to change.
 #include <torchbridge/training.h>
-#include <unistd.h>
 
 #include "tasks.h"
 
@@ -11,7 +10,7 @@ namespace {
 bool due(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
 
 ExitCode train(const Options& options, ProcessGroup& group, const Preemption& preemption) {
-  // All ranks go through these lines in the same order: with `group`, and in the loop saves, ledger and stop, they meet.
+  // All ranks go through these lines in one order: those with `group`, saves, ledger and stop are collectives.
   const auto task = open_task(*options.kind, options.task_settings(), group);
   const Dataset& train_set = task->train_set();
   const auto model = make_model(*task, options.model, group);

@@ -1,13 +1,13 @@
 // --task table: a number from numbers.
+#include <numeric>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/mse_loss.h>
 #include <ATen/ops/where.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
-#include <torchbridge/task.h>
 #include <torchbridge/data.h>
-
-#include <numeric>
+#include <torchbridge/task.h>
 
 #include "number_list.h"
 #include "shipped_data.h"
@@ -27,8 +27,8 @@ struct Scale {
   }
 };
 
-// Inputs with mean 0 and deviation 1 over the training rows go in, the target's number comes out. The scales are buffers: they are saved
-// with the weights. Linear layers with ReLU between them; none hidden: linear regression.
+// Inputs with mean 0 and deviation 1 over the training rows go in, the target's number comes out. The scales are
+// buffers: they are saved with the weights. Linear layers with ReLU between them; none hidden: linear regression.
 class Regression : public Model {
  public:
   Regression(const std::vector<std::int64_t>& hidden, const Scale& inputs, const Scale& target) {
@@ -62,7 +62,7 @@ std::vector<std::int64_t> parse_model(const std::string& model) {
   const auto widths = model.starts_with("mlp:") ? number_list(model.substr(4), 65536) : std::nullopt;
   if (!widths) {
     throw TrainError("'" + model + "': expected linear, or mlp:WIDTH,WIDTH... with numbers from 1 to 65536" +
-                               torchbridge::did_you_mean(model.substr(0, model.find(':')), kKinds));
+                     torchbridge::did_you_mean(model.substr(0, model.find(':')), kKinds));
   }
   return *widths;
 }
@@ -76,14 +76,16 @@ Batch whole(const Table& table) {
 class TableRegression : public Task {
  public:
   explicit TableRegression(const TaskSettings& settings)
-      : hidden_(parse_model(settings.model)), train_(std::filesystem::path(settings.data) / "train.csv", {}),
+      : hidden_(parse_model(settings.model)),
+        train_(std::filesystem::path(settings.data) / "train.csv", {}),
         test_(std::filesystem::path(settings.data) / "test.csv", {}) {
     if (test_.features() != train_.features()) {
-      throw TrainError("data folder '" + settings.data + "': train.csv has " + std::to_string(train_.features() + 1) + " columns, test.csv " +
-                       std::to_string(test_.features() + 1));
+      throw TrainError("data folder '" + settings.data + "': train.csv has " + std::to_string(train_.features() + 1) +
+                       " columns, test.csv " + std::to_string(test_.features() + 1));
     }
     if (test_.columns() != train_.columns()) {
-      throw TrainError("data folder '" + settings.data + "': train.csv and test.csv name their columns differently, or in another order");
+      throw TrainError("data folder '" + settings.data +
+                       "': train.csv and test.csv name their columns differently, or in another order");
     }
     const Batch rows = whole(train_);
     inputs_ = Scale::of(rows.inputs);

@@ -1,9 +1,9 @@
 // The tasks of this program. One of your own is a file like digits.cpp and a line in tasks.cpp.
 #pragma once
 
-#include <torchbridge/task.h>
-
 #include <span>
+
+#include <torchbridge/task.h>
 
 torchbridge::train::TaskKind digits_task();
 torchbridge::train::TaskKind text_task();

@@ -1,4 +1,7 @@
 // --task text: a GPT that learns the next token of a text.
+#include <ostream>
+#include <string_view>
+
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
@@ -6,9 +9,6 @@
 #include <ATen/ops/tensor.h>
 #include <torchbridge/data.h>
 #include <torchbridge/task.h>
-
-#include <ostream>
-#include <string_view>
 
 #include "gpt.h"
 #include "shipped_data.h"
@@ -27,20 +27,24 @@ struct TextData {
   std::int64_t vocabulary = kByteVocabulary;
 };
 
-// A text file, whose last tenth is kept for evaluation, or a folder with train.bin and val.bin as nanoGPT's or llm.c's preparation writes them.
+// A text file, whose last tenth is kept for evaluation, or a folder with train.bin and val.bin as nanoGPT's or llm.c's
+// preparation writes them.
 TextData open_data(const std::filesystem::path& path, std::int64_t context) {
   if (!std::filesystem::is_directory(path)) {
     return {std::make_unique<TextWindows>(path, context, TextPart{0, kTrainShare}),
             std::make_unique<TextWindows>(path, context, TextPart{kTrainShare, 1})};
   }
   const TokenWindowsOptions windows{.length = context, .vocabulary = kGpt2Vocabulary};
-  const auto tokens = [&](const char* name) { return std::make_unique<TokenWindows>(std::vector{path / name}, windows); };
+  const auto tokens = [&](const char* name) {
+    return std::make_unique<TokenWindows>(std::vector{path / name}, windows);
+  };
   return {tokens("train.bin"), tokens("val.bin"), kGpt2Vocabulary};
 }
 
 class Text : public Task {
  public:
-  explicit Text(const TaskSettings& settings) : shape_(parse_gpt(settings.model)), data_(open_data(settings.data, shape_.context)) {
+  explicit Text(const TaskSettings& settings)
+      : shape_(parse_gpt(settings.model)), data_(open_data(settings.data, shape_.context)) {
     shape_.vocabulary = data_.vocabulary;
   }
 
@@ -69,7 +73,8 @@ at::Tensor choose(const at::Tensor& logits, double temperature) {
 }
 
 void Text::generate(Model& model, const Generation& generation, std::ostream& out) const {
-  if (shape_.vocabulary != kByteVocabulary) throw TrainError("--generate: the tokens of '.bin' files are numbers, which this program has no text for");
+  if (shape_.vocabulary != kByteVocabulary)
+    throw TrainError("--generate: the tokens of '.bin' files are numbers, which this program has no text for");
   const std::string_view prompt = generation.prompt;
   std::vector<std::int64_t> bytes;
   for (const char byte : prompt) bytes.push_back(static_cast<unsigned char>(byte));
@@ -88,13 +93,21 @@ void Text::generate(Model& model, const Generation& generation, std::ostream& ou
 }  // namespace
 
 TaskKind text_task() {
-  return {.name = "text",
-          .summary = "a GPT on the bytes of a text",
-          .models = "gpt:PRESET and KEY=VALUE,... of layers, heads, width, context and dropout; presets: " + gpt_presets(),
-          .defaults = {{"--data", shipped_data("text/pentateuch.txt")}, {"--model", "gpt:tiny"}, {"--optimizer", "adamw"}, {"--lr", "0.001"},
-                       {"--weight-decay", "0.1"}, {"--no-decay-1d", "true"}, {"--clip-norm", "1"}, {"--lr-schedule", "cosine"},
-                       {"--warmup-steps", "100"}, {"--epochs", "1"}},
-          .check_model = [](const std::string& model) { parse_gpt(model); },
-          .open = [](const TaskSettings& settings) { return std::make_unique<Text>(settings); },
-          .generates = true};
+  return {
+      .name = "text",
+      .summary = "a GPT on the bytes of a text",
+      .models = "gpt:PRESET and KEY=VALUE,... of layers, heads, width, context and dropout; presets: " + gpt_presets(),
+      .defaults = {{"--data", shipped_data("text/pentateuch.txt")},
+                   {"--model", "gpt:tiny"},
+                   {"--optimizer", "adamw"},
+                   {"--lr", "0.001"},
+                   {"--weight-decay", "0.1"},
+                   {"--no-decay-1d", "true"},
+                   {"--clip-norm", "1"},
+                   {"--lr-schedule", "cosine"},
+                   {"--warmup-steps", "100"},
+                   {"--epochs", "1"}},
+      .check_model = [](const std::string& model) { parse_gpt(model); },
+      .open = [](const TaskSettings& settings) { return std::make_unique<Text>(settings); },
+      .generates = true};
 }

@@ -1,15 +1,14 @@
 #include "trainer_template/ckpt/from_torch.h"
 
-#include "trainer_template/runtime/checkpoint/python_optimizer.h"
-#include "trainer_template/runtime/checkpoint/state_dict.h"
-#include "trainer_template/runtime/checkpoint/torch_archive.h"
-#include "trainer_template/runtime/errors.h"
-
 #include <algorithm>
 #include <bit>
 #include <set>
 
 #include "trainer_template/ckpt/tensor_bytes.h"
+#include "trainer_template/runtime/checkpoint/python_optimizer.h"
+#include "trainer_template/runtime/checkpoint/state_dict.h"
+#include "trainer_template/runtime/checkpoint/torch_archive.h"
+#include "trainer_template/runtime/errors.h"
 
 using namespace torchbridge::train;
 using Kind = PickledValue::Kind;
@@ -17,7 +16,8 @@ using Kind = PickledValue::Kind;
 namespace {
 
 bool same(const PickledTensor& a, const PickledTensor& b) {
-  return a.storage == b.storage && a.dtype == b.dtype && a.offset == b.offset && a.shape == b.shape && a.strides == b.strides;
+  return a.storage == b.storage && a.dtype == b.dtype && a.offset == b.offset && a.shape == b.shape &&
+         a.strides == b.strides;
 }
 
 struct Weights {
@@ -35,7 +35,8 @@ Weights weights_in(const TorchArchive& archive, const PickledValue& content) {
     const std::string name = (*dict)->items[i]->text.substr(prefix);
     const PickledTensor& tensor = (*dict)->items[i + 1]->tensor;
     if (!names.insert(name).second) throw TrainError(archive.path().string() + " has '" + name + "' twice");
-    const auto tied = std::ranges::find_if(weights.tensors, [&](const auto& other) { return same(*other.second, tensor); });
+    const auto tied =
+        std::ranges::find_if(weights.tensors, [&](const auto& other) { return same(*other.second, tensor); });
     if (tied == weights.tensors.end()) {
       weights.tensors.emplace_back(name, &tensor);
     } else {
@@ -45,11 +46,13 @@ Weights weights_in(const TorchArchive& archive, const PickledValue& content) {
   return weights;
 }
 
-// A state_dict does not say which of its tensors are parameters: those of normalisation layers that are none have known names.
+// A state_dict does not say which of its tensors are parameters: those of normalisation layers that are none have known
+// names.
 std::vector<ParameterShape> likely_parameters(const Weights& weights) {
   std::vector<ParameterShape> parameters;
   for (const auto& [name, tensor] : weights.tensors) {
-    const bool buffer = name.ends_with("running_mean") || name.ends_with("running_var") || name.ends_with("num_batches_tracked");
+    const bool buffer =
+        name.ends_with("running_mean") || name.ends_with("running_var") || name.ends_with("num_batches_tracked");
     if (!buffer) parameters.push_back({name, tensor->shape});
   }
   return parameters;
@@ -62,10 +65,12 @@ std::string bytes_of(double value) {
   return bytes;
 }
 
-void convert_optimizer(const TorchArchive& archive, const PickledValue& content, const Weights& weights, ArchiveTensors& tensors,
-                       const std::filesystem::path& to) {
+void convert_optimizer(const TorchArchive& archive, const PickledValue& content, const Weights& weights,
+                       ArchiveTensors& tensors, const std::filesystem::path& to) {
   const PickledValue* optimizer = find_optimizer(content);
-  if (optimizer == nullptr) throw TrainError(archive.path().string() + " holds no optimizer's state_dict as 'optimizer', 'optimizer_state_dict' or 'optim'");
+  if (optimizer == nullptr)
+    throw TrainError(archive.path().string() +
+                     " holds no optimizer's state_dict as 'optimizer', 'optimizer_state_dict' or 'optim'");
   const auto state = state_by_name(*optimizer, likely_parameters(weights), {});
   if (!state) throw TrainError(archive.path().string() + ": " + state.error().message);
   std::vector<TensorBytes> all;
@@ -84,7 +89,8 @@ void convert_optimizer(const TorchArchive& archive, const PickledValue& content,
 
 }  // namespace
 
-void convert_from_torch(const std::filesystem::path& from, const std::filesystem::path& to, const std::filesystem::path& optimizer) {
+void convert_from_torch(const std::filesystem::path& from, const std::filesystem::path& to,
+                        const std::filesystem::path& optimizer) {
   const TorchArchive archive(from);
   const Pickled content = archive.content();
   const Weights weights = weights_in(archive, *content);

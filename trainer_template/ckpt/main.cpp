@@ -1,18 +1,17 @@
 // torchbridge-ckpt list | verify | show | convert
-#include <CLI/CLI.hpp>
-
-#include "bridge/program/program.h"
-#include "trainer_template/runtime/checkpoint/torch_archive.h"
-#include "trainer_template/runtime/errors.h"
-
 #include <cstdio>
 #include <filesystem>
 #include <string>
 
+#include <CLI/CLI.hpp>
+
+#include "bridge/program/program.h"
 #include "trainer_template/ckpt/from_torch.h"
 #include "trainer_template/ckpt/look.h"
 #include "trainer_template/ckpt/show.h"
 #include "trainer_template/ckpt/to_torch.h"
+#include "trainer_template/runtime/checkpoint/torch_archive.h"
+#include "trainer_template/runtime/errors.h"
 
 using torchbridge::train::ExitCode;
 
@@ -23,11 +22,15 @@ struct Conversion {
 };
 
 void convert(const Conversion& conversion) {
-  const auto is_torch = [](const std::filesystem::path& path) { return path.extension() == ".pt" || path.extension() == ".pth"; };
+  const auto is_torch = [](const std::filesystem::path& path) {
+    return path.extension() == ".pt" || path.extension() == ".pth";
+  };
   std::error_code ignored;
-  const bool from_torch = !std::filesystem::is_directory(conversion.from, ignored) && torchbridge::train::is_torch_file(conversion.from);
+  const bool from_torch =
+      !std::filesystem::is_directory(conversion.from, ignored) && torchbridge::train::is_torch_file(conversion.from);
   if (is_torch(conversion.to) == from_torch) {
-    throw torchbridge::train::TrainError("convert goes from a checkpoint or .safetensors to .pt, or from .pt to .safetensors");
+    throw torchbridge::train::TrainError(
+        "convert goes from a checkpoint or .safetensors to .pt, or from .pt to .safetensors");
   }
   if (from_torch) return convert_from_torch(conversion.from, conversion.to, conversion.optimizer);
   if (!conversion.optimizer.empty()) throw torchbridge::train::TrainError("--optimizer is for converting from .pt");
@@ -47,7 +50,8 @@ int main(int argc, char** argv) {
   auto* list_command = app.add_subcommand("list", "The checkpoints in a folder");
   list_command->add_option("folder", path)->required();
   list_command->callback([&] { good = list(path); });
-  auto* verify_command = app.add_subcommand("verify", "Compare all checksums: of a checkpoint, all in a folder, a .pt file; exit code 1 for a fault");
+  auto* verify_command = app.add_subcommand(
+      "verify", "Compare all checksums: of a checkpoint, all in a folder, a .pt file; exit code 1 for a fault");
   verify_command->add_option("path", path)->required();
   verify_command->callback([&] { good = verify(path); });
   auto* show_command = app.add_subcommand("show", "What is in a checkpoint, a .safetensors or a .pt file");
@@ -56,7 +60,8 @@ int main(int argc, char** argv) {
   auto* convert_command = app.add_subcommand("convert", "A checkpoint or .safetensors to .pt, a .pt to .safetensors");
   convert_command->add_option("from", conversion.from)->required();
   convert_command->add_option("to", conversion.to, "A new file")->required();
-  convert_command->add_option("--optimizer", conversion.optimizer, "Write the optimizer's state of a .pt to this .safetensors file");
+  convert_command->add_option("--optimizer", conversion.optimizer,
+                              "Write the optimizer's state of a .pt to this .safetensors file");
   convert_command->callback([&] { convert(conversion); });
 
   try {

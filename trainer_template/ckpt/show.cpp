@@ -1,5 +1,9 @@
 #include "trainer_template/ckpt/show.h"
 
+#include <cstdio>
+#include <set>
+#include <string>
+
 #include "bridge/core/env_map.h"
 #include "trainer_template/runtime/checkpoint/checkpoint_files.h"
 #include "trainer_template/runtime/checkpoint/safetensors_file.h"
@@ -7,10 +11,6 @@
 #include "trainer_template/runtime/checkpoint/torch_archive.h"
 #include "trainer_template/runtime/checkpoint/verify.h"
 #include "trainer_template/runtime/errors.h"
-
-#include <cstdio>
-#include <set>
-#include <string>
 
 using namespace torchbridge;
 using namespace torchbridge::train;
@@ -47,8 +47,10 @@ void show_map(const char* title, const Map& map) {
 
 void show_safetensors(const std::filesystem::path& path, Links links, int depth) {
   const SafetensorsFile file(path, links);
-  for (const auto& [key, value] : file.header().metadata) line(depth, "(" + printable(key) + " " + printable(value) + ")");
-  for (const TensorEntry& entry : file.header().tensors) line(depth, printable(entry.name) + "  " + tensor_text(entry.dtype, entry.shape));
+  for (const auto& [key, value] : file.header().metadata)
+    line(depth, "(" + printable(key) + " " + printable(value) + ")");
+  for (const TensorEntry& entry : file.header().tensors)
+    line(depth, printable(entry.name) + "  " + tensor_text(entry.dtype, entry.shape));
 }
 
 void show_checkpoint(const std::filesystem::path& folder) {
@@ -56,7 +58,8 @@ void show_checkpoint(const std::filesystem::path& folder) {
   if (!manifest) throw TrainError(folder.string() + ": " + manifest.error().message);
   const TrainState& state = manifest->state;
   line(0, "step " + std::to_string(state.step) + ", epoch " + std::to_string(state.position.epoch) + ", " +
-              std::to_string(state.position.consumed) + " samples into it, " + std::to_string(state.samples_seen) + " samples in all");
+              std::to_string(state.position.consumed) + " samples into it, " + std::to_string(state.samples_seen) +
+              " samples in all");
   line(0, "written by " + std::to_string(manifest->world_size) + " ranks, seed " + std::to_string(state.seed));
   if (!state.run.empty()) line(0, "run " + printable(state.run));
   if (!state.train_set.empty()) line(0, "fingerprint of the training set " + printable(state.train_set));
@@ -64,7 +67,9 @@ void show_checkpoint(const std::filesystem::path& folder) {
   show_map("versions", manifest->versions);
   show_map("state", state_entries(state));
   for (const auto& [name, options, parameters] : manifest->optimizer.groups) {
-    show_map(("optimizer " + printable(manifest->optimizer.kind) + ", group " + printable(name) + " of " + std::to_string(parameters.size()) + " parameters").c_str(),
+    show_map(("optimizer " + printable(manifest->optimizer.kind) + ", group " + printable(name) + " of " +
+              std::to_string(parameters.size()) + " parameters")
+                 .c_str(),
              options);
   }
   for (const FileRecord& file : manifest->files) {
@@ -75,26 +80,41 @@ void show_checkpoint(const std::filesystem::path& folder) {
 
 std::string scalar_text(const PickledValue& value) {
   switch (value.kind) {
-    case Kind::kBool: return value.integer ? "True" : "False";
-    case Kind::kInteger: return std::to_string(value.integer);
-    case Kind::kFloat: return number_text(value.number);
-    case Kind::kText: return "'" + printable(value.text) + "'";
-    case Kind::kTensor: return tensor_text(value.tensor.dtype, value.tensor.shape);
-    case Kind::kName: return printable(value.text);
-    case Kind::kStorage: return "storage of " + value.tensor.dtype;
-    default: return "None";
+    case Kind::kBool:
+      return value.integer ? "True" : "False";
+    case Kind::kInteger:
+      return std::to_string(value.integer);
+    case Kind::kFloat:
+      return number_text(value.number);
+    case Kind::kText:
+      return "'" + printable(value.text) + "'";
+    case Kind::kTensor:
+      return tensor_text(value.tensor.dtype, value.tensor.shape);
+    case Kind::kName:
+      return printable(value.text);
+    case Kind::kStorage:
+      return "storage of " + value.tensor.dtype;
+    default:
+      return "None";
   }
 }
 
 // Values may be shared by many, and those by many others.
 void show_value(const std::string& key, const PickledValue& value, int depth, std::set<const PickledValue*>& shown) {
-  if (!value.is(Kind::kDict) && !value.is(Kind::kList) && !value.is(Kind::kTuple)) return line(depth, key + "  " + scalar_text(value));
+  if (!value.is(Kind::kDict) && !value.is(Kind::kList) && !value.is(Kind::kTuple))
+    return line(depth, key + "  " + scalar_text(value));
   if (!value.items.empty() && !shown.insert(&value).second) return line(depth, key + "  (the same as above)");
   const bool dict = value.is(Kind::kDict);
   const std::size_t step = dict ? 2 : 1;
-  line(depth, key + "  " + (dict ? "dict" : value.is(Kind::kList) ? "list" : "tuple") + " of " + std::to_string(value.items.size() / step));
+  line(depth, key + "  " +
+                  (dict                    ? "dict"
+                   : value.is(Kind::kList) ? "list"
+                                           : "tuple") +
+                  " of " + std::to_string(value.items.size() / step));
   for (std::size_t i = 0; i < value.items.size(); i += step) {
-    const std::string name = !dict ? std::to_string(i) : value.items[i]->is(Kind::kText) ? printable(value.items[i]->text) : std::to_string(value.items[i]->integer);
+    const std::string name = !dict                             ? std::to_string(i)
+                             : value.items[i]->is(Kind::kText) ? printable(value.items[i]->text)
+                                                               : std::to_string(value.items[i]->integer);
     show_value(name, *value.items[i + step - 1], depth + 1, shown);
   }
 }

@@ -1,11 +1,11 @@
 #include "trainer_template/ckpt/tensor_bytes.h"
 
+#include <algorithm>
+#include <memory>
+
 #include "trainer_template/runtime/checkpoint/file_layer.h"
 #include "trainer_template/runtime/checkpoint/safetensors_header.h"
 #include "trainer_template/runtime/errors.h"
-
-#include <algorithm>
-#include <memory>
 
 using namespace torchbridge::train;
 
@@ -27,13 +27,15 @@ std::uint64_t elements(const PickledTensor& tensor) {
 }
 
 // Appends the elements from `position` (of the storage, in elements) in the order of the last dimension first.
-void gather(const PickledTensor& tensor, std::string_view storage, std::size_t dimension, std::int64_t position, std::string& into) {
+void gather(const PickledTensor& tensor, std::string_view storage, std::size_t dimension, std::int64_t position,
+            std::string& into) {
   const std::size_t size = element_size(tensor.dtype);
   if (dimension == tensor.shape.size()) {
     into.append(storage.substr(static_cast<std::size_t>(position) * size, size));
     return;
   }
-  for (std::int64_t i = 0; i < tensor.shape[dimension]; ++i) gather(tensor, storage, dimension + 1, position + i * tensor.strides[dimension], into);
+  for (std::int64_t i = 0; i < tensor.shape[dimension]; ++i)
+    gather(tensor, storage, dimension + 1, position + i * tensor.strides[dimension], into);
 }
 
 }  // namespace
@@ -58,7 +60,8 @@ TensorBytes ArchiveTensors::contiguous(const std::string& name, const PickledTen
     made.bytes = storage.substr(static_cast<std::size_t>(tensor.offset) * size, elements(tensor) * size);
     return made;
   }
-  if (__int128 all = 1; std::ranges::any_of(tensor.shape, [&](std::int64_t length) { return (all *= length) > kMostRepeated; })) {
+  if (__int128 all = 1;
+      std::ranges::any_of(tensor.shape, [&](std::int64_t length) { return (all *= length) > kMostRepeated; })) {
     throw TrainError(archive_.path().string() + " has a tensor of more elements than are converted");
   }
   gathered_.push_back(std::make_unique<std::string>());
@@ -68,11 +71,14 @@ TensorBytes ArchiveTensors::contiguous(const std::string& name, const PickledTen
   return made;
 }
 
-void write_safetensors_file(const std::filesystem::path& path, std::vector<TensorBytes> tensors, const std::map<std::string, std::string>& metadata) {
+void write_safetensors_file(const std::filesystem::path& path, std::vector<TensorBytes> tensors,
+                            const std::map<std::string, std::string>& metadata) {
   // Wide types first keeps each tensor aligned.
-  std::ranges::stable_sort(tensors, [](const auto& a, const auto& b) { return element_size(a.dtype) > element_size(b.dtype); });
+  std::ranges::stable_sort(tensors,
+                           [](const auto& a, const auto& b) { return element_size(a.dtype) > element_size(b.dtype); });
   std::vector<TensorEntry> entries;
-  for (const TensorBytes& tensor : tensors) entries.push_back({.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape});
+  for (const TensorBytes& tensor : tensors)
+    entries.push_back({.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape});
   const std::string header = make_header(entries, metadata);
   std::vector<std::string_view> parts = {header};
   for (const TensorBytes& tensor : tensors) parts.push_back(tensor.bytes);

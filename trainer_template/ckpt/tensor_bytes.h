@@ -1,15 +1,15 @@
 // Tensors as bytes: what is converted from one format to another.
 #pragma once
 
-#include "trainer_template/runtime/checkpoint/pickle.h"
-#include "trainer_template/runtime/checkpoint/torch_archive.h"
-
 #include <cstdint>
 #include <filesystem>
 #include <map>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "trainer_template/runtime/checkpoint/pickle.h"
+#include "trainer_template/runtime/checkpoint/torch_archive.h"
 
 // Contiguous, little-endian. The bytes are another's.
 struct TensorBytes {
@@ -33,4 +33,5 @@ class ArchiveTensors {
 };
 
 // A new safetensors file, synced. Throws TrainError where it exists.
-void write_safetensors_file(const std::filesystem::path& path, std::vector<TensorBytes> tensors, const std::map<std::string, std::string>& metadata);
+void write_safetensors_file(const std::filesystem::path& path, std::vector<TensorBytes> tensors,
+                            const std::map<std::string, std::string>& metadata);

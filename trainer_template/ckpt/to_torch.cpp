@@ -1,5 +1,9 @@
 #include "trainer_template/ckpt/to_torch.h"
 
+#include <cstdio>
+#include <memory>
+
+#include "trainer_template/ckpt/tensor_bytes.h"
 #include "trainer_template/runtime/checkpoint/checkpoint_files.h"
 #include "trainer_template/runtime/checkpoint/pickle_writer.h"
 #include "trainer_template/runtime/checkpoint/python_optimizer.h"
@@ -7,11 +11,6 @@
 #include "trainer_template/runtime/checkpoint/torch_archive.h"
 #include "trainer_template/runtime/checkpoint/verify.h"
 #include "trainer_template/runtime/errors.h"
-
-#include <cstdio>
-#include <memory>
-
-#include "trainer_template/ckpt/tensor_bytes.h"
 
 using namespace torchbridge::train;
 namespace fs = std::filesystem;
@@ -55,7 +54,8 @@ class OptimizerState {
     for (const TensorEntry& entry : files_.back()->header().tensors) {
       const auto [found, fresh] = pieces_.try_emplace(entry.name);
       if (fresh) order_.push_back(entry.name);
-      if (fresh || !entry.shape.empty()) found->second.push_back({entry.name, entry.dtype, entry.shape, files_.back()->bytes(entry)});
+      if (fresh || !entry.shape.empty())
+        found->second.push_back({entry.name, entry.dtype, entry.shape, files_.back()->bytes(entry)});
     }
   }
 
@@ -86,7 +86,8 @@ class OptimizerState {
   static void check_size(const TensorBytes& tensor) {
     std::uint64_t size = element_size(tensor.dtype);
     for (const std::int64_t length : tensor.shape) size *= static_cast<std::uint64_t>(length);
-    if (size != tensor.bytes.size()) throw TrainError("the optimizer's '" + tensor.name + "' has not as many elements as its parameter");
+    if (size != tensor.bytes.size())
+      throw TrainError("the optimizer's '" + tensor.name + "' has not as many elements as its parameter");
   }
 
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
@@ -114,9 +115,11 @@ void convert_checkpoint(const fs::path& from, const fs::path& to) {
     if (is_optimizer_file(file.name)) optimizer.add(from / file.name);
   }
   if (manifest->optimizer.groups.empty()) {
-    std::fprintf(stderr, "torchbridge-ckpt: %s says nothing of its optimizer's groups: its state is left out\n", from.c_str());
+    std::fprintf(stderr, "torchbridge-ckpt: %s says nothing of its optimizer's groups: its state is left out\n",
+                 from.c_str());
   } else {
-    entries.emplace_back(pickled::text("optimizer"), python_optimizer(manifest->optimizer, optimizer.whole(model, storages)));
+    entries.emplace_back(pickled::text("optimizer"),
+                         python_optimizer(manifest->optimizer, optimizer.whole(model, storages)));
   }
   for (const char* key : {"step", "epoch", "epoch_samples_consumed", "samples_seen"}) {
     entries.emplace_back(pickled::text(key), progress(*manifest, key));

@@ -1,7 +1,5 @@
 #include "trainer_template/runtime/console.h"
 
-#include "trainer_template/runtime/errors.h"
-
 #include <unistd.h>
 
 #include <atomic>
@@ -10,6 +8,8 @@
 #include <filesystem>
 #include <iostream>
 #include <mutex>
+
+#include "trainer_template/runtime/errors.h"
 
 namespace torchbridge::train {
 namespace {
@@ -20,7 +20,8 @@ std::atomic<int> message_stream{STDOUT_FILENO};  // where the drawn line is ende
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 
 void end_line_on(int stream) {
-  if (drawn.exchange(false)) [[maybe_unused]] const auto written = write(stream, "\n", 1);
+  if (drawn.exchange(false)) [[maybe_unused]]
+    const auto written = write(stream, "\n", 1);
 }
 
 // On stderr itself where both streams show on one terminal, for mpirun hands them on in any order.
@@ -42,7 +43,9 @@ void say(const std::string& text) {
 bool is_handed_on_to_a_terminal() {
   if (!isatty(STDOUT_FILENO) || tcgetpgrp(STDOUT_FILENO) >= 0) return false;
   std::error_code error;
-  const auto target = [&](const std::string& process) { return std::filesystem::read_symlink("/proc/" + process + "/fd/1", error).string(); };
+  const auto target = [&](const std::string& process) {
+    return std::filesystem::read_symlink("/proc/" + process + "/fd/1", error).string();
+  };
   const std::string parents = target(std::to_string(getppid()));
   return (parents.starts_with("/dev/pts/") || parents.starts_with("/dev/tty")) && parents != target("self");
 }
@@ -61,7 +64,8 @@ void end_drawn_line() { end_line_on(STDOUT_FILENO); }
 void end_drawn_line_for_message() { end_line_on(message_stream); }
 
 void flush_stdout() {
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) throw TrainError("cannot write to stdout: is the disk full?");
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    throw TrainError("cannot write to stdout: is the disk full?");
 }
 
 }  // namespace torchbridge::train

@@ -1,8 +1,8 @@
 #include "trainer_template/runtime/error_text.h"
 
-#include <c10/util/Exception.h>
-
 #include <algorithm>
+
+#include <c10/util/Exception.h>
 
 namespace torchbridge::train {
 

@@ -31,8 +31,7 @@ struct PeerFailed : std::runtime_error {
 
 // Bad options or a bad launch, found before the ranks know each other: rank 0 speaks for all. Code kDone is --help.
 struct EarlyExit : std::runtime_error {
-  EarlyExit(ExitCode exit_code, const std::string& text)
-      : std::runtime_error(text), code(exit_code) {}
+  EarlyExit(ExitCode exit_code, const std::string& text) : std::runtime_error(text), code(exit_code) {}
   ExitCode code;
 };
 

@@ -3,7 +3,6 @@
 #ifdef TORCHBRIDGE_FAILPOINTS
 
 #include <signal.h>
-#include "bridge/core/env_map.h"
 
 #include <algorithm>
 #include <array>
@@ -13,11 +12,14 @@
 #include <string>
 #include <string_view>
 
+#include "bridge/core/env_map.h"
+
 namespace torchbridge::train {
 namespace {
 
-constexpr std::array<std::string_view, 13> kPhases = {"bind",  "publish", "join",   "step",            "evaluate", "snapshot", "write",
-                                                      "fsync", "rename",  "directory-fsync", "DONE", "prune",    "exit"};
+constexpr std::array<std::string_view, 13> kPhases = {"bind",     "publish", "join",  "step",   "evaluate",
+                                                      "snapshot", "write",   "fsync", "rename", "directory-fsync",
+                                                      "DONE",     "prune",   "exit"};
 
 struct Plan {
   std::string phase;  // empty: none
@@ -31,12 +33,15 @@ Plan& plan();
 
 void write_counts() {
   std::string line = "failpoints:";
-  for (std::size_t i = 0; i < kPhases.size(); ++i) line += " " + std::string(kPhases[i]) + ":" + std::to_string(plan().hits[i]);
+  for (std::size_t i = 0; i < kPhases.size(); ++i)
+    line += " " + std::string(kPhases[i]) + ":" + std::to_string(plan().hits[i]);
   std::fprintf(stderr, "%s\n", line.c_str());
 }
 
 [[noreturn]] void refuse(const char* text) {
-  std::fprintf(stderr, "TORCHBRIDGE_FAIL='%s': expected PHASE:N, PHASE:N:stop, with one of the phases in failpoint.h, or count\n", text);
+  std::fprintf(
+      stderr,
+      "TORCHBRIDGE_FAIL='%s': expected PHASE:N, PHASE:N:stop, with one of the phases in failpoint.h, or count\n", text);
   std::_Exit(2);
 }
 

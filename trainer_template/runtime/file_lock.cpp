@@ -1,12 +1,13 @@
 #include "trainer_template/runtime/file_lock.h"
 
 #include <sys/file.h>
-#include "trainer_template/runtime/console.h"
 
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <thread>
+
+#include "trainer_template/runtime/console.h"
 
 namespace torchbridge::train {
 namespace {

@@ -1,11 +1,12 @@
 #include "trainer_template/runtime/model_tensors.h"
 
+#include <unordered_map>
+
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/embedding.h>
-#include "trainer_template/runtime/ddp/sync_batch_norm.h"
 
-#include <unordered_map>
+#include "trainer_template/runtime/ddp/sync_batch_norm.h"
 
 namespace torchbridge::train {
 namespace {
@@ -14,8 +15,8 @@ std::string joined(const std::string& prefix, const std::string& name) {
   return prefix.empty() ? name : prefix + "." + name;
 }
 
-// A tensor that several modules share is taken under its first name, and its first module says whether its gradient is sparse,
-// as in Python.
+// A tensor that several modules share is taken under its first name, and its first module says whether its gradient is
+// sparse, as in Python.
 class Collector {
  public:
   void parameter(const std::string& name, const at::Tensor& tensor, bool is_sparse) {
@@ -63,7 +64,8 @@ ModelTensors tensors_of(const torch::nn::Module& model) {
     for (const auto& item : module.named_parameters(/*recurse=*/false)) {
       collector.parameter(joined(prefix, item.key()), item.value(), is_sparse);
     }
-    for (const auto& item : module.named_buffers(/*recurse=*/false)) collector.buffer(joined(prefix, item.key()), item.value());
+    for (const auto& item : module.named_buffers(/*recurse=*/false))
+      collector.buffer(joined(prefix, item.key()), item.value());
   });
   collector.tensors.name = model.name();
   return std::move(collector.tensors);

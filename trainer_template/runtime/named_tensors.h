@@ -1,13 +1,13 @@
 // Tensors with the names that Python's state_dict gives them.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <map>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
 
 namespace torchbridge::train {
 

@@ -1,11 +1,12 @@
 #include "trainer_template/runtime/pinned_memory.h"
 
+#include <atomic>
+
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
+
 #include "trainer_template/runtime/console.h"
 #include "trainer_template/runtime/group/process_group.h"
-
-#include <atomic>
 
 namespace torchbridge::train {
 

@@ -12,10 +12,12 @@ namespace {
 
 class Digits : public Task {
  public:
-  explicit Digits(const TaskSettings& settings) : model_(settings.model), train_(settings.data, "train"), test_(settings.data, "t10k") {
+  explicit Digits(const TaskSettings& settings)
+      : model_(settings.model), train_(settings.data, "train"), test_(settings.data, "t10k") {
     const IdxImages &train = train_.images(), &test = test_.images();
     if (test.rows != train.rows || test.columns != train.columns || test.classes > train.classes) {
-      throw TrainError("data folder '" + settings.data + "': training and test images do not fit together; give another --data");
+      throw TrainError("data folder '" + settings.data +
+                       "': training and test images do not fit together; give another --data");
     }
   }
 
@@ -25,7 +27,9 @@ class Digits : public Task {
     const IdxImages& images = train_.images();
     return ::make_model(model_, {images.rows, images.columns, images.classes});
   }
-  at::Tensor loss(const at::Tensor& outputs, const at::Tensor& targets) const override { return at::cross_entropy_loss(outputs, targets); }
+  at::Tensor loss(const at::Tensor& outputs, const at::Tensor& targets) const override {
+    return at::cross_entropy_loss(outputs, targets);
+  }
   std::vector<Metric> metrics() const override { return {accuracy()}; }
 
  private:

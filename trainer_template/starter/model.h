@@ -1,11 +1,11 @@
 // The model that is trained.
 #pragma once
 
-#include <torchbridge/task.h>
-
 #include <cstdint>
 #include <memory>
 #include <string>
+
+#include <torchbridge/task.h>
 
 struct ImageShape {
   std::int64_t rows = 0, columns = 0, classes = 0;

@@ -1,8 +1,8 @@
 // The tasks of this program, which main.cpp asks for.
 #pragma once
 
-#include <torchbridge/task.h>
-
 #include <span>
+
+#include <torchbridge/task.h>
 
 std::span<const torchbridge::train::TaskKind> task_kinds();

@@ -4,7 +4,9 @@
 
 namespace torchbridge {
 
-bool detect_flux(const EnvMap& environment) { return environment.has("FLUX_TASK_RANK") && environment.has("FLUX_JOB_SIZE"); }
+bool detect_flux(const EnvMap& environment) {
+  return environment.has("FLUX_TASK_RANK") && environment.has("FLUX_JOB_SIZE");
+}
 
 Result<LaunchFacts> read_flux(const EnvMap& environment) {
   VariableReader read(environment);

@@ -75,14 +75,17 @@ std::optional<MpirunDaemons> read_prrte(const EnvMap& environment) {
 Result<SipKey> parse_orte_secret(std::string_view text) {
   const auto dash = text.find('-');
   SipKey key{};
-  const bool good = dash != text.npos && parse_hex(text.substr(0, dash), key[0]) && parse_hex(text.substr(dash + 1), key[1]);
+  const bool good =
+      dash != text.npos && parse_hex(text.substr(0, dash), key[0]) && parse_hex(text.substr(dash + 1), key[1]);
   // The value is not shown: it is a secret.
   if (!good || key == SipKey{}) return Error{"expected two hexadecimal numbers, A-B"};
   return key;
 }
 
 Result<std::vector<std::string>> parse_orte_addresses(std::string_view uri) {
-  const auto error = [&] { return Error{"daemon's address '" + printable(uri) + "': expected ID;tcp://ADDRESS,...:PORT;..."}; };
+  const auto error = [&] {
+    return Error{"daemon's address '" + printable(uri) + "': expected ID;tcp://ADDRESS,...:PORT;..."};
+  };
   std::vector<std::string> addresses;
   const auto parts = split_at(uri, ';');
   for (std::size_t i = 1; i < parts.size(); ++i) {

@@ -28,7 +28,8 @@ Result<LaunchFacts> read_openmpi(const EnvMap& environment) {
   const int pmix_rank = read.integer_or("PMIX_RANK", 0, kMaxRanks, facts.rank);
   if (read.error() != nullptr) return *read.error();
   if (pmix_rank != facts.rank) {
-    return Error{"OMPI_COMM_WORLD_RANK='" + std::to_string(facts.rank) + "', but PMIX_RANK='" + std::to_string(pmix_rank) +
+    return Error{"OMPI_COMM_WORLD_RANK='" + std::to_string(facts.rank) + "', but PMIX_RANK='" +
+                 std::to_string(pmix_rank) +
                  "': the variables of two launchers are mixed; unset those of the outer one (env -u NAME)"};
   }
 

@@ -7,12 +7,12 @@
 namespace torchbridge {
 namespace {
 
-// The parts of the file that are used, as Slurm's and Flux's own writers of it lay them out: a version and a total size, then
-// for each array (communication profiles, commands, ranks, nodes, network cards) the size of an element, the offset of the
-// first, and their number, as C size_ts and ints.
+// The parts of the file that are used, as Slurm's and Flux's own writers of it lay them out: a version and a total
+// size, then for each array (communication profiles, commands, ranks, nodes, network cards) the size of an element, the
+// offset of the first, and their number, as C size_ts and ints.
 constexpr std::size_t kHeaderSize = 136, kRanks = 64, kNodes = 88;
-constexpr std::size_t kRankSize = 12, kNodeOfRank = 8;   // of a rank: local rank, command, node
-constexpr std::size_t kNodeSize = 68, kNameOfNode = 4;   // of a node: its number, its name
+constexpr std::size_t kRankSize = 12, kNodeOfRank = 8;  // of a rank: local rank, command, node
+constexpr std::size_t kNodeSize = 68, kNameOfNode = 4;  // of a node: its number, its name
 
 struct Array {
   std::size_t element_size, offset;
@@ -27,12 +27,13 @@ Number number_at(std::string_view content, std::size_t offset) {
 }
 
 Array array_at(std::string_view content, std::size_t offset) {
-  return {number_at<std::size_t>(content, offset), number_at<std::size_t>(content, offset + 8), number_at<int>(content, offset + 16)};
+  return {number_at<std::size_t>(content, offset), number_at<std::size_t>(content, offset + 8),
+          number_at<int>(content, offset + 16)};
 }
 
 bool fits(const Array& array, std::size_t least_size, std::string_view content) {
-  return array.count >= 1 && array.count <= kMaxRanks && array.element_size >= least_size && array.element_size <= 4096 &&
-         array.offset >= kHeaderSize && array.offset <= content.size() &&
+  return array.count >= 1 && array.count <= kMaxRanks && array.element_size >= least_size &&
+         array.element_size <= 4096 && array.offset >= kHeaderSize && array.offset <= content.size() &&
          array.element_size * static_cast<std::size_t>(array.count) <= content.size() - array.offset;
 }
 
@@ -47,7 +48,8 @@ Result<LaunchFacts> read_pals(const EnvMap& environment) {
   facts.world_size = read.integer("PMI_SIZE", 1, kMaxRanks);
   facts.rank = read.integer("PALS_RANKID", 0, facts.world_size - 1);
   facts.node_rank = read.integer_or("PALS_NODEID", 0, kMaxRanks, 0);
-  facts.local_size = read.integer_or("PALS_LOCAL_SIZE", 1, facts.world_size, read.integer_or("PMI_LOCAL_SIZE", 1, facts.world_size, 0));
+  facts.local_size = read.integer_or("PALS_LOCAL_SIZE", 1, facts.world_size,
+                                     read.integer_or("PMI_LOCAL_SIZE", 1, facts.world_size, 0));
   facts.local_rank = read.integer_or("PALS_LOCAL_RANKID", 0, facts.world_size - 1, 0);
   const int pmi_rank = read.integer_or("PMI_RANK", 0, kMaxRanks, facts.rank);
   if (read.error() != nullptr) return *read.error();
@@ -69,16 +71,18 @@ Status add_pals_apinfo(LaunchFacts& facts, std::string_view content) {
   const auto wrong = [](const std::string& what) { return Error{"PALS_APINFO: " + what}; };
   if (content.size() < kHeaderSize) return wrong("the file is shorter than its header");
   const Array ranks = array_at(content, kRanks), nodes = array_at(content, kNodes);
-  if (!fits(ranks, kRankSize, content) || !fits(nodes, kNodeSize, content)) return wrong("the layout of the file is not known");
+  if (!fits(ranks, kRankSize, content) || !fits(nodes, kNodeSize, content))
+    return wrong("the layout of the file is not known");
   if (ranks.count != facts.world_size) {
-    return wrong("the file tells of " + std::to_string(ranks.count) + " ranks, but PMI_SIZE='" + std::to_string(facts.world_size) + "'");
+    return wrong("the file tells of " + std::to_string(ranks.count) + " ranks, but PMI_SIZE='" +
+                 std::to_string(facts.world_size) + "'");
   }
   const auto listed_node = [&](int rank) {
     return number_at<int>(content, ranks.offset + ranks.element_size * static_cast<std::size_t>(rank) + kNodeOfRank);
   };
   if (const int node = listed_node(facts.rank); facts.local_size != facts.world_size && node != facts.node_rank) {
-    return wrong("the file has rank " + std::to_string(facts.rank) + " on node " + std::to_string(node) + ", but PALS_NODEID='" +
-                 std::to_string(facts.node_rank) + "'");
+    return wrong("the file has rank " + std::to_string(facts.rank) + " on node " + std::to_string(node) +
+                 ", but PALS_NODEID='" + std::to_string(facts.node_rank) + "'");
   }
 
   std::vector<int> node_of_rank, number_of(nodes.count, -1);  // nodes without ranks get no number
@@ -88,7 +92,8 @@ Status add_pals_apinfo(LaunchFacts& facts, std::string_view content) {
     if (node < 0 || node >= nodes.count) return wrong("a rank is on a node that is not listed");
     if (number_of[node] < 0) {
       number_of[node] = static_cast<int>(names.size());
-      const auto field = content.substr(nodes.offset + nodes.element_size * static_cast<std::size_t>(node) + kNameOfNode, kNodeSize - kNameOfNode);
+      const auto field = content.substr(
+          nodes.offset + nodes.element_size * static_cast<std::size_t>(node) + kNameOfNode, kNodeSize - kNameOfNode);
       const auto name = field.substr(0, field.find('\0'));
       if (name.empty() || printable(name) != name) return wrong("a node has no readable name");
       names.emplace_back(name);

@@ -2,22 +2,26 @@
 
 namespace torchbridge {
 
-bool detect_pmix(const EnvMap& environment) { return environment.has("PMIX_RANK") && environment.has("PMIX_NAMESPACE"); }
+bool detect_pmix(const EnvMap& environment) {
+  return environment.has("PMIX_RANK") && environment.has("PMIX_NAMESPACE");
+}
 
 std::string_view pmix_server_uri(const EnvMap& environment, std::string_view beginning) {
   std::string_view newest;
   for (const auto& [name, uri] : environment) {
-    if (name.starts_with("PMIX_SERVER_URI") && uri.starts_with(beginning)) newest = uri;  // names come in ascending order
+    if (name.starts_with("PMIX_SERVER_URI") && uri.starts_with(beginning))
+      newest = uri;  // names come in ascending order
   }
   return newest;
 }
 
 // Taking such a process for a world of one would start as many worlds as there are ranks.
 Result<LaunchFacts> read_pmix(const EnvMap& environment) {
-  return Error{"PMIX_RANK='" + printable(*environment.get("PMIX_RANK")) + "' and PMIX_NAMESPACE='" +
-               printable(*environment.get("PMIX_NAMESPACE")) +
-               "' are set, but by no launcher known here, and nothing tells the number of ranks: set RANK, WORLD_SIZE, " +
-               "MASTER_ADDR and MASTER_PORT, or unset these two for a single process"};
+  return Error{
+      "PMIX_RANK='" + printable(*environment.get("PMIX_RANK")) + "' and PMIX_NAMESPACE='" +
+      printable(*environment.get("PMIX_NAMESPACE")) +
+      "' are set, but by no launcher known here, and nothing tells the number of ranks: set RANK, WORLD_SIZE, " +
+      "MASTER_ADDR and MASTER_PORT, or unset these two for a single process"};
 }
 
 }  // namespace torchbridge

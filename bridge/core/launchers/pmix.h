@@ -8,8 +8,9 @@
 namespace torchbridge {
 
 bool detect_pmix(const EnvMap& environment);
-// "NAMESPACE.RANK;tcp4://ADDRESS:PORT" of the daemon that serves this process: of the variables PMIX_SERVER_URI*, the newest that begins with
-// `beginning`; empty where there is none. PMIx 4 sets URI2 to URI41, PMIx 7 URI21 to URI61 and no URI2.
+// "NAMESPACE.RANK;tcp4://ADDRESS:PORT" of the daemon that serves this process: of the variables PMIX_SERVER_URI*, the
+// newest that begins with `beginning`; empty where there is none. PMIx 4 sets URI2 to URI41, PMIx 7 URI21 to URI61 and
+// no URI2.
 std::string_view pmix_server_uri(const EnvMap& environment, std::string_view beginning = {});
 // Always an error: the variables tell a rank, but not of how many.
 Result<LaunchFacts> read_pmix(const EnvMap& environment);

@@ -53,12 +53,13 @@ Result<LaunchFacts> read_slurm(const EnvMap& environment) {
   for (const char* name : {"SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE", "SLURM_JOB_ID", "SLURM_STEP_ID"}) {
     if (const auto there = environment.required(name); !there) return there.error();
   }
-  // Slurm sorts names and counts by name, but numbers the nodes of a heterogeneous step component by component. Ours is the order
-  // of the lists.
+  // Slurm sorts names and counts by name, but numbers the nodes of a heterogeneous step component by component. Ours is
+  // the order of the lists.
   if (const auto own_name = environment.get("SLURMD_NODENAME")) {
     const auto own = std::find(facts.nodes.begin(), facts.nodes.end(), *own_name);
     if (own == facts.nodes.end()) {
-      return Error{"SLURM_STEP_NODELIST='" + printable(*environment.get("SLURM_STEP_NODELIST")) + "' does not name this node, SLURMD_NODENAME='" + printable(*own_name) + "'"};
+      return Error{"SLURM_STEP_NODELIST='" + printable(*environment.get("SLURM_STEP_NODELIST")) +
+                   "' does not name this node, SLURMD_NODENAME='" + printable(*own_name) + "'"};
     }
     facts.node_rank = static_cast<int>(own - facts.nodes.begin());
   }

@@ -1,10 +1,9 @@
 // Tables of numbers: whatever the text, a table is rectangular and finite, and written out it is the same table.
-#include "trainer_template/runtime/data/csv.h"
-
 #include <cmath>
 #include <cstdio>
 
 #include "tests/fuzz/programs/expect.h"
+#include "trainer_template/runtime/data/csv.h"
 
 using namespace torchbridge;
 
@@ -26,7 +25,8 @@ std::string written(const train::NumberTable& table) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const bool header = data[0] % 2 == 0;
-  const auto table = train::parse_csv(text_of(data + 1, size - 1), {.separator = data[0] % 3 == 0 ? ';' : ',', .header = header});
+  const auto table =
+      train::parse_csv(text_of(data + 1, size - 1), {.separator = data[0] % 3 == 0 ? ';' : ',', .header = header});
   if (!table) {
     expect_presentable(table.error());
     return 0;
@@ -36,6 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   expect(std::ssize(table->names) == (header ? table->columns : 0), "each column has a name, if any has");
   for (const float value : table->values) expect(std::isfinite(value), "numbers are finite");
   const auto again = train::parse_csv(written(*table), {.header = false});
-  expect(again && again->values == table->values && again->rows == table->rows, "a table that is written out is the same table");
+  expect(again && again->values == table->values && again->rows == table->rows,
+         "a table that is written out is the same table");
   return 0;
 }

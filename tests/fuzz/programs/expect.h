@@ -30,17 +30,20 @@ inline std::string_view text_of(const std::uint8_t* data, std::size_t size) {
 
 inline double number_before(std::string_view text, std::size_t end) {
   double number = 0, unit = 1;
-  for (; end > 0 && text[end - 1] >= '0' && text[end - 1] <= '9'; --end, unit *= 10) number += unit * (text[end - 1] - '0');
+  for (; end > 0 && text[end - 1] >= '0' && text[end - 1] <= '9'; --end, unit *= 10)
+    number += unit * (text[end - 1] - '0');
   return number;
 }
 
 inline double number_after(std::string_view text, std::size_t begin) {
   double number = 0;
-  for (; begin < text.size() && text[begin] >= '0' && text[begin] <= '9'; ++begin) number = 10 * number + (text[begin] - '0');
+  for (; begin < text.size() && text[begin] >= '0' && text[begin] <= '9'; ++begin)
+    number = 10 * number + (text[begin] - '0');
   return number;
 }
 
-// How many entries the range LOW-HIGH or the repetition xN around text[i] has; 1 where it has so many that it is refused.
+// How many entries the range LOW-HIGH or the repetition xN around text[i] has; 1 where it has so many that it is
+// refused.
 inline double entries_around(std::string_view text, std::size_t i) {
   const double entries = number_after(text, i + 1) - (text[i] == '-' ? number_before(text, i) : 0) + 1;
   return entries < 1 || entries > 1'000'000 ? 1 : entries;

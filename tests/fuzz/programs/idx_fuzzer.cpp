@@ -1,6 +1,4 @@
 // IDX files, plain and gzip: whatever the bytes, there are as many pixels and labels as images, or there is an error.
-#include "trainer_template/runtime/data/idx.h"
-#include "trainer_template/runtime/errors.h"
 #include <unistd.h>
 
 #include <cstdlib>
@@ -8,6 +6,8 @@
 #include <fstream>
 
 #include "tests/fuzz/programs/expect.h"
+#include "trainer_template/runtime/data/idx.h"
+#include "trainer_template/runtime/errors.h"
 
 using namespace torchbridge;
 

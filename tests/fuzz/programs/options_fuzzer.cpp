@@ -1,6 +1,5 @@
 // The option list of --torch-env: whatever the text, it is refused with a message, or says the same said twice.
 #include "bridge/core/launch_options.h"
-
 #include "tests/fuzz/programs/expect.h"
 
 using namespace torchbridge;

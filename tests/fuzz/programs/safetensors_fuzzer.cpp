@@ -1,7 +1,7 @@
-// Headers of safetensors files: what is accepted lies inside the file, without gap or overlap, and is written again as it was.
-#include "trainer_template/runtime/checkpoint/safetensors_header.h"
-
+// Headers of safetensors files: what is accepted lies inside the file, without gap or overlap, and is written again as
+// it was.
 #include "tests/fuzz/programs/expect.h"
+#include "trainer_template/runtime/checkpoint/safetensors_header.h"
 
 using namespace torchbridge;
 
@@ -27,6 +27,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   auto tensors = header->tensors;
   const std::string again = train::make_header(tensors, header->metadata);
   const auto reread = train::parse_header(again, again.size() + at);
-  expect(reread && reread->tensors == header->tensors && reread->metadata == header->metadata, "written and read it is the same");
+  expect(reread && reread->tensors == header->tensors && reread->metadata == header->metadata,
+         "written and read it is the same");
   return 0;
 }

@@ -1,10 +1,9 @@
-// Slurm's variables down to torchrun's: whatever they hold, they are refused with a message, or every rank that the task
-// map knows has a place of its own, and the variables read back as they were written.
+// Slurm's variables down to torchrun's: whatever they hold, they are refused with a message, or every rank that the
+// task map knows has a place of its own, and the variables read back as they were written.
 #include "bridge/core/endpoint.h"
 #include "bridge/core/launchers/slurm.h"
 #include "bridge/core/task_map.h"
 #include "bridge/core/torch_env.h"
-
 #include "tests/fuzz/programs/expect.h"
 
 using namespace torchbridge;
@@ -13,10 +12,19 @@ namespace {
 
 // The input is the values of these, one a line; what is missing at the end is not set.
 constexpr const char* kVariables[] = {
-    "SLURM_STEP_NUM_TASKS", "SLURM_PROCID",          "SLURM_NODEID",         "SLURM_LOCALID",
-    "SLURM_GTIDS",          "SLURM_STEP_NODELIST",   "SLURM_STEP_TASKS_PER_NODE",
-    "SLURM_DISTRIBUTION",   "SLURM_DIST_PLANESIZE",  "SLURM_JOB_ID",         "SLURM_STEP_ID",
-    "SLURM_RESTART_COUNT",  "SLURM_STEP_RESV_PORTS",
+    "SLURM_STEP_NUM_TASKS",
+    "SLURM_PROCID",
+    "SLURM_NODEID",
+    "SLURM_LOCALID",
+    "SLURM_GTIDS",
+    "SLURM_STEP_NODELIST",
+    "SLURM_STEP_TASKS_PER_NODE",
+    "SLURM_DISTRIBUTION",
+    "SLURM_DIST_PLANESIZE",
+    "SLURM_JOB_ID",
+    "SLURM_STEP_ID",
+    "SLURM_RESTART_COUNT",
+    "SLURM_STEP_RESV_PORTS",
 };
 
 EnvMap environment_of(std::string_view text) {

@@ -1,10 +1,9 @@
 // Headers of token files: whatever the bytes, the tokens lie within the file.
-#include "trainer_template/runtime/data/token_file.h"
-
 #include <algorithm>
 #include <cstring>
 
 #include "tests/fuzz/programs/expect.h"
+#include "trainer_template/runtime/data/token_file.h"
 
 using namespace torchbridge;
 

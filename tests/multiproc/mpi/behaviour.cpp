@@ -1,20 +1,20 @@
-// What gloo has no answer to: messages, groups, futures, titles, errors and timeouts of the MPI backend on the ranks that mpirun
-// starts. One line a failure; the exit code tells.
+// What gloo has no answer to: messages, groups, futures, titles, errors and timeouts of the MPI backend on the ranks
+// that mpirun starts. One line a failure; the exit code tells.
+#include <set>
+
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
 #include "backends/mpi/mpi_backend.h"
-
-#include <set>
-
 #include "tests/multiproc/mpi/expectations.h"
 
 namespace {
 
+using c10d::ReduceOp;
 using torchbridge::mpi::MpiBackend;
 using torchbridge::mpi::MpiOptions;
-using c10d::ReduceOp;
 using Tensors = std::vector<at::Tensor>;
 
 void premultiplied(c10d::Backend& mpi) {
@@ -78,10 +78,12 @@ void messages(c10d::Backend& mpi) {
       mpi.send(four, 1, 2)->wait();
     } else {
       const auto too_large = mpi.recv(eight, 0, 1), too_small = mpi.recv(two, 0, 2);
-      expect(contains(error_of([&] { too_large->wait(); }), "rank 0 sent 16 bytes for a tensor of 32"), "a shorter message");
+      expect(contains(error_of([&] { too_large->wait(); }), "rank 0 sent 16 bytes for a tensor of 32"),
+             "a shorter message");
       const std::string error = error_of([&] { too_small->wait(); });
       expect(contains(error, "mpi:recv") && contains(error, "trunc"), "a longer message: " + error);
-      expect(!too_small->isSuccess() && too_small->exception() != nullptr && too_small->getFuture()->hasError(), "the error in Work and future");
+      expect(!too_small->isSuccess() && too_small->exception() != nullptr && too_small->getFuture()->hasError(),
+             "the error in Work and future");
     }
   }
   mpi.barrier({})->wait();
@@ -116,12 +118,15 @@ void futures_and_titles(c10d::Backend& mpi) {
   Tensors tensors = {at::ones({3})};
   const auto work = mpi.allreduce(tensors, {});
   const auto doubled = work->getFuture()->then(
-      [](c10::ivalue::Future& future) { return c10::IValue(future.value().toTensorVector()[0] * 2); }, c10::TensorType::get());
+      [](c10::ivalue::Future& future) { return c10::IValue(future.value().toTensorVector()[0] * 2); },
+      c10::TensorType::get());
   doubled->wait();
   work->wait();
   at::removeCallback(handle);
-  expect(at::equal(doubled->value().toTensor(), at::full({3}, 2.0F * static_cast<float>(size))), "the value of a future");
-  expect(work->isCompleted() && work->isSuccess() && work->retrieveOpType() == c10d::OpType::ALLREDUCE, "a work that has ended");
+  expect(at::equal(doubled->value().toTensor(), at::full({3}, 2.0F * static_cast<float>(size))),
+         "the value of a future");
+  expect(work->isCompleted() && work->isSuccess() && work->retrieveOpType() == c10d::OpType::ALLREDUCE,
+         "a work that has ended");
   expect(titles.contains("mpi:all_reduce"), "the profiling title mpi:all_reduce");
 }
 
@@ -166,8 +171,10 @@ void timeouts(MpiBackend& world) {
     options.timeout = std::chrono::milliseconds(100);
     const auto work = group->allreduce(tensors, options);
     const std::string error = error_of([&] { work->wait(); });
-    expect(contains(error, "mpi:all_reduce number 1 of rank 0 timed out after 0.1 s"), "a rank that does not come: " + error);
-    expect(contains(error_of([&] { group->allreduce(more, {})->wait(); }), "the group has failed before"), "a group after a timeout");
+    expect(contains(error, "mpi:all_reduce number 1 of rank 0 timed out after 0.1 s"),
+           "a rank that does not come: " + error);
+    expect(contains(error_of([&] { group->allreduce(more, {})->wait(); }), "the group has failed before"),
+           "a group after a timeout");
   }
   world.barrier({})->wait();
   // The others come after all, so that the program can end well.
@@ -206,7 +213,8 @@ void sizes_that_differ(MpiBackend& world) {
     if (rank == 1) {
       expect(contains(error, "mpi:broadcast number 1 of rank 1"), "more than the tensor holds: " + error);
       const std::string after = error_of([&] { group->allreduce(tensors, {})->wait(); });
-      expect(contains(after, "the group has failed before: mpi:broadcast number 1"), "a group after a collective that failed: " + after);
+      expect(contains(after, "the group has failed before: mpi:broadcast number 1"),
+             "a group after a collective that failed: " + after);
     }
   }
   world.barrier({})->wait();

@@ -63,15 +63,16 @@ at::Tensor uneven_input(S s, int of_rank) {
 }  // namespace
 
 std::string Setting::name() const {
-  return std::string(c10::toString(type)) + " " + c10::str(at::IntArrayRef(shape)) + (strided ? " strided" : "") + " op " +
-         std::to_string(op) + " root " + std::to_string(root);
+  return std::string(c10::toString(type)) + " " + c10::str(at::IntArrayRef(shape)) + (strided ? " strided" : "") +
+         " op " + std::to_string(op) + " root " + std::to_string(root);
 }
 
 at::Tensor Setting::values(int of_rank, int number) const {
   std::int64_t count = 1;
   for (const auto n : shape) count *= n;
   const int kinds = type == at::kBool || op == ReduceOp::PRODUCT ? 2 : 3;
-  const auto whole = ((at::arange(count) * 7 + of_rank * 3 + number * 11) % kinds + (type == at::kBool ? 0 : 1)).reshape(shape);
+  const auto whole =
+      ((at::arange(count) * 7 + of_rank * 3 + number * 11) % kinds + (type == at::kBool ? 0 : 1)).reshape(shape);
   if (!c10::isComplexType(type)) return whole.to(type);
   return at::complex(whole.to(at::kDouble), ((whole + of_rank) % 2).to(at::kDouble)).to(type);
 }
@@ -82,13 +83,26 @@ at::Tensor Setting::reduced(int number) const {
     const at::Tensor next = values(other, number);
     switch (op) {
       case ReduceOp::SUM:
-      case ReduceOp::AVG: all = type == at::kBool ? all.logical_or(next) : (all + next).to(type); break;
-      case ReduceOp::PRODUCT: all = (all * next).to(type); break;
-      case ReduceOp::MIN: all = at::minimum(all, next); break;
-      case ReduceOp::MAX: all = at::maximum(all, next); break;
-      case ReduceOp::BAND: all = at::bitwise_and(all, next); break;
-      case ReduceOp::BOR: all = at::bitwise_or(all, next); break;
-      default: all = at::bitwise_xor(all, next);
+      case ReduceOp::AVG:
+        all = type == at::kBool ? all.logical_or(next) : (all + next).to(type);
+        break;
+      case ReduceOp::PRODUCT:
+        all = (all * next).to(type);
+        break;
+      case ReduceOp::MIN:
+        all = at::minimum(all, next);
+        break;
+      case ReduceOp::MAX:
+        all = at::maximum(all, next);
+        break;
+      case ReduceOp::BAND:
+        all = at::bitwise_and(all, next);
+        break;
+      case ReduceOp::BOR:
+        all = at::bitwise_or(all, next);
+        break;
+      default:
+        all = at::bitwise_xor(all, next);
     }
   }
   if (op != ReduceOp::AVG) return all;
@@ -139,13 +153,17 @@ const std::vector<Collective>& all_collectives() {
       {"reduce_scatter_base", true,
        [](Backend& backend, S s) {
          at::Tensor output = s.output().reshape({-1}), input = joined(s.inputs());
-         return Started{{backend._reduce_scatter_base(output, input, reducing<c10d::ReduceScatterOptions>(s))}, {output}};
+         return Started{{backend._reduce_scatter_base(output, input, reducing<c10d::ReduceScatterOptions>(s))},
+                        {output}};
        },
        [](S s) { return Tensors{s.reduced(rank + 1).reshape({-1})}; }},
       {"reduce_scatter_tensor_coalesced", true,
        [](Backend& backend, S s) {
-         Tensors outputs = {s.output().reshape({-1}), s.output().reshape({-1})}, inputs = {joined(s.inputs()), joined(s.inputs())};
-         return Started{{backend.reduce_scatter_tensor_coalesced(outputs, inputs, reducing<c10d::ReduceScatterOptions>(s))}, outputs};
+         Tensors outputs = {s.output().reshape({-1}), s.output().reshape({-1})},
+                 inputs = {joined(s.inputs()), joined(s.inputs())};
+         return Started{
+             {backend.reduce_scatter_tensor_coalesced(outputs, inputs, reducing<c10d::ReduceScatterOptions>(s))},
+             outputs};
        },
        [](S s) { return Tensors(2, s.reduced(rank + 1).reshape({-1})); }},
       {"broadcast", false,
@@ -182,10 +200,13 @@ const std::vector<Collective>& all_collectives() {
        }},
       {"allgather_into_tensor_coalesced", false,
        [](Backend& backend, S s) {
-         Tensors inputs = {s.input(1).reshape({-1}), s.input(2).reshape({-1})}, outputs = {joined_output(s), joined_output(s)};
+         Tensors inputs = {s.input(1).reshape({-1}), s.input(2).reshape({-1})},
+                 outputs = {joined_output(s), joined_output(s)};
          return Started{{backend.allgather_into_tensor_coalesced(outputs, inputs, {})}, outputs};
        },
-       [](S s) { return Tensors{joined(from_all(s, 1)), joined(from_all(s, 2))}; }},
+       [](S s) {
+         return Tensors{joined(from_all(s, 1)), joined(from_all(s, 2))};
+       }},
       {"gather", false,
        [](Backend& backend, S s) {
          Tensors inputs = {s.input()};

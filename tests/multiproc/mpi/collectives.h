@@ -1,12 +1,12 @@
 // The collectives of c10d as a table: how each is started on given values, and what must come out on this rank.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 using Tensors = std::vector<at::Tensor>;
 

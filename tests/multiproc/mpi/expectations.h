@@ -1,10 +1,10 @@
 // What the test programs of the MPI backend share: one line on stderr for each unmet expectation, and their number.
 #pragma once
 
-#include <c10/util/Exception.h>
-
 #include <cstdio>
 #include <string>
+
+#include <c10/util/Exception.h>
 
 inline int failures = 0, rank = 0, size = 1;
 

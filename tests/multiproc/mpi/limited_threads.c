@@ -1,11 +1,13 @@
-// Preloaded by MPI's profiling interface: an MPI that offers no more than the thread level of TEST_MPI_THREADS (serialized, funneled,
-// single), and that ends the process where it is used beyond that level. The library itself is initialised at that level.
-#include <mpi.h>
+// Preloaded by MPI's profiling interface: an MPI that offers no more than the thread level of TEST_MPI_THREADS
+// (serialized, funneled, single), and that ends the process where it is used beyond that level. The library itself is
+// initialised at that level.
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <mpi.h>
 
 static pthread_t initialiser;
 static int level = MPI_THREAD_MULTIPLE;
@@ -59,16 +61,22 @@ int MPI_Query_thread(int* provided) {
     return leave(PMPI_##name arguments);  \
   }
 
-CALL(Testsome, (int count, MPI_Request requests[], int* ended, int indices[], MPI_Status statuses[]), (count, requests, ended, indices, statuses))
+CALL(Testsome, (int count, MPI_Request requests[], int* ended, int indices[], MPI_Status statuses[]),
+     (count, requests, ended, indices, statuses))
 CALL(Ibarrier, (MPI_Comm comm, MPI_Request* request), (comm, request))
-CALL(Ibcast, (void* buffer, int count, MPI_Datatype type, int root, MPI_Comm comm, MPI_Request* request), (buffer, count, type, root, comm, request))
-CALL(Iallreduce, (const void* in, void* out, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm, MPI_Request* request), (in, out, count, type, op, comm, request))
-CALL(Isend, (const void* buffer, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request* request), (buffer, count, type, to, tag, comm, request))
-CALL(Irecv, (void* buffer, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request* request), (buffer, count, type, from, tag, comm, request))
+CALL(Ibcast, (void* buffer, int count, MPI_Datatype type, int root, MPI_Comm comm, MPI_Request* request),
+     (buffer, count, type, root, comm, request))
+CALL(Iallreduce,
+     (const void* in, void* out, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm, MPI_Request* request),
+     (in, out, count, type, op, comm, request))
+CALL(Isend, (const void* buffer, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request* request),
+     (buffer, count, type, to, tag, comm, request))
+CALL(Irecv, (void* buffer, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request* request),
+     (buffer, count, type, from, tag, comm, request))
 CALL(Comm_dup, (MPI_Comm comm, MPI_Comm* made), (comm, made))
 CALL(Comm_create_group, (MPI_Comm comm, MPI_Group group, int tag, MPI_Comm* made), (comm, group, tag, made))
-CALL(Comm_free, (MPI_Comm* comm), (comm))
-CALL(Type_commit, (MPI_Datatype* type), (type))
+CALL(Comm_free, (MPI_Comm * comm), (comm))
+CALL(Type_commit, (MPI_Datatype * type), (type))
 
 // Which calls MPI itself, for what is released then.
 int MPI_Finalize(void) {

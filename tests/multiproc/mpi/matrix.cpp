@@ -1,25 +1,25 @@
-// Each collective of the MPI backend against gloo's and against what must come out, over operators, types, shapes and memory
-// layouts, on as many ranks as mpirun starts, many under way at once. One line a failure; the exit code tells.
+// Each collective of the MPI backend against gloo's and against what must come out, over operators, types, shapes and
+// memory layouts, on as many ranks as mpirun starts, many under way at once. One line a failure; the exit code tells.
 // Usage: mpirun -n N mpi_matrix STORE_FILE
+#include <algorithm>
+#include <map>
+#include <set>
+
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
 #include "backends/mpi/mpi_backend.h"
-
-#include <algorithm>
-#include <map>
-#include <set>
-
 #include "tests/multiproc/mpi/collectives.h"
 #include "tests/multiproc/mpi/expectations.h"
 
 namespace {
 
+using c10d::ReduceOp;
 using torchbridge::mpi::MpiBackend;
 using torchbridge::mpi::MpiOptions;
-using c10d::ReduceOp;
 
 int with_gloo = 0, by_formula = 0;
 
@@ -37,7 +37,8 @@ bool same(const Tensors& a, const Tensors& b) {
   return true;
 }
 
-// On many ranks and few cores gloo is slow: beyond four it is asked about each operator and each type, not each pair of them.
+// On many ranks and few cores gloo is slow: beyond four it is asked about each operator and each type, not each pair of
+// them.
 bool asks_gloo(const Setting& setting) {
   if (std::ranges::count(setting.shape, 0) > 0) return false;  // it has no answer there
   return size <= 4 || setting.op == ReduceOp::SUM || setting.type == at::kLong;
@@ -59,7 +60,8 @@ struct Run {
   }
 };
 
-void compare(const Collective& collective, c10d::Backend& mpi, c10d::Backend& gloo, const std::vector<Setting>& settings) {
+void compare(const Collective& collective, c10d::Backend& mpi, c10d::Backend& gloo,
+             const std::vector<Setting>& settings) {
   // gloo is asked once, for plain memory: the layout makes no difference to what it would say.
   static std::map<std::string, Run> answers;
   const auto key = [&](Setting setting) {
@@ -100,10 +102,11 @@ bool exists(ReduceOp::RedOpType op, at::ScalarType type) {
 }
 
 void matrix(c10d::Backend& mpi, c10d::Backend& gloo, std::int64_t longest) {
-  constexpr at::ScalarType kTypes[] = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kByte, at::kChar, at::kShort, at::kInt,
-                                       at::kLong, at::kBool, at::kComplexFloat, at::kComplexDouble};
-  constexpr ReduceOp::RedOpType kOps[] = {ReduceOp::SUM, ReduceOp::AVG, ReduceOp::PRODUCT, ReduceOp::MIN, ReduceOp::MAX,
-                                          ReduceOp::BAND, ReduceOp::BOR, ReduceOp::BXOR};
+  constexpr at::ScalarType kTypes[] = {at::kFloat, at::kDouble, at::kHalf,         at::kBFloat16,
+                                       at::kByte,  at::kChar,   at::kShort,        at::kInt,
+                                       at::kLong,  at::kBool,   at::kComplexFloat, at::kComplexDouble};
+  constexpr ReduceOp::RedOpType kOps[] = {ReduceOp::SUM, ReduceOp::AVG,  ReduceOp::PRODUCT, ReduceOp::MIN,
+                                          ReduceOp::MAX, ReduceOp::BAND, ReduceOp::BOR,     ReduceOp::BXOR};
   const std::vector<std::int64_t> kShapes[] = {{}, {1}, {7}, {3, 5}, {2, 3, 4}, {300}, {0}, {2, 0, 3}};
   for (const Collective& collective : all_collectives()) {
     std::vector<Setting> settings;
@@ -114,7 +117,8 @@ void matrix(c10d::Backend& mpi, c10d::Backend& gloo, std::int64_t longest) {
       settings.push_back({type, {3, 4}, true, ReduceOp::SUM, 0});
     }
     for (const auto& shape : kShapes) {
-      for (const bool strided : {false, true}) settings.push_back({at::kFloat, shape, strided, ReduceOp::SUM, size / 2});
+      for (const bool strided : {false, true})
+        settings.push_back({at::kFloat, shape, strided, ReduceOp::SUM, size / 2});
     }
     settings.push_back({at::kFloat, {longest}, false, ReduceOp::SUM, 0});
     settings.push_back({at::kHalf, {longest}, false, ReduceOp::MAX, 0});
@@ -144,14 +148,17 @@ void titles_and_futures(c10d::Backend& mpi) {
     }
     for (const auto& work : started.works) {
       work->wait();
-      expect(work->isCompleted() && work->isSuccess() && work->exception() == nullptr, name + ": a work that has ended well");
+      expect(work->isCompleted() && work->isSuccess() && work->exception() == nullptr,
+             name + ": a work that has ended well");
     }
-    if (!started.results.empty()) expect(same(of_future, collective.expected(setting)), name + ": other values in the future");
+    if (!started.results.empty())
+      expect(same(of_future, collective.expected(setting)), name + ": other values in the future");
   }
   mpi.barrier({})->wait();
   at::removeCallback(handle);
-  for (const char* title : {"mpi:all_reduce", "mpi:reduce", "mpi:reduce_scatter", "mpi:_reduce_scatter_base", "mpi:broadcast", "mpi:all_gather",
-                            "mpi:_all_gather_base", "mpi:gather", "mpi:scatter", "mpi:all_to_all", "mpi:send", "mpi:recv", "mpi:barrier"}) {
+  for (const char* title : {"mpi:all_reduce", "mpi:reduce", "mpi:reduce_scatter", "mpi:_reduce_scatter_base",
+                            "mpi:broadcast", "mpi:all_gather", "mpi:_all_gather_base", "mpi:gather", "mpi:scatter",
+                            "mpi:all_to_all", "mpi:send", "mpi:recv", "mpi:barrier"}) {
     expect(titles.contains(title), std::string("no profiling title ") + title);
   }
 }
@@ -176,6 +183,8 @@ int main(int, char** arguments) {
     matrix(*MpiBackend::create(in_parts), gloo, 301);
     world->barrier({})->wait();
   }
-  if (rank == 0) std::printf("%d ranks: %d results, %d of them compared with gloo's, %d failures\n", size, by_formula, with_gloo, failures);
+  if (rank == 0)
+    std::printf("%d ranks: %d results, %d of them compared with gloo's, %d failures\n", size, by_formula, with_gloo,
+                failures);
   return failures > 0 ? 1 : 0;
 }

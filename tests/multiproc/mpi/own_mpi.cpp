@@ -1,12 +1,12 @@
-// A program that initialises and finalises MPI itself, at the thread level of its argument, and uses the backend between.
-// Usage: mpirun -n N mpi_own single|funneled|serialized|multiple
+// A program that initialises and finalises MPI itself, at the thread level of its argument, and uses the backend
+// between. Usage: mpirun -n N mpi_own single|funneled|serialized|multiple
+#include <map>
+
 #include <ATen/Parallel.h>
 #include <ATen/ops/full.h>
 #include <mpi.h>
+
 #include "backends/mpi/mpi_backend.h"
-
-#include <map>
-
 #include "tests/multiproc/mpi/expectations.h"
 
 namespace {
@@ -14,8 +14,10 @@ namespace {
 using torchbridge::mpi::MpiBackend;
 
 int level_of(const std::string& name) {
-  const std::map<std::string, int> kLevels = {{"single", MPI_THREAD_SINGLE}, {"funneled", MPI_THREAD_FUNNELED},
-                                              {"serialized", MPI_THREAD_SERIALIZED}, {"multiple", MPI_THREAD_MULTIPLE}};
+  const std::map<std::string, int> kLevels = {{"single", MPI_THREAD_SINGLE},
+                                              {"funneled", MPI_THREAD_FUNNELED},
+                                              {"serialized", MPI_THREAD_SERIALIZED},
+                                              {"multiple", MPI_THREAD_MULTIPLE}};
   return kLevels.at(name);
 }
 
@@ -42,7 +44,8 @@ int main(int argc, char** argv) {
   c10::intrusive_ptr<MpiBackend> backend;
   const std::string error = error_of([&] { backend = MpiBackend::create(); });
   if (offered < MPI_THREAD_SERIALIZED) {
-    expect(contains(error, "the program initialised MPI for one thread only: call MPI_Init_thread with MPI_THREAD_MULTIPLE"),
+    expect(contains(error,
+                    "the program initialised MPI for one thread only: call MPI_Init_thread with MPI_THREAD_MULTIPLE"),
            "a thread level that does not do is refused: " + error);
   } else {
     expect(error.empty(), "thread level " + std::string(argv[1]) + ": " + error);

@@ -1,8 +1,9 @@
 // Prints its rank and the number of ranks.
-#include <torchbridge/launch.h>
 #include <unistd.h>
 
 #include <iostream>
+
+#include <torchbridge/launch.h>
 
 int main() {
   const auto launch = torchbridge::resolve_launch(torchbridge::EnvMap::from(environ));

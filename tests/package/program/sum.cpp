@@ -1,9 +1,10 @@
 // Prints the sum of rank + 1 over all ranks, after it has opened the backend that it is told.
-#include <ATen/ops/full.h>
-#include <torchbridge/process_group.h>
 #include <unistd.h>
 
 #include <iostream>
+
+#include <ATen/ops/full.h>
+#include <torchbridge/process_group.h>
 
 int main(int, char** arguments) {
   try {

@@ -9,7 +9,6 @@
 #include <gtest/gtest.h>
 
 #include "bridge/net/socket.h"
-
 #include "tests/support/free_port.h"
 
 namespace torchbridge {
@@ -28,13 +27,15 @@ class OneNode : public ::testing::Test {
     const std::string key = name_of_test();
     return {.job = key, .rank = rank, .size = size, .node_key = key, .local_rank = rank, .local_size = size};
   }
-  static std::vector<Result<Gathered>> gather(const std::vector<int>& ranks, int size, milliseconds timeout, int rounds = 1) {
+  static std::vector<Result<Gathered>> gather(const std::vector<int>& ranks, int size, milliseconds timeout,
+                                              int rounds = 1) {
     std::vector<std::future<Result<Gathered>>> running;
     for (const int rank : ranks) {
       running.push_back(std::async(std::launch::async, [=] {
         Result<Gathered> last = Error{"none"};
         for (int round = 0; round < rounds; ++round) {
-          last = all_gather(member(rank, size), "rank " + std::to_string(rank) + " round " + std::to_string(round), timeout);
+          last = all_gather(member(rank, size), "rank " + std::to_string(rank) + " round " + std::to_string(round),
+                            timeout);
         }
         return last;
       }));
@@ -69,9 +70,10 @@ TEST_F(OneNode, EveryRankIsToldWhoDidNotCome) {
 TEST_F(OneNode, SaysThatItsFirstRankDidNotCome) {
   const auto gathered = gather({1}, 2, milliseconds(300));
   ASSERT_FALSE(gathered[0]);
-  EXPECT_EQ(gathered[0].error().message,
-            "the first rank of this node did not answer within 0.3 s: does every rank run this program, and do all share one "
-            "network namespace?");
+  EXPECT_EQ(
+      gathered[0].error().message,
+      "the first rank of this node did not answer within 0.3 s: does every rank run this program, and do all share one "
+      "network namespace?");
 }
 
 TEST_F(OneNode, OneRankIsAlone) {
@@ -90,8 +92,10 @@ TEST_F(OneNode, AllAreAnsweredWhatTheListenerMakesOfTheValues) {
     const auto first = all_gather(member(0, 2), "a", kLong, reduce);
     for (const auto& rank : {first, second.get()}) {
       ASSERT_EQ(static_cast<bool>(rank), !fails);
-      if (fails) EXPECT_EQ(rank.error().message, "no sense in b");
-      else EXPECT_EQ(rank->values, Values{"a+b"});
+      if (fails)
+        EXPECT_EQ(rank.error().message, "no sense in b");
+      else
+        EXPECT_EQ(rank->values, Values{"a+b"});
     }
   }
 }
@@ -113,7 +117,8 @@ class TwoNodes : public ::testing::Test {
             .first_places = first ? std::vector<std::string>() : std::vector<std::string>{"127.0.0.1"}};
   }
   static std::future<Result<Gathered>> starts(Group group, milliseconds timeout = kLong) {
-    return std::async(std::launch::async, [=] { return all_gather(group, "rank " + std::to_string(group.rank), timeout); });
+    return std::async(std::launch::async,
+                      [=] { return all_gather(group, "rank " + std::to_string(group.rank), timeout); });
   }
   // The second node's first rank, which calls elsewhere.
   Group caller(std::vector<std::string> first_places, std::vector<std::string> other_places = {}) const {
@@ -139,7 +144,9 @@ class TwoNodes : public ::testing::Test {
   std::vector<int> ports_ = {free_port(), free_port()};
 };
 
-TEST_F(TwoNodes, AllHearOfAll) { expect_all(all(starts(member(3)), starts(member(1)), starts(member(2)), starts(member(0)))); }
+TEST_F(TwoNodes, AllHearOfAll) {
+  expect_all(all(starts(member(3)), starts(member(1)), starts(member(2)), starts(member(0))));
+}
 
 // mpirun's host has no rank, or its name leads nowhere: the list of nodes does.
 TEST_F(TwoNodes, OtherPlacesAreTriedWhereTheFirstIsEmpty) {
@@ -188,7 +195,8 @@ TEST_F(TwoNodes, EveryRankIsToldWhoDidNotCome) {
   for (auto* rank : {&first, &fourth, &second}) {
     const auto gathered = rank->get();
     ASSERT_FALSE(gathered);
-    EXPECT_EQ(gathered.error().message, "1 of 4 ranks did not come within 0.5 s (2): does every rank run this program?");
+    EXPECT_EQ(gathered.error().message,
+              "1 of 4 ranks did not come within 0.5 s (2): does every rank run this program?");
   }
 }
 
@@ -228,8 +236,9 @@ TEST_F(TwoNodes, NobodyIsSaidToBeNobody) {
     const auto gathered = rank->get();
     ASSERT_TRUE(gathered) << gathered.error().message;
     EXPECT_EQ(gathered->values, Values{});
-    EXPECT_TRUE(gathered->nobody.starts_with("no other node of this job was heard of within 0.2 s at 127.0.0.1 (cannot connect to "
-                                             "127.0.0.1 port "))
+    EXPECT_TRUE(gathered->nobody.starts_with(
+        "no other node of this job was heard of within 0.2 s at 127.0.0.1 (cannot connect to "
+        "127.0.0.1 port "))
         << gathered->nobody;
     EXPECT_NE(gathered->nobody.find(", no-such-host.invalid ("), std::string::npos) << gathered->nobody;
   }

@@ -1,14 +1,12 @@
 // Ranks of several nodes as threads of this process: to the sockets a node is only another key.
-#include "bridge/bootstrap/exchange.h"
-
 #include <unistd.h>
 
 #include <thread>
 
 #include <gtest/gtest.h>
 
+#include "bridge/bootstrap/exchange.h"
 #include "bridge/net/socket.h"
-
 #include "tests/support/free_port.h"
 
 namespace torchbridge {
@@ -92,7 +90,8 @@ TEST_F(GroupExchangeTest, NodesThatDoNotFindEachOtherAskOtherwise) {
 TEST_F(GroupExchangeTest, WhereNothingElseCanBeAskedBothAreSaid) {
   for (const auto& answer : meet({1, 2}, milliseconds(1200))) {
     ASSERT_FALSE(answer);
-    EXPECT_TRUE(answer.error().message.starts_with("no other node of this job was heard of within 0.6 s at 127.0.0.1 (cannot"))
+    EXPECT_TRUE(
+        answer.error().message.starts_with("no other node of this job was heard of within 0.6 s at 127.0.0.1 (cannot"))
         << answer.error().message;
     EXPECT_TRUE(answer.error().message.ends_with("; nothing else to ask")) << answer.error().message;
   }

@@ -114,7 +114,8 @@ TEST(Endpoint, StaysInTheRangeAskedFor) {
 TEST(PortRange, ReadsTheKernelsText) {
   EXPECT_EQ(*parse_port_range("32768\t60999\n"), (PortRange{32768, 60999}));
   EXPECT_EQ(*parse_port_range("1 2"), (PortRange{1, 2}));
-  for (const char* text : {"", "1", "1 ", "a b", "5 4", "0 10", "1 65536", "\t"}) EXPECT_FALSE(parse_port_range(text)) << text;
+  for (const char* text : {"", "1", "1 ", "a b", "5 4", "0 10", "1 65536", "\t"})
+    EXPECT_FALSE(parse_port_range(text)) << text;
 }
 
 }  // namespace

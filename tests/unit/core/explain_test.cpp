@@ -21,7 +21,8 @@ TEST(Explain, ShowsEachRankWithReasons) {
   const LaunchFacts facts = uneven();
   const TaskMap map = TaskMap::block(facts.tasks_per_node);
   const TorchEnv env = torch_env_of(facts, map, {}, {"10.0.0.1", 20001});
-  const std::vector<NodeFacts> nodes = {{"0,1", "0-7", "eth0"}, {"", "0-7", "eth0"}, {"", "0-7", "eth0"}, {"", "0-3", "ib0"}};
+  const std::vector<NodeFacts> nodes = {
+      {"0,1", "0-7", "eth0"}, {"", "0-7", "eth0"}, {"", "0-7", "eth0"}, {"", "0-3", "ib0"}};
   EXPECT_EQ(explain(facts, map, {}, {}, env, nodes),
             "8 ranks on 4 nodes, started by slurm as run slurm-12.0\n"
             "  MASTER_ADDR  10.0.0.1  rank 0's node\n"

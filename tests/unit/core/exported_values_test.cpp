@@ -1,20 +1,29 @@
 #include "bridge/core/exported_values.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
+
+#include <gtest/gtest.h>
 
 namespace torchbridge {
 namespace {
 
 // Bytes that are no UTF-8, or no text: broken, overlong, a surrogate, beyond Unicode, C0 and C1 controls.
-const std::string kNoText[] = {"\xff\xfe", "\x80", "\xc3", "\xc0\xaf", "\xe0\x80\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xf0\x80\x80\x80",
-                               "a\nb", "\x1b[31m", "\x7f", "\xc2\x85", std::string(100'000, 'x')};
-const char* const kText[] = {"ROLE_NAME", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "PET_NNODES", "PET_NPROC_PER_NODE", "PET_RDZV_ID"};
-const char* const kTextOrEmpty[] = {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "CUDA_VISIBLE_DEVICES", "PET_RDZV_ENDPOINT"};
+const std::string kNoText[] = {
+    "\xff\xfe",         "\x80", "\xc3",     "\xc0\xaf", "\xe0\x80\xaf", "\xed\xa0\x80",           "\xf4\x90\x80\x80",
+    "\xf0\x80\x80\x80", "a\nb", "\x1b[31m", "\x7f",     "\xc2\x85",     std::string(100'000, 'x')};
+const char* const kText[] = {"ROLE_NAME",  "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE",
+                             "PET_NNODES", "PET_NPROC_PER_NODE",  "PET_RDZV_ID"};
+const char* const kTextOrEmpty[] = {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "CUDA_VISIBLE_DEVICES",
+                                    "PET_RDZV_ENDPOINT"};
 const char* const kHosts[] = {"MASTER_ADDR", "PET_MASTER_ADDR"};
-const char* const kNumbers[] = {"MASTER_PORT", "PET_MASTER_PORT", "PET_NODE_RANK", "OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK",
-                                "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCH_NCCL_ASYNC_ERROR_HANDLING"};
+const char* const kNumbers[] = {"MASTER_PORT",
+                                "PET_MASTER_PORT",
+                                "PET_NODE_RANK",
+                                "OMP_NUM_THREADS",
+                                "SLURM_CPUS_PER_TASK",
+                                "TORCHELASTIC_RESTART_COUNT",
+                                "TORCHELASTIC_MAX_RESTARTS",
+                                "TORCH_NCCL_ASYNC_ERROR_HANDLING"};
 
 void expect_refused(const std::string& name, const std::string& value) {
   const auto checked = check_exported({{name, value}}, false);
@@ -27,9 +36,16 @@ void expect_refused(const std::string& name, const std::string& value) {
 
 TEST(ExportedValues, MayBeWhatTheirNamesSay) {
   EXPECT_TRUE(check_exported({}, false));
-  const EnvMap usual = {{"MASTER_ADDR", "fe80::1"}, {"MASTER_PORT", "29500"}, {"OMP_NUM_THREADS", "4,2"}, {"ROLE_NAME", "Läufer 🏃"},
-                        {"TORCHELASTIC_RESTART_COUNT", "0"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"CUDA_VISIBLE_DEVICES", ""},
-                        {"NCCL_SOCKET_IFNAME", "^docker,lo"}, {"PET_NNODES", "1:4"}, {"TORCHELASTIC_RUN_ID", "%n%s"}};
+  const EnvMap usual = {{"MASTER_ADDR", "fe80::1"},
+                        {"MASTER_PORT", "29500"},
+                        {"OMP_NUM_THREADS", "4,2"},
+                        {"ROLE_NAME", "Läufer 🏃"},
+                        {"TORCHELASTIC_RESTART_COUNT", "0"},
+                        {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                        {"CUDA_VISIBLE_DEVICES", ""},
+                        {"NCCL_SOCKET_IFNAME", "^docker,lo"},
+                        {"PET_NNODES", "1:4"},
+                        {"TORCHELASTIC_RUN_ID", "%n%s"}};
   const auto checked = check_exported(usual, false);
   EXPECT_TRUE(checked) << checked.error().message;
 }

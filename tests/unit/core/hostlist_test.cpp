@@ -36,13 +36,24 @@ TEST(Hostlist, RefusesMalformedLists) {
     const char* text;
     const char* part_of_message;
   } kCases[] = {
-      {"", "empty host name"},       {"n[1-", "missing ']'"},       {"n1]", "']' without '['"},
-      {"n[[1]]", "inside brackets"}, {"n[]", "expected a number"},  {"n[a-b]", "expected a number"},
-      {"n[1-]", "expected a number"}, {"n[-1]", "expected a number"}, {"n[3-1]", "runs backwards"},
-      {"a,,b", "empty host name"},   {",a", "empty host name"},     {"a,", "empty host name"},
-      {"n[1,,2]", "expected a number"}, {"n 1", "cannot stand"},    {"n;rm", "cannot stand"},
+      {"", "empty host name"},
+      {"n[1-", "missing ']'"},
+      {"n1]", "']' without '['"},
+      {"n[[1]]", "inside brackets"},
+      {"n[]", "expected a number"},
+      {"n[a-b]", "expected a number"},
+      {"n[1-]", "expected a number"},
+      {"n[-1]", "expected a number"},
+      {"n[3-1]", "runs backwards"},
+      {"a,,b", "empty host name"},
+      {",a", "empty host name"},
+      {"a,", "empty host name"},
+      {"n[1,,2]", "expected a number"},
+      {"n 1", "cannot stand"},
+      {"n;rm", "cannot stand"},
       {"n\n", "\\x0a"},
-      {"n[0-99999999]", "too many entries"}, {"a[0-9999]b[0-9999]", "too many entries"},
+      {"n[0-99999999]", "too many entries"},
+      {"a[0-9999]b[0-9999]", "too many entries"},
       {"n[0-99999999999999999999]", "expected a number"},
   };
   for (const auto& test : kCases) {
@@ -55,7 +66,8 @@ TEST(Hostlist, RefusesMalformedLists) {
 
 TEST(Hostlist, RefusesNamesLongerThanAnyHostName) {  // a million of them would fill the memory of a node
   const std::string long_part(256, 'x');
-  for (const std::string& text : {long_part, "n[0-999999]" + long_part, long_part + "[1-2]", "n[1-2]" + long_part + "[3-4]"}) {
+  for (const std::string& text :
+       {long_part, "n[0-999999]" + long_part, long_part + "[1-2]", "n[1-2]" + long_part + "[3-4]"}) {
     const auto names = parse_hostlist(text);
     ASSERT_FALSE(names) << text;
     EXPECT_NE(names.error().message.find("longer than 255 characters"), std::string::npos) << names.error().message;

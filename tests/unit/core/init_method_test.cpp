@@ -16,7 +16,8 @@ TEST(InitMethod, IsReadFromAUrl) {
       {"env://", {.kind = Kind::kEnvironment}},
       {"env://?rank=3&world_size=4", {.kind = Kind::kEnvironment, .ranks = {3, 4}}},
       {"tcp://n0:29500", {.kind = Kind::kTcp, .endpoint = {"n0", 29500}}},
-      {"tcp://10.0.0.1:29500?world_size=8&rank=0", {.kind = Kind::kTcp, .endpoint = {"10.0.0.1", 29500}, .ranks = {0, 8}}},
+      {"tcp://10.0.0.1:29500?world_size=8&rank=0",
+       {.kind = Kind::kTcp, .endpoint = {"10.0.0.1", 29500}, .ranks = {0, 8}}},
       {"tcp://[fd00::1]:29500", {.kind = Kind::kTcp, .endpoint = {"fd00::1", 29500}}},
       {"file:///scratch/run one?rank=1", {.kind = Kind::kFile, .path = "/scratch/run one", .ranks = {1, std::nullopt}}},
       {"slurm://", {.kind = Kind::kSlurm}},
@@ -31,10 +32,30 @@ TEST(InitMethod, IsReadFromAUrl) {
 }
 
 TEST(InitMethod, RefusesWhatIsNone) {
-  for (const char* url : {"env", "env:/", "http://n0:80", "tcp://", "tcp://n0", "tcp://n0:0", "tcp://n0:65536", "tcp://:29500",
-                          "tcp://fd00::1:29500", "tcp://[n0]:29500", "tcp://n0:29500/x", "file://", "file:///", "file://relative",
-                          "file:///folder/", "slurm://n0", "env://?rank", "env://?rank=", "env://?rank=-1", "env://?rank=1&rank=1",
-                          "env://?size=4", "env://?rank=one", "TCP://n0:29500", "env://rank=0"}) {
+  for (const char* url : {"env",
+                          "env:/",
+                          "http://n0:80",
+                          "tcp://",
+                          "tcp://n0",
+                          "tcp://n0:0",
+                          "tcp://n0:65536",
+                          "tcp://:29500",
+                          "tcp://fd00::1:29500",
+                          "tcp://[n0]:29500",
+                          "tcp://n0:29500/x",
+                          "file://",
+                          "file:///",
+                          "file://relative",
+                          "file:///folder/",
+                          "slurm://n0",
+                          "env://?rank",
+                          "env://?rank=",
+                          "env://?rank=-1",
+                          "env://?rank=1&rank=1",
+                          "env://?size=4",
+                          "env://?rank=one",
+                          "TCP://n0:29500",
+                          "env://rank=0"}) {
     const auto method = parse_init_method(url);
     ASSERT_FALSE(method) << url;
     EXPECT_NE(method.error().message.find("'" + std::string(url) + "'"), std::string::npos) << method.error().message;

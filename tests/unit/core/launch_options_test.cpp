@@ -1,8 +1,8 @@
 #include "bridge/core/launch_options.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
+
+#include <gtest/gtest.h>
 
 namespace torchbridge {
 namespace {
@@ -14,19 +14,21 @@ TEST(LaunchOptions, EmptyListKeepsTheBase) {
 }
 
 TEST(LaunchOptions, ReadsEveryKey) {
-  const auto options = parse_options("ranks=block,addr=suffix:-ib0,port=20000-20100,gpus=virtual,cpus=gpu,iface=ib0,omp=4,override=yes,verbose,explain,check");
+  const auto options = parse_options(
+      "ranks=block,addr=suffix:-ib0,port=20000-20100,gpus=virtual,cpus=gpu,iface=ib0,omp=4,override=yes,verbose,"
+      "explain,check");
   ASSERT_TRUE(options) << options.error().message;
   EXPECT_EQ(*options, (LaunchOptions{.ranks = RankRule::kBlock,
-                               .addr = {AddressRule::Kind::kSuffix, "-ib0"},
-                               .port = {20000, 20100},
-                               .gpus = GpuRule::kVirtual,
-                               .cpus = CpuRule::kGpu,
-                               .iface = {InterfaceRule::Kind::kName, "ib0"},
-                               .omp = {OmpRule::Kind::kNumber, 4},
-                               .override_user = true,
-                               .verbose = true,
-                               .explain = true,
-                               .check = true}));
+                                     .addr = {AddressRule::Kind::kSuffix, "-ib0"},
+                                     .port = {20000, 20100},
+                                     .gpus = GpuRule::kVirtual,
+                                     .cpus = CpuRule::kGpu,
+                                     .iface = {InterfaceRule::Kind::kName, "ib0"},
+                                     .omp = {OmpRule::Kind::kNumber, 4},
+                                     .override_user = true,
+                                     .verbose = true,
+                                     .explain = true,
+                                     .check = true}));
 }
 
 TEST(LaunchOptions, LaterEntriesWin) {
@@ -45,8 +47,9 @@ TEST(LaunchOptions, TakesAddressesAndNames) {
 }
 
 TEST(LaunchOptions, TakesEveryDeviceRule) {
-  const std::pair<const char*, GpuRule> kGpus[] = {{"auto", GpuRule::kAuto},       {"all", GpuRule::kAll},     {"virtual", GpuRule::kVirtual},
-                                                   {"closest", GpuRule::kClosest}, {"share", GpuRule::kShare}, {"none", GpuRule::kNone}};
+  const std::pair<const char*, GpuRule> kGpus[] = {{"auto", GpuRule::kAuto},       {"all", GpuRule::kAll},
+                                                   {"virtual", GpuRule::kVirtual}, {"closest", GpuRule::kClosest},
+                                                   {"share", GpuRule::kShare},     {"none", GpuRule::kNone}};
   for (const auto& [name, rule] : kGpus) EXPECT_EQ(parse_options(std::string("gpus=") + name)->gpus, rule) << name;
   EXPECT_EQ(parse_options("cpus=keep")->cpus, CpuRule::kKeep);
   EXPECT_EQ(parse_options("cpus=gpu")->cpus, CpuRule::kGpu);
@@ -101,10 +104,13 @@ TEST(LaunchOptions, RefusesWhatItDoesNotKnowAndSaysWhatItExpects) {
 }
 
 TEST(LaunchOptions, NoValueBreaksTheMessage) {
-  const std::string kValues[] = {"", "-1", "99999999999999999999", "\xff\xfe", "a\nb\x1b[31m", "%n%s", std::string(100'000, 'x')};
-  for (const std::string key : {"ranks", "addr", "port", "gpus", "cpus", "iface", "omp", "override", "verbose", "explain", "check"}) {
+  const std::string kValues[] = {
+      "", "-1", "99999999999999999999", "\xff\xfe", "a\nb\x1b[31m", "%n%s", std::string(100'000, 'x')};
+  for (const std::string key :
+       {"ranks", "addr", "port", "gpus", "cpus", "iface", "omp", "override", "verbose", "explain", "check"}) {
     for (const auto& value : kValues) {
-      if ((key == "addr" || key == "iface") && (value == "-1" || value == kValues[2])) continue;  // a host may be called that
+      if ((key == "addr" || key == "iface") && (value == "-1" || value == kValues[2]))
+        continue;  // a host may be called that
       const auto options = parse_options(key + "=" + value);
       ASSERT_FALSE(options) << key << "=" << value.substr(0, 40);
       const std::string& message = options.error().message;
@@ -125,7 +131,8 @@ TEST(LaunchOptions, CheckIsAFlagOrSeconds) {
 
 TEST(LaunchOptions, HelpNamesEveryKey) {
   const std::string help = options_help();
-  for (const char* key : {"ranks=", "addr=", "port=", "gpus=", "cpus=", "iface=", "omp=", "override=", "verbose=", "explain=", "check="}) {
+  for (const char* key : {"ranks=", "addr=", "port=", "gpus=", "cpus=", "iface=", "omp=", "override=", "verbose=",
+                          "explain=", "check="}) {
     EXPECT_NE(help.find(key), std::string::npos) << key;
   }
 }

@@ -1,7 +1,8 @@
-#include <gtest/gtest.h>
 #include "bridge/core/nearest_name.h"
 
 #include <vector>
+
+#include <gtest/gtest.h>
 
 namespace torchbridge {
 namespace {
@@ -12,8 +13,14 @@ TEST(NearestName, IsTheOneOfTheFewestChanges) {
   const struct {
     const char *text, *nearest;
   } kCases[] = {
-      {"--epoch", "--epochs"}, {"--taks", "--task"}, {"--evalevery", "--eval-every"}, {"--lr-shedule", "--lr-schedule"},
-      {"--Epochs", "--epochs"}, {"--zebra", ""},    {"", ""},                         {"--rl", "--lr"},
+      {"--epoch", "--epochs"},
+      {"--taks", "--task"},
+      {"--evalevery", "--eval-every"},
+      {"--lr-shedule", "--lr-schedule"},
+      {"--Epochs", "--epochs"},
+      {"--zebra", ""},
+      {"", ""},
+      {"--rl", "--lr"},
       {"--lr", "--lr"},
   };
   for (const auto& c : kCases) EXPECT_EQ(nearest_name(c.text, kNames), c.nearest) << c.text;

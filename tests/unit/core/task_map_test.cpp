@@ -1,9 +1,10 @@
-#include "bridge/core/layout.h"
 #include "bridge/core/task_map.h"
+
+#include <chrono>
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include "bridge/core/layout.h"
 
 namespace torchbridge {
 namespace {
@@ -50,8 +51,12 @@ TEST(TaskMap, PassesOverFullNodesQuickly) {  // a look at every node in every ro
 
 TEST(TaskMap, CountsOnUnevenNodes) {
   const TaskMap map = TaskMap::block({5, 1, 1, 1});
-  EXPECT_EQ(layout_of(map, 4), (Layout{.rank = 4, .world_size = 8, .local_rank = 4, .local_world_size = 5, .node_rank = 0, .node_count = 4}));
-  EXPECT_EQ(layout_of(map, 6), (Layout{.rank = 6, .world_size = 8, .local_rank = 0, .local_world_size = 1, .node_rank = 2, .node_count = 4}));
+  EXPECT_EQ(
+      layout_of(map, 4),
+      (Layout{.rank = 4, .world_size = 8, .local_rank = 4, .local_world_size = 5, .node_rank = 0, .node_count = 4}));
+  EXPECT_EQ(
+      layout_of(map, 6),
+      (Layout{.rank = 6, .world_size = 8, .local_rank = 0, .local_world_size = 1, .node_rank = 2, .node_count = 4}));
   EXPECT_EQ(map.ranks_before(0), 0);
   EXPECT_EQ(map.ranks_before(3), 7);
 }
@@ -61,7 +66,9 @@ TEST(TaskMap, OfOneNodeKnowsThatNodeOnly) {
   EXPECT_FALSE(map.complete());
   EXPECT_TRUE(map.knows(2));
   EXPECT_FALSE(map.knows(1));
-  EXPECT_EQ(layout_of(map, 2), (Layout{.rank = 2, .world_size = 3, .local_rank = 1, .local_world_size = 2, .node_rank = 1, .node_count = 2}));
+  EXPECT_EQ(
+      layout_of(map, 2),
+      (Layout{.rank = 2, .world_size = 3, .local_rank = 1, .local_world_size = 2, .node_rank = 1, .node_count = 2}));
 }
 
 TEST(TaskMapOf, LetsTheRanksOfTheNodeOverruleTheNamedPlacement) {
@@ -92,15 +99,30 @@ TEST(TaskMapOf, RefusesContradictions) {
     const char* part_of_message;
     LaunchFacts facts;
   } kCases[] = {
-      {"the step has 9 tasks, but its nodes hold 8 tasks", [] { auto f = facts_of(0, 0, 0, {5, 3}, {0, 1, 2, 3, 4}); f.world_size = 9; return f; }()},
-      {"the node list names 3 nodes, but task counts are given for 2", [] { auto f = facts_of(0, 0, 0, {1, 1}, {0}); f.nodes = {"a", "b", "c"}; return f; }()},
+      {"the step has 9 tasks, but its nodes hold 8 tasks",
+       [] {
+         auto f = facts_of(0, 0, 0, {5, 3}, {0, 1, 2, 3, 4});
+         f.world_size = 9;
+         return f;
+       }()},
+      {"the node list names 3 nodes, but task counts are given for 2",
+       [] {
+         auto f = facts_of(0, 0, 0, {1, 1}, {0});
+         f.nodes = {"a", "b", "c"};
+         return f;
+       }()},
       {"this is node 2, but the step has 2 nodes", facts_of(0, 0, 2, {1, 1}, {0})},
       {"node 0 holds 2 tasks by the counts, but 1 task by the list of its ranks", facts_of(0, 0, 0, {2, 1}, {0})},
       {"rank 1 cannot be local rank 0 of node 0", facts_of(1, 0, 0, {2, 1}, {0, 1})},
       {"rank 20 is on this node, but the step has 3 tasks, numbered from 0", facts_of(2, 1, 1, {1, 2}, {0, 20})},
       {"rank 0 cannot be local rank 0 of node 0", facts_of(0, 0, 0, {2, 1}, {0, 0})},
       {"the step has 8 tasks, but its nodes hold 4294967304 tasks",  // 8, were it counted in 32 bits
-       [] { auto f = facts_of(0, 0, 0, {8}, {0}); f.tasks_per_node.assign(512, 1 << 23); f.tasks_per_node.push_back(8); return f; }()},
+       [] {
+         auto f = facts_of(0, 0, 0, {8}, {0});
+         f.tasks_per_node.assign(512, 1 << 23);
+         f.tasks_per_node.push_back(8);
+         return f;
+       }()},
   };
   for (const auto& test : kCases) {
     const auto map = task_map_of(test.facts);
@@ -131,7 +153,8 @@ TEST(TaskMapOf, RefusesAnExchangeThatContradictsTheLauncher) {
   facts.node_of_rank = {0, 1, 1};
   const auto map = task_map_of(facts);
   ASSERT_FALSE(map);
-  EXPECT_NE(map.error().message.find("rank 1 is local rank 1 of 2 by its variables, but local rank 0 of 2"), std::string::npos)
+  EXPECT_NE(map.error().message.find("rank 1 is local rank 1 of 2 by its variables, but local rank 0 of 2"),
+            std::string::npos)
       << map.error().message;
 }
 

@@ -7,10 +7,18 @@
 namespace torchbridge {
 namespace {
 
-const EnvMap kComplete = {{"RANK", "3"},          {"WORLD_SIZE", "8"},       {"LOCAL_RANK", "1"},  {"LOCAL_WORLD_SIZE", "2"},
-                          {"GROUP_RANK", "1"},    {"GROUP_WORLD_SIZE", "4"}, {"MASTER_ADDR", "n0"}, {"MASTER_PORT", "29500"},
-                          {"TORCHELASTIC_RUN_ID", "abc"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"},
-                          {"TORCHELASTIC_RESTART_COUNT", "2"}, {"TORCHELASTIC_MAX_RESTARTS", "3"}};
+const EnvMap kComplete = {{"RANK", "3"},
+                          {"WORLD_SIZE", "8"},
+                          {"LOCAL_RANK", "1"},
+                          {"LOCAL_WORLD_SIZE", "2"},
+                          {"GROUP_RANK", "1"},
+                          {"GROUP_WORLD_SIZE", "4"},
+                          {"MASTER_ADDR", "n0"},
+                          {"MASTER_PORT", "29500"},
+                          {"TORCHELASTIC_RUN_ID", "abc"},
+                          {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                          {"TORCHELASTIC_RESTART_COUNT", "2"},
+                          {"TORCHELASTIC_MAX_RESTARTS", "3"}};
 
 EnvMap with(EnvMap map, const char* name, const char* value) {
   map.set(name, value);
@@ -20,7 +28,9 @@ EnvMap with(EnvMap map, const char* name, const char* value) {
 TEST(TorchEnv, ReadsWhatTorchrunSets) {
   const auto env = torch_env_from(kComplete);
   ASSERT_TRUE(env) << env.error().message;
-  EXPECT_EQ(env->layout, (Layout{.rank = 3, .world_size = 8, .local_rank = 1, .local_world_size = 2, .node_rank = 1, .node_count = 4}));
+  EXPECT_EQ(
+      env->layout,
+      (Layout{.rank = 3, .world_size = 8, .local_rank = 1, .local_world_size = 2, .node_rank = 1, .node_count = 4}));
   EXPECT_EQ(env->master, (Endpoint{"n0", 29500}));
   EXPECT_EQ(env->run_id, "abc");
   EXPECT_EQ(env->restart_count, 2);
@@ -28,9 +38,12 @@ TEST(TorchEnv, ReadsWhatTorchrunSets) {
 }
 
 TEST(TorchEnv, TakesFourVariablesAsOneNode) {
-  const auto env = torch_env_from({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "1"}});
+  const auto env =
+      torch_env_from({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "1"}});
   ASSERT_TRUE(env) << env.error().message;
-  EXPECT_EQ(env->layout, (Layout{.rank = 1, .world_size = 2, .local_rank = 1, .local_world_size = 2, .node_rank = 0, .node_count = 1}));
+  EXPECT_EQ(
+      env->layout,
+      (Layout{.rank = 1, .world_size = 2, .local_rank = 1, .local_world_size = 2, .node_rank = 0, .node_count = 1}));
   EXPECT_FALSE(env->use_agent_store);
 }
 
@@ -52,9 +65,11 @@ TEST(TorchEnv, NamesWhatIsMissingOrContradicts) {
   } kCases[] = {
       {{{"RANK", "0"}}, "WORLD_SIZE is not set: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them"},
       {{{"WORLD_SIZE", "2"}}, "RANK is not set: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them"},
-      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}}, "MASTER_ADDR is not set: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them"},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}},
+       "MASTER_ADDR is not set: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them"},
       {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", ""}, {"MASTER_PORT", "1"}}, "MASTER_ADDR is empty"},
-      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}}, "MASTER_PORT is not set: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them"},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}},
+       "MASTER_PORT is not set: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them"},
       {with(kComplete, "RANK", "8"), "RANK='8': expected an integer from 0 to 7 (WORLD_SIZE='8')"},
       {with(kComplete, "WORLD_SIZE", "0"), "WORLD_SIZE='0': expected an integer from 1 to 10000000"},
       {with(kComplete, "MASTER_PORT", "65536"), "MASTER_PORT='65536': expected an integer from 1 to 65535"},
@@ -71,12 +86,14 @@ TEST(TorchEnv, NamesWhatIsMissingOrContradicts) {
 
 // The other nodes of the step have the plugin, and no error.
 TEST(TorchEnv, OfANodeWithoutThePluginIsAnErrorThatThisNodeReports) {
-  const EnvMap all = {{"RANK", kNotLoaded}, {"WORLD_SIZE", kNotLoaded}, {"SLURMD_NODENAME", "n1"}, {kStampVariable, "2 0 - "}};
+  const EnvMap all = {
+      {"RANK", kNotLoaded}, {"WORLD_SIZE", kNotLoaded}, {"SLURMD_NODENAME", "n1"}, {kStampVariable, "2 0 - "}};
   const EnvMap none = {{"SLURMD_NODENAME", "n1"}, {kStampVariable, "2 0 - "}};  // --export=NONE
   for (const auto& environment : {all, none, with(kComplete, "WORLD_SIZE", kNotLoaded)}) {
     const auto env = torch_env_from(environment);
     ASSERT_FALSE(env);
-    EXPECT_TRUE(env.error().message.starts_with("torch_env.so is not loaded on this node: add it to plugstack.conf of "))
+    EXPECT_TRUE(
+        env.error().message.starts_with("torch_env.so is not loaded on this node: add it to plugstack.conf of "))
         << env.error().message;
     EXPECT_TRUE(env.error().only_here);
   }

@@ -21,7 +21,8 @@ TEST(VariablesToSet, RefusesAnotherRank) {
   for (const char* name : {"RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "LOCAL_WORLD_SIZE"}) {
     const auto chosen = variables_to_set({{name, "1"}, {"WORLD_SIZE", "2"}}, {{name, "0"}}, false);
     ASSERT_FALSE(chosen) << name;
-    EXPECT_EQ(chosen.error().message, std::string(name) + "='0' is exported, but here it is '1': unset it, or give override=yes");
+    EXPECT_EQ(chosen.error().message,
+              std::string(name) + "='0' is exported, but here it is '1': unset it, or give override=yes");
   }
 }
 

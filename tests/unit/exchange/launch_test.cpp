@@ -15,11 +15,14 @@ EnvMap said(const char* rank, const char* world_size) {
   return {{"RANK", rank}, {"WORLD_SIZE", world_size}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "29500"}};
 }
 
-const EnvMap kMpirun = {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
-                        {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}, {"PMIX_NAMESPACE", "77"}};
+const EnvMap kMpirun = {{"OMPI_COMM_WORLD_RANK", "1"},
+                        {"OMPI_COMM_WORLD_SIZE", "4"},
+                        {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                        {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                        {"PMIX_NAMESPACE", "77"}};
 const EnvMap kHydra = {{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"MPI_LOCALNRANKS", "4"}, {"MPI_LOCALRANKID", "1"}};
-const EnvMap kStep = {{"SLURM_JOB_ID", "5"},        {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "4"},
-                      {"SLURM_PROCID", "1"},        {"SLURM_NODEID", "0"},  {"SLURM_LOCALID", "1"},
+const EnvMap kStep = {{"SLURM_JOB_ID", "5"},         {"SLURM_STEP_ID", "0"},     {"SLURM_STEP_NUM_TASKS", "4"},
+                      {"SLURM_PROCID", "1"},         {"SLURM_NODEID", "0"},      {"SLURM_LOCALID", "1"},
                       {"SLURM_STEP_NODELIST", "n0"}, {"SLURM_GTIDS", "0,1,2,3"}, {"SLURM_STEP_TASKS_PER_NODE", "4"}};
 
 TEST(ResolveLaunch, TakesRankAtItsWordUnlessTheLauncherSaysOtherwise) {
@@ -37,10 +40,16 @@ TEST(ResolveLaunch, TakesRankAtItsWordUnlessTheLauncherSaysOtherwise) {
       {"one RANK for all", with(kMpirun, said("0", "4")),
        "RANK='0' and WORLD_SIZE='4' are exported, but mpirun says rank 1 of 4: unset the one that is not meant"},
       {"renumbered by exec", with(with(kMpirun, said("2", "4")), {{"TORCHELASTIC_RUN_ID", "openmpi-77"}}), ""},
-      {"renumbered by exec around another mpirun", with(with(kMpirun, said("2", "4")), {{"TORCHELASTIC_RUN_ID", "openmpi-76"}}),
+      {"renumbered by exec around another mpirun",
+       with(with(kMpirun, said("2", "4")), {{"TORCHELASTIC_RUN_ID", "openmpi-76"}}),
        "RANK='2' and WORLD_SIZE='4' are exported, but mpirun says rank 1 of 4: unset the one that is not meant"},
       {"a torchrun agent on each rank",
-       with(with(kMpirun, said("5", "8")), {{"TORCHELASTIC_RUN_ID", "x"}, {"GROUP_WORLD_SIZE", "4"}, {"GROUP_RANK", "2"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "2"}}), ""},
+       with(with(kMpirun, said("5", "8")), {{"TORCHELASTIC_RUN_ID", "x"},
+                                            {"GROUP_WORLD_SIZE", "4"},
+                                            {"GROUP_RANK", "2"},
+                                            {"LOCAL_RANK", "1"},
+                                            {"LOCAL_WORLD_SIZE", "2"}}),
+       ""},
       {"stale in a step", with(kStep, said("0", "1")),
        "RANK='0' and WORLD_SIZE='1' are exported, but slurm says rank 1 of 4: unset the one that is not meant"},
       {"the plugin's own numbering", with(with(kStep, said("3", "4")), {{"TORCHELASTIC_RUN_ID", "slurm-5.0"}}), ""},
@@ -93,7 +102,8 @@ TEST(ResolveLaunch, AReservedSocketStaysOpenOverExecAndDoesNotListen) {
 }
 
 TEST(ResolveLaunch, RanksThatCannotAskEachOtherSayWhatToSet) {
-  const EnvMap flux = {{"FLUX_TASK_RANK", "1"}, {"FLUX_JOB_SIZE", "4"}, {"FLUX_TASK_LOCAL_ID", "1"}, {"FLUX_JOB_NNODES", "2"}};
+  const EnvMap flux = {
+      {"FLUX_TASK_RANK", "1"}, {"FLUX_JOB_SIZE", "4"}, {"FLUX_TASK_LOCAL_ID", "1"}, {"FLUX_JOB_NNODES", "2"}};
   const auto launch = resolve_launch(flux);
   ASSERT_FALSE(launch);
   EXPECT_NE(launch.error().message.find("flux: the 4 ranks cannot ask each other for their nodes"), std::string::npos);

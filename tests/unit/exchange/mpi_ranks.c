@@ -1,8 +1,9 @@
 /* The smallest MPI program that needs all ranks. */
-#include <mpi.h>
 #include <stdio.h>
 
-int main(int argc, char **argv) {
+#include <mpi.h>
+
+int main(int argc, char** argv) {
   int rank, size, sum = 0;
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);

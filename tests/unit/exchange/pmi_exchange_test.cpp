@@ -1,6 +1,4 @@
 // Against a launcher of a few lines that speaks PMI-1 as Hydra does.
-#include "bridge/exchange/launcher_exchange.h"
-
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -10,6 +8,8 @@
 #include <thread>
 
 #include <gtest/gtest.h>
+
+#include "bridge/exchange/launcher_exchange.h"
 
 namespace torchbridge {
 namespace {
@@ -60,7 +60,8 @@ class FakeHydra {
 
   static std::string word(const std::string& line, const std::string& name) {
     const auto start = line.find(name + "=");
-    return start == line.npos ? "" : line.substr(start + name.size() + 1, line.find(' ', start) - start - name.size() - 1);
+    return start == line.npos ? ""
+                              : line.substr(start + name.size() + 1, line.find(' ', start) - start - name.size() - 1);
   }
 
   std::string answer(const std::string& line) {
@@ -117,13 +118,16 @@ TEST(PmiExchange, SaysHowLongItWaited) {
   ASSERT_TRUE(exchange) << exchange.error().message;
   const auto values = (*exchange)->all_gather("x", milliseconds(200));
   ASSERT_FALSE(values);
-  EXPECT_EQ(values.error().message, "PMI: no answer; not all 2 ranks came within 0.2 s: does every rank run this program?");
+  EXPECT_EQ(values.error().message,
+            "PMI: no answer; not all 2 ranks came within 0.2 s: does every rank run this program?");
 }
 
 TEST(PmiExchange, RefusesWhatIsNoLauncher) {
   EXPECT_EQ(connect_pmi({}, 0, 2).error().message, "PMI_FD is not set");
-  EXPECT_EQ(connect_pmi({{"PMI_FD", "x"}}, 0, 2).error().message, "PMI_FD='x': expected an integer from 0 to 2147483647");
-  EXPECT_NE(connect_pmi({{"PMI_FD", "987654"}}, 0, 2).error().message.find("PMI_FD='987654' is no open socket here"), std::string::npos);
+  EXPECT_EQ(connect_pmi({{"PMI_FD", "x"}}, 0, 2).error().message,
+            "PMI_FD='x': expected an integer from 0 to 2147483647");
+  EXPECT_NE(connect_pmi({{"PMI_FD", "987654"}}, 0, 2).error().message.find("PMI_FD='987654' is no open socket here"),
+            std::string::npos);
   FakeHydra other(1, "hello");
   EXPECT_EQ(connect_pmi(other.environment(0), 0, 1).error().message,
             "PMI: the launcher answered 'hello' to 'cmd=init pmi_version=1 pmi_subversion=1'");

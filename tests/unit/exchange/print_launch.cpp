@@ -1,10 +1,10 @@
 // Prints what resolve_launch finds, one line a rank; then becomes the program in its arguments, if there is one.
-#include "bridge/exchange/launch.h"
-
 #include <unistd.h>
 
 #include <cstdio>
 #include <string_view>
+
+#include "bridge/exchange/launch.h"
 
 int main(int argc, char** argv) {
   using namespace torchbridge;
@@ -22,9 +22,9 @@ int main(int argc, char** argv) {
   }
   const TorchEnv& env = launch->env;
   const Layout& at = env.layout;
-  std::printf("%s rank %d/%d local %d/%d node %d/%d store %s:%d %s %s\n", launch->launcher.c_str(), at.rank, at.world_size,
-              at.local_rank, at.local_world_size, at.node_rank, at.node_count, env.master.host.c_str(), env.master.port,
-              launch->store_socket.open() ? "bound" : "-", env.run_id.c_str());
+  std::printf("%s rank %d/%d local %d/%d node %d/%d store %s:%d %s %s\n", launch->launcher.c_str(), at.rank,
+              at.world_size, at.local_rank, at.local_world_size, at.node_rank, at.node_count, env.master.host.c_str(),
+              env.master.port, launch->store_socket.open() ? "bound" : "-", env.run_id.c_str());
   std::fflush(stdout);
   if (argc == 1) return 0;
   execvp(argv[1], argv + 1);

@@ -5,7 +5,6 @@
 
 #include "bridge/core/binding.h"
 #include "bridge/core/closest_gpus.h"
-
 #include "tests/unit/host/machine_tree.h"
 
 namespace torchbridge {

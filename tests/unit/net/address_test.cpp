@@ -55,7 +55,8 @@ TEST(OwnAddress, FollowsTheRule) {
 
 TEST(OwnAddress, NamesWhatThereIsWhereNothingFits) {
   using Kind = AddressRule::Kind;
-  for (const AddressRule& rule : {AddressRule{Kind::kInterface, "none7"}, AddressRule{Kind::kSubnet, "203.0.113.0/24"}}) {
+  for (const AddressRule& rule :
+       {AddressRule{Kind::kInterface, "none7"}, AddressRule{Kind::kSubnet, "203.0.113.0/24"}}) {
     const auto address = own_address(rule);
     ASSERT_FALSE(address);
     EXPECT_NE(address.error().message.find(rule.text), std::string::npos) << address.error().message;

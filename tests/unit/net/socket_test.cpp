@@ -17,8 +17,9 @@ TEST(Socket, TakesAFreePortAndKeepsOthersOut) {
   EXPECT_FALSE(port_is_free(port));
   const auto second = listen_on({"127.0.0.1", port});
   ASSERT_FALSE(second);
-  EXPECT_EQ(second.error().message, "cannot listen on 127.0.0.1 port " + std::to_string(port) +
-                                        ": Address already in use: another program uses it; choose another port, or end that program");
+  EXPECT_EQ(second.error().message,
+            "cannot listen on 127.0.0.1 port " + std::to_string(port) +
+                ": Address already in use: another program uses it; choose another port, or end that program");
 }
 
 TEST(Socket, GivesThePortBackWhenItGoes) {
@@ -91,7 +92,10 @@ TEST(HoldPort, KeepsOtherProcessesThatReserveFromIt) {
   // Another process is one that does not know of it.
   const pid_t other = fork();
   if (other == 0) {
-    execlp("python3", "python3", "-c", ("import socket; socket.socket(socket.AF_UNIX).bind('\\0torchbridge/port/" + std::to_string(port) + "')").c_str(), nullptr);
+    execlp("python3", "python3", "-c",
+           ("import socket; socket.socket(socket.AF_UNIX).bind('\\0torchbridge/port/" + std::to_string(port) + "')")
+               .c_str(),
+           nullptr);
     _exit(0);
   }
   int status = 0;
@@ -107,9 +111,11 @@ TEST(Reserve, NothingIsInheritedFromWhatIsNoSocket) {
 }
 
 TEST(Socket, RefusesWhatIsNoAddressOfThisHost) {
-  EXPECT_NE(listen_on({"localhost", 0}).error().message.find("expected a numeric IPv4 or IPv6 address"), std::string::npos);
+  EXPECT_NE(listen_on({"localhost", 0}).error().message.find("expected a numeric IPv4 or IPv6 address"),
+            std::string::npos);
   // 192.0.2.0/24 is reserved for documentation (RFC 5737).
-  EXPECT_NE(listen_on({"192.0.2.1", 0}).error().message.find("no interface of this host has that address"), std::string::npos);
+  EXPECT_NE(listen_on({"192.0.2.1", 0}).error().message.find("no interface of this host has that address"),
+            std::string::npos);
 }
 
 }  // namespace

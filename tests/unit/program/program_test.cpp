@@ -1,10 +1,10 @@
 #include "bridge/program/program.h"
 
-#include <CLI/CLI.hpp>
-#include <gtest/gtest.h>
-
 #include <cstdint>
 #include <string>
+
+#include <CLI/CLI.hpp>
+#include <gtest/gtest.h>
 
 namespace torchbridge {
 namespace {

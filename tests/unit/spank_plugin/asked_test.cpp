@@ -1,6 +1,6 @@
-#include "spank_plugin/stamp.h"
-
 #include <gtest/gtest.h>
+
+#include "spank_plugin/stamp.h"
 
 namespace torchbridge {
 namespace {

@@ -1,9 +1,10 @@
 #include "spank_plugin/stamp.h"
 
-#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <cstdlib>
+
+#include <gtest/gtest.h>
 
 namespace torchbridge {
 namespace {

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include "bridge/core/step_record.h"
-
 #include "tests/support/child_ending.h"
 
 namespace torchbridge {
@@ -45,7 +44,9 @@ TEST(TaskBoard, HasNoRecordBeyondItsTasks) {
 
 TEST(TaskBoard, OneOfSeveralProcessesAsks) {
   const TaskBoard board(2);
-  ASSERT_EQ(ending_of_child([&] { (void)board.ask_once(TaskBoard::kRecord, [] { return Result<std::string>(kRecord); }); }), exited(0));
+  ASSERT_EQ(
+      ending_of_child([&] { (void)board.ask_once(TaskBoard::kRecord, [] { return Result<std::string>(kRecord); }); }),
+      exited(0));
   const auto found = board.ask_once(TaskBoard::kRecord, must_not_ask);
   ASSERT_TRUE(found) << found.error().message;
   EXPECT_EQ(*found, kRecord);
@@ -53,7 +54,8 @@ TEST(TaskBoard, OneOfSeveralProcessesAsks) {
 
 TEST(TaskBoard, KeepsAnErrorAndAnEmptyAnswer) {
   const TaskBoard failed(1), empty(1);
-  EXPECT_FALSE(failed.ask_once(TaskBoard::kRecord, [] { return Result<std::string>(Error{std::string(2 * kMaxStepRecord, 'x')}); }));
+  EXPECT_FALSE(failed.ask_once(TaskBoard::kRecord,
+                               [] { return Result<std::string>(Error{std::string(2 * kMaxStepRecord, 'x')}); }));
   EXPECT_EQ(failed.ask_once(TaskBoard::kRecord, must_not_ask).error().message, std::string(kMaxStepRecord, 'x'));
   EXPECT_TRUE(empty.ask_once(TaskBoard::kRecord, [] { return Result<std::string>(std::string()); }));
   const auto found = empty.ask_once(TaskBoard::kRecord, must_not_ask);
@@ -72,7 +74,8 @@ TEST(TaskBoard, AnswersEachQuestionByItself) {
 TEST(TaskBoard, EachTaskAsksWhereThereIsNoMemory) {
   const TaskBoard board;
   int asked = 0;
-  for (int task = 0; task < 2; ++task) (void)board.ask_once(TaskBoard::kRecord, [&] { return ++asked, Result<std::string>(kRecord); });
+  for (int task = 0; task < 2; ++task)
+    (void)board.ask_once(TaskBoard::kRecord, [&] { return ++asked, Result<std::string>(kRecord); });
   EXPECT_EQ(asked, 2);
 }
 

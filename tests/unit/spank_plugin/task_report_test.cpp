@@ -8,8 +8,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/support/child_ending.h"
 #include "spank_plugin/failure_listener.h"
+#include "tests/support/child_ending.h"
 
 namespace torchbridge {
 namespace {

@@ -55,7 +55,8 @@ TEST(Verbose, SaysOnceOnEachNodeThatRankLessLocalRankIsNotItsBase) {
   const std::string on_second = "node 1: RANK - LOCAL_RANK is 1, not the node's base 3" + advice;
   const auto first = notes({0, 0, 0, {0, 2, 3}}, Placement::kCyclic, "verbose");
   ASSERT_EQ(first.size(), 2u);
-  EXPECT_TRUE(first[0].starts_with("4 ranks on 2 nodes (3,1), MASTER_ADDR=10.0.0.1 MASTER_PORT=29500, run slurm-5.0")) << first[0];
+  EXPECT_TRUE(first[0].starts_with("4 ranks on 2 nodes (3,1), MASTER_ADDR=10.0.0.1 MASTER_PORT=29500, run slurm-5.0"))
+      << first[0];
   EXPECT_EQ(first[1], on_first);
   EXPECT_EQ(notes({2, 0, 1, {0, 2, 3}}, Placement::kCyclic, "verbose"), std::vector<std::string>());
   EXPECT_EQ(notes({1, 1, 0, {1}}, Placement::kCyclic, "verbose"), std::vector<std::string>{on_second});

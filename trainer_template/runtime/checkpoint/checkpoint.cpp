@@ -4,6 +4,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/headeronly/version.h>
+
 #include "bridge/net/random_token.h"
 #include "trainer_template/runtime/checkpoint/checkpoint_files.h"
 #include "trainer_template/runtime/checkpoint/checkpoint_folder.h"
@@ -58,16 +59,19 @@ std::optional<Manifest> Checkpoints::resume(const ModelTensors& model, Optimizer
     if (const auto task = options_.shown.find("task"); task != options_.shown.end()) check_task(*chosen, task->second);
     const std::string kind = optimizer.record().kind;
     if (!manifest.optimizer.kind.empty() && manifest.optimizer.kind != kind) {
-      throw TrainError("checkpoint " + chosen->folder.string() + " was written with --optimizer " + manifest.optimizer.kind + ", this run has --optimizer " + kind);
+      throw TrainError("checkpoint " + chosen->folder.string() + " was written with --optimizer " +
+                       manifest.optimizer.kind + ", this run has --optimizer " + kind);
     }
     if (manifest.state.seed == options_.seed) return;
-    throw TrainError("checkpoint " + chosen->folder.string() + " was written with --seed " + std::to_string(manifest.state.seed) +
-                     ", this run has --seed " + std::to_string(options_.seed) + "; the order of samples would break off");
+    throw TrainError("checkpoint " + chosen->folder.string() + " was written with --seed " +
+                     std::to_string(manifest.state.seed) + ", this run has --seed " + std::to_string(options_.seed) +
+                     "; the order of samples would break off");
   });
   load_checkpoint(*chosen, model, optimizer, group_);
   went_on_from_ = manifest.state.step;
   std::error_code ignored;
-  if (enabled() && fs::equivalent(chosen->folder.parent_path(), options_.folder, ignored)) last_saved_ = options_.folder / chosen->folder.filename();
+  if (enabled() && fs::equivalent(chosen->folder.parent_path(), options_.folder, ignored))
+    last_saved_ = options_.folder / chosen->folder.filename();
   return manifest;
 }
 
@@ -75,7 +79,9 @@ void Checkpoints::save(const TrainState& state, const ModelTensors& model, Optim
   if (!enabled()) return;
   if (running_ && running_->step() == state.step) return;
   if (running_ && !settle(options_.busy)) {
-    if (group_.is_first()) say("no checkpoint of step " + std::to_string(state.step) + ": that of step " + std::to_string(running_->step()) + " is still being written");
+    if (group_.is_first())
+      say("no checkpoint of step " + std::to_string(state.step) + ": that of step " + std::to_string(running_->step()) +
+          " is still being written");
     return;
   }
   if (last_saved_ == folder_of(state.step)) return;
@@ -94,15 +100,16 @@ void Checkpoints::save_last(const TrainState& state, const ModelTensors& model, 
   finish();
 }
 
-// Collective. Whether no save runs any more; its outcome is known to all ranks then. Who waits does so in a collective, which tells when
-// a rank is gone.
+// Collective. Whether no save runs any more; its outcome is known to all ranks then. Who waits does so in a collective,
+// which tells when a rank is gone.
 bool Checkpoints::settle(CheckpointOptions::Busy busy) {
   if (busy == CheckpointOptions::Busy::kWait) {
     running_->wait_written();
     group_.barrier();
   }
   std::string outcome;
-  if (group_.is_first()) outcome = busy == CheckpointOptions::Busy::kSkip && !running_->done() ? kStillRunning : running_->wait();
+  if (group_.is_first())
+    outcome = busy == CheckpointOptions::Busy::kSkip && !running_->done() ? kStillRunning : running_->wait();
   outcome = group_.broadcast(outcome);
   if (outcome == kStillRunning) return false;
   if (outcome.empty()) {
@@ -115,20 +122,24 @@ bool Checkpoints::settle(CheckpointOptions::Busy busy) {
   return true;
 }
 
-// Batch normalisation leaves other buffers on each rank, of which those of rank 0 count: DDP gives them to all before the next step. Here they
-// are given to the file alone. Collective.
+// Batch normalisation leaves other buffers on each rank, of which those of rank 0 count: DDP gives them to all before
+// the next step. Here they are given to the file alone. Collective.
 NamedTensors Checkpoints::saved_tensors(const ModelTensors& model) {
   NamedTensors tensors = model.parameters;
   std::vector<at::Tensor> copies;
-  for (const auto& [name, buffer] : model.buffers) tensors.emplace_back(name, copies.emplace_back(buffer.detach().clone()));
+  for (const auto& [name, buffer] : model.buffers)
+    tensors.emplace_back(name, copies.emplace_back(buffer.detach().clone()));
   if (group_.world_size() > 1) broadcast_values(copies, group_);
   return tensors;
 }
 
 void Checkpoints::start(const TrainState& state, const ModelTensors& model, Optimizer& optimizer, Snapshot::Way way) {
   const int rank = group_.rank(), ranks = group_.world_size();
-  Manifest manifest{.state = state, .world_size = ranks, .options = options_.shown,
-                    .versions = {{"torch", TORCH_VERSION}, {"torchbridge", TORCHBRIDGE_VERSION}}, .optimizer = optimizer.record()};
+  Manifest manifest{.state = state,
+                    .world_size = ranks,
+                    .options = options_.shown,
+                    .versions = {{"torch", TORCH_VERSION}, {"torchbridge", TORCHBRIDGE_VERSION}},
+                    .optimizer = optimizer.record()};
   manifest.state.seed = options_.seed;
 
   // What all ranks have is divided among them, what each has of its own is not.
@@ -171,7 +182,8 @@ void Checkpoints::finish() {
   if (running_) settle(CheckpointOptions::Busy::kWait);
   all_or_none(group_, [&] {
     if (failure_.empty()) return;
-    throw TrainError("the last state is not saved: " + failure_ + (last_saved_.empty() ? "" : "; the newest checkpoint is " + last_saved_.string()));
+    throw TrainError("the last state is not saved: " + failure_ +
+                     (last_saved_.empty() ? "" : "; the newest checkpoint is " + last_saved_.string()));
   });
 }
 

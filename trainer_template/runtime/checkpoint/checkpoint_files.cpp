@@ -1,10 +1,10 @@
 #include "trainer_template/runtime/checkpoint/checkpoint_files.h"
 
-#include "bridge/core/env_map.h"
-#include "trainer_template/runtime/checkpoint/checksum.h"
-
 #include <algorithm>
 #include <cstdio>
+
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/checkpoint/checksum.h"
 
 namespace torchbridge::train {
 namespace {

@@ -16,14 +16,15 @@ namespace torchbridge::train {
 constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kManifestFile = "manifest.json";
 constexpr const char* kDoneFile = "DONE";  // written last: a folder without it is no checkpoint
-constexpr std::string_view kAsideEnding = ".aside";  // of a step's folder that was put aside: nothing looks at it any more
+constexpr std::string_view kAsideEnding =
+    ".aside";  // of a step's folder that was put aside: nothing looks at it any more
 constexpr std::string_view kTemporaryPrefix = ".tmp-";  // of what is not finished, or half removed
 
-std::string step_folder(std::int64_t step);                              // step-00000100
-std::optional<std::int64_t> step_of_folder(std::string_view name);       // nothing for any other name
-std::string optimizer_file(int shard, int shards);                       // optimizer-00000-of-00001.safetensors
+std::string step_folder(std::int64_t step);                         // step-00000100
+std::optional<std::int64_t> step_of_folder(std::string_view name);  // nothing for any other name
+std::string optimizer_file(int shard, int shards);                  // optimizer-00000-of-00001.safetensors
 bool is_optimizer_file(std::string_view name);
-std::string rank_file(int rank);                                         // rank-00000.safetensors
+std::string rank_file(int rank);  // rank-00000.safetensors
 
 // Whether it holds DONE, which is a file.
 bool is_complete(const std::filesystem::path& folder);

@@ -1,13 +1,6 @@
 #include "trainer_template/runtime/checkpoint/checkpoint_folder.h"
 
 #include <fcntl.h>
-#include "bridge/net/random_token.h"
-#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
-#include "trainer_template/runtime/checkpoint/publish.h"
-#include "trainer_template/runtime/checkpoint/verify.h"
-#include "trainer_template/runtime/console.h"
-#include "trainer_template/runtime/errors.h"
-#include "trainer_template/runtime/file_lock.h"
 #include <unistd.h>
 
 #include <cerrno>
@@ -16,6 +9,14 @@
 #include <map>
 #include <string>
 #include <thread>
+
+#include "bridge/net/random_token.h"
+#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint/publish.h"
+#include "trainer_template/runtime/checkpoint/verify.h"
+#include "trainer_template/runtime/console.h"
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/file_lock.h"
 
 namespace torchbridge::train {
 namespace {
@@ -30,21 +31,24 @@ constexpr std::chrono::milliseconds kRetry{50};
 Socket lock_folder(const fs::path& folder) {
   const fs::path path = folder / ".lock";
   Socket lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!lock.open()) throw TrainError("cannot write to checkpoint folder '" + folder.string() + "': " + std::strerror(errno) + kAdvice);
+  if (!lock.open())
+    throw TrainError("cannot write to checkpoint folder '" + folder.string() + "': " + std::strerror(errno) + kAdvice);
   if (lock_file(lock, "checkpoint folder '" + folder.string() + "'")) return lock;
   throw TrainError("checkpoint folder '" + folder.string() +
-                   "' is in use by another run; wait for it, end it (under Slurm: squeue, scancel), or give another --checkpoint-dir");
+                   "' is in use by another run; wait for it, end it (under Slurm: squeue, scancel), or give another "
+                   "--checkpoint-dir");
 }
 
-// A folder has its name only when all in it is written and synced. So one that is whole is a checkpoint without DONE too; one that is not
-// has been damaged since, and is kept.
+// A folder has its name only when all in it is written and synced. So one that is whole is a checkpoint without DONE
+// too; one that is not has been damaged since, and is kept.
 void settle_those_without_done(const fs::path& root) {
   std::map<fs::path, std::string> damaged;
   for (const std::int64_t step : steps_without_done(root)) {
     const fs::path folder = root / step_folder(step);
     const auto manifest = verified_manifest(folder);
     if (!manifest || manifest->state.step != step) {
-      damaged[folder] = folder.string() + " has no " + kDoneFile + ", and " + (manifest ? "is of another step" : manifest.error().message);
+      damaged[folder] = folder.string() + " has no " + kDoneFile + ", and " +
+                        (manifest ? "is of another step" : manifest.error().message);
       continue;
     }
     real_files().remove(folder / kDoneFile);  // what is no file
@@ -52,7 +56,8 @@ void settle_those_without_done(const fs::path& root) {
     say("checkpoint " + folder.string() + " has no " + kDoneFile + ", but is whole: it counts");
   }
   if (!damaged.empty() && complete_steps(root).empty()) {
-    throw TrainError(damaged.rbegin()->second + "; there is no good checkpoint: remove it, or give another --checkpoint-dir, to begin anew");
+    throw TrainError(damaged.rbegin()->second +
+                     "; there is no good checkpoint: remove it, or give another --checkpoint-dir, to begin anew");
   }
   for (const auto& [folder, fault] : damaged) put_aside(real_files(), folder, fault);
 }
@@ -62,9 +67,11 @@ void settle_those_without_done(const fs::path& root) {
 Socket own_folder(const fs::path& folder) {
   std::error_code error, ignored;
   if (!fs::is_directory(folder, ignored)) {
-    if (fs::exists(folder, ignored)) throw TrainError("checkpoint folder '" + folder.string() + "' is not a folder" + kAdvice);
+    if (fs::exists(folder, ignored))
+      throw TrainError("checkpoint folder '" + folder.string() + "' is not a folder" + kAdvice);
     if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), error);
-    if (error) throw TrainError("cannot make checkpoint folder '" + folder.string() + "': " + error.message() + kAdvice);
+    if (error)
+      throw TrainError("cannot make checkpoint folder '" + folder.string() + "': " + error.message() + kAdvice);
     real_files().make_folder(folder);
   }
   Socket lock = lock_folder(folder);
@@ -96,7 +103,8 @@ void check_shared(const fs::path& folder, ProcessGroup& group) {
                        "' is not the same folder here as on rank 0; --checkpoint-dir must be shared by all nodes");
     }
     if (access(folder.c_str(), W_OK) != 0) {
-      throw TrainError("cannot write to checkpoint folder '" + folder.string() + "': " + std::strerror(errno) + kAdvice);
+      throw TrainError("cannot write to checkpoint folder '" + folder.string() + "': " + std::strerror(errno) +
+                       kAdvice);
     }
   });
   all_or_none(group, [&] {

@@ -10,10 +10,10 @@
 
 namespace torchbridge::train {
 
-// Makes the folder (0700) where it is not there, waits some seconds for its lock, and removes what killed runs left unfinished; steps
-// without DONE get it where they are whole, and are put aside where not. The descriptor that is returned holds the lock; a file system
-// without locks goes without, with a line. Not collective: of rank 0. Throws TrainError, also when another run has the lock, or where there
-// is nothing but damaged steps without DONE.
+// Makes the folder (0700) where it is not there, waits some seconds for its lock, and removes what killed runs left
+// unfinished; steps without DONE get it where they are whole, and are put aside where not. The descriptor that is
+// returned holds the lock; a file system without locks goes without, with a line. Not collective: of rank 0. Throws
+// TrainError, also when another run has the lock, or where there is nothing but damaged steps without DONE.
 Socket own_folder(const std::filesystem::path& folder);
 
 // Whether this rank sees what rank 0 sees there. A network file system may take seconds to show it: so long is waited.

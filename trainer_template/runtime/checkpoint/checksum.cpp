@@ -1,4 +1,5 @@
 #include "trainer_template/runtime/checkpoint/checksum.h"
+
 #include <xxhash.h>
 #ifdef TORCHBRIDGE_XXHASH_DISPATCH
 #include <xxh_x86dispatch.h>  // gives some of the names above to the kernels for this processor

@@ -1,13 +1,13 @@
 #include "trainer_template/runtime/checkpoint/choice.h"
 
+#include <set>
+#include <sstream>
+#include <vector>
+
 #include "trainer_template/runtime/checkpoint/checkpoint_files.h"
 #include "trainer_template/runtime/checkpoint/checkpoint_folder.h"
 #include "trainer_template/runtime/checkpoint/verify.h"
 #include "trainer_template/runtime/console.h"
-
-#include <set>
-#include <sstream>
-#include <vector>
 
 namespace torchbridge::train {
 namespace {
@@ -46,7 +46,8 @@ Result<Manifest> manifest_of_step(const fs::path& folder) {
     std::string text = kManifestFile;
     return Error{text.append(" is of another checkpoint: of step ").append(std::to_string(manifest->state.step))};
   }
-  if (const std::string missing = not_listed(*manifest); !missing.empty()) return Error{std::string(kManifestFile) + " has no " + missing};
+  if (const std::string missing = not_listed(*manifest); !missing.empty())
+    return Error{std::string(kManifestFile) + " has no " + missing};
   return manifest;
 }
 
@@ -64,7 +65,8 @@ Result<Choice> verified_by_all(const fs::path& folder, ProcessGroup& group, cons
       return;
     }
     if (needed) kept.images = images_for(*manifest, needed(*manifest));
-    if (const Status good = verify_files(folder, *manifest, group.rank(), group.world_size(), kept); !good) fault = good.error().message;
+    if (const Status good = verify_files(folder, *manifest, group.rank(), group.world_size(), kept); !good)
+      fault = good.error().message;
   });
   for (const std::string& each : group.all_gather(fault)) {
     if (!each.empty()) return Error{each};
@@ -77,7 +79,8 @@ void check_nothing_aside(const fs::path& root) {
   const std::vector<fs::path> aside = root.empty() ? std::vector<fs::path>() : folders_aside(root);
   if (aside.empty()) return;
   const std::string name = aside.back().filename().string();
-  throw TrainError("checkpoint folder '" + root.string() + "' holds no checkpoint but " + name + ", which was put aside: rename it to " + aside.back().stem().string() +
+  throw TrainError("checkpoint folder '" + root.string() + "' holds no checkpoint but " + name +
+                   ", which was put aside: rename it to " + aside.back().stem().string() +
                    " to go on from it, or remove it to begin anew");
 }
 
@@ -90,7 +93,8 @@ Candidates candidates(const fs::path& root, const std::string& resume) {
   }
   if (resume == "none") {
     if (root.empty() || complete_steps(root).empty()) return {};
-    throw TrainError("checkpoint folder '" + root.string() + "' holds checkpoints, and --resume none would write among them; give another "
+    throw TrainError("checkpoint folder '" + root.string() +
+                     "' holds checkpoints, and --resume none would write among them; give another "
                      "--checkpoint-dir, or remove them");
   }
   std::error_code error;
@@ -100,10 +104,13 @@ Candidates candidates(const fs::path& root, const std::string& resume) {
   const auto step = step_of_folder(path.filename().string());
   if (!step) {
     Candidates found{.root = path, .steps = complete_steps(path), .wanted = true};
-    if (found.steps.empty()) throw TrainError("--resume '" + resume + "': there is no checkpoint; give auto, none, or a folder that holds one");
+    if (found.steps.empty())
+      throw TrainError("--resume '" + resume +
+                       "': there is no checkpoint; give auto, none, or a folder that holds one");
     return found;
   }
-  if (!is_complete(path)) throw TrainError("--resume '" + resume + "': there is no complete checkpoint (no " + kDoneFile + ")");
+  if (!is_complete(path))
+    throw TrainError("--resume '" + resume + "': there is no complete checkpoint (no " + kDoneFile + ")");
   return {.root = path.parent_path(), .steps = {*step}, .wanted = true};
 }
 
@@ -128,13 +135,14 @@ Candidates agreed_candidates(const fs::path& root, const std::string& resume, Pr
 
 [[noreturn]] void fail(const Candidates& all, const std::string& resume, const std::string& newest_fault) {
   if (all.wanted && all.steps.size() == 1) throw TrainError("--resume '" + resume + "': " + newest_fault);
-  throw TrainError("none of the " + std::to_string(all.steps.size()) + " checkpoints in '" + all.root.string() + "' is whole (" + newest_fault +
-                   "); give another --checkpoint-dir to begin anew");
+  throw TrainError("none of the " + std::to_string(all.steps.size()) + " checkpoints in '" + all.root.string() +
+                   "' is whole (" + newest_fault + "); give another --checkpoint-dir to begin anew");
 }
 
 }  // namespace
 
-std::optional<Choice> choose_checkpoint(const fs::path& root, const std::string& resume, ProcessGroup& group, const NeededFiles& needed) {
+std::optional<Choice> choose_checkpoint(const fs::path& root, const std::string& resume, ProcessGroup& group,
+                                        const NeededFiles& needed) {
   const Candidates all = agreed_candidates(root, resume, group);
   if (all.steps.empty()) return std::nullopt;
   std::string newest_fault;
@@ -153,7 +161,8 @@ std::optional<Choice> choose_checkpoint(const fs::path& root, const std::string&
 void check_task(const Choice& choice, const std::string& task) {
   const auto before = choice.manifest.options.find("task");
   if (before == choice.manifest.options.end() || before->second == task) return;
-  throw TrainError("checkpoint " + choice.folder.string() + " was written with --task " + before->second + ", this run has --task " + task);
+  throw TrainError("checkpoint " + choice.folder.string() + " was written with --task " + before->second +
+                   ", this run has --task " + task);
 }
 
 }  // namespace torchbridge::train

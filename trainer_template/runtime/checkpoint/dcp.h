@@ -9,8 +9,9 @@
 
 namespace torchbridge::train {
 
-// The metadata of one rank's optimizer file, for DCP's HuggingFaceStorageReader: where in its flattened parameter each flat piece of `state`
-// begins. Format "pt" alone where the tensors are whole. `ranges`: Optimizer::ranges().
-std::map<std::string, std::string> shard_metadata(const NamedTensors& state, const std::map<std::string, ElementRange>& ranges);
+// The metadata of one rank's optimizer file, for DCP's HuggingFaceStorageReader: where in its flattened parameter each
+// flat piece of `state` begins. Format "pt" alone where the tensors are whole. `ranges`: Optimizer::ranges().
+std::map<std::string, std::string> shard_metadata(const NamedTensors& state,
+                                                  const std::map<std::string, ElementRange>& ranges);
 
 }  // namespace torchbridge::train

@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::uint64_t kHugePage = 2 << 20;
 
-// Bytes in free blocks of a huge page and more. /proc/buddyinfo: "Node 0, zone   Normal   12 8 ...", how many are free of each 4 KiB << column.
+// Bytes in free blocks of a huge page and more. /proc/buddyinfo: "Node 0, zone   Normal   12 8 ...", how many are free
+// of each 4 KiB << column.
 std::uint64_t free_in_large_blocks() {
   constexpr std::uint64_t kPage = 4096;
   std::uint64_t bytes = 0;

@@ -9,7 +9,8 @@
 
 namespace torchbridge::train {
 
-// Begins at a page. In huge pages where they are free: a disk fills them faster. Where they are not, the system would move others for seconds to make some.
+// Begins at a page. In huge pages where they are free: a disk fills them faster. Where they are not, the system would
+// move others for seconds to make some.
 class FileImage {
  public:
   explicit FileImage(std::uint64_t size);  // in bytes, of zeros. Throws std::bad_alloc

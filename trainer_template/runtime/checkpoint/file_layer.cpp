@@ -4,8 +4,6 @@
 #include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
-#include "trainer_template/runtime/errors.h"
-#include "trainer_template/runtime/failpoint.h"
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +12,9 @@
 #include <string>
 #include <system_error>
 #include <utility>
+
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/failpoint.h"
 
 namespace torchbridge::train {
 namespace {
@@ -26,7 +27,8 @@ namespace fs = std::filesystem;
 
 class RealFile : public OutputFile {
  public:
-  RealFile(const fs::path& path, int flags) : path_(path), number_(::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, 0600)) {
+  RealFile(const fs::path& path, int flags)
+      : path_(path), number_(::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, 0600)) {
     if (number_ < 0) fail("open", path_, errno);
     takes_direct_ = takes_direct_io(number_);
   }
@@ -38,7 +40,8 @@ class RealFile : public OutputFile {
 
   void write_at(std::uint64_t offset, std::string_view bytes) override {
     failpoint("write");
-    const bool is_aligned = offset % kDirectAlignment == 0 && reinterpret_cast<std::uintptr_t>(bytes.data()) % kDirectAlignment == 0;
+    const bool is_aligned =
+        offset % kDirectAlignment == 0 && reinterpret_cast<std::uintptr_t>(bytes.data()) % kDirectAlignment == 0;
     const std::size_t direct = is_aligned ? bytes.size() / kDirectAlignment * kDirectAlignment : 0;
     const std::size_t written = direct > 0 && become(kDirect) ? write_some(offset, bytes.substr(0, direct)) : 0;
     offset += written;

@@ -1,4 +1,5 @@
-// The few file operations a checkpoint is made of, so that a test can cut the power, fill the disk or delay a name between any two of them.
+// The few file operations a checkpoint is made of, so that a test can cut the power, fill the disk or delay a name
+// between any two of them.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +11,11 @@
 
 namespace torchbridge::train {
 
-// Bytes that begin at a multiple of this, in memory and in the file, may go to the disk, or come from it, without a copy in the page cache: that costs
-// neither memory nor processor time, which training needs.
+// Bytes that begin at a multiple of this, in memory and in the file, may go to the disk, or come from it, without a
+// copy in the page cache: that costs neither memory nor processor time, which training needs.
 inline constexpr std::size_t kDirectAlignment = 4096;
-// Whether the open file is on a file system of local disks. Those of a network do better behind the caller's back than block by block.
+// Whether the open file is on a file system of local disks. Those of a network do better behind the caller's back than
+// block by block.
 bool takes_direct_io(int descriptor);
 
 // A file that is being written. All but the destructor throw TrainError, which names the path and the system's reason.
@@ -28,8 +30,8 @@ class OutputFile {
   virtual void close() = 0;
 };
 
-// Throws TrainError, which names the path and the system's reason. Folders are made 0700, files 0600; links are not followed.
-// Any thread, as long as no two are at one path.
+// Throws TrainError, which names the path and the system's reason. Folders are made 0700, files 0600; links are not
+// followed. Any thread, as long as no two are at one path.
 class FileLayer {
  public:
   enum class Owner {

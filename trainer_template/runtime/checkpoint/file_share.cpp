@@ -1,9 +1,5 @@
 #include "trainer_template/runtime/checkpoint/file_share.h"
 
-#include "trainer_template/runtime/checkpoint/checksum.h"
-#include "trainer_template/runtime/checkpoint/stream_copy.h"
-#include "trainer_template/runtime/errors.h"
-
 #include <algorithm>
 #include <array>
 #include <future>
@@ -11,14 +7,19 @@
 #include <sstream>
 #include <tuple>
 
+#include "trainer_template/runtime/checkpoint/checksum.h"
+#include "trainer_template/runtime/checkpoint/stream_copy.h"
+#include "trainer_template/runtime/errors.h"
+
 namespace torchbridge::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint64_t kUnit = 1 << 20;        // of ranges
-constexpr std::size_t kBlock = std::size_t{4} << 20;   // as large as one write of a disk should be
-constexpr std::size_t kCached = std::size_t{1} << 18;  // still in the processor's cache when it is copied after its checksum
+constexpr std::uint64_t kUnit = 1 << 20;              // of ranges
+constexpr std::size_t kBlock = std::size_t{4} << 20;  // as large as one write of a disk should be
+constexpr std::size_t kCached = std::size_t{1}
+                                << 18;  // still in the processor's cache when it is copied after its checksum
 
 // Keeps the mean rate of a save below a limit.
 class Pacer {
@@ -27,7 +28,9 @@ class Pacer {
   void wrote(std::size_t bytes) {
     bytes_ += static_cast<double>(bytes);
     if (!pace_.wait) return;
-    const auto due = pace_.bytes_per_s > 0 ? begin_ + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(bytes_ / pace_.bytes_per_s)) : begin_;
+    const auto due = pace_.bytes_per_s > 0 ? begin_ + std::chrono::duration_cast<Clock::duration>(
+                                                          std::chrono::duration<double>(bytes_ / pace_.bytes_per_s))
+                                           : begin_;
     pace_.wait(std::max(due - Clock::now(), Clock::duration::zero()));
   }
 
@@ -39,8 +42,8 @@ class Pacer {
 
 bool is_whole(const FileShare& share) { return share.range == ByteRange{0, share.file_size}; }
 
-// Puts bytes together into blocks, of which one is written while the next comes together. Bytes that lie where a block of them can be written
-// from are not copied: they must stay as they are until finish().
+// Puts bytes together into blocks, of which one is written while the next comes together. Bytes that lie where a block
+// of them can be written from are not copied: they must stay as they are until finish().
 class BlockWriter {
  public:
   // `offset`: where the first byte goes.
@@ -136,8 +139,8 @@ ByteRange range_of_writer(std::uint64_t size, int index, int count) {
   return {std::min(size, share * index), std::min(size, share * (index + 1))};
 }
 
-std::vector<ShareRecord> write_shares(FileLayer& files, const std::filesystem::path& folder, const std::vector<FileShare>& shares,
-                                      const WritePace& pace) {
+std::vector<ShareRecord> write_shares(FileLayer& files, const std::filesystem::path& folder,
+                                      const std::vector<FileShare>& shares, const WritePace& pace) {
   std::vector<ShareRecord> records;
   std::vector<std::unique_ptr<OutputFile>> written;
   Pacer pacer(pace);
@@ -159,7 +162,8 @@ std::vector<ShareRecord> write_shares(FileLayer& files, const std::filesystem::p
 std::string to_text(const std::vector<ShareRecord>& records) {
   std::ostringstream text;
   for (const auto& [file, begin] : records) {
-    text << file.name << ' ' << file.size << ' ' << begin << ' ' << (file.xxh3.empty() ? "-" : file.xxh3) << ' ' << file.parts.size() << '\n';
+    text << file.name << ' ' << file.size << ' ' << begin << ' ' << (file.xxh3.empty() ? "-" : file.xxh3) << ' '
+         << file.parts.size() << '\n';
     for (const FilePart& part : file.parts) text << part.size << ' ' << part.xxh3 << '\n';
   }
   return text.str();
@@ -169,7 +173,8 @@ std::vector<ShareRecord> records_from(const std::string& text) {
   std::vector<ShareRecord> records;
   std::istringstream words(text);
   ShareRecord record;
-  for (std::size_t parts = 0; words >> record.file.name >> record.file.size >> record.begin >> record.file.xxh3 >> parts;) {
+  for (std::size_t parts = 0;
+       words >> record.file.name >> record.file.size >> record.begin >> record.file.xxh3 >> parts;) {
     if (record.file.xxh3 == "-") record.file.xxh3.clear();
     record.file.parts.resize(parts);
     for (FilePart& part : record.file.parts) words >> part.size >> part.xxh3;
@@ -194,7 +199,8 @@ std::vector<FileRecord> joined(std::vector<ShareRecord> records) {
       end = 0;
     }
     if (record.begin != end || record.file.size != files.back().size) {
-      throw TrainError(record.file.name + ": what the ranks have written does not fit together; do all have the same model?");
+      throw TrainError(record.file.name +
+                       ": what the ranks have written does not fit together; do all have the same model?");
     }
     for (FilePart& part : record.file.parts) {
       end += part.size;

@@ -22,8 +22,9 @@ struct ByteRange {
   bool operator==(const ByteRange&) const = default;
 };
 
-// What writer `index` of `count` writes of a file of `size` bytes: about as much as the others, at multiples of a mebibyte, so that
-// no two writers meet in a page or a stripe, which network file systems do not keep apart. Empty where nothing is left.
+// What writer `index` of `count` writes of a file of `size` bytes: about as much as the others, at multiples of a
+// mebibyte, so that no two writers meet in a page or a stripe, which network file systems do not keep apart. Empty
+// where nothing is left.
 ByteRange range_of_writer(std::uint64_t size, int index, int count);
 
 // A range of one file, to be written by this rank.
@@ -31,7 +32,8 @@ struct FileShare {
   std::string name;
   std::uint64_t file_size = 0;
   ByteRange range;
-  // The bytes of the range, one behind the other: the header or a part of it, then tensors or parts of them. Each gets a checksum. Not owned.
+  // The bytes of the range, one behind the other: the header or a part of it, then tensors or parts of them. Each gets
+  // a checksum. Not owned.
   std::vector<std::string_view> pieces;
 };
 
@@ -48,14 +50,15 @@ struct WritePace {
 };
 
 // Writes the shares into `folder`, each file synced. Checksums are taken block by block on the way. Throws TrainError.
-std::vector<ShareRecord> write_shares(FileLayer& files, const std::filesystem::path& folder, const std::vector<FileShare>& shares,
-                                      const WritePace& pace);
+std::vector<ShareRecord> write_shares(FileLayer& files, const std::filesystem::path& folder,
+                                      const std::vector<FileShare>& shares, const WritePace& pace);
 
 // One line a file and piece, and back. For other ranks of the same program.
 std::string to_text(const std::vector<ShareRecord>& records);
 std::vector<ShareRecord> records_from(const std::string& text);
 
-// The files, whole, from what all ranks have written; by name. Throws TrainError where something is missing between them.
+// The files, whole, from what all ranks have written; by name. Throws TrainError where something is missing between
+// them.
 std::vector<FileRecord> joined(std::vector<ShareRecord> records);
 
 }  // namespace torchbridge::train

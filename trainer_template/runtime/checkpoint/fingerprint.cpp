@@ -1,10 +1,10 @@
 #include "trainer_template/runtime/checkpoint/fingerprint.h"
 
-#include "trainer_template/runtime/checkpoint/checksum.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <string_view>
+
+#include "trainer_template/runtime/checkpoint/checksum.h"
 
 namespace torchbridge::train {
 namespace {

@@ -1,18 +1,20 @@
 #include "trainer_template/runtime/checkpoint/generators.h"
 
+#include <mutex>
+
 #include <ATen/Context.h>
 #include <c10/core/DeviceType.h>
-
-#include <mutex>
 
 namespace torchbridge::train {
 namespace {
 
 // Handles: the generators themselves are the process's. Those of a GPU are reached without linking anything of CUDA.
 std::vector<std::pair<std::string, at::Generator>> generators(c10::Device device) {
-  std::vector<std::pair<std::string, at::Generator>> all = {{"cpu_generator", at::globalContext().defaultGenerator(c10::kCPU)}};
+  std::vector<std::pair<std::string, at::Generator>> all = {
+      {"cpu_generator", at::globalContext().defaultGenerator(c10::kCPU)}};
   if (!device.is_cpu()) {
-    all.emplace_back(c10::DeviceTypeName(device.type(), /*lower_case=*/true) + "_generator", at::globalContext().defaultGenerator(device));
+    all.emplace_back(c10::DeviceTypeName(device.type(), /*lower_case=*/true) + "_generator",
+                     at::globalContext().defaultGenerator(device));
   }
   return all;
 }

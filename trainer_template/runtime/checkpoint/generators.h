@@ -7,8 +7,8 @@
 
 namespace torchbridge::train {
 
-// "cpu_generator" and, where this rank computes on another device, "cuda_generator" (by the device's type). In Python they are
-// torch.get_rng_state() and torch.cuda.get_rng_state(device). Copies.
+// "cpu_generator" and, where this rank computes on another device, "cuda_generator" (by the device's type). In Python
+// they are torch.get_rng_state() and torch.cuda.get_rng_state(device). Copies.
 NamedTensors generator_states(c10::Device device);
 
 // The inverse; what is not there leaves its generator alone: a run may go on on another kind of device.

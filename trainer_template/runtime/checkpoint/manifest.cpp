@@ -1,9 +1,10 @@
 #include "trainer_template/runtime/checkpoint/manifest.h"
 
-#include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
 #include <utility>
+
+#include <nlohmann/json.hpp>
 
 #include "bridge/core/env_map.h"
 #include "trainer_template/runtime/checkpoint/checksum.h"
@@ -21,11 +22,14 @@ constexpr std::string_view kSealBegin = ",\n  \"xxh3_128\": \"", kSealEnd = "\"\
 template <class Integer>
 Integer integer(const json& value) {
   if (value.is_number_unsigned()) {
-    if (const auto number = value.get<std::uint64_t>(); std::in_range<Integer>(number)) return static_cast<Integer>(number);
+    if (const auto number = value.get<std::uint64_t>(); std::in_range<Integer>(number))
+      return static_cast<Integer>(number);
   } else if (value.is_number_integer()) {
-    if (const auto number = value.get<std::int64_t>(); std::in_range<Integer>(number)) return static_cast<Integer>(number);
+    if (const auto number = value.get<std::int64_t>(); std::in_range<Integer>(number))
+      return static_cast<Integer>(number);
   }
-  throw std::invalid_argument("cannot be understood: it has " + printable(value.dump(-1, ' ', true, json::error_handler_t::replace)) +
+  throw std::invalid_argument("cannot be understood: it has " +
+                              printable(value.dump(-1, ' ', true, json::error_handler_t::replace)) +
                               " where a smaller or whole number belongs");
 }
 
@@ -38,13 +42,16 @@ json to_json(const FileRecord& file) {
 
 // Throws json::exception; std::invalid_argument says what is wrong with the record.
 FileRecord file_from(const json& record) {
-  FileRecord file{.name = record.at("name"), .size = integer<std::uint64_t>(record.at("size")), .xxh3 = record.value("xxh3_128", "")};
+  FileRecord file{.name = record.at("name"),
+                  .size = integer<std::uint64_t>(record.at("size")),
+                  .xxh3 = record.value("xxh3_128", "")};
   if (file.name.empty() || file.name.front() == '.' || file.name.find('/') != std::string::npos) {
     throw std::invalid_argument("names a file outside of its folder: '" + printable(file.name) + "'");
   }
   std::uint64_t left = file.size;
   for (const json& entry : record.value("parts", json::array())) {
-    const FilePart& part = file.parts.emplace_back(FilePart{.size = integer<std::uint64_t>(entry.at(0)), .xxh3 = entry.at(1)});
+    const FilePart& part =
+        file.parts.emplace_back(FilePart{.size = integer<std::uint64_t>(entry.at(0)), .xxh3 = entry.at(1)});
     if (part.size > left) throw std::invalid_argument("has parts that are longer than '" + printable(file.name) + "'");
     left -= part.size;
   }
@@ -64,7 +71,8 @@ json to_json(const OptimizerRecord& optimizer) {
 OptimizerRecord optimizer_from(const json& record) {
   OptimizerRecord optimizer{.kind = record.at("kind"), .groups = {}};
   for (const json& group : record.at("groups")) {
-    optimizer.groups.push_back({.name = group.at("name"), .options = group.at("options"), .parameters = group.at("parameters")});
+    optimizer.groups.push_back(
+        {.name = group.at("name"), .options = group.at("options"), .parameters = group.at("parameters")});
   }
   return optimizer;
 }
@@ -73,7 +81,8 @@ TrainState state_from(const json& document) {
   TrainState state;
   state.run = document.value("run", "");
   state.step = integer<std::int64_t>(document.at("step"));
-  state.position = {.epoch = integer<std::int64_t>(document.at("epoch")), .consumed = integer<std::int64_t>(document.at("epoch_samples_consumed"))};
+  state.position = {.epoch = integer<std::int64_t>(document.at("epoch")),
+                    .consumed = integer<std::int64_t>(document.at("epoch_samples_consumed"))};
   state.samples_seen = integer<std::int64_t>(document.at("samples_seen"));
   state.seed = integer<std::uint64_t>(document.at("sampler_seed"));
   state.train_set = document.value("train_set_fingerprint", "");
@@ -92,7 +101,9 @@ void check_names(const std::vector<FileRecord>& files) {
   }
 }
 
-std::string seal_of(std::string_view body) { return std::string(kSealBegin) + checksum_of(body) + std::string(kSealEnd); }
+std::string seal_of(std::string_view body) {
+  return std::string(kSealBegin) + checksum_of(body) + std::string(kSealEnd);
+}
 
 }  // namespace
 
@@ -133,8 +144,9 @@ Result<Manifest> manifest_from_json(std::string_view text) try {
   const json document = json::parse(text);
   if (document.at("format") != "torchbridge-checkpoint") return Error{"is not a checkpoint's manifest"};
   if (document.at("version") != Manifest::kVersion) {
-    return Error{"has format version " + printable(document.at("version").dump(-1, ' ', true, json::error_handler_t::replace)) + ", this program reads " +
-                 std::to_string(Manifest::kVersion)};
+    return Error{"has format version " +
+                 printable(document.at("version").dump(-1, ' ', true, json::error_handler_t::replace)) +
+                 ", this program reads " + std::to_string(Manifest::kVersion)};
   }
   Manifest manifest;
   manifest.world_size = integer<int>(document.at("world_size"));

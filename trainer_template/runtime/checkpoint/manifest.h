@@ -13,18 +13,20 @@
 
 namespace torchbridge::train {
 
-// A piece of a file: the header of a safetensors file, one of its tensors, or a part of these where the next rank went on.
+// A piece of a file: the header of a safetensors file, one of its tensors, or a part of these where the next rank went
+// on.
 struct FilePart {
   std::uint64_t size = 0;
-  std::string xxh3;       // as in FileRecord
+  std::string xxh3;  // as in FileRecord
 
   bool operator==(const FilePart&) const = default;
 };
 
 struct FileRecord {
-  std::string name;       // within the checkpoint's folder
+  std::string name;  // within the checkpoint's folder
   std::uint64_t size = 0;
-  std::string xxh3;       // XXH3-128, 32 hexadecimal digits, as `xxh128sum` prints it; empty where several ranks wrote the file
+  std::string
+      xxh3;  // XXH3-128, 32 hexadecimal digits, as `xxh128sum` prints it; empty where several ranks wrote the file
   // From the first byte to the last one. May be empty where xxh3 is not.
   std::vector<FilePart> parts;
 
@@ -50,7 +52,8 @@ std::string to_json(const Manifest& manifest);
 // Whether the text is as to_json() wrote it, to the last byte.
 bool is_sealed(std::string_view text);
 
-// Does not look at the seal. An error says what is missing or wrong; unknown keys are left alone, another version is an error.
+// Does not look at the seal. An error says what is missing or wrong; unknown keys are left alone, another version is an
+// error.
 Result<Manifest> manifest_from_json(std::string_view text);
 
 }  // namespace torchbridge::train

@@ -1,26 +1,28 @@
 #include "trainer_template/runtime/checkpoint/pickle.h"
 
-#include "bridge/core/env_map.h"
-#include "trainer_template/runtime/checkpoint/safetensors_header.h"
-
 #include <algorithm>
 #include <bit>
 #include <unordered_map>
+
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/checkpoint/safetensors_header.h"
 
 namespace torchbridge::train {
 namespace {
 
 using Kind = PickledValue::Kind;
 
-constexpr int kDeepest = 64;                   // a state_dict has five levels or so
-constexpr std::size_t kMostValues = 1u << 22;  // of which a value of one byte can make one: 100,000 tensors have two million
+constexpr int kDeepest = 64;  // a state_dict has five levels or so
+constexpr std::size_t kMostValues =
+    1u << 22;  // of which a value of one byte can make one: 100,000 tensors have two million
 
 constexpr std::pair<std::string_view, const char*> kStorages[] = {
-    {"torch FloatStorage", "F32"}, {"torch DoubleStorage", "F64"}, {"torch HalfStorage", "F16"}, {"torch BFloat16Storage", "BF16"},
-    {"torch LongStorage", "I64"},  {"torch IntStorage", "I32"},    {"torch ByteStorage", "U8"},  {"torch BoolStorage", "BOOL"},
+    {"torch FloatStorage", "F32"},     {"torch DoubleStorage", "F64"}, {"torch HalfStorage", "F16"},
+    {"torch BFloat16Storage", "BF16"}, {"torch LongStorage", "I64"},   {"torch IntStorage", "I32"},
+    {"torch ByteStorage", "U8"},       {"torch BoolStorage", "BOOL"},
 };
-constexpr std::string_view kOrderedDict = "collections OrderedDict", kSize = "torch Size", kTensor = "torch._utils _rebuild_tensor_v2",
-                           kParameter = "torch._utils _rebuild_parameter";
+constexpr std::string_view kOrderedDict = "collections OrderedDict", kSize = "torch Size",
+                           kTensor = "torch._utils _rebuild_tensor_v2", kParameter = "torch._utils _rebuild_parameter";
 
 struct Refused {
   std::string why;
@@ -39,7 +41,8 @@ const char* dtype_of_storage(std::string_view name) {
 }
 
 bool is_known(std::string_view name) {
-  return name == kOrderedDict || name == kSize || name == kTensor || name == kParameter || dtype_of_storage(name) != nullptr;
+  return name == kOrderedDict || name == kSize || name == kTensor || name == kParameter ||
+         dtype_of_storage(name) != nullptr;
 }
 
 std::vector<std::int64_t> counts_of(const PickledValue& tuple) {
@@ -57,7 +60,9 @@ bool fits(const PickledTensor& tensor) {
   for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
     if (tensor.shape[i] == 0) return tensor.offset <= tensor.storage_size;
     std::int64_t reach = 0;
-    if (__builtin_mul_overflow(tensor.shape[i] - 1, tensor.strides[i], &reach) || __builtin_add_overflow(last, reach, &last)) return false;
+    if (__builtin_mul_overflow(tensor.shape[i] - 1, tensor.strides[i], &reach) ||
+        __builtin_add_overflow(last, reach, &last))
+      return false;
   }
   return last < tensor.storage_size;
 }
@@ -69,7 +74,8 @@ class Machine {
   Pickled run() {
     if (take() != 0x80) throw Refused{"it is not of pickle protocol 2"};
     if (const int protocol = take(); protocol != 2) {
-      throw Refused{"it is of pickle protocol " + std::to_string(protocol) + ", and only 2 is read: leave pickle_protocol of torch.save out"};
+      throw Refused{"it is of pickle protocol " + std::to_string(protocol) +
+                    ", and only 2 is read: leave pickle_protocol of torch.save out"};
     }
     while (true) {
       begin_ = at_;
@@ -78,7 +84,8 @@ class Machine {
       step(opcode);
     }
     if (at_ != bytes_.size()) throw Refused{"bytes follow its end"};
-    if (stack_.size() != 1 || !marks_.empty()) throw Refused{"it ends with " + std::to_string(stack_.size()) + " values, not one"};
+    if (stack_.size() != 1 || !marks_.empty())
+      throw Refused{"it ends with " + std::to_string(stack_.size()) + " values, not one"};
     return stack_.front();
   }
 
@@ -88,36 +95,66 @@ class Machine {
   // The opcodes by their names in pickletools.
   void step(unsigned char opcode) {
     switch (opcode) {
-      case '}': return push(make(Kind::kDict));           // EMPTY_DICT
-      case ']': return push(make(Kind::kList));           // EMPTY_LIST
-      case ')': return push(make(Kind::kTuple));          // EMPTY_TUPLE
-      case '(': return marks_.push_back(stack_.size());   // MARK
-      case 't': return push(tuple(to_mark()));            // TUPLE
-      case 0x85: return push(tuple(top(1)));              // TUPLE1
-      case 0x86: return push(tuple(top(2)));              // TUPLE2
-      case 0x87: return push(tuple(top(3)));              // TUPLE3
-      case 'q': return remember(take());                  // BINPUT
-      case 'r': return remember(number(4));               // LONG_BINPUT
-      case 'h': return recall(take());                    // BINGET
-      case 'j': return recall(number(4));                 // LONG_BINGET
-      case 'X': return push(text(string(number(4))));     // BINUNICODE
-      case 'K': return push(integer(take()));             // BININT1
-      case 'M': return push(integer(static_cast<std::int64_t>(number(2))));  // BININT2
-      case 'J': return push(integer(static_cast<std::int32_t>(number(4))));  // BININT
-      case 0x8a: return push(long_integer());             // LONG1
-      case 'G': return push(floating());                  // BINFLOAT
-      case 0x88: return push(boolean(1));                 // NEWTRUE
-      case 0x89: return push(boolean(0));                 // NEWFALSE
-      case 'N': return push(make(Kind::kNone));           // NONE
-      case 's': return put_into_dict(top(2));             // SETITEM
-      case 'u': return put_into_dict(to_mark());          // SETITEMS
-      case 'a': return append(top(1));                    // APPEND
-      case 'e': return append(to_mark());                 // APPENDS
-      case 'c': return push(name());                      // GLOBAL
-      case 'Q': return push(storage(*top(1).front()));    // BINPERSID
-      case 'R': return reduce(top(2));                    // REDUCE
-      case 'b': return build(top(1));                     // BUILD
-      default: throw Refused{"it has the opcode " + std::to_string(opcode) + ", which no state_dict needs"};
+      case '}':
+        return push(make(Kind::kDict));  // EMPTY_DICT
+      case ']':
+        return push(make(Kind::kList));  // EMPTY_LIST
+      case ')':
+        return push(make(Kind::kTuple));  // EMPTY_TUPLE
+      case '(':
+        return marks_.push_back(stack_.size());  // MARK
+      case 't':
+        return push(tuple(to_mark()));  // TUPLE
+      case 0x85:
+        return push(tuple(top(1)));  // TUPLE1
+      case 0x86:
+        return push(tuple(top(2)));  // TUPLE2
+      case 0x87:
+        return push(tuple(top(3)));  // TUPLE3
+      case 'q':
+        return remember(take());  // BINPUT
+      case 'r':
+        return remember(number(4));  // LONG_BINPUT
+      case 'h':
+        return recall(take());  // BINGET
+      case 'j':
+        return recall(number(4));  // LONG_BINGET
+      case 'X':
+        return push(text(string(number(4))));  // BINUNICODE
+      case 'K':
+        return push(integer(take()));  // BININT1
+      case 'M':
+        return push(integer(static_cast<std::int64_t>(number(2))));  // BININT2
+      case 'J':
+        return push(integer(static_cast<std::int32_t>(number(4))));  // BININT
+      case 0x8a:
+        return push(long_integer());  // LONG1
+      case 'G':
+        return push(floating());  // BINFLOAT
+      case 0x88:
+        return push(boolean(1));  // NEWTRUE
+      case 0x89:
+        return push(boolean(0));  // NEWFALSE
+      case 'N':
+        return push(make(Kind::kNone));  // NONE
+      case 's':
+        return put_into_dict(top(2));  // SETITEM
+      case 'u':
+        return put_into_dict(to_mark());  // SETITEMS
+      case 'a':
+        return append(top(1));  // APPEND
+      case 'e':
+        return append(to_mark());  // APPENDS
+      case 'c':
+        return push(name());  // GLOBAL
+      case 'Q':
+        return push(storage(*top(1).front()));  // BINPERSID
+      case 'R':
+        return reduce(top(2));  // REDUCE
+      case 'b':
+        return build(top(1));  // BUILD
+      default:
+        throw Refused{"it has the opcode " + std::to_string(opcode) + ", which no state_dict needs"};
     }
   }
 
@@ -194,7 +231,8 @@ class Machine {
     auto made = make(Kind::kName);
     made->text = module + " " + std::string(line());
     if (!is_known(made->text)) {
-      throw Refused{"it refers to " + printable(made->text.replace(module.size(), 1, ".")) + ", and only plain values and tensors are read"};
+      throw Refused{"it refers to " + printable(made->text.replace(module.size(), 1, ".")) +
+                    ", and only plain values and tensors are read"};
     }
     return made;
   }
@@ -217,7 +255,8 @@ class Machine {
   }
 
   PickledValue& open_container(Kind kind) {
-    if (stack_.empty() || stack_.size() <= floor() || !stack_.back()->is(kind)) throw Refused{"it puts values into what cannot hold them"};
+    if (stack_.empty() || stack_.size() <= floor() || !stack_.back()->is(kind))
+      throw Refused{"it puts values into what cannot hold them"};
     if (stack_.back()->inside) throw Refused{"it changes a value that is part of another"};
     return *stack_.back();
   }
@@ -226,7 +265,8 @@ class Machine {
     PickledValue& dict = open_container(Kind::kDict);
     if (pairs.size() % 2 != 0) throw Refused{"a dictionary has a key without a value"};
     for (std::size_t i = 0; i < pairs.size(); i += 2) {
-      if (!pairs[i]->is(Kind::kText) && !pairs[i]->is(Kind::kInteger)) throw Refused{"a key of a dictionary is neither text nor an integer"};
+      if (!pairs[i]->is(Kind::kText) && !pairs[i]->is(Kind::kInteger))
+        throw Refused{"a key of a dictionary is neither text nor an integer"};
     }
     add(dict, pairs);
   }
@@ -236,12 +276,14 @@ class Machine {
   // ('storage', type, key, location, size): the location, where it was when it was saved, does not matter here.
   Value storage(const PickledValue& id) {
     const auto& items = id.items;
-    const bool right = id.is(Kind::kTuple) && items.size() == 5 && items[0]->text == "storage" && items[1]->is(Kind::kName) &&
-                       items[2]->is(Kind::kText) && items[4]->is(Kind::kInteger) && items[4]->integer >= 0;
+    const bool right = id.is(Kind::kTuple) && items.size() == 5 && items[0]->text == "storage" &&
+                       items[1]->is(Kind::kName) && items[2]->is(Kind::kText) && items[4]->is(Kind::kInteger) &&
+                       items[4]->integer >= 0;
     const char* dtype = right ? dtype_of_storage(items[1]->text) : nullptr;
     if (dtype == nullptr) throw Refused{"it refers to something outside of it that is no storage of a tensor"};
     std::int64_t bytes = 0;
-    if (__builtin_mul_overflow(items[4]->integer, static_cast<std::int64_t>(element_size(dtype)), &bytes)) throw Refused{"a storage is too large"};
+    if (__builtin_mul_overflow(items[4]->integer, static_cast<std::int64_t>(element_size(dtype)), &bytes))
+      throw Refused{"a storage is too large"};
     auto made = make(Kind::kStorage);
     made->tensor.storage = items[2]->text;
     made->tensor.dtype = dtype;
@@ -256,7 +298,8 @@ class Machine {
     const std::string& function = call[0]->text;
     if (function == kOrderedDict && arguments.empty()) return push(make(Kind::kDict));
     if (function == kSize && arguments.size() == 1 && arguments[0]->is(Kind::kTuple)) return push(share(arguments[0]));
-    if (function == kParameter && arguments.size() == 3 && arguments[0]->is(Kind::kTensor)) return push(share(arguments[0]));
+    if (function == kParameter && arguments.size() == 3 && arguments[0]->is(Kind::kTensor))
+      return push(share(arguments[0]));
     if (function == kTensor && arguments.size() >= 4 && arguments.size() <= 7) return push(tensor(arguments));
     throw Refused{"it calls " + printable(function) + " in a way that torch.save does not"};
   }
@@ -265,13 +308,15 @@ class Machine {
   static void refuse_metadata(const PickledValue& metadata) {
     if (metadata.is(Kind::kNone) || (metadata.is(Kind::kDict) && metadata.items.empty())) return;
     const bool named = metadata.is(Kind::kDict) && metadata.items[0]->is(Kind::kText);
-    throw Refused{"a tensor is a view of its elements" + (named ? " with the bit '" + printable(metadata.items[0]->text) + "'" : std::string()) +
+    throw Refused{"a tensor is a view of its elements" +
+                  (named ? " with the bit '" + printable(metadata.items[0]->text) + "'" : std::string()) +
                   ", which is not read: save tensor.resolve_neg().resolve_conj()"};
   }
 
   // (storage, offset, shape, strides, requires_grad, backward_hooks, metadata), the last one only where there is some
   Value tensor(const std::vector<Pickled>& arguments) {
-    if (!arguments[0]->is(Kind::kStorage) || !arguments[1]->is(Kind::kInteger) || !arguments[2]->is(Kind::kTuple) || !arguments[3]->is(Kind::kTuple)) {
+    if (!arguments[0]->is(Kind::kStorage) || !arguments[1]->is(Kind::kInteger) || !arguments[2]->is(Kind::kTuple) ||
+        !arguments[3]->is(Kind::kTuple)) {
       throw Refused{"a tensor is not made of storage, offset, shape and strides"};
     }
     if (arguments.size() == 7) refuse_metadata(*arguments[6]);
@@ -280,8 +325,10 @@ class Machine {
     made->tensor.offset = arguments[1]->integer;
     made->tensor.shape = counts_of(*arguments[2]);
     made->tensor.strides = counts_of(*arguments[3]);
-    const bool same_length = made->tensor.shape.size() == made->tensor.strides.size() && made->tensor.shape.size() <= kDeepest;
-    if (!same_length || made->tensor.offset < 0 || !fits(made->tensor)) throw Refused{"a tensor reaches beyond its storage"};
+    const bool same_length =
+        made->tensor.shape.size() == made->tensor.strides.size() && made->tensor.shape.size() <= kDeepest;
+    if (!same_length || made->tensor.offset < 0 || !fits(made->tensor))
+      throw Refused{"a tensor reaches beyond its storage"};
     return made;
   }
 
@@ -321,7 +368,9 @@ class Machine {
   }
 
   // Every value was made here.
-  static Value share(const Pickled& value) { return std::static_pointer_cast<Node>(std::const_pointer_cast<PickledValue>(value)); }
+  static Value share(const Pickled& value) {
+    return std::static_pointer_cast<Node>(std::const_pointer_cast<PickledValue>(value));
+  }
 
   std::string_view bytes_;
   std::size_t at_ = 0, begin_ = 0, made_ = 0;

@@ -1,4 +1,5 @@
-// What is inside a pickle of torch.save, read without executing anything: plain values, dictionaries, and tensors by reference.
+// What is inside a pickle of torch.save, read without executing anything: plain values, dictionaries, and tensors by
+// reference.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +15,9 @@ namespace torchbridge::train {
 // Where a tensor's elements are: in the archive's record data/STORAGE. All counts are in elements.
 struct PickledTensor {
   std::string storage;
-  std::string dtype;               // as in safetensors_header.h: "F32", "BF16", ...
+  std::string dtype;  // as in safetensors_header.h: "F32", "BF16", ...
   std::int64_t storage_size = 0;
-  std::int64_t offset = 0;         // of the first element in the storage
+  std::int64_t offset = 0;                   // of the first element in the storage
   std::vector<std::int64_t> shape, strides;  // of one length; every element lies inside the storage
 };
 
@@ -43,10 +44,10 @@ struct PickledValue {
 // torch's class of storages of that type, "FloatStorage" for "F32"; empty for a type that is not read.
 std::string_view storage_class(std::string_view dtype);
 
-// Protocol 2, of which torch.save writes 2.11's state_dicts, and no more of it than they need: dictionaries (also OrderedDict),
-// lists, tuples, numbers, text, torch.Size, parameters and dense tensors. Every other class or function is an error that names it,
-// since to rebuild it would be to call it. An error names the byte. The format: Python's documentation of pickletools; how torch uses
-// it: torch/_utils.py and torch/serialization.py.
+// Protocol 2, of which torch.save writes 2.11's state_dicts, and no more of it than they need: dictionaries (also
+// OrderedDict), lists, tuples, numbers, text, torch.Size, parameters and dense tensors. Every other class or function
+// is an error that names it, since to rebuild it would be to call it. An error names the byte. The format: Python's
+// documentation of pickletools; how torch uses it: torch/_utils.py and torch/serialization.py.
 Result<Pickled> parse_pickle(std::string_view bytes);
 
 }  // namespace torchbridge::train

@@ -53,7 +53,8 @@ Pickled tensor(PickledTensor tensor) {
 }
 
 Pickled tensor(std::string storage, std::string dtype, std::vector<std::int64_t> shape) {
-  PickledTensor made{.storage = std::move(storage), .dtype = std::move(dtype), .storage_size = 1, .shape = std::move(shape)};
+  PickledTensor made{
+      .storage = std::move(storage), .dtype = std::move(dtype), .storage_size = 1, .shape = std::move(shape)};
   made.strides.resize(made.shape.size());
   for (std::size_t i = made.shape.size(); i-- > 0;) {
     made.strides[i] = std::max<std::int64_t>(1, made.storage_size);
@@ -83,17 +84,31 @@ class Writer {
  private:
   void write(const PickledValue& value) {
     switch (value.kind) {
-      case Kind::kNone: out_ += 'N'; return;                          // NONE
-      case Kind::kBool: out_ += value.integer ? '\x88' : '\x89'; return;  // NEWTRUE, NEWFALSE
-      case Kind::kInteger: return integer(value.integer);
-      case Kind::kFloat: return number(value.number);
-      case Kind::kText: return text(value.text);
-      case Kind::kTuple: return items('(', value, 't');               // MARK, TUPLE
-      case Kind::kList: out_ += ']'; return items('(', value, 'e');   // EMPTY_LIST, APPENDS
-      case Kind::kDict: out_ += '}'; return items('(', value, 'u');   // EMPTY_DICT, SETITEMS
-      case Kind::kTensor: return tensor(value.tensor);
+      case Kind::kNone:
+        out_ += 'N';
+        return;  // NONE
+      case Kind::kBool:
+        out_ += value.integer ? '\x88' : '\x89';
+        return;  // NEWTRUE, NEWFALSE
+      case Kind::kInteger:
+        return integer(value.integer);
+      case Kind::kFloat:
+        return number(value.number);
+      case Kind::kText:
+        return text(value.text);
+      case Kind::kTuple:
+        return items('(', value, 't');  // MARK, TUPLE
+      case Kind::kList:
+        out_ += ']';
+        return items('(', value, 'e');  // EMPTY_LIST, APPENDS
+      case Kind::kDict:
+        out_ += '}';
+        return items('(', value, 'u');  // EMPTY_DICT, SETITEMS
+      case Kind::kTensor:
+        return tensor(value.tensor);
       case Kind::kStorage:
-      case Kind::kName: assert(false);
+      case Kind::kName:
+        assert(false);
     }
   }
 
@@ -139,7 +154,9 @@ class Writer {
     integer(tensor.offset);
     counts(tensor.shape);
     counts(tensor.strides);
-    out_ += "\x89" "ccollections\nOrderedDict\n)RtR";  // NEWFALSE, GLOBAL, EMPTY_TUPLE, REDUCE, TUPLE, REDUCE
+    out_ +=
+        "\x89"
+        "ccollections\nOrderedDict\n)RtR";  // NEWFALSE, GLOBAL, EMPTY_TUPLE, REDUCE, TUPLE, REDUCE
   }
 
   std::string out_;

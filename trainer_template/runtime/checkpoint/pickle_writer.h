@@ -24,8 +24,8 @@ Pickled tensor(PickledTensor tensor);
 Pickled tensor(std::string storage, std::string dtype, std::vector<std::int64_t> shape);
 }  // namespace pickled
 
-// Protocol 2. Tensors are on the CPU and want no gradient; values that are shared are written several times, tensors of one storage share
-// it. REQUIRES: no kName, no kStorage, and types of pickle.h's.
+// Protocol 2. Tensors are on the CPU and want no gradient; values that are shared are written several times, tensors of
+// one storage share it. REQUIRES: no kName, no kStorage, and types of pickle.h's.
 std::string to_pickle(const PickledValue& value);
 
 }  // namespace torchbridge::train

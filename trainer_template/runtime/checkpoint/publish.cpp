@@ -1,13 +1,13 @@
 #include "trainer_template/runtime/checkpoint/publish.h"
 
+#include <algorithm>
+#include <exception>
+#include <string_view>
+
 #include "trainer_template/runtime/checkpoint/checkpoint_files.h"
 #include "trainer_template/runtime/console.h"
 #include "trainer_template/runtime/errors.h"
 #include "trainer_template/runtime/failpoint.h"
-
-#include <algorithm>
-#include <exception>
-#include <string_view>
 
 namespace torchbridge::train {
 namespace {
@@ -37,8 +37,8 @@ void put_aside(FileLayer& files, const fs::path& folder, const std::string& why)
   const bool in_place_of_another = fs::exists(fs::symlink_status(aside, ignored));
   files.remove(aside);
   files.rename(folder, aside);
-  say("put aside as " + aside.string() + (in_place_of_another ? ", in place of the one put aside before" : "") + ": " + why +
-      "; it stays until you remove it (rm -r)");
+  say("put aside as " + aside.string() + (in_place_of_another ? ", in place of the one put aside before" : "") + ": " +
+      why + "; it stays until you remove it (rm -r)");
 }
 
 void put_aside_newer_than(FileLayer& files, const fs::path& root, std::int64_t step) {
@@ -46,7 +46,9 @@ void put_aside_newer_than(FileLayer& files, const fs::path& root, std::int64_t s
   if (steps.empty() || steps.front() <= step) return;
   point_latest_to(files, root, step);
   for (const std::int64_t newer : steps) {
-    if (newer > step) put_aside(files, root / step_folder(newer), "newer than the checkpoint of step " + std::to_string(step) + ", which training went on from");
+    if (newer > step)
+      put_aside(files, root / step_folder(newer),
+                "newer than the checkpoint of step " + std::to_string(step) + ", which training went on from");
   }
 }
 

@@ -1,9 +1,9 @@
 #include "trainer_template/runtime/checkpoint/python_optimizer.h"
 
+#include <set>
+
 #include "bridge/core/env_map.h"
 #include "trainer_template/runtime/checkpoint/pickle_writer.h"
-
-#include <set>
 
 namespace torchbridge::train {
 namespace {
@@ -22,7 +22,8 @@ Result<std::vector<Group>> groups_of(const PickledValue& optimizer) {
   for (const Pickled& each : optimizer.find("param_groups")->items) {
     Group group;
     const PickledValue* numbers = each->find("params");
-    if (numbers == nullptr || !numbers->is(Kind::kList)) return Error{"its optimizer has a group without a list of parameters"};
+    if (numbers == nullptr || !numbers->is(Kind::kList))
+      return Error{"its optimizer has a group without a list of parameters"};
     for (const Pickled& number : numbers->items) {
       if (!number->is(Kind::kInteger)) return Error{"its optimizer has a parameter that is no number"};
       group.numbers.push_back(number->integer);
@@ -68,12 +69,15 @@ Result<Names> names_of(const std::vector<Group>& theirs, const std::vector<Param
   const bool named = all_named(theirs), grouped = same_sizes(theirs, ours);
   const bool in_order = theirs.size() == 1 && theirs[0].numbers.size() == parameters.size();
   if (!named && !grouped && !in_order) {
-    return Error{"its optimizer has " + sizes_of(theirs) + ", and which of this model's " + std::to_string(parameters.size()) +
-                 " they are cannot be told: make it in Python with model.named_parameters(), or with the groups of this run"};
+    return Error{
+        "its optimizer has " + sizes_of(theirs) + ", and which of this model's " + std::to_string(parameters.size()) +
+        " they are cannot be told: make it in Python with model.named_parameters(), or with the groups of this run"};
   }
   for (std::size_t g = 0; g < theirs.size(); ++g) {
     for (std::size_t i = 0; i < theirs[g].numbers.size(); ++i) {
-      const std::string name = named ? without_prefix(theirs[g].names[i]) : grouped ? ours[g].parameters[i] : parameters[i].name;
+      const std::string name = named     ? without_prefix(theirs[g].names[i])
+                               : grouped ? ours[g].parameters[i]
+                                         : parameters[i].name;
       if (!names.emplace(theirs[g].numbers[i], name).second) {
         return Error{"its optimizer has parameter " + std::to_string(theirs[g].numbers[i]) + " twice"};
       }
@@ -90,26 +94,30 @@ std::string text_of(const std::vector<std::int64_t>& shape) {
 
 // Of one parameter.
 Status add_state(const PickledValue& kinds, const ParameterShape& parameter, std::vector<PythonState>& state) {
-  if (!kinds.is(Kind::kDict)) return Error{"its optimizer's state of '" + printable(parameter.name) + "' is no dictionary"};
+  if (!kinds.is(Kind::kDict))
+    return Error{"its optimizer's state of '" + printable(parameter.name) + "' is no dictionary"};
   for (std::size_t i = 0; i < kinds.items.size(); i += 2) {
     const PickledValue& value = *kinds.items[i + 1];
     const std::string name = parameter.name + "." + kinds.items[i]->text;
     if (value.is(Kind::kNone)) continue;  // a momentum_buffer before the first step
     const bool number = value.is(Kind::kFloat) || value.is(Kind::kInteger);
-    if (!number && !value.is(Kind::kTensor)) return Error{"its optimizer's '" + printable(name) + "' is neither tensor nor number"};
+    if (!number && !value.is(Kind::kTensor))
+      return Error{"its optimizer's '" + printable(name) + "' is neither tensor nor number"};
     const auto& shape = value.tensor.shape;
     if (!number && !shape.empty() && shape != parameter.shape) {
-      return Error{"its optimizer's '" + printable(name) + "' has shape " + text_of(shape) + ", the parameter " + text_of(parameter.shape) +
-                   ": were they given to it in another order?"};
+      return Error{"its optimizer's '" + printable(name) + "' has shape " + text_of(shape) + ", the parameter " +
+                   text_of(parameter.shape) + ": were they given to it in another order?"};
     }
     state.push_back({name, &value});
   }
   return Ok{};
 }
 
-// The first of `parameters` whose state is wanted; empty where none is. `there`: those that have state. `stateless`: those of SGD without momentum.
-std::string without_state(const std::map<std::string, const ParameterShape*>& parameters, const std::vector<OptimizerRecord::Group>& groups,
-                          const std::set<std::string>& there, const std::set<std::string>& stateless) {
+// The first of `parameters` whose state is wanted; empty where none is. `there`: those that have state. `stateless`:
+// those of SGD without momentum.
+std::string without_state(const std::map<std::string, const ParameterShape*>& parameters,
+                          const std::vector<OptimizerRecord::Group>& groups, const std::set<std::string>& there,
+                          const std::set<std::string>& stateless) {
   for (const OptimizerRecord::Group& group : groups) {
     const auto momentum = group.options.find("momentum");
     const bool is_sgd = momentum != group.options.end();
@@ -125,7 +133,8 @@ std::string without_state(const std::map<std::string, const ParameterShape*>& pa
 
 }  // namespace
 
-Result<std::vector<PythonState>> state_by_name(const PickledValue& optimizer, const std::vector<ParameterShape>& parameters,
+Result<std::vector<PythonState>> state_by_name(const PickledValue& optimizer,
+                                               const std::vector<ParameterShape>& parameters,
                                                const std::vector<OptimizerRecord::Group>& groups,
                                                const std::map<std::string, std::string>& aliases, bool stepped) {
   const auto theirs = groups_of(optimizer);
@@ -152,16 +161,19 @@ Result<std::vector<PythonState>> state_by_name(const PickledValue& optimizer, co
     const PickledValue& number = *entries.items[i];
     const auto name = number.is(Kind::kInteger) ? names->find(number.integer) : names->end();
     if (name == names->end()) return Error{"its optimizer has state of a parameter that is in no group"};
-    if (!seen.insert(name->second).second) return Error{"its optimizer has the state of '" + printable(name->second) + "' twice"};
+    if (!seen.insert(name->second).second)
+      return Error{"its optimizer has the state of '" + printable(name->second) + "' twice"};
     const auto parameter = shapes.find(own_name(name->second));
-    if (parameter == shapes.end()) return Error{"its optimizer has state of '" + printable(name->second) + "', which is no parameter of this model"};
+    if (parameter == shapes.end())
+      return Error{"its optimizer has state of '" + printable(name->second) + "', which is no parameter of this model"};
     const std::size_t before = state.size();
     if (const Status good = add_state(*entries.items[i + 1], *parameter->second, state); !good) return good.error();
     if (state.size() > before) there.insert(parameter->first);
   }
   if (state.empty() && !stepped) return state;
   if (const std::string name = without_state(shapes, groups, there, stateless); !name.empty()) {
-    return Error{"its optimizer has no state of '" + printable(name) + "', which is trained here: freeze it if it was frozen there, or take the weights alone "
+    return Error{"its optimizer has no state of '" + printable(name) +
+                 "', which is trained here: freeze it if it was frozen there, or take the weights alone "
                  "by --init-from"};
   }
   return state;

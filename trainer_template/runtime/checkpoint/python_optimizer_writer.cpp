@@ -1,7 +1,7 @@
+#include <map>
+
 #include "trainer_template/runtime/checkpoint/pickle_writer.h"
 #include "trainer_template/runtime/checkpoint/python_optimizer.h"
-
-#include <map>
 
 namespace torchbridge::train {
 namespace {

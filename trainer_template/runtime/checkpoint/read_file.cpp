@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include "trainer_template/runtime/checkpoint/file_layer.h"
-#include "trainer_template/runtime/errors.h"
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +9,9 @@
 #include <cerrno>
 #include <cstring>
 #include <vector>
+
+#include "trainer_template/runtime/checkpoint/file_layer.h"
+#include "trainer_template/runtime/errors.h"
 
 namespace torchbridge::train {
 namespace {
@@ -82,7 +83,9 @@ bool ReadFile::fill(FileImage& image, std::uint64_t begin, std::uint64_t end) co
   return fill_cached(image.data() + begin, begin, end);
 }
 
-bool ReadFile::fill_cached(char* to, std::uint64_t begin, std::uint64_t end) const { return read_some(descriptor_, to, begin, end - begin) == end - begin; }
+bool ReadFile::fill_cached(char* to, std::uint64_t begin, std::uint64_t end) const {
+  return read_some(descriptor_, to, begin, end - begin) == end - begin;
+}
 
 // A page that is others' too is read elsewhere.
 bool ReadFile::fill_direct(FileImage& image, std::uint64_t begin, std::uint64_t end) const {
@@ -97,7 +100,8 @@ bool ReadFile::fill_direct(FileImage& image, std::uint64_t begin, std::uint64_t 
   if (begin < first && !fill_edge(begin, first)) return false;
   if (first == end) return true;
   const std::uint64_t last = end == size_ ? rounded_up(end) : rounded_down(end);
-  if (first < last && read_some(direct_, image.data() + first, first, last - first) < std::min(last, size_) - first) return false;
+  if (first < last && read_some(direct_, image.data() + first, first, last - first) < std::min(last, size_) - first)
+    return false;
   return last >= end || fill_edge(last, end);
 }
 

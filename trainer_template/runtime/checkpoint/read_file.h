@@ -10,8 +10,8 @@
 
 namespace torchbridge::train {
 
-// A regular file, open for reading. It is read, not mapped: a block that the disk cannot deliver is then an error, and no SIGBUS.
-// One thread.
+// A regular file, open for reading. It is read, not mapped: a block that the disk cannot deliver is then an error, and
+// no SIGBUS. One thread.
 class ReadFile {
  public:
   enum class Way {
@@ -19,7 +19,8 @@ class ReadFile {
     kDirect  // past the page cache, on file systems of local disks: for a file that one process reads, once
   };
 
-  // Throws TrainError, which names the path, where it is not the file's fault that it cannot be opened: too many are open, or it is another user's.
+  // Throws TrainError, which names the path, where it is not the file's fault that it cannot be opened: too many are
+  // open, or it is another user's.
   explicit ReadFile(const std::filesystem::path& path, Way way = Way::kCached);
   ~ReadFile();
   ReadFile(const ReadFile&) = delete;
@@ -31,7 +32,8 @@ class ReadFile {
   // Hands [begin, end) on, block by block, until take() says false. False where the disk does not deliver them.
   using Take = std::function<bool(std::string_view)>;
   bool read(std::uint64_t begin, std::uint64_t end, const Take& take) const;
-  // The same, and puts them into their place in the image, which is as large as the file. Others may write what is around them.
+  // The same, and puts them into their place in the image, which is as large as the file. Others may write what is
+  // around them.
   bool read_into(FileImage& image, std::uint64_t begin, std::uint64_t end, const Take& take) const;
 
  private:

@@ -1,14 +1,5 @@
 #include "trainer_template/runtime/checkpoint/resume_from_python.h"
 
-#include <ATen/ops/scalar_tensor.h>
-#include "bridge/core/env_map.h"
-#include "trainer_template/runtime/checkpoint/python_optimizer.h"
-#include "trainer_template/runtime/checkpoint/safetensors.h"
-#include "trainer_template/runtime/checkpoint/state_dict.h"
-#include "trainer_template/runtime/checkpoint/tied_weights.h"
-#include "trainer_template/runtime/checkpoint/torch_file.h"
-#include "trainer_template/runtime/optim/state_pieces.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -17,6 +8,16 @@
 #include <sstream>
 #include <string>
 #include <vector>
+
+#include <ATen/ops/scalar_tensor.h>
+
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/checkpoint/python_optimizer.h"
+#include "trainer_template/runtime/checkpoint/safetensors.h"
+#include "trainer_template/runtime/checkpoint/state_dict.h"
+#include "trainer_template/runtime/checkpoint/tied_weights.h"
+#include "trainer_template/runtime/checkpoint/torch_file.h"
+#include "trainer_template/runtime/optim/state_pieces.h"
 
 namespace torchbridge::train {
 namespace {
@@ -34,10 +35,13 @@ bool is_whole(double value) { return value >= 0 && value <= kMost && std::trunc(
   throw TrainError(text.str());
 }
 
-double number_of(const PickledValue& value) { return value.is(Kind::kFloat) ? value.number : static_cast<double>(value.integer); }
+double number_of(const PickledValue& value) {
+  return value.is(Kind::kFloat) ? value.number : static_cast<double>(value.integer);
+}
 
 // Of `key` in a dictionary; nothing where it is not there, or None. `fits` is explained by `expected`.
-std::optional<double> number_at(const TorchFile& file, const PickledValue& dict, const char* key, bool (*fits)(double), const char* expected) {
+std::optional<double> number_at(const TorchFile& file, const PickledValue& dict, const char* key, bool (*fits)(double),
+                                const char* expected) {
   const PickledValue* found = dict.find(key);
   if (found == nullptr || found->is(Kind::kNone)) return std::nullopt;
   const bool number = found->is(Kind::kFloat) || found->is(Kind::kInteger);
@@ -62,24 +66,29 @@ void check_maximize(const TorchFile& file, const PickledValue& theirs, const Opt
     here.insert(found != group.options.end() && found->second != 0);
   }
   if (there == here) return;
-  throw TrainError(file.path().string() + ": its optimizer has maximize=" + (there.contains(true) ? "True" : "False") + " in param_groups, unlike this run's");
+  throw TrainError(file.path().string() + ": its optimizer has maximize=" + (there.contains(true) ? "True" : "False") +
+                   " in param_groups, unlike this run's");
 }
 
 NamedTensors optimizer_state(TorchFile& file, const ModelTensors& model, const Optimizer& optimizer) {
   const PickledValue* found = find_optimizer(file.content());
   if (found == nullptr) {
-    throw TrainError(file.path().string() + " holds no optimizer's state_dict as 'optimizer', 'optimizer_state_dict' or 'optim': --init-from takes weights alone");
+    throw TrainError(file.path().string() +
+                     " holds no optimizer's state_dict as 'optimizer', 'optimizer_state_dict' or 'optim': --init-from "
+                     "takes weights alone");
   }
   const OptimizerRecord record = optimizer.record();
   check_maximize(file, *found, record);
   std::vector<ParameterShape> parameters;
-  for (const auto& [name, parameter] : model.parameters) parameters.push_back({name, parameter.sizes().vec(), parameter.requires_grad()});
+  for (const auto& [name, parameter] : model.parameters)
+    parameters.push_back({name, parameter.sizes().vec(), parameter.requires_grad()});
   const bool stepped = whole_number_at(file, file.content(), "step").value_or(0) > 0;
   const auto state = state_by_name(*found, parameters, record.groups, model.aliases, stepped);
   if (!state) throw TrainError(file.path().string() + ": " + state.error().message);
   NamedTensors tensors;
   for (const auto& [name, value] : *state) {
-    tensors.emplace_back(name, value->is(Kind::kTensor) ? file.tensor(value->tensor) : at::scalar_tensor(number_of(*value), at::kFloat));
+    tensors.emplace_back(
+        name, value->is(Kind::kTensor) ? file.tensor(value->tensor) : at::scalar_tensor(number_of(*value), at::kFloat));
   }
   return tensors;
 }
@@ -97,7 +106,9 @@ std::int64_t largest_step(const TorchFile& file, const NamedTensors& state) {
 }
 
 TrainState state_in(const TorchFile& file, const NamedTensors& optimizer) {
-  const auto integer = [&](const char* key) { return static_cast<std::int64_t>(whole_number_at(file, file.content(), key).value_or(0)); };
+  const auto integer = [&](const char* key) {
+    return static_cast<std::int64_t>(whole_number_at(file, file.content(), key).value_or(0));
+  };
   const std::int64_t of_optimizer = largest_step(file, optimizer);
   const auto step = whole_number_at(file, file.content(), "step");
   TrainState state{.step = step ? static_cast<std::int64_t>(*step) : of_optimizer};
@@ -108,7 +119,8 @@ TrainState state_in(const TorchFile& file, const NamedTensors& optimizer) {
     const auto is_scale = [](double value) { return value >= Float::min() && value <= Float::max(); };
     const auto scale = number_at(file, *scaler, "scale", is_scale, "a scale of losses, a finite number above 0");
     const auto tracker = whole_number_at(file, *scaler, "_growth_tracker");
-    if (scale.has_value() != tracker.has_value()) throw TrainError(file.path().string() + ": the state of the GradScaler is not whole");
+    if (scale.has_value() != tracker.has_value())
+      throw TrainError(file.path().string() + ": the state of the GradScaler is not whole");
     if (scale) state.grad_scaler = {.scale = *scale, .growth_tracker = static_cast<std::int64_t>(*tracker)};
   }
   return state;
@@ -116,7 +128,8 @@ TrainState state_in(const TorchFile& file, const NamedTensors& optimizer) {
 
 }  // namespace
 
-TrainState resume_from_python(const std::filesystem::path& file, const ModelTensors& model, Optimizer& optimizer, ProcessGroup& group) {
+TrainState resume_from_python(const std::filesystem::path& file, const ModelTensors& model, Optimizer& optimizer,
+                              ProcessGroup& group) {
   TrainState state;
   all_or_none(group, [&] {
     TorchFile saved(file);

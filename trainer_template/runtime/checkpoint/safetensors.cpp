@@ -1,19 +1,20 @@
 #include "trainer_template/runtime/checkpoint/safetensors.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
-#include <c10/core/GradMode.h>
-#include "bridge/core/env_map.h"
-#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
-#include "trainer_template/runtime/errors.h"
-#include "trainer_template/runtime/checkpoint/safetensors_file.h"
-#include "trainer_template/runtime/checkpoint/scalar_types.h"
-
 #include <algorithm>
 #include <cstring>
 #include <memory>
 #include <sstream>
 #include <unordered_map>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/GradMode.h>
+
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint/safetensors_file.h"
+#include "trainer_template/runtime/checkpoint/scalar_types.h"
+#include "trainer_template/runtime/errors.h"
 
 namespace torchbridge::train {
 namespace {
@@ -31,7 +32,8 @@ at::Tensor tensor_of(const std::shared_ptr<const SafetensorsFile>& file, const T
   const auto options = at::TensorOptions(scalar_type_of(entry.dtype));
   const std::string_view bytes = file->bytes(entry);
   if (!bytes.empty() && reinterpret_cast<std::uintptr_t>(bytes.data()) % element_size(entry.dtype) == 0) {
-    return at::from_blob(const_cast<char*>(bytes.data()), entry.shape, [file](void*) {}, options);
+    return at::from_blob(
+        const_cast<char*>(bytes.data()), entry.shape, [file](void*) {}, options);
   }
   at::Tensor tensor = at::empty(entry.shape, options);
   if (!bytes.empty()) std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
@@ -54,9 +56,8 @@ NamedTensors tensors_of(const std::shared_ptr<const SafetensorsFile>& file) {
 NamedTensors in_file_order(const NamedTensors& tensors) {
   NamedTensors ordered = tensors;
   // Wide types first keeps each tensor aligned, as the reference implementation does.
-  std::stable_sort(ordered.begin(), ordered.end(), [](const auto& a, const auto& b) {
-    return a.second.element_size() > b.second.element_size();
-  });
+  std::stable_sort(ordered.begin(), ordered.end(),
+                   [](const auto& a, const auto& b) { return a.second.element_size() > b.second.element_size(); });
   return ordered;
 }
 
@@ -80,7 +81,9 @@ FileRecord write_safetensors(FileLayer& files, const fs::path& path, const Named
   return write_recorded(files, path, parts);
 }
 
-NamedTensors read_safetensors(const fs::path& path, Links links) { return tensors_of(std::make_shared<const SafetensorsFile>(path, links)); }
+NamedTensors read_safetensors(const fs::path& path, Links links) {
+  return tensors_of(std::make_shared<const SafetensorsFile>(path, links));
+}
 
 NamedTensors read_safetensors(const std::shared_ptr<FileImage>& image, const fs::path& path) {
   return tensors_of(std::make_shared<const SafetensorsFile>(image, path));

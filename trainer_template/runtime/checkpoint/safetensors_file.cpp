@@ -5,7 +5,9 @@
 namespace torchbridge::train {
 namespace {
 
-std::string_view text_of(const MappedFile& file) { return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}; }
+std::string_view text_of(const MappedFile& file) {
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
 
 SafetensorsHeader header_of(std::string_view bytes, const std::filesystem::path& path) {
   auto header = parse_header(bytes, bytes.size());

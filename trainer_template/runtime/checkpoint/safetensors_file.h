@@ -14,7 +14,8 @@ namespace torchbridge::train {
 // May be read from any thread. What is not looked at is not read from the disk.
 class SafetensorsFile {
  public:
-  // Throws TrainError, which names the file and what is wrong with it: missing, cut off, or anything that parse_header refuses.
+  // Throws TrainError, which names the file and what is wrong with it: missing, cut off, or anything that parse_header
+  // refuses.
   explicit SafetensorsFile(const std::filesystem::path& path, Links links = Links::kFollowed);
 
   // Of bytes that were read from `path` before.

@@ -1,13 +1,14 @@
 #include "trainer_template/runtime/checkpoint/safetensors_header.h"
 
-#include "bridge/core/env_map.h"
-
 #include <algorithm>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "bridge/core/env_map.h"
 
 namespace torchbridge::train {
 namespace {

@@ -1,14 +1,15 @@
 #include "trainer_template/runtime/checkpoint/save_thread.h"
 
 #include <sys/resource.h>
-#include "trainer_template/runtime/console.h"
-#include "trainer_template/runtime/errors.h"
-#include "trainer_template/runtime/group/process_group.h"
-#include "trainer_template/runtime/group/store_keys.h"
 #include <unistd.h>
 
 #include <algorithm>
 #include <system_error>
+
+#include "trainer_template/runtime/console.h"
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/group/process_group.h"
+#include "trainer_template/runtime/group/store_keys.h"
 
 namespace torchbridge::train {
 namespace {
@@ -21,7 +22,8 @@ constexpr std::string_view kFailed = "failed ";  // what a report starts with th
 // Nobody waits for this save any more.
 struct GivenUp : std::exception {};
 
-// Of this thread, and of those that it starts from here on. It needs little time, but a scheduler may give it that of a training thread.
+// Of this thread, and of those that it starts from here on. It needs little time, but a scheduler may give it that of a
+// training thread.
 void give_way() {
   constexpr int kNiceness = 10;
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNiceness);  // where it cannot be, it is not
@@ -49,7 +51,8 @@ std::string failure_in(const std::vector<std::string>& reports) {
 
 }  // namespace
 
-SaveThread::SaveThread(SaveRequest request) try : request_(std::move(request)), thread_([this](const std::stop_token& stop) { run(stop); }) {
+SaveThread::SaveThread(SaveRequest request) try
+    : request_(std::move(request)), thread_([this](const std::stop_token& stop) { run(stop); }) {
 } catch (const std::system_error& error) {
   throw TrainError(std::string("the system starts no thread to write a checkpoint: ") + error.what());
 }
@@ -75,9 +78,8 @@ void SaveThread::run(const std::stop_token& stop) try {
 }
 
 std::string SaveThread::write_own(const std::stop_token& stop) try {
-  const WritePace pace{.bytes_per_s = request_.bytes_per_s, .wait = [&](std::chrono::nanoseconds time) {
-    pause(stop, time, [this] { return hurried_; });
-  }};
+  const WritePace pace{.bytes_per_s = request_.bytes_per_s,
+                       .wait = [&](std::chrono::nanoseconds time) { pause(stop, time, [this] { return hurried_; }); }};
   copy_();
   copied_.get();
   request_.snapshot.wait();
@@ -93,7 +95,9 @@ std::string SaveThread::write_own(const std::stop_token& stop) try {
 std::vector<std::string> SaveThread::gather(const std::stop_token& stop, std::string own) {
   std::vector<std::string> reports = {std::move(own)};
   const std::vector<std::string> keys = keys_of_others(request_);
-  for (milliseconds poll = kFirstPoll; !keys.empty() && !request_.store->check(keys); poll = std::min(poll * 2, kLastPoll)) pause(stop, poll);
+  for (milliseconds poll = kFirstPoll; !keys.empty() && !request_.store->check(keys);
+       poll = std::min(poll * 2, kLastPoll))
+    pause(stop, poll);
   for (const std::string& each : keys) {
     reports.push_back(get(*request_.store, each));
     request_.store->deleteKey(each);
@@ -120,7 +124,8 @@ void SaveThread::complete(const std::vector<std::string>& reports) {
     if (!trouble.empty()) say("the checkpoint of step " + std::to_string(step()) + " is complete, but " + trouble);
     return finish({});
   }
-  say("no checkpoint of step " + std::to_string(step()) + ": " + failure + "; older ones stay, and the next save tries again");
+  say("no checkpoint of step " + std::to_string(step()) + ": " + failure +
+      "; older ones stay, and the next save tries again");
   abandon(request_.files, request_.root, request_.temporary, step());
   finish(failure);
 }
@@ -133,7 +138,8 @@ void SaveThread::hurry() {
   changed_.notify_all();
 }
 
-void SaveThread::pause(const std::stop_token& stop, std::chrono::nanoseconds time, const std::function<bool()>& enough) {
+void SaveThread::pause(const std::stop_token& stop, std::chrono::nanoseconds time,
+                       const std::function<bool()>& enough) {
   if (time.count() > 0) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, stop, time, enough);

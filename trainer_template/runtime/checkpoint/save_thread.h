@@ -1,5 +1,5 @@
-// One save of a checkpoint, in a thread of its own: this rank's share is copied and written, and rank 0 completes the checkpoint when all
-// ranks have written theirs.
+// One save of a checkpoint, in a thread of its own: this rank's share is copied and written, and rank 0 completes the
+// checkpoint when all ranks have written theirs.
 #pragma once
 
 #include <atomic>
@@ -13,8 +13,9 @@
 #include <stop_token>
 #include <string>
 #include <thread>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "trainer_template/runtime/checkpoint/file_layer.h"
 #include "trainer_template/runtime/checkpoint/publish.h"
@@ -24,23 +25,26 @@ namespace torchbridge::train {
 
 struct SaveRequest {
   FileLayer& files;
-  std::filesystem::path root, temporary;   // the same on all ranks; `temporary` is no other save's
-  Snapshot& snapshot;                      // taken; left alone by others until wait_written()
-  Manifest manifest;                       // but for its files; of rank 0
+  std::filesystem::path root, temporary;  // the same on all ranks; `temporary` is no other save's
+  Snapshot& snapshot;                     // taken; left alone by others until wait_written()
+  Manifest manifest;                      // but for its files; of rank 0
   Retention retention;
-  std::optional<std::int64_t> went_on_from;  // complete ones after this step are put aside before this one counts; of rank 0
-  double bytes_per_s = 0;                  // of this rank; 0: no limit
-  bool yields = false;                     // once the state is copied, training has the processor first
+  std::optional<std::int64_t>
+      went_on_from;        // complete ones after this step are put aside before this one counts; of rank 0
+  double bytes_per_s = 0;  // of this rank; 0: no limit
+  bool yields = false;     // once the state is copied, training has the processor first
   int rank = 0, world_size = 1;
-  c10::intrusive_ptr<c10d::Store> store;   // by which ranks tell rank 0 what they have written; not used with one rank
-  std::string key;                         // in the store, no other save's
+  c10::intrusive_ptr<c10d::Store> store;  // by which ranks tell rank 0 what they have written; not used with one rank
+  std::string key;                        // in the store, no other save's
 };
 
-// The group of the ranks is not used: training goes on with it. Nothing throws but the constructor: TrainError, for want of a thread.
+// The group of the ranks is not used: training goes on with it. Nothing throws but the constructor: TrainError, for
+// want of a thread.
 class SaveThread {
  public:
   explicit SaveThread(SaveRequest request);
-  // Gives up what is not written yet, at the next block of a few MiB; rank 0, once it has begun to publish, brings that to its end.
+  // Gives up what is not written yet, at the next block of a few MiB; rank 0, once it has begun to publish, brings that
+  // to its end.
   ~SaveThread() = default;
   SaveThread(const SaveThread&) = delete;
   SaveThread& operator=(const SaveThread&) = delete;
@@ -54,7 +58,8 @@ class SaveThread {
   bool done() const { return done_; }
   // Returns when this rank's share is written, or could not be, and rank 0 can know it.
   void wait_written();
-  // Of rank 0: waits for the outcome of the whole, and returns why it failed; empty when the checkpoint is complete. It was printed by then.
+  // Of rank 0: waits for the outcome of the whole, and returns why it failed; empty when the checkpoint is complete. It
+  // was printed by then.
   std::string wait();
 
  private:
@@ -63,7 +68,9 @@ class SaveThread {
   std::vector<std::string> gather(const std::stop_token& stop, std::string own);
   void complete(const std::vector<std::string>& reports);
   // At an end before that: when the save is given up, which it throws, or `enough` says so after a change.
-  void pause(const std::stop_token& stop, std::chrono::nanoseconds time, const std::function<bool()>& enough = [] { return false; });
+  void pause(
+      const std::stop_token& stop, std::chrono::nanoseconds time,
+      const std::function<bool()>& enough = [] { return false; });
   void finish(std::string failure);
 
   const SaveRequest request_;

@@ -24,7 +24,8 @@ std::string dtype_name(at::ScalarType type) {
 }
 
 at::ScalarType scalar_type_of(const std::string& dtype) {
-  return std::find_if(std::begin(kTypes), std::end(kTypes), [&](const auto& type) { return dtype == type.second; })->first;
+  return std::find_if(std::begin(kTypes), std::end(kTypes), [&](const auto& type) { return dtype == type.second; })
+      ->first;
 }
 
 }  // namespace torchbridge::train

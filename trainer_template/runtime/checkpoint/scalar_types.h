@@ -1,9 +1,9 @@
 // libtorch's element types by the names that safetensors_header.h gives them.
 #pragma once
 
-#include <c10/core/ScalarType.h>
-
 #include <string>
+
+#include <c10/core/ScalarType.h>
 
 namespace torchbridge::train {
 

@@ -1,25 +1,29 @@
 #include "trainer_template/runtime/checkpoint/snapshot.h"
 
+#include <algorithm>
+
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+
 #include "trainer_template/runtime/checkpoint/safetensors.h"
 #include "trainer_template/runtime/checkpoint/stream_copy.h"
 #include "trainer_template/runtime/errors.h"
 #include "trainer_template/runtime/failpoint.h"
 #include "trainer_template/runtime/pinned_memory.h"
 
-#include <algorithm>
-
 namespace torchbridge::train {
 namespace {
 
-std::uint64_t aligned(std::uint64_t size) { return (size + kDirectAlignment - 1) / kDirectAlignment * kDirectAlignment; }
+std::uint64_t aligned(std::uint64_t size) {
+  return (size + kDirectAlignment - 1) / kDirectAlignment * kDirectAlignment;
+}
 
 // What of the piece at `begin` of `size` bytes lies within the range, counted from the piece's begin.
 ByteRange overlap(const ByteRange& range, std::uint64_t begin, std::uint64_t size) {
-  const std::uint64_t from = std::clamp(range.begin, begin, begin + size), to = std::clamp(range.end, begin, begin + size);
+  const std::uint64_t from = std::clamp(range.begin, begin, begin + size),
+                      to = std::clamp(range.end, begin, begin + size);
   return {from - begin, to - begin};
 }
 
@@ -36,11 +40,14 @@ at::Tensor flat_bytes(const at::Tensor& tensor, const ByteRange& range) {
 }
 
 // Inference tensors have none.
-std::uint32_t version_of(const at::Tensor& tensor) { return tensor.is_inference() ? 0 : static_cast<std::uint32_t>(tensor._version()); }
+std::uint32_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0 : static_cast<std::uint32_t>(tensor._version());
+}
 
 }  // namespace
 
-void Snapshot::add(const std::string& file, const NamedTensors& tensors, int index, int count, const std::map<std::string, std::string>& metadata) {
+void Snapshot::add(const std::string& file, const NamedTensors& tensors, int index, int count,
+                   const std::map<std::string, std::string>& metadata) {
   const NamedTensors ordered = in_file_order(tensors);
   const std::string& header = headers_.emplace_back(header_for(ordered, metadata));
   FileShare share{.name = file, .file_size = header.size()};
@@ -53,7 +60,12 @@ void Snapshot::add(const std::string& file, const NamedTensors& tensors, int ind
     const ByteRange bytes = overlap(share.range, begin, tensor.nbytes());
     begin += tensor.nbytes();
     if (bytes.size() == 0) continue;
-    sources_.push_back({.name = name, .tensor = tensor.detach(), .bytes = bytes, .share = shares_.size(), .piece = share.pieces.size(), .offset = offset});
+    sources_.push_back({.name = name,
+                        .tensor = tensor.detach(),
+                        .bytes = bytes,
+                        .share = shares_.size(),
+                        .piece = share.pieces.size(),
+                        .offset = offset});
     share.pieces.emplace_back();
     offset += bytes.size();
   }
@@ -123,7 +135,9 @@ void Snapshot::copy() {
   for (Source& source : sources_) {
     if (source.room == nullptr) continue;
     if (version_of(source.tensor) != source.version) {
-      throw TrainError("'" + source.name + "' was written between the save and the optimizer's step; save such a model without --async-save");
+      throw TrainError(
+          "'" + source.name +
+          "' was written between the save and the optimizer's step; save such a model without --async-save");
     }
     source.tensor.reset();
   }
@@ -147,11 +161,13 @@ std::vector<at::Tensor> Snapshot::make_images(const std::vector<bool>& is_copied
   std::vector<at::Tensor> images(shares_.size());
   if (size == kDirectAlignment) return images;
   make_room(size, pinned);
-  const std::uint64_t address = reinterpret_cast<std::uintptr_t>(buffer_.const_data_ptr()), skipped = aligned(address) - address;
+  const std::uint64_t address = reinterpret_cast<std::uintptr_t>(buffer_.const_data_ptr()),
+                      skipped = aligned(address) - address;
   for (std::size_t i = 0; i < shares_.size(); ++i) {
     if (!is_copied[i]) continue;
     FileShare& share = shares_[i];
-    images[i] = buffer_.narrow(0, static_cast<std::int64_t>(skipped + begins[i]), static_cast<std::int64_t>(share.range.size()));
+    images[i] = buffer_.narrow(0, static_cast<std::int64_t>(skipped + begins[i]),
+                               static_cast<std::int64_t>(share.range.size()));
     std::string_view& header = share.pieces.front();  // empty: the share begins with a tensor
     std::ranges::copy(header, static_cast<char*>(images[i].mutable_data_ptr()));
     if (!header.empty()) header = {bytes_of(images[i]), header.size()};

@@ -1,10 +1,6 @@
 // What this rank writes of a run's state, as bytes in host memory that stay as they are.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include <c10/core/Event.h>
-#include <c10/core/Stream.h>
-
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -12,6 +8,10 @@
 #include <optional>
 #include <string>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
 
 #include "trainer_template/runtime/checkpoint/file_share.h"
 #include "trainer_template/runtime/named_tensors.h"
@@ -59,7 +59,8 @@ class Snapshot {
     bool is_copying = false;    // on stream_
     std::uint32_t version = 0;  // that autograd gives to the tensor's values
   };
-  // Room for all of each share that is copied, as the file will have it: it is written from there without another copy. Undefined for the others.
+  // Room for all of each share that is copied, as the file will have it: it is written from there without another copy.
+  // Undefined for the others.
   std::vector<at::Tensor> make_images(const std::vector<bool>& is_copied, bool pinned);
   void make_room(std::uint64_t size, bool pinned);
   void begin_copies(const std::vector<at::Tensor>& images);
@@ -68,7 +69,7 @@ class Snapshot {
   std::deque<std::string> headers_;  // which do not move
   std::vector<Source> sources_;
   at::Tensor buffer_;
-  bool is_pinned_ = false;  // the buffer
+  bool is_pinned_ = false;             // the buffer
   std::optional<c10::Stream> stream_;  // of the GPU
   std::shared_ptr<const c10::Event> copied_;
 };

@@ -1,8 +1,8 @@
 #include "trainer_template/runtime/checkpoint/state_dict.h"
 
-#include "bridge/core/env_map.h"
-
 #include <string>
+
+#include "bridge/core/env_map.h"
 
 namespace torchbridge::train {
 namespace {
@@ -23,7 +23,8 @@ std::string keys_of(const PickledValue& dict) {
   std::size_t shown = 0;
   for (; shown < dict.items.size() && shown < 2 * kMost && text.size() < kLongest; shown += 2) {
     const auto& key = *dict.items[shown];
-    text += (text.empty() ? "'" : ", '") + (key.is(Kind::kText) ? printable(key.text) : std::to_string(key.integer)) + "'";
+    text +=
+        (text.empty() ? "'" : ", '") + (key.is(Kind::kText) ? printable(key.text) : std::to_string(key.integer)) + "'";
   }
   return shown < dict.items.size() ? text + ", ..." : text;
 }
@@ -37,7 +38,8 @@ Result<const PickledValue*> find_state_dict(const PickledValue& content) {
     if (found != nullptr && is_state_dict(*found)) return found;
   }
   if (!content.is(Kind::kDict)) return Error{"holds no state_dict: save model.state_dict(), not the model"};
-  return Error{"holds no state_dict, nor one as 'model', 'state_dict' or 'model_state_dict'; it has " + keys_of(content)};
+  return Error{"holds no state_dict, nor one as 'model', 'state_dict' or 'model_state_dict'; it has " +
+               keys_of(content)};
 }
 
 std::string_view common_prefix(const PickledValue& state_dict) {

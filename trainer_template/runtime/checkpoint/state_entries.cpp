@@ -1,10 +1,10 @@
 #include "trainer_template/runtime/checkpoint/state_entries.h"
 
-#include "trainer_template/runtime/number_text.h"
-
 #include <cmath>
 #include <optional>
 #include <stdexcept>
+
+#include "trainer_template/runtime/number_text.h"
 
 namespace torchbridge::train {
 namespace {

@@ -1,17 +1,18 @@
 #include "trainer_template/runtime/checkpoint/tied_weights.h"
 
-#include "bridge/core/env_map.h"
-#include "trainer_template/runtime/errors.h"
-
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
+
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/errors.h"
 
 namespace torchbridge::train {
 namespace {
 
 bool same_memory(const at::Tensor& a, const at::Tensor& b) {
-  return a.const_data_ptr() == b.const_data_ptr() && a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && a.strides() == b.strides();
+  return a.const_data_ptr() == b.const_data_ptr() && a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() &&
+         a.strides() == b.strides();
 }
 
 bool same_values(const at::Tensor& a, const at::Tensor& b) {
@@ -43,7 +44,8 @@ NamedTensors without_aliases(const NamedTensors& from, const ModelTensors& model
       renamed.emplace(first, name);
       once.emplace_back(first, tensor);
     } else if (const auto& kept = other == given.end() ? before->second : first; !same_values(given.at(kept), tensor)) {
-      throw TrainError(what + " has other values for '" + printable(name) + "' than for '" + printable(kept) + "', which are one parameter of this model");
+      throw TrainError(what + " has other values for '" + printable(name) + "' than for '" + printable(kept) +
+                       "', which are one parameter of this model");
     }
   }
   return once;

@@ -8,9 +8,10 @@
 
 namespace torchbridge::train {
 
-// The tensors of a file under the names that the model saves them by: each once. Left out is another name of a tensor that the model
-// knows; what is there under the other name alone is renamed; what the file ties and the model does not is left out too where the model
-// has no such name. The order is kept. Throws TrainError where the model ties two tensors whose values differ in the file.
+// The tensors of a file under the names that the model saves them by: each once. Left out is another name of a tensor
+// that the model knows; what is there under the other name alone is renamed; what the file ties and the model does not
+// is left out too where the model has no such name. The order is kept. Throws TrainError where the model ties two
+// tensors whose values differ in the file.
 NamedTensors without_aliases(const NamedTensors& from, const ModelTensors& model, const std::string& what);
 
 // The metadata of a model's safetensors file: "format", and each other name with the name that it is saved under, as

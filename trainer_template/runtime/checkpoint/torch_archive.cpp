@@ -1,12 +1,13 @@
 #include "trainer_template/runtime/checkpoint/torch_archive.h"
 
+#include <algorithm>
+
+#include <zip.h>
+
 #include "bridge/core/env_map.h"
 #include "trainer_template/runtime/checkpoint/safetensors_header.h"
 #include "trainer_template/runtime/data/mapped_file.h"
 #include "trainer_template/runtime/errors.h"
-#include <zip.h>
-
-#include <algorithm>
 
 namespace torchbridge::train {
 namespace {
@@ -49,32 +50,39 @@ struct TorchArchive::Zip {
     if (folder.empty()) throw wrong(path, "is a zip archive without data.pkl: torch.save did not write it");
   }
 
-  zip_int64_t locate(const std::string& name) const { return zip_name_locate(zip.get(), (folder + name).c_str(), ZIP_FL_ENC_RAW); }
+  zip_int64_t locate(const std::string& name) const {
+    return zip_name_locate(zip.get(), (folder + name).c_str(), ZIP_FL_ENC_RAW);
+  }
 
   // Not more than `limit` bytes.
   std::uint64_t size_of(const std::string& name, std::uint64_t limit) const {
     zip_stat_t found{};
     const auto index = locate(name);
     if (index < 0) throw wrong(path, "has no record '" + printable(name) + "'");
-    const bool known = zip_stat_index(zip.get(), static_cast<zip_uint64_t>(index), 0, &found) == 0 && (found.valid & ZIP_STAT_SIZE) != 0;
+    const bool known = zip_stat_index(zip.get(), static_cast<zip_uint64_t>(index), 0, &found) == 0 &&
+                       (found.valid & ZIP_STAT_SIZE) != 0;
     if (!known) throw wrong(path, "does not tell the size of its record '" + printable(name) + "'");
     if (found.size > limit) {
-      throw wrong(path, "has a record '" + printable(name) + "' of " + std::to_string(found.size) + " bytes, more than " + std::to_string(limit));
+      throw wrong(path, "has a record '" + printable(name) + "' of " + std::to_string(found.size) +
+                            " bytes, more than " + std::to_string(limit));
     }
     return found.size;
   }
 
   // All of it. REQUIRES: `size` is size_of(name).
   void read(const std::string& name, void* into, std::uint64_t size) const {
-    const std::unique_ptr<zip_file_t, int (*)(zip_file_t*)> file(zip_fopen_index(zip.get(), static_cast<zip_uint64_t>(locate(name)), 0), zip_fclose);
+    const std::unique_ptr<zip_file_t, int (*)(zip_file_t*)> file(
+        zip_fopen_index(zip.get(), static_cast<zip_uint64_t>(locate(name)), 0), zip_fclose);
     if (!file) throw wrong(path, "is damaged: record '" + printable(name) + "': " + zip_strerror(zip.get()));
     auto* at = static_cast<char*>(into);
     // The checksum is compared by the read that finds the end.
     for (char beyond = 0; true;) {
       const auto count = size == 0 ? zip_fread(file.get(), &beyond, 1) : zip_fread(file.get(), at, size);
-      if (count < 0) throw wrong(path, "is damaged: record '" + printable(name) + "': " + zip_file_strerror(file.get()));
+      if (count < 0)
+        throw wrong(path, "is damaged: record '" + printable(name) + "': " + zip_file_strerror(file.get()));
       if (count == 0 && size == 0) return;
-      if (count == 0 || size == 0) throw wrong(path, "is damaged: record '" + printable(name) + "' is not as long as it says");
+      if (count == 0 || size == 0)
+        throw wrong(path, "is damaged: record '" + printable(name) + "' is not as long as it says");
       at += count;
       size -= static_cast<std::uint64_t>(count);
     }
@@ -91,17 +99,22 @@ struct TorchArchive::Zip {
   std::string folder;
 };
 
-bool is_torch_file(const fs::path& path) { return path.extension() == ".pt" || path.extension() == ".pth" || is_archive(path); }
+bool is_torch_file(const fs::path& path) {
+  return path.extension() == ".pt" || path.extension() == ".pth" || is_archive(path);
+}
 
 TorchArchive::TorchArchive(const fs::path& path) : path_(path) {
-  if (!is_archive(path_)) throw wrong(path_, "is no archive of torch.save (PyTorch 1.6 or later): save it again with torch.save(state_dict, file)");
+  if (!is_archive(path_))
+    throw wrong(path_,
+                "is no archive of torch.save (PyTorch 1.6 or later): save it again with torch.save(state_dict, file)");
   zip_ = std::make_unique<Zip>(path_);
 }
 
 TorchArchive::~TorchArchive() = default;
 
 Pickled TorchArchive::content() const {
-  if (zip_->locate("byteorder") >= 0 && zip_->text("byteorder", kLargestWord) != "little") throw wrong(path_, "was written on a big-endian machine");
+  if (zip_->locate("byteorder") >= 0 && zip_->text("byteorder", kLargestWord) != "little")
+    throw wrong(path_, "was written on a big-endian machine");
   auto content = parse_pickle(zip_->text("data.pkl", kLargestPickle));
   if (!content) throw wrong(path_, "cannot be read: " + content.error().message);
   return *std::move(content);
@@ -111,10 +124,12 @@ std::uint64_t TorchArchive::storage_bytes(const PickledTensor& tensor) const {
   const std::uint64_t expected = static_cast<std::uint64_t>(tensor.storage_size) * element_size(tensor.dtype);
   const std::uint64_t size = zip_->size_of(record_of(tensor), expected);
   if (size == expected) return size;
-  throw wrong(path_, "has " + std::to_string(size) + " bytes in its record '" + printable(record_of(tensor)) + "', but by its pickle there are " +
-                         std::to_string(expected));
+  throw wrong(path_, "has " + std::to_string(size) + " bytes in its record '" + printable(record_of(tensor)) +
+                         "', but by its pickle there are " + std::to_string(expected));
 }
 
-void TorchArchive::read_storage(const PickledTensor& tensor, void* into) const { zip_->read(record_of(tensor), into, storage_bytes(tensor)); }
+void TorchArchive::read_storage(const PickledTensor& tensor, void* into) const {
+  zip_->read(record_of(tensor), into, storage_bytes(tensor));
+}
 
 }  // namespace torchbridge::train

@@ -13,12 +13,12 @@
 
 namespace torchbridge::train {
 
-// Whether torch.save is likely to have written the file: by its beginning, or by its name (.pt, .pth). Throws TrainError, which names it,
-// where it is no regular file.
+// Whether torch.save is likely to have written the file: by its beginning, or by its name (.pt, .pth). Throws
+// TrainError, which names it, where it is no regular file.
 bool is_torch_file(const std::filesystem::path& path);
 
-// One thread. Members throw TrainError, which names the file and what is wrong with it; checksums of records, which torch.load ignores, are
-// compared by whatever reads them.
+// One thread. Members throw TrainError, which names the file and what is wrong with it; checksums of records, which
+// torch.load ignores, are compared by whatever reads them.
 class TorchArchive {
  public:
   explicit TorchArchive(const std::filesystem::path& path);
@@ -33,7 +33,8 @@ class TorchArchive {
 
   // Bytes of the storage that a tensor of content() lies in; as many are in the archive, or it throws.
   std::uint64_t storage_bytes(const PickledTensor& tensor) const;
-  void read_storage(const PickledTensor& tensor, void* into) const;  // REQUIRES: there is room for storage_bytes(tensor)
+  void read_storage(const PickledTensor& tensor,
+                    void* into) const;  // REQUIRES: there is room for storage_bytes(tensor)
 
  private:
   struct Zip;
@@ -41,8 +42,8 @@ class TorchArchive {
   std::unique_ptr<Zip> zip_;
 };
 
-// Writes a new file that torch.load(weights_only=True) reads, also mapped: `storages` are the bytes of each storage that `content`
-// refers to. The same content gives the same bytes. Throws TrainError.
+// Writes a new file that torch.load(weights_only=True) reads, also mapped: `storages` are the bytes of each storage
+// that `content` refers to. The same content gives the same bytes. Throws TrainError.
 void write_torch_archive(FileLayer& files, const std::filesystem::path& path, const PickledValue& content,
                          const std::map<std::string, std::string_view>& storages);
 

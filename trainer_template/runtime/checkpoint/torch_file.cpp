@@ -1,23 +1,26 @@
 #include "trainer_template/runtime/checkpoint/torch_file.h"
 
+#include <unordered_map>
+#include <unordered_set>
+
 #include <ATen/ops/empty.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/Storage.h>
+
 #include "bridge/core/env_map.h"
 #include "trainer_template/runtime/checkpoint/safetensors_header.h"
 #include "trainer_template/runtime/checkpoint/scalar_types.h"
 #include "trainer_template/runtime/checkpoint/state_dict.h"
 #include "trainer_template/runtime/errors.h"
 
-#include <unordered_map>
-#include <unordered_set>
-
 namespace torchbridge::train {
 namespace {
 
 using Kind = PickledValue::Kind;
 
-TrainError wrong(const std::filesystem::path& path, const std::string& what) { return TrainError(path.string() + " " + what); }
+TrainError wrong(const std::filesystem::path& path, const std::string& what) {
+  return TrainError(path.string() + " " + what);
+}
 
 }  // namespace
 
@@ -52,7 +55,8 @@ NamedTensors TorchFile::tensors(const PickledValue& dict) {
   std::unordered_set<std::string_view> names;
   for (std::size_t i = 0; i < dict.items.size(); i += 2) {
     const PickledValue &key = *dict.items[i], &value = *dict.items[i + 1];
-    if (!key.is(Kind::kText)) throw wrong(path(), "has a tensor under the number " + std::to_string(key.integer) + " instead of a name");
+    if (!key.is(Kind::kText))
+      throw wrong(path(), "has a tensor under the number " + std::to_string(key.integer) + " instead of a name");
     if (!value.is(Kind::kTensor)) throw wrong(path(), "has '" + printable(key.text) + "', which is no tensor");
     if (!names.insert(key.text).second) throw wrong(path(), "has '" + printable(key.text) + "' twice");
     tensors.emplace_back(key.text, tensor(value.tensor));

@@ -25,8 +25,8 @@ class TorchFile {
   // The tensors of one dictionary in it, in its order. Throws where a value is no tensor or a key is there twice.
   NamedTensors tensors(const PickledValue& dict);
 
-  // A model's state_dict: all that was saved, or what stands there as "model", "state_dict" or "model_state_dict". The prefix
-  // "module." of a model that DistributedDataParallel wraps is left out.
+  // A model's state_dict: all that was saved, or what stands there as "model", "state_dict" or "model_state_dict". The
+  // prefix "module." of a model that DistributedDataParallel wraps is left out.
   NamedTensors state_dict();
 
  private:

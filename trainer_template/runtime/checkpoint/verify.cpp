@@ -1,10 +1,5 @@
 #include "trainer_template/runtime/checkpoint/verify.h"
 
-#include "bridge/core/env_map.h"
-#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
-#include "trainer_template/runtime/checkpoint/checksum.h"
-#include "trainer_template/runtime/checkpoint/safetensors_header.h"
-
 #include <algorithm>
 #include <array>
 #include <future>
@@ -17,6 +12,11 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint/checksum.h"
+#include "trainer_template/runtime/checkpoint/safetensors_header.h"
 
 namespace torchbridge::train {
 namespace {
@@ -55,16 +55,20 @@ std::vector<Checked> share_of(const std::vector<Checked>& all, int share, int sh
   std::uint64_t total = 0, before = 0;
   for (const Checked& one : all) total += one.end - one.begin + 1;
   for (const Checked& one : all) {
-    if (static_cast<int>(static_cast<double>(before) / static_cast<double>(total) * shares) == share) own.push_back(one);
+    if (static_cast<int>(static_cast<double>(before) / static_cast<double>(total) * shares) == share)
+      own.push_back(one);
     before += one.end - one.begin + 1;
   }
   return own;
 }
 
-// Which tensors lie in the range, by the file's own header: " (tensor 'layers.0.weight')". Empty where it has none that can be read.
+// Which tensors lie in the range, by the file's own header: " (tensor 'layers.0.weight')". Empty where it has none that
+// can be read.
 std::string tensors_in(const ReadFile& file, const Checked& range) {
   std::string start;
-  const auto read = [&](std::uint64_t end) { return file.read(start.size(), end, [&](std::string_view bytes) { return !start.append(bytes).empty(); }); };
+  const auto read = [&](std::uint64_t end) {
+    return file.read(start.size(), end, [&](std::string_view bytes) { return !start.append(bytes).empty(); });
+  };
   if (!range.file->name.ends_with(".safetensors") || file.size() < kHeaderLength || !read(kHeaderLength)) return {};
   const auto size = header_size(start, file.size());
   if (!size || !read(*size)) return {};
@@ -118,27 +122,31 @@ class Comparison {
 };
 
 // Of parts of one file that lie one behind the other: the first `most`.
-std::vector<std::string> faults_in_file(const fs::path& folder, std::span<const Checked> parts, const Kept& kept, std::size_t most) {
+std::vector<std::string> faults_in_file(const fs::path& folder, std::span<const Checked> parts, const Kept& kept,
+                                        std::size_t most) {
   const FileRecord& record = *parts.front().file;
   const auto found = kept.images.find(record.name);
   FileImage* const image = found == kept.images.end() ? nullptr : found->second.get();
   const ReadFile file(folder / record.name, image ? kept.way : ReadFile::Way::kCached);
   if (file.refusal()) return {record.name + " " + file.refusal()};
   if (file.size() != record.size) {
-    return {record.name + " has " + std::to_string(file.size()) + " bytes, " + std::to_string(record.size) + " were written"};
+    return {record.name + " has " + std::to_string(file.size()) + " bytes, " + std::to_string(record.size) +
+            " were written"};
   }
   Comparison comparison(parts, most);
   const auto take = [&](std::string_view bytes) { return comparison.take(bytes); };
   const std::uint64_t begin = parts.front().begin, end = parts.back().end;
   const bool delivered = image ? file.read_into(*image, begin, end, take) : file.read(begin, end, take);
   std::vector<std::string> faults;
-  for (const Checked& part : comparison.differ()) faults.push_back(record.name + " is damaged: its checksum differs" + tensors_in(file, part));
+  for (const Checked& part : comparison.differ())
+    faults.push_back(record.name + " is damaged: its checksum differs" + tensors_in(file, part));
   if (!delivered) faults.push_back(record.name + " cannot be read");
   return faults;
 }
 
 // The first `most` of them. A file that is missing or of another size is one.
-std::vector<std::string> faults(const fs::path& folder, std::span<const Checked> parts, const Kept& kept, std::size_t most) {
+std::vector<std::string> faults(const fs::path& folder, std::span<const Checked> parts, const Kept& kept,
+                                std::size_t most) {
   std::vector<std::string> found;
   while (!parts.empty() && found.size() < most) {
     const FileRecord* const file = parts.front().file;
@@ -158,9 +166,11 @@ Result<Manifest> read_manifest(const fs::path& folder) {
   const std::string name = kManifestFile;
   const ReadFile file(folder / name);
   if (file.refusal()) return Error{name + " " + file.refusal()};
-  if (file.size() > kLargestManifest) return Error{name + " is damaged: it has " + std::to_string(file.size()) + " bytes"};
+  if (file.size() > kLargestManifest)
+    return Error{name + " is damaged: it has " + std::to_string(file.size()) + " bytes"};
   std::string text;
-  if (!file.read(0, file.size(), [&](std::string_view bytes) { return !text.append(bytes).empty(); })) return Error{name + " cannot be read"};
+  if (!file.read(0, file.size(), [&](std::string_view bytes) { return !text.append(bytes).empty(); }))
+    return Error{name + " cannot be read"};
   auto manifest = manifest_from_json(text);
   if (!manifest) return Error{name + " " + manifest.error().message};
   if (!is_sealed(text)) return Error{name + " is damaged: its checksum differs"};
@@ -182,14 +192,16 @@ FileImages images_for(const Manifest& manifest, const std::vector<std::string>& 
 }
 
 Status verify_files(const fs::path& folder, const Manifest& manifest, int share, int shares, const Kept& kept) {
-  const std::vector<Checked> own = everything(manifest, kept.images, true), all = everything(manifest, kept.images, false);
+  const std::vector<Checked> own = everything(manifest, kept.images, true),
+                             all = everything(manifest, kept.images, false);
   const auto fault_of_reader = [&](int reader) {
     std::vector<Checked> parts = share_of(own, reader, kReaders);
     std::ranges::copy(share_of(all, share * kReaders + reader, shares * kReaders), std::back_inserter(parts));
     return faults(folder, parts, kept, 1);
   };
   std::array<std::future<std::vector<std::string>>, kReaders> readers;
-  for (int i = 0; i < kReaders; ++i) readers[i] = std::async(std::launch::async | std::launch::deferred, fault_of_reader, i);
+  for (int i = 0; i < kReaders; ++i)
+    readers[i] = std::async(std::launch::async | std::launch::deferred, fault_of_reader, i);
   for (auto& reader : readers) {
     if (const auto found = reader.get(); !found.empty()) return Error{found.front()};
   }

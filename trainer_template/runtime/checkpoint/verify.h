@@ -26,12 +26,15 @@ struct Kept {
 // Those files of these names that the manifest has, with memory as far as there is some.
 FileImages images_for(const Manifest& manifest, const std::vector<std::string>& names);
 
-// Compares size and checksum of the files with the manifest: of those that a rank needs whole all of it, of the others all, or what falls to `share` of
-// `shares` readers (a rank each), who together see every one. The error names the first file that is missing, no regular file (a link is not
-// followed) or damaged; without one, what is kept is what was compared.
-Status verify_files(const std::filesystem::path& folder, const Manifest& manifest, int share = 0, int shares = 1, const Kept& kept = {});
+// Compares size and checksum of the files with the manifest: of those that a rank needs whole all of it, of the others
+// all, or what falls to `share` of `shares` readers (a rank each), who together see every one. The error names the
+// first file that is missing, no regular file (a link is not followed) or damaged; without one, what is kept is what
+// was compared.
+Status verify_files(const std::filesystem::path& folder, const Manifest& manifest, int share = 0, int shares = 1,
+                    const Kept& kept = {});
 
-// All that is wrong with them, in the order of the files; a tensor that is damaged is named where its file's header can be read.
+// All that is wrong with them, in the order of the files; a tensor that is damaged is named where its file's header can
+// be read.
 std::vector<std::string> all_faults(const std::filesystem::path& folder, const Manifest& manifest);
 
 // read_manifest() and verify_files().

@@ -1,13 +1,13 @@
 #include "trainer_template/runtime/data/csv.h"
 
-#include "bridge/core/env_map.h"
-#include "trainer_template/runtime/data/mapped_file.h"
-#include "trainer_template/runtime/errors.h"
-
 #include <charconv>
 #include <cmath>
 #include <optional>
 #include <set>
+
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/data/mapped_file.h"
+#include "trainer_template/runtime/errors.h"
 
 namespace torchbridge::train {
 namespace {
@@ -60,9 +60,11 @@ std::optional<float> number(std::string_view text) {
   if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc::result_out_of_range) value = std::strtod(std::string(text).c_str(), nullptr);  // that tells 0 from infinity
+  if (error == std::errc::result_out_of_range)
+    value = std::strtod(std::string(text).c_str(), nullptr);  // that tells 0 from infinity
   const auto number = static_cast<float>(value);
-  if (error == std::errc::invalid_argument || end != text.data() + text.size() || !std::isfinite(number)) return std::nullopt;
+  if (error == std::errc::invalid_argument || end != text.data() + text.size() || !std::isfinite(number))
+    return std::nullopt;
   return number;
 }
 
@@ -104,9 +106,11 @@ class Parser {
       const std::int64_t column = table_.columns;
       if (field->empty()) return Error{place(column) + "the name is missing"};
       if (number(*field)) {
-        return Error{place(column) + "'" + printable(*field) + "' is a number, expected a name; does the file have no header?"};
+        return Error{place(column) + "'" + printable(*field) +
+                     "' is a number, expected a name; does the file have no header?"};
       }
-      if (!seen.insert(*field).second) return Error{place(column) + "'" + printable(*field) + "' is the name of two columns"};
+      if (!seen.insert(*field).second)
+        return Error{place(column) + "'" + printable(*field) + "' is the name of two columns"};
       table_.names.emplace_back(*field);
       ++table_.columns;
     }
@@ -119,7 +123,8 @@ class Parser {
     while (const auto field = fields.next()) {
       const auto value = number(*field);
       const bool too_many = table_.columns > 0 && column == table_.columns;
-      if (too_many) return Error{place(column) + "expected " + std::to_string(table_.columns) + " fields, as in the lines before"};
+      if (too_many)
+        return Error{place(column) + "expected " + std::to_string(table_.columns) + " fields, as in the lines before"};
       if (field->empty()) return Error{place(column) + "the number is missing"};
       if (!value) return Error{place(column) + "'" + printable(*field) + "' is not a finite number"};
       table_.values.push_back(*value);
@@ -140,7 +145,9 @@ class Parser {
 
 }  // namespace
 
-Result<NumberTable> parse_csv(std::string_view text, const CsvOptions& options) { return Parser(text, options).parse(); }
+Result<NumberTable> parse_csv(std::string_view text, const CsvOptions& options) {
+  return Parser(text, options).parse();
+}
 
 NumberTable read_csv(const std::filesystem::path& path, const CsvOptions& options) {
   const MappedFile file(path);

@@ -1,10 +1,10 @@
 #include "trainer_template/runtime/data/csv_dataset.h"
 
-#include "bridge/core/env_map.h"
-#include "trainer_template/runtime/errors.h"
-
 #include <algorithm>
 #include <cmath>
+
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/errors.h"
 
 namespace torchbridge::train {
 namespace {

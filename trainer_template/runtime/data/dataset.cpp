@@ -1,9 +1,10 @@
 #include "trainer_template/runtime/data/dataset.h"
 
-#include <ATen/ops/empty.h>
-#include "trainer_template/runtime/pinned_memory.h"
-
 #include <utility>
+
+#include <ATen/ops/empty.h>
+
+#include "trainer_template/runtime/pinned_memory.h"
 
 namespace torchbridge::train {
 namespace {

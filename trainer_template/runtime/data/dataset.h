@@ -1,12 +1,12 @@
 // What the loader reads: samples by index, in batches.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
 
 #include "trainer_template/runtime/data/sampler.h"
 
@@ -15,9 +15,9 @@ namespace torchbridge::train {
 struct Batch {
   at::Tensor inputs, targets;  // first dimension: the samples
   std::int64_t epoch = 0;
-  SamplerPosition next;        // of the sample after this batch, of all ranks
+  SamplerPosition next;               // of the sample after this batch, of all ranks
   std::vector<std::int64_t> indices;  // of its samples in the data set; the loader fills it in
-  double waited_s = 0;         // seconds that Loader::next() took for it
+  double waited_s = 0;                // seconds that Loader::next() took for it
   std::int64_t samples() const { return targets.size(0); }
 };
 
@@ -25,11 +25,11 @@ class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual std::int64_t size() const = 0;
-  // Inputs and targets of these samples, each in one new tensor (batch_tensor). Called by several threads at once. May throw: the
-  // loader finds out which sample it was.
+  // Inputs and targets of these samples, each in one new tensor (batch_tensor). Called by several threads at once. May
+  // throw: the loader finds out which sample it was.
   virtual Batch collate(std::span<const std::int64_t> indices) const = 0;
-  // The bytes that its samples are made of, in pieces that stay as they are while it lives. A checkpoint keeps a fingerprint of them, so that
-  // training does not go on in the middle of an epoch of other data. No pieces: not told.
+  // The bytes that its samples are made of, in pieces that stay as they are while it lives. A checkpoint keeps a
+  // fingerprint of them, so that training does not go on in the middle of an epoch of other data. No pieces: not told.
   virtual std::vector<std::span<const std::byte>> contents() const { return {}; }
 };
 

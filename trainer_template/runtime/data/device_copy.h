@@ -1,11 +1,11 @@
 // Batches on their way to a GPU: copied on a stream of their own, while the training stream computes.
 #pragma once
 
+#include <optional>
+
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
-
-#include <optional>
 
 #include "trainer_template/runtime/data/dataset.h"
 
@@ -14,7 +14,8 @@ namespace torchbridge::train {
 // Goes through c10's guard of the device type, which libtorch_cuda registers when it is opened: nothing here links it.
 class DeviceCopy {
  public:
-  // `device` names a GPU with its index; a CPU: batches stay as they are. Throws c10::Error where libtorch has no such device.
+  // `device` names a GPU with its index; a CPU: batches stay as they are. Throws c10::Error where libtorch has no such
+  // device.
   explicit DeviceCopy(c10::Device device);
 
   // A batch that may still be copying.
@@ -26,8 +27,8 @@ class DeviceCopy {
   // Begins to copy, and does not wait if the batch is in pinned memory. From any one thread.
   Copying begin(Batch batch) const;
 
-  // The batch for the thread that trains: its current stream, not the thread, waits for the copy, and the memory is kept
-  // until that stream is done with it.
+  // The batch for the thread that trains: its current stream, not the thread, waits for the copy, and the memory is
+  // kept until that stream is done with it.
   static Batch finish(Copying copying);
 
  private:

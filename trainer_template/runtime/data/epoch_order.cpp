@@ -1,9 +1,9 @@
 #include "trainer_template/runtime/data/epoch_order.h"
 
+#include <limits>
+
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/randperm.h>
-
-#include <limits>
 
 namespace torchbridge::train {
 

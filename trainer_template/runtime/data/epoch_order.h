@@ -1,11 +1,11 @@
 // The order of all samples in an epoch.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <optional>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
 
 #include "trainer_template/runtime/data/keyed_permutation.h"
 #include "trainer_template/runtime/data/sampler.h"

@@ -1,8 +1,5 @@
 #include "trainer_template/runtime/data/idx.h"
 
-#include "trainer_template/runtime/errors.h"
-#include <zlib.h>
-
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -10,6 +7,10 @@
 #include <optional>
 #include <span>
 #include <string>
+
+#include <zlib.h>
+
+#include "trainer_template/runtime/errors.h"
 
 namespace torchbridge::train {
 namespace {
@@ -32,8 +33,8 @@ struct CloseGz {
   throw TrainError(path.string() + ": " + reason);
 }
 
-std::optional<fs::path> find_file(const fs::path& folder, const std::string& split,
-                                  const std::string& what, const std::string& type) {
+std::optional<fs::path> find_file(const fs::path& folder, const std::string& split, const std::string& what,
+                                  const std::string& type) {
   for (const char* separator : {"-", "."}) {
     for (const char* ending : {"", ".gz"}) {
       fs::path path = folder / (split + "-" + what + separator + type + ending);
@@ -49,8 +50,9 @@ fs::path required_file(const fs::path& folder, const std::string& split, const s
   std::error_code ignored;
   const std::string name = split + "-" + what + "-" + type;
   if (!fs::is_directory(folder, ignored)) {
-    throw TrainError("data folder '" + folder.string() + (fs::exists(folder, ignored) ? "' is no folder" : "' is not there") + "; expected a folder with " + name +
-                     " (--data)");
+    throw TrainError("data folder '" + folder.string() +
+                     (fs::exists(folder, ignored) ? "' is no folder" : "' is not there") + "; expected a folder with " +
+                     name + " (--data)");
   }
   if (auto path = find_file(folder, split, what, type)) return *path;
   throw TrainError("data folder '" + folder.string() + "' has no " + name + ", plain or .gz (--data)");

@@ -1,14 +1,15 @@
 #include "trainer_template/runtime/data/image.h"
 
-#include <png.h>
-#include "bridge/core/env_map.h"
-#include <turbojpeg.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <memory>
 #include <string>
+
+#include <png.h>
+#include <turbojpeg.h>
+
+#include "bridge/core/env_map.h"
 
 namespace torchbridge::train {
 namespace {
@@ -22,7 +23,8 @@ template <class Width>
 Result<ImageSize> checked_size(Width width, Width height) {
   if (width <= 0 || height <= 0) return Error{"says that it has no pixels"};
   if (static_cast<std::uint64_t>(width) * static_cast<std::uint64_t>(height) > kMostPixels) {
-    return Error{"says that it has " + std::to_string(width) + "x" + std::to_string(height) + " pixels: more than 2^28, so its header is damaged, or it is no image to learn from"};
+    return Error{"says that it has " + std::to_string(width) + "x" + std::to_string(height) +
+                 " pixels: more than 2^28, so its header is damaged, or it is no image to learn from"};
   }
   return ImageSize{static_cast<std::int64_t>(height), static_cast<std::int64_t>(width)};
 }
@@ -30,7 +32,9 @@ Result<ImageSize> checked_size(Width width, Width height) {
 // libpng's simplified interface: no setjmp.
 class Png {
  public:
-  static bool fits(Bytes file) { return file.size() >= 8 && png_sig_cmp(const_cast<png_bytep>(file.data()), 0, 8) == 0; }
+  static bool fits(Bytes file) {
+    return file.size() >= 8 && png_sig_cmp(const_cast<png_bytep>(file.data()), 0, 8) == 0;
+  }
 
   Png() { image_.version = PNG_IMAGE_VERSION; }
   ~Png() { png_image_free(&image_); }
@@ -39,7 +43,8 @@ class Png {
 
   Result<ImageSize> begin(Bytes file) {
     if (!png_image_begin_read_from_memory(&image_, file.data(), file.size())) return error();
-    image_.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;  // else it takes 16 bits for linear light where the file does not say what they are
+    image_.flags |=
+        PNG_IMAGE_FLAG_16BIT_sRGB;  // else it takes 16 bits for linear light where the file does not say what they are
     return checked_size(image_.width, image_.height);
   }
 
@@ -71,8 +76,10 @@ class Jpeg {
   Result<ImageSize> begin(Bytes file) {
     int width = 0, height = 0, subsampling = 0, colours = 0;
     if (!handle_) return Error{"cannot be decoded: libjpeg-turbo has no memory"};
-    if (tjDecompressHeader3(handle_.get(), file.data(), file.size(), &width, &height, &subsampling, &colours) != 0) return error();
-    if (colours == TJCS_CMYK || colours == TJCS_YCCK) return Error{"is a JPEG file for print, in CMYK: expected RGB or gray"};
+    if (tjDecompressHeader3(handle_.get(), file.data(), file.size(), &width, &height, &subsampling, &colours) != 0)
+      return error();
+    if (colours == TJCS_CMYK || colours == TJCS_YCCK)
+      return Error{"is a JPEG file for print, in CMYK: expected RGB or gray"};
     return checked_size(width, height);
   }
 

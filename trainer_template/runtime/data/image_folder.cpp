@@ -1,20 +1,23 @@
 #include "trainer_template/runtime/data/image_folder.h"
 
+#include <algorithm>
+#include <cctype>
+
 #include <ATen/ops/_upsample_bilinear2d_aa.h>
 #include <ATen/ops/from_blob.h>
+
 #include "trainer_template/runtime/data/image.h"
 #include "trainer_template/runtime/data/mapped_file.h"
 #include "trainer_template/runtime/errors.h"
-
-#include <algorithm>
-#include <cctype>
 
 namespace torchbridge::train {
 namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void fail(const fs::path& path, const std::string& reason) { throw TrainError(path.string() + ": " + reason); }
+[[noreturn]] void fail(const fs::path& path, const std::string& reason) {
+  throw TrainError(path.string() + ": " + reason);
+}
 
 bool hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
 
@@ -27,7 +30,8 @@ bool has_image_ending(const fs::path& path) {
 std::vector<fs::path> entries(const fs::path& folder) {
   std::error_code error;
   std::vector<fs::path> paths;
-  for (auto entry = fs::directory_iterator(folder, error); !error && entry != fs::directory_iterator(); entry.increment(error)) {
+  for (auto entry = fs::directory_iterator(folder, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
     if (!hidden(entry->path())) paths.push_back(entry->path());
   }
   if (error) fail(folder, "cannot be read: " + error.message());
@@ -46,7 +50,9 @@ at::Tensor decoded(const fs::path& path) {
   auto image = decode_image(file.bytes());
   if (!image) fail(path, image.error().message);
   const at::Tensor pixels = at::from_blob(image->pixels.data(), {image->size.height, image->size.width, 3}, at::kByte);
-  return pixels.permute({2, 0, 1}).to(at::kFloat, /*non_blocking=*/false, /*copy=*/true, at::MemoryFormat::Contiguous).div_(255);
+  return pixels.permute({2, 0, 1})
+      .to(at::kFloat, /*non_blocking=*/false, /*copy=*/true, at::MemoryFormat::Contiguous)
+      .div_(255);
 }
 
 }  // namespace
@@ -82,8 +88,9 @@ Batch ImageFolder::collate(std::span<const std::int64_t> indices) const {
     const Labelled& labelled = images_[indices[i]];
     at::Tensor image = decoded(labelled.path);
     if (image.size(1) != options_.height || image.size(2) != options_.width) {
-      image = at::_upsample_bilinear2d_aa(image.unsqueeze(0), {options_.height, options_.width}, /*align_corners=*/false)
-                  .squeeze(0);
+      image =
+          at::_upsample_bilinear2d_aa(image.unsqueeze(0), {options_.height, options_.width}, /*align_corners=*/false)
+              .squeeze(0);
     }
     batch.inputs[i].copy_(image);
     batch.targets.mutable_data_ptr<std::int64_t>()[i] = labelled.label;

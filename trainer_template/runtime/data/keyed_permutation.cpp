@@ -1,9 +1,9 @@
 #include "trainer_template/runtime/data/keyed_permutation.h"
 
-#include "trainer_template/runtime/data/mix_bits.h"
-
 #include <algorithm>
 #include <bit>
+
+#include "trainer_template/runtime/data/mix_bits.h"
 
 namespace torchbridge::train {
 namespace {

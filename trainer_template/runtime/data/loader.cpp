@@ -1,10 +1,10 @@
 #include "trainer_template/runtime/data/loader.h"
 
-#include "trainer_template/runtime/data/mix_bits.h"
-
 #include <algorithm>
 #include <system_error>
 #include <utility>
+
+#include "trainer_template/runtime/data/mix_bits.h"
 
 namespace torchbridge::train {
 namespace {
@@ -32,7 +32,9 @@ std::string listed(std::span<const std::int64_t> indices) {
 
 void check(const LoaderOptions& options) {
   const auto at_least = [](const char* name, std::int64_t value, std::int64_t least) {
-    if (value < least) throw TrainError(std::string("a loader's ") + name + " is " + std::to_string(value) + ": expected at least " + std::to_string(least));
+    if (value < least)
+      throw TrainError(std::string("a loader's ") + name + " is " + std::to_string(value) + ": expected at least " +
+                       std::to_string(least));
   };
   at_least("batch_size", options.batch_size, 1);
   at_least("workers", options.workers, 0);
@@ -166,7 +168,9 @@ Loader::Made Loader::wait_for(std::int64_t number, Clock::time_point deadline) {
 }
 
 Loader::Ticket Loader::ticket(std::int64_t number) {
-  const auto batches = [&](std::int64_t consumed) { return batches_in(samples_per_rank(sampler_, consumed), options_); };
+  const auto batches = [&](std::int64_t consumed) {
+    return batches_in(samples_per_rank(sampler_, consumed), options_);
+  };
   SamplerPosition begin = start_;  // of the epoch, or of what is left of it
   if (const std::int64_t first = batches(start_.consumed); number >= first) {
     number -= first;

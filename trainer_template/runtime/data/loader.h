@@ -1,8 +1,6 @@
 // Batches in the sampler's order, epoch after epoch, made ahead of time by worker threads.
 #pragma once
 
-#include <c10/core/Device.h>
-
 #include <array>
 #include <chrono>
 #include <condition_variable>
@@ -17,27 +15,30 @@
 #include <thread>
 #include <vector>
 
+#include <c10/core/Device.h>
+
 #include "trainer_template/runtime/data/dataset.h"
 #include "trainer_template/runtime/data/device_copy.h"
 #include "trainer_template/runtime/data/epoch_order.h"
-#include "trainer_template/runtime/errors.h"
 #include "trainer_template/runtime/data/sampler.h"
+#include "trainer_template/runtime/errors.h"
 
 namespace torchbridge::train {
 
-// Changes a batch that is still on the CPU, on the thread that made it: augmentation, normalisation. seeds[i] is for sample i and
-// depends on the run's seed, the epoch and the sample's index alone, so that the number of workers and of ranks, the batch
-// size and a restart change nothing. Random numbers must come from it: the global generators belong to the thread that trains.
+// Changes a batch that is still on the CPU, on the thread that made it: augmentation, normalisation. seeds[i] is for
+// sample i and depends on the run's seed, the epoch and the sample's index alone, so that the number of workers and of
+// ranks, the batch size and a restart change nothing. Random numbers must come from it: the global generators belong to
+// the thread that trains.
 using BatchTransform = std::function<void(Batch& batch, std::span<const std::uint64_t> seeds)>;
 
 struct LoaderOptions {
-  std::int64_t batch_size = 32;   // of each rank; the last batch of an epoch may be smaller
-  bool drop_last = false;         // leave that smaller batch out
-  int workers = 1;                // threads; 0: batches are made by next() itself
-  int batches_ahead = 4;          // made at most so many before they are asked for
+  std::int64_t batch_size = 32;  // of each rank; the last batch of an epoch may be smaller
+  bool drop_last = false;        // leave that smaller batch out
+  int workers = 1;               // threads; 0: batches are made by next() itself
+  int batches_ahead = 4;         // made at most so many before they are asked for
   std::int64_t epochs = 1;
-  std::int64_t max_batches = -1;  // no more than these from here on; -1: no limit
-  BatchTransform transform;       // called by several threads at once
+  std::int64_t max_batches = -1;   // no more than these from here on; -1: no limit
+  BatchTransform transform;        // called by several threads at once
   c10::Device device = c10::kCPU;  // where batches go; a GPU: through pinned memory, on streams of the workers
   std::chrono::milliseconds timeout = std::chrono::minutes(10);  // for one batch
 };
@@ -55,28 +56,31 @@ struct SampleError : TrainError {
 // For one thread. The data set must outlive it.
 class Loader {
  public:
-  // Begins in the middle of an epoch when `start` says so. Throws TrainError when an epoch has no batch for a rank, for options that
-  // cannot be, and when the system starts no more threads.
-  Loader(const Dataset& dataset, const SamplerOptions& sampler, const LoaderOptions& options, SamplerPosition start = {});
+  // Begins in the middle of an epoch when `start` says so. Throws TrainError when an epoch has no batch for a rank, for
+  // options that cannot be, and when the system starts no more threads.
+  Loader(const Dataset& dataset, const SamplerOptions& sampler, const LoaderOptions& options,
+         SamplerPosition start = {});
   // Does not wait for more than the batch that each worker is making.
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  // The batches in order, then nothing. The tensors are those that Dataset::collate made, not copies, unless they went to a
-  // GPU. Throws SampleError for a sample that Dataset::collate threw for, TrainError for a batch that fails as a whole; the call after
-  // that goes on with the next batch. TrainError too for one that is not there in time, which the call after that waits for again.
+  // The batches in order, then nothing. The tensors are those that Dataset::collate made, not copies, unless they went
+  // to a GPU. Throws SampleError for a sample that Dataset::collate threw for, TrainError for a batch that fails as a
+  // whole; the call after that goes on with the next batch. TrainError too for one that is not there in time, which the
+  // call after that waits for again.
   std::optional<Batch> next();
 
-  // The batches of one optimizer step: `batches` of them, or fewer where an epoch ends, for an epoch's last step is never
-  // filled up with samples of the next one; none at the end. Throws as next() does.
+  // The batches of one optimizer step: `batches` of them, or fewer where an epoch ends, for an epoch's last step is
+  // never filled up with samples of the next one; none at the end. Throws as next() does.
   std::vector<Batch> next_step(std::int64_t batches);
 
-  // Whether next() would give the next `count` batches without a wait, as far as batches are made ahead. Waits for that, but no longer
-  // than `time`. Also yes when a batch was waited for too long: next() has the error.
+  // Whether next() would give the next `count` batches without a wait, as far as batches are made ahead. Waits for
+  // that, but no longer than `time`. Also yes when a batch was waited for too long: next() has the error.
   bool is_ready(std::int64_t count, std::chrono::milliseconds time);
 
-  // For a checkpoint: where the sample after the last batch that next() gave stands. What was made ahead does not count.
+  // For a checkpoint: where the sample after the last batch that next() gave stands. What was made ahead does not
+  // count.
   SamplerPosition position() const { return position_; }
 
  private:
@@ -117,7 +121,8 @@ class Loader {
   std::int64_t delivered_ = 0;
   bool stop_ = false;
 
-  // Since the last batch was given: when the next one was first asked for, and the time that is_ready() has waited for it.
+  // Since the last batch was given: when the next one was first asked for, and the time that is_ready() has waited for
+  // it.
   std::optional<Clock::time_point> asked_;
   Clock::duration waited_{};
   SamplerPosition position_;

@@ -3,12 +3,13 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include "trainer_template/runtime/errors.h"
 #include <unistd.h>
 
 #include <cerrno>
 #include <system_error>
 #include <utility>
+
+#include "trainer_template/runtime/errors.h"
 
 namespace torchbridge::train {
 namespace {
@@ -34,7 +35,8 @@ std::span<const std::uint8_t> map(const std::filesystem::path& path, int descrip
 
 MappedFile::MappedFile(const std::filesystem::path& path, Links links) {
   // A pipe without a writer must not hang us.
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | (links == Links::kRefused ? O_NOFOLLOW : 0));
+  const int descriptor =
+      open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | (links == Links::kRefused ? O_NOFOLLOW : 0));
   if (descriptor < 0 && errno == ELOOP) fail(path, "is a link, which is not followed");
   if (descriptor < 0) fail(path, "cannot be opened: " + last_error());
   try {

@@ -9,8 +9,8 @@ namespace torchbridge::train {
 
 enum class Links { kFollowed, kRefused };
 
-// Costs address space, not memory: files may be larger than the machine's. The file must keep its size while it is mapped; a
-// process that looks at bytes which are no longer there ends by SIGBUS. May be read from any thread.
+// Costs address space, not memory: files may be larger than the machine's. The file must keep its size while it is
+// mapped; a process that looks at bytes which are no longer there ends by SIGBUS. May be read from any thread.
 class MappedFile {
  public:
   // Throws TrainError, which names the file, unless it is a regular file that can be read and is not empty.

@@ -5,8 +5,9 @@
 
 namespace torchbridge::train {
 
-// A bijection of 64-bit numbers in which each bit of the input changes half of the output's: the output function of SplitMix64
-// (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014; constants: variant 13 of D. Stafford).
+// A bijection of 64-bit numbers in which each bit of the input changes half of the output's: the output function of
+// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014; constants: variant 13 of
+// D. Stafford).
 constexpr std::uint64_t mix_bits(std::uint64_t bits) {
   bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9;
   bits = (bits ^ (bits >> 27)) * 0x94d049bb133111eb;

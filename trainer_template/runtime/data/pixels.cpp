@@ -1,7 +1,7 @@
 #include "trainer_template/runtime/data/pixels.h"
 
-// The loop is most of what loading images costs: built once for each width of vectors, and chosen when the program starts, which
-// the sanitizers do not allow.
+// The loop is most of what loading images costs: built once for each width of vectors, and chosen when the program
+// starts, which the sanitizers do not allow.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define WIDEST_VECTORS __attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3")))
 #else

@@ -1,20 +1,22 @@
 #include "trainer_template/runtime/data/text_windows.h"
 
-#include "trainer_template/runtime/data/windows.h"
-#include "trainer_template/runtime/errors.h"
-
 #include <algorithm>
 #include <string>
 
+#include "trainer_template/runtime/data/windows.h"
+#include "trainer_template/runtime/errors.h"
+
 namespace torchbridge::train {
 
-TextWindows::TextWindows(const std::filesystem::path& path, std::int64_t length, TextPart part) : file_(path), length_(length) {
+TextWindows::TextWindows(const std::filesystem::path& path, std::int64_t length, TextPart part)
+    : file_(path), length_(length) {
   const auto all = file_.bytes();
   const auto at = [&](double share) { return static_cast<std::size_t>(share * static_cast<double>(all.size())); };
   bytes_ = all.subspan(at(part.begin), at(part.end) - at(part.begin));
   if (std::ssize(bytes_) <= length_) {
-    throw TrainError(path.string() + ": has " + std::to_string(all.size()) + " bytes, of which this part is " + std::to_string(bytes_.size()) +
-                     "; a window of " + std::to_string(length_) + " and the byte after it do not fit");
+    throw TrainError(path.string() + ": has " + std::to_string(all.size()) + " bytes, of which this part is " +
+                     std::to_string(bytes_.size()) + "; a window of " + std::to_string(length_) +
+                     " and the byte after it do not fit");
   }
 }
 

@@ -14,11 +14,12 @@ struct TextPart {
   double begin = 0, end = 1;
 };
 
-// inputs and targets: [samples, length] int64, from 0 to 255; each byte's target is the byte after it. Windows begin `length` bytes apart; what
-// is left at the end, less than a window, is left out. The file stays mapped.
+// inputs and targets: [samples, length] int64, from 0 to 255; each byte's target is the byte after it. Windows begin
+// `length` bytes apart; what is left at the end, less than a window, is left out. The file stays mapped.
 class TextWindows : public Dataset {
  public:
-  // Throws TrainError, which names the file: one that cannot be read, is empty, or whose part is shorter than a window and its target.
+  // Throws TrainError, which names the file: one that cannot be read, is empty, or whose part is shorter than a window
+  // and its target.
   TextWindows(const std::filesystem::path& path, std::int64_t length, TextPart part = {});
 
   std::int64_t size() const override { return (std::ssize(bytes_) - 1) / length_; }

@@ -1,10 +1,10 @@
 #include "trainer_template/runtime/data/token_file.h"
 
-#include "trainer_template/runtime/errors.h"
-
 #include <algorithm>
 #include <bit>
 #include <string>
+
+#include "trainer_template/runtime/errors.h"
 
 namespace torchbridge::train {
 namespace {
@@ -25,7 +25,8 @@ std::string differs(std::uint64_t offset, const std::string& what, std::uint64_t
 
 Result<TokenLayout> llm_c_layout(std::span<const std::uint8_t> head, std::uint64_t file_size) {
   if (file_size < kHeaderSize || head.size() < kFieldsSize) {
-    return Error{"ends at byte " + std::to_string(file_size) + ", within the header of " + std::to_string(kHeaderSize) + " bytes"};
+    return Error{"ends at byte " + std::to_string(file_size) + ", within the header of " + std::to_string(kHeaderSize) +
+                 " bytes"};
   }
   if (word(head, 0) != kMagic) {
     return Error{differs(0, "magic number", word(head, 0), std::to_string(kMagic) + " (llm.c's token files)")};
@@ -35,8 +36,9 @@ Result<TokenLayout> llm_c_layout(std::span<const std::uint8_t> head, std::uint64
   const std::uint64_t expected = kHeaderSize + 2 * count;
   if (count == 0) return Error{differs(8, "number of tokens", 0, "some")};
   if (file_size != expected) {
-    return Error{differs(8, "number of tokens", count, "as many as the file holds: it has " + std::to_string(file_size) +
-                                                           " bytes instead of " + std::to_string(expected))};
+    return Error{differs(8, "number of tokens", count,
+                         "as many as the file holds: it has " + std::to_string(file_size) + " bytes instead of " +
+                             std::to_string(expected))};
   }
   return TokenLayout{kHeaderSize, count};
 }
@@ -45,9 +47,11 @@ Result<TokenLayout> llm_c_layout(std::span<const std::uint8_t> head, std::uint64
 
 Result<TokenLayout> token_layout(std::span<const std::uint8_t> head, std::uint64_t file_size, TokenFormat format) {
   const std::uint32_t first = head.size() >= 4 ? word(head, 0) : 0;
-  if (format == TokenFormat::kLlmC || (format == TokenFormat::kAuto && first == kMagic)) return llm_c_layout(head, file_size);
+  if (format == TokenFormat::kLlmC || (format == TokenFormat::kAuto && first == kMagic))
+    return llm_c_layout(head, file_size);
   if (format == TokenFormat::kAuto && first == kMagicOfFourBytes) {
-    return Error{differs(0, "magic number", first, std::to_string(kMagic) + ": tokens of four bytes (Llama 3) are not read")};
+    return Error{
+        differs(0, "magic number", first, std::to_string(kMagic) + ": tokens of four bytes (Llama 3) are not read")};
   }
   if (file_size == 0) return Error{"is empty"};
   if (file_size % 2 != 0) {

@@ -1,8 +1,8 @@
 // Files of tokens, two bytes each, little-endian: nanoGPT's and llm.c's.
 //
 // nanoGPT (https://github.com/karpathy/nanoGPT, data/*/prepare.py) writes the tokens alone. llm.c
-// (https://github.com/karpathy/llm.c, dev/data/data_common.py) writes 256 integers of 32 bits before them: magic number 20240520,
-// version 1, number of tokens, zeros.
+// (https://github.com/karpathy/llm.c, dev/data/data_common.py) writes 256 integers of 32 bits before them: magic number
+// 20240520, version 1, number of tokens, zeros.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ struct TokenLayout {
   std::uint64_t count = 0;   // tokens
 };
 
-// Where the tokens are in a file of `file_size` bytes that begins with `head` (its first 12 bytes, or all it has). An error
-// names the offset and what was expected there.
+// Where the tokens are in a file of `file_size` bytes that begins with `head` (its first 12 bytes, or all it has). An
+// error names the offset and what was expected there.
 Result<TokenLayout> token_layout(std::span<const std::uint8_t> head, std::uint64_t file_size, TokenFormat format);
 
 // The file stays mapped as long as this lives.

@@ -1,10 +1,10 @@
 #include "trainer_template/runtime/data/token_windows.h"
 
-#include "trainer_template/runtime/data/windows.h"
-#include "trainer_template/runtime/errors.h"
-
 #include <algorithm>
 #include <string>
+
+#include "trainer_template/runtime/data/windows.h"
+#include "trainer_template/runtime/errors.h"
 
 namespace torchbridge::train {
 
@@ -20,14 +20,17 @@ TokenWindows::TokenWindows(const std::vector<std::filesystem::path>& files, cons
     const std::int64_t starts = std::ssize(file.tokens()) - options_.length;  // of windows with a target after them
     if (starts < 1) {
       throw TrainError(path.string() + ": has " + std::to_string(file.tokens().size()) + " tokens, expected at least " +
-                       std::to_string(options_.length + 1) + ": a window of " + std::to_string(options_.length) + " and a target");
+                       std::to_string(options_.length + 1) + ": a window of " + std::to_string(options_.length) +
+                       " and a target");
     }
     first_of_file_.push_back(first_of_file_.back() + 1 + (starts - 1) / options_.stride);
   }
 }
 
 Batch TokenWindows::collate(std::span<const std::int64_t> indices) const {
-  return collate_windows(indices, options_.length, [this](std::int64_t index, std::int64_t* input, std::int64_t* target) { copy(index, input, target); });
+  return collate_windows(
+      indices, options_.length,
+      [this](std::int64_t index, std::int64_t* input, std::int64_t* target) { copy(index, input, target); });
 }
 
 std::vector<std::span<const std::byte>> TokenWindows::contents() const {
@@ -45,8 +48,9 @@ void TokenWindows::copy(std::int64_t index, std::int64_t* inputs, std::int64_t* 
   const auto outside =
       std::find_if(window.begin(), window.end(), [&](std::uint16_t token) { return token >= options_.vocabulary; });
   if (outside != window.end()) {
-    throw TrainError(file.path().string() + ": byte " + std::to_string(file.byte_of(start + (outside - window.begin()))) +
-                     ": token " + std::to_string(*outside) + ", expected one below " + std::to_string(options_.vocabulary));
+    throw TrainError(file.path().string() + ": byte " +
+                     std::to_string(file.byte_of(start + (outside - window.begin()))) + ": token " +
+                     std::to_string(*outside) + ", expected one below " + std::to_string(options_.vocabulary));
   }
   std::copy(window.begin(), window.end() - 1, inputs);
   std::copy(window.begin() + 1, window.end(), targets);

@@ -11,14 +11,14 @@
 namespace torchbridge::train {
 
 struct TokenWindowsOptions {
-  std::int64_t length = 1024;      // tokens of a sample
-  std::int64_t stride = 0;         // from one sample's first token to the next one's; 0: length, so that they do not overlap
-  std::int64_t vocabulary = 65536; // tokens are below it
+  std::int64_t length = 1024;  // tokens of a sample
+  std::int64_t stride = 0;  // from one sample's first token to the next one's; 0: length, so that they do not overlap
+  std::int64_t vocabulary = 65536;  // tokens are below it
   TokenFormat format = TokenFormat::kAuto;
 };
 
-// inputs and targets: [samples, length] int64. Windows do not reach from one file into the next; what is left at the end of
-// a file, less than a window, is left out.
+// inputs and targets: [samples, length] int64. Windows do not reach from one file into the next; what is left at the
+// end of a file, less than a window, is left out.
 class TokenWindows : public Dataset {
  public:
   // Throws TrainError, which names the file: one that cannot be read, is no token file, or is shorter than a window.

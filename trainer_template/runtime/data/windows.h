@@ -8,7 +8,8 @@
 
 namespace torchbridge::train {
 
-// inputs and targets: [samples, length] int64. `copy(index, input, target)` writes the window of a sample, and the same one token further on.
+// inputs and targets: [samples, length] int64. `copy(index, input, target)` writes the window of a sample, and the same
+// one token further on.
 template <class Copy>
 Batch collate_windows(std::span<const std::int64_t> indices, std::int64_t length, Copy&& copy) {
   Batch batch;

@@ -1,10 +1,10 @@
 // Communication hooks: how DDP reduces a bucket of gradients over the ranks, instead of by its own all-reduce.
 #pragma once
 
-#include <ATen/core/ivalue.h>
-
 #include <functional>
 #include <string>
+
+#include <ATen/core/ivalue.h>
 
 #include "trainer_template/runtime/group/process_group.h"
 
@@ -14,17 +14,17 @@ class GradBucket;
 
 namespace torchbridge::train {
 
-// Called in backward as soon as the bucket's gradients are there, in the same order on all ranks; starts the reduction and returns
-// a future of the reduced tensor, of the same size and type as bucket.getBuffer(). Work may be chained to it with then(), which runs
-// on a thread of the group's backend. An exception, also one in the future, leaves backward(). <torch/csrc/distributed/c10d/comm.hpp>
-// has the bucket.
+// Called in backward as soon as the bucket's gradients are there, in the same order on all ranks; starts the reduction
+// and returns a future of the reduced tensor, of the same size and type as bucket.getBuffer(). Work may be chained to
+// it with then(), which runs on a thread of the group's backend. An exception, also one in the future, leaves
+// backward(). <torch/csrc/distributed/c10d/comm.hpp> has the bucket.
 struct CommHook {
   std::string name;  // as it is told by DistributedDataParallel::logging_data
   std::function<c10::intrusive_ptr<c10::ivalue::Future>(c10d::GradBucket& bucket)> run;
 };
 
-// Python's hooks of the same names (torch.distributed.algorithms.ddp_comm_hooks.default_hooks), equal bit for bit. c10d's own C++ hooks
-// cannot be composed, and there is none for bf16. The group must outlive the model that uses them.
+// Python's hooks of the same names (torch.distributed.algorithms.ddp_comm_hooks.default_hooks), equal bit for bit.
+// c10d's own C++ hooks cannot be composed, and there is none for bf16. The group must outlive the model that uses them.
 CommHook allreduce_hook(ProcessGroup& group);
 // Halve what is sent: cast, divide by the world size, sum, cast back.
 CommHook fp16_compress_hook(ProcessGroup& group);

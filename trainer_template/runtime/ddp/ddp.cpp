@@ -1,17 +1,18 @@
 #include "trainer_template/runtime/ddp/ddp.h"
 
+#include <algorithm>
+#include <limits>
+#include <tuple>
+
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
+
 #include "trainer_template/runtime/ddp/ddp_sink.h"
 #include "trainer_template/runtime/ddp/delayed_all_reduce.h"
 #include "trainer_template/runtime/ddp/parameter_sync.h"
-
-#include <algorithm>
-#include <limits>
-#include <tuple>
 
 namespace torchbridge::train {
 namespace {
@@ -22,7 +23,9 @@ class Hook final : public c10d::CommHookInterface {
  public:
   explicit Hook(CommHook hook) : hook_(std::move(hook)) {}
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override { return hook_.run(bucket); }
-  at::Tensor parseHookResult(const c10::IValue& result) override { return c10d::detail::parseCppCommHookResult(result); }
+  at::Tensor parseHookResult(const c10::IValue& result) override {
+    return c10d::detail::parseCppCommHookResult(result);
+  }
 
  private:
   CommHook hook_;
@@ -36,7 +39,8 @@ std::vector<at::Tensor> tensors_only(const NamedTensors& named) {
 
 const at::Tensor& find(const NamedTensors& named, const std::string& name) {
   const auto found = std::find_if(named.begin(), named.end(), [&](const auto& entry) { return entry.first == name; });
-  if (found == named.end()) throw TrainError("DDP's delay_all_reduce names '" + name + "', which is no parameter of the model");
+  if (found == named.end())
+    throw TrainError("DDP's delay_all_reduce names '" + name + "', which is no parameter of the model");
   return found->second;
 }
 
@@ -49,11 +53,13 @@ struct BucketCaps {
   explicit BucketCaps(const DdpOptions& options) {
     for (double mib : options.bucket_cap_mb_list) list.push_back(bytes(mib));
     const bool is_default = list.empty() && !options.bucket_cap_mb;
-    cap = list.empty() ? bytes(options.bucket_cap_mb.value_or(kDefaultCapMb)) : *std::max_element(list.begin(), list.end());
+    cap = list.empty() ? bytes(options.bucket_cap_mb.value_or(kDefaultCapMb))
+                       : *std::max_element(list.begin(), list.end());
     first = is_default ? c10d::kDefaultFirstBucketBytes : cap;
   }
 
-  // Before backward has shown the true order of gradients: one bucket, or, where unused parameters must be found, several.
+  // Before backward has shown the true order of gradients: one bucket, or, where unused parameters must be found,
+  // several.
   std::vector<std::size_t> initial(const DdpOptions& options) const {
     if (!list.empty()) return {list.begin(), list.end()};
     if (options.static_graph || !options.find_unused_parameters) {
@@ -106,7 +112,8 @@ DistributedDataParallel::~DistributedDataParallel() = default;
 
 void DistributedDataParallel::make_delayed() {
   const auto& [names, until] = options_.delay_all_reduce;
-  if (names.empty() != until.empty()) throw TrainError("DDP's delay_all_reduce needs both: names of parameters, and until when");
+  if (names.empty() != until.empty())
+    throw TrainError("DDP's delay_all_reduce needs both: names of parameters, and until when");
   if (names.empty()) return;
   std::vector<at::Tensor> parameters;
   for (const std::string& name : names) parameters.push_back(find(model_.parameters, name));
@@ -128,7 +135,8 @@ void DistributedDataParallel::make_reducer() {
     throw TrainError("the checkpoint's DDP buckets do not fit the model's " + std::to_string(parameters.size()) +
                      " parameters");
   }
-  if (parameters.empty()) throw TrainError("DDP's delay_all_reduce names all parameters: one must be left for the buckets");
+  if (parameters.empty())
+    throw TrainError("DDP's delay_all_reduce names all parameters: one must be left for the buckets");
 
   const BucketCaps caps(options_);
   BucketLayout buckets = options_.buckets;
@@ -138,10 +146,10 @@ void DistributedDataParallel::make_reducer() {
     std::reverse(buckets.begin(), buckets.end());
   }
   const at::Device device = parameters.front().device();
-  reducer_ = std::make_shared<c10d::Reducer>(
-      parameters, std::move(buckets), group_.c10d(), is_sparse, caps.cap, options_.find_unused_parameters,
-      options_.gradient_as_bucket_view, std::move(names), caps.first, options_.skip_all_reduce_unused_params,
-      /*use_python_reducer=*/false, caps.list);
+  reducer_ = std::make_shared<c10d::Reducer>(parameters, std::move(buckets), group_.c10d(), is_sparse, caps.cap,
+                                             options_.find_unused_parameters, options_.gradient_as_bucket_view,
+                                             std::move(names), caps.first, options_.skip_all_reduce_unused_params,
+                                             /*use_python_reducer=*/false, caps.list);
   logger_ = std::make_shared<c10d::Logger>(reducer_);
   reducer_->set_logger(logger_);
   const std::vector<int> devices = device.is_cuda() ? std::vector<int>{device.index()} : std::vector<int>{};

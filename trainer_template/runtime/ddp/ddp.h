@@ -12,9 +12,9 @@
 
 #include "trainer_template/runtime/ddp/comm_hooks.h"
 #include "trainer_template/runtime/ddp/join.h"
-#include "trainer_template/runtime/named_tensors.h"
 #include "trainer_template/runtime/ddp/output_tensors.h"
 #include "trainer_template/runtime/group/process_group.h"
+#include "trainer_template/runtime/named_tensors.h"
 #include "trainer_template/runtime/train_state.h"
 
 namespace c10d {
@@ -26,7 +26,8 @@ namespace torchbridge::train {
 
 class DelayedAllReduce;
 
-// Parameters whose gradients are reduced together, outside of the buckets, when the gradient of `until` comes (delayed_all_reduce.h).
+// Parameters whose gradients are reduced together, outside of the buckets, when the gradient of `until` comes
+// (delayed_all_reduce.h).
 struct DelayedParameters {
   std::vector<std::string> names;
   std::string until;
@@ -35,29 +36,31 @@ struct DelayedParameters {
 // Names and defaults are Python's.
 struct DdpOptions {
   std::optional<double> bucket_cap_mb = {};  // MiB of a bucket. Without it 25, and the first one 1
-  std::vector<double> bucket_cap_mb_list = {};  // instead: of the first, the second ... and, the last, of all that follow
-  bool gradient_as_bucket_view = false;      // saves a copy of the gradients
-  bool find_unused_parameters = false;       // some outputs may not depend on all parameters, or not be part of the loss
-  bool static_graph = false;                 // each step uses the same parameters
-  bool broadcast_buffers = true;             // rank 0's, before each forward pass
-  bool init_sync = true;                     // check parameters and take rank 0's values; without it they must be equal already
+  std::vector<double> bucket_cap_mb_list =
+      {};                                // instead: of the first, the second ... and, the last, of all that follow
+  bool gradient_as_bucket_view = false;  // saves a copy of the gradients
+  bool find_unused_parameters = false;   // some outputs may not depend on all parameters, or not be part of the loss
+  bool static_graph = false;             // each step uses the same parameters
+  bool broadcast_buffers = true;         // rank 0's, before each forward pass
+  bool init_sync = true;  // check parameters and take rank 0's values; without it they must be equal already
   bool skip_all_reduce_unused_params = false;  // with find_unused_parameters: a bucket that no rank used is not reduced
-  std::set<std::string> ignore = {};         // names of parameters and buffers that are left alone
+  std::set<std::string> ignore = {};           // names of parameters and buffers that are left alone
   DelayedParameters delay_all_reduce = {};
   std::optional<CommHook> comm_hook = {};  // register_comm_hook at once
   // From a checkpoint of the same model, so that the first step already sums in the order that the run before used.
   BucketLayout buckets = {};
 };
 
-// What c10d's Logger tells: settings, sizes of the buckets, and times in ns of the steps that it sampled. The names are Python's
-// (DDPLoggingData): avg_backward_compute_comm_overlap_time ...
+// What c10d's Logger tells: settings, sizes of the buckets, and times in ns of the steps that it sampled. The names are
+// Python's (DDPLoggingData): avg_backward_compute_comm_overlap_time ...
 struct DdpLoggingData {
   std::map<std::string, std::string> strings;
   std::map<std::string, std::int64_t> numbers;
 };
 
-// The engine of Python's class of the same name (c10d::Reducer), called in the same order, so losses are equal bit for bit.
-// One thread; the group must outlive it. `model` shares memory with the module, which is used as before, inside forward().
+// The engine of Python's class of the same name (c10d::Reducer), called in the same order, so losses are equal bit for
+// bit. One thread; the group must outlive it. `model` shares memory with the module, which is used as before, inside
+// forward().
 class DistributedDataParallel : public Joinable {
  public:
   // Collective: checks that all ranks have the same parameters and takes the values of rank 0.
@@ -66,9 +69,9 @@ class DistributedDataParallel : public Joinable {
   DistributedDataParallel(const DistributedDataParallel&) = delete;
   DistributedDataParallel& operator=(const DistributedDataParallel&) = delete;
 
-  // Runs the model's forward pass and returns its output: ddp.forward(model, x), for a torch::nn holder or a torch::jit module, or
-  // ddp.forward([&] { return model->forward(x, mask); }). What the output may be says output_tensors.h.
-  // With gradients on, the backward pass that follows reduces over the ranks.
+  // Runs the model's forward pass and returns its output: ddp.forward(model, x), for a torch::nn holder or a torch::jit
+  // module, or ddp.forward([&] { return model->forward(x, mask); }). What the output may be says output_tensors.h. With
+  // gradients on, the backward pass that follows reduces over the ranks.
   template <class Forward, class... Arguments>
   auto forward(Forward&& run, Arguments&&... arguments) {
     before_forward();
@@ -81,8 +84,8 @@ class DistributedDataParallel : public Joinable {
     return output;
   }
 
-  // While one is alive, backward only adds to the local gradients: for all but the last part of an accumulated step. The forward
-  // pass must be inside as well.
+  // While one is alive, backward only adds to the local gradients: for all but the last part of an accumulated step.
+  // The forward pass must be inside as well.
   class NoSync {
    public:
     explicit NoSync(DistributedDataParallel& ddp, bool is_on = true) : ddp_(ddp), before_(ddp.synchronize_) {

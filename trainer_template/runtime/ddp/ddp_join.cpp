@@ -3,6 +3,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
+
 #include "trainer_template/runtime/ddp/ddp.h"
 #include "trainer_template/runtime/ddp/delayed_all_reduce.h"
 #include "trainer_template/runtime/ddp/parameter_sync.h"

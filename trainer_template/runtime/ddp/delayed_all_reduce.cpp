@@ -1,11 +1,12 @@
 #include "trainer_template/runtime/ddp/delayed_all_reduce.h"
 
+#include <algorithm>
+
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include "trainer_template/runtime/ddp/parameter_sync.h"
 
-#include <algorithm>
+#include "trainer_template/runtime/ddp/parameter_sync.h"
 
 namespace torchbridge::train {
 

@@ -1,9 +1,9 @@
 // One all-reduce for chosen parameters, begun when the gradient of another parameter comes.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <vector>
+
+#include <ATen/core/Tensor.h>
 
 #include "trainer_template/runtime/group/process_group.h"
 
@@ -13,11 +13,13 @@ class Work;
 
 namespace torchbridge::train {
 
-// Python's delay_all_reduce_named_params and param_to_hook_all_reduce of DistributedDataParallel. The gradients are views of one
-// buffer, from begin_backward() on. Unlike Python's, whose all-reduce nobody waits for, it is done when backward() returns.
+// Python's delay_all_reduce_named_params and param_to_hook_all_reduce of DistributedDataParallel. The gradients are
+// views of one buffer, from begin_backward() on. Unlike Python's, whose all-reduce nobody waits for, it is done when
+// backward() returns.
 class DelayedAllReduce {
  public:
-  // Collective: takes the parameters' values of rank 0. `until` must get its gradient after all of `parameters`, in every backward.
+  // Collective: takes the parameters' values of rank 0. `until` must get its gradient after all of `parameters`, in
+  // every backward.
   DelayedAllReduce(std::vector<at::Tensor> parameters, const at::Tensor& until, ProcessGroup& group);
   ~DelayedAllReduce();
   DelayedAllReduce(const DelayedAllReduce&) = delete;

@@ -1,10 +1,10 @@
 // Training with uneven inputs: ranks that have no more of them take part in the others' collectives until all are done.
 #pragma once
 
-#include <c10/util/intrusive_ptr.h>
-
 #include <functional>
 #include <vector>
+
+#include <c10/util/intrusive_ptr.h>
 
 #include "trainer_template/runtime/group/process_group.h"
 
@@ -16,8 +16,8 @@ namespace torchbridge::train {
 
 // Python's torch.distributed.algorithms.Join.
 struct JoinOptions {
-  // Gradients are divided by the world size that the job began with, so that each sample weighs the same; else by the number of
-  // ranks that still have inputs.
+  // Gradients are divided by the world size that the job began with, so that each sample weighs the same; else by the
+  // number of ranks that still have inputs.
   bool divide_by_initial_world_size = true;
   bool enable = true;
   // When one rank has no more inputs all throw InputsExhausted, instead of going on without it.
@@ -34,8 +34,8 @@ class Joinable {
   virtual ~Joinable() = default;
 
  protected:
-  // To be called before an iteration's own collectives. Returns the all-reduce that counts the ranks with inputs, or nothing
-  // outside of join() and for all but the first of its joinables.
+  // To be called before an iteration's own collectives. Returns the all-reduce that counts the ranks with inputs, or
+  // nothing outside of join() and for all but the first of its joinables.
   c10::intrusive_ptr<c10d::Work> notify_join();
   const JoinOptions& join_options() const { return options_; }
   bool is_joining() const { return group_ != nullptr; }
@@ -57,9 +57,10 @@ class Joinable {
   bool notifies_ = false;
 };
 
-// Runs `train`, a training loop whose number of iterations may differ between the ranks, and returns when all ranks are through.
-// An iteration is one forward pass of each of the joinables, in the order given here. An exception of `train` is passed on at once. The
-// loop must contain no other collectives, also no SyncBatchNorm, unless throw_on_early_termination is set.
+// Runs `train`, a training loop whose number of iterations may differ between the ranks, and returns when all ranks are
+// through. An iteration is one forward pass of each of the joinables, in the order given here. An exception of `train`
+// is passed on at once. The loop must contain no other collectives, also no SyncBatchNorm, unless
+// throw_on_early_termination is set.
 void join(const std::vector<Joinable*>& joinables, ProcessGroup& group, const JoinOptions& options,
           const std::function<void()>& train);
 

@@ -1,9 +1,6 @@
 // Finds the tensors in what a model's forward pass returns.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include <ATen/core/ivalue.h>
-
 #include <array>
 #include <map>
 #include <optional>
@@ -13,11 +10,15 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
 namespace torchbridge::train {
 
-// visit_tensors(output, visit) calls visit(at::Tensor&) for each defined tensor, always in the same order; `visit` may put another
-// tensor in its place. Output may be a tensor, a number, a string, a c10::IValue (what TorchScript returns), or any nest of vector,
-// array, pair, tuple, optional and map of these. For a struct of your own, write a function of this name beside it:
+// visit_tensors(output, visit) calls visit(at::Tensor&) for each defined tensor, always in the same order; `visit` may
+// put another tensor in its place. Output may be a tensor, a number, a string, a c10::IValue (what TorchScript
+// returns), or any nest of vector, array, pair, tuple, optional and map of these. For a struct of your own, write a
+// function of this name beside it:
 //
 //   template <class Visit>
 //   void visit_tensors(MyOutput& output, Visit&& visit) { visit(output.logits); visit(output.hidden); }
@@ -27,7 +28,7 @@ void visit_tensors(at::Tensor& tensor, Visit&& visit) {
 }
 
 template <class T, class Visit>
-  requires std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, std::string>
+requires std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, std::string>
 void visit_tensors(T&, Visit&&) {}
 
 template <class Visit>

@@ -1,7 +1,8 @@
 #include "trainer_template/runtime/ddp/parameter_sync.h"
 
-#include <torch/csrc/distributed/c10d/comm.hpp>
 #include <sstream>
+
+#include <torch/csrc/distributed/c10d/comm.hpp>
 
 namespace torchbridge::train {
 namespace {
@@ -46,7 +47,8 @@ std::string difference(const std::string& of_first, const std::string& own, int 
       return "parameter '" + expected.name + "' of rank 0 is '" + found.name + "' on " + self;
     }
     if (expected.shape != found.shape) {
-      return "parameter '" + expected.name + "' is " + expected.shape + " on rank 0, but " + found.shape + " on " + self;
+      return "parameter '" + expected.name + "' is " + expected.shape + " on rank 0, but " + found.shape + " on " +
+             self;
     }
   }
 }

@@ -1,13 +1,14 @@
 // Before training, all ranks come to have the same parameters with the same values.
 #pragma once
 
-#include "trainer_template/runtime/named_tensors.h"
 #include "trainer_template/runtime/group/process_group.h"
+#include "trainer_template/runtime/named_tensors.h"
 
 namespace torchbridge::train {
 
-// Collective: each rank compares its parameters with rank 0's: number, names, shapes, strides, types and whether they require a
-// gradient. When one differs all ranks throw the same TrainError, which names the parameter, two ranks and what each of them has.
+// Collective: each rank compares its parameters with rank 0's: number, names, shapes, strides, types and whether they
+// require a gradient. When one differs all ranks throw the same TrainError, which names the parameter, two ranks and
+// what each of them has.
 void check_same_parameters(const NamedTensors& parameters, ProcessGroup& group);
 
 // Collective: gives each tensor the value that `root` has, many in one message.

@@ -1,5 +1,7 @@
 #include "trainer_template/runtime/ddp/sync_batch_norm.h"
 
+#include <unordered_set>
+
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -8,10 +10,9 @@
 #include <torch/nn/functional/batchnorm.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
-#include "trainer_template/runtime/group/process_group.h"
-#include "trainer_template/runtime/ddp/sync_batch_norm_function.h"
 
-#include <unordered_set>
+#include "trainer_template/runtime/ddp/sync_batch_norm_function.h"
+#include "trainer_template/runtime/group/process_group.h"
 
 namespace torchbridge::train {
 
@@ -23,8 +24,13 @@ SyncBatchNormImpl::SyncBatchNormImpl(const torch::nn::BatchNormOptions& options_
 SyncBatchNormImpl::SyncBatchNormImpl(const torch::nn::BatchNormOptions& options_, ProcessGroup* process_group,
                                      at::Tensor weight_, at::Tensor bias_, at::Tensor mean, at::Tensor var,
                                      at::Tensor tracked)
-    : options(options_), weight(std::move(weight_)), bias(std::move(bias_)), running_mean(std::move(mean)),
-      running_var(std::move(var)), num_batches_tracked(std::move(tracked)), group(process_group) {
+    : options(options_),
+      weight(std::move(weight_)),
+      bias(std::move(bias_)),
+      running_mean(std::move(mean)),
+      running_var(std::move(var)),
+      num_batches_tracked(std::move(tracked)),
+      group(process_group) {
   register_tensors();
 }
 
@@ -61,16 +67,23 @@ double SyncBatchNormImpl::average_factor() {
 
 at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   if (input.dim() < 2 || input.size(1) != options.num_features()) {
-    throw TrainError("SyncBatchNorm: expected an input of shape (N, " + std::to_string(options.num_features()) + ", ...), not " +
-                     c10::str(input.sizes()));
+    throw TrainError("SyncBatchNorm: expected an input of shape (N, " + std::to_string(options.num_features()) +
+                     ", ...), not " + c10::str(input.sizes()));
   }
   const double momentum = average_factor();
   if (is_training() && group && group->world_size() > 1) {
-    return sync_batch_norm({.input = input, .weight = weight, .bias = bias, .running_mean = running_mean,
-                            .running_var = running_var, .momentum = momentum, .eps = options.eps()}, group->c10d());
+    return sync_batch_norm({.input = input,
+                            .weight = weight,
+                            .bias = bias,
+                            .running_mean = running_mean,
+                            .running_var = running_var,
+                            .momentum = momentum,
+                            .eps = options.eps()},
+                           group->c10d());
   }
   return torch::nn::functional::detail::batch_norm(input, running_mean, running_var, weight, bias,
-                                                   is_training() || !options.track_running_stats(), momentum, options.eps());
+                                                   is_training() || !options.track_running_stats(), momentum,
+                                                   options.eps());
 }
 
 void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {
@@ -90,7 +103,8 @@ SyncBatchNorm replacement_of(const torch::nn::Module& module, ProcessGroup& grou
 }
 
 bool is_batch_norm(const torch::nn::Module& module) {
-  return dynamic_cast<const torch::nn::BatchNorm1dImpl*>(&module) || dynamic_cast<const torch::nn::BatchNorm2dImpl*>(&module) ||
+  return dynamic_cast<const torch::nn::BatchNorm1dImpl*>(&module) ||
+         dynamic_cast<const torch::nn::BatchNorm2dImpl*>(&module) ||
          dynamic_cast<const torch::nn::BatchNorm3dImpl*>(&module);
 }
 
@@ -102,7 +116,8 @@ void refuse_what_cannot_be_replaced(torch::nn::Module& model) {
   });
   model.apply([&](const std::string& name, torch::nn::Module& module) {
     if (!is_batch_norm(module) || replaceable.contains(&module)) return;
-    throw TrainError("BatchNorm '" + name + "' is in no torch::nn::Sequential, so it cannot be replaced: declare it as "
+    throw TrainError("BatchNorm '" + name +
+                     "' is in no torch::nn::Sequential, so it cannot be replaced: declare it as "
                      "torchbridge::train::SyncBatchNorm");
   });
 }

@@ -9,9 +9,10 @@ namespace torchbridge::train {
 
 class ProcessGroup;
 
-// Python's torch.nn.SyncBatchNorm: input (N, C, ...), normalised for each channel. On a GPU by the same operations; on the CPU, which
-// Python's refuses, by the formulas of those. Batches of the ranks may differ in size, and be empty. Running statistics are the same on all
-// ranks. Without a group, in eval mode, and alone it is torch::nn::BatchNorm, so a model may declare it where that stood.
+// Python's torch.nn.SyncBatchNorm: input (N, C, ...), normalised for each channel. On a GPU by the same operations; on
+// the CPU, which Python's refuses, by the formulas of those. Batches of the ranks may differ in size, and be empty.
+// Running statistics are the same on all ranks. Without a group, in eval mode, and alone it is torch::nn::BatchNorm, so
+// a model may declare it where that stood.
 //
 // forward() in training and its backward are collectives: within no DDP::NoSync of only some ranks, nor within join().
 class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
@@ -30,22 +31,22 @@ class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
   void pretty_print(std::ostream& stream) const override;
 
   torch::nn::BatchNormOptions options;
-  at::Tensor weight, bias;                                     // undefined unless options.affine()
-  at::Tensor running_mean, running_var, num_batches_tracked;   // undefined unless options.track_running_stats()
-  ProcessGroup* group = nullptr;                               // not owned; must outlive the module
+  at::Tensor weight, bias;                                    // undefined unless options.affine()
+  at::Tensor running_mean, running_var, num_batches_tracked;  // undefined unless options.track_running_stats()
+  ProcessGroup* group = nullptr;                              // not owned; must outlive the module
 
  private:
-  SyncBatchNormImpl(const torch::nn::BatchNormOptions& options, ProcessGroup* process_group, at::Tensor weight, at::Tensor bias,
-                    at::Tensor running_mean, at::Tensor running_var, at::Tensor num_batches_tracked);
+  SyncBatchNormImpl(const torch::nn::BatchNormOptions& options, ProcessGroup* process_group, at::Tensor weight,
+                    at::Tensor bias, at::Tensor running_mean, at::Tensor running_var, at::Tensor num_batches_tracked);
   void register_tensors();
   double average_factor();
 };
 TORCH_MODULE(SyncBatchNorm);
 
-// Python's convert_sync_batchnorm: gives `group` to each SyncBatchNorm of the model that has none, and puts one in the place of each
-// BatchNorm1d, 2d and 3d in a torch::nn::Sequential, with the same tensors, under the same name. Returns how many there are. A BatchNorm
-// elsewhere cannot be replaced, for C++ code holds it by its type: then TrainError names it, and nothing is changed.
-// Call it before DistributedDataParallel.
+// Python's convert_sync_batchnorm: gives `group` to each SyncBatchNorm of the model that has none, and puts one in the
+// place of each BatchNorm1d, 2d and 3d in a torch::nn::Sequential, with the same tensors, under the same name. Returns
+// how many there are. A BatchNorm elsewhere cannot be replaced, for C++ code holds it by its type: then TrainError
+// names it, and nothing is changed. Call it before DistributedDataParallel.
 int convert_sync_batch_norm(torch::nn::Module& model, ProcessGroup& group);
 
 }  // namespace torchbridge::train

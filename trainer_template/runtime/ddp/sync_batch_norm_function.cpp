@@ -23,7 +23,8 @@ using c10d::ProcessGroup;
 using torch::autograd::variable_list;
 using Group = c10::intrusive_ptr<ProcessGroup>;
 
-// What all ranks' batches have in common, a value a channel; `counts` is the values a channel of each rank that has any.
+// What all ranks' batches have in common, a value a channel; `counts` is the values a channel of each rank that has
+// any.
 struct Statistics {
   at::Tensor mean, invstd, counts;
 };
@@ -82,8 +83,8 @@ Statistics statistics(const SyncBatchNormInputs& in, const at::Tensor& input, Pr
   rows = rows.index({rows.select(1, 2 * channels).ge(1)});
   const at::Tensor counts = rows.select(1, 2 * channels).contiguous();
   const auto [mean, invstd] = at::batch_norm_gather_stats_with_counts(
-      input, rows.narrow(1, 0, channels), rows.narrow(1, channels, channels), in.running_mean, in.running_var, in.momentum,
-      in.eps, in.running_mean.defined() ? counts.to(in.running_mean.scalar_type()) : counts);
+      input, rows.narrow(1, 0, channels), rows.narrow(1, channels, channels), in.running_mean, in.running_var,
+      in.momentum, in.eps, in.running_mean.defined() ? counts.to(in.running_mean.scalar_type()) : counts);
   return {mean, invstd, counts.to(at::kInt)};
 }
 
@@ -93,7 +94,8 @@ at::Tensor normalise(const SyncBatchNormInputs& in, const at::Tensor& input, con
 
 }  // namespace gpu
 
-// The same with operations that the CPU has. Sums over ranks are in double, and the variance itself is gathered, which is more exact.
+// The same with operations that the CPU has. Sums over ranks are in double, and the variance itself is gathered, which
+// is more exact.
 namespace cpu {
 
 Statistics statistics(const SyncBatchNormInputs& in, const at::Tensor& input, ProcessGroup& group) {
@@ -101,8 +103,10 @@ Statistics statistics(const SyncBatchNormInputs& in, const at::Tensor& input, Pr
   const auto type = accumulated_in(input.scalar_type());
   at::Tensor row = at::zeros({2 * channels + 1}, at::kDouble);
   if (input.numel() > 0) {
-    const auto [variance, mean] = at::var_mean(input.to(type), all_but_channels(input), /*correction=*/at::Scalar(0), false);
-    row = at::cat({mean.to(at::kDouble), variance.to(at::kDouble), at::full({1}, values_a_channel(input), at::kDouble)});
+    const auto [variance, mean] =
+        at::var_mean(input.to(type), all_but_channels(input), /*correction=*/at::Scalar(0), false);
+    row =
+        at::cat({mean.to(at::kDouble), variance.to(at::kDouble), at::full({1}, values_a_channel(input), at::kDouble)});
   }
   const at::Tensor rows = gather(row, group);
   const at::Tensor counts = rows.narrow(1, 2 * channels, 1), means = rows.narrow(1, 0, channels);
@@ -152,7 +156,9 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
     if (input.numel() == 0) {
       // Its peers wait for the sum.
       if (input_needs) {
-        sum(at::zeros({2 * input.size(1)}, all.mean.options().dtype(input.is_cpu() ? at::kDouble : all.mean.scalar_type())), *group);
+        sum(at::zeros({2 * input.size(1)},
+                      all.mean.options().dtype(input.is_cpu() ? at::kDouble : all.mean.scalar_type())),
+            *group);
         result[0] = at::zeros_like(input);
       }
       if (weight_needs(context, weight)) result[1] = at::zeros_like(weight);
@@ -177,8 +183,8 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
   }
 
   static void backward_on_gpu(torch::autograd::AutogradContext* context, const at::Tensor& output_gradient,
-                              const at::Tensor& input, const at::Tensor& weight, const Statistics& all, ProcessGroup& group,
-                              variable_list& result) {
+                              const at::Tensor& input, const at::Tensor& weight, const Statistics& all,
+                              ProcessGroup& group, variable_list& result) {
     const bool input_needs = context->needs_input_grad(0);
     auto [sum_dy, sum_dy_xmu, weight_gradient, bias_gradient] =
         at::batch_norm_backward_reduce(output_gradient, input, all.mean, all.invstd, weight, input_needs,
@@ -188,16 +194,16 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
       sum(sums, group);
       const std::vector<at::Tensor> halves = sums.chunk(2);
       result[0] = at::batch_norm_backward_elemt(output_gradient, input, all.mean, all.invstd,
-                                                weight.defined() ? weight.to(all.mean.scalar_type()) : weight, halves[0],
-                                                halves[1], all.counts);
+                                                weight.defined() ? weight.to(all.mean.scalar_type()) : weight,
+                                                halves[0], halves[1], all.counts);
     }
     if (weight_needs(context, weight)) result[1] = weight_gradient;
     if (bias_needs(context, weight)) result[2] = bias_gradient;
   }
 
   static void backward_on_cpu(torch::autograd::AutogradContext* context, const at::Tensor& output_gradient,
-                              const at::Tensor& input, const at::Tensor& weight, const Statistics& all, ProcessGroup& group,
-                              variable_list& result) {
+                              const at::Tensor& input, const at::Tensor& weight, const Statistics& all,
+                              ProcessGroup& group, variable_list& result) {
     const auto type = all.mean.scalar_type();
     const auto dims = all_but_channels(input);
     const at::Tensor dy = output_gradient.to(type), centred = input.to(type) - by_channel(all.mean, input);
@@ -221,7 +227,9 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
 }  // namespace
 
 at::Tensor sync_batch_norm(const SyncBatchNormInputs& inputs, const c10::intrusive_ptr<ProcessGroup>& group) {
-  const auto if_defined = [](const at::Tensor& tensor) { return tensor.defined() ? std::optional(tensor) : std::nullopt; };
+  const auto if_defined = [](const at::Tensor& tensor) {
+    return tensor.defined() ? std::optional(tensor) : std::nullopt;
+  };
   return SyncBatchNormFunction::apply(inputs.input, if_defined(inputs.weight), if_defined(inputs.bias), inputs, group);
 }
 

@@ -1,15 +1,16 @@
 #include "trainer_template/runtime/group/backend_choice.h"
 
-#include "bridge/core/env_map.h"
-
 #include <algorithm>
 #include <cctype>
+
+#include "bridge/core/env_map.h"
 
 namespace torchbridge::train {
 namespace {
 
 bool is_name(std::string_view text) {
-  return !text.empty() && std::ranges::all_of(text, [](unsigned char c) { return std::islower(c) || std::isdigit(c) || c == '_'; });
+  return !text.empty() &&
+         std::ranges::all_of(text, [](unsigned char c) { return std::islower(c) || std::isdigit(c) || c == '_'; });
 }
 
 }  // namespace
@@ -23,7 +24,8 @@ Result<std::vector<DeviceBackend>> parse_backends(std::string_view text, std::st
   std::string lower(text);
   std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   const auto wrong = [&](const std::string& why) {
-    return Error{"backend '" + printable(text) + "': " + why + "; expected a name (gloo, nccl, mpi), or DEVICE:NAME,DEVICE:NAME as cpu:gloo,cuda:nccl"};
+    return Error{"backend '" + printable(text) + "': " + why +
+                 "; expected a name (gloo, nccl, mpi), or DEVICE:NAME,DEVICE:NAME as cpu:gloo,cuda:nccl"};
   };
   std::vector<DeviceBackend> found;
   if (lower.find_first_of(":,") == std::string::npos) {
@@ -39,7 +41,8 @@ Result<std::vector<DeviceBackend>> parse_backends(std::string_view text, std::st
     if (colon == std::string::npos) return wrong("'" + printable(pair) + "' has no device");
     DeviceBackend one{pair.substr(0, colon), pair.substr(colon + 1)};
     if (!is_name(one.device) || !is_name(one.backend)) return wrong("'" + printable(pair) + "' is no pair of names");
-    if (std::ranges::count(found, one.device, &DeviceBackend::device) > 0) return wrong("the device '" + one.device + "' is named twice");
+    if (std::ranges::count(found, one.device, &DeviceBackend::device) > 0)
+      return wrong("the device '" + one.device + "' is named twice");
     found.push_back(std::move(one));
   }
   return found;

@@ -1,11 +1,12 @@
 #include "trainer_template/runtime/group/backend_registry.h"
 
 #include <dlfcn.h>
-#include "trainer_template/runtime/errors.h"
-#include "trainer_template/runtime/group/gloo_backend.h"
 
 #include <filesystem>
 #include <map>
+
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/group/gloo_backend.h"
 
 namespace torchbridge::train {
 namespace {
@@ -31,7 +32,7 @@ BackendEntry load(const std::string& name) {
   void* library = open_library(file);
   if (library == nullptr) {
     const char* why = dlerror();
-    const std::string hint = name == "mpi" ? "; it is built where CMake finds an MPI"
+    const std::string hint = name == "mpi"    ? "; it is built where CMake finds an MPI"
                              : name == "nccl" ? "; it is built where libtorch is one for CUDA, with NCCL's headers"
                                               : "; there are gloo, nccl, mpi, and what the program registers";
     throw refuse(std::string(why ? why : "cannot be opened") + hint);

@@ -7,7 +7,8 @@
 
 namespace torchbridge::train {
 
-// Before a group asks for it. `name` in lower case; gloo, nccl and mpi are there already. Not for several threads at once.
+// Before a group asks for it. `name` in lower case; gloo, nccl and mpi are there already. Not for several threads at
+// once.
 void register_backend(const std::string& name, BackendEntry entry);
 
 // Throws TrainError, which says where was looked.

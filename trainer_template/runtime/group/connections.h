@@ -1,4 +1,5 @@
-// The connections of a group and of its subgroups: since when something waits for them, and their end when a rank is lost.
+// The connections of a group and of its subgroups: since when something waits for them, and their end when a rank is
+// lost.
 #pragma once
 
 #include <atomic>
@@ -36,7 +37,9 @@ class Connections {
   // Each collective begins by this.
   void begin_collective() { latest_ = Clock::now(); }
   // Since the latest one began.
-  std::chrono::milliseconds waited() const { return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - latest_.load()); }
+  std::chrono::milliseconds waited() const {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - latest_.load());
+  }
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -1,12 +1,14 @@
 #include "trainer_template/runtime/group/cuda.h"
 
+#include <dlfcn.h>
+
+#include <filesystem>
+
 #include <ATen/Context.h>
 #include <ATen/Version.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <dlfcn.h>
-#include "trainer_template/runtime/errors.h"
 
-#include <filesystem>
+#include "trainer_template/runtime/errors.h"
 
 namespace torchbridge::train {
 namespace {
@@ -31,8 +33,10 @@ void open_cuda() {
 void use_cuda(c10::Device device) {
   open_cuda();
   if (!at::hasCUDA()) {
-    throw TrainError("libtorch's CUDA cannot use the GPU that the driver shows: is the driver older than the CUDA that libtorch was built for, "
-                     "or was libtorch asked for CUDA before the process group was formed?");
+    throw TrainError(
+        "libtorch's CUDA cannot use the GPU that the driver shows: is the driver older than the CUDA that libtorch was "
+        "built for, "
+        "or was libtorch asked for CUDA before the process group was formed?");
   }
   c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
 }

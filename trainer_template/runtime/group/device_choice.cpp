@@ -1,9 +1,10 @@
 #include "trainer_template/runtime/group/device_choice.h"
 
 #include <dlfcn.h>
-#include "bridge/core/env_map.h"
 
 #include <cstdlib>
+
+#include "bridge/core/env_map.h"
 
 namespace torchbridge::train {
 namespace {
@@ -24,7 +25,8 @@ std::string counted(std::size_t count) { return std::to_string(count) + (count =
 CudaDevices cuda_devices() {
   CudaDevices devices;
   const char* variable = std::getenv("CUDA_VISIBLE_DEVICES");
-  const std::string shown = variable ? "CUDA_VISIBLE_DEVICES='" + printable(variable) + "'" : "CUDA_VISIBLE_DEVICES is not set";
+  const std::string shown =
+      variable ? "CUDA_VISIBLE_DEVICES='" + printable(variable) + "'" : "CUDA_VISIBLE_DEVICES is not set";
   void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (driver == nullptr) {
     devices.because = "this host has no NVIDIA driver, libcuda.so.1; " + shown;
@@ -37,13 +39,16 @@ CudaDevices cuda_devices() {
   int count = 0;
   int code = init && get_count && get_name ? init(0) : -1;
   if (code == 0) code = get_count(&count);
-  devices.because = code == 0 || code == kNoDevice ? shown : "the NVIDIA driver answers with error " + std::to_string(code) + "; " + shown;
+  devices.because = code == 0 || code == kNoDevice
+                        ? shown
+                        : "the NVIDIA driver answers with error " + std::to_string(code) + "; " + shown;
   for (int i = 0; i < count; ++i) {
     char name[256] = "";
     get_name(name, sizeof name, i);
     CudaGpu& gpu = devices.gpus.emplace_back(CudaGpu{name, std::nullopt});
     Capability found;
-    const bool told = get_attribute && get_attribute(&found.major, kCapabilityMajor, i) == 0 && get_attribute(&found.minor, kCapabilityMinor, i) == 0;
+    const bool told = get_attribute && get_attribute(&found.major, kCapabilityMajor, i) == 0 &&
+                      get_attribute(&found.minor, kCapabilityMinor, i) == 0;
     if (told) gpu.capability = found;
   }
   return devices;  // the driver stays loaded: CUDA cannot be unloaded

@@ -1,19 +1,20 @@
 #include "trainer_template/runtime/group/failure_report.h"
 
-#include <c10/util/Exception.h>
-#include "bridge/core/env_map.h"
-#include "bridge/net/address.h"
-#include "bridge/bootstrap/did_not_come.h"
-#include "bridge/net/socket.h"
-#include "trainer_template/runtime/errors.h"
-#include "trainer_template/runtime/group/places.h"
-#include "trainer_template/runtime/error_text.h"
-#include "trainer_template/runtime/group/store_keys.h"
-#include "trainer_template/runtime/group/store_probe.h"
-
 #include <algorithm>
 #include <string_view>
 #include <thread>
+
+#include <c10/util/Exception.h>
+
+#include "bridge/bootstrap/did_not_come.h"
+#include "bridge/core/env_map.h"
+#include "bridge/net/address.h"
+#include "bridge/net/socket.h"
+#include "trainer_template/runtime/error_text.h"
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/group/places.h"
+#include "trainer_template/runtime/group/store_keys.h"
+#include "trainer_template/runtime/group/store_probe.h"
 
 namespace torchbridge::train {
 namespace {
@@ -29,7 +30,9 @@ bool is_timeout(std::string_view text) {
   return text.find("imed out") != std::string_view::npos || text.find("imeout") != std::string_view::npos;
 }
 
-bool is_of_gloo(const std::exception& error) { return std::string_view(error.what()).find("gloo") != std::string_view::npos; }
+bool is_of_gloo(const std::exception& error) {
+  return std::string_view(error.what()).find("gloo") != std::string_view::npos;
+}
 
 // Rank 0 may serve the store, which the others need until they have spoken.
 void linger(c10d::Store& store, int world_size) {
@@ -47,7 +50,8 @@ std::string with_hosts(const BrokenGroup& group, const std::vector<int>& ranks) 
   std::vector<std::string> hosts;
   if (!store_lives) hosts.push_back(group.meeting.first_host);
   const std::size_t asked = store_lives ? std::min(ranks.size(), kAsked) : 0;
-  for (const Place& place : places_of(group.store, {ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(asked)})) {
+  for (const Place& place :
+       places_of(group.store, {ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(asked)})) {
     if (std::ranges::count(hosts, place.host) == 0) hosts.push_back(place.host);
   }
   std::string text = list_of(ranks);
@@ -69,8 +73,12 @@ std::vector<int> late_ranks(const BrokenGroup& group) {
   return late;
 }
 
-std::string did_not_come(const std::string& who) { return who + " did not take part in a collective in time: stopped, stuck, or its node hangs"; }
-std::string was_lost(const std::string& who) { return "the connection to " + who + " was lost: killed, crashed, or its node is unreachable"; }
+std::string did_not_come(const std::string& who) {
+  return who + " did not take part in a collective in time: stopped, stuck, or its node hangs";
+}
+std::string was_lost(const std::string& who) {
+  return "the connection to " + who + " was lost: killed, crashed, or its node is unreachable";
+}
 
 std::string loss(const BrokenGroup& group, const std::vector<int>& missing, const std::exception& error) {
   const bool late = is_timeout(error.what());
@@ -78,7 +86,9 @@ std::string loss(const BrokenGroup& group, const std::vector<int>& missing, cons
   if (late) {
     const std::vector<int> behind = late_ranks(group);
     if (behind.empty()) return did_not_come("another rank");
-    return with_hosts(group, behind) + " came to a collective when the others had given up: slow, stopped for a while, or in another part of the program";
+    return with_hosts(group, behind) +
+           " came to a collective when the others had given up: slow, stopped for a while, or in another part of the "
+           "program";
   }
   // All are there, and the backend knows more than that something was lost.
   return is_of_gloo(error) ? was_lost("another rank") : one_line(error);
@@ -100,8 +110,8 @@ std::optional<std::string> silence(const BrokenGroup& group) {
   int speaker = 0;
   while (contains(group.lost, speaker)) ++speaker;
   if (group.rank != speaker) return std::nullopt;
-  return with_hosts(group, group.lost) + (group.lost.size() == 1 ? " says" : " say") + " nothing for " + seconds(group.silence) +
-         ": stopped, or the node hangs";
+  return with_hosts(group, group.lost) + (group.lost.size() == 1 ? " says" : " say") + " nothing for " +
+         seconds(group.silence) + ": stopped, or the node hangs";
 }
 
 // Each says that it has ended, one of those that lost a connection collects who has not.
@@ -150,8 +160,10 @@ std::optional<std::string> failure_message(const BrokenGroup& group, const std::
     c10d::Store& store = group.store;
     store.setTimeout(kCollect);
     put(store, key("ended", group.rank), std::to_string(group.waited.count()));
-    if (message) message = agree_on_trouble(store, *message);
-    else if (lost) message = agree_on_loss(group, error);
+    if (message)
+      message = agree_on_trouble(store, *message);
+    else if (lost)
+      message = agree_on_loss(group, error);
     put(store, key("done", group.rank), "yes");
     if (group.rank == 0) linger(store, group.world_size);
   } catch (const std::exception&) {

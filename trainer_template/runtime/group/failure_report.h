@@ -1,12 +1,14 @@
-// What the ranks tell each other, through the store, when their group breaks: so that one of them tells the user what happened.
+// What the ranks tell each other, through the store, when their group breaks: so that one of them tells the user what
+// happened.
 #pragma once
 
 #include <chrono>
 #include <exception>
 #include <optional>
 #include <string>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "trainer_template/runtime/group/join_store.h"
 
@@ -17,15 +19,16 @@ struct BrokenGroup {
   int rank = 0, world_size = 1;
   Meeting meeting;
   std::chrono::milliseconds waited{};  // since this rank's latest collective began
-  // What the heartbeat found, if anything: who is lost, this rank too where the others gave it up, and who ended before this one.
+  // What the heartbeat found, if anything: who is lost, this rank too where the others gave it up, and who ended before
+  // this one.
   std::vector<int> lost;
   bool hung_up = false;
   std::vector<int> broken_off;
   std::chrono::milliseconds silence{};
 };
 
-// Collective as far as ranks are left. The message of this rank, or nothing where another one speaks. At most about two seconds.
-// It names ranks and their nodes.
+// Collective as far as ranks are left. The message of this rank, or nothing where another one speaks. At most about two
+// seconds. It names ranks and their nodes.
 std::optional<std::string> failure_message(const BrokenGroup& group, const std::exception& error);
 
 // An error of the network or of another rank, not of this one.

@@ -1,16 +1,17 @@
 #include "trainer_template/runtime/group/form_group.h"
 
+#include <algorithm>
+#include <map>
+
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupWrapper.hpp>
 #include <torch/csrc/distributed/c10d/debug.h>
+
 #include "bridge/core/env_map.h"
 #include "trainer_template/runtime/errors.h"
 #include "trainer_template/runtime/group/backend_registry.h"
 #include "trainer_template/runtime/group/gloo_backend.h"
 #include "trainer_template/runtime/group/timed_group.h"
-
-#include <algorithm>
-#include <map>
 
 namespace torchbridge::train {
 namespace {
@@ -21,7 +22,8 @@ c10::DeviceType device_type(const DeviceBackend& one) {
   try {
     return c10::Device(one.device).type();
   } catch (const std::exception&) {
-    throw TrainError("backend '" + one.device + ":" + one.backend + "': libtorch knows no device '" + printable(one.device) + "'");
+    throw TrainError("backend '" + one.device + ":" + one.backend + "': libtorch knows no device '" +
+                     printable(one.device) + "'");
   }
 }
 
@@ -74,7 +76,9 @@ std::vector<DeviceBackend> backends_of(const std::vector<DeviceBackend>& choice)
   for (const DeviceBackend& one : choice) {
     if (type_of(one) != Type::CUSTOM || one.backend == custom) continue;
     if (!custom.empty()) {
-      throw TrainError("backend '" + text_of(choice) + "': c10d takes one backend that is none of its own in a group, and these are " + custom + " and " + one.backend);
+      throw TrainError("backend '" + text_of(choice) +
+                       "': c10d takes one backend that is none of its own in a group, and these are " + custom +
+                       " and " + one.backend);
     }
     custom = one.backend;
   }
@@ -88,7 +92,8 @@ std::vector<DeviceBackend> backends_of(const std::vector<DeviceBackend>& choice)
     if (std::ranges::count(entry.devices, one.device) == 0) {
       std::string served;
       for (const std::string& device : entry.devices) served += (served.empty() ? "" : ", ") + device;
-      throw TrainError("backend '" + one.device + ":" + one.backend + "': " + one.backend + " serves " + served + " only");
+      throw TrainError("backend '" + one.device + ":" + one.backend + "': " + one.backend + " serves " + served +
+                       " only");
     }
     found.push_back(one);
   }
@@ -96,21 +101,24 @@ std::vector<DeviceBackend> backends_of(const std::vector<DeviceBackend>& choice)
 }
 
 std::string text_of(const std::vector<DeviceBackend>& backends) {
-  const bool one_name = std::ranges::all_of(backends, [&](const auto& b) { return b.backend == backends.front().backend; });
+  const bool one_name =
+      std::ranges::all_of(backends, [&](const auto& b) { return b.backend == backends.front().backend; });
   if (one_name) return backends.front().backend;
   std::string text;
   for (const DeviceBackend& one : backends) text += (text.empty() ? "" : ",") + one.device + ":" + one.backend;
   return text;
 }
 
-FormedGroup form_group(const std::vector<DeviceBackend>& backends, BackendRequest request, std::shared_ptr<Connections> connections,
-                       c10d::ProcessGroup* whole) {
+FormedGroup form_group(const std::vector<DeviceBackend>& backends, BackendRequest request,
+                       std::shared_ptr<Connections> connections, c10d::ProcessGroup* whole) {
   const auto store = below(request.group_name + "/", request.store);
   const bool detail = c10d::debug_level() == c10d::DebugLevel::Detail;
-  const c10::intrusive_ptr<c10d::ProcessGroup> timed = c10::make_intrusive<TimedGroup>(store, request.rank, request.size, connections);
+  const c10::intrusive_ptr<c10d::ProcessGroup> timed =
+      c10::make_intrusive<TimedGroup>(store, request.rank, request.size, connections);
   FormedGroup formed(timed, std::move(connections));
   auto& group = *formed.group;
-  // c10d::Logger takes the backend of a group called "gloo" for a ProcessGroupGloo, which the wrapper is not: under another name it does not.
+  // c10d::Logger takes the backend of a group called "gloo" for a ProcessGroupGloo, which the wrapper is not: under
+  // another name it does not.
   const bool hide_gloo = detail && default_type(backends) == Type::GLOO;
   group.setDefaultBackend(hide_gloo ? Type::CUSTOM : default_type(backends));
   const bool on_gpu = request.device && !request.device->is_cpu();
@@ -123,7 +131,8 @@ FormedGroup form_group(const std::vector<DeviceBackend>& backends, BackendReques
       BackendRequest own = request;
       own.store = below(one.device + "/", store);
       // Such a group was connected eagerly; only then can it be split.
-      if (whole && on_gpu && request.device->type() == device_type(one)) own.split_from = unwrapped(whole->getBackend(device_type(one))).get();
+      if (whole && on_gpu && request.device->type() == device_type(one))
+        own.split_from = unwrapped(whole->getBackend(device_type(one))).get();
       MadeBackend made = find_backend(one.backend).make(own);
       // As in Python, which leaves MPI alone.
       if (detail && type != Type::MPI) made = with_checks(std::move(made), own);
@@ -143,7 +152,8 @@ void stay_out_of_group(const std::vector<DeviceBackend>& backends, c10d::Process
   if (!device) return;
   for (const DeviceBackend& one : backends) {
     const BackendEntry& entry = find_backend(one.backend);
-    if (entry.stay_out && device_type(one) == device->type()) entry.stay_out(*unwrapped(whole.getBackend(device->type())), *device);
+    if (entry.stay_out && device_type(one) == device->type())
+      entry.stay_out(*unwrapped(whole.getBackend(device->type())), *device);
   }
 }
 

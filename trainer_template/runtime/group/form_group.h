@@ -1,11 +1,12 @@
-// Makes a c10d::ProcessGroup of its backends, in the way of Python's _new_process_group_helper (torch/distributed/distributed_c10d.py).
+// Makes a c10d::ProcessGroup of its backends, in the way of Python's _new_process_group_helper
+// (torch/distributed/distributed_c10d.py).
 #pragma once
-
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "trainer_template/runtime/group/backend.h"
 #include "trainer_template/runtime/group/backend_choice.h"
@@ -32,16 +33,18 @@ class FormedGroup {
   std::vector<Connections::Place> cuts_;
 };
 
-// Which backend serves each device: `choice` with the devices filled in. Opens the libraries of the backends. Throws TrainError.
+// Which backend serves each device: `choice` with the devices filled in. Opens the libraries of the backends. Throws
+// TrainError.
 std::vector<DeviceBackend> backends_of(const std::vector<DeviceBackend>& choice);
 
 // "gloo", "cpu:gloo,cuda:nccl": what the user would write.
 std::string text_of(const std::vector<DeviceBackend>& backends);
 
-// Collective over the group's ranks. `request.store` is the parent of all groups' stores. The group `whole` is what this one is split
-// from, where backends can do that; null for the first one. TORCH_DISTRIBUTED_DEBUG=DETAIL wraps backends as Python does.
-FormedGroup form_group(const std::vector<DeviceBackend>& backends, BackendRequest request, std::shared_ptr<Connections> connections,
-                       c10d::ProcessGroup* whole);
+// Collective over the group's ranks. `request.store` is the parent of all groups' stores. The group `whole` is what
+// this one is split from, where backends can do that; null for the first one. TORCH_DISTRIBUTED_DEBUG=DETAIL wraps
+// backends as Python does.
+FormedGroup form_group(const std::vector<DeviceBackend>& backends, BackendRequest request,
+                       std::shared_ptr<Connections> connections, c10d::ProcessGroup* whole);
 
 // On the ranks outside of a subgroup that others form; not a wait.
 void stay_out_of_group(const std::vector<DeviceBackend>& backends, c10d::ProcessGroup& whole);

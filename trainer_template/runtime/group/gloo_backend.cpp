@@ -3,19 +3,21 @@
 #include <dirent.h>
 #include <net/if.h>
 #include <sys/socket.h>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/debug.h>
-#include "bridge/core/env_map.h"
-#include "bridge/net/address.h"
-#include "trainer_template/runtime/errors.h"
-#include "trainer_template/runtime/group/shared_gloo.h"
-#include "trainer_template/runtime/group/store_keys.h"
 
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <set>
 #include <string_view>
+
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/debug.h>
+
+#include "bridge/core/env_map.h"
+#include "bridge/net/address.h"
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/group/shared_gloo.h"
+#include "trainer_template/runtime/group/store_keys.h"
 
 namespace torchbridge::train {
 namespace {
@@ -42,8 +44,8 @@ std::set<int> open_sockets() {
   return found;
 }
 
-// gloo has no way to end its connections at once; their descriptors are those that came while it was set up, but for what was
-// accepted meanwhile by listeners that were there before: the store and the heartbeat.
+// gloo has no way to end its connections at once; their descriptors are those that came while it was set up, but for
+// what was accepted meanwhile by listeners that were there before: the store and the heartbeat.
 class NewSockets {
  public:
   NewSockets() : before_(open_sockets()) { alone_ = ++watchers_ == 1; }
@@ -67,7 +69,9 @@ class NewSockets {
     socklen_t size = sizeof address;
     if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) != 0) return -1;
     // The port is at the same place for both families.
-    return address.ss_family == AF_INET || address.ss_family == AF_INET6 ? reinterpret_cast<const std::uint16_t*>(&address)[1] : -1;
+    return address.ss_family == AF_INET || address.ss_family == AF_INET6
+               ? reinterpret_cast<const std::uint16_t*>(&address)[1]
+               : -1;
   }
   std::set<int> ports_listened_on() const {
     std::set<int> ports;
@@ -95,7 +99,8 @@ std::vector<std::string> split(std::string_view text) {
 std::string interfaces_here() {
   std::string names;
   struct if_nameindex* all = if_nameindex();
-  for (auto* one = all; one && one->if_index != 0; ++one) names += (names.empty() ? "" : ", ") + std::string(one->if_name);
+  for (auto* one = all; one && one->if_index != 0; ++one)
+    names += (names.empty() ? "" : ", ") + std::string(one->if_name);
   if (all) if_freenameindex(all);
   return names;
 }
@@ -107,8 +112,8 @@ std::vector<std::shared_ptr<gloo::transport::Device>> devices_for(const BackendR
   std::vector<std::shared_ptr<gloo::transport::Device>> devices;
   for (const std::string& name : names) {
     if (if_nametoindex(name.c_str()) == 0) {
-      throw TrainError(std::string(by_program ? "gloo's interface '" : "GLOO_SOCKET_IFNAME='") + printable(name) + "': " + host_name() +
-                       " has no such interface, but " + interfaces_here());
+      throw TrainError(std::string(by_program ? "gloo's interface '" : "GLOO_SOCKET_IFNAME='") + printable(name) +
+                       "': " + host_name() + " has no such interface, but " + interfaces_here());
     }
     devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(name));
   }
@@ -128,7 +133,8 @@ MadeBackend make_gloo(const BackendRequest& request) {
   NewSockets sockets;  // before the devices, whose listeners are gloo's own
   auto options = c10d::ProcessGroupGloo::Options::create(request.connect_timeout);
   options->devices = devices_for(request);
-  options->threads = request.options.gloo.threads > 0 ? request.options.gloo.threads : static_cast<int>(options->devices.size()) * 2;
+  options->threads =
+      request.options.gloo.threads > 0 ? request.options.gloo.threads : static_cast<int>(options->devices.size()) * 2;
   options->global_ranks_in_group = request.ranks;
   options->group_name = request.group_name;
   auto gloo = c10::make_intrusive<SharedGloo>(request.store, request.rank, request.size, options);

@@ -6,10 +6,6 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include "bridge/core/cpu_set.h"
-#include "bridge/core/env_map.h"
-#include "bridge/core/hostlist.h"
-#include "bridge/net/socket.h"
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,14 +13,20 @@
 #include <mutex>
 #include <thread>
 
+#include "bridge/core/cpu_set.h"
+#include "bridge/core/env_map.h"
+#include "bridge/core/hostlist.h"
+#include "bridge/net/socket.h"
+
 namespace torchbridge::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// A client begins with "TOKEN RANK\n"; afterwards both sides send kBeat, and "left\n" before they hang up in order, or "broke\n" when the
-// group broke. "lost LIST\n" tells who is silent, also those themselves; "gone LIST\n", which is the server's, who hung up.
+// A client begins with "TOKEN RANK\n"; afterwards both sides send kBeat, and "left\n" before they hang up in order, or
+// "broke\n" when the group broke. "lost LIST\n" tells who is silent, also those themselves; "gone LIST\n", which is the
+// server's, who hung up.
 constexpr char kBeat = '.';
 constexpr std::string_view kLost = "lost ", kGone = "gone ", kLeft = "left", kBroke = "broke";
 constexpr std::size_t kLongestLine = 64 * 1024;
@@ -44,7 +46,8 @@ bool send_text(const Peer& peer, std::string_view text) {
   return sent >= 0 || errno == EAGAIN || errno == EINTR;
 }
 
-// News must be there before those of a cut connection are; Nagle's algorithm keeps a line back while a beat is on its way.
+// News must be there before those of a cut connection are; Nagle's algorithm keeps a line back while a beat is on its
+// way.
 void send_at_once(const Socket& socket) {
   const int on = 1;
   setsockopt(socket.descriptor(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -56,8 +59,12 @@ void send_at_once(const Socket& socket) {
 class Heartbeat::Thread {
  public:
   Thread(Socket listener, Endpoint endpoint, std::vector<Peer> peers, HeartbeatOptions options)
-      : options_(std::move(options)), listener_(std::move(listener)), endpoint_(std::move(endpoint)), peers_(std::move(peers)),
-        stop_(eventfd(0, EFD_CLOEXEC)), thread_([this] { run(); }) {}
+      : options_(std::move(options)),
+        listener_(std::move(listener)),
+        endpoint_(std::move(endpoint)),
+        peers_(std::move(peers)),
+        stop_(eventfd(0, EFD_CLOEXEC)),
+        thread_([this] { run(); }) {}
 
   ~Thread() {
     wake();
@@ -188,7 +195,9 @@ class Heartbeat::Thread {
 
   void greet(Peer& peer, const std::string& line) {
     const std::string greeting = options_.token + " ";
-    const auto rank = line.starts_with(greeting) ? parse_integer(std::string_view(line).substr(greeting.size()), 1, INT32_MAX) : std::nullopt;
+    const auto rank = line.starts_with(greeting)
+                          ? parse_integer(std::string_view(line).substr(greeting.size()), 1, INT32_MAX)
+                          : std::nullopt;
     if (!rank) {
       peer.socket = Socket();  // a stranger
       return;
@@ -253,7 +262,7 @@ class Heartbeat::Thread {
   bool hung_up_ = false;
   std::vector<int> broken_off_;
   std::string_view farewell_;  // none: ends without a word
-  std::thread thread_;  // the last member: it uses all others
+  std::thread thread_;         // the last member: it uses all others
 };
 
 Result<std::unique_ptr<Heartbeat>> Heartbeat::serve(const std::string& address, HeartbeatOptions options) {
@@ -262,7 +271,8 @@ Result<std::unique_ptr<Heartbeat>> Heartbeat::serve(const std::string& address, 
   const auto port = bound_port(*listener);
   if (!port) return port.error();
   fcntl(listener->descriptor(), F_SETFL, O_NONBLOCK);
-  auto thread = std::make_unique<Thread>(std::move(*listener), Endpoint{address, *port}, std::vector<Peer>(), std::move(options));
+  auto thread =
+      std::make_unique<Thread>(std::move(*listener), Endpoint{address, *port}, std::vector<Peer>(), std::move(options));
   return std::unique_ptr<Heartbeat>(new Heartbeat(std::move(thread)));
 }
 

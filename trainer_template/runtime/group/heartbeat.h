@@ -1,5 +1,5 @@
-// A rank that is stopped, swapped out or whose node hangs keeps its connections: gloo waits for it until the collective's timeout.
-// So the ranks say every now and then that they live.
+// A rank that is stopped, swapped out or whose node hangs keeps its connections: gloo waits for it until the
+// collective's timeout. So the ranks say every now and then that they live.
 #pragma once
 
 #include <chrono>
@@ -21,9 +21,9 @@ struct HeartbeatOptions {
   std::function<void()> on_loss;
 };
 
-// Rank 0 listens, the others connect; one thread in each process. A process that was stopped itself, as all ranks are when a job
-// is suspended, counts anew when it goes on. Ranks that end are lost only with `hang_ups`: gloo's connections tell it by themselves, and
-// those of other backends do not.
+// Rank 0 listens, the others connect; one thread in each process. A process that was stopped itself, as all ranks are
+// when a job is suspended, counts anew when it goes on. Ranks that end are lost only with `hang_ups`: gloo's
+// connections tell it by themselves, and those of other backends do not.
 class Heartbeat {
  public:
   // On rank 0, at a free port of a numeric address of this host.
@@ -42,8 +42,8 @@ class Heartbeat {
   bool hung_up() const;
   // The others will find this rank gone, and that is in order.
   void leave();
-  // Takes in all that the others have said by now, and says that this rank ends because the group broke. Others that were given up
-  // meanwhile hear both when they go on.
+  // Takes in all that the others have said by now, and says that this rank ends because the group broke. Others that
+  // were given up meanwhile hear both when they go on.
   void break_off();
   // Those that have said so.
   std::vector<int> broken_off() const;

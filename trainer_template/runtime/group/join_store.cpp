@@ -4,23 +4,6 @@
 #include <poll.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <torch/csrc/distributed/c10d/FileStore.hpp>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
-#include "bridge/core/env_map.h"
-#include "bridge/net/address.h"
-#include "bridge/bootstrap/did_not_come.h"
-#include "bridge/bootstrap/many_descriptors.h"
-#include "bridge/net/name_resolver.h"
-#include "bridge/net/random_token.h"
-#include "bridge/net/socket.h"
-#include "trainer_template/runtime/errors.h"
-#include "trainer_template/runtime/failpoint.h"
-#include "trainer_template/runtime/group/quiet_c10d.h"
-#include "trainer_template/runtime/group/reverse_lookups.h"
-#include "trainer_template/runtime/group/store_keys.h"
-#include "trainer_template/runtime/group/store_probe.h"
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,6 +14,25 @@
 #include <set>
 #include <string_view>
 #include <thread>
+
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "bridge/bootstrap/did_not_come.h"
+#include "bridge/bootstrap/many_descriptors.h"
+#include "bridge/core/env_map.h"
+#include "bridge/net/address.h"
+#include "bridge/net/name_resolver.h"
+#include "bridge/net/random_token.h"
+#include "bridge/net/socket.h"
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/failpoint.h"
+#include "trainer_template/runtime/group/quiet_c10d.h"
+#include "trainer_template/runtime/group/reverse_lookups.h"
+#include "trainer_template/runtime/group/store_keys.h"
+#include "trainer_template/runtime/group/store_probe.h"
 
 namespace torchbridge::train {
 namespace {
@@ -91,8 +93,8 @@ Result<std::string> looked_up(const std::string& host, milliseconds patience) {
   return Error{"no name server has answered within " + seconds(patience)};
 }
 
-// The store holds a connection to each rank, and gloo one from each rank to each other: more than the 1,024 descriptors that a login
-// shell allows.
+// The store holds a connection to each rank, and gloo one from each rank to each other: more than the 1,024 descriptors
+// that a login shell allows.
 void allow_connections(int world_size) {
   constexpr int kOthers = 256;
   rlimit limit{};
@@ -107,28 +109,33 @@ constexpr milliseconds kLeastToConnect{1000};
 // All ranks that find nobody at the store's address find the same: one of them says it.
 bool speaks_for_clients(const TorchEnv& env) {
   if (env.use_agent_store) return env.layout.rank == 0;
-  if (is_loopback(env.master.host) && env.layout.node_rank > 0) return env.layout.node_rank == 1 && env.layout.local_rank == 0;
+  if (is_loopback(env.master.host) && env.layout.node_rank > 0)
+    return env.layout.node_rank == 1 && env.layout.local_rank == 0;
   return env.layout.rank == 1;
 }
 
 // `left` of the `patience`, with which the store is asked later.
-c10::intrusive_ptr<c10d::Store> reach_store(const TorchEnv& env, const std::string& numeric, milliseconds patience, milliseconds left) {
+c10::intrusive_ptr<c10d::Store> reach_store(const TorchEnv& env, const std::string& numeric, milliseconds patience,
+                                            milliseconds left) {
   const StoreProbe probe = wait_for_store({numeric, env.master.port}, left);
   const std::string place = "MASTER_ADDR=" + env.master.host + " MASTER_PORT=" + std::to_string(env.master.port);
-  const std::string agent = env.use_agent_store
-      ? "TORCHELASTIC_USE_AGENT_STORE=True says that an agent serves the store: unset it where no torchrun started this"
-      : "";
+  const std::string agent = env.use_agent_store ? "TORCHELASTIC_USE_AGENT_STORE=True says that an agent serves the "
+                                                  "store: unset it where no torchrun started this"
+                                                : "";
   if (probe.answer == StoreAnswer::kForeign) {
-    // Rank 0 could not have the port and says so, unless an agent serves the store or each node means itself by the address.
+    // Rank 0 could not have the port and says so, unless an agent serves the store or each node means itself by the
+    // address.
     const bool each_node_itself = is_loopback(numeric) && env.layout.node_rank > 0;
     if (!env.use_agent_store && !each_node_itself) throw PeerFailed();
     if (!speaks_for_clients(env)) throw PeerFailed();
-    throw TrainError("what listens at " + place + " is not the store of this job (" + probe.detail + "); " +
-                     (agent.empty() ? "set MASTER_ADDR to an address of rank 0's host that all nodes can reach" : agent));
+    throw TrainError(
+        "what listens at " + place + " is not the store of this job (" + probe.detail + "); " +
+        (agent.empty() ? "set MASTER_ADDR to an address of rank 0's host that all nodes can reach" : agent));
   }
   if (probe.answer == StoreAnswer::kNobody) {
     if (!speaks_for_clients(env)) throw PeerFailed();
-    throw TrainError("nobody serves the store at " + place + " after " + seconds(patience) + " (" + probe.detail + "); " +
+    throw TrainError("nobody serves the store at " + place + " after " + seconds(patience) + " (" + probe.detail +
+                     "); " +
                      (agent.empty() ? "is rank 0 running, with WORLD_SIZE=" + std::to_string(env.layout.world_size) +
                                           " as here (with 1 it is alone and serves nobody), and can this node reach it?"
                                     : agent));
@@ -150,7 +157,8 @@ std::string identity_of(const TorchEnv& env) { return random_token() + " " + run
 
 enum class Served {
   kOurs,
-  kFormer,  // of a group that this program was in before, or of an attempt before this one: rank 0 has not closed it yet
+  kFormer,  // of a group that this program was in before, or of an attempt before this one: rank 0 has not closed it
+            // yet
   kForeign
 };
 
@@ -171,11 +179,13 @@ Served served_for(const TorchEnv& env, const std::string& identity, std::string&
 }
 
 // A rank of another run would wait here for ranks that never come.
-c10::intrusive_ptr<c10d::Store> reach_store_of_run(const TorchEnv& env, const std::string& numeric, milliseconds patience) {
+c10::intrusive_ptr<c10d::Store> reach_store_of_run(const TorchEnv& env, const std::string& numeric,
+                                                   milliseconds patience) {
   using Clock = std::chrono::steady_clock;
   constexpr milliseconds kRetry{20}, kAtLeast{1};
   const auto deadline = Clock::now() + patience;
-  const std::string place = "the store at MASTER_ADDR=" + env.master.host + " MASTER_PORT=" + std::to_string(env.master.port);
+  const std::string place =
+      "the store at MASTER_ADDR=" + env.master.host + " MASTER_PORT=" + std::to_string(env.master.port);
   while (true) {
     const auto left = std::max(std::chrono::ceil<milliseconds>(deadline - Clock::now()), kAtLeast);
     std::string trouble;
@@ -188,9 +198,11 @@ c10::intrusive_ptr<c10d::Store> reach_store_of_run(const TorchEnv& env, const st
       store->setTimeout(patience);
       if (served == Served::kOurs) return store;
       if (served == Served::kForeign) {
-        throw TrainError(place + " is that of run '" + printable(run) + "', and this is '" + printable(run_of(env)) + "'; two runs at once need two values of MASTER_PORT");
+        throw TrainError(place + " is that of run '" + printable(run) + "', and this is '" + printable(run_of(env)) +
+                         "'; two runs at once need two values of MASTER_PORT");
       }
-      trouble = place + " is that of a group before this one, after " + seconds(patience) + "; has rank 0 left that group, and come to this one?";
+      trouble = place + " is that of a group before this one, after " + seconds(patience) +
+                "; has rank 0 left that group, and come to this one?";
     } catch (const c10::DistNetworkError&) {
       if (Clock::now() >= deadline) throw;  // else it was closed just now
     } catch (const c10::DistStoreError&) {
@@ -215,11 +227,13 @@ bool may_be_a_store(int descriptor) {
 std::string trouble_with(const std::string& path) {
   const Socket file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0600));
   struct stat status {};
-  if (!file.open() || fstat(file.descriptor(), &status) != 0) return std::string(std::strerror(errno)) + "; all ranks must be able to write it";
+  if (!file.open() || fstat(file.descriptor(), &status) != 0)
+    return std::string(std::strerror(errno)) + "; all ranks must be able to write it";
   if (!S_ISREG(status.st_mode)) return "it is no file; name one in a folder that all ranks can write to";
   // As other ranks write it.
   flock(file.descriptor(), LOCK_SH);
-  return may_be_a_store(file.descriptor()) ? "" : "it holds something else than a store; name another one, or remove it";
+  return may_be_a_store(file.descriptor()) ? ""
+                                           : "it holds something else than a store; name another one, or remove it";
 }
 
 // What a rank alone finds is that it did not come, which rank 0 says.
@@ -261,7 +275,8 @@ JoinedStore join_store(Launch& launch, const JoinRequest& request) {
       failpoint("publish");
       put(*joined.store, kRun, identity_of(env));
     } else {
-      joined.store = env.use_agent_store ? reach_store(env, *numeric, request.patience, request.patience) : reach_store_of_run(env, *numeric, request.patience);
+      joined.store = env.use_agent_store ? reach_store(env, *numeric, request.patience, request.patience)
+                                         : reach_store_of_run(env, *numeric, request.patience);
     }
     if (!env.use_agent_store) served = Endpoint{*numeric, env.master.port};
   }

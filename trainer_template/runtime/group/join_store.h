@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "bridge/exchange/launch.h"
@@ -15,10 +16,10 @@ struct JoinedStore {
   Meeting meeting;
 };
 
-// Collective. Rank 0 serves the store, unless an agent does, on the socket that the launch brought or on one that it binds.
-// With one rank it is a store within the process; with file:// it is that file, which the last rank to leave removes. Throws TrainError,
-// which names address, port and variable, or the ranks that are missing after `patience`, with their nodes; PeerFailed where another
-// rank says what is wrong.
+// Collective. Rank 0 serves the store, unless an agent does, on the socket that the launch brought or on one that it
+// binds. With one rank it is a store within the process; with file:// it is that file, which the last rank to leave
+// removes. Throws TrainError, which names address, port and variable, or the ranks that are missing after `patience`,
+// with their nodes; PeerFailed where another rank says what is wrong.
 JoinedStore join_store(Launch& launch, const JoinRequest& request);
 
 }  // namespace torchbridge::train

@@ -9,12 +9,12 @@
 
 namespace torchbridge::train {
 
-// gloo 2.11 may wait for a send on a connection that it has closed itself (its ring, in waitSend): until the collective's timeout, in the thread
-// that trains or, when the group is released, in gloo's own. Nothing can wake it.
+// gloo 2.11 may wait for a send on a connection that it has closed itself (its ring, in waitSend): until the
+// collective's timeout, in the thread that trains or, when the group is released, in gloo's own. Nothing can wake it.
 class LastResort {
  public:
-  // `last_words` is called, then the process ends with exit code 1, unless this is gone `patience` after start(). It may be called while
-  // the thread that trains does anything.
+  // `last_words` is called, then the process ends with exit code 1, unless this is gone `patience` after start(). It
+  // may be called while the thread that trains does anything.
   LastResort(std::chrono::milliseconds patience, std::function<void()> last_words);
   ~LastResort();
   LastResort(const LastResort&) = delete;

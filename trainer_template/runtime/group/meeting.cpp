@@ -1,16 +1,16 @@
 #include "trainer_template/runtime/group/meeting.h"
 
+#include <algorithm>
+#include <sstream>
+#include <thread>
+
+#include "bridge/bootstrap/did_not_come.h"
 #include "bridge/core/env_map.h"
 #include "bridge/net/address.h"
-#include "bridge/bootstrap/did_not_come.h"
 #include "trainer_template/runtime/errors.h"
 #include "trainer_template/runtime/failpoint.h"
 #include "trainer_template/runtime/group/places.h"
 #include "trainer_template/runtime/group/store_keys.h"
-
-#include <algorithm>
-#include <sstream>
-#include <thread>
 
 namespace torchbridge::train {
 namespace {
@@ -64,8 +64,9 @@ void agree_on_world_size(c10d::Store& store, const Launch& launch, const JoinReq
   if (layout.rank == 0) return put(store, key(kKey, 0), own);
   // Where it does not serve the store, it may be the one that is missing.
   if (!missing_after(store, kKey, {0}, request.patience).empty()) {
-    const std::string trouble = with_nodes({0}, launch, {}) + " of " + own + " did not join at " + where(launch.env.master, request.method) +
-                                " within " + seconds(request.patience) + "; was it started, and " + advice_for(request.method);
+    const std::string trouble = with_nodes({0}, launch, {}) + " of " + own + " did not join at " +
+                                where(launch.env.master, request.method) + " within " + seconds(request.patience) +
+                                "; was it started, and " + advice_for(request.method);
     if (speaks_of(store, trouble)) throw TrainError(trouble);
     throw PeerFailed();
   }
@@ -75,14 +76,16 @@ void agree_on_world_size(c10d::Store& store, const Launch& launch, const JoinReq
   throw TrainError("this rank is one of " + own + " (WORLD_SIZE), but by rank 0 there are " + printable(served));
 }
 
-// Why this rank cannot take part: by itself, or for another backend than rank 0's, with which each would wait for the other in another place.
+// Why this rank cannot take part: by itself, or for another backend than rank 0's, with which each would wait for the
+// other in another place.
 std::optional<std::string> trouble_of(c10d::Store& store, const Layout& layout, const JoinRequest& request) {
   constexpr const char *kKey = "backend", *kNone = "?";
   if (layout.rank == 0) put(store, key(kKey, 0), request.trouble ? kNone : request.backend);
   if (layout.rank == 0 || request.trouble) return request.trouble;
   const std::string served = get(store, key(kKey, 0));
   if (served == request.backend || served == kNone) return std::nullopt;
-  return "the backend is " + request.backend + " here and " + printable(served) + " on rank 0; all ranks need the same one";
+  return "the backend is " + request.backend + " here and " + printable(served) +
+         " on rank 0; all ranks need the same one";
 }
 
 void claim(c10d::Store& store, const TorchEnv& env, const InitMethod& method) {
@@ -94,10 +97,11 @@ void claim(c10d::Store& store, const TorchEnv& env, const InitMethod& method) {
     refuse(store, env.layout);
   }
   const std::string way_out = is_file ? "remove the file if it is left from a run that was killed, or name another one"
-                              : method.kind == InitMethod::Kind::kStore ? "a second group at one store needs another group_name"
-                                                                        : "two runs need two values of MASTER_PORT";
-  throw TrainError("another process is already rank " + std::to_string(rank) + " of the run '" + printable(env.run_id) + "' at " +
-                   where(env.master, method) + "; " + way_out);
+                              : method.kind == InitMethod::Kind::kStore
+                                  ? "a second group at one store needs another group_name"
+                                  : "two runs need two values of MASTER_PORT";
+  throw TrainError("another process is already rank " + std::to_string(rank) + " of the run '" + printable(env.run_id) +
+                   "' at " + where(env.master, method) + "; " + way_out);
 }
 
 // The first rank on another node than rank 0 has come: its host.
@@ -156,9 +160,9 @@ Meeting meet(c10d::Store& store, const Launch& launch, const JoinRequest& reques
   missing_after(store, "informed", present, kInformed);
   if (speaks) throw TrainError(*trouble);
   if (refused) throw PeerFailed();
-  throw TrainError(with_nodes(missing, launch, places) + " of " + std::to_string(layout.world_size) + " did not join at " +
-                   where(launch.env.master, request.method) + " within " + seconds(request.patience) +
-                   "; was every rank started, and " + advice_for(request.method));
+  throw TrainError(with_nodes(missing, launch, places) + " of " + std::to_string(layout.world_size) +
+                   " did not join at " + where(launch.env.master, request.method) + " within " +
+                   seconds(request.patience) + "; was every rank started, and " + advice_for(request.method));
 }
 
 std::string where(const Endpoint& endpoint, const InitMethod& method) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "bridge/exchange/launch.h"
@@ -16,7 +17,8 @@ struct JoinRequest {
   std::string group_name;
   std::chrono::milliseconds patience{};
   std::string backend;
-  std::optional<std::string> trouble;  // why this rank cannot take part: where several say the same, one of them throws it
+  std::optional<std::string>
+      trouble;  // why this rank cannot take part: where several say the same, one of them throws it
 };
 
 // What every rank knows of the others in case the store goes with rank 0.
@@ -26,8 +28,9 @@ struct Meeting {
   std::optional<Endpoint> served_by_rank_0;  // the store, at a numeric address
 };
 
-// Collective. Each claims its rank; rank 0 waits for all, for `patience`, and gives a verdict that all wait for. Throws TrainError on one rank,
-// which names the ranks that are missing with their nodes, or what else is wrong; PeerFailed on the others. Leaves served_by_rank_0 empty.
+// Collective. Each claims its rank; rank 0 waits for all, for `patience`, and gives a verdict that all wait for. Throws
+// TrainError on one rank, which names the ranks that are missing with their nodes, or what else is wrong; PeerFailed on
+// the others. Leaves served_by_rank_0 empty.
 Meeting meet(c10d::Store& store, const Launch& launch, const JoinRequest& request);
 
 // "10.77.0.1 port 29500", or the name of the file.

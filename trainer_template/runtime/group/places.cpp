@@ -1,13 +1,13 @@
 #include "trainer_template/runtime/group/places.h"
 
-#include "bridge/core/env_map.h"
-#include "bridge/net/address.h"
-#include "trainer_template/runtime/group/store_keys.h"
-
 #include <algorithm>
 #include <iterator>
 #include <map>
 #include <sstream>
+
+#include "bridge/core/env_map.h"
+#include "bridge/net/address.h"
+#include "trainer_template/runtime/group/store_keys.h"
 
 namespace torchbridge::train {
 namespace {
@@ -16,7 +16,9 @@ namespace {
 class LauncherNodes {
  public:
   explicit LauncherNodes(const Launch& launch) {
-    const LaunchFacts* facts = launch.plan ? &launch.plan->facts : launch.facts_beside ? &*launch.facts_beside : nullptr;
+    const LaunchFacts* facts = launch.plan           ? &launch.plan->facts
+                               : launch.facts_beside ? &*launch.facts_beside
+                                                     : nullptr;
     if (facts == nullptr || facts->rank != launch.env.layout.rank) return;
     names_ = facts->nodes;
     if (auto map = task_map_of(*facts)) map_ = *std::move(map);
@@ -40,7 +42,8 @@ std::map<int, Place> blocks_of(const std::vector<Place>& present) {
   for (const Place& place : present) {
     const int first = place.rank - place.local_rank;
     const Place& known = blocks.emplace(first, place).first->second;
-    const bool same = known.host == place.host && known.node_rank == place.node_rank && known.local_world_size == place.local_world_size;
+    const bool same = known.host == place.host && known.node_rank == place.node_rank &&
+                      known.local_world_size == place.local_world_size;
     if (!same || first_of.emplace(std::pair(place.node_rank, place.host), first).first->second != first) return {};
   }
   int end = 0;
@@ -62,8 +65,9 @@ std::string node_by_neighbours(int rank, const std::map<int, Place>& blocks) {
 }  // namespace
 
 void announce(c10d::Store& store, const Layout& layout) {
-  put(store, key("joined", layout.rank), std::to_string(layout.node_rank) + " " + std::to_string(layout.local_rank) + " " +
-                                             std::to_string(layout.local_world_size) + " " + host_name());
+  put(store, key("joined", layout.rank),
+      std::to_string(layout.node_rank) + " " + std::to_string(layout.local_rank) + " " +
+          std::to_string(layout.local_world_size) + " " + host_name());
 }
 
 std::vector<Place> places_of(c10d::Store& store, const std::vector<int>& ranks) {

@@ -1,13 +1,18 @@
 #include "trainer_template/runtime/group/process_group.h"
 
 #include <signal.h>
+
+#include <algorithm>
+#include <mutex>
+#include <sstream>
+
 #include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/debug.h>
+
 #include "bridge/net/random_token.h"
 #include "trainer_template/runtime/console.h"
 #include "trainer_template/runtime/failpoint.h"
-#include "trainer_template/runtime/ignored_signals.h"
 #include "trainer_template/runtime/group/cuda.h"
 #include "trainer_template/runtime/group/device_choice.h"
 #include "trainer_template/runtime/group/failure_report.h"
@@ -18,10 +23,7 @@
 #include "trainer_template/runtime/group/last_resort.h"
 #include "trainer_template/runtime/group/places.h"
 #include "trainer_template/runtime/group/store_keys.h"
-
-#include <algorithm>
-#include <mutex>
-#include <sstream>
+#include "trainer_template/runtime/ignored_signals.h"
 
 namespace torchbridge::train {
 namespace {
@@ -33,7 +35,9 @@ constexpr milliseconds kNcclTimeout = std::chrono::minutes(10), kOtherTimeout = 
 // After a rank was lost; message_for() and the end of the group take about two seconds.
 constexpr milliseconds kStuck{5000};
 
-bool has(const std::vector<DeviceBackend>& backends, std::string_view name) { return std::ranges::count(backends, name, &DeviceBackend::backend) > 0; }
+bool has(const std::vector<DeviceBackend>& backends, std::string_view name) {
+  return std::ranges::count(backends, name, &DeviceBackend::backend) > 0;
+}
 
 c10::Device device_for(const GroupOptions& options, const Layout& layout) {
   const std::optional<c10::Device>& wish = options.device_id;
@@ -70,7 +74,7 @@ int color_of(const std::vector<int>& ranks) {
 }  // namespace
 
 struct ProcessGroup::State {
-  c10::intrusive_ptr<c10d::Store> store;         // where the ranks talk about themselves
+  c10::intrusive_ptr<c10d::Store> store;  // where the ranks talk about themselves
   Meeting meeting;
   c10::intrusive_ptr<c10d::Store> group_stores;  // the parent of all groups' stores
   std::vector<DeviceBackend> backends;
@@ -98,7 +102,9 @@ struct ProcessGroup::State {
 ProcessGroup::ProcessGroup(Launch launch, const GroupOptions& options) : ProcessGroup(std::move(launch), options, {}) {}
 
 ProcessGroup::ProcessGroup(Launch launch, const GroupOptions& options, const c10::intrusive_ptr<c10d::Store>& store)
-    : RankGroup(launch.env.layout.rank, launch.env.layout.world_size), layout_(launch.env.layout), launcher_(launch.launcher),
+    : RankGroup(launch.env.layout.rank, launch.env.layout.world_size),
+      layout_(launch.env.layout),
+      launcher_(launch.launcher),
       state_(std::make_unique<State>()) {
   try {
     join(launch, options, store);
@@ -137,7 +143,8 @@ ProcessGroup::~ProcessGroup() {
 void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::intrusive_ptr<c10d::Store>& given) {
   // gloo and the store write to connections whose other end may just have died.
   if (world_size() > 1) ignore_unless_handled(SIGPIPE);
-  // A limit on file sizes holds for memory that ranks share: with the signal ignored it is an error that gloo takes over from.
+  // A limit on file sizes holds for memory that ranks share: with the signal ignored it is an error that gloo takes
+  // over from.
   if (world_size() > 1) ignore_unless_handled(SIGXFSZ);
   std::optional<std::string> trouble;
   try {
@@ -152,11 +159,13 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::
   const milliseconds by_backend = has(state_->backends, "nccl") ? kNcclTimeout : kOtherTimeout;
   const milliseconds timeout = options.timeout.count() > 0 ? options.timeout : by_backend;
   const milliseconds patience = std::min(options.time_to_join(), timeout);
-  const JoinedStore joined = join_store(launch, {options.init_method, given, options.group_name, patience, backend_, trouble});
+  const JoinedStore joined =
+      join_store(launch, {options.init_method, given, options.group_name, patience, backend_, trouble});
   state_->store = joined.store;
   state_->meeting = joined.meeting;
   state_->group_stores = c10::make_intrusive<c10d::PrefixStore>("default_pg", joined.store);
-  state_->request = {.timeout = timeout, .connect_timeout = patience, .address = joined.own_address, .options = options.pg_options};
+  state_->request = {
+      .timeout = timeout, .connect_timeout = patience, .address = joined.own_address, .options = options.pg_options};
   if (!device_.is_cpu()) state_->request.device = device_;
   auto& shares_memory_of_node = state_->request.options.gloo.shared_memory;
   if (!shares_memory_of_node) shares_memory_of_node = options.backend.empty() && device_.is_cpu();
@@ -168,7 +177,8 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::
   state_->store->setTimeout(timeout);
 }
 
-// Rank 0's silence counts: by its own each rank would give up those that beat more slowly, or wait for a beat that nobody listens for.
+// Rank 0's silence counts: by its own each rank would give up those that beat more slowly, or wait for a beat that
+// nobody listens for.
 void ProcessGroup::start_heartbeat(const std::string& own_address, std::chrono::milliseconds own_silence) {
   constexpr const char *kSilence = "silence", *kServer = "heartbeat";
   c10d::Store& store = *state_->store;
@@ -184,16 +194,19 @@ void ProcessGroup::start_heartbeat(const std::string& own_address, std::chrono::
     if (state->message) say("rank " + std::to_string(rank) + ": " + *state->message);
   });
   HeartbeatOptions heart{.silence = silence, .on_loss = [state = state_.get()] {
-    state->last_resort->start();  // first: an abort of NCCL's may hang
-    state->connections->cut();
-  }};
-  heart.hang_ups = std::ranges::any_of(state_->backends, [](const DeviceBackend& one) { return one.backend != "gloo"; });
+                           state->last_resort->start();  // first: an abort of NCCL's may hang
+                           state->connections->cut();
+                         }};
+  heart.hang_ups =
+      std::ranges::any_of(state_->backends, [](const DeviceBackend& one) { return one.backend != "gloo"; });
   state_->silence = silence;
   auto started = [&]() -> Result<std::unique_ptr<Heartbeat>> {
     if (is_first()) {
       heart.token = random_token();
       auto served = Heartbeat::serve(own_address, heart);
-      if (served) put(store, kServer, heart.token + " " + (*served)->endpoint().host + " " + std::to_string((*served)->endpoint().port));
+      if (served)
+        put(store, kServer,
+            heart.token + " " + (*served)->endpoint().host + " " + std::to_string((*served)->endpoint().port));
       return served;
     }
     std::istringstream words(get(store, kServer));
@@ -207,8 +220,11 @@ void ProcessGroup::start_heartbeat(const std::string& own_address, std::chrono::
 
 std::unique_ptr<Subgroup> ProcessGroup::new_group(std::vector<int> ranks) {
   std::ranges::sort(ranks);
-  const bool right = !ranks.empty() && ranks.front() >= 0 && ranks.back() < world_size() && std::ranges::adjacent_find(ranks) == ranks.end();
-  if (!right) throw TrainError("a group of " + (ranks.empty() ? "no ranks" : list_of(ranks)) + ": expected different ranks from 0 to " + std::to_string(world_size() - 1));
+  const bool right = !ranks.empty() && ranks.front() >= 0 && ranks.back() < world_size() &&
+                     std::ranges::adjacent_find(ranks) == ranks.end();
+  if (!right)
+    throw TrainError("a group of " + (ranks.empty() ? "no ranks" : list_of(ranks)) +
+                     ": expected different ranks from 0 to " + std::to_string(world_size() - 1));
   return own_part({std::move(ranks)});
 }
 
@@ -224,7 +240,9 @@ std::unique_ptr<Subgroup> ProcessGroup::across_nodes() {
   return own_part(across);
 }
 
-std::vector<std::vector<int>> ProcessGroup::nodes() { return ranks_by_node(places_of(*state_->store, all_ranks(world_size()))); }
+std::vector<std::vector<int>> ProcessGroup::nodes() {
+  return ranks_by_node(places_of(*state_->store, all_ranks(world_size())));
+}
 
 // Every rank counts all parts, so that all agree on the names of later groups.
 std::unique_ptr<Subgroup> ProcessGroup::own_part(const std::vector<std::vector<int>>& parts) {
@@ -236,7 +254,8 @@ std::unique_ptr<Subgroup> ProcessGroup::own_part(const std::vector<std::vector<i
     if (place == ranks.end()) continue;
     request.ranks.assign(ranks.begin(), ranks.end());
     request.split_color = color_of(ranks);
-    own = std::make_unique<Subgroup>(form_group(state_->backends, std::move(request), state_->connections, c10d().get()), ranks, index);
+    own = std::make_unique<Subgroup>(
+        form_group(state_->backends, std::move(request), state_->connections, c10d().get()), ranks, index);
   }
   if (!own) stay_out_of_group(state_->backends, *c10d());
   return own;
@@ -285,8 +304,12 @@ std::optional<std::string> ProcessGroup::message_for(const std::exception& error
 }
 
 BrokenGroup ProcessGroup::broken_group() const {
-  BrokenGroup broken{.store = *state_->store, .rank = rank(), .world_size = world_size(), .meeting = state_->meeting,
-                     .waited = state_->connections->waited(), .silence = state_->silence};
+  BrokenGroup broken{.store = *state_->store,
+                     .rank = rank(),
+                     .world_size = world_size(),
+                     .meeting = state_->meeting,
+                     .waited = state_->connections->waited(),
+                     .silence = state_->silence};
   if (!state_->heartbeat) return broken;
   broken.lost = state_->heartbeat->lost();
   broken.hung_up = state_->heartbeat->hung_up();
@@ -304,14 +327,18 @@ std::chrono::milliseconds GroupOptions::time_to_join() const {
 ProcessGroup init_process_group(const EnvMap& environment, const GroupOptions& options) {
   LaunchSettings settings;
   settings.timeout = options.time_to_join();
-  return ProcessGroup(value_or_throw(resolve_launch(options.init_method, options.ranks, environment, settings)), options);
+  return ProcessGroup(value_or_throw(resolve_launch(options.init_method, options.ranks, environment, settings)),
+                      options);
 }
 
-ProcessGroup init_process_group(const EnvMap& environment, const GroupOptions& options, const c10::intrusive_ptr<c10d::Store>& store) {
-  if (options.init_method.kind != InitMethod::Kind::kAny) throw TrainError("both a store and an init method are given: leave out one of them");
+ProcessGroup init_process_group(const EnvMap& environment, const GroupOptions& options,
+                                const c10::intrusive_ptr<c10d::Store>& store) {
+  if (options.init_method.kind != InitMethod::Kind::kAny)
+    throw TrainError("both a store and an init method are given: leave out one of them");
   GroupOptions with_store = options;
   with_store.init_method.kind = InitMethod::Kind::kStore;
-  return ProcessGroup(value_or_throw(resolve_launch(with_store.init_method, options.ranks, environment)), with_store, store);
+  return ProcessGroup(value_or_throw(resolve_launch(with_store.init_method, options.ranks, environment)), with_store,
+                      store);
 }
 
 std::string flight_record() { return c10d::dump_fr_trace_json(/*includeCollectives=*/true, /*onlyActive=*/false); }

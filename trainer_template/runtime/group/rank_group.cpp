@@ -1,13 +1,14 @@
 #include "trainer_template/runtime/group/rank_group.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
-#include <ATen/ops/full.h>
-#include "trainer_template/runtime/group/form_group.h"
-
 #include <chrono>
 #include <cstring>
 #include <utility>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+
+#include "trainer_template/runtime/group/form_group.h"
 
 namespace torchbridge::train {
 namespace {
@@ -79,7 +80,8 @@ std::string RankGroup::broadcast(const std::string& text, int root) {
   broadcast(size, root);
   const auto length = size.item<std::int64_t>();
   if (length == 0) return {};
-  const at::Tensor bytes = rank() == root ? bytes_of(text, length).to(small().device()) : at::empty({length}, small().dtype(at::kByte));
+  const at::Tensor bytes =
+      rank() == root ? bytes_of(text, length).to(small().device()) : at::empty({length}, small().dtype(at::kByte));
   broadcast(bytes, root);
   return text_in(bytes);
 }
@@ -93,7 +95,8 @@ std::vector<std::string> RankGroup::all_gather(const std::string& text) {
   std::memcpy(framed.data(), &size, kLength);
   framed += text;
 
-  std::vector<at::Tensor> inputs = {bytes_of(framed, static_cast<std::int64_t>(kLength) + longest).to(small().device())};
+  std::vector<at::Tensor> inputs = {
+      bytes_of(framed, static_cast<std::int64_t>(kLength) + longest).to(small().device())};
   std::vector<std::vector<at::Tensor>> outputs(1);
   for (int i = 0; i < world_size(); ++i) outputs[0].push_back(at::empty_like(inputs[0]));
   c10d()->allgather(outputs, inputs)->wait();

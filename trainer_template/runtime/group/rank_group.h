@@ -1,13 +1,13 @@
 // Some ranks of a job, or all, and what they do together.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <exception>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
 
 namespace c10d {
 class ProcessGroup;
@@ -17,8 +17,8 @@ namespace torchbridge::train {
 
 class FormedGroup;
 
-// Every member function is a collective unless it says otherwise: all ranks of the group call it, in the same order, from one thread.
-// They throw when a rank is gone or does not come in time.
+// Every member function is a collective unless it says otherwise: all ranks of the group call it, in the same order,
+// from one thread. They throw when a rank is gone or does not come in time.
 class RankGroup {
  public:
   RankGroup(const RankGroup&) = delete;

@@ -1,6 +1,5 @@
 #include "trainer_template/runtime/group/reverse_lookups.h"
 
-#include <ATen/Parallel.h>
 #include <dlfcn.h>
 #include <link.h>
 #include <netdb.h>
@@ -9,17 +8,22 @@
 #include <atomic>
 #include <cstdint>
 
+#include <ATen/Parallel.h>
+
 namespace {
 
 using GetNameInfo = int (*)(const sockaddr*, socklen_t, char*, socklen_t, char*, socklen_t, int);
 
 std::atomic<bool> wanted{false};
 
-// The memory that a loaded library takes. Looked for once: dladdr searches all of libtorch's symbols, which takes a millisecond.
+// The memory that a loaded library takes. Looked for once: dladdr searches all of libtorch's symbols, which takes a
+// millisecond.
 struct Library {
   std::uintptr_t inside = 0, begin = 0, end = 0;
 
-  explicit Library(const void* address) : inside(reinterpret_cast<std::uintptr_t>(address)) { dl_iterate_phdr(look, this); }
+  explicit Library(const void* address) : inside(reinterpret_cast<std::uintptr_t>(address)) {
+    dl_iterate_phdr(look, this);
+  }
   bool holds(const void* address) const {
     const auto place = reinterpret_cast<std::uintptr_t>(address);
     return begin <= place && place < end;
@@ -45,8 +49,8 @@ struct Library {
 }  // namespace
 
 // Stands before libc's for all libraries of the program.
-extern "C" int getnameinfo(const sockaddr* address, socklen_t size, char* host, socklen_t host_size, char* service, socklen_t service_size,
-                           int flags) {
+extern "C" int getnameinfo(const sockaddr* address, socklen_t size, char* host, socklen_t host_size, char* service,
+                           socklen_t service_size, int flags) {
   static const auto original = reinterpret_cast<GetNameInfo>(dlsym(RTLD_NEXT, "getnameinfo"));
   static const Library libtorch(reinterpret_cast<const void*>(&at::set_num_threads));
   if (wanted && libtorch.holds(__builtin_return_address(0))) flags |= NI_NUMERICHOST;

@@ -1,10 +1,12 @@
-#include <ATen/ops/full.h>
-#include "trainer_template/runtime/group/ring_order.h"
 #include "trainer_template/runtime/group/shared_gloo.h"
-#include "trainer_template/runtime/group/store_keys.h"
 
 #include <algorithm>
 #include <cstring>
+
+#include <ATen/ops/full.h>
+
+#include "trainer_template/runtime/group/ring_order.h"
+#include "trainer_template/runtime/group/store_keys.h"
 
 namespace torchbridge::train {
 namespace {

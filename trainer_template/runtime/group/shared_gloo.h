@@ -2,10 +2,11 @@
 // connections and threads.
 #pragma once
 
-#include "trainer_template/runtime/group/shared_region.h"
-
 #include <memory>
+
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include "trainer_template/runtime/group/shared_region.h"
 
 namespace torchbridge::train {
 

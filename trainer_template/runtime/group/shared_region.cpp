@@ -1,14 +1,10 @@
-#include <c10/util/Exception.h>
+#include "trainer_template/runtime/group/shared_region.h"
+
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include "bridge/core/env_map.h"
-#include "bridge/net/address.h"
-#include "bridge/net/random_token.h"
-#include "trainer_template/runtime/errors.h"
-#include "trainer_template/runtime/group/shared_region.h"
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +12,13 @@
 #include <climits>
 #include <cstring>
 #include <sstream>
+
+#include <c10/util/Exception.h>
+
+#include "bridge/core/env_map.h"
+#include "bridge/net/address.h"
+#include "bridge/net/random_token.h"
+#include "trainer_template/runtime/errors.h"
 
 namespace torchbridge::train {
 namespace {

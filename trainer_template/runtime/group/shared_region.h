@@ -1,9 +1,6 @@
 // Memory that the ranks of a group share on one node, and how they wait for each other in it.
 #pragma once
 
-#include "bridge/core/result.h"
-#include "bridge/net/socket.h"
-
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -11,6 +8,9 @@
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "bridge/core/result.h"
+#include "bridge/net/socket.h"
 
 namespace torchbridge::train {
 

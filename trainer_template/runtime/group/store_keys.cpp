@@ -1,10 +1,10 @@
 #include "trainer_template/runtime/group/store_keys.h"
 
-#include "trainer_template/runtime/group/quiet_c10d.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+
+#include "trainer_template/runtime/group/quiet_c10d.h"
 
 namespace torchbridge::train {
 namespace {
@@ -30,7 +30,8 @@ std::vector<int> all_ranks(int world_size) {
   return ranks;
 }
 
-std::vector<int> missing_after(c10d::Store& store, const char* what, std::vector<int> ranks, std::chrono::milliseconds patience) {
+std::vector<int> missing_after(c10d::Store& store, const char* what, std::vector<int> ranks,
+                               std::chrono::milliseconds patience) {
   using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + patience;
   // The store waits, not we: who asks for each key again and again keeps a store of thousands from those who come.

@@ -3,8 +3,9 @@
 
 #include <chrono>
 #include <string>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 namespace torchbridge::train {
 

@@ -2,14 +2,15 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include "bridge/core/env_map.h"
-#include "bridge/net/socket.h"
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <thread>
+
+#include "bridge/core/env_map.h"
+#include "bridge/net/socket.h"
 
 namespace torchbridge::train {
 namespace {
@@ -19,7 +20,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kSilence{10'000};
 constexpr milliseconds kRetry{50};
-constexpr int kHangUps = 20;  // so often in a row may a connection be closed unanswered: a store that starts or ends does that
+constexpr int kHangUps =
+    20;  // so often in a row may a connection be closed unanswered: a store that starts or ends does that
 
 // What TCPStore's client sends first: VALIDATE with a magic number, then PING with a number that comes back.
 constexpr unsigned char kValidate = 0, kPing = 13;

@@ -20,8 +20,8 @@ struct StoreProbe {
   std::string detail;  // for a message: what happened last
 };
 
-// Tries until a TCPStore answers at `address` (numeric), something else does, or the time is over. TCPStore itself would
-// wait for the answer of a foreign service for ever.
+// Tries until a TCPStore answers at `address` (numeric), something else does, or the time is over. TCPStore itself
+// would wait for the answer of a foreign service for ever.
 StoreProbe wait_for_store(const Endpoint& address, std::chrono::milliseconds timeout);
 
 }  // namespace torchbridge::train

@@ -1,11 +1,12 @@
-// A c10d::ProcessGroup that notes when each collective begins: of several ranks whose group broke, those that came late can be told.
+// A c10d::ProcessGroup that notes when each collective begins: of several ranks whose group broke, those that came late
+// can be told.
 #pragma once
-
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <memory>
 #include <utility>
 #include <vector>
+
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "trainer_template/runtime/group/connections.h"
 

@@ -5,6 +5,7 @@
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+
 #include "trainer_template/runtime/errors.h"
 #include "trainer_template/runtime/optim/local_optimizer.h"
 
@@ -35,7 +36,8 @@ class Adam final : public LocalOptimizer {
     at::_foreach_add_(steps, 1);
     const auto fused = [&](auto operation) {
       operation(parameters, gradients, averages, squares, largest, steps, options.lr, options.beta1, options.beta2,
-                *options.weight_decay, options.epsilon, options.amsgrad, options.maximize, /*grad_scale=*/std::nullopt, found_inf);
+                *options.weight_decay, options.epsilon, options.amsgrad, options.maximize, /*grad_scale=*/std::nullopt,
+                found_inf);
     };
     if (decoupled_) {
       fused([](auto&&... arguments) { at::_fused_adamw_(arguments...); });
@@ -46,8 +48,13 @@ class Adam final : public LocalOptimizer {
   }
 
   std::map<std::string, double> own_options(const OptimizerOptions& options) const override {
-    return {{"lr", options.lr}, {"beta1", options.beta1}, {"beta2", options.beta2}, {"eps", options.epsilon},
-            {"weight_decay", *options.weight_decay}, {"amsgrad", options.amsgrad}, {"maximize", options.maximize}};
+    return {{"lr", options.lr},
+            {"beta1", options.beta1},
+            {"beta2", options.beta2},
+            {"eps", options.epsilon},
+            {"weight_decay", *options.weight_decay},
+            {"amsgrad", options.amsgrad},
+            {"maximize", options.maximize}};
   }
 
   NamedTensors make_state(const OptimizerOptions& options, const at::Tensor& parameter) const override {

@@ -1,6 +1,7 @@
 #include "trainer_template/runtime/optim/autocast.h"
 
 #include <ATen/autocast_mode.h>
+
 #include "trainer_template/runtime/errors.h"
 
 namespace torchbridge::train {
@@ -8,8 +9,10 @@ namespace torchbridge::train {
 namespace at_autocast = at::autocast;
 
 Autocast::Autocast(c10::DeviceType device, c10::ScalarType type)
-    : device_(device), before_enabled_(at_autocast::is_autocast_enabled(device)),
-      before_cached_(at_autocast::is_autocast_cache_enabled()), before_type_(at_autocast::get_autocast_dtype(device)) {
+    : device_(device),
+      before_enabled_(at_autocast::is_autocast_enabled(device)),
+      before_cached_(at_autocast::is_autocast_cache_enabled()),
+      before_type_(at_autocast::get_autocast_dtype(device)) {
   if (type != at::kBFloat16 && type != at::kHalf && type != at::kFloat) {
     throw TrainError(std::string("autocast to ") + c10::toString(type) + ": expected BFloat16, Half or Float");
   }

@@ -6,8 +6,8 @@
 
 namespace torchbridge::train {
 
-// For the thread that makes it, until it goes, around forward and loss but not backward. Scopes nest; the outermost one drops the
-// cache of cast weights at its end, so weights are cast once a step, and anew in the next.
+// For the thread that makes it, until it goes, around forward and loss but not backward. Scopes nest; the outermost one
+// drops the cache of cast weights at its end, so weights are cast once a step, and anew in the next.
 class Autocast {
  public:
   // `type`: c10::kBFloat16 or c10::kHalf; c10::kFloat switches an outer scope off. Throws TrainError for any other.

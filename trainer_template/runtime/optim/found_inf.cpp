@@ -3,6 +3,7 @@
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
+
 #include "trainer_template/runtime/optim/tensor_lists.h"
 
 namespace torchbridge::train {

@@ -1,10 +1,10 @@
 // Infinite and NaN gradients, found where they are: one pass, for whose result nothing waits.
 #pragma once
 
+#include <vector>
+
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
-
-#include <vector>
 
 namespace torchbridge::train {
 

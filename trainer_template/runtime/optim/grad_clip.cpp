@@ -1,5 +1,10 @@
 #include "trainer_template/runtime/optim/grad_clip.h"
 
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/clamp.h>
@@ -7,15 +12,11 @@
 #include <ATen/ops/pow.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/TensorOperators.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
 #include "trainer_template/runtime/errors.h"
 #include "trainer_template/runtime/optim/tensor_lists.h"
-
-#include <cmath>
-#include <limits>
-#include <string>
 
 namespace torchbridge::train {
 namespace {
@@ -44,7 +45,8 @@ at::Tensor norm_of(const std::vector<Tensors>& lists, double norm_type, c10::Dev
 
 void scale(const std::vector<Tensors>& lists, const at::Tensor& norm, const ClipOptions& options) {
   if (options.error_if_nonfinite && !std::isfinite(norm.item<double>())) {
-    throw TrainError("the norm of the gradients is " + std::to_string(norm.item<double>()) + ", so they cannot be clipped");
+    throw TrainError("the norm of the gradients is " + std::to_string(norm.item<double>()) +
+                     ", so they cannot be clipped");
   }
   if (std::isinf(options.max_norm)) return;
   // As Python does, without a condition, for on a GPU that would wait for the norm.

@@ -1,12 +1,13 @@
 #include "trainer_template/runtime/optim/grad_scaler.h"
 
+#include <vector>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_amp_update_scale.h>
 #include <ATen/ops/full.h>
+
 #include "trainer_template/runtime/errors.h"
 #include "trainer_template/runtime/optim/found_inf.h"
-
-#include <vector>
 
 namespace torchbridge::train {
 

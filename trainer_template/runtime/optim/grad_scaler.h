@@ -1,10 +1,10 @@
 // Loss scaling for float16: torch.amp.GradScaler, entirely on the device.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <optional>
+
+#include <ATen/core/Tensor.h>
 
 #include "trainer_template/runtime/optim/optimizer.h"
 #include "trainer_template/runtime/train_state.h"

@@ -1,12 +1,13 @@
 #include "trainer_template/runtime/optim/local_optimizer.h"
 
-#include <ATen/ops/empty_like.h>
-#include <c10/core/GradMode.h>
-#include "trainer_template/runtime/errors.h"
-#include "trainer_template/runtime/optim/tensor_lists.h"
-
 #include <set>
 #include <sstream>
+
+#include <ATen/ops/empty_like.h>
+#include <c10/core/GradMode.h>
+
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/optim/tensor_lists.h"
 
 namespace torchbridge::train {
 namespace {
@@ -144,7 +145,8 @@ void LocalOptimizer::take_state(const NamedTensors& state, Taken taken) {
           throw wrong_shape(from->first, value, tensor);
         }
         const bool is_first = seen.insert(value.const_data_ptr()).second;  // two names may be of one tensor
-        own.emplace_back(kind, taken_as(tensor, value.reshape(tensor.sizes()), parameter.device(), taken == Taken::kAdopted && is_first));
+        own.emplace_back(kind, taken_as(tensor, value.reshape(tensor.sizes()), parameter.device(),
+                                        taken == Taken::kAdopted && is_first));
         given.erase(from);
         ++found;
       }

@@ -33,7 +33,8 @@ class LocalOptimizer : public Optimizer {
 
   void take_step(const at::Tensor& found_inf) override;
   void take_state(const NamedTensors& state, Taken taken);
-  // All of one device and type, as the fused operations want them; so does found_inf want to be on that device, or empty.
+  // All of one device and type, as the fused operations want them; so does found_inf want to be on that device, or
+  // empty.
   virtual void update(const OptimizerOptions& options, std::vector<Member>& members,
                       const std::optional<at::Tensor>& found_inf) = 0;
   // Those of its options that it reads, by Python's names.

@@ -1,16 +1,15 @@
 #include "trainer_template/runtime/optim/lr_schedule.h"
 
-#include "bridge/core/nearest_name.h"
-#include "trainer_template/runtime/number_text.h"
-
-#include "bridge/core/env_map.h"
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <numbers>
 #include <span>
 #include <variant>
+
+#include "bridge/core/env_map.h"
+#include "bridge/core/nearest_name.h"
+#include "trainer_template/runtime/number_text.h"
 
 namespace torchbridge::train {
 
@@ -99,15 +98,25 @@ const LrKind kKinds[] = {
     {"multi-step", multi_step, {{"milestones", &LrSchedule::milestones}, {"gamma", &LrSchedule::gamma}}},
     {"cosine", cosine, {{"eta_min", &LrSchedule::eta_min}}},
     {"polynomial", polynomial, {{"power", &LrSchedule::power}}},
-    {"one-cycle", one_cycle,
-     {{"pct_start", &LrSchedule::pct_start, 0, 1}, {"div_factor", &LrSchedule::div_factor, 1e-300},
-      {"final_div_factor", &LrSchedule::final_div_factor, 1e-300}, {"linear", &LrSchedule::linear},
-      {"three_phase", &LrSchedule::three_phase}, {"cycle_momentum", &LrSchedule::cycle_momentum},
-      {"base_momentum", &LrSchedule::base_momentum, 0, 1}, {"max_momentum", &LrSchedule::max_momentum, 0, 1}}},
-    {"plateau", constant,
-     {{"factor", &LrSchedule::factor, 0, std::nextafter(1.0, 0.0)}, {"patience", &LrSchedule::patience},
-      {"threshold", &LrSchedule::threshold}, {"absolute", &LrSchedule::absolute}, {"cooldown", &LrSchedule::cooldown},
-      {"min_lr", &LrSchedule::min_lr}, {"eps", &LrSchedule::eps}}},
+    {"one-cycle",
+     one_cycle,
+     {{"pct_start", &LrSchedule::pct_start, 0, 1},
+      {"div_factor", &LrSchedule::div_factor, 1e-300},
+      {"final_div_factor", &LrSchedule::final_div_factor, 1e-300},
+      {"linear", &LrSchedule::linear},
+      {"three_phase", &LrSchedule::three_phase},
+      {"cycle_momentum", &LrSchedule::cycle_momentum},
+      {"base_momentum", &LrSchedule::base_momentum, 0, 1},
+      {"max_momentum", &LrSchedule::max_momentum, 0, 1}}},
+    {"plateau",
+     constant,
+     {{"factor", &LrSchedule::factor, 0, std::nextafter(1.0, 0.0)},
+      {"patience", &LrSchedule::patience},
+      {"threshold", &LrSchedule::threshold},
+      {"absolute", &LrSchedule::absolute},
+      {"cooldown", &LrSchedule::cooldown},
+      {"min_lr", &LrSchedule::min_lr},
+      {"eps", &LrSchedule::eps}}},
 };
 
 bool is(const LrSchedule& schedule, std::string_view kind) { return schedule.kind && schedule.kind->name == kind; }

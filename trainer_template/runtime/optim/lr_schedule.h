@@ -24,33 +24,34 @@ struct OwnSchedule {
 
 // Each kind reads its own fields; their names and defaults are Python's. docs/optimizers.md has the table.
 struct LrSchedule {
-  const LrKind* kind = nullptr;           // nullptr: constant, or `own`
+  const LrKind* kind = nullptr;                                           // nullptr: constant, or `own`
   std::function<double(std::int64_t step, std::int64_t total)> own = {};  // OwnSchedule::factor
-  std::int64_t warmup_steps = 0;          // LinearLR(start_factor=1/warmup_steps, total_iters=warmup_steps-1), then the kind from 0 on
-  std::int64_t total_steps = 0;           // warm-up included; cosine, polynomial and one-cycle end there
+  std::int64_t warmup_steps =
+      0;  // LinearLR(start_factor=1/warmup_steps, total_iters=warmup_steps-1), then the kind from 0 on
+  std::int64_t total_steps = 0;  // warm-up included; cosine, polynomial and one-cycle end there
 
-  std::int64_t step_size = 30;            // step
-  std::vector<std::int64_t> milestones;   // multi-step: ascending
-  double gamma = 0.1;                     // step, multi-step
-  double eta_min = 0;                     // cosine
-  double power = 1;                       // polynomial
+  std::int64_t step_size = 30;                                      // step
+  std::vector<std::int64_t> milestones;                             // multi-step: ascending
+  double gamma = 0.1;                                               // step, multi-step
+  double eta_min = 0;                                               // cosine
+  double power = 1;                                                 // polynomial
   double pct_start = 0.3, div_factor = 25, final_div_factor = 1e4;  // one-cycle
   bool linear = false, three_phase = false, cycle_momentum = true;
   double base_momentum = 0.85, max_momentum = 0.95;
-  double factor = 0.1, threshold = 1e-4, min_lr = 0, eps = 1e-8;    // plateau: see plateau.h
+  double factor = 0.1, threshold = 1e-4, min_lr = 0, eps = 1e-8;  // plateau: see plateau.h
   std::int64_t patience = 10, cooldown = 0;
-  bool absolute = false;                  // plateau: threshold_mode="abs"
+  bool absolute = false;  // plateau: threshold_mode="abs"
 };
 
-// KIND[:KEY=VALUE,...], such as "cosine" or "multi-step:milestones=100+200,gamma=0.5". The error names the kind, key or value
-// that is wrong, and what there is. `own`: names that may stand there too.
+// KIND[:KEY=VALUE,...], such as "cosine" or "multi-step:milestones=100+200,gamma=0.5". The error names the kind, key or
+// value that is wrong, and what there is. `own`: names that may stand there too.
 Result<LrSchedule> parse_lr_schedule(std::string_view text, std::span<const OwnSchedule> own = {});
 
 // "constant, step, multi-step ..." for help texts.
 std::string lr_schedule_kinds(std::span<const OwnSchedule> own = {});
 
-// Of a parameter group whose own learning rate is `base` (for one-cycle: its largest). `step` counts from 1; Python's last_epoch
-// is one less. Steps beyond the end of one-cycle have its last value; Python's cosine rises again.
+// Of a parameter group whose own learning rate is `base` (for one-cycle: its largest). `step` counts from 1; Python's
+// last_epoch is one less. Steps beyond the end of one-cycle have its last value; Python's cosine rises again.
 double learning_rate(const LrSchedule& schedule, double base, std::int64_t step);
 
 // One-cycle with cycle_momentum: the momentum of sgd, or beta1 of adam and adamw, in that step.

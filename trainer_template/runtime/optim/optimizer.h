@@ -18,11 +18,11 @@ namespace torchbridge::train {
 // Fields and defaults are those of Python's torch.optim; each optimizer reads its own.
 struct OptimizerOptions {
   double lr = 1e-3;
-  double momentum = 0, dampening = 0;                    // sgd
-  std::optional<double> weight_decay;                    // not set: default_weight_decay()
-  bool nesterov = false;                                 // sgd
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;     // adam, adamw
-  bool amsgrad = false;                                  // adam, adamw
+  double momentum = 0, dampening = 0;                 // sgd
+  std::optional<double> weight_decay;                 // not set: default_weight_decay()
+  bool nesterov = false;                              // sgd
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  // adam, adamw
+  bool amsgrad = false;                               // adam, adamw
   bool maximize = false;
 };
 
@@ -48,9 +48,9 @@ class Optimizer {
 
   virtual std::vector<ParameterGroup>& groups() = 0;
 
-  // Updates the parameters that have a gradient, each group by its options, and leaves the others alone. Waits first for those who
-  // read them. With `found_inf` (float32, no dimensions, on the parameters' device) holding exactly 1 instead of 0 nothing
-  // changes, as if there had been no step: the device decides, and the host does not wait for it.
+  // Updates the parameters that have a gradient, each group by its options, and leaves the others alone. Waits first
+  // for those who read them. With `found_inf` (float32, no dimensions, on the parameters' device) holding exactly 1
+  // instead of 0 nothing changes, as if there had been no step: the device decides, and the host does not wait for it.
   void step(const at::Tensor& found_inf = {});
   // The same after giving all groups this learning rate.
   void step(double lr);
@@ -87,7 +87,8 @@ class Optimizer {
   // The inverse of state(), for the same parameters; a tensor of as many elements in one dimension will do. Throws
   // TrainError, which names a tensor that is missing, not known, or of another shape.
   virtual void load_state(const NamedTensors& state) = 0;
-  // The same of tensors whose memory is nobody else's: the optimizer goes on with them, where they are as it would make them, instead of copies.
+  // The same of tensors whose memory is nobody else's: the optimizer goes on with them, where they are as it would make
+  // them, instead of copies.
   virtual void adopt_state(const NamedTensors& state) { load_state(state); }
 
  private:

@@ -1,4 +1,5 @@
-// What an optimizer is, without its state: for the reader of a checkpoint, and for Python's param_groups. Needs no libtorch.
+// What an optimizer is, without its state: for the reader of a checkpoint, and for Python's param_groups. Needs no
+// libtorch.
 #pragma once
 
 #include <map>

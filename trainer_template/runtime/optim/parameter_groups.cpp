@@ -1,9 +1,10 @@
 #include "trainer_template/runtime/optim/parameter_groups.h"
 
 #include <fnmatch.h>
-#include "trainer_template/runtime/errors.h"
 
 #include <algorithm>
+
+#include "trainer_template/runtime/errors.h"
 
 namespace torchbridge::train {
 namespace {
@@ -29,7 +30,8 @@ std::vector<ParameterGroup> groups_by_decay(const NamedTensors& parameters, cons
   ParameterGroup spared{.name = "no_decay", .parameters = {}, .options = options};
   spared.options.weight_decay = 0;
   for (const auto& item : parameters) {
-    const bool by_name = std::ranges::any_of(rule.spared, [&](const auto& pattern) { return matches(pattern, item.first); });
+    const bool by_name =
+        std::ranges::any_of(rule.spared, [&](const auto& pattern) { return matches(pattern, item.first); });
     ParameterGroup& group = by_name || (rule.spare_vectors && item.second.dim() <= 1) ? spared : decay;
     group.parameters.push_back(item);
   }

@@ -1,10 +1,10 @@
 #include "trainer_template/runtime/optim/plateau.h"
 
-#include "trainer_template/runtime/errors.h"
-
 #include <algorithm>
 #include <cmath>
 #include <utility>
+
+#include "trainer_template/runtime/errors.h"
 
 namespace torchbridge::train {
 namespace {

@@ -1,6 +1,7 @@
 // torch.optim.SGD(fused=True).
 #include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/zeros_like.h>
+
 #include "trainer_template/runtime/errors.h"
 #include "trainer_template/runtime/optim/local_optimizer.h"
 
@@ -14,8 +15,9 @@ class Sgd final : public LocalOptimizer {
  private:
   void update(const OptimizerOptions& options, std::vector<Member>& members,
               const std::optional<at::Tensor>& found_inf) override {
-    // A parameter's first step copies its gradient into the buffer, whatever dampening says. After a first step that was
-    // left out the buffer holds zeros: without dampening that comes to the same. With it the host must know of such a step.
+    // A parameter's first step copies its gradient into the buffer, whatever dampening says. After a first step that
+    // was left out the buffer holds zeros: without dampening that comes to the same. With it the host must know of such
+    // a step.
     if (options.dampening != 0 && found_inf && found_inf->item<float>() != 0) return;
     Lists first, later;
     for (Member& member : members) {
@@ -35,8 +37,12 @@ class Sgd final : public LocalOptimizer {
   }
 
   std::map<std::string, double> own_options(const OptimizerOptions& options) const override {
-    return {{"lr", options.lr}, {"momentum", options.momentum}, {"dampening", options.dampening},
-            {"weight_decay", *options.weight_decay}, {"nesterov", options.nesterov}, {"maximize", options.maximize}};
+    return {{"lr", options.lr},
+            {"momentum", options.momentum},
+            {"dampening", options.dampening},
+            {"weight_decay", *options.weight_decay},
+            {"nesterov", options.nesterov},
+            {"maximize", options.maximize}};
   }
 
   NamedTensors make_state(const OptimizerOptions& options, const at::Tensor& parameter) const override {
@@ -51,14 +57,17 @@ class Sgd final : public LocalOptimizer {
   static void update_dense(const OptimizerOptions& options, Lists& lists, bool is_first,
                            const std::optional<at::Tensor>& found_inf) {
     if (lists.parameters.empty()) return;
-    at::_fused_sgd_(lists.parameters, lists.gradients, lists.buffers, *options.weight_decay, options.momentum, options.lr,
-                    options.dampening, options.nesterov, options.maximize, is_first, /*grad_scale=*/std::nullopt, found_inf);
+    at::_fused_sgd_(lists.parameters, lists.gradients, lists.buffers, *options.weight_decay, options.momentum,
+                    options.lr, options.dampening, options.nesterov, options.maximize, is_first,
+                    /*grad_scale=*/std::nullopt, found_inf);
   }
 
   // Python's fused=True refuses these; its plain SGD does this.
-  static void update_sparse(const OptimizerOptions& options, Member& member, const std::optional<at::Tensor>& found_inf) {
+  static void update_sparse(const OptimizerOptions& options, Member& member,
+                            const std::optional<at::Tensor>& found_inf) {
     if (options.momentum != 0 || *options.weight_decay != 0) {
-      throw TrainError("parameter '" + member.name + "' has a sparse gradient: sgd takes it without momentum and weight "
+      throw TrainError("parameter '" + member.name +
+                       "' has a sparse gradient: sgd takes it without momentum and weight "
                        "decay only; give it a parameter group of its own");
     }
     if (found_inf && found_inf->item<float>() != 0) return;  // there is no fused operation that would look

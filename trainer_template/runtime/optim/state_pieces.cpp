@@ -1,9 +1,10 @@
 #include "trainer_template/runtime/optim/state_pieces.h"
 
-#include <ATen/ops/empty.h>
-#include "trainer_template/runtime/errors.h"
-
 #include <algorithm>
+
+#include <ATen/ops/empty.h>
+
+#include "trainer_template/runtime/errors.h"
 
 namespace torchbridge::train {
 
@@ -17,16 +18,20 @@ void StatePieces::add(const NamedTensors& file) {
     const ElementRange& range = wanted->second;
     if (range.begin == range.end) continue;
     Collected& all = collected_[name];
-    if (all.tensor.defined() && tensor.dim() > 0 && tensor.numel() > 0 && all.seen >= all.total) throw TrainError("optimizer state '" + name + "' is in more than one file");
-    if (tensor.dim() == 0 || (all.seen == 0 && range.end - range.begin == tensor.numel() && range.total == tensor.numel())) {
+    if (all.tensor.defined() && tensor.dim() > 0 && tensor.numel() > 0 && all.seen >= all.total)
+      throw TrainError("optimizer state '" + name + "' is in more than one file");
+    if (tensor.dim() == 0 ||
+        (all.seen == 0 && range.end - range.begin == tensor.numel() && range.total == tensor.numel())) {
       all = {.tensor = tensor, .seen = 1, .total = 1};
       continue;
     }
-    if (!all.tensor.defined()) all = {.tensor = at::empty({range.end - range.begin}, tensor.options()), .total = range.total};
+    if (!all.tensor.defined())
+      all = {.tensor = at::empty({range.end - range.begin}, tensor.options()), .total = range.total};
     const std::int64_t from = std::max(range.begin, all.seen);
     const std::int64_t to = std::min(range.end, all.seen + tensor.numel());
     if (from < to) {
-      all.tensor.narrow(0, from - range.begin, to - from).copy_(tensor.reshape(-1).narrow(0, from - all.seen, to - from));
+      all.tensor.narrow(0, from - range.begin, to - from)
+          .copy_(tensor.reshape(-1).narrow(0, from - all.seen, to - from));
     }
     all.seen += tensor.numel();
   }

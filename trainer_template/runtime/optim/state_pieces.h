@@ -16,11 +16,13 @@ class StatePieces {
   // What to keep, by parameter: Optimizer::ranges().
   explicit StatePieces(std::map<std::string, ElementRange> wanted) : wanted_(std::move(wanted)) {}
 
-  // The pieces of a tensor, flat, are those of the files in their order: together they are the whole. Tensors without dimensions
-  // (the number of steps) are the same in all. What is not any parameter's is kept as it is, for load_state() to name.
+  // The pieces of a tensor, flat, are those of the files in their order: together they are the whole. Tensors without
+  // dimensions (the number of steps) are the same in all. What is not any parameter's is kept as it is, for
+  // load_state() to name.
   void add(const NamedTensors& file);
 
-  // For Optimizer::load_state. Throws TrainError, which names a tensor whose pieces are not as many elements as its parameter.
+  // For Optimizer::load_state. Throws TrainError, which names a tensor whose pieces are not as many elements as its
+  // parameter.
   NamedTensors take();
 
  private:

@@ -1,12 +1,12 @@
 // Tensors sorted into lists of one device and type each, which is what foreach and fused operations take.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <map>
 #include <tuple>
 #include <utility>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
 
 namespace torchbridge::train {
 
@@ -18,7 +18,8 @@ std::vector<std::vector<Item>> by_device_and_type(std::vector<Item> items, Tenso
   for (Item& item : items) {
     const at::Tensor& tensor = tensor_of(item);
     const auto device = tensor.device();
-    const auto [found, fresh] = list_of.try_emplace({device.type(), device.index(), tensor.scalar_type()}, lists.size());
+    const auto [found, fresh] =
+        list_of.try_emplace({device.type(), device.index(), tensor.scalar_type()}, lists.size());
     if (fresh) lists.emplace_back();
     lists[found->second].push_back(std::move(item));
   }

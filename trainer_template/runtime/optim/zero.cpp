@@ -1,19 +1,20 @@
 #include "trainer_template/runtime/optim/zero.h"
 
+#include <algorithm>
+#include <unordered_map>
+
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
-#include "trainer_template/runtime/errors.h"
 
-#include <algorithm>
-#include <unordered_map>
+#include "trainer_template/runtime/errors.h"
 
 namespace torchbridge::train {
 namespace {
 
-// Vectors of the processor and lines of its cache end there, so that the same element is computed in the same way in a piece as
-// in the whole parameter.
+// Vectors of the processor and lines of its cache end there, so that the same element is computed in the same way in a
+// piece as in the whole parameter.
 constexpr std::int64_t kAlignment = 64;  // bytes
 
 std::int64_t rounded_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
@@ -22,9 +23,9 @@ std::int64_t rounded_up(std::int64_t value, std::int64_t unit) { return (value +
 struct Place {
   std::string name;
   at::Tensor parameter;
-  std::int64_t begin = 0;           // in elements
+  std::int64_t begin = 0;             // in elements
   std::int64_t own = 0, own_end = 0;  // this rank's part of the parameter; equal where it has none
-  at::Tensor piece;                 // undefined where it has none
+  at::Tensor piece;                   // undefined where it has none
 };
 
 // Elements of a bucket that lie one after the other and belong to one rank.
@@ -105,7 +106,8 @@ class Zero final : public Optimizer {
  private:
   static NamedTensors flat(const NamedTensors& state) {
     NamedTensors tensors;
-    for (const auto& [name, tensor] : state) tensors.emplace_back(name, tensor.dim() == 0 ? tensor : tensor.reshape(-1));
+    for (const auto& [name, tensor] : state)
+      tensors.emplace_back(name, tensor.dim() == 0 ? tensor : tensor.reshape(-1));
     return tensors;
   }
 
@@ -242,10 +244,10 @@ class Zero final : public Optimizer {
   ProcessGroup& group_;
   const bool scatters_;
   std::vector<Place> places_;
-  std::vector<std::vector<std::string>> names_;  // by group
+  std::vector<std::vector<std::string>> names_;                      // by group
   std::unordered_map<const c10::TensorImpl*, std::int64_t> begins_;  // Place::begin by parameter
-  std::int64_t share_ = 0;  // elements of a rank's part
-  at::Tensor flat_;         // the parameters
+  std::int64_t share_ = 0;                                           // elements of a rank's part
+  at::Tensor flat_;                                                  // the parameters
   std::unique_ptr<Optimizer> inner_;
 };
 

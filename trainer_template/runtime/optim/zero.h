@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "trainer_template/runtime/optim/optimizer.h"
 #include "trainer_template/runtime/group/process_group.h"
+#include "trainer_template/runtime/optim/optimizer.h"
 
 namespace torchbridge::train {
 

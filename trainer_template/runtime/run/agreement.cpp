@@ -1,10 +1,10 @@
 #include "trainer_template/runtime/run/agreement.h"
 
-#include "bridge/core/env_map.h"
-#include "trainer_template/runtime/errors.h"
-
 #include <map>
 #include <string_view>
+
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/errors.h"
 
 namespace torchbridge::train {
 namespace {
@@ -41,13 +41,15 @@ std::map<std::string, std::string> compared(const Options& options) {
 }
 
 // "--lr is 0.3 here and 0.1 on rank 0; ...": empty where all are the same.
-std::string differences(const std::map<std::string, std::string>& own, const std::map<std::string, std::string>& of_rank_0) {
+std::string differences(const std::map<std::string, std::string>& own,
+                        const std::map<std::string, std::string>& of_rank_0) {
   std::string text;
   for (const auto& [name, value] : own) {
     const auto other = of_rank_0.find(name);
     if (other == of_rank_0.end() || other->second == value) continue;
     const auto shown = [](const std::string& each) { return each.empty() ? "empty" : printable(each); };
-    text += (text.empty() ? "" : "; ") + name + " is " + shown(value) + " here and " + shown(other->second) + " on rank 0";
+    text +=
+        (text.empty() ? "" : "; ") + name + " is " + shown(value) + " here and " + shown(other->second) + " on rank 0";
   }
   return text;
 }
@@ -64,10 +66,13 @@ void check_same_options(const Options& options, ProcessGroup& group) {
 }
 
 void check_same_sizes(const Task& task, const std::string& data, ProcessGroup& group) {
-  const std::string own = std::to_string(task.train_set().size()) + " samples to train on and " + std::to_string(task.eval_set().size()) + " to evaluate with";
+  const std::string own = std::to_string(task.train_set().size()) + " samples to train on and " +
+                          std::to_string(task.eval_set().size()) + " to evaluate with";
   const std::string of_rank_0 = group.broadcast(own);
   all_or_none(group, [&] {
-    if (own != of_rank_0) throw TrainError("--data " + data + " has " + own + " here, and rank 0's has " + of_rank_0 + "; all ranks need the same data");
+    if (own != of_rank_0)
+      throw TrainError("--data " + data + " has " + own + " here, and rank 0's has " + of_rank_0 +
+                       "; all ranks need the same data");
   });
 }
 

@@ -1,13 +1,14 @@
 #include "trainer_template/runtime/run/aside.h"
 
 #include <fcntl.h>
-#include "bridge/net/socket.h"
-#include "trainer_template/runtime/console.h"
-#include "trainer_template/runtime/run/output_error.h"
 #include <unistd.h>
 
 #include <cerrno>
 #include <system_error>
+
+#include "bridge/net/socket.h"
+#include "trainer_template/runtime/console.h"
+#include "trainer_template/runtime/run/output_error.h"
 
 namespace torchbridge::train {
 namespace {
@@ -28,7 +29,8 @@ std::error_code copy_synced(const fs::path& from, const fs::path& to) {
   fs::copy_file(from, to, error);
   if (error) return error;
   const Socket copy(open(to.c_str(), O_RDONLY | O_CLOEXEC));
-  return copy.open() && fsync(copy.descriptor()) == 0 ? std::error_code() : std::error_code(errno, std::generic_category());
+  return copy.open() && fsync(copy.descriptor()) == 0 ? std::error_code()
+                                                      : std::error_code(errno, std::generic_category());
 }
 
 }  // namespace
@@ -43,7 +45,8 @@ void keep_aside(const fs::path& file, const std::string& reason, const char* opt
   if (error) {
     std::error_code ignored;
     fs::remove(aside, ignored);
-    throw cannot_open(file, "it " + reason + ", and cannot be kept as '" + aside.string() + "' (" + error.message() + ")", option);
+    throw cannot_open(
+        file, "it " + reason + ", and cannot be kept as '" + aside.string() + "' (" + error.message() + ")", option);
   }
   say("'" + file.string() + "' " + reason + ": kept as '" + aside.string() + "'");
 }

@@ -1,11 +1,11 @@
 #include "trainer_template/runtime/run/background.h"
 
-#include "trainer_template/runtime/errors.h"
-
 #include <chrono>
 #include <string>
 #include <system_error>
 #include <utility>
+
+#include "trainer_template/runtime/errors.h"
 
 namespace torchbridge::train {
 

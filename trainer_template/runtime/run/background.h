@@ -33,7 +33,7 @@ class Background {
   std::condition_variable_any changed_;
   std::vector<std::function<void()>> posted_;
   bool is_working_ = false, is_drained_ = false;  // is_drained_: somebody waits in drain()
-  std::jthread thread_;  // the last one: it uses the others
+  std::jthread thread_;                           // the last one: it uses the others
 };
 
 }  // namespace torchbridge::train

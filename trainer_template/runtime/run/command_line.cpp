@@ -1,6 +1,12 @@
 #include "trainer_template/runtime/run/command_line.h"
 
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
 #include <CLI/CLI.hpp>
+
 #include "bridge/core/env_map.h"
 #include "bridge/program/program.h"
 #include "trainer_template/runtime/console.h"
@@ -12,11 +18,6 @@
 #include "trainer_template/runtime/run/other_names.h"
 #include "trainer_template/runtime/run/toml_file.h"
 
-#include <algorithm>
-#include <map>
-#include <optional>
-#include <utility>
-
 namespace torchbridge::train {
 namespace {
 
@@ -24,7 +25,8 @@ namespace {
 void refuse_empty_values(std::span<char*> words) {
   for (const std::string_view word : words) {
     const auto sign = word.find('=');
-    if (word.starts_with("--") && sign + 1 == word.size()) throw CLI::ValidationError(std::string(word.substr(0, sign)), not_empty(""));
+    if (word.starts_with("--") && sign + 1 == word.size())
+      throw CLI::ValidationError(std::string(word.substr(0, sign)), not_empty(""));
   }
 }
 
@@ -36,7 +38,9 @@ class CommandLine {
   const Options& options() const { return options_; }
   // What --help, with the defaults of the task that was chosen, --version or --print-config prints.
   std::optional<std::string> asked_for(const CLI::ParseError& error);
-  std::optional<std::string> printed_config() { return prints_config_ ? std::optional(config_file(table_, app_.get_name())) : std::nullopt; }
+  std::optional<std::string> printed_config() {
+    return prints_config_ ? std::optional(config_file(table_, app_.get_name())) : std::nullopt;
+  }
   std::string text_of(const CLI::ParseError& error) const { return torchbridge::text_of(app_, error, kOtherNames); }
 
  private:
@@ -56,9 +60,12 @@ class CommandLine {
 };
 
 CommandLine::CommandLine(std::span<const TaskKind> kinds)
-    : kinds_(kinds), app_("Trains with DistributedDataParallel, one process a rank.\n"
-           "Ranks come from srun --torch-env, mpirun, torchrun or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT;\n"
-           "without any of them it trains alone.", program_name()) {
+    : kinds_(kinds),
+      app_(
+          "Trains with DistributedDataParallel, one process a rank.\n"
+          "Ranks come from srun --torch-env, mpirun, torchrun or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT;\n"
+          "without any of them it trains alone.",
+          program_name()) {
   set_up(app_);
   app_.add_option("--config", file_, "Read options from this TOML file; the command line wins")->check(not_empty);
   app_.add_flag("--print-config", prints_config_, "Print a file for --config, with all that was chosen");
@@ -66,7 +73,8 @@ CommandLine::CommandLine(std::span<const TaskKind> kinds)
   for (const DeclaredOption& each : table_.all()) {
     std::string& word = words_[each.name];
     const bool is_flag = std::holds_alternative<bool*>(each.value);
-    CLI::Option* const option = is_flag ? app_.add_flag(each.name, word, each.help) : app_.add_option(each.name, word, each.help);
+    CLI::Option* const option =
+        is_flag ? app_.add_flag(each.name, word, each.help) : app_.add_option(each.name, word, each.help);
     option->group(each.group);
     if (!is_flag) option->type_name(each.kind());
   }
@@ -87,7 +95,8 @@ void CommandLine::parse(int argc, char** argv) {
     throw CLI::ValidationError("--lr-schedule", schedule.error().message);
   }
   choose_device();
-  options_.checkpoints.busy = options_.save_busy == "skip" ? CheckpointOptions::Busy::kSkip : CheckpointOptions::Busy::kWait;
+  options_.checkpoints.busy =
+      options_.save_busy == "skip" ? CheckpointOptions::Busy::kSkip : CheckpointOptions::Busy::kWait;
   options_.checkpoints.bytes_per_s = options_.save_mb_per_s * 1e6;
   options_.checkpoints.seed = options_.seed;
   options_.task_given = table_.at("--task").is_given;
@@ -116,12 +125,14 @@ void CommandLine::take_file() {
     const std::string place = printable(file_) + ":" + std::to_string(entry.line) + ": ";
     DeclaredOption* const option = table_.find("--" + entry.key);
     if (!option) {
-      throw CLI::ValidationError(place + "there is no key '" + printable(entry.key) + "'" + did_you_mean_option(entry.key, keys, kOtherNames, ""));
+      throw CLI::ValidationError(place + "there is no key '" + printable(entry.key) + "'" +
+                                 did_you_mean_option(entry.key, keys, kOtherNames, ""));
     }
     std::string text;
     for (const std::string& value : entry.values) text += (text.empty() ? "" : ",") + value;
     const bool wants_list = std::holds_alternative<std::vector<std::string>*>(option->value);
-    if (entry.is_list && !wants_list) throw CLI::ValidationError(place + entry.key + ": expected one value, not a list");
+    if (entry.is_list && !wants_list)
+      throw CLI::ValidationError(place + entry.key + ": expected one value, not a list");
     if (std::exchange(option->is_given, true)) continue;  // the command line wins
     const std::string wrong = option->assign(text);
     if (!wrong.empty()) throw CLI::ValidationError(place + entry.key + ": " + wrong);
@@ -131,7 +142,8 @@ void CommandLine::take_file() {
 // The task may stand in the file: its defaults are known when all is read.
 void CommandLine::take_task() {
   options_.kinds = kinds_;
-  options_.kind = &*std::find_if(kinds_.begin(), kinds_.end(), [&](const TaskKind& kind) { return kind.name == options_.task; });
+  options_.kind =
+      &*std::find_if(kinds_.begin(), kinds_.end(), [&](const TaskKind& kind) { return kind.name == options_.task; });
   table_.at("--model").help = options_.kind->models;
   for (const auto& [name, value] : options_.kind->defaults) {
     DeclaredOption& option = table_.at(name);
@@ -174,7 +186,8 @@ std::optional<std::string> CommandLine::asked_for(const CLI::ParseError& error) 
     table_.at("--task").default_text = options_.task;
     for (const DeclaredOption& each : table_.all()) {
       CLI::Option* const option = app_.get_option(each.name)->description(each.help);
-      if (!std::holds_alternative<bool*>(each.value)) option->default_str(each.default_text.empty() ? each.rule.if_not_set : each.default_text);
+      if (!std::holds_alternative<bool*>(each.value))
+        option->default_str(each.default_text.empty() ? each.rule.if_not_set : each.default_text);
     }
   }
   return torchbridge::asked_for(app_, error);

@@ -1,21 +1,22 @@
 #include "trainer_template/runtime/run/compiled_model.h"
 
-#include <ATen/Context.h>
-#include <c10/util/Exception.h>
-#include <torch/csrc/inductor/aoti_package/model_package_loader.h>
-#include "trainer_template/runtime/errors.h"
-#include "trainer_template/runtime/group/process_group.h"
-
 #include <dlfcn.h>
 
 #include <string>
 #include <unordered_map>
 
+#include <ATen/Context.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/inductor/aoti_package/model_package_loader.h>
+
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/group/process_group.h"
+
 namespace torchbridge::train {
 namespace {
 
-// A package's library needs libtorch.so by its bare name, which this program does not link: found beside libtorch_cpu.so once, it is found
-// again.
+// A package's library needs libtorch.so by its bare name, which this program does not link: found beside
+// libtorch_cpu.so once, it is found again.
 void load_libtorch() {
   Dl_info here{};
   if (!dladdr(reinterpret_cast<void*>(&at::globalContext), &here)) return;
@@ -24,12 +25,16 @@ void load_libtorch() {
 
 }  // namespace
 
-CompiledModel::CompiledModel(const std::filesystem::path& file, const ModelTensors& model, c10::Device device) : file_(file) {
-  const auto fail = [&](const std::string& reason) { throw TrainError("compiled model '" + file_.string() + "': " + reason); };
+CompiledModel::CompiledModel(const std::filesystem::path& file, const ModelTensors& model, c10::Device device)
+    : file_(file) {
+  const auto fail = [&](const std::string& reason) {
+    throw TrainError("compiled model '" + file_.string() + "': " + reason);
+  };
   if (!std::filesystem::is_regular_file(file_)) fail("there is no such file");
   load_libtorch();
   try {
-    loader_ = std::make_unique<torch::inductor::AOTIModelPackageLoader>(file_.string(), "model", false, 1, device.is_cpu() ? -1 : device.index());
+    loader_ = std::make_unique<torch::inductor::AOTIModelPackageLoader>(file_.string(), "model", false, 1,
+                                                                        device.is_cpu() ? -1 : device.index());
   } catch (const std::exception& error) {
     fail("is no package of torch._inductor.aoti_compile_and_package: " + one_line(error));
   }
@@ -50,7 +55,8 @@ at::Tensor CompiledModel::forward(const at::Tensor& inputs) {
   try {
     return loader_->run({inputs}).at(0);
   } catch (const std::exception& error) {
-    throw TrainError("compiled model '" + file_.string() + "', inputs of shape " + c10::str(inputs.sizes()) + ": " + one_line(error));
+    throw TrainError("compiled model '" + file_.string() + "', inputs of shape " + c10::str(inputs.sizes()) + ": " +
+                     one_line(error));
   }
 }
 

@@ -1,9 +1,10 @@
 #include "trainer_template/runtime/run/config_file.h"
 
-#include <CLI/StringTools.hpp>
-#include "bridge/program/program.h"
-
 #include <utility>
+
+#include <CLI/StringTools.hpp>
+
+#include "bridge/program/program.h"
 
 namespace torchbridge::train {
 
@@ -14,7 +15,8 @@ std::string config_file(OptionTable& options, const std::string& program) {
     if (std::exchange(group, each.group) != each.group) text += "\n## " + each.group + "\n";
     const auto value = toml_of(each.value);
     const std::string choices = each.rule.choices.empty() ? "" : " (" + each.kind() + ")";
-    const std::string not_set = value ? "" : ". Not set" + (each.rule.if_not_set.empty() ? "" : ": " + each.rule.if_not_set);
+    const std::string not_set =
+        value ? "" : ". Not set" + (each.rule.if_not_set.empty() ? "" : ": " + each.rule.if_not_set);
     const std::string comment = wrapped(each.help + choices + not_set, kWidth);
     text += "\n# " + CLI::detail::find_and_replace(comment, "\n", "\n# ") + "\n";
     text += value ? each.key() + " = " + *value + "\n" : "# " + each.key() + " =\n";

@@ -1,15 +1,16 @@
 #include "trainer_template/runtime/run/evaluation.h"
 
-#include <ATen/ops/cat.h>
-#include <ATen/ops/zeros.h>
-#include <c10/core/GradMode.h>
-#include "trainer_template/runtime/data/loader.h"
-#include "trainer_template/runtime/failpoint.h"
-#include "trainer_template/runtime/optim/autocast.h"
-
 #include <numeric>
 #include <utility>
 #include <vector>
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include "trainer_template/runtime/data/loader.h"
+#include "trainer_template/runtime/failpoint.h"
+#include "trainer_template/runtime/optim/autocast.h"
 
 namespace torchbridge::train {
 namespace {

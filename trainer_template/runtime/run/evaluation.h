@@ -1,12 +1,12 @@
 // What a model is worth: loss and metrics over a data set, by all ranks together.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include <c10/core/ScalarType.h>
-
 #include <cstdint>
 #include <functional>
 #include <optional>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
 
 #include "trainer_template/runtime/ddp/ddp.h"
 #include "trainer_template/runtime/group/process_group.h"

@@ -43,11 +43,17 @@ std::string varint(std::uint64_t value) {
 }
 
 // Wire types of protocol buffers (https://protobuf.dev/programming-guides/encoding).
-std::string tag(int field, int wire_type) { return varint(static_cast<std::uint64_t>(field) << 3 | static_cast<std::uint64_t>(wire_type)); }
+std::string tag(int field, int wire_type) {
+  return varint(static_cast<std::uint64_t>(field) << 3 | static_cast<std::uint64_t>(wire_type));
+}
 std::string number_field(int field, double value) { return tag(field, 1) + bytes_of(value); }
 std::string number_field(int field, float value) { return tag(field, 5) + bytes_of(value); }
-std::string integer_field(int field, std::int64_t value) { return tag(field, 0) + varint(static_cast<std::uint64_t>(value)); }
-std::string text_field(int field, std::string_view text) { return tag(field, 2) + varint(text.size()) + std::string(text); }
+std::string integer_field(int field, std::int64_t value) {
+  return tag(field, 0) + varint(static_cast<std::uint64_t>(value));
+}
+std::string text_field(int field, std::string_view text) {
+  return tag(field, 2) + varint(text.size()) + std::string(text);
+}
 
 // Fields of Event.
 constexpr int kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7;
@@ -89,7 +95,8 @@ EventFile::EventFile(const std::filesystem::path& folder, std::int64_t last_step
   enabled_ = true;
   put(number_field(kWallTime, now()) + text_field(kFileVersion, "brain.Event:2"));
   constexpr int kStatus = 1, kStart = 1;  // of SessionLog
-  put(number_field(kWallTime, now()) + integer_field(kStep, last_step + 1) + text_field(kSessionLog, integer_field(kStatus, kStart)));
+  put(number_field(kWallTime, now()) + integer_field(kStep, last_step + 1) +
+      text_field(kSessionLog, integer_field(kStatus, kStart)));
   flush();
 }
 

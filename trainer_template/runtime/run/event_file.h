@@ -25,8 +25,9 @@ std::string scalar_event(double wall_time, std::int64_t step, const std::string&
 // For one rank. What was written is with the kernel when flush() returns.
 class EventFile {
  public:
-  // A new file in `folder`, which is made; an empty path writes nothing. The file says that the run goes on after `last_step` (0: from the start):
-  // TensorBoard then drops what an earlier file has of later steps. Throws TrainError, which names the file.
+  // A new file in `folder`, which is made; an empty path writes nothing. The file says that the run goes on after
+  // `last_step` (0: from the start): TensorBoard then drops what an earlier file has of later steps. Throws TrainError,
+  // which names the file.
   EventFile(const std::filesystem::path& folder, std::int64_t last_step);
   void write(std::int64_t step, const std::string& name, double value);
   void flush();

@@ -1,10 +1,11 @@
 #include "trainer_template/runtime/run/forward_loss.h"
 
-#include <c10/util/Exception.h>
-#include "trainer_template/runtime/optim/autocast.h"
-
 #include <optional>
 #include <string>
+
+#include <c10/util/Exception.h>
+
+#include "trainer_template/runtime/optim/autocast.h"
 
 namespace torchbridge::train {
 namespace {

@@ -1,10 +1,10 @@
 // Forward pass and loss of one batch, in the precision of the run.
 #pragma once
 
+#include <cstdint>
+
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
-
-#include <cstdint>
 
 #include "trainer_template/runtime/data/dataset.h"
 #include "trainer_template/runtime/ddp/ddp.h"

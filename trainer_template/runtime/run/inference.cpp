@@ -1,7 +1,11 @@
 #include "trainer_template/runtime/run/inference.h"
 
+#include <algorithm>
+#include <iostream>
+
 #include <ATen/Context.h>
 #include <c10/core/GradMode.h>
+
 #include "bridge/core/env_map.h"
 #include "trainer_template/runtime/checkpoint/checkpoint_files.h"
 #include "trainer_template/runtime/checkpoint/choice.h"
@@ -11,9 +15,6 @@
 #include "trainer_template/runtime/model_tensors.h"
 #include "trainer_template/runtime/run/setup.h"
 #include "trainer_template/runtime/run/task.h"
-
-#include <algorithm>
-#include <iostream>
 
 namespace torchbridge::train {
 namespace {
@@ -39,8 +40,10 @@ Weights weights_of(const Options& options, ProcessGroup& group) {
 const TaskKind& kind_of(const Options& options, const Weights& weights) {
   const auto task = weights.manifest.options.find("task");
   if (options.task_given || task == weights.manifest.options.end()) return *options.kind;
-  const auto kind = std::find_if(options.kinds.begin(), options.kinds.end(), [&](const TaskKind& each) { return each.name == task->second; });
-  if (kind == options.kinds.end()) throw TrainError("the checkpoint is of task '" + printable(task->second) + "', which this program does not have");
+  const auto kind = std::find_if(options.kinds.begin(), options.kinds.end(),
+                                 [&](const TaskKind& each) { return each.name == task->second; });
+  if (kind == options.kinds.end())
+    throw TrainError("the checkpoint is of task '" + printable(task->second) + "', which this program does not have");
   if (const std::string refusal = options.refusal_of(*kind); !refusal.empty()) throw TrainError(refusal);
   return *kind;
 }
@@ -53,10 +56,12 @@ TaskSettings settings_of(const Options& options, const TaskKind& kind, const Wei
     if (name == "--model" && !options.model_given) settings.model = value;
   }
   const auto& before = weights.manifest.options;
-  if (const auto model = before.find("model"); model != before.end() && !options.model_given) settings.model = model->second;
+  if (const auto model = before.find("model"); model != before.end() && !options.model_given)
+    settings.model = model->second;
   std::error_code ignored;
   const auto data = before.find("data");
-  if (data != before.end() && !options.data_given && std::filesystem::exists(data->second, ignored)) settings.data = data->second;
+  if (data != before.end() && !options.data_given && std::filesystem::exists(data->second, ignored))
+    settings.data = data->second;
   return settings;
 }
 
@@ -76,7 +81,9 @@ void run_inference(const Options& options, ProcessGroup& group) {
   all_or_none(group, [&] {
     if (!group.is_first()) return;
     if (!options.generate.empty()) {
-      task->generate(*model, {.prompt = options.generate, .length = options.generate_length, .temperature = options.temperature}, std::cout);
+      task->generate(
+          *model, {.prompt = options.generate, .length = options.generate_length, .temperature = options.temperature},
+          std::cout);
     }
     if (!options.predict.empty()) task->predict(*model, options.predict, std::cout);
     flush_stdout();

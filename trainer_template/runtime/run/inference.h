@@ -6,8 +6,9 @@
 
 namespace torchbridge::train {
 
-// With the weights of --init-from, or of the newest good checkpoint in --checkpoint-dir or --resume, whose --model it takes unless the
-// user gave one, and whose --data, where that is still there. Collective; rank 0 prints. Throws TrainError.
+// With the weights of --init-from, or of the newest good checkpoint in --checkpoint-dir or --resume, whose --model it
+// takes unless the user gave one, and whose --data, where that is still there. Collective; rank 0 prints. Throws
+// TrainError.
 void run_inference(const Options& options, ProcessGroup& group);
 
 }  // namespace torchbridge::train

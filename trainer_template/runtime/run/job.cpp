@@ -1,14 +1,15 @@
 #include "trainer_template/runtime/run/job.h"
 
-#include <ATen/Parallel.h>
-#include <c10/util/Flags.h>
-#include "bridge/exchange/launch.h"
-#include "bridge/exchange/launcher_death.h"
-#include "bridge/exchange/error_reporter.h"
-#include "trainer_template/runtime/console.h"
-
 #include <iostream>
 #include <memory>
+
+#include <ATen/Parallel.h>
+#include <c10/util/Flags.h>
+
+#include "bridge/exchange/error_reporter.h"
+#include "bridge/exchange/launch.h"
+#include "bridge/exchange/launcher_death.h"
+#include "trainer_template/runtime/console.h"
 
 C10_DECLARE_int(caffe2_log_level);
 
@@ -53,7 +54,8 @@ int run_job(const EnvMap& environment, const std::function<GroupOptions()>& conf
     options = configure();
   } catch (const EarlyExit& exit) {
     if (exit.code == ExitCode::kDone) return early_rank == 0 ? show(exit.what()) : static_cast<int>(exit.code);
-    return reports({exit.what()}, environment) ? complain(early_rank, exit.what(), exit.code) : static_cast<int>(exit.code);
+    return reports({exit.what()}, environment) ? complain(early_rank, exit.what(), exit.code)
+                                               : static_cast<int>(exit.code);
   }
 
   LaunchSettings settings;

@@ -9,15 +9,16 @@
 
 namespace torchbridge::train {
 
-// Calls `configure` (which may throw EarlyExit), finds out how this process was launched, forms the process group and calls
-// `train`. Errors end in one line on stderr, "PROGRAM: rank R: message". What `configure` and a contradictory launch have to
-// say, every rank would say: rank 0 alone does. Returns the exit code of the process: that of `train` where nothing was wrong.
+// Calls `configure` (which may throw EarlyExit), finds out how this process was launched, forms the process group and
+// calls `train`. Errors end in one line on stderr, "PROGRAM: rank R: message". What `configure` and a contradictory
+// launch have to say, every rank would say: rank 0 alone does. Returns the exit code of the process: that of `train`
+// where nothing was wrong.
 int run_job(const EnvMap& environment, const std::function<GroupOptions()>& configure,
             const std::function<ExitCode(ProcessGroup&)>& train);
 
 // For a `train` that returns nothing: kDone.
 template <class Train>
-  requires std::is_void_v<std::invoke_result_t<Train&, ProcessGroup&>>
+requires std::is_void_v<std::invoke_result_t<Train&, ProcessGroup&>>
 int run_job(const EnvMap& environment, const std::function<GroupOptions()>& configure, Train&& train) {
   return run_job(environment, configure, std::function<ExitCode(ProcessGroup&)>([&train](ProcessGroup& group) {
                    train(group);

@@ -87,7 +87,8 @@ void declare_system(OptionTable& table, Options& o) {
       "--init-method", &o.init_method,
       "env://, tcp://HOST:PORT, file:///PATH, slurm://, mpi:// or pmix://; without it, whatever started the trainer",
       {.on_ranks = OnRanks::kOwn, .check = check_init_method});
-  table.add("--device", &o.device, "cuda: the GPU of LOCAL_RANK, or the only visible one; auto: the CPU, with --backend nccl cuda",
+  table.add("--device", &o.device,
+            "cuda: the GPU of LOCAL_RANK, or the only visible one; auto: the CPU, with --backend nccl cuda",
             {.on_ranks = OnRanks::kOwn, .is_shown = true, .choices = {"auto", "cpu", "cuda"}});
   table.add("--workers", &o.workers, "Threads that prepare batches; 0: none",
             {.on_ranks = OnRanks::kOwn, .is_shown = true, .check = whole_between(0, 256)});

@@ -1,6 +1,12 @@
 #include "trainer_template/runtime/run/load_or_begin.h"
 
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
 #include <ATen/Context.h>
+
 #include "bridge/core/env_map.h"
 #include "bridge/net/random_token.h"
 #include "trainer_template/runtime/checkpoint/fingerprint.h"
@@ -8,11 +14,6 @@
 #include "trainer_template/runtime/checkpoint/resume_from_python.h"
 #include "trainer_template/runtime/errors.h"
 #include "trainer_template/runtime/optim/accumulation.h"
-
-#include <algorithm>
-#include <map>
-#include <string>
-#include <utility>
 
 namespace torchbridge::train {
 namespace {

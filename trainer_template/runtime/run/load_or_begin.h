@@ -14,10 +14,10 @@
 namespace torchbridge::train {
 
 // Loads what training begins from: the checkpoint to go on from, else --resume-from-python, else --init-from, else
-// nothing: the fresh weights. Seeds this rank's generators by --seed-per-rank, before it loads those of a checkpoint. The
-// result's `run` is that of a checkpoint in --checkpoint-dir, else a new id. Collective: throws TrainError where the ranks
-// have different data, a batch is larger than the data set, or training would go on in another order of samples, in other
-// data or beyond their end.
+// nothing: the fresh weights. Seeds this rank's generators by --seed-per-rank, before it loads those of a checkpoint.
+// The result's `run` is that of a checkpoint in --checkpoint-dir, else a new id. Collective: throws TrainError where
+// the ranks have different data, a batch is larger than the data set, or training would go on in another order of
+// samples, in other data or beyond their end.
 TrainState load_or_begin(const Options& options, const Dataset& train_set, const ModelTensors& model,
                          Optimizer& optimizer, Checkpoints& checkpoints, ProcessGroup& group);
 

@@ -1,8 +1,8 @@
 #include "trainer_template/runtime/run/metrics.h"
 
-#include "trainer_template/runtime/number_text.h"
-
 #include <cmath>
+
+#include "trainer_template/runtime/number_text.h"
 
 namespace torchbridge::train {
 namespace {

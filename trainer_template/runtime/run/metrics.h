@@ -23,22 +23,25 @@ struct StepRecord {
   std::int64_t step = 0, epoch = 0;
   double loss = 0;  // mean over all ranks
   double learning_rate = 0, samples_per_s = 0;
-  double data_wait = 0;                      // share of the time in which the next batch was waited for
-  std::optional<double> grad_norm;           // of the averaged gradients, before clipping
-  std::optional<double> comm_share;          // of DDP's all-reduces in forward and backward, in the last step that was timed
-  std::optional<double> tokens_per_s, tflops, mfu;  // of language models; tflops a rank, mfu their share of the device's
-  bool skipped = false;                      // the optimizer did nothing, for loss or gradients were not finite
+  double data_wait = 0;              // share of the time in which the next batch was waited for
+  std::optional<double> grad_norm;   // of the averaged gradients, before clipping
+  std::optional<double> comm_share;  // of DDP's all-reduces in forward and backward, in the last step that was timed
+  std::optional<double> tokens_per_s, tflops,
+      mfu;               // of language models; tflops a rank, mfu their share of the device's
+  bool skipped = false;  // the optimizer did nothing, for loss or gradients were not finite
   std::optional<Evaluation> evaluation;
 };
 
-// Calls `take` with each number of the record under the name that it has in metrics files: "step" and "epoch" are left out.
+// Calls `take` with each number of the record under the name that it has in metrics files: "step" and "epoch" are left
+// out.
 void visit_numbers(const StepRecord& record, const std::function<void(const std::string& name, double value)>& take);
 
 // The same for an evaluation alone: "eval_loss" and so on.
-void visit_numbers(const Evaluation& evaluation, const std::function<void(const std::string& name, double value)>& take);
+void visit_numbers(const Evaluation& evaluation,
+                   const std::function<void(const std::string& name, double value)>& take);
 
-// {"step":1,"epoch":0,"loss":2.3,"lr":0.1,"samples_per_s":1000.0 ...}; numbers are written so that they read back as the same
-// doubles; NaN and infinity as Python's json module writes them.
+// {"step":1,"epoch":0,"loss":2.3,"lr":0.1,"samples_per_s":1000.0 ...}; numbers are written so that they read back as
+// the same doubles; NaN and infinity as Python's json module writes them.
 std::string to_json_line(const StepRecord& record);
 
 // For one rank.

@@ -1,15 +1,16 @@
 #include "trainer_template/runtime/run/non_finite.h"
 
-#include <ATen/ops/stack.h>
-#include <ATen/ops/where.h>
-#include <c10/core/GradMode.h>
-#include "trainer_template/runtime/console.h"
-#include "trainer_template/runtime/errors.h"
-
 #include <cmath>
 #include <sstream>
 #include <string>
 #include <utility>
+
+#include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
+#include <c10/core/GradMode.h>
+
+#include "trainer_template/runtime/console.h"
+#include "trainer_template/runtime/errors.h"
 
 namespace torchbridge::train {
 namespace {
@@ -105,7 +106,8 @@ void NonFinite::check_end(std::int64_t steps, const Evaluation& evaluation) cons
     throw TrainError((none_done ? "all " : "the last ") + std::to_string(skips_) + kLeftOut);
   }
   if (std::isfinite(evaluation.loss)) return;
-  throw TrainError("the evaluation after step " + std::to_string(steps) + " has a loss that is infinite or NaN" + kNotSaved);
+  throw TrainError("the evaluation after step " + std::to_string(steps) + " has a loss that is infinite or NaN" +
+                   kNotSaved);
 }
 
 }  // namespace torchbridge::train

@@ -1,10 +1,10 @@
 // What a step does whose loss or gradients are infinite or NaN: stops the job, or is left out.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
 
 #include "trainer_template/runtime/group/rank_group.h"
 #include "trainer_template/runtime/model_tensors.h"
@@ -39,8 +39,8 @@ class NonFinite {
   // TrainError on all ranks after max_skips steps that were left out.
   void check(const FinishedStep& step);
 
-  // Before a save after `step`. Throws TrainError where a weight is not finite, on all ranks, whose weights are the same:
-  // finite gradients and too large a learning rate do that. Waits for the device.
+  // Before a save after `step`. Throws TrainError where a weight is not finite, on all ranks, whose weights are the
+  // same: finite gradients and too large a learning rate do that. Waits for the device.
   void check_weights(std::int64_t step, const ModelTensors& model) const;
 
   // At the end of a run of `steps`, with its last evaluation. Throws TrainError on all ranks where nothing was learned:

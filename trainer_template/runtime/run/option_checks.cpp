@@ -1,14 +1,14 @@
 #include "trainer_template/runtime/run/option_checks.h"
 
-#include "bridge/core/env_map.h"
-#include "bridge/core/init_method.h"
-#include "trainer_template/runtime/group/backend_choice.h"
-
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
 #include <sstream>
+
+#include "bridge/core/env_map.h"
+#include "bridge/core/init_method.h"
+#include "trainer_template/runtime/group/backend_choice.h"
 
 namespace torchbridge::train {
 namespace {
@@ -59,7 +59,8 @@ std::function<std::string(const std::string&)> at_least(std::int64_t least) {
 std::function<std::string(const std::string&)> whole_between(std::int64_t least, std::int64_t most) {
   return [least, most](const std::string& text) {
     if (parse_integer(text, least, most)) return std::string();
-    return "'" + printable(text) + "': expected a whole number from " + std::to_string(least) + " to " + std::to_string(most);
+    return "'" + printable(text) + "': expected a whole number from " + std::to_string(least) + " to " +
+           std::to_string(most);
   };
 }
 

@@ -1,16 +1,18 @@
 #include "trainer_template/runtime/run/option_conflicts.h"
 
-#include <CLI/Error.hpp>
-
 #include <filesystem>
 #include <utility>
+
+#include <CLI/Error.hpp>
 
 namespace torchbridge::train {
 namespace {
 
 bool is_same_file(const std::filesystem::path& one, const std::filesystem::path& other) {
   std::error_code ignored;
-  const auto full = [&](const std::filesystem::path& path) { return std::filesystem::weakly_canonical(std::filesystem::absolute(path, ignored), ignored); };
+  const auto full = [&](const std::filesystem::path& path) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(path, ignored), ignored);
+  };
   return !one.empty() && full(one) == full(other);
 }
 
@@ -20,7 +22,8 @@ void check_together(const Options& options) {
   const auto needs_evaluations = [&](bool chosen, const std::string& option, const std::string& why) {
     if (chosen && options.eval_every == 0) throw CLI::ValidationError(option, why + ": give --eval-every STEPS");
   };
-  needs_evaluations(is_plateau(*parse_lr_schedule(options.lr_schedule, options.kind->lr_schedules)), "--lr-schedule", "plateau goes by the loss of evaluations");
+  needs_evaluations(is_plateau(*parse_lr_schedule(options.lr_schedule, options.kind->lr_schedules)), "--lr-schedule",
+                    "plateau goes by the loss of evaluations");
   needs_evaluations(options.early_stop > 0, "--early-stop", "it goes by the loss of evaluations");
   if (options.stop_before_limit_s > 0 && options.checkpoints.folder.empty()) {
     throw CLI::ValidationError("--stop-before-limit", "nothing would be saved: give --checkpoint-dir DIR");
@@ -37,9 +40,11 @@ void check_together(const Options& options) {
   if (!options.init_from.empty() && !options.resume_from_python.empty()) {
     throw CLI::ValidationError("--resume-from-python", "brings weights along: leave --init-from out");
   }
-  for (const auto& [option, file] : {std::pair("--metrics", &options.metrics), std::pair("--ledger", &options.ledger)}) {
+  for (const auto& [option, file] :
+       {std::pair("--metrics", &options.metrics), std::pair("--ledger", &options.ledger)}) {
     if (options.profile > 0 && is_same_file(*file, options.profile_file)) {
-      throw CLI::ValidationError("--profile-file", "'" + options.profile_file + "' is the file of " + option + ": give another");
+      throw CLI::ValidationError("--profile-file",
+                                 "'" + options.profile_file + "' is the file of " + option + ": give another");
     }
   }
   // Where the task is the checkpoint's, that is known when it is read.

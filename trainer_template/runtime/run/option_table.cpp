@@ -1,14 +1,14 @@
 #include "trainer_template/runtime/run/option_table.h"
 
-#include "bridge/core/env_map.h"
-#include "bridge/core/nearest_name.h"
-#include "trainer_template/runtime/number_text.h"
-#include "trainer_template/runtime/run/toml_file.h"
-
 #include <algorithm>
 #include <concepts>
 #include <limits>
 #include <type_traits>
+
+#include "bridge/core/env_map.h"
+#include "bridge/core/nearest_name.h"
+#include "trainer_template/runtime/number_text.h"
+#include "trainer_template/runtime/run/toml_file.h"
 
 namespace torchbridge::train {
 namespace {

@@ -1,14 +1,14 @@
 #include "trainer_template/runtime/run/options.h"
 
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+
 #include "bridge/core/init_method.h"
 #include "bridge/exchange/launch.h"
 #include "trainer_template/runtime/checkpoint/checkpoint_files.h"
 #include "trainer_template/runtime/errors.h"
 #include "trainer_template/runtime/run/gpu_precision.h"
-
-#include <algorithm>
-#include <chrono>
-#include <filesystem>
 
 namespace torchbridge::train {
 namespace {
@@ -20,7 +20,7 @@ std::chrono::milliseconds milliseconds(double seconds) {
 }  // namespace
 
 std::string Options::refusal_of(const TaskKind& other) const {
-  const auto refusal = [&](bool TaskKind::* offers, const std::string& option) {
+  const auto refusal = [&](bool TaskKind::*offers, const std::string& option) {
     std::string others;
     for (const TaskKind& each : kinds) {
       if (each.*offers) others += (others.empty() ? ", --task " : " or ") + each.name;
@@ -52,7 +52,9 @@ AccumulationMean Options::mean_of_accumulation() const {
 }
 
 NonFiniteOptions Options::non_finite() const {
-  return {.on_nan = on_nan == "skip" ? OnNan::kSkip : OnNan::kStop, .scales_loss = precision == "fp16", .max_skips = max_skips};
+  return {.on_nan = on_nan == "skip" ? OnNan::kSkip : OnNan::kStop,
+          .scales_loss = precision == "fp16",
+          .max_skips = max_skips};
 }
 
 GradScalerOptions Options::loss_scaling() const { return {.enabled = precision == "fp16", .init_scale = loss_scale}; }
@@ -84,8 +86,9 @@ PreemptionOptions Options::preemption(const EnvMap& environment) const {
   if (stop_before_limit_s == 0) return stopping;
   if (!end) throw EarlyExit(ExitCode::kBadOptions, end.error().message);
   if (!*end) {
-    throw EarlyExit(ExitCode::kBadOptions, "--stop-before-limit: the end of the job is not known, for SLURM_JOB_END_TIME is not set; "
-                                           "scripts/train.sbatch sets it where Slurm does not");
+    throw EarlyExit(ExitCode::kBadOptions,
+                    "--stop-before-limit: the end of the job is not known, for SLURM_JOB_END_TIME is not set; "
+                    "scripts/train.sbatch sets it where Slurm does not");
   }
   stopping.before_end = std::chrono::seconds(stop_before_limit_s);
   return stopping;
@@ -105,7 +108,8 @@ RunStart Options::run_start(const TrainState& start) const {
 }
 
 SamplerOptions Options::sampler(std::int64_t samples, const ProcessGroup& group) const {
-  return {.size = samples, .world_size = group.world_size(), .rank = group.rank(), .seed = seed, .order = sample_order()};
+  return {
+      .size = samples, .world_size = group.world_size(), .rank = group.rank(), .seed = seed, .order = sample_order()};
 }
 
 LoaderOptions Options::loading(const ProcessGroup& group) const {

@@ -32,7 +32,8 @@ struct ChosenOption {
   std::string value;  // as text; of OnRanks::kGiven "set" or "not set"
 };
 
-// Names, units and meanings are those of training_options.cpp and job_options.cpp (--help). A task's own defaults come on top.
+// Names, units and meanings are those of training_options.cpp and job_options.cpp (--help). A task's own defaults come
+// on top.
 struct Options {
   std::string task, data, model;
   bool task_given = false, data_given = false, model_given = false;  // by the user, not by the task's defaults
@@ -86,17 +87,17 @@ struct Options {
   double timeout_s = 600;
   std::optional<double> join_timeout_s;  // not set: GroupOptions' default
 
-  std::span<const TaskKind> kinds;  // of the program
-  const TaskKind* kind = nullptr;   // of `task`
+  std::span<const TaskKind> kinds;             // of the program
+  const TaskKind* kind = nullptr;              // of `task`
   std::map<std::string, ChosenOption> chosen;  // all options by name: "--lr"
 
   TaskSettings task_settings() const { return {data, model}; }
   bool is_inference() const { return !generate.empty() || !predict.empty(); }
   // Why tasks of this kind cannot do what --generate or --predict asks for, with those that can; empty: they can.
   std::string refusal_of(const TaskKind& other) const;
-  Order sample_order() const;  // of `order`
+  Order sample_order() const;                // of `order`
   GradientAverage gradient_average() const;  // of `zero_gradients` and `grad_comm`
-  c10::ScalarType autocast_type() const;  // of `precision`; c10::kFloat: no autocast
+  c10::ScalarType autocast_type() const;     // of `precision`; c10::kFloat: no autocast
   AccumulationMean mean_of_accumulation() const;
   NonFiniteOptions non_finite() const;
   GradScalerOptions loss_scaling() const;

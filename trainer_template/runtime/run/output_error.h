@@ -14,6 +14,8 @@ inline TrainError cannot_open(const std::filesystem::path& file, const std::stri
 }
 
 // Later.
-inline TrainError cannot_write(const std::filesystem::path& file) { return TrainError("cannot write '" + file.string() + "': is the disk full?"); }
+inline TrainError cannot_write(const std::filesystem::path& file) {
+  return TrainError("cannot write '" + file.string() + "': is the disk full?");
+}
 
 }  // namespace torchbridge::train

@@ -1,8 +1,5 @@
 #include "trainer_template/runtime/run/preemption.h"
 
-#include "trainer_template/runtime/console.h"
-#include "trainer_template/runtime/ignored_signals.h"
-
 #include <signal.h>
 #include <unistd.h>
 
@@ -11,6 +8,9 @@
 #include <cerrno>
 #include <ctime>
 #include <iterator>
+
+#include "trainer_template/runtime/console.h"
+#include "trainer_template/runtime/ignored_signals.h"
 
 namespace torchbridge::train {
 namespace {
@@ -37,7 +37,9 @@ struct Prepared {
 } prepared;
 
 std::size_t index_of(int number) {
-  return std::find_if(std::begin(kSignals), std::end(kSignals), [&](const Known& known) { return known.number == number; }) - std::begin(kSignals);
+  return std::find_if(std::begin(kSignals), std::end(kSignals),
+                      [&](const Known& known) { return known.number == number; }) -
+         std::begin(kSignals);
 }
 
 [[noreturn]] void end_with(const std::string& line, int number) {
@@ -60,7 +62,7 @@ void take_down(int number) {
   int none = 0;
   if (first_signal.compare_exchange_strong(none, number)) end_when_grace_is_over();
   if (number == SIGINT && interrupted.exchange(true)) {
-    struct sigaction ends{};
+    struct sigaction ends {};
     ends.sa_handler = SIG_DFL;
     sigaction(SIGINT, &ends, nullptr);
     raise(SIGINT);  // delivered when this handler returns
@@ -71,7 +73,7 @@ void take_down(int number) {
 void give_up(int) { end_with(prepared.late_line, first_signal); }
 
 void handle(int number, void (*handler)(int), struct sigaction& before) {
-  struct sigaction action{};
+  struct sigaction action {};
   action.sa_handler = handler;
   action.sa_flags = SA_RESTART;  // a write or a wait goes on
   sigemptyset(&action.sa_mask);
@@ -79,7 +81,9 @@ void handle(int number, void (*handler)(int), struct sigaction& before) {
   if (before.sa_handler != SIG_IGN || number == SIGALRM) sigaction(number, &action, nullptr);
 }
 
-std::string ending(bool saves) { return saves ? "; the last checkpoint stays\n" : "; nothing is saved without --checkpoint-dir\n"; }
+std::string ending(bool saves) {
+  return saves ? "; the last checkpoint stays\n" : "; nothing is saved without --checkpoint-dir\n";
+}
 
 }  // namespace
 
@@ -96,7 +100,9 @@ ExitCode code_of_stop(bool saves, int signal) { return saves ? ExitCode::kRequeu
 Preemption::Preemption(const PreemptionOptions& options) : options_(options) {
   if (options_.end_of_job && *options_.end_of_job <= Clock::now()) {
     options_.end_of_job.reset();
-    if (options_.speaks && options_.before_end) say("the end of the job is past, so it was given more time, nobody tells how much: --stop-before-limit has no effect");
+    if (options_.speaks && options_.before_end)
+      say("the end of the job is past, so it was given more time, nobody tells how much: --stop-before-limit has no "
+          "effect");
   }
   first_signal = 0;
   interrupted = working = false;
@@ -105,9 +111,14 @@ Preemption::Preemption(const PreemptionOptions& options) : options_(options) {
   prepared.end_of_job = options_.end_of_job ? Clock::to_time_t(*options_.end_of_job) : 0;
   for (std::size_t i = 0; i < std::size(kSignals); ++i) {
     const std::string name = kSignals[i].name;
-    prepared.early_lines[i] = options.speaks ? program_name() + ": " + name + ": stopped before the ranks had met" + ending(options.saves) : "";
+    prepared.early_lines[i] =
+        options.speaks ? program_name() + ": " + name + ": stopped before the ranks had met" + ending(options.saves)
+                       : "";
   }
-  prepared.late_line = options.speaks ? program_name() + ": the time after the signal is over before the run could stop in order" + ending(options.saves) : "";
+  prepared.late_line = options.speaks
+                           ? program_name() + ": the time after the signal is over before the run could stop in order" +
+                                 ending(options.saves)
+                           : "";
   handle(SIGALRM, give_up, prepared.alarm_before);
   for (std::size_t i = 0; i < std::size(kSignals); ++i) handle(kSignals[i].number, take_down, prepared.before[i]);
 }

@@ -1,7 +1,5 @@
 #include "trainer_template/runtime/run/progress.h"
 
-#include "trainer_template/runtime/console.h"
-
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -10,14 +8,20 @@
 #include <cstdio>
 #include <string>
 
+#include "trainer_template/runtime/console.h"
+
 namespace torchbridge::train {
 namespace {
 
 constexpr std::chrono::milliseconds kBarPause{100}, kLinePause{10'000};
 
-bool is_on_a_terminal() { return isatty(STDOUT_FILENO) && (tcgetpgrp(STDOUT_FILENO) >= 0 || is_handed_on_to_a_terminal()); }
+bool is_on_a_terminal() {
+  return isatty(STDOUT_FILENO) && (tcgetpgrp(STDOUT_FILENO) >= 0 || is_handed_on_to_a_terminal());
+}
 
-bool is_redrawn(ProgressStyle style) { return style == ProgressStyle::kBar || (style == ProgressStyle::kAuto && is_on_a_terminal()); }
+bool is_redrawn(ProgressStyle style) {
+  return style == ProgressStyle::kBar || (style == ProgressStyle::kAuto && is_on_a_terminal());
+}
 
 // Of the terminal; a large number where there is none, or it does not say.
 int columns() {
@@ -49,8 +53,12 @@ std::string duration_text(double seconds) {
 }
 
 Progress::Progress(ProgressStyle style, std::int64_t total_steps, std::int64_t done)
-    : shown_(style != ProgressStyle::kNone), redrawn_(is_redrawn(style)), total_steps_(total_steps), done_(done),
-      begin_(Clock::now()), last_shown_(begin_) {}
+    : shown_(style != ProgressStyle::kNone),
+      redrawn_(is_redrawn(style)),
+      total_steps_(total_steps),
+      done_(done),
+      begin_(Clock::now()),
+      last_shown_(begin_) {}
 
 Progress::~Progress() { end_drawn_line(); }
 
@@ -61,10 +69,11 @@ void Progress::show(const StepRecord& record) {
   if (!shown_ || !(due || (redrawn_ && last))) return;
   last_shown_ = now;
   char numbers[160];
-  const int length = std::snprintf(numbers, sizeof numbers, "  step %lld/%lld  epoch %lld  loss %.4f  %.0f %s%s", static_cast<long long>(record.step),
-                                   static_cast<long long>(total_steps_), static_cast<long long>(record.epoch), record.loss,
-                                   record.tokens_per_s.value_or(record.samples_per_s), record.tokens_per_s ? "tokens/s" : "samples/s",
-                                   last ? "" : ("  " + duration_text(seconds_left(record.step, now)) + " left").c_str());
+  const int length = std::snprintf(
+      numbers, sizeof numbers, "  step %lld/%lld  epoch %lld  loss %.4f  %.0f %s%s",
+      static_cast<long long>(record.step), static_cast<long long>(total_steps_), static_cast<long long>(record.epoch),
+      record.loss, record.tokens_per_s.value_or(record.samples_per_s), record.tokens_per_s ? "tokens/s" : "samples/s",
+      last ? "" : ("  " + duration_text(seconds_left(record.step, now)) + " left").c_str());
   // A line that the terminal breaks would be redrawn in its last row only.
   constexpr int kWidth = 30, kAround = 8;  // "[] 100%", and the last column stays free
   const int width = redrawn_ ? std::clamp(columns() - length - kAround, 0, kWidth) : kWidth;

@@ -2,9 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include "bridge/core/env_map.h"
-#include "trainer_template/runtime/console.h"
-#include "trainer_template/runtime/run/output_error.h"
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,6 +11,10 @@
 #include <optional>
 #include <string>
 #include <thread>
+
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/console.h"
+#include "trainer_template/runtime/run/output_error.h"
 
 namespace torchbridge::train {
 namespace {
@@ -58,7 +59,8 @@ RecordFile::RecordFile(const std::filesystem::path& path, const char* option) : 
   const auto own = own_descriptor(path);
   file_ = own ? Socket(fcntl(*own, F_DUPFD_CLOEXEC, 0)) : open_to_write(path);
   struct stat status {};
-  if (!file_.open() || fstat(file_.descriptor(), &status) != 0) throw cannot_open(path, errno == ENXIO ? "nobody reads this pipe" : std::strerror(errno), option);
+  if (!file_.open() || fstat(file_.descriptor(), &status) != 0)
+    throw cannot_open(path, errno == ENXIO ? "nobody reads this pipe" : std::strerror(errno), option);
   is_regular_ = !own && S_ISREG(status.st_mode);
   size_ = status.st_size;
 }
@@ -69,7 +71,8 @@ int RecordFile::write_at(std::int64_t position, std::string_view end, std::strin
   const int error = write_all(file, record);
   if (error != 0 && is_regular_) {
     // The place of `end` is there, so writing it anew asks nothing of a full disk.
-    [[maybe_unused]] const bool restored = ftruncate(file, size_) == 0 && lseek(file, position, SEEK_SET) >= 0 && write_all(file, end) == 0;
+    [[maybe_unused]] const bool restored =
+        ftruncate(file, size_) == 0 && lseek(file, position, SEEK_SET) >= 0 && write_all(file, end) == 0;
   }
   return error;
 }
@@ -83,7 +86,9 @@ bool RecordFile::replace_end(std::string_view end, std::string_view record) {
     failing_ = false;
     return true;
   }
-  if (!failing_) say("cannot write '" + path_.string() + "': " + std::strerror(error) + "; what would come there is left out, and training goes on");
+  if (!failing_)
+    say("cannot write '" + path_.string() + "': " + std::strerror(error) +
+        "; what would come there is left out, and training goes on");
   failing_ = incomplete_ = true;
   return false;
 }

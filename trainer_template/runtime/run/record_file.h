@@ -14,10 +14,12 @@ class RecordFile {
  public:
   // Takes everything and keeps nothing.
   RecordFile() = default;
-  // Goes on at the end of what is there; a pipe or a terminal has no end. Throws TrainError, which names file and option, "--metrics".
+  // Goes on at the end of what is there; a pipe or a terminal has no end. Throws TrainError, which names file and
+  // option, "--metrics".
   RecordFile(const std::filesystem::path& path, const char* option);
 
-  // All of the record or nothing of it: then false, and a line on stderr says so, once until something can be written again.
+  // All of the record or nothing of it: then false, and a line on stderr says so, once until something can be written
+  // again.
   bool append(std::string_view record) { return replace_end({}, record); }
   // `end`, which the file ends with, gives way to the record. REQUIRES: a regular file, unless `end` is empty.
   bool replace_end(std::string_view end, std::string_view record);

@@ -1,12 +1,12 @@
 #include "trainer_template/runtime/run/run_log.h"
 
-#include "trainer_template/runtime/console.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <string>
 #include <utility>
+
+#include "trainer_template/runtime/console.h"
 
 namespace torchbridge::train {
 namespace {
@@ -33,13 +33,17 @@ std::string grouped(std::int64_t number) {
   return digits;
 }
 
-void print_settings(const Options& options, const ProcessGroup& group, const ModelTensors& model, const TrainState& start, std::int64_t total_steps) {
+void print_settings(const Options& options, const ProcessGroup& group, const ModelTensors& model,
+                    const TrainState& start, std::int64_t total_steps) {
   std::int64_t parameters = 0;
   for (const auto& [name, parameter] : model.parameters) parameters += parameter.numel();
-  const std::string launcher = group.launcher() == "none" ? "started without a launcher" : "started by " + group.launcher();
-  std::string text = program_name() + ": " + counted(group.world_size(), "rank") + " on " + counted(group.layout().node_count, "node") + ", " + launcher +
-                     ", backend " + group.backend() + ", " + grouped(parameters) + " parameters";
-  if (start.step > 0) text += "; goes on from step " + std::to_string(start.step) + " of " + std::to_string(total_steps);
+  const std::string launcher =
+      group.launcher() == "none" ? "started without a launcher" : "started by " + group.launcher();
+  std::string text = program_name() + ": " + counted(group.world_size(), "rank") + " on " +
+                     counted(group.layout().node_count, "node") + ", " + launcher + ", backend " + group.backend() +
+                     ", " + grouped(parameters) + " parameters";
+  if (start.step > 0)
+    text += "; goes on from step " + std::to_string(start.step) + " of " + std::to_string(total_steps);
   if (start.seconds > 0) text += ", after " + std::to_string(std::llround(start.seconds)) + " s of training";
   if (start.step == total_steps) text += ": it is complete";
   std::printf("%s\n%s", text.c_str(), settings_table(options.shown()).c_str());
@@ -65,8 +69,12 @@ std::string settings_table(const std::map<std::string, std::string>& settings) {
   return line.empty() ? text : text + trimmed(line) + "\n";
 }
 
-RunLog::RunLog(const Options& options, ProcessGroup& group, const ModelTensors& model, const TrainState& start, std::int64_t total_steps)
-    : group_(group), speaks_(group.is_first()), total_steps_(total_steps), log_every_(options.log_every),
+RunLog::RunLog(const Options& options, ProcessGroup& group, const ModelTensors& model, const TrainState& start,
+               std::int64_t total_steps)
+    : group_(group),
+      speaks_(group.is_first()),
+      total_steps_(total_steps),
+      log_every_(options.log_every),
       eval_every_(options.eval_every),
       progress_(speaks_ ? options.progress_style() : ProgressStyle::kNone, total_steps, start.step) {
   all_or_none(group, [&] {
@@ -102,21 +110,27 @@ void RunLog::add(std::int64_t step, const Evaluation& evaluation) {
 void RunLog::stop(std::int64_t step, const std::vector<std::string>& reasons, const Checkpoints& checkpoints) {
   if (!speaks_) return;
   drain();
-  const auto reason = std::find_if(reasons.begin(), reasons.end(), [](const std::string& text) { return !text.empty(); });
+  const auto reason =
+      std::find_if(reasons.begin(), reasons.end(), [](const std::string& text) { return !text.empty(); });
   std::string saved = "nothing is saved without --checkpoint-dir";
-  if (checkpoints.enabled()) saved = step == 0 ? "the same command begins again" : "the same command goes on from " + checkpoints.last_saved().string();
-  say((reason == reasons.end() ? "" : *reason + ": ") + "stopped after step " + std::to_string(step) + " of " + std::to_string(total_steps_) + "; " + saved);
+  if (checkpoints.enabled())
+    saved = step == 0 ? "the same command begins again"
+                      : "the same command goes on from " + checkpoints.last_saved().string();
+  say((reason == reasons.end() ? "" : *reason + ": ") + "stopped after step " + std::to_string(step) + " of " +
+      std::to_string(total_steps_) + "; " + saved);
 }
 
-void RunLog::finish(std::int64_t steps, const Evaluation& result, const std::string& rate, const std::filesystem::path& checkpoint,
-                    const EarlyStop& early_stop) {
+void RunLog::finish(std::int64_t steps, const Evaluation& result, const std::string& rate,
+                    const std::filesystem::path& checkpoint, const EarlyStop& early_stop) {
   all_or_none(group_, [&] {
     if (!speaks_) return;
     drain();
     end_drawn_line();
-    std::printf("%s: %lld steps%s", program_name().c_str(), static_cast<long long>(steps), early_stop.is_due() ? early_end(early_stop).c_str() : "");
+    std::printf("%s: %lld steps%s", program_name().c_str(), static_cast<long long>(steps),
+                early_stop.is_due() ? early_end(early_stop).c_str() : "");
     for (const auto& [name, value] : result.metrics) std::printf(", %s %.4f", name.c_str(), value);
-    std::printf(", loss %.4f, %s%s%s\n", result.loss, rate.c_str(), checkpoint.empty() ? "" : ", checkpoint ", checkpoint.c_str());
+    std::printf(", loss %.4f, %s%s%s\n", result.loss, rate.c_str(), checkpoint.empty() ? "" : ", checkpoint ",
+                checkpoint.c_str());
     flush_stdout();
     metrics_->check_complete();
     events_->check_complete();

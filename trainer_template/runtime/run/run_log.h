@@ -25,11 +25,13 @@ namespace torchbridge::train {
 class RunLog {
  public:
   // Collective: throws on all ranks where a file cannot be written. Prints what was chosen.
-  RunLog(const Options& options, ProcessGroup& group, const ModelTensors& model, const TrainState& start, std::int64_t total_steps);
+  RunLog(const Options& options, ProcessGroup& group, const ModelTensors& model, const TrainState& start,
+         std::int64_t total_steps);
 
   // Nothing but in the steps of --log-every and --eval-every, and the last one.
   void write(StepRecord record);
-  // Returns when all that was written is with the kernel: before a checkpoint, so that no file lacks a step that it holds.
+  // Returns when all that was written is with the kernel: before a checkpoint, so that no file lacks a step that it
+  // holds.
   void drain();
 
   // Of the step that this run goes on from, where the run before was stopped before it.
@@ -38,10 +40,10 @@ class RunLog {
   // The last line of a run that is stopped. `reasons`: one a rank, some empty.
   void stop(std::int64_t step, const std::vector<std::string>& reasons, const Checkpoints& checkpoints);
 
-  // The last line. `checkpoint` may be empty. Where training was stopped early it says so, and what was best. Collective: throws where the
-  // output was lost.
-  void finish(std::int64_t steps, const Evaluation& result, const std::string& rate, const std::filesystem::path& checkpoint,
-              const EarlyStop& early_stop);
+  // The last line. `checkpoint` may be empty. Where training was stopped early it says so, and what was best.
+  // Collective: throws where the output was lost.
+  void finish(std::int64_t steps, const Evaluation& result, const std::string& rate,
+              const std::filesystem::path& checkpoint, const EarlyStop& early_stop);
 
  private:
   ProcessGroup& group_;

@@ -1,7 +1,13 @@
 #include "trainer_template/runtime/run/setup.h"
 
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include <ATen/Context.h>
 #include <ATen/ops/allclose.h>
+
 #include "trainer_template/runtime/errors.h"
 #include "trainer_template/runtime/group/device_choice.h"
 #include "trainer_template/runtime/model_tensors.h"
@@ -10,23 +16,21 @@
 #include "trainer_template/runtime/run/compiled_model.h"
 #include "trainer_template/runtime/run/peak_tflops.h"
 
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
-
 namespace torchbridge::train {
 namespace {
 
 // Its first outputs are compared with the model's: a package of another model may have tensors of the same names.
-std::function<at::Tensor(const at::Tensor&)> compiled_forward(const Options& options, Model& model, const ModelTensors& tensors, ProcessGroup& group) {
+std::function<at::Tensor(const at::Tensor&)> compiled_forward(const Options& options, Model& model,
+                                                              const ModelTensors& tensors, ProcessGroup& group) {
   std::shared_ptr<CompiledModel> compiled;
-  all_or_none(group, [&] { compiled = std::make_shared<CompiledModel>(options.compiled_eval, tensors, group.device()); });
+  all_or_none(group,
+              [&] { compiled = std::make_shared<CompiledModel>(options.compiled_eval, tensors, group.device()); });
   return [compiled, &model, &options, compared = false](const at::Tensor& inputs) mutable {
     const at::Tensor outputs = compiled->forward(inputs);
     constexpr double kTolerance = 1e-3;
     if (!std::exchange(compared, true) && !at::allclose(outputs, model.forward(inputs), kTolerance, kTolerance)) {
-      throw TrainError("--compiled-eval '" + options.compiled_eval + "' computes something else than --model " + options.model);
+      throw TrainError("--compiled-eval '" + options.compiled_eval + "' computes something else than --model " +
+                       options.model);
     }
     return outputs;
   };
@@ -94,13 +98,17 @@ GradientClipping gradient_clipping(const Options& options, const ModelTensors& m
 }
 
 EvaluationOptions evaluation_options(const Options& options, Model& model, ProcessGroup& group) {
-  EvaluationOptions evaluation{.batch_size = options.batch_size, .workers = options.workers, .precision = options.autocast_type(), .forward = {}};
+  EvaluationOptions evaluation{.batch_size = options.batch_size,
+                               .workers = options.workers,
+                               .precision = options.autocast_type(),
+                               .forward = {}};
   if (!options.compiled_eval.empty()) evaluation.forward = compiled_forward(options, model, tensors_of(model), group);
   return evaluation;
 }
 
 StepProfileOptions profile_options(const Options& options, const ProcessGroup& group) {
-  return {.steps = group.is_first() ? options.profile : 0, .file = options.profile_file, .device = group.device().type()};
+  return {
+      .steps = group.is_first() ? options.profile : 0, .file = options.profile_file, .device = group.device().type()};
 }
 
 }  // namespace torchbridge::train

@@ -24,8 +24,8 @@ void seed_generators(const Options& options);
 // which names --data).
 std::unique_ptr<Task> open_task(const TaskKind& kind, const TaskSettings& settings, ProcessGroup& group);
 
-// The task's model with fresh weights, on the group's device. Collective: throws on all ranks where one has no memory for
-// it (TrainError, which names --model).
+// The task's model with fresh weights, on the group's device. Collective: throws on all ranks where one has no memory
+// for it (TrainError, which names --model).
 std::shared_ptr<Model> make_model(const Task& task, const std::string& model, ProcessGroup& group);
 
 // Collective with --zero. The group must outlive it.

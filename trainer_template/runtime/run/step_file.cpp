@@ -1,9 +1,6 @@
 #include "trainer_template/runtime/run/step_file.h"
 
 #include <fcntl.h>
-#include "trainer_template/runtime/file_lock.h"
-#include "trainer_template/runtime/run/aside.h"
-#include "trainer_template/runtime/run/output_error.h"
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,6 +9,10 @@
 #include <fstream>
 #include <istream>
 #include <string_view>
+
+#include "trainer_template/runtime/file_lock.h"
+#include "trainer_template/runtime/run/aside.h"
+#include "trainer_template/runtime/run/output_error.h"
 
 namespace torchbridge::train {
 namespace {
@@ -47,7 +48,8 @@ std::string run_of_line(std::string_view line) {
 Socket locked(const fs::path& path, const char* option) {
   Socket file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   if (!file.open()) throw cannot_open(path, std::strerror(errno), option);
-  if (!lock_file(file, "file '" + path.string() + "'")) throw cannot_open(path, "another run, or another option of this one, writes it", option);
+  if (!lock_file(file, "file '" + path.string() + "'"))
+    throw cannot_open(path, "another run, or another option of this one, writes it", option);
   return file;
 }
 
@@ -60,7 +62,8 @@ std::optional<KeptLines> lines_until(std::istream& file, std::int64_t last_step)
   for (std::string line; std::getline(file, line);) {
     const bool is_whole = !file.eof();
     const std::int64_t step = step_of_line(line);
-    const bool can_be_ours = line.starts_with(kStart) || (!is_whole && (kStart.starts_with(line) || line.starts_with(kBlank)));
+    const bool can_be_ours =
+        line.starts_with(kStart) || (!is_whole && (kStart.starts_with(line) || line.starts_with(kBlank)));
     if (position == 0 && !can_be_ours) return std::nullopt;
     if (position == 0 && is_whole) kept.run = run_of_line(line);
     kept.has_later = is_whole && step > last_step;

@@ -1,19 +1,21 @@
 #include "trainer_template/runtime/run/step_profile.h"
 
-#include <ATen/record_function.h>
-#include <torch/csrc/autograd/profiler_kineto.h>
-#include "trainer_template/runtime/console.h"
-#include "trainer_template/runtime/run/aside.h"
-#include "trainer_template/runtime/run/output_error.h"
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+
+#include <ATen/record_function.h>
+#include <nlohmann/json.hpp>
+#include <torch/csrc/autograd/profiler_kineto.h>
+
+#include "trainer_template/runtime/console.h"
+#include "trainer_template/runtime/run/aside.h"
+#include "trainer_template/runtime/run/output_error.h"
 
 namespace torchbridge::train {
 
@@ -81,9 +83,7 @@ void StepProfile::start() {
 }
 
 // Training does not end for it.
-void StepProfile::write_or_say() try {
-  write();
-} catch (const TrainError& error) {
+void StepProfile::write_or_say() try { write(); } catch (const TrainError& error) {
   say(error.what());
   failed_ = true;
 }
@@ -92,7 +92,8 @@ void StepProfile::finish() {
   write();
   if (failed_) throw TrainError("the trace of --profile is lost");
   if (options_.steps == 0 || written_) return;
-  say("--profile: nothing is traced before step " + std::to_string(options_.after + 1) + ", and this run took " + std::to_string(begun_) + " steps");
+  say("--profile: nothing is traced before step " + std::to_string(options_.after + 1) + ", and this run took " +
+      std::to_string(begun_) + " steps");
 }
 
 void StepProfile::write() {
@@ -106,7 +107,8 @@ void StepProfile::write() {
   tracing_ = false;
   written_ = true;
   const auto trace = profiler::disableProfiler();  // whatever becomes of it: until then it grows
-  // Under a name of its own: another start may write the same file now. The profiler does not tell that it could not write.
+  // Under a name of its own: another start may write the same file now. The profiler does not tell that it could not
+  // write.
   const std::filesystem::path saved = options_.file.string() + "." + std::to_string(getpid());
   trace->save(saved);
   std::ifstream written(saved);

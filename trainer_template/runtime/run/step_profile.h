@@ -1,11 +1,11 @@
 // A trace of some steps by libtorch's profiler (Kineto), for chrome://tracing and https://ui.perfetto.dev.
 #pragma once
 
-#include <c10/core/Device.h>
-
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+
+#include <c10/core/Device.h>
 
 namespace at {
 struct RecordFunction;
@@ -31,8 +31,8 @@ class StepProfile {
 
   // At the beginning of each step: ends the one before. It appears in the trace as "step NUMBER".
   void begin_step(std::int64_t number);
-  // When training ends: writes what was traced, or removes the file and says that nothing was. Throws TrainError where that fails, or failed in
-  // the midst of training, which was said then.
+  // When training ends: writes what was traced, or removes the file and says that nothing was. Throws TrainError where
+  // that fails, or failed in the midst of training, which was said then.
   void finish();
 
  private:

@@ -1,15 +1,16 @@
 #include "trainer_template/runtime/run/step_sums.h"
 
+#include <cmath>
+#include <utility>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include "trainer_template/runtime/pinned_memory.h"
 
-#include <cmath>
-#include <utility>
+#include "trainer_template/runtime/pinned_memory.h"
 
 namespace torchbridge::train {
 namespace {

@@ -1,14 +1,14 @@
 // What the ranks learn of a step together: computed, summed and used on the device, and read by the host later.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include <c10/core/Device.h>
-#include <c10/core/Event.h>
-
 #include <deque>
 #include <optional>
 #include <span>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/core/Event.h>
 
 #include "trainer_template/runtime/data/dataset.h"
 #include "trainer_template/runtime/group/rank_group.h"

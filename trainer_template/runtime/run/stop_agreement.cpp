@@ -15,7 +15,8 @@ constexpr milliseconds kNearly{1};
 
 }  // namespace
 
-StopAgreement::StopAgreement(RankGroup& group, StopQuestions questions) : group_(group), questions_(std::move(questions)) {
+StopAgreement::StopAgreement(RankGroup& group, StopQuestions questions)
+    : group_(group), questions_(std::move(questions)) {
   if (!questions_.has_data) questions_.has_data = [](milliseconds) { return true; };
 }
 

@@ -22,15 +22,16 @@ class StopAgreement {
  public:
   StopAgreement(RankGroup& group, StopQuestions questions);
 
-  // For a reduction that is made anyway, once a step: what this rank adds, and what came out. So agreement costs no collective of its own.
+  // For a reduction that is made anyway, once a step: what this rank adds, and what came out. So agreement costs no
+  // collective of its own.
   struct Votes {
     double stop = 0, without_data = 0;  // ranks
   };
   Votes votes() const;
   void learn(const Votes& sums);
 
-  // Whether the next step is to be taken: false once it was agreed to stop. Where a rank did not have its data yet, and before the first
-  // step, it is a collective that lasts until all have theirs, or one wants to stop.
+  // Whether the next step is to be taken: false once it was agreed to stop. Where a rank did not have its data yet, and
+  // before the first step, it is a collective that lasts until all have theirs, or one wants to stop.
   bool may_step();
 
   // Collective: asks now. True: stop.
@@ -54,7 +55,8 @@ class StopRounds {
   using Clock = std::chrono::steady_clock;
   explicit StopRounds(StopAgreement& agreement, std::function<Clock::time_point()> now = Clock::now)
       : agreement_(agreement), now_(std::move(now)), begin_(now_()) {}
-  // True: stop now. All ranks must call it equally often: it is a collective from time to time, by the slowest rank's pace.
+  // True: stop now. All ranks must call it equally often: it is a collective from time to time, by the slowest rank's
+  // pace.
   bool stop_now();
 
  private:

@@ -1,9 +1,6 @@
 // What is learned: data, model, loss and what else is measured. The part that a user of the template writes.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
-
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -12,6 +9,9 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
 
 #include "trainer_template/runtime/data/dataset.h"
 #include "trainer_template/runtime/errors.h"
@@ -58,8 +58,8 @@ Metric accuracy();
 // Text that --generate goes on with.
 struct Generation {
   std::string prompt;
-  std::int64_t length = 200;   // tokens to add
-  double temperature = 0.8;    // 0: always the likeliest
+  std::int64_t length = 200;  // tokens to add
+  double temperature = 0.8;   // 0: always the likeliest
 };
 
 // One a process. Data sets are read by several threads at once, everything else is used by one.
@@ -80,23 +80,28 @@ class Task {
   virtual std::int64_t tokens_per_sample() const { return 0; }
   virtual double flops_per_sample(const Model&) const { return 0; }
 
-  // --generate and --predict, in a process of its own, without gradients and the model in eval mode. Called where TaskKind says so. Throws
-  // TrainError.
-  virtual void generate(Model&, const Generation&, std::ostream&) const { throw TrainError("--generate is not written for this task"); }
-  virtual void predict(Model&, const std::filesystem::path&, std::ostream&) const { throw TrainError("--predict is not written for this task"); }
+  // --generate and --predict, in a process of its own, without gradients and the model in eval mode. Called where
+  // TaskKind says so. Throws TrainError.
+  virtual void generate(Model&, const Generation&, std::ostream&) const {
+    throw TrainError("--generate is not written for this task");
+  }
+  virtual void predict(Model&, const std::filesystem::path&, std::ostream&) const {
+    throw TrainError("--predict is not written for this task");
+  }
 };
 
 // A row of the program's table of tasks.
 struct TaskKind {
-  std::string name;     // --task NAME
-  std::string summary;  // for --help
-  std::string models;   // what --model may be, for --help
+  std::string name;                                           // --task NAME
+  std::string summary;                                        // for --help
+  std::string models;                                         // what --model may be, for --help
   std::vector<std::pair<std::string, std::string>> defaults;  // "--lr", "0.001": of options that the user does not give
   std::function<void(const std::string& model)> check_model;  // throws TrainError for a --model that cannot be
-  std::function<std::unique_ptr<Task>(const TaskSettings&)> open;  // reads the data; throws TrainError, which names the file
-  bool generates = false, predicts = false;  // its tasks have generate(), predict()
+  std::function<std::unique_ptr<Task>(const TaskSettings&)>
+      open;                                           // reads the data; throws TrainError, which names the file
+  bool generates = false, predicts = false;           // its tasks have generate(), predict()
   std::function<void(OptionTable&)> declare_options;  // of its own, whose values its tasks read; may be empty
-  std::vector<OwnSchedule> lr_schedules = {};          // for --lr-schedule NAME, beside those of all tasks
+  std::vector<OwnSchedule> lr_schedules = {};         // for --lr-schedule NAME, beside those of all tasks
 };
 
 }  // namespace torchbridge::train

@@ -1,10 +1,9 @@
 #include "trainer_template/runtime/run/throughput.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "trainer_template/runtime/optim/accumulation.h"
-
-#include <algorithm>
 
 namespace torchbridge::train {
 

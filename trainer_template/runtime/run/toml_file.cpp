@@ -1,10 +1,5 @@
 #include "trainer_template/runtime/run/toml_file.h"
 
-#include "bridge/core/env_map.h"
-#include "trainer_template/runtime/number_text.h"
-
-#include <toml++/toml.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -12,6 +7,11 @@
 #include <iterator>
 #include <optional>
 #include <sstream>
+
+#include <toml++/toml.h>
+
+#include "bridge/core/env_map.h"
+#include "trainer_template/runtime/number_text.h"
 
 namespace torchbridge::train {
 namespace {

@@ -1,12 +1,11 @@
 // The options of what is learned, and how. The other ones: job_options.cpp.
-#include "trainer_template/runtime/run/options.h"
+#include <filesystem>
 
 #include "trainer_template/runtime/number_text.h"
 #include "trainer_template/runtime/optim/lr_schedule.h"
 #include "trainer_template/runtime/optim/optimizer.h"
 #include "trainer_template/runtime/run/option_checks.h"
-
-#include <filesystem>
+#include "trainer_template/runtime/run/options.h"
 
 namespace torchbridge::train {
 namespace {
@@ -68,7 +67,8 @@ void declare_training(OptionTable& table, Options& o, std::span<const TaskKind> 
              }});
   table.add("--no-decay", &o.no_decay, "Parameters without weight decay: PATTERN,... such as *.bias");
   table.add("--no-decay-1d", &o.no_decay_1d, "Nor for parameters of at most one dimension");
-  table.add("--grad-accumulation", &o.grad_accumulation, "Batches a step", {.is_shown = true, .check = whole_between(1, 1'000'000)});
+  table.add("--grad-accumulation", &o.grad_accumulation, "Batches a step",
+            {.is_shown = true, .check = whole_between(1, 1'000'000)});
   table.add("--accumulation-mean", &o.accumulation_mean,
             "Of their losses: over samples, or over batches, as if all had one size",
             {.choices = {"samples", "batches"}});

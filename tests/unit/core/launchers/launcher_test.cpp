@@ -26,11 +26,16 @@ const EnvMap kPmi2Step = recorded_environment("slurm-22.05-2n3t-pmi2", 2);
 const EnvMap kOpenMpi = recorded_environment("openmpi-4.1-1n4t", 1);
 const EnvMap kOpenMpi5 = recorded_environment("openmpi-5.0-2n3t", 2);
 const EnvMap kMpich = recorded_environment("mpich-4.0-2n3t", 2);
-const EnvMap kFlux = {{"FLUX_TASK_RANK", "1"}, {"FLUX_JOB_SIZE", "4"}, {"FLUX_TASK_LOCAL_ID", "1"}, {"FLUX_JOB_NNODES", "2"},
-                      {"FLUX_JOB_ID", "f3yVm"}, {"PMI_FD", "7"},       {"PMI_RANK", "1"},           {"PMI_SIZE", "4"}};
-const EnvMap kJsrun = {{"JSM_NAMESPACE_RANK", "1"}, {"JSM_NAMESPACE_SIZE", "4"}, {"JSM_NAMESPACE_LOCAL_RANK", "1"},
+const EnvMap kFlux = {{"FLUX_TASK_RANK", "1"},  {"FLUX_JOB_SIZE", "4"},   {"FLUX_TASK_LOCAL_ID", "1"},
+                      {"FLUX_JOB_NNODES", "2"}, {"FLUX_JOB_ID", "f3yVm"}, {"PMI_FD", "7"},
+                      {"PMI_RANK", "1"},        {"PMI_SIZE", "4"}};
+const EnvMap kJsrun = {{"JSM_NAMESPACE_RANK", "1"},
+                       {"JSM_NAMESPACE_SIZE", "4"},
+                       {"JSM_NAMESPACE_LOCAL_RANK", "1"},
                        {"JSM_NAMESPACE_LOCAL_SIZE", "2"}};
-const EnvMap kSpectrum = {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+const EnvMap kSpectrum = {{"OMPI_COMM_WORLD_RANK", "1"},
+                          {"OMPI_COMM_WORLD_SIZE", "4"},
+                          {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
                           {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
 const EnvMap kPals = {{"PALS_RANKID", "1"}, {"PMI_RANK", "1"}, {"PMI_SIZE", "4"}};
 
@@ -51,7 +56,8 @@ TEST(FindLauncher, TheInnermostWins) {
       {"a Flux task in a step", inside(kPmi2Step, kFlux), "flux"},
       {"jsrun", kJsrun, "jsrun"},
       {"jsrun of Spectrum MPI, which is OpenMPI", inside(kSpectrum, kJsrun), "jsrun"},
-      {"mpirun in a task of jsrun", inside(inside(kSpectrum, kJsrun), recorded_environment("openmpi-4.1-1n4t", 3)), "openmpi"},
+      {"mpirun in a task of jsrun", inside(inside(kSpectrum, kJsrun), recorded_environment("openmpi-4.1-1n4t", 3)),
+       "openmpi"},
       {"a Flux task under jsrun", inside(inside(kSpectrum, kJsrun), kFlux), "flux"},
       {"PALS", kPals, "pals"},
       {"a step dressed up as PALS", inside(kStep, {{"PALS_RANKID", "6"}}), "slurm"},
@@ -69,9 +75,10 @@ TEST(FindLauncher, ATaskThatSlurmStartedItselfIsSlurms) {
 }
 
 TEST(FindLauncher, TwoMpirunsThatDifferAreAnErrorWithBothSides) {
-  EXPECT_EQ(name_of(inside(kOpenMpi, kMpich)),
-            "openmpi says rank 1 of 4, but hydra says rank 2 of 3, and one was started inside the other: start the inner one "
-            "without OMPI_COMM_WORLD_RANK or MPI_LOCALNRANKS, whichever is the outer one's (env -u NAME mpiexec ...)");
+  EXPECT_EQ(
+      name_of(inside(kOpenMpi, kMpich)),
+      "openmpi says rank 1 of 4, but hydra says rank 2 of 3, and one was started inside the other: start the inner one "
+      "without OMPI_COMM_WORLD_RANK or MPI_LOCALNRANKS, whichever is the outer one's (env -u NAME mpiexec ...)");
   EnvMap agreeing = inside(kOpenMpi, kMpich);
   agreeing.set("PMI_RANK", "1");
   agreeing.set("PMI_SIZE", "4");

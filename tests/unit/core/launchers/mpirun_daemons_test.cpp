@@ -1,9 +1,9 @@
 // What OpenMPI's mpirun says of its daemons, and what is not taken for it.
 #include "bridge/core/launchers/mpirun_daemons.h"
-#include "bridge/core/launchers/openmpi.h"
 
 #include <gtest/gtest.h>
 
+#include "bridge/core/launchers/openmpi.h"
 #include "tests/unit/core/recorded_environment.h"
 
 namespace torchbridge {
@@ -72,24 +72,32 @@ TEST(MpirunDaemons, HostsInNamesOfOpenMpi5) {
   const struct {
     const char *name_space, *host;  // none where it is refused
   } kCases[] = {
-      {"prterun-n0-17789@1", "n0"},       {"prte-gpu-7.site.org-5@2", "gpu-7.site.org"},
-      {"1457848321", ""},                 {"", ""},
-      {"slurm.pmix.5.0", ""},             {"prterun-17789@1", ""},
-      {"prterun--17789@1", ""},           {"prterun-n0-x@1", ""},
-      {"prterun-n0-17789", ""},           {"other-n0-17789@1", ""},
+      {"prterun-n0-17789@1", "n0"}, {"prte-gpu-7.site.org-5@2", "gpu-7.site.org"},
+      {"1457848321", ""},           {"", ""},
+      {"slurm.pmix.5.0", ""},       {"prterun-17789@1", ""},
+      {"prterun--17789@1", ""},     {"prterun-n0-x@1", ""},
+      {"prterun-n0-17789", ""},     {"other-n0-17789@1", ""},
   };
   for (const auto& test : kCases) {
     const auto host = parse_prrte_host(test.name_space);
     EXPECT_EQ(host ? *host : "", test.host) << test.name_space;
   }
-  EXPECT_EQ(parse_prrte_host("1457848321").error().message, "PMIX_NAMESPACE='1457848321': expected prterun-HOST-PID@JOB");
+  EXPECT_EQ(parse_prrte_host("1457848321").error().message,
+            "PMIX_NAMESPACE='1457848321': expected prterun-HOST-PID@JOB");
 }
 
 TEST(MpirunDaemons, ASecretOrAddressThatIsNoneMeansThereIsNothing) {
   const EnvMap recorded = recorded_environment("openmpi-4.1-2n3t", 2);
   const char *kSecret = "OMPI_MCA_orte_precondition_transports", *kMpirun = "OMPI_MCA_orte_hnp_uri";
-  for (const auto& [name, value] : {std::pair{kSecret, ""}, {kSecret, "0-0"}, {kSecret, "12"}, {kSecret, "xy-zz"}, {kSecret, "1-"},
-                                    {kSecret, "-1-2"}, {kSecret, "11112222333344445-1"}, {kMpirun, ""}, {kMpirun, "no address"}}) {
+  for (const auto& [name, value] : {std::pair{kSecret, ""},
+                                    {kSecret, "0-0"},
+                                    {kSecret, "12"},
+                                    {kSecret, "xy-zz"},
+                                    {kSecret, "1-"},
+                                    {kSecret, "-1-2"},
+                                    {kSecret, "11112222333344445-1"},
+                                    {kMpirun, ""},
+                                    {kMpirun, "no address"}}) {
     EnvMap environment = recorded;
     environment.set(name, value);
     EXPECT_FALSE(read_mpirun_daemons(environment)) << name << "=" << value;
@@ -163,7 +171,8 @@ TEST(MpirunDaemons, NodesThatAreNoneAreRefused) {
     ASSERT_FALSE(nodes) << test.regex;
     EXPECT_EQ(nodes.error().message, test.message);
   }
-  for (const char* regex : {"n[1:]@0", "n[1:-3]@0", "n[1:3-]@0", "n[1:3-1]@0", "n[1:1,,2]@0", "a,,b@0", "a b@0", "n[1:0-9999999]@0", "n]@0"}) {
+  for (const char* regex : {"n[1:]@0", "n[1:-3]@0", "n[1:3-]@0", "n[1:3-1]@0", "n[1:1,,2]@0", "a,,b@0", "a b@0",
+                            "n[1:0-9999999]@0", "n]@0"}) {
     EXPECT_FALSE(parse_orte_nodes(regex)) << regex;
   }
 }

@@ -1,11 +1,10 @@
 // OpenMPI, Hydra, Flux and jsrun: what is read, and what is refused.
+#include <gtest/gtest.h>
+
 #include "bridge/core/launchers/flux.h"
 #include "bridge/core/launchers/hydra.h"
 #include "bridge/core/launchers/jsrun.h"
 #include "bridge/core/launchers/openmpi.h"
-
-#include <gtest/gtest.h>
-
 #include "tests/unit/core/recorded_environment.h"
 
 namespace torchbridge {
@@ -14,10 +13,19 @@ namespace {
 const EnvMap kOpenMpi = recorded_environment("openmpi-4.1-2n3t", 2);
 const EnvMap kHydra = recorded_environment("mpich-4.0-2n3t", 2);
 // As flux-core's shell sets them (doc/man7/flux-environment.rst).
-const EnvMap kFlux = {{"FLUX_TASK_RANK", "2"}, {"FLUX_JOB_SIZE", "4"},     {"FLUX_TASK_LOCAL_ID", "0"}, {"FLUX_JOB_NNODES", "2"},
-                      {"FLUX_JOB_ID", "\xc6\x92" "3yVm"}, {"PMI_FD", "7"}, {"PMI_RANK", "2"},           {"PMI_SIZE", "4"}};
-const EnvMap kJsrun = {{"JSM_NAMESPACE_RANK", "2"},       {"JSM_NAMESPACE_SIZE", "4"},       {"JSM_NAMESPACE_LOCAL_RANK", "0"},
-                       {"JSM_NAMESPACE_LOCAL_SIZE", "2"}, {"PMIX_NAMESPACE", "1"},           {"LSB_JOBID", "99"}};
+const EnvMap kFlux = {{"FLUX_TASK_RANK", "2"},
+                      {"FLUX_JOB_SIZE", "4"},
+                      {"FLUX_TASK_LOCAL_ID", "0"},
+                      {"FLUX_JOB_NNODES", "2"},
+                      {"FLUX_JOB_ID",
+                       "\xc6\x92"
+                       "3yVm"},
+                      {"PMI_FD", "7"},
+                      {"PMI_RANK", "2"},
+                      {"PMI_SIZE", "4"}};
+const EnvMap kJsrun = {{"JSM_NAMESPACE_RANK", "2"},       {"JSM_NAMESPACE_SIZE", "4"},
+                       {"JSM_NAMESPACE_LOCAL_RANK", "0"}, {"JSM_NAMESPACE_LOCAL_SIZE", "2"},
+                       {"PMIX_NAMESPACE", "1"},           {"LSB_JOBID", "99"}};
 
 TEST(Mpirun, ReadsPositionAndJob) {
   const auto openmpi = read_openmpi(kOpenMpi);
@@ -61,11 +69,15 @@ TEST(Mpirun, NamesTheVariableThatIsWrong) {
     const char* value;
     const char* message;
   } kCases[] = {
-      {kOpenMpi, read_openmpi, "OMPI_COMM_WORLD_RANK", "3", "OMPI_COMM_WORLD_RANK='3': expected an integer from 0 to 2"},
-      {kOpenMpi, read_openmpi, "OMPI_COMM_WORLD_SIZE", "", "OMPI_COMM_WORLD_SIZE='': expected an integer from 1 to 10000000"},
-      {kOpenMpi, read_openmpi, "OMPI_COMM_WORLD_LOCAL_SIZE", "9", "OMPI_COMM_WORLD_LOCAL_SIZE='9': expected an integer from 1 to 3"},
+      {kOpenMpi, read_openmpi, "OMPI_COMM_WORLD_RANK", "3",
+       "OMPI_COMM_WORLD_RANK='3': expected an integer from 0 to 2"},
+      {kOpenMpi, read_openmpi, "OMPI_COMM_WORLD_SIZE", "",
+       "OMPI_COMM_WORLD_SIZE='': expected an integer from 1 to 10000000"},
+      {kOpenMpi, read_openmpi, "OMPI_COMM_WORLD_LOCAL_SIZE", "9",
+       "OMPI_COMM_WORLD_LOCAL_SIZE='9': expected an integer from 1 to 3"},
       {kOpenMpi, read_openmpi, "PMIX_RANK", "0",
-       "OMPI_COMM_WORLD_RANK='2', but PMIX_RANK='0': the variables of two launchers are mixed; unset those of the outer one (env -u NAME)"},
+       "OMPI_COMM_WORLD_RANK='2', but PMIX_RANK='0': the variables of two launchers are mixed; unset those of the "
+       "outer one (env -u NAME)"},
       {kHydra, read_hydra, "PMI_RANK", "-1", "PMI_RANK='-1': expected an integer from 0 to 2"},
       {kHydra, read_hydra, "MPI_LOCALNRANKS", "0", "MPI_LOCALNRANKS='0': expected an integer from 1 to 3"},
       {kHydra, read_hydra, "MPI_LOCALRANKID", "1", "MPI_LOCALRANKID='1': expected an integer from 0 to 0"},
@@ -73,7 +85,8 @@ TEST(Mpirun, NamesTheVariableThatIsWrong) {
        "PMI_SIZE='99999999999999999999': expected an integer from 1 to 10000000"},
       {kFlux, read_flux, "FLUX_TASK_RANK", "4", "FLUX_TASK_RANK='4': expected an integer from 0 to 3"},
       {kFlux, read_flux, "FLUX_JOB_NNODES", "5", "FLUX_JOB_NNODES='5': expected an integer from 1 to 4"},
-      {kJsrun, read_jsrun, "JSM_NAMESPACE_LOCAL_RANK", "2", "JSM_NAMESPACE_LOCAL_RANK='2': expected an integer from 0 to 1"},
+      {kJsrun, read_jsrun, "JSM_NAMESPACE_LOCAL_RANK", "2",
+       "JSM_NAMESPACE_LOCAL_RANK='2': expected an integer from 0 to 1"},
   };
   for (const auto& test : kCases) {
     EnvMap environment = test.environment;
@@ -85,7 +98,8 @@ TEST(Mpirun, NamesTheVariableThatIsWrong) {
 }
 
 TEST(Mpirun, HydraWithoutADescriptorSaysWhatToDo) {
-  const EnvMap environment = {{"MPI_LOCALNRANKS", "2"}, {"MPI_LOCALRANKID", "0"}, {"PMI_PORT", "n0:4711"}, {"PMI_ID", "0"}};
+  const EnvMap environment = {
+      {"MPI_LOCALNRANKS", "2"}, {"MPI_LOCALRANKID", "0"}, {"PMI_PORT", "n0:4711"}, {"PMI_ID", "0"}};
   ASSERT_TRUE(detect_hydra(environment));
   EXPECT_EQ(read_hydra(environment).error().message,
             "hydra: PMI_PORT is set, but PMI_RANK is not: start mpiexec without -pmi-port");

@@ -8,9 +8,9 @@ namespace torchbridge {
 namespace {
 
 // As HPE's pals.h names them (cray-pals), on the second of two nodes with 2 and 1 ranks.
-const EnvMap kPals = {{"PALS_APID", "0123-abcd"},       {"PALS_RANKID", "2"}, {"PALS_NODEID", "1"}, {"PALS_LOCAL_RANKID", "0"},
-                      {"PALS_LOCAL_SIZE", "1"},         {"PMI_RANK", "2"},    {"PMI_SIZE", "3"},    {"PMI_LOCAL_RANK", "0"},
-                      {"PMI_CONTROL_PORT", "7000,7001"}};
+const EnvMap kPals = {{"PALS_APID", "0123-abcd"}, {"PALS_RANKID", "2"},     {"PALS_NODEID", "1"},
+                      {"PALS_LOCAL_RANKID", "0"}, {"PALS_LOCAL_SIZE", "1"}, {"PMI_RANK", "2"},
+                      {"PMI_SIZE", "3"},          {"PMI_LOCAL_RANK", "0"},  {"PMI_CONTROL_PORT", "7000,7001"}};
 
 // The file as Flux's and Slurm's writers lay it out (version 1).
 std::string apinfo(const std::vector<int>& node_of_rank, const std::vector<std::string>& nodes) {
@@ -96,7 +96,8 @@ TEST(Pals, InheritedVariablesAreNotTaken) {
   EnvMap environment = kPals;
   environment.set("PMI_RANK", "0");
   EXPECT_EQ(read_pals(environment).error().message,
-            "PALS_RANKID='2', but PMI_RANK='0': the variables of two launchers are mixed; unset those of the outer one (env -u NAME)");
+            "PALS_RANKID='2', but PMI_RANK='0': the variables of two launchers are mixed; unset those of the outer one "
+            "(env -u NAME)");
 }
 
 }  // namespace

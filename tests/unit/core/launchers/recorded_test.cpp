@@ -1,10 +1,9 @@
 // What real launchers told their processes (tests/data/environments/record) against where those processes were.
+#include <gtest/gtest.h>
+
 #include "bridge/core/launcher.h"
 #include "bridge/core/layout.h"
 #include "bridge/core/task_map.h"
-
-#include <gtest/gtest.h>
-
 #include "tests/unit/core/recorded_environment.h"
 
 namespace torchbridge {
@@ -22,7 +21,9 @@ struct Recording {
 };
 
 const Recording kRecordings[] = {
-    {"slurm-22.05-4n8t-uneven", "slurm", 4,
+    {"slurm-22.05-4n8t-uneven",
+     "slurm",
+     4,
      {{0, 5, 0}, {1, 5, 0}, {2, 5, 0}, {3, 5, 0}, {4, 5, 0}, {0, 1, 1}, {0, 1, 2}, {0, 1, 3}}},
     {"slurm-22.05-2n4t-cyclic", "slurm", 2, {{0, 3, 0}, {0, 1, 1}, {1, 3, 0}, {2, 3, 0}}},
     {"slurm-22.05-3n6t-plane", "slurm", 3, {{0, 4, 0}, {1, 4, 0}, {0, 1, 1}, {0, 1, 2}, {2, 4, 0}, {3, 4, 0}}},
@@ -66,8 +67,8 @@ TEST(Recorded, MpirunOnSeveralNodesNeedsAnExchange) {
     const char* name;
     const char* launcher;
   } kCases[] = {
-      {"openmpi-4.1-2n3t", "openmpi"},     {"openmpi-5.0-2n3t", "openmpi"},     {"mpich-4.0-2n3t", "hydra"},
-      {"mpich-5.0-2n3t", "hydra"},         {"intelmpi-2021.18-2n3t", "hydra"},  {"slurm-22.05-2n3t-mpirun", "openmpi"},
+      {"openmpi-4.1-2n3t", "openmpi"},     {"openmpi-5.0-2n3t", "openmpi"},    {"mpich-4.0-2n3t", "hydra"},
+      {"mpich-5.0-2n3t", "hydra"},         {"intelmpi-2021.18-2n3t", "hydra"}, {"slurm-22.05-2n3t-mpirun", "openmpi"},
       {"slurm-22.05-2n3t-hydra", "hydra"},
   };
   for (const auto& test : kCases) {

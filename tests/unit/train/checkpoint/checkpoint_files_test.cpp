@@ -1,14 +1,15 @@
-#include <sys/stat.h>
 #include "trainer_template/runtime/checkpoint/checkpoint_files.h"
+
+#include <sys/stat.h>
+
+#include <optional>
+
+#include "tests/support/temporary_folder.h"
+#include "tests/unit/train/checkpoint/faulty_files.h"
 #include "trainer_template/runtime/checkpoint/file_share.h"
 #include "trainer_template/runtime/checkpoint/publish.h"
 #include "trainer_template/runtime/checkpoint/verify.h"
 #include "trainer_template/runtime/errors.h"
-
-#include <optional>
-
-#include "tests/unit/train/checkpoint/faulty_files.h"
-#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {
@@ -26,9 +27,13 @@ void save(FileLayer& files, const fs::path& root, std::int64_t step, int keep) {
     const ByteRange range = {content.size() * rank / kRanks, content.size() * (rank + 1) / kRanks};
     const std::string_view piece = std::string_view(content).substr(range.begin, range.size());
     const std::vector<FileShare> shares = {
-        {.name = kModelFile, .file_size = content.size(), .range = range, .pieces = {piece.substr(0, 2), piece.substr(2)}},
+        {.name = kModelFile,
+         .file_size = content.size(),
+         .range = range,
+         .pieces = {piece.substr(0, 2), piece.substr(2)}},
         {.name = rank_file(static_cast<int>(rank)), .file_size = 5, .range = {0, 5}, .pieces = {"state"}}};
-    for (ShareRecord& record : records_from(to_text(write_shares(files, temporary, shares, {})))) records.push_back(std::move(record));
+    for (ShareRecord& record : records_from(to_text(write_shares(files, temporary, shares, {}))))
+      records.push_back(std::move(record));
   }
   publish(files, root, temporary, {.state = {.step = step}, .files = joined(std::move(records))});
   const std::string trouble = tidy_up(files, root, step, {.keep = keep});
@@ -60,7 +65,8 @@ TEST(CheckpointFiles, KnowsNoOtherNames) {
 
 TEST(Publish, KeepsTheNewestAndThoseForGood) {
   EXPECT_EQ(steps_to_remove({300, 100, 200}, {.keep = 2}), (std::vector<std::int64_t>{100}));
-  EXPECT_EQ(steps_to_remove({300, 100, 200, 250, 400}, {.keep = 1, .keep_every = 200}), (std::vector<std::int64_t>{300, 250, 100}));
+  EXPECT_EQ(steps_to_remove({300, 100, 200, 250, 400}, {.keep = 1, .keep_every = 200}),
+            (std::vector<std::int64_t>{300, 250, 100}));
   EXPECT_TRUE(steps_to_remove({100, 200}, {.keep = 2}).empty());
   EXPECT_TRUE(steps_to_remove({}, {}).empty());
 }
@@ -98,7 +104,8 @@ TEST(Publish, LeavesAFolderNamedLatestAlone) {
   fs::remove(root / "latest");
   fs::create_directory(root / "latest");
   root.write("latest/mine", "precious");
-  const std::string expected = "'" + (root / "latest").string() + "' is a folder, not the link to the newest one: move it away";
+  const std::string expected =
+      "'" + (root / "latest").string() + "' is a folder, not the link to the newest one: move it away";
   EXPECT_EQ(tidy_up(real_files(), root.path(), 1, {.keep = 0}), expected);
   EXPECT_EQ(root.read("latest/mine"), "precious");
   EXPECT_TRUE(complete_steps(root.path()).empty());
@@ -106,7 +113,8 @@ TEST(Publish, LeavesAFolderNamedLatestAlone) {
   EXPECT_TRUE(leftovers(root.path()).empty());
 }
 
-// The promise: after a power cut at any moment there is a good checkpoint, the old one or the new one, and writing goes on.
+// The promise: after a power cut at any moment there is a good checkpoint, the old one or the new one, and writing goes
+// on.
 void cut_power_everywhere(FragileFiles::Loss loss, unsigned seed) {
   bool finished = false;
   int lives = 0;
@@ -135,7 +143,9 @@ void cut_power_everywhere(FragileFiles::Loss loss, unsigned seed) {
   EXPECT_GT(lives, 30);
 }
 
-TEST(Publish, SurvivesAPowerCutThatLosesAllThatWasNotSynced) { cut_power_everywhere(FragileFiles::Loss::kEverything, 0); }
+TEST(Publish, SurvivesAPowerCutThatLosesAllThatWasNotSynced) {
+  cut_power_everywhere(FragileFiles::Loss::kEverything, 0);
+}
 TEST(Publish, SurvivesAPowerCutThatLosesNothing) { cut_power_everywhere(FragileFiles::Loss::kNothing, 0); }
 TEST(Publish, SurvivesAPowerCutThatLosesWhateverItWill) {
   for (unsigned seed = 1; seed <= 5; ++seed) cut_power_everywhere(FragileFiles::Loss::kAtRandom, seed * 1000);

@@ -1,18 +1,19 @@
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Context.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/ones.h>
-#include <ATen/ops/rand.h>
 #include "trainer_template/runtime/checkpoint/checkpoint.h"
-#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
-#include "trainer_template/runtime/checkpoint/checkpoint_folder.h"
 
 #include <algorithm>
 #include <future>
 #include <thread>
 
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/rand.h>
+
 #include "tests/support/alone.h"
 #include "tests/support/temporary_folder.h"
+#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint/checkpoint_folder.h"
 
 namespace torchbridge::train {
 namespace {
@@ -51,11 +52,11 @@ class Checkpoint : public testing::Test {
     const auto manifest = resume();
     return manifest ? manifest->state.step : 0;
   }
-  std::string resume_error() { return error_of([&] { resume(); }); }
-  double weight() const { return weight_.detach()[0].item<double>(); }
-  void damage(std::int64_t step) {
-    folder_.write("runs/" + step_folder(step) + "/" + kModelFile, "damaged");
+  std::string resume_error() {
+    return error_of([&] { resume(); });
   }
+  double weight() const { return weight_.detach()[0].item<double>(); }
+  void damage(std::int64_t step) { folder_.write("runs/" + step_folder(step) + "/" + kModelFile, "damaged"); }
 
   TemporaryFolder folder_;
   fs::path root_ = folder_ / "runs";
@@ -166,7 +167,9 @@ TEST_F(Checkpoint, OfTheSameStepIsPutAsideForThatOfAnotherRun) {
 TEST_F(Checkpoint, IsNotBegunAnewWhereOneWasOnlyPutAside) {
   train_to(2);
   fs::rename(root_ / "step-00000002", root_ / "step-00000002.aside");
-  EXPECT_TRUE(contains(resume_error(), "holds no checkpoint but step-00000002.aside, which was put aside: rename it to step-00000002 to go on from it"));
+  EXPECT_TRUE(contains(
+      resume_error(),
+      "holds no checkpoint but step-00000002.aside, which was put aside: rename it to step-00000002 to go on from it"));
   fs::rename(root_ / "step-00000002.aside", root_ / "step-00000002");
   EXPECT_EQ(step_of_resume(), 2);
 }
@@ -181,7 +184,8 @@ TEST_F(Checkpoint, SaysWhatItPutsAsideAndWhoseThatIs) {
     return testing::internal::GetCapturedStderr();
   };
   const std::string aside = "put aside as " + (root_ / "step-00000002.aside").string();
-  const std::string why = ": newer than the checkpoint of step 1, which training went on from; it stays until you remove it (rm -r)\n";
+  const std::string why =
+      ": newer than the checkpoint of step 1, which training went on from; it stays until you remove it (rm -r)\n";
   EXPECT_TRUE(contains(said(), aside + why));
   EXPECT_TRUE(contains(said(), aside + ", in place of the one put aside before" + why));
 }

@@ -1,12 +1,6 @@
 // Whatever happens to the files of a checkpoint is noticed, and said of the right file.
 #include <fcntl.h>
 #include <sys/stat.h>
-#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
-#include "trainer_template/runtime/checkpoint/checksum.h"
-#include "trainer_template/runtime/checkpoint/safetensors_file.h"
-#include "trainer_template/runtime/checkpoint/safetensors_header.h"
-#include "trainer_template/runtime/checkpoint/verify.h"
-#include "trainer_template/runtime/errors.h"
 #include <unistd.h>
 
 #include <cstdlib>
@@ -14,6 +8,12 @@
 #include <random>
 
 #include "tests/support/temporary_folder.h"
+#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint/checksum.h"
+#include "trainer_template/runtime/checkpoint/safetensors_file.h"
+#include "trainer_template/runtime/checkpoint/safetensors_header.h"
+#include "trainer_template/runtime/checkpoint/verify.h"
+#include "trainer_template/runtime/errors.h"
 
 namespace torchbridge::train {
 namespace {
@@ -33,13 +33,15 @@ struct File {
   std::string content() const { return header + first + second; }
   FileRecord record() const {
     FileRecord record{.name = name, .size = content().size()};
-    for (const std::string* part : {&header, &first, &second}) record.parts.push_back({.size = part->size(), .xxh3 = checksum_of(*part)});
+    for (const std::string* part : {&header, &first, &second})
+      record.parts.push_back({.size = part->size(), .xxh3 = checksum_of(*part)});
     return record;
   }
 };
 
 File file_of(const std::string& name, std::int64_t bytes, std::uint64_t seed) {
-  std::vector<TensorEntry> entries = {{.name = "a.weight", .dtype = "U8", .shape = {bytes}}, {.name = "b.weight", .dtype = "U8", .shape = {bytes}}};
+  std::vector<TensorEntry> entries = {{.name = "a.weight", .dtype = "U8", .shape = {bytes}},
+                                      {.name = "b.weight", .dtype = "U8", .shape = {bytes}}};
   return {name, make_header(entries, {}), random_bytes(bytes, seed), random_bytes(bytes, seed + 1)};
 }
 
@@ -48,9 +50,12 @@ class Damage : public testing::Test {
   void write(std::int64_t bytes) {
     fs::remove_all(path());
     fs::create_directory(path());
-    manifest_ = {.state = {.step = 5, .buckets = {{1, 0}}, .grad_scaler = GradScalerState{.scale = 65536}}, .world_size = 2, .options = {{"lr", "0.1"}}};
+    manifest_ = {.state = {.step = 5, .buckets = {{1, 0}}, .grad_scaler = GradScalerState{.scale = 65536}},
+                 .world_size = 2,
+                 .options = {{"lr", "0.1"}}};
     std::uint64_t seed = 0;
-    for (const std::string name : {"model.safetensors", "optimizer-00000-of-00001.safetensors", "rank-00000.safetensors", "rank-00001.safetensors"}) {
+    for (const std::string name : {"model.safetensors", "optimizer-00000-of-00001.safetensors",
+                                   "rank-00000.safetensors", "rank-00001.safetensors"}) {
       const File file = file_of(name, name.starts_with("rank") ? std::min<std::int64_t>(bytes, 64) : bytes, seed += 2);
       in_checkpoint(name, file.content());
       manifest_.files.push_back(file.record());
@@ -58,7 +63,9 @@ class Damage : public testing::Test {
     seal();
     in_checkpoint(kDoneFile, "");
   }
-  void in_checkpoint(const std::string& name, const std::string& content) { folder_.write("step-00000005/" + name, content); }
+  void in_checkpoint(const std::string& name, const std::string& content) {
+    folder_.write("step-00000005/" + name, content);
+  }
   void seal() { in_checkpoint(kManifestFile, to_json(manifest_)); }
   fs::path path() const { return folder_ / "step-00000005"; }
   std::string fault() const {
@@ -110,8 +117,10 @@ TEST_F(Damage, IsSaidOfTheRightFile) {
        "model.safetensors is damaged: its checksum differs (tensor 'a.weight')"},
       {"a byte of the second tensor", [&] { change(model, [](auto& text) { text.back() ^= 1; }); },
        "model.safetensors is damaged: its checksum differs (tensor 'b.weight')"},
-      {"the header", [&] { change(model, [](auto& text) { text[text.find("b.weight")] = 'c'; }); }, "its checksum differs (its header)"},
-      {"a header of 2^63 bytes", [&] { change(model, [](auto& text) { text[7] = '\x80'; }); }, "model.safetensors is damaged: its checksum differs"},
+      {"the header", [&] { change(model, [](auto& text) { text[text.find("b.weight")] = 'c'; }); },
+       "its checksum differs (its header)"},
+      {"a header of 2^63 bytes", [&] { change(model, [](auto& text) { text[7] = '\x80'; }); },
+       "model.safetensors is damaged: its checksum differs"},
       {"two files swapped",
        [&] {
          fs::rename(path() / "rank-00000.safetensors", path() / "x");
@@ -125,12 +134,16 @@ TEST_F(Damage, IsSaidOfTheRightFile) {
          fs::create_symlink(folder_ / "elsewhere", path() / model);
        },
        "model.safetensors is a link, which is not followed"},
-      {"a pipe", [&] { replace(model, [](const fs::path& at) { mkfifo(at.c_str(), 0600); }); }, "model.safetensors is no file"},
-      {"a folder", [&] { replace(model, [](const fs::path& at) { fs::create_directory(at); }); }, "model.safetensors is no file"},
+      {"a pipe", [&] { replace(model, [](const fs::path& at) { mkfifo(at.c_str(), 0600); }); },
+       "model.safetensors is no file"},
+      {"a folder", [&] { replace(model, [](const fs::path& at) { fs::create_directory(at); }); },
+       "model.safetensors is no file"},
       {"a manifest that was edited", [&] { change(kManifestFile, [](auto& text) { text[text.find("65536")] = '7'; }); },
        "manifest.json is damaged: its checksum differs"},
-      {"a manifest that is cut off", [&] { fs::resize_file(path() / kManifestFile, 50); }, "manifest.json cannot be understood"},
-      {"a manifest with more behind it", [&] { change(kManifestFile, [](auto& text) { text += ' '; }); }, "manifest.json is damaged"},
+      {"a manifest that is cut off", [&] { fs::resize_file(path() / kManifestFile, 50); },
+       "manifest.json cannot be understood"},
+      {"a manifest with more behind it", [&] { change(kManifestFile, [](auto& text) { text += ' '; }); },
+       "manifest.json is damaged"},
       {"a manifest that is a link",
        [&] {
          fs::rename(path() / kManifestFile, folder_ / "manifest");
@@ -182,7 +195,10 @@ TEST_F(Damage, FilesThatLieAreRefusedWithoutReadingBeyondThem) {
       {file("{}", 0).substr(0, 9), "announces a header"},
       {file(R"({"a":{"dtype":"U8","shape":[9],"data_offsets":[0,9]}})", 4), "the file has 4"},
       {file(R"({"a":{"dtype":"F32","shape":[9],"data_offsets":[0,4]}})", 4), "do not agree"},
-      {file(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})", 8), "holds 'a' twice"},
+      {file(
+           R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
+           8),
+       "holds 'a' twice"},
       {file(R"({"a":{"dtype":"F99","shape":[4],"data_offsets":[0,4]}})", 4), "unknown type 'F99'"},
   };
   for (const auto& c : kCases) {
@@ -238,7 +254,8 @@ TEST_F(Damage, EachRankSeesWhatItNeedsWhole) {
         const Kept kept{.images = images_for(manifest_, {"model.safetensors"}), .way = ReadFile::Way::kDirect};
         const Kept without_memory{.images = {{"model.safetensors", nullptr}}};
         int found = 0;
-        for (int share = 0; share < 3; ++share) found += !verify_files(path(), manifest_, share, 3, share == 1 ? without_memory : kept);
+        for (int share = 0; share < 3; ++share)
+          found += !verify_files(path(), manifest_, share, 3, share == 1 ? without_memory : kept);
         EXPECT_EQ(found, file.filename() == "model.safetensors" ? 3 : 1) << file << " bit " << bit;
       });
     }

@@ -1,17 +1,17 @@
 // Saving what is on a device, on one that behaves as a GPU does where order matters.
-#include <ATen/ops/arange.h>
-#include <ATen/ops/empty.h>
-#include <gtest/gtest.h>
-#include "trainer_template/runtime/checkpoint/checkpoint.h"
-#include "trainer_template/runtime/checkpoint/safetensors.h"
-#include "trainer_template/runtime/checkpoint/snapshot.h"
-
 #include <algorithm>
 #include <cstring>
 
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <gtest/gtest.h>
+
 #include "tests/support/alone.h"
-#include "tests/unit/train/data/fake_device.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/unit/train/data/fake_device.h"
+#include "trainer_template/runtime/checkpoint/checkpoint.h"
+#include "trainer_template/runtime/checkpoint/safetensors.h"
+#include "trainer_template/runtime/checkpoint/snapshot.h"
 
 namespace torchbridge::train {
 namespace {

@@ -11,7 +11,8 @@ namespace fs = std::filesystem;
 
 class WatchedFiles::File : public OutputFile {
  public:
-  File(WatchedFiles& layer, fs::path path, std::unique_ptr<OutputFile> file) : layer_(layer), path_(std::move(path)), file_(std::move(file)) {}
+  File(WatchedFiles& layer, fs::path path, std::unique_ptr<OutputFile> file)
+      : layer_(layer), path_(std::move(path)), file_(std::move(file)) {}
   void write_at(std::uint64_t offset, std::string_view bytes) override {
     try {
       layer_.before("write");
@@ -98,7 +99,8 @@ void FragileFiles::synced(const fs::path& path) {
 
 void FragileFiles::sync_folder(const fs::path& path) {
   WatchedFiles::sync_folder(path);
-  std::erase_if(unsynced_, [&](const Unsynced& one) { return one.kind != Kind::kWrite && one.path.parent_path() == path; });
+  std::erase_if(unsynced_,
+                [&](const Unsynced& one) { return one.kind != Kind::kWrite && one.path.parent_path() == path; });
 }
 
 void FragileFiles::rename(const fs::path& from, const fs::path& to) {
@@ -132,7 +134,8 @@ void FragileFiles::undo(const Unsynced& one, std::mt19937& random, Loss loss) {
     // Its files were gone one by one; each may be back.
     fs::create_directory(one.path);
     for (const auto& entry : fs::directory_iterator(one.from)) {
-      if (loss == Loss::kEverything || random() % 2 == 0) fs::copy_file(entry.path(), one.path / entry.path().filename());
+      if (loss == Loss::kEverything || random() % 2 == 0)
+        fs::copy_file(entry.path(), one.path / entry.path().filename());
     }
   } else if (one.kind == Kind::kRename && is_there(one.path) && !is_there(one.from)) {
     fs::rename(one.path, one.from);

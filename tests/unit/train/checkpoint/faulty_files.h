@@ -1,8 +1,6 @@
-// File layers of disks that fail: by a power cut, by being full, by being slow. None of them really syncs, which a test has no time for.
+// File layers of disks that fail: by a power cut, by being full, by being slow. None of them really syncs, which a test
+// has no time for.
 #pragma once
-
-#include "trainer_template/runtime/checkpoint/file_layer.h"
-#include "trainer_template/runtime/errors.h"
 
 #include <condition_variable>
 #include <cstdint>
@@ -11,10 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "trainer_template/runtime/checkpoint/file_layer.h"
+#include "trainer_template/runtime/errors.h"
+
 namespace torchbridge::train {
 
-// Calls before(OPERATION) ahead of each operation, which may throw instead: "folder" "open" "write" "sync" "close" "sync folder" "rename"
-// "link" "remove".
+// Calls before(OPERATION) ahead of each operation, which may throw instead: "folder" "open" "write" "sync" "close"
+// "sync folder" "rename" "link" "remove".
 class WatchedFiles : public FileLayer {
  public:
   void make_folder(const std::filesystem::path& path) override;
@@ -36,7 +37,8 @@ struct PowerCut : std::runtime_error {
   PowerCut() : std::runtime_error("power cut") {}
 };
 
-// Cuts the power at operation number `lives`; a write is torn then. What was not synced may be lost after that, as a disk may do it.
+// Cuts the power at operation number `lives`; a write is torn then. What was not synced may be lost after that, as a
+// disk may do it.
 class FragileFiles final : public WatchedFiles {
  public:
   enum class Loss { kEverything, kNothing, kAtRandom };

@@ -1,17 +1,18 @@
+#include "trainer_template/runtime/checkpoint/file_share.h"
+
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/vfs.h>
-#include "trainer_template/runtime/checkpoint/checksum.h"
-#include "trainer_template/runtime/checkpoint/file_share.h"
-#include "trainer_template/runtime/errors.h"
 
 #include <algorithm>
 #include <cerrno>
 #include <memory>
 
-#include "tests/unit/train/checkpoint/faulty_files.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/unit/train/checkpoint/faulty_files.h"
+#include "trainer_template/runtime/checkpoint/checksum.h"
+#include "trainer_template/runtime/errors.h"
 
 namespace torchbridge::train {
 namespace {
@@ -27,7 +28,9 @@ std::string bytes_like_no_others(std::size_t size) {
 // Memory that begins at, or so many bytes behind, a place from which it can be written directly.
 class Placed {
  public:
-  Placed(std::string_view content, std::size_t behind) : memory_(new(std::align_val_t(kDirectAlignment)) char[content.size() + behind]), bytes_(memory_.get() + behind, content.size()) {
+  Placed(std::string_view content, std::size_t behind)
+      : memory_(new (std::align_val_t(kDirectAlignment)) char[content.size() + behind]),
+        bytes_(memory_.get() + behind, content.size()) {
     std::ranges::copy(content, memory_.get() + behind);
   }
   std::string_view bytes() const { return bytes_; }
@@ -75,7 +78,10 @@ TEST(FileShare, WritersOfOneFileMakeItWhole) {
   for (const int index : {2, 0, 1}) {
     const ByteRange range = range_of_writer(content.size(), index, 3);
     const std::string_view bytes = std::string_view(content).substr(range.begin, range.size());
-    const FileShare share{.name = "file", .file_size = content.size(), .range = range, .pieces = {bytes.substr(0, 1000), bytes.substr(1000)}};
+    const FileShare share{.name = "file",
+                          .file_size = content.size(),
+                          .range = range,
+                          .pieces = {bytes.substr(0, 1000), bytes.substr(1000)}};
     for (ShareRecord& each : write_shares(real_files(), folder / "step", {share}, {})) records.push_back(each);
   }
   EXPECT_EQ(folder.read("step/file"), content);
@@ -111,12 +117,14 @@ TEST(FileShare, IsTheSameFileWhereverItsPiecesLie) {
       FileShare share{.name = "file", .file_size = content.size(), .range = {0, content.size()}};
       for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
         const std::string_view piece = whole.bytes().substr(cuts[i], cuts[i + 1] - cuts[i]);
-        share.pieces.push_back((apart >> i & 1) == 0 ? piece : own.emplace_back(std::make_unique<Placed>(piece, behind))->bytes());
+        share.pieces.push_back(
+            (apart >> i & 1) == 0 ? piece : own.emplace_back(std::make_unique<Placed>(piece, behind))->bytes());
       }
       const auto files = joined(write_shares(real_files(), folder / "step", {share}, {}));
       EXPECT_TRUE(folder.read("step/file") == content);
       EXPECT_EQ(files.at(0).xxh3, checksum_of(content));
-      for (std::size_t i = 0; i + 1 < cuts.size(); ++i) EXPECT_EQ(files[0].parts.at(i).xxh3, checksum_of(share.pieces[i])) << i;
+      for (std::size_t i = 0; i + 1 < cuts.size(); ++i)
+        EXPECT_EQ(files[0].parts.at(i).xxh3, checksum_of(share.pieces[i])) << i;
     }
   }
 }
@@ -125,9 +133,13 @@ TEST(FileShare, LeavesNoPageInMemoryWhereTheDiskCanBeWrittenDirectly) {
   TemporaryFolder folder;
   struct statfs system {};
   ASSERT_EQ(statfs(folder.path().c_str(), &system), 0);
-  if (system.f_type != EXT4_SUPER_MAGIC && system.f_type != XFS_SUPER_MAGIC) GTEST_SKIP() << "temporary files are on another file system";
+  if (system.f_type != EXT4_SUPER_MAGIC && system.f_type != XFS_SUPER_MAGIC)
+    GTEST_SKIP() << "temporary files are on another file system";
   const Placed content(bytes_like_no_others(9 * kMiB + 1), 0);
-  const FileShare share{.name = "file", .file_size = content.bytes().size(), .range = {0, content.bytes().size()}, .pieces = {content.bytes()}};
+  const FileShare share{.name = "file",
+                        .file_size = content.bytes().size(),
+                        .range = {0, content.bytes().size()},
+                        .pieces = {content.bytes()}};
   write_shares(real_files(), folder / "step", {share}, {});
   EXPECT_LE(pages_in_memory(folder / "step/file"), 1u);  // the last one, of one byte
 }

@@ -1,10 +1,10 @@
 #include "trainer_template/runtime/checkpoint/fingerprint.h"
 
-#include "trainer_template/runtime/checkpoint/checksum.h"
+#include <vector>
 
 #include <gtest/gtest.h>
 
-#include <vector>
+#include "trainer_template/runtime/checkpoint/checksum.h"
 
 namespace torchbridge::train {
 namespace {
@@ -38,8 +38,10 @@ TEST(Fingerprint, OfManyBytesTakesSamplesFromTheFirstToTheLast) {
   EXPECT_TRUE(differs_at(0, 0, 1));
   EXPECT_TRUE(differs_at(1, pieces[1].size() - 1, 1));
   constexpr std::size_t kStretch = 400'000;  // more than from one block to the next
-  for (std::size_t place = 0; place + kStretch <= pieces[0].size(); place += 7 * kStretch) EXPECT_TRUE(differs_at(0, place, kStretch)) << place;
-  for (std::size_t place = 0; place + kStretch <= pieces[1].size(); place += 7 * kStretch) EXPECT_TRUE(differs_at(1, place, kStretch)) << place;
+  for (std::size_t place = 0; place + kStretch <= pieces[0].size(); place += 7 * kStretch)
+    EXPECT_TRUE(differs_at(0, place, kStretch)) << place;
+  for (std::size_t place = 0; place + kStretch <= pieces[1].size(); place += 7 * kStretch)
+    EXPECT_TRUE(differs_at(1, place, kStretch)) << place;
 }
 
 }  // namespace

@@ -12,9 +12,7 @@ using Kind = PickledValue::Kind;
 // Protocol 2, its content, STOP.
 std::string pickle(const std::string& content) { return "\x80\x02"s + content + "."; }
 
-std::string text(const std::string& content) {
-  return "X"s + static_cast<char>(content.size()) + "\0\0\0"s + content;
-}
+std::string text(const std::string& content) { return "X"s + static_cast<char>(content.size()) + "\0\0\0"s + content; }
 
 std::string global(const std::string& module, const std::string& name) { return "c" + module + "\n" + name + "\n"; }
 
@@ -22,9 +20,11 @@ std::string count(int number) { return "K"s + static_cast<char>(number); }
 
 // torch._utils._rebuild_tensor_v2(storage, offset, shape, strides, False, OrderedDict()) of a storage of six floats.
 // `more`: what follows.
-std::string tensor(int offset, const std::string& shape, const std::string& strides, const std::string& type = "FloatStorage", const std::string& more = "") {
-  return global("torch._utils", "_rebuild_tensor_v2") + "((" + text("storage") + global("torch", type) + text("7") + text("cuda:0") + count(6) + "tQ" +
-         count(offset) + shape + strides + "\x89" + global("collections", "OrderedDict") + ")R" + more + "tR";
+std::string tensor(int offset, const std::string& shape, const std::string& strides,
+                   const std::string& type = "FloatStorage", const std::string& more = "") {
+  return global("torch._utils", "_rebuild_tensor_v2") + "((" + text("storage") + global("torch", type) + text("7") +
+         text("cuda:0") + count(6) + "tQ" + count(offset) + shape + strides + "\x89" +
+         global("collections", "OrderedDict") + ")R" + more + "tR";
 }
 
 std::string tensor_with(const std::string& more) { return tensor(0, ")", ")", "FloatStorage", more); }
@@ -32,8 +32,13 @@ std::string tensor_with(const std::string& more) { return tensor(0, ")", ")", "F
 TEST(ParsePickle, ReadsPlainValues) {
   // pickle.dumps({'a': 1, 'b': [True, None, 2.5, -3, 70000, 2**40], 'c': ('x', 'y'), 3: {}}, 2)
   const auto value = parse_pickle(
-      "\x80\x02}q\x00(X\x01\x00\x00\x00"s "aq\x01K\x01X\x01\x00\x00\x00"s "bq\x02]q\x03(\x88NG@\x04\x00\x00\x00\x00\x00\x00J\xfd\xff\xff\xff"s
-      "Jp\x11\x01\x00\x8a\x06\x00\x00\x00\x00\x00\x01"s "eX\x01\x00\x00\x00"s "cq\x04X\x01\x00\x00\x00"s "xq\x05X\x01\x00\x00\x00yq\x06\x86q\x07K\x03}q\x08u."s);
+      "\x80\x02}q\x00(X\x01\x00\x00\x00"s
+      "aq\x01K\x01X\x01\x00\x00\x00"s
+      "bq\x02]q\x03(\x88NG@\x04\x00\x00\x00\x00\x00\x00J\xfd\xff\xff\xff"s
+      "Jp\x11\x01\x00\x8a\x06\x00\x00\x00\x00\x00\x01"s
+      "eX\x01\x00\x00\x00"s
+      "cq\x04X\x01\x00\x00\x00"s
+      "xq\x05X\x01\x00\x00\x00yq\x06\x86q\x07K\x03}q\x08u."s);
   ASSERT_TRUE(value) << value.error().message;
   ASSERT_TRUE((*value)->is(Kind::kDict));
   EXPECT_EQ((*value)->find("a")->integer, 1);
@@ -69,8 +74,9 @@ TEST(ParsePickle, ReadsTensorsWithoutMetadata) {
 
 // A state_dict is an OrderedDict with an attribute.
 TEST(ParsePickle, LeavesAttributesOfAStateDictOut) {
-  const auto value = parse_pickle(pickle(global("collections", "OrderedDict") + ")R(" + text("w") + tensor(0, ")", ")") + "u}" + text("_metadata") +
-                                         global("collections", "OrderedDict") + ")Rsb"));
+  const auto value =
+      parse_pickle(pickle(global("collections", "OrderedDict") + ")R(" + text("w") + tensor(0, ")", ")") + "u}" +
+                          text("_metadata") + global("collections", "OrderedDict") + ")Rsb"));
   ASSERT_TRUE(value) << value.error().message;
   EXPECT_EQ((*value)->items.size(), 2u);
   EXPECT_TRUE((*value)->find("w")->is(Kind::kTensor));
@@ -85,45 +91,70 @@ TEST(ParsePickle, RefusesWhatIsNoStateDict) {
   } kCases[] = {
       {"nothing", "", "it is cut off"},
       {"text", "hello", "it is not of pickle protocol 2"},
-      {"protocol 4", "\x80\x04}."s, "it is of pickle protocol 4, and only 2 is read: leave pickle_protocol of torch.save out"},
+      {"protocol 4", "\x80\x04}."s,
+       "it is of pickle protocol 4, and only 2 is read: leave pickle_protocol of torch.save out"},
       {"cut off in a number", "\x80\x02J\x01"s, "it is cut off"},
-      {"cut off in text", "\x80\x02X\xff\xff\xff\xff"s "a.", "it is cut off"},
-      {"cut off in a name", "\x80\x02"s "cos\nsys", "it is cut off"},
+      {"cut off in text",
+       "\x80\x02X\xff\xff\xff\xff"s
+       "a.",
+       "it is cut off"},
+      {"cut off in a name",
+       "\x80\x02"s
+       "cos\nsys",
+       "it is cut off"},
       {"something after the end", pickle("N") + "N", "bytes follow its end"},
       {"two values", pickle("NN"), "it ends with 2 values, not one"},
       {"a mark that stays open", pickle("(N"), "it ends with 1 values, not one"},
-      {"a call of the system", pickle(global("posix", "system") + text("true") + "\x85R"), "it refers to posix.system, and only plain values and tensors are read"},
+      {"a call of the system", pickle(global("posix", "system") + text("true") + "\x85R"),
+       "it refers to posix.system, and only plain values and tensors are read"},
       {"a control character", pickle(global("a\x1b", "b")), "it refers to a\\x1b.b"},
       {"a class", pickle(global("collections", "OrderedDict") + "N\x81"), "it has the opcode 129"},
-      {"a call with arguments", pickle(global("collections", "OrderedDict") + "N\x85R"), "it calls collections OrderedDict in a way"},
+      {"a call with arguments", pickle(global("collections", "OrderedDict") + "N\x85R"),
+       "it calls collections OrderedDict in a way"},
       {"a call of a value", pickle("N)R"), "it calls what is no function"},
       {"a value from below the mark", pickle("N(\x85"), "it uses values that are not there"},
       {"a memory of nothing", pickle("h\x05"), "it uses values that are not there"},
-      {"a list inside itself", pickle("]q\x01h\x01"s "a"), "a value is inside itself"},
-      {"lists inside each other", pickle("]q\x01]q\x02h\x01"s "a0h\x01h\x02"s "a"), "it has the opcode 48"},
-      {"a change of what is part of another", pickle("]q\x01\x85h\x01Na\x86"s), "it changes a value that is part of another"},
+      {"a list inside itself",
+       pickle("]q\x01h\x01"s
+              "a"),
+       "a value is inside itself"},
+      {"lists inside each other",
+       pickle("]q\x01]q\x02h\x01"s
+              "a0h\x01h\x02"s
+              "a"),
+       "it has the opcode 48"},
+      {"a change of what is part of another", pickle("]q\x01\x85h\x01Na\x86"s),
+       "it changes a value that is part of another"},
       {"a key without a value", pickle("}(Nu"), "a dictionary has a key without a value"},
       {"a tuple as a key", pickle("})Ns"), "a key of a dictionary is neither text nor an integer"},
       {"values put into a number", pickle("K\x01Na"), "it puts values into what cannot hold them"},
       {"another thing outside", pickle(text("x") + "Q"), "no storage of a tensor"},
-      {"a type that is not read", pickle(tensor(0, ")", ")", "ComplexFloatStorage")), "it refers to torch.ComplexFloatStorage"},
+      {"a type that is not read", pickle(tensor(0, ")", ")", "ComplexFloatStorage")),
+       "it refers to torch.ComplexFloatStorage"},
       {"beyond the storage", pickle(tensor(0, square, rows)), "a tensor reaches beyond its storage"},
       {"beyond the storage by its offset", pickle(tensor(6, ")", ")")), "a tensor reaches beyond its storage"},
       {"shape and strides of two lengths", pickle(tensor(0, square, ")")), "a tensor reaches beyond its storage"},
       {"an overflow",
-       pickle(tensor(0, "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f\x85"s, "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f\x85"s)), "a tensor reaches beyond its storage"},
-      {"a negative shape", pickle(tensor(0, "J\xff\xff\xff\xff\x85"s, count(1) + "\x85")), "the shape of a tensor is not a tuple of counts"},
-      {"negated", pickle(tensor_with("}" + text("neg") + "\x88s")), "a tensor is a view of its elements with the bit 'neg', which is not read: save tensor.resolve_neg()"},
-      {"conjugated and negated", pickle(tensor_with("}(" + text("conj") + "\x88" + text("neg") + "\x88u")), "with the bit 'conj', which is not read"},
+       pickle(
+           tensor(0, "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f\x85"s, "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f\x85"s)),
+       "a tensor reaches beyond its storage"},
+      {"a negative shape", pickle(tensor(0, "J\xff\xff\xff\xff\x85"s, count(1) + "\x85")),
+       "the shape of a tensor is not a tuple of counts"},
+      {"negated", pickle(tensor_with("}" + text("neg") + "\x88s")),
+       "a tensor is a view of its elements with the bit 'neg', which is not read: save tensor.resolve_neg()"},
+      {"conjugated and negated", pickle(tensor_with("}(" + text("conj") + "\x88" + text("neg") + "\x88u")),
+       "with the bit 'conj', which is not read"},
       {"metadata that are none", pickle(tensor_with("\x88")), "a tensor is a view of its elements, which is not read"},
-      {"more than metadata", pickle(tensor_with("NN")), "it calls torch._utils _rebuild_tensor_v2 in a way that torch.save does not"},
+      {"more than metadata", pickle(tensor_with("NN")),
+       "it calls torch._utils _rebuild_tensor_v2 in a way that torch.save does not"},
       {"a large integer", "\x80\x02\x8a\x09\x01\x02\x03\x04\x05\x06\x07\x08\x09."s, "an integer of more than 64 bits"},
       {"deep nesting", pickle(std::string(100, ']') + std::string(99, 'a')), "it nests values more than 64 deep"},
   };
   for (const auto& test : kCases) {
     const auto value = parse_pickle(test.bytes);
     ASSERT_FALSE(value) << test.what;
-    EXPECT_NE(value.error().message.find(test.message), std::string::npos) << test.what << ": " << value.error().message;
+    EXPECT_NE(value.error().message.find(test.message), std::string::npos)
+        << test.what << ": " << value.error().message;
     EXPECT_TRUE(value.error().message.starts_with("byte ")) << value.error().message;
   }
 }

@@ -1,10 +1,10 @@
 #include "trainer_template/runtime/checkpoint/pickle_writer.h"
-#include "trainer_template/runtime/checkpoint/python_optimizer.h"
-#include "trainer_template/runtime/checkpoint/state_dict.h"
 
 #include <gtest/gtest.h>
 
 #include "tests/support/temporary_folder.h"
+#include "trainer_template/runtime/checkpoint/python_optimizer.h"
+#include "trainer_template/runtime/checkpoint/state_dict.h"
 
 namespace torchbridge::train {
 namespace {
@@ -12,9 +12,13 @@ namespace {
 using namespace pickled;
 
 bool equal(const PickledValue& a, const PickledValue& b) {
-  if (a.kind != b.kind || a.integer != b.integer || a.number != b.number || a.text != b.text || a.items.size() != b.items.size() || a.depth != b.depth) return false;
+  if (a.kind != b.kind || a.integer != b.integer || a.number != b.number || a.text != b.text ||
+      a.items.size() != b.items.size() || a.depth != b.depth)
+    return false;
   const PickledTensor &s = a.tensor, &t = b.tensor;
-  if (s.storage != t.storage || s.dtype != t.dtype || s.storage_size != t.storage_size || s.offset != t.offset || s.shape != t.shape || s.strides != t.strides) return false;
+  if (s.storage != t.storage || s.dtype != t.dtype || s.storage_size != t.storage_size || s.offset != t.offset ||
+      s.shape != t.shape || s.strides != t.strides)
+    return false;
   for (std::size_t i = 0; i < a.items.size(); ++i) {
     if (!equal(*a.items[i], *b.items[i])) return false;
   }
@@ -23,11 +27,31 @@ bool equal(const PickledValue& a, const PickledValue& b) {
 
 TEST(PickleWriter, WritesWhatTheReaderReads) {
   const Pickled kCases[] = {
-      none(), boolean(true), boolean(false), integer(0), integer(255), integer(256), integer(-1), integer(std::int64_t{1} << 40),
-      integer(std::numeric_limits<std::int64_t>::min()), number(0.1), number(-0.0), number(std::numeric_limits<double>::infinity()),
-      text(""), text("layers.0.weight"), text("\xc3\xa4"), list({}), tuple({}), dict({}), tuple({integer(1)}),
-      list({integer(1), list({text("x")}), none()}), dict({{text("a"), dict({{integer(3), tuple({number(1), number(2)})}})}}),
-      tensor("0", "F32", {2, 3}), tensor("17", "BF16", {}), tensor("1", "I64", {0, 3}), tensor("1", "BOOL", {1, 1, 1}),
+      none(),
+      boolean(true),
+      boolean(false),
+      integer(0),
+      integer(255),
+      integer(256),
+      integer(-1),
+      integer(std::int64_t{1} << 40),
+      integer(std::numeric_limits<std::int64_t>::min()),
+      number(0.1),
+      number(-0.0),
+      number(std::numeric_limits<double>::infinity()),
+      text(""),
+      text("layers.0.weight"),
+      text("\xc3\xa4"),
+      list({}),
+      tuple({}),
+      dict({}),
+      tuple({integer(1)}),
+      list({integer(1), list({text("x")}), none()}),
+      dict({{text("a"), dict({{integer(3), tuple({number(1), number(2)})}})}}),
+      tensor("0", "F32", {2, 3}),
+      tensor("17", "BF16", {}),
+      tensor("1", "I64", {0, 3}),
+      tensor("1", "BOOL", {1, 1, 1}),
       tensor({.storage = "2", .dtype = "U8", .storage_size = 100, .offset = 7, .shape = {3, 2}, .strides = {1, 30}}),
   };
   for (const Pickled& value : kCases) {
@@ -38,14 +62,19 @@ TEST(PickleWriter, WritesWhatTheReaderReads) {
 }
 
 OptimizerRecord two_groups() {
-  return {.kind = "adamw", .groups = {{.name = "decay", .options = {{"lr", 0.1}, {"beta1", 0.9}, {"beta2", 0.99}}, .parameters = {"b.weight", "a.weight"}},
-                                      {.name = "rest", .options = {{"lr", 0.2}, {"beta1", 0.9}, {"beta2", 0.99}}, .parameters = {"a.bias"}}}};
+  return {.kind = "adamw",
+          .groups = {
+              {.name = "decay",
+               .options = {{"lr", 0.1}, {"beta1", 0.9}, {"beta2", 0.99}},
+               .parameters = {"b.weight", "a.weight"}},
+              {.name = "rest", .options = {{"lr", 0.2}, {"beta1", 0.9}, {"beta2", 0.99}}, .parameters = {"a.bias"}}}};
 }
 
 const std::vector<ParameterShape> kModel = {{"a.weight", {2, 3}}, {"a.bias", {2}}, {"b.weight", {4}}};
 
 Pickled example() {
-  return python_optimizer(two_groups(), {{"b.weight.exp_avg", tensor("0", "F32", {4})}, {"a.weight.exp_avg", tensor("1", "F32", {2, 3})},
+  return python_optimizer(two_groups(), {{"b.weight.exp_avg", tensor("0", "F32", {4})},
+                                         {"a.weight.exp_avg", tensor("1", "F32", {2, 3})},
                                          {"a.weight.step", tensor("2", "F32", {})}});
 }
 
@@ -72,7 +101,8 @@ TEST(PythonOptimizer, NumbersParametersAsTheGroupsHaveThem) {
 }
 
 TEST(PythonOptimizer, IsReadBackByName) {
-  const std::map<std::string, std::string> expected = {{"b.weight.exp_avg", "0"}, {"a.weight.exp_avg", "1"}, {"a.weight.step", "2"}};
+  const std::map<std::string, std::string> expected = {
+      {"b.weight.exp_avg", "0"}, {"a.weight.exp_avg", "1"}, {"a.weight.step", "2"}};
   const Pickled optimizer = example();  // with param_names
   const auto state = state_by_name(*optimizer, kModel, {});
   ASSERT_TRUE(state) << state.error().message;
@@ -82,11 +112,13 @@ TEST(PythonOptimizer, IsReadBackByName) {
   const std::vector<ParameterShape> tied = {{"wte", {2, 3}}, {"a.bias", {2}}, {"b.weight", {4}}};
   const auto of_alias = state_by_name(*optimizer, tied, {}, {{"a.weight", "wte"}});
   ASSERT_TRUE(of_alias) << of_alias.error().message;
-  EXPECT_EQ(storages(*of_alias), (std::map<std::string, std::string>{{"b.weight.exp_avg", "0"}, {"wte.exp_avg", "1"}, {"wte.step", "2"}}));
+  EXPECT_EQ(storages(*of_alias),
+            (std::map<std::string, std::string>{{"b.weight.exp_avg", "0"}, {"wte.exp_avg", "1"}, {"wte.step", "2"}}));
 }
 
 // As Python saves it without names.
-Pickled unnamed(const std::vector<std::vector<std::int64_t>>& groups, const std::vector<std::pair<Pickled, Pickled>>& state) {
+Pickled unnamed(const std::vector<std::vector<std::int64_t>>& groups,
+                const std::vector<std::pair<Pickled, Pickled>>& state) {
   std::vector<Pickled> all;
   for (const auto& group : groups) {
     std::vector<Pickled> numbers;
@@ -97,13 +129,16 @@ Pickled unnamed(const std::vector<std::vector<std::int64_t>>& groups, const std:
 }
 
 TEST(PythonOptimizer, NamesComeFromTheModelOrFromEqualGroups) {
-  const std::vector<std::pair<Pickled, Pickled>> of_bias = {{integer(1), dict({{text("momentum_buffer"), tensor("5", "F32", {2})}})}};
+  const std::vector<std::pair<Pickled, Pickled>> of_bias = {
+      {integer(1), dict({{text("momentum_buffer"), tensor("5", "F32", {2})}})}};
   const auto in_order = unnamed({{0, 1, 2}}, of_bias);
   const auto by_model = state_by_name(*in_order, kModel, {});
   ASSERT_TRUE(by_model) << by_model.error().message;
   EXPECT_EQ(by_model->at(0).name, "a.bias.momentum_buffer");
 
-  const std::vector<std::pair<Pickled, Pickled>> of_weight = {{integer(1), dict({{text("exp_avg"), tensor("5", "F32", {2, 3})}, {text("x"), none()}, {text("step"), number(3)}})}};
+  const std::vector<std::pair<Pickled, Pickled>> of_weight = {
+      {integer(1),
+       dict({{text("exp_avg"), tensor("5", "F32", {2, 3})}, {text("x"), none()}, {text("step"), number(3)}})}};
   const auto grouped = unnamed({{0, 1}, {2}}, of_weight);
   const std::vector<ParameterShape> frozen = {{"a.weight", {2, 3}}, {"a.bias", {2}, false}, {"b.weight", {4}, false}};
   const auto by_group = state_by_name(*grouped, frozen, two_groups().groups);
@@ -116,12 +151,17 @@ TEST(PythonOptimizer, NamesComeFromTheModelOrFromEqualGroups) {
 // Python has none of what never had a gradient, by SGD without momentum, and before the first step.
 TEST(PythonOptimizer, StateMayOnlyLackWhereNoneIsWanted) {
   const auto sgd = [](double ours_of_weights, double ours_of_bias) {
-    return std::vector<OptimizerRecord::Group>{{.name = "", .options = {{"momentum", ours_of_weights}}, .parameters = {"a.weight", "b.weight"}},
-                                               {.name = "", .options = {{"momentum", ours_of_bias}}, .parameters = {"a.bias"}}};
+    return std::vector<OptimizerRecord::Group>{
+        {.name = "", .options = {{"momentum", ours_of_weights}}, .parameters = {"a.weight", "b.weight"}},
+        {.name = "", .options = {{"momentum", ours_of_bias}}, .parameters = {"a.bias"}}};
   };
   const auto theirs = [](double of_weights, double of_bias, const std::vector<std::pair<Pickled, Pickled>>& state) {
-    const auto group = [](double momentum, std::vector<Pickled> numbers) { return dict({{text("params"), list(numbers)}, {text("momentum"), number(momentum)}}); };
-    return dict({{text("state"), dict(state)}, {text("param_groups"), list({group(of_weights, {integer(0), integer(1)}), group(of_bias, {integer(2)})})}});
+    const auto group = [](double momentum, std::vector<Pickled> numbers) {
+      return dict({{text("params"), list(numbers)}, {text("momentum"), number(momentum)}});
+    };
+    return dict(
+        {{text("state"), dict(state)},
+         {text("param_groups"), list({group(of_weights, {integer(0), integer(1)}), group(of_bias, {integer(2)})})}});
   };
   const auto buffer = [](std::int64_t of, std::vector<std::int64_t> shape) {
     return std::pair{integer(of), dict({{text("momentum_buffer"), tensor("5", "F32", std::move(shape))}})};
@@ -148,13 +188,17 @@ TEST(PythonOptimizer, StateMayOnlyLackWhereNoneIsWanted) {
       {kModel, sgd(0.9, 0.9), theirs(0.9, 0.9, {none_yet}), false, ""},
       {kModel, sgd(0.9, 0.9), theirs(0.9, 0.9, {buffer(2, {2})}), false, "a.weight"},
       {kModel, two_groups().groups, theirs(0, 0, {}), true, "b.weight"},  // SGD's for AdamW
-      {kModel, two_groups().groups, unnamed({{0, 1}, {2}}, {{integer(0), dict({{text("exp_avg"), tensor("5", "F32", {4})}})}}), true, "a.weight"},
+      {kModel, two_groups().groups,
+       unnamed({{0, 1}, {2}}, {{integer(0), dict({{text("exp_avg"), tensor("5", "F32", {4})}})}}), true, "a.weight"},
   };
   for (const auto& c : kCases) {
     SCOPED_TRACE(&c - kCases);
     const auto state = state_by_name(*c.optimizer, c.model, c.ours, {}, c.stepped);
     const std::string fault = state ? "" : state.error().message;
-    EXPECT_TRUE(c.missing.empty() ? fault.empty() : fault.starts_with("its optimizer has no state of '" + c.missing + "', which is trained here: ")) << fault;
+    EXPECT_TRUE(c.missing.empty()
+                    ? fault.empty()
+                    : fault.starts_with("its optimizer has no state of '" + c.missing + "', which is trained here: "))
+        << fault;
   }
 }
 
@@ -176,8 +220,10 @@ TEST(PythonOptimizer, SaysWhatDoesNotFit) {
       {unnamed({{0, 1, 2}}, {{integer(0), none()}}), "state of 'a.weight' is no dictionary"},
       {unnamed({{0, 1, 2}}, state_of(0, text("x"))), "'a.weight.exp_avg' is neither tensor nor number"},
       {unnamed({{0, 1, 2}}, state_of(0, tensor("0", "F32", {3, 2}))), "has shape [3, 2], the parameter [2, 3]"},
-      {dict({{text("state"), dict({})}, {text("param_groups"), list({dict({})})}}), "a group without a list of parameters"},
-      {dict({{text("state"), dict({})}, {text("param_groups"), list({dict({{text("params"), list({text("x")})}})})}}), "a parameter that is no number"},
+      {dict({{text("state"), dict({})}, {text("param_groups"), list({dict({})})}}),
+       "a group without a list of parameters"},
+      {dict({{text("state"), dict({})}, {text("param_groups"), list({dict({{text("params"), list({text("x")})}})})}}),
+       "a parameter that is no number"},
   };
   for (const auto& c : kCases) {
     const auto state = state_by_name(*c.optimizer, kModel, two_groups().groups);

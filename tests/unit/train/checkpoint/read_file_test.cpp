@@ -1,6 +1,7 @@
 // Reading a file past the page cache gives its bytes, and writes to no others.
-#include <sys/resource.h>
 #include "trainer_template/runtime/checkpoint/read_file.h"
+
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,17 +34,21 @@ class ReadingAFile : public testing::TestWithParam<ReadFile::Way> {
 };
 
 TEST_P(ReadingAFile, PutsARangeIntoItsPlaceAndNothingElse) {
-  for (const std::uint64_t size : {std::uint64_t{1}, std::uint64_t{4095}, std::uint64_t{4096}, std::uint64_t{12'289}, 2 * kLargeBlock + 5}) {
+  for (const std::uint64_t size :
+       {std::uint64_t{1}, std::uint64_t{4095}, std::uint64_t{4096}, std::uint64_t{12'289}, 2 * kLargeBlock + 5}) {
     const std::string content = random_bytes(size);
     folder_.write("file", content);
-    const std::vector<std::uint64_t> marks = {0, 1, 4095, 4096, 4097, 8192, size / 2, kLargeBlock - 1, kLargeBlock, kLargeBlock + 1, size - 1, size};
+    const std::vector<std::uint64_t> marks = {
+        0, 1, 4095, 4096, 4097, 8192, size / 2, kLargeBlock - 1, kLargeBlock, kLargeBlock + 1, size - 1, size};
     for (const std::uint64_t begin : marks) {
       for (const std::uint64_t end : marks) {
         if (begin >= end || end > size) continue;
         FileImage image(size);
         std::fill_n(image.data(), size, '#');
         std::string taken;
-        EXPECT_TRUE(ReadFile(path(), GetParam()).read_into(image, begin, end, [&](std::string_view bytes) { return !taken.append(bytes).empty(); }));
+        EXPECT_TRUE(ReadFile(path(), GetParam()).read_into(image, begin, end, [&](std::string_view bytes) {
+          return !taken.append(bytes).empty();
+        }));
         EXPECT_TRUE(taken == content.substr(begin, end - begin)) << begin << " to " << end << " of " << size;
         const std::string expected = std::string(begin, '#') + taken + std::string(size - end, '#');
         EXPECT_TRUE(image.bytes() == expected) << begin << " to " << end << " of " << size;
@@ -56,7 +61,8 @@ TEST_P(ReadingAFile, EndsWhereItIsToldTo) {
   folder_.write("file", random_bytes(3 * kLargeBlock));
   FileImage image(3 * kLargeBlock);
   int blocks = 0;
-  EXPECT_TRUE(ReadFile(path(), GetParam()).read_into(image, 0, image.size(), [&](std::string_view) { return ++blocks < 2; }));
+  EXPECT_TRUE(
+      ReadFile(path(), GetParam()).read_into(image, 0, image.size(), [&](std::string_view) { return ++blocks < 2; }));
   EXPECT_EQ(blocks, 2);
 }
 

@@ -1,9 +1,14 @@
 // What a run takes from its folder when something in it is not as it was left; and weights that have two names.
+#include <functional>
+
 #include <ATen/Context.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
+
+#include "tests/support/alone.h"
+#include "tests/support/temporary_folder.h"
 #include "trainer_template/runtime/checkpoint/checkpoint.h"
 #include "trainer_template/runtime/checkpoint/checkpoint_files.h"
 #include "trainer_template/runtime/checkpoint/dcp.h"
@@ -11,11 +16,6 @@
 #include "trainer_template/runtime/checkpoint/safetensors.h"
 #include "trainer_template/runtime/checkpoint/tied_weights.h"
 #include "trainer_template/runtime/checkpoint/verify.h"
-
-#include <functional>
-
-#include "tests/support/alone.h"
-#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {
@@ -33,7 +33,8 @@ class Reading : public testing::Test {
     weight_.detach().fill_(static_cast<double>(step));
     weight_.mutable_grad() = at::ones({2, 3});
     optimizer_->step(0.0);
-    checkpoints.save({.step = step, .buckets = {{0}}, .plateau = PlateauState{.learning_rates = {0.1}, .best = 0.5}}, model_, *optimizer_);
+    checkpoints.save({.step = step, .buckets = {{0}}, .plateau = PlateauState{.learning_rates = {0.1}, .best = 0.5}},
+                     model_, *optimizer_);
     checkpoints.finish();
   }
   // The step that a run goes on from, and what it says meanwhile.
@@ -77,9 +78,16 @@ TEST_F(Reading, TakesTheNewestThatIsWholeAndSaysWhatIsWrongWithTheOthers) {
   } kCases[] = {
       {"cut off", [&] { fs::resize_file(second_ / kModelFile, 20); }, "step-00000002: model.safetensors has 20 bytes"},
       {"missing", [&] { fs::remove(second_ / rank_file(0)); }, "step-00000002: rank-00000.safetensors is missing"},
-      {"swapped", [&] { fs::copy_file(root_ / step_folder(1) / kModelFile, second_ / kModelFile, fs::copy_options::overwrite_existing); },
+      {"swapped",
+       [&] {
+         fs::copy_file(root_ / step_folder(1) / kModelFile, second_ / kModelFile, fs::copy_options::overwrite_existing);
+       },
        "step-00000002: model.safetensors is damaged: its checksum differs (tensor 'weight')"},
-      {"another checkpoint's manifest", [&] { fs::copy_file(root_ / step_folder(1) / kManifestFile, second_ / kManifestFile, fs::copy_options::overwrite_existing); },
+      {"another checkpoint's manifest",
+       [&] {
+         fs::copy_file(root_ / step_folder(1) / kManifestFile, second_ / kManifestFile,
+                       fs::copy_options::overwrite_existing);
+       },
        "step-00000002: manifest.json is of another checkpoint: of step 1"},
       {"a link instead of the folder",
        [&] {
@@ -87,10 +95,14 @@ TEST_F(Reading, TakesTheNewestThatIsWholeAndSaysWhatIsWrongWithTheOthers) {
          fs::create_directory_symlink(folder_ / "elsewhere", second_);
        },
        "step-00000002: it is no folder"},
-      {"a manifest without the weights", [&] { forget(kModelFile); }, "step-00000002: manifest.json has no model.safetensors"},
-      {"a manifest without a rank's file", [&] { forget(rank_file(0)); }, "step-00000002: manifest.json has no rank-00000.safetensors"},
-      {"a manifest without state", [&] { forget(optimizer_file(0, 1)); }, "step-00000002: manifest.json has no file of the optimizer's state"},
-      {"a file instead of the manifest's", [&] { folder_.write("runs/step-00000002/manifest.json", "{}"); }, "step-00000002: manifest.json cannot be understood"},
+      {"a manifest without the weights", [&] { forget(kModelFile); },
+       "step-00000002: manifest.json has no model.safetensors"},
+      {"a manifest without a rank's file", [&] { forget(rank_file(0)); },
+       "step-00000002: manifest.json has no rank-00000.safetensors"},
+      {"a manifest without state", [&] { forget(optimizer_file(0, 1)); },
+       "step-00000002: manifest.json has no file of the optimizer's state"},
+      {"a file instead of the manifest's", [&] { folder_.write("runs/step-00000002/manifest.json", "{}"); },
+       "step-00000002: manifest.json cannot be understood"},
   };
   for (const auto& c : kCases) {
     SCOPED_TRACE(c.what);
@@ -171,9 +183,12 @@ TEST_F(Reading, AWeightOfTwoNamesIsSavedOnce) {
 
 TEST(TiedWeights, AreTakenUnderAnyOfTheirNames) {
   const at::Tensor value = at::arange(6).to(at::kFloat), other = at::ones({2});
-  const ModelTensors tied{.parameters = {{"wte", at::zeros({6})}, {"bias", at::zeros({2})}}, .buffers = {}, .aliases = {{"head", "wte"}, {"third", "wte"}}};
+  const ModelTensors tied{.parameters = {{"wte", at::zeros({6})}, {"bias", at::zeros({2})}},
+                          .buffers = {},
+                          .aliases = {{"head", "wte"}, {"third", "wte"}}};
   const ModelTensors once{.parameters = {{"wte", at::zeros({6})}, {"bias", at::zeros({2})}}, .buffers = {}};
-  const ModelTensors apart{.parameters = {{"wte", at::zeros({6})}, {"head", at::zeros({6})}, {"bias", at::zeros({2})}}, .buffers = {}};
+  const ModelTensors apart{.parameters = {{"wte", at::zeros({6})}, {"head", at::zeros({6})}, {"bias", at::zeros({2})}},
+                           .buffers = {}};
   const struct {
     const char* what;
     const ModelTensors& model;
@@ -191,19 +206,24 @@ TEST(TiedWeights, AreTakenUnderAnyOfTheirNames) {
     SCOPED_TRACE(c.what);
     for (const auto& [name, tensor] : c.model.parameters) tensor.zero_();
     copy_tensors(without_aliases(c.file, c.model, "file"), c.model.all(), "file");
-    for (const auto& [name, tensor] : c.model.parameters) EXPECT_TRUE(tensor.equal(name == "bias" ? other : value)) << name;
+    for (const auto& [name, tensor] : c.model.parameters)
+      EXPECT_TRUE(tensor.equal(name == "bias" ? other : value)) << name;
   }
   const auto refused = [&](const ModelTensors& model, const NamedTensors& file) {
     return error_of([&] { copy_tensors(without_aliases(file, model, "file"), model.all(), "file"); });
   };
-  EXPECT_TRUE(contains(refused(tied, {{"wte", value}, {"head", value + 1}, {"bias", other}}), "has other values for 'head' than for 'wte'"));
-  EXPECT_TRUE(contains(refused(tied, {{"third", value}, {"head", value + 1}, {"bias", other}}), "has other values for 'head' than for 'third'"));
-  EXPECT_TRUE(contains(refused(once, {{"wte", value}, {"head", value.clone()}, {"bias", other}}), "holds 'head', which this model does not have"));
+  EXPECT_TRUE(contains(refused(tied, {{"wte", value}, {"head", value + 1}, {"bias", other}}),
+                       "has other values for 'head' than for 'wte'"));
+  EXPECT_TRUE(contains(refused(tied, {{"third", value}, {"head", value + 1}, {"bias", other}}),
+                       "has other values for 'head' than for 'third'"));
+  EXPECT_TRUE(contains(refused(once, {{"wte", value}, {"head", value.clone()}, {"bias", other}}),
+                       "holds 'head', which this model does not have"));
   EXPECT_TRUE(contains(refused(tied, {{"bias", other}}), "has no 'wte'"));
 }
 
 TEST(ShardMetadata, SaysWhereThePiecesBegin) {
-  const NamedTensors state = {{"a.exp_avg", at::zeros({3})}, {"a.step", at::zeros({})}, {"b.exp_avg", at::zeros({2, 2})}};
+  const NamedTensors state = {
+      {"a.exp_avg", at::zeros({3})}, {"a.step", at::zeros({})}, {"b.exp_avg", at::zeros({2, 2})}};
   const auto whole = shard_metadata(state, {{"a", {0, 3, 3}}, {"b", {0, 4, 4}}});
   EXPECT_EQ(whole, (std::map<std::string, std::string>{{"format", "pt"}}));
   const auto pieces = shard_metadata(state, {{"a", {5, 8, 10}}, {"b", {0, 4, 4}}});

@@ -55,9 +55,13 @@ TEST(SafetensorsHeader, SaysWhatIsWrong) {
       {file_of(R"({"a":{"dtype":"U8","shape":[4294967296,4294967296,4294967296],"data_offsets":[0,0]}})", 0),
        "absurd shape"},
       {file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
-               R"("b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})", 12), "'b' overlaps"},
+               R"("b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
+               12),
+       "'b' overlaps"},
       {file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
-               R"("a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8), "holds 'a' twice"},
+               R"("a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+               8),
+       "holds 'a' twice"},
       {file_of(R"({"a":{"dtype":"F32","shape":[1],"shape":[1],"data_offsets":[0,4]}})", 4), "holds 'shape' twice"},
   };
   for (const auto& c : kCases) {

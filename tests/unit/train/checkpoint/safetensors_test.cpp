@@ -1,8 +1,9 @@
+#include "trainer_template/runtime/checkpoint/safetensors.h"
+
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros.h>
-#include "trainer_template/runtime/checkpoint/safetensors.h"
 
 #include "tests/support/temporary_folder.h"
 
@@ -12,7 +13,8 @@ namespace {
 TEST(Safetensors, ReadsBackEveryType) {
   TemporaryFolder folder;
   NamedTensors tensors;
-  for (at::ScalarType type : {at::kBool, at::kByte, at::kHalf, at::kBFloat16, at::kFloat, at::kInt, at::kDouble, at::kLong}) {
+  for (at::ScalarType type :
+       {at::kBool, at::kByte, at::kHalf, at::kBFloat16, at::kFloat, at::kInt, at::kDouble, at::kLong}) {
     tensors.emplace_back(c10::toString(type), at::arange(1, 8).to(type));
   }
   tensors.emplace_back("scalar", at::scalar_tensor(1.5));
@@ -33,7 +35,8 @@ TEST(Safetensors, ReadsBackEveryType) {
 TEST(Safetensors, NamesAFileThatIsNone) {
   TemporaryFolder folder;
   folder.write("text", "hello, this is no such file");
-  EXPECT_TRUE(contains(error_of([&] { read_safetensors(folder / "none"); }), "none: cannot be opened: No such file or directory"));
+  EXPECT_TRUE(contains(error_of([&] { read_safetensors(folder / "none"); }),
+                       "none: cannot be opened: No such file or directory"));
   EXPECT_TRUE(contains(error_of([&] { read_safetensors(folder / "text"); }), "text is not a safetensors file"));
   EXPECT_TRUE(contains(error_of([&] { read_safetensors(folder.path()); }), "is not a regular file"));
 }
@@ -46,10 +49,11 @@ TEST(CopyTensors, SaysWhatDoesNotFitAndChangesNothing) {
     std::string expected;
   } kCases[] = {
       {{{"weight", at::ones({2, 3})}}, "file has no 'bias', which this model has with shape [2]"},
-      {{{"weight", at::ones({2, 3})}, {"bias", at::ones({3})}},
-       "file has 'bias' with shape [3], this model with [2]"},
-      {{{"weight", at::ones({2, 3})}, {"bias", at::ones({2}).to(at::kDouble)}}, "'bias' of type Double, this model of Float"},
-      {{{"weight", at::ones({2, 3})}, {"bias", at::ones({2})}, {"more", at::ones({1})}}, "holds 'more', which this model"},
+      {{{"weight", at::ones({2, 3})}, {"bias", at::ones({3})}}, "file has 'bias' with shape [3], this model with [2]"},
+      {{{"weight", at::ones({2, 3})}, {"bias", at::ones({2}).to(at::kDouble)}},
+       "'bias' of type Double, this model of Float"},
+      {{{"weight", at::ones({2, 3})}, {"bias", at::ones({2})}, {"more", at::ones({1})}},
+       "holds 'more', which this model"},
   };
   for (const auto& c : kCases) {
     EXPECT_TRUE(contains(error_of([&] { copy_tensors(c.from, model, "file"); }), c.expected));

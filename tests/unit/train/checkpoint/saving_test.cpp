@@ -1,17 +1,17 @@
 // Saving while the disk fails, and while training goes on.
-#include <ATen/ops/full.h>
-#include <ATen/ops/ones.h>
-#include "trainer_template/runtime/checkpoint/checkpoint.h"
-#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
-#include "trainer_template/runtime/checkpoint/verify.h"
-
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+
 #include "tests/support/alone.h"
-#include "tests/unit/train/checkpoint/faulty_files.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/unit/train/checkpoint/faulty_files.h"
+#include "trainer_template/runtime/checkpoint/checkpoint.h"
+#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint/verify.h"
 
 namespace torchbridge::train {
 namespace {
@@ -61,14 +61,15 @@ class Saving : public testing::Test {
   std::unique_ptr<Optimizer> optimizer_ = make_adamw(model_.parameters, {});
 };
 
-// Every operation fails in turn, in each of the ways disks fail, once or for good: training goes on, the old checkpoint stays, and the
-// next save works.
+// Every operation fails in turn, in each of the ways disks fail, once or for good: training goes on, the old checkpoint
+// stays, and the next save works.
 TEST_F(Saving, OutlivesADiskThatFailsAtAnyOperation) {
   for (const int error : {ENOSPC, EIO, EDQUOT, EROFS}) {
     for (const bool once : {true, false}) {
       bool failed = true;
       for (int good = 0; failed; ++good) {
-        SCOPED_TRACE(std::string(std::strerror(error)) + " at operation " + std::to_string(good) + (once ? ", once" : ""));
+        SCOPED_TRACE(std::string(std::strerror(error)) + " at operation " + std::to_string(good) +
+                     (once ? ", once" : ""));
         ASSERT_LT(good, 100);
         fs::remove_all(root_);
         FullDisk disk(1000, error, once);
@@ -123,7 +124,8 @@ TEST_F(Saving, TheLastStateThatIsNotSavedIsAnError) {
   TemporaryFolder other;
   options_.folder = other / "runs";
   Checkpoints failing(alone(), options_, full);
-  EXPECT_TRUE(contains(error_of([&] { failing.save_last({.step = 2}, model_, *optimizer_); }), "the last state is not saved: rank 0: cannot"));
+  EXPECT_TRUE(contains(error_of([&] { failing.save_last({.step = 2}, model_, *optimizer_); }),
+                       "the last state is not saved: rank 0: cannot"));
   full.free();
   EXPECT_EQ(error_of([&] { failing.save_last({.step = 2}, model_, *optimizer_); }), "");
   EXPECT_EQ(error_of([&] { checkpoints.finish(); }), "");
@@ -198,7 +200,8 @@ TEST_F(AsynchronousSaving, IsSkippedWhileAnotherOneRuns) {
   save(checkpoints, 1);
   testing::internal::CaptureStderr();
   save(checkpoints, 2);
-  EXPECT_TRUE(contains(testing::internal::GetCapturedStderr(), "no checkpoint of step 2: that of step 1 is still being written"));
+  EXPECT_TRUE(contains(testing::internal::GetCapturedStderr(),
+                       "no checkpoint of step 2: that of step 1 is still being written"));
   disk.go_on();
   checkpoints.finish();
   save(checkpoints, 3);

@@ -1,12 +1,13 @@
+#include "trainer_template/runtime/checkpoint/snapshot.h"
+
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros.h>
-#include "trainer_template/runtime/checkpoint/safetensors.h"
-#include "trainer_template/runtime/checkpoint/snapshot.h"
 
 #include "tests/support/temporary_folder.h"
+#include "trainer_template/runtime/checkpoint/safetensors.h"
 
 namespace torchbridge::train {
 namespace {
@@ -72,7 +73,8 @@ TEST(Snapshot, SaysWhichTensorWasWrittenBeforeItWasCopied) {
   snapshot.add("file", tensors);
   snapshot.take(Snapshot::Way::kCopy);
   tensors[1].second.detach()[7].fill_(2);
-  EXPECT_TRUE(contains(error_of([&] { snapshot.copy(); }), "'second' was written between the save and the optimizer's step"));
+  EXPECT_TRUE(
+      contains(error_of([&] { snapshot.copy(); }), "'second' was written between the save and the optimizer's step"));
 }
 
 }  // namespace

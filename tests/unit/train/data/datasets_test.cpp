@@ -1,18 +1,17 @@
 // The data sets of the library, and one of a user's own, as the loader reads them.
-#include "trainer_template/runtime/checkpoint/fingerprint.h"
-#include "trainer_template/runtime/data/image_folder.h"
-#include "trainer_template/runtime/data/csv_dataset.h"
-#include "trainer_template/runtime/data/text_windows.h"
-#include "trainer_template/runtime/data/token_windows.h"
-#include "trainer_template/runtime/data/loader.h"
-
 #include <fstream>
 #include <sstream>
 
+#include "tests/support/temporary_folder.h"
 #include "tests/unit/train/data/image_files.h"
 #include "tests/unit/train/data/own_dataset.h"
-#include "tests/support/temporary_folder.h"
 #include "tests/unit/train/data/token_files.h"
+#include "trainer_template/runtime/checkpoint/fingerprint.h"
+#include "trainer_template/runtime/data/csv_dataset.h"
+#include "trainer_template/runtime/data/image_folder.h"
+#include "trainer_template/runtime/data/loader.h"
+#include "trainer_template/runtime/data/text_windows.h"
+#include "trainer_template/runtime/data/token_windows.h"
 
 namespace torchbridge::train {
 namespace {
@@ -117,8 +116,10 @@ TEST(Table, SaysWhatIsWrong) {
   TemporaryFolder folder;
   folder.write("t.csv", "a,y\n1,0\n3,0.5\n");
   folder.write("one.csv", "a\n1\n");
-  EXPECT_TRUE(contains(error_of([&] { Table(folder / "t.csv", {.kind = TargetKind::kClass}); }), "t.csv: line 3, column 2: 0.5"));
-  EXPECT_TRUE(contains(error_of([&] { Table(folder / "t.csv", {.target = "z"}); }), "has no column 'z'; expected one of a, y"));
+  EXPECT_TRUE(contains(error_of([&] { Table(folder / "t.csv", {.kind = TargetKind::kClass}); }),
+                       "t.csv: line 3, column 2: 0.5"));
+  EXPECT_TRUE(
+      contains(error_of([&] { Table(folder / "t.csv", {.target = "z"}); }), "has no column 'z'; expected one of a, y"));
   EXPECT_TRUE(contains(error_of([&] { Table(folder / "one.csv", {}); }), "has one column"));
 }
 
@@ -139,9 +140,13 @@ TEST(Datasets, ThoseOfOneSizeAreToldApart) {
   folder.write("other.txt", "0123456780");
   folder.write("other.bin", token_bytes({10, 11, 12, 14}));
   folder.write("other.csv", "a,b\n1,2\n3,5\n");
-  const auto text = [&](const char* name, TextPart part = {}) { return fingerprint(TextWindows(folder / name, 2, part)); };
+  const auto text = [&](const char* name, TextPart part = {}) {
+    return fingerprint(TextWindows(folder / name, 2, part));
+  };
   const auto tokens = [&](const char* name) { return fingerprint(TokenWindows({folder / name}, {.length = 2})); };
-  const auto table = [&](const char* name, const char* target = "") { return fingerprint(Table(folder / name, {.target = target})); };
+  const auto table = [&](const char* name, const char* target = "") {
+    return fingerprint(Table(folder / name, {.target = target}));
+  };
   EXPECT_NE(text("t.txt"), "");
   EXPECT_EQ(text("t.txt"), text("copy.txt"));
   EXPECT_NE(text("t.txt"), text("other.txt"));

@@ -1,12 +1,12 @@
 // Loading onto a device, on one that behaves as a GPU does where order matters.
-#include <gtest/gtest.h>
-#include "trainer_template/runtime/data/loader.h"
-
 #include <algorithm>
 #include <cstring>
 #include <set>
 
+#include <gtest/gtest.h>
+
 #include "tests/unit/train/data/fake_device.h"
+#include "trainer_template/runtime/data/loader.h"
 
 namespace torchbridge::train {
 namespace {

@@ -1,7 +1,8 @@
+#include "trainer_template/runtime/data/epoch_order.h"
+
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/randperm.h>
 #include <gtest/gtest.h>
-#include "trainer_template/runtime/data/epoch_order.h"
 
 namespace torchbridge::train {
 namespace {

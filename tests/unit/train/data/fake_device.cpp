@@ -1,5 +1,14 @@
 #include "tests/unit/train/data/fake_device.h"
 
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <set>
+
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
@@ -9,15 +18,6 @@
 #include <c10/core/DeviceType.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
-
-#include <atomic>
-#include <cstdlib>
-#include <cstring>
-#include <deque>
-#include <functional>
-#include <map>
-#include <mutex>
-#include <set>
 
 namespace fake_device {
 namespace {
@@ -131,16 +131,18 @@ const bool registered = [] {
   return true;
 }();
 
-at::Tensor empty(c10::SymIntArrayRef size, std::optional<at::ScalarType> type, std::optional<at::Layout>, std::optional<Device>,
-                 std::optional<bool>, std::optional<at::MemoryFormat> format) {
-  return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(size), &on_device, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
-                                   type.value_or(at::kFloat), format);
+at::Tensor empty(c10::SymIntArrayRef size, std::optional<at::ScalarType> type, std::optional<at::Layout>,
+                 std::optional<Device>, std::optional<bool>, std::optional<at::MemoryFormat> format) {
+  return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(size), &on_device,
+                                   c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), type.value_or(at::kFloat),
+                                   format);
 }
 
 at::Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride, std::optional<at::ScalarType> type,
                          std::optional<at::Layout>, std::optional<Device>, std::optional<bool>) {
   return at::detail::empty_strided_generic(C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride), &on_device,
-                                           c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), type.value_or(at::kFloat));
+                                           c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                           type.value_or(at::kFloat));
 }
 
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {

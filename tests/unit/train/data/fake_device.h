@@ -3,10 +3,10 @@
 // pin, it does too.
 #pragma once
 
+#include <vector>
+
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
-
-#include <vector>
 
 namespace fake_device {
 

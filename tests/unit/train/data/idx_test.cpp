@@ -1,4 +1,5 @@
 #include "trainer_template/runtime/data/idx.h"
+
 #include <zlib.h>
 
 #include "tests/support/temporary_folder.h"
@@ -44,8 +45,8 @@ TEST(Idx, ReadsBothSpellings) {
 
 TEST(Idx, ReadsGzip) {
   TemporaryFolder folder;
-  for (const auto& [name, content] : {std::pair("train-images-idx3-ubyte.gz", kImages),
-                                      std::pair("train-labels-idx1-ubyte.gz", kLabels)}) {
+  for (const auto& [name, content] :
+       {std::pair("train-images-idx3-ubyte.gz", kImages), std::pair("train-labels-idx1-ubyte.gz", kLabels)}) {
     gzFile file = gzopen((folder / name).c_str(), "wb");
     gzwrite(file, content.data(), static_cast<unsigned>(content.size()));
     gzclose(file);

@@ -1,13 +1,13 @@
 // Image files made by libpng and libjpeg-turbo.
 #pragma once
 
-#include <gtest/gtest.h>
-#include <png.h>
-#include <turbojpeg.h>
-
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
+#include <png.h>
+#include <turbojpeg.h>
 
 // Pixels as png.h's `format` says, for instance PNG_FORMAT_RGB.
 inline std::string png_file(int width, int height, png_uint_32 format, const std::vector<std::uint8_t>& pixels) {
@@ -24,7 +24,8 @@ inline std::string png_file(int width, int height, png_uint_32 format, const std
 }
 
 // Without a chunk that tells the gamma.
-inline std::string gray_png_of_16_bits(png_uint_32 width, png_uint_32 height, const std::vector<std::uint16_t>& values) {
+inline std::string gray_png_of_16_bits(png_uint_32 width, png_uint_32 height,
+                                       const std::vector<std::uint16_t>& values) {
   std::string bytes;
   png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, nullptr, nullptr, nullptr);
   png_infop info = png_create_info_struct(png);
@@ -32,10 +33,12 @@ inline std::string gray_png_of_16_bits(png_uint_32 width, png_uint_32 height, co
     static_cast<std::string*>(png_get_io_ptr(writer))->append(reinterpret_cast<const char*>(data), size);
   };
   png_set_write_fn(png, &bytes, append, [](png_structp) {});
-  png_set_IHDR(png, info, width, height, 16, PNG_COLOR_TYPE_GRAY, PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+  png_set_IHDR(png, info, width, height, 16, PNG_COLOR_TYPE_GRAY, PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT,
+               PNG_FILTER_TYPE_DEFAULT);
   png_write_info(png, info);
   png_set_swap(png);  // the file has the higher byte first
-  for (png_uint_32 row = 0; row < height; ++row) png_write_row(png, reinterpret_cast<png_const_bytep>(values.data() + row * width));
+  for (png_uint_32 row = 0; row < height; ++row)
+    png_write_row(png, reinterpret_cast<png_const_bytep>(values.data() + row * width));
   png_write_end(png, info);
   png_destroy_write_struct(&png, &info);
   return bytes;

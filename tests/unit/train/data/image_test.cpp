@@ -2,8 +2,8 @@
 
 #include <cstdlib>
 
-#include "tests/unit/train/data/image_files.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/unit/train/data/image_files.h"
 
 namespace torchbridge::train {
 namespace {
@@ -22,10 +22,15 @@ TEST(Image, DecodesPng) {
     Pixels pixels, expected;
   } kCases[] = {
       {PNG_FORMAT_RGB, kRgb, kRgb},
-      {PNG_FORMAT_GRAY, {0, 1, 2, 253, 254, 255}, {0, 0, 0, 1, 1, 1, 2, 2, 2, 253, 253, 253, 254, 254, 254, 255, 255, 255}},
-      {PNG_FORMAT_GA, {9, 255, 8, 255, 7, 255, 6, 255, 5, 255, 4, 255}, {9, 9, 9, 8, 8, 8, 7, 7, 7, 6, 6, 6, 5, 5, 5, 4, 4, 4}},
+      {PNG_FORMAT_GRAY,
+       {0, 1, 2, 253, 254, 255},
+       {0, 0, 0, 1, 1, 1, 2, 2, 2, 253, 253, 253, 254, 254, 254, 255, 255, 255}},
+      {PNG_FORMAT_GA,
+       {9, 255, 8, 255, 7, 255, 6, 255, 5, 255, 4, 255},
+       {9, 9, 9, 8, 8, 8, 7, 7, 7, 6, 6, 6, 5, 5, 5, 4, 4, 4}},
       // Transparency is left out, not painted over.
-      {PNG_FORMAT_RGBA, {10, 20, 30, 128, 1, 2, 3, 255, 1, 2, 3, 1, 1, 2, 3, 255, 1, 2, 3, 255, 1, 2, 3, 255},
+      {PNG_FORMAT_RGBA,
+       {10, 20, 30, 128, 1, 2, 3, 255, 1, 2, 3, 1, 1, 2, 3, 255, 1, 2, 3, 255, 1, 2, 3, 255},
        {10, 20, 30, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3}},
   };
   for (const auto& c : kCases) {

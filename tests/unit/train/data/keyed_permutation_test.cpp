@@ -1,4 +1,3 @@
-#include <gtest/gtest.h>
 #include "trainer_template/runtime/data/keyed_permutation.h"
 
 #include <algorithm>
@@ -8,14 +7,18 @@
 #include <numeric>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 namespace torchbridge::train {
 namespace {
 
 using Counts = std::vector<std::int64_t>;
 
-// How far the counts are from equal ones, in standard deviations of chi-square, which is nearly normal for so many cells.
+// How far the counts are from equal ones, in standard deviations of chi-square, which is nearly normal for so many
+// cells.
 double deviation(const Counts& counts) {
-  const double expected = static_cast<double>(std::accumulate(counts.begin(), counts.end(), std::int64_t{0})) / std::ssize(counts);
+  const double expected =
+      static_cast<double>(std::accumulate(counts.begin(), counts.end(), std::int64_t{0})) / std::ssize(counts);
   double chi_square = 0;
   for (const auto count : counts) chi_square += (count - expected) * (count - expected) / expected;
   const double freedom = static_cast<double>(std::ssize(counts)) - 1;
@@ -72,7 +75,8 @@ TEST(KeyedPermutation, EveryOrderOfAFewSamplesIsAsLikely) {
     std::vector<std::int64_t> samples(size);
     std::iota(samples.begin(), samples.end(), 0);
     std::map<std::vector<std::int64_t>, std::int64_t> found;
-    do found[samples] = 0; while (std::next_permutation(samples.begin(), samples.end()));
+    do found[samples] = 0;
+    while (std::next_permutation(samples.begin(), samples.end()));
     for (std::int64_t key = 0; key < 6000; ++key) {
       const KeyedPermutation order(size, 5, key);
       for (std::int64_t position = 0; position < size; ++position) samples[position] = order[position];

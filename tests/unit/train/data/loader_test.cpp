@@ -54,7 +54,8 @@ constexpr int kWorkerCounts[] = {0, 1, 3};
 TEST(Loader, GivesTheBatchesInOrder) {
   const Numbers numbers(7);
   for (int workers : kWorkerCounts) {
-    Loader loader(numbers, {.size = 7, .order = Order::kSequential}, {.batch_size = 3, .workers = workers, .epochs = 2});
+    Loader loader(numbers, {.size = 7, .order = Order::kSequential},
+                  {.batch_size = 3, .workers = workers, .epochs = 2});
     EXPECT_EQ(all_of(loader), (Batches{{0, 1, 2}, {3, 4, 5}, {6}, {0, 1, 2}, {3, 4, 5}, {6}})) << workers;
     EXPECT_FALSE(loader.next());
   }
@@ -83,7 +84,8 @@ TEST(Loader, GoesOnFromEveryPosition) {
       }
       for (std::size_t done = 0; done <= expected.size(); ++done) {
         EXPECT_EQ(batches_left(sampler, options, positions[done]), std::ssize(expected) - std::ssize(positions) + 1 +
-                      std::ssize(expected) - static_cast<std::ptrdiff_t>(done));
+                                                                       std::ssize(expected) -
+                                                                       static_cast<std::ptrdiff_t>(done));
         Loader rest(numbers, sampler, options, positions[done]);
         EXPECT_EQ(all_of(rest), Batches(expected.begin() + static_cast<std::ptrdiff_t>(done), expected.end()))
             << world_size << " ranks, " << workers << " workers, after " << done;
@@ -236,7 +238,8 @@ TEST(Loader, GivesTheTensorsThatWereCollated) {
   for (int workers : kWorkerCounts) {
     const Watched watched(40);
     Loader loader(watched, {.size = 40}, {.batch_size = 4, .workers = workers});
-    while (const auto batch = loader.next()) EXPECT_EQ(batch->inputs.const_data_ptr(), watched.memory_of(values(*batch).front()));
+    while (const auto batch = loader.next())
+      EXPECT_EQ(batch->inputs.const_data_ptr(), watched.memory_of(values(*batch).front()));
     EXPECT_EQ(watched.worked_here(), workers == 0);
   }
 }
@@ -274,7 +277,8 @@ TEST(Loader, SeedsBelongToSampleAndEpochWhateverElseChanges) {
     EXPECT_EQ(seeds_of(30, 1, {.batch_size = 7, .workers = workers, .epochs = 2}), seeds);
     EXPECT_EQ(seeds_of(30, 4, {.batch_size = 3, .workers = workers, .epochs = 2}), seeds);
   }
-  for (const auto& [sample, seed] : seeds_of(30, 1, {.workers = 3, .epochs = 2}, {1, 12})) EXPECT_EQ(seeds.at(sample), seed);
+  for (const auto& [sample, seed] : seeds_of(30, 1, {.workers = 3, .epochs = 2}, {1, 12}))
+    EXPECT_EQ(seeds.at(sample), seed);
 }
 
 // Batches wait until they are let go.
@@ -300,7 +304,8 @@ class Gate : public Numbers {
 
 TEST(Loader, SaysWhichBatchDoesNotCome) {
   Gate gate(4);
-  Loader loader(gate, {.size = 4, .order = Order::kSequential}, {.batch_size = 2, .timeout = std::chrono::milliseconds(20)});
+  Loader loader(gate, {.size = 4, .order = Order::kSequential},
+                {.batch_size = 2, .timeout = std::chrono::milliseconds(20)});
   EXPECT_TRUE(contains(error_of([&] { loader.next(); }), "batch 0 since the start was not made within 20 ms"));
   gate.open();
   std::optional<Batch> batch;

@@ -1,7 +1,8 @@
-#include <gtest/gtest.h>
 #include "trainer_template/runtime/data/pixels.h"
 
 #include <vector>
+
+#include <gtest/gtest.h>
 
 namespace torchbridge::train {
 namespace {

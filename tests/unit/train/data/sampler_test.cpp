@@ -1,9 +1,10 @@
-#include <gtest/gtest.h>
 #include "trainer_template/runtime/data/sampler.h"
 
 #include <algorithm>
 #include <numeric>
 #include <set>
+
+#include <gtest/gtest.h>
 
 namespace torchbridge::train {
 namespace {
@@ -33,26 +34,16 @@ struct Case {
 
 // What Python gives without shuffle; the rest of what it gives is compared in tests/multiproc.
 const Case kCases[] = {
-    {8, 4, 1, false, 0, {1, 5}},
-    {10, 4, 0, false, 0, {0, 4, 8}},
-    {10, 4, 2, false, 0, {2, 6, 0}},
-    {10, 4, 3, false, 0, {3, 7, 1}},
-    {10, 4, 3, true, 0, {3, 7}},
-    {2, 5, 4, false, 0, {0}},
-    {1, 4, 3, false, 0, {0}},
-    {3, 5, 0, true, 0, {}},
-    {7, 1, 0, false, 0, {0, 1, 2, 3, 4, 5, 6}},
-    {10, 4, 2, false, 4, {6, 0}},
-    {10, 4, 2, true, 4, {6}},
-    {10, 4, 2, false, 12, {}},
-    {10, 2, 1, false, 4, {5, 7, 9}},
-    {10, 3, 1, false, 4, {5, 8}},
+    {8, 4, 1, false, 0, {1, 5}},     {10, 4, 0, false, 0, {0, 4, 8}}, {10, 4, 2, false, 0, {2, 6, 0}},
+    {10, 4, 3, false, 0, {3, 7, 1}}, {10, 4, 3, true, 0, {3, 7}},     {2, 5, 4, false, 0, {0}},
+    {1, 4, 3, false, 0, {0}},        {3, 5, 0, true, 0, {}},          {7, 1, 0, false, 0, {0, 1, 2, 3, 4, 5, 6}},
+    {10, 4, 2, false, 4, {6, 0}},    {10, 4, 2, true, 4, {6}},        {10, 4, 2, false, 12, {}},
+    {10, 2, 1, false, 4, {5, 7, 9}}, {10, 3, 1, false, 4, {5, 8}},
 };
 
 TEST(Sampler, TakesEveryWorldSizethSample) {
   for (const Case& c : kCases) {
-    const SamplerOptions options{
-        .size = c.size, .world_size = c.world_size, .rank = c.rank, .drop_last = c.drop_last};
+    const SamplerOptions options{.size = c.size, .world_size = c.world_size, .rank = c.rank, .drop_last = c.drop_last};
     const Indices share = share_of(options, c.consumed);
     EXPECT_EQ(share, c.expected) << c.size << " samples, rank " << c.rank << " of " << c.world_size << ", drop_last "
                                  << c.drop_last << ", consumed " << c.consumed;

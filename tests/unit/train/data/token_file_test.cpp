@@ -1,9 +1,10 @@
-#include <fcntl.h>
 #include "trainer_template/runtime/data/token_file.h"
-#include "trainer_template/runtime/errors.h"
+
+#include <fcntl.h>
 
 #include "tests/support/temporary_folder.h"
 #include "tests/unit/train/data/token_files.h"
+#include "trainer_template/runtime/errors.h"
 
 namespace torchbridge::train {
 namespace {
@@ -42,7 +43,7 @@ TEST(TokenFile, NamesFileOffsetAndExpectation) {
       {llm_c_header(kMagic, 1, 2).substr(0, 100), "ends at byte 100, within the header of 1024 bytes"},
       {llm_c_header(kMagic, 2, 2) + "abcd", "byte 4: version 2, expected 1"},
       {llm_c_header(kMagic, 1, 0), "byte 8: number of tokens 0, expected some"},
-      {llm_c_header(kMagic, 1, 3) + "abcd", 
+      {llm_c_header(kMagic, 1, 3) + "abcd",
        "byte 8: number of tokens 3, expected as many as the file holds: it has 1028 bytes instead of 1030"},
       {llm_c_header(kMagic, 1, 1) + "abcd", "it has 1028 bytes instead of 1026"},
       {llm_c_header(kMagic, 1, 0xffffffff) + "abcd", "instead of 8589935614"},

@@ -1,7 +1,8 @@
+#include "trainer_template/runtime/ddp/ddp.h"
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
-#include "trainer_template/runtime/ddp/ddp.h"
 
 #include "tests/support/alone.h"
 #include "tests/support/temporary_folder.h"
@@ -32,9 +33,9 @@ TEST(Ddp, GivesGradientsInEveryMode) {
       for (bool is_static : {false, true}) {
         SCOPED_TRACE(testing::Message() << "view " << view << " unused " << unused << " static " << is_static);
         const ModelTensors model = two_weights();
-        DistributedDataParallel ddp(model, alone(), {.gradient_as_bucket_view = view,
-                                                     .find_unused_parameters = unused,
-                                                     .static_graph = is_static});
+        DistributedDataParallel ddp(
+            model, alone(),
+            {.gradient_as_bucket_view = view, .find_unused_parameters = unused, .static_graph = is_static});
         for (int step = 0; step < 3; ++step) {
           one_step(ddp, model);
           expect_gradients(model, 3);
@@ -77,7 +78,8 @@ TEST(Ddp, RefusesALayoutOfAnotherModel) {
 
 TEST(Ddp, RefusesAModelThatCannotLearn) {
   const ModelTensors model{.parameters = {{"a", at::ones({2})}}, .buffers = {}};
-  EXPECT_TRUE(contains(error_of([&] { DistributedDataParallel(model, alone()); }), "no parameter that requires a gradient"));
+  EXPECT_TRUE(
+      contains(error_of([&] { DistributedDataParallel(model, alone()); }), "no parameter that requires a gradient"));
 }
 
 struct Outputs {
@@ -118,9 +120,12 @@ TEST(Ddp, PutsTheTensorsOfItsSinkBackIntoTheOutput) {
   DistributedDataParallel ddp(model, alone(), {.find_unused_parameters = true});
   for (int step = 0; step < 2; ++step) {
     for (const auto& [name, parameter] : model.parameters) parameter.mutable_grad().reset();
-    Outputs outputs = ddp.forward([&](double factor) {
-      return Outputs{(model.parameters[0].second * factor).sum(), {model.parameters[1].second.sum(), at::ones({1})}};
-    }, 3.0);
+    Outputs outputs = ddp.forward(
+        [&](double factor) {
+          return Outputs{(model.parameters[0].second * factor).sum(),
+                         {model.parameters[1].second.sum(), at::ones({1})}};
+        },
+        3.0);
     outputs.first.backward();  // the other outputs are in no loss
     EXPECT_EQ(model.parameters[0].second.grad()[0].item<double>(), 3);
     EXPECT_FALSE(model.parameters[1].second.grad().defined());

@@ -1,12 +1,13 @@
+#include "trainer_template/runtime/ddp/sync_batch_norm.h"
+
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
-#include "trainer_template/runtime/model_tensors.h"
-#include "trainer_template/runtime/ddp/sync_batch_norm.h"
 
 #include "tests/support/alone.h"
 #include "tests/support/temporary_folder.h"
+#include "trainer_template/runtime/model_tensors.h"
 
 namespace torchbridge::train {
 namespace {
@@ -51,7 +52,8 @@ struct Member : torch::nn::Module {
 
 TEST(SyncBatchNorm, NamesABatchNormThatItCannotReplace) {
   Member model;
-  EXPECT_TRUE(contains(error_of([&] { convert_sync_batch_norm(model, alone()); }), "'norm' is in no torch::nn::Sequential"));
+  EXPECT_TRUE(
+      contains(error_of([&] { convert_sync_batch_norm(model, alone()); }), "'norm' is in no torch::nn::Sequential"));
 }
 
 TEST(SyncBatchNorm, RefusesAnInputOfOtherChannels) {

@@ -8,7 +8,9 @@ namespace {
 CudaDevices devices(int count) {
   return {std::vector<CudaGpu>(count, CudaGpu{"NVIDIA H100", Capability{9, 0}}), "CUDA_VISIBLE_DEVICES is not set"};
 }
-Layout layout(int local_rank) { return {.rank = 8 + local_rank, .world_size = 16, .local_rank = local_rank, .local_world_size = 8}; }
+Layout layout(int local_rank) {
+  return {.rank = 8 + local_rank, .world_size = 16, .local_rank = local_rank, .local_world_size = 8};
+}
 
 TEST(DeviceChoice, LocalRankIsTheIndexUnlessOneGpuIsVisible) {
   const struct {
@@ -24,8 +26,9 @@ TEST(DeviceChoice, LocalRankIsTheIndexUnlessOneGpuIsVisible) {
 TEST(DeviceChoice, AnImpossibleChoiceShowsWhatIsVisible) {
   const auto beyond = gpu_of(layout(5), devices(4));
   ASSERT_FALSE(beyond);
-  EXPECT_EQ(beyond.error().message, "LOCAL_RANK=5, but only 4 GPUs are visible (NVIDIA H100, CUDA_VISIBLE_DEVICES is not set): "
-                                    "start no more ranks a node than there are GPUs");
+  EXPECT_EQ(beyond.error().message,
+            "LOCAL_RANK=5, but only 4 GPUs are visible (NVIDIA H100, CUDA_VISIBLE_DEVICES is not set): "
+            "start no more ranks a node than there are GPUs");
   const auto none = gpu_of(layout(0), devices(0));
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().message, "no GPU is visible (CUDA_VISIBLE_DEVICES is not set)");

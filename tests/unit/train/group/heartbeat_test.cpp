@@ -1,4 +1,3 @@
-#include "bridge/net/socket.h"
 #include "trainer_template/runtime/group/heartbeat.h"
 
 #include <linux/sockios.h>
@@ -9,6 +8,8 @@
 #include <thread>
 
 #include <gtest/gtest.h>
+
+#include "bridge/net/socket.h"
 
 namespace torchbridge::train {
 namespace {

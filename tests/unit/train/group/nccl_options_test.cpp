@@ -9,8 +9,8 @@ TEST(NcclOptions, WhatIsNotGivenIsLeftToNccl) {
   const ncclConfig_t config = config_of({});
   const ncclConfig_t defaults = NCCL_CONFIG_INITIALIZER;
   EXPECT_EQ(config.magic, defaults.magic);
-  for (int field : {config.blocking, config.cgaClusterSize, config.minCTAs, config.maxCTAs, config.splitShare, config.trafficClass,
-                    config.collnetEnable, config.CTAPolicy, config.shrinkShare, config.nvlsCTAs}) {
+  for (int field : {config.blocking, config.cgaClusterSize, config.minCTAs, config.maxCTAs, config.splitShare,
+                    config.trafficClass, config.collnetEnable, config.CTAPolicy, config.shrinkShare, config.nvlsCTAs}) {
     EXPECT_EQ(field, NCCL_CONFIG_UNDEF_INT);
   }
   EXPECT_EQ(config.netName, nullptr);

@@ -23,7 +23,12 @@ TEST(Places, RanksThatAreNotNumberedNodeByNodeTellNothing) {
 
 TEST(Places, TheLauncherKnowsNodesFromWhichNobodyCame) {
   Launch launch;
-  const LaunchFacts facts{.launcher = "slurm", .world_size = 4, .local_size = 2, .nodes = {"n5", "n7"}, .tasks_per_node = {2, 2}, .placement = Placement::kBlock};
+  const LaunchFacts facts{.launcher = "slurm",
+                          .world_size = 4,
+                          .local_size = 2,
+                          .nodes = {"n5", "n7"},
+                          .tasks_per_node = {2, 2},
+                          .placement = Placement::kBlock};
   launch.plan = StepPlan{.facts = facts, .map = *task_map_of(facts), .options = {}, .exported = {}, .env = {}};
   EXPECT_EQ(with_nodes({2, 3}, launch, {block(0)}), "ranks 2,3 (n7)");
   launch.plan.reset();
@@ -32,7 +37,8 @@ TEST(Places, TheLauncherKnowsNodesFromWhichNobodyCame) {
 }
 
 TEST(Places, NodesAreToldApartByNumberAndHost) {
-  EXPECT_EQ(ranks_by_node({cyclic(0, 2), cyclic(1, 2), cyclic(2, 2), cyclic(3, 2)}), (std::vector<std::vector<int>>{{0, 2}, {1, 3}}));
+  EXPECT_EQ(ranks_by_node({cyclic(0, 2), cyclic(1, 2), cyclic(2, 2), cyclic(3, 2)}),
+            (std::vector<std::vector<int>>{{0, 2}, {1, 3}}));
   EXPECT_EQ(ranks_by_node({{0, 0, 0, 1, "a"}, {1, 0, 1, 1, "b"}}), (std::vector<std::vector<int>>{{0}, {1}}));
 }
 

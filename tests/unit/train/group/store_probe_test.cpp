@@ -1,4 +1,3 @@
-#include "bridge/net/socket.h"
 #include "trainer_template/runtime/group/store_probe.h"
 
 #include <sys/socket.h>
@@ -7,6 +6,7 @@
 #include <functional>
 #include <thread>
 
+#include "bridge/net/socket.h"
 #include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
@@ -37,7 +37,9 @@ class Service {
   std::thread thread_;
 };
 
-void send_text(int peer, const std::string& text) { EXPECT_EQ(::write(peer, text.data(), text.size()), std::ssize(text)); }
+void send_text(int peer, const std::string& text) {
+  EXPECT_EQ(::write(peer, text.data(), text.size()), std::ssize(text));
+}
 
 TEST(WaitForStore, KnowsAStoreByItsAnswer) {
   const Service store([](int peer) {

@@ -1,8 +1,9 @@
-#include <ATen/ops/full.h>
-#include <ATen/ops/ones.h>
 #include "trainer_template/runtime/optim/grad_clip.h"
 
 #include <limits>
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
 
 #include "tests/support/alone.h"
 #include "tests/support/temporary_folder.h"
@@ -32,7 +33,8 @@ TEST(GradClip, ScalesWhatIsTooLong) {
 TEST(GradClip, LeavesWhatIsShortEnough) {
   const Tensors all = parameters();
   EXPECT_EQ(clip_grad_norm(all, {.max_norm = 10, .norm_type = 1}).item<double>(), 7);
-  EXPECT_EQ(clip_grad_norm(all, {.max_norm = 10, .norm_type = std::numeric_limits<double>::infinity()}).item<double>(), 4);
+  EXPECT_EQ(clip_grad_norm(all, {.max_norm = 10, .norm_type = std::numeric_limits<double>::infinity()}).item<double>(),
+            4);
   EXPECT_EQ(gradient(all, 0), 3);
   EXPECT_EQ(clip_grad_norm({at::ones({2})}, {}).item<double>(), 0);
 }
@@ -49,7 +51,8 @@ TEST(GradClip, OfOneRankIsThatOfTheWhole) {
 TEST(GradClip, SaysWhatCannotBeClipped) {
   const Tensors all = parameters();
   all[0].mutable_grad().fill_(std::numeric_limits<float>::quiet_NaN());
-  EXPECT_TRUE(contains(error_of([&] { clip_grad_norm(all, {.error_if_nonfinite = true}); }), "norm of the gradients is nan"));
+  EXPECT_TRUE(
+      contains(error_of([&] { clip_grad_norm(all, {.error_if_nonfinite = true}); }), "norm of the gradients is nan"));
   EXPECT_TRUE(contains(error_of([&] { clip_grad_norm(all, {.norm_type = 0}); }), "norm_type must be above 0"));
 }
 

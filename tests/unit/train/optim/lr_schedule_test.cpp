@@ -1,5 +1,6 @@
-#include <gtest/gtest.h>
 #include "trainer_template/runtime/optim/lr_schedule.h"
+
+#include <gtest/gtest.h>
 
 #include "tests/support/temporary_folder.h"
 

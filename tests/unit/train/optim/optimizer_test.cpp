@@ -1,16 +1,16 @@
+#include "trainer_template/runtime/optim/optimizer.h"
+
+#include <cmath>
+#include <functional>
+
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/sparse_coo_tensor.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
-#include "trainer_template/runtime/optim/optimizer.h"
-#include "trainer_template/runtime/optim/parameter_groups.h"
-
-#include <cmath>
-
-#include <functional>
 
 #include "tests/support/temporary_folder.h"
+#include "trainer_template/runtime/optim/parameter_groups.h"
 
 namespace torchbridge::train {
 namespace {
@@ -36,7 +36,8 @@ using Maker = std::function<std::unique_ptr<Optimizer>(NamedTensors)>;
 const std::pair<const char*, Maker> kOptimizers[] = {
     {"sgd", [](NamedTensors p) { return make_sgd(std::move(p), {}); }},
     {"sgd with momentum", [](NamedTensors p) { return make_sgd(std::move(p), {.momentum = 0.9}); }},
-    {"nesterov", [](NamedTensors p) { return make_sgd(std::move(p), {.momentum = 0.9, .weight_decay = 0.1, .nesterov = true}); }},
+    {"nesterov",
+     [](NamedTensors p) { return make_sgd(std::move(p), {.momentum = 0.9, .weight_decay = 0.1, .nesterov = true}); }},
     {"adam with amsgrad", [](NamedTensors p) { return make_adam(std::move(p), {.amsgrad = true}); }},
     {"adamw", [](NamedTensors p) { return make_adamw(std::move(p), {}); }},
 };
@@ -99,7 +100,8 @@ TEST(Optimizer, GoesOnInTheMemoryItIsGiven) {
   after->adopt_state(given);
   const NamedTensors state = after->state();
   expect_equal(state, before->state());
-  for (std::size_t i = 0; i < state.size(); ++i) EXPECT_EQ(state[i].second.is_alias_of(given[i].second), i != 0) << state[i].first;
+  for (std::size_t i = 0; i < state.size(); ++i)
+    EXPECT_EQ(state[i].second.is_alias_of(given[i].second), i != 0) << state[i].first;
   EXPECT_TRUE(state[0].second.is_contiguous());
 
   const auto of_one_memory = make_adamw(parameters, {});
@@ -146,7 +148,9 @@ TEST(Optimizer, RefusesTheStateOfAnotherOne) {
   const auto adamw = make_adamw(parameters, {});
   set_gradients(parameters, 1);
   adamw->step(0.1);
-  const auto load = [&](const NamedTensors& state) { return error_of([&] { make_adamw(parameters, {})->load_state(state); }); };
+  const auto load = [&](const NamedTensors& state) {
+    return error_of([&] { make_adamw(parameters, {})->load_state(state); });
+  };
   NamedTensors state = adamw->state();
   EXPECT_EQ(load(state), "");
   EXPECT_EQ(load({}), "");
@@ -154,16 +158,19 @@ TEST(Optimizer, RefusesTheStateOfAnotherOne) {
   EXPECT_TRUE(contains(load(missing), "has no 'a.weight.exp_avg'"));
   NamedTensors other_shape = state;
   other_shape[0].second = at::zeros({7});
-  EXPECT_TRUE(contains(load(other_shape), "'a.weight.exp_avg' has shape [7] and type Float, expected [2, 3] and Float"));
-  EXPECT_TRUE(contains(error_of([&] { make_sgd(parameters, {})->load_state(state); }), "was another --optimizer used?"));
+  EXPECT_TRUE(
+      contains(load(other_shape), "'a.weight.exp_avg' has shape [7] and type Float, expected [2, 3] and Float"));
+  EXPECT_TRUE(
+      contains(error_of([&] { make_sgd(parameters, {})->load_state(state); }), "was another --optimizer used?"));
   EXPECT_TRUE(contains(error_of([&] { make_sgd(parameters, {.momentum = 1})->load_state(state); }),
                        "was another --optimizer used?"));
 }
 
 TEST(Optimizer, StepsEachGroupByItsOwnOptions) {
   const NamedTensors parameters = two_parameters();
-  const auto sgd = make_sgd({{.name = "fast", .parameters = {parameters[0]}, .options = {.lr = 0.5}},
-                             {.name = "slow", .parameters = {parameters[1]}, .options = {.lr = 0.25, .momentum = 0.9}}});
+  const auto sgd =
+      make_sgd({{.name = "fast", .parameters = {parameters[0]}, .options = {.lr = 0.5}},
+                {.name = "slow", .parameters = {parameters[1]}, .options = {.lr = 0.25, .momentum = 0.9}}});
   set_gradients(parameters, 1);
   sgd->step();
   EXPECT_TRUE(parameters[0].second.equal(at::full({2, 3}, 0.5)));
@@ -177,28 +184,35 @@ TEST(Optimizer, StepsEachGroupByItsOwnOptions) {
 TEST(Optimizer, TakesSparseGradientsInPlainSgdOnly) {
   const NamedTensors parameters = {{"embedding", at::ones({4, 2}).set_requires_grad(true)}};
   const auto set = [&] {
-    parameters[0].second.mutable_grad() = at::sparse_coo_tensor(at::full({1, 2}, 3, at::kLong), at::ones({2, 2}), {4, 2});
+    parameters[0].second.mutable_grad() =
+        at::sparse_coo_tensor(at::full({1, 2}, 3, at::kLong), at::ones({2, 2}), {4, 2});
   };
   set();
   make_sgd(parameters, {.lr = 0.25})->step();
   EXPECT_TRUE(parameters[0].second.sum(1).equal(at::tensor({2.0f, 2.0f, 2.0f, 1.0f})));
-  EXPECT_TRUE(contains(error_of([&] { make_sgd(parameters, {.momentum = 0.9})->step(); }), "'embedding' has a sparse gradient"));
+  EXPECT_TRUE(contains(error_of([&] { make_sgd(parameters, {.momentum = 0.9})->step(); }),
+                       "'embedding' has a sparse gradient"));
   EXPECT_TRUE(contains(error_of([&] { make_adamw(parameters, {})->step(); }), "'embedding' has a sparse gradient"));
 }
 
 TEST(Optimizer, SaysWhatCannotBe) {
-  const auto error = [](const OptimizerOptions& options) { return error_of([&] { make_sgd(two_parameters(), options); }); };
+  const auto error = [](const OptimizerOptions& options) {
+    return error_of([&] { make_sgd(two_parameters(), options); });
+  };
   EXPECT_TRUE(contains(error({.lr = -1}), "group 'all': the learning rate"));
   EXPECT_TRUE(contains(error({.weight_decay = NAN}), "weight decay"));
   EXPECT_TRUE(contains(error({.nesterov = true}), "nesterov needs a momentum"));
   EXPECT_TRUE(contains(error({.beta2 = 1}), "beta2"));
   const NamedTensors shared = two_parameters();
-  EXPECT_TRUE(contains(error_of([&] { make_sgd({{.name = "a", .parameters = shared}, {.name = "b", .parameters = shared}}); }),
+  EXPECT_TRUE(contains(error_of([&] {
+                         make_sgd({{.name = "a", .parameters = shared}, {.name = "b", .parameters = shared}});
+                       }),
                        "group 'b': parameter 'a.weight' is in group 'a' already"));
 }
 
 TEST(ParameterGroups, SpareWhatTheRuleNames) {
-  const NamedTensors parameters = {{"embed.weight", at::ones({4, 2})}, {"fc.weight", at::ones({2, 2})}, {"fc.bias", at::ones({2})}};
+  const NamedTensors parameters = {
+      {"embed.weight", at::ones({4, 2})}, {"fc.weight", at::ones({2, 2})}, {"fc.bias", at::ones({2})}};
   const auto names = [&](const DecayRule& rule) {
     std::string text;
     for (const ParameterGroup& group : groups_by_decay(parameters, {.weight_decay = 0.1}, rule)) {
@@ -212,8 +226,9 @@ TEST(ParameterGroups, SpareWhatTheRuleNames) {
   EXPECT_EQ(names({.spare_vectors = true}), "decay: embed.weight fc.weight; no_decay 0: fc.bias; ");
   EXPECT_EQ(names({.spared = {"embed*", "*.bias"}}), "decay: fc.weight; no_decay 0: embed.weight fc.bias; ");
   EXPECT_EQ(names({.spared = {"*"}}), "no_decay 0: embed.weight fc.weight fc.bias; ");
-  EXPECT_TRUE(contains(error_of([&] { names({.spared = {"bias"}}); }),
-                       "no parameter matches 'bias', which weight decay shall spare; their names are embed.weight, fc.weight"));
+  EXPECT_TRUE(
+      contains(error_of([&] { names({.spared = {"bias"}}); }),
+               "no parameter matches 'bias', which weight decay shall spare; their names are embed.weight, fc.weight"));
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
-#include <gtest/gtest.h>
 #include "trainer_template/runtime/optim/plateau.h"
 
 #include <cmath>
+
+#include <gtest/gtest.h>
 
 #include "tests/support/temporary_folder.h"
 

@@ -1,15 +1,15 @@
 // Autocast and GradScaler: what float16 and bfloat16 need.
+#include <limits>
+
 #include <ATen/ops/full.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 #include <c10/core/GradMode.h>
-#include "trainer_template/runtime/optim/autocast.h"
-#include "trainer_template/runtime/optim/grad_scaler.h"
-
-#include <limits>
 
 #include "tests/support/alone.h"
 #include "tests/support/temporary_folder.h"
+#include "trainer_template/runtime/optim/autocast.h"
+#include "trainer_template/runtime/optim/grad_scaler.h"
 
 namespace torchbridge::train {
 namespace {
@@ -102,7 +102,8 @@ TEST(FoundInf, LeavesParametersAndStateAlone) {
   OptimizerOptions dampened = options, nesterov = options;
   dampened.dampening = 0.5;
   nesterov.nesterov = true;
-  const std::pair<Make, OptimizerOptions> kinds[] = {{make_sgd, options}, {make_sgd, dampened}, {make_sgd, nesterov}, {make_adam, options}, {make_adamw, options}};
+  const std::pair<Make, OptimizerOptions> kinds[] = {
+      {make_sgd, options}, {make_sgd, dampened}, {make_sgd, nesterov}, {make_adam, options}, {make_adamw, options}};
   for (const auto& [make, chosen] : kinds) {
     const at::Tensor straight = at::ones({3}).set_requires_grad(true), skipping = at::ones({3}).set_requires_grad(true);
     const auto expected = make({{"p", straight}}, chosen), actual = make({{"p", skipping}}, chosen);
@@ -119,7 +120,8 @@ TEST(FoundInf, LeavesParametersAndStateAlone) {
     EXPECT_TRUE(at::equal(straight, skipping)) << straight << skipping;
     const NamedTensors state = actual->state(), expected_state = expected->state();
     ASSERT_EQ(state.size(), expected_state.size());
-    for (std::size_t i = 0; i < state.size(); ++i) EXPECT_TRUE(at::equal(state[i].second, expected_state[i].second)) << state[i].first;
+    for (std::size_t i = 0; i < state.size(); ++i)
+      EXPECT_TRUE(at::equal(state[i].second, expected_state[i].second)) << state[i].first;
   }
 }
 

@@ -1,4 +1,10 @@
 // ZeRO and its checkpoints as far as one rank shows them; multiproc.Zero has several.
+#include "trainer_template/runtime/optim/zero.h"
+
+#include <array>
+#include <functional>
+#include <thread>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
@@ -8,17 +14,12 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
+
 #include "bridge/core/env_map.h"
-#include "trainer_template/runtime/ddp/ddp.h"
-#include "trainer_template/runtime/optim/state_pieces.h"
-#include "trainer_template/runtime/optim/zero.h"
-
-#include <array>
-#include <functional>
-#include <thread>
-
 #include "tests/support/alone.h"
 #include "tests/support/temporary_folder.h"
+#include "trainer_template/runtime/ddp/ddp.h"
+#include "trainer_template/runtime/optim/state_pieces.h"
 
 namespace torchbridge::train {
 namespace {
@@ -34,7 +35,8 @@ std::vector<ParameterGroup> groups_of(const NamedTensors& parameters) {
 }
 
 std::unique_ptr<Optimizer> zero_of(const NamedTensors& parameters, GradientAverage average) {
-  return make_zero(groups_of(parameters), alone(), [](auto groups) { return make_adamw(std::move(groups)); }, average);
+  return make_zero(
+      groups_of(parameters), alone(), [](auto groups) { return make_adamw(std::move(groups)); }, average);
 }
 
 constexpr GradientAverage kAverages[] = {GradientAverage::kDdp, GradientAverage::kReduceScatter};
@@ -73,7 +75,8 @@ TEST(Zero, LeavesFrozenAndUnusedParametersAlone) {
     parameters.emplace_back("frozen", at::ones({4}));
     const OptimizerOptions options{.lr = 0.1, .weight_decay = 0.5};
     std::vector<ParameterGroup> groups = {{.name = "all", .parameters = parameters, .options = options}};
-    const auto zero = make_zero(groups, alone(), [](auto pieces) { return make_adamw(std::move(pieces)); }, average);
+    const auto zero = make_zero(
+        groups, alone(), [](auto pieces) { return make_adamw(std::move(pieces)); }, average);
     DistributedDataParallel ddp = ddp_of(parameters, *zero, alone());
     const auto step_with = [&](bool bias) {
       zero->zero_grad();
@@ -267,7 +270,10 @@ TEST(StatePieces, SaysWhatIsMissing) {
   StatePieces twice({{"p", {.begin = 0, .end = 10, .total = 10}}});
   twice.add({{"p.exp_avg", at::ones({10})}, {"p.step", at::ones({})}});
   EXPECT_EQ(error_of([&] { twice.add({{"p.step", at::ones({})}}); }), "");
-  EXPECT_EQ(error_of([&] { twice.add({{"p.exp_avg", at::ones({10})}}); }), "optimizer state 'p.exp_avg' is in more than one file");
+  EXPECT_EQ(error_of([&] {
+              twice.add({{"p.exp_avg", at::ones({10})}});
+            }),
+            "optimizer state 'p.exp_avg' is in more than one file");
   StatePieces unknown({});
   unknown.add({{"other.exp_avg", at::ones({7})}});
   EXPECT_EQ(unknown.take().size(), 1u);  // Optimizer::load_state names it

@@ -1,7 +1,8 @@
-#include <gtest/gtest.h>
 #include "trainer_template/runtime/run/background.h"
 
 #include <numeric>
+
+#include <gtest/gtest.h>
 
 namespace torchbridge::train {
 namespace {

@@ -1,9 +1,5 @@
 #include "trainer_template/runtime/run/command_line.h"
 
-#include <gtest/gtest.h>
-#include "trainer_template/runtime/errors.h"
-#include "trainer_template/runtime/run/other_names.h"
-
 #include <filesystem>
 #include <set>
 #include <sstream>
@@ -11,12 +7,21 @@
 #include <utility>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include "tests/support/temporary_folder.h"
+#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/run/other_names.h"
 
 namespace torchbridge::train {
 namespace {
 
-const TaskKind kKinds[] = {{.name = "none", .summary = "", .models = "", .defaults = {}, .check_model = [](const std::string&) {}, .open = {}}};
+const TaskKind kKinds[] = {{.name = "none",
+                            .summary = "",
+                            .models = "",
+                            .defaults = {},
+                            .check_model = [](const std::string&) {},
+                            .open = {}}};
 
 Options parsed(std::vector<std::string> words) {
   std::vector<char*> arguments;
@@ -35,7 +40,8 @@ std::set<std::string> options_in_help() {
       if (line.starts_with("  --") && std::istringstream(line) >> name) names.insert(name);
     }
   }
-  for (const char* other : {"--config", "--print-config", "--version"}) names.erase(other);  // of none of these a run has a value
+  for (const char* other : {"--config", "--print-config", "--version"})
+    names.erase(other);  // of none of these a run has a value
   return names;
 }
 
@@ -47,15 +53,25 @@ TEST(CommandLine, KnowsOfEachOptionWhatRanksThatDifferDo) {
 }
 
 TEST(CommandLine, TellsValuesAsTheRanksCompareThem) {
-  const Options options = parsed({"trainer", "--lr", "1e-1", "--no-decay", "a,b", "--deterministic", "--optimizer", "adamw", "--resume", "/runs/a", "--init-from", "/w", "--save-busy", "skip"});
-  const std::pair<const char*, const char*> kValues[] = {
-      {"--lr", "0.1"}, {"--no-decay", "a,b"}, {"--deterministic", "yes"}, {"--no-decay-1d", "no"}, {"--weight-decay", "0.01"}, {"--resume", "a path"},
-      {"--init-from", "set"}, {"--checkpoint-dir", "not set"}, {"--save-busy", "skip"}, {"--epochs", "10"}, {"--generate", ""}};
+  const Options options = parsed({"trainer", "--lr", "1e-1", "--no-decay", "a,b", "--deterministic", "--optimizer",
+                                  "adamw", "--resume", "/runs/a", "--init-from", "/w", "--save-busy", "skip"});
+  const std::pair<const char*, const char*> kValues[] = {{"--lr", "0.1"},
+                                                         {"--no-decay", "a,b"},
+                                                         {"--deterministic", "yes"},
+                                                         {"--no-decay-1d", "no"},
+                                                         {"--weight-decay", "0.01"},
+                                                         {"--resume", "a path"},
+                                                         {"--init-from", "set"},
+                                                         {"--checkpoint-dir", "not set"},
+                                                         {"--save-busy", "skip"},
+                                                         {"--epochs", "10"},
+                                                         {"--generate", ""}};
   for (const auto& [name, value] : kValues) EXPECT_EQ(options.chosen.at(name).value, value) << name;
 }
 
 TEST(CommandLine, OfAnOptionThatIsGivenTwiceTheLastValueCounts) {
-  const Options options = parsed({"trainer", "--checkpoint-every", "100", "--no-decay", "a,b", "--quiet", "--no-decay", "c", "--checkpoint-every=50", "--quiet=false"});
+  const Options options = parsed({"trainer", "--checkpoint-every", "100", "--no-decay", "a,b", "--quiet", "--no-decay",
+                                  "c", "--checkpoint-every=50", "--quiet=false"});
   EXPECT_EQ(options.checkpoints.every, 50);
   EXPECT_EQ(options.no_decay, std::vector<std::string>{"c"});
   EXPECT_FALSE(options.quiet);
@@ -83,12 +99,15 @@ TEST(CommandLine, NamesOfOtherTrainersAreAnsweredWithOurs) {
   for (const OtherName& other : kOtherNames) {
     const std::string ours = "--" + std::string(other.ours);
     EXPECT_TRUE(names.contains(ours) || ours == "--config") << ours;
-    EXPECT_EQ(complaint({"--" + std::string(other.theirs) + "=1"}), "there is no option '--" + std::string(other.theirs) + "'; did you mean '" + ours + "'? (see --help)");
+    EXPECT_EQ(complaint({"--" + std::string(other.theirs) + "=1"}),
+              "there is no option '--" + std::string(other.theirs) + "'; did you mean '" + ours + "'? (see --help)");
   }
-  EXPECT_EQ(complaint({"--learning_rate", "0.1"}), "there is no option '--learning_rate'; did you mean '--lr'? (see --help)");
+  EXPECT_EQ(complaint({"--learning_rate", "0.1"}),
+            "there is no option '--learning_rate'; did you mean '--lr'? (see --help)");
   EXPECT_EQ(complaint({"--Lr", "0.1"}), "there is no option '--Lr'; did you mean '--lr'? (see --help)");
   EXPECT_TRUE(complaint({"--optimizer", "adamW"}).ends_with("did you mean 'adamw'? (see --help)"));
-  EXPECT_EQ(complaint({"--optimizer.lr", "0.1"}), "there is no option '--optimizer.lr'; did you mean '--lr'? (see --help)");
+  EXPECT_EQ(complaint({"--optimizer.lr", "0.1"}),
+            "there is no option '--optimizer.lr'; did you mean '--lr'? (see --help)");
 }
 
 // A file for --config, and what is said of it: "" where it is taken.
@@ -122,7 +141,8 @@ generate = "\u00e9"
 checkpoint-dir = "runs"
 quiet = true
 batch-size = 8
-)", {"--batch-size", "16"}));
+)",
+                                      {"--batch-size", "16"}));
   EXPECT_EQ(options.lr, 0.5);
   EXPECT_EQ(options.epochs, 1000);
   EXPECT_EQ(options.momentum, 0.5);
@@ -139,7 +159,8 @@ TEST_F(ConfigFile, WhatIsWrongIsNamedWithFileAndLine) {
     int line;
     const char* expected;
   } kCases[] = {
-      {"epochs = 2\nlr = 0.002,\n", 2, "'lr = 0.002,': Error while parsing key-value pair: expected a comment or whitespace, saw ','"},
+      {"epochs = 2\nlr = 0.002,\n", 2,
+       "'lr = 0.002,': Error while parsing key-value pair: expected a comment or whitespace, saw ','"},
       {"x\n", 1, "'x': Error while parsing"},
       {"lr = 0.1\n\nlr = 0.2\n", 3, "cannot redefine"},
       {"# first\nlerning-rate = 0.1\n", 2, "there is no key 'lerning-rate'; did you mean 'lr'?"},
@@ -158,8 +179,10 @@ TEST_F(ConfigFile, WhatIsWrongIsNamedWithFileAndLine) {
     EXPECT_TRUE(said.starts_with(path() + ":" + std::to_string(line) + ": ")) << said;
     EXPECT_NE(said.find(expected), std::string::npos) << said;
   }
-  EXPECT_EQ(complaint({"--config", folder_.path().string()}), "--config: cannot read '" + folder_.path().string() + "': Is a directory (see --help)");
-  EXPECT_EQ(complaint({"--config", "/none.toml"}), "--config: cannot read '/none.toml': No such file or directory (see --help)");
+  EXPECT_EQ(complaint({"--config", folder_.path().string()}),
+            "--config: cannot read '" + folder_.path().string() + "': Is a directory (see --help)");
+  EXPECT_EQ(complaint({"--config", "/none.toml"}),
+            "--config: cannot read '/none.toml': No such file or directory (see --help)");
 }
 
 std::string printed_config(std::vector<std::string> words) {
@@ -173,9 +196,24 @@ std::string printed_config(std::vector<std::string> words) {
 }
 
 TEST_F(ConfigFile, ThatIsPrintedIsReadBackTheSame) {
-  const std::vector<std::string> words = {
-      "trainer", "--lr", "1e-05", "--no-decay", "a,b", "--weight-decay", "0.25", "--metrics", "a \"b\" \\ \t'c", "--quiet", "--seed", "9223372036854775807",
-      "--checkpoint-dir", "/runs", "--peak-tflops", "1e+299", "--temperature", "0"};
+  const std::vector<std::string> words = {"trainer",
+                                          "--lr",
+                                          "1e-05",
+                                          "--no-decay",
+                                          "a,b",
+                                          "--weight-decay",
+                                          "0.25",
+                                          "--metrics",
+                                          "a \"b\" \\ \t'c",
+                                          "--quiet",
+                                          "--seed",
+                                          "9223372036854775807",
+                                          "--checkpoint-dir",
+                                          "/runs",
+                                          "--peak-tflops",
+                                          "1e+299",
+                                          "--temperature",
+                                          "0"};
   const std::string printed = printed_config(words);
   const auto [before, again] = std::pair(parsed(words), parsed(with(printed)));
   for (const auto& [name, option] : before.chosen) EXPECT_EQ(again.chosen.at(name).value, option.value) << name;
@@ -187,7 +225,9 @@ TEST_F(ConfigFile, ThatIsPrintedIsReadBackTheSame) {
   EXPECT_NE(printed.find("\n# What moves the weights (sgd|adam|adamw)\noptimizer = \"sgd\"\n"), std::string::npos);
   for (const std::string& name : options_in_help()) {
     const std::string key = name.substr(2);
-    EXPECT_TRUE(printed.find("\n" + key + " = ") != std::string::npos || printed.find("\n# " + key + " =\n") != std::string::npos) << key;
+    EXPECT_TRUE(printed.find("\n" + key + " = ") != std::string::npos ||
+                printed.find("\n# " + key + " =\n") != std::string::npos)
+        << key;
   }
 }
 
@@ -253,8 +293,15 @@ TEST(CommandLine, ATaskHasSchedulesOfItsOwn) {
 
 TEST(CommandLine, ATaskHasOptionsOfItsOwn) {
   static double smoothing = 0.5;
-  static const TaskKind kinds[] = {{.name = "own", .summary = "", .models = "", .defaults = {}, .check_model = [](const std::string&) {}, .open = {},
-                                    .declare_options = [](OptionTable& table) { table.add("--smoothing", &smoothing, "Of the targets", {.is_shown = true}); }}};
+  static const TaskKind kinds[] = {
+      {.name = "own",
+       .summary = "",
+       .models = "",
+       .defaults = {},
+       .check_model = [](const std::string&) {},
+       .open = {},
+       .declare_options =
+           [](OptionTable& table) { table.add("--smoothing", &smoothing, "Of the targets", {.is_shown = true}); }}};
   std::vector<std::string> words = {"trainer", "--smoothing", "0.25"};
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());

@@ -1,18 +1,19 @@
 // Reading the numbers of steps from a device, on one that behaves as a GPU does where order matters.
-#include <ATen/ops/empty.h>
-#include <gtest/gtest.h>
-#include "trainer_template/runtime/run/step_sums.h"
-
 #include <algorithm>
 
+#include <ATen/ops/empty.h>
+#include <gtest/gtest.h>
+
 #include "tests/unit/train/data/fake_device.h"
+#include "trainer_template/runtime/run/step_sums.h"
 
 namespace torchbridge::train {
 namespace {
 
 // Seven numbers, as reduce_step() gives them without a norm.
 StepSums sums_of(double loss) {
-  StepSums sums{.found_inf = {}, .numbers = at::empty({7}, at::TensorOptions(at::kDouble).device(fake_device::kDevice))};
+  StepSums sums{.found_inf = {},
+                .numbers = at::empty({7}, at::TensorOptions(at::kDouble).device(fake_device::kDevice))};
   auto* numbers = static_cast<double*>(sums.numbers.data_ptr());
   std::fill_n(numbers, 7, 0.0);
   numbers[5] = numbers[6] = loss;

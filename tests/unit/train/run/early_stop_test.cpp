@@ -1,7 +1,8 @@
-#include <gtest/gtest.h>
 #include "trainer_template/runtime/run/early_stop.h"
 
 #include <limits>
+
+#include <gtest/gtest.h>
 
 namespace torchbridge::train {
 namespace {

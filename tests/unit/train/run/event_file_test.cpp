@@ -1,5 +1,3 @@
-#include <gtest/gtest.h>
-#include "trainer_template/runtime/errors.h"
 #include "trainer_template/runtime/run/event_file.h"
 
 #include <algorithm>
@@ -7,7 +5,10 @@
 #include <string>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include "tests/support/temporary_folder.h"
+#include "trainer_template/runtime/errors.h"
 
 namespace torchbridge::train {
 namespace {
@@ -40,7 +41,8 @@ TEST(EventFile, NamesAreInTheOrderOfTheStarts) {
   for (int start = 0; start < 3; ++start) {
     const EventFile file(folder.path(), start);
     std::vector<std::string> found;
-    for (const auto& entry : std::filesystem::directory_iterator(folder.path())) found.push_back(entry.path().filename());
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+      found.push_back(entry.path().filename());
     std::ranges::sort(found);
     ASSERT_EQ(found.size(), names.size() + 1);
     EXPECT_TRUE(std::equal(names.begin(), names.end(), found.begin()));

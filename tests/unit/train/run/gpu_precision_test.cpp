@@ -1,5 +1,6 @@
-#include <gtest/gtest.h>
 #include "trainer_template/runtime/run/gpu_precision.h"
+
+#include <gtest/gtest.h>
 
 namespace torchbridge::train {
 namespace {
@@ -10,12 +11,14 @@ TEST(GpuPrecision, IsRefusedBelowTheCapabilityThatItNeeds) {
     Capability capability;
     bool fits;
   } kCases[] = {
-      {"bf16", {8, 0}, true},  {"bf16", {9, 0}, true},  {"bf16", {7, 5}, false}, {"bf16", {7, 9}, false}, {"fp16", {5, 3}, true},
-      {"fp16", {6, 0}, true}, {"fp16", {5, 2}, false}, {"fp16", {3, 7}, false}, {"fp32", {3, 5}, true},
+      {"bf16", {8, 0}, true},  {"bf16", {9, 0}, true},  {"bf16", {7, 5}, false},
+      {"bf16", {7, 9}, false}, {"fp16", {5, 3}, true},  {"fp16", {6, 0}, true},
+      {"fp16", {5, 2}, false}, {"fp16", {3, 7}, false}, {"fp32", {3, 5}, true},
   };
   for (const auto& c : kCases) {
     const Status status = check_precision(c.precision, {"Tesla", c.capability});
-    EXPECT_EQ(static_cast<bool>(status), c.fits) << c.precision << " with " << c.capability.major << "." << c.capability.minor;
+    EXPECT_EQ(static_cast<bool>(status), c.fits)
+        << c.precision << " with " << c.capability.major << "." << c.capability.minor;
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+
 #include <nlohmann/json.hpp>
 
 #include "tests/support/temporary_folder.h"
@@ -27,7 +28,8 @@ TEST(Metrics, WritesNumbersThatAreNoneAsPythonDoes) {
 }
 
 TEST(Metrics, WritesAnEvaluationWhereThereIsOne) {
-  const auto line = nlohmann::json::parse(to_json_line({.evaluation = Evaluation{.loss = 0.25, .metrics = {{"accuracy", 0.5}}}}));
+  const auto line =
+      nlohmann::json::parse(to_json_line({.evaluation = Evaluation{.loss = 0.25, .metrics = {{"accuracy", 0.5}}}}));
   EXPECT_EQ(line["eval_loss"], 0.25);
   EXPECT_EQ(line["eval_accuracy"], 0.5);
 }
@@ -52,7 +54,8 @@ TEST(Metrics, AddsAnEvaluationToTheLastStepOfTheRunBefore) {
   const Evaluation evaluation{.loss = 0.5, .metrics = {{"accuracy", 0.75}}};
   for (std::int64_t step : {1, 2, 3}) MetricsFile(path, {.step = step - 1}).write({.step = step});
   MetricsFile(path, {.step = 2}).add(evaluation);
-  const std::string expected = to_json_line({.step = 1}) + "\n" + to_json_line({.step = 2, .evaluation = evaluation}) + "\n";
+  const std::string expected =
+      to_json_line({.step = 1}) + "\n" + to_json_line({.step = 2, .evaluation = evaluation}) + "\n";
   EXPECT_EQ(folder.read("curve.jsonl"), expected);
   {
     MetricsFile again(path, {.step = 2});  // from the same checkpoint

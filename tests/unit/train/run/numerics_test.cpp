@@ -1,8 +1,9 @@
-#include <ATen/Context.h>
-#include <gtest/gtest.h>
 #include "trainer_template/runtime/run/numerics.h"
 
 #include <string>
+
+#include <ATen/Context.h>
+#include <gtest/gtest.h>
 
 namespace torchbridge::train {
 namespace {

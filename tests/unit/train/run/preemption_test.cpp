@@ -16,7 +16,8 @@ using std::chrono::seconds;
 using Clock = std::chrono::system_clock;
 
 TEST(Preemption, IsRequestedBySignalsThatWouldEndTheProcess) {
-  const std::pair<int, const char*> kSignals[] = {{SIGTERM, "SIGTERM"}, {SIGUSR1, "SIGUSR1"}, {SIGUSR2, "SIGUSR2"}, {SIGINT, "SIGINT"}};
+  const std::pair<int, const char*> kSignals[] = {
+      {SIGTERM, "SIGTERM"}, {SIGUSR1, "SIGUSR1"}, {SIGUSR2, "SIGUSR2"}, {SIGINT, "SIGINT"}};
   for (const auto& [number, name] : kSignals) {
     Preemption preemption({});
     preemption.begin_work();
@@ -149,7 +150,8 @@ TEST(Preemption, IsRequestedBeforeTheJobEnds) {
 TEST(EndOfJob, IsSlurmsVariable) {
   EXPECT_EQ(*end_of_job({}), std::nullopt);
   EXPECT_EQ(*end_of_job({{"SLURM_JOB_END_TIME", "1700000000"}}), Clock::time_point(seconds(1'700'000'000)));
-  for (const char* wrong : {"", "soon", "-1", "99999999999999999999"}) EXPECT_FALSE(end_of_job({{"SLURM_JOB_END_TIME", wrong}})) << wrong;
+  for (const char* wrong : {"", "soon", "-1", "99999999999999999999"})
+    EXPECT_FALSE(end_of_job({{"SLURM_JOB_END_TIME", wrong}})) << wrong;
 }
 
 }  // namespace

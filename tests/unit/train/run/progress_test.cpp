@@ -1,9 +1,9 @@
 #include "trainer_template/runtime/run/progress.h"
 
-#include <gtest/gtest.h>
-
 #include <chrono>
 #include <cstdio>
+
+#include <gtest/gtest.h>
 
 namespace torchbridge::train {
 namespace {

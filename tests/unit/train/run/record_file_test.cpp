@@ -2,11 +2,11 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
-#include "trainer_template/runtime/errors.h"
 
 #include <csignal>
 
 #include "tests/support/temporary_folder.h"
+#include "trainer_template/runtime/errors.h"
 
 namespace torchbridge::train {
 namespace {

@@ -41,17 +41,20 @@ TEST(StepFile, LeavesWhatIsNotItsOwnAsItIs) {
   TemporaryFolder folder;
   for (const std::string text : {"precious\n", "precious", "{\"step\"\n", "a,b\n{\"step\":1}\n"}) {
     folder.write("file", text);
-    EXPECT_TRUE(contains(error_of([&] { StepFile(folder / "file", {.step = 5}, "--metrics"); }), "its first line is no record of a step"));
+    EXPECT_TRUE(contains(error_of([&] { StepFile(folder / "file", {.step = 5}, "--metrics"); }),
+                         "its first line is no record of a step"));
     EXPECT_EQ(folder.read("file"), text);
   }
   // Another file beside it, whatever its name is, and the rights of its own.
   folder.write("curve", "{\"step\":1}\n{\"step\":2}\n");
   folder.write("curve.tmp", "precious");
-  std::filesystem::permissions(folder / "curve", std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  std::filesystem::permissions(folder / "curve",
+                               std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
   StepFile(folder / "curve", {.step = 1}, "--metrics").write("{\"step\":2,\"again\":1}");
   EXPECT_EQ(folder.read("curve"), "{\"step\":1}\n{\"step\":2,\"again\":1}\n");
   EXPECT_EQ(folder.read("curve.tmp"), "precious");
-  EXPECT_EQ(std::filesystem::status(folder / "curve").permissions(), std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  EXPECT_EQ(std::filesystem::status(folder / "curve").permissions(),
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
 }
 
 std::string line(int step, const std::string& run = "") {
@@ -122,14 +125,16 @@ TEST(StepFile, IsAsItWasWhereItCannotBeKeptAside) {
   TemporaryFolder folder;
   const std::string name(250, 'c'), text = line(1, "b") + "\n";
   folder.write(name, text);
-  EXPECT_TRUE(contains(error_of([&] { StepFile(folder / name, {.run = "a"}, "--metrics"); }), "': it is of another run, and cannot be kept as '"));
+  EXPECT_TRUE(contains(error_of([&] { StepFile(folder / name, {.run = "a"}, "--metrics"); }),
+                       "': it is of another run, and cannot be kept as '"));
   EXPECT_EQ(folder.read(name), text);
 }
 
 TEST(StepFile, SaysThatNobodyReadsAPipe) {
   TemporaryFolder folder;
   ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
-  EXPECT_TRUE(contains(error_of([&] { StepFile(folder / "pipe", {}, "--metrics"); }), "nobody reads this pipe; give another --metrics"));
+  EXPECT_TRUE(contains(error_of([&] { StepFile(folder / "pipe", {}, "--metrics"); }),
+                       "nobody reads this pipe; give another --metrics"));
 }
 
 TEST(StepFile, IsForOneRunAtATime) {
@@ -141,7 +146,8 @@ TEST(StepFile, IsForOneRunAtATime) {
     StepFile first(path, {}, "--metrics");
     first.write(one);
     EXPECT_EQ(error_of([&] { StepFile(folder / "link", {}, "--ledger"); }),
-              "cannot write '" + (folder / "link").string() + "': another run, or another option of this one, writes it; give another --ledger");
+              "cannot write '" + (folder / "link").string() +
+                  "': another run, or another option of this one, writes it; give another --ledger");
     EXPECT_EQ(folder.read("curve"), one + "\n");
   }
   const StepFile next(path, {.step = 1}, "--metrics");

@@ -1,4 +1,9 @@
 // The parts of a training step, put together as main.cpp does, with a task of the test's own and one rank.
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <thread>
+
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/stack.h>
@@ -6,6 +11,9 @@
 #include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
+
+#include "tests/support/alone.h"
+#include "tests/support/temporary_folder.h"
 #include "trainer_template/runtime/model_tensors.h"
 #include "trainer_template/runtime/optim/accumulation.h"
 #include "trainer_template/runtime/optim/grad_clip.h"
@@ -15,14 +23,6 @@
 #include "trainer_template/runtime/run/non_finite.h"
 #include "trainer_template/runtime/run/step_sums.h"
 #include "trainer_template/runtime/run/throughput.h"
-
-#include <algorithm>
-#include <chrono>
-#include <limits>
-#include <thread>
-
-#include "tests/support/alone.h"
-#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {
@@ -220,7 +220,9 @@ TEST_F(StepTest, FindsAGradientThatIsNotFinite) {
   task_.with_bad_gradient = true;
   for (const bool is_measured : {true, false}) {
     set_up({.clipping = {.is_measured = is_measured}});
-    EXPECT_TRUE(contains(error_of([&] { step({37}); }), "step 1: a gradient is infinite or NaN (learning rate"));
+    EXPECT_TRUE(
+        contains(error_of([&] { step({37}); }),
+                 "step 1: a gradient, or the norm of those that are clipped, is infinite or NaN (learning rate"));
     EXPECT_EQ(weight(), 1.0f);
   }
   set_up({.non_finite = {.on_nan = OnNan::kSkip}});

@@ -1,14 +1,14 @@
 #include "trainer_template/runtime/run/stop_agreement.h"
 
-#include <gtest/gtest.h>
-#include "trainer_template/runtime/data/loader.h"
-
 #include <condition_variable>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include "tests/support/alone.h"
+#include "trainer_template/runtime/data/loader.h"
 
 namespace torchbridge::train {
 namespace {
@@ -43,7 +43,8 @@ class Slow : public Dataset {
 struct Asked {
   explicit Asked(Loader& loader, std::int64_t parts = 1, int signal_at = 1'000'000)
       : agreement(alone(), {.wants_to_stop = [this, signal_at] { return ++asked >= signal_at; },
-                            .has_data = [&loader, parts](milliseconds time) { return loader.is_ready(parts, time); }}) {}
+                            .has_data = [&loader, parts](milliseconds time) { return loader.is_ready(parts, time); }}) {
+  }
   int asked = 0;
   StopAgreement agreement;
 };
