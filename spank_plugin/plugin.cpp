@@ -128,13 +128,13 @@ void heed_end_of_task(spank_t spank) {
   const int status = item<int>(spank, S_TASK_EXIT_STATUS).value_or(0);
   const auto user = item<uid_t>(spank, S_JOB_UID);
   const auto group = item<gid_t>(spank, S_JOB_GID);
-  const TaskRecord* record = record_of_task(spank, node.board);
+  const TaskRecord* record = record_of_task(spank, node.table);
   if (heeded || status == 0 || !user || !group || record == nullptr || wants_to_go_on(status)) return;
-  if (node.board.reason() == nullptr && !record->written) return;
+  if (node.table.reason() == nullptr && !record->written) return;
   heeded = true;
-  if (const char* reason = node.board.reason()) return end_step(spank, {*user, *group}, reason);
+  if (const char* reason = node.table.reason()) return end_step(spank, {*user, *group}, reason);
   run_as_user({*user, *group}, [&] {
-    return tell_log(tell_failure(node.board, *record, reporter_in(job_environment(spank)), status)), true;
+    return tell_log(tell_failure(node.table, *record, reporter_in(job_environment(spank)), status)), true;
   });
 }
 
@@ -183,7 +183,7 @@ extern "C" int slurm_spank_user_init(spank_t spank, int, char**) {
     if (!may_be_asked(spank) || !is_rank_step(spank)) return ESPANK_SUCCESS;
     const auto options = asked_options(node.lists, job_environment(spank));
     if (options && !*options) return ESPANK_SUCCESS;  // an error each task finds out for itself
-    if (const auto tasks = item<std::uint32_t>(spank, S_JOB_LOCAL_TASK_COUNT)) node.board = TaskBoard(*tasks);
+    if (const auto tasks = item<std::uint32_t>(spank, S_JOB_LOCAL_TASK_COUNT)) node.table = SharedTaskTable(*tasks);
     return ESPANK_SUCCESS;
   });
 }
@@ -194,7 +194,7 @@ extern "C" int slurm_spank_task_init(spank_t spank, int, char**) {
     export_torch_env(spank, node);
     return ESPANK_SUCCESS;
   } catch (const std::exception& error) {
-    StepEnding(spank, node.board, true).because(error.what());
+    StepEnding(spank, node.table, true).because(error.what());
   }
 }
 

@@ -42,9 +42,9 @@ std::vector<std::string> program_of(spank_t spank) {
   return {arguments, arguments + count};
 }
 
-TaskRecord* record_of_task(spank_t spank, const TaskBoard& board) {
+TaskRecord* record_of_task(spank_t spank, const SharedTaskTable& table) {
   const auto local_task = item<int>(spank, S_TASK_ID);
-  return local_task ? board.record_of(static_cast<std::size_t>(*local_task)) : nullptr;
+  return local_task ? table.record_of(static_cast<std::size_t>(*local_task)) : nullptr;
 }
 
 bool is_rank_step(spank_t spank) {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "bridge/core/env_map.h"
+#include "spank_plugin/shared_task_table.h"
 #include "spank_plugin/spank.h"
-#include "spank_plugin/task_board.h"
 
 namespace torchbridge {
 
@@ -35,7 +35,7 @@ EnvMap job_environment(spank_t spank);
 std::vector<std::string> program_of(spank_t spank);
 
 // Of the task that the hook is called for; null where there is none.
-TaskRecord* record_of_task(spank_t spank, const TaskBoard& board);
+TaskRecord* record_of_task(spank_t spank, const SharedTaskTable& table);
 
 // Batch scripts, salloc's shell, the extern step and MPI's daemons are no ranks of anything. Reads the program's name:
 // call it with the user's rights.

@@ -29,8 +29,8 @@ void wait_among_nodes(const EnvMap& environment, int least_ms) {
 }
 
 void StepEnding::because(const char* reason) const {
-  if (board_.set_reason(reason)) _exit(EXIT_FAILURE);
-  tell_task(reason);  // there was no memory for a board
+  if (table_.set_reason(reason)) _exit(EXIT_FAILURE);
+  tell_task(reason);  // there was no memory for a table
   try {
     kill_step(ids_of(spank_));
   } catch (const std::exception&) {  // nor is there any now: nothing is left to do

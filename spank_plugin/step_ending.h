@@ -10,9 +10,9 @@
 
 #include "bridge/core/result.h"
 #include "spank_plugin/as_user.h"
+#include "spank_plugin/shared_task_table.h"
 #include "spank_plugin/spank.h"
 #include "spank_plugin/step.h"
-#include "spank_plugin/task_board.h"
 
 namespace torchbridge {
 
@@ -26,8 +26,8 @@ void wait_among_nodes(const EnvMap& environment, int least_ms = 1);
 // In a task.
 class StepEnding {
  public:
-  StepEnding(spank_t spank, const TaskBoard& board, bool srun_listens)
-      : spank_(spank), board_(board), srun_listens_(srun_listens) {}
+  StepEnding(spank_t spank, const SharedTaskTable& table, bool srun_listens)
+      : spank_(spank), table_(table), srun_listens_(srun_listens) {}
 
   // Ends this process. The first reason on this node is the one that slurmstepd reports.
   [[noreturn]] void because(const char* reason) const;
@@ -44,11 +44,11 @@ class StepEnding {
 
  private:
   spank_t spank_;
-  const TaskBoard& board_;
+  const SharedTaskTable& table_;
   bool srun_listens_;
 };
 
-// In slurmstepd, when a task has ended and left a reason on the board.
+// In slurmstepd, when a task has ended and left a reason on the table.
 void end_step(spank_t spank, const UserIds& user, const std::string& reason);
 
 }  // namespace torchbridge

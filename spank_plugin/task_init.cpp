@@ -46,7 +46,7 @@ bool is_made(const EnvMap& environment, const LaunchFacts& facts) {
 
 // Completes the facts where the variables do not tell on which node each rank is. One task of the node asks Slurm's
 // controller where srun's answer does not reach: the other components of a heterogeneous step, `srun --async`.
-Status add_placement(spank_t spank, const TaskBoard& board, EnvMap& environment, LaunchFacts& facts) {
+Status add_placement(spank_t spank, const SharedTaskTable& table, EnvMap& environment, LaunchFacts& facts) {
   const std::string step = facts.job_id + "." + facts.step_id;
   Result<std::string> record = std::string(environment.get(kStepRecordVariable).value_or(""));
   if (!facts.node_of_rank.empty()) return Ok{};
@@ -54,7 +54,7 @@ Status add_placement(spank_t spank, const TaskBoard& board, EnvMap& environment,
     wait_among_nodes(environment);
     return record_of_step(spank, environment, facts.world_size, {}, false);
   };
-  if (!is_cut(*record, step)) record = board.ask_once(TaskBoard::kRecord, ask);
+  if (!is_cut(*record, step)) record = table.ask_once(SharedTaskTable::kRecord, ask);
   if (!record) return record.error();
   if (is_cut(*record, step)) {
     return Error{"the nodes of " + std::to_string(facts.world_size) +
@@ -73,7 +73,7 @@ Status add_placement(spank_t spank, const TaskBoard& board, EnvMap& environment,
 
 // Of rank 0's node, which one task of this node looks up for all: the NodeAddr where the name does not resolve here.
 // Empty where that is not known either.
-std::string address_of_first(const TaskBoard& board, const EnvMap& environment, const LaunchFacts& facts,
+std::string address_of_first(const SharedTaskTable& table, const EnvMap& environment, const LaunchFacts& facts,
                              RankRule ranks) {
   const auto ask = [&]() -> Result<std::string> {
     const auto map = task_map_of(facts);
@@ -84,7 +84,7 @@ std::string address_of_first(const TaskBoard& board, const EnvMap& environment, 
     wait_among_nodes(environment);
     return node_addr_of(facts.nodes[*node]);
   };
-  const auto address = board.ask_once(TaskBoard::kAddress, ask);
+  const auto address = table.ask_once(SharedTaskTable::kAddress, ask);
   return address ? *address : std::string();
 }
 
@@ -103,7 +103,7 @@ void export_torch_env(spank_t spank, const NodeState& node) {
   const EnvMap inherited = without_ours(spank, given);
   if (!is_rank_step(spank)) return;
   const FailureListenerAddress reporter = reporter_in(given);
-  const StepEnding end(spank, node.board, reporter.port != 0);
+  const StepEnding end(spank, node.table, reporter.port != 0);
   const auto options = end.value_of(asked_options(node.lists, given));
   if (!options) return;
   prctl(PR_SET_NAME, "torch_env");                   // proctrack/linuxproc never ends what is called slurmstepd
@@ -114,11 +114,11 @@ void export_torch_env(spank_t spank, const NodeState& node) {
   // A step inside another step inherits its variables, which are not the user's.
   EnvMap environment = without_outer_run(inherited, facts);
   unset_all_but(spank, environment, inherited);
-  if (options->ranks != RankRule::kBlock) end.value_of(add_placement(spank, node.board, environment, facts));
+  if (options->ranks != RankRule::kBlock) end.value_of(add_placement(spank, node.table, environment, facts));
   constexpr std::chrono::seconds kTimeout{60};  // nodes of a large step start one after the other
   const StepOptions step = end.value_of(step_options(environment, *options));
   if (step.options.addr.is_by_node_name() && facts.first_address.empty()) {
-    facts.first_address = address_of_first(node.board, environment, facts, options->ranks);
+    facts.first_address = address_of_first(node.table, environment, facts, options->ranks);
   }
   const StepPlan plan = end.value_of(plan_step(std::move(facts), step, std::nullopt, kTimeout));
   Socket port = end.value_of(reserve_store_socket(plan, environment));
@@ -130,9 +130,9 @@ void export_torch_env(spank_t spank, const NodeState& node) {
     if (spank_setenv(spank, name.c_str(), value.c_str(), 1) != ESPANK_SUCCESS) end.by({"Slurm refused to set " + name});
   }
   for (const auto& note : task.notes) tell_task(note.c_str());
-  if (TaskRecord* const record = record_of_task(spank, node.board)) {  // for task_exit
+  if (TaskRecord* const record = record_of_task(spank, node.table)) {  // for task_exit
     const std::string error_file(complete.get("TORCHELASTIC_ERROR_FILE").value_or(""));
-    write_record(node.board, *record, plan.env.layout.rank, error_file);
+    write_record(node.table, *record, plan.env.layout.rank, error_file);
   }
   (void)port.release();  // the program's from here on
 }

@@ -27,7 +27,7 @@ bool may_be_ended_by_slurm(const TaskFailure& failure) {
 
 }  // namespace
 
-void write_record(const TaskBoard& board, TaskRecord& record, int rank, const std::string& error_file) {
+void write_record(const SharedTaskTable& table, TaskRecord& record, int rank, const std::string& error_file) {
   record.rank = rank;
   record.start_ms = std::chrono::duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
   record.oom_kills = oom_kills();
@@ -35,16 +35,16 @@ void write_record(const TaskBoard& board, TaskRecord& record, int rank, const st
   // One that is too long is left out rather than cut: half a name is another name.
   if (file.folder.open() && file.name.size() < sizeof record.error_file) {
     std::memcpy(record.error_file, file.name.c_str(), file.name.size() + 1);
-    pass_descriptor(board.folders_in(), file.folder.descriptor(), static_cast<std::uint32_t>(rank));
+    pass_descriptor(table.folders_in(), file.folder.descriptor(), static_cast<std::uint32_t>(rank));
   }
   record.written = true;
 }
 
-std::string tell_failure(const TaskBoard& board, const TaskRecord& record, const FailureListenerAddress& reporter,
+std::string tell_failure(const SharedTaskTable& table, const TaskRecord& record, const FailureListenerAddress& reporter,
                          int wait_status) {
   TaskFailure failure{record.rank, host_name(), wait_status, system_clock::now(), oom_kills() > record.oom_kills, {}};
   const system_clock::time_point start{milliseconds(record.start_ms)};
-  while (const auto folder = take_descriptor(board.folders_out())) {  // those of other tasks are not needed any more
+  while (const auto folder = take_descriptor(table.folders_out())) {  // those of other tasks are not needed any more
     if (folder->number == static_cast<std::uint32_t>(record.rank))
       failure.reason = read_error_file(folder->descriptor, record.error_file, start);
   }

@@ -16,7 +16,7 @@ on_node n1 ip link set eth0 down
 SECONDS=0
 wait_for 15 grep -q 'trainer: rank 0: rank' "$work/stderr"
 ((SECONDS < 8)) || fail "it took $SECONDS s"
-grep -E 'trainer: rank 0: ranks? [12](,2)? on n1 says? nothing for 2 s' "$work/stderr" || { cat "$work/stderr"; fail "not the ranks of n1"; }
+grep -E 'trainer: rank 0: ranks? [12](,2)? on n1 sent no heartbeat for 2 s' "$work/stderr" || { cat "$work/stderr"; fail "not the ranks of n1"; }
 wait_for 15 none_on n1
 on_node n1 ip link set eth0 up
 wait "$job" && fail "srun says all is well"

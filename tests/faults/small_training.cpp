@@ -75,7 +75,7 @@ Options parse(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     throw EarlyExit(ExitCode::kBadOptions, error.what());
   }
-  if (options.skip) options.checkpoints.busy = CheckpointOptions::Busy::kSkip;
+  if (options.skip) options.checkpoints.on_pending_save = CheckpointOptions::OnPendingSave::kSkip;
   return options;
 }
 
@@ -84,7 +84,7 @@ GroupOptions group_options(const Options& options) {
   group.backend = "gloo";
   group.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(options.timeout_s * 1000));
   group.join_timeout = group.timeout;
-  group.silence = std::chrono::seconds(2);
+  group.heartbeat_timeout = std::chrono::seconds(2);
   return group;
 }
 

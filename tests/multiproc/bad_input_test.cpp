@@ -46,12 +46,12 @@ TEST(BadInput, OptionsAreRefusedByRankZero) {
       {{"--init-from", ""}, "--init-from: '' is empty"},
       {{"--resume-from-python", ""}, "--resume-from-python: '' is empty"},
       {{"--metrics", ""}, "--metrics: '' is empty"},
-      {{"--ledger", ""}, "--ledger: '' is empty"},
+      {{"--sample-log", ""}, "--sample-log: '' is empty"},
       {{"--tensorboard", ""}, "--tensorboard: '' is empty"},
       {{"--profile-file", ""}, "--profile-file: '' is empty"},
       {{"--profile", "1", "--profile-file", "curve", "--metrics", "./curve"},
        "--profile-file: 'curve' is the file of --metrics"},
-      {{"--profile", "1", "--ledger", "trace.json"}, "--profile-file: 'trace.json' is the file of --ledger"},
+      {{"--profile", "1", "--sample-log", "trace.json"}, "--profile-file: 'trace.json' is the file of --sample-log"},
       {{"--lr-schedule", "cosine:eta_min=0,eta_min=1"}, "eta_min is there twice"},
   };
   for (const auto& c : kCases) {

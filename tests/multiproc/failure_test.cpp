@@ -77,8 +77,8 @@ TEST_F(Failure, AStoppedRankIsNamedByTheHeartbeatAndGoesOnInSilence) {
     EXPECT_TRUE(eventually([&] { return !ranks.errors().empty(); }, std::chrono::seconds(5)));
     ranks.kill_rank(stopped, SIGCONT);
     EXPECT_EQ(ranks.wait(std::chrono::seconds(8)), (std::vector<int>{1, 1, 1}));
-    EXPECT_TRUE(contains(ranks.errors(),
-                         "rank " + std::to_string(stopped) + here_ + (stopped == 0 ? " " : " says nothing for 1 s")));
+    EXPECT_TRUE(contains(ranks.errors(), "rank " + std::to_string(stopped) + here_ +
+                                             (stopped == 0 ? " " : " sent no heartbeat for 1 s")));
     EXPECT_TRUE(contains(ranks.errors(), ": stopped, ")) << ranks.errors();
     // Where rank 0 is silent nobody can tell the other two: each finds it by itself, and the second says it as well
     // where its clock comes before the news of the first one's end.
@@ -156,8 +156,8 @@ TEST_F(Failure, ARankOfAnotherRunIsRefusedAtOnce) {
 }
 
 // The training and its checkpoint are worth more than the curve.
-TEST_F(Failure, AFullDiskOfMetricsOrLedgerIsSaidAndTrainingGoesOn) {
-  for (const char* option : {"--metrics", "--ledger"}) {
+TEST_F(Failure, AFullDiskOfMetricsOrSampleLogIsSaidAndTrainingGoesOn) {
+  for (const char* option : {"--metrics", "--sample-log"}) {
     Ranks ranks(2, trainer({"--max-steps", "20", "--checkpoint-dir", folder_ / option, option, "/dev/full"}));
     EXPECT_EQ(ranks.wait(), (std::vector<int>{1, 1}));
     EXPECT_TRUE(std::filesystem::exists(folder_ / option / "step-00000020/DONE"));
@@ -187,11 +187,11 @@ TEST_F(Failure, TwoRunsDoNotShareACheckpointFolder) {
 }
 
 // A killed run leaves no lock.
-TEST_F(Failure, TwoRunsDoNotShareAMetricsOrLedgerFile) {
-  const std::string ledger = folder_ / "ledger";
-  Ranks first(1, endless({"--ledger", ledger}));
+TEST_F(Failure, TwoRunsDoNotShareAMetricsOrSampleLogFile) {
+  const std::string sample_log = folder_ / "sample_log";
+  Ranks first(1, endless({"--sample-log", sample_log}));
   wait_until_training();
-  const std::pair<const char*, std::string> kFiles[] = {{"--metrics", curve()}, {"--ledger", ledger}};
+  const std::pair<const char*, std::string> kFiles[] = {{"--metrics", curve()}, {"--sample-log", sample_log}};
   for (const auto& [option, file] : kFiles) {
     Ranks second(2, trainer({"--max-steps", "2", option, file}));
     expect_one_line(second, "cannot write '" + file +
@@ -200,7 +200,7 @@ TEST_F(Failure, TwoRunsDoNotShareAMetricsOrLedgerFile) {
   first.kill_rank(0, SIGKILL);
   first.wait();
   EXPECT_GT(losses(curve()).size(), 2u) << "of the first run";
-  Ranks third(2, trainer({"--max-steps", "2", "--metrics", curve(), "--ledger", ledger}));
+  Ranks third(2, trainer({"--max-steps", "2", "--metrics", curve(), "--sample-log", sample_log}));
   expect_success(third);
   EXPECT_EQ(losses(curve()).size(), 2u);
 }

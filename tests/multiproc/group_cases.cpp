@@ -259,7 +259,7 @@ void an_abort_that_hangs(const std::string&) {
   register_backend("stays", {{"cpu"},
                              [](const BackendRequest& request) {
                                MadeBackend made = make_gloo(request);
-                               made.cut = [] {
+                               made.abort = [] {
                                  while (true) pause();
                                };
                                return made;

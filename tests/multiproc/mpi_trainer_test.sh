@@ -77,7 +77,7 @@ for signal in STOP KILL; do
   kill -KILL "$rank_1" 2>/dev/null || true
   wait "$job" || true
   case $signal in
-    STOP) expected='rank 1 on .* says nothing for 2 s: stopped, or the node hangs' ;;
+    STOP) expected='rank 1 on .* sent no heartbeat for 2 s: process stopped or node hung' ;;
     KILL) expected='the connection to rank 1 on .* was lost' ;;
   esac
   grep -q "$expected" "$work/errors" || fail "SIG$signal: $(cat "$work/errors")"

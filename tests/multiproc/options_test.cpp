@@ -130,7 +130,7 @@ TEST_F(DifferentOptions, AreRefusedByNameOrHarmless) {
                                  {"--checkpoint-dir", "", runs},
                                  {"--checkpoint-every", "10", "20"},
                                  {"--async-save", "false", "true"},
-                                 {"--save-busy", "wait", "skip"},
+                                 {"--on-pending-save", "wait", "skip"},
                                  {"--resume", "auto", "none"},
                                  {"--eval-every", "2", "3"},
                                  {"--compiled-eval", "", file},
@@ -149,7 +149,7 @@ TEST_F(DifferentOptions, AreRefusedByNameOrHarmless) {
                       {"--keep-every", "0", "5"},
                       {"--save-mb-per-s", "0", "100"},
                       {"--metrics", "", folder_ / "curve$RUN"},
-                      {"--ledger", "", folder_ / "ledger$RUN"},
+                      {"--sample-log", "", folder_ / "sample_log$RUN"},
                       {"--tensorboard", "", folder_ / "events"},
                       {"--no-grad-norm", "false", "true"},
                       {"--peak-tflops", "0", "1"},
@@ -169,7 +169,7 @@ TEST_F(DifferentOptions, AreRefusedByNameOrHarmless) {
                   });
   // Of the run whose rank 0 was given them.
   EXPECT_EQ(losses(folder_ / ("curve" + std::to_string(runs_))).size(), 15u);
-  EXPECT_EQ(lines_in(folder_.read("ledger" + std::to_string(runs_))), 15);
+  EXPECT_EQ(lines_in(folder_.read("sample_log" + std::to_string(runs_))), 15);
 
   const std::string text = " --quiet --task text --model gpt:layers=1,heads=1,width=8,context=8 --checkpoint-dir " +
                            (folder_ / "text").string();

@@ -169,8 +169,8 @@ TEST_F(Resume, AfterAKillEqualsTheRunThatWasNotKilled) {
 // Whoever gives it, by mistake or as the same command twice: no line of another run is lost.
 TEST_F(Resume, KeepsTheFilesOfAnotherRunAside) {
   const auto run = [&](int steps, const char* checkpoints, const Words& more = {}) {
-    Words words =
-        trainer({"--max-steps", std::to_string(steps), "--metrics", folder_ / "curve", "--ledger", folder_ / "ledger"});
+    Words words = trainer(
+        {"--max-steps", std::to_string(steps), "--metrics", folder_ / "curve", "--sample-log", folder_ / "sample_log"});
     if (*checkpoints) words.insert(words.end(), {"--checkpoint-dir", folder_ / checkpoints, "--checkpoint-every", "2"});
     words.insert(words.end(), more.begin(), more.end());
     Ranks ranks(2, words);
@@ -179,8 +179,8 @@ TEST_F(Resume, KeepsTheFilesOfAnotherRunAside) {
   };
   // What was in both files is in those with this number, as it is said.
   const auto expect_aside = [&](int number, const std::string& errors, const std::string& curve,
-                                const std::string& ledger, const std::string& reason) {
-    for (const auto& [name, before] : {std::pair("curve", curve), std::pair("ledger", ledger)}) {
+                                const std::string& sample_log, const std::string& reason) {
+    for (const auto& [name, before] : {std::pair("curve", curve), std::pair("sample_log", sample_log)}) {
       const std::string aside = std::string(name) + ".aside-" + std::to_string(number);
       EXPECT_EQ(folder_.read(aside), before);
       EXPECT_TRUE(contains(errors, "trainer: '" + (folder_ / name).string() + "' " + reason + ": kept as '" +
@@ -190,27 +190,28 @@ TEST_F(Resume, KeepsTheFilesOfAnotherRunAside) {
   EXPECT_EQ(run(3, "own"), "");
   EXPECT_EQ(run(6, "own"), "");
   EXPECT_EQ(losses(folder_ / "curve").size(), 6u);
-  const std::string curve = folder_.read("curve"), ledger = folder_.read("ledger");
+  const std::string curve = folder_.read("curve"), sample_log = folder_.read("sample_log");
 
-  expect_aside(1, run(3, ""), curve, ledger, "is of another run");  // a fresh start
+  expect_aside(1, run(3, ""), curve, sample_log, "is of another run");  // a fresh start
   EXPECT_EQ(losses(folder_ / "curve").size(), 3u);
-  EXPECT_EQ(lines_in(folder_.read("ledger")), 3);
+  EXPECT_EQ(lines_in(folder_.read("sample_log")), 3);
 
   folder_.write("curve", curve);
-  folder_.write("ledger", ledger);
+  folder_.write("sample_log", sample_log);
   Ranks other(2, trainer({"--max-steps", "4", "--checkpoint-dir", folder_ / "other"}));
   expect_success(other);
-  expect_aside(2, run(5, "other"), curve, ledger, "is of another run");  // one that goes on
+  expect_aside(2, run(5, "other"), curve, sample_log, "is of another run");  // one that goes on
   EXPECT_TRUE(folder_.read("curve").starts_with("{\"step\":5,"));
 
   // From a copy of a checkpoint another run begins; that of the run itself goes on in its file, but for the steps that
   // come anew.
   folder_.write("curve", curve);
-  folder_.write("ledger", ledger);
-  expect_aside(3, run(5, "branch", {"--resume", folder_ / "own/step-00000004"}), curve, ledger, "is of another run");
+  folder_.write("sample_log", sample_log);
+  expect_aside(3, run(5, "branch", {"--resume", folder_ / "own/step-00000004"}), curve, sample_log,
+               "is of another run");
   folder_.write("curve", curve);
-  folder_.write("ledger", ledger);
-  expect_aside(4, run(5, "own", {"--resume", folder_ / "own/step-00000004/."}), curve, ledger,
+  folder_.write("sample_log", sample_log);
+  expect_aside(4, run(5, "own", {"--resume", folder_ / "own/step-00000004/."}), curve, sample_log,
                "has steps after 4, where this run goes on");
   EXPECT_EQ(losses(folder_ / "curve").size(), 5u);
 }

@@ -16,7 +16,7 @@ class Stop : public testing::Test {
   // A model that costs next to nothing.
   Words command(const std::string& name, const Words& more) const {
     Words words = trainer({"--task", "table", "--epochs", "1000000", "--deterministic", "--metrics",
-                           folder_ / (name + ".jsonl"), "--ledger", folder_ / (name + ".ledger")});
+                           folder_ / (name + ".jsonl"), "--sample-log", folder_ / (name + ".sample_log")});
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
@@ -29,8 +29,8 @@ class Stop : public testing::Test {
     EXPECT_EQ(ranks.wait(), std::vector<int>(world_size, 0)) << ranks.errors();
   }
   // Without its run, which is another for each.
-  std::string ledger(const std::string& name) const {
-    std::string text = folder_.read(name + ".ledger");
+  std::string sample_log(const std::string& name) const {
+    std::string text = folder_.read(name + ".sample_log");
     const auto begin = text.find(",\"run\":\"");
     return begin == std::string::npos ? "no run in " + text : text.erase(begin, text.find("}\n", begin) - begin);
   }
@@ -65,7 +65,7 @@ TEST_F(Stop, GoesOnBitForBit) {
     complete(c.world_size, saving(parts, until));
     complete(c.world_size, command(whole, until));
     EXPECT_EQ(losses(folder_ / (parts + ".jsonl")), losses(folder_ / (whole + ".jsonl"))) << c.world_size << " ranks";
-    EXPECT_EQ(ledger(parts), ledger(whole));
+    EXPECT_EQ(sample_log(parts), sample_log(whole));
   }
 }
 
@@ -172,15 +172,15 @@ TEST_F(Stop, GoesOnAtAnotherWorldSizeInTheSameOrder) {
   for (std::size_t i = 0; i < expected.size(); ++i)
     EXPECT_NEAR(found[i], expected[i], 1e-5 * expected[i]) << "step " << i + 1;
 
-  Process check({SOURCE_DIR "/scripts/check_ledger", folder_ / "parts.ledger", "--samples", "240", "--same-order-as",
-                 folder_ / "whole.ledger"},
+  Process check({SOURCE_DIR "/scripts/check_sample_log", folder_ / "parts.sample_log", "--samples", "240",
+                 "--same-order-as", folder_ / "whole.sample_log"},
                 {}, folder_ / "check");
   EXPECT_EQ(check.wait(std::chrono::steady_clock::now() + std::chrono::seconds(20)), 0) << check.error();
   EXPECT_TRUE(contains(check.out(), "60 steps, 3 epochs of 240 samples, each sample once; ranks 2 -> 3 -> 1 -> 4"));
 }
 
-// What the proof is worth: a ledger with a fault is refused.
-TEST_F(Stop, ALedgerWithAFaultIsNoProof) {
+// What the proof is worth: a sample_log with a fault is refused.
+TEST_F(Stop, ASampleLogWithAFaultIsNoProof) {
   const std::string good = R"({"step":1,"epoch":0,"samples":[[0,2],[1,3]]})"
                            "\n"
                            R"({"step":2,"epoch":0,"samples":[[4],[0]]})"
@@ -198,13 +198,13 @@ TEST_F(Stop, ALedgerWithAFaultIsNoProof) {
       {"\"step\":2", "\"step\":3", "step 3 follows step 1"},
       {"\"epoch\":1", "\"epoch\":2", "step 3: epoch 2 follows epoch 0"},
       {"[[4],[0]]", "[[4],[]]", "step 2: the ranks took 1, 0 samples"},
-      {"{\"step\":3", "\"step\":3", "line 3 is none of a ledger"},
+      {"{\"step\":3", "\"step\":3", "line 3 is none of a log of samples"},
   };
   for (const auto& c : kCases) {
     std::string text = good;
     if (*c.from) text.replace(text.find(c.from), std::string_view(c.from).size(), c.to);
-    folder_.write("ledger", text);
-    Process check({SOURCE_DIR "/scripts/check_ledger", folder_ / "ledger"}, {},
+    folder_.write("sample_log", text);
+    Process check({SOURCE_DIR "/scripts/check_sample_log", folder_ / "sample_log"}, {},
                   folder_ / ("check" + std::to_string(&c - kCases)));
     EXPECT_EQ(check.wait(std::chrono::steady_clock::now() + std::chrono::seconds(20)), *c.from ? 1 : 0) << text;
     EXPECT_TRUE(!*c.from || contains(check.error(), c.complaint));

@@ -68,7 +68,7 @@ TEST_F(SameCurves, OfTwoRanksBitForBit) {
   const std::vector<double> whole = run("whole", options, {});
   EXPECT_EQ(whole.size(), 15u);
   EXPECT_EQ(run("reduce-scatter", options, kReduceScatter), whole);
-  EXPECT_TRUE(contains(folder_.read("reduce-scatter2"), "\"comm_share\":"));
+  EXPECT_TRUE(contains(folder_.read("reduce-scatter2"), "\"comm_fraction\":"));
 }
 
 // Reduce-scatter leaves infinity on the rank whose part it is in; a rank that stepped alone would have other losses.

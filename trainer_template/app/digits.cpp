@@ -153,7 +153,7 @@ class Digits : public Task {
 
 }  // namespace
 
-TaskKind digits_task() {
+TaskRegistration digits_task() {
   return {.name = "digits",
           .summary = "images in MNIST's files",
           .models = "mlp:WIDTH,WIDTH...: the hidden layers, or cnn:CHANNELS,...: a convolution each",

@@ -10,7 +10,7 @@ namespace {
 bool due(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
 
 ExitCode train(const Options& options, ProcessGroup& group, const Preemption& preemption) {
-  // All ranks go through these lines in one order: those with `group`, saves, ledger and stop are collectives.
+  // All ranks go through these lines in one order: those with `group`, saves, sample_log and stop are collectives.
   const auto task = open_task(*options.kind, options.task_settings(), group);
   const Dataset& train_set = task->train_set();
   const auto model = make_model(*task, options.model, group);
@@ -33,7 +33,7 @@ ExitCode train(const Options& options, ProcessGroup& group, const Preemption& pr
                              .has_data = [&](auto time) { return loader.is_ready(options.grad_accumulation, time); }});
   RunLog log(options, group, tensors, state, last_step);
   StepProfile profile(profile_options(options, group));
-  Ledger ledger(group, options.ledger, options.run_start(state));
+  SampleLog sample_log(group, options.sample_log, options.run_start(state));
   Throughput throughput(*task, *model, ddp, group.world_size(), peak_of(options, group), state);
   StepReader reader(group.device());
   std::optional<Evaluation> evaluation;  // of the latest step, where there was one
@@ -50,7 +50,7 @@ ExitCode train(const Options& options, ProcessGroup& group, const Preemption& pr
   const auto finish = [&](FinishedStep step, bool is_evaluated) {
     stop.learn(step.numbers.votes);
     non_finite.check(step);
-    ledger.write(step.record, step.samples);
+    sample_log.write(step.record, step.samples);
     if (is_evaluated) evaluate_now(), step.record.evaluation = evaluation;
     log.write(step.record);
   };
@@ -118,7 +118,7 @@ ExitCode train(const Options& options, ProcessGroup& group, const Preemption& pr
     return code_of_stop(checkpoints.enabled(), static_cast<int>(-group.minimum(-preemption.signal())));
   }
   log.finish(state.step, *evaluation, throughput.rate(), checkpoints.last_saved(), early_stop);
-  ledger.check_complete();
+  sample_log.check_complete();
   return ExitCode::kDone;
 }
 
@@ -131,7 +131,7 @@ int main(int argc, char** argv) {
   return run_job(
       environment,
       [&] {
-        options = parse_command_line(argc, argv, task_kinds());
+        options = parse_command_line(argc, argv, registered_tasks());
         if (!options.is_inference()) preemption.emplace(options.preemption(environment));
         set_numerics(options);
         return options.group();

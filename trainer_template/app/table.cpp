@@ -114,7 +114,7 @@ class TableRegression : public Task {
 
 }  // namespace
 
-TaskKind table_task() {
+TaskRegistration table_task() {
   return {.name = "table",
           .summary = "the last column of train.csv and test.csv from the others",
           .models = "linear, or mlp:WIDTH,WIDTH...: with these hidden layers",

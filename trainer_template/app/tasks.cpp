@@ -1,6 +1,6 @@
 #include "tasks.h"
 
-std::span<const torchbridge::train::TaskKind> task_kinds() {
-  static const torchbridge::train::TaskKind kinds[] = {digits_task(), text_task(), table_task()};
+std::span<const torchbridge::train::TaskRegistration> registered_tasks() {
+  static const torchbridge::train::TaskRegistration kinds[] = {digits_task(), text_task(), table_task()};
   return kinds;
 }

@@ -5,9 +5,9 @@
 
 #include <torchbridge/task.h>
 
-torchbridge::train::TaskKind digits_task();
-torchbridge::train::TaskKind text_task();
-torchbridge::train::TaskKind table_task();
+torchbridge::train::TaskRegistration digits_task();
+torchbridge::train::TaskRegistration text_task();
+torchbridge::train::TaskRegistration table_task();
 
 // The table; the first is the default of --task.
-std::span<const torchbridge::train::TaskKind> task_kinds();
+std::span<const torchbridge::train::TaskRegistration> registered_tasks();

@@ -92,7 +92,7 @@ void Text::generate(Model& model, const Generation& generation, std::ostream& ou
 
 }  // namespace
 
-TaskKind text_task() {
+TaskRegistration text_task() {
   return {
       .name = "text",
       .summary = "a GPT on the bytes of a text",

@@ -40,8 +40,8 @@ class Digits : public Task {
 }  // namespace
 
 // A row a task; the defaults are those of options that the user does not give.
-std::span<const TaskKind> task_kinds() {
-  static const TaskKind kinds[] = {
+std::span<const TaskRegistration> registered_tasks() {
+  static const TaskRegistration kinds[] = {
       {.name = "digits",
        .summary = "images in MNIST's files",
        .models = kModels,

@@ -5,4 +5,4 @@
 
 #include <torchbridge/task.h>
 
-std::span<const torchbridge::train::TaskKind> task_kinds();
+std::span<const torchbridge::train::TaskRegistration> registered_tasks();

@@ -23,21 +23,21 @@ class TaskReport : public ::testing::Test {
   // As slurmstepd and its task: a child writes, and is gone before the parent reads.
   void write_in_child() {
     const auto write = [&] {
-      write_record(board_, *record_, 5, error_file_);
+      write_record(table_, *record_, 5, error_file_);
       std::ofstream(error_file_) << "the reason";
     };
     ASSERT_EQ(ending_of_child(write), exited(0));
     ASSERT_TRUE(record_->written);
   }
 
-  TaskBoard board_{2};
-  TaskRecord* record_ = board_.record_of(1);
+  SharedTaskTable table_{2};
+  TaskRecord* record_ = table_.record_of(1);
   std::string error_file_ = testing::TempDir() + "task_report_" + std::to_string(getpid());
 };
 
 TEST_F(TaskReport, IsReturnedWhereSrunHasNoReporter) {
   write_in_child();
-  const std::string text = tell_failure(board_, *record_, {}, kExitCode3);
+  const std::string text = tell_failure(table_, *record_, {}, kExitCode3);
   EXPECT_TRUE(text.starts_with("first to fail on this node: rank 5 on ")) << text;
   EXPECT_TRUE(text.ends_with("exit code 3\n    the reason")) << text;
 }
@@ -47,7 +47,7 @@ TEST_F(TaskReport, GoesToTheReporter) {
   ASSERT_TRUE(reporter);
   reporter->start(nullptr, nullptr);
   write_in_child();
-  EXPECT_EQ(tell_failure(board_, *record_, {"127.0.0.1", reporter->port(), reporter->token()}, kExitCode3), "");
+  EXPECT_EQ(tell_failure(table_, *record_, {"127.0.0.1", reporter->port(), reporter->token()}, kExitCode3), "");
   EXPECT_TRUE(reporter->stop().value_or("").starts_with("first to fail: rank 5 on "));
 }
 
@@ -59,7 +59,7 @@ TEST_F(TaskReport, IsReturnedWhereTheReporterIsGone) {
     gone = {"127.0.0.1", reporter->port(), reporter->token()};
   }
   write_in_child();
-  EXPECT_TRUE(tell_failure(board_, *record_, gone, kExitCode3).starts_with("first to fail on this node: rank 5 on "));
+  EXPECT_TRUE(tell_failure(table_, *record_, gone, kExitCode3).starts_with("first to fail on this node: rank 5 on "));
 }
 
 TEST_F(TaskReport, IsNoneHereWhereSlurmMayHaveEndedTheTask) {
@@ -71,12 +71,12 @@ TEST_F(TaskReport, IsNoneHereWhereSlurmMayHaveEndedTheTask) {
       {SIGTERM, false}, {SIGKILL, false}, {(128 + SIGTERM) << 8, false}, {(128 + SIGKILL) << 8, false}, {SIGSEGV, true},
       {SIGABRT, true},  {1 << 8, true}};
   for (const auto& test : kCases) {
-    const std::string text = tell_failure(board_, *record_, {}, test.wait_status);
+    const std::string text = tell_failure(table_, *record_, {}, test.wait_status);
     EXPECT_EQ(text.empty(), !test.failed) << test.wait_status;
     EXPECT_EQ(text.starts_with("first to fail"), test.failed) << test.wait_status;
   }
   record_->oom_kills = -1;  // memory ran out while the task ran
-  EXPECT_TRUE(tell_failure(board_, *record_, {}, SIGKILL).starts_with("first to fail"));
+  EXPECT_TRUE(tell_failure(table_, *record_, {}, SIGKILL).starts_with("first to fail"));
 }
 
 }  // namespace

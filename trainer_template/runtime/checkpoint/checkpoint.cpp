@@ -68,7 +68,7 @@ std::optional<Manifest> Checkpoints::resume(const ModelTensors& model, Optimizer
                      "; the order of samples would break off");
   });
   load_checkpoint(*chosen, model, optimizer, group_);
-  went_on_from_ = manifest.state.step;
+  resumed_from_ = manifest.state.step;
   std::error_code ignored;
   if (enabled() && fs::equivalent(chosen->folder.parent_path(), options_.folder, ignored))
     last_saved_ = options_.folder / chosen->folder.filename();
@@ -78,7 +78,7 @@ std::optional<Manifest> Checkpoints::resume(const ModelTensors& model, Optimizer
 void Checkpoints::save(const TrainState& state, const ModelTensors& model, Optimizer& optimizer) {
   if (!enabled()) return;
   if (running_ && running_->step() == state.step) return;
-  if (running_ && !settle(options_.busy)) {
+  if (running_ && !settle(options_.on_pending_save)) {
     if (group_.is_first())
       say("no checkpoint of step " + std::to_string(state.step) + ": that of step " + std::to_string(running_->step()) +
           " is still being written");
@@ -86,7 +86,7 @@ void Checkpoints::save(const TrainState& state, const ModelTensors& model, Optim
   }
   if (last_saved_ == folder_of(state.step)) return;
   start(state, model, optimizer, options_.async ? Snapshot::Way::kCopy : Snapshot::Way::kRefer);
-  if (!options_.async) settle(CheckpointOptions::Busy::kWait);
+  if (!options_.async) settle(CheckpointOptions::OnPendingSave::kWait);
 }
 
 void Checkpoints::save_last(const TrainState& state, const ModelTensors& model, Optimizer& optimizer) {
@@ -94,7 +94,7 @@ void Checkpoints::save_last(const TrainState& state, const ModelTensors& model, 
   options_.bytes_per_s = 0;  // nothing else wants the disk any more, and the time may be short
   if (running_) {
     running_->hurry();
-    settle(CheckpointOptions::Busy::kWait);
+    settle(CheckpointOptions::OnPendingSave::kWait);
   }
   if (last_saved_ != folder_of(state.step)) start(state, model, optimizer, Snapshot::Way::kRefer);
   finish();
@@ -102,19 +102,19 @@ void Checkpoints::save_last(const TrainState& state, const ModelTensors& model, 
 
 // Collective. Whether no save runs any more; its outcome is known to all ranks then. Who waits does so in a collective,
 // which tells when a rank is gone.
-bool Checkpoints::settle(CheckpointOptions::Busy busy) {
-  if (busy == CheckpointOptions::Busy::kWait) {
+bool Checkpoints::settle(CheckpointOptions::OnPendingSave busy) {
+  if (busy == CheckpointOptions::OnPendingSave::kWait) {
     running_->wait_written();
     group_.barrier();
   }
   std::string outcome;
   if (group_.is_first())
-    outcome = busy == CheckpointOptions::Busy::kSkip && !running_->done() ? kStillRunning : running_->wait();
+    outcome = busy == CheckpointOptions::OnPendingSave::kSkip && !running_->done() ? kStillRunning : running_->wait();
   outcome = group_.broadcast(outcome);
   if (outcome == kStillRunning) return false;
   if (outcome.empty()) {
     last_saved_ = folder_of(running_->step());
-    went_on_from_.reset();  // what comes after it is of this run
+    resumed_from_.reset();  // what comes after it is of this run
   }
   failure_ = outcome;
   running_.reset();
@@ -162,7 +162,7 @@ void Checkpoints::start(const TrainState& state, const ModelTensors& model, Opti
       .snapshot = snapshot_,
       .manifest = std::move(manifest),
       .retention = {.keep = options_.keep, .keep_every = options_.keep_every},
-      .went_on_from = went_on_from_,
+      .resumed_from = resumed_from_,
       .bytes_per_s = options_.bytes_per_s,
       .yields = way == Snapshot::Way::kCopy,
       .rank = rank,
@@ -179,7 +179,7 @@ void Checkpoints::wait_copied() const {
 }
 
 void Checkpoints::finish() {
-  if (running_) settle(CheckpointOptions::Busy::kWait);
+  if (running_) settle(CheckpointOptions::OnPendingSave::kWait);
   all_or_none(group_, [&] {
     if (failure_.empty()) return;
     throw TrainError("the last state is not saved: " + failure_ +

@@ -22,17 +22,18 @@ namespace torchbridge::train {
 class SaveThread;
 
 struct CheckpointOptions {
-  enum class Busy { kWait, kSkip };
+  enum class OnPendingSave { kWait, kSkip };
 
   std::filesystem::path folder;  // empty: no checkpoints are written
   std::int64_t every = 100;      // steps; 0: only at the end
   int keep = 3;                  // the newest ones
   std::int64_t keep_every = 0;   // and for good those whose step is a multiple of this; 0: none
-  bool async = false;       // training goes on while this rank's share is copied in host memory, and written from there
-  Busy busy = Busy::kWait;  // async: what a save does that finds the one before still being written
-  double bytes_per_s = 0;   // that a rank writes at most, so that others get something of the disk too; not of the last
-                            // state; 0: no limit
-  std::uint64_t seed = 0;   // of the sampler; a checkpoint of another one is refused, for the order would break off
+  bool async = false;  // training goes on while this rank's share is copied in host memory, and written from there
+  OnPendingSave on_pending_save =
+      OnPendingSave::kWait;  // async: what a save does that finds the one before still being written
+  double bytes_per_s = 0;  // that a rank writes at most, so that others get something of the disk too; not of the last
+                           // state; 0: no limit
+  std::uint64_t seed = 0;  // of the sampler; a checkpoint of another one is refused, for the order would break off
   std::map<std::string, std::string> shown;  // what was chosen for the run, kept in the manifest for its reader
   std::string resume = "auto";  // "auto": the newest good one in `folder`; "none"; or a checkpoint, or a folder of them
 };
@@ -79,7 +80,7 @@ class Checkpoints {
   const std::filesystem::path& last_saved() const { return last_saved_; }
 
  private:
-  bool settle(CheckpointOptions::Busy busy);
+  bool settle(CheckpointOptions::OnPendingSave busy);
   NamedTensors saved_tensors(const ModelTensors& model);
   void start(const TrainState& state, const ModelTensors& model, Optimizer& optimizer, Snapshot::Way way);
   std::filesystem::path folder_of(std::int64_t step) const;
@@ -91,7 +92,7 @@ class Checkpoints {
   std::string run_;  // a word that names this run in temporary files; the same on all ranks
   int saves_ = 0;    // so many were begun
   std::filesystem::path last_saved_;
-  std::optional<std::int64_t> went_on_from_;  // the step that resume() took, until a save of this run is complete
+  std::optional<std::int64_t> resumed_from_;  // the step that resume() took, until a save of this run is complete
   std::string failure_;                       // of the last save that ended; empty when it was good
   Snapshot snapshot_;
   std::unique_ptr<SaveThread> running_;  // which reads the snapshot; null when none does

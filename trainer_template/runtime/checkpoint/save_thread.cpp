@@ -113,7 +113,7 @@ void SaveThread::complete(const std::vector<std::string>& reports) {
       std::vector<ShareRecord> records;
       for (const std::string& report : reports) std::ranges::move(records_from(report), std::back_inserter(records));
       manifest.files = joined(std::move(records));
-      if (request_.went_on_from) put_aside_newer_than(request_.files, request_.root, *request_.went_on_from);
+      if (request_.resumed_from) put_aside_newer_than(request_.files, request_.root, *request_.resumed_from);
       publish(request_.files, request_.root, request_.temporary, manifest);
     }
   } catch (const std::exception& error) {

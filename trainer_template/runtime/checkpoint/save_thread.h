@@ -30,7 +30,7 @@ struct SaveRequest {
   Manifest manifest;                      // but for its files; of rank 0
   Retention retention;
   std::optional<std::int64_t>
-      went_on_from;        // complete ones after this step are put aside before this one counts; of rank 0
+      resumed_from;        // complete ones after this step are put aside before this one counts; of rank 0
   double bytes_per_s = 0;  // of this rank; 0: no limit
   bool yields = false;     // once the state is copied, training has the processor first
   int rank = 0, world_size = 1;

@@ -21,7 +21,8 @@ struct SamplerOptions {
   Order order = Order::kShuffled;
   bool drop_last =
       false;  // leave out the last samples rather than repeat the first ones, so that all ranks get as many
-  bool each_once = false;  // for evaluation: neither repeat nor leave out any, so that ranks may get different numbers
+  bool allow_uneven_shards =
+      false;  // for evaluation: neither repeat nor leave out any, so that ranks may get different numbers
 };
 
 // How far training has come, at any world size: samples of the current epoch that all ranks together have consumed.

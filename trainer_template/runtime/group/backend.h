@@ -34,7 +34,7 @@ struct MadeBackend {
   c10::intrusive_ptr<c10d::Backend> backend;
   // Ends what waits in it, and its connections, so that peers notice. Any thread; called at most once. It must not keep
   // the backend alive.
-  std::function<void()> cut;
+  std::function<void()> abort;
 };
 
 struct BackendEntry {

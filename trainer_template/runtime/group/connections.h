@@ -13,25 +13,25 @@ namespace torchbridge::train {
 // Any thread may call.
 class Connections {
  public:
-  using Cut = std::function<void()>;
-  using Place = std::list<Cut>::iterator;
+  using Abort = std::function<void()>;
+  using Handle = std::list<Abort>::iterator;
 
-  // Where all has been cut already, the new ones are at once.
-  Place add(Cut cut) {
+  // Where all have been aborted already, the new ones are at once.
+  Handle add(Abort connection) {
     const std::scoped_lock lock(mutex_);
-    if (is_cut_) cut();
-    return cuts_.insert(cuts_.end(), std::move(cut));
+    if (is_aborted_) connection();
+    return aborts_.insert(aborts_.end(), std::move(connection));
   }
-  void remove(Place place) {
+  void remove(Handle handle) {
     const std::scoped_lock lock(mutex_);
-    cuts_.erase(place);
+    aborts_.erase(handle);
   }
   // Reads and writes fail from here on, also those that wait in other threads.
-  void cut() {
+  void abort() {
     const std::scoped_lock lock(mutex_);
-    if (is_cut_) return;
-    is_cut_ = true;
-    for (const Cut& cut : cuts_) cut();
+    if (is_aborted_) return;
+    is_aborted_ = true;
+    for (const Abort& connection : aborts_) connection();
   }
 
   // Each collective begins by this.
@@ -45,8 +45,8 @@ class Connections {
   using Clock = std::chrono::steady_clock;
   std::atomic<Clock::time_point> latest_{Clock::now()};
   std::mutex mutex_;
-  std::list<Cut> cuts_;
-  bool is_cut_ = false;
+  std::list<Abort> aborts_;
+  bool is_aborted_ = false;
 };
 
 }  // namespace torchbridge::train

@@ -12,7 +12,7 @@
 #include "bridge/net/socket.h"
 #include "trainer_template/runtime/error_text.h"
 #include "trainer_template/runtime/errors.h"
-#include "trainer_template/runtime/group/places.h"
+#include "trainer_template/runtime/group/rank_locations.h"
 #include "trainer_template/runtime/group/store_keys.h"
 #include "trainer_template/runtime/group/store_probe.h"
 
@@ -46,12 +46,12 @@ bool contains(const std::vector<int>& ranks, int rank) { return std::ranges::cou
 // "rank 1 on n0", "ranks 1,2 on n0, n1". Of rank 0, with which the store is gone, the host is known without it.
 std::string with_hosts(const BrokenGroup& group, const std::vector<int>& ranks) {
   constexpr std::size_t kAsked = 8;
-  const bool store_lives = !contains(ranks, 0) || !group.meeting.served_by_rank_0;
+  const bool store_lives = !contains(ranks, 0) || !group.join_result.served_by_rank_0;
   std::vector<std::string> hosts;
-  if (!store_lives) hosts.push_back(group.meeting.first_host);
+  if (!store_lives) hosts.push_back(group.join_result.first_host);
   const std::size_t asked = store_lives ? std::min(ranks.size(), kAsked) : 0;
-  for (const Place& place :
-       places_of(group.store, {ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(asked)})) {
+  for (const RankLocation& place :
+       locations_of(group.store, {ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(asked)})) {
     if (std::ranges::count(hosts, place.host) == 0) hosts.push_back(place.host);
   }
   std::string text = list_of(ranks);
@@ -96,27 +96,28 @@ std::string loss(const BrokenGroup& group, const std::vector<int>& missing, cons
 
 // Rank 0 is gone, and the store with it: of those on one node the first to ask speaks.
 std::optional<std::string> loss_of_store(const BrokenGroup& group, StoreAnswer answer, const std::exception& error) {
-  if (!group.meeting.served_by_rank_0) return group.rank == 1 ? std::optional(was_lost("another rank")) : std::nullopt;
-  if (contains(group.broken_off, 0) || host_name() != group.meeting.speaking_host) return std::nullopt;
-  const Endpoint& store = *group.meeting.served_by_rank_0;
+  if (!group.join_result.served_by_rank_0)
+    return group.rank == 1 ? std::optional(was_lost("another rank")) : std::nullopt;
+  if (contains(group.aborted_ranks, 0) || host_name() != group.join_result.speaking_host) return std::nullopt;
+  const Endpoint& store = *group.join_result.served_by_rank_0;
   if (!hold_name("lost/" + store.host + "/" + std::to_string(store.port))) return std::nullopt;
   std::this_thread::sleep_for(kStragglers);
   const std::string who = with_hosts(group, {0});
   if (answer != StoreAnswer::kForeign) return was_lost(who);
-  return is_timeout(error.what()) ? did_not_come(who) : who + " does not answer: stopped, or its node hangs";
+  return is_timeout(error.what()) ? did_not_come(who) : who + " does not answer: process stopped or node hung";
 }
 
-std::optional<std::string> silence(const BrokenGroup& group) {
+std::optional<std::string> heartbeat_message(const BrokenGroup& group) {
   int speaker = 0;
   while (contains(group.lost, speaker)) ++speaker;
   if (group.rank != speaker) return std::nullopt;
-  return with_hosts(group, group.lost) + (group.lost.size() == 1 ? " says" : " say") + " nothing for " +
-         seconds(group.silence) + ": stopped, or the node hangs";
+  return with_hosts(group, group.lost) + " sent no heartbeat for " + seconds(group.heartbeat_timeout) +
+         ": process stopped or node hung";
 }
 
 // Each says that it has ended, one of those that lost a connection collects who has not.
 std::optional<std::string> agree_on_loss(const BrokenGroup& group, const std::exception& error) {
-  const bool all_others_left = std::ssize(group.broken_off) == group.world_size - 1;
+  const bool all_others_left = std::ssize(group.aborted_ranks) == group.world_size - 1;
   if (all_others_left || group.store.add("reporters", 1) != 1) return std::nullopt;
   // Those that are alive notice within milliseconds, for their connections to this rank are cut.
   const std::vector<int> missing = missing_after(group.store, "ended", all_ranks(group.world_size), kCollect);
@@ -132,8 +133,8 @@ std::optional<std::string> agree_on_trouble(c10d::Store& store, const std::strin
 
 // TCPStore waits without end for the answer of a rank 0 that is stopped.
 StoreAnswer store_of(const BrokenGroup& group) {
-  if (group.rank == 0 || !group.meeting.served_by_rank_0) return StoreAnswer::kReady;
-  return wait_for_store(*group.meeting.served_by_rank_0, kCollect).answer;
+  if (group.rank == 0 || !group.join_result.served_by_rank_0) return StoreAnswer::kReady;
+  return wait_for_store(*group.join_result.served_by_rank_0, kCollect).answer;
 }
 
 }  // namespace
@@ -154,7 +155,7 @@ std::optional<std::string> failure_message(const BrokenGroup& group, const std::
   if (was_given_up) return message;
   StoreAnswer answer = StoreAnswer::kNobody;
   try {
-    if (!group.lost.empty() && !group.hung_up && !message) return silence(group);
+    if (!group.lost.empty() && !group.hung_up && !message) return heartbeat_message(group);
     answer = store_of(group);
     if (answer != StoreAnswer::kReady) throw std::runtime_error("no store");
     c10d::Store& store = group.store;

@@ -17,14 +17,14 @@ namespace torchbridge::train {
 struct BrokenGroup {
   c10d::Store& store;
   int rank = 0, world_size = 1;
-  Meeting meeting;
+  JoinResult join_result;
   std::chrono::milliseconds waited{};  // since this rank's latest collective began
   // What the heartbeat found, if anything: who is lost, this rank too where the others gave it up, and who ended before
   // this one.
   std::vector<int> lost;
   bool hung_up = false;
-  std::vector<int> broken_off;
-  std::chrono::milliseconds silence{};
+  std::vector<int> aborted_ranks;
+  std::chrono::milliseconds heartbeat_timeout{};
 };
 
 // Collective as far as ranks are left. The message of this rank, or nothing where another one speaks. At most about two

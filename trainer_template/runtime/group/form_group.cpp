@@ -46,7 +46,7 @@ MadeBackend with_checks(MadeBackend made, BackendRequest request) {
   request.store = below("pg_wrapper:" + request.group_name, request.store);
   MadeBackend helper = make_gloo(request);
   auto wrapper = c10::make_intrusive<c10d::ProcessGroupWrapper>(made.backend, helper.backend);
-  return {wrapper, [first = std::move(made.cut), second = std::move(helper.cut)] {
+  return {wrapper, [first = std::move(made.abort), second = std::move(helper.abort)] {
             first();
             second();
           }};
@@ -67,7 +67,7 @@ void connect_eagerly(c10d::ProcessGroup& group, c10::Device device) {
 }  // namespace
 
 FormedGroup::~FormedGroup() {
-  for (const auto& place : cuts_) connections_->remove(place);
+  for (const auto& place : aborts_) connections_->remove(place);
 }
 
 std::vector<DeviceBackend> backends_of(const std::vector<DeviceBackend>& choice) {
@@ -136,7 +136,7 @@ FormedGroup form_group(const std::vector<DeviceBackend>& backends, BackendReques
       MadeBackend made = find_backend(one.backend).make(own);
       // As in Python, which leaves MPI alone.
       if (detail && type != Type::MPI) made = with_checks(std::move(made), own);
-      formed.add_cut(std::move(made.cut));
+      formed.add_abort(std::move(made.abort));
       backend = made.backend;
     }
     group.setBackend(device_type(one), type, backend);

@@ -24,13 +24,13 @@ class FormedGroup {
   FormedGroup& operator=(FormedGroup&&) = delete;
   ~FormedGroup();
 
-  void add_cut(Connections::Cut cut) { cuts_.push_back(connections_->add(std::move(cut))); }
+  void add_abort(Connections::Abort abort) { aborts_.push_back(connections_->add(std::move(abort))); }
 
   c10::intrusive_ptr<c10d::ProcessGroup> group;
 
  private:
   std::shared_ptr<Connections> connections_;
-  std::vector<Connections::Place> cuts_;
+  std::vector<Connections::Handle> aborts_;
 };
 
 // Which backend serves each device: `choice` with the devices filled in. Opens the libraries of the backends. Throws

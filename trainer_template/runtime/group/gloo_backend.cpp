@@ -143,7 +143,7 @@ MadeBackend make_gloo(const BackendRequest& request) {
   gloo->setSequenceNumberForGroup();
   return {gloo, [descriptors = sockets.now(), region = gloo->region()] {
             for (int descriptor : descriptors) ::shutdown(descriptor, SHUT_RDWR);
-            if (region) region->cut();
+            if (region) region->abort();
           }};
 }
 

@@ -49,19 +49,19 @@ struct GroupOptions {
   std::chrono::milliseconds timeout{
       0};                  // the longest wait in one collective; 0: Python's, 10 minutes with nccl, else 30
   GivenRanks ranks;        // what init_method, or the environment, says as well must agree
-  std::string group_name;  // two groups that meet at one store need two names
+  std::string group_name;  // two groups that join at one store need two names
   PgOptions pg_options;
   // The device of this rank. A GPU: its communicator is formed at once, instead of by the first collective. Without an
   // index it is chosen by LOCAL_RANK (device_choice.h).
   std::optional<c10::Device> device_id;
-  // What else the program needs of the GPU that it came to; asked before the ranks meet, and the error ends the job.
-  // Empty: nothing.
+  // What else the program needs of the GPU that it came to; asked before the ranks join, and the error ends the
+  // job. Empty: nothing.
   std::function<Status(const CudaGpu&)> check_gpu;
 
   // Until all ranks are there; never longer than `timeout`. 0: 60 s, with a GPU 300 s, for a cluster's cold file
   // system may take minutes for libtorch_cuda, NCCL and cuDNN.
   std::chrono::milliseconds join_timeout{0};
-  std::chrono::milliseconds silence =
+  std::chrono::milliseconds heartbeat_timeout =
       std::chrono::seconds(4);  // a rank that is stopped so long ends the job; 0: none does; rank 0's counts
 
   // How long ranks are waited for: join_timeout, or what its 0 stands for, within `timeout`.

@@ -30,7 +30,7 @@ using std::chrono::milliseconds;
 constexpr char kBeat = '.';
 constexpr std::string_view kLost = "lost ", kGone = "gone ", kLeft = "left", kBroke = "broke";
 constexpr std::size_t kLongestLine = 64 * 1024;
-constexpr int kBeatsInSilence = 8;
+constexpr int kBeatsInTimeout = 8;
 
 struct Peer {
   Socket socket;
@@ -81,9 +81,9 @@ class Heartbeat::Thread {
     const std::scoped_lock lock(mutex_);
     return hung_up_;
   }
-  std::vector<int> broken_off() const {
+  std::vector<int> aborted_ranks() const {
     const std::scoped_lock lock(mutex_);
-    return broken_off_;
+    return aborted_ranks_;
   }
   void end_with(std::string_view farewell) {
     {
@@ -101,7 +101,7 @@ class Heartbeat::Thread {
   }
 
   void run() {
-    const milliseconds period = options_.silence / kBeatsInSilence;
+    const milliseconds period = options_.timeout / kBeatsInTimeout;
     auto next_beat = Clock::now(), last_turn = Clock::now();
     while (true) {
       std::vector<pollfd> waiting = {{stop_.descriptor(), POLLIN, 0}, {listener_.descriptor(), POLLIN, 0}};
@@ -109,7 +109,7 @@ class Heartbeat::Thread {
       const auto left = std::chrono::ceil<milliseconds>(next_beat - Clock::now());
       poll(waiting.data(), waiting.size(), static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
       if (waiting[0].revents != 0) return say_farewell();
-      const bool was_stopped = Clock::now() - last_turn > options_.silence / 2;
+      const bool was_stopped = Clock::now() - last_turn > options_.timeout / 2;
       last_turn = Clock::now();
       for (std::size_t i = 0; i < peers_.size(); ++i) {
         if (was_stopped) peers_[i].heard = last_turn;
@@ -121,7 +121,7 @@ class Heartbeat::Thread {
       if (Clock::now() < next_beat) continue;
       // Who hung up is found by reading, after its last words.
       for (const Peer& peer : peers_) send_text(peer, std::string_view(&kBeat, 1));
-      notice_silence();
+      notice_timeouts();
       next_beat = Clock::now() + period;
     }
   }
@@ -184,7 +184,7 @@ class Heartbeat::Thread {
       peer.left = true;
     } else if (line == kBroke) {
       const std::scoped_lock lock(mutex_);
-      broken_off_.push_back(peer.rank);
+      aborted_ranks_.push_back(peer.rank);
     } else if (gone || line.starts_with(kLost)) {
       const auto ranks = parse_number_list(std::string_view(line).substr(kLost.size()), INT32_MAX - 1);
       if (ranks) lose(*ranks, gone);
@@ -211,9 +211,9 @@ class Heartbeat::Thread {
     return std::string(gone ? kGone : kLost) + cpu_list_text(ranks) + "\n";
   }
 
-  void notice_silence() {
+  void notice_timeouts() {
     std::vector<int> silent;
-    const auto deadline = Clock::now() - options_.silence;
+    const auto deadline = Clock::now() - options_.timeout;
     for (Peer& peer : peers_) {
       if (peer.heard > deadline) continue;
       if (peer.rank >= 0) {
@@ -260,7 +260,7 @@ class Heartbeat::Thread {
   mutable std::mutex mutex_;
   std::vector<int> lost_;
   bool hung_up_ = false;
-  std::vector<int> broken_off_;
+  std::vector<int> aborted_ranks_;
   std::string_view farewell_;  // none: ends without a word
   std::thread thread_;         // the last member: it uses all others
 };
@@ -277,7 +277,7 @@ Result<std::unique_ptr<Heartbeat>> Heartbeat::serve(const std::string& address, 
 }
 
 Result<std::unique_ptr<Heartbeat>> Heartbeat::join(const Endpoint& server, int rank, HeartbeatOptions options) {
-  auto socket = connect_to(server, options.silence);
+  auto socket = connect_to(server, options.timeout);
   if (!socket) return socket.error();
   send_at_once(*socket);
   std::vector<Peer> peers;
@@ -294,7 +294,7 @@ const Endpoint& Heartbeat::endpoint() const { return thread_->endpoint(); }
 std::vector<int> Heartbeat::lost() const { return thread_->lost(); }
 bool Heartbeat::hung_up() const { return thread_->hung_up(); }
 void Heartbeat::leave() { thread_->end_with(kLeft); }
-void Heartbeat::break_off() { thread_->end_with(kBroke); }
-std::vector<int> Heartbeat::broken_off() const { return thread_->broken_off(); }
+void Heartbeat::announce_abort() { thread_->end_with(kBroke); }
+std::vector<int> Heartbeat::aborted_ranks() const { return thread_->aborted_ranks(); }
 
 }  // namespace torchbridge::train

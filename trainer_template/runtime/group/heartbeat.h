@@ -14,7 +14,7 @@
 namespace torchbridge::train {
 
 struct HeartbeatOptions {
-  std::chrono::milliseconds silence{4000};  // who says nothing for so long is lost
+  std::chrono::milliseconds timeout{4000};  // who sends nothing for so long is lost
   std::string token;                        // of this job, no newline; who does not know it is not listened to
   bool hang_ups = false;                    // who hangs up without having left is lost too; the same on all ranks
   // Called once, by the thread of the heartbeat, when ranks are lost.
@@ -44,9 +44,9 @@ class Heartbeat {
   void leave();
   // Takes in all that the others have said by now, and says that this rank ends because the group broke. Others that
   // were given up meanwhile hear both when they go on.
-  void break_off();
+  void announce_abort();
   // Those that have said so.
-  std::vector<int> broken_off() const;
+  std::vector<int> aborted_ranks() const;
 
  private:
   class Thread;

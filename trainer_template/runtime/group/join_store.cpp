@@ -284,8 +284,8 @@ JoinedStore join_store(Launch& launch, const JoinRequest& request) {
   const std::string name = request.group_name.empty() ? "" : "/" + request.group_name;
   joined.store = c10::make_intrusive<c10d::PrefixStore>("torchbridge/" + run_of(env) + name, joined.store);
   joined.store->setTimeout(request.patience);
-  joined.meeting = meet(*joined.store, launch, request);
-  joined.meeting.served_by_rank_0 = served;
+  joined.join_result = join_ranks(*joined.store, launch, request);
+  joined.join_result.served_by_rank_0 = served;
   return joined;
 }
 

@@ -6,14 +6,14 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "bridge/exchange/launch.h"
-#include "trainer_template/runtime/group/meeting.h"
+#include "trainer_template/runtime/group/join_ranks.h"
 
 namespace torchbridge::train {
 
 struct JoinedStore {
   c10::intrusive_ptr<c10d::Store> store;  // below a key of the run and its attempt
   std::string own_address;                // by which the other ranks reach this one
-  Meeting meeting;
+  JoinResult join_result;
 };
 
 // Collective. Rank 0 serves the store, unless an agent does, on the socket that the launch brought or on one that it

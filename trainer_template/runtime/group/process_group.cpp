@@ -13,6 +13,7 @@
 #include "bridge/net/random_token.h"
 #include "trainer_template/runtime/console.h"
 #include "trainer_template/runtime/failpoint.h"
+#include "trainer_template/runtime/group/abort_watchdog.h"
 #include "trainer_template/runtime/group/cuda.h"
 #include "trainer_template/runtime/group/device_choice.h"
 #include "trainer_template/runtime/group/failure_report.h"
@@ -20,8 +21,7 @@
 #include "trainer_template/runtime/group/gloo_backend.h"
 #include "trainer_template/runtime/group/heartbeat.h"
 #include "trainer_template/runtime/group/join_store.h"
-#include "trainer_template/runtime/group/last_resort.h"
-#include "trainer_template/runtime/group/places.h"
+#include "trainer_template/runtime/group/rank_locations.h"
 #include "trainer_template/runtime/group/store_keys.h"
 #include "trainer_template/runtime/ignored_signals.h"
 
@@ -75,18 +75,18 @@ int color_of(const std::vector<int>& ranks) {
 
 struct ProcessGroup::State {
   c10::intrusive_ptr<c10d::Store> store;  // where the ranks talk about themselves
-  Meeting meeting;
+  JoinResult join_result;
   c10::intrusive_ptr<c10d::Store> group_stores;  // the parent of all groups' stores
   std::vector<DeviceBackend> backends;
   BackendRequest request;  // what all groups have in common
   int groups = 0;          // so many were made: their names
-  milliseconds silence{};
+  milliseconds heartbeat_timeout{};
   std::shared_ptr<Connections> connections = std::make_shared<Connections>();
   std::mutex message_mutex;
-  const std::exception* error = nullptr;    // of message_for(), once that is called
-  bool is_reported = false;                 // somebody finds out what this rank has to say of the break
-  std::optional<std::string> message;       // that, as soon as it is known
-  std::unique_ptr<LastResort> last_resort;  // null without a heartbeat
+  const std::exception* error = nullptr;          // of message_for(), once that is called
+  bool is_reported = false;                       // somebody finds out what this rank has to say of the break
+  std::optional<std::string> message;             // that, as soon as it is known
+  std::unique_ptr<AbortWatchdog> abort_watchdog;  // null without a heartbeat
   std::unique_ptr<Heartbeat> heartbeat;  // cuts the connections, so it ends before them; null where none was asked for
 
   BackendRequest next(int rank, int size) {
@@ -162,7 +162,7 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::
   const JoinedStore joined =
       join_store(launch, {options.init_method, given, options.group_name, patience, backend_, trouble});
   state_->store = joined.store;
-  state_->meeting = joined.meeting;
+  state_->join_result = joined.join_result;
   state_->group_stores = c10::make_intrusive<c10d::PrefixStore>("default_pg", joined.store);
   state_->request = {
       .timeout = timeout, .connect_timeout = patience, .address = joined.own_address, .options = options.pg_options};
@@ -170,7 +170,7 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::
   auto& shares_memory_of_node = state_->request.options.gloo.shared_memory;
   if (!shares_memory_of_node) shares_memory_of_node = options.backend.empty() && device_.is_cpu();
   // First, for NCCL waits without limit for a rank that fails while the communicator is made.
-  if (world_size() > 1) start_heartbeat(joined.own_address, options.silence);
+  if (world_size() > 1) start_heartbeat(joined.own_address, options.heartbeat_timeout);
   take(form_group(state_->backends, state_->next(rank(), world_size()), state_->connections, nullptr));
   if (device_.is_cpu() && shares_memory(*c10d()->getBackend(c10::kCPU))) backend_ += " over shared memory";
   // NCCL comes back to the store when it first sees a device.
@@ -179,13 +179,13 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::
 
 // Rank 0's silence counts: by its own each rank would give up those that beat more slowly, or wait for a beat that
 // nobody listens for.
-void ProcessGroup::start_heartbeat(const std::string& own_address, std::chrono::milliseconds own_silence) {
-  constexpr const char *kSilence = "silence", *kServer = "heartbeat";
+void ProcessGroup::start_heartbeat(const std::string& own_address, std::chrono::milliseconds own_timeout) {
+  constexpr const char *kTimeout = "heartbeat_timeout", *kServer = "heartbeat";
   c10d::Store& store = *state_->store;
-  if (is_first()) put(store, kSilence, std::to_string(own_silence.count()));
-  const milliseconds silence{std::stoll(get(store, kSilence))};
-  if (silence.count() == 0) return;
-  state_->last_resort = std::make_unique<LastResort>(kStuck, [this, state = state_.get(), rank = rank()] {
+  if (is_first()) put(store, kTimeout, std::to_string(own_timeout.count()));
+  const milliseconds heartbeat_timeout{std::stoll(get(store, kTimeout))};
+  if (heartbeat_timeout.count() == 0) return;
+  state_->abort_watchdog = std::make_unique<AbortWatchdog>(kStuck, [this, state = state_.get(), rank = rank()] {
     const std::scoped_lock lock(state->message_mutex);
     if (!std::exchange(state->is_reported, true)) {
       const std::runtime_error lost("the connections between the ranks were lost");
@@ -193,13 +193,13 @@ void ProcessGroup::start_heartbeat(const std::string& own_address, std::chrono::
     }
     if (state->message) say("rank " + std::to_string(rank) + ": " + *state->message);
   });
-  HeartbeatOptions heart{.silence = silence, .on_loss = [state = state_.get()] {
-                           state->last_resort->start();  // first: an abort of NCCL's may hang
-                           state->connections->cut();
+  HeartbeatOptions heart{.timeout = heartbeat_timeout, .on_loss = [state = state_.get()] {
+                           state->abort_watchdog->start();  // first: an abort of NCCL's may hang
+                           state->connections->abort();
                          }};
   heart.hang_ups =
       std::ranges::any_of(state_->backends, [](const DeviceBackend& one) { return one.backend != "gloo"; });
-  state_->silence = silence;
+  state_->heartbeat_timeout = heartbeat_timeout;
   auto started = [&]() -> Result<std::unique_ptr<Heartbeat>> {
     if (is_first()) {
       heart.token = random_token();
@@ -241,7 +241,7 @@ std::unique_ptr<Subgroup> ProcessGroup::across_nodes() {
 }
 
 std::vector<std::vector<int>> ProcessGroup::nodes() {
-  return ranks_by_node(places_of(*state_->store, all_ranks(world_size())));
+  return ranks_by_node(locations_of(*state_->store, all_ranks(world_size())));
 }
 
 // Every rank counts all parts, so that all agree on the names of later groups.
@@ -270,7 +270,7 @@ void ProcessGroup::leave() {
 
 void ProcessGroup::end() {
   if (!state_) return;
-  state_->connections->cut();
+  state_->connections->abort();
   state_->heartbeat.reset();
   release();
   state_.reset();
@@ -282,15 +282,15 @@ std::optional<std::string> ProcessGroup::message_for(const std::exception& error
     const std::scoped_lock lock(state_->message_mutex);
     state_->error = &error;
   }
-  if (state_->last_resort) state_->last_resort->start();  // first: an abort of NCCL's may hang
+  if (state_->abort_watchdog) state_->abort_watchdog->start();  // first: an abort of NCCL's may hang
   const milliseconds waited = state_->connections->waited();
-  state_->connections->cut();
+  state_->connections->abort();
   {
     const std::scoped_lock lock(state_->message_mutex);
     // The last resort has said it, and ends the process.
     if (std::exchange(state_->is_reported, true)) return std::nullopt;
   }
-  if (state_->heartbeat) state_->heartbeat->break_off();
+  if (state_->heartbeat) state_->heartbeat->announce_abort();
   BrokenGroup broken = broken_group();
   broken.waited = waited;
   state_->heartbeat.reset();
@@ -307,13 +307,13 @@ BrokenGroup ProcessGroup::broken_group() const {
   BrokenGroup broken{.store = *state_->store,
                      .rank = rank(),
                      .world_size = world_size(),
-                     .meeting = state_->meeting,
+                     .join_result = state_->join_result,
                      .waited = state_->connections->waited(),
-                     .silence = state_->silence};
+                     .heartbeat_timeout = state_->heartbeat_timeout};
   if (!state_->heartbeat) return broken;
   broken.lost = state_->heartbeat->lost();
   broken.hung_up = state_->heartbeat->hung_up();
-  broken.broken_off = state_->heartbeat->broken_off();
+  broken.aborted_ranks = state_->heartbeat->aborted_ranks();
   return broken;
 }
 

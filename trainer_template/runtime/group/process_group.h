@@ -1,4 +1,4 @@
-// The ranks of a job as one group: they meet at the store, talk over the chosen backends, and part in order.
+// The ranks of a job as one group: they join at the store, talk over the chosen backends, and part in order.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ class ProcessGroup : public RankGroup {
   // missing, and what else is wrong with the options; PeerFailed where another rank says it. With several ranks SIGPIPE
   // is ignored from then on, as in Python, unless the program handles it.
   ProcessGroup(Launch launch, const GroupOptions& options);
-  // The ranks meet at this store instead, which all of them can reach: of any kind that c10d has, or yours.
+  // The ranks join at this store instead, which all of them can reach: of any kind that c10d has, or yours.
   ProcessGroup(Launch launch, const GroupOptions& options, const c10::intrusive_ptr<c10d::Store>& store);
   ~ProcessGroup();
 

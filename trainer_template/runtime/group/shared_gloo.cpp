@@ -75,10 +75,10 @@ void combine(c10d::ReduceOp::RedOpType op, Number* sums, const Number* values, s
 
 void SharedGloo::share(const c10::intrusive_ptr<c10d::Store>& store, bool wants_to) {
   constexpr const char* kTicket = "shared memory";
-  const SharedRegion::Place place{.rank = getRank(), .size = getSize(), .slot_bytes = kSlotBytes};
+  const SharedRegion::Shape shape{.rank = getRank(), .size = getSize(), .slot_bytes = kSlotBytes};
   std::shared_ptr<SharedRegion> region;
   if (wants_to) {
-    const auto found = getRank() == 0 ? SharedRegion::create(place) : SharedRegion::join(place, get(*store, kTicket));
+    const auto found = getRank() == 0 ? SharedRegion::create(shape) : SharedRegion::join(shape, get(*store, kTicket));
     if (found) region = *found;
   }
   if (getRank() == 0) put(*store, kTicket, region ? region->ticket() : "none");

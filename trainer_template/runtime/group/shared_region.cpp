@@ -80,20 +80,20 @@ struct alignas(kLine) SharedRegion::RankState {
   std::uint64_t operations[2];  // what it is in, by slot
 };
 
-SharedRegion::SharedRegion(const Place& place, Socket file, char* memory, std::string ticket)
-    : place_(place),
+SharedRegion::SharedRegion(const Shape& shape, Socket file, char* memory, std::string ticket)
+    : shape_(shape),
       file_(std::move(file)),
       memory_(memory),
       header_(reinterpret_cast<Header*>(memory)),
       ticket_(std::move(ticket)),
       patience_(kLongestLook) {}
 
-std::size_t SharedRegion::bytes_before_slots(const Place& place) {
-  return sizeof(Header) + sizeof(RankState) * static_cast<std::size_t>(place.size);
+std::size_t SharedRegion::bytes_before_slots(const Shape& shape) {
+  return sizeof(Header) + sizeof(RankState) * static_cast<std::size_t>(shape.size);
 }
 
-std::size_t SharedRegion::bytes_of(const Place& place) {
-  return bytes_before_slots(place) + 2 * place.slot_bytes * static_cast<std::size_t>(place.size);
+std::size_t SharedRegion::bytes_of(const Shape& shape) {
+  return bytes_before_slots(shape) + 2 * shape.slot_bytes * static_cast<std::size_t>(shape.size);
 }
 
 SharedRegion::RankState& SharedRegion::state(int rank) const {
@@ -102,34 +102,34 @@ SharedRegion::RankState& SharedRegion::state(int rank) const {
 
 char* SharedRegion::slot(int rank) const {
   const std::size_t index = static_cast<std::size_t>(rank) * 2 + operation_ % 2;
-  return memory_ + bytes_before_slots(place_) + index * place_.slot_bytes;
+  return memory_ + bytes_before_slots(shape_) + index * shape_.slot_bytes;
 }
 
 // Opened anew by each rank, for the lock. A process that cannot be seen has no such path.
-Result<std::shared_ptr<SharedRegion>> SharedRegion::map(const Place& place, const std::string& path,
+Result<std::shared_ptr<SharedRegion>> SharedRegion::map(const Shape& shape, const std::string& path,
                                                         std::string ticket) {
   Socket file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!file.open()) return failed(path);
-  const std::size_t bytes = bytes_of(place);
+  const std::size_t bytes = bytes_of(shape);
   struct stat status {};
   if (fstat(file.descriptor(), &status) != 0) return failed(path);
   if (!S_ISREG(status.st_mode) || static_cast<std::size_t>(status.st_size) != bytes)
     return Error{path + ": this is another file"};
-  struct flock lock = lock_of(place.rank);
+  struct flock lock = lock_of(shape.rank);
   if (fcntl(file.descriptor(), F_OFD_SETLK, &lock) != 0) return failed(path);
   void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.descriptor(), 0);
   if (memory == MAP_FAILED) return failed("mmap");
   return std::shared_ptr<SharedRegion>(
-      new SharedRegion(place, std::move(file), static_cast<char*>(memory), std::move(ticket)));
+      new SharedRegion(shape, std::move(file), static_cast<char*>(memory), std::move(ticket)));
 }
 
-Result<std::shared_ptr<SharedRegion>> SharedRegion::create(const Place& place) {
+Result<std::shared_ptr<SharedRegion>> SharedRegion::create(const Shape& shape) {
   const std::string token = random_token();
   if (token.size() != kTokenSize) return Error{"the kernel gives no random bits"};
   const Socket file(memfd_create("torchbridge", MFD_CLOEXEC));
-  if (!file.open() || ftruncate(file.descriptor(), static_cast<off_t>(bytes_of(place))) != 0)
+  if (!file.open() || ftruncate(file.descriptor(), static_cast<off_t>(bytes_of(shape))) != 0)
     return failed("memfd_create");
-  auto made = map(place, "/proc/self/fd/" + std::to_string(file.descriptor()), "");
+  auto made = map(shape, "/proc/self/fd/" + std::to_string(file.descriptor()), "");
   if (!made) return made;
   SharedRegion& region = **made;
   std::memcpy(region.header_->token, token.data(), kTokenSize);
@@ -138,22 +138,22 @@ Result<std::shared_ptr<SharedRegion>> SharedRegion::create(const Place& place) {
   return made;
 }
 
-Result<std::shared_ptr<SharedRegion>> SharedRegion::join(const Place& place, const std::string& ticket) {
+Result<std::shared_ptr<SharedRegion>> SharedRegion::join(const Shape& shape, const std::string& ticket) {
   std::istringstream words(ticket);
   std::string host, process, descriptor, token;
   words >> host >> process >> descriptor >> token;
   if (host != host_name()) return Error{"rank 0 is on " + printable(host)};
-  auto joined = map(place, "/proc/" + process + "/fd/" + descriptor, ticket);
+  auto joined = map(shape, "/proc/" + process + "/fd/" + descriptor, ticket);
   if (joined && std::string_view((*joined)->header_->token, kTokenSize) != token)
     return Error{"process " + process + " is another one here"};
   return joined;
 }
 
-SharedRegion::~SharedRegion() { munmap(memory_, bytes_of(place_)); }
+SharedRegion::~SharedRegion() { munmap(memory_, bytes_of(shape_)); }
 
 void SharedRegion::begin(std::uint64_t what) {
   ++operation_;
-  state(place_.rank).operations[operation_ % 2] = what;
+  state(shape_.rank).operations[operation_ % 2] = what;
 }
 
 bool SharedRegion::is_complete() const {
@@ -163,9 +163,9 @@ bool SharedRegion::is_complete() const {
 void SharedRegion::wait_for_all(milliseconds timeout) {
   ++round_;
   check_end();  // who comes when the others have given up would find all of them there
-  state(place_.rank).round.store(round_, std::memory_order_release);
+  state(shape_.rank).round.store(round_, std::memory_order_release);
   const std::uint64_t arrived = header_->arrived.fetch_add(1) + 1;
-  if (arrived % static_cast<std::uint64_t>(place_.size) == 0) {
+  if (arrived % static_cast<std::uint64_t>(shape_.size) == 0) {
     header_->round.store(round_);
     if (header_->sleepers.load() > 0) futex(header_->round, FUTEX_WAKE, INT_MAX, nullptr);
   } else if (!spin()) {
@@ -223,9 +223,9 @@ void SharedRegion::check_end() const {
 
 // A rank that came and ended is not asked for its lock.
 void SharedRegion::check_alive() const {
-  for (int rank = 0; rank < place_.size; ++rank) {
+  for (int rank = 0; rank < shape_.size; ++rank) {
     struct flock lock = lock_of(rank);
-    if (rank == place_.rank || fcntl(file_.descriptor(), F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK) continue;
+    if (rank == shape_.rank || fcntl(file_.descriptor(), F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK) continue;
     if (state(rank).round.load(std::memory_order_acquire) != round_ && !is_complete())
       lost("the connection to rank " + std::to_string(rank) + " is gone, for it has ended");
   }
@@ -233,7 +233,7 @@ void SharedRegion::check_alive() const {
 
 void SharedRegion::check_same() const {
   const auto of = [&](int rank) { return state(rank).operations[operation_ % 2]; };
-  for (int rank = 1; rank < place_.size; ++rank) {
+  for (int rank = 1; rank < shape_.size; ++rank) {
     if (of(rank) == of(0)) continue;
     throw TrainError("ranks 0 and " + std::to_string(rank) +
                      " of a group are in different collectives, or have tensors of different sizes or types");

@@ -19,15 +19,15 @@ namespace torchbridge::train {
 // others find that out.
 class SharedRegion {
  public:
-  struct Place {
+  struct Shape {
     int rank = 0, size = 1;
     std::size_t slot_bytes = 0;  // a multiple of 64; the same on all ranks
   };
 
   // On rank 0, whose ticket() leads the others to it.
-  static Result<std::shared_ptr<SharedRegion>> create(const Place& place);
+  static Result<std::shared_ptr<SharedRegion>> create(const Shape& shape);
   // An error where the ticket is of another node, or its process cannot be seen from here.
-  static Result<std::shared_ptr<SharedRegion>> join(const Place& place, const std::string& ticket);
+  static Result<std::shared_ptr<SharedRegion>> join(const Shape& shape, const std::string& ticket);
   ~SharedRegion();
   SharedRegion(const SharedRegion&) = delete;
   SharedRegion& operator=(const SharedRegion&) = delete;
@@ -43,16 +43,16 @@ class SharedRegion {
   // region was cut or the time is over; TrainError where a rank began something else.
   void wait_for_all(std::chrono::milliseconds timeout);
   // Who waits fails, on all ranks. Any thread.
-  void cut() { end(kCut); }
+  void abort() { end(kCut); }
 
  private:
   struct Header;
-  SharedRegion(const Place& place, Socket file, char* memory, std::string ticket);
-  static Result<std::shared_ptr<SharedRegion>> map(const Place& place, const std::string& path, std::string ticket);
+  SharedRegion(const Shape& shape, Socket file, char* memory, std::string ticket);
+  static Result<std::shared_ptr<SharedRegion>> map(const Shape& shape, const std::string& path, std::string ticket);
   enum End : std::uint32_t { kNone, kCut, kTimedOut };
   struct RankState;
-  static std::size_t bytes_before_slots(const Place& place);
-  static std::size_t bytes_of(const Place& place);
+  static std::size_t bytes_before_slots(const Shape& shape);
+  static std::size_t bytes_of(const Shape& shape);
   RankState& state(int rank) const;
   bool is_complete() const;
   bool spin();
@@ -62,7 +62,7 @@ class SharedRegion {
   void check_alive() const;
   void check_same() const;
 
-  Place place_;
+  Shape shape_;
   Socket file_;  // its own description of the file, on which the lock is
   char* memory_ = nullptr;
   Header* header_ = nullptr;

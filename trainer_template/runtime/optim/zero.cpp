@@ -19,8 +19,8 @@ constexpr std::int64_t kAlignment = 64;  // bytes
 
 std::int64_t rounded_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
 
-// A parameter's place in the flat tensor.
-struct Place {
+// A parameter's flat in the flat tensor.
+struct FlatParameter {
   std::string name;
   at::Tensor parameter;
   std::int64_t begin = 0;             // in elements
@@ -46,14 +46,14 @@ class Zero final : public Optimizer {
     const at::NoGradGuard no_grad;
     lay_out(groups);
     move_parameters();
-    auto place = places_.begin();
+    auto flat = flat_parameters_.begin();
     for (ParameterGroup& each : groups) {
       auto& names = names_.emplace_back();
       for (const auto& [name, parameter] : each.parameters) names.push_back(name);
-      for (std::size_t left = std::exchange(each.parameters, {}).size(); left > 0; --left, ++place) {
-        if (place->own == place->own_end) continue;
-        place->piece = flat_.narrow(0, place->begin + place->own, place->own_end - place->own);
-        each.parameters.emplace_back(place->name, place->piece);
+      for (std::size_t left = std::exchange(each.parameters, {}).size(); left > 0; --left, ++flat) {
+        if (flat->own == flat->own_end) continue;
+        flat->piece = flat_.narrow(0, flat->begin + flat->own, flat->own_end - flat->own);
+        each.parameters.emplace_back(flat->name, flat->piece);
       }
     }
     inner_ = make(std::move(groups));
@@ -63,7 +63,7 @@ class Zero final : public Optimizer {
 
   void zero_grad() override {
     inner_->zero_grad();
-    for (const Place& place : places_) place.parameter.mutable_grad().reset();
+    for (const FlatParameter& flat : flat_parameters_) flat.parameter.mutable_grad().reset();
   }
 
   std::optional<CommHook> comm_hook() override {
@@ -79,7 +79,7 @@ class Zero final : public Optimizer {
       return inner_->averaged();
     }
     std::vector<at::Tensor> parameters;
-    for (const Place& place : places_) parameters.push_back(place.parameter);
+    for (const FlatParameter& flat : flat_parameters_) parameters.push_back(flat.parameter);
     return parameters;
   }
 
@@ -88,8 +88,8 @@ class Zero final : public Optimizer {
 
   std::map<std::string, ElementRange> ranges() const override {
     std::map<std::string, ElementRange> ranges;
-    for (const Place& place : places_) {
-      ranges[place.name] = {.begin = place.own, .end = place.own_end, .total = place.parameter.numel()};
+    for (const FlatParameter& flat : flat_parameters_) {
+      ranges[flat.name] = {.begin = flat.own, .end = flat.own_end, .total = flat.parameter.numel()};
     }
     return ranges;
   }
@@ -122,32 +122,32 @@ class Zero final : public Optimizer {
     std::int64_t end = 0;
     for (const ParameterGroup& group : groups) {
       for (const auto& [name, parameter] : group.parameters) {
-        const at::Tensor& first = places_.empty() ? parameter : places_[0].parameter;
+        const at::Tensor& first = flat_parameters_.empty() ? parameter : flat_parameters_[0].parameter;
         if (parameter.options().dtype() != first.dtype() || parameter.device() != first.device()) {
-          throw TrainError("zero: parameter '" + name + "' has another type or device than '" + places_[0].name +
-                           "'; all must have the same");
+          throw TrainError("zero: parameter '" + name + "' has another type or device than '" +
+                           flat_parameters_[0].name + "'; all must have the same");
         }
         begins_[parameter.unsafeGetTensorImpl()] = end;
-        places_.push_back({.name = name, .parameter = parameter, .begin = end});
+        flat_parameters_.push_back({.name = name, .parameter = parameter, .begin = end});
         end = rounded_up(end + parameter.numel(), kAlignment / parameter.element_size());
       }
     }
-    if (places_.empty()) throw TrainError("zero: there are no parameters");
-    const std::int64_t unit = kAlignment / places_[0].parameter.element_size();
+    if (flat_parameters_.empty()) throw TrainError("zero: there are no parameters");
+    const std::int64_t unit = kAlignment / flat_parameters_[0].parameter.element_size();
     share_ = rounded_up((end + group_.world_size() - 1) / group_.world_size(), unit);
     const std::int64_t start = share_ * group_.rank();
-    for (Place& place : places_) {
-      place.own = std::clamp<std::int64_t>(start - place.begin, 0, place.parameter.numel());
-      place.own_end = std::clamp<std::int64_t>(start + share_ - place.begin, place.own, place.parameter.numel());
+    for (FlatParameter& flat : flat_parameters_) {
+      flat.own = std::clamp<std::int64_t>(start - flat.begin, 0, flat.parameter.numel());
+      flat.own_end = std::clamp<std::int64_t>(start + share_ - flat.begin, flat.own, flat.parameter.numel());
     }
   }
 
   void move_parameters() {
-    flat_ = at::zeros({share_ * group_.world_size()}, places_[0].parameter.options().requires_grad(false));
-    for (Place& place : places_) {
-      const at::Tensor view = view_of(flat_, place);
-      view.copy_(place.parameter.detach());
-      place.parameter.set_data(view);
+    flat_ = at::zeros({share_ * group_.world_size()}, flat_parameters_[0].parameter.options().requires_grad(false));
+    for (FlatParameter& flat : flat_parameters_) {
+      const at::Tensor view = view_of(flat_, flat);
+      view.copy_(flat.parameter.detach());
+      flat.parameter.set_data(view);
     }
   }
 
@@ -171,7 +171,7 @@ class Zero final : public Optimizer {
     return segments;
   }
 
-  // In place; of the other ranks' elements the values are of no use afterwards. Parts of different sizes are no
+  // In flat; of the other ranks' elements the values are of no use afterwards. Parts of different sizes are no
   // reduce-scatter of c10d, so each is reduced to its rank.
   Future reduce_scatter(const c10d::GradBucket& bucket) const {
     at::Tensor buffer = bucket.getBuffer();
@@ -207,13 +207,13 @@ class Zero final : public Optimizer {
 
   // In the memory of the whole gradients.
   void take_pieces_of_gradients() const {
-    for (const Place& place : places_) {
-      if (!place.piece.defined()) continue;
-      const at::Tensor gradient = place.parameter.grad();
-      place.piece.mutable_grad().reset();
+    for (const FlatParameter& flat : flat_parameters_) {
+      if (!flat.piece.defined()) continue;
+      const at::Tensor gradient = flat.parameter.grad();
+      flat.piece.mutable_grad().reset();
       if (!gradient.defined()) continue;
-      if (gradient.is_sparse()) throw TrainError("zero: parameter '" + place.name + "' has a sparse gradient");
-      place.piece.mutable_grad() = gradient.contiguous().view(-1).narrow(0, place.own, place.own_end - place.own);
+      if (gradient.is_sparse()) throw TrainError("zero: parameter '" + flat.name + "' has a sparse gradient");
+      flat.piece.mutable_grad() = gradient.contiguous().view(-1).narrow(0, flat.own, flat.own_end - flat.own);
     }
   }
 
@@ -236,16 +236,16 @@ class Zero final : public Optimizer {
     for (const auto& work : works) work->wait();
   }
 
-  static at::Tensor view_of(const at::Tensor& flat, const Place& place) {
-    return flat.narrow(0, place.begin, place.parameter.numel()).view(place.parameter.sizes());
+  static at::Tensor view_of(const at::Tensor& flat, const FlatParameter& flat) {
+    return flat.narrow(0, flat.begin, flat.parameter.numel()).view(flat.parameter.sizes());
   }
   at::Tensor share_of(int rank) const { return flat_.narrow(0, share_ * rank, share_); }
 
   ProcessGroup& group_;
   const bool scatters_;
-  std::vector<Place> places_;
+  std::vector<FlatParameter> flat_parameters_;
   std::vector<std::vector<std::string>> names_;                      // by group
-  std::unordered_map<const c10::TensorImpl*, std::int64_t> begins_;  // Place::begin by parameter
+  std::unordered_map<const c10::TensorImpl*, std::int64_t> begins_;  // FlatParameter::begin by parameter
   std::int64_t share_ = 0;                                           // elements of a rank's part
   at::Tensor flat_;                                                  // the parameters
   std::unique_ptr<Optimizer> inner_;

@@ -32,7 +32,7 @@ void refuse_empty_values(std::span<char*> words) {
 
 class CommandLine {
  public:
-  explicit CommandLine(std::span<const TaskKind> kinds);
+  explicit CommandLine(std::span<const TaskRegistration> kinds);
   // Throws CLI::ParseError.
   void parse(int argc, char** argv);
   const Options& options() const { return options_; }
@@ -50,7 +50,7 @@ class CommandLine {
   void choose_device();
   std::map<std::string, ChosenOption> chosen();
 
-  std::span<const TaskKind> kinds_;
+  std::span<const TaskRegistration> kinds_;
   Options options_;
   OptionTable table_;
   CLI::App app_;
@@ -59,7 +59,7 @@ class CommandLine {
   bool prints_config_ = false;
 };
 
-CommandLine::CommandLine(std::span<const TaskKind> kinds)
+CommandLine::CommandLine(std::span<const TaskRegistration> kinds)
     : kinds_(kinds),
       app_(
           "Trains with DistributedDataParallel, one process a rank.\n"
@@ -95,8 +95,8 @@ void CommandLine::parse(int argc, char** argv) {
     throw CLI::ValidationError("--lr-schedule", schedule.error().message);
   }
   choose_device();
-  options_.checkpoints.busy =
-      options_.save_busy == "skip" ? CheckpointOptions::Busy::kSkip : CheckpointOptions::Busy::kWait;
+  options_.checkpoints.on_pending_save = options_.on_pending_save == "skip" ? CheckpointOptions::OnPendingSave::kSkip
+                                                                            : CheckpointOptions::OnPendingSave::kWait;
   options_.checkpoints.bytes_per_s = options_.save_mb_per_s * 1e6;
   options_.checkpoints.seed = options_.seed;
   options_.task_given = table_.at("--task").is_given;
@@ -142,8 +142,8 @@ void CommandLine::take_file() {
 // The task may stand in the file: its defaults are known when all is read.
 void CommandLine::take_task() {
   options_.kinds = kinds_;
-  options_.kind =
-      &*std::find_if(kinds_.begin(), kinds_.end(), [&](const TaskKind& kind) { return kind.name == options_.task; });
+  options_.kind = &*std::find_if(kinds_.begin(), kinds_.end(),
+                                 [&](const TaskRegistration& kind) { return kind.name == options_.task; });
   table_.at("--model").help = options_.kind->models;
   for (const auto& [name, value] : options_.kind->defaults) {
     DeclaredOption& option = table_.at(name);
@@ -195,7 +195,7 @@ std::optional<std::string> CommandLine::asked_for(const CLI::ParseError& error) 
 
 }  // namespace
 
-Options parse_command_line(int argc, char** argv, std::span<const TaskKind> kinds) {
+Options parse_command_line(int argc, char** argv, std::span<const TaskRegistration> kinds) {
   CommandLine line(kinds);
   try {
     line.parse(argc, argv);

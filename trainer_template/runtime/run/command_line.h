@@ -10,6 +10,6 @@ namespace torchbridge::train {
 
 // `kinds` must outlive the result; the first is the default of --task. Throws EarlyExit for --help and for anything
 // that is not an option or not a value of it, with the nearest one that there is.
-Options parse_command_line(int argc, char** argv, std::span<const TaskKind> kinds);
+Options parse_command_line(int argc, char** argv, std::span<const TaskRegistration> kinds);
 
 }  // namespace torchbridge::train

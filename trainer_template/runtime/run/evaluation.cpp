@@ -58,7 +58,7 @@ std::optional<Evaluation> evaluate(Model& model, const Task& task, DistributedDa
                                .world_size = group.world_size(),
                                .rank = group.rank(),
                                .order = Order::kSequential,
-                               .each_once = true};
+                               .allow_uneven_shards = true};
   std::optional<Loader> loader;
   if (samples_per_rank(sampler) > 0) {
     loader.emplace(

@@ -37,11 +37,11 @@ Weights weights_of(const Options& options, ProcessGroup& group) {
 }
 
 // The checkpoint's, unless the user gave one.
-const TaskKind& kind_of(const Options& options, const Weights& weights) {
+const TaskRegistration& kind_of(const Options& options, const Weights& weights) {
   const auto task = weights.manifest.options.find("task");
   if (options.task_given || task == weights.manifest.options.end()) return *options.kind;
   const auto kind = std::find_if(options.kinds.begin(), options.kinds.end(),
-                                 [&](const TaskKind& each) { return each.name == task->second; });
+                                 [&](const TaskRegistration& each) { return each.name == task->second; });
   if (kind == options.kinds.end())
     throw TrainError("the checkpoint is of task '" + printable(task->second) + "', which this program does not have");
   if (const std::string refusal = options.refusal_of(*kind); !refusal.empty()) throw TrainError(refusal);
@@ -49,7 +49,7 @@ const TaskKind& kind_of(const Options& options, const Weights& weights) {
 }
 
 // As the checkpoint was trained.
-TaskSettings settings_of(const Options& options, const TaskKind& kind, const Weights& weights) {
+TaskSettings settings_of(const Options& options, const TaskRegistration& kind, const Weights& weights) {
   TaskSettings settings = options.task_settings();
   for (const auto& [name, value] : kind.defaults) {
     if (name == "--data" && !options.data_given) settings.data = value;
@@ -71,7 +71,7 @@ void run_inference(const Options& options, ProcessGroup& group) {
   const at::NoGradGuard no_grad;
   at::manual_seed(options.seed);
   const Weights weights = weights_of(options, group);
-  const TaskKind* kind = nullptr;
+  const TaskRegistration* kind = nullptr;
   all_or_none(group, [&] { kind = &kind_of(options, weights); });
   const TaskSettings settings = settings_of(options, *kind, weights);
   const auto task = open_task(*kind, settings, group);

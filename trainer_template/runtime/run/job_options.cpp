@@ -17,8 +17,8 @@ void declare_checkpoints(OptionTable& table, Options& o) {
   table.add("--keep-every", &c.keep_every, "Steps: checkpoints at multiples of it are kept for good; 0: none",
             {.on_ranks = OnRanks::kRankZero, .check = at_least(0)});
   table.add("--async-save", &c.async, "Go on training from a copy in memory while a checkpoint is written");
-  table.add("--save-busy", &o.save_busy, "Where the save before is still being written: wait, or skip this one",
-            {.choices = {"wait", "skip"}});
+  table.add("--on-pending-save", &o.on_pending_save,
+            "Where the save before is still being written: wait, or skip this one", {.choices = {"wait", "skip"}});
   table.add("--save-mb-per-s", &o.save_mb_per_s, "That a rank writes at most; 0: no limit",
             {.on_ranks = OnRanks::kOwn, .check = not_negative});
   table.add("--resume", &c.resume, "auto: the newest good one in --checkpoint-dir; none; or a path",
@@ -44,7 +44,8 @@ void declare_output(OptionTable& table, Options& o) {
   table.begin_group("Output");
   table.add("--metrics", &o.metrics, "Write one JSON object a step to this file",
             {.on_ranks = OnRanks::kRankZero, .check = not_empty});
-  table.add("--ledger", &o.ledger, "Write each step's samples, rank by rank, to this file (scripts/check_ledger)",
+  table.add("--sample-log", &o.sample_log,
+            "Write each step's samples, rank by rank, to this file (scripts/check_sample_log)",
             {.on_ranks = OnRanks::kRankZero, .check = not_empty});
   table.add("--tensorboard", &o.tensorboard, "Write TensorBoard's event files into this folder",
             {.on_ranks = OnRanks::kRankZero, .check = not_empty});

@@ -28,8 +28,8 @@ void visit_numbers(const StepRecord& record, const std::function<void(const std:
   take_known("tflops", record.tflops);
   take_known("mfu", record.mfu);
   take_known("grad_norm", record.grad_norm);
-  take("data_wait", record.data_wait);
-  take_known("comm_share", record.comm_share);
+  take("data_time_fraction", record.data_time_fraction);
+  take_known("comm_fraction", record.comm_fraction);
   if (record.evaluation) visit_numbers(*record.evaluation, take);
 }
 

@@ -23,9 +23,9 @@ struct StepRecord {
   std::int64_t step = 0, epoch = 0;
   double loss = 0;  // mean over all ranks
   double learning_rate = 0, samples_per_s = 0;
-  double data_wait = 0;              // share of the time in which the next batch was waited for
-  std::optional<double> grad_norm;   // of the averaged gradients, before clipping
-  std::optional<double> comm_share;  // of DDP's all-reduces in forward and backward, in the last step that was timed
+  double data_time_fraction = 0;        // share of the time in which the next batch was waited for
+  std::optional<double> grad_norm;      // of the averaged gradients, before clipping
+  std::optional<double> comm_fraction;  // of DDP's all-reduces in forward and backward, in the last step that was timed
   std::optional<double> tokens_per_s, tflops,
       mfu;               // of language models; tflops a rank, mfu their share of the device's
   bool skipped = false;  // the optimizer did nothing, for loss or gradients were not finite

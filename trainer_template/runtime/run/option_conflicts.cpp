@@ -41,7 +41,7 @@ void check_together(const Options& options) {
     throw CLI::ValidationError("--resume-from-python", "brings weights along: leave --init-from out");
   }
   for (const auto& [option, file] :
-       {std::pair("--metrics", &options.metrics), std::pair("--ledger", &options.ledger)}) {
+       {std::pair("--metrics", &options.metrics), std::pair("--sample-log", &options.sample_log)}) {
     if (options.profile > 0 && is_same_file(*file, options.profile_file)) {
       throw CLI::ValidationError("--profile-file",
                                  "'" + options.profile_file + "' is the file of " + option + ": give another");

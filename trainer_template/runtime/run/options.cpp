@@ -19,16 +19,16 @@ std::chrono::milliseconds milliseconds(double seconds) {
 
 }  // namespace
 
-std::string Options::refusal_of(const TaskKind& other) const {
-  const auto refusal = [&](bool TaskKind::*offers, const std::string& option) {
+std::string Options::refusal_of(const TaskRegistration& other) const {
+  const auto refusal = [&](bool TaskRegistration::*offers, const std::string& option) {
     std::string others;
-    for (const TaskKind& each : kinds) {
+    for (const TaskRegistration& each : kinds) {
       if (each.*offers) others += (others.empty() ? ", --task " : " or ") + each.name;
     }
     return option + ": task '" + other.name + "' cannot do that" + (others.empty() ? "" : others + " can");
   };
-  if (!generate.empty() && !other.generates) return refusal(&TaskKind::generates, "--generate");
-  return !predict.empty() && !other.predicts ? refusal(&TaskKind::predicts, "--predict") : "";
+  if (!generate.empty() && !other.generates) return refusal(&TaskRegistration::generates, "--generate");
+  return !predict.empty() && !other.predicts ? refusal(&TaskRegistration::predicts, "--predict") : "";
 }
 
 Order Options::sample_order() const {
@@ -73,7 +73,7 @@ GroupOptions Options::group() const {
   options.check_gpu = [precision = precision](const CudaGpu& gpu) { return check_precision(precision, gpu); };
   options.init_method = *parse_init_method(init_method);
   options.timeout = milliseconds(timeout_s);
-  options.silence = milliseconds(heartbeat_s);
+  options.heartbeat_timeout = milliseconds(heartbeat_s);
   if (join_timeout_s) options.join_timeout = milliseconds(*join_timeout_s);
   return options;
 }

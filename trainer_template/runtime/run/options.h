@@ -61,12 +61,12 @@ struct Options {
   std::int64_t early_stop = 0;
 
   CheckpointOptions checkpoints;
-  std::string save_busy = "wait";
+  std::string on_pending_save = "wait";
   double save_mb_per_s = 0;
 
   std::int64_t grace_s = 0, stop_before_limit_s = 0;
 
-  std::string metrics, tensorboard, ledger;
+  std::string metrics, tensorboard, sample_log;
   std::int64_t log_every = 1;
   bool no_grad_norm = false;
   std::optional<double> peak_tflops;  // not set: the GPU's
@@ -87,14 +87,14 @@ struct Options {
   double timeout_s = 600;
   std::optional<double> join_timeout_s;  // not set: GroupOptions' default
 
-  std::span<const TaskKind> kinds;             // of the program
-  const TaskKind* kind = nullptr;              // of `task`
+  std::span<const TaskRegistration> kinds;     // of the program
+  const TaskRegistration* kind = nullptr;      // of `task`
   std::map<std::string, ChosenOption> chosen;  // all options by name: "--lr"
 
   TaskSettings task_settings() const { return {data, model}; }
   bool is_inference() const { return !generate.empty() || !predict.empty(); }
   // Why tasks of this kind cannot do what --generate or --predict asks for, with those that can; empty: they can.
-  std::string refusal_of(const TaskKind& other) const;
+  std::string refusal_of(const TaskRegistration& other) const;
   Order sample_order() const;                // of `order`
   GradientAverage gradient_average() const;  // of `zero_gradients` and `grad_comm`
   c10::ScalarType autocast_type() const;     // of `precision`; c10::kFloat: no autocast
@@ -114,7 +114,7 @@ struct Options {
 };
 
 // Puts every option of the trainer, and those of its tasks, into the table. `options` must outlive it.
-void declare_options(OptionTable& table, Options& options, std::span<const TaskKind> kinds);
+void declare_options(OptionTable& table, Options& options, std::span<const TaskRegistration> kinds);
 // Part of that.
 void declare_job_options(OptionTable& table, Options& options);
 

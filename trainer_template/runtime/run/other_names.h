@@ -51,6 +51,9 @@ inline constexpr OtherName kOtherNames[] = {
     {"metrics.log-freq", "log-every"},
     {"enable-profiling", "profile"},
     {"config-file", "config"},
+    // earlier versions of this one
+    {"ledger", "sample-log"},
+    {"save-busy", "on-pending-save"},
     // transformers.Trainer and torchvision's references
     {"num-train-epochs", "epochs"},
     {"num-epochs", "epochs"},

@@ -40,7 +40,7 @@ std::function<at::Tensor(const at::Tensor&)> compiled_forward(const Options& opt
 
 void seed_generators(const Options& options) { at::manual_seed(options.seed); }
 
-std::unique_ptr<Task> open_task(const TaskKind& kind, const TaskSettings& settings, ProcessGroup& group) {
+std::unique_ptr<Task> open_task(const TaskRegistration& kind, const TaskSettings& settings, ProcessGroup& group) {
   std::unique_ptr<Task> task;
   all_or_none(group, [&] { task = kind.open(settings); });
   check_same_sizes(*task, settings.data, group);

@@ -22,7 +22,7 @@ void seed_generators(const Options& options);
 
 // Collective: throws on all ranks where one cannot read the data, or has data of another size than rank 0 (TrainError,
 // which names --data).
-std::unique_ptr<Task> open_task(const TaskKind& kind, const TaskSettings& settings, ProcessGroup& group);
+std::unique_ptr<Task> open_task(const TaskRegistration& kind, const TaskSettings& settings, ProcessGroup& group);
 
 // The task's model with fresh weights, on the group's device. Collective: throws on all ranks where one has no memory
 // for it (TrainError, which names --model).

@@ -16,7 +16,7 @@ namespace torchbridge::train {
 namespace {
 
 // Of StepSums::numbers: sums over the ranks, of kReduced numbers, then what needs none.
-enum Place { kLoss, kBadLosses, kBadGradients, kStop, kWithoutData, kReduced, kMean = kReduced, kOwnLoss, kNorm };
+enum Index { kLoss, kBadLosses, kBadGradients, kStop, kWithoutData, kReduced, kMean = kReduced, kOwnLoss, kNorm };
 
 // As a number, 1 or 0: infinity less infinity is NaN, which equals nothing.
 at::Tensor is_not_finite(const at::Tensor& number) { return number.sub(number).ne(0).to(number.scalar_type()); }

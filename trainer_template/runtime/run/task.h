@@ -81,7 +81,7 @@ class Task {
   virtual double flops_per_sample(const Model&) const { return 0; }
 
   // --generate and --predict, in a process of its own, without gradients and the model in eval mode. Called where
-  // TaskKind says so. Throws TrainError.
+  // TaskRegistration says so. Throws TrainError.
   virtual void generate(Model&, const Generation&, std::ostream&) const {
     throw TrainError("--generate is not written for this task");
   }
@@ -91,7 +91,7 @@ class Task {
 };
 
 // A row of the program's table of tasks.
-struct TaskKind {
+struct TaskRegistration {
   std::string name;                                           // --task NAME
   std::string summary;                                        // for --help
   std::string models;                                         // what --model may be, for --help

@@ -12,7 +12,7 @@ using Clock = std::chrono::steady_clock;
 namespace {
 
 // Of forward and backward, in the last step that DDP timed; nothing before the first.
-std::optional<double> communication_share(DistributedDataParallel& ddp) {
+std::optional<double> communication_fraction(DistributedDataParallel& ddp) {
   const auto numbers = ddp.logging_data().numbers;
   const auto ns = [&](const char* name) {
     const auto found = numbers.find(name);
@@ -48,7 +48,7 @@ void Throughput::measure(StepRecord& record, std::span<const Batch> batches) {
   double waited = 0;
   for (const Batch& batch : batches) waited += batch.waited_s;
   record.samples_per_s = static_cast<double>(samples) / seconds;
-  record.data_wait = std::min(waited / seconds, 1.0);
+  record.data_time_fraction = std::min(waited / seconds, 1.0);
   if (const auto tokens = task_.tokens_per_sample(); tokens > 0)
     record.tokens_per_s = record.samples_per_s * static_cast<double>(tokens);
   if (flops_ > 0) {
@@ -58,8 +58,8 @@ void Throughput::measure(StepRecord& record, std::span<const Batch> batches) {
   // c10d times the first ten steps of a process and every hundredth, and gives the numbers a step later.
   ++steps_;
   constexpr std::int64_t kTimed = 100;
-  if (world_size_ > 1 && (steps_ <= 11 || steps_ % kTimed == 1)) comm_share_ = communication_share(ddp_);
-  record.comm_share = comm_share_;
+  if (world_size_ > 1 && (steps_ <= 11 || steps_ % kTimed == 1)) comm_fraction_ = communication_fraction(ddp_);
+  record.comm_fraction = comm_fraction_;
 }
 
 Throughput::Pause::~Pause() {

@@ -50,7 +50,7 @@ class Throughput {
   const double flops_, peak_tflops_;  // of a sample; 0: unknown
   const double seconds_before_;
   std::int64_t steps_ = 0, samples_ = 0;
-  std::optional<double> comm_share_;
+  std::optional<double> comm_fraction_;
   const std::chrono::steady_clock::time_point begin_;
   std::chrono::steady_clock::time_point last_step_;  // its end, and of a pause after it
   std::chrono::steady_clock::duration pauses_{};

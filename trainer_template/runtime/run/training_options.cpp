@@ -17,11 +17,11 @@ std::string from_everywhere(const std::string& data) {
                                               : data;
 }
 
-void declare_task(OptionTable& table, Options& o, std::span<const TaskKind> kinds) {
+void declare_task(OptionTable& table, Options& o, std::span<const TaskRegistration> kinds) {
   table.begin_group("Task, model and data");
   std::string summaries;
   std::vector<std::string> names;
-  for (const TaskKind& each : kinds) {
+  for (const TaskRegistration& each : kinds) {
     summaries += (summaries.empty() ? "" : "; ") + each.name + ": " + each.summary;
     names.push_back(each.name);
   }
@@ -34,7 +34,7 @@ void declare_task(OptionTable& table, Options& o, std::span<const TaskKind> kind
   table.add("--model", &o.model, "Its kind and sizes", {.is_shown = true});
   table.add("--init-from", &o.init_from, "Start from the weights in this safetensors or torch.save file",
             {.on_ranks = OnRanks::kGiven, .check = not_empty});
-  for (const TaskKind& each : kinds) {
+  for (const TaskRegistration& each : kinds) {
     if (each.declare_options) each.declare_options(table);
   }
 }
@@ -45,9 +45,9 @@ std::string check_lr_schedule(const std::string& text, std::span<const OwnSchedu
   return schedule ? "" : schedule.error().message;
 }
 
-void declare_training(OptionTable& table, Options& o, std::span<const TaskKind> kinds) {
+void declare_training(OptionTable& table, Options& o, std::span<const TaskRegistration> kinds) {
   std::vector<OwnSchedule> own;
-  for (const TaskKind& each : kinds) own.insert(own.end(), each.lr_schedules.begin(), each.lr_schedules.end());
+  for (const TaskRegistration& each : kinds) own.insert(own.end(), each.lr_schedules.begin(), each.lr_schedules.end());
   table.begin_group("Training");
   table.add("--epochs", &o.epochs, "Times that each sample is taken", {.is_shown = true, .check = at_least(1)});
   table.add("--max-steps", &o.max_steps, "Stop after so many steps in all; 0: no limit",
@@ -114,7 +114,7 @@ void declare_precision(OptionTable& table, Options& o) {
 
 }  // namespace
 
-void declare_options(OptionTable& table, Options& options, std::span<const TaskKind> kinds) {
+void declare_options(OptionTable& table, Options& options, std::span<const TaskRegistration> kinds) {
   options.task = kinds.front().name;
   declare_task(table, options, kinds);
   declare_training(table, options, kinds);

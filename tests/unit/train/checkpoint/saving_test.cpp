@@ -194,7 +194,7 @@ TEST_F(AsynchronousSaving, MayBeFollowedByAnyWriteOnceItsCopyIsMade) {
 }
 
 TEST_F(AsynchronousSaving, IsSkippedWhileAnotherOneRuns) {
-  options_.busy = CheckpointOptions::Busy::kSkip;
+  options_.on_pending_save = CheckpointOptions::OnPendingSave::kSkip;
   SlowDisk disk;
   Checkpoints checkpoints(alone(), options_, disk);
   save(checkpoints, 1);
@@ -211,7 +211,7 @@ TEST_F(AsynchronousSaving, IsSkippedWhileAnotherOneRuns) {
 
 // It was, once.
 TEST_F(AsynchronousSaving, TheLastStateIsNeverSkipped) {
-  options_.busy = CheckpointOptions::Busy::kSkip;
+  options_.on_pending_save = CheckpointOptions::OnPendingSave::kSkip;
   SlowDisk disk;
   Checkpoints checkpoints(alone(), options_, disk);
   save(checkpoints, 1);

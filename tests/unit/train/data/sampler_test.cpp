@@ -82,7 +82,7 @@ TEST(Sampler, EvaluationTakesEachSampleOnce) {
   for (int world_size : {1, 2, 3, 7}) {
     Indices all;
     for (int rank = 0; rank < world_size; ++rank) {
-      const SamplerOptions options{.size = 5, .world_size = world_size, .rank = rank, .each_once = true};
+      const SamplerOptions options{.size = 5, .world_size = world_size, .rank = rank, .allow_uneven_shards = true};
       for (std::int64_t nth = 0; nth < samples_per_rank(options); ++nth) all.push_back(rank_position(options, 0, nth));
     }
     std::sort(all.begin(), all.end());

@@ -15,7 +15,7 @@ namespace torchbridge::train {
 namespace {
 
 using std::chrono::milliseconds;
-constexpr milliseconds kSilence{400};
+constexpr milliseconds kTimeout{400};
 
 // A rank with a promise for what it hears.
 struct Listener {
@@ -25,7 +25,7 @@ struct Listener {
   bool hang_ups = false;
 
   HeartbeatOptions options() {
-    return {.silence = kSilence, .token = "token", .hang_ups = hang_ups, .on_loss = [this] { loss.set_value(); }};
+    return {.timeout = kTimeout, .token = "token", .hang_ups = hang_ups, .on_loss = [this] { loss.set_value(); }};
   }
   std::vector<int> lost() {
     EXPECT_EQ(loss.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
@@ -124,8 +124,8 @@ TEST(HeartbeatTest, WhoBreaksOffKnowsWhoDidBefore) {
   const Socket one = silent_rank(zero.heart->endpoint(), 1);
   say(one, "broke\n");
   wait_until_delivered(one);
-  zero.heart->break_off();
-  EXPECT_EQ(zero.heart->broken_off(), std::vector<int>{1});
+  zero.heart->announce_abort();
+  EXPECT_EQ(zero.heart->aborted_ranks(), std::vector<int>{1});
   EXPECT_TRUE(zero.heart->lost().empty());
 }
 
@@ -134,7 +134,7 @@ TEST(HeartbeatTest, WhoBreaksOffTellsTheOthers) {
   zero.heart = serve(zero);
   const Socket one = silent_rank(zero.heart->endpoint(), 1);
   wait_until_delivered(one);
-  zero.heart->break_off();
+  zero.heart->announce_abort();
   zero.heart.reset();
   EXPECT_TRUE(heard_by(one).ends_with("broke\n"));
 }
@@ -185,7 +185,7 @@ TEST(HeartbeatTest, AServerThatLeavesIsNotLost) {
   one.heart = join(one, zero.heart->endpoint(), 1);
   zero.heart->leave();
   zero.heart.reset();
-  EXPECT_NE(one.loss.get_future().wait_for(kSilence), std::future_status::ready);
+  EXPECT_NE(one.loss.get_future().wait_for(kTimeout), std::future_status::ready);
 }
 
 }  // namespace

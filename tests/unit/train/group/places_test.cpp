@@ -1,13 +1,13 @@
-#include "trainer_template/runtime/group/places.h"
-
 #include <gtest/gtest.h>
+
+#include "trainer_template/runtime/group/rank_locations.h"
 
 namespace torchbridge::train {
 namespace {
 
 // Ranks 2 * n and 2 * n + 1 on node n, or, dealt out in turn, n and n + `nodes`.
-Place block(int rank) { return {rank, rank / 2, rank % 2, 2, "n" + std::to_string(rank / 2)}; }
-Place cyclic(int rank, int nodes) { return {rank, rank % nodes, rank / nodes, 2, "n" + std::to_string(rank % nodes)}; }
+Shape block(int rank) { return {rank, rank / 2, rank % 2, 2, "n" + std::to_string(rank / 2)}; }
+Shape cyclic(int rank, int nodes) { return {rank, rank % nodes, rank / nodes, 2, "n" + std::to_string(rank % nodes)}; }
 
 TEST(Places, AMissingRankIsWhereItsNeighboursAre) {
   EXPECT_EQ(with_nodes({3}, {}, {block(0), block(1), block(2)}), "rank 3 (n1)");

@@ -16,12 +16,12 @@
 namespace torchbridge::train {
 namespace {
 
-const TaskKind kKinds[] = {{.name = "none",
-                            .summary = "",
-                            .models = "",
-                            .defaults = {},
-                            .check_model = [](const std::string&) {},
-                            .open = {}}};
+const TaskRegistration kKinds[] = {{.name = "none",
+                                    .summary = "",
+                                    .models = "",
+                                    .defaults = {},
+                                    .check_model = [](const std::string&) {},
+                                    .open = {}}};
 
 Options parsed(std::vector<std::string> words) {
   std::vector<char*> arguments;
@@ -54,7 +54,7 @@ TEST(CommandLine, KnowsOfEachOptionWhatRanksThatDifferDo) {
 
 TEST(CommandLine, TellsValuesAsTheRanksCompareThem) {
   const Options options = parsed({"trainer", "--lr", "1e-1", "--no-decay", "a,b", "--deterministic", "--optimizer",
-                                  "adamw", "--resume", "/runs/a", "--init-from", "/w", "--save-busy", "skip"});
+                                  "adamw", "--resume", "/runs/a", "--init-from", "/w", "--on-pending-save", "skip"});
   const std::pair<const char*, const char*> kValues[] = {{"--lr", "0.1"},
                                                          {"--no-decay", "a,b"},
                                                          {"--deterministic", "yes"},
@@ -63,7 +63,7 @@ TEST(CommandLine, TellsValuesAsTheRanksCompareThem) {
                                                          {"--resume", "a path"},
                                                          {"--init-from", "set"},
                                                          {"--checkpoint-dir", "not set"},
-                                                         {"--save-busy", "skip"},
+                                                         {"--on-pending-save", "skip"},
                                                          {"--epochs", "10"},
                                                          {"--generate", ""}};
   for (const auto& [name, value] : kValues) EXPECT_EQ(options.chosen.at(name).value, value) << name;
@@ -270,11 +270,11 @@ TEST(CommandLine, RanksAreWaitedForLongerWithAGpu) {
 }
 
 TEST(CommandLine, ATaskHasSchedulesOfItsOwn) {
-  TaskKind own = kKinds[0];
+  TaskRegistration own = kKinds[0];
   own.name = "own";
   own.defaults = {{"--lr-schedule", "halves"}};
   own.lr_schedules = {{"halves", [](std::int64_t, std::int64_t) { return 0.5; }}};
-  static const TaskKind kinds[] = {kKinds[0], own};
+  static const TaskRegistration kinds[] = {kKinds[0], own};
   const auto parse = [](std::vector<std::string> words) {
     std::vector<char*> arguments;
     for (std::string& word : words) arguments.push_back(word.data());
@@ -293,7 +293,7 @@ TEST(CommandLine, ATaskHasSchedulesOfItsOwn) {
 
 TEST(CommandLine, ATaskHasOptionsOfItsOwn) {
   static double smoothing = 0.5;
-  static const TaskKind kinds[] = {
+  static const TaskRegistration kinds[] = {
       {.name = "own",
        .summary = "",
        .models = "",

@@ -145,9 +145,9 @@ TEST(StepFile, IsForOneRunAtATime) {
   {
     StepFile first(path, {}, "--metrics");
     first.write(one);
-    EXPECT_EQ(error_of([&] { StepFile(folder / "link", {}, "--ledger"); }),
+    EXPECT_EQ(error_of([&] { StepFile(folder / "link", {}, "--sample-log"); }),
               "cannot write '" + (folder / "link").string() +
-                  "': another run, or another option of this one, writes it; give another --ledger");
+                  "': another run, or another option of this one, writes it; give another --sample-log");
     EXPECT_EQ(folder.read("curve"), one + "\n");
   }
   const StepFile next(path, {.step = 1}, "--metrics");

@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/group/meeting.h"
+#include "trainer_template/runtime/group/join_ranks.h"
 
 #include <algorithm>
 #include <sstream>
@@ -9,7 +9,7 @@
 #include "bridge/net/address.h"
 #include "trainer_template/runtime/errors.h"
 #include "trainer_template/runtime/failpoint.h"
-#include "trainer_template/runtime/group/places.h"
+#include "trainer_template/runtime/group/rank_locations.h"
 #include "trainer_template/runtime/group/store_keys.h"
 
 namespace torchbridge::train {
@@ -108,7 +108,7 @@ void claim(c10d::Store& store, const TorchEnv& env, const InitMethod& method) {
 std::string another_host(c10d::Store& store, const Layout& layout) {
   const std::string own = host_name();
   for (int rank = 1; layout.node_count > 1 && rank < layout.world_size; ++rank) {
-    const std::string host = places_of(store, {rank}).front().host;
+    const std::string host = locations_of(store, {rank}).front().host;
     if (host != own) return host;
   }
   return own;
@@ -116,18 +116,18 @@ std::string another_host(c10d::Store& store, const Layout& layout) {
 
 constexpr const char* kAllCame = "all";
 
-Meeting meeting_by(const std::string& verdict) {
+JoinResult join_result_of(const std::string& verdict) {
   std::istringstream words(verdict);
   std::string all;
-  Meeting meeting;
-  words >> all >> meeting.first_host >> meeting.speaking_host;
-  return meeting;
+  JoinResult join_result;
+  words >> all >> join_result.first_host >> join_result.speaking_host;
+  return join_result;
 }
 
 }  // namespace
 
 // Rank 0 waits for all and gives the verdict, which the others wait for: one message where somebody is missing.
-Meeting meet(c10d::Store& store, const Launch& launch, const JoinRequest& request) {
+JoinResult join_ranks(c10d::Store& store, const Launch& launch, const JoinRequest& request) {
   failpoint("join");
   const Layout& layout = launch.env.layout;
   claim(store, launch.env, request.method);
@@ -140,7 +140,8 @@ Meeting meet(c10d::Store& store, const Launch& launch, const JoinRequest& reques
     if (speaks) throw TrainError(*trouble);
     if (trouble) throw PeerFailed();
     store.wait({"verdict"}, request.patience + kVerdictGrace);
-    if (const std::string verdict = get(store, "verdict"); verdict.starts_with(kAllCame)) return meeting_by(verdict);
+    if (const std::string verdict = get(store, "verdict"); verdict.starts_with(kAllCame))
+      return join_result_of(verdict);
     put(store, key("informed", layout.rank), "yes");
     throw PeerFailed();
   }
@@ -149,18 +150,18 @@ Meeting meet(c10d::Store& store, const Launch& launch, const JoinRequest& reques
   if (missing.empty() && !refused) {
     const std::string verdict = std::string(kAllCame) + " " + host_name() + " " + another_host(store, layout);
     put(store, "verdict", verdict);
-    return meeting_by(verdict);
+    return join_result_of(verdict);
   }
 
   put(store, "verdict", "incomplete");
   std::vector<int> present = all_ranks(layout.world_size);
   std::erase_if(present, [&](int rank) { return std::ranges::count(missing, rank) > 0; });
-  const std::vector<Place> places = places_of(store, present);
+  const std::vector<RankLocation> locations = locations_of(store, present);
   std::erase(present, 0);
   missing_after(store, "informed", present, kInformed);
   if (speaks) throw TrainError(*trouble);
   if (refused) throw PeerFailed();
-  throw TrainError(with_nodes(missing, launch, places) + " of " + std::to_string(layout.world_size) +
+  throw TrainError(with_nodes(missing, launch, locations) + " of " + std::to_string(layout.world_size) +
                    " did not join at " + where(launch.env.master, request.method) + " within " +
                    seconds(request.patience) + "; was every rank started, and " + advice_for(request.method));
 }

@@ -14,12 +14,12 @@
 namespace torchbridge::train {
 
 // One file for all ranks, written by rank 0, which the others tell their samples: an all-gather a step.
-// scripts/check_ledger reads it.
-class Ledger {
+// scripts/check_sample_log reads it.
+class SampleLog {
  public:
   // Collective: throws on all ranks where the file cannot be opened as StepFile does it. The path is rank 0's; without
   // one nothing happens.
-  Ledger(ProcessGroup& group, const std::filesystem::path& path, const RunStart& start);
+  SampleLog(ProcessGroup& group, const std::filesystem::path& path, const RunStart& start);
 
   // Collective: before a checkpoint of the step, so that the file never lacks a step that a checkpoint holds.
   // `batches`: this rank's samples in the step, batch by batch.
@@ -35,7 +35,7 @@ class Ledger {
 
 // A line for each of a step's batches, {"step":7,"epoch":0,"samples":[[5,1],[4,9]]} with the samples of rank 0, 1 ...,
 // in their order. ranks[i] is what samples_text gave on rank i.
-std::vector<std::string> ledger_lines(const StepRecord& record, std::span<const std::string> ranks);
+std::vector<std::string> sample_log_lines(const StepRecord& record, std::span<const std::string> ranks);
 
 // "5,1;3,2": the samples of one rank, batch by batch.
 std::string samples_text(std::span<const std::vector<std::int64_t>> batches);

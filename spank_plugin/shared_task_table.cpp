@@ -1,4 +1,4 @@
-#include "spank_plugin/task_board.h"
+#include "spank_plugin/shared_task_table.h"
 
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -10,7 +10,7 @@
 
 namespace torchbridge {
 
-struct TaskBoard::Shared {
+struct SharedTaskTable::Shared {
   // Written by the first of the tasks.
   template <std::size_t kSize>
   struct Text {
@@ -31,7 +31,7 @@ struct TaskBoard::Shared {
   TaskRecord records[];
 };
 
-TaskBoard::TaskBoard(std::size_t tasks) {
+SharedTaskTable::SharedTaskTable(std::size_t tasks) {
   const std::size_t size = sizeof(Shared) + tasks * sizeof(TaskRecord);
   void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return;
@@ -43,18 +43,21 @@ TaskBoard::TaskBoard(std::size_t tasks) {
   folders_out_ = Socket(ends[1]);
 }
 
-TaskRecord* TaskBoard::record_of(std::size_t local_task) const {
+TaskRecord* SharedTaskTable::record_of(std::size_t local_task) const {
   return local_task < tasks_ ? shared_->records + local_task : nullptr;
 }
 
-bool TaskBoard::set_reason(const char* reason) const {
+bool SharedTaskTable::set_reason(const char* reason) const {
   if (shared_ && shared_->reason.take()) shared_->reason.set(reason, true);
   return shared_ != nullptr;
 }
 
-const char* TaskBoard::reason() const { return shared_ && shared_->reason.is_there ? shared_->reason.text : nullptr; }
+const char* SharedTaskTable::reason() const {
+  return shared_ && shared_->reason.is_there ? shared_->reason.text : nullptr;
+}
 
-Result<std::string> TaskBoard::ask_once(Question question, const std::function<Result<std::string>()>& ask) const {
+Result<std::string> SharedTaskTable::ask_once(Question question,
+                                              const std::function<Result<std::string>()>& ask) const {
   if (!shared_) return ask();
   auto& answer = shared_->answers[question];
   if (answer.take()) {

@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/group/places.h"
+#include "trainer_template/runtime/group/rank_locations.h"
 
 #include <algorithm>
 #include <iterator>
@@ -36,30 +36,31 @@ class LauncherNodes {
 };
 
 // The nodes by their first rank, where all ranks that came are numbered node by node, as torchrun does; else nothing.
-std::map<int, Place> blocks_of(const std::vector<Place>& present) {
-  std::map<int, Place> blocks;
+std::map<int, RankLocation> blocks_of(const std::vector<RankLocation>& present) {
+  std::map<int, RankLocation> blocks;
   std::map<std::pair<int, std::string>, int> first_of;
-  for (const Place& place : present) {
-    const int first = place.rank - place.local_rank;
-    const Place& known = blocks.emplace(first, place).first->second;
-    const bool same = known.host == place.host && known.node_rank == place.node_rank &&
-                      known.local_world_size == place.local_world_size;
-    if (!same || first_of.emplace(std::pair(place.node_rank, place.host), first).first->second != first) return {};
+  for (const RankLocation& location : present) {
+    const int first = location.rank - location.local_rank;
+    const RankLocation& known = blocks.emplace(first, location).first->second;
+    const bool same = known.host == location.host && known.node_rank == location.node_rank &&
+                      known.local_world_size == location.local_world_size;
+    if (!same || first_of.emplace(std::pair(location.node_rank, location.host), first).first->second != first)
+      return {};
   }
   int end = 0;
-  for (const auto& [first, place] : blocks) {
+  for (const auto& [first, location] : blocks) {
     if (first < end) return {};
-    end = first + place.local_world_size;
+    end = first + location.local_world_size;
   }
   return blocks;
 }
 
 // A missing one between the ranks of a node is of that node.
-std::string node_by_neighbours(int rank, const std::map<int, Place>& blocks) {
+std::string node_by_neighbours(int rank, const std::map<int, RankLocation>& blocks) {
   auto after = blocks.upper_bound(rank);
   if (after == blocks.begin()) return {};
-  const auto& [first, place] = *std::prev(after);
-  return rank < first + place.local_world_size ? place.host : std::string();
+  const auto& [first, location] = *std::prev(after);
+  return rank < first + location.local_world_size ? location.host : std::string();
 }
 
 }  // namespace
@@ -70,21 +71,21 @@ void announce(c10d::Store& store, const Layout& layout) {
           std::to_string(layout.local_world_size) + " " + host_name());
 }
 
-std::vector<Place> places_of(c10d::Store& store, const std::vector<int>& ranks) {
-  std::vector<Place> places;
+std::vector<RankLocation> locations_of(c10d::Store& store, const std::vector<int>& ranks) {
+  std::vector<RankLocation> locations;
   for (int rank : ranks) {
     std::istringstream text(get(store, key("joined", rank)));
-    Place place{.rank = rank};
-    text >> place.node_rank >> place.local_rank >> place.local_world_size >> place.host;
-    place.host = printable(place.host);
-    places.push_back(std::move(place));
+    RankLocation location{.rank = rank};
+    text >> location.node_rank >> location.local_rank >> location.local_world_size >> location.host;
+    location.host = printable(location.host);
+    locations.push_back(std::move(location));
   }
-  return places;
+  return locations;
 }
 
-std::vector<std::vector<int>> ranks_by_node(const std::vector<Place>& places) {
+std::vector<std::vector<int>> ranks_by_node(const std::vector<RankLocation>& locations) {
   std::map<std::pair<int, std::string>, std::vector<int>> nodes;
-  for (const Place& place : places) nodes[{place.node_rank, place.host}].push_back(place.rank);
+  for (const RankLocation& location : locations) nodes[{location.node_rank, location.host}].push_back(location.rank);
   std::vector<std::vector<int>> found;
   for (auto& [node, ranks] : nodes) {
     std::ranges::sort(ranks);
@@ -94,7 +95,8 @@ std::vector<std::vector<int>> ranks_by_node(const std::vector<Place>& places) {
   return found;
 }
 
-std::string with_nodes(const std::vector<int>& missing, const Launch& launch, const std::vector<Place>& present) {
+std::string with_nodes(const std::vector<int>& missing, const Launch& launch,
+                       const std::vector<RankLocation>& present) {
   const LauncherNodes nodes_of_launcher(launch);
   const auto blocks = blocks_of(present);
   std::vector<std::string> nodes;

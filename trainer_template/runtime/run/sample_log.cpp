@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/run/ledger.h"
+#include "trainer_template/runtime/run/sample_log.h"
 
 #include <sstream>
 
@@ -13,7 +13,7 @@ std::string samples_text(std::span<const std::vector<std::int64_t>> batches) {
   return text;
 }
 
-std::vector<std::string> ledger_lines(const StepRecord& record, std::span<const std::string> ranks) {
+std::vector<std::string> sample_log_lines(const StepRecord& record, std::span<const std::string> ranks) {
   std::vector<std::string> lines;
   for (const std::string& rank : ranks) {
     std::istringstream parts(rank);
@@ -32,20 +32,20 @@ std::vector<std::string> ledger_lines(const StepRecord& record, std::span<const 
   return lines;
 }
 
-Ledger::Ledger(ProcessGroup& group, const std::filesystem::path& path, const RunStart& start)
+SampleLog::SampleLog(ProcessGroup& group, const std::filesystem::path& path, const RunStart& start)
     : group_(group), enabled_(!group.broadcast(path.string()).empty()), file_("", {}, "") {
   if (!enabled_) return;
-  all_or_none(group_, [&] { file_ = StepFile(group_.is_first() ? path : "", start, "--ledger"); });
+  all_or_none(group_, [&] { file_ = StepFile(group_.is_first() ? path : "", start, "--sample-log"); });
 }
 
-void Ledger::write(const StepRecord& record, std::span<const std::vector<std::int64_t>> batches) {
+void SampleLog::write(const StepRecord& record, std::span<const std::vector<std::int64_t>> batches) {
   if (!enabled_) return;
   const std::vector<std::string> ranks = group_.all_gather(samples_text(batches));
   if (!group_.is_first()) return;
-  for (const std::string& line : ledger_lines(record, ranks)) file_.write(line);
+  for (const std::string& line : sample_log_lines(record, ranks)) file_.write(line);
 }
 
-void Ledger::check_complete() {
+void SampleLog::check_complete() {
   if (enabled_) all_or_none(group_, [&] { file_.check_complete(); });
 }
 

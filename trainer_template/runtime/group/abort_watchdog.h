@@ -11,14 +11,14 @@ namespace torchbridge::train {
 
 // gloo 2.11 may wait for a send on a connection that it has closed itself (its ring, in waitSend): until the
 // collective's timeout, in the thread that trains or, when the group is released, in gloo's own. Nothing can wake it.
-class LastResort {
+class AbortWatchdog {
  public:
   // `last_words` is called, then the process ends with exit code 1, unless this is gone `patience` after start(). It
   // may be called while the thread that trains does anything.
-  LastResort(std::chrono::milliseconds patience, std::function<void()> last_words);
-  ~LastResort();
-  LastResort(const LastResort&) = delete;
-  LastResort& operator=(const LastResort&) = delete;
+  AbortWatchdog(std::chrono::milliseconds patience, std::function<void()> last_words);
+  ~AbortWatchdog();
+  AbortWatchdog(const AbortWatchdog&) = delete;
+  AbortWatchdog& operator=(const AbortWatchdog&) = delete;
 
   // Any thread, once.
   void start();

@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/group/last_resort.h"
+#include "trainer_template/runtime/group/abort_watchdog.h"
 
 #include <unistd.h>
 
@@ -6,10 +6,10 @@
 
 namespace torchbridge::train {
 
-LastResort::LastResort(std::chrono::milliseconds patience, std::function<void()> last_words)
+AbortWatchdog::AbortWatchdog(std::chrono::milliseconds patience, std::function<void()> last_words)
     : patience_(patience), last_words_(std::move(last_words)) {}
 
-LastResort::~LastResort() {
+AbortWatchdog::~AbortWatchdog() {
   {
     const std::scoped_lock lock(mutex_);
     is_over_ = true;
@@ -18,7 +18,7 @@ LastResort::~LastResort() {
   if (thread_.joinable()) thread_.join();
 }
 
-void LastResort::start() {
+void AbortWatchdog::start() {
   const std::scoped_lock lock(mutex_);
   if (is_over_ || thread_.joinable()) return;
   thread_ = std::thread([this] {

@@ -22,7 +22,7 @@ struct JoinRequest {
 };
 
 // What every rank knows of the others in case the store goes with rank 0.
-struct Meeting {
+struct JoinResult {
   std::string first_host;     // rank 0's
   std::string speaking_host;  // speaks of a rank 0 that is gone: of another node, where there are several
   std::optional<Endpoint> served_by_rank_0;  // the store, at a numeric address
@@ -31,7 +31,7 @@ struct Meeting {
 // Collective. Each claims its rank; rank 0 waits for all, for `patience`, and gives a verdict that all wait for. Throws
 // TrainError on one rank, which names the ranks that are missing with their nodes, or what else is wrong; PeerFailed on
 // the others. Leaves served_by_rank_0 empty.
-Meeting meet(c10d::Store& store, const Launch& launch, const JoinRequest& request);
+JoinResult join_ranks(c10d::Store& store, const Launch& launch, const JoinRequest& request);
 
 // "10.77.0.1 port 29500", or the name of the file.
 std::string where(const Endpoint& endpoint, const InitMethod& method);
