@@ -24,7 +24,7 @@ using Raw = at::AutoDispatchBelowADInplaceOrView;
 constexpr int kCreateTag = 0;
 
 // Large reductions go in parts, all under way at once: MPI then reduces one while it moves another, and its scratch
-// memory stays in the cache. docs/mpi.md has what was measured.
+// memory stays in the cache. docs/use/mpi.md has what was measured.
 constexpr std::int64_t kReducedBytes = 256 << 10;
 
 bool is_plain(const at::Tensor& tensor) { return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg(); }

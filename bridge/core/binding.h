@@ -35,7 +35,7 @@ bool notes_need_machine(const EnvMap& environment, const Layout& layout, const L
 // `environment` is the task's as the scheduler left it: CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER, SLURM_GPUS_ON_NODE,
 // SLURM_STEP_GPUS, SLURM_JOB_GPUS, SLURM_CPUS_PER_TASK and OMP_NUM_THREADS are read. GPU names are kept
 // verbatim (index, UUID or MIG). A task without any GPU is left alone, whatever the options. An error may be found by
-// one task of a node alone; it must end them all. The rules are in docs/binding.md.
+// one task of a node alone; it must end them all. The rules are in docs/use/binding.md.
 Result<Binding> binding_of(const EnvMap& environment, const Layout& layout, const LaunchOptions& options,
                            const Machine& machine = {});
 

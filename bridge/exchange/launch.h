@@ -17,7 +17,7 @@ namespace torchbridge {
 // --distribution=arbitrary) all ranks must call it, for they exchange nodes, address and port; it waits for the others
 // at most settings.timeout, then says that they did not come. Afterwards MPI_Init works, in this process and in a
 // program that it becomes by exec. Only where PMIx had to be asked (OpenMPI over several nodes that cannot find each
-// other, jsrun; docs/launchers.md) it fails now and then, and PMIX_MCA_gds is set in the environment of the process;
+// other, jsrun; docs/use/launchers.md) it fails now and then, and PMIX_MCA_gds is set in the environment of the process;
 // nothing else is changed in it. Under Hydra over several nodes PMI_FD leads to a process of ours (pmi_keeper.h). Not
 // for several threads at once.
 Result<Launch> resolve_launch(const EnvMap& environment, const LaunchSettings& settings);

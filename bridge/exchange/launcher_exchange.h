@@ -26,7 +26,7 @@ Result<std::unique_ptr<Exchange>> connect_pmix(int world_size);
 
 // A rank that comes to OpenMPI 4.1's PMIx server a second time finds nothing in the store that both
 // share in memory, and MPI_Init fails always; with the store "hash" it mostly succeeds
-// (docs/launchers.md). The variable must still be set then.
+// (docs/use/launchers.md). The variable must still be set then.
 inline constexpr const char* kPmixVariable = "PMIX_MCA_gds";
 inline constexpr const char* kPmixValue = "hash";
 

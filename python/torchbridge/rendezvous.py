@@ -1,6 +1,6 @@
 """Init methods slurm://, pmix:// and mpi://: the launcher tells the ranks, rank 0 the port that it has bound, and a TCPStore does the rest.
 
-slurm://?addr=iface:eth0&port=29500-29600&wait=120: options of --torch-env (docs/plugin.md), and for how many seconds the ranks
+slurm://?addr=iface:eth0&port=29500-29600&wait=120: options of --torch-env (docs/admin/plugin.md), and for how many seconds the ranks
 wait for each other. rank and world_size, there or as arguments of init_process_group, must be the launcher's.
 """
 import os

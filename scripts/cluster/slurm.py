@@ -110,7 +110,7 @@ def start_daemons(cluster, network):
     """Every munged, then slurmctld, then every slurmd; each as soon as the ones before answer.
 
     Each node has its own munged, as on real clusters. To a shared one the credential of a step of two nodes is replayed,
-    and slurmd before 23.02.5 frees the text of that error twice where two steps start at once (docs/cluster.md).
+    and slurmd before 23.02.5 frees the text of that error twice where two steps start at once (docs/develop/cluster.md).
     """
     limit_resources()
     deadline = time.monotonic() + START_WAIT_S

@@ -10,7 +10,7 @@ import time
 
 import bench
 
-MIB_OF_A_PYTHON_RANK = 370  # of its own, where 16 share one machine (docs/benchmarks.md)
+MIB_OF_A_PYTHON_RANK = 370  # of its own, where 16 share one machine (docs/develop/benchmarks.md)
 DEADLINE = 300  # seconds a run may take
 
 

@@ -28,7 +28,7 @@ for export in ALL NONE; do
   expect_refusal "$not_loaded" 15 on_login srun -N3 -n4 -m cyclic --export=$export --torch-env "$BUILD_DIR/bin/torchbridge" exec -- /bin/sleep 1000
   expect_refusal "$not_loaded" 15 on_login srun -N1 -n2 -w n1 --export=$export --torch-env "$BUILD_DIR/bin/torchbridge" exec -- /bin/sleep 1000
 done
-# Of its own environment srun gives others' programs nothing to notice it by then: docs/plugin.md.
+# Of its own environment srun gives others' programs nothing to notice it by then: docs/admin/plugin.md.
 expect none on_login srun -N1 -n1 -w n1 --export=NONE --torch-env /bin/sh -c 'echo ${RANK:-none}'
 # The node of rank 0: all others miss it, one says so.
 with_plugstack n0 ""

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The commands of docs/new_model.md, as they stand there: install, copy, another model, build, srun, mpirun, sbatch.
+# The commands of docs/use/new_model.md, as they stand there: install, copy, another model, build, srun, mpirun, sbatch.
 source "$(dirname "$0")/case.sh"
 limit=150
-page=$SOURCE_DIR/docs/new_model.md
+page=$SOURCE_DIR/docs/use/new_model.md
 grep -q '^TORCHBRIDGE_SANITIZE:STRING=$' "$BUILD_DIR/CMakeCache.txt" || skip "a build with sanitizers wants them of its users too"
 
 # blocks LANGUAGE: the page's blocks of code in it.

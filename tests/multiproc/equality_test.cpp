@@ -220,7 +220,7 @@ for name in ("model", "optimizer-00000-of-00001", "rank-00000", "rank-00001"):
   EXPECT_TRUE(contains(out, "rank-00001 cpu_generator [5056] torch.uint8\n"));
 }
 
-// The mapping of docs/optimizers.md: Python's numbers of parameters are the positions of their names.
+// The mapping of docs/use/optimizers.md: Python's numbers of parameters are the positions of their names.
 TEST(Equality, PythonsOptimizerTakesOurState) {
   if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
   TemporaryFolder folder;

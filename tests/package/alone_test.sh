@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The presets plugin and command: each makes one file, of what that file links, with the packages that docs/install.md
+# The presets plugin and command: each makes one file, of what that file links, with the packages that docs/use/install.md
 # names. tests/releases builds with them, by another compiler. alone_test.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
 source_dir=$1 build_dir=$2

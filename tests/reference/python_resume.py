@@ -72,7 +72,7 @@ def write(folder):
         train(kind, "whole", *make(kind), words, 0, f"{folder}/{kind}.pt")
 
 
-def resume(model, optimizer, folder):  # docs/checkpoint.md shows these lines
+def resume(model, optimizer, folder):  # docs/use/checkpoint.md shows these lines
     load_model(model, folder + "/model.safetensors")
     groups = json.load(open(folder + "/manifest.json"))["optimizer"]["groups"]
     names = [name for group in groups for name in group["parameters"]]

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The include graph of the sources is layered as docs/architecture.md says.
+"""The include graph of the sources is layered as docs/develop/architecture.md says.
 
     tests/structure/includes.py [ROOT]
 
 A module is a header and the source of the same name. Checked, each with a line for what is wrong:
 - an include in quotes names a file by its path from the root, or, in the folders that users copy, beside the file;
 - no module includes itself by way of others;
-- a folder includes only folders in rows above its own in the table of docs/architecture.md;
+- a folder includes only folders in rows above its own in the table of docs/develop/architecture.md;
 - no two sources have one file name, and no two headers define a type of one name.
 """
 
@@ -79,8 +79,8 @@ def circles(edges):
 
 
 def layers(root):
-    """Folders in the order of the table of docs/architecture.md: {folder: row}."""
-    rows = re.findall(r"^\| `([a-z_/]+)` \|", (root / "docs/architecture.md").read_text(), re.MULTILINE)
+    """Folders in the order of the table of docs/develop/architecture.md: {folder: row}."""
+    rows = re.findall(r"^\| `([a-z_/]+)` \|", (root / "docs/develop/architecture.md").read_text(), re.MULTILINE)
     return {folder: row for row, folder in enumerate(rows)}
 
 
@@ -101,11 +101,11 @@ def main():
         edges[module(path)] |= {module(other) for other in others} - {module(path)}
         own = layer_of(path, order)
         if own is None and not path.startswith(("tests/", "include/")):
-            wrong.append(f"{path}: docs/architecture.md has no row for its folder")
+            wrong.append(f"{path}: docs/develop/architecture.md has no row for its folder")
         for other in others if own else []:
             theirs = layer_of(other, order)
             if theirs and order[theirs] > order[own]:
-                wrong.append(f"{path}: includes {other}, and {theirs} stands below {own} in docs/architecture.md")
+                wrong.append(f"{path}: includes {other}, and {theirs} stands below {own} in docs/develop/architecture.md")
             if other.startswith("tests/"):
                 wrong.append(f"{path}: includes {other}, which is a test's")
     wrong += [f"a circle of includes: {', '.join(part)}" for part in circles(edges)]

@@ -1,5 +1,5 @@
 // What a program says about its process group: the parameters of torch.distributed.init_process_group
-// (https://docs.pytorch.org/docs/stable/distributed.html), with Python's names and meanings. docs/process_groups.md has
+// (https://docs.pytorch.org/docs/stable/distributed.html), with Python's names and meanings. docs/use/process_groups.md has
 // both side by side.
 #pragma once
 

@@ -90,7 +90,7 @@ ProcessGroup init_process_group(const EnvMap& environment, const GroupOptions& o
                                 const c10::intrusive_ptr<c10d::Store>& store);
 
 // What the flight recorder of libtorch holds, as JSON: the latest collectives of this process, of all its groups. Empty
-// lists unless TORCH_FR_BUFFER_SIZE was above 0 when the process started. docs/process_groups.md says what is in it.
+// lists unless TORCH_FR_BUFFER_SIZE was above 0 when the process started. docs/use/process_groups.md says what is in it.
 std::string flight_record();
 
 // Runs `work`, which must not be collective, on every rank. When it throws on any, every rank throws: the lowest of

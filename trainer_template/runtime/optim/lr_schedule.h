@@ -22,7 +22,7 @@ struct OwnSchedule {
   std::function<double(std::int64_t step, std::int64_t total)> factor;
 };
 
-// Each kind reads its own fields; their names and defaults are Python's. docs/optimizers.md has the table.
+// Each kind reads its own fields; their names and defaults are Python's. docs/use/optimizers.md has the table.
 struct LrSchedule {
   const LrKind* kind = nullptr;                                           // nullptr: constant, or `own`
   std::function<double(std::int64_t step, std::int64_t total)> own = {};  // OwnSchedule::factor

@@ -56,7 +56,7 @@ void declare_training(OptionTable& table, Options& o, std::span<const TaskRegist
   table.add("--optimizer", &o.optimizer, "What moves the weights",
             {.is_shown = true, .choices = {"sgd", "adam", "adamw"}});
   table.add("--lr", &o.lr, "Learning rate", {.is_shown = true, .check = not_negative});
-  table.add("--lr-schedule", &o.lr_schedule, "KIND[:KEY=VALUE,...] (docs/optimizers.md): " + lr_schedule_kinds(own),
+  table.add("--lr-schedule", &o.lr_schedule, "KIND[:KEY=VALUE,...] (docs/use/optimizers.md): " + lr_schedule_kinds(own),
             {.is_shown = true, .check = [own](const std::string& text) { return check_lr_schedule(text, own); }});
   table.add("--warmup-steps", &o.warmup_steps, "Steps in which the learning rate rises",
             {.is_shown = true, .check = at_least(0)});

@@ -241,7 +241,7 @@ TEST(OwnDataset, TrainsFromTenLines) {
 
 TEST(OwnDataset, IsTheOneThatTheDocumentationShows) {
   const std::string code = text_between(SOURCE_DIR "/tests/unit/train/data/own_dataset.h", "// begin\n", "// end");
-  const std::string page = text_between(SOURCE_DIR "/docs/data.md", "## A data set of your own", "\n## ");
+  const std::string page = text_between(SOURCE_DIR "/docs/use/data.md", "## A data set of your own", "\n## ");
   EXPECT_TRUE(contains(page, code));
 }
 

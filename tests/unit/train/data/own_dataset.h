@@ -1,4 +1,4 @@
-// A data set of one's own, as docs/data.md shows it.
+// A data set of one's own, as docs/use/data.md shows it.
 #pragma once
 
 #include "trainer_template/runtime/data/dataset.h"
