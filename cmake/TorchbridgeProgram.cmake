@@ -1,9 +1,9 @@
 # Programs on torchbridge::train, in the tree and in projects that find_package(torchbridge) found.
 
-# libtorch's headers, which take a compiler fifteen seconds.
-set(TORCHBRIDGE_PRECOMPILED_HEADERS
-  <ATen/core/Tensor.h> <torch/csrc/distributed/c10d/ProcessGroup.hpp> <torch/nn/modules/linear.h>
-  <algorithm> <chrono> <functional> <map> <string> <vector>)
+# Headers that take a compiler long: of tensors, and of process groups and modules too.
+set(TORCHBRIDGE_TENSORS_HEADERS <ATen/core/Tensor.h> <algorithm> <chrono> <functional> <map> <string> <vector>)
+set(TORCHBRIDGE_DISTRIBUTED_HEADERS ${TORCHBRIDGE_TENSORS_HEADERS}
+  <torch/csrc/distributed/c10d/ProcessGroup.hpp> <torch/nn/modules/linear.h>)
 
 # torchbridge_torch_program(NAME SOURCES...): a program on torchbridge::train that finds its libtorch wherever it lies, installed too.
 # libtorch's headers are read once: in the tree for all programs, else for each program of more than one source.
@@ -15,13 +15,13 @@ function(torchbridge_torch_program name)
     torchbridge_warnings(${name})
   endif()
   list(LENGTH ARGN sources)
-  if(TARGET torchbridge_train)
+  if(TARGET torchbridge_train_rendezvous)
     # Compiled as the library is (-fPIC, not -fPIE), or its precompiled headers would not do.
     set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
     target_compile_options(${name} PRIVATE -fPIC)
-    target_precompile_headers(${name} REUSE_FROM torchbridge_train)
+    target_precompile_headers(${name} REUSE_FROM torchbridge_train_rendezvous)
   elseif(sources GREATER 1)
-    target_precompile_headers(${name} PRIVATE ${TORCHBRIDGE_PRECOMPILED_HEADERS})
+    target_precompile_headers(${name} PRIVATE ${TORCHBRIDGE_DISTRIBUTED_HEADERS})
   endif()
 endfunction()
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "bridge/exchange/launch.h"
+#include "bridge/launch/launch.h"
 
 namespace torchbridge::python {
 

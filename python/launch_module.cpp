@@ -5,8 +5,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "bridge/core/env_map.h"
-#include "bridge/exchange/launch.h"
+#include "bridge/base/env_map.h"
+#include "bridge/launch/launch.h"
 #include "python/launch_dict.h"
 
 namespace {

@@ -10,10 +10,10 @@
 #include <slurm/slurm.h>
 #include <slurm/slurm_errno.h>
 
-#include "bridge/core/host_text.h"
-#include "bridge/core/hostlist.h"
+#include "bridge/base/host_text.h"
+#include "bridge/base/hostlist.h"
 #include "bridge/net/address.h"
-#include "bridge/task/step_plan.h"
+#include "bridge/step/step_plan.h"
 #include "spank_plugin/as_user.h"
 #include "spank_plugin/step_components.h"
 

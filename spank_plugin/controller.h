@@ -8,7 +8,7 @@
 #include <string>
 
 #include "bridge/core/launch_options.h"
-#include "bridge/core/result.h"
+#include "bridge/base/result.h"
 #include "bridge/core/step_record.h"
 #include "spank_plugin/step.h"
 #include "spank_plugin/step_components.h"

@@ -14,7 +14,7 @@
 #include <exception>
 #include <utility>
 
-#include "bridge/core/env_map.h"
+#include "bridge/base/env_map.h"
 #include "bridge/net/random_token.h"
 
 namespace torchbridge {

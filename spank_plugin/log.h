@@ -4,7 +4,7 @@
 
 #include <slurm/slurm.h>
 
-#include "bridge/core/take_until.h"
+#include "bridge/base/take_until.h"
 #include "spank_plugin/spank.h"
 
 namespace torchbridge {

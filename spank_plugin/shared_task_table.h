@@ -7,7 +7,7 @@
 #include <functional>
 #include <string>
 
-#include "bridge/core/result.h"
+#include "bridge/base/result.h"
 #include "bridge/net/socket.h"
 
 namespace torchbridge {

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "bridge/core/outer_run.h"
+#include "bridge/core/nested_launch.h"
 #include "bridge/core/step_record.h"
-#include "bridge/core/take_until.h"
+#include "bridge/base/take_until.h"
 #include "bridge/core/torch_env.h"
 #include "bridge/net/address.h"
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "bridge/core/env_map.h"
+#include "bridge/base/env_map.h"
 #include "bridge/core/launch_options.h"
-#include "bridge/core/result.h"
+#include "bridge/base/result.h"
 #include "spank_plugin/failure_listener.h"
 
 namespace torchbridge {

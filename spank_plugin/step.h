@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "bridge/core/env_map.h"
+#include "bridge/base/env_map.h"
 #include "spank_plugin/shared_task_table.h"
 #include "spank_plugin/spank.h"
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "bridge/core/env_map.h"
-#include "bridge/core/result.h"
+#include "bridge/base/env_map.h"
+#include "bridge/base/result.h"
 #include "bridge/core/step_record.h"
 
 namespace torchbridge {

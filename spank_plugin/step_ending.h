@@ -8,7 +8,7 @@
 
 #include <utility>
 
-#include "bridge/core/result.h"
+#include "bridge/base/result.h"
 #include "spank_plugin/as_user.h"
 #include "spank_plugin/shared_task_table.h"
 #include "spank_plugin/spank.h"

@@ -7,11 +7,11 @@
 #include <cstdlib>
 
 #include "bridge/core/launchers/slurm.h"
-#include "bridge/core/outer_run.h"
+#include "bridge/core/nested_launch.h"
 #include "bridge/net/address.h"
-#include "bridge/task/node_check.h"
-#include "bridge/task/store_port.h"
-#include "bridge/task/task_environment.h"
+#include "bridge/step/node_check.h"
+#include "bridge/step/store_port.h"
+#include "bridge/step/task_environment.h"
 #include "spank_plugin/controller.h"
 #include "spank_plugin/step.h"
 #include "spank_plugin/step_ending.h"

@@ -9,8 +9,8 @@
 #include "bridge/host/oom_kills.h"
 #include "bridge/net/address.h"
 #include "bridge/net/passed_descriptor.h"
-#include "bridge/task/error_file.h"
-#include "bridge/task/failure.h"
+#include "bridge/step/error_file.h"
+#include "bridge/step/failure.h"
 
 namespace torchbridge {
 namespace {

@@ -2,7 +2,7 @@
 #include <string>
 
 #include "backends/mpi/mpi_backend.h"
-#include "trainer_template/runtime/group/backend.h"
+#include "trainer_template/runtime/backends/backend.h"
 
 namespace torchbridge::mpi {
 namespace {

@@ -6,7 +6,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "backends/nccl/nccl_options.h"
-#include "trainer_template/runtime/group/backend.h"
+#include "trainer_template/runtime/backends/backend.h"
 
 namespace torchbridge::nccl {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <nccl.h>
 
-#include "trainer_template/runtime/group/group_options.h"
+#include "trainer_template/runtime/backends/group_options.h"
 
 namespace torchbridge::nccl {
 

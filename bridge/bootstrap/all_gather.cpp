@@ -13,10 +13,10 @@
 #include <optional>
 #include <random>
 
-#include "bridge/bootstrap/did_not_come.h"
-#include "bridge/bootstrap/many_descriptors.h"
-#include "bridge/bootstrap/values.h"
-#include "bridge/core/env_map.h"
+#include "bridge/bootstrap/missing_ranks.h"
+#include "bridge/bootstrap/descriptor_limit.h"
+#include "bridge/bootstrap/packed_values.h"
+#include "bridge/base/env_map.h"
 #include "bridge/net/address.h"
 #include "bridge/net/name_resolver.h"
 #include "bridge/net/socket.h"
@@ -523,7 +523,7 @@ class Gatherer {
   Result<Gathered> unanswered() {
     const Call* call = answered();
     const bool has_listened = is_first_of_node() && (is_one_node() || listener_.open());
-    if (has_listened) return give_up(group_.missing ? group_.missing(came_) : did_not_come(came_, timeout_).message);
+    if (has_listened) return give_up(group_.missing ? group_.missing(came_) : missing_ranks_error(came_, timeout_).message);
     if (!is_first_of_node()) {
       return give_up("the first rank of this node did not answer within " + seconds(timeout_) +
                      ": does every rank run this program, and do all share one network namespace?");
@@ -553,7 +553,7 @@ class Gatherer {
   std::vector<int> ranks_here_;  // of this node, that came
   const Clock::time_point start_;
   Clock::time_point complete_since_ = start_;
-  ManyDescriptors many_descriptors_;
+  RaisedDescriptorLimit many_descriptors_;
   Socket events_{epoll_create1(EPOLL_CLOEXEC)};
   Socket listener_, node_listener_;
   std::map<int, Caller> callers_;  // by descriptor

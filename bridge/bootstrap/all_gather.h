@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "bridge/core/result.h"
-#include "bridge/core/siphash.h"
+#include "bridge/base/result.h"
+#include "bridge/base/siphash.h"
 
 namespace torchbridge {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bridge/bootstrap/all_gather.h"
-#include "bridge/core/result.h"
+#include "bridge/base/result.h"
 
 namespace torchbridge {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "bridge/core/env_map.h"
-#include "bridge/core/result.h"
+#include "bridge/base/env_map.h"
+#include "bridge/base/result.h"
 
 namespace torchbridge {
 

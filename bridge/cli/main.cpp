@@ -10,11 +10,11 @@
 #include "bridge/cli/cli_options.h"
 #include "bridge/cli/exec.h"
 #include "bridge/cli/scancel_step.h"
-#include "bridge/exchange/error_reporter.h"
-#include "bridge/exchange/launch.h"
+#include "bridge/launch/error_reporter.h"
+#include "bridge/launch/launch.h"
 #include "bridge/net/address.h"
-#include "bridge/task/node_check.h"
-#include "bridge/task/task_environment.h"
+#include "bridge/step/node_check.h"
+#include "bridge/step/task_environment.h"
 
 using namespace torchbridge;
 

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "bridge/core/launchers/slurm.h"
-#include "bridge/exchange/launcher_of_process.h"
+#include "bridge/launch/launcher_of_process.h"
 
 namespace torchbridge {
 

@@ -1,7 +1,7 @@
 // How a rank that cannot go on ends the step of Slurm that it is in: the others would wait for it.
 #pragma once
 
-#include "bridge/core/env_map.h"
+#include "bridge/base/env_map.h"
 
 namespace torchbridge {
 

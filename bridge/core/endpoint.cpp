@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "bridge/core/env_map.h"
+#include "bridge/base/env_map.h"
 
 namespace torchbridge {
 namespace {

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "bridge/core/launch_options.h"
-#include "bridge/core/result.h"
+#include "bridge/base/result.h"
 #include "bridge/core/task_map.h"
 
 namespace torchbridge {

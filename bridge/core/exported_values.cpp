@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "bridge/core/host_text.h"
+#include "bridge/base/host_text.h"
 
 namespace torchbridge {
 namespace {

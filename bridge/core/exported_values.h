@@ -1,8 +1,8 @@
 // Whether what the user exported, and the job therefore keeps, can be what its name says.
 #pragma once
 
-#include "bridge/core/env_map.h"
-#include "bridge/core/result.h"
+#include "bridge/base/env_map.h"
+#include "bridge/base/result.h"
 
 namespace torchbridge {
 

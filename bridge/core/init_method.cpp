@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "bridge/core/launchers/variable_reader.h"
-#include "bridge/core/take_until.h"
+#include "bridge/base/take_until.h"
 
 namespace torchbridge {
 namespace {

@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "bridge/core/endpoint.h"
-#include "bridge/core/env_map.h"
-#include "bridge/core/result.h"
+#include "bridge/base/env_map.h"
+#include "bridge/base/result.h"
 
 namespace torchbridge {
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "bridge/core/env_map.h"
-#include "bridge/core/host_text.h"
-#include "bridge/core/subnet.h"
+#include "bridge/base/env_map.h"
+#include "bridge/base/host_text.h"
+#include "bridge/base/subnet.h"
 
 namespace torchbridge {
 namespace {

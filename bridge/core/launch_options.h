@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "bridge/core/result.h"
+#include "bridge/base/result.h"
 
 namespace torchbridge {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <map>
 
-#include "bridge/core/env_map.h"
-#include "bridge/core/hostlist.h"
-#include "bridge/core/take_until.h"
+#include "bridge/base/env_map.h"
+#include "bridge/base/hostlist.h"
+#include "bridge/base/take_until.h"
 
 namespace torchbridge {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "bridge/core/launch_facts.h"
-#include "bridge/core/result.h"
+#include "bridge/base/result.h"
 
 namespace torchbridge {
 

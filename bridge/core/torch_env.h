@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "bridge/core/endpoint.h"
-#include "bridge/core/env_map.h"
+#include "bridge/base/env_map.h"
 #include "bridge/core/launch_facts.h"
 #include "bridge/core/launch_options.h"
 #include "bridge/core/layout.h"
-#include "bridge/core/result.h"
+#include "bridge/base/result.h"
 
 namespace torchbridge {
 

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "bridge/core/env_map.h"
-#include "bridge/core/result.h"
+#include "bridge/base/env_map.h"
+#include "bridge/base/result.h"
 #include "bridge/core/torch_env.h"
 
 namespace torchbridge {

@@ -1,8 +1,8 @@
 // Puts the calling process onto CPUs and next to memory.
 #pragma once
 
-#include "bridge/core/cpu_set.h"
-#include "bridge/core/result.h"
+#include "bridge/binding/cpu_set.h"
+#include "bridge/base/result.h"
 
 namespace torchbridge {
 

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "bridge/core/env_map.h"
+#include "bridge/base/env_map.h"
 #include "bridge/host/text_file.h"
 
 namespace torchbridge {

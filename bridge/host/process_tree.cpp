@@ -5,7 +5,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "bridge/core/env_map.h"
+#include "bridge/base/env_map.h"
 
 namespace torchbridge {
 

@@ -10,7 +10,7 @@
 #include <memory>
 #include <optional>
 
-#include "bridge/core/env_map.h"
+#include "bridge/base/env_map.h"
 #include "bridge/host/text_file.h"
 
 namespace torchbridge {

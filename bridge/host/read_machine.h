@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "bridge/core/machine.h"
-#include "bridge/core/result.h"
-#include "bridge/core/topology.h"
+#include "bridge/binding/machine.h"
+#include "bridge/base/result.h"
+#include "bridge/binding/topology.h"
 
 namespace torchbridge {
 

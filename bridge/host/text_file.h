@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "bridge/core/result.h"
+#include "bridge/base/result.h"
 
 namespace torchbridge {
 

@@ -12,7 +12,7 @@
 #include <mpi.h>
 
 #include "bridge/bootstrap/exchange.h"
-#include "bridge/exchange/launch.h"
+#include "bridge/launch/launch.h"
 
 namespace torchbridge {
 

@@ -14,8 +14,8 @@
 #include <string_view>
 #include <tuple>
 
-#include "bridge/core/env_map.h"
-#include "bridge/core/subnet.h"
+#include "bridge/base/env_map.h"
+#include "bridge/base/subnet.h"
 
 namespace torchbridge {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "bridge/core/endpoint.h"
-#include "bridge/core/result.h"
+#include "bridge/base/result.h"
 
 namespace torchbridge {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "bridge/core/result.h"
+#include "bridge/base/result.h"
 #include "bridge/net/socket.h"
 
 namespace torchbridge {

@@ -14,8 +14,8 @@
 #include <cstring>
 #include <set>
 
-#include "bridge/core/env_map.h"
-#include "bridge/core/siphash.h"
+#include "bridge/base/env_map.h"
+#include "bridge/base/siphash.h"
 
 namespace torchbridge {
 namespace {

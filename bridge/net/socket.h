@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "bridge/core/endpoint.h"
-#include "bridge/core/result.h"
+#include "bridge/base/result.h"
 
 namespace torchbridge {
 

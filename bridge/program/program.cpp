@@ -7,8 +7,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include "bridge/core/env_map.h"
-#include "bridge/core/nearest_name.h"
+#include "bridge/base/env_map.h"
+#include "bridge/base/nearest_name.h"
 
 namespace torchbridge {
 namespace {
@@ -40,10 +40,10 @@ std::string bare_name(std::string_view word) {
 }
 
 // The option of ours that has this name, here or in other programs, or nothing.
-std::string ours(const std::string& name, const std::vector<std::string>& names, std::span<const OtherName> others) {
+std::string ours(const std::string& name, const std::vector<std::string>& names, std::span<const OptionSuggestion> others) {
   if (std::find(names.begin(), names.end(), name) != names.end()) return name;
   const auto other =
-      std::find_if(others.begin(), others.end(), [&](const OtherName& each) { return each.theirs == name; });
+      std::find_if(others.begin(), others.end(), [&](const OptionSuggestion& each) { return each.theirs == name; });
   return other == others.end() ? "" : std::string(other->ours);
 }
 
@@ -120,11 +120,11 @@ void set_up(CLI::App& app) {
 }
 
 std::string did_you_mean_option(std::string_view word, const std::vector<std::string>& names,
-                                std::span<const OtherName> others, const std::string& dashes) {
+                                std::span<const OptionSuggestion> others, const std::string& dashes) {
   const std::string name = bare_name(word),
                     last = name.substr(name.rfind('.') + 1);  // of "optimizer.lr", as programs with sections have it
   std::vector<std::string> all = names;
-  for (const OtherName& other : others) all.emplace_back(other.theirs);
+  for (const OptionSuggestion& other : others) all.emplace_back(other.theirs);
   for (const std::string& candidate : {name, last, nearest_name(name, all), nearest_name(last, all)}) {
     const std::string meant = ours(candidate, names, others);
     if (!meant.empty()) return "; did you mean '" + dashes + meant + "'?";
@@ -132,7 +132,7 @@ std::string did_you_mean_option(std::string_view word, const std::vector<std::st
   return "";
 }
 
-std::string text_of(const CLI::App& app, const CLI::ParseError& error, std::span<const OtherName> others) {
+std::string text_of(const CLI::App& app, const CLI::ParseError& error, std::span<const OptionSuggestion> others) {
   const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
   const auto option =
       std::find_if(unknown.begin(), unknown.end(), [](const std::string& word) { return word.starts_with("-"); });

@@ -16,7 +16,7 @@ class ParseError;
 namespace torchbridge {
 
 // A name that other programs have for an option of this one: {"learning-rate", "lr"}.
-struct OtherName {
+struct OptionSuggestion {
   std::string_view theirs, ours;
 };
 
@@ -30,13 +30,13 @@ std::optional<std::string> asked_for(const CLI::App& app, const CLI::ParseError&
 // "; did you mean '--lr'?", or nothing, for a `word` that is none of `names` (without dashes): "--lerning-rate=0.1",
 // "--batch_size", "optimizer.lr".
 std::string did_you_mean_option(std::string_view word, const std::vector<std::string>& names,
-                                std::span<const OtherName> others, const std::string& dashes = "--");
+                                std::span<const OptionSuggestion> others, const std::string& dashes = "--");
 
 // `text` in lines of at most `width` columns, broken between words.
 std::string wrapped(const std::string& text, std::size_t width);
 
 // What is wrong with the command line, in one line: of options that `app` does not have the first one, whatever else is
 // wrong.
-std::string text_of(const CLI::App& app, const CLI::ParseError& error, std::span<const OtherName> others = {});
+std::string text_of(const CLI::App& app, const CLI::ParseError& error, std::span<const OptionSuggestion> others = {});
 
 }  // namespace torchbridge

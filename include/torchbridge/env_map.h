@@ -1,4 +1,4 @@
 // The environment as names and values, and what reads and prints such text.
 #pragma once
 
-#include "bridge/core/env_map.h"
+#include "bridge/base/env_map.h"

@@ -2,4 +2,4 @@
 #pragma once
 
 #include "bridge/core/init_method.h"
-#include "bridge/exchange/launch.h"
+#include "bridge/launch/launch.h"

@@ -11,9 +11,9 @@
 
 #include <ATen/ops/randn.h>
 
-#include "bridge/core/env_map.h"
+#include "bridge/base/env_map.h"
 #include "trainer_template/runtime/checkpoint/checkpoint.h"
-#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/run/job.h"
 
 using namespace torchbridge::train;

@@ -2,8 +2,8 @@
 #include <benchmark/benchmark.h>
 
 #include "bridge/core/endpoint.h"
-#include "bridge/core/explain.h"
-#include "bridge/core/hostlist.h"
+#include "bridge/step/explain.h"
+#include "bridge/base/hostlist.h"
 #include "bridge/core/launchers/slurm.h"
 #include "bridge/core/task_map.h"
 #include "bridge/core/torch_env.h"

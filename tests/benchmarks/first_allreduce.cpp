@@ -8,9 +8,9 @@
 
 #include <ATen/ops/ones.h>
 
-#include "bridge/exchange/launch.h"
-#include "trainer_template/runtime/errors.h"
-#include "trainer_template/runtime/group/process_group.h"
+#include "bridge/launch/launch.h"
+#include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/process_group/process_group.h"
 
 namespace {
 

@@ -9,8 +9,8 @@
 #include <torch/nn/modules/container/sequential.h>
 
 #include "trainer_template/runtime/ddp/ddp.h"
-#include "trainer_template/runtime/linear.h"
-#include "trainer_template/runtime/model_tensors.h"
+#include "trainer_template/runtime/tensors/linear.h"
+#include "trainer_template/runtime/ddp/model_tensors.h"
 #include "trainer_template/runtime/optim/optimizer.h"
 #include "trainer_template/runtime/run/job.h"
 

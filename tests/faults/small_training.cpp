@@ -12,11 +12,11 @@
 #include <CLI/CLI.hpp>
 
 #include "trainer_template/runtime/checkpoint/checkpoint.h"
-#include "trainer_template/runtime/errors.h"
-#include "trainer_template/runtime/failpoint.h"
+#include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/base/failpoint.h"
 #include "trainer_template/runtime/optim/zero.h"
 #include "trainer_template/runtime/run/job.h"
-#include "trainer_template/runtime/run/metrics.h"
+#include "trainer_template/runtime/output/metrics.h"
 
 using namespace torchbridge::train;
 

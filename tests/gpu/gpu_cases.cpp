@@ -28,8 +28,8 @@
 
 #include "trainer_template/runtime/data/device_copy.h"
 #include "trainer_template/runtime/data/loader.h"
-#include "trainer_template/runtime/group/cuda.h"
-#include "trainer_template/runtime/group/process_group.h"
+#include "trainer_template/runtime/backends/cuda.h"
+#include "trainer_template/runtime/process_group/process_group.h"
 #include "trainer_template/runtime/run/job.h"
 
 namespace {

@@ -26,7 +26,7 @@
 #include <thread>
 
 #include "bridge/bootstrap/all_gather.h"
-#include "bridge/core/env_map.h"
+#include "bridge/base/env_map.h"
 #include "bridge/net/socket.h"
 
 namespace {

@@ -19,7 +19,7 @@
 #include "tests/multiproc/ddp_models.h"
 #include "trainer_template/runtime/checkpoint/checkpoint.h"
 #include "trainer_template/runtime/data/epoch_order.h"
-#include "trainer_template/runtime/data/idx.h"
+#include "trainer_template/runtime/formats/idx.h"
 #include "trainer_template/runtime/optim/autocast.h"
 #include "trainer_template/runtime/optim/grad_clip.h"
 #include "trainer_template/runtime/optim/optimizer.h"

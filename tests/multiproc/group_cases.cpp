@@ -27,9 +27,9 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "trainer_template/runtime/group/backend_registry.h"
-#include "trainer_template/runtime/group/gloo_backend.h"
-#include "trainer_template/runtime/group/process_group.h"
+#include "trainer_template/runtime/backends/backend_registry.h"
+#include "trainer_template/runtime/backends/gloo_backend.h"
+#include "trainer_template/runtime/process_group/process_group.h"
 
 namespace {
 

@@ -11,7 +11,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "bridge/core/env_map.h"
+#include "bridge/base/env_map.h"
 #include "tests/support/process_state.h"
 
 namespace {

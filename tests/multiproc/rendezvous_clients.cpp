@@ -13,10 +13,10 @@
 #include <latch>
 #include <thread>
 
-#include "bridge/bootstrap/many_descriptors.h"
+#include "bridge/bootstrap/descriptor_limit.h"
 #include "bridge/net/socket.h"
-#include "trainer_template/runtime/errors.h"
-#include "trainer_template/runtime/group/join_store.h"
+#include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/rendezvous/join_store.h"
 
 namespace {
 
@@ -64,7 +64,7 @@ int run(int ranks) {
     _exit(serve(ranks, port, std::move(socket), told[1], ended[0]));
   }
   socket = {};
-  const ManyDescriptors many;
+  const RaisedDescriptorLimit many;
 
   std::vector<double> joined(static_cast<std::size_t>(ranks - 1));
   std::atomic<int> failed{0};

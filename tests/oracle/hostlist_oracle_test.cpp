@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <slurm/slurm.h>
 
-#include "bridge/core/hostlist.h"
+#include "bridge/base/hostlist.h"
 
 namespace torchbridge {
 namespace {

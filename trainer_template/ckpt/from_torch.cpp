@@ -5,10 +5,10 @@
 #include <set>
 
 #include "trainer_template/ckpt/tensor_bytes.h"
-#include "trainer_template/runtime/checkpoint/python_optimizer.h"
-#include "trainer_template/runtime/checkpoint/state_dict.h"
-#include "trainer_template/runtime/checkpoint/torch_archive.h"
-#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/formats/python_optimizer.h"
+#include "trainer_template/runtime/formats/state_dict.h"
+#include "trainer_template/runtime/formats/torch_archive.h"
+#include "trainer_template/runtime/base/errors.h"
 
 using namespace torchbridge::train;
 using Kind = PickledValue::Kind;

@@ -5,11 +5,11 @@
 #include <set>
 #include <string>
 
-#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
-#include "trainer_template/runtime/checkpoint/safetensors_file.h"
-#include "trainer_template/runtime/checkpoint/torch_archive.h"
-#include "trainer_template/runtime/checkpoint/verify.h"
-#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
+#include "trainer_template/runtime/formats/safetensors_file.h"
+#include "trainer_template/runtime/formats/torch_archive.h"
+#include "trainer_template/runtime/checkpoint_format/verify.h"
+#include "trainer_template/runtime/base/errors.h"
 
 using namespace torchbridge;
 using namespace torchbridge::train;

@@ -10,8 +10,8 @@
 #include "trainer_template/ckpt/look.h"
 #include "trainer_template/ckpt/show.h"
 #include "trainer_template/ckpt/to_torch.h"
-#include "trainer_template/runtime/checkpoint/torch_archive.h"
-#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/formats/torch_archive.h"
+#include "trainer_template/runtime/base/errors.h"
 
 using torchbridge::train::ExitCode;
 

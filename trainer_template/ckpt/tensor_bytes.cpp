@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <memory>
 
-#include "trainer_template/runtime/checkpoint/file_layer.h"
-#include "trainer_template/runtime/checkpoint/safetensors_header.h"
-#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/base/file_layer.h"
+#include "trainer_template/runtime/formats/safetensors_header.h"
+#include "trainer_template/runtime/base/errors.h"
 
 using namespace torchbridge::train;
 

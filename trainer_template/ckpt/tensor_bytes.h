@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "trainer_template/runtime/checkpoint/pickle.h"
-#include "trainer_template/runtime/checkpoint/torch_archive.h"
+#include "trainer_template/runtime/formats/pickle.h"
+#include "trainer_template/runtime/formats/torch_archive.h"
 
 // Contiguous, little-endian. The bytes are another's.
 struct TensorBytes {

@@ -4,13 +4,13 @@
 #include <memory>
 
 #include "trainer_template/ckpt/tensor_bytes.h"
-#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
-#include "trainer_template/runtime/checkpoint/pickle_writer.h"
-#include "trainer_template/runtime/checkpoint/python_optimizer.h"
-#include "trainer_template/runtime/checkpoint/safetensors_file.h"
-#include "trainer_template/runtime/checkpoint/torch_archive.h"
-#include "trainer_template/runtime/checkpoint/verify.h"
-#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
+#include "trainer_template/runtime/formats/pickle_writer.h"
+#include "trainer_template/runtime/formats/python_optimizer.h"
+#include "trainer_template/runtime/formats/safetensors_file.h"
+#include "trainer_template/runtime/formats/torch_archive.h"
+#include "trainer_template/runtime/checkpoint_format/verify.h"
+#include "trainer_template/runtime/base/errors.h"
 
 using namespace torchbridge::train;
 namespace fs = std::filesystem;

@@ -1,9 +1,9 @@
 // Flux: the variables of a task of a job (flux-core, src/shell/task.c and doc/man7/flux-environment.rst).
 #pragma once
 
-#include "bridge/core/env_map.h"
+#include "bridge/base/env_map.h"
 #include "bridge/core/launch_facts.h"
-#include "bridge/core/result.h"
+#include "bridge/base/result.h"
 
 namespace torchbridge {
 

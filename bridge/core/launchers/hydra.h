@@ -1,9 +1,9 @@
 // Hydra, the mpiexec of MPICH and Intel MPI; also others that start processes by the PMI-1 protocol.
 #pragma once
 
-#include "bridge/core/env_map.h"
+#include "bridge/base/env_map.h"
 #include "bridge/core/launch_facts.h"
-#include "bridge/core/result.h"
+#include "bridge/base/result.h"
 
 namespace torchbridge {
 

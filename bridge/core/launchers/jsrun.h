@@ -1,9 +1,9 @@
 // jsrun, the launcher of IBM's Job Step Manager under LSF: the variables of a task.
 #pragma once
 
-#include "bridge/core/env_map.h"
+#include "bridge/base/env_map.h"
 #include "bridge/core/launch_facts.h"
-#include "bridge/core/result.h"
+#include "bridge/base/result.h"
 
 namespace torchbridge {
 

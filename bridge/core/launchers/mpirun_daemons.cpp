@@ -2,7 +2,7 @@
 
 #include <charconv>
 
-#include "bridge/core/hostlist.h"
+#include "bridge/base/hostlist.h"
 #include "bridge/core/launchers/pmix.h"
 
 namespace torchbridge {

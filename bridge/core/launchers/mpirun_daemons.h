@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "bridge/core/env_map.h"
-#include "bridge/core/result.h"
-#include "bridge/core/siphash.h"
+#include "bridge/base/env_map.h"
+#include "bridge/base/result.h"
+#include "bridge/base/siphash.h"
 
 namespace torchbridge {
 

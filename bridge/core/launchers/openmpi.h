@@ -1,9 +1,9 @@
 // OpenMPI 4 and 5: the variables of a process started by mpirun, mpiexec or prterun.
 #pragma once
 
-#include "bridge/core/env_map.h"
+#include "bridge/base/env_map.h"
 #include "bridge/core/launch_facts.h"
-#include "bridge/core/result.h"
+#include "bridge/base/result.h"
 
 namespace torchbridge {
 

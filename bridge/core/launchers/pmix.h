@@ -1,9 +1,9 @@
 // A launcher of which nothing is known but that it has a PMIx server, such as prun without OpenMPI's personality.
 #pragma once
 
-#include "bridge/core/env_map.h"
+#include "bridge/base/env_map.h"
 #include "bridge/core/launch_facts.h"
-#include "bridge/core/result.h"
+#include "bridge/base/result.h"
 
 namespace torchbridge {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "bridge/core/hostlist.h"
+#include "bridge/base/hostlist.h"
 #include "bridge/core/launchers/variable_reader.h"
 #include "bridge/core/step_record.h"
 

@@ -1,9 +1,9 @@
 // Slurm: the variables of a task in a job step (22.05; man srun, "OUTPUT ENVIRONMENT VARIABLES").
 #pragma once
 
-#include "bridge/core/env_map.h"
+#include "bridge/base/env_map.h"
 #include "bridge/core/launch_facts.h"
-#include "bridge/core/result.h"
+#include "bridge/base/result.h"
 
 namespace torchbridge {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "bridge/core/env_map.h"
+#include "bridge/base/env_map.h"
 
 namespace torchbridge {
 

@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "tests/fuzz/programs/expect.h"
-#include "trainer_template/runtime/data/csv.h"
+#include "trainer_template/runtime/formats/csv.h"
 
 using namespace torchbridge;
 

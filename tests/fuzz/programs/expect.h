@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "bridge/core/result.h"
+#include "bridge/base/result.h"
 
 namespace torchbridge {
 

@@ -1,5 +1,5 @@
 // Host lists: whatever the text, the names are host names, and written out one by one they are the same list.
-#include "bridge/core/hostlist.h"
+#include "bridge/base/hostlist.h"
 #include "tests/fuzz/programs/expect.h"
 
 using namespace torchbridge;

@@ -1,6 +1,6 @@
 // Image files: whatever the bytes, an image has the pixels that it says, or there is an error.
 #include "tests/fuzz/programs/expect.h"
-#include "trainer_template/runtime/data/image.h"
+#include "trainer_template/runtime/formats/image.h"
 
 using namespace torchbridge;
 

@@ -1,6 +1,6 @@
 // Manifests of checkpoints: what is accepted is within its bounds, and written and read again it is the same.
 #include "tests/fuzz/programs/expect.h"
-#include "trainer_template/runtime/checkpoint/manifest.h"
+#include "trainer_template/runtime/checkpoint_format/manifest.h"
 
 using namespace torchbridge;
 

@@ -1,5 +1,5 @@
 // Number lists, as of ranks and ports: whatever the text, no number is outside the limit, which the first byte chooses.
-#include "bridge/core/hostlist.h"
+#include "bridge/base/hostlist.h"
 #include "tests/fuzz/programs/expect.h"
 
 using namespace torchbridge;

@@ -1,10 +1,10 @@
 // What is accepted is within its bounds, and written again it is the same; the state of an optimizer in it fits the
 // model, or is refused.
 #include "tests/fuzz/programs/expect.h"
-#include "trainer_template/runtime/checkpoint/pickle.h"
-#include "trainer_template/runtime/checkpoint/pickle_writer.h"
-#include "trainer_template/runtime/checkpoint/python_optimizer.h"
-#include "trainer_template/runtime/checkpoint/state_dict.h"
+#include "trainer_template/runtime/formats/pickle.h"
+#include "trainer_template/runtime/formats/pickle_writer.h"
+#include "trainer_template/runtime/formats/python_optimizer.h"
+#include "trainer_template/runtime/formats/state_dict.h"
 
 using namespace torchbridge;
 using namespace torchbridge::train;

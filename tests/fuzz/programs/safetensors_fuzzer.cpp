@@ -1,7 +1,7 @@
 // Headers of safetensors files: what is accepted lies inside the file, without gap or overlap, and is written again as
 // it was.
 #include "tests/fuzz/programs/expect.h"
-#include "trainer_template/runtime/checkpoint/safetensors_header.h"
+#include "trainer_template/runtime/formats/safetensors_header.h"
 
 using namespace torchbridge;
 

@@ -1,5 +1,5 @@
 // Task counts: whatever the text, every node has a task, and the list written out one by one is the same list.
-#include "bridge/core/hostlist.h"
+#include "bridge/base/hostlist.h"
 #include "tests/fuzz/programs/expect.h"
 
 using namespace torchbridge;

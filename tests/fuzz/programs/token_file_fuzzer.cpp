@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "tests/fuzz/programs/expect.h"
-#include "trainer_template/runtime/data/token_file.h"
+#include "trainer_template/runtime/formats/token_file.h"
 
 using namespace torchbridge;
 

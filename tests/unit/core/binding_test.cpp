@@ -1,4 +1,4 @@
-#include "bridge/core/binding.h"
+#include "bridge/binding/binding.h"
 
 #include <gtest/gtest.h>
 

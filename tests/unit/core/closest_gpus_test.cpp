@@ -1,4 +1,4 @@
-#include "bridge/core/closest_gpus.h"
+#include "bridge/binding/closest_gpus.h"
 
 #include <algorithm>
 #include <numeric>

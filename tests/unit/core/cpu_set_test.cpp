@@ -1,4 +1,4 @@
-#include "bridge/core/cpu_set.h"
+#include "bridge/binding/cpu_set.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "bridge/core/env_map.h"
+#include "bridge/base/env_map.h"
 
 #include <gtest/gtest.h>
 

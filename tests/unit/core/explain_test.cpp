@@ -1,4 +1,4 @@
-#include "bridge/core/explain.h"
+#include "bridge/step/explain.h"
 
 #include <gtest/gtest.h>
 

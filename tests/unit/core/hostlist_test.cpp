@@ -1,4 +1,4 @@
-#include "bridge/core/hostlist.h"
+#include "bridge/base/hostlist.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "bridge/core/nearest_name.h"
+#include "bridge/base/nearest_name.h"
 
 #include <vector>
 

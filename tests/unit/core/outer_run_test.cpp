@@ -1,4 +1,4 @@
-#include "bridge/core/outer_run.h"
+#include "bridge/core/nested_launch.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "bridge/core/env_map.h"
+#include "bridge/base/env_map.h"
 
 namespace torchbridge {
 

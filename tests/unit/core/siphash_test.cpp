@@ -1,4 +1,4 @@
-#include "bridge/core/siphash.h"
+#include "bridge/base/siphash.h"
 
 #include <string>
 

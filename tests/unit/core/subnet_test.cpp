@@ -1,4 +1,4 @@
-#include "bridge/core/subnet.h"
+#include "bridge/base/subnet.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "bridge/core/topology.h"
+#include "bridge/binding/topology.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // RANK and its companions against what launchers say, and worlds that need nobody else.
-#include "bridge/exchange/launch.h"
+#include "bridge/launch/launch.h"
 
 #include <gtest/gtest.h>
 

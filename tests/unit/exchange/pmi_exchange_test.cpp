@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "bridge/exchange/launcher_exchange.h"
+#include "bridge/launch/launcher_exchange.h"
 
 namespace torchbridge {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <string_view>
 
-#include "bridge/exchange/launch.h"
+#include "bridge/launch/launch.h"
 
 int main(int argc, char** argv) {
   using namespace torchbridge;

@@ -1,5 +1,5 @@
 // Ranks placed one by one, as threads on two loopback addresses that play nodes.
-#include "bridge/exchange/rank_nodes.h"
+#include "bridge/launch/rank_nodes.h"
 
 #include <unistd.h>
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "bridge/core/topology.h"
+#include "bridge/binding/topology.h"
 
 namespace torchbridge {
 

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "bridge/core/binding.h"
-#include "bridge/core/closest_gpus.h"
+#include "bridge/binding/binding.h"
+#include "bridge/binding/closest_gpus.h"
 #include "tests/unit/host/machine_tree.h"
 
 namespace torchbridge {

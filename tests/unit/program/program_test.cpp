@@ -33,7 +33,7 @@ std::string complaint(const std::string& line) {
   std::string from;
   convert->add_option("from", from)->required();
   convert->add_option("--optimizer", from);
-  const OtherName kOthers[] = {{"learning-rate", "lr"}, {"training.steps", "batch-size"}};
+  const OptionSuggestion kOthers[] = {{"learning-rate", "lr"}, {"training.steps", "batch-size"}};
   try {
     app.parse(line);
   } catch (const CLI::ParseError& error) {

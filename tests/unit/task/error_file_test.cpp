@@ -1,4 +1,4 @@
-#include "bridge/task/error_file.h"
+#include "bridge/step/error_file.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "bridge/task/failure.h"
+#include "bridge/step/failure.h"
 
 #include <algorithm>
 #include <csignal>

@@ -1,5 +1,5 @@
 // What a task of a step is told and given.
-#include "bridge/task/task_environment.h"
+#include "bridge/step/task_environment.h"
 
 #include <gtest/gtest.h>
 

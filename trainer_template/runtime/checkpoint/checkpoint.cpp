@@ -6,16 +6,16 @@
 #include <torch/headeronly/version.h>
 
 #include "bridge/net/random_token.h"
-#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/checkpoint/checkpoint_folder.h"
-#include "trainer_template/runtime/checkpoint/choice.h"
+#include "trainer_template/runtime/checkpoint/select_checkpoint.h"
 #include "trainer_template/runtime/checkpoint/dcp.h"
 #include "trainer_template/runtime/checkpoint/generators.h"
 #include "trainer_template/runtime/checkpoint/load.h"
-#include "trainer_template/runtime/checkpoint/publish.h"
+#include "trainer_template/runtime/checkpoint_format/publish.h"
 #include "trainer_template/runtime/checkpoint/save_thread.h"
 #include "trainer_template/runtime/checkpoint/tied_weights.h"
-#include "trainer_template/runtime/console.h"
+#include "trainer_template/runtime/base/console.h"
 #include "trainer_template/runtime/ddp/parameter_sync.h"
 
 namespace torchbridge::train {
@@ -51,7 +51,7 @@ Checkpoints::~Checkpoints() = default;
 fs::path Checkpoints::folder_of(std::int64_t step) const { return options_.folder / step_folder(step); }
 
 std::optional<Manifest> Checkpoints::resume(const ModelTensors& model, Optimizer& optimizer) {
-  const auto chosen = choose_checkpoint(options_.folder, options_.resume, group_, needed_files(optimizer, group_));
+  const auto chosen = select_checkpoint(options_.folder, options_.resume, group_, needed_files(optimizer, group_));
   if (!chosen) return std::nullopt;
   const Manifest& manifest = chosen->manifest;
   wait_copied();

@@ -9,12 +9,12 @@
 #include <string>
 
 #include "bridge/net/socket.h"
-#include "trainer_template/runtime/checkpoint/file_layer.h"
+#include "trainer_template/runtime/base/file_layer.h"
 #include "trainer_template/runtime/checkpoint/load.h"
-#include "trainer_template/runtime/checkpoint/manifest.h"
+#include "trainer_template/runtime/checkpoint_format/manifest.h"
 #include "trainer_template/runtime/checkpoint/snapshot.h"
-#include "trainer_template/runtime/group/process_group.h"
-#include "trainer_template/runtime/named_tensors.h"
+#include "trainer_template/runtime/process_group/process_group.h"
+#include "trainer_template/runtime/tensors/named_tensors.h"
 #include "trainer_template/runtime/optim/optimizer.h"
 
 namespace torchbridge::train {

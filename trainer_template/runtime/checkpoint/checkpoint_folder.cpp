@@ -11,12 +11,12 @@
 #include <thread>
 
 #include "bridge/net/random_token.h"
-#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
-#include "trainer_template/runtime/checkpoint/publish.h"
-#include "trainer_template/runtime/checkpoint/verify.h"
-#include "trainer_template/runtime/console.h"
-#include "trainer_template/runtime/errors.h"
-#include "trainer_template/runtime/file_lock.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint_format/publish.h"
+#include "trainer_template/runtime/checkpoint_format/verify.h"
+#include "trainer_template/runtime/base/console.h"
+#include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/base/file_lock.h"
 
 namespace torchbridge::train {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "bridge/net/socket.h"
-#include "trainer_template/runtime/checkpoint/file_layer.h"
-#include "trainer_template/runtime/group/process_group.h"
+#include "trainer_template/runtime/base/file_layer.h"
+#include "trainer_template/runtime/process_group/process_group.h"
 
 namespace torchbridge::train {
 

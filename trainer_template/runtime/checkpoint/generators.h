@@ -3,7 +3,7 @@
 
 #include <c10/core/Device.h>
 
-#include "trainer_template/runtime/named_tensors.h"
+#include "trainer_template/runtime/tensors/named_tensors.h"
 
 namespace torchbridge::train {
 

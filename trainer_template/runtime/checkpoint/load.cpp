@@ -1,6 +1,6 @@
 #include "trainer_template/runtime/checkpoint/load.h"
 
-#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/checkpoint/generators.h"
 #include "trainer_template/runtime/checkpoint/safetensors.h"
 #include "trainer_template/runtime/checkpoint/tied_weights.h"

@@ -3,9 +3,9 @@
 
 #include <filesystem>
 
-#include "trainer_template/runtime/checkpoint/choice.h"
-#include "trainer_template/runtime/group/process_group.h"
-#include "trainer_template/runtime/named_tensors.h"
+#include "trainer_template/runtime/checkpoint/select_checkpoint.h"
+#include "trainer_template/runtime/process_group/process_group.h"
+#include "trainer_template/runtime/tensors/named_tensors.h"
 #include "trainer_template/runtime/optim/optimizer.h"
 
 namespace torchbridge::train {

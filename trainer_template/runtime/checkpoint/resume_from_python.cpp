@@ -11,10 +11,10 @@
 
 #include <ATen/ops/scalar_tensor.h>
 
-#include "bridge/core/env_map.h"
-#include "trainer_template/runtime/checkpoint/python_optimizer.h"
+#include "bridge/base/env_map.h"
+#include "trainer_template/runtime/formats/python_optimizer.h"
 #include "trainer_template/runtime/checkpoint/safetensors.h"
-#include "trainer_template/runtime/checkpoint/state_dict.h"
+#include "trainer_template/runtime/formats/state_dict.h"
 #include "trainer_template/runtime/checkpoint/tied_weights.h"
 #include "trainer_template/runtime/checkpoint/torch_file.h"
 #include "trainer_template/runtime/optim/state_pieces.h"

@@ -10,11 +10,11 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
 
-#include "bridge/core/env_map.h"
-#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
-#include "trainer_template/runtime/checkpoint/safetensors_file.h"
-#include "trainer_template/runtime/checkpoint/scalar_types.h"
-#include "trainer_template/runtime/errors.h"
+#include "bridge/base/env_map.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
+#include "trainer_template/runtime/formats/safetensors_file.h"
+#include "trainer_template/runtime/tensors/scalar_types.h"
+#include "trainer_template/runtime/base/errors.h"
 
 namespace torchbridge::train {
 namespace {

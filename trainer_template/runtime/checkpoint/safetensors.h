@@ -6,11 +6,11 @@
 #include <memory>
 #include <string>
 
-#include "trainer_template/runtime/checkpoint/file_image.h"
-#include "trainer_template/runtime/checkpoint/file_layer.h"
-#include "trainer_template/runtime/checkpoint/manifest.h"
-#include "trainer_template/runtime/data/mapped_file.h"
-#include "trainer_template/runtime/named_tensors.h"
+#include "trainer_template/runtime/base/file_image.h"
+#include "trainer_template/runtime/base/file_layer.h"
+#include "trainer_template/runtime/checkpoint_format/manifest.h"
+#include "trainer_template/runtime/base/mapped_file.h"
+#include "trainer_template/runtime/tensors/named_tensors.h"
 
 namespace torchbridge::train {
 

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <system_error>
 
-#include "trainer_template/runtime/console.h"
-#include "trainer_template/runtime/errors.h"
-#include "trainer_template/runtime/group/process_group.h"
-#include "trainer_template/runtime/group/store_keys.h"
+#include "trainer_template/runtime/base/console.h"
+#include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/process_group/process_group.h"
+#include "trainer_template/runtime/rendezvous/store_keys.h"
 
 namespace torchbridge::train {
 namespace {

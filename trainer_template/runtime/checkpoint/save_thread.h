@@ -17,8 +17,8 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "trainer_template/runtime/checkpoint/file_layer.h"
-#include "trainer_template/runtime/checkpoint/publish.h"
+#include "trainer_template/runtime/base/file_layer.h"
+#include "trainer_template/runtime/checkpoint_format/publish.h"
 #include "trainer_template/runtime/checkpoint/snapshot.h"
 
 namespace torchbridge::train {

@@ -8,10 +8,10 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "trainer_template/runtime/checkpoint/safetensors.h"
-#include "trainer_template/runtime/checkpoint/stream_copy.h"
-#include "trainer_template/runtime/errors.h"
-#include "trainer_template/runtime/failpoint.h"
-#include "trainer_template/runtime/pinned_memory.h"
+#include "trainer_template/runtime/base/stream_copy.h"
+#include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/base/failpoint.h"
+#include "trainer_template/runtime/tensors/pinned_memory.h"
 
 namespace torchbridge::train {
 namespace {

@@ -13,8 +13,8 @@
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 
-#include "trainer_template/runtime/checkpoint/file_share.h"
-#include "trainer_template/runtime/named_tensors.h"
+#include "trainer_template/runtime/checkpoint_format/file_share.h"
+#include "trainer_template/runtime/tensors/named_tensors.h"
 
 namespace torchbridge::train {
 

@@ -4,8 +4,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "bridge/core/env_map.h"
-#include "trainer_template/runtime/errors.h"
+#include "bridge/base/env_map.h"
+#include "trainer_template/runtime/base/errors.h"
 
 namespace torchbridge::train {
 namespace {

@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "trainer_template/runtime/named_tensors.h"
+#include "trainer_template/runtime/tensors/named_tensors.h"
 
 namespace torchbridge::train {
 

@@ -7,11 +7,11 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/Storage.h>
 
-#include "bridge/core/env_map.h"
-#include "trainer_template/runtime/checkpoint/safetensors_header.h"
-#include "trainer_template/runtime/checkpoint/scalar_types.h"
-#include "trainer_template/runtime/checkpoint/state_dict.h"
-#include "trainer_template/runtime/errors.h"
+#include "bridge/base/env_map.h"
+#include "trainer_template/runtime/formats/safetensors_header.h"
+#include "trainer_template/runtime/tensors/scalar_types.h"
+#include "trainer_template/runtime/formats/state_dict.h"
+#include "trainer_template/runtime/base/errors.h"
 
 namespace torchbridge::train {
 namespace {

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "trainer_template/runtime/checkpoint/torch_archive.h"
-#include "trainer_template/runtime/named_tensors.h"
+#include "trainer_template/runtime/formats/torch_archive.h"
+#include "trainer_template/runtime/tensors/named_tensors.h"
 
 namespace torchbridge::train {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "bridge/core/env_map.h"
-#include "trainer_template/runtime/errors.h"
+#include "bridge/base/env_map.h"
+#include "trainer_template/runtime/base/errors.h"
 
 namespace torchbridge::train {
 namespace {

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-#include "trainer_template/runtime/data/csv.h"
+#include "trainer_template/runtime/formats/csv.h"
 #include "trainer_template/runtime/data/dataset.h"
 
 namespace torchbridge::train {

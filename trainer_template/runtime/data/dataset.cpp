@@ -4,7 +4,7 @@
 
 #include <ATen/ops/empty.h>
 
-#include "trainer_template/runtime/pinned_memory.h"
+#include "trainer_template/runtime/tensors/pinned_memory.h"
 
 namespace torchbridge::train {
 namespace {

@@ -1,6 +1,6 @@
 #include "trainer_template/runtime/data/idx_dataset.h"
 
-#include "trainer_template/runtime/data/pixels.h"
+#include "trainer_template/runtime/formats/pixels.h"
 
 namespace torchbridge::train {
 

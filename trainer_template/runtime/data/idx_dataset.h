@@ -5,7 +5,7 @@
 #include <string>
 
 #include "trainer_template/runtime/data/dataset.h"
-#include "trainer_template/runtime/data/idx.h"
+#include "trainer_template/runtime/formats/idx.h"
 
 namespace torchbridge::train {
 

@@ -6,9 +6,9 @@
 #include <ATen/ops/_upsample_bilinear2d_aa.h>
 #include <ATen/ops/from_blob.h>
 
-#include "trainer_template/runtime/data/image.h"
-#include "trainer_template/runtime/data/mapped_file.h"
-#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/formats/image.h"
+#include "trainer_template/runtime/base/mapped_file.h"
+#include "trainer_template/runtime/base/errors.h"
 
 namespace torchbridge::train {
 namespace {

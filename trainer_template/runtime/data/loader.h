@@ -21,7 +21,7 @@
 #include "trainer_template/runtime/data/device_copy.h"
 #include "trainer_template/runtime/data/epoch_order.h"
 #include "trainer_template/runtime/data/sampler.h"
-#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/base/errors.h"
 
 namespace torchbridge::train {
 

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "trainer_template/runtime/base/sampler_position.h"
+
 namespace torchbridge::train {
 
 enum class Order {
@@ -23,15 +25,6 @@ struct SamplerOptions {
       false;  // leave out the last samples rather than repeat the first ones, so that all ranks get as many
   bool allow_uneven_shards =
       false;  // for evaluation: neither repeat nor leave out any, so that ranks may get different numbers
-};
-
-// How far training has come, at any world size: samples of the current epoch that all ranks together have consumed.
-// With the seed and the kind of order it is the whole state of a sampler.
-struct SamplerPosition {
-  std::int64_t epoch = 0;
-  std::int64_t consumed = 0;
-
-  bool operator==(const SamplerPosition&) const = default;
 };
 
 // Samples that each rank takes from an epoch of which `consumed` are gone.

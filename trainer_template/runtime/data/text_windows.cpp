@@ -4,7 +4,7 @@
 #include <string>
 
 #include "trainer_template/runtime/data/windows.h"
-#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/base/errors.h"
 
 namespace torchbridge::train {
 

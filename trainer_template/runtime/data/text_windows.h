@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "trainer_template/runtime/data/dataset.h"
-#include "trainer_template/runtime/data/mapped_file.h"
+#include "trainer_template/runtime/base/mapped_file.h"
 
 namespace torchbridge::train {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "trainer_template/runtime/data/dataset.h"
-#include "trainer_template/runtime/data/token_file.h"
+#include "trainer_template/runtime/formats/token_file.h"
 
 namespace torchbridge::train {
 

@@ -6,7 +6,7 @@
 
 #include <ATen/core/ivalue.h>
 
-#include "trainer_template/runtime/group/process_group.h"
+#include "trainer_template/runtime/process_group/process_group.h"
 
 namespace c10d {
 class GradBucket;

@@ -13,9 +13,9 @@
 #include "trainer_template/runtime/ddp/comm_hooks.h"
 #include "trainer_template/runtime/ddp/join.h"
 #include "trainer_template/runtime/ddp/output_tensors.h"
-#include "trainer_template/runtime/group/process_group.h"
-#include "trainer_template/runtime/named_tensors.h"
-#include "trainer_template/runtime/train_state.h"
+#include "trainer_template/runtime/process_group/process_group.h"
+#include "trainer_template/runtime/tensors/named_tensors.h"
+#include "trainer_template/runtime/base/train_state.h"
 
 namespace c10d {
 class Logger;

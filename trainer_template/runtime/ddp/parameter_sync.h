@@ -1,8 +1,8 @@
 // Before training, all ranks come to have the same parameters with the same values.
 #pragma once
 
-#include "trainer_template/runtime/group/process_group.h"
-#include "trainer_template/runtime/named_tensors.h"
+#include "trainer_template/runtime/process_group/process_group.h"
+#include "trainer_template/runtime/tensors/named_tensors.h"
 
 namespace torchbridge::train {
 

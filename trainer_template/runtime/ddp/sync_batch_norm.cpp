@@ -12,7 +12,7 @@
 #include <torch/nn/modules/container/sequential.h>
 
 #include "trainer_template/runtime/ddp/sync_batch_norm_function.h"
-#include "trainer_template/runtime/group/process_group.h"
+#include "trainer_template/runtime/process_group/process_group.h"
 
 namespace torchbridge::train {
 

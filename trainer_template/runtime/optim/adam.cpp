@@ -6,7 +6,7 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
-#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/optim/local_optimizer.h"
 
 namespace torchbridge::train {

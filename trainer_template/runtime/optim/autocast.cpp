@@ -2,7 +2,7 @@
 
 #include <ATen/autocast_mode.h>
 
-#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/base/errors.h"
 
 namespace torchbridge::train {
 

@@ -4,7 +4,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
-#include "trainer_template/runtime/optim/tensor_lists.h"
+#include "trainer_template/runtime/tensors/tensor_lists.h"
 
 namespace torchbridge::train {
 

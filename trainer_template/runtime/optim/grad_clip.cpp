@@ -15,8 +15,8 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "trainer_template/runtime/errors.h"
-#include "trainer_template/runtime/optim/tensor_lists.h"
+#include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/tensors/tensor_lists.h"
 
 namespace torchbridge::train {
 namespace {

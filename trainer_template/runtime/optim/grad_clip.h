@@ -5,7 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "trainer_template/runtime/group/process_group.h"
+#include "trainer_template/runtime/process_group/process_group.h"
 #include "trainer_template/runtime/optim/optimizer.h"
 
 namespace torchbridge::train {

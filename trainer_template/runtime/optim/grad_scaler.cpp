@@ -6,7 +6,7 @@
 #include <ATen/ops/_amp_update_scale.h>
 #include <ATen/ops/full.h>
 
-#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/optim/found_inf.h"
 
 namespace torchbridge::train {

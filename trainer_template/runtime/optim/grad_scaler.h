@@ -7,7 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "trainer_template/runtime/optim/optimizer.h"
-#include "trainer_template/runtime/train_state.h"
+#include "trainer_template/runtime/base/train_state.h"
 
 namespace torchbridge::train {
 

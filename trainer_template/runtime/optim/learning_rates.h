@@ -8,7 +8,7 @@
 #include "trainer_template/runtime/optim/lr_schedule.h"
 #include "trainer_template/runtime/optim/optimizer.h"
 #include "trainer_template/runtime/optim/plateau.h"
-#include "trainer_template/runtime/train_state.h"
+#include "trainer_template/runtime/base/train_state.h"
 
 namespace torchbridge::train {
 

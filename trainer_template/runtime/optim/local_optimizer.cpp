@@ -6,8 +6,8 @@
 #include <ATen/ops/empty_like.h>
 #include <c10/core/GradMode.h>
 
-#include "trainer_template/runtime/errors.h"
-#include "trainer_template/runtime/optim/tensor_lists.h"
+#include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/tensors/tensor_lists.h"
 
 namespace torchbridge::train {
 namespace {

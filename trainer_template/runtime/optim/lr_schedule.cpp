@@ -7,9 +7,9 @@
 #include <span>
 #include <variant>
 
-#include "bridge/core/env_map.h"
-#include "bridge/core/nearest_name.h"
-#include "trainer_template/runtime/number_text.h"
+#include "bridge/base/env_map.h"
+#include "bridge/base/nearest_name.h"
+#include "trainer_template/runtime/base/number_text.h"
 
 namespace torchbridge::train {
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "bridge/core/result.h"
+#include "bridge/base/result.h"
 
 namespace torchbridge::train {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "trainer_template/runtime/ddp/comm_hooks.h"
-#include "trainer_template/runtime/named_tensors.h"
-#include "trainer_template/runtime/optim/optimizer_record.h"
+#include "trainer_template/runtime/tensors/named_tensors.h"
+#include "trainer_template/runtime/base/optimizer_record.h"
 
 namespace torchbridge::train {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/base/errors.h"
 
 namespace torchbridge::train {
 namespace {

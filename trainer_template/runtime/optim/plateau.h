@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "trainer_template/runtime/optim/lr_schedule.h"
-#include "trainer_template/runtime/train_state.h"
+#include "trainer_template/runtime/base/train_state.h"
 
 namespace torchbridge::train {
 

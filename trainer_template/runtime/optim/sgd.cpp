@@ -2,7 +2,7 @@
 #include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/zeros_like.h>
 
-#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/optim/local_optimizer.h"
 
 namespace torchbridge::train {

@@ -4,7 +4,7 @@
 
 #include <ATen/ops/empty.h>
 
-#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/base/errors.h"
 
 namespace torchbridge::train {
 

@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "trainer_template/runtime/named_tensors.h"
+#include "trainer_template/runtime/tensors/named_tensors.h"
 #include "trainer_template/runtime/optim/optimizer.h"
 
 namespace torchbridge::train {

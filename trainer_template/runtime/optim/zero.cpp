@@ -8,7 +8,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
-#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/base/errors.h"
 
 namespace torchbridge::train {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "trainer_template/runtime/group/process_group.h"
+#include "trainer_template/runtime/process_group/process_group.h"
 #include "trainer_template/runtime/optim/optimizer.h"
 
 namespace torchbridge::train {

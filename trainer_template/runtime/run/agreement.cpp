@@ -3,8 +3,8 @@
 #include <map>
 #include <string_view>
 
-#include "bridge/core/env_map.h"
-#include "trainer_template/runtime/errors.h"
+#include "bridge/base/env_map.h"
+#include "trainer_template/runtime/base/errors.h"
 
 namespace torchbridge::train {
 namespace {

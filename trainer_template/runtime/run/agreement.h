@@ -5,9 +5,9 @@
 
 #include <string>
 
-#include "trainer_template/runtime/group/process_group.h"
-#include "trainer_template/runtime/run/options.h"
-#include "trainer_template/runtime/run/task.h"
+#include "trainer_template/runtime/process_group/process_group.h"
+#include "trainer_template/runtime/options/options.h"
+#include "trainer_template/runtime/training/task.h"
 
 namespace torchbridge::train {
 

@@ -6,15 +6,15 @@
 #include <ATen/Context.h>
 #include <c10/core/GradMode.h>
 
-#include "bridge/core/env_map.h"
-#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
-#include "trainer_template/runtime/checkpoint/choice.h"
+#include "bridge/base/env_map.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint/select_checkpoint.h"
 #include "trainer_template/runtime/checkpoint/load.h"
-#include "trainer_template/runtime/console.h"
-#include "trainer_template/runtime/errors.h"
-#include "trainer_template/runtime/model_tensors.h"
+#include "trainer_template/runtime/base/console.h"
+#include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/ddp/model_tensors.h"
 #include "trainer_template/runtime/run/setup.h"
-#include "trainer_template/runtime/run/task.h"
+#include "trainer_template/runtime/training/task.h"
 
 namespace torchbridge::train {
 namespace {
@@ -28,7 +28,7 @@ struct Weights {
 Weights weights_of(const Options& options, ProcessGroup& group) {
   if (!options.init_from.empty()) return {options.init_from, {}};
   const CheckpointOptions& checkpoints = options.checkpoints;
-  const auto choice = choose_checkpoint(checkpoints.folder, checkpoints.resume, group);
+  const auto choice = select_checkpoint(checkpoints.folder, checkpoints.resume, group);
   all_or_none(group, [&] {
     if (!choice) throw TrainError("'" + checkpoints.folder.string() + "' holds no checkpoint");
     if (options.task_given) check_task(*choice, options.task);

@@ -1,8 +1,8 @@
 // --generate and --predict: a trained model put to use.
 #pragma once
 
-#include "trainer_template/runtime/group/process_group.h"
-#include "trainer_template/runtime/run/options.h"
+#include "trainer_template/runtime/process_group/process_group.h"
+#include "trainer_template/runtime/options/options.h"
 
 namespace torchbridge::train {
 

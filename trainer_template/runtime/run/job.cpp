@@ -6,10 +6,10 @@
 #include <ATen/Parallel.h>
 #include <c10/util/Flags.h>
 
-#include "bridge/exchange/error_reporter.h"
-#include "bridge/exchange/launch.h"
-#include "bridge/exchange/launcher_death.h"
-#include "trainer_template/runtime/console.h"
+#include "bridge/launch/error_reporter.h"
+#include "bridge/launch/launch.h"
+#include "bridge/launch/launcher_death.h"
+#include "trainer_template/runtime/base/console.h"
 
 C10_DECLARE_int(caffe2_log_level);
 

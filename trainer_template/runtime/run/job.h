@@ -4,8 +4,8 @@
 #include <functional>
 #include <type_traits>
 
-#include "bridge/core/env_map.h"
-#include "trainer_template/runtime/group/process_group.h"
+#include "bridge/base/env_map.h"
+#include "trainer_template/runtime/process_group/process_group.h"
 
 namespace torchbridge::train {
 

@@ -7,13 +7,13 @@
 
 #include <ATen/Context.h>
 
-#include "bridge/core/env_map.h"
+#include "bridge/base/env_map.h"
 #include "bridge/net/random_token.h"
-#include "trainer_template/runtime/checkpoint/fingerprint.h"
+#include "trainer_template/runtime/checkpoint_format/fingerprint.h"
 #include "trainer_template/runtime/checkpoint/load.h"
 #include "trainer_template/runtime/checkpoint/resume_from_python.h"
-#include "trainer_template/runtime/errors.h"
-#include "trainer_template/runtime/optim/accumulation.h"
+#include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/training/accumulation.h"
 
 namespace torchbridge::train {
 namespace {

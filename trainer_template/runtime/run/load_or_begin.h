@@ -5,11 +5,11 @@
 
 #include "trainer_template/runtime/checkpoint/checkpoint.h"
 #include "trainer_template/runtime/data/dataset.h"
-#include "trainer_template/runtime/group/process_group.h"
-#include "trainer_template/runtime/named_tensors.h"
+#include "trainer_template/runtime/process_group/process_group.h"
+#include "trainer_template/runtime/tensors/named_tensors.h"
 #include "trainer_template/runtime/optim/optimizer.h"
-#include "trainer_template/runtime/run/options.h"
-#include "trainer_template/runtime/train_state.h"
+#include "trainer_template/runtime/options/options.h"
+#include "trainer_template/runtime/base/train_state.h"
 
 namespace torchbridge::train {
 

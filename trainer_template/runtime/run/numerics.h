@@ -1,7 +1,7 @@
 // How libtorch computes on all devices of this process: settings that options choose.
 #pragma once
 
-#include "trainer_template/runtime/run/options.h"
+#include "trainer_template/runtime/options/options.h"
 
 namespace torchbridge::train {
 

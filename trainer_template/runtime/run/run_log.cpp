@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "trainer_template/runtime/console.h"
+#include "trainer_template/runtime/base/console.h"
 
 namespace torchbridge::train {
 namespace {

@@ -9,15 +9,15 @@
 #include <vector>
 
 #include "trainer_template/runtime/checkpoint/checkpoint.h"
-#include "trainer_template/runtime/group/process_group.h"
-#include "trainer_template/runtime/named_tensors.h"
-#include "trainer_template/runtime/run/background.h"
-#include "trainer_template/runtime/run/early_stop.h"
-#include "trainer_template/runtime/run/event_file.h"
-#include "trainer_template/runtime/run/metrics.h"
-#include "trainer_template/runtime/run/options.h"
-#include "trainer_template/runtime/run/progress.h"
-#include "trainer_template/runtime/train_state.h"
+#include "trainer_template/runtime/process_group/process_group.h"
+#include "trainer_template/runtime/tensors/named_tensors.h"
+#include "trainer_template/runtime/base/background.h"
+#include "trainer_template/runtime/training/early_stop.h"
+#include "trainer_template/runtime/output/event_file.h"
+#include "trainer_template/runtime/output/metrics.h"
+#include "trainer_template/runtime/options/options.h"
+#include "trainer_template/runtime/output/progress.h"
+#include "trainer_template/runtime/base/train_state.h"
 
 namespace torchbridge::train {
 

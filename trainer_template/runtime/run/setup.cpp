@@ -8,13 +8,13 @@
 #include <ATen/Context.h>
 #include <ATen/ops/allclose.h>
 
-#include "trainer_template/runtime/errors.h"
-#include "trainer_template/runtime/group/device_choice.h"
-#include "trainer_template/runtime/model_tensors.h"
+#include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/backends/cuda_devices.h"
+#include "trainer_template/runtime/ddp/model_tensors.h"
 #include "trainer_template/runtime/optim/parameter_groups.h"
 #include "trainer_template/runtime/run/agreement.h"
-#include "trainer_template/runtime/run/compiled_model.h"
-#include "trainer_template/runtime/run/peak_tflops.h"
+#include "trainer_template/runtime/training/compiled_model.h"
+#include "trainer_template/runtime/training/peak_tflops.h"
 
 namespace torchbridge::train {
 namespace {

@@ -6,14 +6,14 @@
 #include <string>
 
 #include "trainer_template/runtime/ddp/comm_hooks.h"
-#include "trainer_template/runtime/group/process_group.h"
-#include "trainer_template/runtime/named_tensors.h"
+#include "trainer_template/runtime/process_group/process_group.h"
+#include "trainer_template/runtime/tensors/named_tensors.h"
 #include "trainer_template/runtime/optim/grad_clip.h"
 #include "trainer_template/runtime/optim/optimizer.h"
-#include "trainer_template/runtime/run/evaluation.h"
-#include "trainer_template/runtime/run/options.h"
-#include "trainer_template/runtime/run/step_profile.h"
-#include "trainer_template/runtime/run/task.h"
+#include "trainer_template/runtime/training/evaluation.h"
+#include "trainer_template/runtime/options/options.h"
+#include "trainer_template/runtime/training/step_profile.h"
+#include "trainer_template/runtime/training/task.h"
 
 namespace torchbridge::train {
 

@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 
 #include <sys/stat.h>
 
@@ -6,10 +6,10 @@
 
 #include "tests/support/temporary_folder.h"
 #include "tests/unit/train/checkpoint/faulty_files.h"
-#include "trainer_template/runtime/checkpoint/file_share.h"
-#include "trainer_template/runtime/checkpoint/publish.h"
-#include "trainer_template/runtime/checkpoint/verify.h"
-#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/checkpoint_format/file_share.h"
+#include "trainer_template/runtime/checkpoint_format/publish.h"
+#include "trainer_template/runtime/checkpoint_format/verify.h"
+#include "trainer_template/runtime/base/errors.h"
 
 namespace torchbridge::train {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "tests/support/alone.h"
 #include "tests/support/temporary_folder.h"
-#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/checkpoint/checkpoint_folder.h"
 
 namespace torchbridge::train {

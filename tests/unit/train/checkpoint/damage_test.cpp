@@ -8,12 +8,12 @@
 #include <random>
 
 #include "tests/support/temporary_folder.h"
-#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
-#include "trainer_template/runtime/checkpoint/checksum.h"
-#include "trainer_template/runtime/checkpoint/safetensors_file.h"
-#include "trainer_template/runtime/checkpoint/safetensors_header.h"
-#include "trainer_template/runtime/checkpoint/verify.h"
-#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
+#include "trainer_template/runtime/base/checksum.h"
+#include "trainer_template/runtime/formats/safetensors_file.h"
+#include "trainer_template/runtime/formats/safetensors_header.h"
+#include "trainer_template/runtime/checkpoint_format/verify.h"
+#include "trainer_template/runtime/base/errors.h"
 
 namespace torchbridge::train {
 namespace {

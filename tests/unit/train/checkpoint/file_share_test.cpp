@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/checkpoint/file_share.h"
+#include "trainer_template/runtime/checkpoint_format/file_share.h"
 
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -11,8 +11,8 @@
 
 #include "tests/support/temporary_folder.h"
 #include "tests/unit/train/checkpoint/faulty_files.h"
-#include "trainer_template/runtime/checkpoint/checksum.h"
-#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/base/checksum.h"
+#include "trainer_template/runtime/base/errors.h"
 
 namespace torchbridge::train {
 namespace {

@@ -1,10 +1,10 @@
-#include "trainer_template/runtime/checkpoint/fingerprint.h"
+#include "trainer_template/runtime/checkpoint_format/fingerprint.h"
 
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "trainer_template/runtime/checkpoint/checksum.h"
+#include "trainer_template/runtime/base/checksum.h"
 
 namespace torchbridge::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/checkpoint/manifest.h"
+#include "trainer_template/runtime/checkpoint_format/manifest.h"
 
 #include "tests/support/temporary_folder.h"
 

@@ -1,5 +1,5 @@
 // Pickles as Python writes them, assembled from opcodes, and those that it would not write.
-#include "trainer_template/runtime/checkpoint/pickle.h"
+#include "trainer_template/runtime/formats/pickle.h"
 
 #include <gtest/gtest.h>
 

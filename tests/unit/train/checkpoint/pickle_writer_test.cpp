@@ -1,10 +1,10 @@
-#include "trainer_template/runtime/checkpoint/pickle_writer.h"
+#include "trainer_template/runtime/formats/pickle_writer.h"
 
 #include <gtest/gtest.h>
 
 #include "tests/support/temporary_folder.h"
-#include "trainer_template/runtime/checkpoint/python_optimizer.h"
-#include "trainer_template/runtime/checkpoint/state_dict.h"
+#include "trainer_template/runtime/formats/python_optimizer.h"
+#include "trainer_template/runtime/formats/state_dict.h"
 
 namespace torchbridge::train {
 namespace {

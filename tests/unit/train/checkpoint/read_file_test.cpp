@@ -1,5 +1,5 @@
 // Reading a file past the page cache gives its bytes, and writes to no others.
-#include "trainer_template/runtime/checkpoint/read_file.h"
+#include "trainer_template/runtime/base/read_file.h"
 
 #include <sys/resource.h>
 #include <unistd.h>

@@ -10,12 +10,12 @@
 #include "tests/support/alone.h"
 #include "tests/support/temporary_folder.h"
 #include "trainer_template/runtime/checkpoint/checkpoint.h"
-#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/checkpoint/dcp.h"
 #include "trainer_template/runtime/checkpoint/generators.h"
 #include "trainer_template/runtime/checkpoint/safetensors.h"
 #include "trainer_template/runtime/checkpoint/tied_weights.h"
-#include "trainer_template/runtime/checkpoint/verify.h"
+#include "trainer_template/runtime/checkpoint_format/verify.h"
 
 namespace torchbridge::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/checkpoint/safetensors_header.h"
+#include "trainer_template/runtime/formats/safetensors_header.h"
 
 #include "tests/support/temporary_folder.h"
 

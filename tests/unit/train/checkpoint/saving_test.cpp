@@ -10,8 +10,8 @@
 #include "tests/support/temporary_folder.h"
 #include "tests/unit/train/checkpoint/faulty_files.h"
 #include "trainer_template/runtime/checkpoint/checkpoint.h"
-#include "trainer_template/runtime/checkpoint/checkpoint_files.h"
-#include "trainer_template/runtime/checkpoint/verify.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint_format/verify.h"
 
 namespace torchbridge::train {
 namespace {

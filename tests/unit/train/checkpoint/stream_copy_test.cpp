@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/checkpoint/stream_copy.h"
+#include "trainer_template/runtime/base/stream_copy.h"
 
 #include <string>
 

@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/data/csv.h"
+#include "trainer_template/runtime/formats/csv.h"
 
 #include "tests/support/temporary_folder.h"
 

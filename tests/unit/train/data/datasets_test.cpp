@@ -6,7 +6,7 @@
 #include "tests/unit/train/data/image_files.h"
 #include "tests/unit/train/data/own_dataset.h"
 #include "tests/unit/train/data/token_files.h"
-#include "trainer_template/runtime/checkpoint/fingerprint.h"
+#include "trainer_template/runtime/checkpoint_format/fingerprint.h"
 #include "trainer_template/runtime/data/csv_dataset.h"
 #include "trainer_template/runtime/data/image_folder.h"
 #include "trainer_template/runtime/data/loader.h"

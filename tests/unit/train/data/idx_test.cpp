@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/data/idx.h"
+#include "trainer_template/runtime/formats/idx.h"
 
 #include <zlib.h>
 

@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/data/image.h"
+#include "trainer_template/runtime/formats/image.h"
 
 #include <cstdlib>
 

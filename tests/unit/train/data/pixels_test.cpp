@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/data/pixels.h"
+#include "trainer_template/runtime/formats/pixels.h"
 
 #include <vector>
 

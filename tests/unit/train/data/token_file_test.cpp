@@ -1,10 +1,10 @@
-#include "trainer_template/runtime/data/token_file.h"
+#include "trainer_template/runtime/formats/token_file.h"
 
 #include <fcntl.h>
 
 #include "tests/support/temporary_folder.h"
 #include "tests/unit/train/data/token_files.h"
-#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/base/errors.h"
 
 namespace torchbridge::train {
 namespace {

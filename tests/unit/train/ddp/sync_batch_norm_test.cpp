@@ -7,7 +7,7 @@
 
 #include "tests/support/alone.h"
 #include "tests/support/temporary_folder.h"
-#include "trainer_template/runtime/model_tensors.h"
+#include "trainer_template/runtime/ddp/model_tensors.h"
 
 namespace torchbridge::train {
 namespace {

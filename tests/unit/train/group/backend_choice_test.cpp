@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/group/backend_choice.h"
+#include "trainer_template/runtime/backends/device_backends.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/group/device_choice.h"
+#include "trainer_template/runtime/backends/cuda_devices.h"
 
 #include <gtest/gtest.h>
 

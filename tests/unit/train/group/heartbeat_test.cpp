@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/group/heartbeat.h"
+#include "trainer_template/runtime/process_group/heartbeat.h"
 
 #include <linux/sockios.h>
 #include <sys/ioctl.h>

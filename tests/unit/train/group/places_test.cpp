@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "trainer_template/runtime/group/rank_locations.h"
+#include "trainer_template/runtime/rendezvous/rank_locations.h"
 
 namespace torchbridge::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/group/store_probe.h"
+#include "trainer_template/runtime/rendezvous/store_probe.h"
 
 #include <sys/socket.h>
 #include <unistd.h>

@@ -15,7 +15,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
-#include "bridge/core/env_map.h"
+#include "bridge/base/env_map.h"
 #include "tests/support/alone.h"
 #include "tests/support/temporary_folder.h"
 #include "trainer_template/runtime/ddp/ddp.h"

@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/run/background.h"
+#include "trainer_template/runtime/base/background.h"
 
 #include <numeric>
 

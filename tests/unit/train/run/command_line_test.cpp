@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/run/command_line.h"
+#include "trainer_template/runtime/options/command_line.h"
 
 #include <filesystem>
 #include <set>
@@ -10,8 +10,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/temporary_folder.h"
-#include "trainer_template/runtime/errors.h"
-#include "trainer_template/runtime/run/other_names.h"
+#include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/options/option_suggestions.h"
 
 namespace torchbridge::train {
 namespace {
@@ -96,7 +96,7 @@ TEST(CommandLine, AMisspelledOptionIsAnsweredWithTheNearest) {
 
 TEST(CommandLine, NamesOfOtherTrainersAreAnsweredWithOurs) {
   const std::set<std::string> names = options_in_help();
-  for (const OtherName& other : kOtherNames) {
+  for (const OptionSuggestion& other : kSuggestedOptions) {
     const std::string ours = "--" + std::string(other.ours);
     EXPECT_TRUE(names.contains(ours) || ours == "--config") << ours;
     EXPECT_EQ(complaint({"--" + std::string(other.theirs) + "=1"}),

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/train/data/fake_device.h"
-#include "trainer_template/runtime/run/step_sums.h"
+#include "trainer_template/runtime/training/step_sums.h"
 
 namespace torchbridge::train {
 namespace {

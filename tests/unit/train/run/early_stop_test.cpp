@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/run/early_stop.h"
+#include "trainer_template/runtime/training/early_stop.h"
 
 #include <limits>
 

@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/run/event_file.h"
+#include "trainer_template/runtime/output/event_file.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/temporary_folder.h"
-#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/base/errors.h"
 
 namespace torchbridge::train {
 namespace {

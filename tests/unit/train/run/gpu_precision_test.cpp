@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/run/gpu_precision.h"
+#include "trainer_template/runtime/options/gpu_precision.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/run/metrics.h"
+#include "trainer_template/runtime/output/metrics.h"
 
 #include <cmath>
 #include <limits>

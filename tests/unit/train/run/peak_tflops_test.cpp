@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/run/peak_tflops.h"
+#include "trainer_template/runtime/training/peak_tflops.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/run/preemption.h"
+#include "trainer_template/runtime/training/preemption.h"
 
 #include <signal.h>
 #include <unistd.h>

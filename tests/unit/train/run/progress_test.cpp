@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/run/progress.h"
+#include "trainer_template/runtime/output/progress.h"
 
 #include <chrono>
 #include <cstdio>

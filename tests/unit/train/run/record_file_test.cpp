@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/run/record_file.h"
+#include "trainer_template/runtime/output/record_file.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -6,7 +6,7 @@
 #include <csignal>
 
 #include "tests/support/temporary_folder.h"
-#include "trainer_template/runtime/errors.h"
+#include "trainer_template/runtime/base/errors.h"
 
 namespace torchbridge::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/run/sample_log.h"
+#include "trainer_template/runtime/output/sample_log.h"
 
 #include "tests/support/alone.h"
 #include "tests/support/temporary_folder.h"

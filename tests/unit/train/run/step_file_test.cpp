@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/run/step_file.h"
+#include "trainer_template/runtime/output/step_file.h"
 
 #include <sys/stat.h>
 

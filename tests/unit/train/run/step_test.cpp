@@ -14,15 +14,15 @@
 
 #include "tests/support/alone.h"
 #include "tests/support/temporary_folder.h"
-#include "trainer_template/runtime/model_tensors.h"
-#include "trainer_template/runtime/optim/accumulation.h"
+#include "trainer_template/runtime/ddp/model_tensors.h"
+#include "trainer_template/runtime/training/accumulation.h"
 #include "trainer_template/runtime/optim/grad_clip.h"
 #include "trainer_template/runtime/optim/grad_scaler.h"
-#include "trainer_template/runtime/run/evaluation.h"
-#include "trainer_template/runtime/run/forward_loss.h"
-#include "trainer_template/runtime/run/non_finite.h"
-#include "trainer_template/runtime/run/step_sums.h"
-#include "trainer_template/runtime/run/throughput.h"
+#include "trainer_template/runtime/training/evaluation.h"
+#include "trainer_template/runtime/training/forward_loss.h"
+#include "trainer_template/runtime/training/non_finite.h"
+#include "trainer_template/runtime/training/step_sums.h"
+#include "trainer_template/runtime/training/throughput.h"
 
 namespace torchbridge::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/run/stop_agreement.h"
+#include "trainer_template/runtime/training/stop_agreement.h"
 
 #include <condition_variable>
 #include <mutex>

@@ -1,0 +1,320 @@
+#include "bridge/binding/binding.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "bridge/binding/closest_gpus.h"
+#include "bridge/binding/visible_gpus.h"
+
+namespace torchbridge {
+namespace {
+
+// What the rules work on, and what they find out on the way.
+struct Task {
+  const EnvMap& environment;
+  const Layout& at;
+  const LaunchOptions& options;
+  const Machine& machine;
+  VisibleGpus visible;
+  std::vector<std::string> gpu_of_rank;  // each local rank's GPU; empty: only this task's is known
+  std::string gpu;                       // this task's; empty: it has none, or several and no rule
+
+  std::size_t rank() const { return static_cast<std::size_t>(at.local_rank); }
+  std::size_t tasks() const { return static_cast<std::size_t>(at.local_world_size); }
+};
+
+constexpr const char* kRuleNames[] = {"auto", "all", "virtual", "closest", "share", "none"};  // by GpuRule
+
+std::string rule_name(GpuRule rule) { return std::string("gpus=") + kRuleNames[static_cast<int>(rule)]; }
+
+std::string gpus(std::size_t count) { return std::to_string(count) + (count == 1 ? " GPU" : " GPUs"); }
+
+std::string tasks_here(const Task& task) { return std::to_string(task.tasks()) + " tasks on this node"; }
+
+void add_note(Binding& binding, const std::string& note) { binding.note += (binding.note.empty() ? "" : "; ") + note; }
+
+void show(const std::vector<std::string>& names, Binding& binding) {
+  binding.variables.emplace_back("CUDA_VISIBLE_DEVICES", joined_names(names));
+}
+
+// The task whose LOCAL_RANK indexes `names`, as all others' do.
+void index_by_rank(Task& task, const std::vector<std::string>& names) {
+  if (names.size() < task.tasks()) return;
+  task.gpu_of_rank.assign(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(task.tasks()));
+  task.gpu = names[task.rank()];
+}
+
+// CUDA numbers the fastest GPU first unless it is told otherwise, and both Slurm and these rules count by PCI address.
+Status count_by_address(const Task& task, const std::string& rule, Binding& binding) {
+  constexpr const char* kName = "CUDA_DEVICE_ORDER";
+  constexpr std::string_view kByAddress = "PCI_BUS_ID";
+  if (!are_indices(task.visible.names)) return Ok{};
+  const auto exported = task.environment.get(kName);
+  if (exported == kByAddress) return Ok{};
+  if (exported && !task.options.override_user) {
+    return Error{rule + ": CUDA_DEVICE_ORDER='" + printable(*exported) +
+                 "' is exported, but GPUs are counted by their PCI address: unset it, or give override=yes"};
+  }
+  binding.variables.emplace_back(kName, kByAddress);
+  return Ok{};
+}
+
+Status keep_gpus(Task& task, Binding& binding) {
+  const VisibleGpus& visible = task.visible;
+  if (visible.names.size() == 1) task.gpu = visible.names.front();
+  if (visible.kind == VisibleGpus::Kind::kShared) index_by_rank(task, visible.names);
+  if (visible.names.size() >= task.tasks()) {
+    if (task.gpu.empty()) task.gpu = visible.names[task.rank()];
+    return Ok{};
+  }
+  if (!binding.note.empty()) return Ok{};  // what it says is the reason
+  add_note(binding,
+           tasks_here(task) + ", and each sees " + gpus(visible.names.size()) +
+               ": programs that use the GPU of number LOCAL_RANK will not find it; see gpus=virtual and gpus=all");
+  return Ok{};
+}
+
+Status show_all(Task& task, Binding& binding) {
+  if (task.visible.kind == VisibleGpus::Kind::kShared) return keep_gpus(task, binding);
+  const auto names = step_gpus(task.visible, task.environment, task.at, task.machine.topology);
+  if (!names) return Error{"gpus=all: " + names.error().message};
+  index_by_rank(task, *names);
+  show(*names, binding);
+  return Ok{};
+}
+
+// One GPU for this task. Tasks that outnumber the GPUs they share take them in turns of neighbours, as --ntasks-per-gpu
+// does.
+Status show_one(Task& task, Binding& binding) {
+  const auto& names = task.visible.names;
+  const auto place = [&](std::size_t rank) {
+    return names.size() >= task.tasks() ? rank : rank * names.size() / task.tasks();
+  };
+  if (task.visible.kind == VisibleGpus::Kind::kShared) {
+    for (std::size_t rank = 0; rank < task.tasks(); ++rank) task.gpu_of_rank.push_back(names[place(rank)]);
+    task.gpu = task.gpu_of_rank[task.rank()];
+  } else if (task.visible.kind == VisibleGpus::Kind::kOwn || names.size() == 1) {
+    task.gpu = names.front();
+  } else if (task.options.gpus == GpuRule::kShare) {
+    task.gpu = names[task.rank() % names.size()];
+  } else {
+    return Error{"gpus=virtual: " + tasks_here(task) + ", each sees " + gpus(names.size()) + " of " +
+                 std::to_string(task.visible.on_node) +
+                 ", and nothing tells which are its own: give gpus=share if several" +
+                 " may use one, or another --gpu-bind"};
+  }
+  show({task.gpu}, binding);
+  binding.variables.emplace_back("LOCAL_RANK", "0");
+  return Ok{};
+}
+
+// Nothing to choose where all of them are equally far from every CPU.
+bool same_place(const Topology& topology) {
+  const auto usable = topology.usable_gpus();
+  return std::all_of(usable.begin(), usable.end(), [&](const Gpu* gpu) {
+    return gpu->numa_node == usable.front()->numa_node && gpu->local_cpus == usable.front()->local_cpus;
+  });
+}
+
+Result<std::vector<const Gpu*>> located(const Task& task) {
+  const auto usable = task.machine.topology.usable_gpus();
+  std::vector<const Gpu*> found;
+  for (const auto& name : task.visible.names) {
+    const Gpu* gpu = task.machine.topology.gpu_named(name);
+    if (gpu == nullptr && !usable.empty() && same_place(task.machine.topology)) gpu = usable.front();
+    if (gpu == nullptr) {
+      return Error{"gpus=closest: '" + printable(name) + "' of CUDA_VISIBLE_DEVICES is not one of the " +
+                   gpus(usable.size()) + " that this machine tells of: give gpus=auto"};
+    }
+    found.push_back(gpu);
+  }
+  return found;
+}
+
+std::vector<int> distances_from(const CpuSet& cpus, const std::vector<const Gpu*>& candidates,
+                                const Topology& topology) {
+  std::vector<int> row;
+  for (const Gpu* gpu : candidates) row.push_back(topology.distance(cpus, *gpu));
+  return row;
+}
+
+Result<std::vector<std::string>> nearest_first(const std::vector<std::string>& names,
+                                               const std::vector<int>& distances) {
+  std::vector<std::size_t> order(names.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  // Not std::stable_sort, which is 2 kB of the plugin.
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return std::pair(distances[a], a) < std::pair(distances[b], b); });
+  std::vector<std::string> sorted;
+  for (const std::size_t place : order) sorted.push_back(names[place]);
+  return sorted;
+}
+
+// The GPUs of the tasks in the order of their ranks, then those that are left: one list for the whole node.
+Result<std::vector<std::string>> assigned(const Task& task, const std::vector<const Gpu*>& candidates) {
+  if (task.machine.task_cpus.size() != task.tasks()) {
+    return Error{"gpus=closest: this task may use CPUs " + cpu_list_text(task.machine.cpus) +
+                 ", and nothing tells those of the other tasks on this node: bind them with srun --cpu-bind=cores, or "
+                 "give gpus=auto"};
+  }
+  std::vector<std::vector<int>> distances;
+  for (const CpuSet& set : task.machine.task_cpus)
+    distances.push_back(distances_from(set, candidates, task.machine.topology));
+  const auto chosen = closest_gpus(distances);
+  std::vector<std::string> names;
+  for (const std::size_t place : chosen) names.push_back(task.visible.names[place]);
+  for (const auto& name : task.visible.names) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  return names;
+}
+
+Status show_closest(Task& task, Binding& binding) {
+  if (const auto counted = count_by_address(task, "gpus=closest", binding); !counted) return counted;
+  const auto candidates = located(task);
+  if (!candidates) return candidates.error();
+  const bool alone = task.visible.kind != VisibleGpus::Kind::kShared || task.tasks() == 1;
+  auto names =
+      alone || same_place(task.machine.topology)
+          ? nearest_first(task.visible.names, distances_from(task.machine.cpus, *candidates, task.machine.topology))
+          : assigned(task, *candidates);
+  if (!names) return names.error();
+  if (*names != task.visible.names) show(*names, binding);
+  task.visible.names = std::move(*names);
+  return keep_gpus(task, binding);
+}
+
+// Who names a rule means GPUs. With gpus=auto it may be a program for CPUs, or one that shares GPUs in its own way.
+Status compare_counts(const Task& task, Binding& binding) {
+  const int on_node = task.visible.on_node;
+  const GpuRule rule = task.options.gpus;
+  if (rule == GpuRule::kShare || on_node == 0 || on_node >= task.at.local_world_size) return Ok{};
+  const std::string found = tasks_here(task) + " for " + gpus(static_cast<std::size_t>(on_node)) + ": ";
+  const std::string advice = "give gpus=share if several may use one, or gpus=none if the program uses none";
+  if (rule != GpuRule::kAuto) return Error{rule_name(rule) + ": " + found + "ask for one GPU a task, " + advice};
+  add_note(binding, found + "some have no GPU of number LOCAL_RANK; " + advice);
+  return Ok{};
+}
+
+// Each task's device cgroup, or a container, hides the others' GPUs. MIG devices may outnumber the machine's GPUs.
+void note_hidden_gpus(const Task& task, Binding& binding) {
+  const auto on_node = static_cast<std::size_t>(task.visible.on_node);
+  const auto usable = task.machine.topology.usable_gpus().size();
+  if (task.tasks() == 1 || usable == 0 || usable >= on_node || on_node > task.machine.topology.gpus.size()) return;
+  add_note(binding, tasks_here(task) + ", and each may open " + std::to_string(usable) + " of the step's " +
+                        gpus(on_node) + ": NCCL's peer-to-peer access fails (NVIDIA/nccl#1948); ask for them with " +
+                        "--gpus-per-node=" + std::to_string(on_node) + " --gpu-bind=none");
+}
+
+Status bind_gpus(Task& task, Binding& binding) {
+  const GpuRule rule = task.options.gpus;
+  if (rule != GpuRule::kNone) {
+    if (const auto compared = compare_counts(task, binding); !compared) return compared;
+    note_hidden_gpus(task, binding);
+  }
+  if (task.visible.names.empty()) {
+    // Slurm counts GPUs that it does not name, and the machine has others besides.
+    const auto usable = task.machine.topology.usable_gpus().size();
+    const bool unclear = task.visible.on_node > 0 && usable > 0;
+    if (!unclear || rule == GpuRule::kAuto || rule == GpuRule::kNone) return Ok{};
+    return Error{rule_name(rule) + ": CUDA_VISIBLE_DEVICES is not set, the step has " +
+                 gpus(static_cast<std::size_t>(task.visible.on_node)) + " on this node, and the task may open " +
+                 std::to_string(usable) + ": leave --gpu-bind=none out"};
+  }
+  switch (rule) {
+    case GpuRule::kAll:
+      return show_all(task, binding);
+    case GpuRule::kVirtual:
+    case GpuRule::kShare:
+      return show_one(task, binding);
+    case GpuRule::kClosest:
+      return show_closest(task, binding);
+    case GpuRule::kAuto:
+      return keep_gpus(task, binding);
+    case GpuRule::kNone:
+      break;
+  }
+  Binding unused;  // for what it says of the task's GPU
+  return keep_gpus(task, unused);
+}
+
+// This task's place among those of the node that would be given the very same CPUs, and their number.
+std::pair<std::size_t, std::size_t> place_among_equals(const Task& task, const CpuSet& cpus) {
+  const Topology& topology = task.machine.topology;
+  const auto& masks = task.machine.task_cpus;
+  std::size_t before = 0, count = 0;
+  if (masks.size() != task.tasks() || task.gpu_of_rank.size() != task.tasks()) return {0, 1};
+  for (std::size_t rank = 0; rank < task.tasks(); ++rank) {
+    const Gpu* gpu = topology.gpu_named(task.gpu_of_rank[rank]);
+    if (gpu == nullptr || intersection(topology.cpus_near(*gpu), masks[rank]) != cpus) continue;
+    if (rank < task.rank()) ++before;
+    ++count;
+  }
+  return {before, std::max<std::size_t>(count, 1)};
+}
+
+Status bind_cpus(const Task& task, Binding& binding) {
+  if (task.options.cpus != CpuRule::kGpu || task.gpu.empty()) return Ok{};
+  const auto named = [](const Variable& variable) { return variable.first == "CUDA_DEVICE_ORDER"; };
+  if (std::none_of(binding.variables.begin(), binding.variables.end(), named)) {
+    if (const auto counted = count_by_address(task, "cpus=gpu", binding); !counted) return counted;
+  }
+  const Topology& topology = task.machine.topology;
+  const Gpu* gpu = topology.gpu_named(task.gpu);
+  const CpuSet near = gpu == nullptr ? CpuSet() : topology.cpus_near(*gpu);
+  if (near.empty()) {
+    add_note(binding, "cpus=gpu: this machine does not tell which CPUs are near GPU " + printable(task.gpu) +
+                          ": left as they are");
+    return Ok{};
+  }
+  const CpuSet allowed = intersection(near, task.machine.cpus);
+  if (allowed.empty()) {
+    add_note(binding, "cpus=gpu: CPUs " + cpu_list_text(near) + " are near GPU " + printable(task.gpu) +
+                          ", but this task may use " + cpu_list_text(task.machine.cpus) +
+                          " only: left as they are; see gpus=closest");
+    return Ok{};
+  }
+  const auto [index, count] = place_among_equals(task, allowed);
+  binding.cpus = part_of(allowed, topology.cores, index, count);
+  if (topology.nodes.size() > 1) binding.memory_node = gpu->numa_node;
+  return Ok{};
+}
+
+void bind_threads(const EnvMap& environment, const Layout& layout, const LaunchOptions& options, Binding& binding) {
+  if (options.omp.kind == OmpRule::Kind::kKeep) return;
+  if (environment.has("OMP_NUM_THREADS") && !options.override_user) return;
+  std::string threads;
+  if (options.omp.kind == OmpRule::Kind::kNumber) threads = std::to_string(options.omp.number);
+  if (options.omp.kind == OmpRule::Kind::kCpus) threads = environment.get("SLURM_CPUS_PER_TASK").value_or("1");
+  if (options.omp.kind == OmpRule::Kind::kTorchrun && layout.local_world_size > 1) threads = "1";
+  if (!threads.empty()) binding.variables.emplace_back("OMP_NUM_THREADS", threads);
+}
+
+}  // namespace
+
+bool needs_machine(const LaunchOptions& options) {
+  return options.cpus == CpuRule::kGpu || (options.gpus != GpuRule::kAuto && options.gpus != GpuRule::kNone);
+}
+
+bool notes_need_machine(const EnvMap& environment, const Layout& layout, const LaunchOptions& options) {
+  if (options.gpus != GpuRule::kAuto || layout.rank != 0 || layout.local_world_size == 1) return false;
+  const auto visible = visible_gpus(environment, layout, {});
+  return visible && !visible->names.empty() && static_cast<int>(visible->names.size()) < visible->on_node;
+}
+
+Result<Binding> binding_of(const EnvMap& environment, const Layout& layout, const LaunchOptions& options,
+                           const Machine& machine) {
+  Binding binding;
+  if (options.gpus != GpuRule::kNone || options.cpus != CpuRule::kKeep) {
+    auto visible = visible_gpus(environment, layout, machine.topology);
+    if (!visible) return visible.error();
+    Task task{environment, layout, options, machine, std::move(*visible), {}, {}};
+    if (const auto bound = bind_gpus(task, binding); !bound) return bound.error();
+    if (const auto bound = bind_cpus(task, binding); !bound) return bound.error();
+  }
+  bind_threads(environment, layout, options, binding);
+  return binding;
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,17 @@
+// What a task can know of the machine that it runs on.
+#pragma once
+
+#include <vector>
+
+#include "bridge/binding/topology.h"
+
+namespace torchbridge {
+
+// Read by bridge/host; an empty one is a machine that tells nothing.
+struct Machine {
+  Topology topology;
+  CpuSet cpus;                    // that this task may run on; empty: not known
+  std::vector<CpuSet> task_cpus;  // of each task on this node, by local rank; empty: not known (slurm_task_cpus)
+};
+
+}  // namespace torchbridge

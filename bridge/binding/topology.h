@@ -1,0 +1,76 @@
+// The GPUs, NUMA nodes and cores of one machine as a value, and which of them are close to each other.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bridge/binding/cpu_set.h"
+#include "bridge/base/result.h"
+
+namespace torchbridge {
+
+// "0000:07:00.0", in the order in which nvidia-smi and CUDA_DEVICE_ORDER=PCI_BUS_ID number GPUs.
+struct PciAddress {
+  unsigned domain = 0, bus = 0, device = 0, function = 0;
+
+  std::string text() const;
+  auto operator<=>(const PciAddress&) const = default;
+};
+
+Result<PciAddress> parse_pci_address(std::string_view text);
+
+struct Gpu {
+  PciAddress address;
+  int numa_node = -1;  // -1: the machine does not tell
+  CpuSet local_cpus;   // empty: the machine does not tell
+  int minor = -1;      // N of /dev/nvidiaN, which is not the GPU's index; -1: the driver does not tell
+  std::string uuid;    // "GPU-..."; empty: the driver does not tell
+  bool usable = true;  // false: the driver does not have it, or this process may not open it
+};
+
+struct NumaNode {
+  int id = 0;
+  CpuSet cpus;                 // empty for a node that is memory only
+  std::vector<int> distances;  // to each of Topology::nodes, 10 being the node itself; empty: the machine does not tell
+};
+
+struct Topology {
+  std::vector<Gpu> gpus;        // ascending by address
+  std::vector<NumaNode> nodes;  // ascending by id
+  std::vector<CpuSet> cores;    // hardware threads that share a core; empty: each CPU is a core of its own
+
+  // What CUDA counts in a process that may use these GPUs and has no CUDA_VISIBLE_DEVICES, with
+  // CUDA_DEVICE_ORDER=PCI_BUS_ID.
+  std::vector<const Gpu*> usable_gpus() const;
+
+  // The GPU that a name in CUDA_VISIBLE_DEVICES means: an index, a UUID or an unambiguous beginning of one, or a MIG
+  // device that names its GPU ("MIG-GPU-.../1/0"). Null where it cannot be told, as for "MIG-<uuid>".
+  const Gpu* gpu_named(std::string_view name) const;
+
+  // From the nearest of the CPUs to the GPU, in the kernel's units: 10 is local. 10 as well where the machine does not
+  // tell, for then there is nothing to choose.
+  int distance(const CpuSet& cpus, const Gpu& gpu) const;
+
+  // The CPUs of the GPU's NUMA node, or those that the kernel calls local to it; empty where the machine does not tell.
+  const CpuSet& cpus_near(const Gpu& gpu) const;
+
+ private:
+  const NumaNode* node(int id) const;
+};
+
+// What /proc/driver/nvidia/gpus/ADDRESS/information says of a GPU.
+struct DriverRecord {
+  int minor = -1;
+  std::string uuid;
+  bool excluded = false;  // by the administrator: CUDA does not see it
+};
+Result<DriverRecord> parse_driver_record(std::string_view text);
+
+// "10 12 32", as in /sys/devices/system/node/nodeN/distance.
+Result<std::vector<int>> parse_distances(std::string_view text);
+
+}  // namespace torchbridge

@@ -1,0 +1,139 @@
+#include "bridge/binding/visible_gpus.h"
+
+#include <algorithm>
+
+namespace torchbridge {
+namespace {
+
+std::vector<std::string> numbers_below(std::size_t count) {
+  std::vector<std::string> names;
+  for (std::size_t n = 0; n < count; ++n) names.push_back(std::to_string(n));
+  return names;
+}
+
+// Slurm says so where a job has none; old versions by NoDevFiles.
+bool means_none(std::string_view text) { return text.empty() || text == "-1" || text == "NoDevFiles"; }
+
+Status check_names(std::string_view text, const std::vector<std::string>& names) {
+  const auto wrong = [&](const char* why) { return Error{"CUDA_VISIBLE_DEVICES='" + printable(text) + "': " + why}; };
+  if (names.size() > static_cast<std::size_t>(kMaxGpus)) return wrong("more GPUs than a node has");
+  auto sorted = names;
+  std::sort(sorted.begin(), sorted.end());
+  if (sorted.front().empty()) return wrong("an empty name");
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) return wrong("a GPU is named twice");
+  return Ok{};
+}
+
+VisibleGpus::Kind kind_of(int visible, int tasks, int on_node) {
+  if (on_node == 0) return visible == 1 && tasks > 1 ? VisibleGpus::Kind::kOwn : VisibleGpus::Kind::kShared;
+  if (visible == on_node) return VisibleGpus::Kind::kShared;
+  return visible * tasks <= on_node ? VisibleGpus::Kind::kOwn : VisibleGpus::Kind::kUnclear;
+}
+
+// The names that `all` gives this task, if each task is given as many, in the order of the local ranks.
+bool holds_own(const std::vector<std::string>& all, const VisibleGpus& visible, const Layout& layout) {
+  const std::size_t first = static_cast<std::size_t>(layout.local_rank) * visible.names.size();
+  return all.size() >= first + visible.names.size() &&
+         std::equal(visible.names.begin(), visible.names.end(), all.begin() + static_cast<std::ptrdiff_t>(first));
+}
+
+// The machine's usable GPUs, named as the task's own are; empty where the driver does not tell their UUIDs.
+std::vector<std::string> machine_names(const Topology& topology, const std::vector<std::string>& like) {
+  const auto usable = topology.usable_gpus();
+  if (like.empty() || are_indices(like)) return numbers_below(usable.size());
+  std::vector<std::string> names;
+  for (const Gpu* gpu : usable) {
+    if (gpu->uuid.empty()) return {};
+    names.push_back(gpu->uuid);
+  }
+  const bool known = std::all_of(like.begin(), like.end(), [&](const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  });
+  return known ? names : std::vector<std::string>();
+}
+
+std::string count_of(std::size_t count) { return std::to_string(count) + (count == 1 ? " GPU" : " GPUs"); }
+
+// A task's single GPU stays the one that LOCAL_RANK indexes, as with --gpu-bind=map_gpu.
+void keep_own_place(std::vector<std::string>& names, const VisibleGpus& visible, const Layout& layout) {
+  if (visible.names.size() != 1) return;
+  const auto own = std::find(names.begin(), names.end(), visible.names.front());
+  if (own != names.end()) std::iter_swap(own, names.begin() + layout.local_rank);
+}
+
+}  // namespace
+
+std::vector<std::string> split_names(std::string_view text) {
+  std::vector<std::string> names;
+  for (;;) {
+    const auto comma = text.find(',');
+    names.emplace_back(text.substr(0, comma));
+    if (comma == std::string_view::npos) return names;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+std::string joined_names(const std::vector<std::string>& names) {
+  std::string text;
+  for (const auto& name : names) text += (text.empty() ? "" : ",") + name;
+  return text;
+}
+
+bool are_indices(const std::vector<std::string>& names) {
+  return std::all_of(names.begin(), names.end(),
+                     [](const auto& name) { return parse_integer(name, 0, kMaxGpus).has_value(); });
+}
+
+Result<VisibleGpus> visible_gpus(const EnvMap& environment, const Layout& layout, const Topology& topology) {
+  VisibleGpus visible;
+  const auto on_node = environment.integer("SLURM_GPUS_ON_NODE", 0, kMaxGpus);
+  if (!on_node) return on_node.error();
+  visible.on_node = static_cast<int>(on_node->value_or(0));
+  const auto text = environment.get("CUDA_VISIBLE_DEVICES");
+  if (text && means_none(*text)) return VisibleGpus{};
+  if (text) {
+    visible.names = split_names(*text);
+    if (const auto checked = check_names(*text, visible.names); !checked) return checked.error();
+    const int count = static_cast<int>(visible.names.size());
+    if (visible.on_node > 0 || count > 1) visible.on_node = std::max(visible.on_node, count);
+    visible.kind = kind_of(count, layout.local_world_size, visible.on_node);
+    return visible;
+  }
+  // --gpu-bind=none: Slurm counts the GPUs and names none.
+  const auto usable = topology.usable_gpus().size();
+  if (!environment.has("SLURM_JOB_ID")) visible.on_node = static_cast<int>(usable);
+  if (static_cast<int>(usable) == visible.on_node) visible.names = numbers_below(usable);
+  return visible;
+}
+
+Result<std::vector<std::string>> step_gpus(const VisibleGpus& visible, const EnvMap& environment, const Layout& layout,
+                                           const Topology& topology) {
+  const auto usable = topology.usable_gpus().size();
+  const auto wanted = static_cast<std::size_t>(visible.on_node);
+  const std::string advice =
+      ": ask for them with --gpus-per-node or --gres instead of --gpus-per-task, or give gpus=virtual";
+  if (usable > 0 && usable < wanted) {
+    return Error{"this task may open " + count_of(usable) + " of the " + std::to_string(wanted) +
+                 " that the step has on this node: the others are hidden from it" + advice};
+  }
+  if (usable == wanted && usable > 0) {
+    auto names = machine_names(topology, visible.names);
+    if (!names.empty()) return keep_own_place(names, visible, layout), names;
+  }
+  // Slurm writes SLURM_JOB_GPUS on the first node of the job, and the others inherit it.
+  std::vector<std::vector<std::string>> candidates;
+  for (const char* name : {"SLURM_STEP_GPUS", "SLURM_JOB_GPUS"}) {
+    candidates.push_back(split_names(environment.get(name).value_or("")));
+  }
+  if (are_indices(visible.names)) candidates.push_back(numbers_below(wanted));
+  const auto tasks = static_cast<std::size_t>(layout.local_world_size);
+  for (auto& names : candidates) {
+    if (names.size() < std::max(wanted, tasks) || !holds_own(names, visible, layout)) continue;
+    names.resize(std::min(names.size(), tasks * visible.names.size()));  // no task vouches for the rest
+    return std::move(names);
+  }
+  return Error{"this task sees GPU " + printable(joined_names(visible.names)) +
+               ", and nothing tells the others of the step on this node" + advice};
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,27 @@
+#include "bridge/launch/launcher_death.h"
+
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <csignal>
+
+namespace torchbridge {
+namespace {
+
+constexpr pid_t kInit = 1;
+
+bool parent_is_a_launcher(const EnvMap& environment) {
+  const bool of_mpirun = environment.has("OMPI_COMM_WORLD_RANK") || environment.has("MPI_LOCALNRANKS");
+  const bool under_slurm_step = environment.has("SLURM_STEP_ID") && !of_mpirun;
+  return !under_slurm_step && (of_mpirun || environment.has("TORCHELASTIC_RUN_ID"));
+}
+
+}  // namespace
+
+void end_with_launcher(const EnvMap& environment) {
+  if (!parent_is_a_launcher(environment)) return;
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() == kInit) raise(SIGTERM);  // it died before the kernel was asked
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,47 @@
+#include "bridge/launch/launcher_of_process.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+#include <utility>
+
+#include "bridge/core/launcher.h"
+#include "bridge/host/process_tree.h"
+
+namespace torchbridge {
+namespace {
+
+// By its name: orterun and prterun are what mpirun is, the daemons what it leaves on the nodes.
+bool starts_ranks(std::string_view name) {
+  constexpr std::string_view kBeginnings[] = {"mpirun", "mpiexec", "orte", "prte", "hydra_"};
+  return std::any_of(std::begin(kBeginnings), std::end(kBeginnings),
+                     [&](auto beginning) { return name.starts_with(beginning); });
+}
+
+}  // namespace
+
+std::int64_t task_or_self(const EnvMap& environment) {
+  const auto task = environment.integer("SLURM_TASK_PID", 1, INT32_MAX);
+  if (!task || !*task) return getpid();
+  for (const auto& process : this_and_ancestors()) {
+    if (starts_ranks(process.name)) break;  // also where it is the task itself
+    if (process.id == **task) return process.id;
+  }
+  return getpid();
+}
+
+bool is_mpirun(const EnvMap& environment) {
+  const Launcher* launcher = innermost_launcher(environment, task_or_self(environment));
+  return launcher != nullptr && launcher->kind == Launcher::Kind::kMpi;
+}
+
+std::optional<LaunchFacts> launcher_facts(const EnvMap& environment) {
+  const auto launcher = find_launcher(environment, task_or_self(environment));
+  if (!launcher || *launcher == nullptr) return std::nullopt;
+  auto facts = (*launcher)->read(environment);
+  return facts ? std::optional(std::move(*facts)) : std::nullopt;
+}
+
+}  // namespace torchbridge

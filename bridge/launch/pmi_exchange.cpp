@@ -1,0 +1,194 @@
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "bridge/bootstrap/missing_ranks.h"
+#include "bridge/base/take_until.h"
+#include "bridge/launch/launcher_exchange.h"
+#include "bridge/launch/pmi_proxy.h"
+
+namespace torchbridge {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Values may hold no blanks and no line ends, which separate words and commands.
+std::string hex_of(const std::string& bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string hex;
+  for (const char c : bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    hex += {kDigits[byte >> 4], kDigits[byte & 15]};
+  }
+  return hex;
+}
+
+std::string bytes_of(std::string_view hex) {
+  const auto digit = [](char c) { return c >= 'a' ? c - 'a' + 10 : c - '0'; };
+  std::string bytes;
+  for (std::size_t i = 0; i + 1 < hex.size(); i += 2)
+    bytes += static_cast<char>(digit(hex[i]) * 16 + digit(hex[i + 1]));
+  return bytes;
+}
+
+// The value of "name=value" among the words of a line; empty where it is not there.
+std::string_view word(std::string_view line, std::string_view name) {
+  while (!line.empty()) {
+    const auto part = take_until(line, ' ');
+    if (part.size() > name.size() && part.starts_with(name) && part[name.size()] == '=')
+      return part.substr(name.size() + 1);
+  }
+  return {};
+}
+
+// One line to the launcher, one line back. Nobody else uses the descriptor meanwhile. MPI_Init says `cmd=init` again,
+// which Hydra allows, but not after `cmd=finalize`.
+class PmiExchange : public Exchange {
+ public:
+  PmiExchange(int descriptor, int rank, int world_size)
+      : descriptor_(descriptor), rank_(rank), world_size_(world_size) {}
+  ~PmiExchange() override { start_pmi_proxy(descriptor_); }
+
+  Status start() {
+    deadline_ = Clock::now() + std::chrono::seconds(10);
+    const auto init = ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init");
+    if (!init) return init.error();
+    if (word(*init, "rc") != "0")
+      return Error{"PMI: the launcher does not speak version 1: '" + printable(*init) + "'"};
+    const auto name = ask("cmd=get_my_kvsname", "my_kvsname");
+    if (!name) return name.error();
+    space_ = word(*name, "kvsname");
+    if (space_.empty()) return Error{"PMI: no key-value space in the answer '" + printable(*name) + "'"};
+    return Ok{};
+  }
+
+  Result<std::vector<std::string>> all_gather(const std::string& value, std::chrono::milliseconds timeout) override {
+    deadline_ = Clock::now() + timeout;
+    // Keys cannot be written twice, and a program that this process becomes may meet the others again.
+    for (;; ++round_) {
+      const auto taken = get(rank_);
+      if (!taken) return taken.error();
+      if (taken->empty()) break;
+    }
+    const auto put = ask("cmd=put kvsname=" + space_ + " key=" + key(rank_) + " value=" + hex_of(value), "put_result");
+    if (!put) return put.error();
+    if (word(*put, "rc") != "0") return Error{"PMI: put failed: '" + printable(*put) + "'"};
+    if (const auto met = ask("cmd=barrier_in", "barrier_out"); !met) {
+      return Error{met.error().message + "; not all " + std::to_string(world_size_) + " ranks came within " +
+                   seconds(timeout) + ": does every rank run this program?"};
+    }
+    std::vector<std::string> values;
+    for (int rank = 0; rank < world_size_; ++rank) {
+      auto told = get(rank);
+      if (!told) return told.error();
+      if (told->empty())
+        return Error{"PMI: rank " + std::to_string(rank) + " published nothing: does every rank run this program?"};
+      values.push_back(bytes_of(*told));
+    }
+    ++round_;
+    return values;
+  }
+
+ private:
+  std::string key(int rank) const { return "torchbridge-" + std::to_string(round_) + "-" + std::to_string(rank); }
+
+  // Empty where the key is not there.
+  Result<std::string> get(int rank) {
+    const auto answer = ask("cmd=get kvsname=" + space_ + " key=" + key(rank), "get_result");
+    if (!answer) return answer.error();
+    return word(*answer, "rc") == "0" ? std::string(word(*answer, "value")) : std::string();
+  }
+
+  Result<std::string> ask(const std::string& command, std::string_view expected) {
+    const std::string line = command + "\n";
+    if (send(descriptor_, line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size())) {
+      return Error{std::string("PMI: cannot write to PMI_FD: ") + std::strerror(errno)};
+    }
+    auto answer = read_line();
+    if (answer && word(*answer, "cmd") != expected) {
+      return Error{"PMI: the launcher answered '" + printable(*answer) + "' to '" + printable(command) + "'"};
+    }
+    return answer;
+  }
+
+  Result<std::string> read_line() {
+    constexpr std::size_t kLongest = 64 * 1024;
+    std::string line;
+    while (line.size() < kLongest) {
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now());
+      pollfd ready{descriptor_, POLLIN, 0};
+      if (poll(&ready, 1, static_cast<int>(std::max<std::int64_t>(left.count() + 1, 0))) == 0)
+        return Error{"PMI: no answer"};
+      char buffer[4096];
+      const auto size = read(descriptor_, buffer, sizeof buffer);
+      if (size <= 0) {
+        return Error{"PMI: the launcher hung up: has another program of this rank already had its turn?"};
+      }
+      line.append(buffer, static_cast<std::size_t>(size));
+      if (line.back() == '\n') {  // nothing comes unasked, so a line ends what there is to read
+        line.pop_back();
+        return line;
+      }
+    }
+    return Error{"PMI: an answer of the launcher is too long"};
+  }
+
+  int descriptor_;
+  int rank_, world_size_;
+  std::string space_;
+  int round_ = 0;
+  Clock::time_point deadline_;
+};
+
+bool is_socket(int descriptor) {
+  int type = 0;
+  socklen_t size = sizeof type;
+  return getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &size) == 0;
+}
+
+// The 22nd field of /proc/PID/stat: with it a pid names one process for good. Empty where it cannot be read.
+std::string start_time_of(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto name_end = text.rfind(')');  // the name before it may hold anything
+  if (name_end == text.npos) return {};
+  std::istringstream fields(text.substr(name_end + 1));
+  std::string field;
+  for (int i = 3; i <= 22; ++i) fields >> field;
+  return field;
+}
+
+}  // namespace
+
+std::string key_of_pmi(const EnvMap& environment) {
+  const auto descriptor = environment.integer("PMI_FD", 0, INT32_MAX);
+  if (!descriptor || !*descriptor) return {};
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (getsockopt(static_cast<int>(**descriptor), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0)
+    return {};
+  const std::string start = start_time_of(peer.pid);
+  return start.empty() ? "" : "pmi " + std::to_string(peer.pid) + " " + start;
+}
+
+Result<std::unique_ptr<Exchange>> connect_pmi(const EnvMap& environment, int rank, int world_size) {
+  const auto descriptor = environment.required_integer("PMI_FD", 0, INT32_MAX);
+  if (!descriptor) return descriptor.error();
+  if (!is_socket(static_cast<int>(*descriptor))) {
+    return Error{"PMI_FD='" + std::to_string(*descriptor) +
+                 "' is no open socket here: was it closed between mpiexec and this program (as by sudo, or a "
+                 "container), or is the " +
+                 "variable inherited from a job around this one?"};
+  }
+  auto exchange = std::make_unique<PmiExchange>(static_cast<int>(*descriptor), rank, world_size);
+  if (const auto started = exchange->start(); !started) return started.error();
+  return std::unique_ptr<Exchange>(std::move(exchange));
+}
+
+}  // namespace torchbridge

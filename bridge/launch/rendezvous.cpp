@@ -1,0 +1,277 @@
+#include "bridge/launch/rendezvous.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+
+#include "bridge/base/hostlist.h"
+#include "bridge/core/launchers/mpirun_daemons.h"
+#include "bridge/core/task_map.h"
+#include "bridge/launch/launcher_exchange.h"
+#include "bridge/net/address.h"
+
+namespace torchbridge {
+namespace {
+
+constexpr const char* kLoopback = "127.0.0.1";
+constexpr const char* kNoStore = "none";  // in place of the store's address, where rank 0 has none
+
+// What one rank tells the others: "NODE ADDRESS PORT JOB"; address, port and job are rank 0's to tell, and "- 0 -" of
+// others.
+struct Announcement {
+  std::string node;
+  Endpoint store;
+  std::string job;
+
+  std::string text() const {
+    const auto or_dash = [](const std::string& word) { return word.empty() ? "-" : word; };
+    return node + " " + or_dash(store.host) + " " + std::to_string(store.port) + " " + or_dash(job);
+  }
+
+  static Result<Announcement> parse(const std::string& text) {
+    std::vector<std::string> words(1);
+    for (const char c : text) {
+      if (c == ' ') {
+        words.emplace_back();
+      } else {
+        words.back() += c;
+      }
+    }
+    const auto port = words.size() == 4 ? parse_integer(words[2], 0, 65535) : std::nullopt;
+    if (!port) return Error{"a rank published '" + printable(text) + "': do all ranks run the same version?"};
+    const auto word = [&](int i) { return words[i] == "-" ? std::string() : words[i]; };
+    return Announcement{words[0], {word(1), static_cast<int>(*port)}, word(3)};
+  }
+};
+
+// Unlike any other that starts on this host, now or later.
+std::string unique_id() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(now).count()) + "-" +
+         std::to_string(getpid());
+}
+
+// The first port to try: another for every process, and by the same rules as under launchers that tell everything.
+Result<int> first_port(const LaunchOptions& options) {
+  LaunchFacts nobody;
+  nobody.job_id = unique_id();
+  LaunchOptions rules = options;
+  rules.addr = {AddressRule::Kind::kHost, kLoopback};
+  const auto endpoint = endpoint_of(nobody, TaskMap::block({1}), rules, ephemeral_ports());
+  if (!endpoint) return endpoint.error();
+  return endpoint->port;
+}
+
+Result<Socket> bind_to(const Endpoint& endpoint, StoreSocket kind) {
+  // The store of PyTorch listens on all interfaces, where another program may have the port.
+  const bool reserve_only = kind != StoreSocket::kListening;
+  if (reserve_only && (!port_is_free(endpoint.port) || !hold_port(endpoint.port))) {
+    return Error{"MASTER_PORT=" + std::to_string(endpoint.port) + " is already in use on " + host_name() +
+                 ": choose another with port=N, or end the program that uses it"};
+  }
+  return reserve_only ? reserve(endpoint) : listen_on(endpoint);
+}
+
+Result<std::string> address_for(bool one_node, const AddressRule& rule) {
+  return one_node && rule.kind == AddressRule::Kind::kAuto ? Result<std::string>(kLoopback) : own_address(rule);
+}
+
+// Numbers the nodes in the order of their lowest rank.
+std::vector<int> number_nodes(const std::vector<Announcement>& announcements) {
+  std::map<std::string, int> numbers;
+  std::vector<int> node_of_rank;
+  for (const auto& announcement : announcements) {
+    const auto [entry, is_new] = numbers.emplace(announcement.node, static_cast<int>(numbers.size()));
+    node_of_rank.push_back(entry->second);
+  }
+  return node_of_rank;
+}
+
+// Ranks of one node.
+Group group_on_node(const std::string& key, int rank, int size) {
+  return {.job = key, .rank = rank, .size = size, .node_key = key, .local_rank = rank, .local_size = size};
+}
+
+// PMIx, which all ranks of a node leave before any goes on, to MPI_Init or another exchange: a fence that some ranks
+// begin while others of the node still take their leave hangs now and then (OpenMPI 4.1.4).
+class PmixLeftTogether : public Exchange {
+ public:
+  PmixLeftTogether(std::unique_ptr<Exchange> pmix, const LaunchFacts& facts)
+      : pmix_(std::move(pmix)),
+        node_key_(facts.node_key),
+        local_rank_(facts.local_rank),
+        local_size_(facts.local_size) {}
+
+  Result<std::vector<std::string>> all_gather(const std::string& value, std::chrono::milliseconds timeout) override {
+    auto values = pmix_->all_gather(value, timeout);
+    pmix_.reset();
+    if (!values || node_key_.empty() || local_size_ == 1) return values;
+    const auto left =
+        torchbridge::all_gather(group_on_node(node_key_ + " left", local_rank_, local_size_), "left", timeout);
+    if (!left) return left.error();
+    return values;
+  }
+
+ private:
+  std::unique_ptr<Exchange> pmix_;
+  std::string node_key_;
+  int local_rank_, local_size_;
+};
+
+// The same on all nodes, and not to be guessed by those who do not know the secret. A range of ports that the user gave
+// holds for this one as well, as it may be what a firewall leaves open.
+Result<std::vector<int>> meeting_ports(const LaunchFacts& facts, const SipKey& secret, const LaunchOptions& options) {
+  constexpr int kPorts = 3;
+  LaunchOptions rules;
+  rules.addr = {AddressRule::Kind::kHost, kLoopback};
+  if (options.port.low != options.port.high) rules.port = options.port;
+  std::vector<int> ports;
+  for (int i = 0; i < kPorts; ++i) {
+    LaunchFacts meeting;
+    meeting.job_id = std::to_string(siphash(secret, facts.job_id + " port " + std::to_string(i)));
+    const auto endpoint = endpoint_of(meeting, TaskMap::block({1}), rules, PortRange{});
+    if (!endpoint) return endpoint.error();
+    ports.push_back(endpoint->port);
+  }
+  return ports;
+}
+
+// OpenMPI: its daemons' hosts are known, or mpirun's at least. Rank 0's node listens, and mpirun's host, which all
+// nodes know, if it holds ranks: what the others know beyond these, mpirun's host does not.
+Result<std::unique_ptr<Exchange>> meet_at_daemons(const LaunchFacts& facts, MpirunDaemons daemons,
+                                                  const EnvMap& environment, const LaunchOptions& options) {
+  auto ports = meeting_ports(facts, daemons.secret, options);
+  if (!ports) return ports.error();
+  if (daemons.nodes.empty()) {
+    if (auto nodes = parse_hostlist(environment.get("SLURM_JOB_NODELIST").value_or("")))
+      daemons.nodes = std::move(*nodes);
+  }
+  Group group{.job = facts.job_id,
+              .secret = daemons.secret,
+              .rank = facts.rank,
+              .size = facts.world_size,
+              .node_key = facts.node_key,
+              .local_rank = facts.local_rank,
+              .local_size = facts.local_size,
+              .listens = daemons.on_mpirun_host,
+              .listening_rank = 0,
+              .ports = std::move(*ports)};
+  // Without a list of nodes, and without ranks on mpirun's host, they cannot meet: this must not take half of the time.
+  constexpr std::chrono::seconds kWithoutList{3};
+  const bool may_be_alone = daemons.nodes.empty() && !daemons.on_mpirun_host;
+  if (may_be_alone) group.patience = kWithoutList;
+  if (!daemons.on_mpirun_host) {
+    group.first_places = std::move(daemons.mpirun_host);
+    group.other_places = std::move(daemons.nodes);
+  }
+  return exchange_within(std::move(group), [facts] { return connect_by_pmix(facts); });
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Exchange>> connect_by_pmix(const LaunchFacts& facts) {
+  auto pmix = connect_pmix(facts.world_size);
+  if (!pmix) return pmix.error();
+  return std::unique_ptr<Exchange>(std::make_unique<PmixLeftTogether>(std::move(*pmix), facts));
+}
+
+Result<StoreAddress> bind_store(bool one_node, const LaunchOptions& options, StoreSocket kind) {
+  const auto host = address_for(one_node, options.addr);
+  if (!host) return host.error();
+  const auto first = first_port(options);
+  if (!first) return first.error();
+  constexpr int kTries = 64;
+  const PortRule& rule = options.port;
+  const int tries = rule.automatic() ? kTries : rule.high - rule.low + 1;
+  Result<Socket> socket = Error{};
+  for (int i = 0; i < tries; ++i) {
+    const int port = rule.automatic() ? *first + i : rule.low + (*first - rule.low + i) % tries;
+    socket = bind_to({*host, port}, kind);
+    if (socket) return StoreAddress{{*host, port}, std::move(*socket)};
+  }
+  if (!rule.automatic()) return socket.error();
+  socket = kind == StoreSocket::kListening ? listen_on({*host, 0}) : reserve({*host, 0});
+  if (!socket) return socket.error();
+  const auto port = bound_port(*socket);
+  if (!port) return port.error();
+  return StoreAddress{{*host, *port}, std::move(*socket)};
+}
+
+Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap& environment,
+                                          const LaunchOptions& options) {
+  // Variables of a job around this one would lead to strangers.
+  const std::string rank = std::to_string(facts.rank);
+  const bool has_pmi = environment.has("PMI_FD") && environment.get("PMI_RANK") == rank;
+  if (facts.local_size == facts.world_size) {
+    const std::string key = facts.node_key.empty() && has_pmi ? key_of_pmi(environment) : facts.node_key;
+    if (!key.empty()) return exchange_within(group_on_node(key, facts.rank, facts.world_size));
+  }
+  if (has_pmi) return connect_pmi(environment, facts.rank, facts.world_size);
+  auto daemons =
+      facts.launcher == "openmpi" && !facts.node_key.empty() ? read_mpirun_daemons(environment) : std::nullopt;
+  if (daemons) return meet_at_daemons(facts, std::move(*daemons), environment, options);
+  if (environment.has("PMIX_NAMESPACE") && environment.get("PMIX_RANK") == rank) return connect_by_pmix(facts);
+  return Error{facts.launcher + ": the " + std::to_string(facts.world_size) +
+               " ranks cannot ask each other for their nodes, for neither PMI_FD nor PMIX_NAMESPACE is set for this "
+               "rank: start them "
+               "with PMI or PMIx (flux run -o pmi=simple, mpiexec --pmi=pmix), or set RANK, WORLD_SIZE, LOCAL_RANK, "
+               "LOCAL_WORLD_SIZE, GROUP_RANK, GROUP_WORLD_SIZE, MASTER_ADDR and MASTER_PORT for every rank"};
+}
+
+Result<StoreAddress> meet(LaunchFacts& facts, Exchange& exchange, const std::optional<Endpoint>& given,
+                          const LaunchOptions& options, StoreSocket kind, std::chrono::milliseconds timeout) {
+  Announcement own{host_name(), {}, {}};
+  Result<StoreAddress> store = StoreAddress();
+  if (facts.rank == 0) {
+    if (!given) {
+      store = bind_store(facts.local_size == facts.world_size, options, kind);
+      own.store = store ? store->endpoint : Endpoint{kNoStore, 0};
+    }
+    own.job = facts.job_id.empty() ? unique_id() : facts.job_id;
+  }
+  const auto texts = exchange.all_gather(own.text(), timeout);
+  if (!store) return Error{.message = store.error().message, .only_here = true};
+  if (!texts) return Error{facts.launcher + ": " + texts.error().message};
+  std::vector<Announcement> announcements;
+  for (const auto& text : *texts) {
+    auto announcement = Announcement::parse(text);
+    if (!announcement) return announcement.error();
+    announcements.push_back(std::move(*announcement));
+  }
+  const Endpoint& announced = announcements.front().store;
+  if (announced.host == kNoStore && announced.port == 0)
+    return Error{facts.launcher + ": rank 0 has no address for the store, and says why", true};
+  facts.node_of_rank = number_nodes(announcements);
+  if (const auto taken = take_nodes(facts); !taken) return Error{.message = taken.error().message, .only_here = true};
+  for (const auto& announcement : announcements) {
+    const auto& names = facts.nodes;
+    if (std::find(names.begin(), names.end(), announcement.node) == names.end())
+      facts.nodes.push_back(announcement.node);
+  }
+  if (facts.job_id.empty()) facts.job_id = announcements.front().job;
+  store->endpoint = given ? *given : announced;
+  return store;
+}
+
+Status take_nodes(LaunchFacts& facts) {
+  const int own_node = facts.node_of_rank[facts.rank];
+  int here = 0, before = 0;
+  for (int rank = 0; rank < facts.world_size; ++rank) {
+    if (facts.node_of_rank[rank] != own_node) continue;
+    ++here;
+    if (rank < facts.rank) ++before;
+  }
+  if (facts.local_size != 0 && facts.local_size != here) {
+    return Error{facts.launcher + ": rank " + std::to_string(facts.rank) + " is one of " +
+                 std::to_string(facts.local_size) + " on its node by its variables, but one of " +
+                 std::to_string(here) +
+                 " by what the ranks told each other: do several nodes have one host name, or one node several?"};
+  }
+  facts.local_size = here;
+  facts.local_rank = before;
+  facts.node_rank = own_node;
+  return Ok{};
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,87 @@
+#include "bridge/step/failure.h"
+
+#include <sys/wait.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <string_view>
+
+namespace torchbridge {
+namespace {
+
+constexpr int kMaxLines = 64;
+constexpr const char* kIndent = "\n    ";
+
+std::string time_text(std::chrono::system_clock::time_point time) {
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
+  const auto since_epoch = std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch());
+  std::tm local{};
+  localtime_r(&seconds, &local);
+  char date[32], text[48];
+  std::strftime(date, sizeof date, "%Y-%m-%d %H:%M:%S", &local);
+  std::snprintf(text, sizeof text, "%s.%03d", date, static_cast<int>(since_epoch.count() % 1000));
+  return text;
+}
+
+std::string ending_of(const TaskFailure& failure) {
+  if (!WIFSIGNALED(failure.wait_status)) return "exit code " + std::to_string(WEXITSTATUS(failure.wait_status));
+  const int signal = WTERMSIG(failure.wait_status);
+  const std::string killed = "killed by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")";
+  const bool oom = signal == SIGKILL && failure.out_of_memory;
+  return killed + (oom ? ", out of memory: the kernel ended processes on " + failure.node + " for lack of it" : "");
+}
+
+// The character that `escape`, a letter behind a backslash in a JSON string, stands for; 0 for other letters.
+char meaning_of(char escape) {
+  switch (escape) {
+    case 'n':
+      return '\n';
+    case 't':
+      return '\t';
+    case '"':
+      return '"';
+    case '\\':
+      return '\\';
+    default:
+      return 0;
+  }
+}
+
+void append_visible(std::string& text, char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  if (byte >= 0x20 && byte < 0x7f) {
+    text += c;
+    return;
+  }
+  char code[8];
+  std::snprintf(code, sizeof code, "\\x%02x", byte);
+  text += c == '\t' ? "  " : code;
+}
+
+std::string indented(std::string_view reason) {
+  std::string text = kIndent;
+  int lines = 1;
+  while (reason.ends_with('\n')) reason.remove_suffix(1);
+  for (std::size_t i = 0; i < reason.size(); ++i) {
+    char c = reason[i];
+    if (c == '\\' && i + 1 < reason.size() && meaning_of(reason[i + 1]) != 0) c = meaning_of(reason[++i]);
+    if (c != '\n') {
+      append_visible(text, c);
+      continue;
+    }
+    if (++lines > kMaxLines) return text + kIndent + "...";
+    text += kIndent;
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string describe(const TaskFailure& failure) {
+  return "rank " + std::to_string(failure.rank) + " on " + failure.node + ", at " + time_text(failure.time) +
+         " there: " + ending_of(failure) + (failure.reason.empty() ? "" : indented(failure.reason));
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,42 @@
+#include "bridge/step/master_address.h"
+
+#include "bridge/net/address.h"
+#include "bridge/step/step_group.h"
+
+namespace torchbridge {
+namespace {
+
+// In place of an address where there is none; and what the other ranks give, whose values nobody
+// wants.
+constexpr const char* kNone = "none";
+
+Result<std::string> pick_address(const Layout& at, const AddressRule& rule) {
+  auto address = own_address(rule);
+  if (!address || at.node_count == 1 || !is_loopback(*address)) return address;
+  const std::string kind = rule.kind == AddressRule::Kind::kInterface ? "iface:" : "subnet:";
+  return Error{"addr=" + kind + rule.text + ": " + *address +
+               " is a loopback address, which the other nodes cannot reach"};
+}
+
+}  // namespace
+
+Result<std::string> agree_on_address(const LaunchFacts& facts, const TaskMap& map, const Layout& at,
+                                     const Endpoint& store, const LaunchOptions& options,
+                                     std::chrono::milliseconds timeout) {
+  if (!options.addr.depends_on_interfaces()) return store.host;
+  const auto node = master_node_of(facts, map, options.ranks);
+  if (!node) return node.error();
+  // On one node nobody is called.
+  const auto where =
+      at.node_count == 1 ? Result<ListeningNode>(ListeningNode()) : listening_node(facts, map, options, *node, store);
+  if (!where) return Error{.message = where.error().message, .only_here = true};
+  const auto own = at.rank == 0 ? pick_address(at, options.addr) : Result<std::string>(kNone);
+  const auto told = gather_in_step(group_of_step(facts, at, *where, "address"), own ? *own : kNone, timeout,
+                                   [](Values values) { return Result<Values>(Values{std::move(values.front())}); });
+  if (!own) return own.error();
+  if (!told) return told.error();
+  if (told->front() == kNone) return Error::elsewhere();
+  return told->front();
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,90 @@
+#include "bridge/step/node_check.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "bridge/bootstrap/missing_ranks.h"
+#include "bridge/step/explain.h"
+#include "bridge/host/read_machine.h"
+#include "bridge/net/address.h"
+#include "bridge/step/step_group.h"
+
+namespace torchbridge {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Large steps do not start on all nodes at the same instant.
+milliseconds timeout_of(const LaunchOptions& options, int nodes) {
+  constexpr int kLeastS = 1;
+  return std::chrono::seconds(std::max(options.check.value_or(kLeastS), kLeastS)) + milliseconds(nodes);
+}
+
+NodeFacts facts_of_this_task(const EnvMap& environment, const std::string& master) {
+  const auto cpus = allowed_cpus();
+  return {std::string(environment.get("CUDA_VISIBLE_DEVICES").value_or("")), cpus ? cpu_list_text(*cpus) : "",
+          interface_towards(master)};
+}
+
+// The nodes none or not all of whose ranks came.
+std::string missing_nodes(const StepPlan& plan, const std::vector<bool>& came, milliseconds timeout) {
+  constexpr int kShown = 8;
+  const auto& tasks = plan.map.tasks_per_node();
+  std::string names;
+  int count = 0;
+  for (int node = 0, member = 0; node < plan.map.node_count(); member += tasks[node++]) {
+    if (std::all_of(came.begin() + member, came.begin() + member + tasks[node],
+                    [](bool rank_came) { return rank_came; }))
+      continue;
+    if (++count <= kShown) names += (count == 1 ? "" : ", ") + plan.facts.nodes[node];
+  }
+  return "no word within " + seconds(timeout) + " from " + names +
+         (count > kShown ? " and " + std::to_string(count - kShown) + " more" : "") + ": is " +
+         plan.facts.nodes[plan.master_node] + " reachable from there?";
+}
+
+// One entry a node, of its tasks in the order of local ranks.
+std::vector<NodeFacts> facts_by_node(const StepPlan& plan, const Values& values) {
+  std::vector<NodeFacts> nodes;
+  auto value = values.begin();
+  for (const int tasks : plan.map.tasks_per_node()) {
+    std::vector<NodeFacts> of_node;
+    for (int i = 0; i < tasks; ++i) of_node.push_back(NodeFacts::from(*value++));
+    nodes.push_back(NodeFacts::of_tasks(of_node));
+  }
+  return nodes;
+}
+
+}  // namespace
+
+Result<std::string> check_nodes(const StepPlan& plan, const EnvMap& environment, const NodeCheck& check) {
+  const Layout& at = plan.env.layout;
+  const LaunchOptions& options = plan.options;
+  const milliseconds timeout = timeout_of(options, at.node_count);
+  const auto host = numeric_address(plan.env.master.host);
+  if (!host) return Error{.message = host.error().message, .only_here = true};
+  // Members are numbered node by node, so that the listener finds the tasks of a node together.
+  Layout member = at;
+  member.rank = plan.map.ranks_before(at.node_rank) + at.local_rank;
+  Group group =
+      group_of_step(plan.facts, member, {plan.master_node, *host, {plan.env.master.port}}, "check", check.token);
+  if (at.node_count > 1) {
+    group.missing = [&](const std::vector<bool>& came) { return missing_nodes(plan, came, timeout) + check.hint; };
+  }
+  std::string table;  // on the first task of rank 0's node, which is rank 0
+  const std::string own = options.explain ? facts_of_this_task(environment, *host).text() : std::string();
+  const auto told = gather_in_step(group, own, timeout, [&](Values values) {
+    if (options.explain)
+      table = explain(plan.facts, plan.map, plan.options, plan.exported, plan.env, facts_by_node(plan, values));
+    return Result<Values>(Values{"all here"});
+  });
+  if (told) return table;
+  Error error = told.error();
+  const auto& nodes = plan.facts.nodes;
+  if (error.only_here && at.node_rank != plan.master_node)
+    error.message = "node " + nodes[at.node_rank] + " does not reach the node of rank 0, " + nodes[plan.master_node] +
+                    ": " + error.message + check.hint;
+  return error;
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,60 @@
+#include "bridge/step/step_group.h"
+
+#include "bridge/core/torch_env.h"
+#include "bridge/net/address.h"
+
+namespace torchbridge {
+
+Result<ListeningNode> listening_node(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options,
+                                     int node, const Endpoint& store) {
+  constexpr std::size_t kPorts = 3;
+  const auto address = numeric_address(store.host);
+  if (!address) return address.error();
+  ListeningNode listener{node, *address, {store.port}};
+  for (std::size_t i = 1; i < facts.reserved_ports.size() && listener.ports.size() < kPorts; ++i) {
+    listener.ports.push_back(facts.reserved_ports[i]);
+  }
+  LaunchFacts others = facts;
+  others.reserved_ports.clear();
+  LaunchOptions rules;
+  rules.ranks = RankRule::kBlock;
+  if (options.port.low != options.port.high) rules.port = options.port;  // it may be what a firewall leaves open
+  while (listener.ports.size() < kPorts) {
+    others.job_id += " bootstrap";
+    const auto other = endpoint_of(others, map, rules, PortRange{});
+    if (!other) return other.error();
+    listener.ports.push_back(other->port);
+  }
+  return listener;
+}
+
+Group group_of_step(const LaunchFacts& facts, const Layout& at, const ListeningNode& where, const std::string& purpose,
+                    const std::string& token) {
+  const std::string job = run_id_of(facts) + "/" + purpose;
+  return {.job = job,
+          .secret = {siphash({1, 0}, token), siphash({2, 0}, token)},
+          .rank = at.rank,
+          .size = at.world_size,
+          .node_key = job + "/" + token + "/" + std::to_string(at.node_rank),
+          .local_rank = at.local_rank,
+          .local_size = at.local_world_size,
+          .listens = at.node_rank == where.node,
+          .listen_at = at.node_rank == where.node && at.node_count > 1 ? address_to_listen_on(where.address) : "",
+          .ports = where.ports,
+          .first_places = at.node_rank == where.node ? std::vector<std::string>() : std::vector{where.address}};
+}
+
+Result<Values> gather_in_step(const Group& group, const std::string& value, std::chrono::milliseconds timeout,
+                              const Reduce& reduce) {
+  auto gathered = all_gather(group, value, timeout, reduce);
+  if (!gathered) {
+    Error error = gathered.error();
+    error.only_here = !error.reported_elsewhere;
+    return error;
+  }
+  if (gathered->nobody.empty()) return std::move(gathered->values);
+  const bool is_first_of_node = group.local_rank == 0;
+  return Error{.message = gathered->nobody, .reported_elsewhere = !is_first_of_node, .only_here = is_first_of_node};
+}
+
+}  // namespace torchbridge

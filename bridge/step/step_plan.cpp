@@ -1,0 +1,70 @@
+#include "bridge/step/step_plan.h"
+
+#include "bridge/base/host_text.h"
+#include "bridge/net/address.h"
+#include "bridge/step/master_address.h"
+#include "bridge/step/store_port.h"
+
+namespace torchbridge {
+namespace {
+
+Status check_exported_host(const StepOptions& step, int nodes) {
+  const std::string& host = step.options.addr.text;
+  const bool is_each_nodes_own = is_loopback(host) || host.starts_with("localhost");
+  if (!step.exported.host || nodes == 1 || !is_each_nodes_own) return Ok{};
+  return Error{"MASTER_ADDR='" + printable(host) +
+               "' is exported, which means every node's own self, but the ranks are on " + std::to_string(nodes) +
+               " nodes: unset it, or give override=yes"};
+}
+
+}  // namespace
+
+std::optional<Endpoint> StepOptions::exported_endpoint() const {
+  if (!exported.host || !exported.port) return std::nullopt;
+  return Endpoint{options.addr.text, options.port.low};
+}
+
+Result<StepOptions> step_options(const EnvMap& environment, const LaunchOptions& options) {
+  StepOptions step{.options = options, .exported = {}};
+  if (options.override_user) return step;
+  const auto port = environment.integer("MASTER_PORT", 1, 65535);
+  if (!port) return port.error();
+  const auto host = environment.get("MASTER_ADDR");
+  if (host && !is_host_text(*host))
+    return Error{"MASTER_ADDR='" + printable(*host) + "': expected a host name or an address: unset it"};
+  if (host) step.options.addr = {AddressRule::Kind::kHost, std::string(*host)};
+  if (*port) step.options.port = {static_cast<int>(**port), static_cast<int>(**port)};
+  step.exported = {.host = host.has_value(), .port = port->has_value()};
+  return step;
+}
+
+Result<StepPlan> plan_step(LaunchFacts facts, const StepOptions& step, std::optional<Endpoint> store,
+                           std::chrono::milliseconds timeout) {
+  const LaunchOptions& options = step.options;
+  auto map = task_map_of(facts);
+  if (!map) return map.error();
+  if (const auto checked = check_exported_host(step, map->node_count()); !checked) return checked.error();
+  const auto master_node = master_node_of(facts, *map, options.ranks);
+  if (!master_node) return master_node.error();
+  auto named = store ? Result<Endpoint>(*std::move(store)) : store_endpoint_of(facts, *map, options);
+  if (!named) return named.error();
+  auto env = torch_env_of(facts, *map, options, std::move(*named));
+  if (!store) {
+    auto address = agree_on_address(facts, *map, env.layout, env.master, options, timeout);
+    if (!address) return address.error();
+    env.master.host = std::move(*address);
+  }
+  return StepPlan{std::move(facts), std::move(*map), options, step.exported, std::move(env), *master_node};
+}
+
+Result<Socket> reserve_store_socket(const StepPlan& plan, const EnvMap& environment) {
+  const bool agent_serves = environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True" && !plan.options.override_user;
+  if (plan.env.layout.rank != 0 || agent_serves) return Socket();
+  Endpoint store = plan.env.master;
+  if (plan.exported.host) store.host = plan.options.addr.text;  // for messages, what the user gave
+  auto socket = reserve_store_port(store);
+  if (!socket) return Error{.message = socket.error().message, .only_here = true};
+  return socket;
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,67 @@
+#include "bridge/step/store_port.h"
+
+#include "bridge/net/address.h"
+
+namespace torchbridge {
+namespace {
+
+bool is_own_name(const std::string& name) {
+  const std::string own = host_name();
+  return name.substr(0, name.find('.')) == own.substr(0, own.find('.'));
+}
+
+}  // namespace
+
+Result<std::string> address_of_node(const std::string& name) {
+  auto address = numeric_address(name);
+  return address || !is_own_name(name) ? address : reachable_address();
+}
+
+Result<Endpoint> store_endpoint_of(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options) {
+  // All nodes must come to the same port, so over several nodes what this one's kernel hands out does not count.
+  const bool one_node = map.node_count() == 1;
+  auto endpoint = endpoint_of(facts, map, options, one_node ? ephemeral_ports() : PortRange{});
+  if (!endpoint) return endpoint.error();
+  const bool is_by_node_name = options.addr.is_by_node_name();
+  auto numeric = is_by_node_name && !facts.first_address.empty() ? numeric_address(facts.first_address) : Error();
+  if (!numeric) numeric = is_by_node_name ? address_of_node(endpoint->host) : numeric_address(endpoint->host);
+  if (!numeric) {
+    return Error{
+        .message = "MASTER_ADDR=" + endpoint->host + ": " + numeric.error().message + ": choose another with addr=HOST",
+        .only_here = true};  // the others would wait for a rank that does not find it
+  }
+  if (one_node || !is_loopback(*numeric)) {
+    endpoint->host = *numeric;  // so that it does not matter whose resolver knows the name
+    return endpoint;
+  }
+  // A node's own /etc/hosts may give its name a loopback address. The others find the right one.
+  const auto reachable = is_own_name(endpoint->host) ? reachable_address() : Result<std::string>(Error{});
+  if (reachable) {
+    endpoint->host = *reachable;
+  } else if (options.addr.kind == AddressRule::Kind::kHost) {
+    return Error{"addr=" + options.addr.text + " is a loopback address (" + *numeric +
+                 "), which other nodes cannot reach"};
+  }
+  return endpoint;
+}
+
+Result<Socket> reserve_store_port(const Endpoint& master) {
+  const auto address = numeric_address(master.host);
+  if (!address)
+    return Error{"MASTER_ADDR=" + master.host + ": " + address.error().message + ": choose another with addr=HOST"};
+  if (!is_own_address(*address)) {
+    return Error{"MASTER_ADDR=" + master.host + " is no address of " + host_name() +
+                 ", where rank 0 runs: unset it, or choose one of rank 0's with addr=HOST"};
+  }
+  const std::string port = "MASTER_PORT=" + std::to_string(master.port);
+  if (!port_is_free(master.port) || !hold_port(master.port)) {
+    return Error{port + " is already in use on " + host_name() + " (" + *address +
+                 "), where rank 0 must listen: choose another with port=N, or end the program that uses it"};
+  }
+  auto reserved = reserve({address_to_listen_on(*address), master.port});
+  if (!reserved)
+    return Error{port + ": " + reserved.error().message + " (on " + host_name() + "): choose another with port=N"};
+  return reserved;
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,213 @@
+#include "bridge/step/task_environment.h"
+
+#include <net/if.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+
+#include "bridge/bootstrap/all_gather.h"
+#include "bridge/binding/binding.h"
+#include "bridge/binding/closest_gpus.h"
+#include "bridge/core/exported_values.h"
+#include "bridge/core/nested_launch.h"
+#include "bridge/core/user_values.h"
+#include "bridge/host/cpu_affinity.h"
+#include "bridge/host/read_machine.h"
+#include "bridge/net/address.h"
+#include "bridge/step/error_file.h"
+
+namespace torchbridge {
+namespace {
+
+std::string text(int number) { return std::to_string(number); }
+
+// Other tasks may not find it.
+Error only_here(const Error& error) { return {.message = error.message, .only_here = true}; }
+
+// Interface names may differ between nodes; a program on one node needs none. Without a name gloo takes the address of
+// the host's own name, which is 127.0.1.1 on Debian. NCCL finds its interfaces, also those of other fabrics, and is
+// told only the user's; without the '=', "eth1" means eth10 too.
+Status add_interface(const StepPlan& plan, const LaunchOptions& options, std::vector<Variable>& variables) {
+  using Kind = InterfaceRule::Kind;
+  if (options.iface.kind == Kind::kNone || (options.iface.kind == Kind::kAuto && plan.env.layout.node_count == 1))
+    return Ok{};
+  const auto master = numeric_address(plan.env.master.host);
+  const std::string name = options.iface.kind == Kind::kName ? options.iface.name
+                           : master                          ? interface_towards(*master)
+                                                             : "";
+  if (name.empty() || (options.iface.kind == Kind::kAuto && name == "lo")) return Ok{};
+  if (if_nametoindex(name.c_str()) == 0)
+    return Error{"iface=" + name + ": " + host_name() + " has no interface of that name"};
+  variables.emplace_back("GLOO_SOCKET_IFNAME", name);
+  if (options.iface.kind == Kind::kName) variables.emplace_back("NCCL_SOCKET_IFNAME", "=" + name);
+  return Ok{};
+}
+
+std::string with_port(const Endpoint& endpoint) {
+  const bool ipv6 = endpoint.host.find(':') != std::string::npos;
+  return (ipv6 ? "[" + endpoint.host + "]" : endpoint.host) + ":" + text(endpoint.port);
+}
+
+// The words of the program, or of the text that a shell runs, without quotes and folders: of `--nnodes="1"` those are
+// --nnodes and 1.
+std::vector<std::string> words_of(const std::vector<std::string>& program) {
+  constexpr std::string_view kBetween = " \t\n=;&|()<>`\\/";
+  std::vector<std::string> words(1);
+  for (const auto& argument : program) {
+    for (const char c : argument + " ") {
+      if (c == '"' || c == '\'') continue;
+      if (kBetween.find(c) == kBetween.npos)
+        words.back() += c == '_' ? '-' : c;
+      else if (c == '/')
+        words.back().clear();
+      else if (!words.back().empty())
+        words.emplace_back();
+    }
+  }
+  return words;
+}
+
+// Whether the program, or the text that a shell runs, is a torchrun agent that waits for those of other nodes. What a
+// file of commands starts is not known.
+bool is_agent(const std::vector<std::string>& program) {
+  constexpr std::string_view kAgents[] = {"torchrun", "torch.distributed.run", "torch.distributed.launch"};
+  bool starts_agent = false;
+  std::string before;
+  for (std::string word : words_of(program)) {
+    if (word.starts_with("-mtorch.")) word.erase(0, 2);
+    if (std::find(std::begin(kAgents), std::end(kAgents), word) != std::end(kAgents)) starts_agent = true;
+    const bool is_here = word.starts_with("localhost") || word.starts_with("127.") || word.starts_with("[::1]");
+    if (word == "--standalone") return false;
+    if (before == "--nnodes" && (word == "1" || word == "1:1")) return false;
+    if (before == "--rdzv-endpoint" && is_here) return false;
+    before = std::move(word);
+  }
+  return starts_agent;
+}
+
+// PET_* are the defaults of the agent's options. With several tasks on a node, each agent would start a full set of
+// workers.
+void add_agent_defaults(const StepPlan& plan, const EnvMap& environment, std::vector<Variable>& variables) {
+  const Layout& at = plan.env.layout;
+  if (at.world_size != at.node_count) return;
+  const Variable defaults[] = {
+      {"PET_NNODES", text(at.node_count)},       {"PET_NODE_RANK", text(at.node_rank)},
+      {"PET_RDZV_ID", plan.env.run_id},          {"PET_RDZV_ENDPOINT", with_port(plan.env.master)},
+      {"PET_MASTER_ADDR", plan.env.master.host}, {"PET_MASTER_PORT", text(plan.env.master.port)},
+  };
+  variables.insert(variables.end(), std::begin(defaults), std::end(defaults));
+  const bool has_gpus = !environment.get("CUDA_VISIBLE_DEVICES").value_or("").empty();
+  if (has_gpus) variables.emplace_back("PET_NPROC_PER_NODE", "gpu");
+}
+
+std::string summary_of(const StepPlan& plan) {
+  constexpr std::size_t kShown = 16;
+  const auto& tasks_per_node = plan.map.tasks_per_node();
+  const auto& reserved = plan.facts.reserved_ports;
+  const bool is_reserved = std::find(reserved.begin(), reserved.end(), plan.env.master.port) != reserved.end();
+  std::string counts;
+  for (std::size_t node = 0; node < std::min(kShown, tasks_per_node.size()); ++node) {
+    counts += (node == 0 ? "" : ",") + text(tasks_per_node[node]);
+  }
+  if (tasks_per_node.size() > kShown) counts += ",...";
+  return text(plan.map.world_size()) + " ranks on " + text(plan.map.node_count()) + " nodes (" + counts +
+         "), MASTER_ADDR=" + plan.env.master.host + " MASTER_PORT=" + text(plan.env.master.port) +
+         (is_reserved ? " (reserved for the step)" : "") + ", run " + plan.env.run_id;
+}
+
+// Empty where the launcher numbers the node's ranks as torchrun does: RANK = the node's base + LOCAL_RANK.
+std::string note_on_base(const TaskMap& map, int node) {
+  const int base = map.ranks_before(node);
+  int low = INT_MAX, high = 0;  // of RANK - LOCAL_RANK, which never falls from one rank of the node to the next
+  for (int rank = 0; rank < map.world_size(); ++rank) {
+    if (!map.knows(rank) || map.node_of(rank) != node) continue;
+    low = std::min(low, rank - map.local_rank_of(rank));
+    high = rank - map.local_rank_of(rank);
+  }
+  if (low == base && high == base) return "";
+  const std::string found =
+      low == high ? text(low) + ", not the" : text(low) + " to " + text(high) + ", not always the";
+  return "node " + text(node) + ": RANK - LOCAL_RANK is " + found + " node's base " + text(base) +
+         ": programs that build device meshes node by node need ranks=block";
+}
+
+std::vector<std::string> notes_of(const StepPlan& plan, const LaunchOptions& options, const Binding& binding) {
+  std::vector<std::string> notes;
+  const Layout& at = plan.env.layout;
+  if (!binding.note.empty() && at.rank == 0) notes.push_back(binding.note);
+  if (options.verbose && at.rank == 0) notes.push_back(summary_of(plan));
+  if (options.verbose && at.local_rank == 0 && options.ranks != RankRule::kBlock) {
+    const auto note = note_on_base(plan.map, at.node_rank);
+    if (!note.empty()) notes.push_back(note);
+  }
+  return notes;
+}
+
+// The CPUs of each task of this node, for the rules that divide a node among its tasks. Slurm tells them; others are
+// asked.
+Result<std::vector<CpuSet>> cpus_of_tasks(const StepPlan& plan, const EnvMap& environment, const LaunchOptions& options,
+                                          const CpuSet& own) {
+  constexpr std::chrono::seconds kTimeout{60};
+  const Layout& at = plan.env.layout;
+  if (plan.facts.launcher == "slurm") return slurm_task_cpus(environment, at, own);
+  const bool divides = options.gpus == GpuRule::kClosest || options.cpus == CpuRule::kGpu;
+  if (!divides || own.empty()) return std::vector<CpuSet>();
+  const Group node{.job = plan.env.run_id + "/cpus",
+                   .rank = at.local_rank,
+                   .size = at.local_world_size,
+                   .node_key = plan.env.run_id + "/cpus/" + text(at.node_rank),
+                   .local_rank = at.local_rank,
+                   .local_size = at.local_world_size};
+  const auto lists = all_gather(node, cpu_list_text(own), kTimeout);
+  if (!lists) return lists.error();
+  std::vector<CpuSet> sets;
+  for (const auto& list : lists->values) {
+    auto set = parse_cpu_list(list);
+    if (!set) return set.error();
+    sets.push_back(std::move(*set));
+  }
+  return sets;
+}
+
+}  // namespace
+
+Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& environment, const Socket& reserved_port,
+                                         const std::vector<std::string>& program) {
+  const LaunchOptions& options = plan.options;
+  if (const auto checked = check_exported(environment, options.override_user); !checked) return checked.error();
+  auto computed = variables_of(plan.env);
+  if (const auto added = add_interface(plan, options, computed); !added) return only_here(added.error());
+  if (is_agent(program)) add_agent_defaults(plan, environment, computed);
+  auto variables = variables_to_set(computed, environment, options.override_user);
+  if (!variables) return only_here(variables.error());
+  const bool is_needed = needs_machine(options);
+  const bool is_read = is_needed || notes_need_machine(environment, plan.env.layout, options);
+  auto machine = is_read ? read_machine() : Machine();
+  if (!machine && is_needed) return only_here(machine.error());
+  if (!machine) machine = Machine();
+  auto task_cpus = cpus_of_tasks(plan, environment, options, machine->cpus);
+  if (!task_cpus) return only_here(task_cpus.error());
+  machine->task_cpus = std::move(*task_cpus);
+  const auto binding = binding_of(environment, plan.env.layout, options, *machine);
+  if (!binding) return only_here(binding.error());
+  if (const auto placed = place(binding->cpus, binding->memory_node); !placed) return only_here(placed.error());
+
+  TaskEnvironment task{std::move(*variables), notes_of(plan, options, *binding)};
+  task.variables.insert(task.variables.end(), binding->variables.begin(), binding->variables.end());
+  if (reserved_port.open()) task.variables.emplace_back("TORCHBRIDGE_LISTEN_FD", text(reserved_port.descriptor()));
+  const Variable marker(kRunVariable, plan.env.run_id);
+  if (environment.has("TORCHELASTIC_ERROR_FILE") && !options.override_user) {
+    task.variables.push_back(marker);
+    return task;
+  }
+  // Without a safe place the program runs all the same: it then has no file to leave its reason in.
+  // A single process that nobody launched shares its run id with all others of its kind.
+  const std::string run =
+      plan.facts.launcher == "none" ? plan.env.run_id + "-" + std::to_string(getpid()) : plan.env.run_id;
+  const auto file = error_file_in("/tmp", run, plan.env.restart_count, plan.env.layout.rank);
+  task.variables.push_back(file ? Variable("TORCHELASTIC_ERROR_FILE", *file) : marker);
+  return task;
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,44 @@
+#include "trainer_template/runtime/backends/cuda.h"
+
+#include <dlfcn.h>
+
+#include <filesystem>
+
+#include <ATen/Context.h>
+#include <ATen/Version.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "trainer_template/runtime/base/errors.h"
+
+namespace torchbridge::train {
+namespace {
+
+// Where the libtorch_cpu.so of this process lies.
+std::filesystem::path libtorch_folder() {
+  Dl_info found{};
+  dladdr(reinterpret_cast<const void*>(&at::show_config), &found);
+  return found.dli_fname ? std::filesystem::path(found.dli_fname).parent_path() : std::filesystem::path();
+}
+
+}  // namespace
+
+void open_cuda() {
+  const auto file = libtorch_folder() / "libtorch_cuda.so";
+  if (dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+    const char* why = dlerror();
+    throw TrainError(std::string("libtorch has no CUDA: ") + (why ? why : "libtorch_cuda.so cannot be opened"));
+  }
+}
+
+void use_cuda(c10::Device device) {
+  open_cuda();
+  if (!at::hasCUDA()) {
+    throw TrainError(
+        "libtorch's CUDA cannot use the GPU that the driver shows: is the driver older than the CUDA that libtorch was "
+        "built for, "
+        "or was libtorch asked for CUDA before the process group was formed?");
+  }
+  c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
+}
+
+}  // namespace torchbridge::train

@@ -1,0 +1,80 @@
+#include "trainer_template/runtime/backends/cuda_devices.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+
+#include "bridge/base/env_map.h"
+
+namespace torchbridge::train {
+namespace {
+
+// The driver's own interface (cuda.h): CUresult is an int, 0 is success, and 100 says that there is no device.
+constexpr int kNoDevice = 100;
+constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76;  // of CUdevice_attribute
+
+template <class Function>
+Function* look_up(void* library, const char* name) {
+  return reinterpret_cast<Function*>(dlsym(library, name));
+}
+
+std::string counted(std::size_t count) { return std::to_string(count) + (count == 1 ? " GPU is" : " GPUs are"); }
+
+}  // namespace
+
+CudaDevices cuda_devices() {
+  CudaDevices devices;
+  const char* variable = std::getenv("CUDA_VISIBLE_DEVICES");
+  const std::string shown =
+      variable ? "CUDA_VISIBLE_DEVICES='" + printable(variable) + "'" : "CUDA_VISIBLE_DEVICES is not set";
+  void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (driver == nullptr) {
+    devices.because = "this host has no NVIDIA driver, libcuda.so.1; " + shown;
+    return devices;
+  }
+  auto* const init = look_up<int(unsigned)>(driver, "cuInit");
+  auto* const get_count = look_up<int(int*)>(driver, "cuDeviceGetCount");
+  auto* const get_name = look_up<int(char*, int, int)>(driver, "cuDeviceGetName");
+  auto* const get_attribute = look_up<int(int*, int, int)>(driver, "cuDeviceGetAttribute");
+  int count = 0;
+  int code = init && get_count && get_name ? init(0) : -1;
+  if (code == 0) code = get_count(&count);
+  devices.because = code == 0 || code == kNoDevice
+                        ? shown
+                        : "the NVIDIA driver answers with error " + std::to_string(code) + "; " + shown;
+  for (int i = 0; i < count; ++i) {
+    char name[256] = "";
+    get_name(name, sizeof name, i);
+    CudaGpu& gpu = devices.gpus.emplace_back(CudaGpu{name, std::nullopt});
+    Capability found;
+    const bool told = get_attribute && get_attribute(&found.major, kCapabilityMajor, i) == 0 &&
+                      get_attribute(&found.minor, kCapabilityMinor, i) == 0;
+    if (told) gpu.capability = found;
+  }
+  return devices;  // the driver stays loaded: CUDA cannot be unloaded
+}
+
+std::string text_of(const CudaDevices& devices) {
+  if (devices.gpus.empty()) return "no GPU is visible (" + devices.because + ")";
+  std::string names;
+  for (std::size_t i = 0; i < devices.gpus.size(); ++i) {
+    const bool as_before = i > 0 && devices.gpus[i].name == devices.gpus[i - 1].name;
+    if (!as_before) names += printable(devices.gpus[i].name) + ", ";
+  }
+  return counted(devices.gpus.size()) + " visible (" + names + devices.because + ")";
+}
+
+Result<int> gpu_of(const Layout& layout, const CudaDevices& devices) {
+  if (devices.gpus.empty()) return Error{text_of(devices)};
+  if (devices.gpus.size() == 1) return 0;
+  if (layout.local_rank < std::ssize(devices.gpus)) return layout.local_rank;
+  return Error{"LOCAL_RANK=" + std::to_string(layout.local_rank) + ", but only " + text_of(devices) +
+               ": start no more ranks a node than there are GPUs"};
+}
+
+Result<int> gpu_at(int index, const CudaDevices& devices) {
+  if (index < std::ssize(devices.gpus)) return index;
+  return Error{"device cuda:" + std::to_string(index) + ": " + text_of(devices)};
+}
+
+}  // namespace torchbridge::train

@@ -1,0 +1,51 @@
+#include "trainer_template/runtime/backends/device_backends.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "bridge/base/env_map.h"
+
+namespace torchbridge::train {
+namespace {
+
+bool is_name(std::string_view text) {
+  return !text.empty() &&
+         std::ranges::all_of(text, [](unsigned char c) { return std::islower(c) || std::isdigit(c) || c == '_'; });
+}
+
+}  // namespace
+
+Result<std::vector<DeviceBackend>> parse_backends(std::string_view text, std::string_view device) {
+  if (text.empty()) {
+    if (device == "cuda") return std::vector<DeviceBackend>{{"cpu", "gloo"}, {"cuda", "nccl"}};
+    if (device == "cpu") return std::vector<DeviceBackend>{{"cpu", "gloo"}};
+    return Error{"no backend is known for the device '" + printable(device) + "': name one"};
+  }
+  std::string lower(text);
+  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const auto wrong = [&](const std::string& why) {
+    return Error{"backend '" + printable(text) + "': " + why +
+                 "; expected a name (gloo, nccl, mpi), or DEVICE:NAME,DEVICE:NAME as cpu:gloo,cuda:nccl"};
+  };
+  std::vector<DeviceBackend> found;
+  if (lower.find_first_of(":,") == std::string::npos) {
+    if (!is_name(lower)) return wrong("this is no name");
+    found.push_back({"", lower});
+    return found;
+  }
+  for (std::size_t begin = 0; begin <= lower.size();) {
+    const std::size_t end = std::min(lower.find(',', begin), lower.size());
+    const std::string pair = lower.substr(begin, end - begin);
+    begin = end + 1;
+    const std::size_t colon = pair.find(':');
+    if (colon == std::string::npos) return wrong("'" + printable(pair) + "' has no device");
+    DeviceBackend one{pair.substr(0, colon), pair.substr(colon + 1)};
+    if (!is_name(one.device) || !is_name(one.backend)) return wrong("'" + printable(pair) + "' is no pair of names");
+    if (std::ranges::count(found, one.device, &DeviceBackend::device) > 0)
+      return wrong("the device '" + one.device + "' is named twice");
+    found.push_back(std::move(one));
+  }
+  return found;
+}
+
+}  // namespace torchbridge::train

@@ -1,0 +1,155 @@
+#include "trainer_template/runtime/backends/gloo_backend.h"
+
+#include <dirent.h>
+#include <net/if.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <set>
+#include <string_view>
+
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/debug.h>
+
+#include "bridge/base/env_map.h"
+#include "bridge/net/address.h"
+#include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/backends/shared_gloo.h"
+#include "trainer_template/runtime/rendezvous/store_keys.h"
+
+namespace torchbridge::train {
+namespace {
+
+bool is_listening(int descriptor) {
+  int listening = 0;
+  socklen_t size = sizeof listening;
+  return getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) == 0 && listening != 0;
+}
+
+std::set<int> open_sockets() {
+  std::set<int> found;
+  DIR* folder = opendir("/proc/self/fd");
+  if (!folder) return found;
+  while (const dirent* entry = readdir(folder)) {
+    const auto number = parse_integer(entry->d_name, 0, 1 << 30);
+    int type = 0;
+    socklen_t size = sizeof type;
+    if (number && getsockopt(static_cast<int>(*number), SOL_SOCKET, SO_TYPE, &type, &size) == 0) {
+      found.insert(static_cast<int>(*number));
+    }
+  }
+  closedir(folder);
+  return found;
+}
+
+// gloo has no way to end its connections at once; their descriptors are those that came while it was set up, but for
+// what was accepted meanwhile by listeners that were there before: the store and the heartbeat.
+class NewSockets {
+ public:
+  NewSockets() : before_(open_sockets()) { alone_ = ++watchers_ == 1; }
+  ~NewSockets() { --watchers_; }
+
+  std::set<int> now() {
+    std::set<int> found;
+    // Ranks as threads of one process: whose is whose cannot be told.
+    if (!alone_ || watchers_ != 1) return found;
+    const std::set<int> ports = ports_listened_on();
+    for (int descriptor : open_sockets()) {
+      const bool is_new = !before_.contains(descriptor) && !ports.contains(port_of(descriptor));
+      if (is_new && !is_listening(descriptor)) found.insert(descriptor);
+    }
+    return found;
+  }
+
+ private:
+  static int port_of(int descriptor) {
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) != 0) return -1;
+    // The port is at the same place for both families.
+    return address.ss_family == AF_INET || address.ss_family == AF_INET6
+               ? reinterpret_cast<const std::uint16_t*>(&address)[1]
+               : -1;
+  }
+  std::set<int> ports_listened_on() const {
+    std::set<int> ports;
+    for (int descriptor : before_) {
+      if (is_listening(descriptor)) ports.insert(port_of(descriptor));
+    }
+    return ports;
+  }
+
+  static inline std::atomic<int> watchers_{0};
+  std::set<int> before_;
+  bool alone_ = false;
+};
+
+std::vector<std::string> split(std::string_view text) {
+  std::vector<std::string> parts;
+  while (!text.empty()) {
+    const std::size_t comma = std::min(text.find(','), text.size());
+    parts.emplace_back(text.substr(0, comma));
+    text.remove_prefix(std::min(comma + 1, text.size()));
+  }
+  return parts;
+}
+
+std::string interfaces_here() {
+  std::string names;
+  struct if_nameindex* all = if_nameindex();
+  for (auto* one = all; one && one->if_index != 0; ++one)
+    names += (names.empty() ? "" : ", ") + std::string(one->if_name);
+  if (all) if_freenameindex(all);
+  return names;
+}
+
+std::vector<std::shared_ptr<gloo::transport::Device>> devices_for(const BackendRequest& request) {
+  const char* variable = std::getenv("GLOO_SOCKET_IFNAME");
+  const bool by_program = !request.options.gloo.interfaces.empty();
+  const std::vector<std::string> names = by_program ? request.options.gloo.interfaces : split(variable ? variable : "");
+  std::vector<std::shared_ptr<gloo::transport::Device>> devices;
+  for (const std::string& name : names) {
+    if (if_nametoindex(name.c_str()) == 0) {
+      throw TrainError(std::string(by_program ? "gloo's interface '" : "GLOO_SOCKET_IFNAME='") + printable(name) +
+                       "': " + host_name() + " has no such interface, but " + interfaces_here());
+    }
+    devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(name));
+  }
+  if (devices.empty()) devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(request.address));
+  return devices;
+}
+
+// Comparing collectives and recording them is gloo's.
+bool is_watched() {
+  const char* record = std::getenv("TORCH_FR_BUFFER_SIZE");
+  return c10d::debug_level() == c10d::DebugLevel::Detail || (record && std::string_view(record) != "0");
+}
+
+}  // namespace
+
+MadeBackend make_gloo(const BackendRequest& request) {
+  NewSockets sockets;  // before the devices, whose listeners are gloo's own
+  auto options = c10d::ProcessGroupGloo::Options::create(request.connect_timeout);
+  options->devices = devices_for(request);
+  options->threads =
+      request.options.gloo.threads > 0 ? request.options.gloo.threads : static_cast<int>(options->devices.size()) * 2;
+  options->global_ranks_in_group = request.ranks;
+  options->group_name = request.group_name;
+  auto gloo = c10::make_intrusive<SharedGloo>(request.store, request.rank, request.size, options);
+  if (request.size > 1) gloo->share(request.store, request.options.gloo.shared_memory.value_or(false) && !is_watched());
+  gloo->setTimeout(request.timeout);
+  gloo->setSequenceNumberForGroup();
+  return {gloo, [descriptors = sockets.now(), region = gloo->region()] {
+            for (int descriptor : descriptors) ::shutdown(descriptor, SHUT_RDWR);
+            if (region) region->abort();
+          }};
+}
+
+bool shares_memory(const c10d::Backend& backend) {
+  const auto* gloo = dynamic_cast<const SharedGloo*>(&backend);
+  return gloo && gloo->region();
+}
+
+}  // namespace torchbridge::train

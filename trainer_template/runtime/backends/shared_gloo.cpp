@@ -1,0 +1,166 @@
+#include "trainer_template/runtime/backends/shared_gloo.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <ATen/ops/full.h>
+
+#include "trainer_template/runtime/backends/ring_order.h"
+#include "trainer_template/runtime/rendezvous/store_keys.h"
+
+namespace torchbridge::train {
+namespace {
+
+using std::chrono::milliseconds;
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+// gloo moves larger tensors while this thread computes.
+constexpr std::size_t kLargest = 1 << 20;
+// A tensor goes in pieces that stay in the caches.
+constexpr std::size_t kSlotBytes = 256 << 10;
+// Of all ranks together: up to here each rank adds up everything by itself, rather than wait for the others a second
+// time.
+constexpr std::size_t kAddedByAll = 64 << 10;
+// That are added up before the next ones: they stay in the nearest cache.
+constexpr std::size_t kBlock = 1024;
+
+// Different for what must not come together.
+std::uint64_t word_of(c10d::OpType type, int detail, const at::Tensor& tensor) {
+  return static_cast<std::uint64_t>(type) << 56 | static_cast<std::uint64_t>(tensor.scalar_type()) << 48 |
+         static_cast<std::uint64_t>(detail) << 32 | static_cast<std::uint64_t>(tensor.nbytes());
+}
+
+WorkPtr done(const std::vector<at::Tensor>& tensors) {
+  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  future->markCompleted(c10::IValue(tensors));
+  return c10d::Work::create_from_future(future);
+}
+
+bool is_reduced(c10d::ReduceOp::RedOpType op) {
+  return op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::MIN || op == c10d::ReduceOp::MAX;
+}
+
+// Calls use(Number()) with the type of the tensor's elements; false for those that are left to gloo.
+template <class Use>
+bool with_type_of(const at::Tensor& tensor, Use&& use) {
+  switch (tensor.scalar_type()) {
+    case at::kFloat:
+      return use(float()), true;
+    case at::kDouble:
+      return use(double()), true;
+    case at::kHalf:
+      return use(at::Half()), true;
+    case at::kBFloat16:
+      return use(at::BFloat16()), true;
+    case at::kLong:
+      return use(std::int64_t()), true;
+    case at::kInt:
+      return use(std::int32_t()), true;
+    default:
+      return false;
+  }
+}
+
+template <class Number>
+void combine(c10d::ReduceOp::RedOpType op, Number* sums, const Number* values, std::size_t count) {
+  const auto each = [&](auto&& combined) {
+    for (std::size_t i = 0; i < count; ++i) sums[i] = combined(values[i], sums[i]);
+  };
+  if (op == c10d::ReduceOp::SUM) return each([](Number a, Number b) { return static_cast<Number>(a + b); });
+  if (op == c10d::ReduceOp::MIN) return each([](Number a, Number b) { return std::min(a, b); });
+  each([](Number a, Number b) { return std::max(a, b); });
+}
+
+}  // namespace
+
+void SharedGloo::share(const c10::intrusive_ptr<c10d::Store>& store, bool wants_to) {
+  constexpr const char* kTicket = "shared memory";
+  const SharedRegion::Shape shape{.rank = getRank(), .size = getSize(), .slot_bytes = kSlotBytes};
+  std::shared_ptr<SharedRegion> region;
+  if (wants_to) {
+    const auto found = getRank() == 0 ? SharedRegion::create(shape) : SharedRegion::join(shape, get(*store, kTicket));
+    if (found) region = *found;
+  }
+  if (getRank() == 0) put(*store, kTicket, region ? region->ticket() : "none");
+  std::vector<at::Tensor> all_can = {at::full({1}, region ? 1 : 0, at::kInt)};
+  ProcessGroupGloo::allreduce(all_can, {.reduceOp = c10d::ReduceOp::MIN})->wait();
+  if (all_can[0].item<int>() == 1) region_ = std::move(region);
+}
+
+milliseconds SharedGloo::timeout(milliseconds given) {
+  return given == c10d::kUnsetTimeout ? getOptions()->timeout : given;
+}
+
+bool SharedGloo::is_shared(const std::vector<at::Tensor>& tensors) const {
+  if (!region_ || tensors.size() != 1) return false;
+  const at::Tensor& tensor = tensors[0];
+  return tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.is_contiguous() && !tensor.is_conj() &&
+         !tensor.is_neg() && tensor.numel() > 0 && tensor.nbytes() <= kLargest;
+}
+
+WorkPtr SharedGloo::allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) {
+  const auto op = options.reduceOp.op_;
+  const bool is_ours = is_shared(tensors) && is_reduced(op) && with_type_of(tensors[0], [&](auto number) {
+                         reduce<decltype(number)>(tensors[0], op, timeout(options.timeout));
+                       });
+  return is_ours ? done(tensors) : ProcessGroupGloo::allreduce(tensors, options);
+}
+
+// One piece after the other. Of a large piece each rank adds up a part, and takes the others' parts from them.
+template <class Number>
+void SharedGloo::reduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpType op, milliseconds timeout) {
+  constexpr std::size_t kPiece = kSlotBytes / sizeof(Number);
+  const auto ranks = static_cast<std::size_t>(getSize()), rank = static_cast<std::size_t>(getRank());
+  const auto elements = static_cast<std::size_t>(tensor.numel());
+  const std::size_t chunk = elements_of_chunk(elements, sizeof(Number), ranks);
+  Number* const data = static_cast<Number*>(tensor.data_ptr());
+  const auto slot = [&](std::size_t index) {
+    return reinterpret_cast<Number*>(region_->slot(static_cast<int>(index)));
+  };
+  for (std::size_t piece = 0; piece < elements; piece += kPiece) {
+    const std::size_t end = std::min(elements, piece + kPiece);
+    const auto add_up = [&](std::size_t from, std::size_t to) {
+      for_chunks(from, to, chunk, ranks, [&](std::size_t first, std::size_t begin, std::size_t stop) {
+        for (; begin < stop; begin += kBlock) {
+          const std::size_t count = std::min(kBlock, stop - begin);
+          std::copy_n(slot(first) + (begin - piece), count, data + begin);
+          for (std::size_t i = 1; i < ranks; ++i)
+            combine(op, data + begin, slot((first + ranks - i) % ranks) + (begin - piece), count);
+        }
+      });
+    };
+    region_->begin(word_of(c10d::OpType::ALLREDUCE, static_cast<int>(op), tensor));
+    std::copy_n(data + piece, end - piece, slot(rank));
+    region_->wait_for_all(timeout);
+    if ((end - piece) * sizeof(Number) * ranks <= kAddedByAll) {
+      add_up(piece, end);
+      continue;
+    }
+    const auto part = [&](std::size_t index) { return piece + (end - piece) * index / ranks; };
+    add_up(part(rank), part(rank + 1));
+    std::copy(data + part(rank), data + part(rank + 1), slot(rank) + (part(rank) - piece));
+    region_->wait_for_all(timeout);
+    for (std::size_t i = 0; i < ranks; ++i) {
+      if (i != rank) std::copy_n(slot(i) + (part(i) - piece), part(i + 1) - part(i), data + part(i));
+    }
+  }
+}
+
+WorkPtr SharedGloo::broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) {
+  if (!is_shared(tensors) || options.rootRank < 0 || options.rootRank >= getSize() || options.rootTensor != 0) {
+    return ProcessGroupGloo::broadcast(tensors, options);
+  }
+  const int root = static_cast<int>(options.rootRank);
+  char* const data = static_cast<char*>(tensors[0].data_ptr());
+  const std::size_t bytes = tensors[0].nbytes();
+  for (std::size_t piece = 0; piece < bytes; piece += kSlotBytes) {
+    const std::size_t count = std::min(kSlotBytes, bytes - piece);
+    region_->begin(word_of(c10d::OpType::BROADCAST, root, tensors[0]));
+    if (root == getRank()) std::copy_n(data + piece, count, region_->slot(root));
+    region_->wait_for_all(timeout(options.timeout));
+    if (root != getRank()) std::copy_n(region_->slot(root), count, data + piece);
+  }
+  return done(tensors);
+}
+
+}  // namespace torchbridge::train

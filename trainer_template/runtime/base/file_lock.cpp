@@ -1,0 +1,35 @@
+#include "trainer_template/runtime/base/file_lock.h"
+
+#include <sys/file.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "trainer_template/runtime/base/console.h"
+
+namespace torchbridge::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kPatience{5};
+constexpr std::chrono::milliseconds kRetry{50};
+
+}  // namespace
+
+bool lock_file(const Socket& file, const std::string& what) {
+  const auto deadline = Clock::now() + kPatience;
+  while (flock(file.descriptor(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) {
+      say(what + " cannot be locked (" + std::strerror(errno) + "): a second run that uses it would not be noticed");
+      return true;
+    }
+    if (Clock::now() > deadline) return false;
+    std::this_thread::sleep_for(kRetry);
+  }
+  return true;
+}
+
+}  // namespace torchbridge::train

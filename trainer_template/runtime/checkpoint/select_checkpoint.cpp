@@ -1,0 +1,168 @@
+#include "trainer_template/runtime/checkpoint/select_checkpoint.h"
+
+#include <set>
+#include <sstream>
+#include <vector>
+
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint/checkpoint_folder.h"
+#include "trainer_template/runtime/checkpoint_format/verify.h"
+#include "trainer_template/runtime/base/console.h"
+
+namespace torchbridge::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Candidates {
+  fs::path root;
+  std::vector<std::int64_t> steps;  // newest first
+  bool wanted = false;              // by name: to have none is an error
+};
+
+// What is loaded, and would be taken at its word. Empty: all is there.
+std::string not_listed(const Manifest& manifest) {
+  std::set<std::string> names;
+  bool has_optimizer = false;
+  for (const FileRecord& file : manifest.files) {
+    names.insert(file.name);
+    has_optimizer = has_optimizer || is_optimizer_file(file.name);
+  }
+  if (!names.contains(kModelFile)) return kModelFile;
+  if (!has_optimizer) return "file of the optimizer's state";
+  for (int rank = 0; rank < manifest.world_size; ++rank) {
+    if (!names.contains(rank_file(rank))) return rank_file(rank);
+  }
+  return {};
+}
+
+Result<Manifest> manifest_of_step(const fs::path& folder) {
+  std::error_code error;
+  is_seen(folder / kDoneFile);  // rank 0 saw it; else what is read next says what is missing
+  if (!fs::is_directory(fs::symlink_status(folder, error))) return Error{"it is no folder (a link is not followed)"};
+  auto manifest = read_manifest(folder);
+  if (!manifest) return manifest;
+  if (step_folder(manifest->state.step) != folder.filename()) {
+    std::string text = kManifestFile;
+    return Error{text.append(" is of another checkpoint: of step ").append(std::to_string(manifest->state.step))};
+  }
+  if (const std::string missing = not_listed(*manifest); !missing.empty())
+    return Error{std::string(kManifestFile) + " has no " + missing};
+  return manifest;
+}
+
+// Collective: the checkpoint, or what the first rank that found something wrong has found.
+Result<Choice> verified_by_all(const fs::path& folder, ProcessGroup& group, const NeededFiles& needed) {
+  Result<Manifest> manifest = Error{};
+  std::string fault;
+  Kept kept;
+  // Ranks of one node share what the page cache has.
+  if (group.layout().local_world_size == 1) kept.way = ReadFile::Way::kDirect;
+  all_or_none(group, [&] {
+    manifest = manifest_of_step(folder);
+    if (!manifest) {
+      fault = manifest.error().message;
+      return;
+    }
+    if (needed) kept.images = images_for(*manifest, needed(*manifest));
+    if (const Status good = verify_files(folder, *manifest, group.rank(), group.world_size(), kept); !good)
+      fault = good.error().message;
+  });
+  for (const std::string& each : group.all_gather(fault)) {
+    if (!each.empty()) return Error{each};
+  }
+  return Choice{folder, *std::move(manifest), std::move(kept.images)};
+}
+
+// A run that was killed while it put its checkpoint in place of another may have left no other.
+void check_nothing_aside(const fs::path& root) {
+  const std::vector<fs::path> aside = root.empty() ? std::vector<fs::path>() : folders_aside(root);
+  if (aside.empty()) return;
+  const std::string name = aside.back().filename().string();
+  throw TrainError("checkpoint folder '" + root.string() + "' holds no checkpoint but " + name +
+                   ", which was put aside: rename it to " + aside.back().stem().string() +
+                   " to go on from it, or remove it to begin anew");
+}
+
+// Not collective.
+Candidates candidates(const fs::path& root, const std::string& resume) {
+  if (resume == "auto") {
+    Candidates found{.root = root, .steps = root.empty() ? std::vector<std::int64_t>() : complete_steps(root)};
+    if (found.steps.empty()) check_nothing_aside(root);
+    return found;
+  }
+  if (resume == "none") {
+    if (root.empty() || complete_steps(root).empty()) return {};
+    throw TrainError("checkpoint folder '" + root.string() +
+                     "' holds checkpoints, and --resume none would write among them; give another "
+                     "--checkpoint-dir, or remove them");
+  }
+  std::error_code error;
+  fs::path path = fs::weakly_canonical(resume, error);
+  if (error) path = fs::path(resume).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  const auto step = step_of_folder(path.filename().string());
+  if (!step) {
+    Candidates found{.root = path, .steps = complete_steps(path), .wanted = true};
+    if (found.steps.empty())
+      throw TrainError("--resume '" + resume +
+                       "': there is no checkpoint; give auto, none, or a folder that holds one");
+    return found;
+  }
+  if (!is_complete(path))
+    throw TrainError("--resume '" + resume + "': there is no complete checkpoint (no " + kDoneFile + ")");
+  return {.root = path.parent_path(), .steps = {*step}, .wanted = true};
+}
+
+// What rank 0 has found is what all look at: on network file systems others may not see it yet, or see more.
+Candidates agreed_candidates(const fs::path& root, const std::string& resume, ProcessGroup& group) {
+  std::string text;
+  all_or_none(group, [&] {
+    if (!group.is_first()) return;
+    const Candidates found = candidates(root, resume);
+    text = found.wanted ? "1" : "0";
+    for (const std::int64_t step : found.steps) text += " " + std::to_string(step);
+    text += "\n" + found.root.string();
+  });
+  text = group.broadcast(text);
+  const auto end = text.find('\n');
+  std::istringstream numbers(text.substr(0, end));
+  Candidates agreed{.root = text.substr(end + 1)};
+  numbers >> agreed.wanted;
+  for (std::int64_t step; numbers >> step;) agreed.steps.push_back(step);
+  return agreed;
+}
+
+[[noreturn]] void fail(const Candidates& all, const std::string& resume, const std::string& newest_fault) {
+  if (all.wanted && all.steps.size() == 1) throw TrainError("--resume '" + resume + "': " + newest_fault);
+  throw TrainError("none of the " + std::to_string(all.steps.size()) + " checkpoints in '" + all.root.string() +
+                   "' is whole (" + newest_fault + "); give another --checkpoint-dir to begin anew");
+}
+
+}  // namespace
+
+std::optional<Choice> select_checkpoint(const fs::path& root, const std::string& resume, ProcessGroup& group,
+                                        const NeededFiles& needed) {
+  const Candidates all = agreed_candidates(root, resume, group);
+  if (all.steps.empty()) return std::nullopt;
+  std::string newest_fault;
+  for (const std::int64_t step : all.steps) {
+    const fs::path folder = all.root / step_folder(step);
+    auto choice = verified_by_all(folder, group, needed);
+    if (choice) return *std::move(choice);
+    const std::string fault = folder.string() + ": " + choice.error().message;
+    if (group.is_first() && all.steps.size() > 1) say("checkpoint left out: " + fault);
+    if (newest_fault.empty()) newest_fault = fault;
+  }
+  all_or_none(group, [&] { fail(all, resume, newest_fault); });
+  return std::nullopt;
+}
+
+void check_task(const Choice& choice, const std::string& task) {
+  const auto before = choice.manifest.options.find("task");
+  if (before == choice.manifest.options.end() || before->second == task) return;
+  throw TrainError("checkpoint " + choice.folder.string() + " was written with --task " + before->second +
+                   ", this run has --task " + task);
+}
+
+}  // namespace torchbridge::train

@@ -1,0 +1,214 @@
+#include "trainer_template/runtime/checkpoint_format/file_share.h"
+
+#include <algorithm>
+#include <array>
+#include <future>
+#include <memory>
+#include <sstream>
+#include <tuple>
+
+#include "trainer_template/runtime/base/checksum.h"
+#include "trainer_template/runtime/base/stream_copy.h"
+#include "trainer_template/runtime/base/errors.h"
+
+namespace torchbridge::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::uint64_t kUnit = 1 << 20;              // of ranges
+constexpr std::size_t kBlock = std::size_t{4} << 20;  // as large as one write of a disk should be
+constexpr std::size_t kCached = std::size_t{1}
+                                << 18;  // still in the processor's cache when it is copied after its checksum
+
+// Keeps the mean rate of a save below a limit.
+class Pacer {
+ public:
+  explicit Pacer(const WritePace& pace) : pace_(pace) {}
+  void wrote(std::size_t bytes) {
+    bytes_ += static_cast<double>(bytes);
+    if (!pace_.wait) return;
+    const auto due = pace_.bytes_per_s > 0 ? begin_ + std::chrono::duration_cast<Clock::duration>(
+                                                          std::chrono::duration<double>(bytes_ / pace_.bytes_per_s))
+                                           : begin_;
+    pace_.wait(std::max(due - Clock::now(), Clock::duration::zero()));
+  }
+
+ private:
+  const WritePace& pace_;
+  const Clock::time_point begin_ = Clock::now();
+  double bytes_ = 0;
+};
+
+bool is_whole(const FileShare& share) { return share.range == ByteRange{0, share.file_size}; }
+
+// Puts bytes together into blocks, of which one is written while the next comes together. Bytes that lie where a block
+// of them can be written from are not copied: they must stay as they are until finish().
+class BlockWriter {
+ public:
+  // `offset`: where the first byte goes.
+  BlockWriter(OutputFile& file, std::uint64_t offset, Pacer& pacer) : file_(file), offset_(offset), pacer_(pacer) {}
+
+  void add(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const std::string_view part = bytes.substr(0, kBlock - block_.size());
+      bytes.remove_prefix(part.size());
+      if (block_.empty() && reinterpret_cast<std::uintptr_t>(part.data()) % kDirectAlignment == 0) {
+        block_ = part;
+      } else if (!block_.empty() && block_.data() + block_.size() == part.data()) {
+        block_ = {block_.data(), block_.size() + part.size()};
+      } else {
+        gather(part);
+      }
+      if (block_.size() == kBlock) write();
+    }
+  }
+  // All is written.
+  void finish() {
+    if (!block_.empty()) write();
+    wait();
+  }
+
+ private:
+  struct Room {
+    alignas(kDirectAlignment) std::array<char, kBlock> bytes;
+  };
+
+  // The block that is coming together, in memory of its own.
+  void gather(std::string_view part) {
+    std::unique_ptr<Room>& room = rooms_[current_];
+    if (!room) room = std::make_unique_for_overwrite<Room>();
+    char* const begin = room->bytes.data();
+    if (block_.data() != begin) std::ranges::copy(block_, begin);
+    stream_copy(part, begin + block_.size());
+    block_ = {begin, block_.size() + part.size()};
+  }
+  void write() {
+    wait();
+    const auto write_block = [&file = file_, offset = offset_, block = block_] { file.write_at(offset, block); };
+    // A small file is not worth a thread. Where the system starts none, the block is written when it is waited for.
+    if (block_.size() == kBlock) {
+      written_ = std::async(std::launch::async | std::launch::deferred, write_block);
+    } else {
+      write_block();
+    }
+    offset_ += block_.size();
+    current_ = 1 - current_;
+    const std::size_t size = block_.size();
+    block_ = {};
+    pacer_.wrote(size);
+  }
+  void wait() {
+    if (written_.valid()) written_.get();
+  }
+
+  OutputFile& file_;
+  std::uint64_t offset_;
+  Pacer& pacer_;
+  std::string_view block_;
+  std::array<std::unique_ptr<Room>, 2> rooms_;
+  std::size_t current_ = 0;  // the room that is not being written
+  std::future<void> written_;
+};
+
+// The file is written, not synced.
+ShareRecord write_share(BlockWriter& writer, const FileShare& share) {
+  const bool whole = is_whole(share);
+  ShareRecord record{.file = {.name = share.name, .size = share.file_size}, .begin = share.range.begin};
+  Checksum all;
+  for (const std::string_view piece : share.pieces) {
+    Checksum own;
+    for (std::size_t begin = 0; begin < piece.size(); begin += kCached) {
+      const std::string_view bytes = piece.substr(begin, kCached);
+      own.add(bytes);
+      if (whole) all.add(bytes);
+      writer.add(bytes);
+    }
+    record.file.parts.push_back({.size = piece.size(), .xxh3 = own.digest()});
+  }
+  writer.finish();
+  if (whole) record.file.xxh3 = all.digest();
+  return record;
+}
+
+}  // namespace
+
+ByteRange range_of_writer(std::uint64_t size, int index, int count) {
+  const std::uint64_t units = (size + kUnit - 1) / kUnit;
+  const std::uint64_t share = (units + count - 1) / count * kUnit;
+  return {std::min(size, share * index), std::min(size, share * (index + 1))};
+}
+
+std::vector<ShareRecord> write_shares(FileLayer& files, const std::filesystem::path& folder,
+                                      const std::vector<FileShare>& shares, const WritePace& pace) {
+  std::vector<ShareRecord> records;
+  std::vector<std::unique_ptr<OutputFile>> written;
+  Pacer pacer(pace);
+  files.make_folder(folder);
+  for (const FileShare& share : shares) {
+    if (share.range.size() == 0) continue;
+    const bool whole = is_whole(share);
+    written.push_back(files.open(folder / share.name, whole ? FileLayer::Owner::kOne : FileLayer::Owner::kSeveral));
+    // Not longer than its file: what it still writes when it fails is waited for.
+    BlockWriter writer(*written.back(), share.range.begin, pacer);
+    records.push_back(write_share(writer, share));
+  }
+  // Together: the first takes to the disk what a journal has of all of them.
+  for (const auto& file : written) file->sync();
+  for (const auto& file : written) file->close();
+  return records;
+}
+
+std::string to_text(const std::vector<ShareRecord>& records) {
+  std::ostringstream text;
+  for (const auto& [file, begin] : records) {
+    text << file.name << ' ' << file.size << ' ' << begin << ' ' << (file.xxh3.empty() ? "-" : file.xxh3) << ' '
+         << file.parts.size() << '\n';
+    for (const FilePart& part : file.parts) text << part.size << ' ' << part.xxh3 << '\n';
+  }
+  return text.str();
+}
+
+std::vector<ShareRecord> records_from(const std::string& text) {
+  std::vector<ShareRecord> records;
+  std::istringstream words(text);
+  ShareRecord record;
+  for (std::size_t parts = 0;
+       words >> record.file.name >> record.file.size >> record.begin >> record.file.xxh3 >> parts;) {
+    if (record.file.xxh3 == "-") record.file.xxh3.clear();
+    record.file.parts.resize(parts);
+    for (FilePart& part : record.file.parts) words >> part.size >> part.xxh3;
+    records.push_back(record);
+  }
+  return records;
+}
+
+std::vector<FileRecord> joined(std::vector<ShareRecord> records) {
+  std::sort(records.begin(), records.end(), [](const ShareRecord& a, const ShareRecord& b) {
+    return std::tie(a.file.name, a.begin) < std::tie(b.file.name, b.begin);
+  });
+  std::vector<FileRecord> files;
+  std::uint64_t end = 0;  // of what is known of the last file
+  const auto check_complete = [&] {
+    if (!files.empty() && end != files.back().size) throw TrainError(files.back().name + " was not written as a whole");
+  };
+  for (ShareRecord& record : records) {
+    if (files.empty() || files.back().name != record.file.name) {
+      check_complete();
+      files.push_back({.name = record.file.name, .size = record.file.size, .xxh3 = record.file.xxh3});
+      end = 0;
+    }
+    if (record.begin != end || record.file.size != files.back().size) {
+      throw TrainError(record.file.name +
+                       ": what the ranks have written does not fit together; do all have the same model?");
+    }
+    for (FilePart& part : record.file.parts) {
+      end += part.size;
+      files.back().parts.push_back(std::move(part));
+    }
+  }
+  check_complete();
+  return files;
+}
+
+}  // namespace torchbridge::train

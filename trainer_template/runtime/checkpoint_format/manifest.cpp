@@ -1,0 +1,170 @@
+#include "trainer_template/runtime/checkpoint_format/manifest.h"
+
+#include <set>
+#include <stdexcept>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "bridge/base/env_map.h"
+#include "trainer_template/runtime/base/checksum.h"
+#include "trainer_template/runtime/checkpoint_format/state_entries.h"
+
+namespace torchbridge::train {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr std::string_view kSealBegin = ",\n  \"xxh3_128\": \"", kSealEnd = "\"\n}\n";
+
+// nlohmann's own conversion cuts off what does not fit, and fractions.
+template <class Integer>
+Integer integer(const json& value) {
+  if (value.is_number_unsigned()) {
+    if (const auto number = value.get<std::uint64_t>(); std::in_range<Integer>(number))
+      return static_cast<Integer>(number);
+  } else if (value.is_number_integer()) {
+    if (const auto number = value.get<std::int64_t>(); std::in_range<Integer>(number))
+      return static_cast<Integer>(number);
+  }
+  throw std::invalid_argument("cannot be understood: it has " +
+                              printable(value.dump(-1, ' ', true, json::error_handler_t::replace)) +
+                              " where a smaller or whole number belongs");
+}
+
+json to_json(const FileRecord& file) {
+  json record = {{"name", file.name}, {"size", file.size}};
+  if (!file.xxh3.empty()) record["xxh3_128"] = file.xxh3;
+  for (const FilePart& part : file.parts) record["parts"].push_back({part.size, part.xxh3});
+  return record;
+}
+
+// Throws json::exception; std::invalid_argument says what is wrong with the record.
+FileRecord file_from(const json& record) {
+  FileRecord file{.name = record.at("name"),
+                  .size = integer<std::uint64_t>(record.at("size")),
+                  .xxh3 = record.value("xxh3_128", "")};
+  if (file.name.empty() || file.name.front() == '.' || file.name.find('/') != std::string::npos) {
+    throw std::invalid_argument("names a file outside of its folder: '" + printable(file.name) + "'");
+  }
+  std::uint64_t left = file.size;
+  for (const json& entry : record.value("parts", json::array())) {
+    const FilePart& part =
+        file.parts.emplace_back(FilePart{.size = integer<std::uint64_t>(entry.at(0)), .xxh3 = entry.at(1)});
+    if (part.size > left) throw std::invalid_argument("has parts that are longer than '" + printable(file.name) + "'");
+    left -= part.size;
+  }
+  const bool is_covered = file.parts.empty() ? !file.xxh3.empty() : left == 0;
+  if (!is_covered) throw std::invalid_argument("has no checksum for all of '" + printable(file.name) + "'");
+  return file;
+}
+
+json to_json(const OptimizerRecord& optimizer) {
+  json groups = json::array();
+  for (const auto& [name, options, parameters] : optimizer.groups) {
+    groups.push_back({{"name", name}, {"options", options}, {"parameters", parameters}});
+  }
+  return {{"kind", optimizer.kind}, {"groups", groups}};
+}
+
+OptimizerRecord optimizer_from(const json& record) {
+  OptimizerRecord optimizer{.kind = record.at("kind"), .groups = {}};
+  for (const json& group : record.at("groups")) {
+    optimizer.groups.push_back(
+        {.name = group.at("name"), .options = group.at("options"), .parameters = group.at("parameters")});
+  }
+  return optimizer;
+}
+
+TrainState state_from(const json& document) {
+  TrainState state;
+  state.run = document.value("run", "");
+  state.step = integer<std::int64_t>(document.at("step"));
+  state.position = {.epoch = integer<std::int64_t>(document.at("epoch")),
+                    .consumed = integer<std::int64_t>(document.at("epoch_samples_consumed"))};
+  state.samples_seen = integer<std::int64_t>(document.at("samples_seen"));
+  state.seed = integer<std::uint64_t>(document.at("sampler_seed"));
+  state.train_set = document.value("train_set_fingerprint", "");
+  for (const json& bucket : document.at("ddp_buckets")) {
+    auto& indices = state.buckets.emplace_back();
+    for (const json& index : bucket) indices.push_back(integer<std::size_t>(index));
+  }
+  read_state_entries(document.value("state", std::map<std::string, double>()), state);
+  return state;
+}
+
+void check_names(const std::vector<FileRecord>& files) {
+  std::set<std::string> names;
+  for (const FileRecord& file : files) {
+    if (!names.insert(file.name).second) throw std::invalid_argument("names '" + printable(file.name) + "' twice");
+  }
+}
+
+std::string seal_of(std::string_view body) {
+  return std::string(kSealBegin) + checksum_of(body) + std::string(kSealEnd);
+}
+
+}  // namespace
+
+std::string to_json(const Manifest& manifest) {
+  const TrainState& state = manifest.state;
+  json files = json::array();
+  for (const FileRecord& file : manifest.files) files.push_back(to_json(file));
+  json document = {
+      {"format", "torchbridge-checkpoint"},
+      {"version", Manifest::kVersion},
+      {"step", state.step},
+      {"epoch", state.position.epoch},
+      {"epoch_samples_consumed", state.position.consumed},
+      {"samples_seen", state.samples_seen},
+      {"world_size", manifest.world_size},
+      {"sampler_seed", state.seed},
+      {"options", manifest.options},
+      {"versions", manifest.versions},
+      {"ddp_buckets", state.buckets},
+      {"state", state_entries(state)},
+      {"optimizer", to_json(manifest.optimizer)},
+      {"files", files},
+  };
+  if (!state.run.empty()) document["run"] = state.run;
+  if (!state.train_set.empty()) document["train_set_fingerprint"] = state.train_set;
+  constexpr std::string_view kEnd = "\n}";
+  std::string text = document.dump(2, ' ', false, json::error_handler_t::replace);
+  text.resize(text.size() - kEnd.size());
+  return text + seal_of(text);
+}
+
+bool is_sealed(std::string_view text) {
+  static const std::size_t size = seal_of("").size();
+  return text.size() >= size && text.substr(text.size() - size) == seal_of(text.substr(0, text.size() - size));
+}
+
+Result<Manifest> manifest_from_json(std::string_view text) try {
+  const json document = json::parse(text);
+  if (document.at("format") != "torchbridge-checkpoint") return Error{"is not a checkpoint's manifest"};
+  if (document.at("version") != Manifest::kVersion) {
+    return Error{"has format version " +
+                 printable(document.at("version").dump(-1, ' ', true, json::error_handler_t::replace)) +
+                 ", this program reads " + std::to_string(Manifest::kVersion)};
+  }
+  Manifest manifest;
+  manifest.world_size = integer<int>(document.at("world_size"));
+  document.at("options").get_to(manifest.options);
+  document.at("versions").get_to(manifest.versions);
+  manifest.state = state_from(document);
+  if (document.contains("optimizer")) manifest.optimizer = optimizer_from(document["optimizer"]);
+  for (const json& record : document.at("files")) manifest.files.push_back(file_from(record));
+  check_names(manifest.files);
+  const auto& [epoch, consumed] = manifest.state.position;
+  if (manifest.state.step < 0 || epoch < 0 || consumed < 0 || manifest.world_size < 1) {
+    return Error{"holds a negative position"};
+  }
+  return manifest;
+} catch (const json::exception& error) {
+  return Error{"cannot be understood: " + printable(error.what())};
+} catch (const std::invalid_argument& error) {
+  return Error{error.what()};
+}
+
+}  // namespace torchbridge::train

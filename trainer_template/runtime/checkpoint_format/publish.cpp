@@ -1,0 +1,116 @@
+#include "trainer_template/runtime/checkpoint_format/publish.h"
+
+#include <algorithm>
+#include <exception>
+#include <string_view>
+
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
+#include "trainer_template/runtime/base/console.h"
+#include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/base/failpoint.h"
+
+namespace torchbridge::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Why it cannot become the link to the newest one; nothing where it can.
+std::string fault_of_latest(const fs::path& root) {
+  std::error_code ignored;
+  const fs::path link = root / kLatestLink;
+  if (!fs::is_directory(fs::symlink_status(link, ignored))) return {};
+  return "'" + link.string() + "' is a folder, not the link to the newest one: move it away";
+}
+
+}  // namespace
+
+std::vector<std::int64_t> steps_to_remove(std::vector<std::int64_t> steps, const Retention& retention) {
+  std::sort(steps.rbegin(), steps.rend());
+  steps.erase(steps.begin(), steps.begin() + std::min<std::ptrdiff_t>(retention.keep, std::ssize(steps)));
+  std::erase_if(steps, [&](std::int64_t step) { return retention.keep_every > 0 && step % retention.keep_every == 0; });
+  return steps;
+}
+
+void put_aside(FileLayer& files, const fs::path& folder, const std::string& why) {
+  const fs::path aside = folder.string() + std::string(kAsideEnding);
+  std::error_code ignored;
+  const bool in_place_of_another = fs::exists(fs::symlink_status(aside, ignored));
+  files.remove(aside);
+  files.rename(folder, aside);
+  say("put aside as " + aside.string() + (in_place_of_another ? ", in place of the one put aside before" : "") + ": " +
+      why + "; it stays until you remove it (rm -r)");
+}
+
+void put_aside_newer_than(FileLayer& files, const fs::path& root, std::int64_t step) {
+  const std::vector<std::int64_t> steps = complete_steps(root);
+  if (steps.empty() || steps.front() <= step) return;
+  point_latest_to(files, root, step);
+  for (const std::int64_t newer : steps) {
+    if (newer > step)
+      put_aside(files, root / step_folder(newer),
+                "newer than the checkpoint of step " + std::to_string(step) + ", which training went on from");
+  }
+}
+
+void publish(FileLayer& files, const fs::path& root, const fs::path& temporary, const Manifest& manifest) {
+  const std::string text = to_json(manifest);
+  const std::vector<std::string_view> parts = {text};
+  files.write_synced(temporary / kManifestFile, parts);
+  files.sync_folder(temporary);
+
+  const fs::path folder = root / step_folder(manifest.state.step);
+  if (is_complete(folder)) {
+    put_aside(files, folder, "this run has another checkpoint of that step");
+  } else {
+    files.remove(folder);
+  }
+  files.rename(temporary, folder);
+  files.sync_folder(root);
+  failpoint("DONE");
+  mark_complete(files, folder);
+}
+
+void mark_complete(FileLayer& files, const fs::path& folder) {
+  files.write_synced(folder / kDoneFile, {});
+  files.sync_folder(folder);
+}
+
+void point_latest_to(FileLayer& files, const fs::path& root, std::int64_t step) {
+  if (const std::string fault = fault_of_latest(root); !fault.empty()) throw TrainError(fault);
+  const fs::path link = root / kLatestLink, aside = root / (std::string(kTemporaryPrefix) + kLatestLink);
+  files.remove(aside);
+  if (!fs::exists(root / step_folder(step))) return files.remove(link);
+  if (!files.link(step_folder(step), aside)) return;
+  files.rename(aside, link);
+  files.sync_folder(root);
+}
+
+std::string tidy_up(FileLayer& files, const fs::path& root, std::int64_t newest, const Retention& retention) try {
+  const std::string fault = fault_of_latest(root);
+  if (fault.empty()) point_latest_to(files, root, newest);
+  for (const std::int64_t step : steps_to_remove(complete_steps(root), retention)) {
+    failpoint("prune");
+    // Under another name first: a removal that is cut short must not leave something that looks complete.
+    const fs::path aside = root / (std::string(kTemporaryPrefix) + "removed-" + step_folder(step));
+    files.remove(aside);
+    files.rename(root / step_folder(step), aside);
+    files.remove(aside);
+  }
+  return fault;
+} catch (const std::exception& error) {
+  return std::string("older ones were not all removed: ") + error.what();
+}
+
+void abandon(FileLayer& files, const fs::path& root, const fs::path& temporary, std::int64_t step) noexcept {
+  const fs::path folder = root / step_folder(step);
+  for (const fs::path& path : {temporary, folder}) {
+    try {
+      // With DONE it is complete, whatever went wrong after that.
+      if (path == temporary || !is_complete(folder)) files.remove(path);
+    } catch (const std::exception&) {
+      // It may be the disk that does not take anything any more.
+    }
+  }
+}
+
+}  // namespace torchbridge::train

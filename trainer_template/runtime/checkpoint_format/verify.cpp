@@ -1,0 +1,222 @@
+#include "trainer_template/runtime/checkpoint_format/verify.h"
+
+#include <algorithm>
+#include <array>
+#include <future>
+#include <iterator>
+#include <limits>
+#include <memory>
+#include <new>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bridge/base/env_map.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
+#include "trainer_template/runtime/base/checksum.h"
+#include "trainer_template/runtime/formats/safetensors_header.h"
+
+namespace torchbridge::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kHeaderLength = 8;
+constexpr int kReaders = 4;  // of each rank: while one computes, the others keep the disk busy
+constexpr std::uint64_t kLargestManifest = 256 << 20;
+
+// What one checksum is about: bytes [begin, end) of a file.
+struct Checked {
+  const FileRecord* file = nullptr;
+  std::uint64_t begin = 0, end = 0;
+  std::string_view xxh3;
+};
+
+// In the order of the files and their bytes: of those that a rank needs whole, or of the others.
+std::vector<Checked> everything(const Manifest& manifest, const FileImages& images, bool whole) {
+  std::vector<Checked> all;
+  for (const FileRecord& file : manifest.files) {
+    if (images.contains(file.name) != whole) continue;
+    std::uint64_t begin = 0;
+    for (const FilePart& part : file.parts) {
+      all.push_back({&file, begin, begin + part.size, part.xxh3});
+      begin += part.size;
+    }
+    if (file.parts.empty()) all.push_back({&file, 0, file.size, file.xxh3});
+  }
+  return all;
+}
+
+// About as many bytes for each reader, one behind the other as the disk has them. All ranks come to the same.
+std::vector<Checked> share_of(const std::vector<Checked>& all, int share, int shares) {
+  std::vector<Checked> own;
+  std::uint64_t total = 0, before = 0;
+  for (const Checked& one : all) total += one.end - one.begin + 1;
+  for (const Checked& one : all) {
+    if (static_cast<int>(static_cast<double>(before) / static_cast<double>(total) * shares) == share)
+      own.push_back(one);
+    before += one.end - one.begin + 1;
+  }
+  return own;
+}
+
+// Which tensors lie in the range, by the file's own header: " (tensor 'layers.0.weight')". Empty where it has none that
+// can be read.
+std::string tensors_in(const ReadFile& file, const Checked& range) {
+  std::string start;
+  const auto read = [&](std::uint64_t end) {
+    return file.read(start.size(), end, [&](std::string_view bytes) { return !start.append(bytes).empty(); });
+  };
+  if (!range.file->name.ends_with(".safetensors") || file.size() < kHeaderLength || !read(kHeaderLength)) return {};
+  const auto size = header_size(start, file.size());
+  if (!size || !read(*size)) return {};
+  if (range.begin < *size && range.end <= *size) return " (its header)";
+  const auto header = parse_header(start, file.size());
+  if (!header) return {};
+  std::string names;
+  for (const TensorEntry& tensor : header->tensors) {
+    if (tensor.begin == tensor.end || *size + tensor.end <= range.begin || *size + tensor.begin >= range.end) continue;
+    if (!names.empty()) return " (tensor '" + names + "' or behind it)";
+    names = printable(tensor.name);
+  }
+  return names.empty() ? names : " (tensor '" + names + "')";
+}
+
+// Compares bytes, as they come, with the checksums of the parts that they are, one part behind the other.
+class Comparison {
+ public:
+  Comparison(std::span<const Checked> parts, std::size_t most) : parts_(parts), most_(most) { end_parts(); }
+
+  // Whether it is worth while to go on.
+  bool take(std::string_view bytes) {
+    while (!bytes.empty() && !parts_.empty()) {
+      const std::string_view own = bytes.substr(0, parts_.front().end - parts_.front().begin - seen_);
+      checksum_->add(own);
+      seen_ += own.size();
+      bytes.remove_prefix(own.size());
+      end_parts();
+    }
+    return differ_.size() < most_;
+  }
+
+  const std::vector<Checked>& differ() const { return differ_; }
+
+ private:
+  // Those of which all has come.
+  void end_parts() {
+    while (!parts_.empty() && seen_ == parts_.front().end - parts_.front().begin) {
+      if (checksum_->digest() != parts_.front().xxh3) differ_.push_back(parts_.front());
+      parts_ = parts_.subspan(1);
+      checksum_.emplace();
+      seen_ = 0;
+    }
+  }
+
+  std::span<const Checked> parts_;  // that have not ended
+  const std::size_t most_;
+  std::optional<Checksum> checksum_{std::in_place};  // of the first of them
+  std::uint64_t seen_ = 0;                           // of its bytes
+  std::vector<Checked> differ_;
+};
+
+// Of parts of one file that lie one behind the other: the first `most`.
+std::vector<std::string> faults_in_file(const fs::path& folder, std::span<const Checked> parts, const Kept& kept,
+                                        std::size_t most) {
+  const FileRecord& record = *parts.front().file;
+  const auto found = kept.images.find(record.name);
+  FileImage* const image = found == kept.images.end() ? nullptr : found->second.get();
+  const ReadFile file(folder / record.name, image ? kept.way : ReadFile::Way::kCached);
+  if (file.refusal()) return {record.name + " " + file.refusal()};
+  if (file.size() != record.size) {
+    return {record.name + " has " + std::to_string(file.size()) + " bytes, " + std::to_string(record.size) +
+            " were written"};
+  }
+  Comparison comparison(parts, most);
+  const auto take = [&](std::string_view bytes) { return comparison.take(bytes); };
+  const std::uint64_t begin = parts.front().begin, end = parts.back().end;
+  const bool delivered = image ? file.read_into(*image, begin, end, take) : file.read(begin, end, take);
+  std::vector<std::string> faults;
+  for (const Checked& part : comparison.differ())
+    faults.push_back(record.name + " is damaged: its checksum differs" + tensors_in(file, part));
+  if (!delivered) faults.push_back(record.name + " cannot be read");
+  return faults;
+}
+
+// The first `most` of them. A file that is missing or of another size is one.
+std::vector<std::string> faults(const fs::path& folder, std::span<const Checked> parts, const Kept& kept,
+                                std::size_t most) {
+  std::vector<std::string> found;
+  while (!parts.empty() && found.size() < most) {
+    const FileRecord* const file = parts.front().file;
+    const auto end = std::ranges::find_if(parts, [&](const Checked& part) { return part.file != file; });
+    const auto own = parts.first(static_cast<std::size_t>(end - parts.begin()));
+    for (std::string& fault : faults_in_file(folder, own, kept, most - found.size())) {
+      if (found.empty() || found.back() != fault) found.push_back(std::move(fault));
+    }
+    parts = parts.subspan(own.size());
+  }
+  return found;
+}
+
+}  // namespace
+
+Result<Manifest> read_manifest(const fs::path& folder) {
+  const std::string name = kManifestFile;
+  const ReadFile file(folder / name);
+  if (file.refusal()) return Error{name + " " + file.refusal()};
+  if (file.size() > kLargestManifest)
+    return Error{name + " is damaged: it has " + std::to_string(file.size()) + " bytes"};
+  std::string text;
+  if (!file.read(0, file.size(), [&](std::string_view bytes) { return !text.append(bytes).empty(); }))
+    return Error{name + " cannot be read"};
+  auto manifest = manifest_from_json(text);
+  if (!manifest) return Error{name + " " + manifest.error().message};
+  if (!is_sealed(text)) return Error{name + " is damaged: its checksum differs"};
+  return manifest;
+}
+
+FileImages images_for(const Manifest& manifest, const std::vector<std::string>& names) {
+  FileImages images;
+  for (const FileRecord& file : manifest.files) {
+    if (std::ranges::count(names, file.name) == 0) continue;
+    auto& image = images[file.name];
+    try {
+      image = std::make_shared<FileImage>(file.size);
+    } catch (const std::bad_alloc&) {
+      // It can be mapped later.
+    }
+  }
+  return images;
+}
+
+Status verify_files(const fs::path& folder, const Manifest& manifest, int share, int shares, const Kept& kept) {
+  const std::vector<Checked> own = everything(manifest, kept.images, true),
+                             all = everything(manifest, kept.images, false);
+  const auto fault_of_reader = [&](int reader) {
+    std::vector<Checked> parts = share_of(own, reader, kReaders);
+    std::ranges::copy(share_of(all, share * kReaders + reader, shares * kReaders), std::back_inserter(parts));
+    return faults(folder, parts, kept, 1);
+  };
+  std::array<std::future<std::vector<std::string>>, kReaders> readers;
+  for (int i = 0; i < kReaders; ++i)
+    readers[i] = std::async(std::launch::async | std::launch::deferred, fault_of_reader, i);
+  for (auto& reader : readers) {
+    if (const auto found = reader.get(); !found.empty()) return Error{found.front()};
+  }
+  return Ok{};
+}
+
+std::vector<std::string> all_faults(const fs::path& folder, const Manifest& manifest) {
+  return faults(folder, everything(manifest, {}, false), {}, std::numeric_limits<std::size_t>::max());
+}
+
+Result<Manifest> verified_manifest(const fs::path& folder) {
+  auto manifest = read_manifest(folder);
+  if (!manifest) return manifest;
+  if (const Status good = verify_files(folder, *manifest); !good) return good.error();
+  return manifest;
+}
+
+}  // namespace torchbridge::train

@@ -1,0 +1,160 @@
+#include "trainer_template/runtime/formats/csv.h"
+
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <set>
+
+#include "bridge/base/env_map.h"
+#include "trainer_template/runtime/base/mapped_file.h"
+#include "trainer_template/runtime/base/errors.h"
+
+namespace torchbridge::train {
+namespace {
+
+std::string_view without_spaces(std::string_view text) {
+  constexpr std::string_view kSpaces = " \t";
+  const std::size_t begin = text.find_first_not_of(kSpaces);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kSpaces) + 1 - begin);
+}
+
+std::string_view without_quotes(std::string_view text) {
+  const bool quoted = text.size() >= 2 && text.front() == '"' && text.back() == '"';
+  return quoted ? text.substr(1, text.size() - 2) : text;
+}
+
+// Takes the first line off the text, without its end.
+std::string_view take_line(std::string_view& text) {
+  const std::size_t end = text.find('\n');
+  std::string_view line = text.substr(0, end);
+  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  return line;
+}
+
+// The fields of a line, one at a time. A separator within quotes separates nothing.
+class Fields {
+ public:
+  Fields(std::string_view line, char separator) : rest_(line), separator_(separator) {}
+
+  std::optional<std::string_view> next() {
+    if (done_) return std::nullopt;
+    bool quoted = false;
+    std::size_t end = 0;
+    for (; end < rest_.size() && (quoted || rest_[end] != separator_); ++end) quoted ^= rest_[end] == '"';
+    const std::string_view field = rest_.substr(0, end);
+    done_ = end == rest_.size();
+    if (!done_) rest_.remove_prefix(end + 1);
+    return without_quotes(without_spaces(field));
+  }
+
+ private:
+  std::string_view rest_;
+  const char separator_;
+  bool done_ = false;
+};
+
+std::optional<float> number(std::string_view text) {
+  // from_chars takes no plus sign.
+  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc::result_out_of_range)
+    value = std::strtod(std::string(text).c_str(), nullptr);  // that tells 0 from infinity
+  const auto number = static_cast<float>(value);
+  if (error == std::errc::invalid_argument || end != text.data() + text.size() || !std::isfinite(number))
+    return std::nullopt;
+  return number;
+}
+
+class Parser {
+ public:
+  Parser(std::string_view text, const CsvOptions& options) : rest_(text), options_(options) {
+    constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // Excel writes it
+    if (rest_.starts_with(kByteOrderMark)) rest_.remove_prefix(kByteOrderMark.size());
+  }
+
+  Result<NumberTable> parse() {
+    if (options_.header && !rest_.empty()) {
+      if (auto read = read_header(); !read) return read.error();
+    }
+    while (rest_.find_first_not_of(" \t\r\n") != std::string_view::npos) {
+      if (auto read = read_row(); !read) return read.error();
+      ++table_.rows;
+    }
+    if (table_.rows == 0) return Error{"has no rows of numbers"};
+    return std::move(table_);
+  }
+
+ private:
+  std::string_view next_line() {
+    ++line_;
+    return take_line(rest_);
+  }
+
+  std::string place(std::int64_t column) const {
+    std::string text = "line " + std::to_string(line_) + ", column " + std::to_string(column + 1);
+    if (column < std::ssize(table_.names)) text += " ('" + printable(table_.names[column]) + "')";
+    return text + ": ";
+  }
+
+  Status read_header() {
+    Fields fields(next_line(), options_.separator);
+    std::set<std::string_view> seen;
+    while (const auto field = fields.next()) {
+      const std::int64_t column = table_.columns;
+      if (field->empty()) return Error{place(column) + "the name is missing"};
+      if (number(*field)) {
+        return Error{place(column) + "'" + printable(*field) +
+                     "' is a number, expected a name; does the file have no header?"};
+      }
+      if (!seen.insert(*field).second)
+        return Error{place(column) + "'" + printable(*field) + "' is the name of two columns"};
+      table_.names.emplace_back(*field);
+      ++table_.columns;
+    }
+    return Ok{};
+  }
+
+  Status read_row() {
+    Fields fields(next_line(), options_.separator);
+    std::int64_t column = 0;
+    while (const auto field = fields.next()) {
+      const auto value = number(*field);
+      const bool too_many = table_.columns > 0 && column == table_.columns;
+      if (too_many)
+        return Error{place(column) + "expected " + std::to_string(table_.columns) + " fields, as in the lines before"};
+      if (field->empty()) return Error{place(column) + "the number is missing"};
+      if (!value) return Error{place(column) + "'" + printable(*field) + "' is not a finite number"};
+      table_.values.push_back(*value);
+      ++column;
+    }
+    if (table_.columns == 0) table_.columns = column;
+    if (column < table_.columns) {
+      return Error{place(column) + "the line ends, expected " + std::to_string(table_.columns) + " fields"};
+    }
+    return Ok{};
+  }
+
+  std::string_view rest_;
+  const CsvOptions options_;
+  NumberTable table_;
+  std::int64_t line_ = 0;
+};
+
+}  // namespace
+
+Result<NumberTable> parse_csv(std::string_view text, const CsvOptions& options) {
+  return Parser(text, options).parse();
+}
+
+NumberTable read_csv(const std::filesystem::path& path, const CsvOptions& options) {
+  const MappedFile file(path);
+  const auto bytes = file.bytes();
+  auto table = parse_csv({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, options);
+  if (!table) throw TrainError(path.string() + ": " + table.error().message);
+  return *std::move(table);
+}
+
+}  // namespace torchbridge::train

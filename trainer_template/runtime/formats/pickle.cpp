@@ -1,0 +1,408 @@
+#include "trainer_template/runtime/formats/pickle.h"
+
+#include <algorithm>
+#include <bit>
+#include <unordered_map>
+
+#include "bridge/base/env_map.h"
+#include "trainer_template/runtime/formats/safetensors_header.h"
+
+namespace torchbridge::train {
+namespace {
+
+using Kind = PickledValue::Kind;
+
+constexpr int kDeepest = 64;  // a state_dict has five levels or so
+constexpr std::size_t kMostValues =
+    1u << 22;  // of which a value of one byte can make one: 100,000 tensors have two million
+
+constexpr std::pair<std::string_view, const char*> kStorages[] = {
+    {"torch FloatStorage", "F32"},     {"torch DoubleStorage", "F64"}, {"torch HalfStorage", "F16"},
+    {"torch BFloat16Storage", "BF16"}, {"torch LongStorage", "I64"},   {"torch IntStorage", "I32"},
+    {"torch ByteStorage", "U8"},       {"torch BoolStorage", "BOOL"},
+};
+constexpr std::string_view kOrderedDict = "collections OrderedDict", kSize = "torch Size",
+                           kTensor = "torch._utils _rebuild_tensor_v2", kParameter = "torch._utils _rebuild_parameter";
+
+struct Refused {
+  std::string why;
+};
+
+struct Node : PickledValue {
+  bool inside = false;  // another value
+};
+using Value = std::shared_ptr<Node>;
+
+const char* dtype_of_storage(std::string_view name) {
+  for (const auto& [storage, dtype] : kStorages) {
+    if (storage == name) return dtype;
+  }
+  return nullptr;
+}
+
+bool is_known(std::string_view name) {
+  return name == kOrderedDict || name == kSize || name == kTensor || name == kParameter ||
+         dtype_of_storage(name) != nullptr;
+}
+
+std::vector<std::int64_t> counts_of(const PickledValue& tuple) {
+  std::vector<std::int64_t> counts;
+  for (const auto& item : tuple.items) {
+    if (!item->is(Kind::kInteger) || item->integer < 0) throw Refused{"the shape of a tensor is not a tuple of counts"};
+    counts.push_back(item->integer);
+  }
+  return counts;
+}
+
+// Whether every element is inside the storage, without overflow.
+bool fits(const PickledTensor& tensor) {
+  std::int64_t last = tensor.offset;
+  for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
+    if (tensor.shape[i] == 0) return tensor.offset <= tensor.storage_size;
+    std::int64_t reach = 0;
+    if (__builtin_mul_overflow(tensor.shape[i] - 1, tensor.strides[i], &reach) ||
+        __builtin_add_overflow(last, reach, &last))
+      return false;
+  }
+  return last < tensor.storage_size;
+}
+
+class Machine {
+ public:
+  explicit Machine(std::string_view bytes) : bytes_(bytes) {}
+
+  Pickled run() {
+    if (take() != 0x80) throw Refused{"it is not of pickle protocol 2"};
+    if (const int protocol = take(); protocol != 2) {
+      throw Refused{"it is of pickle protocol " + std::to_string(protocol) +
+                    ", and only 2 is read: leave pickle_protocol of torch.save out"};
+    }
+    while (true) {
+      begin_ = at_;
+      const unsigned char opcode = take();
+      if (opcode == '.') break;
+      step(opcode);
+    }
+    if (at_ != bytes_.size()) throw Refused{"bytes follow its end"};
+    if (stack_.size() != 1 || !marks_.empty())
+      throw Refused{"it ends with " + std::to_string(stack_.size()) + " values, not one"};
+    return stack_.front();
+  }
+
+  std::size_t position() const { return begin_; }
+
+ private:
+  // The opcodes by their names in pickletools.
+  void step(unsigned char opcode) {
+    switch (opcode) {
+      case '}':
+        return push(make(Kind::kDict));  // EMPTY_DICT
+      case ']':
+        return push(make(Kind::kList));  // EMPTY_LIST
+      case ')':
+        return push(make(Kind::kTuple));  // EMPTY_TUPLE
+      case '(':
+        return marks_.push_back(stack_.size());  // MARK
+      case 't':
+        return push(tuple(to_mark()));  // TUPLE
+      case 0x85:
+        return push(tuple(top(1)));  // TUPLE1
+      case 0x86:
+        return push(tuple(top(2)));  // TUPLE2
+      case 0x87:
+        return push(tuple(top(3)));  // TUPLE3
+      case 'q':
+        return remember(take());  // BINPUT
+      case 'r':
+        return remember(number(4));  // LONG_BINPUT
+      case 'h':
+        return recall(take());  // BINGET
+      case 'j':
+        return recall(number(4));  // LONG_BINGET
+      case 'X':
+        return push(text(string(number(4))));  // BINUNICODE
+      case 'K':
+        return push(integer(take()));  // BININT1
+      case 'M':
+        return push(integer(static_cast<std::int64_t>(number(2))));  // BININT2
+      case 'J':
+        return push(integer(static_cast<std::int32_t>(number(4))));  // BININT
+      case 0x8a:
+        return push(long_integer());  // LONG1
+      case 'G':
+        return push(floating());  // BINFLOAT
+      case 0x88:
+        return push(boolean(1));  // NEWTRUE
+      case 0x89:
+        return push(boolean(0));  // NEWFALSE
+      case 'N':
+        return push(make(Kind::kNone));  // NONE
+      case 's':
+        return put_into_dict(top(2));  // SETITEM
+      case 'u':
+        return put_into_dict(to_mark());  // SETITEMS
+      case 'a':
+        return append(top(1));  // APPEND
+      case 'e':
+        return append(to_mark());  // APPENDS
+      case 'c':
+        return push(name());  // GLOBAL
+      case 'Q':
+        return push(storage(*top(1).front()));  // BINPERSID
+      case 'R':
+        return reduce(top(2));  // REDUCE
+      case 'b':
+        return build(top(1));  // BUILD
+      default:
+        throw Refused{"it has the opcode " + std::to_string(opcode) + ", which no state_dict needs"};
+    }
+  }
+
+  unsigned char take() {
+    if (at_ == bytes_.size()) throw Refused{"it is cut off"};
+    return static_cast<unsigned char>(bytes_[at_++]);
+  }
+
+  std::string_view string(std::uint64_t size) {
+    if (size > bytes_.size() - at_) throw Refused{"it is cut off"};
+    const auto found = bytes_.substr(at_, size);
+    at_ += size;
+    return found;
+  }
+
+  // Little-endian, of up to eight bytes.
+  std::uint64_t number(int size) {
+    std::uint64_t value = 0;
+    for (int i = 0; i < size; ++i) value |= std::uint64_t{take()} << (8 * i);
+    return value;
+  }
+
+  std::string_view line() {
+    const auto end = bytes_.find('\n', at_);
+    if (end == std::string_view::npos) throw Refused{"it is cut off"};
+    const auto found = string(end - at_);
+    ++at_;
+    return found;
+  }
+
+  Value make(Kind kind) {
+    if (++made_ > kMostValues) throw Refused{"it has more than " + std::to_string(kMostValues) + " values"};
+    auto value = std::make_shared<Node>();
+    value->kind = kind;
+    return value;
+  }
+
+  Value integer(std::int64_t value) {
+    auto made = make(Kind::kInteger);
+    made->integer = value;
+    return made;
+  }
+
+  Value boolean(int value) {
+    auto made = make(Kind::kBool);
+    made->integer = value;
+    return made;
+  }
+
+  Value long_integer() {
+    const int size = take();
+    if (size > 8) throw Refused{"it has an integer of more than 64 bits"};
+    const std::uint64_t low = number(size);
+    const int unused = 64 - 8 * size;
+    return integer(size == 0 ? 0 : static_cast<std::int64_t>(low << unused) >> unused);
+  }
+
+  Value floating() {
+    std::uint64_t bits = 0;
+    for (int i = 0; i < 8; ++i) bits = bits << 8 | take();  // big-endian, unlike the integers
+    auto made = make(Kind::kFloat);
+    made->number = std::bit_cast<double>(bits);
+    return made;
+  }
+
+  Value text(std::string_view content) {
+    auto made = make(Kind::kText);
+    made->text = content;
+    return made;
+  }
+
+  Value name() {
+    const std::string module(line());
+    auto made = make(Kind::kName);
+    made->text = module + " " + std::string(line());
+    if (!is_known(made->text)) {
+      throw Refused{"it refers to " + printable(made->text.replace(module.size(), 1, ".")) +
+                    ", and only plain values and tensors are read"};
+    }
+    return made;
+  }
+
+  Value tuple(std::vector<Value> items) {
+    auto made = make(Kind::kTuple);
+    add(*made, items);
+    return made;
+  }
+
+  // What is inside another value is complete: nothing can then be inside itself, or deeper than `depth` says.
+  void add(PickledValue& container, const std::vector<Value>& items) {
+    for (const auto& item : items) {
+      if (item.get() == &container) throw Refused{"a value is inside itself"};
+      container.depth = std::max(container.depth, item->depth + 1);
+      item->inside = true;
+      container.items.push_back(item);
+    }
+    if (container.depth > kDeepest) throw Refused{"it nests values more than " + std::to_string(kDeepest) + " deep"};
+  }
+
+  PickledValue& open_container(Kind kind) {
+    if (stack_.empty() || stack_.size() <= floor() || !stack_.back()->is(kind))
+      throw Refused{"it puts values into what cannot hold them"};
+    if (stack_.back()->inside) throw Refused{"it changes a value that is part of another"};
+    return *stack_.back();
+  }
+
+  void put_into_dict(const std::vector<Value>& pairs) {
+    PickledValue& dict = open_container(Kind::kDict);
+    if (pairs.size() % 2 != 0) throw Refused{"a dictionary has a key without a value"};
+    for (std::size_t i = 0; i < pairs.size(); i += 2) {
+      if (!pairs[i]->is(Kind::kText) && !pairs[i]->is(Kind::kInteger))
+        throw Refused{"a key of a dictionary is neither text nor an integer"};
+    }
+    add(dict, pairs);
+  }
+
+  void append(const std::vector<Value>& items) { add(open_container(Kind::kList), items); }
+
+  // ('storage', type, key, location, size): the location, where it was when it was saved, does not matter here.
+  Value storage(const PickledValue& id) {
+    const auto& items = id.items;
+    const bool right = id.is(Kind::kTuple) && items.size() == 5 && items[0]->text == "storage" &&
+                       items[1]->is(Kind::kName) && items[2]->is(Kind::kText) && items[4]->is(Kind::kInteger) &&
+                       items[4]->integer >= 0;
+    const char* dtype = right ? dtype_of_storage(items[1]->text) : nullptr;
+    if (dtype == nullptr) throw Refused{"it refers to something outside of it that is no storage of a tensor"};
+    std::int64_t bytes = 0;
+    if (__builtin_mul_overflow(items[4]->integer, static_cast<std::int64_t>(element_size(dtype)), &bytes))
+      throw Refused{"a storage is too large"};
+    auto made = make(Kind::kStorage);
+    made->tensor.storage = items[2]->text;
+    made->tensor.dtype = dtype;
+    made->tensor.storage_size = items[4]->integer;
+    return made;
+  }
+
+  // A call, of one of the few functions whose result is known without calling it.
+  void reduce(const std::vector<Value>& call) {
+    const auto& arguments = call[1]->items;
+    if (!call[0]->is(Kind::kName) || !call[1]->is(Kind::kTuple)) throw Refused{"it calls what is no function"};
+    const std::string& function = call[0]->text;
+    if (function == kOrderedDict && arguments.empty()) return push(make(Kind::kDict));
+    if (function == kSize && arguments.size() == 1 && arguments[0]->is(Kind::kTuple)) return push(share(arguments[0]));
+    if (function == kParameter && arguments.size() == 3 && arguments[0]->is(Kind::kTensor))
+      return push(share(arguments[0]));
+    if (function == kTensor && arguments.size() >= 4 && arguments.size() <= 7) return push(tensor(arguments));
+    throw Refused{"it calls " + printable(function) + " in a way that torch.save does not"};
+  }
+
+  // What makes a tensor's values others than those in its storage: {"neg": True} of torch.imag(x.conj()), for one.
+  static void refuse_metadata(const PickledValue& metadata) {
+    if (metadata.is(Kind::kNone) || (metadata.is(Kind::kDict) && metadata.items.empty())) return;
+    const bool named = metadata.is(Kind::kDict) && metadata.items[0]->is(Kind::kText);
+    throw Refused{"a tensor is a view of its elements" +
+                  (named ? " with the bit '" + printable(metadata.items[0]->text) + "'" : std::string()) +
+                  ", which is not read: save tensor.resolve_neg().resolve_conj()"};
+  }
+
+  // (storage, offset, shape, strides, requires_grad, backward_hooks, metadata), the last one only where there is some
+  Value tensor(const std::vector<Pickled>& arguments) {
+    if (!arguments[0]->is(Kind::kStorage) || !arguments[1]->is(Kind::kInteger) || !arguments[2]->is(Kind::kTuple) ||
+        !arguments[3]->is(Kind::kTuple)) {
+      throw Refused{"a tensor is not made of storage, offset, shape and strides"};
+    }
+    if (arguments.size() == 7) refuse_metadata(*arguments[6]);
+    auto made = make(Kind::kTensor);
+    made->tensor = arguments[0]->tensor;
+    made->tensor.offset = arguments[1]->integer;
+    made->tensor.shape = counts_of(*arguments[2]);
+    made->tensor.strides = counts_of(*arguments[3]);
+    const bool same_length =
+        made->tensor.shape.size() == made->tensor.strides.size() && made->tensor.shape.size() <= kDeepest;
+    if (!same_length || made->tensor.offset < 0 || !fits(made->tensor))
+      throw Refused{"a tensor reaches beyond its storage"};
+    return made;
+  }
+
+  // Attributes of an OrderedDict: a state_dict has _metadata, versions of modules that loading does not need.
+  void build(const std::vector<Value>& state) {
+    (void)open_container(Kind::kDict);
+    if (!state[0]->is(Kind::kDict)) throw Refused{"it sets attributes of a value that has none"};
+  }
+
+  void push(Value value) { stack_.push_back(std::move(value)); }
+
+  std::size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
+
+  std::vector<Value> top(std::size_t count) {
+    if (stack_.size() - floor() < count) throw Refused{"it uses values that are not there"};
+    std::vector<Value> values(stack_.end() - static_cast<std::ptrdiff_t>(count), stack_.end());
+    stack_.resize(stack_.size() - count);
+    return values;
+  }
+
+  std::vector<Value> to_mark() {
+    if (marks_.empty()) throw Refused{"it uses values that are not there"};
+    auto values = top(stack_.size() - marks_.back());
+    marks_.pop_back();
+    return values;
+  }
+
+  void remember(std::uint64_t key) {
+    if (stack_.size() <= floor()) throw Refused{"it uses values that are not there"};
+    memo_[key] = stack_.back();
+  }
+
+  void recall(std::uint64_t key) {
+    const auto found = memo_.find(key);
+    if (found == memo_.end()) throw Refused{"it uses values that are not there"};
+    push(found->second);
+  }
+
+  // Every value was made here.
+  static Value share(const Pickled& value) {
+    return std::static_pointer_cast<Node>(std::const_pointer_cast<PickledValue>(value));
+  }
+
+  std::string_view bytes_;
+  std::size_t at_ = 0, begin_ = 0, made_ = 0;
+  std::vector<Value> stack_;
+  std::vector<std::size_t> marks_;  // where on the stack
+  std::unordered_map<std::uint64_t, Value> memo_;
+};
+
+}  // namespace
+
+std::string_view storage_class(std::string_view dtype) {
+  for (const auto& [storage, name] : kStorages) {
+    if (name == dtype) return storage.substr(storage.find(' ') + 1);
+  }
+  return {};
+}
+
+const PickledValue* PickledValue::find(std::string_view key) const {
+  if (kind != Kind::kDict) return nullptr;
+  for (std::size_t i = 0; i < items.size(); i += 2) {
+    if (items[i]->is(Kind::kText) && items[i]->text == key) return items[i + 1].get();
+  }
+  return nullptr;
+}
+
+Result<Pickled> parse_pickle(std::string_view bytes) {
+  Machine machine(bytes);
+  try {
+    return machine.run();
+  } catch (const Refused& refused) {
+    return Error{"byte " + std::to_string(machine.position()) + " of its pickle: " + refused.why};
+  }
+}
+
+}  // namespace torchbridge::train

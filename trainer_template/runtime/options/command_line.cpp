@@ -1,0 +1,211 @@
+#include "trainer_template/runtime/options/command_line.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+
+#include "bridge/base/env_map.h"
+#include "bridge/program/program.h"
+#include "trainer_template/runtime/base/console.h"
+#include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/backends/device_backends.h"
+#include "trainer_template/runtime/options/config_file.h"
+#include "trainer_template/runtime/options/option_checks.h"
+#include "trainer_template/runtime/options/option_conflicts.h"
+#include "trainer_template/runtime/options/option_suggestions.h"
+#include "trainer_template/runtime/formats/toml_file.h"
+
+namespace torchbridge::train {
+namespace {
+
+// CLI11 takes the next word for the value of "--metrics=", which a variable that is not set leaves.
+void refuse_empty_values(std::span<char*> words) {
+  for (const std::string_view word : words) {
+    const auto sign = word.find('=');
+    if (word.starts_with("--") && sign + 1 == word.size())
+      throw CLI::ValidationError(std::string(word.substr(0, sign)), not_empty(""));
+  }
+}
+
+class CommandLine {
+ public:
+  explicit CommandLine(std::span<const TaskRegistration> kinds);
+  // Throws CLI::ParseError.
+  void parse(int argc, char** argv);
+  const Options& options() const { return options_; }
+  // What --help, with the defaults of the task that was chosen, --version or --print-config prints.
+  std::optional<std::string> asked_for(const CLI::ParseError& error);
+  std::optional<std::string> printed_config() {
+    return prints_config_ ? std::optional(config_file(table_, app_.get_name())) : std::nullopt;
+  }
+  std::string text_of(const CLI::ParseError& error) const { return torchbridge::text_of(app_, error, kSuggestedOptions); }
+
+ private:
+  void take_words();
+  void take_file();
+  void take_task();
+  void choose_device();
+  std::map<std::string, ChosenOption> chosen();
+
+  std::span<const TaskRegistration> kinds_;
+  Options options_;
+  OptionTable table_;
+  CLI::App app_;
+  std::map<std::string, std::string> words_;  // what the command line gives, by name
+  std::string file_;
+  bool prints_config_ = false;
+};
+
+CommandLine::CommandLine(std::span<const TaskRegistration> kinds)
+    : kinds_(kinds),
+      app_(
+          "Trains with DistributedDataParallel, one process a rank.\n"
+          "Ranks come from srun --torch-env, mpirun, torchrun or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT;\n"
+          "without any of them it trains alone.",
+          program_name()) {
+  set_up(app_);
+  app_.add_option("--config", file_, "Read options from this TOML file; the command line wins")->check(not_empty);
+  app_.add_flag("--print-config", prints_config_, "Print a file for --config, with all that was chosen");
+  declare_options(table_, options_, kinds_);
+  for (const DeclaredOption& each : table_.all()) {
+    std::string& word = words_[each.name];
+    const bool is_flag = std::holds_alternative<bool*>(each.value);
+    CLI::Option* const option =
+        is_flag ? app_.add_flag(each.name, word, each.help) : app_.add_option(each.name, word, each.help);
+    option->group(each.group);
+    if (!is_flag) option->type_name(each.kind());
+  }
+}
+
+void CommandLine::parse(int argc, char** argv) {
+  refuse_empty_values({argv, static_cast<std::size_t>(argc)});
+  app_.parse(argc, argv);
+  take_words();
+  take_file();
+  take_task();
+  try {
+    options_.kind->check_model(options_.model);
+  } catch (const TrainError& error) {
+    throw CLI::ValidationError("--model", error.what());
+  }
+  if (const auto schedule = parse_lr_schedule(options_.lr_schedule, options_.kind->lr_schedules); !schedule) {
+    throw CLI::ValidationError("--lr-schedule", schedule.error().message);
+  }
+  choose_device();
+  options_.checkpoints.on_pending_save = options_.on_pending_save == "skip" ? CheckpointOptions::OnPendingSave::kSkip
+                                                                            : CheckpointOptions::OnPendingSave::kWait;
+  options_.checkpoints.bytes_per_s = options_.save_mb_per_s * 1e6;
+  options_.checkpoints.seed = options_.seed;
+  options_.task_given = table_.at("--task").is_given;
+  options_.data_given = table_.at("--data").is_given;
+  options_.model_given = table_.at("--model").is_given;
+  options_.chosen = chosen();
+  options_.checkpoints.shown = options_.shown();
+}
+
+void CommandLine::take_words() {
+  for (DeclaredOption& each : table_.all()) {
+    if (app_.count(each.name) == 0) continue;
+    each.is_given = true;
+    const std::string wrong = each.assign(words_.at(each.name));
+    if (!wrong.empty()) throw CLI::ValidationError(each.name, wrong);
+  }
+}
+
+void CommandLine::take_file() {
+  if (file_.empty()) return;
+  const auto entries = read_toml(file_);
+  if (!entries) throw CLI::ValidationError(entries.error().message);
+  std::vector<std::string> keys;
+  for (const DeclaredOption& each : table_.all()) keys.push_back(each.key());
+  for (const TomlEntry& entry : *entries) {
+    const std::string place = printable(file_) + ":" + std::to_string(entry.line) + ": ";
+    DeclaredOption* const option = table_.find("--" + entry.key);
+    if (!option) {
+      throw CLI::ValidationError(place + "there is no key '" + printable(entry.key) + "'" +
+                                 did_you_mean_option(entry.key, keys, kSuggestedOptions, ""));
+    }
+    std::string text;
+    for (const std::string& value : entry.values) text += (text.empty() ? "" : ",") + value;
+    const bool wants_list = std::holds_alternative<std::vector<std::string>*>(option->value);
+    if (entry.is_list && !wants_list)
+      throw CLI::ValidationError(place + entry.key + ": expected one value, not a list");
+    if (std::exchange(option->is_given, true)) continue;  // the command line wins
+    const std::string wrong = option->assign(text);
+    if (!wrong.empty()) throw CLI::ValidationError(place + entry.key + ": " + wrong);
+  }
+}
+
+// The task may stand in the file: its defaults are known when all is read.
+void CommandLine::take_task() {
+  options_.kinds = kinds_;
+  options_.kind = &*std::find_if(kinds_.begin(), kinds_.end(),
+                                 [&](const TaskRegistration& kind) { return kind.name == options_.task; });
+  table_.at("--model").help = options_.kind->models;
+  for (const auto& [name, value] : options_.kind->defaults) {
+    DeclaredOption& option = table_.at(name);
+    option.default_text = value;
+    if (!option.is_given) option.assign(value);
+  }
+}
+
+std::map<std::string, ChosenOption> CommandLine::chosen() {
+  std::map<std::string, ChosenOption> all;
+  for (const DeclaredOption& each : table_.all()) {
+    std::string text = each.rule.text ? each.rule.text() : torchbridge::train::text_of(each.value);
+    if (each.rule.on_ranks == OnRanks::kGiven) text = text.empty() ? "not set" : "set";
+    all[each.name] = {each.rule.on_ranks, each.rule.is_shown, std::move(text)};
+  }
+  return all;
+}
+
+// NCCL serves GPUs alone: who names it wants one.
+void CommandLine::choose_device() {
+  if (options_.backend == "auto") return;
+  const std::vector<DeviceBackend> backends = *parse_backends(options_.backend, "");
+  const auto is_nccl = [](const DeviceBackend& one) { return one.backend == "nccl"; };
+  if (std::ranges::none_of(backends, is_nccl)) return;
+  if (options_.device == "auto") options_.device = "cuda";
+  if (options_.device == "cpu" && std::ranges::all_of(backends, is_nccl)) {
+    throw CLI::ValidationError("--backend", "nccl serves GPUs only: give --device cuda, or --backend gloo or mpi");
+  }
+}
+
+std::optional<std::string> CommandLine::asked_for(const CLI::ParseError& error) {
+  if (dynamic_cast<const CLI::CallForHelp*>(&error)) {
+    const auto entries = read_toml(file_);
+    std::string task = words_.at("--task");
+    for (const TomlEntry& entry : entries ? *entries : std::vector<TomlEntry>()) {
+      if (entry.key == "task" && task.empty() && !entry.values.empty()) task = entry.values.front();
+    }
+    (void)table_.at("--task").assign(task);  // help is for all: where there is no such task, of the first
+    take_task();
+    table_.at("--task").default_text = options_.task;
+    for (const DeclaredOption& each : table_.all()) {
+      CLI::Option* const option = app_.get_option(each.name)->description(each.help);
+      if (!std::holds_alternative<bool*>(each.value))
+        option->default_str(each.default_text.empty() ? each.rule.if_not_set : each.default_text);
+    }
+  }
+  return torchbridge::asked_for(app_, error);
+}
+
+}  // namespace
+
+Options parse_command_line(int argc, char** argv, std::span<const TaskRegistration> kinds) {
+  CommandLine line(kinds);
+  try {
+    line.parse(argc, argv);
+    check_together(line.options());
+  } catch (const CLI::ParseError& error) {
+    if (const auto text = line.asked_for(error)) throw EarlyExit(ExitCode::kDone, *text);
+    throw EarlyExit(ExitCode::kBadOptions, line.text_of(error) + " (see --help)");
+  }
+  if (const auto text = line.printed_config()) throw EarlyExit(ExitCode::kDone, *text);
+  return line.options();
+}
+
+}  // namespace torchbridge::train

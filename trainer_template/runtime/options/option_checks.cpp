@@ -1,0 +1,74 @@
+#include "trainer_template/runtime/options/option_checks.h"
+
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+#include <sstream>
+
+#include "bridge/base/env_map.h"
+#include "bridge/core/init_method.h"
+#include "trainer_template/runtime/backends/device_backends.h"
+
+namespace torchbridge::train {
+namespace {
+
+bool parse(const std::string& text, double& value) {
+  char* end = nullptr;
+  value = std::strtod(text.c_str(), &end);
+  return !text.empty() && *end == '\0';
+}
+
+}  // namespace
+
+std::string check_backend(const std::string& name) {
+  if (name == "auto") return {};
+  const auto backends = parse_backends(name, "");
+  return backends ? "" : backends.error().message;
+}
+
+std::string check_init_method(const std::string& url) {
+  const auto method = parse_init_method(url);
+  return method ? "" : method.error().message;
+}
+
+std::string not_negative(const std::string& text) {
+  double value = -1;
+  const bool number = parse(text, value);
+  return number && value >= 0 && value < 1e300 ? "" : "'" + text + "': expected a number from 0 on, below 1e300";
+}
+
+std::function<std::string(const std::string&)> number_between(double least, double most) {
+  return [least, most](const std::string& text) {
+    double value = 0;
+    const bool number = parse(text, value);
+    if (number && value >= least && value <= most) return std::string();
+    std::ostringstream expected;
+    expected << "'" << text << "': expected a number from " << least << " to " << most;
+    return expected.str();
+  };
+}
+
+std::function<std::string(const std::string&)> at_least(std::int64_t least) {
+  return [least](const std::string& text) {
+    if (parse_integer(text, least, std::numeric_limits<std::int64_t>::max())) return std::string();
+    return "'" + printable(text) + "': expected a whole number from " + std::to_string(least) + " on";
+  };
+}
+
+std::function<std::string(const std::string&)> whole_between(std::int64_t least, std::int64_t most) {
+  return [least, most](const std::string& text) {
+    if (parse_integer(text, least, most)) return std::string();
+    return "'" + printable(text) + "': expected a whole number from " + std::to_string(least) + " to " +
+           std::to_string(most);
+  };
+}
+
+std::string existing_file(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored) ? "" : "'" + printable(path) + "' is not a file";
+}
+
+std::string not_empty(const std::string& text) { return text.empty() ? "'' is empty" : ""; }
+
+}  // namespace torchbridge::train

@@ -1,0 +1,123 @@
+#include "trainer_template/runtime/options/option_table.h"
+
+#include <algorithm>
+#include <concepts>
+#include <limits>
+#include <type_traits>
+
+#include "bridge/base/env_map.h"
+#include "bridge/base/nearest_name.h"
+#include "trainer_template/runtime/base/number_text.h"
+#include "trainer_template/runtime/formats/toml_file.h"
+
+namespace torchbridge::train {
+namespace {
+
+std::vector<std::string> words_of(const std::string& list) {
+  std::vector<std::string> words;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    if (end > begin) words.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return words;
+}
+
+// Whether `text` is a value of the type, which it has then.
+bool read(const std::string& text, bool& value) { return value = text == "true", value || text == "false"; }
+bool read(const std::string& text, double& value) {
+  char* end = nullptr;
+  value = std::strtod(text.c_str(), &end);
+  return !text.empty() && *end == '\0';
+}
+bool read(const std::string& text, std::integral auto& value) {
+  using Number = std::remove_reference_t<decltype(value)>;
+  constexpr auto kLeast =
+      std::is_unsigned_v<Number> ? 0 : std::int64_t{std::numeric_limits<std::make_signed_t<Number>>::min()};
+  const auto number = parse_integer(text, kLeast, std::numeric_limits<std::make_signed_t<Number>>::max());
+  if (number) value = static_cast<Number>(*number);
+  return number.has_value();
+}
+bool read(const std::string& text, std::optional<double>& value) { return read(text, value.emplace()); }
+bool read(const std::string& text, std::string& value) { return value = text, true; }
+bool read(const std::string& text, std::filesystem::path& value) { return value = text, true; }
+bool read(const std::string& text, std::vector<std::string>& value) { return value = words_of(text), true; }
+
+std::string joined(const std::vector<std::string>& words, const std::string& between) {
+  std::string all;
+  for (const std::string& word : words) all += (all.empty() ? "" : between) + word;
+  return all;
+}
+
+std::string text(const std::string& value) { return value; }
+std::string text(const std::filesystem::path& value) { return value.string(); }
+std::string text(bool value) { return value ? "yes" : "no"; }
+std::string text(double value) { return shortest(value); }
+std::string text(std::integral auto value) { return std::to_string(value); }
+std::string text(const std::optional<double>& value) { return value ? text(*value) : "not set"; }
+std::string text(const std::vector<std::string>& values) { return joined(values, ","); }
+
+}  // namespace
+
+std::string DeclaredOption::kind() const {
+  if (!rule.choices.empty()) return joined(rule.choices, "|");
+  return std::visit(
+      []<class T>(const T*) -> std::string {
+        if (std::is_same_v<T, bool>) return "true|false";
+        if (std::is_integral_v<T>) return "INT";
+        return std::is_same_v<T, double> || std::is_same_v<T, std::optional<double>> ? "FLOAT" : "TEXT";
+      },
+      value);
+}
+
+std::string DeclaredOption::assign(const std::string& text) {
+  const auto& choices = rule.choices;
+  if (!choices.empty() && std::find(choices.begin(), choices.end(), text) == choices.end()) {
+    return "'" + printable(text) + "': expected one of " + joined(choices, ", ") + did_you_mean(text, choices);
+  }
+  if (std::string wrong = rule.check ? rule.check(text) : ""; !wrong.empty()) return wrong;
+  const bool is_read = std::visit([&](auto* place) { return read(text, *place); }, value);
+  return is_read ? ""
+                 : "'" + printable(text) + "': expected " +
+                       (kind() == "INT"     ? "a whole number"
+                        : kind() == "FLOAT" ? "a number"
+                                            : "true or false");
+}
+
+void OptionTable::add(const std::string& name, OptionValue value, const std::string& help, OptionRule rule) {
+  options_.push_back({.name = name,
+                      .group = group_,
+                      .help = help,
+                      .value = value,
+                      .rule = std::move(rule),
+                      .default_text = toml_of(value) ? text_of(value) : ""});
+}
+
+DeclaredOption* OptionTable::find(const std::string& name) {
+  const auto option =
+      std::find_if(options_.begin(), options_.end(), [&](const DeclaredOption& each) { return each.name == name; });
+  return option == options_.end() ? nullptr : &*option;
+}
+
+DeclaredOption& OptionTable::at(const std::string& name) { return *find(name); }
+
+std::string text_of(const OptionValue& value) {
+  return std::visit([](const auto* place) { return text(*place); }, value);
+}
+
+std::optional<std::string> toml_of(const OptionValue& value) {
+  if (const auto* list = std::get_if<std::vector<std::string>*>(&value)) {
+    std::vector<std::string> words;
+    for (const std::string& word : **list) words.push_back(toml_text(word));
+    return words.empty() ? std::nullopt : std::optional("[" + joined(words, ", ") + "]");
+  }
+  if (const auto* number = std::get_if<std::optional<double>*>(&value); number && !**number) return std::nullopt;
+  if (const auto* flag = std::get_if<bool*>(&value)) return **flag ? "true" : "false";
+  const std::string plain = text_of(value);
+  const bool is_text =
+      std::holds_alternative<std::string*>(value) || std::holds_alternative<std::filesystem::path*>(value);
+  if (!is_text) return plain;
+  return plain.empty() ? std::nullopt : std::optional(toml_text(plain));
+}
+
+}  // namespace torchbridge::train

@@ -1,0 +1,45 @@
+// TensorBoard's event files: numbers by name and step.
+//
+// Format: records of TFRecord (https://www.tensorflow.org/tutorials/load_data/tfrecord), each a protocol buffer "Event"
+// (tensorflow/core/util/event.proto, tensorflow/core/framework/summary.proto).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "trainer_template/runtime/output/record_file.h"
+
+namespace torchbridge::train {
+
+// CRC-32C (Castagnoli), RFC 3720 appendix B.4.
+std::uint32_t crc32c(std::string_view bytes);
+
+// One record of the file: its length, the length's checksum, the bytes, their checksum.
+std::string tf_record(std::string_view bytes);
+
+// An Event of one number; seconds since 1970.
+std::string scalar_event(double wall_time, std::int64_t step, const std::string& name, float value);
+
+// For one rank. What was written is with the kernel when flush() returns.
+class EventFile {
+ public:
+  // A new file in `folder`, which is made; an empty path writes nothing. The file says that the run goes on after
+  // `last_step` (0: from the start): TensorBoard then drops what an earlier file has of later steps. Throws TrainError,
+  // which names the file.
+  EventFile(const std::filesystem::path& folder, std::int64_t last_step);
+  void write(std::int64_t step, const std::string& name, double value);
+  void flush();
+  // Throws TrainError where numbers are missing because the disk was full, say.
+  void check_complete() const { file_.check_complete(); }
+
+ private:
+  void put(const std::string& event);
+
+  bool enabled_ = false;
+  RecordFile file_;
+  std::string events_;  // not written yet
+};
+
+}  // namespace torchbridge::train

@@ -1,0 +1,54 @@
+#include "trainer_template/runtime/output/keep_aside.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+#include "bridge/net/socket.h"
+#include "trainer_template/runtime/base/console.h"
+#include "trainer_template/runtime/output/output_error.h"
+
+namespace torchbridge::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path free_name(const fs::path& file) {
+  std::error_code ignored;
+  for (int number = 1;; ++number) {
+    const fs::path name = file.string() + ".aside-" + std::to_string(number);
+    if (!fs::exists(fs::symlink_status(name, ignored))) return name;
+  }
+}
+
+// The original is about to be cut: a power cut must not take both.
+std::error_code copy_synced(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::copy_file(from, to, error);
+  if (error) return error;
+  const Socket copy(open(to.c_str(), O_RDONLY | O_CLOEXEC));
+  return copy.open() && fsync(copy.descriptor()) == 0 ? std::error_code()
+                                                      : std::error_code(errno, std::generic_category());
+}
+
+}  // namespace
+
+void keep_aside(const fs::path& file, const std::string& reason, const char* option) {
+  fs::path aside;
+  std::error_code error;
+  do {
+    aside = free_name(file);
+    error = copy_synced(file, aside);
+  } while (error == std::errc::file_exists);  // another process took the name
+  if (error) {
+    std::error_code ignored;
+    fs::remove(aside, ignored);
+    throw cannot_open(
+        file, "it " + reason + ", and cannot be kept as '" + aside.string() + "' (" + error.message() + ")", option);
+  }
+  say("'" + file.string() + "' " + reason + ": kept as '" + aside.string() + "'");
+}
+
+}  // namespace torchbridge::train

@@ -1,0 +1,21 @@
+// The errors of files that the user named for output.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "trainer_template/runtime/base/errors.h"
+
+namespace torchbridge::train {
+
+// When it is opened; `option` is the one that named it: "--metrics".
+inline TrainError cannot_open(const std::filesystem::path& file, const std::string& reason, const std::string& option) {
+  return TrainError("cannot write '" + file.string() + "': " + reason + "; give another " + option);
+}
+
+// Later.
+inline TrainError cannot_write(const std::filesystem::path& file) {
+  return TrainError("cannot write '" + file.string() + "': is the disk full?");
+}
+
+}  // namespace torchbridge::train

@@ -1,0 +1,42 @@
+// What a person sees of the training while it runs.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "trainer_template/runtime/output/metrics.h"
+
+namespace torchbridge::train {
+
+// A bar that is redrawn in its line, a plain line every ten seconds, or, by itself, the bar on a terminal and lines
+// elsewhere. Under srun the output of a task is never a terminal, though a person may be looking at it.
+enum class ProgressStyle { kNone, kAuto, kBar, kLines };
+
+// For one rank.
+class Progress {
+ public:
+  // `done`: steps that were taken before this process.
+  Progress(ProgressStyle style, std::int64_t total_steps, std::int64_t done = 0);
+  ~Progress();  // what is printed next begins a line of its own
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  void show(const StepRecord& record);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double seconds_left(std::int64_t step, Clock::time_point now) const;
+
+  bool shown_, redrawn_;
+  std::int64_t total_steps_, done_;
+  const Clock::time_point begin_;
+  Clock::time_point last_shown_;
+};
+
+// "0:07", "12:03", "3:00:00".
+std::string duration_text(double seconds);
+
+// "[#####.....]  50%", for `done` of `total`; `width` characters between the brackets.
+std::string bar(std::int64_t done, std::int64_t total, int width);
+
+}  // namespace torchbridge::train

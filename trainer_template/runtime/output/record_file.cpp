@@ -1,0 +1,100 @@
+#include "trainer_template/runtime/output/record_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "bridge/base/env_map.h"
+#include "trainer_template/runtime/base/console.h"
+#include "trainer_template/runtime/output/output_error.h"
+
+namespace torchbridge::train {
+namespace {
+
+// 0, or why not.
+int write_all(int file, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(file, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return errno;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return 0;
+}
+
+// What /dev/stdout and its like stand for: it is written at the place where the process itself goes on.
+std::optional<int> own_descriptor(const std::filesystem::path& path) {
+  if (path == "/dev/stdout") return STDOUT_FILENO;
+  if (path == "/dev/stderr") return STDERR_FILENO;
+  const std::string folder = path.parent_path().string(), number = path.filename().string();
+  if (folder != "/dev/fd" && folder != "/proc/self/fd") return std::nullopt;
+  const auto value = parse_integer(number, 0, INT_MAX);
+  return value ? std::optional(static_cast<int>(*value)) : std::nullopt;
+}
+
+// A pipe that nobody reads yet is waited for, but not for ever.
+Socket open_to_write(const std::filesystem::path& path) {
+  constexpr std::chrono::seconds kPatience{5};
+  constexpr std::chrono::milliseconds kRetry{50};
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (true) {
+    Socket file(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666));
+    if (file.open()) fcntl(file.descriptor(), F_SETFL, fcntl(file.descriptor(), F_GETFL) & ~O_NONBLOCK);
+    if (file.open() || errno != ENXIO || std::chrono::steady_clock::now() > deadline) return file;
+    std::this_thread::sleep_for(kRetry);
+  }
+}
+
+}  // namespace
+
+RecordFile::RecordFile(const std::filesystem::path& path, const char* option) : path_(path) {
+  const auto own = own_descriptor(path);
+  file_ = own ? Socket(fcntl(*own, F_DUPFD_CLOEXEC, 0)) : open_to_write(path);
+  struct stat status {};
+  if (!file_.open() || fstat(file_.descriptor(), &status) != 0)
+    throw cannot_open(path, errno == ENXIO ? "nobody reads this pipe" : std::strerror(errno), option);
+  is_regular_ = !own && S_ISREG(status.st_mode);
+  size_ = status.st_size;
+}
+
+int RecordFile::write_at(std::int64_t position, std::string_view end, std::string_view record) {
+  const int file = file_.descriptor();
+  if (is_regular_ && lseek(file, position, SEEK_SET) < 0) return errno;
+  const int error = write_all(file, record);
+  if (error != 0 && is_regular_) {
+    // The place of `end` is there, so writing it anew asks nothing of a full disk.
+    [[maybe_unused]] const bool restored =
+        ftruncate(file, size_) == 0 && lseek(file, position, SEEK_SET) >= 0 && write_all(file, end) == 0;
+  }
+  return error;
+}
+
+bool RecordFile::replace_end(std::string_view end, std::string_view record) {
+  if (!file_.open()) return true;
+  const std::int64_t position = size_ - static_cast<std::int64_t>(end.size());
+  const int error = write_at(position, end, record);
+  if (error == 0) {
+    size_ = position + static_cast<std::int64_t>(record.size());
+    failing_ = false;
+    return true;
+  }
+  if (!failing_)
+    say("cannot write '" + path_.string() + "': " + std::strerror(error) +
+        "; what would come there is left out, and training goes on");
+  failing_ = incomplete_ = true;
+  return false;
+}
+
+void RecordFile::check_complete() const {
+  if (incomplete_) throw TrainError("'" + path_.string() + "' is not complete: it could not be written for some time");
+}
+
+}  // namespace torchbridge::train

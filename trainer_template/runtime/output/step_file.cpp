@@ -1,0 +1,112 @@
+#include "trainer_template/runtime/output/step_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <istream>
+#include <string_view>
+
+#include "trainer_template/runtime/base/file_lock.h"
+#include "trainer_template/runtime/output/keep_aside.h"
+#include "trainer_template/runtime/output/output_error.h"
+
+namespace torchbridge::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A pipe, a terminal, or what /dev/stdout stands for: it has no past, and nothing is put in its place.
+bool is_stream(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) return true;
+  const std::string name = path.string();
+  return fs::is_symlink(path, ignored) && (name.starts_with("/dev/") || name.starts_with("/proc/"));
+}
+
+constexpr std::string_view kStart = "{\"step\":", kRun = ",\"run\":\"";
+
+std::int64_t step_of_line(std::string_view line) {
+  std::int64_t step = 0;
+  if (!line.starts_with(kStart) || !line.ends_with('}')) return -1;
+  line.remove_prefix(kStart.size());
+  return std::from_chars(line.data(), line.data() + line.size(), step).ec == std::errc() ? step : -1;
+}
+
+// Empty where the line has none.
+std::string run_of_line(std::string_view line) {
+  const auto begin = line.find(kRun);
+  if (begin == std::string_view::npos) return {};
+  line.remove_prefix(begin + kRun.size());
+  return std::string(line.substr(0, line.find('"')));
+}
+
+// An empty file where there is none.
+Socket locked(const fs::path& path, const char* option) {
+  Socket file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (!file.open()) throw cannot_open(path, std::strerror(errno), option);
+  if (!lock_file(file, "file '" + path.string() + "'"))
+    throw cannot_open(path, "another run, or another option of this one, writes it", option);
+  return file;
+}
+
+}  // namespace
+
+std::optional<KeptLines> lines_until(std::istream& file, std::int64_t last_step) {
+  constexpr std::string_view kBlank("\0", 1);  // what a power cut may leave
+  KeptLines kept;
+  std::int64_t position = 0;
+  for (std::string line; std::getline(file, line);) {
+    const bool is_whole = !file.eof();
+    const std::int64_t step = step_of_line(line);
+    const bool can_be_ours =
+        line.starts_with(kStart) || (!is_whole && (kStart.starts_with(line) || line.starts_with(kBlank)));
+    if (position == 0 && !can_be_ours) return std::nullopt;
+    if (position == 0 && is_whole) kept.run = run_of_line(line);
+    kept.has_later = is_whole && step > last_step;
+    if (!is_whole || step > last_step) break;
+    position += std::ssize(line) + 1;
+    kept.size = position;
+    kept.last = step == last_step ? line : "";
+  }
+  return kept;
+}
+
+StepFile::StepFile(const fs::path& path, const RunStart& start, const char* option) : run_(start.run) {
+  if (path.empty()) return;
+  if (is_stream(path)) {
+    file_ = RecordFile(path, option);
+    return;
+  }
+  std::error_code ignored;
+  if (path.has_parent_path()) fs::create_directories(path.parent_path(), ignored);
+  lock_ = locked(path, option);
+  std::ifstream before(path, std::ios::binary);
+  auto kept = lines_until(before, start.step);
+  if (!kept) throw cannot_open(path, "its first line is no record of a step, so it is no file of this option", option);
+  if (kept->run && *kept->run != start.run) {
+    keep_aside(path, "is of another run", option);
+    kept = KeptLines{};
+  } else if (kept->has_later && (start.goes_back || start.run.empty())) {
+    keep_aside(path, "has steps after " + std::to_string(start.step) + ", where this run goes on", option);
+  }
+  if (ftruncate(lock_.descriptor(), kept->size) != 0) throw cannot_open(path, std::strerror(errno), option);
+  if (kept->size > 0) run_.clear();
+  last_line_ = kept->last;
+  file_ = RecordFile(path, option);
+}
+
+void StepFile::write(const std::string& line) {
+  const std::string run = run_.empty() ? "" : std::string(kRun) + run_ + "\"";
+  if (file_.append(line.substr(0, line.size() - 1) + run + "}\n")) run_.clear();
+}
+
+void StepFile::add_to_last(const std::string& members) {
+  if (last_line_.empty() || last_line_.find(members.substr(0, members.find(':'))) != std::string::npos) return;
+  file_.replace_end("}\n", members + "}\n");  // one write: a kill leaves the line as it was, or as it is to be
+}
+
+}  // namespace torchbridge::train

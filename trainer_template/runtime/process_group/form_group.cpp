@@ -1,0 +1,160 @@
+#include "trainer_template/runtime/process_group/form_group.h"
+
+#include <algorithm>
+#include <map>
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupWrapper.hpp>
+#include <torch/csrc/distributed/c10d/debug.h>
+
+#include "bridge/base/env_map.h"
+#include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/backends/backend_registry.h"
+#include "trainer_template/runtime/backends/gloo_backend.h"
+#include "trainer_template/runtime/process_group/timed_group.h"
+
+namespace torchbridge::train {
+namespace {
+
+using Type = c10d::ProcessGroup::BackendType;
+
+c10::DeviceType device_type(const DeviceBackend& one) {
+  try {
+    return c10::Device(one.device).type();
+  } catch (const std::exception&) {
+    throw TrainError("backend '" + one.device + ":" + one.backend + "': libtorch knows no device '" +
+                     printable(one.device) + "'");
+  }
+}
+
+Type type_of(const DeviceBackend& one) { return c10d::ProcessGroup::strToBackendType(one.backend); }
+
+// What a group as a whole calls its backend: NCCL where it is among them, else a backend of the user's, else the first.
+Type default_type(const std::vector<DeviceBackend>& backends) {
+  for (const Type preferred : {Type::NCCL, Type::CUSTOM}) {
+    if (std::ranges::count(backends, preferred, type_of) > 0) return preferred;
+  }
+  return type_of(backends.front());
+}
+
+c10::intrusive_ptr<c10d::Store> below(const std::string& prefix, const c10::intrusive_ptr<c10d::Store>& store) {
+  return c10::make_intrusive<c10d::PrefixStore>(prefix, store);
+}
+
+// Compares what the ranks are about to do, over a gloo of its own, before the backend does it.
+MadeBackend with_checks(MadeBackend made, BackendRequest request) {
+  request.store = below("pg_wrapper:" + request.group_name, request.store);
+  MadeBackend helper = make_gloo(request);
+  auto wrapper = c10::make_intrusive<c10d::ProcessGroupWrapper>(made.backend, helper.backend);
+  return {wrapper, [first = std::move(made.abort), second = std::move(helper.abort)] {
+            first();
+            second();
+          }};
+}
+
+// Behind the checks of TORCH_DISTRIBUTED_DEBUG=DETAIL.
+c10::intrusive_ptr<c10d::Backend> unwrapped(c10::intrusive_ptr<c10d::Backend> backend) {
+  auto* const wrapper = dynamic_cast<c10d::ProcessGroupWrapper*>(backend.get());
+  return wrapper ? wrapper->getWrappedPg() : backend;
+}
+
+// NCCL can tell its error only through the GPU; who asks for eager connection wants to know now.
+void connect_eagerly(c10d::ProcessGroup& group, c10::Device device) {
+  const auto backend = unwrapped(group.getBackend(device.type()));
+  if (backend->supportsSplitting()) backend->eagerConnectSingleDevice(device);
+}
+
+}  // namespace
+
+FormedGroup::~FormedGroup() {
+  for (const auto& place : aborts_) connections_->remove(place);
+}
+
+std::vector<DeviceBackend> backends_of(const std::vector<DeviceBackend>& choice) {
+  std::vector<DeviceBackend> found;
+  std::string custom;
+  for (const DeviceBackend& one : choice) {
+    if (type_of(one) != Type::CUSTOM || one.backend == custom) continue;
+    if (!custom.empty()) {
+      throw TrainError("backend '" + text_of(choice) +
+                       "': c10d takes one backend that is none of its own in a group, and these are " + custom +
+                       " and " + one.backend);
+    }
+    custom = one.backend;
+  }
+  for (const DeviceBackend& one : choice) {
+    const BackendEntry& entry = find_backend(one.backend);
+    if (one.device.empty()) {
+      for (const std::string& device : entry.devices) found.push_back({device, one.backend});
+      continue;
+    }
+    device_type(one);
+    if (std::ranges::count(entry.devices, one.device) == 0) {
+      std::string served;
+      for (const std::string& device : entry.devices) served += (served.empty() ? "" : ", ") + device;
+      throw TrainError("backend '" + one.device + ":" + one.backend + "': " + one.backend + " serves " + served +
+                       " only");
+    }
+    found.push_back(one);
+  }
+  return found;
+}
+
+std::string text_of(const std::vector<DeviceBackend>& backends) {
+  const bool one_name =
+      std::ranges::all_of(backends, [&](const auto& b) { return b.backend == backends.front().backend; });
+  if (one_name) return backends.front().backend;
+  std::string text;
+  for (const DeviceBackend& one : backends) text += (text.empty() ? "" : ",") + one.device + ":" + one.backend;
+  return text;
+}
+
+FormedGroup form_group(const std::vector<DeviceBackend>& backends, BackendRequest request,
+                       std::shared_ptr<Connections> connections, c10d::ProcessGroup* whole) {
+  const auto store = below(request.group_name + "/", request.store);
+  const bool detail = c10d::debug_level() == c10d::DebugLevel::Detail;
+  const c10::intrusive_ptr<c10d::ProcessGroup> timed =
+      c10::make_intrusive<TimedGroup>(store, request.rank, request.size, connections);
+  FormedGroup formed(timed, std::move(connections));
+  auto& group = *formed.group;
+  // c10d::Logger takes the backend of a group called "gloo" for a ProcessGroupGloo, which the wrapper is not: under
+  // another name it does not.
+  const bool hide_gloo = detail && default_type(backends) == Type::GLOO;
+  group.setDefaultBackend(hide_gloo ? Type::CUSTOM : default_type(backends));
+  const bool on_gpu = request.device && !request.device->is_cpu();
+  if (on_gpu) group.setBoundDeviceId(request.device);
+  std::map<std::string, c10::intrusive_ptr<c10d::Backend>> made_already;
+  for (const DeviceBackend& one : backends) {
+    auto& backend = made_already[one.backend];
+    const Type type = hide_gloo && type_of(one) == Type::GLOO ? Type::CUSTOM : type_of(one);
+    if (!backend) {
+      BackendRequest own = request;
+      own.store = below(one.device + "/", store);
+      // Such a group was connected eagerly; only then can it be split.
+      if (whole && on_gpu && request.device->type() == device_type(one))
+        own.split_from = unwrapped(whole->getBackend(device_type(one))).get();
+      MadeBackend made = find_backend(one.backend).make(own);
+      // As in Python, which leaves MPI alone.
+      if (detail && type != Type::MPI) made = with_checks(std::move(made), own);
+      formed.add_abort(std::move(made.abort));
+      backend = made.backend;
+    }
+    group.setBackend(device_type(one), type, backend);
+  }
+  group.setGroupName(request.group_name);
+  group.setGroupDesc(whole ? "subgroup" : "default_pg");
+  if (on_gpu) connect_eagerly(group, *request.device);
+  return formed;
+}
+
+void stay_out_of_group(const std::vector<DeviceBackend>& backends, c10d::ProcessGroup& whole) {
+  const auto device = whole.getBoundDeviceId();
+  if (!device) return;
+  for (const DeviceBackend& one : backends) {
+    const BackendEntry& entry = find_backend(one.backend);
+    if (entry.stay_out && device_type(one) == device->type())
+      entry.stay_out(*unwrapped(whole.getBackend(device->type())), *device);
+  }
+}
+
+}  // namespace torchbridge::train

@@ -1,0 +1,52 @@
+// Makes a c10d::ProcessGroup of its backends, in the way of Python's _new_process_group_helper
+// (torch/distributed/distributed_c10d.py).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "trainer_template/runtime/backends/backend.h"
+#include "trainer_template/runtime/backends/device_backends.h"
+#include "trainer_template/runtime/process_group/connections.h"
+
+namespace torchbridge::train {
+
+// A group with what ends it. Movable; it is gone from `connections` when this goes.
+class FormedGroup {
+ public:
+  FormedGroup() = default;
+  FormedGroup(c10::intrusive_ptr<c10d::ProcessGroup> made, std::shared_ptr<Connections> connections)
+      : group(std::move(made)), connections_(std::move(connections)) {}
+  FormedGroup(FormedGroup&&) = default;
+  FormedGroup& operator=(FormedGroup&&) = delete;
+  ~FormedGroup();
+
+  void add_abort(Connections::Abort abort) { aborts_.push_back(connections_->add(std::move(abort))); }
+
+  c10::intrusive_ptr<c10d::ProcessGroup> group;
+
+ private:
+  std::shared_ptr<Connections> connections_;
+  std::vector<Connections::Handle> aborts_;
+};
+
+// Which backend serves each device: `choice` with the devices filled in. Opens the libraries of the backends. Throws
+// TrainError.
+std::vector<DeviceBackend> backends_of(const std::vector<DeviceBackend>& choice);
+
+// "gloo", "cpu:gloo,cuda:nccl": what the user would write.
+std::string text_of(const std::vector<DeviceBackend>& backends);
+
+// Collective over the group's ranks. `request.store` is the parent of all groups' stores. The group `whole` is what
+// this one is split from, where backends can do that; null for the first one. TORCH_DISTRIBUTED_DEBUG=DETAIL wraps
+// backends as Python does.
+FormedGroup form_group(const std::vector<DeviceBackend>& backends, BackendRequest request,
+                       std::shared_ptr<Connections> connections, c10d::ProcessGroup* whole);
+
+// On the ranks outside of a subgroup that others form; not a wait.
+void stay_out_of_group(const std::vector<DeviceBackend>& backends, c10d::ProcessGroup& whole);
+
+}  // namespace torchbridge::train

@@ -1,0 +1,300 @@
+#include "trainer_template/runtime/process_group/heartbeat.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+#include <thread>
+
+#include "bridge/binding/cpu_set.h"
+#include "bridge/base/env_map.h"
+#include "bridge/base/hostlist.h"
+#include "bridge/net/socket.h"
+
+namespace torchbridge::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// A client begins with "TOKEN RANK\n"; afterwards both sides send kBeat, and "left\n" before they hang up in order, or
+// "broke\n" when the group broke. "lost LIST\n" tells who is silent, also those themselves; "gone LIST\n", which is the
+// server's, who hung up.
+constexpr char kBeat = '.';
+constexpr std::string_view kLost = "lost ", kGone = "gone ", kLeft = "left", kBroke = "broke";
+constexpr std::size_t kLongestLine = 64 * 1024;
+constexpr int kBeatsInTimeout = 8;
+
+struct Peer {
+  Socket socket;
+  int rank = -1;  // not known yet
+  bool left = false;
+  std::string line;
+  Clock::time_point heard = Clock::now();
+};
+
+bool send_text(const Peer& peer, std::string_view text) {
+  const ssize_t sent = send(peer.socket.descriptor(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  // A peer whose buffer is full does not read: its silence is noticed anyway.
+  return sent >= 0 || errno == EAGAIN || errno == EINTR;
+}
+
+// News must be there before those of a cut connection are; Nagle's algorithm keeps a line back while a beat is on its
+// way.
+void send_at_once(const Socket& socket) {
+  const int on = 1;
+  setsockopt(socket.descriptor(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+}  // namespace
+
+// The loop of either side: rank 0 has a listener and many peers, the others one.
+class Heartbeat::Thread {
+ public:
+  Thread(Socket listener, Endpoint endpoint, std::vector<Peer> peers, HeartbeatOptions options)
+      : options_(std::move(options)),
+        listener_(std::move(listener)),
+        endpoint_(std::move(endpoint)),
+        peers_(std::move(peers)),
+        stop_(eventfd(0, EFD_CLOEXEC)),
+        thread_([this] { run(); }) {}
+
+  ~Thread() {
+    wake();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  const Endpoint& endpoint() const { return endpoint_; }
+
+  std::vector<int> lost() const {
+    const std::scoped_lock lock(mutex_);
+    return lost_;
+  }
+  bool hung_up() const {
+    const std::scoped_lock lock(mutex_);
+    return hung_up_;
+  }
+  std::vector<int> aborted_ranks() const {
+    const std::scoped_lock lock(mutex_);
+    return aborted_ranks_;
+  }
+  void end_with(std::string_view farewell) {
+    {
+      const std::scoped_lock lock(mutex_);
+      farewell_ = farewell;
+    }
+    wake();
+    thread_.join();
+  }
+
+ private:
+  void wake() {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(stop_.descriptor(), &one, sizeof one);
+  }
+
+  void run() {
+    const milliseconds period = options_.timeout / kBeatsInTimeout;
+    auto next_beat = Clock::now(), last_turn = Clock::now();
+    while (true) {
+      std::vector<pollfd> waiting = {{stop_.descriptor(), POLLIN, 0}, {listener_.descriptor(), POLLIN, 0}};
+      for (const Peer& peer : peers_) waiting.push_back({peer.socket.descriptor(), POLLIN, 0});
+      const auto left = std::chrono::ceil<milliseconds>(next_beat - Clock::now());
+      poll(waiting.data(), waiting.size(), static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
+      if (waiting[0].revents != 0) return say_farewell();
+      const bool was_stopped = Clock::now() - last_turn > options_.timeout / 2;
+      last_turn = Clock::now();
+      for (std::size_t i = 0; i < peers_.size(); ++i) {
+        if (was_stopped) peers_[i].heard = last_turn;
+        if (waiting[i + 2].revents != 0) hear(peers_[i]);
+      }
+      if (listener_.open() && waiting[1].revents != 0) accept_peers();
+      if (options_.hang_ups) notice_hang_ups();
+      std::erase_if(peers_, [](const Peer& peer) { return !peer.socket.open(); });
+      if (Clock::now() < next_beat) continue;
+      // Who hung up is found by reading, after its last words.
+      for (const Peer& peer : peers_) send_text(peer, std::string_view(&kBeat, 1));
+      notice_timeouts();
+      next_beat = Clock::now() + period;
+    }
+  }
+
+  void say_farewell() {
+    std::string farewell;
+    {
+      const std::scoped_lock lock(mutex_);
+      farewell = farewell_;
+    }
+    if (farewell.empty()) return;
+    if (listener_.open()) accept_peers();  // who connected just now is told too
+    if (farewell == kBroke) hear_out();
+    for (const Peer& peer : peers_) send_text(peer, farewell + "\n");
+  }
+
+  // All that the others have said by now.
+  void hear_out() {
+    for (Peer& peer : peers_) {
+      pollfd news{peer.socket.descriptor(), POLLIN, 0};
+      while (peer.socket.open() && poll(&news, 1, 0) > 0) hear(peer);
+    }
+  }
+
+  void accept_peers() {
+    while (true) {
+      Socket socket(accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (!socket.open()) return;
+      send_at_once(socket);
+      peers_.push_back({.socket = std::move(socket)});
+    }
+  }
+
+  void hear(Peer& peer) {
+    char bytes[4096];
+    const ssize_t size = recv(peer.socket.descriptor(), bytes, sizeof bytes, MSG_DONTWAIT);
+    if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (size <= 0) {
+      peer.socket = Socket();
+      return;
+    }
+    peer.heard = Clock::now();
+    for (const char c : std::string_view(bytes, size)) {
+      const bool between_lines = peer.line.empty() && peer.rank >= 0;
+      if (between_lines && c == kBeat) continue;
+      if (c != '\n' && peer.line.size() < kLongestLine) {
+        peer.line += c;
+        continue;
+      }
+      take_line(peer);
+      if (!peer.socket.open()) return;
+    }
+  }
+
+  void take_line(Peer& peer) {
+    const std::string line = std::exchange(peer.line, {});
+    if (peer.rank < 0) return greet(peer, line);
+    const bool gone = line.starts_with(kGone);
+    if (line == kLeft) {
+      peer.left = true;
+    } else if (line == kBroke) {
+      const std::scoped_lock lock(mutex_);
+      aborted_ranks_.push_back(peer.rank);
+    } else if (gone || line.starts_with(kLost)) {
+      const auto ranks = parse_number_list(std::string_view(line).substr(kLost.size()), INT32_MAX - 1);
+      if (ranks) lose(*ranks, gone);
+    } else {
+      peer.socket = Socket();  // a stranger after all
+    }
+  }
+
+  void greet(Peer& peer, const std::string& line) {
+    const std::string greeting = options_.token + " ";
+    const auto rank = line.starts_with(greeting)
+                          ? parse_integer(std::string_view(line).substr(greeting.size()), 1, INT32_MAX)
+                          : std::nullopt;
+    if (!rank) {
+      peer.socket = Socket();  // a stranger
+      return;
+    }
+    peer.rank = static_cast<int>(*rank);
+    const std::scoped_lock lock(mutex_);
+    if (!lost_.empty()) send_text(peer, news(lost_, hung_up_));  // the others heard it before this one came
+  }
+
+  static std::string news(const std::vector<int>& ranks, bool gone) {
+    return std::string(gone ? kGone : kLost) + cpu_list_text(ranks) + "\n";
+  }
+
+  void notice_timeouts() {
+    std::vector<int> silent;
+    const auto deadline = Clock::now() - options_.timeout;
+    for (Peer& peer : peers_) {
+      if (peer.heard > deadline) continue;
+      if (peer.rank >= 0) {
+        silent.push_back(peer.rank);
+      } else {
+        peer.socket = Socket();  // connected, and never said who it is
+      }
+    }
+    tell_all(silent, false);
+  }
+
+  void notice_hang_ups() {
+    std::vector<int> gone;
+    for (const Peer& peer : peers_) {
+      if (!peer.socket.open() && peer.rank >= 0 && !peer.left) gone.push_back(peer.rank);
+    }
+    tell_all(gone, true);
+  }
+
+  void tell_all(std::vector<int> ranks, bool gone) {
+    if (ranks.empty()) return;
+    std::sort(ranks.begin(), ranks.end());
+    for (const Peer& peer : peers_) {
+      if (peer.socket.open()) send_text(peer, news(ranks, gone));
+    }
+    lose(ranks, gone);
+  }
+
+  void lose(const std::vector<int>& ranks, bool gone) {
+    {
+      const std::scoped_lock lock(mutex_);
+      if (!lost_.empty()) return;
+      lost_ = ranks;
+      hung_up_ = gone;
+    }
+    options_.on_loss();
+  }
+
+  HeartbeatOptions options_;
+  Socket listener_;
+  Endpoint endpoint_;
+  std::vector<Peer> peers_;
+  Socket stop_;
+  mutable std::mutex mutex_;
+  std::vector<int> lost_;
+  bool hung_up_ = false;
+  std::vector<int> aborted_ranks_;
+  std::string_view farewell_;  // none: ends without a word
+  std::thread thread_;         // the last member: it uses all others
+};
+
+Result<std::unique_ptr<Heartbeat>> Heartbeat::serve(const std::string& address, HeartbeatOptions options) {
+  auto listener = listen_on({address, 0});
+  if (!listener) return listener.error();
+  const auto port = bound_port(*listener);
+  if (!port) return port.error();
+  fcntl(listener->descriptor(), F_SETFL, O_NONBLOCK);
+  auto thread =
+      std::make_unique<Thread>(std::move(*listener), Endpoint{address, *port}, std::vector<Peer>(), std::move(options));
+  return std::unique_ptr<Heartbeat>(new Heartbeat(std::move(thread)));
+}
+
+Result<std::unique_ptr<Heartbeat>> Heartbeat::join(const Endpoint& server, int rank, HeartbeatOptions options) {
+  auto socket = connect_to(server, options.timeout);
+  if (!socket) return socket.error();
+  send_at_once(*socket);
+  std::vector<Peer> peers;
+  peers.push_back({.socket = std::move(*socket), .rank = 0});
+  if (!send_text(peers[0], options.token + " " + std::to_string(rank) + "\n")) return Error{"rank 0 hung up"};
+  auto thread = std::make_unique<Thread>(Socket(), server, std::move(peers), std::move(options));
+  return std::unique_ptr<Heartbeat>(new Heartbeat(std::move(thread)));
+}
+
+Heartbeat::Heartbeat(std::unique_ptr<Thread> thread) : thread_(std::move(thread)) {}
+Heartbeat::~Heartbeat() = default;
+
+const Endpoint& Heartbeat::endpoint() const { return thread_->endpoint(); }
+std::vector<int> Heartbeat::lost() const { return thread_->lost(); }
+bool Heartbeat::hung_up() const { return thread_->hung_up(); }
+void Heartbeat::leave() { thread_->end_with(kLeft); }
+void Heartbeat::announce_abort() { thread_->end_with(kBroke); }
+std::vector<int> Heartbeat::aborted_ranks() const { return thread_->aborted_ranks(); }
+
+}  // namespace torchbridge::train

@@ -1,0 +1,346 @@
+#include "trainer_template/runtime/process_group/process_group.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <mutex>
+#include <sstream>
+
+#include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/debug.h>
+
+#include "bridge/net/random_token.h"
+#include "trainer_template/runtime/base/console.h"
+#include "trainer_template/runtime/base/failpoint.h"
+#include "trainer_template/runtime/process_group/abort_watchdog.h"
+#include "trainer_template/runtime/backends/cuda.h"
+#include "trainer_template/runtime/backends/cuda_devices.h"
+#include "trainer_template/runtime/process_group/failure_report.h"
+#include "trainer_template/runtime/process_group/form_group.h"
+#include "trainer_template/runtime/backends/gloo_backend.h"
+#include "trainer_template/runtime/process_group/heartbeat.h"
+#include "trainer_template/runtime/rendezvous/join_store.h"
+#include "trainer_template/runtime/rendezvous/rank_locations.h"
+#include "trainer_template/runtime/rendezvous/store_keys.h"
+#include "trainer_template/runtime/base/ignored_signals.h"
+
+namespace torchbridge::train {
+namespace {
+
+using std::chrono::milliseconds;
+
+// As torch.distributed: constants.py and its default for NCCL.
+constexpr milliseconds kNcclTimeout = std::chrono::minutes(10), kOtherTimeout = std::chrono::minutes(30);
+// After a rank was lost; message_for() and the end of the group take about two seconds.
+constexpr milliseconds kStuck{5000};
+
+bool has(const std::vector<DeviceBackend>& backends, std::string_view name) {
+  return std::ranges::count(backends, name, &DeviceBackend::backend) > 0;
+}
+
+c10::Device device_for(const GroupOptions& options, const Layout& layout) {
+  const std::optional<c10::Device>& wish = options.device_id;
+  if (!wish || wish->is_cpu()) return c10::Device(c10::kCPU);
+  if (!wish->is_cuda()) throw TrainError("device_id " + wish->str() + ": expected cpu, cuda or cuda:INDEX");
+  const CudaDevices devices = cuda_devices();
+  const int index = value_or_throw(wish->has_index() ? gpu_at(wish->index(), devices) : gpu_of(layout, devices));
+  if (options.check_gpu) value_or_throw(options.check_gpu(devices.gpus[index]));
+  return {c10::kCUDA, static_cast<c10::DeviceIndex>(index)};
+}
+
+// By its name, before the device is looked for, whose error does not say who needs a GPU.
+void check_nccl(const GroupOptions& options) {
+  if (!has(value_or_throw(parse_backends(options.backend, "cpu")), "nccl")) return;
+  const CudaDevices devices = cuda_devices();
+  if (!devices.gpus.empty()) return;
+  throw TrainError("backend 'nccl' needs a GPU, and " + text_of(devices) + "; gloo works on the CPU");
+}
+
+// Everything that can be wrong on this rank alone, before it meets the others.
+std::vector<DeviceBackend> backends_for(const GroupOptions& options, c10::Device device) {
+  c10d::setDebugLevelFromEnvironment();
+  const std::string type = c10::DeviceTypeName(device.type(), /*lower_case=*/true);
+  return backends_of(value_or_throw(parse_backends(options.backend, type)));
+}
+
+// The same on all ranks, and hardly the same for two subgroups: which one a rank belongs to, for ncclCommSplit.
+int color_of(const std::vector<int>& ranks) {
+  std::uint32_t hash = 2166136261U;  // FNV-1a
+  for (int rank : ranks) hash = (hash ^ static_cast<std::uint32_t>(rank)) * 16777619U;
+  return static_cast<int>(hash & 0x7fffffffU);
+}
+
+}  // namespace
+
+struct ProcessGroup::State {
+  c10::intrusive_ptr<c10d::Store> store;  // where the ranks talk about themselves
+  JoinResult join_result;
+  c10::intrusive_ptr<c10d::Store> group_stores;  // the parent of all groups' stores
+  std::vector<DeviceBackend> backends;
+  BackendRequest request;  // what all groups have in common
+  int groups = 0;          // so many were made: their names
+  milliseconds heartbeat_timeout{};
+  std::shared_ptr<Connections> connections = std::make_shared<Connections>();
+  std::mutex message_mutex;
+  const std::exception* error = nullptr;          // of message_for(), once that is called
+  bool is_reported = false;                       // somebody finds out what this rank has to say of the break
+  std::optional<std::string> message;             // that, as soon as it is known
+  std::unique_ptr<AbortWatchdog> abort_watchdog;  // null without a heartbeat
+  std::unique_ptr<Heartbeat> heartbeat;  // cuts the connections, so it ends before them; null where none was asked for
+
+  BackendRequest next(int rank, int size) {
+    BackendRequest own = request;
+    own.rank = rank;
+    own.size = size;
+    own.store = group_stores;
+    own.group_name = std::to_string(groups++);
+    return own;
+  }
+};
+
+ProcessGroup::ProcessGroup(Launch launch, const GroupOptions& options) : ProcessGroup(std::move(launch), options, {}) {}
+
+ProcessGroup::ProcessGroup(Launch launch, const GroupOptions& options, const c10::intrusive_ptr<c10d::Store>& store)
+    : RankGroup(launch.env.layout.rank, launch.env.layout.world_size),
+      layout_(launch.env.layout),
+      launcher_(launch.launcher),
+      state_(std::make_unique<State>()) {
+  try {
+    join(launch, options, store);
+  } catch (const std::exception& error) {
+    const bool others_are_lost = state_->heartbeat && !state_->heartbeat->lost().empty();
+    if (!is_lost_connection(error) || others_are_lost) give_up(error);
+    const std::string place = where(launch.env.master, options.init_method);
+    give_up(TrainError("cannot form the process group at " + place + ": " + one_line(error)));
+  }
+}
+
+// With a heartbeat the others are in the backend, or on the way there, and one of all ranks says why.
+void ProcessGroup::give_up(const std::exception& error) {
+  std::optional<std::string> message;
+  if (state_->heartbeat) {
+    message = message_for(error);
+  } else if (dynamic_cast<const PeerFailed*>(&error) == nullptr) {
+    message = one_line(error);
+  }
+  end();
+  if (message) throw TrainError(*message);
+  throw PeerFailed();
+}
+
+ProcessGroup::~ProcessGroup() {
+  if (!state_) return;
+  const bool complete = !state_->heartbeat || state_->heartbeat->lost().empty();
+  try {
+    if (complete && !is_unwinding()) leave();
+  } catch (const std::exception&) {
+    // A destructor cannot tell; who wants to know calls leave().
+  }
+  end();
+}
+
+void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::intrusive_ptr<c10d::Store>& given) {
+  // gloo and the store write to connections whose other end may just have died.
+  if (world_size() > 1) ignore_unless_handled(SIGPIPE);
+  // A limit on file sizes holds for memory that ranks share: with the signal ignored it is an error that gloo takes
+  // over from.
+  if (world_size() > 1) ignore_unless_handled(SIGXFSZ);
+  std::optional<std::string> trouble;
+  try {
+    check_nccl(options);
+    device_ = device_for(options, layout_);
+    if (device_.is_cuda()) use_cuda(device_);
+    state_->backends = backends_for(options, device_);
+    backend_ = text_of(state_->backends);
+  } catch (const std::exception& error) {
+    trouble = one_line(error);
+  }
+  const milliseconds by_backend = has(state_->backends, "nccl") ? kNcclTimeout : kOtherTimeout;
+  const milliseconds timeout = options.timeout.count() > 0 ? options.timeout : by_backend;
+  const milliseconds patience = std::min(options.time_to_join(), timeout);
+  const JoinedStore joined =
+      join_store(launch, {options.init_method, given, options.group_name, patience, backend_, trouble});
+  state_->store = joined.store;
+  state_->join_result = joined.join_result;
+  state_->group_stores = c10::make_intrusive<c10d::PrefixStore>("default_pg", joined.store);
+  state_->request = {
+      .timeout = timeout, .connect_timeout = patience, .address = joined.own_address, .options = options.pg_options};
+  if (!device_.is_cpu()) state_->request.device = device_;
+  auto& shares_memory_of_node = state_->request.options.gloo.shared_memory;
+  if (!shares_memory_of_node) shares_memory_of_node = options.backend.empty() && device_.is_cpu();
+  // First, for NCCL waits without limit for a rank that fails while the communicator is made.
+  if (world_size() > 1) start_heartbeat(joined.own_address, options.heartbeat_timeout);
+  take(form_group(state_->backends, state_->next(rank(), world_size()), state_->connections, nullptr));
+  if (device_.is_cpu() && shares_memory(*c10d()->getBackend(c10::kCPU))) backend_ += " over shared memory";
+  // NCCL comes back to the store when it first sees a device.
+  state_->store->setTimeout(timeout);
+}
+
+// Rank 0's silence counts: by its own each rank would give up those that beat more slowly, or wait for a beat that
+// nobody listens for.
+void ProcessGroup::start_heartbeat(const std::string& own_address, std::chrono::milliseconds own_timeout) {
+  constexpr const char *kTimeout = "heartbeat_timeout", *kServer = "heartbeat";
+  c10d::Store& store = *state_->store;
+  if (is_first()) put(store, kTimeout, std::to_string(own_timeout.count()));
+  const milliseconds heartbeat_timeout{std::stoll(get(store, kTimeout))};
+  if (heartbeat_timeout.count() == 0) return;
+  state_->abort_watchdog = std::make_unique<AbortWatchdog>(kStuck, [this, state = state_.get(), rank = rank()] {
+    const std::scoped_lock lock(state->message_mutex);
+    if (!std::exchange(state->is_reported, true)) {
+      const std::runtime_error lost("the connections between the ranks were lost");
+      state->message = failure_message(broken_group(), state->error ? *state->error : lost);
+    }
+    if (state->message) say("rank " + std::to_string(rank) + ": " + *state->message);
+  });
+  HeartbeatOptions heart{.timeout = heartbeat_timeout, .on_loss = [state = state_.get()] {
+                           state->abort_watchdog->start();  // first: an abort of NCCL's may hang
+                           state->connections->abort();
+                         }};
+  heart.hang_ups =
+      std::ranges::any_of(state_->backends, [](const DeviceBackend& one) { return one.backend != "gloo"; });
+  state_->heartbeat_timeout = heartbeat_timeout;
+  auto started = [&]() -> Result<std::unique_ptr<Heartbeat>> {
+    if (is_first()) {
+      heart.token = random_token();
+      auto served = Heartbeat::serve(own_address, heart);
+      if (served)
+        put(store, kServer,
+            heart.token + " " + (*served)->endpoint().host + " " + std::to_string((*served)->endpoint().port));
+      return served;
+    }
+    std::istringstream words(get(store, kServer));
+    Endpoint server;
+    words >> heart.token >> server.host >> server.port;
+    return Heartbeat::join(server, rank(), heart);
+  }();
+  if (!started) throw TrainError("the ranks cannot tell each other that they live: " + started.error().message);
+  state_->heartbeat = std::move(*started);
+}
+
+std::unique_ptr<Subgroup> ProcessGroup::new_group(std::vector<int> ranks) {
+  std::ranges::sort(ranks);
+  const bool right = !ranks.empty() && ranks.front() >= 0 && ranks.back() < world_size() &&
+                     std::ranges::adjacent_find(ranks) == ranks.end();
+  if (!right)
+    throw TrainError("a group of " + (ranks.empty() ? "no ranks" : list_of(ranks)) +
+                     ": expected different ranks from 0 to " + std::to_string(world_size() - 1));
+  return own_part({std::move(ranks)});
+}
+
+std::unique_ptr<Subgroup> ProcessGroup::per_node() { return own_part(nodes()); }
+
+std::unique_ptr<Subgroup> ProcessGroup::across_nodes() {
+  std::vector<std::vector<int>> across;
+  for (const std::vector<int>& node : nodes()) {
+    if (across.size() < node.size()) across.resize(node.size());
+    for (std::size_t i = 0; i < node.size(); ++i) across[i].push_back(node[i]);
+  }
+  for (auto& ranks : across) std::ranges::sort(ranks);
+  return own_part(across);
+}
+
+std::vector<std::vector<int>> ProcessGroup::nodes() {
+  return ranks_by_node(locations_of(*state_->store, all_ranks(world_size())));
+}
+
+// Every rank counts all parts, so that all agree on the names of later groups.
+std::unique_ptr<Subgroup> ProcessGroup::own_part(const std::vector<std::vector<int>>& parts) {
+  std::unique_ptr<Subgroup> own;
+  for (const std::vector<int>& ranks : parts) {
+    const auto place = std::ranges::find(ranks, rank());
+    const int index = static_cast<int>(place - ranks.begin());
+    BackendRequest request = state_->next(index, static_cast<int>(ranks.size()));
+    if (place == ranks.end()) continue;
+    request.ranks.assign(ranks.begin(), ranks.end());
+    request.split_color = color_of(ranks);
+    own = std::make_unique<Subgroup>(
+        form_group(state_->backends, std::move(request), state_->connections, c10d().get()), ranks, index);
+  }
+  if (!own) stay_out_of_group(state_->backends, *c10d());
+  return own;
+}
+
+void ProcessGroup::leave() {
+  failpoint("exit");
+  part();
+  if (state_->heartbeat) state_->heartbeat->leave();
+  state_.reset();
+}
+
+void ProcessGroup::end() {
+  if (!state_) return;
+  state_->connections->abort();
+  state_->heartbeat.reset();
+  release();
+  state_.reset();
+}
+
+std::optional<std::string> ProcessGroup::message_for(const std::exception& error) {
+  if (!state_) return one_line(error);
+  {
+    const std::scoped_lock lock(state_->message_mutex);
+    state_->error = &error;
+  }
+  if (state_->abort_watchdog) state_->abort_watchdog->start();  // first: an abort of NCCL's may hang
+  const milliseconds waited = state_->connections->waited();
+  state_->connections->abort();
+  {
+    const std::scoped_lock lock(state_->message_mutex);
+    // The last resort has said it, and ends the process.
+    if (std::exchange(state_->is_reported, true)) return std::nullopt;
+  }
+  if (state_->heartbeat) state_->heartbeat->announce_abort();
+  BrokenGroup broken = broken_group();
+  broken.waited = waited;
+  state_->heartbeat.reset();
+  const auto message = failure_message(broken, error);
+  {
+    const std::scoped_lock lock(state_->message_mutex);
+    state_->message = message;
+  }
+  end();
+  return message;
+}
+
+BrokenGroup ProcessGroup::broken_group() const {
+  BrokenGroup broken{.store = *state_->store,
+                     .rank = rank(),
+                     .world_size = world_size(),
+                     .join_result = state_->join_result,
+                     .waited = state_->connections->waited(),
+                     .heartbeat_timeout = state_->heartbeat_timeout};
+  if (!state_->heartbeat) return broken;
+  broken.lost = state_->heartbeat->lost();
+  broken.hung_up = state_->heartbeat->hung_up();
+  broken.aborted_ranks = state_->heartbeat->aborted_ranks();
+  return broken;
+}
+
+std::chrono::milliseconds GroupOptions::time_to_join() const {
+  constexpr std::chrono::seconds kUsual{60}, kWithGpu{300};
+  const milliseconds by_device = device_id && device_id->is_cuda() ? kWithGpu : kUsual;
+  const milliseconds chosen = join_timeout.count() > 0 ? join_timeout : by_device;
+  return timeout.count() > 0 ? std::min(chosen, timeout) : chosen;
+}
+
+ProcessGroup init_process_group(const EnvMap& environment, const GroupOptions& options) {
+  LaunchSettings settings;
+  settings.timeout = options.time_to_join();
+  return ProcessGroup(value_or_throw(resolve_launch(options.init_method, options.ranks, environment, settings)),
+                      options);
+}
+
+ProcessGroup init_process_group(const EnvMap& environment, const GroupOptions& options,
+                                const c10::intrusive_ptr<c10d::Store>& store) {
+  if (options.init_method.kind != InitMethod::Kind::kAny)
+    throw TrainError("both a store and an init method are given: leave out one of them");
+  GroupOptions with_store = options;
+  with_store.init_method.kind = InitMethod::Kind::kStore;
+  return ProcessGroup(value_or_throw(resolve_launch(with_store.init_method, options.ranks, environment)), with_store,
+                      store);
+}
+
+std::string flight_record() { return c10d::dump_fr_trace_json(/*includeCollectives=*/true, /*onlyActive=*/false); }
+
+}  // namespace torchbridge::train

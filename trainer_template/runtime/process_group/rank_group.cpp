@@ -1,0 +1,142 @@
+#include "trainer_template/runtime/process_group/rank_group.h"
+
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+
+#include "trainer_template/runtime/process_group/form_group.h"
+
+namespace torchbridge::train {
+namespace {
+
+constexpr std::chrono::milliseconds kPartingTimeout{10'000};
+
+at::Tensor bytes_of(const std::string& text, std::int64_t size) {
+  at::Tensor bytes = at::full({size}, 0, at::kByte);
+  std::memcpy(bytes.mutable_data_ptr<std::uint8_t>(), text.data(), text.size());
+  return bytes;
+}
+
+std::string text_in(const at::Tensor& bytes) {
+  const at::Tensor here = bytes.cpu();
+  return {reinterpret_cast<const char*>(here.const_data_ptr<std::uint8_t>()), static_cast<std::size_t>(here.numel())};
+}
+
+}  // namespace
+
+RankGroup::RankGroup(int rank, int world_size) : rank_(rank), world_size_(world_size) {}
+RankGroup::~RankGroup() = default;
+
+void RankGroup::take(FormedGroup formed) { formed_ = std::make_unique<FormedGroup>(std::move(formed)); }
+
+bool RankGroup::is_unwinding() const { return std::uncaught_exceptions() > exceptions_; }
+
+const c10::intrusive_ptr<c10d::ProcessGroup>& RankGroup::c10d() const { return formed_->group; }
+
+// Where numbers and texts travel: on the CPU wherever the group has a backend for it.
+at::TensorOptions RankGroup::small() const {
+  const auto devices = c10d()->getDeviceTypes();
+  for (const c10::Device& device : devices) {
+    if (device.is_cpu()) return at::device(at::kCPU);
+  }
+  return at::device(c10d()->getBoundDeviceId().value_or(devices.front()));
+}
+
+void RankGroup::barrier() {
+  c10d::BarrierOptions options;
+  options.device = small().device();
+  c10d()->barrier(options)->wait();
+}
+
+void RankGroup::sum(const at::Tensor& tensor) {
+  // Of NCCL alone, say: what is on the CPU goes by way of the GPU.
+  const bool elsewhere = tensor.is_cpu() && !small().device().is_cpu();
+  std::vector<at::Tensor> tensors = {elsewhere ? tensor.to(small().device()) : tensor};
+  c10d()->allreduce(tensors)->wait();
+  if (elsewhere) tensor.copy_(tensors[0]);
+}
+
+void RankGroup::broadcast(const at::Tensor& tensor, int root) {
+  std::vector<at::Tensor> tensors = {tensor};
+  c10d::BroadcastOptions options;
+  options.rootRank = root;
+  c10d()->broadcast(tensors, options)->wait();
+}
+
+std::int64_t RankGroup::minimum(std::int64_t value) {
+  std::vector<at::Tensor> tensors = {at::full({1}, value, small().dtype(at::kLong))};
+  c10d::AllreduceOptions options;
+  options.reduceOp = c10d::ReduceOp::MIN;
+  c10d()->allreduce(tensors, options)->wait();
+  return tensors[0].item<std::int64_t>();
+}
+
+std::string RankGroup::broadcast(const std::string& text, int root) {
+  const at::Tensor size = at::full({1}, static_cast<std::int64_t>(text.size()), small().dtype(at::kLong));
+  broadcast(size, root);
+  const auto length = size.item<std::int64_t>();
+  if (length == 0) return {};
+  const at::Tensor bytes =
+      rank() == root ? bytes_of(text, length).to(small().device()) : at::empty({length}, small().dtype(at::kByte));
+  broadcast(bytes, root);
+  return text_in(bytes);
+}
+
+std::vector<std::string> RankGroup::all_gather(const std::string& text) {
+  // Tensors of one size: eight bytes of length, then the text.
+  constexpr std::size_t kLength = 8;
+  const std::int64_t longest = -minimum(-static_cast<std::int64_t>(text.size()));
+  std::string framed(kLength, '\0');
+  const std::uint64_t size = text.size();
+  std::memcpy(framed.data(), &size, kLength);
+  framed += text;
+
+  std::vector<at::Tensor> inputs = {
+      bytes_of(framed, static_cast<std::int64_t>(kLength) + longest).to(small().device())};
+  std::vector<std::vector<at::Tensor>> outputs(1);
+  for (int i = 0; i < world_size(); ++i) outputs[0].push_back(at::empty_like(inputs[0]));
+  c10d()->allgather(outputs, inputs)->wait();
+
+  std::vector<std::string> texts;
+  for (const at::Tensor& output : outputs[0]) {
+    const std::string got = text_in(output);
+    std::uint64_t length = 0;
+    std::memcpy(&length, got.data(), kLength);
+    texts.push_back(got.substr(kLength, length));
+  }
+  return texts;
+}
+
+void RankGroup::part() {
+  // The backend's own: c10d's keeps a tensor in a static variable, which is gone before a group that is static itself.
+  if (world_size_ > 1) {
+    c10d::BarrierOptions options;
+    options.timeout = kPartingTimeout;
+    options.device = small().device();
+    c10d()->getBackend(options.device->type())->barrier(options)->wait();
+  }
+  c10d()->shutdown();
+  release();
+}
+
+void RankGroup::release() { formed_.reset(); }
+
+Subgroup::Subgroup(FormedGroup formed, std::vector<int> ranks, int rank)
+    : RankGroup(rank, static_cast<int>(ranks.size())), ranks_(std::move(ranks)) {
+  take(std::move(formed));
+}
+
+Subgroup::~Subgroup() {
+  try {
+    if (!is_unwinding()) part();
+  } catch (const std::exception&) {
+    // Who was lost is said by the whole group.
+  }
+  release();
+}
+
+}  // namespace torchbridge::train

@@ -1,0 +1,292 @@
+#include "trainer_template/runtime/rendezvous/join_store.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+#include <set>
+#include <string_view>
+#include <thread>
+
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "bridge/bootstrap/missing_ranks.h"
+#include "bridge/bootstrap/descriptor_limit.h"
+#include "bridge/base/env_map.h"
+#include "bridge/net/address.h"
+#include "bridge/net/name_resolver.h"
+#include "bridge/net/random_token.h"
+#include "bridge/net/socket.h"
+#include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/base/failpoint.h"
+#include "trainer_template/runtime/rendezvous/quiet_c10d.h"
+#include "trainer_template/runtime/rendezvous/reverse_lookups.h"
+#include "trainer_template/runtime/rendezvous/store_keys.h"
+#include "trainer_template/runtime/rendezvous/store_probe.h"
+
+namespace torchbridge::train {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Bound to the address of the store alone where that can be: not all interfaces, as TCPStore would.
+Socket bind_store(const Endpoint& named, const std::string& numeric, bool several_nodes) {
+  Endpoint address{numeric, named.port};
+  // Others would reach somebody else there, and blame him.
+  if (!is_own_address(numeric)) {
+    throw TrainError("MASTER_ADDR=" + named.host + " is no address of " + host_name() +
+                     ", where rank 0 runs; set it to one that all nodes can reach, or unset it under srun and mpirun");
+  }
+  const bool others_come_elsewhere = several_nodes && is_loopback(numeric);
+  if (others_come_elsewhere) {
+    address.host = numeric.find(':') == std::string::npos ? "0.0.0.0" : "::";
+  }
+  auto socket = listen_on(address);
+  if (!socket) {
+    throw TrainError("MASTER_ADDR=" + named.host + " MASTER_PORT=" + std::to_string(named.port) + ": " +
+                     socket.error().message);
+  }
+  return *std::move(socket);
+}
+
+// Where rank 0 itself reaches the store that it serves.
+std::string own_client_address(const Socket& listening, const std::string& numeric) {
+  const std::string host = bound_host(listening).value_or(numeric);
+  if (host == "0.0.0.0") return "127.0.0.1";
+  if (host == "::") return numeric.find(':') == std::string::npos ? "127.0.0.1" : "::1";
+  return host;
+}
+
+c10::intrusive_ptr<c10d::Store> serve_store(Launch& launch, const std::string& numeric, milliseconds timeout) {
+  failpoint("bind");
+  Socket& socket = launch.store_socket;
+  if (!socket.open()) socket = bind_store(launch.env.master, numeric, launch.env.layout.node_count > 1);
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(launch.env.master.port);
+  options.isServer = true;
+  options.numWorkers = launch.env.layout.world_size;
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  const std::string host = own_client_address(socket, numeric);
+  options.masterListenFd = socket.release();
+  return c10::make_intrusive<c10d::TCPStore>(host, options);
+}
+
+// The resolver's own limit is the site's, and may be minutes.
+Result<std::string> looked_up(const std::string& host, milliseconds patience) {
+  if (is_numeric(host)) return host;
+  NameResolver resolver;
+  resolver.start({host});
+  pollfd news{resolver.news(), POLLIN, 0};
+  poll(&news, 1, static_cast<int>(patience.count()));
+  if (auto found = resolver.find(host)) return *std::move(found);
+  return Error{"no name server has answered within " + seconds(patience)};
+}
+
+// The store holds a connection to each rank, and gloo one from each rank to each other: more than the 1,024 descriptors
+// that a login shell allows.
+void allow_connections(int world_size) {
+  constexpr int kOthers = 256;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= static_cast<rlim_t>(world_size) + kOthers) return;
+  static const RaisedDescriptorLimit until_the_program_ends;
+}
+
+// A store that has just answered may be gone: TCPStore tries twice for so long.
+constexpr int kTriesToConnect = 4;
+constexpr milliseconds kLeastToConnect{1000};
+
+// All ranks that find nobody at the store's address find the same: one of them says it.
+bool speaks_for_clients(const TorchEnv& env) {
+  if (env.use_agent_store) return env.layout.rank == 0;
+  if (is_loopback(env.master.host) && env.layout.node_rank > 0)
+    return env.layout.node_rank == 1 && env.layout.local_rank == 0;
+  return env.layout.rank == 1;
+}
+
+// `left` of the `patience`, with which the store is asked later.
+c10::intrusive_ptr<c10d::Store> reach_store(const TorchEnv& env, const std::string& numeric, milliseconds patience,
+                                            milliseconds left) {
+  const StoreProbe probe = wait_for_store({numeric, env.master.port}, left);
+  const std::string place = "MASTER_ADDR=" + env.master.host + " MASTER_PORT=" + std::to_string(env.master.port);
+  const std::string agent = env.use_agent_store ? "TORCHELASTIC_USE_AGENT_STORE=True says that an agent serves the "
+                                                  "store: unset it where no torchrun started this"
+                                                : "";
+  if (probe.answer == StoreAnswer::kForeign) {
+    // Rank 0 could not have the port and says so, unless an agent serves the store or each node means itself by the
+    // address.
+    const bool each_node_itself = is_loopback(numeric) && env.layout.node_rank > 0;
+    if (!env.use_agent_store && !each_node_itself) throw PeerFailed();
+    if (!speaks_for_clients(env)) throw PeerFailed();
+    throw TrainError(
+        "what listens at " + place + " is not the store of this job (" + probe.detail + "); " +
+        (agent.empty() ? "set MASTER_ADDR to an address of rank 0's host that all nodes can reach" : agent));
+  }
+  if (probe.answer == StoreAnswer::kNobody) {
+    if (!speaks_for_clients(env)) throw PeerFailed();
+    throw TrainError("nobody serves the store at " + place + " after " + seconds(patience) + " (" + probe.detail +
+                     "); " +
+                     (agent.empty() ? "is rank 0 running, with WORLD_SIZE=" + std::to_string(env.layout.world_size) +
+                                          " as here (with 1 it is alone and serves nobody), and can this node reach it?"
+                                    : agent));
+  }
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(env.master.port);
+  options.timeout = std::max(left / kTriesToConnect, kLeastToConnect);
+  auto store = c10::make_intrusive<c10d::TCPStore>(numeric, options);
+  store->setTimeout(patience);
+  return store;
+}
+
+std::string run_of(const TorchEnv& env) { return env.run_id + "/" + std::to_string(env.restart_count); }
+
+// At the root of a store that rank 0 serves: a word that names the store, and whose it is.
+constexpr const char* kRun = "torchbridge run";
+
+std::string identity_of(const TorchEnv& env) { return random_token() + " " + run_of(env); }
+
+enum class Served {
+  kOurs,
+  kFormer,  // of a group that this program was in before, or of an attempt before this one: rank 0 has not closed it
+            // yet
+  kForeign
+};
+
+// `run`: what the store says whose it is.
+Served served_for(const TorchEnv& env, const std::string& identity, std::string& run) {
+  static std::mutex mutex;
+  static std::set<std::string> joined;  // by this process, in which ranks may be threads
+  const auto end = identity.find(' ');
+  run = end == std::string::npos ? identity : identity.substr(end + 1);
+  if (run == run_of(env)) {
+    const std::scoped_lock lock(mutex);
+    return joined.insert(identity + " " + std::to_string(env.layout.rank)).second ? Served::kOurs : Served::kFormer;
+  }
+  const auto slash = run.rfind('/');
+  if (slash == std::string::npos || run.substr(0, slash) != env.run_id) return Served::kForeign;
+  const auto attempt = parse_integer(std::string_view(run).substr(slash + 1), 0, INT32_MAX);
+  return attempt && *attempt < env.restart_count ? Served::kFormer : Served::kForeign;
+}
+
+// A rank of another run would wait here for ranks that never come.
+c10::intrusive_ptr<c10d::Store> reach_store_of_run(const TorchEnv& env, const std::string& numeric,
+                                                   milliseconds patience) {
+  using Clock = std::chrono::steady_clock;
+  constexpr milliseconds kRetry{20}, kAtLeast{1};
+  const auto deadline = Clock::now() + patience;
+  const std::string place =
+      "the store at MASTER_ADDR=" + env.master.host + " MASTER_PORT=" + std::to_string(env.master.port);
+  while (true) {
+    const auto left = std::max(std::chrono::ceil<milliseconds>(deadline - Clock::now()), kAtLeast);
+    std::string trouble;
+    try {
+      const QuietC10d quiet(QuietC10d::kFatal);
+      auto store = reach_store(env, numeric, patience, left);
+      store->setTimeout(left);
+      std::string run;
+      const Served served = served_for(env, get(*store, kRun), run);
+      store->setTimeout(patience);
+      if (served == Served::kOurs) return store;
+      if (served == Served::kForeign) {
+        throw TrainError(place + " is that of run '" + printable(run) + "', and this is '" + printable(run_of(env)) +
+                         "'; two runs at once need two values of MASTER_PORT");
+      }
+      trouble = place + " is that of a group before this one, after " + seconds(patience) +
+                "; has rank 0 left that group, and come to this one?";
+    } catch (const c10::DistNetworkError&) {
+      if (Clock::now() >= deadline) throw;  // else it was closed just now
+    } catch (const c10::DistStoreError&) {
+      trouble = place + " does not say whose it is, after " + seconds(patience) + "; was it served by torchbridge?";
+    }
+    if (Clock::now() >= deadline && speaks_for_clients(env)) throw TrainError(trouble);
+    if (Clock::now() >= deadline) throw PeerFailed();
+    std::this_thread::sleep_for(kRetry);
+  }
+}
+
+// What libtorch 2.11 writes first: the length and the name of the key in which a FileStore counts who uses it.
+bool may_be_a_store(int descriptor) {
+  constexpr char kFirst[] = "\x09\0\0\0refcount/";
+  constexpr std::size_t kSize = sizeof kFirst - 1;
+  char begin[kSize];
+  const ssize_t size = pread(descriptor, begin, kSize, 0);
+  return size == 0 || (size == kSize && std::memcmp(begin, kFirst, kSize) == 0);
+}
+
+// FileStore would wait for ever for a folder that is not there, and search a file that is no store without end.
+std::string trouble_with(const std::string& path) {
+  const Socket file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0600));
+  struct stat status {};
+  if (!file.open() || fstat(file.descriptor(), &status) != 0)
+    return std::string(std::strerror(errno)) + "; all ranks must be able to write it";
+  if (!S_ISREG(status.st_mode)) return "it is no file; name one in a folder that all ranks can write to";
+  // As other ranks write it.
+  flock(file.descriptor(), LOCK_SH);
+  return may_be_a_store(file.descriptor()) ? ""
+                                           : "it holds something else than a store; name another one, or remove it";
+}
+
+// What a rank alone finds is that it did not come, which rank 0 says.
+c10::intrusive_ptr<c10d::Store> open_file(const std::string& path, const Layout& layout) {
+  const std::string trouble = trouble_with(path);
+  if (!trouble.empty() && layout.rank != 0) throw PeerFailed();
+  if (!trouble.empty()) throw TrainError("file://" + path + ": " + trouble);
+  return c10::make_intrusive<c10d::FileStore>(path, layout.world_size);
+}
+
+}  // namespace
+
+JoinedStore join_store(Launch& launch, const JoinRequest& request) {
+  const TorchEnv& env = launch.env;
+  allow_connections(env.layout.world_size);
+  no_reverse_lookups();
+  const InitMethod& method = request.method;
+  JoinedStore joined{.store = request.store, .own_address = "127.0.0.1"};
+  const bool is_given = request.store || method.kind == InitMethod::Kind::kFile;
+  std::optional<Endpoint> served;
+  if (env.layout.world_size == 1 && !request.store) {
+    joined.store = c10::make_intrusive<c10d::HashStore>();
+  } else if (is_given) {
+    if (!request.store) joined.store = open_file(method.path, env.layout);
+    if (const auto address = reachable_address()) joined.own_address = *address;
+  } else {
+    const auto numeric = looked_up(env.master.host, request.patience);
+    const auto towards = numeric ? address_towards(*numeric, env.layout.node_count > 1) : numeric;
+    if (!towards) {
+      // Every rank finds it, unless its node differs; of that one rank 0 says that it did not join.
+      if (env.layout.rank != 0) throw PeerFailed();
+      throw TrainError("MASTER_ADDR=" + env.master.host + ": " + towards.error().message +
+                       "; set it to a name or address of rank 0's host that all nodes can reach");
+    }
+    joined.own_address = *towards;
+    const bool serves = env.layout.rank == 0 && !env.use_agent_store;
+    if (serves) {
+      joined.store = serve_store(launch, *numeric, request.patience);
+      failpoint("publish");
+      put(*joined.store, kRun, identity_of(env));
+    } else {
+      joined.store = env.use_agent_store ? reach_store(env, *numeric, request.patience, request.patience)
+                                         : reach_store_of_run(env, *numeric, request.patience);
+    }
+    if (!env.use_agent_store) served = Endpoint{*numeric, env.master.port};
+  }
+  // A restart below an agent finds the store of the attempt before.
+  const std::string name = request.group_name.empty() ? "" : "/" + request.group_name;
+  joined.store = c10::make_intrusive<c10d::PrefixStore>("torchbridge/" + run_of(env) + name, joined.store);
+  joined.store->setTimeout(request.patience);
+  joined.join_result = join_ranks(*joined.store, launch, request);
+  joined.join_result.served_by_rank_0 = served;
+  return joined;
+}
+
+}  // namespace torchbridge::train

@@ -1,0 +1,65 @@
+#include "trainer_template/runtime/rendezvous/store_keys.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+
+#include "trainer_template/runtime/rendezvous/quiet_c10d.h"
+
+namespace torchbridge::train {
+namespace {
+
+constexpr std::size_t kKeysOfOneWait = 1024;  // TCPStore takes 131,072 at once
+
+}  // namespace
+
+std::string key(const char* what, int rank) { return std::string(what) + "/" + std::to_string(rank); }
+
+void put(c10d::Store& store, const std::string& name, const std::string& text) {
+  store.set(name, std::vector<std::uint8_t>(text.begin(), text.end()));
+}
+
+std::string get(c10d::Store& store, const std::string& name) {
+  const std::vector<std::uint8_t> bytes = store.get(name);
+  return {bytes.begin(), bytes.end()};
+}
+
+std::vector<int> all_ranks(int world_size) {
+  std::vector<int> ranks(world_size);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+std::vector<int> missing_after(c10d::Store& store, const char* what, std::vector<int> ranks,
+                               std::chrono::milliseconds patience) {
+  using Clock = std::chrono::steady_clock;
+  const auto deadline = Clock::now() + patience;
+  // The store waits, not we: who asks for each key again and again keeps a store of thousands from those who come.
+  std::size_t begin = 0;
+  for (std::size_t end = 0; begin < ranks.size(); begin = end) {
+    end = std::min(ranks.size(), begin + kKeysOfOneWait);
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    if (left.count() <= 0) break;
+    std::vector<std::string> keys;
+    for (std::size_t i = begin; i < end; ++i) keys.push_back(key(what, ranks[i]));
+    try {
+      const QuietC10d quiet(QuietC10d::kError);  // it warns of a wait that ends
+      store.wait(keys, left);
+    } catch (const c10::Error&) {
+      break;  // the time is over, or the store is gone, as the next question shows
+    }
+  }
+  ranks.erase(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(begin));
+  std::erase_if(ranks, [&](int rank) { return store.check({key(what, rank)}); });
+  return ranks;
+}
+
+std::string list_of(const std::vector<int>& ranks) {
+  constexpr std::size_t kShown = 8;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(ranks.size(), kShown); ++i) text += (i ? "," : "") + std::to_string(ranks[i]);
+  if (ranks.size() > kShown) text += " and " + std::to_string(ranks.size() - kShown) + " more";
+  return (ranks.size() == 1 ? "rank " : "ranks ") + text;
+}
+
+}  // namespace torchbridge::train

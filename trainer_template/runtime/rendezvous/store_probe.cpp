@@ -1,0 +1,89 @@
+#include "trainer_template/runtime/rendezvous/store_probe.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+
+#include "bridge/base/env_map.h"
+#include "bridge/net/socket.h"
+
+namespace torchbridge::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kSilence{10'000};
+constexpr milliseconds kRetry{50};
+constexpr int kHangUps =
+    20;  // so often in a row may a connection be closed unanswered: a store that starts or ends does that
+
+// What TCPStore's client sends first: VALIDATE with a magic number, then PING with a number that comes back.
+constexpr unsigned char kValidate = 0, kPing = 13;
+constexpr std::uint32_t kMagic = 0x3C85F7CE;
+
+// Milliseconds for poll(), at least 1 so that a short rest does not become a busy loop.
+int until(Clock::time_point deadline) {
+  const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now()).count();
+  return static_cast<int>(std::clamp<std::int64_t>(left, 1, 1'000'000));
+}
+
+enum class Handshake { kGood, kWrong, kSilent, kHungUp };
+
+Handshake shake_hands(int descriptor, Clock::time_point deadline, std::string& answer) {
+  unsigned char question[10] = {kValidate, 0, 0, 0, 0, kPing, 0, 0, 0, 0};
+  const auto nonce = static_cast<std::uint32_t>(getpid());
+  std::memcpy(question + 1, &kMagic, 4);
+  std::memcpy(question + 6, &nonce, 4);
+  if (send(descriptor, question, sizeof question, MSG_NOSIGNAL) != sizeof question) return Handshake::kHungUp;
+
+  answer.clear();
+  while (answer.size() < 4) {
+    pollfd ready{descriptor, POLLIN, 0};
+    if (poll(&ready, 1, until(deadline)) <= 0) {
+      if (Clock::now() < deadline) continue;
+      return answer.empty() ? Handshake::kSilent : Handshake::kWrong;
+    }
+    char bytes[64];
+    const ssize_t got = recv(descriptor, bytes, sizeof bytes, 0);
+    if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (got <= 0) return answer.empty() ? Handshake::kHungUp : Handshake::kWrong;
+    answer.append(bytes, got);
+  }
+  return answer.size() == 4 && std::memcmp(answer.data(), &nonce, 4) == 0 ? Handshake::kGood : Handshake::kWrong;
+}
+
+}  // namespace
+
+StoreProbe wait_for_store(const Endpoint& address, milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
+  StoreProbe probe{StoreAnswer::kNobody, "nobody answers"};
+  for (int hang_ups = 0; Clock::now() < deadline; std::this_thread::sleep_for(kRetry)) {
+    const auto socket = connect_to(address, milliseconds(until(deadline)));
+    if (!socket) {
+      probe = {StoreAnswer::kNobody, socket.error().message};
+      hang_ups = 0;
+      continue;
+    }
+    std::string answer;
+    switch (shake_hands(socket->descriptor(), std::min(deadline, Clock::now() + kSilence), answer)) {
+      case Handshake::kGood:
+        return {StoreAnswer::kReady, ""};
+      case Handshake::kWrong:
+        return {StoreAnswer::kForeign, "it answers '" + printable(answer) + "'"};
+      case Handshake::kSilent:
+        return {StoreAnswer::kForeign, "it accepts the connection and says nothing"};
+      case Handshake::kHungUp:
+        probe = {StoreAnswer::kNobody, "it closes the connection"};
+        if (++hang_ups >= kHangUps) return {StoreAnswer::kForeign, probe.detail};
+    }
+  }
+  return probe;
+}
+
+}  // namespace torchbridge::train

@@ -1,0 +1,113 @@
+#include "trainer_template/runtime/training/non_finite.h"
+
+#include <cmath>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
+#include <c10/core/GradMode.h>
+
+#include "trainer_template/runtime/base/console.h"
+#include "trainer_template/runtime/base/errors.h"
+
+namespace torchbridge::train {
+namespace {
+
+constexpr const char* kLeftOut =
+    " steps were left out, each for a loss or gradient that is infinite or NaN; lower --lr, or with fp16 --loss-scale";
+
+constexpr const char* kNotSaved = ", and nothing is saved: lower --lr, or clip with --clip-norm";
+
+std::string sample_list(const std::vector<std::vector<std::int64_t>>& batches) {
+  std::string text;
+  for (const auto& batch : batches) {
+    for (const std::int64_t sample : batch) text += " " + std::to_string(sample);
+  }
+  return text;
+}
+
+// "step 7: the loss is nan on 1 of 4 ranks (learning rate 0.1); samples of this rank: 5 1".
+std::string description(const FinishedStep& step, const RankGroup& group) {
+  const StepNumbers& numbers = step.numbers;
+  std::ostringstream what;
+  what << "step " << step.record.step << ": ";
+  if (numbers.bad_losses > 0) {
+    const double own = numbers.own_loss;
+    what << "the loss is "
+         << (std::isnan(own) ? "nan"
+             : own > 0       ? "inf"
+                             : "-inf")
+         << " on " << numbers.bad_losses << " of " << group.world_size() << " ranks";
+  } else {
+    what << "a gradient, or the norm of those that are clipped, is infinite or NaN";
+  }
+  what << " (learning rate " << step.record.learning_rate << "); samples of this rank:" << sample_list(step.samples);
+  return what.str();
+}
+
+}  // namespace
+
+NonFinite::NonFinite(const NonFiniteOptions& options, std::vector<at::Tensor> buffers, std::int64_t& skips,
+                     RankGroup& group)
+    : options_(options), skips_(skips), group_(group) {
+  if (options_.on_nan == OnNan::kStop) return;
+  buffers_ = std::move(buffers);
+  for (const at::Tensor& buffer : buffers_) before_.push_back(buffer.detach().clone());
+}
+
+void NonFinite::keep_buffers() {
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < buffers_.size(); ++i) before_[i].copy_(buffers_[i]);
+}
+
+void NonFinite::restore_buffers(const at::Tensor& found_inf) {
+  if (buffers_.empty()) return;
+  const at::NoGradGuard no_grad;
+  const at::Tensor is_bad = found_inf.ne(0);
+  for (std::size_t i = 0; i < buffers_.size(); ++i) buffers_[i].copy_(at::where(is_bad, before_[i], buffers_[i]));
+}
+
+void NonFinite::report(const FinishedStep& step) {
+  const bool is_concerned = step.numbers.bad_losses == 0 || !std::isfinite(step.numbers.own_loss);
+  const bool speaks = group_.minimum(is_concerned ? group_.rank() : group_.world_size()) == group_.rank();
+  if (options_.on_nan == OnNan::kSkip) {
+    if (speaks)
+      say("rank " + std::to_string(group_.rank()) + ": " + description(step, group_) + "; the step is left out");
+    return;
+  }
+  if (!speaks) throw PeerFailed();
+  throw TrainError(description(step, group_) +
+                   "; lower --lr, clip with --clip-norm, or leave such steps out with --on-nan skip");
+}
+
+void NonFinite::check(const FinishedStep& step) {
+  skips_ = step.record.skipped ? skips_ + 1 : 0;
+  if (!step.record.skipped) return;
+  const bool is_overflow = options_.scales_loss && step.numbers.bad_losses == 0;
+  if (!is_overflow) report(step);
+  if (options_.max_skips == 0 || skips_ < options_.max_skips) return;
+  throw TrainError("step " + std::to_string(step.record.step) + ": the last " + std::to_string(skips_) + kLeftOut +
+                   ", or raise --max-skips");
+}
+
+void NonFinite::check_weights(std::int64_t step, const ModelTensors& model) const {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> bad;
+  for (const auto& [name, parameter] : model.parameters) bad.push_back(parameter.isfinite().all().logical_not());
+  if (bad.empty() || !at::stack(bad).any().item<bool>()) return;
+  throw TrainError("a weight is infinite or NaN after step " + std::to_string(step) + kNotSaved);
+}
+
+void NonFinite::check_end(std::int64_t steps, const Evaluation& evaluation) const {
+  const bool none_done = skips_ == steps;
+  if (skips_ > 0 && (none_done || !std::isfinite(evaluation.loss))) {
+    throw TrainError((none_done ? "all " : "the last ") + std::to_string(skips_) + kLeftOut);
+  }
+  if (std::isfinite(evaluation.loss)) return;
+  throw TrainError("the evaluation after step " + std::to_string(steps) + " has a loss that is infinite or NaN" +
+                   kNotSaved);
+}
+
+}  // namespace torchbridge::train

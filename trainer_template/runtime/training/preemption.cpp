@@ -1,0 +1,160 @@
+#include "trainer_template/runtime/training/preemption.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <ctime>
+#include <iterator>
+
+#include "trainer_template/runtime/base/console.h"
+#include "trainer_template/runtime/base/ignored_signals.h"
+
+namespace torchbridge::train {
+namespace {
+
+using Clock = std::chrono::system_clock;
+
+struct Known {
+  int number;
+  const char* name;
+};
+constexpr Known kSignals[] = {{SIGTERM, "SIGTERM"}, {SIGUSR1, "SIGUSR1"}, {SIGUSR2, "SIGUSR2"}, {SIGINT, "SIGINT"}};
+
+// A handler can reach nothing but globals, and of these change nothing but such.
+std::atomic<int> first_signal{0};
+std::atomic<bool> interrupted{false}, working{false};
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
+
+// What handlers read; written before they are installed.
+struct Prepared {
+  std::string early_lines[std::size(kSignals)], late_line;  // empty: nothing is said
+  long grace = 0, end_of_job = 0;                           // seconds, the second since 1970; 0: not known
+  bool saves = false;
+  struct sigaction before[std::size(kSignals)], alarm_before;
+} prepared;
+
+std::size_t index_of(int number) {
+  return std::find_if(std::begin(kSignals), std::end(kSignals),
+                      [&](const Known& known) { return known.number == number; }) -
+         std::begin(kSignals);
+}
+
+[[noreturn]] void end_with(const std::string& line, int number) {
+  end_drawn_line_for_message();
+  [[maybe_unused]] const auto written = write(STDERR_FILENO, line.data(), line.size());
+  _exit(static_cast<int>(code_of_stop(prepared.saves, number)));
+}
+
+void end_when_grace_is_over() {
+  long left = prepared.grace;
+  // A job whose end is past was given more time.
+  const long of_job = prepared.end_of_job - static_cast<long>(time(nullptr));
+  if (of_job > 0) left = left > 0 ? std::min(left, of_job) : of_job;
+  if (left > 0) alarm(static_cast<unsigned>(left));
+}
+
+void take_down(int number) {
+  const int error = errno;
+  if (!working) end_with(prepared.early_lines[index_of(number)], number);
+  int none = 0;
+  if (first_signal.compare_exchange_strong(none, number)) end_when_grace_is_over();
+  if (number == SIGINT && interrupted.exchange(true)) {
+    struct sigaction ends {};
+    ends.sa_handler = SIG_DFL;
+    sigaction(SIGINT, &ends, nullptr);
+    raise(SIGINT);  // delivered when this handler returns
+  }
+  errno = error;
+}
+
+void give_up(int) { end_with(prepared.late_line, first_signal); }
+
+void handle(int number, void (*handler)(int), struct sigaction& before) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;  // a write or a wait goes on
+  sigemptyset(&action.sa_mask);
+  sigaction(number, nullptr, &before);
+  if (before.sa_handler != SIG_IGN || number == SIGALRM) sigaction(number, &action, nullptr);
+}
+
+std::string ending(bool saves) {
+  return saves ? "; the last checkpoint stays\n" : "; nothing is saved without --checkpoint-dir\n";
+}
+
+}  // namespace
+
+Result<std::optional<Clock::time_point>> end_of_job(const EnvMap& environment) {
+  constexpr std::int64_t kYear2200 = 7258118400;
+  const auto seconds = environment.integer("SLURM_JOB_END_TIME", 0, kYear2200);
+  if (!seconds) return seconds.error();
+  if (!*seconds) return std::optional<Clock::time_point>();
+  return std::optional(Clock::time_point(std::chrono::seconds(**seconds)));
+}
+
+ExitCode code_of_stop(bool saves, int signal) { return saves ? ExitCode::kRequeue : code_of_signal(signal); }
+
+Preemption::Preemption(const PreemptionOptions& options) : options_(options) {
+  if (options_.end_of_job && *options_.end_of_job <= Clock::now()) {
+    options_.end_of_job.reset();
+    if (options_.speaks && options_.before_end)
+      say("the end of the job is past, so it was given more time, nobody tells how much: --stop-before-limit has no "
+          "effect");
+  }
+  first_signal = 0;
+  interrupted = working = false;
+  prepared.saves = options.saves;
+  prepared.grace = options.grace ? std::max<std::int64_t>(options.grace->count(), 1) : 0;
+  prepared.end_of_job = options_.end_of_job ? Clock::to_time_t(*options_.end_of_job) : 0;
+  for (std::size_t i = 0; i < std::size(kSignals); ++i) {
+    const std::string name = kSignals[i].name;
+    prepared.early_lines[i] =
+        options.speaks ? program_name() + ": " + name + ": stopped before the ranks had met" + ending(options.saves)
+                       : "";
+  }
+  prepared.late_line = options.speaks
+                           ? program_name() + ": the time after the signal is over before the run could stop in order" +
+                                 ending(options.saves)
+                           : "";
+  handle(SIGALRM, give_up, prepared.alarm_before);
+  for (std::size_t i = 0; i < std::size(kSignals); ++i) handle(kSignals[i].number, take_down, prepared.before[i]);
+}
+
+void Preemption::complete() {
+  for (const Known& known : kSignals) ::signal(known.number, SIG_IGN);
+  alarm(0);
+  complete_ = true;
+}
+
+Preemption::~Preemption() {
+  if (complete_) return;
+  for (std::size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i].number, &prepared.before[i], nullptr);
+  alarm(0);
+  sigaction(SIGALRM, &prepared.alarm_before, nullptr);
+}
+
+void Preemption::begin_work() {
+  ignore_unless_handled(SIGPIPE);
+  ignore_unless_handled(SIGXFSZ);
+  working = true;
+}
+
+bool Preemption::requested() const {
+  if (first_signal != 0) return true;
+  return options_.before_end && options_.end_of_job && Clock::now() >= *options_.end_of_job - *options_.before_end;
+}
+
+int Preemption::signal() const { return first_signal; }
+
+std::string Preemption::reason() const {
+  const int number = first_signal;
+  if (number != 0) return kSignals[index_of(number)].name;
+  if (!requested()) return "";
+  const auto left = std::chrono::duration_cast<std::chrono::seconds>(*options_.end_of_job - Clock::now());
+  return "the job ends in " + std::to_string(std::max<std::int64_t>(left.count(), 0)) + " s";
+}
+
+}  // namespace torchbridge::train

@@ -1,0 +1,130 @@
+#include "trainer_template/runtime/training/step_profile.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <string>
+
+#include <ATen/record_function.h>
+#include <nlohmann/json.hpp>
+#include <torch/csrc/autograd/profiler_kineto.h>
+
+#include "trainer_template/runtime/base/console.h"
+#include "trainer_template/runtime/output/keep_aside.h"
+#include "trainer_template/runtime/output/output_error.h"
+
+namespace torchbridge::train {
+
+namespace profiler = torch::autograd::profiler;
+using torch::profiler::impl::ActivityType;
+
+namespace {
+
+constexpr const char* kOption = "--profile-file";
+
+// A trace begins as Kineto begins one.
+bool is_free_or_trace(const std::filesystem::path& file) {
+  constexpr std::size_t kBeginning = 256;
+  std::string text(kBeginning, '\0');
+  std::ifstream in(file, std::ios::binary);
+  text.resize(static_cast<std::size_t>(in.read(text.data(), kBeginning).gcount()));
+  return text.empty() || text.find("\"schemaVersion\"") != std::string::npos;
+}
+
+}  // namespace
+
+StepProfile::StepProfile(StepProfileOptions options) : options_(std::move(options)) {
+  if (options_.steps == 0) return;
+  // The profiler writes aside and renames: it would put a file in the place of a device such as /dev/null.
+  std::error_code ignored;
+  if (std::filesystem::exists(options_.file, ignored) && !std::filesystem::is_regular_file(options_.file, ignored)) {
+    throw cannot_open(options_.file, "is not a regular file", kOption);
+  }
+  if (!is_free_or_trace(options_.file)) throw cannot_open(options_.file, "it is no trace, and would be lost", kOption);
+  errno = 0;
+  if (!std::ofstream(options_.file, std::ios::app)) {
+    throw cannot_open(options_.file, std::strerror(errno), kOption);
+  }
+}
+
+StepProfile::~StepProfile() {
+  try {
+    write();
+  } catch (const std::exception&) {
+    // The run has ended, or ends by another error.
+  }
+}
+
+void StepProfile::begin_step(std::int64_t number) {
+  if (options_.steps == 0) return;
+  step_.reset();
+  ++begun_;
+  if (begun_ == options_.after + 1) start();
+  if (begun_ == options_.after + options_.steps + 1) write_or_say();
+  if (!tracing_) return;
+  step_ = std::make_unique<at::RecordFunction>(at::RecordScope::USER_SCOPE);
+  step_->before("step " + std::to_string(number));
+}
+
+void StepProfile::start() {
+  // Kineto looks for GPUs also where none is traced, and tells of each that the driver does not show.
+  constexpr const char* kNothing = "5";
+  if (options_.device == c10::kCPU) setenv("KINETO_LOG_LEVEL", kNothing, /*overwrite=*/0);
+  std::set<ActivityType> activities = {ActivityType::CPU};
+  if (options_.device == c10::kCUDA) activities.insert(ActivityType::CUDA);
+  const torch::profiler::impl::ProfilerConfig config(torch::profiler::impl::ProfilerState::KINETO);
+  profiler::prepareProfiler(config, activities);
+  profiler::enableProfiler(config, activities);
+  tracing_ = true;
+}
+
+// Training does not end for it.
+void StepProfile::write_or_say() try { write(); } catch (const TrainError& error) {
+  say(error.what());
+  failed_ = true;
+}
+
+void StepProfile::finish() {
+  write();
+  if (failed_) throw TrainError("the trace of --profile is lost");
+  if (options_.steps == 0 || written_) return;
+  say("--profile: nothing is traced before step " + std::to_string(options_.after + 1) + ", and this run took " +
+      std::to_string(begun_) + " steps");
+}
+
+void StepProfile::write() {
+  step_.reset();
+  std::error_code ignored;
+  if (!tracing_) {
+    const bool is_empty = options_.steps > 0 && !written_ && std::filesystem::file_size(options_.file, ignored) == 0;
+    if (is_empty) std::filesystem::remove(options_.file, ignored);  // the constructor made it
+    return;
+  }
+  tracing_ = false;
+  written_ = true;
+  const auto trace = profiler::disableProfiler();  // whatever becomes of it: until then it grows
+  // Under a name of its own: another start may write the same file now. The profiler does not tell that it could not
+  // write.
+  const std::filesystem::path saved = options_.file.string() + "." + std::to_string(getpid());
+  trace->save(saved);
+  std::ifstream written(saved);
+  if (!nlohmann::json::accept(written)) {
+    std::filesystem::remove(saved, ignored);  // of no use to anybody
+    if (std::filesystem::file_size(options_.file, ignored) == 0) std::filesystem::remove(options_.file, ignored);
+    throw cannot_write(options_.file);
+  }
+  const bool has_earlier = std::ifstream(options_.file).peek() != std::ifstream::traits_type::eof();
+  try {
+    if (has_earlier) keep_aside(options_.file, "is the trace of an earlier start", kOption);
+    std::filesystem::rename(saved, options_.file);
+  } catch (const std::exception&) {
+    std::filesystem::remove(saved, ignored);
+    throw;
+  }
+}
+
+}  // namespace torchbridge::train

@@ -1,0 +1,76 @@
+// What the ranks learn of a step together: computed, summed and used on the device, and read by the host later.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/core/Event.h>
+
+#include "trainer_template/runtime/data/dataset.h"
+#include "trainer_template/runtime/process_group/rank_group.h"
+#include "trainer_template/runtime/output/metrics.h"
+#include "trainer_template/runtime/training/stop_agreement.h"
+
+namespace torchbridge::train {
+
+struct StepSums {
+  at::Tensor found_inf;  // float32, no dimensions: exactly 1 where a number below is not finite on any rank, else 0
+  at::Tensor numbers;    // float64 [7 or 8]: what StepReader makes StepNumbers of
+};
+
+// Collective: one all-reduce. `loss` is this rank's mean, without dimensions; `found_inf` what GradScaler::unscale()
+// gave; `norm` that of the averaged gradients, the same on all ranks, or undefined. All on one device, on which the
+// result stays: nothing waits for it.
+StepSums reduce_step(const at::Tensor& loss, const at::Tensor& found_inf, const at::Tensor& norm,
+                     const StopAgreement::Votes& votes, RankGroup& group);
+
+// The numbers of a step on the host.
+struct StepNumbers {
+  double loss = 0;              // mean over the ranks
+  double own_loss = 0;          // of this rank
+  std::int64_t bad_losses = 0;  // ranks whose loss is not finite
+  bool bad_gradient = false;    // one that is not finite, on any rank
+  std::optional<double> norm;   // of the averaged gradients, before clipping
+  StopAgreement::Votes votes;   // sums
+};
+
+// A step whose numbers have come.
+struct FinishedStep {
+  StepRecord record;                               // loss, grad_norm and skipped are those of the numbers
+  std::vector<std::vector<std::int64_t>> samples;  // of this rank, batch by batch
+  StepNumbers numbers;
+};
+
+// Steps whose numbers a GPU may still compute. They are copied to pinned memory behind the step and read when the next
+// step is under way, so the host is never more than that ahead; on a CPU they are read at once. One thread; the same on
+// all ranks.
+class StepReader {
+ public:
+  // `lag`: steps that may be unread after read().
+  StepReader(c10::Device device, std::size_t lag) : device_(device), lag_(lag) {}
+  explicit StepReader(c10::Device device) : StepReader(device, device.is_cpu() ? 0 : 1) {}
+
+  // Begins to copy the numbers of a step. `batches`: those that it learned from.
+  void add(const StepRecord& record, std::span<const Batch> batches, const StepSums& sums);
+
+  // The steps that can be read now, oldest first; all where `all`, as before an evaluation, a checkpoint, and at the
+  // end.
+  std::vector<FinishedStep> read(bool all = false);
+
+ private:
+  struct Copying {
+    FinishedStep step;
+    at::Tensor numbers;  // on the CPU
+    std::optional<c10::Event> copied;
+  };
+
+  c10::Device device_;
+  std::size_t lag_;
+  std::deque<Copying> steps_;
+};
+
+}  // namespace torchbridge::train

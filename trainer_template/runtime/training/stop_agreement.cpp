@@ -1,0 +1,55 @@
+#include "trainer_template/runtime/training/stop_agreement.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace torchbridge::train {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How late a signal is noticed while data is waited for.
+constexpr milliseconds kRound{200};
+// A rank whose batch is about to come does not vote for a collective that would take as long.
+constexpr milliseconds kNearly{1};
+
+}  // namespace
+
+StopAgreement::StopAgreement(RankGroup& group, StopQuestions questions)
+    : group_(group), questions_(std::move(questions)) {
+  if (!questions_.has_data) questions_.has_data = [](milliseconds) { return true; };
+}
+
+StopAgreement::Votes StopAgreement::votes() const {
+  return {.stop = questions_.wants_to_stop() ? 1.0 : 0.0, .without_data = questions_.has_data(kNearly) ? 0.0 : 1.0};
+}
+
+void StopAgreement::learn(const Votes& sums) {
+  agreed_ = agreed_ || sums.stop > 0;
+  data_is_there_ = sums.without_data == 0;
+}
+
+std::int64_t StopAgreement::lowest(std::int64_t answer) {
+  const std::int64_t all = group_.minimum(questions_.wants_to_stop() ? 0 : answer);
+  agreed_ = agreed_ || all == 0;
+  return all;
+}
+
+bool StopAgreement::may_step() {
+  constexpr std::int64_t kWithout = 1, kWith = 2;
+  while (!agreed_ && !data_is_there_) data_is_there_ = lowest(questions_.has_data(kRound) ? kWith : kWithout) == kWith;
+  return !agreed_;
+}
+
+bool StopRounds::stop_now() {
+  const std::int64_t done = calls_++;
+  if (done < next_) return false;
+  constexpr double kPause = 0.1, kMost = 1 << 20;
+  const std::chrono::duration<double> time = now_() - begin_;
+  const double calls_a_pause = done == 0 ? 1 : static_cast<double>(done) * kPause / time.count();
+  const std::int64_t slowest = agreement_.lowest(static_cast<std::int64_t>(std::clamp(calls_a_pause, 1.0, kMost)));
+  next_ = done + slowest;
+  return slowest == 0;
+}
+
+}  // namespace torchbridge::train
