@@ -4,7 +4,7 @@
     tests/cluster/soak.py --steps 1000 --at-once 50 --plugin build/lib/torch_env.so
 
 Makes two clusters, one after the other, of which only the second has the plugin, and runs 1,000 steps fifty at a time
-and 1,000 one after the other on each (tests/cluster/meet_at_port.py). With the plugin rank 0 of each step must be able
+and 1,000 one after the other on each (tests/programs/connect_at_port.py). With the plugin rank 0 of each step must be able
 to listen at MASTER_PORT, and be found there by its own step's ranks; no two steps that run at the same time may have
 one port. The first step that fails ends it. Prints how long it took and the memory of Slurm's daemons on both clusters.
 """
@@ -62,7 +62,7 @@ def wait_for_steps():
 
 def run_step(options):
     command = ["srun", "--overlap", f"-N{NODES}", f"-n{NODES}", *options, "/usr/bin/python3", "-IS",
-               str(ROOT / "tests/cluster/meet_at_port.py")]
+               str(ROOT / "tests/programs/connect_at_port.py")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=STEP_LIMIT, stdin=subprocess.DEVNULL)
     lines = [line.split() for line in done.stdout.splitlines()]
     peaks = [int(line[0]) for line in lines]

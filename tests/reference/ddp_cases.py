@@ -1,4 +1,4 @@
-"""Trains the cases of a table with Python's DistributedDataParallel; tests/multiproc/ddp_cases.cpp does the same in C++.
+"""Trains the cases of a table with Python's DistributedDataParallel; tests/programs/ddp_cases.cpp does the same in C++.
 
     tests/reference/ddp_cases.py TABLE.json FOLDER
 

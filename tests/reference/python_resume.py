@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The trainings of tests/multiproc/python_resume.cpp in Python.
+"""The trainings of tests/programs/python_resume.cpp in Python.
 
     python_resume.py write FOLDER    trains and saves words.safetensors, init.pt and OPTIMIZER.pt after three of six steps
     python_resume.py read FOLDER     goes on from the checkpoints that the C++ program left in FOLDER, and from what torchbridge-ckpt made of them

@@ -1,0 +1,308 @@
+// Bad input ends all ranks within seconds, with one line from one of them.
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <optional>
+#include <thread>
+
+#include "tests/process/ranks.h"
+
+namespace {
+
+constexpr std::chrono::seconds kSoon{15};
+const Words kShort = {"--max-steps", "2"};
+
+TEST(BadInput, OptionsAreRefusedByRankZero) {
+  const struct {
+    Words options;
+    std::string expected;
+  } kCases[] = {
+      {{"--bogus"}, "--bogus"},
+      {{"--backend", "cpu:"}, "'cpu:' is no pair of names"},
+      {{"--device", "tpu"}, "--device"},
+      {{"--device", "cpu", "--backend", "nccl"}, "--backend: nccl serves GPUs only: give --device cuda"},
+      {{"--model", "mlp:3,,4"}, "expected mlp:WIDTH,WIDTH"},
+      {{"--model", "mlp:"}, "expected mlp:WIDTH,WIDTH"},
+      {{"--model", "gpt"}, "expected mlp:WIDTH,WIDTH"},
+      {{"--batch-size", "0"}, "--batch-size"},
+      {{"--epochs", "-1"}, "--epochs"},
+      {{"--lr", "fast"}, "'fast': expected a number"},
+      {{"--lr", "nan"}, "'nan': expected a number"},
+      {{"--task", "texts"}, "--task"},
+      {{"--order", "random"}, "--order"},
+      {{"--optimizer", "lion"}, "--optimizer"},
+      {{"--lr-schedule", "linear"}, "--lr-schedule: 'linear': expected one of constant, step,"},
+      {{"--lr-schedule", "step:size=3"}, "'size' is not a key of step; expected step_size, gamma"},
+      {{"--lr-schedule", "plateau"}, "give --eval-every"},
+      {{"--clip-norm", "-1"}, "'-1': expected a number from 0 on"},
+      {{"--grad-accumulation", "0"}, "--grad-accumulation"},
+      {{"--precision", "fp8"}, "--precision"},
+      {{"--zero", "3"}, "--zero"},
+      {{"--config", "/none.toml"}, "/none.toml"},
+      // As an unset variable gives them.
+      {{"--config", ""}, "--config: '' is empty"},
+      {{"--checkpoint-dir", ""}, "--checkpoint-dir: '' is empty"},
+      {{"--checkpoint-dir=", "--zero", "0"}, "--checkpoint-dir: '' is empty"},
+      {{"--init-from", ""}, "--init-from: '' is empty"},
+      {{"--resume-from-python", ""}, "--resume-from-python: '' is empty"},
+      {{"--metrics", ""}, "--metrics: '' is empty"},
+      {{"--sample-log", ""}, "--sample-log: '' is empty"},
+      {{"--tensorboard", ""}, "--tensorboard: '' is empty"},
+      {{"--profile-file", ""}, "--profile-file: '' is empty"},
+      {{"--profile", "1", "--profile-file", "curve", "--metrics", "./curve"},
+       "--profile-file: 'curve' is the file of --metrics"},
+      {{"--profile", "1", "--sample-log", "trace.json"}, "--profile-file: 'trace.json' is the file of --sample-log"},
+      {{"--lr-schedule", "cosine:eta_min=0,eta_min=1"}, "eta_min is there twice"},
+  };
+  for (const auto& c : kCases) {
+    Ranks ranks(2, trainer(c.options));
+    expect_one_line(ranks, c.expected);
+    EXPECT_EQ(ranks.error(1), "");
+  }
+}
+
+// Whichever rank finds it says it, once. CUDA_VISIBLE_DEVICES hides the GPUs of a machine that has some.
+TEST(BadInput, ADeviceOrBackendThatIsNotHere) {
+  const std::map<std::string, Words> kCases = {
+      {"no GPU is visible (", {"--device", "cuda"}},
+      {"backend 'nccl' needs a GPU, and no GPU is visible (", {"--backend", "nccl"}},
+  };
+  for (const auto& [expected, options] : kCases) {
+    Ranks ranks(2, trainer(options), {{"CUDA_VISIBLE_DEVICES", "-1"}});
+    expect_one_line(ranks, expected);
+  }
+}
+
+// A GPU that would emulate. One that computes in the precision gets further: to CUDA, which a driver that is none
+// cannot serve.
+TEST(BadInput, APrecisionThatTheGpuLacks) {
+  const struct {
+    const char *precision, *capability, *expected;
+  } kCases[] = {
+      {"bf16", "7.5", "--precision bf16: Fake GPU has compute capability 7.5, bf16 needs 8.0"},
+      {"fp16", "5.2", "--precision fp16: Fake GPU has compute capability 5.2, fp16 needs 5.3"},
+      {"fp16", "7.5", "CUDA"},
+  };
+  const Words kWays[] = {{"--device", "cuda"}, {"--backend", "nccl"}, {"--backend", "cpu:gloo,cuda:nccl"}};
+  for (const Words& way : kWays) {
+    for (const auto& c : kCases) {
+      Words words = trainer({"--precision", c.precision});
+      words.insert(words.end(), way.begin(), way.end());
+      Ranks ranks(2, words, {{"LD_LIBRARY_PATH", FAKE_DRIVER_FOLDER}, {"FAKE_GPU_CAPABILITY", c.capability}});
+      expect_one_line(ranks, c.expected);
+    }
+  }
+}
+
+TEST(BadInput, ConfigFileIsReadAndTheCommandLineWins) {
+  TemporaryFolder folder;
+  folder.write("run.toml", "max-steps = 3\nmomentum = 0.5\n");
+  Ranks ranks(1, trainer({"--config", folder / "run.toml", "--max-steps", "2", "--metrics", folder / "curve"}));
+  EXPECT_EQ(ranks.wait(), std::vector<int>{0}) << ranks.errors();
+  EXPECT_EQ(losses(folder / "curve").size(), 2u);
+  folder.write("run.toml", "max-stepz = 3\n");
+  Ranks wrong(1, trainer({"--config", folder / "run.toml"}));
+  expect_one_line(wrong, "max-stepz");
+}
+
+TEST(BadInput, VariablesThatAreMissing) {
+  for (const char* name : {"WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
+    Ranks ranks(2, trainer(kShort), {{name, "unset"}});
+    expect_one_line(ranks, name);
+  }
+}
+
+TEST(BadInput, DataFolderWithoutFiles) {
+  TemporaryFolder folder;
+  Ranks ranks(3, trainer({"--data", folder.path()}));
+  expect_one_line(ranks, "has no train-images-idx3-ubyte");
+}
+
+TEST(BadInput, CheckpointFolderThatCannotBe) {
+  Ranks ranks(2, trainer({"--checkpoint-dir", "/proc/none/runs"}));
+  expect_one_line(ranks, "cannot make checkpoint folder '/proc/none/runs'");
+}
+
+TEST(BadInput, MetricsFileThatCannotBe) {
+  Ranks ranks(2, trainer({"--metrics", "/proc/none/curve.jsonl"}));
+  expect_one_line(ranks, "cannot write '/proc/none/curve.jsonl'");
+}
+
+TEST(BadInput, InitialWeightsThatAreNone) {
+  TemporaryFolder folder;
+  folder.write("weights", "not weights at all");
+  Ranks ranks(2, trainer({"--init-from", folder / "weights"}));
+  expect_one_line(ranks, "weights is not a safetensors file");
+}
+
+// Nobody ever writes into it.
+TEST(BadInput, WeightsThatAreAPipe) {
+  TemporaryFolder folder;
+  for (const char* option : {"--init-from", "--resume-from-python"}) {
+    for (const char* name : {"pipe", "pipe.pt"}) {
+      mkfifo((folder / name).c_str(), 0600);
+      Ranks ranks(1, trainer({option, folder / name}));
+      expect_one_line(ranks, std::string(name) + ": is not a regular file");
+    }
+  }
+}
+
+TEST(BadInput, CheckpointOfAnotherModel) {
+  TemporaryFolder folder;
+  const std::string runs = folder / "runs";
+  Ranks first(2, trainer({"--max-steps", "2", "--checkpoint-dir", runs}));
+  ASSERT_EQ(first.wait(), (std::vector<int>{0, 0})) << first.errors();
+  const struct {
+    Words options;
+    std::string expected;
+  } kCases[] = {
+      {{"--model", "mlp:128,60"}, "has 'layers.2.weight' with shape [64, 128], this model with [60, 128]"},
+      {{"--model", "mlp:128,64,8"}, "this model"},
+      {{"--optimizer", "adamw"}, "was written with --optimizer sgd, this run has --optimizer adamw"},
+      {{"--seed", "5"}, "was written with --seed 0, this run has --seed 5"},
+      {{"--resume", "none"}, "holds checkpoints"},
+      {{"--resume", folder / "elsewhere"}, "there is no checkpoint"},
+  };
+  for (const auto& c : kCases) {
+    Words options = {"--checkpoint-dir", runs};
+    options.insert(options.end(), c.options.begin(), c.options.end());
+    Ranks ranks(2, trainer(options));
+    expect_one_line(ranks, c.expected);
+  }
+}
+
+// As a wrapper script on one node may make them. Without a check some would hang, some train models that drift apart.
+TEST(BadInput, RanksWithDifferentOptions) {
+  const struct {
+    const char *options, *expected;
+  } kCases[] = {
+      {"--lr 0.$((RANK + 1))", "--lr is 0.2 here and 0.1 on rank 0; all ranks need the same options"},
+      {"--seed $RANK --epochs $((RANK + 1))", "--epochs is 2 here and 1 on rank 0; --seed is 1 here and 0 on rank 0"},
+      {"--precision fp16 --loss-scale 6553$((RANK + 6))", "--loss-scale is 65537 here and 65536 on rank 0"},
+      {"$([ $RANK = 0 ] || echo --no-decay bias,seen --deterministic)",
+       "--deterministic is yes here and no on rank 0; --no-decay is bias,seen here and empty on rank 0"},
+      {"$([ $RANK = 0 ] || echo --checkpoint-dir /none)", "--checkpoint-dir is set here and not set on rank 0"},
+      {"$([ $RANK = 0 ] || echo --predict /none --init-from /none)", "--predict is set here and not set on rank 0"},
+  };
+  for (const auto& c : kCases) {
+    Ranks ranks(2, {"/bin/sh", "-c", std::string("exec " TRAINER " --quiet --max-steps 3 ") + c.options});
+    expect_one_line(ranks, c.expected);
+  }
+}
+
+// Only rank 0 writes metrics, and so it alone may ask for them: also where all ranks compute a number in them.
+TEST(BadInput, MetricsOfRankZeroAloneAreNone) {
+  TemporaryFolder folder;
+  Ranks ranks(2, {"/bin/sh", "-c",
+                  "exec " TRAINER " --quiet --max-steps 3 --zero 1 $([ $RANK = 1 ] || echo --metrics " +
+                      (folder / "curve").string() + ")"});
+  expect_success(ranks);
+  EXPECT_TRUE(contains(folder.read("curve"), "grad_norm"));
+}
+
+// As after an update that did not reach all nodes.
+TEST(BadInput, RanksWithDifferentData) {
+  TemporaryFolder folder;
+  for (int rank : {0, 1}) {
+    const std::string text = std::string(400, static_cast<char>('a' + rank)), name = std::to_string(rank);
+    folder.write("other" + name + ".txt", text);
+    folder.write("longer" + name + ".txt", text + std::string(100 * rank, 'c'));
+  }
+  const auto train = [&](const std::string& data) {
+    return Words{
+        "/bin/sh", "-c",
+        "exec " TRAINER
+        " --quiet --task text --model gpt:layers=1,heads=1,width=8,context=8 --batch-size 1 --max-steps 3 --data " +
+            data};
+  };
+  Ranks longer(2, train((folder / "longer$RANK.txt").string())), other(2, train((folder / "other$RANK.txt").string()));
+  expect_one_line(longer, "rank 0's has ");
+  expect_one_line(other, "holds other samples than rank 0's; all ranks need the same data");
+}
+
+TEST(BadInput, CheckpointFolderThatIsNotShared) {
+  // Each rank resolves a relative path in a folder of its own.
+  TemporaryFolder folder;
+  const std::string script = "mkdir -p " + folder.path().string() + "/$RANK/runs && cd " + folder.path().string() +
+                             "/$RANK && exec " TRAINER " --quiet --checkpoint-dir runs";
+  Ranks ranks(2, {"/bin/sh", "-c", script});
+  expect_one_line(ranks, "is not the same folder here as on rank 0");
+}
+
+TEST(BadInput, PortThatIsTaken) {
+  const int port = free_port();
+  const torchbridge::Socket other = *torchbridge::listen_on({"127.0.0.1", port});
+  Ranks ranks({0, 1}, 2, port, trainer(kShort));
+  expect_one_line(ranks, "MASTER_PORT=" + std::to_string(port));
+  EXPECT_TRUE(contains(ranks.error(0), "in use"));
+}
+
+// Rank 0 died when it had answered.
+TEST(BadInput, AStoreThatIsGoneAtOnce) {
+  const int port = free_port();
+  std::optional<torchbridge::Socket> store = *torchbridge::listen_on({"127.0.0.1", port});
+  Ranks ranks({1}, 2, port, trainer({"--timeout", "5"}));
+  const torchbridge::Socket client(accept(store->descriptor(), nullptr, nullptr));
+  store.reset();
+  char question[10];  // of store_probe.cpp
+  ASSERT_EQ(recv(client.descriptor(), question, sizeof question, MSG_WAITALL), std::ssize(question));
+  ASSERT_EQ(send(client.descriptor(), question + 6, 4, 0), 4);
+  expect_one_line(ranks, "nobody serves the store at MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(port));
+}
+
+TEST(BadInput, PortOfAServiceThatTalks) {
+  const int port = free_port();
+  const torchbridge::Socket other = *torchbridge::listen_on({"127.0.0.1", port});
+  std::thread service([&] {
+    while (true) {
+      const torchbridge::Socket peer(::accept(other.descriptor(), nullptr, nullptr));
+      if (!peer.open()) return;
+      if (::send(peer.descriptor(), "220 mail.example\r\n", 18, MSG_NOSIGNAL) < 0) continue;
+    }
+  });
+  // Who waited for the timeout would not be done when the test ends them.
+  Ranks ranks({0, 1, 2}, 3, port, trainer({"--timeout", "3600"}));
+  expect_one_line(ranks, "MASTER_PORT=" + std::to_string(port));
+  ::shutdown(other.descriptor(), SHUT_RDWR);
+  service.join();
+}
+
+TEST(BadInput, NobodyServesTheStore) {
+  const int port = free_port();
+  Ranks ranks({1}, 2, port, trainer({"--timeout", "1"}));
+  expect_one_line(
+      ranks, "nobody serves the store at MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(port) + " after 1 s");
+}
+
+TEST(BadInput, ARankZeroThatIsAloneByItsOwnCount) {
+  const int port = free_port();
+  Ranks zero({0}, 1, port, trainer(kShort)), one({1}, 2, port, trainer({"--timeout", "1"}));
+  expect_one_line(one, "is rank 0 running, with WORLD_SIZE=2 as here (with 1 it is alone and serves nobody)");
+  EXPECT_EQ(zero.wait(), std::vector<int>{0}) << zero.errors();
+}
+
+TEST(BadInput, RanksThatDoNotCome) {
+  const int port = free_port();
+  Ranks ranks({0, 2}, 4, port, trainer({"--join-timeout", "1"}));
+  expect_one_line(ranks, "ranks 1,3 (");
+  EXPECT_TRUE(contains(ranks.errors(), ") of 4 did not join"));
+  EXPECT_TRUE(contains(ranks.errors(), " within 1 s; ")) << ranks.errors();
+}
+
+TEST(BadInput, RanksThatCountDifferently) {
+  const int port = free_port();
+  Ranks one({0, 1}, 3, port, trainer(kShort));
+  Ranks other({2}, 4, port, trainer(kShort));
+  expect_one_line(other, "this rank is one of 4 (WORLD_SIZE), but by rank 0 there are 3");
+  EXPECT_EQ(one.wait(kSoon), (std::vector<int>{1, 1}));
+  EXPECT_EQ(one.errors(), "");
+}
+
+TEST(BadInput, ARankThatIsThereTwice) {
+  const int port = free_port();
+  Ranks ranks({0, 1, 1}, 3, port, trainer({"--timeout", "3"}));
+  for (int code : ranks.wait(kSoon)) EXPECT_EQ(code, 1);
+  EXPECT_TRUE(contains(ranks.errors(), "another process is already rank 1"));
+}
+
+}  // namespace

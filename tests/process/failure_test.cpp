@@ -1,0 +1,220 @@
+// Ranks that die or stop in the middle: the others end soon, and one of them says which one it was.
+#include <sys/socket.h>
+
+#include <csignal>
+
+#include "bridge/net/address.h"
+#include "tests/process/ranks.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+class Failure : public testing::Test {
+ protected:
+  Words endless(const Words& more = {}) {
+    Words words = trainer({"--epochs", "1000000", "--metrics", curve()});
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  std::string curve() const { return folder_ / "curve.jsonl"; }
+  void wait_until_training() {
+    ASSERT_TRUE(eventually([&] { return fs::exists(curve()) && fs::file_size(curve()) > 2000; }));
+  }
+  TemporaryFolder folder_;
+  const std::string here_ = " on " + torchbridge::host_name();
+};
+
+TEST_F(Failure, AKilledRankIsNamedByOneOfTheOthers) {
+  constexpr int kRanks = 4;
+  // Over shared memory, there without a heartbeat, and over connections alone.
+  const Words ways[kRanks] = {{}, {}, {"--heartbeat", "0"}, {"--backend", "gloo"}};
+  for (int victim = 0; victim < kRanks; ++victim) {
+    fs::remove(curve());
+    Ranks ranks(kRanks, endless(ways[victim]));
+    wait_until_training();
+    ranks.kill_rank(victim, SIGKILL);
+    const std::vector<int> codes = ranks.wait(std::chrono::seconds(8));
+    for (int rank = 0; rank < kRanks; ++rank) EXPECT_EQ(codes[rank], rank == victim ? 128 + SIGKILL : 1) << rank;
+    EXPECT_TRUE(contains(ranks.errors(), "the connection to rank " + std::to_string(victim) + here_));
+    EXPECT_EQ(lines_in(ranks.errors()), 1) << ranks.errors();
+  }
+}
+
+// The store goes with rank 0, and rank 1 cannot speak either.
+TEST_F(Failure, RanksZeroAndOneThatAreKilledLeaveOneWhoSpeaks) {
+  Ranks ranks(4, endless());
+  wait_until_training();
+  ranks.kill_rank(1, SIGKILL);
+  ranks.kill_rank(0, SIGKILL);
+  EXPECT_EQ(ranks.wait(std::chrono::seconds(8)), (std::vector<int>{128 + SIGKILL, 128 + SIGKILL, 1, 1}));
+  EXPECT_TRUE(contains(ranks.errors(), "the connection to rank 0" + here_ + " was lost"));
+  EXPECT_EQ(lines_in(ranks.errors()), 1) << ranks.errors();
+}
+
+// The others have given it up when it goes on, and it has nothing to add.
+TEST_F(Failure, AStoppedRankIsNamedAfterTheTimeoutAndGoesOnInSilence) {
+  for (const int stopped : {1, 0}) {
+    Ranks ranks(3, endless({"--timeout", "2"}));
+    wait_until_training();
+    ranks.kill_rank(stopped, SIGSTOP);
+    EXPECT_TRUE(eventually([&] { return !ranks.errors().empty(); }, std::chrono::seconds(15)));
+    ranks.kill_rank(stopped, SIGCONT);
+    EXPECT_EQ(ranks.wait(std::chrono::seconds(8)), (std::vector<int>{1, 1, 1}));
+    EXPECT_TRUE(contains(ranks.errors(),
+                         "rank " + std::to_string(stopped) + here_ + " did not take part in a collective in time"));
+    EXPECT_EQ(lines_in(ranks.errors()), 1) << ranks.errors();
+    fs::remove(curve());
+  }
+}
+
+// Long before the timeout of the collective, which is ten minutes.
+TEST_F(Failure, AStoppedRankIsNamedByTheHeartbeatAndGoesOnInSilence) {
+  for (const int stopped : {1, 0}) {
+    Ranks ranks(3, endless({"--heartbeat", "1"}));
+    wait_until_training();
+    ranks.kill_rank(stopped, SIGSTOP);
+    EXPECT_TRUE(eventually([&] { return !ranks.errors().empty(); }, std::chrono::seconds(5)));
+    ranks.kill_rank(stopped, SIGCONT);
+    EXPECT_EQ(ranks.wait(std::chrono::seconds(8)), (std::vector<int>{1, 1, 1}));
+    EXPECT_TRUE(contains(ranks.errors(), "rank " + std::to_string(stopped) + here_ +
+                                             (stopped == 0 ? " " : " sent no heartbeat for 1 s")));
+    EXPECT_TRUE(contains(ranks.errors(), ": stopped, ")) << ranks.errors();
+    // Where rank 0 is silent nobody can tell the other two: each finds it by itself, and the second says it as well
+    // where its clock comes before the news of the first one's end.
+    EXPECT_LE(lines_in(ranks.errors()), stopped == 0 ? 2 : 1) << ranks.errors();
+    EXPECT_EQ(lines_in(ranks.error(stopped)), 0) << ranks.errors();
+    fs::remove(curve());
+  }
+}
+
+// As it is by default.
+TEST_F(Failure, AStoppedRankIsNamedWithinFiveSeconds) {
+  Ranks ranks(4, endless());
+  wait_until_training();
+  ranks.kill_rank(2, SIGSTOP);
+  EXPECT_TRUE(eventually([&] { return contains(ranks.errors(), "rank 2"); }, std::chrono::seconds(5)));
+  ranks.kill_rank(2, SIGKILL);
+  std::vector<int> expected(4, 1);
+  expected[2] = 128 + SIGKILL;
+  EXPECT_EQ(ranks.wait(std::chrono::seconds(8)), expected);
+}
+
+// They are there before the ranks, and stay until the end: 64 that say nothing, and others that send what no store
+// understands.
+TEST_F(Failure, StrangersAtTheStoreDoNotKeepRanksFromMeeting) {
+  const int port = free_port();
+  const torchbridge::Endpoint store{"127.0.0.1", port};
+  Ranks first({0}, 3, port, trainer({"--max-steps", "2"}));
+  std::vector<torchbridge::Socket> strangers;
+  const auto visit = [&](const std::string& text) {
+    auto stranger = torchbridge::connect_to(store, std::chrono::seconds(1));
+    if (!stranger) return false;
+    if (!text.empty()) send(stranger->descriptor(), text.data(), text.size(), MSG_NOSIGNAL);
+    strangers.push_back(*std::move(stranger));
+    return true;
+  };
+  ASSERT_TRUE(eventually([&] { return visit(""); }));
+  for (int i = 0; i < 63; ++i) EXPECT_TRUE(visit(""));
+  for (int byte = 0; byte < 256; byte += 5) EXPECT_TRUE(visit(std::string(1 + byte, static_cast<char>(byte))));
+  for (int i = 0; i < 64; ++i)
+    EXPECT_TRUE(torchbridge::connect_to(store, std::chrono::seconds(1)));  // a port scan: and gone
+  Ranks others({1, 2}, 3, port, trainer({"--max-steps", "2"}));
+  EXPECT_EQ(others.wait(), (std::vector<int>{0, 0})) << others.errors();
+  EXPECT_EQ(first.wait(), std::vector<int>{0}) << first.errors();
+}
+
+// A web browser, a port scanner, and somebody who says nothing.
+TEST_F(Failure, StrangersAtTheStoreDoNotDisturb) {
+  Ranks ranks(2, endless({"--max-steps", "400"}));
+  wait_until_training();
+  const torchbridge::Endpoint store{"127.0.0.1", ranks.port()};
+  const auto idle = torchbridge::connect_to(store, std::chrono::seconds(1));
+  ASSERT_TRUE(idle);
+  for (const std::string& garbage :
+       {std::string("GET / HTTP/1.0\r\n\r\n"), std::string(100'000, '\xff'), std::string(5, '\0')}) {
+    const auto stranger = torchbridge::connect_to(store, std::chrono::seconds(1));
+    ASSERT_TRUE(stranger);
+    send(stranger->descriptor(), garbage.data(), garbage.size(), MSG_NOSIGNAL);
+  }
+  EXPECT_EQ(ranks.wait(), (std::vector<int>{0, 0})) << ranks.errors();
+  EXPECT_EQ(losses(curve()).size(), 400u);
+}
+
+TEST_F(Failure, ARankOfAnotherRunIsRefusedAtOnce) {
+  const int port = free_port();
+  Ranks served({0}, 2, port, endless(), {{"TORCHELASTIC_RUN_ID", "one"}});
+  ASSERT_TRUE(eventually([&] {
+    return static_cast<bool>(torchbridge::connect_to({"127.0.0.1", port}, std::chrono::seconds(1)));
+  }));
+  Ranks stranger({1}, 2, port, endless(), {{"TORCHELASTIC_RUN_ID", "two"}});
+  // A second from when it is at the store, and what a busy machine takes to start a process.
+  EXPECT_EQ(stranger.wait(std::chrono::seconds(5)), std::vector<int>{1});
+  EXPECT_TRUE(contains(stranger.errors(), "is that of run 'one/0', and this is 'two/0'"));
+  served.kill_rank(0, SIGKILL);
+  served.wait();
+}
+
+// The training and its checkpoint are worth more than the curve.
+TEST_F(Failure, AFullDiskOfMetricsOrSampleLogIsSaidAndTrainingGoesOn) {
+  for (const char* option : {"--metrics", "--sample-log"}) {
+    Ranks ranks(2, trainer({"--max-steps", "20", "--checkpoint-dir", folder_ / option, option, "/dev/full"}));
+    EXPECT_EQ(ranks.wait(), (std::vector<int>{1, 1}));
+    EXPECT_TRUE(std::filesystem::exists(folder_ / option / "step-00000020/DONE"));
+    EXPECT_TRUE(
+        contains(ranks.errors(),
+                 "trainer: cannot write '/dev/full': No space left on device; what would come there is left out"));
+    EXPECT_TRUE(contains(ranks.errors(), "'/dev/full' is not complete"));
+    EXPECT_EQ(lines_in(ranks.errors()), 2) << ranks.errors();
+  }
+}
+
+TEST_F(Failure, TwoRunsAtOnceDoNotMeet) {
+  Ranks first(2, trainer({"--max-steps", "60", "--metrics", folder_ / "first"}));
+  Ranks second(2, trainer({"--max-steps", "60", "--metrics", folder_ / "second"}));
+  EXPECT_EQ(first.wait(), (std::vector<int>{0, 0})) << first.errors();
+  EXPECT_EQ(second.wait(), (std::vector<int>{0, 0})) << second.errors();
+  EXPECT_EQ(losses(folder_ / "first"), losses(folder_ / "second"));
+}
+
+TEST_F(Failure, TwoRunsDoNotShareACheckpointFolder) {
+  Ranks first(1, endless({"--checkpoint-dir", folder_ / "runs"}));
+  wait_until_training();
+  Ranks second(2, trainer({"--checkpoint-dir", folder_ / "runs"}));
+  EXPECT_EQ(second.wait(std::chrono::seconds(10)), (std::vector<int>{1, 1}));
+  EXPECT_TRUE(contains(second.errors(), "is in use by another run"));
+  first.kill_rank(0, SIGKILL);
+}
+
+// A killed run leaves no lock.
+TEST_F(Failure, TwoRunsDoNotShareAMetricsOrSampleLogFile) {
+  const std::string sample_log = folder_ / "sample_log";
+  Ranks first(1, endless({"--sample-log", sample_log}));
+  wait_until_training();
+  const std::pair<const char*, std::string> kFiles[] = {{"--metrics", curve()}, {"--sample-log", sample_log}};
+  for (const auto& [option, file] : kFiles) {
+    Ranks second(2, trainer({"--max-steps", "2", option, file}));
+    expect_one_line(second, "cannot write '" + file +
+                                "': another run, or another option of this one, writes it; give another " + option);
+  }
+  first.kill_rank(0, SIGKILL);
+  first.wait();
+  EXPECT_GT(losses(curve()).size(), 2u) << "of the first run";
+  Ranks third(2, trainer({"--max-steps", "2", "--metrics", curve(), "--sample-log", sample_log}));
+  expect_success(third);
+  EXPECT_EQ(losses(curve()).size(), 2u);
+}
+
+TEST_F(Failure, WithoutALauncherItTrainsAlone) {
+  Ranks alone(1, trainer({"--max-steps", "3"}),
+              {{"RANK", "unset"},
+               {"WORLD_SIZE", "unset"},
+               {"LOCAL_RANK", "unset"},
+               {"LOCAL_WORLD_SIZE", "unset"},
+               {"MASTER_ADDR", "unset"},
+               {"MASTER_PORT", "unset"}});
+  EXPECT_EQ(alone.wait(), std::vector<int>{0}) << alone.errors();
+  EXPECT_TRUE(contains(alone.out(0), "trainer: 3 steps, accuracy"));
+}
+
+}  // namespace

@@ -1,0 +1,249 @@
+// init_process_group as a program uses it: stores, options, parts, and its end.
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "bridge/net/address.h"
+#include "tests/process/ranks.h"
+
+namespace {
+
+constexpr std::chrono::seconds kSoon{20};
+
+Words run(const std::string& name, const std::string& argument = "") { return {GROUP_CASES, name, argument}; }
+
+// Two nodes of two ranks each, or, with "cyclic", dealt out in turn.
+Words on_two_nodes(const std::string& name, bool cyclic) {
+  const std::string place =
+      cyclic ? "LOCAL_RANK=$((RANK/2)) GROUP_RANK=$((RANK%2))" : "LOCAL_RANK=$((RANK%2)) GROUP_RANK=$((RANK/2))";
+  return {"/bin/sh", "-c", place + " LOCAL_WORLD_SIZE=2 GROUP_WORLD_SIZE=2 exec " GROUP_CASES " " + name};
+}
+
+TEST(Group, MeetsAtAStoreOfTheProgram) {
+  TemporaryFolder folder;
+  for (const std::string kind : {"tcp:", "file:", "prefix:"}) {
+    Ranks ranks(3, run("given_store", kind + (folder / ("store-" + kind)).string()));
+    expect_success(ranks);
+  }
+  Ranks threads(1, run("hash_store"));
+  expect_success(threads);
+}
+
+TEST(Group, ContradictionsShowBothSides) {
+  Ranks both(1, run("store_and_method"));
+  expect_error(both, "both a store and an init method are given");
+  Ranks sizes(1, run("argument_against_variable"));
+  expect_error(sizes, "the world size is 7 by the program, but 1 by WORLD_SIZE");
+}
+
+TEST(Group, EndsWithItsScope) {
+  Ranks ranks(3, run("ends_with_its_scope"));
+  expect_success(ranks);
+}
+
+TEST(Group, IsNotTakenForTheNextOneAtItsPort) {
+  TemporaryFolder folder;
+  Ranks ranks(2, run("before_the_store_is_closed", (folder / "came").string()));
+  expect_success(ranks);
+}
+
+TEST(Group, TheNextAttemptWaitsUntilTheOneBeforeHasEnded) {
+  TemporaryFolder folder;
+  const Variables next = {{"TORCHELASTIC_RESTART_COUNT", "1"}};
+  Ranks before(2, run("met_by_the_next_attempt", (folder / "formed").string()), {{"TORCHELASTIC_RESTART_COUNT", "0"}});
+  ASSERT_TRUE(eventually([&] { return std::filesystem::exists(folder / "formed"); }));
+  Ranks early({1}, 2, before.port(), run("until_the_program_ends"), next);
+  expect_success(before);
+  Ranks late({0}, 2, before.port(), run("until_the_program_ends"), next);
+  expect_success(early);
+  expect_success(late);
+}
+
+TEST(Group, EndsWithTheProgram) {
+  for (const int world_size : {1, 3}) {
+    Ranks ranks(world_size, run("until_the_program_ends"));
+    expect_success(ranks);
+    EXPECT_EQ(ranks.errors(), "");
+  }
+}
+
+TEST(Group, EndsWithAnExceptionAndTheOthersNotice) {
+  Ranks ranks(3, run("an_exception"));
+  const std::vector<int> codes = ranks.wait(kSoon);
+  EXPECT_EQ(codes, (std::vector<int>{1, 1, 1})) << ranks.errors();  // not 134, an abort
+  EXPECT_EQ(ranks.error(1), "the disk of rank 1 is full\n");
+  EXPECT_TRUE(contains(ranks.error(0), "onnection")) << "rank 0 must notice at once";
+}
+
+TEST(Group, ARankThatIsLateIsNamed) {
+  TemporaryFolder folder;
+  Ranks ranks(3, run("a_late_rank", (folder / "given-up").string()));
+  expect_one_line(ranks,
+                  "rank 1 on " + torchbridge::host_name() + " came to a collective when the others had given up");
+}
+
+TEST(Group, HasPartsByRanksAndByNodes) {
+  Ranks blocks(4, on_two_nodes("parts", false));
+  expect_success(blocks);
+  EXPECT_EQ(blocks.out(0), "node 0,1 across 0,2\n");
+  EXPECT_EQ(blocks.out(3), "node 2,3 across 1,3\n");
+  Ranks cyclic(4, on_two_nodes("parts", true));
+  expect_success(cyclic);
+  EXPECT_EQ(cyclic.out(3), "node 1,3 across 2,3\n");
+}
+
+TEST(Group, TakesBackendsOfTheProgram) {
+  Ranks ranks(2, run("a_backend_of_mine"));
+  expect_success(ranks);
+}
+
+TEST(Group, BackendsByNameAndByDevice) {
+  for (const auto& [text, shown] :
+       std::map<std::string, std::string>{{"", "gloo over shared memory"}, {"cpu:GLOO", "gloo"}}) {
+    Ranks ranks(2, run("with_backend", text));
+    expect_success(ranks);
+    EXPECT_EQ(ranks.out(0), shown + "\n");
+  }
+}
+
+TEST(Group, BackendsThatCannotBeAreSaidOnce) {
+  const std::map<std::string, std::string> kCases = {
+      {"tpu", "backend 'tpu': libtorchbridge_tpu.so"},
+      {"cpu:nccl", "nccl"},
+      {"moon:gloo", "libtorch knows no device 'moon'"},
+  };
+  for (const auto& [text, expected] : kCases) {
+    Ranks ranks(2, run("with_backend", text));
+    expect_one_line(ranks, expected);
+  }
+}
+
+// By itself, or killed: the others, which wait in the backend for it, end too, and one line says why.
+TEST(Group, ARankThatFailsWhileTheBackendConnectsEndsTheOthers) {
+  Ranks fails(3, run("a_rank_that_fails_there", "throws"));
+  const std::string place = "127.0.0.1 port " + std::to_string(fails.port());
+  expect_one_line(fails, "cannot form the process group at " + place + ": no interface ib9");
+  Ranks killed(3, run("a_rank_that_fails_there", "killed"));
+  EXPECT_EQ(killed.wait(kSoon), (std::vector<int>{1, 128 + SIGKILL, 1})) << killed.errors();
+  EXPECT_EQ(lines_in(killed.errors()), 1) << killed.errors();
+  const std::string expected = "the connection to rank 1 on " + torchbridge::host_name() + " was lost: killed";
+  EXPECT_TRUE(contains(killed.errors(), expected)) << killed.errors();
+}
+
+TEST(Group, AnAbortThatHangsEndsTheProcessWithItsMessage) {
+  Ranks ranks(2, run("an_abort_that_hangs"));
+  expect_one_line(ranks, "rank 1: the disk of rank 1 is full");
+}
+
+// As far as that goes without a GPU: its library opens beside libtorch, and tells what it serves.
+TEST(Group, TheLibraryOfNcclOpens) {
+  if (std::string_view(NCCL_LIBRARY).empty()) GTEST_SKIP() << "the backend nccl was not built";
+  Ranks ranks(1, run("library", "nccl"));
+  expect_success(ranks);
+  EXPECT_EQ(ranks.out(0), "cuda\n");
+}
+
+TEST(Group, GlooTakesItsInterface) {
+  Ranks ranks(2, run("gloo_options", "lo"));
+  expect_success(ranks);
+  Ranks wrong(2, run("gloo_options", "ib9"));
+  expect_error(wrong, "gloo's interface 'ib9'");
+  EXPECT_TRUE(contains(wrong.errors(), "but lo"));
+}
+
+TEST(Group, SumsOverSharedMemoryAreGloosBitForBit) {
+  for (const int world_size : {2, 3, 4, 5, 8}) {
+    Ranks ranks(world_size, run("shared_memory"));
+    expect_success(ranks);
+  }
+}
+
+// As a job's limits may be. Where no memory can be shared, gloo's connections take its place, and no signal ends the
+// rank.
+TEST(Group, ALimitOnFileSizesEndsNobody) {
+  Ranks ranks(2, {"/bin/sh", "-c", "ulimit -c 0; ulimit -f 200; exec " GROUP_CASES " with_backend"});
+  expect_success(ranks);
+  for (std::size_t rank = 0; rank < 2; ++rank) EXPECT_EQ(ranks.out(rank), "gloo\n");
+}
+
+// One rank has its collectives recorded, which gloo does: none goes over shared memory then.
+TEST(Group, SharesMemoryOnAllRanksOrOnNone) {
+  const std::string records = "if [ $RANK = 1 ]; then export TORCH_FR_BUFFER_SIZE=10; fi; ";
+  Ranks ranks(3, {"/bin/sh", "-c", records + "exec " GROUP_CASES " with_backend"});
+  expect_success(ranks);
+  for (std::size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks.out(rank), "gloo\n");
+  Ranks all(3, run("with_backend"));
+  expect_success(all);
+  for (std::size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(all.out(rank), "gloo over shared memory\n");
+}
+
+TEST(Group, DifferentCollectivesOverSharedMemoryAreSaidOnEachRank) {
+  Ranks ranks(2, run("different_collectives"));
+  expect_error(ranks, "ranks 0 and 1 of a group are in different collectives, or have tensors of different sizes");
+}
+
+TEST(Group, DetailNamesCollectivesThatDiffer) {
+  Ranks ranks(2, run("different_collectives"), {{"TORCH_DISTRIBUTED_DEBUG", "DETAIL"}});
+  expect_error(ranks, "ALLREDUCE");
+  EXPECT_TRUE(contains(ranks.errors(), "BROADCAST"));
+  EXPECT_TRUE(contains(ranks.errors(), "mismatch"));
+}
+
+TEST(Group, TheTrainerRunsWithAllChecks) {
+  Ranks ranks(2, trainer({"--max-steps", "2"}), {{"TORCH_DISTRIBUTED_DEBUG", "DETAIL"}});
+  expect_success(ranks);
+}
+
+TEST(Group, AWrongDebugLevelIsNamed) {
+  Ranks ranks(2, run("plain"), {{"TORCH_DISTRIBUTED_DEBUG", "LOUD"}});
+  expect_error(ranks, "TORCH_DISTRIBUTED_DEBUG");
+}
+
+TEST(Group, TheFlightRecorderHoldsTheCollectives) {
+  Ranks ranks(2, run("record"), {{"TORCH_FR_BUFFER_SIZE", "100"}});
+  expect_success(ranks);
+  EXPECT_TRUE(contains(ranks.out(0), "all_reduce"));
+}
+
+TEST(Group, TheStoreLetsFourThousandClientsWait) {
+  std::ifstream file("/proc/sys/net/core/somaxconn");
+  int most = 0;
+  file >> most;
+  Ranks ranks(2, run("backlog"));
+  expect_success(ranks);
+  EXPECT_EQ(ranks.out(0), std::to_string(std::min(most, 4096)) + "\n");
+}
+
+TEST(Group, AnAgentsStoreServesOneAttemptAfterTheOther) {
+  TemporaryFolder folder;
+  folder.write("lives", "");
+  const int port = free_port();
+  Ranks agent({0}, 1, port, run("agent", (folder / "lives").string()));
+  // The first attempt leaves half of its keys: rank 1 of 2 does not come.
+  Variables variables = {
+      {"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RESTART_COUNT", "0"}, {"TORCHELASTIC_RUN_ID", "run"}};
+  Ranks first({0}, 2, port, run("plain"), variables);
+  expect_error(first, "rank 1 ");
+  variables["TORCHELASTIC_RESTART_COUNT"] = "1";
+  Ranks second({0, 1}, 2, port, run("plain"), variables);
+  expect_success(second);
+  std::filesystem::remove(folder / "lives");
+  expect_success(agent);
+}
+
+TEST(Group, AnAgentThatIsNotThereIsNamed) {
+  Ranks ranks(2, run("plain"), {{"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  expect_one_line(ranks, "TORCHELASTIC_USE_AGENT_STORE=True says that an agent serves the store");
+}
+
+TEST(Group, MissingRanksAreNamedWithTheirNode) {
+  const int port = free_port();
+  // Rank 3 is between the ranks of its node; 4 and 5 would be on a node that nobody has seen.
+  const std::string places =
+      "LOCAL_RANK=$((RANK%2)) GROUP_RANK=$((RANK/2)) LOCAL_WORLD_SIZE=2 GROUP_WORLD_SIZE=3 exec " GROUP_CASES " plain";
+  Ranks ranks({0, 1, 2}, 6, port, {"/bin/sh", "-c", places});
+  expect_one_line(ranks, "ranks 3,4,5 (" + torchbridge::host_name() + ") of 6 did not join at 127.0.0.1 port " +
+                             std::to_string(port) + " within 2 s");
+}
+
+}  // namespace

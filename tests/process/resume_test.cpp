@@ -1,0 +1,271 @@
+// Going on from a checkpoint gives the run that was never stopped.
+#include <algorithm>
+#include <csignal>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/process/ranks.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+class Resume : public testing::Test {
+ protected:
+  // Trains four epochs in all, or up to `max_steps`; the curve without checkpoints when `folder` is empty.
+  void train(int world_size, const fs::path& metrics, const std::string& checkpoints, int max_steps = 0) {
+    Ranks ranks(world_size, command(metrics, checkpoints, max_steps));
+    EXPECT_EQ(ranks.wait(), std::vector<int>(world_size, 0)) << ranks.errors();
+  }
+  Words command(const fs::path& metrics, const std::string& checkpoints, int max_steps = 0) {
+    // Large enough for DDP to use several buckets once it has seen the order of gradients.
+    Words words = trainer({"--epochs", "4", "--max-steps", std::to_string(max_steps), "--metrics", metrics.string()});
+    if (std::find(options_.begin(), options_.end(), "--model") == options_.end())
+      words.insert(words.end(), {"--model", "mlp:600,500"});
+    words.insert(words.end(), options_.begin(), options_.end());
+    if (!checkpoints.empty()) words.insert(words.end(), {"--checkpoint-dir", checkpoints, "--checkpoint-every", "10"});
+    return words;
+  }
+  Words options_;
+  TemporaryFolder folder_;
+};
+
+TEST_F(Resume, EqualsTheRunThatWasNotStopped) {
+  for (int world_size : {1, 2, 3}) {
+    const std::string runs = folder_ / ("runs" + std::to_string(world_size));
+    const fs::path whole = folder_ / "whole.jsonl", parts = folder_ / ("parts" + std::to_string(world_size));
+    train(world_size, whole, "");
+    for (int steps : {1, 7, 33}) train(world_size, parts, runs, steps);
+    train(world_size, parts, runs);
+    EXPECT_EQ(losses(parts), losses(whole)) << world_size << " ranks";
+  }
+}
+
+// Each rank has dropout masks of its own, and goes on with them.
+TEST_F(Resume, EachRankGoesOnWithItsGenerator) {
+  options_ = {"--task", "text", "--model", "gpt:layers=1,heads=2,width=32,context=16,dropout=0.3", "--batch-size", "4"};
+  train(2, folder_ / "same.jsonl", "", 20);
+  options_.push_back("--seed-per-rank");
+  train(2, folder_ / "whole.jsonl", "", 20);
+  for (int steps : {7, 20}) train(2, folder_ / "parts.jsonl", folder_ / "runs", steps);
+  EXPECT_EQ(losses(folder_ / "parts.jsonl"), losses(folder_ / "whole.jsonl"));
+  EXPECT_NE(losses(folder_ / "same.jsonl"), losses(folder_ / "whole.jsonl"));
+  const auto of_rank = [&](const char* rank) {
+    return folder_.read(std::string("runs/step-00000020/rank-0000") + rank + ".safetensors");
+  };
+  EXPECT_FALSE(of_rank("0").empty());
+  EXPECT_NE(of_rank("0"), of_rank("1"));
+}
+
+// Each rank has other running statistics, and writes a part of the file: large enough for the second rank's to hold
+// some of them.
+TEST_F(Resume, BatchNormalisationGoesOnFromRankZerosStatistics) {
+  options_ = {"--model", "cnn:64,512", "--batch-size", "8", "--eval-every", "6"};
+  train(2, folder_ / "whole.jsonl", "", 6);
+  for (int steps : {4, 6}) train(2, folder_ / "parts.jsonl", folder_ / "runs", steps);
+  const auto evaluated = [&](const char* file) {
+    const std::string text = folder_.read(file);
+    return text.substr(std::min(text.rfind("\"eval_loss\""), text.size()));
+  };
+  EXPECT_TRUE(contains(evaluated("whole.jsonl"), "eval_accuracy"));
+  EXPECT_EQ(evaluated("parts.jsonl"), evaluated("whole.jsonl"));
+}
+
+// A checkpoint holds rank 0's running statistics, so the evaluation before it goes by them on every rank.
+TEST_F(Resume, AnEvaluationIsThatOfTheCheckpoint) {
+  const Words kAverages[] = {{}, {"--zero", "1", "--zero-gradients", "reduce-scatter"}};
+  for (const Words& average : kAverages) {
+    const std::string runs = folder_ / ("runs" + std::to_string(average.size()));
+    Words words = trainer({"--model", "cnn:8,16", "--batch-size", "16", "--max-steps", "40", "--checkpoint-dir", runs});
+    words.insert(words.end(), average.begin(), average.end());
+    const auto evaluated = [&] {
+      Ranks ranks(4, words);
+      expect_success(ranks);
+      return ranks.out(0).substr(0, ranks.out(0).find(" samples/s"));
+    };
+    const auto without_speed = [](const std::string& line) { return line.substr(0, line.rfind(',')); };
+    const std::string trained = without_speed(evaluated()), loaded = without_speed(evaluated());
+    EXPECT_TRUE(contains(trained, "trainer: 40 steps, accuracy ")) << trained;
+    EXPECT_EQ(trained, loaded);
+  }
+}
+
+// The first scale overflows, and the learning rate falls while the loss does not.
+TEST_F(Resume, KeepsLossScaleAndPlateau) {
+  options_ = {"--precision",
+              "fp16",
+              "--loss-scale",
+              "134217728",
+              "--lr-schedule",
+              "plateau:patience=0,factor=0.5,threshold=0.2",
+              "--eval-every",
+              "3",
+              "--grad-accumulation",
+              "2",
+              "--zero",
+              "1"};
+  train(2, folder_ / "whole.jsonl", "", 20);
+  // Steps 1 to 7 and 9 overflow: a run ends behind one that does not, and behind one that does.
+  for (int steps : {8, 9, 20}) train(2, folder_ / "parts.jsonl", folder_ / "runs", steps);
+  EXPECT_EQ(losses(folder_ / "parts.jsonl"), losses(folder_ / "whole.jsonl"));
+  const std::string manifest = folder_.read("runs/step-00000020/manifest.json");
+  EXPECT_TRUE(contains(manifest, "\"grad_scaler.scale\""));
+  EXPECT_TRUE(contains(manifest, "\"plateau.best\""));
+}
+
+// Whether training stands still or goes on meanwhile, and in whatever run: but for its id and the time that it took so
+// far.
+TEST_F(Resume, TheSameStepGivesTheSameFiles) {
+  const Words kModels[] = {{"--model", "mlp:600,500", "--optimizer", "adamw"},
+                           {"--model", "cnn:64,512", "--batch-size", "8", "--zero", "1"}};
+  const auto content = [&](const std::string& name) {
+    const std::string text = folder_.read(name);
+    if (!name.ends_with("manifest.json")) return text;
+    auto manifest = nlohmann::json::parse(text);
+    EXPECT_EQ(manifest.erase("xxh3_128"), 1u);
+    EXPECT_EQ(manifest["state"].erase("run.seconds"), 1u);
+    EXPECT_EQ(manifest.erase("run"), 1u);
+    return manifest.dump();
+  };
+  for (std::size_t i = 0; i < std::size(kModels); ++i) {
+    const std::string expected = "still" + std::to_string(i), runs = "going-on" + std::to_string(i);
+    options_ = kModels[i];
+    train(2, folder_ / (expected + ".jsonl"), folder_ / expected, 30);
+    options_.push_back("--async-save");
+    train(2, folder_ / (runs + ".jsonl"), folder_ / runs, 30);
+    std::set<std::string> names;
+    for (const auto& entry : fs::recursive_directory_iterator(folder_ / expected)) {
+      if (entry.is_regular_file()) names.insert(fs::relative(entry.path(), folder_ / expected));
+    }
+    EXPECT_GE(names.size(), 18u) << "three steps of at least six files";
+    for (const std::string& name : names)
+      EXPECT_TRUE(content(runs + "/" + name) == content(expected + "/" + name)) << name;
+  }
+}
+
+TEST_F(Resume, WorksAtAnotherWorldSize) {
+  train(3, folder_ / "curve", folder_ / "runs", 7);
+  train(2, folder_ / "curve", folder_ / "runs", 20);
+  EXPECT_EQ(losses(folder_ / "curve").size(), 20u);
+  EXPECT_TRUE(fs::exists(folder_ / "runs/step-00000020/rank-00001.safetensors"));
+}
+
+TEST_F(Resume, AfterAKillEqualsTheRunThatWasNotKilled) {
+  const std::string runs = folder_ / "runs";
+  const fs::path whole = folder_ / "whole.jsonl", killed = folder_ / "killed.jsonl";
+  train(2, whole, "");
+  {
+    Ranks ranks(2, command(killed, runs));
+    ASSERT_TRUE(eventually([&] { return fs::exists(folder_ / "runs/step-00000010/DONE"); }));
+    ranks.kill_rank(1, SIGKILL);
+    const std::vector<int> codes = ranks.wait(std::chrono::seconds(10));
+    EXPECT_NE(codes[0], -1) << "rank 0 hung";
+  }
+  train(2, killed, runs);
+  EXPECT_EQ(losses(killed), losses(whole));
+}
+
+// Whoever gives it, by mistake or as the same command twice: no line of another run is lost.
+TEST_F(Resume, KeepsTheFilesOfAnotherRunAside) {
+  const auto run = [&](int steps, const char* checkpoints, const Words& more = {}) {
+    Words words = trainer(
+        {"--max-steps", std::to_string(steps), "--metrics", folder_ / "curve", "--sample-log", folder_ / "sample_log"});
+    if (*checkpoints) words.insert(words.end(), {"--checkpoint-dir", folder_ / checkpoints, "--checkpoint-every", "2"});
+    words.insert(words.end(), more.begin(), more.end());
+    Ranks ranks(2, words);
+    expect_success(ranks);
+    return ranks.errors();
+  };
+  // What was in both files is in those with this number, as it is said.
+  const auto expect_aside = [&](int number, const std::string& errors, const std::string& curve,
+                                const std::string& sample_log, const std::string& reason) {
+    for (const auto& [name, before] : {std::pair("curve", curve), std::pair("sample_log", sample_log)}) {
+      const std::string aside = std::string(name) + ".aside-" + std::to_string(number);
+      EXPECT_EQ(folder_.read(aside), before);
+      EXPECT_TRUE(contains(errors, "trainer: '" + (folder_ / name).string() + "' " + reason + ": kept as '" +
+                                       (folder_ / aside).string() + "'\n"));
+    }
+  };
+  EXPECT_EQ(run(3, "own"), "");
+  EXPECT_EQ(run(6, "own"), "");
+  EXPECT_EQ(losses(folder_ / "curve").size(), 6u);
+  const std::string curve = folder_.read("curve"), sample_log = folder_.read("sample_log");
+
+  expect_aside(1, run(3, ""), curve, sample_log, "is of another run");  // a fresh start
+  EXPECT_EQ(losses(folder_ / "curve").size(), 3u);
+  EXPECT_EQ(lines_in(folder_.read("sample_log")), 3);
+
+  folder_.write("curve", curve);
+  folder_.write("sample_log", sample_log);
+  Ranks other(2, trainer({"--max-steps", "4", "--checkpoint-dir", folder_ / "other"}));
+  expect_success(other);
+  expect_aside(2, run(5, "other"), curve, sample_log, "is of another run");  // one that goes on
+  EXPECT_TRUE(folder_.read("curve").starts_with("{\"step\":5,"));
+
+  // From a copy of a checkpoint another run begins; that of the run itself goes on in its file, but for the steps that
+  // come anew.
+  folder_.write("curve", curve);
+  folder_.write("sample_log", sample_log);
+  expect_aside(3, run(5, "branch", {"--resume", folder_ / "own/step-00000004"}), curve, sample_log,
+               "is of another run");
+  folder_.write("curve", curve);
+  folder_.write("sample_log", sample_log);
+  expect_aside(4, run(5, "own", {"--resume", folder_ / "own/step-00000004/."}), curve, sample_log,
+               "has steps after 4, where this run goes on");
+  EXPECT_EQ(losses(folder_ / "curve").size(), 5u);
+}
+
+TEST_F(Resume, SaysWhenThereIsNothingLeftToDo) {
+  train(1, folder_ / "curve", folder_ / "runs", 5);
+  Ranks again(1, {TRAINER, "--max-steps", "5", "--model", "mlp:600,500", "--checkpoint-dir", folder_ / "runs"});
+  EXPECT_EQ(again.wait(), std::vector<int>{0}) << again.errors();
+  EXPECT_TRUE(contains(again.out(0), "it is complete"));
+}
+
+// Ten steps an epoch. Where the data lies does not matter, and between two epochs other data may come.
+TEST_F(Resume, RefusesOtherDataInTheMiddleOfAnEpoch) {
+  for (const char* name : {"data", "moved", "other"}) {
+    fs::create_directory(folder_ / name);
+    std::string rows = "x,y\n";
+    for (int row = 0; row < 80; ++row)
+      rows +=
+          std::to_string(row) + "," + std::to_string(row == 79 && name == std::string("other") ? 1 : 2 * row) + "\n";
+    folder_.write(std::string(name) + "/train.csv", rows);
+    folder_.write(std::string(name) + "/test.csv", rows);
+  }
+  const auto train_with = [&](const char* data, int steps) {
+    return trainer({"--task", "table", "--batch-size", "4", "--epochs", "3", "--data", folder_ / data, "--max-steps",
+                    std::to_string(steps), "--checkpoint-dir", folder_ / "runs"});
+  };
+  const std::pair<const char*, int> kRuns[] = {{"data", 3}, {"moved", 10}, {"other", 13}};
+  for (const auto& [data, steps] : kRuns) {
+    Ranks ranks(2, train_with(data, steps));
+    expect_success(ranks);
+  }
+  Ranks back(2, train_with("data", 16));
+  expect_one_line(back,
+                  "the checkpoint at step 13 was written in an epoch of other training data of the same size (--data " +
+                      (folder_ / "other").string() + "), this run has --data " + (folder_ / "data").string() +
+                      "; samples would be left out or come twice");
+
+  // Given relatively, it is the same folder with other rows.
+  fs::copy_file(folder_ / "data/train.csv", folder_ / "other/train.csv", fs::copy_options::overwrite_existing);
+  Ranks changed(
+      2, {"/bin/sh", "-c",
+          "cd " + folder_.path().string() +
+              "; exec " TRAINER " --quiet --task table --batch-size 4 --epochs 3 --data other --checkpoint-dir runs"});
+  expect_one_line(changed, "of the same size, which --data " + (folder_ / "other").string() + " held then");
+}
+
+TEST_F(Resume, LeavesADamagedCheckpointOut) {
+  train(2, folder_ / "curve", folder_ / "runs", 15);
+  folder_.write("runs/step-00000015/model.safetensors", "damaged");
+  Ranks again(2, trainer({"--max-steps", "16", "--model", "mlp:600,500", "--checkpoint-dir", folder_ / "runs"}));
+  EXPECT_EQ(again.wait(), (std::vector<int>{0, 0})) << again.errors();
+  EXPECT_TRUE(contains(again.error(0), "step-00000015: model.safetensors has 7 bytes"));
+  EXPECT_EQ(again.error(1), "");
+  EXPECT_TRUE(fs::exists(folder_ / "runs/step-00000016/DONE"));
+}
+
+}  // namespace

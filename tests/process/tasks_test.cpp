@@ -1,0 +1,516 @@
+// The trainer's tasks and what its loop offers, as a user calls it.
+#include <fcntl.h>
+#include <pty.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/process/ranks.h"
+
+namespace {
+
+const std::vector<int> kOneGood = {0}, kTwoGood = {0, 0};
+const Words kTinyText = {"--task", "text", "--model", "gpt:layers=1,heads=2,width=32,context=16", "--batch-size", "8"};
+
+Words joined(Words command, const Words& more) {
+  command.insert(command.end(), more.begin(), more.end());
+  return command;
+}
+
+class Tasks : public testing::Test {
+ protected:
+  // What one rank says on stderr; it must fail with this code. It sees no GPU, also where there is one.
+  std::string complaint(const Words& options, int code) {
+    Ranks alone(1, trainer(options), {{"CUDA_VISIBLE_DEVICES", "-1"}});
+    EXPECT_EQ(alone.wait(), std::vector<int>{code}) << alone.errors();
+    return alone.errors();
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(Tasks, EachLearns) {
+  const Words kTasks[] = {{"--task", "digits", "--epochs", "3"},
+                          {"--task", "digits", "--model", "cnn:4", "--epochs", "3"},
+                          joined(kTinyText, {"--max-steps", "60", "--lr", "0.01"}),
+                          {"--task", "table", "--epochs", "5"},
+                          {"--task", "table", "--model", "mlp:8", "--epochs", "5"}};
+  for (const Words& task : kTasks) {
+    SCOPED_TRACE(task[1] + " " + task.back());
+    Ranks ranks(2, trainer(joined(task, {"--metrics", folder_ / "m"})));
+    ASSERT_EQ(ranks.wait(), kTwoGood) << ranks.errors();
+    const auto curve = losses(folder_ / "m");
+    EXPECT_LT(curve.back(), 0.9 * curve.front());
+  }
+}
+
+// Numbers near 1002, of which bfloat16 has only 1000 and 1004.
+TEST_F(Tasks, ATablesNumbersKeepTheirPrecisionUnderAutocast) {
+  std::string rows = "a,b\n";
+  for (int i = 0; i < 64; ++i) rows += std::to_string(i % 8) + "," + std::to_string(1001.5 + i % 2) + "\n";
+  folder_.write("train.csv", rows);
+  folder_.write("test.csv", rows);
+  const auto curve = [&](const std::string& precision) {
+    Ranks alone(1, trainer({"--task", "table", "--data", folder_.path(), "--max-steps", "3", "--precision", precision,
+                            "--metrics", folder_ / precision}));
+    EXPECT_EQ(alone.wait(), kOneGood) << alone.errors();
+    return losses(folder_ / precision);
+  };
+  const auto whole = curve("fp32"), half = curve("bf16");
+  ASSERT_EQ(half.size(), 3u);
+  ASSERT_EQ(whole.size(), 3u);
+  for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(half[i], whole[i], 0.05 * whole[i]) << i;
+}
+
+TEST_F(Tasks, GoesOnWithATextAndSaysWhatIsOnAnImage) {
+  Ranks text(1, trainer(joined(kTinyText, {"--max-steps", "5", "--checkpoint-dir", folder_ / "text"})));
+  ASSERT_EQ(text.wait(), kOneGood) << text.errors();
+  // The model is the checkpoint's.
+  Ranks generated(1, trainer({"--task", "text", "--checkpoint-dir", folder_ / "text", "--generate", "And God said",
+                              "--generate-length", "40"}));
+  ASSERT_EQ(generated.wait(), kOneGood) << generated.errors();
+  EXPECT_EQ(generated.out(0).find("And God said"), 0u) << generated.out(0);
+  EXPECT_EQ(generated.out(0).size(), std::string("And God said\n").size() + 40);
+  // The checkpoint tells its task.
+  Ranks untold(
+      1, trainer({"--checkpoint-dir", folder_ / "text", "--generate", "And God said", "--generate-length", "40"}));
+  ASSERT_EQ(untold.wait(), kOneGood) << untold.errors();
+  EXPECT_EQ(untold.out(0), generated.out(0));
+  EXPECT_TRUE(contains(complaint({"--checkpoint-dir", folder_ / "text", "--predict", "x"}, 1),
+                       "--predict: task 'text' cannot do that, --task digits can"));
+  const auto coldest = [&](const char* temperature) {
+    Ranks cold(1, trainer({"--task", "text", "--checkpoint-dir", folder_ / "text", "--generate", "x",
+                           "--generate-length", "5", "--temperature", temperature}));
+    EXPECT_EQ(cold.wait(), kOneGood) << cold.errors();
+    return cold.out(0);
+  };
+  EXPECT_EQ(coldest("1e-320"), coldest("0"));
+
+  // So is its data, which says what tokens are.
+  for (const char* name : {"train.bin", "val.bin"}) folder_.write(name, std::string(400, '\1'));
+  Ranks tokens(1, trainer(joined(kTinyText, {"--data", folder_.path(), "--max-steps", "1", "--checkpoint-dir",
+                                             folder_ / "tokens"})));
+  ASSERT_EQ(tokens.wait(), kOneGood) << tokens.errors();
+  EXPECT_TRUE(contains(complaint({"--task", "text", "--checkpoint-dir", folder_ / "tokens", "--generate", "x"}, 1),
+                       "tokens of '.bin' files"));
+
+  Ranks digits(1, trainer({"--epochs", "4", "--checkpoint-dir", folder_ / "digits"}));
+  ASSERT_EQ(digits.wait(), kOneGood) << digits.errors();
+  Ranks predicted(
+      1, trainer({"--checkpoint-dir", folder_ / "digits", "--predict", SOURCE_DIR "/tests/data/images/seven.png"}));
+  ASSERT_EQ(predicted.wait(), kOneGood) << predicted.errors();
+  EXPECT_TRUE(contains(predicted.out(0), "seven.png: 7 (")) << predicted.out(0);
+  EXPECT_TRUE(contains(complaint({"--checkpoint-dir", folder_ / "empty", "--predict", "x"}, 1), "holds no checkpoint"));
+}
+
+// Which samples are named, and that the model is left alone, shows train.StepTest.
+TEST_F(Tasks, ALossThatIsNoNumberStopsAllRanksWithOneLine) {
+  Ranks stopped(2, trainer({"--lr", "1e38", "--max-steps", "9"}));
+  EXPECT_EQ(stopped.wait(), (std::vector<int>{1, 1}));
+  EXPECT_EQ(lines_in(stopped.errors()), 1) << stopped.errors();
+  EXPECT_TRUE(contains(stopped.errors(), "trainer: rank 0: step 2: the loss is ")) << stopped.errors();
+  EXPECT_TRUE(contains(stopped.errors(), "on 2 of 2 ranks")) << stopped.errors();
+}
+
+// Of weights that one bad step has spoiled no step is taken any more.
+TEST_F(Tasks, ARunThatLeavesOutAllStepsFails) {
+  Ranks skipped(2, trainer({"--lr", "1e38", "--on-nan", "skip", "--max-steps", "40"}));
+  EXPECT_EQ(skipped.wait(), (std::vector<int>{1, 1}));
+  EXPECT_EQ(lines_in(skipped.errors()), 31) << skipped.errors();
+  const std::string expected = ": step 31: the last 30 steps were left out, each for a loss or gradient that is ";
+  EXPECT_TRUE(contains(skipped.errors(), expected)) << skipped.errors();
+}
+
+TEST_F(Tasks, ARunOfFewStepsThatLeavesOutAllFailsToo) {
+  const auto train = [&](const Words& words) {
+    return Ranks(2, trainer(joined(words, {"--max-steps", "20", "--checkpoint-dir", folder_ / "runs"})));
+  };
+  const std::string left_out = " steps were left out, each for a loss or gradient that is infinite or NaN; lower --lr";
+  Ranks none = train({"--precision", "fp16", "--loss-scale", "1e30"});
+  EXPECT_EQ(none.wait(), (std::vector<int>{1, 1}));
+  EXPECT_EQ(lines_in(none.errors()), 1) << none.errors();
+  EXPECT_TRUE(contains(none.errors(), ": all 20" + left_out)) << none.errors();
+  Ranks spoiled = train({"--lr", "1e38", "--on-nan", "skip"});
+  EXPECT_EQ(spoiled.wait(), (std::vector<int>{1, 1}));
+  EXPECT_EQ(lines_in(spoiled.errors()), 20) << spoiled.errors();
+  EXPECT_TRUE(contains(spoiled.errors(), ": the last 19" + left_out)) << spoiled.errors();
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/latest")) << "a restart would find all steps done";
+  Ranks some = train({"--precision", "fp16", "--loss-scale", "1e9"});
+  EXPECT_EQ(some.wait(), kTwoGood) << some.errors();
+}
+
+// The last step may do that, of which no loss is left to tell.
+TEST_F(Tasks, WeightsThatAreNotFiniteAreNeitherSavedNorSuccess) {
+  const std::string nothing = ", and nothing is saved: lower --lr, or clip with --clip-norm";
+  const Words options = {"--max-steps", "1", "--lr", "1e299", "--checkpoint-dir", folder_ / "runs"};
+  EXPECT_TRUE(
+      contains(complaint(options, 1), "the evaluation after step 1 has a loss that is infinite or NaN" + nothing));
+  const Words each_step = joined(options, {"--checkpoint-every", "1"});
+  EXPECT_TRUE(contains(complaint(each_step, 1), "a weight is infinite or NaN after step 1" + nothing));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/step-00000001"));
+}
+
+// The norm that is written overflows before a gradient does.
+TEST_F(Tasks, WhatIsWrittenDecidesNothing) {
+  const Words options = {"--lr", "1e4", "--max-steps", "4"};
+  const std::string without = complaint(options, 1);
+  EXPECT_TRUE(contains(without, "the evaluation after step 4")) << without;
+  EXPECT_EQ(complaint(joined(options, {"--metrics", folder_ / "curve"}), 1), without);
+}
+
+// Of the page itself, by the profiler. The CPU's fused Adam reads its step counts, which are on the CPU for it.
+TEST_F(Tasks, NoStepReadsANumberOfTheDevice) {
+  const std::vector<Words> ways = {
+      {"--optimizer", "adamw", "--precision", "fp16", "--clip-norm", "1", "--on-nan", "skip", "--metrics",
+       folder_ / "curve"},
+      {"--zero", "1", "--zero-gradients", "reduce-scatter", "--grad-accumulation", "2"},
+      {"--grad-comm", "bf16", "--lr-schedule", "cosine", "--tensorboard", folder_ / "events"}};
+  for (const Words& way : ways) {
+    const std::string file = folder_ / "trace.json";
+    Ranks ranks(2,
+                trainer(joined(way, {"--lr", "0.001", "--max-steps", "20", "--profile", "5", "--profile-file", file})));
+    ASSERT_EQ(ranks.wait(), kTwoGood) << ranks.errors();
+    const auto trace = nlohmann::json::parse(folder_.read("trace.json"));
+    struct Span {
+      std::string name;
+      std::int64_t thread;
+      double begin, end;
+    };
+    std::vector<Span> spans;
+    for (const auto& event : trace.at("traceEvents")) {
+      if (event.value("ph", "") != "X" || !event.at("tid").is_number()) continue;
+      const double begin = event.at("ts");
+      spans.push_back({event.at("name"), event.at("tid"), begin, begin + event.at("dur").get<double>()});
+    }
+    EXPECT_EQ(std::ranges::count_if(spans, [](const Span& span) { return span.name.starts_with("step "); }), 5);
+    for (const Span& span : spans) {
+      if (span.name != "aten::_local_scalar_dense" && span.name != "aten::nonzero") continue;
+      const bool is_of_fused_adam = std::ranges::any_of(spans, [&](const Span& around) {
+        return around.name == "aten::_fused_adamw_" && around.thread == span.thread && around.begin <= span.begin &&
+               span.end <= around.end;
+      });
+      EXPECT_TRUE(is_of_fused_adam) << way.front() << ": " << span.name;
+    }
+    std::filesystem::remove(file);
+  }
+}
+
+TEST_F(Tasks, StopsEarlyAlsoAfterARestart) {
+  const Words options = {
+      "--lr", "0", "--momentum", "0", "--epochs", "50", "--eval-every", "2", "--checkpoint-dir", folder_ / "runs"};
+  Ranks first(2, trainer(joined(options, {"--early-stop", "3", "--max-steps", "4"})));
+  ASSERT_EQ(first.wait(), kTwoGood) << first.errors();
+  Ranks second(2, trainer(joined(options, {"--early-stop", "3"})));
+  ASSERT_EQ(second.wait(), kTwoGood) << second.errors();
+  // The first of four equal losses is the best.
+  EXPECT_TRUE(contains(second.out(0), "trainer: 8 steps (stopped early: the lowest loss was ")) << second.out(0);
+}
+
+TEST_F(Tasks, WritesTheStepsOfLogEveryTheEvaluatedOnesAndTheLast) {
+  const auto lines = [&](const char* file) {
+    std::map<std::int64_t, nlohmann::json> found;
+    std::istringstream text(folder_.read(file));
+    for (std::string line; std::getline(text, line);) {
+      const auto record = nlohmann::json::parse(line);
+      EXPECT_TRUE(found.emplace(record.at("step"), record).second) << line;
+    }
+    return found;
+  };
+  const Words options = {"--eval-every", "3"};
+  Ranks whole(2, trainer(joined(options, {"--max-steps", "11", "--metrics", folder_ / "whole"})));
+  expect_success(whole);
+  for (const char* steps : {"5", "11"}) {
+    const Words some = {"--max-steps",      steps,           "--log-every", "4", "--metrics", folder_ / "some",
+                        "--checkpoint-dir", folder_ / "runs"};
+    Ranks ranks(2, trainer(joined(options, some)));
+    expect_success(ranks);
+  }
+  const auto all = lines("whole"), some = lines("some");
+  std::vector<std::int64_t> steps;
+  for (const auto& [step, record] : some) {
+    steps.push_back(step);
+    for (const char* name : {"loss", "lr", "grad_norm"}) EXPECT_EQ(record.at(name), all.at(step).at(name)) << step;
+    const bool is_last = step == 5 || step == 11;  // of its start
+    EXPECT_EQ(record.contains("eval_loss"), step % 3 == 0 || is_last) << step;
+  }
+  EXPECT_EQ(steps, (std::vector<std::int64_t>{3, 4, 5, 6, 8, 9, 11}));
+}
+
+TEST_F(Tasks, TensorBoardReadsTheCurve) {
+  if (python().empty()) GTEST_SKIP() << "no .venv: run scripts/setup";
+  // A run that ended before its first checkpoint: the next one begins again.
+  Ranks lost(1, trainer({"--max-steps", "4", "--seed", "1", "--tensorboard", folder_ / "tb"}));
+  ASSERT_EQ(lost.wait(), kOneGood) << lost.errors();
+  for (const char* steps : {"6", "9"}) {
+    Ranks ranks(2, trainer({"--max-steps", steps, "--eval-every", "3", "--tensorboard", folder_ / "tb",
+                            "--checkpoint-dir", folder_ / "runs", "--metrics", folder_ / "m"}));
+    ASSERT_EQ(ranks.wait(), kTwoGood) << ranks.errors();
+  }
+  Process reader({python(), "-c", R"(
+import sys
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+events = EventAccumulator(sys.argv[1])
+events.Reload()
+print(*(f"{e.step}:{e.value:.9g}" for e in events.Scalars("loss")))
+print(*(e.step for e in events.Scalars("eval_accuracy")))
+)",
+                  folder_ / "tb"},
+                 {}, folder_ / "reader");
+  ASSERT_EQ(reader.wait(std::chrono::steady_clock::now() + std::chrono::seconds(60)), 0) << reader.error();
+  std::string expected;
+  char number[64];
+  const auto curve = losses(folder_ / "m");
+  for (std::size_t i = 0; i < curve.size(); ++i) {
+    std::snprintf(number, sizeof number, "%s%zu:%.9g", i ? " " : "", i + 1, curve[i]);
+    expected += number;
+  }
+  EXPECT_EQ(reader.out(), expected + "\n3 6 9\n");
+}
+
+TEST_F(Tasks, TracesSteps) {
+  Ranks ranks(2, trainer({"--max-steps", "15", "--profile", "3", "--profile-file", folder_ / "trace.json"}));
+  ASSERT_EQ(ranks.wait(), kTwoGood) << ranks.errors();
+  const std::string trace = folder_.read("trace.json");
+  EXPECT_TRUE(contains(trace, "\"traceEvents\""));
+  EXPECT_TRUE(contains(trace, "aten::linear"));
+  EXPECT_TRUE(contains(trace, "\"step 13\""));
+  EXPECT_FALSE(contains(trace, "\"step 14\""));
+  EXPECT_EQ(ranks.errors(), "");
+
+  Ranks again(1, trainer({"--max-steps", "12", "--profile", "1", "--profile-file", folder_ / "trace.json"}));
+  ASSERT_EQ(again.wait(), kOneGood) << again.errors();
+  EXPECT_TRUE(contains(again.errors(), "trace.json' is the trace of an earlier start: kept as '" +
+                                           (folder_ / "trace.json.aside-1").string() + "'"));
+  EXPECT_EQ(folder_.read("trace.json.aside-1"), trace);
+  EXPECT_FALSE(contains(folder_.read("trace.json"), "\"step 13\""));
+}
+
+TEST_F(Tasks, ATraceThatIsLostEndsNoTraining) {
+  // Larger files are refused, as on a full disk.
+  Ranks full(1, {"/bin/sh", "-c",
+                 "trap '' XFSZ; ulimit -f 50; exec " TRAINER " --max-steps 20 --profile 3 --profile-file " +
+                     (folder_ / "trace.json").string()});
+  EXPECT_EQ(full.wait(), std::vector<int>{1});
+  EXPECT_EQ(full.errors(), "trainer: cannot write '" + (folder_ / "trace.json").string() +
+                               "': is the disk full?\ntrainer: rank 0: the trace of --profile is lost\n");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "trace.json"));
+
+  const std::string earlier = "{\"schemaVersion\": 1, \"traceEvents\": []}";
+  folder_.write("trace.json", earlier);
+  Ranks again(1, {"/bin/sh", "-c",
+                  "trap '' XFSZ; ulimit -f 50; exec " TRAINER " --max-steps 20 --profile 3 --profile-file " +
+                      (folder_ / "trace.json").string()});
+  EXPECT_EQ(again.wait(), std::vector<int>{1});
+  EXPECT_EQ(folder_.read("trace.json"), earlier);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "trace.json.aside-1"));
+
+  folder_.write("notes", "{\"mine\": 1}");
+  EXPECT_TRUE(contains(complaint({"--max-steps", "20", "--profile", "3", "--profile-file", folder_ / "notes"}, 1),
+                       "notes': it is no trace, and would be lost"));
+  EXPECT_EQ(folder_.read("notes"), "{\"mine\": 1}");
+}
+
+// The folder in which training began is not the one of the next command.
+TEST_F(Tasks, ACheckpointFindsItsDataFromEverywhere) {
+  std::filesystem::create_directories(folder_ / "project/data");
+  for (const char* each :
+       {"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"}) {
+    std::filesystem::copy(std::string(SOURCE_DIR "/data/digits/") + each, folder_ / "project/data" / each);
+  }
+  Ranks trained(1, {"/bin/sh", "-c",
+                    "cd " + (folder_ / "project").string() +
+                        "; exec " TRAINER " --quiet --data data --max-steps 1 --checkpoint-dir runs"});
+  ASSERT_EQ(trained.wait(), kOneGood) << trained.errors();
+  EXPECT_TRUE(contains(folder_.read("project/runs/step-00000001/manifest.json"), (folder_ / "project/data").string()));
+}
+
+TEST_F(Tasks, TracesWhatThereWasOfARunThatEndsBefore) {
+  Ranks cut(1, trainer({"--max-steps", "12", "--profile", "5", "--profile-file", folder_ / "cut.json"}));
+  ASSERT_EQ(cut.wait(), kOneGood) << cut.errors();
+  EXPECT_TRUE(contains(folder_.read("cut.json"), "\"step 12\""));
+
+  Ranks none(2, trainer({"--max-steps", "10", "--profile", "5", "--profile-file", folder_ / "none.json"}));
+  ASSERT_EQ(none.wait(), kTwoGood) << none.errors();
+  EXPECT_EQ(none.errors(), "trainer: --profile: nothing is traced before step 11, and this run took 10 steps\n");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "none.json"));
+}
+
+// The bar of the last step stands on the terminal when the message comes.
+TEST_F(Tasks, MessagesBeginALineOfTheirOwnOnATerminal) {
+  int terminal = -1;
+  const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (child == 0) {
+    execl(TRAINER, TRAINER, "--max-steps", "2", "--profile", "5", "--profile-file", (folder_ / "trace.json").c_str(),
+          nullptr);
+    _exit(127);
+  }
+  ASSERT_GT(child, 0);
+  std::string shown;
+  char part[4096];
+  for (ssize_t got = 0; (got = read(terminal, part, sizeof part)) > 0;)
+    shown.append(part, static_cast<std::size_t>(got));  // until it is closed
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  close(terminal);
+  EXPECT_EQ(status, 0) << shown;
+  EXPECT_TRUE(contains(shown, "samples/s\x1b[K\r\ntrainer: --profile: ")) << shown;
+}
+
+// mpirun gives rank 0 a terminal of its own for stdout and a pipe for stderr, and hands both on to its terminal in any
+// order.
+TEST_F(Tasks, AMessageBeginsALineOfItsOwnUnderMpirunToo) {
+  int terminal = -1;
+  const std::string errors = folder_ / "errors", trace = folder_ / "trace.json";
+  const pid_t launcher = forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (launcher == 0) {
+    int ours = -1, ranks = -1;
+    if (openpty(&ours, &ranks, nullptr, nullptr, nullptr) != 0) _exit(126);
+    if (fork() == 0) {
+      setsid();
+      dup2(ranks, STDOUT_FILENO);
+      dup2(open(errors.c_str(), O_WRONLY | O_CREAT, 0600), STDERR_FILENO);
+      close(ours), close(ranks);
+      execl(TRAINER, TRAINER, "--max-steps", "2", "--profile", "5", "--profile-file", trace.c_str(), nullptr);
+      _exit(127);
+    }
+    close(ranks);
+    char part[4096];
+    for (ssize_t got = 0; (got = read(ours, part, sizeof part)) > 0;) {
+      if (write(STDOUT_FILENO, part, static_cast<std::size_t>(got)) < 0) _exit(125);
+    }
+    int status = -1;
+    wait(&status);
+    _exit(WEXITSTATUS(status));
+  }
+  ASSERT_GT(launcher, 0);
+  std::string shown;
+  char part[4096];
+  for (ssize_t got = 0; (got = read(terminal, part, sizeof part)) > 0;)
+    shown.append(part, static_cast<std::size_t>(got));
+  int status = -1;
+  ASSERT_EQ(waitpid(launcher, &status, 0), launcher);
+  close(terminal);
+  EXPECT_EQ(status, 0) << shown;
+  EXPECT_TRUE(folder_.read("errors").starts_with("\ntrainer: --profile: ")) << folder_.read("errors");
+  EXPECT_FALSE(contains(shown, "samples/s\x1b[K\r\n\r\n")) << shown;
+}
+
+TEST_F(Tasks, SaysThatItsOutputCannotBeWritten) {
+  Ranks trained(1, trainer(joined(kTinyText, {"--max-steps", "1", "--checkpoint-dir", folder_ / "text"})));
+  ASSERT_EQ(trained.wait(), kOneGood) << trained.errors();
+  const Words generate =
+      trainer({"--task", "text", "--checkpoint-dir", folder_ / "text", "--generate", "x", "--generate-length", "1"});
+  Process full(joined({"/bin/sh", "-c", "exec \"$0\" \"$@\" > /dev/full"}, generate), {}, folder_ / "full");
+  EXPECT_EQ(full.wait(std::chrono::steady_clock::now() + std::chrono::seconds(60)), 1);
+  EXPECT_TRUE(contains(full.error(), "cannot write to stdout")) << full.error();
+}
+
+TEST_F(Tasks, ATrainingWhoseOutputIsLostIsCompleteAndSaysSo) {
+  const Words train = {TRAINER, "--max-steps", "3", "--checkpoint-dir", folder_ / "runs", "--metrics", folder_ / "m"};
+  Process full(joined({"/bin/sh", "-c", "exec \"$0\" \"$@\" > /dev/full"}, train), {}, folder_ / "full");
+  EXPECT_EQ(full.wait(std::chrono::steady_clock::now() + std::chrono::seconds(60)), 1);
+  EXPECT_EQ(full.error(), "trainer: rank 0: cannot write to stdout: is the disk full?\n");
+  EXPECT_EQ(losses(folder_ / "m").size(), 3u);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "runs/step-00000003/DONE"));
+  Process help(joined({"/bin/sh", "-c", "exec \"$0\" \"$@\" > /dev/full"}, {TRAINER, "--help"}), {}, folder_ / "help");
+  EXPECT_EQ(help.wait(std::chrono::steady_clock::now() + std::chrono::seconds(60)), 1);
+  EXPECT_TRUE(contains(help.error(), "cannot write to stdout")) << help.error();
+}
+
+// Compiling takes half a minute: with TORCHBRIDGE_COMPLETE=1.
+TEST_F(Tasks, EvaluatesByACompiledPackageWithItsOwnWeights) {
+  if (!getenv("TORCHBRIDGE_COMPLETE")) GTEST_SKIP() << "TORCHBRIDGE_COMPLETE=1 runs it";
+  const std::string package = folder_ / "model.pt2";
+  Process compile({python(), SOURCE_DIR "/tests/reference/compile_model.py", "32", package}, {}, folder_ / "compile");
+  ASSERT_EQ(compile.wait(std::chrono::steady_clock::now() + std::chrono::seconds(300)), 0) << compile.error();
+  const Words options = {"--model", "mlp:32", "--max-steps", "40", "--eval-every", "10"};
+  Ranks eager(2, trainer(options)), compiled(2, trainer(joined(options, {"--compiled-eval", package})));
+  ASSERT_EQ(eager.wait(), kTwoGood) << eager.errors();
+  ASSERT_EQ(compiled.wait(), kTwoGood) << compiled.errors();
+  const auto result = [](const std::string& line) {
+    return line.substr(0, line.find(" samples/s")).substr(0, line.rfind(", "));
+  };
+  EXPECT_EQ(result(compiled.out(0)), result(eager.out(0)));
+  const std::string said = complaint({"--model", "mlp:32,16", "--compiled-eval", package, "--max-steps", "1"}, 1);
+  EXPECT_TRUE(contains(said, "model.pt2")) << said;
+}
+
+TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
+  folder_.write("empty.txt", "");
+  folder_.write("short.txt", "too short");
+  folder_.write("taks.toml", "taks = \"text\"\n");
+  folder_.write("train.csv", "a,b\n1,2\n");
+  ASSERT_EQ(mkfifo((folder_ / "device").c_str(), 0600), 0);
+  folder_.write("test.csv", "a,b,c\n1,2,3\n");
+  folder_.write("section.toml", "[training]\nepochs = 3\n");
+  folder_.write("binary.toml",
+                "a\x01\xff"
+                "b\n");
+  folder_.write("flag.toml", "deterministic = 7\n");
+  const struct {
+    Words options;
+    int code;
+    const char* named;
+  } kCases[] = {
+      {{"--task", "tezt"}, 2, "did you mean 'text'?"},
+      {{"--epoch", "3"}, 2, "did you mean '--epochs'?"},
+      {{"--config", folder_ / "taks.toml"}, 2, "taks.toml:1: there is no key 'taks'; did you mean 'task'?"},
+      {{"--config", folder_ / "section.toml"},
+       2,
+       "section.toml:1: there is no section [training]: keys stand without one"},
+      {{"--config", folder_ / "binary.toml"}, 2, "binary.toml:1: 'a\\x01\\xffb': Encountered invalid utf-8"},
+      {{"--config", folder_.path()}, 2, "--config: "},
+      {{"--task", "text", "--model", "gpt:layers=2,heads=2,layers=3"}, 2, "'layers' is there twice"},
+      {{"--task", "text", "--model", "gpt:tiny,layer=3"}, 2, "did you mean 'layers'?"},
+      {{"--task", "text", "--model", "gpt:tiny,small"}, 2, "the preset 'small' must come first"},
+      {{"--task", "text", "--model", "mlp:3"}, 2, "expected gpt:PRESET"},
+      {{"--task", "text", "--model", "gpt:tiny,heads=3"}, 2, "width 128 does not divide among 3 heads"},
+      {{"--task", "table", "--model", "cnn:3"}, 2, "expected linear"},
+      {{"--model", "mlp:0"}, 2, "mlp:0"},
+      {{"--task", "text", "--data", folder_ / "empty.txt"}, 1, "empty.txt"},
+      {{"--task", "text", "--data", folder_ / "short.txt"}, 1, "short.txt: has 9 bytes"},
+      {{"--task", "text", "--data", folder_.path()}, 1, "train.bin"},
+      {{"--task", "digits", "--data", folder_ / "short.txt"}, 1, "short.txt' is no folder"},
+      {{"--model", "cnn:4,4,4,4", "--batch-size", "4", "--epochs", "1"},
+       1,
+       "step 360: the model does not take a batch of 1 sample: Expected more than 1 value"},
+      {{"--task", "table", "--data", folder_.path()}, 1, "train.csv has 2 columns, test.csv 3"},
+      {{"--model", "mpl:3"}, 2, "did you mean 'mlp'?"},
+      {{"--task", "table", "--model", "linaer"}, 2, "did you mean 'linear'?"},
+      {{"--lr-schedule", "cosin"}, 2, "did you mean 'cosine'?"},
+      {{"--model", "cnn:65536,65536"}, 1, "--model cnn:65536,65536 cannot be made"},
+      {{"--seed", "-1"}, 2, "--seed"},
+      {{"--data", ""}, 2, "--data"},
+      {{"--batch-size", "2000"}, 1, "--batch-size 2000 is larger than the data set: 1437 samples"},
+      {{"--early-stop", "2"}, 2, "--eval-every"},
+      {{"--task", "text", "--generate", "x"}, 2, "--checkpoint-dir"},
+      {{"--generate", ""}, 2, "--generate: '' is empty"},
+      {{"--predict", ""}, 2, "--predict: '' is empty"},
+      {{"--timeout", "nan"}, 2, "--timeout: 'nan'"},
+      {{"--config", folder_ / "flag.toml"}, 2, "flag.toml:1: deterministic: '7': expected true or false"},
+      {{"--deterministic=perhaps"}, 2, "--deterministic: 'perhaps': expected true or false"},
+      // Nothing is read: there is no such checkpoint.
+      {{"--task", "digits", "--checkpoint-dir", "/none", "--generate", "x"},
+       2,
+       "--generate: task 'digits' cannot do that, --task text can"},
+      {{"--task", "table", "--init-from", "/none", "--predict", "x"},
+       2,
+       "--predict: task 'table' cannot do that, --task digits can"},
+      {{"--profile", "1", "--profile-file", folder_ / "device"}, 1, "device': is not a regular file"},
+      {{"--device", "cuda"}, 1, "GPU"},
+  };
+  for (const auto& c : kCases) {
+    const std::string said = complaint(c.options, c.code);
+    EXPECT_EQ(lines_in(said), 1) << said;
+    EXPECT_TRUE(contains(said, c.named)) << said;
+  }
+}
+
+}  // namespace

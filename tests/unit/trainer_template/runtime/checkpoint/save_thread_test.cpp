@@ -1,0 +1,279 @@
+// Saving while the disk fails, and while training goes on.
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+
+#include "tests/support/alone.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/faulty_files.h"
+#include "trainer_template/runtime/checkpoint/checkpoint.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint_format/verify.h"
+
+namespace torchbridge::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string content(const fs::path& path) {
+  std::string bytes(fs::file_size(path), '\0');
+  std::ifstream(path, std::ios::binary).read(bytes.data(), std::ssize(bytes));
+  return bytes;
+}
+
+// A model whose value is the step.
+class Saving : public testing::Test {
+ protected:
+  Saving() { options_.folder = root_; }
+
+  void save(Checkpoints& checkpoints, std::int64_t step) {
+    checkpoints.wait_copied();
+    set(step);
+    checkpoints.save({.step = step}, model_, *optimizer_);
+  }
+  void set(std::int64_t step) { weight_.detach().fill_(static_cast<double>(step)); }
+  // What the newest checkpoint holds, or -1.
+  double loaded() {
+    set(-1);
+    CheckpointOptions options = options_;
+    Checkpoints(alone(), options).resume(model_, *optimizer_);
+    return weight_.detach()[0].item<double>();
+  }
+  // But the lock and the link.
+  std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    for (const auto& entry : fs::directory_iterator(root_)) {
+      const std::string name = entry.path().filename().string();
+      if (name != ".lock" && name != "latest") all.push_back(name);
+    }
+    std::ranges::sort(all);
+    return all;
+  }
+
+  TemporaryFolder folder_;
+  fs::path root_ = folder_ / "runs";
+  CheckpointOptions options_;
+  at::Tensor weight_ = at::ones({1000}).set_requires_grad(true);
+  ModelTensors model_{.parameters = {{"weight", weight_}}, .buffers = {}};
+  std::unique_ptr<Optimizer> optimizer_ = make_adamw(model_.parameters, {});
+};
+
+// Every operation fails in turn, in each of the ways disks fail, once or for good: training goes on, the old checkpoint
+// stays, and the next save works.
+TEST_F(Saving, OutlivesADiskThatFailsAtAnyOperation) {
+  for (const int error : {ENOSPC, EIO, EDQUOT, EROFS}) {
+    for (const bool once : {true, false}) {
+      bool failed = true;
+      for (int good = 0; failed; ++good) {
+        SCOPED_TRACE(std::string(std::strerror(error)) + " at operation " + std::to_string(good) +
+                     (once ? ", once" : ""));
+        ASSERT_LT(good, 100);
+        fs::remove_all(root_);
+        FullDisk disk(1000, error, once);
+        {
+          Checkpoints first(alone(), options_, disk);
+          save(first, 1);
+        }
+        FullDisk full(good, error, once);
+        testing::internal::CaptureStderr();
+        {
+          Checkpoints checkpoints(alone(), options_, full);
+          save(checkpoints, 2);
+          failed = full.has_failed();
+          EXPECT_EQ(complete_steps(root_).back(), 1);
+        }
+        const std::string said = testing::internal::GetCapturedStderr();
+        EXPECT_EQ(std::ranges::count(said, '\n'), failed ? 1 : 0) << said;
+        EXPECT_TRUE(!failed || contains(said, std::strerror(error)));
+        const double newest = loaded();
+        EXPECT_TRUE(newest == 2 || (failed && newest == 1)) << newest;
+
+        full.free();
+        {
+          Checkpoints checkpoints(alone(), options_, full);
+          save(checkpoints, 3);
+          checkpoints.finish();
+        }
+        EXPECT_EQ(loaded(), 3);
+        for (const std::string& name : names()) EXPECT_TRUE(name.starts_with("step-")) << name;
+      }
+    }
+  }
+}
+
+TEST_F(Saving, TriesAgainAtTheNextSaveAndLeavesNothingBehind) {
+  FullDisk disk(4, ENOSPC, false);
+  Checkpoints checkpoints(alone(), options_, disk);
+  save(checkpoints, 1);
+  EXPECT_TRUE(names().empty());
+  EXPECT_TRUE(checkpoints.last_saved().empty());
+  disk.free();
+  save(checkpoints, 1);
+  EXPECT_EQ(names(), std::vector<std::string>{"step-00000001"});
+  checkpoints.finish();
+}
+
+TEST_F(Saving, TheLastStateThatIsNotSavedIsAnError) {
+  FullDisk disk(1000, ENOSPC, false);
+  Checkpoints checkpoints(alone(), options_, disk);
+  save(checkpoints, 1);
+  FullDisk full(2, ENOSPC, false);
+  TemporaryFolder other;
+  options_.folder = other / "runs";
+  Checkpoints failing(alone(), options_, full);
+  EXPECT_TRUE(contains(error_of([&] { failing.save_last({.step = 2}, model_, *optimizer_); }),
+                       "the last state is not saved: rank 0: cannot"));
+  full.free();
+  EXPECT_EQ(error_of([&] { failing.save_last({.step = 2}, model_, *optimizer_); }), "");
+  EXPECT_EQ(error_of([&] { checkpoints.finish(); }), "");
+}
+
+class AsynchronousSaving : public Saving {
+ protected:
+  AsynchronousSaving() { options_.async = true; }
+};
+
+TEST_F(AsynchronousSaving, SavesTheStateOfItsStepWhileTrainingGoesOn) {
+  SlowDisk disk;
+  {
+    Checkpoints checkpoints(alone(), options_, disk);
+    save(checkpoints, 1);
+    ASSERT_TRUE(disk.has_begun());
+    set(77);  // and this is not in the checkpoint
+    EXPECT_TRUE(complete_steps(root_).empty());
+    EXPECT_TRUE(checkpoints.last_saved().empty());
+    disk.go_on();
+    checkpoints.finish();
+    EXPECT_EQ(checkpoints.last_saved(), root_ / step_folder(1));
+  }
+  EXPECT_EQ(loaded(), 1);
+}
+
+// Of a state that takes longer to copy than the next step takes to write something of it.
+TEST_F(AsynchronousSaving, IsOfItsStepThoughTheNextOnesBeginAtOnce) {
+  ModelTensors model;
+  for (int i = 0; i < 48; ++i) {
+    model.parameters.emplace_back("weight" + std::to_string(i), at::ones({1 << 18}).set_requires_grad(true));
+    model.parameters.back().second.mutable_grad() = at::full({1 << 18}, 0.1 + i);
+  }
+  const auto optimizer = make_adamw(model.parameters, {.lr = 0.01});
+  const auto saved = [&](const std::string& way, std::int64_t step, bool async) {
+    CheckpointOptions options = options_;
+    options.folder = folder_ / way;
+    options.async = async;
+    Checkpoints checkpoints(alone(), options);
+    checkpoints.save({.step = step}, model, *optimizer);
+    for (int i = 0; async && i < 5; ++i) optimizer->step();
+    checkpoints.finish();
+    return checkpoints.last_saved();
+  };
+  for (std::int64_t step = 1; step <= 3; ++step) {
+    optimizer->step();
+    const fs::path expected = saved("stands-still", step, false), folder = saved("goes-on", step, true);
+    for (const auto& entry : fs::directory_iterator(expected)) {
+      const std::string name = entry.path().filename().string();
+      EXPECT_TRUE(content(folder / name) == content(expected / name)) << name << " of step " << step;
+    }
+  }
+}
+
+TEST_F(AsynchronousSaving, MayBeFollowedByAnyWriteOnceItsCopyIsMade) {
+  SlowDisk disk;
+  {
+    Checkpoints checkpoints(alone(), options_, disk);
+    save(checkpoints, 1);
+    checkpoints.wait_copied();
+    set(77);
+    disk.go_on();
+    checkpoints.finish();
+  }
+  EXPECT_EQ(loaded(), 1);
+}
+
+TEST_F(AsynchronousSaving, IsSkippedWhileAnotherOneRuns) {
+  options_.on_pending_save = CheckpointOptions::OnPendingSave::kSkip;
+  SlowDisk disk;
+  Checkpoints checkpoints(alone(), options_, disk);
+  save(checkpoints, 1);
+  testing::internal::CaptureStderr();
+  save(checkpoints, 2);
+  EXPECT_TRUE(contains(testing::internal::GetCapturedStderr(),
+                       "no checkpoint of step 2: that of step 1 is still being written"));
+  disk.go_on();
+  checkpoints.finish();
+  save(checkpoints, 3);
+  checkpoints.finish();
+  EXPECT_EQ(complete_steps(root_), (std::vector<std::int64_t>{3, 1}));
+}
+
+// It was, once.
+TEST_F(AsynchronousSaving, TheLastStateIsNeverSkipped) {
+  options_.on_pending_save = CheckpointOptions::OnPendingSave::kSkip;
+  SlowDisk disk;
+  Checkpoints checkpoints(alone(), options_, disk);
+  save(checkpoints, 1);
+  std::jthread later([&] {
+    EXPECT_TRUE(disk.has_begun());
+    disk.go_on();
+  });
+  checkpoints.save_last({.step = 2}, model_, *optimizer_);
+  EXPECT_EQ(complete_steps(root_), (std::vector<std::int64_t>{2, 1}));
+  EXPECT_EQ(checkpoints.last_saved(), root_ / step_folder(2));
+}
+
+TEST_F(AsynchronousSaving, WaitsForTheOneBefore) {
+  SlowDisk disk;
+  Checkpoints checkpoints(alone(), options_, disk);
+  save(checkpoints, 1);
+  std::jthread later([&] {
+    EXPECT_TRUE(disk.has_begun());
+    disk.go_on();
+  });
+  save(checkpoints, 2);
+  EXPECT_EQ(checkpoints.last_saved(), root_ / step_folder(1));
+  checkpoints.finish();
+  EXPECT_EQ(complete_steps(root_), (std::vector<std::int64_t>{2, 1}));
+}
+
+TEST_F(AsynchronousSaving, OfOneStepIsDoneOnce) {
+  SlowDisk disk;
+  Checkpoints checkpoints(alone(), options_, disk);
+  save(checkpoints, 1);
+  save(checkpoints, 1);  // does not wait, or this would hang
+  disk.go_on();
+  checkpoints.finish();
+  EXPECT_EQ(complete_steps(root_), std::vector<std::int64_t>{1});
+}
+
+TEST_F(AsynchronousSaving, IsGivenUpWithItsOwner) {
+  FullDisk disk(1000, ENOSPC, false);
+  options_.bytes_per_s = 1;  // it would take hours
+  {
+    Checkpoints checkpoints(alone(), options_, disk);
+    save(checkpoints, 1);
+  }
+  EXPECT_TRUE(complete_steps(root_).empty());
+  loaded();
+  EXPECT_TRUE(names().empty()) << "the next run removes what was begun";
+}
+
+TEST_F(AsynchronousSaving, DoesNotExceedItsBandwidth) {
+  options_.bytes_per_s = 100'000;
+  FullDisk disk(1000, ENOSPC, false);
+  Checkpoints checkpoints(alone(), options_, disk);
+  const auto begin = std::chrono::steady_clock::now();
+  save(checkpoints, 1);
+  checkpoints.finish();
+  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+  std::uint64_t bytes = 0;
+  const auto manifest = read_manifest(checkpoints.last_saved());
+  ASSERT_TRUE(manifest);
+  for (const FileRecord& file : manifest->files) bytes += file.size;
+  EXPECT_GE(time.count(), static_cast<double>(bytes) / options_.bytes_per_s);
+}
+
+}  // namespace
+}  // namespace torchbridge::train

@@ -1,0 +1,220 @@
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
+
+#include <sys/stat.h>
+
+#include <optional>
+
+#include "tests/support/temporary_folder.h"
+#include "tests/support/faulty_files.h"
+#include "trainer_template/runtime/checkpoint_format/file_share.h"
+#include "trainer_template/runtime/checkpoint_format/publish.h"
+#include "trainer_template/runtime/checkpoint_format/verify.h"
+#include "trainer_template/runtime/base/errors.h"
+
+namespace torchbridge::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Three ranks write a file together and one each.
+void save(FileLayer& files, const fs::path& root, std::int64_t step, int keep) {
+  constexpr int kRanks = 3;
+  const fs::path temporary = root / (".tmp-" + step_folder(step));
+  files.remove(temporary);
+  const std::string content = "weights of step " + std::to_string(step);
+  std::vector<ShareRecord> records;
+  for (std::uint64_t rank = 0; rank < kRanks; ++rank) {
+    const ByteRange range = {content.size() * rank / kRanks, content.size() * (rank + 1) / kRanks};
+    const std::string_view piece = std::string_view(content).substr(range.begin, range.size());
+    const std::vector<FileShare> shares = {
+        {.name = kModelFile,
+         .file_size = content.size(),
+         .range = range,
+         .pieces = {piece.substr(0, 2), piece.substr(2)}},
+        {.name = rank_file(static_cast<int>(rank)), .file_size = 5, .range = {0, 5}, .pieces = {"state"}}};
+    for (ShareRecord& record : records_from(to_text(write_shares(files, temporary, shares, {}))))
+      records.push_back(std::move(record));
+  }
+  publish(files, root, temporary, {.state = {.step = step}, .files = joined(std::move(records))});
+  const std::string trouble = tidy_up(files, root, step, {.keep = keep});
+  if (trouble.ends_with(PowerCut().what())) throw PowerCut();
+  ASSERT_EQ(trouble, "");
+}
+
+std::optional<std::int64_t> newest_good(const fs::path& root) {
+  for (std::int64_t step : complete_steps(root)) {
+    if (const auto manifest = verified_manifest(root / step_folder(step))) return manifest->state.step;
+  }
+  return std::nullopt;
+}
+
+TEST(CheckpointFiles, NamesSortLikeSteps) {
+  EXPECT_EQ(step_folder(100), "step-00000100");
+  EXPECT_EQ(step_folder(123456789), "step-123456789");
+  EXPECT_EQ(optimizer_file(0, 16), "optimizer-00000-of-00016.safetensors");
+  EXPECT_EQ(rank_file(7), "rank-00007.safetensors");
+}
+
+TEST(CheckpointFiles, KnowsNoOtherNames) {
+  EXPECT_EQ(step_of_folder("step-00000100"), 100);
+  for (const char* name : {"step-100", "step-", "step-0000010x", "step--0000001", ".tmp-step-00000100",
+                           "step-00000100.aside", "step-000000100", "step-00000000000000000000000100"}) {
+    EXPECT_FALSE(step_of_folder(name)) << name;
+  }
+}
+
+TEST(Publish, KeepsTheNewestAndThoseForGood) {
+  EXPECT_EQ(steps_to_remove({300, 100, 200}, {.keep = 2}), (std::vector<std::int64_t>{100}));
+  EXPECT_EQ(steps_to_remove({300, 100, 200, 250, 400}, {.keep = 1, .keep_every = 200}),
+            (std::vector<std::int64_t>{300, 250, 100}));
+  EXPECT_TRUE(steps_to_remove({100, 200}, {.keep = 2}).empty());
+  EXPECT_TRUE(steps_to_remove({}, {}).empty());
+}
+
+TEST(CheckpointFiles, RemovesOldOnes) {
+  TemporaryFolder root;
+  for (std::int64_t step : {1, 2, 3, 4, 5}) save(real_files(), root.path(), step, 2);
+  EXPECT_EQ(complete_steps(root.path()), (std::vector<std::int64_t>{5, 4}));
+  EXPECT_TRUE(leftovers(root.path()).empty());
+  EXPECT_FALSE(fs::exists(root / step_folder(3)));
+}
+
+TEST(CheckpointFiles, ArePrivate) {
+  TemporaryFolder root;
+  save(real_files(), root.path(), 1, 1);
+  struct stat status {};
+  ASSERT_EQ(stat((root / step_folder(1)).c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0700u);
+  for (const char* name : {kModelFile, kManifestFile, kDoneFile}) {
+    ASSERT_EQ(stat((root / step_folder(1) / name).c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0777, 0600u) << name;
+  }
+}
+
+TEST(Publish, LinksTheNewest) {
+  TemporaryFolder root;
+  for (std::int64_t step : {1, 2}) save(real_files(), root.path(), step, 3);
+  EXPECT_EQ(fs::read_symlink(root / "latest"), "step-00000002");
+  EXPECT_EQ(root.read("latest/model.safetensors"), "weights of step 2");
+}
+
+TEST(Publish, LeavesAFolderNamedLatestAlone) {
+  TemporaryFolder root;
+  save(real_files(), root.path(), 1, 3);
+  fs::remove(root / "latest");
+  fs::create_directory(root / "latest");
+  root.write("latest/mine", "precious");
+  const std::string expected =
+      "'" + (root / "latest").string() + "' is a folder, not the link to the newest one: move it away";
+  EXPECT_EQ(tidy_up(real_files(), root.path(), 1, {.keep = 0}), expected);
+  EXPECT_EQ(root.read("latest/mine"), "precious");
+  EXPECT_TRUE(complete_steps(root.path()).empty());
+  EXPECT_EQ(error_of([&] { point_latest_to(real_files(), root.path(), 1); }), expected);
+  EXPECT_TRUE(leftovers(root.path()).empty());
+}
+
+// The promise: after a power cut at any moment there is a good checkpoint, the old one or the new one, and writing goes
+// on.
+void cut_power_everywhere(FragileFiles::Loss loss, unsigned seed) {
+  bool finished = false;
+  int lives = 0;
+  for (; !finished; ++lives) {
+    SCOPED_TRACE("cut before operation " + std::to_string(lives) + ", seed " + std::to_string(seed));
+    ASSERT_LT(lives, 200);
+    TemporaryFolder root;
+    FragileFiles before(1000), files(lives), after(1000);
+    save(before, root.path(), 1, 1);
+    try {
+      save(files, root.path(), 2, 1);
+      finished = true;
+    } catch (const PowerCut&) {
+    }
+    files.lose_what_was_not_synced(loss, seed + lives);
+    const auto good = newest_good(root.path());
+    ASSERT_TRUE(good);
+    ASSERT_EQ(finished ? 2 : *good, *good);
+
+    for (const fs::path& path : leftovers(root.path())) real_files().remove(path);
+    save(after, root.path(), 3, 1);
+    EXPECT_EQ(newest_good(root.path()), 3);
+    EXPECT_EQ(complete_steps(root.path()).size(), 1u);
+    EXPECT_TRUE(leftovers(root.path()).empty());
+  }
+  EXPECT_GT(lives, 30);
+}
+
+TEST(Publish, SurvivesAPowerCutThatLosesAllThatWasNotSynced) {
+  cut_power_everywhere(FragileFiles::Loss::kEverything, 0);
+}
+TEST(Publish, SurvivesAPowerCutThatLosesNothing) { cut_power_everywhere(FragileFiles::Loss::kNothing, 0); }
+TEST(Publish, SurvivesAPowerCutThatLosesWhateverItWill) {
+  for (unsigned seed = 1; seed <= 5; ++seed) cut_power_everywhere(FragileFiles::Loss::kAtRandom, seed * 1000);
+}
+
+TEST(CheckpointFiles, ReplaceADamagedOneOfTheSameStep) {
+  TemporaryFolder root;
+  save(real_files(), root.path(), 1, 3);
+  root.write("step-00000001/model.safetensors", "damaged");
+  EXPECT_FALSE(newest_good(root.path()));
+  save(real_files(), root.path(), 1, 3);
+  EXPECT_EQ(newest_good(root.path()), 1);
+}
+
+TEST(CheckpointFiles, EveryFlippedBitIsFound) {
+  TemporaryFolder root;
+  save(real_files(), root.path(), 1, 1);
+  const std::string good = root.read("step-00000001/model.safetensors");
+  for (std::size_t bit = 0; bit < good.size() * 8; ++bit) {
+    std::string bad = good;
+    bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << bit % 8));
+    root.write("step-00000001/model.safetensors", bad);
+    EXPECT_FALSE(verified_manifest(root / "step-00000001")) << bit;
+  }
+}
+
+TEST(CheckpointFiles, SayWhichFileIsBad) {
+  const struct {
+    const char* file;
+    std::optional<std::string> content;
+    std::string expected;
+  } kCases[] = {
+      {kModelFile, std::nullopt, "model.safetensors is missing"},
+      {kModelFile, "short", "model.safetensors has 5 bytes, 17 were written"},
+      {kModelFile, "weights of step 2", "model.safetensors is damaged: its checksum differs"},
+      {kManifestFile, std::nullopt, "manifest.json is missing"},
+      {kManifestFile, "{", "manifest.json cannot be understood"},
+  };
+  for (const auto& c : kCases) {
+    TemporaryFolder root;
+    save(real_files(), root.path(), 1, 1);
+    const std::string name = step_folder(1) + "/" + c.file;
+    c.content ? root.write(name, *c.content) : static_cast<void>(fs::remove(root / name));
+    const auto manifest = verified_manifest(root / step_folder(1));
+    ASSERT_FALSE(manifest);
+    EXPECT_TRUE(contains(manifest.error().message, c.expected));
+  }
+}
+
+TEST(CheckpointFiles, TakeNoFolderWithoutDone) {
+  TemporaryFolder root;
+  save(real_files(), root.path(), 1, 3);
+  save(real_files(), root.path(), 2, 3);
+  fs::remove(root / "step-00000002/DONE");
+  fs::create_directory(root / ".tmp-step-00000003");
+  fs::create_directory(root / "mine");
+  EXPECT_EQ(complete_steps(root.path()), (std::vector<std::int64_t>{1}));
+  EXPECT_EQ(steps_without_done(root.path()), (std::vector<std::int64_t>{2}));
+  EXPECT_EQ(leftovers(root.path()), (std::vector<fs::path>{root / ".tmp-step-00000003"}));
+}
+
+TEST(FileLayer, NamesPathAndReason) {
+  TemporaryFolder folder;
+  folder.write("file", "");
+  const std::vector<std::string_view> parts = {"x"};
+  EXPECT_TRUE(contains(error_of([&] { real_files().write_synced(folder / "file", parts); }), "File exists"));
+  EXPECT_TRUE(contains(error_of([&] { real_files().write_synced(folder / "none/file", parts); }), "none/file"));
+  EXPECT_TRUE(contains(error_of([&] { real_files().make_folder(folder / "file"); }), "File exists"));
+}
+
+}  // namespace
+}  // namespace torchbridge::train

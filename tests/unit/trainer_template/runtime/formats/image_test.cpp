@@ -1,0 +1,95 @@
+#include "trainer_template/runtime/formats/image.h"
+
+#include <cstdlib>
+
+#include "tests/support/temporary_folder.h"
+#include "tests/support/image_files.h"
+
+namespace torchbridge::train {
+namespace {
+
+using Pixels = std::vector<std::uint8_t>;
+
+std::span<const std::uint8_t> bytes_of(const std::string& text) {
+  return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
+}
+
+const Pixels kRgb = {255, 0, 0, 0, 255, 0, 0, 0, 255, 1, 2, 3, 254, 253, 252, 128, 128, 128};  // 3x2
+
+TEST(Image, DecodesPng) {
+  const struct {
+    png_uint_32 format;
+    Pixels pixels, expected;
+  } kCases[] = {
+      {PNG_FORMAT_RGB, kRgb, kRgb},
+      {PNG_FORMAT_GRAY,
+       {0, 1, 2, 253, 254, 255},
+       {0, 0, 0, 1, 1, 1, 2, 2, 2, 253, 253, 253, 254, 254, 254, 255, 255, 255}},
+      {PNG_FORMAT_GA,
+       {9, 255, 8, 255, 7, 255, 6, 255, 5, 255, 4, 255},
+       {9, 9, 9, 8, 8, 8, 7, 7, 7, 6, 6, 6, 5, 5, 5, 4, 4, 4}},
+      // Transparency is left out, not painted over.
+      {PNG_FORMAT_RGBA,
+       {10, 20, 30, 128, 1, 2, 3, 255, 1, 2, 3, 1, 1, 2, 3, 255, 1, 2, 3, 255, 1, 2, 3, 255},
+       {10, 20, 30, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3}},
+  };
+  for (const auto& c : kCases) {
+    const std::string file = png_file(3, 2, c.format, c.pixels);
+    EXPECT_EQ(*image_size(bytes_of(file)), (ImageSize{2, 3}));
+    const auto image = decode_image(bytes_of(file));
+    ASSERT_TRUE(image) << image.error().message;
+    EXPECT_EQ(image->size, (ImageSize{2, 3}));
+    EXPECT_EQ(image->pixels, c.expected);
+  }
+}
+
+// 257 times an 8-bit value is the same colour.
+TEST(Image, TakesSixteenBitsThatSayNoGammaForSrgb) {
+  const std::vector<std::uint16_t> values = {0, 257, 257 * 77, 257 * 128, 257 * 254, 65535};
+  const auto image = decode_image(bytes_of(gray_png_of_16_bits(3, 2, values)));
+  ASSERT_TRUE(image) << image.error().message;
+  EXPECT_EQ(image->pixels, (Pixels{0, 0, 0, 1, 1, 1, 77, 77, 77, 128, 128, 128, 254, 254, 254, 255, 255, 255}));
+}
+
+// JPEG loses: flat colours come back to within a few of 255.
+TEST(Image, DecodesJpeg) {
+  Pixels pixels;
+  for (int i = 0; i < 16 * 8; ++i) pixels.insert(pixels.end(), {200, 100, 50});
+  const std::string colour = jpeg_file(16, 8, TJPF_RGB, pixels), gray = jpeg_file(16, 8, TJPF_GRAY, Pixels(16 * 8, 77));
+  EXPECT_EQ(*image_size(bytes_of(colour)), (ImageSize{8, 16}));
+  const auto image = decode_image(bytes_of(colour));
+  ASSERT_TRUE(image) << image.error().message;
+  ASSERT_EQ(image->pixels.size(), pixels.size());
+  for (std::size_t i = 0; i < pixels.size(); ++i) EXPECT_LE(std::abs(image->pixels[i] - pixels[i]), 3);
+  const auto flat = decode_image(bytes_of(gray));
+  ASSERT_TRUE(flat) << flat.error().message;
+  for (const auto value : flat->pixels) EXPECT_LE(std::abs(value - 77), 2);
+}
+
+TEST(Image, SaysWhatIsWrong) {
+  const std::string png = png_file(3, 2, PNG_FORMAT_RGB, kRgb), jpeg = jpeg_file(3, 2, TJPF_RGB, kRgb);
+  std::string wrong_checksum = png, endless = png;
+  wrong_checksum[45] = static_cast<char>(wrong_checksum[45] ^ 1);
+  endless.replace(16, 8, std::string("\x7f\xff\xff\xff\x7f\xff\xff\xff"));
+  const struct {
+    std::string file, expected;
+  } kCases[] = {
+      {"", "byte 0: expected the signature of a PNG or JPEG file"},
+      {"GIF89a", "byte 0: expected the signature"},
+      {png.substr(0, 20), "is a damaged PNG file"},
+      {png.substr(0, png.size() - 20), "is a damaged PNG file"},
+      {wrong_checksum, "is a damaged PNG file"},
+      {endless, "damaged"},
+      {jpeg_file(3, 2, TJPF_CMYK, Pixels(3 * 2 * 4, 9)), "is a JPEG file for print, in CMYK"},
+      {jpeg.substr(0, 30), "says that it has no pixels"},
+      {jpeg.substr(0, jpeg.size() - 8), "is a damaged JPEG file"},
+  };
+  for (const auto& c : kCases) {
+    const auto image = decode_image(bytes_of(c.file));
+    ASSERT_FALSE(image) << c.expected;
+    EXPECT_TRUE(contains(image.error().message, c.expected));
+  }
+}
+
+}  // namespace
+}  // namespace torchbridge::train

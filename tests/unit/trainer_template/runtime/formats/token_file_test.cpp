@@ -1,0 +1,79 @@
+#include "trainer_template/runtime/formats/token_file.h"
+
+#include <fcntl.h>
+
+#include "tests/support/temporary_folder.h"
+#include "tests/support/token_files.h"
+#include "trainer_template/runtime/base/errors.h"
+
+namespace torchbridge::train {
+namespace {
+
+constexpr std::uint32_t kMagic = 20240520;
+
+std::vector<std::uint16_t> tokens_of(const TokenFile& file) { return {file.tokens().begin(), file.tokens().end()}; }
+
+TEST(TokenFile, ReadsNanoGptAndLlmC) {
+  const std::vector<std::uint16_t> tokens = {1, 0, 50256, 65535, 300};
+  TemporaryFolder folder;
+  folder.write("raw.bin", token_bytes(tokens));
+  folder.write("header.bin", llm_c_header(kMagic, 1, 5) + token_bytes(tokens));
+  const TokenFile raw(folder / "raw.bin"), with_header(folder / "header.bin");
+  EXPECT_EQ(tokens_of(raw), tokens);
+  EXPECT_EQ(tokens_of(with_header), tokens);
+  EXPECT_EQ(raw.byte_of(3), 6u);
+  EXPECT_EQ(with_header.byte_of(3), 1030u);
+}
+
+TEST(TokenFile, TheFormatMayBeStated) {
+  const std::string bytes = llm_c_header(kMagic, 1, 1) + token_bytes({7});
+  TemporaryFolder folder;
+  folder.write("tokens.bin", bytes);
+  EXPECT_EQ(TokenFile(folder / "tokens.bin", TokenFormat::kNanoGpt).tokens().size(), bytes.size() / 2);
+  folder.write("raw.bin", std::string(2000, 'x'));
+  EXPECT_TRUE(contains(error_of([&] { TokenFile(folder / "raw.bin", TokenFormat::kLlmC); }), "expected 20240520"));
+}
+
+TEST(TokenFile, NamesFileOffsetAndExpectation) {
+  const struct {
+    std::string bytes, expected;
+  } kCases[] = {
+      {"", "is empty"},
+      {"abc", "ends at byte 3, within a token: expected two bytes each"},
+      {llm_c_header(kMagic, 1, 2).substr(0, 100), "ends at byte 100, within the header of 1024 bytes"},
+      {llm_c_header(kMagic, 2, 2) + "abcd", "byte 4: version 2, expected 1"},
+      {llm_c_header(kMagic, 1, 0), "byte 8: number of tokens 0, expected some"},
+      {llm_c_header(kMagic, 1, 3) + "abcd",
+       "byte 8: number of tokens 3, expected as many as the file holds: it has 1028 bytes instead of 1030"},
+      {llm_c_header(kMagic, 1, 1) + "abcd", "it has 1028 bytes instead of 1026"},
+      {llm_c_header(kMagic, 1, 0xffffffff) + "abcd", "instead of 8589935614"},
+      {llm_c_header(20240801, 7, 1) + "abcd", "tokens of four bytes (Llama 3) are not read"},
+  };
+  for (const auto& c : kCases) {
+    TemporaryFolder folder;
+    folder.write("tokens.bin", c.bytes);
+    const std::string message = error_of([&] { TokenFile(folder / "tokens.bin"); });
+    EXPECT_TRUE(contains(message, (folder / "tokens.bin").string() + ": "));
+    EXPECT_TRUE(contains(message, c.expected));
+  }
+}
+
+// The file has holes, and takes no room on the disk.
+TEST(TokenFile, MapsMoreThanTwoGibibytes) {
+  constexpr std::int64_t kTokens = (std::int64_t{3} << 30) / 2;
+  TemporaryFolder folder;
+  folder.write("large.bin", llm_c_header(kMagic, 1, kTokens));
+  std::filesystem::resize_file(folder / "large.bin", 1024 + 2 * kTokens);
+  {
+    std::fstream file(folder / "large.bin", std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(1024 + 2 * (kTokens - 1));
+    file.write("\x39\x30", 2);
+  }
+  const TokenFile file(folder / "large.bin");
+  ASSERT_EQ(std::ssize(file.tokens()), kTokens);
+  EXPECT_EQ(file.tokens()[kTokens - 1], 12345);
+  EXPECT_EQ(file.tokens()[kTokens / 2], 0);
+}
+
+}  // namespace
+}  // namespace torchbridge::train
