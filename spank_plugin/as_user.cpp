@@ -16,7 +16,7 @@ namespace {
 bool become(const UserIds& user) {
   const bool has_changed = setgroups(0, nullptr) == 0 && setresgid(user.group, user.group, user.group) == 0 &&
                            setresuid(user.user, user.user, user.user) == 0;
-  return has_changed || geteuid() == user.user;
+  return has_changed || geteuid() == user.user;  // without root only the own user is possible
 }
 
 [[noreturn]] void run_child(const UserIds& user, const std::function<bool()>& act) noexcept try {
@@ -35,7 +35,7 @@ bool run_as_user(const UserIds& user, const std::function<bool()>& act) {
   if (child < 0) return false;
   const auto has_ended = [&] { return waitpid(child, &status, WNOHANG) != 0; };
   if (!wait_for(kTimeLimit, has_ended)) {
-    kill(child, SIGKILL);  // the user may have stopped it, and the step would never end with it
+    kill(child, SIGKILL);  // the user may have stopped it by SIGSTOP, and the step would wait for it forever
     wait_for(kKillLimit, has_ended);
     return false;
   }

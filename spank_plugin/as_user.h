@@ -1,4 +1,4 @@
-// What slurmstepd does with the rights of the job's user.
+// Runs code of slurmstepd, which is root, with the rights of the job's user.
 #pragma once
 
 #include <sys/types.h>
@@ -12,9 +12,10 @@ struct UserIds {
   gid_t group;
 };
 
-// What `act` returns in a child that has given up root's rights for the user's, and that is ended after three seconds.
-// False too where it failed or took too long. A child that even the kernel cannot end, because it reads from a server
-// that is gone, is left to itself a second later.
+// Runs `act` in a child process that has the user's rights instead of root's, and returns its result. False too where
+// `act` throws, where the child cannot be made, and after three seconds: then the child is killed. Waits one more
+// second for its end, and no longer: the kernel cannot end a process that reads from a network file system whose server
+// is gone.
 bool run_as_user(const UserIds& user, const std::function<bool()>& act);
 
 }  // namespace torchbridge

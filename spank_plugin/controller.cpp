@@ -17,7 +17,7 @@
 #include "spank_plugin/as_user.h"
 #include "spank_plugin/step_components.h"
 
-// Slurm's own processes have them; found at run time, for the plugin links no libslurm.
+// Resolved at run time from the Slurm process that loads the plugin, which links no libslurm. Null where it has none.
 extern "C" {
 __attribute__((weak)) decltype(slurm_job_step_layout_get) slurm_job_step_layout_get;
 __attribute__((weak)) decltype(slurm_job_step_layout_free) slurm_job_step_layout_free;
@@ -41,7 +41,7 @@ slurm_step_id_t step_id_of(std::uint32_t job_id, std::uint32_t step_id, std::uin
 // slurm_kill_job_step as releases declare it: with two ids up to 23.02, with flags from 23.11 on, with one id
 // from 25.11 on.
 template <class... Arguments>
-void call(int (*kill)(Arguments...), std::uint32_t job_id, std::uint32_t step_id) {
+void send_kill(int (*kill)(Arguments...), std::uint32_t job_id, std::uint32_t step_id) {
   if constexpr (sizeof...(Arguments) == 4) {
     kill(job_id, step_id, SIGKILL, 0);
   } else if constexpr (std::is_invocable_v<decltype(kill), std::uint32_t, std::uint32_t, std::uint16_t>) {
@@ -52,8 +52,8 @@ void call(int (*kill)(Arguments...), std::uint32_t job_id, std::uint32_t step_id
   }
 }
 
-// Without ranks where there is no such step, or no longer. `number`: of a component in a heterogeneous step of an
-// ordinary job.
+// A component without ranks where the step does not exist or has ended. `number`: of the component, in a heterogeneous
+// step of an ordinary job.
 Result<StepComponent> ask_component(std::uint32_t job_id, std::uint32_t step_id, std::optional<std::uint32_t> number) {
   if (slurm_job_step_layout_get == nullptr || slurm_job_step_layout_free == nullptr) {
     return Error{"this process of Slurm has no slurm_job_step_layout_get"};
@@ -62,7 +62,7 @@ Result<StepComponent> ask_component(std::uint32_t job_id, std::uint32_t step_id,
   slurm_step_layout_t* layout = slurm_job_step_layout_get(&id);
   if (layout == nullptr) {
     const int error = errno;
-    // 22.05 says EINVAL for a step that it does not know.
+    // 22.05 returns EINVAL for an unknown step.
     if (error == EINVAL || error == ESLURM_INVALID_JOB_ID || error == ESLURM_ALREADY_DONE) return StepComponent();
     return Error{slurm_strerror != nullptr ? slurm_strerror(error) : "error " + std::to_string(error)};
   }
@@ -76,8 +76,9 @@ Result<StepComponent> ask_component(std::uint32_t job_id, std::uint32_t step_id,
   return component;
 }
 
-// Whether nodes of the step may need an address in the place of a name, as this host does. The system's resolver may
-// take minutes, and the step waits for srun meanwhile, so a child asks it, for three seconds.
+// Whether the nodes may need the address of rank 0's node instead of its name: assumed where this host does not resolve
+// the name of the first node. A child asks the system's resolver, for at most three seconds: the resolver may take
+// minutes, and the step waits for srun meanwhile.
 bool needs_addresses(const EnvMap& environment, const LaunchOptions& options) {
   const auto nodes = parse_hostlist(environment.get("SLURM_NODELIST").value_or(""));
   const auto step = step_options(environment, options);
@@ -86,11 +87,11 @@ bool needs_addresses(const EnvMap& environment, const LaunchOptions& options) {
   return !run_as_user({geteuid(), getegid()}, [&] { return bool(numeric_address(nodes->front())); });
 }
 
-// The NodeAddr of rank 0's node; empty where it is not known.
-std::string address_of_first(const std::vector<StepComponent>& components, RankRule rule) {
+// The NodeAddr of rank 0's node; empty where it is unknown.
+std::string rank0_node_address(const std::vector<StepComponent>& components, RankRule rule) {
   const bool is_block = rule == RankRule::kBlock;
   const auto names = parse_hostlist(components.front().nodes);
-  if (!names || (is_block && components.size() > 1)) return {};  // the first by name may be of any component
+  if (!names || (is_block && components.size() > 1)) return {};  // the first node by name may be in any component
   return node_addr_of((*names)[is_block ? 0 : components.front().node_of_rank.front()]);
 }
 
@@ -101,17 +102,17 @@ Result<std::string> record_of_step(spank_t spank, const EnvMap& environment, int
   const auto ids = ids_of(spank);
   const auto tasks = item<std::uint32_t>(spank, S_JOB_TOTAL_TASK_COUNT);
   if (!ids || !tasks) {
-    return Error{"Slurm does not tell the plugin the step's id and number of tasks"};
+    return Error{"Slurm gives the plugin no step id or no number of tasks"};
   }
   const StepShape shape{.job_id = ids->job, .world_size = world_size, .component_tasks = static_cast<int>(*tasks)};
-  const bool ranks_are_known = options.ranks == RankRule::kBlock || environment_tells_placement(environment, shape);
+  const bool ranks_are_known = options.ranks == RankRule::kBlock || environment_has_placement(environment, shape);
   const bool wants_address = in_srun && needs_addresses(environment, options);
   if (ranks_are_known && !wants_address) return std::string();
   const auto ask = [&](std::uint32_t job, auto number) { return ask_component(job, ids->step, number); };
   auto components = components_of_step(environment, shape, ask);
   if (!components) return components.error();
   if (components->empty()) return std::string();
-  const std::string address = wants_address ? address_of_first(*components, options.ranks) : std::string();
+  const std::string address = wants_address ? rank0_node_address(*components, options.ranks) : std::string();
   if (ranks_are_known) components->clear();
   if (components->empty() && address.empty()) return std::string();
   return step_record(std::string(environment.get("SLURM_JOB_ID").value_or("")) + "." + std::to_string(ids->step),
@@ -122,14 +123,14 @@ std::string node_addr_of(std::string name) {
   node_info_msg_t* answer = nullptr;
   if (slurm_load_node_single == nullptr || slurm_free_node_info_msg == nullptr) return {};
   if (slurm_load_node_single(&answer, name.data(), 0) != SLURM_SUCCESS) return {};
-  const bool is_told = answer->record_count == 1 && answer->node_array[0].node_addr != nullptr;
-  std::string address = is_told ? answer->node_array[0].node_addr : "";
+  const bool has_address = answer->record_count == 1 && answer->node_array[0].node_addr != nullptr;
+  std::string address = has_address ? answer->node_array[0].node_addr : "";
   slurm_free_node_info_msg(answer);
   return is_host_text(address) ? address : std::string();
 }
 
 void kill_step(const std::optional<StepIds>& ids) {
-  if (ids && slurm_kill_job_step != nullptr) call(&slurm_kill_job_step, ids->leader, ids->step);
+  if (ids && slurm_kill_job_step != nullptr) send_kill(&slurm_kill_job_step, ids->leader, ids->step);
 }
 
 }  // namespace torchbridge

@@ -24,26 +24,26 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr char kTaken = '+';                 // srun's answer to a report
-constexpr std::size_t kMaxConnections = 64;  // the others wait in the listener's queue
+constexpr char kAccepted = '+';              // srun's answer to a report
+constexpr std::size_t kMaxConnections = 64;  // further ones wait in the kernel's queue
 constexpr milliseconds kConnectionLimit{1000}, kStopLimit{400};
 constexpr std::size_t kMaxMessage = kTokenSize + Report::kMaxText + 64;
 
-// The srun commands of a host share the range: not all begin at its start.
+// Each srun of a host begins at another port of the range, so that they do not all try the same ones first.
 std::optional<Socket> listen_within(int low, int high) {
   const int count = high - low + 1;
   for (int i = 0; i < count; ++i) {
-    for (const char* all : {"::", "0.0.0.0"}) {  // the first takes IPv4 too, where there is IPv6
+    for (const char* all : {"::", "0.0.0.0"}) {  // "::" also accepts IPv4; 0.0.0.0 is for hosts without IPv6
       if (auto listener = listen_on({all, low + (getpid() + i) % count})) return std::move(*listener);
     }
   }
   return std::nullopt;
 }
 
-// For all who have the socket: srun keeps a copy of itself that ends the step after it.
-void stop_listening(Socket& listener) {
-  shutdown(listener.descriptor(), SHUT_RDWR);
-  listener = Socket();
+// shutdown() ends listening in all processes that have the socket: srun forks a child that outlives it.
+void stop_listening(Socket& socket) {
+  shutdown(socket.descriptor(), SHUT_RDWR);
+  socket = Socket();
 }
 
 }  // namespace
@@ -54,44 +54,44 @@ struct FailureListener::Connection {
   std::string received{};
 };
 
-bool send_report(const FailureListenerAddress& reporter, const Report& report) {
-  constexpr milliseconds kConnecting{1200};  // the kernel tries again after a second
+bool send_report(const FailureListenerAddress& listener, const Report& report) {
+  constexpr milliseconds kConnecting{1200};  // the kernel repeats a lost SYN after a second
   constexpr timeval kAnswering{1, 0};
   constexpr socklen_t kSize = sizeof kAnswering;
-  if (reporter.port == 0) return false;
-  const auto socket = connect_to({reporter.host, reporter.port}, kConnecting);
+  if (listener.port == 0) return false;
+  const auto socket = connect_to({listener.host, listener.port}, kConnecting);
   if (!socket) return false;
   const int descriptor = socket->descriptor();
   for (const int option : {SO_SNDTIMEO, SO_RCVTIMEO}) setsockopt(descriptor, SOL_SOCKET, option, &kAnswering, kSize);
   const auto time = std::chrono::duration_cast<microseconds>(report.time.time_since_epoch()).count();
-  const std::string message = reporter.token + static_cast<char>(report.kind) + std::to_string(time) + "\n" +
+  const std::string message = listener.token + static_cast<char>(report.kind) + std::to_string(time) + "\n" +
                               report.text.substr(0, Report::kMaxText);
   const ssize_t sent = send(descriptor, message.data(), message.size(), MSG_NOSIGNAL);
   if (sent != static_cast<ssize_t>(message.size())) return false;
   shutdown(descriptor, SHUT_WR);
-  char taken = 0;
-  return recv(descriptor, &taken, 1, 0) == 1 && taken == kTaken;
+  char answer = 0;
+  return recv(descriptor, &answer, 1, 0) == 1 && answer == kAccepted;
 }
 
 std::unique_ptr<FailureListener> FailureListener::open(int low, int high) {
-  auto reporter = std::make_unique<FailureListener>();
-  auto listener = listen_within(low, std::max(low, high));
-  if (!listener) return nullptr;
-  fcntl(listener->descriptor(), F_SETFL, O_NONBLOCK);
-  reporter->listener_ = std::move(*listener);
-  const auto port = bound_port(reporter->listener_);
-  reporter->wake_ = Socket(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  reporter->token_ = random_token();
-  if (!port || reporter->token_.empty() || !reporter->wake_.open()) return nullptr;
-  reporter->port_ = *port;
-  return reporter;
+  auto listener = std::make_unique<FailureListener>();
+  auto socket = listen_within(low, std::max(low, high));
+  if (!socket) return nullptr;
+  fcntl(socket->descriptor(), F_SETFL, O_NONBLOCK);
+  listener->socket_ = std::move(*socket);
+  const auto port = bound_port(listener->socket_);
+  listener->wake_ = Socket(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  listener->token_ = random_token();
+  if (!port || listener->token_.empty() || !listener->wake_.open()) return nullptr;
+  listener->port_ = *port;
+  return listener;
 }
 
 FailureListener::~FailureListener() { stop(); }
 
-void FailureListener::start(std::function<void(const std::string&)> say, std::function<void()> end_step) {
+void FailureListener::start(std::function<void(const std::string&)> log, std::function<void()> end_step) {
   if (server_.joinable()) return;
-  say_ = std::move(say);
+  log_ = std::move(log);
   end_step_ = std::move(end_step);
   server_ = std::thread([this] { serve(); });
 }
@@ -100,7 +100,7 @@ std::optional<std::string> FailureListener::stop() {
   eventfd_write(wake_.descriptor(), 1);
   if (server_.joinable()) server_.join();
   if (ender_.joinable()) ender_.join();
-  stop_listening(listener_);
+  stop_listening(socket_);
   if (!first_ || step_must_end_) return std::nullopt;
   return first_->text;
 }
@@ -111,29 +111,29 @@ void FailureListener::serve() try {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, nullptr);
   std::vector<Connection> connections;
-  std::optional<Clock::time_point> end;  // once it is to stop
+  std::optional<Clock::time_point> end;  // set by stop()
   while (!end || (!connections.empty() && Clock::now() < *end)) {
     const bool has_room = connections.size() < kMaxConnections;
     std::vector<pollfd> watched = {{end ? -1 : wake_.descriptor(), POLLIN, 0},
-                                   {has_room ? listener_.descriptor() : -1, POLLIN, 0}};
+                                   {has_room ? socket_.descriptor() : -1, POLLIN, 0}};
     for (const auto& connection : connections) watched.push_back({connection.socket.descriptor(), POLLIN, 0});
     poll(watched.data(), watched.size(), connections.empty() ? -1 : kTickMs);
     if (watched[0].revents != 0) end = Clock::now() + kStopLimit;
     const auto now = Clock::now();
-    std::size_t place = 2;
+    std::size_t index = 2;
     std::erase_if(connections, [&](Connection& connection) {
-      const short events = watched[place++].revents;
+      const short events = watched[index++].revents;
       return connection.deadline <= now || (events != 0 && !receive(connection));
     });
-    take_new(connections);
+    accept_connections(connections);
   }
 } catch (const std::exception&) {
-  stop_listening(listener_);  // no memory, no thread: the nodes are refused, and go another way
+  stop_listening(socket_);  // out of memory: the nodes' connections fail, and the nodes ask the controller themselves
 }
 
-void FailureListener::take_new(std::vector<Connection>& connections) {
+void FailureListener::accept_connections(std::vector<Connection>& connections) {
   while (connections.size() < kMaxConnections) {
-    Socket socket(accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    Socket socket(accept4(socket_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.open()) return;
     connections.push_back({std::move(socket), Clock::now() + kConnectionLimit});
   }
@@ -143,12 +143,12 @@ bool FailureListener::receive(Connection& connection) {
   char bytes[4096];
   std::string& received = connection.received;
   while (received.size() <= kMaxMessage) {
-    // Not a byte beyond the token, and none compared, before all of it is there.
+    // Reads no byte after the token, and compares none of it, before the token is complete.
     const std::size_t wanted = received.size() < kTokenSize ? kTokenSize - received.size() : sizeof bytes;
     const ssize_t size = recv(connection.socket.descriptor(), bytes, wanted, 0);
     if (size < 0) return errno == EAGAIN || errno == EINTR;
     if (size == 0) {
-      if (heed(received)) send(connection.socket.descriptor(), &kTaken, 1, MSG_NOSIGNAL);
+      if (take_report(received)) send(connection.socket.descriptor(), &kAccepted, 1, MSG_NOSIGNAL);
       return false;
     }
     received.append(bytes, static_cast<std::size_t>(size));
@@ -157,7 +157,7 @@ bool FailureListener::receive(Connection& connection) {
   return false;
 }
 
-bool FailureListener::heed(const std::string& message) {
+bool FailureListener::take_report(const std::string& message) {
   const auto end = message.find('\n', kTokenSize + 1);
   if (end == message.npos) return false;
   const auto time = parse_integer(std::string_view(message).substr(kTokenSize + 1, end - kTokenSize - 1), 0, INT64_MAX);
@@ -165,10 +165,10 @@ bool FailureListener::heed(const std::string& message) {
   const auto kind = static_cast<Report::Kind>(message[kTokenSize]);
   const Report report{kind, std::chrono::system_clock::time_point(microseconds(*time)), message.substr(end + 1)};
   if (kind == Report::Kind::kStepMustEnd && !std::exchange(step_must_end_, true)) {
-    say_(report.text);
-    ender_ = std::thread(end_step_);  // the controller may take its time, and thousands of nodes report meanwhile
+    log_(report.text);
+    ender_ = std::thread(end_step_);  // a slow controller must not block the reports of thousands of nodes
   }
-  // Of two nodes whose tasks fail within a few milliseconds the later one may be heard first.
+  // Reports of two failures within a few milliseconds may arrive in the wrong order.
   if (kind == Report::Kind::kTaskEnded && (!first_ || report.time < first_->time)) first_ = report;
   return true;
 }

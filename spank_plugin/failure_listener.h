@@ -1,4 +1,4 @@
-// What the nodes of a step report to srun: why the step must end, and which of its tasks ended first.
+// The nodes of a step report to srun why the step must end, and which of its tasks ended first.
 #pragma once
 
 #include <chrono>
@@ -16,60 +16,61 @@ namespace torchbridge {
 // Where srun's side of the plugin listens.
 struct FailureListenerAddress {
   std::string host;  // numeric
-  int port = 0;      // 0: nowhere
+  int port = 0;      // 0: srun does not listen
   std::string token;
 };
 
 struct Report {
   enum class Kind : char {
     kTaskEnded = 't',    // the first task of this node that failed
-    kStepMustEnd = 's',  // a task cannot be given its environment
+    kStepMustEnd = 's',  // the environment of a task cannot be completed
   };
   Kind kind = Kind::kTaskEnded;
   std::chrono::system_clock::time_point time;
   std::string text;
 
-  static constexpr std::size_t kMaxText = 1 << 16;  // what is beyond is left out
+  static constexpr std::size_t kMaxText = 1 << 16;  // bytes; a longer text is truncated
 };
 
-// A node's side. Waits less than four seconds. False where srun has not taken the report.
-bool send_report(const FailureListenerAddress& reporter, const Report& report);
+// Called on a node. Takes less than four seconds. False where srun has not accepted the report.
+bool send_report(const FailureListenerAddress& listener, const Report& report);
 
-// srun's side. Who does not know the token, 128 random bits, is not listened to; nobody is for longer than a second.
+// Runs in srun. Accepts reports from processes that send the token, 128 random bits; closes each connection after at
+// most a second.
 class FailureListener {
  public:
-  // Listens on all addresses of this host, for only Slurm knows by which one the nodes reach it; on a port of [low,
-  // high], or any where they are 0. Null where that does not work.
+  // Listens on all addresses of this host, because only Slurm knows by which one the nodes reach it; on a port of [low,
+  // high], or on any port where they are 0. Null on any error.
   static std::unique_ptr<FailureListener> open(int low = 0, int high = 0);
   ~FailureListener();
 
   int port() const { return port_; }
   const std::string& token() const { return token_; }
 
-  // Begins to take reports, in a thread that blocks all signals; does nothing the second time. For the first one that
-  // says the step must end it calls `say` with the text, and then `end_step` in another thread. Throws where there
-  // is no thread to be had. Children that srun forks must not destroy it.
-  void start(std::function<void(const std::string&)> say, std::function<void()> end_step);
+  // Starts a thread that accepts reports and blocks all signals; a second call does nothing. The first kStepMustEnd
+  // report is passed to `log`, and `end_step` is called in another thread. Throws where no thread can be started. A
+  // child that srun forks must not destroy this object.
+  void start(std::function<void(const std::string&)> log, std::function<void()> end_step);
 
-  // Takes the reports that are under way, for less than half a second, and ends the threads; waits for end_step.
-  // Returns the text of the earliest end of a task by the nodes' clocks; nothing where none was reported, or where the
-  // step was to end.
+  // Accepts reports that are being sent, for less than half a second, then joins the threads, also that of end_step.
+  // Returns the text of the task end that is earliest by the nodes' clocks; nothing where none was reported, or after a
+  // kStepMustEnd report.
   std::optional<std::string> stop();
 
  private:
   struct Connection;
 
   void serve();
-  void take_new(std::vector<Connection>& connections);
-  // False where there is nothing more to come.
+  void accept_connections(std::vector<Connection>& connections);
+  // Reads what has arrived. False where the connection is finished.
   bool receive(Connection& connection);
-  // False where it is none.
-  bool heed(const std::string& message);
+  // False where the message is not a report.
+  bool take_report(const std::string& message);
 
-  Socket listener_, wake_;
+  Socket socket_, wake_;
   int port_ = 0;
   std::string token_;
-  std::function<void(const std::string&)> say_;
+  std::function<void(const std::string&)> log_;
   std::function<void()> end_step_;
   std::thread server_, ender_;
   std::optional<Report> first_;

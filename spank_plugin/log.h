@@ -1,5 +1,5 @@
-// The log of this process of Slurm: that of srun, sbatch and salloc goes to the user's terminal, as slurmstepd's errors
-// do.
+// The log of the Slurm process that loaded the plugin. That of srun, sbatch and salloc is the user's terminal, and
+// slurmstepd's errors go there too.
 #pragma once
 
 #include <slurm/slurm.h>
@@ -9,7 +9,7 @@
 
 namespace torchbridge {
 
-inline void tell_log(std::string_view text) {
+inline void log_lines(std::string_view text) {
   while (!text.empty()) {
     const auto line = take_until(text, '\n');
     slurm_error("torch-env: %.*s", static_cast<int>(line.size()), line.data());

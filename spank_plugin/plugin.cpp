@@ -16,16 +16,16 @@
 #include "spank_plugin/failure_listener.h"
 #include "spank_plugin/log.h"
 #include "spank_plugin/spank.h"
-#include "spank_plugin/stamp.h"
 #include "spank_plugin/step.h"
-#include "spank_plugin/step_ending.h"
+#include "spank_plugin/step_abort.h"
+#include "spank_plugin/step_request.h"
 #include "spank_plugin/task_init.h"
 #include "spank_plugin/task_report.h"
 
-// Of Slurm's own processes, from its newest release back to 20.11 with this type; null: SrunPortRange is not known.
+// Resolved at run time from srun; has this type in all releases from 20.11 on. Null: SrunPortRange is unknown.
 extern "C" __attribute__((weak)) std::uint16_t* slurm_get_srun_port_range(void);
 
-// A constant in C++ is not visible outside unless it is declared so.
+// A C++ constant has internal linkage unless it is declared extern.
 #pragma GCC visibility push(default)
 extern "C" {
 extern const char plugin_name[];
@@ -36,13 +36,13 @@ extern const unsigned int spank_plugin_version;
 #pragma GCC visibility pop
 SPANK_PLUGIN(torch_env, 1)
 
-// libstdc++'s own would print the exception's name, for which it brings a demangler of 50 kB into every srun.
+// Replaces libstdc++'s handler, which prints the exception's name by a demangler of 50 kB, in every srun.
 namespace __gnu_cxx {
 void __verbose_terminate_handler() { abort(); }
 __attribute__((weak)) void __freeres();
 }  // namespace __gnu_cxx
 
-// libstdc++, of which the plugin has a copy of its own, would leave 70 kB behind at each unloading.
+// The plugin has a copy of libstdc++ of its own, which would leak 70 kB at each unloading.
 __attribute__((destructor)) static void free_emergency_pool() {
   if (__gnu_cxx::__freeres != nullptr) __gnu_cxx::__freeres();
 }
@@ -52,12 +52,12 @@ namespace {
 
 NodeState node;  // in slurmstepd and its tasks; in srun, sbatch and salloc only the lists
 
-// In srun, where somebody asks.
+// In srun, where the plugin is requested.
 struct LaunchState {
   LaunchOptions options;
-  std::unique_ptr<FailureListener> reporter;  // null where it cannot listen: the nodes then report in the log
+  std::unique_ptr<FailureListener> listener;  // null where it cannot listen: the nodes then report in their logs
 };
-LaunchState* launch = nullptr;  // left at exit(), which children that srun forks call too
+LaunchState* launch = nullptr;  // not destroyed by exit(), which children that srun forks call too
 
 template <class Body>
 int guarded(const char* hook, Body&& body) noexcept {
@@ -77,16 +77,17 @@ std::string joined(int argc, char** argv) {
 
 bool submits_jobs(spank_context_t context) { return context == S_CTX_LOCAL || context == S_CTX_ALLOCATOR; }
 
-// On a node. Takes no memory: where nobody asks, nothing can fail.
-bool may_be_asked(spank_t spank) {
-  char none[1];
-  const auto has = [&](const char* name) { return spank_getenv(spank, name, none, 1) != ESPANK_ENV_NOEXIST; };
-  return node.lists.command_line || has(kStampVariable) || has(kOptionsVariable);
+// On a node. Allocates no memory, so that nothing can fail in a step that does not request the plugin.
+bool may_be_requested(spank_t spank) {
+  char unused[1];
+  const auto has = [&](const char* name) { return spank_getenv(spank, name, unused, 1) != ESPANK_ENV_NOEXIST; };
+  return node.lists.command_line || has(kStepRequestVariable) || has(kOptionsVariable);
 }
 
-// Called with the list of --torch-env, in srun before the job is submitted and again on each node: there as root, so it
-// only keeps the text, which the tasks parse with the user's rights. srun, sbatch and salloc parse it in init_post_opt.
-int take_option(int, const char* list, int) {
+// Slurm calls it with the list of --torch-env, in srun before the job is submitted and again on each node, there as
+// root. It only stores the text: the tasks parse it with the user's rights; srun, sbatch and salloc do in
+// init_post_opt.
+int store_option_text(int, const char* list, int) {
   // Steps inside `salloc --torch-env` or sbatch inherit the option; Slurm 22.05 then writes its missing list as
   // "(null)".
   const std::string_view given = list == nullptr || std::string_view(list) == "(null)" ? "" : list;
@@ -97,44 +98,44 @@ int register_option(spank_t spank) {
   static char name[] = "torch-env";
   static char argument[] = "[LIST]";
   static char usage[] = "set torchrun's environment for each task; LIST is KEY=VALUE,... (see torch-env's manual)";
-  static spank_option option = {name, argument, usage, 2, 0, take_option};  // 2: the argument is optional
+  static spank_option option = {name, argument, usage, 2, 0, store_option_text};  // 2: the argument is optional
   return spank_option_register(spank, &option);
 }
 
-// In srun, whose environment is the tasks': of all components, for they are copied later.
-void prepare_step(const Asked& asked) {
+// In srun, whose environment becomes that of the tasks. Called before Slurm copies it for each component.
+void prepare_step(const MergedOptions& merged) {
   const std::uint16_t* range = slurm_get_srun_port_range != nullptr ? slurm_get_srun_port_range() : nullptr;
-  launch = new LaunchState{asked.options,
+  launch = new LaunchState{merged.options,
                            range != nullptr ? FailureListener::open(range[0], range[1]) : FailureListener::open()};
-  set_stamp(asked, launch->reporter.get());
+  set_step_request(merged, launch->listener.get());
 }
 
-// In srun, when the step exists and has not been launched. Of a heterogeneous step the tasks of one component get the
-// record.
-void tell_placement(spank_t spank) {
+// In srun, after the step is created and before it is launched. In a heterogeneous step only the tasks of one component
+// get the record.
+void export_step_record(spank_t spank) {
   const EnvMap environment = job_environment(spank);
   const auto world_size = environment.required_integer("SLURM_NTASKS", 1, INT32_MAX);
   if (!world_size) return;
   const auto record = record_of_step(spank, environment, static_cast<int>(*world_size), launch->options, true);
-  if (record && !record->empty()) setenv(kStepRecordVariable, record->c_str(), 1);  // else the nodes ask
+  if (record && !record->empty()) setenv(kStepRecordVariable, record->c_str(), 1);  // else the nodes request it
 }
 
-// With EX_TEMPFAIL (sysexits.h): it stopped in order, and is to be started again.
-bool wants_to_go_on(int wait_status) { return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == EX_TEMPFAIL; }
+// EX_TEMPFAIL (sysexits.h): the program stopped in order and is to be requeued.
+bool asks_for_requeue(int wait_status) { return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == EX_TEMPFAIL; }
 
-// Of each node only the first reason or failure counts: what follows is mostly its consequence.
-void heed_end_of_task(spank_t spank) {
-  static bool heeded = false;
+// Reports only the first reason or failure of each node: later ones are mostly consequences.
+void handle_task_exit(spank_t spank) {
+  static bool has_reported = false;
   const int status = item<int>(spank, S_TASK_EXIT_STATUS).value_or(0);
   const auto user = item<uid_t>(spank, S_JOB_UID);
   const auto group = item<gid_t>(spank, S_JOB_GID);
   const TaskRecord* record = record_of_task(spank, node.table);
-  if (heeded || status == 0 || !user || !group || record == nullptr || wants_to_go_on(status)) return;
+  if (has_reported || status == 0 || !user || !group || record == nullptr || asks_for_requeue(status)) return;
   if (node.table.reason() == nullptr && !record->written) return;
-  heeded = true;
-  if (const char* reason = node.table.reason()) return end_step(spank, {*user, *group}, reason);
+  has_reported = true;
+  if (const char* reason = node.table.reason()) return abort_step(spank, {*user, *group}, reason);
   run_as_user({*user, *group}, [&] {
-    return tell_log(tell_failure(node.table, *record, reporter_in(job_environment(spank)), status)), true;
+    return log_lines(report_failure(node.table, *record, listener_in(job_environment(spank)), status)), true;
   });
 }
 
@@ -146,7 +147,7 @@ using namespace torchbridge;
 extern "C" int slurm_spank_init(spank_t spank, int argc, char** argv) {
   return guarded("init", [&]() -> int {
     if (!submits_jobs(spank_context()) && spank_context() != S_CTX_REMOTE) return ESPANK_SUCCESS;
-    if (submits_jobs(spank_context())) clear_stamp();
+    if (submits_jobs(spank_context())) clear_step_request();
     node.lists.site = joined(argc, argv);
     return register_option(spank);
   });
@@ -155,56 +156,56 @@ extern "C" int slurm_spank_init(spank_t spank, int argc, char** argv) {
 extern "C" int slurm_spank_init_post_opt(spank_t, int, char**) {
   return guarded("init_post_opt", [&]() -> int {
     if (!submits_jobs(spank_context()) || !(node.lists.command_line || getenv(kOptionsVariable))) return ESPANK_SUCCESS;
-    auto asked = asked_by(node.lists, EnvMap::from(environ));
-    if (!asked) {
-      tell_log(asked.error().message);
-      exit(EXIT_FAILURE);  // of an `optional` plugin Slurm would ignore the error, and submit the job
+    auto merged = merged_options(node.lists, EnvMap::from(environ));
+    if (!merged) {
+      log_lines(merged.error().message);
+      exit(EXIT_FAILURE);  // Slurm ignores the error of an `optional` plugin, and would submit the job
     }
-    if (*asked && spank_context() == S_CTX_LOCAL && !has_stamp()) prepare_step(**asked);
+    if (*merged && spank_context() == S_CTX_LOCAL && !has_step_request()) prepare_step(**merged);
     return ESPANK_SUCCESS;
   });
 }
 
-// In srun, not in `srun --async`: when the step exists and has not been launched.
+// In srun, but not in `srun --async`: after the step is created and before it is launched.
 extern "C" int slurm_spank_local_user_init(spank_t spank, int, char**) {
   guarded("local_user_init", [&]() -> int {
     const auto ids = launch ? ids_of(spank) : std::nullopt;
     if (!ids) return ESPANK_SUCCESS;
-    if (launch->reporter) launch->reporter->start(tell_log, [ids] { kill_step(*ids); });
-    tell_placement(spank);
+    if (launch->listener) launch->listener->start(log_lines, [ids] { kill_step(*ids); });
+    export_step_record(spank);
     return ESPANK_SUCCESS;
   });
-  return ESPANK_SUCCESS;  // an error would end a step that can do without
+  return ESPANK_SUCCESS;  // an error would end the step, which can run without listener and record
 }
 
 // With the user's rights, before the tasks are forked.
 extern "C" int slurm_spank_user_init(spank_t spank, int, char**) {
   return guarded("user_init", [&]() -> int {
-    if (!may_be_asked(spank) || !is_rank_step(spank)) return ESPANK_SUCCESS;
-    const auto options = asked_options(node.lists, job_environment(spank));
-    if (options && !*options) return ESPANK_SUCCESS;  // an error each task finds out for itself
+    if (!may_be_requested(spank) || !is_rank_step(spank)) return ESPANK_SUCCESS;
+    const auto options = requested_options(node.lists, job_environment(spank));
+    if (options && !*options) return ESPANK_SUCCESS;  // errors are left to the tasks, which report them
     if (const auto tasks = item<std::uint32_t>(spank, S_JOB_LOCAL_TASK_COUNT)) node.table = SharedTaskTable(*tasks);
     return ESPANK_SUCCESS;
   });
 }
 
 extern "C" int slurm_spank_task_init(spank_t spank, int, char**) {
-  if (!may_be_asked(spank)) return ESPANK_SUCCESS;
+  if (!may_be_requested(spank)) return ESPANK_SUCCESS;
   try {
     export_torch_env(spank, node);
     return ESPANK_SUCCESS;
   } catch (const std::exception& error) {
-    StepEnding(spank, node.table, true).because(error.what());
+    StepAborter(spank, node.table, true).abort(error.what());
   }
 }
 
 extern "C" int slurm_spank_task_exit(spank_t spank, int, char**) {
-  return guarded("task_exit", [&] { return heed_end_of_task(spank), ESPANK_SUCCESS; });
+  return guarded("task_exit", [&] { return handle_task_exit(spank), ESPANK_SUCCESS; });
 }
 
 extern "C" int slurm_spank_exit(spank_t, int, char**) {
   return guarded("exit", [&]() -> int {
-    if (const auto report = launch && launch->reporter ? launch->reporter->stop() : std::nullopt) tell_log(*report);
+    if (const auto report = launch && launch->listener ? launch->listener->stop() : std::nullopt) log_lines(*report);
     delete std::exchange(launch, nullptr);
     return ESPANK_SUCCESS;
   });

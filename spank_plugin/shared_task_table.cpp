@@ -11,18 +11,18 @@
 namespace torchbridge {
 
 struct SharedTaskTable::Shared {
-  // Written by the first of the tasks.
+  // Written once, by the first task that takes it.
   template <std::size_t kSize>
   struct Text {
-    std::atomic<bool> is_taken, is_there;
+    std::atomic<bool> is_taken, is_set;
     bool is_error;
     char text[kSize];
 
     bool take() { return !is_taken.exchange(true); }
-    void set(std::string_view its_text, bool error) {
-      text[its_text.copy(text, kSize - 1)] = '\0';
+    void set(std::string_view value, bool error) {
+      text[value.copy(text, kSize - 1)] = '\0';
       is_error = error;
-      is_there = true;
+      is_set = true;
     }
   };
 
@@ -53,7 +53,7 @@ bool SharedTaskTable::set_reason(const char* reason) const {
 }
 
 const char* SharedTaskTable::reason() const {
-  return shared_ && shared_->reason.is_there ? shared_->reason.text : nullptr;
+  return shared_ && shared_->reason.is_set ? shared_->reason.text : nullptr;
 }
 
 Result<std::string> SharedTaskTable::ask_once(Question question,
@@ -65,7 +65,7 @@ Result<std::string> SharedTaskTable::ask_once(Question question,
     answer.set(found ? *found : found.error().message, !found);
     return found;
   }
-  if (!wait_for(std::chrono::minutes(1), [&] { return answer.is_there.load(); })) return ask();
+  if (!wait_for(std::chrono::minutes(1), [&] { return answer.is_set.load(); })) return ask();
   if (answer.is_error) return Error{answer.text};
   return std::string(answer.text);
 }

@@ -1,4 +1,4 @@
-// Memory that slurmstepd shares with the tasks that it forks later, and with no program: it is gone with exec.
+// Memory that slurmstepd shares with the tasks that it forks later, until they become programs: exec unmaps it.
 #pragma once
 
 #include <chrono>
@@ -14,43 +14,43 @@ namespace torchbridge {
 
 // Written by a task with its user's rights before its program starts. Texts end with a zero byte.
 struct TaskRecord {
-  bool written = false;  // the rest is there
+  bool written = false;  // set last: the other members are valid
   int rank = 0;
   std::int64_t start_ms = 0;   // since the epoch
   std::int64_t oom_kills = 0;  // of this machine, at the start
-  char error_file[256] = "";   // its name in the folder that came through the table's channel; empty: there is none
+  char error_file[256] = "";   // name in the folder that the task passes through folders_in(); empty: no error file
 };
 
 class SharedTaskTable {
  public:
   SharedTaskTable() = default;
-  // In slurmstepd, before it forks the tasks. Empty where there is no memory. Pages that nobody touches are not used.
+  // In slurmstepd, before it forks the tasks. Empty where there is no memory. The kernel allocates only pages in use.
   explicit SharedTaskTable(std::size_t tasks);
 
-  // Null for a task that the table has no room for.
+  // Null where the table has no record for the task.
   TaskRecord* record_of(std::size_t local_task) const;
 
-  // Why the step must end. Of the tasks of this node the first one's is kept, 4 KiB of it. False where there is no
-  // table.
+  // Why the step must end. Keeps the reason of the first task of this node that sets one, truncated to 4 KiB. False
+  // where the table is empty.
   bool set_reason(const char* reason) const;
-  // Null where there is none.
+  // Null where no task has set one.
   const char* reason() const;
 
-  // kRecord is that of the step (bridge/core/step_record.h), kAddress that of rank 0's node.
+  // kRecord: the record of the step (bridge/core/step_record.h). kAddress: the address of rank 0's node.
   enum Question { kRecord, kAddress, kQuestions };
-  // The first task that comes calls `ask`, the others wait for what it got. Where that takes longer than a minute, for
-  // the first may have died, and where there is no table, they ask themselves.
+  // The first task that calls this calls `ask`; the others wait for its result. They call `ask` themselves after a
+  // minute, because the first task may have died, and where the table is empty.
   Result<std::string> ask_once(Question question, const std::function<Result<std::string>()>& ask) const;
 
-  // Through which a task passes the folder of its error file, opened in its own mount namespace, numbered by its rank
-  // (bridge/net/passed_descriptor.h). Not open where there is no table.
+  // The two ends of a channel. A task passes the folder of its error file through it, opened in the task's own mount
+  // namespace and numbered by its rank (bridge/net/passed_descriptor.h). Not open where the table is empty.
   const Socket& folders_in() const { return folders_in_; }
   const Socket& folders_out() const { return folders_out_; }
 
  private:
   struct Shared;
 
-  Shared* shared_ = nullptr;  // until slurmstepd ends
+  Shared* shared_ = nullptr;  // never unmapped: slurmstepd needs it until it ends
   std::size_t tasks_ = 0;
   Socket folders_in_, folders_out_;
 };

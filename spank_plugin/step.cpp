@@ -11,8 +11,8 @@
 namespace torchbridge {
 namespace {
 
-// mpirun starts its daemons by srun, inside salloc --torch-env too: they are no ranks, and would pass on what they are
-// given.
+// mpirun starts its daemons by srun, also inside salloc --torch-env. They are not ranks, and would pass the variables
+// on to the ranks.
 bool is_daemon(const std::vector<std::string>& program) {
   constexpr std::string_view kDaemons[] = {"orted", "prted", "hydra_pmi_proxy", "hydra_bstrap_proxy"};
   if (program.empty()) return false;
@@ -32,7 +32,7 @@ std::optional<StepIds> ids_of(spank_t spank) {
 EnvMap job_environment(spank_t spank) {
   const auto variables = item<char**>(spank, S_JOB_ENV);
   if (!variables) return {};
-  return EnvMap::from(*variables != nullptr ? *variables : environ);  // in srun Slurm gives none
+  return EnvMap::from(*variables != nullptr ? *variables : environ);  // null in srun
 }
 
 std::vector<std::string> program_of(spank_t spank) {

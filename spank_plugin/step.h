@@ -1,4 +1,4 @@
-// What Slurm tells the plugin about the step that a hook is called for.
+// What Slurm provides about the step that a hook is called for.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace torchbridge {
 
-// Nothing where Slurm does not know it in this hook.
+// Nothing where Slurm does not provide the item in this hook.
 template <class T>
 std::optional<T> item(spank_t spank, spank_item_t what) {
   T value{};
@@ -28,17 +28,17 @@ struct StepIds {
 // Nothing where there is no step.
 std::optional<StepIds> ids_of(spank_t spank);
 
-// The tasks' environment; in srun its own.
+// The environment of the tasks; in srun that of srun itself.
 EnvMap job_environment(spank_t spank);
 
-// Its name and arguments.
+// The program's name and arguments; empty where Slurm does not provide them.
 std::vector<std::string> program_of(spank_t spank);
 
-// Of the task that the hook is called for; null where there is none.
+// The record of the task that the hook is called for; null where there is none.
 TaskRecord* record_of_task(spank_t spank, const SharedTaskTable& table);
 
-// Batch scripts, salloc's shell, the extern step and MPI's daemons are no ranks of anything. Reads the program's name:
-// call it with the user's rights.
+// False for batch scripts, salloc's shell, the extern step and MPI's daemons, whose tasks are not ranks. Reads the
+// program's name: call it with the user's rights.
 bool is_rank_step(spank_t spank);
 
 }  // namespace torchbridge

@@ -6,17 +6,17 @@
 namespace torchbridge {
 namespace {
 
-constexpr std::size_t kMostComponents = 128;  // MAX_HET_JOB_COMPS of Slurm
+constexpr std::size_t kMaxComponents = 128;  // MAX_HET_JOB_COMPS of Slurm
 
-Error unanswered(const std::string& why) {
-  return {"slurm: where each rank is had to be asked of the controller: " + why +
-          ": give ranks=block, which does not need it"};
+Error controller_error(const std::string& why) {
+  return {"slurm: cannot get the nodes of the ranks from Slurm's controller: " + why +
+          ": give ranks=block, which does not need them"};
 }
 
 }  // namespace
 
-// srun writes PACK_GROUP for a job that it has made itself, salloc and sbatch HET_GROUP. An ordinary job may have
-// inherited the variables of another.
+// srun sets PACK_GROUP for a job that it has created itself, salloc and sbatch set HET_GROUP. An ordinary job may have
+// inherited the variables of another job.
 std::vector<std::uint32_t> jobs_of_components(const EnvMap& environment, std::uint32_t own) {
   std::vector<std::uint32_t> jobs;
   while (true) {
@@ -31,7 +31,7 @@ std::vector<std::uint32_t> jobs_of_components(const EnvMap& environment, std::ui
   return jobs;
 }
 
-bool environment_tells_placement(const EnvMap& environment, const StepShape& step) {
+bool environment_has_placement(const EnvMap& environment, const StepShape& step) {
   if (step.has_components()) return false;
   return !environment.get("SLURM_DISTRIBUTION").value_or("").starts_with("arbitrary");
 }
@@ -40,21 +40,21 @@ Result<std::vector<StepComponent>> components_of_step(const EnvMap& environment,
                                                       const AskComponent& ask) {
   const auto jobs = jobs_of_components(environment, step.job_id);
   const bool numbered = jobs.empty() && step.has_components();
-  const std::size_t questions = numbered ? kMostComponents : std::max<std::size_t>(jobs.size(), 1);
+  const std::size_t questions = numbered ? kMaxComponents : std::max<std::size_t>(jobs.size(), 1);
   std::vector<StepComponent> components;
   std::size_t placed = 0;
   for (std::size_t i = 0; i < questions && placed < static_cast<std::size_t>(step.world_size); ++i) {
     const auto number = numbered ? std::optional(static_cast<std::uint32_t>(i)) : std::nullopt;
     auto component = ask(jobs.empty() ? step.job_id : jobs[i], number);
-    if (!component) return unanswered(component.error().message);
+    if (!component) return controller_error(component.error().message);
     placed += component->node_of_rank.size();
     if (!component->node_of_rank.empty())
       components.push_back(std::move(*component));
     else if (numbered)
-      break;  // else the step leaves out a job (--het-group)
+      break;  // components without a number are jobs, which a step may leave out (--het-group)
   }
   if (placed > static_cast<std::size_t>(step.world_size)) {
-    return unanswered("its lists do not make up the " + std::to_string(step.world_size) + " tasks of this step");
+    return controller_error("its lists have more than the " + std::to_string(step.world_size) + " tasks of this step");
   }
   if (placed < static_cast<std::size_t>(step.world_size)) components.clear();
   return components;

@@ -1,19 +1,19 @@
-// torchrun's environment for one task, in the task's own process and with the user's rights.
+// Sets torchrun's environment for one task, in the task's own process and with the user's rights.
 #pragma once
 
 #include "spank_plugin/shared_task_table.h"
 #include "spank_plugin/spank.h"
-#include "spank_plugin/stamp.h"
+#include "spank_plugin/step_request.h"
 
 namespace torchbridge {
 
-// What slurmstepd knows before it forks the tasks.
+// What slurmstepd knows before it forks the tasks, which inherit it.
 struct NodeState {
-  Lists lists;
+  OptionLists lists;
   SharedTaskTable table;
 };
 
-// Sets the variables, or ends the step. Does nothing where nobody asks for them.
+// Sets the variables, or ends the step. Does nothing where the plugin is not requested.
 void export_torch_env(spank_t spank, const NodeState& node);
 
 }  // namespace torchbridge

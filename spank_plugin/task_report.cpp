@@ -18,7 +18,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::system_clock;
 
-// Also where a shell says so of its program.
+// Also by a shell's exit code for a program that a signal ended.
 bool may_be_ended_by_slurm(const TaskFailure& failure) {
   const int status = failure.wait_status;
   const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status) - 128;
@@ -32,7 +32,7 @@ void write_record(const SharedTaskTable& table, TaskRecord& record, int rank, co
   record.start_ms = std::chrono::duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
   record.oom_kills = oom_kills();
   const ErrorFile file = open_error_folder(error_file);
-  // One that is too long is left out rather than cut: half a name is another name.
+  // A name that is too long is left out: truncated it would be the name of another file.
   if (file.folder.open() && file.name.size() < sizeof record.error_file) {
     std::memcpy(record.error_file, file.name.c_str(), file.name.size() + 1);
     pass_descriptor(table.folders_in(), file.folder.descriptor(), static_cast<std::uint32_t>(rank));
@@ -40,17 +40,17 @@ void write_record(const SharedTaskTable& table, TaskRecord& record, int rank, co
   record.written = true;
 }
 
-std::string tell_failure(const SharedTaskTable& table, const TaskRecord& record, const FailureListenerAddress& reporter,
-                         int wait_status) {
+std::string report_failure(const SharedTaskTable& table, const TaskRecord& record,
+                           const FailureListenerAddress& listener, int wait_status) {
   TaskFailure failure{record.rank, host_name(), wait_status, system_clock::now(), oom_kills() > record.oom_kills, {}};
   const system_clock::time_point start{milliseconds(record.start_ms)};
-  while (const auto folder = take_descriptor(table.folders_out())) {  // those of other tasks are not needed any more
+  while (const auto folder = take_descriptor(table.folders_out())) {  // the folders of other tasks are dropped
     if (folder->number == static_cast<std::uint32_t>(record.rank))
       failure.reason = read_error_file(folder->descriptor, record.error_file, start);
   }
   const bool is_ended = may_be_ended_by_slurm(failure);
   const std::string text = describe(failure), first = is_ended ? "first to end" : "first to fail";
-  const bool srun_knows = send_report(reporter, {Report::Kind::kTaskEnded, failure.time, first + ": " + text});
+  const bool srun_knows = send_report(listener, {Report::Kind::kTaskEnded, failure.time, first + ": " + text});
   return srun_knows || is_ended ? "" : first + " on this node: " + text;
 }
 

@@ -1,4 +1,4 @@
-// How a failed task is told to the user: written down by the task, told by slurmstepd when the task has ended.
+// Reports a failed task to the user: the task leaves a record, and slurmstepd reports from it when the task has ended.
 #pragma once
 
 #include <string>
@@ -8,14 +8,16 @@
 
 namespace torchbridge {
 
-// In the task, with its user's rights, when its environment is complete: `error_file` is its TORCHELASTIC_ERROR_FILE.
-// Passes the file's folder on, for slurmstepd may see another one by that path, outside the task's container.
+// In the task, with its user's rights, when its environment is complete. `error_file` is the task's
+// TORCHELASTIC_ERROR_FILE. Passes the file's open folder to slurmstepd, for which the path may lead to another folder,
+// outside the task's container.
 void write_record(const SharedTaskTable& table, TaskRecord& record, int rank, const std::string& error_file);
 
-// With the user's rights, for the first task of a node that fails: reads the error file and tells srun. Returns what is
-// to be told here because srun cannot be reached; empty where srun knows. A task that ended by SIGTERM or SIGKILL, for
-// which memory did not run out, is not said to have failed, and not told of here: that is how Slurm ends tasks.
-std::string tell_failure(const SharedTaskTable& table, const TaskRecord& record, const FailureListenerAddress& reporter,
-                         int wait_status);
+// In a child of slurmstepd, with the user's rights, for the first task of a node that fails: reads the error file and
+// reports to srun. Returns the text to log on the node where srun cannot be reached; empty where srun has accepted the
+// report. A task that ended by SIGTERM, SIGINT or SIGKILL, without running out of memory, is reported as the first to
+// end instead of the first to fail, and never logged on the node: Slurm ends tasks by these signals.
+std::string report_failure(const SharedTaskTable& table, const TaskRecord& record,
+                           const FailureListenerAddress& listener, int wait_status);
 
 }  // namespace torchbridge

@@ -1,4 +1,4 @@
-// Waiting where there is nothing to poll for: another process's memory, a child's end.
+// Waits for a fact that has no descriptor to poll: another process's memory, a child's end.
 #pragma once
 
 #include <poll.h>
@@ -7,7 +7,7 @@
 
 namespace torchbridge {
 
-// True when `fact()` holds, false where it does not within `limit`.
+// True as soon as `fact()` is true, false where it is not within `limit`.
 template <class Fact>
 bool wait_for(std::chrono::milliseconds limit, Fact fact) {
   constexpr int kPauseMs = 5;

@@ -61,7 +61,7 @@ std::vector<Variable> variables_of(const TorchEnv& env) {
 
 Result<TorchEnv> torch_env_from(const EnvMap& environment) {
   const bool has_words = environment.get("RANK") == kNotLoaded || environment.get("WORLD_SIZE") == kNotLoaded;
-  if (has_words || (environment.has(kStampVariable) && !environment.has("RANK"))) {
+  if (has_words || (environment.has(kStepRequestVariable) && !environment.has("RANK"))) {
     return Error{.message = "torch_env.so is not loaded on this node: add it to plugstack.conf of " +
                             printable(environment.get("SLURMD_NODENAME").value_or("the node")) +
                             ", or leave the node out (--exclude)",

@@ -38,10 +38,10 @@ EnvMap with_variables(EnvMap environment, const std::vector<Variable>& variables
 // OMP_NUM_THREADS and CUDA_VISIBLE_DEVICES, which depend on what the user set (binding.h).
 std::vector<Variable> variables_of(const TorchEnv& env);
 
-// What srun's plugin leaves for a node's, which takes it away: its stamp (spank_plugin/stamp.h), whose name begins with
-// SLURM_ because `srun --export=NONE` keeps only those, and words in the place of RANK, LOCAL_RANK, WORLD_SIZE and
+// What srun's plugin sets for a node's, which removes it: its request (spank_plugin/step_request.h), whose name begins
+// with SLURM_ because `srun --export=NONE` keeps only those, and kNotLoaded as RANK, LOCAL_RANK, WORLD_SIZE and
 // PET_NNODES. A program finds them on a node without the plugin.
-inline constexpr char kStampVariable[] = "SLURM_TORCH_ENV";
+inline constexpr char kStepRequestVariable[] = "SLURM_TORCH_ENV";
 inline constexpr char kNotLoaded[] = "torch_env.so-is-not-loaded-on-this-node";
 
 // Reads the variables back: what a process started by torchrun, by the plugin or by hand was told. RANK, WORLD_SIZE,

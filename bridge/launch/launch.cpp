@@ -47,7 +47,7 @@ Result<Launch> resolve_launch(const EnvMap& inherited, const LaunchSettings& set
   const bool nobody = launcher && *launcher == nullptr;
   const bool replaced = settings.options.override_user && !nobody;
   const bool has_rank = environment.has("RANK") && !has_only_ranks_of_pyxis(environment);
-  const bool is_given = has_rank || environment.has(kStampVariable);  // the latter on a node without the plugin
+  const bool is_given = has_rank || environment.has(kStepRequestVariable);  // the latter on a node without the plugin
   if ((is_given && !replaced) || (nobody && environment.has("WORLD_SIZE"))) return launch_from_env(environment);
   if (!launcher) return launcher.error();
   if (nobody) return launch_alone(settings);

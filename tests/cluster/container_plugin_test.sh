@@ -71,5 +71,5 @@ for order in "$ours$container\n" "$container\n$ours"; do
 done
 # The nodes ask themselves where srun has no plugin.
 TORCHBRIDGE_OPTIONS=omp=2 expect_refusal \
-  "torch-env: slurm: where each rank is had to be asked of the controller: .*: give ranks=block" 30 \
+  "torch-env: slurm: cannot get the nodes of the ranks from Slurm's controller: .*: give ranks=block" 30 \
   from_login_with "" srun -Q -n3 -m arbitrary -w n1,n0,n1 sleep 1000

@@ -18,7 +18,7 @@ namespace {
 
 bool run(const std::function<bool()>& act) { return run_as_user({geteuid(), getegid()}, act); }
 
-TEST(RunAsUser, TellsWhetherItWorked) {
+TEST(RunAsUser, ReturnsTheResult) {
   EXPECT_TRUE(run([] { return true; }));
   EXPECT_FALSE(run([] { return false; }));
   EXPECT_FALSE(run([]() -> bool { throw std::runtime_error("never mind"); }));
@@ -30,24 +30,24 @@ TEST(RunAsUser, HasTheUsersRights) {
   EXPECT_TRUE(run_as_user({65534, 65533}, [] { return geteuid() == 65534 && getegid() == 65533 && setuid(0) != 0; }));
 }
 
-// The child has the rights of the user, who may stop it.
+// The user may stop the child, which has the user's rights.
 TEST(RunAsUser, DoesNotWaitForAStoppedChild) {
   const auto start = std::chrono::steady_clock::now();
   EXPECT_FALSE(run([] { return raise(SIGSTOP) == 0; }));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(6));
 }
 
-// As a process that reads from a server that is gone: the kernel does not end it.
+// Holds a process that the kernel cannot end, like one that reads from a server that is gone.
 class FrozenGroup {
  public:
-  FrozenGroup() { is_there_ = mkdir(path_.c_str(), 0700) == 0 && write("freezer.state", "THAWED"); }
+  FrozenGroup() { exists_ = mkdir(path_.c_str(), 0700) == 0 && write("freezer.state", "THAWED"); }
   ~FrozenGroup() {
-    if (!is_there_) return;
+    if (!exists_) return;
     write("freezer.state", "THAWED");
     while (rmdir(path_.c_str()) != 0 && errno == EBUSY) poll(nullptr, 0, 5);  // until the process is gone
   }
-  bool is_there() const { return is_there_; }
-  // Does not return before the group is thawed.
+  bool exists() const { return exists_; }
+  // Returns only after the group is thawed.
   void freeze_this_process() const {
     write("cgroup.procs", std::to_string(getpid()));
     write("freezer.state", "FROZEN");
@@ -60,12 +60,12 @@ class FrozenGroup {
   }
 
   std::string path_ = "/sys/fs/cgroup/freezer/torchbridge-" + std::to_string(getpid());
-  bool is_there_ = false;
+  bool exists_ = false;
 };
 
 TEST(RunAsUser, DoesNotWaitForAChildThatTheKernelCannotEnd) {
   const FrozenGroup group;
-  if (!group.is_there()) GTEST_SKIP() << "there is no cgroup of version 1 with a freezer that this user may make";
+  if (!group.exists()) GTEST_SKIP() << "this user cannot make a freezer cgroup of version 1";
   const auto start = std::chrono::steady_clock::now();
   EXPECT_FALSE(run([&] { return group.freeze_this_process(), true; }));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(7));

@@ -21,16 +21,16 @@ using Kind = Report::Kind;
 
 const std::chrono::system_clock::time_point kNow{seconds(1'700'000'000)};
 
-class ReporterTest : public ::testing::Test {
+class FailureListenerTest : public ::testing::Test {
  protected:
-  ReporterTest() {
-    reporter_ = FailureListener::open();
-    if (!reporter_) throw std::runtime_error("nothing to listen on");
-    address_ = {"127.0.0.1", reporter_->port(), reporter_->token()};
+  FailureListenerTest() {
+    listener_ = FailureListener::open();
+    if (!listener_) throw std::runtime_error("cannot listen");
+    address_ = {"127.0.0.1", listener_->port(), listener_->token()};
   }
 
   void start() {
-    reporter_->start([this](const std::string& text) { said_ += text + ";"; }, [this] { ++ended_; });
+    listener_->start([this](const std::string& text) { logged_ += text + ";"; }, [this] { ++ended_; });
   }
 
   Socket connection() const {
@@ -39,9 +39,9 @@ class ReporterTest : public ::testing::Test {
     return std::move(*socket);
   }
 
-  std::unique_ptr<FailureListener> reporter_;
+  std::unique_ptr<FailureListener> listener_;
   FailureListenerAddress address_;
-  std::string said_;  // by the thread that stop() waits for
+  std::string logged_;  // written by the thread that stop() joins
   std::atomic<int> ended_ = 0;
 };
 
@@ -49,7 +49,7 @@ void send_text(const Socket& socket, const std::string& text) {
   ASSERT_EQ(send(socket.descriptor(), text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
 }
 
-// The time until srun hangs up, having said nothing.
+// The time until srun closes the connection, without an answer.
 milliseconds time_until_closed(const Socket& socket) {
   const auto start = Clock::now();
   char byte;
@@ -57,22 +57,22 @@ milliseconds time_until_closed(const Socket& socket) {
   return std::chrono::duration_cast<milliseconds>(Clock::now() - start);
 }
 
-TEST_F(ReporterTest, KeepsWhoEndedFirst) {
+TEST_F(FailureListenerTest, ReturnsTheEarliestEnd) {
   start();
   ASSERT_TRUE(send_report(address_, {Kind::kTaskEnded, kNow, "rank 2"}));
   ASSERT_TRUE(send_report(address_, {Kind::kTaskEnded, kNow - std::chrono::microseconds(1), "rank 3\nreason"}));
   ASSERT_TRUE(send_report(address_, {Kind::kTaskEnded, kNow + milliseconds(1), "rank 1"}));
-  EXPECT_EQ(reporter_->stop(), "rank 3\nreason");
+  EXPECT_EQ(listener_->stop(), "rank 3\nreason");
   EXPECT_EQ(ended_, 0);
 }
 
-TEST_F(ReporterTest, HasNothingToSayWhereNobodyCame) {
+TEST_F(FailureListenerTest, ReturnsNothingWithoutReports) {
   start();
   start();  // plugstack.conf may load the plugin twice
-  EXPECT_EQ(reporter_->stop(), std::nullopt);
+  EXPECT_EQ(listener_->stop(), std::nullopt);
 }
 
-TEST_F(ReporterTest, EndsTheStepOnceForTheFirstReason) {
+TEST_F(FailureListenerTest, EndsTheStepOnceForTheFirstReason) {
   start();
   ASSERT_TRUE(send_report(address_, {Kind::kTaskEnded, kNow - seconds(9), "rank 2"}));
   ASSERT_TRUE(send_report(address_, {Kind::kStepMustEnd, kNow, "first"}));
@@ -83,29 +83,29 @@ TEST_F(ReporterTest, EndsTheStepOnceForTheFirstReason) {
     }));
   }
   for (auto& other : others) EXPECT_TRUE(other.get());
-  EXPECT_EQ(reporter_->stop(), std::nullopt);
-  EXPECT_EQ(said_, "first;");
+  EXPECT_EQ(listener_->stop(), std::nullopt);
+  EXPECT_EQ(logged_, "first;");
   EXPECT_EQ(ended_, 1);
 }
 
-TEST_F(ReporterTest, TakesReportsWhileTheControllerTakesItsTime) {
+TEST_F(FailureListenerTest, AcceptsReportsWhileTheControllerIsSlow) {
   std::promise<void> answer;
-  reporter_->start([](const std::string&) {}, [&] { answer.get_future().wait(); });
+  listener_->start([](const std::string&) {}, [&] { answer.get_future().wait(); });
   EXPECT_TRUE(send_report(address_, {Kind::kStepMustEnd, kNow, "first"}));
   EXPECT_TRUE(send_report(address_, {Kind::kStepMustEnd, kNow, "second"}));
   answer.set_value();
-  EXPECT_EQ(reporter_->stop(), std::nullopt);
+  EXPECT_EQ(listener_->stop(), std::nullopt);
 }
 
-TEST_F(ReporterTest, TakesWhatIsUnderWayWhenItIsToStop) {
+TEST_F(FailureListenerTest, AcceptsReportsBeingSentWhenItStops) {
   const auto early = connection();
   send_text(early, address_.token + "t1\nrank 2");
   shutdown(early.descriptor(), SHUT_WR);
   start();
-  EXPECT_EQ(reporter_->stop(), "rank 2");
+  EXPECT_EQ(listener_->stop(), "rank 2");
 }
 
-TEST_F(ReporterTest, DoesNotListenToStrangers) {
+TEST_F(FailureListenerTest, RejectsAWrongToken) {
   start();
   FailureListenerAddress wrong = address_;
   wrong.token.back() = wrong.token.back() == '0' ? '1' : '0';
@@ -113,13 +113,12 @@ TEST_F(ReporterTest, DoesNotListenToStrangers) {
   EXPECT_FALSE(send_report({address_.host, address_.port, ""}, {Kind::kStepMustEnd, kNow, "a lie"}));
   EXPECT_FALSE(send_report({}, {Kind::kStepMustEnd, kNow, "nowhere"}));
   ASSERT_TRUE(send_report(address_, {Kind::kTaskEnded, kNow, "the truth"}));
-  EXPECT_EQ(reporter_->stop(), "the truth");
-  EXPECT_EQ(said_, "");
+  EXPECT_EQ(listener_->stop(), "the truth");
+  EXPECT_EQ(logged_, "");
 }
 
-// A wrong token, known when it is complete, ends the connection at once, and before that nothing tells how much of it
-// was right.
-TEST_F(ReporterTest, SaysNothingAboutHalfAToken) {
+// A wrong token ends the connection as soon as it is complete. Before that no answer shows how much of it was right.
+TEST_F(FailureListenerTest, AnswersNothingToAPartOfTheToken) {
   start();
   const auto right = connection(), wrong = connection();
   send_text(right, address_.token.substr(0, 31));
@@ -130,11 +129,11 @@ TEST_F(ReporterTest, SaysNothingAboutHalfAToken) {
   EXPECT_LT(time_until_closed(wrong), milliseconds(300));
 }
 
-TEST_F(ReporterTest, HearsNobodyForLongerThanASecond) {
+TEST_F(FailureListenerTest, ClosesAConnectionAfterASecond) {
   start();
   const auto slow = connection();
   send_text(slow, address_.token + "t1\n");
-  std::thread dripping([&] {  // a byte now and then
+  std::thread dripping([&] {  // a byte every 20 ms
     while (send(slow.descriptor(), "x", 1, MSG_NOSIGNAL) == 1) poll(nullptr, 0, 20);
   });
   const auto time = time_until_closed(slow);
@@ -143,25 +142,25 @@ TEST_F(ReporterTest, HearsNobodyForLongerThanASecond) {
   dripping.join();
 }
 
-TEST_F(ReporterTest, IsNotKeptByWhoSaysNothing) {
+TEST_F(FailureListenerTest, StopsInSpiteOfSilentConnections) {
   start();
   std::vector<Socket> silent;
   for (int i = 0; i < 100; ++i) silent.push_back(connection());
   const auto start_of_stop = Clock::now();
-  EXPECT_EQ(reporter_->stop(), std::nullopt);
+  EXPECT_EQ(listener_->stop(), std::nullopt);
   EXPECT_LT(Clock::now() - start_of_stop, milliseconds(900));
 }
 
-TEST_F(ReporterTest, HearsTheNodesBehindAHundredStrangers) {
+TEST_F(FailureListenerTest, AcceptsAReportAfterAHundredSilentConnections) {
   start();
   std::vector<Socket> silent;
   for (int i = 0; i < 100; ++i) silent.push_back(connection());
   EXPECT_TRUE(send_report(address_, {Kind::kTaskEnded, kNow, "rank 2"}) ||
               send_report(address_, {Kind::kTaskEnded, kNow, "rank 2"}));
-  EXPECT_EQ(reporter_->stop(), "rank 2");
+  EXPECT_EQ(listener_->stop(), "rank 2");
 }
 
-TEST_F(ReporterTest, LeavesOutWhatIsTooLong) {
+TEST_F(FailureListenerTest, TruncatesALongText) {
   start();
   ASSERT_TRUE(send_report(address_, {Kind::kTaskEnded, kNow, std::string(2 * Report::kMaxText, 'x')}));
   const auto endless = connection();
@@ -173,28 +172,28 @@ TEST_F(ReporterTest, LeavesOutWhatIsTooLong) {
   });
   EXPECT_LT(time_until_closed(endless), milliseconds(900));
   sender.join();
-  EXPECT_EQ(reporter_->stop(), std::string(Report::kMaxText, 'x'));
+  EXPECT_EQ(listener_->stop(), std::string(Report::kMaxText, 'x'));
 }
 
-TEST_F(ReporterTest, RefusesReportsWhenItHasStopped) {
+TEST_F(FailureListenerTest, RejectsReportsAfterStop) {
   start();
-  reporter_->stop();
+  listener_->stop();
   const auto start_of_report = Clock::now();
   EXPECT_FALSE(send_report(address_, {Kind::kTaskEnded, kNow, "rank 2"}));
   EXPECT_LT(Clock::now() - start_of_report, seconds(1));
 }
 
-// As srun that was stopped by SIGSTOP: the kernel takes the connection, and nobody the report.
-TEST_F(ReporterTest, AReportThatNobodyTakesIsAnErrorWithinTwoSeconds) {
+// As an srun that SIGSTOP has stopped: the kernel accepts the connection, and no thread the report.
+TEST_F(FailureListenerTest, AnUnansweredReportIsAnErrorWithinThreeSeconds) {
   const auto start_of_report = Clock::now();
   EXPECT_FALSE(send_report(address_, {Kind::kTaskEnded, kNow, "rank 2"}));
   EXPECT_LT(Clock::now() - start_of_report, milliseconds(3000));
 }
 
-// srun has a thread of its own for signals; one that came to ours would end the process here.
-TEST_F(ReporterTest, LeavesSignalsToOtherThreads) {
+// srun handles signals in a thread of its own; one delivered to the listener's thread would end the process here.
+TEST_F(FailureListenerTest, LeavesSignalsToOtherThreads) {
   start();
-  ASSERT_TRUE(send_report(address_, {Kind::kTaskEnded, kNow, "rank 1"}));  // the thread is there
+  ASSERT_TRUE(send_report(address_, {Kind::kTaskEnded, kNow, "rank 1"}));  // the thread has started
   sigset_t user;
   sigemptyset(&user);
   sigaddset(&user, SIGUSR1);

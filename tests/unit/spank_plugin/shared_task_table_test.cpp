@@ -22,7 +22,7 @@ TEST(SharedTaskTable, KeepsTheReasonOfTheFirstTask) {
   EXPECT_STREQ(table.reason(), "first");
 }
 
-TEST(SharedTaskTable, CutsALongReason) {
+TEST(SharedTaskTable, TruncatesALongReason) {
   const SharedTaskTable table(1);
   EXPECT_TRUE(table.set_reason(std::string(10'000, 'x').c_str()));
   EXPECT_EQ(table.reason(), std::string(4095, 'x'));
@@ -34,7 +34,7 @@ TEST(SharedTaskTable, KeepsNoReasonWithoutMemory) {
   EXPECT_EQ(table.reason(), nullptr);
 }
 
-TEST(SharedTaskTable, HasNoRecordBeyondItsTasks) {
+TEST(SharedTaskTable, HasOneRecordForEachTask) {
   EXPECT_EQ(SharedTaskTable().record_of(0), nullptr);
   const SharedTaskTable table(2);
   ASSERT_NE(table.record_of(1), nullptr);
@@ -63,7 +63,7 @@ TEST(SharedTaskTable, KeepsAnErrorAndAnEmptyAnswer) {
   EXPECT_EQ(*found, "");
 }
 
-TEST(SharedTaskTable, AnswersEachQuestionByItself) {
+TEST(SharedTaskTable, KeepsTheAnswersOfTheQuestionsApart) {
   const SharedTaskTable table(1);
   EXPECT_EQ(*table.ask_once(SharedTaskTable::kRecord, [] { return Result<std::string>(kRecord); }), kRecord);
   EXPECT_EQ(*table.ask_once(SharedTaskTable::kAddress, [] { return Result<std::string>("10.0.0.1"); }), "10.0.0.1");

@@ -1,4 +1,4 @@
-// What the controller's lists make of ordinary and heterogeneous steps.
+// The components of ordinary and heterogeneous steps, from lists as the controller has them.
 #include "spank_plugin/step_components.h"
 
 #include <map>
@@ -23,16 +23,16 @@ const EnvMap kThreeJobs = {
     {"SLURM_JOB_ID_HET_GROUP_0", "7"}, {"SLURM_JOB_ID_HET_GROUP_1", "8"}, {"SLURM_JOB_ID_HET_GROUP_2", "9"}};
 const EnvMap kTwoJobsOfSrun = {{"SLURM_JOB_ID_PACK_GROUP_0", "7"}, {"SLURM_JOB_ID_PACK_GROUP_1", "8"}};
 
-TEST(EnvironmentTellsPlacement, UnlessItIsArbitraryOrThereAreSeveralComponents) {
+TEST(EnvironmentHasPlacement, UnlessArbitraryOrOfSeveralComponents) {
   const StepShape whole{.job_id = 7, .world_size = 3, .component_tasks = 3},
       part{.job_id = 7, .world_size = 3, .component_tasks = 2};
   for (const char* distribution : {"block", "cyclic:cyclic", "plane", ""}) {
-    EXPECT_TRUE(environment_tells_placement({{"SLURM_DISTRIBUTION", distribution}}, whole)) << distribution;
-    EXPECT_FALSE(environment_tells_placement({{"SLURM_DISTRIBUTION", distribution}}, part)) << distribution;
+    EXPECT_TRUE(environment_has_placement({{"SLURM_DISTRIBUTION", distribution}}, whole)) << distribution;
+    EXPECT_FALSE(environment_has_placement({{"SLURM_DISTRIBUTION", distribution}}, part)) << distribution;
   }
-  EXPECT_TRUE(environment_tells_placement({}, whole));
-  EXPECT_FALSE(environment_tells_placement({{"SLURM_DISTRIBUTION", "arbitrary"}}, whole));
-  EXPECT_FALSE(environment_tells_placement({{"SLURM_DISTRIBUTION", "arbitrary,Pack"}}, whole));
+  EXPECT_TRUE(environment_has_placement({}, whole));
+  EXPECT_FALSE(environment_has_placement({{"SLURM_DISTRIBUTION", "arbitrary"}}, whole));
+  EXPECT_FALSE(environment_has_placement({{"SLURM_DISTRIBUTION", "arbitrary,Pack"}}, whole));
 }
 
 TEST(ComponentsOfStep, AreTheListsOfTheController) {
@@ -45,7 +45,7 @@ TEST(ComponentsOfStep, AreTheListsOfTheController) {
     std::vector<StepComponent> components;
   } kCases[] = {
       {"placed one by one", kOrdinary, {7, 3, 3}, {{{7, kWhole}, kThree}}, {kThree}},
-      // 22.05 also answers for the whole, with the nodes of all and the ranks of each component counted from 0.
+      // 22.05 also returns a list of the whole step: the nodes of all, and each component's ranks counted from 0.
       {"components of an ordinary job",
        kOrdinary,
        {7, 4, 3},
@@ -72,14 +72,14 @@ TEST(ComponentsOfStep, AreTheListsOfTheController) {
   }
 }
 
-TEST(ComponentsOfStep, SayWhyThereIsNoAnswer) {
-  const auto silent = [](std::uint32_t, std::optional<std::uint32_t>) -> Result<StepComponent> {
+TEST(ComponentsOfStep, AnErrorNamesTheReason) {
+  const auto unreachable = [](std::uint32_t, std::optional<std::uint32_t>) -> Result<StepComponent> {
     return Error{"Connection refused"};
   };
-  const auto refused = components_of_step(kOrdinary, {7, 3, 3}, silent);
-  ASSERT_FALSE(refused);
-  EXPECT_NE(refused.error().message.find("Connection refused: give ranks=block"), std::string::npos)
-      << refused.error().message;
+  const auto failed = components_of_step(kOrdinary, {7, 3, 3}, unreachable);
+  ASSERT_FALSE(failed);
+  EXPECT_NE(failed.error().message.find("Connection refused: give ranks=block"), std::string::npos)
+      << failed.error().message;
   EXPECT_FALSE(components_of_step(kOrdinary, {7, 3, 3}, controller({{{7, kWhole}, {"n0", {0, 0, 0, 0}}}})));
 }
 

@@ -20,7 +20,7 @@ class TaskReport : public ::testing::Test {
  protected:
   ~TaskReport() override { std::filesystem::remove(error_file_); }
 
-  // As slurmstepd and its task: a child writes, and is gone before the parent reads.
+  // As slurmstepd and its task: a child writes, and ends before the parent reads.
   void write_in_child() {
     const auto write = [&] {
       write_record(table_, *record_, 5, error_file_);
@@ -35,34 +35,34 @@ class TaskReport : public ::testing::Test {
   std::string error_file_ = testing::TempDir() + "task_report_" + std::to_string(getpid());
 };
 
-TEST_F(TaskReport, IsReturnedWhereSrunHasNoReporter) {
+TEST_F(TaskReport, IsReturnedWhereSrunDoesNotListen) {
   write_in_child();
-  const std::string text = tell_failure(table_, *record_, {}, kExitCode3);
+  const std::string text = report_failure(table_, *record_, {}, kExitCode3);
   EXPECT_TRUE(text.starts_with("first to fail on this node: rank 5 on ")) << text;
   EXPECT_TRUE(text.ends_with("exit code 3\n    the reason")) << text;
 }
 
-TEST_F(TaskReport, GoesToTheReporter) {
-  const auto reporter = FailureListener::open();
-  ASSERT_TRUE(reporter);
-  reporter->start(nullptr, nullptr);
+TEST_F(TaskReport, GoesToSrunsListener) {
+  const auto listener = FailureListener::open();
+  ASSERT_TRUE(listener);
+  listener->start(nullptr, nullptr);
   write_in_child();
-  EXPECT_EQ(tell_failure(table_, *record_, {"127.0.0.1", reporter->port(), reporter->token()}, kExitCode3), "");
-  EXPECT_TRUE(reporter->stop().value_or("").starts_with("first to fail: rank 5 on "));
+  EXPECT_EQ(report_failure(table_, *record_, {"127.0.0.1", listener->port(), listener->token()}, kExitCode3), "");
+  EXPECT_TRUE(listener->stop().value_or("").starts_with("first to fail: rank 5 on "));
 }
 
-TEST_F(TaskReport, IsReturnedWhereTheReporterIsGone) {
+TEST_F(TaskReport, IsReturnedWhereTheListenerIsGone) {
   FailureListenerAddress gone{"127.0.0.1", 0, ""};
   {
-    const auto reporter = FailureListener::open();
-    ASSERT_TRUE(reporter);
-    gone = {"127.0.0.1", reporter->port(), reporter->token()};
+    const auto listener = FailureListener::open();
+    ASSERT_TRUE(listener);
+    gone = {"127.0.0.1", listener->port(), listener->token()};
   }
   write_in_child();
-  EXPECT_TRUE(tell_failure(table_, *record_, gone, kExitCode3).starts_with("first to fail on this node: rank 5 on "));
+  EXPECT_TRUE(report_failure(table_, *record_, gone, kExitCode3).starts_with("first to fail on this node: rank 5 on "));
 }
 
-TEST_F(TaskReport, IsNoneHereWhereSlurmMayHaveEndedTheTask) {
+TEST_F(TaskReport, IsNotReturnedWhereSlurmMayHaveEndedTheTask) {
   write_in_child();
   const struct {
     int wait_status;
@@ -71,12 +71,12 @@ TEST_F(TaskReport, IsNoneHereWhereSlurmMayHaveEndedTheTask) {
       {SIGTERM, false}, {SIGKILL, false}, {(128 + SIGTERM) << 8, false}, {(128 + SIGKILL) << 8, false}, {SIGSEGV, true},
       {SIGABRT, true},  {1 << 8, true}};
   for (const auto& test : kCases) {
-    const std::string text = tell_failure(table_, *record_, {}, test.wait_status);
+    const std::string text = report_failure(table_, *record_, {}, test.wait_status);
     EXPECT_EQ(text.empty(), !test.failed) << test.wait_status;
     EXPECT_EQ(text.starts_with("first to fail"), test.failed) << test.wait_status;
   }
   record_->oom_kills = -1;  // memory ran out while the task ran
-  EXPECT_TRUE(tell_failure(table_, *record_, {}, SIGKILL).starts_with("first to fail"));
+  EXPECT_TRUE(report_failure(table_, *record_, {}, SIGKILL).starts_with("first to fail"));
 }
 
 }  // namespace

@@ -87,8 +87,8 @@ TEST(TorchEnv, NamesWhatIsMissingOrContradicts) {
 // The other nodes of the step have the plugin, and no error.
 TEST(TorchEnv, OfANodeWithoutThePluginIsAnErrorThatThisNodeReports) {
   const EnvMap all = {
-      {"RANK", kNotLoaded}, {"WORLD_SIZE", kNotLoaded}, {"SLURMD_NODENAME", "n1"}, {kStampVariable, "2 0 - "}};
-  const EnvMap none = {{"SLURMD_NODENAME", "n1"}, {kStampVariable, "2 0 - "}};  // --export=NONE
+      {"RANK", kNotLoaded}, {"WORLD_SIZE", kNotLoaded}, {"SLURMD_NODENAME", "n1"}, {kStepRequestVariable, "2 0 - "}};
+  const EnvMap none = {{"SLURMD_NODENAME", "n1"}, {kStepRequestVariable, "2 0 - "}};  // --export=NONE
   for (const auto& environment : {all, none, with(kComplete, "WORLD_SIZE", kNotLoaded)}) {
     const auto env = torch_env_from(environment);
     ASSERT_FALSE(env);
@@ -97,7 +97,7 @@ TEST(TorchEnv, OfANodeWithoutThePluginIsAnErrorThatThisNodeReports) {
         << env.error().message;
     EXPECT_TRUE(env.error().only_here);
   }
-  EXPECT_TRUE(torch_env_from(with(kComplete, kStampVariable, "2 0 - "))) << "the user's own, complete";
+  EXPECT_TRUE(torch_env_from(with(kComplete, kStepRequestVariable, "2 0 - "))) << "the user's own, complete";
 }
 
 TEST(TorchEnv, NumbersRanksNodeByNodeWithBlock) {

@@ -1,0 +1,55 @@
+// Ends the step where the environment of a task cannot be completed.
+//
+// Slurm ignores an error of an `optional` plugin and would start the program without the environment, so the task ends
+// itself. The other ranks would wait for the missing one, so the step ends too. The task may run in a container that
+// reaches neither srun nor Slurm's controller: slurmstepd, outside, reports the reason to srun, which asks the
+// controller to end the step. Where srun cannot be reached slurmstepd asks the controller itself.
+#pragma once
+
+#include <utility>
+
+#include "bridge/base/result.h"
+#include "spank_plugin/as_user.h"
+#include "spank_plugin/shared_task_table.h"
+#include "spank_plugin/spank.h"
+#include "spank_plugin/step.h"
+
+namespace torchbridge {
+
+// Prints a line on the task's own stderr.
+void print_task_line(const char* message);
+
+// Waits a random time, so that the nodes of the step do not all send a request at once. The longest time is `least_ms`,
+// or a millisecond for each node where that is more.
+void wait_random_delay(const EnvMap& environment, int least_ms = 1);
+
+// Used in a task, before its program starts.
+class StepAborter {
+ public:
+  StepAborter(spank_t spank, const SharedTaskTable& table, bool srun_listens)
+      : spank_(spank), table_(table), srun_listens_(srun_listens) {}
+
+  // Ends this process. slurmstepd reports the first reason of its node.
+  [[noreturn]] void abort(const char* reason) const;
+  // The same with the error's message, or without a reason where the error is reported_elsewhere. Where srun does not
+  // listen, so that slurmstepd will send a request to the controller, it first waits a random time: meanwhile the
+  // request of the first node ends the tasks of the others.
+  [[noreturn]] void abort(const Error& error) const;
+
+  // The value of the result, or the end of this process.
+  template <class T>
+  T value_or_abort(Result<T> result) const {
+    if (!result) abort(result.error());
+    return std::move(*result);
+  }
+
+ private:
+  spank_t spank_;
+  const SharedTaskTable& table_;
+  bool srun_listens_;
+};
+
+// In slurmstepd, when a task has ended and has set a reason in the table.
+void abort_step(spank_t spank, const UserIds& user, const std::string& reason);
+
+}  // namespace torchbridge

@@ -1,0 +1,94 @@
+#include "spank_plugin/step_request.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "bridge/base/take_until.h"
+#include "bridge/core/nested_launch.h"
+#include "bridge/core/step_record.h"
+#include "bridge/core/torch_env.h"
+#include "bridge/net/address.h"
+
+// Raised with each change that srun's plugin and a node's must both know; tests build a plugin with another version.
+#ifndef TORCH_ENV_PROTOCOL
+#define TORCH_ENV_PROTOCOL 2
+#endif
+
+namespace torchbridge {
+namespace {
+
+const std::string kVersion = std::to_string(TORCH_ENV_PROTOCOL);
+constexpr const char* kMarkedNames[] = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "PET_NNODES"};
+
+}  // namespace
+
+Result<std::optional<MergedOptions>> merged_options(const OptionLists& lists, const EnvMap& environment) {
+  const std::string variable(environment.get(kOptionsVariable).value_or(""));
+  if (!lists.command_line && variable.empty()) return std::optional<MergedOptions>();
+  MergedOptions merged;
+  const std::pair<const char*, std::string> sources[] = {
+      {"plugstack.conf", lists.site}, {kOptionsVariable, variable}, {"--torch-env", lists.command_line.value_or("")}};
+  for (const auto& [source, list] : sources) {
+    auto options = parse_options(list, merged.options);
+    if (!options) return Error{std::string(source) + ": " + options.error().message};
+    merged.options = std::move(*options);
+    if (!list.empty()) merged.list += (merged.list.empty() ? "" : ",") + list;
+  }
+  return std::optional<MergedOptions>(std::move(merged));
+}
+
+std::optional<StepRequest> StepRequest::from(const EnvMap& environment) {
+  const auto value = environment.get(kStepRequestVariable);
+  if (!value) return std::nullopt;
+  std::string_view rest = *value;
+  StepRequest request;
+  request.version = take_until(rest, ' ');
+  request.port = static_cast<int>(parse_integer(take_until(rest, ' '), 0, 65535).value_or(0));
+  request.token = take_until(rest, ' ');
+  request.list = rest;
+  return request;
+}
+
+void set_step_request(const MergedOptions& merged, const FailureListener* listener) {
+  const std::string endpoint = listener != nullptr ? std::to_string(listener->port()) + " " + listener->token() : "0 -";
+  setenv(kStepRequestVariable, (kVersion + " " + endpoint + " " + merged.list).c_str(), 1);
+  // Values that come from a step around this one are not the user's.
+  const bool replaces = merged.options.override_user || is_set_by_us(EnvMap::from(environ));
+  for (const char* name : kMarkedNames) setenv(name, kNotLoaded, replaces ? 1 : 0);
+}
+
+void clear_step_request() {
+  unsetenv(kStepRequestVariable);
+  unsetenv(kStepRecordVariable);
+  unsetenv("TORCHBRIDGE_LISTEN_FD");  // a descriptor of rank 0 of the outer step
+}
+
+bool has_step_request() { return getenv(kStepRequestVariable) != nullptr; }
+
+Result<std::optional<LaunchOptions>> requested_options(const OptionLists& lists, const EnvMap& environment) {
+  const auto request = StepRequest::from(environment);
+  if (request && request->version != kVersion) {
+    return Error{"torch_env.so has protocol version " + kVersion + " on " + host_name() + " and '" +
+                 printable(request->version) + "' in srun: install the same torch_env.so on both"};
+  }
+  auto merged =
+      request ? merged_options({.site = "", .command_line = request->list}, {}) : merged_options(lists, environment);
+  if (!merged) return Error{merged.error().message + " (on " + host_name() + ")"};
+  return *merged ? std::optional<LaunchOptions>(std::move((*merged)->options)) : std::nullopt;
+}
+
+FailureListenerAddress listener_in(const EnvMap& environment) {
+  const auto request = StepRequest::from(environment);
+  const auto host = environment.get("SLURM_LAUNCH_NODE_IPADDR");
+  if (!request || !host) return {};
+  return {std::string(*host), request->port, request->token};
+}
+
+bool is_plugin_variable(const std::string& name, const std::string& value) {
+  const bool is_marked = std::find(std::begin(kMarkedNames), std::end(kMarkedNames), name) != std::end(kMarkedNames);
+  return name == kStepRequestVariable || (is_marked && value == kNotLoaded);
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,102 @@
+#include "spank_plugin/step_request.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include <gtest/gtest.h>
+
+namespace torchbridge {
+namespace {
+
+const std::string kToken(32, 'a');
+
+constexpr const char* kReplaced[] = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "PET_NNODES"};
+
+class StepRequestTest : public ::testing::Test {
+ protected:
+  StepRequestTest() { clear(); }
+  ~StepRequestTest() override { clear(); }
+
+  static void clear() {
+    clear_step_request();
+    for (const char* name : kReplaced) unsetenv(name);
+  }
+};
+
+const MergedOptions kNoOptions;
+const MergedOptions kOverride{.list = "override=yes", .options = {.override_user = true}};
+const char* const kMark = "torch_env.so-is-not-loaded-on-this-node";
+
+TEST_F(StepRequestTest, PassesListAndListener) {
+  const auto listener = FailureListener::open();
+  ASSERT_TRUE(listener);
+  EXPECT_FALSE(has_step_request());
+  set_step_request({.list = "ranks=block,addr=n 1", .options = {}}, listener.get());
+  EXPECT_TRUE(has_step_request());
+  EnvMap environment = EnvMap::from(environ);
+  const auto request = StepRequest::from(environment);
+  ASSERT_TRUE(request);
+  EXPECT_EQ(request->list, "ranks=block,addr=n 1");
+  EXPECT_EQ(listener_in(environment).port, 0);
+  environment.set("SLURM_LAUNCH_NODE_IPADDR", "10.0.0.1");
+  EXPECT_EQ(listener_in(environment).host, "10.0.0.1");
+  EXPECT_EQ(listener_in(environment).port, listener->port());
+  EXPECT_EQ(listener_in(environment).token, listener->token());
+}
+
+TEST_F(StepRequestTest, HasNoPortWithoutAListener) {
+  set_step_request(kNoOptions, nullptr);
+  const auto request = StepRequest::from(EnvMap::from(environ));
+  ASSERT_TRUE(request);
+  EXPECT_EQ(request->list, "");
+  EXPECT_EQ(request->port, 0);
+  EXPECT_FALSE(StepRequest::from({}));
+}
+
+TEST_F(StepRequestTest, AProgramWithoutThePluginFindsNoRank) {
+  set_step_request(kNoOptions, nullptr);
+  for (const char* name : kReplaced) EXPECT_STREQ(getenv(name), kMark) << name;
+}
+
+TEST_F(StepRequestTest, ExportedValuesStayUnlessOverridden) {
+  setenv("WORLD_SIZE", "4", 1);
+  set_step_request(kNoOptions, nullptr);
+  EXPECT_STREQ(getenv("WORLD_SIZE"), "4");
+  set_step_request(kOverride, nullptr);
+  EXPECT_STREQ(getenv("WORLD_SIZE"), kMark);
+}
+
+TEST_F(StepRequestTest, PluginVariablesAreTheRequestAndTheMarks) {
+  set_step_request(kNoOptions, nullptr);
+  for (const char* name : kReplaced) EXPECT_TRUE(is_plugin_variable(name, getenv(name))) << name;
+  EXPECT_TRUE(is_plugin_variable("SLURM_TORCH_ENV", getenv("SLURM_TORCH_ENV")));
+  EXPECT_FALSE(is_plugin_variable("RANK", "3"));
+  EXPECT_FALSE(is_plugin_variable("GROUP_RANK", kMark));
+  EXPECT_FALSE(is_plugin_variable("SLURM_TORCH_ENV_STEP", "1 7.0 n0 0"));
+}
+
+// The error can be reported: requests of all versions contain the listener.
+TEST_F(StepRequestTest, AnotherVersionIsAnError) {
+  for (const char* version : {"1", "3", "", "-2", "99999999999999999999", "%n%s"}) {
+    const EnvMap environment = {{"SLURM_TORCH_ENV", std::string(version) + " 20001 " + kToken + " new=unknown"},
+                                {"SLURM_LAUNCH_NODE_IPADDR", "10.0.0.1"}};
+    const auto options = requested_options({}, environment);
+    ASSERT_FALSE(options) << version;
+    EXPECT_NE(options.error().message.find(" and '" + std::string(version) +
+                                           "' in srun: install the same torch_env.so on both"),
+              std::string::npos)
+        << options.error().message;
+    EXPECT_EQ(listener_in(environment).port, 20001);
+    EXPECT_EQ(listener_in(environment).token, kToken);
+  }
+}
+
+TEST_F(StepRequestTest, AMalformedRequestHasNoListener) {
+  for (const char* value : {"2", "2 ", "2 x", "2 70000 aaaa", "2 -1 aaaa", "2  "}) {
+    EXPECT_EQ(listener_in({{"SLURM_TORCH_ENV", value}, {"SLURM_LAUNCH_NODE_IPADDR", "10.0.0.1"}}).port, 0) << value;
+  }
+}
+
+}  // namespace
+}  // namespace torchbridge
