@@ -11,7 +11,7 @@ import subprocess
 import time
 
 import processes
-from state import ClusterError, say, write
+from state import ClusterError, report, write
 
 CONTROLLER = "controller"
 NETWORK = "10.77"
@@ -20,10 +20,10 @@ GONE_WAIT_S = 10
 NEIGHBOUR_TABLE = "/proc/sys/net/ipv4/neigh/default/gc_thresh3"
 NEIGHBOURS_OF_A_NODE = 16
 
-# $1 is the host name, $2 the state folder. "ready" tells that all of it worked.
-# slurm.conf names one socket of munged: inside a node it is that of the node's own munged.
-# A sysfs shows the network namespace it was mounted in. Only its network folders are laid over /sys, where that is
-# allowed: a whole new /sys would hide what is mounted below it.
+# $1 is the host name, $2 the state folder. "ready" confirms that all commands succeeded.
+# slurm.conf names one socket of munged: inside a node it is bound to that of the node's own munged.
+# A sysfs shows the network namespace in which it was mounted. Only its network folders are bound over /sys, where that
+# is allowed: a whole new /sys would hide what is mounted below it.
 HOLD = """\
 set -e
 hostname "$1"
@@ -52,28 +52,28 @@ def require_privileges():
 
 
 def require_no_chroot():
-    """nsenter takes a program to the root of its mount namespace, which in a chroot is another one."""
+    """nsenter moves a program to the root of its mount namespace, which differs from the root of a chroot."""
     ours = os.stat("/")
     entered = subprocess.run(["nsenter", "--mount=/proc/self/ns/mnt", "stat", "--format=%d %i", "/"],
                              capture_output=True, text=True)
     if entered.returncode != 0 and "failed to execute" not in entered.stderr:
         raise ClusterError(f"cannot enter a mount namespace: {entered.stderr.strip()}")
     if entered.stdout != f"{ours.st_dev} {ours.st_ino}\n":
-        raise ClusterError("this is a chroot, and nsenter, which takes programs into a node, leaves it: enter this "
-                           "root by pivot_root, as systemd-nspawn and containers do, or use the machine's own")
+        raise ClusterError("this process runs in a chroot, which nsenter leaves when it enters a node: enter this root "
+                           "by pivot_root, as systemd-nspawn and containers do, or use the machine's own")
 
 
 def login_name():
-    """The name that this machine's Slurm programs give for it."""
+    """This machine's host name as Slurm's programs use it."""
     return socket.gethostname().split(".")[0]
 
 
 def require_free_names(node_names):
     if login_name() in (CONTROLLER, *node_names):
-        raise ClusterError(f"this machine is itself called '{login_name()}': choose another --prefix")
+        raise ClusterError(f"the name '{login_name()}' of this machine is also that of a node: choose another --prefix")
 
 
-def tell_small_neighbour_table(node_count):
+def warn_of_small_neighbour_table(node_count):
     """All network namespaces share one table of neighbours; only the first namespace shows its size and can set it."""
     try:
         with open(NEIGHBOUR_TABLE) as file:
@@ -83,14 +83,14 @@ def tell_small_neighbour_table(node_count):
     needed = NEIGHBOURS_OF_A_NODE * node_count
     if size < needed:
         wanted = " ".join(f"net.ipv4.neigh.default.gc_thresh{number}={2 * needed}" for number in (1, 2, 3))
-        say(f"{node_count} nodes need up to {needed} entries in this machine's neighbour table, which holds {size}: "
+        report(f"{node_count} nodes need up to {needed} entries in this machine's neighbour table, which holds {size}: "
             f"connections may fail or be slow; 'sysctl {wanted}' enlarges it")
 
 
 def open_namespaces(cluster, node_names):
     """Starts the holders and waits until each has its host name and its own hosts and resolv.conf."""
     write(cluster.path("hosts"), "")
-    write(cluster.path("resolv.conf"), "nameserver 127.0.0.1\n")  # refused at once, instead of a wait for an answer
+    write(cluster.path("resolv.conf"), "nameserver 127.0.0.1\n")  # rejects queries without a wait
     holders = {name: hold(cluster, name) for name in [CONTROLLER, *node_names]}
     for name, holder in holders.items():
         answer = holder.stdout.readline()
@@ -125,12 +125,12 @@ def holder_pid(cluster, name):
 
 
 def inside(cluster, name, command):
-    """The command line that runs a command inside a node, in the folder /; it execs, so the pid stays."""
+    """The command line that runs a command inside a node, in the folder /. Its process keeps the pid."""
     return ["nsenter", "-t", str(holder_pid(cluster, name)), "--net", "--uts", "--mount", *command]
 
 
 def connect(cluster, node_names):
-    """Builds the network, fills in the hosts files, and returns the record of what is where."""
+    """Builds the network, fills in the hosts files, and returns the record of addresses and interfaces."""
     number = claim_subnet(cluster)
     prefix = f"{NETWORK}.{number}"
     addresses = {name: f"{prefix}.{10 + index}" for index, name in enumerate(node_names)}
@@ -148,7 +148,7 @@ def interface_name(number):
 
 
 def claim_subnet(cluster):
-    """Both ends of the login node's cable are made in one step: who gets the name has the subnet."""
+    """Makes both ends of the login node's link in one step. The first process that gets the name owns the subnet."""
     taken = routed_networks()
     for number in range(256):
         if any(network.overlaps(ipaddress.ip_network(f"{NETWORK}.{number}.0/24")) for network in taken):
@@ -165,7 +165,7 @@ def claim_subnet(cluster):
 
 
 def routed_networks():
-    """What this machine reaches other than by a default route or one as wide as the private range itself."""
+    """The networks of this machine's routes, without default routes and those of a prefix of 8 bits or less."""
     shown = subprocess.run(["ip", "-json", "-4", "route", "show"], capture_output=True, text=True, check=True)
     networks = [ipaddress.ip_network(route["dst"]) for route in json.loads(shown.stdout or "[]")
                 if route["dst"] != "default"]
@@ -197,12 +197,12 @@ def write_hosts(cluster, record):
     write(cluster.path("hosts"), f"{local}{record['login']} {machine}\n{lines}")
     heading = "# nodes of the torchbridge cluster"
     with open("/etc/hosts") as file:
-        machine = file.read().partition(heading)[0].rstrip()  # an `up` inside `run` finds the outer cluster's here
+        machine = file.read().partition(heading)[0].rstrip()  # inside `run` it has the outer cluster's lines
     write(cluster.path("login_hosts"), f"{machine}\n{heading} {cluster.name}\n{lines}")
 
 
 def check_login_is_reachable(cluster, record):
-    """srun listens on the login node: a firewall there would make it wait for minutes."""
+    """srun listens on the login node: with a firewall there each step would wait for minutes."""
     node = next(iter(record["nodes"]))
     with socket.create_server((record["login"], 0)) as listener:
         port = listener.getsockname()[1]
@@ -213,14 +213,14 @@ def check_login_is_reachable(cluster, record):
 
 
 def wait_until_gone(cluster):
-    """The kernel takes down a namespace and its interfaces a moment after the last process."""
+    """The kernel removes a namespace and its interfaces shortly after the last process has ended."""
     try:
         with open(cluster.path("interface")) as file:
             name, index = file.read().split()
     except (FileNotFoundError, ValueError):
         return
     deadline = time.monotonic() + GONE_WAIT_S
-    while interface_index(name) == int(index):  # the name alone may be the next cluster's by now
+    while interface_index(name) == int(index):  # the next cluster may already use the name
         if time.monotonic() > deadline:
             raise ClusterError(f"the interface {name} is still there after {GONE_WAIT_S} s")
         time.sleep(0.005)

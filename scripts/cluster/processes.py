@@ -1,10 +1,10 @@
-"""Which processes belong to a cluster, and how they are ended without ever hitting another one.
+"""Finds the processes of a cluster, and ends them without ever signaling another process.
 
-No list of pids is trusted. A process is a member because of what it is now:
+No list of pids is kept. A process is a member by its present state:
 - its environment carries the mark that `up` gives its daemons, or
-- its /etc/hosts is the cluster's, so it lives in a node's mount namespace, or
-- it lives in the network namespace of one that both is true of, or
-- it was pointed at this cluster's slurm.conf, and is a client program of Slurm's or runs inside an salloc.
+- its /etc/hosts is the cluster's, so it is in a node's mount namespace, or
+- it is in the network namespace of a process that has both, or
+- its SLURM_CONF is this cluster's, and it is a client program of Slurm's or runs inside an salloc.
 """
 import os
 import select
@@ -20,13 +20,13 @@ KILL_WAIT_S = 15
 
 
 def statistics(pid):
-    """The fields of /proc/PID/stat from the third, the state, on."""
+    """The fields of /proc/PID/stat from the third on, which is the state."""
     with open(f"/proc/{pid}/stat") as file:
         return file.read().rpartition(")")[2].split()
 
 
 def identity(pid):
-    """The pid and its start time: unlike a pid alone, never used twice."""
+    """The pid and the start time: together they are never used twice."""
     return f"{pid} {statistics(pid)[19]}"
 
 
@@ -68,7 +68,7 @@ def is_inside(cluster, pid):
 
 
 def holds(check, *arguments):
-    """A check of a process that has just ended, or of a kernel thread, is false."""
+    """The result of a check, or False where the process has just ended or is a kernel thread."""
     try:
         return check(*arguments)
     except OSError:
@@ -76,9 +76,9 @@ def holds(check, *arguments):
 
 
 class Networks:
-    """The network namespaces of the nodes, and never the one we are in ourselves.
+    """The network namespaces of the nodes, never that of this process.
 
-    They are held open, so that the kernel gives their numbers to no other namespace meanwhile.
+    They are held open, so that the kernel cannot give their numbers to other namespaces.
     """
 
     def __init__(self):
@@ -127,7 +127,7 @@ def any_member(cluster):
 
 
 def end_members(cluster):
-    """SIGTERM and a little time for tasks and clients, then SIGKILL for everything, until nothing is left."""
+    """SIGTERM and TASK_GRACE_S for tasks and clients, then SIGKILL for all members until none is left."""
     with Networks() as networks:
         tasks = [pid for pid in members(cluster, networks) if not holds(has_mark, cluster, pid)]
         wait_for(signal_members(cluster, tasks, networks, signal.SIGTERM), TASK_GRACE_S)
@@ -140,7 +140,7 @@ def end_members(cluster):
 
 
 def signal_members(cluster, pids, networks, signum):
-    """Signals through pidfds, checked after they are open: a reused pid is never hit. Returns the pidfds."""
+    """Signals through pidfds, which it checks after opening: a reused pid is never signaled. Returns the pidfds."""
     descriptors = []
     for pid in pids:
         try:
@@ -157,7 +157,7 @@ def signal_members(cluster, pids, networks, signum):
 
 
 def wait_for(descriptors, seconds):
-    """Waits until all the processes have ended, at most so long."""
+    """Waits until all the processes have ended, or until the time is over."""
     deadline = time.monotonic() + seconds
     poller = select.poll()
     for descriptor in descriptors:

@@ -1,4 +1,4 @@
-"""Slurm itself: its configuration as text, its daemons, and what is asked of it."""
+"""Slurm: its configuration, its daemons, and requests to it."""
 import os
 import resource
 import shutil
@@ -8,12 +8,12 @@ import subprocess
 import time
 
 import nodes
-from state import ClusterError, say, write
+from state import ClusterError, report, write
 
 PORT = 6817
 START_WAIT_S = 60
 CANCEL_WAIT_S = 3
-MOST_OPEN_FILES = 65536  # Slurm's daemons close every possible descriptor one by one: a limit of 10^9 costs minutes
+MAX_OPEN_FILES = 65536  # Slurm's daemons close every possible descriptor one by one: with a limit of 10^9 for minutes
 PACKAGES = {"slurmctld": "slurmctld", "slurmd": "slurmd", "srun": "slurm-client", "munged": "munge", "ip": "iproute2",
             "unshare": "util-linux", "nsenter": "util-linux", "mount": "mount", "hostname": "hostname"}
 
@@ -28,7 +28,7 @@ def require_programs():
 
 def write_configuration(cluster, network, options):
     write(cluster.path("slurm.conf"), slurm_conf(cluster, network, options))
-    # Asked only where --conf chooses plugins that use cgroups.
+    # Read only where --conf selects plugins that use cgroups.
     write(cluster.path("cgroup.conf"), "IgnoreSystemd=yes\n")
     plugin = f"optional {options.plugin} {options.plugin_args}".rstrip() + "\n" if options.plugin else ""
     write(cluster.path("plugstack.conf"), plugin)
@@ -61,7 +61,7 @@ def default_settings(cluster, network, options):
         "SlurmdSpoolDir": cluster.path("nodes", "%n", "spool"),
         "SlurmdPidFile": cluster.path("nodes", "%n", "slurmd.pid"),
         "SlurmdLogFile": cluster.path("log", "slurmd-%n.log"),
-        "SlurmdParameters": "config_overrides",  # few real CPUs may pose as many
+        "SlurmdParameters": "config_overrides",  # nodes may have more CPUs than the machine
         "TmpFS": cluster.path("nodes", "%n", "tmp"),
         "PlugStackConfig": cluster.path("plugstack.conf"),
         "ReturnToService": "2",
@@ -72,7 +72,7 @@ def default_settings(cluster, network, options):
         "SelectType": "select/cons_tres",
         "SelectTypeParameters": "CR_Core",
         "SchedulerType": "sched/backfill",
-        # Rounds of heterogeneous, batch and requeued jobs: every 30 s, 3 s and 60 s by default.
+        # Scheduling intervals of heterogeneous, batch and requeued jobs: 30 s, 3 s and 60 s by default.
         "SchedulerParameters": "bf_interval=1,batch_sched_delay=0,sched_interval=1",
         "GresTypes": "gpu",
         "MailProg": "/bin/true",
@@ -83,7 +83,7 @@ def default_settings(cluster, network, options):
 
 
 def overridden(settings, lines):
-    """The settings with the user's values, and the lines that set something else."""
+    """The settings with the user's values, and the user's lines for other keys."""
     names = {name.lower(): name for name in settings}
     further = []
     for line in lines:
@@ -101,16 +101,16 @@ def node_lines(network, options):
     compute = [f"NodeName={name} NodeAddr={address} CPUs={options.cpus} Boards=1 SocketsPerBoard=1 "
                f"CoresPerSocket={options.cpus} ThreadsPerCore=1 RealMemory={memory}{gres}"
                for name, address in network["nodes"].items()]
-    # slurmctld looks up by its NodeName where a waiting srun is, and where there is none tells itself instead.
+    # slurmctld finds the address of a waiting srun by its NodeName; without one it would notify its own address.
     login = f"NodeName={nodes.login_name()} NodeAddr={network['login']} State=FUTURE"
     partition = f"PartitionName=main Nodes={','.join(network['nodes'])} Default=YES MaxTime=INFINITE State=UP"
     return [*compute, login, partition]
 
 
 def start_daemons(cluster, network):
-    """Every munged, then slurmctld, then every slurmd; each as soon as the ones before answer.
+    """Starts every munged, then slurmctld, then every slurmd; each as soon as the ones before answer.
 
-    Each node has its own munged, as on real clusters. To a shared one the credential of a step of two nodes is
+    Each node has its own munged, as on real clusters. A shared munged takes the credential of a step of two nodes for
     replayed, and slurmd before 23.02.5 frees the text of that error twice where two steps start at once
     (docs/develop/cluster.md).
     """
@@ -138,9 +138,9 @@ def start_daemons(cluster, network):
 
 
 def limit_resources():
-    """Tasks get the daemons' limits: the most this process may have, within reason, and no core files."""
+    """Sets the limits that daemons and tasks inherit: the highest allowed, MAX_OPEN_FILES at most, no core files."""
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
-    files = MOST_OPEN_FILES if files == resource.RLIM_INFINITY else min(files, MOST_OPEN_FILES)
+    files = MAX_OPEN_FILES if files == resource.RLIM_INFINITY else min(files, MAX_OPEN_FILES)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     _, locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (locked, locked))
@@ -161,13 +161,13 @@ def start_daemon(cluster, name, command):
                                 stderr=subprocess.STDOUT, cwd="/", start_new_session=True, close_fds=False)
 
 
-def wait_until(fact, daemons, deadline, cluster, blamed):
+def wait_until(fact, daemons, deadline, cluster, daemon):
     while not fact():
-        ended = next((name for name, daemon in daemons.items() if daemon.poll() is not None), None)
+        ended = next((name for name, process in daemons.items() if process.poll() is not None), None)
         if ended:
             raise ClusterError(f"{ended} ended with exit code {daemons[ended].returncode}{log_tail(cluster, ended)}")
         if time.monotonic() > deadline:
-            raise ClusterError(f"the cluster was not ready after {START_WAIT_S} s{log_tail(cluster, blamed)}")
+            raise ClusterError(f"the cluster was not ready after {START_WAIT_S} s{log_tail(cluster, daemon)}")
         time.sleep(0.01)
 
 
@@ -193,13 +193,13 @@ def ask(cluster, *command, seconds=10):
 
 
 def all_idle(cluster, network):
-    # A line a node and partition.
+    # One line for each node and partition.
     states = ask(cluster, "sinfo", "--noheader", "--Node", "--format=%N %T").splitlines()
     return set(states) == {f"{name} idle" for name in network["nodes"]}
 
 
 def cancel_jobs(cluster, controller):
-    """Lets jobs and their srun end in good order where Slurm still works; what remains is ended without it."""
+    """Cancels the jobs where slurmctld answers, and waits CANCEL_WAIT_S for their end."""
     deadline = time.monotonic() + CANCEL_WAIT_S
     cancelled = set()
     while answers(socket.AF_INET, (controller, PORT)) and time.monotonic() < deadline:
@@ -207,7 +207,7 @@ def cancel_jobs(cluster, controller):
         if not jobs:
             return
         if jobs - cancelled:
-            say(f"cancelling jobs {' '.join(sorted(jobs - cancelled, key=int))}")
+            report(f"cancelling jobs {' '.join(sorted(jobs - cancelled, key=int))}")
             ask(cluster, "scancel", *(jobs - cancelled), seconds=CANCEL_WAIT_S)
             cancelled |= jobs
         time.sleep(0.05)

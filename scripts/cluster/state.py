@@ -1,4 +1,4 @@
-"""The state folder of a cluster: where it is, who may change it now, and what is written down in it."""
+"""The state folder of a cluster: its path, its lock and its files."""
 import contextlib
 import fcntl
 import json
@@ -20,7 +20,7 @@ class ClusterError(Exception):
         self.exit_code = exit_code
 
 
-def say(message):
+def report(message):
     for line in message.splitlines():
         print(f"cluster: {line}", file=sys.stderr, flush=True)
 
@@ -39,7 +39,7 @@ def temporary_root():
 
 
 def all_clusters():
-    """Of which there is at least a lock."""
+    """The clusters that have a state folder or a lock."""
     try:
         entries = os.listdir(state_root())
     except OSError:
@@ -77,7 +77,7 @@ class Cluster:
 
     def check_paths(self, longest_node):
         if not re.fullmatch(r"[\w/.+-]+", self.folder, re.ASCII):
-            raise ClusterError(f"slurm.conf cannot hold the folder '{self.folder}': set TORCHBRIDGE_STATE to one of "
+            raise ClusterError(f"slurm.conf does not allow the folder '{self.folder}': set TORCHBRIDGE_STATE to one of "
                                "letters, digits and _ / . + -")
         longest_socket = self.path("nodes", longest_node, "spool", "stepd.slurm.pmix.1000000.1000")
         if len(longest_socket) > LONGEST_SOCKET_PATH:
@@ -113,7 +113,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def lock(self):
-        """One command at a time changes a cluster. A killed holder's lock is free once its children have exec'd."""
+        """One command at a time changes a cluster. A killed command's lock is free once its children have exec'd."""
         root, path = os.path.dirname(self.folder), self.lock_path()
         descriptor = self._open_locked(root, path)
         try:
@@ -127,7 +127,7 @@ class Cluster:
 
     def _open_locked(self, root, path):
         deadline = time.monotonic() + LOCK_WAIT_S
-        told = False
+        has_reported = False
         while True:
             make_private_folder(root)
             try:
@@ -141,9 +141,9 @@ class Cluster:
                 if same_file(descriptor, path):
                     return descriptor
             except BlockingIOError:
-                if not told:
-                    say(f"waiting for another command that changes '{self.name}'")
-                    told = True
+                if not has_reported:
+                    report(f"waiting for another command that changes '{self.name}'")
+                    has_reported = True
                 time.sleep(0.02)
             except BaseException:
                 os.close(descriptor)
@@ -154,7 +154,7 @@ class Cluster:
 
 
 def make_private_folder(root):
-    """The root is ours or root's, and only its owner may write in it: daemons run on what lies there."""
+    """The folder must belong to this user or root, and only its owner may write in it: daemons use its files."""
     try:
         os.makedirs(root, 0o755, exist_ok=True)
         status = os.lstat(root)

@@ -1,5 +1,4 @@
-"""What is looked at, check by check. Each gives rows (what, figure, verdict); verdict None: there is nothing to
-judge."""
+"""The checks of one GPU. Each yields rows (what, figure, verdict); verdict None: the figure is neither good nor bad."""
 
 import pathlib
 import re
@@ -11,7 +10,7 @@ import tempfile
 from jobs import Failed
 
 PRECISIONS = ("fp32", "bf16", "fp16")
-# What is trained: title, task, options, and the reference script that takes the same ones.
+# The trainings: options, then (title, task, options, reference script with the same options).
 DIGITS = ["--epochs", "1000", "--batch-size", "32", "--optimizer", "sgd", "--lr", "0.02"]
 GPT = ["--epochs", "100", "--batch-size", "32", "--optimizer", "adamw", "--lr", "0.001", "--weight-decay", "0.1",
        "--no-decay-1d", "--clip-norm", "1", "--lr-schedule", "constant", "--warmup-steps", "0"]
@@ -22,16 +21,16 @@ TASKS = [
     ("text, `gpt:small`", "text", [*GPT, "--model", "gpt:small"], "train_reference.py"),
     ("table, `mlp:64`", "table", ["--epochs", "1000", "--batch-size", "32", "--model", "mlp:64"], None),
 ]
-# The reference script's quicker ways, and what a good engineer writes besides: no `.item()` a step, workers, TF32,
-# torch.compile.
+# Faster options of the reference script. BEST adds what is common in fast scripts: no `.item()` in each step, workers,
+# TF32, torch.compile.
 TUNED = ["--loader", "batches", "--gradient-as-bucket-view"]
 BEST = [*TUNED, "--log-every", 20, "--workers", 2]
-COMMON = ["--fp32-precision", "tf32"]  # of ours, too, where it is compared with the best
-NEAR = 1e-3  # between losses of the same training, computed in another order
+COMMON = ["--fp32-precision", "tf32"]  # of both programs where ours is compared with BEST
+NEAR = 1e-3  # largest distance between losses of the same training, computed in another order
 
 
 def row(what, find):
-    """(what, figure, verdict) of find(), or why it could not be found: the rows after it are still looked at."""
+    """(what, figure, verdict) of find(); an error becomes a failed row, and the later checks still run."""
     try:
         return (what, *find())
     except Failed as error:
@@ -41,7 +40,7 @@ def row(what, find):
 
 
 def loss_falls(lines):
-    """(figure, verdict): the mean of the first and of the last tenth of the steps."""
+    """(figure, verdict) by the mean loss of the first and of the last tenth of the steps."""
     first, last = (mean_loss(part) for part in (lines[:tenth(lines)], lines[-tenth(lines):]))
     return f"loss {first:.4f} to {last:.4f} in {len(lines)} steps", last < 0.9 * first
 
@@ -61,12 +60,12 @@ def apart(lines, others):
 
 
 def rate(lines):
-    """Samples per second, by the median step of the second half."""
+    """Samples per second: the median of the second half of the steps."""
     return statistics.median(line["samples_per_s"] for line in lines[len(lines) // 2:])
 
 
 def nccl_connects_eagerly(jobs, steps):
-    """Before any collective, by NCCL's own log."""
+    """The connection exists before any collective, by NCCL's own log."""
     if jobs.device == "cpu":
         return
 
@@ -81,7 +80,7 @@ def nccl_connects_eagerly(jobs, steps):
 
 
 def tasks_learn(jobs, steps):
-    """In half precision near fp32, but not the same: that would be fp32 under another name."""
+    """Losses in half precision are near those in fp32, but differ: equal losses would be fp32 under another name."""
     for title, task, options, _ in TASKS:
         whole = []
 
@@ -92,7 +91,7 @@ def tasks_learn(jobs, steps):
                 whole.extend(lines)
                 return figure, verdict
             if not whole:
-                return f"{figure}; there is no fp32 to compare with", False
+                return f"{figure}; no fp32 run to compare with", False
             early, final = apart(lines[:10], whole), mean_loss(whole[-tenth(whole):])
             end = abs(mean_loss(lines[-tenth(lines):]) - final)
             near = apart(lines[:1], whole) < 0.02 and end < 0.1 * max(1.0, final)
@@ -103,7 +102,7 @@ def tasks_learn(jobs, steps):
 
 
 def scale_comes_down(jobs, steps):
-    """From a loss scale at which every gradient overflows: about 25 steps are left out until it is low enough."""
+    """From a loss scale at which every gradient overflows: about 25 steps are skipped until it is low enough."""
     title, task, options, _ = TASKS[0]
 
     def find():
@@ -112,15 +111,15 @@ def scale_comes_down(jobs, steps):
         figure, verdict = loss_falls(lines)
         first, second = (sum(line.get("skipped", False) for line in part)
                          for part in (lines[:len(lines) // 2], lines[len(lines) // 2:]))
-        # A scale that just fits may overflow once more.
+        # A scale just below the limit may overflow once more.
         figure += f"; {first} steps left out in the first half, {second} in the second"
         return figure, verdict and first > 0 and second < 3
     yield row(f"{title}, fp16 from a loss scale of 1e12 (GradScaler)", find)
 
 
 def two_share_the_gpu(jobs, steps):
-    """NCCL refuses two ranks on one GPU; gloo copies by way of the CPU. The same losses as on the CPU: gradients are
-    averaged."""
+    """Over gloo, which copies through the CPU, because NCCL rejects two ranks on one GPU. The losses are those of the
+    CPU: gradients are averaged."""
     title, task, options, _ = TASKS[0]
 
     def find():
@@ -133,8 +132,7 @@ def two_share_the_gpu(jobs, steps):
 
 
 def resume_continues(jobs, steps):
-    """From step 20 of 40, with dropout: weights, optimizer, order of samples and the generator of the device are where
-    they were."""
+    """From step 20 of 40, with dropout: restores weights, optimizer, order of samples and the device's generator."""
     model = "gpt:layers=2,heads=2,width=64,context=64,dropout=0.2"
     words = [*GPT, "--model", model, "--max-steps", 40]
     for way in ([], ["--async-save"]):
@@ -151,14 +149,14 @@ def resume_continues(jobs, steps):
 
 
 def options_work(jobs, steps):
-    """Options that change how a training is computed, and not what: losses as without them."""
+    """Options that change how a training is computed, but not its result: the losses are those without them."""
     title, task, options, _ = TASKS[0]
     words = [*options, "--max-steps", 30]  # the profile begins with step 11, an epoch has 45
     plain = []
 
     def compare(lines):
         if not plain:
-            raise Failed("there is nothing to compare with")
+            raise Failed("no run to compare with")
         distance = apart(lines, plain)
         return f"losses within {distance:.1e} of those without", distance < NEAR
 
@@ -182,14 +180,14 @@ def options_work(jobs, steps):
     for more, variables in cases:
         yield row(f"{title}, `{' '.join(more)}`", lambda: compare(jobs.train(task, [*words, *more], more=variables)))
     # The same samples a step, in two parts.
-    place = words.index("--batch-size") + 1
-    halves = [*words[:place], "16", *words[place + 1:], "--grad-accumulation", "2"]
+    value = words.index("--batch-size") + 1
+    halves = [*words[:value], "16", *words[value + 1:], "--grad-accumulation", "2"]
     yield row(f"{title}, `--batch-size 16 --grad-accumulation 2`", lambda: compare(jobs.train(task, halves)))
     yield row(f"{title}, `--profile 3`", find_profile)
 
 
 def copies_overlap(jobs, steps):
-    """A copy begins, and is done, while products that were queued before it are still computed."""
+    """A copy starts and ends while products that were queued before it are still being computed."""
     if jobs.device == "cpu":
         yield "loader (nothing is copied on the CPU)", "", None
         return
@@ -215,15 +213,16 @@ def generators_agree(jobs, steps):
 
 
 def compiles(jobs):
-    """What torch.compile is given. Its code for a GPU needs a C compiler; on the CPU the script itself is tried."""
+    """The option of torch.compile. Its code for a GPU needs a C compiler; the CPU, which only tests the script, takes
+    eager."""
     if jobs.device == "cpu":
         return ["--compile", "eager"]
     return ["--compile", "inductor"] if any(map(shutil.which, ("cc", "gcc", "clang"))) else []
 
 
 def speed_of(jobs, task, options, script, ranks=1):
-    """(figure, None): ours against the reference script, as usual, tuned and at its best, in three turns; on the CPU
-    one. Weights and order of samples are the same, so the losses are close too."""
+    """(figure, None): ours against the reference script with usual, TUNED and BEST options, in three rounds, on the CPU
+    in one. Weights and order of samples are the same, so the losses are close too."""
     words, where = [*options, "--momentum", "0"], jobs.own_gpus() if ranks > 1 else {}
     best = [*BEST, *compiles(jobs)]
     ways = {"Python's": [], "Python's tuned": TUNED, "Python's best": [*best, *COMMON]}

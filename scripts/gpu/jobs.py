@@ -1,4 +1,4 @@
-"""Programs as jobs of some ranks on this machine, with the shared libraries that they need."""
+"""Runs programs as jobs of one or more ranks on this machine, with the shared libraries that they need."""
 
 import dataclasses
 import json
@@ -17,7 +17,7 @@ DEADLINE_S = 300
 
 
 class Failed(Exception):
-    """A check did not come out; the message is one line."""
+    """A check failed; the message is one line."""
 
 
 def free_port():
@@ -27,23 +27,22 @@ def free_port():
 
 
 @dataclasses.dataclass
-class Lost:
-    """What became of a job that lost its last rank: exit codes, in the order of the ranks, seconds until the others had
-    ended, stderr."""
+class LostRankResult:
+    """The end of a job that lost its last rank: exit codes by rank, seconds until the other ranks had ended, stderr."""
     codes: list
     seconds: float
     errors: str
 
 
 class Jobs:
-    """Starts the programs of a build folder, and Python with the same torch."""
+    """Runs the programs of a build folder, and Python with the same torch."""
 
     def __init__(self, torch, build, device, ranks=1):
         self.torch, self.build, self.device, self.ranks = torch, build, device, ranks
         self.backend = "NCCL" if device == "cuda" else "gloo"
 
     def libraries(self):
-        """Where our own programs find theirs. Not for Python, which may need others of the same names."""
+        """The variable by which our programs find their libraries. Python may need others of the same names."""
         folders = [str(ROOT / NEEDED), self.torch["lib"], os.environ.get("LD_LIBRARY_PATH", "")]
         return {"LD_LIBRARY_PATH": ":".join(folder for folder in folders if folder)}
 
@@ -52,11 +51,11 @@ class Jobs:
             "WORLD_SIZE": str(world_size), "LOCAL_WORLD_SIZE": str(world_size), "OMP_NUM_THREADS": "1",
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
         }
-        # One GPU, also where there are several: all ranks share it, unless own_gpus() is given.
+        # All ranks use the same GPU, also where there are several, unless own_gpus() overrides this.
         return shared | {"CUDA_VISIBLE_DEVICES": visible_gpus(1)}
 
     def own_gpus(self):
-        """The variable with which each of the ranks has a GPU of its own."""
+        """The variable that gives each rank a GPU of its own."""
         return {"CUDA_VISIBLE_DEVICES": visible_gpus(self.ranks)}
 
     def _start(self, command, world_size, out, errors, more):
@@ -68,18 +67,18 @@ class Jobs:
             for rank in range(world_size)]
 
     def run(self, command, world_size=1, more=None):
-        """What rank 0 has printed. Failed, with the last lines of stderr, unless all ranks end well in time."""
+        """The output of rank 0. Raises Failed, with the last lines of stderr, unless all ranks end with 0 in time."""
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
             reason = wait_for(self._start(command, world_size, out, errors, more))
             if reason:
                 errors.seek(0)
-                raise Failed(f"{reason}: {shlex.join(map(str, command))}: {last_words(errors.read())}")
+                raise Failed(f"{reason}: {shlex.join(map(str, command))}: {last_lines(errors.read())}")
             out.seek(0)
             return out.read()
 
     def lose_last_rank(self, command, number, when, soon_s):
-        """A job of all ranks whose last one gets the signal as soon as when() holds, or fails by itself (no signal).
-        Failed where a rank ends before, or one of the others is still there after soon_s seconds."""
+        """Runs a job of all ranks. Sends the signal `number` to the last one as soon as when() is true; None: the rank
+        fails by itself. Raises Failed where a rank ends before, or one of the others runs for soon_s seconds after."""
         with tempfile.TemporaryFile("w+") as errors:
             processes = self._start(command, self.ranks, subprocess.DEVNULL, errors, self.libraries() | self.own_gpus())
             try:
@@ -91,11 +90,11 @@ class Jobs:
                     process.wait(max(0.0, begin + soon_s - time.monotonic()))
                 seconds = time.monotonic() - begin
             except subprocess.TimeoutExpired:
-                raise Failed(f"not all of the others had ended after {soon_s} s") from None
+                raise Failed(f"not all other ranks had ended after {soon_s} s") from None
             finally:
                 end(processes)
             errors.seek(0)
-            return Lost([process.returncode for process in processes], seconds, errors.read())
+            return LostRankResult([process.returncode for process in processes], seconds, errors.read())
 
     def trainer(self, task):
         return [self.build / "bin/trainer", "--task", task, "--data", data_of(task), "--quiet", "--device", self.device]
@@ -104,7 +103,7 @@ class Jobs:
         return [self.build / "bin/gpu_cases", case, self.device]
 
     def cases(self, case, more=None, world_size=1):
-        """Name to list of values of gpu_cases CASE."""
+        """The output of gpu_cases CASE: name to list of values."""
         found = {}
         for line in self.run(self.gpu_cases(case), world_size, self.libraries() | (more or {})).splitlines():
             name, _, value = line.partition(" ")
@@ -112,13 +111,13 @@ class Jobs:
         return found
 
     def train(self, task, options, world_size=1, device=None, more=None):
-        """The metrics of the trainer, a dictionary a step. The gradients' norm, which the reference scripts do not
-        measure, is left out."""
+        """The metrics of the trainer, a dictionary for each step. Without the norm of the gradients, which the
+        reference scripts do not compute."""
         program = [*self.trainer(task), "--no-grad-norm", "--device", device or self.device]
         return self._metrics(program, options, world_size, self.libraries() | (more or {}))
 
     def train_in_python(self, script, task, options, world_size=1, more=None):
-        """The same of a reference script."""
+        """The same for a reference script."""
         program = [self.torch["python"], script, "--device", self.device, "--data", data_of(task)]
         return self._metrics(program, options, world_size, more)
 
@@ -131,21 +130,21 @@ class Jobs:
 
 
 def visible_gpus(count):
-    """A value of CUDA_VISIBLE_DEVICES: the first so many of those that are visible here."""
+    """A value of CUDA_VISIBLE_DEVICES: the first `count` of the GPUs that are visible here."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     return ",".join(given.split(",")[:count] if given is not None else map(str, range(count)))
 
 
 def data_of(task):
-    """That which comes along."""
+    """The task's data in the source tree."""
     return ROOT / "data" / {"text": "text/pentateuch.txt"}.get(task, task)
 
 
-def last_words(text):
-    """The last three lines; what libraries warn of is left out."""
+def last_lines(text):
+    """The last three lines, without warnings of libraries."""
     lines = [line.strip() for line in text.splitlines()]
-    told = [line for line in lines if line and not line.startswith("[W") and "Warning" not in line]
-    return " / ".join(told[-3:]) or "no word on stderr"
+    kept = [line for line in lines if line and not line.startswith("[W") and "Warning" not in line]
+    return " / ".join(kept[-3:]) or "nothing on stderr"
 
 
 def wait_until(fact, processes):
@@ -153,9 +152,9 @@ def wait_until(fact, processes):
     while not fact():
         ended = [process.returncode for process in processes if process.poll() is not None]
         if ended:
-            raise Failed(f"a rank ended before with exit code {ended[0]}")
+            raise Failed(f"a rank ended too early, with exit code {ended[0]}")
         if time.monotonic() > deadline:
-            raise Failed(f"did not train within {DEADLINE_S} s")
+            raise Failed(f"no training step within {DEADLINE_S} s")
         time.sleep(0.05)
 
 
@@ -166,7 +165,7 @@ def end(processes):
 
 
 def wait_for(processes):
-    """Nothing, or why the job did not end well; none of its processes is left."""
+    """Ends all processes. Returns the reason where the job failed, else None."""
     deadline = time.monotonic() + DEADLINE_S
     try:
         for process in processes:

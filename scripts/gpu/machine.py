@@ -1,5 +1,4 @@
-"""What is here: an NVIDIA driver with GPUs, and a Python whose torch is the libtorch that the programs were built
-for."""
+"""Finds the NVIDIA driver with its GPUs, and a Python whose torch is the libtorch that the programs were built for."""
 
 import ctypes
 import json
@@ -12,12 +11,12 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 VENV = ROOT / ".venv"
-ENOUGH = ("torch", "numpy", "safetensors")  # of the requirements
+NEEDED_PACKAGES = ("torch", "numpy", "safetensors")  # those of the requirements that the checks need
 BUILT_FOR = "build/torch_version"  # in an archive: torch.__version__ of the libtorch that its programs were built with
 
 
 class Stop(Exception):
-    """Nothing can be checked; the message is one line, `code` that of the process."""
+    """Nothing can be checked. The message is one line, `code` the exit code of the process."""
 
     def __init__(self, message, code=1):
         super().__init__(message)
@@ -25,7 +24,7 @@ class Stop(Exception):
 
 
 def why_no_gpu():
-    """One line, or nothing where the driver shows a GPU."""
+    """The reason in one line; None where the driver shows a GPU."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -33,19 +32,19 @@ def why_no_gpu():
     count = ctypes.c_int(0)
     code = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
     if code not in (0, 100):  # CUDA_ERROR_NO_DEVICE
-        return f"the NVIDIA driver answers with error {code}"
+        return f"the NVIDIA driver returns error {code}"
     return None if count.value else "the NVIDIA driver shows no GPU"
 
 
 def visible_gpus():
-    """How many GPUs the driver shows. REQUIRES: why_no_gpu() knows no reason."""
+    """The number of GPUs that the driver shows. REQUIRES: why_no_gpu() is None."""
     count = ctypes.c_int(0)
     ctypes.CDLL("libcuda.so.1").cuDeviceGetCount(ctypes.byref(count))
     return count.value
 
 
 def driver_version():
-    """"580.65.06"; empty where NVML, which knows it, is not there."""
+    """As "580.65.06"; empty where NVML, which knows it, is missing."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
@@ -55,19 +54,19 @@ def driver_version():
     return text.value.decode() if found else ""
 
 
-# CUDA's major version, and the oldest driver that serves it (CUDA's release notes, "Minor Version Compatibility").
+# CUDA's major version to the oldest driver that supports it (CUDA's release notes, "Minor Version Compatibility").
 OLDEST_DRIVER = {12: 525, 13: 580}
 
 
 def check_driver(torch):
-    """Stops where the driver is older than torch's CUDA."""
-    newest = ctypes.c_int(0)  # CUDA that it serves: 13000 for 13.0
+    """Raises Stop where the driver is too old for torch's CUDA."""
+    newest = ctypes.c_int(0)  # the newest CUDA that it supports: 13000 for 13.0
     ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(newest))
-    served, major = f"{newest.value // 1000}.{newest.value % 1000 // 10}", int(torch["cuda"].split(".")[0])
+    newest_supported, major = f"{newest.value // 1000}.{newest.value % 1000 // 10}", int(torch["cuda"].split(".")[0])
     if newest.value // 1000 < major:
         oldest = f"; it needs a driver from {OLDEST_DRIVER[major]} on" if major in OLDEST_DRIVER else ""
         driver = f"the NVIDIA driver {driver_version()}".rstrip()
-        raise Stop(f"{driver} serves CUDA {served} at most, and torch {torch['version']} is for CUDA "
+        raise Stop(f"{driver} supports CUDA {newest_supported} at most, but torch {torch['version']} is for CUDA "
                    f"{torch['cuda']}{oldest}")
 
 
@@ -77,7 +76,7 @@ def requirements():
     return dict(re.findall(r"^([a-z0-9]+)==(\S+)$", text, re.MULTILINE))
 
 
-_ASK = """
+_PRINT_TORCH = """
 import json, os, torch
 gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
 print(json.dumps({"version": torch.__version__, "lib": os.path.join(os.path.dirname(torch.__file__), "lib"),
@@ -85,14 +84,14 @@ print(json.dumps({"version": torch.__version__, "lib": os.path.join(os.path.dirn
 """
 
 
-def ask(python):
-    """What that Python's torch is, or nothing where it has none."""
+def torch_of(python):
+    """Version, CUDA version, GPU and folder of that Python's torch; None where it has none."""
     try:
-        answer = subprocess.run([str(python), "-c", _ASK], capture_output=True, text=True, timeout=300)
+        answer = subprocess.run([str(python), "-c", _PRINT_TORCH], capture_output=True, text=True, timeout=300)
     except OSError as error:
         raise Stop(f"{python}: {error.strerror}", 2) from error
     except subprocess.TimeoutExpired as error:
-        raise Stop(f"{python}: does not import torch within {error.timeout:.0f} s", 2) from error
+        raise Stop(f"{python}: torch is not imported within {error.timeout:.0f} s", 2) from error
     return json.loads(answer.stdout) | {"python": str(python)} if answer.returncode == 0 else None
 
 
@@ -103,8 +102,8 @@ def needed_version():
 
 
 def fits(torch, device):
-    """A torch for the CPU, or for another CUDA, has the same version up to the +, and not the libraries that the
-    programs need."""
+    """Whether the programs can use this torch. A torch for the CPU or another CUDA has the same version up to the +,
+    but lacks libraries that the programs need."""
     if torch is None or (device == "cuda" and torch["cuda"] is None):
         return False
     return needed_version() in (torch["version"], torch["version"].split("+")[0])
@@ -112,18 +111,18 @@ def fits(torch, device):
 
 def make_venv():
     pinned = requirements()
-    words = [f"{name}=={pinned[name]}" for name in ENOUGH]
-    print(f"gpu_check: no torch {pinned['torch']} here; installing {' '.join(words)} into {VENV}", file=sys.stderr)
+    packages = [f"{name}=={pinned[name]}" for name in NEEDED_PACKAGES]
+    print(f"gpu_check: no torch {pinned['torch']} here; installing {' '.join(packages)} into {VENV}", file=sys.stderr)
     try:
         subprocess.run([sys.executable, "-m", "venv", VENV], check=True, stdout=subprocess.DEVNULL)
-        subprocess.run([VENV / "bin/pip", "install", "-q", "--disable-pip-version-check", *words], check=True)
+        subprocess.run([VENV / "bin/pip", "install", "-q", "--disable-pip-version-check", *packages], check=True)
     except (OSError, subprocess.CalledProcessError) as error:
         raise Stop(f"cannot make {VENV} with torch {pinned['torch']}: {error}; give --python a Python that has "
                    "it") from error
 
 
 def fitting(python, device):
-    found = ask(python)
+    found = torch_of(python)
     if fits(found, device):
         return found
     has = f"has torch {found['version']}" if found else "has no torch"
@@ -131,11 +130,11 @@ def fitting(python, device):
 
 
 def find_torch(given, device):
-    """The torch of the Python that is given, of .venv, of python3, or of a new .venv."""
+    """The torch of the given Python, or else of .venv, python3 or a new .venv."""
     if given:
         return fitting(given, device)
     for python in (VENV / "bin/python", shutil.which("python3")):
-        found = ask(python) if python and os.access(python, os.X_OK) else None
+        found = torch_of(python) if python and os.access(python, os.X_OK) else None
         if fits(found, device):
             return found
     make_venv()

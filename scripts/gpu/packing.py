@@ -1,4 +1,4 @@
-"""An archive of what a machine with a GPU needs beside libc and torch: programs, their shared libraries, reference
+"""Writes an archive for a machine that has a GPU, libc and torch: programs, their other shared libraries, reference
 scripts, data."""
 
 import io
@@ -14,27 +14,27 @@ from machine import BUILT_FOR, ROOT, Stop
 PROGRAMS = ("bin/trainer", "bin/gpu_cases", "lib/libtorchbridge_nccl.so")
 FILES = ("scripts/gpu_check", "scripts/gpu", "scripts/requirements.txt", "tests/reference", "data")
 NEEDED = "build/lib/needed"
-# glibc's own, which come with the kernel's loader and must be the machine's.
+# glibc's libraries, which must be those of the machine, as its loader is.
 _LIBC = re.compile(r"^(linux-vdso|ld-linux.*|lib(c|m|dl|rt|util|pthread|resolv|nsl))\.so")
 
 
 def shared_libraries(program):
-    """Name to path; None for one that is not found."""
+    """Name to path of what the program links; None for a library that is not found."""
     answer = subprocess.run(["ldd", program], capture_output=True, text=True, check=True)
     found = re.findall(r"^\s*(\S+)(?: => (\S+.*?))?(?: \(0x[0-9a-f]+\))?$", answer.stdout, re.MULTILINE)
     return {os.path.basename(name): None if path == "not found" else path or name for name, path in found}
 
 
 def torch_folder(libraries):
-    """Of the libtorch that a program was built with; libraries of it and beside it (nvidia/) are torch's."""
+    """The folder above the libtorch that a program was built with. All libraries below it are torch's, also nvidia/."""
     for name, path in libraries.items():
         if name == "libtorch_cpu.so" and path:
             return pathlib.Path(path).resolve().parent.parent.parent
-    raise Stop("the programs do not find their libtorch_cpu.so: build them anew")
+    raise Stop("the programs do not find their libtorch_cpu.so: rebuild them")
 
 
 def torch_version(folder):
-    """torch.__version__ of the wheel there; empty where libtorch is none of a wheel."""
+    """torch.__version__ of the wheel in the folder; empty where libtorch is not of a wheel."""
     file = folder / "torch/version.py"
     found = re.search(r"^__version__ = '(.*)'$", file.read_text(), re.MULTILINE) if file.exists() else None
     return found[1] if found else ""
@@ -47,11 +47,12 @@ def all_libraries(programs):
     return libraries
 
 
-def beyond_libc_and_torch(libraries, torch):
+def libraries_to_pack(libraries, torch):
+    """Those of neither libc nor torch."""
     needed = {}
     for name, path in sorted(libraries.items()):
         if path is None:
-            raise Stop(f"{name}, which the programs need, is not here")
+            raise Stop(f"{name}, which the programs need, is not found")
         if not _LIBC.match(name) and torch not in pathlib.Path(path).resolve().parents:
             needed[name] = pathlib.Path(path).resolve()
     return needed
@@ -74,7 +75,7 @@ def add_text(archive, name, text):
 
 
 def pack(target, build):
-    """Writes the archive; its files lie as in the source tree, below gpu_check/."""
+    """Writes the archive, with the paths of the source tree below gpu_check/. Returns the packed libraries."""
     programs = [build / name for name in PROGRAMS]
     for program in programs:
         if not program.exists():
@@ -82,7 +83,7 @@ def pack(target, build):
                        "torchbridge_nccl_plugin", 2)
     libraries = all_libraries(programs)
     torch = torch_folder(libraries)
-    needed, version = beyond_libc_and_torch(libraries, torch), torch_version(torch)
+    needed, version = libraries_to_pack(libraries, torch), torch_version(torch)
     try:
         with tarfile.open(target, "w:gz") as archive, tempfile.TemporaryDirectory() as folder:
             for name, program in zip(PROGRAMS, programs):

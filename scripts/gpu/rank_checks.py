@@ -1,4 +1,4 @@
-"""What takes several ranks, each with a GPU of its own, and NCCL between them; on the CPU, which tries the script,
+"""The checks of several ranks, each with a GPU of its own, over NCCL; on the CPU, which only tests the script, over
 gloo."""
 
 import pathlib
@@ -6,13 +6,13 @@ import signal
 import tempfile
 
 from checks import GPT, NEAR, TASKS, apart, row, speed_of
-from jobs import last_words
+from jobs import last_lines
 
-SOON_S = 30  # in which the others end, once a rank is lost: 4 s of silence, and 7 s where NCCL's abort hangs
+SOON_S = 30  # time for the others to end after a rank is lost: 4 s without a heartbeat, 7 s where NCCL's abort hangs
 
 
 def nccl_equals_gloo(jobs, steps):
-    """The same training over both: gloo copies by way of the CPU, and sums in another order."""
+    """The same training over both: gloo copies through the CPU, and sums in another order."""
     for title, task, options, _ in (TASKS[0], TASKS[2]):
         def find():
             words = [*options, "--max-steps", 20]
@@ -24,13 +24,13 @@ def nccl_equals_gloo(jobs, steps):
 
 
 def gradients_are_averaged(jobs, steps):
-    """ZeRO in both ways, one with ranks that have no element, and gradients in bf16: losses as without."""
+    """Both ways of ZeRO, once with ranks that have no element, and gradients in bf16: the losses are those without."""
     def find(task, words, more, near):
         plain, ours = (jobs.train(task, [*words, *each], jobs.ranks, more=jobs.own_gpus()) for each in ([], more))
         distance = apart(ours, plain)
         return f"losses of {len(ours)} steps within {distance:.1e} of those without", distance < near
     gpt = ("text", [*GPT, "--model", "gpt:tiny", "--max-steps", 20])
-    # 11 numbers: from three ranks on the last ones have none of them.
+    # 11 numbers: from three ranks on the last ones have no element.
     table = ("table", ["--model", "linear", "--max-steps", 20])
     cases = [(*gpt, ["--zero", "1"], NEAR), (*gpt, ["--zero", "1", "--zero-gradients", "all-reduce"], NEAR),
              (*table, ["--zero", "1"], NEAR), (*gpt, ["--grad-comm", "bf16"], 0.02)]
@@ -47,7 +47,7 @@ def subgroups(jobs, steps):
 
 
 def lost_rank_ends_the_job(jobs, steps):
-    """One that is killed, one that is stopped, and one that fails while the others are in an all-reduce."""
+    """The last rank is killed, stopped, or fails while the others are in an all-reduce."""
     last = jobs.ranks - 1
 
     def find(number):
@@ -63,11 +63,11 @@ def lost_rank_ends_the_job(jobs, steps):
         return judge(lost, f"rank {last}: failed on purpose")
 
     def judge(lost, reason):
-        """NCCL's watchdog has lines of its own, which do not begin with the program's name."""
-        said = [line for line in lost.errors.splitlines() if line.startswith(("trainer: ", "gpu_cases: "))]
-        fits = all(code == 1 for code in lost.codes[:last]) and len(said) == 1 and reason in said[0]
-        told = " / ".join(said) or last_words(lost.errors)
-        return f"exit codes {lost.codes}, after {lost.seconds:.1f} s: {told}", fits
+        """Counts the lines of our programs; those of NCCL's watchdog do not begin with their names."""
+        reports = [line for line in lost.errors.splitlines() if line.startswith(("trainer: ", "gpu_cases: "))]
+        fits = all(code == 1 for code in lost.codes[:last]) and len(reports) == 1 and reason in reports[0]
+        shown = " / ".join(reports) or last_lines(lost.errors)
+        return f"exit codes {lost.codes}, after {lost.seconds:.1f} s: {shown}", fits
 
     for what, number in (("killed", signal.SIGKILL), ("stopped", signal.SIGSTOP)):
         yield row(f"rank {last} of {jobs.ranks} is {what}", lambda: find(number))
@@ -75,7 +75,7 @@ def lost_rank_ends_the_job(jobs, steps):
 
 
 def all_reduce_bandwidth(jobs, steps):
-    """By nccl-tests' measure: what each rank sends, whatever their number."""
+    """The bus bandwidth of nccl-tests: bytes that each rank sends, independent of the number of ranks."""
     def find():
         found = jobs.cases("bandwidth", jobs.own_gpus(), jobs.ranks)
         figures = (f"{name.removeprefix('mib_')} MiB: {float(value):.2f} GB/s" for name, (value,) in found.items())

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Tests scripts/cluster/cluster itself: what it starts works, and nothing of it is left when it is down.
+# Tests scripts/cluster/cluster itself: the cluster works, and nothing of it is left after `down`.
 # Exit code: 0, 1 where a case failed, 77 where this machine cannot run the cases (the reason is printed).
 set -uo pipefail
 
@@ -29,7 +29,7 @@ fail() {
   failures=$((failures + 1))
 }
 
-# expect EXIT_CODE PATTERN COMMAND...: the command ends so, and what it prints (both streams) matches.
+# expect EXIT_CODE PATTERN COMMAND...: the command ends with the code, and its output (both streams) matches.
 expect() {
   local code=$1 pattern=$2 output got=0
   shift 2
@@ -38,8 +38,8 @@ expect() {
   [[ $output =~ $pattern ]] || fail "'$*' did not print '$pattern' but: $output"
 }
 
-# By environment or by mounts, which show paths without /tmp where that is a file system of its own.
-# Zombies have neither: they wait for init, not for us.
+# Prints the processes whose environment or mounts name the cluster's folder. Mounts show it without /tmp where that is
+# a file system of its own. Zombies have neither, and are left to init.
 processes_of() {
   local folder=$TORCHBRIDGE_STATE/$1 process
   for process in \
@@ -71,7 +71,7 @@ wait_for() {
   done
 }
 
-case_bad_options_get_one_clear_line() {
+case_bad_options_are_reported_in_one_line() {
   local -a cases=(
     "bogus|'bogus' is not one of up, run, exec, status, down"
     "up --bogus|unrecognized arguments: --bogus"
@@ -81,7 +81,7 @@ case_bad_options_get_one_clear_line() {
     "up --plugin /no/such.so|there is no file '/no/such.so'"
     "up --conf nonsense|'nonsense' is not a line 'Key=value'"
     "up --port-range 9-5|'9-5' is not LOW-HIGH"
-    "run|say after -- what to run"
+    "run|expected a command after --"
     "exec -- true|--node"
     "down --all --name a|exclude each other"
   )
@@ -92,19 +92,19 @@ case_bad_options_get_one_clear_line() {
   done
 }
 
-case_what_is_not_there_is_said() {
+case_missing_clusters_are_reported() {
   expect 0 "there is no cluster 'absent'" cluster down --name absent
   expect 0 "no cluster is up" cluster down --all
   expect 1 "absent: not up" cluster status --name absent
   expect 1 "cluster 'absent' is not up: 'cluster up --name absent' starts it" cluster run --name absent -- true
 }
 
-case_without_root_it_says_what_it_needs() {
+case_without_root_the_needed_capabilities_are_named() {
   expect 1 "^cluster: a cluster needs root with CAP_SYS_ADMIN and CAP_NET_ADMIN[^"$'\n'"]*$" \
     as_nobody "$scripts/cluster" up --name absent
 }
 
-case_in_a_chroot_it_says_what_to_use_instead() {
+case_in_a_chroot_the_alternative_is_named() {
   local make_root='set -e
     mount -t tmpfs none "$1"
     for entry in /*; do
@@ -139,7 +139,7 @@ case_a_cluster_runs_steps_and_leaves_nothing() {
   expect_nothing_left one "${interface[@]}"
 }
 
-case_a_neighbour_table_that_is_too_small_is_said() {
+case_a_small_neighbour_table_is_reported() {
   local table=/proc/sys/net/ipv4/neigh/default/gc_thresh3
   [ -e "$table" ] || { echo "not tested: this network namespace does not show the neighbour table's size"; return; }
   echo 16 >"$scratch/size"
@@ -162,7 +162,7 @@ case_signals_and_input_reach_the_command() {
   expect 0 "is down" cluster down --name one
 }
 
-case_a_step_that_waits_for_another_is_told_when_it_ends() {
+case_a_waiting_step_is_notified_when_another_ends() {
   expect 0 "is up" cluster up --name one --nodes 1 --cpus 2
   expect 0 "first.*second" timeout 15 "$scripts/cluster" run --name one -- salloc -Q -n2 sh -c \
     'srun -n2 --exact sh -c "sleep 1; echo first" & sleep 0.3; srun -n2 --exact echo second; wait'
@@ -236,7 +236,7 @@ case_down_cleans_up_after_a_killed_up() {
   done
 }
 
-case_an_interrupted_up_cleans_up_itself() {
+case_an_interrupted_up_cleans_up() {
   "$scripts/cluster" up --name one 2>/dev/null &
   local pid=$!
   wait_for 10 test -e "$TORCHBRIDGE_STATE/one/slurm.conf" || fail "up did not begin"

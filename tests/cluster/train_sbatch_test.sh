@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What scripts/train.sbatch does where Slurm or a signal comes at a bad time, or its input is bad: Slurm's commands are
-# stubs here, the program ends as the case says. cluster.preemption has the real ones. Usage: train_sbatch_test.sh
-# [CASE...]
+# scripts/train.sbatch with failing requests to Slurm, signals at bad times and bad input. Slurm's commands are stubs,
+# and the program ends as the case determines; cluster.preemption uses the real ones.
+# Usage: train_sbatch_test.sh [CASE...]
 set -euo pipefail
 : "${SOURCE_DIR:?run through ctest}"
 script=$SOURCE_DIR/scripts/train.sbatch
@@ -10,13 +10,13 @@ trap 'rm -rf "$work"' EXIT
 unset "${!SLURM_@}" "${!SQUEUE_@}"
 unset RUN LAUNCHER TRAINER OPTIONS MAX_TRIES BACKOFF CONTROLLER_TRIES CONTROLLER_PAUSE
 
-# Each stub writes its call down and does what the file hooks/NAME says first, if there is one; that may end it.
+# Each stub logs its call and first runs the file hooks/NAME, if it exists, which may end it.
 mkdir "$work/bin"
 cat >"$work/bin/stub" <<'STUB'
 #!/bin/bash
 name=${0##*/}
 echo "$name $*" >>calls
-fails() {  # fails TIMES WORDS: the first so many calls of this stub
+fails() {  # fails TIMES ERROR: the first TIMES calls of this stub fail
   (($(grep -c "^$name " calls) > $1)) || { echo "$2" >&2; exit 1; }
 }
 [[ ! -e hooks/$name ]] || source "hooks/$name"
@@ -35,7 +35,7 @@ for name in squeue scontrol mkdir trainer; do ln -s stub "$work/bin/$name"; done
 fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
 controller_is_away='slurm_load_jobs error: Unable to contact slurm controller (connect failure)'
 
-# start [NAME=VALUE...]: the job, once; sets `code`.
+# start [NAME=VALUE...]: runs the job once; sets `code`.
 start() {
   local status=0
   : >calls
@@ -61,7 +61,7 @@ case_steps_are_compared_as_numbers() {
   start
   expect_line 'from step 100000000 ended'
 }
-case_progress_below_one_put_aside_counts() {
+case_progress_below_a_renamed_checkpoint_counts() {
   checkpoint step-00005000.aside
   checkpoint step-00000100
   hook trainer <<<'folder=run/checkpoints/step-$(printf %08d $(($(ls run/checkpoints | grep -c .) * 100)))
@@ -76,71 +76,71 @@ case_progress_below_one_put_aside_counts() {
 }
 
 # ---- A controller that restarts --------------------------------------------------------------------------------------
-case_squeue_is_asked_again() {
+case_squeue_is_retried() {
   hook squeue <<<"[[ \$* != *%T* ]] || fails 3 '$controller_is_away'"
   start
   expect_code 75
   expect_calls 1 'scontrol requeue 7'
-  expect_line 'queued again$'
+  expect_line 'job requeued$'
 }
-case_squeue_that_stays_away_is_named() {
+case_an_unreachable_controller_is_reported() {
   hook squeue <<<"[[ \$* != *%T* ]] || fails 99 '$controller_is_away'"
   start CONTROLLER_TRIES=4
   expect_code 75
   expect_calls 0 'scontrol'
   expect_calls 4 'squeue.*%T'
   expect_line \
-    "not queued again \\(tries: 4\\): $(sed 's/[()]/\\&/g' <<<"$controller_is_away"): give the same sbatch command"
+    "job not requeued \\(tries: 4\\): $(sed 's/[()]/\\&/g' <<<"$controller_is_away"): run the same sbatch command again"
 }
 case_errors_of_several_lines_become_one() {
   hook squeue <<<"[[ \$* != *%T* ]] || fails 99 \$'squeue: error: one\\nsqueue: fatal: two'"
   start CONTROLLER_TRIES=2
-  expect_line 'not queued again \(tries: 2\): squeue: error: one; squeue: fatal: two: give'
+  expect_line 'job not requeued \(tries: 2\): squeue: error: one; squeue: fatal: two: run the same'
 }
-case_requeueing_is_tried_again() {
+case_requeueing_is_retried() {
   hook scontrol <<<"[[ \$1 != requeue ]] || fails 2 '$controller_is_away'"
   start
   expect_calls 3 'scontrol requeue 7'
-  expect_line 'queued again$'
+  expect_line 'job requeued$'
 }
-case_requeueing_that_happened_unheard_is_not_repeated() {
+case_a_requeue_whose_answer_was_lost_is_not_repeated() {
   hook scontrol <<<"echo PENDING BeginTime >state; fails 1 'Socket timed out on send/recv operation'"
   start
   expect_calls 1 'scontrol requeue'
-  expect_line 'queued again, though the answer was lost: Slurm has it as PENDING BeginTime'
+  expect_line 'job requeued, although the answer was lost: its state is PENDING BeginTime'
   expect_calls 1 'scontrol update JobId=7 StartTime=now+60'
 }
-case_a_refusal_is_final() {
+case_a_forbidden_requeue_is_not_retried() {
   hook scontrol <<<"fails 99 'Requested operation is presently disabled for job 7'"
   start
   expect_code 75
   expect_calls 1 'scontrol'
-  expect_line 'not queued again \(tries: 1\): Requested operation .* give the same sbatch command'
+  expect_line 'job not requeued \(tries: 1\): Requested operation .* run the same sbatch command again'
 }
-case_the_pause_is_asked_for_again() {
+case_the_delay_is_retried() {
   hook scontrol <<<"[[ \$1 != update ]] || fails 2 '$controller_is_away'"
   start
   expect_calls 2 'scontrol update JobId=7 StartTime=now+60'
-  expect_line 'not before 60 s have passed'
+  expect_line 'the next start is delayed by 60 s'
 }
-case_the_end_is_asked_for_again() {
+case_the_end_time_is_retried() {
   hook squeue <<<"[[ \$* != *%e ]] || fails 2 '$controller_is_away'"
   hook trainer <<<'echo "ends at $SLURM_JOB_END_TIME" >&2'
   start TZ=UTC
   expect_line '^ends at 1767225600$'
 }
-case_training_begins_without_the_end() {
+case_training_starts_without_the_end_time() {
   hook squeue <<<"[[ \$* != *%e ]] || fails 99 '$controller_is_away'"
   start CONTROLLER_TRIES=3
-  expect_line "when the job ends is not known \\(tries: 3\\): $(sed 's/[()]/\\&/g' <<<"$controller_is_away")"
+  expect_line "the end time of the job is unknown \\(tries: 3\\): $(sed 's/[()]/\\&/g' <<<"$controller_is_away")"
   expect_calls 1 trainer
 }
-case_squeue_has_no_defaults_of_the_users() {
+case_squeue_ignores_the_users_defaults() {
   hook squeue <<<'[[ ! ${SQUEUE_STATES-} ]] || exit 0'
   start SQUEUE_STATES=PENDING
   expect_calls 1 'scontrol requeue 7'
 }
-case_a_job_over_its_limit_is_queued_again() {
+case_a_job_over_its_limit_is_requeued() {
   for state in 'COMPLETING TimeLimit' 'TIMEOUT TimeLimit' 'SIGNALING None' $'RUNNING None\nRUNNING None'; do
     rm -rf run
     echo "$state" >state
@@ -148,16 +148,16 @@ case_a_job_over_its_limit_is_queued_again() {
     expect_calls 1 'scontrol requeue 7'
   done
 }
-case_a_job_that_slurm_ends_or_queues_is_left_to_it() {
+case_a_job_that_slurm_ends_or_requeues_is_not_requeued() {
   for state in COMPLETING PENDING CANCELLED PREEMPTED; do
     rm -rf run
     echo "$state None" >state
     start
     expect_calls 0 scontrol
-    expect_line "not queued from here: Slurm has it as $state\$"
+    expect_line "job not requeued by this script: its state is $state\$"
   done
 }
-case_another_jobs_end_is_not_this_ones() {
+case_an_inherited_end_time_is_ignored() {
   echo NONE >end_time
   hook trainer <<<'echo "ends at ${SLURM_JOB_END_TIME-nothing}" >&2'
   start SLURM_JOB_END_TIME=5
@@ -170,7 +170,7 @@ case_a_task_of_an_array() {
   expect_calls 1 'scontrol requeue 6_3'
   expect_calls 1 'trainer --checkpoint-dir run/3/checkpoints'
 }
-case_another_jobs_array_is_not_this_ones() {
+case_inherited_array_variables_are_ignored() {
   hook trainer <<<'echo "task ${SLURM_ARRAY_TASK_ID-none}" >&2'
   for ids in '7 7' '7 6_4' '17 6_3'; do
     rm -rf run
@@ -195,31 +195,31 @@ case_signals_before_the_start() {
       expect_code 75
       expect_calls 0 trainer
       expect_calls 1 'scontrol requeue 7'
-      expect_line "$signal came before the start"
+      expect_line "$signal arrived before training started"
     done
   done
 }
-case_a_signal_ends_the_wait_for_the_controller() {
+case_a_signal_ends_the_retries() {
   hook squeue <<<"[[ \$* == *%T* ]] || { kill -USR1 \$(<pid); fails 99 '$controller_is_away'; }"
   start CONTROLLER_TRIES=50
   expect_calls 1 'squeue.*%e'
   expect_calls 1 'scontrol requeue 7'
 }
-case_a_signal_goes_to_the_program() {
+case_a_signal_is_forwarded_to_the_program() {
   hook trainer <<<'trap "exit 75" USR1; kill -USR1 $(<pid)
     for ((i = 0; i < 600; i++)); do read -rt 0.1 <> <(:) || true; done; exit 9'
   start
   expect_code 75
   expect_calls 1 'scontrol requeue 7'
 }
-# As where it comes between fork and exec: the child ends by it.
-case_a_signal_that_the_program_did_not_await() {
+# As a signal between fork and exec, which ends the child.
+case_a_signal_that_the_program_does_not_handle() {
   hook trainer <<<'kill -USR1 $(<pid); for ((i = 0; i < 600; i++)); do read -rt 0.1 <> <(:) || true; done; exit 9'
   start
   expect_code 75
   expect_calls 1 'scontrol requeue 7'
 }
-case_a_program_that_ends_by_itself_by_that_signal() {
+case_a_program_that_sends_itself_the_signal() {
   hook trainer <<<'kill -USR1 $$'
   start
   expect_code 138
@@ -229,17 +229,17 @@ case_a_signal_after_the_program_is_harmless() {
   hook scontrol <<<'kill -USR1 $(<pid); kill -TERM $(<pid)'
   start
   expect_code 75
-  expect_line 'queued again$'
+  expect_line 'job requeued$'
   ! grep -q 'kill:' out || fail "it signals a process that has ended"
 }
 
 # ---- Its input -------------------------------------------------------------------------------------------------------
-case_options_are_words_not_patterns() {
+case_options_are_not_file_name_patterns() {
   touch a.bias 'b.bias'
   start OPTIONS=$'--no-decay *.bias\n--x ?.bias' LAUNCHER='env A=*.bias'
   grep -qx 'trainer .* --no-decay \*.bias --x ?.bias' calls || fail "other options: $(grep ^trainer calls)"
 }
-case_the_pause_is_bounded() {
+case_the_delay_is_bounded() {
   for tries in 7 8 64 65 1000; do
     rm -rf run
     /bin/mkdir run
@@ -258,7 +258,7 @@ case_numbers_are_checked_first() {
     expect_calls 0 trainer
   done
 }
-case_only_for_sbatch() {
+case_outside_a_job_it_ends() {
   start SLURM_JOB_ID=
   expect_code 2
   expect_line '^train.sbatch: .*sbatch'
@@ -273,21 +273,21 @@ case_a_damaged_record_counts_from_one() {
     expect_line 'try [19] from step none'
   done
 }
-case_no_record_no_start() {
+case_training_needs_a_writable_record() {
   /bin/mkdir -p run/.tries.new
   start
   expect_code 1
-  expect_line '^train.sbatch: cannot write run/.tries: not started'
+  expect_line '^train.sbatch: cannot write run/.tries: training is not started'
   expect_calls 0 trainer
 }
-case_given_up_and_started_again_by_hand() {
+case_gives_up_and_counts_anew_after_a_requeue_by_hand() {
   hook trainer <<<'exit 1'
   for try in 1 2 given_up 1; do
     echo RUNNING None >state
     start MAX_TRIES=2
     expect_code 1
     case $try in
-      given_up) expect_line '2 starts have brought no checkpoint after step none: given up' ;;
+      given_up) expect_line '2 starts in a row wrote no checkpoint after step none: giving up' ;;
       *) expect_line "try $try from step none ended with code 1" ;;
     esac
   done

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# scripts/gpu_check without a GPU: what it refuses, and its archive tried on the CPU: gpu_check_test.sh SOURCE_DIR
-# BUILD_DIR
+# scripts/gpu_check without a GPU: wrong use, and its archive on the CPU. gpu_check_test.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
 source_dir=$1 build_dir=$2
 python=$(sed -n 's/^TORCHBRIDGE_PYTHON:INTERNAL=//p' "$build_dir/CMakeCache.txt")
@@ -31,7 +30,7 @@ CUDA_VISIBLE_DEVICES=-1 ends 77 '^gpu_check: no GPU here, .*: nothing was checke
 # A driver that shows one GPU, and is too old for the wheel.
 driver=$build_dir/tests/process/fake_driver
 LD_LIBRARY_PATH=$driver ends 2 '^gpu_check: --ranks 2 needs as many GPUs, .*; visible here: 1$' --ranks 2
-LD_LIBRARY_PATH=$driver ends 1 'the NVIDIA driver .*serves CUDA 12\.8 at most, .* it needs a driver from 580 on$'
+LD_LIBRARY_PATH=$driver ends 1 'the NVIDIA driver .*supports CUDA 12\.8 at most, .* it needs a driver from 580 on$'
 ends 2 '^gpu_check: /none/bin/trainer is missing' --device cpu --build /none
 ends 2 '^gpu_check: /none/python: No such file' --device cpu --python /none/python
 ends 2 '^gpu_check: /usr/bin/false has no torch; the programs need 2\.' --device cpu --python /usr/bin/false
@@ -43,13 +42,11 @@ ends 2 '--only subgroups needs --ranks 2 or more' --only subgroups
 ends 2 "^gpu_check: cannot write '/none/gpu_check.tgz': No such file" pack /none/gpu_check.tgz
 ends 2 '^gpu_check: /none/bin/trainer is missing' --build /none pack "$work/gpu_check.tgz"
 
-# libtorch's part for CUDA opens, and says that there is no GPU; its guard shows that it is there, and not a stand-in
-# that knows no GPU.
+# libtorch_cuda.so loads and reports that there is no GPU; the guard shows that it is that of a build with CUDA.
 opened=$(CUDA_VISIBLE_DEVICES=-1 "$build_dir/bin/gpu_cases" open cuda)
 [[ $opened == $'guard 1\ndevices 0' ]] || fail "libtorch_cuda.so: $opened"
 
-# The archive, where neither the build folder nor the libraries of Debian's packages are there that Python does not need
-# itself.
+# The archive, without the build folder and without the libraries of Debian's packages, except those that Python needs.
 check pack "$work/gpu_check.tgz"
 tar xf "$work/gpu_check.tgz" -C "$work"
 away=()
@@ -76,7 +73,7 @@ grep -qE '^\| the generator gives Python.s numbers \| .* \| yes \|$' "$work/tabl
 (($(grep -cE '^\| text, .* resumed from step 20.* equal \| yes \|$' "$work/table") == 2)) ||
   fail "no rows of a resumed training"
 
-# What takes several ranks, over gloo; and the reference script at its best.
+# The checks of several ranks, over gloo, and the reference script with all its fast options.
 check --device cpu --python "$python" --steps 30 --ranks 3 --only nccl_equals_gloo --only gradients_are_averaged \
   --only subgroups --only lost_rank_ends_the_job --only all_reduce_bandwidth --only speed >"$work/table" ||
   fail "exit code $?: $(cat "$work/table")"

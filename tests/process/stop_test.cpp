@@ -191,14 +191,14 @@ TEST_F(Stop, ASampleLogWithAFaultIsNoProof) {
     const char *from, *to, *complaint;
   } kCases[] = {
       {"", "", ""},
-      {"[4],[0]", "[4],[1]", "epoch 0: after its 5 samples come 1 that are no padding for 2 ranks"},
-      {"[4],[0]", "[4,0],[0,1]", "epoch 0: after its 5 samples come 3 that are no padding for 2 ranks"},
-      {"[4,3,2,1,0]", "[4,3,3,1,0]", "epoch 1: sample 3 was taken twice"},
-      {"[4,3,2,1,0]", "[4,3,1,0]", "epoch 1: 1 samples were not taken, such as 2"},
+      {"[4],[0]", "[4],[1]", "epoch 0: the 1 samples after the first 5 are not the padding for 2 ranks"},
+      {"[4],[0]", "[4,0],[0,1]", "epoch 0: the 3 samples after the first 5 are not the padding for 2 ranks"},
+      {"[4,3,2,1,0]", "[4,3,3,1,0]", "epoch 1: sample 3 was used twice"},
+      {"[4,3,2,1,0]", "[4,3,1,0]", "epoch 1: 1 samples were not used, such as 2"},
       {"\"step\":2", "\"step\":3", "step 3 follows step 1"},
       {"\"epoch\":1", "\"epoch\":2", "step 3: epoch 2 follows epoch 0"},
-      {"[[4],[0]]", "[[4],[]]", "step 2: the ranks took 1, 0 samples"},
-      {"{\"step\":3", "\"step\":3", "line 3 is none of a log of samples"},
+      {"[[4],[0]]", "[[4],[]]", "step 2: the ranks used 1, 0 samples"},
+      {"{\"step\":3", "\"step\":3", "line 3 is not a line of a sample log"},
   };
   for (const auto& c : kCases) {
     std::string text = good;

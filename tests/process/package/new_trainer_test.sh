@@ -27,7 +27,7 @@ for name in '' 9lives my-model 'my model' ../up ünder 'a;b' '$(touch x)' "$(pri
   refuses 'expected a letter' "$name" copy
 done
 for name in trainer test all torchbridge_mine; do refuses "of that name" "$name"; done
-refuses "'here' is there already" my_model here
+refuses "'here' exists" my_model here
 refuses "'/proc/none/copy'" my_model /proc/none/copy
 refuses "name is empty" my_model ''
 
