@@ -1,21 +1,23 @@
-# Finds libtorch in a Python wheel or an unpacked zip, without torch's own CMake files, which want a CUDA toolkit.
+# Finds libtorch in a Python wheel or an unpacked zip, without torch's own CMake files, which require a CUDA toolkit.
 #
 # Looks below TORCHBRIDGE_TORCH_ROOT (cache or environment variable): a torch or libtorch folder, a site-packages folder
-# or a virtual environment. Without it, where TORCHBRIDGE_TORCH_DEFAULT says: in the tree the .venv that scripts/setup makes, for an installed
-# torchbridge the libtorch that it was built with. CPU-only builds do as well.
+# or a virtual environment. The default is TORCHBRIDGE_TORCH_DEFAULT: in the tree the .venv that scripts/setup makes,
+# for an installed torchbridge the libtorch that it was built with. CPU-only builds are accepted too.
 #
 # Defines Libtorch_FOUND, Libtorch_VERSION, Libtorch_ROOT_DIR and the target
-#   Libtorch::cpu   tensors, autograd, nn and c10d with gloo: torch_cpu and c10. Not torch_cuda, whose load costs a
-#                   process 350 MB and 0.1 s even where there is no GPU.
-#   Libtorch::cuda  that, with CUDA's and NCCL's headers, where libtorch is a CUDA build and the headers are there. For what is opened
-#                   when a GPU is chosen. The headers are those of the wheels beside torch. An installed CUDA toolkit may be another
-#                   version: its headers are taken only where TORCHBRIDGE_CUDA_INCLUDE or TORCHBRIDGE_NCCL_INCLUDE names them.
-# Libtorch_CUDA_INCLUDE_DIRS has the folders of these headers, and Libtorch_CUDA_MISSING what a CUDA build of libtorch lacks for the target.
+#   Libtorch::cpu   tensors, autograd, nn and c10d with gloo: torch_cpu and c10. Not torch_cuda, which costs a process
+#                   350 MB and 0.1 s to load, even without a GPU.
+#   Libtorch::cuda  the same with torch_cuda and the headers of CUDA and NCCL. Exists where libtorch is a CUDA build and
+#                   the headers are found. For libraries that are opened when a GPU is selected. The headers are those
+#                   of the wheels next to torch. An installed CUDA toolkit may have another version: its headers are
+#                   used only where TORCHBRIDGE_CUDA_INCLUDE or TORCHBRIDGE_NCCL_INCLUDE names them.
+# Libtorch_CUDA_INCLUDE_DIRS contains the folders of these headers, Libtorch_CUDA_MISSING the headers that a CUDA build
+# of libtorch lacks for the target.
 
 set(TORCHBRIDGE_TORCH_ROOT "" CACHE PATH
-    "Where libtorch is: a torch, libtorch or site-packages folder or a virtual environment (default: the environment variable of this name, else ${TORCHBRIDGE_TORCH_DEFAULT})")
+    "Folder of libtorch: torch, libtorch, site-packages or a virtual environment (default: the environment variable of this name, else ${TORCHBRIDGE_TORCH_DEFAULT})")
 
-# The environment variable is asked at each run, as it would be forgotten in the cache.
+# The environment variable is read at each run: a change would have no effect if the cache kept it.
 set(_libtorch_bases ${TORCHBRIDGE_TORCH_ROOT})
 if(NOT _libtorch_bases AND NOT "$ENV{TORCHBRIDGE_TORCH_ROOT}" STREQUAL "")
   get_filename_component(_libtorch_bases "$ENV{TORCHBRIDGE_TORCH_ROOT}" ABSOLUTE BASE_DIR "$ENV{PWD}")
@@ -30,7 +32,7 @@ foreach(_base IN LISTS _libtorch_bases)
   list(APPEND _libtorch_tried ${_base} ${_base}/torch ${_base}/libtorch ${_in_environment})
 endforeach()
 
-# Not cached: another TORCHBRIDGE_TORCH_ROOT must take effect when cmake runs again.
+# Not cached, so that a changed TORCHBRIDGE_TORCH_ROOT takes effect when cmake runs again.
 unset(Libtorch_ROOT_DIR)
 foreach(_folder IN LISTS _libtorch_tried)
   if(EXISTS ${_folder}/lib/libtorch_cpu.so AND EXISTS ${_folder}/include/ATen/ATen.h)
@@ -69,11 +71,11 @@ if(Libtorch_FOUND AND NOT TARGET Libtorch::cpu)
   add_library(Libtorch::cpu SHARED IMPORTED GLOBAL)
   set_target_properties(Libtorch::cpu PROPERTIES
     IMPORTED_LOCATION ${Libtorch_ROOT_DIR}/lib/libtorch_cpu.so
-    # An imported target's include folders are SYSTEM for those who use them.
+    # The include folders of an imported target are SYSTEM for the targets that link it.
     INTERFACE_INCLUDE_DIRECTORIES
       "${Libtorch_ROOT_DIR}/include;${Libtorch_ROOT_DIR}/include/torch/csrc/api/include"
     INTERFACE_COMPILE_DEFINITIONS USE_DISTRIBUTED
-    # What torch_cpu itself needs (CUDA's runtime in a CUDA build, gomp) it finds by its own RPATH; the linker need not look.
+    # torch_cpu finds its own libraries (gomp, CUDA's runtime in a CUDA build) by its RPATH: the linker needs no paths.
     INTERFACE_LINK_OPTIONS "-Wl,--unresolved-symbols=ignore-in-shared-libs"
     INTERFACE_LINK_LIBRARIES Libtorch::c10)
 endif()
@@ -81,7 +83,7 @@ endif()
 if(Libtorch_FOUND AND NOT TARGET Libtorch::cuda AND EXISTS ${Libtorch_ROOT_DIR}/lib/libtorch_cuda.so)
   set(TORCHBRIDGE_CUDA_INCLUDE "" CACHE PATH "Folder of CUDA's headers, where libtorch does not bring them")
   set(TORCHBRIDGE_NCCL_INCLUDE "" CACHE PATH "Folder of nccl.h, where libtorch does not bring it")
-  # CUDA 13 has all in one folder, but for cccl/ in a toolkit; the wheels of CUDA 12 have a folder each.
+  # The wheels of CUDA 13 have one folder for all headers, those of CUDA 12 one each. In a toolkit cccl/ is separate.
   file(GLOB _cuda_folders ${Libtorch_ROOT_DIR}/../nvidia/cu*/include)
   file(GLOB _nccl_folders ${Libtorch_ROOT_DIR}/../nvidia/nccl/include)
   if(TORCHBRIDGE_CUDA_INCLUDE)

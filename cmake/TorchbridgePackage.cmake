@@ -1,10 +1,11 @@
-# What cmake --install writes beside the libraries: headers, the package torchbridge for find_package, programs, data, the find modules.
+# What cmake --install writes in addition to the libraries: headers, the package torchbridge for find_package, programs,
+# data and the find modules.
 include(CMakePackageConfigHelpers)
 
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/torchbridge)
 set(data ${CMAKE_INSTALL_DATADIR}/torchbridge)
 
-# Each component has an export set of its own, so that a program on the bridge alone needs no libtorch.
+# Each component has its own export set, so that a program that uses only the bridge needs no libtorch.
 set(TORCHBRIDGE_COMPONENTS bridge)
 foreach(component train mpi_backend)
   if(TARGET torchbridge::${component})
@@ -15,7 +16,7 @@ foreach(component IN LISTS TORCHBRIDGE_COMPONENTS)
   install(EXPORT torchbridge-${component} NAMESPACE torchbridge:: DESTINATION ${package})
 endforeach()
 
-# The headers of each component: what programs include, and below detail/ what those need.
+# The headers that programs include. Those that they include in turn are installed below detail/.
 set(public_headers env_map launch mpi_launch)
 if(TARGET torchbridge::train)
   list(APPEND public_headers checkpoint data ddp optimizer process_group task training)
@@ -27,17 +28,19 @@ install(CODE "set(public_headers ${public_headers})\nset(source_dir \"${PROJECT_
   set(destination \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}/torchbridge\")")
 install(SCRIPT cmake/install_headers.cmake)
 
-# Another 2.x is another c10d.
+# Each minor version of libtorch has another c10d.
 if(Libtorch_VERSION MATCHES "^[0-9]+\\.[0-9]+")
   set(TORCHBRIDGE_LIBTORCH_VERSION ${CMAKE_MATCH_0})
 endif()
 configure_package_config_file(cmake/torchbridgeConfig.cmake.in ${PROJECT_BINARY_DIR}/package/torchbridgeConfig.cmake
   INSTALL_DESTINATION ${package} PATH_VARS data)
-write_basic_package_version_file(${PROJECT_BINARY_DIR}/package/torchbridgeConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/package/torchbridgeConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
 install(DIRECTORY ${PROJECT_BINARY_DIR}/package/ DESTINATION ${package})
 install(FILES cmake/FindLibtorch.cmake cmake/FindPMIx.cmake cmake/TorchbridgeProgram.cmake DESTINATION ${package})
 
-# What gcc left in them for itself, another version of it cannot read, and would not link. --strip, too, leaves static libraries alone.
+# Removes gcc's LTO sections, which only the same version of gcc reads: with another one programs would not link.
+# --strip does not handle static libraries, so their debug symbols are removed here.
 install(CODE "set(strip)\nif(CMAKE_INSTALL_DO_STRIP)\n  set(strip -g)\nendif()")
 get_property(libraries GLOBAL PROPERTY TORCHBRIDGE_STATIC_LIBRARIES)
 foreach(library IN LISTS libraries)
@@ -45,7 +48,7 @@ foreach(library IN LISTS libraries)
     \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/$<TARGET_FILE_NAME:${library}>\" COMMAND_ERROR_IS_FATAL ANY)")
 endforeach()
 
-# The program looks for its data there (trainer_template/app).
+# Where the program looks for its data (trainer_template/app).
 install(DIRECTORY data/ DESTINATION ${data})
 if(TARGET trainer)
   set_property(TARGET trainer APPEND PROPERTY INSTALL_RPATH $ORIGIN/../${CMAKE_INSTALL_LIBDIR})

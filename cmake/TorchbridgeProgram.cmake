@@ -1,12 +1,13 @@
-# Programs on torchbridge::train, in the tree and in projects that find_package(torchbridge) found.
+# Programs that link torchbridge::train, in the tree and in projects that use find_package(torchbridge).
 
-# Headers that take a compiler long: of tensors, and of process groups and modules too.
+# Headers that are slow to compile, as precompiled headers: of tensors, and of process groups and modules too.
 set(TORCHBRIDGE_TENSORS_HEADERS <ATen/core/Tensor.h> <algorithm> <chrono> <functional> <map> <string> <vector>)
 set(TORCHBRIDGE_DISTRIBUTED_HEADERS ${TORCHBRIDGE_TENSORS_HEADERS}
   <torch/csrc/distributed/c10d/ProcessGroup.hpp> <torch/nn/modules/linear.h>)
 
-# torchbridge_torch_program(NAME SOURCES...): a program on torchbridge::train that finds its libtorch wherever it lies, installed too.
-# libtorch's headers are read once: in the tree for all programs, else for each program of more than one source.
+# torchbridge_torch_program(NAME SOURCES...): a program that links torchbridge::train and finds libtorch at run time,
+# also when it is installed. libtorch's headers are precompiled: in the tree once for all programs, elsewhere for each
+# program of more than one source.
 function(torchbridge_torch_program name)
   add_executable(${name} ${ARGN})
   target_link_libraries(${name} PRIVATE torchbridge::train)
@@ -16,7 +17,7 @@ function(torchbridge_torch_program name)
   endif()
   list(LENGTH ARGN sources)
   if(TARGET torchbridge_train_rendezvous)
-    # Compiled as the library is (-fPIC, not -fPIE), or its precompiled headers would not do.
+    # The precompiled headers of the library require its flags: -fPIC instead of -fPIE.
     set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
     target_compile_options(${name} PRIVATE -fPIC)
     target_precompile_headers(${name} REUSE_FROM torchbridge_train_rendezvous)
@@ -25,8 +26,8 @@ function(torchbridge_torch_program name)
   endif()
 endfunction()
 
-# Of a target that links libtorch: it finds it when it is installed as well. Others than libtorch are found by INSTALL_RPATH_USE_LINK_PATH,
-# which leaves out what is below the source folder, as a .venv often is.
+# Lets an installed target find libtorch. INSTALL_RPATH_USE_LINK_PATH is for the other libraries: it leaves out folders
+# below the source folder, where a .venv often is.
 function(torchbridge_find_libtorch_at_run_time target)
   get_target_property(libtorch Libtorch::cpu IMPORTED_LOCATION)
   get_filename_component(folder ${libtorch} DIRECTORY)

@@ -1,13 +1,14 @@
-# Rules every target follows: include folders, warnings, sanitizers.
+# Rules for all targets: include folders, warnings, sanitizers.
 
-# Sources name a header by its path from the root: "bridge/core/layout.h". Programs on torchbridge take <torchbridge/x.h>, which
-# include/ holds; installed, what those need lies below torchbridge/detail by the same paths (cmake/install_headers.cmake).
+# Sources include a header by its path from the root: "bridge/core/layout.h". Programs include <torchbridge/x.h> of
+# include/. Installed, the headers that those include are below torchbridge/detail by the same paths
+# (cmake/install_headers.cmake).
 get_filename_component(TORCHBRIDGE_ROOT ${CMAKE_CURRENT_LIST_DIR}/.. ABSOLUTE)
 set(TORCHBRIDGE_INCLUDES
   $<BUILD_INTERFACE:${TORCHBRIDGE_ROOT}> $<BUILD_INTERFACE:${TORCHBRIDGE_ROOT}/include>
   $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/torchbridge/detail>)
 
-# torchbridge_library(NAME SOURCES...): static library target torchbridge::NAME, installed with the package's component
+# torchbridge_library(NAME SOURCES...): the static library torchbridge::NAME, installed with the package's component
 # TORCHBRIDGE_COMPONENT (cmake/TorchbridgePackage.cmake).
 function(torchbridge_library name)
   add_library(torchbridge_${name} STATIC ${ARGN})
@@ -18,24 +19,28 @@ function(torchbridge_library name)
   set_property(GLOBAL APPEND PROPERTY TORCHBRIDGE_STATIC_LIBRARIES torchbridge_${name})
 endfunction()
 
-# torchbridge_export(NAME): target torchbridge_NAME is torchbridge::NAME, in the tree and installed.
+# torchbridge_export(NAME): makes the target torchbridge_NAME available as torchbridge::NAME, in the tree and installed.
 function(torchbridge_export name)
   add_library(torchbridge::${name} ALIAS torchbridge_${name})
   set_target_properties(torchbridge_${name} PROPERTIES EXPORT_NAME ${name})
-  install(TARGETS torchbridge_${name} EXPORT torchbridge-${TORCHBRIDGE_COMPONENT} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(TARGETS torchbridge_${name} EXPORT torchbridge-${TORCHBRIDGE_COMPONENT}
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endfunction()
 
 function(torchbridge_warnings target)
-  target_compile_options(${target} PRIVATE -ffunction-sections -fdata-sections -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers)
+  target_compile_options(${target} PRIVATE -ffunction-sections -fdata-sections
+    -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers)
 endfunction()
 
-# For what the SPANK plugin, which every srun loads, holds a copy of: small, and optimised across its libraries when the plugin is
-# linked (12% smaller). Other programs link the same objects as ever: without -fno-lto gcc would optimise them anew for each of them.
+# For libraries that are linked into the SPANK plugin, which every srun loads: optimised for size, and across libraries
+# when the plugin is linked, which makes it 12% smaller. Other programs link the same objects by -fno-lto: without it
+# gcc would optimise them again for each program.
 function(torchbridge_small target)
   target_compile_options(${target} PRIVATE -Os)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT TORCHBRIDGE_SANITIZE)
     target_compile_options(${target} PRIVATE -flto=auto -ffat-lto-objects)
-    target_link_options(${target} PRIVATE -flto-partition=one)  # for several at once gcc calls make, and warns where there is none
+    # With several partitions gcc calls make, and warns where it is missing.
+    target_link_options(${target} PRIVATE -flto-partition=one)
     target_link_options(${target} INTERFACE $<BUILD_INTERFACE:$<$<NOT:$<BOOL:$<TARGET_PROPERTY:TORCHBRIDGE_LTO>>>:-fno-lto>>)
   endif()
 endfunction()

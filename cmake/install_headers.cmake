@@ -1,6 +1,6 @@
-# Copies include/torchbridge/NAME.h of `public_headers` from `source_dir` to `destination`, and what they include of the tree, directly or
-# not, to the same paths below `destination`/detail.
-cmake_minimum_required(VERSION 3.25)  # an installed script has none
+# Copies include/torchbridge/NAME.h for each NAME of `public_headers` from `source_dir` to `destination`. Copies the
+# headers of the tree that these include, directly or not, to the same paths below `destination`/detail.
+cmake_minimum_required(VERSION 3.25)  # cmake -P inherits no version from the project
 set(found)
 set(next)
 foreach(name IN LISTS public_headers)
