@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Sites whose fast network has other names: MASTER_ADDR from an interface or a subnet of rank 0's node, which the other
-# nodes are told; the interface of each node follows it.
+# Sites with a second, fast network: MASTER_ADDR is the address of an interface or in a subnet of rank 0's node, which
+# passes it to the other nodes; each node's interface is the one in that network.
 source "$(dirname "$0")/case.sh"
 
 hosts=$(on_node n0 cat /etc/hosts)
 first=$(on_node n0 hostname -I | cut -d' ' -f1)
-# A second network, whose interface each node calls otherwise. IPv6 goes without the wait for duplicates.
-changed=()  # nodes with hosts of their own
+# A second network, whose interface has another name on each node. nodad: IPv6 without the wait for duplicates.
+changed=()  # nodes with another /etc/hosts
 restore() {
   for node in "${changed[@]}"; do on_node "$node" umount /etc/hosts; done
   on_node n0 sh -c "cat >/etc/hosts" <<<"$hosts"
@@ -16,12 +16,12 @@ restore() {
 trap restore EXIT
 for i in 0 1 2; do
   on_node "n$i" ip link add link eth0 name "fast$i" type macvlan mode bridge ||
-    skip "no second interface can be made here"
+    skip "this machine cannot make a second interface"
   on_node "n$i" ip addr add "10.88.0.1$i/24" dev "fast$i"
   on_node "n$i" ip addr add "fd88::1$i/64" dev "fast$i" nodad
   on_node "n$i" ip link set "fast$i" up
 done
-# Names of that network, as sites have them: the nodes' host names with something appended.
+# Names of that network, as sites have them: the nodes' host names with a suffix.
 for i in 0 1 2; do printf '%s\n' "10.88.0.1$i n$i-fast"; done | on_node n0 sh -c 'cat >>/etc/hosts'
 show='echo $RANK $(hostname) $MASTER_ADDR $GLOO_SOCKET_IFNAME ${NCCL_SOCKET_IFNAME-unset}'
 torchbridge=$BUILD_DIR/bin/torchbridge
@@ -41,11 +41,11 @@ expect "$(spread 10.88.0.10 "${fast[@]}")" tasks --torch-env=addr=suffix:-fast s
 expect "$(spread 10.88.0.10 "${fast[@]}")" tasks "$torchbridge" exec --torch-env=addr=suffix:-fast -- sh -c "$show"
 expect $'0 n1 10.88.0.11 unset\n1 n1 10.88.0.11 unset' \
   on_login srun -N1 -n2 -w n1 --torch-env=addr=iface:fast1 sh -c "$show"
-# A user's own choice is for NCCL too, and means that interface alone: "eth0" would also be the beginning of others.
+# An interface that the user selects is for NCCL too, and exact: to NCCL "eth0" is a prefix, "=eth0" one interface.
 expect $'0 eth0 =eth0\n1 eth0 =eth0' \
   on_login srun -N2 -n2 --torch-env=iface=eth0 sh -c 'echo $RANK $GLOO_SOCKET_IFNAME $NCCL_SOCKET_IFNAME'
 
-# Rank 0's node knows that it has no such address, and says so for all.
+# Only rank 0's node reports that it has no such address.
 expect_refusal 'torch-env: addr=iface:ib0: n0, .* has no such address: it has .*fast0 10.88.0.10' 20 \
   tasks --torch-env=addr=iface:ib0 true
 expect_refusal 'torchbridge: addr=subnet:203.0.113.0/24: n0, .* has no such address' 20 \
@@ -54,25 +54,25 @@ expect_refusal 'torch-env: iface=ib0: n0 has no interface of that name' 20 \
   on_login srun -N1 -n1 -w n0 --torch-env=iface=ib0 true
 expect_refusal 'torch-env: addr=iface:lo: 127.0.0.1 is a loopback address' 20 tasks --torch-env=addr=iface:lo true
 
-# A name of two addresses, which each node's resolver gives in another order: all nodes take the same.
-known_as() {  # known_as NODE ADDRESSES...: of n0, there
+# A name with two addresses, which each node's resolver returns in another order: all nodes select the same.
+known_as() {  # known_as NODE ADDRESSES...: the addresses of n0 on that node
   { printf '%s n0\n' "${@:2}"; sed '/\<n0\>/d' <<<"$hosts"; } >"$work/hosts.$1"
   on_node "$1" mount --bind "$work/hosts.$1" /etc/hosts
   changed+=("$1")
-  [[ $(on_node "$1" getent ahostsv4 n0 | head -n 1) == "$2 "* ]] || fail "$1 does not take $2 first"
+  [[ $(on_node "$1" getent ahostsv4 n0 | head -n 1) == "$2 "* ]] || fail "$1 does not resolve $2 first"
 }
 known_as n0 "$first" 10.88.0.10
 known_as n1 10.88.0.10 "$first"
-chosen=$(printf '%s\n' "$first" 10.88.0.10 | LC_ALL=C sort | head -n 1)
+selected=$(printf '%s\n' "$first" 10.88.0.10 | LC_ALL=C sort | head -n 1)
 show='echo $RANK $MASTER_ADDR'
-expect "0 $chosen
-1 $chosen" on_login srun -N2 -n2 -w n0,n1 --torch-env sh -c "$show"
-expect "0 $chosen
-1 $chosen" on_login srun -N2 -n2 -w n0,n1 "$torchbridge" exec -- sh -c "$show"
+expect "0 $selected
+1 $selected" on_login srun -N2 -n2 -w n0,n1 --torch-env sh -c "$show"
+expect "0 $selected
+1 $selected" on_login srun -N2 -n2 -w n0,n1 "$torchbridge" exec -- sh -c "$show"
 
-# A node that knows one of them only reaches rank 0 there.
+# A node that knows only one of them connects to that one.
 known_as n2 10.88.0.10
-cat >"$work/meet.py" <<'PY'
+cat >"$work/connect.py" <<'PY'
 import os, socket, time
 address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
 if os.environ["RANK"] == "0":
@@ -91,11 +91,11 @@ else:
                 raise
 print(os.environ["RANK"], address[0])
 PY
-expect "0 $chosen
-1 $chosen
-2 10.88.0.10" on_login srun -N3 -n3 -w n0,n1,n2 --torch-env /usr/bin/python3 "$work/meet.py"
+expect "0 $selected
+1 $selected
+2 10.88.0.10" on_login srun -N3 -n3 -w n0,n1,n2 --torch-env /usr/bin/python3 "$work/connect.py"
 
-# One of a node's tasks asks the name server for all of them.
+# One task of a node asks the name server for all of them.
 serve='import socket, sys, threading
 server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); server.bind(("127.0.0.1", 53))
 print("ready", flush=True)
@@ -124,4 +124,4 @@ on_node n3 umount /etc/resolv.conf
 exec 3>&-
 wait
 queries=$(grep -c query "$work/queries")
-((queries == 2)) || fail "$queries questions of one node's tasks for IPv4 and IPv6, expected 2"
+((queries == 2)) || fail "$queries queries of one node's tasks for IPv4 and IPv6, expected 2"

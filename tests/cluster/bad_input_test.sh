@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Bad input under srun and mpirun: one line from one rank that names it, a non-zero exit within seconds, never a hang.
+# Bad input under srun and mpirun: one line of one rank names it, and the job ends within seconds with an error.
 source "$(dirname "$0")/case.sh"
 trainer="$BUILD_DIR/bin/trainer"
 seconds=20
@@ -38,14 +38,14 @@ for under in under_srun under_mpirun; do
     --data "$work/unfit"
 done
 
-# mpirun ends all ranks when one has failed: it is said though rank 0 comes late, and some ranks never speak. Not so
-# late that rank 1, whose turn comes after two seconds, speaks too where other tests have the cores.
+# mpirun ends all ranks when one has failed: one rank reports also where rank 0 starts late, and some ranks end before
+# they can. The delay is short: rank 1 reports in rank 0's place after two seconds, and on busy cores both would.
 expect_refusal "^trainer: rank [01]: .*--epoch" "$seconds" \
   on_this_host mpirun -np 1 sh -c "sleep 0.2; exec $trainer --epoch 3" : -np 5 "$trainer" --epoch 3
 expect_one_line
 
-# An address that is not rank 0's, a name that nobody knows, an agent that is not there, a size that is not the
-# launcher's.
+# An address that is not rank 0's, a name that does not resolve, an agent that does not run, a WORLD_SIZE that is not
+# the launcher's.
 MASTER_ADDR=n1 expect_refusal '^srun: error: torch-env: MASTER_ADDR=n1 is no address of n0, where rank 0 runs' \
   "$seconds" \
   on_login srun -N2 -n2 --torch-env "$trainer"
@@ -84,9 +84,9 @@ RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29514 expect_refusal \
   on_this_host mpirun -np 4 "$trainer"
 expect_one_line
 
-# A port that something else has, told by hand: the ranks that reach it must not wait for a store that never comes.
-take_a_port_on n0
+# A MASTER_PORT set by hand that another program has: the ranks that connect to it must not wait for a store forever.
+occupy_port_on n0
 expect_refusal "^trainer: rank 0: .*MASTER_PORT=$port.*in use" 30 \
   on_login srun -N2 -n4 sh -c "$by_hand; export MASTER_PORT=$port; exec $trainer"
 expect_one_line
-give_the_port_back
+release_port

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# A node whose /tmp is full, and one whose name server never answers: steps that do not ask for the plugin run, those
-# that do run or end with a line within seconds, and no node is drained.
+# A node whose /tmp is full, and one whose name server never answers: steps without the plugin run, steps with it run or
+# end with a line within seconds, and no node is drained.
 source "$(dirname "$0")/case.sh"
 limit=40
 show='echo "$RANK/$WORLD_SIZE ${MASTER_PORT:+port} ${TORCHELASTIC_RUN_ID:+run}"'
 whole=$'0/3 port run\n1/3 port run\n2/3 port run'
 cd /
 
-# There is no folder of error files then.
+# No folder of error files can be made.
 on_node n1 mount -t tmpfs -o size=4k,nr_inodes=2 tmpfs /tmp
 changed+=("n1 /tmp")
 on_node n1 sh -c 'echo full >/tmp/file'
@@ -17,7 +17,7 @@ expect_refusal 'torch-env: first to fail: rank 0 on n1, .*: exit code 3$' 20 \
   on_login srun -Q -N2 -n3 -w n1,n2 --torch-env sh -c 'exit $((RANK == 0 ? 3 : 0))'
 as_before
 
-# Neither the hosts file nor anybody else tells it the nodes' names.
+# Neither the hosts file nor the name server resolves the nodes' names.
 printf 'nameserver 192.0.2.1\noptions timeout:30 attempts:3\n' >"$work/resolv.conf"
 echo '127.0.0.1 localhost' >"$work/hosts"
 on_node n1 sh -c 'ip link add void type veth peer name nowhere && ip addr add 192.0.2.2/24 dev void &&
@@ -27,7 +27,7 @@ with_file n1 /etc/resolv.conf "$work/resolv.conf"
 with_file n1 /etc/hosts "$work/hosts"
 status=0
 on_node n1 timeout 2 getent hosts n0 || status=$?
-((status == 124)) || fail "the name server is not silent: exit code $status of getent"
+((status == 124)) || fail "the name server answers: exit code $status of getent"
 expect $'n1\nn1\nn2' on_login srun -Q -N2 -n3 -w n1,n2 hostname
 for nodes in n0,n1 n1,n2; do
   status=0
@@ -37,7 +37,7 @@ for nodes in n0,n1 n1,n2; do
     [[ $(sort "$work/stdout") == "$whole" ]] || fail "not all ranks ran"
   else
     ((status != 124)) || fail "no end within $limit s"
-    grep -qE 'torch-env: .*(name|resolve)' "$work/stderr" || fail "no word about the name server"
+    grep -qE 'torch-env: .*(name|resolve)' "$work/stderr" || fail "no line about the name server"
   fi
 done
 ! on_login sinfo --noheader --Node --format='%N %T %E' | grep -E 'drain|down' || fail "a node is drained"

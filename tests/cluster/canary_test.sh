@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Secrets in the user's environment, under names near ours too, are in nothing that is printed, logged or left behind.
+# Secrets in the user's environment, also under names similar to ours, are in no output, log or file.
 source "$(dirname "$0")/case.sh"
 secret=canary-$(od -An -N8 -tx8 /dev/urandom | tr -d ' ')
 export API_KEY=$secret RANK_TOKEN=$secret MASTER_ADDR_KEY=$secret TORCH_ENV_KEY=$secret TORCHELASTIC_KEY=$secret \
@@ -20,8 +20,8 @@ run -N2 -n2 --torch-env env SLURM_STEP_NODELIST='n[' "$BUILD_DIR/bin/torchbridge
 run -N2 -n2 --torch-env "$BUILD_DIR/bin/torchbridge" explain
 run -N2 -n2 "$BUILD_DIR/bin/torchbridge" exec --torch-env=verbose -- true
 grep -q '^srun: error: torch-env: .*MASTER_ADDR=nohost.invalid' "$work/output" ||
-  fail "the runs did not come to their errors: $(cat "$work/output")"
-(($(grep -c 'torch-env: ' "$work/output") >= 8)) || fail "too few lines of ours: $(cat "$work/output")"
+  fail "the runs did not reach their errors: $(cat "$work/output")"
+(($(grep -c 'torch-env: ' "$work/output") >= 8)) || fail "too few lines of the plugin: $(cat "$work/output")"
 
 found=$(grep -rlaF "$secret" "$work/output" "$logs" /tmp/torch-env-0) || true
 [[ -z $found ]] || fail "the secret is in $found"

@@ -1,4 +1,4 @@
-# Verbs of the cluster cases; sourced by each *_test.sh. A case fails at its first unmet expectation.
+# Functions of the cluster cases; sourced by each *_test.sh. A case fails at its first unmet expectation.
 set -euo pipefail
 
 : "${CLUSTER:?run through ctest}" "${CLUSTER_NAME:?}" "${BUILD_DIR:?}" "${SOURCE_DIR:?}"
@@ -46,8 +46,8 @@ expect_refusal() {
   ((matches == 1)) || fail "$matches lines match '$pattern', expected one"
 }
 
-# expect_one_report PATTERN COMMAND...: the command, of ranks that begin "torchbridge exec", is refused within 30 s, one
-# rank says why, and no rank's program printed anything.
+# expect_one_report PATTERN COMMAND...: the command, a job of "torchbridge exec", fails within 30 s, one rank reports
+# why, and no rank's program has printed anything.
 expect_one_report() {
   local pattern=$1
   shift
@@ -56,7 +56,7 @@ expect_one_report() {
   [[ ! -s $work/stdout ]] || fail "a program ran: $(cat "$work/stdout")"
 }
 
-# with_file NODE PATH FILE: FILE lies over PATH on that node, until as_before or the end of the case.
+# with_file NODE PATH FILE: binds FILE over PATH on that node, until as_before or the end of the case.
 changed=()
 with_file() {
   on_node "$1" mount --bind "$3" "$2"
@@ -69,14 +69,14 @@ as_before() {
 }
 
 find_plugstack() { plugstack=${plugstack:-$(on_login sh -c 'dirname "$SLURM_CONF"')/plugstack.conf}; }
-# with_plugstack NODE LINES: that node's plugstack.conf; all else is as before.
+# with_plugstack NODE LINES: sets that node's plugstack.conf, after as_before.
 with_plugstack() {
   as_before
   find_plugstack
   printf '%b' "$2" >"$work/$1.conf"
   with_file "$1" "$plugstack" "$work/$1.conf"
 }
-# from_login_with LINES COMMAND...: the login node's.
+# from_login_with LINES COMMAND...: runs the command with another plugstack.conf of the login node.
 from_login_with() {
   find_plugstack
   printf '%b' "$1" >"$work/login.conf"
@@ -84,7 +84,7 @@ from_login_with() {
   on_login unshare --mount sh -c 'mount --bind "$0" "$1"; shift; exec "$@"' "$work/login.conf" "$plugstack" "$@"
 }
 
-# with_slurmstepd NODE WORDS: that node's slurmd starts `WORDS $work/slurmstepd`, which is a copy.
+# with_slurmstepd NODE WORDS: that node's slurmd starts `WORDS $work/slurmstepd`, a copy of slurmstepd.
 with_slurmstepd() {
   local slurmstepd
   slurmstepd=$(readlink -f "$(PATH=$PATH:/usr/sbin type -P slurmstepd)")
@@ -100,12 +100,12 @@ wait_for() {
   local deadline=$((SECONDS + $1))
   shift
   until "$@"; do
-    ((SECONDS < deadline)) || fail "waited in vain for: $*"
+    ((SECONDS < deadline)) || fail "not within the time limit: $*"
     read -rt 0.05 <> <(:) || true
   done
 }
 
-# Slurm gives a job other nodes than the first ones while these still end the steps of the case before.
+# While nodes still end the steps of the case before, Slurm starts a job on others.
 all_nodes_are_idle() { [[ $(on_login sinfo --noheader --Node --format=%T | sort -u) == idle ]]; }
 
 # The last evaluation in a metrics file is better than FLOOR.
@@ -119,18 +119,18 @@ expect_accuracy() {
 # "STEP LOSS" of each line of a metrics file.
 losses() { sed -n 's/.*"step":\([0-9]*\),.*"loss":\([-0-9.e+]*\),.*/\1 \2/p' "$1"; }
 
-# take_a_port_on NODE [ANSWER]: a program that listens there until give_the_port_back, and answers each caller if it
-# says anything; sets `port`.
-take_a_port_on() {
+# occupy_port_on NODE [ANSWER]: starts a program that listens there until release_port, and sends ANSWER, if given, to
+# each client after its first bytes; sets `port`.
+occupy_port_on() {
   local serve='import socket, sys, threading
 taken = socket.socket(); taken.bind(("0.0.0.0", 0)); taken.listen(64)
 print(taken.getsockname()[1], flush=True)
 def answer():
     while True:
-        caller = taken.accept()[0]
-        caller.recv(1000)
-        caller.sendall(sys.argv[1].encode())
-        caller.close()
+        client = taken.accept()[0]
+        client.recv(1000)
+        client.sendall(sys.argv[1].encode())
+        client.close()
 if sys.argv[1]: threading.Thread(target=answer, daemon=True).start()
 sys.stdin.read()'
   mkfifo "$work/stdin" "$work/port"
@@ -138,7 +138,7 @@ sys.stdin.read()'
   exec 3>"$work/stdin"
   read -r port <"$work/port"
 }
-give_the_port_back() {
+release_port() {
   exec 3>&-
   wait
   rm "$work/stdin" "$work/port"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# After all cases: no node may have been drained by what they did.
+# After all cases: none of them has drained a node.
 source "$(dirname "$0")/case.sh"
 reasons() { on_login sinfo --noheader --list-reasons --format '%N %E'; }
 drained=$(reasons)
-on_login scontrol update nodename=n3 state=drain reason=canary  # the question would find one
+on_login scontrol update nodename=n3 state=drain reason=canary  # shows that the command finds one
 control=$(reasons)
 "$CLUSTER" down --name "$CLUSTER_NAME"
 [[ -z $drained ]] || fail "nodes were drained: $drained"

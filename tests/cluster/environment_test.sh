@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The complete variable set of torchrun, for one task; and nothing at all when it is not asked for.
+# All variables of torchrun for one task; and none where the plugin is not requested.
 source "$(dirname "$0")/case.sh"
 show='env | grep -E "^(RANK|WORLD_SIZE|LOCAL_|GROUP_|ROLE_|MASTER_|TORCHELASTIC_|TORCH_|OMP_)" |
   sed -E "s/slurm-[0-9]+\.0/RUN/; s/^(MASTER_PORT=)[0-9]+/\1PORT/"'
@@ -22,12 +22,12 @@ TORCHELASTIC_RUN_ID=RUN
 TORCHELASTIC_USE_AGENT_STORE=False
 TORCH_NCCL_ASYNC_ERROR_HANDLING=1
 WORLD_SIZE=4" on_login srun -N2 -n4 --ntasks-per-node=2 --torch-env sh -c "test \$RANK != 3 || { $show; }"
-[[ ! -s $work/stderr ]] || fail "it is not silent: $(cat "$work/stderr")"
+[[ ! -s $work/stderr ]] || fail "it prints: $(cat "$work/stderr")"
 
 expect "" on_login srun -N2 -n4 sh -c "$show"
-[[ ! -s $work/stderr ]] || fail "it is not silent when nobody asked: $(cat "$work/stderr")"
+[[ ! -s $work/stderr ]] || fail "it prints without being requested: $(cat "$work/stderr")"
 
-# The defaults of torchrun's options are for those who start it: the program's words say so, also those for a shell.
+# The defaults of torchrun's options (PET_) are set only where the command line starts torchrun, also through a shell.
 torchbridge=$BUILD_DIR/bin/torchbridge
 mkdir "$work/bin"
 show='env | grep -cE "^PET_(NNODES=2|NODE_RANK=[01]|RDZV_ID=|RDZV_ENDPOINT=|MASTER_ADDR=|MASTER_PORT=)"'

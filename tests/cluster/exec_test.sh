@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# torchbridge exec, env and explain for programs that know nothing of it: under srun without the plugin's option,
-# mpirun, alone.
+# torchbridge exec, env and explain with programs that do not know torchbridge: under srun without the plugin's option,
+# under mpirun, and without a launcher.
 source "$(dirname "$0")/case.sh"
 torchbridge="$BUILD_DIR/bin/torchbridge"
 show='echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE'
@@ -21,7 +21,7 @@ expect "0/3 0/2 0/2
 2/3 0/1 1/2" on_node n0 mpirun --mca plm_rsh_agent "$SOURCE_DIR/scripts/cluster/node_sh" --host n0:2,n1:1 -np 3 \
   "$torchbridge" exec -- sh -c "$show"
 expect "0/1 0/1 0/1" "$torchbridge" exec -- sh -c "$show"
-# A node twice in MPICH's list has two of its daemons, and is one node.
+# A node that is twice in MPICH's list runs two of its daemons, but is one node.
 if command -v mpiexec.mpich >/dev/null; then
   expect "0/4 0/2 0/2
 1/4 0/2 1/2
@@ -29,7 +29,7 @@ if command -v mpiexec.mpich >/dev/null; then
 3/4 1/2 1/2" on_node n0 mpiexec.mpich -launcher-exec "$SOURCE_DIR/scripts/cluster/node_sh" \
     -hosts n0:1,n1:1,n0:1,n1:1 -np 4 "$torchbridge" exec -- sh -c "$show"
 fi
-# Rank 0 never comes: somebody else says so.
+# Rank 0 does not start: another rank reports it.
 expect_refusal 'torchbridge: .*did not come|torchbridge: .*within 2 s' 30 \
   on_login mpirun -np 1 sleep 20 : -np 2 "$torchbridge" exec --timeout 2 -- true
 expect_refusal "torchbridge: .*'nan'" 10 on_login "$torchbridge" exec --timeout nan -- true
@@ -46,8 +46,8 @@ done
 
 arguments='[a,b]|[]|{}|[[1,2],[3]]|--torch-env=x|--|'
 [[ $("$torchbridge" exec -- printf '%s|' '[a,b]' '[]' '{}' '[[1,2],[3]]' --torch-env=x --) == "$arguments" ]] ||
-  fail "the arguments are others"
-# It is the program from then on: exit code, standard input, signals, process id.
+  fail "the arguments were changed"
+# The process becomes the program: exit code, standard input, process id.
 "$torchbridge" exec -- sh -c 'exit 7' && fail "exit code lost" || (($? == 7)) || fail "another exit code"
 [[ $(echo hello | "$torchbridge" exec -- cat) == hello ]] || fail "standard input lost"
 [[ $(sh -c 'echo $$; exec "$0" exec -- sh -c "echo \$\$"' "$torchbridge" | sort -u | wc -l) == 1 ]] ||
@@ -70,7 +70,7 @@ expect_one_report "--torch-env: unknown option 'x'" \
 expect_one_report "--torch-env: unknown option 'x'" \
   on_login mpirun -np 3 "$torchbridge" exec --torch-env=x -- echo started
 
-# Wrong usage is told by the exit code.
+# Wrong usage has an exit code of its own.
 expect_usage_error() {  # expect_usage_error ARGUMENTS...
   local status=0
   "$torchbridge" "$@" >"$work/stdout" 2>"$work/stderr" || status=$?
@@ -93,7 +93,7 @@ expect_usage_error exec --timeout nan -- true
 expect_usage_error env --format xml
 expect_usage_error explain -- true
 
-# What one rank alone finds ends all, and that rank reports it.
+# An error that only one rank sees ends all ranks, and that rank reports it.
 on_node n0 ip link add only0 type bridge
 expect_one_report 'rank 3 on n1: iface=only0: n1 has no interface of that name$' \
   on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec --torch-env=iface=only0 -- sleep 1000
@@ -101,7 +101,7 @@ expect_one_report 'rank 2 on n1: iface=only0: n1 has no interface of that name$'
   on_node n0 mpirun --mca plm_rsh_agent "$SOURCE_DIR/scripts/cluster/node_sh" --host n0:2,n1:1 -np 3 \
   "$torchbridge" exec --torch-env=iface=only0 -- sleep 1000
 on_node n0 ip link del only0
-# What a rank of each node finds, one of each reports.
+# Of an error on each node one rank of each reports.
 expect_refusal '^torchbridge: (rank [12] on n0: )?iface=only0: n0 has no interface of that name$' 30 \
   on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec --torch-env=iface=only0 -- sleep 1000
 (($(grep -c '^torchbridge: ' "$work/stderr") <= 2)) || fail "expected one report a node"
@@ -115,9 +115,9 @@ fi
 # mpirun's ranks do not end the step that its daemons are in.
 limit=30 on_login salloc -Q -N2 -n4 --ntasks-per-node=2 \
   mpirun.openmpi -np 4 "$torchbridge" exec --torch-env=iface=only0 -- sleep 1000 2>"$work/stderr" && fail "it succeeded"
-grep -q '^torchbridge: .*iface=only0: ' "$work/stderr" || fail "nobody reports: $(cat "$work/stderr")"
+grep -q '^torchbridge: .*iface=only0: ' "$work/stderr" || fail "no rank reports it: $(cat "$work/stderr")"
 ! grep -E 'lost communication|CANCELLED' "$work/stderr" || fail "mpirun's daemons were ended"
-# A name that one node alone does not know: that node says so, and the step ends.
+# A name that only one node does not resolve: that node reports it, and the step ends.
 on_node n1 sed '/n0/d' /etc/hosts >"$work/hosts"
 with_file n1 /etc/hosts "$work/hosts"
 expect_one_report "rank 1 on n1: MASTER_ADDR=n0: .*'n0' does not resolve" \

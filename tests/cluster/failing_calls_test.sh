@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Calls that the plugin makes fail in each of its hooks, or a child of slurmstepd gets a signal there, with `optional`
 # and `required` in plugstack.conf. No exception reaches Slurm, which would abort; a program has the whole environment
-# or does not start; no node is drained; and steps that do not ask for the plugin run as ever.
+# or does not start; no node is drained; and steps without the plugin run as usual.
 source "$(dirname "$0")/case.sh"
 plugin=$1 failing_calls=$2
 if nm -D "$plugin" | grep -qE '__(asan|tsan)_'; then skip "a sanitizer's runtime is linked"; fi
@@ -13,8 +13,9 @@ expected='$SLURM_PROCID/$SLURM_LOCALID/$SLURM_NTASKS/$SLURM_NODEID/29520/slurm-$
 program="[ \"$variables\" = \"$expected\" ] && echo whole || echo \"started with $variables\""
 asking=--torch-env=verbose,ranks=block,port=29520,check=no
 
-# expect_whole_or_refused WHAT TASKS COMMAND...: all tasks are whole, or the step fails with a line of ours.
-expect_whole_or_refused() {
+# expect_whole_or_error WHAT TASKS COMMAND...: all tasks have a whole environment, or the step fails with a line of
+# ours.
+expect_whole_or_error() {
   local what=$1 tasks=$2 status=0
   shift 2
   "$@" >"$work/stdout" 2>"$work/stderr" || status=$?
@@ -27,27 +28,27 @@ expect_whole_or_refused() {
   fi
   ((status < 129 || status == 255 || status == 128 + ${signal:-0} || status == 137)) ||
     fail "$what: exit code $status: $(cat "$work/stderr")"
-  grep -qE "${told:-torch-env: |torch_env}" "$work/stderr" || fail "$what: no word about it: $(cat "$work/stderr")"
+  grep -qE "${expected_line:-torch-env: |torch_env}" "$work/stderr" || fail "$what: no report: $(cat "$work/stderr")"
 }
 
-# expect_left_alone WHAT COMMAND...: a step that does not ask for the plugin.
-expect_left_alone() {
+# expect_unaffected WHAT COMMAND...: a step without the plugin succeeds and prints nothing.
+expect_unaffected() {
   local what=$1
   shift
   "$@" >"$work/stdout" 2>"$work/stderr" || fail "$what: a step without the plugin ended with $?: $(cat "$work/stderr")"
-  [[ ! -s $work/stderr ]] || fail "$what: a step without the plugin is told $(cat "$work/stderr")"
+  [[ ! -s $work/stderr ]] || fail "$what: a step without the plugin prints $(cat "$work/stderr")"
 }
 
-# In srun. Call 1 of malloc is what libstdc++ keeps for throwing just then.
+# In srun. Call 1 of malloc is libstdc++'s reserve for exceptions without memory.
 in_srun() {  # in_srun WORD CALL AT
   local fails=(env FAIL_CALL="$2" FAIL_AT="$3" FAIL_TIMES="$always" LD_PRELOAD="$failing_calls")
   local run_it=(from_login_with "$1 $plugin\n" "${fails[@]}" srun -Q -n1)
-  expect_whole_or_refused "$*" 1 "${run_it[@]}" "$asking" env -u LD_PRELOAD sh -c "$program"
-  expect_left_alone "$*" "${run_it[@]}" env -u LD_PRELOAD true
+  expect_whole_or_error "$*" 1 "${run_it[@]}" "$asking" env -u LD_PRELOAD sh -c "$program"
+  expect_unaffected "$*" "${run_it[@]}" env -u LD_PRELOAD true
 }
 for word in optional required; do
   for ((at = 2; at <= 60; at += at < 12 ? 1 : 8)); do in_srun "$word" malloc "$at"; done
-  grep -q bad_alloc "$work/all" || fail "memory was never short in srun"
+  grep -q bad_alloc "$work/all" || fail "no bad_alloc in srun"
   for call in socket bind getrandom setenv; do in_srun "$word" "$call" 1; done
 done
 
@@ -55,14 +56,14 @@ done
 on_n1_and_n2() { on_login srun -Q -N2 -n3 -w n1,n2 "$@"; }
 in_slurmstepd() {  # in_slurmstepd CALL AT TIMES [SIGNAL]
   echo "FAIL_CALL=$1 FAIL_AT=$2 FAIL_TIMES=$3 FAIL_SIGNAL=${4:-0}" >"$work/failing"
-  expect_whole_or_refused "$word slurmstepd $*" 3 on_n1_and_n2 "$asking" sh -c "$program"
+  expect_whole_or_error "$word slurmstepd $*" 3 on_n1_and_n2 "$asking" sh -c "$program"
 }
-# Once, and then there is memory to end the step with: rank 2 would wait for the others for ever.
+# Fails once; later calls succeed, so that the step can be ended. Rank 2 would wait for the others forever.
 began="$work/began.\$SLURM_JOB_ID"
 waits="[ \$RANK != 2 ] || until [ -e $began.0 ] && [ -e $began.1 ]; do sleep 0.05; done"
 once_in_slurmstepd() {  # once_in_slurmstepd CALL AT
   echo "FAIL_CALL=$1 FAIL_AT=$2 FAIL_TIMES=1" >"$work/failing"
-  expect_whole_or_refused "$word once in slurmstepd $*" 3 \
+  expect_whole_or_error "$word once in slurmstepd $*" 3 \
     on_n1_and_n2 "$asking" sh -c "$program; : >$began.\$RANK; $waits"
 }
 for word in optional required; do
@@ -72,23 +73,23 @@ for word in optional required; do
   for ((at = 2; at <= 3000; at += at < 8 ? 1 : at < 60 ? 20 : at < 700 ? 200 : 600)); do
     in_slurmstepd malloc "$at" "$always"
   done
-  grep -q bad_alloc "$work/all" || fail "memory was never short in slurmstepd"
+  grep -q bad_alloc "$work/all" || fail "no bad_alloc in slurmstepd"
   grep -q whole "$work/stdout" || fail "the last call was not reached"
   for call in mmap fork pipe2 socket bind connect open mkdir getifaddrs getaddrinfo; do
     in_slurmstepd "$call" 1 "$always"
-    expect_left_alone "$call" on_n1_and_n2 true
+    expect_unaffected "$call" on_n1_and_n2 true
   done
   for at in 2 5 20 60 200 500 900; do once_in_slurmstepd malloc "$at"; done
   for at in 2 3 5; do
     echo "FAIL_CALL=malloc FAIL_AT=$at FAIL_TIMES=$always" >"$work/failing"
-    expect_left_alone "malloc $at" on_n1_and_n2 true
+    expect_unaffected "malloc $at" on_n1_and_n2 true
   done
-  # A signal is no error of the plugin's: Slurm tells it.
-  told='srun: error: n1: task'
+  # A signal is not an error of the plugin: Slurm reports it.
+  expected_line='srun: error: n1: task'
   for signal in $(kill -l ABRT KILL SEGV TERM); do
     for at in 2 200 900; do in_slurmstepd malloc "$at" 0 "$signal"; done
   done
-  told= signal=
+  expected_line= signal=
 done
 
 ! on_login sinfo --noheader --Node --format='%N %T %E' | grep -E 'drain|down' || fail "a node is drained"

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# What srun's side of the plugin spares the controller, by what that has received, and what it does not let others do to
-# srun.
+# srun's listener: the number of requests that the controller receives, and connections of other programs.
 CLUSTER_NAME+=-r
 source "$(dirname "$0")/case.sh"
 plugin=$1 torchbridge=$BUILD_DIR/bin/torchbridge
@@ -23,14 +22,14 @@ expect_requests() {
 }
 expect_line() { (($(grep -cE "$1" "$work/stderr") == 1)) || { cat "$work/stderr"; fail "not one line '$1'"; }; }
 
-# A step whose tasks all fail: one reason, before Slurm's own words, and one request; srun adds one of its own when it
-# hears that its step is over.
+# A step whose tasks all fail: one reason, before Slurm's own lines, and one request; srun adds one of its own when its
+# step has ended.
 failing="--torch-env=addr=nohost.invalid"
 expect_requests 2 REQUEST_CANCEL_JOB_STEP on_login srun -N2 -n16 --ntasks-per-node=8 $failing sleep 1000
 expect_line '^srun: error: torch-env: MASTER_ADDR=nohost.invalid: .*does not resolve'
 [[ $(grep -m1 error: "$work/stderr") == "srun: error: torch-env: "* ]] || {
   cat "$work/stderr"
-  fail "Slurm's words come first"
+  fail "Slurm's lines come first"
 }
 expect_refusal '^srun: error: torch-env: MASTER_ADDR=nohost.invalid: ' 15 \
   on_login srun -K -N2 -n16 --ntasks-per-node=8 $failing sleep 1000
@@ -46,30 +45,30 @@ expect_requests_up_to() {
 }
 expect_requests_up_to 3 on_login srun -N2 -n16 --ntasks-per-node=8 \
   "$torchbridge" exec --torch-env=iface=nosuch -- sleep 1000
-# An error that one node alone can see, whose tasks the others would wait for.
+# An error that only one node sees, whose tasks the others would wait for.
 on_node n0 ip link add tb0 type veth peer tb1
 expect_requests 2 REQUEST_CANCEL_JOB_STEP \
   on_login srun -N2 -n16 -w n0,n1 --ntasks-per-node=8 --torch-env=iface=tb0 sleep 1000
 expect_line '^srun: error: torch-env: iface=tb0: n1 has no interface of that name'
-# The components of a heterogeneous job are jobs of their own.
+# The components of a heterogeneous job are separate jobs.
 on_login sdiag --reset
 expect_refusal '^srun: error: torch-env: MASTER_ADDR=nohost.invalid: ' 15 \
   on_login srun -N1 -n8 -w n0 $failing sleep 1000 : -N1 -n8 -w n1 sleep 1000
 wait_for 30 all_nodes_are_idle
 (($(requests REQUEST_CANCEL_JOB_STEP) <= 4)) ||
   fail "$(requests REQUEST_CANCEL_JOB_STEP) requests, expected one for each job, and srun's own"
-# Where srun has no plugin a node asks once, and the step is over before most do.
+# Where srun has no plugin each node sends one request at most, and the step ends before most do.
 TORCHBRIDGE_OPTIONS=addr=nohost.invalid
 export TORCHBRIDGE_OPTIONS
 on_login sdiag --reset
 expect_refusal 'torch-env: MASTER_ADDR=nohost.invalid: .*does not resolve on n0' 15 \
   from_login_with "" srun -N1 -n8 -w n0 sleep 1000
 wait_for 30 all_nodes_are_idle
-! grep -E 'first to (fail|end)' "$work/stderr" || fail "a rank that was ended is blamed"
+! grep -E 'first to (fail|end)' "$work/stderr" || fail "a rank that Slurm ended is reported as failed"
 (($(requests REQUEST_CANCEL_JOB_STEP) == 2)) || fail "$(requests REQUEST_CANCEL_JOB_STEP) requests"
 unset TORCHBRIDGE_OPTIONS
 
-# Where each rank is, once for all nodes; not where that is not needed. A program below finds it too.
+# One request for the placement of the ranks for all nodes, and none where it is not needed.
 placed="-n8 -m arbitrary -w n1,n1,n0,n0,n2,n2,n3,n3"
 show='echo $RANK $GROUP_RANK $(hostname)'
 expect_requests 1 REQUEST_STEP_LAYOUT on_login srun $placed --torch-env sh -c "$show"
@@ -77,13 +76,13 @@ expect_requests 1 REQUEST_STEP_LAYOUT on_login srun $placed --torch-env sh -c "$
   fail "ranks: $(sort "$work/stdout")"
 expect_requests 0 REQUEST_STEP_LAYOUT on_login srun $placed --torch-env=ranks=block true
 expect_requests 0 REQUEST_STEP_LAYOUT on_login srun -N4 -n8 -m cyclic --torch-env true
-# A question for each component, by srun and by the nodes of the component that its answer does not reach.
+# A request for each component, by srun and by the nodes of the component that its answer does not reach.
 expect_requests 4 REQUEST_STEP_LAYOUT on_login srun -N1 -n1 --torch-env true : -N1 -n2 sleep 0
 
-# srun's reporter listens where a firewall lets Slurm through, and hears nobody for long. A program on a node without
-# the plugin sees its port.
-# The range is this srun's alone: within one, the components of a heterogeneous step begin their search for a port at
-# the same number (srand(getpid()) in Slurm 22.05), and now and then one of them finds "all ports in range exhausted".
+# srun's listener has a port of SrunPortRange, which firewalls admit, and closes each connection after a second. A
+# program on a node without the plugin sees the port in its environment. This srun has a range of its own: within one,
+# the components of a heterogeneous step begin their search for a port at the same number (srand(getpid()) in Slurm
+# 22.05), and now and then one of them finds "all ports in range exhausted".
 with_plugstack n1 ""
 with_range='{ cat "$SLURM_CONF"; echo SrunPortRange=30000-30199; } >"$SLURM_CONF.range"; SLURM_CONF+=.range exec "$@"'
 drip='import os, socket, sys, time
@@ -101,16 +100,16 @@ while len(ends) < 2:
             if connection.recv(1) == b"": ends[name] = time.monotonic() - opened
         except TimeoutError: pass
         except OSError: ends[name] = time.monotonic() - opened
-    if time.monotonic() - opened > 10: sys.exit("srun still listens to a byte now and then")'
+    if time.monotonic() - opened > 10: sys.exit("srun keeps a connection that sends single bytes")'
 limit=20 expect "" on_login bash -c "$with_range" bash srun -Q -N1 -n1 -w n1 --torch-env /usr/bin/python3 -c "$drip"
 as_before
 
-# A program below finds where each rank is, too, without a question of its own.
+# A program below the plugin finds the placement too, without a request of its own.
 expect_requests 1 REQUEST_STEP_LAYOUT on_login srun $placed --torch-env "$torchbridge" exec -- sh -c "$show"
 [[ $(sort "$work/stdout") == $'0 1 n1\n1 1 n1\n2 0 n0\n3 0 n0\n4 2 n2\n5 2 n2\n6 3 n3\n7 3 n3' ]] ||
   fail "ranks: $(sort "$work/stdout")"
 
-# Names that only Slurm knows: rank 0's node is found by its NodeAddr, which srun asks for once.
+# Names that only Slurm knows: rank 0's node is found by its NodeAddr, which srun requests once.
 echo '127.0.0.1 localhost' >"$work/hosts"
 address_of_n1=$(on_node n1 hostname -I | cut -d' ' -f1)
 for node in n0 n1; do on_node "$node" mount --bind "$work/hosts" /etc/hosts; done
@@ -130,8 +129,8 @@ expect_requests 1 REQUEST_STEP_LAYOUT \
   cat "$work/stdout" "$work/stderr"
   fail "not the NodeAddr of n1"
 }
-# One node asks nobody. Where the login node knows the names, and in a heterogeneous step, one task of each other node
-# asks.
+# No request in a step of one node. Where the login node resolves the names, and in a heterogeneous step, one task of
+# each other node sends one.
 expect_address() {  # expect_address LINES ADDRESS
   [[ $(sort "$work/stdout") == "$(for ((i = 0; i < $1; ++i)); do echo "$i $2"; done)" ]] || {
     cat "$work/stdout" "$work/stderr"
@@ -147,7 +146,7 @@ for names in without_names on_login; do
 done
 expect_requests 1 REQUEST_NODE_INFO_SINGLE on_login srun -N2 -n4 -w n0,n1 --torch-env sh -c 'echo $RANK $MASTER_ADDR'
 expect_address 4 "$address"
-# Rank 0 listens where the others connect.
+# Rank 0 listens at the address to which the others connect.
 expect_requests 1 REQUEST_NODE_INFO_SINGLE on_login srun -N2 -n2 -w n0,n1 --torch-env=check=10 true
 [[ ! -s $work/stderr ]] || { cat "$work/stderr"; fail "the nodes do not reach rank 0"; }
 for node in n0 n1; do on_node "$node" umount /etc/hosts; done

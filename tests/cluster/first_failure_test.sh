@@ -16,8 +16,8 @@ expect_report() {
 }
 expect_in_report() { grep -qE -- "$1" "$work/report" || fail "the report does not match '$1'"; }
 
-# A rank fails when all have started: SIGTERM is lost on one that has not. The others never end by themselves, so that
-# nobody else can be first; srun ends them by SIGTERM, and 143 is the largest code then. RANK 6 is on n2.
+# The rank fails after all have started (check=30), because SIGTERM does not end a task that has not. The others never
+# end by themselves, so that no other can be first; srun ends them by SIGTERM, so its exit code is 143. Rank 6 is on n2.
 others='exec sleep infinity'
 expect_report 143 on_login srun -N4 -n8 -K --torch-env=check=30 sh -c "[ \$RANK = 6 ] || $others
 printf '%s' '{\"message\": {\"message\": \"ValueError: \\u00e9\", \
@@ -32,12 +32,12 @@ expect_report 7 on_login srun -n1 --torch-env sh -c 'exit 7'
 expect_in_report 'rank 0 on n[0-3], .*: exit code 7$'
 expect_report 139 on_login srun -n1 --torch-env sh -c 'kill -SEGV $$'
 
-# The cut environment still leads to srun.
+# With --export=NONE the report still reaches srun.
 expect_report 143 on_login srun -N2 -n2 -K --export=NONE --torch-env=check=30 \
   /bin/sh -c "[ \$RANK = 1 ] && exit 3; PATH=/bin $others"
 expect_in_report 'rank 1 on n[0-3], .*: exit code 3$'
 
-# Root reads nothing for a user who may not read it himself. A file from before the step is not its reason.
+# A file that the user may not read is not read. A file that is older than the step is not the reason.
 secret=$work/secret
 echo canary >"$secret"
 chmod 755 "$work"
@@ -56,15 +56,15 @@ expect_report 143 on_login env TORCHELASTIC_ERROR_FILE="$secret" srun -N2 -n2 -K
 expect_in_report '    canary$'
 
 expect "" on_login srun -N2 -n4 --torch-env true
-! grep torch-env "$work/stderr" || fail "it is not silent where nothing failed"
+! grep torch-env "$work/stderr" || fail "it prints although nothing failed"
 
 # Stopped in order (EX_TEMPFAIL) is no failure.
 status=0
 on_login srun -N2 -n4 --torch-env sh -c 'exit 75' 2>"$work/stderr" || status=$?
 ((status == 75)) || fail "exit code $status, expected 75"
-! grep torch-env "$work/stderr" || fail "exit code 75 is told as a failure"
+! grep torch-env "$work/stderr" || fail "exit code 75 is reported as a failure"
 
-# What Slurm ends has not failed.
+# Tasks that Slurm ends are not reported as failed.
 for what in step job; do
   : >"$work/out"
   limit=60 on_login srun -N2 -n4 \
@@ -75,11 +75,11 @@ for what in step job; do
   [[ $what == job ]] || job+=.0
   on_login scancel "$job"
   ! wait "$srun" || fail "it was not ended"
-  grep -q CANCELLED "$work/stderr" || fail "Slurm is silent: $(cat "$work/stderr")"
-  ! grep 'first to fail' "$work/stderr" || fail "a task that Slurm ended is called the first to fail"
+  grep -q CANCELLED "$work/stderr" || fail "Slurm prints no CANCELLED: $(cat "$work/stderr")"
+  ! grep 'first to fail' "$work/stderr" || fail "a task that Slurm ended is reported as the first to fail"
 done
 
-# A real kill by the kernel, in a memory cgroup of the test's own.
+# A kill by the kernel for lack of memory, in a memory cgroup of this test.
 group=/sys/fs/cgroup/memory/torchbridge-$CLUSTER_NAME limit_file=memory.limit_in_bytes
 [[ -e /sys/fs/cgroup/memory/cgroup.procs ]] || group=/sys/fs/cgroup/torchbridge-$CLUSTER_NAME limit_file=memory.max
 if mkdir "$group" 2>/dev/null && echo 20M >"$group/$limit_file"; then
@@ -88,5 +88,5 @@ if mkdir "$group" 2>/dev/null && echo 20M >"$group/$limit_file"; then
   expect_report 143 on_login srun -N2 -n2 -K --torch-env=check=30 sh -c "[ \$RANK = 1 ] && { $hungry; }; $others"
   expect_in_report 'rank 1 on n[0-3], .*: killed by signal 9 \(Killed\), out of memory'
 else
-  printf 'not run: no memory cgroup can be made here\n'
+  printf 'not tested: this machine cannot make a memory cgroup\n'
 fi

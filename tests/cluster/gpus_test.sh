@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Which GPUs tasks see, for the ways in which Slurm gives them; two GPUs a node. LOCAL_RANK CUDA_VISIBLE_DEVICES of
-# each.
+# The GPUs that tasks see, for all ways in which Slurm assigns them, with two GPUs on each node. Expected output:
+# LOCAL_RANK CUDA_VISIBLE_DEVICES of each task.
 source "$(dirname "$0")/case.sh"
 show='echo $LOCAL_RANK ${CUDA_VISIBLE_DEVICES-unset}'
 tasks() { on_login srun -N1 -n2 -w n0 "$@" sh -c "$show"; }
@@ -14,29 +14,29 @@ expect_refusal 'torch-env: gpus=all: this task sees GPU [01], and nothing tells 
   tasks --gpus-per-node=2 --gpu-bind=map_gpu:1,0 --torch-env=gpus=all
 expect $'0 0\n0 1' tasks --gres=gpu:2 --torch-env=gpus=virtual
 expect $'0 0\n0 0' tasks --gres=gpu:1 --torch-env=gpus=share
-# Names that Slurm itself gives only with AutoDetect and MIG stay as they are.
+# Names that Slurm sets only with AutoDetect and MIG stay as they are.
 named() { tasks env CUDA_VISIBLE_DEVICES="$1" "$BUILD_DIR/bin/torchbridge" exec --torch-env="$2" -- "${@:3}"; }
 expect $'0 GPU-a,MIG-b\n1 GPU-a,MIG-b' named GPU-a,MIG-b gpus=all
 expect $'0 GPU-a\n0 MIG-b' named GPU-a,MIG-b gpus=virtual
 expect_refusal 'torch-env: .*2 tasks.* 1 GPU.*gpus=share' 20 tasks --gres=gpu:1 --torch-env=gpus=virtual
-# With gpus=auto it is a line.
+# With gpus=auto it is a warning.
 expect $'0 0\n1 0' tasks --gres=gpu:1 --torch-env
 (($(grep -c 'torch-env: 2 tasks on this node for 1 GPU: .*gpus=share' "$work/stderr") == 1)) || fail "no line, or more"
 tasks --gpus-per-task=1 --torch-env 2>&1 | grep 'torch-env: .*LOCAL_RANK' ||
-  fail "auto does not say that LOCAL_RANK indexes nothing"
+  fail "gpus=auto does not warn that LOCAL_RANK is no index"
 
-# explain says what each rank will have, and why; what is refused is refused there too.
+# explain shows each rank's GPUs and the reason, and rejects what a real start rejects.
 tasks --gpus-per-task=1 --torch-env=explain >"$work/table"
 grep -qE '^  GPUs +auto +as the launcher gave them$' "$work/table" &&
   grep -qE '^  0 +n0 +0-1 +0-1 +0 / 1 ' "$work/table" || {
   cat "$work/table"
-  fail "explain does not tell the GPUs"
+  fail "explain does not show the GPUs"
 }
 expect_refusal 'torch-env: gpus=virtual: 2 tasks on this node for 1 GPU' 20 \
   tasks --gres=gpu:1 --torch-env=explain,gpus=virtual
 
-# The first GPU is at the node of CPU 1, the second at that of CPU 0: sysfs as such a machine has it, on n0 alone.
-(($(nproc) >= 2)) || skip "the rest needs two CPUs"
+# The first GPU is at the NUMA node of CPU 1, the second at that of CPU 0: n0 gets the sysfs of such a machine.
+(($(nproc) >= 2)) || skip "the remaining tests need two CPUs"
 tree=$work/tree
 describe() { mkdir -p "$tree/$(dirname "$1")" && printf '%s\n' "$2" >"$tree/$1"; }
 for node in 0 1; do
@@ -60,7 +60,7 @@ expect "0 1,0 cpu 0" on_login srun -n1 -w n0 --gres=gpu:2 taskset -c 0 \
 expect "0 0,1 cpu 1" on_login srun -n1 -w n0 --gres=gpu:2 taskset -c 1 \
   "$BUILD_DIR/bin/torchbridge" exec --torch-env=gpus=closest -- sh -c "$show"
 
-# The driver lists both, and the device file of one is there, as in the device cgroup or the container of a task.
+# The driver lists both GPUs, but only one device file exists, as in a device cgroup or a container of the task.
 read -r shown hidden <<<"254 255"
 mounts='/proc/driver /sys/devices/system/node /sys/bus/pci/devices'
 trap 'on_node n0 umount $mounts; rm -rf "$work" /dev/nvidia$shown' EXIT
@@ -70,7 +70,7 @@ on_node n0 sh -c "cd /proc/driver && mkdir -p nvidia/gpus/0000:01:00.0 nvidia/gp
 touch /dev/nvidia$shown
 expect_hidden() {  # expect_hidden LINES SRUN_OPTIONS...
   local line="torch-env: .* 1 of the step's 2 GPUs: NCCL's .* --gpus-per-node=2 --gpu-bind=none"
-  tasks "${@:2}" 2>"$work/stderr" >/dev/null || { cat "$work/stderr"; fail "it is refused"; }
+  tasks "${@:2}" 2>"$work/stderr" >/dev/null || { cat "$work/stderr"; fail "the step failed"; }
   (($(grep -c "$line" "$work/stderr") == $1)) || { cat "$work/stderr"; fail "expected $1 lines for ${*:2}"; }
 }
 expect_hidden 1 --gpus-per-task=1 --torch-env
@@ -79,7 +79,7 @@ expect_hidden 0 --gpus-per-task=1 --torch-env=gpus=none
 rm /dev/nvidia$shown
 expect_hidden 0 --gpus-per-task=1 --torch-env
 
-# Under mpirun the ranks of a node ask each other for their CPUs.
+# Under mpirun the ranks of a node exchange their CPUs.
 rank_on() {
   printf '%s\n' -np 1 taskset -c "$1" "$BUILD_DIR/bin/torchbridge" exec --torch-env=gpus=closest -- sh -c "$show"
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# slurm://, mpi:// and pmix:// find the other ranks through the launcher that they name, and through no other.
+# slurm://, mpi:// and pmix:// find the other ranks only through the launcher that they name.
 source "$(dirname "$0")/case.sh"
 trainer="$BUILD_DIR/bin/trainer"
 
@@ -18,9 +18,9 @@ learns() {  # learns WHO URL LAUNCHER...
 over_ssh=(on_node n0 mpirun --mca plm_rsh_agent "$SOURCE_DIR/scripts/cluster/node_sh" --host n0:2,n1:1 -np 3)
 
 learns slurm slurm:// on_login srun -N2 -n3
-# RANK of somebody else's numbering is not asked.
+# RANK of another numbering is ignored.
 learns slurm slurm:// on_login env RANK=7 WORLD_SIZE=9 MASTER_ADDR=192.0.2.1 MASTER_PORT=1 srun -N2 -n3
-# With the plugin its word is taken, for it holds the port already.
+# With the plugin its variables are used, because it has bound the port.
 learns environment slurm:// on_login srun -N2 -n3 --torch-env
 learns slurm pmix:// on_login srun -N2 -n3 --mpi=pmix
 learns openmpi mpi:// "${over_ssh[@]}"

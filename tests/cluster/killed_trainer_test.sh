@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# SIGKILL of srun, of mpirun, or of one rank in the middle, over gloo and over MPI; the same command again goes on from
-# the last checkpoint, and the losses are those of a run that nobody disturbed, bit for bit.
+# SIGKILL of srun, of mpirun, or of one rank during training, over gloo and over MPI; the same command again resumes
+# from the last checkpoint, and the losses are those of an undisturbed run, bit for bit.
 source "$(dirname "$0")/case.sh"
 limit=120
 trainer="$BUILD_DIR/bin/trainer"
@@ -23,7 +23,7 @@ pids_of() { pgrep -f -- "^$1 .*--checkpoint-dir $work/$2 " || true; }
 all_gone() { [[ -z $(pids_of "$trainer" "$1") ]]; }
 
 expect_undisturbed() {  # expect_undisturbed NAME [NAME_OF_UNDISTURBED]
-  grep -q 'goes on from step' "$work/$1.out" || { cat "$work/$1.out"; fail "$1: it did not go on from a checkpoint"; }
+  grep -q 'goes on from step' "$work/$1.out" || { cat "$work/$1.out"; fail "$1: it did not resume from a checkpoint"; }
   diff <(losses "$work/${2:-undisturbed}.jsonl") <(losses "$work/$1.jsonl") >"$work/diff" || {
     head "$work/diff"
     fail "$1: other losses than undisturbed"
@@ -37,8 +37,8 @@ run_srun undisturbed
 run_srun srun_killed & job=$!
 wait_for 60 has_checkpoint "$work/srun_killed"
 kill -9 "$(pgrep -o -f -- "^srun .*--checkpoint-dir $work/srun_killed ")"
-wait "$job" && fail "srun was killed and says all is well"
-# Again at once: Slurm ends the tasks of an srun that died, and the new run waits for that moment.
+wait "$job" && fail "srun was killed and ended with 0"
+# Started again at once: Slurm ends the tasks of an srun that was killed, and the new run waits until it has.
 run_srun srun_killed | tee "$work/srun_killed.out"
 expect_undisturbed srun_killed
 
@@ -47,7 +47,7 @@ one_rank_is_killed() {  # one_rank_is_killed RUN NAME LINES: of the other ranks,
   wait_for 60 has_checkpoint "$work/$2"
   kill -9 "$(pids_of "$trainer" "$2" | sed -n 2p)"
   SECONDS=0
-  wait "$job" && fail "a rank was killed and srun says all is well"
+  wait "$job" && fail "a rank was killed and the launcher ended with 0"
   ((SECONDS < 15)) || fail "the other ranks took $SECONDS s to notice"
   cat "$work/stderr"
   [[ $(grep -c '^trainer: rank' "$work/stderr") =~ ^[$3]$ ]] || fail "expected a number of lines of the ranks in [$3]"
@@ -58,8 +58,8 @@ one_rank_is_killed() {  # one_rank_is_killed RUN NAME LINES: of the other ranks,
 one_rank_is_killed run_srun rank_killed 1
 expect_undisturbed rank_killed
 
-# With four ranks MPI adds up in an order of its own. Slurm's PMIx kills the others when one is killed, mostly before
-# they can say so.
+# With four ranks MPI sums in another order than gloo. Slurm's PMIx kills the others when one is killed, mostly before
+# they can report it.
 run_pmix pmix_undisturbed
 one_rank_is_killed run_pmix pmix_rank_killed 01
 expect_undisturbed pmix_rank_killed pmix_undisturbed
@@ -75,7 +75,7 @@ expect_undisturbed pmix_stopped pmix_undisturbed
 run_mpirun mpirun_killed & job=$!
 wait_for 60 has_checkpoint "$work/mpirun_killed"
 kill -9 "$(pgrep -o -f -- "^(mpirun|prterun) .*--checkpoint-dir $work/mpirun_killed ")"
-wait "$job" && fail "mpirun was killed and says all is well"
-wait_for 15 all_gone mpirun_killed  # the ranks end with their launcher, though nobody tells them to
+wait "$job" && fail "mpirun was killed and ended with 0"
+wait_for 15 all_gone mpirun_killed  # the ranks end with their launcher without a signal from it
 run_mpirun mpirun_killed | tee "$work/mpirun_killed.out"
 expect_undisturbed mpirun_killed

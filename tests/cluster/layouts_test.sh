@@ -12,8 +12,8 @@ echo "$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_S
 SHOW
 chmod +x "$work/show"
 
-# layout EXPECTED LIST SRUN_OPTIONS... [: SRUN_OPTIONS...]: the same for both. LIST is that of --torch-env; `job` is
-# what srun runs in, if anything.
+# layout EXPECTED LIST SRUN_OPTIONS... [: SRUN_OPTIONS...]: EXPECTED is the output of both ways. LIST is that of
+# --torch-env; `job` is the command that srun runs in, or empty.
 job=()
 layout() {
   local expected=$1 list=$2 word plugin=("${job[@]}" srun) exec=("${job[@]}" srun)
@@ -27,7 +27,7 @@ layout() {
     plugin+=("--torch-env=$list" "$work/show" ${word:+"$word"})
     exec+=("$torchbridge" exec "--torch-env=$list" -- "$work/show" ${word:+"$word"})
   done
-  # Nodes that still end the job before are passed over.
+  # Slurm does not select nodes that are still ending the job before.
   wait_for 60 all_nodes_are_idle
   expect "$expected" on_login "${plugin[@]}"
   wait_for 60 all_nodes_are_idle
@@ -72,7 +72,7 @@ layout "0/6 0/4 0/3 n0 n0
 4/6 2/4 0/3 n0 n0
 5/6 3/4 0/3 n0 n0" ranks=slurm -N3 -n6 -m plane=2
 
-# Placed one by one: no variable tells n0 that rank 0 is on n1.
+# Placed one by one: no variable on n0 shows that rank 0 is on n1.
 one_by_one="0/3 0/2 1/2 n1 n1
 1/3 0/1 0/2 n0 n1
 2/3 1/2 1/2 n1 n1"
@@ -83,7 +83,7 @@ layout "0/3 0/1 0/2 n0 n0
 printf '%s\n' n1 n0 n1 >"$work/hosts"
 SLURM_HOSTFILE=$work/hosts layout "$one_by_one" ranks=slurm -n3
 
-# Steps smaller than their job, and beside another step on the same nodes.
+# Steps smaller than their job, and while another step runs on the same nodes.
 job=(salloc -Q -N3 -n6 --ntasks-per-node=2)
 layout "0/2 0/2 0/1 n2 n2
 1/2 1/2 0/1 n2 n2" ranks=slurm -N1 -n2 --relative=2
@@ -138,8 +138,8 @@ layout "0/4 0/2 1/2 n2 n2
 2/4 0/2 0/2 n1 n2
 3/4 1/2 0/2 n1 n2" ranks=slurm,check=30 --het-group=0,1
 
-# Of several components placed by different rules the tasks are told one; the plugin asks the controller. The first
-# component must be there until all have asked. The option given to one component holds for all.
+# With several components placed by different rules the variables contain one rule only; the plugin asks the controller.
+# The first component must run until all have asked. The option of one component is valid for all.
 mkdir "$work/shown"
 show_together='"'$work'/show"; touch "'$work'/shown/$RANK"; until [ $(ls "'$work'/shown" | wc -l) = 4 ]; do :; done'
 expect "0/4 0/2 1/3 n1 n1

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# A port that another program has on rank 0's node ends the whole step at once, for any program.
+# A MASTER_PORT that another program uses on rank 0's node ends the whole step at once, whichever program it runs.
 source "$(dirname "$0")/case.sh"
 torchbridge="$BUILD_DIR/bin/torchbridge"
 
-take_a_port_on n0
+occupy_port_on n0
 
-# The other ranks would wait for rank 0 for ever.
+# The other ranks would wait for rank 0 forever.
 expect_refusal "torch-env: MASTER_PORT=$port is already in use on n0 \([0-9.]+\)" 10 \
   on_login srun -N2 -n4 -w n0,n1 --torch-env="port=$port" sh -c 'test $RANK = 0 || exec sleep 1000'
 MASTER_PORT=$port expect_refusal "torch-env: MASTER_PORT=$port is already in use on n0 \([0-9.]+\)" 10 \
   on_login srun -N2 -n4 -w n0,n1 --torch-env sh -c 'test $RANK = 0 || exec sleep 1000'
-# Programs that had begun are ended: nobody calls them the first to fail.
+# Programs that have started are ended, and not reported as the first to fail.
 expect_refusal "torch-env: MASTER_PORT=$port is already in use on n0" 10 \
   on_login srun -N2 -n4 -w n0,n1 --torch-env="port=$port,check=no" sh -c 'exec sleep 1000'
-[[ $(head -n 1 "$work/stderr") == *"already in use"* ]] || fail "the first line is another"
-! grep 'first to fail' "$work/stderr" || fail "a rank that was ended is blamed"
+[[ $(head -n 1 "$work/stderr") == *"already in use"* ]] || fail "the first line is another one"
+! grep 'first to fail' "$work/stderr" || fail "a rank that Slurm ended is reported as failed"
 taken="MASTER_PORT=$port is already in use on n0"
 for step in "-N1 -n3 -w n0" "-N2 -n4 -w n0,n1" "-n4 -m arbitrary -w n0,n1,n2,n0"; do
   expect_one_report "$taken" on_login srun $step "$torchbridge" exec --torch-env="port=$port" -- sleep 1000
@@ -38,19 +38,19 @@ for hosts in n0:3 n0:2,n1:1; do
   fi
 done
 
-# Not in use, but not for users.
+# Not in use, but a port that needs privileges.
 denied="Permission denied: ports below 1024 need privileges \(on n0\): choose another with port=N"
 expect_refusal "torch-env: MASTER_PORT=80: .*$denied" 10 \
   on_login runuser -u nobody -- srun -N2 -n2 -w n0,n1 --torch-env=port=80 true
 
 # The same port on another node is free.
 expect "$port" on_login srun -N1 -n1 -w n1 --torch-env="port=$port" sh -c 'echo $MASTER_PORT'
-give_the_port_back
+release_port
 
-# What answers there is not taken for rank 0.
-take_a_port_on n0 $'HTTP/1.0 400 Bad Request\r\n\r\n'
+# A program that answers at the port is not taken for rank 0.
+occupy_port_on n0 $'HTTP/1.0 400 Bad Request\r\n\r\n'
 expect_one_report "MASTER_PORT=$port is already in use on n0" \
   on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec --torch-env="port=$port" -- sleep 1000
 expect_one_report "MASTER_PORT=$port is already in use on n0" \
   on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec --torch-env="addr=iface:eth0,port=$port" -- sleep 1000
-give_the_port_back
+release_port

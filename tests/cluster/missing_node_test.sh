@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Ranks that do not come to the process group are named with the node that Slurm put them on, by the plugin's launch and
-# by slurm://.
+# Ranks that do not join the process group are named with their node, with the plugin and with slurm://.
 source "$(dirname "$0")/case.sh"
-# The tasks of the second node end well instead of training.
+# The tasks of the second node end with 0 instead of training.
 some='[ "$SLURM_NODEID" = 1 ] || exec "$0" "$@"'
 missing='trainer: rank 0: ranks 2,3 \(n1\) of 4 did not join at .* within 3 s'
 

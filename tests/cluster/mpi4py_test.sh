@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# MPI and torch.distributed in one Python program under mpirun torchbridge exec: on one node and over two, whichever
-# comes first.
+# MPI and torch.distributed in one Python program under mpirun torchbridge exec: on one node and over two, in both
+# orders.
 source "$(dirname "$0")/case.sh"
 limit=120
 torchbridge="$BUILD_DIR/bin/torchbridge"
@@ -22,16 +22,16 @@ def all_reduce_by_torch(value):
 def all_reduce_by_mpi(value):
     from mpi4py import MPI  # MPI_Init happens here
     comm = MPI.COMM_WORLD
-    place.append(f"{comm.Get_rank()}/{comm.Get_size()}")
+    position.append(f"{comm.Get_rank()}/{comm.Get_size()}")
     return comm.allreduce(value)
 
-place = [f"{os.environ['RANK']}/{os.environ['WORLD_SIZE']}", f"node {os.environ['GROUP_RANK']}"]
-mine = 10 ** int(os.environ["RANK"])  # the sum shows whose share is missing
+position = [f"{os.environ['RANK']}/{os.environ['WORLD_SIZE']}", f"node {os.environ['GROUP_RANK']}"]
+mine = 10 ** int(os.environ["RANK"])  # the sum shows which rank's value is missing
 steps = {"torch": all_reduce_by_torch, "mpi": all_reduce_by_mpi}
 totals = {name: steps[name](mine) for name in sys.argv[1:]}
 dist.barrier()
-# In one piece: ranks share a pipe.
-os.write(1, f"{' '.join(place)} torch {totals['torch']} mpi {totals['mpi']}\n".encode())
+# One write: ranks share a pipe.
+os.write(1, f"{' '.join(position)} torch {totals['torch']} mpi {totals['mpi']}\n".encode())
 dist.destroy_process_group()
 PY
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The same over several nodes: real mpiruns and srun on a cluster of this case's own. Here the ranks ask each other by
-# TCP, PMIx or PMI, and the programs that they become must work afterwards.
-# Usage: mpirun_nodes_test.sh CLUSTER_TOOL PRINT_LAUNCH MPI_RANKS_OPENMPI MPI_RANKS_MPICH MPI_LAUNCH_OPENMPI
-# MPI_LAUNCH_MPICH
+# The launch by real mpiruns and srun over several nodes, on a cluster of this case's own. The ranks exchange their
+# nodes by TCP, PMIx or PMI, and the programs that they become must work afterwards.
+# Usage: mpirun_nodes_test.sh CLUSTER_TOOL PRINT_LAUNCH MPI_RANKS_OPENMPI MPI_RANKS_MPICH MPI_LAUNCH_OPENMPI \
+#   MPI_LAUNCH_MPICH
 set -euo pipefail
 
 cluster=$1 print_launch=$2 openmpi_ranks=$3 mpich_ranks=$4 openmpi_launch=$5 mpich_launch=$6
@@ -32,7 +32,7 @@ expect() {
 }
 
 # Two ranks on the first node, one on the second.
-places() {
+layout() {
   echo "$1 rank 0/3 local 0/2 node 0/2 store ADDRESS bound ID"
   echo "$1 rank 1/3 local 1/2 node 0/2 store ADDRESS - ID"
   echo "$1 rank 2/3 local 0/1 node 1/2 store ADDRESS - ID"
@@ -41,21 +41,21 @@ mpi=$(for rank in 0 1 2; do echo "MPI rank $rank of 3, ranks add up to 3"; done)
 # Communicators of a program that uses MPI itself: the world, and ranks 0, 2 and 1, of which 0 and 1 are on the first
 # node.
 communicators() {
-  places "world mpi"
+  layout "world mpi"
   echo "even mpi rank 0/2 local 0/1 node 0/2 store ADDRESS bound ID"
   echo "even mpi rank 1/2 local 0/1 node 1/2 store ADDRESS - ID"
   echo "odd mpi rank 0/1 local 0/1 node 0/1 store ADDRESS bound ID"
 }
-# A program that is none of MPI's, of which one rank ends before the others: they must not be killed.
+# A program without MPI, of which one rank ends before the others: these must not be killed.
 uneven='[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 1 ] && exit; sleep 0.5; echo late'
 
 openmpi() { local hosts=$1; shift; on_n0 mpirun.openmpi --mca plm_rsh_agent "$node_sh" --host "$hosts" -np 3 "$@"; }
 if [[ -x $openmpi_ranks ]] && command -v mpirun.openmpi >/dev/null; then
-  expect "$(places openmpi; echo "$mpi")" openmpi n0:2,n1:1 "$print_launch" "$openmpi_ranks"
-  # Where mpirun runs there is no rank.
-  expect "$(places openmpi; echo "$mpi")" openmpi n2:2,n1:1 "$print_launch" "$openmpi_ranks"
-  expect "$(places openmpi; echo "$mpi")" on_login salloc -Q -N2 -n3 mpirun.openmpi "$print_launch" "$openmpi_ranks"
-  # There is one, but not rank 0.
+  expect "$(layout openmpi; echo "$mpi")" openmpi n0:2,n1:1 "$print_launch" "$openmpi_ranks"
+  # No rank on the node where mpirun runs.
+  expect "$(layout openmpi; echo "$mpi")" openmpi n2:2,n1:1 "$print_launch" "$openmpi_ranks"
+  expect "$(layout openmpi; echo "$mpi")" on_login salloc -Q -N2 -n3 mpirun.openmpi "$print_launch" "$openmpi_ranks"
+  # A rank on it, but not rank 0.
   printf 'rank %s slot=0\n' 0=n2 1=n0 2=n1 >"$work/rankfile"
   expect "$(for rank in 0 1 2; do
       echo "openmpi rank $rank/3 local 0/1 node $rank/3 store ADDRESS $([[ $rank == 0 ]] && echo bound || echo -) ID"
@@ -63,33 +63,33 @@ if [[ -x $openmpi_ranks ]] && command -v mpirun.openmpi >/dev/null; then
     echo "$mpi")" \
     openmpi n0,n1,n2 --rankfile "$work/rankfile" "$print_launch" "$openmpi_ranks"
   expect "$(communicators; echo "$mpi")" openmpi n0:2,n1:1 "$openmpi_launch"
-  expect "$(places openmpi; places openmpi; echo "$mpi")" \
+  expect "$(layout openmpi; layout openmpi; echo "$mpi")" \
     openmpi n0:2,n1:1 "$print_launch" "$print_launch" "$openmpi_ranks"
-  expect "$(places openmpi; echo late; echo late)" openmpi n0:2,n1:1 "$print_launch" sh -c "$uneven"
-  # PMIx is not touched; without mpirun's secret it is what remains.
+  expect "$(layout openmpi; echo late; echo late)" openmpi n0:2,n1:1 "$print_launch" sh -c "$uneven"
+  # PMIx is used only where mpirun's secret is missing.
   pmix='echo "rank $OMPI_COMM_WORLD_RANK PMIX_MCA_gds=$PMIX_MCA_gds"'
-  expect "$(places openmpi; for rank in 0 1 2; do echo "rank $rank PMIX_MCA_gds="; done)" \
+  expect "$(layout openmpi; for rank in 0 1 2; do echo "rank $rank PMIX_MCA_gds="; done)" \
     openmpi n0:2,n1:1 "$print_launch" sh -c "$pmix"
-  expect "$(places openmpi; for rank in 0 1 2; do echo "rank $rank PMIX_MCA_gds=hash"; done)" \
+  expect "$(layout openmpi; for rank in 0 1 2; do echo "rank $rank PMIX_MCA_gds=hash"; done)" \
     openmpi n0:2,n1:1 env -u OMPI_MCA_orte_precondition_transports "$print_launch" sh -c "$pmix"
-  expect "$(places slurm; echo "$mpi")" on_login srun -N2 -n3 --mpi=pmix "$print_launch" "$openmpi_ranks"
+  expect "$(layout slurm; echo "$mpi")" on_login srun -N2 -n3 --mpi=pmix "$print_launch" "$openmpi_ranks"
 else
   echo "not tested: openmpi-bin and libopenmpi-dev are missing"
 fi
 
 mpich() { on_n0 mpiexec.mpich -launcher ssh -launcher-exec "$node_sh" -hosts n0:2,n1:1 -n 3 "$@"; }
 if [[ -x $mpich_ranks ]] && command -v mpiexec.mpich >/dev/null; then
-  expect "$(places hydra; echo "$mpi")" mpich "$print_launch" "$mpich_ranks"
+  expect "$(layout hydra; echo "$mpi")" mpich "$print_launch" "$mpich_ranks"
   expect "$(communicators; echo "$mpi")" mpich "$mpich_launch"
-  expect "$(places hydra; places hydra; echo "$mpi")" mpich "$print_launch" "$print_launch" "$mpich_ranks"
-  expect "$(places hydra; echo late; echo late)" mpich "$print_launch" sh -c "$uneven"
-  expect "$(places hydra; echo "$mpi")" on_login salloc -Q -N2 -n3 mpiexec.mpich -n 3 "$print_launch" "$mpich_ranks"
+  expect "$(layout hydra; layout hydra; echo "$mpi")" mpich "$print_launch" "$print_launch" "$mpich_ranks"
+  expect "$(layout hydra; echo late; echo late)" mpich "$print_launch" sh -c "$uneven"
+  expect "$(layout hydra; echo "$mpi")" on_login salloc -Q -N2 -n3 mpiexec.mpich -n 3 "$print_launch" "$mpich_ranks"
 else
   echo "not tested: mpich and libmpich-dev are missing"
 fi
 
-expect "$(places slurm)" on_login srun -N2 -n3 "$print_launch"
-expect "$(places slurm)" on_login srun -N2 -n3 --mpi=pmi2 "$print_launch"
-# srun inside a rank of mpirun, whose variables it passes on.
-expect "$(places slurm)" on_login salloc -Q -N2 -n3 mpirun.openmpi -np 1 \
+expect "$(layout slurm)" on_login srun -N2 -n3 "$print_launch"
+expect "$(layout slurm)" on_login srun -N2 -n3 --mpi=pmi2 "$print_launch"
+# srun inside a rank of mpirun passes mpirun's variables on.
+expect "$(layout slurm)" on_login salloc -Q -N2 -n3 mpirun.openmpi -np 1 \
   env -u SLURM_CPU_BIND srun -Q --overlap -m block -N2 -n3 "$print_launch"

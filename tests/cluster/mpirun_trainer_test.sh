@@ -11,7 +11,7 @@ expect_accuracy 0.95 "$work/one.jsonl"
 on_node n0 mpirun --mca plm_rsh_agent "$SOURCE_DIR/scripts/cluster/node_sh" --host n0:2,n1:1,n3:1 -np 4 \
   "$trainer" --epochs 6 --batch-size 16 --metrics "$work/hosts.jsonl" | tee "$work/hosts.out" ||
   fail "mpirun over hosts"
-grep -q '4 ranks on 3 nodes, started by openmpi,' "$work/hosts.out" || fail "the nodes are not what --host says"
+grep -q '4 ranks on 3 nodes, started by openmpi,' "$work/hosts.out" || fail "the nodes are not those of --host"
 expect_accuracy 0.95 "$work/hosts.jsonl"
 
 on_login salloc -N2 -n4 --ntasks-per-node=2 mpirun "$trainer" --epochs 6 --batch-size 16 \

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Launches inside one another: each program has the environment of the innermost, and nothing of the others.
+# Launches inside one another: each program has the environment of the innermost launch only.
 source "$(dirname "$0")/case.sh"
 torchbridge=$BUILD_DIR/bin/torchbridge
 show='echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE'
 four=$'0/4 0/2 0/2\n1/4 1/2 0/2\n2/4 0/2 1/2\n3/4 1/2 1/2'
-inner="srun --overlap -m block -N2 -n4 --ntasks-per-node=2"  # the outer step would hand its own distribution on
+inner="srun --overlap -m block -N2 -n4 --ntasks-per-node=2"  # the outer step passes its own distribution on
 
 wait_for 60 all_nodes_are_idle
 # srun inside a task of --torch-env, with the plugin (the option is inherited by salloc's steps) and with exec.
@@ -21,15 +21,14 @@ printf '#!/bin/sh\n%s exec -- sh -c '"'%s'"'\ntrue\n' "$torchbridge" "$show" >"$
 chmod +x "$work/by_script"
 expect "$four" on_login salloc -Q -N2 -n4 --ntasks-per-node=2 mpirun.openmpi -np 1 sh -c "$inner $work/by_script"
 
-# mpirun inside an allocation of --torch-env, whose daemons srun starts: with exec, and with nothing but the
-# environment.
+# mpirun, whose daemons srun starts, inside an allocation of --torch-env: with exec, and without it.
 for mpirun in "mpirun.openmpi" "mpiexec.mpich"; do
   command -v "$mpirun" >/dev/null || continue
   expect "$four" on_login salloc -Q -N2 -n4 --ntasks-per-node=2 --torch-env $mpirun -np 4 \
     "$torchbridge" exec -- sh -c "$show"
   expect $'unset\nunset' on_login salloc -Q -N2 -n4 --torch-env $mpirun -np 2 sh -c 'echo ${RANK-unset}'
 done
-# What somebody else exported for all tasks is none of theirs, whatever its rank: one task says so.
+# A RANK that is exported for all tasks is rejected, whichever it is: one task reports it.
 expect_refusal "torchbridge: RANK='1' and WORLD_SIZE='2' are exported, but slurm says rank 0 of 4" 20 \
   on_login env RANK=1 WORLD_SIZE=2 MASTER_ADDR=n0 MASTER_PORT=29500 srun -N2 -n4 "$torchbridge" exec -- true
 expect_refusal "torchbridge: --torch-env: unknown option 'foo'" 20 \

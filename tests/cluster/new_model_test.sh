@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# The commands of docs/use/new_model.md, as they stand there: install, copy, another model, build, srun, mpirun, sbatch.
+# Runs the commands of docs/use/new_model.md: install, copy, another model, build, srun, mpirun, sbatch.
 source "$(dirname "$0")/case.sh"
 limit=150
 page=$SOURCE_DIR/docs/use/new_model.md
 grep -q '^TORCHBRIDGE_SANITIZE:STRING=$' "$BUILD_DIR/CMakeCache.txt" ||
-  skip "a build with sanitizers wants them of its users too"
+  skip "programs on a build with sanitizers need them too"
 
 # blocks LANGUAGE: the page's blocks of code in it.
 blocks() { sed -n "/^\`\`\`$1\$/,/^\`\`\`\$/{/^\`\`\`/d;p}" "$page"; }
 
-# As a user would see them: ~ is a folder of this test, the current folder the source tree, and srun and sbatch are the
+# As for a user: ~ is a folder of this test, the current folder is the source tree, and srun and sbatch are the
 # cluster's.
 export HOME=$work/home
 mkdir "$HOME" "$work/tree"
@@ -21,7 +21,7 @@ srun() { on_login srun "$@"; }
 sbatch() { on_login sbatch "$@"; }
 mpirun() { timeout "$limit" mpirun "$@"; }
 export CMAKE_BUILD_PARALLEL_LEVEL=2
-# scripts/setup installs no make: the page must do without.
+# scripts/setup installs no make: the commands must work without.
 mkdir "$work/bin"
 printf '#!/bin/sh\necho "make is not installed" >&2\nexit 127\n' | tee "$work/bin/make" >"$work/bin/gmake"
 chmod +x "$work"/bin/*
@@ -37,7 +37,7 @@ while IFS= read -r command; do
   fi
   eval "$command" >"$work/out" 2>&1 </dev/null || { cat "$work/out"; fail "$command"; }
   if [[ $command == srun*"--epochs 22"* ]]; then
-    grep -q 'goes on from step [1-9]' "$work/out" || fail "it began anew: $(cat "$work/out")"
+    grep -q 'goes on from step [1-9]' "$work/out" || fail "it did not resume: $(cat "$work/out")"
   fi
   grep '^trainer: .*accuracy' "$work/out" || true
 done < <(blocks sh)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Lists on the command line and in TORCHBRIDGE_OPTIONS; wrong ones are refused before a job exists.
+# Lists on the command line and in TORCHBRIDGE_OPTIONS; wrong ones are rejected before a job exists.
 source "$(dirname "$0")/case.sh"
 next_job_id() { on_login sbatch --parsable -o /dev/null --wrap true; }
 
@@ -20,7 +20,7 @@ TORCHBRIDGE_OPTIONS=ranks=block,port=29511 expect $'0 29511\n1 29511' \
 TORCHBRIDGE_OPTIONS=port=29511,omp=3 expect "29512 3" \
   on_login srun -n1 --torch-env=port=29512 sh -c 'echo $MASTER_PORT $OMP_NUM_THREADS'
 
-# TORCH_ENV is other people's: many name a virtual environment by it.
+# TORCH_ENV is a variable of users: many name a virtual environment by it.
 TORCH_ENV=$HOME/venv expect "unset $HOME/venv" on_login srun -n1 sh -c 'echo ${RANK-unset} $TORCH_ENV'
 TORCH_ENV=$HOME/venv expect "0 $HOME/venv" \
   on_login srun -n1 "$BUILD_DIR/bin/torchbridge" exec -- sh -c 'echo $RANK $TORCH_ENV'
@@ -30,14 +30,14 @@ expect "" on_login srun -N2 -n4 -m cyclic --torch-env=verbose true
 master='MASTER_ADDR=[0-9.]+ MASTER_PORT=[0-9]+ \(reserved for the step\)'
 grep -qE "^torch-env: 4 ranks on 2 nodes \(3,1\), $master, run slurm-[0-9]+\.0$" "$work/stderr" ||
   fail "no summary: $(cat "$work/stderr")"
-expect_word_about_base() {
+expect_note_about_base() {
   local node_0="node 0: RANK - LOCAL_RANK is 0 to 1, not always the node's base 0"
   grep -qx "$1: $node_0: .* need ranks=block" "$work/stderr" &&
     grep -qx "$1: node 1: RANK - LOCAL_RANK is 1, not the node's base 3: .* need ranks=block" "$work/stderr" ||
-    fail "no word about the nodes' bases: $(cat "$work/stderr")"
+    fail "no note about the nodes' bases: $(cat "$work/stderr")"
 }
-expect_word_about_base torch-env
+expect_note_about_base torch-env
 expect "" on_login srun -N2 -n4 -m cyclic "$BUILD_DIR/bin/torchbridge" exec --torch-env=verbose -- true
-expect_word_about_base torchbridge
+expect_note_about_base torchbridge
 
 on_login srun --help | grep -q -- '--torch-env=\[LIST\]' || fail "srun --help does not show the option"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Another plugin that sets environment. What it sets before ours counts as the user's; what it sets after ours wins.
+# Another plugin that sets variables. Those that it sets before ours are treated as the user's; those after ours win.
 source "$(dirname "$0")/case.sh"
 ours="optional $1\n" other="required $2"
 show='echo $RANK/$WORLD_SIZE $MASTER_PORT $OMP_NUM_THREADS $OTHER'
@@ -19,6 +19,6 @@ expect_refusal "^srun: error: torch-env: MASTER_PORT='%n%s': expected an integer
 
 with_plugstack n1 "$ours$other OTHER=set OMP_NUM_THREADS=5 RANK=7\n"
 expect $'7/2 29518 5 set\n7/2 29518 5 set' run --torch-env=port=29518
-# The option and TORCHBRIDGE_OPTIONS itself may come from a plugin before ours.
+# TORCHBRIDGE_OPTIONS itself may come from a plugin before ours.
 with_plugstack n1 "$other TORCHBRIDGE_OPTIONS=port=29519\n$ours"
 expect $'0/2 29519 1\n1/2 29519 1' run

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Jobs of scripts/train.sbatch through all that ends a job early, on a cluster of their own: each goes on by itself, and
-# its losses are those of a run that nobody disturbed.
+# Jobs of scripts/train.sbatch, on a cluster of their own, through everything that ends a job early: each resumes by
+# itself, and its losses are those of an undisturbed run.
 CLUSTER_NAME+=-p
 source "$(dirname "$0")/case.sh"
 limit=90
@@ -24,28 +24,28 @@ newest() {
   local marks=("$work/$1"/checkpoints/step-*/DONE)
   [[ -e ${marks[-1]} ]] && sed 's/.*step-0*\([0-9]*\).*/\1/' <<<"${marks[-1]}" || echo 0
 }
-is_beyond() { (($(newest "$1") > $2)); }
+has_passed() { (($(newest "$1") > $2)); }
 field() { on_login scontrol show job "$1" --oneliner | sed -n "s/.* $2=\([^ ]*\).*/\1/p"; }
 # runs JOB RESTARTS
 runs() { on_login scontrol show job "$1" --oneliner | grep -q " JobState=RUNNING .* Restarts=$2 "; }
 nodes_of() { on_login scontrol show hostnames "$(field "$1" NodeList)"; }
 
-# disturb NAME JOB COMMAND...: in the middle of training; then the job runs again, and trains.
+# disturb NAME JOB COMMAND...: runs the command during training; then the job must start again.
 disturb() {
   local name=$1 job=$2 restarts
   shift 2
   printf '$ %s: %s\n' "$name" "$*"
   restarts=$(field "$job" Restarts)
-  wait_for 60 is_beyond "$name" "$(newest "$name")"
+  wait_for 60 has_passed "$name" "$(newest "$name")"
   "$@"
   wait_for 90 runs "$job" $((restarts + 1))
 }
 
-# The run so far, to its last step; then a run of its own to the same step.
+# Compares the run, up to its last step, with an undisturbed run up to the same step.
 expect_undisturbed() {
   local name=$1 job=$2 last
   shift 2
-  wait_for 60 is_beyond "$name" "$(newest "$name")"
+  wait_for 60 has_passed "$name" "$(newest "$name")"
   on_login scancel "$job"
   wait_for 30 ended "$job"
   last=$(losses "$work/$name/metrics.jsonl" | tail -n 1 | cut -d' ' -f1)
@@ -91,12 +91,12 @@ limits() {
   local job=$1 task
   for task in 0 1; do wait_for 90 runs "${job}_$task" 1; done
   for task in 0 1; do
-    grep -q 'trainer: the job ends in' "$work/limits_$task.out" || fail "task $task: nothing of the limit"
+    grep -q 'trainer: the job ends in' "$work/limits_$task.out" || fail "task $task: no line about the limit"
     expect_undisturbed "limits/$task" "${job}_$task" -N1 -n1 -w n7
   done
 }
 
-# Waits for a signal; the second start is content.
+# Waits for a signal at the first start; ends with 0 at the second.
 mkdir "$work/programs"
 cat >"$work/programs/waits" <<'PROGRAM'
 #!/bin/bash
@@ -109,7 +109,7 @@ PROGRAM
 printf '#!/bin/sh\nexit 1\n' >"$work/programs/fails"
 chmod +x "$work"/programs/*
 
-# Apart from each other: nodes are taken away from some.
+# On separate nodes, because some chains lose theirs.
 one_task=(-N1 -n1 --ntasks-per-node=1 -w n7)
 waits=$(LAUNCHER=env TRAINER=$work/programs/waits submit waits "${one_task[@]}" --time=1 --signal=B:USR1@50)
 # Ended at its limit, by TERM.
@@ -136,7 +136,7 @@ grep -q 'ended with code 75 at step 00000001' "$work/waits.out" ||
 wait_for 60 ended "$overdue"
 (($(grep -c '^ends at' "$work/overdue.out") == 2)) || {
   cat "$work/overdue.out"
-  fail "a job that was stopped by its limit did not go on"
+  fail "a job that its limit ended did not start again"
 }
 wait_for 60 ended "$fails"
 (($(grep -c 'ended with code 1 at step none' "$work/fails.out") == 2)) &&

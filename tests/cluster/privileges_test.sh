@@ -16,16 +16,16 @@ RANK=7 expect_refusal "^srun: error: torch-env: RANK='7'" 30 \
 all_ended() { ! pgrep -f "$work/slurmstepd" >/dev/null; }
 wait_for 30 all_ended
 
-# A line is "PID CALL", or "PID --- SIGNAL", its stack follows as lines that begin with " > ". Whose rights a process
-# has is what it last set.
+# A line is "PID CALL" or "PID --- SIGNAL", followed by its stack in lines that begin with " > ". A process has the
+# rights that it set last.
 awk -v plugin="/$name(" -v user="$user" '
-  /^[0-9]+ / { pid = $1; call = $0; told = $2 == "---" }
+  /^[0-9]+ / { pid = $1; call = $0; counted = $2 == "---" }
   /^[0-9]+ +set(re|res)?uid\(/ {
     is_user[pid] = index($0, "setreuid(" user ", " user) || index($0, "setresuid(" user ", " user ", " user) ||
       index($0, "setresuid(-1, " user ", -1)")
   }
-  index($0, " > ") == 1 && index($0, plugin) && !told {
-    told = 1
+  index($0, " > ") == 1 && index($0, plugin) && !counted {
+    counted = 1
     if (is_user[pid]) ++seen; else { print "as root: " substr(call, 1, 150); bad = 1 }
   }
   END { print seen + 0 " calls with the rights of the user"; exit bad || seen < 10 }' "$work"/*.trace ||

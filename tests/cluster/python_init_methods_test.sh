@@ -12,7 +12,7 @@ totals="0/4 total 1111
 2/4 total 1111
 3/4 total 1111"
 expect "$totals" on_login srun -N2 -n4 "$python" "$program" init_method slurm://
-# With the plugin rank 0's port is bound already; its variables say the same.
+# With the plugin rank 0's port is bound already; its variables give the same ranks.
 expect "$totals" on_login srun --torch-env -N2 -n4 "$python" "$program" init_method slurm://
 if on_login srun --mpi=list 2>&1 | grep -qw pmix; then
   expect "$totals" on_login srun --mpi=pmix -N2 -n4 "$python" "$program" init_method pmix://

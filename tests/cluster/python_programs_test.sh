@@ -12,7 +12,7 @@ dist.init_process_group("gloo")
 total = torch.ones(1) * dist.get_rank()
 dist.all_reduce(total)
 line = f"{dist.get_rank()} {os.environ['LOCAL_RANK']} {dist.get_world_size()} {int(total.item())}\n"
-os.write(1, line.encode())  # in one piece: workers of one agent share a pipe
+os.write(1, line.encode())  # one write: workers of one agent share a pipe
 dist.barrier()
 dist.destroy_process_group()
 PY
@@ -25,7 +25,7 @@ expect "0 0 4 6
 expect "0 0 2 1
 1 0 2 1" on_login srun -N2 --ntasks-per-node=1 --torch-env "$python" -m torch.distributed.run "$work/train.py"
 
-# An agent that wants to be alone is: each node is a job of its own.
+# --standalone has its effect: each node is a job of its own.
 expect "0 0 1 0
 0 0 1 0" on_login srun -N2 --ntasks-per-node=1 --torch-env \
   "$python" -m torch.distributed.run --standalone "$work/train.py"
@@ -36,7 +36,8 @@ echo "$python -m torch.distributed.run --standalone $work/train.py" >"$work/alon
 expect "0 0 1 0
 0 0 1 0" on_login srun -N2 --ntasks-per-node=1 --torch-env bash "$work/alone.sh"
 
-# What a shell starts: its words tell the plugin, and in a file the flags of docs/admin/plugin.md tell the agent.
+# torchrun started by a shell: the plugin finds it in the shell's command; in a script file the flags of
+# docs/admin/plugin.md are needed.
 expect "0 0 2 1
 1 0 2 1" on_login srun -N2 --ntasks-per-node=1 --torch-env \
   bash -c "cd / && $python -m torch.distributed.run $work/train.py"
@@ -46,7 +47,7 @@ echo "$python -m torch.distributed.run $flags $work/train.py" >"$work/train.sh"
 expect "0 0 2 1
 1 0 2 1" on_login srun -N2 --ntasks-per-node=1 --torch-env bash "$work/train.sh"
 
-# An explicit flag wins over what the plugin suggests.
+# An explicit flag wins over the plugin's defaults.
 expect "0 0 4 6
 1 1 4 6
 2 0 4 6

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What must work with each release of Slurm, OpenMPI and MPICH: builds the plugin and the command in /build, starts a
-# cluster, and runs the cases below. scripts/releases runs it in the root of another Debian suite.
-# With an argument only the cases whose names have it. A line for each case: `ok`, `FAILED` with the end of what it
+# Cases for each release of Slurm, OpenMPI and MPICH: builds the plugin and the command in /build, starts a cluster, and
+# runs the cases below. scripts/releases runs it in the root of another Debian suite.
+# With an argument only the cases whose names contain it. A line for each case: `ok`, `FAILED` with the end of what it
 # printed, or `SKIPPED` with the reason.
 export SOURCE_DIR=$PWD BUILD_DIR=/build CLUSTER=$PWD/scripts/cluster/cluster CLUSTER_NAME=release
 source tests/cluster/case.sh
@@ -11,7 +11,7 @@ show='echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $(hostname)'
 two_each=$'0/4 0/2 n0\n1/4 1/2 n0\n2/4 0/2 n1\n3/4 1/2 n1'
 
 build() {
-  # Each alone, in one folder as most of their objects are the same.
+  # One after the other in one folder, because most of their objects are the same.
   cmake --preset plugin -B "$BUILD_DIR"
   cmake --build "$BUILD_DIR"
   cmake --preset command -B "$BUILD_DIR" -DTORCHBRIDGE_COMMAND=ON
@@ -27,11 +27,11 @@ cluster_up() {
   timeout 100 "$CLUSTER" up --name "$CLUSTER_NAME" --nodes 3 --cpus 4 --plugin "$BUILD_DIR/lib/torch_env.so" "$@"
 }
 cluster_down() { timeout 60 "$CLUSTER" down --name "$CLUSTER_NAME"; }
-# OpenMPI 6.0.0rc2 by itself finds no pair of interfaces between two nodes ("Unable to find reachable pairing") unless
-# it is told one.
+# OpenMPI 6.0.0rc2 finds no pair of interfaces between two nodes ("Unable to find reachable pairing") without
+# btl_tcp_if_include.
 openmpi() { on_node n0 mpirun.openmpi --mca plm_rsh_agent "$node_sh" --mca btl_tcp_if_include eth0 "$@"; }
 mpich() { on_node n0 mpiexec.mpich -launcher ssh -launcher-exec "$node_sh" "$@"; }
-# mpi RANKS: what mpi_ranks.c prints on so many ranks.
+# mpi RANKS: prints the output of mpi_ranks.c with that number of ranks.
 mpi() {
   for ((rank = 0; rank < $1; ++rank)); do
     echo "MPI rank $rank of $1, ranks add up to $(($1 * ($1 - 1) / 2))"
@@ -39,7 +39,7 @@ mpi() {
 }
 
 case_variables() { expect "$two_each" on_login srun -N2 -n4 --ntasks-per-node=2 --torch-env sh -c "$show"; }
-case_the_variable_asks_too() {
+case_the_variable_requests_the_plugin() {
   TORCHBRIDGE_OPTIONS=ranks=block expect "$two_each" on_login srun -N2 -n4 --ntasks-per-node=2 -m cyclic sh -c "$show"
 }
 case_without_the_option_nothing() {
@@ -50,7 +50,7 @@ case_explain() {
   on_login srun -N2 -n4 --torch-env=explain true >"$work/table" &&
     grep -q '^4 ranks on 2 nodes, started by slurm' "$work/table" || fail "$(cat "$work/table")"
 }
-case_a_bad_option_is_refused() {
+case_a_bad_option_is_rejected() {
   expect_refusal "torch-env: --torch-env: unknown option 'rank'" 10 on_login srun -N2 -n4 --torch-env=rank=block true
 }
 
@@ -66,10 +66,10 @@ case_arbitrary_by_exec() {
 case_heterogeneous_step() {
   expect $'0/3 0/1 n0\n1/3 0/2 n1\n2/3 1/2 n1' on_login srun -N1 -n1 --torch-env sh -c "$show" : -N1 -n2 sh -c "$show"
 }
-case_salloc_hands_the_option_on() {
+case_salloc_passes_the_option_on() {
   expect $'0/2 0/1 n0\n1/2 0/1 n1' on_login salloc -Q -N2 -n2 --torch-env srun sh -c "$show"
 }
-case_a_requeued_batch_job_counts() {
+case_a_requeued_batch_job_has_the_next_restart_count() {
   local runs='srun sh -c "echo \$TORCHELASTIC_RESTART_COUNT \$RANK"
     [ ${SLURM_RESTART_COUNT:-0} = 1 ] || { scontrol requeue $SLURM_JOB_ID; exec sleep 50; }'
   on_login sbatch --wait --requeue --open-mode=append -o "$work/batch" -N2 -n2 --torch-env --wrap "$runs"
@@ -77,8 +77,8 @@ case_a_requeued_batch_job_counts() {
 }
 case_srun_exec() { expect "$two_each" on_login srun -N2 -n4 --ntasks-per-node=2 "$torchbridge" exec -- sh -c "$show"; }
 
-# In a root with libc, its loader, and a program that needs no more.
-case_the_command_where_nothing_is_installed() {
+# In a root filesystem that contains only libc, its loader and a program that needs no more.
+case_the_command_needs_only_libc() {
   local root=$work/root program=$BUILD_DIR/torchbridge_without_pmix file
   for file in "$program" /usr/bin/printenv $(ldd "$program" | grep -o '/[^ ]*'); do
     install -D "$file" "$root$file"
@@ -92,10 +92,10 @@ case_the_first_task_to_fail_is_named() {
   expect_refusal 'torch-env: first to fail: rank 2 on n1, .*exit code 3' 20 \
     on_login srun -N2 -n4 --ntasks-per-node=2 -K --torch-env sh -c '[ $RANK = 2 ] && exit 3; exec sleep 1000'
 }
-case_a_node_that_cannot_ends_the_step() {
+case_an_error_on_a_node_ends_the_step() {
   expect_refusal "torch-env: .*none0" 20 on_login srun -N2 -n4 --torch-env=addr=iface:none0 sleep 1000
 }
-# A step of which no task ran is no success, for srun and for the batch job around it.
+# A step of which no task ran fails, for srun and for the batch job around it.
 case_a_job_whose_tasks_never_ran_fails() {
   local status=0
   on_login sbatch -Q --wait -o "$work/batch" -N2 -n4 --torch-env=addr=iface:none0 --wrap 'exec srun true' || status=$?
@@ -147,8 +147,8 @@ case_a_plugin_for_containers() {
 case_no_node_is_drained() { expect "" on_login sinfo --noheader --list-reasons --format '%N %E'; }
 case_no_daemon_died() { expect "" sed -n '/fatal/p' "/run/torchbridge-clusters/$CLUSTER_NAME"/log/*.log; }
 
-# Slurm tracks processes by cgroups, as sites have it. This machine's cgroups are no namespace's own: these nodes have
-# names of their own.
+# Slurm tracks processes by cgroups, as on most sites. All clusters of this machine share its cgroups, so these nodes
+# have unique names.
 with_cgroups() {
   prefix=$(head -c 300 /dev/urandom | tr -dc a-z | cut -c 1-8)-
   trap 'cluster_down; find /sys/fs/cgroup -depth -type d -path "*$prefix*" -exec rmdir {} +' EXIT
@@ -161,12 +161,12 @@ with_cgroups() {
   case_scancel_ends_all
 }
 case_cgroup_v1() {
-  [[ -d /sys/fs/cgroup/freezer ]] || skip "there is no cgroup v1 here"
+  [[ -d /sys/fs/cgroup/freezer ]] || skip "this machine has no cgroup v1"
   with_cgroups
 }
 case_cgroup_v2() {
   [[ $(stat --file-system --format=%T /sys/fs/cgroup) == cgroup2fs ]] ||
-    skip "cgroup v1 is in use here, and beside it Slurm takes no v2"
+    skip "this machine uses cgroup v1, and Slurm then uses no v2"
   with_cgroups
 }
 
@@ -201,7 +201,7 @@ for name in build cluster_up; do
 done
 printf '       %s, %s, %s, %s\n' "$(on_login srun --version)" "$(mpirun.openmpi --version | head -n 1)" \
   "$(mpichversion | sed -n 's/^MPICH Version:[[:space:]]*/MPICH /p')" "$(g++ -dumpfullversion)"
-# In the order in which they stand here.
+# In the order of this file.
 for name in $(sed -n 's/^\(case_[a-z0-9_]*\)() .*/\1/p' "${BASH_SOURCE[0]}"); do
   [[ $name =~ ^case_(build|cluster_up)$ || $name != *${1:-}* ]] || run_case "$name"
 done

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Thousands of steps in one job, one after the other and many at once, with the plugin and without.
+"""Runs thousands of steps in one job, one after the other and many at once, with and without the plugin.
 
     tests/cluster/soak.py --steps 1000 --at-once 50 --plugin build/lib/torch_env.so
 
-Makes two clusters, one after the other, of which only the second has the plugin, and runs 1,000 steps fifty at a time
-and 1,000 one after the other on each (tests/programs/connect_at_port.py). With the plugin rank 0 of each step must be able
-to listen at MASTER_PORT, and be found there by its own step's ranks; no two steps that run at the same time may have
-one port. The first step that fails ends it. Prints how long it took and the memory of Slurm's daemons on both clusters.
+Starts two clusters, one after the other, of which only the second has the plugin, and runs 1,000 steps fifty at a time
+and 1,000 one after the other on each (tests/programs/connect_at_port.py). With the plugin rank 0 of each step must be
+able to listen at MASTER_PORT, and the ranks of its step must reach it there; two steps that run at the same time must
+have different ports. The first step that fails ends the script. Prints the times and the memory of Slurm's daemons on
+both clusters.
 """
 
 import argparse
@@ -25,12 +26,12 @@ import bench  # noqa: E402
 CLUSTER = ROOT / "scripts/cluster/cluster"
 NODES = 2
 STEP_LIMIT = 300  # seconds
-MOST_GROWTH = 1024  # KiB by which a daemon may grow more than without the plugin
+MAX_GROWTH = 1024  # KiB by which a daemon may grow more than without the plugin
 DAEMONS = ("slurmctld", "slurmd")
 
 
 def daemons(name):
-    """Those of this cluster: its slurm.conf is in their environment, as it is in ours."""
+    """The pids of this cluster's daemons of that name: their SLURM_CONF is that of this process."""
     ours = f"SLURM_CONF={os.environ['SLURM_CONF']}".encode()
     pids = []
     for process in pathlib.Path("/proc").glob("[0-9]*"):
@@ -44,7 +45,7 @@ def daemons(name):
 
 
 def memory_of(name):
-    """Of the daemons of that name together, KiB. Anonymous: heap and stacks. Pss depends on other clusters' daemons."""
+    """Sums over the daemons of that name, in KiB. Anonymous: heap and stacks. Pss would depend on other clusters."""
     sums = {"Rss": 0, "Anonymous": 0}
     for pid in daemons(name):
         for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
@@ -72,7 +73,7 @@ def run_step(options):
 
 
 def run_steps(options):
-    """Within an allocation; to standard output, as JSON."""
+    """Runs in an allocation; prints its results as JSON."""
     steps, seconds = [], []
     memory = [{name: memory_of(name) for name in DAEMONS}]
     for at_once in (options.at_once, 1):
@@ -98,14 +99,14 @@ def on_a_cluster(up_options, step_options, options):
                    f"--inside={' '.join(step_options)}"]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
         if done.returncode != 0:
-            sys.exit(1)  # it has said why
+            sys.exit(1)  # run_steps has printed the reason
         return json.loads(done.stdout)
     finally:
         subprocess.run([CLUSTER, "down", "--name", name], check=True)
 
 
 def clashes(steps):
-    """Ports that two steps had at the same time."""
+    """The ports that two steps had at the same time."""
     last = {}
     found = []
     for port, begin, end in sorted((port for step in steps for port in step["ports"]), key=lambda port: port[1]):
@@ -116,7 +117,7 @@ def clashes(steps):
 
 
 def growth(result, name):
-    """Within the steps one after the other; those at once give threads and their heaps to all daemons."""
+    """Growth in KiB during the steps one after the other; steps at once add threads and their heaps to all daemons."""
     return result["memory"][2][name]["Anonymous"] - result["memory"][1][name]["Anonymous"]
 
 
@@ -136,7 +137,7 @@ def faults(without, with_plugin):
     yield from (f"two steps had port {port} at the same time" for port in clashes(with_plugin["steps"]))
     for name in DAEMONS:
         more = growth(with_plugin, name) - growth(without, name)
-        if more > MOST_GROWTH:
+        if more > MAX_GROWTH:
             yield f"{name} grew by {more} KiB more than without the plugin"
 
 

@@ -15,7 +15,7 @@ learns even 16 -N2 -n4 --ntasks-per-node=2 --torch-env
 learns uneven 8 -N4 -n8 --torch-env
 learns single 32 -N1 -n2 --torch-env
 learns no_plugin 16 -N2 -n4
-# The same samples a step, in another order of summation: the runs agree closely, not to the bit.
+# The same samples in each step, summed in another order: the losses agree closely, but not bit for bit.
 paste -d' ' <(losses "$work/even.jsonl") <(losses "$work/uneven.jsonl") |
   awk '{ d = $2 - $4; if (d < 0) d = -d }
     $1 != $3 || d > 0.01 + 0.05 * $2 { print "step " $1 ": " $2 " against " $4; bad = 1 }

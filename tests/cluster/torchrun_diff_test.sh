@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Real torchrun agents and the plugin on the same layouts: the workers' environments, variable by variable.
+# Compares the workers' environments of real torchrun agents and of the plugin on the same layouts.
 source "$(dirname "$0")/case.sh"
 export torchrun=$SOURCE_DIR/.venv/bin/torchrun work
-[[ -x $torchrun ]] || skip "there is no torchrun in .venv: run scripts/setup"
+[[ -x $torchrun ]] || skip "no torchrun in .venv: run scripts/setup"
 
 cat >"$work/agent" <<'AGENT'
 #!/bin/sh

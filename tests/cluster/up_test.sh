@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The cluster that the other cases use. One that an interrupted test left behind is removed first.
+# Starts the cluster that the other cases use, after it removes one of an interrupted test.
 source "$(dirname "$0")/case.sh"
 "$CLUSTER" down --name "$CLUSTER_NAME"
 exec "$CLUSTER" up --name "$CLUSTER_NAME" --nodes 4 --cpus 8 --gpus 2 --plugin "$1"

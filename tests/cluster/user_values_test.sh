@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the user exported stays, unless override=yes; a rank that every task would share is refused.
+# Values that the user exported stay, unless override=yes; a rank that would be the same for all tasks is rejected.
 source "$(dirname "$0")/case.sh"
 torchbridge="$BUILD_DIR/bin/torchbridge"
 
@@ -13,12 +13,12 @@ WORLD_SIZE=3 expect_refusal "torch-env: WORLD_SIZE='3' is exported, but here it 
   on_login srun -N2 -n2 --torch-env true
 MASTER_PORT=high expect_refusal "torch-env: MASTER_PORT='high': expected an integer from 1 to 65535" 10 \
   on_login srun -N2 -n2 --torch-env true
-# Nobody knows the name: the first node that has found it out says so.
+# No node resolves the name: the first one to notice it reports it.
 MASTER_ADDR=nohost.invalid expect_refusal "torch-env: .*'nohost.invalid' does not resolve on n[0-3]" 10 \
   on_login srun -N4 -n4 --torch-env sleep 1000
 (($(grep -c torch-env: "$work/stderr") == 1)) || fail "expected one line"
 
-# Every node would call itself.
+# Each node would connect to itself.
 MASTER_ADDR=localhost expect_refusal \
   "torch-env: MASTER_ADDR='localhost' is exported, which means every node's own self, but the ranks are on 2 nodes" 10 \
   on_login srun -N2 -n2 --torch-env sleep 1000
@@ -47,8 +47,8 @@ MASTER_ADDR=$'h\n' MASTER_PORT=29513 expect_refusal \
   "torchbridge: .*MASTER_ADDR='h.x0a': expected a host name or an address" 10 \
   on_login srun -N2 -n2 "$torchbridge" exec --timeout 2 -- true
 
-# Values that cannot be: one printable line of bounded length names the variable, and no program starts.
-expect_refused_value() {  # expect_refused_value NAME COMMAND...
+# Impossible values: one printable line of bounded length names the variable, and no program starts.
+expect_rejected_value() {  # expect_rejected_value NAME COMMAND...
   local name=$1
   shift
   expect_refusal "torch-env: ([A-Za-z_-]+: )?(unknown )?(option )?'?${name}" 10 "$@" >/dev/null
@@ -62,17 +62,17 @@ long=$(head -c 100000 /dev/zero | tr '\0' x)
 for value in $'\xff\xfe\n\e[31m%n%s' "$long"; do
   for name in RANK WORLD_SIZE MASTER_ADDR MASTER_PORT ROLE_NAME OMP_NUM_THREADS GLOO_SOCKET_IFNAME TORCHELASTIC_RUN_ID \
     PET_RDZV_ID SLURM_RESTART_COUNT; do
-    expect_refused_value "$name=" env "$name=$value" \
+    expect_rejected_value "$name=" env "$name=$value" \
       timeout 10 "$CLUSTER" run --name "$CLUSTER_NAME" -- srun -Q -N1 -n2 -w n2 --torch-env sh -c 'echo started'
   done
-  TORCHBRIDGE_OPTIONS=$value expect_refused_value '(\\xff|xxx)' run
-  TORCHBRIDGE_OPTIONS=port=$value expect_refused_value "port=" run
-  expect_refused_value "addr=" run --torch-env="addr=$value"
+  TORCHBRIDGE_OPTIONS=$value expect_rejected_value '(\\xff|xxx)' run
+  TORCHBRIDGE_OPTIONS=port=$value expect_rejected_value "port=" run
+  expect_rejected_value "addr=" run --torch-env="addr=$value"
 done
 for value in "" -1 99999999999999999999; do
   for name in RANK WORLD_SIZE MASTER_PORT OMP_NUM_THREADS SLURM_RESTART_COUNT; do
-    expect_refused_value "$name='$value'" env "$name=$value" \
+    expect_rejected_value "$name='$value'" env "$name=$value" \
       timeout 10 "$CLUSTER" run --name "$CLUSTER_NAME" -- srun -Q -N1 -n2 -w n2 --torch-env sh -c 'echo started'
   done
-  expect_refused_value "port=$value'" run --torch-env="port=$value"
+  expect_rejected_value "port=$value'" run --torch-env="port=$value"
 done
