@@ -36,11 +36,10 @@ READS = r'add_\w+\("(--[\w-]+)"|^ *(--[\w-]+)\) |[!=]= (--[\w-]+) \]\]|"(--[\w-]
 
 
 class Tree:
-    """The files that git tracks, or would."""
+    """The files that git tracks."""
 
     def __init__(self, root):
-        command = ["git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard"]
-        listed = subprocess.run(command, capture_output=True, text=True)
+        listed = subprocess.run(["git", "-C", root, "ls-files"], capture_output=True, text=True)
         if listed.returncode != 0:
             print(f"SKIPPED: {listed.stderr.strip()}")
             sys.exit(77)
@@ -69,7 +68,7 @@ class Tree:
         for match in re.finditer(named, text):
             path = match[0].rstrip("./")
             if path not in FOREIGN and not self.has(path):
-                yield match.start(), f"there is no {path}"
+                yield match.start(), f"git has no {path}"
 
 
 def blank(match):
@@ -109,7 +108,7 @@ class Page:
             target, _, anchor = next(filter(None, match.groups())).partition("#")
             path = os.path.normpath(os.path.join(os.path.dirname(self.path), target)) if target else self.path
             if path not in tree.paths and not re.match(r"[a-z]+:", target):
-                yield match.start(), f"the link leads to {path}, which is not there"
+                yield match.start(), f"the link leads to {path}, which git does not have"
             elif anchor and path in pages and anchor not in pages[path].anchors():
                 yield match.start(), f"{path} has no heading for #{anchor}"
 
