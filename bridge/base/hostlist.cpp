@@ -111,7 +111,7 @@ bool is_host_character(char c) {
 
 Result<std::vector<std::string_view>> host_elements(std::string_view text) {
   for (const char c : text) {
-    if (!is_host_character(c)) return bad_list(text, "'" + printable({&c, 1}) + "' cannot stand in a host name");
+    if (!is_host_character(c)) return bad_list(text, "'" + printable({&c, 1}) + "' is not allowed in a host name");
   }
   auto elements = split_at_commas(text);
   if (!elements) return elements.error();

@@ -101,8 +101,8 @@ Status show_one(Task& task, Binding& binding) {
   } else {
     return Error{"gpus=virtual: " + tasks_here(task) + ", each sees " + gpus(names.size()) + " of " +
                  std::to_string(task.visible.on_node) +
-                 ", and nothing tells which are its own: give gpus=share if several" +
-                 " may use one, or another --gpu-bind"};
+                 ", and which of them are its own is not known: give gpus=share if several " +
+                 "may use one, or another --gpu-bind"};
   }
   show({task.gpu}, binding);
   binding.variables.emplace_back("LOCAL_RANK", "0");
@@ -125,7 +125,7 @@ Result<std::vector<const Gpu*>> located(const Task& task) {
     if (gpu == nullptr && !usable.empty() && same_place(task.machine.topology)) gpu = usable.front();
     if (gpu == nullptr) {
       return Error{"gpus=closest: '" + printable(name) + "' of CUDA_VISIBLE_DEVICES is not one of the " +
-                   gpus(usable.size()) + " that this machine tells of: give gpus=auto"};
+                   gpus(usable.size()) + " found on this machine: give gpus=auto"};
     }
     found.push_back(gpu);
   }
@@ -154,9 +154,10 @@ Result<std::vector<std::string>> nearest_first(const std::vector<std::string>& n
 // The GPUs of the tasks in the order of their ranks, then those that are left: one list for the whole node.
 Result<std::vector<std::string>> assigned(const Task& task, const std::vector<const Gpu*>& candidates) {
   if (task.machine.task_cpus.size() != task.tasks()) {
-    return Error{"gpus=closest: this task may use CPUs " + cpu_list_text(task.machine.cpus) +
-                 ", and nothing tells those of the other tasks on this node: bind them with srun --cpu-bind=cores, or "
-                 "give gpus=auto"};
+    return Error{
+        "gpus=closest: this task may use CPUs " + cpu_list_text(task.machine.cpus) +
+        ", and the CPUs of the other tasks on this node are not known: bind the tasks with srun --cpu-bind=cores, "
+        "or give gpus=auto"};
   }
   std::vector<std::vector<int>> distances;
   for (const CpuSet& set : task.machine.task_cpus)
@@ -264,15 +265,15 @@ Status bind_cpus(const Task& task, Binding& binding) {
   const Gpu* gpu = topology.gpu_named(task.gpu);
   const CpuSet near = gpu == nullptr ? CpuSet() : topology.cpus_near(*gpu);
   if (near.empty()) {
-    add_note(binding, "cpus=gpu: this machine does not tell which CPUs are near GPU " + printable(task.gpu) +
-                          ": left as they are");
+    add_note(binding, "cpus=gpu: the CPUs near GPU " + printable(task.gpu) +
+                          " are not known on this machine: the task keeps its CPUs");
     return Ok{};
   }
   const CpuSet allowed = intersection(near, task.machine.cpus);
   if (allowed.empty()) {
     add_note(binding, "cpus=gpu: CPUs " + cpu_list_text(near) + " are near GPU " + printable(task.gpu) +
                           ", but this task may use " + cpu_list_text(task.machine.cpus) +
-                          " only: left as they are; see gpus=closest");
+                          " only: the task keeps its CPUs; see gpus=closest");
     return Ok{};
   }
   const auto [index, count] = place_among_equals(task, allowed);

@@ -133,7 +133,7 @@ Result<std::vector<std::string>> step_gpus(const VisibleGpus& visible, const Env
     return std::move(names);
   }
   return Error{"this task sees GPU " + printable(joined_names(visible.names)) +
-               ", and nothing tells the others of the step on this node" + advice};
+               ", and the other GPUs of the step on this node are not known" + advice};
 }
 
 }  // namespace torchbridge

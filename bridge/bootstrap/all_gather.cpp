@@ -13,10 +13,10 @@
 #include <optional>
 #include <random>
 
-#include "bridge/bootstrap/missing_ranks.h"
-#include "bridge/bootstrap/descriptor_limit.h"
-#include "bridge/bootstrap/packed_values.h"
 #include "bridge/base/env_map.h"
+#include "bridge/bootstrap/descriptor_limit.h"
+#include "bridge/bootstrap/missing_ranks.h"
+#include "bridge/bootstrap/packed_values.h"
 #include "bridge/net/address.h"
 #include "bridge/net/name_resolver.h"
 #include "bridge/net/socket.h"
@@ -37,7 +37,7 @@ constexpr microseconds kFirstOther{5000}, kNextOther{1000};
 constexpr microseconds kFirstPause{2000}, kLongestPause{2'000'000};
 constexpr microseconds kFirstPauseOnNode{200}, kLongestPauseOnNode{20'000};  // nobody else is disturbed
 constexpr milliseconds kConnectLimit{3000}, kAcknowledgeLimit{1000};
-constexpr const char* kNoAnswer = "what listens there does not answer as this job does";
+constexpr const char* kNoAnswer = "the program that listens there does not belong to this job";
 constexpr milliseconds kGrace{1000};  // a listener says at the timeout who is missing: that is waited for
 
 // "torchbridge KIND PROOF LENGTH\nBODY"
@@ -523,19 +523,20 @@ class Gatherer {
   Result<Gathered> unanswered() {
     const Call* call = answered();
     const bool has_listened = is_first_of_node() && (is_one_node() || listener_.open());
-    if (has_listened) return give_up(group_.missing ? group_.missing(came_) : missing_ranks_error(came_, timeout_).message);
+    if (has_listened)
+      return give_up(group_.missing ? group_.missing(came_) : missing_ranks_error(came_, timeout_).message);
     if (!is_first_of_node()) {
       return give_up("the first rank of this node did not answer within " + seconds(timeout_) +
                      ": does every rank run this program, and do all share one network namespace?");
     }
     if (call == nullptr) return tell_nobody(whom());
     return give_up(call->place + " port " + std::to_string(group_.ports[call->port]) +
-                   ", where the nodes of this job meet, gave no answer within " + seconds(timeout_));
+                   ", the rendezvous of the nodes of this job, did not answer within " + seconds(timeout_));
   }
 
   std::string whom() const {
     constexpr std::size_t kShown = 4;
-    std::string text = "no other node of this job was heard of within " + seconds(std::min(group_.patience, timeout_));
+    std::string text = "no other node of this job answered within " + seconds(std::min(group_.patience, timeout_));
     for (std::size_t i = 0; i < calls_.size() && i < kShown; ++i) {
       const std::string& reason = calls_[i].reason;
       text += (i == 0 ? " at " : ", ") + calls_[i].place + (reason.empty() ? "" : " (" + reason + ")");

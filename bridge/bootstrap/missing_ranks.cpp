@@ -16,7 +16,7 @@ Error missing_ranks_error(const std::vector<bool>& came, std::chrono::millisecon
     if (count++ < kShown) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
   }
   if (count > kShown) ranks += ", ...";
-  return {std::to_string(count) + " of " + std::to_string(came.size()) + " ranks did not come within " +
+  return {std::to_string(count) + " of " + std::to_string(came.size()) + " ranks did not arrive within " +
           seconds(timeout) + " (" + ranks + "): does every rank run this program?"};
 }
 

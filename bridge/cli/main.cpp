@@ -92,8 +92,8 @@ int run(const CommandLine& line, const EnvMap& environment) {
   if (line.command == Command::kEnv) return print_env(task->variables, line.format);
   const EnvMap complete = with_variables(environment, task->variables);
   if (options->explain && !launch->plan) {
-    return fail({"RANK and its companions are set already, and what decided on them is not known here: ask it, as in "
-                 "srun --torch-env=explain true"},
+    return fail({"explain: RANK and WORLD_SIZE are already set, and the reasons are not known here: run explain where "
+                 "they are set, as in srun --torch-env=explain true"},
                 environment);
   }
   if (launch->plan && (options->explain || options->check.value_or(0) != 0)) {

@@ -79,9 +79,8 @@ Result<int> master_node_of(const LaunchFacts& facts, const TaskMap& map, RankRul
   // node.
   const bool contradicted = map.knows(0) ? map.node_of(0) != 0 : facts.node_rank == 0;
   if (facts.placement != Placement::kUnknown && !contradicted) return 0;
-  return Error{facts.launcher +
-               ": the ranks were placed one by one (--distribution=arbitrary), and the node of rank 0 is " +
-               "not told: give ranks=block, which numbers them node by node"};
+  return Error{facts.launcher + ": the node of rank 0 is not known (--distribution=arbitrary): give ranks=block, " +
+               "which numbers the ranks node by node"};
 }
 
 Result<Endpoint> endpoint_of(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options,

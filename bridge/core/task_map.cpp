@@ -55,22 +55,22 @@ Status check_counts(const LaunchFacts& facts) {
 
 Result<TaskMap> map_from_nodes(const LaunchFacts& facts) {
   if (static_cast<int>(facts.node_of_rank.size()) != facts.world_size) {
-    return contradiction(facts, "the launcher started " + tasks(facts.world_size) + ", but " +
-                                    std::to_string(facts.node_of_rank.size()) + " told where they are");
+    return contradiction(facts, "the launcher started " + tasks(facts.world_size) + ", but the nodes of " +
+                                    std::to_string(facts.node_of_rank.size()) + " are known");
   }
   TaskMap map = TaskMap::from_nodes(facts.node_of_rank);
   if (!facts.tasks_per_node.empty()) {  // the nodes have the launcher's numbers, and it must have said the same
     if (map.tasks_per_node() == facts.tasks_per_node && agrees_with_this_node(map, facts)) return map;
-    return contradiction(facts, "the counts of tasks on the nodes, or the ranks of node " +
-                                    std::to_string(facts.node_rank) +
-                                    ", are others than by the list of where each rank is");
+    return contradiction(facts, "the task counts of the nodes, or the ranks of node " +
+                                    std::to_string(facts.node_rank) + ", contradict the list of the ranks' nodes");
   }
   const int node = map.node_of(facts.rank);
   if (map.tasks_on(node) == facts.local_size && map.local_rank_of(facts.rank) == facts.local_rank) return map;
   return contradiction(facts, "rank " + std::to_string(facts.rank) + " is local rank " +
                                   std::to_string(facts.local_rank) + " of " + std::to_string(facts.local_size) +
                                   " by its variables, but local rank " + std::to_string(map.local_rank_of(facts.rank)) +
-                                  " of " + std::to_string(map.tasks_on(node)) + " by what the ranks told each other");
+                                  " of " + std::to_string(map.tasks_on(node)) +
+                                  " by the nodes that the ranks exchanged");
 }
 
 }  // namespace
@@ -154,7 +154,7 @@ Result<TaskMap> task_map_of(const LaunchFacts& facts) {
   }
   return contradiction(facts, "rank " + std::to_string(facts.rank) + " cannot be local rank " +
                                   std::to_string(facts.local_rank) + " of node " + std::to_string(facts.node_rank) +
-                                  " by the ranks and counts of the nodes");
+                                  ": the task counts of the nodes, or the list of its ranks, contradict it");
 }
 
 }  // namespace torchbridge

@@ -27,7 +27,7 @@ Result<std::vector<Variable>> variables_to_set(const std::vector<Variable>& comp
       continue;
     }
     if (is_rank_or_size(name) && *exported != value) {
-      return Error{name + "='" + printable(*exported) + "' is exported, but here it is '" + value +
+      return Error{name + "='" + printable(*exported) + "' is exported, but this task's value is '" + value +
                    "': unset it, or give override=yes"};
     }
   }

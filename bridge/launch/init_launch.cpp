@@ -32,7 +32,7 @@ EnvMap without_master(const EnvMap& environment) {
 Status both_known(const char* method, const GivenRanks& ranks) {
   if (ranks.rank && ranks.world_size) return Ok{};
   return Error{std::string(method) + " needs rank and world size, and " + (ranks.rank ? "the world size" : "the rank") +
-               " is not told: give it to the program, in the URL (?rank=R&world_size=N), or as RANK and WORLD_SIZE"};
+               " is missing: pass it to the program, in the URL (?rank=R&world_size=N), or as RANK and WORLD_SIZE"};
 }
 
 // Ranks that were given by hand, at a place that was given by hand: no launcher has a say.
@@ -62,9 +62,7 @@ Result<LaunchFacts> facts_of(const char* method, const EnvMap& environment, cons
 Result<Launch> launch_by_slurm(const EnvMap& environment, const LaunchSettings& settings) {
   if (!detect_slurm(environment)) {
     return Error{
-        "slurm://: SLURM_STEP_ID, SLURM_PROCID and SLURM_STEP_NUM_TASKS are not set, and slurm:// is for tasks that "
-        "srun started: "
-        "start the program with srun"};
+        "slurm://: SLURM_STEP_ID, SLURM_PROCID and SLURM_STEP_NUM_TASKS are not set: start the program with srun"};
   }
   auto facts = read_slurm(environment);
   if (!facts) return facts.error();
@@ -82,10 +80,9 @@ Result<Launch> launch_by_mpi(const EnvMap& environment, const LaunchSettings& se
 Result<Launch> launch_by_pmix(const EnvMap& environment, const LaunchSettings& settings) {
   if (!environment.has("PMIX_NAMESPACE")) {
     return Error{
-        "pmix://: PMIX_NAMESPACE is not set, and pmix:// is for ranks with a PMIx server: start the program with srun "
-        "--mpi=pmix, or with OpenMPI's mpirun"};
+        "pmix://: PMIX_NAMESPACE is not set: start the program with srun --mpi=pmix, or with OpenMPI's mpirun"};
   }
-  auto facts = facts_of("pmix://", environment, "a launcher that tells the number of its ranks");
+  auto facts = facts_of("pmix://", environment, "a launcher that sets the number of ranks");
   if (!facts) return facts.error();
   auto exchange = connect_by_pmix(*facts);
   if (!exchange) return exchange.error();
@@ -98,9 +95,10 @@ Status check_given(const GivenRanks& given, const Launch& launch) {
   const bool same =
       given.rank.value_or(at.rank) == at.rank && given.world_size.value_or(at.world_size) == at.world_size;
   if (same) return Ok{};
-  return Error{"rank " + std::to_string(given.rank.value_or(at.rank)) + " of " +
-               std::to_string(given.world_size.value_or(at.world_size)) + " was given, but by " + launch.launcher +
-               " this is rank " + std::to_string(at.rank) + " of " + std::to_string(at.world_size)};
+  return Error{"the program gives rank " + std::to_string(given.rank.value_or(at.rank)) + " of " +
+               std::to_string(given.world_size.value_or(at.world_size)) + ", but this process is rank " +
+               std::to_string(at.rank) + " of " + std::to_string(at.world_size) + " according to " + launch.launcher +
+               ": leave rank and world size out"};
 }
 
 }  // namespace

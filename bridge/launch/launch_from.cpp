@@ -35,7 +35,9 @@ Result<Launch> launch_of(Result<StepPlan> plan, Socket bound, const EnvMap& envi
     const int port = plan->env.master.port;
     if (will_listen && bound.open()) {
       auto listening = inherit(bound.release(), port);
-      if (!listening) return Error{"another program began to listen on port " + std::to_string(port) + " just now"};
+      if (!listening)
+        return Error{"port " + std::to_string(port) +
+                     " was taken by another program after it was reserved: start the job again"};
       bound = std::move(*listening);
     }
   }
@@ -114,8 +116,9 @@ Status check_against_launcher(const TorchEnv& env, const EnvMap& environment) {
   if (same || renumbered || agents || apart) return Ok{};
   const std::string who = facts->launcher == "openmpi" || facts->launcher == "hydra" ? "mpirun" : facts->launcher;
   return Error{.message = "RANK='" + std::to_string(at.rank) + "' and WORLD_SIZE='" + std::to_string(at.world_size) +
-                          "' are exported, but " + who + " says rank " + std::to_string(facts->rank) + " of " +
-                          std::to_string(facts->world_size) + ": unset the one that is not meant",
+                          "' are exported, but " + who + " started rank " + std::to_string(facts->rank) + " of " +
+                          std::to_string(facts->world_size) + ": unset RANK and WORLD_SIZE, or the variables of " +
+                          who + " if they are stale",
                .only_here = at.world_size == facts->world_size};  // for some rank it is right
 }
 

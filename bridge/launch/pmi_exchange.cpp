@@ -8,8 +8,8 @@
 #include <iterator>
 #include <sstream>
 
-#include "bridge/bootstrap/missing_ranks.h"
 #include "bridge/base/take_until.h"
+#include "bridge/bootstrap/missing_ranks.h"
 #include "bridge/launch/launcher_exchange.h"
 #include "bridge/launch/pmi_proxy.h"
 
@@ -60,7 +60,7 @@ class PmiExchange : public Exchange {
     const auto init = ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init");
     if (!init) return init.error();
     if (word(*init, "rc") != "0")
-      return Error{"PMI: the launcher does not speak version 1: '" + printable(*init) + "'"};
+      return Error{"PMI: the launcher does not support PMI version 1: it answered '" + printable(*init) + "'"};
     const auto name = ask("cmd=get_my_kvsname", "my_kvsname");
     if (!name) return name.error();
     space_ = word(*name, "kvsname");
@@ -80,7 +80,7 @@ class PmiExchange : public Exchange {
     if (!put) return put.error();
     if (word(*put, "rc") != "0") return Error{"PMI: put failed: '" + printable(*put) + "'"};
     if (const auto met = ask("cmd=barrier_in", "barrier_out"); !met) {
-      return Error{met.error().message + "; not all " + std::to_string(world_size_) + " ranks came within " +
+      return Error{met.error().message + "; not all " + std::to_string(world_size_) + " ranks arrived within " +
                    seconds(timeout) + ": does every rank run this program?"};
     }
     std::vector<std::string> values;
@@ -88,7 +88,7 @@ class PmiExchange : public Exchange {
       auto told = get(rank);
       if (!told) return told.error();
       if (told->empty())
-        return Error{"PMI: rank " + std::to_string(rank) + " published nothing: does every rank run this program?"};
+        return Error{"PMI: rank " + std::to_string(rank) + " published no value: does every rank run this program?"};
       values.push_back(bytes_of(*told));
     }
     ++round_;
@@ -124,11 +124,11 @@ class PmiExchange : public Exchange {
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now());
       pollfd ready{descriptor_, POLLIN, 0};
       if (poll(&ready, 1, static_cast<int>(std::max<std::int64_t>(left.count() + 1, 0))) == 0)
-        return Error{"PMI: no answer"};
+        return Error{"PMI: the launcher did not answer"};
       char buffer[4096];
       const auto size = read(descriptor_, buffer, sizeof buffer);
       if (size <= 0) {
-        return Error{"PMI: the launcher hung up: has another program of this rank already had its turn?"};
+        return Error{"PMI: the launcher closed the connection: did this rank run another PMI program before?"};
       }
       line.append(buffer, static_cast<std::size_t>(size));
       if (line.back() == '\n') {  // nothing comes unasked, so a line ends what there is to read
@@ -182,9 +182,8 @@ Result<std::unique_ptr<Exchange>> connect_pmi(const EnvMap& environment, int ran
   if (!descriptor) return descriptor.error();
   if (!is_socket(static_cast<int>(*descriptor))) {
     return Error{"PMI_FD='" + std::to_string(*descriptor) +
-                 "' is no open socket here: was it closed between mpiexec and this program (as by sudo, or a "
-                 "container), or is the " +
-                 "variable inherited from a job around this one?"};
+                 "' is not an open socket: was it closed between mpiexec and this program (by sudo or a container), "
+                 "or is the variable inherited from an outer job?"};
   }
   auto exchange = std::make_unique<PmiExchange>(static_cast<int>(*descriptor), rank, world_size);
   if (const auto started = exchange->start(); !started) return started.error();

@@ -83,7 +83,7 @@ class PmixExchange : public Exchange {
     if (started != PMIX_SUCCESS) return pmix_error("PMIx_Fence_nb", started);
     (void)handle.release();  // the callback's from here on
     if (!completion->wait(timeout)) {
-      return Error{"PMIx: not all " + std::to_string(world_size_) + " ranks came within " + seconds(timeout) +
+      return Error{"PMIx: not all " + std::to_string(world_size_) + " ranks arrived within " + seconds(timeout) +
                    " to exchange their addresses: does every rank run this program?"};
     }
     if (completion->status() != PMIX_SUCCESS) return pmix_error("PMIx_Fence", completion->status());
@@ -99,7 +99,7 @@ class PmixExchange : public Exchange {
     std::string text;
     if (value->type == PMIX_STRING && value->data.string != nullptr) text = value->data.string;
     PMIX_VALUE_RELEASE(value);
-    if (text.empty()) return Error{"PMIx: rank " + std::to_string(rank) + " published nothing"};
+    if (text.empty()) return Error{"PMIx: rank " + std::to_string(rank) + " published no value"};
     return text;
   }
 

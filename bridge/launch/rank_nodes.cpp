@@ -37,10 +37,10 @@ Status ask_for_placement(LaunchFacts& facts, std::chrono::milliseconds timeout) 
   const auto map = task_map_of(facts);
   if (!map) return map.error();
   const auto failed = [&](Error error) {
-    const std::string why =
-        facts.heterogeneous ? "are those of several components" : "were placed one by one (--distribution=arbitrary)";
-    error.message = facts.launcher + ": the ranks " + why + " and had to ask each other: " + error.message +
-                    ": give ranks=block, which numbers them node by node";
+    const std::string why = facts.heterogeneous ? "a heterogeneous step" : "--distribution=arbitrary";
+    error.message = facts.launcher + ": the nodes of the ranks are not known (" + why +
+                    "), and the ranks failed to exchange them: " + error.message +
+                    ": give ranks=block, which numbers the ranks node by node";
     return error;
   };
   const auto ranks = ranks_in_order(facts, *map, timeout);
@@ -49,7 +49,7 @@ Status ask_for_placement(LaunchFacts& facts, std::chrono::milliseconds timeout) 
   for (int node = 0, member = 0; node < map->node_count(); ++node) {
     for (int i = 0; i < map->tasks_on(node); ++i) {
       const auto rank = parse_integer((*ranks)[member++], 0, facts.world_size - 1);
-      if (!rank || node_of_rank[*rank] >= 0) return failed({"two of them say that they are the same rank"});
+      if (!rank || node_of_rank[*rank] >= 0) return failed({"two tasks sent the same rank"});
       node_of_rank[*rank] = node;
     }
   }

@@ -39,7 +39,9 @@ struct Announcement {
       }
     }
     const auto port = words.size() == 4 ? parse_integer(words[2], 0, 65535) : std::nullopt;
-    if (!port) return Error{"a rank published '" + printable(text) + "': do all ranks run the same version?"};
+    if (!port)
+      return Error{"a rank sent '" + printable(text) +
+                   "', expected 'NODE ADDRESS PORT JOB': do all ranks run the same version?"};
     const auto word = [&](int i) { return words[i] == "-" ? std::string() : words[i]; };
     return Announcement{words[0], {word(1), static_cast<int>(*port)}, word(3)};
   }
@@ -213,8 +215,7 @@ Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap
   if (daemons) return meet_at_daemons(facts, std::move(*daemons), environment, options);
   if (environment.has("PMIX_NAMESPACE") && environment.get("PMIX_RANK") == rank) return connect_by_pmix(facts);
   return Error{facts.launcher + ": the " + std::to_string(facts.world_size) +
-               " ranks cannot ask each other for their nodes, for neither PMI_FD nor PMIX_NAMESPACE is set for this "
-               "rank: start them "
+               " ranks cannot exchange their nodes: neither PMI_FD nor PMIX_NAMESPACE is set for this rank: start them "
                "with PMI or PMIx (flux run -o pmi=simple, mpiexec --pmi=pmix), or set RANK, WORLD_SIZE, LOCAL_RANK, "
                "LOCAL_WORLD_SIZE, GROUP_RANK, GROUP_WORLD_SIZE, MASTER_ADDR and MASTER_PORT for every rank"};
 }
@@ -241,7 +242,7 @@ Result<StoreAddress> meet(LaunchFacts& facts, Exchange& exchange, const std::opt
   }
   const Endpoint& announced = announcements.front().store;
   if (announced.host == kNoStore && announced.port == 0)
-    return Error{facts.launcher + ": rank 0 has no address for the store, and says why", true};
+    return Error{facts.launcher + ": rank 0 has no address for the store and reports the reason", true};
   facts.node_of_rank = number_nodes(announcements);
   if (const auto taken = take_nodes(facts); !taken) return Error{.message = taken.error().message, .only_here = true};
   for (const auto& announcement : announcements) {
@@ -263,10 +264,9 @@ Status take_nodes(LaunchFacts& facts) {
     if (rank < facts.rank) ++before;
   }
   if (facts.local_size != 0 && facts.local_size != here) {
-    return Error{facts.launcher + ": rank " + std::to_string(facts.rank) + " is one of " +
-                 std::to_string(facts.local_size) + " on its node by its variables, but one of " +
-                 std::to_string(here) +
-                 " by what the ranks told each other: do several nodes have one host name, or one node several?"};
+    return Error{facts.launcher + ": by its variables rank " + std::to_string(facts.rank) + " is one of " +
+                 std::to_string(facts.local_size) + " on its node, but the number of ranks with its host name is " +
+                 std::to_string(here) + ": give each node one host name of its own"};
   }
   facts.local_size = here;
   facts.local_rank = before;

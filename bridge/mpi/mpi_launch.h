@@ -56,7 +56,7 @@ inline Result<Launch> resolve_launch(MPI_Comm communicator, const LaunchSettings
       MPI_Comm_size(communicator, &ranks.world_size) == MPI_SUCCESS &&
       MPI_Comm_split_type(communicator, MPI_COMM_TYPE_SHARED, ranks.rank, MPI_INFO_NULL, &node) == MPI_SUCCESS &&
       MPI_Comm_size(node, &ranks.local_size) == MPI_SUCCESS && MPI_Comm_free(&node) == MPI_SUCCESS;
-  if (!asked) return Error{"MPI does not tell the ranks of the communicator: is it initialised?"};
+  if (!asked) return Error{"MPI gives no ranks for the communicator: call MPI_Init before"};
   MpiExchange exchange(communicator);
   return resolve_launch(exchange, ranks, EnvMap::from(environ), settings);
 }

@@ -40,7 +40,8 @@ std::string bare_name(std::string_view word) {
 }
 
 // The option of ours that has this name, here or in other programs, or nothing.
-std::string ours(const std::string& name, const std::vector<std::string>& names, std::span<const OptionSuggestion> others) {
+std::string ours(const std::string& name, const std::vector<std::string>& names,
+                 std::span<const OptionSuggestion> others) {
   if (std::find(names.begin(), names.end(), name) != names.end()) return name;
   const auto other =
       std::find_if(others.begin(), others.end(), [&](const OptionSuggestion& each) { return each.theirs == name; });
@@ -137,11 +138,11 @@ std::string text_of(const CLI::App& app, const CLI::ParseError& error, std::span
   const auto option =
       std::find_if(unknown.begin(), unknown.end(), [](const std::string& word) { return word.starts_with("-"); });
   if (option != unknown.end()) {
-    return "there is no option '" + printable(option->substr(0, option->find('='))) + "'" +
+    return "unknown option '" + printable(option->substr(0, option->find('='))) + "'" +
            did_you_mean_option(*option, option_names(app), others);
   }
   if (dynamic_cast<const CLI::ExtrasError*>(&error) && !unknown.empty())
-    return "'" + printable(unknown.front()) + "' belongs to no option";
+    return "unexpected argument '" + printable(unknown.front()) + "'";
   std::string text = error.what();
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;

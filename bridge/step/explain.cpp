@@ -110,7 +110,8 @@ std::string picture(const LaunchFacts& facts, const std::vector<std::vector<int>
 std::string why_address(const LaunchOptions& options, ExportedMaster exported) {
   if (exported.host) return "exported as MASTER_ADDR";
   if (options.addr.kind == AddressRule::Kind::kHost) return "given as addr=" + options.addr.text;
-  if (options.addr.kind == AddressRule::Kind::kInterface) return "of rank 0's interface " + options.addr.text;
+  if (options.addr.kind == AddressRule::Kind::kInterface)
+    return "the address of rank 0's interface " + options.addr.text;
   if (options.addr.kind == AddressRule::Kind::kSubnet) return "rank 0's address in " + options.addr.text;
   if (options.addr.kind == AddressRule::Kind::kSuffix) return "the name of rank 0's node with " + options.addr.text;
   return "rank 0's node";
@@ -121,7 +122,7 @@ std::string why_port(const LaunchFacts& facts, const LaunchOptions& options, Exp
   if (!options.port.automatic())
     return options.port.low == options.port.high ? "given as port=N" : "from the range port=LO-HI";
   if (!facts.reserved_ports.empty()) return "the first port that " + facts.launcher + " reserved for the step";
-  if (facts.step_id.empty()) return "chosen on rank 0's node, which told the others";
+  if (facts.step_id.empty()) return "selected on rank 0's node and sent to the other ranks";
   return "derived from job, step and restart; no port is reserved";
 }
 
@@ -130,17 +131,17 @@ std::string why_gpus(GpuRule rule) {
     case GpuRule::kAuto:
       return "as the launcher gave them";
     case GpuRule::kAll:
-      return "each task sees all of the step's on its node";
+      return "each task sees all GPUs of the step on its node";
     case GpuRule::kVirtual:
-      return "each task sees its own, as number 0";
+      return "each task sees its own GPU as number 0";
     case GpuRule::kClosest:
       return "in the order of their distance from the tasks' CPUs";
     case GpuRule::kShare:
-      return "each task sees one, that several may have";
+      return "each task sees one GPU, which several tasks may use";
     case GpuRule::kNone:
       break;
   }
-  return "nothing is looked at";
+  return "not changed";
 }
 
 const char* name_of(GpuRule rule) {
@@ -191,7 +192,7 @@ std::string explain(const LaunchFacts& facts, const TaskMap& map, const LaunchOp
                      {"RANK", block ? "node by node" : facts.launcher + "'s", block ? "ranks=block" : "the default"},
                      {"GPUs", name_of(options.gpus), why_gpus(options.gpus)},
                      {"CPUs", options.cpus == CpuRule::kGpu ? "gpu" : "keep",
-                      options.cpus == CpuRule::kGpu ? "those of each task's GPU" : "as the launcher placed the tasks"},
+                      options.cpus == CpuRule::kGpu ? "those near each task's GPU" : "as the launcher bound the tasks"},
                      interface_row(options.iface)});
   result += "\n" + node_table(facts, map, ranks, nodes) + "\n" + picture(facts, ranks);
   return result;

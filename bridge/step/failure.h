@@ -15,7 +15,7 @@ struct TaskFailure {
   std::string reason;          // content of its error file, any bytes; or empty
 };
 
-// "rank 3 on n1, at 2026-11-21 12:03:04.123 there: killed by signal 11 (Segmentation fault)", in local time; below it
+// "rank 3 on n1, at 2026-11-21 12:03:04.123 (local time of n1): killed by signal 11 (Segmentation fault)"; below it
 // the reason, a line each, indented. The escapes of JSON strings in it become lines again; control characters and bytes
 // outside ASCII are escaped, and what is beyond 64 lines is left out.
 std::string describe(const TaskFailure& failure);

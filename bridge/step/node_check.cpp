@@ -4,9 +4,9 @@
 #include <chrono>
 
 #include "bridge/bootstrap/missing_ranks.h"
-#include "bridge/step/explain.h"
 #include "bridge/host/read_machine.h"
 #include "bridge/net/address.h"
+#include "bridge/step/explain.h"
 #include "bridge/step/step_group.h"
 
 namespace torchbridge {
@@ -38,7 +38,7 @@ std::string missing_nodes(const StepPlan& plan, const std::vector<bool>& came, m
       continue;
     if (++count <= kShown) names += (count == 1 ? "" : ", ") + plan.facts.nodes[node];
   }
-  return "no word within " + seconds(timeout) + " from " + names +
+  return "no message within " + seconds(timeout) + " from " + names +
          (count > kShown ? " and " + std::to_string(count - kShown) + " more" : "") + ": is " +
          plan.facts.nodes[plan.master_node] + " reachable from there?";
 }
@@ -82,7 +82,7 @@ Result<std::string> check_nodes(const StepPlan& plan, const EnvMap& environment,
   Error error = told.error();
   const auto& nodes = plan.facts.nodes;
   if (error.only_here && at.node_rank != plan.master_node)
-    error.message = "node " + nodes[at.node_rank] + " does not reach the node of rank 0, " + nodes[plan.master_node] +
+    error.message = "node " + nodes[at.node_rank] + " cannot reach the node of rank 0, " + nodes[plan.master_node] +
                     ": " + error.message + check.hint;
   return error;
 }

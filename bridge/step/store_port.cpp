@@ -50,8 +50,8 @@ Result<Socket> reserve_store_port(const Endpoint& master) {
   if (!address)
     return Error{"MASTER_ADDR=" + master.host + ": " + address.error().message + ": choose another with addr=HOST"};
   if (!is_own_address(*address)) {
-    return Error{"MASTER_ADDR=" + master.host + " is no address of " + host_name() +
-                 ", where rank 0 runs: unset it, or choose one of rank 0's with addr=HOST"};
+    return Error{"MASTER_ADDR=" + master.host + " is not an address of " + host_name() +
+                 ", where rank 0 runs: unset it, or give an address of that node with addr=HOST"};
   }
   const std::string port = "MASTER_PORT=" + std::to_string(master.port);
   if (!port_is_free(master.port) || !hold_port(master.port)) {

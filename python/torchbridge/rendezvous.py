@@ -52,7 +52,7 @@ def _handler(url, timeout: timedelta = default_pg_timeout, **_):
         master_listen_fd=listen_fd if listen_fd >= 0 else None,
     )
     yield store, rank, world_size
-    raise RuntimeError(f"{scheme}:// cannot meet a second time")
+    raise RuntimeError(f"{scheme}://: a second rendezvous is not supported")
 
 
 def register():

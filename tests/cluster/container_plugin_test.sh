@@ -31,12 +31,12 @@ expect $'0/2 1\n1/2 1' on_login srun -N2 -n2 -w n0,n1 sh -c "export RANK=\$SLURM
 RANK=0 LOCAL_RANK=0 expect_refusal "^torchbridge: WORLD_SIZE is not set: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them$" 10 \
   on_login srun -N2 -n2 -w n0,n2 "$BUILD_DIR/bin/torchbridge" exec -- true
 # Also where rank 0 finds nothing wrong.
-RANK=0 WORLD_SIZE=2 MASTER_ADDR=n0 MASTER_PORT=29500 expect_refusal "^torchbridge: rank 1 on n2: RANK='0' and WORLD_SIZE='2' are exported, but slurm says rank 1 of 2" 10 \
+RANK=0 WORLD_SIZE=2 MASTER_ADDR=n0 MASTER_PORT=29500 expect_refusal "^torchbridge: rank 1 on n2: RANK='0' and WORLD_SIZE='2' are exported, but slurm started rank 1 of 2" 10 \
   on_login srun -N2 -n2 -w n0,n2 "$BUILD_DIR/bin/torchbridge" exec -- true
 
 # The ranks that pyxis sets are Slurm's.
 with_plugstack n1 "$container $image\n$ours"
-expect_refusal "^srun: error: torch-env: RANK='1' is exported, but here it is '3': unset it, or give override=yes" 15 on_two_nodes ranks=block
+expect_refusal "^srun: error: torch-env: RANK='1' is exported, but this task's value is '3': unset it, or give override=yes" 15 on_two_nodes ranks=block
 expect $'0/4 0/3\n1/4 1/3\n2/4 2/3\n3/4 0/1' on_two_nodes ranks=block,override=yes
 
 # enroot's hook for PyTorch adds what it takes from the first task of the node, and an address and a port of its own.

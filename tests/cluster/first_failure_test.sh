@@ -22,7 +22,7 @@ others='exec sleep infinity'
 expect_report 143 on_login srun -N4 -n8 -K --torch-env=check=30 sh -c "[ \$RANK = 6 ] || $others
 printf '%s' '{\"message\": {\"message\": \"ValueError: \\u00e9\", \"extraInfo\": {\"py_callstack\": \"Traceback:\\n  line 7\"}}}' >\$TORCHELASTIC_ERROR_FILE
 kill -SEGV \$\$"
-expect_in_report 'first to fail: rank 6 on n2, at [0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8}\.[0-9]{3} there: killed by signal 11 \(Segmentation fault\)$'
+expect_in_report 'first to fail: rank 6 on n2, at [0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8}\.[0-9]{3} \(local time of n2\): killed by signal 11 \(Segmentation fault\)$'
 expect_in_report '    .*"ValueError: '
 expect_in_report '^srun: error: torch-env:       line 7'
 

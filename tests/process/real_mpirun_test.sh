@@ -52,5 +52,5 @@ $(communicators)")" "$mpirun" -n 3 "$mpi_launch"
 if timeout 60 "$mpirun" -n 3 sh -c '[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 1 ] && exec sleep 2; exec "$0" --short' "$print_launch" >/dev/null 2>"${TMPDIR:-/tmp}/missing.$$"; then
   fail "a rank did not come, and all is said to be well"
 fi
-grep -q "did not come within\|came within" "${TMPDIR:-/tmp}/missing.$$" || { cat "${TMPDIR:-/tmp}/missing.$$"; fail "nobody says that a rank did not come"; }
+grep -q "did not arrive within\|arrived within" "${TMPDIR:-/tmp}/missing.$$" || { cat "${TMPDIR:-/tmp}/missing.$$"; fail "nobody says that a rank did not come"; }
 rm -f "${TMPDIR:-/tmp}/missing.$$"

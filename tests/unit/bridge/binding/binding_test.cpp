@@ -217,7 +217,7 @@ TEST(Binding, VirtualGivesOneDeviceAsLocalRankZero) {
 
   const auto unclear = bound(tasks_seeing({"0,1", "2,3", "0,1", "2,3"}, "4")[1], "gpus=virtual", 1, 4);
   ASSERT_FALSE(unclear);
-  EXPECT_NE(unclear.error().message.find("each sees 2 GPUs of 4, and nothing tells which are its own"),
+  EXPECT_NE(unclear.error().message.find("each sees 2 GPUs of 4, and which of them are its own is not known"),
             std::string::npos);
 }
 
@@ -270,12 +270,14 @@ TEST(Binding, AllRefusesRatherThanGuess) {
        "for them with "
        "--gpus-per-node or --gres instead of --gpus-per-task, or give gpus=virtual"},
       {tasks_seeing({"1", "3"}, "2"), machine_with(4),
-       "gpus=all: this task sees GPU 3, and nothing tells the others of the step on this node:"},
+       "gpus=all: this task sees GPU 3, and the other GPUs of the step on this node are not known:"},
       {tasks_seeing({"2", "3"}, "2", "0,1"), machine_with(4),
-       "gpus=all: this task sees GPU 3, and nothing tells"},  // another node's
-      {tasks_seeing({"GPU-a", "GPU-b"}, "2"), machine_with(2), "gpus=all: this task sees GPU GPU-b, and nothing tells"},
-      {tasks_seeing({"MIG-a", "MIG-b"}, "2"), machine_with(2), "gpus=all: this task sees GPU MIG-b, and nothing tells"},
-      {tasks_seeing({"0", "1"}, nullptr), {}, "gpus=all: this task sees GPU 1, and nothing tells"},
+       "gpus=all: this task sees GPU 3, and the other GPUs"},  // another node's
+      {tasks_seeing({"GPU-a", "GPU-b"}, "2"), machine_with(2),
+       "gpus=all: this task sees GPU GPU-b, and the other GPUs"},
+      {tasks_seeing({"MIG-a", "MIG-b"}, "2"), machine_with(2),
+       "gpus=all: this task sees GPU MIG-b, and the other GPUs"},
+      {tasks_seeing({"0", "1"}, nullptr), {}, "gpus=all: this task sees GPU 1, and the other GPUs"},
       {tasks_seeing({"unset", "unset"}, "2"), machine_with(4),
        "gpus=all: CUDA_VISIBLE_DEVICES is not set, the step has 2 GPUs on this node, and the task may open 4: leave "
        "--gpu-bind=none out"},

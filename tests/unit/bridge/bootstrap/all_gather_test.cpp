@@ -63,7 +63,8 @@ TEST_F(OneNode, RoundsOneAfterTheOtherDoNotMix) {
 TEST_F(OneNode, EveryRankIsToldWhoDidNotCome) {
   for (const auto& rank : gather({0, 2}, 4, kShort)) {
     ASSERT_FALSE(rank);
-    EXPECT_EQ(rank.error().message, "2 of 4 ranks did not come within 0.5 s (1, 3): does every rank run this program?");
+    EXPECT_EQ(rank.error().message,
+              "2 of 4 ranks did not arrive within 0.5 s (1, 3): does every rank run this program?");
   }
 }
 
@@ -196,7 +197,7 @@ TEST_F(TwoNodes, EveryRankIsToldWhoDidNotCome) {
     const auto gathered = rank->get();
     ASSERT_FALSE(gathered);
     EXPECT_EQ(gathered.error().message,
-              "1 of 4 ranks did not come within 0.5 s (2): does every rank run this program?");
+              "1 of 4 ranks did not arrive within 0.5 s (2): does every rank run this program?");
   }
 }
 
@@ -215,7 +216,8 @@ TEST_F(TwoNodes, ARankThatHangsUpIsNotCounted) {
   for (auto* rank : {&first, &third}) {
     const auto gathered = rank->get();
     ASSERT_FALSE(gathered);
-    EXPECT_EQ(gathered.error().message, "1 of 3 ranks did not come within 4 s (1): does every rank run this program?");
+    EXPECT_EQ(gathered.error().message,
+              "1 of 3 ranks did not arrive within 4 s (1): does every rank run this program?");
   }
 }
 
@@ -236,9 +238,9 @@ TEST_F(TwoNodes, NobodyIsSaidToBeNobody) {
     const auto gathered = rank->get();
     ASSERT_TRUE(gathered) << gathered.error().message;
     EXPECT_EQ(gathered->values, Values{});
-    EXPECT_TRUE(gathered->nobody.starts_with(
-        "no other node of this job was heard of within 0.2 s at 127.0.0.1 (cannot connect to "
-        "127.0.0.1 port "))
+    EXPECT_TRUE(
+        gathered->nobody.starts_with("no other node of this job answered within 0.2 s at 127.0.0.1 (cannot connect to "
+                                     "127.0.0.1 port "))
         << gathered->nobody;
     EXPECT_NE(gathered->nobody.find(", no-such-host.invalid ("), std::string::npos) << gathered->nobody;
   }

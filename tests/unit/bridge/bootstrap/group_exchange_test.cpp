@@ -91,7 +91,7 @@ TEST_F(GroupExchangeTest, WhereNothingElseCanBeAskedBothAreSaid) {
   for (const auto& answer : meet({1, 2}, milliseconds(1200))) {
     ASSERT_FALSE(answer);
     EXPECT_TRUE(
-        answer.error().message.starts_with("no other node of this job was heard of within 0.6 s at 127.0.0.1 (cannot"))
+        answer.error().message.starts_with("no other node of this job answered within 0.6 s at 127.0.0.1 (cannot"))
         << answer.error().message;
     EXPECT_TRUE(answer.error().message.ends_with("; nothing else to ask")) << answer.error().message;
   }

@@ -139,7 +139,7 @@ TEST(TaskMapOf, RefusesAnExchangeOfAnotherSize) {
   facts.node_of_rank = {0, 1};
   const auto map = task_map_of(facts);
   ASSERT_FALSE(map);
-  EXPECT_NE(map.error().message.find("the launcher started 3 tasks, but 2 told where they are"), std::string::npos)
+  EXPECT_NE(map.error().message.find("the launcher started 3 tasks, but the nodes of 2 are known"), std::string::npos)
       << map.error().message;
 }
 

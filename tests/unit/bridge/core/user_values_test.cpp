@@ -22,7 +22,7 @@ TEST(VariablesToSet, RefusesAnotherRank) {
     const auto chosen = variables_to_set({{name, "1"}, {"WORLD_SIZE", "2"}}, {{name, "0"}}, false);
     ASSERT_FALSE(chosen) << name;
     EXPECT_EQ(chosen.error().message,
-              std::string(name) + "='0' is exported, but here it is '1': unset it, or give override=yes");
+              std::string(name) + "='0' is exported, but this task's value is '1': unset it, or give override=yes");
   }
 }
 
@@ -35,7 +35,8 @@ TEST(VariablesToSet, TakesTheTasksOwnRank) {
 TEST(VariablesToSet, RefusesAWrongSize) {
   const auto chosen = variables_to_set(kRankOneOfTwo, {{"WORLD_SIZE", "4"}}, false);
   ASSERT_FALSE(chosen);
-  EXPECT_EQ(chosen.error().message, "WORLD_SIZE='4' is exported, but here it is '2': unset it, or give override=yes");
+  EXPECT_EQ(chosen.error().message,
+            "WORLD_SIZE='4' is exported, but this task's value is '2': unset it, or give override=yes");
 }
 
 }  // namespace

@@ -162,14 +162,13 @@ TEST(RecordedBinding, ClosestRefusesWhatItCannotTell) {
   Step unknown_others("perlmutter-gpu", kPerlmutterTasks);
   unknown_others.set("SLURM_CPU_BIND_TYPE", "rank");
   EXPECT_EQ(unknown_others.bound(0, "gpus=closest").error().message,
-            "gpus=closest: this task may use CPUs 0-15,64-79, and nothing tells those of the other tasks on this node: "
-            "bind them with "
-            "srun --cpu-bind=cores, or give gpus=auto");
+            "gpus=closest: this task may use CPUs 0-15,64-79, and the CPUs of the other tasks on this node are not "
+            "known: bind the tasks with srun --cpu-bind=cores, or give gpus=auto");
   Step mig("perlmutter-gpu", kPerlmutterTasks);
   mig.set("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b,MIG-c,MIG-d");
   EXPECT_EQ(mig.bound(0, "gpus=closest").error().message,
-            "gpus=closest: 'MIG-a' of CUDA_VISIBLE_DEVICES is not one of the 4 GPUs that "
-            "this machine tells of: give gpus=auto");
+            "gpus=closest: 'MIG-a' of CUDA_VISIBLE_DEVICES is not one of the 4 GPUs "
+            "found on this machine: give gpus=auto");
   Step beyond("perlmutter-gpu", {"0-15"});
   beyond.set("CUDA_VISIBLE_DEVICES", "2,4");
   EXPECT_NE(beyond.visible("gpus=closest").find("'4' of CUDA_VISIBLE_DEVICES"), std::string::npos);
@@ -245,14 +244,15 @@ TEST(RecordedBinding, CpusStayWhereTheGpusAreOutOfReach) {
   ASSERT_TRUE(binding);
   EXPECT_EQ(binding->cpus, CpuSet());
   EXPECT_EQ(binding->memory_node, -1);
-  EXPECT_EQ(binding->note,
-            "cpus=gpu: CPUs 48-63,112-127 are near GPU 0, but this task may use 0-15 only: left as they are; see "
-            "gpus=closest");
+  EXPECT_EQ(
+      binding->note,
+      "cpus=gpu: CPUs 48-63,112-127 are near GPU 0, but this task may use 0-15 only: the task keeps its CPUs; see "
+      "gpus=closest");
 
   Step unknown("perlmutter-gpu", {"0-15"});
   unknown.set("CUDA_VISIBLE_DEVICES", "MIG-a");
   EXPECT_EQ(unknown.bound(0, "cpus=gpu")->note,
-            "cpus=gpu: this machine does not tell which CPUs are near GPU MIG-a: left as they are");
+            "cpus=gpu: the CPUs near GPU MIG-a are not known on this machine: the task keeps its CPUs");
 }
 
 }  // namespace

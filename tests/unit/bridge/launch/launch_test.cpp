@@ -34,15 +34,19 @@ TEST(ResolveLaunch, TakesRankAtItsWordUnlessTheLauncherSaysOtherwise) {
       {"by hand", said("1", "4"), ""},
       {"as mpirun says", with(kMpirun, said("1", "4")), ""},
       {"stale under mpirun", with(kMpirun, said("0", "1")),
-       "RANK='0' and WORLD_SIZE='1' are exported, but mpirun says rank 1 of 4: unset the one that is not meant"},
+       "RANK='0' and WORLD_SIZE='1' are exported, but mpirun started rank 1 of 4: unset RANK and WORLD_SIZE, or the "
+       "variables of mpirun if they are stale"},
       {"stale under MPICH", with(kHydra, said("0", "1")),
-       "RANK='0' and WORLD_SIZE='1' are exported, but mpirun says rank 1 of 4: unset the one that is not meant"},
+       "RANK='0' and WORLD_SIZE='1' are exported, but mpirun started rank 1 of 4: unset RANK and WORLD_SIZE, or the "
+       "variables of mpirun if they are stale"},
       {"one RANK for all", with(kMpirun, said("0", "4")),
-       "RANK='0' and WORLD_SIZE='4' are exported, but mpirun says rank 1 of 4: unset the one that is not meant"},
+       "RANK='0' and WORLD_SIZE='4' are exported, but mpirun started rank 1 of 4: unset RANK and WORLD_SIZE, or the "
+       "variables of mpirun if they are stale"},
       {"renumbered by exec", with(with(kMpirun, said("2", "4")), {{"TORCHELASTIC_RUN_ID", "openmpi-77"}}), ""},
       {"renumbered by exec around another mpirun",
        with(with(kMpirun, said("2", "4")), {{"TORCHELASTIC_RUN_ID", "openmpi-76"}}),
-       "RANK='2' and WORLD_SIZE='4' are exported, but mpirun says rank 1 of 4: unset the one that is not meant"},
+       "RANK='2' and WORLD_SIZE='4' are exported, but mpirun started rank 1 of 4: unset RANK and WORLD_SIZE, or the "
+       "variables of mpirun if they are stale"},
       {"a torchrun agent on each rank",
        with(with(kMpirun, said("5", "8")), {{"TORCHELASTIC_RUN_ID", "x"},
                                             {"GROUP_WORLD_SIZE", "4"},
@@ -51,7 +55,8 @@ TEST(ResolveLaunch, TakesRankAtItsWordUnlessTheLauncherSaysOtherwise) {
                                             {"LOCAL_WORLD_SIZE", "2"}}),
        ""},
       {"stale in a step", with(kStep, said("0", "1")),
-       "RANK='0' and WORLD_SIZE='1' are exported, but slurm says rank 1 of 4: unset the one that is not meant"},
+       "RANK='0' and WORLD_SIZE='1' are exported, but slurm started rank 1 of 4: unset RANK and WORLD_SIZE, or the "
+       "variables of slurm if they are stale"},
       {"the plugin's own numbering", with(with(kStep, said("3", "4")), {{"TORCHELASTIC_RUN_ID", "slurm-5.0"}}), ""},
       {"a torchrun of its own in each task", with(with(kStep, said("0", "2")), {{"TORCHELASTIC_RUN_ID", "none"}}), ""},
   };
@@ -106,7 +111,7 @@ TEST(ResolveLaunch, RanksThatCannotAskEachOtherSayWhatToSet) {
       {"FLUX_TASK_RANK", "1"}, {"FLUX_JOB_SIZE", "4"}, {"FLUX_TASK_LOCAL_ID", "1"}, {"FLUX_JOB_NNODES", "2"}};
   const auto launch = resolve_launch(flux);
   ASSERT_FALSE(launch);
-  EXPECT_NE(launch.error().message.find("flux: the 4 ranks cannot ask each other for their nodes"), std::string::npos);
+  EXPECT_NE(launch.error().message.find("flux: the 4 ranks cannot exchange their nodes"), std::string::npos);
 }
 
 TEST(ResolveLaunch, OneNodeWithAGivenAddressNeedsNobody) {

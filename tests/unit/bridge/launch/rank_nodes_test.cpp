@@ -57,8 +57,8 @@ TEST(AskForPlacement, SaysThatARankDidNotCome) {
   auto ranks = three_ranks("1");
   ranks.pop_back();
   for (const auto& error : ask(ranks, milliseconds(300))) {
-    EXPECT_NE(error.find("did not come"), std::string::npos) << error;
-    EXPECT_TRUE(error.ends_with(": give ranks=block, which numbers them node by node")) << error;
+    EXPECT_NE(error.find("did not arrive"), std::string::npos) << error;
+    EXPECT_TRUE(error.ends_with(": give ranks=block, which numbers the ranks node by node")) << error;
   }
 }
 

@@ -29,7 +29,7 @@ TEST(Explain, ShowsEachRankWithReasons) {
             "  MASTER_PORT  20001     the first port that slurm reserved for the step\n"
             "  RANK         slurm's   the default\n"
             "  GPUs         auto      as the launcher gave them\n"
-            "  CPUs         keep      as the launcher placed the tasks\n"
+            "  CPUs         keep      as the launcher bound the tasks\n"
             "  interface    auto      gloo's, towards rank 0's node; a job on one node needs none\n"
             "\n"
             "  node  name      ranks        local  GPUs  CPUs  interface\n"

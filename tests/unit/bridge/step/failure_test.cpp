@@ -22,9 +22,10 @@ TaskFailure failure_with(int wait_status) {
 
 TEST(Failure, NamesRankNodeTimeAndEnding) {
   setenv("TZ", "UTC", 1);
-  EXPECT_EQ(describe(failure_with(exited(7))), "rank 3 on n1, at 2023-11-14 22:13:20.042 there: exit code 7");
+  EXPECT_EQ(describe(failure_with(exited(7))),
+            "rank 3 on n1, at 2023-11-14 22:13:20.042 (local time of n1): exit code 7");
   EXPECT_EQ(describe(failure_with(SIGSEGV)),
-            "rank 3 on n1, at 2023-11-14 22:13:20.042 there: killed by signal 11 (Segmentation fault)");
+            "rank 3 on n1, at 2023-11-14 22:13:20.042 (local time of n1): killed by signal 11 (Segmentation fault)");
 }
 
 TEST(Failure, CallsAKillOutOfMemoryOnlyWhereTheKernelKilled) {

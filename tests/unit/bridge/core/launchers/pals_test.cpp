@@ -78,7 +78,7 @@ TEST(Pals, AFileThatIsDamagedOrOfAnotherJobIsRefused) {
       {good.substr(0, good.size() - 1), "PALS_APINFO: the layout of the file is not known"},
       {large, "PALS_APINFO: the layout of the file is not known"},
       {far, "PALS_APINFO: the layout of the file is not known"},
-      {apinfo({0, 1}, {"a", "b"}), "PALS_APINFO: the file tells of 2 ranks, but PMI_SIZE='3'"},
+      {apinfo({0, 1}, {"a", "b"}), "PALS_APINFO: the file lists 2 ranks, but PMI_SIZE='3'"},
       {apinfo({0, 1, 0}, {"a", "b"}), "PALS_APINFO: the file has rank 2 on node 0, but PALS_NODEID='1'"},
       {apinfo({2, 0, 1}, {"a", "b"}), "PALS_APINFO: a rank is on a node that is not listed"},
       {apinfo({0, 0, 1}, {"a", "b\n"}), "PALS_APINFO: a node has no readable name"},
