@@ -53,7 +53,7 @@ CommandLine parse_command_line(int argc, char** argv) {
   add_common(explain, line);
   explain->callback([&] { line.command = Command::kExplain; });
 
-  // CLI11 would take "[a,b]" for a list of two: what is the program's is not for it to read.
+  // CLI11 would split "[a,b]" into a list of two, so it does not get the program's arguments.
   const auto dashes = std::find(argv + 1, argv + argc, std::string_view("--"));
   if (dashes < argv + argc) line.program.assign(dashes + 1, argv + argc);
   try {

@@ -46,11 +46,12 @@ bool read_endpoint(std::string_view text, Endpoint& endpoint) {
   return true;
 }
 
-bool read_place(std::string_view place, InitMethod& method) {
-  if (method.kind == Kind::kTcp) return read_endpoint(place, method.endpoint);
-  if (method.kind != Kind::kFile) return place.empty();
-  method.path = place;
-  return place.size() > 1 && place.starts_with('/') && !place.ends_with('/');
+// The part of the URL between "://" and "?".
+bool read_location(std::string_view text, InitMethod& method) {
+  if (method.kind == Kind::kTcp) return read_endpoint(text, method.endpoint);
+  if (method.kind != Kind::kFile) return text.empty();
+  method.path = text;
+  return text.size() > 1 && text.starts_with('/') && !text.ends_with('/');
 }
 
 struct Source {
@@ -58,7 +59,7 @@ struct Source {
   std::optional<int> value;
 };
 
-// One of two that differ is wrong, and nothing tells which.
+// Of two that differ it is not known which is right, so this is an error.
 Result<std::optional<int>> agreed(const char* what, const std::vector<Source>& sources) {
   const Source* first = nullptr;
   for (const Source& source : sources) {
@@ -91,7 +92,7 @@ Result<InitMethod> parse_init_method(std::string_view url) {
   method.kind = scheme->kind;
   const auto rest = url.substr(separator + 3);
   const auto question = std::min(rest.find('?'), rest.size());
-  if (!read_place(rest.substr(0, question), method)) return error;
+  if (!read_location(rest.substr(0, question), method)) return error;
   if (question < rest.size() && !read_query(rest.substr(question + 1), method.ranks)) return error;
   return method;
 }

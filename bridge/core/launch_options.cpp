@@ -109,7 +109,7 @@ struct Key {
   std::string_view values;  // the default first
   std::string_view help;
   bool (*parse)(std::string_view, LaunchOptions&);
-  bool flag = false;  // may stand alone, meaning yes
+  bool flag = false;  // may be given without a value, which means yes
 };
 
 constexpr Key kKeys[] = {

@@ -13,8 +13,8 @@ namespace {
 
 using Kind = Launcher::Kind;
 
-// Innermost first. Slurm and Flux can dress their tasks up as PALS's, for Cray's MPI, and know more than PALS does. The
-// last two are for what no other recognises.
+// Innermost first. Slurm and Flux can set PALS's variables too, for Cray's MPI, and give more facts than PALS does. The
+// last two are for processes that no other entry recognises.
 constexpr Launcher kLaunchers[] = {
     {"openmpi", Kind::kMpi, detect_openmpi, read_openmpi},
     {"hydra", Kind::kMpi, detect_hydra, read_hydra},

@@ -24,7 +24,7 @@ Error contradiction(const LaunchFacts& facts, const std::string& what) { return 
 
 std::string tasks(std::int64_t count) { return std::to_string(count) + (count == 1 ? " task" : " tasks"); }
 
-// Counts, node number, names and sizes must tell the same story.
+// Counts, node number, names and sizes must agree.
 Status check_counts(const LaunchFacts& facts) {
   const auto& counts = facts.tasks_per_node;
   const auto total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
@@ -59,7 +59,7 @@ Result<TaskMap> map_from_nodes(const LaunchFacts& facts) {
                                     std::to_string(facts.node_of_rank.size()) + " are known");
   }
   TaskMap map = TaskMap::from_nodes(facts.node_of_rank);
-  if (!facts.tasks_per_node.empty()) {  // the nodes have the launcher's numbers, and it must have said the same
+  if (!facts.tasks_per_node.empty()) {  // the nodes have the launcher's numbers, so both must be equal
     if (map.tasks_per_node() == facts.tasks_per_node && agrees_with_this_node(map, facts)) return map;
     return contradiction(facts, "the task counts of the nodes, or the ranks of node " +
                                     std::to_string(facts.node_rank) + ", contradict the list of the ranks' nodes");

@@ -6,7 +6,8 @@
 namespace torchbridge {
 namespace {
 
-// A program with another value than the computed one would wait for ranks that do not exist, or take another's place.
+// A program with another value than the computed one would wait for ranks that do not exist, or run with the rank of
+// another.
 constexpr std::string_view kRanksAndSizes[] = {"RANK",       "LOCAL_RANK",       "GROUP_RANK",       "ROLE_RANK",
                                                "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"};
 

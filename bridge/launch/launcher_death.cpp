@@ -21,7 +21,7 @@ bool parent_is_a_launcher(const EnvMap& environment) {
 void end_with_launcher(const EnvMap& environment) {
   if (!parent_is_a_launcher(environment)) return;
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() == kInit) raise(SIGTERM);  // it died before the kernel was asked
+  if (getppid() == kInit) raise(SIGTERM);  // the parent died before prctl
 }
 
 }  // namespace torchbridge

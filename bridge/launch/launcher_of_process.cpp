@@ -13,7 +13,7 @@
 namespace torchbridge {
 namespace {
 
-// By its name: orterun and prterun are what mpirun is, the daemons what it leaves on the nodes.
+// By its name: mpirun is a link to orterun or prterun; the others are the daemons on the nodes.
 bool starts_ranks(std::string_view name) {
   constexpr std::string_view kBeginnings[] = {"mpirun", "mpiexec", "orte", "prte", "hydra_"};
   return std::any_of(std::begin(kBeginnings), std::end(kBeginnings),

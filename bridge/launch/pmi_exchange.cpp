@@ -47,7 +47,7 @@ std::string_view word(std::string_view line, std::string_view name) {
   return {};
 }
 
-// One line to the launcher, one line back. Nobody else uses the descriptor meanwhile. MPI_Init says `cmd=init` again,
+// One line to the launcher, one line back. Nothing else uses the descriptor meanwhile. MPI_Init sends `cmd=init` again,
 // which Hydra allows, but not after `cmd=finalize`.
 class PmiExchange : public Exchange {
  public:
@@ -70,7 +70,7 @@ class PmiExchange : public Exchange {
 
   Result<std::vector<std::string>> all_gather(const std::string& value, std::chrono::milliseconds timeout) override {
     deadline_ = Clock::now() + timeout;
-    // Keys cannot be written twice, and a program that this process becomes may meet the others again.
+    // A key cannot be written twice, and a program that this process becomes by exec may run this exchange again.
     for (;; ++round_) {
       const auto taken = get(rank_);
       if (!taken) return taken.error();
@@ -79,17 +79,17 @@ class PmiExchange : public Exchange {
     const auto put = ask("cmd=put kvsname=" + space_ + " key=" + key(rank_) + " value=" + hex_of(value), "put_result");
     if (!put) return put.error();
     if (word(*put, "rc") != "0") return Error{"PMI: put failed: '" + printable(*put) + "'"};
-    if (const auto met = ask("cmd=barrier_in", "barrier_out"); !met) {
-      return Error{met.error().message + "; not all " + std::to_string(world_size_) + " ranks arrived within " +
+    if (const auto passed = ask("cmd=barrier_in", "barrier_out"); !passed) {
+      return Error{passed.error().message + "; not all " + std::to_string(world_size_) + " ranks arrived within " +
                    seconds(timeout) + ": does every rank run this program?"};
     }
     std::vector<std::string> values;
     for (int rank = 0; rank < world_size_; ++rank) {
-      auto told = get(rank);
-      if (!told) return told.error();
-      if (told->empty())
+      auto value_of_rank = get(rank);
+      if (!value_of_rank) return value_of_rank.error();
+      if (value_of_rank->empty())
         return Error{"PMI: rank " + std::to_string(rank) + " published no value: does every rank run this program?"};
-      values.push_back(bytes_of(*told));
+      values.push_back(bytes_of(*value_of_rank));
     }
     ++round_;
     return values;
@@ -131,7 +131,7 @@ class PmiExchange : public Exchange {
         return Error{"PMI: the launcher closed the connection: did this rank run another PMI program before?"};
       }
       line.append(buffer, static_cast<std::size_t>(size));
-      if (line.back() == '\n') {  // nothing comes unasked, so a line ends what there is to read
+      if (line.back() == '\n') {  // the launcher only answers, so nothing follows the line
         line.pop_back();
         return line;
       }

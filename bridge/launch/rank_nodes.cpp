@@ -8,8 +8,8 @@
 namespace torchbridge {
 namespace {
 
-// The launcher's rank of each task, in the order of nodes and local ranks: in torchrun's numbering
-// everybody knows his own place.
+// The launcher's rank of each task, in the order of nodes and local ranks: each task knows its own index in that order,
+// which is torchrun's numbering.
 Result<Values> ranks_in_order(const LaunchFacts& facts, const TaskMap& map, std::chrono::milliseconds timeout) {
   LaunchOptions of_first_node;
   of_first_node.ranks = RankRule::kBlock;
@@ -23,17 +23,17 @@ Result<Values> ranks_in_order(const LaunchFacts& facts, const TaskMap& map, std:
                   .local_world_size = map.tasks_on(facts.node_rank),
                   .node_rank = facts.node_rank,
                   .node_count = map.node_count()};
-  return gather_in_step(group_of_step(facts, at, *where, "placement"), std::to_string(facts.rank), timeout);
+  return all_gather_in_step(group_of_step(facts, at, *where, "placement"), std::to_string(facts.rank), timeout);
 }
 
 }  // namespace
 
-bool can_ask_for_placement(const LaunchFacts& facts) {
-  const bool told = facts.placement != Placement::kUnknown && !facts.heterogeneous;
-  return !told && facts.node_of_rank.empty() && facts.nodes.size() > 1;
+bool can_exchange_placement(const LaunchFacts& facts) {
+  const bool is_known = facts.placement != Placement::kUnknown && !facts.heterogeneous;
+  return !is_known && facts.node_of_rank.empty() && facts.nodes.size() > 1;
 }
 
-Status ask_for_placement(LaunchFacts& facts, std::chrono::milliseconds timeout) {
+Status exchange_placement(LaunchFacts& facts, std::chrono::milliseconds timeout) {
   const auto map = task_map_of(facts);
   if (!map) return map.error();
   const auto failed = [&](Error error) {

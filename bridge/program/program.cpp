@@ -23,7 +23,7 @@ void add_option_names(const CLI::App& app, std::vector<std::string>& names) {
   }
 }
 
-// Of the options that `app` and the subcommand that was chosen have, without dashes.
+// The options of `app` and of the subcommand that is given, without dashes.
 std::vector<std::string> option_names(const CLI::App& app) {
   std::vector<std::string> names;
   add_option_names(app, names);
@@ -48,8 +48,8 @@ std::string ours(const std::string& name, const std::vector<std::string>& names,
   return other == others.end() ? "" : std::string(other->ours);
 }
 
-// "  --batch-size INT          Samples a rank and step (default: 32)": of the values of an option its kind, or all
-// where they are few.
+// "  --batch-size INT          Samples a rank and step (default: 32)": an option is shown with the type of its values,
+// or with the values themselves where they are few.
 class HelpFormatter : public CLI::Formatter {
  public:
   HelpFormatter() { column_width(kNameWidth); }
@@ -123,7 +123,8 @@ void set_up(CLI::App& app) {
 std::string did_you_mean_option(std::string_view word, const std::vector<std::string>& names,
                                 std::span<const OptionSuggestion> others, const std::string& dashes) {
   const std::string name = bare_name(word),
-                    last = name.substr(name.rfind('.') + 1);  // of "optimizer.lr", as programs with sections have it
+                    last =
+                        name.substr(name.rfind('.') + 1);  // "lr" of "optimizer.lr", as programs with sections name it
   std::vector<std::string> all = names;
   for (const OptionSuggestion& other : others) all.emplace_back(other.theirs);
   for (const std::string& candidate : {name, last, nearest_name(name, all), nearest_name(last, all)}) {

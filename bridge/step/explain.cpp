@@ -7,7 +7,7 @@
 namespace torchbridge {
 namespace {
 
-constexpr int kShownRows = 64;  // of nodes that are unlike their neighbours
+constexpr int kShownRows = 64;  // of nodes that differ from their neighbours
 constexpr int kDrawnNodes = 16;
 constexpr int kDrawnRanks = 16;  // of one node
 
@@ -27,10 +27,10 @@ std::vector<std::string> split(const std::string& line, char separator) {
   return parts;
 }
 
-// "0-4,7": as CPUs are written.
+// "0-4,7", in the format of CPU lists.
 std::string list_text(const std::vector<int>& ranks) { return cpu_list_text(ranks); }
 
-// The ranks of each node in ascending order, as they will be numbered; empty for nodes whose ranks are not known.
+// The ranks of each node in ascending order, by the numbering that is used; empty for nodes whose ranks are not known.
 std::vector<std::vector<int>> ranks_by_node(const TaskMap& map, const LaunchOptions& options) {
   std::vector<std::vector<int>> ranks(map.node_count());
   if (options.ranks == RankRule::kBlock) {
@@ -155,7 +155,7 @@ Row interface_row(const InterfaceRule& rule) {
   return {"interface", "auto", "gloo's, towards rank 0's node; a job on one node needs none"};
 }
 
-// One text where all are alike.
+// One text where all are equal.
 std::string by_local_rank(const std::vector<NodeFacts>& tasks, std::string NodeFacts::*field) {
   const bool alike = std::all_of(tasks.begin(), tasks.end(),
                                  [&](const NodeFacts& task) { return task.*field == tasks.front().*field; });

@@ -33,7 +33,7 @@ std::string ending_of(const TaskFailure& failure) {
   return killed + (oom ? ", out of memory: the kernel's OOM killer ended processes on " + failure.node : "");
 }
 
-// The character that `escape`, a letter behind a backslash in a JSON string, stands for; 0 for other letters.
+// The character that a backslash and the letter `escape` mean in a JSON string; 0 for other letters.
 char meaning_of(char escape) {
   switch (escape) {
     case 'n':

@@ -1,4 +1,4 @@
-"""Gives torch.distributed the backend "mpi" and the init methods slurm://, pmix:// and mpi://. Importing is all there is to do."""
+"""Gives torch.distributed the backend "mpi" and the init methods slurm://, pmix:// and mpi://. The import registers both."""
 from . import backend, rendezvous
 
 backend.register()

@@ -7,13 +7,13 @@ from torch.distributed import distributed_c10d
 
 
 class ProcessGroupMPI:
-    """Stands where torch has its own class of this name if it is built with MPI: distributed_c10d asks it alone."""
+    """Replaces torch's class of this name, which exists only in builds with MPI: distributed_c10d uses no other class."""
 
     @staticmethod
     def create(ranks, timeout=None):
-        from . import _mpi  # loads libmpi, so not before it is wanted
+        from . import _mpi  # loads libmpi, so only when it is needed
 
-        # distributed_c10d has no word about the group's timeout for its own MPI, which knows none: its caller's variable of that name.
+        # distributed_c10d passes no timeout to its own MPI, which has none: the caller's variable `timeout` is the group's.
         timeout = timeout or sys._getframe(1).f_locals.get("timeout")
         return _mpi.create(ranks, timeout and timeout.total_seconds())
 

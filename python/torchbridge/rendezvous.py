@@ -1,4 +1,4 @@
-"""Init methods slurm://, pmix:// and mpi://: the launcher tells the ranks, rank 0 the port that it has bound, and a TCPStore does the rest.
+"""Init methods slurm://, pmix:// and mpi://: ranks from the launcher, and a TCPStore at the port that rank 0 has bound.
 
 slurm://?addr=iface:eth0&port=29500-29600&wait=120: options of --torch-env (docs/admin/plugin.md), and for how many seconds the ranks
 wait for each other. rank and world_size, there or as arguments of init_process_group, must be the launcher's.

@@ -25,8 +25,8 @@
 #include <sstream>
 #include <thread>
 
-#include "bridge/bootstrap/all_gather.h"
 #include "bridge/base/env_map.h"
+#include "bridge/bootstrap/all_gather.h"
 #include "bridge/net/socket.h"
 
 namespace {
@@ -94,7 +94,7 @@ Group group_of(int node, int nodes) {
   group.listens = node == 0;
   group.listen_at = "127.0.0.1";
   group.ports = {29500, 29501, 29502};
-  if (node != 0) group.first_places = {"127.0.0.1"};
+  if (node != 0) group.first_hosts = {"127.0.0.1"};
   return group;
 }
 
@@ -119,7 +119,7 @@ void take_part(int node, int nodes, Outcome& outcome) {
   if (gathered && gathered->values == Values{"all here"}) return;
   if (++outcome.failed > 1) return;
   std::fprintf(stderr, "bootstrap_nodes: node %d: %s\n", node,
-               gathered ? gathered->nobody.c_str() : gathered.error().message.c_str());
+               gathered ? gathered->unreached.c_str() : gathered.error().message.c_str());
 }
 
 // Says on `ready` that its threads are there, and lets them go when `go` is closed.

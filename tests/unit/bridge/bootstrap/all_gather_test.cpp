@@ -115,24 +115,24 @@ class TwoNodes : public ::testing::Test {
             .local_size = 2,
             .listens = first,
             .ports = ports_,
-            .first_places = first ? std::vector<std::string>() : std::vector<std::string>{"127.0.0.1"}};
+            .first_hosts = first ? std::vector<std::string>() : std::vector<std::string>{"127.0.0.1"}};
   }
   static std::future<Result<Gathered>> starts(Group group, milliseconds timeout = kLong) {
     return std::async(std::launch::async,
                       [=] { return all_gather(group, "rank " + std::to_string(group.rank), timeout); });
   }
   // The second node's first rank, which calls elsewhere.
-  Group caller(std::vector<std::string> first_places, std::vector<std::string> other_places = {}) const {
+  Group caller(std::vector<std::string> first_hosts, std::vector<std::string> other_hosts = {}) const {
     Group group = member(1);
-    group.first_places = std::move(first_places);
-    group.other_places = std::move(other_places);
+    group.first_hosts = std::move(first_hosts);
+    group.other_hosts = std::move(other_hosts);
     return group;
   }
   static void expect_all(std::vector<std::future<Result<Gathered>>> ranks) {
     for (auto& rank : ranks) {
       const auto gathered = rank.get();
       ASSERT_TRUE(gathered) << gathered.error().message;
-      EXPECT_EQ(gathered->values, (Values{"rank 0", "rank 1", "rank 2", "rank 3"})) << gathered->nobody;
+      EXPECT_EQ(gathered->values, (Values{"rank 0", "rank 1", "rank 2", "rank 3"})) << gathered->unreached;
     }
   }
   template <class... Futures>
@@ -175,7 +175,7 @@ TEST_F(TwoNodes, APortThatIsTakenIsPassedOver) {
 TEST_F(TwoNodes, StrangersAreNotBelieved) {
   Group other_secret = caller({"127.0.0.1"}), other_job = other_secret;
   other_secret.local_size = other_job.local_size = 1;
-  other_secret.patience = other_job.patience = milliseconds(300);
+  other_secret.connect_timeout = other_job.connect_timeout = milliseconds(300);
   other_secret.secret = {11, 23};
   other_job.job = "78";
   auto first = starts(member(0)), fourth = starts(member(3));
@@ -183,7 +183,7 @@ TEST_F(TwoNodes, StrangersAreNotBelieved) {
     const auto gathered = starts(group).get();
     ASSERT_TRUE(gathered) << gathered.error().message;
     EXPECT_EQ(gathered->values, Values{});
-    EXPECT_NE(gathered->nobody, "");
+    EXPECT_NE(gathered->unreached, "");
   }
   const auto talker = connect_to({"127.0.0.1", ports_[0]}, milliseconds(1000));
   ASSERT_TRUE(talker);
@@ -232,17 +232,17 @@ TEST_F(TwoNodes, TheCallerNamesThoseThatDidNotComeItsOwnWay) {
 // Both ranks of the second node hear it. The first is named by what stood in its way.
 TEST_F(TwoNodes, NobodyIsSaidToBeNobody) {
   Group group = caller({"127.0.0.1"}, {"no-such-host.invalid"});
-  group.patience = milliseconds(200);
+  group.connect_timeout = milliseconds(200);
   auto second = starts(group), third = starts(member(2));
   for (auto* rank : {&second, &third}) {
     const auto gathered = rank->get();
     ASSERT_TRUE(gathered) << gathered.error().message;
     EXPECT_EQ(gathered->values, Values{});
-    EXPECT_TRUE(
-        gathered->nobody.starts_with("no other node of this job answered within 0.2 s at 127.0.0.1 (cannot connect to "
-                                     "127.0.0.1 port "))
-        << gathered->nobody;
-    EXPECT_NE(gathered->nobody.find(", no-such-host.invalid ("), std::string::npos) << gathered->nobody;
+    EXPECT_TRUE(gathered->unreached.starts_with(
+        "no other node of this job answered within 0.2 s at 127.0.0.1 (cannot connect to "
+        "127.0.0.1 port "))
+        << gathered->unreached;
+    EXPECT_NE(gathered->unreached.find(", no-such-host.invalid ("), std::string::npos) << gathered->unreached;
   }
 }
 

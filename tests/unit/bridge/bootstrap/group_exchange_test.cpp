@@ -32,7 +32,7 @@ class GroupExchangeTest : public ::testing::Test {
         if (ranks[i] == late) std::this_thread::sleep_for(timeout * 2 / 3);
         for (int round = 0; round < rounds; ++round) {
           const std::string value = "rank " + std::to_string(ranks[i]) + " round " + std::to_string(round);
-          answers[i] = exchange_within(group_of(ranks[i]), otherwise_)->all_gather(value, timeout);
+          answers[i] = make_group_exchange(group_of(ranks[i]), fallback_)->all_gather(value, timeout);
         }
       });
     }
@@ -52,12 +52,12 @@ class GroupExchangeTest : public ::testing::Test {
             .local_size = 2,
             .listens = first,
             .ports = ports_,
-            .first_places = first ? Values() : places_};
+            .first_hosts = first ? Values() : places_};
   }
 
   std::vector<int> ports_ = {free_port()};
   Values places_ = {"127.0.0.1"};
-  Otherwise otherwise_ = [] { return Result<std::unique_ptr<Exchange>>(Error{"nothing else to ask"}); };
+  FallbackExchange fallback_ = [] { return Result<std::unique_ptr<Exchange>>(Error{"nothing else to ask"}); };
 };
 
 TEST_F(GroupExchangeTest, EveryRankGetsEveryValueRoundAfterRound) {
@@ -80,7 +80,7 @@ TEST_F(GroupExchangeTest, ALateRankIsWaitedForOnEitherNode) {
 TEST_F(GroupExchangeTest, NodesThatDoNotFindEachOtherAskOtherwise) {
   places_ = {"127.0.0.2"};
   ports_ = {1};  // privileged, or nobody's
-  otherwise_ = [] { return Result<std::unique_ptr<Exchange>>(std::make_unique<Fixed>()); };
+  fallback_ = [] { return Result<std::unique_ptr<Exchange>>(std::make_unique<Fixed>()); };
   for (const auto& answer : meet({1, 2}, milliseconds(1200))) {
     ASSERT_TRUE(answer) << answer.error().message;
     EXPECT_EQ(*answer, Values{"asked otherwise"});

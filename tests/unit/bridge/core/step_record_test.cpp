@@ -50,13 +50,13 @@ TEST(StepRecord, OfAnotherStepOrShapeTellsNothing) {
 TEST(StepRecord, IsCutWhereItWouldBeTooLong) {
   std::vector<int> alternating;
   for (int rank = 0; rank < 8000; ++rank) alternating.push_back(rank % 2);
-  EXPECT_FALSE(is_cut(step_record("7.0", {{"n[0-1]", alternating}}), "7.0"));
+  EXPECT_FALSE(is_truncated(step_record("7.0", {{"n[0-1]", alternating}}), "7.0"));
   std::vector<int> many;
   for (int rank = 0; rank < 50000; ++rank) many.push_back(rank % 2);
   const auto record = step_record("7.0", {{"n[0-1]", many}});
   EXPECT_LE(record.size(), kMaxStepRecord);
-  EXPECT_TRUE(is_cut(record, "7.0"));
-  EXPECT_FALSE(is_cut(record, "7.1"));
+  EXPECT_TRUE(is_truncated(record, "7.0"));
+  EXPECT_FALSE(is_truncated(record, "7.1"));
   EXPECT_TRUE(node_of_rank_in(record, "7.0", kNodes, 50000).empty());
 }
 

@@ -39,7 +39,7 @@ std::vector<std::string> ask(std::vector<LaunchFacts>& ranks, milliseconds timeo
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     threads.emplace_back([&, i] {
-      const auto asked = ask_for_placement(ranks[i], timeout);
+      const auto asked = exchange_placement(ranks[i], timeout);
       if (!asked) errors[i] = asked.error().message;
     });
   }
@@ -64,11 +64,11 @@ TEST(AskForPlacement, SaysThatARankDidNotCome) {
 
 TEST(CanAskForPlacement, WhereEveryRankFindsThatItIsNotTold) {
   auto facts = three_ranks("2").front();
-  EXPECT_TRUE(can_ask_for_placement(facts));
+  EXPECT_TRUE(can_exchange_placement(facts));
   facts.placement = Placement::kCyclic;
-  EXPECT_FALSE(can_ask_for_placement(facts));
+  EXPECT_FALSE(can_exchange_placement(facts));
   facts.heterogeneous = true;  // the rule of one component
-  EXPECT_TRUE(can_ask_for_placement(facts));
+  EXPECT_TRUE(can_exchange_placement(facts));
 }
 
 }  // namespace

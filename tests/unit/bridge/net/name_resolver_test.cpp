@@ -11,9 +11,9 @@ namespace {
 Result<std::string> address_of(const NameResolver& resolver, const std::string& name) {
   while (true) {
     if (auto address = resolver.find(name)) return *address;
-    pollfd news{resolver.news(), POLLIN, 0};
+    pollfd news{resolver.event(), POLLIN, 0};
     if (poll(&news, 1, 20'000) <= 0) return Error{"no news"};
-    resolver.clear_news();
+    resolver.clear_event();
   }
 }
 
