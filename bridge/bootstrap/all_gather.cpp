@@ -35,7 +35,7 @@ constexpr int kCallsAtOnce = 64;         // that have not connected yet
 // host suffices.
 constexpr microseconds kFirstOther{5000}, kNextOther{1000};
 constexpr microseconds kFirstPause{2000}, kLongestPause{2'000'000};
-constexpr microseconds kFirstPauseOnNode{200}, kLongestPauseOnNode{20'000};  // nobody else is disturbed
+constexpr microseconds kFirstPauseOnNode{200}, kLongestPauseOnNode{20'000};  // no other node is loaded by these
 constexpr milliseconds kConnectLimit{3000}, kAcknowledgeLimit{1000};
 constexpr const char* kNoAnswer = "the program that listens there does not belong to this job";
 constexpr milliseconds kGrace{1000};  // at the timeout a listener sends who is missing: time for that message

@@ -82,7 +82,7 @@ TaskMap::TaskMap(std::vector<int> tasks_per_node)
   local_rank_of_.assign(world_size, -1);
 }
 
-void TaskMap::place(int rank, int node) {
+void TaskMap::assign(int rank, int node) {
   node_of_[rank] = node;
   local_rank_of_[rank] = placed_[node]++;
 }
@@ -91,7 +91,7 @@ TaskMap TaskMap::block(const std::vector<int>& tasks_per_node) {
   TaskMap map(tasks_per_node);
   int rank = 0;
   for (int node = 0; node < map.node_count(); ++node) {
-    for (int i = 0; i < map.tasks_on(node); ++i) map.place(rank++, node);
+    for (int i = 0; i < map.tasks_on(node); ++i) map.assign(rank++, node);
   }
   return map;
 }
@@ -105,7 +105,7 @@ TaskMap TaskMap::plane(const std::vector<int>& tasks_per_node, int plane_size) {
   std::iota(open.begin(), open.end(), 0);
   for (int rank = 0; !open.empty();) {
     for (const int node : open) {
-      for (int i = std::min(plane_size, room(node)); i > 0; --i) map.place(rank++, node);
+      for (int i = std::min(plane_size, room(node)); i > 0; --i) map.assign(rank++, node);
     }
     std::erase_if(open, [&](int node) { return room(node) == 0; });
   }
@@ -119,13 +119,13 @@ TaskMap TaskMap::from_nodes(const std::vector<int>& node_of_rank) {
     ++counts[node];
   }
   TaskMap map(std::move(counts));
-  for (int rank = 0; rank < map.world_size(); ++rank) map.place(rank, node_of_rank[rank]);
+  for (int rank = 0; rank < map.world_size(); ++rank) map.assign(rank, node_of_rank[rank]);
   return map;
 }
 
 TaskMap TaskMap::of_one_node(const std::vector<int>& tasks_per_node, int node, const std::vector<int>& ranks) {
   TaskMap map(tasks_per_node);
-  for (const int rank : ranks) map.place(rank, node);
+  for (const int rank : ranks) map.assign(rank, node);
   return map;
 }
 

@@ -37,7 +37,7 @@ class TaskMap {
 
  private:
   explicit TaskMap(std::vector<int> tasks_per_node);
-  void place(int rank, int node);
+  void assign(int rank, int node);
 
   std::vector<int> tasks_per_node_;
   std::vector<int> placed_;  // so far, on each node

@@ -44,13 +44,13 @@ int presumed_rank(const EnvMap& inherited) {
 Result<Launch> resolve_launch(const EnvMap& inherited, const LaunchSettings& settings) {
   const EnvMap environment = without_outer_launch(inherited);
   const auto launcher = find_launcher(environment, task_or_self(environment));
-  const bool nobody = launcher && *launcher == nullptr;
-  const bool replaced = settings.options.override_user && !nobody;
+  const bool no_launcher = launcher && *launcher == nullptr;
+  const bool replaced = settings.options.override_user && !no_launcher;
   const bool has_rank = environment.has("RANK") && !has_only_ranks_of_pyxis(environment);
   const bool is_given = has_rank || environment.has(kStampVariable);  // the latter on a node without the plugin
-  if ((is_given && !replaced) || (nobody && environment.has("WORLD_SIZE"))) return launch_from_env(environment);
+  if ((is_given && !replaced) || (no_launcher && environment.has("WORLD_SIZE"))) return launch_from_env(environment);
   if (!launcher) return launcher.error();
-  if (nobody) return launch_single_process(settings);
+  if (no_launcher) return launch_single_process(settings);
 
   auto facts = (*launcher)->read(environment);
   if (!facts) return facts.error();

@@ -38,7 +38,7 @@ std::string bytes_of(std::string_view hex) {
 }
 
 // The value of "name=value" among the words of a line; empty where it is not there.
-std::string_view word(std::string_view line, std::string_view name) {
+std::string_view field(std::string_view line, std::string_view name) {
   while (!line.empty()) {
     const auto part = take_until(line, ' ');
     if (part.size() > name.size() && part.starts_with(name) && part[name.size()] == '=')
@@ -59,11 +59,11 @@ class PmiExchange : public Exchange {
     deadline_ = Clock::now() + std::chrono::seconds(10);
     const auto init = ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init");
     if (!init) return init.error();
-    if (word(*init, "rc") != "0")
+    if (field(*init, "rc") != "0")
       return Error{"PMI: the launcher does not support PMI version 1: it answered '" + printable(*init) + "'"};
     const auto name = ask("cmd=get_my_kvsname", "my_kvsname");
     if (!name) return name.error();
-    space_ = word(*name, "kvsname");
+    space_ = field(*name, "kvsname");
     if (space_.empty()) return Error{"PMI: no key-value space in the answer '" + printable(*name) + "'"};
     return Ok{};
   }
@@ -78,7 +78,7 @@ class PmiExchange : public Exchange {
     }
     const auto put = ask("cmd=put kvsname=" + space_ + " key=" + key(rank_) + " value=" + hex_of(value), "put_result");
     if (!put) return put.error();
-    if (word(*put, "rc") != "0") return Error{"PMI: put failed: '" + printable(*put) + "'"};
+    if (field(*put, "rc") != "0") return Error{"PMI: put failed: '" + printable(*put) + "'"};
     if (const auto passed = ask("cmd=barrier_in", "barrier_out"); !passed) {
       return Error{passed.error().message + "; not all " + std::to_string(world_size_) + " ranks arrived within " +
                    seconds(timeout) + ": does every rank run this program?"};
@@ -102,7 +102,7 @@ class PmiExchange : public Exchange {
   Result<std::string> get(int rank) {
     const auto answer = ask("cmd=get kvsname=" + space_ + " key=" + key(rank), "get_result");
     if (!answer) return answer.error();
-    return word(*answer, "rc") == "0" ? std::string(word(*answer, "value")) : std::string();
+    return field(*answer, "rc") == "0" ? std::string(field(*answer, "value")) : std::string();
   }
 
   Result<std::string> ask(const std::string& command, std::string_view expected) {
@@ -111,7 +111,7 @@ class PmiExchange : public Exchange {
       return Error{std::string("PMI: cannot write to PMI_FD: ") + std::strerror(errno)};
     }
     auto answer = read_line();
-    if (answer && word(*answer, "cmd") != expected) {
+    if (answer && field(*answer, "cmd") != expected) {
       return Error{"PMI: the launcher answered '" + printable(*answer) + "' to '" + printable(command) + "'"};
     }
     return answer;

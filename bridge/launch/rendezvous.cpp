@@ -24,25 +24,25 @@ struct RankRecord {
   std::string job;
 
   std::string text() const {
-    const auto or_dash = [](const std::string& word) { return word.empty() ? "-" : word; };
+    const auto or_dash = [](const std::string& field) { return field.empty() ? "-" : field; };
     return node + " " + or_dash(store.host) + " " + std::to_string(store.port) + " " + or_dash(job);
   }
 
   static Result<RankRecord> parse(const std::string& text) {
-    std::vector<std::string> words(1);
+    std::vector<std::string> fields(1);
     for (const char c : text) {
       if (c == ' ') {
-        words.emplace_back();
+        fields.emplace_back();
       } else {
-        words.back() += c;
+        fields.back() += c;
       }
     }
-    const auto port = words.size() == 4 ? parse_integer(words[2], 0, 65535) : std::nullopt;
+    const auto port = fields.size() == 4 ? parse_integer(fields[2], 0, 65535) : std::nullopt;
     if (!port)
       return Error{"a rank sent '" + printable(text) +
                    "', expected 'NODE ADDRESS PORT JOB': do all ranks run the same version?"};
-    const auto word = [&](int i) { return words[i] == "-" ? std::string() : words[i]; };
-    return RankRecord{words[0], {word(1), static_cast<int>(*port)}, word(3)};
+    const auto field = [&](int i) { return fields[i] == "-" ? std::string() : fields[i]; };
+    return RankRecord{fields[0], {field(1), static_cast<int>(*port)}, field(3)};
   }
 };
 
@@ -55,11 +55,11 @@ std::string unique_id() {
 
 // The first port to try: it differs between processes, and follows the same rules as under launchers that give nodes.
 Result<int> first_port(const LaunchOptions& options) {
-  LaunchFacts nobody;
-  nobody.job_id = unique_id();
+  LaunchFacts seed;
+  seed.job_id = unique_id();
   LaunchOptions rules = options;
   rules.addr = {AddressRule::Kind::kHost, kLoopback};
-  const auto endpoint = endpoint_of(nobody, TaskMap::block({1}), rules, ephemeral_ports());
+  const auto endpoint = endpoint_of(seed, TaskMap::block({1}), rules, ephemeral_ports());
   if (!endpoint) return endpoint.error();
   return endpoint->port;
 }

@@ -202,7 +202,7 @@ Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& env
     return task;
   }
   // Without a safe folder the program runs without an error file.
-  // A single process that nobody launched shares its run id with all others of its kind.
+  // A single process without a launcher shares its run id with all others of its kind.
   const std::string run =
       plan.facts.launcher == "none" ? plan.env.run_id + "-" + std::to_string(getpid()) : plan.env.run_id;
   const auto file = error_file_in("/tmp", run, plan.env.restart_count, plan.env.layout.rank);

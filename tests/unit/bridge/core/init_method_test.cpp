@@ -31,7 +31,7 @@ TEST(InitMethod, IsReadFromAUrl) {
   }
 }
 
-TEST(InitMethod, RefusesWhatIsNone) {
+TEST(InitMethod, RejectsMalformedUrls) {
   for (const char* url : {"env",
                           "env:/",
                           "http://n0:80",

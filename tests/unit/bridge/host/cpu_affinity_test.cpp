@@ -14,7 +14,7 @@
 namespace torchbridge {
 namespace {
 
-// What `body` says in a process of its own, where it may confine itself.
+// The result of `body` in a child process, which may change its affinity.
 bool in_child(const std::function<bool()>& body) {
   const pid_t child = fork();
   if (child == 0) _exit(body() ? 0 : 1);
@@ -54,12 +54,12 @@ TEST(SetAffinity, PrefersTheMemoryOfTheNode) {
   }));
 }
 
-TEST(SetAffinity, LeavesAloneWhatIsNotAsked) {
+TEST(SetAffinity, LeavesTheRestUnchanged) {
   const CpuSet before = now_allowed();
   EXPECT_TRUE(in_child([&] { return set_affinity({}, -1) && now_allowed() == before; }));
 }
 
-TEST(SetAffinity, NamesCpusThatThereAreNot) {
+TEST(SetAffinity, NamesMissingCpus) {
   const auto placed = set_affinity({kMaxCpu}, -1);
   ASSERT_FALSE(placed);
   EXPECT_NE(placed.error().message.find("cannot use CPUs 65535"), std::string::npos) << placed.error().message;

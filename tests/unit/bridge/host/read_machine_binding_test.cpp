@@ -56,7 +56,7 @@ class Step {
     return binding_of(environment_, layout, *parse_options("omp=keep," + options), machine);
   }
 
-  // What every task is told alike.
+  // Variables that are the same for every task.
   std::string visible(const std::string& options) const {
     std::string first;
     for (std::size_t rank = 0; rank < cpus_.size(); ++rank) {
@@ -158,7 +158,7 @@ TEST(RecordedBinding, ClosestCountsGpusByAddress) {
   EXPECT_EQ(step.visible("gpus=closest,override=yes"), "3,2,1,0");
 }
 
-TEST(RecordedBinding, ClosestRefusesWhatItCannotTell) {
+TEST(RecordedBinding, ClosestRejectsUnknownCpusAndGpus) {
   Step unknown_others("perlmutter-gpu", kPerlmutterTasks);
   unknown_others.set("SLURM_CPU_BIND_TYPE", "rank");
   EXPECT_EQ(unknown_others.bound(0, "gpus=closest").error().message,
@@ -233,12 +233,12 @@ TEST(RecordedBinding, GpuCpusAreThoseOfTheGpusNode) {
 
 TEST(RecordedBinding, CpusOfATasksOwnGpuAreNotDivided) {
   Step step("dgx-a100", Cells(2, "0-255"));
-  step.set("CUDA_VISIBLE_DEVICES", "1");  // --gpus-per-task=1: nothing tells the other task's GPU
+  step.set("CUDA_VISIBLE_DEVICES", "1");  // --gpus-per-task=1: the other task's GPU is not known
   step.set("SLURM_GPUS_ON_NODE", "2");
   EXPECT_EQ(step.placed("cpus=gpu"), (Cells{"48-63,176-191@3", "48-63,176-191@3"}));
 }
 
-TEST(RecordedBinding, CpusStayWhereTheGpusAreOutOfReach) {
+TEST(RecordedBinding, CpusAreUnchangedWhereThoseNearTheGpuAreNotAllowed) {
   const Step away("perlmutter-gpu", {"0-15", "16-31"});
   const auto binding = away.bound(0, "cpus=gpu");
   ASSERT_TRUE(binding);

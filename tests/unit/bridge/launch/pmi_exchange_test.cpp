@@ -112,7 +112,7 @@ TEST(PmiExchange, EveryRankGetsEveryValueAlsoTheSecondTime) {
   EXPECT_EQ(hydra.end_of_programs(), 3) << "Hydra kills the other ranks when one leaves without a good-bye";
 }
 
-TEST(PmiExchange, SaysHowLongItWaited) {
+TEST(PmiExchange, ErrorContainsTheTimeout) {
   FakeHydra hydra(2);
   auto exchange = connect_pmi(hydra.environment(0), 0, 2);
   ASSERT_TRUE(exchange) << exchange.error().message;
@@ -123,7 +123,7 @@ TEST(PmiExchange, SaysHowLongItWaited) {
       "PMI: the launcher did not answer; not all 2 ranks arrived within 0.2 s: does every rank run this program?");
 }
 
-TEST(PmiExchange, RefusesWhatIsNoLauncher) {
+TEST(PmiExchange, RejectsPeersThatAreNoLauncher) {
   EXPECT_EQ(connect_pmi({}, 0, 2).error().message, "PMI_FD is not set");
   EXPECT_EQ(connect_pmi({{"PMI_FD", "x"}}, 0, 2).error().message,
             "PMI_FD='x': expected an integer from 0 to 2147483647");

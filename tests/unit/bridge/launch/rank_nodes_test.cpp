@@ -1,4 +1,4 @@
-// Ranks placed one by one, as threads on two loopback addresses that play nodes.
+// Ranks placed one by one, as threads; two loopback addresses are the nodes.
 #include "bridge/launch/rank_nodes.h"
 
 #include <unistd.h>
@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 std::vector<LaunchFacts> three_ranks(const char* step) {
   LaunchFacts step_facts;
   step_facts.launcher = "slurm";
-  step_facts.job_id = std::to_string(getpid());  // tests that run at once meet at different ports
+  step_facts.job_id = std::to_string(getpid());  // concurrent tests use different ports
   step_facts.step_id = step;
   step_facts.world_size = 3;
   step_facts.nodes = {"127.0.0.1", "127.0.0.2"};
@@ -47,13 +47,13 @@ std::vector<std::string> ask(std::vector<LaunchFacts>& ranks, milliseconds timeo
   return errors;
 }
 
-TEST(AskForPlacement, TellsEveryRankWhereAllAre) {
+TEST(ExchangePlacement, GivesEveryRankTheNodesOfAll) {
   auto ranks = three_ranks("0");
   EXPECT_EQ(ask(ranks, milliseconds(20000)), std::vector<std::string>(3));
   for (const auto& facts : ranks) EXPECT_EQ(facts.node_of_rank, (std::vector<int>{1, 0, 1})) << facts.rank;
 }
 
-TEST(AskForPlacement, SaysThatARankDidNotCome) {
+TEST(ExchangePlacement, NamesARankThatDidNotArrive) {
   auto ranks = three_ranks("1");
   ranks.pop_back();
   for (const auto& error : ask(ranks, milliseconds(300))) {
@@ -62,7 +62,7 @@ TEST(AskForPlacement, SaysThatARankDidNotCome) {
   }
 }
 
-TEST(CanAskForPlacement, WhereEveryRankFindsThatItIsNotTold) {
+TEST(CanExchangePlacement, WhereEveryRankFindsThatItIsNotKnown) {
   auto facts = three_ranks("2").front();
   EXPECT_TRUE(can_exchange_placement(facts));
   facts.placement = Placement::kCyclic;

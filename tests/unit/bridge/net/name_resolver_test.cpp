@@ -17,7 +17,7 @@ Result<std::string> address_of(const NameResolver& resolver, const std::string& 
   }
 }
 
-TEST(NameResolver, TellsAddressesAndTheirAbsence) {
+TEST(NameResolver, FindsAddressesAndReportsMissingOnes) {
   NameResolver resolver;
   EXPECT_FALSE(resolver.find("localhost"));
   resolver.start({"no-such-host.invalid", "localhost"});

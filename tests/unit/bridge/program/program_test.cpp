@@ -42,7 +42,7 @@ std::string complaint(const std::string& line) {
   return "";
 }
 
-TEST(Program, AnOptionThatIsNotThereIsNamedWithTheNearest) {
+TEST(Program, AnUnknownOptionIsReportedWithTheNearest) {
   const std::pair<const char*, const char*> kCases[] = {
       {"--lerning-rate 0.1", "unknown option '--lerning-rate'; did you mean '--lr'?"},
       {"--learning-rate=0.1", "unknown option '--learning-rate'; did you mean '--lr'?"},
@@ -69,7 +69,7 @@ std::string asked(CLI::App& app, const std::string& line) {
   return "nothing";
 }
 
-TEST(Program, HelpIsInColumnsWithoutNoise) {
+TEST(Program, HelpIsInColumns) {
   CLI::App app("Does things.", "program");
   set_up(app);
   std::int64_t steps = 0;

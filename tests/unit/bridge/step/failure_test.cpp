@@ -54,7 +54,7 @@ TEST(Failure, ShowsNoControlCharacters) {
   EXPECT_EQ(reason_shown("\x1b[2J\x7f\xc2\x9b"), "\n    \\x1b[2J\\x7f\\xc2\\x9b");
 }
 
-TEST(Failure, CutsALongReason) {
+TEST(Failure, TruncatesALongReason) {
   std::string reason;
   for (int i = 0; i < 1000; ++i) reason += "line\n";
   const std::string shown = reason_shown(reason);

@@ -48,7 +48,7 @@ TEST(Pals, ReadsVariables) {
   EXPECT_TRUE(facts().needs_node_exchange());
 }
 
-TEST(Pals, TheFileTellsTheNodeOfEveryRank) {
+TEST(Pals, TheFileContainsTheNodeOfEveryRank) {
   LaunchFacts completed = facts();
   const auto added = add_pals_apinfo(completed, apinfo({0, 0, 1}, {"x1000", "x1001"}));
   ASSERT_TRUE(added) << added.error().message;
@@ -64,7 +64,7 @@ TEST(Pals, NodesWithoutRanksAreNotCounted) {
   EXPECT_EQ(completed.node_rank, 1);
 }
 
-TEST(Pals, AFileThatIsDamagedOrOfAnotherJobIsRefused) {
+TEST(Pals, AFileThatIsDamagedOrOfAnotherJobIsRejected) {
   const std::string good = apinfo({0, 0, 1}, {"x1000", "x1001"});
   std::string large = good, far = good;
   std::memset(&large[80], 0x7f, 4);
@@ -92,7 +92,7 @@ TEST(Pals, AFileThatIsDamagedOrOfAnotherJobIsRefused) {
   }
 }
 
-TEST(Pals, InheritedVariablesAreNotTaken) {
+TEST(Pals, InheritedVariablesAreIgnored) {
   EnvMap environment = kPals;
   environment.set("PMI_RANK", "0");
   EXPECT_EQ(read_pals(environment).error().message,
