@@ -34,7 +34,7 @@ int presumed_rank(const EnvMap& inherited) {
   const auto facts = launcher_facts(environment);
   const auto env = torch_env_from(environment);
   if (env && check_against_launcher(*env, environment)) return env->layout.rank;
-  if (facts) return facts->rank;  // the exported RANK contradicts the launcher, or lacks companions
+  if (facts) return facts->rank;  // the exported RANK contradicts the launcher, or the other variables are missing
   const bool one_of_several =
       environment.has("WORLD_SIZE") || environment.has("MASTER_ADDR") || environment.has("MASTER_PORT");
   const auto rank = environment.integer("RANK", 0, INT32_MAX);

@@ -1,4 +1,4 @@
-// Against a launcher of a few lines that speaks PMI-1 as Hydra does.
+// With a launcher of a few lines that implements PMI-1 as Hydra does.
 #include <sys/socket.h>
 #include <unistd.h>
 
