@@ -52,7 +52,7 @@ Result<NumberRange> parse_range(std::string_view text) {
     return bad_list(text, "expected a number or a range LO-HI");
   }
   const NumberRange range{*parse_integer(low, 0, INT64_MAX), *parse_integer(high, 0, INT64_MAX), low.size()};
-  if (range.high < range.low) return bad_list(text, "the range runs backwards");
+  if (range.high < range.low) return bad_list(text, "the range is descending");
   return range;
 }
 

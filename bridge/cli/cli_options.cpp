@@ -59,8 +59,8 @@ CommandLine parse_command_line(int argc, char** argv) {
   try {
     app.parse(static_cast<int>(dashes - argv), argv);
   } catch (const CLI::ParseError& error) {
-    if (const auto text = asked_for(app, error)) throw CommandLineEnd{0, *text};
-    throw CommandLineEnd{kBadUsage, text_of(app, error) + " (see torchbridge --help)"};
+    if (const auto text = help_or_version(app, error)) throw CommandLineEnd{0, *text};
+    throw CommandLineEnd{kBadUsage, command_line_error(app, error) + " (see torchbridge --help)"};
   }
   if (line.command != Command::kExec && !line.program.empty())
     throw CommandLineEnd{kBadUsage, "only exec starts a program (see torchbridge --help)"};

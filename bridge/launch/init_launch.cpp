@@ -51,7 +51,7 @@ Result<Launch> launch_from_given_ranks(const char* method, const GivenRanks& ran
 }
 
 Result<LaunchFacts> facts_of(const char* method, const EnvMap& environment, const char* start) {
-  const auto launcher = find_launcher(environment, task_or_self(environment));
+  const auto launcher = find_launcher(environment, slurm_task_or_self(environment));
   if (!launcher) return launcher.error();
   const bool fits =
       *launcher != nullptr && (std::string_view(method) != "mpi://" || (*launcher)->kind == Launcher::Kind::kMpi);

@@ -43,7 +43,7 @@ int presumed_rank(const EnvMap& inherited) {
 
 Result<Launch> resolve_launch(const EnvMap& inherited, const LaunchSettings& settings) {
   const EnvMap environment = without_outer_launch(inherited);
-  const auto launcher = find_launcher(environment, task_or_self(environment));
+  const auto launcher = find_launcher(environment, slurm_task_or_self(environment));
   const bool no_launcher = launcher && *launcher == nullptr;
   const bool replaced = settings.options.override_user && !no_launcher;
   const bool has_rank = environment.has("RANK") && !has_only_ranks_of_pyxis(environment);

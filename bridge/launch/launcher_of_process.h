@@ -12,7 +12,7 @@ namespace torchbridge {
 // The pid of the task of srun, where only scripts are between it and this process; else of this process. For
 // find_launcher: variables do not distinguish an srun inside an mpirun's rank from the reverse, but between such a task
 // and this process there is no mpirun.
-std::int64_t task_or_self(const EnvMap& environment);
+std::int64_t slurm_task_or_self(const EnvMap& environment);
 
 // Whether the innermost launcher is an mpirun, which ends all ranks when one has failed.
 bool is_mpirun(const EnvMap& environment);

@@ -51,12 +51,12 @@ class MpiExchange : public Exchange {
 inline Result<Launch> resolve_launch(MPI_Comm communicator, const LaunchSettings& settings = {}) {
   ExchangeRanks ranks;
   MPI_Comm node = MPI_COMM_NULL;
-  const bool asked =
+  const bool is_known =
       MPI_Comm_rank(communicator, &ranks.rank) == MPI_SUCCESS &&
       MPI_Comm_size(communicator, &ranks.world_size) == MPI_SUCCESS &&
       MPI_Comm_split_type(communicator, MPI_COMM_TYPE_SHARED, ranks.rank, MPI_INFO_NULL, &node) == MPI_SUCCESS &&
       MPI_Comm_size(node, &ranks.local_size) == MPI_SUCCESS && MPI_Comm_free(&node) == MPI_SUCCESS;
-  if (!asked) return Error{"MPI gives no ranks for the communicator: call MPI_Init before"};
+  if (!is_known) return Error{"MPI gives no ranks for the communicator: call MPI_Init first"};
   MpiExchange exchange(communicator);
   return resolve_launch(exchange, ranks, EnvMap::from(environ), settings);
 }

@@ -107,7 +107,7 @@ std::string wrapped(const std::string& text, std::size_t width) {
   return all;
 }
 
-std::optional<std::string> asked_for(const CLI::App& app, const CLI::ParseError& error) {
+std::optional<std::string> help_or_version(const CLI::App& app, const CLI::ParseError& error) {
   if (dynamic_cast<const CLI::CallForHelp*>(&error)) return app.help();
   if (dynamic_cast<const CLI::CallForVersion*>(&error)) return error.what() + std::string("\n");
   return std::nullopt;
@@ -134,7 +134,8 @@ std::string did_you_mean_option(std::string_view word, const std::vector<std::st
   return "";
 }
 
-std::string text_of(const CLI::App& app, const CLI::ParseError& error, std::span<const OptionSuggestion> others) {
+std::string command_line_error(const CLI::App& app, const CLI::ParseError& error,
+                               std::span<const OptionSuggestion> others) {
   const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
   const auto option =
       std::find_if(unknown.begin(), unknown.end(), [](const std::string& word) { return word.starts_with("-"); });

@@ -25,7 +25,7 @@ struct OptionSuggestion {
 void set_up(CLI::App& app);
 
 // The output of --help or --version, where `error` is CLI11's signal that it was given.
-std::optional<std::string> asked_for(const CLI::App& app, const CLI::ParseError& error);
+std::optional<std::string> help_or_version(const CLI::App& app, const CLI::ParseError& error);
 
 // "; did you mean '--lr'?", or nothing, for a `word` that is none of `names` (without dashes): "--lerning-rate=0.1",
 // "--batch_size", "optimizer.lr".
@@ -36,6 +36,7 @@ std::string did_you_mean_option(std::string_view word, const std::vector<std::st
 std::string wrapped(const std::string& text, std::size_t width);
 
 // The error of the command line, in one line: the first option that `app` does not have, before any other error.
-std::string text_of(const CLI::App& app, const CLI::ParseError& error, std::span<const OptionSuggestion> others = {});
+std::string command_line_error(const CLI::App& app, const CLI::ParseError& error,
+                               std::span<const OptionSuggestion> others = {});
 
 }  // namespace torchbridge

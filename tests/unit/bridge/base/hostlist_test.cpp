@@ -44,7 +44,7 @@ TEST(Hostlist, RejectsMalformedLists) {
       {"n[a-b]", "expected a number"},
       {"n[1-]", "expected a number"},
       {"n[-1]", "expected a number"},
-      {"n[3-1]", "runs backwards"},
+      {"n[3-1]", "the range is descending"},
       {"a,,b", "empty host name"},
       {",a", "empty host name"},
       {"a,", "empty host name"},

@@ -37,7 +37,7 @@ std::string complaint(const std::string& line) {
   try {
     app.parse(line);
   } catch (const CLI::ParseError& error) {
-    return text_of(app, error, kOthers);
+    return command_line_error(app, error, kOthers);
   }
   return "";
 }
@@ -64,7 +64,7 @@ std::string asked(CLI::App& app, const std::string& line) {
   try {
     app.parse(line);
   } catch (const CLI::ParseError& error) {
-    return asked_for(app, error).value_or("an error");
+    return help_or_version(app, error).value_or("an error");
   }
   return "nothing";
 }
