@@ -124,7 +124,7 @@ class PmixWithNodeBarrier : public Exchange {
 // a firewall may allow only that range.
 Result<std::vector<int>> rendezvous_ports(const LaunchFacts& facts, const SipKey& secret,
                                           const LaunchOptions& options) {
-  constexpr int kPorts = 3;
+  constexpr int kPorts = 3;  // a listener takes the first that is free
   LaunchOptions rules;
   rules.addr = {AddressRule::Kind::kHost, kLoopback};
   if (options.port.low != options.port.high) rules.port = options.port;

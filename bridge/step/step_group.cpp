@@ -7,7 +7,7 @@ namespace torchbridge {
 
 Result<ListeningNode> listening_node(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options,
                                      int node, const Endpoint& store) {
-  constexpr std::size_t kPorts = 3;
+  constexpr std::size_t kPorts = 3;  // the listener takes the first that is free
   const auto address = numeric_address(store.host);
   if (!address) return address.error();
   ListeningNode listener{node, *address, {store.port}};

@@ -1,4 +1,4 @@
-"""Gives torch.distributed the backend "mpi" and the init methods slurm://, pmix:// and mpi://. The import registers both."""
+"""Backend "mpi" and init methods slurm://, pmix:// and mpi:// of torch.distributed. The import registers them."""
 from . import backend, rendezvous
 
 backend.register()
