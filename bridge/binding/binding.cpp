@@ -84,8 +84,8 @@ Status show_all(TaskContext& task, Binding& binding) {
   return Ok{};
 }
 
-// One GPU for this task. Tasks that outnumber the GPUs they share take them in turns of neighbours, as --ntasks-per-gpu
-// does.
+// One GPU for this task. Where there are more tasks than GPUs, neighbouring local ranks get the same GPU, as with
+// --ntasks-per-gpu.
 Status show_one(TaskContext& task, Binding& binding) {
   const auto& names = task.visible.names;
   const auto gpu_index = [&](std::size_t rank) {

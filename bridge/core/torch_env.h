@@ -26,7 +26,7 @@ struct TorchEnv {
 // "slurm-123.0", and "slurm-123.0-r1" after the first requeue: no two runs share an id.
 std::string run_id_of(const LaunchFacts& facts);
 
-// What a launcher's facts make of this process. REQUIRES: map.knows(facts.rank).
+// The TorchEnv of this process, from a launcher's facts. REQUIRES: map.knows(facts.rank).
 TorchEnv torch_env_of(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options, Endpoint master);
 
 using Variable = std::pair<std::string, std::string>;

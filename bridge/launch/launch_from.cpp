@@ -90,7 +90,7 @@ void add_pals_nodes(LaunchFacts& facts, const EnvMap& environment) {
   facts = std::move(completed);
 }
 
-// Whether srun started this very process: then no torchrun can be between.
+// Whether srun started this very process, so that no torchrun is between.
 bool is_task_itself(const EnvMap& environment) { return environment.get("SLURM_TASK_PID") == std::to_string(getpid()); }
 
 // The socket that the plugin reserved for rank 0. A descendant may have the variable without the descriptor.

@@ -27,8 +27,8 @@ struct StoreAddress {
   Socket socket;
 };
 
-// On the rank that will serve the store: the address and port of `options`, or else a free port outside the range that
-// the kernel hands out by itself, bound on the one interface that the job needs (loopback where `one_node`).
+// On the rank that will serve the store: the address and port of `options`, or else a free port outside the ephemeral
+// range, bound on the one interface that the job needs (loopback where `one_node`).
 Result<StoreAddress> bind_store(bool one_node, const LaunchOptions& options, StoreSocket kind);
 
 // The launcher's PMIx server. All ranks of a node disconnect from it before all_gather returns on any of them.

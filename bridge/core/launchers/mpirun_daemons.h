@@ -34,7 +34,7 @@ Result<SipKey> parse_orte_secret(std::string_view text);
 Result<std::vector<std::string>> parse_orte_addresses(std::string_view uri);
 
 // "n[1:0-3,7],login@0(6)": names, of which brackets hold the digits' number and what they count; after '@' the daemons'
-// numbers, which are not looked at. (OpenMPI 4.1, orte/mca/regx.)
+// numbers, which are ignored. (OpenMPI 4.1, orte/mca/regx.)
 Result<std::vector<std::string>> parse_orte_nodes(std::string_view regex);
 
 // OpenMPI 5: "prterun-HOST-PID@1", or "prte-HOST-PID@1" of a virtual machine that runs on: the host's name.
