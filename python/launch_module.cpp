@@ -28,7 +28,6 @@ py::dict launch(const std::string& scheme, double seconds, const std::string& op
 }  // namespace
 
 PYBIND11_MODULE(_launch, module) {
-  module.doc() =
-      "How this process was started. Each call is collective, and throws RuntimeError where it cannot be told.";
+  module.doc() = "How this process was started. Each call is collective, and throws RuntimeError on an error.";
   module.def("launch", &launch, py::arg("scheme"), py::arg("seconds"), py::arg("options"));
 }

@@ -54,9 +54,9 @@ Status add_placement(spank_t spank, const SharedTaskTable& table, EnvMap& enviro
     wait_random_delay(environment);
     return record_of_step(spank, environment, facts.world_size, {}, false);
   };
-  if (!is_cut(*record, step)) record = table.ask_once(SharedTaskTable::kRecord, ask);
+  if (!is_truncated(*record, step)) record = table.ask_once(SharedTaskTable::kRecord, ask);
   if (!record) return record.error();
-  if (is_cut(*record, step)) {
+  if (is_truncated(*record, step)) {
     return Error{"slurm: the nodes of " + std::to_string(facts.world_size) +
                  " ranks, placed one by one, do not fit into a variable of " + std::to_string(kMaxStepRecord / 1024) +
                  " KiB: give ranks=block"};

@@ -1,4 +1,4 @@
-// The environment of a process as a value: what the readers of launchers get, and what tests record.
+// The environment of a process as a value: the input of the launchers' readers, recorded by tests.
 #pragma once
 
 #include <cstdint>

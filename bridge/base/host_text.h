@@ -1,4 +1,4 @@
-// What may be the name or the address of a host.
+// The characters of a host's name or address.
 #pragma once
 
 #include <string_view>

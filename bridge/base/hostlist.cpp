@@ -52,7 +52,7 @@ Result<NumberRange> parse_range(std::string_view text) {
     return bad_list(text, "expected a number or a range LO-HI");
   }
   const NumberRange range{*parse_integer(low, 0, INT64_MAX), *parse_integer(high, 0, INT64_MAX), low.size()};
-  if (range.high < range.low) return bad_list(text, "the range runs backwards");
+  if (range.high < range.low) return bad_list(text, "the range is descending");
   return range;
 }
 
@@ -111,7 +111,7 @@ bool is_host_character(char c) {
 
 Result<std::vector<std::string_view>> host_elements(std::string_view text) {
   for (const char c : text) {
-    if (!is_host_character(c)) return bad_list(text, "'" + printable({&c, 1}) + "' cannot stand in a host name");
+    if (!is_host_character(c)) return bad_list(text, "'" + printable({&c, 1}) + "' is not allowed in a host name");
   }
   auto elements = split_at_commas(text);
   if (!elements) return elements.error();

@@ -29,7 +29,7 @@ std::size_t distance(std::string_view from, std::string_view to) {
 }  // namespace
 
 std::string nearest_name(std::string_view text, std::span<const std::string> names) {
-  constexpr std::size_t kLongest = 64;  // nobody's name, and the work grows with its length
+  constexpr std::size_t kLongest = 64;  // longer than any name, and the work grows with the length
   if (text.size() > kLongest) return {};
   std::string nearest;
   std::size_t least = kLongest;

@@ -12,10 +12,10 @@ namespace torchbridge {
 // newline at its end.
 struct Error {
   std::string message;
-  bool reported_elsewhere = false;  // another process of the job reports it: this one ends without a line
-  bool only_here = false;           // the other processes of the job may not find it: this node reports it
+  bool reported_elsewhere = false;  // another process of the job reports it: this one prints nothing
+  bool only_here = false;           // other processes of the job may not have the error: this node reports it
 
-  static Error elsewhere() { return {"another process of the job reports why", true}; }
+  static Error elsewhere() { return {"another process of the job reports the reason", true}; }
 };
 
 // Holds a T or an Error. Propagate with `if (!r) return r.error();`.

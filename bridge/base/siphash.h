@@ -1,4 +1,4 @@
-// A short proof that a text comes from somebody who knows a key: SipHash-2-4, 64 bits
+// A message authentication code: SipHash-2-4, 64 bits
 // (https://www.aumasson.jp/siphash).
 #pragma once
 
@@ -8,11 +8,10 @@
 
 namespace torchbridge {
 
-// 128 bits that nobody else can guess; the first half is the one that SipHash's paper calls k0.
+// 128 random bits; the first half is the one that SipHash's paper calls k0.
 using SipKey = std::array<std::uint64_t, 2>;
 
-// Who does not know the key can neither make the proof of a text that he has not seen it for, nor learn the key from
-// proofs.
+// Without the key nobody can compute the code of a new text, nor the key from known codes.
 std::uint64_t siphash(const SipKey& key, std::string_view text);
 
 }  // namespace torchbridge

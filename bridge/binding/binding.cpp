@@ -10,8 +10,8 @@
 namespace torchbridge {
 namespace {
 
-// What the rules work on, and what they find out on the way.
-struct Task {
+// The input of the rules, and their results so far.
+struct TaskContext {
   const EnvMap& environment;
   const Layout& at;
   const LaunchOptions& options;
@@ -30,7 +30,7 @@ std::string rule_name(GpuRule rule) { return std::string("gpus=") + kRuleNames[s
 
 std::string gpus(std::size_t count) { return std::to_string(count) + (count == 1 ? " GPU" : " GPUs"); }
 
-std::string tasks_here(const Task& task) { return std::to_string(task.tasks()) + " tasks on this node"; }
+std::string tasks_here(const TaskContext& task) { return std::to_string(task.tasks()) + " tasks on this node"; }
 
 void add_note(Binding& binding, const std::string& note) { binding.note += (binding.note.empty() ? "" : "; ") + note; }
 
@@ -39,14 +39,14 @@ void show(const std::vector<std::string>& names, Binding& binding) {
 }
 
 // The task whose LOCAL_RANK indexes `names`, as all others' do.
-void index_by_rank(Task& task, const std::vector<std::string>& names) {
+void index_by_rank(TaskContext& task, const std::vector<std::string>& names) {
   if (names.size() < task.tasks()) return;
   task.gpu_of_rank.assign(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(task.tasks()));
   task.gpu = names[task.rank()];
 }
 
-// CUDA numbers the fastest GPU first unless it is told otherwise, and both Slurm and these rules count by PCI address.
-Status count_by_address(const Task& task, const std::string& rule, Binding& binding) {
+// By default CUDA numbers the fastest GPU first, while both Slurm and these rules count by PCI address.
+Status count_by_address(const TaskContext& task, const std::string& rule, Binding& binding) {
   constexpr const char* kName = "CUDA_DEVICE_ORDER";
   constexpr std::string_view kByAddress = "PCI_BUS_ID";
   if (!are_indices(task.visible.names)) return Ok{};
@@ -60,7 +60,7 @@ Status count_by_address(const Task& task, const std::string& rule, Binding& bind
   return Ok{};
 }
 
-Status keep_gpus(Task& task, Binding& binding) {
+Status keep_gpus(TaskContext& task, Binding& binding) {
   const VisibleGpus& visible = task.visible;
   if (visible.names.size() == 1) task.gpu = visible.names.front();
   if (visible.kind == VisibleGpus::Kind::kShared) index_by_rank(task, visible.names);
@@ -68,14 +68,14 @@ Status keep_gpus(Task& task, Binding& binding) {
     if (task.gpu.empty()) task.gpu = visible.names[task.rank()];
     return Ok{};
   }
-  if (!binding.note.empty()) return Ok{};  // what it says is the reason
+  if (!binding.note.empty()) return Ok{};  // the note contains the reason already
   add_note(binding,
            tasks_here(task) + ", and each sees " + gpus(visible.names.size()) +
                ": programs that use the GPU of number LOCAL_RANK will not find it; see gpus=virtual and gpus=all");
   return Ok{};
 }
 
-Status show_all(Task& task, Binding& binding) {
+Status show_all(TaskContext& task, Binding& binding) {
   if (task.visible.kind == VisibleGpus::Kind::kShared) return keep_gpus(task, binding);
   const auto names = step_gpus(task.visible, task.environment, task.at, task.machine.topology);
   if (!names) return Error{"gpus=all: " + names.error().message};
@@ -84,15 +84,15 @@ Status show_all(Task& task, Binding& binding) {
   return Ok{};
 }
 
-// One GPU for this task. Tasks that outnumber the GPUs they share take them in turns of neighbours, as --ntasks-per-gpu
-// does.
-Status show_one(Task& task, Binding& binding) {
+// One GPU for this task. Where there are more tasks than GPUs, neighbouring local ranks get the same GPU, as with
+// --ntasks-per-gpu.
+Status show_one(TaskContext& task, Binding& binding) {
   const auto& names = task.visible.names;
-  const auto place = [&](std::size_t rank) {
+  const auto gpu_index = [&](std::size_t rank) {
     return names.size() >= task.tasks() ? rank : rank * names.size() / task.tasks();
   };
   if (task.visible.kind == VisibleGpus::Kind::kShared) {
-    for (std::size_t rank = 0; rank < task.tasks(); ++rank) task.gpu_of_rank.push_back(names[place(rank)]);
+    for (std::size_t rank = 0; rank < task.tasks(); ++rank) task.gpu_of_rank.push_back(names[gpu_index(rank)]);
     task.gpu = task.gpu_of_rank[task.rank()];
   } else if (task.visible.kind == VisibleGpus::Kind::kOwn || names.size() == 1) {
     task.gpu = names.front();
@@ -101,31 +101,31 @@ Status show_one(Task& task, Binding& binding) {
   } else {
     return Error{"gpus=virtual: " + tasks_here(task) + ", each sees " + gpus(names.size()) + " of " +
                  std::to_string(task.visible.on_node) +
-                 ", and nothing tells which are its own: give gpus=share if several" +
-                 " may use one, or another --gpu-bind"};
+                 ", and which of them are its own is not known: give gpus=share if several " +
+                 "may use one, or another --gpu-bind"};
   }
   show({task.gpu}, binding);
   binding.variables.emplace_back("LOCAL_RANK", "0");
   return Ok{};
 }
 
-// Nothing to choose where all of them are equally far from every CPU.
-bool same_place(const Topology& topology) {
+// All GPUs are equally far from every CPU, so that there is nothing to select.
+bool all_equally_near(const Topology& topology) {
   const auto usable = topology.usable_gpus();
   return std::all_of(usable.begin(), usable.end(), [&](const Gpu* gpu) {
     return gpu->numa_node == usable.front()->numa_node && gpu->local_cpus == usable.front()->local_cpus;
   });
 }
 
-Result<std::vector<const Gpu*>> located(const Task& task) {
+Result<std::vector<const Gpu*>> located(const TaskContext& task) {
   const auto usable = task.machine.topology.usable_gpus();
   std::vector<const Gpu*> found;
   for (const auto& name : task.visible.names) {
     const Gpu* gpu = task.machine.topology.gpu_named(name);
-    if (gpu == nullptr && !usable.empty() && same_place(task.machine.topology)) gpu = usable.front();
+    if (gpu == nullptr && !usable.empty() && all_equally_near(task.machine.topology)) gpu = usable.front();
     if (gpu == nullptr) {
       return Error{"gpus=closest: '" + printable(name) + "' of CUDA_VISIBLE_DEVICES is not one of the " +
-                   gpus(usable.size()) + " that this machine tells of: give gpus=auto"};
+                   gpus(usable.size()) + " found on this machine: give gpus=auto"};
     }
     found.push_back(gpu);
   }
@@ -147,36 +147,37 @@ Result<std::vector<std::string>> nearest_first(const std::vector<std::string>& n
   std::sort(order.begin(), order.end(),
             [&](std::size_t a, std::size_t b) { return std::pair(distances[a], a) < std::pair(distances[b], b); });
   std::vector<std::string> sorted;
-  for (const std::size_t place : order) sorted.push_back(names[place]);
+  for (const std::size_t index : order) sorted.push_back(names[index]);
   return sorted;
 }
 
 // The GPUs of the tasks in the order of their ranks, then those that are left: one list for the whole node.
-Result<std::vector<std::string>> assigned(const Task& task, const std::vector<const Gpu*>& candidates) {
+Result<std::vector<std::string>> assigned(const TaskContext& task, const std::vector<const Gpu*>& candidates) {
   if (task.machine.task_cpus.size() != task.tasks()) {
-    return Error{"gpus=closest: this task may use CPUs " + cpu_list_text(task.machine.cpus) +
-                 ", and nothing tells those of the other tasks on this node: bind them with srun --cpu-bind=cores, or "
-                 "give gpus=auto"};
+    return Error{
+        "gpus=closest: this task may use CPUs " + cpu_list_text(task.machine.cpus) +
+        ", and the CPUs of the other tasks on this node are not known: bind the tasks with srun --cpu-bind=cores, "
+        "or give gpus=auto"};
   }
   std::vector<std::vector<int>> distances;
   for (const CpuSet& set : task.machine.task_cpus)
     distances.push_back(distances_from(set, candidates, task.machine.topology));
   const auto chosen = closest_gpus(distances);
   std::vector<std::string> names;
-  for (const std::size_t place : chosen) names.push_back(task.visible.names[place]);
+  for (const std::size_t gpu : chosen) names.push_back(task.visible.names[gpu]);
   for (const auto& name : task.visible.names) {
     if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   }
   return names;
 }
 
-Status show_closest(Task& task, Binding& binding) {
+Status show_closest(TaskContext& task, Binding& binding) {
   if (const auto counted = count_by_address(task, "gpus=closest", binding); !counted) return counted;
   const auto candidates = located(task);
   if (!candidates) return candidates.error();
   const bool alone = task.visible.kind != VisibleGpus::Kind::kShared || task.tasks() == 1;
   auto names =
-      alone || same_place(task.machine.topology)
+      alone || all_equally_near(task.machine.topology)
           ? nearest_first(task.visible.names, distances_from(task.machine.cpus, *candidates, task.machine.topology))
           : assigned(task, *candidates);
   if (!names) return names.error();
@@ -185,8 +186,8 @@ Status show_closest(Task& task, Binding& binding) {
   return keep_gpus(task, binding);
 }
 
-// Who names a rule means GPUs. With gpus=auto it may be a program for CPUs, or one that shares GPUs in its own way.
-Status compare_counts(const Task& task, Binding& binding) {
+// An explicit rule is for GPUs, so too few are an error. With gpus=auto the program may use CPUs, or share GPUs itself.
+Status compare_counts(const TaskContext& task, Binding& binding) {
   const int on_node = task.visible.on_node;
   const GpuRule rule = task.options.gpus;
   if (rule == GpuRule::kShare || on_node == 0 || on_node >= task.at.local_world_size) return Ok{};
@@ -198,7 +199,7 @@ Status compare_counts(const Task& task, Binding& binding) {
 }
 
 // Each task's device cgroup, or a container, hides the others' GPUs. MIG devices may outnumber the machine's GPUs.
-void note_hidden_gpus(const Task& task, Binding& binding) {
+void note_hidden_gpus(const TaskContext& task, Binding& binding) {
   const auto on_node = static_cast<std::size_t>(task.visible.on_node);
   const auto usable = task.machine.topology.usable_gpus().size();
   if (task.tasks() == 1 || usable == 0 || usable >= on_node || on_node > task.machine.topology.gpus.size()) return;
@@ -207,14 +208,14 @@ void note_hidden_gpus(const Task& task, Binding& binding) {
                         "--gpus-per-node=" + std::to_string(on_node) + " --gpu-bind=none");
 }
 
-Status bind_gpus(Task& task, Binding& binding) {
+Status bind_gpus(TaskContext& task, Binding& binding) {
   const GpuRule rule = task.options.gpus;
   if (rule != GpuRule::kNone) {
     if (const auto compared = compare_counts(task, binding); !compared) return compared;
     note_hidden_gpus(task, binding);
   }
   if (task.visible.names.empty()) {
-    // Slurm counts GPUs that it does not name, and the machine has others besides.
+    // Slurm counts GPUs that it does not name, and the machine has more than those.
     const auto usable = task.machine.topology.usable_gpus().size();
     const bool unclear = task.visible.on_node > 0 && usable > 0;
     if (!unclear || rule == GpuRule::kAuto || rule == GpuRule::kNone) return Ok{};
@@ -235,12 +236,12 @@ Status bind_gpus(Task& task, Binding& binding) {
     case GpuRule::kNone:
       break;
   }
-  Binding unused;  // for what it says of the task's GPU
+  Binding unused;  // keep_gpus is called for task.gpu alone
   return keep_gpus(task, unused);
 }
 
-// This task's place among those of the node that would be given the very same CPUs, and their number.
-std::pair<std::size_t, std::size_t> place_among_equals(const Task& task, const CpuSet& cpus) {
+// This task's index among the tasks of the node that would get the very same CPUs, and the number of those tasks.
+std::pair<std::size_t, std::size_t> index_among_equals(const TaskContext& task, const CpuSet& cpus) {
   const Topology& topology = task.machine.topology;
   const auto& masks = task.machine.task_cpus;
   std::size_t before = 0, count = 0;
@@ -254,7 +255,7 @@ std::pair<std::size_t, std::size_t> place_among_equals(const Task& task, const C
   return {before, std::max<std::size_t>(count, 1)};
 }
 
-Status bind_cpus(const Task& task, Binding& binding) {
+Status bind_cpus(const TaskContext& task, Binding& binding) {
   if (task.options.cpus != CpuRule::kGpu || task.gpu.empty()) return Ok{};
   const auto named = [](const Variable& variable) { return variable.first == "CUDA_DEVICE_ORDER"; };
   if (std::none_of(binding.variables.begin(), binding.variables.end(), named)) {
@@ -264,18 +265,18 @@ Status bind_cpus(const Task& task, Binding& binding) {
   const Gpu* gpu = topology.gpu_named(task.gpu);
   const CpuSet near = gpu == nullptr ? CpuSet() : topology.cpus_near(*gpu);
   if (near.empty()) {
-    add_note(binding, "cpus=gpu: this machine does not tell which CPUs are near GPU " + printable(task.gpu) +
-                          ": left as they are");
+    add_note(binding, "cpus=gpu: the CPUs near GPU " + printable(task.gpu) +
+                          " are not known on this machine: the task keeps its CPUs");
     return Ok{};
   }
   const CpuSet allowed = intersection(near, task.machine.cpus);
   if (allowed.empty()) {
     add_note(binding, "cpus=gpu: CPUs " + cpu_list_text(near) + " are near GPU " + printable(task.gpu) +
                           ", but this task may use " + cpu_list_text(task.machine.cpus) +
-                          " only: left as they are; see gpus=closest");
+                          " only: the task keeps its CPUs; see gpus=closest");
     return Ok{};
   }
-  const auto [index, count] = place_among_equals(task, allowed);
+  const auto [index, count] = index_among_equals(task, allowed);
   binding.cpus = part_of(allowed, topology.cores, index, count);
   if (topology.nodes.size() > 1) binding.memory_node = gpu->numa_node;
   return Ok{};
@@ -309,7 +310,7 @@ Result<Binding> binding_of(const EnvMap& environment, const Layout& layout, cons
   if (options.gpus != GpuRule::kNone || options.cpus != CpuRule::kKeep) {
     auto visible = visible_gpus(environment, layout, machine.topology);
     if (!visible) return visible.error();
-    Task task{environment, layout, options, machine, std::move(*visible), {}, {}};
+    TaskContext task{environment, layout, options, machine, std::move(*visible), {}, {}};
     if (const auto bound = bind_gpus(task, binding); !bound) return bound.error();
     if (const auto bound = bind_cpus(task, binding); !bound) return bound.error();
   }

@@ -1,11 +1,11 @@
-// Gives each task of a node the GPU nearest to its CPUs, and finds out which CPUs those are.
+// Assigns each task of a node the GPU nearest to its CPUs, and finds the CPUs of the tasks.
 #pragma once
 
 #include <cstddef>
 #include <vector>
 
-#include "bridge/binding/cpu_set.h"
 #include "bridge/base/env_map.h"
+#include "bridge/binding/cpu_set.h"
 #include "bridge/core/layout.h"
 
 namespace torchbridge {
@@ -16,9 +16,9 @@ namespace torchbridge {
 // distances in [0, 255].
 std::vector<std::size_t> closest_gpus(const std::vector<std::vector<int>>& distances);
 
-// The CPUs of each task on the node, by local rank, for Machine::task_cpus: what SLURM_CPU_BIND_TYPE and
-// SLURM_CPU_BIND_LIST say, provided that they agree with this task's `own`, or `own` for every task where Slurm binds
-// none. Empty where the others' cannot be told. Only for tasks that srun itself started: an mpirun inside a step
+// The CPUs of each task on the node, by local rank, for Machine::task_cpus: from SLURM_CPU_BIND_TYPE and
+// SLURM_CPU_BIND_LIST, provided that they agree with this task's `own`, or `own` for every task where Slurm binds none.
+// Empty where those of the other tasks are not known. Only for tasks that srun itself started: an mpirun inside a step
 // inherits these variables, and binds by rules of its own.
 std::vector<CpuSet> slurm_task_cpus(const EnvMap& environment, const Layout& layout, const CpuSet& own);
 

@@ -34,11 +34,11 @@ Result<CpuSet> parse_cpu_mask(std::string_view text) {
   const auto digits = text.substr(text.starts_with("0x") ? 2 : 0);
   if (digits.empty() || digits.size() > (kMaxCpu + 1) / 4) return wrong();
   CpuSet cpus;
-  for (std::size_t place = 0; place < digits.size(); ++place) {
-    const auto digit = hex_digit(digits[digits.size() - 1 - place]);
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    const auto digit = hex_digit(digits[digits.size() - 1 - i]);
     if (!digit) return wrong();
     for (int bit = 0; bit < 4; ++bit) {
-      if ((*digit >> bit & 1) != 0) cpus.push_back(static_cast<int>(place) * 4 + bit);
+      if ((*digit >> bit & 1) != 0) cpus.push_back(static_cast<int>(i) * 4 + bit);
     }
   }
   return cpus;

@@ -1,4 +1,4 @@
-// What a task can know of the machine that it runs on.
+// The facts about the machine that a task runs on.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace torchbridge {
 
-// Read by bridge/host; an empty one is a machine that tells nothing.
+// Read by bridge/host; an empty one is a machine of which nothing is known.
 struct Machine {
   Topology topology;
   CpuSet cpus;                    // that this task may run on; empty: not known

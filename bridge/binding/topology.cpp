@@ -105,11 +105,11 @@ int Topology::distance(const CpuSet& cpus, const Gpu& gpu) const {
     const bool local = gpu.local_cpus.empty() || !intersection(cpus, gpu.local_cpus).empty();
     return local ? kLocal : kRemote;
   }
-  const auto place = static_cast<std::size_t>(target - nodes.data());
+  const auto index = static_cast<std::size_t>(target - nodes.data());
   int nearest = kMaxDistance;
   for (const NumaNode& from : nodes) {
     if (intersection(cpus, from.cpus).empty()) continue;
-    const int known = place < from.distances.size() ? from.distances[place] : &from == target ? kLocal : kRemote;
+    const int known = index < from.distances.size() ? from.distances[index] : &from == target ? kLocal : kRemote;
     nearest = std::min(nearest, known);
   }
   return nearest;

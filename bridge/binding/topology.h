@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "bridge/binding/cpu_set.h"
 #include "bridge/base/result.h"
+#include "bridge/binding/cpu_set.h"
 
 namespace torchbridge {
 
@@ -25,17 +25,17 @@ Result<PciAddress> parse_pci_address(std::string_view text);
 
 struct Gpu {
   PciAddress address;
-  int numa_node = -1;  // -1: the machine does not tell
-  CpuSet local_cpus;   // empty: the machine does not tell
-  int minor = -1;      // N of /dev/nvidiaN, which is not the GPU's index; -1: the driver does not tell
-  std::string uuid;    // "GPU-..."; empty: the driver does not tell
-  bool usable = true;  // false: the driver does not have it, or this process may not open it
+  int numa_node = -1;  // -1: not known
+  CpuSet local_cpus;   // empty: not known
+  int minor = -1;      // N of /dev/nvidiaN, which is not the GPU's index; -1: not known
+  std::string uuid;    // "GPU-..."; empty: not known
+  bool usable = true;  // false: not in the driver's list, or this process may not open it
 };
 
 struct NumaNode {
   int id = 0;
   CpuSet cpus;                 // empty for a node that is memory only
-  std::vector<int> distances;  // to each of Topology::nodes, 10 being the node itself; empty: the machine does not tell
+  std::vector<int> distances;  // to each of Topology::nodes, 10 being the node itself; empty: not known
 };
 
 struct Topology {
@@ -43,26 +43,27 @@ struct Topology {
   std::vector<NumaNode> nodes;  // ascending by id
   std::vector<CpuSet> cores;    // hardware threads that share a core; empty: each CPU is a core of its own
 
-  // What CUDA counts in a process that may use these GPUs and has no CUDA_VISIBLE_DEVICES, with
+  // The GPUs that CUDA counts in a process that may use these GPUs and has no CUDA_VISIBLE_DEVICES, with
   // CUDA_DEVICE_ORDER=PCI_BUS_ID.
   std::vector<const Gpu*> usable_gpus() const;
 
   // The GPU that a name in CUDA_VISIBLE_DEVICES means: an index, a UUID or an unambiguous beginning of one, or a MIG
-  // device that names its GPU ("MIG-GPU-.../1/0"). Null where it cannot be told, as for "MIG-<uuid>".
+  // device that names its GPU ("MIG-GPU-.../1/0"). Null where it is not known, as for "MIG-<uuid>".
   const Gpu* gpu_named(std::string_view name) const;
 
-  // From the nearest of the CPUs to the GPU, in the kernel's units: 10 is local. 10 as well where the machine does not
-  // tell, for then there is nothing to choose.
+  // From the nearest of the CPUs to the GPU, in the kernel's units: 10 is local. 10 as well where it is not
+  // known, so that all GPUs are equal.
   int distance(const CpuSet& cpus, const Gpu& gpu) const;
 
-  // The CPUs of the GPU's NUMA node, or those that the kernel calls local to it; empty where the machine does not tell.
+  // The CPUs of the GPU's NUMA node, or those that the kernel calls local to it; empty where they are not
+  // known.
   const CpuSet& cpus_near(const Gpu& gpu) const;
 
  private:
   const NumaNode* node(int id) const;
 };
 
-// What /proc/driver/nvidia/gpus/ADDRESS/information says of a GPU.
+// A GPU's /proc/driver/nvidia/gpus/ADDRESS/information.
 struct DriverRecord {
   int minor = -1;
   std::string uuid;

@@ -11,7 +11,7 @@ std::vector<std::string> numbers_below(std::size_t count) {
   return names;
 }
 
-// Slurm says so where a job has none; old versions by NoDevFiles.
+// The values that Slurm sets for a job without GPUs; NoDevFiles is from old versions.
 bool means_none(std::string_view text) { return text.empty() || text == "-1" || text == "NoDevFiles"; }
 
 Status check_names(std::string_view text, const std::vector<std::string>& names) {
@@ -37,7 +37,7 @@ bool holds_own(const std::vector<std::string>& all, const VisibleGpus& visible, 
          std::equal(visible.names.begin(), visible.names.end(), all.begin() + static_cast<std::ptrdiff_t>(first));
 }
 
-// The machine's usable GPUs, named as the task's own are; empty where the driver does not tell their UUIDs.
+// The machine's usable GPUs, named in the format of the task's own names; empty where their UUIDs are not known.
 std::vector<std::string> machine_names(const Topology& topology, const std::vector<std::string>& like) {
   const auto usable = topology.usable_gpus();
   if (like.empty() || are_indices(like)) return numbers_below(usable.size());
@@ -55,7 +55,7 @@ std::vector<std::string> machine_names(const Topology& topology, const std::vect
 std::string count_of(std::size_t count) { return std::to_string(count) + (count == 1 ? " GPU" : " GPUs"); }
 
 // A task's single GPU stays the one that LOCAL_RANK indexes, as with --gpu-bind=map_gpu.
-void keep_own_place(std::vector<std::string>& names, const VisibleGpus& visible, const Layout& layout) {
+void keep_own_index(std::vector<std::string>& names, const VisibleGpus& visible, const Layout& layout) {
   if (visible.names.size() != 1) return;
   const auto own = std::find(names.begin(), names.end(), visible.names.front());
   if (own != names.end()) std::iter_swap(own, names.begin() + layout.local_rank);
@@ -118,7 +118,7 @@ Result<std::vector<std::string>> step_gpus(const VisibleGpus& visible, const Env
   }
   if (usable == wanted && usable > 0) {
     auto names = machine_names(topology, visible.names);
-    if (!names.empty()) return keep_own_place(names, visible, layout), names;
+    if (!names.empty()) return keep_own_index(names, visible, layout), names;
   }
   // Slurm writes SLURM_JOB_GPUS on the first node of the job, and the others inherit it.
   std::vector<std::vector<std::string>> candidates;
@@ -129,11 +129,11 @@ Result<std::vector<std::string>> step_gpus(const VisibleGpus& visible, const Env
   const auto tasks = static_cast<std::size_t>(layout.local_world_size);
   for (auto& names : candidates) {
     if (names.size() < std::max(wanted, tasks) || !holds_own(names, visible, layout)) continue;
-    names.resize(std::min(names.size(), tasks * visible.names.size()));  // no task vouches for the rest
+    names.resize(std::min(names.size(), tasks * visible.names.size()));  // no task can confirm the rest
     return std::move(names);
   }
   return Error{"this task sees GPU " + printable(joined_names(visible.names)) +
-               ", and nothing tells the others of the step on this node" + advice};
+               ", and the other GPUs of the step on this node are not known" + advice};
 }
 
 }  // namespace torchbridge

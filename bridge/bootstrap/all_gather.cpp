@@ -13,10 +13,10 @@
 #include <optional>
 #include <random>
 
-#include "bridge/bootstrap/missing_ranks.h"
-#include "bridge/bootstrap/descriptor_limit.h"
-#include "bridge/bootstrap/packed_values.h"
 #include "bridge/base/env_map.h"
+#include "bridge/bootstrap/descriptor_limit.h"
+#include "bridge/bootstrap/missing_ranks.h"
+#include "bridge/bootstrap/packed_values.h"
 #include "bridge/net/address.h"
 #include "bridge/net/name_resolver.h"
 #include "bridge/net/socket.h"
@@ -31,31 +31,31 @@ using std::chrono::milliseconds;
 constexpr std::size_t kMaxHeader = 128;
 constexpr std::size_t kMaxValue = 1024;  // of one rank, with its lengths
 constexpr int kCallsAtOnce = 64;         // that have not connected yet
-// Other places are called one after the other, so that a large job does not call all its nodes when
-// the first place suffices.
+// The other hosts are tried one after the other, so that a large job does not connect to all its nodes when the first
+// host suffices.
 constexpr microseconds kFirstOther{5000}, kNextOther{1000};
 constexpr microseconds kFirstPause{2000}, kLongestPause{2'000'000};
-constexpr microseconds kFirstPauseOnNode{200}, kLongestPauseOnNode{20'000};  // nobody else is disturbed
+constexpr microseconds kFirstPauseOnNode{200}, kLongestPauseOnNode{20'000};  // no other node is loaded by these
 constexpr milliseconds kConnectLimit{3000}, kAcknowledgeLimit{1000};
-constexpr const char* kNoAnswer = "what listens there does not answer as this job does";
-constexpr milliseconds kGrace{1000};  // a listener says at the timeout who is missing: that is waited for
+constexpr const char* kNoAnswer = "the program that listens there does not belong to this job";
+constexpr milliseconds kGrace{1000};  // at the timeout a listener sends who is missing: time for that message
 
 // "torchbridge KIND PROOF LENGTH\nBODY"
 struct Message {
   std::string kind, body;
 };
 
-class Language {
+class MessageFormat {
  public:
-  explicit Language(const Group& group)
+  explicit MessageFormat(const Group& group)
       : secret_(group.secret), job_(group.job), longest_(kMaxValue * static_cast<std::size_t>(group.size)) {}
 
-  std::string written(const std::string& kind, const std::string& body) const {
+  std::string encoded(const std::string& kind, const std::string& body) const {
     return "torchbridge " + kind + " " + proof(kind, body) + " " + std::to_string(body.size()) + "\n" + body;
   }
 
-  // Takes the first message from `received`: kind is empty as long as it is not complete. Nothing
-  // for anything else.
+  // Takes the first message from `received`; its kind is empty while the message is not complete. Nothing where the
+  // bytes are no message of this job.
   std::optional<Message> read(std::string& received) const {
     const auto newline = received.find('\n');
     if (newline == received.npos) return received.size() > kMaxHeader ? std::nullopt : std::optional(Message{});
@@ -87,7 +87,7 @@ class Language {
   std::size_t longest_;
 };
 
-// What has come so far; false when the other end hung up, or says more than there can be to say.
+// Appends what has arrived. False when the other end closed the connection, or sent more than any message holds.
 bool receive(const Socket& socket, std::string& received, std::size_t longest) {
   char bytes[16 * 1024];
   while (received.size() <= longest) {
@@ -123,27 +123,27 @@ struct Caller {
   Socket socket;
   bool on_this_node;
   std::string received{};
-  std::vector<int> ranks{};  // whose values it gave: it is to be answered
+  std::vector<int> ranks{};  // whose values it sent: it gets the answer
 };
 
-// A place where there may be a listener, at any of the ports in turn.
+// A host that may have a listener, at any of the ports in turn.
 struct Call {
   enum class State { kIdle, kConnecting, kConnected, kAnswered };
 
-  std::string place;  // empty: the first rank of this node
-  bool is_first_place;
+  std::string host;  // empty: the first rank of this node
+  bool is_first_host;
   Clock::time_point due;  // of kIdle: when it is tried
   microseconds pause = kFirstPause, longest_pause = kLongestPause;
   std::size_t port = 0;  // index of the one that is tried next, or that is in use
   State state = State::kIdle;
-  Clock::time_point give_up_at{};  // of kConnecting and kConnected: then somebody else is there
+  Clock::time_point give_up_at{};  // of kConnecting and kConnected: then another program listens there
   Socket socket{};
   std::string received{};
   std::string reason{};  // of the last failure
 
   bool in_use() const { return state != State::kIdle; }
   bool is_unanswered() const { return state == State::kConnecting || state == State::kConnected; }
-  bool on_this_node() const { return place.empty(); }
+  bool on_this_node() const { return host.empty(); }
 };
 
 class Gatherer {
@@ -152,26 +152,26 @@ class Gatherer {
       : group_(group),
         timeout_(timeout),
         reduce_(reduce),
-        language_(group),
+        format_(group),
         values_(group.size),
-        came_(group.size),
-        tellers_(group.size),
+        arrived_(group.size),
+        sources_(group.size),
         start_(Clock::now()) {
     values_[group.rank] = value;
-    came_[group.rank] = true;
-    tellers_[group.rank] = 1;
+    arrived_[group.rank] = true;
+    sources_[group.rank] = 1;
     ranks_here_ = {group.rank};
     plan_calls();
   }
 
   Result<Gathered> run() {
     if (const auto listening = listen(); !listening) return listening.error();
-    watch(resolver_.news(), EPOLLIN);
+    watch(resolver_.event(), EPOLLIN);
     while (true) {
       const auto now = Clock::now();
-      if (std::find(came_.begin(), came_.end(), false) == came_.end()) return finish();
-      if (now >= deadline()) return unanswered();
-      if (now >= end_of_patience()) return tell_nobody(whom());
+      if (std::find(arrived_.begin(), arrived_.end(), false) == arrived_.end()) return finish();
+      if (now >= deadline()) return timed_out();
+      if (now >= connect_deadline()) return no_answer(hosts_tried());
       begin_calls(now);
       wait(now);
       if (outcome_) return std::move(*outcome_);
@@ -188,10 +188,10 @@ class Gatherer {
       return;
     }
     if (is_one_node()) return;
-    for (const auto& place : group_.first_places) calls_.push_back({place, true, start_});
+    for (const auto& host : group_.first_hosts) calls_.push_back({host, true, start_});
     auto due = start_ + kFirstOther;
-    for (const auto& place : group_.other_places) {
-      calls_.push_back({place, false, due});
+    for (const auto& host : group_.other_hosts) {
+      calls_.push_back({host, false, due});
       due += kNextOther;
     }
   }
@@ -211,7 +211,7 @@ class Gatherer {
     return is_first_of_node() && !is_one_node() && listens ? listen_for_nodes() : Status(Ok{});
   }
 
-  // The name may still be taken by the gathering before this one.
+  // The all-gather before this one may still hold the name.
   Status listen_on_node() {
     auto pause = kFirstPauseOnNode;
     auto listener = listen_on_name(group_.node_key);
@@ -228,7 +228,7 @@ class Gatherer {
 
   Status listen_for_nodes() {
     for (Call& call : calls_) {
-      if (call.is_first_place) continue;
+      if (call.is_first_host) continue;
       if (call.in_use()) retry_later(call, start_, "");
       call.due = Clock::time_point::max();
     }
@@ -252,7 +252,7 @@ class Gatherer {
     return call == calls_.end() ? nullptr : &*call;
   }
 
-  // The other ranks of a node hear of its first one what that has heard of a listener.
+  // A node's first rank forwards the listener's last message to the other ranks, which therefore wait longer.
   Clock::time_point deadline() const {
     const auto grace = is_first_of_node() ? kGrace : 2 * kGrace;
     return start_ + timeout_ + (answered() != nullptr ? grace : milliseconds(0));
@@ -260,19 +260,19 @@ class Gatherer {
 
   bool node_is_complete() const { return static_cast<int>(ranks_here_.size()) == group_.local_size; }
 
-  Clock::time_point end_of_patience() const {
-    const bool waits = is_first_of_node() && !is_one_node() && !heard_ && node_is_complete();
-    return waits ? complete_since_ + group_.patience : Clock::time_point::max();
+  Clock::time_point connect_deadline() const {
+    const bool waits = is_first_of_node() && !is_one_node() && !has_contact_ && node_is_complete();
+    return waits ? complete_since_ + group_.connect_timeout : Clock::time_point::max();
   }
 
-  // A node that answered at a first place needs no other; one at another place may itself be
-  // waiting for a first place.
+  // An answer of a first host makes all other calls superfluous. A node among the other hosts may itself be waiting
+  // for a first host.
   bool superfluous(const Call& call) const {
     const Call* best = nullptr;
     for (const Call& other : calls_) {
-      if (other.state == Call::State::kAnswered && (best == nullptr || other.is_first_place)) best = &other;
+      if (other.state == Call::State::kAnswered && (best == nullptr || other.is_first_host)) best = &other;
     }
-    return best != nullptr && &call != best && (best->is_first_place || !call.is_first_place);
+    return best != nullptr && &call != best && (best->is_first_host || !call.is_first_host);
   }
 
   void begin_calls(Clock::time_point now) {
@@ -298,13 +298,13 @@ class Gatherer {
   }
 
   Endpoint endpoint_of(const Call& call) const {
-    return {call.place, call.on_this_node() ? 0 : group_.ports[call.port]};
+    return {call.host, call.on_this_node() ? 0 : group_.ports[call.port]};
   }
 
-  // Nothing as long as a name is being looked up.
+  // Nothing while a name is being looked up.
   std::optional<Result<Socket>> begin(const Call& call) {
     if (call.on_this_node()) return begin_connecting_to_name(group_.node_key);
-    const auto address = address_of(call.place);
+    const auto address = address_of(call.host);
     if (!address) return std::nullopt;
     if (!*address) return Result<Socket>(address->error());
     return begin_connecting({**address, group_.ports[call.port]});
@@ -326,27 +326,27 @@ class Gatherer {
     call.pause = std::min(2 * call.pause, call.longest_pause);
   }
 
-  // Nothing as long as a name is being looked up. Where the first calls succeed, none is.
-  std::optional<Result<std::string>> address_of(const std::string& place) {
-    if (is_numeric(place)) return place;
+  // Nothing while a name is being looked up. Where the first calls succeed, no name is.
+  std::optional<Result<std::string>> address_of(const std::string& host) {
+    if (is_numeric(host)) return host;
     if (!looking_up_) {
       std::vector<std::string> names;
-      for (const auto* places : {&group_.first_places, &group_.other_places}) {
-        std::copy_if(places->begin(), places->end(), std::back_inserter(names),
+      for (const auto* hosts : {&group_.first_hosts, &group_.other_hosts}) {
+        std::copy_if(hosts->begin(), hosts->end(), std::back_inserter(names),
                      [](const auto& name) { return !is_numeric(name); });
       }
       resolver_.start(std::move(names));
       looking_up_ = true;
     }
-    return resolver_.find(place);
+    return resolver_.find(host);
   }
 
-  // When something is to be done, whatever happens on the sockets.
+  // The next time at which something is due even if no socket becomes ready.
   Clock::time_point next(Clock::time_point now) const {
-    auto next = std::min(deadline(), end_of_patience());
+    auto next = std::min(deadline(), connect_deadline());
     for (const Call& call : calls_) {
       if (call.is_unanswered()) next = std::min(next, call.give_up_at);
-      // One that is due by now waits for its address, or for a free place among those that connect.
+      // One that is due by now waits for its address, or until fewer than kCallsAtOnce connect.
       if (call.state == Call::State::kIdle && call.due > now) next = std::min(next, call.due);
     }
     return next;
@@ -360,22 +360,22 @@ class Gatherer {
     const auto later = Clock::now();
     for (int i = 0; i < count && !outcome_; ++i) {
       const int descriptor = events[i].data.fd;
-      if (descriptor == resolver_.news()) {
-        resolver_.clear_news();
+      if (descriptor == resolver_.event()) {
+        resolver_.clear_event();
       } else if (descriptor == node_listener_.descriptor()) {
         accept_callers(node_listener_, true);
       } else if (descriptor == listener_.descriptor()) {
         accept_callers(listener_, false);
       } else if (const auto caller = callers_.find(descriptor); caller != callers_.end()) {
-        if (!listen_to(caller->second)) forget(caller);
+        if (!read_from(caller->second)) remove(caller);
       } else if (const auto call = call_of_.find(descriptor); call != call_of_.end()) {
-        go_on(*call->second, later);
+        advance(*call->second, later);
       }
     }
     for (Call& call : calls_) {
       if (call.is_unanswered() && later >= call.give_up_at) {
-        const bool is_silent = call.state == Call::State::kConnected;
-        retry_later(call, later, is_silent ? kNoAnswer : cannot_connect(endpoint_of(call), ETIMEDOUT).message);
+        const bool is_connected = call.state == Call::State::kConnected;
+        retry_later(call, later, is_connected ? kNoAnswer : cannot_connect(endpoint_of(call), ETIMEDOUT).message);
       }
       if (call.in_use() && superfluous(call)) retry_later(call, later, "");
     }
@@ -392,59 +392,59 @@ class Gatherer {
     }
   }
 
-  // False when the caller is to be forgotten.
-  bool listen_to(Caller& caller) {
-    const bool stays = receive(caller.socket, caller.received, language_.longest());
+  // False when the caller is to be removed.
+  bool read_from(Caller& caller) {
+    const bool stays = receive(caller.socket, caller.received, format_.longest());
     while (true) {
-      const auto message = language_.read(caller.received);
+      const auto message = format_.read(caller.received);
       if (!message) return false;
       if (message->kind.empty()) return stays;
       const bool is_first = caller.ranks.empty();
-      if (message->kind != "values" || !take(split_values(message->body), caller)) return false;
-      heard_ = heard_ || !caller.on_this_node;
-      if (is_first && !send_all(caller.socket, language_.written("here", ""))) return false;
+      if (message->kind != "values" || !accept_values(split_values(message->body), caller)) return false;
+      has_contact_ = has_contact_ || !caller.on_this_node;
+      if (is_first && !send_all(caller.socket, format_.encoded("here", ""))) return false;
     }
   }
 
-  // Who hangs up would not hear the answer: its ranks count again when they come again.
-  void forget(std::map<int, Caller>::iterator caller) {
+  // A caller that closes its connection would not get the answer: its ranks count again when they connect again.
+  void remove(std::map<int, Caller>::iterator caller) {
     for (const int rank : caller->second.ranks) {
-      if (--tellers_[rank] > 0) continue;
-      came_[rank] = false;
+      if (--sources_[rank] > 0) continue;
+      arrived_[rank] = false;
       std::erase(ranks_here_, rank);
     }
     callers_.erase(caller);
   }
 
-  // A node may call at two addresses of this one. A rank that says something else than before has
-  // come for the next gathering, and will try again when this one is over.
-  bool take(const std::vector<std::string>& pairs, Caller& caller) {
-    std::map<int, const std::string*> told;
+  // A node may connect to two addresses of this one. A rank that sends another value than before belongs to the next
+  // all-gather, and tries again when this one is over.
+  bool accept_values(const std::vector<std::string>& pairs, Caller& caller) {
+    std::map<int, const std::string*> sent;
     for (std::size_t i = 0; i + 1 < pairs.size(); i += 2) {
       const auto rank = parse_integer(pairs[i], 0, group_.size - 1);
-      if (!rank || (came_[*rank] && values_[*rank] != pairs[i + 1])) return false;
-      told[static_cast<int>(*rank)] = &pairs[i + 1];
+      if (!rank || (arrived_[*rank] && values_[*rank] != pairs[i + 1])) return false;
+      sent[static_cast<int>(*rank)] = &pairs[i + 1];
     }
-    for (const auto& [rank, value] : told) {
+    for (const auto& [rank, value] : sent) {
       caller.ranks.push_back(rank);
-      ++tellers_[rank];
-      if (came_[rank]) continue;
+      ++sources_[rank];
+      if (arrived_[rank]) continue;
       values_[rank] = *value;
-      came_[rank] = true;
+      arrived_[rank] = true;
       if (!caller.on_this_node) continue;
       ranks_here_.push_back(rank);
       if (rank == group_.listening_rank && !listener_.open() && !is_one_node()) {
-        if (const auto listening = listen_for_nodes(); !listening) outcome_ = give_up(listening.error().message);
+        if (const auto listening = listen_for_nodes(); !listening) outcome_ = fail(listening.error().message);
       }
       if (node_is_complete()) complete_since_ = Clock::now();
-      tell_listeners(rank);
+      send_to_listeners(rank);
     }
     return true;
   }
 
-  // A rank of this node came after its first one had called.
-  void tell_listeners(int rank) {
-    const std::string message = language_.written("values", join_values({std::to_string(rank), values_[rank]}));
+  // For a rank of this node that arrived after its first rank had connected to the listeners.
+  void send_to_listeners(int rank) {
+    const std::string message = format_.encoded("values", join_values({std::to_string(rank), values_[rank]}));
     for (const Call& call : calls_) {
       if (call.state == Call::State::kConnected || call.state == Call::State::kAnswered) send_all(call.socket, message);
     }
@@ -453,10 +453,10 @@ class Gatherer {
   std::string own_values() const {
     std::vector<std::string> pairs;
     for (const int rank : ranks_here_) pairs.insert(pairs.end(), {std::to_string(rank), values_[rank]});
-    return language_.written("values", join_values(pairs));
+    return format_.encoded("values", join_values(pairs));
   }
 
-  void go_on(Call& call, Clock::time_point now) {
+  void advance(Call& call, Clock::time_point now) {
     if (call.state == Call::State::kConnecting) {
       if (const auto reached = connected(call.socket, endpoint_of(call)); !reached) {
         return retry_later(call, now, reached.error().message);
@@ -468,30 +468,30 @@ class Gatherer {
       watch(call.socket.descriptor(), EPOLLIN, EPOLL_CTL_MOD);
       return;
     }
-    const bool stays = receive(call.socket, call.received, language_.longest());
+    const bool stays = receive(call.socket, call.received, format_.longest());
     while (!outcome_) {
-      const auto message = language_.read(call.received);
+      const auto message = format_.read(call.received);
       if (!message || (message->kind.empty() && !stays)) return retry_later(call, now, kNoAnswer);
       if (message->kind.empty()) return;
-      understand(call, *message);
+      handle(call, *message);
     }
   }
 
-  void understand(Call& call, const Message& message) {
+  void handle(Call& call, const Message& message) {
     if (message.kind == "here") {
-      heard_ = true;
+      has_contact_ = true;
       call.state = Call::State::kAnswered;
     } else if (message.kind == "error") {
-      outcome_ = Error{.message = give_up(message.body).message, .reported_elsewhere = true};
+      outcome_ = Error{.message = fail(message.body).message, .reported_elsewhere = true};
     } else if (message.kind == "nobody") {
-      outcome_ = tell_nobody(message.body);
+      outcome_ = no_answer(message.body);
     } else if (message.kind == "answer") {
       outcome_ = answer(split_values(message.body));
     }
   }
 
-  void tell_callers(const std::string& kind, const std::string& body, bool this_node_only = false) {
-    const std::string message = language_.written(kind, body);
+  void send_to_callers(const std::string& kind, const std::string& body, bool this_node_only = false) {
+    const std::string message = format_.encoded(kind, body);
     for (const auto& [descriptor, caller] : callers_) {
       if (!caller.ranks.empty() && (caller.on_this_node || !this_node_only)) send_all(caller.socket, message);
     }
@@ -500,45 +500,46 @@ class Gatherer {
   Result<Gathered> finish() {
     if (!reduce_) return answer(std::move(values_));
     auto reduced = reduce_(std::move(values_));
-    if (!reduced) return give_up(reduced.error().message);
+    if (!reduced) return fail(reduced.error().message);
     return answer(std::move(*reduced));
   }
 
   Gathered answer(Values values) {
-    tell_callers("answer", join_values(values));
+    send_to_callers("answer", join_values(values));
     return Gathered{std::move(values), {}};
   }
 
-  Gathered tell_nobody(const std::string& whom) {
-    tell_callers("nobody", whom, true);
-    return Gathered{{}, whom};
+  Gathered no_answer(const std::string& hosts) {
+    send_to_callers("nobody", hosts, true);
+    return Gathered{{}, hosts};
   }
 
-  Error give_up(const std::string& why) {
-    tell_callers("error", why);
-    return {why};
+  Error fail(const std::string& reason) {
+    send_to_callers("error", reason);
+    return {reason};
   }
 
-  // At the deadline.
-  Result<Gathered> unanswered() {
+  Result<Gathered> timed_out() {
     const Call* call = answered();
     const bool has_listened = is_first_of_node() && (is_one_node() || listener_.open());
-    if (has_listened) return give_up(group_.missing ? group_.missing(came_) : missing_ranks_error(came_, timeout_).message);
+    if (has_listened)
+      return fail(group_.missing ? group_.missing(arrived_) : missing_ranks_error(arrived_, timeout_).message);
     if (!is_first_of_node()) {
-      return give_up("the first rank of this node did not answer within " + seconds(timeout_) +
-                     ": does every rank run this program, and do all share one network namespace?");
+      return fail("the first rank of this node did not answer within " + seconds(timeout_) +
+                  ": does every rank run this program, and do all share one network namespace?");
     }
-    if (call == nullptr) return tell_nobody(whom());
-    return give_up(call->place + " port " + std::to_string(group_.ports[call->port]) +
-                   ", where the nodes of this job meet, gave no answer within " + seconds(timeout_));
+    if (call == nullptr) return no_answer(hosts_tried());
+    return fail(call->host + " port " + std::to_string(group_.ports[call->port]) +
+                ", the rendezvous of the nodes of this job, did not answer within " + seconds(timeout_));
   }
 
-  std::string whom() const {
+  std::string hosts_tried() const {
     constexpr std::size_t kShown = 4;
-    std::string text = "no other node of this job was heard of within " + seconds(std::min(group_.patience, timeout_));
+    std::string text =
+        "no other node of this job answered within " + seconds(std::min(group_.connect_timeout, timeout_));
     for (std::size_t i = 0; i < calls_.size() && i < kShown; ++i) {
       const std::string& reason = calls_[i].reason;
-      text += (i == 0 ? " at " : ", ") + calls_[i].place + (reason.empty() ? "" : " (" + reason + ")");
+      text += (i == 0 ? " at " : ", ") + calls_[i].host + (reason.empty() ? "" : " (" + reason + ")");
     }
     return text;
   }
@@ -546,11 +547,11 @@ class Gatherer {
   const Group& group_;
   const milliseconds timeout_;
   const Reduce& reduce_;
-  const Language language_;
+  const MessageFormat format_;
   Values values_;
-  std::vector<bool> came_;
-  std::vector<int> tellers_;     // how many callers gave each rank's value
-  std::vector<int> ranks_here_;  // of this node, that came
+  std::vector<bool> arrived_;    // by rank: its value is known
+  std::vector<int> sources_;     // how many callers sent each rank's value
+  std::vector<int> ranks_here_;  // the ranks of this node that arrived
   const Clock::time_point start_;
   Clock::time_point complete_since_ = start_;
   RaisedDescriptorLimit many_descriptors_;
@@ -562,7 +563,7 @@ class Gatherer {
   NameResolver resolver_;
   std::minstd_rand random_{std::random_device{}()};
   bool looking_up_ = false;
-  bool heard_ = false;  // of another node
+  bool has_contact_ = false;  // another node connected or answered
   std::optional<Result<Gathered>> outcome_;
 };
 

@@ -5,8 +5,7 @@
 
 namespace torchbridge {
 
-// As many descriptors as the hard limit allows, as long as it lives; the limit that was is the
-// program's again afterwards.
+// Raises the limit of open descriptors to the hard limit for its lifetime; the destructor restores the limit before.
 class RaisedDescriptorLimit {
  public:
   RaisedDescriptorLimit();

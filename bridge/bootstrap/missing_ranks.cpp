@@ -7,16 +7,16 @@ std::string seconds(std::chrono::milliseconds time) {
   return std::to_string(time.count() / 1000) + (tenths == "0" ? "" : "." + tenths) + " s";
 }
 
-Error missing_ranks_error(const std::vector<bool>& came, std::chrono::milliseconds timeout) {
+Error missing_ranks_error(const std::vector<bool>& arrived, std::chrono::milliseconds timeout) {
   constexpr int kShown = 8;
   std::string ranks;
   int count = 0;
-  for (std::size_t rank = 0; rank < came.size(); ++rank) {
-    if (came[rank]) continue;
+  for (std::size_t rank = 0; rank < arrived.size(); ++rank) {
+    if (arrived[rank]) continue;
     if (count++ < kShown) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
   }
   if (count > kShown) ranks += ", ...";
-  return {std::to_string(count) + " of " + std::to_string(came.size()) + " ranks did not come within " +
+  return {std::to_string(count) + " of " + std::to_string(arrived.size()) + " ranks did not arrive within " +
           seconds(timeout) + " (" + ranks + "): does every rank run this program?"};
 }
 

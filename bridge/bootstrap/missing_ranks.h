@@ -1,4 +1,4 @@
-// What is said of ranks that were waited for in vain.
+// The message for ranks that did not arrive in time.
 #pragma once
 
 #include <chrono>
@@ -9,10 +9,10 @@
 
 namespace torchbridge {
 
-// "60 s", "0.3 s": how long was waited, for messages.
+// "60 s", "0.3 s": a duration, for messages.
 std::string seconds(std::chrono::milliseconds time);
 
-// Names the ranks, which are the indices of `came`, that did not come within `timeout`.
-Error missing_ranks_error(const std::vector<bool>& came, std::chrono::milliseconds timeout);
+// Names the ranks, which are the indices of `arrived`, that did not arrive within `timeout`.
+Error missing_ranks_error(const std::vector<bool>& arrived, std::chrono::milliseconds timeout);
 
 }  // namespace torchbridge

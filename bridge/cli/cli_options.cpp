@@ -53,14 +53,14 @@ CommandLine parse_command_line(int argc, char** argv) {
   add_common(explain, line);
   explain->callback([&] { line.command = Command::kExplain; });
 
-  // CLI11 would take "[a,b]" for a list of two: what is the program's is not for it to read.
+  // CLI11 would split "[a,b]" into a list of two, so it does not get the program's arguments.
   const auto dashes = std::find(argv + 1, argv + argc, std::string_view("--"));
   if (dashes < argv + argc) line.program.assign(dashes + 1, argv + argc);
   try {
     app.parse(static_cast<int>(dashes - argv), argv);
   } catch (const CLI::ParseError& error) {
-    if (const auto text = asked_for(app, error)) throw CommandLineEnd{0, *text};
-    throw CommandLineEnd{kBadUsage, text_of(app, error) + " (see torchbridge --help)"};
+    if (const auto text = help_or_version(app, error)) throw CommandLineEnd{0, *text};
+    throw CommandLineEnd{kBadUsage, command_line_error(app, error) + " (see torchbridge --help)"};
   }
   if (line.command != Command::kExec && !line.program.empty())
     throw CommandLineEnd{kBadUsage, "only exec starts a program (see torchbridge --help)"};

@@ -19,7 +19,7 @@ struct CommandLine {
   std::vector<std::string> program;  // of exec, with its arguments; not empty then
 };
 
-// What is to be printed instead of going on: help to standard output with exit code 0, a mistake to standard error.
+// A text to print before the program ends: help, to standard output with exit code 0, or an error, to standard error.
 struct CommandLineEnd {
   int exit_code;
   std::string text;

@@ -1,4 +1,4 @@
-// Becoming another program.
+// Replaces this process by another program.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace torchbridge {
 
-// Replaces this process: same pid, signals, descriptors and exit code. The program is looked for in PATH as a shell
-// does. Returns only when it cannot be started, with 127 where there is none and 126 where it may not be executed, as a
-// shell.
+// The program keeps pid, signals and descriptors of this process, and its exit code is the process's. It is looked up
+// in PATH as a shell does. Returns only when it cannot be started, with a shell's exit codes: 127 where it does not
+// exist, 126 where it may not be executed.
 struct ExecFailure {
   int exit_code;
   Error error;

@@ -20,7 +20,7 @@ using namespace torchbridge;
 
 namespace {
 
-int complain(const std::string& message, int exit_code = EXIT_FAILURE) {
+int print_message(const std::string& message, int exit_code = EXIT_FAILURE) {
   std::fprintf(stderr, "torchbridge: %s\n", message.c_str());
   return exit_code;
 }
@@ -28,9 +28,9 @@ int complain(const std::string& message, int exit_code = EXIT_FAILURE) {
 // Printed by one rank of those that have the error. The others would wait for a rank that fails alone.
 int fail(const Error& error, const EnvMap& environment, int exit_code = EXIT_FAILURE) {
   const int rank = error.only_here ? presumed_rank(environment) : 0;
-  const std::string who = rank == 0 ? "" : "rank " + std::to_string(rank) + " on " + host_name() + ": ";
-  const bool is_reporter = reports(error, environment);
-  if (is_reporter) complain(who + error.message);
+  const std::string prefix = rank == 0 ? "" : "rank " + std::to_string(rank) + " on " + host_name() + ": ";
+  const bool is_reporter = should_report(error, environment);
+  if (is_reporter) print_message(prefix + error.message);
   if (is_reporter && error.only_here) end_step(environment);
   return exit_code;
 }
@@ -54,13 +54,13 @@ int print_env(const std::vector<Variable>& variables, EnvFormat format) {
 }
 
 int become_program(const TaskEnvironment& task, const EnvMap& environment, const std::vector<std::string>& program) {
-  for (const auto& note : task.notes) complain(note);
+  for (const auto& note : task.notes) print_message(note);
   std::fflush(nullptr);
   const ExecFailure failure = become(program, environment);
-  return complain(failure.error.message, failure.exit_code);
+  return print_message(failure.error.message, failure.exit_code);
 }
 
-// Of the variable and the command line, which wins.
+// The options of the variable with those of the command line on top, which win.
 Result<LaunchOptions> merged_options(const EnvMap& environment, const std::string& list) {
   const auto from_variable = parse_options(environment.get(kOptionsVariable).value_or(""));
   if (!from_variable) return Error{std::string(kOptionsVariable) + ": " + from_variable.error().message};
@@ -69,13 +69,12 @@ Result<LaunchOptions> merged_options(const EnvMap& environment, const std::strin
   return options;
 }
 
-// A task that fails alone says so; what all find alike, as bad exports, one of them.
 Result<TaskEnvironment> environment_of_task(const Launch& launch, const EnvMap& environment, const CommandLine& line) {
   if (!launch.plan) return TaskEnvironment();
-  const Socket nobody_inherits;
+  const Socket no_socket;
   auto task = task_environment(*launch.plan, environment,
-                               line.command == Command::kExec ? launch.store_socket : nobody_inherits, line.program);
-  if (task) task->variables.insert(task->variables.end(), launch.keep_for_mpi.begin(), launch.keep_for_mpi.end());
+                               line.command == Command::kExec ? launch.store_socket : no_socket, line.program);
+  if (task) task->variables.insert(task->variables.end(), launch.mpi_variables.begin(), launch.mpi_variables.end());
   return task;
 }
 
@@ -92,8 +91,8 @@ int run(const CommandLine& line, const EnvMap& environment) {
   if (line.command == Command::kEnv) return print_env(task->variables, line.format);
   const EnvMap complete = with_variables(environment, task->variables);
   if (options->explain && !launch->plan) {
-    return fail({"RANK and its companions are set already, and what decided on them is not known here: ask it, as in "
-                 "srun --torch-env=explain true"},
+    return fail({"explain: RANK and WORLD_SIZE are already set, and the reasons are not known here: run explain where "
+                 "they are set, as in srun --torch-env=explain true"},
                 environment);
   }
   if (launch->plan && (options->explain || options->check.value_or(0) != 0)) {
@@ -107,7 +106,7 @@ int run(const CommandLine& line, const EnvMap& environment) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const EnvMap environment = of_this_launch(EnvMap::from(environ));
+  const EnvMap environment = without_outer_launch(EnvMap::from(environ));
   try {
     return run(parse_command_line(argc, argv), environment);
   } catch (const CommandLineEnd& end) {
@@ -115,6 +114,6 @@ int main(int argc, char** argv) {
     if (presumed_rank(environment) == 0) std::fputs(end.text.c_str(), stdout);
     return end.exit_code;
   } catch (const std::exception& error) {
-    return complain(error.what());
+    return print_message(error.what());
   }
 }

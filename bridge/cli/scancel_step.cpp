@@ -17,8 +17,8 @@ namespace torchbridge {
 
 void end_step(const EnvMap& environment) {
   constexpr int kManyNodes = 1000;
-  constexpr std::chrono::milliseconds kStay{2000}, kStayUnderMpirun{500};
-  if (is_mpirun(environment)) return std::this_thread::sleep_for(kStayUnderMpirun);
+  constexpr std::chrono::milliseconds kExitDelay{2000}, kExitDelayUnderMpirun{500};
+  if (is_mpirun(environment)) return std::this_thread::sleep_for(kExitDelayUnderMpirun);
   if (!detect_slurm(environment)) return;
   const auto facts = read_slurm(environment);
   if (!facts || facts->world_size == 1) return;
@@ -29,15 +29,15 @@ void end_step(const EnvMap& environment) {
   std::string step = facts->job_id + "." + facts->step_id;
   std::string name = "scancel", quiet = "--quiet";
   char* arguments[] = {name.data(), quiet.data(), step.data(), nullptr};
-  posix_spawn_file_actions_t silent;
-  posix_spawn_file_actions_init(&silent);
+  posix_spawn_file_actions_t no_output;
+  posix_spawn_file_actions_init(&no_output);
   for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    posix_spawn_file_actions_addopen(&silent, descriptor, "/dev/null", O_RDWR, 0);
+    posix_spawn_file_actions_addopen(&no_output, descriptor, "/dev/null", O_RDWR, 0);
   }
   pid_t child = 0;
-  posix_spawnp(&child, name.c_str(), &silent, nullptr, arguments, environ);
-  posix_spawn_file_actions_destroy(&silent);
-  std::this_thread::sleep_for(kStay);
+  posix_spawnp(&child, name.c_str(), &no_output, nullptr, arguments, environ);
+  posix_spawn_file_actions_destroy(&no_output);
+  std::this_thread::sleep_for(kExitDelay);
 }
 
 }  // namespace torchbridge

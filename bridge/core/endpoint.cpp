@@ -8,7 +8,7 @@ namespace torchbridge {
 namespace {
 
 constexpr PortRange kDerived{15000, 31999};  // below the kernel's default ephemeral range, above most services
-constexpr PortRange kLower{5000, 14999};     // where nothing of that is left
+constexpr PortRange kLower{5000, 14999};     // where the ephemeral range leaves nothing of kDerived
 
 // FNV-1a, 64 bits (http://www.isthe.com/chongo/tech/comp/fnv/): stable over machines and versions, as all ranks must
 // agree.
@@ -18,13 +18,13 @@ std::uint64_t hash_of(std::string_view text) {
   return hash;
 }
 
-// Steps of one job get different ports, for the step is added after the job was hashed.
+// Steps of one job get different ports, because the step is added after the hash of the job.
 std::uint64_t offset_of(const LaunchFacts& facts) {
   const std::uint64_t step = static_cast<std::uint64_t>(parse_integer(facts.step_id, 0, INT64_MAX).value_or(0));
   return hash_of(facts.job_id) % 1'000'003 + step + 7919 * static_cast<std::uint64_t>(facts.restart_count);
 }
 
-// The part of `range` that the kernel does not hand out by itself: the part below, or where that is empty, above it.
+// The part of `range` outside the ephemeral ports: the part below them, or where that is empty, above them.
 PortRange without(PortRange range, PortRange ephemeral) {
   if (range.high < ephemeral.low || range.low > ephemeral.high) return range;
   if (range.low < ephemeral.low) return {range.low, ephemeral.low - 1};
@@ -75,13 +75,12 @@ Result<PortRange> parse_port_range(std::string_view text) {
 Result<int> master_node_of(const LaunchFacts& facts, const TaskMap& map, RankRule ranks) {
   if (ranks == RankRule::kBlock) return 0;
   if (map.complete()) return map.node_of(0);
-  // The components of a heterogeneous step may each be placed by a rule of their own. All rules begin on the first
+  // Each component of a heterogeneous step may have a distribution of its own. All distributions begin on the first
   // node.
   const bool contradicted = map.knows(0) ? map.node_of(0) != 0 : facts.node_rank == 0;
   if (facts.placement != Placement::kUnknown && !contradicted) return 0;
-  return Error{facts.launcher +
-               ": the ranks were placed one by one (--distribution=arbitrary), and the node of rank 0 is " +
-               "not told: give ranks=block, which numbers them node by node"};
+  return Error{facts.launcher + ": the node of rank 0 is not known (--distribution=arbitrary): give ranks=block, " +
+               "which numbers the ranks node by node"};
 }
 
 Result<Endpoint> endpoint_of(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options,

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "bridge/core/launch_options.h"
 #include "bridge/base/result.h"
+#include "bridge/core/launch_options.h"
 #include "bridge/core/task_map.h"
 
 namespace torchbridge {
@@ -19,7 +19,7 @@ struct Endpoint {
   bool operator==(const Endpoint&) const = default;
 };
 
-// Ports [low, high] that the kernel hands out by itself to outgoing connections (net.ipv4.ip_local_port_range).
+// Ports [low, high] that the kernel gives to outgoing connections (net.ipv4.ip_local_port_range).
 struct PortRange {
   int low = 32768;
   int high = 60999;
@@ -30,15 +30,15 @@ struct PortRange {
 // "32768\t60999\n", as in /proc/sys/net/ipv4/ip_local_port_range.
 Result<PortRange> parse_port_range(std::string_view text);
 
-// The node that will hold RANK 0. Every task must come to the same answer, so what this node alone knows does not
-// count, but for an error where it contradicts the placement. An error too where the launcher placed ranks one by one,
-// its numbering is kept, and nobody has told node_of_rank.
+// The node that holds RANK 0. Every task must get the same result, so facts that only this node knows are used for an
+// error alone, where they contradict the placement. An error too where the launcher placed ranks one by one, its
+// numbering is kept, and node_of_rank is not known.
 Result<int> master_node_of(const LaunchFacts& facts, const TaskMap& map, RankRule ranks);
 
-// The node and port on which rank 0 serves the store, by the rules of `addr` and `port`. A host that the rules leave
-// to a look-up (auto) is the name of rank 0's node: turning it into a number is the caller's, for it needs the
-// resolver. Ports, in this order: the one asked for; the first port reserved for the step; else one derived from job,
-// step and restart within the range asked for, or within [15000, 32000) less the node's ephemeral ports.
+// The node and port on which rank 0 serves the store, by the rules of `addr` and `port`. With addr=auto the host is the
+// name of rank 0's node: the caller resolves it. The port is, in this order: the one of port=N; the first port reserved
+// for the step; else one derived from job, step and restart within port=LO-HI, or within [15000, 32000) without the
+// node's ephemeral ports.
 Result<Endpoint> endpoint_of(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options,
                              PortRange ephemeral);
 

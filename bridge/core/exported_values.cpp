@@ -24,7 +24,7 @@ std::size_t character_length(std::string_view text) {
     if ((byte(i) & 0xc0) != 0x80) return 0;
   }
   if (length == 1) return byte(0) >= 0x20 && byte(0) != 0x7f ? 1 : 0;
-  // Control characters, overlong forms, surrogates, and what lies beyond Unicode.
+  // Control characters, overlong forms, surrogates, and code points above U+10FFFF.
   if (byte(0) == 0xc2 && byte(1) < 0xa0) return 0;
   if (byte(0) == 0xe0 && byte(1) < 0xa0) return 0;
   if (byte(0) == 0xed && byte(1) >= 0xa0) return 0;

@@ -1,4 +1,4 @@
-// Whether what the user exported, and the job therefore keeps, can be what its name says.
+// Checks the variables that the user exported, which the job keeps, for valid values.
 #pragma once
 
 #include "bridge/base/env_map.h"
@@ -6,9 +6,9 @@
 
 namespace torchbridge {
 
-// Of the variables that programs get from us, and of those that we read: an error names the first that is empty, too
-// long, out of range, no UTF-8 or holds control characters. The same on every task, since all have the same exports.
-// With `override_user` only those count that are read all the same.
+// Checks the variables that torchbridge sets for programs, and those that it reads: the error names the first that is
+// empty, too long, out of range, not UTF-8 or contains control characters. The same on every task, since all have the
+// same exports. With `override_user` only the variables are checked that are read in any case.
 Status check_exported(const EnvMap& user, bool override_user);
 
 }  // namespace torchbridge

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "bridge/core/launchers/variable_reader.h"
 #include "bridge/base/take_until.h"
+#include "bridge/core/launchers/variable_reader.h"
 
 namespace torchbridge {
 namespace {
@@ -46,11 +46,12 @@ bool read_endpoint(std::string_view text, Endpoint& endpoint) {
   return true;
 }
 
-bool read_place(std::string_view place, InitMethod& method) {
-  if (method.kind == Kind::kTcp) return read_endpoint(place, method.endpoint);
-  if (method.kind != Kind::kFile) return place.empty();
-  method.path = place;
-  return place.size() > 1 && place.starts_with('/') && !place.ends_with('/');
+// The part of the URL between "://" and "?".
+bool read_location(std::string_view text, InitMethod& method) {
+  if (method.kind == Kind::kTcp) return read_endpoint(text, method.endpoint);
+  if (method.kind != Kind::kFile) return text.empty();
+  method.path = text;
+  return text.size() > 1 && text.starts_with('/') && !text.ends_with('/');
 }
 
 struct Source {
@@ -58,14 +59,14 @@ struct Source {
   std::optional<int> value;
 };
 
-// One of two that differ is wrong, and nothing tells which.
+// Of two that differ it is not known which is right, so this is an error.
 Result<std::optional<int>> agreed(const char* what, const std::vector<Source>& sources) {
   const Source* first = nullptr;
   for (const Source& source : sources) {
     if (!source.value) continue;
     if (first != nullptr && *first->value != *source.value) {
-      return Error{std::string(what) + " is " + std::to_string(*first->value) + " by " + first->name + ", but " +
-                   std::to_string(*source.value) + " by " + source.name + ": leave out the one that is not meant"};
+      return Error{std::string(what) + " is " + std::to_string(*first->value) + " in " + first->name + ", but " +
+                   std::to_string(*source.value) + " in " + source.name + ": leave one of them out"};
     }
     if (first == nullptr) first = &source;
   }
@@ -82,8 +83,8 @@ Result<InitMethod> parse_init_method(std::string_view url) {
   InitMethod method;
   if (url.empty()) return method;
   const Error error{"init method '" + printable(url) +
-                    "': expected env://, tcp://HOST:PORT, file:///PATH, slurm://, mpi:// or pmix://, and behind it "
-                    "?rank=R&world_size=N or nothing"};
+                    "': expected env://, tcp://HOST:PORT, file:///PATH, slurm://, mpi:// or pmix://, "
+                    "with or without ?rank=R&world_size=N"};
   const auto separator = url.find("://");
   const auto* scheme = std::find_if(std::begin(kSchemes), std::end(kSchemes),
                                     [&](const Scheme& s) { return s.name == url.substr(0, separator); });
@@ -91,7 +92,7 @@ Result<InitMethod> parse_init_method(std::string_view url) {
   method.kind = scheme->kind;
   const auto rest = url.substr(separator + 3);
   const auto question = std::min(rest.find('?'), rest.size());
-  if (!read_place(rest.substr(0, question), method)) return error;
+  if (!read_location(rest.substr(0, question), method)) return error;
   if (question < rest.size() && !read_query(rest.substr(question + 1), method.ranks)) return error;
   return method;
 }
@@ -101,11 +102,11 @@ Result<GivenRanks> agreed_ranks(const GivenRanks& arguments, const InitMethod& m
   if (!rank_variable) return rank_variable.error();
   const auto size_variable = environment.integer("WORLD_SIZE", 1, kMaxRanks);
   if (!size_variable) return size_variable.error();
-  const auto rank = agreed(
-      "the rank",
-      {{"the program", arguments.rank}, {"the init method", method.ranks.rank}, {"RANK", as_int(*rank_variable)}});
+  const auto rank = agreed("the rank", {{"the program's arguments", arguments.rank},
+                                        {"the init method", method.ranks.rank},
+                                        {"RANK", as_int(*rank_variable)}});
   if (!rank) return rank.error();
-  const auto world_size = agreed("the world size", {{"the program", arguments.world_size},
+  const auto world_size = agreed("the world size", {{"the program's arguments", arguments.world_size},
                                                     {"the init method", method.ranks.world_size},
                                                     {"WORLD_SIZE", as_int(*size_variable)}});
   if (!world_size) return world_size.error();
@@ -114,7 +115,7 @@ Result<GivenRanks> agreed_ranks(const GivenRanks& arguments, const InitMethod& m
   if (impossible) {
     return Error{"rank " + (*rank ? std::to_string(**rank) : std::string("?")) + " of " +
                  (*world_size ? std::to_string(**world_size) : std::string("?")) +
-                 " ranks: expected a rank from 0 to one less than their number"};
+                 " ranks: expected 0 <= rank < number of ranks"};
   }
   return GivenRanks{*rank, *world_size};
 }

@@ -1,4 +1,4 @@
-// How a program says that it wants to come to its process group: the init_method of torch.distributed, as a URL
+// How a program joins its process group: the init_method of torch.distributed, as a URL
 // (https://docs.pytorch.org/docs/stable/distributed.html#initialization).
 #pragma once
 
@@ -6,9 +6,9 @@
 #include <string>
 #include <string_view>
 
-#include "bridge/core/endpoint.h"
 #include "bridge/base/env_map.h"
 #include "bridge/base/result.h"
+#include "bridge/core/endpoint.h"
 
 namespace torchbridge {
 
@@ -21,12 +21,12 @@ struct GivenRanks {
 
 struct InitMethod {
   enum class Kind {
-    kAny,          // "": whatever started the process
+    kAny,          // "": by the launcher or the environment
     kEnvironment,  // env://: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
     kTcp,          // tcp://HOST:PORT, an IPv6 address in brackets
     kFile,         // file:///PATH, which all ranks can write
     kSlurm,        // slurm://: Slurm's variables alone
-    kMpi,          // mpi://: an mpirun's ranks ask each other
+    kMpi,          // mpi://: an mpirun's ranks exchange their addresses
     kPmix,         // pmix://: through PMIx
     kStore,        // no URL: the program brings a store that all ranks reach
   } kind = Kind::kAny;
@@ -37,11 +37,11 @@ struct InitMethod {
   bool operator==(const InitMethod&) const = default;
 };
 
-// The error shows the URL, and what would do.
+// The error contains the URL and the valid forms.
 Result<InitMethod> parse_init_method(std::string_view url);
 
-// What the program, the query and RANK and WORLD_SIZE of the environment say together. An error shows both sides where
-// two of them differ, and where a rank is not below its world size.
+// Merges the values of the program, of the query and of RANK and WORLD_SIZE. An error where two of them differ, with
+// both, and where a rank is not below its world size.
 Result<GivenRanks> agreed_ranks(const GivenRanks& arguments, const InitMethod& method, const EnvMap& environment);
 
 }  // namespace torchbridge

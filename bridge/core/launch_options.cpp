@@ -109,7 +109,7 @@ struct Key {
   std::string_view values;  // the default first
   std::string_view help;
   bool (*parse)(std::string_view, LaunchOptions&);
-  bool flag = false;  // may stand alone, meaning yes
+  bool flag = false;  // may be given without a value, which means yes
 };
 
 constexpr Key kKeys[] = {
@@ -125,7 +125,7 @@ constexpr Key kKeys[] = {
     {"omp", "torchrun|cpus|N|keep", "OMP_NUM_THREADS where it is not set; torchrun is 1 with several tasks a node",
      parse_omp},
     {"override", "no|yes", "whether values that you exported are replaced", parse_override},
-    {"verbose", "no|yes", "say what was decided", parse_verbose, true},
+    {"verbose", "no|yes", "print the layout, address and port that are used", parse_verbose, true},
     {"explain", "no|yes", "print the table of ranks, nodes, devices and addresses with reasons, and stop",
      parse_explain, true},
     {"check", "no|SECONDS|yes", "how long the nodes wait until all reach the master address; yes is 1 second",

@@ -1,4 +1,4 @@
-// The option list of --torch-env, TORCHBRIDGE_OPTIONS and plugstack.conf: one grammar, parsed here alone.
+// The option list of --torch-env, TORCHBRIDGE_OPTIONS and plugstack.conf: one grammar, parsed only here.
 #pragma once
 
 #include <optional>
@@ -9,12 +9,11 @@
 
 namespace torchbridge {
 
-// The variable that takes the same list as --torch-env. Not TORCH_ENV, by which many people name the folder of a
+// The variable that takes the same list as --torch-env. Not TORCH_ENV, which many people use for the folder of a
 // virtual environment.
 inline constexpr char kOptionsVariable[] = "TORCHBRIDGE_OPTIONS";
 
-// What MASTER_ADDR is made from; `text` is the host, the suffix, the name of the interface, or the subnet in CIDR
-// notation.
+// The source of MASTER_ADDR; `text` is the host, the suffix, the name of the interface, or the subnet in CIDR notation.
 struct AddressRule {
   enum class Kind { kAuto, kHost, kSuffix, kInterface, kSubnet } kind = Kind::kAuto;
   std::string text;
@@ -27,7 +26,7 @@ struct AddressRule {
   bool operator==(const AddressRule&) const = default;
 };
 
-// Ports [low, high]; none of them set: chosen automatically.
+// Ports [low, high]; both 0: selected automatically.
 struct PortRule {
   int low = 0, high = 0;
   bool automatic() const { return low == 0; }
@@ -35,7 +34,7 @@ struct PortRule {
   bool operator==(const PortRule&) const = default;
 };
 
-// What becomes of OMP_NUM_THREADS where the user has not set it.
+// The value of OMP_NUM_THREADS where the user has not set it.
 struct OmpRule {
   enum class Kind { kTorchrun, kCpus, kNumber, kKeep } kind = Kind::kTorchrun;
   int number = 0;
@@ -43,8 +42,8 @@ struct OmpRule {
   bool operator==(const OmpRule&) const = default;
 };
 
-// GLOO_SOCKET_IFNAME where the user has not set it: the interface towards rank 0's node, the one named in `name`, or
-// untouched. NCCL_SOCKET_IFNAME with a `name` only.
+// GLOO_SOCKET_IFNAME where the user has not set it: the interface towards rank 0's node, the one in `name`, or unset.
+// NCCL_SOCKET_IFNAME with a `name` only.
 struct InterfaceRule {
   enum class Kind { kAuto, kName, kNone } kind = Kind::kAuto;
   std::string name;
@@ -67,7 +66,7 @@ struct LaunchOptions {
   bool override_user = false;
   bool verbose = false;
   bool explain = false;  // print the table of ranks and stop
-  // How many seconds the nodes wait for each other before anything starts; 0: not at all; nothing: the caller's
+  // Seconds that the nodes wait for each other before any program starts; 0: they do not wait; nothing: the caller's
   // default.
   std::optional<int> check;
 
@@ -75,7 +74,7 @@ struct LaunchOptions {
 };
 
 // Applies a comma separated list such as "ranks=block,port=29500,verbose" on top of `base`: later entries win. An empty
-// list changes nothing. The error names the entry, and the keys or values that would do.
+// list changes nothing. The error contains the entry and the valid keys or values.
 Result<LaunchOptions> parse_options(std::string_view list, const LaunchOptions& base = {});
 
 // Two lines a key, for --help.

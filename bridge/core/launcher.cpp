@@ -13,8 +13,8 @@ namespace {
 
 using Kind = Launcher::Kind;
 
-// Innermost first. Slurm and Flux can dress their tasks up as PALS's, for Cray's MPI, and know more than PALS does. The
-// last two are for what no other recognises.
+// Innermost first. Slurm and Flux can set PALS's variables too, for Cray's MPI, and give more facts than PALS does. The
+// last two are for processes that no other entry recognises.
 constexpr Launcher kLaunchers[] = {
     {"openmpi", Kind::kMpi, detect_openmpi, read_openmpi},
     {"hydra", Kind::kMpi, detect_hydra, read_hydra},
@@ -32,7 +32,8 @@ bool is_task_of_slurm(const EnvMap& environment, std::int64_t process_id) {
 }
 
 std::string claim_of(const LaunchFacts& facts) {
-  return facts.launcher + " says rank " + std::to_string(facts.rank) + " of " + std::to_string(facts.world_size);
+  return "the variables of " + facts.launcher + " give rank " + std::to_string(facts.rank) + " of " +
+         std::to_string(facts.world_size);
 }
 
 }  // namespace
@@ -55,10 +56,9 @@ Result<const Launcher*> find_launcher(const EnvMap& environment, std::int64_t pr
   const auto others = read_hydra(environment);
   if (!others) return others.error();
   if (others->rank == facts->rank && others->world_size == facts->world_size) return innermost;
-  return Error{
-      claim_of(*facts) + ", but " + claim_of(*others) +
-      ", and one was started inside the other: start the inner one without OMPI_COMM_WORLD_RANK or MPI_LOCALNRANKS, " +
-      "whichever is the outer one's (env -u NAME mpiexec ...)"};
+  return Error{claim_of(*facts) + ", but " + claim_of(*others) +
+               ": one was started inside the other: unset the variable of the outer one, OMPI_COMM_WORLD_RANK or " +
+               "MPI_LOCALNRANKS, for the inner one (env -u NAME mpiexec ...)"};
 }
 
 }  // namespace torchbridge

@@ -1,11 +1,11 @@
-// The launchers that are known, and which of them started this process.
+// The table of launchers, and which of them started this process.
 #pragma once
 
 #include <cstdint>
 
 #include "bridge/base/env_map.h"
-#include "bridge/core/launch_facts.h"
 #include "bridge/base/result.h"
+#include "bridge/core/launch_facts.h"
 
 namespace torchbridge {
 
@@ -21,12 +21,12 @@ struct Launcher {
 };
 
 // The innermost launcher of the process, or null: ranks of an mpirun inside salloc inherit SLURM_*. Variables alone do
-// not tell an srun inside an mpirun's rank from the reverse; `process_id`, the caller's own, does where srun started
-// the caller itself and not by way of a script.
+// not distinguish an srun inside an mpirun's rank from the reverse; `process_id`, the caller's own, does where srun
+// started the caller itself and not through a script.
 const Launcher* innermost_launcher(const EnvMap& environment, std::int64_t process_id = 0);
 
-// The same, but an error that shows both sides where two mpiruns claim the process and differ in its rank or in the
-// number of ranks: nothing tells which of them is inside the other.
+// The same, but an error with both where the variables of two mpiruns differ in the rank or in the number of ranks: it
+// is not known which mpirun is inside the other.
 Result<const Launcher*> find_launcher(const EnvMap& environment, std::int64_t process_id = 0);
 
 }  // namespace torchbridge

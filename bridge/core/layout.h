@@ -1,4 +1,4 @@
-// Where one rank sits in the job.
+// The position of one rank in the job.
 #pragma once
 
 #include "bridge/core/task_map.h"

@@ -7,7 +7,7 @@
 namespace torchbridge {
 namespace {
 
-constexpr std::string_view kBesides[] = {"TORCHBRIDGE_LISTEN_FD", kRunVariable, "TORCHELASTIC_ERROR_FILE"};
+constexpr std::string_view kOtherVariables[] = {"TORCHBRIDGE_LISTEN_FD", kRunVariable, "TORCHELASTIC_ERROR_FILE"};
 
 // ".../attempt_0/3/error.json"
 bool is_torchruns(std::string_view file) {
@@ -40,7 +40,8 @@ EnvMap without_outer_run(const EnvMap& environment, const LaunchFacts& facts) {
   EnvMap rest;
   for (const auto& [name, value] : environment) {
     const bool set_by_us =
-        name.starts_with("PET_") || std::find(std::begin(kBesides), std::end(kBesides), name) != std::end(kBesides) ||
+        name.starts_with("PET_") ||
+        std::find(std::begin(kOtherVariables), std::end(kOtherVariables), name) != std::end(kOtherVariables) ||
         std::any_of(names.begin(), names.end(), [&n = name](const auto& variable) { return variable.first == n; });
     if (!set_by_us) rest.set(name, value);
   }

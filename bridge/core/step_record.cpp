@@ -11,7 +11,7 @@ namespace torchbridge {
 namespace {
 
 // "VERSION JOB.STEP", " @ADDRESS" where there is one, then " NODES NUMBERS" for each component, or " cut". NUMBERS are
-// places in NODES, one for each rank: "0*4,1,0*2" is 0,0,0,0,1,0,0.
+// indices in NODES, one for each rank: "0*4,1,0*2" is 0,0,0,0,1,0,0.
 constexpr std::string_view kVersion = "1 ", kCut = " cut", kAddress = " @";
 
 std::string run_lengths(const std::vector<int>& numbers) {
@@ -40,15 +40,16 @@ Rest rest_of(std::string_view record, std::string_view step) {
   return {record.substr(0, end), record.substr(end)};
 }
 
-// False where a number is none of a node, or where the ranks are more than `most`.
-bool append_nodes(std::string_view numbers, const std::vector<int>& places, std::size_t most,
+// False where a number is no index of a node, or where there are more than `most` ranks.
+bool append_nodes(std::string_view numbers, const std::vector<int>& node_indices, std::size_t most,
                   std::vector<int>& node_of_rank) {
   while (!numbers.empty()) {
     auto count_text = take_until(numbers, ',');
-    const auto place = parse_integer(take_until(count_text, '*'), 0, static_cast<std::int64_t>(places.size()) - 1);
+    const auto index =
+        parse_integer(take_until(count_text, '*'), 0, static_cast<std::int64_t>(node_indices.size()) - 1);
     const auto count = count_text.empty() ? 1 : parse_integer(count_text, 1, static_cast<std::int64_t>(most));
-    if (!place || !count || node_of_rank.size() + *count > most) return false;
-    node_of_rank.insert(node_of_rank.end(), static_cast<std::size_t>(*count), places[*place]);
+    if (!index || !count || node_of_rank.size() + *count > most) return false;
+    node_of_rank.insert(node_of_rank.end(), static_cast<std::size_t>(*count), node_indices[*index]);
   }
   return true;
 }
@@ -65,7 +66,7 @@ std::string step_record(const std::string& step, const std::vector<StepComponent
   return text;
 }
 
-bool is_cut(std::string_view record, std::string_view step) { return rest_of(record, step).components == kCut; }
+bool is_truncated(std::string_view record, std::string_view step) { return rest_of(record, step).components == kCut; }
 
 std::string address_in(std::string_view record, std::string_view step) {
   return std::string(rest_of(record, step).address);
@@ -73,20 +74,21 @@ std::string address_in(std::string_view record, std::string_view step) {
 
 std::vector<int> node_of_rank_in(std::string_view record, std::string_view step, const std::vector<std::string>& nodes,
                                  int world_size) {
-  std::map<std::string_view, int> place_of;
-  for (const auto& node : nodes) place_of.emplace(node, static_cast<int>(place_of.size()));
+  std::map<std::string_view, int> index_of;
+  for (const auto& node : nodes) index_of.emplace(node, static_cast<int>(index_of.size()));
   std::vector<int> node_of_rank;
   auto rest = rest_of(record, step).components;
   take_until(rest, ' ');
   while (!rest.empty()) {
     const auto names = parse_hostlist(take_until(rest, ' '));
-    std::vector<int> places;
+    std::vector<int> node_indices;
     for (std::size_t i = 0; names && i < names->size(); ++i) {
-      const auto place = place_of.find((*names)[i]);
-      if (place == place_of.end()) return {};
-      places.push_back(place->second);
+      const auto entry = index_of.find((*names)[i]);
+      if (entry == index_of.end()) return {};
+      node_indices.push_back(entry->second);
     }
-    if (!append_nodes(take_until(rest, ' '), places, static_cast<std::size_t>(world_size), node_of_rank)) return {};
+    if (!append_nodes(take_until(rest, ' '), node_indices, static_cast<std::size_t>(world_size), node_of_rank))
+      return {};
   }
   return static_cast<int>(node_of_rank.size()) == world_size ? node_of_rank : std::vector<int>();
 }

@@ -24,7 +24,7 @@ Error contradiction(const LaunchFacts& facts, const std::string& what) { return 
 
 std::string tasks(std::int64_t count) { return std::to_string(count) + (count == 1 ? " task" : " tasks"); }
 
-// Counts, node number, names and sizes must tell the same story.
+// Counts, node number, names and sizes must agree.
 Status check_counts(const LaunchFacts& facts) {
   const auto& counts = facts.tasks_per_node;
   const auto total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
@@ -55,22 +55,22 @@ Status check_counts(const LaunchFacts& facts) {
 
 Result<TaskMap> map_from_nodes(const LaunchFacts& facts) {
   if (static_cast<int>(facts.node_of_rank.size()) != facts.world_size) {
-    return contradiction(facts, "the launcher started " + tasks(facts.world_size) + ", but " +
-                                    std::to_string(facts.node_of_rank.size()) + " told where they are");
+    return contradiction(facts, "the launcher started " + tasks(facts.world_size) + ", but the nodes of " +
+                                    std::to_string(facts.node_of_rank.size()) + " are known");
   }
   TaskMap map = TaskMap::from_nodes(facts.node_of_rank);
-  if (!facts.tasks_per_node.empty()) {  // the nodes have the launcher's numbers, and it must have said the same
+  if (!facts.tasks_per_node.empty()) {  // the nodes have the launcher's numbers, so both must be equal
     if (map.tasks_per_node() == facts.tasks_per_node && agrees_with_this_node(map, facts)) return map;
-    return contradiction(facts, "the counts of tasks on the nodes, or the ranks of node " +
-                                    std::to_string(facts.node_rank) +
-                                    ", are others than by the list of where each rank is");
+    return contradiction(facts, "the task counts of the nodes, or the ranks of node " +
+                                    std::to_string(facts.node_rank) + ", contradict the list of the ranks' nodes");
   }
   const int node = map.node_of(facts.rank);
   if (map.tasks_on(node) == facts.local_size && map.local_rank_of(facts.rank) == facts.local_rank) return map;
   return contradiction(facts, "rank " + std::to_string(facts.rank) + " is local rank " +
                                   std::to_string(facts.local_rank) + " of " + std::to_string(facts.local_size) +
                                   " by its variables, but local rank " + std::to_string(map.local_rank_of(facts.rank)) +
-                                  " of " + std::to_string(map.tasks_on(node)) + " by what the ranks told each other");
+                                  " of " + std::to_string(map.tasks_on(node)) +
+                                  " by the nodes that the ranks exchanged");
 }
 
 }  // namespace
@@ -82,7 +82,7 @@ TaskMap::TaskMap(std::vector<int> tasks_per_node)
   local_rank_of_.assign(world_size, -1);
 }
 
-void TaskMap::place(int rank, int node) {
+void TaskMap::assign(int rank, int node) {
   node_of_[rank] = node;
   local_rank_of_[rank] = placed_[node]++;
 }
@@ -91,7 +91,7 @@ TaskMap TaskMap::block(const std::vector<int>& tasks_per_node) {
   TaskMap map(tasks_per_node);
   int rank = 0;
   for (int node = 0; node < map.node_count(); ++node) {
-    for (int i = 0; i < map.tasks_on(node); ++i) map.place(rank++, node);
+    for (int i = 0; i < map.tasks_on(node); ++i) map.assign(rank++, node);
   }
   return map;
 }
@@ -105,7 +105,7 @@ TaskMap TaskMap::plane(const std::vector<int>& tasks_per_node, int plane_size) {
   std::iota(open.begin(), open.end(), 0);
   for (int rank = 0; !open.empty();) {
     for (const int node : open) {
-      for (int i = std::min(plane_size, room(node)); i > 0; --i) map.place(rank++, node);
+      for (int i = std::min(plane_size, room(node)); i > 0; --i) map.assign(rank++, node);
     }
     std::erase_if(open, [&](int node) { return room(node) == 0; });
   }
@@ -119,13 +119,13 @@ TaskMap TaskMap::from_nodes(const std::vector<int>& node_of_rank) {
     ++counts[node];
   }
   TaskMap map(std::move(counts));
-  for (int rank = 0; rank < map.world_size(); ++rank) map.place(rank, node_of_rank[rank]);
+  for (int rank = 0; rank < map.world_size(); ++rank) map.assign(rank, node_of_rank[rank]);
   return map;
 }
 
 TaskMap TaskMap::of_one_node(const std::vector<int>& tasks_per_node, int node, const std::vector<int>& ranks) {
   TaskMap map(tasks_per_node);
-  for (const int rank : ranks) map.place(rank, node);
+  for (const int rank : ranks) map.assign(rank, node);
   return map;
 }
 
@@ -154,7 +154,7 @@ Result<TaskMap> task_map_of(const LaunchFacts& facts) {
   }
   return contradiction(facts, "rank " + std::to_string(facts.rank) + " cannot be local rank " +
                                   std::to_string(facts.local_rank) + " of node " + std::to_string(facts.node_rank) +
-                                  " by the ranks and counts of the nodes");
+                                  ": the task counts of the nodes, or the list of its ranks, contradict it");
 }
 
 }  // namespace torchbridge

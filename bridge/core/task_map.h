@@ -1,15 +1,15 @@
-// Which rank runs on which node: the one place that all positions come from.
+// Which rank runs on which node: the only source of all positions.
 #pragma once
 
 #include <vector>
 
-#include "bridge/core/launch_facts.h"
 #include "bridge/base/result.h"
+#include "bridge/core/launch_facts.h"
 
 namespace torchbridge {
 
 // Nodes are numbered 0..node_count()-1 and hold at least one rank each, not necessarily the same number. A rank's local
-// rank is its place among the ranks of its node in ascending order. Immutable.
+// rank is its index among the ranks of its node in ascending order. Immutable.
 class TaskMap {
  public:
   // REQUIRES for all: every count is at least 1.
@@ -37,15 +37,15 @@ class TaskMap {
 
  private:
   explicit TaskMap(std::vector<int> tasks_per_node);
-  void place(int rank, int node);
+  void assign(int rank, int node);
 
   std::vector<int> tasks_per_node_;
   std::vector<int> placed_;  // so far, on each node
   std::vector<int> node_of_, local_rank_of_;
 };
 
-// The map of the launcher's own numbering. What the launcher says of this node (ranks, local rank, counts) decides: a
-// placement that contradicts it is not used. Facts that contradict each other are an error that shows both.
+// The map of the launcher's own numbering. The facts of this node (ranks, local rank, counts) take precedence: a
+// placement that contradicts them is not used. Facts that contradict each other are an error that contains both.
 Result<TaskMap> task_map_of(const LaunchFacts& facts);
 
 }  // namespace torchbridge

@@ -85,7 +85,7 @@ Result<TorchEnv> torch_env_from(const EnvMap& environment) {
   Layout& at = env.layout;
   at.rank = static_cast<int>(*rank);
   at.world_size = static_cast<int>(*world_size);
-  // What is missing is taken as one node that holds all ranks, as for a program started by hand.
+  // Missing variables mean one node that holds all ranks, as for a program started by hand.
   const struct {
     const char* name;
     int& value;

@@ -1,16 +1,16 @@
-// What torchrun 2.11 tells a worker, as a value, and as the variables that carry it.
+// The facts that torchrun 2.11 gives a worker, as a value, and as environment variables.
 #pragma once
 
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "bridge/core/endpoint.h"
 #include "bridge/base/env_map.h"
+#include "bridge/base/result.h"
+#include "bridge/core/endpoint.h"
 #include "bridge/core/launch_facts.h"
 #include "bridge/core/launch_options.h"
 #include "bridge/core/layout.h"
-#include "bridge/base/result.h"
 
 namespace torchbridge {
 
@@ -26,7 +26,7 @@ struct TorchEnv {
 // "slurm-123.0", and "slurm-123.0-r1" after the first requeue: no two runs share an id.
 std::string run_id_of(const LaunchFacts& facts);
 
-// What a launcher's facts make of this process. REQUIRES: map.knows(facts.rank).
+// The TorchEnv of this process, from a launcher's facts. REQUIRES: map.knows(facts.rank).
 TorchEnv torch_env_of(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options, Endpoint master);
 
 using Variable = std::pair<std::string, std::string>;
@@ -38,15 +38,15 @@ EnvMap with_variables(EnvMap environment, const std::vector<Variable>& variables
 // OMP_NUM_THREADS and CUDA_VISIBLE_DEVICES, which depend on what the user set (binding.h).
 std::vector<Variable> variables_of(const TorchEnv& env);
 
-// What srun's plugin sets for a node's, which removes it: its request (spank_plugin/step_request.h), whose name begins
-// with SLURM_ because `srun --export=NONE` keeps only those, and kNotLoaded as RANK, LOCAL_RANK, WORLD_SIZE and
-// PET_NNODES. A program finds them on a node without the plugin.
+// What the plugin in srun sets for the plugin on the nodes, which removes it: its request (spank_plugin/step_request.h), whose
+// name begins with SLURM_ because `srun --export=NONE` keeps only those, and kNotLoaded as the value of RANK,
+// LOCAL_RANK, WORLD_SIZE and PET_NNODES. A program finds these only on a node without the plugin.
 inline constexpr char kStepRequestVariable[] = "SLURM_TORCH_ENV";
 inline constexpr char kNotLoaded[] = "torch_env.so-is-not-loaded-on-this-node";
 
-// Reads the variables back: what a process started by torchrun, by the plugin or by hand was told. RANK, WORLD_SIZE,
+// Reads the variables back, of a process started by torchrun, by the plugin or by hand. RANK, WORLD_SIZE,
 // MASTER_ADDR and MASTER_PORT must be there; LOCAL_RANK and the others are optional, with LOCAL_RANK = RANK and one
-// node where they are missing. An error names the variable and what contradicts it; that the plugin is not loaded is
+// node where they are missing. An error names the variable and what contradicts it; a plugin that is not loaded is
 // only_here.
 Result<TorchEnv> torch_env_from(const EnvMap& environment);
 

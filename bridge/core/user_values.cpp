@@ -6,7 +6,8 @@
 namespace torchbridge {
 namespace {
 
-// A program with another value than the computed one would wait for ranks that do not exist, or take another's place.
+// A program with another value than the computed one would wait for ranks that do not exist, or run with the rank of
+// another.
 constexpr std::string_view kRanksAndSizes[] = {"RANK",       "LOCAL_RANK",       "GROUP_RANK",       "ROLE_RANK",
                                                "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"};
 
@@ -27,7 +28,7 @@ Result<std::vector<Variable>> variables_to_set(const std::vector<Variable>& comp
       continue;
     }
     if (is_rank_or_size(name) && *exported != value) {
-      return Error{name + "='" + printable(*exported) + "' is exported, but here it is '" + value +
+      return Error{name + "='" + printable(*exported) + "' is exported, but this task's value is '" + value +
                    "': unset it, or give override=yes"};
     }
   }

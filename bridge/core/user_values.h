@@ -1,4 +1,4 @@
-// What the user exported against what was computed: which variables are really set.
+// Which of the computed variables are set, and which exported ones are kept.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,7 @@ namespace torchbridge {
 
 // The variables of `computed` that are to be set on top of `user`: all of them with `override_user`, else those that
 // the user has not exported. An exported rank or size that differs from the computed one is an error. A rank that was
-// exported for all tasks fits one of them, which then finds no error where the others do; other plugins of Slurm set
+// exported for all tasks is right for one of them, which has no error where the others do. Other plugins of Slurm set
 // each task's own (pyxis RANK and LOCAL_RANK).
 Result<std::vector<Variable>> variables_to_set(const std::vector<Variable>& computed, const EnvMap& user,
                                                bool override_user);

@@ -25,13 +25,13 @@ Status confine(const CpuSet& cpus) {
   return Error{"cannot use CPUs " + cpu_list_text(cpus) + ": " + std::strerror(errno)};
 }
 
-// A call that glibc has no function for; libnuma's is this one.
+// glibc has no function for this system call; libnuma's set_mempolicy is the same.
 Status prefer_memory(int node) {
   constexpr std::size_t kBits = sizeof(unsigned long) * CHAR_BIT;
-  const auto place = static_cast<std::size_t>(node);
-  std::vector<unsigned long> nodes(place / kBits + 1);
-  nodes[place / kBits] = 1UL << place % kBits;
-  // The kernel takes one bit less than it is told.
+  const auto bit = static_cast<std::size_t>(node);
+  std::vector<unsigned long> nodes(bit / kBits + 1);
+  nodes[bit / kBits] = 1UL << bit % kBits;
+  // The kernel reads one bit less than the given number.
   if (syscall(SYS_set_mempolicy, MPOL_PREFERRED, nodes.data(), nodes.size() * kBits + 1) == 0) return Ok{};
   // EINVAL: the node has no memory, or the task's cpuset forbids it.
   if (errno == ENOSYS || errno == EPERM || errno == EINVAL) return Ok{};
@@ -40,7 +40,7 @@ Status prefer_memory(int node) {
 
 }  // namespace
 
-Status place(const CpuSet& cpus, int memory_node) {
+Status set_affinity(const CpuSet& cpus, int memory_node) {
   if (!cpus.empty()) {
     if (const auto confined = confine(cpus); !confined) return confined;
   }

@@ -1,4 +1,4 @@
-// Who started this process.
+// The ancestors of this process.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ struct ProcessEntry {
   std::string name;  // at most 15 bytes, as the kernel keeps it
 };
 
-// This process first, then its parent and so on, as far as /proc tells.
+// This process first, then its parent and so on, as far as /proc shows them.
 std::vector<ProcessEntry> this_and_ancestors();
 
 }  // namespace torchbridge

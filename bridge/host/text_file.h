@@ -8,7 +8,7 @@
 
 namespace torchbridge {
 
-// Whether errno says that a file or folder is not there, or went away while it was read: it then tells nothing.
+// Whether the errno means that a file or folder does not exist, or was removed while it was read.
 bool is_missing(int error);
 
 // The content without the newlines at its end; nothing where there is no such file. An error names the file: it cannot

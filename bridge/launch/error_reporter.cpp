@@ -12,7 +12,7 @@
 namespace torchbridge {
 namespace {
 
-// Held until this process ends.
+// The name is held until this process ends.
 bool is_first_on_node(const EnvMap& environment) {
   std::string job;
   for (const char* name :
@@ -25,14 +25,14 @@ bool is_first_on_node(const EnvMap& environment) {
 
 }  // namespace
 
-bool reports(const Error& error, const EnvMap& environment) {
-  constexpr int kDeputies = 3;
-  constexpr std::chrono::seconds kTurn{2};
+bool should_report(const Error& error, const EnvMap& environment) {
+  constexpr int kFallbackReporters = 3;
+  constexpr std::chrono::seconds kReportInterval{2};
   const int rank = presumed_rank(environment);
   if (!error.reported_elsewhere && (error.only_here ? is_first_on_node(environment) : rank == 0)) return true;
   if (!is_mpirun(environment)) return false;
-  std::this_thread::sleep_for(std::min(std::max(rank, 1), kDeputies) * kTurn);
-  return !error.reported_elsewhere && !error.only_here && rank <= kDeputies;
+  std::this_thread::sleep_for(std::min(std::max(rank, 1), kFallbackReporters) * kReportInterval);
+  return !error.reported_elsewhere && !error.only_here && rank <= kFallbackReporters;
 }
 
 }  // namespace torchbridge

@@ -1,5 +1,5 @@
-// Which process of a job reports an error, so that it is said once and nobody ends the reporter
-// before. For processes that end after it.
+// Which process of a job prints an error, so that it is printed once and before the launcher ends the reporter. For
+// processes that exit after the error.
 #pragma once
 
 #include "bridge/base/env_map.h"
@@ -7,11 +7,11 @@
 
 namespace torchbridge {
 
-// True where this process is to print the error: where it is only_here, the first of this node that
-// has one; what every rank finds by itself, rank 0, or a process whose rank cannot be told. The
-// others get false, under mpirun after some seconds: it ends all ranks when one has failed, also
-// one that is about to report, so those that are silent stay there until they are ended. If they
-// are not, rank 0 may be what is missing, and ranks 1 to 3 get true, two seconds apart.
-bool reports(const Error& error, const EnvMap& environment);
+// True where this process prints the error. Of an error that is only_here that is the first process of the node that
+// asks; of an error that every rank finds, rank 0, or a process whose rank is not known. The others get false. Under
+// mpirun they get it after some seconds: mpirun ends all ranks when one has failed, also the reporter before it has
+// printed, so the others wait until they are ended. If they are not, rank 0 may be missing, and ranks 1 to 3 get true,
+// two seconds apart.
+bool should_report(const Error& error, const EnvMap& environment);
 
 }  // namespace torchbridge

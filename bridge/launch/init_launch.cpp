@@ -13,14 +13,14 @@ namespace {
 
 using Kind = InitMethod::Kind;
 
-// A value that the program gave counts like one that was exported.
+// A value that the program gave counts like an exported one.
 EnvMap with_ranks(EnvMap environment, const GivenRanks& ranks) {
   if (ranks.rank) environment.set("RANK", std::to_string(*ranks.rank));
   if (ranks.world_size) environment.set("WORLD_SIZE", std::to_string(*ranks.world_size));
   return environment;
 }
 
-// Where a launcher is asked by name, what is exported around it does not count.
+// Where the init method names a launcher, exported addresses are ignored.
 EnvMap without_master(const EnvMap& environment) {
   EnvMap rest;
   for (const auto& [name, value] : environment) {
@@ -32,17 +32,17 @@ EnvMap without_master(const EnvMap& environment) {
 Status both_known(const char* method, const GivenRanks& ranks) {
   if (ranks.rank && ranks.world_size) return Ok{};
   return Error{std::string(method) + " needs rank and world size, and " + (ranks.rank ? "the world size" : "the rank") +
-               " is not told: give it to the program, in the URL (?rank=R&world_size=N), or as RANK and WORLD_SIZE"};
+               " is missing: pass it to the program, in the URL (?rank=R&world_size=N), or as RANK and WORLD_SIZE"};
 }
 
-// Ranks that were given by hand, at a place that was given by hand: no launcher has a say.
-Result<Launch> launch_by_hand(const char* method, const GivenRanks& ranks, const Endpoint& store,
-                              const EnvMap& environment) {
+// Rank, world size and store are given: no launcher is asked.
+Result<Launch> launch_from_given_ranks(const char* method, const GivenRanks& ranks, const Endpoint& store,
+                                       const EnvMap& environment) {
   if (const auto known = both_known(method, ranks); !known) return known.error();
-  EnvMap told = with_ranks(environment, ranks);
-  told.set("MASTER_ADDR", store.host);
-  told.set("MASTER_PORT", std::to_string(store.port));
-  auto env = torch_env_from(told);
+  EnvMap complete = with_ranks(environment, ranks);
+  complete.set("MASTER_ADDR", store.host);
+  complete.set("MASTER_PORT", std::to_string(store.port));
+  auto env = torch_env_from(complete);
   if (!env) return env.error();
   Launch launch;
   launch.env = std::move(*env);
@@ -51,7 +51,7 @@ Result<Launch> launch_by_hand(const char* method, const GivenRanks& ranks, const
 }
 
 Result<LaunchFacts> facts_of(const char* method, const EnvMap& environment, const char* start) {
-  const auto launcher = find_launcher(environment, task_or_self(environment));
+  const auto launcher = find_launcher(environment, slurm_task_or_self(environment));
   if (!launcher) return launcher.error();
   const bool fits =
       *launcher != nullptr && (std::string_view(method) != "mpi://" || (*launcher)->kind == Launcher::Kind::kMpi);
@@ -62,13 +62,11 @@ Result<LaunchFacts> facts_of(const char* method, const EnvMap& environment, cons
 Result<Launch> launch_by_slurm(const EnvMap& environment, const LaunchSettings& settings) {
   if (!detect_slurm(environment)) {
     return Error{
-        "slurm://: SLURM_STEP_ID, SLURM_PROCID and SLURM_STEP_NUM_TASKS are not set, and slurm:// is for tasks that "
-        "srun started: "
-        "start the program with srun"};
+        "slurm://: SLURM_STEP_ID, SLURM_PROCID and SLURM_STEP_NUM_TASKS are not set: start the program with srun"};
   }
   auto facts = read_slurm(environment);
   if (!facts) return facts.error();
-  // The plugin, or exec, has done so for this step, and holds the port.
+  // The plugin, or exec, has set the variables of this step, and holds the port.
   if (is_set_for(environment, *facts)) return launch_from_env(environment);
   return launch_from_launcher(std::move(*facts), without_master(environment), settings);
 }
@@ -82,25 +80,25 @@ Result<Launch> launch_by_mpi(const EnvMap& environment, const LaunchSettings& se
 Result<Launch> launch_by_pmix(const EnvMap& environment, const LaunchSettings& settings) {
   if (!environment.has("PMIX_NAMESPACE")) {
     return Error{
-        "pmix://: PMIX_NAMESPACE is not set, and pmix:// is for ranks with a PMIx server: start the program with srun "
-        "--mpi=pmix, or with OpenMPI's mpirun"};
+        "pmix://: PMIX_NAMESPACE is not set: start the program with srun --mpi=pmix, or with OpenMPI's mpirun"};
   }
-  auto facts = facts_of("pmix://", environment, "a launcher that tells the number of its ranks");
+  auto facts = facts_of("pmix://", environment, "a launcher that sets the number of ranks");
   if (!facts) return facts.error();
   auto exchange = connect_by_pmix(*facts);
   if (!exchange) return exchange.error();
   return launch_through_exchange(**exchange, std::move(*facts), {settings.options, {}}, environment, settings);
 }
 
-// The launcher knows best; what the program says beside it may only agree.
+// The launcher's rank and world size hold; those that the program gives must be the same.
 Status check_given(const GivenRanks& given, const Launch& launch) {
   const Layout& at = launch.env.layout;
   const bool same =
       given.rank.value_or(at.rank) == at.rank && given.world_size.value_or(at.world_size) == at.world_size;
   if (same) return Ok{};
-  return Error{"rank " + std::to_string(given.rank.value_or(at.rank)) + " of " +
-               std::to_string(given.world_size.value_or(at.world_size)) + " was given, but by " + launch.launcher +
-               " this is rank " + std::to_string(at.rank) + " of " + std::to_string(at.world_size)};
+  return Error{"the program gives rank " + std::to_string(given.rank.value_or(at.rank)) + " of " +
+               std::to_string(given.world_size.value_or(at.world_size)) + ", but this process is rank " +
+               std::to_string(at.rank) + " of " + std::to_string(at.world_size) + " according to " + launch.launcher +
+               ": leave rank and world size out"};
 }
 
 }  // namespace
@@ -108,7 +106,7 @@ Status check_given(const GivenRanks& given, const Launch& launch) {
 Result<Launch> resolve_launch(const InitMethod& method, const GivenRanks& arguments, const EnvMap& environment,
                               const LaunchSettings& settings) {
   const bool by_launcher = method.kind == Kind::kSlurm || method.kind == Kind::kMpi || method.kind == Kind::kPmix;
-  // The plugin's or torchrun's RANK counts ranks of its own; a launcher that is asked by name is told nothing by it.
+  // The plugin or torchrun may number ranks differently, so RANK is ignored where the method names a launcher.
   const auto ranks = agreed_ranks(arguments, method, by_launcher || method.kind == Kind::kAny ? EnvMap() : environment);
   if (!ranks) return ranks.error();
   const auto checked = [&](Result<Launch> launch) -> Result<Launch> {
@@ -122,11 +120,11 @@ Result<Launch> resolve_launch(const InitMethod& method, const GivenRanks& argume
       return launch_from_env(with_ranks(environment, *ranks));
     }
     case Kind::kTcp:
-      return launch_by_hand("tcp://", *ranks, method.endpoint, environment);
+      return launch_from_given_ranks("tcp://", *ranks, method.endpoint, environment);
     case Kind::kFile:
     case Kind::kStore: {
-      auto launch =
-          launch_by_hand(method.kind == Kind::kFile ? "file://" : "a store", *ranks, {"localhost", 1}, environment);
+      auto launch = launch_from_given_ranks(method.kind == Kind::kFile ? "file://" : "a store", *ranks,
+                                            {"localhost", 1}, environment);
       if (launch) launch->env.master = {};
       return launch;
     }

@@ -9,8 +9,8 @@
 namespace torchbridge {
 namespace {
 
-// RANK and LOCAL_RANK alone, which pyxis sets to the task's own for images of PyTorch. All else is ours to find. What a
-// user has exported for all tasks has no PYTORCH_VERSION beside it.
+// RANK and LOCAL_RANK without the other variables: pyxis sets these two to the task's own for images of PyTorch. The
+// rest is found here. A RANK that a user exported for all tasks comes without PYTORCH_VERSION.
 bool has_only_ranks_of_pyxis(const EnvMap& environment) {
   const bool complete =
       environment.has("WORLD_SIZE") && environment.has("MASTER_ADDR") && environment.has("MASTER_PORT");
@@ -23,18 +23,18 @@ bool has_only_ranks_of_pyxis(const EnvMap& environment) {
 
 }  // namespace
 
-EnvMap of_this_launch(const EnvMap& environment) {
+EnvMap without_outer_launch(const EnvMap& environment) {
   if (!is_set_by_us(environment)) return environment;
   const auto facts = launcher_facts(environment);
   return facts ? without_outer_run(environment, *facts) : environment;
 }
 
 int presumed_rank(const EnvMap& inherited) {
-  const EnvMap environment = of_this_launch(inherited);
+  const EnvMap environment = without_outer_launch(inherited);
   const auto facts = launcher_facts(environment);
   const auto env = torch_env_from(environment);
   if (env && check_against_launcher(*env, environment)) return env->layout.rank;
-  if (facts) return facts->rank;  // the exported RANK contradicts the launcher, or lacks companions
+  if (facts) return facts->rank;  // the exported RANK contradicts the launcher, or the other variables are missing
   const bool one_of_several =
       environment.has("WORLD_SIZE") || environment.has("MASTER_ADDR") || environment.has("MASTER_PORT");
   const auto rank = environment.integer("RANK", 0, INT32_MAX);
@@ -42,15 +42,15 @@ int presumed_rank(const EnvMap& inherited) {
 }
 
 Result<Launch> resolve_launch(const EnvMap& inherited, const LaunchSettings& settings) {
-  const EnvMap environment = of_this_launch(inherited);
-  const auto launcher = find_launcher(environment, task_or_self(environment));
-  const bool nobody = launcher && *launcher == nullptr;
-  const bool replaced = settings.options.override_user && !nobody;
+  const EnvMap environment = without_outer_launch(inherited);
+  const auto launcher = find_launcher(environment, slurm_task_or_self(environment));
+  const bool no_launcher = launcher && *launcher == nullptr;
+  const bool replaced = settings.options.override_user && !no_launcher;
   const bool has_rank = environment.has("RANK") && !has_only_ranks_of_pyxis(environment);
   const bool is_given = has_rank || environment.has(kStepRequestVariable);  // the latter on a node without the plugin
-  if ((is_given && !replaced) || (nobody && environment.has("WORLD_SIZE"))) return launch_from_env(environment);
+  if ((is_given && !replaced) || (no_launcher && environment.has("WORLD_SIZE"))) return launch_from_env(environment);
   if (!launcher) return launcher.error();
-  if (nobody) return launch_alone(settings);
+  if (no_launcher) return launch_single_process(settings);
 
   auto facts = (*launcher)->read(environment);
   if (!facts) return facts.error();

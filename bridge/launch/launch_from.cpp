@@ -22,8 +22,9 @@ std::vector<Variable> variables_for_mpi() {
   return {{kPmixVariable, value}};
 }
 
-// `bound` is the store's socket where this rank has it already. An endpoint that the user exported is left alone where
-// this process itself will listen; a program that comes after us would find out too late that somebody else has it.
+// `bound` is the store's socket where this rank has it already. An endpoint that the user exported is not reserved
+// where this process itself will listen. For a program that follows by exec it is, or that program would find too late
+// that another one has the port.
 Result<Launch> launch_of(Result<StepPlan> plan, Socket bound, const EnvMap& environment,
                          const LaunchSettings& settings) {
   if (!plan) return plan.error();
@@ -35,7 +36,9 @@ Result<Launch> launch_of(Result<StepPlan> plan, Socket bound, const EnvMap& envi
     const int port = plan->env.master.port;
     if (will_listen && bound.open()) {
       auto listening = inherit(bound.release(), port);
-      if (!listening) return Error{"another program began to listen on port " + std::to_string(port) + " just now"};
+      if (!listening)
+        return Error{"port " + std::to_string(port) +
+                     " was taken by another program after it was reserved: start the job again"};
       bound = std::move(*listening);
     }
   }
@@ -47,7 +50,7 @@ Result<Launch> launch_of(Result<StepPlan> plan, Socket bound, const EnvMap& envi
   return launch;
 }
 
-// The ranks tell each other what the launcher does not tell, where they need it.
+// The ranks exchange what the launcher does not give, where they need it.
 Result<Launch> launch_by_exchange(LaunchFacts facts, const StepOptions& step, const EnvMap& environment,
                                   const LaunchSettings& settings) {
   auto given = step.exported_endpoint();
@@ -56,7 +59,7 @@ Result<Launch> launch_by_exchange(LaunchFacts facts, const StepOptions& step, co
     if (!exchange) return exchange.error();
     auto launch = launch_through_exchange(**exchange, std::move(facts), step, environment, settings);
     exchange->reset();
-    if (launch) launch->keep_for_mpi = variables_for_mpi();
+    if (launch) launch->mpi_variables = variables_for_mpi();
     return launch;
   }
   auto store =
@@ -66,16 +69,16 @@ Result<Launch> launch_by_exchange(LaunchFacts facts, const StepOptions& step, co
   return launch_of(std::move(plan), std::move(store->socket), environment, settings);
 }
 
-// A launcher that names the nodes, as Slurm, has told all there is to know, but for ranks placed one by one.
+// A launcher that names the nodes, as Slurm, gives all facts, except for ranks that it placed one by one.
 Result<Launch> launch_by_facts(LaunchFacts facts, const StepOptions& step, const EnvMap& environment,
                                const LaunchSettings& settings) {
-  if (step.options.ranks != RankRule::kBlock && can_ask_for_placement(facts)) {
-    if (const auto asked = ask_for_placement(facts, settings.timeout); !asked) return asked.error();
+  if (step.options.ranks != RankRule::kBlock && can_exchange_placement(facts)) {
+    if (const auto asked = exchange_placement(facts, settings.timeout); !asked) return asked.error();
   }
   return launch_of(plan_step(std::move(facts), step, std::nullopt, settings.timeout), {}, environment, settings);
 }
 
-// The nodes of all ranks, where PALS's file can be read; else the ranks must ask each other.
+// The nodes of all ranks, where PALS's file can be read; else the ranks must exchange them.
 void add_pals_nodes(LaunchFacts& facts, const EnvMap& environment) {
   constexpr std::size_t kLargest = std::size_t{1} << 30;
   const auto path = environment.get("PALS_APINFO");
@@ -83,14 +86,14 @@ void add_pals_nodes(LaunchFacts& facts, const EnvMap& environment) {
   std::ifstream file{std::string(*path), std::ios::binary};
   std::string content{std::istreambuf_iterator<char>(file), {}};
   LaunchFacts completed = facts;
-  if (content.size() > kLargest || !add_pals_apinfo(completed, content) || !take_nodes(completed)) return;
+  if (content.size() > kLargest || !add_pals_apinfo(completed, content) || !set_local_position(completed)) return;
   facts = std::move(completed);
 }
 
-// Whether srun started this very process: then no torchrun can be between.
+// Whether srun started this very process, so that no torchrun is between.
 bool is_task_itself(const EnvMap& environment) { return environment.get("SLURM_TASK_PID") == std::to_string(getpid()); }
 
-// What the plugin reserved for rank 0. A program further down the tree may find the variable without the descriptor.
+// The socket that the plugin reserved for rank 0. A descendant may have the variable without the descriptor.
 Socket inherited_socket(const TorchEnv& env, const EnvMap& environment) {
   if (env.layout.rank != 0) return {};
   const auto descriptor = environment.integer("TORCHBRIDGE_LISTEN_FD", 3, INT32_MAX);
@@ -114,8 +117,9 @@ Status check_against_launcher(const TorchEnv& env, const EnvMap& environment) {
   if (same || renumbered || agents || apart) return Ok{};
   const std::string who = facts->launcher == "openmpi" || facts->launcher == "hydra" ? "mpirun" : facts->launcher;
   return Error{.message = "RANK='" + std::to_string(at.rank) + "' and WORLD_SIZE='" + std::to_string(at.world_size) +
-                          "' are exported, but " + who + " says rank " + std::to_string(facts->rank) + " of " +
-                          std::to_string(facts->world_size) + ": unset the one that is not meant",
+                          "' are exported, but " + who + " started rank " + std::to_string(facts->rank) + " of " +
+                          std::to_string(facts->world_size) + ": unset RANK and WORLD_SIZE, or the variables of " +
+                          who + " if they are stale",
                .only_here = at.world_size == facts->world_size};  // for some rank it is right
 }
 
@@ -127,8 +131,8 @@ Result<Launch> launch_from_env(const EnvMap& environment) {
   launch.env = std::move(*env);
   launch.launcher = "environment";
   const Layout& at = launch.env.layout;
-  auto beside = launcher_facts(environment);
-  if (beside && beside->rank == at.rank && beside->world_size == at.world_size) launch.facts_beside = std::move(beside);
+  auto facts = launcher_facts(environment);
+  if (facts && facts->rank == at.rank && facts->world_size == at.world_size) launch.matching_facts = std::move(facts);
   launch.store_socket = inherited_socket(launch.env, environment);
   return launch;
 }
@@ -143,13 +147,14 @@ Result<Launch> launch_from_launcher(LaunchFacts facts, const EnvMap& environment
 
 Result<Launch> launch_through_exchange(Exchange& exchange, LaunchFacts facts, const StepOptions& step,
                                        const EnvMap& environment, const LaunchSettings& settings) {
-  auto store = meet(facts, exchange, step.exported_endpoint(), step.options, settings.store_socket, settings.timeout);
+  auto store =
+      rendezvous(facts, exchange, step.exported_endpoint(), step.options, settings.store_socket, settings.timeout);
   if (!store) return store.error();
   auto plan = plan_step(std::move(facts), step, std::move(store->endpoint), settings.timeout);
   return launch_of(std::move(plan), std::move(store->socket), environment, settings);
 }
 
-Result<Launch> launch_alone(const LaunchSettings& settings) {
+Result<Launch> launch_single_process(const LaunchSettings& settings) {
   LaunchFacts facts;
   facts.launcher = "none";
   facts.nodes = {host_name()};

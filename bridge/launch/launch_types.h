@@ -1,4 +1,4 @@
-// A launch: what a process has learned of its job, and what it asked for.
+// A launch: what a process knows of its job, and the settings that it gave.
 #pragma once
 
 #include <chrono>
@@ -18,21 +18,21 @@ namespace torchbridge {
 
 struct Launch {
   TorchEnv env;
-  // On rank 0, where the port was chosen here and not given to us: bound to env.master, for the store to accept on, so
-  // that nobody else can take the port. Or the socket that TORCHBRIDGE_LISTEN_FD named. Not open otherwise.
+  // On rank 0, where this process selected the port: bound to env.master, for the store to accept on, so that no other
+  // program can take the port. Or the socket of TORCHBRIDGE_LISTEN_FD. Else not open.
   Socket store_socket;
-  // Who told us, for messages: "environment" where RANK and its companions were set, by whomever; a name of the table
-  // in core/launcher.cpp; or "none" for a single process that nobody launched.
+  // The source of the facts, for messages: "environment" where RANK and the related variables are set; a name of the
+  // table in core/launcher.cpp; or "none" for a single process without a launcher.
   std::string launcher = "none";
-  // What the launcher told, completed by what the ranks told each other: the whole job. Nothing where the launcher is
+  // The whole job, from the launcher's facts and those that the ranks exchanged. Nothing where `launcher` is
   // "environment".
   std::optional<StepPlan> plan;
-  // What the launcher says where the environment was taken at its word and counts the ranks as the launcher does: for
+  // The launcher's facts where `launcher` is "environment" and the rank and world size are the launcher's too: for
   // messages.
-  std::optional<LaunchFacts> facts_beside;
-  // To be set in the environment of a program that this process becomes by exec, or MPI_Init fails there. They are set
-  // in this process's own environment already; this is for those who compose another.
-  std::vector<Variable> keep_for_mpi;
+  std::optional<LaunchFacts> matching_facts;
+  // Variables without which MPI_Init fails in a program that this process becomes by exec. They are set in this
+  // process's own environment; callers that compose another environment add them.
+  std::vector<Variable> mpi_variables;
 };
 
 struct LaunchSettings {

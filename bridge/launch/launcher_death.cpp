@@ -12,6 +12,7 @@ constexpr pid_t kInit = 1;
 
 bool parent_is_a_launcher(const EnvMap& environment) {
   const bool of_mpirun = environment.has("OMPI_COMM_WORLD_RANK") || environment.has("MPI_LOCALNRANKS");
+  // The SPANK plugin sets TORCHELASTIC_RUN_ID too, and Slurm ends its tasks itself.
   const bool under_slurm_step = environment.has("SLURM_STEP_ID") && !of_mpirun;
   return !under_slurm_step && (of_mpirun || environment.has("TORCHELASTIC_RUN_ID"));
 }
@@ -21,7 +22,7 @@ bool parent_is_a_launcher(const EnvMap& environment) {
 void end_with_launcher(const EnvMap& environment) {
   if (!parent_is_a_launcher(environment)) return;
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() == kInit) raise(SIGTERM);  // it died before the kernel was asked
+  if (getppid() == kInit) raise(SIGTERM);  // the parent died before prctl
 }
 
 }  // namespace torchbridge

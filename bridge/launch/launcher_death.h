@@ -5,10 +5,10 @@
 
 namespace torchbridge {
 
-// mpirun's and torchrun's processes run on when their launcher is killed by SIGKILL, which then cannot end them: two
-// runs may come to share a checkpoint folder. Asks the kernel to send SIGTERM to this process at the death of its
-// parent; does so only where `environment` says that the parent is such a launcher, and nothing for a process started
-// by hand or by Slurm, which looks after its tasks itself. Call it at the start of main, from the main thread.
+// mpirun's and torchrun's processes continue when their launcher is killed by SIGKILL, which then cannot end them: two
+// runs may use one checkpoint folder. Has the kernel send SIGTERM to this process when its parent dies. Only where the
+// parent is such a launcher by `environment`; does nothing for a process started by hand or by Slurm, which ends its
+// tasks itself. Call it at the start of main, from the main thread.
 void end_with_launcher(const EnvMap& environment);
 
 }  // namespace torchbridge

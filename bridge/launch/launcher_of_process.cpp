@@ -13,7 +13,7 @@
 namespace torchbridge {
 namespace {
 
-// By its name: orterun and prterun are what mpirun is, the daemons what it leaves on the nodes.
+// By its name: mpirun is a link to orterun or prterun; the others are the daemons on the nodes.
 bool starts_ranks(std::string_view name) {
   constexpr std::string_view kBeginnings[] = {"mpirun", "mpiexec", "orte", "prte", "hydra_"};
   return std::any_of(std::begin(kBeginnings), std::end(kBeginnings),
@@ -22,7 +22,7 @@ bool starts_ranks(std::string_view name) {
 
 }  // namespace
 
-std::int64_t task_or_self(const EnvMap& environment) {
+std::int64_t slurm_task_or_self(const EnvMap& environment) {
   const auto task = environment.integer("SLURM_TASK_PID", 1, INT32_MAX);
   if (!task || !*task) return getpid();
   for (const auto& process : this_and_ancestors()) {
@@ -33,12 +33,12 @@ std::int64_t task_or_self(const EnvMap& environment) {
 }
 
 bool is_mpirun(const EnvMap& environment) {
-  const Launcher* launcher = innermost_launcher(environment, task_or_self(environment));
+  const Launcher* launcher = innermost_launcher(environment, slurm_task_or_self(environment));
   return launcher != nullptr && launcher->kind == Launcher::Kind::kMpi;
 }
 
 std::optional<LaunchFacts> launcher_facts(const EnvMap& environment) {
-  const auto launcher = find_launcher(environment, task_or_self(environment));
+  const auto launcher = find_launcher(environment, slurm_task_or_self(environment));
   if (!launcher || *launcher == nullptr) return std::nullopt;
   auto facts = (*launcher)->read(environment);
   return facts ? std::optional(std::move(*facts)) : std::nullopt;

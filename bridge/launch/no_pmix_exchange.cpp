@@ -1,4 +1,4 @@
-// Stands in the place of pmix_exchange.cpp where the build has no PMIx.
+// Replaces pmix_exchange.cpp where the build has no PMIx.
 #include "bridge/launch/launcher_exchange.h"
 
 namespace torchbridge {

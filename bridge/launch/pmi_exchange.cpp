@@ -8,8 +8,8 @@
 #include <iterator>
 #include <sstream>
 
-#include "bridge/bootstrap/missing_ranks.h"
 #include "bridge/base/take_until.h"
+#include "bridge/bootstrap/missing_ranks.h"
 #include "bridge/launch/launcher_exchange.h"
 #include "bridge/launch/pmi_proxy.h"
 
@@ -38,7 +38,7 @@ std::string bytes_of(std::string_view hex) {
 }
 
 // The value of "name=value" among the words of a line; empty where it is not there.
-std::string_view word(std::string_view line, std::string_view name) {
+std::string_view field(std::string_view line, std::string_view name) {
   while (!line.empty()) {
     const auto part = take_until(line, ' ');
     if (part.size() > name.size() && part.starts_with(name) && part[name.size()] == '=')
@@ -47,7 +47,7 @@ std::string_view word(std::string_view line, std::string_view name) {
   return {};
 }
 
-// One line to the launcher, one line back. Nobody else uses the descriptor meanwhile. MPI_Init says `cmd=init` again,
+// One line to the launcher, one line back. Nothing else uses the descriptor meanwhile. MPI_Init sends `cmd=init` again,
 // which Hydra allows, but not after `cmd=finalize`.
 class PmiExchange : public Exchange {
  public:
@@ -59,18 +59,18 @@ class PmiExchange : public Exchange {
     deadline_ = Clock::now() + std::chrono::seconds(10);
     const auto init = ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init");
     if (!init) return init.error();
-    if (word(*init, "rc") != "0")
-      return Error{"PMI: the launcher does not speak version 1: '" + printable(*init) + "'"};
+    if (field(*init, "rc") != "0")
+      return Error{"PMI: the launcher does not support PMI version 1: it answered '" + printable(*init) + "'"};
     const auto name = ask("cmd=get_my_kvsname", "my_kvsname");
     if (!name) return name.error();
-    space_ = word(*name, "kvsname");
+    space_ = field(*name, "kvsname");
     if (space_.empty()) return Error{"PMI: no key-value space in the answer '" + printable(*name) + "'"};
     return Ok{};
   }
 
   Result<std::vector<std::string>> all_gather(const std::string& value, std::chrono::milliseconds timeout) override {
     deadline_ = Clock::now() + timeout;
-    // Keys cannot be written twice, and a program that this process becomes may meet the others again.
+    // A key cannot be written twice, and a program that this process becomes by exec may run this exchange again.
     for (;; ++round_) {
       const auto taken = get(rank_);
       if (!taken) return taken.error();
@@ -78,18 +78,18 @@ class PmiExchange : public Exchange {
     }
     const auto put = ask("cmd=put kvsname=" + space_ + " key=" + key(rank_) + " value=" + hex_of(value), "put_result");
     if (!put) return put.error();
-    if (word(*put, "rc") != "0") return Error{"PMI: put failed: '" + printable(*put) + "'"};
-    if (const auto met = ask("cmd=barrier_in", "barrier_out"); !met) {
-      return Error{met.error().message + "; not all " + std::to_string(world_size_) + " ranks came within " +
+    if (field(*put, "rc") != "0") return Error{"PMI: put failed: '" + printable(*put) + "'"};
+    if (const auto passed = ask("cmd=barrier_in", "barrier_out"); !passed) {
+      return Error{passed.error().message + "; not all " + std::to_string(world_size_) + " ranks arrived within " +
                    seconds(timeout) + ": does every rank run this program?"};
     }
     std::vector<std::string> values;
     for (int rank = 0; rank < world_size_; ++rank) {
-      auto told = get(rank);
-      if (!told) return told.error();
-      if (told->empty())
-        return Error{"PMI: rank " + std::to_string(rank) + " published nothing: does every rank run this program?"};
-      values.push_back(bytes_of(*told));
+      auto value_of_rank = get(rank);
+      if (!value_of_rank) return value_of_rank.error();
+      if (value_of_rank->empty())
+        return Error{"PMI: rank " + std::to_string(rank) + " published no value: does every rank run this program?"};
+      values.push_back(bytes_of(*value_of_rank));
     }
     ++round_;
     return values;
@@ -102,7 +102,7 @@ class PmiExchange : public Exchange {
   Result<std::string> get(int rank) {
     const auto answer = ask("cmd=get kvsname=" + space_ + " key=" + key(rank), "get_result");
     if (!answer) return answer.error();
-    return word(*answer, "rc") == "0" ? std::string(word(*answer, "value")) : std::string();
+    return field(*answer, "rc") == "0" ? std::string(field(*answer, "value")) : std::string();
   }
 
   Result<std::string> ask(const std::string& command, std::string_view expected) {
@@ -111,7 +111,7 @@ class PmiExchange : public Exchange {
       return Error{std::string("PMI: cannot write to PMI_FD: ") + std::strerror(errno)};
     }
     auto answer = read_line();
-    if (answer && word(*answer, "cmd") != expected) {
+    if (answer && field(*answer, "cmd") != expected) {
       return Error{"PMI: the launcher answered '" + printable(*answer) + "' to '" + printable(command) + "'"};
     }
     return answer;
@@ -124,14 +124,14 @@ class PmiExchange : public Exchange {
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now());
       pollfd ready{descriptor_, POLLIN, 0};
       if (poll(&ready, 1, static_cast<int>(std::max<std::int64_t>(left.count() + 1, 0))) == 0)
-        return Error{"PMI: no answer"};
+        return Error{"PMI: the launcher did not answer"};
       char buffer[4096];
       const auto size = read(descriptor_, buffer, sizeof buffer);
       if (size <= 0) {
-        return Error{"PMI: the launcher hung up: has another program of this rank already had its turn?"};
+        return Error{"PMI: the launcher closed the connection: did this rank run another PMI program before?"};
       }
       line.append(buffer, static_cast<std::size_t>(size));
-      if (line.back() == '\n') {  // nothing comes unasked, so a line ends what there is to read
+      if (line.back() == '\n') {  // the launcher only answers, so nothing follows the line
         line.pop_back();
         return line;
       }
@@ -182,9 +182,8 @@ Result<std::unique_ptr<Exchange>> connect_pmi(const EnvMap& environment, int ran
   if (!descriptor) return descriptor.error();
   if (!is_socket(static_cast<int>(*descriptor))) {
     return Error{"PMI_FD='" + std::to_string(*descriptor) +
-                 "' is no open socket here: was it closed between mpiexec and this program (as by sudo, or a "
-                 "container), or is the " +
-                 "variable inherited from a job around this one?"};
+                 "' is not an open socket: was it closed between mpiexec and this program (by sudo or a container), "
+                 "or is the variable inherited from an outer job?"};
   }
   auto exchange = std::make_unique<PmiExchange>(static_cast<int>(*descriptor), rank, world_size);
   if (const auto started = exchange->start(); !started) return started.error();

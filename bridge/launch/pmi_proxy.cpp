@@ -14,11 +14,11 @@
 namespace torchbridge {
 namespace {
 
-// From here on only what is safe after a fork of a process with threads.
+// From here to run_proxy: only calls that are safe after a fork of a process with threads.
 constexpr int kLauncher = 3, kProgram = 4, kFirstOther = 5;
 
-// The other end reads the whole of it, or is gone.
-bool pass_on(int from, int to) {
+// False when either end is closed.
+bool forward(int from, int to) {
   char buffer[4096];
   const auto size = read(from, buffer, sizeof buffer);
   if (size <= 0) return false;
@@ -30,44 +30,44 @@ bool pass_on(int from, int to) {
   return true;
 }
 
-void say_goodbye() {
-  constexpr char kGoodbye[] = "cmd=finalize\n";
+void send_finalize() {
+  constexpr char kFinalize[] = "cmd=finalize\n";
   constexpr int kLongestWait = 10'000;  // milliseconds
-  if (send(kLauncher, kGoodbye, sizeof kGoodbye - 1, MSG_NOSIGNAL) < 0) return;
+  if (send(kLauncher, kFinalize, sizeof kFinalize - 1, MSG_NOSIGNAL) < 0) return;
   pollfd answer{kLauncher, POLLIN, 0};
   char buffer[256];
   if (poll(&answer, 1, kLongestWait) == 1 && read(kLauncher, buffer, sizeof buffer) < 0) return;
 }
 
 void relay() {
-  bool program_spoke = false;
+  bool program_sent = false;
   for (;;) {
     pollfd ends[] = {{kLauncher, POLLIN, 0}, {kProgram, POLLIN, 0}};
     if (poll(ends, 2, -1) < 0) continue;  // interrupted
-    if (ends[0].revents != 0 && !pass_on(kLauncher, kProgram)) return;
+    if (ends[0].revents != 0 && !forward(kLauncher, kProgram)) return;
     if (ends[1].revents == 0) continue;
-    if (!pass_on(kProgram, kLauncher)) {
-      if (!program_spoke) say_goodbye();
+    if (!forward(kProgram, kLauncher)) {
+      if (!program_sent) send_finalize();
       return;
     }
-    program_spoke = true;
+    program_sent = true;
   }
 }
 
 void close_all_others() {
   for (int descriptor = 0; descriptor < kLauncher; ++descriptor) close(descriptor);
   if (syscall(SYS_close_range, kFirstOther, ~0U, 0) == 0) return;
-  constexpr long kMost = 65536;  // kernels before 5.9; a limit of billions is not meant to be counted through
+  constexpr long kMost = 65536;  // kernels before 5.9; a limit may be billions
   const long limit = sysconf(_SC_OPEN_MAX);
   for (int descriptor = kFirstOther; descriptor < (limit < kMost ? limit : kMost); ++descriptor) close(descriptor);
 }
 
-[[noreturn]] void keep(int launcher, int program) {
+[[noreturn]] void run_proxy(int launcher, int program) {
   for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGCONT, SIGTSTP, SIGALRM, SIGPIPE}) {
     std::signal(signal, SIG_IGN);
   }
   setsid();
-  // Out of the way of each other first: either may have the number that the other is to get.
+  // First to numbers above: either may have the number that the other is to get.
   launcher = fcntl(launcher, F_DUPFD, kFirstOther);
   program = fcntl(program, F_DUPFD, kFirstOther);
   dup2(launcher, kLauncher);
@@ -84,8 +84,8 @@ void start_pmi_proxy(int descriptor) {
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return;
   const pid_t child = fork();
   if (child == 0) {
-    if (fork() != 0) _exit(0);  // nobody's child, so that no wait() of the program's meets it
-    keep(descriptor, pair[1]);
+    if (fork() != 0) _exit(0);  // not a child of the program, whose wait() must not return it
+    run_proxy(descriptor, pair[1]);
   }
   close(pair[1]);
   if (child > 0) {

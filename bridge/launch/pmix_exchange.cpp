@@ -14,7 +14,7 @@ Error pmix_error(const char* call, pmix_status_t status) {
   return {std::string("PMIx: ") + call + " failed: " + PMIx_Error_string(status)};
 }
 
-// Filled in by PMIx's progress thread, waited for with a limit that does not depend on the server.
+// Set by PMIx's progress thread; the wait for it has a timeout that does not depend on the server.
 class Completion {
  public:
   static void callback(pmix_status_t status, void* self) {
@@ -49,7 +49,7 @@ class PmixExchange : public Exchange {
   Result<std::vector<std::string>> all_gather(const std::string& value, std::chrono::milliseconds timeout) override {
     const std::string key = "torchbridge." + std::to_string(round_++);
     if (const auto published = publish(key, value); !published) return published.error();
-    if (const auto met = fence(timeout); !met) return met.error();
+    if (const auto passed = fence(timeout); !passed) return passed.error();
     std::vector<std::string> values(world_size_);
     for (int rank = 0; rank < world_size_; ++rank) {
       auto fetched = fetch(key, rank);
@@ -81,9 +81,9 @@ class PmixExchange : public Exchange {
     auto handle = std::make_unique<std::shared_ptr<Completion>>(completion);
     const auto started = PMIx_Fence_nb(&everyone, 1, &info, 1, Completion::callback, handle.get());
     if (started != PMIX_SUCCESS) return pmix_error("PMIx_Fence_nb", started);
-    (void)handle.release();  // the callback's from here on
+    (void)handle.release();  // the callback owns it from here on
     if (!completion->wait(timeout)) {
-      return Error{"PMIx: not all " + std::to_string(world_size_) + " ranks came within " + seconds(timeout) +
+      return Error{"PMIx: not all " + std::to_string(world_size_) + " ranks arrived within " + seconds(timeout) +
                    " to exchange their addresses: does every rank run this program?"};
     }
     if (completion->status() != PMIX_SUCCESS) return pmix_error("PMIx_Fence", completion->status());
@@ -99,7 +99,7 @@ class PmixExchange : public Exchange {
     std::string text;
     if (value->type == PMIX_STRING && value->data.string != nullptr) text = value->data.string;
     PMIX_VALUE_RELEASE(value);
-    if (text.empty()) return Error{"PMIx: rank " + std::to_string(rank) + " published nothing"};
+    if (text.empty()) return Error{"PMIx: rank " + std::to_string(rank) + " published no value"};
     return text;
   }
 

@@ -8,8 +8,8 @@
 namespace torchbridge {
 namespace {
 
-// The launcher's rank of each task, in the order of nodes and local ranks: in torchrun's numbering
-// everybody knows his own place.
+// The launcher's rank of each task, in the order of nodes and local ranks: each task knows its own index in that order,
+// which is torchrun's numbering.
 Result<Values> ranks_in_order(const LaunchFacts& facts, const TaskMap& map, std::chrono::milliseconds timeout) {
   LaunchOptions of_first_node;
   of_first_node.ranks = RankRule::kBlock;
@@ -23,24 +23,24 @@ Result<Values> ranks_in_order(const LaunchFacts& facts, const TaskMap& map, std:
                   .local_world_size = map.tasks_on(facts.node_rank),
                   .node_rank = facts.node_rank,
                   .node_count = map.node_count()};
-  return gather_in_step(group_of_step(facts, at, *where, "placement"), std::to_string(facts.rank), timeout);
+  return all_gather_in_step(group_of_step(facts, at, *where, "placement"), std::to_string(facts.rank), timeout);
 }
 
 }  // namespace
 
-bool can_ask_for_placement(const LaunchFacts& facts) {
-  const bool told = facts.placement != Placement::kUnknown && !facts.heterogeneous;
-  return !told && facts.node_of_rank.empty() && facts.nodes.size() > 1;
+bool can_exchange_placement(const LaunchFacts& facts) {
+  const bool is_known = facts.placement != Placement::kUnknown && !facts.heterogeneous;
+  return !is_known && facts.node_of_rank.empty() && facts.nodes.size() > 1;
 }
 
-Status ask_for_placement(LaunchFacts& facts, std::chrono::milliseconds timeout) {
+Status exchange_placement(LaunchFacts& facts, std::chrono::milliseconds timeout) {
   const auto map = task_map_of(facts);
   if (!map) return map.error();
   const auto failed = [&](Error error) {
-    const std::string why =
-        facts.heterogeneous ? "are those of several components" : "were placed one by one (--distribution=arbitrary)";
-    error.message = facts.launcher + ": the ranks " + why + " and had to ask each other: " + error.message +
-                    ": give ranks=block, which numbers them node by node";
+    const std::string why = facts.heterogeneous ? "a heterogeneous step" : "--distribution=arbitrary";
+    error.message = facts.launcher + ": the nodes of the ranks are not known (" + why +
+                    "), and the ranks failed to exchange them: " + error.message +
+                    ": give ranks=block, which numbers the ranks node by node";
     return error;
   };
   const auto ranks = ranks_in_order(facts, *map, timeout);
@@ -49,7 +49,7 @@ Status ask_for_placement(LaunchFacts& facts, std::chrono::milliseconds timeout) 
   for (int node = 0, member = 0; node < map->node_count(); ++node) {
     for (int i = 0; i < map->tasks_on(node); ++i) {
       const auto rank = parse_integer((*ranks)[member++], 0, facts.world_size - 1);
-      if (!rank || node_of_rank[*rank] >= 0) return failed({"two of them say that they are the same rank"});
+      if (!rank || node_of_rank[*rank] >= 0) return failed({"two tasks sent the same rank"});
       node_of_rank[*rank] = node;
     }
   }

@@ -1,19 +1,19 @@
-// Ranks that a launcher placed one by one tell each other where they are.
+// The ranks exchange their nodes where the launcher placed them one by one (--distribution=arbitrary).
 #pragma once
 
 #include <chrono>
 
-#include "bridge/core/launch_facts.h"
 #include "bridge/base/result.h"
+#include "bridge/core/launch_facts.h"
 
 namespace torchbridge {
 
-// True where every rank finds that the node of rank 0 is not told: --distribution=arbitrary in an ordinary step of
-// Slurm. In steps of several components some ranks find it and others do not, so that they cannot ask each other.
-bool can_ask_for_placement(const LaunchFacts& facts);
+// True where every rank finds that the node of rank 0 is not known: --distribution=arbitrary in an ordinary step of
+// Slurm. In steps of several components some ranks find it and others do not, so they cannot take part in an exchange.
+bool can_exchange_placement(const LaunchFacts& facts);
 
-// Collective: all ranks meet on the first node at the port of ranks=block, before anybody has taken it, and
-// facts.node_of_rank is complete then. Waits for the others at most the timeout.
-Status ask_for_placement(LaunchFacts& facts, std::chrono::milliseconds timeout);
+// Collective: all ranks connect to the first node at the port of ranks=block, which nobody uses yet. Completes
+// facts.node_of_rank. Waits for the others at most `timeout`.
+Status exchange_placement(LaunchFacts& facts, std::chrono::milliseconds timeout);
 
 }  // namespace torchbridge

@@ -15,50 +15,51 @@ namespace torchbridge {
 namespace {
 
 constexpr const char* kLoopback = "127.0.0.1";
-constexpr const char* kNoStore = "none";  // in place of the store's address, where rank 0 has none
+constexpr const char* kNoStore = "none";  // instead of the store's address, where rank 0 has none
 
-// What one rank tells the others: "NODE ADDRESS PORT JOB"; address, port and job are rank 0's to tell, and "- 0 -" of
-// others.
-struct Announcement {
+// What each rank publishes: "NODE ADDRESS PORT JOB". Only rank 0 gives address, port and job; the others send "- 0 -".
+struct RankRecord {
   std::string node;
   Endpoint store;
   std::string job;
 
   std::string text() const {
-    const auto or_dash = [](const std::string& word) { return word.empty() ? "-" : word; };
+    const auto or_dash = [](const std::string& field) { return field.empty() ? "-" : field; };
     return node + " " + or_dash(store.host) + " " + std::to_string(store.port) + " " + or_dash(job);
   }
 
-  static Result<Announcement> parse(const std::string& text) {
-    std::vector<std::string> words(1);
+  static Result<RankRecord> parse(const std::string& text) {
+    std::vector<std::string> fields(1);
     for (const char c : text) {
       if (c == ' ') {
-        words.emplace_back();
+        fields.emplace_back();
       } else {
-        words.back() += c;
+        fields.back() += c;
       }
     }
-    const auto port = words.size() == 4 ? parse_integer(words[2], 0, 65535) : std::nullopt;
-    if (!port) return Error{"a rank published '" + printable(text) + "': do all ranks run the same version?"};
-    const auto word = [&](int i) { return words[i] == "-" ? std::string() : words[i]; };
-    return Announcement{words[0], {word(1), static_cast<int>(*port)}, word(3)};
+    const auto port = fields.size() == 4 ? parse_integer(fields[2], 0, 65535) : std::nullopt;
+    if (!port)
+      return Error{"a rank sent '" + printable(text) +
+                   "', expected 'NODE ADDRESS PORT JOB': do all ranks run the same version?"};
+    const auto field = [&](int i) { return fields[i] == "-" ? std::string() : fields[i]; };
+    return RankRecord{fields[0], {field(1), static_cast<int>(*port)}, field(3)};
   }
 };
 
-// Unlike any other that starts on this host, now or later.
+// An id that no other process of this host has, now or later.
 std::string unique_id() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(now).count()) + "-" +
          std::to_string(getpid());
 }
 
-// The first port to try: another for every process, and by the same rules as under launchers that tell everything.
+// The first port to try: it differs between processes, and follows the same rules as under launchers that give nodes.
 Result<int> first_port(const LaunchOptions& options) {
-  LaunchFacts nobody;
-  nobody.job_id = unique_id();
+  LaunchFacts seed;
+  seed.job_id = unique_id();
   LaunchOptions rules = options;
   rules.addr = {AddressRule::Kind::kHost, kLoopback};
-  const auto endpoint = endpoint_of(nobody, TaskMap::block({1}), rules, ephemeral_ports());
+  const auto endpoint = endpoint_of(seed, TaskMap::block({1}), rules, ephemeral_ports());
   if (!endpoint) return endpoint.error();
   return endpoint->port;
 }
@@ -78,11 +79,11 @@ Result<std::string> address_for(bool one_node, const AddressRule& rule) {
 }
 
 // Numbers the nodes in the order of their lowest rank.
-std::vector<int> number_nodes(const std::vector<Announcement>& announcements) {
+std::vector<int> number_nodes(const std::vector<RankRecord>& records) {
   std::map<std::string, int> numbers;
   std::vector<int> node_of_rank;
-  for (const auto& announcement : announcements) {
-    const auto [entry, is_new] = numbers.emplace(announcement.node, static_cast<int>(numbers.size()));
+  for (const auto& record : records) {
+    const auto [entry, is_new] = numbers.emplace(record.node, static_cast<int>(numbers.size()));
     node_of_rank.push_back(entry->second);
   }
   return node_of_rank;
@@ -93,11 +94,11 @@ Group group_on_node(const std::string& key, int rank, int size) {
   return {.job = key, .rank = rank, .size = size, .node_key = key, .local_rank = rank, .local_size = size};
 }
 
-// PMIx, which all ranks of a node leave before any goes on, to MPI_Init or another exchange: a fence that some ranks
-// begin while others of the node still take their leave hangs now and then (OpenMPI 4.1.4).
-class PmixLeftTogether : public Exchange {
+// PMIx with a barrier of the node's ranks after PMIx_Finalize, before any of them continues to MPI_Init or another
+// exchange: a fence that some ranks begin while others of the node still finalise hangs now and then (OpenMPI 4.1.4).
+class PmixWithNodeBarrier : public Exchange {
  public:
-  PmixLeftTogether(std::unique_ptr<Exchange> pmix, const LaunchFacts& facts)
+  PmixWithNodeBarrier(std::unique_ptr<Exchange> pmix, const LaunchFacts& facts)
       : pmix_(std::move(pmix)),
         node_key_(facts.node_key),
         local_rank_(facts.local_rank),
@@ -119,29 +120,30 @@ class PmixLeftTogether : public Exchange {
   int local_rank_, local_size_;
 };
 
-// The same on all nodes, and not to be guessed by those who do not know the secret. A range of ports that the user gave
-// holds for this one as well, as it may be what a firewall leaves open.
-Result<std::vector<int>> meeting_ports(const LaunchFacts& facts, const SipKey& secret, const LaunchOptions& options) {
-  constexpr int kPorts = 3;
+// The same on all nodes, and not predictable without the secret. A range of ports that the user gave holds here too, as
+// a firewall may allow only that range.
+Result<std::vector<int>> rendezvous_ports(const LaunchFacts& facts, const SipKey& secret,
+                                          const LaunchOptions& options) {
+  constexpr int kPorts = 3;  // a listener takes the first that is free
   LaunchOptions rules;
   rules.addr = {AddressRule::Kind::kHost, kLoopback};
   if (options.port.low != options.port.high) rules.port = options.port;
   std::vector<int> ports;
   for (int i = 0; i < kPorts; ++i) {
-    LaunchFacts meeting;
-    meeting.job_id = std::to_string(siphash(secret, facts.job_id + " port " + std::to_string(i)));
-    const auto endpoint = endpoint_of(meeting, TaskMap::block({1}), rules, PortRange{});
+    LaunchFacts seed;
+    seed.job_id = std::to_string(siphash(secret, facts.job_id + " port " + std::to_string(i)));
+    const auto endpoint = endpoint_of(seed, TaskMap::block({1}), rules, PortRange{});
     if (!endpoint) return endpoint.error();
     ports.push_back(endpoint->port);
   }
   return ports;
 }
 
-// OpenMPI: its daemons' hosts are known, or mpirun's at least. Rank 0's node listens, and mpirun's host, which all
-// nodes know, if it holds ranks: what the others know beyond these, mpirun's host does not.
-Result<std::unique_ptr<Exchange>> meet_at_daemons(const LaunchFacts& facts, MpirunDaemons daemons,
-                                                  const EnvMap& environment, const LaunchOptions& options) {
-  auto ports = meeting_ports(facts, daemons.secret, options);
+// OpenMPI: the hosts of its daemons are known, or at least mpirun's. Rank 0's node listens. mpirun's host listens too
+// if it holds ranks, because all nodes know it, while mpirun's host itself does not know the other nodes.
+Result<std::unique_ptr<Exchange>> connect_by_daemons(const LaunchFacts& facts, MpirunDaemons daemons,
+                                                     const EnvMap& environment, const LaunchOptions& options) {
+  auto ports = rendezvous_ports(facts, daemons.secret, options);
   if (!ports) return ports.error();
   if (daemons.nodes.empty()) {
     if (auto nodes = parse_hostlist(environment.get("SLURM_JOB_NODELIST").value_or("")))
@@ -157,15 +159,16 @@ Result<std::unique_ptr<Exchange>> meet_at_daemons(const LaunchFacts& facts, Mpir
               .listens = daemons.on_mpirun_host,
               .listening_rank = 0,
               .ports = std::move(*ports)};
-  // Without a list of nodes, and without ranks on mpirun's host, they cannot meet: this must not take half of the time.
+  // Without a list of nodes and without ranks on mpirun's host the nodes cannot connect: do not wait half of the
+  // timeout.
   constexpr std::chrono::seconds kWithoutList{3};
   const bool may_be_alone = daemons.nodes.empty() && !daemons.on_mpirun_host;
-  if (may_be_alone) group.patience = kWithoutList;
+  if (may_be_alone) group.connect_timeout = kWithoutList;
   if (!daemons.on_mpirun_host) {
-    group.first_places = std::move(daemons.mpirun_host);
-    group.other_places = std::move(daemons.nodes);
+    group.first_hosts = std::move(daemons.mpirun_host);
+    group.other_hosts = std::move(daemons.nodes);
   }
-  return exchange_within(std::move(group), [facts] { return connect_by_pmix(facts); });
+  return make_group_exchange(std::move(group), [facts] { return connect_by_pmix(facts); });
 }
 
 }  // namespace
@@ -173,7 +176,7 @@ Result<std::unique_ptr<Exchange>> meet_at_daemons(const LaunchFacts& facts, Mpir
 Result<std::unique_ptr<Exchange>> connect_by_pmix(const LaunchFacts& facts) {
   auto pmix = connect_pmix(facts.world_size);
   if (!pmix) return pmix.error();
-  return std::unique_ptr<Exchange>(std::make_unique<PmixLeftTogether>(std::move(*pmix), facts));
+  return std::unique_ptr<Exchange>(std::make_unique<PmixWithNodeBarrier>(std::move(*pmix), facts));
 }
 
 Result<StoreAddress> bind_store(bool one_node, const LaunchOptions& options, StoreSocket kind) {
@@ -200,28 +203,27 @@ Result<StoreAddress> bind_store(bool one_node, const LaunchOptions& options, Sto
 
 Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap& environment,
                                           const LaunchOptions& options) {
-  // Variables of a job around this one would lead to strangers.
+  // Variables of an outer job would lead to processes of that job.
   const std::string rank = std::to_string(facts.rank);
   const bool has_pmi = environment.has("PMI_FD") && environment.get("PMI_RANK") == rank;
   if (facts.local_size == facts.world_size) {
     const std::string key = facts.node_key.empty() && has_pmi ? key_of_pmi(environment) : facts.node_key;
-    if (!key.empty()) return exchange_within(group_on_node(key, facts.rank, facts.world_size));
+    if (!key.empty()) return make_group_exchange(group_on_node(key, facts.rank, facts.world_size));
   }
   if (has_pmi) return connect_pmi(environment, facts.rank, facts.world_size);
   auto daemons =
       facts.launcher == "openmpi" && !facts.node_key.empty() ? read_mpirun_daemons(environment) : std::nullopt;
-  if (daemons) return meet_at_daemons(facts, std::move(*daemons), environment, options);
+  if (daemons) return connect_by_daemons(facts, std::move(*daemons), environment, options);
   if (environment.has("PMIX_NAMESPACE") && environment.get("PMIX_RANK") == rank) return connect_by_pmix(facts);
   return Error{facts.launcher + ": the " + std::to_string(facts.world_size) +
-               " ranks cannot ask each other for their nodes, for neither PMI_FD nor PMIX_NAMESPACE is set for this "
-               "rank: start them "
+               " ranks cannot exchange their nodes: neither PMI_FD nor PMIX_NAMESPACE is set for this rank: start them "
                "with PMI or PMIx (flux run -o pmi=simple, mpiexec --pmi=pmix), or set RANK, WORLD_SIZE, LOCAL_RANK, "
                "LOCAL_WORLD_SIZE, GROUP_RANK, GROUP_WORLD_SIZE, MASTER_ADDR and MASTER_PORT for every rank"};
 }
 
-Result<StoreAddress> meet(LaunchFacts& facts, Exchange& exchange, const std::optional<Endpoint>& given,
-                          const LaunchOptions& options, StoreSocket kind, std::chrono::milliseconds timeout) {
-  Announcement own{host_name(), {}, {}};
+Result<StoreAddress> rendezvous(LaunchFacts& facts, Exchange& exchange, const std::optional<Endpoint>& given,
+                                const LaunchOptions& options, StoreSocket kind, std::chrono::milliseconds timeout) {
+  RankRecord own{host_name(), {}, {}};
   Result<StoreAddress> store = StoreAddress();
   if (facts.rank == 0) {
     if (!given) {
@@ -233,28 +235,28 @@ Result<StoreAddress> meet(LaunchFacts& facts, Exchange& exchange, const std::opt
   const auto texts = exchange.all_gather(own.text(), timeout);
   if (!store) return Error{.message = store.error().message, .only_here = true};
   if (!texts) return Error{facts.launcher + ": " + texts.error().message};
-  std::vector<Announcement> announcements;
+  std::vector<RankRecord> records;
   for (const auto& text : *texts) {
-    auto announcement = Announcement::parse(text);
-    if (!announcement) return announcement.error();
-    announcements.push_back(std::move(*announcement));
+    auto record = RankRecord::parse(text);
+    if (!record) return record.error();
+    records.push_back(std::move(*record));
   }
-  const Endpoint& announced = announcements.front().store;
-  if (announced.host == kNoStore && announced.port == 0)
-    return Error{facts.launcher + ": rank 0 has no address for the store, and says why", true};
-  facts.node_of_rank = number_nodes(announcements);
-  if (const auto taken = take_nodes(facts); !taken) return Error{.message = taken.error().message, .only_here = true};
-  for (const auto& announcement : announcements) {
+  const Endpoint& store_of_rank_0 = records.front().store;
+  if (store_of_rank_0.host == kNoStore && store_of_rank_0.port == 0)
+    return Error{facts.launcher + ": rank 0 has no address for the store and reports the reason", true};
+  facts.node_of_rank = number_nodes(records);
+  if (const auto taken = set_local_position(facts); !taken)
+    return Error{.message = taken.error().message, .only_here = true};
+  for (const auto& record : records) {
     const auto& names = facts.nodes;
-    if (std::find(names.begin(), names.end(), announcement.node) == names.end())
-      facts.nodes.push_back(announcement.node);
+    if (std::find(names.begin(), names.end(), record.node) == names.end()) facts.nodes.push_back(record.node);
   }
-  if (facts.job_id.empty()) facts.job_id = announcements.front().job;
-  store->endpoint = given ? *given : announced;
+  if (facts.job_id.empty()) facts.job_id = records.front().job;
+  store->endpoint = given ? *given : store_of_rank_0;
   return store;
 }
 
-Status take_nodes(LaunchFacts& facts) {
+Status set_local_position(LaunchFacts& facts) {
   const int own_node = facts.node_of_rank[facts.rank];
   int here = 0, before = 0;
   for (int rank = 0; rank < facts.world_size; ++rank) {
@@ -263,10 +265,9 @@ Status take_nodes(LaunchFacts& facts) {
     if (rank < facts.rank) ++before;
   }
   if (facts.local_size != 0 && facts.local_size != here) {
-    return Error{facts.launcher + ": rank " + std::to_string(facts.rank) + " is one of " +
-                 std::to_string(facts.local_size) + " on its node by its variables, but one of " +
-                 std::to_string(here) +
-                 " by what the ranks told each other: do several nodes have one host name, or one node several?"};
+    return Error{facts.launcher + ": by its variables rank " + std::to_string(facts.rank) + " is one of " +
+                 std::to_string(facts.local_size) + " on its node, but the number of ranks with its host name is " +
+                 std::to_string(here) + ": give each node one host name of its own"};
   }
   facts.local_size = here;
   facts.local_rank = before;

@@ -96,27 +96,27 @@ Result<std::vector<std::string>> addresses_of(const std::string& host) {
   return addresses;
 }
 
-template <class Chosen>
-Result<std::string> first_address(const std::string& rule, Chosen chosen) {
-  std::string there;
+template <class Matches>
+Result<std::string> first_address(const std::string& rule, Matches matches) {
+  std::string all;
   for (const auto& interface : interface_addresses()) {
-    if (chosen(interface)) return interface.address;
-    there += (there.empty() ? "" : ", ") + interface.name + " " + interface.address;
+    if (matches(interface)) return interface.address;
+    all += (all.empty() ? "" : ", ") + interface.name + " " + interface.address;
   }
-  return Error{"addr=" + rule + ": " + host_name() + ", the node of rank 0, has no such address: it has " + there};
+  return Error{"addr=" + rule + ": " + host_name() + ", the node of rank 0, has no such address: it has " + all};
 }
 
 }  // namespace
 
 Result<std::string> numeric_address(const std::string& host) {
-  // The resolver's order differs between nodes, and from one question to the next.
-  const auto place = [](const std::string& address) {
+  // A total order, as the resolver's order differs between nodes and between calls.
+  const auto sort_key = [](const std::string& address) {
     return std::tuple(is_loopback(address) || is_link_local(address), is_ipv6(address), std::string_view(address));
   };
   const auto addresses = addresses_of(host);
   if (!addresses) return addresses.error();
   return *std::min_element(addresses->begin(), addresses->end(),
-                           [&](const auto& a, const auto& b) { return place(a) < place(b); });
+                           [&](const auto& a, const auto& b) { return sort_key(a) < sort_key(b); });
 }
 
 bool is_numeric(const std::string& host) {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "bridge/core/endpoint.h"
 #include "bridge/base/result.h"
+#include "bridge/core/endpoint.h"
 
 namespace torchbridge {
 
@@ -29,9 +29,8 @@ Result<std::string> address_towards(const std::string& numeric_address, bool sev
 // Numeric addresses of the interfaces that are up, loopback and link-local left out, IPv4 first, in the kernel's order.
 std::vector<std::string> local_addresses();
 
-// The address by which other nodes reach this one, as well as it can be told from here: what the host's own name
-// resolves to, where that is an address of an interface; else the first of local_addresses(). An error where there is
-// none.
+// The address by which other nodes reach this one, as far as this node can know: what the host's own name resolves to,
+// where that is an address of an interface; else the first of local_addresses(). An error where there is none.
 Result<std::string> reachable_address();
 
 // What to listen on so that other nodes reach this host at `own_address`: the address itself, or all, where the host's
@@ -39,15 +38,15 @@ Result<std::string> reachable_address();
 // the others may know it by another.
 std::string address_to_listen_on(const std::string& own_address);
 
-// This host's own address by a rule of addr=, for the node of rank 0. auto is reachable_address; a host or a suffix
-// asks the resolver. An interface, or a subnet, picks the first of its addresses in the order of local_addresses; where
-// there is none the error names those that there are.
+// This host's own address by a rule of addr=, for the node of rank 0. auto is reachable_address(); a host or a suffix
+// asks the resolver. An interface or a subnet selects the first of its addresses in the order of local_addresses();
+// where there is none the error lists the addresses of this host.
 Result<std::string> own_address(const AddressRule& rule);
 
 // The name of the interface by which this host reaches a numeric address, also its own; empty where there is no route.
 std::string interface_towards(const std::string& numeric_address);
 
-// The ports that the kernel hands out by itself on this host; its built-in default where /proc is not readable.
+// The ephemeral ports of this host; the kernel's built-in default where /proc is not readable.
 PortRange ephemeral_ports();
 
 // The host's own name, as gethostname gives it.

@@ -42,9 +42,9 @@ std::optional<Result<std::string>> NameResolver::find(const std::string& name) c
   return entry == shared_->found.end() ? std::nullopt : std::optional(entry->second);
 }
 
-int NameResolver::news() const { return shared_->event.descriptor(); }
+int NameResolver::event() const { return shared_->event.descriptor(); }
 
-void NameResolver::clear_news() const {
+void NameResolver::clear_event() const {
   eventfd_t count;
   eventfd_read(shared_->event.descriptor(), &count);
 }

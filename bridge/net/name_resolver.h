@@ -11,7 +11,7 @@
 
 namespace torchbridge {
 
-// Not for several threads at once. The thread that it starts is not waited for: it ends after the name that it is at.
+// Not for several threads at once. The destructor does not wait for the thread, which ends after its current name.
 class NameResolver {
  public:
   NameResolver();
@@ -21,11 +21,11 @@ class NameResolver {
 
   // Begins to look up all of `names`, one after the other. Once only.
   void start(std::vector<std::string> names);
-  // The numeric address of a name that was given to start, or why it has none; nothing as long as that is not known.
+  // The numeric address of a name that was given to start, or the error of the resolver; nothing while it is looked up.
   std::optional<Result<std::string>> find(const std::string& name) const;
-  // For poll(): ready to be read when more is known; clear_news makes it unready again.
-  int news() const;
-  void clear_news() const;
+  // For poll(): readable when a look-up has ended; clear_event makes it unreadable again.
+  int event() const;
+  void clear_event() const;
 
  private:
   struct Shared;

@@ -1,11 +1,11 @@
-// A word that nobody can guess.
+// A random token.
 #pragma once
 
 #include <string>
 
 namespace torchbridge {
 
-// 128 random bits of the kernel as 32 hexadecimal digits; empty where it has none to give yet.
+// 128 random bits of the kernel as 32 hexadecimal digits; empty while the kernel's generator is not initialised.
 std::string random_token();
 inline constexpr std::size_t kTokenSize = 32;
 

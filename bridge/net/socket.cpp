@@ -86,7 +86,8 @@ int connection_error(const Socket& socket) {
   return error;
 }
 
-// A program that inherits it must not find it where standard input is closed. Not open where it is above already.
+// A copy of the descriptor above the standard ones: where standard input is closed, a program that inherits number 0
+// would read from it. Not open where the number is above already.
 Socket above_standard(const Socket& socket) {
   constexpr int kFirst = STDERR_FILENO + 1;
   return Socket(socket.descriptor() >= kFirst ? -1 : fcntl(socket.descriptor(), F_DUPFD, kFirst));
@@ -150,8 +151,8 @@ std::optional<Socket> inherit(int descriptor, int port) {
   const auto bound = bound_port(reserved);
   const auto host = bound && *bound == port ? bound_host(reserved) : std::nullopt;
   if (!host) return std::nullopt;
-  // Beside it: whoever else inherited it, a shell, would hold it listening when we are gone, and its next program could
-  // not.
+  // A second socket instead of listen() on the inherited one: another process that inherited it too, as a shell, would
+  // keep it listening after this process, and the shell's next program could not listen.
   auto socket = listen_on({*host, port});
   if (!socket) return std::nullopt;
   close(descriptor);

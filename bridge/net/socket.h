@@ -1,4 +1,4 @@
-// A listening TCP socket that owns its descriptor.
+// Sockets that own their descriptors: to listen, to reserve a port, to connect.
 #pragma once
 
 #include <chrono>
@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "bridge/core/endpoint.h"
 #include "bridge/base/result.h"
+#include "bridge/core/endpoint.h"
 
 namespace torchbridge {
 
@@ -33,9 +33,9 @@ class Socket {
 // Close-on-exec is set. An error names address, port and reason.
 Result<Socket> listen_on(const Endpoint& address);
 
-// Binds without listening: other programs of this host cannot be given the port by chance, but one that is told to
-// listen there, as PyTorch's store, still can (both set SO_REUSEADDR). Stays open over exec, and is none of the three
-// standard descriptors. For a program that shall inherit it.
+// Binds without listening: the kernel gives the port to no other program, but a program that is configured to listen
+// there, as PyTorch's store, still can (both set SO_REUSEADDR). Stays open over exec, and is none of the three standard
+// descriptors. For a program that is to inherit it.
 Result<Socket> reserve(const Endpoint& address);
 
 // Only one process of this network namespace holds a name (at most 90 bytes) until it, and what it becomes by exec, has
@@ -43,30 +43,30 @@ Result<Socket> reserve(const Endpoint& address);
 bool hold_name(const std::string& name);
 
 // Abstract unix sockets, which are names in the kernel's table and no files, of this user's processes in this network
-// namespace. `key` is of any length. Close-on-exec and O_NONBLOCK are set; an error where somebody has the name, or
-// nobody.
+// namespace. `key` is of any length. Close-on-exec and O_NONBLOCK are set. An error where another socket has the
+// name, or, to connect, where none has.
 Result<Socket> listen_on_name(const std::string& key);
 Result<Socket> begin_connecting_to_name(const std::string& key);
 // Whether the process at the other end of a unix socket is this user's.
 bool is_of_this_user(const Socket& peer);
 
-// Keeps other programs that reserve ports this way from the same one, which bind alone does not (both set
-// SO_REUSEADDR).
+// hold_name for a port: no other program that reserves ports this way gets it. bind alone does not prevent that (both
+// set SO_REUSEADDR).
 bool hold_port(int port);
 
-// A socket that was reserved for this process by whoever started it, now listening; nothing where `descriptor` is no
-// socket bound to `port`. Close-on-exec is set.
+// A socket that the process's parent reserved for it, now listening; nothing where `descriptor` is not a socket bound
+// to `port`. Close-on-exec is set.
 std::optional<Socket> inherit(int descriptor, int port);
 
 // Connects to a numeric address, waiting at most `timeout`. Close-on-exec is set. An error names address, port and
 // reason.
 Result<Socket> connect_to(const Endpoint& address, std::chrono::milliseconds timeout);
 
-// Begins to connect and does not wait: the socket is ready to be written to when that worked or failed, and connected
-// then tells which. Close-on-exec and O_NONBLOCK are set.
+// Begins to connect and does not wait: the socket is writable when the connection is made or has failed, and
+// connected() then returns which. Close-on-exec and O_NONBLOCK are set.
 Result<Socket> begin_connecting(const Endpoint& address);
 Status connected(const Socket& socket, const Endpoint& address);
-// What is said where the address is not reached, `error` being errno's.
+// The error for an address that cannot be reached, with the text of the errno `error`.
 Error cannot_connect(const Endpoint& address, int error);
 
 // Whether a program that listens on all interfaces of this host, as PyTorch's store does, could have the port now.

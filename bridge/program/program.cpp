@@ -23,7 +23,7 @@ void add_option_names(const CLI::App& app, std::vector<std::string>& names) {
   }
 }
 
-// Of the options that `app` and the subcommand that was chosen have, without dashes.
+// The options of `app` and of the subcommand that is given, without dashes.
 std::vector<std::string> option_names(const CLI::App& app) {
   std::vector<std::string> names;
   add_option_names(app, names);
@@ -40,15 +40,16 @@ std::string bare_name(std::string_view word) {
 }
 
 // The option of ours that has this name, here or in other programs, or nothing.
-std::string ours(const std::string& name, const std::vector<std::string>& names, std::span<const OptionSuggestion> others) {
+std::string ours(const std::string& name, const std::vector<std::string>& names,
+                 std::span<const OptionSuggestion> others) {
   if (std::find(names.begin(), names.end(), name) != names.end()) return name;
   const auto other =
       std::find_if(others.begin(), others.end(), [&](const OptionSuggestion& each) { return each.theirs == name; });
   return other == others.end() ? "" : std::string(other->ours);
 }
 
-// "  --batch-size INT          Samples a rank and step (default: 32)": of the values of an option its kind, or all
-// where they are few.
+// "  --batch-size INT          Samples a rank and step (default: 32)": an option is shown with the type of its values,
+// or with the values themselves where they are few.
 class HelpFormatter : public CLI::Formatter {
  public:
   HelpFormatter() { column_width(kNameWidth); }
@@ -106,7 +107,7 @@ std::string wrapped(const std::string& text, std::size_t width) {
   return all;
 }
 
-std::optional<std::string> asked_for(const CLI::App& app, const CLI::ParseError& error) {
+std::optional<std::string> help_or_version(const CLI::App& app, const CLI::ParseError& error) {
   if (dynamic_cast<const CLI::CallForHelp*>(&error)) return app.help();
   if (dynamic_cast<const CLI::CallForVersion*>(&error)) return error.what() + std::string("\n");
   return std::nullopt;
@@ -122,7 +123,8 @@ void set_up(CLI::App& app) {
 std::string did_you_mean_option(std::string_view word, const std::vector<std::string>& names,
                                 std::span<const OptionSuggestion> others, const std::string& dashes) {
   const std::string name = bare_name(word),
-                    last = name.substr(name.rfind('.') + 1);  // of "optimizer.lr", as programs with sections have it
+                    last =
+                        name.substr(name.rfind('.') + 1);  // "lr" of "optimizer.lr", as programs with sections name it
   std::vector<std::string> all = names;
   for (const OptionSuggestion& other : others) all.emplace_back(other.theirs);
   for (const std::string& candidate : {name, last, nearest_name(name, all), nearest_name(last, all)}) {
@@ -132,16 +134,17 @@ std::string did_you_mean_option(std::string_view word, const std::vector<std::st
   return "";
 }
 
-std::string text_of(const CLI::App& app, const CLI::ParseError& error, std::span<const OptionSuggestion> others) {
+std::string command_line_error(const CLI::App& app, const CLI::ParseError& error,
+                               std::span<const OptionSuggestion> others) {
   const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
   const auto option =
       std::find_if(unknown.begin(), unknown.end(), [](const std::string& word) { return word.starts_with("-"); });
   if (option != unknown.end()) {
-    return "there is no option '" + printable(option->substr(0, option->find('='))) + "'" +
+    return "unknown option '" + printable(option->substr(0, option->find('='))) + "'" +
            did_you_mean_option(*option, option_names(app), others);
   }
   if (dynamic_cast<const CLI::ExtrasError*>(&error) && !unknown.empty())
-    return "'" + printable(unknown.front()) + "' belongs to no option";
+    return "unexpected argument '" + printable(unknown.front()) + "'";
   std::string text = error.what();
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;

@@ -1,4 +1,4 @@
-// What the command lines of all programs have in common, on CLI11.
+// The common part of all programs' command lines, on CLI11.
 #pragma once
 
 #include <cstddef>
@@ -15,17 +15,17 @@ class ParseError;
 
 namespace torchbridge {
 
-// A name that other programs have for an option of this one: {"learning-rate", "lr"}.
+// The name of an option in other programs, and in this one: {"learning-rate", "lr"}.
 struct OptionSuggestion {
   std::string_view theirs, ours;
 };
 
-// --version; a --help of at most 100 columns; and of an option that is given several times the last value counts. To be
-// called before options and subcommands are added, which inherit it.
+// Adds --version and a --help of at most 100 columns; of an option that is given several times the last value counts.
+// Call it before options and subcommands are added: they inherit the settings.
 void set_up(CLI::App& app);
 
-// What --help or --version prints, where `error` is CLI11's way to say that it was given.
-std::optional<std::string> asked_for(const CLI::App& app, const CLI::ParseError& error);
+// The output of --help or --version, where `error` is CLI11's signal that it was given.
+std::optional<std::string> help_or_version(const CLI::App& app, const CLI::ParseError& error);
 
 // "; did you mean '--lr'?", or nothing, for a `word` that is none of `names` (without dashes): "--lerning-rate=0.1",
 // "--batch_size", "optimizer.lr".
@@ -35,8 +35,8 @@ std::string did_you_mean_option(std::string_view word, const std::vector<std::st
 // `text` in lines of at most `width` columns, broken between words.
 std::string wrapped(const std::string& text, std::size_t width);
 
-// What is wrong with the command line, in one line: of options that `app` does not have the first one, whatever else is
-// wrong.
-std::string text_of(const CLI::App& app, const CLI::ParseError& error, std::span<const OptionSuggestion> others = {});
+// The error of the command line, in one line: the first option that `app` does not have, before any other error.
+std::string command_line_error(const CLI::App& app, const CLI::ParseError& error,
+                               std::span<const OptionSuggestion> others = {});
 
 }  // namespace torchbridge

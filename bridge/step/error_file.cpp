@@ -13,9 +13,9 @@ namespace torchbridge {
 Result<std::string> error_file_in(const std::string& parent, const std::string& run_id, int restart, int rank) {
   const std::string folder = parent + "/torch-env-" + std::to_string(geteuid());
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-    return Error{"cannot make " + folder + ": " + std::strerror(errno)};
+    return Error{"cannot create " + folder + ": " + std::strerror(errno)};
   }
-  struct stat found {};  // somebody else's folder, or a link to one, would let them read and replace our files
+  struct stat found {};  // another user's folder, or a link to one, would let that user read and replace our files
   if (lstat(folder.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) || found.st_uid != geteuid() ||
       (found.st_mode & 0077) != 0) {
     return Error{folder + " is not a folder that belongs to this user alone"};

@@ -1,4 +1,4 @@
-// TORCHELASTIC_ERROR_FILE, where a Python worker leaves the reason of its failure.
+// TORCHELASTIC_ERROR_FILE, to which a Python worker writes the reason of its failure.
 #pragma once
 
 #include <chrono>
@@ -9,8 +9,8 @@
 
 namespace torchbridge {
 
-// A file name of this rank's own in a folder that only this user can enter (torch-env-UID below `parent`, made where it
-// is missing). Nothing is created in the folder. Call it with the user's rights, not root's.
+// A file name of this rank's own in a folder that only this user can enter (torch-env-UID below `parent`, created where
+// it is missing). Nothing is created in the folder. Call it with the user's rights, not root's.
 Result<std::string> error_file_in(const std::string& parent, const std::string& run_id, int restart, int rank);
 
 struct ErrorFile {
@@ -19,9 +19,9 @@ struct ErrorFile {
 };
 ErrorFile open_error_folder(const std::string& path);
 
-// What the program wrote to the file of that name: at most its first 64 KiB. Empty where it wrote nothing since
-// `start`, for a file of the same name may be left from another cluster's run; empty too where the file is another
-// user's. Follows no link and waits for no pipe. Call it with the user's rights.
+// The content of the file of that name, at most its first 64 KiB. Empty where it was not written since `start`, as a
+// file of the same name may be left from another cluster's run; empty too where the file is another user's. Follows no
+// link and waits for no pipe. Call it with the user's rights.
 std::string read_error_file(const Socket& folder, const std::string& name, std::chrono::system_clock::time_point start);
 
 }  // namespace torchbridge

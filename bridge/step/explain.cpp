@@ -7,7 +7,7 @@
 namespace torchbridge {
 namespace {
 
-constexpr int kShownRows = 64;  // of nodes that are unlike their neighbours
+constexpr int kShownRows = 64;  // of nodes that differ from their neighbours
 constexpr int kDrawnNodes = 16;
 constexpr int kDrawnRanks = 16;  // of one node
 
@@ -27,10 +27,10 @@ std::vector<std::string> split(const std::string& line, char separator) {
   return parts;
 }
 
-// "0-4,7": as CPUs are written.
+// "0-4,7", in the format of CPU lists.
 std::string list_text(const std::vector<int>& ranks) { return cpu_list_text(ranks); }
 
-// The ranks of each node in ascending order, as they will be numbered; empty for nodes whose ranks are not known.
+// The ranks of each node in ascending order, by the numbering that is used; empty for nodes whose ranks are not known.
 std::vector<std::vector<int>> ranks_by_node(const TaskMap& map, const LaunchOptions& options) {
   std::vector<std::vector<int>> ranks(map.node_count());
   if (options.ranks == RankRule::kBlock) {
@@ -110,7 +110,8 @@ std::string picture(const LaunchFacts& facts, const std::vector<std::vector<int>
 std::string why_address(const LaunchOptions& options, ExportedMaster exported) {
   if (exported.host) return "exported as MASTER_ADDR";
   if (options.addr.kind == AddressRule::Kind::kHost) return "given as addr=" + options.addr.text;
-  if (options.addr.kind == AddressRule::Kind::kInterface) return "of rank 0's interface " + options.addr.text;
+  if (options.addr.kind == AddressRule::Kind::kInterface)
+    return "the address of rank 0's interface " + options.addr.text;
   if (options.addr.kind == AddressRule::Kind::kSubnet) return "rank 0's address in " + options.addr.text;
   if (options.addr.kind == AddressRule::Kind::kSuffix) return "the name of rank 0's node with " + options.addr.text;
   return "rank 0's node";
@@ -121,7 +122,7 @@ std::string why_port(const LaunchFacts& facts, const LaunchOptions& options, Exp
   if (!options.port.automatic())
     return options.port.low == options.port.high ? "given as port=N" : "from the range port=LO-HI";
   if (!facts.reserved_ports.empty()) return "the first port that " + facts.launcher + " reserved for the step";
-  if (facts.step_id.empty()) return "chosen on rank 0's node, which told the others";
+  if (facts.step_id.empty()) return "selected on rank 0's node and sent to the other ranks";
   return "derived from job, step and restart; no port is reserved";
 }
 
@@ -130,17 +131,17 @@ std::string why_gpus(GpuRule rule) {
     case GpuRule::kAuto:
       return "as the launcher gave them";
     case GpuRule::kAll:
-      return "each task sees all of the step's on its node";
+      return "each task sees all GPUs of the step on its node";
     case GpuRule::kVirtual:
-      return "each task sees its own, as number 0";
+      return "each task sees its own GPU as number 0";
     case GpuRule::kClosest:
       return "in the order of their distance from the tasks' CPUs";
     case GpuRule::kShare:
-      return "each task sees one, that several may have";
+      return "each task sees one GPU, which several tasks may use";
     case GpuRule::kNone:
       break;
   }
-  return "nothing is looked at";
+  return "not changed";
 }
 
 const char* name_of(GpuRule rule) {
@@ -154,7 +155,7 @@ Row interface_row(const InterfaceRule& rule) {
   return {"interface", "auto", "gloo's, towards rank 0's node; a job on one node needs none"};
 }
 
-// One text where all are alike.
+// One text where all are equal.
 std::string by_local_rank(const std::vector<NodeFacts>& tasks, std::string NodeFacts::*field) {
   const bool alike = std::all_of(tasks.begin(), tasks.end(),
                                  [&](const NodeFacts& task) { return task.*field == tasks.front().*field; });
@@ -191,7 +192,7 @@ std::string explain(const LaunchFacts& facts, const TaskMap& map, const LaunchOp
                      {"RANK", block ? "node by node" : facts.launcher + "'s", block ? "ranks=block" : "the default"},
                      {"GPUs", name_of(options.gpus), why_gpus(options.gpus)},
                      {"CPUs", options.cpus == CpuRule::kGpu ? "gpu" : "keep",
-                      options.cpus == CpuRule::kGpu ? "those of each task's GPU" : "as the launcher placed the tasks"},
+                      options.cpus == CpuRule::kGpu ? "those near each task's GPU" : "as the launcher bound the tasks"},
                      interface_row(options.iface)});
   result += "\n" + node_table(facts, map, ranks, nodes) + "\n" + picture(facts, ranks);
   return result;

@@ -30,10 +30,10 @@ std::string ending_of(const TaskFailure& failure) {
   const int signal = WTERMSIG(failure.wait_status);
   const std::string killed = "killed by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")";
   const bool oom = signal == SIGKILL && failure.out_of_memory;
-  return killed + (oom ? ", out of memory: the kernel ended processes on " + failure.node + " for lack of it" : "");
+  return killed + (oom ? ", out of memory: the kernel's OOM killer ended processes on " + failure.node : "");
 }
 
-// The character that `escape`, a letter behind a backslash in a JSON string, stands for; 0 for other letters.
+// The character that a backslash and the letter `escape` mean in a JSON string; 0 for other letters.
 char meaning_of(char escape) {
   switch (escape) {
     case 'n':
@@ -81,7 +81,8 @@ std::string indented(std::string_view reason) {
 
 std::string describe(const TaskFailure& failure) {
   return "rank " + std::to_string(failure.rank) + " on " + failure.node + ", at " + time_text(failure.time) +
-         " there: " + ending_of(failure) + (failure.reason.empty() ? "" : indented(failure.reason));
+         " (local time of " + failure.node + "): " + ending_of(failure) +
+         (failure.reason.empty() ? "" : indented(failure.reason));
 }
 
 }  // namespace torchbridge

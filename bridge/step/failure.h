@@ -1,4 +1,4 @@
-// What is said of a task that failed.
+// The report on a task that failed.
 #pragma once
 
 #include <chrono>
@@ -15,9 +15,9 @@ struct TaskFailure {
   std::string reason;          // content of its error file, any bytes; or empty
 };
 
-// "rank 3 on n1, at 2026-11-21 12:03:04.123 there: killed by signal 11 (Segmentation fault)", in local time; below it
+// "rank 3 on n1, at 2026-11-21 12:03:04.123 (local time of n1): killed by signal 11 (Segmentation fault)"; below it
 // the reason, a line each, indented. The escapes of JSON strings in it become lines again; control characters and bytes
-// outside ASCII are escaped, and what is beyond 64 lines is left out.
+// outside ASCII are escaped, and lines after the 64th are left out.
 std::string describe(const TaskFailure& failure);
 
 }  // namespace torchbridge

@@ -6,8 +6,7 @@
 namespace torchbridge {
 namespace {
 
-// In place of an address where there is none; and what the other ranks give, whose values nobody
-// wants.
+// Sent instead of an address where rank 0 has none, and by the other ranks, whose values are not used.
 constexpr const char* kNone = "none";
 
 Result<std::string> pick_address(const Layout& at, const AddressRule& rule) {
@@ -26,17 +25,18 @@ Result<std::string> agree_on_address(const LaunchFacts& facts, const TaskMap& ma
   if (!options.addr.depends_on_interfaces()) return store.host;
   const auto node = master_node_of(facts, map, options.ranks);
   if (!node) return node.error();
-  // On one node nobody is called.
+  // On one node nothing is sent over TCP.
   const auto where =
       at.node_count == 1 ? Result<ListeningNode>(ListeningNode()) : listening_node(facts, map, options, *node, store);
   if (!where) return Error{.message = where.error().message, .only_here = true};
   const auto own = at.rank == 0 ? pick_address(at, options.addr) : Result<std::string>(kNone);
-  const auto told = gather_in_step(group_of_step(facts, at, *where, "address"), own ? *own : kNone, timeout,
-                                   [](Values values) { return Result<Values>(Values{std::move(values.front())}); });
+  const auto address =
+      all_gather_in_step(group_of_step(facts, at, *where, "address"), own ? *own : kNone, timeout,
+                         [](Values values) { return Result<Values>(Values{std::move(values.front())}); });
   if (!own) return own.error();
-  if (!told) return told.error();
-  if (told->front() == kNone) return Error::elsewhere();
-  return told->front();
+  if (!address) return address.error();
+  if (address->front() == kNone) return Error::elsewhere();
+  return address->front();
 }
 
 }  // namespace torchbridge

@@ -4,19 +4,19 @@
 #include <chrono>
 #include <string>
 
+#include "bridge/base/result.h"
 #include "bridge/core/endpoint.h"
 #include "bridge/core/launch_facts.h"
 #include "bridge/core/launch_options.h"
 #include "bridge/core/layout.h"
-#include "bridge/base/result.h"
 #include "bridge/core/task_map.h"
 
 namespace torchbridge {
 
-// Collective over all tasks of the step. Rank 0 picks its address by the rule and tells the others,
-// who ask at `store`, the address that its node's name has. By other rules it returns store.host at
-// once. Waits at most `timeout` for nodes that start late. Where rank 0 has no such address the
-// others' error is reported_elsewhere.
+// Collective over all tasks of the step. Rank 0 selects its address by the rule and sends it to the others, which
+// connect to `store`, the address of its node's name. By rules that need no interface it returns store.host at once.
+// Waits at most `timeout` for nodes that start late. Where rank 0 has no such address the others' error is
+// reported_elsewhere.
 Result<std::string> agree_on_address(const LaunchFacts& facts, const TaskMap& map, const Layout& at,
                                      const Endpoint& store, const LaunchOptions& options,
                                      std::chrono::milliseconds timeout);

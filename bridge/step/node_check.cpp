@@ -4,9 +4,9 @@
 #include <chrono>
 
 #include "bridge/bootstrap/missing_ranks.h"
-#include "bridge/step/explain.h"
 #include "bridge/host/read_machine.h"
 #include "bridge/net/address.h"
+#include "bridge/step/explain.h"
 #include "bridge/step/step_group.h"
 
 namespace torchbridge {
@@ -14,7 +14,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Large steps do not start on all nodes at the same instant.
+// The tasks of a large step do not start on all nodes at the same instant: a millisecond more for each node.
 milliseconds timeout_of(const LaunchOptions& options, int nodes) {
   constexpr int kLeastS = 1;
   return std::chrono::seconds(std::max(options.check.value_or(kLeastS), kLeastS)) + milliseconds(nodes);
@@ -26,19 +26,19 @@ NodeFacts facts_of_this_task(const EnvMap& environment, const std::string& maste
           interface_towards(master)};
 }
 
-// The nodes none or not all of whose ranks came.
-std::string missing_nodes(const StepPlan& plan, const std::vector<bool>& came, milliseconds timeout) {
+// The message for nodes of which not all ranks arrived.
+std::string missing_nodes(const StepPlan& plan, const std::vector<bool>& arrived, milliseconds timeout) {
   constexpr int kShown = 8;
   const auto& tasks = plan.map.tasks_per_node();
   std::string names;
   int count = 0;
   for (int node = 0, member = 0; node < plan.map.node_count(); member += tasks[node++]) {
-    if (std::all_of(came.begin() + member, came.begin() + member + tasks[node],
-                    [](bool rank_came) { return rank_came; }))
+    if (std::all_of(arrived.begin() + member, arrived.begin() + member + tasks[node],
+                    [](bool rank_arrived) { return rank_arrived; }))
       continue;
     if (++count <= kShown) names += (count == 1 ? "" : ", ") + plan.facts.nodes[node];
   }
-  return "no word within " + seconds(timeout) + " from " + names +
+  return "no message within " + seconds(timeout) + " from " + names +
          (count > kShown ? " and " + std::to_string(count - kShown) + " more" : "") + ": is " +
          plan.facts.nodes[plan.master_node] + " reachable from there?";
 }
@@ -69,20 +69,22 @@ Result<std::string> check_nodes(const StepPlan& plan, const EnvMap& environment,
   Group group =
       group_of_step(plan.facts, member, {plan.master_node, *host, {plan.env.master.port}}, "check", check.token);
   if (at.node_count > 1) {
-    group.missing = [&](const std::vector<bool>& came) { return missing_nodes(plan, came, timeout) + check.hint; };
+    group.missing = [&](const std::vector<bool>& arrived) {
+      return missing_nodes(plan, arrived, timeout) + check.hint;
+    };
   }
   std::string table;  // on the first task of rank 0's node, which is rank 0
   const std::string own = options.explain ? facts_of_this_task(environment, *host).text() : std::string();
-  const auto told = gather_in_step(group, own, timeout, [&](Values values) {
+  const auto checked = all_gather_in_step(group, own, timeout, [&](Values values) {
     if (options.explain)
       table = explain(plan.facts, plan.map, plan.options, plan.exported, plan.env, facts_by_node(plan, values));
     return Result<Values>(Values{"all here"});
   });
-  if (told) return table;
-  Error error = told.error();
+  if (checked) return table;
+  Error error = checked.error();
   const auto& nodes = plan.facts.nodes;
   if (error.only_here && at.node_rank != plan.master_node)
-    error.message = "node " + nodes[at.node_rank] + " does not reach the node of rank 0, " + nodes[plan.master_node] +
+    error.message = "node " + nodes[at.node_rank] + " cannot reach the node of rank 0, " + nodes[plan.master_node] +
                     ": " + error.message + check.hint;
   return error;
 }

@@ -1,5 +1,5 @@
-// check= and explain: the tasks of a step wait for each other before any program starts, and prove
-// that they reach rank 0's node.
+// check= and explain: the tasks of a step wait for each other before any program starts, which proves that they reach
+// rank 0's node.
 #pragma once
 
 #include <string>
@@ -11,17 +11,15 @@
 namespace torchbridge {
 
 struct NodeCheck {
-  std::string token;  // of this step, which all its tasks know; without one others on these nodes
-                      // could answer
-  std::string hint;   // what else may be wrong where a node does not come, or is not reached; for messages
+  std::string token;  // of this step, which only its tasks know; without one processes of other jobs could answer
+  std::string hint;   // another possible cause of a missing or unreachable node; appended to messages
 };
 
-// Collective: nobody returns before all tasks of the step are here. The first task of each node
-// calls rank 0's node at MASTER_ADDR and MASTER_PORT, which must be free or reserved. `environment`
-// is that which the program will have. On rank 0 the result is the table of `explain`, elsewhere it
-// is empty. Waits as long as `check` says, and a second where it says nothing. The error says who
-// does not reach whom; reported_elsewhere where rank 0, or the first task of the node, has the
-// same.
+// Collective: returns when all tasks of the step have arrived. The first task of each node connects to rank 0's node at
+// MASTER_ADDR and MASTER_PORT, which must be free or reserved. `environment` is the program's. On rank 0 the result is
+// the table of `explain`, elsewhere it is empty. The timeout is options.check, or one second where that is not set. The
+// error names the nodes that do not reach each other; it is reported_elsewhere where rank 0, or the first task of the
+// node, has the same error.
 Result<std::string> check_nodes(const StepPlan& plan, const EnvMap& environment, const NodeCheck& check = {});
 
 }  // namespace torchbridge

@@ -7,7 +7,7 @@ namespace torchbridge {
 
 Result<ListeningNode> listening_node(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options,
                                      int node, const Endpoint& store) {
-  constexpr std::size_t kPorts = 3;
+  constexpr std::size_t kPorts = 3;  // the listener takes the first that is free
   const auto address = numeric_address(store.host);
   if (!address) return address.error();
   ListeningNode listener{node, *address, {store.port}};
@@ -41,20 +41,20 @@ Group group_of_step(const LaunchFacts& facts, const Layout& at, const ListeningN
           .listens = at.node_rank == where.node,
           .listen_at = at.node_rank == where.node && at.node_count > 1 ? address_to_listen_on(where.address) : "",
           .ports = where.ports,
-          .first_places = at.node_rank == where.node ? std::vector<std::string>() : std::vector{where.address}};
+          .first_hosts = at.node_rank == where.node ? std::vector<std::string>() : std::vector{where.address}};
 }
 
-Result<Values> gather_in_step(const Group& group, const std::string& value, std::chrono::milliseconds timeout,
-                              const Reduce& reduce) {
+Result<Values> all_gather_in_step(const Group& group, const std::string& value, std::chrono::milliseconds timeout,
+                                  const Reduce& reduce) {
   auto gathered = all_gather(group, value, timeout, reduce);
   if (!gathered) {
     Error error = gathered.error();
     error.only_here = !error.reported_elsewhere;
     return error;
   }
-  if (gathered->nobody.empty()) return std::move(gathered->values);
+  if (gathered->unreached.empty()) return std::move(gathered->values);
   const bool is_first_of_node = group.local_rank == 0;
-  return Error{.message = gathered->nobody, .reported_elsewhere = !is_first_of_node, .only_here = is_first_of_node};
+  return Error{.message = gathered->unreached, .reported_elsewhere = !is_first_of_node, .only_here = is_first_of_node};
 }
 
 }  // namespace torchbridge

@@ -1,5 +1,4 @@
-// The tasks of a step whose launcher names the nodes, as a group that tells each other something
-// (bootstrap/all_gather.h).
+// The tasks of a step whose launcher names the nodes, as a group for an all-gather (bootstrap/all_gather.h).
 #pragma once
 
 #include <string>
@@ -13,28 +12,27 @@
 
 namespace torchbridge {
 
-// The node whose first task listens for those of the other nodes.
+// The node whose first task listens for the first tasks of the other nodes.
 struct ListeningNode {
   int node = 0;
   std::string address;     // numeric
   std::vector<int> ports;  // one of which is free there
 };
 
-// The first port is that of `store`, before anybody has taken it; the others are further ports that
-// the launcher reserved for the step, or follow from its id within the range that the options
-// allow. The same on all nodes. Asks the resolver.
+// The first port is that of `store`, which nobody uses yet; the others are further ports that the launcher reserved for
+// the step, or are derived from its id within the range that the options allow. The same on all nodes. Asks the
+// resolver.
 Result<ListeningNode> listening_node(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options,
                                      int node, const Endpoint& store);
 
-// `at.rank` and `at.world_size` number the members; `purpose` tells this gathering from others of
-// the same step, and `token` makes the proof where the tasks of the step share one. Messages name
-// the nodes that did not come.
+// `at.rank` and `at.world_size` number the members. `purpose` distinguishes this all-gather from others of the same
+// step, and `token` is the secret where the tasks of the step share one.
 Group group_of_step(const LaunchFacts& facts, const Layout& at, const ListeningNode& where, const std::string& purpose,
                     const std::string& token = {});
 
-// all_gather in such a group. Of an error, also that no other node was heard of, one task is the reporter: it is
-// only_here there, and reported_elsewhere at the others that have it.
-Result<Values> gather_in_step(const Group& group, const std::string& value, std::chrono::milliseconds timeout,
-                              const Reduce& reduce = {});
+// all_gather in such a group; that no other node answered is an error too. An error has one reporter: it is only_here
+// on that task, and reported_elsewhere on the others that have it.
+Result<Values> all_gather_in_step(const Group& group, const std::string& value, std::chrono::milliseconds timeout,
+                                  const Reduce& reduce = {});
 
 }  // namespace torchbridge

@@ -13,7 +13,7 @@ Status check_exported_host(const StepOptions& step, int nodes) {
   const bool is_each_nodes_own = is_loopback(host) || host.starts_with("localhost");
   if (!step.exported.host || nodes == 1 || !is_each_nodes_own) return Ok{};
   return Error{"MASTER_ADDR='" + printable(host) +
-               "' is exported, which means every node's own self, but the ranks are on " + std::to_string(nodes) +
+               "' is exported, which is each node's own address, but the ranks are on " + std::to_string(nodes) +
                " nodes: unset it, or give override=yes"};
 }
 

@@ -1,22 +1,22 @@
-// What a launcher's facts and the options make of a whole step: the one way from facts to a plan.
+// The plan of a whole step, made from a launcher's facts and the options. Every path from facts to a plan is here.
 #pragma once
 
 #include <chrono>
 #include <optional>
 
-#include "bridge/core/endpoint.h"
 #include "bridge/base/env_map.h"
-#include "bridge/step/explain.h"
+#include "bridge/base/result.h"
+#include "bridge/core/endpoint.h"
 #include "bridge/core/launch_facts.h"
 #include "bridge/core/launch_options.h"
-#include "bridge/base/result.h"
 #include "bridge/core/task_map.h"
 #include "bridge/core/torch_env.h"
 #include "bridge/net/socket.h"
+#include "bridge/step/explain.h"
 
 namespace torchbridge {
 
-// The same for all tasks of the step, apart from each task's own place in it.
+// The same for all tasks of the step, except env.layout and the facts about this task.
 struct StepPlan {
   LaunchFacts facts;
   TaskMap map;
@@ -26,26 +26,25 @@ struct StepPlan {
   int master_node = 0;  // the node that holds rank 0
 };
 
-// The options of a step, in which MASTER_ADDR and MASTER_PORT as the user exported them, where they are not to be
-// replaced, take the place of addr= and port=.
+// The options of a step. MASTER_ADDR and MASTER_PORT that the user exported replace addr= and port=, unless override is
+// given.
 struct StepOptions {
   LaunchOptions options;
-  ExportedMaster exported;  // which of them were
+  ExportedMaster exported;
 
-  // Where both were exported.
+  // Nothing unless both are exported.
   std::optional<Endpoint> exported_endpoint() const;
 };
 Result<StepOptions> step_options(const EnvMap& environment, const LaunchOptions& options);
 
-// `store` is what the ranks agreed on among themselves; nothing for a launcher that names the nodes, as Slurm. Then it
-// resolves a host name, so call it in the task's own process with the user's rights; and where the options leave the
-// address to rank 0's node (see agree_on_address) it is collective, and waits for the others at most `timeout`.
+// `store` is the address that the ranks exchanged; nothing for a launcher that names the nodes, as Slurm. In that case
+// it resolves a host name, so call it in the task's own process with the user's rights; and where only rank 0's node
+// knows the address (see agree_on_address) it is collective, and waits for the others at most `timeout`.
 Result<StepPlan> plan_step(LaunchFacts facts, const StepOptions& step, std::optional<Endpoint> store,
                            std::chrono::milliseconds timeout);
 
-// On rank 0 MASTER_PORT, bound for the program to inherit (store_port.h); not open on other ranks,
-// and where the user exported TORCHELASTIC_USE_AGENT_STORE=True, for an agent serves the store
-// then.
+// On rank 0 MASTER_PORT, bound for the program to inherit (store_port.h). Not open on other ranks, nor where the user
+// exported TORCHELASTIC_USE_AGENT_STORE=True, because an agent serves the store then.
 Result<Socket> reserve_store_socket(const StepPlan& plan, const EnvMap& environment);
 
 }  // namespace torchbridge

@@ -18,7 +18,7 @@ Result<std::string> address_of_node(const std::string& name) {
 }
 
 Result<Endpoint> store_endpoint_of(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options) {
-  // All nodes must come to the same port, so over several nodes what this one's kernel hands out does not count.
+  // All nodes must derive the same port, so with several nodes this node's ephemeral range is not used.
   const bool one_node = map.node_count() == 1;
   auto endpoint = endpoint_of(facts, map, options, one_node ? ephemeral_ports() : PortRange{});
   if (!endpoint) return endpoint.error();
@@ -28,13 +28,13 @@ Result<Endpoint> store_endpoint_of(const LaunchFacts& facts, const TaskMap& map,
   if (!numeric) {
     return Error{
         .message = "MASTER_ADDR=" + endpoint->host + ": " + numeric.error().message + ": choose another with addr=HOST",
-        .only_here = true};  // the others would wait for a rank that does not find it
+        .only_here = true};  // the others would wait for the rank that does not resolve it
   }
   if (one_node || !is_loopback(*numeric)) {
-    endpoint->host = *numeric;  // so that it does not matter whose resolver knows the name
+    endpoint->host = *numeric;  // numeric, because other nodes' resolvers may not know the name
     return endpoint;
   }
-  // A node's own /etc/hosts may give its name a loopback address. The others find the right one.
+  // A node's own /etc/hosts may give its name a loopback address, while other nodes resolve it to the right one.
   const auto reachable = is_own_name(endpoint->host) ? reachable_address() : Result<std::string>(Error{});
   if (reachable) {
     endpoint->host = *reachable;
@@ -50,8 +50,8 @@ Result<Socket> reserve_store_port(const Endpoint& master) {
   if (!address)
     return Error{"MASTER_ADDR=" + master.host + ": " + address.error().message + ": choose another with addr=HOST"};
   if (!is_own_address(*address)) {
-    return Error{"MASTER_ADDR=" + master.host + " is no address of " + host_name() +
-                 ", where rank 0 runs: unset it, or choose one of rank 0's with addr=HOST"};
+    return Error{"MASTER_ADDR=" + master.host + " is not an address of " + host_name() +
+                 ", where rank 0 runs: unset it, or give an address of that node with addr=HOST"};
   }
   const std::string port = "MASTER_PORT=" + std::to_string(master.port);
   if (!port_is_free(master.port) || !hold_port(master.port)) {

@@ -1,25 +1,26 @@
 // MASTER_ADDR and MASTER_PORT of a launcher that names its nodes; the port is taken before the program starts.
 #pragma once
 
+#include "bridge/base/result.h"
 #include "bridge/core/endpoint.h"
 #include "bridge/core/launch_facts.h"
 #include "bridge/core/launch_options.h"
-#include "bridge/base/result.h"
 #include "bridge/core/task_map.h"
 #include "bridge/net/socket.h"
 
 namespace torchbridge {
 
-// The numeric address of a node by the launcher's name; of this node, where its own name does not resolve here,
-// reachable_address.
+// The numeric address of a node by the launcher's name for it. Of this node, where its own name does not resolve here,
+// reachable_address().
 Result<std::string> address_of_node(const std::string& name);
 
-// endpoint_of with a numeric address in the place of the name, unless that is a loopback address of another node here.
-// Asks the resolver, unless the facts have the address of rank 0's node. That a host does not resolve is only_here.
+// endpoint_of with a numeric address instead of the name, unless the name of another node resolves to a loopback
+// address here. Asks the resolver, unless the facts have the address of rank 0's node. An error of the resolver is
+// only_here.
 Result<Endpoint> store_endpoint_of(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options);
 
 // On rank 0: the port, bound for the program to inherit (see reserve). An error where another program of this host has
-// it, or where the address is not of this host: the others would wait for a store that never comes.
+// it, or where the address is not of this host: the other ranks would wait for a store that nobody serves.
 Result<Socket> reserve_store_port(const Endpoint& master);
 
 }  // namespace torchbridge

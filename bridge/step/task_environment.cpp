@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <climits>
 
-#include "bridge/bootstrap/all_gather.h"
 #include "bridge/binding/binding.h"
 #include "bridge/binding/closest_gpus.h"
+#include "bridge/bootstrap/all_gather.h"
 #include "bridge/core/exported_values.h"
 #include "bridge/core/nested_launch.h"
 #include "bridge/core/user_values.h"
@@ -22,12 +22,12 @@ namespace {
 
 std::string text(int number) { return std::to_string(number); }
 
-// Other tasks may not find it.
+// Other tasks may not have the error.
 Error only_here(const Error& error) { return {.message = error.message, .only_here = true}; }
 
 // Interface names may differ between nodes; a program on one node needs none. Without a name gloo takes the address of
-// the host's own name, which is 127.0.1.1 on Debian. NCCL finds its interfaces, also those of other fabrics, and is
-// told only the user's; without the '=', "eth1" means eth10 too.
+// the host's own name, which is 127.0.1.1 on Debian. NCCL finds its interfaces itself, also those of other fabrics, so
+// it gets only the user's; without the '=', "eth1" would match eth10 too.
 Status add_interface(const StepPlan& plan, const LaunchOptions& options, std::vector<Variable>& variables) {
   using Kind = InterfaceRule::Kind;
   if (options.iface.kind == Kind::kNone || (options.iface.kind == Kind::kAuto && plan.env.layout.node_count == 1))
@@ -49,7 +49,7 @@ std::string with_port(const Endpoint& endpoint) {
   return (ipv6 ? "[" + endpoint.host + "]" : endpoint.host) + ":" + text(endpoint.port);
 }
 
-// The words of the program, or of the text that a shell runs, without quotes and folders: of `--nnodes="1"` those are
+// The words of the command line, or of the text that a shell runs, without quotes and folders: `--nnodes="1"` gives
 // --nnodes and 1.
 std::vector<std::string> words_of(const std::vector<std::string>& program) {
   constexpr std::string_view kBetween = " \t\n=;&|()<>`\\/";
@@ -68,8 +68,8 @@ std::vector<std::string> words_of(const std::vector<std::string>& program) {
   return words;
 }
 
-// Whether the program, or the text that a shell runs, is a torchrun agent that waits for those of other nodes. What a
-// file of commands starts is not known.
+// Whether the program, or the text that a shell runs, is a torchrun agent that waits for the agents of other nodes.
+// Commands in a script file are not read.
 bool is_agent(const std::vector<std::string>& program) {
   constexpr std::string_view kAgents[] = {"torchrun", "torch.distributed.run", "torch.distributed.launch"};
   bool starts_agent = false;
@@ -119,7 +119,7 @@ std::string summary_of(const StepPlan& plan) {
 // Empty where the launcher numbers the node's ranks as torchrun does: RANK = the node's base + LOCAL_RANK.
 std::string note_on_base(const TaskMap& map, int node) {
   const int base = map.ranks_before(node);
-  int low = INT_MAX, high = 0;  // of RANK - LOCAL_RANK, which never falls from one rank of the node to the next
+  int low = INT_MAX, high = 0;  // of RANK - LOCAL_RANK, which does not decrease over the ranks of a node
   for (int rank = 0; rank < map.world_size(); ++rank) {
     if (!map.knows(rank) || map.node_of(rank) != node) continue;
     low = std::min(low, rank - map.local_rank_of(rank));
@@ -144,8 +144,8 @@ std::vector<std::string> notes_of(const StepPlan& plan, const LaunchOptions& opt
   return notes;
 }
 
-// The CPUs of each task of this node, for the rules that divide a node among its tasks. Slurm tells them; others are
-// asked.
+// The CPUs of each task of this node, for the rules that divide a node among its tasks. From Slurm's variables; under
+// other launchers the tasks exchange them.
 Result<std::vector<CpuSet>> cpus_of_tasks(const StepPlan& plan, const EnvMap& environment, const LaunchOptions& options,
                                           const CpuSet& own) {
   constexpr std::chrono::seconds kTimeout{60};
@@ -191,7 +191,7 @@ Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& env
   machine->task_cpus = std::move(*task_cpus);
   const auto binding = binding_of(environment, plan.env.layout, options, *machine);
   if (!binding) return only_here(binding.error());
-  if (const auto placed = place(binding->cpus, binding->memory_node); !placed) return only_here(placed.error());
+  if (const auto placed = set_affinity(binding->cpus, binding->memory_node); !placed) return only_here(placed.error());
 
   TaskEnvironment task{std::move(*variables), notes_of(plan, options, *binding)};
   task.variables.insert(task.variables.end(), binding->variables.begin(), binding->variables.end());
@@ -201,8 +201,8 @@ Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& env
     task.variables.push_back(marker);
     return task;
   }
-  // Without a safe place the program runs all the same: it then has no file to leave its reason in.
-  // A single process that nobody launched shares its run id with all others of its kind.
+  // Without a safe folder the program runs without an error file.
+  // A single process without a launcher shares its run id with all others of its kind.
   const std::string run =
       plan.facts.launcher == "none" ? plan.env.run_id + "-" + std::to_string(getpid()) : plan.env.run_id;
   const auto file = error_file_in("/tmp", run, plan.env.restart_count, plan.env.layout.rank);

@@ -1,5 +1,4 @@
-"""Gives torch.distributed the backend "mpi" and the init methods slurm://, pmix:// and mpi://. Importing is all there
-is to do."""
+"""Backend "mpi" and init methods slurm://, pmix:// and mpi:// of torch.distributed. The import registers them."""
 from . import backend, rendezvous
 
 backend.register()

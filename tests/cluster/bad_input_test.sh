@@ -46,7 +46,7 @@ expect_one_line
 
 # An address that is not rank 0's, a name that does not resolve, an agent that does not run, a WORLD_SIZE that is not
 # the launcher's.
-MASTER_ADDR=n1 expect_refusal '^srun: error: torch-env: MASTER_ADDR=n1 is no address of n0, where rank 0 runs' \
+MASTER_ADDR=n1 expect_refusal '^srun: error: torch-env: MASTER_ADDR=n1 is not an address of n0, where rank 0 runs' \
   "$seconds" \
   on_login srun -N2 -n2 --torch-env "$trainer"
 MASTER_ADDR=nohost.invalid expect_refusal "^srun: error: torch-env: MASTER_ADDR=nohost.invalid: .*does not resolve" \
@@ -80,7 +80,7 @@ expect_refusal "^trainer: rank 0: slurm: the step has 5 tasks, but its nodes hol
   on_login srun -N2 -n4 env SLURM_STEP_NUM_TASKS=5 "$trainer"
 expect_one_line
 RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29514 expect_refusal \
-  "^trainer: rank 0: RANK='0' and WORLD_SIZE='1' are exported, but mpirun says rank [0-3] of 4" "$seconds" \
+  "^trainer: rank 0: RANK='0' and WORLD_SIZE='1' are exported, but mpirun started rank [0-3] of 4" "$seconds" \
   on_this_host mpirun -np 4 "$trainer"
 expect_one_line
 

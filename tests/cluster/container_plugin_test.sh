@@ -40,12 +40,13 @@ RANK=0 LOCAL_RANK=0 expect_refusal \
   on_login srun -N2 -n2 -w n0,n2 "$BUILD_DIR/bin/torchbridge" exec -- true
 # Also where RANK is right for rank 0.
 RANK=0 WORLD_SIZE=2 MASTER_ADDR=n0 MASTER_PORT=29500 expect_refusal \
-  "^torchbridge: rank 1 on n2: RANK='0' and WORLD_SIZE='2' are exported, but slurm says rank 1 of 2" 10 \
+  "^torchbridge: rank 1 on n2: RANK='0' and WORLD_SIZE='2' are exported, but slurm started rank 1 of 2" 10 \
   on_login srun -N2 -n2 -w n0,n2 "$BUILD_DIR/bin/torchbridge" exec -- true
 
 # pyxis sets Slurm's ranks.
 with_plugstack n1 "$container $image\n$ours"
-expect_refusal "^srun: error: torch-env: RANK='1' is exported, but here it is '3': unset it, or give override=yes" 15 \
+expect_refusal \
+  "^srun: error: torch-env: RANK='1' is exported, but this task's value is '3': unset it, or give override=yes" 15 \
   on_two_nodes ranks=block
 expect $'0/4 0/3\n1/4 1/3\n2/4 2/3\n3/4 0/1' on_two_nodes ranks=block,override=yes
 

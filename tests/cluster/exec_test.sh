@@ -30,7 +30,7 @@ if command -v mpiexec.mpich >/dev/null; then
     -hosts n0:1,n1:1,n0:1,n1:1 -np 4 "$torchbridge" exec -- sh -c "$show"
 fi
 # Rank 0 does not start: another rank reports it.
-expect_refusal 'torchbridge: .*did not come|torchbridge: .*within 2 s' 30 \
+expect_refusal 'torchbridge: .*did not arrive|torchbridge: .*within 2 s' 30 \
   on_login mpirun -np 1 sleep 20 : -np 2 "$torchbridge" exec --timeout 2 -- true
 expect_refusal "torchbridge: .*'nan'" 10 on_login "$torchbridge" exec --timeout nan -- true
 

@@ -24,7 +24,8 @@ printf '%s' '{\"message\": {\"message\": \"ValueError: \\u00e9\", \
 \"extraInfo\": {\"py_callstack\": \"Traceback:\\n  line 7\"}}}' >\$TORCHELASTIC_ERROR_FILE
 kill -SEGV \$\$"
 time='[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8}\.[0-9]{3}'
-expect_in_report "first to fail: rank 6 on n2, at $time there: killed by signal 11 \(Segmentation fault\)$"
+first="first to fail: rank 6 on n2, at $time \(local time of n2\)"
+expect_in_report "$first: killed by signal 11 \(Segmentation fault\)$"
 expect_in_report '    .*"ValueError: '
 expect_in_report '^srun: error: torch-env:       line 7'
 

@@ -10,7 +10,7 @@ expect $'0 0,1\n1 0,1' tasks --gpus-per-node=2 --torch-env
 expect $'0 0\n1 1' tasks --gpus-per-task=1 --torch-env
 expect $'0 0,1\n1 0,1' tasks --gpus-per-task=1 --torch-env=gpus=all
 expect $'0 0\n1 1' tasks --gpus-per-node=2 --gpu-bind=single:1 --torch-env
-expect_refusal 'torch-env: gpus=all: this task sees GPU [01], and nothing tells the others' 20 \
+expect_refusal 'torch-env: gpus=all: this task sees GPU [01], and the other GPUs' 20 \
   tasks --gpus-per-node=2 --gpu-bind=map_gpu:1,0 --torch-env=gpus=all
 expect $'0 0\n0 1' tasks --gres=gpu:2 --torch-env=gpus=virtual
 expect $'0 0\n0 0' tasks --gres=gpu:1 --torch-env=gpus=share

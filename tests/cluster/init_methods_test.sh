@@ -33,5 +33,5 @@ expect_refusal 'trainer: rank 0: mpi://: this process was not started by mpirun'
   on_login srun -N2 -n2 "$trainer" --init-method mpi://
 expect_refusal 'trainer: rank 0: pmix://: PMIX_NAMESPACE is not set' 20 \
   on_login srun -N2 -n2 "$trainer" --init-method pmix://
-expect_refusal 'trainer: rank 0: rank 0 of 4 was given, but by slurm this is rank 0 of 2' 20 \
+expect_refusal 'trainer: rank 0: the program gives rank 0 of 4, but this process is rank 0 of 2 according to slurm' 20 \
   on_login srun -N2 -n2 "$trainer" --init-method 'slurm://?world_size=4'

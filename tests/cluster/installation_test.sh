@@ -15,7 +15,7 @@ expect_one_line_of_ours() {
 # Missing on one node. The program there finds no rank; the other nodes notice it by the check of all nodes.
 with_plugstack n1 ""
 or_missing='\(or is torch_env.so missing in its plugstack.conf\?\)$'
-expect_refusal "^srun: error: torch-env: no word within 2 s from n1: .* $or_missing" 10 \
+expect_refusal "^srun: error: torch-env: no message within 2 s from n1: .* $or_missing" 10 \
   on_login srun -N3 -n3 --torch-env=check=2 sh -c "$wait_for_rank_1"
 expect_one_line_of_ours
 expect_refusal "ValueError: .*'torch_env.so-is-not-loaded-on-this-node'" 10 on_login srun -N1 -n1 -w n1 --torch-env \
@@ -42,7 +42,7 @@ done
 expect none on_login srun -N1 -n1 -w n1 --export=NONE --torch-env /bin/sh -c 'echo ${RANK:-none}'
 # Missing on the node of rank 0: one of the other nodes reports it.
 with_plugstack n0 ""
-expect_refusal "^srun: error: torch-env: node n[1-3] does not reach the node of rank 0, n0: .* $or_missing" 10 \
+expect_refusal "^srun: error: torch-env: node n[1-3] cannot reach the node of rank 0, n0: .* $or_missing" 10 \
   on_login srun -N4 -n4 --torch-env=check=2 sleep 1000
 expect_one_line_of_ours
 

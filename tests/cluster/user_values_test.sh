@@ -7,9 +7,10 @@ OMP_NUM_THREADS=7 ROLE_NAME=mine MASTER_PORT=29513 expect $'0 7 mine 29513\n1 7 
   on_login srun -N1 -n2 --torch-env sh -c 'echo $RANK $OMP_NUM_THREADS $ROLE_NAME $MASTER_PORT'
 OMP_NUM_THREADS=7 ROLE_NAME=mine RANK=5 expect $'0 1 default\n1 1 default' \
   on_login srun -N1 -n2 --torch-env=override=yes sh -c 'echo $RANK $OMP_NUM_THREADS $ROLE_NAME'
-RANK=0 expect_refusal "torch-env: RANK='0' is exported, but here it is '1': unset it, or give override=yes" 10 \
+RANK=0 expect_refusal \
+  "torch-env: RANK='0' is exported, but this task's value is '1': unset it, or give override=yes" 10 \
   on_login srun -N2 -n2 --torch-env true
-WORLD_SIZE=3 expect_refusal "torch-env: WORLD_SIZE='3' is exported, but here it is '2'" 10 \
+WORLD_SIZE=3 expect_refusal "torch-env: WORLD_SIZE='3' is exported, but this task's value is '2'" 10 \
   on_login srun -N2 -n2 --torch-env true
 MASTER_PORT=high expect_refusal "torch-env: MASTER_PORT='high': expected an integer from 1 to 65535" 10 \
   on_login srun -N2 -n2 --torch-env true
@@ -20,10 +21,10 @@ MASTER_ADDR=nohost.invalid expect_refusal "torch-env: .*'nohost.invalid' does no
 
 # Each node would connect to itself.
 MASTER_ADDR=localhost expect_refusal \
-  "torch-env: MASTER_ADDR='localhost' is exported, which means every node's own self, but the ranks are on 2 nodes" 10 \
+  "torch-env: MASTER_ADDR='localhost' is exported, which is each node's own address, but the ranks are on 2 nodes" 10 \
   on_login srun -N2 -n2 --torch-env sleep 1000
 MASTER_ADDR=127.0.0.1 MASTER_PORT=29513 expect_refusal \
-  "torchbridge: MASTER_ADDR='127.0.0.1' is exported, which means every node's own self" 20 \
+  "torchbridge: MASTER_ADDR='127.0.0.1' is exported, which is each node's own address" 20 \
   on_login srun -N2 -n2 "$torchbridge" exec -- true
 MASTER_ADDR=localhost expect $'0 localhost\n1 localhost' \
   on_login srun -N1 -n2 --torch-env sh -c 'echo $RANK $MASTER_ADDR'
@@ -39,7 +40,7 @@ OMP_NUM_THREADS=7 ROLE_NAME=mine RANK=5 WORLD_SIZE=9 MASTER_ADDR=192.0.2.1 expec
   on_login srun -N1 -n2 "$torchbridge" exec --torch-env=override=yes -- \
   sh -c 'test $MASTER_ADDR = 192.0.2.1 || echo $RANK $WORLD_SIZE $OMP_NUM_THREADS $ROLE_NAME'
 MASTER_ADDR=192.0.2.1 MASTER_PORT=29513 expect_one_report \
-  "MASTER_ADDR=192.0.2.1 is no address of n0, where rank 0 runs" \
+  "MASTER_ADDR=192.0.2.1 is not an address of n0, where rank 0 runs" \
   on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec -- sleep 1000
 MASTER_ADDR=nohost.invalid expect_refusal "^torchbridge: .*'nohost.invalid' does not resolve on n0" 30 \
   on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec -- sleep 1000

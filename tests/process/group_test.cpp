@@ -33,7 +33,7 @@ TEST(Group, ContradictionsShowBothSides) {
   Ranks both(1, run("store_and_method"));
   expect_error(both, "both a store and an init method are given");
   Ranks sizes(1, run("argument_against_variable"));
-  expect_error(sizes, "the world size is 7 by the program, but 1 by WORLD_SIZE");
+  expect_error(sizes, "the world size is 7 in the program's arguments, but 1 in WORLD_SIZE");
 }
 
 TEST(Group, EndsWithItsScope) {

@@ -1,8 +1,7 @@
-// So many nodes wait for each other as those of a step with `check` do: rank 0's a process, the
-// others threads of some further ones, in a network namespace of their own, whose counters tell
-// what went over the wire. Prints one line; ends with 1 where a node did not hear the answer, or
-// called more often than a pause that doubles up to 2 s allows. Usage: bootstrap_nodes NODES
-// [SECONDS], by which rank 0's node comes later than the others
+// The all-gather of a step with `check` over many nodes: rank 0's node is a process, the others are threads of some
+// further processes, in a network namespace of their own, whose counters give the traffic. Prints one line; exits with
+// 1 where a node did not get the answer, or connected more often than a pause that doubles up to 2 s allows. Usage:
+// bootstrap_nodes NODES [SECONDS]: rank 0's node starts SECONDS after the others
 #include <net/if.h>
 #include <pthread.h>
 #include <sched.h>
@@ -25,8 +24,8 @@
 #include <sstream>
 #include <thread>
 
-#include "bridge/bootstrap/all_gather.h"
 #include "bridge/base/env_map.h"
+#include "bridge/bootstrap/all_gather.h"
 #include "bridge/net/socket.h"
 
 namespace {
@@ -43,13 +42,13 @@ constexpr int kNodesOfAProcess = 3000;  // each with four descriptors; the hard 
   std::exit(1);
 }
 
-// Nothing but this process is in it.
+// A network namespace with this process alone.
 void enter_own_network() {
   if (geteuid() != 0) {
     std::printf("SKIPPED: a network namespace needs root\n");
     std::exit(77);
   }
-  if (unshare(CLONE_NEWNET) != 0) give_up("cannot make a network namespace");
+  if (unshare(CLONE_NEWNET) != 0) give_up("cannot create a network namespace");
   const Socket socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   ifreq loopback{};
   std::strcpy(loopback.ifr_name, "lo");
@@ -94,7 +93,7 @@ Group group_of(int node, int nodes) {
   group.listens = node == 0;
   group.listen_at = "127.0.0.1";
   group.ports = {29500, 29501, 29502};
-  if (node != 0) group.first_places = {"127.0.0.1"};
+  if (node != 0) group.first_hosts = {"127.0.0.1"};
   return group;
 }
 
@@ -104,26 +103,26 @@ double most_calls_of_a_node(double delay) { return 3 * (std::log2(2.0 / 0.002) +
 
 double seconds_now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
 
-// What the processes tell.
+// The results of the processes, in shared memory.
 struct Outcome {
-  std::atomic<double> listening, heard_by_last, cpu_of_first;
+  std::atomic<double> listening, answered_last, cpu_of_first;
   std::atomic<int> failed;
 };
 
-void take_part(int node, int nodes, Outcome& outcome) {
+void run_node(int node, int nodes, Outcome& outcome) {
   const auto gathered =
       all_gather(group_of(node, nodes), "", kTimeout, [](Values) { return Result<Values>(Values{"all here"}); });
   const double now = seconds_now();
-  for (double last = outcome.heard_by_last; last < now && !outcome.heard_by_last.compare_exchange_weak(last, now);) {
+  for (double last = outcome.answered_last; last < now && !outcome.answered_last.compare_exchange_weak(last, now);) {
   }
   if (gathered && gathered->values == Values{"all here"}) return;
   if (++outcome.failed > 1) return;
   std::fprintf(stderr, "bootstrap_nodes: node %d: %s\n", node,
-               gathered ? gathered->nobody.c_str() : gathered.error().message.c_str());
+               gathered ? gathered->unreached.c_str() : gathered.error().message.c_str());
 }
 
-// Says on `ready` that its threads are there, and lets them go when `go` is closed.
-int play(int first, int end, int nodes, double delay, Outcome& outcome, int ready, int go) {
+// Starts the threads of nodes `first` to `end` - 1, writes a byte to `ready`, and releases them when `go` is closed.
+int run_nodes(int first, int end, int nodes, double delay, Outcome& outcome, int ready, int go) {
   std::latch released(1);
   std::vector<std::thread> threads;
   for (int node = first; node < end; ++node) {
@@ -133,7 +132,7 @@ int play(int first, int end, int nodes, double delay, Outcome& outcome, int read
         std::this_thread::sleep_for(std::chrono::duration<double>(delay));
         outcome.listening = seconds_now();
       }
-      take_part(node, nodes, outcome);
+      run_node(node, nodes, outcome);
     });
   }
   char byte = 0;
@@ -149,7 +148,7 @@ int play(int first, int end, int nodes, double delay, Outcome& outcome, int read
   return 0;
 }
 
-void play_all(int nodes, double delay, Outcome& outcome) {
+void run_processes(int nodes, double delay, Outcome& outcome) {
   int ready[2], go[2];
   if (pipe(ready) != 0 || pipe(go) != 0) give_up("pipe");
   int processes = 0;
@@ -157,7 +156,7 @@ void play_all(int nodes, double delay, Outcome& outcome) {
        first = end, end = std::min(nodes, first + kNodesOfAProcess), ++processes) {
     if (fork() != 0) continue;
     close(go[1]);
-    _exit(play(first, end, nodes, delay, outcome, ready[1], go[0]));
+    _exit(run_nodes(first, end, nodes, delay, outcome, ready[1], go[0]));
   }
   close(ready[1]);
   char byte = 0;
@@ -175,14 +174,14 @@ int run(int nodes, double delay) {
   if (shared == MAP_FAILED) give_up("mmap");
   Outcome& outcome = *new (shared) Outcome{};
   auto before = counters();
-  play_all(nodes, delay, outcome);
+  run_processes(nodes, delay, outcome);
   auto after = counters();
   const auto more = [&](const char* name) { return after[name] - before[name]; };
   const auto calls = more("Tcp.ActiveOpens");
   std::printf(
       "nodes=%d delay_s=%.0f seconds=%.3f cpu_of_first_s=%.3f calls=%ld accepted=%ld syn=%ld "
       "overflows=%ld bytes=%ld failed=%d\n",
-      nodes, delay, outcome.heard_by_last - outcome.listening, outcome.cpu_of_first.load(), calls,
+      nodes, delay, outcome.answered_last - outcome.listening, outcome.cpu_of_first.load(), calls,
       more("Tcp.PassiveOpens"), calls + more("TcpExt.TCPSynRetrans"), more("TcpExt.ListenOverflows"),
       more("IpExt.OutOctets"), outcome.failed.load());
   const double most = most_calls_of_a_node(delay) * nodes;
@@ -199,9 +198,7 @@ int main(int argc, char** argv) {
   const auto nodes = parse_integer(argc > 1 ? argv[1] : "", 2, 100'000);
   const auto delay = parse_integer(argc > 2 ? argv[2] : "0", 0, 200);
   if (!nodes || !delay || argc > 3) {
-    std::fprintf(stderr,
-                 "usage: bootstrap_nodes NODES [SECONDS], by which rank 0's node comes later than "
-                 "the others\n");
+    std::fprintf(stderr, "usage: bootstrap_nodes NODES [SECONDS]: rank 0's node starts SECONDS after the others\n");
     return 2;
   }
   enter_own_network();

@@ -1,4 +1,4 @@
-"""One rank of a step: rank 0 listens at MASTER_PORT, and the others tell it their run there.
+"""One rank of a step: rank 0 listens at MASTER_PORT, and the others connect and send their run id.
 
 Prints the largest resident set of the slurmstepd that started it, in KiB; with --torch-env rank 0 adds the port, and
 from when to when it was open. Imports little, for thousands are started.
@@ -8,7 +8,7 @@ import socket
 import sys
 import time
 
-PATIENCE = 120
+TIMEOUT = 120
 
 
 def peak_of(pid):
@@ -19,19 +19,19 @@ def peak_of(pid):
 def serve(endpoint, run, others):
     begin = time.monotonic()
     with socket.create_server(endpoint) as listener:
-        listener.settimeout(PATIENCE)
+        listener.settimeout(TIMEOUT)
         for _ in range(others):
             caller, _ = listener.accept()
             with caller:
-                told = caller.recv(1000)
-                if told != run:
-                    sys.exit(f"a rank of {told!r} came to MASTER_PORT={endpoint[1]} of {run!r}")
+                received = caller.recv(1000)
+                if received != run:
+                    sys.exit(f"MASTER_PORT={endpoint[1]} of {run!r} received a connection of {received!r}")
                 caller.sendall(run)
         return f" {endpoint[1]} {begin} {time.monotonic()}"
 
 
 def call(endpoint, run):
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while True:
         try:
             with socket.create_connection(endpoint) as connection:

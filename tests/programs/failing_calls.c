@@ -1,6 +1,6 @@
 // Preloaded: from call number FAIL_AT of FAIL_CALL on, FAIL_TIMES of the plugin's calls fail. With FAIL_SIGNAL none
 // fails, but the child that makes call number FAIL_AT gets that signal. The calls of a process and its children are
-// counted together; everybody else's are not.
+// counted together; those of other processes are not.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

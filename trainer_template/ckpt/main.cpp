@@ -10,8 +10,8 @@
 #include "trainer_template/ckpt/look.h"
 #include "trainer_template/ckpt/show.h"
 #include "trainer_template/ckpt/to_torch.h"
-#include "trainer_template/runtime/formats/torch_archive.h"
 #include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/formats/torch_archive.h"
 
 using torchbridge::train::ExitCode;
 
@@ -68,11 +68,11 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
     return static_cast<int>(good ? ExitCode::kDone : ExitCode::kFailed);
   } catch (const CLI::ParseError& error) {
-    if (const auto text = torchbridge::asked_for(app, error)) {
+    if (const auto text = torchbridge::help_or_version(app, error)) {
       std::fputs(text->c_str(), stdout);
       return static_cast<int>(ExitCode::kDone);
     }
-    std::fprintf(stderr, "torchbridge-ckpt: %s (see --help)\n", torchbridge::text_of(app, error).c_str());
+    std::fprintf(stderr, "torchbridge-ckpt: %s (see --help)\n", torchbridge::command_line_error(app, error).c_str());
     return static_cast<int>(ExitCode::kBadOptions);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "torchbridge-ckpt: %s\n", error.what());

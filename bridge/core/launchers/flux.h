@@ -2,14 +2,14 @@
 #pragma once
 
 #include "bridge/base/env_map.h"
-#include "bridge/core/launch_facts.h"
 #include "bridge/base/result.h"
+#include "bridge/core/launch_facts.h"
 
 namespace torchbridge {
 
 // True inside a task of a job; the initial program of an instance (flux start, flux batch) is none.
 bool detect_flux(const EnvMap& environment);
-// Where there is more than one node, neither nodes nor the number of ranks on this one are told.
+// Where there is more than one node, neither the nodes nor the number of ranks on this one are known.
 Result<LaunchFacts> read_flux(const EnvMap& environment);
 
 }  // namespace torchbridge

@@ -25,8 +25,8 @@ Result<LaunchFacts> read_hydra(const EnvMap& environment) {
     facts.tasks_per_node = {facts.world_size};
     facts.local_rank = facts.rank;
   } else {
-    facts.local_size = facts.local_rank =
-        0;  // told for one of its daemons, of which a node that is listed twice has two
+    // The variables count the ranks of one daemon, and a node that is listed twice has two daemons.
+    facts.local_size = facts.local_rank = 0;
   }
   return facts;
 }

@@ -2,16 +2,16 @@
 #pragma once
 
 #include "bridge/base/env_map.h"
-#include "bridge/core/launch_facts.h"
 #include "bridge/base/result.h"
+#include "bridge/core/launch_facts.h"
 
 namespace torchbridge {
 
 bool detect_hydra(const EnvMap& environment);
-// Nodes are not told: where there is more than one, the ranks must exchange them.
+// Nodes are not known: where there is more than one, the ranks must exchange them.
 Result<LaunchFacts> read_hydra(const EnvMap& environment);
 
-// A launcher of which nothing is known but that it speaks PMI-1: rank and size, and a descriptor to exchange the rest.
+// A launcher of which nothing is known but that it offers PMI-1: rank and size, and a descriptor to exchange the rest.
 bool detect_pmi(const EnvMap& environment);
 Result<LaunchFacts> read_pmi(const EnvMap& environment);
 

@@ -24,7 +24,7 @@ std::vector<std::string_view> split_at(std::string_view text, char separator) {
 }
 
 std::string padded(std::string_view digits, std::size_t width) {
-  const bool short_of = !digits.empty() && digits.size() < width;  // nothing stays nothing, which is no number
+  const bool short_of = !digits.empty() && digits.size() < width;  // an empty text stays empty, which is no number
   return std::string(short_of ? width - digits.size() : 0, '0') + std::string(digits);
 }
 

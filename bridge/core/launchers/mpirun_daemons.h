@@ -1,4 +1,4 @@
-// What OpenMPI's mpirun tells its ranks of its own daemons, one on each node: where ranks of other nodes may be found.
+// What OpenMPI's mpirun gives its ranks about its daemons, one on each node: the nodes that may hold other ranks.
 #pragma once
 
 #include <optional>
@@ -13,17 +13,17 @@ namespace torchbridge {
 
 struct MpirunDaemons {
   // OpenMPI 4: drawn by mpirun for this run, and only in the environment of its ranks. OpenMPI 5 has none: it is made
-  // from the run's name, mpirun's host and pid, which tells runs apart, but can be guessed by other users.
+  // from the run's name, mpirun's host and pid, which distinguishes runs, but other users can guess it.
   SipKey secret{};
   bool on_mpirun_host = false;           // this rank runs where mpirun does
   std::vector<std::string> mpirun_host;  // its numeric addresses, or its name; it may hold ranks or not
-  // Names of all nodes with a daemon, mpirun's first; those without ranks too. Empty on mpirun's host, to whose ranks
-  // it is not told, where mpirun found the list too long for a command line (1024 characters), and in OpenMPI 5.
+  // Names of all nodes with a daemon, mpirun's first; those without ranks too. Empty on mpirun's host, whose ranks do
+  // not get it, where mpirun found the list too long for a command line (1024 characters), and in OpenMPI 5.
   std::vector<std::string> nodes;
 };
 
-// Nothing where a variable that says the secret or the host is missing or not as 4.1 or 5.0 write it. All ranks of a
-// run come to the same answer. A list of nodes that cannot be read is left empty.
+// Nothing where a variable with the secret or the host is missing or not as 4.1 or 5.0 write it. All ranks of a run get
+// the same result. A list of nodes that cannot be parsed is left empty.
 std::optional<MpirunDaemons> read_mpirun_daemons(const EnvMap& environment);
 
 // "8ab9e0efaf4826c6-8b979a31b6ee930f"
@@ -34,7 +34,7 @@ Result<SipKey> parse_orte_secret(std::string_view text);
 Result<std::vector<std::string>> parse_orte_addresses(std::string_view uri);
 
 // "n[1:0-3,7],login@0(6)": names, of which brackets hold the digits' number and what they count; after '@' the daemons'
-// numbers, which are not looked at. (OpenMPI 4.1, orte/mca/regx.)
+// numbers, which are ignored. (OpenMPI 4.1, orte/mca/regx.)
 Result<std::vector<std::string>> parse_orte_nodes(std::string_view regex);
 
 // OpenMPI 5: "prterun-HOST-PID@1", or "prte-HOST-PID@1" of a virtual machine that runs on: the host's name.

@@ -12,7 +12,7 @@ bool detect_openmpi(const EnvMap& environment) {
   const bool of_jsrun = environment.has("JSM_NAMESPACE_RANK") &&
                         environment.get("JSM_NAMESPACE_RANK") == environment.get("OMPI_COMM_WORLD_RANK") &&
                         environment.get("JSM_NAMESPACE_SIZE") == environment.get("OMPI_COMM_WORLD_SIZE");
-  // srun --mpi=pmix inside an mpirun: mpirun always sets PMIX_NAMESPACE, so the last who did was Slurm.
+  // srun --mpi=pmix inside an mpirun: mpirun always sets PMIX_NAMESPACE, so Slurm has set it after mpirun.
   const bool outside_of_srun = environment.get("PMIX_NAMESPACE").value_or("").starts_with("slurm.pmix.");
   return !of_jsrun && !outside_of_srun;
 }

@@ -2,13 +2,13 @@
 #pragma once
 
 #include "bridge/base/env_map.h"
-#include "bridge/core/launch_facts.h"
 #include "bridge/base/result.h"
+#include "bridge/core/launch_facts.h"
 
 namespace torchbridge {
 
 bool detect_openmpi(const EnvMap& environment);
-// Nodes are not told: where there is more than one, the ranks must exchange them.
+// Nodes are not known: where there is more than one, the ranks must exchange them.
 Result<LaunchFacts> read_openmpi(const EnvMap& environment);
 
 }  // namespace torchbridge

@@ -74,7 +74,7 @@ Status add_pals_apinfo(LaunchFacts& facts, std::string_view content) {
   if (!fits(ranks, kRankSize, content) || !fits(nodes, kNodeSize, content))
     return wrong("the layout of the file is not known");
   if (ranks.count != facts.world_size) {
-    return wrong("the file tells of " + std::to_string(ranks.count) + " ranks, but PMI_SIZE='" +
+    return wrong("the file lists " + std::to_string(ranks.count) + " ranks, but PMI_SIZE='" +
                  std::to_string(facts.world_size) + "'");
   }
   const auto listed_node = [&](int rank) {

@@ -1,12 +1,12 @@
-// PALS, the mpiexec and aprun of HPE Cray systems: the variables of a process, and the file they name.
+// PALS, the mpiexec and aprun of HPE Cray systems: the variables of a process, and the file of PALS_APINFO.
 #pragma once
 
 #include <string>
 #include <string_view>
 
 #include "bridge/base/env_map.h"
-#include "bridge/core/launch_facts.h"
 #include "bridge/base/result.h"
+#include "bridge/core/launch_facts.h"
 
 namespace torchbridge {
 

@@ -20,8 +20,8 @@ Result<LaunchFacts> read_pmix(const EnvMap& environment) {
   return Error{
       "PMIX_RANK='" + printable(*environment.get("PMIX_RANK")) + "' and PMIX_NAMESPACE='" +
       printable(*environment.get("PMIX_NAMESPACE")) +
-      "' are set, but by no launcher known here, and nothing tells the number of ranks: set RANK, WORLD_SIZE, " +
-      "MASTER_ADDR and MASTER_PORT, or unset these two for a single process"};
+      "' are set by an unknown launcher, and no variable contains the number of ranks: set RANK, WORLD_SIZE, " +
+      "MASTER_ADDR and MASTER_PORT, or unset both for a single process"};
 }
 
 }  // namespace torchbridge

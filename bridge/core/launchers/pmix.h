@@ -2,8 +2,8 @@
 #pragma once
 
 #include "bridge/base/env_map.h"
-#include "bridge/core/launch_facts.h"
 #include "bridge/base/result.h"
+#include "bridge/core/launch_facts.h"
 
 namespace torchbridge {
 
@@ -12,7 +12,7 @@ bool detect_pmix(const EnvMap& environment);
 // newest that begins with `beginning`; empty where there is none. PMIx 4 sets URI2 to URI41, PMIx 7 URI21 to URI61 and
 // no URI2.
 std::string_view pmix_server_uri(const EnvMap& environment, std::string_view beginning = {});
-// Always an error: the variables tell a rank, but not of how many.
+// Always an error: the variables contain a rank, but not the number of ranks.
 Result<LaunchFacts> read_pmix(const EnvMap& environment);
 
 }  // namespace torchbridge

@@ -1,4 +1,4 @@
-// Reads a launcher's variables in a row and remembers the first that is wrong.
+// Reads a launcher's variables one after the other and keeps the error of the first that is wrong.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ class VariableReader {
 
   std::string text(std::string_view name) const { return std::string(environment_.get(name).value_or("")); }
 
-  // Null where all was well so far.
+  // Null where no variable was wrong so far.
   const Error* error() const { return error_.message.empty() ? nullptr : &error_; }
 
  private:

@@ -35,7 +35,7 @@ expect "3 0/3 total 111
   uniq -c | sed 's/^ *//')"
 
 errors=$(ranks 2 refused slurm:// "mpi://?colour=blue" "mpi://?world_size=3")
-for error in "slurm:// is for tasks that srun started" colour "mpi://: world_size is 2, but 3 was given"; do
+for error in "slurm://: SLURM_STEP_ID" colour "mpi://: world_size is 2, but 3 was given"; do
   (($(grep -c -- "$error" <<<"$errors") == 2)) || fail "no '$error' by each rank in: $errors"
 done
 # The others do not wait for a rank that is gone.

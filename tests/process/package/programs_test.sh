@@ -24,7 +24,7 @@ for program in "${@:2}"; do
     [[ -z $bare ]] || fail "$name $command --help has no text for $bare"
     while read -r option; do
       message=$("$program" $command "${option}x" 2>&1) && fail "$name $command ${option}x is taken"
-      [[ $message == *"there is no option '${option}x'; did you mean '$option'?"* && $message != *$'\n'* ]] ||
+      [[ $message == *"unknown option '${option}x'; did you mean '$option'?"* && $message != *$'\n'* ]] ||
         fail "$name $command ${option}x: $message"
     done < <(sed -n 's/^  \(-h,\)\?\(--[a-z0-9-]*\).*/\2/p' <<<"$help")
   done

@@ -9,14 +9,14 @@
 
 #include "bridge/base/env_map.h"
 #include "bridge/program/program.h"
+#include "trainer_template/runtime/backends/device_backends.h"
 #include "trainer_template/runtime/base/console.h"
 #include "trainer_template/runtime/base/errors.h"
-#include "trainer_template/runtime/backends/device_backends.h"
+#include "trainer_template/runtime/formats/toml_file.h"
 #include "trainer_template/runtime/options/config_file.h"
 #include "trainer_template/runtime/options/option_checks.h"
 #include "trainer_template/runtime/options/option_conflicts.h"
 #include "trainer_template/runtime/options/option_suggestions.h"
-#include "trainer_template/runtime/formats/toml_file.h"
 
 namespace torchbridge::train {
 namespace {
@@ -37,11 +37,13 @@ class CommandLine {
   void parse(int argc, char** argv);
   const Options& options() const { return options_; }
   // What --help, with the defaults of the task that was chosen, --version or --print-config prints.
-  std::optional<std::string> asked_for(const CLI::ParseError& error);
+  std::optional<std::string> help_or_version(const CLI::ParseError& error);
   std::optional<std::string> printed_config() {
     return prints_config_ ? std::optional(config_file(table_, app_.get_name())) : std::nullopt;
   }
-  std::string text_of(const CLI::ParseError& error) const { return torchbridge::text_of(app_, error, kSuggestedOptions); }
+  std::string text_of(const CLI::ParseError& error) const {
+    return torchbridge::command_line_error(app_, error, kSuggestedOptions);
+  }
 
  private:
   void take_words();
@@ -174,7 +176,7 @@ void CommandLine::choose_device() {
   }
 }
 
-std::optional<std::string> CommandLine::asked_for(const CLI::ParseError& error) {
+std::optional<std::string> CommandLine::help_or_version(const CLI::ParseError& error) {
   if (dynamic_cast<const CLI::CallForHelp*>(&error)) {
     const auto entries = read_toml(file_);
     std::string task = words_.at("--task");
@@ -190,7 +192,7 @@ std::optional<std::string> CommandLine::asked_for(const CLI::ParseError& error) 
         option->default_str(each.default_text.empty() ? each.rule.if_not_set : each.default_text);
     }
   }
-  return torchbridge::asked_for(app_, error);
+  return torchbridge::help_or_version(app_, error);
 }
 
 }  // namespace
@@ -201,7 +203,7 @@ Options parse_command_line(int argc, char** argv, std::span<const TaskRegistrati
     line.parse(argc, argv);
     check_together(line.options());
   } catch (const CLI::ParseError& error) {
-    if (const auto text = line.asked_for(error)) throw EarlyExit(ExitCode::kDone, *text);
+    if (const auto text = line.help_or_version(error)) throw EarlyExit(ExitCode::kDone, *text);
     throw EarlyExit(ExitCode::kBadOptions, line.text_of(error) + " (see --help)");
   }
   if (const auto text = line.printed_config()) throw EarlyExit(ExitCode::kDone, *text);

@@ -16,9 +16,9 @@ namespace {
 class LauncherNodes {
  public:
   explicit LauncherNodes(const Launch& launch) {
-    const LaunchFacts* facts = launch.plan           ? &launch.plan->facts
-                               : launch.facts_beside ? &*launch.facts_beside
-                                                     : nullptr;
+    const LaunchFacts* facts = launch.plan             ? &launch.plan->facts
+                               : launch.matching_facts ? &*launch.matching_facts
+                                                       : nullptr;
     if (facts == nullptr || facts->rank != launch.env.layout.rank) return;
     names_ = facts->nodes;
     if (auto map = task_map_of(*facts)) map_ = *std::move(map);

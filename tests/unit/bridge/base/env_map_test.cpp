@@ -29,7 +29,7 @@ TEST(EnvMap, ReadsIntegersInRange) {
   EXPECT_EQ(*map.required_integer("N", 0, 10), 7);
 }
 
-TEST(EnvMap, RefusesWhatIsNoIntegerAndNamesIt) {
+TEST(EnvMap, RejectsMalformedIntegersAndNamesThem) {
   for (const char* text :
        {"", " 1", "1 ", "+1", "1x", "x", "0x10", "1.0", "11", "-1", "99999999999999999999", "\xff"}) {
     const EnvMap map = {{"RANK", text}};
@@ -48,7 +48,7 @@ TEST(EnvMap, NamesARequiredVariableThatIsMissing) {
   EXPECT_EQ(map.required("EMPTY").error().message, "EMPTY is empty");
 }
 
-TEST(Printable, EscapesWhatATerminalWouldObey) {
+TEST(Printable, EscapesControlCharacters) {
   EXPECT_EQ(printable("plain"), "plain");
   EXPECT_EQ(printable("a\nb\x1b[0m\xc3"), "a\\x0ab\\x1b[0m\\xc3");
   EXPECT_EQ(printable(std::string(100, 'x')), std::string(80, 'x') + "...");

@@ -31,7 +31,7 @@ TEST(Hostlist, ExpandsNames) {
   }
 }
 
-TEST(Hostlist, RefusesMalformedLists) {
+TEST(Hostlist, RejectsMalformedLists) {
   const struct {
     const char* text;
     const char* part_of_message;
@@ -44,7 +44,7 @@ TEST(Hostlist, RefusesMalformedLists) {
       {"n[a-b]", "expected a number"},
       {"n[1-]", "expected a number"},
       {"n[-1]", "expected a number"},
-      {"n[3-1]", "runs backwards"},
+      {"n[3-1]", "the range is descending"},
       {"a,,b", "empty host name"},
       {",a", "empty host name"},
       {"a,", "empty host name"},
@@ -64,7 +64,7 @@ TEST(Hostlist, RefusesMalformedLists) {
   }
 }
 
-TEST(Hostlist, RefusesNamesLongerThanAnyHostName) {  // a million of them would fill the memory of a node
+TEST(Hostlist, RejectsNamesLongerThanAnyHostName) {  // a million of them would fill the memory of a node
   const std::string long_part(256, 'x');
   for (const std::string& text :
        {long_part, "n[0-999999]" + long_part, long_part + "[1-2]", "n[1-2]" + long_part + "[3-4]"}) {
@@ -87,7 +87,7 @@ TEST(TaskCounts, ExpandsRepetitions) {
   }
 }
 
-TEST(TaskCounts, RefusesMalformedCounts) {
+TEST(TaskCounts, RejectsMalformedCounts) {
   for (const char* text : {"", "0", "-1", "5,1(x", "5,1(x)", "5,1(x0)", "5,1(x3", "5,1(3)", "5 ,1", "x", "1,", "2(x3)4",
                            "1(x9999999)", "99999999999"}) {
     EXPECT_FALSE(parse_task_counts(text)) << text;

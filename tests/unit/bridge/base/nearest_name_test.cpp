@@ -28,7 +28,7 @@ TEST(NearestName, IsTheOneOfTheFewestChanges) {
 
 TEST(NearestName, LeavesLongTextAlone) { EXPECT_EQ(nearest_name(std::string(100'000, 'x'), kNames), ""); }
 
-TEST(NearestName, AsksOnlyWhereThereIsOne) {
+TEST(NearestName, SuggestsNothingWithoutANearestName) {
   EXPECT_EQ(did_you_mean("--epoch", kNames), "; did you mean '--epochs'?");
   EXPECT_EQ(did_you_mean("--zebra", kNames), "");
   EXPECT_EQ(did_you_mean("--zebra", {}), "");

@@ -29,7 +29,7 @@ TEST(Subnet, ContainsAddressesOfItsPrefix) {
   }
 }
 
-TEST(Subnet, RefusesWhatIsNone) {
+TEST(Subnet, RejectsMalformedSubnets) {
   for (const char* text : {"", "/", "10.1.0.0", "10.1.0.0/", "10.1.0.0/33", "10.1.0.0/-1", "10.1.0/16", "fd00::/129",
                            "ib0/8", "10.1.0.0/8/8"}) {
     const auto subnet = Subnet::parse(text);

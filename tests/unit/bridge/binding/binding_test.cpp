@@ -115,7 +115,7 @@ TEST(Binding, AutoKeepsWhatIsCoherent) {
   }
 }
 
-TEST(Binding, AutoSaysWhereLocalRankIsNoIndex) {
+TEST(Binding, AutoNotesThatLocalRankIsNoIndex) {
   const struct {
     std::vector<EnvMap> environments;
     const char* note;
@@ -136,7 +136,7 @@ TEST(Binding, AutoSaysWhereLocalRankIsNoIndex) {
   }
 }
 
-TEST(Binding, RefusesMoreTasksThanGpusUnlessTheyShare) {
+TEST(Binding, RejectsMoreTasksThanGpusUnlessTheyShare) {
   const std::vector<EnvMap> kCases[] = {
       tasks_seeing({"0", "0"}, "1"),                 // --gres=gpu:1
       tasks_seeing({"0,1", "0,1", "0,1"}, "2"),      // --gres=gpu:2
@@ -169,13 +169,13 @@ TEST(Binding, RefusesMoreTasksThanGpusUnlessTheyShare) {
             "2 tasks on this node for 1 GPU: some have no GPU of number LOCAL_RANK; " + advice);
 }
 
-TEST(Binding, GpusThatNobodyAskedForAreNoReasonToRefuse) {
+TEST(Binding, AcceptsFewerGpusThanTasksWithoutARule) {
   const auto binding = bound({}, "gpus=auto,cpus=gpu", 1, 4, machine_with(1));  // mpirun -np 4 on a workstation
   ASSERT_TRUE(binding) << binding.error().message;
   EXPECT_FALSE(bound({}, "gpus=virtual", 1, 4, machine_with(1)));
 }
 
-TEST(Binding, SaysThatACgroupHidesTheGpusOfPeers) {
+TEST(Binding, NotesThatACgroupHidesTheGpusOfPeers) {
   const std::string note =
       "2 tasks on this node, and each may open 1 of the step's 2 GPUs: NCCL's peer-to-peer access fails "
       "(NVIDIA/nccl#1948); ask for them with --gpus-per-node=2 --gpu-bind=none";
@@ -184,7 +184,7 @@ TEST(Binding, SaysThatACgroupHidesTheGpusOfPeers) {
     EXPECT_EQ(bound(own[0], rule, 0, 2, machine_with(4, 3))->note, note) << rule;
   }
   EXPECT_EQ(bound(own[0], "gpus=none", 0, 2, machine_with(4, 3))->note, "");
-  // All of the machine's GPUs, or of the step's; a machine that tells nothing; two MIG devices of one GPU; one task.
+  // All of the machine's GPUs, or of the step's; an unknown machine; two MIG devices of one GPU; one task.
   const auto whole = tasks_seeing({"0,1", "0,1"}, "2");
   EXPECT_EQ(bound(whole[0], "gpus=auto", 0, 2, machine_with(4, 2))->note, "");
   for (const auto& machine : {machine_with(4), machine_with(4, 2), machine_with(0), machine_with(1)}) {
@@ -217,7 +217,7 @@ TEST(Binding, VirtualGivesOneDeviceAsLocalRankZero) {
 
   const auto unclear = bound(tasks_seeing({"0,1", "2,3", "0,1", "2,3"}, "4")[1], "gpus=virtual", 1, 4);
   ASSERT_FALSE(unclear);
-  EXPECT_NE(unclear.error().message.find("each sees 2 GPUs of 4, and nothing tells which are its own"),
+  EXPECT_NE(unclear.error().message.find("each sees 2 GPUs of 4, and which of them are its own is not known"),
             std::string::npos);
 }
 
@@ -242,11 +242,10 @@ TEST(Binding, AllShowsTheStepsGpusToEachTask) {
   EXPECT_EQ(devices(tasks_seeing({"0", "1"}, "2"), "gpus=all", machine_with(4, 2)), (Cells{"0,1", "0,1"}));
   // --gpu-bind=map_gpu:1,0: LOCAL_RANK still indexes the GPU that the user chose.
   EXPECT_EQ(devices(tasks_seeing({"1", "0"}, "2"), "gpus=all", machine_with(2)), (Cells{"1,0", "1,0"}));
-  // A part of the machine: SLURM_JOB_GPUS, or the numbers themselves, where each task finds its own in its place.
+  // A part of the machine: SLURM_JOB_GPUS, or the numbers themselves, where each task finds its own at its index.
   EXPECT_EQ(devices(tasks_seeing({"1", "3"}, "2", "1,3"), "gpus=all", machine_with(4)), (Cells{"1,3", "1,3"}));
   EXPECT_EQ(devices(tasks_seeing({"0", "1"}, "2"), "gpus=all"), (Cells{"0,1", "0,1"}));
-  EXPECT_EQ(devices(tasks_seeing({"0", "1"}, "3", "0,1,2"), "gpus=all"),
-            (Cells{"0,1", "0,1"}));  // nobody vouches for 2
+  EXPECT_EQ(devices(tasks_seeing({"0", "1"}, "3", "0,1,2"), "gpus=all"), (Cells{"0,1", "0,1"}));  // no task confirms 2
   EnvMap old = {{"CUDA_VISIBLE_DEVICES", "1"}, {"SLURM_STEP_GPUS", "0,1"}};
   EXPECT_EQ(value_of(*bound(old, "gpus=all"), "CUDA_VISIBLE_DEVICES"), "0,1");
 }
@@ -259,7 +258,7 @@ TEST(Binding, AllFindsTheGpusOfARecordedStep) {
             (Cells{"0", "1"}));
 }
 
-TEST(Binding, AllRefusesRatherThanGuess) {
+TEST(Binding, AllRejectsUnknownGpusOfTheStep) {
   const struct {
     std::vector<EnvMap> environments;
     Machine machine;
@@ -270,12 +269,14 @@ TEST(Binding, AllRefusesRatherThanGuess) {
        "for them with "
        "--gpus-per-node or --gres instead of --gpus-per-task, or give gpus=virtual"},
       {tasks_seeing({"1", "3"}, "2"), machine_with(4),
-       "gpus=all: this task sees GPU 3, and nothing tells the others of the step on this node:"},
+       "gpus=all: this task sees GPU 3, and the other GPUs of the step on this node are not known:"},
       {tasks_seeing({"2", "3"}, "2", "0,1"), machine_with(4),
-       "gpus=all: this task sees GPU 3, and nothing tells"},  // another node's
-      {tasks_seeing({"GPU-a", "GPU-b"}, "2"), machine_with(2), "gpus=all: this task sees GPU GPU-b, and nothing tells"},
-      {tasks_seeing({"MIG-a", "MIG-b"}, "2"), machine_with(2), "gpus=all: this task sees GPU MIG-b, and nothing tells"},
-      {tasks_seeing({"0", "1"}, nullptr), {}, "gpus=all: this task sees GPU 1, and nothing tells"},
+       "gpus=all: this task sees GPU 3, and the other GPUs"},  // another node's
+      {tasks_seeing({"GPU-a", "GPU-b"}, "2"), machine_with(2),
+       "gpus=all: this task sees GPU GPU-b, and the other GPUs"},
+      {tasks_seeing({"MIG-a", "MIG-b"}, "2"), machine_with(2),
+       "gpus=all: this task sees GPU MIG-b, and the other GPUs"},
+      {tasks_seeing({"0", "1"}, nullptr), {}, "gpus=all: this task sees GPU 1, and the other GPUs"},
       {tasks_seeing({"unset", "unset"}, "2"), machine_with(4),
        "gpus=all: CUDA_VISIBLE_DEVICES is not set, the step has 2 GPUs on this node, and the task may open 4: leave "
        "--gpu-bind=none out"},
@@ -287,7 +288,7 @@ TEST(Binding, AllRefusesRatherThanGuess) {
   }
 }
 
-TEST(Binding, RefusesListsThatCudaWouldCutShort) {
+TEST(Binding, RejectsListsThatCudaWouldTruncate) {
   for (const char* rule : {"gpus=auto", "gpus=all", "gpus=virtual", "gpus=closest", "gpus=share"}) {
     EXPECT_EQ(bound({{"CUDA_VISIBLE_DEVICES", "0,,1"}}, rule).error().message,
               "CUDA_VISIBLE_DEVICES='0,,1': an empty name");
@@ -302,7 +303,7 @@ TEST(Binding, RefusesListsThatCudaWouldCutShort) {
   }
 }
 
-TEST(Binding, ReadsTheMachineOnlyForRulesThatLookAtIt) {
+TEST(Binding, ReadsTheMachineOnlyForRulesThatNeedIt) {
   const struct {
     const char* options;
     bool needed;

@@ -68,7 +68,7 @@ Sets second_of_two(const char* type, const char* list, const CpuSet& own) {
   return slurm_task_cpus(environment, {.rank = 1, .world_size = 2, .local_rank = 1, .local_world_size = 2}, own);
 }
 
-TEST(SlurmTaskCpus, FollowsWhatSlurmSays) {
+TEST(SlurmTaskCpus, FollowsSlurmsCpuBinding) {
   EXPECT_EQ(second_of_two("mask_cpu:", "0x1,0x2", {1}), (Sets{{0}, {1}}));
   EXPECT_EQ(second_of_two("mask_cpu:", "2,1", {0}), (Sets{{1}, {0}}));           // as --cpu-bind=mask_cpu is passed on
   EXPECT_EQ(second_of_two("mask_cpu:", "0x3", {0, 1}), (Sets{{0, 1}, {0, 1}}));  // srun repeats it
@@ -78,7 +78,7 @@ TEST(SlurmTaskCpus, FollowsWhatSlurmSays) {
   EXPECT_EQ(second_of_two(nullptr, nullptr, {0, 1}), (Sets{{0, 1}, {0, 1}}));  // TaskPlugin=task/none
 }
 
-TEST(SlurmTaskCpus, DoesNotGuess) {
+TEST(SlurmTaskCpus, IsEmptyWhereSlurmsBindingIsNotKnown) {
   EXPECT_EQ(second_of_two("rank", "", {1}), Sets{});
   EXPECT_EQ(second_of_two("mask_cpu:", "0x1,zz", {1}), Sets{});
   EXPECT_EQ(second_of_two("mask_cpu:", "", {1}), Sets{});

@@ -42,7 +42,7 @@ TEST(Topology, ReadsDistances) {
   for (const char* wrong : {"10 x", "10,12", "256", "-1"}) EXPECT_FALSE(parse_distances(wrong)) << wrong;
 }
 
-// Two nodes with two GPUs each, in reverse order, and one that says nothing of its place.
+// Two nodes with two GPUs each, in reverse order, and one without a NUMA node.
 Topology four_and_one() {
   Topology topology;
   const int node_of[] = {1, 1, 0, 0, -1};

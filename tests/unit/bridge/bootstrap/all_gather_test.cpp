@@ -1,4 +1,4 @@
-// Ranks as threads of this process: to the sockets a node is only another key, and on loopback another address.
+// Ranks as threads of this process: a node is another key of the unix sockets, and another address on loopback.
 #include "bridge/bootstrap/all_gather.h"
 
 #include <sys/socket.h>
@@ -53,21 +53,22 @@ TEST_F(OneNode, EveryRankGetsEveryValue) {
   }
 }
 
-TEST_F(OneNode, RoundsOneAfterTheOtherDoNotMix) {
+TEST_F(OneNode, ConsecutiveRoundsDoNotMix) {
   for (const auto& rank : gather({0, 1, 2}, 3, kLong, 50)) {
     ASSERT_TRUE(rank) << rank.error().message;
     EXPECT_EQ(rank->values, (Values{"rank 0 round 49", "rank 1 round 49", "rank 2 round 49"}));
   }
 }
 
-TEST_F(OneNode, EveryRankIsToldWhoDidNotCome) {
+TEST_F(OneNode, EveryRankGetsTheMissingRanks) {
   for (const auto& rank : gather({0, 2}, 4, kShort)) {
     ASSERT_FALSE(rank);
-    EXPECT_EQ(rank.error().message, "2 of 4 ranks did not come within 0.5 s (1, 3): does every rank run this program?");
+    EXPECT_EQ(rank.error().message,
+              "2 of 4 ranks did not arrive within 0.5 s (1, 3): does every rank run this program?");
   }
 }
 
-TEST_F(OneNode, SaysThatItsFirstRankDidNotCome) {
+TEST_F(OneNode, ReportsThatItsFirstRankDidNotArrive) {
   const auto gathered = gather({1}, 2, milliseconds(300));
   ASSERT_FALSE(gathered[0]);
   EXPECT_EQ(
@@ -82,7 +83,7 @@ TEST_F(OneNode, OneRankIsAlone) {
   EXPECT_EQ(gathered[0]->values.size(), 1u);
 }
 
-TEST_F(OneNode, AllAreAnsweredWhatTheListenerMakesOfTheValues) {
+TEST_F(OneNode, AllGetTheReducedValues) {
   for (const bool fails : {false, true}) {
     const Reduce reduce = [&](const Values& values) -> Result<Values> {
       if (fails) return Error{"no sense in " + values[1]};
@@ -114,24 +115,24 @@ class TwoNodes : public ::testing::Test {
             .local_size = 2,
             .listens = first,
             .ports = ports_,
-            .first_places = first ? std::vector<std::string>() : std::vector<std::string>{"127.0.0.1"}};
+            .first_hosts = first ? std::vector<std::string>() : std::vector<std::string>{"127.0.0.1"}};
   }
   static std::future<Result<Gathered>> starts(Group group, milliseconds timeout = kLong) {
     return std::async(std::launch::async,
                       [=] { return all_gather(group, "rank " + std::to_string(group.rank), timeout); });
   }
-  // The second node's first rank, which calls elsewhere.
-  Group caller(std::vector<std::string> first_places, std::vector<std::string> other_places = {}) const {
+  // The second node's first rank, with other hosts to connect to.
+  Group caller(std::vector<std::string> first_hosts, std::vector<std::string> other_hosts = {}) const {
     Group group = member(1);
-    group.first_places = std::move(first_places);
-    group.other_places = std::move(other_places);
+    group.first_hosts = std::move(first_hosts);
+    group.other_hosts = std::move(other_hosts);
     return group;
   }
   static void expect_all(std::vector<std::future<Result<Gathered>>> ranks) {
     for (auto& rank : ranks) {
       const auto gathered = rank.get();
       ASSERT_TRUE(gathered) << gathered.error().message;
-      EXPECT_EQ(gathered->values, (Values{"rank 0", "rank 1", "rank 2", "rank 3"})) << gathered->nobody;
+      EXPECT_EQ(gathered->values, (Values{"rank 0", "rank 1", "rank 2", "rank 3"})) << gathered->unreached;
     }
   }
   template <class... Futures>
@@ -144,12 +145,12 @@ class TwoNodes : public ::testing::Test {
   std::vector<int> ports_ = {free_port(), free_port()};
 };
 
-TEST_F(TwoNodes, AllHearOfAll) {
+TEST_F(TwoNodes, EveryRankGetsEveryValue) {
   expect_all(all(starts(member(3)), starts(member(1)), starts(member(2)), starts(member(0))));
 }
 
-// mpirun's host has no rank, or its name leads nowhere: the list of nodes does.
-TEST_F(TwoNodes, OtherPlacesAreTriedWhereTheFirstIsEmpty) {
+// mpirun's host has no rank, or its name does not resolve: the list of nodes has a listener.
+TEST_F(TwoNodes, OtherHostsAreTriedWhereTheFirstHasNoListener) {
   const Group calls = caller({"192.0.2.1", "no-such-host.invalid"}, {"no-such-host.invalid", "127.0.0.1"});
   expect_all(all(starts(member(0)), starts(calls), starts(member(2)), starts(member(3))));
 }
@@ -165,16 +166,16 @@ TEST_F(TwoNodes, TheNodeOfTheListeningRankListens) {
   expect_all(std::move(ranks));
 }
 
-TEST_F(TwoNodes, APortThatIsTakenIsPassedOver) {
-  const auto stranger = listen_on({"0.0.0.0", ports_[0]});  // accepts, and says nothing
+TEST_F(TwoNodes, APortInUseIsSkipped) {
+  const auto stranger = listen_on({"0.0.0.0", ports_[0]});  // accepts, and sends nothing
   ASSERT_TRUE(stranger);
   expect_all(all(starts(member(0)), starts(member(1)), starts(member(2)), starts(member(3))));
 }
 
-TEST_F(TwoNodes, StrangersAreNotBelieved) {
+TEST_F(TwoNodes, ProcessesWithoutTheSecretAreIgnored) {
   Group other_secret = caller({"127.0.0.1"}), other_job = other_secret;
   other_secret.local_size = other_job.local_size = 1;
-  other_secret.patience = other_job.patience = milliseconds(300);
+  other_secret.connect_timeout = other_job.connect_timeout = milliseconds(300);
   other_secret.secret = {11, 23};
   other_job.job = "78";
   auto first = starts(member(0)), fourth = starts(member(3));
@@ -182,7 +183,7 @@ TEST_F(TwoNodes, StrangersAreNotBelieved) {
     const auto gathered = starts(group).get();
     ASSERT_TRUE(gathered) << gathered.error().message;
     EXPECT_EQ(gathered->values, Values{});
-    EXPECT_NE(gathered->nobody, "");
+    EXPECT_NE(gathered->unreached, "");
   }
   const auto talker = connect_to({"127.0.0.1", ports_[0]}, milliseconds(1000));
   ASSERT_TRUE(talker);
@@ -190,18 +191,18 @@ TEST_F(TwoNodes, StrangersAreNotBelieved) {
   expect_all(all(std::move(first), std::move(fourth), starts(member(1)), starts(member(2))));
 }
 
-TEST_F(TwoNodes, EveryRankIsToldWhoDidNotCome) {
+TEST_F(TwoNodes, EveryRankGetsTheMissingRanks) {
   auto first = starts(member(0), kShort), fourth = starts(member(3), kShort), second = starts(member(1), kShort);
   for (auto* rank : {&first, &fourth, &second}) {
     const auto gathered = rank->get();
     ASSERT_FALSE(gathered);
     EXPECT_EQ(gathered.error().message,
-              "1 of 4 ranks did not come within 0.5 s (2): does every rank run this program?");
+              "1 of 4 ranks did not arrive within 0.5 s (2): does every rank run this program?");
   }
 }
 
-// It gives up before the last rank comes, and would not hear the answer.
-TEST_F(TwoNodes, ARankThatHangsUpIsNotCounted) {
+// It times out before the last rank arrives, and would not get the answer.
+TEST_F(TwoNodes, ARankThatClosesItsConnectionIsNotCounted) {
   const auto of_three = [&](int rank) {
     Group group = member(rank);
     group.size = 3;
@@ -215,32 +216,33 @@ TEST_F(TwoNodes, ARankThatHangsUpIsNotCounted) {
   for (auto* rank : {&first, &third}) {
     const auto gathered = rank->get();
     ASSERT_FALSE(gathered);
-    EXPECT_EQ(gathered.error().message, "1 of 3 ranks did not come within 4 s (1): does every rank run this program?");
+    EXPECT_EQ(gathered.error().message,
+              "1 of 3 ranks did not arrive within 4 s (1): does every rank run this program?");
   }
 }
 
-TEST_F(TwoNodes, TheCallerNamesThoseThatDidNotComeItsOwnWay) {
+TEST_F(TwoNodes, TheCallerMayNameTheMissingRanks) {
   Group group = member(0);
-  group.missing = [](const std::vector<bool>& came) { return came[1] ? "all there" : "n1 is missing"; };
+  group.missing = [](const std::vector<bool>& arrived) { return arrived[1] ? "all there" : "n1 is missing"; };
   const auto gathered = starts(group, kShort).get();
   ASSERT_FALSE(gathered);
   EXPECT_EQ(gathered.error().message, "n1 is missing");
 }
 
-// Both ranks of the second node hear it. The first is named by what stood in its way.
-TEST_F(TwoNodes, NobodyIsSaidToBeNobody) {
+// Both ranks of the second node get the error. It contains the reason for each host.
+TEST_F(TwoNodes, AnUnreachedGroupIsReportedWithTheReasons) {
   Group group = caller({"127.0.0.1"}, {"no-such-host.invalid"});
-  group.patience = milliseconds(200);
+  group.connect_timeout = milliseconds(200);
   auto second = starts(group), third = starts(member(2));
   for (auto* rank : {&second, &third}) {
     const auto gathered = rank->get();
     ASSERT_TRUE(gathered) << gathered.error().message;
     EXPECT_EQ(gathered->values, Values{});
-    EXPECT_TRUE(gathered->nobody.starts_with(
-        "no other node of this job was heard of within 0.2 s at 127.0.0.1 (cannot connect to "
+    EXPECT_TRUE(gathered->unreached.starts_with(
+        "no other node of this job answered within 0.2 s at 127.0.0.1 (cannot connect to "
         "127.0.0.1 port "))
-        << gathered->nobody;
-    EXPECT_NE(gathered->nobody.find(", no-such-host.invalid ("), std::string::npos) << gathered->nobody;
+        << gathered->unreached;
+    EXPECT_NE(gathered->unreached.find(", no-such-host.invalid ("), std::string::npos) << gathered->unreached;
   }
 }
 

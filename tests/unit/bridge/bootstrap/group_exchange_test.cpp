@@ -1,4 +1,4 @@
-// Ranks of several nodes as threads of this process: to the sockets a node is only another key.
+// Ranks of several nodes as threads of this process: a node is another key of the unix sockets.
 #include <unistd.h>
 
 #include <thread>
@@ -15,16 +15,17 @@ namespace {
 using std::chrono::milliseconds;
 using Values = std::vector<std::string>;
 
-// Stands for PMIx: answers at once.
+// Instead of PMIx: returns at once.
 class Fixed : public Exchange {
  public:
-  Result<Values> all_gather(const std::string&, milliseconds) override { return Values{"asked otherwise"}; }
+  Result<Values> all_gather(const std::string&, milliseconds) override { return Values{"fallback"}; }
 };
 
 class GroupExchangeTest : public ::testing::Test {
  protected:
-  // Ranks 0 and 3 on the first node, 1 and 2 on the second. `late` comes when two thirds of the time are over.
-  std::vector<Result<Values>> meet(const std::vector<int>& ranks, milliseconds timeout, int rounds = 1, int late = -1) {
+  // Ranks 0 and 3 on the first node, 1 and 2 on the second. `late` starts after two thirds of the timeout.
+  std::vector<Result<Values>> gather(const std::vector<int>& ranks, milliseconds timeout, int rounds = 1,
+                                     int late = -1) {
     std::vector<Result<Values>> answers(ranks.size(), Error{"none"});
     std::vector<std::thread> threads;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
@@ -32,7 +33,7 @@ class GroupExchangeTest : public ::testing::Test {
         if (ranks[i] == late) std::this_thread::sleep_for(timeout * 2 / 3);
         for (int round = 0; round < rounds; ++round) {
           const std::string value = "rank " + std::to_string(ranks[i]) + " round " + std::to_string(round);
-          answers[i] = exchange_within(group_of(ranks[i]), otherwise_)->all_gather(value, timeout);
+          answers[i] = make_group_exchange(group_of(ranks[i]), fallback_)->all_gather(value, timeout);
         }
       });
     }
@@ -52,48 +53,48 @@ class GroupExchangeTest : public ::testing::Test {
             .local_size = 2,
             .listens = first,
             .ports = ports_,
-            .first_places = first ? Values() : places_};
+            .first_hosts = first ? Values() : hosts_};
   }
 
   std::vector<int> ports_ = {free_port()};
-  Values places_ = {"127.0.0.1"};
-  Otherwise otherwise_ = [] { return Result<std::unique_ptr<Exchange>>(Error{"nothing else to ask"}); };
+  Values hosts_ = {"127.0.0.1"};
+  FallbackExchange fallback_ = [] { return Result<std::unique_ptr<Exchange>>(Error{"no fallback"}); };
 };
 
 TEST_F(GroupExchangeTest, EveryRankGetsEveryValueRoundAfterRound) {
-  for (const auto& answer : meet({3, 1, 2, 0}, milliseconds(20'000), 20)) {
+  for (const auto& answer : gather({3, 1, 2, 0}, milliseconds(20'000), 20)) {
     ASSERT_TRUE(answer) << answer.error().message;
     EXPECT_EQ(*answer, (Values{"rank 0 round 19", "rank 1 round 19", "rank 2 round 19", "rank 3 round 19"}));
   }
 }
 
-// Its node has told the other one in time that somebody is there.
+// The first rank of its node has connected to the other node in time.
 TEST_F(GroupExchangeTest, ALateRankIsWaitedForOnEitherNode) {
   for (const int late : {2, 3}) {
-    for (const auto& answer : meet({0, 1, 2, 3}, milliseconds(3000), 1, late)) {
+    for (const auto& answer : gather({0, 1, 2, 3}, milliseconds(3000), 1, late)) {
       ASSERT_TRUE(answer) << late << ": " << answer.error().message;
       EXPECT_EQ(answer->size(), 4u);
     }
   }
 }
 
-TEST_F(GroupExchangeTest, NodesThatDoNotFindEachOtherAskOtherwise) {
-  places_ = {"127.0.0.2"};
-  ports_ = {1};  // privileged, or nobody's
-  otherwise_ = [] { return Result<std::unique_ptr<Exchange>>(std::make_unique<Fixed>()); };
-  for (const auto& answer : meet({1, 2}, milliseconds(1200))) {
+TEST_F(GroupExchangeTest, NodesThatDoNotReachEachOtherUseTheFallback) {
+  hosts_ = {"127.0.0.2"};
+  ports_ = {1};  // privileged, or without a listener
+  fallback_ = [] { return Result<std::unique_ptr<Exchange>>(std::make_unique<Fixed>()); };
+  for (const auto& answer : gather({1, 2}, milliseconds(1200))) {
     ASSERT_TRUE(answer) << answer.error().message;
-    EXPECT_EQ(*answer, Values{"asked otherwise"});
+    EXPECT_EQ(*answer, Values{"fallback"});
   }
 }
 
-TEST_F(GroupExchangeTest, WhereNothingElseCanBeAskedBothAreSaid) {
-  for (const auto& answer : meet({1, 2}, milliseconds(1200))) {
+TEST_F(GroupExchangeTest, WithoutAFallbackTheErrorContainsBothReasons) {
+  for (const auto& answer : gather({1, 2}, milliseconds(1200))) {
     ASSERT_FALSE(answer);
     EXPECT_TRUE(
-        answer.error().message.starts_with("no other node of this job was heard of within 0.6 s at 127.0.0.1 (cannot"))
+        answer.error().message.starts_with("no other node of this job answered within 0.6 s at 127.0.0.1 (cannot"))
         << answer.error().message;
-    EXPECT_TRUE(answer.error().message.ends_with("; nothing else to ask")) << answer.error().message;
+    EXPECT_TRUE(answer.error().message.ends_with("; no fallback")) << answer.error().message;
   }
 }
 

@@ -39,7 +39,7 @@ TEST(Endpoint, OfRanksPlacedOneByOneNeedsBlockNumbering) {
   EXPECT_EQ(endpoint_of(facts, this_node_only, *parse_options("ranks=block"), {})->host, "n7");
 }
 
-TEST(Endpoint, OfSeveralComponentsIsOnTheFirstNodeUnlessThisOneKnowsBetter) {
+TEST(Endpoint, OfSeveralComponentsIsOnTheFirstNodeUnlessRanksHereContradict) {
   LaunchFacts facts = two_nodes();
   facts.placement = Placement::kCyclic;
   const struct {
@@ -102,7 +102,7 @@ TEST(Endpoint, KeepsDerivedPortsOutOfTheEphemeralRange) {
   EXPECT_NE(none_left.error().message.find("1024-65535"), std::string::npos);
 }
 
-TEST(Endpoint, StaysInTheRangeAskedFor) {
+TEST(Endpoint, StaysInTheGivenRange) {
   LaunchFacts facts = two_nodes();
   for (int step = 0; step < 50; ++step) {
     facts.step_id = std::to_string(step);

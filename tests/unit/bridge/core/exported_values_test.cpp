@@ -34,7 +34,7 @@ void expect_refused(const std::string& name, const std::string& value) {
   EXPECT_TRUE(std::all_of(message.begin(), message.end(), [](char c) { return c >= 0x20 && c < 0x7f; })) << message;
 }
 
-TEST(ExportedValues, MayBeWhatTheirNamesSay) {
+TEST(ExportedValues, AreAcceptedWhereTheyAreValid) {
   EXPECT_TRUE(check_exported({}, false));
   const EnvMap usual = {{"MASTER_ADDR", "fe80::1"},
                         {"MASTER_PORT", "29500"},
@@ -50,7 +50,7 @@ TEST(ExportedValues, MayBeWhatTheirNamesSay) {
   EXPECT_TRUE(checked) << checked.error().message;
 }
 
-TEST(ExportedValues, AreRefusedWhereTheyCannotBe) {
+TEST(ExportedValues, AreRejectedWhereTheyAreInvalid) {
   for (const auto& value : kNoText) {
     for (const char* name : kText) expect_refused(name, value);
     for (const char* name : kTextOrEmpty) expect_refused(name, value);
@@ -67,7 +67,7 @@ TEST(ExportedValues, AreRefusedWhereTheyCannotBe) {
   for (const char* value : {"1,", ",1", "0", "1,-1"}) expect_refused("OMP_NUM_THREADS", value);
 }
 
-TEST(ExportedValues, ThatAreReplacedMayBeAnything) {
+TEST(ExportedValues, ThatAreReplacedAreNotChecked) {
   EXPECT_TRUE(check_exported({{"MASTER_ADDR", "\xff"}, {"OMP_NUM_THREADS", ""}}, true));
   EXPECT_FALSE(check_exported({{"CUDA_VISIBLE_DEVICES", "\xff"}}, true));
 }

@@ -31,7 +31,7 @@ TEST(InitMethod, IsReadFromAUrl) {
   }
 }
 
-TEST(InitMethod, RefusesWhatIsNone) {
+TEST(InitMethod, RejectsMalformedUrls) {
   for (const char* url : {"env",
                           "env:/",
                           "http://n0:80",
@@ -76,9 +76,9 @@ TEST(AgreedRanks, ContradictionsShowBothSides) {
     EnvMap environment;
     const char* message;
   } cases[] = {
-      {{1, std::nullopt}, {}, "the rank is 1 by the program, but 2 by the init method"},
-      {{}, {{"RANK", "0"}}, "the rank is 2 by the init method, but 0 by RANK"},
-      {{std::nullopt, 8}, {}, "the world size is 8 by the program, but 4 by the init method"},
+      {{1, std::nullopt}, {}, "the rank is 1 in the program's arguments, but 2 in the init method"},
+      {{}, {{"RANK", "0"}}, "the rank is 2 in the init method, but 0 in RANK"},
+      {{std::nullopt, 8}, {}, "the world size is 8 in the program's arguments, but 4 in the init method"},
       {{}, {{"WORLD_SIZE", "x"}}, "WORLD_SIZE='x'"},
   };
   for (const auto& c : cases) {

@@ -55,7 +55,7 @@ TEST(LaunchOptions, TakesEveryDeviceRule) {
   EXPECT_EQ(parse_options("cpus=gpu")->cpus, CpuRule::kGpu);
 }
 
-TEST(LaunchOptions, RefusesWhatItDoesNotKnowAndSaysWhatItExpects) {
+TEST(LaunchOptions, RejectsUnknownEntriesWithTheExpectedOnes) {
   const struct {
     std::string list;
     const char* part_of_message;

@@ -1,4 +1,5 @@
-// What real launchers told their processes (tests/data/environments/record) against where those processes were.
+// The environments of real launchers (tests/data/environments/record), read and compared with the layouts that they
+// had.
 #include <gtest/gtest.h>
 
 #include "bridge/core/launcher.h"
@@ -9,7 +10,7 @@
 namespace torchbridge {
 namespace {
 
-struct Place {
+struct ExpectedLayout {
   int local_rank, local_world_size, node_rank;
 };
 
@@ -17,7 +18,7 @@ struct Recording {
   const char* name;
   const char* launcher;
   int node_count;
-  std::vector<Place> places;  // by rank
+  std::vector<ExpectedLayout> layouts;  // by rank
 };
 
 const Recording kRecordings[] = {
@@ -39,9 +40,9 @@ const Recording kRecordings[] = {
     {"intelmpi-2021.18-1n3t", "hydra", 1, {{0, 3, 0}, {1, 3, 0}, {2, 3, 0}}},
 };
 
-TEST(Recorded, EveryRankFindsItsPlace) {
+TEST(Recorded, EveryRankFindsItsLayout) {
   for (const auto& recording : kRecordings) {
-    for (int rank = 0; rank < static_cast<int>(recording.places.size()); ++rank) {
+    for (int rank = 0; rank < static_cast<int>(recording.layouts.size()); ++rank) {
       SCOPED_TRACE(std::string(recording.name) + " rank " + std::to_string(rank));
       const EnvMap environment = recorded_environment(recording.name, rank);
       const Launcher* launcher = innermost_launcher(environment);
@@ -51,12 +52,12 @@ TEST(Recorded, EveryRankFindsItsPlace) {
       ASSERT_TRUE(facts) << facts.error().message;
       const auto map = task_map_of(*facts);
       ASSERT_TRUE(map) << map.error().message;
-      const Place& place = recording.places[rank];
+      const ExpectedLayout& expected = recording.layouts[rank];
       EXPECT_EQ(layout_of(*map, facts->rank), (Layout{.rank = rank,
-                                                      .world_size = static_cast<int>(recording.places.size()),
-                                                      .local_rank = place.local_rank,
-                                                      .local_world_size = place.local_world_size,
-                                                      .node_rank = place.node_rank,
+                                                      .world_size = static_cast<int>(recording.layouts.size()),
+                                                      .local_rank = expected.local_rank,
+                                                      .local_world_size = expected.local_world_size,
+                                                      .node_rank = expected.node_rank,
                                                       .node_count = recording.node_count}));
     }
   }
@@ -103,7 +104,7 @@ TEST(Recorded, MpirunInsideAStepIsMpi) {
   EXPECT_STREQ(innermost_launcher(environment)->name, "openmpi");
 }
 
-TEST(Recorded, NobodyLaunchedAPlainProcess) { EXPECT_EQ(innermost_launcher({{"SLURM_JOB_ID", "1"}}), nullptr); }
+TEST(Recorded, APlainProcessHasNoLauncher) { EXPECT_EQ(innermost_launcher({{"SLURM_JOB_ID", "1"}}), nullptr); }
 
 }  // namespace
 }  // namespace torchbridge

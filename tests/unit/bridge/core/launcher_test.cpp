@@ -75,10 +75,11 @@ TEST(FindLauncher, ATaskThatSlurmStartedItselfIsSlurms) {
 }
 
 TEST(FindLauncher, TwoMpirunsThatDifferAreAnErrorWithBothSides) {
-  EXPECT_EQ(
-      name_of(inside(kOpenMpi, kMpich)),
-      "openmpi says rank 1 of 4, but hydra says rank 2 of 3, and one was started inside the other: start the inner one "
-      "without OMPI_COMM_WORLD_RANK or MPI_LOCALNRANKS, whichever is the outer one's (env -u NAME mpiexec ...)");
+  EXPECT_EQ(name_of(inside(kOpenMpi, kMpich)),
+            "the variables of openmpi give rank 1 of 4, but the variables of hydra give rank 2 of 3: one was started "
+            "inside the other: "
+            "unset the variable of the outer one, OMPI_COMM_WORLD_RANK or MPI_LOCALNRANKS, for the inner one (env -u "
+            "NAME mpiexec ...)");
   EnvMap agreeing = inside(kOpenMpi, kMpich);
   agreeing.set("PMI_RANK", "1");
   agreeing.set("PMI_SIZE", "4");

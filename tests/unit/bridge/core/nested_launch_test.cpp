@@ -23,7 +23,7 @@ EnvMap set_by_us(const std::string& run_id) {
           {"HOME", "/root"}};
 }
 
-TEST(OuterRun, OfAnotherLaunchIsLeftOut) {
+TEST(OuterRun, OfAnotherLaunchIsRemoved) {
   const EnvMap outer = set_by_us("slurm-7.0");
   for (const LaunchFacts& inner :
        {launch("slurm", "7", "1"), launch("slurm", "8", "0"), launch("openmpi", "", ""), launch("hydra", "x", "")}) {
@@ -36,7 +36,7 @@ TEST(OuterRun, OfAnotherLaunchIsLeftOut) {
   }
 }
 
-TEST(OuterRun, WhatIsThisLaunchsOwnOrNotOursStays) {
+TEST(OuterRun, OfThisLaunchOrOfOthersStays) {
   EXPECT_TRUE(without_outer_run(set_by_us("slurm-7.1"), launch("slurm", "7", "1")).has("RANK"));
   EnvMap by_torchrun = set_by_us("slurm-7.0");
   by_torchrun.set("TORCHELASTIC_ERROR_FILE", "/tmp/torchelastic_x/slurm-7.0_y/attempt_0/0/error.json");

@@ -7,7 +7,7 @@ namespace {
 
 const std::vector<std::string> kNodes = {"n0", "n1", "n2"};
 
-TEST(StepRecord, TellsTheNodeOfEachRank) {
+TEST(StepRecord, ContainsTheNodeOfEachRank) {
   const struct {
     std::vector<StepComponent> components;
     const char* record;
@@ -25,7 +25,7 @@ TEST(StepRecord, TellsTheNodeOfEachRank) {
   }
 }
 
-TEST(StepRecord, MayTellTheAddressOfRankZero) {
+TEST(StepRecord, MayContainTheAddressOfRankZero) {
   EXPECT_EQ(step_record("7.0", {}, "10.0.0.1"), "1 7.0 @10.0.0.1");
   const auto record = step_record("7.0", {{"n[0-1]", {1, 0}}}, "10.0.0.1");
   EXPECT_EQ(record, "1 7.0 @10.0.0.1 n[0-1] 1,0");
@@ -36,7 +36,7 @@ TEST(StepRecord, MayTellTheAddressOfRankZero) {
   }
 }
 
-TEST(StepRecord, OfAnotherStepOrShapeTellsNothing) {
+TEST(StepRecord, OfAnotherStepOrShapeIsIgnored) {
   ASSERT_EQ(node_of_rank_in("1 7.0 n[0-2] 0,1,2", "7.0", kNodes, 3).size(), 3u);
   for (const char* record :
        {"", "1", "1 7.0", "1 7.0 ", "1 7.1 n[0-2] 0,1,2", "1 7.01 n[0-2] 0,1,2", "1 17.0 n[0-2] 0,1,2",
@@ -47,16 +47,16 @@ TEST(StepRecord, OfAnotherStepOrShapeTellsNothing) {
   }
 }
 
-TEST(StepRecord, IsCutWhereItWouldBeTooLong) {
+TEST(StepRecord, IsTruncatedWhereItWouldBeTooLong) {
   std::vector<int> alternating;
   for (int rank = 0; rank < 8000; ++rank) alternating.push_back(rank % 2);
-  EXPECT_FALSE(is_cut(step_record("7.0", {{"n[0-1]", alternating}}), "7.0"));
+  EXPECT_FALSE(is_truncated(step_record("7.0", {{"n[0-1]", alternating}}), "7.0"));
   std::vector<int> many;
   for (int rank = 0; rank < 50000; ++rank) many.push_back(rank % 2);
   const auto record = step_record("7.0", {{"n[0-1]", many}});
   EXPECT_LE(record.size(), kMaxStepRecord);
-  EXPECT_TRUE(is_cut(record, "7.0"));
-  EXPECT_FALSE(is_cut(record, "7.1"));
+  EXPECT_TRUE(is_truncated(record, "7.0"));
+  EXPECT_FALSE(is_truncated(record, "7.1"));
   EXPECT_TRUE(node_of_rank_in(record, "7.0", kNodes, 50000).empty());
 }
 

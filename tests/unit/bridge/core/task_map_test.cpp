@@ -72,14 +72,14 @@ TEST(TaskMap, OfOneNodeKnowsThatNodeOnly) {
 }
 
 TEST(TaskMapOf, LetsTheRanksOfTheNodeOverruleTheNamedPlacement) {
-  LaunchFacts facts = facts_of(2, 1, 1, {1, 2}, {0, 2});  // placed one by one, while block is said
+  LaunchFacts facts = facts_of(2, 1, 1, {1, 2}, {0, 2});  // placed one by one, although `placement` is block
   const auto map = task_map_of(facts);
   ASSERT_TRUE(map) << map.error().message;
   EXPECT_EQ(map->node_of(2), 1);
   EXPECT_FALSE(map->complete());
 }
 
-TEST(TaskMapOf, TakesTheNodesThatRanksWereSaidToBeOn) {
+TEST(TaskMapOf, UsesTheNodesOfTheRanks) {
   LaunchFacts facts = facts_of(2, 1, 1, {1, 2}, {0, 2});
   facts.placement = Placement::kUnknown;
   facts.node_of_rank = {1, 0, 1};
@@ -94,7 +94,7 @@ TEST(TaskMapOf, TakesTheNodesThatRanksWereSaidToBeOn) {
   }
 }
 
-TEST(TaskMapOf, RefusesContradictions) {
+TEST(TaskMapOf, RejectsContradictions) {
   const struct {
     const char* part_of_message;
     LaunchFacts facts;
@@ -131,7 +131,7 @@ TEST(TaskMapOf, RefusesContradictions) {
   }
 }
 
-TEST(TaskMapOf, RefusesAnExchangeOfAnotherSize) {
+TEST(TaskMapOf, RejectsAnExchangeOfAnotherSize) {
   LaunchFacts facts;
   facts.launcher = "openmpi";
   facts.rank = 2;
@@ -139,11 +139,11 @@ TEST(TaskMapOf, RefusesAnExchangeOfAnotherSize) {
   facts.node_of_rank = {0, 1};
   const auto map = task_map_of(facts);
   ASSERT_FALSE(map);
-  EXPECT_NE(map.error().message.find("the launcher started 3 tasks, but 2 told where they are"), std::string::npos)
+  EXPECT_NE(map.error().message.find("the launcher started 3 tasks, but the nodes of 2 are known"), std::string::npos)
       << map.error().message;
 }
 
-TEST(TaskMapOf, RefusesAnExchangeThatContradictsTheLauncher) {
+TEST(TaskMapOf, RejectsAnExchangeThatContradictsTheLauncher) {
   LaunchFacts facts;
   facts.launcher = "openmpi";
   facts.rank = 1;

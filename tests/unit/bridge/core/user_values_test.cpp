@@ -13,16 +13,16 @@ TEST(VariablesToSet, KeepsWhatTheUserExported) {
   EXPECT_EQ(*chosen, (std::vector<Variable>{{"RANK", "1"}}));
 }
 
-TEST(VariablesToSet, ReplacesItWhenAsked) {
+TEST(VariablesToSet, ReplacesItWithOverride) {
   EXPECT_EQ(*variables_to_set(kRankOneOfTwo, {{"MASTER_PORT", "29500"}, {"RANK", "0"}}, true), kRankOneOfTwo);
 }
 
-TEST(VariablesToSet, RefusesAnotherRank) {
+TEST(VariablesToSet, RejectsAnotherRank) {
   for (const char* name : {"RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "LOCAL_WORLD_SIZE"}) {
     const auto chosen = variables_to_set({{name, "1"}, {"WORLD_SIZE", "2"}}, {{name, "0"}}, false);
     ASSERT_FALSE(chosen) << name;
     EXPECT_EQ(chosen.error().message,
-              std::string(name) + "='0' is exported, but here it is '1': unset it, or give override=yes");
+              std::string(name) + "='0' is exported, but this task's value is '1': unset it, or give override=yes");
   }
 }
 
@@ -32,10 +32,11 @@ TEST(VariablesToSet, TakesTheTasksOwnRank) {
   EXPECT_EQ(*chosen, (std::vector<Variable>{{"WORLD_SIZE", "2"}, {"MASTER_PORT", "20000"}}));
 }
 
-TEST(VariablesToSet, RefusesAWrongSize) {
+TEST(VariablesToSet, RejectsAWrongSize) {
   const auto chosen = variables_to_set(kRankOneOfTwo, {{"WORLD_SIZE", "4"}}, false);
   ASSERT_FALSE(chosen);
-  EXPECT_EQ(chosen.error().message, "WORLD_SIZE='4' is exported, but here it is '2': unset it, or give override=yes");
+  EXPECT_EQ(chosen.error().message,
+            "WORLD_SIZE='4' is exported, but this task's value is '2': unset it, or give override=yes");
 }
 
 }  // namespace

@@ -14,7 +14,7 @@
 namespace torchbridge {
 namespace {
 
-// What `body` says in a process of its own, where it may confine itself.
+// The result of `body` in a child process, which may change its affinity.
 bool in_child(const std::function<bool()>& body) {
   const pid_t child = fork();
   if (child == 0) _exit(body() ? 0 : 1);
@@ -27,40 +27,40 @@ CpuSet now_allowed() {
   return cpus ? *cpus : CpuSet();
 }
 
-TEST(Placement, ConfinesTheProcessToTheCpus) {
+TEST(SetAffinity, ConfinesTheProcessToTheCpus) {
   const CpuSet last = {now_allowed().back()};
-  EXPECT_TRUE(in_child([&] { return place(last, -1) && now_allowed() == last; }));
+  EXPECT_TRUE(in_child([&] { return set_affinity(last, -1) && now_allowed() == last; }));
 }
 
-TEST(Placement, OutlastsExec) {
+TEST(SetAffinity, OutlastsExec) {
   const CpuSet last = {now_allowed().back()};
   const std::string wanted = "Cpus_allowed_list:\t" + cpu_list_text(last);
   EXPECT_TRUE(in_child([&] {
-    if (!place(last, -1)) return false;
+    if (!set_affinity(last, -1)) return false;
     execlp("grep", "grep", "-qx", wanted.c_str(), "/proc/self/status", nullptr);
     return false;
   }));
 }
 
-TEST(Placement, PrefersTheMemoryOfTheNode) {
+TEST(SetAffinity, PrefersTheMemoryOfTheNode) {
   int mode = 0;
   if (syscall(SYS_get_mempolicy, &mode, nullptr, 0, nullptr, 0) != 0)
     GTEST_SKIP() << "this kernel has no memory policies";
   EXPECT_TRUE(in_child([&] {
     int policy = -1;
     unsigned long nodes[16] = {};
-    return place({}, 0) && syscall(SYS_get_mempolicy, &policy, nodes, sizeof nodes * 8, nullptr, 0) == 0 &&
+    return set_affinity({}, 0) && syscall(SYS_get_mempolicy, &policy, nodes, sizeof nodes * 8, nullptr, 0) == 0 &&
            policy == MPOL_PREFERRED && nodes[0] == 1;
   }));
 }
 
-TEST(Placement, LeavesAloneWhatIsNotAsked) {
+TEST(SetAffinity, LeavesTheRestUnchanged) {
   const CpuSet before = now_allowed();
-  EXPECT_TRUE(in_child([&] { return place({}, -1) && now_allowed() == before; }));
+  EXPECT_TRUE(in_child([&] { return set_affinity({}, -1) && now_allowed() == before; }));
 }
 
-TEST(Placement, NamesCpusThatThereAreNot) {
-  const auto placed = place({kMaxCpu}, -1);
+TEST(SetAffinity, NamesMissingCpus) {
+  const auto placed = set_affinity({kMaxCpu}, -1);
   ASSERT_FALSE(placed);
   EXPECT_NE(placed.error().message.find("cannot use CPUs 65535"), std::string::npos) << placed.error().message;
 }

@@ -56,7 +56,7 @@ class Step {
     return binding_of(environment_, layout, *parse_options("omp=keep," + options), machine);
   }
 
-  // What every task is told alike.
+  // Variables that are the same for every task.
   std::string visible(const std::string& options) const {
     std::string first;
     for (std::size_t rank = 0; rank < cpus_.size(); ++rank) {
@@ -158,18 +158,17 @@ TEST(RecordedBinding, ClosestCountsGpusByAddress) {
   EXPECT_EQ(step.visible("gpus=closest,override=yes"), "3,2,1,0");
 }
 
-TEST(RecordedBinding, ClosestRefusesWhatItCannotTell) {
+TEST(RecordedBinding, ClosestRejectsUnknownCpusAndGpus) {
   Step unknown_others("perlmutter-gpu", kPerlmutterTasks);
   unknown_others.set("SLURM_CPU_BIND_TYPE", "rank");
   EXPECT_EQ(unknown_others.bound(0, "gpus=closest").error().message,
-            "gpus=closest: this task may use CPUs 0-15,64-79, and nothing tells those of the other tasks on this node: "
-            "bind them with "
-            "srun --cpu-bind=cores, or give gpus=auto");
+            "gpus=closest: this task may use CPUs 0-15,64-79, and the CPUs of the other tasks on this node are not "
+            "known: bind the tasks with srun --cpu-bind=cores, or give gpus=auto");
   Step mig("perlmutter-gpu", kPerlmutterTasks);
   mig.set("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b,MIG-c,MIG-d");
   EXPECT_EQ(mig.bound(0, "gpus=closest").error().message,
-            "gpus=closest: 'MIG-a' of CUDA_VISIBLE_DEVICES is not one of the 4 GPUs that "
-            "this machine tells of: give gpus=auto");
+            "gpus=closest: 'MIG-a' of CUDA_VISIBLE_DEVICES is not one of the 4 GPUs "
+            "found on this machine: give gpus=auto");
   Step beyond("perlmutter-gpu", {"0-15"});
   beyond.set("CUDA_VISIBLE_DEVICES", "2,4");
   EXPECT_NE(beyond.visible("gpus=closest").find("'4' of CUDA_VISIBLE_DEVICES"), std::string::npos);
@@ -234,25 +233,26 @@ TEST(RecordedBinding, GpuCpusAreThoseOfTheGpusNode) {
 
 TEST(RecordedBinding, CpusOfATasksOwnGpuAreNotDivided) {
   Step step("dgx-a100", Cells(2, "0-255"));
-  step.set("CUDA_VISIBLE_DEVICES", "1");  // --gpus-per-task=1: nothing tells the other task's GPU
+  step.set("CUDA_VISIBLE_DEVICES", "1");  // --gpus-per-task=1: the other task's GPU is not known
   step.set("SLURM_GPUS_ON_NODE", "2");
   EXPECT_EQ(step.placed("cpus=gpu"), (Cells{"48-63,176-191@3", "48-63,176-191@3"}));
 }
 
-TEST(RecordedBinding, CpusStayWhereTheGpusAreOutOfReach) {
+TEST(RecordedBinding, CpusAreUnchangedWhereThoseNearTheGpuAreNotAllowed) {
   const Step away("perlmutter-gpu", {"0-15", "16-31"});
   const auto binding = away.bound(0, "cpus=gpu");
   ASSERT_TRUE(binding);
   EXPECT_EQ(binding->cpus, CpuSet());
   EXPECT_EQ(binding->memory_node, -1);
-  EXPECT_EQ(binding->note,
-            "cpus=gpu: CPUs 48-63,112-127 are near GPU 0, but this task may use 0-15 only: left as they are; see "
-            "gpus=closest");
+  EXPECT_EQ(
+      binding->note,
+      "cpus=gpu: CPUs 48-63,112-127 are near GPU 0, but this task may use 0-15 only: the task keeps its CPUs; see "
+      "gpus=closest");
 
   Step unknown("perlmutter-gpu", {"0-15"});
   unknown.set("CUDA_VISIBLE_DEVICES", "MIG-a");
   EXPECT_EQ(unknown.bound(0, "cpus=gpu")->note,
-            "cpus=gpu: this machine does not tell which CPUs are near GPU MIG-a: left as they are");
+            "cpus=gpu: the CPUs near GPU MIG-a are not known on this machine: the task keeps its CPUs");
 }
 
 }  // namespace

@@ -68,13 +68,13 @@ TEST(Machine, OrdersGpusByAddress) {
             (Names{"0000:03:00.0", "0000:03:1f.1", "0000:c1:00.0", "0001:01:00.0", "10000:02:00.0"}));
 }
 
-TEST(Machine, TakesTheDriversWordForWhatCudaSees) {
+TEST(Machine, UsesTheDriversListOfGpus) {
   MachineTree tree("two-gpus-driver");
   const Topology topology = tree.topology();
   EXPECT_EQ(topology.gpus[1].minor, 1);
   EXPECT_EQ(topology.gpu_named("GPU-4ce175fe")->address.text(), "0000:65:00.0");
 
-  tree.describe("gpu 0000:66:00.0 0 0-9");  // held by vfio-pci, say
+  tree.describe("gpu 0000:66:00.0 0 0-9");  // held by vfio-pci, for example
   EXPECT_EQ(addresses(tree.topology()), (Names{"0000:17:00.0", "0000:65:00.0"}));
   tree.write("proc/driver/nvidia/gpus/0000:17:00.0/information",
              "GPU UUID: \t GPU-a\nDevice Minor: \t 0\nGPU Excluded:\t Yes");
@@ -98,7 +98,7 @@ TEST(Machine, MinorNumbersNeedNotFollowTheAddresses) {
   EXPECT_EQ(addresses(tree.topology()), Names{"0000:c1:00.0"});
 }
 
-TEST(Machine, WhatIsMissingTellsNothing) {
+TEST(Machine, MissingFilesGiveNoFacts) {
   MachineTree tree;
   const Topology empty = tree.topology();
   EXPECT_TRUE(empty.gpus.empty() && empty.nodes.empty() && empty.cores.empty());

@@ -1,4 +1,4 @@
-// RANK and its companions against what launchers say, and worlds that need nobody else.
+// RANK and the related variables against the launchers' variables, and launches that need no exchange.
 #include "bridge/launch/launch.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ EnvMap with(EnvMap environment, const EnvMap& more) {
   return environment;
 }
 
-EnvMap said(const char* rank, const char* world_size) {
+EnvMap exported(const char* rank, const char* world_size) {
   return {{"RANK", rank}, {"WORLD_SIZE", world_size}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "29500"}};
 }
 
@@ -25,35 +25,41 @@ const EnvMap kStep = {{"SLURM_JOB_ID", "5"},         {"SLURM_STEP_ID", "0"},    
                       {"SLURM_PROCID", "1"},         {"SLURM_NODEID", "0"},      {"SLURM_LOCALID", "1"},
                       {"SLURM_STEP_NODELIST", "n0"}, {"SLURM_GTIDS", "0,1,2,3"}, {"SLURM_STEP_TASKS_PER_NODE", "4"}};
 
-TEST(ResolveLaunch, TakesRankAtItsWordUnlessTheLauncherSaysOtherwise) {
+TEST(ResolveLaunch, UsesTheEnvironmentUnlessItContradictsTheLauncher) {
   const struct {
     const char* what;
     EnvMap environment;
-    const char* error;  // empty where the word is taken
+    const char* error;  // empty where the environment is used
   } kCases[] = {
-      {"by hand", said("1", "4"), ""},
-      {"as mpirun says", with(kMpirun, said("1", "4")), ""},
-      {"stale under mpirun", with(kMpirun, said("0", "1")),
-       "RANK='0' and WORLD_SIZE='1' are exported, but mpirun says rank 1 of 4: unset the one that is not meant"},
-      {"stale under MPICH", with(kHydra, said("0", "1")),
-       "RANK='0' and WORLD_SIZE='1' are exported, but mpirun says rank 1 of 4: unset the one that is not meant"},
-      {"one RANK for all", with(kMpirun, said("0", "4")),
-       "RANK='0' and WORLD_SIZE='4' are exported, but mpirun says rank 1 of 4: unset the one that is not meant"},
-      {"renumbered by exec", with(with(kMpirun, said("2", "4")), {{"TORCHELASTIC_RUN_ID", "openmpi-77"}}), ""},
+      {"by hand", exported("1", "4"), ""},
+      {"equal to mpirun's", with(kMpirun, exported("1", "4")), ""},
+      {"stale under mpirun", with(kMpirun, exported("0", "1")),
+       "RANK='0' and WORLD_SIZE='1' are exported, but mpirun started rank 1 of 4: unset RANK and WORLD_SIZE, or the "
+       "variables of mpirun if they are stale"},
+      {"stale under MPICH", with(kHydra, exported("0", "1")),
+       "RANK='0' and WORLD_SIZE='1' are exported, but mpirun started rank 1 of 4: unset RANK and WORLD_SIZE, or the "
+       "variables of mpirun if they are stale"},
+      {"one RANK for all", with(kMpirun, exported("0", "4")),
+       "RANK='0' and WORLD_SIZE='4' are exported, but mpirun started rank 1 of 4: unset RANK and WORLD_SIZE, or the "
+       "variables of mpirun if they are stale"},
+      {"renumbered by exec", with(with(kMpirun, exported("2", "4")), {{"TORCHELASTIC_RUN_ID", "openmpi-77"}}), ""},
       {"renumbered by exec around another mpirun",
-       with(with(kMpirun, said("2", "4")), {{"TORCHELASTIC_RUN_ID", "openmpi-76"}}),
-       "RANK='2' and WORLD_SIZE='4' are exported, but mpirun says rank 1 of 4: unset the one that is not meant"},
+       with(with(kMpirun, exported("2", "4")), {{"TORCHELASTIC_RUN_ID", "openmpi-76"}}),
+       "RANK='2' and WORLD_SIZE='4' are exported, but mpirun started rank 1 of 4: unset RANK and WORLD_SIZE, or the "
+       "variables of mpirun if they are stale"},
       {"a torchrun agent on each rank",
-       with(with(kMpirun, said("5", "8")), {{"TORCHELASTIC_RUN_ID", "x"},
-                                            {"GROUP_WORLD_SIZE", "4"},
-                                            {"GROUP_RANK", "2"},
-                                            {"LOCAL_RANK", "1"},
-                                            {"LOCAL_WORLD_SIZE", "2"}}),
+       with(with(kMpirun, exported("5", "8")), {{"TORCHELASTIC_RUN_ID", "x"},
+                                                {"GROUP_WORLD_SIZE", "4"},
+                                                {"GROUP_RANK", "2"},
+                                                {"LOCAL_RANK", "1"},
+                                                {"LOCAL_WORLD_SIZE", "2"}}),
        ""},
-      {"stale in a step", with(kStep, said("0", "1")),
-       "RANK='0' and WORLD_SIZE='1' are exported, but slurm says rank 1 of 4: unset the one that is not meant"},
-      {"the plugin's own numbering", with(with(kStep, said("3", "4")), {{"TORCHELASTIC_RUN_ID", "slurm-5.0"}}), ""},
-      {"a torchrun of its own in each task", with(with(kStep, said("0", "2")), {{"TORCHELASTIC_RUN_ID", "none"}}), ""},
+      {"stale in a step", with(kStep, exported("0", "1")),
+       "RANK='0' and WORLD_SIZE='1' are exported, but slurm started rank 1 of 4: unset RANK and WORLD_SIZE, or the "
+       "variables of slurm if they are stale"},
+      {"the plugin's own numbering", with(with(kStep, exported("3", "4")), {{"TORCHELASTIC_RUN_ID", "slurm-5.0"}}), ""},
+      {"a torchrun of its own in each task", with(with(kStep, exported("0", "2")), {{"TORCHELASTIC_RUN_ID", "none"}}),
+       ""},
   };
   for (const auto& test : kCases) {
     const auto launch = resolve_launch(test.environment);
@@ -64,7 +70,7 @@ TEST(ResolveLaunch, TakesRankAtItsWordUnlessTheLauncherSaysOtherwise) {
     } else {
       ASSERT_FALSE(launch) << test.what;
       EXPECT_EQ(launch.error().message, test.error) << test.what;
-      EXPECT_EQ(presumed_rank(test.environment), 1) << test.what << ": what the launcher says";
+      EXPECT_EQ(presumed_rank(test.environment), 1) << test.what << ": the launcher's rank";
     }
   }
 }
@@ -98,18 +104,18 @@ TEST(ResolveLaunch, AReservedSocketStaysOpenOverExecAndDoesNotListen) {
   settings.store_socket = StoreSocket::kReserved;
   const auto launch = resolve_launch(EnvMap{}, settings);
   ASSERT_TRUE(launch) << launch.error().message;
-  EXPECT_TRUE(port_is_free(launch->env.master.port));  // for a program that is told of it
+  EXPECT_TRUE(port_is_free(launch->env.master.port));  // for a program that gets the number
 }
 
-TEST(ResolveLaunch, RanksThatCannotAskEachOtherSayWhatToSet) {
+TEST(ResolveLaunch, RanksWithoutAnExchangeGetAnErrorWithRemedy) {
   const EnvMap flux = {
       {"FLUX_TASK_RANK", "1"}, {"FLUX_JOB_SIZE", "4"}, {"FLUX_TASK_LOCAL_ID", "1"}, {"FLUX_JOB_NNODES", "2"}};
   const auto launch = resolve_launch(flux);
   ASSERT_FALSE(launch);
-  EXPECT_NE(launch.error().message.find("flux: the 4 ranks cannot ask each other for their nodes"), std::string::npos);
+  EXPECT_NE(launch.error().message.find("flux: the 4 ranks cannot exchange their nodes"), std::string::npos);
 }
 
-TEST(ResolveLaunch, OneNodeWithAGivenAddressNeedsNobody) {
+TEST(ResolveLaunch, OneNodeWithAGivenAddressNeedsNoExchange) {
   const auto launch = resolve_launch(with(kMpirun, {{"MASTER_ADDR", "h"}, {"MASTER_PORT", "29500"}}));
   ASSERT_TRUE(launch) << launch.error().message;
   EXPECT_EQ(launch->env.layout.rank, 1);

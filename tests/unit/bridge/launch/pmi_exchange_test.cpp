@@ -1,4 +1,4 @@
-// Against a launcher of a few lines that speaks PMI-1 as Hydra does.
+// With a launcher of a few lines that implements PMI-1 as Hydra does.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -112,21 +112,22 @@ TEST(PmiExchange, EveryRankGetsEveryValueAlsoTheSecondTime) {
   EXPECT_EQ(hydra.end_of_programs(), 3) << "Hydra kills the other ranks when one leaves without a good-bye";
 }
 
-TEST(PmiExchange, SaysHowLongItWaited) {
+TEST(PmiExchange, ErrorContainsTheTimeout) {
   FakeHydra hydra(2);
   auto exchange = connect_pmi(hydra.environment(0), 0, 2);
   ASSERT_TRUE(exchange) << exchange.error().message;
   const auto values = (*exchange)->all_gather("x", milliseconds(200));
   ASSERT_FALSE(values);
-  EXPECT_EQ(values.error().message,
-            "PMI: no answer; not all 2 ranks came within 0.2 s: does every rank run this program?");
+  EXPECT_EQ(
+      values.error().message,
+      "PMI: the launcher did not answer; not all 2 ranks arrived within 0.2 s: does every rank run this program?");
 }
 
-TEST(PmiExchange, RefusesWhatIsNoLauncher) {
+TEST(PmiExchange, RejectsPeersThatAreNoLauncher) {
   EXPECT_EQ(connect_pmi({}, 0, 2).error().message, "PMI_FD is not set");
   EXPECT_EQ(connect_pmi({{"PMI_FD", "x"}}, 0, 2).error().message,
             "PMI_FD='x': expected an integer from 0 to 2147483647");
-  EXPECT_NE(connect_pmi({{"PMI_FD", "987654"}}, 0, 2).error().message.find("PMI_FD='987654' is no open socket here"),
+  EXPECT_NE(connect_pmi({{"PMI_FD", "987654"}}, 0, 2).error().message.find("PMI_FD='987654' is not an open socket"),
             std::string::npos);
   FakeHydra other(1, "hello");
   EXPECT_EQ(connect_pmi(other.environment(0), 0, 1).error().message,

@@ -1,4 +1,4 @@
-// Ranks placed one by one, as threads on two loopback addresses that play nodes.
+// Ranks placed one by one, as threads; two loopback addresses are the nodes.
 #include "bridge/launch/rank_nodes.h"
 
 #include <unistd.h>
@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 std::vector<LaunchFacts> three_ranks(const char* step) {
   LaunchFacts step_facts;
   step_facts.launcher = "slurm";
-  step_facts.job_id = std::to_string(getpid());  // tests that run at once meet at different ports
+  step_facts.job_id = std::to_string(getpid());  // concurrent tests use different ports
   step_facts.step_id = step;
   step_facts.world_size = 3;
   step_facts.nodes = {"127.0.0.1", "127.0.0.2"};
@@ -39,7 +39,7 @@ std::vector<std::string> ask(std::vector<LaunchFacts>& ranks, milliseconds timeo
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     threads.emplace_back([&, i] {
-      const auto asked = ask_for_placement(ranks[i], timeout);
+      const auto asked = exchange_placement(ranks[i], timeout);
       if (!asked) errors[i] = asked.error().message;
     });
   }
@@ -47,28 +47,28 @@ std::vector<std::string> ask(std::vector<LaunchFacts>& ranks, milliseconds timeo
   return errors;
 }
 
-TEST(AskForPlacement, TellsEveryRankWhereAllAre) {
+TEST(ExchangePlacement, GivesEveryRankTheNodesOfAll) {
   auto ranks = three_ranks("0");
   EXPECT_EQ(ask(ranks, milliseconds(20000)), std::vector<std::string>(3));
   for (const auto& facts : ranks) EXPECT_EQ(facts.node_of_rank, (std::vector<int>{1, 0, 1})) << facts.rank;
 }
 
-TEST(AskForPlacement, SaysThatARankDidNotCome) {
+TEST(ExchangePlacement, NamesARankThatDidNotArrive) {
   auto ranks = three_ranks("1");
   ranks.pop_back();
   for (const auto& error : ask(ranks, milliseconds(300))) {
-    EXPECT_NE(error.find("did not come"), std::string::npos) << error;
-    EXPECT_TRUE(error.ends_with(": give ranks=block, which numbers them node by node")) << error;
+    EXPECT_NE(error.find("did not arrive"), std::string::npos) << error;
+    EXPECT_TRUE(error.ends_with(": give ranks=block, which numbers the ranks node by node")) << error;
   }
 }
 
-TEST(CanAskForPlacement, WhereEveryRankFindsThatItIsNotTold) {
+TEST(CanExchangePlacement, WhereEveryRankFindsThatItIsNotKnown) {
   auto facts = three_ranks("2").front();
-  EXPECT_TRUE(can_ask_for_placement(facts));
+  EXPECT_TRUE(can_exchange_placement(facts));
   facts.placement = Placement::kCyclic;
-  EXPECT_FALSE(can_ask_for_placement(facts));
+  EXPECT_FALSE(can_exchange_placement(facts));
   facts.heterogeneous = true;  // the rule of one component
-  EXPECT_TRUE(can_ask_for_placement(facts));
+  EXPECT_TRUE(can_exchange_placement(facts));
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ TEST(Address, OfAnUnknownNameNamesIt) {
       << address.error().message;
 }
 
-TEST(Address, KnowsNumbersFromNames) {
+TEST(Address, DistinguishesNumbersFromNames) {
   for (const char* number : {"10.0.0.1", "::1", "fd00::2"}) EXPECT_TRUE(is_numeric(number)) << number;
   for (const char* name : {"", "n0", "10.0.0", "10.0.0.1:80", "[::1]"}) EXPECT_FALSE(is_numeric(name)) << name;
 }
@@ -38,7 +38,7 @@ TEST(AddressTowards, IsThatOfTheSameNetwork) {
   for (const auto& address : local_addresses()) EXPECT_EQ(*address_towards(address, true), address);
 }
 
-TEST(AddressTowards, RefusesWhatIsNoAddress) { EXPECT_FALSE(address_towards("nowhere", false)); }
+TEST(AddressTowards, RejectsNames) { EXPECT_FALSE(address_towards("nowhere", false)); }
 
 TEST(IsOwnAddress, CountsLoopback) {
   EXPECT_TRUE(is_own_address("127.0.1.1"));
@@ -53,7 +53,7 @@ TEST(OwnAddress, FollowsTheRule) {
   EXPECT_EQ(*own_address({Kind::kHost, "127.0.0.9"}), "127.0.0.9");
 }
 
-TEST(OwnAddress, NamesWhatThereIsWhereNothingFits) {
+TEST(OwnAddress, ErrorListsTheAddressesOfTheHost) {
   using Kind = AddressRule::Kind;
   for (const AddressRule& rule :
        {AddressRule{Kind::kInterface, "none7"}, AddressRule{Kind::kSubnet, "203.0.113.0/24"}}) {

@@ -11,13 +11,13 @@ namespace {
 Result<std::string> address_of(const NameResolver& resolver, const std::string& name) {
   while (true) {
     if (auto address = resolver.find(name)) return *address;
-    pollfd news{resolver.news(), POLLIN, 0};
+    pollfd news{resolver.event(), POLLIN, 0};
     if (poll(&news, 1, 20'000) <= 0) return Error{"no news"};
-    resolver.clear_news();
+    resolver.clear_event();
   }
 }
 
-TEST(NameResolver, TellsAddressesAndTheirAbsence) {
+TEST(NameResolver, FindsAddressesAndReportsMissingOnes) {
   NameResolver resolver;
   EXPECT_FALSE(resolver.find("localhost"));
   resolver.start({"no-such-host.invalid", "localhost"});

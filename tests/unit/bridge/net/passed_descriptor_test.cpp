@@ -47,7 +47,7 @@ TEST(PassedDescriptor, KeepsTheOrderAndDoesNotWait) {
   EXPECT_EQ(errno, EAGAIN);
 }
 
-TEST(PassedDescriptor, IsNoneWhereThereIsNothingToPass) {
+TEST(PassedDescriptor, IsEmptyWhereNothingWasPassed) {
   const auto [in, out] = pair();
   EXPECT_FALSE(pass_descriptor(in, -1, 0));
   EXPECT_FALSE(pass_descriptor(Socket(), STDIN_FILENO, 0));

@@ -79,7 +79,7 @@ TEST(Reserve, LeavesTheNumbersOfClosedStandardStreamsAlone) {
   EXPECT_GT(reserved->descriptor(), STDERR_FILENO);
 }
 
-TEST(Reserve, LetsAProgramListenThatIsToldTo) {
+TEST(Reserve, LetsAProgramListenThatHasTheNumber) {
   const auto reserved = reserve({"127.0.0.1", 0});
   ASSERT_TRUE(reserved);
   EXPECT_TRUE(listen_on({"0.0.0.0", *bound_port(*reserved)}));
@@ -103,14 +103,14 @@ TEST(HoldPort, KeepsOtherProcessesThatReserveFromIt) {
   EXPECT_NE(status, 0);
 }
 
-TEST(Reserve, NothingIsInheritedFromWhatIsNoSocket) {
+TEST(Reserve, InheritsOnlySockets) {
   EXPECT_FALSE(inherit(-1, 1));
   const int file = open("/dev/null", O_RDONLY);
   EXPECT_FALSE(inherit(file, 1));
   close(file);
 }
 
-TEST(Socket, RefusesWhatIsNoAddressOfThisHost) {
+TEST(Socket, RejectsAddressesOfOtherHosts) {
   EXPECT_NE(listen_on({"localhost", 0}).error().message.find("expected a numeric IPv4 or IPv6 address"),
             std::string::npos);
   // 192.0.2.0/24 is reserved for documentation (RFC 5737).

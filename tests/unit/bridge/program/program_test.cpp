@@ -37,25 +37,25 @@ std::string complaint(const std::string& line) {
   try {
     app.parse(line);
   } catch (const CLI::ParseError& error) {
-    return text_of(app, error, kOthers);
+    return command_line_error(app, error, kOthers);
   }
   return "";
 }
 
-TEST(Program, AnOptionThatIsNotThereIsNamedWithTheNearest) {
+TEST(Program, AnUnknownOptionIsReportedWithTheNearest) {
   const std::pair<const char*, const char*> kCases[] = {
-      {"--lerning-rate 0.1", "there is no option '--lerning-rate'; did you mean '--lr'?"},
-      {"--learning-rate=0.1", "there is no option '--learning-rate'; did you mean '--lr'?"},
-      {"--learning_rate 0.1 --lr x", "there is no option '--learning_rate'; did you mean '--lr'?"},
-      {"-lr 0.1", "there is no option '-lr'; did you mean '--lr'?"},
-      {"--batch_size 8", "there is no option '--batch_size'; did you mean '--batch-size'?"},
-      {"--training.steps 8", "there is no option '--training.steps'; did you mean '--batch-size'?"},
-      {"--optimizer.lr 8", "there is no option '--optimizer.lr'; did you mean '--lr'?"},
-      {"--training.batch-size 8", "there is no option '--training.batch-size'; did you mean '--batch-size'?"},
-      {"--hlep", "there is no option '--hlep'; did you mean '--help'?"},
-      {"convert --optimiser a", "there is no option '--optimiser'; did you mean '--optimizer'?"},
-      {"--completely-different", "there is no option '--completely-different'"},
-      {"--lr 0.1 0.2", "'0.2' belongs to no option"},
+      {"--lerning-rate 0.1", "unknown option '--lerning-rate'; did you mean '--lr'?"},
+      {"--learning-rate=0.1", "unknown option '--learning-rate'; did you mean '--lr'?"},
+      {"--learning_rate 0.1 --lr x", "unknown option '--learning_rate'; did you mean '--lr'?"},
+      {"-lr 0.1", "unknown option '-lr'; did you mean '--lr'?"},
+      {"--batch_size 8", "unknown option '--batch_size'; did you mean '--batch-size'?"},
+      {"--training.steps 8", "unknown option '--training.steps'; did you mean '--batch-size'?"},
+      {"--optimizer.lr 8", "unknown option '--optimizer.lr'; did you mean '--lr'?"},
+      {"--training.batch-size 8", "unknown option '--training.batch-size'; did you mean '--batch-size'?"},
+      {"--hlep", "unknown option '--hlep'; did you mean '--help'?"},
+      {"convert --optimiser a", "unknown option '--optimiser'; did you mean '--optimizer'?"},
+      {"--completely-different", "unknown option '--completely-different'"},
+      {"--lr 0.1 0.2", "unexpected argument '0.2'"},
   };
   for (const auto& [line, expected] : kCases) EXPECT_EQ(complaint(line), expected) << line;
 }
@@ -64,12 +64,12 @@ std::string asked(CLI::App& app, const std::string& line) {
   try {
     app.parse(line);
   } catch (const CLI::ParseError& error) {
-    return asked_for(app, error).value_or("an error");
+    return help_or_version(app, error).value_or("an error");
   }
   return "nothing";
 }
 
-TEST(Program, HelpIsInColumnsWithoutNoise) {
+TEST(Program, HelpIsInColumns) {
   CLI::App app("Does things.", "program");
   set_up(app);
   std::int64_t steps = 0;

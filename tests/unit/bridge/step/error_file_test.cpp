@@ -24,7 +24,7 @@ class ErrorFile : public ::testing::Test {
   std::string parent_, folder_;
 };
 
-TEST_F(ErrorFile, LiesInAFolderOfTheUsersOwn) {
+TEST_F(ErrorFile, IsInAFolderOfTheUsersOwn) {
   const auto file = error_file_in(parent_, "slurm-1.0", 2, 3);
   ASSERT_TRUE(file) << file.error().message;
   EXPECT_EQ(*file, folder_ + "/slurm-1.0-attempt_2-rank_3-error.json");

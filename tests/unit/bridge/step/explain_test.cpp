@@ -29,7 +29,7 @@ TEST(Explain, ShowsEachRankWithReasons) {
             "  MASTER_PORT  20001     the first port that slurm reserved for the step\n"
             "  RANK         slurm's   the default\n"
             "  GPUs         auto      as the launcher gave them\n"
-            "  CPUs         keep      as the launcher placed the tasks\n"
+            "  CPUs         keep      as the launcher bound the tasks\n"
             "  interface    auto      gloo's, towards rank 0's node; a job on one node needs none\n"
             "\n"
             "  node  name      ranks        local  GPUs  CPUs  interface\n"
@@ -43,7 +43,7 @@ TEST(Explain, ShowsEachRankWithReasons) {
             "  n3  [ 7 ]\n");
 }
 
-TEST(Explain, SaysWhatTheUserChose) {
+TEST(Explain, ShowsTheUsersOptions) {
   const LaunchFacts facts = uneven();
   const LaunchOptions options = *parse_options("ranks=block,addr=suffix:-ib,port=500-600");
   const TaskMap map = TaskMap::plane(facts.tasks_per_node, 1);
@@ -72,7 +72,7 @@ TEST(Explain, StaysShortOnManyNodes) {
   EXPECT_LT(table.size(), 2000u);
 }
 
-TEST(Explain, CountsNodesThatAreAllUnlikeTheirNeighbours) {
+TEST(Explain, CountsRowsAboveTheLimit) {
   LaunchFacts facts;
   facts.launcher = "slurm";
   std::vector<int> counts;
@@ -94,7 +94,7 @@ TEST(NodeFacts, OfANodeShowWhereItsTasksDiffer) {
   EXPECT_EQ(NodeFacts::of_tasks({{"", "0", ""}, {"1", "0", ""}}).gpus, "- / 1");
 }
 
-TEST(NodeFacts, SurviveTheTripAsText) {
+TEST(NodeFacts, AreTheSameAfterTextAndBack) {
   const NodeFacts facts{"GPU-1,GPU-2", "0-7", "eth0"};
   EXPECT_EQ(NodeFacts::from(facts.text()), facts);
   EXPECT_EQ(NodeFacts::from("nonsense"), NodeFacts{});

@@ -22,9 +22,10 @@ TaskFailure failure_with(int wait_status) {
 
 TEST(Failure, NamesRankNodeTimeAndEnding) {
   setenv("TZ", "UTC", 1);
-  EXPECT_EQ(describe(failure_with(exited(7))), "rank 3 on n1, at 2023-11-14 22:13:20.042 there: exit code 7");
+  EXPECT_EQ(describe(failure_with(exited(7))),
+            "rank 3 on n1, at 2023-11-14 22:13:20.042 (local time of n1): exit code 7");
   EXPECT_EQ(describe(failure_with(SIGSEGV)),
-            "rank 3 on n1, at 2023-11-14 22:13:20.042 there: killed by signal 11 (Segmentation fault)");
+            "rank 3 on n1, at 2023-11-14 22:13:20.042 (local time of n1): killed by signal 11 (Segmentation fault)");
 }
 
 TEST(Failure, CallsAKillOutOfMemoryOnlyWhereTheKernelKilled) {
@@ -53,7 +54,7 @@ TEST(Failure, ShowsNoControlCharacters) {
   EXPECT_EQ(reason_shown("\x1b[2J\x7f\xc2\x9b"), "\n    \\x1b[2J\\x7f\\xc2\\x9b");
 }
 
-TEST(Failure, CutsALongReason) {
+TEST(Failure, TruncatesALongReason) {
   std::string reason;
   for (int i = 0; i < 1000; ++i) reason += "line\n";
   const std::string shown = reason_shown(reason);

@@ -1,4 +1,4 @@
-// What a task of a step is told and given.
+// The environment and the notes of a task of a step.
 #include "bridge/step/task_environment.h"
 
 #include <gtest/gtest.h>
@@ -6,13 +6,13 @@
 namespace torchbridge {
 namespace {
 
-struct Place {
+struct TaskPosition {
   int rank, node, local_rank;
   std::vector<int> ranks_here;
 };
 
 // Of a task in a step of two nodes that hold these numbers of tasks.
-TaskEnvironment environment_of(const Place& place, std::vector<int> tasks_per_node, Placement placement,
+TaskEnvironment environment_of(const TaskPosition& at, std::vector<int> tasks_per_node, Placement placement,
                                const char* list, const std::vector<std::string>& program) {
   LaunchFacts facts;
   facts.launcher = "slurm";
@@ -22,19 +22,19 @@ TaskEnvironment environment_of(const Place& place, std::vector<int> tasks_per_no
   facts.nodes = {"n0", "n1"};
   facts.tasks_per_node = std::move(tasks_per_node);
   facts.placement = placement;
-  facts.rank = place.rank;
-  facts.node_rank = place.node;
-  facts.local_rank = place.local_rank;
-  facts.ranks_here = place.ranks_here;
-  facts.local_size = static_cast<int>(place.ranks_here.size());
+  facts.rank = at.rank;
+  facts.node_rank = at.node;
+  facts.local_rank = at.local_rank;
+  facts.ranks_here = at.ranks_here;
+  facts.local_size = static_cast<int>(at.ranks_here.size());
   const EnvMap environment = {{"TORCHELASTIC_ERROR_FILE", "none"}};
   const LaunchOptions options = *parse_options(list);
   const auto plan = plan_step(facts, *step_options(environment, options), Endpoint{"10.0.0.1", 29500}, {});
   return *task_environment(*plan, environment, Socket(), program);
 }
 
-std::vector<std::string> notes(const Place& place, Placement placement, const char* list) {
-  return environment_of(place, {3, 1}, placement, list, {}).notes;
+std::vector<std::string> notes(const TaskPosition& at, Placement placement, const char* list) {
+  return environment_of(at, {3, 1}, placement, list, {}).notes;
 }
 
 // NAME=VALUE of those variables of the second node's only task whose name begins so, one after the other.
@@ -49,7 +49,7 @@ std::string variables(const char* beginning, const char* options, const std::vec
   return found;
 }
 
-TEST(Verbose, SaysOnceOnEachNodeThatRankLessLocalRankIsNotItsBase) {
+TEST(Verbose, NotesOnceOnEachNodeThatRankLessLocalRankIsNotItsBase) {
   const std::string advice = ": programs that build device meshes node by node need ranks=block";
   const std::string on_first = "node 0: RANK - LOCAL_RANK is 0 to 1, not always the node's base 0" + advice;
   const std::string on_second = "node 1: RANK - LOCAL_RANK is 1, not the node's base 3" + advice;
@@ -62,7 +62,7 @@ TEST(Verbose, SaysOnceOnEachNodeThatRankLessLocalRankIsNotItsBase) {
   EXPECT_EQ(notes({1, 1, 0, {1}}, Placement::kCyclic, "verbose"), std::vector<std::string>{on_second});
 }
 
-TEST(Verbose, SaysNothingOfTorchrunsOwnNumbering) {
+TEST(Verbose, HasNoNoteOnTorchrunsOwnNumbering) {
   EXPECT_EQ(notes({0, 0, 0, {0, 1, 2}}, Placement::kBlock, "verbose").size(), 1u);
   EXPECT_EQ(notes({3, 1, 0, {3}}, Placement::kBlock, "verbose").size(), 0u);
   EXPECT_EQ(notes({0, 0, 0, {0, 2, 3}}, Placement::kCyclic, "verbose,ranks=block").size(), 1u);

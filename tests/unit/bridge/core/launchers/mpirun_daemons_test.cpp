@@ -1,4 +1,4 @@
-// What OpenMPI's mpirun says of its daemons, and what is not taken for it.
+// The variables with OpenMPI's daemons, recorded and malformed.
 #include "bridge/core/launchers/mpirun_daemons.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ TEST(MpirunDaemons, AreReadAsRecorded) {
   EXPECT_TRUE(first->on_mpirun_host);
   EXPECT_FALSE(last->on_mpirun_host);
   for (const auto& daemons : {*first, *last}) EXPECT_EQ(daemons.mpirun_host, Names{"10.77.0.10"});
-  EXPECT_EQ(first->nodes, Names{});  // not told where mpirun runs
+  EXPECT_EQ(first->nodes, Names{});  // not known where mpirun runs
   EXPECT_EQ(last->nodes, (Names{"n0", "n1"}));
 }
 
@@ -70,7 +70,7 @@ TEST(MpirunDaemons, TheServersAddressBearsAnyVersion) {
 
 TEST(MpirunDaemons, HostsInNamesOfOpenMpi5) {
   const struct {
-    const char *name_space, *host;  // none where it is refused
+    const char *name_space, *host;  // null where it is an error
   } kCases[] = {
       {"prterun-n0-17789@1", "n0"}, {"prte-gpu-7.site.org-5@2", "gpu-7.site.org"},
       {"1457848321", ""},           {"", ""},
@@ -86,7 +86,7 @@ TEST(MpirunDaemons, HostsInNamesOfOpenMpi5) {
             "PMIX_NAMESPACE='1457848321': expected prterun-HOST-PID@JOB");
 }
 
-TEST(MpirunDaemons, ASecretOrAddressThatIsNoneMeansThereIsNothing) {
+TEST(MpirunDaemons, AMalformedSecretOrAddressGivesNothing) {
   const EnvMap recorded = recorded_environment("openmpi-4.1-2n3t", 2);
   const char *kSecret = "OMPI_MCA_orte_precondition_transports", *kMpirun = "OMPI_MCA_orte_hnp_uri";
   for (const auto& [name, value] : {std::pair{kSecret, ""},
@@ -112,7 +112,7 @@ TEST(MpirunDaemons, ASecretOrAddressThatIsNoneMeansThereIsNothing) {
 TEST(MpirunDaemons, AddressesOfBothFamilies) {
   const struct {
     const char* uri;
-    Names addresses;  // none where it is refused
+    Names addresses;  // empty where it is an error
   } kCases[] = {
       {"1056768000.0;tcp://10.77.0.10:36029", {"10.77.0.10"}},
       {"1966211072.0;tcp://192.0.2.2,10.77.0.1:55931;tcp6://[fd00::2]:41921", {"192.0.2.2", "10.77.0.1", "fd00::2"}},
@@ -155,7 +155,7 @@ TEST(MpirunDaemons, NodesAsTheRegexComponentWritesThem) {
   }
 }
 
-TEST(MpirunDaemons, NodesThatAreNoneAreRefused) {
+TEST(MpirunDaemons, MalformedNodesAreRejected) {
   const struct {
     const char *regex, *message;
   } kCases[] = {

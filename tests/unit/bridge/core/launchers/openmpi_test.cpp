@@ -1,10 +1,11 @@
-// OpenMPI, Hydra, Flux and jsrun: what is read, and what is refused.
+// OpenMPI, Hydra, Flux and jsrun: valid and malformed variables.
+#include "bridge/core/launchers/openmpi.h"
+
 #include <gtest/gtest.h>
 
 #include "bridge/core/launchers/flux.h"
 #include "bridge/core/launchers/hydra.h"
 #include "bridge/core/launchers/jsrun.h"
-#include "bridge/core/launchers/openmpi.h"
 #include "tests/support/recorded_environment.h"
 
 namespace torchbridge {
@@ -35,12 +36,12 @@ TEST(Mpirun, ReadsPositionAndJob) {
   EXPECT_EQ(openmpi->job_id, *kOpenMpi.get("PMIX_NAMESPACE"));
   const auto hydra = read_hydra(kHydra);
   ASSERT_TRUE(hydra) << hydra.error().message;
-  EXPECT_EQ(hydra->local_size, 0);  // told for a daemon, of which a node may have several
+  EXPECT_EQ(hydra->local_size, 0);  // the variable is for a daemon, of which a node may have several
   EXPECT_TRUE(hydra->needs_node_exchange());
   const auto flux = read_flux(kFlux);
   ASSERT_TRUE(flux) << flux.error().message;
   EXPECT_EQ(flux->job_id, "3yVm");
-  EXPECT_EQ(flux->local_size, 0);  // not told where there are several nodes
+  EXPECT_EQ(flux->local_size, 0);  // not known where there are several nodes
   EXPECT_TRUE(flux->needs_node_exchange());
   const auto jsrun = read_jsrun(kJsrun);
   ASSERT_TRUE(jsrun) << jsrun.error().message;
@@ -97,7 +98,7 @@ TEST(Mpirun, NamesTheVariableThatIsWrong) {
   }
 }
 
-TEST(Mpirun, HydraWithoutADescriptorSaysWhatToDo) {
+TEST(Mpirun, HydraWithoutADescriptorIsAnErrorWithRemedy) {
   const EnvMap environment = {
       {"MPI_LOCALNRANKS", "2"}, {"MPI_LOCALRANKID", "0"}, {"PMI_PORT", "n0:4711"}, {"PMI_ID", "0"}};
   ASSERT_TRUE(detect_hydra(environment));

@@ -48,7 +48,7 @@ TEST(Pals, ReadsVariables) {
   EXPECT_TRUE(facts().needs_node_exchange());
 }
 
-TEST(Pals, TheFileTellsTheNodeOfEveryRank) {
+TEST(Pals, TheFileContainsTheNodeOfEveryRank) {
   LaunchFacts completed = facts();
   const auto added = add_pals_apinfo(completed, apinfo({0, 0, 1}, {"x1000", "x1001"}));
   ASSERT_TRUE(added) << added.error().message;
@@ -64,7 +64,7 @@ TEST(Pals, NodesWithoutRanksAreNotCounted) {
   EXPECT_EQ(completed.node_rank, 1);
 }
 
-TEST(Pals, AFileThatIsDamagedOrOfAnotherJobIsRefused) {
+TEST(Pals, AFileThatIsDamagedOrOfAnotherJobIsRejected) {
   const std::string good = apinfo({0, 0, 1}, {"x1000", "x1001"});
   std::string large = good, far = good;
   std::memset(&large[80], 0x7f, 4);
@@ -78,7 +78,7 @@ TEST(Pals, AFileThatIsDamagedOrOfAnotherJobIsRefused) {
       {good.substr(0, good.size() - 1), "PALS_APINFO: the layout of the file is not known"},
       {large, "PALS_APINFO: the layout of the file is not known"},
       {far, "PALS_APINFO: the layout of the file is not known"},
-      {apinfo({0, 1}, {"a", "b"}), "PALS_APINFO: the file tells of 2 ranks, but PMI_SIZE='3'"},
+      {apinfo({0, 1}, {"a", "b"}), "PALS_APINFO: the file lists 2 ranks, but PMI_SIZE='3'"},
       {apinfo({0, 1, 0}, {"a", "b"}), "PALS_APINFO: the file has rank 2 on node 0, but PALS_NODEID='1'"},
       {apinfo({2, 0, 1}, {"a", "b"}), "PALS_APINFO: a rank is on a node that is not listed"},
       {apinfo({0, 0, 1}, {"a", "b\n"}), "PALS_APINFO: a node has no readable name"},
@@ -92,7 +92,7 @@ TEST(Pals, AFileThatIsDamagedOrOfAnotherJobIsRefused) {
   }
 }
 
-TEST(Pals, InheritedVariablesAreNotTaken) {
+TEST(Pals, InheritedVariablesAreIgnored) {
   EnvMap environment = kPals;
   environment.set("PMI_RANK", "0");
   EXPECT_EQ(read_pals(environment).error().message,

@@ -1,6 +1,6 @@
-#include <gtest/gtest.h>
-
 #include "trainer_template/runtime/rendezvous/rank_locations.h"
+
+#include <gtest/gtest.h>
 
 namespace torchbridge::train {
 namespace {
@@ -32,7 +32,7 @@ TEST(RankLocations, TheLauncherKnowsNodesFromWhichNobodyCame) {
   launch.plan = StepPlan{.facts = facts, .map = *task_map_of(facts), .options = {}, .exported = {}, .env = {}};
   EXPECT_EQ(with_nodes({2, 3}, launch, {block(0)}), "ranks 2,3 (n7)");
   launch.plan.reset();
-  launch.facts_beside = facts;
+  launch.matching_facts = facts;
   EXPECT_EQ(with_nodes({2, 3}, launch, {block(0)}), "ranks 2,3 (n7)");
 }
 
