@@ -18,7 +18,7 @@ TEST(BadInput, OptionsAreRefusedByRankZero) {
     std::string expected;
   } kCases[] = {
       {{"--bogus"}, "--bogus"},
-      {{"--backend", "cpu:"}, "'cpu:' is no pair of names"},
+      {{"--backend", "cpu:"}, "'cpu:' is not DEVICE:NAME"},
       {{"--device", "tpu"}, "--device"},
       {{"--device", "cpu", "--backend", "nccl"}, "--backend: nccl serves GPUs only: give --device cuda"},
       {{"--model", "mlp:3,,4"}, "expected mlp:WIDTH,WIDTH"},

@@ -43,7 +43,7 @@ TEST(DeviceChoice, AnIndexOfTheProgramIsTakenAtItsWord) {
 
 TEST(DeviceChoice, TheDriverIsAskedWithoutHarm) {
   const CudaDevices here = cuda_devices();
-  EXPECT_FALSE(here.because.empty());
+  EXPECT_FALSE(here.detail.empty());
 }
 
 }  // namespace
