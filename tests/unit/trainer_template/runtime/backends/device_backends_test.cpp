@@ -5,7 +5,7 @@
 namespace torchbridge::train {
 namespace {
 
-TEST(BackendChoice, ReadsNamesAndPairs) {
+TEST(BackendSelection, ReadsNamesAndPairs) {
   const struct {
     const char *text, *device;
     std::vector<DeviceBackend> expected;
@@ -24,7 +24,7 @@ TEST(BackendChoice, ReadsNamesAndPairs) {
   }
 }
 
-TEST(BackendChoice, NamesWhatIsWrong) {
+TEST(BackendSelection, NamesTheError) {
   const struct {
     const char *text, *device, *expected;
   } kCases[] = {

@@ -96,7 +96,7 @@ TEST(DeviceLoader, OrdinaryMemoryIsCopiedToo) {
   EXPECT_EQ(values(batch.inputs), indices);
 }
 
-TEST(DeviceLoader, TakesPageableMemoryWhereThereIsNoOther) {
+TEST(DeviceLoader, UsesPageableMemoryWhereNoPinnedIsLeft) {
   const Numbers numbers;
   fake_device::forget();
   fake_device::refuse_pinned_memory(true);
@@ -117,7 +117,7 @@ TEST(DeviceLoader, TakesPageableMemoryWhereThereIsNoOther) {
   for (const auto& copy : fake_device::copies()) EXPECT_FALSE(copy.pinned);
 }
 
-TEST(DeviceLoader, ADeviceThatIsNotThereIsAnErrorOfTheCaller) {
+TEST(DeviceLoader, AMissingDeviceIsAnErrorInTheCaller) {
   const Numbers numbers;
   Loader loader(numbers, {.size = 12}, {.device = c10::Device(c10::DeviceType::XPU, 0)});
   EXPECT_THROW(loader.next(), std::exception);
