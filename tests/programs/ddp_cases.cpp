@@ -41,7 +41,7 @@ struct Digits {
   at::Tensor pixels, labels;
 };
 
-// Plain steps also take sparse gradients, which the fused ones refuse.
+// Plain steps also take sparse gradients, which the fused ones reject.
 struct PlainSgd {
   void step(double learning_rate) const {
     const at::NoGradGuard no_grad;

@@ -82,7 +82,7 @@ def init_method():
         dist.destroy_process_group()
 
 
-def refused():
+def rejected():
     """Each URL's error."""
     for url in sys.argv[2:]:
         try:
@@ -130,5 +130,5 @@ def killed():
     dist.all_reduce(torch.ones(1))
 
 
-{"ddp": ddp, "init_method": init_method, "refused": refused, "failing": failing, "ending": ending, "timeouts": timeouts,
+{"ddp": ddp, "init_method": init_method, "rejected": rejected, "failing": failing, "ending": ending, "timeouts": timeouts,
  "killed": killed}[sys.argv[1]]()

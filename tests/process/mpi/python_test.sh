@@ -31,7 +31,7 @@ expect "3 0/3 total 111
 3 1/3 total 111
 3 2/3 total 111" "$(ranks 3 init_method mpi:// "pmix://?wait=30" "mpi://?world_size=3&port=20000-21000" | uniq -c | sed 's/^ *//')"
 
-errors=$(ranks 2 refused slurm:// "mpi://?colour=blue" "mpi://?world_size=3")
+errors=$(ranks 2 rejected slurm:// "mpi://?colour=blue" "mpi://?world_size=3")
 for error in "slurm:// is for tasks that srun started" colour "mpi://: world_size is 2, but 3 was given"; do
   (($(grep -c -- "$error" <<<"$errors") == 2)) || fail "no '$error' by each rank in: $errors"
 done
