@@ -43,7 +43,7 @@ TEST(Group, EndsWithItsScope) {
 
 TEST(Group, TheStoreOfAnEarlierGroupIsNotUsedByTheNext) {
   TemporaryFolder folder;
-  Ranks ranks(2, run("before_the_store_is_closed", (folder / "came").string()));
+  Ranks ranks(2, run("before_the_store_is_closed", (folder / "flag").string()));
   expect_success(ranks);
 }
 

@@ -63,7 +63,7 @@ void messages(c10d::Backend& mpi) {
       const auto work = mpi.recvAnysource(incoming, 9);
       work->wait();
       senders.insert(work->sourceRank());
-      expect(incoming[0][0].item<std::int64_t>() == work->sourceRank(), "a message is from whom it says");
+      expect(incoming[0][0].item<std::int64_t>() == work->sourceRank(), "sourceRank() is the sender");
     }
     expect(static_cast<int>(senders.size()) == size - 1, "messages of all ranks from any source");
   } else {

@@ -38,8 +38,8 @@ bool same(const Tensors& a, const Tensors& b) {
   return true;
 }
 
-// On many ranks and few cores gloo is slow: beyond four it is compared for each operator and each type, not each pair
-// of them.
+// On many ranks and few cores gloo is slow: above four ranks it is compared for each operator and each type, not each
+// pair of them.
 bool asks_gloo(const Setting& setting) {
   if (std::ranges::count(setting.shape, 0) > 0) return false;  // gloo does not support it
   return size <= 4 || setting.op == ReduceOp::SUM || setting.type == at::kLong;

@@ -129,7 +129,8 @@ at::Tensor normalise(const SyncBatchNormInputs& in, const at::Tensor& input, con
 }  // namespace cpu
 
 struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> {
-  // An undefined tensor has no gradient and no place among the inputs that may need one, but an optional may be empty.
+  // weight and bias are optional, because an undefined tensor is not counted among the inputs that may need a gradient
+  // and an empty optional is.
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& given,
                             const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,
                             const SyncBatchNormInputs& inputs, const Group& group) {

@@ -179,7 +179,7 @@ StoreOwner owner_of(const TorchEnv& env, const std::string& identity, std::strin
   return attempt && *attempt < env.restart_count ? StoreOwner::kEarlierGroup : StoreOwner::kOtherRun;
 }
 
-// A rank of another run would wait here for ranks that never come.
+// Checks the run of the store: a rank of another run would wait here for ranks that never join.
 c10::intrusive_ptr<c10d::Store> reach_store_of_run(const TorchEnv& env, const std::string& numeric,
                                                    milliseconds timeout) {
   using Clock = std::chrono::steady_clock;
@@ -215,7 +215,7 @@ c10::intrusive_ptr<c10d::Store> reach_store_of_run(const TorchEnv& env, const st
   }
 }
 
-// What libtorch 2.11 writes first: the length and the name of the key in which a FileStore counts who uses it.
+// What libtorch 2.11 writes first: the length and the name of the key in which a FileStore counts its users.
 bool may_be_store(int descriptor) {
   constexpr char kFirst[] = "\x09\0\0\0refcount/";
   constexpr std::size_t kSize = sizeof kFirst - 1;
