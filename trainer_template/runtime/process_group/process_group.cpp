@@ -88,8 +88,8 @@ struct ProcessGroup::State {
   bool is_reported = false;                       // a thread makes the message of this rank
   std::optional<std::string> message;             // as soon as it is made
   std::unique_ptr<AbortWatchdog> abort_watchdog;  // null without a heartbeat
-  std::unique_ptr<Heartbeat>
-      heartbeat;  // its thread aborts the connections, so it ends before them; null where it is off
+  // Null where it is off. Its thread aborts the connections, so it must end before them.
+  std::unique_ptr<Heartbeat> heartbeat;
 
   BackendRequest next(int rank, int size) {
     BackendRequest own = request;
