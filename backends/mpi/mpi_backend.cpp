@@ -18,13 +18,13 @@ namespace {
 
 using c10d::OpType;
 using Tensors = std::vector<at::Tensor>;
-// Below autograd: neither graph nor version counters are touched, as by any backend.
+// Below autograd: a backend changes neither the graph nor version counters.
 using Raw = at::AutoDispatchBelowADInplaceOrView;
 
 constexpr int kCreateTag = 0;
 
-// Large reductions go in parts, all under way at once: MPI then reduces one while it moves another, and its scratch
-// memory stays in the cache. docs/use/mpi.md has what was measured.
+// Large reductions are divided into parts, all in progress at once: MPI then reduces one while it moves another, and
+// its scratch memory stays in the cache. docs/use/mpi.md has the measurements.
 constexpr std::int64_t kReducedBytes = 256 << 10;
 
 bool is_plain(const at::Tensor& tensor) { return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg(); }
@@ -44,11 +44,11 @@ void check_tensor(const at::Tensor& tensor) {
               "the mpi backend takes dense tensors only; use to_dense(), or gloo for sparse ones");
   if (tensor.is_cpu()) return;
   TORCH_CHECK(tensor.is_cuda(),
-              "the mpi backend takes tensors on the CPU and, where MPI does, on CUDA devices; this one is on ",
+              "the mpi backend takes tensors on the CPU and, where MPI supports them, on CUDA devices; this one is on ",
               tensor.device());
   static const bool taken = takes_cuda_memory();
   TORCH_CHECK(taken,
-              "this MPI says that it does not take CUDA memory: copy the tensor to the CPU, use nccl for CUDA tensors "
+              "this MPI does not support CUDA memory: copy the tensor to the CPU, use nccl for CUDA tensors "
               "(cpu:mpi,cuda:nccl), or build against a CUDA-aware MPI");
 }
 
@@ -57,7 +57,7 @@ void check_tensors(const Tensors& tensors) {
   for (const at::Tensor& tensor : tensors) {
     check_tensor(tensor);
     TORCH_CHECK_TYPE(tensor.scalar_type() == tensors[0].scalar_type() && tensor.device() == tensors[0].device(),
-                     "all tensors of one operation must have one type and device: here are ", tensors[0].scalar_type(),
+                     "all tensors of one operation must have one type and device, got ", tensors[0].scalar_type(),
                      " on ", tensors[0].device(), " and ", tensor.scalar_type(), " on ", tensor.device());
   }
 }
@@ -91,13 +91,13 @@ void check_multiple(const at::Tensor& large, const at::Tensor& small, int size) 
               large.numel());
 }
 
-// What MPI reads: the tensor itself where its memory is in order, else a copy.
+// The memory that MPI reads: the tensor itself where it is contiguous, else a copy.
 at::Tensor readable(const at::Tensor& tensor) {
   const Raw raw;
   return is_plain(tensor) ? tensor : tensor.resolve_conj().resolve_neg().contiguous();
 }
 
-// What MPI writes; give_back takes it to the tensor.
+// The memory that MPI writes; copy_back copies it to the tensor.
 at::Tensor writable(const at::Tensor& tensor) {
   const Raw raw;
   return is_plain(tensor) ? tensor
@@ -113,7 +113,7 @@ at::Tensor joined(const Tensors& list) {
   return at::cat(flat);
 }
 
-at::Tensor room_for(const Tensors& list) {
+at::Tensor output_for(const Tensors& list) {
   if (list.size() == 1) return writable(list[0]);
   const Raw raw;
   std::int64_t count = 0;
@@ -121,7 +121,7 @@ at::Tensor room_for(const Tensors& list) {
   return at::empty({count}, list[0].options().memory_format(at::MemoryFormat::Contiguous));
 }
 
-void give_back(const at::Tensor& memory, const Tensors& list) {
+void copy_back(const at::Tensor& memory, const Tensors& list) {
   if (list.size() == 1 && memory.is_same(list[0])) return;
   const Raw raw;
   std::int64_t begin = 0;
@@ -146,7 +146,7 @@ void premultiply(at::Tensor& memory, const c10d::ReduceOp& op) {
       factor->tensor_factor.defined() ? memory.mul(on_host(factor->tensor_factor)) : memory.mul(factor->double_factor);
 }
 
-// What is reduced: memory of its own where the values change before, else the tensors' own where that is in order.
+// The memory to reduce: the tensors' own where it is contiguous and the values need no change before, else a copy.
 at::Tensor to_reduce(const Tensors& list, const c10d::ReduceOp& op) {
   check_reduction(op.op_, list[0].scalar_type());
   at::Tensor memory = on_host(joined(list));
@@ -227,7 +227,7 @@ struct MpiBackend::Call {
 // One part of an operation; all parts are posted together. On MPI's thread.
 struct MpiBackend::Step {
   std::function<void(Requests&)> post;
-  // What is left to do when all has come; returns the sender where that was asked.
+  // Called when all requests have completed; returns the sender of a receive from any source, else -1.
   std::function<int(const std::vector<MPI_Status>&)> finish = [](const auto&) { return -1; };
 };
 
@@ -287,7 +287,7 @@ MpiBackend::Work MpiBackend::start(Call call, std::vector<Step> steps) {
   operation.post = [shared](Requests& requests) {
     for (const Step& step : *shared) step.post(requests);
   };
-  // The tensors of the call live as long as this.
+  // Holds the tensors of the call.
   operation.done = [shared, work, call = std::move(call)](std::exception_ptr error,
                                                           const std::vector<MPI_Status>& statuses) {
     int source = -1;
@@ -311,7 +311,7 @@ void MpiBackend::check_rank(std::int64_t rank, const char* what) const {
 }
 
 void MpiBackend::check_tag(int tag) const {
-  TORCH_CHECK_VALUE(tag >= 0 && tag < communicator_->largest_tag, "the tag is ", tag, ": this MPI takes 0 to ",
+  TORCH_CHECK_VALUE(tag >= 0 && tag < communicator_->largest_tag, "the tag is ", tag, ", but this MPI allows 0 to ",
                     communicator_->largest_tag - 1);
 }
 
@@ -326,7 +326,7 @@ MpiBackend::Work MpiBackend::broadcast(Tensors& tensors, const c10d::BroadcastOp
                    mpi("MPI_Ibcast", MPI_Ibcast, memory.data_ptr(), bytes.count, bytes.type, root, group->handle);
                  },
                  [=](const auto&) {
-                   give_back(memory, {tensor});
+                   copy_back(memory, {tensor});
                    return -1;
                  }}});
 }
@@ -355,7 +355,7 @@ MpiBackend::Work MpiBackend::reduce_all(const Tensors& tensors, const c10d::Allr
                  },
                  [=, size = size_](const auto&) {
                    if (op == c10d::ReduceOp::AVG) average(memory, size);
-                   give_back(memory, tensors);
+                   copy_back(memory, tensors);
                    return -1;
                  }}});
 }
@@ -378,12 +378,12 @@ MpiBackend::Work MpiBackend::reduce(Tensors& tensors, const c10d::ReduceOptions&
                  },
                  [=, size = size_](const auto&) {
                    if (is_root && op == c10d::ReduceOp::AVG) average(memory, size);
-                   if (is_root) give_back(memory, {tensor});
+                   if (is_root) copy_back(memory, {tensor});
                    return -1;
                  }}});
 }
 
-// `output` and `input` have memory in order. The input may be the rank's own part of the output, as FSDP has it.
+// `output` and `input` are contiguous. The input may be the rank's own part of the output, as FSDP has it.
 MpiBackend::Step MpiBackend::allgather_step(const at::Tensor& output, const at::Tensor& input) {
   const bool in_place = memory_of(input) == memory_of(output) + rank_ * bytes_of(input);
   return {[=, group = communicator_](Requests& mpi) {
@@ -416,10 +416,10 @@ MpiBackend::Work MpiBackend::allgather_coalesced(TensorLists& outputs, Tensors& 
     }
     check_tensor(inputs[i]);
     check_one_a_rank(list, inputs[i], size_);
-    const at::Tensor memory = room_for(list);
+    const at::Tensor memory = output_for(list);
     Step step = allgather_step(memory, readable(inputs[i]));
     step.finish = [=](const auto&) {
-      give_back(memory, list);
+      copy_back(memory, list);
       return -1;
     };
     steps.push_back(std::move(step));
@@ -446,7 +446,7 @@ MpiBackend::Work MpiBackend::allgather_into_tensor_coalesced(Tensors& outputs, T
     const at::Tensor memory = writable(output);
     Step step = allgather_step(memory, readable(inputs[i]));
     step.finish = [=](const auto&) {
-      give_back(memory, {output});
+      copy_back(memory, {output});
       return -1;
     };
     steps.push_back(std::move(step));
@@ -468,9 +468,9 @@ MpiBackend::Work MpiBackend::gather(TensorLists& outputs, Tensors& inputs, const
     list = only_list(outputs);
     check_one_a_rank(list, input, size_);
   } else {
-    TORCH_CHECK(outputs.empty(), "only the root of gather has outputs");
+    TORCH_CHECK(outputs.empty(), "outputs must be empty on all ranks but the root of gather");
   }
-  const at::Tensor source = readable(input), memory = list.empty() ? at::Tensor() : room_for(list);
+  const at::Tensor source = readable(input), memory = list.empty() ? at::Tensor() : output_for(list);
   return start({OpType::GATHER, "mpi:gather", options.timeout, inputs, outputs},
                {{[=, group = communicator_](Requests& mpi) {
                    const Bytes bytes(bytes_of(source), group->largest_count);
@@ -478,7 +478,7 @@ MpiBackend::Work MpiBackend::gather(TensorLists& outputs, Tensors& inputs, const
                        memory.defined() ? memory.data_ptr() : nullptr, bytes.count, bytes.type, root, group->handle);
                  },
                  [=](const auto&) {
-                   if (memory.defined()) give_back(memory, list);
+                   if (memory.defined()) copy_back(memory, list);
                    return -1;
                  }}});
 }
@@ -492,7 +492,7 @@ MpiBackend::Work MpiBackend::scatter(Tensors& outputs, TensorLists& inputs, cons
     check_one_a_rank(only_list(inputs), output, size_);
     source = joined(inputs[0]);
   } else {
-    TORCH_CHECK(inputs.empty(), "only the root of scatter has inputs");
+    TORCH_CHECK(inputs.empty(), "inputs must be empty on all ranks but the root of scatter");
   }
   const at::Tensor memory = source.defined() && overlap(source, output)
                                 ? at::empty_like(output, at::MemoryFormat::Contiguous)
@@ -504,12 +504,12 @@ MpiBackend::Work MpiBackend::scatter(Tensors& outputs, TensorLists& inputs, cons
                        bytes.type, memory.data_ptr(), bytes.count, bytes.type, root, group->handle);
                  },
                  [=](const auto&) {
-                   give_back(memory, {output});
+                   copy_back(memory, {output});
                    return -1;
                  }}});
 }
 
-// `input` has memory in order, the part of each rank one after the other.
+// `input` is contiguous and holds the part of each rank one after the other.
 MpiBackend::Step MpiBackend::reduce_scatter_step(const at::Tensor& output, const at::Tensor& input,
                                                  const c10d::ReduceOp& operation) {
   const Raw raw;
@@ -534,7 +534,7 @@ MpiBackend::Step MpiBackend::reduce_scatter_step(const at::Tensor& output, const
           },
           [=, ranks = size_](const auto&) {
             if (op == c10d::ReduceOp::AVG) average(memory, ranks);
-            give_back(memory, {output});
+            copy_back(memory, {output});
             return -1;
           }};
 }
@@ -570,8 +570,8 @@ MpiBackend::Work MpiBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, T
                std::move(steps));
 }
 
-// A message to and from each rank, of any sizes: MPI_Alltoallv counts in ints, and no rank knows whether another's
-// exceed them.
+// One message to and one from each rank, of any size: MPI_Alltoallv counts in ints, and no rank knows whether the
+// counts of another exceed them.
 MpiBackend::Step MpiBackend::pairs_step(const Tensors& outputs, const Tensors& inputs) {
   return {[=, group = communicator_](Requests& mpi) {
     for (int i = 0; i < group->size; ++i) {
@@ -603,7 +603,7 @@ MpiBackend::Work MpiBackend::alltoall(Tensors& outputs, Tensors& inputs, const c
   }
   Step step = pairs_step(rooms, sources);
   step.finish = [=](const auto&) {
-    for (std::size_t i = 0; i < rooms.size(); ++i) give_back(rooms[i], {outputs[i]});
+    for (std::size_t i = 0; i < rooms.size(); ++i) copy_back(rooms[i], {outputs[i]});
     return -1;
   };
   return start({OpType::ALLTOALL, "mpi:all_to_all", options.timeout, inputs, {outputs}}, {std::move(step)});
@@ -622,7 +622,8 @@ MpiBackend::Work MpiBackend::alltoall_base(at::Tensor& output, at::Tensor& input
   Step step;
   if (input_splits.empty() && output_splits.empty()) {
     TORCH_CHECK(input.numel() == output.numel(),
-                "without split sizes input and output must be as large: ", input.numel(), " and ", output.numel());
+                "without split sizes input and output must have the same number of elements, got ", input.numel(),
+                " and ", output.numel());
     step.post = [=, group = communicator_](Requests& mpi) {
       const Bytes bytes(bytes_of(source) / group->size, group->largest_count);
       mpi("MPI_Ialltoall", MPI_Ialltoall, source.data_ptr(), bytes.count, bytes.type, memory.data_ptr(), bytes.count,
@@ -637,7 +638,7 @@ MpiBackend::Work MpiBackend::alltoall_base(at::Tensor& output, at::Tensor& input
   }
   const at::Tensor target = output;
   step.finish = [=](const auto&) {
-    give_back(memory, {target});
+    copy_back(memory, {target});
     return -1;
   };
   return start({OpType::ALLTOALL_BASE, "mpi:all_to_all", options.timeout, {input}, {{output}}}, {std::move(step)});
@@ -663,12 +664,12 @@ MpiBackend::Work MpiBackend::receive(Tensors& tensors, int from, int tag, OpType
                    mpi("MPI_Irecv", MPI_Irecv, memory.data_ptr(), bytes.count, bytes.type, from, tag, group->handle);
                  },
                  [=](const std::vector<MPI_Status>& statuses) {
-                   MPI_Count came = 0;
-                   check("MPI_Get_elements_x", MPI_Get_elements_x(&statuses[0], MPI_BYTE, &came));
+                   MPI_Count received = 0;
+                   check("MPI_Get_elements_x", MPI_Get_elements_x(&statuses[0], MPI_BYTE, &received));
                    const int sender = statuses[0].MPI_SOURCE;
-                   TORCH_CHECK_WITH(DistBackendError, came == bytes_of(memory), "rank ", sender, " sent ", came,
+                   TORCH_CHECK_WITH(DistBackendError, received == bytes_of(memory), "rank ", sender, " sent ", received,
                                     " bytes for a tensor of ", bytes_of(memory));
-                   give_back(memory, {tensor});
+                   copy_back(memory, {tensor});
                    return sender;
                  }}});
 }

@@ -1,5 +1,5 @@
-// A c10d backend over MPI, for a stock libtorch: what ProcessGroupMPI does where PyTorch was built for MPI, and what
-// gloo has.
+// A c10d backend over MPI, for a stock libtorch. It has the functions of ProcessGroupMPI, which only a PyTorch that was
+// built for MPI has, and those of gloo.
 //
 // Includes no mpi.h: a program that links this needs no MPI to compile.
 #pragma once
@@ -19,22 +19,22 @@ using TensorLists = std::vector<std::vector<at::Tensor>>;
 
 struct MpiOptions : c10d::Backend::Options {
   explicit MpiOptions(std::chrono::milliseconds limit = kBackendDefaultTimeout) : Options("mpi", limit) {}
-  // The most elements of one reduction, and bytes of one message, that are given to MPI as a plain count; larger ones
-  // go in parts and blocks. All ranks must have the same. For tests.
+  // The most elements of one reduction, and bytes of one message, that are passed to MPI as a plain count; larger ones
+  // are divided into parts and blocks. Must be the same on all ranks. For tests.
   std::int64_t largest_count = std::int64_t{1} << 30;
 };
 
 // The group of some or all ranks of MPI_COMM_WORLD, in their order.
 //
-// Operations may be started from any thread; those of a group must be started in the same order by all its ranks, from
-// which sends and receives are free. Each returns at once and ends through its Work: with an error of MPI, or after the
-// timeout, after which the group is of no use. Tensors are on the CPU, or on a GPU where MPI says that it takes CUDA
-// memory; they need not be contiguous. Callbacks of futures run on the one thread that drives MPI: they must not wait
-// for other operations.
+// Operations may be started from any thread; all ranks of a group must start its collectives in the same order, sends
+// and receives in any order. Each returns at once and ends through its Work: with an error of MPI, or with a timeout,
+// after which the group cannot be used. Tensors are on the CPU, or on a GPU where MPI reports support for CUDA memory;
+// they need not be contiguous. Callbacks of futures run on the one thread that drives MPI: they must not wait for other
+// operations.
 class MpiBackend : public c10d::Backend {
  public:
   // Collective over options->global_ranks_in_group, which are ranks of MPI_COMM_WORLD, or over all where that is empty;
-  // nothing on a rank that is not among them. Initialises MPI where the program has not done it; then it is finalised
+  // null on a rank that is not among them. Initialises MPI where the program has not done it; then it is finalised
   // when the program ends with exit code 0 and nothing under way.
   static c10::intrusive_ptr<MpiBackend> create(
       c10::intrusive_ptr<MpiOptions> options = c10::make_intrusive<MpiOptions>());

@@ -1,4 +1,4 @@
-// libtorchbridge_mpi.so: the MPI backend for process groups that are asked for "mpi".
+// libtorchbridge_mpi.so: the MPI backend of process groups.
 #include <string>
 
 #include "backends/mpi/mpi_backend.h"
@@ -13,10 +13,10 @@ train::MadeBackend make(const train::BackendRequest& request) {
   options->group_name = request.group_name;
   auto backend = MpiBackend::create(options);
   const bool same = backend && backend->getRank() == request.rank && backend->getSize() == request.size;
-  TORCH_CHECK(same, "backend 'mpi': this is rank ", request.rank, " of ", request.size, ", but by MPI ",
+  TORCH_CHECK(same, "backend 'mpi': this is rank ", request.rank, " of ", request.size, ", but in MPI ",
               backend ? "rank " + std::to_string(backend->getRank()) + " of " + std::to_string(backend->getSize())
-                      : "no rank of it",
-              ": start the ranks with mpirun, or with an srun --mpi= that starts this MPI, and with the ranks that it "
+                      : "no rank of the group",
+              ": start the ranks with mpirun, or with srun, an --mpi= that starts this MPI, and the ranks that Slurm "
               "gives (ranks=slurm)");
   backend->setTimeout(request.timeout);
   auto* const mpi = backend.get();

@@ -19,15 +19,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// While something is under way the thread asks MPI again and again, and gives way to others each time. After a while it
-// naps between, the longer the longer nothing ended: a rank that waits for a slow one must not take the CPU that
-// computes.
-constexpr std::chrono::microseconds kEager{300};
-constexpr int kShare = 8;
+// While operations are in progress the thread polls MPI and yields in between. When none has ended for kBusyPolling it
+// sleeps in between, for 1/kNapDivisor of the time without a change: a rank that waits for a slow one must not take the
+// CPU from threads that compute.
+constexpr std::chrono::microseconds kBusyPolling{300};
+constexpr int kNapDivisor = 8;
 constexpr std::chrono::microseconds kLongestNap{1000};
-constexpr int kLooks = 64;
-constexpr std::chrono::seconds kLastWork{10};  // for what is still under way when the program ends well
-constexpr std::chrono::seconds kLastLook{1};   // for the thread to let go of MPI when it ends badly
+constexpr int kPollsPerNap = 64;
+constexpr std::chrono::seconds kFinishTimeout{10};  // for operations in progress when the program ends with exit code 0
+constexpr std::chrono::seconds kLeaveTimeout{1};    // for the thread to stop calling MPI when the program fails
 
 std::string text_of(int code) {
   char text[MPI_MAX_ERROR_STRING] = "";
@@ -36,8 +36,8 @@ std::string text_of(int code) {
   return std::string(text, static_cast<std::size_t>(length));
 }
 
-// OpenMPI's components are libraries of their own that look for libmpi's symbols among the global ones, where they are
-// not if libmpi came with a Python extension.
+// OpenMPI's components are libraries that look for libmpi's symbols among the global ones. They are not global if a
+// Python extension loaded libmpi.
 void make_symbols_global() {
   Dl_info info;
   if (dladdr(reinterpret_cast<void*>(&MPI_Init_thread), &info) != 0 && info.dli_fname != nullptr) {
@@ -74,7 +74,7 @@ struct MpiThread::Active {
   Requests requests;
   std::vector<MPI_Status> statuses;
   std::size_t open = 0;   // requests that have not ended
-  bool reported = false;  // failed: nobody waits any more, but MPI may still have the buffers
+  bool reported = false;  // no caller waits any more, but after a failure MPI may still use the buffers
 
   void posted() {
     open = requests.pending().size();
@@ -134,8 +134,8 @@ MpiThread::MpiThread() {
     if (usable_) loop();
   }).detach();
   started.get();
-  // glibc's on_exit tells the exit status. After a failure the others may be in the middle of something, and
-  // MPI_Finalize would wait for them; a process that ends without it is what makes mpirun end them.
+  // glibc's on_exit passes the exit status. After a failure the other ranks may be in an operation, and MPI_Finalize
+  // would wait for them; mpirun ends them when a process ends without MPI_Finalize.
   const pid_t owner = getpid();
   on_exit(
       [](int status, void* process) {
@@ -152,7 +152,7 @@ void MpiThread::start() {
   if (!initialized) {
     make_symbols_global();
     check("MPI_Init_thread", MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &thread_level_));
-    // MPICH asks these, and not the group's own, when one of several requests fails.
+    // MPICH uses these error handlers, and not the communicator's own, when one of several requests fails.
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     call_when_finalized();
@@ -169,12 +169,12 @@ void MpiThread::start() {
   usable_ = true;
 }
 
-// MPI_Finalize begins with the attributes of MPI_COMM_SELF.
+// MPI_Finalize first deletes the attributes of MPI_COMM_SELF, which calls release_all.
 void MpiThread::call_when_finalized() {
   int key = MPI_KEYVAL_INVALID;
   check("MPI_Comm_create_keyval", MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, release_all, &key, nullptr));
   check("MPI_Comm_set_attr", MPI_Comm_set_attr(MPI_COMM_SELF, key, this));
-  check("MPI_Comm_free_keyval", MPI_Comm_free_keyval(&key));  // the attribute keeps it
+  check("MPI_Comm_free_keyval", MPI_Comm_free_keyval(&key));  // freed with the attribute
   at_finalize([this] {
     for (const auto& weak : communicators_) {
       const auto communicator = weak.lock();
@@ -219,19 +219,19 @@ void MpiThread::release_ended() {
   ended.swap(ended_);
 }
 
-void MpiThread::bury(std::unique_ptr<Active> ended) {
+void MpiThread::keep_ended(std::unique_ptr<Active> ended) {
   const std::lock_guard lock(mutex_);
   ended_.push_back(std::move(ended));
 }
 
 void MpiThread::submit(Operation operation) {
   release_ended();
-  // std::function wants what can be copied.
+  // The target of a std::function must be copyable.
   auto shared = std::make_shared<Operation>(std::move(operation));
   {
     const std::lock_guard lock(mutex_);
     if (gone_) throw std::runtime_error("MPI has been finalised");
-    if (stuck_) throw std::runtime_error("MPI hangs since an earlier call that timed out");
+    if (stuck_) throw std::runtime_error("MPI has hung since an earlier call timed out");
     calls_.push_back([this, shared] { post(std::move(*shared)); });
   }
   changed_.notify_one();
@@ -243,14 +243,14 @@ void MpiThread::run(const std::string& what, std::chrono::milliseconds timeout, 
   {
     const std::lock_guard lock(mutex_);
     if (gone_) throw std::runtime_error("MPI has been finalised");
-    if (stuck_) throw std::runtime_error("MPI hangs since an earlier call that timed out");
+    if (stuck_) throw std::runtime_error("MPI has hung since an earlier call timed out");
     calls_.push_back([task] { (*task)(); });
   }
   changed_.notify_one();
   if (result.wait_for(timeout) == std::future_status::timeout) {
     const std::lock_guard lock(mutex_);
     stuck_ = true;
-    throw TimeoutError(what + " timed out after " + seconds(timeout) + ": not all ranks came");
+    throw TimeoutError(what + " timed out after " + seconds(timeout) + ": not all ranks joined");
   }
   result.get();
 }
@@ -288,22 +288,22 @@ void MpiThread::post(Operation operation) {
     MPI_Finalized(&finalized);
     if (finalized) throw std::runtime_error(posted.what + ": the program has finalised MPI");
     if (!posted.communicator->failure.empty()) {
-      throw std::runtime_error(posted.what + ": the group has failed before: " + posted.communicator->failure);
+      throw std::runtime_error(posted.what + ": the group failed before: " + posted.communicator->failure);
     }
     posted.post(active->requests);
   } catch (...) {
     active->report(std::current_exception());
   }
   active->posted();
-  // What failed half-way stays, for MPI has some of its buffers.
+  // An operation that failed half-way stays in the list, because MPI has some of its buffers.
   if (!active->reported || !active->requests.pending().empty()) {
     active_.push_back(std::move(active));
   } else {
-    bury(std::move(active));
+    keep_ended(std::move(active));
   }
 }
 
-// Asks MPI for each operation once; true where a request has ended.
+// Polls MPI once for each operation; true where a request has ended.
 bool MpiThread::advance() {
   bool ended = false;
   std::optional<Clock::time_point> now;
@@ -324,7 +324,7 @@ bool MpiThread::advance() {
     std::unique_ptr<Active> finished = std::move(active_[i]);
     active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
     finished->report(nullptr);
-    bury(std::move(finished));
+    keep_ended(std::move(finished));
   }
   return ended;
 }
@@ -341,20 +341,19 @@ void MpiThread::loop() {
       if ((!busy_ && calls_.empty()) || lost_) idle_.notify_all();
       if (!busy_) {
         changed_.wait(lock, something);
-      } else if (const auto idle = Clock::now() - last_change; idle > kEager) {
-        changed_.wait_for(lock, std::min<Clock::duration>(idle / kShare, kLongestNap), something);
+      } else if (const auto idle = Clock::now() - last_change; idle > kBusyPolling) {
+        changed_.wait_for(lock, std::min<Clock::duration>(idle / kNapDivisor, kLongestNap), something);
       }
       busy_ = true;
-      if (!calls_.empty())
-        lost_ = false;  // who waits for one of these alone would go before it is known whether the rest has come
+      if (!calls_.empty()) lost_ = false;  // else leave() would not wait for these calls
       calls.swap(calls_);
       if (ending_) break;
     }
     bool changed = !calls.empty();
     for (auto& call : calls) call();
     calls.clear();
-    // Several looks for one nap: MPI moves a large message a piece at a look.
-    for (int look = 0; look < kLooks && !active_.empty(); ++look) {
+    // Several polls for each nap: MPI moves one piece of a large message at a poll.
+    for (int poll = 0; poll < kPollsPerNap && !active_.empty(); ++poll) {
       if (advance()) {
         changed = true;
         break;
@@ -374,7 +373,7 @@ void MpiThread::leave(int exit_status) {
   MPI_Finalized(&finalized);
   std::unique_lock lock(mutex_);
   if (exit_status == 0 && !stuck_ && !finalized) {
-    idle_.wait_for(lock, kLastWork, [this] { return lost_ || (!busy_ && calls_.empty()); });
+    idle_.wait_for(lock, kFinishTimeout, [this] { return lost_ || (!busy_ && calls_.empty()); });
     finalize_ = initialized_here_ && !busy_ && calls_.empty();
   }
   ending_ = true;
@@ -383,7 +382,7 @@ void MpiThread::leave(int exit_status) {
   if (finalize_) {
     idle_.wait(lock, ended);
   } else if (!stuck_) {
-    idle_.wait_for(lock, kLastLook, ended);
+    idle_.wait_for(lock, kLeaveTimeout, ended);
   }
   gone_ = true;
 }

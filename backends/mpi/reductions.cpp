@@ -116,7 +116,7 @@ MPI_User_function* short_function(Op::RedOpType op) {
   }
 }
 
-// Made at the first use, and freed with MPI. On MPI's thread.
+// Made at the first use, and freed when MPI is finalised. On MPI's thread.
 Reduction short_reduction(Op::RedOpType op, at::ScalarType type) {
   static MPI_Datatype two_bytes = MPI_DATATYPE_NULL;
   // Never destroyed: MPI is finalised after the objects of the program.

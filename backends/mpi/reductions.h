@@ -1,5 +1,4 @@
-// What MPI calls the types of tensors and the ways to reduce them, with types and operators of our own where it has
-// none.
+// MPI's datatypes and operators for tensors, and custom ones where MPI has none.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -14,13 +13,13 @@ struct Reduction {
 };
 
 // SUM for AVG and PREMUL_SUM, whose factors are the caller's. Bools are reduced as truth values: SUM and MAX are "or",
-// PRODUCT and MIN are "and". On MPI's thread, but for checking; throws what names operator and type where no such
-// reduction exists.
+// PRODUCT and MIN are "and". On MPI's thread, but check_reduction on any. Throws an error that names operator and
+// type where no such reduction exists.
 Reduction reduction_of(c10d::ReduceOp::RedOpType op, at::ScalarType type);
 void check_reduction(c10d::ReduceOp::RedOpType op, at::ScalarType type);
 
-// `bytes` as count and type, whatever an int holds; the type is freed when this goes, which MPI allows once a call was
-// made.
+// `bytes` as a count and a type, also where an int is too small. The destructor frees the type, which MPI allows once a
+// call was made with it.
 class Bytes {
  public:
   Bytes(std::int64_t bytes, std::int64_t largest_count);

@@ -5,7 +5,7 @@
 namespace torchbridge::mpi {
 namespace {
 
-// As gloo's: a list of tensors, or a list of lists where there are several.
+// As in gloo: a list of tensors, or a list of lists where there are several.
 c10::TypePtr type_of(const TensorLists& outputs) {
   c10::TypePtr list = c10::ListType::create(c10::TensorType::get());
   return outputs.size() > 1 ? c10::ListType::create(list) : list;
@@ -26,7 +26,7 @@ MpiWork::MpiWork(int rank, c10d::OpType type, std::uint64_t sequence, const char
       sequence_(sequence) {}
 
 std::vector<at::Tensor> MpiWork::result() {
-  TORCH_CHECK(isCompleted(), "the operation is still under way: wait() for it before asking for its result");
+  TORCH_CHECK(isCompleted(), "the operation is still in progress: call wait() before result()");
   std::vector<at::Tensor> all;
   for (const auto& list : outputs_) all.insert(all.end(), list.begin(), list.end());
   return all;
@@ -34,7 +34,7 @@ std::vector<at::Tensor> MpiWork::result() {
 
 int MpiWork::sourceRank() const {
   const std::lock_guard lock(mutex_);
-  TORCH_CHECK(completed_ && source_ >= 0, "only a receive from any source that has ended knows its source");
+  TORCH_CHECK(completed_ && source_ >= 0, "sourceRank() needs a completed receive from any source");
   return source_;
 }
 
@@ -43,7 +43,7 @@ void MpiWork::complete(std::exception_ptr error, int source) {
     const std::lock_guard lock(mutex_);
     source_ = source;
   }
-  // The future before the work, as gloo does: whoever has waited finds callbacks run.
+  // The future before the work, as in gloo: callbacks have run when wait() returns.
   try {
     if (error) {
       future_->setError(error);
@@ -51,7 +51,7 @@ void MpiWork::complete(std::exception_ptr error, int source) {
       future_->markCompleted(value_of(outputs_));
     }
   } catch (const std::exception&) {
-    // A callback's own trouble; its future tells.
+    // An error of a callback: its own future has it.
   }
   finish(error);
 }

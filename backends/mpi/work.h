@@ -1,4 +1,4 @@
-// The Work of one operation over MPI: what callers wait for, with a future.
+// The c10d::Work of one operation over MPI, with a future.
 #pragma once
 
 #include <exception>
@@ -22,7 +22,7 @@ class MpiWork : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
   std::uint64_t getSequencenumber() const override { return sequence_; }
 
-  // Once, by MPI's thread. `source`: who sent, where that was asked.
+  // Once, on MPI's thread. `source`: the sender of a receive from any source.
   void complete(std::exception_ptr error, int source = -1);
 
  private:

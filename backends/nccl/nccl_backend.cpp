@@ -1,5 +1,5 @@
-// The backend nccl: a library of its own, for libtorch_cuda costs a process 350 MB and 0.1 s even where there is no
-// GPU.
+// The backend nccl. A library of its own, because libtorch_cuda costs a process 350 MB and 0.1 s even on a machine
+// without a GPU.
 #include <cstdlib>
 #include <exception>
 
@@ -27,12 +27,12 @@ c10::intrusive_ptr<c10d::ProcessGroupNCCL::Options> options_of(const BackendRequ
   return options;
 }
 
-// May be called by a thread of which nothing is caught. After an error of CUDA's, every call of CUDA throws it again.
-void cut_off(c10d::ProcessGroupNCCL& nccl) {
+// The calling thread may catch nothing. After a CUDA error every call of CUDA throws it again.
+void abort_quietly(c10d::ProcessGroupNCCL& nccl) {
   try {
     nccl.abort();
   } catch (const std::exception&) {
-    // The group is broken, and its error is told by who has seen it first.
+    // The group is broken already, and the first error is the one to report.
   }
 }
 
@@ -41,10 +41,10 @@ MadeBackend make(const BackendRequest& request) {
       c10::make_intrusive<c10d::ProcessGroupNCCL>(request.store, request.rank, request.size, options_of(request));
   backend->setSequenceNumberForGroup();
   auto* const nccl = backend.get();
-  return {std::move(backend), [nccl] { cut_off(*nccl); }};
+  return {std::move(backend), [nccl] { abort_quietly(*nccl); }};
 }
 
-// NCCL splits a communicator with all its ranks, those that get no part included.
+// NCCL splits a communicator collectively over all its ranks, also those outside of the new group.
 void stay_out(c10d::Backend& split_from, c10::Device device) {
   if (auto* whole = dynamic_cast<c10d::ProcessGroupNCCL*>(&split_from)) whole->performNocolorSplit(device);
 }
@@ -54,8 +54,8 @@ void stay_out(c10d::Backend& split_from, c10::Device device) {
 
 extern "C" __attribute__((visibility("default"))) void torchbridge_fill_backend_entry_1(
     torchbridge::train::BackendEntry& entry) {
-  // NCCL's watchdog would throw an error of CUDA's in its own thread, which ends the process by SIGABRT before its one
-  // line is written.
+  // NCCL's watchdog would throw a CUDA error in its own thread, which ends the process by SIGABRT before its message is
+  // written.
   setenv("TORCH_NCCL_RETHROW_CUDA_ERRORS", "0", /*overwrite=*/0);
   entry = {{"cuda"}, torchbridge::nccl::make, torchbridge::nccl::stay_out};
 }

@@ -1,4 +1,4 @@
-// What a program asks of NCCL, as NCCL's own configuration.
+// Converts the options of a process group to NCCL's configuration.
 #pragma once
 
 #include <mutex>
@@ -11,25 +11,25 @@
 
 namespace torchbridge::nccl {
 
-// What is not given stays undefined, which leaves it to NCCL and its environment variables. The text of net_name lives
-// as long as the process: NCCL keeps the pointer.
+// Options that are not set stay undefined, so that NCCL and its environment variables determine them. The text of
+// net_name lives as long as the process, because NCCL keeps the pointer.
 inline ncclConfig_t config_of(const train::NcclOptions& options) {
   static std::mutex mutex;
   static std::set<std::string> names;
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  const auto take = [](int& field, const std::optional<int>& value) {
+  const auto set = [](int& field, const std::optional<int>& value) {
     if (value) field = *value;
   };
-  take(config.blocking, options.blocking);
-  take(config.cgaClusterSize, options.cga_cluster_size);
-  take(config.minCTAs, options.min_ctas);
-  take(config.maxCTAs, options.max_ctas);
-  take(config.splitShare, options.split_share);
-  take(config.trafficClass, options.traffic_class);
-  take(config.collnetEnable, options.collnet_enable);
-  take(config.CTAPolicy, options.cta_policy);
-  take(config.shrinkShare, options.shrink_share);
-  take(config.nvlsCTAs, options.nvls_ctas);
+  set(config.blocking, options.blocking);
+  set(config.cgaClusterSize, options.cga_cluster_size);
+  set(config.minCTAs, options.min_ctas);
+  set(config.maxCTAs, options.max_ctas);
+  set(config.splitShare, options.split_share);
+  set(config.trafficClass, options.traffic_class);
+  set(config.collnetEnable, options.collnet_enable);
+  set(config.CTAPolicy, options.cta_policy);
+  set(config.shrinkShare, options.shrink_share);
+  set(config.nvlsCTAs, options.nvls_ctas);
   if (!options.net_name.empty()) {
     const std::scoped_lock lock(mutex);
     config.netName = names.insert(options.net_name).first->c_str();

@@ -86,7 +86,7 @@ done
 row 'table, 3 ranks, `--zero 1`' 'losses of 20 steps' yes
 row 'groups of some of the 3 ranks' 'right: halves, node, all, halves-again' yes
 row 'rank 2 of 3 is killed' 'exit codes \[1, 1, -9\].*the connection to rank 2' yes
-row 'rank 2 of 3 is stopped' 'rank 2 .*: stopped, or' yes
+row 'rank 2 of 3 is stopped' 'rank 2 .*: process stopped or' yes
 row 'rank 2 of 3 fails' 'exit codes \[1, 1, 1\].*rank 2: failed on purpose' yes
 row 'all-reduce of 3 ranks, bus bandwidth' '1 MiB: [0-9.]+ GB/s, 4 MiB: [0-9.]+ GB/s' ''
 row 'digits, `mlp:2048,2048`, bf16, against .*' "times Python's best .*--log-every 20 --workers 2 --compile eager" ''

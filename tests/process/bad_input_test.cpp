@@ -18,7 +18,7 @@ TEST(BadInput, OptionsAreRefusedByRankZero) {
     std::string expected;
   } kCases[] = {
       {{"--bogus"}, "--bogus"},
-      {{"--backend", "cpu:"}, "'cpu:' is no pair of names"},
+      {{"--backend", "cpu:"}, "'cpu:' is not DEVICE:NAME"},
       {{"--device", "tpu"}, "--device"},
       {{"--device", "cpu", "--backend", "nccl"}, "--backend: nccl serves GPUs only: give --device cuda"},
       {{"--model", "mlp:3,,4"}, "expected mlp:WIDTH,WIDTH"},
@@ -65,7 +65,7 @@ TEST(BadInput, OptionsAreRefusedByRankZero) {
 TEST(BadInput, ADeviceOrBackendThatIsNotHere) {
   const std::map<std::string, Words> kCases = {
       {"no GPU is visible (", {"--device", "cuda"}},
-      {"backend 'nccl' needs a GPU, and no GPU is visible (", {"--backend", "nccl"}},
+      {"backend 'nccl' needs a GPU, but no GPU is visible (", {"--backend", "nccl"}},
   };
   for (const auto& [expected, options] : kCases) {
     Ranks ranks(2, trainer(options), {{"CUDA_VISIBLE_DEVICES", "-1"}});
@@ -247,7 +247,7 @@ TEST(BadInput, AStoreThatIsGoneAtOnce) {
   char question[10];  // of store_probe.cpp
   ASSERT_EQ(recv(client.descriptor(), question, sizeof question, MSG_WAITALL), std::ssize(question));
   ASSERT_EQ(send(client.descriptor(), question + 6, 4, 0), 4);
-  expect_one_line(ranks, "nobody serves the store at MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(port));
+  expect_one_line(ranks, "no store answers at MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(port));
 }
 
 TEST(BadInput, PortOfAServiceThatTalks) {
@@ -270,14 +270,14 @@ TEST(BadInput, PortOfAServiceThatTalks) {
 TEST(BadInput, NobodyServesTheStore) {
   const int port = free_port();
   Ranks ranks({1}, 2, port, trainer({"--timeout", "1"}));
-  expect_one_line(
-      ranks, "nobody serves the store at MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(port) + " after 1 s");
+  expect_one_line(ranks,
+                  "no store answers at MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(port) + " after 1 s");
 }
 
 TEST(BadInput, ARankZeroThatIsAloneByItsOwnCount) {
   const int port = free_port();
   Ranks zero({0}, 1, port, trainer(kShort)), one({1}, 2, port, trainer({"--timeout", "1"}));
-  expect_one_line(one, "is rank 0 running, with WORLD_SIZE=2 as here (with 1 it is alone and serves nobody)");
+  expect_one_line(one, "check that rank 0 runs with WORLD_SIZE=2 (with 1 it serves no store)");
   EXPECT_EQ(zero.wait(), std::vector<int>{0}) << zero.errors();
 }
 
@@ -293,7 +293,7 @@ TEST(BadInput, RanksThatCountDifferently) {
   const int port = free_port();
   Ranks one({0, 1}, 3, port, trainer(kShort));
   Ranks other({2}, 4, port, trainer(kShort));
-  expect_one_line(other, "this rank is one of 4 (WORLD_SIZE), but by rank 0 there are 3");
+  expect_one_line(other, "the world size is 4 here (WORLD_SIZE) and 3 on rank 0");
   EXPECT_EQ(one.wait(kSoon), (std::vector<int>{1, 1}));
   EXPECT_EQ(one.errors(), "");
 }

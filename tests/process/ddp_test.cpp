@@ -11,7 +11,7 @@
 
 namespace {
 
-// What a rank printed, case by case (ddp_cases.cpp).
+// The output of a rank by its cases (ddp_cases.cpp).
 std::map<std::string, Words> by_case(const std::string& text) {
   std::map<std::string, Words> cases;
   Words* lines = nullptr;

@@ -1,4 +1,4 @@
-// Ranks that die or stop in the middle: the others end soon, and one of them says which one it was.
+// Ranks that die or stop during training: the others end soon, and one of them reports which rank it was.
 #include <sys/socket.h>
 
 #include <csignal>
@@ -41,8 +41,8 @@ TEST_F(Failure, AKilledRankIsNamedByOneOfTheOthers) {
   }
 }
 
-// The store goes with rank 0, and rank 1 cannot speak either.
-TEST_F(Failure, RanksZeroAndOneThatAreKilledLeaveOneWhoSpeaks) {
+// The store is lost with rank 0, and rank 1 cannot report either.
+TEST_F(Failure, ALaterRankReportsWhenRanksZeroAndOneAreKilled) {
   Ranks ranks(4, endless());
   wait_until_training();
   ranks.kill_rank(1, SIGKILL);
@@ -52,8 +52,8 @@ TEST_F(Failure, RanksZeroAndOneThatAreKilledLeaveOneWhoSpeaks) {
   EXPECT_EQ(lines_in(ranks.errors()), 1) << ranks.errors();
 }
 
-// The others have given it up when it goes on, and it has nothing to add.
-TEST_F(Failure, AStoppedRankIsNamedAfterTheTimeoutAndGoesOnInSilence) {
+// The others have reported it when it continues, and it prints nothing.
+TEST_F(Failure, AStoppedRankIsNamedAfterTheTimeoutAndContinuesWithoutAMessage) {
   for (const int stopped : {1, 0}) {
     Ranks ranks(3, endless({"--timeout", "2"}));
     wait_until_training();
@@ -69,7 +69,7 @@ TEST_F(Failure, AStoppedRankIsNamedAfterTheTimeoutAndGoesOnInSilence) {
 }
 
 // Long before the timeout of the collective, which is ten minutes.
-TEST_F(Failure, AStoppedRankIsNamedByTheHeartbeatAndGoesOnInSilence) {
+TEST_F(Failure, AStoppedRankIsNamedByTheHeartbeatAndContinuesWithoutAMessage) {
   for (const int stopped : {1, 0}) {
     Ranks ranks(3, endless({"--heartbeat", "1"}));
     wait_until_training();
@@ -79,16 +79,16 @@ TEST_F(Failure, AStoppedRankIsNamedByTheHeartbeatAndGoesOnInSilence) {
     EXPECT_EQ(ranks.wait(std::chrono::seconds(8)), (std::vector<int>{1, 1, 1}));
     EXPECT_TRUE(contains(ranks.errors(), "rank " + std::to_string(stopped) + here_ +
                                              (stopped == 0 ? " " : " sent no heartbeat for 1 s")));
-    EXPECT_TRUE(contains(ranks.errors(), ": stopped, ")) << ranks.errors();
-    // Where rank 0 is silent nobody can tell the other two: each finds it by itself, and the second says it as well
-    // where its clock comes before the news of the first one's end.
+    EXPECT_TRUE(contains(ranks.errors(), ": process stopped")) << ranks.errors();
+    // Rank 0 sends the losses to the others. Where it is stopped itself each finds that out alone, and the second
+    // reports it too where its timeout ends before it notices the end of the first.
     EXPECT_LE(lines_in(ranks.errors()), stopped == 0 ? 2 : 1) << ranks.errors();
     EXPECT_EQ(lines_in(ranks.error(stopped)), 0) << ranks.errors();
     fs::remove(curve());
   }
 }
 
-// As it is by default.
+// With the default timeout.
 TEST_F(Failure, AStoppedRankIsNamedWithinFiveSeconds) {
   Ranks ranks(4, endless());
   wait_until_training();
@@ -100,32 +100,32 @@ TEST_F(Failure, AStoppedRankIsNamedWithinFiveSeconds) {
   EXPECT_EQ(ranks.wait(std::chrono::seconds(8)), expected);
 }
 
-// They are there before the ranks, and stay until the end: 64 that say nothing, and others that send what no store
-// understands.
-TEST_F(Failure, StrangersAtTheStoreDoNotKeepRanksFromMeeting) {
+// The connections are there before the ranks, and stay until the end: 64 that send nothing, and others that send bytes
+// that no store understands.
+TEST_F(Failure, OtherConnectionsToTheStoreDoNotKeepRanksFromJoining) {
   const int port = free_port();
   const torchbridge::Endpoint store{"127.0.0.1", port};
   Ranks first({0}, 3, port, trainer({"--max-steps", "2"}));
-  std::vector<torchbridge::Socket> strangers;
-  const auto visit = [&](const std::string& text) {
-    auto stranger = torchbridge::connect_to(store, std::chrono::seconds(1));
-    if (!stranger) return false;
-    if (!text.empty()) send(stranger->descriptor(), text.data(), text.size(), MSG_NOSIGNAL);
-    strangers.push_back(*std::move(stranger));
+  std::vector<torchbridge::Socket> connections;
+  const auto connect_and_send = [&](const std::string& text) {
+    auto socket = torchbridge::connect_to(store, std::chrono::seconds(1));
+    if (!socket) return false;
+    if (!text.empty()) send(socket->descriptor(), text.data(), text.size(), MSG_NOSIGNAL);
+    connections.push_back(*std::move(socket));
     return true;
   };
-  ASSERT_TRUE(eventually([&] { return visit(""); }));
-  for (int i = 0; i < 63; ++i) EXPECT_TRUE(visit(""));
-  for (int byte = 0; byte < 256; byte += 5) EXPECT_TRUE(visit(std::string(1 + byte, static_cast<char>(byte))));
-  for (int i = 0; i < 64; ++i)
-    EXPECT_TRUE(torchbridge::connect_to(store, std::chrono::seconds(1)));  // a port scan: and gone
+  ASSERT_TRUE(eventually([&] { return connect_and_send(""); }));
+  for (int i = 0; i < 63; ++i) EXPECT_TRUE(connect_and_send(""));
+  for (int byte = 0; byte < 256; byte += 5)
+    EXPECT_TRUE(connect_and_send(std::string(1 + byte, static_cast<char>(byte))));
+  for (int i = 0; i < 64; ++i) EXPECT_TRUE(torchbridge::connect_to(store, std::chrono::seconds(1)));  // as a port scan
   Ranks others({1, 2}, 3, port, trainer({"--max-steps", "2"}));
   EXPECT_EQ(others.wait(), (std::vector<int>{0, 0})) << others.errors();
   EXPECT_EQ(first.wait(), std::vector<int>{0}) << first.errors();
 }
 
-// A web browser, a port scanner, and somebody who says nothing.
-TEST_F(Failure, StrangersAtTheStoreDoNotDisturb) {
+// A web browser, a port scanner, and a client that sends nothing.
+TEST_F(Failure, OtherConnectionsToTheStoreDoNotDisturbTraining) {
   Ranks ranks(2, endless({"--max-steps", "400"}));
   wait_until_training();
   const torchbridge::Endpoint store{"127.0.0.1", ranks.port()};
@@ -133,30 +133,30 @@ TEST_F(Failure, StrangersAtTheStoreDoNotDisturb) {
   ASSERT_TRUE(idle);
   for (const std::string& garbage :
        {std::string("GET / HTTP/1.0\r\n\r\n"), std::string(100'000, '\xff'), std::string(5, '\0')}) {
-    const auto stranger = torchbridge::connect_to(store, std::chrono::seconds(1));
-    ASSERT_TRUE(stranger);
-    send(stranger->descriptor(), garbage.data(), garbage.size(), MSG_NOSIGNAL);
+    const auto socket = torchbridge::connect_to(store, std::chrono::seconds(1));
+    ASSERT_TRUE(socket);
+    send(socket->descriptor(), garbage.data(), garbage.size(), MSG_NOSIGNAL);
   }
   EXPECT_EQ(ranks.wait(), (std::vector<int>{0, 0})) << ranks.errors();
   EXPECT_EQ(losses(curve()).size(), 400u);
 }
 
-TEST_F(Failure, ARankOfAnotherRunIsRefusedAtOnce) {
+TEST_F(Failure, ARankOfAnotherRunIsRejectedAtOnce) {
   const int port = free_port();
   Ranks served({0}, 2, port, endless(), {{"TORCHELASTIC_RUN_ID", "one"}});
   ASSERT_TRUE(eventually([&] {
     return static_cast<bool>(torchbridge::connect_to({"127.0.0.1", port}, std::chrono::seconds(1)));
   }));
-  Ranks stranger({1}, 2, port, endless(), {{"TORCHELASTIC_RUN_ID", "two"}});
-  // A second from when it is at the store, and what a busy machine takes to start a process.
-  EXPECT_EQ(stranger.wait(std::chrono::seconds(5)), std::vector<int>{1});
-  EXPECT_TRUE(contains(stranger.errors(), "is that of run 'one/0', and this is 'two/0'"));
+  Ranks other({1}, 2, port, endless(), {{"TORCHELASTIC_RUN_ID", "two"}});
+  // One second from its connection to the store, and the time that a busy machine takes to start a process.
+  EXPECT_EQ(other.wait(std::chrono::seconds(5)), std::vector<int>{1});
+  EXPECT_TRUE(contains(other.errors(), "belongs to run 'one/0', but this is run 'two/0'"));
   served.kill_rank(0, SIGKILL);
   served.wait();
 }
 
 // The training and its checkpoint are worth more than the curve.
-TEST_F(Failure, AFullDiskOfMetricsOrSampleLogIsSaidAndTrainingGoesOn) {
+TEST_F(Failure, AFullDiskOfMetricsOrSampleLogIsReportedAndTrainingContinues) {
   for (const char* option : {"--metrics", "--sample-log"}) {
     Ranks ranks(2, trainer({"--max-steps", "20", "--checkpoint-dir", folder_ / option, option, "/dev/full"}));
     EXPECT_EQ(ranks.wait(), (std::vector<int>{1, 1}));
@@ -169,7 +169,7 @@ TEST_F(Failure, AFullDiskOfMetricsOrSampleLogIsSaidAndTrainingGoesOn) {
   }
 }
 
-TEST_F(Failure, TwoRunsAtOnceDoNotMeet) {
+TEST_F(Failure, TwoRunsAtOnceDoNotMix) {
   Ranks first(2, trainer({"--max-steps", "60", "--metrics", folder_ / "first"}));
   Ranks second(2, trainer({"--max-steps", "60", "--metrics", folder_ / "second"}));
   EXPECT_EQ(first.wait(), (std::vector<int>{0, 0})) << first.errors();

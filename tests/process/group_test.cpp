@@ -1,4 +1,4 @@
-// init_process_group as a program uses it: stores, options, parts, and its end.
+// init_process_group as a program uses it: stores, options, subgroups, and its end.
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -12,14 +12,14 @@ constexpr std::chrono::seconds kSoon{20};
 
 Words run(const std::string& name, const std::string& argument = "") { return {GROUP_CASES, name, argument}; }
 
-// Two nodes of two ranks each, or, with "cyclic", dealt out in turn.
+// Two nodes of two ranks each; with "cyclic" the ranks alternate between them.
 Words on_two_nodes(const std::string& name, bool cyclic) {
-  const std::string place =
+  const std::string location =
       cyclic ? "LOCAL_RANK=$((RANK/2)) GROUP_RANK=$((RANK%2))" : "LOCAL_RANK=$((RANK%2)) GROUP_RANK=$((RANK/2))";
-  return {"/bin/sh", "-c", place + " LOCAL_WORLD_SIZE=2 GROUP_WORLD_SIZE=2 exec " GROUP_CASES " " + name};
+  return {"/bin/sh", "-c", location + " LOCAL_WORLD_SIZE=2 GROUP_WORLD_SIZE=2 exec " GROUP_CASES " " + name};
 }
 
-TEST(Group, MeetsAtAStoreOfTheProgram) {
+TEST(Group, JoinsAtAStoreOfTheProgram) {
   TemporaryFolder folder;
   for (const std::string kind : {"tcp:", "file:", "prefix:"}) {
     Ranks ranks(3, run("given_store", kind + (folder / ("store-" + kind)).string()));
@@ -29,7 +29,7 @@ TEST(Group, MeetsAtAStoreOfTheProgram) {
   expect_success(threads);
 }
 
-TEST(Group, ContradictionsShowBothSides) {
+TEST(Group, ContradictionsShowBothValues) {
   Ranks both(1, run("store_and_method"));
   expect_error(both, "both a store and an init method are given");
   Ranks sizes(1, run("argument_against_variable"));
@@ -41,16 +41,17 @@ TEST(Group, EndsWithItsScope) {
   expect_success(ranks);
 }
 
-TEST(Group, IsNotTakenForTheNextOneAtItsPort) {
+TEST(Group, TheStoreOfAnEarlierGroupIsNotUsedByTheNext) {
   TemporaryFolder folder;
-  Ranks ranks(2, run("before_the_store_is_closed", (folder / "came").string()));
+  Ranks ranks(2, run("before_the_store_is_closed", (folder / "flag").string()));
   expect_success(ranks);
 }
 
 TEST(Group, TheNextAttemptWaitsUntilTheOneBeforeHasEnded) {
   TemporaryFolder folder;
   const Variables next = {{"TORCHELASTIC_RESTART_COUNT", "1"}};
-  Ranks before(2, run("met_by_the_next_attempt", (folder / "formed").string()), {{"TORCHELASTIC_RESTART_COUNT", "0"}});
+  Ranks before(2, run("ends_when_the_next_attempt_connects", (folder / "formed").string()),
+               {{"TORCHELASTIC_RESTART_COUNT", "0"}});
   ASSERT_TRUE(eventually([&] { return std::filesystem::exists(folder / "formed"); }));
   Ranks early({1}, 2, before.port(), run("until_the_program_ends"), next);
   expect_success(before);
@@ -77,23 +78,23 @@ TEST(Group, EndsWithAnExceptionAndTheOthersNotice) {
 
 TEST(Group, ARankThatIsLateIsNamed) {
   TemporaryFolder folder;
-  Ranks ranks(3, run("a_late_rank", (folder / "given-up").string()));
-  expect_one_line(ranks,
-                  "rank 1 on " + torchbridge::host_name() + " came to a collective when the others had given up");
+  Ranks ranks(3, run("a_late_rank", (folder / "timed-out").string()));
+  expect_one_line(
+      ranks, "rank 1 on " + torchbridge::host_name() + " reached a collective after the other ranks had timed out");
 }
 
-TEST(Group, HasPartsByRanksAndByNodes) {
-  Ranks blocks(4, on_two_nodes("parts", false));
+TEST(Group, HasSubgroupsByRanksAndByNodes) {
+  Ranks blocks(4, on_two_nodes("subgroups", false));
   expect_success(blocks);
   EXPECT_EQ(blocks.out(0), "node 0,1 across 0,2\n");
   EXPECT_EQ(blocks.out(3), "node 2,3 across 1,3\n");
-  Ranks cyclic(4, on_two_nodes("parts", true));
+  Ranks cyclic(4, on_two_nodes("subgroups", true));
   expect_success(cyclic);
   EXPECT_EQ(cyclic.out(3), "node 1,3 across 2,3\n");
 }
 
-TEST(Group, TakesBackendsOfTheProgram) {
-  Ranks ranks(2, run("a_backend_of_mine"));
+TEST(Group, UsesBackendsOfTheProgram) {
+  Ranks ranks(2, run("registered_backend"));
   expect_success(ranks);
 }
 
@@ -106,7 +107,7 @@ TEST(Group, BackendsByNameAndByDevice) {
   }
 }
 
-TEST(Group, BackendsThatCannotBeAreSaidOnce) {
+TEST(Group, ImpossibleBackendsAreReportedOnce) {
   const std::map<std::string, std::string> kCases = {
       {"tpu", "backend 'tpu': libtorchbridge_tpu.so"},
       {"cpu:nccl", "nccl"},
@@ -118,24 +119,24 @@ TEST(Group, BackendsThatCannotBeAreSaidOnce) {
   }
 }
 
-// By itself, or killed: the others, which wait in the backend for it, end too, and one line says why.
+// With an error, or killed: the others, which wait for it in the backend, end too, and one line gives the reason.
 TEST(Group, ARankThatFailsWhileTheBackendConnectsEndsTheOthers) {
-  Ranks fails(3, run("a_rank_that_fails_there", "throws"));
-  const std::string place = "127.0.0.1 port " + std::to_string(fails.port());
-  expect_one_line(fails, "cannot form the process group at " + place + ": no interface ib9");
-  Ranks killed(3, run("a_rank_that_fails_there", "killed"));
+  Ranks fails(3, run("fails_in_the_backend", "throws"));
+  const std::string location = "127.0.0.1 port " + std::to_string(fails.port());
+  expect_one_line(fails, "cannot form the process group at " + location + ": no interface ib9");
+  Ranks killed(3, run("fails_in_the_backend", "killed"));
   EXPECT_EQ(killed.wait(kSoon), (std::vector<int>{1, 128 + SIGKILL, 1})) << killed.errors();
   EXPECT_EQ(lines_in(killed.errors()), 1) << killed.errors();
-  const std::string expected = "the connection to rank 1 on " + torchbridge::host_name() + " was lost: killed";
+  const std::string expected = "the connection to rank 1 on " + torchbridge::host_name() + " was lost: process killed";
   EXPECT_TRUE(contains(killed.errors(), expected)) << killed.errors();
 }
 
 TEST(Group, AnAbortThatHangsEndsTheProcessWithItsMessage) {
-  Ranks ranks(2, run("an_abort_that_hangs"));
+  Ranks ranks(2, run("abort_hangs"));
   expect_one_line(ranks, "rank 1: the disk of rank 1 is full");
 }
 
-// As far as that goes without a GPU: its library opens beside libtorch, and tells what it serves.
+// What can be tested without a GPU: its library opens next to libtorch, and registers its devices.
 TEST(Group, TheLibraryOfNcclOpens) {
   if (std::string_view(NCCL_LIBRARY).empty()) GTEST_SKIP() << "the backend nccl was not built";
   Ranks ranks(1, run("library", "nccl"));
@@ -143,12 +144,12 @@ TEST(Group, TheLibraryOfNcclOpens) {
   EXPECT_EQ(ranks.out(0), "cuda\n");
 }
 
-TEST(Group, GlooTakesItsInterface) {
+TEST(Group, GlooUsesTheGivenInterface) {
   Ranks ranks(2, run("gloo_options", "lo"));
   expect_success(ranks);
   Ranks wrong(2, run("gloo_options", "ib9"));
   expect_error(wrong, "gloo's interface 'ib9'");
-  EXPECT_TRUE(contains(wrong.errors(), "but lo"));
+  EXPECT_TRUE(contains(wrong.errors(), "it has lo"));
 }
 
 TEST(Group, SumsOverSharedMemoryAreGloosBitForBit) {
@@ -158,15 +159,14 @@ TEST(Group, SumsOverSharedMemoryAreGloosBitForBit) {
   }
 }
 
-// As a job's limits may be. Where no memory can be shared, gloo's connections take its place, and no signal ends the
-// rank.
-TEST(Group, ALimitOnFileSizesEndsNobody) {
+// A job may have such a limit. Where no memory can be shared, gloo's connections are used, and no signal ends the rank.
+TEST(Group, ALimitOnFileSizesEndsNoRank) {
   Ranks ranks(2, {"/bin/sh", "-c", "ulimit -c 0; ulimit -f 200; exec " GROUP_CASES " with_backend"});
   expect_success(ranks);
   for (std::size_t rank = 0; rank < 2; ++rank) EXPECT_EQ(ranks.out(rank), "gloo\n");
 }
 
-// One rank has its collectives recorded, which gloo does: none goes over shared memory then.
+// One rank records its collectives, which only gloo does: then no rank uses shared memory.
 TEST(Group, SharesMemoryOnAllRanksOrOnNone) {
   const std::string records = "if [ $RANK = 1 ]; then export TORCH_FR_BUFFER_SIZE=10; fi; ";
   Ranks ranks(3, {"/bin/sh", "-c", records + "exec " GROUP_CASES " with_backend"});
@@ -177,7 +177,7 @@ TEST(Group, SharesMemoryOnAllRanksOrOnNone) {
   for (std::size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(all.out(rank), "gloo over shared memory\n");
 }
 
-TEST(Group, DifferentCollectivesOverSharedMemoryAreSaidOnEachRank) {
+TEST(Group, DifferentCollectivesOverSharedMemoryAreReportedOnEachRank) {
   Ranks ranks(2, run("different_collectives"));
   expect_error(ranks, "ranks 0 and 1 of a group are in different collectives, or have tensors of different sizes");
 }
@@ -219,7 +219,7 @@ TEST(Group, AnAgentsStoreServesOneAttemptAfterTheOther) {
   folder.write("lives", "");
   const int port = free_port();
   Ranks agent({0}, 1, port, run("agent", (folder / "lives").string()));
-  // The first attempt leaves half of its keys: rank 1 of 2 does not come.
+  // The first attempt leaves half of its keys: rank 1 of 2 does not join.
   Variables variables = {
       {"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RESTART_COUNT", "0"}, {"TORCHELASTIC_RUN_ID", "run"}};
   Ranks first({0}, 2, port, run("plain"), variables);
@@ -231,17 +231,17 @@ TEST(Group, AnAgentsStoreServesOneAttemptAfterTheOther) {
   expect_success(agent);
 }
 
-TEST(Group, AnAgentThatIsNotThereIsNamed) {
+TEST(Group, AMissingAgentIsNamed) {
   Ranks ranks(2, run("plain"), {{"TORCHELASTIC_USE_AGENT_STORE", "True"}});
-  expect_one_line(ranks, "TORCHELASTIC_USE_AGENT_STORE=True says that an agent serves the store");
+  expect_one_line(ranks, "TORCHELASTIC_USE_AGENT_STORE=True means that an agent serves the store");
 }
 
 TEST(Group, MissingRanksAreNamedWithTheirNode) {
   const int port = free_port();
-  // Rank 3 is between the ranks of its node; 4 and 5 would be on a node that nobody has seen.
-  const std::string places =
+  // Rank 3 is between the ranks of its node; 4 and 5 would be on a node from which no rank joined.
+  const std::string command =
       "LOCAL_RANK=$((RANK%2)) GROUP_RANK=$((RANK/2)) LOCAL_WORLD_SIZE=2 GROUP_WORLD_SIZE=3 exec " GROUP_CASES " plain";
-  Ranks ranks({0, 1, 2}, 6, port, {"/bin/sh", "-c", places});
+  Ranks ranks({0, 1, 2}, 6, port, {"/bin/sh", "-c", command});
   expect_one_line(ranks, "ranks 3,4,5 (" + torchbridge::host_name() + ") of 6 did not join at 127.0.0.1 port " +
                              std::to_string(port) + " within 2 s");
 }

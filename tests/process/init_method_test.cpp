@@ -1,4 +1,4 @@
-// The ways into a process group that a program names by URL.
+// The init methods of a process group, which a program names by URL.
 #include <csignal>
 #include <filesystem>
 
@@ -28,7 +28,7 @@ TEST(InitMethod, FileIsAStoreAndIsGoneAfterwards) {
   }
 }
 
-TEST(InitMethod, AFileThatAKilledRunLeftIsNoticed) {
+TEST(InitMethod, AFileThatAKilledRunLeftIsAnError) {
   TemporaryFolder folder;
   const std::string file = folder / "store";
   {
@@ -59,34 +59,34 @@ TEST(InitMethod, AFileThatIsNoStoreIsNamed) {
        {std::string("these are my notes\n"), std::string(5000, '\xff'), std::string(3, '\0')}) {
     folder.write("notes", content);
     Ranks ranks(2, with_method("file://" + (folder / "notes").string()));
-    expect_one_line(ranks, "notes: it holds something else than a store");
+    expect_one_line(ranks, "notes: it is not a store file");
     EXPECT_EQ(folder.read("notes"), content);
   }
 }
 
-// What a run left in which only rank 1 came.
+// A run in which only rank 1 joined left the file.
 TEST(InitMethod, AFileWithoutRankZeroIsNamed) {
   TemporaryFolder folder;
   const std::string url = "file://" + (folder / "store").string();
   Ranks alone({1}, 2, 1, with_method(url, {"--timeout", "1"}));
-  expect_one_line(
-      alone, "rank 0 of 2 did not join at " + url + " within 1 s; was it started, and does its node see this file?");
+  expect_one_line(alone, "rank 0 of 2 did not join at " + url +
+                             " within 1 s; check that it was started and that its node sees this file");
   Ranks ranks(2, with_method(url, {"--timeout", "3"}));
   expect_one_line(ranks,
                   "another process is already rank 1 of the run 'none' at " + url + "; remove the file if it is left");
 }
 
-TEST(InitMethod, EnvironmentIsTakenAtItsWord) {
+TEST(InitMethod, EnvUsesTheVariablesAlone) {
   Ranks ranks(2, with_method("env://"));
   expect_success(ranks);
 }
 
-TEST(InitMethod, AContradictionShowsBothSides) {
+TEST(InitMethod, AContradictionShowsBothValues) {
   Ranks ranks(1, with_method("tcp://127.0.0.1:29500?world_size=4"));
   expect_one_line(ranks, "the world size is 4 by the init method, but 1 by WORLD_SIZE");
 }
 
-TEST(InitMethod, WhatIsNoneIsRefused) {
+TEST(InitMethod, RejectsUnknownOrUnusableMethods) {
   for (const auto& [url, expected] :
        std::map<std::string, std::string>{{"etcd://n0:2379", "expected env://, tcp://HOST:PORT"},
                                           {"slurm://", "start the program with srun"},

@@ -48,7 +48,7 @@ code=0
 kill -USR1 "$(pgrep -P "$job")"
 wait "$job" || code=$?
 [[ $code == 75 ]] || fail "SIGUSR1 ended mpirun with $code: $(cat "$work/stop")"
-grep -q 'trainer: SIGUSR1: stopped after step' "$work/stop" || fail "the stop is not told: $(cat "$work/stop")"
+grep -q 'trainer: SIGUSR1: stopped after step' "$work/stop" || fail "the stop is not reported: $(cat "$work/stop")"
 steps=$(($(wc -l <"$work/stopped") + 5))
 "${endless[@]}" "${saved[@]}" --max-steps "$steps" >"$work/out" || fail "the run that goes on: $(cat "$work/out")"
 "${endless[@]}" --max-steps "$steps" --metrics "$work/whole" >"$work/out" ||
@@ -58,14 +58,14 @@ cmp <(losses "$work/stopped") <(losses "$work/whole") || fail "the losses after 
 # --- mpirun gives rank 0 a terminal: a file is still none
 ! grep -q $'\e' "$work/mpi.out" || fail "a bar was drawn into a file: $(cat -v "$work/mpi.out")"
 
-# --- parts, and an exception while the others wait
-timeout 60 "$mpirun" -n 4 "$group_cases" with_backend mpi >"$work/parts" || fail "parts over MPI"
+# --- subgroups, and an exception while the others wait
+timeout 60 "$mpirun" -n 4 "$group_cases" with_backend mpi >"$work/parts" || fail "subgroups over MPI"
 [[ $(sort -u "$work/parts") == mpi ]] || fail "the group's name: $(cat "$work/parts")"
 timeout 60 "$mpirun" --enable-recovery -n 3 \
   sh -c '"$0" "$@"; echo "code $?"' "$group_cases" an_exception mpi >"$work/codes" 2>"$work/exception" || true
 [[ $(sort "$work/codes" | uniq -c | xargs) == "3 code 1" ]] ||
   fail "an exception on rank 1 ended the ranks with $(xargs <"$work/codes"): $(cat "$work/exception")"
-grep -q 'the disk of rank 1 is full' "$work/exception" || fail "the exception is not told: $(cat "$work/exception")"
+grep -q 'the disk of rank 1 is full' "$work/exception" || fail "the exception is not reported: $(cat "$work/exception")"
 
 # --- ranks that MPI did not start
 code=0
@@ -76,8 +76,8 @@ RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=9 \
   timeout 60 "$trainer" --backend mpi --init-method "file://$work/store" 2>"$work/zero" || code=$?
 wait "$other" || true
 [[ $code == 1 ]] || fail "two processes that MPI did not start ended in $code"
-grep -q "but by MPI rank 0 of 1: start the ranks with mpirun" "$work/zero" "$work/one" ||
-  fail "what MPI counts is not told: $(cat "$work/zero" "$work/one")"
+grep -q "but in MPI rank 0 of 1: start the ranks with mpirun" "$work/zero" "$work/one" ||
+  fail "the message does not name the rank in MPI: $(cat "$work/zero" "$work/one")"
 
 # --- a rank that stops, and one that dies; mpirun is told not to end the others by itself
 pid_of_rank_1() {
@@ -94,7 +94,7 @@ for signal in STOP KILL; do
   kill -"$signal" "$rank_1"
   SECONDS=0
   until grep -q 'trainer: rank' "$work/errors"; do
-    ((SECONDS < 20)) || fail "SIG$signal: nobody says anything"
+    ((SECONDS < 20)) || fail "SIG$signal: no rank reports it"
     sleep 0.05
   done
   kill -KILL "$rank_1" 2>/dev/null || true

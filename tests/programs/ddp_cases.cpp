@@ -41,7 +41,7 @@ struct Digits {
   at::Tensor pixels, labels;
 };
 
-// Plain steps also take sparse gradients, which the fused ones refuse.
+// Plain steps also take sparse gradients, which the fused ones reject.
 struct PlainSgd {
   void step(double learning_rate) const {
     const at::NoGradGuard no_grad;
@@ -174,7 +174,7 @@ class CaseRun {
     int forwards = 0;
     for (int epoch = 0; epoch < epochs; ++epoch) {
       const std::vector<std::int64_t> indices =
-          rank_share(sampler_, EpochOrder(sampler_, epoch), 0, 0, samples_per_rank(sampler_));
+          rank_shard(sampler_, EpochOrder(sampler_, epoch), 0, 0, samples_per_rank(sampler_));
       for (std::size_t begin = 0; begin < indices.size(); begin += batch) {
         if (max_steps > 0 && forwards == max_steps * accumulation) return;
         const auto end = std::min<std::size_t>(begin + batch, indices.size());

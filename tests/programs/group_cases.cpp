@@ -58,7 +58,7 @@ std::string list(const std::vector<int>& ranks) {
   return text;
 }
 
-// --- every way to a store
+// --- stores
 
 StorePtr tcp_store() {
   c10d::TCPStoreOptions options;
@@ -118,7 +118,7 @@ void ends_with_its_scope(const std::string&) {
   }
 }
 
-// So many connections were made to this port in this network, by the ports at their other ends.
+// Connections to this port in this network namespace, counted by the ports at their other ends.
 std::size_t connections_to(int port) {
   std::ifstream file("/proc/net/tcp");
   std::set<std::string> ends;
@@ -129,16 +129,16 @@ std::size_t connections_to(int port) {
   return ends.size();
 }
 
-// Returns when two tries to reach the store were made, or after the time in which a rank that tries once is given up.
+// Returns after two attempts to reach the store, or after five seconds, in which a rank that tries only once fails.
 void wait_for_clients(std::size_t before) {
-  constexpr std::size_t kTwoTries = 4;  // a question and a client each
+  constexpr std::size_t kTwoTries = 4;  // a probe and a client each
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   while (connections_to(variable("MASTER_PORT")) < before + kTwoTries && std::chrono::steady_clock::now() < deadline)
     usleep(1'000);
 }
 
-// Ends when ranks of the next attempt have come.
-void met_by_the_next_attempt(const std::string& formed) {
+// Ends when ranks of the next attempt have connected.
+void ends_when_the_next_attempt_connects(const std::string& formed) {
   ProcessGroup group = init_process_group(environment());
   expect_sum(group);
   const std::size_t before = connections_to(variable("MASTER_PORT"));
@@ -146,17 +146,17 @@ void met_by_the_next_attempt(const std::string& formed) {
   wait_for_clients(before);
 }
 
-// Rank 1 comes to the next group while the store of the first one still answers.
-void before_the_store_is_closed(const std::string& came) {
+// Rank 1 joins the next group while the store of the first one still answers.
+void before_the_store_is_closed(const std::string& flag) {
   c10::intrusive_ptr<c10d::ProcessGroup> kept;  // and with it the store
   {
     ProcessGroup group = init_process_group(environment());
     expect_sum(group);
     if (group.rank() == 0) kept = group.c10d();
   }
-  if (variable("RANK") == 1) std::ofstream(came) << "here";
+  if (variable("RANK") == 1) std::ofstream(flag) << "here";
   if (kept) {
-    while (access(came.c_str(), F_OK) != 0) usleep(1'000);
+    while (access(flag.c_str(), F_OK) != 0) usleep(1'000);
     wait_for_clients(connections_to(variable("MASTER_PORT")));
     kept.reset();
   }
@@ -173,33 +173,34 @@ void an_exception(const std::string& backend) {
   expect_sum(group);
 }
 
-// Rank 1 comes to a collective when the others, who wait for a second, have given up.
-void a_late_rank(const std::string& given_up) {
+// Rank 1 reaches a collective after the others have timed out, after a second.
+void a_late_rank(const std::string& timed_out) {
   ProcessGroup group = init_process_group(environment(), {.timeout = std::chrono::seconds(1)});
   try {
     expect_sum(group);
-    while (group.rank() == 1 && access(given_up.c_str(), F_OK) != 0) usleep(10'000);
+    while (group.rank() == 1 && access(timed_out.c_str(), F_OK) != 0) usleep(10'000);
     expect_sum(group);
   } catch (const std::exception& error) {
-    std::fclose(std::fopen(given_up.c_str(), "w"));
+    std::fclose(std::fopen(timed_out.c_str(), "w"));
     if (const auto message = group.message_for(error)) throw TrainError(*message);
     throw PeerFailed();
   }
 }
 
-// --- parts
+// --- subgroups
 
-void parts(const std::string&) {
+void subgroups(const std::string&) {
   ProcessGroup group = init_process_group(environment());
   {
     const auto some = group.new_group({2, 0});
-    expect((some != nullptr) == (group.rank() % 2 == 0 && group.rank() < 3), "a handle on the ranks of the part alone");
+    expect((some != nullptr) == (group.rank() % 2 == 0 && group.rank() < 3),
+           "a handle on the ranks of the subgroup alone");
     if (some) {
       expect(some->ranks() == std::vector<int>({0, 2}) && some->rank() == group.rank() / 2,
-             "the part's ranks in order");
+             "the subgroup's ranks in order");
       expect_sum(*some);
       expect(some->broadcast(std::string(some->rank() == 1 ? "from 2" : ""), 1) == "from 2",
-             "the text of the part's rank 1");
+             "the text of the subgroup's rank 1");
     }
     const auto node = group.per_node(), across = group.across_nodes();
     expect_sum(*node);
@@ -222,7 +223,7 @@ void parts(const std::string&) {
 
 // --- backends
 
-void a_backend_of_mine(const std::string&) {
+void registered_backend(const std::string&) {
   static int made = 0;
   register_backend("mine", {{"cpu"},
                             [](const BackendRequest& request) {
@@ -242,8 +243,8 @@ void with_backend(const std::string& backend) {
   std::printf("%s\n", group.backend().c_str());
 }
 
-// Connected as NCCL's communicator is: each rank waits in it for all others, without limit. Rank 1 does not come.
-void a_rank_that_fails_there(const std::string& how) {
+// Connects as NCCL's communicator does: each rank waits in it for all others, without limit. Rank 1 fails.
+void fails_in_the_backend(const std::string& how) {
   register_backend("stuck", {{"cpu"},
                              [&](const BackendRequest& request) -> MadeBackend {
                                if (request.rank == 1 && how == "killed") raise(SIGKILL);
@@ -254,8 +255,8 @@ void a_rank_that_fails_there(const std::string& how) {
   init_process_group(environment(), {.backend = "cpu:stuck"});
 }
 
-// The end of its connections hangs, as ncclCommAbort may.
-void an_abort_that_hangs(const std::string&) {
+// The abort of its connections hangs, as ncclCommAbort may.
+void abort_hangs(const std::string&) {
   register_backend("stays", {{"cpu"},
                              [](const BackendRequest& request) {
                                MadeBackend made = make_gloo(request);
@@ -276,7 +277,7 @@ void an_abort_that_hangs(const std::string&) {
   }
 }
 
-// All ranks know the values of each.
+// Every rank can compute the values of any rank.
 at::Tensor values_of(int rank, std::int64_t count, at::ScalarType type) {
   const auto generator = at::make_generator<at::CPUGeneratorImpl>(1000 + rank);
   const auto random = [&] { return at::randn({count}, generator, at::kDouble); };
@@ -364,8 +365,7 @@ void backlog(const std::string&) {
   if (group.is_first()) std::printf("%d\n", backlog_of(variable("MASTER_PORT")));
 }
 
-// As an elastic agent does: serves a store at MASTER_PORT until standard input, or the file's existence, says that all
-// is over.
+// Serves a store at MASTER_PORT, as an elastic agent does, until the file is removed.
 void agent(const std::string& until_gone) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(variable("MASTER_PORT"));
@@ -394,14 +394,14 @@ const std::map<std::string, std::function<void(const std::string&)>> kCases = {
     {"argument_against_variable", argument_against_variable},
     {"ends_with_its_scope", ends_with_its_scope},
     {"before_the_store_is_closed", before_the_store_is_closed},
-    {"met_by_the_next_attempt", met_by_the_next_attempt},
+    {"ends_when_the_next_attempt_connects", ends_when_the_next_attempt_connects},
     {"an_exception", an_exception},
     {"a_late_rank", a_late_rank},
-    {"parts", parts},
-    {"a_backend_of_mine", a_backend_of_mine},
+    {"subgroups", subgroups},
+    {"registered_backend", registered_backend},
     {"with_backend", with_backend},
-    {"a_rank_that_fails_there", a_rank_that_fails_there},
-    {"an_abort_that_hangs", an_abort_that_hangs},
+    {"fails_in_the_backend", fails_in_the_backend},
+    {"abort_hangs", abort_hangs},
     {"shared_memory", shared_memory},
     {"library", library},
     {"gloo_options", gloo_options},

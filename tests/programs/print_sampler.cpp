@@ -15,7 +15,7 @@ void print(const SamplerOptions& options, std::int64_t epoch) {
             << ", \"shuffle\": " << (options.order == Order::kShuffled ? "true" : "false")
             << ", \"drop_last\": " << (options.drop_last ? "true" : "false") << ", \"indices\": [";
   const char* separator = "";
-  for (std::int64_t index : rank_share(options, EpochOrder(options, epoch), 0, 0, samples_per_rank(options))) {
+  for (std::int64_t index : rank_shard(options, EpochOrder(options, epoch), 0, 0, samples_per_rank(options))) {
     std::cout << separator << index;
     separator = ", ";
   }

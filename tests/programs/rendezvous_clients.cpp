@@ -24,7 +24,7 @@ using namespace torchbridge;
 using namespace torchbridge::train;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kPatience{240};
+constexpr std::chrono::seconds kTimeout{240};
 
 double cpu_seconds() {
   rusage usage{};
@@ -47,7 +47,7 @@ Launch launch_of(int rank, int ranks, int port, Socket socket = {}) {
 int serve(int ranks, int port, Socket socket, int told, int ended) {
   Launch launch = launch_of(0, ranks, port, std::move(socket));
   const double before = cpu_seconds();
-  const JoinedStore joined = join_store(launch, {.patience = kPatience});
+  const JoinedStore joined = join_store(launch, {.timeout = kTimeout});
   char end = 0;
   const double cpu = ::read(ended, &end, 1) == 1 ? cpu_seconds() - before : 0;
   return ::write(told, &cpu, sizeof cpu) == sizeof cpu ? 0 : 1;
@@ -75,7 +75,7 @@ int run(int ranks) {
     Launch launch = launch_of(rank, ranks, port);
     JoinedStore store;
     try {
-      store = join_store(launch, {.patience = kPatience});
+      store = join_store(launch, {.timeout = kTimeout});
     } catch (const std::exception& error) {
       if (++failed == 1) std::fprintf(stderr, "rendezvous_clients: rank %d: %s\n", rank, error.what());
     }

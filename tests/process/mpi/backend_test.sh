@@ -44,5 +44,5 @@ done
 for level in single funneled; do
   ranks 2 "$programs/mpi_own$suffix" "$level"
   # A library that offers more than was asked for is used.
-  grep -qE "$level: MPI offered level ([01], refused|[23], used)" "$work/output" || fail "not refused at $level"
+  grep -qE "$level: MPI offered level ([01], rejected|[23], used)" "$work/output" || fail "not rejected at $level"
 done

@@ -10,7 +10,7 @@ import torch.distributed as dist
 import torchbridge  # noqa: F401
 
 
-def say(text):
+def report(text):
     os.write(1, f"{dist.get_rank()}/{dist.get_world_size()} {text}\n".encode())  # in one piece: ranks share a pipe
 
 
@@ -45,10 +45,10 @@ def collectives():
     dist.all_gather_into_tensor(gathered, torch.tensor([rank % 2 == 0]))
     assert gathered.tolist() == [r % 2 == 0 for r in range(size)]
     work = dist.isend(torch.tensor([rank]), (rank + 1) % size)
-    came = torch.zeros(1, dtype=torch.int64)
-    dist.recv(came)  # from any source
+    received = torch.zeros(1, dtype=torch.int64)
+    dist.recv(received)  # from any source
     work.wait()
-    assert came.item() == (rank - 1) % size
+    assert received.item() == (rank - 1) % size
     odd = dist.new_group([r for r in range(size) if r % 2])
     if rank % 2:
         mine = torch.tensor([rank])
@@ -62,28 +62,28 @@ def collectives():
     except TypeError as error:
         assert "no BAND of Float" in str(error)
     dist.barrier()
-    say("collectives")
+    report("collectives")
     dist.destroy_process_group()
 
 
 def ddp():
     for _ in range(2):
         dist.init_process_group("mpi")
-        say(f"parameters {train()}")
+        report(f"parameters {train()}")
         dist.destroy_process_group()
 
 
 def init_method():
-    """A group after the other, each by one of the URLs."""
+    """One group after the other, each with one of the URLs."""
     for url in sys.argv[2:]:
         dist.init_process_group("gloo", init_method=url, timeout=datetime.timedelta(seconds=60))
-        total = torch.tensor([10 ** dist.get_rank()])  # the sum shows whose share is missing
+        total = torch.tensor([10 ** dist.get_rank()])  # the sum shows which rank is missing
         dist.all_reduce(total)
-        say(f"total {int(total)}")
+        report(f"total {int(total)}")
         dist.destroy_process_group()
 
 
-def refused():
+def rejected():
     """Each URL's error."""
     for url in sys.argv[2:]:
         try:
@@ -103,17 +103,17 @@ def failing():
 
 
 def ending():
-    # Straight after a collective whose tensor is Python's, whose end must not need MPI's thread.
+    # Directly after a collective on a tensor of Python's: the interpreter must end without MPI's thread.
     dist.init_process_group("mpi")
     total = torch.ones(1)
     dist.all_reduce(total)
-    say(f"ends with {total.item():.0f}")
+    report(f"ends with {total.item():.0f}")
     if sys.argv[2] == "orderly":
         dist.destroy_process_group()
 
 
 def timeouts():
-    """That of init_process_group, which torch does not hand on to its own MPI. Both ranks wait for the other."""
+    """The timeout of init_process_group, which torch does not pass to its own MPI backend. Each rank waits for the other."""
     dist.init_process_group("mpi", timeout=datetime.timedelta(seconds=4))
     try:
         if dist.get_rank() == 0:
@@ -121,7 +121,7 @@ def timeouts():
         else:
             dist.recv(torch.ones(1), 0)
     except dist.DistBackendError as error:
-        say(str(error).split(":")[1])
+        report(str(error).split(":")[1])
 
 
 def killed():
@@ -132,5 +132,5 @@ def killed():
     dist.all_reduce(torch.ones(1))
 
 
-{"ddp": ddp, "init_method": init_method, "refused": refused, "failing": failing, "ending": ending, "timeouts": timeouts,
+{"ddp": ddp, "init_method": init_method, "rejected": rejected, "failing": failing, "ending": ending, "timeouts": timeouts,
  "killed": killed}[sys.argv[1]]()

@@ -1,5 +1,5 @@
-// What gloo has no answer to: messages, groups, futures, titles, errors and timeouts of the MPI backend on the ranks
-// that mpirun starts. One line a failure; the exit code tells.
+// Tests that need no comparison with gloo: messages, groups, futures, titles, errors and timeouts of the MPI backend,
+// on the ranks that mpirun starts. Prints one line for each failure; exit code 1 after any.
 #include <set>
 
 #include <ATen/ATen.h>
@@ -25,7 +25,7 @@ void premultiplied(c10d::Backend& mpi) {
   expect(at::equal(tensors[0], at::full({5}, static_cast<float>(size))), "PREMUL_SUM by 0.5 of twos");
 }
 
-// FSDP gathers in place, and scatters into a part of what it reduces.
+// As FSDP: gathers in place, and scatters into a part of its input.
 void in_place(c10d::Backend& mpi) {
   at::Tensor all = at::zeros({size * 4}), own = all.narrow(0, rank * 4, 4).fill_(rank + 1);
   mpi._allgather_base(all, own, {})->wait();
@@ -45,7 +45,7 @@ void empty_tensors(c10d::Backend& mpi) {
 
 void messages(c10d::Backend& mpi) {
   if (size < 2) return;
-  // Both send first, and more than MPI buffers: nothing waits in turn.
+  // Both send first, and more than MPI buffers: no deadlock.
   Tensors large = {at::full({1 << 20}, rank)}, other = {at::zeros({1 << 20}, at::kLong)};
   large[0] = large[0].to(at::kLong);
   const int partner = rank ^ 1;
@@ -63,14 +63,14 @@ void messages(c10d::Backend& mpi) {
       const auto work = mpi.recvAnysource(incoming, 9);
       work->wait();
       senders.insert(work->sourceRank());
-      expect(incoming[0][0].item<std::int64_t>() == work->sourceRank(), "a message is from whom it says");
+      expect(incoming[0][0].item<std::int64_t>() == work->sourceRank(), "sourceRank() is the sender");
     }
     expect(static_cast<int>(senders.size()) == size - 1, "messages of all ranks from any source");
   } else {
     Tensors outgoing = {at::full({3}, rank, at::kLong)};
     mpi.send(outgoing, 0, 9)->wait();
   }
-  // Two sizes that do not fit end in the Work, and harm nothing else.
+  // Sizes that do not match are an error of the Work, and affect nothing else.
   if (rank < 2) {
     Tensors four = {at::zeros({4})}, eight = {at::zeros({8})}, two = {at::zeros({2})};
     if (rank == 0) {
@@ -130,7 +130,7 @@ void futures_and_titles(c10d::Backend& mpi) {
   expect(titles.contains("mpi:all_reduce"), "the profiling title mpi:all_reduce");
 }
 
-// A group forgotten before its work is done, and many at once.
+// A group that is released before its work is done, and many operations at once.
 void lifetimes(MpiBackend& world) {
   std::vector<int> all;
   for (int i = 0; i < size; ++i) all.push_back(size - 1 - i);
@@ -142,8 +142,8 @@ void lifetimes(MpiBackend& world) {
     work = reversed->allreduce(tensors, {});
   }
   work->wait();
-  expect(tensors[0][999].item<float>() == static_cast<float>(size), "a group that is gone before its work is done");
-  for (int i = 0; i < 100; ++i) world.allreduce(tensors, {});  // nobody waits for these
+  expect(tensors[0][999].item<float>() == static_cast<float>(size), "a group that is released before its work is done");
+  for (int i = 0; i < 100; ++i) world.allreduce(tensors, {});  // no wait() for these
 }
 
 void groups(MpiBackend& world) {
@@ -172,12 +172,12 @@ void timeouts(MpiBackend& world) {
     const auto work = group->allreduce(tensors, options);
     const std::string error = error_of([&] { work->wait(); });
     expect(contains(error, "mpi:all_reduce number 1 of rank 0 timed out after 0.1 s"),
-           "a rank that does not come: " + error);
-    expect(contains(error_of([&] { group->allreduce(more, {})->wait(); }), "the group has failed before"),
+           "a rank that does not take part: " + error);
+    expect(contains(error_of([&] { group->allreduce(more, {})->wait(); }), "the group failed before"),
            "a group after a timeout");
   }
   world.barrier({})->wait();
-  // The others come after all, so that the program can end well.
+  // The others take part in the end, so that the program can end with exit code 0.
   if (rank != 0) group->allreduce(tensors, {})->wait();
   world.barrier({})->wait();
 }
@@ -195,14 +195,14 @@ void aborted(MpiBackend& world) {
     expect(!waiting->isSuccess() && waiting->getFuture()->hasError(), "the error in Work and future");
   }
   world.barrier({})->wait();
-  // Comes after all, so that the program can end well.
+  // Sent in the end, so that the program can end with exit code 0.
   if (rank == 1) group->send(tensors, 0, 5)->wait();
   group->abort();
   const std::string error = error_of([&] { group->allreduce(tensors, {})->wait(); });
-  expect(contains(error, "the group has failed before: the group was aborted"), "an operation afterwards: " + error);
+  expect(contains(error, "the group failed before: the group was aborted"), "an operation afterwards: " + error);
 }
 
-// A collective that failed has left the communicator in no known state.
+// After a failed collective the state of the communicator is unknown.
 void sizes_that_differ(MpiBackend& world) {
   if (size < 2) return;
   const auto group = world.split({}, {0, 1}, {});
@@ -213,7 +213,7 @@ void sizes_that_differ(MpiBackend& world) {
     if (rank == 1) {
       expect(contains(error, "mpi:broadcast number 1 of rank 1"), "more than the tensor holds: " + error);
       const std::string after = error_of([&] { group->allreduce(tensors, {})->wait(); });
-      expect(contains(after, "the group has failed before: mpi:broadcast number 1"),
+      expect(contains(after, "the group failed before: mpi:broadcast number 1"),
              "a group after a collective that failed: " + after);
     }
   }
@@ -224,7 +224,7 @@ void ask_for_cuda(c10d::Backend& mpi) {
   if (!at::hasCUDA()) return;
   Tensors tensors = {at::ones({2}, at::kCUDA)};
   const std::string error = error_of([&] { mpi.allreduce(tensors, {})->wait(); });
-  expect(error.empty() || contains(error, "does not take CUDA memory"), "a CUDA tensor: " + error);
+  expect(error.empty() || contains(error, "does not support CUDA memory"), "a CUDA tensor: " + error);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// The collectives of c10d as a table: how each is started on given values, and what must come out on this rank.
+// The collectives of c10d as a table: how each is started on given values, and the result that is expected on this
+// rank.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 using Tensors = std::vector<at::Tensor>;
 
-// One case of the matrix. All ranks' inputs follow from it, so that every rank knows what the others have.
+// One case of the matrix. It determines the inputs of all ranks, so that each rank can compute those of the others.
 struct Setting {
   at::ScalarType type = at::kFloat;
   std::vector<std::int64_t> shape = {7};

@@ -41,7 +41,7 @@ static int leave(int code) {
 int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
   const int most = limit();
   const int code = PMPI_Init_thread(argc, argv, required < most ? required : most, provided);
-  // MPI may offer more than was asked for; this one does not.
+  // MPI may provide more than was requested; this one does not.
   if (*provided > most) *provided = most;
   level = *provided;
   initialiser = pthread_self();
@@ -54,7 +54,7 @@ int MPI_Query_thread(int* provided) {
   return MPI_SUCCESS;
 }
 
-// CALL(NAME, PARAMETERS, ARGUMENTS): what the backend calls most, from which threads is asked each time.
+// CALL(NAME, PARAMETERS, ARGUMENTS): wraps the functions that the backend calls most, and checks the calling thread.
 #define CALL(name, parameters, arguments) \
   int MPI_##name parameters {             \
     enter("MPI_" #name);                  \
@@ -78,7 +78,7 @@ CALL(Comm_create_group, (MPI_Comm comm, MPI_Group group, int tag, MPI_Comm* made
 CALL(Comm_free, (MPI_Comm * comm), (comm))
 CALL(Type_commit, (MPI_Datatype * type), (type))
 
-// Which calls MPI itself, for what is released then.
+// MPI_Finalize calls MPI itself, for objects that are released then.
 int MPI_Finalize(void) {
   enter("MPI_Finalize");
   leave(MPI_SUCCESS);

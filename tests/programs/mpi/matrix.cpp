@@ -1,5 +1,6 @@
-// Each collective of the MPI backend against gloo's and against what must come out, over operators, types, shapes and
-// memory layouts, on as many ranks as mpirun starts, many under way at once. One line a failure; the exit code tells.
+// Compares each collective of the MPI backend with gloo and with the expected values, over operators, types, shapes and
+// memory layouts, on as many ranks as mpirun starts, many in progress at once. Prints one line for each failure; exit
+// code 1 after any.
 // Usage: mpirun -n N mpi_matrix STORE_FILE
 #include <algorithm>
 #include <map>
@@ -37,10 +38,10 @@ bool same(const Tensors& a, const Tensors& b) {
   return true;
 }
 
-// On many ranks and few cores gloo is slow: beyond four it is asked about each operator and each type, not each pair of
-// them.
+// On many ranks and few cores gloo is slow: above four ranks it is compared for each operator and each type, not each
+// pair of them.
 bool asks_gloo(const Setting& setting) {
-  if (std::ranges::count(setting.shape, 0) > 0) return false;  // it has no answer there
+  if (std::ranges::count(setting.shape, 0) > 0) return false;  // gloo does not support it
   return size <= 4 || setting.op == ReduceOp::SUM || setting.type == at::kLong;
 }
 
@@ -62,7 +63,7 @@ struct Run {
 
 void compare(const Collective& collective, c10d::Backend& mpi, c10d::Backend& gloo,
              const std::vector<Setting>& settings) {
-  // gloo is asked once, for plain memory: the layout makes no difference to what it would say.
+  // Once, for contiguous memory: the layout does not change gloo's result.
   static std::map<std::string, Run> answers;
   const auto key = [&](Setting setting) {
     setting.strided = false;
@@ -126,7 +127,7 @@ void matrix(c10d::Backend& mpi, c10d::Backend& gloo, std::int64_t longest) {
   }
 }
 
-// What a profiler shows, and what the futures of all collectives hold.
+// The titles in a profile, and the values of all collectives' futures.
 void titles_and_futures(c10d::Backend& mpi) {
   static std::set<std::string> titles;
   const auto handle = at::addGlobalCallback(at::RecordFunctionCallback([](const at::RecordFunction& function) {
@@ -177,7 +178,7 @@ int main(int, char** arguments) {
     c10d::ProcessGroupGloo gloo(c10::make_intrusive<c10d::FileStore>(arguments[1], size), rank, size, options);
     titles_and_futures(*world);
     matrix(*world, gloo, 70001);
-    // The same in parts and blocks, as what is too large for MPI's ints.
+    // The same in parts and blocks, as for counts that are too large for MPI's ints.
     auto in_parts = c10::make_intrusive<MpiOptions>();
     in_parts->largest_count = 24;
     matrix(*MpiBackend::create(in_parts), gloo, 301);

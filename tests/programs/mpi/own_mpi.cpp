@@ -21,7 +21,7 @@ int level_of(const std::string& name) {
   return kLevels.at(name);
 }
 
-// The program's own MPI beside the backend's, in turns, which is what MPI_THREAD_SERIALIZED allows.
+// The program's own calls of MPI and the backend's in turns, which MPI_THREAD_SERIALIZED allows.
 void take_turns(MpiBackend& backend) {
   for (int turn = 0; turn < 20; ++turn) {
     std::vector<at::Tensor> tensors = {at::full({3}, static_cast<float>(rank))};
@@ -46,7 +46,7 @@ int main(int argc, char** argv) {
   if (offered < MPI_THREAD_SERIALIZED) {
     expect(contains(error,
                     "the program initialised MPI for one thread only: call MPI_Init_thread with MPI_THREAD_MULTIPLE"),
-           "a thread level that does not do is refused: " + error);
+           "a thread level that is too low is rejected: " + error);
   } else {
     expect(error.empty(), "thread level " + std::string(argv[1]) + ": " + error);
     if (backend) take_turns(*backend);
@@ -57,6 +57,6 @@ int main(int argc, char** argv) {
     const std::string late = error_of([&] { backend->allreduce(tensors, {})->wait(); });
     expect(contains(late, "the program has finalised MPI"), "an operation after MPI_Finalize: " + late);
   }
-  if (rank == 0) std::printf("%s: MPI offered level %d, %s\n", argv[1], offered, backend ? "used" : "refused");
+  if (rank == 0) std::printf("%s: MPI offered level %d, %s\n", argv[1], offered, backend ? "used" : "rejected");
   return failures > 0 ? 1 : 0;
 }

@@ -1,4 +1,4 @@
-// What a backend of a process group is made from, and what it is.
+// The interface of a process group's backends: what one is made from, and what its entry in the table holds.
 #pragma once
 
 #include <chrono>
@@ -16,38 +16,38 @@ namespace torchbridge::train {
 
 // What a backend is made from.
 struct BackendRequest {
-  c10::intrusive_ptr<c10d::Store> store;  // its keys are this backend's alone
+  c10::intrusive_ptr<c10d::Store> store;  // only this backend sets keys below it
   int rank = 0, size = 1;                 // in the group
   std::vector<std::uint64_t> ranks;       // of the job, ascending, in a subgroup; empty: all
   std::string group_name;
   std::chrono::milliseconds timeout{};          // of a collective
-  std::chrono::milliseconds connect_timeout{};  // until the backend is there
-  std::string address;                          // numeric, by which the others reach this process
+  std::chrono::milliseconds connect_timeout{};  // until the backend is connected
+  std::string address;                          // numeric; the other ranks reach this process by it
   PgOptions options;
   std::optional<c10::Device> device;  // with an index where the group is bound to a GPU
-  c10d::Backend* split_from =
-      nullptr;          // a subgroup's: the backend of the whole group, where it can be split and is bound
+  // Of a subgroup: the backend of the whole group, where it can be split and is bound to a GPU.
+  c10d::Backend* split_from = nullptr;
   int split_color = 0;  // the same for the ranks of one subgroup
 };
 
 struct MadeBackend {
   c10::intrusive_ptr<c10d::Backend> backend;
-  // Ends what waits in it, and its connections, so that peers notice. Any thread; called at most once. It must not keep
-  // the backend alive.
+  // Ends the collectives under way and the connections, so that peers notice. Any thread; called at most once. It must
+  // not keep the backend alive.
   std::function<void()> abort;
 };
 
 struct BackendEntry {
   std::vector<std::string> devices;                        // whose tensors it takes: "cpu", "cuda"
-  std::function<MadeBackend(const BackendRequest&)> make;  // throws what names the cause
-  // Called instead of `make` on ranks outside of a subgroup that is split from a bound group; empty: nothing is.
+  std::function<MadeBackend(const BackendRequest&)> make;  // throws an error that names the cause
+  // Called instead of `make` on ranks outside of a subgroup that is split from a bound group; may be empty.
   std::function<void(c10d::Backend& split_from, c10::Device device)> stay_out;
 };
 
-// Backends that are not in the table are looked for in libtorchbridge_NAME.so: beside the program, in ../lib from
-// there, and where the dynamic linker looks. The library exports this function, and its code stays loaded.
+// Backends that are not in the table are searched as libtorchbridge_NAME.so: in the program's folder, in ../lib from
+// there, and where the dynamic linker searches. The library exports this function, and stays loaded.
 using FillBackendEntry = void(BackendEntry&);
-inline constexpr const char* kFillBackendEntry =
-    "torchbridge_fill_backend_entry_1";  // the number is that of these structs
+// The number changes with these structs.
+inline constexpr const char* kFillBackendEntry = "torchbridge_fill_backend_entry_1";
 
 }  // namespace torchbridge::train

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <map>
 
-#include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/backends/gloo_backend.h"
+#include "trainer_template/runtime/base/errors.h"
 
 namespace torchbridge::train {
 namespace {
@@ -16,29 +16,30 @@ std::map<std::string, BackendEntry>& table() {
   return entries;
 }
 
-// MPI's and NCCL's own plugins look for symbols of the libraries that these bring: hence global.
+// RTLD_GLOBAL because MPI's and NCCL's own plugins look for symbols of the libraries that these load.
 void* open_library(const std::string& file) {
   std::error_code ignored;
   const auto folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
-  for (const auto& place : {folder / file, folder.parent_path() / "lib" / file}) {
-    if (std::filesystem::exists(place, ignored)) return dlopen(place.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  for (const auto& path : {folder / file, folder.parent_path() / "lib" / file}) {
+    if (std::filesystem::exists(path, ignored)) return dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   }
   return dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
 }
 
 BackendEntry load(const std::string& name) {
   const std::string file = "libtorchbridge_" + name + ".so";
-  const auto refuse = [&](const std::string& why) { return TrainError("backend '" + name + "': " + why); };
+  const auto error = [&](const std::string& why) { return TrainError("backend '" + name + "': " + why); };
   void* library = open_library(file);
   if (library == nullptr) {
     const char* why = dlerror();
-    const std::string hint = name == "mpi"    ? "; it is built where CMake finds an MPI"
-                             : name == "nccl" ? "; it is built where libtorch is one for CUDA, with NCCL's headers"
-                                              : "; there are gloo, nccl, mpi, and what the program registers";
-    throw refuse(std::string(why ? why : "cannot be opened") + hint);
+    const std::string hint = name == "mpi" ? "; it is built where CMake finds an MPI"
+                             : name == "nccl"
+                                 ? "; it is built with a CUDA build of libtorch and NCCL's headers"
+                                 : "; available are gloo, nccl, mpi and the backends that the program registers";
+    throw error(std::string(why ? why : "cannot be opened") + hint);
   }
   auto* fill = reinterpret_cast<FillBackendEntry*>(dlsym(library, kFillBackendEntry));
-  if (fill == nullptr) throw refuse(file + " is of another version, it has no " + kFillBackendEntry);
+  if (fill == nullptr) throw error(file + " has no " + kFillBackendEntry + ": it is of another version of torchbridge");
   BackendEntry entry;
   fill(entry);
   return entry;

@@ -1,4 +1,4 @@
-// The backends that a process group can be made of: a table by name, which programs and libraries add to.
+// The table of backends by name, to which programs and libraries add.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace torchbridge::train {
 
-// Before a group asks for it. `name` in lower case; gloo, nccl and mpi are there already. Not for several threads at
-// once.
+// Must be called before a group uses `name`, which is in lower case; gloo, nccl and mpi are registered already. Not
+// thread-safe.
 void register_backend(const std::string& name, BackendEntry entry);
 
-// Throws TrainError, which says where was looked.
+// Throws TrainError, which names the library that was searched.
 const BackendEntry& find_backend(const std::string& name);
 
 }  // namespace torchbridge::train

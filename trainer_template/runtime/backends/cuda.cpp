@@ -13,7 +13,7 @@
 namespace torchbridge::train {
 namespace {
 
-// Where the libtorch_cpu.so of this process lies.
+// The folder of the libtorch_cpu.so of this process.
 std::filesystem::path libtorch_folder() {
   Dl_info found{};
   dladdr(reinterpret_cast<const void*>(&at::show_config), &found);
@@ -34,9 +34,8 @@ void use_cuda(c10::Device device) {
   open_cuda();
   if (!at::hasCUDA()) {
     throw TrainError(
-        "libtorch's CUDA cannot use the GPU that the driver shows: is the driver older than the CUDA that libtorch was "
-        "built for, "
-        "or was libtorch asked for CUDA before the process group was formed?");
+        "libtorch cannot use the GPU that the driver shows: the driver is older than the CUDA that libtorch was built "
+        "for, or the program used CUDA before it formed the process group");
   }
   c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
 }

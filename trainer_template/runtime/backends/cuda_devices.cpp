@@ -9,7 +9,7 @@
 namespace torchbridge::train {
 namespace {
 
-// The driver's own interface (cuda.h): CUresult is an int, 0 is success, and 100 says that there is no device.
+// The driver's own interface (cuda.h): CUresult is an int, 0 is success, 100 is "no device".
 constexpr int kNoDevice = 100;
 constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76;  // of CUdevice_attribute
 
@@ -29,7 +29,7 @@ CudaDevices cuda_devices() {
       variable ? "CUDA_VISIBLE_DEVICES='" + printable(variable) + "'" : "CUDA_VISIBLE_DEVICES is not set";
   void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (driver == nullptr) {
-    devices.because = "this host has no NVIDIA driver, libcuda.so.1; " + shown;
+    devices.detail = "this host has no NVIDIA driver, libcuda.so.1; " + shown;
     return devices;
   }
   auto* const init = look_up<int(unsigned)>(driver, "cuInit");
@@ -39,29 +39,28 @@ CudaDevices cuda_devices() {
   int count = 0;
   int code = init && get_count && get_name ? init(0) : -1;
   if (code == 0) code = get_count(&count);
-  devices.because = code == 0 || code == kNoDevice
-                        ? shown
-                        : "the NVIDIA driver answers with error " + std::to_string(code) + "; " + shown;
+  devices.detail =
+      code == 0 || code == kNoDevice ? shown : "the NVIDIA driver returns error " + std::to_string(code) + "; " + shown;
   for (int i = 0; i < count; ++i) {
     char name[256] = "";
     get_name(name, sizeof name, i);
     CudaGpu& gpu = devices.gpus.emplace_back(CudaGpu{name, std::nullopt});
     Capability found;
-    const bool told = get_attribute && get_attribute(&found.major, kCapabilityMajor, i) == 0 &&
-                      get_attribute(&found.minor, kCapabilityMinor, i) == 0;
-    if (told) gpu.capability = found;
+    const bool is_known = get_attribute && get_attribute(&found.major, kCapabilityMajor, i) == 0 &&
+                          get_attribute(&found.minor, kCapabilityMinor, i) == 0;
+    if (is_known) gpu.capability = found;
   }
   return devices;  // the driver stays loaded: CUDA cannot be unloaded
 }
 
 std::string text_of(const CudaDevices& devices) {
-  if (devices.gpus.empty()) return "no GPU is visible (" + devices.because + ")";
+  if (devices.gpus.empty()) return "no GPU is visible (" + devices.detail + ")";
   std::string names;
   for (std::size_t i = 0; i < devices.gpus.size(); ++i) {
     const bool as_before = i > 0 && devices.gpus[i].name == devices.gpus[i - 1].name;
     if (!as_before) names += printable(devices.gpus[i].name) + ", ";
   }
-  return counted(devices.gpus.size()) + " visible (" + names + devices.because + ")";
+  return counted(devices.gpus.size()) + " visible (" + names + devices.detail + ")";
 }
 
 Result<int> gpu_of(const Layout& layout, const CudaDevices& devices) {

@@ -19,7 +19,7 @@ Result<std::vector<DeviceBackend>> parse_backends(std::string_view text, std::st
   if (text.empty()) {
     if (device == "cuda") return std::vector<DeviceBackend>{{"cpu", "gloo"}, {"cuda", "nccl"}};
     if (device == "cpu") return std::vector<DeviceBackend>{{"cpu", "gloo"}};
-    return Error{"no backend is known for the device '" + printable(device) + "': name one"};
+    return Error{"no default backend for the device '" + printable(device) + "': name one"};
   }
   std::string lower(text);
   std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -29,7 +29,7 @@ Result<std::vector<DeviceBackend>> parse_backends(std::string_view text, std::st
   };
   std::vector<DeviceBackend> found;
   if (lower.find_first_of(":,") == std::string::npos) {
-    if (!is_name(lower)) return wrong("this is no name");
+    if (!is_name(lower)) return wrong("this is not a name");
     found.push_back({"", lower});
     return found;
   }
@@ -40,7 +40,7 @@ Result<std::vector<DeviceBackend>> parse_backends(std::string_view text, std::st
     const std::size_t colon = pair.find(':');
     if (colon == std::string::npos) return wrong("'" + printable(pair) + "' has no device");
     DeviceBackend one{pair.substr(0, colon), pair.substr(colon + 1)};
-    if (!is_name(one.device) || !is_name(one.backend)) return wrong("'" + printable(pair) + "' is no pair of names");
+    if (!is_name(one.device) || !is_name(one.backend)) return wrong("'" + printable(pair) + "' is not DEVICE:NAME");
     if (std::ranges::count(found, one.device, &DeviceBackend::device) > 0)
       return wrong("the device '" + one.device + "' is named twice");
     found.push_back(std::move(one));

@@ -15,8 +15,8 @@
 
 #include "bridge/base/env_map.h"
 #include "bridge/net/address.h"
-#include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/backends/shared_gloo.h"
+#include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/rendezvous/store_keys.h"
 
 namespace torchbridge::train {
@@ -44,8 +44,8 @@ std::set<int> open_sockets() {
   return found;
 }
 
-// gloo has no way to end its connections at once; their descriptors are those that came while it was set up, but for
-// what was accepted meanwhile by listeners that were there before: the store and the heartbeat.
+// gloo has no function to end its connections at once. Their descriptors are the sockets that were opened while it was
+// set up, without those that older listeners accepted meanwhile: the store's and the heartbeat's.
 class NewSockets {
  public:
   NewSockets() : before_(open_sockets()) { alone_ = ++watchers_ == 1; }
@@ -53,7 +53,7 @@ class NewSockets {
 
   std::set<int> now() {
     std::set<int> found;
-    // Ranks as threads of one process: whose is whose cannot be told.
+    // Ranks may be threads of one process: then it is not known which rank opened a socket.
     if (!alone_ || watchers_ != 1) return found;
     const std::set<int> ports = ports_listened_on();
     for (int descriptor : open_sockets()) {
@@ -68,7 +68,7 @@ class NewSockets {
     sockaddr_storage address{};
     socklen_t size = sizeof address;
     if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) != 0) return -1;
-    // The port is at the same place for both families.
+    // The port has the same offset in both families.
     return address.ss_family == AF_INET || address.ss_family == AF_INET6
                ? reinterpret_cast<const std::uint16_t*>(&address)[1]
                : -1;
@@ -113,7 +113,7 @@ std::vector<std::shared_ptr<gloo::transport::Device>> devices_for(const BackendR
   for (const std::string& name : names) {
     if (if_nametoindex(name.c_str()) == 0) {
       throw TrainError(std::string(by_program ? "gloo's interface '" : "GLOO_SOCKET_IFNAME='") + printable(name) +
-                       "': " + host_name() + " has no such interface, but " + interfaces_here());
+                       "': " + host_name() + " has no such interface; it has " + interfaces_here());
     }
     devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(name));
   }
@@ -121,8 +121,8 @@ std::vector<std::shared_ptr<gloo::transport::Device>> devices_for(const BackendR
   return devices;
 }
 
-// Comparing collectives and recording them is gloo's.
-bool is_watched() {
+// Only gloo's own collectives are compared (DETAIL) and recorded.
+bool needs_gloos_own() {
   const char* record = std::getenv("TORCH_FR_BUFFER_SIZE");
   return c10d::debug_level() == c10d::DebugLevel::Detail || (record && std::string_view(record) != "0");
 }
@@ -130,7 +130,7 @@ bool is_watched() {
 }  // namespace
 
 MadeBackend make_gloo(const BackendRequest& request) {
-  NewSockets sockets;  // before the devices, whose listeners are gloo's own
+  NewSockets sockets;  // before the devices, whose listeners are gloo's too
   auto options = c10d::ProcessGroupGloo::Options::create(request.connect_timeout);
   options->devices = devices_for(request);
   options->threads =
@@ -138,7 +138,8 @@ MadeBackend make_gloo(const BackendRequest& request) {
   options->global_ranks_in_group = request.ranks;
   options->group_name = request.group_name;
   auto gloo = c10::make_intrusive<SharedGloo>(request.store, request.rank, request.size, options);
-  if (request.size > 1) gloo->share(request.store, request.options.gloo.shared_memory.value_or(false) && !is_watched());
+  if (request.size > 1)
+    gloo->share(request.store, request.options.gloo.shared_memory.value_or(false) && !needs_gloos_own());
   gloo->setTimeout(request.timeout);
   gloo->setSequenceNumberForGroup();
   return {gloo, [descriptors = sockets.now(), region = gloo->region()] {

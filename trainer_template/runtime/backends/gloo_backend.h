@@ -5,10 +5,10 @@
 
 namespace torchbridge::train {
 
-// An entry of the table. Throws TrainError where an interface is not there.
+// An entry of the table. Throws TrainError for an unknown interface.
 MadeBackend make_gloo(const BackendRequest& request);
 
-// Whether it is gloo's, and its small collectives go over shared memory.
+// Whether it is gloo and its small collectives go over shared memory.
 bool shares_memory(const c10d::Backend& backend);
 
 }  // namespace torchbridge::train

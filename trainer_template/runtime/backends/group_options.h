@@ -1,6 +1,6 @@
-// What a program says about its process group: the parameters of torch.distributed.init_process_group
-// (https://docs.pytorch.org/docs/stable/distributed.html), with Python's names and meanings. docs/use/process_groups.md has
-// both side by side.
+// The options of a process group: the parameters of torch.distributed.init_process_group
+// (https://docs.pytorch.org/docs/stable/distributed.html), with Python's names and meanings. docs/use/process_groups.md
+// compares the two.
 #pragma once
 
 #include <chrono>
@@ -17,19 +17,19 @@
 namespace torchbridge::train {
 
 struct GlooOptions {
-  // Network interfaces by name, over which the connections are spread; empty: GLOO_SOCKET_IFNAME, else the interface of
-  // the address by which the others reach this rank.
+  // Names of network interfaces, over which the connections are spread; empty: GLOO_SOCKET_IFNAME, else the interface
+  // of the address by which the other ranks reach this one.
   std::vector<std::string> interfaces;
-  int threads = 0;  // that run collectives; 0: two an interface
+  int threads = 0;  // that run collectives; 0: two for each interface
   // All-reduces and broadcasts of tensors of up to 1 MiB go over memory that the ranks of one node share, with gloo's
-  // own sums, bit for bit (shared_gloo.h); where a rank cannot map it, by gloo's connections. Not set: where no backend
-  // is named, on the CPU.
+  // sums bit for bit (shared_gloo.h); over gloo's connections where a rank cannot map the memory. Not set: on for a
+  // group on the CPU whose backend is not named.
   std::optional<bool> shared_memory;
 };
 
-// Nothing: NCCL's own default, or NCCL_* of the environment. What the numbers mean is in NCCL's manual, ncclConfig_t.
+// An empty field: NCCL's own default, or NCCL_* of the environment. NCCL's manual describes the fields (ncclConfig_t).
 struct NcclOptions {
-  bool high_priority_stream = false;  // collectives overtake kernels that wait for the GPU
+  bool high_priority_stream = false;  // collectives run before kernels that wait for the GPU
   std::optional<int> blocking, cga_cluster_size, min_ctas, max_ctas, split_share, traffic_class, collnet_enable,
       cta_policy, shrink_share, nvls_ctas;
   std::string net_name;
@@ -41,30 +41,28 @@ struct PgOptions {
 };
 
 struct GroupOptions {
-  // "gloo", "nccl", "mpi", or a registered one (backend.h): for all devices that it serves. "cpu:gloo,cuda:nccl": one a
-  // device.
-  // "": by device_id: gloo for the CPU, and nccl for a GPU beside it.
+  // "gloo", "nccl", "mpi", or a registered one (backend.h): for all devices that it serves. "cpu:gloo,cuda:nccl": one
+  // for each device. "": by device_id: gloo for the CPU, and nccl also for a GPU.
   std::string backend;
   InitMethod init_method;
-  std::chrono::milliseconds timeout{
-      0};                  // the longest wait in one collective; 0: Python's, 10 minutes with nccl, else 30
-  GivenRanks ranks;        // what init_method, or the environment, says as well must agree
+  // The longest wait in one collective; 0: Python's default, 10 minutes with nccl, else 30.
+  std::chrono::milliseconds timeout{0};
+  GivenRanks ranks;        // must agree with init_method and the environment, where these set them too
   std::string group_name;  // two groups that join at one store need two names
   PgOptions pg_options;
-  // The device of this rank. A GPU: its communicator is formed at once, instead of by the first collective. Without an
-  // index it is chosen by LOCAL_RANK (cuda_devices.h).
+  // The device of this rank. A GPU: its communicator is formed at once, instead of by the first collective; without an
+  // index LOCAL_RANK selects it (cuda_devices.h).
   std::optional<c10::Device> device_id;
-  // What else the program needs of the GPU that it came to; asked before the ranks join, and the error ends the
-  // job. Empty: nothing.
+  // The program's own check of the GPU. Called before the ranks join; an error ends the job. May be empty.
   std::function<Status(const CudaGpu&)> check_gpu;
 
-  // Until all ranks are there; never longer than `timeout`. 0: 60 s, with a GPU 300 s, for a cluster's cold file
-  // system may take minutes for libtorch_cuda, NCCL and cuDNN.
+  // Until all ranks have joined; never longer than `timeout`. 0: 60 s, with a GPU 300 s, because a cluster's cold file
+  // system may take minutes to load libtorch_cuda, NCCL and cuDNN.
   std::chrono::milliseconds join_timeout{0};
-  std::chrono::milliseconds heartbeat_timeout =
-      std::chrono::seconds(4);  // a rank that is stopped so long ends the job; 0: none does; rank 0's counts
+  // A rank that sends no heartbeat for so long ends the job; 0: no heartbeat. Rank 0's value holds for all ranks.
+  std::chrono::milliseconds heartbeat_timeout = std::chrono::seconds(4);
 
-  // How long ranks are waited for: join_timeout, or what its 0 stands for, within `timeout`.
+  // join_timeout, or the default that its 0 means, but never longer than `timeout`.
   std::chrono::milliseconds time_to_join() const;
 };
 

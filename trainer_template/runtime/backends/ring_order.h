@@ -1,5 +1,5 @@
-// In which order gloo's all-reduce adds up what the ranks bring: the one fact that its sums depend on from three ranks
-// on.
+// The order in which gloo's all-reduce adds up the values of the ranks. With three ranks or more the bits of the sums
+// depend on it.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@ namespace torchbridge::train {
 
 // gloo/allreduce.cc, `ring`: the tensor is divided into a chunk a rank, each of at least two segments of at most 1 MiB.
 // Chunk j begins with the values of rank j - 1, to which ranks j - 2, j - 3, ..., j add theirs in turn, counted modulo
-// the number of ranks. Elements a chunk; the last ranks' chunks may be shorter, or empty. REQUIRES: elements > 0, ranks
-// > 1.
+// the number of ranks. Returns the elements of a chunk; the last ranks' chunks may be shorter, or empty. REQUIRES:
+// elements > 0, ranks > 1.
 inline std::size_t elements_of_chunk(std::size_t elements, std::size_t element_size, std::size_t ranks) {
   constexpr std::size_t kMostBytes = 1 << 20;
   const auto divided = [](std::size_t number, std::size_t by) { return (number + by - 1) / by; };

@@ -14,18 +14,18 @@ namespace {
 using std::chrono::milliseconds;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-// gloo moves larger tensors while this thread computes.
+// gloo moves larger tensors on its own threads while this thread computes.
 constexpr std::size_t kLargest = 1 << 20;
-// A tensor goes in pieces that stay in the caches.
+// A tensor is reduced in pieces that stay in the caches.
 constexpr std::size_t kSlotBytes = 256 << 10;
-// Of all ranks together: up to here each rank adds up everything by itself, rather than wait for the others a second
-// time.
+// Bytes of all ranks together up to which each rank adds up everything itself, which is faster than a second wait for
+// the others.
 constexpr std::size_t kAddedByAll = 64 << 10;
-// That are added up before the next ones: they stay in the nearest cache.
+// Elements that are added up at a time: they stay in the first-level cache.
 constexpr std::size_t kBlock = 1024;
 
-// Different for what must not come together.
-std::uint64_t word_of(c10d::OpType type, int detail, const at::Tensor& tensor) {
+// Differs between operations that must not be in progress together.
+std::uint64_t operation_id(c10d::OpType type, int detail, const at::Tensor& tensor) {
   return static_cast<std::uint64_t>(type) << 56 | static_cast<std::uint64_t>(tensor.scalar_type()) << 48 |
          static_cast<std::uint64_t>(detail) << 32 | static_cast<std::uint64_t>(tensor.nbytes());
 }
@@ -40,7 +40,7 @@ bool is_reduced(c10d::ReduceOp::RedOpType op) {
   return op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::MIN || op == c10d::ReduceOp::MAX;
 }
 
-// Calls use(Number()) with the type of the tensor's elements; false for those that are left to gloo.
+// Calls use(Number()) with the type of the tensor's elements; false for types that gloo reduces itself.
 template <class Use>
 bool with_type_of(const at::Tensor& tensor, Use&& use) {
   switch (tensor.scalar_type()) {
@@ -73,18 +73,18 @@ void combine(c10d::ReduceOp::RedOpType op, Number* sums, const Number* values, s
 
 }  // namespace
 
-void SharedGloo::share(const c10::intrusive_ptr<c10d::Store>& store, bool wants_to) {
+void SharedGloo::share(const c10::intrusive_ptr<c10d::Store>& store, bool is_wanted) {
   constexpr const char* kTicket = "shared memory";
   const SharedRegion::Shape shape{.rank = getRank(), .size = getSize(), .slot_bytes = kSlotBytes};
   std::shared_ptr<SharedRegion> region;
-  if (wants_to) {
+  if (is_wanted) {
     const auto found = getRank() == 0 ? SharedRegion::create(shape) : SharedRegion::join(shape, get(*store, kTicket));
     if (found) region = *found;
   }
   if (getRank() == 0) put(*store, kTicket, region ? region->ticket() : "none");
-  std::vector<at::Tensor> all_can = {at::full({1}, region ? 1 : 0, at::kInt)};
-  ProcessGroupGloo::allreduce(all_can, {.reduceOp = c10d::ReduceOp::MIN})->wait();
-  if (all_can[0].item<int>() == 1) region_ = std::move(region);
+  std::vector<at::Tensor> is_mapped_by_all = {at::full({1}, region ? 1 : 0, at::kInt)};
+  ProcessGroupGloo::allreduce(is_mapped_by_all, {.reduceOp = c10d::ReduceOp::MIN})->wait();
+  if (is_mapped_by_all[0].item<int>() == 1) region_ = std::move(region);
 }
 
 milliseconds SharedGloo::timeout(milliseconds given) {
@@ -100,13 +100,13 @@ bool SharedGloo::is_shared(const std::vector<at::Tensor>& tensors) const {
 
 WorkPtr SharedGloo::allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) {
   const auto op = options.reduceOp.op_;
-  const bool is_ours = is_shared(tensors) && is_reduced(op) && with_type_of(tensors[0], [&](auto number) {
+  const bool is_done = is_shared(tensors) && is_reduced(op) && with_type_of(tensors[0], [&](auto number) {
                          reduce<decltype(number)>(tensors[0], op, timeout(options.timeout));
                        });
-  return is_ours ? done(tensors) : ProcessGroupGloo::allreduce(tensors, options);
+  return is_done ? done(tensors) : ProcessGroupGloo::allreduce(tensors, options);
 }
 
-// One piece after the other. Of a large piece each rank adds up a part, and takes the others' parts from them.
+// One piece after the other. Of a large piece each rank adds up one part, and copies the other parts from their ranks.
 template <class Number>
 void SharedGloo::reduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpType op, milliseconds timeout) {
   constexpr std::size_t kPiece = kSlotBytes / sizeof(Number);
@@ -129,7 +129,7 @@ void SharedGloo::reduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpType op, 
         }
       });
     };
-    region_->begin(word_of(c10d::OpType::ALLREDUCE, static_cast<int>(op), tensor));
+    region_->begin(operation_id(c10d::OpType::ALLREDUCE, static_cast<int>(op), tensor));
     std::copy_n(data + piece, end - piece, slot(rank));
     region_->wait_for_all(timeout);
     if ((end - piece) * sizeof(Number) * ranks <= kAddedByAll) {
@@ -155,7 +155,7 @@ WorkPtr SharedGloo::broadcast(std::vector<at::Tensor>& tensors, const c10d::Broa
   const std::size_t bytes = tensors[0].nbytes();
   for (std::size_t piece = 0; piece < bytes; piece += kSlotBytes) {
     const std::size_t count = std::min(kSlotBytes, bytes - piece);
-    region_->begin(word_of(c10d::OpType::BROADCAST, root, tensors[0]));
+    region_->begin(operation_id(c10d::OpType::BROADCAST, root, tensors[0]));
     if (root == getRank()) std::copy_n(data + piece, count, region_->slot(root));
     region_->wait_for_all(timeout(options.timeout));
     if (root != getRank()) std::copy_n(region_->slot(root), count, data + piece);

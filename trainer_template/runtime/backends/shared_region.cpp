@@ -27,17 +27,18 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-constexpr std::size_t kLine = 64;  // of the cache: what two ranks write is not on one
+constexpr std::size_t kLine = 64;  // of the cache: two ranks do not write to the same one
 
-// A rank that waits looks for so long before it sleeps, for to be woken takes longer than most waits. Where the ranks
-// are more than the cores, or others use these, that is in vain: the time is halved each time, and tried again every so
-// many waits. It never yields: who does comes back after all others of its core, and who is woken before them.
-constexpr nanoseconds kLongestLook{200'000}, kShortestLook{1'000};
-constexpr std::uint32_t kTryAgain = 64;
-constexpr int kLooks = 16;  // for one question of the time
+// A rank that waits spins for so long before it sleeps, because a wake-up takes longer than most waits. Where there are
+// more ranks than free cores spinning is useless: each failure halves the time, and every kFullSpinPeriod-th wait tries
+// the longest one again. It never yields: a thread that yields runs again after all others of its core, one that is
+// woken runs before them.
+constexpr nanoseconds kLongestSpin{200'000}, kShortestSpin{1'000};
+constexpr std::uint32_t kFullSpinPeriod = 64;
+constexpr int kChecksPerClock = 16;
 
-// So often those that sleep look whether the others are alive.
-constexpr milliseconds kLookAround{50};
+// How often a sleeping rank checks that the others are alive.
+constexpr milliseconds kAliveCheckInterval{50};
 
 void relax() {
 #if defined(__x86_64__)
@@ -55,7 +56,7 @@ Error failed(const std::string& call) { return Error{call + ": " + std::strerror
 
 [[noreturn]] void lost(const std::string& why) { C10_THROW_ERROR(DistBackendError, "gloo over shared memory: " + why); }
 
-// A lock of the descriptor's own description of the file, not of the process.
+// For F_OFD_SETLK: the open file description holds the lock, not the process.
 struct flock lock_of(int rank) {
   struct flock lock {};
   lock.l_type = F_WRLCK;
@@ -69,15 +70,15 @@ struct flock lock_of(int rank) {
 
 struct SharedRegion::Header {
   char token[kTokenSize];
-  alignas(kLine) std::atomic<std::uint64_t> arrived;  // so often a rank came to a round
-  alignas(kLine) std::atomic<std::uint32_t> round;    // the last one that is complete: all wait for this word
+  alignas(kLine) std::atomic<std::uint64_t> arrived;  // counts each arrival of a rank at a round
+  alignas(kLine) std::atomic<std::uint32_t> round;    // the last complete one: the futex that all wait for
   std::atomic<std::uint32_t> end;
   alignas(kLine) std::atomic<std::uint32_t> sleepers;
 };
 
 struct alignas(kLine) SharedRegion::RankState {
   std::atomic<std::uint32_t> round;
-  std::uint64_t operations[2];  // what it is in, by slot
+  std::uint64_t operations[2];  // the current one of each slot
 };
 
 SharedRegion::SharedRegion(const Shape& shape, Socket file, char* memory, std::string ticket)
@@ -86,7 +87,7 @@ SharedRegion::SharedRegion(const Shape& shape, Socket file, char* memory, std::s
       memory_(memory),
       header_(reinterpret_cast<Header*>(memory)),
       ticket_(std::move(ticket)),
-      patience_(kLongestLook) {}
+      spin_time_(kLongestSpin) {}
 
 std::size_t SharedRegion::bytes_before_slots(const Shape& shape) {
   return sizeof(Header) + sizeof(RankState) * static_cast<std::size_t>(shape.size);
@@ -105,7 +106,7 @@ char* SharedRegion::slot(int rank) const {
   return memory_ + bytes_before_slots(shape_) + index * shape_.slot_bytes;
 }
 
-// Opened anew by each rank, for the lock. A process that cannot be seen has no such path.
+// Each rank opens the file anew, for a lock of its own. For a process that is not visible here the path does not exist.
 Result<std::shared_ptr<SharedRegion>> SharedRegion::map(const Shape& shape, const std::string& path,
                                                         std::string ticket) {
   Socket file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
@@ -145,15 +146,15 @@ Result<std::shared_ptr<SharedRegion>> SharedRegion::join(const Shape& shape, con
   if (host != host_name()) return Error{"rank 0 is on " + printable(host)};
   auto joined = map(shape, "/proc/" + process + "/fd/" + descriptor, ticket);
   if (joined && std::string_view((*joined)->header_->token, kTokenSize) != token)
-    return Error{"process " + process + " is another one here"};
+    return Error{"process " + process + " of this host is not rank 0"};
   return joined;
 }
 
 SharedRegion::~SharedRegion() { munmap(memory_, bytes_of(shape_)); }
 
-void SharedRegion::begin(std::uint64_t what) {
+void SharedRegion::begin(std::uint64_t operation) {
   ++operation_;
-  state(shape_.rank).operations[operation_ % 2] = what;
+  state(shape_.rank).operations[operation_ % 2] = operation;
 }
 
 bool SharedRegion::is_complete() const {
@@ -162,7 +163,7 @@ bool SharedRegion::is_complete() const {
 
 void SharedRegion::wait_for_all(milliseconds timeout) {
   ++round_;
-  check_end();  // who comes when the others have given up would find all of them there
+  check_end();  // first: the others may have arrived and then failed, and the round would look complete
   state(shape_.rank).round.store(round_, std::memory_order_release);
   const std::uint64_t arrived = header_->arrived.fetch_add(1) + 1;
   if (arrived % static_cast<std::uint64_t>(shape_.size) == 0) {
@@ -175,19 +176,19 @@ void SharedRegion::wait_for_all(milliseconds timeout) {
 }
 
 bool SharedRegion::spin() {
-  const bool tries_again = round_ % kTryAgain == 0;
-  const nanoseconds patience = tries_again ? kLongestLook : patience_;
+  const bool is_full = round_ % kFullSpinPeriod == 0;
+  const nanoseconds limit = is_full ? kLongestSpin : spin_time_;
   const auto begin = Clock::now();
   do {
-    for (int look = 0; look < kLooks; ++look) {
+    for (int check = 0; check < kChecksPerClock; ++check) {
       if (is_complete()) {
-        patience_ = std::min(2 * patience, kLongestLook);
+        spin_time_ = std::min(2 * limit, kLongestSpin);
         return true;
       }
       relax();
     }
-  } while (Clock::now() - begin < patience);
-  if (!tries_again) patience_ = std::max(patience_ / 2, kShortestLook);
+  } while (Clock::now() - begin < limit);
+  if (!is_full) spin_time_ = std::max(spin_time_ / 2, kShortestSpin);
   return is_complete();
 }
 
@@ -202,7 +203,7 @@ void SharedRegion::sleep(milliseconds timeout) {
       end(kTimedOut);
       lost("timed out after " + std::to_string(timeout.count()) + " ms");
     }
-    const timespec nap{0, std::chrono::duration_cast<nanoseconds>(kLookAround).count()};
+    const timespec nap{0, std::chrono::duration_cast<nanoseconds>(kAliveCheckInterval).count()};
     if (futex(header_->round, FUTEX_WAIT, seen, &nap) != 0 && errno == ETIMEDOUT) check_alive();
   }
   header_->sleepers.fetch_sub(1);
@@ -214,20 +215,20 @@ void SharedRegion::end(End why) {
   futex(header_->round, FUTEX_WAKE, INT_MAX, nullptr);
 }
 
-// The others fail as the one did that ended it.
+// The others fail for the reason for which the first one ended the region.
 void SharedRegion::check_end() const {
   const std::uint32_t why = header_->end.load();
   if (why == kNone || is_complete()) return;
-  lost(why == kTimedOut ? "another rank timed out" : "a rank has cut the connection");
+  lost(why == kTimedOut ? "another rank timed out" : "another rank aborted the group");
 }
 
-// A rank that came and ended is not asked for its lock.
+// A rank that has arrived at this round is not lost, even if its process has ended since.
 void SharedRegion::check_alive() const {
   for (int rank = 0; rank < shape_.size; ++rank) {
     struct flock lock = lock_of(rank);
     if (rank == shape_.rank || fcntl(file_.descriptor(), F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK) continue;
     if (state(rank).round.load(std::memory_order_acquire) != round_ && !is_complete())
-      lost("the connection to rank " + std::to_string(rank) + " is gone, for it has ended");
+      lost("the connection to rank " + std::to_string(rank) + " is lost: its process has ended");
   }
 }
 

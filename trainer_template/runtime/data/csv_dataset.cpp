@@ -9,7 +9,7 @@
 namespace torchbridge::train {
 namespace {
 
-// Beyond it not every integer is a float.
+// Above it not every integer is a float.
 constexpr float kMostClasses = 1 << 24;
 
 std::int64_t target_column(const NumberTable& table, const std::string& name, const std::filesystem::path& path) {
@@ -36,7 +36,7 @@ void Table::count_classes(const std::filesystem::path& path) {
     if (value < 0 || value >= kMostClasses || value != std::floor(value)) {
       throw TrainError(path.string() + ": line " + std::to_string(table_.line_of(row)) + ", column " +
                        std::to_string(target_ + 1) + ": " + std::to_string(value) +
-                       " is not a class, expected a whole number from 0 on");
+                       " is not a class; expected a whole number from 0 on");
     }
     classes_ = std::max(classes_, static_cast<std::int64_t>(value) + 1);
   }

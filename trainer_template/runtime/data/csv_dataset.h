@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <string>
 
-#include "trainer_template/runtime/formats/csv.h"
 #include "trainer_template/runtime/data/dataset.h"
+#include "trainer_template/runtime/formats/csv.h"
 
 namespace torchbridge::train {
 
@@ -21,15 +21,14 @@ struct TableOptions {
 // inputs: [samples, columns - 1] float, in the file's order of columns. targets: [samples] float, or int64 for classes.
 class Table : public Dataset {
  public:
-  // Reads the file into memory, 4 bytes a number. Throws TrainError, which names the file, and line and column where it
-  // can.
+  // Reads the file into memory, 4 bytes a number. Throws TrainError, which names the file, and line and column where
+  // there is one.
   Table(const std::filesystem::path& path, const TableOptions& options);
 
   std::int64_t size() const override { return table_.rows; }
   std::int64_t features() const { return table_.columns - 1; }
-  const std::vector<std::string>& columns() const {
-    return table_.names;
-  }                                                  // in the file's order, the target too; empty without a header
+  // All names in the file's order, the target's too; empty without a header.
+  const std::vector<std::string>& columns() const { return table_.names; }
   std::int64_t classes() const { return classes_; }  // highest class + 1; 0 for numbers
   Batch collate(std::span<const std::int64_t> indices) const override;
   // The numbers, and which column is the target.

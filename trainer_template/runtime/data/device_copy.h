@@ -1,4 +1,4 @@
-// Batches on their way to a GPU: copied on a stream of their own, while the training stream computes.
+// Copies batches to a GPU on a stream of its own, while the training stream computes.
 #pragma once
 
 #include <optional>
@@ -11,20 +11,21 @@
 
 namespace torchbridge::train {
 
-// Goes through c10's guard of the device type, which libtorch_cuda registers when it is opened: nothing here links it.
+// Uses c10's guard of the device type, which libtorch_cuda registers when it is opened: nothing here links
+// libtorch_cuda.
 class DeviceCopy {
  public:
   // `device` names a GPU with its index; a CPU: batches stay as they are. Throws c10::Error where libtorch has no such
   // device.
   explicit DeviceCopy(c10::Device device);
 
-  // A batch that may still be copying.
+  // A batch whose copy may still be in progress.
   struct Copying {
     Batch batch;
     std::optional<c10::Event> copied;
   };
 
-  // Begins to copy, and does not wait if the batch is in pinned memory. From any one thread.
+  // Starts the copy; does not wait if the batch is in pinned memory. One thread at a time.
   Copying begin(Batch batch) const;
 
   // The batch for the thread that trains: its current stream, not the thread, waits for the copy, and the memory is

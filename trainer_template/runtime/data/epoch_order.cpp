@@ -23,12 +23,12 @@ std::int64_t EpochOrder::operator[](std::int64_t position) const {
                                          : list_.const_data_ptr<std::int64_t>()[position];
 }
 
-std::vector<std::int64_t> rank_share(const SamplerOptions& options, const EpochOrder& order, std::int64_t consumed,
+std::vector<std::int64_t> rank_shard(const SamplerOptions& options, const EpochOrder& order, std::int64_t consumed,
                                      std::int64_t begin, std::int64_t end) {
-  std::vector<std::int64_t> share;
-  share.reserve(end - begin);
-  for (std::int64_t nth = begin; nth < end; ++nth) share.push_back(order[rank_position(options, consumed, nth)]);
-  return share;
+  std::vector<std::int64_t> shard;
+  shard.reserve(end - begin);
+  for (std::int64_t nth = begin; nth < end; ++nth) shard.push_back(order[rank_position(options, consumed, nth)]);
+  return shard;
 }
 
 }  // namespace torchbridge::train

@@ -27,8 +27,8 @@ class EpochOrder {
   std::optional<KeyedPermutation> permutation_;  // kPermuted
 };
 
-// Samples begin .. end-1 of those that this rank takes after `consumed`.
-std::vector<std::int64_t> rank_share(const SamplerOptions& options, const EpochOrder& order, std::int64_t consumed,
+// The indices of samples begin .. end-1 of this rank's shard, which begins after `consumed`.
+std::vector<std::int64_t> rank_shard(const SamplerOptions& options, const EpochOrder& order, std::int64_t consumed,
                                      std::int64_t begin, std::int64_t end);
 
 }  // namespace torchbridge::train

@@ -6,9 +6,9 @@
 #include <ATen/ops/_upsample_bilinear2d_aa.h>
 #include <ATen/ops/from_blob.h>
 
-#include "trainer_template/runtime/formats/image.h"
-#include "trainer_template/runtime/base/mapped_file.h"
 #include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/base/mapped_file.h"
+#include "trainer_template/runtime/formats/image.h"
 
 namespace torchbridge::train {
 namespace {
@@ -58,19 +58,19 @@ at::Tensor decoded(const fs::path& path) {
 }  // namespace
 
 ImageFolder::ImageFolder(const fs::path& folder, const ImageFolderOptions& options) : options_(options) {
-  if (!is_folder(folder)) fail(folder, "is no folder; expected one with a folder of images for each class");
+  if (!is_folder(folder)) fail(folder, "is not a folder; expected one with a folder of images for each class");
   for (const fs::path& path : entries(folder)) {
-    if (!is_folder(path)) fail(path, "is a file, expected only folders, one a class, beside it");
+    if (!is_folder(path)) fail(path, "is a file; expected only folders, one for each class");
     classes_.push_back(path.filename().string());
     read_class(path);
   }
-  if (classes_.empty()) fail(folder, "has no folders, expected one for each class");
+  if (classes_.empty()) fail(folder, "has no folders; expected one for each class");
 }
 
 void ImageFolder::read_class(const fs::path& folder) {
   const std::size_t before = images_.size();
   for (const fs::path& path : entries(folder)) {
-    if (is_folder(path)) fail(path, "is a folder, expected only images beside it");
+    if (is_folder(path)) fail(path, "is a folder; expected only images");
     if (!has_image_ending(path)) fail(path, "expected a name that ends in .png, .jpg or .jpeg");
     const MappedFile file(path);
     if (const auto size = image_size(file.bytes()); !size) fail(path, size.error().message);

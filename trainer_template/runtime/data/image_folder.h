@@ -15,12 +15,12 @@ struct ImageFolderOptions {
 };
 
 // inputs: [samples, 3, height, width] float from 0 to 1; targets: [samples] int64, the class. Classes are numbered in
-// the alphabetical order of their folders' names, images in that of their paths. Images are decoded when they are asked
-// for.
+// the alphabetical order of their folders' names, images in that of their paths. Images are decoded in
+// collate().
 class ImageFolder : public Dataset {
  public:
-  // Looks at the header of every file. Throws TrainError, which names the file or folder: no classes, a class without
-  // images, a file that is no .png, .jpg or .jpeg or does not begin like one. Names that begin with a dot are left out.
+  // Reads the header of every file. Throws TrainError, which names the file or folder: no classes, a class without
+  // images, a file that is not .png, .jpg or .jpeg or does not begin like one. Names that begin with a dot are ignored.
   ImageFolder(const std::filesystem::path& folder, const ImageFolderOptions& options);
 
   std::int64_t size() const override { return std::ssize(images_); }

@@ -14,7 +14,7 @@ std::int64_t batches_in(std::int64_t samples, const LoaderOptions& options) {
 }
 
 std::vector<std::uint64_t> seeds_of(std::uint64_t seed, std::int64_t epoch, std::span<const std::int64_t> indices) {
-  // Another beginning than that of the order's keys, which come from the same seed and epoch.
+  // Keeps these seeds different from the order's keys, which come from the same seed and epoch.
   constexpr std::uint64_t kSampleSeeds = 0x73616d706c657321;
   const std::uint64_t of_epoch = random_bits(mix_bits(seed ^ kSampleSeeds), static_cast<std::uint64_t>(epoch));
   std::vector<std::uint64_t> seeds;
@@ -98,8 +98,8 @@ void Loader::start_workers() {
     for (int i = 0; i < options_.workers; ++i) workers_.emplace_back([this] { work(); });
   } catch (const std::system_error& error) {
     stop_workers();
-    throw TrainError("thread " + std::to_string(workers_.size() + 1) + " of " + std::to_string(options_.workers) +
-                     " that load data cannot be started: " + error.code().message());
+    throw TrainError("cannot start data loading thread " + std::to_string(workers_.size() + 1) + " of " +
+                     std::to_string(options_.workers) + ": " + error.code().message());
   }
 }
 
@@ -158,7 +158,7 @@ Loader::Made Loader::wait_for(std::int64_t number, Clock::time_point deadline) {
   std::unique_lock lock(mutex_);
   if (!made_.wait_until(lock, deadline, [&] { return ready_.contains(number); })) {
     throw TrainError("batch " + std::to_string(number) + " since the start was not made within " +
-                     std::to_string(options_.timeout.count()) + " ms; does the data set's storage answer?");
+                     std::to_string(options_.timeout.count()) + " ms; check the data set's storage");
   }
   Made made = std::move(ready_.extract(number).mapped());
   ++delivered_;
@@ -167,11 +167,11 @@ Loader::Made Loader::wait_for(std::int64_t number, Clock::time_point deadline) {
   return made;
 }
 
-Loader::Ticket Loader::ticket(std::int64_t number) {
+Loader::BatchPlan Loader::plan(std::int64_t number) {
   const auto batches = [&](std::int64_t consumed) {
     return batches_in(samples_per_rank(sampler_, consumed), options_);
   };
-  SamplerPosition begin = start_;  // of the epoch, or of what is left of it
+  SamplerPosition begin = start_;  // of the epoch, or of its rest
   if (const std::int64_t first = batches(start_.consumed); number >= first) {
     number -= first;
     begin = {start_.epoch + 1 + number / batches(0), 0};
@@ -180,20 +180,20 @@ Loader::Ticket Loader::ticket(std::int64_t number) {
   const std::int64_t from = number * options_.batch_size;
   const std::int64_t to = std::min(from + options_.batch_size, samples_per_rank(sampler_, begin.consumed));
 
-  Ticket ticket{.epoch = begin.epoch};
-  ticket.indices = rank_share(sampler_, *order(begin.epoch), begin.consumed, from, to);
-  // A finished epoch is written as the start of the next one, which holds at any world size.
+  BatchPlan plan{.epoch = begin.epoch};
+  plan.indices = rank_shard(sampler_, *order(begin.epoch), begin.consumed, from, to);
+  // The end of an epoch is the start of the next one, which is the same position at any world size.
   const bool last = number + 1 == batches(begin.consumed);
-  ticket.next = last ? SamplerPosition{begin.epoch + 1, 0}
-                     : SamplerPosition{begin.epoch, begin.consumed + to * sampler_.world_size};
-  return ticket;
+  plan.next = last ? SamplerPosition{begin.epoch + 1, 0}
+                   : SamplerPosition{begin.epoch, begin.consumed + to * sampler_.world_size};
+  return plan;
 }
 
 std::shared_ptr<const EpochOrder> Loader::order(std::int64_t epoch) {
   const std::lock_guard lock(order_mutex_);
   auto& [cached, order] = orders_[epoch % 2];
   if (!order || cached != epoch) {
-    order.reset();  // first, as the lists are large
+    order.reset();  // first, because the lists are large
     order = std::make_shared<const EpochOrder>(sampler_, epoch);
     cached = epoch;
   }
@@ -202,29 +202,29 @@ std::shared_ptr<const EpochOrder> Loader::order(std::int64_t epoch) {
 
 Loader::Made Loader::make(std::int64_t number, const DeviceCopy& copy) {
   try {
-    return {copy.begin(collate(ticket(number))), nullptr};
+    return {copy.begin(collate(plan(number))), nullptr};
   } catch (...) {
     return {{}, std::current_exception()};
   }
 }
 
-Batch Loader::collate(const Ticket& ticket) const {
+Batch Loader::collate(const BatchPlan& plan) const {
   const PinnedBatches pinned(!options_.device.is_cpu());
   Batch batch;
   try {
-    batch = dataset_.collate(ticket.indices);
+    batch = dataset_.collate(plan.indices);
   } catch (...) {
-    find_bad_sample(dataset_, ticket.indices);
-    std::throw_with_nested(TrainError(listed(ticket.indices) + " cannot be collated: " + reason()));
+    find_bad_sample(dataset_, plan.indices);
+    std::throw_with_nested(TrainError(listed(plan.indices) + " cannot be collated: " + reason()));
   }
-  batch.epoch = ticket.epoch;
-  batch.next = ticket.next;
-  batch.indices = ticket.indices;
+  batch.epoch = plan.epoch;
+  batch.next = plan.next;
+  batch.indices = plan.indices;
   if (options_.transform) {
     try {
-      options_.transform(batch, seeds_of(sampler_.seed, ticket.epoch, ticket.indices));
+      options_.transform(batch, seeds_of(sampler_.seed, plan.epoch, plan.indices));
     } catch (...) {
-      std::throw_with_nested(TrainError("transform of " + listed(ticket.indices) + ": " + reason()));
+      std::throw_with_nested(TrainError("transform of " + listed(plan.indices) + ": " + reason()));
     }
   }
   return batch;

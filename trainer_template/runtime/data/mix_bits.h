@@ -14,7 +14,7 @@ constexpr std::uint64_t mix_bits(std::uint64_t bits) {
   return bits ^ (bits >> 31);
 }
 
-// The counter-th number of the sequence that `seed` begins: SplitMix64's, which steps by the golden ratio.
+// Number `counter` of the sequence that `seed` begins: SplitMix64's, which steps by the golden ratio.
 constexpr std::uint64_t random_bits(std::uint64_t seed, std::uint64_t counter) {
   return mix_bits(seed + (counter + 1) * 0x9e3779b97f4a7c15);
 }

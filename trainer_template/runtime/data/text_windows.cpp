@@ -3,20 +3,20 @@
 #include <algorithm>
 #include <string>
 
-#include "trainer_template/runtime/data/windows.h"
 #include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/data/windows.h"
 
 namespace torchbridge::train {
 
 TextWindows::TextWindows(const std::filesystem::path& path, std::int64_t length, TextPart part)
     : file_(path), length_(length) {
   const auto all = file_.bytes();
-  const auto at = [&](double share) { return static_cast<std::size_t>(share * static_cast<double>(all.size())); };
+  const auto at = [&](double fraction) { return static_cast<std::size_t>(fraction * static_cast<double>(all.size())); };
   bytes_ = all.subspan(at(part.begin), at(part.end) - at(part.begin));
   if (std::ssize(bytes_) <= length_) {
-    throw TrainError(path.string() + ": has " + std::to_string(all.size()) + " bytes, of which this part is " +
-                     std::to_string(bytes_.size()) + "; a window of " + std::to_string(length_) +
-                     " and the byte after it do not fit");
+    throw TrainError(path.string() + ": has " + std::to_string(all.size()) + " bytes, " +
+                     std::to_string(bytes_.size()) + " of them in this part; expected at least " +
+                     std::to_string(length_ + 1) + ": a window of " + std::to_string(length_) + " and a target");
   }
 }
 

@@ -4,18 +4,18 @@
 #include <cstdint>
 #include <filesystem>
 
-#include "trainer_template/runtime/data/dataset.h"
 #include "trainer_template/runtime/base/mapped_file.h"
+#include "trainer_template/runtime/data/dataset.h"
 
 namespace torchbridge::train {
 
-// A part of the file, as shares of its length.
+// A part of the file, as fractions of its length.
 struct TextPart {
   double begin = 0, end = 1;
 };
 
 // inputs and targets: [samples, length] int64, from 0 to 255; each byte's target is the byte after it. Windows begin
-// `length` bytes apart; what is left at the end, less than a window, is left out. The file stays mapped.
+// `length` bytes apart; a rest at the end that is shorter than a window is not used. The file stays mapped.
 class TextWindows : public Dataset {
  public:
   // Throws TrainError, which names the file: one that cannot be read, is empty, or whose part is shorter than a window

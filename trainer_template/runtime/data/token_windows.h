@@ -17,15 +17,16 @@ struct TokenWindowsOptions {
   TokenFormat format = TokenFormat::kAuto;
 };
 
-// inputs and targets: [samples, length] int64. Windows do not reach from one file into the next; what is left at the
-// end of a file, less than a window, is left out.
+// inputs and targets: [samples, length] int64. Windows do not reach from one file into the next; a rest at the
+// end of a file that is shorter than a window is not used.
 class TokenWindows : public Dataset {
  public:
-  // Throws TrainError, which names the file: one that cannot be read, is no token file, or is shorter than a window.
+  // Throws TrainError, which names the file: one that cannot be read, is not a token file, or is shorter than a window.
   TokenWindows(const std::vector<std::filesystem::path>& files, const TokenWindowsOptions& options);
 
   std::int64_t size() const override { return first_of_file_.back(); }
-  // Throws TrainError for a token outside of the vocabulary, with file and offset: too many to look at all beforehand.
+  // Throws TrainError for a token outside of the vocabulary, with file and offset: there are too many to check all in
+  // the constructor.
   Batch collate(std::span<const std::int64_t> indices) const override;
   std::vector<std::span<const std::byte>> contents() const override;  // the tokens of each file
 
@@ -35,7 +36,7 @@ class TokenWindows : public Dataset {
 
   TokenWindowsOptions options_;
   std::vector<TokenFile> files_;
-  std::vector<std::int64_t> first_of_file_;  // sample; and the number of all
+  std::vector<std::int64_t> first_of_file_;  // the first sample of each file; last, the number of all samples
 };
 
 }  // namespace torchbridge::train

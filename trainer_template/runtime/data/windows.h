@@ -1,4 +1,4 @@
-// What the data sets of a language model have in common: samples that are windows of consecutive tokens.
+// For the data sets of a language model, whose samples are windows of consecutive tokens.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace torchbridge::train {
 
-// inputs and targets: [samples, length] int64. `copy(index, input, target)` writes the window of a sample, and the same
-// one token further on.
+// inputs and targets: [samples, length] int64. `copy(index, input, target)` writes the window of a sample, and the
+// window one token further on.
 template <class Copy>
 Batch collate_windows(std::span<const std::int64_t> indices, std::int64_t length, Copy&& copy) {
   Batch batch;

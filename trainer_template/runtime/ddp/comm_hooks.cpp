@@ -18,7 +18,7 @@ Future mean_over_ranks(ProcessGroup& group, at::Tensor tensor) {
       [](c10::ivalue::Future& sum) { return c10::IValue(sum.value().toTensorVector()[0]); }, c10::TensorType::get());
 }
 
-// Casts back into the buffer that was cast from, which saves memory.
+// Casts back into the original buffer, which saves memory.
 Future decompressed(const Future& result, at::Tensor buffer) {
   return result->then(
       [buffer = std::move(buffer)](c10::ivalue::Future& compressed) {

@@ -40,7 +40,7 @@ std::vector<at::Tensor> tensors_only(const NamedTensors& named) {
 const at::Tensor& find(const NamedTensors& named, const std::string& name) {
   const auto found = std::find_if(named.begin(), named.end(), [&](const auto& entry) { return entry.first == name; });
   if (found == named.end())
-    throw TrainError("DDP's delay_all_reduce names '" + name + "', which is no parameter of the model");
+    throw TrainError("DDP's delay_all_reduce names '" + name + "', which is not a parameter of the model");
   return found->second;
 }
 
@@ -58,8 +58,8 @@ struct BucketCaps {
     first = is_default ? c10d::kDefaultFirstBucketBytes : cap;
   }
 
-  // Before backward has shown the true order of gradients: one bucket, or, where unused parameters must be found,
-  // several.
+  // For the first step, before backward has shown the order of the gradients: one bucket, or several where unused
+  // parameters must be found.
   std::vector<std::size_t> initial(const DdpOptions& options) const {
     if (!list.empty()) return {list.begin(), list.end()};
     if (options.static_graph || !options.find_unused_parameters) {
@@ -73,7 +73,7 @@ struct BucketCaps {
   std::vector<std::int64_t> list;
 };
 
-bool holds_each_once(const BucketLayout& layout, std::size_t count) {
+bool contains_each_once(const BucketLayout& layout, std::size_t count) {
   std::vector<std::size_t> indices;
   for (const auto& bucket : layout) indices.insert(indices.end(), bucket.begin(), bucket.end());
   std::sort(indices.begin(), indices.end());
@@ -112,8 +112,7 @@ DistributedDataParallel::~DistributedDataParallel() = default;
 
 void DistributedDataParallel::make_delayed() {
   const auto& [names, until] = options_.delay_all_reduce;
-  if (names.empty() != until.empty())
-    throw TrainError("DDP's delay_all_reduce needs both: names of parameters, and until when");
+  if (names.empty() != until.empty()) throw TrainError("DDP's delay_all_reduce needs both `names` and `until`");
   if (names.empty()) return;
   std::vector<at::Tensor> parameters;
   for (const std::string& name : names) parameters.push_back(find(model_.parameters, name));
@@ -131,18 +130,18 @@ void DistributedDataParallel::make_reducer() {
     parameters.push_back(tensor);
     is_sparse.push_back(model_.sparse_gradients.contains(name));
   }
-  if (!options_.buckets.empty() && !holds_each_once(options_.buckets, parameters.size())) {
+  if (!options_.buckets.empty() && !contains_each_once(options_.buckets, parameters.size())) {
     throw TrainError("the checkpoint's DDP buckets do not fit the model's " + std::to_string(parameters.size()) +
                      " parameters");
   }
   if (parameters.empty())
-    throw TrainError("DDP's delay_all_reduce names all parameters: one must be left for the buckets");
+    throw TrainError("DDP's delay_all_reduce names all parameters: leave at least one for the buckets");
 
   const BucketCaps caps(options_);
   BucketLayout buckets = options_.buckets;
   if (buckets.empty()) {
     buckets = std::get<0>(c10d::compute_bucket_assignment_by_size(parameters, caps.initial(options_), is_sparse));
-    // Gradients come about in the reverse of the order in which the model was built.
+    // Backward computes gradients in the reverse of the order in which the model was built.
     std::reverse(buckets.begin(), buckets.end());
   }
   const at::Device device = parameters.front().device();
@@ -187,9 +186,9 @@ void DistributedDataParallel::before_forward() {
     reducer_->set_forward_pass_work_handle(counting, join_options().divide_by_initial_world_size);
   }
   if (at::GradMode::is_enabled()) reducer_->rebuild_buckets();
-  // Rank 0 may have left a job with uneven inputs, and its buffers are old then.
-  if (is_due_to_broadcast_buffers()) broadcast_values(buffers(), group_, is_joining() ? common_rank(true) : 0);
-  if (is_joining()) tell_whether_to_synchronize(true);
+  // With uneven inputs rank 0 may have no more of them, and its buffers are old then.
+  if (is_due_to_broadcast_buffers()) broadcast_values(buffers(), group_, is_joining() ? highest_rank(true) : 0);
+  if (is_joining()) any_rank_synchronizes(true);
 }
 
 bool DistributedDataParallel::uses_outputs() const {
@@ -205,7 +204,7 @@ bool DistributedDataParallel::after_forward(std::vector<at::Tensor>& outputs) {
   if (through) {
     std::function<void()> on_backward;
     if (options_.static_graph) {
-      // The first backward of a static graph shows which gradients come; only then are they reduced, all together.
+      // The first backward of a static graph shows which gradients there are; they are reduced together after it.
       on_backward = [reducer = reducer_, queued = delay_queued_] {
         if (std::exchange(*queued, true)) return;
         torch::autograd::Engine::get_default_engine().queue_callback([reducer] { reducer->delay_all_reduce(); });

@@ -10,12 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "trainer_template/runtime/base/train_state.h"
 #include "trainer_template/runtime/ddp/comm_hooks.h"
 #include "trainer_template/runtime/ddp/join.h"
 #include "trainer_template/runtime/ddp/output_tensors.h"
 #include "trainer_template/runtime/process_group/process_group.h"
 #include "trainer_template/runtime/tensors/named_tensors.h"
-#include "trainer_template/runtime/base/train_state.h"
 
 namespace c10d {
 class Logger;
@@ -26,7 +26,7 @@ namespace torchbridge::train {
 
 class DelayedAllReduce;
 
-// Parameters whose gradients are reduced together, outside of the buckets, when the gradient of `until` comes
+// Parameters whose gradients are reduced together, outside of the buckets, when the gradient of `until` is ready
 // (delayed_all_reduce.h).
 struct DelayedParameters {
   std::vector<std::string> names;
@@ -35,24 +35,24 @@ struct DelayedParameters {
 
 // Names and defaults are Python's.
 struct DdpOptions {
-  std::optional<double> bucket_cap_mb = {};  // MiB of a bucket. Without it 25, and the first one 1
-  std::vector<double> bucket_cap_mb_list =
-      {};                                // instead: of the first, the second ... and, the last, of all that follow
+  std::optional<double> bucket_cap_mb = {};  // MiB of a bucket; not set: 25, and 1 for the first bucket
+  // Instead: MiB of the first bucket, the second ...; the last value is also for all that follow.
+  std::vector<double> bucket_cap_mb_list = {};
   bool gradient_as_bucket_view = false;  // saves a copy of the gradients
   bool find_unused_parameters = false;   // some outputs may not depend on all parameters, or not be part of the loss
   bool static_graph = false;             // each step uses the same parameters
   bool broadcast_buffers = true;         // rank 0's, before each forward pass
   bool init_sync = true;  // check parameters and take rank 0's values; without it they must be equal already
   bool skip_all_reduce_unused_params = false;  // with find_unused_parameters: a bucket that no rank used is not reduced
-  std::set<std::string> ignore = {};           // names of parameters and buffers that are left alone
+  std::set<std::string> ignore = {};           // names of parameters and buffers that DDP does not touch
   DelayedParameters delay_all_reduce = {};
-  std::optional<CommHook> comm_hook = {};  // register_comm_hook at once
-  // From a checkpoint of the same model, so that the first step already sums in the order that the run before used.
+  std::optional<CommHook> comm_hook = {};  // registered by the constructor
+  // From a checkpoint of the same model, so that the first step already sums in the order of the run before.
   BucketLayout buckets = {};
 };
 
-// What c10d's Logger tells: settings, sizes of the buckets, and times in ns of the steps that it sampled. The names are
-// Python's (DDPLoggingData): avg_backward_compute_comm_overlap_time ...
+// The data of c10d's Logger: settings, sizes of the buckets, and times in ns of the steps that it sampled. The names
+// are Python's (DDPLoggingData): avg_backward_compute_comm_overlap_time ...
 struct DdpLoggingData {
   std::map<std::string, std::string> strings;
   std::map<std::string, std::int64_t> numbers;
@@ -70,8 +70,8 @@ class DistributedDataParallel : public Joinable {
   DistributedDataParallel& operator=(const DistributedDataParallel&) = delete;
 
   // Runs the model's forward pass and returns its output: ddp.forward(model, x), for a torch::nn holder or a torch::jit
-  // module, or ddp.forward([&] { return model->forward(x, mask); }). What the output may be says output_tensors.h. With
-  // gradients on, the backward pass that follows reduces over the ranks.
+  // module, or ddp.forward([&] { return model->forward(x, mask); }). output_tensors.h lists the types of
+  // output. With gradients on, the backward pass that follows reduces over the ranks.
   template <class Forward, class... Arguments>
   auto forward(Forward&& run, Arguments&&... arguments) {
     before_forward();
@@ -84,8 +84,8 @@ class DistributedDataParallel : public Joinable {
     return output;
   }
 
-  // While one is alive, backward only adds to the local gradients: for all but the last part of an accumulated step.
-  // The forward pass must be inside as well.
+  // While one is alive, backward only adds to the local gradients: for all micro-batches of a step but the last. The
+  // forward pass must be inside as well.
   class NoSync {
    public:
     explicit NoSync(DistributedDataParallel& ddp, bool is_on = true) : ddp_(ddp), before_(ddp.synchronize_) {
@@ -100,10 +100,10 @@ class DistributedDataParallel : public Joinable {
     bool before_;
   };
 
-  // A NoSync that does nothing where `synchronizes`.
+  // A NoSync that has no effect where `synchronizes` is true.
   NoSync no_sync_unless(bool synchronizes) { return NoSync(*this, !synchronizes); }
 
-  // Collective: all ranks take the buffers of rank 0, unless broadcast_buffers is off. For an evaluation, which calls
+  // Collective: gives all ranks the buffers of rank 0, unless broadcast_buffers is off. For an evaluation, which calls
   // the model without DDP.
   void synchronize_buffers();
 
@@ -124,7 +124,7 @@ class DistributedDataParallel : public Joinable {
 
   void before_forward();
   bool uses_outputs() const;
-  // True when it has put other tensors into `outputs`.
+  // True when it has replaced the tensors in `outputs`.
   bool after_forward(std::vector<at::Tensor>& outputs);
   bool synchronizes() const;
   bool is_due_to_broadcast_buffers() const;
@@ -134,10 +134,10 @@ class DistributedDataParallel : public Joinable {
   at::Device join_device() const override;
   void shadow_iteration() override;
   void all_joined(bool was_last) override;
-  int common_rank(bool is_candidate);
-  bool tell_whether_to_synchronize(bool has_inputs);
+  int highest_rank(bool is_candidate);
+  bool any_rank_synchronizes(bool has_inputs);
 
-  ModelTensors model_;  // without what is ignored
+  ModelTensors model_;  // without the ignored tensors
   ProcessGroup& group_;
   DdpOptions options_;
   bool synchronize_ = true;

@@ -1,4 +1,4 @@
-// DDP's part in training with uneven inputs: Python's _DDPJoinHook.
+// DDP for training with uneven inputs: Python's _DDPJoinHook.
 #include <ATen/ops/full.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/logger.hpp>
@@ -11,31 +11,31 @@
 namespace torchbridge::train {
 
 void DistributedDataParallel::begin_join() {
-  if (delayed_) throw TrainError("DDP's delay_all_reduce does not work within join");
+  if (delayed_) throw TrainError("DDP's delay_all_reduce cannot be used within join");
   logger_->set_uneven_input_join();
 }
 
 at::Device DistributedDataParallel::join_device() const { return model_.parameters.front().second.device(); }
 
-// The highest rank of those that are candidates.
-int DistributedDataParallel::common_rank(bool is_candidate) {
+// Collective. The highest rank among the candidates.
+int DistributedDataParallel::highest_rank(bool is_candidate) {
   return static_cast<int>(-group_.minimum(is_candidate ? -group_.rank() : 1));
 }
 
-// Ranks with inputs say whether their backward will reduce; the answer is for those without.
-bool DistributedDataParallel::tell_whether_to_synchronize(bool has_inputs) {
-  const at::Tensor wishes = at::full({1}, has_inputs && synchronize_ ? 1 : 0, join_device());
-  group_.sum(wishes);
-  return wishes.item<std::int64_t>() != 0;
+// Collective. Whether the backward of any rank with inputs will reduce, for the ranks without inputs.
+bool DistributedDataParallel::any_rank_synchronizes(bool has_inputs) {
+  const at::Tensor count = at::full({1}, has_inputs && synchronize_ ? 1 : 0, join_device());
+  group_.sum(count);
+  return count.item<std::int64_t>() != 0;
 }
 
 void DistributedDataParallel::shadow_iteration() {
   reducer_->rebuild_buckets();
-  if (is_due_to_broadcast_buffers()) broadcast_values(buffers(), group_, common_rank(false));
-  buffers_current_ = tell_whether_to_synchronize(false);
+  if (is_due_to_broadcast_buffers()) broadcast_values(buffers(), group_, highest_rank(false));
+  buffers_current_ = any_rank_synchronizes(false);
   if (!buffers_current_) return;
 
-  // The others' buckets in their order, of zeros.
+  // The buckets of the other ranks in their order, as zeros.
   std::vector<c10::intrusive_ptr<c10::ivalue::Future>> reductions;
   std::vector<c10d::GradBucket> buckets = reducer_->get_grad_buckets(/*return_zero_tensors=*/true);
   for (c10d::GradBucket& bucket : buckets) reductions.push_back(reducer_->run_comm_hook(bucket));
@@ -48,7 +48,7 @@ void DistributedDataParallel::shadow_iteration() {
 }
 
 void DistributedDataParallel::all_joined(bool was_last) {
-  const int root = common_rank(was_last);
+  const int root = highest_rank(was_last);
   std::vector<at::Tensor> values;
   for (const auto& [name, parameter] : model_.parameters) values.push_back(parameter);
   if (options_.broadcast_buffers) {

@@ -12,7 +12,7 @@ at::Tensor sum_of(ProcessGroup& group, at::Tensor tensor) {
   return tensor;
 }
 
-// Which ranks have no more inputs, asked while at least one of them waits.
+// Collective, when a rank without inputs waits: 1 for each rank that has no more inputs.
 at::Tensor exhausted_ranks(ProcessGroup& group, at::Device device, bool is_one) {
   at::Tensor ranks = at::zeros({group.world_size()}, device);
   if (is_one) ranks[group.rank()] = 1;

@@ -1,4 +1,4 @@
-// Training with uneven inputs: ranks that have no more of them take part in the others' collectives until all are done.
+// Training with uneven inputs: ranks without more inputs take part in the others' collectives until all ranks are done.
 #pragma once
 
 #include <functional>
@@ -16,11 +16,11 @@ namespace torchbridge::train {
 
 // Python's torch.distributed.algorithms.Join.
 struct JoinOptions {
-  // Gradients are divided by the world size that the job began with, so that each sample weighs the same; else by the
-  // number of ranks that still have inputs.
+  // Divides gradients by the initial world size, so that each sample has the same weight; else by the number of ranks
+  // that still have inputs.
   bool divide_by_initial_world_size = true;
   bool enable = true;
-  // When one rank has no more inputs all throw InputsExhausted, instead of going on without it.
+  // When one rank has no more inputs all ranks throw InputsExhausted instead of continuing without it.
   bool throw_on_early_termination = false;
 };
 
@@ -28,7 +28,7 @@ struct InputsExhausted : TrainError {
   using TrainError::TrainError;
 };
 
-// What does collectives in each iteration of a training loop, such as DDP.
+// An object with collectives in each iteration of a training loop, such as DDP.
 class Joinable {
  public:
   virtual ~Joinable() = default;
@@ -43,13 +43,13 @@ class Joinable {
  private:
   friend void join(const std::vector<Joinable*>&, ProcessGroup&, const JoinOptions&, const std::function<void()>&);
 
-  // Throws TrainError when it cannot take part.
+  // Throws TrainError when the object cannot be used within join().
   virtual void begin_join() = 0;
-  // Where the tensors of the collectives must be.
+  // The device of the collectives' tensors.
   virtual at::Device join_device() const = 0;
-  // Collective. An iteration's collectives on a rank without inputs.
+  // Collective. Makes an iteration's collectives on a rank without inputs.
   virtual void shadow_iteration() = 0;
-  // Collective, once, when no rank has inputs any more; true on the ranks that had them longest.
+  // Collective, once, when no rank has more inputs; `was_last` on the ranks that had inputs longest.
   virtual void all_joined(bool was_last) = 0;
 
   JoinOptions options_;
@@ -57,9 +57,9 @@ class Joinable {
   bool notifies_ = false;
 };
 
-// Runs `train`, a training loop whose number of iterations may differ between the ranks, and returns when all ranks are
-// through. An iteration is one forward pass of each of the joinables, in the order given here. An exception of `train`
-// is passed on at once. The loop must contain no other collectives, also no SyncBatchNorm, unless
+// Runs `train`, a training loop whose number of iterations may differ between the ranks, and returns when all ranks
+// have finished it. An iteration is one forward pass of each of the joinables, in the order given here. An exception of
+// `train` leaves join() at once. The loop must contain no other collectives, also no SyncBatchNorm, unless
 // throw_on_early_termination is set.
 void join(const std::vector<Joinable*>& joinables, ProcessGroup& group, const JoinOptions& options,
           const std::function<void()>& train);

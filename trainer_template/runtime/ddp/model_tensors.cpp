@@ -15,8 +15,8 @@ std::string joined(const std::string& prefix, const std::string& name) {
   return prefix.empty() ? name : prefix + "." + name;
 }
 
-// A tensor that several modules share is taken under its first name, and its first module says whether its gradient is
-// sparse, as in Python.
+// A tensor that several modules share is listed under its first name, and its first module determines whether its
+// gradient is sparse, as in Python.
 class Collector {
  public:
   void parameter(const std::string& name, const at::Tensor& tensor, bool is_sparse) {

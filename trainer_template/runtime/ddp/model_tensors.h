@@ -1,4 +1,4 @@
-// The tensors of a model made of modules: the one place of the runtime that knows them.
+// The parameters and buffers of a model that is made of modules.
 #pragma once
 
 #include "trainer_template/runtime/tensors/named_tensors.h"

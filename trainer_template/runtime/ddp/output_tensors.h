@@ -16,9 +16,9 @@
 namespace torchbridge::train {
 
 // visit_tensors(output, visit) calls visit(at::Tensor&) for each defined tensor, always in the same order; `visit` may
-// put another tensor in its place. Output may be a tensor, a number, a string, a c10::IValue (what TorchScript
-// returns), or any nest of vector, array, pair, tuple, optional and map of these. For a struct of your own, write a
-// function of this name beside it:
+// replace it. Output may be a tensor, a number, a string, a c10::IValue (what TorchScript
+// returns), or any nest of vector, array, pair, tuple, optional and map of these. For a struct of your own, declare a
+// function of this name in its namespace:
 //
 //   template <class Visit>
 //   void visit_tensors(MyOutput& output, Visit&& visit) { visit(output.logits); visit(output.hidden); }
@@ -45,7 +45,7 @@ template <class... Ts, class Visit>
 void visit_tensors(std::tuple<Ts...>& tuple, Visit&& visit);
 template <class K, class V, class Visit>
 void visit_tensors(std::map<K, V>& map, Visit&& visit);
-// No other map: its order may differ between two visits.
+// No unordered map: its order may differ between two visits.
 
 template <class T, class Visit>
 void visit_tensors(std::vector<T>& list, Visit&& visit) {

@@ -60,9 +60,9 @@ void check_same_parameters(const NamedTensors& parameters, ProcessGroup& group) 
   const std::string own = listing(parameters);
   const std::string of_first = group.broadcast(own);
   const bool differs = own != of_first;
-  const auto speaker = static_cast<int>(group.minimum(differs ? group.rank() : group.world_size()));
-  if (speaker == group.world_size()) return;
-  throw TrainError(group.broadcast(speaker == group.rank() ? difference(of_first, own, group.rank()) : "", speaker) +
+  const auto reporter = static_cast<int>(group.minimum(differs ? group.rank() : group.world_size()));
+  if (reporter == group.world_size()) return;
+  throw TrainError(group.broadcast(reporter == group.rank() ? difference(of_first, own, group.rank()) : "", reporter) +
                    ": all ranks must train the same model");
 }
 

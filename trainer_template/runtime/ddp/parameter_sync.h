@@ -1,4 +1,4 @@
-// Before training, all ranks come to have the same parameters with the same values.
+// Checks before training that all ranks have the same parameters, and gives them the same values.
 #pragma once
 
 #include "trainer_template/runtime/process_group/process_group.h"
@@ -8,10 +8,10 @@ namespace torchbridge::train {
 
 // Collective: each rank compares its parameters with rank 0's: number, names, shapes, strides, types and whether they
 // require a gradient. When one differs all ranks throw the same TrainError, which names the parameter, two ranks and
-// what each of them has.
+// the value of each.
 void check_same_parameters(const NamedTensors& parameters, ProcessGroup& group);
 
-// Collective: gives each tensor the value that `root` has, many in one message.
+// Collective: gives each tensor its value on `root`, many in one message.
 void broadcast_values(const std::vector<at::Tensor>& tensors, ProcessGroup& group, int root = 0);
 
 }  // namespace torchbridge::train

@@ -92,7 +92,7 @@ void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {
 
 namespace {
 
-// The layer that takes the place of `module`, or an empty one when it is no BatchNorm.
+// The layer that replaces `module`; empty when it is not a BatchNorm.
 SyncBatchNorm replacement_of(const torch::nn::Module& module, ProcessGroup& group) {
   const auto convert = [&]<class BatchNorm>(const BatchNorm* from) {
     return from ? SyncBatchNorm(std::make_shared<SyncBatchNormImpl>(*from, &group)) : SyncBatchNorm(nullptr);
@@ -108,7 +108,7 @@ bool is_batch_norm(const torch::nn::Module& module) {
          dynamic_cast<const torch::nn::BatchNorm3dImpl*>(&module);
 }
 
-void refuse_what_cannot_be_replaced(torch::nn::Module& model) {
+void check_replaceable(torch::nn::Module& model) {
   std::unordered_set<const torch::nn::Module*> replaceable;
   model.apply([&](torch::nn::Module& module) {
     if (!dynamic_cast<torch::nn::SequentialImpl*>(&module)) return;
@@ -125,7 +125,7 @@ void refuse_what_cannot_be_replaced(torch::nn::Module& model) {
 }  // namespace
 
 int convert_sync_batch_norm(torch::nn::Module& model, ProcessGroup& group) {
-  refuse_what_cannot_be_replaced(model);
+  check_replaceable(model);
   int count = 0;
   model.apply([&](torch::nn::Module& module) {
     if (auto* layer = dynamic_cast<SyncBatchNormImpl*>(&module)) {

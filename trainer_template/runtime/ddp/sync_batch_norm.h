@@ -1,4 +1,4 @@
-// SyncBatchNorm: batch normalisation whose mean and variance are those of all ranks' batches together.
+// SyncBatchNorm: batch normalisation with the mean and variance of all ranks' batches together.
 #pragma once
 
 #include <torch/nn/cloneable.h>
@@ -10,11 +10,12 @@ namespace torchbridge::train {
 class ProcessGroup;
 
 // Python's torch.nn.SyncBatchNorm: input (N, C, ...), normalised for each channel. On a GPU by the same operations; on
-// the CPU, which Python's refuses, by the formulas of those. Batches of the ranks may differ in size, and be empty.
-// Running statistics are the same on all ranks. Without a group, in eval mode, and alone it is torch::nn::BatchNorm, so
-// a model may declare it where that stood.
+// the CPU, which Python's rejects, by the same formulas. Batches of the ranks may differ in size, and be empty.
+// Running statistics are the same on all ranks. Without a group, in eval mode, and with one rank it computes as
+// torch::nn::BatchNorm does, so a model may declare it instead.
 //
-// forward() in training and its backward are collectives: within no DDP::NoSync of only some ranks, nor within join().
+// forward() in training and its backward are collectives: not to be used within a NoSync of only some ranks, nor within
+// join().
 class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
  public:
   explicit SyncBatchNormImpl(const torch::nn::BatchNormOptions& options, ProcessGroup* process_group = nullptr);
@@ -43,10 +44,10 @@ class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
 };
 TORCH_MODULE(SyncBatchNorm);
 
-// Python's convert_sync_batchnorm: gives `group` to each SyncBatchNorm of the model that has none, and puts one in the
-// place of each BatchNorm1d, 2d and 3d in a torch::nn::Sequential, with the same tensors, under the same name. Returns
-// how many there are. A BatchNorm elsewhere cannot be replaced, for C++ code holds it by its type: then TrainError
-// names it, and nothing is changed. Call it before DistributedDataParallel.
+// Python's convert_sync_batchnorm: gives `group` to each SyncBatchNorm of the model that has none, and replaces
+// each BatchNorm1d, 2d and 3d in a torch::nn::Sequential by one with the same tensors and the same name. Returns the
+// number of SyncBatchNorms. A BatchNorm elsewhere cannot be replaced, because C++ code holds it by its type: then
+// TrainError names it, and nothing is changed. Call it before DistributedDataParallel.
 int convert_sync_batch_norm(torch::nn::Module& model, ProcessGroup& group);
 
 }  // namespace torchbridge::train

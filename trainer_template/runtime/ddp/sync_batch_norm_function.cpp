@@ -23,8 +23,8 @@ using c10d::ProcessGroup;
 using torch::autograd::variable_list;
 using Group = c10::intrusive_ptr<ProcessGroup>;
 
-// What all ranks' batches have in common, a value a channel; `counts` is the values a channel of each rank that has
-// any.
+// The statistics of all ranks' batches together, one value for each channel; `counts` is the number of values in a
+// channel on each rank that has any.
 struct Statistics {
   at::Tensor mean, invstd, counts;
 };
@@ -43,14 +43,14 @@ std::vector<std::int64_t> all_but_channels(const at::Tensor& input) {
   return dims;
 }
 
-// (C) as (1, C, 1, ...), to go with the input.
+// (C) as (1, C, 1, ...), to broadcast over the input.
 at::Tensor by_channel(const at::Tensor& values, const at::Tensor& input) {
   std::vector<std::int64_t> shape(input.dim(), 1);
   shape[1] = values.numel();
   return values.view(shape);
 }
 
-std::int64_t values_a_channel(const at::Tensor& input) { return input.numel() / input.size(1); }
+std::int64_t values_per_channel(const at::Tensor& input) { return input.numel() / input.size(1); }
 
 // One row a rank.
 at::Tensor gather(const at::Tensor& row, ProcessGroup& group) {
@@ -75,7 +75,7 @@ Statistics statistics(const SyncBatchNormInputs& in, const at::Tensor& input, Pr
   at::Tensor row;
   if (input.numel() > 0) {
     const auto [mean, invstd] = at::batch_norm_stats(input, in.eps);
-    row = at::cat({mean, invstd, at::full({1}, values_a_channel(input), mean.options())});
+    row = at::cat({mean, invstd, at::full({1}, values_per_channel(input), mean.options())});
   } else {
     row = at::zeros({2 * channels + 1}, input.options().dtype(accumulated_in(input.scalar_type())));
   }
@@ -105,8 +105,8 @@ Statistics statistics(const SyncBatchNormInputs& in, const at::Tensor& input, Pr
   if (input.numel() > 0) {
     const auto [variance, mean] =
         at::var_mean(input.to(type), all_but_channels(input), /*correction=*/at::Scalar(0), false);
-    row =
-        at::cat({mean.to(at::kDouble), variance.to(at::kDouble), at::full({1}, values_a_channel(input), at::kDouble)});
+    row = at::cat(
+        {mean.to(at::kDouble), variance.to(at::kDouble), at::full({1}, values_per_channel(input), at::kDouble)});
   }
   const at::Tensor rows = gather(row, group);
   const at::Tensor counts = rows.narrow(1, 2 * channels, 1), means = rows.narrow(1, 0, channels);
@@ -129,7 +129,8 @@ at::Tensor normalise(const SyncBatchNormInputs& in, const at::Tensor& input, con
 }  // namespace cpu
 
 struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> {
-  // An undefined tensor has no gradient and no place among the inputs that may need one, but an optional may be empty.
+  // weight and bias are optional, because an undefined tensor is not counted among the inputs that may need a gradient
+  // and an empty optional is.
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& given,
                             const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,
                             const SyncBatchNormInputs& inputs, const Group& group) {

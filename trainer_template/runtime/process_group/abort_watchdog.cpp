@@ -6,8 +6,8 @@
 
 namespace torchbridge::train {
 
-AbortWatchdog::AbortWatchdog(std::chrono::milliseconds patience, std::function<void()> last_words)
-    : patience_(patience), last_words_(std::move(last_words)) {}
+AbortWatchdog::AbortWatchdog(std::chrono::milliseconds timeout, std::function<void()> report)
+    : timeout_(timeout), report_(std::move(report)) {}
 
 AbortWatchdog::~AbortWatchdog() {
   {
@@ -23,9 +23,9 @@ void AbortWatchdog::start() {
   if (is_over_ || thread_.joinable()) return;
   thread_ = std::thread([this] {
     std::unique_lock own(mutex_);
-    if (ended_.wait_for(own, patience_, [this] { return is_over_; })) return;
+    if (ended_.wait_for(own, timeout_, [this] { return is_over_; })) return;
     own.unlock();
-    last_words_();
+    report_();
     _exit(1);
   });
 }

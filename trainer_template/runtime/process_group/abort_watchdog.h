@@ -1,4 +1,4 @@
-// Ends a process whose group broke and which does not get away from it.
+// Ends a process that hangs in a broken group.
 #pragma once
 
 #include <chrono>
@@ -9,13 +9,13 @@
 
 namespace torchbridge::train {
 
-// gloo 2.11 may wait for a send on a connection that it has closed itself (its ring, in waitSend): until the
-// collective's timeout, in the thread that trains or, when the group is released, in gloo's own. Nothing can wake it.
+// gloo 2.11 may wait for a send on a connection that it has closed itself (its ring, in waitSend), until the
+// collective's timeout: in the thread that trains or, when the group is released, in gloo's own. Nothing can wake it.
 class AbortWatchdog {
  public:
-  // `last_words` is called, then the process ends with exit code 1, unless this is gone `patience` after start(). It
-  // may be called while the thread that trains does anything.
-  AbortWatchdog(std::chrono::milliseconds patience, std::function<void()> last_words);
+  // Unless this is destroyed within `timeout` after start(), calls `report` and ends the process with exit code 1.
+  // `report` runs on a thread of its own, while the thread that trains may do anything.
+  AbortWatchdog(std::chrono::milliseconds timeout, std::function<void()> report);
   ~AbortWatchdog();
   AbortWatchdog(const AbortWatchdog&) = delete;
   AbortWatchdog& operator=(const AbortWatchdog&) = delete;
@@ -24,8 +24,8 @@ class AbortWatchdog {
   void start();
 
  private:
-  const std::chrono::milliseconds patience_;
-  const std::function<void()> last_words_;
+  const std::chrono::milliseconds timeout_;
+  const std::function<void()> report_;
   std::mutex mutex_;
   std::condition_variable ended_;
   bool is_over_ = false;

@@ -1,5 +1,5 @@
-// The connections of a group and of its subgroups: since when something waits for them, and their end when a rank is
-// lost.
+// The connections of a group and of its subgroups: when the latest collective on them began, and how to abort them all
+// when a rank is lost.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@ class Connections {
   using Abort = std::function<void()>;
   using Handle = std::list<Abort>::iterator;
 
-  // Where all have been aborted already, the new ones are at once.
+  // A connection that is added after abort() is aborted at once.
   Handle add(Abort connection) {
     const std::scoped_lock lock(mutex_);
     if (is_aborted_) connection();
@@ -26,7 +26,7 @@ class Connections {
     const std::scoped_lock lock(mutex_);
     aborts_.erase(handle);
   }
-  // Reads and writes fail from here on, also those that wait in other threads.
+  // From here on reads and writes fail, also those that other threads wait in.
   void abort() {
     const std::scoped_lock lock(mutex_);
     if (is_aborted_) return;
@@ -34,7 +34,7 @@ class Connections {
     for (const Abort& connection : aborts_) connection();
   }
 
-  // Each collective begins by this.
+  // Called at the start of each collective.
   void begin_collective() { latest_ = Clock::now(); }
   // Since the latest one began.
   std::chrono::milliseconds waited() const {

@@ -1,5 +1,4 @@
-// What the ranks tell each other, through the store, when their group breaks: so that one of them tells the user what
-// happened.
+// How the ranks of a broken group agree, through the store, on the one rank that reports what happened.
 #pragma once
 
 #include <chrono>
@@ -19,16 +18,15 @@ struct BrokenGroup {
   int rank = 0, world_size = 1;
   JoinResult join_result;
   std::chrono::milliseconds waited{};  // since this rank's latest collective began
-  // What the heartbeat found, if anything: who is lost, this rank too where the others gave it up, and who ended before
-  // this one.
-  std::vector<int> lost;
-  bool hung_up = false;
-  std::vector<int> aborted_ranks;
+  // From the heartbeat:
+  std::vector<int> lost;           // ranks that are lost; also this rank, where the others found it so
+  bool hung_up = false;            // they closed their connections, else they sent nothing in time
+  std::vector<int> aborted_ranks;  // ranks that aborted the group before this one
   std::chrono::milliseconds heartbeat_timeout{};
 };
 
-// Collective as far as ranks are left. The message of this rank, or nothing where another one speaks. At most about two
-// seconds. It names ranks and their nodes.
+// Collective over the ranks that are left; takes at most about two seconds. Returns the message that this rank reports,
+// which names ranks and their nodes, or nothing where another rank reports.
 std::optional<std::string> failure_message(const BrokenGroup& group, const std::exception& error);
 
 // An error of the network or of another rank, not of this one.

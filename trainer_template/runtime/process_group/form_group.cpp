@@ -8,9 +8,9 @@
 #include <torch/csrc/distributed/c10d/debug.h>
 
 #include "bridge/base/env_map.h"
-#include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/backends/backend_registry.h"
 #include "trainer_template/runtime/backends/gloo_backend.h"
+#include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/process_group/timed_group.h"
 
 namespace torchbridge::train {
@@ -29,7 +29,7 @@ c10::DeviceType device_type(const DeviceBackend& one) {
 
 Type type_of(const DeviceBackend& one) { return c10d::ProcessGroup::strToBackendType(one.backend); }
 
-// What a group as a whole calls its backend: NCCL where it is among them, else a backend of the user's, else the first.
+// The type of the group as a whole: NCCL where it is among its backends, else a backend of the user's, else the first.
 Type default_type(const std::vector<DeviceBackend>& backends) {
   for (const Type preferred : {Type::NCCL, Type::CUSTOM}) {
     if (std::ranges::count(backends, preferred, type_of) > 0) return preferred;
@@ -41,7 +41,7 @@ c10::intrusive_ptr<c10d::Store> below(const std::string& prefix, const c10::intr
   return c10::make_intrusive<c10d::PrefixStore>(prefix, store);
 }
 
-// Compares what the ranks are about to do, over a gloo of its own, before the backend does it.
+// Compares each collective of the ranks, over a gloo backend of its own, before the backend runs it.
 MadeBackend with_checks(MadeBackend made, BackendRequest request) {
   request.store = below("pg_wrapper:" + request.group_name, request.store);
   MadeBackend helper = make_gloo(request);
@@ -52,13 +52,13 @@ MadeBackend with_checks(MadeBackend made, BackendRequest request) {
           }};
 }
 
-// Behind the checks of TORCH_DISTRIBUTED_DEBUG=DETAIL.
+// The backend without the checks of TORCH_DISTRIBUTED_DEBUG=DETAIL.
 c10::intrusive_ptr<c10d::Backend> unwrapped(c10::intrusive_ptr<c10d::Backend> backend) {
   auto* const wrapper = dynamic_cast<c10d::ProcessGroupWrapper*>(backend.get());
   return wrapper ? wrapper->getWrappedPg() : backend;
 }
 
-// NCCL can tell its error only through the GPU; who asks for eager connection wants to know now.
+// Without this the communicator is formed by the first collective, whose error NCCL reports only through the GPU.
 void connect_eagerly(c10d::ProcessGroup& group, c10::Device device) {
   const auto backend = unwrapped(group.getBackend(device.type()));
   if (backend->supportsSplitting()) backend->eagerConnectSingleDevice(device);
@@ -67,22 +67,22 @@ void connect_eagerly(c10d::ProcessGroup& group, c10::Device device) {
 }  // namespace
 
 FormedGroup::~FormedGroup() {
-  for (const auto& place : aborts_) connections_->remove(place);
+  for (const auto& handle : aborts_) connections_->remove(handle);
 }
 
-std::vector<DeviceBackend> backends_of(const std::vector<DeviceBackend>& choice) {
+std::vector<DeviceBackend> backends_of(const std::vector<DeviceBackend>& requested) {
   std::vector<DeviceBackend> found;
   std::string custom;
-  for (const DeviceBackend& one : choice) {
+  for (const DeviceBackend& one : requested) {
     if (type_of(one) != Type::CUSTOM || one.backend == custom) continue;
     if (!custom.empty()) {
-      throw TrainError("backend '" + text_of(choice) +
-                       "': c10d takes one backend that is none of its own in a group, and these are " + custom +
-                       " and " + one.backend);
+      throw TrainError("backend '" + text_of(requested) +
+                       "': c10d allows one backend in a group that is not its own, but " + custom + " and " +
+                       one.backend + " are two");
     }
     custom = one.backend;
   }
-  for (const DeviceBackend& one : choice) {
+  for (const DeviceBackend& one : requested) {
     const BackendEntry& entry = find_backend(one.backend);
     if (one.device.empty()) {
       for (const std::string& device : entry.devices) found.push_back({device, one.backend});
@@ -117,8 +117,7 @@ FormedGroup form_group(const std::vector<DeviceBackend>& backends, BackendReques
       c10::make_intrusive<TimedGroup>(store, request.rank, request.size, connections);
   FormedGroup formed(timed, std::move(connections));
   auto& group = *formed.group;
-  // c10d::Logger takes the backend of a group called "gloo" for a ProcessGroupGloo, which the wrapper is not: under
-  // another name it does not.
+  // c10d::Logger casts the backend of a group of type GLOO to ProcessGroupGloo, which the wrapper is not.
   const bool hide_gloo = detail && default_type(backends) == Type::GLOO;
   group.setDefaultBackend(hide_gloo ? Type::CUSTOM : default_type(backends));
   const bool on_gpu = request.device && !request.device->is_cpu();
@@ -130,11 +129,11 @@ FormedGroup form_group(const std::vector<DeviceBackend>& backends, BackendReques
     if (!backend) {
       BackendRequest own = request;
       own.store = below(one.device + "/", store);
-      // Such a group was connected eagerly; only then can it be split.
+      // Only a group that was connected eagerly can be split.
       if (whole && on_gpu && request.device->type() == device_type(one))
         own.split_from = unwrapped(whole->getBackend(device_type(one))).get();
       MadeBackend made = find_backend(one.backend).make(own);
-      // As in Python, which leaves MPI alone.
+      // As in Python, which does not wrap MPI.
       if (detail && type != Type::MPI) made = with_checks(std::move(made), own);
       formed.add_abort(std::move(made.abort));
       backend = made.backend;

@@ -14,7 +14,7 @@
 
 namespace torchbridge::train {
 
-// A group with what ends it. Movable; it is gone from `connections` when this goes.
+// A group with the functions that abort it. Movable; the destructor removes them from `connections`.
 class FormedGroup {
  public:
   FormedGroup() = default;
@@ -33,20 +33,20 @@ class FormedGroup {
   std::vector<Connections::Handle> aborts_;
 };
 
-// Which backend serves each device: `choice` with the devices filled in. Opens the libraries of the backends. Throws
+// Which backend serves each device: `requested` with the devices filled in. Opens the libraries of the backends. Throws
 // TrainError.
-std::vector<DeviceBackend> backends_of(const std::vector<DeviceBackend>& choice);
+std::vector<DeviceBackend> backends_of(const std::vector<DeviceBackend>& requested);
 
-// "gloo", "cpu:gloo,cuda:nccl": what the user would write.
+// "gloo", "cpu:gloo,cuda:nccl": as the user would write it.
 std::string text_of(const std::vector<DeviceBackend>& backends);
 
-// Collective over the group's ranks. `request.store` is the parent of all groups' stores. The group `whole` is what
-// this one is split from, where backends can do that; null for the first one. TORCH_DISTRIBUTED_DEBUG=DETAIL wraps
-// backends as Python does.
+// Collective over the group's ranks. `request.store` is the parent of all groups' stores. The group is split from
+// `whole`, where backends can do that; null for the first group. TORCH_DISTRIBUTED_DEBUG=DETAIL wraps backends as
+// Python does.
 FormedGroup form_group(const std::vector<DeviceBackend>& backends, BackendRequest request,
                        std::shared_ptr<Connections> connections, c10d::ProcessGroup* whole);
 
-// On the ranks outside of a subgroup that others form; not a wait.
+// For the ranks outside of a subgroup, while its ranks form it. Does not wait.
 void stay_out_of_group(const std::vector<DeviceBackend>& backends, c10d::ProcessGroup& whole);
 
 }  // namespace torchbridge::train

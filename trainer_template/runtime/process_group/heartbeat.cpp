@@ -13,9 +13,9 @@
 #include <mutex>
 #include <thread>
 
-#include "bridge/binding/cpu_set.h"
 #include "bridge/base/env_map.h"
 #include "bridge/base/hostlist.h"
+#include "bridge/binding/cpu_set.h"
 #include "bridge/net/socket.h"
 
 namespace torchbridge::train {
@@ -24,9 +24,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// A client begins with "TOKEN RANK\n"; afterwards both sides send kBeat, and "left\n" before they hang up in order, or
-// "broke\n" when the group broke. "lost LIST\n" tells who is silent, also those themselves; "gone LIST\n", which is the
-// server's, who hung up.
+// A client begins with "TOKEN RANK\n". Afterwards both sides send kBeat; "left\n" before they close in order, or
+// "broke\n" when the group broke; "lost LIST\n", also to the ranks of the list, for ranks that sent nothing in time.
+// The server sends "gone LIST\n" for ranks that closed their connections.
 constexpr char kBeat = '.';
 constexpr std::string_view kLost = "lost ", kGone = "gone ", kLeft = "left", kBroke = "broke";
 constexpr std::size_t kLongestLine = 64 * 1024;
@@ -34,21 +34,21 @@ constexpr int kBeatsInTimeout = 8;
 
 struct Peer {
   Socket socket;
-  int rank = -1;  // not known yet
+  int rank = -1;  // until its first line
   bool left = false;
   std::string line;
-  Clock::time_point heard = Clock::now();
+  Clock::time_point last_received = Clock::now();
 };
 
 bool send_text(const Peer& peer, std::string_view text) {
   const ssize_t sent = send(peer.socket.descriptor(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  // A peer whose buffer is full does not read: its silence is noticed anyway.
+  // A peer whose buffer is full does not read; its timeout shows that.
   return sent >= 0 || errno == EAGAIN || errno == EINTR;
 }
 
-// News must be there before those of a cut connection are; Nagle's algorithm keeps a line back while a beat is on its
-// way.
-void send_at_once(const Socket& socket) {
+// Lines must arrive before the backend's closed connections are noticed; Nagle's algorithm would keep a line back while
+// a beat is on its way.
+void disable_nagle(const Socket& socket) {
   const int on = 1;
   setsockopt(socket.descriptor(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
@@ -85,10 +85,10 @@ class Heartbeat::Thread {
     const std::scoped_lock lock(mutex_);
     return aborted_ranks_;
   }
-  void end_with(std::string_view farewell) {
+  void end_with(std::string_view last_line) {
     {
       const std::scoped_lock lock(mutex_);
-      farewell_ = farewell;
+      last_line_ = last_line;
     }
     wake();
     thread_.join();
@@ -108,41 +108,41 @@ class Heartbeat::Thread {
       for (const Peer& peer : peers_) waiting.push_back({peer.socket.descriptor(), POLLIN, 0});
       const auto left = std::chrono::ceil<milliseconds>(next_beat - Clock::now());
       poll(waiting.data(), waiting.size(), static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
-      if (waiting[0].revents != 0) return say_farewell();
+      if (waiting[0].revents != 0) return send_last_line();
       const bool was_stopped = Clock::now() - last_turn > options_.timeout / 2;
       last_turn = Clock::now();
       for (std::size_t i = 0; i < peers_.size(); ++i) {
-        if (was_stopped) peers_[i].heard = last_turn;
-        if (waiting[i + 2].revents != 0) hear(peers_[i]);
+        if (was_stopped) peers_[i].last_received = last_turn;
+        if (waiting[i + 2].revents != 0) receive(peers_[i]);
       }
       if (listener_.open() && waiting[1].revents != 0) accept_peers();
-      if (options_.hang_ups) notice_hang_ups();
+      if (options_.hang_ups) find_hang_ups();
       std::erase_if(peers_, [](const Peer& peer) { return !peer.socket.open(); });
       if (Clock::now() < next_beat) continue;
-      // Who hung up is found by reading, after its last words.
+      // A failed send is ignored: a closed connection is noticed by reading, after the peer's last line.
       for (const Peer& peer : peers_) send_text(peer, std::string_view(&kBeat, 1));
-      notice_timeouts();
+      find_timeouts();
       next_beat = Clock::now() + period;
     }
   }
 
-  void say_farewell() {
-    std::string farewell;
+  void send_last_line() {
+    std::string last_line;
     {
       const std::scoped_lock lock(mutex_);
-      farewell = farewell_;
+      last_line = last_line_;
     }
-    if (farewell.empty()) return;
-    if (listener_.open()) accept_peers();  // who connected just now is told too
-    if (farewell == kBroke) hear_out();
-    for (const Peer& peer : peers_) send_text(peer, farewell + "\n");
+    if (last_line.empty()) return;
+    if (listener_.open()) accept_peers();  // also to those that connected just now
+    if (last_line == kBroke) receive_pending();
+    for (const Peer& peer : peers_) send_text(peer, last_line + "\n");
   }
 
-  // All that the others have said by now.
-  void hear_out() {
+  // All that the others have sent by now.
+  void receive_pending() {
     for (Peer& peer : peers_) {
-      pollfd news{peer.socket.descriptor(), POLLIN, 0};
-      while (peer.socket.open() && poll(&news, 1, 0) > 0) hear(peer);
+      pollfd readable{peer.socket.descriptor(), POLLIN, 0};
+      while (peer.socket.open() && poll(&readable, 1, 0) > 0) receive(peer);
     }
   }
 
@@ -150,12 +150,12 @@ class Heartbeat::Thread {
     while (true) {
       Socket socket(accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!socket.open()) return;
-      send_at_once(socket);
+      disable_nagle(socket);
       peers_.push_back({.socket = std::move(socket)});
     }
   }
 
-  void hear(Peer& peer) {
+  void receive(Peer& peer) {
     char bytes[4096];
     const ssize_t size = recv(peer.socket.descriptor(), bytes, sizeof bytes, MSG_DONTWAIT);
     if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
@@ -163,7 +163,7 @@ class Heartbeat::Thread {
       peer.socket = Socket();
       return;
     }
-    peer.heard = Clock::now();
+    peer.last_received = Clock::now();
     for (const char c : std::string_view(bytes, size)) {
       const bool between_lines = peer.line.empty() && peer.rank >= 0;
       if (between_lines && c == kBeat) continue;
@@ -171,14 +171,14 @@ class Heartbeat::Thread {
         peer.line += c;
         continue;
       }
-      take_line(peer);
+      handle_line(peer);
       if (!peer.socket.open()) return;
     }
   }
 
-  void take_line(Peer& peer) {
+  void handle_line(Peer& peer) {
     const std::string line = std::exchange(peer.line, {});
-    if (peer.rank < 0) return greet(peer, line);
+    if (peer.rank < 0) return identify(peer, line);
     const bool gone = line.starts_with(kGone);
     if (line == kLeft) {
       peer.left = true;
@@ -189,55 +189,55 @@ class Heartbeat::Thread {
       const auto ranks = parse_number_list(std::string_view(line).substr(kLost.size()), INT32_MAX - 1);
       if (ranks) lose(*ranks, gone);
     } else {
-      peer.socket = Socket();  // a stranger after all
+      peer.socket = Socket();  // not of this job
     }
   }
 
-  void greet(Peer& peer, const std::string& line) {
-    const std::string greeting = options_.token + " ";
-    const auto rank = line.starts_with(greeting)
-                          ? parse_integer(std::string_view(line).substr(greeting.size()), 1, INT32_MAX)
+  void identify(Peer& peer, const std::string& line) {
+    const std::string prefix = options_.token + " ";
+    const auto rank = line.starts_with(prefix)
+                          ? parse_integer(std::string_view(line).substr(prefix.size()), 1, INT32_MAX)
                           : std::nullopt;
     if (!rank) {
-      peer.socket = Socket();  // a stranger
+      peer.socket = Socket();  // not of this job
       return;
     }
     peer.rank = static_cast<int>(*rank);
     const std::scoped_lock lock(mutex_);
-    if (!lost_.empty()) send_text(peer, news(lost_, hung_up_));  // the others heard it before this one came
+    if (!lost_.empty()) send_text(peer, loss_line(lost_, hung_up_));  // the others got it before this one connected
   }
 
-  static std::string news(const std::vector<int>& ranks, bool gone) {
+  static std::string loss_line(const std::vector<int>& ranks, bool gone) {
     return std::string(gone ? kGone : kLost) + cpu_list_text(ranks) + "\n";
   }
 
-  void notice_timeouts() {
-    std::vector<int> silent;
+  void find_timeouts() {
+    std::vector<int> timed_out;
     const auto deadline = Clock::now() - options_.timeout;
     for (Peer& peer : peers_) {
-      if (peer.heard > deadline) continue;
+      if (peer.last_received > deadline) continue;
       if (peer.rank >= 0) {
-        silent.push_back(peer.rank);
+        timed_out.push_back(peer.rank);
       } else {
-        peer.socket = Socket();  // connected, and never said who it is
+        peer.socket = Socket();  // connected, but never sent its token
       }
     }
-    tell_all(silent, false);
+    send_loss(timed_out, false);
   }
 
-  void notice_hang_ups() {
+  void find_hang_ups() {
     std::vector<int> gone;
     for (const Peer& peer : peers_) {
       if (!peer.socket.open() && peer.rank >= 0 && !peer.left) gone.push_back(peer.rank);
     }
-    tell_all(gone, true);
+    send_loss(gone, true);
   }
 
-  void tell_all(std::vector<int> ranks, bool gone) {
+  void send_loss(std::vector<int> ranks, bool gone) {
     if (ranks.empty()) return;
     std::sort(ranks.begin(), ranks.end());
     for (const Peer& peer : peers_) {
-      if (peer.socket.open()) send_text(peer, news(ranks, gone));
+      if (peer.socket.open()) send_text(peer, loss_line(ranks, gone));
     }
     lose(ranks, gone);
   }
@@ -261,8 +261,8 @@ class Heartbeat::Thread {
   std::vector<int> lost_;
   bool hung_up_ = false;
   std::vector<int> aborted_ranks_;
-  std::string_view farewell_;  // none: ends without a word
-  std::thread thread_;         // the last member: it uses all others
+  std::string_view last_line_;  // empty: ends without one
+  std::thread thread_;          // the last member: it uses all others
 };
 
 Result<std::unique_ptr<Heartbeat>> Heartbeat::serve(const std::string& address, HeartbeatOptions options) {
@@ -279,7 +279,7 @@ Result<std::unique_ptr<Heartbeat>> Heartbeat::serve(const std::string& address, 
 Result<std::unique_ptr<Heartbeat>> Heartbeat::join(const Endpoint& server, int rank, HeartbeatOptions options) {
   auto socket = connect_to(server, options.timeout);
   if (!socket) return socket.error();
-  send_at_once(*socket);
+  disable_nagle(*socket);
   std::vector<Peer> peers;
   peers.push_back({.socket = std::move(*socket), .rank = 0});
   if (!send_text(peers[0], options.token + " " + std::to_string(rank) + "\n")) return Error{"rank 0 hung up"};

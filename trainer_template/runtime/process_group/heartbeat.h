@@ -1,5 +1,5 @@
-// A rank that is stopped, swapped out or whose node hangs keeps its connections: gloo waits for it until the
-// collective's timeout. So the ranks say every now and then that they live.
+// Heartbeats between the ranks. A rank that is stopped or swapped out, or whose node hangs, keeps its connections, and
+// gloo would wait for it until the collective's timeout.
 #pragma once
 
 #include <chrono>
@@ -8,44 +8,44 @@
 #include <string>
 #include <vector>
 
-#include "bridge/core/endpoint.h"
 #include "bridge/base/result.h"
+#include "bridge/core/endpoint.h"
 
 namespace torchbridge::train {
 
 struct HeartbeatOptions {
-  std::chrono::milliseconds timeout{4000};  // who sends nothing for so long is lost
-  std::string token;                        // of this job, no newline; who does not know it is not listened to
-  bool hang_ups = false;                    // who hangs up without having left is lost too; the same on all ranks
-  // Called once, by the thread of the heartbeat, when ranks are lost.
+  std::chrono::milliseconds timeout{4000};  // a rank that sends nothing for so long is lost
+  std::string token;                        // of this job, no newline; connections without it are closed
+  bool hang_ups = false;  // a rank that closes its connection without leave() is lost too; the same on all ranks
+  // Called once, on the heartbeat's thread, when ranks are lost.
   std::function<void()> on_loss;
 };
 
 // Rank 0 listens, the others connect; one thread in each process. A process that was stopped itself, as all ranks are
-// when a job is suspended, counts anew when it goes on. Ranks that end are lost only with `hang_ups`: gloo's
-// connections tell it by themselves, and those of other backends do not.
+// when a job is suspended, starts its timeouts anew when it continues. Ranks that end are lost only with `hang_ups`:
+// gloo's connections show that by themselves, those of other backends do not.
 class Heartbeat {
  public:
   // On rank 0, at a free port of a numeric address of this host.
   static Result<std::unique_ptr<Heartbeat>> serve(const std::string& address, HeartbeatOptions options);
   static Result<std::unique_ptr<Heartbeat>> join(const Endpoint& server, int rank, HeartbeatOptions options);
-  // Ends the thread at once, without a word.
+  // Ends the thread at once and sends nothing.
   ~Heartbeat();
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
   // Where rank 0 listens.
   const Endpoint& endpoint() const;
-  // Empty as long as all is well. Any thread may ask.
+  // Empty as long as no rank is lost. Any thread may call.
   std::vector<int> lost() const;
-  // Whether those that are lost hung up; else they say nothing.
+  // Whether the lost ranks closed their connections; else they sent no heartbeat.
   bool hung_up() const;
-  // The others will find this rank gone, and that is in order.
+  // Tells the other ranks that this one ends in order, so that they do not count it as lost; ends the thread.
   void leave();
-  // Takes in all that the others have said by now, and says that this rank ends because the group broke. Others that
-  // were given up meanwhile hear both when they go on.
+  // Reads all that the others have sent by now, then sends them that this rank ends because the group broke; ends the
+  // thread. A rank that was stopped meanwhile reads it when it continues.
   void announce_abort();
-  // Those that have said so.
+  // The ranks that have announced an abort.
   std::vector<int> aborted_ranks() const;
 
  private:

@@ -11,19 +11,19 @@
 #include <torch/csrc/distributed/c10d/debug.h>
 
 #include "bridge/net/random_token.h"
-#include "trainer_template/runtime/base/console.h"
-#include "trainer_template/runtime/base/failpoint.h"
-#include "trainer_template/runtime/process_group/abort_watchdog.h"
 #include "trainer_template/runtime/backends/cuda.h"
 #include "trainer_template/runtime/backends/cuda_devices.h"
+#include "trainer_template/runtime/backends/gloo_backend.h"
+#include "trainer_template/runtime/base/console.h"
+#include "trainer_template/runtime/base/failpoint.h"
+#include "trainer_template/runtime/base/ignored_signals.h"
+#include "trainer_template/runtime/process_group/abort_watchdog.h"
 #include "trainer_template/runtime/process_group/failure_report.h"
 #include "trainer_template/runtime/process_group/form_group.h"
-#include "trainer_template/runtime/backends/gloo_backend.h"
 #include "trainer_template/runtime/process_group/heartbeat.h"
 #include "trainer_template/runtime/rendezvous/join_store.h"
 #include "trainer_template/runtime/rendezvous/rank_locations.h"
 #include "trainer_template/runtime/rendezvous/store_keys.h"
-#include "trainer_template/runtime/base/ignored_signals.h"
 
 namespace torchbridge::train {
 namespace {
@@ -32,39 +32,40 @@ using std::chrono::milliseconds;
 
 // As torch.distributed: constants.py and its default for NCCL.
 constexpr milliseconds kNcclTimeout = std::chrono::minutes(10), kOtherTimeout = std::chrono::minutes(30);
-// After a rank was lost; message_for() and the end of the group take about two seconds.
-constexpr milliseconds kStuck{5000};
+// Of the abort watchdog: message_for() and the end of the group take about two seconds.
+constexpr milliseconds kAbortTimeout{5000};
 
 bool has(const std::vector<DeviceBackend>& backends, std::string_view name) {
   return std::ranges::count(backends, name, &DeviceBackend::backend) > 0;
 }
 
 c10::Device device_for(const GroupOptions& options, const Layout& layout) {
-  const std::optional<c10::Device>& wish = options.device_id;
-  if (!wish || wish->is_cpu()) return c10::Device(c10::kCPU);
-  if (!wish->is_cuda()) throw TrainError("device_id " + wish->str() + ": expected cpu, cuda or cuda:INDEX");
+  const std::optional<c10::Device>& requested = options.device_id;
+  if (!requested || requested->is_cpu()) return c10::Device(c10::kCPU);
+  if (!requested->is_cuda()) throw TrainError("device_id " + requested->str() + ": expected cpu, cuda or cuda:INDEX");
   const CudaDevices devices = cuda_devices();
-  const int index = value_or_throw(wish->has_index() ? gpu_at(wish->index(), devices) : gpu_of(layout, devices));
+  const int index =
+      value_or_throw(requested->has_index() ? gpu_at(requested->index(), devices) : gpu_of(layout, devices));
   if (options.check_gpu) value_or_throw(options.check_gpu(devices.gpus[index]));
   return {c10::kCUDA, static_cast<c10::DeviceIndex>(index)};
 }
 
-// By its name, before the device is looked for, whose error does not say who needs a GPU.
+// Before the device is looked up, whose error would not name the backend that needs a GPU.
 void check_nccl(const GroupOptions& options) {
   if (!has(value_or_throw(parse_backends(options.backend, "cpu")), "nccl")) return;
   const CudaDevices devices = cuda_devices();
   if (!devices.gpus.empty()) return;
-  throw TrainError("backend 'nccl' needs a GPU, and " + text_of(devices) + "; gloo works on the CPU");
+  throw TrainError("backend 'nccl' needs a GPU, but " + text_of(devices) + "; use gloo on the CPU");
 }
 
-// Everything that can be wrong on this rank alone, before it meets the others.
+// Errors that may concern this rank alone are found here, before the ranks join.
 std::vector<DeviceBackend> backends_for(const GroupOptions& options, c10::Device device) {
   c10d::setDebugLevelFromEnvironment();
   const std::string type = c10::DeviceTypeName(device.type(), /*lower_case=*/true);
   return backends_of(value_or_throw(parse_backends(options.backend, type)));
 }
 
-// The same on all ranks, and hardly the same for two subgroups: which one a rank belongs to, for ncclCommSplit.
+// For ncclCommSplit: the same on all ranks of a subgroup, and different for two subgroups but for hash collisions.
 int color_of(const std::vector<int>& ranks) {
   std::uint32_t hash = 2166136261U;  // FNV-1a
   for (int rank : ranks) hash = (hash ^ static_cast<std::uint32_t>(rank)) * 16777619U;
@@ -74,20 +75,21 @@ int color_of(const std::vector<int>& ranks) {
 }  // namespace
 
 struct ProcessGroup::State {
-  c10::intrusive_ptr<c10d::Store> store;  // where the ranks talk about themselves
+  c10::intrusive_ptr<c10d::Store> store;  // of the ranks' locations, errors and heartbeat
   JoinResult join_result;
   c10::intrusive_ptr<c10d::Store> group_stores;  // the parent of all groups' stores
   std::vector<DeviceBackend> backends;
-  BackendRequest request;  // what all groups have in common
-  int groups = 0;          // so many were made: their names
+  BackendRequest request;  // the fields that are the same for all groups
+  int groups = 0;          // number of groups made: the name of the next one
   milliseconds heartbeat_timeout{};
   std::shared_ptr<Connections> connections = std::make_shared<Connections>();
   std::mutex message_mutex;
   const std::exception* error = nullptr;          // of message_for(), once that is called
-  bool is_reported = false;                       // somebody finds out what this rank has to say of the break
-  std::optional<std::string> message;             // that, as soon as it is known
+  bool is_reported = false;                       // a thread makes the message of this rank
+  std::optional<std::string> message;             // as soon as it is made
   std::unique_ptr<AbortWatchdog> abort_watchdog;  // null without a heartbeat
-  std::unique_ptr<Heartbeat> heartbeat;  // cuts the connections, so it ends before them; null where none was asked for
+  // Null where it is off. Its thread aborts the connections, so it must end before them.
+  std::unique_ptr<Heartbeat> heartbeat;
 
   BackendRequest next(int rank, int size) {
     BackendRequest own = request;
@@ -111,12 +113,12 @@ ProcessGroup::ProcessGroup(Launch launch, const GroupOptions& options, const c10
   } catch (const std::exception& error) {
     const bool others_are_lost = state_->heartbeat && !state_->heartbeat->lost().empty();
     if (!is_lost_connection(error) || others_are_lost) give_up(error);
-    const std::string place = where(launch.env.master, options.init_method);
-    give_up(TrainError("cannot form the process group at " + place + ": " + one_line(error)));
+    const std::string location = store_location(launch.env.master, options.init_method);
+    give_up(TrainError("cannot form the process group at " + location + ": " + one_line(error)));
   }
 }
 
-// With a heartbeat the others are in the backend, or on the way there, and one of all ranks says why.
+// With a heartbeat the other ranks wait in the backend, or will: message_for() selects the rank that reports.
 void ProcessGroup::give_up(const std::exception& error) {
   std::optional<std::string> message;
   if (state_->heartbeat) {
@@ -135,7 +137,7 @@ ProcessGroup::~ProcessGroup() {
   try {
     if (complete && !is_unwinding()) leave();
   } catch (const std::exception&) {
-    // A destructor cannot tell; who wants to know calls leave().
+    // A destructor cannot throw; leave() does.
   }
   end();
 }
@@ -143,10 +145,10 @@ ProcessGroup::~ProcessGroup() {
 void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::intrusive_ptr<c10d::Store>& given) {
   // gloo and the store write to connections whose other end may just have died.
   if (world_size() > 1) ignore_unless_handled(SIGPIPE);
-  // A limit on file sizes holds for memory that ranks share: with the signal ignored it is an error that gloo takes
-  // over from.
+  // A limit on file sizes also limits the memory that ranks share. With the signal ignored exceeding it is an error,
+  // and gloo's connections are used instead.
   if (world_size() > 1) ignore_unless_handled(SIGXFSZ);
-  std::optional<std::string> trouble;
+  std::optional<std::string> local_error;
   try {
     check_nccl(options);
     device_ = device_for(options, layout_);
@@ -154,38 +156,40 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::
     state_->backends = backends_for(options, device_);
     backend_ = text_of(state_->backends);
   } catch (const std::exception& error) {
-    trouble = one_line(error);
+    local_error = one_line(error);
   }
   const milliseconds by_backend = has(state_->backends, "nccl") ? kNcclTimeout : kOtherTimeout;
   const milliseconds timeout = options.timeout.count() > 0 ? options.timeout : by_backend;
-  const milliseconds patience = std::min(options.time_to_join(), timeout);
+  const milliseconds join_timeout = std::min(options.time_to_join(), timeout);
   const JoinedStore joined =
-      join_store(launch, {options.init_method, given, options.group_name, patience, backend_, trouble});
+      join_store(launch, {options.init_method, given, options.group_name, join_timeout, backend_, local_error});
   state_->store = joined.store;
   state_->join_result = joined.join_result;
   state_->group_stores = c10::make_intrusive<c10d::PrefixStore>("default_pg", joined.store);
-  state_->request = {
-      .timeout = timeout, .connect_timeout = patience, .address = joined.own_address, .options = options.pg_options};
+  state_->request = {.timeout = timeout,
+                     .connect_timeout = join_timeout,
+                     .address = joined.own_address,
+                     .options = options.pg_options};
   if (!device_.is_cpu()) state_->request.device = device_;
-  auto& shares_memory_of_node = state_->request.options.gloo.shared_memory;
-  if (!shares_memory_of_node) shares_memory_of_node = options.backend.empty() && device_.is_cpu();
-  // First, for NCCL waits without limit for a rank that fails while the communicator is made.
+  auto& shared_memory = state_->request.options.gloo.shared_memory;
+  if (!shared_memory) shared_memory = options.backend.empty() && device_.is_cpu();
+  // Before the backend: NCCL waits forever for a rank that fails while the communicator is made.
   if (world_size() > 1) start_heartbeat(joined.own_address, options.heartbeat_timeout);
   take(form_group(state_->backends, state_->next(rank(), world_size()), state_->connections, nullptr));
   if (device_.is_cpu() && shares_memory(*c10d()->getBackend(c10::kCPU))) backend_ += " over shared memory";
-  // NCCL comes back to the store when it first sees a device.
+  // NCCL uses the store again when it first sees a device.
   state_->store->setTimeout(timeout);
 }
 
-// Rank 0's silence counts: by its own each rank would give up those that beat more slowly, or wait for a beat that
-// nobody listens for.
+// Rank 0's timeout holds for all ranks. With its own, a rank would take ranks of a longer one for lost, or send
+// heartbeats where rank 0 does not listen.
 void ProcessGroup::start_heartbeat(const std::string& own_address, std::chrono::milliseconds own_timeout) {
   constexpr const char *kTimeout = "heartbeat_timeout", *kServer = "heartbeat";
   c10d::Store& store = *state_->store;
   if (is_first()) put(store, kTimeout, std::to_string(own_timeout.count()));
   const milliseconds heartbeat_timeout{std::stoll(get(store, kTimeout))};
   if (heartbeat_timeout.count() == 0) return;
-  state_->abort_watchdog = std::make_unique<AbortWatchdog>(kStuck, [this, state = state_.get(), rank = rank()] {
+  state_->abort_watchdog = std::make_unique<AbortWatchdog>(kAbortTimeout, [this, state = state_.get(), rank = rank()] {
     const std::scoped_lock lock(state->message_mutex);
     if (!std::exchange(state->is_reported, true)) {
       const std::runtime_error lost("the connections between the ranks were lost");
@@ -194,7 +198,7 @@ void ProcessGroup::start_heartbeat(const std::string& own_address, std::chrono::
     if (state->message) say("rank " + std::to_string(rank) + ": " + *state->message);
   });
   HeartbeatOptions heart{.timeout = heartbeat_timeout, .on_loss = [state = state_.get()] {
-                           state->abort_watchdog->start();  // first: an abort of NCCL's may hang
+                           state->abort_watchdog->start();  // first, because NCCL's abort may hang
                            state->connections->abort();
                          }};
   heart.hang_ups =
@@ -214,7 +218,7 @@ void ProcessGroup::start_heartbeat(const std::string& own_address, std::chrono::
     words >> heart.token >> server.host >> server.port;
     return Heartbeat::join(server, rank(), heart);
   }();
-  if (!started) throw TrainError("the ranks cannot tell each other that they live: " + started.error().message);
+  if (!started) throw TrainError("cannot start the heartbeat between the ranks: " + started.error().message);
   state_->heartbeat = std::move(*started);
 }
 
@@ -225,10 +229,10 @@ std::unique_ptr<Subgroup> ProcessGroup::new_group(std::vector<int> ranks) {
   if (!right)
     throw TrainError("a group of " + (ranks.empty() ? "no ranks" : list_of(ranks)) +
                      ": expected different ranks from 0 to " + std::to_string(world_size() - 1));
-  return own_part({std::move(ranks)});
+  return own_subgroup({std::move(ranks)});
 }
 
-std::unique_ptr<Subgroup> ProcessGroup::per_node() { return own_part(nodes()); }
+std::unique_ptr<Subgroup> ProcessGroup::per_node() { return own_subgroup(nodes()); }
 
 std::unique_ptr<Subgroup> ProcessGroup::across_nodes() {
   std::vector<std::vector<int>> across;
@@ -237,21 +241,21 @@ std::unique_ptr<Subgroup> ProcessGroup::across_nodes() {
     for (std::size_t i = 0; i < node.size(); ++i) across[i].push_back(node[i]);
   }
   for (auto& ranks : across) std::ranges::sort(ranks);
-  return own_part(across);
+  return own_subgroup(across);
 }
 
 std::vector<std::vector<int>> ProcessGroup::nodes() {
   return ranks_by_node(locations_of(*state_->store, all_ranks(world_size())));
 }
 
-// Every rank counts all parts, so that all agree on the names of later groups.
-std::unique_ptr<Subgroup> ProcessGroup::own_part(const std::vector<std::vector<int>>& parts) {
+// Every rank counts all subgroups, so that all agree on the names of later ones.
+std::unique_ptr<Subgroup> ProcessGroup::own_subgroup(const std::vector<std::vector<int>>& partition) {
   std::unique_ptr<Subgroup> own;
-  for (const std::vector<int>& ranks : parts) {
-    const auto place = std::ranges::find(ranks, rank());
-    const int index = static_cast<int>(place - ranks.begin());
+  for (const std::vector<int>& ranks : partition) {
+    const auto found = std::ranges::find(ranks, rank());
+    const int index = static_cast<int>(found - ranks.begin());
     BackendRequest request = state_->next(index, static_cast<int>(ranks.size()));
-    if (place == ranks.end()) continue;
+    if (found == ranks.end()) continue;
     request.ranks.assign(ranks.begin(), ranks.end());
     request.split_color = color_of(ranks);
     own = std::make_unique<Subgroup>(
@@ -263,7 +267,7 @@ std::unique_ptr<Subgroup> ProcessGroup::own_part(const std::vector<std::vector<i
 
 void ProcessGroup::leave() {
   failpoint("exit");
-  part();
+  leave_group();
   if (state_->heartbeat) state_->heartbeat->leave();
   state_.reset();
 }
@@ -282,12 +286,12 @@ std::optional<std::string> ProcessGroup::message_for(const std::exception& error
     const std::scoped_lock lock(state_->message_mutex);
     state_->error = &error;
   }
-  if (state_->abort_watchdog) state_->abort_watchdog->start();  // first: an abort of NCCL's may hang
+  if (state_->abort_watchdog) state_->abort_watchdog->start();  // first, because NCCL's abort may hang
   const milliseconds waited = state_->connections->waited();
   state_->connections->abort();
   {
     const std::scoped_lock lock(state_->message_mutex);
-    // The last resort has said it, and ends the process.
+    // The abort watchdog has reported, and ends the process.
     if (std::exchange(state_->is_reported, true)) return std::nullopt;
   }
   if (state_->heartbeat) state_->heartbeat->announce_abort();

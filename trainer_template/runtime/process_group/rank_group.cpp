@@ -13,7 +13,7 @@
 namespace torchbridge::train {
 namespace {
 
-constexpr std::chrono::milliseconds kPartingTimeout{10'000};
+constexpr std::chrono::milliseconds kLeaveTimeout{10'000};
 
 at::Tensor bytes_of(const std::string& text, std::int64_t size) {
   at::Tensor bytes = at::full({size}, 0, at::kByte);
@@ -37,7 +37,7 @@ bool RankGroup::is_unwinding() const { return std::uncaught_exceptions() > excep
 
 const c10::intrusive_ptr<c10d::ProcessGroup>& RankGroup::c10d() const { return formed_->group; }
 
-// Where numbers and texts travel: on the CPU wherever the group has a backend for it.
+// For tensors of numbers and texts: on the CPU wherever the group has a backend for it.
 at::TensorOptions RankGroup::small() const {
   const auto devices = c10d()->getDeviceTypes();
   for (const c10::Device& device : devices) {
@@ -53,11 +53,11 @@ void RankGroup::barrier() {
 }
 
 void RankGroup::sum(const at::Tensor& tensor) {
-  // Of NCCL alone, say: what is on the CPU goes by way of the GPU.
-  const bool elsewhere = tensor.is_cpu() && !small().device().is_cpu();
-  std::vector<at::Tensor> tensors = {elsewhere ? tensor.to(small().device()) : tensor};
+  // Where NCCL is the only backend, a tensor on the CPU is copied to the GPU and back.
+  const bool is_copied = tensor.is_cpu() && !small().device().is_cpu();
+  std::vector<at::Tensor> tensors = {is_copied ? tensor.to(small().device()) : tensor};
   c10d()->allreduce(tensors)->wait();
-  if (elsewhere) tensor.copy_(tensors[0]);
+  if (is_copied) tensor.copy_(tensors[0]);
 }
 
 void RankGroup::broadcast(const at::Tensor& tensor, int root) {
@@ -111,11 +111,12 @@ std::vector<std::string> RankGroup::all_gather(const std::string& text) {
   return texts;
 }
 
-void RankGroup::part() {
-  // The backend's own: c10d's keeps a tensor in a static variable, which is gone before a group that is static itself.
+void RankGroup::leave_group() {
+  // The backend's own barrier: c10d's keeps a tensor in a static variable, which is destroyed before a group that is
+  // static itself.
   if (world_size_ > 1) {
     c10d::BarrierOptions options;
-    options.timeout = kPartingTimeout;
+    options.timeout = kLeaveTimeout;
     options.device = small().device();
     c10d()->getBackend(options.device->type())->barrier(options)->wait();
   }
@@ -132,9 +133,9 @@ Subgroup::Subgroup(FormedGroup formed, std::vector<int> ranks, int rank)
 
 Subgroup::~Subgroup() {
   try {
-    if (!is_unwinding()) part();
+    if (!is_unwinding()) leave_group();
   } catch (const std::exception&) {
-    // Who was lost is said by the whole group.
+    // The whole group reports which ranks were lost.
   }
   release();
 }

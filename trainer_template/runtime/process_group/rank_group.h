@@ -1,4 +1,4 @@
-// Some ranks of a job, or all, and what they do together.
+// Some or all ranks of a job, and their collectives.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ namespace torchbridge::train {
 
 class FormedGroup;
 
-// Every member function is a collective unless it says otherwise: all ranks of the group call it, in the same order,
-// from one thread. They throw when a rank is gone or does not come in time.
+// Every member function is a collective unless it is marked "not collective": all ranks of the group call it, in the
+// same order, from one thread. They throw when a rank is lost or does not take part within the timeout.
 class RankGroup {
  public:
   RankGroup(const RankGroup&) = delete;
   RankGroup& operator=(const RankGroup&) = delete;
 
-  // Not collective: the place in this group.
+  // Not collective: the index of this rank in this group.
   int rank() const { return rank_; }
   int world_size() const { return world_size_; }
   bool is_first() const { return rank_ == 0; }
@@ -36,10 +36,10 @@ class RankGroup {
   std::int64_t minimum(std::int64_t value);
   // The root's text; the argument of the others is not used.
   std::string broadcast(const std::string& text, int root = 0);
-  // One a rank, in their order.
+  // One text of each rank, in the order of the ranks.
   std::vector<std::string> all_gather(const std::string& text);
 
-  // Not collective: for what builds on c10d itself.
+  // Not collective: for code that uses c10d itself.
   const c10::intrusive_ptr<c10d::ProcessGroup>& c10d() const;
 
  protected:
@@ -49,10 +49,10 @@ class RankGroup {
   void take(FormedGroup formed);
   bool is_formed() const { return formed_ != nullptr; }
   // The orderly end: waits for the ranks of the group, ten seconds at most, then releases it.
-  void part();
-  // The other one; nothing is waited for.
+  void leave_group();
+  // Releases the group without a wait.
   void release();
-  // Whether the scope of this is left by an exception.
+  // Whether an exception leaves the scope of this.
   bool is_unwinding() const;
 
  private:
@@ -63,14 +63,14 @@ class RankGroup {
   std::unique_ptr<FormedGroup> formed_;
 };
 
-// A part of the ranks, which ends with its scope: in order, or, where an exception leaves the scope, at once.
+// Some of the ranks. Ends with its scope: in order, or, where an exception leaves the scope, at once.
 class Subgroup : public RankGroup {
  public:
   // Made by ProcessGroup.
   Subgroup(FormedGroup formed, std::vector<int> ranks, int rank);
   ~Subgroup();
 
-  // Of the whole group, ascending.
+  // By their ranks in the whole group, ascending.
   const std::vector<int>& ranks() const { return ranks_; }
 
  private:

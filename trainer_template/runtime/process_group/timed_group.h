@@ -1,5 +1,5 @@
-// A c10d::ProcessGroup that notes when each collective begins: of several ranks whose group broke, those that came late
-// can be told.
+// A c10d::ProcessGroup that records when each collective begins, so that the ranks of a broken group can find out which
+// of them were late.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace torchbridge::train {
 
-// The collectives that DDP, the optimizers and RankGroup use; others are not noted.
+// Records the collectives that DDP, the optimizers and RankGroup use, and no others.
 class TimedGroup : public c10d::ProcessGroup {
  public:
   using Tensors = std::vector<at::Tensor>;

@@ -20,9 +20,9 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "bridge/bootstrap/missing_ranks.h"
-#include "bridge/bootstrap/descriptor_limit.h"
 #include "bridge/base/env_map.h"
+#include "bridge/bootstrap/descriptor_limit.h"
+#include "bridge/bootstrap/missing_ranks.h"
 #include "bridge/net/address.h"
 #include "bridge/net/name_resolver.h"
 #include "bridge/net/random_token.h"
@@ -42,13 +42,14 @@ using std::chrono::milliseconds;
 // Bound to the address of the store alone where that can be: not all interfaces, as TCPStore would.
 Socket bind_store(const Endpoint& named, const std::string& numeric, bool several_nodes) {
   Endpoint address{numeric, named.port};
-  // Others would reach somebody else there, and blame him.
+  // At a wrong address the other ranks would reach another service, and their message would name that.
   if (!is_own_address(numeric)) {
     throw TrainError("MASTER_ADDR=" + named.host + " is no address of " + host_name() +
                      ", where rank 0 runs; set it to one that all nodes can reach, or unset it under srun and mpirun");
   }
-  const bool others_come_elsewhere = several_nodes && is_loopback(numeric);
-  if (others_come_elsewhere) {
+  // In /etc/hosts a node's own name may be a loopback address; other nodes connect to another address then.
+  const bool needs_all_interfaces = several_nodes && is_loopback(numeric);
+  if (needs_all_interfaces) {
     address.host = numeric.find(':') == std::string::npos ? "0.0.0.0" : "::";
   }
   auto socket = listen_on(address);
@@ -59,7 +60,7 @@ Socket bind_store(const Endpoint& named, const std::string& numeric, bool severa
   return *std::move(socket);
 }
 
-// Where rank 0 itself reaches the store that it serves.
+// The address at which rank 0 itself reaches the store that it serves.
 std::string own_client_address(const Socket& listening, const std::string& numeric) {
   const std::string host = bound_host(listening).value_or(numeric);
   if (host == "0.0.0.0") return "127.0.0.1";
@@ -83,14 +84,14 @@ c10::intrusive_ptr<c10d::Store> serve_store(Launch& launch, const std::string& n
 }
 
 // The resolver's own limit is the site's, and may be minutes.
-Result<std::string> looked_up(const std::string& host, milliseconds patience) {
+Result<std::string> resolve_host(const std::string& host, milliseconds timeout) {
   if (is_numeric(host)) return host;
   NameResolver resolver;
   resolver.start({host});
   pollfd news{resolver.news(), POLLIN, 0};
-  poll(&news, 1, static_cast<int>(patience.count()));
+  poll(&news, 1, static_cast<int>(timeout.count()));
   if (auto found = resolver.find(host)) return *std::move(found);
-  return Error{"no name server has answered within " + seconds(patience)};
+  return Error{"no name server answered within " + seconds(timeout)};
 }
 
 // The store holds a connection to each rank, and gloo one from each rank to each other: more than the 1,024 descriptors
@@ -102,120 +103,120 @@ void allow_connections(int world_size) {
   static const RaisedDescriptorLimit until_the_program_ends;
 }
 
-// A store that has just answered may be gone: TCPStore tries twice for so long.
+// A store that has just answered may be gone: TCPStore then tries twice, for its timeout each time.
 constexpr int kTriesToConnect = 4;
 constexpr milliseconds kLeastToConnect{1000};
 
-// All ranks that find nobody at the store's address find the same: one of them says it.
-bool speaks_for_clients(const TorchEnv& env) {
+// All ranks that cannot reach the store have the same error: one of them reports it.
+bool is_client_reporter(const TorchEnv& env) {
   if (env.use_agent_store) return env.layout.rank == 0;
   if (is_loopback(env.master.host) && env.layout.node_rank > 0)
     return env.layout.node_rank == 1 && env.layout.local_rank == 0;
   return env.layout.rank == 1;
 }
 
-// `left` of the `patience`, with which the store is asked later.
-c10::intrusive_ptr<c10d::Store> reach_store(const TorchEnv& env, const std::string& numeric, milliseconds patience,
+// Waits `left` for the store to answer; `timeout` is the whole time to join, for messages and for later calls.
+c10::intrusive_ptr<c10d::Store> reach_store(const TorchEnv& env, const std::string& numeric, milliseconds timeout,
                                             milliseconds left) {
   const StoreProbe probe = wait_for_store({numeric, env.master.port}, left);
-  const std::string place = "MASTER_ADDR=" + env.master.host + " MASTER_PORT=" + std::to_string(env.master.port);
-  const std::string agent = env.use_agent_store ? "TORCHELASTIC_USE_AGENT_STORE=True says that an agent serves the "
-                                                  "store: unset it where no torchrun started this"
+  const std::string address = "MASTER_ADDR=" + env.master.host + " MASTER_PORT=" + std::to_string(env.master.port);
+  const std::string agent = env.use_agent_store ? "TORCHELASTIC_USE_AGENT_STORE=True means that an agent serves "
+                                                  "the store: unset it if torchrun did not start this program"
                                                 : "";
   if (probe.answer == StoreAnswer::kForeign) {
-    // Rank 0 could not have the port and says so, unless an agent serves the store or each node means itself by the
-    // address.
-    const bool each_node_itself = is_loopback(numeric) && env.layout.node_rank > 0;
-    if (!env.use_agent_store && !each_node_itself) throw PeerFailed();
-    if (!speaks_for_clients(env)) throw PeerFailed();
+    // Rank 0 could not bind the port and reports that, unless an agent serves the store or the address is a loopback
+    // address, which is another host on each node.
+    const bool is_other_host = is_loopback(numeric) && env.layout.node_rank > 0;
+    if (!env.use_agent_store && !is_other_host) throw PeerFailed();
+    if (!is_client_reporter(env)) throw PeerFailed();
     throw TrainError(
-        "what listens at " + place + " is not the store of this job (" + probe.detail + "); " +
+        "the service at " + address + " is not the store of this job (" + probe.detail + "); " +
         (agent.empty() ? "set MASTER_ADDR to an address of rank 0's host that all nodes can reach" : agent));
   }
-  if (probe.answer == StoreAnswer::kNobody) {
-    if (!speaks_for_clients(env)) throw PeerFailed();
-    throw TrainError("nobody serves the store at " + place + " after " + seconds(patience) + " (" + probe.detail +
-                     "); " +
-                     (agent.empty() ? "is rank 0 running, with WORLD_SIZE=" + std::to_string(env.layout.world_size) +
-                                          " as here (with 1 it is alone and serves nobody), and can this node reach it?"
-                                    : agent));
+  if (probe.answer == StoreAnswer::kUnreachable) {
+    if (!is_client_reporter(env)) throw PeerFailed();
+    throw TrainError("no store answers at " + address + " after " + seconds(timeout) + " (" + probe.detail + "); " +
+                     (agent.empty()
+                          ? "check that rank 0 runs with WORLD_SIZE=" + std::to_string(env.layout.world_size) +
+                                " (with 1 it serves no store) and that this node can reach it"
+                          : agent));
   }
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(env.master.port);
   options.timeout = std::max(left / kTriesToConnect, kLeastToConnect);
   auto store = c10::make_intrusive<c10d::TCPStore>(numeric, options);
-  store->setTimeout(patience);
+  store->setTimeout(timeout);
   return store;
 }
 
 std::string run_of(const TorchEnv& env) { return env.run_id + "/" + std::to_string(env.restart_count); }
 
-// At the root of a store that rank 0 serves: a word that names the store, and whose it is.
+// The key at the root of a store that rank 0 serves; its value is a token of the store, then the run and its attempt.
 constexpr const char* kRun = "torchbridge run";
 
 std::string identity_of(const TorchEnv& env) { return random_token() + " " + run_of(env); }
 
-enum class Served {
-  kOurs,
-  kFormer,  // of a group that this program was in before, or of an attempt before this one: rank 0 has not closed it
-            // yet
-  kForeign
+enum class StoreOwner {
+  kThisGroup,
+  kEarlierGroup,  // a group that this program was in before, or an earlier attempt: rank 0 has not closed its store yet
+  kOtherRun
 };
 
-// `run`: what the store says whose it is.
-Served served_for(const TorchEnv& env, const std::string& identity, std::string& run) {
+// Sets `run` to the run that the store names.
+StoreOwner owner_of(const TorchEnv& env, const std::string& identity, std::string& run) {
   static std::mutex mutex;
   static std::set<std::string> joined;  // by this process, in which ranks may be threads
   const auto end = identity.find(' ');
   run = end == std::string::npos ? identity : identity.substr(end + 1);
   if (run == run_of(env)) {
     const std::scoped_lock lock(mutex);
-    return joined.insert(identity + " " + std::to_string(env.layout.rank)).second ? Served::kOurs : Served::kFormer;
+    return joined.insert(identity + " " + std::to_string(env.layout.rank)).second ? StoreOwner::kThisGroup
+                                                                                  : StoreOwner::kEarlierGroup;
   }
   const auto slash = run.rfind('/');
-  if (slash == std::string::npos || run.substr(0, slash) != env.run_id) return Served::kForeign;
+  if (slash == std::string::npos || run.substr(0, slash) != env.run_id) return StoreOwner::kOtherRun;
   const auto attempt = parse_integer(std::string_view(run).substr(slash + 1), 0, INT32_MAX);
-  return attempt && *attempt < env.restart_count ? Served::kFormer : Served::kForeign;
+  return attempt && *attempt < env.restart_count ? StoreOwner::kEarlierGroup : StoreOwner::kOtherRun;
 }
 
-// A rank of another run would wait here for ranks that never come.
+// Checks the run of the store: a rank of another run would wait here for ranks that never join.
 c10::intrusive_ptr<c10d::Store> reach_store_of_run(const TorchEnv& env, const std::string& numeric,
-                                                   milliseconds patience) {
+                                                   milliseconds timeout) {
   using Clock = std::chrono::steady_clock;
   constexpr milliseconds kRetry{20}, kAtLeast{1};
-  const auto deadline = Clock::now() + patience;
-  const std::string place =
+  const auto deadline = Clock::now() + timeout;
+  const std::string named =
       "the store at MASTER_ADDR=" + env.master.host + " MASTER_PORT=" + std::to_string(env.master.port);
   while (true) {
     const auto left = std::max(std::chrono::ceil<milliseconds>(deadline - Clock::now()), kAtLeast);
-    std::string trouble;
+    std::string error;
     try {
       const QuietC10d quiet(QuietC10d::kFatal);
-      auto store = reach_store(env, numeric, patience, left);
+      auto store = reach_store(env, numeric, timeout, left);
       store->setTimeout(left);
       std::string run;
-      const Served served = served_for(env, get(*store, kRun), run);
-      store->setTimeout(patience);
-      if (served == Served::kOurs) return store;
-      if (served == Served::kForeign) {
-        throw TrainError(place + " is that of run '" + printable(run) + "', and this is '" + printable(run_of(env)) +
-                         "'; two runs at once need two values of MASTER_PORT");
+      const StoreOwner owner = owner_of(env, get(*store, kRun), run);
+      store->setTimeout(timeout);
+      if (owner == StoreOwner::kThisGroup) return store;
+      if (owner == StoreOwner::kOtherRun) {
+        throw TrainError(named + " belongs to run '" + printable(run) + "', but this is run '" +
+                         printable(run_of(env)) + "'; give each run its own MASTER_PORT");
       }
-      trouble = place + " is that of a group before this one, after " + seconds(patience) +
-                "; has rank 0 left that group, and come to this one?";
+      error = named + " still belongs to an earlier group after " + seconds(timeout) +
+              "; check that rank 0 has left that group and joins this one";
     } catch (const c10::DistNetworkError&) {
       if (Clock::now() >= deadline) throw;  // else it was closed just now
     } catch (const c10::DistStoreError&) {
-      trouble = place + " does not say whose it is, after " + seconds(patience) + "; was it served by torchbridge?";
+      error = named + " names no run after " + seconds(timeout) + "; check that torchbridge serves it";
     }
-    if (Clock::now() >= deadline && speaks_for_clients(env)) throw TrainError(trouble);
+    if (Clock::now() >= deadline && is_client_reporter(env)) throw TrainError(error);
     if (Clock::now() >= deadline) throw PeerFailed();
     std::this_thread::sleep_for(kRetry);
   }
 }
 
-// What libtorch 2.11 writes first: the length and the name of the key in which a FileStore counts who uses it.
-bool may_be_a_store(int descriptor) {
+// What libtorch 2.11 writes first: the length and the name of the key in which a FileStore counts its users.
+bool may_be_store(int descriptor) {
   constexpr char kFirst[] = "\x09\0\0\0refcount/";
   constexpr std::size_t kSize = sizeof kFirst - 1;
   char begin[kSize];
@@ -223,24 +224,23 @@ bool may_be_a_store(int descriptor) {
   return size == 0 || (size == kSize && std::memcmp(begin, kFirst, kSize) == 0);
 }
 
-// FileStore would wait for ever for a folder that is not there, and search a file that is no store without end.
-std::string trouble_with(const std::string& path) {
+// Why the file cannot be a store; empty: it can. FileStore would wait forever for a missing folder, and search forever
+// in a file that is not a store.
+std::string file_error(const std::string& path) {
   const Socket file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0600));
   struct stat status {};
   if (!file.open() || fstat(file.descriptor(), &status) != 0)
     return std::string(std::strerror(errno)) + "; all ranks must be able to write it";
-  if (!S_ISREG(status.st_mode)) return "it is no file; name one in a folder that all ranks can write to";
-  // As other ranks write it.
-  flock(file.descriptor(), LOCK_SH);
-  return may_be_a_store(file.descriptor()) ? ""
-                                           : "it holds something else than a store; name another one, or remove it";
+  if (!S_ISREG(status.st_mode)) return "it is not a regular file; name a file in a folder that all ranks can write to";
+  flock(file.descriptor(), LOCK_SH);  // other ranks may be writing it
+  return may_be_store(file.descriptor()) ? "" : "it is not a store file; name another file, or remove this one";
 }
 
-// What a rank alone finds is that it did not come, which rank 0 says.
+// Where only one rank has an error here, rank 0 reports that this rank did not join.
 c10::intrusive_ptr<c10d::Store> open_file(const std::string& path, const Layout& layout) {
-  const std::string trouble = trouble_with(path);
-  if (!trouble.empty() && layout.rank != 0) throw PeerFailed();
-  if (!trouble.empty()) throw TrainError("file://" + path + ": " + trouble);
+  const std::string error = file_error(path);
+  if (!error.empty() && layout.rank != 0) throw PeerFailed();
+  if (!error.empty()) throw TrainError("file://" + path + ": " + error);
   return c10::make_intrusive<c10d::FileStore>(path, layout.world_size);
 }
 
@@ -260,10 +260,10 @@ JoinedStore join_store(Launch& launch, const JoinRequest& request) {
     if (!request.store) joined.store = open_file(method.path, env.layout);
     if (const auto address = reachable_address()) joined.own_address = *address;
   } else {
-    const auto numeric = looked_up(env.master.host, request.patience);
+    const auto numeric = resolve_host(env.master.host, request.timeout);
     const auto towards = numeric ? address_towards(*numeric, env.layout.node_count > 1) : numeric;
     if (!towards) {
-      // Every rank finds it, unless its node differs; of that one rank 0 says that it did not join.
+      // Every rank has this error, unless its node differs; then rank 0 reports that the rank did not join.
       if (env.layout.rank != 0) throw PeerFailed();
       throw TrainError("MASTER_ADDR=" + env.master.host + ": " + towards.error().message +
                        "; set it to a name or address of rank 0's host that all nodes can reach");
@@ -271,19 +271,19 @@ JoinedStore join_store(Launch& launch, const JoinRequest& request) {
     joined.own_address = *towards;
     const bool serves = env.layout.rank == 0 && !env.use_agent_store;
     if (serves) {
-      joined.store = serve_store(launch, *numeric, request.patience);
+      joined.store = serve_store(launch, *numeric, request.timeout);
       failpoint("publish");
       put(*joined.store, kRun, identity_of(env));
     } else {
-      joined.store = env.use_agent_store ? reach_store(env, *numeric, request.patience, request.patience)
-                                         : reach_store_of_run(env, *numeric, request.patience);
+      joined.store = env.use_agent_store ? reach_store(env, *numeric, request.timeout, request.timeout)
+                                         : reach_store_of_run(env, *numeric, request.timeout);
     }
     if (!env.use_agent_store) served = Endpoint{*numeric, env.master.port};
   }
-  // A restart below an agent finds the store of the attempt before.
+  // After a restart by an agent the store still holds the keys of the attempt before.
   const std::string name = request.group_name.empty() ? "" : "/" + request.group_name;
   joined.store = c10::make_intrusive<c10d::PrefixStore>("torchbridge/" + run_of(env) + name, joined.store);
-  joined.store->setTimeout(request.patience);
+  joined.store->setTimeout(request.timeout);
   joined.join_result = join_ranks(*joined.store, launch, request);
   joined.join_result.served_by_rank_0 = served;
   return joined;

@@ -1,4 +1,4 @@
-// How the ranks of a job come to one store.
+// How the ranks of a job reach one store.
 #pragma once
 
 #include <string>
@@ -11,15 +11,15 @@
 namespace torchbridge::train {
 
 struct JoinedStore {
-  c10::intrusive_ptr<c10d::Store> store;  // below a key of the run and its attempt
-  std::string own_address;                // by which the other ranks reach this one
+  c10::intrusive_ptr<c10d::Store> store;  // its keys begin with the run and its attempt
+  std::string own_address;                // numeric; the other ranks reach this one by it
   JoinResult join_result;
 };
 
-// Collective. Rank 0 serves the store, unless an agent does, on the socket that the launch brought or on one that it
-// binds. With one rank it is a store within the process; with file:// it is that file, which the last rank to leave
-// removes. Throws TrainError, which names address, port and variable, or the ranks that are missing after `patience`,
-// with their nodes; PeerFailed where another rank says what is wrong.
+// Collective. Rank 0 serves the store, unless an agent does, on the socket of the launch or on one that it binds. With
+// one rank it is a store within the process; with file:// it is that file, which the last rank to leave removes. Throws
+// TrainError, which names address, port and variable, or the ranks that are missing after request.timeout, with their
+// nodes; PeerFailed where another rank reports the error.
 JoinedStore join_store(Launch& launch, const JoinRequest& request);
 
 }  // namespace torchbridge::train

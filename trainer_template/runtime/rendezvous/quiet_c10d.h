@@ -1,9 +1,9 @@
-// c10d writes of what is expected here, stack traces too, and we tell it in our words.
+// c10d logs errors that are expected here, with stack traces; our own messages replace them.
 #pragma once
 
 namespace torchbridge::train {
 
-// While it lives c10d says nothing below `level`, in the whole process.
+// While it lives c10d logs nothing below `level`, in the whole process.
 class QuietC10d {
  public:
   enum Level { kError = 2, kFatal = 3 };  // of TORCH_CPP_LOG_LEVEL

@@ -12,7 +12,7 @@
 namespace torchbridge::train {
 namespace {
 
-// The launcher's own names, where its numbers are those of this run.
+// The launcher's names of the nodes, where its ranks are those of this run.
 class LauncherNodes {
  public:
   explicit LauncherNodes(const Launch& launch) {
@@ -35,7 +35,7 @@ class LauncherNodes {
   std::optional<TaskMap> map_;
 };
 
-// The nodes by their first rank, where all ranks that came are numbered node by node, as torchrun does; else nothing.
+// The nodes by their first rank, where all ranks that joined are numbered node by node, as torchrun does; else nothing.
 std::map<int, RankLocation> blocks_of(const std::vector<RankLocation>& present) {
   std::map<int, RankLocation> blocks;
   std::map<std::pair<int, std::string>, int> first_of;
@@ -55,7 +55,7 @@ std::map<int, RankLocation> blocks_of(const std::vector<RankLocation>& present) 
   return blocks;
 }
 
-// A missing one between the ranks of a node is of that node.
+// A missing rank between the ranks of one node is on that node.
 std::string node_by_neighbours(int rank, const std::map<int, RankLocation>& blocks) {
   auto after = blocks.upper_bound(rank);
   if (after == blocks.begin()) return {};

@@ -1,5 +1,5 @@
-// Where the ranks of a job are: what each says of itself in the store, and what a message says of those that did not
-// come.
+// On which nodes the ranks of a job run: each rank publishes its own location in the store, and messages name the nodes
+// of ranks that did not join.
 #pragma once
 
 #include <optional>
@@ -18,16 +18,17 @@ struct RankLocation {
   std::string host;
 };
 
-// Sets the key joined/RANK, by which a rank is known to be there.
+// Sets the key joined/RANK, which shows that the rank has joined.
 void announce(c10d::Store& store, const Layout& layout);
 // Waits for the ranks' keys.
 std::vector<RankLocation> locations_of(c10d::Store& store, const std::vector<int>& ranks);
 
-// The ranks of each node in ascending order, by the node of their lowest rank. Nodes are told apart by number and host.
+// The ranks of each node, ascending; the nodes in the order of their lowest ranks. Number and host together identify a
+// node.
 std::vector<std::vector<int>> ranks_by_node(const std::vector<RankLocation>& locations);
 
-// "rank 3 (n1)", "ranks 4,5 (n2, n3)", "rank 3": with the names of their nodes as far as the launcher tells, or as
-// other ranks of the same node do.
+// "rank 3 (n1)", "ranks 4,5 (n2, n3)", "rank 3": with the names of their nodes, where the launcher or other ranks of
+// the same node give them.
 std::string with_nodes(const std::vector<int>& missing, const Launch& launch, const std::vector<RankLocation>& present);
 
 }  // namespace torchbridge::train

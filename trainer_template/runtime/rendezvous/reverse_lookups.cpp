@@ -14,10 +14,10 @@ namespace {
 
 using GetNameInfo = int (*)(const sockaddr*, socklen_t, char*, socklen_t, char*, socklen_t, int);
 
-std::atomic<bool> wanted{false};
+std::atomic<bool> is_numeric_only{false};
 
-// The memory that a loaded library takes. Looked for once: dladdr searches all of libtorch's symbols, which takes a
-// millisecond.
+// The address range of a loaded library. Found once: dladdr would search all of libtorch's symbols, which takes a
+// millisecond a call.
 struct Library {
   std::uintptr_t inside = 0, begin = 0, end = 0;
 
@@ -25,8 +25,8 @@ struct Library {
     dl_iterate_phdr(look, this);
   }
   bool holds(const void* address) const {
-    const auto place = reinterpret_cast<std::uintptr_t>(address);
-    return begin <= place && place < end;
+    const auto number = reinterpret_cast<std::uintptr_t>(address);
+    return begin <= number && number < end;
   }
 
  private:
@@ -48,13 +48,13 @@ struct Library {
 
 }  // namespace
 
-// Stands before libc's for all libraries of the program.
+// Replaces libc's function for all libraries of the program.
 extern "C" int getnameinfo(const sockaddr* address, socklen_t size, char* host, socklen_t host_size, char* service,
                            socklen_t service_size, int flags) {
   static const auto original = reinterpret_cast<GetNameInfo>(dlsym(RTLD_NEXT, "getnameinfo"));
   static const Library libtorch(reinterpret_cast<const void*>(&at::set_num_threads));
-  if (wanted && libtorch.holds(__builtin_return_address(0))) flags |= NI_NUMERICHOST;
+  if (is_numeric_only && libtorch.holds(__builtin_return_address(0))) flags |= NI_NUMERICHOST;
   return original(address, size, host, host_size, service, service_size, flags);
 }
 
-void torchbridge::train::no_reverse_lookups() { wanted = true; }
+void torchbridge::train::no_reverse_lookups() { is_numeric_only = true; }

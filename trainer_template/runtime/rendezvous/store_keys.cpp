@@ -9,7 +9,7 @@
 namespace torchbridge::train {
 namespace {
 
-constexpr std::size_t kKeysOfOneWait = 1024;  // TCPStore takes 131,072 at once
+constexpr std::size_t kKeysOfOneWait = 1024;  // TCPStore accepts at most 131,072 in one call
 
 }  // namespace
 
@@ -31,10 +31,11 @@ std::vector<int> all_ranks(int world_size) {
 }
 
 std::vector<int> missing_after(c10d::Store& store, const char* what, std::vector<int> ranks,
-                               std::chrono::milliseconds patience) {
+                               std::chrono::milliseconds timeout) {
   using Clock = std::chrono::steady_clock;
-  const auto deadline = Clock::now() + patience;
-  // The store waits, not we: who asks for each key again and again keeps a store of thousands from those who come.
+  const auto deadline = Clock::now() + timeout;
+  // One blocking wait in the store: polling each key would keep the store of thousands of ranks from serving those that
+  // join.
   std::size_t begin = 0;
   for (std::size_t end = 0; begin < ranks.size(); begin = end) {
     end = std::min(ranks.size(), begin + kKeysOfOneWait);
@@ -43,10 +44,10 @@ std::vector<int> missing_after(c10d::Store& store, const char* what, std::vector
     std::vector<std::string> keys;
     for (std::size_t i = begin; i < end; ++i) keys.push_back(key(what, ranks[i]));
     try {
-      const QuietC10d quiet(QuietC10d::kError);  // it warns of a wait that ends
+      const QuietC10d quiet(QuietC10d::kError);  // it warns of a wait that times out
       store.wait(keys, left);
     } catch (const c10::Error&) {
-      break;  // the time is over, or the store is gone, as the next question shows
+      break;  // timed out, or the store is lost: then check() below throws
     }
   }
   ranks.erase(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(begin));

@@ -1,4 +1,4 @@
-// What ranks tell each other through the store: keys that a rank sets, and waiting for them.
+// Keys by which ranks exchange small texts through the store, and waiting for them.
 #pragma once
 
 #include <chrono>
@@ -9,18 +9,18 @@
 
 namespace torchbridge::train {
 
-// "joined/3": what rank 3 says about itself.
+// "joined/3": the key that rank 3 sets.
 std::string key(const char* what, int rank);
 
 void put(c10d::Store& store, const std::string& name, const std::string& text);
-// Waits for the key as long as the store's timeout says.
+// Waits for the key, at most the store's timeout.
 std::string get(c10d::Store& store, const std::string& name);
 
 std::vector<int> all_ranks(int world_size);
 
-// Those of the ranks that have not set their key `what`, as soon as all have or when the time is over.
+// The ranks that have not set their key `what` within `timeout`. Returns at once when all have.
 std::vector<int> missing_after(c10d::Store& store, const char* what, std::vector<int> ranks,
-                               std::chrono::milliseconds patience);
+                               std::chrono::milliseconds timeout);
 
 // "rank 3", or "ranks 1,3,4", for a message.
 std::string list_of(const std::vector<int>& ranks);

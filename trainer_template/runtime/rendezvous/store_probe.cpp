@@ -18,10 +18,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kSilence{10'000};
+constexpr milliseconds kAnswerTimeout{10'000};
 constexpr milliseconds kRetry{50};
-constexpr int kHangUps =
-    20;  // so often in a row may a connection be closed unanswered: a store that starts or ends does that
+// A store that starts or ends closes connections without an answer; after so many in a row it is no store.
+constexpr int kMaxHangUps = 20;
 
 // What TCPStore's client sends first: VALIDATE with a magic number, then PING with a number that comes back.
 constexpr unsigned char kValidate = 0, kPing = 13;
@@ -33,9 +33,9 @@ int until(Clock::time_point deadline) {
   return static_cast<int>(std::clamp<std::int64_t>(left, 1, 1'000'000));
 }
 
-enum class Handshake { kGood, kWrong, kSilent, kHungUp };
+enum class Handshake { kGood, kWrong, kNoAnswer, kHungUp };
 
-Handshake shake_hands(int descriptor, Clock::time_point deadline, std::string& answer) {
+Handshake handshake(int descriptor, Clock::time_point deadline, std::string& answer) {
   unsigned char question[10] = {kValidate, 0, 0, 0, 0, kPing, 0, 0, 0, 0};
   const auto nonce = static_cast<std::uint32_t>(getpid());
   std::memcpy(question + 1, &kMagic, 4);
@@ -47,7 +47,7 @@ Handshake shake_hands(int descriptor, Clock::time_point deadline, std::string& a
     pollfd ready{descriptor, POLLIN, 0};
     if (poll(&ready, 1, until(deadline)) <= 0) {
       if (Clock::now() < deadline) continue;
-      return answer.empty() ? Handshake::kSilent : Handshake::kWrong;
+      return answer.empty() ? Handshake::kNoAnswer : Handshake::kWrong;
     }
     char bytes[64];
     const ssize_t got = recv(descriptor, bytes, sizeof bytes, 0);
@@ -62,25 +62,25 @@ Handshake shake_hands(int descriptor, Clock::time_point deadline, std::string& a
 
 StoreProbe wait_for_store(const Endpoint& address, milliseconds timeout) {
   const auto deadline = Clock::now() + timeout;
-  StoreProbe probe{StoreAnswer::kNobody, "nobody answers"};
+  StoreProbe probe{StoreAnswer::kUnreachable, "no answer"};
   for (int hang_ups = 0; Clock::now() < deadline; std::this_thread::sleep_for(kRetry)) {
     const auto socket = connect_to(address, milliseconds(until(deadline)));
     if (!socket) {
-      probe = {StoreAnswer::kNobody, socket.error().message};
+      probe = {StoreAnswer::kUnreachable, socket.error().message};
       hang_ups = 0;
       continue;
     }
     std::string answer;
-    switch (shake_hands(socket->descriptor(), std::min(deadline, Clock::now() + kSilence), answer)) {
+    switch (handshake(socket->descriptor(), std::min(deadline, Clock::now() + kAnswerTimeout), answer)) {
       case Handshake::kGood:
         return {StoreAnswer::kReady, ""};
       case Handshake::kWrong:
         return {StoreAnswer::kForeign, "it answers '" + printable(answer) + "'"};
-      case Handshake::kSilent:
-        return {StoreAnswer::kForeign, "it accepts the connection and says nothing"};
+      case Handshake::kNoAnswer:
+        return {StoreAnswer::kForeign, "it accepts the connection and sends nothing"};
       case Handshake::kHungUp:
-        probe = {StoreAnswer::kNobody, "it closes the connection"};
-        if (++hang_ups >= kHangUps) return {StoreAnswer::kForeign, probe.detail};
+        probe = {StoreAnswer::kUnreachable, "it closes the connection"};
+        if (++hang_ups >= kMaxHangUps) return {StoreAnswer::kForeign, probe.detail};
     }
   }
   return probe;

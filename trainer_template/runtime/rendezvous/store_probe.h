@@ -1,4 +1,4 @@
-// Whether what answers at the store's address is a store at all.
+// Whether the service at the store's address is a store.
 #pragma once
 
 #include <chrono>
@@ -8,11 +8,10 @@
 
 namespace torchbridge::train {
 
-// What waiting for the store found.
 enum class StoreAnswer {
   kReady,
-  kNobody,   // until the deadline nobody accepted a connection
-  kForeign,  // something accepted it that does not speak TCPStore's protocol, or says nothing for ten seconds
+  kUnreachable,  // no connection was accepted until the deadline
+  kForeign,      // the service does not speak TCPStore's protocol, or sends nothing for ten seconds
 };
 
 struct StoreProbe {
@@ -20,8 +19,8 @@ struct StoreProbe {
   std::string detail;  // for a message: what happened last
 };
 
-// Tries until a TCPStore answers at `address` (numeric), something else does, or the time is over. TCPStore itself
-// would wait for the answer of a foreign service for ever.
+// Tries until a TCPStore or another service answers at `address` (numeric), or the time is over. TCPStore itself would
+// wait forever for the answer of another service.
 StoreProbe wait_for_store(const Endpoint& address, std::chrono::milliseconds timeout);
 
 }  // namespace torchbridge::train

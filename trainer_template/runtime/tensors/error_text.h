@@ -1,4 +1,4 @@
-// What an exception says, for people.
+// The text of an exception, for messages.
 #pragma once
 
 #include <exception>

@@ -7,9 +7,9 @@
 
 namespace torchbridge::train {
 
-// torch::nn::Linear with the same parameters and the same start, but at::linear as its forward pass, which is Python's.
-// C++'s own is addmm for two dimensions and, for more, a matmul and an addition: under autocast to bf16 the results
-// differ in their last bits.
+// torch::nn::Linear with the same parameters and the same initial values, but at::linear as its forward pass, which is
+// Python's. C++'s own is addmm for two dimensions and, for more, a matmul and an addition: under autocast to bf16 the
+// results differ in their last bits.
 class LinearImpl : public torch::nn::LinearImpl {
  public:
   using torch::nn::LinearImpl::LinearImpl;

@@ -13,8 +13,8 @@ namespace torchbridge::train {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-// What a model consists of, in the order of its modules. A parameter that two modules share is there once, under its
-// first name. The tensors share memory with the model.
+// The parameters and buffers of a model, in the order of its modules. A parameter that two modules share is listed
+// once, under its first name. The tensors share memory with the model.
 struct ModelTensors {
   NamedTensors parameters;
   NamedTensors buffers;

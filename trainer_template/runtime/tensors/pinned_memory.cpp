@@ -14,10 +14,10 @@ at::Tensor empty_pinned(at::IntArrayRef sizes, at::ScalarType type) {
   try {
     return at::empty(sizes, at::TensorOptions(type).pinned_memory(true));
   } catch (const c10::Error& error) {
-    static std::atomic<bool> is_said{false};
-    if (!is_said.exchange(true)) {
+    static std::atomic<bool> is_reported{false};
+    if (!is_reported.exchange(true)) {
       say("no pinned memory (" + one_line(error) +
-          "): copies between GPU and CPU take pageable memory, which is slower");
+          "): copies between GPU and CPU use pageable memory, which is slower");
     }
     return at::empty(sizes, type);
   }

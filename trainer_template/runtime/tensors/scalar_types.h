@@ -7,7 +7,7 @@
 
 namespace torchbridge::train {
 
-// Throws TrainError for a type that is not saved.
+// Throws TrainError for a type that has no such name.
 std::string dtype_name(at::ScalarType type);
 
 // REQUIRES: element_size(dtype) != 0.

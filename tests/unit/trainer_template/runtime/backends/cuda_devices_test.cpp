@@ -12,7 +12,7 @@ Layout layout(int local_rank) {
   return {.rank = 8 + local_rank, .world_size = 16, .local_rank = local_rank, .local_world_size = 8};
 }
 
-TEST(DeviceChoice, LocalRankIsTheIndexUnlessOneGpuIsVisible) {
+TEST(GpuSelection, LocalRankIsTheIndexUnlessOneGpuIsVisible) {
   const struct {
     int local_rank, visible, expected;
   } kCases[] = {{0, 8, 0}, {7, 8, 7}, {0, 1, 0}, {7, 1, 0}, {1, 2, 1}};
@@ -23,10 +23,10 @@ TEST(DeviceChoice, LocalRankIsTheIndexUnlessOneGpuIsVisible) {
   }
 }
 
-TEST(DeviceChoice, AnImpossibleChoiceShowsWhatIsVisible) {
-  const auto beyond = gpu_of(layout(5), devices(4));
-  ASSERT_FALSE(beyond);
-  EXPECT_EQ(beyond.error().message,
+TEST(GpuSelection, AMissingGpuIsAnErrorThatNamesTheVisibleOnes) {
+  const auto missing = gpu_of(layout(5), devices(4));
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().message,
             "LOCAL_RANK=5, but only 4 GPUs are visible (NVIDIA H100, CUDA_VISIBLE_DEVICES is not set): "
             "start no more ranks a node than there are GPUs");
   const auto none = gpu_of(layout(0), devices(0));
@@ -34,16 +34,17 @@ TEST(DeviceChoice, AnImpossibleChoiceShowsWhatIsVisible) {
   EXPECT_EQ(none.error().message, "no GPU is visible (CUDA_VISIBLE_DEVICES is not set)");
 }
 
-TEST(DeviceChoice, AnIndexOfTheProgramIsTakenAtItsWord) {
+TEST(GpuSelection, AnIndexOfTheProgramIsUsedAsItIs) {
   EXPECT_EQ(*gpu_at(1, devices(2)), 1);
-  const auto beyond = gpu_at(2, devices(2));
-  ASSERT_FALSE(beyond);
-  EXPECT_EQ(beyond.error().message, "device cuda:2: 2 GPUs are visible (NVIDIA H100, CUDA_VISIBLE_DEVICES is not set)");
+  const auto missing = gpu_at(2, devices(2));
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().message,
+            "device cuda:2: 2 GPUs are visible (NVIDIA H100, CUDA_VISIBLE_DEVICES is not set)");
 }
 
-TEST(DeviceChoice, TheDriverIsAskedWithoutHarm) {
+TEST(GpuSelection, TheDriverIsAskedOnAnyMachine) {
   const CudaDevices here = cuda_devices();
-  EXPECT_FALSE(here.because.empty());
+  EXPECT_FALSE(here.detail.empty());
 }
 
 }  // namespace

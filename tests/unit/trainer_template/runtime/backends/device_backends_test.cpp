@@ -5,7 +5,7 @@
 namespace torchbridge::train {
 namespace {
 
-TEST(BackendChoice, ReadsNamesAndPairs) {
+TEST(BackendSelection, ReadsNamesAndPairs) {
   const struct {
     const char *text, *device;
     std::vector<DeviceBackend> expected;
@@ -24,19 +24,19 @@ TEST(BackendChoice, ReadsNamesAndPairs) {
   }
 }
 
-TEST(BackendChoice, NamesWhatIsWrong) {
+TEST(BackendSelection, NamesTheError) {
   const struct {
     const char *text, *device, *expected;
   } kCases[] = {
-      {"", "xpu", "no backend is known for the device 'xpu'"},
-      {"gl oo", "cpu", "this is no name"},
+      {"", "xpu", "no default backend for the device 'xpu'"},
+      {"gl oo", "cpu", "this is not a name"},
       {"cpu:gloo,nccl", "cpu", "'nccl' has no device"},
       {"cpu:gloo,", "cpu", "'' has no device"},
-      {"cpu:", "cpu", "'cpu:' is no pair of names"},
-      {":gloo", "cpu", "':gloo' is no pair of names"},
-      {"cpu:gloo:1", "cpu", "is no pair of names"},
+      {"cpu:", "cpu", "'cpu:' is not DEVICE:NAME"},
+      {":gloo", "cpu", "':gloo' is not DEVICE:NAME"},
+      {"cpu:gloo:1", "cpu", "is not DEVICE:NAME"},
       {"cpu:gloo,cpu:mpi", "cpu", "the device 'cpu' is named twice"},
-      {"../../lib", "cpu", "this is no name"},
+      {"../../lib", "cpu", "this is not a name"},
   };
   for (const auto& c : kCases) {
     const auto found = parse_backends(c.text, c.device);

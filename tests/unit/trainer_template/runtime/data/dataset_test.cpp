@@ -2,9 +2,9 @@
 #include <fstream>
 #include <sstream>
 
-#include "tests/support/temporary_folder.h"
 #include "tests/support/image_files.h"
 #include "tests/support/own_dataset.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/support/token_files.h"
 #include "trainer_template/runtime/checkpoint_format/fingerprint.h"
 #include "trainer_template/runtime/data/csv_dataset.h"
@@ -44,7 +44,7 @@ TEST(TokenWindows, MayOverlap) {
   EXPECT_EQ(values<std::int64_t>(windows.collate(Integers{2}).targets), (Integers{13, 14}));
 }
 
-TEST(TokenWindows, SaysWhatIsWrong) {
+TEST(TokenWindows, NamesTheError) {
   TemporaryFolder folder;
   folder.write("a.bin", token_bytes({10, 11, 50257, 13}));
   EXPECT_TRUE(contains(error_of([&] { TokenWindows({folder / "a.bin"}, {.length = 4}); }),
@@ -90,7 +90,7 @@ TEST(TextWindows, PartsOfAFileDoNotOverlap) {
   EXPECT_EQ(values<std::int64_t>(second.collate(Integers{0}).inputs).front(), '5');
 }
 
-TEST(TextWindows, SaysWhatIsWrong) {
+TEST(TextWindows, NamesTheError) {
   TemporaryFolder folder;
   folder.write("short.txt", "ab");
   folder.write("empty.txt", "");
@@ -112,7 +112,7 @@ TEST(Table, OneColumnIsTheTarget) {
   EXPECT_EQ(values<std::int64_t>(batch.targets), (Integers{2, 0}));
 }
 
-TEST(Table, SaysWhatIsWrong) {
+TEST(Table, NamesTheError) {
   TemporaryFolder folder;
   folder.write("t.csv", "a,y\n1,0\n3,0.5\n");
   folder.write("one.csv", "a\n1\n");
@@ -129,8 +129,8 @@ std::string flat_png(int width, int height, std::uint8_t value) {
 
 std::string fingerprint(const Dataset& samples) { return fingerprint_of(samples.contents()); }
 
-// Each has one, which another data set of the same size has not, and the same one in another place has.
-TEST(Datasets, ThoseOfOneSizeAreToldApart) {
+// A copy of a data set has the same fingerprint, another data set of the same size a different one.
+TEST(Datasets, FingerprintsDifferForDataOfOneSize) {
   TemporaryFolder folder;
   for (const char* name : {"t", "copy"}) {
     folder.write(std::string(name) + ".txt", "0123456789");
@@ -150,13 +150,13 @@ TEST(Datasets, ThoseOfOneSizeAreToldApart) {
   EXPECT_NE(text("t.txt"), "");
   EXPECT_EQ(text("t.txt"), text("copy.txt"));
   EXPECT_NE(text("t.txt"), text("other.txt"));
-  EXPECT_EQ(text("t.txt", {0, 0.5}), text("other.txt", {0, 0.5})) << "where they differ is not learned from";
+  EXPECT_EQ(text("t.txt", {0, 0.5}), text("other.txt", {0, 0.5})) << "they differ outside of this part";
   EXPECT_EQ(tokens("t.bin"), tokens("copy.bin"));
   EXPECT_NE(tokens("t.bin"), tokens("other.bin"));
   EXPECT_EQ(table("t.csv"), table("copy.csv"));
   EXPECT_NE(table("t.csv"), table("other.csv"));
   EXPECT_NE(table("t.csv"), table("t.csv", "a")) << "another target";
-  EXPECT_EQ(fingerprint(Squares()), "") << "it tells none";
+  EXPECT_EQ(fingerprint(Squares()), "") << "it has none";
 }
 
 class Pictures : public testing::Test {
@@ -185,7 +185,7 @@ TEST_F(Pictures, FoldersAreClasses) {
   for (int i = 12; i < 18; ++i) EXPECT_EQ(pixels[i], 1);
 }
 
-TEST_F(Pictures, AreToldApartByNamesAndSizes) {
+TEST_F(Pictures, NamesAndSizesMakeTheFingerprint) {
   const auto now = [&] { return fingerprint(ImageFolder(folder.path(), {})); };
   const std::string before = now();
   folder.write("dog/.thumbnails", "still none");
@@ -207,7 +207,7 @@ TEST_F(Pictures, DamageIsNamedWithSampleAndFile) {
   EXPECT_TRUE(contains(message, "sample 3: " + (folder / "dog/d.png").string() + ": is a damaged PNG file"));
 }
 
-TEST_F(Pictures, FilesAreLookedAtBeforehand) {
+TEST_F(Pictures, FilesAreCheckedInTheConstructor) {
   const auto message = [&] { return error_of([&] { ImageFolder(folder.path(), {}); }); };
   folder.write("dog/e.jpg", "GIF89a");
   EXPECT_TRUE(contains(message(), "dog/e.jpg: byte 0: expected the signature of a PNG or JPEG file"));
@@ -221,8 +221,8 @@ TEST_F(Pictures, FilesAreLookedAtBeforehand) {
   folder.write("elk/list.txt", "");
   std::filesystem::remove_all(folder / "elk");
   folder.write("readme", "");
-  EXPECT_TRUE(contains(message(), "readme: is a file, expected only folders"));
-  EXPECT_TRUE(contains(error_of([&] { ImageFolder(folder / "none", {}); }), "none: is no folder"));
+  EXPECT_TRUE(contains(message(), "readme: is a file; expected only folders"));
+  EXPECT_TRUE(contains(error_of([&] { ImageFolder(folder / "none", {}); }), "none: is not a folder"));
 }
 
 std::string text_between(const std::string& path, const std::string& begin, const std::string& end) {

@@ -8,7 +8,7 @@ namespace torchbridge::train {
 namespace {
 
 std::vector<std::int64_t> whole(const SamplerOptions& options, std::int64_t epoch) {
-  return rank_share(options, EpochOrder(options, epoch), 0, 0, options.size);
+  return rank_shard(options, EpochOrder(options, epoch), 0, 0, options.size);
 }
 
 // tests/process compares with Python itself.

@@ -54,7 +54,7 @@ TEST(KeyedPermutation, TakesDataSetsOfAnySize) {
   }
 }
 
-// The orders must stay what they are, or a run would go on in another order after an update.
+// The orders must not change, or a run would resume in another order after an update.
 TEST(KeyedPermutation, StaysTheSame) {
   const KeyedPermutation order(1'000'000'000, 42, 3);
   const std::vector<std::int64_t> first = {order[0], order[1], order[2], order[999'999'999]};
@@ -154,7 +154,7 @@ TEST(KeyedPermutation, NeighboursOfALargeOrderAreIndependent) {
   }
 }
 
-// A random order leaves one sample in its place on average, with variance 1.
+// A random order leaves one sample at its position on average, with variance 1.
 TEST(KeyedPermutation, AsManySamplesStayInPlaceAsByChance) {
   constexpr std::int64_t kKeys = 2000, kSize = 200;
   std::int64_t fixed = 0;

@@ -96,7 +96,7 @@ TEST(DeviceLoader, OrdinaryMemoryIsCopiedToo) {
   EXPECT_EQ(values(batch.inputs), indices);
 }
 
-TEST(DeviceLoader, TakesPageableMemoryWhereThereIsNoOther) {
+TEST(DeviceLoader, UsesPageableMemoryWhereNoPinnedIsLeft) {
   const Numbers numbers;
   fake_device::forget();
   fake_device::refuse_pinned_memory(true);
@@ -112,12 +112,12 @@ TEST(DeviceLoader, TakesPageableMemoryWhereThereIsNoOther) {
   fake_device::refuse_pinned_memory(false);
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
             "device_loader_test: no pinned memory (out of locked memory): "
-            "copies between GPU and CPU take pageable memory, which is slower\n");
+            "copies between GPU and CPU use pageable memory, which is slower\n");
   EXPECT_EQ(inputs, (std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
   for (const auto& copy : fake_device::copies()) EXPECT_FALSE(copy.pinned);
 }
 
-TEST(DeviceLoader, ADeviceThatIsNotThereIsAnErrorOfTheCaller) {
+TEST(DeviceLoader, AMissingDeviceIsAnErrorInTheCaller) {
   const Numbers numbers;
   Loader loader(numbers, {.size = 12}, {.device = c10::Device(c10::DeviceType::XPU, 0)});
   EXPECT_THROW(loader.next(), std::exception);

@@ -17,11 +17,11 @@ Indices in_order(std::int64_t size) {
   return order;
 }
 
-// What a rank takes of an epoch in the order 0, 1, 2 ...
-Indices share_of(const SamplerOptions& options, std::int64_t consumed = 0) {
-  Indices share(samples_per_rank(options, consumed));
-  for (std::int64_t nth = 0; nth < std::ssize(share); ++nth) share[nth] = rank_position(options, consumed, nth);
-  return share;
+// The samples of a rank in an epoch in the order 0, 1, 2 ...
+Indices shard_of(const SamplerOptions& options, std::int64_t consumed = 0) {
+  Indices shard(samples_per_rank(options, consumed));
+  for (std::int64_t nth = 0; nth < std::ssize(shard); ++nth) shard[nth] = rank_position(options, consumed, nth);
+  return shard;
 }
 
 struct Case {
@@ -32,7 +32,7 @@ struct Case {
   Indices expected;
 };
 
-// What Python gives without shuffle; the rest of what it gives is compared in tests/process.
+// Python's results without shuffle; tests/process compares the others with Python itself.
 const Case kCases[] = {
     {8, 4, 1, false, 0, {1, 5}},     {10, 4, 0, false, 0, {0, 4, 8}}, {10, 4, 2, false, 0, {2, 6, 0}},
     {10, 4, 3, false, 0, {3, 7, 1}}, {10, 4, 3, true, 0, {3, 7}},     {2, 5, 4, false, 0, {0}},
@@ -44,33 +44,33 @@ const Case kCases[] = {
 TEST(Sampler, TakesEveryWorldSizethSample) {
   for (const Case& c : kCases) {
     const SamplerOptions options{.size = c.size, .world_size = c.world_size, .rank = c.rank, .drop_last = c.drop_last};
-    const Indices share = share_of(options, c.consumed);
-    EXPECT_EQ(share, c.expected) << c.size << " samples, rank " << c.rank << " of " << c.world_size << ", drop_last "
+    const Indices shard = shard_of(options, c.consumed);
+    EXPECT_EQ(shard, c.expected) << c.size << " samples, rank " << c.rank << " of " << c.world_size << ", drop_last "
                                  << c.drop_last << ", consumed " << c.consumed;
     EXPECT_EQ(samples_per_rank(options, c.consumed), std::ssize(c.expected));
   }
 }
 
-TEST(Sampler, EveryRankGetsAsMany) {
+TEST(Sampler, EveryRankGetsTheSameNumber) {
   for (std::int64_t size : {1, 2, 7, 8, 9, 100}) {
     for (int world_size : {1, 2, 3, 16}) {
       for (bool drop_last : {false, true}) {
         SamplerOptions options{.size = size, .world_size = world_size, .drop_last = drop_last};
-        const auto first = share_of(options).size();
+        const auto first = shard_of(options).size();
         options.rank = world_size - 1;
-        EXPECT_EQ(share_of(options).size(), first) << size << " on " << world_size;
+        EXPECT_EQ(shard_of(options).size(), first) << size << " on " << world_size;
       }
     }
   }
 }
 
-TEST(Sampler, GoesOnAtAnotherWorldSizeWithWhatIsLeft) {
+TEST(Sampler, ResumesAtAnotherWorldSizeWithTheSamplesLeft) {
   constexpr std::int64_t kSize = 101, kConsumed = 48;
   for (int world_size : {1, 2, 3, 5}) {
     std::set<std::int64_t> seen;
     for (int rank = 0; rank < world_size; ++rank) {
       const SamplerOptions options{.size = kSize, .world_size = world_size, .rank = rank};
-      for (std::int64_t index : share_of(options, kConsumed)) seen.insert(index);
+      for (std::int64_t index : shard_of(options, kConsumed)) seen.insert(index);
     }
     for (std::int64_t index = kConsumed; index < kSize; ++index) {
       EXPECT_TRUE(seen.contains(index)) << index << " on " << world_size;

@@ -68,7 +68,7 @@ TEST(Ddp, GivesTheLayoutThatTheNextStepUses) {
   EXPECT_EQ(again.buckets(), layout);
 }
 
-TEST(Ddp, RefusesALayoutOfAnotherModel) {
+TEST(Ddp, RejectsALayoutOfAnotherModel) {
   const ModelTensors model = two_weights();
   for (const BucketLayout& layout : {BucketLayout{{0}}, {{0, 1, 2}}, {{0, 0}}, {{0, 5}}, {{0, 1}, {}}}) {
     EXPECT_TRUE(contains(error_of([&] { DistributedDataParallel(model, alone(), {.buckets = layout}); }),
@@ -76,7 +76,7 @@ TEST(Ddp, RefusesALayoutOfAnotherModel) {
   }
 }
 
-TEST(Ddp, RefusesAModelThatCannotLearn) {
+TEST(Ddp, RejectsAModelWithoutGradients) {
   const ModelTensors model{.parameters = {{"a", at::ones({2})}}, .buffers = {}};
   EXPECT_TRUE(
       contains(error_of([&] { DistributedDataParallel(model, alone()); }), "no parameter that requires a gradient"));
@@ -94,7 +94,7 @@ void visit_tensors(Outputs& outputs, Visit&& visit) {
 }
 
 std::size_t tensors_in(auto output) {
-  using torchbridge::train::visit_tensors;  // beside the one for Outputs
+  using torchbridge::train::visit_tensors;  // in addition to the one for Outputs
   std::size_t count = 0;
   visit_tensors(output, [&](at::Tensor& tensor) {
     tensor = tensor + 1;
@@ -115,7 +115,7 @@ TEST(OutputTensors, AreFoundInAnyNest) {
   EXPECT_EQ(tensors_in(c10::IValue(std::make_tuple(one, std::vector<at::Tensor>{one, one}, dict))), 4u);
 }
 
-TEST(Ddp, PutsTheTensorsOfItsSinkBackIntoTheOutput) {
+TEST(Ddp, ReplacesTheTensorsOfTheOutputByThoseOfItsSink) {
   const ModelTensors model = two_weights();
   DistributedDataParallel ddp(model, alone(), {.find_unused_parameters = true});
   for (int step = 0; step < 2; ++step) {
@@ -132,7 +132,7 @@ TEST(Ddp, PutsTheTensorsOfItsSinkBackIntoTheOutput) {
   }
 }
 
-TEST(Ddp, TellsItsLoggingData) {
+TEST(Ddp, HasLoggingData) {
   const ModelTensors model = two_weights();
   DistributedDataParallel ddp(model, alone(), {.bucket_cap_mb = 2});
   ddp.register_comm_hook(fp16_compress_wrapper(allreduce_hook(alone())));
@@ -143,11 +143,11 @@ TEST(Ddp, TellsItsLoggingData) {
   EXPECT_GT(data.numbers.at("avg_backward_compute_time"), 0);
 }
 
-TEST(Ddp, RefusesWhatCannotBeMeant) {
+TEST(Ddp, RejectsImpossibleOptions) {
   const std::pair<DdpOptions, const char*> cases[] = {
       {{.bucket_cap_mb = 0}, "expected more than 0"},
       {{.delay_all_reduce = {.names = {"a"}}}, "needs both"},
-      {{.delay_all_reduce = {.names = {"c"}, .until = "a"}}, "'c', which is no parameter"},
+      {{.delay_all_reduce = {.names = {"c"}, .until = "a"}}, "'c', which is not a parameter"},
       {{.delay_all_reduce = {.names = {"a", "b"}, .until = "a"}}, "names all parameters"},
   };
   for (const auto& [options, message] : cases) {
@@ -155,7 +155,7 @@ TEST(Ddp, RefusesWhatCannotBeMeant) {
   }
 }
 
-TEST(ProcessGroup, OfOneRankNeedsNobody) {
+TEST(ProcessGroup, OfOneRankNeedsNoOther) {
   ProcessGroup group(Launch{}, {});
   EXPECT_EQ(group.world_size(), 1);
   group.barrier();

@@ -24,7 +24,7 @@ struct Nested : torch::nn::Module {
   SyncBatchNorm own{nullptr};
 };
 
-TEST(SyncBatchNorm, TakesThePlaceOfEachBatchNormInASequential) {
+TEST(SyncBatchNorm, ReplacesEachBatchNormInASequential) {
   Nested model;
   const ModelTensors before = tensors_of(model);
   const at::Tensor input = at::rand({4, 3});
@@ -56,7 +56,7 @@ TEST(SyncBatchNorm, NamesABatchNormThatItCannotReplace) {
       contains(error_of([&] { convert_sync_batch_norm(model, alone()); }), "'norm' is in no torch::nn::Sequential"));
 }
 
-TEST(SyncBatchNorm, RefusesAnInputOfOtherChannels) {
+TEST(SyncBatchNorm, RejectsAnInputOfOtherChannels) {
   EXPECT_TRUE(contains(error_of([&] { SyncBatchNorm(3)->forward(at::ones({2, 4})); }), "(N, 3, ...), not [2, 4]"));
 }
 

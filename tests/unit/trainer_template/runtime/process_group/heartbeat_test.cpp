@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 constexpr milliseconds kTimeout{400};
 
-// A rank with a promise for what it hears.
+// A rank, and a promise that its on_loss() fulfils.
 struct Listener {
   std::promise<void> loss;
   std::unique_ptr<Heartbeat> heart;
@@ -44,35 +44,35 @@ std::unique_ptr<Heartbeat> join(Listener& listener, const Endpoint& server, int 
   return std::move(*heart);
 }
 
-void say(const Socket& socket, const std::string& line) {
+void send_line(const Socket& socket, const std::string& line) {
   EXPECT_EQ(send(socket.descriptor(), line.data(), line.size(), 0), static_cast<ssize_t>(line.size()));
 }
 
-// As a stopped process: connected, and silent from then on.
-Socket silent_rank(const Endpoint& server, int rank) {
+// Behaves as a stopped process: connects, and sends nothing more.
+Socket stopped_rank(const Endpoint& server, int rank) {
   auto socket = connect_to(server, milliseconds(1000));
   EXPECT_TRUE(socket);
-  say(*socket, "token " + std::to_string(rank) + "\n");
+  send_line(*socket, "token " + std::to_string(rank) + "\n");
   return std::move(*socket);
 }
 
-// Until the other side's kernel has all that was said.
+// Until the other side's kernel has all that was sent.
 void wait_until_delivered(const Socket& socket) {
   for (int unacknowledged = 1; unacknowledged > 0; std::this_thread::yield()) {
     ASSERT_EQ(ioctl(socket.descriptor(), SIOCOUTQ, &unacknowledged), 0);
   }
 }
 
-TEST(HeartbeatTest, AllHearWhoIsSilent) {
+TEST(HeartbeatTest, AllRanksLearnWhichRankTimedOut) {
   Listener zero, one;
   zero.heart = serve(zero);
   one.heart = join(one, zero.heart->endpoint(), 1);
-  const Socket two = silent_rank(zero.heart->endpoint(), 2);
+  const Socket two = stopped_rank(zero.heart->endpoint(), 2);
   EXPECT_EQ(zero.lost(), std::vector<int>{2});
   EXPECT_EQ(one.lost(), std::vector<int>{2});
 }
 
-TEST(HeartbeatTest, ASilentServerIsRankZero) {
+TEST(HeartbeatTest, AServerThatTimesOutIsRankZero) {
   const Socket server = *listen_on({"127.0.0.1", 0});
   Listener one;
   one.heart = join(one, {"127.0.0.1", *bound_port(server)}, 1);
@@ -80,36 +80,36 @@ TEST(HeartbeatTest, ASilentServerIsRankZero) {
 }
 
 // All that the other side sends until it hangs up.
-std::string heard_by(const Socket& socket) {
+std::string received_by(const Socket& socket) {
   std::string text;
   char bytes[256];
   for (ssize_t size = 0; (size = recv(socket.descriptor(), bytes, sizeof bytes, 0)) > 0;) text.append(bytes, size);
   return text;
 }
 
-// It reads that when it goes on.
-TEST(HeartbeatTest, WhoIsGivenUpIsTold) {
+// It reads the line when it continues.
+TEST(HeartbeatTest, ALostRankIsSentThatItIsLost) {
   Listener zero;
   zero.heart = serve(zero);
-  const Socket two = silent_rank(zero.heart->endpoint(), 2);
+  const Socket two = stopped_rank(zero.heart->endpoint(), 2);
   EXPECT_EQ(zero.lost(), std::vector<int>{2});
   zero.heart.reset();
-  EXPECT_TRUE(heard_by(two).ends_with("lost 2\n"));
+  EXPECT_TRUE(received_by(two).ends_with("lost 2\n"));
 
   const Socket server = *listen_on({"127.0.0.1", 0});
   Listener one;
   one.heart = join(one, {"127.0.0.1", *bound_port(server)}, 1);
   EXPECT_EQ(one.lost(), std::vector<int>{0});
   one.heart.reset();
-  EXPECT_TRUE(heard_by(Socket(accept(server.descriptor(), nullptr, nullptr))).ends_with("lost 0\n"));
+  EXPECT_TRUE(received_by(Socket(accept(server.descriptor(), nullptr, nullptr))).ends_with("lost 0\n"));
 }
 
-// A rank that was slow to join: the others were told before it came.
-TEST(HeartbeatTest, WhoJoinsAfterALossIsTold) {
+// A rank that was slow to join: the others got the line before it connected.
+TEST(HeartbeatTest, ARankThatJoinsAfterALossLearnsIt) {
   for (const bool hang_ups : {false, true}) {
     Listener zero{.hang_ups = hang_ups}, two{.hang_ups = hang_ups};
     zero.heart = serve(zero);
-    Socket one = silent_rank(zero.heart->endpoint(), 1);
+    Socket one = stopped_rank(zero.heart->endpoint(), 1);
     if (hang_ups) one = Socket();
     EXPECT_EQ(zero.lost(), std::vector<int>{1});
     two.heart = join(two, zero.heart->endpoint(), 2);
@@ -118,45 +118,45 @@ TEST(HeartbeatTest, WhoJoinsAfterALossIsTold) {
   }
 }
 
-TEST(HeartbeatTest, WhoBreaksOffKnowsWhoDidBefore) {
+TEST(HeartbeatTest, AnAbortKnowsTheRanksThatAbortedBefore) {
   Listener zero;
   zero.heart = serve(zero);
-  const Socket one = silent_rank(zero.heart->endpoint(), 1);
-  say(one, "broke\n");
+  const Socket one = stopped_rank(zero.heart->endpoint(), 1);
+  send_line(one, "broke\n");
   wait_until_delivered(one);
   zero.heart->announce_abort();
   EXPECT_EQ(zero.heart->aborted_ranks(), std::vector<int>{1});
   EXPECT_TRUE(zero.heart->lost().empty());
 }
 
-TEST(HeartbeatTest, WhoBreaksOffTellsTheOthers) {
+TEST(HeartbeatTest, AnAbortIsSentToTheOthers) {
   Listener zero;
   zero.heart = serve(zero);
-  const Socket one = silent_rank(zero.heart->endpoint(), 1);
+  const Socket one = stopped_rank(zero.heart->endpoint(), 1);
   wait_until_delivered(one);
   zero.heart->announce_abort();
   zero.heart.reset();
-  EXPECT_TRUE(heard_by(one).ends_with("broke\n"));
+  EXPECT_TRUE(received_by(one).ends_with("broke\n"));
 }
 
-TEST(HeartbeatTest, WhoEndsOrIsAStrangerIsNotLost) {
+TEST(HeartbeatTest, ARankThatEndsAndAnUnknownClientAreNotLost) {
   Listener zero, one, three;
   zero.heart = serve(zero);
   one.heart = join(one, zero.heart->endpoint(), 1);
   one.heart.reset();
-  const auto stranger = connect_to(zero.heart->endpoint(), milliseconds(1000));
-  ASSERT_TRUE(stranger);
+  const auto unknown = connect_to(zero.heart->endpoint(), milliseconds(1000));
+  ASSERT_TRUE(unknown);
   const std::string garbage(100'000, '\xff');
-  send(stranger->descriptor(), garbage.data(), garbage.size(), MSG_NOSIGNAL);
+  send(unknown->descriptor(), garbage.data(), garbage.size(), MSG_NOSIGNAL);
   const auto idle = connect_to(zero.heart->endpoint(), milliseconds(1000));
-  // By the time that a silent rank is lost, the others would have been.
-  const Socket two = silent_rank(zero.heart->endpoint(), 2);
+  // When a stopped rank is lost, the others would have been lost before.
+  const Socket two = stopped_rank(zero.heart->endpoint(), 2);
   three.heart = join(three, zero.heart->endpoint(), 3);
   EXPECT_EQ(three.lost(), std::vector<int>{2});
   EXPECT_EQ(zero.lost(), std::vector<int>{2});
 }
 
-TEST(HeartbeatTest, WhoHangsUpIsLostWhereThatCounts) {
+TEST(HeartbeatTest, ARankThatHangsUpIsLostWithHangUps) {
   Listener zero{.hang_ups = true}, one{.hang_ups = true}, two{.hang_ups = true};
   zero.heart = serve(zero);
   one.heart = join(one, zero.heart->endpoint(), 1);
@@ -167,13 +167,13 @@ TEST(HeartbeatTest, WhoHangsUpIsLostWhereThatCounts) {
   EXPECT_TRUE(one.heart->hung_up());
 }
 
-TEST(HeartbeatTest, WhoLeavesIsNotLost) {
+TEST(HeartbeatTest, ARankThatLeavesIsNotLost) {
   Listener zero{.hang_ups = true}, one{.hang_ups = true}, two{.hang_ups = true};
   zero.heart = serve(zero);
   one.heart = join(one, zero.heart->endpoint(), 1);
   one.heart->leave();
   one.heart.reset();
-  // By the time that another one is lost, it would have been.
+  // When another rank is lost, it would have been lost before.
   two.heart = join(two, zero.heart->endpoint(), 2);
   two.heart.reset();
   EXPECT_EQ(zero.lost(), std::vector<int>{2});

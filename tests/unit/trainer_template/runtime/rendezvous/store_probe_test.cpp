@@ -41,7 +41,7 @@ void send_text(int peer, const std::string& text) {
   EXPECT_EQ(::write(peer, text.data(), text.size()), std::ssize(text));
 }
 
-TEST(WaitForStore, KnowsAStoreByItsAnswer) {
+TEST(WaitForStore, RecognisesAStoreByItsAnswer) {
   const Service store([](int peer) {
     char question[10];
     ASSERT_EQ(::recv(peer, question, sizeof question, MSG_WAITALL), 10);
@@ -50,14 +50,14 @@ TEST(WaitForStore, KnowsAStoreByItsAnswer) {
   EXPECT_EQ(wait_for_store(store.address(), milliseconds(5000)).answer, StoreAnswer::kReady);
 }
 
-TEST(WaitForStore, KnowsAForeignServiceByItsAnswer) {
+TEST(WaitForStore, RecognisesAnotherServiceByItsAnswer) {
   const Service service([](int peer) { send_text(peer, "SSH-2.0-OpenSSH\r\n"); });
   const StoreProbe probe = wait_for_store(service.address(), milliseconds(5000));
   EXPECT_EQ(probe.answer, StoreAnswer::kForeign);
   EXPECT_TRUE(contains(probe.detail, "SSH-2.0"));
 }
 
-TEST(WaitForStore, SaysWhyNobodyAnswers) {
+TEST(WaitForStore, ReportsWhyNoServiceAnswers) {
   int port = 0;
   {
     auto socket = listen_on({"127.0.0.1", 0});
@@ -65,7 +65,7 @@ TEST(WaitForStore, SaysWhyNobodyAnswers) {
     port = *bound_port(*socket);
   }
   const StoreProbe probe = wait_for_store({"127.0.0.1", port}, milliseconds(200));
-  EXPECT_EQ(probe.answer, StoreAnswer::kNobody);
+  EXPECT_EQ(probe.answer, StoreAnswer::kUnreachable);
   EXPECT_TRUE(contains(probe.detail, "refused"));
 }
 
