@@ -5,11 +5,11 @@
 #include <set>
 #include <string>
 
+#include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint_format/verify.h"
 #include "trainer_template/runtime/formats/safetensors_file.h"
 #include "trainer_template/runtime/formats/torch_archive.h"
-#include "trainer_template/runtime/checkpoint_format/verify.h"
-#include "trainer_template/runtime/base/errors.h"
 
 using namespace torchbridge;
 using namespace torchbridge::train;
@@ -76,7 +76,7 @@ bool verify_checkpoint(const fs::path& folder) {
   if (!faults.empty()) return false;
   for (const FileRecord& file : manifest->files) {
     if (file.name.ends_with(".safetensors"))
-      tensors += SafetensorsFile(folder / file.name, Links::kRefused).header().tensors.size();
+      tensors += SafetensorsFile(folder / file.name, Links::kRejected).header().tensors.size();
   }
   return say(folder,
              std::to_string(manifest->files.size()) + " files with " + std::to_string(tensors) + " tensors, " +
@@ -138,7 +138,7 @@ bool list(const fs::path& folder) {
   }
   for (const std::int64_t step : steps_without_done(folder))
     std::printf("%s  has no %s\n", step_folder(step).c_str(), kDoneFile);
-  for (const fs::path& path : folders_aside(folder)) {
+  for (const fs::path& path : aside_folders(folder)) {
     std::printf("%s  put aside, %s: yours to remove (rm -r)\n", path.filename().c_str(),
                 size_text(size_on_disk(path)).c_str());
   }

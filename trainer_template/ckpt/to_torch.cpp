@@ -4,13 +4,13 @@
 #include <memory>
 
 #include "trainer_template/ckpt/tensor_bytes.h"
+#include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint_format/verify.h"
 #include "trainer_template/runtime/formats/pickle_writer.h"
 #include "trainer_template/runtime/formats/python_optimizer.h"
 #include "trainer_template/runtime/formats/safetensors_file.h"
 #include "trainer_template/runtime/formats/torch_archive.h"
-#include "trainer_template/runtime/checkpoint_format/verify.h"
-#include "trainer_template/runtime/base/errors.h"
 
 using namespace torchbridge::train;
 namespace fs = std::filesystem;
@@ -50,7 +50,7 @@ Pickled state_dict(const SafetensorsFile& file, Storages& storages) {
 class OptimizerState {
  public:
   void add(const fs::path& path) {
-    files_.push_back(std::make_unique<SafetensorsFile>(path, Links::kRefused));
+    files_.push_back(std::make_unique<SafetensorsFile>(path, Links::kRejected));
     for (const TensorEntry& entry : files_.back()->header().tensors) {
       const auto [found, fresh] = pieces_.try_emplace(entry.name);
       if (fresh) order_.push_back(entry.name);
@@ -107,7 +107,7 @@ Pickled progress(const Manifest& manifest, const char* key) {
 void convert_checkpoint(const fs::path& from, const fs::path& to) {
   const auto manifest = verified_manifest(from);
   if (!manifest) throw TrainError(from.string() + ": " + manifest.error().message);
-  const SafetensorsFile model(from / kModelFile, Links::kRefused);
+  const SafetensorsFile model(from / kModelFile, Links::kRejected);
   Storages storages;
   std::vector<std::pair<Pickled, Pickled>> entries = {{pickled::text("model"), state_dict(model, storages)}};
   OptimizerState optimizer;

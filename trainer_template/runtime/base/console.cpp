@@ -26,7 +26,7 @@ void end_line_on(int stream) {
 
 // On stderr itself where both streams show on one terminal, for mpirun hands them on in any order.
 int stream_of_message() {
-  const bool is_same = isatty(STDOUT_FILENO) && (isatty(STDERR_FILENO) || is_handed_on_to_a_terminal());
+  const bool is_same = isatty(STDOUT_FILENO) && (isatty(STDERR_FILENO) || is_forwarded_to_terminal());
   return is_same ? STDERR_FILENO : STDOUT_FILENO;
 }
 
@@ -40,7 +40,7 @@ void say(const std::string& text) {
   std::cerr << program_name() + ": " + text + "\n" << std::flush;
 }
 
-bool is_handed_on_to_a_terminal() {
+bool is_forwarded_to_terminal() {
   if (!isatty(STDOUT_FILENO) || tcgetpgrp(STDOUT_FILENO) >= 0) return false;
   std::error_code error;
   const auto target = [&](const std::string& process) {

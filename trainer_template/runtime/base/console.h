@@ -13,7 +13,7 @@ void say(const std::string& text);
 
 // Whether what is drawn on stdout shows on a terminal that this process does not have itself: mpirun gives rank 0 a
 // terminal of its own, and hands on what comes there, and stderr, to its own.
-bool is_handed_on_to_a_terminal();
+bool is_forwarded_to_terminal();
 
 // Draws the line of stdout anew, which a progress bar has for itself. Any thread.
 void draw_line(const std::string& text);

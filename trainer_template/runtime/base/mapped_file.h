@@ -7,7 +7,7 @@
 
 namespace torchbridge::train {
 
-enum class Links { kFollowed, kRefused };
+enum class Links { kFollowed, kRejected };
 
 // Costs address space, not memory: files may be larger than the machine's. The file must keep its size while it is
 // mapped; a process that looks at bytes which are no longer there ends by SIGBUS. May be read from any thread.

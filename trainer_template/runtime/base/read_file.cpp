@@ -10,8 +10,8 @@
 #include <cstring>
 #include <vector>
 
-#include "trainer_template/runtime/base/file_layer.h"
 #include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/base/file_layer.h"
 
 namespace torchbridge::train {
 namespace {
@@ -35,7 +35,7 @@ std::uint64_t read_some(int descriptor, char* to, std::uint64_t begin, std::uint
 }
 
 // Of open().
-bool is_of_the_file(int error) {
+bool is_file_fault(int error) {
   constexpr std::array kOthers = {EMFILE, ENFILE, ENOMEM, EACCES, EPERM, EINTR};
   return std::ranges::count(kOthers, error) == 0;
 }
@@ -45,13 +45,13 @@ bool is_of_the_file(int error) {
 ReadFile::ReadFile(const std::filesystem::path& path, Way way) : descriptor_(open(path.c_str(), kFlags)) {
   struct stat status {};
   if (descriptor_ < 0) {
-    if (!is_of_the_file(errno)) throw TrainError("cannot open '" + path.string() + "': " + std::strerror(errno));
-    refusal_ = errno == ELOOP ? "is a link, which is not followed" : "is missing or cannot be read";
+    if (!is_file_fault(errno)) throw TrainError("cannot open '" + path.string() + "': " + std::strerror(errno));
+    error_ = errno == ELOOP ? "is a link, which is not followed" : "is missing or cannot be read";
   } else if (fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
-    refusal_ = "is no file";
+    error_ = "is no file";
   }
   size_ = static_cast<std::uint64_t>(status.st_size);
-  if (!refusal_ && way == Way::kDirect && takes_direct_io(descriptor_)) direct_ = open(path.c_str(), kFlags | O_DIRECT);
+  if (!error_ && way == Way::kDirect && takes_direct_io(descriptor_)) direct_ = open(path.c_str(), kFlags | O_DIRECT);
 }
 
 ReadFile::~ReadFile() {

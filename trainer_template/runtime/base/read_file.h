@@ -26,7 +26,7 @@ class ReadFile {
   ReadFile(const ReadFile&) = delete;
   ReadFile& operator=(const ReadFile&) = delete;
 
-  const char* refusal() const { return refusal_; }  // why it cannot be read; null: it can
+  const char* error() const { return error_; }  // why it cannot be read; null: it can
   std::uint64_t size() const { return size_; }
 
   // Hands [begin, end) on, block by block, until take() says false. False where the disk does not deliver them.
@@ -42,7 +42,7 @@ class ReadFile {
   bool fill_direct(FileImage& image, std::uint64_t begin, std::uint64_t end) const;
 
   int descriptor_, direct_ = -1;
-  const char* refusal_ = nullptr;
+  const char* error_ = nullptr;
   std::uint64_t size_ = 0;
 };
 

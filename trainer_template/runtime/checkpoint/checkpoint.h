@@ -11,11 +11,11 @@
 #include "bridge/net/socket.h"
 #include "trainer_template/runtime/base/file_layer.h"
 #include "trainer_template/runtime/checkpoint/load.h"
-#include "trainer_template/runtime/checkpoint_format/manifest.h"
 #include "trainer_template/runtime/checkpoint/snapshot.h"
+#include "trainer_template/runtime/checkpoint_format/manifest.h"
+#include "trainer_template/runtime/optim/optimizer.h"
 #include "trainer_template/runtime/process_group/process_group.h"
 #include "trainer_template/runtime/tensors/named_tensors.h"
-#include "trainer_template/runtime/optim/optimizer.h"
 
 namespace torchbridge::train {
 
@@ -80,7 +80,7 @@ class Checkpoints {
   const std::filesystem::path& last_saved() const { return last_saved_; }
 
  private:
-  bool settle(CheckpointOptions::OnPendingSave busy);
+  bool end_running_save(CheckpointOptions::OnPendingSave busy);
   NamedTensors saved_tensors(const ModelTensors& model);
   void start(const TrainState& state, const ModelTensors& model, Optimizer& optimizer, Snapshot::Way way);
   std::filesystem::path folder_of(std::int64_t step) const;

@@ -1,10 +1,10 @@
 #include "trainer_template/runtime/checkpoint/load.h"
 
-#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/checkpoint/generators.h"
 #include "trainer_template/runtime/checkpoint/safetensors.h"
 #include "trainer_template/runtime/checkpoint/tied_weights.h"
 #include "trainer_template/runtime/checkpoint/torch_file.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/optim/state_pieces.h"
 
 namespace torchbridge::train {
@@ -12,15 +12,15 @@ namespace torchbridge::train {
 namespace {
 
 // Null: it must be mapped.
-std::shared_ptr<FileImage> image_of(const Choice& checkpoint, const std::string& file) {
+std::shared_ptr<FileImage> image_of(const SelectedCheckpoint& checkpoint, const std::string& file) {
   const auto image = checkpoint.images.find(file);
   return image == checkpoint.images.end() ? nullptr : image->second;
 }
 
-NamedTensors tensors_in(const Choice& checkpoint, const std::string& file) {
+NamedTensors tensors_in(const SelectedCheckpoint& checkpoint, const std::string& file) {
   const std::filesystem::path path = checkpoint.folder / file;
   const auto image = image_of(checkpoint, file);
-  return image ? read_safetensors(image, path) : read_safetensors(path, Links::kRefused);
+  return image ? read_safetensors(image, path) : read_safetensors(path, Links::kRejected);
 }
 
 std::vector<std::string> optimizer_files(const Manifest& manifest) {
@@ -53,7 +53,8 @@ NeededFiles needed_files(Optimizer& optimizer, ProcessGroup& group) {
   };
 }
 
-void load_checkpoint(const Choice& checkpoint, const ModelTensors& model, Optimizer& optimizer, ProcessGroup& group) {
+void load_checkpoint(const SelectedCheckpoint& checkpoint, const ModelTensors& model, Optimizer& optimizer,
+                     ProcessGroup& group) {
   const Manifest& manifest = checkpoint.manifest;
   all_or_none(group, [&] {
     const std::string what = "checkpoint " + checkpoint.folder.string();

@@ -12,11 +12,11 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include "bridge/base/env_map.h"
-#include "trainer_template/runtime/formats/python_optimizer.h"
 #include "trainer_template/runtime/checkpoint/safetensors.h"
-#include "trainer_template/runtime/formats/state_dict.h"
 #include "trainer_template/runtime/checkpoint/tied_weights.h"
 #include "trainer_template/runtime/checkpoint/torch_file.h"
+#include "trainer_template/runtime/formats/python_optimizer.h"
+#include "trainer_template/runtime/formats/state_dict.h"
 #include "trainer_template/runtime/optim/state_pieces.h"
 
 namespace torchbridge::train {
@@ -29,7 +29,7 @@ constexpr const char* kWholeNumber = "a whole number from 0 to 999999999999";
 
 bool is_whole(double value) { return value >= 0 && value <= kMost && std::trunc(value) == value; }
 
-[[noreturn]] void refuse_number(const TorchFile& file, const std::string& name, double value, const char* expected) {
+[[noreturn]] void reject_number(const TorchFile& file, const std::string& name, double value, const char* expected) {
   std::ostringstream text;
   text << file.path().string() << " has '" << printable(name) << "' " << value << ": expected " << expected;
   throw TrainError(text.str());
@@ -46,7 +46,7 @@ std::optional<double> number_at(const TorchFile& file, const PickledValue& dict,
   if (found == nullptr || found->is(Kind::kNone)) return std::nullopt;
   const bool number = found->is(Kind::kFloat) || found->is(Kind::kInteger);
   if (number && fits(number_of(*found))) return number_of(*found);
-  if (number) refuse_number(file, key, number_of(*found), expected);
+  if (number) reject_number(file, key, number_of(*found), expected);
   throw TrainError(file.path().string() + " has '" + key + "', which is no number: expected " + expected);
 }
 
@@ -99,7 +99,7 @@ std::int64_t largest_step(const TorchFile& file, const NamedTensors& state) {
   for (const auto& [name, tensor] : state) {
     if (!name.ends_with(".step") || tensor.numel() != 1) continue;
     const auto step = tensor.item<double>();
-    if (!is_whole(step)) refuse_number(file, name, step, kWholeNumber);
+    if (!is_whole(step)) reject_number(file, name, step, kWholeNumber);
     largest = std::max(largest, step);
   }
   return static_cast<std::int64_t>(largest);

@@ -4,10 +4,10 @@
 #include <sstream>
 #include <vector>
 
-#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
-#include "trainer_template/runtime/checkpoint/checkpoint_folder.h"
-#include "trainer_template/runtime/checkpoint_format/verify.h"
 #include "trainer_template/runtime/base/console.h"
+#include "trainer_template/runtime/checkpoint/checkpoint_folder.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint_format/verify.h"
 
 namespace torchbridge::train {
 namespace {
@@ -38,7 +38,7 @@ std::string not_listed(const Manifest& manifest) {
 
 Result<Manifest> manifest_of_step(const fs::path& folder) {
   std::error_code error;
-  is_seen(folder / kDoneFile);  // rank 0 saw it; else what is read next says what is missing
+  wait_visible(folder / kDoneFile);  // rank 0 saw it; else what is read next says what is missing
   if (!fs::is_directory(fs::symlink_status(folder, error))) return Error{"it is no folder (a link is not followed)"};
   auto manifest = read_manifest(folder);
   if (!manifest) return manifest;
@@ -52,10 +52,10 @@ Result<Manifest> manifest_of_step(const fs::path& folder) {
 }
 
 // Collective: the checkpoint, or what the first rank that found something wrong has found.
-Result<Choice> verified_by_all(const fs::path& folder, ProcessGroup& group, const NeededFiles& needed) {
+Result<SelectedCheckpoint> verified_by_all(const fs::path& folder, ProcessGroup& group, const NeededFiles& needed) {
   Result<Manifest> manifest = Error{};
   std::string fault;
-  Kept kept;
+  KeptImages kept;
   // Ranks of one node share what the page cache has.
   if (group.layout().local_world_size == 1) kept.way = ReadFile::Way::kDirect;
   all_or_none(group, [&] {
@@ -71,12 +71,12 @@ Result<Choice> verified_by_all(const fs::path& folder, ProcessGroup& group, cons
   for (const std::string& each : group.all_gather(fault)) {
     if (!each.empty()) return Error{each};
   }
-  return Choice{folder, *std::move(manifest), std::move(kept.images)};
+  return SelectedCheckpoint{folder, *std::move(manifest), std::move(kept.images)};
 }
 
 // A run that was killed while it put its checkpoint in place of another may have left no other.
-void check_nothing_aside(const fs::path& root) {
-  const std::vector<fs::path> aside = root.empty() ? std::vector<fs::path>() : folders_aside(root);
+void check_no_aside_folder(const fs::path& root) {
+  const std::vector<fs::path> aside = root.empty() ? std::vector<fs::path>() : aside_folders(root);
   if (aside.empty()) return;
   const std::string name = aside.back().filename().string();
   throw TrainError("checkpoint folder '" + root.string() + "' holds no checkpoint but " + name +
@@ -88,7 +88,7 @@ void check_nothing_aside(const fs::path& root) {
 Candidates candidates(const fs::path& root, const std::string& resume) {
   if (resume == "auto") {
     Candidates found{.root = root, .steps = root.empty() ? std::vector<std::int64_t>() : complete_steps(root)};
-    if (found.steps.empty()) check_nothing_aside(root);
+    if (found.steps.empty()) check_no_aside_folder(root);
     return found;
   }
   if (resume == "none") {
@@ -141,16 +141,16 @@ Candidates agreed_candidates(const fs::path& root, const std::string& resume, Pr
 
 }  // namespace
 
-std::optional<Choice> select_checkpoint(const fs::path& root, const std::string& resume, ProcessGroup& group,
-                                        const NeededFiles& needed) {
+std::optional<SelectedCheckpoint> select_checkpoint(const fs::path& root, const std::string& resume,
+                                                    ProcessGroup& group, const NeededFiles& needed) {
   const Candidates all = agreed_candidates(root, resume, group);
   if (all.steps.empty()) return std::nullopt;
   std::string newest_fault;
   for (const std::int64_t step : all.steps) {
     const fs::path folder = all.root / step_folder(step);
-    auto choice = verified_by_all(folder, group, needed);
-    if (choice) return *std::move(choice);
-    const std::string fault = folder.string() + ": " + choice.error().message;
+    auto selected = verified_by_all(folder, group, needed);
+    if (selected) return *std::move(selected);
+    const std::string fault = folder.string() + ": " + selected.error().message;
     if (group.is_first() && all.steps.size() > 1) say("checkpoint left out: " + fault);
     if (newest_fault.empty()) newest_fault = fault;
   }
@@ -158,10 +158,10 @@ std::optional<Choice> select_checkpoint(const fs::path& root, const std::string&
   return std::nullopt;
 }
 
-void check_task(const Choice& choice, const std::string& task) {
-  const auto before = choice.manifest.options.find("task");
-  if (before == choice.manifest.options.end() || before->second == task) return;
-  throw TrainError("checkpoint " + choice.folder.string() + " was written with --task " + before->second +
+void check_task(const SelectedCheckpoint& selected, const std::string& task) {
+  const auto before = selected.manifest.options.find("task");
+  if (before == selected.manifest.options.end() || before->second == task) return;
+  throw TrainError("checkpoint " + selected.folder.string() + " was written with --task " + before->second +
                    ", this run has --task " + task);
 }
 

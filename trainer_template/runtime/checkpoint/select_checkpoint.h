@@ -13,7 +13,7 @@
 
 namespace torchbridge::train {
 
-struct Choice {
+struct SelectedCheckpoint {
   std::filesystem::path folder;  // of one checkpoint, all of whose files are whole
   Manifest manifest;
   FileImages images;  // of files that this rank needs whole, as they were compared; null where there was no memory
@@ -27,10 +27,10 @@ using NeededFiles = std::function<std::vector<std::string>(const Manifest&)>;
 // none to go on from. The files are divided among the ranks to be verified, but those that a rank needs it reads as a
 // whole, once. Collective; throws TrainError, on all ranks, where all are damaged, where the one that was named is not
 // there or damaged, and for "none" where there are some.
-std::optional<Choice> select_checkpoint(const std::filesystem::path& root, const std::string& resume,
-                                        ProcessGroup& group, const NeededFiles& needed = {});
+std::optional<SelectedCheckpoint> select_checkpoint(const std::filesystem::path& root, const std::string& resume,
+                                                    ProcessGroup& group, const NeededFiles& needed = {});
 
 // Throws TrainError where the run that wrote it had another --task.
-void check_task(const Choice& choice, const std::string& task);
+void check_task(const SelectedCheckpoint& selected, const std::string& task);
 
 }  // namespace torchbridge::train

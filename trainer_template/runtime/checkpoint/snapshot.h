@@ -13,19 +13,19 @@
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 
-#include "trainer_template/runtime/checkpoint_format/file_share.h"
+#include "trainer_template/runtime/checkpoint_format/file_shard.h"
 #include "trainer_template/runtime/tensors/named_tensors.h"
 
 namespace torchbridge::train {
 
 // First add() for each file, on all ranks with the same tensors for a file of several writers; then take(), copy() and
-// wait(); then shares() are good until clear(). The memory is kept for the next snapshot: there never is more than one.
+// wait(); then shards() are good until clear(). The memory is kept for the next snapshot: there never is more than one.
 // One thread, but for copy() and wait().
 class Snapshot {
  public:
   enum class Way {
-    kCopy,  // training may change the tensors after copy()
-    kRefer  // they stay as they are until clear(): those in host memory are not copied
+    kCopy,      // training may change the tensors after copy()
+    kReference  // they stay as they are until clear(): those in host memory are not copied
   };
 
   // A safetensors file of these tensors, of which this rank is writer `index` of `count`.
@@ -45,27 +45,27 @@ class Snapshot {
   // Waits as well.
   void clear();
 
-  const std::vector<FileShare>& shares() const { return shares_; }
+  const std::vector<FileShard>& shards() const { return shards_; }
 
  private:
-  // A tensor's bytes that fill a piece of a share.
+  // A tensor's bytes that fill a piece of a shard.
   struct Source {
     std::string name;
     at::Tensor tensor;
     ByteRange bytes;
-    std::size_t share = 0, piece = 0;
-    std::uint64_t offset = 0;   // of the bytes in the share
-    char* room = nullptr;       // where copy() puts the bytes; null: it leaves them alone
+    std::size_t shard = 0, piece = 0;
+    std::uint64_t offset = 0;   // of the bytes in the shard
+    char* target = nullptr;     // where copy() puts the bytes; null: it leaves them alone
     bool is_copying = false;    // on stream_
     std::uint32_t version = 0;  // that autograd gives to the tensor's values
   };
-  // Room for all of each share that is copied, as the file will have it: it is written from there without another copy.
+  // Room for all of each shard that is copied, as the file will have it: it is written from there without another copy.
   // Undefined for the others.
   std::vector<at::Tensor> make_images(const std::vector<bool>& is_copied, bool pinned);
-  void make_room(std::uint64_t size, bool pinned);
+  void reserve_buffer(std::uint64_t size, bool pinned);
   void begin_copies(const std::vector<at::Tensor>& images);
 
-  std::vector<FileShare> shares_;
+  std::vector<FileShard> shards_;
   std::deque<std::string> headers_;  // which do not move
   std::vector<Source> sources_;
   at::Tensor buffer_;

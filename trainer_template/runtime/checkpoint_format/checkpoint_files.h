@@ -16,7 +16,7 @@ namespace torchbridge::train {
 constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kManifestFile = "manifest.json";
 constexpr const char* kDoneFile = "DONE";  // written last: a folder without it is no checkpoint
-constexpr std::string_view kAsideEnding =
+constexpr std::string_view kAsideSuffix =
     ".aside";  // of a step's folder that was put aside: nothing looks at it any more
 constexpr std::string_view kTemporaryPrefix = ".tmp-";  // of what is not finished, or half removed
 
@@ -35,7 +35,7 @@ std::vector<std::int64_t> complete_steps(const std::filesystem::path& root);
 std::vector<std::int64_t> steps_without_done(const std::filesystem::path& root);
 
 // Folders in `root` that were put aside, by name.
-std::vector<std::filesystem::path> folders_aside(const std::filesystem::path& root);
+std::vector<std::filesystem::path> aside_folders(const std::filesystem::path& root);
 
 // What killed runs left behind in `root`: folders under temporary names.
 std::vector<std::filesystem::path> leftovers(const std::filesystem::path& root);

@@ -16,7 +16,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::string_view kSealBegin = ",\n  \"xxh3_128\": \"", kSealEnd = "\"\n}\n";
+constexpr std::string_view kChecksumBegin = ",\n  \"xxh3_128\": \"", kChecksumEnd = "\"\n}\n";
 
 // nlohmann's own conversion cuts off what does not fit, and fractions.
 template <class Integer>
@@ -101,8 +101,8 @@ void check_names(const std::vector<FileRecord>& files) {
   }
 }
 
-std::string seal_of(std::string_view body) {
-  return std::string(kSealBegin) + checksum_of(body) + std::string(kSealEnd);
+std::string checksum_entry(std::string_view body) {
+  return std::string(kChecksumBegin) + checksum_of(body) + std::string(kChecksumEnd);
 }
 
 }  // namespace
@@ -132,12 +132,12 @@ std::string to_json(const Manifest& manifest) {
   constexpr std::string_view kEnd = "\n}";
   std::string text = document.dump(2, ' ', false, json::error_handler_t::replace);
   text.resize(text.size() - kEnd.size());
-  return text + seal_of(text);
+  return text + checksum_entry(text);
 }
 
-bool is_sealed(std::string_view text) {
-  static const std::size_t size = seal_of("").size();
-  return text.size() >= size && text.substr(text.size() - size) == seal_of(text.substr(0, text.size() - size));
+bool has_valid_checksum(std::string_view text) {
+  static const std::size_t size = checksum_entry("").size();
+  return text.size() >= size && text.substr(text.size() - size) == checksum_entry(text.substr(0, text.size() - size));
 }
 
 Result<Manifest> manifest_from_json(std::string_view text) try {

@@ -50,7 +50,7 @@ struct Manifest {
 std::string to_json(const Manifest& manifest);
 
 // Whether the text is as to_json() wrote it, to the last byte.
-bool is_sealed(std::string_view text);
+bool has_valid_checksum(std::string_view text);
 
 // Does not look at the seal. An error says what is missing or wrong; unknown keys are left alone, another version is an
 // error.

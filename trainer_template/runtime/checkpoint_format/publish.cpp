@@ -4,10 +4,10 @@
 #include <exception>
 #include <string_view>
 
-#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/base/console.h"
 #include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/base/failpoint.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 
 namespace torchbridge::train {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Why it cannot become the link to the newest one; nothing where it can.
-std::string fault_of_latest(const fs::path& root) {
+std::string latest_link_error(const fs::path& root) {
   std::error_code ignored;
   const fs::path link = root / kLatestLink;
   if (!fs::is_directory(fs::symlink_status(link, ignored))) return {};
@@ -31,8 +31,8 @@ std::vector<std::int64_t> steps_to_remove(std::vector<std::int64_t> steps, const
   return steps;
 }
 
-void put_aside(FileLayer& files, const fs::path& folder, const std::string& why) {
-  const fs::path aside = folder.string() + std::string(kAsideEnding);
+void rename_to_aside(FileLayer& files, const fs::path& folder, const std::string& why) {
+  const fs::path aside = folder.string() + std::string(kAsideSuffix);
   std::error_code ignored;
   const bool in_place_of_another = fs::exists(fs::symlink_status(aside, ignored));
   files.remove(aside);
@@ -41,14 +41,14 @@ void put_aside(FileLayer& files, const fs::path& folder, const std::string& why)
       why + "; it stays until you remove it (rm -r)");
 }
 
-void put_aside_newer_than(FileLayer& files, const fs::path& root, std::int64_t step) {
+void rename_newer_to_aside(FileLayer& files, const fs::path& root, std::int64_t step) {
   const std::vector<std::int64_t> steps = complete_steps(root);
   if (steps.empty() || steps.front() <= step) return;
   point_latest_to(files, root, step);
   for (const std::int64_t newer : steps) {
     if (newer > step)
-      put_aside(files, root / step_folder(newer),
-                "newer than the checkpoint of step " + std::to_string(step) + ", which training went on from");
+      rename_to_aside(files, root / step_folder(newer),
+                      "newer than the checkpoint of step " + std::to_string(step) + ", which training went on from");
   }
 }
 
@@ -60,7 +60,7 @@ void publish(FileLayer& files, const fs::path& root, const fs::path& temporary, 
 
   const fs::path folder = root / step_folder(manifest.state.step);
   if (is_complete(folder)) {
-    put_aside(files, folder, "this run has another checkpoint of that step");
+    rename_to_aside(files, folder, "this run has another checkpoint of that step");
   } else {
     files.remove(folder);
   }
@@ -76,7 +76,7 @@ void mark_complete(FileLayer& files, const fs::path& folder) {
 }
 
 void point_latest_to(FileLayer& files, const fs::path& root, std::int64_t step) {
-  if (const std::string fault = fault_of_latest(root); !fault.empty()) throw TrainError(fault);
+  if (const std::string fault = latest_link_error(root); !fault.empty()) throw TrainError(fault);
   const fs::path link = root / kLatestLink, aside = root / (std::string(kTemporaryPrefix) + kLatestLink);
   files.remove(aside);
   if (!fs::exists(root / step_folder(step))) return files.remove(link);
@@ -85,8 +85,9 @@ void point_latest_to(FileLayer& files, const fs::path& root, std::int64_t step) 
   files.sync_folder(root);
 }
 
-std::string tidy_up(FileLayer& files, const fs::path& root, std::int64_t newest, const Retention& retention) try {
-  const std::string fault = fault_of_latest(root);
+std::string update_latest_and_prune(FileLayer& files, const fs::path& root, std::int64_t newest,
+                                    const Retention& retention) try {
+  const std::string fault = latest_link_error(root);
   if (fault.empty()) point_latest_to(files, root, newest);
   for (const std::int64_t step : steps_to_remove(complete_steps(root), retention)) {
     failpoint("prune");
@@ -101,7 +102,7 @@ std::string tidy_up(FileLayer& files, const fs::path& root, std::int64_t newest,
   return std::string("older ones were not all removed: ") + error.what();
 }
 
-void abandon(FileLayer& files, const fs::path& root, const fs::path& temporary, std::int64_t step) noexcept {
+void remove_unpublished(FileLayer& files, const fs::path& root, const fs::path& temporary, std::int64_t step) noexcept {
   const fs::path folder = root / step_folder(step);
   for (const fs::path& path : {temporary, folder}) {
     try {

@@ -24,11 +24,11 @@ std::vector<std::int64_t> steps_to_remove(std::vector<std::int64_t> steps, const
 
 // Out of the way of all that looks for checkpoints, as FOLDER.aside (one of that name goes), with a line that says why,
 // and that it is the user's to remove. Throws TrainError.
-void put_aside(FileLayer& files, const std::filesystem::path& folder, const std::string& why);
+void rename_to_aside(FileLayer& files, const std::filesystem::path& folder, const std::string& why);
 
 // Of a run that went on from `step`: the complete ones after it, which are not of this run. `latest` leads to `step`
 // first.
-void put_aside_newer_than(FileLayer& files, const std::filesystem::path& root, std::int64_t step);
+void rename_newer_to_aside(FileLayer& files, const std::filesystem::path& root, std::int64_t step);
 
 // The last steps of writing, after all files but the manifest are in `temporary`, synced: manifest, folder sync, rename
 // to root/step-N (a folder of that name is put aside where it is complete, else it goes) and DONE. From there on it
@@ -45,12 +45,12 @@ void point_latest_to(FileLayer& files, const std::filesystem::path& root, std::i
 
 // After publish: `latest`, then the removal of those that do not stay, also where a folder is in the way of `latest`.
 // What goes wrong is returned as one line, for the checkpoint is good; empty where nothing did.
-std::string tidy_up(FileLayer& files, const std::filesystem::path& root, std::int64_t newest,
-                    const Retention& retention);
+std::string update_latest_and_prune(FileLayer& files, const std::filesystem::path& root, std::int64_t newest,
+                                    const Retention& retention);
 
 // After a publish that threw, or instead of one: removes what was written, as far as the disk lets it. The next run
 // removes the rest.
-void abandon(FileLayer& files, const std::filesystem::path& root, const std::filesystem::path& temporary,
-             std::int64_t step) noexcept;
+void remove_unpublished(FileLayer& files, const std::filesystem::path& root, const std::filesystem::path& temporary,
+                        std::int64_t step) noexcept;
 
 }  // namespace torchbridge::train

@@ -17,12 +17,12 @@ namespace {
 using Bytes = std::span<const std::uint8_t>;
 
 // No photograph has more; a small file that says so would take all memory.
-constexpr std::uint64_t kMostPixels = std::uint64_t{1} << 28;
+constexpr std::uint64_t kMaxPixels = std::uint64_t{1} << 28;
 
 template <class Width>
 Result<ImageSize> checked_size(Width width, Width height) {
   if (width <= 0 || height <= 0) return Error{"says that it has no pixels"};
-  if (static_cast<std::uint64_t>(width) * static_cast<std::uint64_t>(height) > kMostPixels) {
+  if (static_cast<std::uint64_t>(width) * static_cast<std::uint64_t>(height) > kMaxPixels) {
     return Error{"says that it has " + std::to_string(width) + "x" + std::to_string(height) +
                  " pixels: more than 2^28, so its header is damaged, or it is no image to learn from"};
   }

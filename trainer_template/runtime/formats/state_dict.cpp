@@ -18,10 +18,10 @@ bool is_state_dict(const PickledValue& value) {
 }
 
 std::string keys_of(const PickledValue& dict) {
-  constexpr std::size_t kMost = 8, kLongest = 300;
+  constexpr std::size_t kMaxKeys = 8, kMaxLength = 300;
   std::string text;
   std::size_t shown = 0;
-  for (; shown < dict.items.size() && shown < 2 * kMost && text.size() < kLongest; shown += 2) {
+  for (; shown < dict.items.size() && shown < 2 * kMaxKeys && text.size() < kMaxLength; shown += 2) {
     const auto& key = *dict.items[shown];
     text +=
         (text.empty() ? "'" : ", '") + (key.is(Kind::kText) ? printable(key.text) : std::to_string(key.integer)) + "'";

@@ -87,7 +87,7 @@ TEST(ReadFile, ThatCannotBeOpenedForAnotherReasonIsNoDamage) {
   const std::string error = error_of([&] { ReadFile(folder / "file"); });
   setrlimit(RLIMIT_NOFILE, &before);
   EXPECT_EQ(error, "cannot open '" + (folder / "file").string() + "': Too many open files");
-  EXPECT_EQ(std::string(ReadFile(folder / "none").refusal()), "is missing or cannot be read");
+  EXPECT_EQ(std::string(ReadFile(folder / "none").error()), "is missing or cannot be read");
 }
 
 INSTANTIATE_TEST_SUITE_P(, ReadingAFile, testing::Values(ReadFile::Way::kCached, ReadFile::Way::kDirect),

@@ -12,8 +12,8 @@
 
 #include "tests/support/alone.h"
 #include "tests/support/temporary_folder.h"
-#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/checkpoint/checkpoint_folder.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 
 namespace torchbridge::train {
 namespace {
@@ -252,7 +252,7 @@ TEST_F(Checkpoint, IsWaitedForWhereItIsSeenLate) {
     fs::rename(hidden, done);
   });
   looking.set_value();
-  EXPECT_TRUE(is_seen(done));
+  EXPECT_TRUE(wait_visible(done));
 }
 
 TEST_F(Checkpoint, CleansUpAfterAKill) {

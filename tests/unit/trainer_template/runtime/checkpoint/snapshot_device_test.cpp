@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/alone.h"
-#include "tests/support/temporary_folder.h"
 #include "tests/support/fake_device.h"
+#include "tests/support/temporary_folder.h"
 #include "trainer_template/runtime/checkpoint/checkpoint.h"
 #include "trainer_template/runtime/checkpoint/safetensors.h"
 #include "trainer_template/runtime/checkpoint/snapshot.h"
@@ -53,7 +53,7 @@ TEST(DeviceSnapshot, IsCopiedOnAStreamOfItsOwn) {
     EXPECT_TRUE(copies[0].pinned && copies[1].pinned);
     snapshot.wait();
     EXPECT_EQ(fake_device::waiting(), 0u);
-    const auto& pieces = snapshot.shares().at(0).pieces;
+    const auto& pieces = snapshot.shards().at(0).pieces;
     ASSERT_EQ(pieces.size(), 4u);  // the header first
     EXPECT_EQ(values(pieces[1]), std::vector<float>(5, 1));
     EXPECT_EQ(values(pieces[2]), std::vector<float>(3, 2));

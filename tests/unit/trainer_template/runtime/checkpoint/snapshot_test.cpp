@@ -35,13 +35,13 @@ TEST_P(SnapshotWays, WritersTogetherWriteTheFileOfOne) {
       snapshot.add("file", tensors, index, count);
       snapshot.take(GetParam());
       snapshot.copy();
-      write_shares(real_files(), together, snapshot.shares(), {});
+      write_shards(real_files(), together, snapshot.shards(), {});
     }
     EXPECT_TRUE(folder.read(std::to_string(count) + "/file") == folder.read("whole")) << count << " writers";
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Snapshot, SnapshotWays, testing::Values(Snapshot::Way::kCopy, Snapshot::Way::kRefer));
+INSTANTIATE_TEST_SUITE_P(Snapshot, SnapshotWays, testing::Values(Snapshot::Way::kCopy, Snapshot::Way::kReference));
 
 TEST(Snapshot, OneAfterTheOtherUsesTheMemoryAgain) {
   Snapshot snapshot;
@@ -50,11 +50,11 @@ TEST(Snapshot, OneAfterTheOtherUsesTheMemoryAgain) {
     snapshot.add("file", {{"weight", at::ones({100'000 - i}).mul(i)}});
     snapshot.take(Snapshot::Way::kCopy);
     snapshot.copy();
-    const auto& share = snapshot.shares().at(0);
-    ASSERT_EQ(share.pieces.size(), 2u);  // header and tensor
-    EXPECT_EQ(reinterpret_cast<const float*>(share.pieces[1].data())[5], i);
-    if (i == 0) first = share.pieces[1].data();
-    EXPECT_EQ(share.pieces[1].data(), first);
+    const auto& shard = snapshot.shards().at(0);
+    ASSERT_EQ(shard.pieces.size(), 2u);  // header and tensor
+    EXPECT_EQ(reinterpret_cast<const float*>(shard.pieces[1].data())[5], i);
+    if (i == 0) first = shard.pieces[1].data();
+    EXPECT_EQ(shard.pieces[1].data(), first);
     snapshot.clear();
   }
 }
@@ -63,8 +63,8 @@ TEST(Snapshot, RefersToWhatIsInMemoryAndNeedNotBeCopied) {
   const at::Tensor weight = at::ones({1000});
   Snapshot snapshot;
   snapshot.add("file", {{"weight", weight}});
-  snapshot.take(Snapshot::Way::kRefer);
-  EXPECT_EQ(static_cast<const void*>(snapshot.shares()[0].pieces[1].data()), weight.const_data_ptr());
+  snapshot.take(Snapshot::Way::kReference);
+  EXPECT_EQ(static_cast<const void*>(snapshot.shards()[0].pieces[1].data()), weight.const_data_ptr());
 }
 
 TEST(Snapshot, SaysWhichTensorWasWrittenBeforeItWasCopied) {

@@ -4,12 +4,12 @@
 
 #include <optional>
 
-#include "tests/support/temporary_folder.h"
 #include "tests/support/faulty_files.h"
-#include "trainer_template/runtime/checkpoint_format/file_share.h"
+#include "tests/support/temporary_folder.h"
+#include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/checkpoint_format/file_shard.h"
 #include "trainer_template/runtime/checkpoint_format/publish.h"
 #include "trainer_template/runtime/checkpoint_format/verify.h"
-#include "trainer_template/runtime/base/errors.h"
 
 namespace torchbridge::train {
 namespace {
@@ -22,23 +22,23 @@ void save(FileLayer& files, const fs::path& root, std::int64_t step, int keep) {
   const fs::path temporary = root / (".tmp-" + step_folder(step));
   files.remove(temporary);
   const std::string content = "weights of step " + std::to_string(step);
-  std::vector<ShareRecord> records;
+  std::vector<ShardRecord> records;
   for (std::uint64_t rank = 0; rank < kRanks; ++rank) {
     const ByteRange range = {content.size() * rank / kRanks, content.size() * (rank + 1) / kRanks};
     const std::string_view piece = std::string_view(content).substr(range.begin, range.size());
-    const std::vector<FileShare> shares = {
+    const std::vector<FileShard> shards = {
         {.name = kModelFile,
          .file_size = content.size(),
          .range = range,
          .pieces = {piece.substr(0, 2), piece.substr(2)}},
         {.name = rank_file(static_cast<int>(rank)), .file_size = 5, .range = {0, 5}, .pieces = {"state"}}};
-    for (ShareRecord& record : records_from(to_text(write_shares(files, temporary, shares, {}))))
+    for (ShardRecord& record : records_from(to_text(write_shards(files, temporary, shards, {}))))
       records.push_back(std::move(record));
   }
   publish(files, root, temporary, {.state = {.step = step}, .files = joined(std::move(records))});
-  const std::string trouble = tidy_up(files, root, step, {.keep = keep});
-  if (trouble.ends_with(PowerCut().what())) throw PowerCut();
-  ASSERT_EQ(trouble, "");
+  const std::string error = update_latest_and_prune(files, root, step, {.keep = keep});
+  if (error.ends_with(PowerCut().what())) throw PowerCut();
+  ASSERT_EQ(error, "");
 }
 
 std::optional<std::int64_t> newest_good(const fs::path& root) {
@@ -106,7 +106,7 @@ TEST(Publish, LeavesAFolderNamedLatestAlone) {
   root.write("latest/mine", "precious");
   const std::string expected =
       "'" + (root / "latest").string() + "' is a folder, not the link to the newest one: move it away";
-  EXPECT_EQ(tidy_up(real_files(), root.path(), 1, {.keep = 0}), expected);
+  EXPECT_EQ(update_latest_and_prune(real_files(), root.path(), 1, {.keep = 0}), expected);
   EXPECT_EQ(root.read("latest/mine"), "precious");
   EXPECT_TRUE(complete_steps(root.path()).empty());
   EXPECT_EQ(error_of([&] { point_latest_to(real_files(), root.path(), 1); }), expected);

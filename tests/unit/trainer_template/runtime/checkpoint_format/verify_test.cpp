@@ -1,4 +1,6 @@
 // Whatever happens to the files of a checkpoint is noticed, and said of the right file.
+#include "trainer_template/runtime/checkpoint_format/verify.h"
+
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,12 +10,11 @@
 #include <random>
 
 #include "tests/support/temporary_folder.h"
-#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/base/checksum.h"
+#include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/formats/safetensors_file.h"
 #include "trainer_template/runtime/formats/safetensors_header.h"
-#include "trainer_template/runtime/checkpoint_format/verify.h"
-#include "trainer_template/runtime/base/errors.h"
 
 namespace torchbridge::train {
 namespace {
@@ -206,7 +207,7 @@ TEST_F(Damage, FilesThatLieAreRefusedWithoutReadingBeyondThem) {
     EXPECT_TRUE(contains(error_of([&] { SafetensorsFile(folder_ / "file"); }), c.expected));
   }
   fs::create_symlink(folder_ / "file", folder_ / "link");
-  EXPECT_TRUE(contains(error_of([&] { SafetensorsFile(folder_ / "link", Links::kRefused); }), "is a link"));
+  EXPECT_TRUE(contains(error_of([&] { SafetensorsFile(folder_ / "link", Links::kRejected); }), "is a link"));
 }
 
 TEST_F(Damage, EveryFaultIsListed) {
@@ -223,11 +224,11 @@ TEST_F(Damage, RanksTogetherSeeEverything) {
   write(5000);
   for (const fs::path& file : files()) {
     if (file.filename() == kManifestFile) continue;
-    for (const int shares : {1, 2, 3, 7, 100}) {
+    for (const int shards : {1, 2, 3, 7, 100}) {
       with_flipped_bit(file, fs::file_size(file) * 8 - 1, [&] {
         int found = 0;
-        for (int share = 0; share < shares; ++share) found += !verify_files(path(), manifest_, share, shares);
-        EXPECT_EQ(found, 1) << file << " divided among " << shares;
+        for (int shard = 0; shard < shards; ++shard) found += !verify_files(path(), manifest_, shard, shards);
+        EXPECT_EQ(found, 1) << file << " divided among " << shards;
       });
     }
   }
@@ -237,7 +238,7 @@ TEST_F(Damage, WhatIsKeptIsWhatWasCompared) {
   write(3'000'000);
   const std::string model = "model.safetensors";
   for (const auto way : {ReadFile::Way::kCached, ReadFile::Way::kDirect}) {
-    Kept kept{.images = images_for(manifest_, {model, "no such file"}), .way = way};
+    KeptImages kept{.images = images_for(manifest_, {model, "no such file"}), .way = way};
     ASSERT_EQ(kept.images.size(), 1u);
     EXPECT_TRUE(verify_files(path(), manifest_, 0, 1, kept));
     EXPECT_TRUE(kept.images[model]->bytes() == folder_.read("step-00000005/" + model));
@@ -251,11 +252,11 @@ TEST_F(Damage, EachRankSeesWhatItNeedsWhole) {
     if (file.filename() == kManifestFile) continue;
     for (const std::uint64_t bit : {std::uint64_t{0}, fs::file_size(file) * 4, fs::file_size(file) * 8 - 1}) {
       with_flipped_bit(file, bit, [&] {
-        const Kept kept{.images = images_for(manifest_, {"model.safetensors"}), .way = ReadFile::Way::kDirect};
-        const Kept without_memory{.images = {{"model.safetensors", nullptr}}};
+        const KeptImages kept{.images = images_for(manifest_, {"model.safetensors"}), .way = ReadFile::Way::kDirect};
+        const KeptImages without_memory{.images = {{"model.safetensors", nullptr}}};
         int found = 0;
-        for (int share = 0; share < 3; ++share)
-          found += !verify_files(path(), manifest_, share, 3, share == 1 ? without_memory : kept);
+        for (int shard = 0; shard < 3; ++shard)
+          found += !verify_files(path(), manifest_, shard, 3, shard == 1 ? without_memory : kept);
         EXPECT_EQ(found, file.filename() == "model.safetensors" ? 3 : 1) << file << " bit " << bit;
       });
     }

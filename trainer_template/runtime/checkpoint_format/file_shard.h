@@ -28,7 +28,7 @@ struct ByteRange {
 ByteRange range_of_writer(std::uint64_t size, int index, int count);
 
 // A range of one file, to be written by this rank.
-struct FileShare {
+struct FileShard {
   std::string name;
   std::uint64_t file_size = 0;
   ByteRange range;
@@ -38,7 +38,7 @@ struct FileShare {
 };
 
 // What was written of a file. The whole-file checksum is there where this was all of it.
-struct ShareRecord {
+struct ShardRecord {
   FileRecord file;
   std::uint64_t begin = 0;
 };
@@ -49,16 +49,16 @@ struct WritePace {
   std::function<void(std::chrono::nanoseconds)> wait;
 };
 
-// Writes the shares into `folder`, each file synced. Checksums are taken block by block on the way. Throws TrainError.
-std::vector<ShareRecord> write_shares(FileLayer& files, const std::filesystem::path& folder,
-                                      const std::vector<FileShare>& shares, const WritePace& pace);
+// Writes the shards into `folder`, each file synced. Checksums are taken block by block on the way. Throws TrainError.
+std::vector<ShardRecord> write_shards(FileLayer& files, const std::filesystem::path& folder,
+                                      const std::vector<FileShard>& shards, const WritePace& pace);
 
 // One line a file and piece, and back. For other ranks of the same program.
-std::string to_text(const std::vector<ShareRecord>& records);
-std::vector<ShareRecord> records_from(const std::string& text);
+std::string to_text(const std::vector<ShardRecord>& records);
+std::vector<ShardRecord> records_from(const std::string& text);
 
 // The files, whole, from what all ranks have written; by name. Throws TrainError where something is missing between
 // them.
-std::vector<FileRecord> joined(std::vector<ShareRecord> records);
+std::vector<FileRecord> joined(std::vector<ShardRecord> records);
 
 }  // namespace torchbridge::train

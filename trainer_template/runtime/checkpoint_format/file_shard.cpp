@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/checkpoint_format/file_share.h"
+#include "trainer_template/runtime/checkpoint_format/file_shard.h"
 
 #include <algorithm>
 #include <array>
@@ -8,8 +8,8 @@
 #include <tuple>
 
 #include "trainer_template/runtime/base/checksum.h"
-#include "trainer_template/runtime/base/stream_copy.h"
 #include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/base/stream_copy.h"
 
 namespace torchbridge::train {
 namespace {
@@ -40,7 +40,7 @@ class Pacer {
   double bytes_ = 0;
 };
 
-bool is_whole(const FileShare& share) { return share.range == ByteRange{0, share.file_size}; }
+bool is_whole_file(const FileShard& shard) { return shard.range == ByteRange{0, shard.file_size}; }
 
 // Puts bytes together into blocks, of which one is written while the next comes together. Bytes that lie where a block
 // of them can be written from are not copied: they must stay as they are until finish().
@@ -112,11 +112,11 @@ class BlockWriter {
 };
 
 // The file is written, not synced.
-ShareRecord write_share(BlockWriter& writer, const FileShare& share) {
-  const bool whole = is_whole(share);
-  ShareRecord record{.file = {.name = share.name, .size = share.file_size}, .begin = share.range.begin};
+ShardRecord write_shard(BlockWriter& writer, const FileShard& shard) {
+  const bool whole = is_whole_file(shard);
+  ShardRecord record{.file = {.name = shard.name, .size = shard.file_size}, .begin = shard.range.begin};
   Checksum all;
-  for (const std::string_view piece : share.pieces) {
+  for (const std::string_view piece : shard.pieces) {
     Checksum own;
     for (std::size_t begin = 0; begin < piece.size(); begin += kCached) {
       const std::string_view bytes = piece.substr(begin, kCached);
@@ -135,23 +135,23 @@ ShareRecord write_share(BlockWriter& writer, const FileShare& share) {
 
 ByteRange range_of_writer(std::uint64_t size, int index, int count) {
   const std::uint64_t units = (size + kUnit - 1) / kUnit;
-  const std::uint64_t share = (units + count - 1) / count * kUnit;
-  return {std::min(size, share * index), std::min(size, share * (index + 1))};
+  const std::uint64_t shard = (units + count - 1) / count * kUnit;
+  return {std::min(size, shard * index), std::min(size, shard * (index + 1))};
 }
 
-std::vector<ShareRecord> write_shares(FileLayer& files, const std::filesystem::path& folder,
-                                      const std::vector<FileShare>& shares, const WritePace& pace) {
-  std::vector<ShareRecord> records;
+std::vector<ShardRecord> write_shards(FileLayer& files, const std::filesystem::path& folder,
+                                      const std::vector<FileShard>& shards, const WritePace& pace) {
+  std::vector<ShardRecord> records;
   std::vector<std::unique_ptr<OutputFile>> written;
   Pacer pacer(pace);
   files.make_folder(folder);
-  for (const FileShare& share : shares) {
-    if (share.range.size() == 0) continue;
-    const bool whole = is_whole(share);
-    written.push_back(files.open(folder / share.name, whole ? FileLayer::Owner::kOne : FileLayer::Owner::kSeveral));
+  for (const FileShard& shard : shards) {
+    if (shard.range.size() == 0) continue;
+    const bool whole = is_whole_file(shard);
+    written.push_back(files.open(folder / shard.name, whole ? FileLayer::Owner::kOne : FileLayer::Owner::kSeveral));
     // Not longer than its file: what it still writes when it fails is waited for.
-    BlockWriter writer(*written.back(), share.range.begin, pacer);
-    records.push_back(write_share(writer, share));
+    BlockWriter writer(*written.back(), shard.range.begin, pacer);
+    records.push_back(write_shard(writer, shard));
   }
   // Together: the first takes to the disk what a journal has of all of them.
   for (const auto& file : written) file->sync();
@@ -159,7 +159,7 @@ std::vector<ShareRecord> write_shares(FileLayer& files, const std::filesystem::p
   return records;
 }
 
-std::string to_text(const std::vector<ShareRecord>& records) {
+std::string to_text(const std::vector<ShardRecord>& records) {
   std::ostringstream text;
   for (const auto& [file, begin] : records) {
     text << file.name << ' ' << file.size << ' ' << begin << ' ' << (file.xxh3.empty() ? "-" : file.xxh3) << ' '
@@ -169,10 +169,10 @@ std::string to_text(const std::vector<ShareRecord>& records) {
   return text.str();
 }
 
-std::vector<ShareRecord> records_from(const std::string& text) {
-  std::vector<ShareRecord> records;
+std::vector<ShardRecord> records_from(const std::string& text) {
+  std::vector<ShardRecord> records;
   std::istringstream words(text);
-  ShareRecord record;
+  ShardRecord record;
   for (std::size_t parts = 0;
        words >> record.file.name >> record.file.size >> record.begin >> record.file.xxh3 >> parts;) {
     if (record.file.xxh3 == "-") record.file.xxh3.clear();
@@ -183,8 +183,8 @@ std::vector<ShareRecord> records_from(const std::string& text) {
   return records;
 }
 
-std::vector<FileRecord> joined(std::vector<ShareRecord> records) {
-  std::sort(records.begin(), records.end(), [](const ShareRecord& a, const ShareRecord& b) {
+std::vector<FileRecord> joined(std::vector<ShardRecord> records) {
+  std::sort(records.begin(), records.end(), [](const ShardRecord& a, const ShardRecord& b) {
     return std::tie(a.file.name, a.begin) < std::tie(b.file.name, b.begin);
   });
   std::vector<FileRecord> files;
@@ -192,7 +192,7 @@ std::vector<FileRecord> joined(std::vector<ShareRecord> records) {
   const auto check_complete = [&] {
     if (!files.empty() && end != files.back().size) throw TrainError(files.back().name + " was not written as a whole");
   };
-  for (ShareRecord& record : records) {
+  for (ShardRecord& record : records) {
     if (files.empty() || files.back().name != record.file.name) {
       check_complete();
       files.push_back({.name = record.file.name, .size = record.file.size, .xxh3 = record.file.xxh3});
