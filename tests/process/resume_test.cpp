@@ -31,7 +31,7 @@ class Resume : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(Resume, EqualsTheRunThatWasNotStopped) {
+TEST_F(Resume, EqualsTheUndisturbedRun) {
   for (int world_size : {1, 2, 3}) {
     const std::string runs = folder_ / ("runs" + std::to_string(world_size));
     const fs::path whole = folder_ / "whole.jsonl", parts = folder_ / ("parts" + std::to_string(world_size));
@@ -42,8 +42,8 @@ TEST_F(Resume, EqualsTheRunThatWasNotStopped) {
   }
 }
 
-// Each rank has dropout masks of its own, and goes on with them.
-TEST_F(Resume, EachRankGoesOnWithItsGenerator) {
+// Each rank has other dropout masks, and a resumed run repeats them.
+TEST_F(Resume, EachRankRestoresItsGenerator) {
   options_ = {"--task", "text", "--model", "gpt:layers=1,heads=2,width=32,context=16,dropout=0.3", "--batch-size", "4"};
   train(2, folder_ / "same.jsonl", "", 20);
   options_.push_back("--seed-per-rank");
@@ -60,7 +60,7 @@ TEST_F(Resume, EachRankGoesOnWithItsGenerator) {
 
 // Each rank has other running statistics, and writes a part of the file: large enough for the second rank's to hold
 // some of them.
-TEST_F(Resume, BatchNormalisationGoesOnFromRankZerosStatistics) {
+TEST_F(Resume, BatchNormalisationResumesFromTheStatisticsOfRank0) {
   options_ = {"--model", "cnn:64,512", "--batch-size", "8", "--eval-every", "6"};
   train(2, folder_ / "whole.jsonl", "", 6);
   for (int steps : {4, 6}) train(2, folder_ / "parts.jsonl", folder_ / "runs", steps);
@@ -116,7 +116,7 @@ TEST_F(Resume, KeepsLossScaleAndPlateau) {
 
 // Whether training stands still or goes on meanwhile, and in whatever run: but for its id and the time that it took so
 // far.
-TEST_F(Resume, TheSameStepGivesTheSameFiles) {
+TEST_F(Resume, EqualStepsGiveEqualFiles) {
   const Words kModels[] = {{"--model", "mlp:600,500", "--optimizer", "adamw"},
                            {"--model", "cnn:64,512", "--batch-size", "8", "--zero", "1"}};
   const auto content = [&](const std::string& name) {
@@ -151,7 +151,7 @@ TEST_F(Resume, WorksAtAnotherWorldSize) {
   EXPECT_TRUE(fs::exists(folder_ / "runs/step-00000020/rank-00001.safetensors"));
 }
 
-TEST_F(Resume, AfterAKillEqualsTheRunThatWasNotKilled) {
+TEST_F(Resume, AfterAKillEqualsTheUndisturbedRun) {
   const std::string runs = folder_ / "runs";
   const fs::path whole = folder_ / "whole.jsonl", killed = folder_ / "killed.jsonl";
   train(2, whole, "");
@@ -166,8 +166,8 @@ TEST_F(Resume, AfterAKillEqualsTheRunThatWasNotKilled) {
   EXPECT_EQ(losses(killed), losses(whole));
 }
 
-// Whoever gives it, by mistake or as the same command twice: no line of another run is lost.
-TEST_F(Resume, KeepsTheFilesOfAnotherRunAside) {
+// No line of another run is lost, if the same command runs twice or with the wrong folder.
+TEST_F(Resume, KeepsTheFilesOfAnotherRun) {
   const auto run = [&](int steps, const char* checkpoints, const Words& more = {}) {
     Words words = trainer(
         {"--max-steps", std::to_string(steps), "--metrics", folder_ / "curve", "--sample-log", folder_ / "sample_log"});
@@ -216,7 +216,7 @@ TEST_F(Resume, KeepsTheFilesOfAnotherRunAside) {
   EXPECT_EQ(losses(folder_ / "curve").size(), 5u);
 }
 
-TEST_F(Resume, SaysWhenThereIsNothingLeftToDo) {
+TEST_F(Resume, ReportsACompletedRun) {
   train(1, folder_ / "curve", folder_ / "runs", 5);
   Ranks again(1, {TRAINER, "--max-steps", "5", "--model", "mlp:600,500", "--checkpoint-dir", folder_ / "runs"});
   EXPECT_EQ(again.wait(), std::vector<int>{0}) << again.errors();
@@ -224,7 +224,7 @@ TEST_F(Resume, SaysWhenThereIsNothingLeftToDo) {
 }
 
 // Ten steps an epoch. Where the data lies does not matter, and between two epochs other data may come.
-TEST_F(Resume, RefusesOtherDataInTheMiddleOfAnEpoch) {
+TEST_F(Resume, RejectsOtherDataInTheMiddleOfAnEpoch) {
   for (const char* name : {"data", "moved", "other"}) {
     fs::create_directory(folder_ / name);
     std::string rows = "x,y\n";
@@ -258,7 +258,7 @@ TEST_F(Resume, RefusesOtherDataInTheMiddleOfAnEpoch) {
   expect_one_line(changed, "of the same size, which --data " + (folder_ / "other").string() + " held then");
 }
 
-TEST_F(Resume, LeavesADamagedCheckpointOut) {
+TEST_F(Resume, SkipsADamagedCheckpoint) {
   train(2, folder_ / "curve", folder_ / "runs", 15);
   folder_.write("runs/step-00000015/model.safetensors", "damaged");
   Ranks again(2, trainer({"--max-steps", "16", "--model", "mlp:600,500", "--checkpoint-dir", folder_ / "runs"}));

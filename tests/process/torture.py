@@ -293,7 +293,7 @@ class Run:
 
     def check(self, text):
         training = self.training
-        if not training.damaged and "left out" in text:
+        if not training.damaged and "checkpoint skipped" in text:
             raise Trouble(f"a checkpoint was not good: {text}")
         training.check_names()
         training.check_curve()
@@ -381,7 +381,7 @@ class KillsAtEveryHit:
     def check(self, text):
         self.training.check_names()
         self.training.check_curve()
-        if "left out" in text:
+        if "checkpoint skipped" in text:
             raise Trouble(f"a checkpoint was not good: {text}")
         if self.training.complete()[-1:] < [PREPARED]:
             raise Trouble(f"the checkpoint of step {PREPARED} is gone, there are {self.training.complete()}")

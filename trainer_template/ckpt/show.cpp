@@ -99,7 +99,7 @@ std::string scalar_text(const PickledValue& value) {
   }
 }
 
-// Values may be shared by many, and those by many others.
+// Containers may share values: the items of each are printed once, or the output could grow exponentially.
 void show_value(const std::string& key, const PickledValue& value, int depth, std::set<const PickledValue*>& shown) {
   if (!value.is(Kind::kDict) && !value.is(Kind::kList) && !value.is(Kind::kTuple))
     return line(depth, key + "  " + scalar_text(value));

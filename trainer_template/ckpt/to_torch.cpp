@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Storages by their names in the archive. Bytes are another's.
+// Storages by their names in the archive. The bytes are not owned.
 class Storages {
  public:
   Pickled add(const TensorBytes& tensor) {
@@ -46,7 +46,7 @@ Pickled state_dict(const SafetensorsFile& file, Storages& storages) {
   return pickled::dict(entries);
 }
 
-// The optimizer's state of all ranks, put together.
+// The optimizer's state of all ranks, joined to whole tensors.
 class OptimizerState {
  public:
   void add(const fs::path& path) {
@@ -59,7 +59,7 @@ class OptimizerState {
     }
   }
 
-  // A flat piece, or several, get the shape of their parameter.
+  // Joins flat pieces and gives them the shape of their parameter.
   std::vector<std::pair<std::string, Pickled>> whole(const SafetensorsFile& model, Storages& storages) {
     std::map<std::string, std::vector<std::int64_t>> shapes;
     for (const TensorEntry& entry : model.header().tensors) shapes[entry.name] = entry.shape;
@@ -87,7 +87,7 @@ class OptimizerState {
     std::uint64_t size = element_size(tensor.dtype);
     for (const std::int64_t length : tensor.shape) size *= static_cast<std::uint64_t>(length);
     if (size != tensor.bytes.size())
-      throw TrainError("the optimizer's '" + tensor.name + "' has not as many elements as its parameter");
+      throw TrainError("the optimizer's '" + tensor.name + "' has another number of elements than its parameter");
   }
 
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
@@ -115,8 +115,10 @@ void convert_checkpoint(const fs::path& from, const fs::path& to) {
     if (is_optimizer_file(file.name)) optimizer.add(from / file.name);
   }
   if (manifest->optimizer.groups.empty()) {
-    std::fprintf(stderr, "torchbridge-ckpt: %s says nothing of its optimizer's groups: its state is left out\n",
-                 from.c_str());
+    std::fprintf(
+        stderr,
+        "torchbridge-ckpt: the manifest of %s lists no parameter groups: the optimizer's state is not converted\n",
+        from.c_str());
   } else {
     entries.emplace_back(pickled::text("optimizer"),
                          python_optimizer(manifest->optimizer, optimizer.whole(model, storages)));

@@ -39,9 +39,8 @@ void write_counts() {
 }
 
 [[noreturn]] void reject(const char* text) {
-  std::fprintf(
-      stderr,
-      "TORCHBRIDGE_FAIL='%s': expected PHASE:N, PHASE:N:stop, with one of the phases in failpoint.h, or count\n", text);
+  std::fprintf(stderr, "TORCHBRIDGE_FAIL='%s': expected PHASE:N, PHASE:N:stop or count; failpoint.h lists the phases\n",
+               text);
   std::_Exit(2);
 }
 

@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 constexpr const char* kStillRunning = "running";
 constexpr std::size_t kRunDigits = 8;
 
-// This thread for the copy in host memory, the current stream for that from a GPU.
+// Blocks this thread until the copy in host memory is made, and the current stream until the copy from a GPU is made.
 void wait_until_copied(const std::shared_future<void>& copied, const std::shared_ptr<const c10::Event>& from_gpu) {
   copied.wait();
   if (!from_gpu) return;
@@ -66,7 +66,7 @@ std::optional<Manifest> Checkpoints::resume(const ModelTensors& model, Optimizer
     if (manifest.state.seed == options_.seed) return;
     throw TrainError("checkpoint " + selected->folder.string() + " was written with --seed " +
                      std::to_string(manifest.state.seed) + ", this run has --seed " + std::to_string(options_.seed) +
-                     "; the order of samples would break off");
+                     ": the order of samples differs");
   });
   load_checkpoint(*selected, model, optimizer, group_);
   resumed_from_ = manifest.state.step;
@@ -81,8 +81,8 @@ void Checkpoints::save(const TrainState& state, const ModelTensors& model, Optim
   if (running_ && running_->step() == state.step) return;
   if (running_ && !end_running_save(options_.on_pending_save)) {
     if (group_.is_first())
-      say("no checkpoint of step " + std::to_string(state.step) + ": that of step " + std::to_string(running_->step()) +
-          " is still being written");
+      say("checkpoint of step " + std::to_string(state.step) + " skipped: the save of step " +
+          std::to_string(running_->step()) + " is still running");
     return;
   }
   if (last_saved_ == folder_of(state.step)) return;
@@ -92,7 +92,7 @@ void Checkpoints::save(const TrainState& state, const ModelTensors& model, Optim
 
 void Checkpoints::save_last(const TrainState& state, const ModelTensors& model, Optimizer& optimizer) {
   if (!enabled()) return;
-  options_.bytes_per_s = 0;  // nothing else wants the disk any more, and the time may be short
+  options_.bytes_per_s = 0;  // training has ended, and a job's time limit may be near
   if (running_) {
     running_->lift_rate_limit();
     end_running_save(CheckpointOptions::OnPendingSave::kWait);
@@ -101,21 +101,22 @@ void Checkpoints::save_last(const TrainState& state, const ModelTensors& model, 
   finish();
 }
 
-// Collective. Whether no save runs any more; its outcome is known to all ranks then. Who waits does so in a collective,
-// which tells when a rank is gone.
-bool Checkpoints::end_running_save(CheckpointOptions::OnPendingSave busy) {
-  if (busy == CheckpointOptions::OnPendingSave::kWait) {
+// Collective. Returns whether the running save has ended; then all ranks have its result. The wait is in a collective,
+// which fails if another rank dies.
+bool Checkpoints::end_running_save(CheckpointOptions::OnPendingSave on_pending) {
+  if (on_pending == CheckpointOptions::OnPendingSave::kWait) {
     running_->wait_written();
     group_.barrier();
   }
   std::string outcome;
   if (group_.is_first())
-    outcome = busy == CheckpointOptions::OnPendingSave::kSkip && !running_->done() ? kStillRunning : running_->wait();
+    outcome =
+        on_pending == CheckpointOptions::OnPendingSave::kSkip && !running_->done() ? kStillRunning : running_->wait();
   outcome = group_.broadcast(outcome);
   if (outcome == kStillRunning) return false;
   if (outcome.empty()) {
     last_saved_ = folder_of(running_->step());
-    resumed_from_.reset();  // what comes after it is of this run
+    resumed_from_.reset();  // later checkpoints are of this run
   }
   failure_ = outcome;
   running_.reset();
@@ -123,8 +124,8 @@ bool Checkpoints::end_running_save(CheckpointOptions::OnPendingSave busy) {
   return true;
 }
 
-// Batch normalisation leaves other buffers on each rank, of which those of rank 0 count: DDP gives them to all before
-// the next step. Here they are given to the file alone. Collective.
+// Batch normalisation gives each rank other buffers, and DDP broadcasts those of rank 0 before the next step. The file
+// gets those of rank 0 too, from copies: the buffers of this rank do not change. Collective.
 NamedTensors Checkpoints::saved_tensors(const ModelTensors& model) {
   NamedTensors tensors = model.parameters;
   std::vector<at::Tensor> copies;
@@ -143,7 +144,7 @@ void Checkpoints::start(const TrainState& state, const ModelTensors& model, Opti
                     .optimizer = optimizer.record()};
   manifest.state.seed = options_.seed;
 
-  // What all ranks have is divided among them, what each has of its own is not.
+  // State that all ranks have is divided among them. State of one rank is written by that rank.
   snapshot_.add(kModelFile, saved_tensors(model), rank, ranks, model_metadata(model));
   const int shards = optimizer.shards();
   const bool is_sharded = shards > 1;

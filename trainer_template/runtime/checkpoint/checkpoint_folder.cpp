@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::string kAdvice = "; give a --checkpoint-dir that all ranks can write to";
-// NFS clients look again after three seconds (acregmin).
+// NFS clients cache attributes for three seconds (acregmin).
 constexpr std::chrono::seconds kVisibleTimeout{4};
 constexpr std::chrono::milliseconds kRetry{50};
 
@@ -39,8 +39,8 @@ Socket lock_folder(const fs::path& folder) {
                    "--checkpoint-dir");
 }
 
-// A folder has its name only when all in it is written and synced. So one that is whole is a checkpoint without DONE
-// too; one that is not has been damaged since, and is kept.
+// A step folder gets its name after all its files are written and synced. So a valid one without DONE is a checkpoint,
+// and gets DONE. An invalid one was damaged later, and is renamed, not removed.
 void resolve_steps_without_done(const fs::path& root) {
   std::map<fs::path, std::string> damaged;
   for (const std::int64_t step : steps_without_done(root)) {
@@ -48,16 +48,18 @@ void resolve_steps_without_done(const fs::path& root) {
     const auto manifest = verified_manifest(folder);
     if (!manifest || manifest->state.step != step) {
       damaged[folder] = folder.string() + " has no " + kDoneFile + ", and " +
-                        (manifest ? "is of another step" : manifest.error().message);
+                        (manifest ? "its manifest is of another step" : manifest.error().message);
       continue;
     }
-    real_files().remove(folder / kDoneFile);  // what is no file
+    real_files().remove(folder / kDoneFile);  // it may be a link or a folder
     mark_complete(real_files(), folder);
-    say("checkpoint " + folder.string() + " has no " + kDoneFile + ", but is whole: it counts");
+    say("checkpoint " + folder.string() + " has no " + kDoneFile + ", but all its files are valid: " + kDoneFile +
+        " is written");
   }
   if (!damaged.empty() && complete_steps(root).empty()) {
-    throw TrainError(damaged.rbegin()->second +
-                     "; there is no good checkpoint: remove it, or give another --checkpoint-dir, to begin anew");
+    throw TrainError(
+        damaged.rbegin()->second +
+        "; there is no complete checkpoint: to start from step 0, remove the folder or give another --checkpoint-dir");
   }
   for (const auto& [folder, fault] : damaged) rename_to_aside(real_files(), folder, fault);
 }
@@ -71,7 +73,7 @@ Socket acquire_folder(const fs::path& folder) {
       throw TrainError("checkpoint folder '" + folder.string() + "' is not a folder" + kAdvice);
     if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), error);
     if (error)
-      throw TrainError("cannot make checkpoint folder '" + folder.string() + "': " + error.message() + kAdvice);
+      throw TrainError("cannot create checkpoint folder '" + folder.string() + "': " + error.message() + kAdvice);
     real_files().make_folder(folder);
   }
   Socket lock = lock_folder(folder);

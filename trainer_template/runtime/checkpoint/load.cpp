@@ -11,7 +11,7 @@ namespace torchbridge::train {
 
 namespace {
 
-// Null: it must be mapped.
+// Null if the file must be mapped.
 std::shared_ptr<FileImage> image_of(const SelectedCheckpoint& checkpoint, const std::string& file) {
   const auto image = checkpoint.images.find(file);
   return image == checkpoint.images.end() ? nullptr : image->second;
@@ -31,7 +31,8 @@ std::vector<std::string> optimizer_files(const Manifest& manifest) {
   return names;
 }
 
-// What is laid out otherwise is copied, and the image would be kept all the same by what is not.
+// The state of a parameter that is not contiguous is copied, while the state of the others would keep the whole image
+// in memory.
 bool is_laid_out_as_files(Optimizer& optimizer) {
   for (const ParameterGroup& group : optimizer.groups()) {
     for (const auto& [name, parameter] : group.parameters) {
@@ -67,7 +68,7 @@ void load_checkpoint(const SelectedCheckpoint& checkpoint, const ModelTensors& m
     } else {
       optimizer.load_state(state.take());
     }
-    // The generators of a run of another size are not those of these ranks.
+    // With another number of ranks the saved generators do not belong to these ranks.
     if (manifest.world_size != group.world_size()) return;
     restore_generators(tensors_in(checkpoint, rank_file(group.rank())), group.device());
   });

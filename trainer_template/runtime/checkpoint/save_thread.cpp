@@ -17,16 +17,16 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstPoll{1}, kLastPoll{50};
-constexpr std::string_view kFailed = "failed ";  // what a report starts with that holds no records
+constexpr std::string_view kFailed = "failed ";  // the prefix of a report with an error instead of records
 
-// Nobody waits for this save any more.
+// The save was cancelled: its owner no longer waits for it.
 struct SaveCancelled : std::exception {};
 
-// Of this thread, and of those that it starts from here on. It needs little time, but a scheduler may give it that of a
-// training thread.
+// Lowers the priority of this thread and of the threads that it starts later, so that the scheduler prefers the
+// training threads.
 void lower_priority() {
   constexpr int kNiceness = 10;
-  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNiceness);  // where it cannot be, it is not
+  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNiceness);  // an error is ignored
 }
 
 std::string rank_key(const SaveRequest& request, int rank) { return key(request.key.c_str(), rank); }
@@ -37,7 +37,7 @@ std::vector<std::string> keys_of_other_ranks(const SaveRequest& request) {
   return keys;
 }
 
-// The first rank that failed speaks, with the number of the others.
+// The error of the first rank that failed, with the number of the others; empty if none failed.
 std::string first_failure(const std::vector<std::string>& reports) {
   std::string first;
   int others = 0;
@@ -54,13 +54,13 @@ std::string first_failure(const std::vector<std::string>& reports) {
 SaveThread::SaveThread(SaveRequest request) try
     : request_(std::move(request)), thread_([this](const std::stop_token& stop) { run(stop); }) {
 } catch (const std::system_error& error) {
-  throw TrainError(std::string("the system starts no thread to write a checkpoint: ") + error.what());
+  throw TrainError(std::string("cannot start a thread to write a checkpoint: ") + error.what());
 }
 
 void SaveThread::run(const std::stop_token& stop) try {
   std::string own = write_own_shards(stop);
   if (request_.rank != 0) {
-    // Before wait_written() returns: who is killed after that does not keep rank 0 waiting.
+    // Before wait_written() returns: rank 0 has the report even if this rank is killed afterwards.
     put(*request_.store, rank_key(request_, request_.rank), own);
     return finish({});
   }
@@ -69,11 +69,11 @@ void SaveThread::run(const std::stop_token& stop) try {
     written_ = true;
   }
   changed_.notify_all();
-  complete(gather(stop, std::move(own)));
+  complete(collect_reports(stop, std::move(own)));
 } catch (const SaveCancelled&) {
-  finish("it was given up");
+  finish("the save was cancelled");
 } catch (const std::exception& error) {
-  // The store is gone, or has no memory: the ranks are about to find out.
+  // The store failed: the training threads of the ranks get its error too.
   finish(one_line(error));
 }
 
@@ -92,8 +92,8 @@ std::string SaveThread::write_own_shards(const std::stop_token& stop) try {
   return std::string(kFailed) + error.what();
 }
 
-// Rank 0 asks every now and then: a wait would keep the connection to the store from everybody else in this process.
-std::vector<std::string> SaveThread::gather(const std::stop_token& stop, std::string own) {
+// Rank 0 polls: a blocking wait would block the connection to the store for all other threads of this process.
+std::vector<std::string> SaveThread::collect_reports(const std::stop_token& stop, std::string own) {
   std::vector<std::string> reports = {std::move(own)};
   const std::vector<std::string> keys = keys_of_other_ranks(request_);
   for (milliseconds poll = kFirstPoll; !keys.empty() && !request_.store->check(keys);
@@ -121,12 +121,12 @@ void SaveThread::complete(const std::vector<std::string>& reports) {
     failure = "rank 0: " + std::string(error.what());
   }
   if (failure.empty()) {
-    const std::string trouble = update_latest_and_prune(request_.files, request_.root, step(), request_.retention);
-    if (!trouble.empty()) say("the checkpoint of step " + std::to_string(step()) + " is complete, but " + trouble);
+    const std::string error = update_latest_and_prune(request_.files, request_.root, step(), request_.retention);
+    if (!error.empty()) say("the checkpoint of step " + std::to_string(step()) + " is complete, but " + error);
     return finish({});
   }
-  say("no checkpoint of step " + std::to_string(step()) + ": " + failure +
-      "; older ones stay, and the next save tries again");
+  say("checkpoint of step " + std::to_string(step()) + " is not saved: " + failure +
+      "; older checkpoints stay, and the next save tries again");
   remove_unpublished(request_.files, request_.root, request_.temporary, step());
   finish(failure);
 }

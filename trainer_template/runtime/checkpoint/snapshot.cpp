@@ -20,7 +20,7 @@ std::uint64_t aligned(std::uint64_t size) {
   return (size + kDirectAlignment - 1) / kDirectAlignment * kDirectAlignment;
 }
 
-// What of the piece at `begin` of `size` bytes lies within the range, counted from the piece's begin.
+// The part of a piece of `size` bytes at `begin` that is in the range, relative to the begin of the piece.
 ByteRange overlap(const ByteRange& range, std::uint64_t begin, std::uint64_t size) {
   const std::uint64_t from = std::clamp(range.begin, begin, begin + size),
                       to = std::clamp(range.end, begin, begin + size);
@@ -33,13 +33,13 @@ const char* bytes_of(const at::Tensor& tensor) { return static_cast<const char*>
 
 bool must_copy(const at::Tensor& tensor, Snapshot::Way way) { return way == Snapshot::Way::kCopy || !is_plain(tensor); }
 
-// Its bytes in the order of the file: a view of it where it is contiguous.
+// The tensor's bytes in the order of the file: a view if the tensor is contiguous, else a copy.
 at::Tensor flat_bytes(const at::Tensor& tensor, const ByteRange& range) {
   const auto begin = static_cast<std::int64_t>(range.begin), size = static_cast<std::int64_t>(range.size());
   return tensor.contiguous().reshape(-1).view(at::kByte).narrow(0, begin, size);
 }
 
-// Inference tensors have none.
+// Inference tensors have no version counter.
 std::uint32_t version_of(const at::Tensor& tensor) {
   return tensor.is_inference() ? 0 : static_cast<std::uint32_t>(tensor._version());
 }
@@ -135,9 +135,8 @@ void Snapshot::copy() {
   for (Source& source : sources_) {
     if (source.target == nullptr) continue;
     if (version_of(source.tensor) != source.version) {
-      throw TrainError(
-          "'" + source.name +
-          "' was written between the save and the optimizer's step; save such a model without --async-save");
+      throw TrainError("'" + source.name +
+                       "' was changed between the save and the optimizer's step: save this model without --async-save");
     }
     source.tensor.reset();
   }
@@ -153,7 +152,7 @@ void Snapshot::wait() {
 
 std::vector<at::Tensor> Snapshot::make_images(const std::vector<bool>& is_copied, bool pinned) {
   std::vector<std::uint64_t> begins(shards_.size());
-  std::uint64_t size = kDirectAlignment;  // of which the first image may need a part to begin as it must
+  std::uint64_t size = kDirectAlignment;  // for the alignment of the first image
   for (std::size_t i = 0; i < shards_.size(); ++i) {
     begins[i] = size - kDirectAlignment;
     if (is_copied[i]) size += aligned(shards_[i].range.size());
@@ -178,7 +177,7 @@ std::vector<at::Tensor> Snapshot::make_images(const std::vector<bool>& is_copied
 void Snapshot::reserve_buffer(std::uint64_t size, bool pinned) {
   const auto needed = static_cast<std::int64_t>(size);
   if (buffer_.defined() && buffer_.numel() >= needed && is_pinned_ == pinned) return;
-  buffer_.reset();  // before there is another one
+  buffer_.reset();  // frees the old buffer before the new one is allocated
   is_pinned_ = pinned;
   buffer_ = pinned ? empty_pinned({needed}, at::kByte) : at::empty({needed}, at::kByte);
 }

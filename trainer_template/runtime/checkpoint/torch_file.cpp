@@ -56,8 +56,8 @@ NamedTensors TorchFile::tensors(const PickledValue& dict) {
   for (std::size_t i = 0; i < dict.items.size(); i += 2) {
     const PickledValue &key = *dict.items[i], &value = *dict.items[i + 1];
     if (!key.is(Kind::kText))
-      throw file_error(path(), "has a tensor under the number " + std::to_string(key.integer) + " instead of a name");
-    if (!value.is(Kind::kTensor)) throw file_error(path(), "has '" + printable(key.text) + "', which is no tensor");
+      throw file_error(path(), "has the number " + std::to_string(key.integer) + " as the name of a tensor");
+    if (!value.is(Kind::kTensor)) throw file_error(path(), "has '" + printable(key.text) + "', which is not a tensor");
     if (!names.insert(key.text).second) throw file_error(path(), "has '" + printable(key.text) + "' twice");
     tensors.emplace_back(key.text, tensor(value.tensor));
   }

@@ -16,10 +16,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint64_t kUnit = 1 << 20;              // of ranges
-constexpr std::size_t kBlock = std::size_t{4} << 20;  // as large as one write of a disk should be
-constexpr std::size_t kCached = std::size_t{1}
-                                << 18;  // still in the processor's cache when it is copied after its checksum
+constexpr std::uint64_t kUnit = 1 << 20;               // of ranges
+constexpr std::size_t kBlock = std::size_t{4} << 20;   // bytes of one write
+constexpr std::size_t kCached = std::size_t{1} << 18;  // small enough to stay in the cache between checksum and copy
 
 // Keeps the mean rate of a save below a limit.
 class Pacer {
@@ -42,8 +41,8 @@ class Pacer {
 
 bool is_whole_file(const FileShard& shard) { return shard.range == ByteRange{0, shard.file_size}; }
 
-// Puts bytes together into blocks, of which one is written while the next comes together. Bytes that lie where a block
-// of them can be written from are not copied: they must stay as they are until finish().
+// Collects bytes into blocks, and writes one block while it collects the next. Aligned contiguous bytes are written
+// without a copy: they must not change until finish().
 class BlockWriter {
  public:
   // `offset`: where the first byte goes.
@@ -63,22 +62,23 @@ class BlockWriter {
       if (block_.size() == kBlock) write();
     }
   }
-  // All is written.
+  // Returns when all bytes are written.
   void finish() {
     if (!block_.empty()) write();
     wait();
   }
 
  private:
-  struct Room {
+  struct Buffer {
     alignas(kDirectAlignment) std::array<char, kBlock> bytes;
   };
 
-  // The block that is coming together, in memory of its own.
+  // Copies `part` to the end of the block in buffers_[current_]; moves the block there first if it refers to the
+  // caller's bytes.
   void gather(std::string_view part) {
-    std::unique_ptr<Room>& room = rooms_[current_];
-    if (!room) room = std::make_unique_for_overwrite<Room>();
-    char* const begin = room->bytes.data();
+    std::unique_ptr<Buffer>& buffer = buffers_[current_];
+    if (!buffer) buffer = std::make_unique_for_overwrite<Buffer>();
+    char* const begin = buffer->bytes.data();
     if (block_.data() != begin) std::ranges::copy(block_, begin);
     stream_copy(part, begin + block_.size());
     block_ = {begin, block_.size() + part.size()};
@@ -86,7 +86,7 @@ class BlockWriter {
   void write() {
     wait();
     const auto write_block = [&file = file_, offset = offset_, block = block_] { file.write_at(offset, block); };
-    // A small file is not worth a thread. Where the system starts none, the block is written when it is waited for.
+    // A short last block is not worth a thread. If the system cannot start one, get() writes the block.
     if (block_.size() == kBlock) {
       written_ = std::async(std::launch::async | std::launch::deferred, write_block);
     } else {
@@ -106,8 +106,8 @@ class BlockWriter {
   std::uint64_t offset_;
   Pacer& pacer_;
   std::string_view block_;
-  std::array<std::unique_ptr<Room>, 2> rooms_;
-  std::size_t current_ = 0;  // the room that is not being written
+  std::array<std::unique_ptr<Buffer>, 2> buffers_;
+  std::size_t current_ = 0;  // the buffer that is not being written
   std::future<void> written_;
 };
 
@@ -149,11 +149,11 @@ std::vector<ShardRecord> write_shards(FileLayer& files, const std::filesystem::p
     if (shard.range.size() == 0) continue;
     const bool whole = is_whole_file(shard);
     written.push_back(files.open(folder / shard.name, whole ? FileLayer::Owner::kOne : FileLayer::Owner::kSeveral));
-    // Not longer than its file: what it still writes when it fails is waited for.
+    // Destroyed before its file: its destructor waits for a write that still runs after an error.
     BlockWriter writer(*written.back(), shard.range.begin, pacer);
     records.push_back(write_shard(writer, shard));
   }
-  // Together: the first takes to the disk what a journal has of all of them.
+  // All syncs after all writes: the first one also commits the journal entries of the other files.
   for (const auto& file : written) file->sync();
   for (const auto& file : written) file->close();
   return records;
@@ -188,9 +188,9 @@ std::vector<FileRecord> joined(std::vector<ShardRecord> records) {
     return std::tie(a.file.name, a.begin) < std::tie(b.file.name, b.begin);
   });
   std::vector<FileRecord> files;
-  std::uint64_t end = 0;  // of what is known of the last file
+  std::uint64_t end = 0;  // of the shards of the last file so far
   const auto check_complete = [&] {
-    if (!files.empty() && end != files.back().size) throw TrainError(files.back().name + " was not written as a whole");
+    if (!files.empty() && end != files.back().size) throw TrainError(files.back().name + " was not written completely");
   };
   for (ShardRecord& record : records) {
     if (files.empty() || files.back().name != record.file.name) {
@@ -200,7 +200,7 @@ std::vector<FileRecord> joined(std::vector<ShardRecord> records) {
     }
     if (record.begin != end || record.file.size != files.back().size) {
       throw TrainError(record.file.name +
-                       ": what the ranks have written does not fit together; do all have the same model?");
+                       ": the parts that the ranks wrote do not fit together: do all ranks have the same model?");
     }
     for (FilePart& part : record.file.parts) {
       end += part.size;

@@ -1,4 +1,4 @@
-// The part of a checkpoint's files that one rank writes, and what the manifest must say about the whole of them.
+// The part of a checkpoint's files that one rank writes, and their records in the manifest.
 #pragma once
 
 #include <chrono>
@@ -22,9 +22,9 @@ struct ByteRange {
   bool operator==(const ByteRange&) const = default;
 };
 
-// What writer `index` of `count` writes of a file of `size` bytes: about as much as the others, at multiples of a
-// mebibyte, so that no two writers meet in a page or a stripe, which network file systems do not keep apart. Empty
-// where nothing is left.
+// The part of a file of `size` bytes that writer `index` of `count` writes. Parts are about equal and begin at
+// multiples of 1 MiB, so that no two writers write to one page or stripe: network file systems do not keep such writes
+// apart. Empty if nothing is left.
 ByteRange range_of_writer(std::uint64_t size, int index, int count);
 
 // A range of one file, to be written by this rank.
@@ -32,33 +32,33 @@ struct FileShard {
   std::string name;
   std::uint64_t file_size = 0;
   ByteRange range;
-  // The bytes of the range, one behind the other: the header or a part of it, then tensors or parts of them. Each gets
-  // a checksum. Not owned.
+  // The bytes of the range in order: the header or a part of it, then tensors or parts of them. Each piece gets a
+  // checksum. Not owned.
   std::vector<std::string_view> pieces;
 };
 
-// What was written of a file. The whole-file checksum is there where this was all of it.
+// The record of a written shard. file.xxh3 is set only if the shard is the whole file.
 struct ShardRecord {
   FileRecord file;
   std::uint64_t begin = 0;
 };
 
 struct WritePace {
-  double bytes_per_s = 0;  // 0: as fast as the disk takes them
-  // Waits, unless it is to be given up: then it throws, and writing ends there. Called between blocks of a few MiB.
+  double bytes_per_s = 0;  // 0: no limit
+  // Waits for this time; throws to cancel the save. Called between blocks of 4 MiB.
   std::function<void(std::chrono::nanoseconds)> wait;
 };
 
-// Writes the shards into `folder`, each file synced. Checksums are taken block by block on the way. Throws TrainError.
+// Writes the shards into `folder` and syncs each file. Computes the checksums while it writes. Throws TrainError.
 std::vector<ShardRecord> write_shards(FileLayer& files, const std::filesystem::path& folder,
                                       const std::vector<FileShard>& shards, const WritePace& pace);
 
-// One line a file and piece, and back. For other ranks of the same program.
+// The records as text, one line for each file and each piece, and back. The ranks send it to rank 0.
 std::string to_text(const std::vector<ShardRecord>& records);
 std::vector<ShardRecord> records_from(const std::string& text);
 
-// The files, whole, from what all ranks have written; by name. Throws TrainError where something is missing between
-// them.
+// The records of whole files, by name, from the shards of all ranks. Throws TrainError if the shards do not cover a
+// file.
 std::vector<FileRecord> joined(std::vector<ShardRecord> records);
 
 }  // namespace torchbridge::train

@@ -24,17 +24,17 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kHeaderLength = 8;
-constexpr int kReaders = 4;  // of each rank: while one computes, the others keep the disk busy
+constexpr int kReaders = 4;  // threads of each rank: while one computes a checksum, the others keep the disk busy
 constexpr std::uint64_t kLargestManifest = 256 << 20;
 
-// What one checksum is about: bytes [begin, end) of a file.
+// Bytes [begin, end) of a file, and their checksum.
 struct ChecksumRange {
   const FileRecord* file = nullptr;
   std::uint64_t begin = 0, end = 0;
   std::string_view xxh3;
 };
 
-// In the order of the files and their bytes: of those that a rank needs whole, or of the others.
+// All ranges in the order of the files and their bytes: of the files in `images` if `whole`, else of the others.
 std::vector<ChecksumRange> checksum_ranges(const Manifest& manifest, const FileImages& images, bool whole) {
   std::vector<ChecksumRange> all;
   for (const FileRecord& file : manifest.files) {
@@ -49,7 +49,7 @@ std::vector<ChecksumRange> checksum_ranges(const Manifest& manifest, const FileI
   return all;
 }
 
-// About as many bytes for each reader, one behind the other as the disk has them. All ranks come to the same.
+// Consecutive ranges of about as many bytes for each shard. Every rank computes the same division.
 std::vector<ChecksumRange> shard_of(const std::vector<ChecksumRange>& all, int shard, int shards) {
   std::vector<ChecksumRange> own;
   std::uint64_t total = 0, before = 0;
@@ -62,8 +62,8 @@ std::vector<ChecksumRange> shard_of(const std::vector<ChecksumRange>& all, int s
   return own;
 }
 
-// Which tensors lie in the range, by the file's own header: " (tensor 'layers.0.weight')". Empty where it has none that
-// can be read.
+// The tensors in the range, by the header of the file: " (tensor 'layers.0.weight')". Empty if it has no readable
+// header.
 std::string tensors_in(const ReadFile& file, const ChecksumRange& range) {
   std::string start;
   const auto read = [&](std::uint64_t end) {
@@ -78,20 +78,20 @@ std::string tensors_in(const ReadFile& file, const ChecksumRange& range) {
   std::string names;
   for (const TensorEntry& tensor : header->tensors) {
     if (tensor.begin == tensor.end || *size + tensor.end <= range.begin || *size + tensor.begin >= range.end) continue;
-    if (!names.empty()) return " (tensor '" + names + "' or behind it)";
+    if (!names.empty()) return " (tensor '" + names + "' or a later one)";
     names = printable(tensor.name);
   }
   return names.empty() ? names : " (tensor '" + names + "')";
 }
 
-// Compares bytes, as they come, with the checksums of the parts that they are, one part behind the other.
+// Compares a stream of bytes with the checksums of consecutive parts.
 class Comparison {
  public:
   Comparison(std::span<const ChecksumRange> parts, std::size_t max_faults) : parts_(parts), max_faults_(max_faults) {
     end_parts();
   }
 
-  // Whether it is worth while to go on.
+  // False once `max_faults` parts differ.
   bool take(std::string_view bytes) {
     while (!bytes.empty() && !parts_.empty()) {
       const std::string_view own = bytes.substr(0, parts_.front().end - parts_.front().begin - seen_);
@@ -106,7 +106,7 @@ class Comparison {
   const std::vector<ChecksumRange>& differ() const { return differ_; }
 
  private:
-  // Those of which all has come.
+  // Compares and removes the parts whose bytes are complete.
   void end_parts() {
     while (!parts_.empty() && seen_ == parts_.front().end - parts_.front().begin) {
       if (checksum_->digest() != parts_.front().xxh3) differ_.push_back(parts_.front());
@@ -116,14 +116,14 @@ class Comparison {
     }
   }
 
-  std::span<const ChecksumRange> parts_;  // that have not ended
+  std::span<const ChecksumRange> parts_;  // not complete yet
   const std::size_t max_faults_;
-  std::optional<Checksum> checksum_{std::in_place};  // of the first of them
+  std::optional<Checksum> checksum_{std::in_place};  // of the first one
   std::uint64_t seen_ = 0;                           // of its bytes
   std::vector<ChecksumRange> differ_;
 };
 
-// Of parts of one file that lie one behind the other: the first `max_faults`.
+// The first `max_faults` errors in consecutive parts of one file.
 std::vector<std::string> faults_in_file(const fs::path& folder, std::span<const ChecksumRange> parts,
                                         const KeptImages& kept, std::size_t max_faults) {
   const FileRecord& record = *parts.front().file;
@@ -132,8 +132,7 @@ std::vector<std::string> faults_in_file(const fs::path& folder, std::span<const 
   const ReadFile file(folder / record.name, image ? kept.way : ReadFile::Way::kCached);
   if (file.error()) return {record.name + " " + file.error()};
   if (file.size() != record.size) {
-    return {record.name + " has " + std::to_string(file.size()) + " bytes, " + std::to_string(record.size) +
-            " were written"};
+    return {record.name + " has " + std::to_string(file.size()) + " bytes, expected " + std::to_string(record.size)};
   }
   Comparison comparison(parts, max_faults);
   const auto take = [&](std::string_view bytes) { return comparison.take(bytes); };
@@ -146,7 +145,7 @@ std::vector<std::string> faults_in_file(const fs::path& folder, std::span<const 
   return faults;
 }
 
-// The first `max_faults` of them. A file that is missing or of another size is one.
+// The first `max_faults` errors. A file that is missing or has another size is one error.
 std::vector<std::string> faults(const fs::path& folder, std::span<const ChecksumRange> parts, const KeptImages& kept,
                                 std::size_t max_faults) {
   std::vector<std::string> found;
@@ -187,7 +186,7 @@ FileImages images_for(const Manifest& manifest, const std::vector<std::string>& 
     try {
       image = std::make_shared<FileImage>(file.size);
     } catch (const std::bad_alloc&) {
-      // It can be mapped later.
+      // The image stays null: the file is mapped later.
     }
   }
   return images;

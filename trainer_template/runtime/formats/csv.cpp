@@ -24,7 +24,7 @@ std::string_view without_quotes(std::string_view text) {
   return quoted ? text.substr(1, text.size() - 2) : text;
 }
 
-// Takes the first line off the text, without its end.
+// Removes the first line from `text` and returns it without its line end.
 std::string_view take_line(std::string_view& text) {
   const std::size_t end = text.find('\n');
   std::string_view line = text.substr(0, end);
@@ -33,7 +33,7 @@ std::string_view take_line(std::string_view& text) {
   return line;
 }
 
-// The fields of a line, one at a time. A separator within quotes separates nothing.
+// The fields of a line, one at a time. A separator within quotes does not end a field.
 class Fields {
  public:
   Fields(std::string_view line, char separator) : rest_(line), separator_(separator) {}
@@ -61,7 +61,7 @@ std::optional<float> number(std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error == std::errc::result_out_of_range)
-    value = std::strtod(std::string(text).c_str(), nullptr);  // that tells 0 from infinity
+    value = std::strtod(std::string(text).c_str(), nullptr);  // 0 for an underflow, infinity for an overflow
   const auto number = static_cast<float>(value);
   if (error == std::errc::invalid_argument || end != text.data() + text.size() || !std::isfinite(number))
     return std::nullopt;

@@ -12,9 +12,10 @@ namespace {
 
 using Kind = PickledValue::Kind;
 
-constexpr int kMaxDepth = 64;  // a state_dict has five levels or so
-constexpr std::size_t kMaxValues =
-    1u << 22;  // of which a value of one byte can make one: 100,000 tensors have two million
+constexpr int kMaxDepth = 64;  // a state_dict has about five levels
+// One byte of a pickle can make one value, so the file's size does not limit the memory. 100,000 tensors have about two
+// million values.
+constexpr std::size_t kMaxValues = 1u << 22;
 
 constexpr std::pair<std::string_view, const char*> kStorages[] = {
     {"torch FloatStorage", "F32"},     {"torch DoubleStorage", "F64"}, {"torch HalfStorage", "F16"},
@@ -29,7 +30,7 @@ struct PickleError {
 };
 
 struct Node : PickledValue {
-  bool inside = false;  // another value
+  bool inside = false;  // part of another value: it must not change any more
 };
 using Value = std::shared_ptr<Node>;
 
@@ -73,10 +74,10 @@ class PickleMachine {
   explicit PickleMachine(std::string_view bytes) : bytes_(bytes) {}
 
   Pickled run() {
-    if (take() != 0x80) throw PickleError{"it is not of pickle protocol 2"};
+    if (take() != 0x80) throw PickleError{"expected pickle protocol 2"};
     if (const int protocol = take(); protocol != 2) {
-      throw PickleError{"it is of pickle protocol " + std::to_string(protocol) +
-                        ", and only 2 is read: leave pickle_protocol of torch.save out"};
+      throw PickleError{"pickle protocol " + std::to_string(protocol) +
+                        " is not supported, only 2 is: call torch.save without pickle_protocol"};
     }
     while (true) {
       begin_ = at_;
@@ -84,9 +85,10 @@ class PickleMachine {
       if (opcode == '.') break;
       step(opcode);
     }
-    if (at_ != bytes_.size()) throw PickleError{"bytes follow its end"};
+    if (at_ != bytes_.size()) throw PickleError{"bytes follow the end of the pickle"};
     if (stack_.size() != 1 || !marks_.empty())
-      throw PickleError{"it ends with " + std::to_string(stack_.size()) + " values, not one"};
+      throw PickleError{"the pickle ends with " + std::to_string(stack_.size()) + " values and " +
+                        std::to_string(marks_.size()) + " open marks, expected one value"};
     return stack_.front();
   }
 
@@ -155,17 +157,17 @@ class PickleMachine {
       case 'b':
         return build(top(1));  // BUILD
       default:
-        throw PickleError{"it has the opcode " + std::to_string(opcode) + ", which no state_dict needs"};
+        throw PickleError{"opcode " + std::to_string(opcode) + " is not supported, and no state_dict needs it"};
     }
   }
 
   unsigned char take() {
-    if (at_ == bytes_.size()) throw PickleError{"it is cut off"};
+    if (at_ == bytes_.size()) throw PickleError{"the pickle is truncated"};
     return static_cast<unsigned char>(bytes_[at_++]);
   }
 
   std::string_view string(std::uint64_t size) {
-    if (size > bytes_.size() - at_) throw PickleError{"it is cut off"};
+    if (size > bytes_.size() - at_) throw PickleError{"the pickle is truncated"};
     const auto found = bytes_.substr(at_, size);
     at_ += size;
     return found;
@@ -180,14 +182,14 @@ class PickleMachine {
 
   std::string_view line() {
     const auto end = bytes_.find('\n', at_);
-    if (end == std::string_view::npos) throw PickleError{"it is cut off"};
+    if (end == std::string_view::npos) throw PickleError{"the pickle is truncated"};
     const auto found = string(end - at_);
     ++at_;
     return found;
   }
 
   Value make(Kind kind) {
-    if (++made_ > kMaxValues) throw PickleError{"it has more than " + std::to_string(kMaxValues) + " values"};
+    if (++made_ > kMaxValues) throw PickleError{"the pickle has more than " + std::to_string(kMaxValues) + " values"};
     auto value = std::make_shared<Node>();
     value->kind = kind;
     return value;
@@ -207,7 +209,7 @@ class PickleMachine {
 
   Value long_integer() {
     const int size = take();
-    if (size > 8) throw PickleError{"it has an integer of more than 64 bits"};
+    if (size > 8) throw PickleError{"an integer has more than 64 bits"};
     const std::uint64_t low = number(size);
     const int unused = 64 - 8 * size;
     return integer(size == 0 ? 0 : static_cast<std::int64_t>(low << unused) >> unused);
@@ -232,8 +234,8 @@ class PickleMachine {
     auto made = make(Kind::kName);
     made->text = module + " " + std::string(line());
     if (!is_known(made->text)) {
-      throw PickleError{"it refers to " + printable(made->text.replace(module.size(), 1, ".")) +
-                        ", and only plain values and tensors are read"};
+      throw PickleError{"class or function " + printable(made->text.replace(module.size(), 1, ".")) +
+                        " is not allowed: only plain values and tensors are read"};
     }
     return made;
   }
@@ -244,22 +246,23 @@ class PickleMachine {
     return made;
   }
 
-  // What is inside another value is complete: nothing can then be inside itself, or deeper than `depth` says.
+  // A value that becomes part of another is complete, and open_container() rejects later changes. So no value can
+  // contain itself, and `depth` stays right.
   void add(PickledValue& container, const std::vector<Value>& items) {
     for (const auto& item : items) {
-      if (item.get() == &container) throw PickleError{"a value is inside itself"};
+      if (item.get() == &container) throw PickleError{"a value contains itself"};
       container.depth = std::max(container.depth, item->depth + 1);
       item->inside = true;
       container.items.push_back(item);
     }
     if (container.depth > kMaxDepth)
-      throw PickleError{"it nests values more than " + std::to_string(kMaxDepth) + " deep"};
+      throw PickleError{"values are nested more than " + std::to_string(kMaxDepth) + " deep"};
   }
 
   PickledValue& open_container(Kind kind) {
     if (stack_.empty() || stack_.size() <= floor() || !stack_.back()->is(kind))
-      throw PickleError{"it puts values into what cannot hold them"};
-    if (stack_.back()->inside) throw PickleError{"it changes a value that is part of another"};
+      throw PickleError{"items are added to a value that is not a list or dictionary"};
+    if (stack_.back()->inside) throw PickleError{"a value that is part of another value is changed"};
     return *stack_.back();
   }
 
@@ -275,14 +278,14 @@ class PickleMachine {
 
   void append(const std::vector<Value>& items) { add(open_container(Kind::kList), items); }
 
-  // ('storage', type, key, location, size): the location, where it was when it was saved, does not matter here.
+  // ('storage', type, key, location, size). The location is the device at the time of the save, and is ignored.
   Value storage(const PickledValue& id) {
     const auto& items = id.items;
     const bool right = id.is(Kind::kTuple) && items.size() == 5 && items[0]->text == "storage" &&
                        items[1]->is(Kind::kName) && items[2]->is(Kind::kText) && items[4]->is(Kind::kInteger) &&
                        items[4]->integer >= 0;
     const char* dtype = right ? dtype_of_storage(items[1]->text) : nullptr;
-    if (dtype == nullptr) throw PickleError{"it refers to something outside of it that is no storage of a tensor"};
+    if (dtype == nullptr) throw PickleError{"a persistent id does not name the storage of a tensor"};
     std::int64_t bytes = 0;
     if (__builtin_mul_overflow(items[4]->integer, static_cast<std::int64_t>(element_size(dtype)), &bytes))
       throw PickleError{"a storage is too large"};
@@ -293,10 +296,11 @@ class PickleMachine {
     return made;
   }
 
-  // A call, of one of the few functions whose result is known without calling it.
+  // A call. Only the few functions are allowed whose result is known without calling them.
   void reduce(const std::vector<Value>& call) {
     const auto& arguments = call[1]->items;
-    if (!call[0]->is(Kind::kName) || !call[1]->is(Kind::kTuple)) throw PickleError{"it calls what is no function"};
+    if (!call[0]->is(Kind::kName) || !call[1]->is(Kind::kTuple))
+      throw PickleError{"a value that is not a function is called"};
     const std::string& function = call[0]->text;
     if (function == kOrderedDict && arguments.empty()) return push(make(Kind::kDict));
     if (function == kSize && arguments.size() == 1 && arguments[0]->is(Kind::kTuple))
@@ -304,23 +308,25 @@ class PickleMachine {
     if (function == kParameter && arguments.size() == 3 && arguments[0]->is(Kind::kTensor))
       return push(node_of(arguments[0]));
     if (function == kTensor && arguments.size() >= 4 && arguments.size() <= 7) return push(tensor(arguments));
-    throw PickleError{"it calls " + printable(function) + " in a way that torch.save does not"};
+    throw PickleError{printable(function) + " is called with arguments that torch.save does not write"};
   }
 
-  // What makes a tensor's values others than those in its storage: {"neg": True} of torch.imag(x.conj()), for one.
+  // Rejects metadata that make the values of a tensor differ from those in its storage, such as {"neg": True} of
+  // torch.imag(x.conj()).
   static void check_tensor_metadata(const PickledValue& metadata) {
     if (metadata.is(Kind::kNone) || (metadata.is(Kind::kDict) && metadata.items.empty())) return;
     const bool named = metadata.is(Kind::kDict) && metadata.items[0]->is(Kind::kText);
-    throw PickleError{"a tensor is a view of its elements" +
-                      (named ? " with the bit '" + printable(metadata.items[0]->text) + "'" : std::string()) +
-                      ", which is not read: save tensor.resolve_neg().resolve_conj()"};
+    throw PickleError{"a tensor has metadata" +
+                      (named ? " '" + printable(metadata.items[0]->text) + "'" : std::string()) +
+                      ", which is not supported: save tensor.resolve_neg().resolve_conj()"};
   }
 
-  // (storage, offset, shape, strides, requires_grad, backward_hooks, metadata), the last one only where there is some
+  // (storage, offset, shape, strides, requires_grad, backward_hooks, metadata); torch writes metadata only if there are
+  // any.
   Value tensor(const std::vector<Pickled>& arguments) {
     if (!arguments[0]->is(Kind::kStorage) || !arguments[1]->is(Kind::kInteger) || !arguments[2]->is(Kind::kTuple) ||
         !arguments[3]->is(Kind::kTuple)) {
-      throw PickleError{"a tensor is not made of storage, offset, shape and strides"};
+      throw PickleError{"the arguments of a tensor are not storage, offset, shape and strides"};
     }
     if (arguments.size() == 7) check_tensor_metadata(*arguments[6]);
     auto made = make(Kind::kTensor);
@@ -335,10 +341,10 @@ class PickleMachine {
     return made;
   }
 
-  // Attributes of an OrderedDict: a state_dict has _metadata, versions of modules that loading does not need.
+  // Attributes of an OrderedDict. A state_dict has _metadata, the versions of modules, which loading does not need.
   void build(const std::vector<Value>& state) {
     (void)open_container(Kind::kDict);
-    if (!state[0]->is(Kind::kDict)) throw PickleError{"it sets attributes of a value that has none"};
+    if (!state[0]->is(Kind::kDict)) throw PickleError{"attributes are set on a value that has none"};
   }
 
   void push(Value value) { stack_.push_back(std::move(value)); }
@@ -346,31 +352,31 @@ class PickleMachine {
   std::size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
 
   std::vector<Value> top(std::size_t count) {
-    if (stack_.size() - floor() < count) throw PickleError{"it uses values that are not there"};
+    if (stack_.size() - floor() < count) throw PickleError{"an opcode uses a value that does not exist"};
     std::vector<Value> values(stack_.end() - static_cast<std::ptrdiff_t>(count), stack_.end());
     stack_.resize(stack_.size() - count);
     return values;
   }
 
   std::vector<Value> to_mark() {
-    if (marks_.empty()) throw PickleError{"it uses values that are not there"};
+    if (marks_.empty()) throw PickleError{"an opcode uses a value that does not exist"};
     auto values = top(stack_.size() - marks_.back());
     marks_.pop_back();
     return values;
   }
 
   void put_memo(std::uint64_t key) {
-    if (stack_.size() <= floor()) throw PickleError{"it uses values that are not there"};
+    if (stack_.size() <= floor()) throw PickleError{"an opcode uses a value that does not exist"};
     memo_[key] = stack_.back();
   }
 
   void get_memo(std::uint64_t key) {
     const auto found = memo_.find(key);
-    if (found == memo_.end()) throw PickleError{"it uses values that are not there"};
+    if (found == memo_.end()) throw PickleError{"an opcode uses a value that does not exist"};
     push(found->second);
   }
 
-  // Every value was made here.
+  // REQUIRES: a value that make() returned, so it is a Node.
   static Value node_of(const Pickled& value) {
     return std::static_pointer_cast<Node>(std::const_pointer_cast<PickledValue>(value));
   }
@@ -404,7 +410,7 @@ Result<Pickled> parse_pickle(std::string_view bytes) {
   try {
     return machine.run();
   } catch (const PickleError& error) {
-    return Error{"byte " + std::to_string(machine.position()) + " of its pickle: " + error.reason};
+    return Error{"byte " + std::to_string(machine.position()) + " of the pickle: " + error.reason};
   }
 }
 

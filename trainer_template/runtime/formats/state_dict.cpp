@@ -37,8 +37,8 @@ Result<const PickledValue*> find_state_dict(const PickledValue& content) {
     const PickledValue* found = content.find(key);
     if (found != nullptr && is_state_dict(*found)) return found;
   }
-  if (!content.is(Kind::kDict)) return Error{"holds no state_dict: save model.state_dict(), not the model"};
-  return Error{"holds no state_dict, nor one as 'model', 'state_dict' or 'model_state_dict'; it has " +
+  if (!content.is(Kind::kDict)) return Error{"contains no state_dict: save model.state_dict(), not the model"};
+  return Error{"contains no state_dict, also not under 'model', 'state_dict' or 'model_state_dict'; its keys are " +
                keys_of(content)};
 }
 

@@ -35,11 +35,11 @@ Result<TokenLayout> llm_c_layout(std::span<const std::uint8_t> head, std::uint64
     return Error{differs(4, "version", little_endian(head, 4), std::to_string(kVersion))};
   const std::uint64_t count = little_endian(head, 8);
   const std::uint64_t expected = kHeaderSize + 2 * count;
-  if (count == 0) return Error{differs(8, "number of tokens", 0, "some")};
+  if (count == 0) return Error{differs(8, "number of tokens", 0, "at least 1")};
   if (file_size != expected) {
-    return Error{differs(8, "number of tokens", count,
-                         "as many as the file holds: it has " + std::to_string(file_size) + " bytes instead of " +
-                             std::to_string(expected))};
+    return Error{differs(
+        8, "number of tokens", count,
+        "a file of " + std::to_string(expected) + " bytes for it, but the file has " + std::to_string(file_size))};
   }
   return TokenLayout{kHeaderSize, count};
 }
@@ -51,8 +51,8 @@ Result<TokenLayout> token_layout(std::span<const std::uint8_t> head, std::uint64
   if (format == TokenFormat::kLlmC || (format == TokenFormat::kAuto && first == kMagic))
     return llm_c_layout(head, file_size);
   if (format == TokenFormat::kAuto && first == kMagicOfFourBytes) {
-    return Error{
-        differs(0, "magic number", first, std::to_string(kMagic) + ": tokens of four bytes (Llama 3) are not read")};
+    return Error{differs(0, "magic number", first,
+                         std::to_string(kMagic) + ": tokens of four bytes (Llama 3) are not supported")};
   }
   if (file_size == 0) return Error{"is empty"};
   if (file_size % 2 != 0) {

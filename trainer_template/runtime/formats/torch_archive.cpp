@@ -16,7 +16,8 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kLargestPickle = std::uint64_t{64} << 20, kLargestByteOrder = 16;
 
-// PyTorch 1.6 and later. Throws for what is no file, such as a pipe, for which libzip would wait.
+// Whether the file begins like a zip archive, which torch.save writes since PyTorch 1.6. Throws for anything but a
+// regular file: libzip would block on a pipe.
 bool is_archive(const fs::path& path) {
   constexpr std::uint8_t kStart[] = {'P', 'K', 3, 4};
   const MappedFile file(path);
@@ -63,7 +64,7 @@ struct TorchArchive::Zip {
     if (index < 0) throw archive_error(path, "has no record '" + printable(name) + "'");
     const bool known = zip_stat_index(zip.get(), static_cast<zip_uint64_t>(index), 0, &found) == 0 &&
                        (found.valid & ZIP_STAT_SIZE) != 0;
-    if (!known) throw archive_error(path, "does not tell the size of its record '" + printable(name) + "'");
+    if (!known) throw archive_error(path, "has no size for its record '" + printable(name) + "'");
     if (found.size > limit) {
       throw archive_error(path, "has a record '" + printable(name) + "' of " + std::to_string(found.size) +
                                     " bytes, more than " + std::to_string(limit));
@@ -77,14 +78,15 @@ struct TorchArchive::Zip {
         zip_fopen_index(zip.get(), static_cast<zip_uint64_t>(locate(name)), 0), zip_fclose);
     if (!file) throw archive_error(path, "is damaged: record '" + printable(name) + "': " + zip_strerror(zip.get()));
     auto* at = static_cast<char*>(into);
-    // The checksum is compared by the read that finds the end.
+    // libzip compares the CRC in the read that reaches the end, so one more byte is requested.
     for (char extra = 0; true;) {
       const auto count = size == 0 ? zip_fread(file.get(), &extra, 1) : zip_fread(file.get(), at, size);
       if (count < 0)
         throw archive_error(path, "is damaged: record '" + printable(name) + "': " + zip_file_strerror(file.get()));
       if (count == 0 && size == 0) return;
       if (count == 0 || size == 0)
-        throw archive_error(path, "is damaged: record '" + printable(name) + "' is not as long as it says");
+        throw archive_error(path, "is damaged: record '" + printable(name) +
+                                      "' has another length than the archive's directory declares");
       at += count;
       size -= static_cast<std::uint64_t>(count);
     }
@@ -108,7 +110,7 @@ bool is_torch_file(const fs::path& path) {
 TorchArchive::TorchArchive(const fs::path& path) : path_(path) {
   if (!is_archive(path_))
     throw archive_error(
-        path_, "is no archive of torch.save (PyTorch 1.6 or later): save it again with torch.save(state_dict, file)");
+        path_, "is not a torch.save archive (PyTorch 1.6 or later): save it again with torch.save(state_dict, file)");
   zip_ = std::make_unique<Zip>(path_);
 }
 
@@ -127,7 +129,7 @@ std::uint64_t TorchArchive::storage_bytes(const PickledTensor& tensor) const {
   const std::uint64_t size = zip_->size_of(record_of(tensor), expected);
   if (size == expected) return size;
   throw archive_error(path_, "has " + std::to_string(size) + " bytes in its record '" + printable(record_of(tensor)) +
-                                 "', but by its pickle there are " + std::to_string(expected));
+                                 "', but its pickle declares " + std::to_string(expected));
 }
 
 void TorchArchive::read_storage(const PickledTensor& tensor, void* into) const {

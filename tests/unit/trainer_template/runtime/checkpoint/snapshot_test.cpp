@@ -43,7 +43,7 @@ TEST_P(SnapshotWays, WritersTogetherWriteTheFileOfOne) {
 
 INSTANTIATE_TEST_SUITE_P(Snapshot, SnapshotWays, testing::Values(Snapshot::Way::kCopy, Snapshot::Way::kReference));
 
-TEST(Snapshot, OneAfterTheOtherUsesTheMemoryAgain) {
+TEST(Snapshot, ReusesItsMemory) {
   Snapshot snapshot;
   const char* first = nullptr;
   for (int i = 0; i < 3; ++i) {
@@ -59,7 +59,7 @@ TEST(Snapshot, OneAfterTheOtherUsesTheMemoryAgain) {
   }
 }
 
-TEST(Snapshot, RefersToWhatIsInMemoryAndNeedNotBeCopied) {
+TEST(Snapshot, RefersToTensorsInHostMemory) {
   const at::Tensor weight = at::ones({1000});
   Snapshot snapshot;
   snapshot.add("file", {{"weight", weight}});
@@ -67,14 +67,14 @@ TEST(Snapshot, RefersToWhatIsInMemoryAndNeedNotBeCopied) {
   EXPECT_EQ(static_cast<const void*>(snapshot.shards()[0].pieces[1].data()), weight.const_data_ptr());
 }
 
-TEST(Snapshot, SaysWhichTensorWasWrittenBeforeItWasCopied) {
+TEST(Snapshot, NamesATensorThatWasChangedBeforeItsCopy) {
   const NamedTensors tensors = {{"first", at::ones({1000})}, {"second", at::ones({1000}).set_requires_grad(true)}};
   Snapshot snapshot;
   snapshot.add("file", tensors);
   snapshot.take(Snapshot::Way::kCopy);
   tensors[1].second.detach()[7].fill_(2);
   EXPECT_TRUE(
-      contains(error_of([&] { snapshot.copy(); }), "'second' was written between the save and the optimizer's step"));
+      contains(error_of([&] { snapshot.copy(); }), "'second' was changed between the save and the optimizer's step"));
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ TEST(CheckpointFiles, NamesSortLikeSteps) {
   EXPECT_EQ(rank_file(7), "rank-00007.safetensors");
 }
 
-TEST(CheckpointFiles, KnowsNoOtherNames) {
+TEST(CheckpointFiles, RejectsOtherNames) {
   EXPECT_EQ(step_of_folder("step-00000100"), 100);
   for (const char* name : {"step-100", "step-", "step-0000010x", "step--0000001", ".tmp-step-00000100",
                            "step-00000100.aside", "step-000000100", "step-00000000000000000000000100"}) {
@@ -63,7 +63,7 @@ TEST(CheckpointFiles, KnowsNoOtherNames) {
   }
 }
 
-TEST(Publish, KeepsTheNewestAndThoseForGood) {
+TEST(Publish, KeepsTheNewestAndEveryNthStep) {
   EXPECT_EQ(steps_to_remove({300, 100, 200}, {.keep = 2}), (std::vector<std::int64_t>{100}));
   EXPECT_EQ(steps_to_remove({300, 100, 200, 250, 400}, {.keep = 1, .keep_every = 200}),
             (std::vector<std::int64_t>{300, 250, 100}));
@@ -104,8 +104,8 @@ TEST(Publish, LeavesAFolderNamedLatestAlone) {
   fs::remove(root / "latest");
   fs::create_directory(root / "latest");
   root.write("latest/mine", "precious");
-  const std::string expected =
-      "'" + (root / "latest").string() + "' is a folder, not the link to the newest one: move it away";
+  const std::string expected = "'" + (root / "latest").string() +
+                               "' is a folder, expected the link to the newest checkpoint: move the folder away";
   EXPECT_EQ(update_latest_and_prune(real_files(), root.path(), 1, {.keep = 0}), expected);
   EXPECT_EQ(root.read("latest/mine"), "precious");
   EXPECT_TRUE(complete_steps(root.path()).empty());
@@ -113,8 +113,7 @@ TEST(Publish, LeavesAFolderNamedLatestAlone) {
   EXPECT_TRUE(leftovers(root.path()).empty());
 }
 
-// The promise: after a power cut at any moment there is a good checkpoint, the old one or the new one, and writing goes
-// on.
+// After a power cut at any operation there is a valid checkpoint, the old one or the new one, and the next save works.
 void cut_power_everywhere(FragileFiles::Loss loss, unsigned seed) {
   bool finished = false;
   int lives = 0;
@@ -147,7 +146,7 @@ TEST(Publish, SurvivesAPowerCutThatLosesAllThatWasNotSynced) {
   cut_power_everywhere(FragileFiles::Loss::kEverything, 0);
 }
 TEST(Publish, SurvivesAPowerCutThatLosesNothing) { cut_power_everywhere(FragileFiles::Loss::kNothing, 0); }
-TEST(Publish, SurvivesAPowerCutThatLosesWhateverItWill) {
+TEST(Publish, SurvivesAPowerCutThatLosesRandomWrites) {
   for (unsigned seed = 1; seed <= 5; ++seed) cut_power_everywhere(FragileFiles::Loss::kAtRandom, seed * 1000);
 }
 
@@ -160,7 +159,7 @@ TEST(CheckpointFiles, ReplaceADamagedOneOfTheSameStep) {
   EXPECT_EQ(newest_good(root.path()), 1);
 }
 
-TEST(CheckpointFiles, EveryFlippedBitIsFound) {
+TEST(CheckpointFiles, EveryFlippedBitIsDetected) {
   TemporaryFolder root;
   save(real_files(), root.path(), 1, 1);
   const std::string good = root.read("step-00000001/model.safetensors");
@@ -172,17 +171,17 @@ TEST(CheckpointFiles, EveryFlippedBitIsFound) {
   }
 }
 
-TEST(CheckpointFiles, SayWhichFileIsBad) {
+TEST(CheckpointFiles, NameTheDamagedFile) {
   const struct {
     const char* file;
     std::optional<std::string> content;
     std::string expected;
   } kCases[] = {
       {kModelFile, std::nullopt, "model.safetensors is missing"},
-      {kModelFile, "short", "model.safetensors has 5 bytes, 17 were written"},
+      {kModelFile, "short", "model.safetensors has 5 bytes, expected 17"},
       {kModelFile, "weights of step 2", "model.safetensors is damaged: its checksum differs"},
       {kManifestFile, std::nullopt, "manifest.json is missing"},
-      {kManifestFile, "{", "manifest.json cannot be understood"},
+      {kManifestFile, "{", "manifest.json is invalid"},
   };
   for (const auto& c : kCases) {
     TemporaryFolder root;
@@ -195,7 +194,7 @@ TEST(CheckpointFiles, SayWhichFileIsBad) {
   }
 }
 
-TEST(CheckpointFiles, TakeNoFolderWithoutDone) {
+TEST(CheckpointFiles, AreNotCompleteWithoutDone) {
   TemporaryFolder root;
   save(real_files(), root.path(), 1, 3);
   save(real_files(), root.path(), 2, 3);

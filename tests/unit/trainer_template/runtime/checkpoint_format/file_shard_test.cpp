@@ -19,13 +19,13 @@ namespace {
 
 constexpr std::uint64_t kMiB = 1 << 20;
 
-std::string bytes_like_no_others(std::size_t size) {
+std::string distinct_bytes(std::size_t size) {
   std::string content(size, '\0');
   for (std::size_t i = 0; i < content.size(); ++i) content[i] = static_cast<char>(i * 2654435761u >> 13);
   return content;
 }
 
-// Memory that begins at, or so many bytes behind, a place from which it can be written directly.
+// Memory that begins `behind` bytes after an address that is aligned for direct writes.
 class Placed {
  public:
   Placed(std::string_view content, std::size_t behind)
@@ -54,7 +54,7 @@ std::size_t pages_in_memory(const std::filesystem::path& path) {
   return std::ranges::count_if(resident, [](unsigned char one) { return (one & 1) != 0; });
 }
 
-TEST(RangeOfWriter, CoversTheFileWithoutAByteTwice) {
+TEST(RangeOfWriter, CoversEachByteOnce) {
   for (const std::uint64_t size : {std::uint64_t{0}, std::uint64_t{1}, kMiB, kMiB + 1, 10 * kMiB + 7, 1000 * kMiB}) {
     for (const int count : {1, 2, 3, 7, 64}) {
       std::uint64_t end = 0, most = 0;
@@ -71,9 +71,9 @@ TEST(RangeOfWriter, CoversTheFileWithoutAByteTwice) {
   }
 }
 
-TEST(FileShard, WritersOfOneFileMakeItWhole) {
+TEST(FileShard, AllWritersTogetherWriteTheWholeFile) {
   TemporaryFolder folder;
-  const std::string content = bytes_like_no_others(5 * kMiB + 123);
+  const std::string content = distinct_bytes(5 * kMiB + 123);
   std::vector<ShardRecord> records;
   for (const int index : {2, 0, 1}) {
     const ByteRange range = range_of_writer(content.size(), index, 3);
@@ -105,8 +105,8 @@ TEST(FileShard, AFileOfOneWriterHasTheChecksumThatXxh128sumPrints) {
 }
 
 // What lies together, what lies apart, and both: blocks are written from where they lie, or gathered.
-TEST(FileShard, IsTheSameFileWhereverItsPiecesLie) {
-  const std::string content = bytes_like_no_others(13 * kMiB + 4097);
+TEST(FileShard, WritesTheSameFileForAnyPlacementOfItsPieces) {
+  const std::string content = distinct_bytes(13 * kMiB + 4097);
   const std::vector<std::size_t> cuts = {0, 100, 4096, 5 * kMiB, 5 * kMiB, 9 * kMiB + 1, content.size()};
   for (const std::size_t behind : {0, 8, 4095}) {
     const Placed whole(content, behind);
@@ -129,13 +129,13 @@ TEST(FileShard, IsTheSameFileWhereverItsPiecesLie) {
   }
 }
 
-TEST(FileShard, LeavesNoPageInMemoryWhereTheDiskCanBeWrittenDirectly) {
+TEST(FileShard, LeavesNoPageInThePageCacheAfterDirectWrites) {
   TemporaryFolder folder;
   struct statfs system {};
   ASSERT_EQ(statfs(folder.path().c_str(), &system), 0);
   if (system.f_type != EXT4_SUPER_MAGIC && system.f_type != XFS_SUPER_MAGIC)
     GTEST_SKIP() << "temporary files are on another file system";
-  const Placed content(bytes_like_no_others(9 * kMiB + 1), 0);
+  const Placed content(distinct_bytes(9 * kMiB + 1), 0);
   const FileShard shard{.name = "file",
                         .file_size = content.bytes().size(),
                         .range = {0, content.bytes().size()},
@@ -144,8 +144,8 @@ TEST(FileShard, LeavesNoPageInMemoryWhereTheDiskCanBeWrittenDirectly) {
   EXPECT_LE(pages_in_memory(folder / "step/file"), 1u);  // the last one, of one byte
 }
 
-TEST(FileShard, AnyWriteThatFailsIsThrown) {
-  const std::string content = bytes_like_no_others(13 * kMiB);
+TEST(FileShard, EveryFailedOperationThrows) {
+  const std::string content = distinct_bytes(13 * kMiB);
   const FileShard shard{.name = "file", .file_size = content.size(), .range = {0, content.size()}, .pieces = {content}};
   constexpr int kOperations = 1 + 1 + 4 + 1;  // folder, open, four blocks, sync
   for (int good = 0; good <= kOperations; ++good) {
@@ -160,13 +160,13 @@ TEST(FileShard, AnyWriteThatFailsIsThrown) {
   }
 }
 
-TEST(FileShard, WhatIsMissingBetweenWritersIsFound) {
+TEST(FileShard, DetectsMissingAndOverlappingShards) {
   const ShardRecord first{.file = {.name = "file", .size = 10, .parts = {{.size = 4}}}, .begin = 0};
   const ShardRecord late{.file = {.name = "file", .size = 10, .parts = {{.size = 5}}}, .begin = 5};
   const ShardRecord longer{.file = {.name = "file", .size = 11, .parts = {{.size = 7}}}, .begin = 4};
-  EXPECT_TRUE(contains(error_of([&] { joined({first}); }), "file was not written as a whole"));
-  EXPECT_TRUE(contains(error_of([&] { joined({first, late}); }), "does not fit together"));
-  EXPECT_TRUE(contains(error_of([&] { joined({first, longer}); }), "does not fit together"));
+  EXPECT_TRUE(contains(error_of([&] { joined({first}); }), "file was not written completely"));
+  EXPECT_TRUE(contains(error_of([&] { joined({first, late}); }), "do not fit together"));
+  EXPECT_TRUE(contains(error_of([&] { joined({first, longer}); }), "do not fit together"));
 }
 
 }  // namespace

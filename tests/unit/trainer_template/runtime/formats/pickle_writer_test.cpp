@@ -84,7 +84,7 @@ std::map<std::string, std::string> storages(const std::vector<PythonState>& stat
   return by_name;
 }
 
-TEST(PythonOptimizer, NumbersParametersAsTheGroupsHaveThem) {
+TEST(PythonOptimizer, NumbersParametersInTheOrderOfTheGroups) {
   const Pickled optimizer = example();
   const PickledValue& state = *optimizer->find("state");
   ASSERT_EQ(state.items.size(), 4u);  // a parameter without state has none in Python either
@@ -149,7 +149,7 @@ TEST(PythonOptimizer, NamesComeFromTheModelOrFromEqualGroups) {
 }
 
 // Python has none of what never had a gradient, by SGD without momentum, and before the first step.
-TEST(PythonOptimizer, StateMayOnlyLackWhereNoneIsWanted) {
+TEST(PythonOptimizer, StateMayBeMissingOnlyWhereNoneIsNeeded) {
   const auto sgd = [](double ours_of_weights, double ours_of_bias) {
     return std::vector<OptimizerRecord::Group>{
         {.name = "", .options = {{"momentum", ours_of_weights}}, .parameters = {"a.weight", "b.weight"}},
@@ -197,12 +197,12 @@ TEST(PythonOptimizer, StateMayOnlyLackWhereNoneIsWanted) {
     const std::string fault = state ? "" : state.error().message;
     EXPECT_TRUE(c.missing.empty()
                     ? fault.empty()
-                    : fault.starts_with("its optimizer has no state of '" + c.missing + "', which is trained here: "))
+                    : fault.starts_with("its optimizer has no state of '" + c.missing + "', which this run trains: "))
         << fault;
   }
 }
 
-TEST(PythonOptimizer, SaysWhatDoesNotFit) {
+TEST(PythonOptimizer, RejectsStateThatDoesNotFit) {
   const auto state_of = [](std::int64_t number, Pickled value) {
     return std::vector<std::pair<Pickled, Pickled>>{{integer(number), dict({{text("exp_avg"), std::move(value)}})}};
   };
@@ -210,20 +210,20 @@ TEST(PythonOptimizer, SaysWhatDoesNotFit) {
     Pickled optimizer;
     std::string expected;
   } kCases[] = {
-      {unnamed({{0, 1}}, {}), "groups of 2 parameters, and which of this model's 3 they are cannot be told"},
+      {unnamed({{0, 1}}, {}), "groups of 2 parameters, which cannot be matched to the 3 parameters of this model"},
       {unnamed({{0}, {1, 2}}, {}), "groups of 1, 2 parameters"},
       {unnamed({}, {}), "no groups"},
       {unnamed({{0, 0, 1}}, {}), "has parameter 0 twice"},
       {unnamed({{0, 1, 2}}, state_of(3, integer(1))), "state of a parameter that is in no group"},
       {unnamed({{0, 1, 2}}, {{text("a"), dict({})}}), "state of a parameter that is in no group"},
       {unnamed({{0, 1, 2}}, {{integer(0), dict({})}, {integer(0), dict({})}}), "has the state of 'a.weight' twice"},
-      {unnamed({{0, 1, 2}}, {{integer(0), none()}}), "state of 'a.weight' is no dictionary"},
+      {unnamed({{0, 1, 2}}, {{integer(0), none()}}), "state of 'a.weight' is not a dictionary"},
       {unnamed({{0, 1, 2}}, state_of(0, text("x"))), "'a.weight.exp_avg' is neither tensor nor number"},
       {unnamed({{0, 1, 2}}, state_of(0, tensor("0", "F32", {3, 2}))), "has shape [3, 2], the parameter [2, 3]"},
       {dict({{text("state"), dict({})}, {text("param_groups"), list({dict({})})}}),
        "a group without a list of parameters"},
       {dict({{text("state"), dict({})}, {text("param_groups"), list({dict({{text("params"), list({text("x")})}})})}}),
-       "a parameter that is no number"},
+       "a parameter that is not a number"},
   };
   for (const auto& c : kCases) {
     const auto state = state_by_name(*c.optimizer, kModel, two_groups().groups);
