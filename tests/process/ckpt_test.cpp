@@ -1,4 +1,4 @@
-// What torchbridge-ckpt says where there is nothing to look at. python_resume_test.cpp has the rest of it.
+// Errors of torchbridge-ckpt. python_resume_test.cpp tests its other commands.
 #include <sys/stat.h>
 
 #include "tests/process/ranks.h"
@@ -13,7 +13,7 @@ class Ckpt : public ::testing::Test {
   void expect_error(const Words& words, const std::string& expected) {
     Words command = {CKPT_PROGRAM};
     command.insert(command.end(), words.begin(), words.end());
-    Process process(command, {}, folder_ / ("output-" + std::to_string(calls_++)));  // to which it appends
+    Process process(command, {}, folder_ / ("output-" + std::to_string(calls_++)));  // Process appends to its files
     EXPECT_EQ(process.wait(std::chrono::steady_clock::now() + std::chrono::seconds(30)), 1) << words[0];
     EXPECT_TRUE(contains(process.out() + process.error(), expected));
     EXPECT_EQ(lines_in(process.out() + process.error()), 1) << process.out() << process.error();

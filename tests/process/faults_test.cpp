@@ -1,5 +1,5 @@
-// Ranks of a small training die or stop at every phase, one after the other on the way to the end: nothing is lost, bit
-// for bit.
+// Ranks of a small training are killed or stopped at every phase in turn: the losses stay those of the undisturbed run,
+// bit for bit.
 #include <sched.h>
 #include <sys/mount.h>
 
@@ -17,7 +17,7 @@ constexpr int kRanks = 2;
 // Large enough for both ranks to write a part of model.safetensors.
 const Words kSmallTraining = {SMALL_TRAINING, "--width", "400", "--steps", "60", "--every", "2", "--keep", "2"};
 
-// A job in which a fault befalls some of the ranks.
+// A job with a fault in some of its ranks.
 class FaultyJob {
  public:
   FaultyJob(const std::set<int>& victims, const std::string& fault, const Words& words)
@@ -72,7 +72,8 @@ class Faults : public testing::Test {
     return losses(folder_ / "undisturbed");
   }
 
-  // Runs until `fault` befalls these ranks; the others must end by themselves within 20 s, with at most one line each.
+  // Runs until `fault` happens in these ranks; the others must end by themselves within 20 s, with at most one line
+  // each.
   void train_until(const std::set<int>& victims, const std::string& fault, const Words& words) {
     FaultyJob(victims, fault, words).expect_end();
   }

@@ -1,5 +1,5 @@
-// A training goes on in C++ where Python left it, and in Python where C++ left it, with the losses of the one that was
-// never stopped.
+// C++ resumes a training of Python, and Python a training of C++. The losses equal those of the run that was never
+// stopped.
 #include <cstdlib>
 #include <map>
 #include <sstream>

@@ -1,4 +1,4 @@
-// Going on from a checkpoint gives the run that was never stopped.
+// A run that resumes from a checkpoint equals the run that was never stopped.
 #include <algorithm>
 #include <csignal>
 #include <set>
@@ -72,7 +72,7 @@ TEST_F(Resume, BatchNormalisationResumesFromTheStatisticsOfRank0) {
   EXPECT_EQ(evaluated("parts.jsonl"), evaluated("whole.jsonl"));
 }
 
-// A checkpoint holds rank 0's running statistics, so the evaluation before it goes by them on every rank.
+// A checkpoint contains the running statistics of rank 0, so every rank evaluates with them.
 TEST_F(Resume, AnEvaluationIsThatOfTheCheckpoint) {
   const Words kAverages[] = {{}, {"--zero", "1", "--zero-gradients", "reduce-scatter"}};
   for (const Words& average : kAverages) {
@@ -91,7 +91,7 @@ TEST_F(Resume, AnEvaluationIsThatOfTheCheckpoint) {
   }
 }
 
-// The first scale overflows, and the learning rate falls while the loss does not.
+// The first loss scale overflows; the learning rate is reduced while the loss stays high.
 TEST_F(Resume, KeepsLossScaleAndPlateau) {
   options_ = {"--precision",
               "fp16",
@@ -106,7 +106,7 @@ TEST_F(Resume, KeepsLossScaleAndPlateau) {
               "--zero",
               "1"};
   train(2, folder_ / "whole.jsonl", "", 20);
-  // Steps 1 to 7 and 9 overflow: a run ends behind one that does not, and behind one that does.
+  // Steps 1 to 7 and 9 overflow: one run ends after a step that overflows, one after a step that does not.
   for (int steps : {8, 9, 20}) train(2, folder_ / "parts.jsonl", folder_ / "runs", steps);
   EXPECT_EQ(losses(folder_ / "parts.jsonl"), losses(folder_ / "whole.jsonl"));
   const std::string manifest = folder_.read("runs/step-00000020/manifest.json");
@@ -114,8 +114,7 @@ TEST_F(Resume, KeepsLossScaleAndPlateau) {
   EXPECT_TRUE(contains(manifest, "\"plateau.best\""));
 }
 
-// Whether training stands still or goes on meanwhile, and in whatever run: but for its id and the time that it took so
-// far.
+// In every run, and with synchronous and asynchronous saves. Only the id of the run and its training time differ.
 TEST_F(Resume, EqualStepsGiveEqualFiles) {
   const Words kModels[] = {{"--model", "mlp:600,500", "--optimizer", "adamw"},
                            {"--model", "cnn:64,512", "--batch-size", "8", "--zero", "1"}};
@@ -177,7 +176,7 @@ TEST_F(Resume, KeepsTheFilesOfAnotherRun) {
     expect_success(ranks);
     return ranks.errors();
   };
-  // What was in both files is in those with this number, as it is said.
+  // Both files are copied to FILE.aside-NUMBER, and the messages name the copies.
   const auto expect_aside = [&](int number, const std::string& errors, const std::string& curve,
                                 const std::string& sample_log, const std::string& reason) {
     for (const auto& [name, before] : {std::pair("curve", curve), std::pair("sample_log", sample_log)}) {
@@ -192,7 +191,7 @@ TEST_F(Resume, KeepsTheFilesOfAnotherRun) {
   EXPECT_EQ(losses(folder_ / "curve").size(), 6u);
   const std::string curve = folder_.read("curve"), sample_log = folder_.read("sample_log");
 
-  expect_aside(1, run(3, ""), curve, sample_log, "is of another run");  // a fresh start
+  expect_aside(1, run(3, ""), curve, sample_log, "is of another run");  // a start without a checkpoint
   EXPECT_EQ(losses(folder_ / "curve").size(), 3u);
   EXPECT_EQ(lines_in(folder_.read("sample_log")), 3);
 
@@ -200,11 +199,10 @@ TEST_F(Resume, KeepsTheFilesOfAnotherRun) {
   folder_.write("sample_log", sample_log);
   Ranks other(2, trainer({"--max-steps", "4", "--checkpoint-dir", folder_ / "other"}));
   expect_success(other);
-  expect_aside(2, run(5, "other"), curve, sample_log, "is of another run");  // one that goes on
+  expect_aside(2, run(5, "other"), curve, sample_log, "is of another run");  // a resumed run
   EXPECT_TRUE(folder_.read("curve").starts_with("{\"step\":5,"));
 
-  // From a copy of a checkpoint another run begins; that of the run itself goes on in its file, but for the steps that
-  // come anew.
+  // Another run starts from a checkpoint of this run; then this run resumes from it and writes the later steps again.
   folder_.write("curve", curve);
   folder_.write("sample_log", sample_log);
   expect_aside(3, run(5, "branch", {"--resume", folder_ / "own/step-00000004"}), curve, sample_log,
@@ -223,7 +221,7 @@ TEST_F(Resume, ReportsACompletedRun) {
   EXPECT_TRUE(contains(again.out(0), "it is complete"));
 }
 
-// Ten steps an epoch. Where the data lies does not matter, and between two epochs other data may come.
+// Ten steps an epoch. The path of the data may change, and between two epochs the data may change too.
 TEST_F(Resume, RejectsOtherDataInTheMiddleOfAnEpoch) {
   for (const char* name : {"data", "moved", "other"}) {
     fs::create_directory(folder_ / name);
@@ -249,7 +247,7 @@ TEST_F(Resume, RejectsOtherDataInTheMiddleOfAnEpoch) {
                       (folder_ / "other").string() + "), this run has --data " + (folder_ / "data").string() +
                       "; samples would be left out or come twice");
 
-  // Given relatively, it is the same folder with other rows.
+  // A relative path to the same folder, now with other rows.
   fs::copy_file(folder_ / "data/train.csv", folder_ / "other/train.csv", fs::copy_options::overwrite_existing);
   Ranks changed(
       2, {"/bin/sh", "-c",

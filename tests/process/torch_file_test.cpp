@@ -1,4 +1,4 @@
-// Weights that Python saved by torch.save: read, or refused without running what is in them.
+// Weights in files of Python's torch.save: read, or rejected without executing their content.
 #include <filesystem>
 #include <fstream>
 #include <map>

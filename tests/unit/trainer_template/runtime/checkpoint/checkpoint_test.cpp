@@ -92,7 +92,7 @@ TEST_F(Checkpoint, KeepsTheRandomGenerator) {
   EXPECT_TRUE(at::rand({3}).equal(expected));
 }
 
-// The state that was read is the optimizer's own: its steps change no file.
+// The optimizer adopts the state that was read: its steps must not change the file.
 TEST_F(Checkpoint, IsNotChangedByTrainingThatResumedFromIt) {
   train_to(1);
   ASSERT_TRUE(resume());

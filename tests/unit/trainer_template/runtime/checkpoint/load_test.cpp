@@ -1,4 +1,4 @@
-// What a run takes from its folder when something in it is not as it was left; and weights that have two names.
+// Resuming from a folder with damaged checkpoints, and weights with two names.
 #include <functional>
 
 #include <ATen/Context.h>
@@ -50,7 +50,7 @@ class Reading : public testing::Test {
     said = testing::internal::GetCapturedStderr();
     return manifest ? manifest->state.step : -1;
   }
-  // Takes the file from the manifest of step 2.
+  // Removes the file from the manifest of step 2.
   void forget(const std::string& name) {
     auto manifest = *read_manifest(second_);
     std::erase_if(manifest.files, [&](const FileRecord& file) { return file.name == name; });

@@ -35,7 +35,7 @@ class Saving : public testing::Test {
     checkpoints.save({.step = step}, model_, *optimizer_);
   }
   void set(std::int64_t step) { weight_.detach().fill_(static_cast<double>(step)); }
-  // What the newest checkpoint holds, or -1.
+  // The value in the newest checkpoint, or -1.
   double loaded() {
     set(-1);
     CheckpointOptions options = options_;
@@ -142,7 +142,7 @@ TEST_F(AsynchronousSaving, SavesTheStateOfItsStepDuringTraining) {
     Checkpoints checkpoints(alone(), options_, disk);
     save(checkpoints, 1);
     ASSERT_TRUE(disk.has_begun());
-    set(77);  // and this is not in the checkpoint
+    set(77);  // must not be in the checkpoint
     EXPECT_TRUE(complete_steps(root_).empty());
     EXPECT_TRUE(checkpoints.last_saved().empty());
     disk.go_on();
@@ -172,7 +172,7 @@ TEST_F(AsynchronousSaving, IsNotChangedByTheFollowingSteps) {
   };
   for (std::int64_t step = 1; step <= 3; ++step) {
     optimizer->step();
-    const fs::path expected = saved("stands-still", step, false), folder = saved("goes-on", step, true);
+    const fs::path expected = saved("synchronous", step, false), folder = saved("asynchronous", step, true);
     for (const auto& entry : fs::directory_iterator(expected)) {
       const std::string name = entry.path().filename().string();
       EXPECT_TRUE(content(folder / name) == content(expected / name)) << name << " of step " << step;

@@ -1,4 +1,4 @@
-// Saving what is on a device, on one that behaves as a GPU does where order matters.
+// Saving tensors of a device, with a fake device that orders its work in streams like a GPU.
 #include <algorithm>
 #include <cstring>
 
@@ -32,7 +32,7 @@ std::vector<float> values(std::string_view bytes) {
   return values;
 }
 
-TEST(DeviceSnapshot, IsCopiedOnAStreamOfItsOwn) {
+TEST(DeviceSnapshot, IsCopiedOnASeparateStream) {
   const NamedTensors tensors = {
       {"first", on_device(5, 1)}, {"second", on_device(3, 2)}, {"third", at::arange(2, at::kFloat)}};
   Snapshot snapshot;
@@ -63,7 +63,7 @@ TEST(DeviceSnapshot, IsCopiedOnAStreamOfItsOwn) {
   }
 }
 
-// The optimizer's stream waits, its thread does not; what it writes then is not in the checkpoint.
+// The stream of the optimizer waits, its thread does not. Later writes are not in the checkpoint.
 TEST(DeviceSnapshot, TheOptimizersStreamWaitsForAnAsynchronousSave) {
   TemporaryFolder folder;
   fake_device::forget();

@@ -12,7 +12,7 @@
 namespace torchbridge::train {
 namespace {
 
-// Three mebibytes and more, so that ranges begin and end within tensors; of several types, one of them not contiguous.
+// More than 3 MiB, so that ranges begin and end within tensors; several types; one tensor is not contiguous.
 NamedTensors example() {
   return {{"bytes", at::arange(700'001).to(at::kByte)},
           {"weight", at::randn({1000, 300})},

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Three ranks write a file together and one each.
+// Three ranks write one file together, and each rank one file alone.
 void save(FileLayer& files, const fs::path& root, std::int64_t step, int keep) {
   constexpr int kRanks = 3;
   const fs::path temporary = root / (".tmp-" + step_folder(step));

@@ -104,13 +104,13 @@ TEST(FileShard, AFileOfOneWriterHasTheChecksumThatXxh128sumPrints) {
   EXPECT_EQ(joined(records)[0].xxh3, checksum_of("abcdef"));
 }
 
-// What lies together, what lies apart, and both: blocks are written from where they lie, or gathered.
+// Contiguous pieces are written without a copy, other pieces are gathered into blocks.
 TEST(FileShard, WritesTheSameFileForAnyPlacementOfItsPieces) {
   const std::string content = distinct_bytes(13 * kMiB + 4097);
   const std::vector<std::size_t> cuts = {0, 100, 4096, 5 * kMiB, 5 * kMiB, 9 * kMiB + 1, content.size()};
   for (const std::size_t behind : {0, 8, 4095}) {
     const Placed whole(content, behind);
-    for (const unsigned apart : {0u, 0b000001u, 0b001010u, 0b111111u}) {  // which pieces lie in memory of their own
+    for (const unsigned apart : {0u, 0b000001u, 0b001010u, 0b111111u}) {  // bit i: piece i is in separate memory
       SCOPED_TRACE(std::to_string(behind) + " bytes behind, apart " + std::to_string(apart));
       TemporaryFolder folder;
       std::vector<std::unique_ptr<Placed>> own;

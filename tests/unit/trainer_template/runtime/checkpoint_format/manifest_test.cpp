@@ -34,7 +34,7 @@ TEST(Manifest, ReadsBackWhatItWrites) {
   EXPECT_EQ(*read, manifest);
 }
 
-// As checkpoints had it before.
+// As earlier versions wrote it.
 TEST(Manifest, IsReadWithoutAFingerprintOrARun) {
   Manifest manifest = example();
   manifest.state.train_set.clear();

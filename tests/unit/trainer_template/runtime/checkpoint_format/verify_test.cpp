@@ -1,4 +1,4 @@
-// Whatever happens to the files of a checkpoint is detected, and said of the right file.
+// Every damage to the files of a checkpoint is detected, and the message names the right file.
 #include "trainer_template/runtime/checkpoint_format/verify.h"
 
 #include <fcntl.h>

@@ -28,7 +28,7 @@ TEST(Image, DecodesPng) {
       {PNG_FORMAT_GA,
        {9, 255, 8, 255, 7, 255, 6, 255, 5, 255, 4, 255},
        {9, 9, 9, 8, 8, 8, 7, 7, 7, 6, 6, 6, 5, 5, 5, 4, 4, 4}},
-      // Transparency is left out, not painted over.
+      // The alpha channel is dropped, not blended.
       {PNG_FORMAT_RGBA,
        {10, 20, 30, 128, 1, 2, 3, 255, 1, 2, 3, 1, 1, 2, 3, 255, 1, 2, 3, 255, 1, 2, 3, 255},
        {10, 20, 30, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3}},

@@ -1,4 +1,4 @@
-// Pickles as Python writes them, assembled from opcodes, and those that it would not write.
+// Pickles that Python writes, assembled from opcodes, and malformed ones.
 #include "trainer_template/runtime/formats/pickle.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ std::string global(const std::string& module, const std::string& name) { return 
 std::string count(int number) { return "K"s + static_cast<char>(number); }
 
 // torch._utils._rebuild_tensor_v2(storage, offset, shape, strides, False, OrderedDict()) of a storage of six floats.
-// `more`: what follows.
+// `more`: the opcodes after it.
 std::string tensor(int offset, const std::string& shape, const std::string& strides,
                    const std::string& type = "FloatStorage", const std::string& more = "") {
   return global("torch._utils", "_rebuild_tensor_v2") + "((" + text("storage") + global("torch", type) + text("7") +

@@ -108,7 +108,7 @@ TEST(PythonOptimizer, IsReadBackByName) {
   ASSERT_TRUE(state) << state.error().message;
   EXPECT_EQ(storages(*state), expected);
 
-  // Python met the shared weight under its other name first.
+  // Python lists the shared weight under its other name first.
   const std::vector<ParameterShape> tied = {{"wte", {2, 3}}, {"a.bias", {2}}, {"b.weight", {4}}};
   const auto of_alias = state_by_name(*optimizer, tied, {}, {{"a.weight", "wte"}});
   ASSERT_TRUE(of_alias) << of_alias.error().message;
@@ -116,7 +116,7 @@ TEST(PythonOptimizer, IsReadBackByName) {
             (std::map<std::string, std::string>{{"b.weight.exp_avg", "0"}, {"wte.exp_avg", "1"}, {"wte.step", "2"}}));
 }
 
-// As Python saves it without names.
+// The state_dict of an optimizer that was created without names.
 Pickled unnamed(const std::vector<std::vector<std::int64_t>>& groups,
                 const std::vector<std::pair<Pickled, Pickled>>& state) {
   std::vector<Pickled> all;
@@ -148,7 +148,7 @@ TEST(PythonOptimizer, NamesComeFromTheModelOrFromEqualGroups) {
   EXPECT_EQ(by_group->at(1).value->number, 3);
 }
 
-// Python has none of what never had a gradient, by SGD without momentum, and before the first step.
+// Python has no state for a parameter that never had a gradient, for SGD without momentum, and before the first step.
 TEST(PythonOptimizer, StateMayBeMissingOnlyWhereNoneIsNeeded) {
   const auto sgd = [](double ours_of_weights, double ours_of_bias) {
     return std::vector<OptimizerRecord::Group>{
@@ -173,7 +173,7 @@ TEST(PythonOptimizer, StateMayBeMissingOnlyWhereNoneIsNeeded) {
     std::vector<OptimizerRecord::Group> ours;
     Pickled optimizer;
     bool stepped;
-    std::string missing;  // empty: it is taken
+    std::string missing;  // empty: the state is accepted
   } kCases[] = {
       {kModel, sgd(0.9, 0.9), theirs(0.9, 0.9, {buffer(0, {2, 3}), buffer(1, {4}), buffer(2, {2})}), true, ""},
       {kModel, sgd(0.9, 0.9), theirs(0.9, 0.9, {buffer(0, {2, 3}), buffer(2, {2})}), true, "b.weight"},
@@ -187,7 +187,7 @@ TEST(PythonOptimizer, StateMayBeMissingOnlyWhereNoneIsNeeded) {
       {kModel, sgd(0.9, 0.9), theirs(0.9, 0.9, {}), false, ""},
       {kModel, sgd(0.9, 0.9), theirs(0.9, 0.9, {none_yet}), false, ""},
       {kModel, sgd(0.9, 0.9), theirs(0.9, 0.9, {buffer(2, {2})}), false, "a.weight"},
-      {kModel, two_groups().groups, theirs(0, 0, {}), true, "b.weight"},  // SGD's for AdamW
+      {kModel, two_groups().groups, theirs(0, 0, {}), true, "b.weight"},  // the state of SGD for AdamW
       {kModel, two_groups().groups,
        unnamed({{0, 1}, {2}}, {{integer(0), dict({{text("exp_avg"), tensor("5", "F32", {4})}})}}), true, "a.weight"},
   };

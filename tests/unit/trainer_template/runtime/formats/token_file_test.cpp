@@ -25,7 +25,7 @@ TEST(TokenFile, ReadsNanoGptAndLlmC) {
   EXPECT_EQ(with_header.byte_of(3), 1030u);
 }
 
-TEST(TokenFile, TheFormatMayBeStated) {
+TEST(TokenFile, AcceptsAnExplicitFormat) {
   const std::string bytes = llm_c_header(kMagic, 1, 1) + token_bytes({7});
   TemporaryFolder folder;
   folder.write("tokens.bin", bytes);
@@ -58,7 +58,7 @@ TEST(TokenFile, NamesFileOffsetAndExpectation) {
   }
 }
 
-// The file has holes, and takes no room on the disk.
+// A sparse file, which uses no space on the disk.
 TEST(TokenFile, MapsMoreThanTwoGibibytes) {
   constexpr std::int64_t kTokens = (std::int64_t{3} << 30) / 2;
   TemporaryFolder folder;
