@@ -236,8 +236,8 @@ class Zero final : public Optimizer {
     for (const auto& work : works) work->wait();
   }
 
-  static at::Tensor view_of(const at::Tensor& flat, const FlatParameter& flat) {
-    return flat.narrow(0, flat.begin, flat.parameter.numel()).view(flat.parameter.sizes());
+  static at::Tensor view_of(const at::Tensor& flat, const FlatParameter& member) {
+    return flat.narrow(0, member.begin, member.parameter.numel()).view(member.parameter.sizes());
   }
   at::Tensor share_of(int rank) const { return flat_.narrow(0, share_ * rank, share_); }
 
