@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Trains while ranks are killed or stopped and checkpoints are damaged at random instants; checks after each fault that nothing
-is lost.
+"""Trains while ranks are killed or stopped and checkpoints are damaged at random instants; checks after each fault that
+nothing is lost.
 
     scripts/torture 10                      # builds, then ten minutes
     tests/process/torture.py 0 --runs 20     # 20 faults instead, without building
     tests/process/torture.py 10 --mpirun     # over the backend mpi, started by OpenMPI's mpirun
     scripts/torture --exhaustive            # kill -9 at every hit of every failpoint of a short training instead
 
-After each fault: the other ranks end by themselves, the newest complete checkpoint is at least as new as before, and the losses
-so far are those of the undisturbed run, bit for bit. After each completed training: the complete curve, and a folder with
-nothing but checkpoints.
+After each fault: the other ranks end by themselves, the newest complete checkpoint is at least as new as before, and
+the losses so far are those of the undisturbed run, bit for bit. After each completed training: the complete curve, and
+a folder with nothing but checkpoints.
 """
 
 import argparse
@@ -34,7 +34,8 @@ POLL = 0.005
 TIMEOUT = 60  # seconds until ranks count as hanging
 FAULTS_PER_TRAINING = 8  # then the training runs to its end
 STEPS, EVERY = 90, 3
-# Of the training that is killed at every hit: it resumes from step 4; the save of step 6 removes the checkpoint of step 2.
+# Of the training that is killed at every hit: it resumes from step 4; the save of step 6 removes
+# the checkpoint of step 2.
 SHORT_STEPS, SHORT_EVERY, PREPARED = 7, 2, 4
 
 
@@ -76,16 +77,18 @@ class MpiRank:
 class MpiRanks(bench.Ranks):
     """The same by OpenMPI's mpirun. `processes` are the ranks; only mpirun knows their exit codes."""
 
-    SETTINGS = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    SETTINGS = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                "OMPI_MCA_rmaps_base_oversubscribe": "1",
                 "OMPI_MCA_hwloc_base_binding_policy": "none", "OMP_NUM_THREADS": "1"}
 
     def __init__(self, command, world_size):
         self.command = ["mpirun", "-np", str(world_size), *(str(word) for word in command), "--backend", "mpi"]
         self.errors = tempfile.TemporaryFile()
         with tempfile.TemporaryDirectory(prefix="torchbridge-torture-pids-") as folder:
-            wrapped = ["sh", "-c", f'echo $$ > {folder}/.$$; mv {folder}/.$$ {folder}/$OMPI_COMM_WORLD_RANK; exec "$@"', "sh"]
-            self.mpirun = subprocess.Popen(self.command[:3] + wrapped + self.command[3:], stdout=subprocess.DEVNULL, stderr=self.errors,
-                                           cwd=bench.ROOT, env=os.environ | self.SETTINGS)
+            wrapped = ["sh", "-c", f'echo $$ > {folder}/.$$; mv {folder}/.$$ {folder}/$OMPI_COMM_WORLD_RANK; exec "$@"',
+                       "sh"]
+            self.mpirun = subprocess.Popen(self.command[:3] + wrapped + self.command[3:], stdout=subprocess.DEVNULL,
+                                           stderr=self.errors, cwd=bench.ROOT, env=os.environ | self.SETTINGS)
             files = [pathlib.Path(folder) / str(rank) for rank in range(world_size)]
             while not all(path.exists() for path in files):
                 if self.mpirun.poll() is not None:
@@ -123,8 +126,8 @@ class Training:
         self.damaged = set()  # inodes of folders
         self.runs, self.metrics = folder / "runs", folder / "curve.jsonl"
         if program.name == "trainer":
-            self.command = [program, "--quiet", "--model", "mlp:200,200", "--optimizer", "adamw", "--lr", "0.001", "--max-steps", steps,
-                            "--heartbeat", 2]
+            self.command = [program, "--quiet", "--model", "mlp:200,200", "--optimizer", "adamw", "--lr", "0.001",
+                            "--max-steps", steps, "--heartbeat", 2]
             where = ["--checkpoint-dir", self.runs, "--checkpoint-every", every, "--keep", 2]
         else:
             self.command = [program, "--width", 400, "--steps", steps]
@@ -153,7 +156,8 @@ class Training:
         steps = []
         for folder in self.runs.glob("step-*"):
             try:
-                if re.fullmatch(r"step-\d+", folder.name) and (folder / "DONE").exists() and folder.stat().st_ino not in self.damaged:
+                is_complete = re.fullmatch(r"step-\d+", folder.name) and (folder / "DONE").exists()
+                if is_complete and folder.stat().st_ino not in self.damaged:
                     steps.append(int(folder.name[5:]))
             except FileNotFoundError:
                 pass  # removed in the meantime
@@ -177,7 +181,8 @@ class Training:
 
     def check_clean(self):
         left = [path.name for path in self.runs.iterdir() if path.name.startswith(".tmp-")]
-        left += [path.name for path in self.runs.glob("step-*") if ".aside" not in path.name and not (path / "DONE").exists()]
+        left += [path.name for path in self.runs.glob("step-*")
+                 if ".aside" not in path.name and not (path / "DONE").exists()]
         if left:
             raise TortureError(f"{', '.join(left)} was left behind by a completed training")
 
@@ -203,7 +208,7 @@ FAULTS = {"kill -9 of one rank": kill_one, KILL_ALL: kill_all, "SIGSTOP of one r
 
 
 def wait_for_ends(ranks):
-    """Waits until all ranks but stopped ones have ended, then kills the stopped ones. Returns the seconds until then."""
+    """Waits until all ranks but stopped ones have ended, then kills those. Returns the seconds until then."""
     begin = time.monotonic()
     while True:
         left = [process for process in ranks.processes if process.poll() is None]
@@ -235,8 +240,10 @@ class Track:
         self.end[fault] = max(self.end[fault], took)
 
     def table(self):
-        rows = [[fault, self.runs[fault], f"{self.end[fault]:.1f} s", f"{self.resume[fault]:.1f} s"] for fault in FAULTS if self.runs[fault]]
-        return bench.table(["fault", "runs", "worst time until all had ended", "worst time from start to the next step"], rows)
+        rows = [[fault, self.runs[fault], f"{self.end[fault]:.1f} s", f"{self.resume[fault]:.1f} s"]
+                for fault in FAULTS if self.runs[fault]]
+        return bench.table(["fault", "runs", "worst time until all had ended",
+                            "worst time from start to the next step"], rows)
 
 
 class Run:
@@ -284,14 +291,16 @@ class Run:
             if now != progress:
                 progress, last_change = now, time.monotonic()
             if time.monotonic() - last_change > TIMEOUT:
-                raise TortureError(f"no progress without a fault after step {now[0]}, checkpoints {now[1]}: {error_output(ranks)}")
+                raise TortureError(f"no progress without a fault after step {now[0]}, checkpoints {now[1]}: "
+                                   f"{error_output(ranks)}")
             time.sleep(POLL)
         return True
 
     def has_resumed(self):
         """Whether the file of losses has a step after the checkpoint from which the ranks resumed."""
         metrics, resumed = self.training.metrics, self.before[-1] if self.before else 0
-        return metrics.exists() and metrics.stat().st_ino != self.metrics_before and len(self.training.losses()) > resumed
+        return (metrics.exists() and metrics.stat().st_ino != self.metrics_before and
+                len(self.training.losses()) > resumed)
 
     def check(self, text):
         training = self.training
@@ -323,7 +332,7 @@ def run_training(training, track, is_over):
 
 
 class KillsAtEveryHit:
-    """One training that resumes from a checkpoint and saves during training and at its end, and is killed at each hit in turn."""
+    """One training that resumes from a checkpoint, saves during training and at its end, and is killed at each hit."""
 
     def __init__(self, program, ranks, saving, folder):
         self.ranks, self.saved = ranks, folder / "prepared"
@@ -342,7 +351,8 @@ class KillsAtEveryHit:
 
     def run(self, victim, what):
         """Exit codes, stderr of the ranks, and seconds until all had ended."""
-        with bench.Ranks(self.training.saving_command, self.ranks, more={victim: {"TORCHBRIDGE_FAIL": what}} if what else None) as ranks:
+        with bench.Ranks(self.training.saving_command, self.ranks,
+                         more={victim: {"TORCHBRIDGE_FAIL": what}} if what else None) as ranks:
             begin = time.monotonic()
             for process in ranks.processes:
                 try:
@@ -374,7 +384,8 @@ class KillsAtEveryHit:
         codes, text, _ = self.run(0, None)
         self.check(text)
         if any(codes) or self.training.losses() != self.training.whole:
-            raise TortureError(f"resumed with exit codes {codes} and wrote {len(self.training.losses())} of {SHORT_STEPS} steps: {text}")
+            raise TortureError(f"resumed with exit codes {codes} and wrote {len(self.training.losses())} of {SHORT_STEPS} "
+                               f"steps: {text}")
         self.training.check_clean()
         # An older one may remain from a run that was killed before it removed it.
         if self.training.complete()[-2:] != [SHORT_STEPS - 1, SHORT_STEPS]:
@@ -404,8 +415,10 @@ class HitTrack:
 
     def table(self, ways):
         rows = [[phase, *(self.runs[phase, way] for way in ways), f"{took:.1f} s"] for phase, took in self.end.items()]
-        rows.append(["all", *(sum(count for (_, of), count in self.runs.items() if of == way) for way in ways), f"{max(self.end.values()):.1f} s"])
-        return bench.table(["killed at", *(f"kills, {way}" for way in ways), "worst time from start until all had ended"], rows)
+        rows.append(["all", *(sum(count for (_, of), count in self.runs.items() if of == way) for way in ways),
+                     f"{max(self.end.values()):.1f} s"])
+        return bench.table(["killed at", *(f"kills, {way}" for way in ways),
+                            "worst time from start until all had ended"], rows)
 
 
 def kill_at_every_hit(program, ranks, ways, most):
@@ -434,17 +447,21 @@ def kill_at_every_hit(program, ranks, ways, most):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("minutes", type=float, nargs="?", default=0)
-    parser.add_argument("--exhaustive", action="store_true", help="kill at every hit of every failpoint; with --runs at N random hits")
+    parser.add_argument("--exhaustive", action="store_true",
+                        help="kill at every hit of every failpoint; with --runs at N random hits")
     parser.add_argument("--runs", type=int, default=0, metavar="N", help="at most N faults")
     parser.add_argument("--build", default="build", metavar="DIR", help="build folder (default: %(default)s)")
-    parser.add_argument("--program", default="trainer", choices=["trainer", "small_training"], help="default: %(default)s")
+    parser.add_argument("--program", default="trainer", choices=["trainer", "small_training"],
+                        help="default: %(default)s")
     parser.add_argument("--ranks", default="1,2,3,4", help="numbers of ranks (default: %(default)s)")
     parser.add_argument("--mpirun", action="store_true", help="the trainer by OpenMPI's mpirun, over the backend mpi")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     options = parser.parse_args()
     if options.mpirun and (options.exhaustive or options.program != "trainer"):
         parser.error("--mpirun starts the trainer, for faults at random instants")
-    if options.mpirun and not (shutil.which("mpirun") and "Open" in subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout):
+    if options.mpirun and not (shutil.which("mpirun") and
+                               "Open" in subprocess.run(["mpirun", "--version"], capture_output=True,
+                                                        text=True).stdout):
         print("SKIPPED: no mpirun of OpenMPI")
         sys.exit(77)
     random.seed(options.seed)
@@ -466,7 +483,8 @@ def main():
             if key not in trainings:
                 path = pathlib.Path(folder) / f"{key[0]}-{key[1]}"
                 path.mkdir()
-                trainings[key] = Training(program, key[0], ways[key[1]], path, launch=MpiRanks if options.mpirun else bench.Ranks)
+                trainings[key] = Training(program, key[0], ways[key[1]], path,
+                                          launch=MpiRanks if options.mpirun else bench.Ranks)
             try:
                 run_training(trainings[key], track, is_over)
             except TortureError as error:
