@@ -384,8 +384,8 @@ class KillsAtEveryHit:
         codes, text, _ = self.run(0, None)
         self.check(text)
         if any(codes) or self.training.losses() != self.training.whole:
-            raise TortureError(f"resumed with exit codes {codes} and wrote {len(self.training.losses())} of {SHORT_STEPS} "
-                               f"steps: {text}")
+            raise TortureError(f"resumed with exit codes {codes} and wrote {len(self.training.losses())} of "
+                               f"{SHORT_STEPS} steps: {text}")
         self.training.check_clean()
         # An older one may remain from a run that was killed before it removed it.
         if self.training.complete()[-2:] != [SHORT_STEPS - 1, SHORT_STEPS]:
