@@ -165,8 +165,8 @@ TEST_F(Resume, AfterAKillEqualsTheUndisturbedRun) {
   EXPECT_EQ(losses(killed), losses(whole));
 }
 
-// No line of another run is lost, if the same command runs twice or with the wrong folder.
-TEST_F(Resume, KeepsTheFilesOfAnotherRun) {
+// Whoever gives it, by mistake or as the same command twice: no line of another run is lost.
+TEST_F(Resume, KeepsTheFilesOfAnotherRunAside) {
   const auto run = [&](int steps, const char* checkpoints, const Words& more = {}) {
     Words words = trainer(
         {"--max-steps", std::to_string(steps), "--metrics", folder_ / "curve", "--sample-log", folder_ / "sample_log"});
@@ -176,7 +176,7 @@ TEST_F(Resume, KeepsTheFilesOfAnotherRun) {
     expect_success(ranks);
     return ranks.errors();
   };
-  // Both files are copied to FILE.aside-NUMBER, and the messages name the copies.
+  // What was in both files is in those with this number, as it is said.
   const auto expect_aside = [&](int number, const std::string& errors, const std::string& curve,
                                 const std::string& sample_log, const std::string& reason) {
     for (const auto& [name, before] : {std::pair("curve", curve), std::pair("sample_log", sample_log)}) {
@@ -191,7 +191,7 @@ TEST_F(Resume, KeepsTheFilesOfAnotherRun) {
   EXPECT_EQ(losses(folder_ / "curve").size(), 6u);
   const std::string curve = folder_.read("curve"), sample_log = folder_.read("sample_log");
 
-  expect_aside(1, run(3, ""), curve, sample_log, "is of another run");  // a start without a checkpoint
+  expect_aside(1, run(3, ""), curve, sample_log, "is of another run");  // a fresh start
   EXPECT_EQ(losses(folder_ / "curve").size(), 3u);
   EXPECT_EQ(lines_in(folder_.read("sample_log")), 3);
 
@@ -199,10 +199,11 @@ TEST_F(Resume, KeepsTheFilesOfAnotherRun) {
   folder_.write("sample_log", sample_log);
   Ranks other(2, trainer({"--max-steps", "4", "--checkpoint-dir", folder_ / "other"}));
   expect_success(other);
-  expect_aside(2, run(5, "other"), curve, sample_log, "is of another run");  // a resumed run
+  expect_aside(2, run(5, "other"), curve, sample_log, "is of another run");  // one that goes on
   EXPECT_TRUE(folder_.read("curve").starts_with("{\"step\":5,"));
 
-  // Another run starts from a checkpoint of this run; then this run resumes from it and writes the later steps again.
+  // From a copy of a checkpoint another run begins; that of the run itself goes on in its file, but for the steps that
+  // come anew.
   folder_.write("curve", curve);
   folder_.write("sample_log", sample_log);
   expect_aside(3, run(5, "branch", {"--resume", folder_ / "own/step-00000004"}), curve, sample_log,
