@@ -161,7 +161,7 @@ TEST(BadInput, CheckpointOfAnotherModel) {
       {{"--optimizer", "adamw"}, "was written with --optimizer sgd, this run has --optimizer adamw"},
       {{"--seed", "5"}, "was written with --seed 0, this run has --seed 5"},
       {{"--resume", "none"}, "holds checkpoints"},
-      {{"--resume", folder / "elsewhere"}, "there is no checkpoint"},
+      {{"--resume", folder / "elsewhere"}, "no checkpoint found"},
   };
   for (const auto& c : kCases) {
     Words options = {"--checkpoint-dir", runs};

@@ -1,4 +1,4 @@
-// What torchbridge-ckpt says where there is nothing to look at. python_resume_test.cpp has the rest of it.
+// Errors of torchbridge-ckpt. python_resume_test.cpp tests its other commands.
 #include <sys/stat.h>
 
 #include "tests/process/ranks.h"
@@ -9,11 +9,11 @@ namespace fs = std::filesystem;
 
 class Ckpt : public ::testing::Test {
  protected:
-  // It fails with one line, which says this.
-  void expect_refusal(const Words& words, const std::string& expected) {
+  // The command fails with one line, which contains `expected`.
+  void expect_error(const Words& words, const std::string& expected) {
     Words command = {CKPT_PROGRAM};
     command.insert(command.end(), words.begin(), words.end());
-    Process process(command, {}, folder_ / ("output-" + std::to_string(calls_++)));  // to which it appends
+    Process process(command, {}, folder_ / ("output-" + std::to_string(calls_++)));  // Process appends to its files
     EXPECT_EQ(process.wait(std::chrono::steady_clock::now() + std::chrono::seconds(30)), 1) << words[0];
     EXPECT_TRUE(contains(process.out() + process.error(), expected));
     EXPECT_EQ(lines_in(process.out() + process.error()), 1) << process.out() << process.error();
@@ -23,7 +23,7 @@ class Ckpt : public ::testing::Test {
   int calls_ = 0;
 };
 
-TEST_F(Ckpt, ListSaysWhatItHasNotFound) {
+TEST_F(Ckpt, ListRejectsOtherPaths) {
   const std::string step = folder_ / "runs/step-00000003";
   fs::create_directories(step);
   fs::create_directory(folder_ / "empty");
@@ -31,19 +31,17 @@ TEST_F(Ckpt, ListSaysWhatItHasNotFound) {
   folder_.write("runs/step-00000003/DONE", "");
   fs::create_symlink("step-00000003", folder_ / "runs/latest");
   const std::map<std::string, std::string> kCases = {
-      {folder_ / "none", "none: no checkpoints can be looked for there: No such file or directory"},
-      {step + "/DONE", "DONE: no checkpoints can be looked for there: Not a directory"},
-      {folder_ / "empty",
-       "empty holds no complete checkpoint, which is a folder step-00000001 or the like with a file DONE"},
-      {step,
-       "step-00000003 is one checkpoint: give the folder that it is in, or look at it with torchbridge-ckpt show"},
-      {step + "/", "is one checkpoint: give the folder that it is in"},
-      {folder_ / "runs/latest", "latest is one checkpoint: give the folder that it is in"},
+      {folder_ / "none", "none: cannot list checkpoints: No such file or directory"},
+      {step + "/DONE", "DONE: cannot list checkpoints: Not a directory"},
+      {folder_ / "empty", "empty contains no complete checkpoint (a folder such as step-00000001 with a file DONE)"},
+      {step, "step-00000003 is a single checkpoint: give its parent folder, or use torchbridge-ckpt show"},
+      {step + "/", "is a single checkpoint: give its parent folder"},
+      {folder_ / "runs/latest", "latest is a single checkpoint: give its parent folder"},
   };
-  for (const auto& [path, expected] : kCases) expect_refusal({"list", path}, expected);
+  for (const auto& [path, expected] : kCases) expect_error({"list", path}, expected);
 }
 
-TEST_F(Ckpt, ListShowsWhatWasPutAside) {
+TEST_F(Ckpt, ListShowsRenamedFolders) {
   fs::create_directories(folder_ / "runs/step-00000003.aside/more");
   folder_.write("runs/step-00000003.aside/model.safetensors", std::string(1500, 'x'));
   folder_.write("runs/step-00000003.aside/more/of-it", std::string(500, 'x'));
@@ -51,17 +49,18 @@ TEST_F(Ckpt, ListShowsWhatWasPutAside) {
   Process process({CKPT_PROGRAM, "list", folder_ / "runs"}, {}, folder_ / "output");
   EXPECT_EQ(process.wait(std::chrono::steady_clock::now() + std::chrono::seconds(30)), 1)
       << "there is no checkpoint beside it";
-  EXPECT_EQ(process.out(), "step-00000003.aside  put aside, 2.0 kB: yours to remove (rm -r)\n");
+  EXPECT_EQ(process.out(),
+            "step-00000003.aside  renamed by a later run, 2.0 kB: remove it with rm -r if you do not need it\n");
 }
 
-// Nobody ever writes into it.
-TEST_F(Ckpt, APipeIsRefused) {
+// Nothing writes to the pipe: opening it must not block.
+TEST_F(Ckpt, RejectsAPipe) {
   for (const std::string name : {"pipe", "pipe.pt"}) {
     const std::string pipe = folder_ / name, expected = name + ": is not a regular file";
     ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-    expect_refusal({"verify", pipe}, expected);
-    expect_refusal({"show", pipe}, expected);
-    expect_refusal({"convert", pipe, folder_ / "new.safetensors"}, expected);
+    expect_error({"verify", pipe}, expected);
+    expect_error({"show", pipe}, expected);
+    expect_error({"convert", pipe, folder_ / "new.safetensors"}, expected);
   }
 }
 

@@ -1,5 +1,5 @@
-// Ranks of a small training die or stop at every phase, one after the other on the way to the end: nothing is lost, bit
-// for bit.
+// Ranks of a small training are killed or stopped at every phase in turn: the losses stay those of the undisturbed run,
+// bit for bit.
 #include <sched.h>
 #include <sys/mount.h>
 
@@ -17,7 +17,7 @@ constexpr int kRanks = 2;
 // Large enough for both ranks to write a part of model.safetensors.
 const Words kSmallTraining = {SMALL_TRAINING, "--width", "400", "--steps", "60", "--every", "2", "--keep", "2"};
 
-// A job in which a fault befalls some of the ranks.
+// A job with a fault in some of its ranks.
 class FaultyJob {
  public:
   FaultyJob(const std::set<int>& victims, const std::string& fault, const Words& words)
@@ -72,7 +72,8 @@ class Faults : public testing::Test {
     return losses(folder_ / "undisturbed");
   }
 
-  // Runs until `fault` befalls these ranks; the others must end by themselves, soon, and say no more than a line each.
+  // Runs until `fault` happens in these ranks; the others must end by themselves within 20 s, with at most one line
+  // each.
   void train_until(const std::set<int>& victims, const std::string& fault, const Words& words) {
     FaultyJob(victims, fault, words).expect_end();
   }
@@ -114,8 +115,8 @@ struct Fault {
   const char* text;
 };
 
-// One run after the other, each of which a fault ends; every other one saves while training goes on.
-TEST_F(Faults, AtEveryPhaseLoseNothing) {
+// A fault ends each run in turn; every second run saves asynchronously.
+TEST_F(Faults, AtEveryPhaseLoseNoCheckpoint) {
   const Fault kFaults[] = {
       {{0, 1}, "step:2"}, {{0}, "step:4"},   {{1}, "step:5"},   {{0}, "snapshot:4"},        {{1}, "snapshot:7"},
       {{0}, "write:3"},   {{0}, "write:30"}, {{1}, "write:2"},  {{1}, "write:11"},          {{0}, "fsync:2"},
@@ -142,7 +143,7 @@ TEST_F(Faults, AtEveryPhaseLoseNothing) {
   expect_only_checkpoints();
 }
 
-TEST_F(Faults, AFailpointThatIsNoneIsRefused) {
+TEST_F(Faults, RejectsAnUnknownFailpoint) {
   for (const char* text : {"wirte:1", "write", "write:0", "write:1:halt"}) {
     Ranks alone(1, command({}), {{"TORCHBRIDGE_FAIL", text}});
     EXPECT_EQ(alone.wait(), std::vector<int>{2});
@@ -150,8 +151,8 @@ TEST_F(Faults, AFailpointThatIsNoneIsRefused) {
   }
 }
 
-// Jobs side by side: they wait more than they do.
-TEST_F(Faults, BeforeTheRanksHaveMetEndTheOthersInTime) {
+// The jobs run at the same time: they mostly wait.
+TEST_F(Faults, BeforeRendezvousEndTheOtherRanksInTime) {
   const Fault kFaults[] = {{{0}, "bind:1"}, {{0}, "publish:1"}, {{0}, "join:1"}, {{1}, "join:1"}};
   std::vector<FaultyJob> jobs;
   for (const Fault& fault : kFaults) jobs.emplace_back(fault.ranks, fault.text, command({"--timeout", "5"}));
@@ -170,7 +171,7 @@ TEST_F(Faults, AStoppedRankEndsTheRunAndLosesNothing) {
   expect_only_checkpoints();
 }
 
-// Operations that take now this, now that long, on each rank, as over a network.
+// Each file operation takes a random time on each rank, as on a network file system.
 TEST_F(Faults, SlowFilesChangeNothing) {
   const std::vector<double> whole = undisturbed();
   train_until({1}, "write:8", saving({"--async", "--slow-files", "10"}));
@@ -180,27 +181,27 @@ TEST_F(Faults, SlowFilesChangeNothing) {
   expect_only_checkpoints();
 }
 
-// Another node sees what rank 0 has made a second later.
-TEST_F(Faults, AFolderThatIsSeenLateIsWaitedFor) {
+// As on another node that sees the files of rank 0 a second later.
+TEST_F(Faults, WaitsForAFolderThatAppearsLate) {
   const int port = free_port();
   const Words late = command({"--folder", folder_ / "late", "--steps", "4"});
   Ranks first({0}, kRanks, port, saving({"--steps", "4"}));
   Ranks second({1}, kRanks, port, late);
-  ASSERT_TRUE(eventually([&] { return names().size() > 1; }));  // the lock and what all are to see
+  ASSERT_TRUE(eventually([&] { return names().size() > 1; }));  // the lock and the file that check_shared() creates
   fs::create_directory_symlink(runs_, folder_ / "late");
   EXPECT_EQ(first.wait(), std::vector<int>{0}) << first.errors();
   EXPECT_EQ(second.wait(), std::vector<int>{0}) << second.errors();
 }
 
 // gloo may write to a rank that has died a moment ago.
-TEST_F(Faults, ABrokenPipeEndsNobody) {
+TEST_F(Faults, SigpipeEndsNoRank) {
   Ranks ranks(kRanks, command({"--steps", "200"}));
   ASSERT_TRUE(eventually([&] { return fs::exists(metrics_); }));
   for (int rank = 0; rank < kRanks; ++rank) ranks.kill_rank(rank, SIGPIPE);
   EXPECT_EQ(ranks.wait(), (std::vector<int>{0, 0})) << ranks.errors();
 }
 
-TEST_F(Faults, ZeroStateIsWrittenByWhoHasIt) {
+TEST_F(Faults, EachRankWritesItsZeroState) {
   const Words words = saving({"--zero", "--async"});
   train(command({"--zero", "--metrics", folder_ / "undisturbed"}));
   train_until({1}, "write:5", words);
@@ -209,7 +210,7 @@ TEST_F(Faults, ZeroStateIsWrittenByWhoHasIt) {
   EXPECT_EQ(losses(metrics_), losses(folder_ / "undisturbed"));
 }
 
-TEST_F(Faults, KeepsSomeForGood) {
+TEST_F(Faults, KeepsEveryNthCheckpoint) {
   train(saving({"--keep-every", "20"}));
   std::set<std::string> steps = names();
   std::erase_if(steps, [](const std::string& name) { return !name.starts_with("step-"); });
@@ -229,11 +230,11 @@ class FullDisk : public Faults {
   void TearDown() override { umount2(runs_.c_str(), MNT_DETACH); }
 };
 
-TEST_F(FullDisk, TrainingGoesOnAndTheLastStateIsAnError) {
+TEST_F(FullDisk, TrainingContinuesAndOnlyTheLastSaveIsAnError) {
   const std::vector<double> whole = undisturbed();
   train(saving({"--steps", "8", "--async"}), 1);
   EXPECT_EQ(losses(metrics_), std::vector<double>(whole.begin(), whole.begin() + 8));
-  EXPECT_TRUE(contains(errors_, "no checkpoint of step 4: rank "));
+  EXPECT_TRUE(contains(errors_, "checkpoint of step 4 is not saved: rank "));
   EXPECT_TRUE(contains(errors_, "No space left on device"));
   EXPECT_TRUE(contains(errors_, "the last state is not saved: rank "));
   EXPECT_TRUE(contains(errors_, "the newest checkpoint is " + (runs_ / "step-00000002").string()));

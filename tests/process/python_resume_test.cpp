@@ -1,5 +1,5 @@
-// A training goes on in C++ where Python left it, and in Python where C++ left it, with the losses of the one that was
-// never stopped.
+// C++ resumes a training of Python, and Python a training of C++. The losses equal those of the run that was never
+// stopped.
 #include <cstdlib>
 #include <map>
 #include <sstream>
@@ -47,7 +47,7 @@ class PythonResume : public ::testing::Test {
     for (int rank = 0; rank < kRanks; ++rank) all.push_back(curves_in(folder_.read(mode + "." + std::to_string(rank))));
     return all;
   }
-  // What torchbridge-ckpt prints, after it ended with that code.
+  // The output of torchbridge-ckpt, which must end with that exit code.
   std::string tool(const Words& words, int code = 0) {
     Words command = {CKPT_PROGRAM};
     command.insert(command.end(), words.begin(), words.end());
@@ -71,12 +71,12 @@ void PythonResume::look_at_checkpoints() {
   EXPECT_TRUE(contains(tool({"verify", runs}), "5 files with"));
   EXPECT_TRUE(contains(tool({"show", step}), "optimizer adam, group "));
   EXPECT_TRUE(contains(tool({"show", folder_ / "adam.pt"}), "lm_head.weight  F32 [24, 8]"));
-  EXPECT_TRUE(contains(tool({"verify", folder_ / "adam.pt"}), "their CRC-32 are right"));
+  EXPECT_TRUE(contains(tool({"verify", folder_ / "adam.pt"}), "all CRC-32 checksums match"));
   EXPECT_TRUE(contains(tool({"convert", folder_ / "sgd-whole/step-00000003", folder_ / "adam.pt"}, 1), "File exists"));
-  EXPECT_TRUE(contains(tool({"convert", folder_ / "adam.pt", folder_ / "other.pt"}, 1), "convert goes from"));
+  EXPECT_TRUE(contains(tool({"convert", folder_ / "adam.pt", folder_ / "other.pt"}, 1), "convert reads"));
   EXPECT_TRUE(contains(
       tool({"convert", folder_ / "adamw.pt", folder_ / "x.safetensors", "--optimizer", folder_ / "y.safetensors"}, 1),
-      "cannot be told"));
+      "cannot be matched"));
   tool({"list", folder_.path()}, 1);
   std::string damaged = folder_.read(shard);
   damaged[damaged.size() - 1] ^= 1;
@@ -87,7 +87,7 @@ void PythonResume::look_at_checkpoints() {
   tool({"frobnicate"}, 2);
 }
 
-TEST_F(PythonResume, EitherSideGoesOnWithTheOthersState) {
+TEST_F(PythonResume, EachSideResumesFromTheOther) {
   const auto whole = run_python("write");
   const auto ours = run_ours();
   for (const std::string kind : kKinds) {

@@ -1,4 +1,4 @@
-// Going on from a checkpoint gives the run that was never stopped.
+// A run that resumes from a checkpoint equals the run that was never stopped.
 #include <algorithm>
 #include <csignal>
 #include <set>
@@ -31,7 +31,7 @@ class Resume : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(Resume, EqualsTheRunThatWasNotStopped) {
+TEST_F(Resume, EqualsTheUndisturbedRun) {
   for (int world_size : {1, 2, 3}) {
     const std::string runs = folder_ / ("runs" + std::to_string(world_size));
     const fs::path whole = folder_ / "whole.jsonl", parts = folder_ / ("parts" + std::to_string(world_size));
@@ -42,8 +42,8 @@ TEST_F(Resume, EqualsTheRunThatWasNotStopped) {
   }
 }
 
-// Each rank has dropout masks of its own, and goes on with them.
-TEST_F(Resume, EachRankGoesOnWithItsGenerator) {
+// Each rank has other dropout masks, and a resumed run repeats them.
+TEST_F(Resume, EachRankRestoresItsGenerator) {
   options_ = {"--task", "text", "--model", "gpt:layers=1,heads=2,width=32,context=16,dropout=0.3", "--batch-size", "4"};
   train(2, folder_ / "same.jsonl", "", 20);
   options_.push_back("--seed-per-rank");
@@ -60,7 +60,7 @@ TEST_F(Resume, EachRankGoesOnWithItsGenerator) {
 
 // Each rank has other running statistics, and writes a part of the file: large enough for the second rank's to hold
 // some of them.
-TEST_F(Resume, BatchNormalisationGoesOnFromRankZerosStatistics) {
+TEST_F(Resume, BatchNormalisationResumesFromTheStatisticsOfRank0) {
   options_ = {"--model", "cnn:64,512", "--batch-size", "8", "--eval-every", "6"};
   train(2, folder_ / "whole.jsonl", "", 6);
   for (int steps : {4, 6}) train(2, folder_ / "parts.jsonl", folder_ / "runs", steps);
@@ -72,7 +72,7 @@ TEST_F(Resume, BatchNormalisationGoesOnFromRankZerosStatistics) {
   EXPECT_EQ(evaluated("parts.jsonl"), evaluated("whole.jsonl"));
 }
 
-// A checkpoint holds rank 0's running statistics, so the evaluation before it goes by them on every rank.
+// A checkpoint contains the running statistics of rank 0, so every rank evaluates with them.
 TEST_F(Resume, AnEvaluationIsThatOfTheCheckpoint) {
   const Words kAverages[] = {{}, {"--zero", "1", "--zero-gradients", "reduce-scatter"}};
   for (const Words& average : kAverages) {
@@ -91,7 +91,7 @@ TEST_F(Resume, AnEvaluationIsThatOfTheCheckpoint) {
   }
 }
 
-// The first scale overflows, and the learning rate falls while the loss does not.
+// The first loss scale overflows; the learning rate is reduced while the loss stays high.
 TEST_F(Resume, KeepsLossScaleAndPlateau) {
   options_ = {"--precision",
               "fp16",
@@ -106,7 +106,7 @@ TEST_F(Resume, KeepsLossScaleAndPlateau) {
               "--zero",
               "1"};
   train(2, folder_ / "whole.jsonl", "", 20);
-  // Steps 1 to 7 and 9 overflow: a run ends behind one that does not, and behind one that does.
+  // Steps 1 to 7 and 9 overflow: one run ends after a step that overflows, one after a step that does not.
   for (int steps : {8, 9, 20}) train(2, folder_ / "parts.jsonl", folder_ / "runs", steps);
   EXPECT_EQ(losses(folder_ / "parts.jsonl"), losses(folder_ / "whole.jsonl"));
   const std::string manifest = folder_.read("runs/step-00000020/manifest.json");
@@ -114,9 +114,8 @@ TEST_F(Resume, KeepsLossScaleAndPlateau) {
   EXPECT_TRUE(contains(manifest, "\"plateau.best\""));
 }
 
-// Whether training stands still or goes on meanwhile, and in whatever run: but for its id and the time that it took so
-// far.
-TEST_F(Resume, TheSameStepGivesTheSameFiles) {
+// In every run, and with synchronous and asynchronous saves. Only the id of the run and its training time differ.
+TEST_F(Resume, EqualStepsGiveEqualFiles) {
   const Words kModels[] = {{"--model", "mlp:600,500", "--optimizer", "adamw"},
                            {"--model", "cnn:64,512", "--batch-size", "8", "--zero", "1"}};
   const auto content = [&](const std::string& name) {
@@ -151,7 +150,7 @@ TEST_F(Resume, WorksAtAnotherWorldSize) {
   EXPECT_TRUE(fs::exists(folder_ / "runs/step-00000020/rank-00001.safetensors"));
 }
 
-TEST_F(Resume, AfterAKillEqualsTheRunThatWasNotKilled) {
+TEST_F(Resume, AfterAKillEqualsTheUndisturbedRun) {
   const std::string runs = folder_ / "runs";
   const fs::path whole = folder_ / "whole.jsonl", killed = folder_ / "killed.jsonl";
   train(2, whole, "");
@@ -216,15 +215,15 @@ TEST_F(Resume, KeepsTheFilesOfAnotherRunAside) {
   EXPECT_EQ(losses(folder_ / "curve").size(), 5u);
 }
 
-TEST_F(Resume, SaysWhenThereIsNothingLeftToDo) {
+TEST_F(Resume, ReportsACompletedRun) {
   train(1, folder_ / "curve", folder_ / "runs", 5);
   Ranks again(1, {TRAINER, "--max-steps", "5", "--model", "mlp:600,500", "--checkpoint-dir", folder_ / "runs"});
   EXPECT_EQ(again.wait(), std::vector<int>{0}) << again.errors();
   EXPECT_TRUE(contains(again.out(0), "it is complete"));
 }
 
-// Ten steps an epoch. Where the data lies does not matter, and between two epochs other data may come.
-TEST_F(Resume, RefusesOtherDataInTheMiddleOfAnEpoch) {
+// Ten steps an epoch. The path of the data may change, and between two epochs the data may change too.
+TEST_F(Resume, RejectsOtherDataInTheMiddleOfAnEpoch) {
   for (const char* name : {"data", "moved", "other"}) {
     fs::create_directory(folder_ / name);
     std::string rows = "x,y\n";
@@ -249,7 +248,7 @@ TEST_F(Resume, RefusesOtherDataInTheMiddleOfAnEpoch) {
                       (folder_ / "other").string() + "), this run has --data " + (folder_ / "data").string() +
                       "; samples would be left out or come twice");
 
-  // Given relatively, it is the same folder with other rows.
+  // A relative path to the same folder, now with other rows.
   fs::copy_file(folder_ / "data/train.csv", folder_ / "other/train.csv", fs::copy_options::overwrite_existing);
   Ranks changed(
       2, {"/bin/sh", "-c",
@@ -258,7 +257,7 @@ TEST_F(Resume, RefusesOtherDataInTheMiddleOfAnEpoch) {
   expect_one_line(changed, "of the same size, which --data " + (folder_ / "other").string() + " held then");
 }
 
-TEST_F(Resume, LeavesADamagedCheckpointOut) {
+TEST_F(Resume, SkipsADamagedCheckpoint) {
   train(2, folder_ / "curve", folder_ / "runs", 15);
   folder_.write("runs/step-00000015/model.safetensors", "damaged");
   Ranks again(2, trainer({"--max-steps", "16", "--model", "mlp:600,500", "--checkpoint-dir", folder_ / "runs"}));

@@ -1,4 +1,4 @@
-// Weights that Python saved by torch.save: read, or refused without running what is in them.
+// Weights in files of Python's torch.save: read, or rejected without executing their content.
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -96,7 +96,7 @@ class TorchFile : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(TorchFile, WeightsAreThoseThatWereSaved) {
+TEST_F(TorchFile, LoadsTheSavedWeights) {
   Ranks from_safetensors(1, training("weights.safetensors"));
   ASSERT_EQ(from_safetensors.wait(), (std::vector<int>{0})) << from_safetensors.errors();
   const auto expected = losses(folder_ / "weights.safetensors.jsonl");
@@ -109,20 +109,23 @@ TEST_F(TorchFile, WeightsAreThoseThatWereSaved) {
   }
 }
 
-TEST_F(TorchFile, WhatIsNoneIsRefusedAndNotRun) {
+TEST_F(TorchFile, RejectsOtherFilesWithoutExecutingThem) {
   const struct {
     const char* file;
     const char* message;
   } kCases[] = {
-      {"evil.pt", "it refers to posix.system, and only plain values and tensors are read"},
-      {"model.pt", "it refers to torch.nn.modules.container.Sequential, and only plain values and tensors are read"},
-      {"negated.pt", "a tensor is a view of its elements with the bit 'neg', which is not read"},
-      {"protocol4.pt", "it is of pickle protocol 4, and only 2 is read"},
+      {"evil.pt", "class or function posix.system is not allowed: only plain values and tensors are read"},
+      {"model.pt",
+       "class or function torch.nn.modules.container.Sequential is not allowed: only plain values and tensors are "
+       "read"},
+      {"negated.pt", "a tensor has metadata 'neg', which is not supported"},
+      {"protocol4.pt", "pickle protocol 4 is not supported, only 2 is"},
       {"other.pt", "has 'layers.0.weight' with shape [2], this model with [32, 64]"},
-      {"complex.pt", "it refers to torch.ComplexFloatStorage"},
+      {"complex.pt", "class or function torch.ComplexFloatStorage"},
       {"no_weights.pt",
-       "holds no state_dict, nor one as 'model', 'state_dict' or 'model_state_dict'; it has 'epoch', 'optimizer'"},
-      {"legacy.pt", "is no archive of torch.save (PyTorch 1.6 or later)"},
+       "contains no state_dict, also not under 'model', 'state_dict' or 'model_state_dict'; its keys are 'epoch', "
+       "'optimizer'"},
+      {"legacy.pt", "is not a torch.save archive (PyTorch 1.6 or later)"},
       {"cut.pt", "is damaged: "},
       {"empty.pt", "empty.pt: is empty"},
       {"flipped.pt", "is damaged: record 'data/0': CRC error"},
@@ -137,7 +140,7 @@ TEST_F(TorchFile, WhatIsNoneIsRefusedAndNotRun) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "executed"));
 }
 
-TEST_F(TorchFile, TrainingGoesOnOnlyFromWhatCanBe) {
+TEST_F(TorchFile, ResumesOnlyFromValidState) {
   const auto resumed = [&](const std::string& file) {
     return trainer({"--resume-from-python", folder_ / file, "--model", "mlp:32", "--max-steps", "5", "--data",
                     SOURCE_DIR "/data/digits"});
@@ -152,20 +155,20 @@ TEST_F(TorchFile, TrainingGoesOnOnlyFromWhatCanBe) {
     const char *file, *message;
   } kCases[] = {
       {"resume_without_one.pt",
-       "resume_without_one.pt: its optimizer has no state of 'layers.2.weight', which is trained here"},
-      {"resume_without_all.pt", "its optimizer has no state of 'layers.0.weight', which is trained here"},
+       "resume_without_one.pt: its optimizer has no state of 'layers.2.weight', which this run trains"},
+      {"resume_without_all.pt", "its optimizer has no state of 'layers.0.weight', which this run trains"},
       {"resume_half_step.pt", "resume_half_step.pt has 'step' 3.5: expected a whole number from 0 to 999999999999"},
-      {"resume_text_step.pt", "has 'step', which is no number: expected a whole number"},
+      {"resume_text_step.pt", "has 'step', which is not a number: expected a whole number"},
       {"resume_large_step.pt", "has 'step' 1e+12: expected a whole number"},
       {"resume_negative_epoch.pt", "has 'epoch' -1: expected a whole number"},
       {"resume_beyond.pt",
        "training stands 99999 samples into epoch 0 (epoch_samples_consumed), but an epoch of the training set has "},
       {"resume_maximize.pt", "its optimizer has maximize=True in param_groups, unlike this run's"},
-      {"resume_scale_nan.pt", "has 'scale' nan: expected a scale of losses, a finite number above 0"},
-      {"resume_scale_inf.pt", "has 'scale' inf: expected a scale"},
-      {"resume_scale_zero.pt", "has 'scale' 0: expected a scale"},
-      {"resume_scale_negative.pt", "has 'scale' -2: expected a scale"},
-      {"resume_scale_double.pt", "has 'scale' 1e+300: expected a scale"},
+      {"resume_scale_nan.pt", "has 'scale' nan: expected a finite loss scale above 0"},
+      {"resume_scale_inf.pt", "has 'scale' inf: expected a finite loss scale"},
+      {"resume_scale_zero.pt", "has 'scale' 0: expected a finite loss scale"},
+      {"resume_scale_negative.pt", "has 'scale' -2: expected a finite loss scale"},
+      {"resume_scale_double.pt", "has 'scale' 1e+300: expected a finite loss scale"},
       {"resume_tracker.pt", "has '_growth_tracker' -1: expected a whole number"},
   };
   for (const auto& test : kCases) {

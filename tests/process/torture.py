@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Trains while ranks are killed or stopped and checkpoints damaged at random instants, and checks after each that
-nothing was lost.
+"""Trains while ranks are killed or stopped and checkpoints are damaged at random instants; checks after each fault that
+nothing is lost.
 
     scripts/torture 10                      # builds, then ten minutes
-    tests/process/torture.py 0 --runs 20     # so many faults instead, without building
+    tests/process/torture.py 0 --runs 20     # 20 faults instead, without building
     tests/process/torture.py 10 --mpirun     # over the backend mpi, started by OpenMPI's mpirun
     scripts/torture --exhaustive            # kill -9 at every hit of every failpoint of a short training instead
 
-After each fault: the others end by themselves, the newest complete checkpoint is at least the one before, and the
-losses so far are those of the undisturbed run, bit for bit. After each completed training: the whole curve, and a
-folder with nothing but checkpoints.
+After each fault: the other ranks end by themselves, the newest complete checkpoint is at least as new as before, and
+the losses so far are those of the undisturbed run, bit for bit. After each completed training: the complete curve, and
+a folder with nothing but checkpoints.
 """
 
 import argparse
@@ -31,20 +31,20 @@ sys.path.insert(0, str(ROOT / "tests/benchmarks"))
 import bench  # noqa: E402
 
 POLL = 0.005
-PATIENCE = 60  # seconds until ranks count as hanging
-FAULTS_IN_A_LIFE = 8  # then the training may come to its end
+TIMEOUT = 60  # seconds until ranks count as hanging
+FAULTS_PER_TRAINING = 8  # then the training runs to its end
 STEPS, EVERY = 90, 3
-# Of the training that is killed at every hit: it goes on from step 4 to the last one; the save of step 6 removes that
-# of step 2.
+# Of the training that is killed at every hit: it resumes from step 4; the save of step 6 removes
+# the checkpoint of step 2.
 SHORT_STEPS, SHORT_EVERY, PREPARED = 7, 2, 4
 
 
-class Trouble(Exception):
-    """Something was lost, or did not end."""
+class TortureError(Exception):
+    """Data was lost, or a process did not end."""
 
 
 def state_of(pid):
-    """As /proc tells it; "X" where the process is gone."""
+    """The state letter in /proc; "X" if the process does not exist."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -52,7 +52,7 @@ def state_of(pid):
 
 
 class MpiRank:
-    """A process that mpirun started, as much like a Popen as is needed here."""
+    """A process that mpirun started, with the methods of Popen that are used here."""
 
     def __init__(self, pid):
         self.pid = pid
@@ -75,7 +75,7 @@ class MpiRank:
 
 
 class MpiRanks(bench.Ranks):
-    """The same by OpenMPI's mpirun. `processes` are the ranks, whose exit codes are mpirun's to know."""
+    """The same by OpenMPI's mpirun. `processes` are the ranks; only mpirun knows their exit codes."""
 
     SETTINGS = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                 "OMPI_MCA_rmaps_base_oversubscribe": "1",
@@ -89,24 +89,23 @@ class MpiRanks(bench.Ranks):
                        "sh"]
             self.mpirun = subprocess.Popen(self.command[:3] + wrapped + self.command[3:], stdout=subprocess.DEVNULL,
                                            stderr=self.errors, cwd=bench.ROOT, env=os.environ | self.SETTINGS)
-            places = [pathlib.Path(folder) / str(rank) for rank in range(world_size)]
-            while not all(place.exists() for place in places):
+            files = [pathlib.Path(folder) / str(rank) for rank in range(world_size)]
+            while not all(path.exists() for path in files):
                 if self.mpirun.poll() is not None:
                     self.give_up("the ranks did not start")
                 time.sleep(POLL)
-            self.processes = [MpiRank(int(place.read_text())) for place in places]
+            self.processes = [MpiRank(int(path.read_text())) for path in files]
 
     def __exit__(self, *_):
         super().__exit__()
         self.codes()
 
     def codes(self):
-        """mpirun's, once it has ended. Where it hangs although all its ranks are gone, that is its own, and is
-        printed."""
+        """The exit code of mpirun. If mpirun hangs after all ranks have ended, it is killed and a line is printed."""
         try:
-            return [self.mpirun.wait(PATIENCE)]
+            return [self.mpirun.wait(TIMEOUT)]
         except subprocess.TimeoutExpired:
-            print(f"torture: mpirun still runs {PATIENCE} s after its ranks had ended, and is killed", flush=True)
+            print(f"torture: mpirun still runs {TIMEOUT} s after its ranks had ended, and is killed", flush=True)
             self.mpirun.kill()
             return [self.mpirun.wait()]
 
@@ -120,7 +119,7 @@ class MpiRanks(bench.Ranks):
 
 
 class Training:
-    """One command for all its lives, and what an undisturbed run of it gives."""
+    """One command for all starts of a training, and the losses of an undisturbed run."""
 
     def __init__(self, program, ranks, saving, folder, steps=STEPS, every=EVERY, launch=bench.Ranks):
         self.ranks, self.steps, self.launch = ranks, steps, launch
@@ -137,7 +136,7 @@ class Training:
         self.saving_command = self.command + where + saving
         begin = time.monotonic()
         with launch(self.command, ranks) as undisturbed:
-            undisturbed.wait(PATIENCE)
+            undisturbed.wait(TIMEOUT)
         self.seconds = time.monotonic() - begin
         self.whole = self.losses()
         self.metrics.unlink()
@@ -149,19 +148,19 @@ class Training:
     def check_curve(self):
         losses = self.losses()
         if losses != self.whole[:len(losses)]:
-            raise Trouble(f"losses differ within the first {len(losses)} steps")
+            raise TortureError(f"losses differ within the first {len(losses)} steps")
         return losses
 
     def complete(self):
-        """The steps of whole checkpoints, ascending."""
+        """The steps of complete checkpoints that were not damaged, ascending."""
         steps = []
         for folder in self.runs.glob("step-*"):
             try:
-                is_whole = re.fullmatch(r"step-\d+", folder.name) and (folder / "DONE").exists()
-                if is_whole and folder.stat().st_ino not in self.damaged:
+                is_complete = re.fullmatch(r"step-\d+", folder.name) and (folder / "DONE").exists()
+                if is_complete and folder.stat().st_ino not in self.damaged:
                     steps.append(int(folder.name[5:]))
             except FileNotFoundError:
-                pass  # removed meanwhile
+                pass  # removed in the meantime
         return sorted(steps)
 
     def damage(self):
@@ -178,14 +177,14 @@ class Training:
         known = r"\.lock|latest|step-\d+|step-\d+\.aside|\.tmp-.*"
         for path in self.runs.iterdir() if self.runs.exists() else []:
             if not re.fullmatch(known, path.name):
-                raise Trouble(f"{path.name} was left behind")
+                raise TortureError(f"{path.name} was left behind")
 
     def check_clean(self):
         left = [path.name for path in self.runs.iterdir() if path.name.startswith(".tmp-")]
         left += [path.name for path in self.runs.glob("step-*")
                  if ".aside" not in path.name and not (path / "DONE").exists()]
         if left:
-            raise Trouble(f"{', '.join(left)} was left behind by a training that came to its end")
+            raise TortureError(f"{', '.join(left)} was left behind by a completed training")
 
 
 def kill_one(ranks):
@@ -209,7 +208,7 @@ FAULTS = {"kill -9 of one rank": kill_one, KILL_ALL: kill_all, "SIGSTOP of one r
 
 
 def wait_for_ends(ranks):
-    """Until all ranks but stopped ones have ended; the latter are killed then. Seconds it took."""
+    """Waits until all ranks but stopped ones have ended, then kills those. Returns the seconds until then."""
     begin = time.monotonic()
     while True:
         left = [process for process in ranks.processes if process.poll() is None]
@@ -218,23 +217,23 @@ def wait_for_ends(ranks):
                 process.kill()
                 process.wait()
             return time.monotonic() - begin
-        if time.monotonic() - begin > PATIENCE:
-            raise Trouble(f"{len(left)} ranks hang")
+        if time.monotonic() - begin > TIMEOUT:
+            raise TortureError(f"{len(left)} ranks hang")
         time.sleep(POLL)
 
 
-def said(ranks):
+def error_output(ranks):
     ranks.errors.seek(0)
     return ranks.errors.read().decode(errors="replace")
 
 
 class Track:
-    """The table."""
+    """The results by fault, and their table."""
 
     def __init__(self):
         self.runs = collections.Counter()
         self.end, self.resume = collections.defaultdict(float), collections.defaultdict(float)
-        self.troubles = []
+        self.errors = []
 
     def count(self, fault, took):
         self.runs[fault] += 1
@@ -248,8 +247,7 @@ class Track:
 
 
 class Run:
-    """The ranks from their start to a fault, or to their end. `after` is the fault that befell the run before, or
-    None."""
+    """The ranks from their start to a fault or to their end. `after` is the fault of the previous run, or None."""
 
     def __init__(self, training, after, track):
         self.training, self.after, self.track = training, after, track
@@ -257,7 +255,7 @@ class Run:
         self.metrics_before = training.metrics.stat().st_ino if training.metrics.exists() else None
 
     def go(self, is_last):
-        """The fault; None when the training came to its end."""
+        """Returns the fault; None if the training completed."""
         training = self.training
         fault = random.choice(list(FAULTS))
         with training.launch(training.saving_command, training.ranks) as ranks:
@@ -266,7 +264,7 @@ class Run:
                 FAULTS[fault](ranks)
                 took = wait_for_ends(ranks)
             codes = ranks.codes()
-            text = said(ranks)
+            text = error_output(ranks)
         self.check(text)
         if ended:
             self.check_end(text, codes)
@@ -279,63 +277,62 @@ class Run:
         return fault
 
     def wait(self, ranks, seconds):
-        """Whether they have ended by then."""
+        """Whether the ranks have ended within that time. None: no limit."""
         begin = last_change = time.monotonic()
-        goes_on, progress = self.after is None, None
+        resumed, progress = self.after is None, None
         while any(process.poll() is None for process in ranks.processes):
             passed = time.monotonic() - begin
-            if not goes_on and self.has_gone_on():
-                goes_on = True
+            if not resumed and self.has_resumed():
+                resumed = True
                 self.track.resume[self.after] = max(self.track.resume[self.after], passed)
             if seconds is not None and passed > seconds:
                 return False
             now = (len(self.training.losses()), self.training.complete())
             if now != progress:
                 progress, last_change = now, time.monotonic()
-            if time.monotonic() - last_change > PATIENCE:
-                raise Trouble(f"without a fault nothing happens after step {now[0]}, checkpoints {now[1]}: "
-                              f"{said(ranks)}")
+            if time.monotonic() - last_change > TIMEOUT:
+                raise TortureError(f"no progress without a fault after step {now[0]}, checkpoints {now[1]}: "
+                                   f"{error_output(ranks)}")
             time.sleep(POLL)
         return True
 
-    def has_gone_on(self):
-        """Whether there is a step after those that the file of losses was cut to."""
+    def has_resumed(self):
+        """Whether the file of losses has a step after the checkpoint from which the ranks resumed."""
         metrics, resumed = self.training.metrics, self.before[-1] if self.before else 0
         return (metrics.exists() and metrics.stat().st_ino != self.metrics_before and
                 len(self.training.losses()) > resumed)
 
     def check(self, text):
         training = self.training
-        if not training.damaged and "left out" in text:
-            raise Trouble(f"a checkpoint was not good: {text}")
+        if not training.damaged and "checkpoint skipped" in text:
+            raise TortureError(f"a checkpoint was damaged without a fault of this test: {text}")
         training.check_names()
         training.check_curve()
         complete = training.complete()
         if self.before and (not complete or complete[-1] < self.before[-1]):
-            raise Trouble(f"the checkpoint of step {self.before[-1]} is gone")
+            raise TortureError(f"the checkpoint of step {self.before[-1]} is gone")
 
     def check_end(self, text, codes):
         steps = len(self.training.losses())
         if any(codes) or steps != self.training.steps:
-            raise Trouble(f"exit codes {codes} after {steps} steps: {text}")
+            raise TortureError(f"exit codes {codes} after {steps} steps: {text}")
         self.training.check_clean()
 
 
-def live(training, track, is_over):
-    """One training from its first step to its last, through faults."""
+def run_training(training, track, is_over):
+    """One training from its first step to its last, with faults."""
     shutil.rmtree(training.runs, ignore_errors=True)
     training.metrics.unlink(missing_ok=True)
     training.damaged.clear()
     fault = None
-    for number in range(FAULTS_IN_A_LIFE + 1):
-        fault = Run(training, fault, track).go(is_last=number == FAULTS_IN_A_LIFE or is_over())
+    for number in range(FAULTS_PER_TRAINING + 1):
+        fault = Run(training, fault, track).go(is_last=number == FAULTS_PER_TRAINING or is_over())
         if fault is None:
             return
 
 
 class KillsAtEveryHit:
-    """One training that goes on from a checkpoint, with a save while it trains and one at its end, and is killed at
-    each hit in turn."""
+    """One training that resumes from a checkpoint, saves during training and at its end, and is killed at each hit."""
 
     def __init__(self, program, ranks, saving, folder):
         self.ranks, self.saved = ranks, folder / "prepared"
@@ -343,7 +340,7 @@ class KillsAtEveryHit:
         self.verify = [program.parent / "torchbridge-ckpt", "verify", self.training.runs]
         shorter = ["--steps" if program.name == "small_training" else "--max-steps", PREPARED]
         with bench.Ranks([*self.training.saving_command, *shorter], ranks) as first:
-            first.wait(PATIENCE)
+            first.wait(TIMEOUT)
         shutil.copytree(self.training.runs, self.saved / "runs", symlinks=True)
         shutil.copy(self.training.metrics, self.saved / "curve")
 
@@ -353,26 +350,26 @@ class KillsAtEveryHit:
         shutil.copy(self.saved / "curve", self.training.metrics)
 
     def run(self, victim, what):
-        """Exit codes, what the ranks said, and seconds until all had ended."""
+        """Exit codes, stderr of the ranks, and seconds until all had ended."""
         with bench.Ranks(self.training.saving_command, self.ranks,
                          more={victim: {"TORCHBRIDGE_FAIL": what}} if what else None) as ranks:
             begin = time.monotonic()
             for process in ranks.processes:
                 try:
-                    process.wait(PATIENCE)
+                    process.wait(TIMEOUT)
                 except subprocess.TimeoutExpired:
-                    raise Trouble("a rank hangs") from None
-            return [process.returncode for process in ranks.processes], said(ranks), time.monotonic() - begin
+                    raise TortureError("a rank hangs") from None
+            return [process.returncode for process in ranks.processes], error_output(ranks), time.monotonic() - begin
 
     def hits(self):
-        """(rank, phase, number) of all there are."""
+        """(rank, phase, number) of all hits."""
         found = []
         for rank in range(self.ranks):
             self.restore()
             codes, text, _ = self.run(rank, "count")
             counts = re.search(r"^failpoints:(.*)$", text, re.MULTILINE)
             if any(codes) or not counts:
-                raise Trouble(f"undisturbed: exit codes {codes}: {text}")
+                raise TortureError(f"undisturbed: exit codes {codes}: {text}")
             for phase, count in (word.split(":") for word in counts.group(1).split()):
                 found += [(rank, phase, number + 1) for number in range(int(count))]
         return found
@@ -381,33 +378,33 @@ class KillsAtEveryHit:
         self.restore()
         codes, text, took = self.run(rank, f"{phase}:{number}")
         if codes[rank] != -signal.SIGKILL:
-            raise Trouble(f"exit codes {codes} where rank {rank} was to be killed: {text}")
+            raise TortureError(f"exit codes {codes} where rank {rank} was to be killed: {text}")
         track.count(phase, took)
         self.check(text)
         codes, text, _ = self.run(0, None)
         self.check(text)
         if any(codes) or self.training.losses() != self.training.whole:
-            raise Trouble(f"went on with exit codes {codes} to {len(self.training.losses())} of {SHORT_STEPS} steps: "
-                          f"{text}")
+            raise TortureError(f"resumed with exit codes {codes} and wrote {len(self.training.losses())} of "
+                               f"{SHORT_STEPS} steps: {text}")
         self.training.check_clean()
-        # An older one may still be there: of a run that was killed when nothing but its removal was left to do.
+        # An older one may remain from a run that was killed before it removed it.
         if self.training.complete()[-2:] != [SHORT_STEPS - 1, SHORT_STEPS]:
-            raise Trouble(f"checkpoints of steps {self.training.complete()} at the end")
+            raise TortureError(f"checkpoints of steps {self.training.complete()} at the end")
 
     def check(self, text):
         self.training.check_names()
         self.training.check_curve()
-        if "left out" in text:
-            raise Trouble(f"a checkpoint was not good: {text}")
+        if "checkpoint skipped" in text:
+            raise TortureError(f"a checkpoint was damaged without a fault of this test: {text}")
         if self.training.complete()[-1:] < [PREPARED]:
-            raise Trouble(f"the checkpoint of step {PREPARED} is gone, there are {self.training.complete()}")
+            raise TortureError(f"the checkpoint of step {PREPARED} is gone, there are {self.training.complete()}")
         verified = subprocess.run(self.verify, capture_output=True, text=True)
         if verified.returncode != 0:
-            raise Trouble(f"torchbridge-ckpt verify: {verified.stdout}{verified.stderr}")
+            raise TortureError(f"torchbridge-ckpt verify: {verified.stdout}{verified.stderr}")
 
 
 class HitTrack:
-    """The table of kills: by way of saving and phase."""
+    """The kills by way of saving and phase, and their table."""
 
     def __init__(self):
         self.way, self.runs, self.end = "", collections.Counter(), collections.defaultdict(float)
@@ -425,34 +422,34 @@ class HitTrack:
 
 
 def kill_at_every_hit(program, ranks, ways, most):
-    """The number of troubles. `most`: so many kills, chosen at random; 0: all."""
-    names = {way: " ".join(ways[way]) or "standing still" for way in range(len(ways))}
-    track, troubles = HitTrack(), 0
+    """The number of errors. `most`: the number of kills, at random hits; 0: one at every hit."""
+    names = {way: " ".join(ways[way]) or "synchronous" for way in range(len(ways))}
+    track, errors = HitTrack(), 0
     with tempfile.TemporaryDirectory(prefix="torchbridge-torture-") as folder:
         killed, plan = [], []
         for way in names:
-            place = pathlib.Path(folder) / str(way)
-            place.mkdir()
-            killed.append(KillsAtEveryHit(program, ranks, ways[way], place))
+            path = pathlib.Path(folder) / str(way)
+            path.mkdir()
+            killed.append(KillsAtEveryHit(program, ranks, ways[way], path))
             plan += [(way, *hit) for hit in killed[way].hits()]
         print(f"{len(plan)} hits, {ranks} ranks", flush=True)
         for way, rank, phase, number in random.sample(plan, most) if most else plan:
             track.way = names[way]
             try:
                 killed[way].kill(rank, phase, number, track)
-            except Trouble as trouble:
-                troubles += 1
-                print(f"torture: {names[way]}: {phase}:{number} of rank {rank}: {trouble}", flush=True)
+            except TortureError as error:
+                errors += 1
+                print(f"torture: {names[way]}: {phase}:{number} of rank {rank}: {error}", flush=True)
     print(track.table(list(names.values())))
-    return troubles
+    return errors
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("minutes", type=float, nargs="?", default=0)
     parser.add_argument("--exhaustive", action="store_true",
-                        help="kill at every hit of every failpoint; with --runs at so many of them")
-    parser.add_argument("--runs", type=int, default=0, metavar="N", help="so many faults at most")
+                        help="kill at every hit of every failpoint; with --runs at N random hits")
+    parser.add_argument("--runs", type=int, default=0, metavar="N", help="at most N faults")
     parser.add_argument("--build", default="build", metavar="DIR", help="build folder (default: %(default)s)")
     parser.add_argument("--program", default="trainer", choices=["trainer", "small_training"],
                         help="default: %(default)s")
@@ -474,28 +471,28 @@ def main():
     ways = [[], ["--async-save" if options.program == "trainer" else "--async"]]
 
     if options.exhaustive:
-        troubles = [kill_at_every_hit(program, int(ranks), ways, options.runs) for ranks in options.ranks.split(",")]
-        sys.exit(1 if any(troubles) else 0)
+        errors = [kill_at_every_hit(program, int(ranks), ways, options.runs) for ranks in options.ranks.split(",")]
+        sys.exit(1 if any(errors) else 0)
 
     track, trainings, deadline = Track(), {}, time.monotonic() + 60 * options.minutes
     def is_over():
         return time.monotonic() > deadline if not options.runs else sum(track.runs.values()) >= options.runs
     with tempfile.TemporaryDirectory(prefix="torchbridge-torture-") as folder:
-        while not is_over() and not track.troubles:
+        while not is_over() and not track.errors:
             key = (random.choice([int(number) for number in options.ranks.split(",")]), random.choice(range(len(ways))))
             if key not in trainings:
-                place = pathlib.Path(folder) / f"{key[0]}-{key[1]}"
-                place.mkdir()
-                trainings[key] = Training(program, key[0], ways[key[1]], place,
+                path = pathlib.Path(folder) / f"{key[0]}-{key[1]}"
+                path.mkdir()
+                trainings[key] = Training(program, key[0], ways[key[1]], path,
                                           launch=MpiRanks if options.mpirun else bench.Ranks)
             try:
-                live(trainings[key], track, is_over)
-            except Trouble as trouble:
-                track.troubles.append(f"{key[0]} ranks {' '.join(ways[key[1]])}: {trouble}")
+                run_training(trainings[key], track, is_over)
+            except TortureError as error:
+                track.errors.append(f"{key[0]} ranks {' '.join(ways[key[1]])}: {error}")
     print(track.table())
-    for trouble in track.troubles:
-        print(f"torture: {trouble} (seed {options.seed})")
-    sys.exit(1 if track.troubles else 0)
+    for error in track.errors:
+        print(f"torture: {error} (seed {options.seed})")
+    sys.exit(1 if track.errors else 0)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,10 @@
 #include <set>
 
 #include "trainer_template/ckpt/tensor_bytes.h"
+#include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/formats/python_optimizer.h"
 #include "trainer_template/runtime/formats/state_dict.h"
 #include "trainer_template/runtime/formats/torch_archive.h"
-#include "trainer_template/runtime/base/errors.h"
 
 using namespace torchbridge::train;
 using Kind = PickledValue::Kind;
@@ -46,8 +46,8 @@ Weights weights_in(const TorchArchive& archive, const PickledValue& content) {
   return weights;
 }
 
-// A state_dict does not say which of its tensors are parameters: those of normalisation layers that are none have known
-// names.
+// A state_dict does not mark which of its tensors are parameters. The buffers of normalisation layers are excluded by
+// name.
 std::vector<ParameterShape> likely_parameters(const Weights& weights) {
   std::vector<ParameterShape> parameters;
   for (const auto& [name, tensor] : weights.tensors) {
@@ -70,7 +70,7 @@ void convert_optimizer(const TorchArchive& archive, const PickledValue& content,
   const PickledValue* optimizer = find_optimizer(content);
   if (optimizer == nullptr)
     throw TrainError(archive.path().string() +
-                     " holds no optimizer's state_dict as 'optimizer', 'optimizer_state_dict' or 'optim'");
+                     " contains no optimizer state_dict under 'optimizer', 'optimizer_state_dict' or 'optim'");
   const auto state = state_by_name(*optimizer, likely_parameters(weights), {});
   if (!state) throw TrainError(archive.path().string() + ": " + state.error().message);
   std::vector<TensorBytes> all;

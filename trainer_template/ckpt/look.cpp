@@ -5,11 +5,11 @@
 #include <set>
 #include <string>
 
+#include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint_format/verify.h"
 #include "trainer_template/runtime/formats/safetensors_file.h"
 #include "trainer_template/runtime/formats/torch_archive.h"
-#include "trainer_template/runtime/checkpoint_format/verify.h"
-#include "trainer_template/runtime/base/errors.h"
 
 using namespace torchbridge;
 using namespace torchbridge::train;
@@ -33,7 +33,7 @@ std::uint64_t total_size(const Manifest& manifest) {
   return total;
 }
 
-// Of all files in the folder, as far as they can be looked at.
+// Bytes of all files in the folder, without those that cannot be read.
 std::uint64_t size_on_disk(const fs::path& folder) {
   std::uint64_t total = 0;
   std::error_code error;
@@ -52,7 +52,7 @@ std::vector<std::int64_t> steps_in(const fs::path& folder) {
   return steps;
 }
 
-bool say(const fs::path& path, const std::string& what, bool good) {
+bool print_result(const fs::path& path, const std::string& what, bool good) {
   std::printf("%s: %s\n", path.c_str(), what.c_str());
   return good;
 }
@@ -60,40 +60,39 @@ bool say(const fs::path& path, const std::string& what, bool good) {
 bool verify_checkpoint(const fs::path& folder) {
   std::error_code ignored;
   if (!fs::exists(folder / kDoneFile, ignored))
-    return say(folder, std::string("is not complete (no ") + kDoneFile + ")", false);
+    return print_result(folder, std::string("is not complete (no ") + kDoneFile + ")", false);
   const auto manifest = read_manifest(folder);
   if (!manifest && !fs::exists(folder / kDoneFile, ignored))
-    return say(folder, "was removed meanwhile, by the run that wrote it", true);
-  if (!manifest) return say(folder, manifest.error().message, false);
+    return print_result(folder, "was removed by its run in the meantime", true);
+  if (!manifest) return print_result(folder, manifest.error().message, false);
   const auto step = step_of_folder(folder.filename().string());
   const bool moved = step && *step != manifest->state.step;
-  if (moved) say(folder, "its manifest is of step " + std::to_string(manifest->state.step), false);
+  if (moved) print_result(folder, "its manifest is of step " + std::to_string(manifest->state.step), false);
   const auto faults = all_faults(folder, *manifest);
   if (!faults.empty() && !fs::exists(folder / kDoneFile, ignored))
-    return say(folder, "was removed meanwhile, by the run that wrote it", true);
-  for (const std::string& fault : faults) say(folder, fault, false);
+    return print_result(folder, "was removed by its run in the meantime", true);
+  for (const std::string& fault : faults) print_result(folder, fault, false);
   std::size_t tensors = 0;
   if (!faults.empty()) return false;
   for (const FileRecord& file : manifest->files) {
     if (file.name.ends_with(".safetensors"))
-      tensors += SafetensorsFile(folder / file.name, Links::kRefused).header().tensors.size();
+      tensors += SafetensorsFile(folder / file.name, Links::kRejected).header().tensors.size();
   }
-  return say(folder,
-             std::to_string(manifest->files.size()) + " files with " + std::to_string(tensors) + " tensors, " +
-                 size_text(total_size(*manifest)) + ": whole",
-             !moved);
+  return print_result(folder,
+                      std::to_string(manifest->files.size()) + " files with " + std::to_string(tensors) + " tensors, " +
+                          size_text(total_size(*manifest)) + ": valid",
+                      !moved);
 }
 
 void check_listable(const fs::path& folder) {
   std::error_code error, ignored;
   (void)fs::directory_iterator(folder, error);
-  if (error) throw TrainError(folder.string() + ": no checkpoints can be looked for there: " + error.message());
+  if (error) throw TrainError(folder.string() + ": cannot list checkpoints: " + error.message());
   if (!fs::exists(folder / kManifestFile, ignored)) return;
-  throw TrainError(folder.string() +
-                   " is one checkpoint: give the folder that it is in, or look at it with torchbridge-ckpt show");
+  throw TrainError(folder.string() + " is a single checkpoint: give its parent folder, or use torchbridge-ckpt show");
 }
 
-// Values may be shared by many: each is looked at once.
+// Containers may share values: each value is visited once.
 void read_tensors(const TorchArchive& archive, const PickledValue& value, std::set<std::string>& read,
                   std::set<const PickledValue*>& seen) {
   if (!seen.insert(&value).second) return;
@@ -107,17 +106,17 @@ void read_tensors(const TorchArchive& archive, const PickledValue& value, std::s
 bool verify_file(const fs::path& path) {
   if (!is_torch_file(path)) {
     const SafetensorsFile file(path);
-    return say(path,
-               std::to_string(file.header().tensors.size()) +
-                   " tensors, well formed; without its manifest there is no checksum to compare",
-               true);
+    return print_result(path,
+                        std::to_string(file.header().tensors.size()) +
+                            " tensors, format valid; there is no checksum to compare without a manifest",
+                        true);
   }
   const TorchArchive archive(path);
   const Pickled content = archive.content();
   std::set<std::string> storages;
   std::set<const PickledValue*> seen;
   read_tensors(archive, *content, storages, seen);
-  return say(path, std::to_string(storages.size()) + " storages: their CRC-32 are right", true);
+  return print_result(path, std::to_string(storages.size()) + " storages: all CRC-32 checksums match", true);
 }
 
 }  // namespace
@@ -138,14 +137,14 @@ bool list(const fs::path& folder) {
   }
   for (const std::int64_t step : steps_without_done(folder))
     std::printf("%s  has no %s\n", step_folder(step).c_str(), kDoneFile);
-  for (const fs::path& path : folders_aside(folder)) {
-    std::printf("%s  put aside, %s: yours to remove (rm -r)\n", path.filename().c_str(),
+  for (const fs::path& path : aside_folders(folder)) {
+    std::printf("%s  renamed by a later run, %s: remove it with rm -r if you do not need it\n", path.filename().c_str(),
                 size_text(size_on_disk(path)).c_str());
   }
   for (const fs::path& path : leftovers(folder)) std::printf("%s  not complete\n", path.filename().c_str());
   if (steps.empty())
-    throw TrainError(folder.string() + " holds no complete checkpoint, which is a folder " + step_folder(1) +
-                     " or the like with a file " + kDoneFile);
+    throw TrainError(folder.string() + " contains no complete checkpoint (a folder such as " + step_folder(1) +
+                     " with a file " + kDoneFile + ")");
   return true;
 }
 

@@ -1,12 +1,12 @@
-// What there is in a folder of checkpoints, and whether it is whole.
+// Lists the checkpoints of a folder, and verifies checkpoints and files.
 #pragma once
 
 #include <filesystem>
 
-// Prints a line a checkpoint, oldest first, without verifying it. False where there is none.
+// Prints a line for each checkpoint, oldest first, without verifying it. Throws TrainError if there is none.
 bool list(const std::filesystem::path& folder);
 
-// Compares everything that has a checksum: a checkpoint, all in a folder, a file of torch.save. Of a safetensors file
-// alone it can only say whether it is well formed. Prints a line for each that is whole and one for each fault. False
-// where there is a fault.
+// Compares all checksums of a checkpoint, of all checkpoints in a folder, or of a file of torch.save. A single
+// safetensors file has no checksum: only its format is checked. Prints a line for each valid item and for each error.
+// False if there is an error.
 bool verify(const std::filesystem::path& path);

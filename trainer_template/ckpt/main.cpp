@@ -30,10 +30,10 @@ void convert(const Conversion& conversion) {
       !std::filesystem::is_directory(conversion.from, ignored) && torchbridge::train::is_torch_file(conversion.from);
   if (is_torch(conversion.to) == from_torch) {
     throw torchbridge::train::TrainError(
-        "convert goes from a checkpoint or .safetensors to .pt, or from .pt to .safetensors");
+        "convert reads a checkpoint or .safetensors and writes .pt, or reads .pt and writes .safetensors");
   }
   if (from_torch) return convert_from_torch(conversion.from, conversion.to, conversion.optimizer);
-  if (!conversion.optimizer.empty()) throw torchbridge::train::TrainError("--optimizer is for converting from .pt");
+  if (!conversion.optimizer.empty()) throw torchbridge::train::TrainError("--optimizer needs a .pt file as input");
   convert_to_torch(conversion.from, conversion.to);
 }
 

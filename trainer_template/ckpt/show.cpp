@@ -5,12 +5,12 @@
 #include <string>
 
 #include "bridge/base/env_map.h"
-#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
-#include "trainer_template/runtime/formats/safetensors_file.h"
-#include "trainer_template/runtime/checkpoint_format/state_entries.h"
-#include "trainer_template/runtime/formats/torch_archive.h"
-#include "trainer_template/runtime/checkpoint_format/verify.h"
 #include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint_format/state_entries.h"
+#include "trainer_template/runtime/checkpoint_format/verify.h"
+#include "trainer_template/runtime/formats/safetensors_file.h"
+#include "trainer_template/runtime/formats/torch_archive.h"
 
 using namespace torchbridge;
 using namespace torchbridge::train;
@@ -74,7 +74,7 @@ void show_checkpoint(const std::filesystem::path& folder) {
   }
   for (const FileRecord& file : manifest->files) {
     line(0, file.name + "  " + std::to_string(file.size) + " bytes");
-    if (file.name.ends_with(".safetensors")) show_safetensors(folder / file.name, Links::kRefused, 1);
+    if (file.name.ends_with(".safetensors")) show_safetensors(folder / file.name, Links::kRejected, 1);
   }
 }
 
@@ -99,7 +99,7 @@ std::string scalar_text(const PickledValue& value) {
   }
 }
 
-// Values may be shared by many, and those by many others.
+// Containers may share values: the items of each are printed once, or the output could grow exponentially.
 void show_value(const std::string& key, const PickledValue& value, int depth, std::set<const PickledValue*>& shown) {
   if (!value.is(Kind::kDict) && !value.is(Kind::kList) && !value.is(Kind::kTuple))
     return line(depth, key + "  " + scalar_text(value));

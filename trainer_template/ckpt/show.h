@@ -1,8 +1,8 @@
-// What is in a checkpoint or a file of tensors, as text.
+// Prints the content of a checkpoint or of a file of tensors.
 #pragma once
 
 #include <filesystem>
 
-// A checkpoint: its manifest and the tensors of each file; a safetensors file; a file of torch.save, which is not
-// executed. Nothing is verified. Throws TrainError.
+// Prints the manifest of a checkpoint and the tensors of each of its files, or the tensors of a safetensors file, or
+// the values of a file of torch.save, without executing it. Does not verify checksums. Throws TrainError.
 void show(const std::filesystem::path& path);

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <memory>
 
+#include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/base/file_layer.h"
 #include "trainer_template/runtime/formats/safetensors_header.h"
-#include "trainer_template/runtime/base/errors.h"
 
 using namespace torchbridge::train;
 
@@ -26,7 +26,7 @@ std::uint64_t elements(const PickledTensor& tensor) {
   return count;
 }
 
-// Appends the elements from `position` (of the storage, in elements) in the order of the last dimension first.
+// Appends the elements from `position` (in elements of the storage) in row-major order.
 void gather(const PickledTensor& tensor, std::string_view storage, std::size_t dimension, std::int64_t position,
             std::string& into) {
   const std::size_t size = element_size(tensor.dtype);
@@ -41,8 +41,8 @@ void gather(const PickledTensor& tensor, std::string_view storage, std::size_t d
 }  // namespace
 
 TensorBytes ArchiveTensors::contiguous(const std::string& name, const PickledTensor& tensor) {
-  // A tensor that repeats its elements (a stride of 0) may announce more than any memory holds.
-  constexpr std::uint64_t kMostRepeated = std::uint64_t{1} << 32;
+  // A tensor with a stride of 0 repeats its elements and may be larger than any memory.
+  constexpr std::uint64_t kMaxGathered = std::uint64_t{1} << 32;
   auto found = storages_.find(tensor.storage);
   if (found == storages_.end()) {
     std::string bytes(archive_.storage_bytes(tensor), '\0');
@@ -61,8 +61,9 @@ TensorBytes ArchiveTensors::contiguous(const std::string& name, const PickledTen
     return made;
   }
   if (__int128 all = 1;
-      std::ranges::any_of(tensor.shape, [&](std::int64_t length) { return (all *= length) > kMostRepeated; })) {
-    throw TrainError(archive_.path().string() + " has a tensor of more elements than are converted");
+      std::ranges::any_of(tensor.shape, [&](std::int64_t length) { return (all *= length) > kMaxGathered; })) {
+    throw TrainError(archive_.path().string() +
+                     " has a tensor that is not contiguous and has more than 2^32 elements, which is not converted");
   }
   gathered_.push_back(std::make_unique<std::string>());
   gathered_.back()->reserve(elements(tensor) * size);

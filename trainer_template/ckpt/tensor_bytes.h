@@ -1,4 +1,4 @@
-// Tensors as bytes: what is converted from one format to another.
+// Tensors as bytes, for the conversion between formats.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 #include "trainer_template/runtime/formats/pickle.h"
 #include "trainer_template/runtime/formats/torch_archive.h"
 
-// Contiguous, little-endian. The bytes are another's.
+// A contiguous little-endian tensor. The bytes are not owned.
 struct TensorBytes {
   std::string name;
   std::string dtype;  // as in safetensors_header.h
@@ -19,11 +19,11 @@ struct TensorBytes {
   std::string_view bytes;
 };
 
-// The storages of an archive that were read, and what was made contiguous of them.
+// The tensors of an archive as contiguous bytes. Reads each storage once.
 class ArchiveTensors {
  public:
   explicit ArchiveTensors(const torchbridge::train::TorchArchive& archive) : archive_(archive) {}
-  // The bytes live as long as this. Throws TrainError.
+  // The bytes are valid as long as this object. Throws TrainError.
   TensorBytes contiguous(const std::string& name, const torchbridge::train::PickledTensor& tensor);
 
  private:
@@ -32,6 +32,6 @@ class ArchiveTensors {
   std::vector<std::unique_ptr<std::string>> gathered_;
 };
 
-// A new safetensors file, synced. Throws TrainError where it exists.
+// Writes a new safetensors file, synced. Throws TrainError, also if the file exists.
 void write_safetensors_file(const std::filesystem::path& path, std::vector<TensorBytes> tensors,
                             const std::map<std::string, std::string>& metadata);

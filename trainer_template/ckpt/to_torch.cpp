@@ -4,20 +4,20 @@
 #include <memory>
 
 #include "trainer_template/ckpt/tensor_bytes.h"
+#include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint_format/verify.h"
 #include "trainer_template/runtime/formats/pickle_writer.h"
 #include "trainer_template/runtime/formats/python_optimizer.h"
 #include "trainer_template/runtime/formats/safetensors_file.h"
 #include "trainer_template/runtime/formats/torch_archive.h"
-#include "trainer_template/runtime/checkpoint_format/verify.h"
-#include "trainer_template/runtime/base/errors.h"
 
 using namespace torchbridge::train;
 namespace fs = std::filesystem;
 
 namespace {
 
-// Storages by their names in the archive. Bytes are another's.
+// Storages by their names in the archive. The bytes are not owned.
 class Storages {
  public:
   Pickled add(const TensorBytes& tensor) {
@@ -46,11 +46,11 @@ Pickled state_dict(const SafetensorsFile& file, Storages& storages) {
   return pickled::dict(entries);
 }
 
-// The optimizer's state of all ranks, put together.
+// The optimizer's state of all ranks, joined to whole tensors.
 class OptimizerState {
  public:
   void add(const fs::path& path) {
-    files_.push_back(std::make_unique<SafetensorsFile>(path, Links::kRefused));
+    files_.push_back(std::make_unique<SafetensorsFile>(path, Links::kRejected));
     for (const TensorEntry& entry : files_.back()->header().tensors) {
       const auto [found, fresh] = pieces_.try_emplace(entry.name);
       if (fresh) order_.push_back(entry.name);
@@ -59,7 +59,7 @@ class OptimizerState {
     }
   }
 
-  // A flat piece, or several, get the shape of their parameter.
+  // Joins flat pieces and gives them the shape of their parameter.
   std::vector<std::pair<std::string, Pickled>> whole(const SafetensorsFile& model, Storages& storages) {
     std::map<std::string, std::vector<std::int64_t>> shapes;
     for (const TensorEntry& entry : model.header().tensors) shapes[entry.name] = entry.shape;
@@ -87,7 +87,7 @@ class OptimizerState {
     std::uint64_t size = element_size(tensor.dtype);
     for (const std::int64_t length : tensor.shape) size *= static_cast<std::uint64_t>(length);
     if (size != tensor.bytes.size())
-      throw TrainError("the optimizer's '" + tensor.name + "' has not as many elements as its parameter");
+      throw TrainError("the optimizer's '" + tensor.name + "' has another number of elements than its parameter");
   }
 
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
@@ -107,7 +107,7 @@ Pickled progress(const Manifest& manifest, const char* key) {
 void convert_checkpoint(const fs::path& from, const fs::path& to) {
   const auto manifest = verified_manifest(from);
   if (!manifest) throw TrainError(from.string() + ": " + manifest.error().message);
-  const SafetensorsFile model(from / kModelFile, Links::kRefused);
+  const SafetensorsFile model(from / kModelFile, Links::kRejected);
   Storages storages;
   std::vector<std::pair<Pickled, Pickled>> entries = {{pickled::text("model"), state_dict(model, storages)}};
   OptimizerState optimizer;
@@ -115,8 +115,10 @@ void convert_checkpoint(const fs::path& from, const fs::path& to) {
     if (is_optimizer_file(file.name)) optimizer.add(from / file.name);
   }
   if (manifest->optimizer.groups.empty()) {
-    std::fprintf(stderr, "torchbridge-ckpt: %s says nothing of its optimizer's groups: its state is left out\n",
-                 from.c_str());
+    std::fprintf(
+        stderr,
+        "torchbridge-ckpt: the manifest of %s lists no parameter groups: the optimizer's state is not converted\n",
+        from.c_str());
   } else {
     entries.emplace_back(pickled::text("optimizer"),
                          python_optimizer(manifest->optimizer, optimizer.whole(model, storages)));

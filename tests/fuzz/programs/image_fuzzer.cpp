@@ -5,7 +5,7 @@
 using namespace torchbridge;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  constexpr std::int64_t kMostPixels = 1 << 20;  // more are right, and slow
+  constexpr std::int64_t kMaxPixels = 1 << 20;  // more are right, and slow
   const std::span<const std::uint8_t> file(data, size);
   const auto dimensions = train::image_size(file);
   if (!dimensions) {
@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   expect(dimensions->height > 0 && dimensions->width > 0, "an image has pixels");
-  if (dimensions->height * dimensions->width > kMostPixels) return 0;
+  if (dimensions->height * dimensions->width > kMaxPixels) return 0;
   const auto image = train::decode_image(file);
   if (!image) {
     expect_presentable(image.error());

@@ -29,10 +29,10 @@ void Background::drain() {
 }
 
 void Background::run(const std::stop_token& stop) {
-  constexpr std::chrono::milliseconds kGather{10};
+  constexpr std::chrono::milliseconds kBatchTime{10};
   std::unique_lock lock(mutex_);
   while (changed_.wait(lock, stop, [this] { return !posted_.empty(); }) || !posted_.empty()) {
-    changed_.wait_for(lock, stop, kGather, [this] { return is_drained_; });
+    changed_.wait_for(lock, stop, kBatchTime, [this] { return is_drained_; });
     const auto works = std::exchange(posted_, {});
     is_working_ = true;
     lock.unlock();

@@ -10,20 +10,20 @@
 
 namespace torchbridge::train {
 
-// Done by one thread, in the order in which it was posted. For one caller.
+// One thread that runs the posted functions in order. post() and drain() are for one caller.
 class Background {
  public:
-  // Throws TrainError, with `what` the thread does, where the system starts no more threads.
+  // `what` the thread does, for the message. Throws TrainError if the system cannot start a thread.
   explicit Background(const char* what);
-  // Does what is left.
+  // Runs what is still queued.
   ~Background() = default;
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
 
-  // Begun within some milliseconds: work that comes often is done several at once, so that it wakes the thread seldom.
+  // Starts within 10 ms. Functions that are posted in this time run together, so frequent posts wake the thread rarely.
   // `work` must not throw.
   void post(std::function<void()> work);
-  // Returns when all that was posted is done.
+  // Returns when all posted functions have run.
   void drain();
 
  private:
@@ -32,8 +32,8 @@ class Background {
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::vector<std::function<void()>> posted_;
-  bool is_working_ = false, is_drained_ = false;  // is_drained_: somebody waits in drain()
-  std::jthread thread_;                           // the last one: it uses the others
+  bool is_working_ = false, is_drained_ = false;  // is_drained_: drain() waits
+  std::jthread thread_;                           // last member: its thread uses the others
 };
 
 }  // namespace torchbridge::train

@@ -16,7 +16,7 @@ class Checksum {
   Checksum& operator=(const Checksum&) = delete;
 
   void add(std::string_view bytes);
-  std::string digest() const;  // 32 hexadecimal digits, of all that was added so far
+  std::string digest() const;  // of all bytes added so far, 32 hexadecimal digits
 
  private:
   struct State;

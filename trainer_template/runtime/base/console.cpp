@@ -16,7 +16,7 @@ namespace {
 
 std::mutex mutex;  // of both streams
 std::atomic<bool> drawn{false};
-std::atomic<int> message_stream{STDOUT_FILENO};  // where the drawn line is ended before a message
+std::atomic<int> message_stream{STDOUT_FILENO};  // the stream on which the drawn line is ended before a message
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 
 void end_line_on(int stream) {
@@ -24,9 +24,10 @@ void end_line_on(int stream) {
     const auto written = write(stream, "\n", 1);
 }
 
-// On stderr itself where both streams show on one terminal, for mpirun hands them on in any order.
+// The stream that ends a drawn line. If both streams reach one terminal it is stderr: mpirun forwards the two streams
+// in any order.
 int stream_of_message() {
-  const bool is_same = isatty(STDOUT_FILENO) && (isatty(STDERR_FILENO) || is_handed_on_to_a_terminal());
+  const bool is_same = isatty(STDOUT_FILENO) && (isatty(STDERR_FILENO) || is_forwarded_to_terminal());
   return is_same ? STDERR_FILENO : STDOUT_FILENO;
 }
 
@@ -40,7 +41,7 @@ void say(const std::string& text) {
   std::cerr << program_name() + ": " + text + "\n" << std::flush;
 }
 
-bool is_handed_on_to_a_terminal() {
+bool is_forwarded_to_terminal() {
   if (!isatty(STDOUT_FILENO) || tcgetpgrp(STDOUT_FILENO) >= 0) return false;
   std::error_code error;
   const auto target = [&](const std::string& process) {

@@ -13,23 +13,24 @@ enum class ExitCode {
   kDone = 0,
   kFailed = 1,
   kBadOptions = 2,
-  kRequeue = 75,  // stopped in order, and the same command goes on: EX_TEMPFAIL of sysexits.h
+  kRequeue = 75,  // stopped after a save, and the same command resumes: EX_TEMPFAIL of sysexits.h
 };
 
-// Of a program that such a signal ended, as shells have it.
+// The exit code of a program that signal `number` ended, as shells report it.
 inline ExitCode code_of_signal(int number) { return static_cast<ExitCode>(128 + number); }
 
-// Something went wrong on this rank; the message is one line for the user.
+// An error on this rank. The message is one line for the user.
 struct TrainError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Another rank failed and says why: this one ends without a word.
+// Another rank failed and prints the reason: this rank prints nothing.
 struct PeerFailed : std::runtime_error {
   PeerFailed() : std::runtime_error("another rank failed") {}
 };
 
-// Bad options or a bad launch, found before the ranks know each other: rank 0 speaks for all. Code kDone is --help.
+// Bad options or a bad launch, found before the process group exists. All ranks find it, and rank 0 prints it. Code
+// kDone is for --help.
 struct EarlyExit : std::runtime_error {
   EarlyExit(ExitCode exit_code, const std::string& text) : std::runtime_error(text), code(exit_code) {}
   ExitCode code;

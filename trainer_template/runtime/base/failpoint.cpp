@@ -38,10 +38,9 @@ void write_counts() {
   std::fprintf(stderr, "%s\n", line.c_str());
 }
 
-[[noreturn]] void refuse(const char* text) {
-  std::fprintf(
-      stderr,
-      "TORCHBRIDGE_FAIL='%s': expected PHASE:N, PHASE:N:stop, with one of the phases in failpoint.h, or count\n", text);
+[[noreturn]] void reject(const char* text) {
+  std::fprintf(stderr, "TORCHBRIDGE_FAIL='%s': expected PHASE:N, PHASE:N:stop or count; failpoint.h lists the phases\n",
+               text);
   std::_Exit(2);
 }
 
@@ -58,12 +57,12 @@ void read(Plan& plan) {
     rest.remove_suffix(5);
   }
   const std::size_t colon = rest.find(':');
-  if (colon == std::string_view::npos) refuse(text);
+  if (colon == std::string_view::npos) reject(text);
   const auto count = parse_integer(rest.substr(colon + 1), 1, 1'000'000'000);
   plan.phase = rest.substr(0, colon);
   bool known = false;
   for (const std::string_view phase : kPhases) known = known || phase == plan.phase;
-  if (!count || !known) refuse(text);
+  if (!count || !known) reject(text);
   plan.left = *count;
 }
 

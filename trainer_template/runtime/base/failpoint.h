@@ -1,6 +1,6 @@
-// Places where a test build can be told to die: TORCHBRIDGE_FAIL=PHASE:N kills the process (SIGKILL) when it comes to
-// that phase for the N-th time, PHASE:N:stop stops it (SIGSTOP); with "count" it writes how often it came to each, in
-// one line, when it ends. In builds without the CMake option TORCHBRIDGE_FAILPOINTS nothing happens.
+// Fault injection for test builds. TORCHBRIDGE_FAIL=PHASE:N kills the process (SIGKILL) when it reaches that phase for
+// the N-th time, and PHASE:N:stop stops it (SIGSTOP). With "count" it prints the number of hits of each phase, in one
+// line, when it ends. Without the CMake option TORCHBRIDGE_FAILPOINTS nothing happens.
 //
 // Phases of a start: bind publish join. Of training: step evaluate (each batch) snapshot write fsync rename
 // directory-fsync DONE prune exit.
@@ -8,7 +8,8 @@
 
 namespace torchbridge::train {
 
-// Any thread. A variable that is none of these ends the process with a line: a test that kills nobody would pass.
+// Any thread. Any other value of the variable ends the process with exit code 2 and a message: otherwise a test with a
+// misspelled phase would pass without a fault.
 void failpoint(const char* phase);
 
 }  // namespace torchbridge::train

@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::uint64_t kHugePage = 2 << 20;
 
-// Bytes in free blocks of a huge page and more. /proc/buddyinfo: "Node 0, zone   Normal   12 8 ...", how many are free
-// of each 4 KiB << column.
+// Bytes in free blocks of at least a huge page. /proc/buddyinfo has lines such as "Node 0, zone   Normal   12 8 ...":
+// column i is the number of free blocks of 4 KiB << i.
 std::uint64_t free_in_large_blocks() {
   constexpr std::uint64_t kPage = 4096;
   std::uint64_t bytes = 0;
@@ -36,7 +36,7 @@ FileImage::FileImage(std::uint64_t size) : size_(size) {
   if (size > std::numeric_limits<std::size_t>::max() / 2) throw std::bad_alloc();
   void* const address = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED) throw std::bad_alloc();
-  // Twice as many, for others ask too.
+  // Twice the size must be free, because other processes allocate too.
   if (size >= kHugePage && free_in_large_blocks() / 2 >= size) madvise(address, size, MADV_HUGEPAGE);
   data_ = static_cast<char*>(address);
 }

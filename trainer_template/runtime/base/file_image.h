@@ -1,4 +1,4 @@
-// A file's bytes in memory of their own: what was read can stay where it is.
+// The bytes of a file in anonymous memory, where tensors can stay after the load.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,17 @@
 
 namespace torchbridge::train {
 
-// Begins at a page. In huge pages where they are free: a disk fills them faster. Where they are not, the system would
-// move others for seconds to make some.
+// Page-aligned. Uses huge pages, into which direct reads are faster, but only if enough are free: otherwise the kernel
+// compacts memory for seconds to make them.
 class FileImage {
  public:
-  explicit FileImage(std::uint64_t size);  // in bytes, of zeros. Throws std::bad_alloc
+  explicit FileImage(std::uint64_t size);  // bytes, filled with zeros. Throws std::bad_alloc
   ~FileImage();
   FileImage(const FileImage&) = delete;
   FileImage& operator=(const FileImage&) = delete;
 
   std::uint64_t size() const { return size_; }
-  // Good up to the next multiple of kDirectAlignment.
+  // Writable up to the next multiple of kDirectAlignment after size().
   char* data() { return data_; }
   std::string_view bytes() const { return {data_, size_}; }
 

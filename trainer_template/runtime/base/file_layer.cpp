@@ -43,13 +43,13 @@ class RealFile : public OutputFile {
     const bool is_aligned =
         offset % kDirectAlignment == 0 && reinterpret_cast<std::uintptr_t>(bytes.data()) % kDirectAlignment == 0;
     const std::size_t direct = is_aligned ? bytes.size() / kDirectAlignment * kDirectAlignment : 0;
-    const std::size_t written = direct > 0 && become(kDirect) ? write_some(offset, bytes.substr(0, direct)) : 0;
+    const std::size_t written = direct > 0 && set_way(kDirect) ? write_some(offset, bytes.substr(0, direct)) : 0;
     offset += written;
     bytes.remove_prefix(written);
     if (bytes.empty()) return;
-    become(kCached);
+    set_way(kCached);
     write_some(offset, bytes);
-    // The disk begins now, not at the sync. Where it cannot be told so, it is not.
+    // Starts writeback now instead of at the sync. An error is ignored: the sync writes the data anyway.
     ::sync_file_range(number_, static_cast<off_t>(offset), static_cast<off_t>(bytes.size()), SYNC_FILE_RANGE_WRITE);
   }
   void sync() override {
@@ -63,8 +63,8 @@ class RealFile : public OutputFile {
  private:
   enum Way { kCached, kDirect };
 
-  // Whether the file is written that way from here on; through the page cache it always can be.
-  bool become(Way way) {
+  // Switches the descriptor; false if it cannot write directly. Writing through the page cache is always possible.
+  bool set_way(Way way) {
     if (way == way_) return true;
     if (way == kDirect && !takes_direct_) return false;
     const int flags = ::fcntl(number_, F_GETFL);
@@ -76,7 +76,7 @@ class RealFile : public OutputFile {
     return true;
   }
 
-  // All of the bytes, or none from where a file system refuses a direct write for its alignment. How many.
+  // The number of bytes written: all, or fewer if the file system rejects the alignment of a direct write (EINVAL).
   std::size_t write_some(std::uint64_t offset, std::string_view bytes) {
     std::size_t done = 0;
     while (done < bytes.size()) {
@@ -118,7 +118,7 @@ void FileLayer::sync_folder(const fs::path& path) {
   if (folder < 0) fail("open", path, errno);
   const int error = ::fsync(folder) == 0 ? 0 : errno;
   ::close(folder);
-  // Some file systems cannot sync a folder and say EINVAL; there is nothing else to try.
+  // File systems that cannot sync a folder return EINVAL; there is no other way to sync it.
   if (error != 0 && error != EINVAL) fail("sync", path, error);
 }
 

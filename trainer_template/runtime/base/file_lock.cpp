@@ -14,16 +14,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kPatience{5};
+constexpr std::chrono::seconds kLockTimeout{5};
 constexpr std::chrono::milliseconds kRetry{50};
 
 }  // namespace
 
 bool lock_file(const Socket& file, const std::string& what) {
-  const auto deadline = Clock::now() + kPatience;
+  const auto deadline = Clock::now() + kLockTimeout;
   while (flock(file.descriptor(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) {
-      say(what + " cannot be locked (" + std::strerror(errno) + "): a second run that uses it would not be noticed");
+      say(what + " cannot be locked (" + std::strerror(errno) + "): a second run that uses it is not detected");
       return true;
     }
     if (Clock::now() > deadline) return false;

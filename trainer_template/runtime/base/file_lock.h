@@ -1,4 +1,5 @@
-// Keeps what several runs may name to one of them: an advisory lock, which is gone with its process, however that ends.
+// An advisory lock that keeps a folder or file to one run. The kernel releases it when the process ends, however it
+// ends.
 #pragma once
 
 #include <string>
@@ -7,9 +8,10 @@
 
 namespace torchbridge::train {
 
-// Takes the lock of an open file, which its descriptor holds then. Waits some seconds for it: a run whose launcher was
-// killed takes a moment to end, and the same command may be given again at once. False where another still has it. Some
-// network file systems cannot lock: they are used without, with a line that names `what`, "checkpoint folder 'runs/a'".
+// Locks an open file; its descriptor holds the lock. Waits up to 5 s, because a run whose launcher was killed takes a
+// moment to end and the same command may start again at once. False if another process still has the lock. Some network
+// file systems cannot lock: then it prints a message that names `what`, such as "checkpoint folder 'runs/a'", and
+// returns true.
 bool lock_file(const Socket& file, const std::string& what);
 
 }  // namespace torchbridge::train

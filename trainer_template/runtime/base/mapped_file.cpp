@@ -34,9 +34,9 @@ std::span<const std::uint8_t> map(const std::filesystem::path& path, int descrip
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path, Links links) {
-  // A pipe without a writer must not hang us.
+  // O_NONBLOCK: opening a pipe without a writer must not block.
   const int descriptor =
-      open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | (links == Links::kRefused ? O_NOFOLLOW : 0));
+      open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | (links == Links::kRejected ? O_NOFOLLOW : 0));
   if (descriptor < 0 && errno == ELOOP) fail(path, "is a link, which is not followed");
   if (descriptor < 0) fail(path, "cannot be opened: " + last_error());
   try {

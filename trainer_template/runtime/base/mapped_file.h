@@ -1,4 +1,4 @@
-// A file as bytes in memory that are read from the disk when they are looked at.
+// A file mapped into memory: its bytes are read from the disk when they are accessed.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +7,13 @@
 
 namespace torchbridge::train {
 
-enum class Links { kFollowed, kRefused };
+enum class Links { kFollowed, kRejected };
 
-// Costs address space, not memory: files may be larger than the machine's. The file must keep its size while it is
-// mapped; a process that looks at bytes which are no longer there ends by SIGBUS. May be read from any thread.
+// Uses address space, not memory: the file may be larger than the memory. It must not shrink while it is mapped: access
+// to bytes that no longer exist ends the process with SIGBUS. Any thread.
 class MappedFile {
  public:
-  // Throws TrainError, which names the file, unless it is a regular file that can be read and is not empty.
+  // Throws TrainError, which names the file, unless it is a readable regular file that is not empty.
   explicit MappedFile(const std::filesystem::path& path, Links links = Links::kFollowed);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;

@@ -6,7 +6,7 @@
 
 namespace torchbridge::train {
 
-// The shortest that reads back as the same number.
+// The shortest text that reads back as the same number.
 inline std::string shortest(double value) {
   char text[32];
   return {text, std::to_chars(text, text + sizeof text, value).ptr};

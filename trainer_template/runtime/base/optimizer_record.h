@@ -1,5 +1,5 @@
-// What an optimizer is, without its state: for the reader of a checkpoint, and for Python's param_groups. Needs no
-// libtorch.
+// The kind, options and parameter groups of an optimizer, without its state: for the manifest, and for Python's
+// param_groups. Needs no libtorch.
 #pragma once
 
 #include <map>
@@ -12,11 +12,11 @@ struct OptimizerRecord {
   struct Group {
     std::string name;
     std::map<std::string, double> options;  // "lr", "momentum", "beta1", "eps" ...; flags are 0 or 1
-    std::vector<std::string> parameters;    // in their order, those of all ranks
+    std::vector<std::string> parameters;    // names in the order of the group, those of all ranks
 
     bool operator==(const Group&) const = default;
   };
-  std::string kind;  // "sgd", "adam", "adamw"; empty where it is not known
+  std::string kind;  // "sgd", "adam", "adamw"; empty if unknown
   std::vector<Group> groups;
 
   bool operator==(const OptimizerRecord&) const = default;

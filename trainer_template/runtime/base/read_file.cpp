@@ -10,19 +10,19 @@
 #include <cstring>
 #include <vector>
 
-#include "trainer_template/runtime/base/file_layer.h"
 #include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/base/file_layer.h"
 
 namespace torchbridge::train {
 namespace {
 
-constexpr std::uint64_t kBlock = 1 << 20, kLargeBlock = 4 << 20;  // the latter as large as one read of a disk should be
+constexpr std::uint64_t kBlock = 1 << 20, kLargeBlock = 4 << 20;  // kLargeBlock: the size of one direct read
 constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
 
 std::uint64_t rounded_down(std::uint64_t offset) { return offset / kDirectAlignment * kDirectAlignment; }
 std::uint64_t rounded_up(std::uint64_t offset) { return rounded_down(offset + kDirectAlignment - 1); }
 
-// So many bytes from `begin` on, fewer at the file's end or where the disk does not deliver them. `to` may hold more.
+// Reads `size` bytes from `begin` on. Returns fewer at the end of the file or after a read error.
 std::uint64_t read_some(int descriptor, char* to, std::uint64_t begin, std::uint64_t size) {
   std::uint64_t done = 0;
   while (done < size) {
@@ -34,10 +34,10 @@ std::uint64_t read_some(int descriptor, char* to, std::uint64_t begin, std::uint
   return done;
 }
 
-// Of open().
-bool is_of_the_file(int error) {
-  constexpr std::array kOthers = {EMFILE, ENFILE, ENOMEM, EACCES, EPERM, EINTR};
-  return std::ranges::count(kOthers, error) == 0;
+// Whether this error of open() is the file's fault, not that of the process or the system.
+bool is_file_fault(int error) {
+  constexpr std::array kSystemErrors = {EMFILE, ENFILE, ENOMEM, EACCES, EPERM, EINTR};
+  return std::ranges::count(kSystemErrors, error) == 0;
 }
 
 }  // namespace
@@ -45,13 +45,13 @@ bool is_of_the_file(int error) {
 ReadFile::ReadFile(const std::filesystem::path& path, Way way) : descriptor_(open(path.c_str(), kFlags)) {
   struct stat status {};
   if (descriptor_ < 0) {
-    if (!is_of_the_file(errno)) throw TrainError("cannot open '" + path.string() + "': " + std::strerror(errno));
-    refusal_ = errno == ELOOP ? "is a link, which is not followed" : "is missing or cannot be read";
+    if (!is_file_fault(errno)) throw TrainError("cannot open '" + path.string() + "': " + std::strerror(errno));
+    error_ = errno == ELOOP ? "is a link, which is not followed" : "is missing or cannot be read";
   } else if (fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
-    refusal_ = "is no file";
+    error_ = "is not a regular file";
   }
   size_ = static_cast<std::uint64_t>(status.st_size);
-  if (!refusal_ && way == Way::kDirect && takes_direct_io(descriptor_)) direct_ = open(path.c_str(), kFlags | O_DIRECT);
+  if (!error_ && way == Way::kDirect && takes_direct_io(descriptor_)) direct_ = open(path.c_str(), kFlags | O_DIRECT);
 }
 
 ReadFile::~ReadFile() {
@@ -87,7 +87,8 @@ bool ReadFile::fill_cached(char* to, std::uint64_t begin, std::uint64_t end) con
   return read_some(descriptor_, to, begin, end - begin) == end - begin;
 }
 
-// A page that is others' too is read elsewhere.
+// Reads whole pages into the image. The pages at both ends also belong to other readers: each is read into a buffer,
+// and only its part of the range is copied.
 bool ReadFile::fill_direct(FileImage& image, std::uint64_t begin, std::uint64_t end) const {
   const auto fill_edge = [&](std::uint64_t from, std::uint64_t to) {
     alignas(kDirectAlignment) std::array<char, kDirectAlignment> page;

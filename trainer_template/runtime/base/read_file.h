@@ -1,4 +1,4 @@
-// A file of a checkpoint that is read from one end to the other.
+// Sequential reads of a checkpoint file.
 #pragma once
 
 #include <cstdint>
@@ -10,30 +10,30 @@
 
 namespace torchbridge::train {
 
-// A regular file, open for reading. It is read, not mapped: a block that the disk cannot deliver is then an error, and
-// no SIGBUS. One thread.
+// A regular file, open for reading. It is read, not mapped, so that a read error of the disk is reported instead of
+// raising SIGBUS. One thread.
 class ReadFile {
  public:
   enum class Way {
     kCached,
-    kDirect  // past the page cache, on file systems of local disks: for a file that one process reads, once
+    kDirect  // bypasses the page cache on local file systems: for a file that one process reads once
   };
 
-  // Throws TrainError, which names the path, where it is not the file's fault that it cannot be opened: too many are
-  // open, or it is another user's.
+  // Throws TrainError, which names the path, if the file cannot be opened for a reason outside the file: too many open
+  // files, or missing permissions. For a fault of the file see error().
   explicit ReadFile(const std::filesystem::path& path, Way way = Way::kCached);
   ~ReadFile();
   ReadFile(const ReadFile&) = delete;
   ReadFile& operator=(const ReadFile&) = delete;
 
-  const char* refusal() const { return refusal_; }  // why it cannot be read; null: it can
+  const char* error() const { return error_; }  // why the file cannot be read; null if it can
   std::uint64_t size() const { return size_; }
 
-  // Hands [begin, end) on, block by block, until take() says false. False where the disk does not deliver them.
+  // Passes [begin, end) to take(), block by block, until take() returns false. False after a read error.
   using Take = std::function<bool(std::string_view)>;
   bool read(std::uint64_t begin, std::uint64_t end, const Take& take) const;
-  // The same, and puts them into their place in the image, which is as large as the file. Others may write what is
-  // around them.
+  // The same, and stores the bytes at their offset in the image, which is as large as the file. Other threads may write
+  // other ranges of the image at the same time.
   bool read_into(FileImage& image, std::uint64_t begin, std::uint64_t end, const Take& take) const;
 
  private:
@@ -42,7 +42,7 @@ class ReadFile {
   bool fill_direct(FileImage& image, std::uint64_t begin, std::uint64_t end) const;
 
   int descriptor_, direct_ = -1;
-  const char* refusal_ = nullptr;
+  const char* error_ = nullptr;
   std::uint64_t size_ = 0;
 };
 

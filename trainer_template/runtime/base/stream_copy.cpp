@@ -12,8 +12,8 @@ namespace torchbridge::train {
 
 #ifdef __SSE2__
 
-// glibc's memcpy does so as well, but only beyond three quarters of the last cache, which on servers is hundreds of
-// MiB.
+// glibc's memcpy uses non-temporal stores too, but only for copies larger than three quarters of the last-level cache,
+// which on servers is hundreds of MiB.
 void stream_copy(std::string_view from, char* into) {
   constexpr std::size_t kLine = 64;
   const std::size_t before = std::min(from.size(), (kLine - reinterpret_cast<std::uintptr_t>(into) % kLine) % kLine);

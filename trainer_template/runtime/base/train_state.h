@@ -1,4 +1,5 @@
-// How far training is, besides what is in tensors: what a checkpoint's manifest keeps, and a later start goes on from.
+// The progress of a training without its tensors: a checkpoint's manifest contains it, and a later start resumes from
+// it.
 #pragma once
 
 #include <cstddef>
@@ -42,17 +43,17 @@ struct EarlyStopState {
 
 // The same on all ranks.
 struct TrainState {
-  std::string run;        // id of the training, the same over all its starts; empty: begun by a version without ids
+  std::string run;        // id of the training, the same over all its starts; empty: started by a version without ids
   std::int64_t step = 0;  // optimizer steps done
   SamplerPosition position = {};   // of the next sample
   std::int64_t samples_seen = 0;   // by all ranks, in all epochs
   std::uint64_t seed = 0;          // of the sampler
-  std::string train_set;           // fingerprint of what is trained on; empty: not known
+  std::string train_set;           // fingerprint of the training set; empty: not known
   std::int64_t train_samples = 0;  // samples of an epoch; 0: not known
-  // Training so far, over all starts, without what a kill has undone. It differs from run to run.
+  // Training time over all starts, without steps that a kill has undone. It differs from run to run.
   double seconds = 0;
-  std::int64_t skips = 0;          // steps up to the latest that were left out one after the other (training/non_finite.h)
-  bool evaluation_is_due = false;  // of this step: it was stopped in its middle
+  std::int64_t skips = 0;          // consecutive skipped steps up to the latest one (training/non_finite.h)
+  bool evaluation_is_due = false;  // the evaluation of this step was interrupted
   BucketLayout buckets;            // as rebuilt after DDP's first step: makes resuming bit-exact
   std::optional<GradScalerState> grad_scaler;
   std::optional<PlateauState> plateau;

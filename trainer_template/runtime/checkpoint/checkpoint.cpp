@@ -6,16 +6,16 @@
 #include <torch/headeronly/version.h>
 
 #include "bridge/net/random_token.h"
-#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
+#include "trainer_template/runtime/base/console.h"
 #include "trainer_template/runtime/checkpoint/checkpoint_folder.h"
-#include "trainer_template/runtime/checkpoint/select_checkpoint.h"
 #include "trainer_template/runtime/checkpoint/dcp.h"
 #include "trainer_template/runtime/checkpoint/generators.h"
 #include "trainer_template/runtime/checkpoint/load.h"
-#include "trainer_template/runtime/checkpoint_format/publish.h"
 #include "trainer_template/runtime/checkpoint/save_thread.h"
+#include "trainer_template/runtime/checkpoint/select_checkpoint.h"
 #include "trainer_template/runtime/checkpoint/tied_weights.h"
-#include "trainer_template/runtime/base/console.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint_format/publish.h"
 #include "trainer_template/runtime/ddp/parameter_sync.h"
 
 namespace torchbridge::train {
@@ -26,8 +26,8 @@ namespace fs = std::filesystem;
 constexpr const char* kStillRunning = "running";
 constexpr std::size_t kRunDigits = 8;
 
-// This thread for the copy in host memory, the current stream for that from a GPU.
-void until_copied(const std::shared_future<void>& copied, const std::shared_ptr<const c10::Event>& from_gpu) {
+// Blocks this thread until the copy in host memory is made, and the current stream until the copy from a GPU is made.
+void wait_until_copied(const std::shared_future<void>& copied, const std::shared_ptr<const c10::Event>& from_gpu) {
   copied.wait();
   if (!from_gpu) return;
   const c10::Device device = from_gpu->device();
@@ -40,7 +40,7 @@ Checkpoints::Checkpoints(ProcessGroup& group, CheckpointOptions options, FileLay
     : group_(group), options_(std::move(options)), files_(files) {
   if (!enabled()) return;
   all_or_none(group_, [&] {
-    if (group_.is_first()) lock_ = own_folder(options_.folder);
+    if (group_.is_first()) lock_ = acquire_folder(options_.folder);
   });
   check_shared(options_.folder, group_);
   run_ = group_.broadcast(random_token().substr(0, kRunDigits));
@@ -51,70 +51,72 @@ Checkpoints::~Checkpoints() = default;
 fs::path Checkpoints::folder_of(std::int64_t step) const { return options_.folder / step_folder(step); }
 
 std::optional<Manifest> Checkpoints::resume(const ModelTensors& model, Optimizer& optimizer) {
-  const auto chosen = select_checkpoint(options_.folder, options_.resume, group_, needed_files(optimizer, group_));
-  if (!chosen) return std::nullopt;
-  const Manifest& manifest = chosen->manifest;
+  const auto selected = select_checkpoint(options_.folder, options_.resume, group_, needed_files(optimizer, group_));
+  if (!selected) return std::nullopt;
+  const Manifest& manifest = selected->manifest;
   wait_copied();
   all_or_none(group_, [&] {
-    if (const auto task = options_.shown.find("task"); task != options_.shown.end()) check_task(*chosen, task->second);
+    if (const auto task = options_.shown.find("task"); task != options_.shown.end())
+      check_task(*selected, task->second);
     const std::string kind = optimizer.record().kind;
     if (!manifest.optimizer.kind.empty() && manifest.optimizer.kind != kind) {
-      throw TrainError("checkpoint " + chosen->folder.string() + " was written with --optimizer " +
+      throw TrainError("checkpoint " + selected->folder.string() + " was written with --optimizer " +
                        manifest.optimizer.kind + ", this run has --optimizer " + kind);
     }
     if (manifest.state.seed == options_.seed) return;
-    throw TrainError("checkpoint " + chosen->folder.string() + " was written with --seed " +
+    throw TrainError("checkpoint " + selected->folder.string() + " was written with --seed " +
                      std::to_string(manifest.state.seed) + ", this run has --seed " + std::to_string(options_.seed) +
-                     "; the order of samples would break off");
+                     ": the order of samples differs");
   });
-  load_checkpoint(*chosen, model, optimizer, group_);
+  load_checkpoint(*selected, model, optimizer, group_);
   resumed_from_ = manifest.state.step;
   std::error_code ignored;
-  if (enabled() && fs::equivalent(chosen->folder.parent_path(), options_.folder, ignored))
-    last_saved_ = options_.folder / chosen->folder.filename();
+  if (enabled() && fs::equivalent(selected->folder.parent_path(), options_.folder, ignored))
+    last_saved_ = options_.folder / selected->folder.filename();
   return manifest;
 }
 
 void Checkpoints::save(const TrainState& state, const ModelTensors& model, Optimizer& optimizer) {
   if (!enabled()) return;
   if (running_ && running_->step() == state.step) return;
-  if (running_ && !settle(options_.on_pending_save)) {
+  if (running_ && !end_running_save(options_.on_pending_save)) {
     if (group_.is_first())
-      say("no checkpoint of step " + std::to_string(state.step) + ": that of step " + std::to_string(running_->step()) +
-          " is still being written");
+      say("checkpoint of step " + std::to_string(state.step) + " skipped: the save of step " +
+          std::to_string(running_->step()) + " is still running");
     return;
   }
   if (last_saved_ == folder_of(state.step)) return;
-  start(state, model, optimizer, options_.async ? Snapshot::Way::kCopy : Snapshot::Way::kRefer);
-  if (!options_.async) settle(CheckpointOptions::OnPendingSave::kWait);
+  start(state, model, optimizer, options_.async ? Snapshot::Way::kCopy : Snapshot::Way::kReference);
+  if (!options_.async) end_running_save(CheckpointOptions::OnPendingSave::kWait);
 }
 
 void Checkpoints::save_last(const TrainState& state, const ModelTensors& model, Optimizer& optimizer) {
   if (!enabled()) return;
-  options_.bytes_per_s = 0;  // nothing else wants the disk any more, and the time may be short
+  options_.bytes_per_s = 0;  // training has ended, and a job's time limit may be near
   if (running_) {
-    running_->hurry();
-    settle(CheckpointOptions::OnPendingSave::kWait);
+    running_->lift_rate_limit();
+    end_running_save(CheckpointOptions::OnPendingSave::kWait);
   }
-  if (last_saved_ != folder_of(state.step)) start(state, model, optimizer, Snapshot::Way::kRefer);
+  if (last_saved_ != folder_of(state.step)) start(state, model, optimizer, Snapshot::Way::kReference);
   finish();
 }
 
-// Collective. Whether no save runs any more; its outcome is known to all ranks then. Who waits does so in a collective,
-// which tells when a rank is gone.
-bool Checkpoints::settle(CheckpointOptions::OnPendingSave busy) {
-  if (busy == CheckpointOptions::OnPendingSave::kWait) {
+// Collective. Returns whether the running save has ended; then all ranks have its result. The wait is in a collective,
+// which fails if another rank dies.
+bool Checkpoints::end_running_save(CheckpointOptions::OnPendingSave on_pending) {
+  if (on_pending == CheckpointOptions::OnPendingSave::kWait) {
     running_->wait_written();
     group_.barrier();
   }
   std::string outcome;
   if (group_.is_first())
-    outcome = busy == CheckpointOptions::OnPendingSave::kSkip && !running_->done() ? kStillRunning : running_->wait();
+    outcome =
+        on_pending == CheckpointOptions::OnPendingSave::kSkip && !running_->done() ? kStillRunning : running_->wait();
   outcome = group_.broadcast(outcome);
   if (outcome == kStillRunning) return false;
   if (outcome.empty()) {
     last_saved_ = folder_of(running_->step());
-    resumed_from_.reset();  // what comes after it is of this run
+    resumed_from_.reset();  // later checkpoints are of this run
   }
   failure_ = outcome;
   running_.reset();
@@ -122,8 +124,8 @@ bool Checkpoints::settle(CheckpointOptions::OnPendingSave busy) {
   return true;
 }
 
-// Batch normalisation leaves other buffers on each rank, of which those of rank 0 count: DDP gives them to all before
-// the next step. Here they are given to the file alone. Collective.
+// Batch normalisation gives each rank other buffers, and DDP broadcasts those of rank 0 before the next step. The file
+// gets those of rank 0 too, from copies: the buffers of this rank do not change. Collective.
 NamedTensors Checkpoints::saved_tensors(const ModelTensors& model) {
   NamedTensors tensors = model.parameters;
   std::vector<at::Tensor> copies;
@@ -142,7 +144,7 @@ void Checkpoints::start(const TrainState& state, const ModelTensors& model, Opti
                     .optimizer = optimizer.record()};
   manifest.state.seed = options_.seed;
 
-  // What all ranks have is divided among them, what each has of its own is not.
+  // State that all ranks have is divided among them. State of one rank is written by that rank.
   snapshot_.add(kModelFile, saved_tensors(model), rank, ranks, model_metadata(model));
   const int shards = optimizer.shards();
   const bool is_sharded = shards > 1;
@@ -164,22 +166,22 @@ void Checkpoints::start(const TrainState& state, const ModelTensors& model, Opti
       .retention = {.keep = options_.keep, .keep_every = options_.keep_every},
       .resumed_from = resumed_from_,
       .bytes_per_s = options_.bytes_per_s,
-      .yields = way == Snapshot::Way::kCopy,
+      .low_priority = way == Snapshot::Way::kCopy,
       .rank = rank,
       .world_size = ranks,
       .store = group_.c10d()->getStore(),
       .key = "checkpoint/" + name,
   });
   optimizer.read_until(
-      [copied = running_->copied(), from_gpu = snapshot_.copied()] { until_copied(copied, from_gpu); });
+      [copied = running_->copied(), from_gpu = snapshot_.copied()] { wait_until_copied(copied, from_gpu); });
 }
 
 void Checkpoints::wait_copied() const {
-  if (running_) until_copied(running_->copied(), snapshot_.copied());
+  if (running_) wait_until_copied(running_->copied(), snapshot_.copied());
 }
 
 void Checkpoints::finish() {
-  if (running_) settle(CheckpointOptions::OnPendingSave::kWait);
+  if (running_) end_running_save(CheckpointOptions::OnPendingSave::kWait);
   all_or_none(group_, [&] {
     if (failure_.empty()) return;
     throw TrainError("the last state is not saved: " + failure_ +

@@ -1,4 +1,4 @@
-// Checkpoints of a running job: written so that a kill at any moment leaves the last good one, verified when read.
+// Checkpoints of a running job: a kill at any moment leaves the last complete one, and a resume verifies it.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 #include "bridge/net/socket.h"
 #include "trainer_template/runtime/base/file_layer.h"
 #include "trainer_template/runtime/checkpoint/load.h"
-#include "trainer_template/runtime/checkpoint_format/manifest.h"
 #include "trainer_template/runtime/checkpoint/snapshot.h"
+#include "trainer_template/runtime/checkpoint_format/manifest.h"
+#include "trainer_template/runtime/optim/optimizer.h"
 #include "trainer_template/runtime/process_group/process_group.h"
 #include "trainer_template/runtime/tensors/named_tensors.h"
-#include "trainer_template/runtime/optim/optimizer.h"
 
 namespace torchbridge::train {
 
@@ -26,61 +26,61 @@ struct CheckpointOptions {
 
   std::filesystem::path folder;  // empty: no checkpoints are written
   std::int64_t every = 100;      // steps; 0: only at the end
-  int keep = 3;                  // the newest ones
-  std::int64_t keep_every = 0;   // and for good those whose step is a multiple of this; 0: none
-  bool async = false;  // training goes on while this rank's share is copied in host memory, and written from there
-  OnPendingSave on_pending_save =
-      OnPendingSave::kWait;  // async: what a save does that finds the one before still being written
-  double bytes_per_s = 0;  // that a rank writes at most, so that others get something of the disk too; not of the last
-                           // state; 0: no limit
-  std::uint64_t seed = 0;  // of the sampler; a checkpoint of another one is refused, for the order would break off
-  std::map<std::string, std::string> shown;  // what was chosen for the run, kept in the manifest for its reader
-  std::string resume = "auto";  // "auto": the newest good one in `folder`; "none"; or a checkpoint, or a folder of them
+  int keep = 3;                  // the newest checkpoints to keep
+  std::int64_t keep_every = 0;   // also keep all whose step is a multiple of this; 0: none
+  bool async = false;  // training continues while this rank's shards are copied in host memory and written from there
+  OnPendingSave on_pending_save = OnPendingSave::kWait;  // async: while the save before it is still running
+  double bytes_per_s = 0;  // limit of each rank, which leaves bandwidth to other jobs; not for the last state; 0: none
+  std::uint64_t seed = 0;  // of the sampler; a checkpoint with another seed, another order of samples, is rejected
+  std::map<std::string, std::string> shown;  // the options of the run, for the manifest
+  // "auto": the newest valid checkpoint in `folder`; "none"; or the path of a checkpoint or of a folder of checkpoints
+  std::string resume = "auto";
 };
 
 // All member functions but due(), enabled(), last_saved() and wait_copied() are collectives that fail on all ranks or
-// on none. `folder` must be the same one for all ranks. An object that goes while a save runs gives it up: call
+// on none. `folder` must be the same for all ranks. The destructor cancels a save that is still running: call
 // save_last() or finish() before.
 class Checkpoints {
  public:
-  // Makes the folder (0700) where it is not there, checks that all ranks see and may write it, keeps other runs out of
-  // it while this one lives, and removes what killed runs left unfinished. The files written go through `files`.
+  // Creates the folder (0700) if it is missing, checks that all ranks see it and may write to it, locks it against
+  // other runs for the lifetime of this object, and removes unfinished saves of killed runs. All files are written with
+  // `files`.
   Checkpoints(ProcessGroup& group, CheckpointOptions options, FileLayer& files = real_files());
   ~Checkpoints();
 
-  // Loads model, optimizer and random generators from the checkpoint to go on from, and returns its manifest; nothing
-  // and no change when there is none. A damaged one is left out for the next older one, with a line that says so. Newer
-  // ones than the one taken are put aside as step-N.aside, for training is about to write them anew.
+  // Loads model, optimizer and random generators from the selected checkpoint and returns its manifest. Returns nullopt
+  // and changes nothing if there is none. Skips a damaged checkpoint with a message and takes the next older one. The
+  // first save after it renames newer checkpoints to step-N.aside, because training writes those steps again.
   std::optional<Manifest> resume(const ModelTensors& model, Optimizer& optimizer);
 
   bool due(std::int64_t step) const { return enabled() && options_.every > 0 && step % options_.every == 0; }
 
-  // Writes a checkpoint of all this, each rank its share. The state's seed is filled in here. Does nothing without a
-  // folder, or when this step is saved already or is being saved. A disk that does not take it is no error: rank 0
-  // prints a line, the older checkpoints stay, and the next save tries again. With `async` it returns at once, and the
-  // optimizer's next step waits until parameters and state are copied. Who writes them otherwise calls wait_copied()
-  // before; such a write without it makes the save fail. Buffers are copied here. What is on a GPU is copied by a
-  // stream of its own, for whose end the stream of the optimizer's step waits.
+  // Writes a checkpoint, each rank its shards. Sets the seed of the state. Does nothing without a folder, or if this
+  // step is saved already or is being saved. A failed write is no error: rank 0 prints a message, the older checkpoints
+  // stay, and the next save tries again. With `async` it returns at once, and the optimizer's next step waits until
+  // parameters and state are copied. Other code that writes them calls wait_copied() first; a write without it makes
+  // the save fail. Buffers are copied before this returns. Tensors on a GPU are copied on a separate stream, and the
+  // stream of the optimizer's step waits for its end.
   void save(const TrainState& state, const ModelTensors& model, Optimizer& optimizer);
 
-  // Of this rank: returns when a save that runs reads parameters and state no more; on a GPU, work that is given to the
-  // current stream afterwards begins then.
+  // Not collective. Returns when a running save no longer reads parameters and state of this rank. On a GPU the current
+  // stream waits instead: work that is enqueued afterwards starts after the copy.
   void wait_copied() const;
 
-  // The same at the end of a run: it is neither left out nor left running, and a disk that does not take it is an
-  // error, TrainError, for this state would be lost.
+  // The same at the end of a run: the save is never skipped and is complete on return. A failed write throws
+  // TrainError, because this state would be lost.
   void save_last(const TrainState& state, const ModelTensors& model, Optimizer& optimizer);
 
-  // Waits for a save that is still running. Throws TrainError when the last one failed.
+  // Waits for a running save. Throws TrainError if the last save failed.
   void finish();
 
   bool enabled() const { return !options_.folder.empty(); }
-  // Where the last complete one is, as far as this rank knows: with `async` since the last save() or finish(). Empty
-  // when there is none.
+  // The folder of the last complete checkpoint of this run; with `async` it is updated by save() and finish(). Empty if
+  // there is none.
   const std::filesystem::path& last_saved() const { return last_saved_; }
 
  private:
-  bool settle(CheckpointOptions::OnPendingSave busy);
+  bool end_running_save(CheckpointOptions::OnPendingSave on_pending);
   NamedTensors saved_tensors(const ModelTensors& model);
   void start(const TrainState& state, const ModelTensors& model, Optimizer& optimizer, Snapshot::Way way);
   std::filesystem::path folder_of(std::int64_t step) const;
@@ -88,14 +88,14 @@ class Checkpoints {
   ProcessGroup& group_;
   CheckpointOptions options_;
   FileLayer& files_;
-  Socket lock_;      // a descriptor that holds the folder's lock, on rank 0
-  std::string run_;  // a word that names this run in temporary files; the same on all ranks
-  int saves_ = 0;    // so many were begun
+  Socket lock_;      // on rank 0: the descriptor that holds the folder's lock
+  std::string run_;  // random id of this run in the names of temporary files; the same on all ranks
+  int saves_ = 0;    // number of saves started
   std::filesystem::path last_saved_;
-  std::optional<std::int64_t> resumed_from_;  // the step that resume() took, until a save of this run is complete
-  std::string failure_;                       // of the last save that ended; empty when it was good
+  std::optional<std::int64_t> resumed_from_;  // the step that resume() loaded, until a save of this run is complete
+  std::string failure_;                       // of the last save that ended; empty if it succeeded
   Snapshot snapshot_;
-  std::unique_ptr<SaveThread> running_;  // which reads the snapshot; null when none does
+  std::unique_ptr<SaveThread> running_;  // reads snapshot_; null if no save is running
 };
 
 }  // namespace torchbridge::train

@@ -1,4 +1,4 @@
-// The folder that a run keeps its checkpoints in: made, owned by one run, seen by all ranks.
+// The folder of a run's checkpoints: creates it, locks it for one run, and checks that all ranks see it.
 #pragma once
 
 #include <filesystem>
@@ -10,16 +10,17 @@
 
 namespace torchbridge::train {
 
-// Makes the folder (0700) where it is not there, waits some seconds for its lock, and removes what killed runs left
-// unfinished; steps without DONE get it where they are whole, and are put aside where not. The descriptor that is
-// returned holds the lock; a file system without locks goes without, with a line. Not collective: of rank 0. Throws
-// TrainError, also when another run has the lock, or where there is nothing but damaged steps without DONE.
-Socket own_folder(const std::filesystem::path& folder);
+// Creates the folder (0700) if it is missing, waits up to 5 s for its lock, and removes unfinished saves of killed
+// runs. A step without DONE gets it if its files are valid, else it is renamed to step-N.aside. The returned descriptor
+// holds the lock; on a file system without locks it holds none, and a message is printed. Not collective: for rank 0.
+// Throws TrainError, also if another run has the lock, or if there are only damaged steps without DONE.
+Socket acquire_folder(const std::filesystem::path& folder);
 
-// Whether this rank sees what rank 0 sees there. A network file system may take seconds to show it: so long is waited.
-bool is_seen(const std::filesystem::path& path);
+// Waits up to 4 s until this rank sees `path`, which rank 0 sees: a network file system may show it late. False if it
+// does not appear.
+bool wait_visible(const std::filesystem::path& path);
 
-// Collective: whether all ranks see the folder of rank 0 and may write to it.
+// Collective. Throws TrainError unless all ranks see the folder of rank 0 and may write to it.
 void check_shared(const std::filesystem::path& folder, ProcessGroup& group);
 
 }  // namespace torchbridge::train

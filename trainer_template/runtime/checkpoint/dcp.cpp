@@ -9,7 +9,7 @@ using nlohmann::json;
 std::map<std::string, std::string> shard_metadata(const NamedTensors& state,
                                                   const std::map<std::string, ElementRange>& ranges) {
   json offsets = json::object();
-  bool spread = false;
+  bool is_sharded = false;
   for (const auto& [name, tensor] : state) {
     json& offset = offsets[name]["saved_offsets"] = json::array();
     for (std::int64_t i = 0; i < tensor.dim(); ++i) offset.push_back(0);
@@ -17,10 +17,10 @@ std::map<std::string, std::string> shard_metadata(const NamedTensors& state,
     if (tensor.dim() != 1 || range == ranges.end() || range->second.end - range->second.begin == range->second.total)
       continue;
     offset[0] = range->second.begin;
-    spread = true;
+    is_sharded = true;
   }
   std::map<std::string, std::string> metadata = {{"format", "pt"}};
-  if (!spread) return metadata;
+  if (!is_sharded) return metadata;
   metadata["DCP_SHARDING_INFO"] = offsets.dump(-1, ' ', false, json::error_handler_t::replace);
   metadata["DCP_VERSION"] = "1.0";
   return metadata;

@@ -8,7 +8,7 @@
 namespace torchbridge::train {
 namespace {
 
-// Handles: the generators themselves are the process's. Those of a GPU are reached without linking anything of CUDA.
+// Handles to the generators of the process. ATen returns those of a GPU, so nothing of CUDA is linked here.
 std::vector<std::pair<std::string, at::Generator>> generators(c10::Device device) {
   std::vector<std::pair<std::string, at::Generator>> all = {
       {"cpu_generator", at::globalContext().defaultGenerator(c10::kCPU)}};

@@ -11,7 +11,7 @@ namespace torchbridge::train {
 // they are torch.get_rng_state() and torch.cuda.get_rng_state(device). Copies.
 NamedTensors generator_states(c10::Device device);
 
-// The inverse; what is not there leaves its generator alone: a run may go on on another kind of device.
+// The inverse. A generator without an entry stays as it is: a run may resume on another kind of device.
 void restore_generators(const NamedTensors& states, c10::Device device);
 
 }  // namespace torchbridge::train

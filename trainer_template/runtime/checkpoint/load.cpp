@@ -1,26 +1,26 @@
 #include "trainer_template/runtime/checkpoint/load.h"
 
-#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/checkpoint/generators.h"
 #include "trainer_template/runtime/checkpoint/safetensors.h"
 #include "trainer_template/runtime/checkpoint/tied_weights.h"
 #include "trainer_template/runtime/checkpoint/torch_file.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/optim/state_pieces.h"
 
 namespace torchbridge::train {
 
 namespace {
 
-// Null: it must be mapped.
-std::shared_ptr<FileImage> image_of(const Choice& checkpoint, const std::string& file) {
+// Null if the file must be mapped.
+std::shared_ptr<FileImage> image_of(const SelectedCheckpoint& checkpoint, const std::string& file) {
   const auto image = checkpoint.images.find(file);
   return image == checkpoint.images.end() ? nullptr : image->second;
 }
 
-NamedTensors tensors_in(const Choice& checkpoint, const std::string& file) {
+NamedTensors tensors_in(const SelectedCheckpoint& checkpoint, const std::string& file) {
   const std::filesystem::path path = checkpoint.folder / file;
   const auto image = image_of(checkpoint, file);
-  return image ? read_safetensors(image, path) : read_safetensors(path, Links::kRefused);
+  return image ? read_safetensors(image, path) : read_safetensors(path, Links::kRejected);
 }
 
 std::vector<std::string> optimizer_files(const Manifest& manifest) {
@@ -31,7 +31,8 @@ std::vector<std::string> optimizer_files(const Manifest& manifest) {
   return names;
 }
 
-// What is laid out otherwise is copied, and the image would be kept all the same by what is not.
+// The state of a parameter that is not contiguous is copied, while the state of the others would keep the whole image
+// in memory.
 bool is_laid_out_as_files(Optimizer& optimizer) {
   for (const ParameterGroup& group : optimizer.groups()) {
     for (const auto& [name, parameter] : group.parameters) {
@@ -53,7 +54,8 @@ NeededFiles needed_files(Optimizer& optimizer, ProcessGroup& group) {
   };
 }
 
-void load_checkpoint(const Choice& checkpoint, const ModelTensors& model, Optimizer& optimizer, ProcessGroup& group) {
+void load_checkpoint(const SelectedCheckpoint& checkpoint, const ModelTensors& model, Optimizer& optimizer,
+                     ProcessGroup& group) {
   const Manifest& manifest = checkpoint.manifest;
   all_or_none(group, [&] {
     const std::string what = "checkpoint " + checkpoint.folder.string();
@@ -66,7 +68,7 @@ void load_checkpoint(const Choice& checkpoint, const ModelTensors& model, Optimi
     } else {
       optimizer.load_state(state.take());
     }
-    // The generators of a run of another size are not those of these ranks.
+    // With another number of ranks the saved generators do not belong to these ranks.
     if (manifest.world_size != group.world_size()) return;
     restore_generators(tensors_in(checkpoint, rank_file(group.rank())), group.device());
   });

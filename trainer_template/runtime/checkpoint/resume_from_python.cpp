@@ -12,11 +12,11 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include "bridge/base/env_map.h"
-#include "trainer_template/runtime/formats/python_optimizer.h"
 #include "trainer_template/runtime/checkpoint/safetensors.h"
-#include "trainer_template/runtime/formats/state_dict.h"
 #include "trainer_template/runtime/checkpoint/tied_weights.h"
 #include "trainer_template/runtime/checkpoint/torch_file.h"
+#include "trainer_template/runtime/formats/python_optimizer.h"
+#include "trainer_template/runtime/formats/state_dict.h"
 #include "trainer_template/runtime/optim/state_pieces.h"
 
 namespace torchbridge::train {
@@ -24,12 +24,12 @@ namespace {
 
 using Kind = PickledValue::Kind;
 
-constexpr double kMost = 999'999'999'999;  // also of the steps that a checkpoint's name holds
+constexpr double kMost = 999'999'999'999;  // also the largest step in the name of a checkpoint
 constexpr const char* kWholeNumber = "a whole number from 0 to 999999999999";
 
 bool is_whole(double value) { return value >= 0 && value <= kMost && std::trunc(value) == value; }
 
-[[noreturn]] void refuse_number(const TorchFile& file, const std::string& name, double value, const char* expected) {
+[[noreturn]] void reject_number(const TorchFile& file, const std::string& name, double value, const char* expected) {
   std::ostringstream text;
   text << file.path().string() << " has '" << printable(name) << "' " << value << ": expected " << expected;
   throw TrainError(text.str());
@@ -39,22 +39,22 @@ double number_of(const PickledValue& value) {
   return value.is(Kind::kFloat) ? value.number : static_cast<double>(value.integer);
 }
 
-// Of `key` in a dictionary; nothing where it is not there, or None. `fits` is explained by `expected`.
+// The number under `key`; nullopt if there is none, or None. Throws unless `fits` is true; `expected` describes it.
 std::optional<double> number_at(const TorchFile& file, const PickledValue& dict, const char* key, bool (*fits)(double),
                                 const char* expected) {
   const PickledValue* found = dict.find(key);
   if (found == nullptr || found->is(Kind::kNone)) return std::nullopt;
   const bool number = found->is(Kind::kFloat) || found->is(Kind::kInteger);
   if (number && fits(number_of(*found))) return number_of(*found);
-  if (number) refuse_number(file, key, number_of(*found), expected);
-  throw TrainError(file.path().string() + " has '" + key + "', which is no number: expected " + expected);
+  if (number) reject_number(file, key, number_of(*found), expected);
+  throw TrainError(file.path().string() + " has '" + key + "', which is not a number: expected " + expected);
 }
 
 std::optional<double> whole_number_at(const TorchFile& file, const PickledValue& dict, const char* key) {
   return number_at(file, dict, key, is_whole, kWholeNumber);
 }
 
-// It decides which way a step goes. All other options may change from run to run.
+// `maximize` decides the direction of a step. All other options may change from run to run.
 void check_maximize(const TorchFile& file, const PickledValue& theirs, const OptimizerRecord& ours) {
   std::set<bool> there, here;
   for (const Pickled& group : theirs.find("param_groups")->items) {
@@ -74,8 +74,8 @@ NamedTensors optimizer_state(TorchFile& file, const ModelTensors& model, const O
   const PickledValue* found = find_optimizer(file.content());
   if (found == nullptr) {
     throw TrainError(file.path().string() +
-                     " holds no optimizer's state_dict as 'optimizer', 'optimizer_state_dict' or 'optim': --init-from "
-                     "takes weights alone");
+                     " contains no optimizer state_dict under 'optimizer', 'optimizer_state_dict' or 'optim': to load "
+                     "only the weights, use --init-from");
   }
   const OptimizerRecord record = optimizer.record();
   check_maximize(file, *found, record);
@@ -93,13 +93,13 @@ NamedTensors optimizer_state(TorchFile& file, const ModelTensors& model, const O
   return tensors;
 }
 
-// Throws TrainError for a parameter's step that none can be.
+// The largest "step" of all parameters. Throws TrainError if one is not a whole number in range.
 std::int64_t largest_step(const TorchFile& file, const NamedTensors& state) {
   double largest = 0;
   for (const auto& [name, tensor] : state) {
     if (!name.ends_with(".step") || tensor.numel() != 1) continue;
     const auto step = tensor.item<double>();
-    if (!is_whole(step)) refuse_number(file, name, step, kWholeNumber);
+    if (!is_whole(step)) reject_number(file, name, step, kWholeNumber);
     largest = std::max(largest, step);
   }
   return static_cast<std::int64_t>(largest);
@@ -117,10 +117,10 @@ TrainState state_in(const TorchFile& file, const NamedTensors& optimizer) {
   if (const PickledValue* scaler = file.content().find("scaler")) {
     using Float = std::numeric_limits<float>;
     const auto is_scale = [](double value) { return value >= Float::min() && value <= Float::max(); };
-    const auto scale = number_at(file, *scaler, "scale", is_scale, "a scale of losses, a finite number above 0");
+    const auto scale = number_at(file, *scaler, "scale", is_scale, "a finite loss scale above 0");
     const auto tracker = whole_number_at(file, *scaler, "_growth_tracker");
     if (scale.has_value() != tracker.has_value())
-      throw TrainError(file.path().string() + ": the state of the GradScaler is not whole");
+      throw TrainError(file.path().string() + ": the state of the GradScaler is incomplete");
     if (scale) state.grad_scaler = {.scale = *scale, .growth_tracker = static_cast<std::int64_t>(*tracker)};
   }
   return state;

@@ -11,10 +11,10 @@
 #include <c10/core/GradMode.h>
 
 #include "bridge/base/env_map.h"
+#include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/formats/safetensors_file.h"
 #include "trainer_template/runtime/tensors/scalar_types.h"
-#include "trainer_template/runtime/base/errors.h"
 
 namespace torchbridge::train {
 namespace {
@@ -27,7 +27,8 @@ std::string describe(const at::Tensor& tensor) {
   return text.str();
 }
 
-// In the file, where it lies as its type wants it; files of others may have it anywhere.
+// Refers to the bytes of the file if they are aligned for the type, else copies them: files of other programs may have
+// any alignment.
 at::Tensor tensor_of(const std::shared_ptr<const SafetensorsFile>& file, const TensorEntry& entry) {
   const auto options = at::TensorOptions(scalar_type_of(entry.dtype));
   const std::string_view bytes = file->bytes(entry);

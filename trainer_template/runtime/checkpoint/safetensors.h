@@ -8,8 +8,8 @@
 
 #include "trainer_template/runtime/base/file_image.h"
 #include "trainer_template/runtime/base/file_layer.h"
-#include "trainer_template/runtime/checkpoint_format/manifest.h"
 #include "trainer_template/runtime/base/mapped_file.h"
+#include "trainer_template/runtime/checkpoint_format/manifest.h"
 #include "trainer_template/runtime/tensors/named_tensors.h"
 
 namespace torchbridge::train {
@@ -18,21 +18,21 @@ namespace torchbridge::train {
 FileRecord write_safetensors(FileLayer& files, const std::filesystem::path& path, const NamedTensors& tensors,
                              const std::map<std::string, std::string>& metadata = {});
 
-// How such a file is laid out: the order of its tensors, and the bytes it starts with when it holds `ordered`. Two
-// files of equal tensors are equal.
+// The layout of such a file: the order of its tensors, and its header for the tensors `ordered`. Files of equal tensors
+// are equal.
 NamedTensors in_file_order(const NamedTensors& tensors);
 std::string header_for(const NamedTensors& ordered,
                        const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 
-// All tensors of the file, in the order of their bytes, then those that its metadata names as another name of one (as
-// safetensors.torch.save_model writes it), sharing its memory. They lie in the mapped file: copy them, but do not write
-// to them. Throws TrainError, which names the file and what is wrong with it.
+// All tensors of the file in the order of their bytes, then those that its metadata lists as another name of one (as
+// safetensors.torch.save_model writes it), which share its memory. The tensors are in the mapped file: they must not be
+// written to. Throws TrainError, which names the file and the error.
 NamedTensors read_safetensors(const std::filesystem::path& path, Links links = Links::kFollowed);
-// The same of an image of the file, in which the tensors lie: they may be written to, and keep it.
+// The same from an image of the file. The tensors are in the image and keep it alive; they may be written to.
 NamedTensors read_safetensors(const std::shared_ptr<FileImage>& image, const std::filesystem::path& path);
 
-// Copies `from` into the tensors of `into` of the same name. Throws TrainError when a name is missing or not known, or
-// when shapes or types differ; it says that `what` (a file) has them, and changes nothing then.
+// Copies `from` into the tensors of `into` of the same name. Throws TrainError and changes nothing if a name is missing
+// or unknown, or if shapes or types differ. `what` is the file or checkpoint of `from`, for the message.
 void copy_tensors(const NamedTensors& from, const NamedTensors& into, const std::string& what);
 
 }  // namespace torchbridge::train

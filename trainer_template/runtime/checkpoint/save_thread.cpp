@@ -17,28 +17,28 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstPoll{1}, kLastPoll{50};
-constexpr std::string_view kFailed = "failed ";  // what a report starts with that holds no records
+constexpr std::string_view kFailed = "failed ";  // the prefix of a report with an error instead of records
 
-// Nobody waits for this save any more.
-struct GivenUp : std::exception {};
+// The save was cancelled: its owner no longer waits for it.
+struct SaveCancelled : std::exception {};
 
-// Of this thread, and of those that it starts from here on. It needs little time, but a scheduler may give it that of a
-// training thread.
-void give_way() {
+// Lowers the priority of this thread and of the threads that it starts later, so that the scheduler prefers the
+// training threads.
+void lower_priority() {
   constexpr int kNiceness = 10;
-  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNiceness);  // where it cannot be, it is not
+  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNiceness);  // an error is ignored
 }
 
 std::string rank_key(const SaveRequest& request, int rank) { return key(request.key.c_str(), rank); }
 
-std::vector<std::string> keys_of_others(const SaveRequest& request) {
+std::vector<std::string> keys_of_other_ranks(const SaveRequest& request) {
   std::vector<std::string> keys;
   for (int rank = 1; rank < request.world_size; ++rank) keys.push_back(rank_key(request, rank));
   return keys;
 }
 
-// The first rank that failed speaks, with the number of the others.
-std::string failure_in(const std::vector<std::string>& reports) {
+// The error of the first rank that failed, with the number of the others; empty if none failed.
+std::string first_failure(const std::vector<std::string>& reports) {
   std::string first;
   int others = 0;
   for (std::size_t rank = 0; rank < reports.size(); ++rank) {
@@ -54,13 +54,13 @@ std::string failure_in(const std::vector<std::string>& reports) {
 SaveThread::SaveThread(SaveRequest request) try
     : request_(std::move(request)), thread_([this](const std::stop_token& stop) { run(stop); }) {
 } catch (const std::system_error& error) {
-  throw TrainError(std::string("the system starts no thread to write a checkpoint: ") + error.what());
+  throw TrainError(std::string("cannot start a thread to write a checkpoint: ") + error.what());
 }
 
 void SaveThread::run(const std::stop_token& stop) try {
-  std::string own = write_own(stop);
+  std::string own = write_own_shards(stop);
   if (request_.rank != 0) {
-    // Before wait_written() returns: who is killed after that does not keep rank 0 waiting.
+    // Before wait_written() returns: rank 0 has the report even if this rank is killed afterwards.
     put(*request_.store, rank_key(request_, request_.rank), own);
     return finish({});
   }
@@ -69,32 +69,33 @@ void SaveThread::run(const std::stop_token& stop) try {
     written_ = true;
   }
   changed_.notify_all();
-  complete(gather(stop, std::move(own)));
-} catch (const GivenUp&) {
-  finish("it was given up");
+  complete(collect_reports(stop, std::move(own)));
+} catch (const SaveCancelled&) {
+  finish("the save was cancelled");
 } catch (const std::exception& error) {
-  // The store is gone, or has no memory: the ranks are about to find out.
+  // The store failed: the training threads of the ranks get its error too.
   finish(one_line(error));
 }
 
-std::string SaveThread::write_own(const std::stop_token& stop) try {
-  const WritePace pace{.bytes_per_s = request_.bytes_per_s,
-                       .wait = [&](std::chrono::nanoseconds time) { pause(stop, time, [this] { return hurried_; }); }};
+std::string SaveThread::write_own_shards(const std::stop_token& stop) try {
+  const WritePace pace{.bytes_per_s = request_.bytes_per_s, .wait = [&](std::chrono::nanoseconds time) {
+                         pause(stop, time, [this] { return rate_limit_lifted_; });
+                       }};
   copy_();
   copied_.get();
   request_.snapshot.wait();
-  if (request_.yields) give_way();
-  return to_text(write_shares(request_.files, request_.temporary, request_.snapshot.shares(), pace));
-} catch (const GivenUp&) {
+  if (request_.low_priority) lower_priority();
+  return to_text(write_shards(request_.files, request_.temporary, request_.snapshot.shards(), pace));
+} catch (const SaveCancelled&) {
   throw;
 } catch (const std::exception& error) {
   return std::string(kFailed) + error.what();
 }
 
-// Rank 0 asks every now and then: a wait would keep the connection to the store from everybody else in this process.
-std::vector<std::string> SaveThread::gather(const std::stop_token& stop, std::string own) {
+// Rank 0 polls: a blocking wait would block the connection to the store for all other threads of this process.
+std::vector<std::string> SaveThread::collect_reports(const std::stop_token& stop, std::string own) {
   std::vector<std::string> reports = {std::move(own)};
-  const std::vector<std::string> keys = keys_of_others(request_);
+  const std::vector<std::string> keys = keys_of_other_ranks(request_);
   for (milliseconds poll = kFirstPoll; !keys.empty() && !request_.store->check(keys);
        poll = std::min(poll * 2, kLastPoll))
     pause(stop, poll);
@@ -106,34 +107,34 @@ std::vector<std::string> SaveThread::gather(const std::stop_token& stop, std::st
 }
 
 void SaveThread::complete(const std::vector<std::string>& reports) {
-  std::string failure = failure_in(reports);
+  std::string failure = first_failure(reports);
   try {
     if (failure.empty()) {
       Manifest manifest = request_.manifest;
-      std::vector<ShareRecord> records;
+      std::vector<ShardRecord> records;
       for (const std::string& report : reports) std::ranges::move(records_from(report), std::back_inserter(records));
       manifest.files = joined(std::move(records));
-      if (request_.resumed_from) put_aside_newer_than(request_.files, request_.root, *request_.resumed_from);
+      if (request_.resumed_from) rename_newer_to_aside(request_.files, request_.root, *request_.resumed_from);
       publish(request_.files, request_.root, request_.temporary, manifest);
     }
   } catch (const std::exception& error) {
     failure = "rank 0: " + std::string(error.what());
   }
   if (failure.empty()) {
-    const std::string trouble = tidy_up(request_.files, request_.root, step(), request_.retention);
-    if (!trouble.empty()) say("the checkpoint of step " + std::to_string(step()) + " is complete, but " + trouble);
+    const std::string error = update_latest_and_prune(request_.files, request_.root, step(), request_.retention);
+    if (!error.empty()) say("the checkpoint of step " + std::to_string(step()) + " is complete, but " + error);
     return finish({});
   }
-  say("no checkpoint of step " + std::to_string(step()) + ": " + failure +
-      "; older ones stay, and the next save tries again");
-  abandon(request_.files, request_.root, request_.temporary, step());
+  say("checkpoint of step " + std::to_string(step()) + " is not saved: " + failure +
+      "; older checkpoints stay, and the next save tries again");
+  remove_unpublished(request_.files, request_.root, request_.temporary, step());
   finish(failure);
 }
 
-void SaveThread::hurry() {
+void SaveThread::lift_rate_limit() {
   {
     const std::scoped_lock lock(mutex_);
-    hurried_ = true;
+    rate_limit_lifted_ = true;
   }
   changed_.notify_all();
 }
@@ -144,7 +145,7 @@ void SaveThread::pause(const std::stop_token& stop, std::chrono::nanoseconds tim
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, stop, time, enough);
   }
-  if (stop.stop_requested()) throw GivenUp();
+  if (stop.stop_requested()) throw SaveCancelled();
 }
 
 void SaveThread::finish(std::string failure) {

@@ -1,5 +1,5 @@
-// One save of a checkpoint, in a thread of its own: this rank's share is copied and written, and rank 0 completes the
-// checkpoint when all ranks have written theirs.
+// One save of a checkpoint in a separate thread: copies and writes this rank's shards; rank 0 completes the checkpoint
+// when all ranks have written theirs.
 #pragma once
 
 #include <atomic>
@@ -18,56 +18,54 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "trainer_template/runtime/base/file_layer.h"
-#include "trainer_template/runtime/checkpoint_format/publish.h"
 #include "trainer_template/runtime/checkpoint/snapshot.h"
+#include "trainer_template/runtime/checkpoint_format/publish.h"
 
 namespace torchbridge::train {
 
 struct SaveRequest {
   FileLayer& files;
-  std::filesystem::path root, temporary;  // the same on all ranks; `temporary` is no other save's
-  Snapshot& snapshot;                     // taken; left alone by others until wait_written()
-  Manifest manifest;                      // but for its files; of rank 0
+  std::filesystem::path root, temporary;  // the same on all ranks; `temporary` is unique to this save
+  Snapshot& snapshot;                     // after take(); nothing else uses it until wait_written()
+  Manifest manifest;                      // without its files; of rank 0
   Retention retention;
-  std::optional<std::int64_t>
-      resumed_from;        // complete ones after this step are put aside before this one counts; of rank 0
-  double bytes_per_s = 0;  // of this rank; 0: no limit
-  bool yields = false;     // once the state is copied, training has the processor first
+  std::optional<std::int64_t> resumed_from;  // renames complete checkpoints after this step to step-N.aside; of rank 0
+  double bytes_per_s = 0;                    // of this rank; 0: no limit
+  bool low_priority = false;                 // after the copy, the thread runs at a lower priority than the training
   int rank = 0, world_size = 1;
-  c10::intrusive_ptr<c10d::Store> store;  // by which ranks tell rank 0 what they have written; not used with one rank
-  std::string key;                        // in the store, no other save's
+  c10::intrusive_ptr<c10d::Store> store;  // carries the records of the ranks to rank 0; not used with one rank
+  std::string key;                        // in the store, unique to this save
 };
 
-// The group of the ranks is not used: training goes on with it. Nothing throws but the constructor: TrainError, for
-// want of a thread.
+// Does not use the process group, which training uses meanwhile. Only the constructor throws: TrainError, if the system
+// cannot start a thread.
 class SaveThread {
  public:
   explicit SaveThread(SaveRequest request);
-  // Gives up what is not written yet, at the next block of a few MiB; rank 0, once it has begun to publish, brings that
-  // to its end.
+  // Cancels the save at the next block of 4 MiB. Rank 0 finishes a publish() that it has started.
   ~SaveThread() = default;
   SaveThread(const SaveThread&) = delete;
   SaveThread& operator=(const SaveThread&) = delete;
 
   std::int64_t step() const { return request_.manifest.state.step; }
-  // Ready when the thread reads no tensor of the run in host memory any more; Snapshot::copied() has those on a GPU.
+  // Ready when the thread no longer reads tensors of the run in host memory. For tensors on a GPU: Snapshot::copied().
   const std::shared_future<void>& copied() const { return copied_; }
-  // Without the limit of bytes a second from here on.
-  void hurry();
-  // Whether the thread has nothing more to do.
+  // Ignores bytes_per_s from now on.
+  void lift_rate_limit();
+  // Whether the save has ended on this rank.
   bool done() const { return done_; }
-  // Returns when this rank's share is written, or could not be, and rank 0 can know it.
+  // Returns when this rank's shards are written or have failed; then rank 0 has its report.
   void wait_written();
-  // Of rank 0: waits for the outcome of the whole, and returns why it failed; empty when the checkpoint is complete. It
-  // was printed by then.
+  // For rank 0: waits for the end of the save and returns its error, which is printed already; empty if the checkpoint
+  // is complete.
   std::string wait();
 
  private:
   void run(const std::stop_token& stop);
-  std::string write_own(const std::stop_token& stop);
-  std::vector<std::string> gather(const std::stop_token& stop, std::string own);
+  std::string write_own_shards(const std::stop_token& stop);
+  std::vector<std::string> collect_reports(const std::stop_token& stop, std::string own);
   void complete(const std::vector<std::string>& reports);
-  // At an end before that: when the save is given up, which it throws, or `enough` says so after a change.
+  // Waits for `time`, or less if `enough` returns true after a change. Throws if the save is cancelled.
   void pause(
       const std::stop_token& stop, std::chrono::nanoseconds time,
       const std::function<bool()>& enough = [] { return false; });
@@ -78,10 +76,10 @@ class SaveThread {
   const std::shared_future<void> copied_ = copy_.get_future().share();
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
-  bool written_ = false, hurried_ = false;
+  bool written_ = false, rate_limit_lifted_ = false;
   std::atomic<bool> done_ = false;
   std::string failure_;
-  std::jthread thread_;  // the last one: it uses the others
+  std::jthread thread_;  // last member: its thread uses the others
 };
 
 }  // namespace torchbridge::train

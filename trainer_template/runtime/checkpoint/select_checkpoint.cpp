@@ -4,10 +4,10 @@
 #include <sstream>
 #include <vector>
 
-#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
-#include "trainer_template/runtime/checkpoint/checkpoint_folder.h"
-#include "trainer_template/runtime/checkpoint_format/verify.h"
 #include "trainer_template/runtime/base/console.h"
+#include "trainer_template/runtime/checkpoint/checkpoint_folder.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
+#include "trainer_template/runtime/checkpoint_format/verify.h"
 
 namespace torchbridge::train {
 namespace {
@@ -17,10 +17,11 @@ namespace fs = std::filesystem;
 struct Candidates {
   fs::path root;
   std::vector<std::int64_t> steps;  // newest first
-  bool wanted = false;              // by name: to have none is an error
+  bool wanted = false;              // --resume names them: having none is an error
 };
 
-// What is loaded, and would be taken at its word. Empty: all is there.
+// The first file that a resume loads and the manifest does not list, so that nothing would verify it. Empty if all are
+// listed.
 std::string not_listed(const Manifest& manifest) {
   std::set<std::string> names;
   bool has_optimizer = false;
@@ -29,7 +30,7 @@ std::string not_listed(const Manifest& manifest) {
     has_optimizer = has_optimizer || is_optimizer_file(file.name);
   }
   if (!names.contains(kModelFile)) return kModelFile;
-  if (!has_optimizer) return "file of the optimizer's state";
+  if (!has_optimizer) return "a file of the optimizer's state";
   for (int rank = 0; rank < manifest.world_size; ++rank) {
     if (!names.contains(rank_file(rank))) return rank_file(rank);
   }
@@ -38,25 +39,25 @@ std::string not_listed(const Manifest& manifest) {
 
 Result<Manifest> manifest_of_step(const fs::path& folder) {
   std::error_code error;
-  is_seen(folder / kDoneFile);  // rank 0 saw it; else what is read next says what is missing
-  if (!fs::is_directory(fs::symlink_status(folder, error))) return Error{"it is no folder (a link is not followed)"};
+  wait_visible(folder / kDoneFile);  // rank 0 sees it; if this rank does not, read_manifest() reports what is missing
+  if (!fs::is_directory(fs::symlink_status(folder, error))) return Error{"it is not a folder (links are not followed)"};
   auto manifest = read_manifest(folder);
   if (!manifest) return manifest;
   if (step_folder(manifest->state.step) != folder.filename()) {
     std::string text = kManifestFile;
-    return Error{text.append(" is of another checkpoint: of step ").append(std::to_string(manifest->state.step))};
+    return Error{text.append(" belongs to another checkpoint, of step ").append(std::to_string(manifest->state.step))};
   }
   if (const std::string missing = not_listed(*manifest); !missing.empty())
-    return Error{std::string(kManifestFile) + " has no " + missing};
+    return Error{std::string(kManifestFile) + " does not list " + missing};
   return manifest;
 }
 
-// Collective: the checkpoint, or what the first rank that found something wrong has found.
-Result<Choice> verified_by_all(const fs::path& folder, ProcessGroup& group, const NeededFiles& needed) {
+// Collective: the checkpoint, or the error of the first rank that has one.
+Result<SelectedCheckpoint> verified_by_all(const fs::path& folder, ProcessGroup& group, const NeededFiles& needed) {
   Result<Manifest> manifest = Error{};
   std::string fault;
-  Kept kept;
-  // Ranks of one node share what the page cache has.
+  KeptImages kept;
+  // With several ranks on a node the file is read through the page cache, which they share.
   if (group.layout().local_world_size == 1) kept.way = ReadFile::Way::kDirect;
   all_or_none(group, [&] {
     manifest = manifest_of_step(folder);
@@ -71,31 +72,30 @@ Result<Choice> verified_by_all(const fs::path& folder, ProcessGroup& group, cons
   for (const std::string& each : group.all_gather(fault)) {
     if (!each.empty()) return Error{each};
   }
-  return Choice{folder, *std::move(manifest), std::move(kept.images)};
+  return SelectedCheckpoint{folder, *std::move(manifest), std::move(kept.images)};
 }
 
-// A run that was killed while it put its checkpoint in place of another may have left no other.
-void check_nothing_aside(const fs::path& root) {
-  const std::vector<fs::path> aside = root.empty() ? std::vector<fs::path>() : folders_aside(root);
+// A run that was killed while it replaced a checkpoint may leave only step-N.aside.
+void check_no_aside_folder(const fs::path& root) {
+  const std::vector<fs::path> aside = root.empty() ? std::vector<fs::path>() : aside_folders(root);
   if (aside.empty()) return;
   const std::string name = aside.back().filename().string();
-  throw TrainError("checkpoint folder '" + root.string() + "' holds no checkpoint but " + name +
-                   ", which was put aside: rename it to " + aside.back().stem().string() +
-                   " to go on from it, or remove it to begin anew");
+  throw TrainError("checkpoint folder '" + root.string() + "' contains no checkpoint but " + name + ": rename it to " +
+                   aside.back().stem().string() + " to resume from it, or remove it to start from step 0");
 }
 
 // Not collective.
 Candidates candidates(const fs::path& root, const std::string& resume) {
   if (resume == "auto") {
     Candidates found{.root = root, .steps = root.empty() ? std::vector<std::int64_t>() : complete_steps(root)};
-    if (found.steps.empty()) check_nothing_aside(root);
+    if (found.steps.empty()) check_no_aside_folder(root);
     return found;
   }
   if (resume == "none") {
     if (root.empty() || complete_steps(root).empty()) return {};
     throw TrainError("checkpoint folder '" + root.string() +
-                     "' holds checkpoints, and --resume none would write among them; give another "
-                     "--checkpoint-dir, or remove them");
+                     "' contains checkpoints, and --resume none starts a new run: give another "
+                     "--checkpoint-dir or remove them");
   }
   std::error_code error;
   fs::path path = fs::weakly_canonical(resume, error);
@@ -106,15 +106,14 @@ Candidates candidates(const fs::path& root, const std::string& resume) {
     Candidates found{.root = path, .steps = complete_steps(path), .wanted = true};
     if (found.steps.empty())
       throw TrainError("--resume '" + resume +
-                       "': there is no checkpoint; give auto, none, or a folder that holds one");
+                       "': no checkpoint found; give auto, none, a checkpoint or a folder of checkpoints");
     return found;
   }
-  if (!is_complete(path))
-    throw TrainError("--resume '" + resume + "': there is no complete checkpoint (no " + kDoneFile + ")");
+  if (!is_complete(path)) throw TrainError("--resume '" + resume + "': no complete checkpoint (no " + kDoneFile + ")");
   return {.root = path.parent_path(), .steps = {*step}, .wanted = true};
 }
 
-// What rank 0 has found is what all look at: on network file systems others may not see it yet, or see more.
+// All ranks use the candidates of rank 0: on network file systems other ranks may see fewer or more.
 Candidates agreed_candidates(const fs::path& root, const std::string& resume, ProcessGroup& group) {
   std::string text;
   all_or_none(group, [&] {
@@ -136,32 +135,32 @@ Candidates agreed_candidates(const fs::path& root, const std::string& resume, Pr
 [[noreturn]] void fail(const Candidates& all, const std::string& resume, const std::string& newest_fault) {
   if (all.wanted && all.steps.size() == 1) throw TrainError("--resume '" + resume + "': " + newest_fault);
   throw TrainError("none of the " + std::to_string(all.steps.size()) + " checkpoints in '" + all.root.string() +
-                   "' is whole (" + newest_fault + "); give another --checkpoint-dir to begin anew");
+                   "' is valid (" + newest_fault + "): give another --checkpoint-dir to start from step 0");
 }
 
 }  // namespace
 
-std::optional<Choice> select_checkpoint(const fs::path& root, const std::string& resume, ProcessGroup& group,
-                                        const NeededFiles& needed) {
+std::optional<SelectedCheckpoint> select_checkpoint(const fs::path& root, const std::string& resume,
+                                                    ProcessGroup& group, const NeededFiles& needed) {
   const Candidates all = agreed_candidates(root, resume, group);
   if (all.steps.empty()) return std::nullopt;
   std::string newest_fault;
   for (const std::int64_t step : all.steps) {
     const fs::path folder = all.root / step_folder(step);
-    auto choice = verified_by_all(folder, group, needed);
-    if (choice) return *std::move(choice);
-    const std::string fault = folder.string() + ": " + choice.error().message;
-    if (group.is_first() && all.steps.size() > 1) say("checkpoint left out: " + fault);
+    auto selected = verified_by_all(folder, group, needed);
+    if (selected) return *std::move(selected);
+    const std::string fault = folder.string() + ": " + selected.error().message;
+    if (group.is_first() && all.steps.size() > 1) say("checkpoint skipped: " + fault);
     if (newest_fault.empty()) newest_fault = fault;
   }
   all_or_none(group, [&] { fail(all, resume, newest_fault); });
   return std::nullopt;
 }
 
-void check_task(const Choice& choice, const std::string& task) {
-  const auto before = choice.manifest.options.find("task");
-  if (before == choice.manifest.options.end() || before->second == task) return;
-  throw TrainError("checkpoint " + choice.folder.string() + " was written with --task " + before->second +
+void check_task(const SelectedCheckpoint& selected, const std::string& task) {
+  const auto before = selected.manifest.options.find("task");
+  if (before == selected.manifest.options.end() || before->second == task) return;
+  throw TrainError("checkpoint " + selected.folder.string() + " was written with --task " + before->second +
                    ", this run has --task " + task);
 }
 

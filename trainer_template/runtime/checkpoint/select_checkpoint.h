@@ -1,4 +1,4 @@
-// Which checkpoint a run goes on from.
+// Selects the checkpoint from which a run resumes.
 #pragma once
 
 #include <filesystem>
@@ -13,24 +13,24 @@
 
 namespace torchbridge::train {
 
-struct Choice {
-  std::filesystem::path folder;  // of one checkpoint, all of whose files are whole
+struct SelectedCheckpoint {
+  std::filesystem::path folder;  // of one verified checkpoint
   Manifest manifest;
-  FileImages images;  // of files that this rank needs whole, as they were compared; null where there was no memory
+  FileImages images;  // verified bytes of the files that this rank needs whole; null if there was not enough memory
 };
 
-// The files of which this rank needs every byte: there is memory for their images.
+// The names of the files of which this rank needs every byte, and for whose images it has memory.
 using NeededFiles = std::function<std::vector<std::string>(const Manifest&)>;
 
-// `resume` is "auto": the newest good one in `root`; "none"; or a checkpoint, or a folder of them. A damaged one is
-// left out for the next older, with a line on stderr that says what is wrong with which file. Nothing where there is
-// none to go on from. The files are divided among the ranks to be verified, but those that a rank needs it reads as a
-// whole, once. Collective; throws TrainError, on all ranks, where all are damaged, where the one that was named is not
-// there or damaged, and for "none" where there are some.
-std::optional<Choice> select_checkpoint(const std::filesystem::path& root, const std::string& resume,
-                                        ProcessGroup& group, const NeededFiles& needed = {});
+// `resume` is "auto": the newest valid checkpoint in `root`; "none"; or the path of a checkpoint or of a folder of
+// checkpoints. Skips a damaged checkpoint, with a message on stderr that names the file and the error, and takes the
+// next older one. Returns nullopt if there is no checkpoint. The ranks divide the verification of the files, but each
+// rank reads and verifies the files that it needs as a whole, once. Collective; throws TrainError on all ranks if all
+// checkpoints are damaged, if the named one is missing or damaged, and for "none" if `root` contains one.
+std::optional<SelectedCheckpoint> select_checkpoint(const std::filesystem::path& root, const std::string& resume,
+                                                    ProcessGroup& group, const NeededFiles& needed = {});
 
-// Throws TrainError where the run that wrote it had another --task.
-void check_task(const Choice& choice, const std::string& task);
+// Throws TrainError if the run that wrote the checkpoint had another --task.
+void check_task(const SelectedCheckpoint& selected, const std::string& task);
 
 }  // namespace torchbridge::train

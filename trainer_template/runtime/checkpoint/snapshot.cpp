@@ -7,10 +7,10 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include "trainer_template/runtime/checkpoint/safetensors.h"
-#include "trainer_template/runtime/base/stream_copy.h"
 #include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/base/failpoint.h"
+#include "trainer_template/runtime/base/stream_copy.h"
+#include "trainer_template/runtime/checkpoint/safetensors.h"
 #include "trainer_template/runtime/tensors/pinned_memory.h"
 
 namespace torchbridge::train {
@@ -20,7 +20,7 @@ std::uint64_t aligned(std::uint64_t size) {
   return (size + kDirectAlignment - 1) / kDirectAlignment * kDirectAlignment;
 }
 
-// What of the piece at `begin` of `size` bytes lies within the range, counted from the piece's begin.
+// The part of a piece of `size` bytes at `begin` that is in the range, relative to the begin of the piece.
 ByteRange overlap(const ByteRange& range, std::uint64_t begin, std::uint64_t size) {
   const std::uint64_t from = std::clamp(range.begin, begin, begin + size),
                       to = std::clamp(range.end, begin, begin + size);
@@ -33,13 +33,13 @@ const char* bytes_of(const at::Tensor& tensor) { return static_cast<const char*>
 
 bool must_copy(const at::Tensor& tensor, Snapshot::Way way) { return way == Snapshot::Way::kCopy || !is_plain(tensor); }
 
-// Its bytes in the order of the file: a view of it where it is contiguous.
+// The tensor's bytes in the order of the file: a view if the tensor is contiguous, else a copy.
 at::Tensor flat_bytes(const at::Tensor& tensor, const ByteRange& range) {
   const auto begin = static_cast<std::int64_t>(range.begin), size = static_cast<std::int64_t>(range.size());
   return tensor.contiguous().reshape(-1).view(at::kByte).narrow(0, begin, size);
 }
 
-// Inference tensors have none.
+// Inference tensors have no version counter.
 std::uint32_t version_of(const at::Tensor& tensor) {
   return tensor.is_inference() ? 0 : static_cast<std::uint32_t>(tensor._version());
 }
@@ -50,52 +50,52 @@ void Snapshot::add(const std::string& file, const NamedTensors& tensors, int ind
                    const std::map<std::string, std::string>& metadata) {
   const NamedTensors ordered = in_file_order(tensors);
   const std::string& header = headers_.emplace_back(header_for(ordered, metadata));
-  FileShare share{.name = file, .file_size = header.size()};
-  for (const auto& [name, tensor] : ordered) share.file_size += tensor.nbytes();
-  share.range = range_of_writer(share.file_size, index, count);
-  const ByteRange of_header = overlap(share.range, 0, header.size());
-  if (of_header.size() > 0) share.pieces.push_back(std::string_view(header).substr(of_header.begin, of_header.size()));
+  FileShard shard{.name = file, .file_size = header.size()};
+  for (const auto& [name, tensor] : ordered) shard.file_size += tensor.nbytes();
+  shard.range = range_of_writer(shard.file_size, index, count);
+  const ByteRange of_header = overlap(shard.range, 0, header.size());
+  if (of_header.size() > 0) shard.pieces.push_back(std::string_view(header).substr(of_header.begin, of_header.size()));
   std::uint64_t begin = header.size(), offset = of_header.size();
   for (const auto& [name, tensor] : ordered) {
-    const ByteRange bytes = overlap(share.range, begin, tensor.nbytes());
+    const ByteRange bytes = overlap(shard.range, begin, tensor.nbytes());
     begin += tensor.nbytes();
     if (bytes.size() == 0) continue;
     sources_.push_back({.name = name,
                         .tensor = tensor.detach(),
                         .bytes = bytes,
-                        .share = shares_.size(),
-                        .piece = share.pieces.size(),
+                        .shard = shards_.size(),
+                        .piece = shard.pieces.size(),
                         .offset = offset});
-    share.pieces.emplace_back();
+    shard.pieces.emplace_back();
     offset += bytes.size();
   }
-  shares_.push_back(std::move(share));
+  shards_.push_back(std::move(shard));
 }
 
 void Snapshot::take(Way way) {
   const at::NoGradGuard no_grad;
-  std::vector<bool> is_copied(shares_.size());
+  std::vector<bool> is_copied(shards_.size());
   bool pinned = false;
   for (const Source& source : sources_) {
-    if (must_copy(source.tensor, way)) is_copied[source.share] = true;
+    if (must_copy(source.tensor, way)) is_copied[source.shard] = true;
     pinned = pinned || !source.tensor.is_cpu();
   }
   const std::vector<at::Tensor> images = make_images(is_copied, pinned);
   for (Source& source : sources_) {
     failpoint("snapshot");
-    std::string_view& piece = shares_[source.share].pieces[source.piece];
+    std::string_view& piece = shards_[source.shard].pieces[source.piece];
     if (!must_copy(source.tensor, way)) {
       piece = {bytes_of(source.tensor) + source.bytes.begin, source.bytes.size()};
       continue;
     }
     const auto size = static_cast<std::int64_t>(source.bytes.size());
-    const at::Tensor room = images[source.share].narrow(0, static_cast<std::int64_t>(source.offset), size);
-    piece = {bytes_of(room), source.bytes.size()};
+    const at::Tensor target = images[source.shard].narrow(0, static_cast<std::int64_t>(source.offset), size);
+    piece = {bytes_of(target), source.bytes.size()};
     if (is_plain(source.tensor)) {
-      source.room = static_cast<char*>(room.mutable_data_ptr());
+      source.target = static_cast<char*>(target.mutable_data_ptr());
       source.version = version_of(source.tensor);
     } else if (source.tensor.is_cpu()) {
-      room.copy_(flat_bytes(source.tensor, source.bytes));
+      target.copy_(flat_bytes(source.tensor, source.bytes));
       source.tensor.reset();
     } else {
       source.is_copying = true;
@@ -119,7 +119,7 @@ void Snapshot::begin_copies(const std::vector<at::Tensor>& images) {
     TORCH_CHECK(source.tensor.device() == device, "'", source.name, "' is on ", source.tensor.device(),
                 ", other tensors on ", device);
     const auto offset = static_cast<std::int64_t>(source.offset), size = static_cast<std::int64_t>(source.bytes.size());
-    images[source.share].narrow(0, offset, size).copy_(flat_bytes(source.tensor, source.bytes), /*non_blocking=*/true);
+    images[source.shard].narrow(0, offset, size).copy_(flat_bytes(source.tensor, source.bytes), /*non_blocking=*/true);
   }
   const auto copied = std::make_shared<c10::Event>(device.type());
   copied->record(*stream_);
@@ -128,16 +128,15 @@ void Snapshot::begin_copies(const std::vector<at::Tensor>& images) {
 
 void Snapshot::copy() {
   for (const Source& source : sources_) {
-    if (source.room == nullptr) continue;
+    if (source.target == nullptr) continue;
     failpoint("snapshot");
-    stream_copy({bytes_of(source.tensor) + source.bytes.begin, source.bytes.size()}, source.room);
+    stream_copy({bytes_of(source.tensor) + source.bytes.begin, source.bytes.size()}, source.target);
   }
   for (Source& source : sources_) {
-    if (source.room == nullptr) continue;
+    if (source.target == nullptr) continue;
     if (version_of(source.tensor) != source.version) {
-      throw TrainError(
-          "'" + source.name +
-          "' was written between the save and the optimizer's step; save such a model without --async-save");
+      throw TrainError("'" + source.name +
+                       "' was changed between the save and the optimizer's step: save this model without --async-save");
     }
     source.tensor.reset();
   }
@@ -152,33 +151,33 @@ void Snapshot::wait() {
 }
 
 std::vector<at::Tensor> Snapshot::make_images(const std::vector<bool>& is_copied, bool pinned) {
-  std::vector<std::uint64_t> begins(shares_.size());
-  std::uint64_t size = kDirectAlignment;  // of which the first image may need a part to begin as it must
-  for (std::size_t i = 0; i < shares_.size(); ++i) {
+  std::vector<std::uint64_t> begins(shards_.size());
+  std::uint64_t size = kDirectAlignment;  // for the alignment of the first image
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
     begins[i] = size - kDirectAlignment;
-    if (is_copied[i]) size += aligned(shares_[i].range.size());
+    if (is_copied[i]) size += aligned(shards_[i].range.size());
   }
-  std::vector<at::Tensor> images(shares_.size());
+  std::vector<at::Tensor> images(shards_.size());
   if (size == kDirectAlignment) return images;
-  make_room(size, pinned);
+  reserve_buffer(size, pinned);
   const std::uint64_t address = reinterpret_cast<std::uintptr_t>(buffer_.const_data_ptr()),
                       skipped = aligned(address) - address;
-  for (std::size_t i = 0; i < shares_.size(); ++i) {
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
     if (!is_copied[i]) continue;
-    FileShare& share = shares_[i];
+    FileShard& shard = shards_[i];
     images[i] = buffer_.narrow(0, static_cast<std::int64_t>(skipped + begins[i]),
-                               static_cast<std::int64_t>(share.range.size()));
-    std::string_view& header = share.pieces.front();  // empty: the share begins with a tensor
+                               static_cast<std::int64_t>(shard.range.size()));
+    std::string_view& header = shard.pieces.front();  // empty: the shard begins with a tensor
     std::ranges::copy(header, static_cast<char*>(images[i].mutable_data_ptr()));
     if (!header.empty()) header = {bytes_of(images[i]), header.size()};
   }
   return images;
 }
 
-void Snapshot::make_room(std::uint64_t size, bool pinned) {
+void Snapshot::reserve_buffer(std::uint64_t size, bool pinned) {
   const auto needed = static_cast<std::int64_t>(size);
   if (buffer_.defined() && buffer_.numel() >= needed && is_pinned_ == pinned) return;
-  buffer_.reset();  // before there is another one
+  buffer_.reset();  // frees the old buffer before the new one is allocated
   is_pinned_ = pinned;
   buffer_ = pinned ? empty_pinned({needed}, at::kByte) : at::empty({needed}, at::kByte);
 }
@@ -186,7 +185,7 @@ void Snapshot::make_room(std::uint64_t size, bool pinned) {
 void Snapshot::clear() {
   wait();
   copied_.reset();
-  shares_.clear();
+  shards_.clear();
   headers_.clear();
   sources_.clear();
 }

@@ -1,4 +1,4 @@
-// What this rank writes of a run's state, as bytes in host memory that stay as they are.
+// The bytes that this rank writes of a checkpoint, in host memory, where training does not change them.
 #pragma once
 
 #include <cstdint>
@@ -13,60 +13,61 @@
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 
-#include "trainer_template/runtime/checkpoint_format/file_share.h"
+#include "trainer_template/runtime/checkpoint_format/file_shard.h"
 #include "trainer_template/runtime/tensors/named_tensors.h"
 
 namespace torchbridge::train {
 
-// First add() for each file, on all ranks with the same tensors for a file of several writers; then take(), copy() and
-// wait(); then shares() are good until clear(). The memory is kept for the next snapshot: there never is more than one.
-// One thread, but for copy() and wait().
+// Call add() for each file (on all ranks with the same tensors for a file of several writers), then take(), copy() and
+// wait(). Then shards() are valid until clear(). The memory is reused for the next snapshot. One thread, except for
+// copy() and wait().
 class Snapshot {
  public:
   enum class Way {
-    kCopy,  // training may change the tensors after copy()
-    kRefer  // they stay as they are until clear(): those in host memory are not copied
+    kCopy,      // training may change the tensors after copy()
+    kReference  // the tensors must not change until clear(): those in host memory are not copied
   };
 
   // A safetensors file of these tensors, of which this rank is writer `index` of `count`.
   void add(const std::string& file, const NamedTensors& tensors, int index = 0, int count = 1,
            const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
-  // Copies what is in host memory and not contiguous, and begins to copy what is on a GPU, of which all must be on one:
-  // into pinned memory, on a stream of its own, behind what the current stream has to do.
+  // Copies tensors in host memory that are not contiguous. Starts the copies from a GPU (one for all tensors) to pinned
+  // memory, on a separate stream after the work of the current stream.
   void take(Way way);
-  // The rest in host memory, which is nearly all where training is on the CPU. Any one thread: until it returns, those
-  // tensors may be read by others. Throws TrainError, which names a tensor that was written since take().
+  // Copies the other tensors in host memory: nearly all if training is on the CPU. Any one thread. Until it returns,
+  // other threads may read those tensors but not write to them. Throws TrainError, which names a tensor that was
+  // written since take().
   void copy();
-  // Of the latest take(): the end of its copies from a GPU, before which other streams must not write the tensors; null
-  // without any.
+  // The end of the copies from a GPU that the latest take() started; null if there are none. Other streams must not
+  // write to the tensors before it.
   const std::shared_ptr<const c10::Event>& copied() const { return copied_; }
-  // Returns when they have ended. Any one thread, after copy().
+  // Returns when the copies from the GPU have ended. Any one thread, after copy().
   void wait();
-  // Waits as well.
+  // Calls wait(), then removes all files.
   void clear();
 
-  const std::vector<FileShare>& shares() const { return shares_; }
+  const std::vector<FileShard>& shards() const { return shards_; }
 
  private:
-  // A tensor's bytes that fill a piece of a share.
+  // A tensor's bytes that fill a piece of a shard.
   struct Source {
     std::string name;
     at::Tensor tensor;
     ByteRange bytes;
-    std::size_t share = 0, piece = 0;
-    std::uint64_t offset = 0;   // of the bytes in the share
-    char* room = nullptr;       // where copy() puts the bytes; null: it leaves them alone
+    std::size_t shard = 0, piece = 0;
+    std::uint64_t offset = 0;   // of the bytes in the shard
+    char* target = nullptr;     // where copy() writes the bytes; null: it does not copy them
     bool is_copying = false;    // on stream_
-    std::uint32_t version = 0;  // that autograd gives to the tensor's values
+    std::uint32_t version = 0;  // autograd's version counter of the tensor at take()
   };
-  // Room for all of each share that is copied, as the file will have it: it is written from there without another copy.
-  // Undefined for the others.
+  // Memory for each shard that is copied, laid out like the file and aligned, so that it is written without another
+  // copy. Undefined for the other shards.
   std::vector<at::Tensor> make_images(const std::vector<bool>& is_copied, bool pinned);
-  void make_room(std::uint64_t size, bool pinned);
+  void reserve_buffer(std::uint64_t size, bool pinned);
   void begin_copies(const std::vector<at::Tensor>& images);
 
-  std::vector<FileShare> shares_;
-  std::deque<std::string> headers_;  // which do not move
+  std::vector<FileShard> shards_;
+  std::deque<std::string> headers_;  // a deque: shards_ refer to the strings
   std::vector<Source> sources_;
   at::Tensor buffer_;
   bool is_pinned_ = false;             // the buffer

@@ -27,7 +27,7 @@ NamedTensors without_aliases(const NamedTensors& from, const ModelTensors& model
   for (const auto& [name, tensor] : model.all()) known.insert(name);
 
   NamedTensors once;
-  std::unordered_map<std::string, std::string> renamed;  // first names that stand there under another one
+  std::unordered_map<std::string, std::string> renamed;  // first name -> the other name that the file has for it
   for (const auto& [name, tensor] : from) {
     const auto alias = model.aliases.find(name);
     if (alias == model.aliases.end() || known.contains(name)) {
@@ -44,7 +44,7 @@ NamedTensors without_aliases(const NamedTensors& from, const ModelTensors& model
       renamed.emplace(first, name);
       once.emplace_back(first, tensor);
     } else if (const auto& kept = other == given.end() ? before->second : first; !same_values(given.at(kept), tensor)) {
-      throw TrainError(what + " has other values for '" + printable(name) + "' than for '" + printable(kept) +
+      throw TrainError(what + " has different values for '" + printable(name) + "' and '" + printable(kept) +
                        "', which are one parameter of this model");
     }
   }

@@ -1,4 +1,4 @@
-// Weights that have several names, as a language model's embedding is its output layer too.
+// Weights with several names, such as the embedding of a language model that is also its output layer.
 #pragma once
 
 #include <map>
@@ -8,14 +8,13 @@
 
 namespace torchbridge::train {
 
-// The tensors of a file under the names that the model saves them by: each once. Left out is another name of a tensor
-// that the model knows; what is there under the other name alone is renamed; what the file ties and the model does not
-// is left out too where the model has no such name. The order is kept. Throws TrainError where the model ties two
-// tensors whose values differ in the file.
+// The tensors of a file, each once, under the names by which the model saves them. Drops a second name of a tensor,
+// renames a tensor that the file has only under another name, and drops a name that the file ties and the model does
+// not have. Keeps the order. Throws TrainError if the model ties two tensors whose values differ in the file.
 NamedTensors without_aliases(const NamedTensors& from, const ModelTensors& model, const std::string& what);
 
-// The metadata of a model's safetensors file: "format", and each other name with the name that it is saved under, as
-// safetensors.torch.save_model writes it. The tensors themselves are in the file once: the format has no shared ones.
+// The metadata of a model's safetensors file: "format", and each other name with the name under which it is saved, as
+// safetensors.torch.save_model writes it. Each tensor is in the file once: the format has no shared tensors.
 std::map<std::string, std::string> model_metadata(const ModelTensors& model);
 
 }  // namespace torchbridge::train

@@ -8,17 +8,17 @@
 #include <c10/core/Storage.h>
 
 #include "bridge/base/env_map.h"
-#include "trainer_template/runtime/formats/safetensors_header.h"
-#include "trainer_template/runtime/tensors/scalar_types.h"
-#include "trainer_template/runtime/formats/state_dict.h"
 #include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/formats/safetensors_header.h"
+#include "trainer_template/runtime/formats/state_dict.h"
+#include "trainer_template/runtime/tensors/scalar_types.h"
 
 namespace torchbridge::train {
 namespace {
 
 using Kind = PickledValue::Kind;
 
-TrainError wrong(const std::filesystem::path& path, const std::string& what) {
+TrainError file_error(const std::filesystem::path& path, const std::string& what) {
   return TrainError(path.string() + " " + what);
 }
 
@@ -43,7 +43,7 @@ at::Tensor TorchFile::tensor(const PickledTensor& at) {
   }
   const c10::Storage& storage = found->second;
   if (storage.nbytes() < static_cast<std::size_t>(at.storage_size) * element_size(at.dtype)) {
-    throw wrong(path(), "has a tensor that reaches beyond its storage '" + printable(at.storage) + "'");
+    throw file_error(path(), "has a tensor that reaches beyond its storage '" + printable(at.storage) + "'");
   }
   at::Tensor tensor = at::empty({0}, at::TensorOptions(scalar_type_of(at.dtype)));
   tensor.set_(storage, at.offset, at.shape, at.strides);
@@ -56,9 +56,9 @@ NamedTensors TorchFile::tensors(const PickledValue& dict) {
   for (std::size_t i = 0; i < dict.items.size(); i += 2) {
     const PickledValue &key = *dict.items[i], &value = *dict.items[i + 1];
     if (!key.is(Kind::kText))
-      throw wrong(path(), "has a tensor under the number " + std::to_string(key.integer) + " instead of a name");
-    if (!value.is(Kind::kTensor)) throw wrong(path(), "has '" + printable(key.text) + "', which is no tensor");
-    if (!names.insert(key.text).second) throw wrong(path(), "has '" + printable(key.text) + "' twice");
+      throw file_error(path(), "has the number " + std::to_string(key.integer) + " as the name of a tensor");
+    if (!value.is(Kind::kTensor)) throw file_error(path(), "has '" + printable(key.text) + "', which is not a tensor");
+    if (!names.insert(key.text).second) throw file_error(path(), "has '" + printable(key.text) + "' twice");
     tensors.emplace_back(key.text, tensor(value.tensor));
   }
   return tensors;
@@ -66,7 +66,7 @@ NamedTensors TorchFile::tensors(const PickledValue& dict) {
 
 NamedTensors TorchFile::state_dict() {
   const auto found = find_state_dict(content());
-  if (!found) throw wrong(path(), found.error().message);
+  if (!found) throw file_error(path(), found.error().message);
   NamedTensors all = tensors(**found);
   const std::size_t prefix = common_prefix(**found).size();
   for (auto& [name, tensor] : all) name.erase(0, prefix);

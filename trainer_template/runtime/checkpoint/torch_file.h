@@ -10,7 +10,7 @@
 
 namespace torchbridge::train {
 
-// One thread. Members throw TrainError, which names the file and what is wrong with it.
+// One thread. Members throw TrainError, which names the file and the error.
 class TorchFile {
  public:
   explicit TorchFile(const std::filesystem::path& path);
@@ -19,14 +19,13 @@ class TorchFile {
   const std::filesystem::path& path() const { return archive_.path(); }
   const PickledValue& content() const { return *content_; }
 
-  // On the CPU. Tensors that share memory in Python do so here.
+  // A tensor on the CPU. Tensors that share memory in Python share it here.
   at::Tensor tensor(const PickledTensor& tensor);
 
-  // The tensors of one dictionary in it, in its order. Throws where a value is no tensor or a key is there twice.
+  // The tensors of a dictionary of the file, in its order. Throws if a value is not a tensor or a key occurs twice.
   NamedTensors tensors(const PickledValue& dict);
 
-  // A model's state_dict: all that was saved, or what stands there as "model", "state_dict" or "model_state_dict". The
-  // prefix "module." of a model that DistributedDataParallel wraps is left out.
+  // The model's state_dict (find_state_dict()), without the prefix "module." that DistributedDataParallel adds.
   NamedTensors state_dict();
 
  private:

@@ -72,9 +72,9 @@ std::vector<std::int64_t> complete_steps(const fs::path& root) { return steps_wh
 
 std::vector<std::int64_t> steps_without_done(const fs::path& root) { return steps_where(root, false); }
 
-std::vector<fs::path> folders_aside(const fs::path& root) {
+std::vector<fs::path> aside_folders(const fs::path& root) {
   return entries_where(root, [](std::string_view name) {
-    return name.ends_with(kAsideEnding) && step_of_folder(name.substr(0, name.size() - kAsideEnding.size()));
+    return name.ends_with(kAsideSuffix) && step_of_folder(name.substr(0, name.size() - kAsideSuffix.size()));
   });
 }
 

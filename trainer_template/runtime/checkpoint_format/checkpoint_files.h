@@ -1,4 +1,4 @@
-// The folder of checkpoints as files: names, which are complete, which are whole, which to remove.
+// File and folder names in a folder of checkpoints, and which of them are complete.
 #pragma once
 
 #include <cstdint>
@@ -15,32 +15,31 @@ namespace torchbridge::train {
 
 constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kManifestFile = "manifest.json";
-constexpr const char* kDoneFile = "DONE";  // written last: a folder without it is no checkpoint
-constexpr std::string_view kAsideEnding =
-    ".aside";  // of a step's folder that was put aside: nothing looks at it any more
-constexpr std::string_view kTemporaryPrefix = ".tmp-";  // of what is not finished, or half removed
+constexpr const char* kDoneFile = "DONE";               // written last: a folder without it is no checkpoint
+constexpr std::string_view kAsideSuffix = ".aside";     // of a renamed step folder, which no run reads
+constexpr std::string_view kTemporaryPrefix = ".tmp-";  // of an unfinished save or removal
 
 std::string step_folder(std::int64_t step);                         // step-00000100
-std::optional<std::int64_t> step_of_folder(std::string_view name);  // nothing for any other name
+std::optional<std::int64_t> step_of_folder(std::string_view name);  // nullopt for any other name
 std::string optimizer_file(int shard, int shards);                  // optimizer-00000-of-00001.safetensors
 bool is_optimizer_file(std::string_view name);
 std::string rank_file(int rank);  // rank-00000.safetensors
 
-// Whether it holds DONE, which is a file.
+// Whether the folder contains DONE as a regular file.
 bool is_complete(const std::filesystem::path& folder);
 
-// Steps whose folder in `root` is complete, newest first. Empty when there is no such folder.
+// Steps whose folder in `root` is complete, newest first. Empty if `root` does not exist.
 std::vector<std::int64_t> complete_steps(const std::filesystem::path& root);
-// Those whose folder is not: of a run that was killed between the folder's rename and DONE, or DONE was lost later.
+// Steps whose folder is not complete: the run was killed between the rename of the folder and DONE, or DONE was lost.
 std::vector<std::int64_t> steps_without_done(const std::filesystem::path& root);
 
-// Folders in `root` that were put aside, by name.
-std::vector<std::filesystem::path> folders_aside(const std::filesystem::path& root);
+// Step folders in `root` that were renamed to step-N.aside, by name.
+std::vector<std::filesystem::path> aside_folders(const std::filesystem::path& root);
 
-// What killed runs left behind in `root`: folders under temporary names.
+// Folders in `root` with temporary names, which killed runs left behind.
 std::vector<std::filesystem::path> leftovers(const std::filesystem::path& root);
 
-// Writes parts as a new file, synced, and returns what the manifest must say about it.
+// Writes the parts as a new synced file and returns its record for the manifest.
 FileRecord write_recorded(FileLayer& files, const std::filesystem::path& path,
                           const std::vector<std::string_view>& parts);
 

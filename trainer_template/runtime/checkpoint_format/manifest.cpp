@@ -16,9 +16,9 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::string_view kSealBegin = ",\n  \"xxh3_128\": \"", kSealEnd = "\"\n}\n";
+constexpr std::string_view kChecksumBegin = ",\n  \"xxh3_128\": \"", kChecksumEnd = "\"\n}\n";
 
-// nlohmann's own conversion cuts off what does not fit, and fractions.
+// nlohmann's own conversion silently truncates fractions and numbers that do not fit.
 template <class Integer>
 Integer integer(const json& value) {
   if (value.is_number_unsigned()) {
@@ -28,9 +28,9 @@ Integer integer(const json& value) {
     if (const auto number = value.get<std::int64_t>(); std::in_range<Integer>(number))
       return static_cast<Integer>(number);
   }
-  throw std::invalid_argument("cannot be understood: it has " +
+  throw std::invalid_argument("is invalid: it has " +
                               printable(value.dump(-1, ' ', true, json::error_handler_t::replace)) +
-                              " where a smaller or whole number belongs");
+                              " where an integer in the range of its type is expected");
 }
 
 json to_json(const FileRecord& file) {
@@ -40,7 +40,7 @@ json to_json(const FileRecord& file) {
   return record;
 }
 
-// Throws json::exception; std::invalid_argument says what is wrong with the record.
+// Throws json::exception, or std::invalid_argument with the error of the record.
 FileRecord file_from(const json& record) {
   FileRecord file{.name = record.at("name"),
                   .size = integer<std::uint64_t>(record.at("size")),
@@ -56,7 +56,7 @@ FileRecord file_from(const json& record) {
     left -= part.size;
   }
   const bool is_covered = file.parts.empty() ? !file.xxh3.empty() : left == 0;
-  if (!is_covered) throw std::invalid_argument("has no checksum for all of '" + printable(file.name) + "'");
+  if (!is_covered) throw std::invalid_argument("has no checksum for every byte of '" + printable(file.name) + "'");
   return file;
 }
 
@@ -101,8 +101,8 @@ void check_names(const std::vector<FileRecord>& files) {
   }
 }
 
-std::string seal_of(std::string_view body) {
-  return std::string(kSealBegin) + checksum_of(body) + std::string(kSealEnd);
+std::string checksum_entry(std::string_view body) {
+  return std::string(kChecksumBegin) + checksum_of(body) + std::string(kChecksumEnd);
 }
 
 }  // namespace
@@ -132,12 +132,12 @@ std::string to_json(const Manifest& manifest) {
   constexpr std::string_view kEnd = "\n}";
   std::string text = document.dump(2, ' ', false, json::error_handler_t::replace);
   text.resize(text.size() - kEnd.size());
-  return text + seal_of(text);
+  return text + checksum_entry(text);
 }
 
-bool is_sealed(std::string_view text) {
-  static const std::size_t size = seal_of("").size();
-  return text.size() >= size && text.substr(text.size() - size) == seal_of(text.substr(0, text.size() - size));
+bool has_valid_checksum(std::string_view text) {
+  static const std::size_t size = checksum_entry("").size();
+  return text.size() >= size && text.substr(text.size() - size) == checksum_entry(text.substr(0, text.size() - size));
 }
 
 Result<Manifest> manifest_from_json(std::string_view text) try {
@@ -158,11 +158,11 @@ Result<Manifest> manifest_from_json(std::string_view text) try {
   check_names(manifest.files);
   const auto& [epoch, consumed] = manifest.state.position;
   if (manifest.state.step < 0 || epoch < 0 || consumed < 0 || manifest.world_size < 1) {
-    return Error{"holds a negative position"};
+    return Error{"has a negative position or a world size below 1"};
   }
   return manifest;
 } catch (const json::exception& error) {
-  return Error{"cannot be understood: " + printable(error.what())};
+  return Error{"is invalid: " + printable(error.what())};
 } catch (const std::invalid_argument& error) {
   return Error{error.what()};
 }

@@ -1,4 +1,4 @@
-// manifest.json of a checkpoint: what it holds, how training stood (TrainState), and how each file can be proven whole.
+// manifest.json of a checkpoint: the state of the training (TrainState), and size and checksums of each file.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace torchbridge::train {
 
-// A piece of a file: the header of a safetensors file, one of its tensors, or a part of these where the next rank went
-// on.
+// A part of a file with its own checksum: the header of a safetensors file, one of its tensors, or a part of these
+// where the range of a rank ends.
 struct FilePart {
   std::uint64_t size = 0;
   std::string xxh3;  // as in FileRecord
@@ -25,9 +25,8 @@ struct FilePart {
 struct FileRecord {
   std::string name;  // within the checkpoint's folder
   std::uint64_t size = 0;
-  std::string
-      xxh3;  // XXH3-128, 32 hexadecimal digits, as `xxh128sum` prints it; empty where several ranks wrote the file
-  // From the first byte to the last one. May be empty where xxh3 is not.
+  std::string xxh3;  // XXH3-128 in 32 hexadecimal digits, like `xxh128sum`; empty if several ranks wrote the file
+  // All bytes in order. May be empty if xxh3 is not.
   std::vector<FilePart> parts;
 
   bool operator==(const FileRecord&) const = default;
@@ -36,23 +35,23 @@ struct FileRecord {
 struct Manifest {
   static constexpr int kVersion = 2;
 
-  TrainState state;                             // as the run that wrote it stood
+  TrainState state;                             // of the run that wrote it
   int world_size = 1;                           // of that run
-  std::map<std::string, std::string> options;   // of the run that wrote it, for the reader's eye
+  std::map<std::string, std::string> options;   // of the run that wrote it, for people
   std::map<std::string, std::string> versions;  // of libraries
-  OptimizerRecord optimizer;                    // its groups, which order parameters as Python numbers them
+  OptimizerRecord optimizer;  // its groups list the parameters in the order in which Python numbers them
   std::vector<FileRecord> files;
 
   bool operator==(const Manifest&) const = default;
 };
 
-// Sealed: its last key, xxh3_128, is the checksum of all that is before it.
+// The last key, xxh3_128, is the checksum of all text before it.
 std::string to_json(const Manifest& manifest);
 
-// Whether the text is as to_json() wrote it, to the last byte.
-bool is_sealed(std::string_view text);
+// Whether the text ends with the checksum of the text before it, so it is what to_json() wrote, to the last byte.
+bool has_valid_checksum(std::string_view text);
 
-// Does not look at the seal. An error says what is missing or wrong; unknown keys are left alone, another version is an
+// Does not compare the checksum. An error names what is missing or wrong. Ignores unknown keys; another version is an
 // error.
 Result<Manifest> manifest_from_json(std::string_view text);
 

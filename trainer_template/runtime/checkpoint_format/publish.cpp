@@ -4,22 +4,22 @@
 #include <exception>
 #include <string_view>
 
-#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/base/console.h"
 #include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/base/failpoint.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 
 namespace torchbridge::train {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Why it cannot become the link to the newest one; nothing where it can.
-std::string fault_of_latest(const fs::path& root) {
+// Why `latest` cannot become the link to the newest checkpoint; empty if it can.
+std::string latest_link_error(const fs::path& root) {
   std::error_code ignored;
   const fs::path link = root / kLatestLink;
   if (!fs::is_directory(fs::symlink_status(link, ignored))) return {};
-  return "'" + link.string() + "' is a folder, not the link to the newest one: move it away";
+  return "'" + link.string() + "' is a folder, expected the link to the newest checkpoint: move the folder away";
 }
 
 }  // namespace
@@ -31,24 +31,26 @@ std::vector<std::int64_t> steps_to_remove(std::vector<std::int64_t> steps, const
   return steps;
 }
 
-void put_aside(FileLayer& files, const fs::path& folder, const std::string& why) {
-  const fs::path aside = folder.string() + std::string(kAsideEnding);
+void rename_to_aside(FileLayer& files, const fs::path& folder, const std::string& why) {
+  const fs::path aside = folder.string() + std::string(kAsideSuffix);
   std::error_code ignored;
-  const bool in_place_of_another = fs::exists(fs::symlink_status(aside, ignored));
+  const bool replaces_another = fs::exists(fs::symlink_status(aside, ignored));
   files.remove(aside);
   files.rename(folder, aside);
-  say("put aside as " + aside.string() + (in_place_of_another ? ", in place of the one put aside before" : "") + ": " +
-      why + "; it stays until you remove it (rm -r)");
+  say("checkpoint " + folder.string() + " renamed to " + aside.filename().string() +
+      (replaces_another ? ", which replaces an earlier folder of that name" : "") + ": " + why +
+      "; remove it with rm -r if you do not need it");
 }
 
-void put_aside_newer_than(FileLayer& files, const fs::path& root, std::int64_t step) {
+void rename_newer_to_aside(FileLayer& files, const fs::path& root, std::int64_t step) {
   const std::vector<std::int64_t> steps = complete_steps(root);
   if (steps.empty() || steps.front() <= step) return;
   point_latest_to(files, root, step);
   for (const std::int64_t newer : steps) {
     if (newer > step)
-      put_aside(files, root / step_folder(newer),
-                "newer than the checkpoint of step " + std::to_string(step) + ", which training went on from");
+      rename_to_aside(
+          files, root / step_folder(newer),
+          "it is newer than the checkpoint of step " + std::to_string(step) + ", from which training resumed");
   }
 }
 
@@ -60,7 +62,7 @@ void publish(FileLayer& files, const fs::path& root, const fs::path& temporary, 
 
   const fs::path folder = root / step_folder(manifest.state.step);
   if (is_complete(folder)) {
-    put_aside(files, folder, "this run has another checkpoint of that step");
+    rename_to_aside(files, folder, "this run saved another checkpoint of that step");
   } else {
     files.remove(folder);
   }
@@ -76,7 +78,7 @@ void mark_complete(FileLayer& files, const fs::path& folder) {
 }
 
 void point_latest_to(FileLayer& files, const fs::path& root, std::int64_t step) {
-  if (const std::string fault = fault_of_latest(root); !fault.empty()) throw TrainError(fault);
+  if (const std::string fault = latest_link_error(root); !fault.empty()) throw TrainError(fault);
   const fs::path link = root / kLatestLink, aside = root / (std::string(kTemporaryPrefix) + kLatestLink);
   files.remove(aside);
   if (!fs::exists(root / step_folder(step))) return files.remove(link);
@@ -85,12 +87,13 @@ void point_latest_to(FileLayer& files, const fs::path& root, std::int64_t step) 
   files.sync_folder(root);
 }
 
-std::string tidy_up(FileLayer& files, const fs::path& root, std::int64_t newest, const Retention& retention) try {
-  const std::string fault = fault_of_latest(root);
+std::string update_latest_and_prune(FileLayer& files, const fs::path& root, std::int64_t newest,
+                                    const Retention& retention) try {
+  const std::string fault = latest_link_error(root);
   if (fault.empty()) point_latest_to(files, root, newest);
   for (const std::int64_t step : steps_to_remove(complete_steps(root), retention)) {
     failpoint("prune");
-    // Under another name first: a removal that is cut short must not leave something that looks complete.
+    // Renamed first: an interrupted removal must not leave a folder that looks complete.
     const fs::path aside = root / (std::string(kTemporaryPrefix) + "removed-" + step_folder(step));
     files.remove(aside);
     files.rename(root / step_folder(step), aside);
@@ -98,17 +101,17 @@ std::string tidy_up(FileLayer& files, const fs::path& root, std::int64_t newest,
   }
   return fault;
 } catch (const std::exception& error) {
-  return std::string("older ones were not all removed: ") + error.what();
+  return std::string("not all older ones were removed: ") + error.what();
 }
 
-void abandon(FileLayer& files, const fs::path& root, const fs::path& temporary, std::int64_t step) noexcept {
+void remove_unpublished(FileLayer& files, const fs::path& root, const fs::path& temporary, std::int64_t step) noexcept {
   const fs::path folder = root / step_folder(step);
   for (const fs::path& path : {temporary, folder}) {
     try {
-      // With DONE it is complete, whatever went wrong after that.
+      // With DONE the checkpoint is complete, whatever failed after that.
       if (path == temporary || !is_complete(folder)) files.remove(path);
     } catch (const std::exception&) {
-      // It may be the disk that does not take anything any more.
+      // The disk may reject all further operations.
     }
   }
 }

@@ -1,4 +1,4 @@
-// How a written checkpoint becomes one that counts, and old ones go.
+// Publishes a written checkpoint, updates the link to the newest one, and removes old ones.
 #pragma once
 
 #include <cstdint>
@@ -13,44 +13,45 @@ namespace torchbridge::train {
 
 constexpr const char* kLatestLink = "latest";  // in the folder of checkpoints: a link to the newest one
 
-// Which checkpoints stay.
+// Which checkpoints are kept.
 struct Retention {
   int keep = 3;                 // the newest ones
-  std::int64_t keep_every = 0;  // and for good those whose step is a multiple of this; 0: none
+  std::int64_t keep_every = 0;  // and all whose step is a multiple of this; 0: none
 };
 
-// All of the steps but those that stay, newest first.
+// The steps that are not kept, newest first.
 std::vector<std::int64_t> steps_to_remove(std::vector<std::int64_t> steps, const Retention& retention);
 
-// Out of the way of all that looks for checkpoints, as FOLDER.aside (one of that name goes), with a line that says why,
-// and that it is the user's to remove. Throws TrainError.
-void put_aside(FileLayer& files, const std::filesystem::path& folder, const std::string& why);
+// Renames `folder` to FOLDER.aside, which no run reads, and prints a message with the reason `why`. Replaces an earlier
+// FOLDER.aside. Throws TrainError.
+void rename_to_aside(FileLayer& files, const std::filesystem::path& folder, const std::string& why);
 
-// Of a run that went on from `step`: the complete ones after it, which are not of this run. `latest` leads to `step`
-// first.
-void put_aside_newer_than(FileLayer& files, const std::filesystem::path& root, std::int64_t step);
+// For a run that resumed from `step`: renames the complete checkpoints after it, which are not of this run, to
+// step-N.aside. Points `latest` to `step` first, so that it never points to a renamed folder.
+void rename_newer_to_aside(FileLayer& files, const std::filesystem::path& root, std::int64_t step);
 
-// The last steps of writing, after all files but the manifest are in `temporary`, synced: manifest, folder sync, rename
-// to root/step-N (a folder of that name is put aside where it is complete, else it goes) and DONE. From there on it
-// counts. Throws TrainError.
+// The last steps of a save: manifest, folder sync, rename to root/step-N, DONE. A folder of that name is renamed to
+// step-N.aside if it is complete, else removed. The checkpoint is complete with DONE. REQUIRES: all files but the
+// manifest are in `temporary` and synced. Throws TrainError.
 void publish(FileLayer& files, const std::filesystem::path& root, const std::filesystem::path& temporary,
              const Manifest& manifest);
 
-// The last of these: DONE, synced. REQUIRES: all else in `folder` is synced.
+// Writes DONE and syncs it. REQUIRES: all other files in `folder` are synced.
 void mark_complete(FileLayer& files, const std::filesystem::path& folder);
 
-// Durable; a link to where no checkpoint is goes. Does nothing on a file system without links. Throws TrainError, also
-// where a folder has that name.
+// Makes `latest` a link to the checkpoint of `step`, synced; removes `latest` if there is no such checkpoint. Does
+// nothing on a file system without links. Throws TrainError, also if `latest` is a folder.
 void point_latest_to(FileLayer& files, const std::filesystem::path& root, std::int64_t step);
 
-// After publish: `latest`, then the removal of those that do not stay, also where a folder is in the way of `latest`.
-// What goes wrong is returned as one line, for the checkpoint is good; empty where nothing did.
-std::string tidy_up(FileLayer& files, const std::filesystem::path& root, std::int64_t newest,
-                    const Retention& retention);
+// After publish(): updates `latest`, then removes the checkpoints that are not kept, also if `latest` is a folder.
+// Returns an error as one line instead of throwing, because the new checkpoint is complete; empty if there was no
+// error.
+std::string update_latest_and_prune(FileLayer& files, const std::filesystem::path& root, std::int64_t newest,
+                                    const Retention& retention);
 
-// After a publish that threw, or instead of one: removes what was written, as far as the disk lets it. The next run
-// removes the rest.
-void abandon(FileLayer& files, const std::filesystem::path& root, const std::filesystem::path& temporary,
-             std::int64_t step) noexcept;
+// After a publish() that threw, or instead of one: removes the written files, unless DONE exists. Ignores errors: the
+// next run removes the rest.
+void remove_unpublished(FileLayer& files, const std::filesystem::path& root, const std::filesystem::path& temporary,
+                        std::int64_t step) noexcept;
 
 }  // namespace torchbridge::train

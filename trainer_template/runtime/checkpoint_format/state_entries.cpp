@@ -25,10 +25,11 @@ class Reader {
     return *value;
   }
   std::int64_t count_at(const std::string& name) const {
-    constexpr double kMost = 1LL << 53;  // above it not every whole number is a double
+    constexpr double kMost = 1LL << 53;  // a double has no larger range of consecutive integers
     const double value = at(name);
     const bool is_count = value >= 0 && value <= kMost && value == std::floor(value);
-    if (!is_count) throw std::invalid_argument("has " + shortest(value) + " as its state '" + name + "', a count");
+    if (!is_count)
+      throw std::invalid_argument("has the state '" + name + "' of " + shortest(value) + ", expected a count");
     return static_cast<std::int64_t>(value);
   }
 

@@ -8,11 +8,11 @@
 
 namespace torchbridge::train {
 
-// What is not set has no entry. All values are finite, as JSON needs it.
+// Members that are not set have no entry. All values are finite, as JSON requires.
 std::map<std::string, double> state_entries(const TrainState& state);
 
-// The inverse: sets what has an entry, and leaves entries alone that it does not know. Throws std::invalid_argument,
-// for the text after a manifest's name, for an entry that is missing or cannot be.
+// The inverse: sets the members that have an entry, and ignores unknown entries. Throws std::invalid_argument for a
+// missing or impossible entry; its text follows the manifest's name in a message.
 void read_state_entries(const std::map<std::string, double>& entries, TrainState& state);
 
 }  // namespace torchbridge::train

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "bridge/base/env_map.h"
-#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/base/checksum.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/formats/safetensors_header.h"
 
 namespace torchbridge::train {
@@ -24,19 +24,19 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kHeaderLength = 8;
-constexpr int kReaders = 4;  // of each rank: while one computes, the others keep the disk busy
+constexpr int kReaders = 4;  // threads of each rank: while one computes a checksum, the others keep the disk busy
 constexpr std::uint64_t kLargestManifest = 256 << 20;
 
-// What one checksum is about: bytes [begin, end) of a file.
-struct Checked {
+// Bytes [begin, end) of a file, and their checksum.
+struct ChecksumRange {
   const FileRecord* file = nullptr;
   std::uint64_t begin = 0, end = 0;
   std::string_view xxh3;
 };
 
-// In the order of the files and their bytes: of those that a rank needs whole, or of the others.
-std::vector<Checked> everything(const Manifest& manifest, const FileImages& images, bool whole) {
-  std::vector<Checked> all;
+// All ranges in the order of the files and their bytes: of the files in `images` if `whole`, else of the others.
+std::vector<ChecksumRange> checksum_ranges(const Manifest& manifest, const FileImages& images, bool whole) {
+  std::vector<ChecksumRange> all;
   for (const FileRecord& file : manifest.files) {
     if (images.contains(file.name) != whole) continue;
     std::uint64_t begin = 0;
@@ -49,22 +49,22 @@ std::vector<Checked> everything(const Manifest& manifest, const FileImages& imag
   return all;
 }
 
-// About as many bytes for each reader, one behind the other as the disk has them. All ranks come to the same.
-std::vector<Checked> share_of(const std::vector<Checked>& all, int share, int shares) {
-  std::vector<Checked> own;
+// Consecutive ranges of about as many bytes for each shard. Every rank computes the same division.
+std::vector<ChecksumRange> shard_of(const std::vector<ChecksumRange>& all, int shard, int shards) {
+  std::vector<ChecksumRange> own;
   std::uint64_t total = 0, before = 0;
-  for (const Checked& one : all) total += one.end - one.begin + 1;
-  for (const Checked& one : all) {
-    if (static_cast<int>(static_cast<double>(before) / static_cast<double>(total) * shares) == share)
+  for (const ChecksumRange& one : all) total += one.end - one.begin + 1;
+  for (const ChecksumRange& one : all) {
+    if (static_cast<int>(static_cast<double>(before) / static_cast<double>(total) * shards) == shard)
       own.push_back(one);
     before += one.end - one.begin + 1;
   }
   return own;
 }
 
-// Which tensors lie in the range, by the file's own header: " (tensor 'layers.0.weight')". Empty where it has none that
-// can be read.
-std::string tensors_in(const ReadFile& file, const Checked& range) {
+// The tensors in the range, by the header of the file: " (tensor 'layers.0.weight')". Empty if it has no readable
+// header.
+std::string tensors_in(const ReadFile& file, const ChecksumRange& range) {
   std::string start;
   const auto read = [&](std::uint64_t end) {
     return file.read(start.size(), end, [&](std::string_view bytes) { return !start.append(bytes).empty(); });
@@ -78,18 +78,20 @@ std::string tensors_in(const ReadFile& file, const Checked& range) {
   std::string names;
   for (const TensorEntry& tensor : header->tensors) {
     if (tensor.begin == tensor.end || *size + tensor.end <= range.begin || *size + tensor.begin >= range.end) continue;
-    if (!names.empty()) return " (tensor '" + names + "' or behind it)";
+    if (!names.empty()) return " (tensor '" + names + "' or a later one)";
     names = printable(tensor.name);
   }
   return names.empty() ? names : " (tensor '" + names + "')";
 }
 
-// Compares bytes, as they come, with the checksums of the parts that they are, one part behind the other.
+// Compares a stream of bytes with the checksums of consecutive parts.
 class Comparison {
  public:
-  Comparison(std::span<const Checked> parts, std::size_t most) : parts_(parts), most_(most) { end_parts(); }
+  Comparison(std::span<const ChecksumRange> parts, std::size_t max_faults) : parts_(parts), max_faults_(max_faults) {
+    end_parts();
+  }
 
-  // Whether it is worth while to go on.
+  // False once `max_faults` parts differ.
   bool take(std::string_view bytes) {
     while (!bytes.empty() && !parts_.empty()) {
       const std::string_view own = bytes.substr(0, parts_.front().end - parts_.front().begin - seen_);
@@ -98,13 +100,13 @@ class Comparison {
       bytes.remove_prefix(own.size());
       end_parts();
     }
-    return differ_.size() < most_;
+    return differ_.size() < max_faults_;
   }
 
-  const std::vector<Checked>& differ() const { return differ_; }
+  const std::vector<ChecksumRange>& differ() const { return differ_; }
 
  private:
-  // Those of which all has come.
+  // Compares and removes the parts whose bytes are complete.
   void end_parts() {
     while (!parts_.empty() && seen_ == parts_.front().end - parts_.front().begin) {
       if (checksum_->digest() != parts_.front().xxh3) differ_.push_back(parts_.front());
@@ -114,45 +116,44 @@ class Comparison {
     }
   }
 
-  std::span<const Checked> parts_;  // that have not ended
-  const std::size_t most_;
-  std::optional<Checksum> checksum_{std::in_place};  // of the first of them
+  std::span<const ChecksumRange> parts_;  // not complete yet
+  const std::size_t max_faults_;
+  std::optional<Checksum> checksum_{std::in_place};  // of the first one
   std::uint64_t seen_ = 0;                           // of its bytes
-  std::vector<Checked> differ_;
+  std::vector<ChecksumRange> differ_;
 };
 
-// Of parts of one file that lie one behind the other: the first `most`.
-std::vector<std::string> faults_in_file(const fs::path& folder, std::span<const Checked> parts, const Kept& kept,
-                                        std::size_t most) {
+// The first `max_faults` errors in consecutive parts of one file.
+std::vector<std::string> faults_in_file(const fs::path& folder, std::span<const ChecksumRange> parts,
+                                        const KeptImages& kept, std::size_t max_faults) {
   const FileRecord& record = *parts.front().file;
   const auto found = kept.images.find(record.name);
   FileImage* const image = found == kept.images.end() ? nullptr : found->second.get();
   const ReadFile file(folder / record.name, image ? kept.way : ReadFile::Way::kCached);
-  if (file.refusal()) return {record.name + " " + file.refusal()};
+  if (file.error()) return {record.name + " " + file.error()};
   if (file.size() != record.size) {
-    return {record.name + " has " + std::to_string(file.size()) + " bytes, " + std::to_string(record.size) +
-            " were written"};
+    return {record.name + " has " + std::to_string(file.size()) + " bytes, expected " + std::to_string(record.size)};
   }
-  Comparison comparison(parts, most);
+  Comparison comparison(parts, max_faults);
   const auto take = [&](std::string_view bytes) { return comparison.take(bytes); };
   const std::uint64_t begin = parts.front().begin, end = parts.back().end;
   const bool delivered = image ? file.read_into(*image, begin, end, take) : file.read(begin, end, take);
   std::vector<std::string> faults;
-  for (const Checked& part : comparison.differ())
+  for (const ChecksumRange& part : comparison.differ())
     faults.push_back(record.name + " is damaged: its checksum differs" + tensors_in(file, part));
   if (!delivered) faults.push_back(record.name + " cannot be read");
   return faults;
 }
 
-// The first `most` of them. A file that is missing or of another size is one.
-std::vector<std::string> faults(const fs::path& folder, std::span<const Checked> parts, const Kept& kept,
-                                std::size_t most) {
+// The first `max_faults` errors. A file that is missing or has another size is one error.
+std::vector<std::string> faults(const fs::path& folder, std::span<const ChecksumRange> parts, const KeptImages& kept,
+                                std::size_t max_faults) {
   std::vector<std::string> found;
-  while (!parts.empty() && found.size() < most) {
+  while (!parts.empty() && found.size() < max_faults) {
     const FileRecord* const file = parts.front().file;
-    const auto end = std::ranges::find_if(parts, [&](const Checked& part) { return part.file != file; });
+    const auto end = std::ranges::find_if(parts, [&](const ChecksumRange& part) { return part.file != file; });
     const auto own = parts.first(static_cast<std::size_t>(end - parts.begin()));
-    for (std::string& fault : faults_in_file(folder, own, kept, most - found.size())) {
+    for (std::string& fault : faults_in_file(folder, own, kept, max_faults - found.size())) {
       if (found.empty() || found.back() != fault) found.push_back(std::move(fault));
     }
     parts = parts.subspan(own.size());
@@ -165,7 +166,7 @@ std::vector<std::string> faults(const fs::path& folder, std::span<const Checked>
 Result<Manifest> read_manifest(const fs::path& folder) {
   const std::string name = kManifestFile;
   const ReadFile file(folder / name);
-  if (file.refusal()) return Error{name + " " + file.refusal()};
+  if (file.error()) return Error{name + " " + file.error()};
   if (file.size() > kLargestManifest)
     return Error{name + " is damaged: it has " + std::to_string(file.size()) + " bytes"};
   std::string text;
@@ -173,7 +174,7 @@ Result<Manifest> read_manifest(const fs::path& folder) {
     return Error{name + " cannot be read"};
   auto manifest = manifest_from_json(text);
   if (!manifest) return Error{name + " " + manifest.error().message};
-  if (!is_sealed(text)) return Error{name + " is damaged: its checksum differs"};
+  if (!has_valid_checksum(text)) return Error{name + " is damaged: its checksum differs"};
   return manifest;
 }
 
@@ -185,18 +186,18 @@ FileImages images_for(const Manifest& manifest, const std::vector<std::string>& 
     try {
       image = std::make_shared<FileImage>(file.size);
     } catch (const std::bad_alloc&) {
-      // It can be mapped later.
+      // The image stays null: the file is mapped later.
     }
   }
   return images;
 }
 
-Status verify_files(const fs::path& folder, const Manifest& manifest, int share, int shares, const Kept& kept) {
-  const std::vector<Checked> own = everything(manifest, kept.images, true),
-                             all = everything(manifest, kept.images, false);
+Status verify_files(const fs::path& folder, const Manifest& manifest, int shard, int shards, const KeptImages& kept) {
+  const std::vector<ChecksumRange> own = checksum_ranges(manifest, kept.images, true),
+                                   all = checksum_ranges(manifest, kept.images, false);
   const auto fault_of_reader = [&](int reader) {
-    std::vector<Checked> parts = share_of(own, reader, kReaders);
-    std::ranges::copy(share_of(all, share * kReaders + reader, shares * kReaders), std::back_inserter(parts));
+    std::vector<ChecksumRange> parts = shard_of(own, reader, kReaders);
+    std::ranges::copy(shard_of(all, shard * kReaders + reader, shards * kReaders), std::back_inserter(parts));
     return faults(folder, parts, kept, 1);
   };
   std::array<std::future<std::vector<std::string>>, kReaders> readers;
@@ -209,7 +210,7 @@ Status verify_files(const fs::path& folder, const Manifest& manifest, int share,
 }
 
 std::vector<std::string> all_faults(const fs::path& folder, const Manifest& manifest) {
-  return faults(folder, everything(manifest, {}, false), {}, std::numeric_limits<std::size_t>::max());
+  return faults(folder, checksum_ranges(manifest, {}, false), {}, std::numeric_limits<std::size_t>::max());
 }
 
 Result<Manifest> verified_manifest(const fs::path& folder) {

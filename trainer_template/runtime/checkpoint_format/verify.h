@@ -1,4 +1,4 @@
-// Whether the files of a checkpoint are those that were written.
+// Compares the files of a checkpoint with the sizes and checksums in its manifest.
 #pragma once
 
 #include <filesystem>
@@ -7,37 +7,36 @@
 
 #include "bridge/base/result.h"
 #include "trainer_template/runtime/base/file_image.h"
-#include "trainer_template/runtime/checkpoint_format/manifest.h"
 #include "trainer_template/runtime/base/read_file.h"
+#include "trainer_template/runtime/checkpoint_format/manifest.h"
 
 namespace torchbridge::train {
 
-// All throw TrainError where a file cannot be opened and is not at fault itself (read_file.h).
+// All functions throw TrainError if a file cannot be opened for a reason outside the file (read_file.h).
 
-// The manifest of the checkpoint in `folder`, whose files are taken at its word.
+// The manifest of the checkpoint in `folder`. Compares its own checksum, but no other file.
 Result<Manifest> read_manifest(const std::filesystem::path& folder);
 
-// Files of which a rank needs all bytes: it keeps what it reads.
-struct Kept {
-  FileImages images;  // as large as the manifest says; null: there is no memory, and the file is only compared
+// Files of which a rank needs all bytes: verify_files() keeps them in memory.
+struct KeptImages {
+  FileImages images;  // sizes as in the manifest; null: not enough memory, so the file is only compared
   ReadFile::Way way = ReadFile::Way::kCached;
 };
 
-// Those files of these names that the manifest has, with memory as far as there is some.
+// An image for each file of `names` that the manifest lists; null if there is not enough memory.
 FileImages images_for(const Manifest& manifest, const std::vector<std::string>& names);
 
-// Compares size and checksum of the files with the manifest: of those that a rank needs whole all of it, of the others
-// all, or what falls to `share` of `shares` readers (a rank each), who together see every one. The error names the
-// first file that is missing, no regular file (a link is not followed) or damaged; without one, what is kept is what
-// was compared.
-Status verify_files(const std::filesystem::path& folder, const Manifest& manifest, int share = 0, int shares = 1,
-                    const Kept& kept = {});
+// Compares the size and checksums of the files with the manifest: all bytes of the files in `kept`, and part `shard` of
+// `shards` (a rank each) of the other files; the parts together cover every byte. The error names the first file that
+// is missing, not a regular file (links are not followed) or damaged. Without an error the images in `kept` hold the
+// compared bytes.
+Status verify_files(const std::filesystem::path& folder, const Manifest& manifest, int shard = 0, int shards = 1,
+                    const KeptImages& kept = {});
 
-// All that is wrong with them, in the order of the files; a tensor that is damaged is named where its file's header can
-// be read.
+// All errors, in the order of the files. A damaged tensor is named if the header of its file can be read.
 std::vector<std::string> all_faults(const std::filesystem::path& folder, const Manifest& manifest);
 
-// read_manifest() and verify_files().
+// read_manifest(), then verify_files().
 Result<Manifest> verified_manifest(const std::filesystem::path& folder);
 
 }  // namespace torchbridge::train

@@ -6,8 +6,8 @@
 #include <set>
 
 #include "bridge/base/env_map.h"
-#include "trainer_template/runtime/base/mapped_file.h"
 #include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/base/mapped_file.h"
 
 namespace torchbridge::train {
 namespace {
@@ -24,7 +24,7 @@ std::string_view without_quotes(std::string_view text) {
   return quoted ? text.substr(1, text.size() - 2) : text;
 }
 
-// Takes the first line off the text, without its end.
+// Removes the first line from `text` and returns it without its line end.
 std::string_view take_line(std::string_view& text) {
   const std::size_t end = text.find('\n');
   std::string_view line = text.substr(0, end);
@@ -33,7 +33,7 @@ std::string_view take_line(std::string_view& text) {
   return line;
 }
 
-// The fields of a line, one at a time. A separator within quotes separates nothing.
+// The fields of a line, one at a time. A separator within quotes does not end a field.
 class Fields {
  public:
   Fields(std::string_view line, char separator) : rest_(line), separator_(separator) {}
@@ -61,7 +61,7 @@ std::optional<float> number(std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error == std::errc::result_out_of_range)
-    value = std::strtod(std::string(text).c_str(), nullptr);  // that tells 0 from infinity
+    value = std::strtod(std::string(text).c_str(), nullptr);  // 0 for an underflow, infinity for an overflow
   const auto number = static_cast<float>(value);
   if (error == std::errc::invalid_argument || end != text.data() + text.size() || !std::isfinite(number))
     return std::nullopt;
@@ -93,7 +93,7 @@ class Parser {
     return take_line(rest_);
   }
 
-  std::string place(std::int64_t column) const {
+  std::string location(std::int64_t column) const {
     std::string text = "line " + std::to_string(line_) + ", column " + std::to_string(column + 1);
     if (column < std::ssize(table_.names)) text += " ('" + printable(table_.names[column]) + "')";
     return text + ": ";
@@ -104,13 +104,13 @@ class Parser {
     std::set<std::string_view> seen;
     while (const auto field = fields.next()) {
       const std::int64_t column = table_.columns;
-      if (field->empty()) return Error{place(column) + "the name is missing"};
+      if (field->empty()) return Error{location(column) + "the name is missing"};
       if (number(*field)) {
-        return Error{place(column) + "'" + printable(*field) +
+        return Error{location(column) + "'" + printable(*field) +
                      "' is a number, expected a name; does the file have no header?"};
       }
       if (!seen.insert(*field).second)
-        return Error{place(column) + "'" + printable(*field) + "' is the name of two columns"};
+        return Error{location(column) + "'" + printable(*field) + "' is the name of two columns"};
       table_.names.emplace_back(*field);
       ++table_.columns;
     }
@@ -124,15 +124,16 @@ class Parser {
       const auto value = number(*field);
       const bool too_many = table_.columns > 0 && column == table_.columns;
       if (too_many)
-        return Error{place(column) + "expected " + std::to_string(table_.columns) + " fields, as in the lines before"};
-      if (field->empty()) return Error{place(column) + "the number is missing"};
-      if (!value) return Error{place(column) + "'" + printable(*field) + "' is not a finite number"};
+        return Error{location(column) + "expected " + std::to_string(table_.columns) +
+                     " fields, as in the lines before"};
+      if (field->empty()) return Error{location(column) + "the number is missing"};
+      if (!value) return Error{location(column) + "'" + printable(*field) + "' is not a finite number"};
       table_.values.push_back(*value);
       ++column;
     }
     if (table_.columns == 0) table_.columns = column;
     if (column < table_.columns) {
-      return Error{place(column) + "the line ends, expected " + std::to_string(table_.columns) + " fields"};
+      return Error{location(column) + "the line ends, expected " + std::to_string(table_.columns) + " fields"};
     }
     return Ok{};
   }

@@ -1,4 +1,4 @@
-// Numbers in text files with separators: CSV as RFC 4180 has it, without line breaks inside of fields.
+// Tables of numbers in CSV files (RFC 4180), without line breaks inside fields.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ struct NumberTable {
   std::int64_t line_of(std::int64_t row) const { return row + (names.empty() ? 1 : 2); }
 };
 
-// An error names line and column: not a finite number (a missing one too), too many or too few fields, a header that
-// holds numbers, no rows. Spaces around a field do not count, a number may stand in quotes; lines end with \n or \r\n.
+// Ignores spaces around a field; a number may be in quotes; lines end with \n or \r\n. Errors name line and column: a
+// missing number or one that is not finite, too many or too few fields, a header of numbers, no rows.
 Result<NumberTable> parse_csv(std::string_view text, const CsvOptions& options);
 
 // Throws TrainError, which names the file.

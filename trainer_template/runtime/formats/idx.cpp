@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// More than any data set that is read into memory whole; a header that asks for more is damaged.
+// No data set that is read into memory is larger; a header that declares more is damaged.
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 36;
 
 struct IdxFile {
@@ -51,8 +51,8 @@ fs::path required_file(const fs::path& folder, const std::string& split, const s
   const std::string name = split + "-" + what + "-" + type;
   if (!fs::is_directory(folder, ignored)) {
     throw TrainError("data folder '" + folder.string() +
-                     (fs::exists(folder, ignored) ? "' is no folder" : "' is not there") + "; expected a folder with " +
-                     name + " (--data)");
+                     (fs::exists(folder, ignored) ? "' is not a folder" : "' does not exist") +
+                     "; expected a folder with " + name + " (--data)");
   }
   if (auto path = find_file(folder, split, what, type)) return *path;
   throw TrainError("data folder '" + folder.string() + "' has no " + name + ", plain or .gz (--data)");
@@ -106,13 +106,13 @@ IdxFile read_idx(const fs::path& path, int dimensions) {
   std::uint64_t total = 1;
   for (int i = 0; i < dimensions; ++i) {
     const std::uint32_t size = big_endian(header.data() + 4 + 4 * i);
-    if (size == 0) fail(path, "says that it is empty");
-    if (total > kMaxBytes / size) fail(path, "says that it holds more than 64 GiB: its header is damaged");
+    if (size == 0) fail(path, "has a dimension of size 0 in its header");
+    if (total > kMaxBytes / size) fail(path, "has a header for more than 64 GiB of data: the header is damaged");
     total *= size;
     file.sizes.push_back(size);
   }
 
-  // Grown as the bytes come: a header that lies must not cost memory.
+  // The buffer grows with the bytes read: a damaged header must not make it allocate the declared size.
   while (file.bytes.size() < total) {
     const std::size_t before = file.bytes.size();
     const std::size_t wanted = std::min<std::uint64_t>(total - before, std::max<std::uint64_t>(before, 1 << 20));
@@ -120,11 +120,12 @@ IdxFile read_idx(const fs::path& path, int dimensions) {
     const std::size_t got = reader.read(std::span(file.bytes).subspan(before));
     if (got < wanted) {
       fail(path, "ends after " + std::to_string(before + got) + " of the " + std::to_string(total) +
-                     " bytes that its header announces");
+                     " bytes that its header declares");
     }
   }
   std::array<std::uint8_t, 1> extra{};
-  if (reader.read(extra) != 0) fail(path, "is longer than its header says (" + std::to_string(total) + " bytes)");
+  if (reader.read(extra) != 0)
+    fail(path, "is longer than the " + std::to_string(total) + " bytes that its header declares");
   return file;
 }
 

@@ -18,9 +18,8 @@ struct IdxImages {
 };
 
 // Reads `SPLIT-images-idx3-ubyte` and `SPLIT-labels-idx1-ubyte` in `folder`, also spelled `SPLIT-images.idx3-ubyte`,
-// also with `.gz` behind; SPLIT is "train" or "t10k". Throws TrainError, which names the file and what is wrong with
-// it: missing, another magic number, no images, a size that the header does not explain, unequal numbers of images and
-// labels.
+// or with `.gz` appended; SPLIT is "train" or "t10k". Throws TrainError, which names the file and the error: a missing
+// file, another magic number, no images, a size that does not match the header, unequal numbers of images and labels.
 IdxImages read_idx_images(const std::filesystem::path& folder, std::string_view split);
 
 }  // namespace torchbridge::train

@@ -16,15 +16,15 @@ namespace {
 
 using Bytes = std::span<const std::uint8_t>;
 
-// No photograph has more; a small file that says so would take all memory.
-constexpr std::uint64_t kMostPixels = std::uint64_t{1} << 28;
+// No photograph has more. A small file whose header declares more would take all memory.
+constexpr std::uint64_t kMaxPixels = std::uint64_t{1} << 28;
 
 template <class Width>
 Result<ImageSize> checked_size(Width width, Width height) {
-  if (width <= 0 || height <= 0) return Error{"says that it has no pixels"};
-  if (static_cast<std::uint64_t>(width) * static_cast<std::uint64_t>(height) > kMostPixels) {
-    return Error{"says that it has " + std::to_string(width) + "x" + std::to_string(height) +
-                 " pixels: more than 2^28, so its header is damaged, or it is no image to learn from"};
+  if (width <= 0 || height <= 0) return Error{"has a width or height of 0 in its header"};
+  if (static_cast<std::uint64_t>(width) * static_cast<std::uint64_t>(height) > kMaxPixels) {
+    return Error{"has " + std::to_string(width) + "x" + std::to_string(height) +
+                 " pixels in its header, more than the limit of 2^28: the header is damaged or the image is too large"};
   }
   return ImageSize{static_cast<std::int64_t>(height), static_cast<std::int64_t>(width)};
 }
@@ -43,8 +43,8 @@ class Png {
 
   Result<ImageSize> begin(Bytes file) {
     if (!png_image_begin_read_from_memory(&image_, file.data(), file.size())) return error();
-    image_.flags |=
-        PNG_IMAGE_FLAG_16BIT_sRGB;  // else it takes 16 bits for linear light where the file does not say what they are
+    // Without the flag libpng takes 16-bit samples of a file without a gamma for linear light.
+    image_.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
     return checked_size(image_.width, image_.height);
   }
 
@@ -75,11 +75,10 @@ class Jpeg {
 
   Result<ImageSize> begin(Bytes file) {
     int width = 0, height = 0, subsampling = 0, colours = 0;
-    if (!handle_) return Error{"cannot be decoded: libjpeg-turbo has no memory"};
+    if (!handle_) return Error{"cannot be decoded: libjpeg-turbo cannot allocate memory"};
     if (tjDecompressHeader3(handle_.get(), file.data(), file.size(), &width, &height, &subsampling, &colours) != 0)
       return error();
-    if (colours == TJCS_CMYK || colours == TJCS_YCCK)
-      return Error{"is a JPEG file for print, in CMYK: expected RGB or gray"};
+    if (colours == TJCS_CMYK || colours == TJCS_YCCK) return Error{"is a JPEG file in CMYK, expected RGB or gray"};
     return checked_size(width, height);
   }
 

@@ -19,12 +19,13 @@ struct Image {
   std::vector<std::uint8_t> pixels;  // row by row; red, green, blue of a pixel
 };
 
-// Which of the two formats it is, its bytes say. Errors: another format, a damaged header, more than 2^28 pixels.
+// The first bytes of `file` decide between the two formats. Errors: another format, a damaged header, more than 2^28
+// pixels.
 Result<ImageSize> image_size(std::span<const std::uint8_t> file);
 
-// All images become RGB: gray ones with three equal values; transparency is left out, as Pillow's convert("RGB") does.
-// Pixels are sRGB: a PNG file that says that it has another gamma is converted. Errors: those of image_size, and what
-// libpng and libjpeg-turbo warn of or fail at, damaged and incomplete data among it.
+// Every image becomes RGB: gray images get three equal values, and transparency is dropped, as by Pillow's
+// convert("RGB"). Pixels are sRGB: a PNG file with another gamma is converted. Errors: those of image_size(), and every
+// warning or error of libpng and libjpeg-turbo, such as damaged or incomplete data.
 Result<Image> decode_image(std::span<const std::uint8_t> file);
 
 }  // namespace torchbridge::train

@@ -12,9 +12,10 @@ namespace {
 
 using Kind = PickledValue::Kind;
 
-constexpr int kDeepest = 64;  // a state_dict has five levels or so
-constexpr std::size_t kMostValues =
-    1u << 22;  // of which a value of one byte can make one: 100,000 tensors have two million
+constexpr int kMaxDepth = 64;  // a state_dict has about five levels
+// One byte of a pickle can make one value, so the file's size does not limit the memory. 100,000 tensors have about two
+// million values.
+constexpr std::size_t kMaxValues = 1u << 22;
 
 constexpr std::pair<std::string_view, const char*> kStorages[] = {
     {"torch FloatStorage", "F32"},     {"torch DoubleStorage", "F64"}, {"torch HalfStorage", "F16"},
@@ -24,12 +25,12 @@ constexpr std::pair<std::string_view, const char*> kStorages[] = {
 constexpr std::string_view kOrderedDict = "collections OrderedDict", kSize = "torch Size",
                            kTensor = "torch._utils _rebuild_tensor_v2", kParameter = "torch._utils _rebuild_parameter";
 
-struct Refused {
-  std::string why;
+struct PickleError {
+  std::string reason;
 };
 
 struct Node : PickledValue {
-  bool inside = false;  // another value
+  bool inside = false;  // part of another value: it must not change any more
 };
 using Value = std::shared_ptr<Node>;
 
@@ -48,7 +49,8 @@ bool is_known(std::string_view name) {
 std::vector<std::int64_t> counts_of(const PickledValue& tuple) {
   std::vector<std::int64_t> counts;
   for (const auto& item : tuple.items) {
-    if (!item->is(Kind::kInteger) || item->integer < 0) throw Refused{"the shape of a tensor is not a tuple of counts"};
+    if (!item->is(Kind::kInteger) || item->integer < 0)
+      throw PickleError{"the shape of a tensor is not a tuple of counts"};
     counts.push_back(item->integer);
   }
   return counts;
@@ -67,15 +69,15 @@ bool fits(const PickledTensor& tensor) {
   return last < tensor.storage_size;
 }
 
-class Machine {
+class PickleMachine {
  public:
-  explicit Machine(std::string_view bytes) : bytes_(bytes) {}
+  explicit PickleMachine(std::string_view bytes) : bytes_(bytes) {}
 
   Pickled run() {
-    if (take() != 0x80) throw Refused{"it is not of pickle protocol 2"};
+    if (take() != 0x80) throw PickleError{"expected pickle protocol 2"};
     if (const int protocol = take(); protocol != 2) {
-      throw Refused{"it is of pickle protocol " + std::to_string(protocol) +
-                    ", and only 2 is read: leave pickle_protocol of torch.save out"};
+      throw PickleError{"pickle protocol " + std::to_string(protocol) +
+                        " is not supported, only 2 is: call torch.save without pickle_protocol"};
     }
     while (true) {
       begin_ = at_;
@@ -83,9 +85,10 @@ class Machine {
       if (opcode == '.') break;
       step(opcode);
     }
-    if (at_ != bytes_.size()) throw Refused{"bytes follow its end"};
+    if (at_ != bytes_.size()) throw PickleError{"bytes follow the end of the pickle"};
     if (stack_.size() != 1 || !marks_.empty())
-      throw Refused{"it ends with " + std::to_string(stack_.size()) + " values, not one"};
+      throw PickleError{"the pickle ends with " + std::to_string(stack_.size()) + " values and " +
+                        std::to_string(marks_.size()) + " open marks, expected one value"};
     return stack_.front();
   }
 
@@ -112,13 +115,13 @@ class Machine {
       case 0x87:
         return push(tuple(top(3)));  // TUPLE3
       case 'q':
-        return remember(take());  // BINPUT
+        return put_memo(take());  // BINPUT
       case 'r':
-        return remember(number(4));  // LONG_BINPUT
+        return put_memo(number(4));  // LONG_BINPUT
       case 'h':
-        return recall(take());  // BINGET
+        return get_memo(take());  // BINGET
       case 'j':
-        return recall(number(4));  // LONG_BINGET
+        return get_memo(number(4));  // LONG_BINGET
       case 'X':
         return push(text(string(number(4))));  // BINUNICODE
       case 'K':
@@ -154,17 +157,17 @@ class Machine {
       case 'b':
         return build(top(1));  // BUILD
       default:
-        throw Refused{"it has the opcode " + std::to_string(opcode) + ", which no state_dict needs"};
+        throw PickleError{"opcode " + std::to_string(opcode) + " is not supported, and no state_dict needs it"};
     }
   }
 
   unsigned char take() {
-    if (at_ == bytes_.size()) throw Refused{"it is cut off"};
+    if (at_ == bytes_.size()) throw PickleError{"the pickle is truncated"};
     return static_cast<unsigned char>(bytes_[at_++]);
   }
 
   std::string_view string(std::uint64_t size) {
-    if (size > bytes_.size() - at_) throw Refused{"it is cut off"};
+    if (size > bytes_.size() - at_) throw PickleError{"the pickle is truncated"};
     const auto found = bytes_.substr(at_, size);
     at_ += size;
     return found;
@@ -179,14 +182,14 @@ class Machine {
 
   std::string_view line() {
     const auto end = bytes_.find('\n', at_);
-    if (end == std::string_view::npos) throw Refused{"it is cut off"};
+    if (end == std::string_view::npos) throw PickleError{"the pickle is truncated"};
     const auto found = string(end - at_);
     ++at_;
     return found;
   }
 
   Value make(Kind kind) {
-    if (++made_ > kMostValues) throw Refused{"it has more than " + std::to_string(kMostValues) + " values"};
+    if (++made_ > kMaxValues) throw PickleError{"the pickle has more than " + std::to_string(kMaxValues) + " values"};
     auto value = std::make_shared<Node>();
     value->kind = kind;
     return value;
@@ -206,7 +209,7 @@ class Machine {
 
   Value long_integer() {
     const int size = take();
-    if (size > 8) throw Refused{"it has an integer of more than 64 bits"};
+    if (size > 8) throw PickleError{"an integer has more than 64 bits"};
     const std::uint64_t low = number(size);
     const int unused = 64 - 8 * size;
     return integer(size == 0 ? 0 : static_cast<std::int64_t>(low << unused) >> unused);
@@ -231,8 +234,8 @@ class Machine {
     auto made = make(Kind::kName);
     made->text = module + " " + std::string(line());
     if (!is_known(made->text)) {
-      throw Refused{"it refers to " + printable(made->text.replace(module.size(), 1, ".")) +
-                    ", and only plain values and tensors are read"};
+      throw PickleError{"class or function " + printable(made->text.replace(module.size(), 1, ".")) +
+                        " is not allowed: only plain values and tensors are read"};
     }
     return made;
   }
@@ -243,47 +246,49 @@ class Machine {
     return made;
   }
 
-  // What is inside another value is complete: nothing can then be inside itself, or deeper than `depth` says.
+  // A value that becomes part of another is complete, and open_container() rejects later changes. So no value can
+  // contain itself, and `depth` stays right.
   void add(PickledValue& container, const std::vector<Value>& items) {
     for (const auto& item : items) {
-      if (item.get() == &container) throw Refused{"a value is inside itself"};
+      if (item.get() == &container) throw PickleError{"a value contains itself"};
       container.depth = std::max(container.depth, item->depth + 1);
       item->inside = true;
       container.items.push_back(item);
     }
-    if (container.depth > kDeepest) throw Refused{"it nests values more than " + std::to_string(kDeepest) + " deep"};
+    if (container.depth > kMaxDepth)
+      throw PickleError{"values are nested more than " + std::to_string(kMaxDepth) + " deep"};
   }
 
   PickledValue& open_container(Kind kind) {
     if (stack_.empty() || stack_.size() <= floor() || !stack_.back()->is(kind))
-      throw Refused{"it puts values into what cannot hold them"};
-    if (stack_.back()->inside) throw Refused{"it changes a value that is part of another"};
+      throw PickleError{"items are added to a value that is not a list or dictionary"};
+    if (stack_.back()->inside) throw PickleError{"a value that is part of another value is changed"};
     return *stack_.back();
   }
 
   void put_into_dict(const std::vector<Value>& pairs) {
     PickledValue& dict = open_container(Kind::kDict);
-    if (pairs.size() % 2 != 0) throw Refused{"a dictionary has a key without a value"};
+    if (pairs.size() % 2 != 0) throw PickleError{"a dictionary has a key without a value"};
     for (std::size_t i = 0; i < pairs.size(); i += 2) {
       if (!pairs[i]->is(Kind::kText) && !pairs[i]->is(Kind::kInteger))
-        throw Refused{"a key of a dictionary is neither text nor an integer"};
+        throw PickleError{"a key of a dictionary is neither text nor an integer"};
     }
     add(dict, pairs);
   }
 
   void append(const std::vector<Value>& items) { add(open_container(Kind::kList), items); }
 
-  // ('storage', type, key, location, size): the location, where it was when it was saved, does not matter here.
+  // ('storage', type, key, location, size). The location is the device at the time of the save, and is ignored.
   Value storage(const PickledValue& id) {
     const auto& items = id.items;
     const bool right = id.is(Kind::kTuple) && items.size() == 5 && items[0]->text == "storage" &&
                        items[1]->is(Kind::kName) && items[2]->is(Kind::kText) && items[4]->is(Kind::kInteger) &&
                        items[4]->integer >= 0;
     const char* dtype = right ? dtype_of_storage(items[1]->text) : nullptr;
-    if (dtype == nullptr) throw Refused{"it refers to something outside of it that is no storage of a tensor"};
+    if (dtype == nullptr) throw PickleError{"a persistent id does not name the storage of a tensor"};
     std::int64_t bytes = 0;
     if (__builtin_mul_overflow(items[4]->integer, static_cast<std::int64_t>(element_size(dtype)), &bytes))
-      throw Refused{"a storage is too large"};
+      throw PickleError{"a storage is too large"};
     auto made = make(Kind::kStorage);
     made->tensor.storage = items[2]->text;
     made->tensor.dtype = dtype;
@@ -291,51 +296,55 @@ class Machine {
     return made;
   }
 
-  // A call, of one of the few functions whose result is known without calling it.
+  // A call. Only the few functions are allowed whose result is known without calling them.
   void reduce(const std::vector<Value>& call) {
     const auto& arguments = call[1]->items;
-    if (!call[0]->is(Kind::kName) || !call[1]->is(Kind::kTuple)) throw Refused{"it calls what is no function"};
+    if (!call[0]->is(Kind::kName) || !call[1]->is(Kind::kTuple))
+      throw PickleError{"a value that is not a function is called"};
     const std::string& function = call[0]->text;
     if (function == kOrderedDict && arguments.empty()) return push(make(Kind::kDict));
-    if (function == kSize && arguments.size() == 1 && arguments[0]->is(Kind::kTuple)) return push(share(arguments[0]));
+    if (function == kSize && arguments.size() == 1 && arguments[0]->is(Kind::kTuple))
+      return push(node_of(arguments[0]));
     if (function == kParameter && arguments.size() == 3 && arguments[0]->is(Kind::kTensor))
-      return push(share(arguments[0]));
+      return push(node_of(arguments[0]));
     if (function == kTensor && arguments.size() >= 4 && arguments.size() <= 7) return push(tensor(arguments));
-    throw Refused{"it calls " + printable(function) + " in a way that torch.save does not"};
+    throw PickleError{printable(function) + " is called with arguments that torch.save does not write"};
   }
 
-  // What makes a tensor's values others than those in its storage: {"neg": True} of torch.imag(x.conj()), for one.
-  static void refuse_metadata(const PickledValue& metadata) {
+  // Rejects metadata that make the values of a tensor differ from those in its storage, such as {"neg": True} of
+  // torch.imag(x.conj()).
+  static void check_tensor_metadata(const PickledValue& metadata) {
     if (metadata.is(Kind::kNone) || (metadata.is(Kind::kDict) && metadata.items.empty())) return;
     const bool named = metadata.is(Kind::kDict) && metadata.items[0]->is(Kind::kText);
-    throw Refused{"a tensor is a view of its elements" +
-                  (named ? " with the bit '" + printable(metadata.items[0]->text) + "'" : std::string()) +
-                  ", which is not read: save tensor.resolve_neg().resolve_conj()"};
+    throw PickleError{"a tensor has metadata" +
+                      (named ? " '" + printable(metadata.items[0]->text) + "'" : std::string()) +
+                      ", which is not supported: save tensor.resolve_neg().resolve_conj()"};
   }
 
-  // (storage, offset, shape, strides, requires_grad, backward_hooks, metadata), the last one only where there is some
+  // (storage, offset, shape, strides, requires_grad, backward_hooks, metadata); torch writes metadata only if there are
+  // any.
   Value tensor(const std::vector<Pickled>& arguments) {
     if (!arguments[0]->is(Kind::kStorage) || !arguments[1]->is(Kind::kInteger) || !arguments[2]->is(Kind::kTuple) ||
         !arguments[3]->is(Kind::kTuple)) {
-      throw Refused{"a tensor is not made of storage, offset, shape and strides"};
+      throw PickleError{"the arguments of a tensor are not storage, offset, shape and strides"};
     }
-    if (arguments.size() == 7) refuse_metadata(*arguments[6]);
+    if (arguments.size() == 7) check_tensor_metadata(*arguments[6]);
     auto made = make(Kind::kTensor);
     made->tensor = arguments[0]->tensor;
     made->tensor.offset = arguments[1]->integer;
     made->tensor.shape = counts_of(*arguments[2]);
     made->tensor.strides = counts_of(*arguments[3]);
     const bool same_length =
-        made->tensor.shape.size() == made->tensor.strides.size() && made->tensor.shape.size() <= kDeepest;
+        made->tensor.shape.size() == made->tensor.strides.size() && made->tensor.shape.size() <= kMaxDepth;
     if (!same_length || made->tensor.offset < 0 || !fits(made->tensor))
-      throw Refused{"a tensor reaches beyond its storage"};
+      throw PickleError{"a tensor reaches beyond its storage"};
     return made;
   }
 
-  // Attributes of an OrderedDict: a state_dict has _metadata, versions of modules that loading does not need.
+  // Attributes of an OrderedDict. A state_dict has _metadata, the versions of modules, which loading does not need.
   void build(const std::vector<Value>& state) {
     (void)open_container(Kind::kDict);
-    if (!state[0]->is(Kind::kDict)) throw Refused{"it sets attributes of a value that has none"};
+    if (!state[0]->is(Kind::kDict)) throw PickleError{"attributes are set on a value that has none"};
   }
 
   void push(Value value) { stack_.push_back(std::move(value)); }
@@ -343,32 +352,32 @@ class Machine {
   std::size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
 
   std::vector<Value> top(std::size_t count) {
-    if (stack_.size() - floor() < count) throw Refused{"it uses values that are not there"};
+    if (stack_.size() - floor() < count) throw PickleError{"an opcode uses a value that does not exist"};
     std::vector<Value> values(stack_.end() - static_cast<std::ptrdiff_t>(count), stack_.end());
     stack_.resize(stack_.size() - count);
     return values;
   }
 
   std::vector<Value> to_mark() {
-    if (marks_.empty()) throw Refused{"it uses values that are not there"};
+    if (marks_.empty()) throw PickleError{"an opcode uses a value that does not exist"};
     auto values = top(stack_.size() - marks_.back());
     marks_.pop_back();
     return values;
   }
 
-  void remember(std::uint64_t key) {
-    if (stack_.size() <= floor()) throw Refused{"it uses values that are not there"};
+  void put_memo(std::uint64_t key) {
+    if (stack_.size() <= floor()) throw PickleError{"an opcode uses a value that does not exist"};
     memo_[key] = stack_.back();
   }
 
-  void recall(std::uint64_t key) {
+  void get_memo(std::uint64_t key) {
     const auto found = memo_.find(key);
-    if (found == memo_.end()) throw Refused{"it uses values that are not there"};
+    if (found == memo_.end()) throw PickleError{"an opcode uses a value that does not exist"};
     push(found->second);
   }
 
-  // Every value was made here.
-  static Value share(const Pickled& value) {
+  // REQUIRES: a value that make() returned, so it is a Node.
+  static Value node_of(const Pickled& value) {
     return std::static_pointer_cast<Node>(std::const_pointer_cast<PickledValue>(value));
   }
 
@@ -397,11 +406,11 @@ const PickledValue* PickledValue::find(std::string_view key) const {
 }
 
 Result<Pickled> parse_pickle(std::string_view bytes) {
-  Machine machine(bytes);
+  PickleMachine machine(bytes);
   try {
     return machine.run();
-  } catch (const Refused& refused) {
-    return Error{"byte " + std::to_string(machine.position()) + " of its pickle: " + refused.why};
+  } catch (const PickleError& error) {
+    return Error{"byte " + std::to_string(machine.position()) + " of the pickle: " + error.reason};
   }
 }
 

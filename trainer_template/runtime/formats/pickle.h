@@ -1,5 +1,4 @@
-// What is inside a pickle of torch.save, read without executing anything: plain values, dictionaries, and tensors by
-// reference.
+// Reads a pickle of torch.save without executing anything: plain values, dictionaries, and tensors by reference.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +21,9 @@ struct PickledTensor {
 };
 
 struct PickledValue;
-using Pickled = std::shared_ptr<const PickledValue>;  // never null; values that Python shares are shared here
+using Pickled = std::shared_ptr<const PickledValue>;  // never null; an object that Python shares is shared here too
 
-// One value of the pickle. Of the members only those of its kind mean something.
+// One value of the pickle. Only the members of its kind are set.
 struct PickledValue {
   enum class Kind { kNone, kBool, kInteger, kFloat, kText, kTuple, kList, kDict, kTensor, kStorage, kName };
 
@@ -37,17 +36,17 @@ struct PickledValue {
   int depth = 0;               // values below this one, at most
 
   bool is(Kind other) const { return kind == other; }
-  // The value of a key of a dictionary that is that text; null where there is none, or no dictionary.
+  // The value of the text key `key`; null if this is not a dictionary or has no such key.
   const PickledValue* find(std::string_view key) const;
 };
 
-// torch's class of storages of that type, "FloatStorage" for "F32"; empty for a type that is not read.
+// torch's storage class of that type, "FloatStorage" for "F32"; empty for an unsupported type.
 std::string_view storage_class(std::string_view dtype);
 
-// Protocol 2, of which torch.save writes 2.11's state_dicts, and no more of it than they need: dictionaries (also
-// OrderedDict), lists, tuples, numbers, text, torch.Size, parameters and dense tensors. Every other class or function
-// is an error that names it, since to rebuild it would be to call it. An error names the byte. The format: Python's
-// documentation of pickletools; how torch uses it: torch/_utils.py and torch/serialization.py.
+// Reads the part of pickle protocol 2 that the state_dicts of PyTorch 2.11 use: dictionaries (also OrderedDict), lists,
+// tuples, numbers, text, torch.Size, parameters and dense tensors. Every other class or function is an error that names
+// it, because reading it would mean calling it. An error names the byte. The format: Python's documentation of
+// pickletools. How torch uses it: torch/_utils.py and torch/serialization.py.
 Result<Pickled> parse_pickle(std::string_view bytes);
 
 }  // namespace torchbridge::train

@@ -1,4 +1,4 @@
-// Values as a pickle that torch.load(weights_only=True) takes: what pickle.h reads, the other way round.
+// Writes values as a pickle that torch.load(weights_only=True) and pickle.h read.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace torchbridge::train {
 
-// Values to put together; what goes into one is complete before.
+// Makers of values. The items of a container must be complete: values never change.
 namespace pickled {
 Pickled none();
 Pickled boolean(bool value);
@@ -24,8 +24,8 @@ Pickled tensor(PickledTensor tensor);
 Pickled tensor(std::string storage, std::string dtype, std::vector<std::int64_t> shape);
 }  // namespace pickled
 
-// Protocol 2. Tensors are on the CPU and want no gradient; values that are shared are written several times, tensors of
-// one storage share it. REQUIRES: no kName, no kStorage, and types of pickle.h's.
+// Protocol 2. Tensors are on the CPU without requires_grad. A shared value is written once for each use; tensors of one
+// storage share it. REQUIRES: no kName and no kStorage, and element types that storage_class() knows.
 std::string to_pickle(const PickledValue& value);
 
 }  // namespace torchbridge::train

@@ -13,8 +13,8 @@ using Names = std::map<std::int64_t, std::string>;  // by number
 
 struct Group {
   std::vector<std::int64_t> numbers;
-  std::vector<std::string> names;  // where Python knew them
-  bool keeps_state = true;         // of parameters that had a gradient
+  std::vector<std::string> names;  // empty unless the optimizer was created with named_parameters()
+  bool keeps_state = true;         // false: SGD without momentum
 };
 
 Result<std::vector<Group>> groups_of(const PickledValue& optimizer) {
@@ -25,7 +25,7 @@ Result<std::vector<Group>> groups_of(const PickledValue& optimizer) {
     if (numbers == nullptr || !numbers->is(Kind::kList))
       return Error{"its optimizer has a group without a list of parameters"};
     for (const Pickled& number : numbers->items) {
-      if (!number->is(Kind::kInteger)) return Error{"its optimizer has a parameter that is no number"};
+      if (!number->is(Kind::kInteger)) return Error{"its optimizer has a parameter that is not a number"};
       group.numbers.push_back(number->integer);
     }
     const PickledValue* names = each->find("param_names");
@@ -69,9 +69,10 @@ Result<Names> names_of(const std::vector<Group>& theirs, const std::vector<Param
   const bool named = all_named(theirs), grouped = same_sizes(theirs, ours);
   const bool in_order = theirs.size() == 1 && theirs[0].numbers.size() == parameters.size();
   if (!named && !grouped && !in_order) {
-    return Error{
-        "its optimizer has " + sizes_of(theirs) + ", and which of this model's " + std::to_string(parameters.size()) +
-        " they are cannot be told: make it in Python with model.named_parameters(), or with the groups of this run"};
+    return Error{"its optimizer has " + sizes_of(theirs) + ", which cannot be matched to the " +
+                 std::to_string(parameters.size()) +
+                 " parameters of this model: create it in Python with model.named_parameters(), or with the parameter "
+                 "groups of this run"};
   }
   for (std::size_t g = 0; g < theirs.size(); ++g) {
     for (std::size_t i = 0; i < theirs[g].numbers.size(); ++i) {
@@ -95,7 +96,7 @@ std::string text_of(const std::vector<std::int64_t>& shape) {
 // Of one parameter.
 Status add_state(const PickledValue& kinds, const ParameterShape& parameter, std::vector<PythonState>& state) {
   if (!kinds.is(Kind::kDict))
-    return Error{"its optimizer's state of '" + printable(parameter.name) + "' is no dictionary"};
+    return Error{"its optimizer's state of '" + printable(parameter.name) + "' is not a dictionary"};
   for (std::size_t i = 0; i < kinds.items.size(); i += 2) {
     const PickledValue& value = *kinds.items[i + 1];
     const std::string name = parameter.name + "." + kinds.items[i]->text;
@@ -106,15 +107,15 @@ Status add_state(const PickledValue& kinds, const ParameterShape& parameter, std
     const auto& shape = value.tensor.shape;
     if (!number && !shape.empty() && shape != parameter.shape) {
       return Error{"its optimizer's '" + printable(name) + "' has shape " + text_of(shape) + ", the parameter " +
-                   text_of(parameter.shape) + ": were they given to it in another order?"};
+                   text_of(parameter.shape) + ": does its optimizer have the parameters in another order?"};
     }
     state.push_back({name, &value});
   }
   return Ok{};
 }
 
-// The first of `parameters` whose state is wanted; empty where none is. `there`: those that have state. `stateless`:
-// those of SGD without momentum.
+// The name of the first parameter that needs state and has none; empty if there is none. `there`: the parameters with
+// state. `stateless`: those that Python's SGD without momentum trained, which have none.
 std::string without_state(const std::map<std::string, const ParameterShape*>& parameters,
                           const std::vector<OptimizerRecord::Group>& groups, const std::set<std::string>& there,
                           const std::set<std::string>& stateless) {
@@ -165,16 +166,17 @@ Result<std::vector<PythonState>> state_by_name(const PickledValue& optimizer,
       return Error{"its optimizer has the state of '" + printable(name->second) + "' twice"};
     const auto parameter = shapes.find(own_name(name->second));
     if (parameter == shapes.end())
-      return Error{"its optimizer has state of '" + printable(name->second) + "', which is no parameter of this model"};
+      return Error{"its optimizer has state of '" + printable(name->second) +
+                   "', which is not a parameter of this model"};
     const std::size_t before = state.size();
     if (const Status good = add_state(*entries.items[i + 1], *parameter->second, state); !good) return good.error();
     if (state.size() > before) there.insert(parameter->first);
   }
   if (state.empty() && !stepped) return state;
   if (const std::string name = without_state(shapes, groups, there, stateless); !name.empty()) {
-    return Error{"its optimizer has no state of '" + printable(name) +
-                 "', which is trained here: freeze it if it was frozen there, or take the weights alone "
-                 "by --init-from"};
+    return Error{
+        "its optimizer has no state of '" + printable(name) +
+        "', which this run trains: freeze it if it was frozen in Python, or load only the weights with --init-from"};
   }
   return state;
 }

@@ -10,7 +10,7 @@ using Entries = std::vector<std::pair<Pickled, Pickled>>;
 
 bool is_flag(const std::string& option) { return option == "amsgrad" || option == "maximize" || option == "nesterov"; }
 
-// As Optimizer.load_state_dict takes them: all that its class reads, for it takes the place of what the class had.
+// Every key that the optimizer class reads: Optimizer.load_state_dict() replaces the whole group.
 Pickled python_group(const OptimizerRecord& record, const OptimizerRecord::Group& group, std::int64_t first_number) {
   using namespace pickled;
   Entries entries;

@@ -1,4 +1,4 @@
-// A safetensors file, mapped or in memory: its header, and the bytes of each tensor where they lie. Needs no libtorch.
+// A safetensors file, mapped or in memory: its header, and the bytes of each tensor without a copy. Needs no libtorch.
 #pragma once
 
 #include <filesystem>
@@ -6,19 +6,18 @@
 #include <string_view>
 
 #include "trainer_template/runtime/base/file_image.h"
-#include "trainer_template/runtime/formats/safetensors_header.h"
 #include "trainer_template/runtime/base/mapped_file.h"
+#include "trainer_template/runtime/formats/safetensors_header.h"
 
 namespace torchbridge::train {
 
-// May be read from any thread. What is not looked at is not read from the disk.
+// Any thread. A mapped file is read from the disk only where its bytes are accessed.
 class SafetensorsFile {
  public:
-  // Throws TrainError, which names the file and what is wrong with it: missing, cut off, or anything that parse_header
-  // refuses.
+  // Throws TrainError, which names the file and the error: missing, truncated, or an error of parse_header().
   explicit SafetensorsFile(const std::filesystem::path& path, Links links = Links::kFollowed);
 
-  // Of bytes that were read from `path` before.
+  // From bytes that were read from `path`, which errors name.
   SafetensorsFile(std::shared_ptr<FileImage> image, const std::filesystem::path& path);
 
   const SafetensorsHeader& header() const { return header_; }

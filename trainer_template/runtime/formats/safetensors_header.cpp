@@ -39,7 +39,7 @@ std::optional<std::uint64_t> byte_count(const TensorEntry& tensor) {
   return bytes;
 }
 
-// JSON itself lets the last of two equal keys win, which would hide one of two tensors.
+// JSON parsers keep the last of two equal keys, which would hide one of two tensors.
 json parse_without_double_keys(std::string_view text, std::string& double_key) {
   std::vector<std::set<std::string>> open_objects;
   const auto watch = [&](int, json::parse_event_t event, json& parsed) {
@@ -76,10 +76,10 @@ Status check_positions(const std::vector<TensorEntry>& tensors, std::uint64_t da
     const std::string name = "tensor '" + printable(tensor.name) + "'";
     if (element_size(tensor.dtype) == 0) return Error{name + " has the unknown type '" + printable(tensor.dtype) + "'"};
     const auto bytes = byte_count(tensor);
-    if (!bytes) return Error{name + " has an absurd shape"};
+    if (!bytes) return Error{name + " has an invalid shape"};
     if (tensor.begin != position) return Error{name + " overlaps another one or leaves a gap before it"};
     if (tensor.end < tensor.begin || tensor.end - tensor.begin != *bytes) {
-      return Error{name + " has a shape and a position that do not agree"};
+      return Error{name + " has a shape that does not match its data_offsets"};
     }
     position = tensor.end;
   }
@@ -119,8 +119,8 @@ Result<std::uint64_t> header_size(std::string_view first_eight, std::uint64_t fi
   if (first_eight.size() < kLengthBytes) return Error{"is too short for a safetensors file"};
   const std::uint64_t length = little_endian(first_eight);
   if (length > kMaxHeader || length + kLengthBytes > file_size) {
-    return Error{"is not a safetensors file, or is cut off: it announces a header of " + std::to_string(length) +
-                 " bytes"};
+    return Error{"is not a safetensors file, or is truncated: its length field declares a header of " +
+                 std::to_string(length) + " bytes"};
   }
   return length + kLengthBytes;
 }
@@ -128,7 +128,7 @@ Result<std::uint64_t> header_size(std::string_view first_eight, std::uint64_t fi
 Result<SafetensorsHeader> parse_header(std::string_view start, std::uint64_t file_size) try {
   const auto size = header_size(start, file_size);
   if (!size) return size.error();
-  if (start.size() < *size) return Error{"is cut off within its header"};
+  if (start.size() < *size) return Error{"is truncated within its header"};
 
   std::string double_key;
   const std::string_view text = start.substr(kLengthBytes, *size - kLengthBytes);
@@ -144,14 +144,14 @@ Result<SafetensorsHeader> parse_header(std::string_view start, std::uint64_t fil
       header.tensors.push_back(entry_from(name, value));
     }
   }
-  // Empty tensors share their begin with the next one: by end, then.
+  // An empty tensor begins where the next one begins: the end decides their order.
   std::sort(header.tensors.begin(), header.tensors.end(), [](const TensorEntry& a, const TensorEntry& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
   });
   if (const Status good = check_positions(header.tensors, file_size - *size); !good) return good.error();
   return header;
 } catch (const std::exception& error) {
-  return Error{std::string("has a header that cannot be understood: ") + printable(error.what())};
+  return Error{std::string("has an invalid header: ") + printable(error.what())};
 }
 
 }  // namespace torchbridge::train

@@ -28,19 +28,19 @@ struct SafetensorsHeader {
   bool operator==(const SafetensorsHeader&) const = default;
 };
 
-// Bytes of one element; 0 for a type that is not read or written here.
+// Bytes of one element; 0 for an unsupported type.
 std::size_t element_size(std::string_view dtype);
 
-// The bytes a file starts with: eight of length, and JSON padded by blanks to a multiple of eight. Names, types and
-// shapes are taken from `tensors`; begin and end are filled in, without gaps.
+// The first bytes of a file: eight of length, then JSON padded with spaces to a multiple of eight. Reads names, types
+// and shapes of `tensors`, and sets their begin and end, without gaps.
 std::string make_header(std::vector<TensorEntry>& tensors, const std::map<std::string, std::string>& metadata);
 
-// `start` is the file's beginning, at least as much of it as the header, and `file_size` its whole length. Everything
-// is checked: the length, the JSON and double keys in it, types, and that shapes and positions fill the file exactly,
+// `start` is the beginning of the file and contains at least the header; `file_size` is the length of the file in
+// bytes. Checks the length, the JSON, double keys, types, and that shapes and data_offsets cover the file exactly,
 // without overlap, gap or overflow.
 Result<SafetensorsHeader> parse_header(std::string_view start, std::uint64_t file_size);
 
-// How many bytes of a file parse_header must see, from its first eight; an error when that cannot be a header.
+// Bytes that parse_header() needs, from the first eight bytes of the file; an error if these are not of a header.
 Result<std::uint64_t> header_size(std::string_view first_eight, std::uint64_t file_size);
 
 }  // namespace torchbridge::train

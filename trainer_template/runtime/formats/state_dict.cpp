@@ -18,10 +18,10 @@ bool is_state_dict(const PickledValue& value) {
 }
 
 std::string keys_of(const PickledValue& dict) {
-  constexpr std::size_t kMost = 8, kLongest = 300;
+  constexpr std::size_t kMaxKeys = 8, kMaxLength = 300;
   std::string text;
   std::size_t shown = 0;
-  for (; shown < dict.items.size() && shown < 2 * kMost && text.size() < kLongest; shown += 2) {
+  for (; shown < dict.items.size() && shown < 2 * kMaxKeys && text.size() < kMaxLength; shown += 2) {
     const auto& key = *dict.items[shown];
     text +=
         (text.empty() ? "'" : ", '") + (key.is(Kind::kText) ? printable(key.text) : std::to_string(key.integer)) + "'";
@@ -37,8 +37,8 @@ Result<const PickledValue*> find_state_dict(const PickledValue& content) {
     const PickledValue* found = content.find(key);
     if (found != nullptr && is_state_dict(*found)) return found;
   }
-  if (!content.is(Kind::kDict)) return Error{"holds no state_dict: save model.state_dict(), not the model"};
-  return Error{"holds no state_dict, nor one as 'model', 'state_dict' or 'model_state_dict'; it has " +
+  if (!content.is(Kind::kDict)) return Error{"contains no state_dict: save model.state_dict(), not the model"};
+  return Error{"contains no state_dict, also not under 'model', 'state_dict' or 'model_state_dict'; its keys are " +
                keys_of(content)};
 }
 

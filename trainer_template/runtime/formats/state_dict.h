@@ -8,15 +8,15 @@
 
 namespace torchbridge::train {
 
-// The model's state_dict: all of `content`, or what stands there as "model", "state_dict" or "model_state_dict". The
-// error says what there is instead. Never null.
+// The model's state_dict: `content` itself, or its value of the key "model", "state_dict" or "model_state_dict". The
+// error lists the keys that `content` has. Never null.
 Result<const PickledValue*> find_state_dict(const PickledValue& content);
 
-// What a model inside DistributedDataParallel puts before every name: "module.", or nothing.
+// The prefix of every name, "module.", if the model was wrapped in DistributedDataParallel; else empty.
 std::string_view common_prefix(const PickledValue& state_dict);
 
-// An optimizer's state_dict, with dictionary "state" and list "param_groups", as "optimizer", "optimizer_state_dict" or
-// "optim"; null where there is none.
+// The optimizer's state_dict (a dictionary "state" and a list "param_groups") under the key "optimizer",
+// "optimizer_state_dict" or "optim"; null if there is none.
 const PickledValue* find_optimizer(const PickledValue& content);
 
 }  // namespace torchbridge::train

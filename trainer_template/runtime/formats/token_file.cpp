@@ -15,7 +15,7 @@ constexpr std::uint32_t kMagic = 20240520, kMagicOfFourBytes = 20240801, kVersio
 constexpr std::uint64_t kHeaderSize = 1024, kFieldsSize = 12;
 
 // REQUIRES: offset + 4 <= bytes.size().
-std::uint32_t word(std::span<const std::uint8_t> bytes, std::size_t offset) {
+std::uint32_t little_endian(std::span<const std::uint8_t> bytes, std::size_t offset) {
   return bytes[offset] | bytes[offset + 1] << 8 | bytes[offset + 2] << 16 | std::uint32_t{bytes[offset + 3]} << 24;
 }
 
@@ -28,17 +28,18 @@ Result<TokenLayout> llm_c_layout(std::span<const std::uint8_t> head, std::uint64
     return Error{"ends at byte " + std::to_string(file_size) + ", within the header of " + std::to_string(kHeaderSize) +
                  " bytes"};
   }
-  if (word(head, 0) != kMagic) {
-    return Error{differs(0, "magic number", word(head, 0), std::to_string(kMagic) + " (llm.c's token files)")};
+  if (little_endian(head, 0) != kMagic) {
+    return Error{differs(0, "magic number", little_endian(head, 0), std::to_string(kMagic) + " (llm.c's token files)")};
   }
-  if (word(head, 4) != kVersion) return Error{differs(4, "version", word(head, 4), std::to_string(kVersion))};
-  const std::uint64_t count = word(head, 8);
+  if (little_endian(head, 4) != kVersion)
+    return Error{differs(4, "version", little_endian(head, 4), std::to_string(kVersion))};
+  const std::uint64_t count = little_endian(head, 8);
   const std::uint64_t expected = kHeaderSize + 2 * count;
-  if (count == 0) return Error{differs(8, "number of tokens", 0, "some")};
+  if (count == 0) return Error{differs(8, "number of tokens", 0, "at least 1")};
   if (file_size != expected) {
-    return Error{differs(8, "number of tokens", count,
-                         "as many as the file holds: it has " + std::to_string(file_size) + " bytes instead of " +
-                             std::to_string(expected))};
+    return Error{differs(
+        8, "number of tokens", count,
+        "a file of " + std::to_string(expected) + " bytes for it, but the file has " + std::to_string(file_size))};
   }
   return TokenLayout{kHeaderSize, count};
 }
@@ -46,12 +47,12 @@ Result<TokenLayout> llm_c_layout(std::span<const std::uint8_t> head, std::uint64
 }  // namespace
 
 Result<TokenLayout> token_layout(std::span<const std::uint8_t> head, std::uint64_t file_size, TokenFormat format) {
-  const std::uint32_t first = head.size() >= 4 ? word(head, 0) : 0;
+  const std::uint32_t first = head.size() >= 4 ? little_endian(head, 0) : 0;
   if (format == TokenFormat::kLlmC || (format == TokenFormat::kAuto && first == kMagic))
     return llm_c_layout(head, file_size);
   if (format == TokenFormat::kAuto && first == kMagicOfFourBytes) {
-    return Error{
-        differs(0, "magic number", first, std::to_string(kMagic) + ": tokens of four bytes (Llama 3) are not read")};
+    return Error{differs(0, "magic number", first,
+                         std::to_string(kMagic) + ": tokens of four bytes (Llama 3) are not supported")};
   }
   if (file_size == 0) return Error{"is empty"};
   if (file_size % 2 != 0) {

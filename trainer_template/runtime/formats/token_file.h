@@ -21,8 +21,8 @@ struct TokenLayout {
   std::uint64_t count = 0;   // tokens
 };
 
-// Where the tokens are in a file of `file_size` bytes that begins with `head` (its first 12 bytes, or all it has). An
-// error names the offset and what was expected there.
+// The position of the tokens in a file of `file_size` bytes that begins with `head`, its first 12 bytes or the whole
+// file. An error names the offset and the expected value.
 Result<TokenLayout> token_layout(std::span<const std::uint8_t> head, std::uint64_t file_size, TokenFormat format);
 
 // The file stays mapped as long as this lives.

@@ -68,12 +68,13 @@ Result<std::vector<TomlEntry>> read_toml(const std::filesystem::path& file) {
     for (const auto& [key, node] : table) {
       const int line = static_cast<int>(key.source().begin.line);
       if (node.is_table() || node.is_array_of_tables()) {
-        return Error{at(line) + "there is no section [" + printable(key.str()) + "]: keys stand without one"};
+        return Error{at(line) + "section [" + printable(key.str()) +
+                     "] is not supported: write all keys at the top level"};
       }
       auto entry = entry_of(key, node);
       if (!entry)
         return Error{at(line) + "'" + printable(key.str()) +
-                     "': expected a number, true, false, a text in quotes, or a list of them"};
+                     "': expected a number, true, false, a quoted string, or a list of these"};
       entries.push_back(*std::move(entry));
     }
     std::sort(entries.begin(), entries.end(),

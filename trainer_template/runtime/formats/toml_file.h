@@ -13,15 +13,15 @@ namespace torchbridge::train {
 struct TomlEntry {
   std::string key;
   int line = 0;                     // from 1 on
-  std::vector<std::string> values;  // as text: 0.1, true, what stands in quotes
+  std::vector<std::string> values;  // as text: 0.1, true, or a string without its quotes
   bool is_list = false;
 };
 
-// In the file's order. An error begins with "FILE:LINE: ", or with "--config" where the file cannot be read. Sections,
-// and values that are neither number, truth value, text nor a list of them, are errors.
+// The entries in the order of the file. An error begins with "FILE:LINE: ", or with "--config" if the file cannot be
+// read. Sections are errors, and so are values that are not a number, a boolean, a string or a list of these.
 Result<std::vector<TomlEntry>> read_toml(const std::filesystem::path& file);
 
-// In quotes.
+// `text` as a TOML string, in quotes.
 std::string toml_text(const std::string& text);
 
 }  // namespace torchbridge::train

@@ -5,25 +5,28 @@
 #include <zip.h>
 
 #include "bridge/base/env_map.h"
-#include "trainer_template/runtime/formats/safetensors_header.h"
-#include "trainer_template/runtime/base/mapped_file.h"
 #include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/base/mapped_file.h"
+#include "trainer_template/runtime/formats/safetensors_header.h"
 
 namespace torchbridge::train {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kLargestPickle = std::uint64_t{64} << 20, kLargestWord = 16;
+constexpr std::uint64_t kLargestPickle = std::uint64_t{64} << 20, kLargestByteOrder = 16;
 
-// PyTorch 1.6 and later. Throws for what is no file, such as a pipe, for which libzip would wait.
+// Whether the file begins like a zip archive, which torch.save writes since PyTorch 1.6. Throws for anything but a
+// regular file: libzip would block on a pipe.
 bool is_archive(const fs::path& path) {
   constexpr std::uint8_t kStart[] = {'P', 'K', 3, 4};
   const MappedFile file(path);
   return file.bytes().size() >= sizeof kStart && std::ranges::equal(file.bytes().first(sizeof kStart), kStart);
 }
 
-TrainError wrong(const fs::path& path, const std::string& what) { return TrainError(path.string() + " " + what); }
+TrainError archive_error(const fs::path& path, const std::string& what) {
+  return TrainError(path.string() + " " + what);
+}
 
 std::string record_of(const PickledTensor& tensor) { return "data/" + tensor.storage; }
 
@@ -39,7 +42,7 @@ struct TorchArchive::Zip {
       zip_error_init_with_code(&error, code);
       const std::string text = zip_error_strerror(&error);
       zip_error_fini(&error);
-      throw wrong(path, "is damaged: " + text);
+      throw archive_error(path, "is damaged: " + text);
     }
     for (zip_int64_t i = 0; i < zip_get_num_entries(zip.get(), 0); ++i) {
       const char* name = zip_get_name(zip.get(), static_cast<zip_uint64_t>(i), ZIP_FL_ENC_RAW);
@@ -47,7 +50,7 @@ struct TorchArchive::Zip {
       const auto slash = entry.find('/');
       if (slash != std::string_view::npos && entry.substr(slash) == "/data.pkl") folder = entry.substr(0, slash + 1);
     }
-    if (folder.empty()) throw wrong(path, "is a zip archive without data.pkl: torch.save did not write it");
+    if (folder.empty()) throw archive_error(path, "is a zip archive without data.pkl: torch.save did not write it");
   }
 
   zip_int64_t locate(const std::string& name) const {
@@ -58,13 +61,13 @@ struct TorchArchive::Zip {
   std::uint64_t size_of(const std::string& name, std::uint64_t limit) const {
     zip_stat_t found{};
     const auto index = locate(name);
-    if (index < 0) throw wrong(path, "has no record '" + printable(name) + "'");
+    if (index < 0) throw archive_error(path, "has no record '" + printable(name) + "'");
     const bool known = zip_stat_index(zip.get(), static_cast<zip_uint64_t>(index), 0, &found) == 0 &&
                        (found.valid & ZIP_STAT_SIZE) != 0;
-    if (!known) throw wrong(path, "does not tell the size of its record '" + printable(name) + "'");
+    if (!known) throw archive_error(path, "has no size for its record '" + printable(name) + "'");
     if (found.size > limit) {
-      throw wrong(path, "has a record '" + printable(name) + "' of " + std::to_string(found.size) +
-                            " bytes, more than " + std::to_string(limit));
+      throw archive_error(path, "has a record '" + printable(name) + "' of " + std::to_string(found.size) +
+                                    " bytes, more than " + std::to_string(limit));
     }
     return found.size;
   }
@@ -73,16 +76,17 @@ struct TorchArchive::Zip {
   void read(const std::string& name, void* into, std::uint64_t size) const {
     const std::unique_ptr<zip_file_t, int (*)(zip_file_t*)> file(
         zip_fopen_index(zip.get(), static_cast<zip_uint64_t>(locate(name)), 0), zip_fclose);
-    if (!file) throw wrong(path, "is damaged: record '" + printable(name) + "': " + zip_strerror(zip.get()));
+    if (!file) throw archive_error(path, "is damaged: record '" + printable(name) + "': " + zip_strerror(zip.get()));
     auto* at = static_cast<char*>(into);
-    // The checksum is compared by the read that finds the end.
-    for (char beyond = 0; true;) {
-      const auto count = size == 0 ? zip_fread(file.get(), &beyond, 1) : zip_fread(file.get(), at, size);
+    // libzip compares the CRC in the read that reaches the end, so one more byte is requested.
+    for (char extra = 0; true;) {
+      const auto count = size == 0 ? zip_fread(file.get(), &extra, 1) : zip_fread(file.get(), at, size);
       if (count < 0)
-        throw wrong(path, "is damaged: record '" + printable(name) + "': " + zip_file_strerror(file.get()));
+        throw archive_error(path, "is damaged: record '" + printable(name) + "': " + zip_file_strerror(file.get()));
       if (count == 0 && size == 0) return;
       if (count == 0 || size == 0)
-        throw wrong(path, "is damaged: record '" + printable(name) + "' is not as long as it says");
+        throw archive_error(path, "is damaged: record '" + printable(name) +
+                                      "' has another length than the archive's directory declares");
       at += count;
       size -= static_cast<std::uint64_t>(count);
     }
@@ -105,18 +109,18 @@ bool is_torch_file(const fs::path& path) {
 
 TorchArchive::TorchArchive(const fs::path& path) : path_(path) {
   if (!is_archive(path_))
-    throw wrong(path_,
-                "is no archive of torch.save (PyTorch 1.6 or later): save it again with torch.save(state_dict, file)");
+    throw archive_error(
+        path_, "is not a torch.save archive (PyTorch 1.6 or later): save it again with torch.save(state_dict, file)");
   zip_ = std::make_unique<Zip>(path_);
 }
 
 TorchArchive::~TorchArchive() = default;
 
 Pickled TorchArchive::content() const {
-  if (zip_->locate("byteorder") >= 0 && zip_->text("byteorder", kLargestWord) != "little")
-    throw wrong(path_, "was written on a big-endian machine");
+  if (zip_->locate("byteorder") >= 0 && zip_->text("byteorder", kLargestByteOrder) != "little")
+    throw archive_error(path_, "was written on a big-endian machine");
   auto content = parse_pickle(zip_->text("data.pkl", kLargestPickle));
-  if (!content) throw wrong(path_, "cannot be read: " + content.error().message);
+  if (!content) throw archive_error(path_, "cannot be read: " + content.error().message);
   return *std::move(content);
 }
 
@@ -124,8 +128,8 @@ std::uint64_t TorchArchive::storage_bytes(const PickledTensor& tensor) const {
   const std::uint64_t expected = static_cast<std::uint64_t>(tensor.storage_size) * element_size(tensor.dtype);
   const std::uint64_t size = zip_->size_of(record_of(tensor), expected);
   if (size == expected) return size;
-  throw wrong(path_, "has " + std::to_string(size) + " bytes in its record '" + printable(record_of(tensor)) +
-                         "', but by its pickle there are " + std::to_string(expected));
+  throw archive_error(path_, "has " + std::to_string(size) + " bytes in its record '" + printable(record_of(tensor)) +
+                                 "', but its pickle declares " + std::to_string(expected));
 }
 
 void TorchArchive::read_storage(const PickledTensor& tensor, void* into) const {

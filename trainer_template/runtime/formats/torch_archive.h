@@ -13,12 +13,12 @@
 
 namespace torchbridge::train {
 
-// Whether torch.save is likely to have written the file: by its beginning, or by its name (.pt, .pth). Throws
-// TrainError, which names it, where it is no regular file.
+// Whether torch.save probably wrote the file: by its first bytes, or by its extension (.pt, .pth). Throws TrainError,
+// which names the file, if it is not a regular file.
 bool is_torch_file(const std::filesystem::path& path);
 
-// One thread. Members throw TrainError, which names the file and what is wrong with it; checksums of records, which
-// torch.load ignores, are compared by whatever reads them.
+// One thread. Members throw TrainError, which names the file and the error. Reading a record compares its CRC-32, which
+// torch.load ignores.
 class TorchArchive {
  public:
   explicit TorchArchive(const std::filesystem::path& path);
@@ -28,13 +28,13 @@ class TorchArchive {
 
   const std::filesystem::path& path() const { return path_; }
 
-  // What was saved, without the elements of tensors.
+  // The saved object, without the elements of tensors.
   Pickled content() const;
 
-  // Bytes of the storage that a tensor of content() lies in; as many are in the archive, or it throws.
+  // Size in bytes of the storage of a tensor of content(). Throws if the archive has another size for it.
   std::uint64_t storage_bytes(const PickledTensor& tensor) const;
-  void read_storage(const PickledTensor& tensor,
-                    void* into) const;  // REQUIRES: there is room for storage_bytes(tensor)
+  // REQUIRES: `into` has room for storage_bytes(tensor) bytes.
+  void read_storage(const PickledTensor& tensor, void* into) const;
 
  private:
   struct Zip;
@@ -42,8 +42,8 @@ class TorchArchive {
   std::unique_ptr<Zip> zip_;
 };
 
-// Writes a new file that torch.load(weights_only=True) reads, also mapped: `storages` are the bytes of each storage
-// that `content` refers to. The same content gives the same bytes. Throws TrainError.
+// Writes a new file that torch.load(weights_only=True) reads, also with mmap=True. `storages`: the bytes of each
+// storage that `content` refers to, by its key. The same content gives the same bytes. Throws TrainError.
 void write_torch_archive(FileLayer& files, const std::filesystem::path& path, const PickledValue& content,
                          const std::map<std::string, std::string_view>& storages);
 

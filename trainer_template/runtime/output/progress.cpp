@@ -16,7 +16,7 @@ namespace {
 constexpr std::chrono::milliseconds kBarPause{100}, kLinePause{10'000};
 
 bool is_on_a_terminal() {
-  return isatty(STDOUT_FILENO) && (tcgetpgrp(STDOUT_FILENO) >= 0 || is_handed_on_to_a_terminal());
+  return isatty(STDOUT_FILENO) && (tcgetpgrp(STDOUT_FILENO) >= 0 || is_forwarded_to_terminal());
 }
 
 bool is_redrawn(ProgressStyle style) {

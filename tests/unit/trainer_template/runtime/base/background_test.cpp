@@ -13,7 +13,7 @@ std::vector<int> first(int count) {
   return numbers;
 }
 
-TEST(Background, DoesAllInOrderUntilItIsDrained) {
+TEST(Background, RunsInOrderUntilDrained) {
   std::vector<int> done;
   std::thread::id worker;
   Background background("tests");
@@ -30,7 +30,7 @@ TEST(Background, DoesAllInOrderUntilItIsDrained) {
   EXPECT_NE(worker, std::this_thread::get_id());
 }
 
-TEST(Background, DoesWhatIsLeftAtItsEnd) {
+TEST(Background, RunsTheQueueBeforeItIsDestroyed) {
   std::vector<int> done;
   {
     Background background("tests");
@@ -39,7 +39,7 @@ TEST(Background, DoesWhatIsLeftAtItsEnd) {
   EXPECT_EQ(done, first(100));
 }
 
-TEST(Background, DrainsNothing) {
+TEST(Background, DrainsAnEmptyQueue) {
   Background background("tests");
   background.drain();
   background.drain();

@@ -26,14 +26,14 @@ std::string random_bytes(std::size_t size) {
   return bytes;
 }
 
-class ReadingAFile : public testing::TestWithParam<ReadFile::Way> {
+class ReadFileWays : public testing::TestWithParam<ReadFile::Way> {
  protected:
   std::filesystem::path path() const { return folder_ / "file"; }
 
   TemporaryFolder folder_;
 };
 
-TEST_P(ReadingAFile, PutsARangeIntoItsPlaceAndNothingElse) {
+TEST_P(ReadFileWays, FillsOnlyTheRequestedRange) {
   for (const std::uint64_t size :
        {std::uint64_t{1}, std::uint64_t{4095}, std::uint64_t{4096}, std::uint64_t{12'289}, 2 * kLargeBlock + 5}) {
     const std::string content = random_bytes(size);
@@ -57,7 +57,7 @@ TEST_P(ReadingAFile, PutsARangeIntoItsPlaceAndNothingElse) {
   }
 }
 
-TEST_P(ReadingAFile, EndsWhereItIsToldTo) {
+TEST_P(ReadFileWays, StopsWhenTheCallbackReturnsFalse) {
   folder_.write("file", random_bytes(3 * kLargeBlock));
   FileImage image(3 * kLargeBlock);
   int blocks = 0;
@@ -66,7 +66,7 @@ TEST_P(ReadingAFile, EndsWhereItIsToldTo) {
   EXPECT_EQ(blocks, 2);
 }
 
-TEST_P(ReadingAFile, AFileThatGrewShorterIsNotDelivered) {
+TEST_P(ReadFileWays, ReportsATruncatedFile) {
   folder_.write("file", random_bytes(20'000));
   const ReadFile file(path(), GetParam());
   std::filesystem::resize_file(path(), 10'000);
@@ -75,7 +75,7 @@ TEST_P(ReadingAFile, AFileThatGrewShorterIsNotDelivered) {
   EXPECT_FALSE(file.read(0, 20'000, [](std::string_view) { return true; }));
 }
 
-TEST(ReadFile, ThatCannotBeOpenedForAnotherReasonIsNoDamage) {
+TEST(ReadFile, ThrowsIfTheFileIsNotAtFault) {
   TemporaryFolder folder;
   folder.write("file", "x");
   rlimit before{};
@@ -87,10 +87,10 @@ TEST(ReadFile, ThatCannotBeOpenedForAnotherReasonIsNoDamage) {
   const std::string error = error_of([&] { ReadFile(folder / "file"); });
   setrlimit(RLIMIT_NOFILE, &before);
   EXPECT_EQ(error, "cannot open '" + (folder / "file").string() + "': Too many open files");
-  EXPECT_EQ(std::string(ReadFile(folder / "none").refusal()), "is missing or cannot be read");
+  EXPECT_EQ(std::string(ReadFile(folder / "none").error()), "is missing or cannot be read");
 }
 
-INSTANTIATE_TEST_SUITE_P(, ReadingAFile, testing::Values(ReadFile::Way::kCached, ReadFile::Way::kDirect),
+INSTANTIATE_TEST_SUITE_P(, ReadFileWays, testing::Values(ReadFile::Way::kCached, ReadFile::Way::kDirect),
                          [](const auto& test) { return test.param == ReadFile::Way::kDirect ? "Direct" : "Cached"; });
 
 }  // namespace

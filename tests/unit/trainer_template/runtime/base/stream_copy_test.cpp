@@ -7,7 +7,7 @@
 namespace torchbridge::train {
 namespace {
 
-TEST(StreamCopy, CopiesEveryByteAndNoOtherWhateverTheAlignment) {
+TEST(StreamCopy, CopiesExactlyTheRangeAtAnyAlignment) {
   constexpr std::size_t kMost = 300, kMargin = 64;
   std::string source(kMost + kMargin, '\0');
   for (std::size_t i = 0; i < source.size(); ++i) source[i] = static_cast<char>(1 + i * 31 % 255);

@@ -12,8 +12,8 @@
 
 #include "tests/support/alone.h"
 #include "tests/support/temporary_folder.h"
-#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/checkpoint/checkpoint_folder.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 
 namespace torchbridge::train {
 namespace {
@@ -68,12 +68,12 @@ class Checkpoint : public testing::Test {
   std::unique_ptr<Optimizer> optimizer_ = make_adamw(model_.parameters, {});
 };
 
-TEST_F(Checkpoint, BeginsAnewWhereThereIsNone) {
+TEST_F(Checkpoint, ResumeWithoutACheckpointChangesNothing) {
   EXPECT_FALSE(resume());
   EXPECT_EQ(weight(), -1);
 }
 
-TEST_F(Checkpoint, GoesOnFromTheNewest) {
+TEST_F(Checkpoint, ResumesFromTheNewest) {
   train_to(1);
   train_to(2);
   const auto manifest = resume();
@@ -92,8 +92,8 @@ TEST_F(Checkpoint, KeepsTheRandomGenerator) {
   EXPECT_TRUE(at::rand({3}).equal(expected));
 }
 
-// The state that was read is the optimizer's own: its steps change no file.
-TEST_F(Checkpoint, StaysWholeWhileTrainingGoesOnFromIt) {
+// The optimizer adopts the state that was read: its steps must not change the file.
+TEST_F(Checkpoint, IsNotChangedByTrainingThatResumedFromIt) {
   train_to(1);
   ASSERT_TRUE(resume());
   const auto average = [&] { return optimizer_->state().at(0).second[0].item<double>(); };
@@ -105,7 +105,7 @@ TEST_F(Checkpoint, StaysWholeWhileTrainingGoesOnFromIt) {
   EXPECT_EQ(average(), saved);
 }
 
-TEST_F(Checkpoint, KeepsAnImageOfStateThatStaysInIt) {
+TEST_F(Checkpoint, NeedsStateAsAnImageOnlyIfItIsContiguous) {
   train_to(1);
   const auto needed = [](Optimizer& optimizer) {
     const NeededFiles files = needed_files(optimizer, alone());
@@ -116,7 +116,7 @@ TEST_F(Checkpoint, KeepsAnImageOfStateThatStaysInIt) {
   EXPECT_EQ(needed(*transposed), std::vector<std::string>{kModelFile});
 }
 
-TEST_F(Checkpoint, LeavesADamagedOneOutAndPutsItAside) {
+TEST_F(Checkpoint, SkipsAndRenamesADamagedOne) {
   train_to(1);
   train_to(2);
   damage(2);
@@ -129,8 +129,8 @@ TEST_F(Checkpoint, LeavesADamagedOneOutAndPutsItAside) {
   EXPECT_EQ(step_of_resume(), 2);
 }
 
-// It may still be refused for another reason, or end before it has learned anything.
-TEST_F(Checkpoint, ChangesNothingUntilItSaves) {
+// The run may still fail for another reason, or end before its first step.
+TEST_F(Checkpoint, ResumeChangesNoFileUntilTheFirstSave) {
   for (const std::int64_t step : {1, 2, 3}) train_to(step);
   const auto entries = [&] {
     std::vector<std::string> names;
@@ -151,7 +151,7 @@ TEST_F(Checkpoint, ChangesNothingUntilItSaves) {
   EXPECT_EQ(complete_steps(root_), (std::vector<std::int64_t>{2, 1}));
 }
 
-TEST_F(Checkpoint, OfTheSameStepIsPutAsideForThatOfAnotherRun) {
+TEST_F(Checkpoint, RenamesOneOfTheSameStepOfAnotherRun) {
   train_to(2);
   const fs::path first = root_;
   root_ = folder_ / "others";
@@ -164,17 +164,16 @@ TEST_F(Checkpoint, OfTheSameStepIsPutAsideForThatOfAnotherRun) {
   EXPECT_TRUE(fs::exists(root_ / "step-00000002.aside/DONE"));
 }
 
-TEST_F(Checkpoint, IsNotBegunAnewWhereOneWasOnlyPutAside) {
+TEST_F(Checkpoint, RejectsAFolderWithOnlyRenamedOnes) {
   train_to(2);
   fs::rename(root_ / "step-00000002", root_ / "step-00000002.aside");
-  EXPECT_TRUE(contains(
-      resume_error(),
-      "holds no checkpoint but step-00000002.aside, which was put aside: rename it to step-00000002 to go on from it"));
+  EXPECT_TRUE(contains(resume_error(),
+                       "contains no checkpoint but step-00000002.aside: rename it to step-00000002 to resume from it"));
   fs::rename(root_ / "step-00000002.aside", root_ / "step-00000002");
   EXPECT_EQ(step_of_resume(), 2);
 }
 
-TEST_F(Checkpoint, SaysWhatItPutsAsideAndWhoseThatIs) {
+TEST_F(Checkpoint, ReportsWhatItRenames) {
   const auto said = [&] {
     train_to(1);
     train_to(2);
@@ -183,26 +182,27 @@ TEST_F(Checkpoint, SaysWhatItPutsAsideAndWhoseThatIs) {
     train_to(2);
     return testing::internal::GetCapturedStderr();
   };
-  const std::string aside = "put aside as " + (root_ / "step-00000002.aside").string();
+  const std::string aside = "checkpoint " + (root_ / "step-00000002").string() + " renamed to step-00000002.aside";
   const std::string why =
-      ": newer than the checkpoint of step 1, which training went on from; it stays until you remove it (rm -r)\n";
+      ": it is newer than the checkpoint of step 1, from which training resumed; remove it with rm -r if you do not "
+      "need it\n";
   EXPECT_TRUE(contains(said(), aside + why));
-  EXPECT_TRUE(contains(said(), aside + ", in place of the one put aside before" + why));
+  EXPECT_TRUE(contains(said(), aside + ", which replaces an earlier folder of that name" + why));
 }
 
-TEST_F(Checkpoint, RefusesToBeginAnewWhenAllAreDamaged) {
+TEST_F(Checkpoint, FailsIfAllAreDamaged) {
   train_to(1);
   damage(1);
   EXPECT_TRUE(contains(resume_error(), "none of the 1 checkpoints"));
 }
 
-TEST_F(Checkpoint, RefusesToWriteAmongOthers) {
+TEST_F(Checkpoint, RejectsResumeNoneInAFolderWithCheckpoints) {
   train_to(1);
   resume_ = "none";
-  EXPECT_TRUE(contains(resume_error(), "holds checkpoints, and --resume none would write among them"));
+  EXPECT_TRUE(contains(resume_error(), "contains checkpoints, and --resume none starts a new run"));
 }
 
-TEST_F(Checkpoint, GoesOnFromTheOneThatIsNamed) {
+TEST_F(Checkpoint, ResumesFromTheNamedOne) {
   train_to(1);
   train_to(2);
   resume_ = (root_ / "step-00000001/").string();
@@ -211,12 +211,12 @@ TEST_F(Checkpoint, GoesOnFromTheOneThatIsNamed) {
   resume_ = root_.string();
   EXPECT_EQ(resume()->state.step, 2);
   resume_ = (folder_ / "none").string();
-  EXPECT_TRUE(contains(resume_error(), "there is no checkpoint"));
+  EXPECT_TRUE(contains(resume_error(), "no checkpoint found"));
   resume_ = (root_ / "step-00000009").string();
   EXPECT_TRUE(contains(resume_error(), "no complete checkpoint"));
 }
 
-TEST_F(Checkpoint, RefusesAnotherModel) {
+TEST_F(Checkpoint, RejectsAnotherModel) {
   train_to(1);
   model_.parameters[0].second = at::ones({3});
   EXPECT_TRUE(contains(resume_error(), "has 'weight' with shape [2], this model with [3]"));
@@ -224,25 +224,25 @@ TEST_F(Checkpoint, RefusesAnotherModel) {
   EXPECT_TRUE(contains(resume_error(), "has no 'other'"));
 }
 
-TEST_F(Checkpoint, RefusesAnotherOptimizer) {
+TEST_F(Checkpoint, RejectsAnotherOptimizer) {
   train_to(1);
   optimizer_ = make_adam(model_.parameters, {});
   EXPECT_TRUE(contains(resume_error(), "was written with --optimizer adamw, this run has --optimizer adam"));
 }
 
-TEST_F(Checkpoint, RefusesAnotherSeed) {
+TEST_F(Checkpoint, RejectsAnotherSeed) {
   train_to(1);
   seed_ = 4;
   EXPECT_TRUE(contains(resume_error(), "--seed 0, this run has --seed 4"));
 }
 
-TEST_F(Checkpoint, IsForOneRunAtATime) {
+TEST_F(Checkpoint, IsLockedByOneRun) {
   const Checkpoints first(alone(), options());
   EXPECT_TRUE(contains(error_of([&] { Checkpoints(alone(), options()); }), "is in use by another run"));
 }
 
-// As on a node whose file system shows what another one has made a moment later.
-TEST_F(Checkpoint, IsWaitedForWhereItIsSeenLate) {
+// As on a node whose network file system shows a file of another node late.
+TEST_F(Checkpoint, WaitsForAFileThatAppearsLate) {
   train_to(1);
   const fs::path done = root_ / "step-00000001/DONE", hidden = folder_ / "hidden";
   fs::rename(done, hidden);
@@ -252,17 +252,17 @@ TEST_F(Checkpoint, IsWaitedForWhereItIsSeenLate) {
     fs::rename(hidden, done);
   });
   looking.set_value();
-  EXPECT_TRUE(is_seen(done));
+  EXPECT_TRUE(wait_visible(done));
 }
 
-TEST_F(Checkpoint, CleansUpAfterAKill) {
+TEST_F(Checkpoint, RemovesUnfinishedSavesOfKilledRuns) {
   train_to(1);
   fs::create_directory(root_ / ".tmp-step-00000002");
   resume();
   EXPECT_FALSE(fs::exists(root_ / ".tmp-step-00000002"));
 }
 
-TEST_F(Checkpoint, CountsWithoutDoneWhereItIsWhole) {
+TEST_F(Checkpoint, GetsDoneIfItsFilesAreValid) {
   train_to(1);
   fs::remove(root_ / "step-00000001/DONE");
   EXPECT_EQ(step_of_resume(), 1);
@@ -273,7 +273,7 @@ TEST_F(Checkpoint, CountsWithoutDoneWhereItIsWhole) {
   EXPECT_FALSE(fs::is_symlink(root_ / "step-00000001/DONE"));
 }
 
-TEST_F(Checkpoint, WithoutDoneAndDamagedIsNeverRemoved) {
+TEST_F(Checkpoint, IsNotRemovedWhenDamagedAndWithoutDone) {
   train_to(1);
   fs::copy(root_ / "step-00000001", root_ / "step-00000002");
   fs::remove(root_ / "step-00000002/DONE");
@@ -293,7 +293,7 @@ TEST_F(Checkpoint, SavesAStepOnce) {
   EXPECT_EQ(fs::last_write_time(root_ / "step-00000005/DONE"), before);
 }
 
-TEST_F(Checkpoint, NamesAFolderThatCannotBe) {
+TEST_F(Checkpoint, NamesAFolderThatCannotBeCreated) {
   root_ = "/proc/none/runs";
   EXPECT_TRUE(contains(resume_error(), "/proc/none/runs"));
   folder_.write("file", "");

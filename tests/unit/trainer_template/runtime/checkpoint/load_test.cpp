@@ -1,4 +1,4 @@
-// What a run takes from its folder when something in it is not as it was left; and weights that have two names.
+// Resuming from a folder with damaged checkpoints, and weights with two names.
 #include <functional>
 
 #include <ATen/Context.h>
@@ -10,11 +10,11 @@
 #include "tests/support/alone.h"
 #include "tests/support/temporary_folder.h"
 #include "trainer_template/runtime/checkpoint/checkpoint.h"
-#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/checkpoint/dcp.h"
 #include "trainer_template/runtime/checkpoint/generators.h"
 #include "trainer_template/runtime/checkpoint/safetensors.h"
 #include "trainer_template/runtime/checkpoint/tied_weights.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/checkpoint_format/verify.h"
 
 namespace torchbridge::train {
@@ -37,7 +37,7 @@ class Reading : public testing::Test {
                      model_, *optimizer_);
     checkpoints.finish();
   }
-  // The step that a run goes on from, and what it says meanwhile.
+  // The step from which a run resumes, and its messages.
   std::int64_t resume(std::string& said) {
     testing::internal::CaptureStderr();
     CheckpointOptions options;
@@ -50,7 +50,7 @@ class Reading : public testing::Test {
     said = testing::internal::GetCapturedStderr();
     return manifest ? manifest->state.step : -1;
   }
-  // Takes the file from the manifest of step 2.
+  // Removes the file from the manifest of step 2.
   void forget(const std::string& name) {
     auto manifest = *read_manifest(second_);
     std::erase_if(manifest.files, [&](const FileRecord& file) { return file.name == name; });
@@ -70,7 +70,7 @@ class Reading : public testing::Test {
   std::unique_ptr<Optimizer> optimizer_;
 };
 
-TEST_F(Reading, TakesTheNewestThatIsWholeAndSaysWhatIsWrongWithTheOthers) {
+TEST_F(Reading, SelectsTheNewestValidOneAndReportsTheOthers) {
   const struct {
     const char* what;
     std::function<void()> damage;
@@ -88,21 +88,21 @@ TEST_F(Reading, TakesTheNewestThatIsWholeAndSaysWhatIsWrongWithTheOthers) {
          fs::copy_file(root_ / step_folder(1) / kManifestFile, second_ / kManifestFile,
                        fs::copy_options::overwrite_existing);
        },
-       "step-00000002: manifest.json is of another checkpoint: of step 1"},
+       "step-00000002: manifest.json belongs to another checkpoint, of step 1"},
       {"a link instead of the folder",
        [&] {
          fs::rename(second_, folder_ / "elsewhere");
          fs::create_directory_symlink(folder_ / "elsewhere", second_);
        },
-       "step-00000002: it is no folder"},
+       "step-00000002: it is not a folder"},
       {"a manifest without the weights", [&] { forget(kModelFile); },
-       "step-00000002: manifest.json has no model.safetensors"},
+       "step-00000002: manifest.json does not list model.safetensors"},
       {"a manifest without a rank's file", [&] { forget(rank_file(0)); },
-       "step-00000002: manifest.json has no rank-00000.safetensors"},
+       "step-00000002: manifest.json does not list rank-00000.safetensors"},
       {"a manifest without state", [&] { forget(optimizer_file(0, 1)); },
-       "step-00000002: manifest.json has no file of the optimizer's state"},
+       "step-00000002: manifest.json does not list a file of the optimizer's state"},
       {"a file instead of the manifest's", [&] { folder_.write("runs/step-00000002/manifest.json", "{}"); },
-       "step-00000002: manifest.json cannot be understood"},
+       "step-00000002: manifest.json is invalid"},
   };
   for (const auto& c : kCases) {
     SCOPED_TRACE(c.what);
@@ -115,8 +115,8 @@ TEST_F(Reading, TakesTheNewestThatIsWholeAndSaysWhatIsWrongWithTheOthers) {
   }
 }
 
-// Sealed as they are, but not of this model.
-TEST_F(Reading, RefusesTensorsOfAnotherTypeShapeOrName) {
+// The checksums are right, but the tensors are not those of this model.
+TEST_F(Reading, RejectsTensorsOfAnotherTypeShapeOrName) {
   const auto saved_as = [&](const std::string& name, const at::Tensor& tensor) {
     fs::remove_all(root_);
     ModelTensors other{.parameters = {{name, tensor}}, .buffers = {}};
@@ -144,7 +144,7 @@ TEST_F(Reading, RefusesTensorsOfAnotherTypeShapeOrName) {
   }
 }
 
-TEST_F(Reading, SameStateSameBytes) {
+TEST_F(Reading, EqualStateGivesEqualFiles) {
   start_with_two();
   optimizer_ = make_sgd(model_.parameters, {.momentum = 0.9});
   save(2, folder_ / "first");
@@ -159,7 +159,7 @@ TEST_F(Reading, SameStateSameBytes) {
   EXPECT_EQ(files, 5);  // weights, optimizer, generators, manifest, DONE
 }
 
-TEST_F(Reading, TheManifestSaysWhatTheOptimizerIs) {
+TEST_F(Reading, TheManifestRecordsTheOptimizer) {
   start_with_two();
   const auto manifest = read_manifest(second_);
   ASSERT_TRUE(manifest) << manifest.error().message;
@@ -181,7 +181,7 @@ TEST_F(Reading, AWeightOfTwoNamesIsSavedOnce) {
   EXPECT_EQ(resume(said), 2);
 }
 
-TEST(TiedWeights, AreTakenUnderAnyOfTheirNames) {
+TEST(TiedWeights, AreLoadedUnderAnyOfTheirNames) {
   const at::Tensor value = at::arange(6).to(at::kFloat), other = at::ones({2});
   const ModelTensors tied{.parameters = {{"wte", at::zeros({6})}, {"bias", at::zeros({2})}},
                           .buffers = {},
@@ -209,19 +209,19 @@ TEST(TiedWeights, AreTakenUnderAnyOfTheirNames) {
     for (const auto& [name, tensor] : c.model.parameters)
       EXPECT_TRUE(tensor.equal(name == "bias" ? other : value)) << name;
   }
-  const auto refused = [&](const ModelTensors& model, const NamedTensors& file) {
+  const auto error = [&](const ModelTensors& model, const NamedTensors& file) {
     return error_of([&] { copy_tensors(without_aliases(file, model, "file"), model.all(), "file"); });
   };
-  EXPECT_TRUE(contains(refused(tied, {{"wte", value}, {"head", value + 1}, {"bias", other}}),
-                       "has other values for 'head' than for 'wte'"));
-  EXPECT_TRUE(contains(refused(tied, {{"third", value}, {"head", value + 1}, {"bias", other}}),
-                       "has other values for 'head' than for 'third'"));
-  EXPECT_TRUE(contains(refused(once, {{"wte", value}, {"head", value.clone()}, {"bias", other}}),
+  EXPECT_TRUE(contains(error(tied, {{"wte", value}, {"head", value + 1}, {"bias", other}}),
+                       "has different values for 'head' and 'wte'"));
+  EXPECT_TRUE(contains(error(tied, {{"third", value}, {"head", value + 1}, {"bias", other}}),
+                       "has different values for 'head' and 'third'"));
+  EXPECT_TRUE(contains(error(once, {{"wte", value}, {"head", value.clone()}, {"bias", other}}),
                        "holds 'head', which this model does not have"));
-  EXPECT_TRUE(contains(refused(tied, {{"bias", other}}), "has no 'wte'"));
+  EXPECT_TRUE(contains(error(tied, {{"bias", other}}), "has no 'wte'"));
 }
 
-TEST(ShardMetadata, SaysWhereThePiecesBegin) {
+TEST(ShardMetadata, HasTheOffsetsOfThePieces) {
   const NamedTensors state = {
       {"a.exp_avg", at::zeros({3})}, {"a.step", at::zeros({})}, {"b.exp_avg", at::zeros({2, 2})}};
   const auto whole = shard_metadata(state, {{"a", {0, 3, 3}}, {"b", {0, 4, 4}}});
@@ -231,7 +231,7 @@ TEST(ShardMetadata, SaysWhereThePiecesBegin) {
             R"({"a.exp_avg":{"saved_offsets":[5]},"a.step":{"saved_offsets":[]},"b.exp_avg":{"saved_offsets":[0,0]}})");
 }
 
-TEST(Generators, AreThoseOfTheDeviceAndTakeTheirStatesBack) {
+TEST(Generators, AreSavedAndRestored) {
   const c10::Device cpu(c10::kCPU);
   at::manual_seed(3);
   const NamedTensors states = generator_states(cpu);

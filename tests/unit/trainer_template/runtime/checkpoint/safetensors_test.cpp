@@ -32,7 +32,7 @@ TEST(Safetensors, ReadsBackEveryType) {
   }
 }
 
-TEST(Safetensors, NamesAFileThatIsNone) {
+TEST(Safetensors, NamesAFileOfAnotherFormat) {
   TemporaryFolder folder;
   folder.write("text", "hello, this is no such file");
   EXPECT_TRUE(contains(error_of([&] { read_safetensors(folder / "none"); }),
@@ -41,7 +41,7 @@ TEST(Safetensors, NamesAFileThatIsNone) {
   EXPECT_TRUE(contains(error_of([&] { read_safetensors(folder.path()); }), "is not a regular file"));
 }
 
-TEST(CopyTensors, SaysWhatDoesNotFitAndChangesNothing) {
+TEST(CopyTensors, NamesTheTensorThatDoesNotFitAndChangesNothing) {
   const at::Tensor weight = at::zeros({2, 3}), bias = at::zeros({2});
   const NamedTensors model = {{"weight", weight}, {"bias", bias}};
   const struct {

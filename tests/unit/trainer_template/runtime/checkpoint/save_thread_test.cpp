@@ -1,4 +1,4 @@
-// Saving while the disk fails, and while training goes on.
+// Saving while the disk fails, and while training continues.
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -7,8 +7,8 @@
 #include <ATen/ops/ones.h>
 
 #include "tests/support/alone.h"
-#include "tests/support/temporary_folder.h"
 #include "tests/support/faulty_files.h"
+#include "tests/support/temporary_folder.h"
 #include "trainer_template/runtime/checkpoint/checkpoint.h"
 #include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/checkpoint_format/verify.h"
@@ -35,14 +35,14 @@ class Saving : public testing::Test {
     checkpoints.save({.step = step}, model_, *optimizer_);
   }
   void set(std::int64_t step) { weight_.detach().fill_(static_cast<double>(step)); }
-  // What the newest checkpoint holds, or -1.
+  // The value in the newest checkpoint, or -1.
   double loaded() {
     set(-1);
     CheckpointOptions options = options_;
     Checkpoints(alone(), options).resume(model_, *optimizer_);
     return weight_.detach()[0].item<double>();
   }
-  // But the lock and the link.
+  // All names but the lock and the link.
   std::vector<std::string> names() const {
     std::vector<std::string> all;
     for (const auto& entry : fs::directory_iterator(root_)) {
@@ -61,9 +61,9 @@ class Saving : public testing::Test {
   std::unique_ptr<Optimizer> optimizer_ = make_adamw(model_.parameters, {});
 };
 
-// Every operation fails in turn, in each of the ways disks fail, once or for good: training goes on, the old checkpoint
+// Every operation fails in turn with each error of a disk, once or permanently: training continues, the old checkpoint
 // stays, and the next save works.
-TEST_F(Saving, OutlivesADiskThatFailsAtAnyOperation) {
+TEST_F(Saving, SurvivesAFailureOfAnyFileOperation) {
   for (const int error : {ENOSPC, EIO, EDQUOT, EROFS}) {
     for (const bool once : {true, false}) {
       bool failed = true;
@@ -104,7 +104,7 @@ TEST_F(Saving, OutlivesADiskThatFailsAtAnyOperation) {
   }
 }
 
-TEST_F(Saving, TriesAgainAtTheNextSaveAndLeavesNothingBehind) {
+TEST_F(Saving, RetriesAtTheNextSaveAndLeavesNoFilesBehind) {
   FullDisk disk(4, ENOSPC, false);
   Checkpoints checkpoints(alone(), options_, disk);
   save(checkpoints, 1);
@@ -116,7 +116,7 @@ TEST_F(Saving, TriesAgainAtTheNextSaveAndLeavesNothingBehind) {
   checkpoints.finish();
 }
 
-TEST_F(Saving, TheLastStateThatIsNotSavedIsAnError) {
+TEST_F(Saving, FailsIfTheLastStateIsNotSaved) {
   FullDisk disk(1000, ENOSPC, false);
   Checkpoints checkpoints(alone(), options_, disk);
   save(checkpoints, 1);
@@ -136,13 +136,13 @@ class AsynchronousSaving : public Saving {
   AsynchronousSaving() { options_.async = true; }
 };
 
-TEST_F(AsynchronousSaving, SavesTheStateOfItsStepWhileTrainingGoesOn) {
+TEST_F(AsynchronousSaving, SavesTheStateOfItsStepDuringTraining) {
   SlowDisk disk;
   {
     Checkpoints checkpoints(alone(), options_, disk);
     save(checkpoints, 1);
     ASSERT_TRUE(disk.has_begun());
-    set(77);  // and this is not in the checkpoint
+    set(77);  // must not be in the checkpoint
     EXPECT_TRUE(complete_steps(root_).empty());
     EXPECT_TRUE(checkpoints.last_saved().empty());
     disk.go_on();
@@ -152,8 +152,8 @@ TEST_F(AsynchronousSaving, SavesTheStateOfItsStepWhileTrainingGoesOn) {
   EXPECT_EQ(loaded(), 1);
 }
 
-// Of a state that takes longer to copy than the next step takes to write something of it.
-TEST_F(AsynchronousSaving, IsOfItsStepThoughTheNextOnesBeginAtOnce) {
+// The copy of this state takes longer than the next step takes to change a part of it.
+TEST_F(AsynchronousSaving, IsNotChangedByTheFollowingSteps) {
   ModelTensors model;
   for (int i = 0; i < 48; ++i) {
     model.parameters.emplace_back("weight" + std::to_string(i), at::ones({1 << 18}).set_requires_grad(true));
@@ -172,7 +172,7 @@ TEST_F(AsynchronousSaving, IsOfItsStepThoughTheNextOnesBeginAtOnce) {
   };
   for (std::int64_t step = 1; step <= 3; ++step) {
     optimizer->step();
-    const fs::path expected = saved("stands-still", step, false), folder = saved("goes-on", step, true);
+    const fs::path expected = saved("synchronous", step, false), folder = saved("asynchronous", step, true);
     for (const auto& entry : fs::directory_iterator(expected)) {
       const std::string name = entry.path().filename().string();
       EXPECT_TRUE(content(folder / name) == content(expected / name)) << name << " of step " << step;
@@ -180,7 +180,7 @@ TEST_F(AsynchronousSaving, IsOfItsStepThoughTheNextOnesBeginAtOnce) {
   }
 }
 
-TEST_F(AsynchronousSaving, MayBeFollowedByAnyWriteOnceItsCopyIsMade) {
+TEST_F(AsynchronousSaving, AllowsWritesAfterWaitCopied) {
   SlowDisk disk;
   {
     Checkpoints checkpoints(alone(), options_, disk);
@@ -201,7 +201,7 @@ TEST_F(AsynchronousSaving, IsSkippedWhileAnotherOneRuns) {
   testing::internal::CaptureStderr();
   save(checkpoints, 2);
   EXPECT_TRUE(contains(testing::internal::GetCapturedStderr(),
-                       "no checkpoint of step 2: that of step 1 is still being written"));
+                       "checkpoint of step 2 skipped: the save of step 1 is still running"));
   disk.go_on();
   checkpoints.finish();
   save(checkpoints, 3);
@@ -209,7 +209,7 @@ TEST_F(AsynchronousSaving, IsSkippedWhileAnotherOneRuns) {
   EXPECT_EQ(complete_steps(root_), (std::vector<std::int64_t>{3, 1}));
 }
 
-// It was, once.
+// Regression: an earlier version skipped it.
 TEST_F(AsynchronousSaving, TheLastStateIsNeverSkipped) {
   options_.on_pending_save = CheckpointOptions::OnPendingSave::kSkip;
   SlowDisk disk;
@@ -224,7 +224,7 @@ TEST_F(AsynchronousSaving, TheLastStateIsNeverSkipped) {
   EXPECT_EQ(checkpoints.last_saved(), root_ / step_folder(2));
 }
 
-TEST_F(AsynchronousSaving, WaitsForTheOneBefore) {
+TEST_F(AsynchronousSaving, WaitsForThePreviousOne) {
   SlowDisk disk;
   Checkpoints checkpoints(alone(), options_, disk);
   save(checkpoints, 1);
@@ -238,7 +238,7 @@ TEST_F(AsynchronousSaving, WaitsForTheOneBefore) {
   EXPECT_EQ(complete_steps(root_), (std::vector<std::int64_t>{2, 1}));
 }
 
-TEST_F(AsynchronousSaving, OfOneStepIsDoneOnce) {
+TEST_F(AsynchronousSaving, SavesAStepOnce) {
   SlowDisk disk;
   Checkpoints checkpoints(alone(), options_, disk);
   save(checkpoints, 1);
@@ -248,7 +248,7 @@ TEST_F(AsynchronousSaving, OfOneStepIsDoneOnce) {
   EXPECT_EQ(complete_steps(root_), std::vector<std::int64_t>{1});
 }
 
-TEST_F(AsynchronousSaving, IsGivenUpWithItsOwner) {
+TEST_F(AsynchronousSaving, IsCancelledByTheDestructor) {
   FullDisk disk(1000, ENOSPC, false);
   options_.bytes_per_s = 1;  // it would take hours
   {

@@ -1,4 +1,4 @@
-// Saving what is on a device, on one that behaves as a GPU does where order matters.
+// Saving tensors of a device, with a fake device that orders its work in streams like a GPU.
 #include <algorithm>
 #include <cstring>
 
@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/alone.h"
-#include "tests/support/temporary_folder.h"
 #include "tests/support/fake_device.h"
+#include "tests/support/temporary_folder.h"
 #include "trainer_template/runtime/checkpoint/checkpoint.h"
 #include "trainer_template/runtime/checkpoint/safetensors.h"
 #include "trainer_template/runtime/checkpoint/snapshot.h"
@@ -32,7 +32,7 @@ std::vector<float> values(std::string_view bytes) {
   return values;
 }
 
-TEST(DeviceSnapshot, IsCopiedOnAStreamOfItsOwn) {
+TEST(DeviceSnapshot, IsCopiedOnASeparateStream) {
   const NamedTensors tensors = {
       {"first", on_device(5, 1)}, {"second", on_device(3, 2)}, {"third", at::arange(2, at::kFloat)}};
   Snapshot snapshot;
@@ -53,7 +53,7 @@ TEST(DeviceSnapshot, IsCopiedOnAStreamOfItsOwn) {
     EXPECT_TRUE(copies[0].pinned && copies[1].pinned);
     snapshot.wait();
     EXPECT_EQ(fake_device::waiting(), 0u);
-    const auto& pieces = snapshot.shares().at(0).pieces;
+    const auto& pieces = snapshot.shards().at(0).pieces;
     ASSERT_EQ(pieces.size(), 4u);  // the header first
     EXPECT_EQ(values(pieces[1]), std::vector<float>(5, 1));
     EXPECT_EQ(values(pieces[2]), std::vector<float>(3, 2));
@@ -63,7 +63,7 @@ TEST(DeviceSnapshot, IsCopiedOnAStreamOfItsOwn) {
   }
 }
 
-// The optimizer's stream waits, its thread does not; what it writes then is not in the checkpoint.
+// The stream of the optimizer waits, its thread does not. Later writes are not in the checkpoint.
 TEST(DeviceSnapshot, TheOptimizersStreamWaitsForAnAsynchronousSave) {
   TemporaryFolder folder;
   fake_device::forget();

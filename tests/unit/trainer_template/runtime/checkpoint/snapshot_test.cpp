@@ -12,7 +12,7 @@
 namespace torchbridge::train {
 namespace {
 
-// Three mebibytes and more, so that ranges begin and end within tensors; of several types, one of them not contiguous.
+// More than 3 MiB, so that ranges begin and end within tensors; several types; one tensor is not contiguous.
 NamedTensors example() {
   return {{"bytes", at::arange(700'001).to(at::kByte)},
           {"weight", at::randn({1000, 300})},
@@ -35,46 +35,46 @@ TEST_P(SnapshotWays, WritersTogetherWriteTheFileOfOne) {
       snapshot.add("file", tensors, index, count);
       snapshot.take(GetParam());
       snapshot.copy();
-      write_shares(real_files(), together, snapshot.shares(), {});
+      write_shards(real_files(), together, snapshot.shards(), {});
     }
     EXPECT_TRUE(folder.read(std::to_string(count) + "/file") == folder.read("whole")) << count << " writers";
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Snapshot, SnapshotWays, testing::Values(Snapshot::Way::kCopy, Snapshot::Way::kRefer));
+INSTANTIATE_TEST_SUITE_P(Snapshot, SnapshotWays, testing::Values(Snapshot::Way::kCopy, Snapshot::Way::kReference));
 
-TEST(Snapshot, OneAfterTheOtherUsesTheMemoryAgain) {
+TEST(Snapshot, ReusesItsMemory) {
   Snapshot snapshot;
   const char* first = nullptr;
   for (int i = 0; i < 3; ++i) {
     snapshot.add("file", {{"weight", at::ones({100'000 - i}).mul(i)}});
     snapshot.take(Snapshot::Way::kCopy);
     snapshot.copy();
-    const auto& share = snapshot.shares().at(0);
-    ASSERT_EQ(share.pieces.size(), 2u);  // header and tensor
-    EXPECT_EQ(reinterpret_cast<const float*>(share.pieces[1].data())[5], i);
-    if (i == 0) first = share.pieces[1].data();
-    EXPECT_EQ(share.pieces[1].data(), first);
+    const auto& shard = snapshot.shards().at(0);
+    ASSERT_EQ(shard.pieces.size(), 2u);  // header and tensor
+    EXPECT_EQ(reinterpret_cast<const float*>(shard.pieces[1].data())[5], i);
+    if (i == 0) first = shard.pieces[1].data();
+    EXPECT_EQ(shard.pieces[1].data(), first);
     snapshot.clear();
   }
 }
 
-TEST(Snapshot, RefersToWhatIsInMemoryAndNeedNotBeCopied) {
+TEST(Snapshot, RefersToTensorsInHostMemory) {
   const at::Tensor weight = at::ones({1000});
   Snapshot snapshot;
   snapshot.add("file", {{"weight", weight}});
-  snapshot.take(Snapshot::Way::kRefer);
-  EXPECT_EQ(static_cast<const void*>(snapshot.shares()[0].pieces[1].data()), weight.const_data_ptr());
+  snapshot.take(Snapshot::Way::kReference);
+  EXPECT_EQ(static_cast<const void*>(snapshot.shards()[0].pieces[1].data()), weight.const_data_ptr());
 }
 
-TEST(Snapshot, SaysWhichTensorWasWrittenBeforeItWasCopied) {
+TEST(Snapshot, NamesATensorThatWasChangedBeforeItsCopy) {
   const NamedTensors tensors = {{"first", at::ones({1000})}, {"second", at::ones({1000}).set_requires_grad(true)}};
   Snapshot snapshot;
   snapshot.add("file", tensors);
   snapshot.take(Snapshot::Way::kCopy);
   tensors[1].second.detach()[7].fill_(2);
   EXPECT_TRUE(
-      contains(error_of([&] { snapshot.copy(); }), "'second' was written between the save and the optimizer's step"));
+      contains(error_of([&] { snapshot.copy(); }), "'second' was changed between the save and the optimizer's step"));
 }
 
 }  // namespace

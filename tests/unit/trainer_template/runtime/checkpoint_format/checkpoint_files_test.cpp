@@ -4,41 +4,41 @@
 
 #include <optional>
 
-#include "tests/support/temporary_folder.h"
 #include "tests/support/faulty_files.h"
-#include "trainer_template/runtime/checkpoint_format/file_share.h"
+#include "tests/support/temporary_folder.h"
+#include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/checkpoint_format/file_shard.h"
 #include "trainer_template/runtime/checkpoint_format/publish.h"
 #include "trainer_template/runtime/checkpoint_format/verify.h"
-#include "trainer_template/runtime/base/errors.h"
 
 namespace torchbridge::train {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Three ranks write a file together and one each.
+// Three ranks write one file together, and each rank one file alone.
 void save(FileLayer& files, const fs::path& root, std::int64_t step, int keep) {
   constexpr int kRanks = 3;
   const fs::path temporary = root / (".tmp-" + step_folder(step));
   files.remove(temporary);
   const std::string content = "weights of step " + std::to_string(step);
-  std::vector<ShareRecord> records;
+  std::vector<ShardRecord> records;
   for (std::uint64_t rank = 0; rank < kRanks; ++rank) {
     const ByteRange range = {content.size() * rank / kRanks, content.size() * (rank + 1) / kRanks};
     const std::string_view piece = std::string_view(content).substr(range.begin, range.size());
-    const std::vector<FileShare> shares = {
+    const std::vector<FileShard> shards = {
         {.name = kModelFile,
          .file_size = content.size(),
          .range = range,
          .pieces = {piece.substr(0, 2), piece.substr(2)}},
         {.name = rank_file(static_cast<int>(rank)), .file_size = 5, .range = {0, 5}, .pieces = {"state"}}};
-    for (ShareRecord& record : records_from(to_text(write_shares(files, temporary, shares, {}))))
+    for (ShardRecord& record : records_from(to_text(write_shards(files, temporary, shards, {}))))
       records.push_back(std::move(record));
   }
   publish(files, root, temporary, {.state = {.step = step}, .files = joined(std::move(records))});
-  const std::string trouble = tidy_up(files, root, step, {.keep = keep});
-  if (trouble.ends_with(PowerCut().what())) throw PowerCut();
-  ASSERT_EQ(trouble, "");
+  const std::string error = update_latest_and_prune(files, root, step, {.keep = keep});
+  if (error.ends_with(PowerCut().what())) throw PowerCut();
+  ASSERT_EQ(error, "");
 }
 
 std::optional<std::int64_t> newest_good(const fs::path& root) {
@@ -55,7 +55,7 @@ TEST(CheckpointFiles, NamesSortLikeSteps) {
   EXPECT_EQ(rank_file(7), "rank-00007.safetensors");
 }
 
-TEST(CheckpointFiles, KnowsNoOtherNames) {
+TEST(CheckpointFiles, RejectsOtherNames) {
   EXPECT_EQ(step_of_folder("step-00000100"), 100);
   for (const char* name : {"step-100", "step-", "step-0000010x", "step--0000001", ".tmp-step-00000100",
                            "step-00000100.aside", "step-000000100", "step-00000000000000000000000100"}) {
@@ -63,7 +63,7 @@ TEST(CheckpointFiles, KnowsNoOtherNames) {
   }
 }
 
-TEST(Publish, KeepsTheNewestAndThoseForGood) {
+TEST(Publish, KeepsTheNewestAndEveryNthStep) {
   EXPECT_EQ(steps_to_remove({300, 100, 200}, {.keep = 2}), (std::vector<std::int64_t>{100}));
   EXPECT_EQ(steps_to_remove({300, 100, 200, 250, 400}, {.keep = 1, .keep_every = 200}),
             (std::vector<std::int64_t>{300, 250, 100}));
@@ -104,17 +104,16 @@ TEST(Publish, LeavesAFolderNamedLatestAlone) {
   fs::remove(root / "latest");
   fs::create_directory(root / "latest");
   root.write("latest/mine", "precious");
-  const std::string expected =
-      "'" + (root / "latest").string() + "' is a folder, not the link to the newest one: move it away";
-  EXPECT_EQ(tidy_up(real_files(), root.path(), 1, {.keep = 0}), expected);
+  const std::string expected = "'" + (root / "latest").string() +
+                               "' is a folder, expected the link to the newest checkpoint: move the folder away";
+  EXPECT_EQ(update_latest_and_prune(real_files(), root.path(), 1, {.keep = 0}), expected);
   EXPECT_EQ(root.read("latest/mine"), "precious");
   EXPECT_TRUE(complete_steps(root.path()).empty());
   EXPECT_EQ(error_of([&] { point_latest_to(real_files(), root.path(), 1); }), expected);
   EXPECT_TRUE(leftovers(root.path()).empty());
 }
 
-// The promise: after a power cut at any moment there is a good checkpoint, the old one or the new one, and writing goes
-// on.
+// After a power cut at any operation there is a valid checkpoint, the old one or the new one, and the next save works.
 void cut_power_everywhere(FragileFiles::Loss loss, unsigned seed) {
   bool finished = false;
   int lives = 0;
@@ -147,7 +146,7 @@ TEST(Publish, SurvivesAPowerCutThatLosesAllThatWasNotSynced) {
   cut_power_everywhere(FragileFiles::Loss::kEverything, 0);
 }
 TEST(Publish, SurvivesAPowerCutThatLosesNothing) { cut_power_everywhere(FragileFiles::Loss::kNothing, 0); }
-TEST(Publish, SurvivesAPowerCutThatLosesWhateverItWill) {
+TEST(Publish, SurvivesAPowerCutThatLosesRandomWrites) {
   for (unsigned seed = 1; seed <= 5; ++seed) cut_power_everywhere(FragileFiles::Loss::kAtRandom, seed * 1000);
 }
 
@@ -160,7 +159,7 @@ TEST(CheckpointFiles, ReplaceADamagedOneOfTheSameStep) {
   EXPECT_EQ(newest_good(root.path()), 1);
 }
 
-TEST(CheckpointFiles, EveryFlippedBitIsFound) {
+TEST(CheckpointFiles, EveryFlippedBitIsDetected) {
   TemporaryFolder root;
   save(real_files(), root.path(), 1, 1);
   const std::string good = root.read("step-00000001/model.safetensors");
@@ -172,17 +171,17 @@ TEST(CheckpointFiles, EveryFlippedBitIsFound) {
   }
 }
 
-TEST(CheckpointFiles, SayWhichFileIsBad) {
+TEST(CheckpointFiles, NameTheDamagedFile) {
   const struct {
     const char* file;
     std::optional<std::string> content;
     std::string expected;
   } kCases[] = {
       {kModelFile, std::nullopt, "model.safetensors is missing"},
-      {kModelFile, "short", "model.safetensors has 5 bytes, 17 were written"},
+      {kModelFile, "short", "model.safetensors has 5 bytes, expected 17"},
       {kModelFile, "weights of step 2", "model.safetensors is damaged: its checksum differs"},
       {kManifestFile, std::nullopt, "manifest.json is missing"},
-      {kManifestFile, "{", "manifest.json cannot be understood"},
+      {kManifestFile, "{", "manifest.json is invalid"},
   };
   for (const auto& c : kCases) {
     TemporaryFolder root;
@@ -195,7 +194,7 @@ TEST(CheckpointFiles, SayWhichFileIsBad) {
   }
 }
 
-TEST(CheckpointFiles, TakeNoFolderWithoutDone) {
+TEST(CheckpointFiles, AreNotCompleteWithoutDone) {
   TemporaryFolder root;
   save(real_files(), root.path(), 1, 3);
   save(real_files(), root.path(), 2, 3);

@@ -22,8 +22,8 @@ TEST(Fingerprint, IsOfSizesAndBytes) {
   EXPECT_NE(fingerprint({"a", "bc"}), fingerprint({"ab", "c"}));
 }
 
-// 80 MiB in two pieces, of which blocks are looked at.
-TEST(Fingerprint, OfManyBytesTakesSamplesFromTheFirstToTheLast) {
+// 80 MiB in two pieces: only some blocks are read.
+TEST(Fingerprint, OfManyBytesSamplesFromTheFirstToTheLast) {
   std::vector<std::string> pieces = {std::string(30 << 20, 'a'), std::string(50 << 20, 'b')};
   const std::string before = fingerprint(pieces);
   const auto differs_at = [&](std::size_t piece, std::size_t place, std::size_t count) {

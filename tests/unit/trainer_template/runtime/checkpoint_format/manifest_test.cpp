@@ -34,7 +34,7 @@ TEST(Manifest, ReadsBackWhatItWrites) {
   EXPECT_EQ(*read, manifest);
 }
 
-// As checkpoints had it before.
+// As earlier versions wrote it.
 TEST(Manifest, IsReadWithoutAFingerprintOrARun) {
   Manifest manifest = example();
   manifest.state.train_set.clear();
@@ -50,7 +50,7 @@ TEST(Manifest, IsReadWithoutAFingerprintOrARun) {
 
 TEST(Manifest, WritesOptionsThatAreNotUtf8) { EXPECT_TRUE(manifest_from_json(to_json(example()))); }
 
-TEST(Manifest, SaysWhatIsWrong) {
+TEST(Manifest, RejectsInvalidManifests) {
   const auto changed = [](const std::string& from, const std::string& to) {
     std::string text = to_json(example());
     const auto at = text.find(from);
@@ -60,17 +60,17 @@ TEST(Manifest, SaysWhatIsWrong) {
   const struct {
     std::string text, expected;
   } kCases[] = {
-      {"", "cannot be understood"},
-      {"[]", "cannot be understood"},
-      {"{}", "cannot be understood"},
+      {"", "is invalid"},
+      {"[]", "is invalid"},
+      {"{}", "is invalid"},
       {changed("\"version\": 2", "\"version\": 1"), "has format version 1, this program reads 2"},
       {changed("torchbridge-checkpoint", "other"), "is not a checkpoint's manifest"},
-      {changed("\"step\": 100", "\"step\": -1"), "holds a negative position"},
-      {changed("\"step\": 100", "\"step\": \"x\""), "cannot be understood"},
-      {changed("\"00112233445566778899aabbccddeeff\"", "3"), "cannot be understood"},
-      {changed("\"world_size\": 4", "\"world_size\": 0"), "holds a negative position"},
+      {changed("\"step\": 100", "\"step\": -1"), "has a negative position or a world size below 1"},
+      {changed("\"step\": 100", "\"step\": \"x\""), "is invalid"},
+      {changed("\"00112233445566778899aabbccddeeff\"", "3"), "is invalid"},
+      {changed("\"world_size\": 4", "\"world_size\": 0"), "has a negative position or a world size below 1"},
       {changed("\"world_size\": 4", "\"world_size\": 4294967297"),
-       "it has 4294967297 where a smaller or whole number belongs"},
+       "it has 4294967297 where an integer in the range of its type is expected"},
       {changed("\"world_size\": 4", "\"world_size\": 1.1e57"), "it has 1.1e+57 where"},
       {changed("\"step\": 100", "\"step\": 18446744073709551615"), "it has 18446744073709551615 where"},
       {changed("\"step\": 100", "\"step\": 1.5"), "it has 1.5 where"},
@@ -80,11 +80,12 @@ TEST(Manifest, SaysWhatIsWrong) {
       {changed("\"size\": 1234", "\"size\": 0, \"parts\": [[4, \"00\"]]"),
        "has parts that are longer than 'model.safetensors'"},
       {changed("\"size\": 1234", "\"size\": 5, \"parts\": [[4, \"00\"]]"),
-       "has no checksum for all of 'model.safetensors'"},
-      {changed("\"plateau.bad\": 1.0", "\"plateau.bad\": 1e300"), "has 1e+300 as its state 'plateau.bad', a count"},
+       "has no checksum for every byte of 'model.safetensors'"},
+      {changed("\"plateau.bad\": 1.0", "\"plateau.bad\": 1e300"),
+       "has the state 'plateau.bad' of 1e+300, expected a count"},
       {changed("\"plateau.bad\"", "\"plateau.worse\""), "has no state 'plateau.bad'"},
       {changed("\"grad_scaler.growth_tracker\"", "\"x\""), "has no state 'grad_scaler.growth_tracker'"},
-      {to_json(example()).substr(0, 100), "cannot be understood"},
+      {to_json(example()).substr(0, 100), "is invalid"},
   };
   for (const auto& c : kCases) {
     const auto read = manifest_from_json(c.text);

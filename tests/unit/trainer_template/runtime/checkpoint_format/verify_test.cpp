@@ -1,4 +1,6 @@
-// Whatever happens to the files of a checkpoint is noticed, and said of the right file.
+// Every damage to the files of a checkpoint is detected, and the message names the right file.
+#include "trainer_template/runtime/checkpoint_format/verify.h"
+
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,12 +10,11 @@
 #include <random>
 
 #include "tests/support/temporary_folder.h"
-#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/base/checksum.h"
+#include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/formats/safetensors_file.h"
 #include "trainer_template/runtime/formats/safetensors_header.h"
-#include "trainer_template/runtime/checkpoint_format/verify.h"
-#include "trainer_template/runtime/base/errors.h"
 
 namespace torchbridge::train {
 namespace {
@@ -93,7 +94,7 @@ class Damage : public testing::Test {
   Manifest manifest_;
 };
 
-TEST_F(Damage, IsSaidOfTheRightFile) {
+TEST_F(Damage, NamesTheDamagedFile) {
   const auto change = [&](const std::string& name, const std::function<void(std::string&)>& edit) {
     std::string content = folder_.read("step-00000005/" + name);
     edit(content);
@@ -110,7 +111,7 @@ TEST_F(Damage, IsSaidOfTheRightFile) {
     std::string expected;
   } kCases[] = {
       {"cut off", [&] { fs::resize_file(path() / model, 100); }, "model.safetensors has 100 bytes, "},
-      {"longer", [&] { change(model, [](auto& text) { text += 'x'; }); }, "were written"},
+      {"longer", [&] { change(model, [](auto& text) { text += 'x'; }); }, ", expected "},
       {"empty", [&] { in_checkpoint(optimizer, ""); }, optimizer + " has 0 bytes"},
       {"missing", [&] { fs::remove(path() / optimizer); }, optimizer + " is missing"},
       {"a byte of the first tensor", [&] { change(model, [](auto& text) { text[text.size() - 65] ^= 1; }); },
@@ -135,13 +136,12 @@ TEST_F(Damage, IsSaidOfTheRightFile) {
        },
        "model.safetensors is a link, which is not followed"},
       {"a pipe", [&] { replace(model, [](const fs::path& at) { mkfifo(at.c_str(), 0600); }); },
-       "model.safetensors is no file"},
+       "model.safetensors is not a regular file"},
       {"a folder", [&] { replace(model, [](const fs::path& at) { fs::create_directory(at); }); },
-       "model.safetensors is no file"},
+       "model.safetensors is not a regular file"},
       {"a manifest that was edited", [&] { change(kManifestFile, [](auto& text) { text[text.find("65536")] = '7'; }); },
        "manifest.json is damaged: its checksum differs"},
-      {"a manifest that is cut off", [&] { fs::resize_file(path() / kManifestFile, 50); },
-       "manifest.json cannot be understood"},
+      {"a manifest that is cut off", [&] { fs::resize_file(path() / kManifestFile, 50); }, "manifest.json is invalid"},
       {"a manifest with more behind it", [&] { change(kManifestFile, [](auto& text) { text += ' '; }); },
        "manifest.json is damaged"},
       {"a manifest that is a link",
@@ -168,7 +168,7 @@ TEST_F(Damage, IsSaidOfTheRightFile) {
          manifest_.files[0].parts.pop_back();
          seal();
        },
-       "has no checksum for all of 'model.safetensors'"},
+       "has no checksum for every byte of 'model.safetensors'"},
   };
   for (const auto& c : kCases) {
     SCOPED_TRACE(c.what);
@@ -179,8 +179,8 @@ TEST_F(Damage, IsSaidOfTheRightFile) {
   }
 }
 
-// What its maker sealed with bad intent: each file has the right checksum.
-TEST_F(Damage, FilesThatLieAreRefusedWithoutReadingBeyondThem) {
+// Files whose checksums are right but whose headers are inconsistent, as an attacker could write them.
+TEST_F(Damage, InconsistentHeadersAreRejectedWithoutReadingPastTheEnd) {
   const auto file = [](const std::string& json, std::size_t bytes) {
     std::string length(8, '\0');
     length[0] = static_cast<char>(json.size());
@@ -191,10 +191,10 @@ TEST_F(Damage, FilesThatLieAreRefusedWithoutReadingBeyondThem) {
   const struct {
     std::string content, expected;
   } kCases[] = {
-      {huge, "announces a header of 9223372036854775810 bytes"},
-      {file("{}", 0).substr(0, 9), "announces a header"},
+      {huge, "declares a header of 9223372036854775810 bytes"},
+      {file("{}", 0).substr(0, 9), "declares a header"},
       {file(R"({"a":{"dtype":"U8","shape":[9],"data_offsets":[0,9]}})", 4), "the file has 4"},
-      {file(R"({"a":{"dtype":"F32","shape":[9],"data_offsets":[0,4]}})", 4), "do not agree"},
+      {file(R"({"a":{"dtype":"F32","shape":[9],"data_offsets":[0,4]}})", 4), "does not match its data_offsets"},
       {file(
            R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
            8),
@@ -206,7 +206,7 @@ TEST_F(Damage, FilesThatLieAreRefusedWithoutReadingBeyondThem) {
     EXPECT_TRUE(contains(error_of([&] { SafetensorsFile(folder_ / "file"); }), c.expected));
   }
   fs::create_symlink(folder_ / "file", folder_ / "link");
-  EXPECT_TRUE(contains(error_of([&] { SafetensorsFile(folder_ / "link", Links::kRefused); }), "is a link"));
+  EXPECT_TRUE(contains(error_of([&] { SafetensorsFile(folder_ / "link", Links::kRejected); }), "is a link"));
 }
 
 TEST_F(Damage, EveryFaultIsListed) {
@@ -219,72 +219,72 @@ TEST_F(Damage, EveryFaultIsListed) {
   EXPECT_TRUE(contains(faults[1], "rank-00001.safetensors is missing"));
 }
 
-TEST_F(Damage, RanksTogetherSeeEverything) {
+TEST_F(Damage, RanksTogetherVerifyEverything) {
   write(5000);
   for (const fs::path& file : files()) {
     if (file.filename() == kManifestFile) continue;
-    for (const int shares : {1, 2, 3, 7, 100}) {
+    for (const int shards : {1, 2, 3, 7, 100}) {
       with_flipped_bit(file, fs::file_size(file) * 8 - 1, [&] {
         int found = 0;
-        for (int share = 0; share < shares; ++share) found += !verify_files(path(), manifest_, share, shares);
-        EXPECT_EQ(found, 1) << file << " divided among " << shares;
+        for (int shard = 0; shard < shards; ++shard) found += !verify_files(path(), manifest_, shard, shards);
+        EXPECT_EQ(found, 1) << file << " divided among " << shards;
       });
     }
   }
 }
 
-TEST_F(Damage, WhatIsKeptIsWhatWasCompared) {
+TEST_F(Damage, ImagesHoldTheVerifiedBytes) {
   write(3'000'000);
   const std::string model = "model.safetensors";
   for (const auto way : {ReadFile::Way::kCached, ReadFile::Way::kDirect}) {
-    Kept kept{.images = images_for(manifest_, {model, "no such file"}), .way = way};
+    KeptImages kept{.images = images_for(manifest_, {model, "no such file"}), .way = way};
     ASSERT_EQ(kept.images.size(), 1u);
     EXPECT_TRUE(verify_files(path(), manifest_, 0, 1, kept));
     EXPECT_TRUE(kept.images[model]->bytes() == folder_.read("step-00000005/" + model));
   }
 }
 
-// The others by one rank alone. A rank without memory for an image sees the same.
-TEST_F(Damage, EachRankSeesWhatItNeedsWhole) {
+// The other files are verified by one rank each. A rank without memory for an image verifies the same.
+TEST_F(Damage, EachRankVerifiesTheFilesThatItKeeps) {
   write(5000);
   for (const fs::path& file : files()) {
     if (file.filename() == kManifestFile) continue;
     for (const std::uint64_t bit : {std::uint64_t{0}, fs::file_size(file) * 4, fs::file_size(file) * 8 - 1}) {
       with_flipped_bit(file, bit, [&] {
-        const Kept kept{.images = images_for(manifest_, {"model.safetensors"}), .way = ReadFile::Way::kDirect};
-        const Kept without_memory{.images = {{"model.safetensors", nullptr}}};
+        const KeptImages kept{.images = images_for(manifest_, {"model.safetensors"}), .way = ReadFile::Way::kDirect};
+        const KeptImages without_memory{.images = {{"model.safetensors", nullptr}}};
         int found = 0;
-        for (int share = 0; share < 3; ++share)
-          found += !verify_files(path(), manifest_, share, 3, share == 1 ? without_memory : kept);
+        for (int shard = 0; shard < 3; ++shard)
+          found += !verify_files(path(), manifest_, shard, 3, shard == 1 ? without_memory : kept);
         EXPECT_EQ(found, file.filename() == "model.safetensors" ? 3 : 1) << file << " bit " << bit;
       });
     }
   }
 }
 
-TEST_F(Damage, EveryFlippedBitOfASmallCheckpointIsNoticed) {
+TEST_F(Damage, EveryFlippedBitOfASmallCheckpointIsDetected) {
   write(24);
   ASSERT_EQ(fault(), "");
-  std::size_t flips = 0, noticed = 0;
+  std::size_t flips = 0, detected = 0;
   for (const fs::path& file : files()) {
     for (std::uint64_t bit = 0; bit < fs::file_size(file) * 8; ++bit) {
-      with_flipped_bit(file, bit, [&] { noticed += !verified_manifest(path()); });
+      with_flipped_bit(file, bit, [&] { detected += !verified_manifest(path()); });
       ++flips;
     }
   }
-  EXPECT_EQ(noticed, flips);
+  EXPECT_EQ(detected, flips);
   EXPECT_GT(flips, 10'000u);
   EXPECT_EQ(fault(), "");
   RecordProperty("flips", std::to_string(flips));
 }
 
-std::uint64_t setting(const char* variable, std::uint64_t otherwise) {
+std::uint64_t setting(const char* variable, std::uint64_t fallback) {
   const char* text = std::getenv(variable);
-  return text ? std::strtoull(text, nullptr, 10) : otherwise;
+  return text ? std::strtoull(text, nullptr, 10) : fallback;
 }
 
 // In full: TORCHBRIDGE_FLIPS=100000 TORCHBRIDGE_FLIPPED_BYTES=16000000 (of a tensor).
-TEST_F(Damage, RandomFlippedBitsOfALargeCheckpointAreNoticed) {
+TEST_F(Damage, RandomFlippedBitsOfALargeCheckpointAreDetected) {
   const std::uint64_t flips = setting("TORCHBRIDGE_FLIPS", 300);
   write(static_cast<std::int64_t>(setting("TORCHBRIDGE_FLIPPED_BYTES", 1'000'000)));
   std::mt19937_64 random(1);
@@ -292,12 +292,12 @@ TEST_F(Damage, RandomFlippedBitsOfALargeCheckpointAreNoticed) {
   std::vector<double> sizes;
   for (const fs::path& file : all) sizes.push_back(static_cast<double>(fs::file_size(file)));
   std::discrete_distribution<std::size_t> by_size(sizes.begin(), sizes.end());
-  std::uint64_t noticed = 0;
+  std::uint64_t detected = 0;
   for (std::uint64_t i = 0; i < flips; ++i) {
     const fs::path& file = all[by_size(random)];
-    with_flipped_bit(file, random() % (fs::file_size(file) * 8), [&] { noticed += !verified_manifest(path()); });
+    with_flipped_bit(file, random() % (fs::file_size(file) * 8), [&] { detected += !verified_manifest(path()); });
   }
-  EXPECT_EQ(noticed, flips);
+  EXPECT_EQ(detected, flips);
   EXPECT_EQ(fault(), "");
 }
 

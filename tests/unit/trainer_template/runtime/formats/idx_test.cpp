@@ -54,7 +54,7 @@ TEST(Idx, ReadsGzip) {
   expect_good(folder);
 }
 
-TEST(Idx, SaysWhatIsWrong) {
+TEST(Idx, RejectsMalformedFiles) {
   const struct {
     std::string images, labels, expected;
   } kCases[] = {
@@ -63,10 +63,10 @@ TEST(Idx, SaysWhatIsWrong) {
       {kLabels + kImages, kLabels, "magic number 2049, expected 2051"},
       {"PK\3\4 and more bytes"s, kLabels, "is not an IDX file"},
       {kImages.substr(0, kImages.size() - 1), kLabels, "ends after 5 of the 6 bytes"},
-      {kImages + "x", kLabels, "is longer than its header says (6 bytes)"},
-      {images(0, 8, 8, ""), labels(""), "says that it is empty"},
-      {images(2, 0, 3, ""), kLabels, "says that it is empty"},
-      {images(0xffffffff, 0xffffffff, 0xffffffff, "x"), kLabels, "its header is damaged"},
+      {kImages + "x", kLabels, "is longer than the 6 bytes that its header declares"},
+      {images(0, 8, 8, ""), labels(""), "has a dimension of size 0 in its header"},
+      {images(2, 0, 3, ""), kLabels, "has a dimension of size 0 in its header"},
+      {images(0xffffffff, 0xffffffff, 0xffffffff, "x"), kLabels, "the header is damaged"},
       {images(0xffffffff, 3, 1, "x"), kLabels, "ends after 1 of the 12884901885 bytes"},
       {kImages, labels("\1"), "has 1 labels for 2 images"},
       {kImages, kImages, "magic number 2051, expected 2049"},
@@ -82,7 +82,7 @@ TEST(Idx, SaysWhatIsWrong) {
 
 TEST(Idx, NamesTheFileThatIsMissing) {
   TemporaryFolder folder;
-  EXPECT_TRUE(contains(error_of([&] { read_idx_images(folder / "none", "train"); }), "none' is not there"));
+  EXPECT_TRUE(contains(error_of([&] { read_idx_images(folder / "none", "train"); }), "none' does not exist"));
   EXPECT_TRUE(contains(error_of([&] { read_idx_images(folder.path(), "train"); }), "has no train-images-idx3-ubyte"));
   folder.write("train-images-idx3-ubyte", kImages);
   EXPECT_TRUE(contains(error_of([&] { read_idx_images(folder.path(), "train"); }), "has no train-labels-idx1-ubyte"));

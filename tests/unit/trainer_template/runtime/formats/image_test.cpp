@@ -2,8 +2,8 @@
 
 #include <cstdlib>
 
-#include "tests/support/temporary_folder.h"
 #include "tests/support/image_files.h"
+#include "tests/support/temporary_folder.h"
 
 namespace torchbridge::train {
 namespace {
@@ -28,7 +28,7 @@ TEST(Image, DecodesPng) {
       {PNG_FORMAT_GA,
        {9, 255, 8, 255, 7, 255, 6, 255, 5, 255, 4, 255},
        {9, 9, 9, 8, 8, 8, 7, 7, 7, 6, 6, 6, 5, 5, 5, 4, 4, 4}},
-      // Transparency is left out, not painted over.
+      // The alpha channel is dropped, not blended.
       {PNG_FORMAT_RGBA,
        {10, 20, 30, 128, 1, 2, 3, 255, 1, 2, 3, 1, 1, 2, 3, 255, 1, 2, 3, 255, 1, 2, 3, 255},
        {10, 20, 30, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3}},
@@ -43,15 +43,15 @@ TEST(Image, DecodesPng) {
   }
 }
 
-// 257 times an 8-bit value is the same colour.
-TEST(Image, TakesSixteenBitsThatSayNoGammaForSrgb) {
+// A 16-bit value of 257 times an 8-bit value is the same colour.
+TEST(Image, DecodesSixteenBitsWithoutGammaAsSrgb) {
   const std::vector<std::uint16_t> values = {0, 257, 257 * 77, 257 * 128, 257 * 254, 65535};
   const auto image = decode_image(bytes_of(gray_png_of_16_bits(3, 2, values)));
   ASSERT_TRUE(image) << image.error().message;
   EXPECT_EQ(image->pixels, (Pixels{0, 0, 0, 1, 1, 1, 77, 77, 77, 128, 128, 128, 254, 254, 254, 255, 255, 255}));
 }
 
-// JPEG loses: flat colours come back to within a few of 255.
+// JPEG is lossy: flat colours are decoded to within a few of 255.
 TEST(Image, DecodesJpeg) {
   Pixels pixels;
   for (int i = 0; i < 16 * 8; ++i) pixels.insert(pixels.end(), {200, 100, 50});
@@ -66,7 +66,7 @@ TEST(Image, DecodesJpeg) {
   for (const auto value : flat->pixels) EXPECT_LE(std::abs(value - 77), 2);
 }
 
-TEST(Image, SaysWhatIsWrong) {
+TEST(Image, RejectsMalformedFiles) {
   const std::string png = png_file(3, 2, PNG_FORMAT_RGB, kRgb), jpeg = jpeg_file(3, 2, TJPF_RGB, kRgb);
   std::string wrong_checksum = png, endless = png;
   wrong_checksum[45] = static_cast<char>(wrong_checksum[45] ^ 1);
@@ -80,8 +80,8 @@ TEST(Image, SaysWhatIsWrong) {
       {png.substr(0, png.size() - 20), "is a damaged PNG file"},
       {wrong_checksum, "is a damaged PNG file"},
       {endless, "damaged"},
-      {jpeg_file(3, 2, TJPF_CMYK, Pixels(3 * 2 * 4, 9)), "is a JPEG file for print, in CMYK"},
-      {jpeg.substr(0, 30), "says that it has no pixels"},
+      {jpeg_file(3, 2, TJPF_CMYK, Pixels(3 * 2 * 4, 9)), "is a JPEG file in CMYK"},
+      {jpeg.substr(0, 30), "has a width or height of 0 in its header"},
       {jpeg.substr(0, jpeg.size() - 8), "is a damaged JPEG file"},
   };
   for (const auto& c : kCases) {

@@ -1,4 +1,4 @@
-// Pickles as Python writes them, assembled from opcodes, and those that it would not write.
+// Pickles that Python writes, assembled from opcodes, and malformed ones.
 #include "trainer_template/runtime/formats/pickle.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ std::string global(const std::string& module, const std::string& name) { return 
 std::string count(int number) { return "K"s + static_cast<char>(number); }
 
 // torch._utils._rebuild_tensor_v2(storage, offset, shape, strides, False, OrderedDict()) of a storage of six floats.
-// `more`: what follows.
+// `more`: the opcodes after it.
 std::string tensor(int offset, const std::string& shape, const std::string& strides,
                    const std::string& type = "FloatStorage", const std::string& more = "") {
   return global("torch._utils", "_rebuild_tensor_v2") + "((" + text("storage") + global("torch", type) + text("7") +
@@ -73,7 +73,7 @@ TEST(ParsePickle, ReadsTensorsWithoutMetadata) {
 }
 
 // A state_dict is an OrderedDict with an attribute.
-TEST(ParsePickle, LeavesAttributesOfAStateDictOut) {
+TEST(ParsePickle, IgnoresAttributesOfAStateDict) {
   const auto value =
       parse_pickle(pickle(global("collections", "OrderedDict") + ")R(" + text("w") + tensor(0, ")", ")") + "u}" +
                           text("_metadata") + global("collections", "OrderedDict") + ")Rsb"));
@@ -82,55 +82,55 @@ TEST(ParsePickle, LeavesAttributesOfAStateDictOut) {
   EXPECT_TRUE((*value)->find("w")->is(Kind::kTensor));
 }
 
-TEST(ParsePickle, RefusesWhatIsNoStateDict) {
+TEST(ParsePickle, RejectsMalformedAndExecutablePickles) {
   const std::string square = count(3) + count(3) + "\x86", rows = count(3) + count(1) + "\x86";
   const struct {
     const char* what;
     std::string bytes;
     const char* message;
   } kCases[] = {
-      {"nothing", "", "it is cut off"},
-      {"text", "hello", "it is not of pickle protocol 2"},
+      {"nothing", "", "the pickle is truncated"},
+      {"text", "hello", "expected pickle protocol 2"},
       {"protocol 4", "\x80\x04}."s,
-       "it is of pickle protocol 4, and only 2 is read: leave pickle_protocol of torch.save out"},
-      {"cut off in a number", "\x80\x02J\x01"s, "it is cut off"},
+       "pickle protocol 4 is not supported, only 2 is: call torch.save without pickle_protocol"},
+      {"cut off in a number", "\x80\x02J\x01"s, "the pickle is truncated"},
       {"cut off in text",
        "\x80\x02X\xff\xff\xff\xff"s
        "a.",
-       "it is cut off"},
+       "the pickle is truncated"},
       {"cut off in a name",
        "\x80\x02"s
        "cos\nsys",
-       "it is cut off"},
-      {"something after the end", pickle("N") + "N", "bytes follow its end"},
-      {"two values", pickle("NN"), "it ends with 2 values, not one"},
-      {"a mark that stays open", pickle("(N"), "it ends with 1 values, not one"},
+       "the pickle is truncated"},
+      {"something after the end", pickle("N") + "N", "bytes follow the end of the pickle"},
+      {"two values", pickle("NN"), "the pickle ends with 2 values and 0 open marks, expected one value"},
+      {"a mark that stays open", pickle("(N"), "the pickle ends with 1 values and 1 open marks, expected one value"},
       {"a call of the system", pickle(global("posix", "system") + text("true") + "\x85R"),
-       "it refers to posix.system, and only plain values and tensors are read"},
-      {"a control character", pickle(global("a\x1b", "b")), "it refers to a\\x1b.b"},
-      {"a class", pickle(global("collections", "OrderedDict") + "N\x81"), "it has the opcode 129"},
+       "class or function posix.system is not allowed: only plain values and tensors are read"},
+      {"a control character", pickle(global("a\x1b", "b")), "class or function a\\x1b.b"},
+      {"a class", pickle(global("collections", "OrderedDict") + "N\x81"), "opcode 129"},
       {"a call with arguments", pickle(global("collections", "OrderedDict") + "N\x85R"),
-       "it calls collections OrderedDict in a way"},
-      {"a call of a value", pickle("N)R"), "it calls what is no function"},
-      {"a value from below the mark", pickle("N(\x85"), "it uses values that are not there"},
-      {"a memory of nothing", pickle("h\x05"), "it uses values that are not there"},
+       "collections OrderedDict is called with arguments that torch.save does not write"},
+      {"a call of a value", pickle("N)R"), "a value that is not a function is called"},
+      {"a value from below the mark", pickle("N(\x85"), "an opcode uses a value that does not exist"},
+      {"a memo entry that does not exist", pickle("h\x05"), "an opcode uses a value that does not exist"},
       {"a list inside itself",
        pickle("]q\x01h\x01"s
               "a"),
-       "a value is inside itself"},
+       "a value contains itself"},
       {"lists inside each other",
        pickle("]q\x01]q\x02h\x01"s
               "a0h\x01h\x02"s
               "a"),
-       "it has the opcode 48"},
+       "opcode 48"},
       {"a change of what is part of another", pickle("]q\x01\x85h\x01Na\x86"s),
-       "it changes a value that is part of another"},
+       "a value that is part of another value is changed"},
       {"a key without a value", pickle("}(Nu"), "a dictionary has a key without a value"},
       {"a tuple as a key", pickle("})Ns"), "a key of a dictionary is neither text nor an integer"},
-      {"values put into a number", pickle("K\x01Na"), "it puts values into what cannot hold them"},
-      {"another thing outside", pickle(text("x") + "Q"), "no storage of a tensor"},
+      {"values put into a number", pickle("K\x01Na"), "items are added to a value that is not a list or dictionary"},
+      {"another thing outside", pickle(text("x") + "Q"), "a persistent id does not name the storage of a tensor"},
       {"a type that is not read", pickle(tensor(0, ")", ")", "ComplexFloatStorage")),
-       "it refers to torch.ComplexFloatStorage"},
+       "class or function torch.ComplexFloatStorage"},
       {"beyond the storage", pickle(tensor(0, square, rows)), "a tensor reaches beyond its storage"},
       {"beyond the storage by its offset", pickle(tensor(6, ")", ")")), "a tensor reaches beyond its storage"},
       {"shape and strides of two lengths", pickle(tensor(0, square, ")")), "a tensor reaches beyond its storage"},
@@ -141,14 +141,14 @@ TEST(ParsePickle, RefusesWhatIsNoStateDict) {
       {"a negative shape", pickle(tensor(0, "J\xff\xff\xff\xff\x85"s, count(1) + "\x85")),
        "the shape of a tensor is not a tuple of counts"},
       {"negated", pickle(tensor_with("}" + text("neg") + "\x88s")),
-       "a tensor is a view of its elements with the bit 'neg', which is not read: save tensor.resolve_neg()"},
+       "a tensor has metadata 'neg', which is not supported: save tensor.resolve_neg()"},
       {"conjugated and negated", pickle(tensor_with("}(" + text("conj") + "\x88" + text("neg") + "\x88u")),
-       "with the bit 'conj', which is not read"},
-      {"metadata that are none", pickle(tensor_with("\x88")), "a tensor is a view of its elements, which is not read"},
+       "metadata 'conj', which is not supported"},
+      {"metadata that are none", pickle(tensor_with("\x88")), "a tensor has metadata, which is not supported"},
       {"more than metadata", pickle(tensor_with("NN")),
-       "it calls torch._utils _rebuild_tensor_v2 in a way that torch.save does not"},
+       "torch._utils _rebuild_tensor_v2 is called with arguments that torch.save does not write"},
       {"a large integer", "\x80\x02\x8a\x09\x01\x02\x03\x04\x05\x06\x07\x08\x09."s, "an integer of more than 64 bits"},
-      {"deep nesting", pickle(std::string(100, ']') + std::string(99, 'a')), "it nests values more than 64 deep"},
+      {"deep nesting", pickle(std::string(100, ']') + std::string(99, 'a')), "values are nested more than 64 deep"},
   };
   for (const auto& test : kCases) {
     const auto value = parse_pickle(test.bytes);
@@ -159,12 +159,13 @@ TEST(ParsePickle, RefusesWhatIsNoStateDict) {
   }
 }
 
-TEST(ParsePickle, BoundsWhatItMakes) {
+TEST(ParsePickle, LimitsTheNumberOfValues) {
   std::string many = "]("s;
   many.append(5'000'000, '}');
   const auto value = parse_pickle(pickle(many + "e"));
   ASSERT_FALSE(value);
-  EXPECT_NE(value.error().message.find("it has more than 4194304 values"), std::string::npos) << value.error().message;
+  EXPECT_NE(value.error().message.find("the pickle has more than 4194304 values"), std::string::npos)
+      << value.error().message;
 }
 
 }  // namespace

@@ -84,7 +84,7 @@ std::map<std::string, std::string> storages(const std::vector<PythonState>& stat
   return by_name;
 }
 
-TEST(PythonOptimizer, NumbersParametersAsTheGroupsHaveThem) {
+TEST(PythonOptimizer, NumbersParametersInTheOrderOfTheGroups) {
   const Pickled optimizer = example();
   const PickledValue& state = *optimizer->find("state");
   ASSERT_EQ(state.items.size(), 4u);  // a parameter without state has none in Python either
@@ -108,7 +108,7 @@ TEST(PythonOptimizer, IsReadBackByName) {
   ASSERT_TRUE(state) << state.error().message;
   EXPECT_EQ(storages(*state), expected);
 
-  // Python met the shared weight under its other name first.
+  // Python lists the shared weight under its other name first.
   const std::vector<ParameterShape> tied = {{"wte", {2, 3}}, {"a.bias", {2}}, {"b.weight", {4}}};
   const auto of_alias = state_by_name(*optimizer, tied, {}, {{"a.weight", "wte"}});
   ASSERT_TRUE(of_alias) << of_alias.error().message;
@@ -116,7 +116,7 @@ TEST(PythonOptimizer, IsReadBackByName) {
             (std::map<std::string, std::string>{{"b.weight.exp_avg", "0"}, {"wte.exp_avg", "1"}, {"wte.step", "2"}}));
 }
 
-// As Python saves it without names.
+// The state_dict of an optimizer that was created without names.
 Pickled unnamed(const std::vector<std::vector<std::int64_t>>& groups,
                 const std::vector<std::pair<Pickled, Pickled>>& state) {
   std::vector<Pickled> all;
@@ -148,8 +148,8 @@ TEST(PythonOptimizer, NamesComeFromTheModelOrFromEqualGroups) {
   EXPECT_EQ(by_group->at(1).value->number, 3);
 }
 
-// Python has none of what never had a gradient, by SGD without momentum, and before the first step.
-TEST(PythonOptimizer, StateMayOnlyLackWhereNoneIsWanted) {
+// Python has no state for a parameter that never had a gradient, for SGD without momentum, and before the first step.
+TEST(PythonOptimizer, StateMayBeMissingOnlyWhereNoneIsNeeded) {
   const auto sgd = [](double ours_of_weights, double ours_of_bias) {
     return std::vector<OptimizerRecord::Group>{
         {.name = "", .options = {{"momentum", ours_of_weights}}, .parameters = {"a.weight", "b.weight"}},
@@ -173,7 +173,7 @@ TEST(PythonOptimizer, StateMayOnlyLackWhereNoneIsWanted) {
     std::vector<OptimizerRecord::Group> ours;
     Pickled optimizer;
     bool stepped;
-    std::string missing;  // empty: it is taken
+    std::string missing;  // empty: the state is accepted
   } kCases[] = {
       {kModel, sgd(0.9, 0.9), theirs(0.9, 0.9, {buffer(0, {2, 3}), buffer(1, {4}), buffer(2, {2})}), true, ""},
       {kModel, sgd(0.9, 0.9), theirs(0.9, 0.9, {buffer(0, {2, 3}), buffer(2, {2})}), true, "b.weight"},
@@ -187,7 +187,7 @@ TEST(PythonOptimizer, StateMayOnlyLackWhereNoneIsWanted) {
       {kModel, sgd(0.9, 0.9), theirs(0.9, 0.9, {}), false, ""},
       {kModel, sgd(0.9, 0.9), theirs(0.9, 0.9, {none_yet}), false, ""},
       {kModel, sgd(0.9, 0.9), theirs(0.9, 0.9, {buffer(2, {2})}), false, "a.weight"},
-      {kModel, two_groups().groups, theirs(0, 0, {}), true, "b.weight"},  // SGD's for AdamW
+      {kModel, two_groups().groups, theirs(0, 0, {}), true, "b.weight"},  // the state of SGD for AdamW
       {kModel, two_groups().groups,
        unnamed({{0, 1}, {2}}, {{integer(0), dict({{text("exp_avg"), tensor("5", "F32", {4})}})}}), true, "a.weight"},
   };
@@ -197,12 +197,12 @@ TEST(PythonOptimizer, StateMayOnlyLackWhereNoneIsWanted) {
     const std::string fault = state ? "" : state.error().message;
     EXPECT_TRUE(c.missing.empty()
                     ? fault.empty()
-                    : fault.starts_with("its optimizer has no state of '" + c.missing + "', which is trained here: "))
+                    : fault.starts_with("its optimizer has no state of '" + c.missing + "', which this run trains: "))
         << fault;
   }
 }
 
-TEST(PythonOptimizer, SaysWhatDoesNotFit) {
+TEST(PythonOptimizer, RejectsStateThatDoesNotFit) {
   const auto state_of = [](std::int64_t number, Pickled value) {
     return std::vector<std::pair<Pickled, Pickled>>{{integer(number), dict({{text("exp_avg"), std::move(value)}})}};
   };
@@ -210,20 +210,20 @@ TEST(PythonOptimizer, SaysWhatDoesNotFit) {
     Pickled optimizer;
     std::string expected;
   } kCases[] = {
-      {unnamed({{0, 1}}, {}), "groups of 2 parameters, and which of this model's 3 they are cannot be told"},
+      {unnamed({{0, 1}}, {}), "groups of 2 parameters, which cannot be matched to the 3 parameters of this model"},
       {unnamed({{0}, {1, 2}}, {}), "groups of 1, 2 parameters"},
       {unnamed({}, {}), "no groups"},
       {unnamed({{0, 0, 1}}, {}), "has parameter 0 twice"},
       {unnamed({{0, 1, 2}}, state_of(3, integer(1))), "state of a parameter that is in no group"},
       {unnamed({{0, 1, 2}}, {{text("a"), dict({})}}), "state of a parameter that is in no group"},
       {unnamed({{0, 1, 2}}, {{integer(0), dict({})}, {integer(0), dict({})}}), "has the state of 'a.weight' twice"},
-      {unnamed({{0, 1, 2}}, {{integer(0), none()}}), "state of 'a.weight' is no dictionary"},
+      {unnamed({{0, 1, 2}}, {{integer(0), none()}}), "state of 'a.weight' is not a dictionary"},
       {unnamed({{0, 1, 2}}, state_of(0, text("x"))), "'a.weight.exp_avg' is neither tensor nor number"},
       {unnamed({{0, 1, 2}}, state_of(0, tensor("0", "F32", {3, 2}))), "has shape [3, 2], the parameter [2, 3]"},
       {dict({{text("state"), dict({})}, {text("param_groups"), list({dict({})})}}),
        "a group without a list of parameters"},
       {dict({{text("state"), dict({})}, {text("param_groups"), list({dict({{text("params"), list({text("x")})}})})}}),
-       "a parameter that is no number"},
+       "a parameter that is not a number"},
   };
   for (const auto& c : kCases) {
     const auto state = state_by_name(*c.optimizer, kModel, two_groups().groups);

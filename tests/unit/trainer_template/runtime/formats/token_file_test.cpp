@@ -25,7 +25,7 @@ TEST(TokenFile, ReadsNanoGptAndLlmC) {
   EXPECT_EQ(with_header.byte_of(3), 1030u);
 }
 
-TEST(TokenFile, TheFormatMayBeStated) {
+TEST(TokenFile, AcceptsAnExplicitFormat) {
   const std::string bytes = llm_c_header(kMagic, 1, 1) + token_bytes({7});
   TemporaryFolder folder;
   folder.write("tokens.bin", bytes);
@@ -42,12 +42,12 @@ TEST(TokenFile, NamesFileOffsetAndExpectation) {
       {"abc", "ends at byte 3, within a token: expected two bytes each"},
       {llm_c_header(kMagic, 1, 2).substr(0, 100), "ends at byte 100, within the header of 1024 bytes"},
       {llm_c_header(kMagic, 2, 2) + "abcd", "byte 4: version 2, expected 1"},
-      {llm_c_header(kMagic, 1, 0), "byte 8: number of tokens 0, expected some"},
+      {llm_c_header(kMagic, 1, 0), "byte 8: number of tokens 0, expected at least 1"},
       {llm_c_header(kMagic, 1, 3) + "abcd",
-       "byte 8: number of tokens 3, expected as many as the file holds: it has 1028 bytes instead of 1030"},
-      {llm_c_header(kMagic, 1, 1) + "abcd", "it has 1028 bytes instead of 1026"},
-      {llm_c_header(kMagic, 1, 0xffffffff) + "abcd", "instead of 8589935614"},
-      {llm_c_header(20240801, 7, 1) + "abcd", "tokens of four bytes (Llama 3) are not read"},
+       "byte 8: number of tokens 3, expected a file of 1030 bytes for it, but the file has 1028"},
+      {llm_c_header(kMagic, 1, 1) + "abcd", "a file of 1026 bytes for it, but the file has 1028"},
+      {llm_c_header(kMagic, 1, 0xffffffff) + "abcd", "a file of 8589935614 bytes"},
+      {llm_c_header(20240801, 7, 1) + "abcd", "tokens of four bytes (Llama 3) are not supported"},
   };
   for (const auto& c : kCases) {
     TemporaryFolder folder;
@@ -58,7 +58,7 @@ TEST(TokenFile, NamesFileOffsetAndExpectation) {
   }
 }
 
-// The file has holes, and takes no room on the disk.
+// A sparse file, which uses no space on the disk.
 TEST(TokenFile, MapsMoreThanTwoGibibytes) {
   constexpr std::int64_t kTokens = (std::int64_t{3} << 30) / 2;
   TemporaryFolder folder;

@@ -165,12 +165,12 @@ TEST_F(ConfigFile, WhatIsWrongIsNamedWithFileAndLine) {
       {"# first\nlerning-rate = 0.1\n", 2, "there is no key 'lerning-rate'; did you mean 'lr'?"},
       {"max_iters = 100\n", 1, "there is no key 'max_iters'; did you mean 'max-steps'?"},
       {"config = 'other.toml'\n", 1, "there is no key 'config' (see --help)"},
-      {"lr = 0.1\n[training]\nepochs = 2\n", 2, "there is no section [training]: keys stand without one"},
+      {"lr = 0.1\n[training]\nepochs = 2\n", 2, "section [training] is not supported: write all keys at the top level"},
       {"epochs = 1\nlr = 'fast'\n", 2, "lr: 'fast': expected a number"},
       {"optimizer = 'adma'\n", 1, "optimizer: 'adma': expected one of sgd, adam, adamw; did you mean 'adam'?"},
       {"epochs = 2.5\n", 1, "epochs: '2.5': expected a whole number from 1 on"},
       {"lr = [0.1, 0.2]\n", 1, "lr: expected one value, not a list"},
-      {"lr = 1979-05-27\n", 1, "'lr': expected a number, true, false, a text in quotes, or a list of them"},
+      {"lr = 1979-05-27\n", 1, "'lr': expected a number, true, false, a quoted string, or a list of these"},
       {"quiet = 'maybe'\n", 1, "quiet: 'maybe': expected true or false"},
   };
   for (const auto& [text, line, expected] : kCases) {

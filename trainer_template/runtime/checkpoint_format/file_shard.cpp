@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/checkpoint_format/file_share.h"
+#include "trainer_template/runtime/checkpoint_format/file_shard.h"
 
 #include <algorithm>
 #include <array>
@@ -8,18 +8,17 @@
 #include <tuple>
 
 #include "trainer_template/runtime/base/checksum.h"
-#include "trainer_template/runtime/base/stream_copy.h"
 #include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/base/stream_copy.h"
 
 namespace torchbridge::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint64_t kUnit = 1 << 20;              // of ranges
-constexpr std::size_t kBlock = std::size_t{4} << 20;  // as large as one write of a disk should be
-constexpr std::size_t kCached = std::size_t{1}
-                                << 18;  // still in the processor's cache when it is copied after its checksum
+constexpr std::uint64_t kUnit = 1 << 20;               // of ranges
+constexpr std::size_t kBlock = std::size_t{4} << 20;   // bytes of one write
+constexpr std::size_t kCached = std::size_t{1} << 18;  // small enough to stay in the cache between checksum and copy
 
 // Keeps the mean rate of a save below a limit.
 class Pacer {
@@ -40,10 +39,10 @@ class Pacer {
   double bytes_ = 0;
 };
 
-bool is_whole(const FileShare& share) { return share.range == ByteRange{0, share.file_size}; }
+bool is_whole_file(const FileShard& shard) { return shard.range == ByteRange{0, shard.file_size}; }
 
-// Puts bytes together into blocks, of which one is written while the next comes together. Bytes that lie where a block
-// of them can be written from are not copied: they must stay as they are until finish().
+// Collects bytes into blocks, and writes one block while it collects the next. Aligned contiguous bytes are written
+// without a copy: they must not change until finish().
 class BlockWriter {
  public:
   // `offset`: where the first byte goes.
@@ -63,22 +62,23 @@ class BlockWriter {
       if (block_.size() == kBlock) write();
     }
   }
-  // All is written.
+  // Returns when all bytes are written.
   void finish() {
     if (!block_.empty()) write();
     wait();
   }
 
  private:
-  struct Room {
+  struct Buffer {
     alignas(kDirectAlignment) std::array<char, kBlock> bytes;
   };
 
-  // The block that is coming together, in memory of its own.
+  // Copies `part` to the end of the block in buffers_[current_]; moves the block there first if it refers to the
+  // caller's bytes.
   void gather(std::string_view part) {
-    std::unique_ptr<Room>& room = rooms_[current_];
-    if (!room) room = std::make_unique_for_overwrite<Room>();
-    char* const begin = room->bytes.data();
+    std::unique_ptr<Buffer>& buffer = buffers_[current_];
+    if (!buffer) buffer = std::make_unique_for_overwrite<Buffer>();
+    char* const begin = buffer->bytes.data();
     if (block_.data() != begin) std::ranges::copy(block_, begin);
     stream_copy(part, begin + block_.size());
     block_ = {begin, block_.size() + part.size()};
@@ -86,7 +86,7 @@ class BlockWriter {
   void write() {
     wait();
     const auto write_block = [&file = file_, offset = offset_, block = block_] { file.write_at(offset, block); };
-    // A small file is not worth a thread. Where the system starts none, the block is written when it is waited for.
+    // A short last block is not worth a thread. If the system cannot start one, get() writes the block.
     if (block_.size() == kBlock) {
       written_ = std::async(std::launch::async | std::launch::deferred, write_block);
     } else {
@@ -106,17 +106,17 @@ class BlockWriter {
   std::uint64_t offset_;
   Pacer& pacer_;
   std::string_view block_;
-  std::array<std::unique_ptr<Room>, 2> rooms_;
-  std::size_t current_ = 0;  // the room that is not being written
+  std::array<std::unique_ptr<Buffer>, 2> buffers_;
+  std::size_t current_ = 0;  // the buffer that is not being written
   std::future<void> written_;
 };
 
 // The file is written, not synced.
-ShareRecord write_share(BlockWriter& writer, const FileShare& share) {
-  const bool whole = is_whole(share);
-  ShareRecord record{.file = {.name = share.name, .size = share.file_size}, .begin = share.range.begin};
+ShardRecord write_shard(BlockWriter& writer, const FileShard& shard) {
+  const bool whole = is_whole_file(shard);
+  ShardRecord record{.file = {.name = shard.name, .size = shard.file_size}, .begin = shard.range.begin};
   Checksum all;
-  for (const std::string_view piece : share.pieces) {
+  for (const std::string_view piece : shard.pieces) {
     Checksum own;
     for (std::size_t begin = 0; begin < piece.size(); begin += kCached) {
       const std::string_view bytes = piece.substr(begin, kCached);
@@ -135,31 +135,31 @@ ShareRecord write_share(BlockWriter& writer, const FileShare& share) {
 
 ByteRange range_of_writer(std::uint64_t size, int index, int count) {
   const std::uint64_t units = (size + kUnit - 1) / kUnit;
-  const std::uint64_t share = (units + count - 1) / count * kUnit;
-  return {std::min(size, share * index), std::min(size, share * (index + 1))};
+  const std::uint64_t shard = (units + count - 1) / count * kUnit;
+  return {std::min(size, shard * index), std::min(size, shard * (index + 1))};
 }
 
-std::vector<ShareRecord> write_shares(FileLayer& files, const std::filesystem::path& folder,
-                                      const std::vector<FileShare>& shares, const WritePace& pace) {
-  std::vector<ShareRecord> records;
+std::vector<ShardRecord> write_shards(FileLayer& files, const std::filesystem::path& folder,
+                                      const std::vector<FileShard>& shards, const WritePace& pace) {
+  std::vector<ShardRecord> records;
   std::vector<std::unique_ptr<OutputFile>> written;
   Pacer pacer(pace);
   files.make_folder(folder);
-  for (const FileShare& share : shares) {
-    if (share.range.size() == 0) continue;
-    const bool whole = is_whole(share);
-    written.push_back(files.open(folder / share.name, whole ? FileLayer::Owner::kOne : FileLayer::Owner::kSeveral));
-    // Not longer than its file: what it still writes when it fails is waited for.
-    BlockWriter writer(*written.back(), share.range.begin, pacer);
-    records.push_back(write_share(writer, share));
+  for (const FileShard& shard : shards) {
+    if (shard.range.size() == 0) continue;
+    const bool whole = is_whole_file(shard);
+    written.push_back(files.open(folder / shard.name, whole ? FileLayer::Owner::kOne : FileLayer::Owner::kSeveral));
+    // Destroyed before its file: its destructor waits for a write that still runs after an error.
+    BlockWriter writer(*written.back(), shard.range.begin, pacer);
+    records.push_back(write_shard(writer, shard));
   }
-  // Together: the first takes to the disk what a journal has of all of them.
+  // All syncs after all writes: the first one also commits the journal entries of the other files.
   for (const auto& file : written) file->sync();
   for (const auto& file : written) file->close();
   return records;
 }
 
-std::string to_text(const std::vector<ShareRecord>& records) {
+std::string to_text(const std::vector<ShardRecord>& records) {
   std::ostringstream text;
   for (const auto& [file, begin] : records) {
     text << file.name << ' ' << file.size << ' ' << begin << ' ' << (file.xxh3.empty() ? "-" : file.xxh3) << ' '
@@ -169,10 +169,10 @@ std::string to_text(const std::vector<ShareRecord>& records) {
   return text.str();
 }
 
-std::vector<ShareRecord> records_from(const std::string& text) {
-  std::vector<ShareRecord> records;
+std::vector<ShardRecord> records_from(const std::string& text) {
+  std::vector<ShardRecord> records;
   std::istringstream words(text);
-  ShareRecord record;
+  ShardRecord record;
   for (std::size_t parts = 0;
        words >> record.file.name >> record.file.size >> record.begin >> record.file.xxh3 >> parts;) {
     if (record.file.xxh3 == "-") record.file.xxh3.clear();
@@ -183,16 +183,16 @@ std::vector<ShareRecord> records_from(const std::string& text) {
   return records;
 }
 
-std::vector<FileRecord> joined(std::vector<ShareRecord> records) {
-  std::sort(records.begin(), records.end(), [](const ShareRecord& a, const ShareRecord& b) {
+std::vector<FileRecord> joined(std::vector<ShardRecord> records) {
+  std::sort(records.begin(), records.end(), [](const ShardRecord& a, const ShardRecord& b) {
     return std::tie(a.file.name, a.begin) < std::tie(b.file.name, b.begin);
   });
   std::vector<FileRecord> files;
-  std::uint64_t end = 0;  // of what is known of the last file
+  std::uint64_t end = 0;  // of the shards of the last file so far
   const auto check_complete = [&] {
-    if (!files.empty() && end != files.back().size) throw TrainError(files.back().name + " was not written as a whole");
+    if (!files.empty() && end != files.back().size) throw TrainError(files.back().name + " was not written completely");
   };
-  for (ShareRecord& record : records) {
+  for (ShardRecord& record : records) {
     if (files.empty() || files.back().name != record.file.name) {
       check_complete();
       files.push_back({.name = record.file.name, .size = record.file.size, .xxh3 = record.file.xxh3});
@@ -200,7 +200,7 @@ std::vector<FileRecord> joined(std::vector<ShareRecord> records) {
     }
     if (record.begin != end || record.file.size != files.back().size) {
       throw TrainError(record.file.name +
-                       ": what the ranks have written does not fit together; do all have the same model?");
+                       ": the parts that the ranks wrote do not fit together: do all ranks have the same model?");
     }
     for (FilePart& part : record.file.parts) {
       end += part.size;

@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/checkpoint_format/file_share.h"
+#include "trainer_template/runtime/checkpoint_format/file_shard.h"
 
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <memory>
 
-#include "tests/support/temporary_folder.h"
 #include "tests/support/faulty_files.h"
+#include "tests/support/temporary_folder.h"
 #include "trainer_template/runtime/base/checksum.h"
 #include "trainer_template/runtime/base/errors.h"
 
@@ -19,13 +19,13 @@ namespace {
 
 constexpr std::uint64_t kMiB = 1 << 20;
 
-std::string bytes_like_no_others(std::size_t size) {
+std::string distinct_bytes(std::size_t size) {
   std::string content(size, '\0');
   for (std::size_t i = 0; i < content.size(); ++i) content[i] = static_cast<char>(i * 2654435761u >> 13);
   return content;
 }
 
-// Memory that begins at, or so many bytes behind, a place from which it can be written directly.
+// Memory that begins `behind` bytes after an address that is aligned for direct writes.
 class Placed {
  public:
   Placed(std::string_view content, std::size_t behind)
@@ -54,7 +54,7 @@ std::size_t pages_in_memory(const std::filesystem::path& path) {
   return std::ranges::count_if(resident, [](unsigned char one) { return (one & 1) != 0; });
 }
 
-TEST(RangeOfWriter, CoversTheFileWithoutAByteTwice) {
+TEST(RangeOfWriter, CoversEachByteOnce) {
   for (const std::uint64_t size : {std::uint64_t{0}, std::uint64_t{1}, kMiB, kMiB + 1, 10 * kMiB + 7, 1000 * kMiB}) {
     for (const int count : {1, 2, 3, 7, 64}) {
       std::uint64_t end = 0, most = 0;
@@ -71,18 +71,18 @@ TEST(RangeOfWriter, CoversTheFileWithoutAByteTwice) {
   }
 }
 
-TEST(FileShare, WritersOfOneFileMakeItWhole) {
+TEST(FileShard, AllWritersTogetherWriteTheWholeFile) {
   TemporaryFolder folder;
-  const std::string content = bytes_like_no_others(5 * kMiB + 123);
-  std::vector<ShareRecord> records;
+  const std::string content = distinct_bytes(5 * kMiB + 123);
+  std::vector<ShardRecord> records;
   for (const int index : {2, 0, 1}) {
     const ByteRange range = range_of_writer(content.size(), index, 3);
     const std::string_view bytes = std::string_view(content).substr(range.begin, range.size());
-    const FileShare share{.name = "file",
+    const FileShard shard{.name = "file",
                           .file_size = content.size(),
                           .range = range,
                           .pieces = {bytes.substr(0, 1000), bytes.substr(1000)}};
-    for (ShareRecord& each : write_shares(real_files(), folder / "step", {share}, {})) records.push_back(each);
+    for (ShardRecord& each : write_shards(real_files(), folder / "step", {shard}, {})) records.push_back(each);
   }
   EXPECT_EQ(folder.read("step/file"), content);
   const std::vector<FileRecord> files = joined(records_from(to_text(records)));
@@ -97,61 +97,61 @@ TEST(FileShare, WritersOfOneFileMakeItWhole) {
   }
 }
 
-TEST(FileShare, AFileOfOneWriterHasTheChecksumThatXxh128sumPrints) {
+TEST(FileShard, AFileOfOneWriterHasTheChecksumThatXxh128sumPrints) {
   TemporaryFolder folder;
-  const FileShare share{.name = "file", .file_size = 6, .range = {0, 6}, .pieces = {"abc", "def"}};
-  const auto records = write_shares(real_files(), folder / "step", {share}, {});
+  const FileShard shard{.name = "file", .file_size = 6, .range = {0, 6}, .pieces = {"abc", "def"}};
+  const auto records = write_shards(real_files(), folder / "step", {shard}, {});
   EXPECT_EQ(joined(records)[0].xxh3, checksum_of("abcdef"));
 }
 
-// What lies together, what lies apart, and both: blocks are written from where they lie, or gathered.
-TEST(FileShare, IsTheSameFileWhereverItsPiecesLie) {
-  const std::string content = bytes_like_no_others(13 * kMiB + 4097);
+// Contiguous pieces are written without a copy, other pieces are gathered into blocks.
+TEST(FileShard, WritesTheSameFileForAnyPlacementOfItsPieces) {
+  const std::string content = distinct_bytes(13 * kMiB + 4097);
   const std::vector<std::size_t> cuts = {0, 100, 4096, 5 * kMiB, 5 * kMiB, 9 * kMiB + 1, content.size()};
   for (const std::size_t behind : {0, 8, 4095}) {
     const Placed whole(content, behind);
-    for (const unsigned apart : {0u, 0b000001u, 0b001010u, 0b111111u}) {  // which pieces lie in memory of their own
+    for (const unsigned apart : {0u, 0b000001u, 0b001010u, 0b111111u}) {  // bit i: piece i is in separate memory
       SCOPED_TRACE(std::to_string(behind) + " bytes behind, apart " + std::to_string(apart));
       TemporaryFolder folder;
       std::vector<std::unique_ptr<Placed>> own;
-      FileShare share{.name = "file", .file_size = content.size(), .range = {0, content.size()}};
+      FileShard shard{.name = "file", .file_size = content.size(), .range = {0, content.size()}};
       for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
         const std::string_view piece = whole.bytes().substr(cuts[i], cuts[i + 1] - cuts[i]);
-        share.pieces.push_back(
+        shard.pieces.push_back(
             (apart >> i & 1) == 0 ? piece : own.emplace_back(std::make_unique<Placed>(piece, behind))->bytes());
       }
-      const auto files = joined(write_shares(real_files(), folder / "step", {share}, {}));
+      const auto files = joined(write_shards(real_files(), folder / "step", {shard}, {}));
       EXPECT_TRUE(folder.read("step/file") == content);
       EXPECT_EQ(files.at(0).xxh3, checksum_of(content));
       for (std::size_t i = 0; i + 1 < cuts.size(); ++i)
-        EXPECT_EQ(files[0].parts.at(i).xxh3, checksum_of(share.pieces[i])) << i;
+        EXPECT_EQ(files[0].parts.at(i).xxh3, checksum_of(shard.pieces[i])) << i;
     }
   }
 }
 
-TEST(FileShare, LeavesNoPageInMemoryWhereTheDiskCanBeWrittenDirectly) {
+TEST(FileShard, LeavesNoPageInThePageCacheAfterDirectWrites) {
   TemporaryFolder folder;
   struct statfs system {};
   ASSERT_EQ(statfs(folder.path().c_str(), &system), 0);
   if (system.f_type != EXT4_SUPER_MAGIC && system.f_type != XFS_SUPER_MAGIC)
     GTEST_SKIP() << "temporary files are on another file system";
-  const Placed content(bytes_like_no_others(9 * kMiB + 1), 0);
-  const FileShare share{.name = "file",
+  const Placed content(distinct_bytes(9 * kMiB + 1), 0);
+  const FileShard shard{.name = "file",
                         .file_size = content.bytes().size(),
                         .range = {0, content.bytes().size()},
                         .pieces = {content.bytes()}};
-  write_shares(real_files(), folder / "step", {share}, {});
+  write_shards(real_files(), folder / "step", {shard}, {});
   EXPECT_LE(pages_in_memory(folder / "step/file"), 1u);  // the last one, of one byte
 }
 
-TEST(FileShare, AnyWriteThatFailsIsThrown) {
-  const std::string content = bytes_like_no_others(13 * kMiB);
-  const FileShare share{.name = "file", .file_size = content.size(), .range = {0, content.size()}, .pieces = {content}};
+TEST(FileShard, EveryFailedOperationThrows) {
+  const std::string content = distinct_bytes(13 * kMiB);
+  const FileShard shard{.name = "file", .file_size = content.size(), .range = {0, content.size()}, .pieces = {content}};
   constexpr int kOperations = 1 + 1 + 4 + 1;  // folder, open, four blocks, sync
   for (int good = 0; good <= kOperations; ++good) {
     TemporaryFolder folder;
     FullDisk disk(good, ENOSPC, true);
-    const std::string error = error_of([&] { write_shares(disk, folder / "step", {share}, {}); });
+    const std::string error = error_of([&] { write_shards(disk, folder / "step", {shard}, {}); });
     if (good == kOperations) {
       EXPECT_EQ(error, "");
     } else {
@@ -160,13 +160,13 @@ TEST(FileShare, AnyWriteThatFailsIsThrown) {
   }
 }
 
-TEST(FileShare, WhatIsMissingBetweenWritersIsFound) {
-  const ShareRecord first{.file = {.name = "file", .size = 10, .parts = {{.size = 4}}}, .begin = 0};
-  const ShareRecord late{.file = {.name = "file", .size = 10, .parts = {{.size = 5}}}, .begin = 5};
-  const ShareRecord longer{.file = {.name = "file", .size = 11, .parts = {{.size = 7}}}, .begin = 4};
-  EXPECT_TRUE(contains(error_of([&] { joined({first}); }), "file was not written as a whole"));
-  EXPECT_TRUE(contains(error_of([&] { joined({first, late}); }), "does not fit together"));
-  EXPECT_TRUE(contains(error_of([&] { joined({first, longer}); }), "does not fit together"));
+TEST(FileShard, DetectsMissingAndOverlappingShards) {
+  const ShardRecord first{.file = {.name = "file", .size = 10, .parts = {{.size = 4}}}, .begin = 0};
+  const ShardRecord late{.file = {.name = "file", .size = 10, .parts = {{.size = 5}}}, .begin = 5};
+  const ShardRecord longer{.file = {.name = "file", .size = 11, .parts = {{.size = 7}}}, .begin = 4};
+  EXPECT_TRUE(contains(error_of([&] { joined({first}); }), "file was not written completely"));
+  EXPECT_TRUE(contains(error_of([&] { joined({first, late}); }), "do not fit together"));
+  EXPECT_TRUE(contains(error_of([&] { joined({first, longer}); }), "do not fit together"));
 }
 
 }  // namespace
