@@ -52,7 +52,7 @@ TEST(BadInput, OptionsAreRefusedByRankZero) {
       {{"--profile", "1", "--profile-file", "curve", "--metrics", "./curve"},
        "--profile-file: 'curve' is the file of --metrics"},
       {{"--profile", "1", "--sample-log", "trace.json"}, "--profile-file: 'trace.json' is the file of --sample-log"},
-      {{"--lr-schedule", "cosine:eta_min=0,eta_min=1"}, "eta_min is there twice"},
+      {{"--lr-schedule", "cosine:eta_min=0,eta_min=1"}, "eta_min is given twice"},
   };
   for (const auto& c : kCases) {
     Ranks ranks(2, trainer(c.options));

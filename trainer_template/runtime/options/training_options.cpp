@@ -40,13 +40,13 @@ void declare_task(OptionTable& table, Options& o, std::span<const TaskRegistrati
 }
 
 // Of the task that is chosen, or of another one: which, is not known before the task is.
-std::string check_lr_schedule(const std::string& text, std::span<const OwnSchedule> own) {
+std::string check_lr_schedule(const std::string& text, std::span<const CustomSchedule> own) {
   const auto schedule = parse_lr_schedule(text, own);
   return schedule ? "" : schedule.error().message;
 }
 
 void declare_training(OptionTable& table, Options& o, std::span<const TaskRegistration> kinds) {
-  std::vector<OwnSchedule> own;
+  std::vector<CustomSchedule> own;
   for (const TaskRegistration& each : kinds) own.insert(own.end(), each.lr_schedules.begin(), each.lr_schedules.end());
   table.begin_group("Training");
   table.add("--epochs", &o.epochs, "Times that each sample is taken", {.is_shown = true, .check = at_least(1)});

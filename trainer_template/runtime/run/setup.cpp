@@ -8,8 +8,8 @@
 #include <ATen/Context.h>
 #include <ATen/ops/allclose.h>
 
-#include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/backends/cuda_devices.h"
+#include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/ddp/model_tensors.h"
 #include "trainer_template/runtime/optim/parameter_groups.h"
 #include "trainer_template/runtime/run/agreement.h"
@@ -66,7 +66,7 @@ std::unique_ptr<Optimizer> make_optimizer(const Options& options, const ModelTen
     if (options.optimizer == "adam") return make_adam(std::move(groups));
     return options.optimizer == "adamw" ? make_adamw(std::move(groups)) : make_sgd(std::move(groups));
   };
-  const DecayRule rule{.spare_vectors = options.no_decay_1d, .spared = options.no_decay};
+  const DecayRule rule{.exclude_1d = options.no_decay_1d, .excluded = options.no_decay};
   std::vector<ParameterGroup> groups = groups_by_decay(model.parameters, values, rule);
   if (options.zero == 0) return make(std::move(groups));
   return make_zero(std::move(groups), group, make, options.gradient_average());

@@ -13,8 +13,8 @@
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
 
-#include "trainer_template/runtime/data/dataset.h"
 #include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/data/dataset.h"
 #include "trainer_template/runtime/optim/lr_schedule.h"
 
 namespace torchbridge::train {
@@ -101,7 +101,7 @@ struct TaskRegistration {
       open;                                           // reads the data; throws TrainError, which names the file
   bool generates = false, predicts = false;           // its tasks have generate(), predict()
   std::function<void(OptionTable&)> declare_options;  // of its own, whose values its tasks read; may be empty
-  std::vector<OwnSchedule> lr_schedules = {};         // for --lr-schedule NAME, beside those of all tasks
+  std::vector<CustomSchedule> lr_schedules = {};      // for --lr-schedule NAME, beside those of all tasks
 };
 
 }  // namespace torchbridge::train
