@@ -167,7 +167,7 @@ TEST_F(Resume, AfterAKillEqualsTheRunThatWasNotKilled) {
 }
 
 // Whoever gives it, by mistake or as the same command twice: no line of another run is lost.
-TEST_F(Resume, KeepsTheFilesOfAnotherRunAside) {
+TEST_F(Resume, CopiesTheFilesOfAnotherRun) {
   const auto run = [&](int steps, const char* checkpoints, const Words& more = {}) {
     Words words = trainer(
         {"--max-steps", std::to_string(steps), "--metrics", folder_ / "curve", "--sample-log", folder_ / "sample_log"});
@@ -177,13 +177,13 @@ TEST_F(Resume, KeepsTheFilesOfAnotherRunAside) {
     expect_success(ranks);
     return ranks.errors();
   };
-  // What was in both files is in those with this number, as it is said.
-  const auto expect_aside = [&](int number, const std::string& errors, const std::string& curve,
-                                const std::string& sample_log, const std::string& reason) {
+  // The copies of both files with this number have their earlier contents, and a message names them.
+  const auto expect_copied = [&](int number, const std::string& errors, const std::string& curve,
+                                 const std::string& sample_log, const std::string& reason) {
     for (const auto& [name, before] : {std::pair("curve", curve), std::pair("sample_log", sample_log)}) {
       const std::string aside = std::string(name) + ".aside-" + std::to_string(number);
       EXPECT_EQ(folder_.read(aside), before);
-      EXPECT_TRUE(contains(errors, "trainer: '" + (folder_ / name).string() + "' " + reason + ": kept as '" +
+      EXPECT_TRUE(contains(errors, "trainer: '" + (folder_ / name).string() + "' " + reason + ": copied to '" +
                                        (folder_ / aside).string() + "'\n"));
     }
   };
@@ -192,7 +192,7 @@ TEST_F(Resume, KeepsTheFilesOfAnotherRunAside) {
   EXPECT_EQ(losses(folder_ / "curve").size(), 6u);
   const std::string curve = folder_.read("curve"), sample_log = folder_.read("sample_log");
 
-  expect_aside(1, run(3, ""), curve, sample_log, "is of another run");  // a fresh start
+  expect_copied(1, run(3, ""), curve, sample_log, "belongs to another run");  // a fresh start
   EXPECT_EQ(losses(folder_ / "curve").size(), 3u);
   EXPECT_EQ(lines_in(folder_.read("sample_log")), 3);
 
@@ -200,19 +200,19 @@ TEST_F(Resume, KeepsTheFilesOfAnotherRunAside) {
   folder_.write("sample_log", sample_log);
   Ranks other(2, trainer({"--max-steps", "4", "--checkpoint-dir", folder_ / "other"}));
   expect_success(other);
-  expect_aside(2, run(5, "other"), curve, sample_log, "is of another run");  // one that goes on
+  expect_copied(2, run(5, "other"), curve, sample_log, "belongs to another run");  // one that goes on
   EXPECT_TRUE(folder_.read("curve").starts_with("{\"step\":5,"));
 
   // From a copy of a checkpoint another run begins; that of the run itself goes on in its file, but for the steps that
   // come anew.
   folder_.write("curve", curve);
   folder_.write("sample_log", sample_log);
-  expect_aside(3, run(5, "branch", {"--resume", folder_ / "own/step-00000004"}), curve, sample_log,
-               "is of another run");
+  expect_copied(3, run(5, "branch", {"--resume", folder_ / "own/step-00000004"}), curve, sample_log,
+                "belongs to another run");
   folder_.write("curve", curve);
   folder_.write("sample_log", sample_log);
-  expect_aside(4, run(5, "own", {"--resume", folder_ / "own/step-00000004/."}), curve, sample_log,
-               "has steps after 4, where this run goes on");
+  expect_copied(4, run(5, "own", {"--resume", folder_ / "own/step-00000004/."}), curve, sample_log,
+                "has records after step 4, from which this run resumes");
   EXPECT_EQ(losses(folder_ / "curve").size(), 5u);
 }
 

@@ -286,7 +286,7 @@ TEST_F(Tasks, TracesSteps) {
 
   Ranks again(1, trainer({"--max-steps", "12", "--profile", "1", "--profile-file", folder_ / "trace.json"}));
   ASSERT_EQ(again.wait(), kOneGood) << again.errors();
-  EXPECT_TRUE(contains(again.errors(), "trace.json' is the trace of an earlier start: kept as '" +
+  EXPECT_TRUE(contains(again.errors(), "trace.json' is the trace of an earlier start: copied to '" +
                                            (folder_ / "trace.json.aside-1").string() + "'"));
   EXPECT_EQ(folder_.read("trace.json.aside-1"), trace);
   EXPECT_FALSE(contains(folder_.read("trace.json"), "\"step 13\""));

@@ -14,7 +14,7 @@
 #include <torch/csrc/autograd/profiler_kineto.h>
 
 #include "trainer_template/runtime/base/console.h"
-#include "trainer_template/runtime/output/keep_aside.h"
+#include "trainer_template/runtime/output/backup_file.h"
 #include "trainer_template/runtime/output/output_error.h"
 
 namespace torchbridge::train {
@@ -119,7 +119,7 @@ void StepProfile::write() {
   }
   const bool has_earlier = std::ifstream(options_.file).peek() != std::ifstream::traits_type::eof();
   try {
-    if (has_earlier) keep_aside(options_.file, "is the trace of an earlier start", kOption);
+    if (has_earlier) back_up(options_.file, "is the trace of an earlier start", kOption);
     std::filesystem::rename(saved, options_.file);
   } catch (const std::exception&) {
     std::filesystem::remove(saved, ignored);
