@@ -110,8 +110,8 @@ TEST_F(Tasks, GoesOnWithATextAndSaysWhatIsOnAnImage) {
   EXPECT_TRUE(contains(complaint({"--checkpoint-dir", folder_ / "empty", "--predict", "x"}, 1), "holds no checkpoint"));
 }
 
-// Which samples are named, and that the model is left alone, shows train.StepTest.
-TEST_F(Tasks, ALossThatIsNoNumberStopsAllRanksWithOneLine) {
+// train.StepTest checks which samples are named, and that the model does not change.
+TEST_F(Tasks, ANanLossStopsAllRanksWithOneLine) {
   Ranks stopped(2, trainer({"--lr", "1e38", "--max-steps", "9"}));
   EXPECT_EQ(stopped.wait(), (std::vector<int>{1, 1}));
   EXPECT_EQ(lines_in(stopped.errors()), 1) << stopped.errors();
@@ -119,53 +119,53 @@ TEST_F(Tasks, ALossThatIsNoNumberStopsAllRanksWithOneLine) {
   EXPECT_TRUE(contains(stopped.errors(), "on 2 of 2 ranks")) << stopped.errors();
 }
 
-// Of weights that one bad step has spoiled no step is taken any more.
-TEST_F(Tasks, ARunThatLeavesOutAllStepsFails) {
+// Once a step makes weights NaN, each later step has a NaN loss and is skipped.
+TEST_F(Tasks, ARunThatSkipsAllStepsFails) {
   Ranks skipped(2, trainer({"--lr", "1e38", "--on-nan", "skip", "--max-steps", "40"}));
   EXPECT_EQ(skipped.wait(), (std::vector<int>{1, 1}));
   EXPECT_EQ(lines_in(skipped.errors()), 31) << skipped.errors();
-  const std::string expected = ": step 31: the last 30 steps were left out, each for a loss or gradient that is ";
+  const std::string expected =
+      ": step 31: the last 30 steps were skipped because of an infinite or NaN loss or gradient; ";
   EXPECT_TRUE(contains(skipped.errors(), expected)) << skipped.errors();
 }
 
-TEST_F(Tasks, ARunOfFewStepsThatLeavesOutAllFailsToo) {
+TEST_F(Tasks, AShortRunThatSkipsAllStepsFails) {
   const auto train = [&](const Words& words) {
     return Ranks(2, trainer(joined(words, {"--max-steps", "20", "--checkpoint-dir", folder_ / "runs"})));
   };
-  const std::string left_out = " steps were left out, each for a loss or gradient that is infinite or NaN; lower --lr";
+  const std::string skipped = " steps were skipped because of an infinite or NaN loss or gradient; lower --lr";
   Ranks none = train({"--precision", "fp16", "--loss-scale", "1e30"});
   EXPECT_EQ(none.wait(), (std::vector<int>{1, 1}));
   EXPECT_EQ(lines_in(none.errors()), 1) << none.errors();
-  EXPECT_TRUE(contains(none.errors(), ": all 20" + left_out)) << none.errors();
+  EXPECT_TRUE(contains(none.errors(), ": all 20" + skipped)) << none.errors();
   Ranks spoiled = train({"--lr", "1e38", "--on-nan", "skip"});
   EXPECT_EQ(spoiled.wait(), (std::vector<int>{1, 1}));
   EXPECT_EQ(lines_in(spoiled.errors()), 20) << spoiled.errors();
-  EXPECT_TRUE(contains(spoiled.errors(), ": the last 19" + left_out)) << spoiled.errors();
+  EXPECT_TRUE(contains(spoiled.errors(), ": the last 19" + skipped)) << spoiled.errors();
   EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/latest")) << "a restart would find all steps done";
   Ranks some = train({"--precision", "fp16", "--loss-scale", "1e9"});
   EXPECT_EQ(some.wait(), kTwoGood) << some.errors();
 }
 
-// The last step may do that, of which no loss is left to tell.
+// The last step may make weights NaN: no later step has a loss that shows it.
 TEST_F(Tasks, WeightsThatAreNotFiniteAreNeitherSavedNorSuccess) {
-  const std::string nothing = ", and nothing is saved: lower --lr, or clip with --clip-norm";
+  const std::string not_saved = "; no checkpoint is saved: lower --lr, or clip with --clip-norm";
   const Words options = {"--max-steps", "1", "--lr", "1e299", "--checkpoint-dir", folder_ / "runs"};
-  EXPECT_TRUE(
-      contains(complaint(options, 1), "the evaluation after step 1 has a loss that is infinite or NaN" + nothing));
+  EXPECT_TRUE(contains(complaint(options, 1), "the evaluation loss after step 1 is infinite or NaN" + not_saved));
   const Words each_step = joined(options, {"--checkpoint-every", "1"});
-  EXPECT_TRUE(contains(complaint(each_step, 1), "a weight is infinite or NaN after step 1" + nothing));
+  EXPECT_TRUE(contains(complaint(each_step, 1), "a weight is infinite or NaN after step 1" + not_saved));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/step-00000001"));
 }
 
-// The norm that is written overflows before a gradient does.
-TEST_F(Tasks, WhatIsWrittenDecidesNothing) {
+// The norm in the metrics overflows before a gradient does; without clipping that does not stop the run.
+TEST_F(Tasks, MetricsDoNotChangeTheOutcome) {
   const Words options = {"--lr", "1e4", "--max-steps", "4"};
   const std::string without = complaint(options, 1);
-  EXPECT_TRUE(contains(without, "the evaluation after step 4")) << without;
+  EXPECT_TRUE(contains(without, "the evaluation loss after step 4")) << without;
   EXPECT_EQ(complaint(joined(options, {"--metrics", folder_ / "curve"}), 1), without);
 }
 
-// Of the page itself, by the profiler. The CPU's fused Adam reads its step counts, which are on the CPU for it.
+// The loop of main.cpp, checked by the profiler. The CPU's fused Adam reads its step counts, which are on the CPU.
 TEST_F(Tasks, NoStepReadsANumberOfTheDevice) {
   const std::vector<Words> ways = {
       {"--optimizer", "adamw", "--precision", "fp16", "--clip-norm", "1", "--on-nan", "skip", "--metrics",
@@ -293,13 +293,13 @@ TEST_F(Tasks, TracesSteps) {
 }
 
 TEST_F(Tasks, ATraceThatIsLostEndsNoTraining) {
-  // Larger files are refused, as on a full disk.
+  // Writing fails beyond the size limit, as on a full disk.
   Ranks full(1, {"/bin/sh", "-c",
                  "trap '' XFSZ; ulimit -f 50; exec " TRAINER " --max-steps 20 --profile 3 --profile-file " +
                      (folder_ / "trace.json").string()});
   EXPECT_EQ(full.wait(), std::vector<int>{1});
   EXPECT_EQ(full.errors(), "trainer: cannot write '" + (folder_ / "trace.json").string() +
-                               "': is the disk full?\ntrainer: rank 0: the trace of --profile is lost\n");
+                               "': is the disk full?\ntrainer: rank 0: the trace of --profile could not be written\n");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "trace.json"));
 
   const std::string earlier = "{\"schemaVersion\": 1, \"traceEvents\": []}";
@@ -313,7 +313,7 @@ TEST_F(Tasks, ATraceThatIsLostEndsNoTraining) {
 
   folder_.write("notes", "{\"mine\": 1}");
   EXPECT_TRUE(contains(complaint({"--max-steps", "20", "--profile", "3", "--profile-file", folder_ / "notes"}, 1),
-                       "notes': it is no trace, and would be lost"));
+                       "notes': it is not a trace and would be overwritten"));
   EXPECT_EQ(folder_.read("notes"), "{\"mine\": 1}");
 }
 
@@ -338,7 +338,8 @@ TEST_F(Tasks, TracesWhatThereWasOfARunThatEndsBefore) {
 
   Ranks none(2, trainer({"--max-steps", "10", "--profile", "5", "--profile-file", folder_ / "none.json"}));
   ASSERT_EQ(none.wait(), kTwoGood) << none.errors();
-  EXPECT_EQ(none.errors(), "trainer: --profile: nothing is traced before step 11, and this run took 10 steps\n");
+  EXPECT_EQ(none.errors(),
+            "trainer: --profile: no step was traced: tracing starts at step 11, and this run took 10 steps\n");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "none.json"));
 }
 
@@ -480,7 +481,7 @@ TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
       {{"--task", "digits", "--data", folder_ / "short.txt"}, 1, "short.txt' is no folder"},
       {{"--model", "cnn:4,4,4,4", "--batch-size", "4", "--epochs", "1"},
        1,
-       "step 360: the model does not take a batch of 1 sample: Expected more than 1 value"},
+       "step 360: the model rejects a batch of 1 sample: Expected more than 1 value"},
       {{"--task", "table", "--data", folder_.path()}, 1, "train.csv has 2 columns, test.csv 3"},
       {{"--model", "mpl:3"}, 2, "did you mean 'mlp'?"},
       {{"--task", "table", "--model", "linaer"}, 2, "did you mean 'linear'?"},
@@ -503,7 +504,7 @@ TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
       {{"--task", "table", "--init-from", "/none", "--predict", "x"},
        2,
        "--predict: task 'table' cannot do that, --task digits can"},
-      {{"--profile", "1", "--profile-file", folder_ / "device"}, 1, "device': is not a regular file"},
+      {{"--profile", "1", "--profile-file", folder_ / "device"}, 1, "device': it is not a regular file"},
       {{"--device", "cuda"}, 1, "GPU"},
   };
   for (const auto& c : kCases) {

@@ -6,8 +6,8 @@
 
 #include "bridge/core/init_method.h"
 #include "bridge/launch/launch.h"
-#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/options/gpu_precision.h"
 
 namespace torchbridge::train {
@@ -79,7 +79,7 @@ GroupOptions Options::group() const {
 }
 
 PreemptionOptions Options::preemption(const EnvMap& environment) const {
-  PreemptionOptions stopping{.saves = !checkpoints.folder.empty(), .speaks = presumed_rank(environment) == 0};
+  PreemptionOptions stopping{.saves = !checkpoints.folder.empty(), .is_reporter = presumed_rank(environment) == 0};
   const auto end = end_of_job(environment);
   if (end) stopping.end_of_job = *end;
   if (grace_s > 0) stopping.grace = std::chrono::seconds(grace_s);
