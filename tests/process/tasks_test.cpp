@@ -69,7 +69,7 @@ TEST_F(Tasks, ATablesNumbersKeepTheirPrecisionUnderAutocast) {
   for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(half[i], whole[i], 0.05 * whole[i]) << i;
 }
 
-TEST_F(Tasks, GoesOnWithATextAndSaysWhatIsOnAnImage) {
+TEST_F(Tasks, GeneratesTextAndPredictsTheClassOfAnImage) {
   Ranks text(1, trainer(joined(kTinyText, {"--max-steps", "5", "--checkpoint-dir", folder_ / "text"})));
   ASSERT_EQ(text.wait(), kOneGood) << text.errors();
   // The model is the checkpoint's.
@@ -84,7 +84,7 @@ TEST_F(Tasks, GoesOnWithATextAndSaysWhatIsOnAnImage) {
   ASSERT_EQ(untold.wait(), kOneGood) << untold.errors();
   EXPECT_EQ(untold.out(0), generated.out(0));
   EXPECT_TRUE(contains(complaint({"--checkpoint-dir", folder_ / "text", "--predict", "x"}, 1),
-                       "--predict: task 'text' cannot do that, --task digits can"));
+                       "--predict: task 'text' does not support it: give --task digits"));
   const auto coldest = [&](const char* temperature) {
     Ranks cold(1, trainer({"--task", "text", "--checkpoint-dir", folder_ / "text", "--generate", "x",
                            "--generate-length", "5", "--temperature", temperature}));
@@ -148,7 +148,7 @@ TEST_F(Tasks, AShortRunThatSkipsAllStepsFails) {
 }
 
 // The last step may make weights NaN: no later step has a loss that shows it.
-TEST_F(Tasks, WeightsThatAreNotFiniteAreNeitherSavedNorSuccess) {
+TEST_F(Tasks, WeightsThatAreNotFiniteAreNotSavedAndFailTheRun) {
   const std::string not_saved = "; no checkpoint is saved: lower --lr, or clip with --clip-norm";
   const Words options = {"--max-steps", "1", "--lr", "1e299", "--checkpoint-dir", folder_ / "runs"};
   EXPECT_TRUE(contains(complaint(options, 1), "the evaluation loss after step 1 is infinite or NaN" + not_saved));
@@ -292,7 +292,7 @@ TEST_F(Tasks, TracesSteps) {
   EXPECT_FALSE(contains(folder_.read("trace.json"), "\"step 13\""));
 }
 
-TEST_F(Tasks, ATraceThatIsLostEndsNoTraining) {
+TEST_F(Tasks, ALostTraceDoesNotEndTraining) {
   // Writing fails beyond the size limit, as on a full disk.
   Ranks full(1, {"/bin/sh", "-c",
                  "trap '' XFSZ; ulimit -f 50; exec " TRAINER " --max-steps 20 --profile 3 --profile-file " +
@@ -318,7 +318,7 @@ TEST_F(Tasks, ATraceThatIsLostEndsNoTraining) {
 }
 
 // The folder in which training began is not the one of the next command.
-TEST_F(Tasks, ACheckpointFindsItsDataFromEverywhere) {
+TEST_F(Tasks, ACheckpointKeepsTheAbsolutePathOfItsData) {
   std::filesystem::create_directories(folder_ / "project/data");
   for (const char* each :
        {"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"}) {
@@ -331,7 +331,7 @@ TEST_F(Tasks, ACheckpointFindsItsDataFromEverywhere) {
   EXPECT_TRUE(contains(folder_.read("project/runs/step-00000001/manifest.json"), (folder_ / "project/data").string()));
 }
 
-TEST_F(Tasks, TracesWhatThereWasOfARunThatEndsBefore) {
+TEST_F(Tasks, WritesThePartialTraceOfAShortRun) {
   Ranks cut(1, trainer({"--max-steps", "12", "--profile", "5", "--profile-file", folder_ / "cut.json"}));
   ASSERT_EQ(cut.wait(), kOneGood) << cut.errors();
   EXPECT_TRUE(contains(folder_.read("cut.json"), "\"step 12\""));
@@ -403,7 +403,7 @@ TEST_F(Tasks, AMessageBeginsALineOfItsOwnUnderMpirunToo) {
   EXPECT_FALSE(contains(shown, "samples/s\x1b[K\r\n\r\n")) << shown;
 }
 
-TEST_F(Tasks, SaysThatItsOutputCannotBeWritten) {
+TEST_F(Tasks, FailsWhenItsOutputCannotBeWritten) {
   Ranks trained(1, trainer(joined(kTinyText, {"--max-steps", "1", "--checkpoint-dir", folder_ / "text"})));
   ASSERT_EQ(trained.wait(), kOneGood) << trained.errors();
   const Words generate =
@@ -413,7 +413,7 @@ TEST_F(Tasks, SaysThatItsOutputCannotBeWritten) {
   EXPECT_TRUE(contains(full.error(), "cannot write to stdout")) << full.error();
 }
 
-TEST_F(Tasks, ATrainingWhoseOutputIsLostIsCompleteAndSaysSo) {
+TEST_F(Tasks, ATrainingWhoseOutputIsLostCompletesAndFails) {
   const Words train = {TRAINER, "--max-steps", "3", "--checkpoint-dir", folder_ / "runs", "--metrics", folder_ / "m"};
   Process full(joined({"/bin/sh", "-c", "exec \"$0\" \"$@\" > /dev/full"}, train), {}, folder_ / "full");
   EXPECT_EQ(full.wait(std::chrono::steady_clock::now() + std::chrono::seconds(60)), 1);
@@ -462,7 +462,7 @@ TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
   } kCases[] = {
       {{"--task", "tezt"}, 2, "did you mean 'text'?"},
       {{"--epoch", "3"}, 2, "did you mean '--epochs'?"},
-      {{"--config", folder_ / "taks.toml"}, 2, "taks.toml:1: there is no key 'taks'; did you mean 'task'?"},
+      {{"--config", folder_ / "taks.toml"}, 2, "taks.toml:1: unknown key 'taks'; did you mean 'task'?"},
       {{"--config", folder_ / "section.toml"},
        2,
        "section.toml:1: there is no section [training]: keys stand without one"},
@@ -492,18 +492,18 @@ TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
       {{"--batch-size", "2000"}, 1, "--batch-size 2000 is larger than the data set: 1437 samples"},
       {{"--early-stop", "2"}, 2, "--eval-every"},
       {{"--task", "text", "--generate", "x"}, 2, "--checkpoint-dir"},
-      {{"--generate", ""}, 2, "--generate: '' is empty"},
-      {{"--predict", ""}, 2, "--predict: '' is empty"},
+      {{"--generate", ""}, 2, "--generate: the value is empty"},
+      {{"--predict", ""}, 2, "--predict: the value is empty"},
       {{"--timeout", "nan"}, 2, "--timeout: 'nan'"},
       {{"--config", folder_ / "flag.toml"}, 2, "flag.toml:1: deterministic: '7': expected true or false"},
       {{"--deterministic=perhaps"}, 2, "--deterministic: 'perhaps': expected true or false"},
       // Nothing is read: there is no such checkpoint.
       {{"--task", "digits", "--checkpoint-dir", "/none", "--generate", "x"},
        2,
-       "--generate: task 'digits' cannot do that, --task text can"},
+       "--generate: task 'digits' does not support it: give --task text"},
       {{"--task", "table", "--init-from", "/none", "--predict", "x"},
        2,
-       "--predict: task 'table' cannot do that, --task digits can"},
+       "--predict: task 'table' does not support it: give --task digits"},
       {{"--profile", "1", "--profile-file", folder_ / "device"}, 1, "device': it is not a regular file"},
       {{"--device", "cuda"}, 1, "GPU"},
   };

@@ -7,11 +7,11 @@
 #include <c10/core/GradMode.h>
 
 #include "bridge/base/env_map.h"
-#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
-#include "trainer_template/runtime/checkpoint/select_checkpoint.h"
-#include "trainer_template/runtime/checkpoint/load.h"
 #include "trainer_template/runtime/base/console.h"
 #include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/checkpoint/load.h"
+#include "trainer_template/runtime/checkpoint/select_checkpoint.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/ddp/model_tensors.h"
 #include "trainer_template/runtime/run/setup.h"
 #include "trainer_template/runtime/training/task.h"
@@ -44,7 +44,7 @@ const TaskRegistration& kind_of(const Options& options, const Weights& weights) 
                                  [&](const TaskRegistration& each) { return each.name == task->second; });
   if (kind == options.kinds.end())
     throw TrainError("the checkpoint is of task '" + printable(task->second) + "', which this program does not have");
-  if (const std::string refusal = options.refusal_of(*kind); !refusal.empty()) throw TrainError(refusal);
+  if (const std::string reason = options.why_unsupported(*kind); !reason.empty()) throw TrainError(reason);
   return *kind;
 }
 
