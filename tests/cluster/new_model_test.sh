@@ -34,7 +34,7 @@ while IFS= read -r command; do
     blocks diff | patch --fuzz=0 data.cpp
   fi
   eval "$command" >"$work/out" 2>&1 </dev/null || { cat "$work/out"; fail "$command"; }
-  if [[ $command == srun*"--epochs 22"* ]]; then grep -q 'goes on from step [1-9]' "$work/out" || fail "it began anew: $(cat "$work/out")"; fi
+  if [[ $command == srun*"--epochs 22"* ]]; then grep -q 'resumes from step [1-9]' "$work/out" || fail "it began anew: $(cat "$work/out")"; fi
   grep '^trainer: .*accuracy' "$work/out" || true
 done < <(blocks sh)
 

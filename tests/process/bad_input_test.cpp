@@ -217,8 +217,8 @@ TEST(BadInput, RanksWithDifferentData) {
             data};
   };
   Ranks longer(2, train((folder / "longer$RANK.txt").string())), other(2, train((folder / "other$RANK.txt").string()));
-  expect_one_line(longer, "rank 0's has ");
-  expect_one_line(other, "holds other samples than rank 0's; all ranks need the same data");
+  expect_one_line(longer, " on rank 0; all ranks need the same data");
+  expect_one_line(other, "contains other samples than on rank 0; all ranks need the same data");
 }
 
 TEST(BadInput, CheckpointFolderThatIsNotShared) {

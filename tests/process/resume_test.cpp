@@ -220,7 +220,7 @@ TEST_F(Resume, SaysWhenThereIsNothingLeftToDo) {
   train(1, folder_ / "curve", folder_ / "runs", 5);
   Ranks again(1, {TRAINER, "--max-steps", "5", "--model", "mlp:600,500", "--checkpoint-dir", folder_ / "runs"});
   EXPECT_EQ(again.wait(), std::vector<int>{0}) << again.errors();
-  EXPECT_TRUE(contains(again.out(0), "it is complete"));
+  EXPECT_TRUE(contains(again.out(0), "the run is complete"));
 }
 
 // Ten steps an epoch. Where the data lies does not matter, and between two epochs other data may come.
@@ -247,7 +247,7 @@ TEST_F(Resume, RefusesOtherDataInTheMiddleOfAnEpoch) {
   expect_one_line(back,
                   "the checkpoint at step 13 was written in an epoch of other training data of the same size (--data " +
                       (folder_ / "other").string() + "), this run has --data " + (folder_ / "data").string() +
-                      "; samples would be left out or come twice");
+                      "; resuming would skip and repeat samples");
 
   // Given relatively, it is the same folder with other rows.
   fs::copy_file(folder_ / "data/train.csv", folder_ / "other/train.csv", fs::copy_options::overwrite_existing);

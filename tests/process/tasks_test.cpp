@@ -107,7 +107,8 @@ TEST_F(Tasks, GeneratesTextAndPredictsTheClassOfAnImage) {
       1, trainer({"--checkpoint-dir", folder_ / "digits", "--predict", SOURCE_DIR "/tests/data/images/seven.png"}));
   ASSERT_EQ(predicted.wait(), kOneGood) << predicted.errors();
   EXPECT_TRUE(contains(predicted.out(0), "seven.png: 7 (")) << predicted.out(0);
-  EXPECT_TRUE(contains(complaint({"--checkpoint-dir", folder_ / "empty", "--predict", "x"}, 1), "holds no checkpoint"));
+  EXPECT_TRUE(
+      contains(complaint({"--checkpoint-dir", folder_ / "empty", "--predict", "x"}, 1), "contains no checkpoint"));
 }
 
 // train.StepTest checks which samples are named, and that the model does not change.

@@ -28,15 +28,15 @@ struct Weights {
 Weights weights_of(const Options& options, ProcessGroup& group) {
   if (!options.init_from.empty()) return {options.init_from, {}};
   const CheckpointOptions& checkpoints = options.checkpoints;
-  const auto choice = select_checkpoint(checkpoints.folder, checkpoints.resume, group);
+  const auto selected = select_checkpoint(checkpoints.folder, checkpoints.resume, group);
   all_or_none(group, [&] {
-    if (!choice) throw TrainError("'" + checkpoints.folder.string() + "' holds no checkpoint");
-    if (options.task_given) check_task(*choice, options.task);
+    if (!selected) throw TrainError("'" + checkpoints.folder.string() + "' contains no checkpoint");
+    if (options.task_given) check_task(*selected, options.task);
   });
-  return {choice->folder / kModelFile, choice->manifest};
+  return {selected->folder / kModelFile, selected->manifest};
 }
 
-// The checkpoint's, unless the user gave one.
+// The task of the checkpoint, unless the user gave --task.
 const TaskRegistration& kind_of(const Options& options, const Weights& weights) {
   const auto task = weights.manifest.options.find("task");
   if (options.task_given || task == weights.manifest.options.end()) return *options.kind;
@@ -48,7 +48,7 @@ const TaskRegistration& kind_of(const Options& options, const Weights& weights) 
   return *kind;
 }
 
-// As the checkpoint was trained.
+// Model and data of the checkpoint, unless the user gave them.
 TaskSettings settings_of(const Options& options, const TaskRegistration& kind, const Weights& weights) {
   TaskSettings settings = options.task_settings();
   for (const auto& [name, value] : kind.defaults) {

@@ -19,7 +19,7 @@
 namespace torchbridge::train {
 namespace {
 
-// Its first outputs are compared with the model's: a package of another model may have tensors of the same names.
+// Compares the package's first outputs with the model's: a package of another model may have tensors of the same names.
 std::function<at::Tensor(const at::Tensor&)> compiled_forward(const Options& options, Model& model,
                                                               const ModelTensors& tensors, ProcessGroup& group) {
   std::shared_ptr<CompiledModel> compiled;
@@ -29,8 +29,8 @@ std::function<at::Tensor(const at::Tensor&)> compiled_forward(const Options& opt
     const at::Tensor outputs = compiled->forward(inputs);
     constexpr double kTolerance = 1e-3;
     if (!std::exchange(compared, true) && !at::allclose(outputs, model.forward(inputs), kTolerance, kTolerance)) {
-      throw TrainError("--compiled-eval '" + options.compiled_eval + "' computes something else than --model " +
-                       options.model);
+      throw TrainError("--compiled-eval '" + options.compiled_eval + "' computes other outputs than --model " +
+                       options.model + ": compile the package from this model");
     }
     return outputs;
   };
