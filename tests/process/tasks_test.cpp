@@ -26,7 +26,7 @@ Words joined(Words command, const Words& more) {
 
 class Tasks : public testing::Test {
  protected:
-  // What one rank says on stderr; it must fail with this code. It sees no GPU, also where there is one.
+  // The stderr of one rank, which must fail with this code. GPUs are hidden from it.
   std::string complaint(const Words& options, int code) {
     Ranks alone(1, trainer(options), {{"CUDA_VISIBLE_DEVICES", "-1"}});
     EXPECT_EQ(alone.wait(), std::vector<int>{code}) << alone.errors();
@@ -78,11 +78,11 @@ TEST_F(Tasks, GeneratesTextAndPredictsTheClassOfAnImage) {
   ASSERT_EQ(generated.wait(), kOneGood) << generated.errors();
   EXPECT_EQ(generated.out(0).find("And God said"), 0u) << generated.out(0);
   EXPECT_EQ(generated.out(0).size(), std::string("And God said\n").size() + 40);
-  // The checkpoint tells its task.
-  Ranks untold(
+  // Without --task it is the checkpoint's.
+  Ranks without_task(
       1, trainer({"--checkpoint-dir", folder_ / "text", "--generate", "And God said", "--generate-length", "40"}));
-  ASSERT_EQ(untold.wait(), kOneGood) << untold.errors();
-  EXPECT_EQ(untold.out(0), generated.out(0));
+  ASSERT_EQ(without_task.wait(), kOneGood) << without_task.errors();
+  EXPECT_EQ(without_task.out(0), generated.out(0));
   EXPECT_TRUE(contains(complaint({"--checkpoint-dir", folder_ / "text", "--predict", "x"}, 1),
                        "--predict: task 'text' does not support it: give --task digits"));
   const auto coldest = [&](const char* temperature) {
@@ -93,7 +93,7 @@ TEST_F(Tasks, GeneratesTextAndPredictsTheClassOfAnImage) {
   };
   EXPECT_EQ(coldest("1e-320"), coldest("0"));
 
-  // So is its data, which says what tokens are.
+  // So are its data: with these there is no text for the tokens.
   for (const char* name : {"train.bin", "val.bin"}) folder_.write(name, std::string(400, '\1'));
   Ranks tokens(1, trainer(joined(kTinyText, {"--data", folder_.path(), "--max-steps", "1", "--checkpoint-dir",
                                              folder_ / "tokens"})));
@@ -318,7 +318,7 @@ TEST_F(Tasks, ALostTraceDoesNotEndTraining) {
   EXPECT_EQ(folder_.read("notes"), "{\"mine\": 1}");
 }
 
-// The folder in which training began is not the one of the next command.
+// Training may start in another folder than the next command.
 TEST_F(Tasks, ACheckpointKeepsTheAbsolutePathOfItsData) {
   std::filesystem::create_directories(folder_ / "project/data");
   for (const char* each :
@@ -344,7 +344,7 @@ TEST_F(Tasks, WritesThePartialTraceOfAShortRun) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "none.json"));
 }
 
-// The bar of the last step stands on the terminal when the message comes.
+// The bar of the last step is on the terminal when the message is printed.
 TEST_F(Tasks, MessagesBeginALineOfTheirOwnOnATerminal) {
   int terminal = -1;
   const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
@@ -365,7 +365,7 @@ TEST_F(Tasks, MessagesBeginALineOfTheirOwnOnATerminal) {
   EXPECT_TRUE(contains(shown, "samples/s\x1b[K\r\ntrainer: --profile: ")) << shown;
 }
 
-// mpirun gives rank 0 a terminal of its own for stdout and a pipe for stderr, and hands both on to its terminal in any
+// mpirun gives rank 0 its own terminal for stdout and a pipe for stderr, and forwards both to mpirun's terminal in any
 // order.
 TEST_F(Tasks, AMessageBeginsALineOfItsOwnUnderMpirunToo) {
   int terminal = -1;
@@ -469,11 +469,11 @@ TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
        "section.toml:1: there is no section [training]: keys stand without one"},
       {{"--config", folder_ / "binary.toml"}, 2, "binary.toml:1: 'a\\x01\\xffb': Encountered invalid utf-8"},
       {{"--config", folder_.path()}, 2, "--config: "},
-      {{"--task", "text", "--model", "gpt:layers=2,heads=2,layers=3"}, 2, "'layers' is there twice"},
+      {{"--task", "text", "--model", "gpt:layers=2,heads=2,layers=3"}, 2, "'layers' is given twice"},
       {{"--task", "text", "--model", "gpt:tiny,layer=3"}, 2, "did you mean 'layers'?"},
       {{"--task", "text", "--model", "gpt:tiny,small"}, 2, "the preset 'small' must come first"},
       {{"--task", "text", "--model", "mlp:3"}, 2, "expected gpt:PRESET"},
-      {{"--task", "text", "--model", "gpt:tiny,heads=3"}, 2, "width 128 does not divide among 3 heads"},
+      {{"--task", "text", "--model", "gpt:tiny,heads=3"}, 2, "width 128 is not a multiple of the 3 heads"},
       {{"--task", "table", "--model", "cnn:3"}, 2, "expected linear"},
       {{"--model", "mlp:0"}, 2, "mlp:0"},
       {{"--task", "text", "--data", folder_ / "empty.txt"}, 1, "empty.txt"},
@@ -498,7 +498,7 @@ TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
       {{"--timeout", "nan"}, 2, "--timeout: 'nan'"},
       {{"--config", folder_ / "flag.toml"}, 2, "flag.toml:1: deterministic: '7': expected true or false"},
       {{"--deterministic=perhaps"}, 2, "--deterministic: 'perhaps': expected true or false"},
-      // Nothing is read: there is no such checkpoint.
+      // Rejected before the checkpoint, which does not exist, is read.
       {{"--task", "digits", "--checkpoint-dir", "/none", "--generate", "x"},
        2,
        "--generate: task 'digits' does not support it: give --task text"},

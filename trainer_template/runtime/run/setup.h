@@ -17,8 +17,7 @@
 
 namespace torchbridge::train {
 
-// Seeds the generators of the CPU and of the GPU. Call it after the group is formed: before that the GPU is not
-// selected.
+// Seeds the generators of the CPU and of the GPU; before the group is formed, only that of the CPU.
 void seed_generators(const Options& options);
 
 // Collective: throws on all ranks if one cannot read the data, or has data of another size than rank 0. TrainError
