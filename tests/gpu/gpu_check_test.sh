@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/gpu_check without a GPU: what it refuses, and its archive tried on the CPU: gpu_check_test.sh SOURCE_DIR BUILD_DIR
+# scripts/gpu_check without a GPU: the errors, and its archive on the CPU. gpu_check_test.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
 source_dir=$1 build_dir=$2
 python=$(sed -n 's/^TORCHBRIDGE_PYTHON:INTERNAL=//p' "$build_dir/CMakeCache.txt")
@@ -39,7 +39,7 @@ ends 2 '--only subgroups needs --ranks 2 or more' --only subgroups
 ends 2 "^gpu_check: cannot write '/none/gpu_check.tgz': No such file" pack /none/gpu_check.tgz
 ends 2 '^gpu_check: /none/bin/trainer is missing' --build /none pack "$work/gpu_check.tgz"
 
-# libtorch's part for CUDA opens, and says that there is no GPU; its guard shows that it is there, and not a stand-in that knows no GPU.
+# libtorch's CUDA library loads and reports that there is no GPU. Its device guard proves that it is the real library.
 opened=$(CUDA_VISIBLE_DEVICES=-1 "$build_dir/bin/gpu_cases" open cuda)
 [[ $opened == $'guard 1\ndevices 0' ]] || fail "libtorch_cuda.so: $opened"
 

@@ -440,8 +440,8 @@ TEST_F(Tasks, EvaluatesByACompiledPackageWithItsOwnWeights) {
     return line.substr(0, line.find(" samples/s")).substr(0, line.rfind(", "));
   };
   EXPECT_EQ(result(compiled.out(0)), result(eager.out(0)));
-  const std::string said = complaint({"--model", "mlp:32,16", "--compiled-eval", package, "--max-steps", "1"}, 1);
-  EXPECT_TRUE(contains(said, "model.pt2")) << said;
+  const std::string errors = complaint({"--model", "mlp:32,16", "--compiled-eval", package, "--max-steps", "1"}, 1);
+  EXPECT_TRUE(contains(errors, "model.pt2")) << errors;
 }
 
 TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
@@ -509,9 +509,9 @@ TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
       {{"--device", "cuda"}, 1, "GPU"},
   };
   for (const auto& c : kCases) {
-    const std::string said = complaint(c.options, c.code);
-    EXPECT_EQ(lines_in(said), 1) << said;
-    EXPECT_TRUE(contains(said, c.named)) << said;
+    const std::string errors = complaint(c.options, c.code);
+    EXPECT_EQ(lines_in(errors), 1) << errors;
+    EXPECT_TRUE(contains(errors, c.named)) << errors;
   }
 }
 

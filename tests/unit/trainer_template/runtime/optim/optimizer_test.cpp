@@ -96,7 +96,7 @@ TEST(Optimizer, UsesTheMemoryOfAdoptedState) {
   set_gradients(parameters, 1), before->step(0.1);
   NamedTensors given;
   for (const auto& [name, tensor] : before->state()) given.emplace_back(name, tensor.clone());
-  given[0].second = given[0].second.t().contiguous().t();  // laid out otherwise: this one is copied
+  given[0].second = given[0].second.t().contiguous().t();  // other strides: this one is copied
   after->adopt_state(given);
   const NamedTensors state = after->state();
   expect_equal(state, before->state());

@@ -175,9 +175,9 @@ TEST_F(ConfigFile, ErrorsNameFileAndLine) {
       {"quiet = 'maybe'\n", 1, "quiet: 'maybe': expected true or false"},
   };
   for (const auto& [text, line, expected] : kCases) {
-    const std::string said = complaint_of(text);
-    EXPECT_TRUE(said.starts_with(path() + ":" + std::to_string(line) + ": ")) << said;
-    EXPECT_NE(said.find(expected), std::string::npos) << said;
+    const std::string errors = complaint_of(text);
+    EXPECT_TRUE(errors.starts_with(path() + ":" + std::to_string(line) + ": ")) << errors;
+    EXPECT_NE(errors.find(expected), std::string::npos) << errors;
   }
   EXPECT_EQ(complaint({"--config", folder_.path().string()}),
             "--config: cannot read '" + folder_.path().string() + "': Is a directory (see --help)");

@@ -42,10 +42,10 @@ TEST(RecordFile, HasWholeRecordsOnly) {
     testing::internal::CaptureStderr();
     file.append("two two\n");
     file.append("three\n");
-    const std::string said = testing::internal::GetCapturedStderr();
+    const std::string errors = testing::internal::GetCapturedStderr();
     EXPECT_TRUE(contains(
-        said, "curve': File too large; training continues, and records are lost until writing succeeds again\n"));
-    EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+        errors, "curve': File too large; training continues, and records are lost until writing succeeds again\n"));
+    EXPECT_EQ(std::count(errors.begin(), errors.end(), '\n'), 1) << errors;
     EXPECT_EQ(folder.read("curve"), one);
     file.replace_end("e\n", "e and more\n");
     EXPECT_EQ(folder.read("curve"), one);
