@@ -195,7 +195,7 @@ TEST_F(Failure, TwoRunsDoNotShareAMetricsOrSampleLogFile) {
   for (const auto& [option, file] : kFiles) {
     Ranks second(2, trainer({"--max-steps", "2", option, file}));
     expect_one_line(second, "cannot write '" + file +
-                                "': another run, or another option of this one, writes it; give another " + option);
+                                "': another run, or another option of this run, writes to it; give another " + option);
   }
   first.kill_rank(0, SIGKILL);
   first.wait();
