@@ -22,11 +22,11 @@ namespace torchbridge::train {
 namespace {
 
 // An unset shell variable leaves "--metrics=", for which CLI11 would take the next argument as the value.
-void reject_empty_values(std::span<char*> words) {
-  for (const std::string_view word : words) {
-    const auto sign = word.find('=');
-    if (word.starts_with("--") && sign + 1 == word.size())
-      throw CLI::ValidationError(std::string(word.substr(0, sign)), not_empty(""));
+void reject_empty_values(std::span<char*> arguments) {
+  for (const std::string_view argument : arguments) {
+    const auto sign = argument.find('=');
+    if (argument.starts_with("--") && sign + 1 == argument.size())
+      throw CLI::ValidationError(std::string(argument.substr(0, sign)), not_empty(""));
   }
 }
 
@@ -65,9 +65,8 @@ CommandLine::CommandLine(std::span<const TaskRegistration> kinds)
     : kinds_(kinds),
       app_(
           "Trains with DistributedDataParallel, one process a rank.\n"
-          "The ranks are those of srun --torch-env, mpirun, torchrun or RANK, WORLD_SIZE, MASTER_ADDR and "
-          "MASTER_PORT;\n"
-          "without any of them there is one rank.",
+          "The ranks are those of srun --torch-env, mpirun or torchrun, or of RANK, WORLD_SIZE, MASTER_ADDR\n"
+          "and MASTER_PORT; without any of them there is one rank.",
           program_name()) {
   set_up(app_);
   app_.add_option("--config", file_, "Read options from this TOML file; the command line overrides it")
@@ -75,10 +74,10 @@ CommandLine::CommandLine(std::span<const TaskRegistration> kinds)
   app_.add_flag("--print-config", prints_config_, "Print all options with their values, as a file for --config");
   declare_options(table_, options_, kinds_);
   for (const DeclaredOption& each : table_.all()) {
-    std::string& word = arguments_[each.name];
+    std::string& argument = arguments_[each.name];
     const bool is_flag = std::holds_alternative<bool*>(each.value);
     CLI::Option* const option =
-        is_flag ? app_.add_flag(each.name, word, each.help) : app_.add_option(each.name, word, each.help);
+        is_flag ? app_.add_flag(each.name, argument, each.help) : app_.add_option(each.name, argument, each.help);
     option->group(each.group);
     if (!is_flag) option->type_name(each.kind());
   }
