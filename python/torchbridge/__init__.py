@@ -1,4 +1,5 @@
-"""Gives torch.distributed the backend "mpi" and the init methods slurm://, pmix:// and mpi://. Importing is all there is to do."""
+"""Gives torch.distributed the backend "mpi" and the init methods slurm://, pmix:// and mpi://. Importing is all there
+is to do."""
 from . import backend, rendezvous
 
 backend.register()

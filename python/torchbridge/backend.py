@@ -13,13 +13,15 @@ class ProcessGroupMPI:
     def create(ranks, timeout=None):
         from . import _mpi  # loads libmpi, so not before it is wanted
 
-        # distributed_c10d has no word about the group's timeout for its own MPI, which knows none: its caller's variable of that name.
+        # distributed_c10d has no word about the group's timeout for its own MPI, which knows none: its caller's
+        # variable of that name.
         timeout = timeout or sys._getframe(1).f_locals.get("timeout")
         return _mpi.create(ranks, timeout and timeout.total_seconds())
 
 
 def register():
-    """Not Backend.register_backend: distributed_c10d looks for its own MPI before it looks for registered backends of that name."""
+    """Not Backend.register_backend: distributed_c10d looks for its own MPI before it looks for registered backends of
+    that name."""
     if torch.distributed.is_mpi_available() or not importlib.util.find_spec(f"{__package__}._mpi"):
         return
     distributed_c10d.ProcessGroupMPI = ProcessGroupMPI

@@ -1,7 +1,9 @@
-"""Init methods slurm://, pmix:// and mpi://: the launcher tells the ranks, rank 0 the port that it has bound, and a TCPStore does the rest.
+"""Init methods slurm://, pmix:// and mpi://: the launcher tells the ranks, rank 0 the port that it has bound, and a
+TCPStore does the rest.
 
-slurm://?addr=iface:eth0&port=29500-29600&wait=120: options of --torch-env (docs/admin/plugin.md), and for how many seconds the ranks
-wait for each other. rank and world_size, there or as arguments of init_process_group, must be the launcher's.
+slurm://?addr=iface:eth0&port=29500-29600&wait=120: options of --torch-env (docs/admin/plugin.md), and for how many
+seconds the ranks wait for each other. rank and world_size, there or as arguments of init_process_group, must be the
+launcher's.
 """
 import os
 from datetime import timedelta
@@ -30,7 +32,8 @@ def _handler(url, timeout: timedelta = default_pg_timeout, **_):
     parsed = urlparse(url)
     scheme = parsed.scheme
     if parsed.netloc or parsed.path not in ("", "/"):
-        raise ValueError(f"{url}: expected {scheme}:// or {scheme}://?OPTION=VALUE&..., as the launcher knows the address")
+        raise ValueError(f"{url}: expected {scheme}:// or {scheme}://?OPTION=VALUE&..., as the launcher knows the "
+                         "address")
     query = dict(parse_qsl(parsed.query, keep_blank_values=True))
     given = {name: query.pop(name) for name in ("rank", "world_size") if name in query}
     seconds = float(query.pop("wait", min(timeout.total_seconds(), _LONGEST_WAIT)))

@@ -54,12 +54,13 @@ def require_privileges():
 def require_no_chroot():
     """nsenter takes a program to the root of its mount namespace, which in a chroot is another one."""
     ours = os.stat("/")
-    entered = subprocess.run(["nsenter", "--mount=/proc/self/ns/mnt", "stat", "--format=%d %i", "/"], capture_output=True, text=True)
+    entered = subprocess.run(["nsenter", "--mount=/proc/self/ns/mnt", "stat", "--format=%d %i", "/"],
+                             capture_output=True, text=True)
     if entered.returncode != 0 and "failed to execute" not in entered.stderr:
         raise ClusterError(f"cannot enter a mount namespace: {entered.stderr.strip()}")
     if entered.stdout != f"{ours.st_dev} {ours.st_ino}\n":
-        raise ClusterError("this is a chroot, and nsenter, which takes programs into a node, leaves it: enter this root by "
-                           "pivot_root, as systemd-nspawn and containers do, or use the machine's own")
+        raise ClusterError("this is a chroot, and nsenter, which takes programs into a node, leaves it: enter this "
+                           "root by pivot_root, as systemd-nspawn and containers do, or use the machine's own")
 
 
 def login_name():

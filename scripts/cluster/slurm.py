@@ -28,7 +28,8 @@ def require_programs():
 
 def write_configuration(cluster, network, options):
     write(cluster.path("slurm.conf"), slurm_conf(cluster, network, options))
-    write(cluster.path("cgroup.conf"), "IgnoreSystemd=yes\n")  # asked only where --conf chooses plugins that use cgroups
+    # Asked only where --conf chooses plugins that use cgroups.
+    write(cluster.path("cgroup.conf"), "IgnoreSystemd=yes\n")
     plugin = f"optional {options.plugin} {options.plugin_args}".rstrip() + "\n" if options.plugin else ""
     write(cluster.path("plugstack.conf"), plugin)
     gpus = [cluster.path("dev", f"nvidia{index}") for index in range(options.gpus)]
@@ -109,8 +110,9 @@ def node_lines(network, options):
 def start_daemons(cluster, network):
     """Every munged, then slurmctld, then every slurmd; each as soon as the ones before answer.
 
-    Each node has its own munged, as on real clusters. To a shared one the credential of a step of two nodes is replayed,
-    and slurmd before 23.02.5 frees the text of that error twice where two steps start at once (docs/develop/cluster.md).
+    Each node has its own munged, as on real clusters. To a shared one the credential of a step of two nodes is
+    replayed, and slurmd before 23.02.5 frees the text of that error twice where two steps start at once
+    (docs/develop/cluster.md).
     """
     limit_resources()
     deadline = time.monotonic() + START_WAIT_S
@@ -148,8 +150,8 @@ def limit_resources():
 
 def munged(cluster, name, folder):
     files = {option: os.path.join(folder, option) for option in ("socket", "pid", "seed")}
-    return ["munged", "--foreground", "--force", f"--key-file={cluster.path('munge.key')}", f"--socket={files['socket']}",
-            f"--pid-file={files['pid']}", f"--seed-file={files['seed']}",
+    return ["munged", "--foreground", "--force", f"--key-file={cluster.path('munge.key')}",
+            f"--socket={files['socket']}", f"--pid-file={files['pid']}", f"--seed-file={files['seed']}",
             f"--log-file={cluster.path('log', f'{name}.log')}"]
 
 

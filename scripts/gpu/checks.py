@@ -1,4 +1,5 @@
-"""What is looked at, check by check. Each gives rows (what, figure, verdict); verdict None: there is nothing to judge."""
+"""What is looked at, check by check. Each gives rows (what, figure, verdict); verdict None: there is nothing to
+judge."""
 
 import pathlib
 import re
@@ -12,8 +13,8 @@ from jobs import Failed
 PRECISIONS = ("fp32", "bf16", "fp16")
 # What is trained: title, task, options, and the reference script that takes the same ones.
 DIGITS = ["--epochs", "1000", "--batch-size", "32", "--optimizer", "sgd", "--lr", "0.02"]
-GPT = ["--epochs", "100", "--batch-size", "32", "--optimizer", "adamw", "--lr", "0.001", "--weight-decay", "0.1", "--no-decay-1d",
-       "--clip-norm", "1", "--lr-schedule", "constant", "--warmup-steps", "0"]
+GPT = ["--epochs", "100", "--batch-size", "32", "--optimizer", "adamw", "--lr", "0.001", "--weight-decay", "0.1",
+       "--no-decay-1d", "--clip-norm", "1", "--lr-schedule", "constant", "--warmup-steps", "0"]
 TASKS = [
     ("digits, `mlp:2048,2048`", "digits", [*DIGITS, "--model", "mlp:2048,2048"], "train_reference.py"),
     ("digits, `cnn:16,32`", "digits", [*DIGITS, "--model", "cnn:16,32"], "train_reference.py"),
@@ -95,7 +96,8 @@ def tasks_learn(jobs, steps):
             early, final = apart(lines[:10], whole), mean_loss(whole[-tenth(whole):])
             end = abs(mean_loss(lines[-tenth(lines):]) - final)
             near = apart(lines[:1], whole) < 0.02 and end < 0.1 * max(1.0, final)
-            return f"{figure}; from fp32 {early:.1e} in the first 10 steps, {end:.1e} at the end", verdict and near and early > 1e-6
+            figure += f"; from fp32 {early:.1e} in the first 10 steps, {end:.1e} at the end"
+            return figure, verdict and near and early > 1e-6
         for precision in PRECISIONS:
             yield row(f"{title}, {precision}", lambda: find(precision))
 
@@ -105,16 +107,20 @@ def scale_comes_down(jobs, steps):
     title, task, options, _ = TASKS[0]
 
     def find():
-        lines = jobs.train(task, [*options, "--max-steps", max(steps, 100), "--precision", "fp16", "--loss-scale", "1e12"])
+        lines = jobs.train(task, [*options, "--max-steps", max(steps, 100),
+                                  "--precision", "fp16", "--loss-scale", "1e12"])
         figure, verdict = loss_falls(lines)
-        first, second = (sum(line.get("skipped", False) for line in part) for part in (lines[:len(lines) // 2], lines[len(lines) // 2:]))
+        first, second = (sum(line.get("skipped", False) for line in part)
+                         for part in (lines[:len(lines) // 2], lines[len(lines) // 2:]))
         # A scale that just fits may overflow once more.
-        return f"{figure}; {first} steps left out in the first half, {second} in the second", verdict and first > 0 and second < 3
+        figure += f"; {first} steps left out in the first half, {second} in the second"
+        return figure, verdict and first > 0 and second < 3
     yield row(f"{title}, fp16 from a loss scale of 1e12 (GradScaler)", find)
 
 
 def two_share_the_gpu(jobs, steps):
-    """NCCL refuses two ranks on one GPU; gloo copies by way of the CPU. The same losses as on the CPU: gradients are averaged."""
+    """NCCL refuses two ranks on one GPU; gloo copies by way of the CPU. The same losses as on the CPU: gradients are
+    averaged."""
     title, task, options, _ = TASKS[0]
 
     def find():
@@ -127,7 +133,8 @@ def two_share_the_gpu(jobs, steps):
 
 
 def resume_continues(jobs, steps):
-    """From step 20 of 40, with dropout: weights, optimizer, order of samples and the generator of the device are where they were."""
+    """From step 20 of 40, with dropout: weights, optimizer, order of samples and the generator of the device are where
+    they were."""
     model = "gpt:layers=2,heads=2,width=64,context=64,dropout=0.2"
     words = [*GPT, "--model", model, "--max-steps", 40]
     for way in ([], ["--async-save"]):
@@ -138,7 +145,8 @@ def resume_continues(jobs, steps):
             if [line["step"] for line in resumed] != list(range(21, 41)):
                 return f"{len(resumed)} steps after step 20 of 40", False
             distance = apart(resumed, whole)
-            return f"losses of the steps after it: {'equal' if distance == 0 else f'within {distance:.1e}'}", distance < NEAR
+            found = "equal" if distance == 0 else f"within {distance:.1e}"
+            return f"losses of the steps after it: {found}", distance < NEAR
         yield row(f"text, `{model}`, resumed from step 20{' of `--async-save`' if way else ''}", find)
 
 
@@ -164,7 +172,8 @@ def options_work(jobs, steps):
             figure, verdict = compare(jobs.train(task, [*words, "--profile", 3, "--profile-file", file]))
             trace = file.read_text()
         kernels = len(re.findall(r'"cat": *"kernel"', trace))
-        return f"{figure}; {kernels} kernels traced", verdict and '"step 13"' in trace and (kernels > 0 or jobs.device == "cpu")
+        is_traced = '"step 13"' in trace and (kernels > 0 or jobs.device == "cpu")
+        return f"{figure}; {kernels} kernels traced", verdict and is_traced
 
     yield row(f"{title}, what the rows below are compared with", find_plain)
     cases = [(["--zero", "1"], {}), (["--deterministic"], {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"})]
@@ -188,14 +197,16 @@ def copies_overlap(jobs, steps):
     def find():
         found = {name: float(values[0]) for name, values in jobs.cases("overlap").items()}
         facts = {"pinned memory": found["pinned"], "copied first": found["copied_first"], "whole": found["equal"]}
-        figure = "begun after {begin_s:.4f} s, done after {copied_s:.4f} s, products after {computed_s:.4f} s".format(**found)
+        figure = ("begun after {begin_s:.4f} s, done after {copied_s:.4f} s, "
+                  "products after {computed_s:.4f} s").format(**found)
         missing = "".join(f"; not {name}" for name, fact in facts.items() if fact != 1)
         return figure + missing, not missing and found["begin_s"] < 0.1 * found["computed_s"]
     yield row("batches are copied from pinned memory while products are computed", find)
 
 
 def generators_agree(jobs, steps):
-    ask = f"import torch; torch.manual_seed(7); print(*('%.9g' % x for x in torch.randn(4, device='{jobs.device}').tolist()))"
+    ask = ("import torch; torch.manual_seed(7); "
+           f"print(*('%.9g' % x for x in torch.randn(4, device='{jobs.device}').tolist()))")
 
     def find():
         ours, python = jobs.cases("random")["number"], jobs.run([jobs.torch["python"], "-c", ask]).split()
@@ -236,5 +247,5 @@ def speed(jobs, steps):
                       lambda: speed_of(jobs, task, [*options, "--max-steps", steps, "--precision", precision], script))
 
 
-CHECKS = [nccl_connects_eagerly, generators_agree, copies_overlap, tasks_learn, scale_comes_down, two_share_the_gpu, resume_continues,
-          options_work, speed]
+CHECKS = [nccl_connects_eagerly, generators_agree, copies_overlap, tasks_learn, scale_comes_down, two_share_the_gpu,
+          resume_continues, options_work, speed]

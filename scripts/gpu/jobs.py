@@ -112,7 +112,8 @@ class Jobs:
         return found
 
     def train(self, task, options, world_size=1, device=None, more=None):
-        """The metrics of the trainer, a dictionary a step. The gradients' norm, which the reference scripts do not measure, is left out."""
+        """The metrics of the trainer, a dictionary a step. The gradients' norm, which the reference scripts do not
+        measure, is left out."""
         program = [*self.trainer(task), "--no-grad-norm", "--device", device or self.device]
         return self._metrics(program, options, world_size, self.libraries() | (more or {}))
 

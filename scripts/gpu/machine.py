@@ -1,4 +1,5 @@
-"""What is here: an NVIDIA driver with GPUs, and a Python whose torch is the libtorch that the programs were built for."""
+"""What is here: an NVIDIA driver with GPUs, and a Python whose torch is the libtorch that the programs were built
+for."""
 
 import ctypes
 import json
@@ -66,7 +67,8 @@ def check_driver(torch):
     if newest.value // 1000 < major:
         oldest = f"; it needs a driver from {OLDEST_DRIVER[major]} on" if major in OLDEST_DRIVER else ""
         driver = f"the NVIDIA driver {driver_version()}".rstrip()
-        raise Stop(f"{driver} serves CUDA {served} at most, and torch {torch['version']} is for CUDA {torch['cuda']}{oldest}")
+        raise Stop(f"{driver} serves CUDA {served} at most, and torch {torch['version']} is for CUDA "
+                   f"{torch['cuda']}{oldest}")
 
 
 def requirements():
@@ -101,7 +103,8 @@ def needed_version():
 
 
 def fits(torch, device):
-    """A torch for the CPU, or for another CUDA, has the same version up to the +, and not the libraries that the programs need."""
+    """A torch for the CPU, or for another CUDA, has the same version up to the +, and not the libraries that the
+    programs need."""
     if torch is None or (device == "cuda" and torch["cuda"] is None):
         return False
     return needed_version() in (torch["version"], torch["version"].split("+")[0])
@@ -115,7 +118,8 @@ def make_venv():
         subprocess.run([sys.executable, "-m", "venv", VENV], check=True, stdout=subprocess.DEVNULL)
         subprocess.run([VENV / "bin/pip", "install", "-q", "--disable-pip-version-check", *words], check=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        raise Stop(f"cannot make {VENV} with torch {pinned['torch']}: {error}; give --python a Python that has it") from error
+        raise Stop(f"cannot make {VENV} with torch {pinned['torch']}: {error}; give --python a Python that has "
+                   "it") from error
 
 
 def fitting(python, device):

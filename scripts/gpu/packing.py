@@ -1,4 +1,5 @@
-"""An archive of what a machine with a GPU needs beside libc and torch: programs, their shared libraries, reference scripts, data."""
+"""An archive of what a machine with a GPU needs beside libc and torch: programs, their shared libraries, reference
+scripts, data."""
 
 import io
 import os
@@ -77,7 +78,8 @@ def pack(target, build):
     programs = [build / name for name in PROGRAMS]
     for program in programs:
         if not program.exists():
-            raise Stop(f"{program} is missing: cmake --build --preset full --target trainer gpu_cases torchbridge_nccl_plugin", 2)
+            raise Stop(f"{program} is missing: cmake --build --preset full --target trainer gpu_cases "
+                       "torchbridge_nccl_plugin", 2)
     libraries = all_libraries(programs)
     torch = torch_folder(libraries)
     needed, version = beyond_libc_and_torch(libraries, torch), torch_version(torch)

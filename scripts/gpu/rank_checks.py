@@ -1,4 +1,5 @@
-"""What takes several ranks, each with a GPU of its own, and NCCL between them; on the CPU, which tries the script, gloo."""
+"""What takes several ranks, each with a GPU of its own, and NCCL between them; on the CPU, which tries the script,
+gloo."""
 
 import pathlib
 import signal

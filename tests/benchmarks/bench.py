@@ -55,7 +55,8 @@ def ratio(values, references):
 class Ranks:
     """The processes of one run on this machine, with RANK and its companions set as a user would by hand.
 
-    At the end of a `with` block those that still run are killed. `more`: variables of some ranks, {rank: {name: value}}.
+    At the end of a `with` block those that still run are killed. `more`: variables of some ranks,
+    {rank: {name: value}}.
     """
 
     def __init__(self, command, world_size, keep_output=False, more=None):

@@ -92,7 +92,8 @@ def save(way, state, folder, saves):
 
 
 def save_in_training(way, training, folder, saves, rows):
-    """Of each save: the steps before it, the call, and the steps from then until the files are written, though not synced."""
+    """Of each save: the steps before it, the call, and the steps from then until the files are written, though not
+    synced."""
     inputs = torch.randn(rows, training.weights[0].shape[0])
     def no_steps():
         return {"seconds": [], "cpu": [], "waits": []}

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Milliseconds that `torchbridge exec` adds to the start of an empty program: alone, of 8 ranks on one node under mpirun, and
-of 8 tasks on 4 nodes under srun, against the plugin.
+"""Milliseconds that `torchbridge exec` adds to the start of an empty program: alone, of 8 ranks on one node under
+mpirun, and of 8 tasks on 4 nodes under srun, against the plugin.
 
 Runs on a cluster of 4 nodes made by scripts/cluster/cluster, which `tests/benchmarks/run command` does first.
 """
@@ -24,7 +24,8 @@ def groups(options):
     return {
         "nobody": {"plain": [EMPTY], "exec": through},
         "mpirun -np 8": {"plain": [*mpirun, EMPTY], "exec": [*mpirun, *through]},
-        "srun -N4 -n8": {"plain": [*TASKS, EMPTY], "exec": [*TASKS, *through], "--torch-env": [*TASKS, "--torch-env", EMPTY]},
+        "srun -N4 -n8": {"plain": [*TASKS, EMPTY], "exec": [*TASKS, *through],
+                         "--torch-env": [*TASKS, "--torch-env", EMPTY]},
     }
 
 
@@ -32,7 +33,8 @@ def milliseconds(command):
     if command[0] == "srun":
         wait_until_idle()
     start = time.perf_counter()
-    subprocess.run([str(word) for word in command], cwd=bench.ROOT, env=os.environ, check=True, capture_output=True, timeout=60)
+    subprocess.run([str(word) for word in command], cwd=bench.ROOT, env=os.environ, check=True, capture_output=True,
+                   timeout=60)
     return 1000 * (time.perf_counter() - start)
 
 
@@ -49,7 +51,8 @@ def main():
                     times[name].append(taken)
         for name, taken in times.items():
             added = statistics.median(mine - plain for mine, plain in zip(taken, times["plain"]))
-            rows.append([launcher, name, bench.median_and_range(taken, 1), f"{added:.1f}", bench.ratio(taken, times["plain"])])
+            rows.append([launcher, name, bench.median_and_range(taken, 1), f"{added:.1f}",
+                         bench.ratio(taken, times["plain"])])
     print(bench.table(["launcher", "way", "ms", "added, ms", "ratio"], rows))
     print()
     for launcher, ways in groups(options).items():

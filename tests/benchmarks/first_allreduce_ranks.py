@@ -1,4 +1,5 @@
-"""Forms a gloo group in ranks that are forked after `import torch`, adds up one number over all and prints the seconds of the last one.
+"""Forms a gloo group in ranks that are forked after `import torch`, adds up one number over all and prints the seconds
+of the last one.
 
 What first_allreduce.py does, without what importing torch takes, and with the memory of one import for all ranks.
 Usage: first_allreduce_ranks.py RANKS MASTER_PORT

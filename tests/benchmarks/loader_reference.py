@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Samples per second of Python's DataLoader: loader_reference.py FOLDER BATCH_SIZE WORKERS SECONDS [--batches]
 
-The images are converted to float before, which the C++ loader does as it goes. --batches: one indexing operation a batch instead
-of one a sample.
+The images are converted to float before, which the C++ loader does as it goes. --batches: one indexing operation a
+batch instead of one a sample.
 """
 
 import pathlib
@@ -26,7 +26,8 @@ def main():
     sampler = DistributedSampler(dataset, num_replicas=1, rank=0)
     shared = dict(num_workers=workers, persistent_workers=workers > 0)
     if "--batches" in sys.argv:
-        loader = DataLoader(dataset, batch_size=None, sampler=BatchSampler(sampler, batch_size, drop_last=False), **shared)
+        loader = DataLoader(dataset, batch_size=None, sampler=BatchSampler(sampler, batch_size, drop_last=False),
+                            **shared)
     else:
         loader = DataLoader(dataset, batch_size=batch_size, sampler=sampler, **shared)
 

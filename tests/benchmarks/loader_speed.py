@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Samples per second of the C++ loader and of Python's DataLoader, for 60,000 images of 28x28, each with its best number of workers."""
+"""Samples per second of the C++ loader and of Python's DataLoader, for 60,000 images of 28x28, each with its best
+number of workers."""
 
 import os
 import pathlib
@@ -23,7 +24,8 @@ def write_images(folder):
     source = random.Random(0)
     header = struct.pack(">IIII", 0x803, IMAGES, SIDE, SIDE)
     (folder / "train-images-idx3-ubyte").write_bytes(header + source.randbytes(IMAGES * SIDE * SIDE))
-    (folder / "train-labels-idx1-ubyte").write_bytes(struct.pack(">II", 0x801, IMAGES) + bytes(i % 10 for i in range(IMAGES)))
+    (folder / "train-labels-idx1-ubyte").write_bytes(struct.pack(">II", 0x801, IMAGES) +
+                                                     bytes(i % 10 for i in range(IMAGES)))
 
 
 def programs(options):
@@ -34,7 +36,8 @@ def programs(options):
 
 def rate(command):
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=bench.ROOT, env=environment, capture_output=True, text=True, check=True, timeout=DEADLINE)
+    done = subprocess.run(command, cwd=bench.ROOT, env=environment, capture_output=True, text=True, check=True,
+                          timeout=DEADLINE)
     return float(done.stdout)
 
 
@@ -47,7 +50,8 @@ def main():
         write_images(pathlib.Path(folder))
         for _ in range(options.repetitions):
             for name, (command, more) in programs(options).items():
-                rates = {count: rate([*command, folder, str(BATCH_SIZE), str(count), str(SECONDS), *more]) for count in WORKERS}
+                rates = {count: rate([*command, folder, str(BATCH_SIZE), str(count), str(SECONDS), *more])
+                         for count in WORKERS}
                 best[name].append(max(rates.values()))
                 for count, value in rates.items():
                     chosen[name].setdefault(count, []).append(value)

@@ -1,4 +1,5 @@
-"""Does what overlap.cpp does, with Python's DistributedDataParallel. Usage: overlap_reference.py WIDTH BATCH BUCKET_CAP_MB STEPS"""
+"""Does what overlap.cpp does, with Python's DistributedDataParallel. Usage: overlap_reference.py WIDTH BATCH
+BUCKET_CAP_MB STEPS"""
 
 import sys
 

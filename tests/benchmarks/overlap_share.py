@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""How much of the communication overlaps the backward pass, as c10d's Logger measures it: 2 ranks, three layers of 1,024 x 1,024.
+"""How much of the communication overlaps the backward pass, as c10d's Logger measures it: 2 ranks, three layers of
+1,024 x 1,024.
 
-Share is the time in which rank 0 computes and communicates at once, of the time in which it communicates. The programs take turns.
+Share is the time in which rank 0 computes and communicates at once, of the time in which it communicates. The programs
+take turns.
 """
 
 import itertools
@@ -41,8 +43,10 @@ def main():
         for name, runs in results.items():
             computing, communicating, both = (statistics.median(column) for column in zip(*runs))
             share = [100 * run[2] / run[1] for run in runs]
-            rows.append([batch, cap, name, f"{computing:.1f}", f"{communicating:.1f}", f"{both:.1f}", bench.median_and_range(share, 0)])
-    print(bench.table(["batch a rank", "bucket_cap_mb", "program", "computing, ms", "communicating, ms", "both, ms", "share, %"], rows))
+            rows.append([batch, cap, name, f"{computing:.1f}", f"{communicating:.1f}", f"{both:.1f}",
+                         bench.median_and_range(share, 0)])
+    print(bench.table(["batch a rank", "bucket_cap_mb", "program", "computing, ms", "communicating, ms", "both, ms",
+                       "share, %"], rows))
     print(f"\n    # {WORLD_SIZE} processes, OMP_NUM_THREADS=1")
     for command in commands.values():
         print("    " + bench.shown([*command, WIDTH, "BATCH", "BUCKET_CAP_MB", STEPS], options))

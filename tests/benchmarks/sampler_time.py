@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Time to the first index of an epoch, and memory for it: our orders and Python's DistributedSampler, from 10^6 to 10^9 samples."""
+"""Time to the first index of an epoch, and memory for it: our orders and Python's DistributedSampler, from 10^6 to 10^9
+samples."""
 
 import statistics
 import subprocess
@@ -26,11 +27,13 @@ print(time.perf_counter() - begin, peak() - before)
 
 def programs(options):
     ours = f"{options.build}/bin/sampler_time"
-    return {"C++, permuted": [ours, "permuted"], "C++, shuffled": [ours, "shuffled"], "Python": [options.python, "-c", PYTHON]}
+    return {"C++, permuted": [ours, "permuted"], "C++, shuffled": [ours, "shuffled"],
+            "Python": [options.python, "-c", PYTHON]}
 
 
 def measure(command, size):
-    done = subprocess.run([*command, str(size)], cwd=bench.ROOT, capture_output=True, text=True, check=True, timeout=DEADLINE)
+    done = subprocess.run([*command, str(size)], cwd=bench.ROOT, capture_output=True, text=True, check=True,
+                          timeout=DEADLINE)
     return tuple(float(word) for word in done.stdout.split())
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Steps per second where the collective is most of the step: both languages, gloo, gloo over shared memory, and MPI.
 
-Ranks are started with RANK and its companions, as srun --torch-env and torchrun do, and by mpirun. Model, data, batches and
-initial weights are the same. The programs take turns; what they are compared with is Python over gloo.
+Ranks are started with RANK and its companions, as srun --torch-env and torchrun do, and by mpirun. Model, data, batches
+and initial weights are the same. The programs take turns; what they are compared with is Python over gloo.
 """
 
 import json

@@ -30,7 +30,8 @@ class Workload(typing.NamedTuple):
 
 
 TEXT = dict(task="text", data="data/text/pentateuch.txt",
-            more=("--optimizer", "adamw", "--lr", 0.001, "--weight-decay", 0.1, "--no-decay-1d", "--clip-norm", 1, "--warmup-steps", 0))
+            more=("--optimizer", "adamw", "--lr", 0.001, "--weight-decay", 0.1, "--no-decay-1d", "--clip-norm", 1,
+                  "--warmup-steps", 0))
 WORKLOADS = [
     Workload("small", "mlp:64", 3000, 100),
     Workload("large", "mlp:2048,2048", 300, 100),
@@ -53,8 +54,8 @@ def programs(options):
 
 def training(program, work):
     own = ["--task", work.task, "--no-grad-norm"] if program == "C++ trainer" else []
-    return [*own, "--data", work.data, "--model", work.model, "--epochs", 1000, "--max-steps", work.steps, "--batch-size", work.batch_size,
-            *work.more, "--lr-schedule", "constant", "--seed", 0]
+    return [*own, "--data", work.data, "--model", work.model, "--epochs", 1000, "--max-steps", work.steps,
+            "--batch-size", work.batch_size, *work.more, "--lr-schedule", "constant", "--seed", 0]
 
 
 def samples_of(step, work, world_size):
@@ -66,7 +67,8 @@ def samples_of(step, work, world_size):
 
 def steps_per_second(lines, work, world_size):
     """Of the steps after the warm-up. A line tells the rate since the line before it, so the times add up."""
-    seconds = [samples_of(line["step"], work, world_size) / line["samples_per_s"] for line in lines if line["step"] > work.warm_up]
+    seconds = [samples_of(line["step"], work, world_size) / line["samples_per_s"] for line in lines
+               if line["step"] > work.warm_up]
     return len(seconds) / sum(seconds)
 
 
@@ -100,14 +102,17 @@ def main():
         for name, result in results.items():
             rates = [rate for rate, _ in result]
             losses = sorted({loss for _, loss in result})
-            rows.append([world_size, f"{work.name}, `{work.model}`, {work.steps} steps", name, bench.median_and_range(rates, 0 if rates[0] > 20 else 2),
+            rows.append([world_size, f"{work.name}, `{work.model}`, {work.steps} steps", name,
+                         bench.median_and_range(rates, 0 if rates[0] > 20 else 2),
                          bench.ratio(ours, rates), ", ".join(f"{loss:.9g}" for loss in losses)])
     print(bench.table(["ranks", "model", "program", "steps/s", "the trainer is faster by", "last loss"], rows))
     print()
-    print("    # as many processes as ranks, RANK=0 and 1, OMP_NUM_THREADS=1, each way with the model and steps of the table")
+    print("    # as many processes as ranks, RANK=0 and 1, OMP_NUM_THREADS=1, each way with the model and steps of the "
+          "table")
     for work in (WORKLOADS[0], WORKLOADS[-1]):
         for name, command in commands.items():
-            print("    " + bench.shown([*command, *training(name, work._replace(model="MODEL", steps="STEPS"))], options))
+            print("    " + bench.shown([*command, *training(name, work._replace(model="MODEL", steps="STEPS"))],
+                                       options))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Seconds from the start of the first process until a training step is done, of the trainer and of Python's DistributedDataParallel.
+"""Seconds from the start of the first process until a training step is done, of the trainer and of Python's
+DistributedDataParallel.
 
 The step is done when its line is in the metrics file. The programs take turns.
 """
@@ -50,7 +51,8 @@ def main():
                 if repetition > 0:  # the first round fills the file cache
                     taken[name].append(seconds)
         for name, seconds in taken.items():
-            rows.append([world_size, name, bench.median_and_range(seconds, 2), bench.ratio(seconds, taken["C++ trainer"])])
+            rows.append([world_size, name, bench.median_and_range(seconds, 2),
+                         bench.ratio(seconds, taken["C++ trainer"])])
     print(bench.table(["ranks", "program", "first step, s", "ratio"], rows))
     print("\n    # as many processes as ranks, OMP_NUM_THREADS=1")
     for command in commands.values():

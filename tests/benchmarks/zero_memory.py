@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Memory of a rank and steps per second with the whole optimizer, with ZeRO stage 1, and with Python's ZeroRedundancyOptimizer.
+"""Memory of a rank and steps per second with the whole optimizer, with ZeRO stage 1, and with Python's
+ZeroRedundancyOptimizer.
 
-Private is what only this process has (Private_Clean and Private_Dirty of smaps_rollup), of the rank that has most, between two
-steps. What it is more than that of plain SGD, which keeps no state, is the optimizer's.
+Private is what only this process has (Private_Clean and Private_Dirty of smaps_rollup), of the rank that has most,
+between two steps. What it is more than that of plain SGD, which keeps no state, is the optimizer's.
 """
 
 import json
@@ -17,8 +18,8 @@ MODEL = "mlp:2000,2000,2000"
 PARAMETERS = 64 * 2000 + 2000 + 2 * (2000 * 2000 + 2000) + 2000 * 10 + 10
 LOOK_AT_STEP, STEPS = 10, 50
 DEADLINE = 240  # seconds a run may take
-TRAINING = ["--data", "data/digits", "--model", MODEL, "--epochs", 1000, "--max-steps", STEPS, "--batch-size", 8, "--lr", 0.001,
-            "--weight-decay", 0]
+TRAINING = ["--data", "data/digits", "--model", MODEL, "--epochs", 1000, "--max-steps", STEPS, "--batch-size", 8,
+            "--lr", 0.001, "--weight-decay", 0]
 WORLD_SIZES = (1, 2, 4)
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sites whose fast network has other names: MASTER_ADDR from an interface or a subnet of rank 0's node, which the other nodes
-# are told; the interface of each node follows it.
+# Sites whose fast network has other names: MASTER_ADDR from an interface or a subnet of rank 0's node, which the other
+# nodes are told; the interface of each node follows it.
 source "$(dirname "$0")/case.sh"
 
 hosts=$(on_node n0 cat /etc/hosts)
@@ -15,7 +15,8 @@ restore() {
 }
 trap restore EXIT
 for i in 0 1 2; do
-  on_node "n$i" ip link add link eth0 name "fast$i" type macvlan mode bridge || skip "no second interface can be made here"
+  on_node "n$i" ip link add link eth0 name "fast$i" type macvlan mode bridge ||
+    skip "no second interface can be made here"
   on_node "n$i" ip addr add "10.88.0.1$i/24" dev "fast$i"
   on_node "n$i" ip addr add "fd88::1$i/64" dev "fast$i" nodad
   on_node "n$i" ip link set "fast$i" up
@@ -33,20 +34,24 @@ fast=("fast0 unset" "fast1 unset" "fast2 unset")
 expect "$(spread 10.88.0.10 "${fast[@]}")" tasks --torch-env=addr=subnet:10.88.0.0/24 sh -c "$show"
 expect "$(spread 10.88.0.10 "${fast[@]}")" tasks --torch-env=addr=iface:fast0,check sh -c "$show"
 expect "$(spread fd88::10 "${fast[@]}")" tasks --torch-env=addr=subnet:fd88::/64,check sh -c "$show"
-expect "$(spread 10.88.0.10 "${fast[@]}")" tasks "$torchbridge" exec --torch-env=addr=subnet:10.88.0.0/24 -- sh -c "$show"
+expect "$(spread 10.88.0.10 "${fast[@]}")" \
+  tasks "$torchbridge" exec --torch-env=addr=subnet:10.88.0.0/24 -- sh -c "$show"
 expect "$(spread 10.88.0.10 "${fast[@]}")" tasks --torch-env=addr=10.88.0.10 sh -c "$show"
 expect "$(spread 10.88.0.10 "${fast[@]}")" tasks --torch-env=addr=suffix:-fast sh -c "$show"
 expect "$(spread 10.88.0.10 "${fast[@]}")" tasks "$torchbridge" exec --torch-env=addr=suffix:-fast -- sh -c "$show"
-expect $'0 n1 10.88.0.11 unset\n1 n1 10.88.0.11 unset' on_login srun -N1 -n2 -w n1 --torch-env=addr=iface:fast1 sh -c "$show"
+expect $'0 n1 10.88.0.11 unset\n1 n1 10.88.0.11 unset' \
+  on_login srun -N1 -n2 -w n1 --torch-env=addr=iface:fast1 sh -c "$show"
 # A user's own choice is for NCCL too, and means that interface alone: "eth0" would also be the beginning of others.
 expect $'0 eth0 =eth0\n1 eth0 =eth0' \
   on_login srun -N2 -n2 --torch-env=iface=eth0 sh -c 'echo $RANK $GLOO_SOCKET_IFNAME $NCCL_SOCKET_IFNAME'
 
 # Rank 0's node knows that it has no such address, and says so for all.
-expect_refusal 'torch-env: addr=iface:ib0: n0, .* has no such address: it has .*fast0 10.88.0.10' 20 tasks --torch-env=addr=iface:ib0 true
+expect_refusal 'torch-env: addr=iface:ib0: n0, .* has no such address: it has .*fast0 10.88.0.10' 20 \
+  tasks --torch-env=addr=iface:ib0 true
 expect_refusal 'torchbridge: addr=subnet:203.0.113.0/24: n0, .* has no such address' 20 \
   tasks "$torchbridge" exec --torch-env=addr=subnet:203.0.113.0/24 -- true
-expect_refusal 'torch-env: iface=ib0: n0 has no interface of that name' 20 on_login srun -N1 -n1 -w n0 --torch-env=iface=ib0 true
+expect_refusal 'torch-env: iface=ib0: n0 has no interface of that name' 20 \
+  on_login srun -N1 -n1 -w n0 --torch-env=iface=ib0 true
 expect_refusal 'torch-env: addr=iface:lo: 127.0.0.1 is a loopback address' 20 tasks --torch-env=addr=iface:lo true
 
 # A name of two addresses, which each node's resolver gives in another order: all nodes take the same.
@@ -100,7 +105,8 @@ def answer():
         is_ipv4 = query[-4:-2] == b"\0\1"
         print("query", flush=True)
         found = b"\xc0\x0c\0\1\0\1\0\0\0\1\0\4" + socket.inet_aton(sys.argv[1]) if is_ipv4 else b""
-        server.sendto(query[:2] + b"\x81\x80\0\1" + (b"\0\1" if found else b"\0\0") + b"\0\0\0\0" + query[12:] + found, asker)
+        counts = b"\0\1" + (b"\0\1" if found else b"\0\0") + b"\0\0\0\0"
+        server.sendto(query[:2] + b"\x81\x80" + counts + query[12:] + found, asker)
 threading.Thread(target=answer, daemon=True).start()
 sys.stdin.read()'
 echo '127.0.0.1 localhost' >"$work/hosts.n3"
@@ -112,7 +118,8 @@ on_node n3 /usr/bin/python3 -c "$serve" "$first" <"$work/stdin" >"$work/queries"
 exec 3>"$work/stdin"
 wait_for 20 grep -q ready "$work/queries"
 on_node n3 mount --bind "$work/resolv.conf" /etc/resolv.conf
-expect "$(printf '%s\n' 0 1 2 3 4 5 6 7 8)" on_login srun -n9 -m arbitrary -w n0,n3,n3,n3,n3,n3,n3,n3,n3 --torch-env sh -c 'echo $RANK'
+expect "$(printf '%s\n' 0 1 2 3 4 5 6 7 8)" \
+  on_login srun -n9 -m arbitrary -w n0,n3,n3,n3,n3,n3,n3,n3,n3 --torch-env sh -c 'echo $RANK'
 on_node n3 umount /etc/resolv.conf
 exec 3>&-
 wait

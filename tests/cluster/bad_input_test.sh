@@ -34,46 +34,59 @@ for under in under_srun under_mpirun; do
   cp "$SOURCE_DIR"/data/digits/train-* "$work/unfit"
   printf '\0\0\10\3\0\0\0\1\0\0\0\2\0\0\0\2\1\2\3\4' >"$work/unfit/t10k-images-idx3-ubyte"
   printf '\0\0\10\1\0\0\0\1\0' >"$work/unfit/t10k-labels-idx1-ubyte"
-  $under "^trainer: rank 0: data folder '$work/unfit': training images have 64 pixels each, test images 4; give another --data" --data "$work/unfit"
+  $under "^trainer: rank 0: data folder '$work/unfit': training images have 64 pixels each, test images 4; give another --data" \
+    --data "$work/unfit"
 done
 
-# mpirun ends all ranks when one has failed: it is said though rank 0 comes late, and some ranks never speak. Not so late that rank 1, whose turn comes after two
-# seconds, speaks too where other tests have the cores.
+# mpirun ends all ranks when one has failed: it is said though rank 0 comes late, and some ranks never speak. Not so
+# late that rank 1, whose turn comes after two seconds, speaks too where other tests have the cores.
 expect_refusal "^trainer: rank [01]: .*--epoch" "$seconds" \
   on_this_host mpirun -np 1 sh -c "sleep 0.2; exec $trainer --epoch 3" : -np 5 "$trainer" --epoch 3
 expect_one_line
 
-# An address that is not rank 0's, a name that nobody knows, an agent that is not there, a size that is not the launcher's.
-MASTER_ADDR=n1 expect_refusal '^srun: error: torch-env: MASTER_ADDR=n1 is no address of n0, where rank 0 runs' "$seconds" \
+# An address that is not rank 0's, a name that nobody knows, an agent that is not there, a size that is not the
+# launcher's.
+MASTER_ADDR=n1 expect_refusal '^srun: error: torch-env: MASTER_ADDR=n1 is no address of n0, where rank 0 runs' \
+  "$seconds" \
   on_login srun -N2 -n2 --torch-env "$trainer"
-MASTER_ADDR=nohost.invalid expect_refusal "^srun: error: torch-env: MASTER_ADDR=nohost.invalid: .*does not resolve" "$seconds" \
+MASTER_ADDR=nohost.invalid expect_refusal "^srun: error: torch-env: MASTER_ADDR=nohost.invalid: .*does not resolve" \
+  "$seconds" \
   on_login srun -N2 -n2 --torch-env "$trainer"
-MASTER_ADDR=192.0.2.1 MASTER_PORT=29515 expect_refusal '^trainer: rank 0: MASTER_ADDR=192.0.2.1' "$seconds" on_this_host mpirun -np 2 "$trainer"
+MASTER_ADDR=192.0.2.1 MASTER_PORT=29515 expect_refusal '^trainer: rank 0: MASTER_ADDR=192.0.2.1' "$seconds" \
+  on_this_host mpirun -np 2 "$trainer"
 expect_one_line
-MASTER_ADDR=nohost.invalid MASTER_PORT=29515 expect_refusal '^trainer: rank 0: MASTER_ADDR=nohost.invalid: .*set it to' "$seconds" on_this_host mpirun -np 2 "$trainer"
+MASTER_ADDR=nohost.invalid MASTER_PORT=29515 expect_refusal \
+  '^trainer: rank 0: MASTER_ADDR=nohost.invalid: .*set it to' "$seconds" on_this_host mpirun -np 2 "$trainer"
 expect_one_line
 TORCHELASTIC_USE_AGENT_STORE=True expect_refusal '^trainer: rank 0: .*TORCHELASTIC_USE_AGENT_STORE=True' "$seconds" \
   on_login srun -N1 -n2 --torch-env "$trainer" --timeout 3
 expect_one_line
-WORLD_SIZE=7 expect_refusal "^trainer: rank 0: WORLD_SIZE='7' is exported, but openmpi started 2 ranks: unset it" "$seconds" on_this_host mpirun -np 2 "$trainer"
+WORLD_SIZE=7 expect_refusal "^trainer: rank 0: WORLD_SIZE='7' is exported, but openmpi started 2 ranks: unset it" \
+  "$seconds" on_this_host mpirun -np 2 "$trainer"
 expect_one_line
-WORLD_SIZE=7 expect_refusal "^trainer: rank 0: WORLD_SIZE='7' is exported, but slurm started 2 ranks: unset it" "$seconds" on_login srun -N2 -n2 "$trainer"
+WORLD_SIZE=7 expect_refusal "^trainer: rank 0: WORLD_SIZE='7' is exported, but slurm started 2 ranks: unset it" \
+  "$seconds" on_login srun -N2 -n2 "$trainer"
 expect_one_line
 
 # Variables set by hand, as without the plugin.
 by_hand='export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS MASTER_ADDR=n0'
-expect_refusal "^trainer: rank 0: MASTER_PORT is not set" "$seconds" on_login srun -N2 -n4 sh -c "$by_hand; exec $trainer"
+expect_refusal "^trainer: rank 0: MASTER_PORT is not set" "$seconds" \
+  on_login srun -N2 -n4 sh -c "$by_hand; exec $trainer"
 expect_one_line
-expect_refusal "^trainer: rank 0: .*WORLD_SIZE='none'" "$seconds" on_login srun -N2 -n4 sh -c "$by_hand; export MASTER_PORT=29514 WORLD_SIZE=none; exec $trainer"
+expect_refusal "^trainer: rank 0: .*WORLD_SIZE='none'" "$seconds" \
+  on_login srun -N2 -n4 sh -c "$by_hand; export MASTER_PORT=29514 WORLD_SIZE=none; exec $trainer"
 expect_one_line
-expect_refusal "^trainer: rank 0: slurm: the step has 5 tasks, but its nodes hold 4 tasks" "$seconds" on_login srun -N2 -n4 env SLURM_STEP_NUM_TASKS=5 "$trainer"
+expect_refusal "^trainer: rank 0: slurm: the step has 5 tasks, but its nodes hold 4 tasks" "$seconds" \
+  on_login srun -N2 -n4 env SLURM_STEP_NUM_TASKS=5 "$trainer"
 expect_one_line
 RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29514 expect_refusal \
-  "^trainer: rank 0: RANK='0' and WORLD_SIZE='1' are exported, but mpirun says rank [0-3] of 4" "$seconds" on_this_host mpirun -np 4 "$trainer"
+  "^trainer: rank 0: RANK='0' and WORLD_SIZE='1' are exported, but mpirun says rank [0-3] of 4" "$seconds" \
+  on_this_host mpirun -np 4 "$trainer"
 expect_one_line
 
 # A port that something else has, told by hand: the ranks that reach it must not wait for a store that never comes.
 take_a_port_on n0
-expect_refusal "^trainer: rank 0: .*MASTER_PORT=$port.*in use" 30 on_login srun -N2 -n4 sh -c "$by_hand; export MASTER_PORT=$port; exec $trainer"
+expect_refusal "^trainer: rank 0: .*MASTER_PORT=$port.*in use" 30 \
+  on_login srun -N2 -n4 sh -c "$by_hand; export MASTER_PORT=$port; exec $trainer"
 expect_one_line
 give_the_port_back

@@ -2,7 +2,8 @@
 # Secrets in the user's environment, under names near ours too, are in nothing that is printed, logged or left behind.
 source "$(dirname "$0")/case.sh"
 secret=canary-$(od -An -N8 -tx8 /dev/urandom | tr -d ' ')
-export API_KEY=$secret RANK_TOKEN=$secret MASTER_ADDR_KEY=$secret TORCH_ENV_KEY=$secret TORCHELASTIC_KEY=$secret SLURM_KEY=$secret PET_KEY=$secret
+export API_KEY=$secret RANK_TOKEN=$secret MASTER_ADDR_KEY=$secret TORCH_ENV_KEY=$secret TORCHELASTIC_KEY=$secret \
+  SLURM_KEY=$secret PET_KEY=$secret
 logs=$(on_login sh -c 'dirname "$SLURM_CONF"')/log
 
 run() { on_login srun -v "$@" >>"$work/output" 2>&1 || true; }
@@ -18,7 +19,8 @@ MASTER_ADDR=nohost.invalid run -N2 -n2 --torch-env true
 run -N2 -n2 --torch-env env SLURM_STEP_NODELIST='n[' "$BUILD_DIR/bin/torchbridge" exec -- true
 run -N2 -n2 --torch-env "$BUILD_DIR/bin/torchbridge" explain
 run -N2 -n2 "$BUILD_DIR/bin/torchbridge" exec --torch-env=verbose -- true
-grep -q '^srun: error: torch-env: .*MASTER_ADDR=nohost.invalid' "$work/output" || fail "the runs did not come to their errors: $(cat "$work/output")"
+grep -q '^srun: error: torch-env: .*MASTER_ADDR=nohost.invalid' "$work/output" ||
+  fail "the runs did not come to their errors: $(cat "$work/output")"
 (($(grep -c 'torch-env: ' "$work/output") >= 8)) || fail "too few lines of ours: $(cat "$work/output")"
 
 found=$(grep -rlaF "$secret" "$work/output" "$logs" /tmp/torch-env-0) || true

@@ -25,11 +25,15 @@ expect() {
   found=$("$@" 2>"$work/stderr") || status=$?
   found=$(sort <<<"$found")
   ((status == 0)) || { cat "$work/stderr"; fail "exit code $status"; }
-  [[ $found == "$expected" ]] || { diff <(printf '%s\n' "$expected") <(printf '%s\n' "$found") || true; cat "$work/stderr"; fail "other output than expected"; }
+  [[ $found == "$expected" ]] || {
+    diff <(printf '%s\n' "$expected") <(printf '%s\n' "$found") || true
+    cat "$work/stderr"
+    fail "other output than expected"
+  }
 }
 
-# expect_refusal PATTERN SECONDS COMMAND...: the command fails within SECONDS, and exactly one line of its stderr matches
-# the extended regular expression. COMMAND begins with on_login or on_node.
+# expect_refusal PATTERN SECONDS COMMAND...: the command fails within SECONDS, and exactly one line of its stderr
+# matches the extended regular expression. COMMAND begins with on_login or on_node.
 expect_refusal() {
   local pattern=$1 limit=$2 status=0 matches
   shift 2
@@ -42,8 +46,8 @@ expect_refusal() {
   ((matches == 1)) || fail "$matches lines match '$pattern', expected one"
 }
 
-# expect_one_report PATTERN COMMAND...: the command, of ranks that begin "torchbridge exec", is refused within 30 s, one rank says why, and no rank's
-# program printed anything.
+# expect_one_report PATTERN COMMAND...: the command, of ranks that begin "torchbridge exec", is refused within 30 s, one
+# rank says why, and no rank's program printed anything.
 expect_one_report() {
   local pattern=$1
   shift
@@ -108,13 +112,15 @@ all_nodes_are_idle() { [[ $(on_login sinfo --noheader --Node --format=%T | sort 
 expect_accuracy() {
   local floor=$1 file=$2 accuracy
   accuracy=$(sed -n 's/.*"eval_accuracy":\([0-9.]*\).*/\1/p' "$file" | tail -n 1)
-  awk -v a="${accuracy:-0}" -v f="$floor" 'BEGIN { exit !(a > f) }' || fail "accuracy ${accuracy:-missing} in $file, expected more than $floor"
+  awk -v a="${accuracy:-0}" -v f="$floor" 'BEGIN { exit !(a > f) }' ||
+    fail "accuracy ${accuracy:-missing} in $file, expected more than $floor"
 }
 
 # "STEP LOSS" of each line of a metrics file.
 losses() { sed -n 's/.*"step":\([0-9]*\),.*"loss":\([-0-9.e+]*\),.*/\1 \2/p' "$1"; }
 
-# take_a_port_on NODE [ANSWER]: a program that listens there until give_the_port_back, and answers each caller if it says anything; sets `port`.
+# take_a_port_on NODE [ANSWER]: a program that listens there until give_the_port_back, and answers each caller if it
+# says anything; sets `port`.
 take_a_port_on() {
   local serve='import socket, sys, threading
 taken = socket.socket(); taken.bind(("0.0.0.0", 0)); taken.listen(64)

@@ -42,7 +42,8 @@ expect() {
 # Zombies have neither: they wait for init, not for us.
 processes_of() {
   local folder=$TORCHBRIDGE_STATE/$1 process
-  for process in $(grep -lsaE "=$folder(/|\x00|$)" /proc/[0-9]*/environ; grep -ls "${folder#/tmp}/" /proc/[0-9]*/mountinfo); do
+  for process in \
+    $(grep -lsaE "=$folder(/|\x00|$)" /proc/[0-9]*/environ; grep -ls "${folder#/tmp}/" /proc/[0-9]*/mountinfo); do
     process=$(dirname "$process")
     echo "${process#/proc/} $(tr '\0' ' ' <"$process/cmdline")"
   done 2>/dev/null
@@ -151,7 +152,8 @@ case_a_neighbour_table_that_is_too_small_is_said() {
 case_signals_and_input_reach_the_command() {
   expect 0 "is up" cluster up --name one --nodes 1
   expect 0 "^hello$" bash -c "echo hello | $scripts/cluster run --name one -- srun cat"
-  "$scripts/cluster" run --name one -- sh -c "trap 'exit 5' TERM; echo ready >$scratch/ready; while :; do sleep 0.1; done" &
+  "$scripts/cluster" run --name one -- \
+    sh -c "trap 'exit 5' TERM; echo ready >$scratch/ready; while :; do sleep 0.1; done" &
   wait_for 10 test -s "$scratch/ready" || fail "the command did not start"
   kill -TERM $!
   wait $!
@@ -170,7 +172,8 @@ case_a_step_that_waits_for_another_is_told_when_it_ends() {
 case_a_requeued_job_starts_again_soon() {
   local job output=$scratch/requeued
   expect 0 "is up" cluster up --name one --nodes 1
-  job=$(cluster run --name one -- sbatch --parsable -o "$output" --wrap 'echo "start ${SLURM_RESTART_COUNT:-0}"; sleep 1000')
+  job=$(cluster run --name one -- \
+    sbatch --parsable -o "$output" --wrap 'echo "start ${SLURM_RESTART_COUNT:-0}"; sleep 1000')
   wait_for 10 grep -qs "start 0" "$output" || fail "the job did not start"
   expect 0 "" cluster run --name one -- scontrol requeue "$job"
   wait_for 20 grep -qs "start 1" "$output" || fail "the job did not start again"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The complete variable set of torchrun, for one task; and nothing at all when it is not asked for.
 source "$(dirname "$0")/case.sh"
-show='env | grep -E "^(RANK|WORLD_SIZE|LOCAL_|GROUP_|ROLE_|MASTER_|TORCHELASTIC_|TORCH_|OMP_)" | sed -E "s/slurm-[0-9]+\.0/RUN/; s/^(MASTER_PORT=)[0-9]+/\1PORT/"'
+show='env | grep -E "^(RANK|WORLD_SIZE|LOCAL_|GROUP_|ROLE_|MASTER_|TORCHELASTIC_|TORCH_|OMP_)" |
+  sed -E "s/slurm-[0-9]+\.0/RUN/; s/^(MASTER_PORT=)[0-9]+/\1PORT/"'
 
 expect "GROUP_RANK=1
 GROUP_WORLD_SIZE=2

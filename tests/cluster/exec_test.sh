@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# torchbridge exec, env and explain for programs that know nothing of it: under srun without the plugin's option, mpirun, alone.
+# torchbridge exec, env and explain for programs that know nothing of it: under srun without the plugin's option,
+# mpirun, alone.
 source "$(dirname "$0")/case.sh"
 torchbridge="$BUILD_DIR/bin/torchbridge"
 show='echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE'
@@ -17,51 +18,65 @@ expect "0/3 0/3 0/1
 2/3 2/3 0/1" timeout "$limit" mpirun -np 3 "$torchbridge" exec -- sh -c "$show"
 expect "0/3 0/2 0/2
 1/3 1/2 0/2
-2/3 0/1 1/2" on_node n0 mpirun --mca plm_rsh_agent "$SOURCE_DIR/scripts/cluster/node_sh" --host n0:2,n1:1 -np 3 "$torchbridge" exec -- sh -c "$show"
+2/3 0/1 1/2" on_node n0 mpirun --mca plm_rsh_agent "$SOURCE_DIR/scripts/cluster/node_sh" --host n0:2,n1:1 -np 3 \
+  "$torchbridge" exec -- sh -c "$show"
 expect "0/1 0/1 0/1" "$torchbridge" exec -- sh -c "$show"
 # A node twice in MPICH's list has two of its daemons, and is one node.
 if command -v mpiexec.mpich >/dev/null; then
   expect "0/4 0/2 0/2
 1/4 0/2 1/2
 2/4 1/2 0/2
-3/4 1/2 1/2" on_node n0 mpiexec.mpich -launcher-exec "$SOURCE_DIR/scripts/cluster/node_sh" -hosts n0:1,n1:1,n0:1,n1:1 -np 4 "$torchbridge" exec -- sh -c "$show"
+3/4 1/2 1/2" on_node n0 mpiexec.mpich -launcher-exec "$SOURCE_DIR/scripts/cluster/node_sh" \
+    -hosts n0:1,n1:1,n0:1,n1:1 -np 4 "$torchbridge" exec -- sh -c "$show"
 fi
 # Rank 0 never comes: somebody else says so.
-expect_refusal 'torchbridge: .*did not come|torchbridge: .*within 2 s' 30 on_login mpirun -np 1 sleep 20 : -np 2 "$torchbridge" exec --timeout 2 -- true
+expect_refusal 'torchbridge: .*did not come|torchbridge: .*within 2 s' 30 \
+  on_login mpirun -np 1 sleep 20 : -np 2 "$torchbridge" exec --timeout 2 -- true
 expect_refusal "torchbridge: .*'nan'" 10 on_login "$torchbridge" exec --timeout nan -- true
 
 # The same as the plugin, variable for variable: the values of srun --torch-env.
-variables='env | grep -E "^(RANK|WORLD_SIZE|LOCAL_|GROUP_|ROLE_|MASTER_ADDR|TORCHELASTIC_|TORCH_|OMP_|GLOO_|NCCL_|PET_)" | sed -E "s/slurm-[0-9]+/RUN/; s/:[0-9]+$//; /PET_MASTER_PORT/d" | sort > "'$work'/$0.$RANK"'
+names='RANK|WORLD_SIZE|LOCAL_|GROUP_|ROLE_|MASTER_ADDR|TORCHELASTIC_|TORCH_|OMP_|GLOO_|NCCL_|PET_'
+variables='env | grep -E "^('$names')" | sed -E "s/slurm-[0-9]+/RUN/; s/:[0-9]+$//; /PET_MASTER_PORT/d" |
+  sort > "'$work'/$0.$RANK"'
 on_login srun -N2 -n4 --torch-env sh -c "$variables" plugin
 on_login srun -N2 -n4 "$torchbridge" exec -- sh -c "$variables" exec
 for rank in 0 1 2 3; do
   diff "$work/plugin.$rank" "$work/exec.$rank" || fail "plugin (<) and exec (>) differ on rank $rank"
 done
 
-[[ $("$torchbridge" exec -- printf '%s|' '[a,b]' '[]' '{}' '[[1,2],[3]]' --torch-env=x -- ) == '[a,b]|[]|{}|[[1,2],[3]]|--torch-env=x|--|' ]] || fail "the arguments are others"
+arguments='[a,b]|[]|{}|[[1,2],[3]]|--torch-env=x|--|'
+[[ $("$torchbridge" exec -- printf '%s|' '[a,b]' '[]' '{}' '[[1,2],[3]]' --torch-env=x --) == "$arguments" ]] ||
+  fail "the arguments are others"
 # It is the program from then on: exit code, standard input, signals, process id.
 "$torchbridge" exec -- sh -c 'exit 7' && fail "exit code lost" || (($? == 7)) || fail "another exit code"
 [[ $(echo hello | "$torchbridge" exec -- cat) == hello ]] || fail "standard input lost"
-[[ $(sh -c 'echo $$; exec "$0" exec -- sh -c "echo \$\$"' "$torchbridge" | sort -u | wc -l) == 1 ]] || fail "another process id"
-"$torchbridge" exec -- no-such-program 2>"$work/stderr" && fail "it ran nothing" || (($? == 127)) || fail "expected exit code 127"
-grep -q "^torchbridge: cannot run 'no-such-program': No such file or directory$" "$work/stderr" || fail "not named: $(cat "$work/stderr")"
+[[ $(sh -c 'echo $$; exec "$0" exec -- sh -c "echo \$\$"' "$torchbridge" | sort -u | wc -l) == 1 ]] ||
+  fail "another process id"
+"$torchbridge" exec -- no-such-program 2>"$work/stderr" && fail "it ran nothing" || (($? == 127)) ||
+  fail "expected exit code 127"
+grep -q "^torchbridge: cannot run 'no-such-program': No such file or directory$" "$work/stderr" ||
+  fail "not named: $(cat "$work/stderr")"
 
 (eval "$("$torchbridge" env)" && [[ $RANK/$WORLD_SIZE == 0/1 ]]) || fail "env cannot be sourced"
-"$torchbridge" env --format json | /usr/bin/python3 -c 'import json, sys; assert json.load(sys.stdin)["WORLD_SIZE"] == "1"' || fail "env --format json"
+"$torchbridge" env --format json |
+  /usr/bin/python3 -c 'import json, sys; assert json.load(sys.stdin)["WORLD_SIZE"] == "1"' || fail "env --format json"
 on_login srun -N2 -n4 "$torchbridge" explain >"$work/table"
 grep -q '^4 ranks on 2 nodes, started by slurm' "$work/table" || fail "no table: $(cat "$work/table")"
 on_login srun -N1 -n2 "$torchbridge" explain >"$work/table"
 grep -q '^2 ranks on 1 node, started by slurm' "$work/table" || fail "no table of one node: $(cat "$work/table")"
 "$torchbridge" explain | grep -q '^1 rank on 1 node, started by none' || fail "no table of a world of one"
-expect_one_report "--torch-env: unknown option 'x'" on_login srun -N2 -n4 "$torchbridge" exec --torch-env=x -- echo started
-expect_one_report "--torch-env: unknown option 'x'" on_login mpirun -np 3 "$torchbridge" exec --torch-env=x -- echo started
+expect_one_report "--torch-env: unknown option 'x'" \
+  on_login srun -N2 -n4 "$torchbridge" exec --torch-env=x -- echo started
+expect_one_report "--torch-env: unknown option 'x'" \
+  on_login mpirun -np 3 "$torchbridge" exec --torch-env=x -- echo started
 
 # Wrong usage is told by the exit code.
 expect_usage_error() {  # expect_usage_error ARGUMENTS...
   local status=0
   "$torchbridge" "$@" >"$work/stdout" 2>"$work/stderr" || status=$?
   ((status == 2)) || fail "torchbridge $*: exit code $status, expected 2"
-  (($(wc -l <"$work/stderr") == 1)) && [[ ! -s $work/stdout ]] || fail "torchbridge $*: expected one line on standard error"
+  (($(wc -l <"$work/stderr") == 1)) && [[ ! -s $work/stdout ]] ||
+    fail "torchbridge $*: expected one line on standard error"
 }
 for list in ranks=blck x ranks= ,; do
   expect_usage_error exec --torch-env="$list" -- true
@@ -80,25 +95,31 @@ expect_usage_error explain -- true
 
 # What one rank alone finds ends all, and that rank reports it.
 on_node n0 ip link add only0 type bridge
-expect_one_report 'rank 3 on n1: iface=only0: n1 has no interface of that name$' on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec --torch-env=iface=only0 -- sleep 1000
+expect_one_report 'rank 3 on n1: iface=only0: n1 has no interface of that name$' \
+  on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec --torch-env=iface=only0 -- sleep 1000
 expect_one_report 'rank 2 on n1: iface=only0: n1 has no interface of that name$' \
-  on_node n0 mpirun --mca plm_rsh_agent "$SOURCE_DIR/scripts/cluster/node_sh" --host n0:2,n1:1 -np 3 "$torchbridge" exec --torch-env=iface=only0 -- sleep 1000
+  on_node n0 mpirun --mca plm_rsh_agent "$SOURCE_DIR/scripts/cluster/node_sh" --host n0:2,n1:1 -np 3 \
+  "$torchbridge" exec --torch-env=iface=only0 -- sleep 1000
 on_node n0 ip link del only0
 # What a rank of each node finds, one of each reports.
 expect_refusal '^torchbridge: (rank [12] on n0: )?iface=only0: n0 has no interface of that name$' 30 \
   on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec --torch-env=iface=only0 -- sleep 1000
 (($(grep -c '^torchbridge: ' "$work/stderr") <= 2)) || fail "expected one report a node"
-expect_one_report 'addr=iface:only0: n0, the node of rank 0, has no such address' on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec --torch-env=addr=iface:only0 -- echo started
+expect_one_report 'addr=iface:only0: n0, the node of rank 0, has no such address' \
+  on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec --torch-env=addr=iface:only0 -- echo started
 # Neither PMI nor any variable of Hydra's names the job.
 if command -v mpiexec.mpich >/dev/null; then
-  expect_one_report '(rank [0-9] on .*: )?iface=only0: ' on_login mpiexec.mpich -n 4 "$torchbridge" exec --torch-env=iface=only0 -- sleep 1000
+  expect_one_report '(rank [0-9] on .*: )?iface=only0: ' \
+    on_login mpiexec.mpich -n 4 "$torchbridge" exec --torch-env=iface=only0 -- sleep 1000
 fi
 # mpirun's ranks do not end the step that its daemons are in.
-limit=30 on_login salloc -Q -N2 -n4 --ntasks-per-node=2 mpirun.openmpi -np 4 "$torchbridge" exec --torch-env=iface=only0 -- sleep 1000 2>"$work/stderr" && fail "it succeeded"
+limit=30 on_login salloc -Q -N2 -n4 --ntasks-per-node=2 \
+  mpirun.openmpi -np 4 "$torchbridge" exec --torch-env=iface=only0 -- sleep 1000 2>"$work/stderr" && fail "it succeeded"
 grep -q '^torchbridge: .*iface=only0: ' "$work/stderr" || fail "nobody reports: $(cat "$work/stderr")"
 ! grep -E 'lost communication|CANCELLED' "$work/stderr" || fail "mpirun's daemons were ended"
 # A name that one node alone does not know: that node says so, and the step ends.
 on_node n1 sed '/n0/d' /etc/hosts >"$work/hosts"
 with_file n1 /etc/hosts "$work/hosts"
-expect_one_report "rank 1 on n1: MASTER_ADDR=n0: .*'n0' does not resolve" on_login srun -N2 -n2 -w n0,n1 "$torchbridge" exec -- sleep 1000
+expect_one_report "rank 1 on n1: MASTER_ADDR=n0: .*'n0' does not resolve" \
+  on_login srun -N2 -n2 -w n0,n1 "$torchbridge" exec -- sleep 1000
 as_before

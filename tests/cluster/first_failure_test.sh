@@ -16,13 +16,15 @@ expect_report() {
 }
 expect_in_report() { grep -qE -- "$1" "$work/report" || fail "the report does not match '$1'"; }
 
-# A rank fails when all have started: SIGTERM is lost on one that has not. The others never end by themselves, so that nobody else can be first; srun ends them by SIGTERM, and 143 is the largest code
-# then. RANK 6 is on n2.
+# A rank fails when all have started: SIGTERM is lost on one that has not. The others never end by themselves, so that
+# nobody else can be first; srun ends them by SIGTERM, and 143 is the largest code then. RANK 6 is on n2.
 others='exec sleep infinity'
 expect_report 143 on_login srun -N4 -n8 -K --torch-env=check=30 sh -c "[ \$RANK = 6 ] || $others
-printf '%s' '{\"message\": {\"message\": \"ValueError: \\u00e9\", \"extraInfo\": {\"py_callstack\": \"Traceback:\\n  line 7\"}}}' >\$TORCHELASTIC_ERROR_FILE
+printf '%s' '{\"message\": {\"message\": \"ValueError: \\u00e9\", \
+\"extraInfo\": {\"py_callstack\": \"Traceback:\\n  line 7\"}}}' >\$TORCHELASTIC_ERROR_FILE
 kill -SEGV \$\$"
-expect_in_report 'first to fail: rank 6 on n2, at [0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8}\.[0-9]{3} there: killed by signal 11 \(Segmentation fault\)$'
+time='[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9:]{8}\.[0-9]{3}'
+expect_in_report "first to fail: rank 6 on n2, at $time there: killed by signal 11 \(Segmentation fault\)$"
 expect_in_report '    .*"ValueError: '
 expect_in_report '^srun: error: torch-env:       line 7'
 
@@ -31,7 +33,8 @@ expect_in_report 'rank 0 on n[0-3], .*: exit code 7$'
 expect_report 139 on_login srun -n1 --torch-env sh -c 'kill -SEGV $$'
 
 # The cut environment still leads to srun.
-expect_report 143 on_login srun -N2 -n2 -K --export=NONE --torch-env=check=30 /bin/sh -c "[ \$RANK = 1 ] && exit 3; PATH=/bin $others"
+expect_report 143 on_login srun -N2 -n2 -K --export=NONE --torch-env=check=30 \
+  /bin/sh -c "[ \$RANK = 1 ] && exit 3; PATH=/bin $others"
 expect_in_report 'rank 1 on n[0-3], .*: exit code 3$'
 
 # Root reads nothing for a user who may not read it himself. A file from before the step is not its reason.
@@ -42,10 +45,12 @@ chmod 600 "$secret"
 fails="[ \$RANK = 1 ] && { touch '$secret'; exit 3; }; $others"
 as_nobody() { on_login setpriv --reuid=65534 --regid=65534 --clear-groups -- "$@"; }
 touch -d '1 minute' "$secret"
-expect_report 143 as_nobody env TORCHELASTIC_ERROR_FILE="$secret" srun -D / -N2 -n2 -K --torch-env=check=30 sh -c "[ \$RANK = 1 ] && exit 3; $others"
+expect_report 143 as_nobody env TORCHELASTIC_ERROR_FILE="$secret" \
+  srun -D / -N2 -n2 -K --torch-env=check=30 sh -c "[ \$RANK = 1 ] && exit 3; $others"
 ! grep -q canary "$work/report" || fail "a file was read with root's rights"
 touch -d '1 minute ago' "$secret"
-expect_report 143 on_login env TORCHELASTIC_ERROR_FILE="$secret" srun -N2 -n2 -K --torch-env=check=30 sh -c "[ \$RANK = 1 ] && exit 3; $others"
+expect_report 143 on_login env TORCHELASTIC_ERROR_FILE="$secret" \
+  srun -N2 -n2 -K --torch-env=check=30 sh -c "[ \$RANK = 1 ] && exit 3; $others"
 ! grep -q canary "$work/report" || fail "an old file was taken for the reason"
 expect_report 143 on_login env TORCHELASTIC_ERROR_FILE="$secret" srun -N2 -n2 -K --torch-env=check=30 sh -c "$fails"
 expect_in_report '    canary$'
@@ -62,7 +67,8 @@ on_login srun -N2 -n4 --torch-env sh -c 'exit 75' 2>"$work/stderr" || status=$?
 # What Slurm ends has not failed.
 for what in step job; do
   : >"$work/out"
-  limit=60 on_login srun -N2 -n4 --torch-env sh -c 'echo $SLURM_JOB_ID; exec sleep 1000' >"$work/out" 2>"$work/stderr" & srun=$!
+  limit=60 on_login srun -N2 -n4 \
+    --torch-env sh -c 'echo $SLURM_JOB_ID; exec sleep 1000' >"$work/out" 2>"$work/stderr" & srun=$!
   all_have_started() { (($(wc -l <"$work/out") == 4)); }
   wait_for 30 all_have_started
   job=$(head -n 1 "$work/out")

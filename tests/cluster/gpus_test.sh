@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Which GPUs tasks see, for the ways in which Slurm gives them; two GPUs a node. LOCAL_RANK CUDA_VISIBLE_DEVICES of each.
+# Which GPUs tasks see, for the ways in which Slurm gives them; two GPUs a node. LOCAL_RANK CUDA_VISIBLE_DEVICES of
+# each.
 source "$(dirname "$0")/case.sh"
 show='echo $LOCAL_RANK ${CUDA_VISIBLE_DEVICES-unset}'
 tasks() { on_login srun -N1 -n2 -w n0 "$@" sh -c "$show"; }
@@ -21,12 +22,18 @@ expect_refusal 'torch-env: .*2 tasks.* 1 GPU.*gpus=share' 20 tasks --gres=gpu:1 
 # With gpus=auto it is a line.
 expect $'0 0\n1 0' tasks --gres=gpu:1 --torch-env
 (($(grep -c 'torch-env: 2 tasks on this node for 1 GPU: .*gpus=share' "$work/stderr") == 1)) || fail "no line, or more"
-tasks --gpus-per-task=1 --torch-env 2>&1 | grep 'torch-env: .*LOCAL_RANK' || fail "auto does not say that LOCAL_RANK indexes nothing"
+tasks --gpus-per-task=1 --torch-env 2>&1 | grep 'torch-env: .*LOCAL_RANK' ||
+  fail "auto does not say that LOCAL_RANK indexes nothing"
 
 # explain says what each rank will have, and why; what is refused is refused there too.
 tasks --gpus-per-task=1 --torch-env=explain >"$work/table"
-grep -qE '^  GPUs +auto +as the launcher gave them$' "$work/table" && grep -qE '^  0 +n0 +0-1 +0-1 +0 / 1 ' "$work/table" || { cat "$work/table"; fail "explain does not tell the GPUs"; }
-expect_refusal 'torch-env: gpus=virtual: 2 tasks on this node for 1 GPU' 20 tasks --gres=gpu:1 --torch-env=explain,gpus=virtual
+grep -qE '^  GPUs +auto +as the launcher gave them$' "$work/table" &&
+  grep -qE '^  0 +n0 +0-1 +0-1 +0 / 1 ' "$work/table" || {
+  cat "$work/table"
+  fail "explain does not tell the GPUs"
+}
+expect_refusal 'torch-env: gpus=virtual: 2 tasks on this node for 1 GPU' 20 \
+  tasks --gres=gpu:1 --torch-env=explain,gpus=virtual
 
 # The first GPU is at the node of CPU 1, the second at that of CPU 0: sysfs as such a machine has it, on n0 alone.
 (($(nproc) >= 2)) || skip "the rest needs two CPUs"
@@ -48,12 +55,15 @@ trap 'on_node n0 umount /sys/devices/system/node /sys/bus/pci/devices; rm -rf "$
 show='echo $LOCAL_RANK $CUDA_VISIBLE_DEVICES cpu $(taskset -pc $$ | sed "s/.*: //")'
 expect $'0 0,1 cpu 1\n1 0,1 cpu 0' tasks --gres=gpu:2 --torch-env=cpus=gpu
 expect $'0 0 cpu 1\n0 1 cpu 0' tasks --gres=gpu:2 --torch-env=cpus=gpu,gpus=virtual
-expect "0 1,0 cpu 0" on_login srun -n1 -w n0 --gres=gpu:2 taskset -c 0 "$BUILD_DIR/bin/torchbridge" exec --torch-env=gpus=closest -- sh -c "$show"
-expect "0 0,1 cpu 1" on_login srun -n1 -w n0 --gres=gpu:2 taskset -c 1 "$BUILD_DIR/bin/torchbridge" exec --torch-env=gpus=closest -- sh -c "$show"
+expect "0 1,0 cpu 0" on_login srun -n1 -w n0 --gres=gpu:2 taskset -c 0 \
+  "$BUILD_DIR/bin/torchbridge" exec --torch-env=gpus=closest -- sh -c "$show"
+expect "0 0,1 cpu 1" on_login srun -n1 -w n0 --gres=gpu:2 taskset -c 1 \
+  "$BUILD_DIR/bin/torchbridge" exec --torch-env=gpus=closest -- sh -c "$show"
 
 # The driver lists both, and the device file of one is there, as in the device cgroup or the container of a task.
 read -r shown hidden <<<"254 255"
-trap 'on_node n0 umount /proc/driver /sys/devices/system/node /sys/bus/pci/devices; rm -rf "$work" /dev/nvidia$shown' EXIT
+mounts='/proc/driver /sys/devices/system/node /sys/bus/pci/devices'
+trap 'on_node n0 umount $mounts; rm -rf "$work" /dev/nvidia$shown' EXIT
 on_node n0 mount -t tmpfs none /proc/driver
 on_node n0 sh -c "cd /proc/driver && mkdir -p nvidia/gpus/0000:01:00.0 nvidia/gpus/0000:02:00.0 && cd nvidia/gpus &&
   echo 'Device Minor: $shown' >0000:01:00.0/information && echo 'Device Minor: $hidden' >0000:02:00.0/information"
@@ -70,8 +80,11 @@ rm /dev/nvidia$shown
 expect_hidden 0 --gpus-per-task=1 --torch-env
 
 # Under mpirun the ranks of a node ask each other for their CPUs.
-rank_on() { printf '%s\n' -np 1 taskset -c "$1" "$BUILD_DIR/bin/torchbridge" exec --torch-env=gpus=closest -- sh -c "$show"; }
+rank_on() {
+  printf '%s\n' -np 1 taskset -c "$1" "$BUILD_DIR/bin/torchbridge" exec --torch-env=gpus=closest -- sh -c "$show"
+}
 mapfile -t first < <(rank_on 0)
 mapfile -t second < <(rank_on 1)
 expect $'0 1,0 cpu 0\n1 1,0 cpu 1' \
-  on_node n0 env CUDA_VISIBLE_DEVICES=0,1 mpirun.openmpi --bind-to none --oversubscribe --host n0:2 "${first[@]}" : "${second[@]}"
+  on_node n0 env CUDA_VISIBLE_DEVICES=0,1 \
+  mpirun.openmpi --bind-to none --oversubscribe --host n0:2 "${first[@]}" : "${second[@]}"

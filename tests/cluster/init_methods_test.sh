@@ -6,8 +6,14 @@ trainer="$BUILD_DIR/bin/trainer"
 learns() {  # learns WHO URL LAUNCHER...
   local who=$1 url=$2
   shift 2
-  "$@" "$trainer" --max-steps 2 --init-method "$url" >"$work/out" 2>"$work/stderr" || { cat "$work/stderr"; fail "$* with $url"; }
-  grep -q "3 ranks on 2 nodes, started by $who," "$work/out" || { cat "$work/out"; fail "$* with $url: not 3 ranks on 2 nodes by $who"; }
+  "$@" "$trainer" --max-steps 2 --init-method "$url" >"$work/out" 2>"$work/stderr" || {
+    cat "$work/stderr"
+    fail "$* with $url"
+  }
+  grep -q "3 ranks on 2 nodes, started by $who," "$work/out" || {
+    cat "$work/out"
+    fail "$* with $url: not 3 ranks on 2 nodes by $who"
+  }
 }
 over_ssh=(on_node n0 mpirun --mca plm_rsh_agent "$SOURCE_DIR/scripts/cluster/node_sh" --host n0:2,n1:1 -np 3)
 
@@ -21,8 +27,11 @@ learns openmpi mpi:// "${over_ssh[@]}"
 learns openmpi pmix:// "${over_ssh[@]}"
 learns slurm "slurm://?world_size=3" on_login srun -N2 -n3
 
-expect_refusal 'trainer: rank 0: slurm://: .*start the program with srun' 20 on_login mpirun -np 2 "$trainer" --init-method slurm://
-expect_refusal 'trainer: rank 0: mpi://: this process was not started by mpirun' 20 on_login srun -N2 -n2 "$trainer" --init-method mpi://
-expect_refusal 'trainer: rank 0: pmix://: PMIX_NAMESPACE is not set' 20 on_login srun -N2 -n2 "$trainer" --init-method pmix://
+expect_refusal 'trainer: rank 0: slurm://: .*start the program with srun' 20 \
+  on_login mpirun -np 2 "$trainer" --init-method slurm://
+expect_refusal 'trainer: rank 0: mpi://: this process was not started by mpirun' 20 \
+  on_login srun -N2 -n2 "$trainer" --init-method mpi://
+expect_refusal 'trainer: rank 0: pmix://: PMIX_NAMESPACE is not set' 20 \
+  on_login srun -N2 -n2 "$trainer" --init-method pmix://
 expect_refusal 'trainer: rank 0: rank 0 of 4 was given, but by slurm this is rank 0 of 2' 20 \
   on_login srun -N2 -n2 "$trainer" --init-method 'slurm://?world_size=4'

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Steps of salloc and sbatch inherit the option, the batch script itself is no rank; steps and jobs that run at once meet at
-# different ports; a requeued job is another run.
+# Steps of salloc and sbatch inherit the option, the batch script itself is no rank; steps and jobs that run at once
+# meet at different ports; a requeued job is another run.
 source "$(dirname "$0")/case.sh"
 show='echo $RANK/$WORLD_SIZE $LOCAL_RANK $(hostname)'
 
@@ -44,23 +44,29 @@ expect "0/2 0 n1
 meet() {
   local folder=$work/$1 total=$2 name=$3 what=$4
   mkdir -p "$folder"
-  printf 'echo "%s" >"%s/%s"; until [ $(ls "%s" | wc -l) = %d ]; do :; done' "$what" "$folder" "$name" "$folder" "$total"
+  printf 'echo "%s" >"%s/%s"; until [ $(ls "%s" | wc -l) = %d ]; do :; done' "$what" "$folder" "$name" \
+    "$folder" "$total"
 }
 
 # The steps run on the same CPUs of the same node.
 step=$(meet steps 3 '$SLURM_STEP_ID' '$MASTER_PORT')
-on_login salloc -N1 -n1 --torch-env sh -c "srun --overlap sh -c '$step' & srun --overlap sh -c '$step' & srun --overlap sh -c '$step' & wait"
+on_login salloc -N1 -n1 \
+  --torch-env sh -c "srun --overlap sh -c '$step' & srun --overlap sh -c '$step' & srun --overlap sh -c '$step' & wait"
 [[ $(sort -u "$work"/steps/* | wc -l) == 3 ]] || fail "steps at once share a port: $(cat "$work"/steps/*)"
 
 task=$(meet array 2 '$SLURM_ARRAY_TASK_ID' '$MASTER_PORT $TORCHELASTIC_RUN_ID')
 on_login sbatch --wait -o /dev/null --array=0-1 -N1 -n1 --torch-env --wrap "srun sh -c '$task'"
 for field in 1 2; do
-  [[ $(cut -d' ' -f$field "$work"/array/* | sort -u | wc -l) == 2 ]] || fail "array tasks share a port or a run: $(cat "$work"/array/*)"
+  [[ $(cut -d' ' -f$field "$work"/array/* | sort -u | wc -l) == 2 ]] ||
+    fail "array tasks share a port or a run: $(cat "$work"/array/*)"
 done
 
 # The first run waits to be requeued.
-run="echo \$TORCHELASTIC_RESTART_COUNT \$TORCHELASTIC_RUN_ID \$MASTER_PORT >'$work/run'.part; mv '$work/run'.part '$work/run'.\$TORCHELASTIC_RESTART_COUNT; test \$TORCHELASTIC_RESTART_COUNT = 1 || exec sleep 1000"
-job=$(on_login sbatch --parsable --requeue -o /dev/null -n1 --torch-env --wrap "srun sh -c \"$(sed 's/[\\$"]/\\&/g' <<<"$run")\"")
+run="echo \$TORCHELASTIC_RESTART_COUNT \$TORCHELASTIC_RUN_ID \$MASTER_PORT >'$work/run'.part
+  mv '$work/run'.part '$work/run'.\$TORCHELASTIC_RESTART_COUNT
+  test \$TORCHELASTIC_RESTART_COUNT = 1 || exec sleep 1000"
+wrapped="srun sh -c \"$(sed 's/[\\$"]/\\&/g' <<<"$run")\""
+job=$(on_login sbatch --parsable --requeue -o /dev/null -n1 --torch-env --wrap "$wrapped")
 wait_for 20 test -e "$work/run.0"
 on_login scontrol requeue "$job"
 wait_for 60 test -e "$work/run.1"

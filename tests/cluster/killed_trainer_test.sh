@@ -7,16 +7,27 @@ trainer="$BUILD_DIR/bin/trainer"
 options=(--epochs 5 --batch-size 16 --checkpoint-every 5 --progress lines)  # 115 steps of 4 ranks
 
 has_checkpoint() { [[ -e $1/step-00000010/DONE || -e $1/step-00000015/DONE || -e $1/step-00000020/DONE ]]; }
-run_srun() { on_login srun -N2 -n4 --ntasks-per-node=2 --torch-env "$trainer" "${options[@]}" --checkpoint-dir "$work/$1" --metrics "$work/$1.jsonl"; }
-run_mpirun() { timeout "$limit" mpirun -np 4 "$trainer" "${options[@]}" --checkpoint-dir "$work/$1" --metrics "$work/$1.jsonl"; }
-run_pmix() { on_login srun --mpi=pmix -N2 -n4 --ntasks-per-node=2 --torch-env "$trainer" --backend mpi "${options[@]}" --checkpoint-dir "$work/$1" --metrics "$work/$1.jsonl"; }
+run_srun() {
+  on_login srun -N2 -n4 --ntasks-per-node=2 --torch-env "$trainer" "${options[@]}" --checkpoint-dir "$work/$1" \
+    --metrics "$work/$1.jsonl"
+}
+run_mpirun() {
+  timeout "$limit" mpirun -np 4 "$trainer" "${options[@]}" --checkpoint-dir "$work/$1" --metrics "$work/$1.jsonl"
+}
+run_pmix() {
+  on_login srun --mpi=pmix -N2 -n4 --ntasks-per-node=2 --torch-env "$trainer" --backend mpi "${options[@]}" \
+    --checkpoint-dir "$work/$1" --metrics "$work/$1.jsonl"
+}
 # Processes of this case alone: the folder in their arguments has a name of its own.
 pids_of() { pgrep -f -- "^$1 .*--checkpoint-dir $work/$2 " || true; }
 all_gone() { [[ -z $(pids_of "$trainer" "$1") ]]; }
 
 expect_undisturbed() {  # expect_undisturbed NAME [NAME_OF_UNDISTURBED]
-  grep -q 'resumes from step' "$work/$1.out" || { cat "$work/$1.out"; fail "$1: it did not go on from a checkpoint"; }
-  diff <(losses "$work/${2:-undisturbed}.jsonl") <(losses "$work/$1.jsonl") >"$work/diff" || { head "$work/diff"; fail "$1: other losses than undisturbed"; }
+  grep -q 'resumes from step' "$work/$1.out" || { cat "$work/$1.out"; fail "$1: it did not resume from a checkpoint"; }
+  diff <(losses "$work/${2:-undisturbed}.jsonl") <(losses "$work/$1.jsonl") >"$work/diff" || {
+    head "$work/diff"
+    fail "$1: other losses than undisturbed"
+  }
   expect_accuracy 0.9 "$work/$1.jsonl"
 }
 
@@ -40,13 +51,15 @@ one_rank_is_killed() {  # one_rank_is_killed RUN NAME LINES: of the other ranks,
   ((SECONDS < 15)) || fail "the other ranks took $SECONDS s to notice"
   cat "$work/stderr"
   [[ $(grep -c '^trainer: rank' "$work/stderr") =~ ^[$3]$ ]] || fail "expected a number of lines of the ranks in [$3]"
-  grep -q 'torch-env: first to end: rank [0-9]* on n[01], .*: killed by signal 9' "$work/stderr" || fail "the killed rank is not named"
+  grep -q 'torch-env: first to end: rank [0-9]* on n[01], .*: killed by signal 9' "$work/stderr" ||
+    fail "the killed rank is not named"
   "$1" "$2" | tee "$work/$2.out"
 }
 one_rank_is_killed run_srun rank_killed 1
 expect_undisturbed rank_killed
 
-# With four ranks MPI adds up in an order of its own. Slurm's PMIx kills the others when one is killed, mostly before they can say so.
+# With four ranks MPI adds up in an order of its own. Slurm's PMIx kills the others when one is killed, mostly before
+# they can say so.
 run_pmix pmix_undisturbed
 one_rank_is_killed run_pmix pmix_rank_killed 01
 expect_undisturbed pmix_rank_killed pmix_undisturbed

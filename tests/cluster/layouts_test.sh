@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# "RANK/WORLD_SIZE LOCAL_RANK/LOCAL_WORLD_SIZE GROUP_RANK/GROUP_WORLD_SIZE HOST NODE_OF_MASTER_ADDR" on layouts even, uneven and odd,
-# by the plugin and by torchbridge exec.
+# "RANK/WORLD_SIZE LOCAL_RANK/LOCAL_WORLD_SIZE GROUP_RANK/GROUP_WORLD_SIZE HOST NODE_OF_MASTER_ADDR" on layouts even,
+# uneven and odd, by the plugin and by torchbridge exec.
 source "$(dirname "$0")/case.sh"
 torchbridge="$BUILD_DIR/bin/torchbridge"
 cat >"$work/show" <<'SHOW'
@@ -12,8 +12,8 @@ echo "$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_S
 SHOW
 chmod +x "$work/show"
 
-# layout EXPECTED LIST SRUN_OPTIONS... [: SRUN_OPTIONS...]: the same for both. LIST is that of --torch-env; `job` is what srun
-# runs in, if anything.
+# layout EXPECTED LIST SRUN_OPTIONS... [: SRUN_OPTIONS...]: the same for both. LIST is that of --torch-env; `job` is
+# what srun runs in, if anything.
 job=()
 layout() {
   local expected=$1 list=$2 word plugin=("${job[@]}" srun) exec=("${job[@]}" srun)
@@ -91,8 +91,8 @@ layout "$one_by_one" ranks=slurm -m arbitrary -n3 -w n1,n0,n1
 job=(salloc -Q -N2 -n4 srun -N1 -n1 --overlap)  # a task of one step starts another
 layout "$node_by_node" ranks=slurm -n4 -m block --overlap
 
-# Heterogeneous: ranks and groups run through all components, each of which has its own distribution. The tasks wait for each other, because nodes ask
-# the controller for the components of a step, which must not have ended.
+# Heterogeneous: ranks and groups run through all components, each of which has its own distribution. The tasks wait for
+# each other, because nodes ask the controller for the components of a step, which must not have ended.
 job=()
 components="0/7 0/2 0/4 n0 n0
 1/7 0/1 1/4 n1 n0
@@ -138,11 +138,12 @@ layout "0/4 0/2 1/2 n2 n2
 2/4 0/2 0/2 n1 n2
 3/4 1/2 0/2 n1 n2" ranks=slurm,check=30 --het-group=0,1
 
-# Of several components placed by different rules the tasks are told one; the plugin asks the controller. The first component must
-# be there until all have asked. The option given to one component holds for all.
+# Of several components placed by different rules the tasks are told one; the plugin asks the controller. The first
+# component must be there until all have asked. The option given to one component holds for all.
 mkdir "$work/shown"
 show_together='"'$work'/show"; touch "'$work'/shown/$RANK"; until [ $(ls "'$work'/shown" | wc -l) = 4 ]; do :; done'
 expect "0/4 0/2 1/3 n1 n1
 1/4 0/1 0/3 n0 n1
 2/4 1/2 1/3 n1 n1
-3/4 0/1 2/3 n2 n1" on_login srun -m arbitrary -n3 -w n1,n0,n1 sh -c "$show_together" : -N1 -n1 -m block -w n2 --torch-env sh -c "$show_together"
+3/4 0/1 2/3 n2 n1" on_login srun -m arbitrary -n3 -w n1,n0,n1 sh -c "$show_together" : \
+  -N1 -n1 -m block -w n2 --torch-env sh -c "$show_together"

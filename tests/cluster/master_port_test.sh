@@ -19,22 +19,28 @@ taken="MASTER_PORT=$port is already in use on n0"
 for step in "-N1 -n3 -w n0" "-N2 -n4 -w n0,n1" "-n4 -m arbitrary -w n0,n1,n2,n0"; do
   expect_one_report "$taken" on_login srun $step "$torchbridge" exec --torch-env="port=$port" -- sleep 1000
 done
-expect_one_report "$taken" on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec --torch-env="addr=iface:eth0,port=$port" -- sleep 1000
+expect_one_report "$taken" \
+  on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec --torch-env="addr=iface:eth0,port=$port" -- sleep 1000
 MASTER_PORT=$port expect_one_report "$taken" on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec -- sleep 1000
-MASTER_ADDR=n0 MASTER_PORT=$port expect_one_report "$taken" on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec -- sleep 1000
+MASTER_ADDR=n0 MASTER_PORT=$port expect_one_report "$taken" \
+  on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec -- sleep 1000
 expect_one_report "$taken" on_login srun -N2 -n4 -w n0,n1 "$torchbridge" explain --torch-env="port=$port"
 mpirun=(mpirun --oversubscribe --mca plm_rsh_agent "$SOURCE_DIR/scripts/cluster/node_sh")
 for hosts in n0:3 n0:2,n1:1; do
-  expect_one_report "$taken" on_node n0 "${mpirun[@]}" --host "$hosts" -np 3 "$torchbridge" exec --torch-env="port=$port" -- sleep 1000
-  expect_one_report "$taken" on_node n0 "${mpirun[@]}" --host "$hosts" -np 3 -x MASTER_ADDR=n0 -x MASTER_PORT="$port" "$torchbridge" exec -- sleep 1000
+  expect_one_report "$taken" \
+    on_node n0 "${mpirun[@]}" --host "$hosts" -np 3 "$torchbridge" exec --torch-env="port=$port" -- sleep 1000
+  expect_one_report "$taken" on_node n0 "${mpirun[@]}" --host "$hosts" -np 3 -x MASTER_ADDR=n0 -x MASTER_PORT="$port" \
+    "$torchbridge" exec -- sleep 1000
   if command -v mpiexec.mpich >/dev/null; then
-    expect_one_report "$taken" on_node n0 mpiexec.mpich -launcher-exec "$SOURCE_DIR/scripts/cluster/node_sh" -hosts "$hosts" -n 3 \
+    expect_one_report "$taken" \
+      on_node n0 mpiexec.mpich -launcher-exec "$SOURCE_DIR/scripts/cluster/node_sh" -hosts "$hosts" -n 3 \
       "$torchbridge" exec --torch-env="port=$port" -- sleep 1000
   fi
 done
 
 # Not in use, but not for users.
-expect_refusal "torch-env: MASTER_PORT=80: .*Permission denied: ports below 1024 need privileges \(on n0\): choose another with port=N" 10 \
+denied="Permission denied: ports below 1024 need privileges \(on n0\): choose another with port=N"
+expect_refusal "torch-env: MASTER_PORT=80: .*$denied" 10 \
   on_login runuser -u nobody -- srun -N2 -n2 -w n0,n1 --torch-env=port=80 true
 
 # The same port on another node is free.
@@ -43,7 +49,8 @@ give_the_port_back
 
 # What answers there is not taken for rank 0.
 take_a_port_on n0 $'HTTP/1.0 400 Bad Request\r\n\r\n'
-expect_one_report "MASTER_PORT=$port is already in use on n0" on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec --torch-env="port=$port" -- sleep 1000
+expect_one_report "MASTER_PORT=$port is already in use on n0" \
+  on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec --torch-env="port=$port" -- sleep 1000
 expect_one_report "MASTER_PORT=$port is already in use on n0" \
   on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec --torch-env="addr=iface:eth0,port=$port" -- sleep 1000
 give_the_port_back

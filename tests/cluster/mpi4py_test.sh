@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# MPI and torch.distributed in one Python program under mpirun torchbridge exec: on one node and over two, whichever comes first.
+# MPI and torch.distributed in one Python program under mpirun torchbridge exec: on one node and over two, whichever
+# comes first.
 source "$(dirname "$0")/case.sh"
 limit=120
 torchbridge="$BUILD_DIR/bin/torchbridge"
 python="$SOURCE_DIR/.venv/bin/python"
 [[ -x $python ]] || skip "no .venv: run scripts/setup"
-"$python" -c 'import importlib.util as u, sys; sys.exit(u.find_spec("mpi4py") is None)' || skip "no mpi4py in .venv: run scripts/setup"
+"$python" -c 'import importlib.util as u, sys; sys.exit(u.find_spec("mpi4py") is None)' ||
+  skip "no mpi4py in .venv: run scripts/setup"
 
 cat >"$work/both.py" <<'PY'
 import os, sys
@@ -28,14 +30,16 @@ mine = 10 ** int(os.environ["RANK"])  # the sum shows whose share is missing
 steps = {"torch": all_reduce_by_torch, "mpi": all_reduce_by_mpi}
 totals = {name: steps[name](mine) for name in sys.argv[1:]}
 dist.barrier()
-os.write(1, f"{' '.join(place)} torch {totals['torch']} mpi {totals['mpi']}\n".encode())  # in one piece: ranks share a pipe
+# In one piece: ranks share a pipe.
+os.write(1, f"{' '.join(place)} torch {totals['torch']} mpi {totals['mpi']}\n".encode())
 dist.destroy_process_group()
 PY
 
 expect "0/4 node 0 0/4 torch 1111 mpi 1111
 1/4 node 0 1/4 torch 1111 mpi 1111
 2/4 node 0 2/4 torch 1111 mpi 1111
-3/4 node 0 3/4 torch 1111 mpi 1111" timeout "$limit" mpirun --oversubscribe -np 4 "$torchbridge" exec -- "$python" "$work/both.py" mpi torch
+3/4 node 0 3/4 torch 1111 mpi 1111" timeout "$limit" mpirun --oversubscribe -np 4 \
+  "$torchbridge" exec -- "$python" "$work/both.py" mpi torch
 
 over_two_nodes=(on_node n0 mpirun --mca plm_rsh_agent "$SOURCE_DIR/scripts/cluster/node_sh" --host n0:1,n1:2 -np 3)
 for order in "mpi torch" "torch mpi"; do

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The same over several nodes: real mpiruns and srun on a cluster of this case's own. Here the ranks ask each other by TCP, PMIx
-# or PMI, and the programs that they become must work afterwards.
-# Usage: mpirun_nodes_test.sh CLUSTER_TOOL PRINT_LAUNCH MPI_RANKS_OPENMPI MPI_RANKS_MPICH MPI_LAUNCH_OPENMPI MPI_LAUNCH_MPICH
+# The same over several nodes: real mpiruns and srun on a cluster of this case's own. Here the ranks ask each other by
+# TCP, PMIx or PMI, and the programs that they become must work afterwards.
+# Usage: mpirun_nodes_test.sh CLUSTER_TOOL PRINT_LAUNCH MPI_RANKS_OPENMPI MPI_RANKS_MPICH MPI_LAUNCH_OPENMPI
+# MPI_LAUNCH_MPICH
 set -euo pipefail
 
 cluster=$1 print_launch=$2 openmpi_ranks=$3 mpich_ranks=$4 openmpi_launch=$5 mpich_launch=$6
@@ -24,7 +25,8 @@ on_login() { timeout "$limit" "$cluster" run --name "$name" -- "$@"; }
 expect() {
   local expected=$1 found
   shift
-  found=$("$@" 2>&1 | grep -v 'plm:rsh: Warning: setpgid' | sed -E 's/store [0-9.]+:[0-9]+/store ADDRESS/; s/ (bound|-) [a-z]+-[^ ]+$/ \1 ID/' | sort) || fail "$*: $found"
+  found=$("$@" 2>&1 | grep -v 'plm:rsh: Warning: setpgid' |
+    sed -E 's/store [0-9.]+:[0-9]+/store ADDRESS/; s/ (bound|-) [a-z]+-[^ ]+$/ \1 ID/' | sort) || fail "$*: $found"
   [[ $found == "$(sort <<<"$expected")" ]] || { diff <(sort <<<"$expected") <(echo "$found") || true; fail "$*"; }
   echo "ok: $*"
 }
@@ -36,7 +38,8 @@ places() {
   echo "$1 rank 2/3 local 0/1 node 1/2 store ADDRESS - ID"
 }
 mpi=$(for rank in 0 1 2; do echo "MPI rank $rank of 3, ranks add up to 3"; done)
-# Communicators of a program that uses MPI itself: the world, and ranks 0, 2 and 1, of which 0 and 1 are on the first node.
+# Communicators of a program that uses MPI itself: the world, and ranks 0, 2 and 1, of which 0 and 1 are on the first
+# node.
 communicators() {
   places "world mpi"
   echo "even mpi rank 0/2 local 0/1 node 0/2 store ADDRESS bound ID"
@@ -54,14 +57,19 @@ if [[ -x $openmpi_ranks ]] && command -v mpirun.openmpi >/dev/null; then
   expect "$(places openmpi; echo "$mpi")" on_login salloc -Q -N2 -n3 mpirun.openmpi "$print_launch" "$openmpi_ranks"
   # There is one, but not rank 0.
   printf 'rank %s slot=0\n' 0=n2 1=n0 2=n1 >"$work/rankfile"
-  expect "$(for rank in 0 1 2; do echo "openmpi rank $rank/3 local 0/1 node $rank/3 store ADDRESS $([[ $rank == 0 ]] && echo bound || echo -) ID"; done; echo "$mpi")" \
+  expect "$(for rank in 0 1 2; do
+      echo "openmpi rank $rank/3 local 0/1 node $rank/3 store ADDRESS $([[ $rank == 0 ]] && echo bound || echo -) ID"
+    done
+    echo "$mpi")" \
     openmpi n0,n1,n2 --rankfile "$work/rankfile" "$print_launch" "$openmpi_ranks"
   expect "$(communicators; echo "$mpi")" openmpi n0:2,n1:1 "$openmpi_launch"
-  expect "$(places openmpi; places openmpi; echo "$mpi")" openmpi n0:2,n1:1 "$print_launch" "$print_launch" "$openmpi_ranks"
+  expect "$(places openmpi; places openmpi; echo "$mpi")" \
+    openmpi n0:2,n1:1 "$print_launch" "$print_launch" "$openmpi_ranks"
   expect "$(places openmpi; echo late; echo late)" openmpi n0:2,n1:1 "$print_launch" sh -c "$uneven"
   # PMIx is not touched; without mpirun's secret it is what remains.
   pmix='echo "rank $OMPI_COMM_WORLD_RANK PMIX_MCA_gds=$PMIX_MCA_gds"'
-  expect "$(places openmpi; for rank in 0 1 2; do echo "rank $rank PMIX_MCA_gds="; done)" openmpi n0:2,n1:1 "$print_launch" sh -c "$pmix"
+  expect "$(places openmpi; for rank in 0 1 2; do echo "rank $rank PMIX_MCA_gds="; done)" \
+    openmpi n0:2,n1:1 "$print_launch" sh -c "$pmix"
   expect "$(places openmpi; for rank in 0 1 2; do echo "rank $rank PMIX_MCA_gds=hash"; done)" \
     openmpi n0:2,n1:1 env -u OMPI_MCA_orte_precondition_transports "$print_launch" sh -c "$pmix"
   expect "$(places slurm; echo "$mpi")" on_login srun -N2 -n3 --mpi=pmix "$print_launch" "$openmpi_ranks"
@@ -83,4 +91,5 @@ fi
 expect "$(places slurm)" on_login srun -N2 -n3 "$print_launch"
 expect "$(places slurm)" on_login srun -N2 -n3 --mpi=pmi2 "$print_launch"
 # srun inside a rank of mpirun, whose variables it passes on.
-expect "$(places slurm)" on_login salloc -Q -N2 -n3 mpirun.openmpi -np 1 env -u SLURM_CPU_BIND srun -Q --overlap -m block -N2 -n3 "$print_launch"
+expect "$(places slurm)" on_login salloc -Q -N2 -n3 mpirun.openmpi -np 1 \
+  env -u SLURM_CPU_BIND srun -Q --overlap -m block -N2 -n3 "$print_launch"

@@ -9,26 +9,33 @@ inner="srun --overlap -m block -N2 -n4 --ntasks-per-node=2"  # the outer step wo
 wait_for 60 all_nodes_are_idle
 # srun inside a task of --torch-env, with the plugin (the option is inherited by salloc's steps) and with exec.
 expect "$four" on_login salloc -Q -N2 -n4 --ntasks-per-node=2 --torch-env srun -N1 -n1 bash -c "$inner sh -c '$show'"
-expect "$four" on_login salloc -Q -N2 -n4 --ntasks-per-node=2 srun -N1 -n1 --torch-env bash -c "$inner $torchbridge exec -- sh -c '$show'"
+expect "$four" on_login salloc -Q -N2 -n4 --ntasks-per-node=2 \
+  srun -N1 -n1 --torch-env bash -c "$inner $torchbridge exec -- sh -c '$show'"
 # Also where the user has an error file of his own.
-expect "$four" on_login env TORCHELASTIC_ERROR_FILE="$work/error" salloc -Q -N2 -n4 --ntasks-per-node=2 srun -N1 -n1 --torch-env bash -c "$inner --torch-env sh -c '$show'"
-expect "$four" on_login env TORCHELASTIC_ERROR_FILE="$work/error" salloc -Q -N2 -n4 --ntasks-per-node=2 srun -N1 -n1 --torch-env bash -c "$inner $torchbridge exec -- sh -c '$show'"
+expect "$four" on_login env TORCHELASTIC_ERROR_FILE="$work/error" \
+  salloc -Q -N2 -n4 --ntasks-per-node=2 srun -N1 -n1 --torch-env bash -c "$inner --torch-env sh -c '$show'"
+expect "$four" on_login env TORCHELASTIC_ERROR_FILE="$work/error" \
+  salloc -Q -N2 -n4 --ntasks-per-node=2 srun -N1 -n1 --torch-env bash -c "$inner $torchbridge exec -- sh -c '$show'"
 # srun inside a rank of mpirun, by way of a script.
 printf '#!/bin/sh\n%s exec -- sh -c '"'%s'"'\ntrue\n' "$torchbridge" "$show" >"$work/by_script"
 chmod +x "$work/by_script"
 expect "$four" on_login salloc -Q -N2 -n4 --ntasks-per-node=2 mpirun.openmpi -np 1 sh -c "$inner $work/by_script"
 
-# mpirun inside an allocation of --torch-env, whose daemons srun starts: with exec, and with nothing but the environment.
+# mpirun inside an allocation of --torch-env, whose daemons srun starts: with exec, and with nothing but the
+# environment.
 for mpirun in "mpirun.openmpi" "mpiexec.mpich"; do
   command -v "$mpirun" >/dev/null || continue
-  expect "$four" on_login salloc -Q -N2 -n4 --ntasks-per-node=2 --torch-env $mpirun -np 4 "$torchbridge" exec -- sh -c "$show"
+  expect "$four" on_login salloc -Q -N2 -n4 --ntasks-per-node=2 --torch-env $mpirun -np 4 \
+    "$torchbridge" exec -- sh -c "$show"
   expect $'unset\nunset' on_login salloc -Q -N2 -n4 --torch-env $mpirun -np 2 sh -c 'echo ${RANK-unset}'
 done
 # What somebody else exported for all tasks is none of theirs, whatever its rank: one task says so.
 expect_refusal "torchbridge: RANK='1' and WORLD_SIZE='2' are exported, but slurm says rank 0 of 4" 20 \
   on_login env RANK=1 WORLD_SIZE=2 MASTER_ADDR=n0 MASTER_PORT=29500 srun -N2 -n4 "$torchbridge" exec -- true
-expect_refusal "torchbridge: --torch-env: unknown option 'foo'" 20 on_login env RANK=3 srun -N2 -n4 "$torchbridge" exec --torch-env=foo -- true
+expect_refusal "torchbridge: --torch-env: unknown option 'foo'" 20 \
+  on_login env RANK=3 srun -N2 -n4 "$torchbridge" exec --torch-env=foo -- true
 expect_refusal "torchbridge: .*RANK='2'|torchbridge: WORLD_SIZE" 20 on_login env RANK=2 "$torchbridge" exec -- true
 [[ $(RANK=1 "$torchbridge" --help) == *"torchbridge [OPTIONS]"* ]] || fail "no help where RANK is exported"
 expect_refusal "torchbridge: RANK='0' and WORLD_SIZE='8' are exported, but slurm says rank 0 of 4" 20 \
-  on_login env TORCHELASTIC_RUN_ID=foo RANK=0 WORLD_SIZE=8 MASTER_ADDR=h MASTER_PORT=1 srun -N2 -n4 "$torchbridge" exec -- true
+  on_login env TORCHELASTIC_RUN_ID=foo RANK=0 WORLD_SIZE=8 MASTER_ADDR=h MASTER_PORT=1 \
+  srun -N2 -n4 "$torchbridge" exec -- true

@@ -3,12 +3,14 @@
 source "$(dirname "$0")/case.sh"
 limit=150
 page=$SOURCE_DIR/docs/use/new_model.md
-grep -q '^TORCHBRIDGE_SANITIZE:STRING=$' "$BUILD_DIR/CMakeCache.txt" || skip "a build with sanitizers wants them of its users too"
+grep -q '^TORCHBRIDGE_SANITIZE:STRING=$' "$BUILD_DIR/CMakeCache.txt" ||
+  skip "a build with sanitizers wants them of its users too"
 
 # blocks LANGUAGE: the page's blocks of code in it.
 blocks() { sed -n "/^\`\`\`$1\$/,/^\`\`\`\$/{/^\`\`\`/d;p}" "$page"; }
 
-# As a user would see them: ~ is a folder of this test, the current folder the source tree, and srun and sbatch are the cluster's.
+# As a user would see them: ~ is a folder of this test, the current folder the source tree, and srun and sbatch are the
+# cluster's.
 export HOME=$work/home
 mkdir "$HOME" "$work/tree"
 for entry in "$SOURCE_DIR"/*; do
@@ -34,13 +36,16 @@ while IFS= read -r command; do
     blocks diff | patch --fuzz=0 data.cpp
   fi
   eval "$command" >"$work/out" 2>&1 </dev/null || { cat "$work/out"; fail "$command"; }
-  if [[ $command == srun*"--epochs 22"* ]]; then grep -q 'resumes from step [1-9]' "$work/out" || fail "it began anew: $(cat "$work/out")"; fi
+  if [[ $command == srun*"--epochs 22"* ]]; then
+    grep -q 'resumes from step [1-9]' "$work/out" || fail "it began anew: $(cat "$work/out")"
+  fi
   grep '^trainer: .*accuracy' "$work/out" || true
 done < <(blocks sh)
 
 expect_accuracy 0.9 "$HOME/row_reader/runs/srun.jsonl"
 expect_accuracy 0.9 "$HOME/row_reader/runs/mpirun.jsonl"
-[[ -e $HOME/row_reader/runs/row_reader ]] || fail "the batch job has no checkpoint: $(cat "$HOME"/row_reader/slurm-*.out)"
+[[ -e $HOME/row_reader/runs/row_reader ]] ||
+  fail "the batch job has no checkpoint: $(cat "$HOME"/row_reader/slurm-*.out)"
 own=$(tail -n 1 "$HOME/row_reader/runs/own.jsonl")
 grep -q '"step":20,.*"lr":0.00275009.*"eval_macro_f1":0\.[0-9]' <<<"$own" ||
   fail "no rate of 0.003 / sqrt(1.19), or no metric of its own: $own"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# scripts/releases and scripts/slurm_headers without a Debian mirror that answers: one line for each suite, and 77, which CI can tell
-# from a failure; nothing is made. no_mirror_test.sh SOURCE_DIR
+# scripts/releases and scripts/slurm_headers without a Debian mirror that answers: one line for each suite, and 77,
+# which CI can tell from a failure; nothing is made. no_mirror_test.sh SOURCE_DIR
 set -euo pipefail
 scripts=$1/scripts
 work=$(mktemp -d)
@@ -19,10 +19,12 @@ ends() {
   ((status == code)) || fail "$*: exit code $status, expected $code"
   (($(grep -cE "$pattern" "$work/out") == 1)) || fail "$*: not one line '$pattern'"
 }
-ends 77 '^trixie: SKIPPED: no mirror of Debian that has the suite trixie answers, of http://127.0.0.1:9$' "$scripts/releases" trixie
+ends 77 '^trixie: SKIPPED: no mirror of Debian that has the suite trixie answers, of http://127.0.0.1:9$' \
+  "$scripts/releases" trixie
 ! grep -q passed "$work/out" || fail "it counts cases that it did not run"
 [[ ! -e $work/roots/trixie ]] || fail "there is a root"
 ends 2 "^releases: '../x' is no name of a Debian suite$" "$scripts/releases" ../x
-ends 77 '^SKIPPED Debian trixie: no mirror of Debian that has the suite trixie answers, of http://127.0.0.1:9$' "$scripts/slurm_headers"
+ends 77 '^SKIPPED Debian trixie: no mirror of Debian that has the suite trixie answers, of http://127.0.0.1:9$' \
+  "$scripts/slurm_headers"
 grep -q '^ok     Slurm .*, installed here$' "$work/out" || fail "the installed headers are not checked"
 ends 2 "is no git clone$" "$scripts/slurm_headers" /none

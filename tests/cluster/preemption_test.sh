@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Jobs of scripts/train.sbatch through all that ends a job early, on a cluster of their own: each goes on by itself, and its losses are
-# those of a run that nobody disturbed.
+# Jobs of scripts/train.sbatch through all that ends a job early, on a cluster of their own: each goes on by itself, and
+# its losses are those of a run that nobody disturbed.
 CLUSTER_NAME+=-p
 source "$(dirname "$0")/case.sh"
 limit=90
@@ -20,7 +20,10 @@ submit() {
     OPTIONS="--epochs 1000000 --batch-size 16 --checkpoint-every 10 --quiet ${OPTIONS-}" \
     on_login sbatch --parsable -o "$work/$name.out" "$@" "$SOURCE_DIR/scripts/train.sbatch"
 }
-newest() { local marks=("$work/$1"/checkpoints/step-*/DONE); [[ -e ${marks[-1]} ]] && sed 's/.*step-0*\([0-9]*\).*/\1/' <<<"${marks[-1]}" || echo 0; }
+newest() {
+  local marks=("$work/$1"/checkpoints/step-*/DONE)
+  [[ -e ${marks[-1]} ]] && sed 's/.*step-0*\([0-9]*\).*/\1/' <<<"${marks[-1]}" || echo 0
+}
 is_beyond() { (($(newest "$1") > $2)); }
 field() { on_login scontrol show job "$1" --oneliner | sed -n "s/.* $2=\([^ ]*\).*/\1/p"; }
 # runs JOB RESTARTS
@@ -46,8 +49,12 @@ expect_undisturbed() {
   on_login scancel "$job"
   wait_for 30 ended "$job"
   last=$(losses "$work/$name/metrics.jsonl" | tail -n 1 | cut -d' ' -f1)
-  on_login srun "$@" --torch-env "$trainer" --epochs 1000000 --batch-size 16 --quiet --max-steps "$last" --metrics "$work/$name.undisturbed"
-  diff <(losses "$work/$name.undisturbed") <(losses "$work/$name/metrics.jsonl") >"$work/diff" || { head "$work/diff"; fail "$name: other losses than undisturbed"; }
+  on_login srun "$@" --torch-env "$trainer" --epochs 1000000 --batch-size 16 --quiet --max-steps "$last" \
+    --metrics "$work/$name.undisturbed"
+  diff <(losses "$work/$name.undisturbed") <(losses "$work/$name/metrics.jsonl") >"$work/diff" || {
+    head "$work/diff"
+    fail "$name: other losses than undisturbed"
+  }
   echo "$name: $last steps as undisturbed"
 }
 ended() { [[ -z $(on_login squeue --noheader --jobs "$1" 2>/dev/null) ]]; }
@@ -68,7 +75,11 @@ signals() {
 
 lost_nodes() {
   local job=$1 node
-  kill_slurmd() { kill -9 "$(pgrep -f -- "^slurmd -D -N $1\$" | while read -r pid; do grep -qsz "^SLURM_CONF=.*/$CLUSTER_NAME/slurm.conf" "/proc/$pid/environ" && echo "$pid"; done)"; }
+  kill_slurmd() {
+    kill -9 "$(pgrep -f -- "^slurmd -D -N $1\$" | while read -r pid; do
+      grep -qsz "^SLURM_CONF=.*/$CLUSTER_NAME/slurm.conf" "/proc/$pid/environ" && echo "$pid"
+    done)"
+  }
   wait_for 60 runs "$job" 0
   disturb lost_nodes "$job" kill_slurmd "$(nodes_of "$job" | tail -n 1)"
   node=$(nodes_of "$job" | tail -n 1)
@@ -101,7 +112,8 @@ chmod +x "$work"/programs/*
 # Apart from each other: nodes are taken away from some.
 one_task=(-N1 -n1 --ntasks-per-node=1 -w n7)
 waits=$(LAUNCHER=env TRAINER=$work/programs/waits submit waits "${one_task[@]}" --time=1 --signal=B:USR1@50)
-overdue=$(LAUNCHER=env TRAINER=$work/programs/waits submit overdue "${one_task[@]}" --time=1 --signal=CONT@10)  # TERM at the limit
+# Ended at its limit, by TERM.
+overdue=$(LAUNCHER=env TRAINER=$work/programs/waits submit overdue "${one_task[@]}" --time=1 --signal=CONT@10)
 fails=$(LAUNCHER=env TRAINER=$work/programs/fails MAX_TRIES=2 submit fails "${one_task[@]}")
 limits=$(OPTIONS='--stop-before-limit 55' submit limits "${one_task[@]}" --time=1 --array=0-1 -o "$work/limits_%a.out")
 signals=$(submit signals --exclude=n[3-7])
@@ -119,10 +131,15 @@ done
 wait_for 60 ended "$waits"
 cat "$work/waits.out"
 [[ $(grep '^ends at' "$work/waits.out" | sort -u | wc -l) == 2 ]] || fail "expected two starts with a limit each"
-grep -q 'ended with code 75 at step 00000001' "$work/waits.out" || fail "Slurm's signal before the limit did not reach the program"
+grep -q 'ended with code 75 at step 00000001' "$work/waits.out" ||
+  fail "Slurm's signal before the limit did not reach the program"
 wait_for 60 ended "$overdue"
-(($(grep -c '^ends at' "$work/overdue.out") == 2)) || { cat "$work/overdue.out"; fail "a job that was stopped by its limit did not go on"; }
+(($(grep -c '^ends at' "$work/overdue.out") == 2)) || {
+  cat "$work/overdue.out"
+  fail "a job that was stopped by its limit did not go on"
+}
 wait_for 60 ended "$fails"
-(($(grep -c 'ended with code 1 at step none' "$work/fails.out") == 2)) && grep -q '2 starts have brought no checkpoint after step none: given up' "$work/fails.out" ||
+(($(grep -c 'ended with code 1 at step none' "$work/fails.out") == 2)) &&
+  grep -q '2 starts have brought no checkpoint after step none: given up' "$work/fails.out" ||
   { cat "$work/fails.out"; fail "the failing job was not given up after two starts"; }
 exit $status

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every system call about files or the network that has a frame of the plugin on its stack, in slurmstepd and its tasks, is
-# made with the user's rights: slurmstepd runs under strace, and the job is an unprivileged user's.
+# Every system call about files or the network that has a frame of the plugin on its stack, in slurmstepd and its tasks,
+# is made with the user's rights: slurmstepd runs under strace, and the job is an unprivileged user's.
 source "$(dirname "$0")/case.sh"
 command -v strace >/dev/null || skip "no strace: run scripts/setup --tests"
 name=$(basename "$1")
@@ -8,15 +8,25 @@ user=$(id -u nobody)
 
 with_slurmstepd n1 "/usr/bin/strace -f -k -s 256 -e trace=file,network,setuid,setreuid,setresuid -o $work/\$\$.trace"
 
-expect $'0 n0\n1 n1\n2 n1' on_login runuser -u nobody -- srun -Q -n3 -m arbitrary -w n0,n1,n1 --torch-env=verbose,ranks=block sh -c 'echo $RANK $(hostname)'
+expect $'0 n0\n1 n1\n2 n1' on_login runuser -u nobody -- \
+  srun -Q -n3 -m arbitrary -w n0,n1,n1 --torch-env=verbose,ranks=block sh -c 'echo $RANK $(hostname)'
 TORCHBRIDGE_OPTIONS=ranks=block expect $'0\n1' on_login runuser -u nobody -- srun -Q -N1 -n2 -w n1 sh -c 'echo $RANK'
-RANK=7 expect_refusal "^srun: error: torch-env: RANK='7'" 30 on_login runuser -u nobody -- srun -Q -N1 -n2 -w n1 --torch-env true
+RANK=7 expect_refusal "^srun: error: torch-env: RANK='7'" 30 \
+  on_login runuser -u nobody -- srun -Q -N1 -n2 -w n1 --torch-env true
 all_ended() { ! pgrep -f "$work/slurmstepd" >/dev/null; }
 wait_for 30 all_ended
 
-# A line is "PID CALL", or "PID --- SIGNAL", its stack follows as lines that begin with " > ". Whose rights a process has is what it last set.
+# A line is "PID CALL", or "PID --- SIGNAL", its stack follows as lines that begin with " > ". Whose rights a process
+# has is what it last set.
 awk -v plugin="/$name(" -v user="$user" '
   /^[0-9]+ / { pid = $1; call = $0; told = $2 == "---" }
-  /^[0-9]+ +set(re|res)?uid\(/ { is_user[pid] = index($0, "setreuid(" user ", " user) || index($0, "setresuid(" user ", " user ", " user) || index($0, "setresuid(-1, " user ", -1)") }
-  index($0, " > ") == 1 && index($0, plugin) && !told { told = 1; if (is_user[pid]) ++seen; else { print "as root: " substr(call, 1, 150); bad = 1 } }
-  END { print seen + 0 " calls with the rights of the user"; exit bad || seen < 10 }' "$work"/*.trace || fail "not with the rights of the user alone"
+  /^[0-9]+ +set(re|res)?uid\(/ {
+    is_user[pid] = index($0, "setreuid(" user ", " user) || index($0, "setresuid(" user ", " user ", " user) ||
+      index($0, "setresuid(-1, " user ", -1)")
+  }
+  index($0, " > ") == 1 && index($0, plugin) && !told {
+    told = 1
+    if (is_user[pid]) ++seen; else { print "as root: " substr(call, 1, 150); bad = 1 }
+  }
+  END { print seen + 0 " calls with the rights of the user"; exit bad || seen < 10 }' "$work"/*.trace ||
+  fail "not with the rights of the user alone"

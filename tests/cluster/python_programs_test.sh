@@ -27,16 +27,19 @@ expect "0 0 2 1
 
 # An agent that wants to be alone is: each node is a job of its own.
 expect "0 0 1 0
-0 0 1 0" on_login srun -N2 --ntasks-per-node=1 --torch-env "$python" -m torch.distributed.run --standalone "$work/train.py"
+0 0 1 0" on_login srun -N2 --ntasks-per-node=1 --torch-env \
+  "$python" -m torch.distributed.run --standalone "$work/train.py"
 expect "0 0 1 0
-0 0 1 0" on_login srun -N2 --ntasks-per-node=1 --torch-env bash -c "$python -m torch.distributed.run --standalone $work/train.py"
+0 0 1 0" on_login srun -N2 --ntasks-per-node=1 --torch-env \
+  bash -c "$python -m torch.distributed.run --standalone $work/train.py"
 echo "$python -m torch.distributed.run --standalone $work/train.py" >"$work/alone.sh"
 expect "0 0 1 0
 0 0 1 0" on_login srun -N2 --ntasks-per-node=1 --torch-env bash "$work/alone.sh"
 
 # What a shell starts: its words tell the plugin, and in a file the flags of docs/admin/plugin.md tell the agent.
 expect "0 0 2 1
-1 0 2 1" on_login srun -N2 --ntasks-per-node=1 --torch-env bash -c "cd / && $python -m torch.distributed.run $work/train.py"
+1 0 2 1" on_login srun -N2 --ntasks-per-node=1 --torch-env \
+  bash -c "cd / && $python -m torch.distributed.run $work/train.py"
 flags='--nnodes=$GROUP_WORLD_SIZE --node-rank=$GROUP_RANK --master-addr=$MASTER_ADDR --master-port=$MASTER_PORT'
 grep -qF -- "$flags" "$SOURCE_DIR/docs/admin/plugin.md" || fail "docs/admin/plugin.md has other flags"
 echo "$python -m torch.distributed.run $flags $work/train.py" >"$work/train.sh"
@@ -47,4 +50,5 @@ expect "0 0 2 1
 expect "0 0 4 6
 1 1 4 6
 2 0 4 6
-3 1 4 6" on_login srun -N2 --ntasks-per-node=1 --torch-env "$python" -m torch.distributed.run --nproc-per-node 2 "$work/train.py"
+3 1 4 6" on_login srun -N2 --ntasks-per-node=1 --torch-env \
+  "$python" -m torch.distributed.run --nproc-per-node 2 "$work/train.py"

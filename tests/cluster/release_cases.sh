@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# What must work with each release of Slurm, OpenMPI and MPICH: builds the plugin and the command in /build, starts a cluster, and runs
-# the cases below. scripts/releases runs it in the root of another Debian suite.
-# With an argument only the cases whose names have it. A line for each case: `ok`, `FAILED` with the end of what it printed, or `SKIPPED` with the reason.
+# What must work with each release of Slurm, OpenMPI and MPICH: builds the plugin and the command in /build, starts a
+# cluster, and runs the cases below. scripts/releases runs it in the root of another Debian suite.
+# With an argument only the cases whose names have it. A line for each case: `ok`, `FAILED` with the end of what it
+# printed, or `SKIPPED` with the reason.
 export SOURCE_DIR=$PWD BUILD_DIR=/build CLUSTER=$PWD/scripts/cluster/cluster CLUSTER_NAME=release
 source tests/cluster/case.sh
 node_sh=$SOURCE_DIR/scripts/cluster/node_sh
@@ -22,19 +23,36 @@ build() {
   for mpi in openmpi mpich; do "mpicc.$mpi" -o "$BUILD_DIR/ranks.$mpi" tests/programs/mpi_ranks.c; done
   gcc -shared -fPIC -o "$BUILD_DIR/container_plugin.so" tests/programs/container_plugin.c
 }
-cluster_up() { timeout 100 "$CLUSTER" up --name "$CLUSTER_NAME" --nodes 3 --cpus 4 --plugin "$BUILD_DIR/lib/torch_env.so" "$@"; }
+cluster_up() {
+  timeout 100 "$CLUSTER" up --name "$CLUSTER_NAME" --nodes 3 --cpus 4 --plugin "$BUILD_DIR/lib/torch_env.so" "$@"
+}
 cluster_down() { timeout 60 "$CLUSTER" down --name "$CLUSTER_NAME"; }
-# OpenMPI 6.0.0rc2 by itself finds no pair of interfaces between two nodes ("Unable to find reachable pairing") unless it is told one.
+# OpenMPI 6.0.0rc2 by itself finds no pair of interfaces between two nodes ("Unable to find reachable pairing") unless
+# it is told one.
 openmpi() { on_node n0 mpirun.openmpi --mca plm_rsh_agent "$node_sh" --mca btl_tcp_if_include eth0 "$@"; }
 mpich() { on_node n0 mpiexec.mpich -launcher ssh -launcher-exec "$node_sh" "$@"; }
 # mpi RANKS: what mpi_ranks.c prints on so many ranks.
-mpi() { for ((rank = 0; rank < $1; ++rank)); do echo "MPI rank $rank of $1, ranks add up to $(($1 * ($1 - 1) / 2))"; done; }
+mpi() {
+  for ((rank = 0; rank < $1; ++rank)); do
+    echo "MPI rank $rank of $1, ranks add up to $(($1 * ($1 - 1) / 2))"
+  done
+}
 
 case_variables() { expect "$two_each" on_login srun -N2 -n4 --ntasks-per-node=2 --torch-env sh -c "$show"; }
-case_the_variable_asks_too() { TORCHBRIDGE_OPTIONS=ranks=block expect "$two_each" on_login srun -N2 -n4 --ntasks-per-node=2 -m cyclic sh -c "$show"; }
-case_without_the_option_nothing() { TORCH_ENV=/home/me/venv expect $'/ /venv n0' on_login srun -n1 sh -c 'echo "$RANK/ /$(basename $TORCH_ENV) $(hostname)"'; }
-case_explain() { on_login srun -N2 -n4 --torch-env=explain true >"$work/table" && grep -q '^4 ranks on 2 nodes, started by slurm' "$work/table" || fail "$(cat "$work/table")"; }
-case_a_bad_option_is_refused() { expect_refusal "torch-env: --torch-env: unknown option 'rank'" 10 on_login srun -N2 -n4 --torch-env=rank=block true; }
+case_the_variable_asks_too() {
+  TORCHBRIDGE_OPTIONS=ranks=block expect "$two_each" on_login srun -N2 -n4 --ntasks-per-node=2 -m cyclic sh -c "$show"
+}
+case_without_the_option_nothing() {
+  TORCH_ENV=/home/me/venv expect $'/ /venv n0' \
+    on_login srun -n1 sh -c 'echo "$RANK/ /$(basename $TORCH_ENV) $(hostname)"'
+}
+case_explain() {
+  on_login srun -N2 -n4 --torch-env=explain true >"$work/table" &&
+    grep -q '^4 ranks on 2 nodes, started by slurm' "$work/table" || fail "$(cat "$work/table")"
+}
+case_a_bad_option_is_refused() {
+  expect_refusal "torch-env: --torch-env: unknown option 'rank'" 10 on_login srun -N2 -n4 --torch-env=rank=block true
+}
 
 placed=$'0/3 0/2 n1\n1/3 0/1 n0\n2/3 1/2 n1'
 case_arbitrary() { expect "$placed" on_login srun -n3 -m arbitrary -w n1,n0,n1 --torch-env sh -c "$show"; }
@@ -42,11 +60,18 @@ case_slurm_hostfile() {
   printf '%s\n' n1 n0 n1 >"$work/hosts"
   SLURM_HOSTFILE=$work/hosts expect "$placed" on_login srun -n3 --torch-env sh -c "$show"
 }
-case_arbitrary_by_exec() { expect "$placed" on_login srun -n3 -m arbitrary -w n1,n0,n1 "$torchbridge" exec -- sh -c "$show"; }
-case_heterogeneous_step() { expect $'0/3 0/1 n0\n1/3 0/2 n1\n2/3 1/2 n1' on_login srun -N1 -n1 --torch-env sh -c "$show" : -N1 -n2 sh -c "$show"; }
-case_salloc_hands_the_option_on() { expect $'0/2 0/1 n0\n1/2 0/1 n1' on_login salloc -Q -N2 -n2 --torch-env srun sh -c "$show"; }
+case_arbitrary_by_exec() {
+  expect "$placed" on_login srun -n3 -m arbitrary -w n1,n0,n1 "$torchbridge" exec -- sh -c "$show"
+}
+case_heterogeneous_step() {
+  expect $'0/3 0/1 n0\n1/3 0/2 n1\n2/3 1/2 n1' on_login srun -N1 -n1 --torch-env sh -c "$show" : -N1 -n2 sh -c "$show"
+}
+case_salloc_hands_the_option_on() {
+  expect $'0/2 0/1 n0\n1/2 0/1 n1' on_login salloc -Q -N2 -n2 --torch-env srun sh -c "$show"
+}
 case_a_requeued_batch_job_counts() {
-  local runs='srun sh -c "echo \$TORCHELASTIC_RESTART_COUNT \$RANK"; [ ${SLURM_RESTART_COUNT:-0} = 1 ] || { scontrol requeue $SLURM_JOB_ID; exec sleep 50; }'
+  local runs='srun sh -c "echo \$TORCHELASTIC_RESTART_COUNT \$RANK"
+    [ ${SLURM_RESTART_COUNT:-0} = 1 ] || { scontrol requeue $SLURM_JOB_ID; exec sleep 50; }'
   on_login sbatch --wait --requeue --open-mode=append -o "$work/batch" -N2 -n2 --torch-env --wrap "$runs"
   expect $'0 0\n0 1\n1 0\n1 1' grep -E '^[01] [01]$' "$work/batch"
 }
@@ -64,9 +89,12 @@ case_the_command_where_nothing_is_installed() {
 }
 
 case_the_first_task_to_fail_is_named() {
-  expect_refusal 'torch-env: first to fail: rank 2 on n1, .*exit code 3' 20 on_login srun -N2 -n4 --ntasks-per-node=2 -K --torch-env sh -c '[ $RANK = 2 ] && exit 3; exec sleep 1000'
+  expect_refusal 'torch-env: first to fail: rank 2 on n1, .*exit code 3' 20 \
+    on_login srun -N2 -n4 --ntasks-per-node=2 -K --torch-env sh -c '[ $RANK = 2 ] && exit 3; exec sleep 1000'
 }
-case_a_node_that_cannot_ends_the_step() { expect_refusal "torch-env: .*none0" 20 on_login srun -N2 -n4 --torch-env=addr=iface:none0 sleep 1000; }
+case_a_node_that_cannot_ends_the_step() {
+  expect_refusal "torch-env: .*none0" 20 on_login srun -N2 -n4 --torch-env=addr=iface:none0 sleep 1000
+}
 # A step of which no task ran is no success, for srun and for the batch job around it.
 case_a_job_whose_tasks_never_ran_fails() {
   local status=0
@@ -86,14 +114,18 @@ case_scancel_ends_all() {
 # The command under mpirun, built with PMIx and without it. MPI works in the program that it becomes.
 mpirun_one_node() { expect $'0/2 0/2 n0\n1/2 1/2 n0' openmpi -np 2 "$1" exec -- sh -c "$show"; }
 mpirun_two_nodes() { expect "$two_each" openmpi --host n0:2,n1:2 -np 4 "$1" exec -- sh -c "$show"; }
-mpirun_in_salloc() { expect "$two_each" on_login salloc -Q -N2 -n4 --ntasks-per-node=2 mpirun.openmpi -np 4 "$1" exec -- sh -c "$show"; }
+mpirun_in_salloc() {
+  expect "$two_each" on_login salloc -Q -N2 -n4 --ntasks-per-node=2 mpirun.openmpi -np 4 "$1" exec -- sh -c "$show"
+}
 case_openmpi_one_node() { mpirun_one_node "$torchbridge"; }
 case_openmpi_one_node_without_pmix() { mpirun_one_node "$BUILD_DIR/torchbridge_without_pmix"; }
 case_openmpi_two_nodes() { mpirun_two_nodes "$torchbridge"; }
 case_openmpi_two_nodes_without_pmix() { mpirun_two_nodes "$BUILD_DIR/torchbridge_without_pmix"; }
 case_openmpi_in_salloc() { mpirun_in_salloc "$torchbridge"; }
 case_openmpi_program_one_node() { expect "$(mpi 2)" openmpi -np 2 "$torchbridge" exec -- "$BUILD_DIR/ranks.openmpi"; }
-case_openmpi_program_two_nodes() { expect "$(mpi 4)" openmpi --host n0:2,n1:2 -np 4 "$torchbridge" exec -- "$BUILD_DIR/ranks.openmpi"; }
+case_openmpi_program_two_nodes() {
+  expect "$(mpi 4)" openmpi --host n0:2,n1:2 -np 4 "$torchbridge" exec -- "$BUILD_DIR/ranks.openmpi"
+}
 case_openmpi_program_by_srun_with_pmix() {
   on_login srun --mpi=list 2>&1 | grep -qw pmix || skip "this Slurm has no mpi/pmix"
   expect "$(mpi 4)" on_login srun --mpi=pmix -N2 -n4 --torch-env "$BUILD_DIR/ranks.openmpi"
@@ -101,22 +133,31 @@ case_openmpi_program_by_srun_with_pmix() {
 }
 case_mpich_one_node() { expect $'0/2 0/2 n0\n1/2 1/2 n0' mpich -n 2 "$torchbridge" exec -- sh -c "$show"; }
 case_mpich_two_nodes() { expect "$two_each" mpich -hosts n0:2,n1:2 -n 4 "$torchbridge" exec -- sh -c "$show"; }
-case_mpich_program_two_nodes() { expect "$(mpi 4)" mpich -hosts n0:2,n1:2 -n 4 "$torchbridge" exec -- "$BUILD_DIR/ranks.mpich"; }
-case_mpich_program_by_srun_with_pmi2() { expect "$(mpi 4)" on_login srun --mpi=pmi2 -N2 -n4 --torch-env "$BUILD_DIR/ranks.mpich"; }
+case_mpich_program_two_nodes() {
+  expect "$(mpi 4)" mpich -hosts n0:2,n1:2 -n 4 "$torchbridge" exec -- "$BUILD_DIR/ranks.mpich"
+}
+case_mpich_program_by_srun_with_pmi2() {
+  expect "$(mpi 4)" on_login srun --mpi=pmi2 -N2 -n4 --torch-env "$BUILD_DIR/ranks.mpich"
+}
 
-case_a_plugin_for_containers() { bash tests/cluster/container_plugin_test.sh "$BUILD_DIR/lib/torch_env.so" "$BUILD_DIR/container_plugin.so"; }
+case_a_plugin_for_containers() {
+  bash tests/cluster/container_plugin_test.sh "$BUILD_DIR/lib/torch_env.so" "$BUILD_DIR/container_plugin.so"
+}
 
 case_no_node_is_drained() { expect "" on_login sinfo --noheader --list-reasons --format '%N %E'; }
 case_no_daemon_died() { expect "" sed -n '/fatal/p' "/run/torchbridge-clusters/$CLUSTER_NAME"/log/*.log; }
 
-# Slurm tracks processes by cgroups, as sites have it. This machine's cgroups are no namespace's own: these nodes have names of their own.
+# Slurm tracks processes by cgroups, as sites have it. This machine's cgroups are no namespace's own: these nodes have
+# names of their own.
 with_cgroups() {
   prefix=$(head -c 300 /dev/urandom | tr -dc a-z | cut -c 1-8)-
   trap 'cluster_down; find /sys/fs/cgroup -depth -type d -path "*$prefix*" -exec rmdir {} +' EXIT
   cluster_down
   cluster_up --prefix "$prefix" --conf ProctrackType=proctrack/cgroup --conf TaskPlugin=task/cgroup
-  expect $'0/2\n1/2' on_login srun -N2 -n2 --torch-env sh -c "grep -q '$prefix.*/step_' /proc/self/cgroup && echo \$RANK/\$WORLD_SIZE"
-  expect_refusal "torch-env: first to fail: rank 1 on $prefix[01], .*exit code 3" 20 on_login srun -N2 -n2 -K --torch-env sh -c '[ $RANK = 1 ] && exit 3; exec sleep 1000'
+  expect $'0/2\n1/2' on_login srun -N2 -n2 \
+    --torch-env sh -c "grep -q '$prefix.*/step_' /proc/self/cgroup && echo \$RANK/\$WORLD_SIZE"
+  expect_refusal "torch-env: first to fail: rank 1 on $prefix[01], .*exit code 3" 20 \
+    on_login srun -N2 -n2 -K --torch-env sh -c '[ $RANK = 1 ] && exit 3; exec sleep 1000'
   case_scancel_ends_all
 }
 case_cgroup_v1() {
@@ -124,7 +165,8 @@ case_cgroup_v1() {
   with_cgroups
 }
 case_cgroup_v2() {
-  [[ $(stat --file-system --format=%T /sys/fs/cgroup) == cgroup2fs ]] || skip "cgroup v1 is in use here, and beside it Slurm takes no v2"
+  [[ $(stat --file-system --format=%T /sys/fs/cgroup) == cgroup2fs ]] ||
+    skip "cgroup v1 is in use here, and beside it Slurm takes no v2"
   with_cgroups
 }
 
@@ -132,7 +174,12 @@ failed=0
 run_case() {
   local status name=${1#case_}
   set +e
-  (trap as_before EXIT; set -e; [[ $1 =~ build|cluster_up|cgroup ]] || wait_for 60 all_nodes_are_idle; "$1") >"$work/case" 2>&1  # not before `||`, where bash ignores -e
+  (
+    trap as_before EXIT
+    set -e
+    [[ $1 =~ build|cluster_up|cgroup ]] || wait_for 60 all_nodes_are_idle
+    "$1"
+  ) >"$work/case" 2>&1  # not before `||`, where bash ignores -e
   status=$?
   set -e
   case $status in
@@ -152,8 +199,10 @@ for name in build cluster_up; do
   run_case "case_$name"
   ((failed == 0)) || exit 1
 done
-echo "       $(on_login srun --version), $(mpirun.openmpi --version | head -n 1), $(mpichversion | sed -n 's/^MPICH Version:[[:space:]]*/MPICH /p'), $(g++ -dumpfullversion)"
-for name in $(sed -n 's/^\(case_[a-z0-9_]*\)() .*/\1/p' "${BASH_SOURCE[0]}"); do  # in the order in which they stand here
+printf '       %s, %s, %s, %s\n' "$(on_login srun --version)" "$(mpirun.openmpi --version | head -n 1)" \
+  "$(mpichversion | sed -n 's/^MPICH Version:[[:space:]]*/MPICH /p')" "$(g++ -dumpfullversion)"
+# In the order in which they stand here.
+for name in $(sed -n 's/^\(case_[a-z0-9_]*\)() .*/\1/p' "${BASH_SOURCE[0]}"); do
   [[ $name =~ ^case_(build|cluster_up)$ || $name != *${1:-}* ]] || run_case "$name"
 done
 exit $failed

@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
-# What srun's side of the plugin spares the controller, by what that has received, and what it does not let others do to srun.
+# What srun's side of the plugin spares the controller, by what that has received, and what it does not let others do to
+# srun.
 CLUSTER_NAME+=-r
 source "$(dirname "$0")/case.sh"
 plugin=$1 torchbridge=$BUILD_DIR/bin/torchbridge
 trap '"$CLUSTER" down --name "$CLUSTER_NAME"; rm -rf "$work"' EXIT
 "$CLUSTER" up --name "$CLUSTER_NAME" --nodes 4 --cpus 8 --plugin "$plugin"
 
-requests() { on_login sdiag | awk -v type="$1" '$1 == type && sub(/^count:/, "", $4) {count = $4} END {print count + 0}'; }
+requests() {
+  on_login sdiag | awk -v type="$1" '$1 == type && sub(/^count:/, "", $4) {count = $4} END {print count + 0}'
+}
 # expect_requests COUNT TYPE COMMAND...: whatever its exit code.
 expect_requests() {
   local count=$1 type=$2 found
@@ -20,12 +23,17 @@ expect_requests() {
 }
 expect_line() { (($(grep -cE "$1" "$work/stderr") == 1)) || { cat "$work/stderr"; fail "not one line '$1'"; }; }
 
-# A step whose tasks all fail: one reason, before Slurm's own words, and one request; srun adds one of its own when it hears that its step is over.
+# A step whose tasks all fail: one reason, before Slurm's own words, and one request; srun adds one of its own when it
+# hears that its step is over.
 failing="--torch-env=addr=nohost.invalid"
 expect_requests 2 REQUEST_CANCEL_JOB_STEP on_login srun -N2 -n16 --ntasks-per-node=8 $failing sleep 1000
 expect_line '^srun: error: torch-env: MASTER_ADDR=nohost.invalid: .*does not resolve'
-[[ $(grep -m1 error: "$work/stderr") == "srun: error: torch-env: "* ]] || { cat "$work/stderr"; fail "Slurm's words come first"; }
-expect_refusal '^srun: error: torch-env: MASTER_ADDR=nohost.invalid: ' 15 on_login srun -K -N2 -n16 --ntasks-per-node=8 $failing sleep 1000
+[[ $(grep -m1 error: "$work/stderr") == "srun: error: torch-env: "* ]] || {
+  cat "$work/stderr"
+  fail "Slurm's words come first"
+}
+expect_refusal '^srun: error: torch-env: MASTER_ADDR=nohost.invalid: ' 15 \
+  on_login srun -K -N2 -n16 --ntasks-per-node=8 $failing sleep 1000
 # torchbridge exec without the plugin: one request of each node at most.
 expect_requests_up_to() {
   local most=$1 found
@@ -36,21 +44,26 @@ expect_requests_up_to() {
   found=$(requests REQUEST_CANCEL_JOB_STEP)
   ((found >= 1 && found <= most)) || fail "$found requests, expected 1 to $most"
 }
-expect_requests_up_to 3 on_login srun -N2 -n16 --ntasks-per-node=8 "$torchbridge" exec --torch-env=iface=nosuch -- sleep 1000
+expect_requests_up_to 3 on_login srun -N2 -n16 --ntasks-per-node=8 \
+  "$torchbridge" exec --torch-env=iface=nosuch -- sleep 1000
 # An error that one node alone can see, whose tasks the others would wait for.
 on_node n0 ip link add tb0 type veth peer tb1
-expect_requests 2 REQUEST_CANCEL_JOB_STEP on_login srun -N2 -n16 -w n0,n1 --ntasks-per-node=8 --torch-env=iface=tb0 sleep 1000
+expect_requests 2 REQUEST_CANCEL_JOB_STEP \
+  on_login srun -N2 -n16 -w n0,n1 --ntasks-per-node=8 --torch-env=iface=tb0 sleep 1000
 expect_line '^srun: error: torch-env: iface=tb0: n1 has no interface of that name'
 # The components of a heterogeneous job are jobs of their own.
 on_login sdiag --reset
-expect_refusal '^srun: error: torch-env: MASTER_ADDR=nohost.invalid: ' 15 on_login srun -N1 -n8 -w n0 $failing sleep 1000 : -N1 -n8 -w n1 sleep 1000
+expect_refusal '^srun: error: torch-env: MASTER_ADDR=nohost.invalid: ' 15 \
+  on_login srun -N1 -n8 -w n0 $failing sleep 1000 : -N1 -n8 -w n1 sleep 1000
 wait_for 30 all_nodes_are_idle
-(($(requests REQUEST_CANCEL_JOB_STEP) <= 4)) || fail "$(requests REQUEST_CANCEL_JOB_STEP) requests, expected one for each job, and srun's own"
+(($(requests REQUEST_CANCEL_JOB_STEP) <= 4)) ||
+  fail "$(requests REQUEST_CANCEL_JOB_STEP) requests, expected one for each job, and srun's own"
 # Where srun has no plugin a node asks once, and the step is over before most do.
 TORCHBRIDGE_OPTIONS=addr=nohost.invalid
 export TORCHBRIDGE_OPTIONS
 on_login sdiag --reset
-expect_refusal 'torch-env: MASTER_ADDR=nohost.invalid: .*does not resolve on n0' 15 from_login_with "" srun -N1 -n8 -w n0 sleep 1000
+expect_refusal 'torch-env: MASTER_ADDR=nohost.invalid: .*does not resolve on n0' 15 \
+  from_login_with "" srun -N1 -n8 -w n0 sleep 1000
 wait_for 30 all_nodes_are_idle
 ! grep -E 'first to (fail|end)' "$work/stderr" || fail "a rank that was ended is blamed"
 (($(requests REQUEST_CANCEL_JOB_STEP) == 2)) || fail "$(requests REQUEST_CANCEL_JOB_STEP) requests"
@@ -60,15 +73,17 @@ unset TORCHBRIDGE_OPTIONS
 placed="-n8 -m arbitrary -w n1,n1,n0,n0,n2,n2,n3,n3"
 show='echo $RANK $GROUP_RANK $(hostname)'
 expect_requests 1 REQUEST_STEP_LAYOUT on_login srun $placed --torch-env sh -c "$show"
-[[ $(sort "$work/stdout") == $'0 1 n1\n1 1 n1\n2 0 n0\n3 0 n0\n4 2 n2\n5 2 n2\n6 3 n3\n7 3 n3' ]] || fail "ranks: $(sort "$work/stdout")"
+[[ $(sort "$work/stdout") == $'0 1 n1\n1 1 n1\n2 0 n0\n3 0 n0\n4 2 n2\n5 2 n2\n6 3 n3\n7 3 n3' ]] ||
+  fail "ranks: $(sort "$work/stdout")"
 expect_requests 0 REQUEST_STEP_LAYOUT on_login srun $placed --torch-env=ranks=block true
 expect_requests 0 REQUEST_STEP_LAYOUT on_login srun -N4 -n8 -m cyclic --torch-env true
 # A question for each component, by srun and by the nodes of the component that its answer does not reach.
 expect_requests 4 REQUEST_STEP_LAYOUT on_login srun -N1 -n1 --torch-env true : -N1 -n2 sleep 0
 
-# srun's reporter listens where a firewall lets Slurm through, and hears nobody for long. A program on a node without the plugin sees its port.
-# The range is this srun's alone: within one, the components of a heterogeneous step begin their search for a port at the
-# same number (srand(getpid()) in Slurm 22.05), and now and then one of them finds "all ports in range exhausted".
+# srun's reporter listens where a firewall lets Slurm through, and hears nobody for long. A program on a node without
+# the plugin sees its port.
+# The range is this srun's alone: within one, the components of a heterogeneous step begin their search for a port at
+# the same number (srand(getpid()) in Slurm 22.05), and now and then one of them finds "all ports in range exhausted".
 with_plugstack n1 ""
 with_range='{ cat "$SLURM_CONF"; echo SrunPortRange=30000-30199; } >"$SLURM_CONF.range"; SLURM_CONF+=.range exec "$@"'
 drip='import os, socket, sys, time
@@ -92,7 +107,8 @@ as_before
 
 # A program below finds where each rank is, too, without a question of its own.
 expect_requests 1 REQUEST_STEP_LAYOUT on_login srun $placed --torch-env "$torchbridge" exec -- sh -c "$show"
-[[ $(sort "$work/stdout") == $'0 1 n1\n1 1 n1\n2 0 n0\n3 0 n0\n4 2 n2\n5 2 n2\n6 3 n3\n7 3 n3' ]] || fail "ranks: $(sort "$work/stdout")"
+[[ $(sort "$work/stdout") == $'0 1 n1\n1 1 n1\n2 0 n0\n3 0 n0\n4 2 n2\n5 2 n2\n6 3 n3\n7 3 n3' ]] ||
+  fail "ranks: $(sort "$work/stdout")"
 
 # Names that only Slurm knows: rank 0's node is found by its NodeAddr, which srun asks for once.
 echo '127.0.0.1 localhost' >"$work/hosts"
@@ -100,20 +116,33 @@ address_of_n1=$(on_node n1 hostname -I | cut -d' ' -f1)
 for node in n0 n1; do on_node "$node" mount --bind "$work/hosts" /etc/hosts; done
 without_names() { on_login unshare --mount sh -c 'mount --bind "$0" /etc/hosts; exec "$@"' "$work/hosts" "$@"; }
 for list in ranks=slurm ranks=block; do
-  expect_requests 1 REQUEST_NODE_INFO_SINGLE without_names srun -N2 -n4 -w n0,n1 "--torch-env=$list" sh -c 'echo $RANK $MASTER_ADDR'
+  expect_requests 1 REQUEST_NODE_INFO_SINGLE \
+    without_names srun -N2 -n4 -w n0,n1 "--torch-env=$list" sh -c 'echo $RANK $MASTER_ADDR'
   address=$(on_node n0 hostname -I | cut -d' ' -f1)
-  [[ $(sort "$work/stdout") == "$(printf "%s $address\n" 0 1 2 3)" ]] || { cat "$work/stdout" "$work/stderr"; fail "not the NodeAddr of n0"; }
+  [[ $(sort "$work/stdout") == "$(printf "%s $address\n" 0 1 2 3)" ]] || {
+    cat "$work/stdout" "$work/stderr"
+    fail "not the NodeAddr of n0"
+  }
 done
-expect_requests 1 REQUEST_STEP_LAYOUT without_names srun -n3 -m arbitrary -w n1,n0,n1 --torch-env sh -c 'echo $RANK $MASTER_ADDR'
-[[ $(sort "$work/stdout") == "$(printf "%s $address_of_n1\n" 0 1 2)" ]] || { cat "$work/stdout" "$work/stderr"; fail "not the NodeAddr of n1"; }
-# One node asks nobody. Where the login node knows the names, and in a heterogeneous step, one task of each other node asks.
+expect_requests 1 REQUEST_STEP_LAYOUT \
+  without_names srun -n3 -m arbitrary -w n1,n0,n1 --torch-env sh -c 'echo $RANK $MASTER_ADDR'
+[[ $(sort "$work/stdout") == "$(printf "%s $address_of_n1\n" 0 1 2)" ]] || {
+  cat "$work/stdout" "$work/stderr"
+  fail "not the NodeAddr of n1"
+}
+# One node asks nobody. Where the login node knows the names, and in a heterogeneous step, one task of each other node
+# asks.
 expect_address() {  # expect_address LINES ADDRESS
-  [[ $(sort "$work/stdout") == "$(for ((i = 0; i < $1; ++i)); do echo "$i $2"; done)" ]] || { cat "$work/stdout" "$work/stderr"; fail "not $2"; }
+  [[ $(sort "$work/stdout") == "$(for ((i = 0; i < $1; ++i)); do echo "$i $2"; done)" ]] || {
+    cat "$work/stdout" "$work/stderr"
+    fail "not $2"
+  }
 }
 for names in without_names on_login; do
   expect_requests 0 REQUEST_NODE_INFO_SINGLE $names srun -N1 -n2 -w n1 --torch-env sh -c 'echo $RANK $MASTER_ADDR'
   expect_address 2 "$address_of_n1"
-  expect_requests 1 REQUEST_NODE_INFO_SINGLE $names srun -N1 -n1 -w n1 --torch-env=check=30 sh -c 'echo $RANK $MASTER_ADDR' : -N1 -n2 -w n0 sh -c 'echo $RANK $MASTER_ADDR'
+  expect_requests 1 REQUEST_NODE_INFO_SINGLE $names srun -N1 -n1 -w n1 --torch-env=check=30 \
+    sh -c 'echo $RANK $MASTER_ADDR' : -N1 -n2 -w n0 sh -c 'echo $RANK $MASTER_ADDR'
   expect_address 3 "$address_of_n1"
 done
 expect_requests 1 REQUEST_NODE_INFO_SINGLE on_login srun -N2 -n4 -w n0,n1 --torch-env sh -c 'echo $RANK $MASTER_ADDR'

@@ -8,7 +8,8 @@ cat >"$work/agent" <<'AGENT'
 #!/bin/sh
 tasks=$(echo "$1" | cut -d' ' -f$((SLURM_NODEID + 1)))
 shift
-exec "$torchrun" --log-dir "$work/logs" --nnodes "$SLURM_NNODES" --node-rank "$SLURM_NODEID" --nproc-per-node "$tasks" --no-python "$@"
+exec "$torchrun" --log-dir "$work/logs" --nnodes "$SLURM_NNODES" --node-rank "$SLURM_NODEID" \
+  --nproc-per-node "$tasks" --no-python "$@"
 AGENT
 cat >"$work/keep_environment" <<'PROBE'
 #!/bin/sh
@@ -35,4 +36,5 @@ expect_equal() {
 elastic=(--rdzv-backend c10d --rdzv-id diff --rdzv-endpoint)
 expect_equal "2 2" "-N2" "-N2 -n4 --ntasks-per-node=2 --torch-env=ranks=block" "${elastic[@]}" n0:29400
 expect_equal "3 1" "-N2" "-N2 -n4 --torch-env=ranks=block" --master-addr n0 --master-port 29401
-expect_equal "2" "-N1 --gres=gpu:2" "-N1 -n2 --gres=gpu:2 --torch-env=ranks=block,gpus=virtual" --virtual-local-rank "${elastic[@]}" n0:29402
+expect_equal "2" "-N1 --gres=gpu:2" "-N1 -n2 --gres=gpu:2 --torch-env=ranks=block,gpus=virtual" \
+  --virtual-local-rank "${elastic[@]}" n0:29402

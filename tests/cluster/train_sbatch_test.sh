@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What scripts/train.sbatch does where Slurm or a signal comes at a bad time, or its input is bad: Slurm's commands are stubs here, the
-# program ends as the case says. cluster.preemption has the real ones. Usage: train_sbatch_test.sh [CASE...]
+# What scripts/train.sbatch does where Slurm or a signal comes at a bad time, or its input is bad: Slurm's commands are
+# stubs here, the program ends as the case says. cluster.preemption has the real ones. Usage: train_sbatch_test.sh
+# [CASE...]
 set -euo pipefail
 : "${SOURCE_DIR:?run through ctest}"
 script=$SOURCE_DIR/scripts/train.sbatch
@@ -48,7 +49,7 @@ expect_code() { ((code == $1)) || fail "exit code $code, expected $1"; }
 expect_calls() { (($(grep -c -- "^$2" calls) == $1)) || fail "$(grep -c -- "^$2" calls) calls of '$2', expected $1"; }
 expect_line() { (($(grep -cE -- "$1" out) == 1)) || fail "$(grep -cE -- "$1" out) lines match '$1', expected one"; }
 
-# ---- The newest checkpoint -----------------------------------------------------------------------------------------------------------
+# ---- The newest checkpoint -------------------------------------------------------------------------------------------
 case_only_folders_of_steps_are_checkpoints() {
   checkpoint step-00000100
   for name in step-00005000.aside step-none step-; do checkpoint "$name"; done
@@ -63,7 +64,8 @@ case_steps_are_compared_as_numbers() {
 case_progress_below_one_put_aside_counts() {
   checkpoint step-00005000.aside
   checkpoint step-00000100
-  hook trainer <<<'number=$(printf %08d $(($(ls run/checkpoints | grep -c .) * 100))); mkdir -p "run/checkpoints/step-$number"; touch "run/checkpoints/step-$number/DONE"'
+  hook trainer <<<'folder=run/checkpoints/step-$(printf %08d $(($(ls run/checkpoints | grep -c .) * 100)))
+    mkdir -p "$folder"; touch "$folder/DONE"'
   for try in 1 2 3 4; do
     echo RUNNING None >state
     start MAX_TRIES=2
@@ -73,7 +75,7 @@ case_progress_below_one_put_aside_counts() {
   done
 }
 
-# ---- A controller that restarts ------------------------------------------------------------------------------------------------------
+# ---- A controller that restarts --------------------------------------------------------------------------------------
 case_squeue_is_asked_again() {
   hook squeue <<<"[[ \$* != *%T* ]] || fails 3 '$controller_is_away'"
   start
@@ -87,7 +89,8 @@ case_squeue_that_stays_away_is_named() {
   expect_code 75
   expect_calls 0 'scontrol'
   expect_calls 4 'squeue.*%T'
-  expect_line "not queued again \\(tries: 4\\): $(sed 's/[()]/\\&/g' <<<"$controller_is_away"): give the same sbatch command"
+  expect_line \
+    "not queued again \\(tries: 4\\): $(sed 's/[()]/\\&/g' <<<"$controller_is_away"): give the same sbatch command"
 }
 case_errors_of_several_lines_become_one() {
   hook squeue <<<"[[ \$* != *%T* ]] || fails 99 \$'squeue: error: one\\nsqueue: fatal: two'"
@@ -180,7 +183,7 @@ case_another_jobs_array_is_not_this_ones() {
   done
 }
 
-# ---- Signals before the program runs ---------------------------------------------------------------------------------------------------
+# ---- Signals before the program runs ---------------------------------------------------------------------------------
 case_signals_before_the_start() {
   for signal in USR1 TERM; do
     for stub in mkdir squeue; do
@@ -203,7 +206,8 @@ case_a_signal_ends_the_wait_for_the_controller() {
   expect_calls 1 'scontrol requeue 7'
 }
 case_a_signal_goes_to_the_program() {
-  hook trainer <<<'trap "exit 75" USR1; kill -USR1 $(<pid); for ((i = 0; i < 600; i++)); do read -rt 0.1 <> <(:) || true; done; exit 9'
+  hook trainer <<<'trap "exit 75" USR1; kill -USR1 $(<pid)
+    for ((i = 0; i < 600; i++)); do read -rt 0.1 <> <(:) || true; done; exit 9'
   start
   expect_code 75
   expect_calls 1 'scontrol requeue 7'
@@ -229,7 +233,7 @@ case_a_signal_after_the_program_is_harmless() {
   ! grep -q 'kill:' out || fail "it signals a process that has ended"
 }
 
-# ---- Its input -----------------------------------------------------------------------------------------------------------------------
+# ---- Its input -------------------------------------------------------------------------------------------------------
 case_options_are_words_not_patterns() {
   touch a.bias 'b.bias'
   start OPTIONS=$'--no-decay *.bias\n--x ?.bias' LAUNCHER='env A=*.bias'
@@ -246,7 +250,8 @@ case_the_pause_is_bounded() {
   done
 }
 case_numbers_are_checked_first() {
-  for wrong in MAX_TRIES=0 MAX_TRIES=three MAX_TRIES=99999999999999999999 BACKOFF=1m BACKOFF=-1 BACKOFF=08 CONTROLLER_TRIES=0 CONTROLLER_PAUSE=x; do
+  for wrong in MAX_TRIES=0 MAX_TRIES=three MAX_TRIES=99999999999999999999 BACKOFF=1m BACKOFF=-1 BACKOFF=08 \
+    CONTROLLER_TRIES=0 CONTROLLER_PAUSE=x; do
     start "$wrong"
     expect_code 2
     expect_line "^train.sbatch: $wrong: expected"

@@ -9,31 +9,42 @@ OMP_NUM_THREADS=7 ROLE_NAME=mine RANK=5 expect $'0 1 default\n1 1 default' \
   on_login srun -N1 -n2 --torch-env=override=yes sh -c 'echo $RANK $OMP_NUM_THREADS $ROLE_NAME'
 RANK=0 expect_refusal "torch-env: RANK='0' is exported, but here it is '1': unset it, or give override=yes" 10 \
   on_login srun -N2 -n2 --torch-env true
-WORLD_SIZE=3 expect_refusal "torch-env: WORLD_SIZE='3' is exported, but here it is '2'" 10 on_login srun -N2 -n2 --torch-env true
-MASTER_PORT=high expect_refusal "torch-env: MASTER_PORT='high': expected an integer from 1 to 65535" 10 on_login srun -N2 -n2 --torch-env true
+WORLD_SIZE=3 expect_refusal "torch-env: WORLD_SIZE='3' is exported, but here it is '2'" 10 \
+  on_login srun -N2 -n2 --torch-env true
+MASTER_PORT=high expect_refusal "torch-env: MASTER_PORT='high': expected an integer from 1 to 65535" 10 \
+  on_login srun -N2 -n2 --torch-env true
 # Nobody knows the name: the first node that has found it out says so.
-MASTER_ADDR=nohost.invalid expect_refusal "torch-env: .*'nohost.invalid' does not resolve on n[0-3]" 10 on_login srun -N4 -n4 --torch-env sleep 1000
+MASTER_ADDR=nohost.invalid expect_refusal "torch-env: .*'nohost.invalid' does not resolve on n[0-3]" 10 \
+  on_login srun -N4 -n4 --torch-env sleep 1000
 (($(grep -c torch-env: "$work/stderr") == 1)) || fail "expected one line"
 
 # Every node would call itself.
-MASTER_ADDR=localhost expect_refusal "torch-env: MASTER_ADDR='localhost' is exported, which means every node's own self, but the ranks are on 2 nodes" 10 \
+MASTER_ADDR=localhost expect_refusal \
+  "torch-env: MASTER_ADDR='localhost' is exported, which means every node's own self, but the ranks are on 2 nodes" 10 \
   on_login srun -N2 -n2 --torch-env sleep 1000
-MASTER_ADDR=127.0.0.1 MASTER_PORT=29513 expect_refusal "torchbridge: MASTER_ADDR='127.0.0.1' is exported, which means every node's own self" 20 \
+MASTER_ADDR=127.0.0.1 MASTER_PORT=29513 expect_refusal \
+  "torchbridge: MASTER_ADDR='127.0.0.1' is exported, which means every node's own self" 20 \
   on_login srun -N2 -n2 "$torchbridge" exec -- true
-MASTER_ADDR=localhost expect $'0 localhost\n1 localhost' on_login srun -N1 -n2 --torch-env sh -c 'echo $RANK $MASTER_ADDR'
+MASTER_ADDR=localhost expect $'0 localhost\n1 localhost' \
+  on_login srun -N1 -n2 --torch-env sh -c 'echo $RANK $MASTER_ADDR'
 
 # The same without the plugin.
 OMP_NUM_THREADS=7 ROLE_NAME=mine MASTER_PORT=29513 expect $'0 7 mine 29513\n1 7 mine 29513' \
   on_login srun -N2 -n2 "$torchbridge" exec -- sh -c 'echo $RANK $OMP_NUM_THREADS $ROLE_NAME $MASTER_PORT'
 MASTER_PORT=29513 expect $'0 127.0.0.1 29513\n1 127.0.0.1 29513' \
   on_login mpirun -np 2 "$torchbridge" exec -- sh -c 'echo $OMPI_COMM_WORLD_RANK $MASTER_ADDR $MASTER_PORT'
-MASTER_ADDR=127.0.0.1 expect $'0 127.0.0.1\n1 127.0.0.1' on_login mpirun -np 2 "$torchbridge" exec -- sh -c 'echo $RANK $MASTER_ADDR'
+MASTER_ADDR=127.0.0.1 expect $'0 127.0.0.1\n1 127.0.0.1' \
+  on_login mpirun -np 2 "$torchbridge" exec -- sh -c 'echo $RANK $MASTER_ADDR'
 OMP_NUM_THREADS=7 ROLE_NAME=mine RANK=5 WORLD_SIZE=9 MASTER_ADDR=192.0.2.1 expect $'0 2 1 default\n1 2 1 default' \
-  on_login srun -N1 -n2 "$torchbridge" exec --torch-env=override=yes -- sh -c 'test $MASTER_ADDR = 192.0.2.1 || echo $RANK $WORLD_SIZE $OMP_NUM_THREADS $ROLE_NAME'
-MASTER_ADDR=192.0.2.1 MASTER_PORT=29513 expect_one_report "MASTER_ADDR=192.0.2.1 is no address of n0, where rank 0 runs" \
+  on_login srun -N1 -n2 "$torchbridge" exec --torch-env=override=yes -- \
+  sh -c 'test $MASTER_ADDR = 192.0.2.1 || echo $RANK $WORLD_SIZE $OMP_NUM_THREADS $ROLE_NAME'
+MASTER_ADDR=192.0.2.1 MASTER_PORT=29513 expect_one_report \
+  "MASTER_ADDR=192.0.2.1 is no address of n0, where rank 0 runs" \
   on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec -- sleep 1000
-MASTER_ADDR=nohost.invalid expect_refusal "^torchbridge: .*'nohost.invalid' does not resolve on n0" 30 on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec -- sleep 1000
-MASTER_ADDR=$'h\n' MASTER_PORT=29513 expect_refusal "torchbridge: .*MASTER_ADDR='h.x0a': expected a host name or an address" 10 \
+MASTER_ADDR=nohost.invalid expect_refusal "^torchbridge: .*'nohost.invalid' does not resolve on n0" 30 \
+  on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec -- sleep 1000
+MASTER_ADDR=$'h\n' MASTER_PORT=29513 expect_refusal \
+  "torchbridge: .*MASTER_ADDR='h.x0a': expected a host name or an address" 10 \
   on_login srun -N2 -n2 "$torchbridge" exec --timeout 2 -- true
 
 # Values that cannot be: one printable line of bounded length names the variable, and no program starts.
@@ -43,13 +54,16 @@ expect_refused_value() {  # expect_refused_value NAME COMMAND...
   expect_refusal "torch-env: ([A-Za-z_-]+: )?(unknown )?(option )?'?${name}" 10 "$@" >/dev/null
   ! grep -a started "$work/stdout" || fail "$name: the program was started"
   (($(grep -ac torch-env: "$work/stderr") == 1)) || fail "$name: expected one line"
-  ! LC_ALL=C grep -a torch-env: "$work/stderr" | grep -qP '[^\x20-\x7e]|.{600}' || fail "$name: the line is long, or not printable"
+  ! LC_ALL=C grep -a torch-env: "$work/stderr" | grep -qP '[^\x20-\x7e]|.{600}' ||
+    fail "$name: the line is long, or not printable"
 }
 run() { on_login srun -Q -N1 -n2 -w n2 "$@" sh -c 'echo started'; }
 long=$(head -c 100000 /dev/zero | tr '\0' x)
 for value in $'\xff\xfe\n\e[31m%n%s' "$long"; do
-  for name in RANK WORLD_SIZE MASTER_ADDR MASTER_PORT ROLE_NAME OMP_NUM_THREADS GLOO_SOCKET_IFNAME TORCHELASTIC_RUN_ID PET_RDZV_ID SLURM_RESTART_COUNT; do
-    expect_refused_value "$name=" env "$name=$value" timeout 10 "$CLUSTER" run --name "$CLUSTER_NAME" -- srun -Q -N1 -n2 -w n2 --torch-env sh -c 'echo started'
+  for name in RANK WORLD_SIZE MASTER_ADDR MASTER_PORT ROLE_NAME OMP_NUM_THREADS GLOO_SOCKET_IFNAME TORCHELASTIC_RUN_ID \
+    PET_RDZV_ID SLURM_RESTART_COUNT; do
+    expect_refused_value "$name=" env "$name=$value" \
+      timeout 10 "$CLUSTER" run --name "$CLUSTER_NAME" -- srun -Q -N1 -n2 -w n2 --torch-env sh -c 'echo started'
   done
   TORCHBRIDGE_OPTIONS=$value expect_refused_value '(\\xff|xxx)' run
   TORCHBRIDGE_OPTIONS=port=$value expect_refused_value "port=" run
@@ -57,7 +71,8 @@ for value in $'\xff\xfe\n\e[31m%n%s' "$long"; do
 done
 for value in "" -1 99999999999999999999; do
   for name in RANK WORLD_SIZE MASTER_PORT OMP_NUM_THREADS SLURM_RESTART_COUNT; do
-    expect_refused_value "$name='$value'" env "$name=$value" timeout 10 "$CLUSTER" run --name "$CLUSTER_NAME" -- srun -Q -N1 -n2 -w n2 --torch-env sh -c 'echo started'
+    expect_refused_value "$name='$value'" env "$name=$value" \
+      timeout 10 "$CLUSTER" run --name "$CLUSTER_NAME" -- srun -Q -N1 -n2 -w n2 --torch-env sh -c 'echo started'
   done
   expect_refused_value "port=$value'" run --torch-env="port=$value"
 done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# srun, slurmstepd and the tasks before they become programs, under valgrind: no invalid access and no leak comes from the
-# plugin, and it is unloaded. What Slurm itself loses is not counted.
+# srun, slurmstepd and the tasks before they become programs, under valgrind: no invalid access and no leak comes from
+# the plugin, and it is unloaded. What Slurm itself loses is not counted.
 source "$(dirname "$0")/case.sh"
 command -v valgrind >/dev/null || skip "no valgrind: run scripts/setup --tests"
 if nm -D "$1" | grep -qE '__(asan|tsan)_'; then skip "a sanitizer's runtime is linked"; fi
@@ -11,12 +11,16 @@ mkdir -m 1777 "$work/logs"  # tasks write as the user
 valgrind="/usr/bin/valgrind --verbose --trace-children=no --leak-check=full --show-leak-kinds=definite,indirect,possible
   --keep-debuginfo=yes --num-callers=60 --log-file=$work/logs/%p.log"
 
-# Each report is a paragraph of lines ==PID==; those with a frame of the plugin, with or without debug symbols, are its own,
-# unless it is about memory that Slurm took for itself.
-reports() { sed -nE 's/^==[0-9]+== ?//p' "$work"/logs/*.log | awk -v RS= '/(torch_env[^ ]*[.]so|torchbridge::|slurm_spank_)/ && !/: slurm_x[a-z]*alloc /'; }
+# Each report is a paragraph of lines ==PID==; those with a frame of the plugin, with or without debug symbols, are its
+# own, unless it is about memory that Slurm took for itself.
+reports() {
+  sed -nE 's/^==[0-9]+== ?//p' "$work"/logs/*.log |
+    awk -v RS= '/(torch_env[^ ]*[.]so|torchbridge::|slurm_spank_)/ && !/: slurm_x[a-z]*alloc /'
+}
 expect_clean() {  # expect_clean LOGS: at least that many processes had loaded the plugin, and unloaded or left it
   local found
-  (($(grep -l "Reading syms from .*/$name" "$work"/logs/*.log | wc -l) >= $1)) || fail "valgrind has not seen the plugin"
+  (($(grep -l "Reading syms from .*/$name" "$work"/logs/*.log | wc -l) >= $1)) ||
+    fail "valgrind has not seen the plugin"
   grep -qE "(Archiving|Discarding) syms at .*/$name" "$work"/logs/*.log || fail "it was not unloaded"
   found=$(reports)
   [[ -z $found ]] || fail "$found"

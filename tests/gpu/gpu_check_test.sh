@@ -9,7 +9,10 @@ cd "$work"  # not in the build folder, which is about to be hidden
 fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
 [[ -x $python ]] || { echo "SKIPPED: no Python with torch: run scripts/setup"; exit 77; }
 [[ -e $build_dir/lib/libtorchbridge_nccl.so ]] || { echo "SKIPPED: this libtorch is one for the CPU"; exit 77; }
-grep -q '^TORCHBRIDGE_SANITIZE:STRING=$' "$build_dir/CMakeCache.txt" || { echo "SKIPPED: programs with sanitizers want to be where they were built"; exit 77; }
+grep -q '^TORCHBRIDGE_SANITIZE:STRING=$' "$build_dir/CMakeCache.txt" || {
+  echo "SKIPPED: programs with sanitizers want to be where they were built"
+  exit 77
+}
 
 check() { timeout 300 "$source_dir/scripts/gpu_check" --build "$build_dir" "$@"; }
 
@@ -43,7 +46,8 @@ ends 2 '^gpu_check: /none/bin/trainer is missing' --build /none pack "$work/gpu_
 opened=$(CUDA_VISIBLE_DEVICES=-1 "$build_dir/bin/gpu_cases" open cuda)
 [[ $opened == $'guard 1\ndevices 0' ]] || fail "libtorch_cuda.so: $opened"
 
-# The archive, where neither the build folder nor the libraries of Debian's packages are there that Python does not need itself.
+# The archive, where neither the build folder nor the libraries of Debian's packages are there that Python does not need
+# itself.
 check pack "$work/gpu_check.tgz"
 tar xf "$work/gpu_check.tgz" -C "$work"
 away=()
@@ -54,18 +58,21 @@ for library in pmix munge event_core event_pthreads hwloc xxhash zip; do
 done
 if ((EUID == 0)); then
   elsewhere() {
-    unshare --mount sh -c 'mount -t tmpfs none "$1"; shift; while [ "$1" != -- ]; do mount --bind /dev/null "$1"; shift; done; shift; exec "$@"' \
+    unshare --mount sh -c 'mount -t tmpfs none "$1"; shift
+      while [ "$1" != -- ]; do mount --bind /dev/null "$1"; shift; done; shift; exec "$@"' \
       - "$build_dir" "${away[@]}" -- "$@"
   }
 else
   elsewhere() { "$@"; }
 fi
 elsewhere timeout 200 "$work/gpu_check/scripts/gpu_check" --device cpu --python "$python" --steps 30 \
-  --only generators_agree --only two_share_the_gpu --only resume_continues --only options_work >"$work/table" || fail "exit code $?: $(cat "$work/table")"
+  --only generators_agree --only two_share_the_gpu --only resume_continues --only options_work >"$work/table" ||
+  fail "exit code $?: $(cat "$work/table")"
 cat "$work/table"
 grep -qE '^\| the generator gives Python.s numbers \| .* \| yes \|$' "$work/table" || fail "no row of the generator"
 # On the CPU the stop and the second run change no bit.
-(($(grep -cE '^\| text, .* resumed from step 20.* equal \| yes \|$' "$work/table") == 2)) || fail "no rows of a resumed training"
+(($(grep -cE '^\| text, .* resumed from step 20.* equal \| yes \|$' "$work/table") == 2)) ||
+  fail "no rows of a resumed training"
 
 # What takes several ranks, over gloo; and the reference script at its best.
 check --device cpu --python "$python" --steps 30 --ranks 3 --only nccl_equals_gloo --only gradients_are_averaged \

@@ -26,8 +26,8 @@ timeout 2 getent hosts 192.0.2.2 || status=$?
 
 ranks=()
 for rank in 0 1 2; do
-  RANK=$rank WORLD_SIZE=3 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=3 MASTER_ADDR=192.0.2.2 MASTER_PORT=29500 OMP_NUM_THREADS=1 \
-    timeout 40 "$trainer" --max-steps 2 >"$work/rank$rank" 2>&1 &
+  RANK=$rank WORLD_SIZE=3 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=3 MASTER_ADDR=192.0.2.2 MASTER_PORT=29500 \
+    OMP_NUM_THREADS=1 timeout 40 "$trainer" --max-steps 2 >"$work/rank$rank" 2>&1 &
   ranks+=($!)
 done
 for rank in "${ranks[@]}"; do wait "$rank" || fail "a rank ended with $?"; done
@@ -36,5 +36,6 @@ status=0
 RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=nohost.example MASTER_PORT=29500 \
   timeout 40 "$trainer" --max-steps 2 --timeout 3 >"$work/rank0" 2>&1 || status=$?
 ((status == 1)) || fail "a name that cannot be looked up: exit code $status"
-grep -q "MASTER_ADDR=nohost.example: .*no name server has answered within 3 s" "$work/rank0" || fail "the name is not in the message"
+grep -q "MASTER_ADDR=nohost.example: .*no name server has answered within 3 s" "$work/rank0" ||
+  fail "the name is not in the message"
 cat "$work/rank0"

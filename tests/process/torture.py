@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Trains while ranks are killed or stopped and checkpoints damaged at random instants, and checks after each that nothing was lost.
+"""Trains while ranks are killed or stopped and checkpoints damaged at random instants, and checks after each that
+nothing was lost.
 
     scripts/torture 10                      # builds, then ten minutes
     tests/process/torture.py 0 --runs 20     # so many faults instead, without building
     tests/process/torture.py 10 --mpirun     # over the backend mpi, started by OpenMPI's mpirun
     scripts/torture --exhaustive            # kill -9 at every hit of every failpoint of a short training instead
 
-After each fault: the others end by themselves, the newest complete checkpoint is at least the one before, and the losses so far are
-those of the undisturbed run, bit for bit. After each completed training: the whole curve, and a folder with nothing but checkpoints.
+After each fault: the others end by themselves, the newest complete checkpoint is at least the one before, and the
+losses so far are those of the undisturbed run, bit for bit. After each completed training: the whole curve, and a
+folder with nothing but checkpoints.
 """
 
 import argparse
@@ -32,7 +34,8 @@ POLL = 0.005
 PATIENCE = 60  # seconds until ranks count as hanging
 FAULTS_IN_A_LIFE = 8  # then the training may come to its end
 STEPS, EVERY = 90, 3
-# Of the training that is killed at every hit: it goes on from step 4 to the last one; the save of step 6 removes that of step 2.
+# Of the training that is killed at every hit: it goes on from step 4 to the last one; the save of step 6 removes that
+# of step 2.
 SHORT_STEPS, SHORT_EVERY, PREPARED = 7, 2, 4
 
 
@@ -74,16 +77,18 @@ class MpiRank:
 class MpiRanks(bench.Ranks):
     """The same by OpenMPI's mpirun. `processes` are the ranks, whose exit codes are mpirun's to know."""
 
-    SETTINGS = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    SETTINGS = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                "OMPI_MCA_rmaps_base_oversubscribe": "1",
                 "OMPI_MCA_hwloc_base_binding_policy": "none", "OMP_NUM_THREADS": "1"}
 
     def __init__(self, command, world_size):
         self.command = ["mpirun", "-np", str(world_size), *(str(word) for word in command), "--backend", "mpi"]
         self.errors = tempfile.TemporaryFile()
         with tempfile.TemporaryDirectory(prefix="torchbridge-torture-pids-") as folder:
-            wrapped = ["sh", "-c", f'echo $$ > {folder}/.$$; mv {folder}/.$$ {folder}/$OMPI_COMM_WORLD_RANK; exec "$@"', "sh"]
-            self.mpirun = subprocess.Popen(self.command[:3] + wrapped + self.command[3:], stdout=subprocess.DEVNULL, stderr=self.errors,
-                                           cwd=bench.ROOT, env=os.environ | self.SETTINGS)
+            wrapped = ["sh", "-c", f'echo $$ > {folder}/.$$; mv {folder}/.$$ {folder}/$OMPI_COMM_WORLD_RANK; exec "$@"',
+                       "sh"]
+            self.mpirun = subprocess.Popen(self.command[:3] + wrapped + self.command[3:], stdout=subprocess.DEVNULL,
+                                           stderr=self.errors, cwd=bench.ROOT, env=os.environ | self.SETTINGS)
             places = [pathlib.Path(folder) / str(rank) for rank in range(world_size)]
             while not all(place.exists() for place in places):
                 if self.mpirun.poll() is not None:
@@ -96,7 +101,8 @@ class MpiRanks(bench.Ranks):
         self.codes()
 
     def codes(self):
-        """mpirun's, once it has ended. Where it hangs although all its ranks are gone, that is its own, and is printed."""
+        """mpirun's, once it has ended. Where it hangs although all its ranks are gone, that is its own, and is
+        printed."""
         try:
             return [self.mpirun.wait(PATIENCE)]
         except subprocess.TimeoutExpired:
@@ -121,8 +127,8 @@ class Training:
         self.damaged = set()  # inodes of folders
         self.runs, self.metrics = folder / "runs", folder / "curve.jsonl"
         if program.name == "trainer":
-            self.command = [program, "--quiet", "--model", "mlp:200,200", "--optimizer", "adamw", "--lr", "0.001", "--max-steps", steps,
-                            "--heartbeat", 2]
+            self.command = [program, "--quiet", "--model", "mlp:200,200", "--optimizer", "adamw", "--lr", "0.001",
+                            "--max-steps", steps, "--heartbeat", 2]
             where = ["--checkpoint-dir", self.runs, "--checkpoint-every", every, "--keep", 2]
         else:
             self.command = [program, "--width", 400, "--steps", steps]
@@ -151,7 +157,8 @@ class Training:
         steps = []
         for folder in self.runs.glob("step-*"):
             try:
-                if re.fullmatch(r"step-\d+", folder.name) and (folder / "DONE").exists() and folder.stat().st_ino not in self.damaged:
+                is_whole = re.fullmatch(r"step-\d+", folder.name) and (folder / "DONE").exists()
+                if is_whole and folder.stat().st_ino not in self.damaged:
                     steps.append(int(folder.name[5:]))
             except FileNotFoundError:
                 pass  # removed meanwhile
@@ -175,7 +182,8 @@ class Training:
 
     def check_clean(self):
         left = [path.name for path in self.runs.iterdir() if path.name.startswith(".tmp-")]
-        left += [path.name for path in self.runs.glob("step-*") if ".aside" not in path.name and not (path / "DONE").exists()]
+        left += [path.name for path in self.runs.glob("step-*")
+                 if ".aside" not in path.name and not (path / "DONE").exists()]
         if left:
             raise Trouble(f"{', '.join(left)} was left behind by a training that came to its end")
 
@@ -233,12 +241,15 @@ class Track:
         self.end[fault] = max(self.end[fault], took)
 
     def table(self):
-        rows = [[fault, self.runs[fault], f"{self.end[fault]:.1f} s", f"{self.resume[fault]:.1f} s"] for fault in FAULTS if self.runs[fault]]
-        return bench.table(["fault", "runs", "worst time until all had ended", "worst time from start to the next step"], rows)
+        rows = [[fault, self.runs[fault], f"{self.end[fault]:.1f} s", f"{self.resume[fault]:.1f} s"]
+                for fault in FAULTS if self.runs[fault]]
+        return bench.table(["fault", "runs", "worst time until all had ended",
+                            "worst time from start to the next step"], rows)
 
 
 class Run:
-    """The ranks from their start to a fault, or to their end. `after` is the fault that befell the run before, or None."""
+    """The ranks from their start to a fault, or to their end. `after` is the fault that befell the run before, or
+    None."""
 
     def __init__(self, training, after, track):
         self.training, self.after, self.track = training, after, track
@@ -282,14 +293,16 @@ class Run:
             if now != progress:
                 progress, last_change = now, time.monotonic()
             if time.monotonic() - last_change > PATIENCE:
-                raise Trouble(f"without a fault nothing happens after step {now[0]}, checkpoints {now[1]}: {said(ranks)}")
+                raise Trouble(f"without a fault nothing happens after step {now[0]}, checkpoints {now[1]}: "
+                              f"{said(ranks)}")
             time.sleep(POLL)
         return True
 
     def has_gone_on(self):
         """Whether there is a step after those that the file of losses was cut to."""
         metrics, resumed = self.training.metrics, self.before[-1] if self.before else 0
-        return metrics.exists() and metrics.stat().st_ino != self.metrics_before and len(self.training.losses()) > resumed
+        return (metrics.exists() and metrics.stat().st_ino != self.metrics_before and
+                len(self.training.losses()) > resumed)
 
     def check(self, text):
         training = self.training
@@ -321,7 +334,8 @@ def live(training, track, is_over):
 
 
 class KillsAtEveryHit:
-    """One training that goes on from a checkpoint, with a save while it trains and one at its end, and is killed at each hit in turn."""
+    """One training that goes on from a checkpoint, with a save while it trains and one at its end, and is killed at
+    each hit in turn."""
 
     def __init__(self, program, ranks, saving, folder):
         self.ranks, self.saved = ranks, folder / "prepared"
@@ -340,7 +354,8 @@ class KillsAtEveryHit:
 
     def run(self, victim, what):
         """Exit codes, what the ranks said, and seconds until all had ended."""
-        with bench.Ranks(self.training.saving_command, self.ranks, more={victim: {"TORCHBRIDGE_FAIL": what}} if what else None) as ranks:
+        with bench.Ranks(self.training.saving_command, self.ranks,
+                         more={victim: {"TORCHBRIDGE_FAIL": what}} if what else None) as ranks:
             begin = time.monotonic()
             for process in ranks.processes:
                 try:
@@ -372,7 +387,8 @@ class KillsAtEveryHit:
         codes, text, _ = self.run(0, None)
         self.check(text)
         if any(codes) or self.training.losses() != self.training.whole:
-            raise Trouble(f"went on with exit codes {codes} to {len(self.training.losses())} of {SHORT_STEPS} steps: {text}")
+            raise Trouble(f"went on with exit codes {codes} to {len(self.training.losses())} of {SHORT_STEPS} steps: "
+                          f"{text}")
         self.training.check_clean()
         # An older one may still be there: of a run that was killed when nothing but its removal was left to do.
         if self.training.complete()[-2:] != [SHORT_STEPS - 1, SHORT_STEPS]:
@@ -402,8 +418,10 @@ class HitTrack:
 
     def table(self, ways):
         rows = [[phase, *(self.runs[phase, way] for way in ways), f"{took:.1f} s"] for phase, took in self.end.items()]
-        rows.append(["all", *(sum(count for (_, of), count in self.runs.items() if of == way) for way in ways), f"{max(self.end.values()):.1f} s"])
-        return bench.table(["killed at", *(f"kills, {way}" for way in ways), "worst time from start until all had ended"], rows)
+        rows.append(["all", *(sum(count for (_, of), count in self.runs.items() if of == way) for way in ways),
+                     f"{max(self.end.values()):.1f} s"])
+        return bench.table(["killed at", *(f"kills, {way}" for way in ways),
+                            "worst time from start until all had ended"], rows)
 
 
 def kill_at_every_hit(program, ranks, ways, most):
@@ -432,17 +450,21 @@ def kill_at_every_hit(program, ranks, ways, most):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("minutes", type=float, nargs="?", default=0)
-    parser.add_argument("--exhaustive", action="store_true", help="kill at every hit of every failpoint; with --runs at so many of them")
+    parser.add_argument("--exhaustive", action="store_true",
+                        help="kill at every hit of every failpoint; with --runs at so many of them")
     parser.add_argument("--runs", type=int, default=0, metavar="N", help="so many faults at most")
     parser.add_argument("--build", default="build", metavar="DIR", help="build folder (default: %(default)s)")
-    parser.add_argument("--program", default="trainer", choices=["trainer", "small_training"], help="default: %(default)s")
+    parser.add_argument("--program", default="trainer", choices=["trainer", "small_training"],
+                        help="default: %(default)s")
     parser.add_argument("--ranks", default="1,2,3,4", help="numbers of ranks (default: %(default)s)")
     parser.add_argument("--mpirun", action="store_true", help="the trainer by OpenMPI's mpirun, over the backend mpi")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     options = parser.parse_args()
     if options.mpirun and (options.exhaustive or options.program != "trainer"):
         parser.error("--mpirun starts the trainer, for faults at random instants")
-    if options.mpirun and not (shutil.which("mpirun") and "Open" in subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout):
+    if options.mpirun and not (shutil.which("mpirun") and
+                               "Open" in subprocess.run(["mpirun", "--version"], capture_output=True,
+                                                        text=True).stdout):
         print("SKIPPED: no mpirun of OpenMPI")
         sys.exit(77)
     random.seed(options.seed)
@@ -464,7 +486,8 @@ def main():
             if key not in trainings:
                 place = pathlib.Path(folder) / f"{key[0]}-{key[1]}"
                 place.mkdir()
-                trainings[key] = Training(program, key[0], ways[key[1]], place, launch=MpiRanks if options.mpirun else bench.Ranks)
+                trainings[key] = Training(program, key[0], ways[key[1]], place,
+                                          launch=MpiRanks if options.mpirun else bench.Ranks)
             try:
                 live(trainings[key], track, is_over)
             except Trouble as trouble:

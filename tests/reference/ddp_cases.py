@@ -1,13 +1,15 @@
-"""Trains the cases of a table with Python's DistributedDataParallel; tests/programs/ddp_cases.cpp does the same in C++.
+"""Trains the cases of a table with Python's DistributedDataParallel; tests/programs/ddp_cases.cpp does the same in
+C++.
 
     tests/reference/ddp_cases.py TABLE.json FOLDER
 
-Writes to FOLDER the initial weights, for both sides, and a file WORLD.RANK a rank: the case's name, the loss of each forward pass (bits and
-value), checksums of the last gradients and of the trained values. Keys of a case:
+Writes to FOLDER the initial weights, for both sides, and a file WORLD.RANK a rank: the case's name, the loss of each
+forward pass (bits and value), checksums of the last gradients and of the trained values. Keys of a case:
 
     name worlds model     worlds: the world sizes; model: MODELS below
     complete              more world sizes, for tests with TORCHBRIDGE_COMPLETE=1
-    epochs steps batch    steps 0: all of the epochs; batch: samples a rank and backward, 28 / (world size * accumulation) unless given
+    epochs steps batch    steps 0: all of the epochs; batch: samples a rank and backward,
+                          28 / (world size * accumulation) unless given
     optimizer lr          sgd, adamw (both fused) or plain
     accumulation autocast clip
     ddp hook delay        arguments of DDP; a name in HOOKS; {names, until} of delay_all_reduce
@@ -50,7 +52,8 @@ def flat_floats(pixels):
 class Mlp(nn.Module):
     def __init__(self):
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(PIXELS, 128), nn.ReLU(), nn.Linear(128, 96), nn.ReLU(), nn.Linear(96, CLASSES))
+        self.layers = nn.Sequential(nn.Linear(PIXELS, 128), nn.ReLU(), nn.Linear(128, 96), nn.ReLU(),
+                                    nn.Linear(96, CLASSES))
 
     def forward(self, pixels):
         return self.layers(flat_floats(pixels))
@@ -116,8 +119,9 @@ def frozen():
 
 
 MODELS = {
-    "mlp": Mlp, "cnn": Cnn, "embedding": Embedding, "sparse_embedding": lambda: Embedding(sparse=True), "branches": Branches,
-    "shared": Shared, "frozen": frozen, "jit_mlp": lambda: torch.jit.script(Mlp()), "jit_cnn": lambda: torch.jit.script(Cnn()),
+    "mlp": Mlp, "cnn": Cnn, "embedding": Embedding, "sparse_embedding": lambda: Embedding(sparse=True),
+    "branches": Branches, "shared": Shared, "frozen": frozen, "jit_mlp": lambda: torch.jit.script(Mlp()),
+    "jit_cnn": lambda: torch.jit.script(Cnn()),
 }
 
 
@@ -248,7 +252,8 @@ class CaseRun:
                 if "clip" in self.case:
                     torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.case["clip"])
                 self.optimizer.step()
-                self.gradients = {name: 0 if p.grad is None else checksum(p.grad) for name, p in self.model.named_parameters()}
+                self.gradients = {name: 0 if p.grad is None else checksum(p.grad)
+                                  for name, p in self.model.named_parameters()}
                 for parameter in self.model.parameters():
                     parameter.grad = None
 
@@ -275,14 +280,16 @@ class CaseRun:
             data = self.ddp._get_ddp_logging_data()
             for key in ("bucket_sizes", "rebuilt_bucket_sizes", "dtypes", "backend_name"):
                 self.print(key, data.get(key, "none"))
-            for key in ("world_size", "rank", "iteration", "bucket_cap_bytes", "first_bucket_bytes", "find_unused_parameters",
+            for key in ("world_size", "rank", "iteration", "bucket_cap_bytes", "first_bucket_bytes",
+                        "find_unused_parameters",
                         "gradient_as_bucket_view", "broadcast_buffers", "has_rebuilt_buckets", "num_parameter_tensors",
                         "total_parameter_size_bytes", "static_graph", "has_error"):
                 self.print(key, data.get(key, -1))
 
 
 def run_cases(cases, folder, world_size):
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store-{world_size}", rank=int(os.environ["RANK"]), world_size=world_size)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store-{world_size}", rank=int(os.environ["RANK"]),
+                            world_size=world_size)
     images, labels = idx.read_split(ROOT / "data/digits", "train")
     data = torch.from_numpy(images.copy()), torch.from_numpy(labels.copy()).long()
     with open(folder / f"{world_size}.{dist.get_rank()}", "w", encoding="utf-8") as out:

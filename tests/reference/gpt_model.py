@@ -1,4 +1,5 @@
-"""The GPT of the trainer's --task text in plain PyTorch: GPT-2's layers with nanoGPT's names; the output layer is the token embedding."""
+"""The GPT of the trainer's --task text in plain PyTorch: GPT-2's layers with nanoGPT's names; the output layer is the
+token embedding."""
 
 import math
 
@@ -32,8 +33,10 @@ class Attention(nn.Module):
         samples, tokens, width = x.shape
         query, key, value = (part.view(samples, tokens, self.heads, width // self.heads).transpose(1, 2)
                              for part in self.c_attn(x).split(width, dim=2))
-        mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=self.dropout if self.training else 0.0, is_causal=True)
-        return F.dropout(self.c_proj(mixed.transpose(1, 2).contiguous().view(samples, tokens, width)), self.dropout, self.training)
+        mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=self.dropout if self.training else 0.0,
+                                               is_causal=True)
+        return F.dropout(self.c_proj(mixed.transpose(1, 2).contiguous().view(samples, tokens, width)), self.dropout,
+                         self.training)
 
 
 class FeedForward(nn.Module):
@@ -72,7 +75,8 @@ class Gpt(nn.Module):
             if name.endswith("bias"):
                 nn.init.zeros_(parameter)
             elif parameter.dim() > 1:
-                nn.init.normal_(parameter, 0.0, 0.02 / (math.sqrt(2.0 * layers) if name.endswith("c_proj.weight") else 1.0))
+                nn.init.normal_(parameter, 0.0,
+                                0.02 / (math.sqrt(2.0 * layers) if name.endswith("c_proj.weight") else 1.0))
 
     def forward(self, tokens):
         places = torch.arange(tokens.shape[1], device=tokens.device)

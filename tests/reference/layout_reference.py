@@ -3,8 +3,8 @@
     tests/reference/layout_reference.py PRINT_TORCH_ENV [LAYOUTS [SEED]]
 
 Slurm is simulated: block, cyclic, plane and arbitrary placements on even and uneven nodes, as SLURM_* variables.
-torchrun is torch's: a LocalElasticAgent a node, each in a thread, assigns ranks over one store and hands each worker its
-environment; only the starting of processes is replaced.
+torchrun is torch's: a LocalElasticAgent a node, each in a thread, assigns ranks over one store and hands each worker
+its environment; only the starting of processes is replaced.
 """
 
 import concurrent.futures

@@ -112,8 +112,8 @@ def print_cases(path):
 
 
 def print_rounding(steps=10_000):
-    for schedule in ("step:step_size=100,gamma=0.9", "multi-step:milestones=100+200+4000,gamma=0.3", "cosine", "polynomial",
-                     "polynomial:power=2"):
+    for schedule in ("step:step_size=100,gamma=0.9", "multi-step:milestones=100+200+4000,gamma=0.3", "cosine",
+                     "polynomial", "polynomial:power=2"):
         kind, options = parse(schedule)
         optimizer = optimizer_with(0.1)
         scheduler = scheduler_of(kind, options, optimizer, steps)

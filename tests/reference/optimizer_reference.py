@@ -1,5 +1,5 @@
-"""Prints the parameters after some steps of torch.optim's optimizers (fused=True) for each case of a file, and the norms and
-scales on the way: what the C++ ones are compared with.
+"""Prints the parameters after some steps of torch.optim's optimizers (fused=True) for each case of a file, and the
+norms and scales on the way: what the C++ ones are compared with.
 
     tests/reference/optimizer_reference.py tests/reference/optimizer_cases.txt
 """

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """The trainings of tests/programs/python_resume.cpp in Python.
 
-    python_resume.py write FOLDER    trains and saves words.safetensors, init.pt and OPTIMIZER.pt after three of six steps
-    python_resume.py read FOLDER     resumes from the checkpoints that the C++ program left in FOLDER, and from torchbridge-ckpt's conversions of them
+    python_resume.py write FOLDER    trains and saves words.safetensors, init.pt and OPTIMIZER.pt after three of six
+                                     steps
+    python_resume.py read FOLDER     resumes from the checkpoints that the C++ program left in FOLDER, and from
+                                     torchbridge-ckpt's conversions of them
 
 In FOLDER/MODE.RANK a line a run: OPTIMIZER RUN LOSS ..., losses of this rank as hexadecimal floats.
 """
@@ -59,7 +61,8 @@ def train(kind, run, model, optimizer, words, first, save=None):
         optimizer.step()
         losses.append(loss.item().hex())
         if save and step + 1 == SAVED and rank == 0:
-            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": SAVED, "note": "x"}, save)
+            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": SAVED, "note": "x"},
+                       save)
     print(kind, run, *losses)
 
 
@@ -92,7 +95,8 @@ def resume_converted(model, optimizer, file):
 
 
 def check_dcp(folder):
-    """What torch.distributed.checkpoint reads equals what is in the files, also where the optimizer's state is in pieces."""
+    """What torch.distributed.checkpoint reads equals what is in the files, also where the optimizer's state is in
+    pieces."""
     expected = load_file(folder + "/model.safetensors")
     for shard in range(ranks):
         file = f"{folder}/optimizer-{shard:05}-of-{ranks:05}.safetensors"

@@ -1,4 +1,5 @@
-"""Trains a model of digits, or a GPT on a text, with Python's DistributedDataParallel: what the C++ trainer is compared with.
+"""Trains a model of digits, or a GPT on a text, with Python's DistributedDataParallel: what the C++ trainer is compared
+with.
 
     torchrun --nproc-per-node 2 tests/reference/train_reference.py --data data/digits --metrics metrics.jsonl
 
@@ -79,7 +80,8 @@ def parse_options():
     parser.add_argument("--model", type=model_sizes, default=("mlp", [128, 64]), metavar="KIND:SIZE,...",
                         help="mlp: hidden layers; cnn: channels of the convolutions; gpt: as the trainer's")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="cpu: over gloo; cuda: over NCCL")
-    parser.add_argument("--backend", choices=["gloo", "mpi"], default="gloo", help="on the CPU; mpi: torchbridge's, under mpirun")
+    parser.add_argument("--backend", choices=["gloo", "mpi"], default="gloo",
+                        help="on the CPU; mpi: torchbridge's, under mpirun")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--max-steps", type=int, default=0, help="stop after so many steps; 0: no limit")
     parser.add_argument("--batch-size", type=int, default=32, help="samples a rank and step")
@@ -93,7 +95,8 @@ def parse_options():
     parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument("--momentum", type=float, default=0.0, help="of sgd")
     parser.add_argument("--weight-decay", type=float, help="without it, the optimizer's default")
-    parser.add_argument("--no-decay-1d", action="store_true", help="no weight decay for parameters of at most one dimension")
+    parser.add_argument("--no-decay-1d", action="store_true",
+                        help="no weight decay for parameters of at most one dimension")
     parser.add_argument("--lr-schedule", default="constant", help="as the trainer's, in closed form")
     parser.add_argument("--warmup-steps", type=int, default=0)
     parser.add_argument("--clip-norm", type=float, default=0.0, help="largest norm of the gradients; 0: no limit")
@@ -107,7 +110,8 @@ def parse_options():
                         help="type in which gradients are summed")
     parser.add_argument("--loss-scale", type=float, default=65536.0, help="at the start, with fp16")
     parser.add_argument("--zero", action="store_true", help="ZeroRedundancyOptimizer")
-    parser.add_argument("--bucket-cap-mb", type=float, help="of DistributedDataParallel; its own default also makes the first bucket smaller")
+    parser.add_argument("--bucket-cap-mb", type=float,
+                        help="of DistributedDataParallel; its own default also makes the first bucket smaller")
     parser.add_argument("--gradient-as-bucket-view", action="store_true", help="of the same: saves a copy")
     parser.add_argument("--seed", type=int, default=0, help="of the initial weights and of the sampler")
     parser.add_argument("--seed-per-rank", action="store_true", help="the seed plus the rank, once the model is made")
@@ -143,7 +147,8 @@ def make_loader(dataset, sampler, options):
                   num_workers=options.workers, persistent_workers=options.workers > 0)
     if options.loader == "items":
         return DataLoader(dataset, batch_size=options.batch_size, sampler=sampler, **shared)
-    return DataLoader(dataset, batch_size=None, sampler=BatchSampler(sampler, options.batch_size, drop_last=False), **shared)
+    return DataLoader(dataset, batch_size=None, sampler=BatchSampler(sampler, options.batch_size, drop_last=False),
+                      **shared)
 
 
 def make_model(dataset, options):
@@ -200,7 +205,8 @@ def forward_backward(ddp, parts, scaler, options):
     samples = sum(len(labels) for _, labels in parts)
     for i, batch in enumerate(parts):
         pixels, labels = (tensor.to(options.device, non_blocking=True) for tensor in batch)
-        autocast = torch.autocast(options.device, types[options.precision]) if options.precision in types else contextlib.nullcontext()
+        autocast = (torch.autocast(options.device, types[options.precision]) if options.precision in types else
+                    contextlib.nullcontext())
         with contextlib.nullcontext() if i == len(parts) - 1 else ddp.no_sync():
             with autocast:
                 outputs = ddp(pixels)

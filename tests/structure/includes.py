@@ -16,7 +16,8 @@ import re
 import sys
 
 FOLDERS = ("backends", "bridge", "include", "python", "spank_plugin", "tests", "trainer_template")
-COPIED = ("trainer_template/app/", "trainer_template/starter/", "tests/")  # what lies beside the file may be named alone
+# What lies beside the file may be named alone.
+COPIED = ("trainer_template/app/", "trainer_template/starter/", "tests/")
 FOREIGN = "gloo_declarations/"  # as gloo names its headers
 MANY = {"main.cpp", "tasks.h"}  # one a program; the starter has the table of tasks that the trainer has
 
@@ -105,7 +106,8 @@ def main():
         for other in others if own else []:
             theirs = layer_of(other, order)
             if theirs and order[theirs] > order[own]:
-                wrong.append(f"{path}: includes {other}, and {theirs} stands below {own} in docs/develop/architecture.md")
+                wrong.append(f"{path}: includes {other}, and {theirs} stands below {own} in "
+                             "docs/develop/architecture.md")
             if other.startswith("tests/"):
                 wrong.append(f"{path}: includes {other}, which is a test's")
     wrong += [f"a circle of includes: {', '.join(part)}" for part in circles(edges)]
@@ -116,10 +118,13 @@ def main():
             continue
         names[pathlib.PurePath(path).name].append(path)
         if path.endswith(".h"):
-            for match in re.finditer(r"^(?:class|struct|enum class) ([A-Z]\w*)[^;]*?\{", (root / path).read_text(), re.MULTILINE):
+            for match in re.finditer(r"^(?:class|struct|enum class) ([A-Z]\w*)[^;]*?\{", (root / path).read_text(),
+                                     re.MULTILINE):
                 types[match[1]].append(path)
-    wrong += [f"{len(where)} files are called {name}: {', '.join(where)}" for name, where in names.items() if len(where) > 1 and name not in MANY]
-    wrong += [f"{len(set(where))} headers define {name}: {', '.join(where)}" for name, where in types.items() if len(set(where)) > 1]
+    wrong += [f"{len(where)} files are called {name}: {', '.join(where)}"
+              for name, where in names.items() if len(where) > 1 and name not in MANY]
+    wrong += [f"{len(set(where))} headers define {name}: {', '.join(where)}"
+              for name, where in types.items() if len(set(where)) > 1]
 
     print("\n".join(wrong) if wrong else f"{len(paths)} sources in {len(order)} folders: layered, without a circle")
     sys.exit(1 if wrong else 0)

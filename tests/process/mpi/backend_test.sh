@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# The MPI backend on real ranks of one MPI: the matrix for each number of ranks, then all else, at each thread level that an MPI may
-# offer. Usage: backend_test.sh MPIEXEC FOLDER_OF_PROGRAMS SUFFIX LIMITED_THREADS_LIBRARY RANKS...
+# The MPI backend on real ranks of one MPI: the matrix for each number of ranks, then all else, at each thread level
+# that an MPI may offer. Usage: backend_test.sh MPIEXEC FOLDER_OF_PROGRAMS SUFFIX LIMITED_THREADS_LIBRARY RANKS...
 set -euo pipefail
 mpiexec=$1 programs=$2 suffix=$3 limited_threads=$4
 shift 4
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=slot:oversubscribe OMPI_MCA_hwloc_base_binding_policy=none OMP_NUM_THREADS=1
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+  PRTE_MCA_rmaps_default_mapping_policy=slot:oversubscribe OMPI_MCA_hwloc_base_binding_policy=none OMP_NUM_THREADS=1
 unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT
 [[ -x $mpiexec ]] || { echo "SKIPPED: no mpirun for the MPI that was built against"; exit 77; }
 
@@ -32,7 +33,8 @@ for level in serialized funneled single; do
   TEST_MPI_THREADS=$level ranks 3 env LD_PRELOAD="$limited_threads" "$programs/mpi_behaviour$suffix"
   (($(grep -c "MPI offers thread level $level" "$work/output") == 3)) || fail "the level was not limited"
 done
-TEST_MPI_THREADS=serialized ranks 2 env LD_PRELOAD="$limited_threads" "$programs/mpi_matrix$suffix" "$work/store-serialized"
+TEST_MPI_THREADS=serialized ranks 2 \
+  env LD_PRELOAD="$limited_threads" "$programs/mpi_matrix$suffix" "$work/store-serialized"
 
 # Where the program does, it must leave other threads a way.
 for level in serialized multiple; do

@@ -17,7 +17,8 @@ def say(text):
 def train():
     """DDP on a small model with buffers; the digest of all parameters afterwards."""
     torch.manual_seed(dist.get_rank())
-    model = torch.nn.Sequential(torch.nn.Linear(20, 50), torch.nn.BatchNorm1d(50), torch.nn.ReLU(), torch.nn.Linear(50, 3))
+    model = torch.nn.Sequential(torch.nn.Linear(20, 50), torch.nn.BatchNorm1d(50), torch.nn.ReLU(),
+                                torch.nn.Linear(50, 3))
     model = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.002)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(20):
@@ -92,7 +93,8 @@ def refused():
 
 
 def failing():
-    """After all the collectives, and in a group of its own, one rank leaves by an exception while the others wait for it."""
+    """After all the collectives, and in a group of its own, one rank leaves by an exception while the others wait for
+    it."""
     collectives()
     dist.init_process_group("mpi")
     if dist.get_rank() == 1:

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# The Python package torchbridge with the stock wheel under mpirun: backend mpi, DDP twice, mpi:// and pmix://, bad input.
+# The Python package torchbridge with the stock wheel under mpirun: backend mpi, DDP twice, mpi:// and pmix://, bad
+# input.
 # Usage: python_test.sh MPIRUN PYTHON PACKAGES (the folder that holds torchbridge)
 set -euo pipefail
 mpirun=$1 python=$2 packages=$3
 program=$(dirname "$0")/python_ranks.py
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=slot:oversubscribe OMPI_MCA_hwloc_base_binding_policy=none OMP_NUM_THREADS=1
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+  PRTE_MCA_rmaps_default_mapping_policy=slot:oversubscribe OMPI_MCA_hwloc_base_binding_policy=none OMP_NUM_THREADS=1
 export PYTHONPATH=$packages
 unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT
 [[ -x $mpirun ]] || { echo "SKIPPED: no mpirun for the MPI that was built against"; exit 77; }
@@ -29,7 +31,8 @@ expect 6 "$(grep -c "^[0-2]/3 parameters ${trained##* }\$" <<<"$trained")"  # al
 
 expect "3 0/3 total 111
 3 1/3 total 111
-3 2/3 total 111" "$(ranks 3 init_method mpi:// "pmix://?wait=30" "mpi://?world_size=3&port=20000-21000" | uniq -c | sed 's/^ *//')"
+3 2/3 total 111" "$(ranks 3 init_method mpi:// "pmix://?wait=30" "mpi://?world_size=3&port=20000-21000" |
+  uniq -c | sed 's/^ *//')"
 
 errors=$(ranks 2 refused slurm:// "mpi://?colour=blue" "mpi://?world_size=3")
 for error in "slurm:// is for tasks that srun started" colour "mpi://: world_size is 2, but 3 was given"; do
@@ -49,4 +52,5 @@ expect "0/4 collectives
 2/4 collectives
 3/4 collectives" "$(<"$work/stdout")"
 failed "process rank 1 .* exited on signal 9" 3 killed
-((SECONDS - started < 60)) || fail "a rank's exception or its end by SIGKILL ended the job after $((SECONDS - started)) s"
+((SECONDS - started < 60)) ||
+  fail "a rank's exception or its end by SIGKILL ended the job after $((SECONDS - started)) s"

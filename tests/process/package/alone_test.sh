@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The presets plugin and command: each makes one file, of what that file links, with the packages that docs/use/install.md
-# names. scripts/releases builds with them, by another compiler. alone_test.sh SOURCE_DIR BUILD_DIR
+# The presets plugin and command: each makes one file, of what that file links, with the packages that
+# docs/use/install.md names. scripts/releases builds with them, by another compiler. alone_test.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
 source_dir=$1 build_dir=$2
 work=$(mktemp -d)

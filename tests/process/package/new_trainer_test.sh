@@ -14,14 +14,16 @@ refuses() {
   shift
   printf '$ scripts/new_trainer %s\n' "$*"
   words=$("$source_dir/scripts/new_trainer" "$@" 2>&1) && fail "it succeeded"
-  [[ $words =~ ^new_trainer:\ .*$pattern && $words != *$'\n'* ]] || fail "expected one line with '$pattern', found: $words"
+  [[ $words =~ ^new_trainer:\ .*$pattern && $words != *$'\n'* ]] ||
+    fail "expected one line with '$pattern', found: $words"
   [[ $(ls "$work") == here ]] || fail "it made $(ls "$work")"
 }
 
 touch here
 refuses 'expected NAME \[DIR\]'
 refuses 'expected NAME \[DIR\]' one two three
-for name in '' 9lives my-model 'my model' ../up ünder 'a;b' '$(touch x)' "$(printf 'a%.0s' {1..65})" -x $'two\nlines'; do
+for name in '' 9lives my-model 'my model' ../up ünder 'a;b' '$(touch x)' "$(printf 'a%.0s' {1..65})" \
+  -x $'two\nlines'; do
   refuses 'expected a letter' "$name" copy
 done
 for name in trainer test all torchbridge_mine; do refuses "of that name" "$name"; done
@@ -31,16 +33,20 @@ refuses "name is empty" my_model ''
 
 "$source_dir/scripts/new_trainer" my_model deep/copy >next
 # scripts/setup installs ninja and no make.
-(($(cat next deep/copy/README.md | grep -c 'cmake -[SB] .* -G Ninja') == 2)) || fail "a command wants make: $(grep -h 'cmake -' next deep/copy/README.md)"
+(($(cat next deep/copy/README.md | grep -c 'cmake -[SB] .* -G Ninja') == 2)) ||
+  fail "a command wants make: $(grep -h 'cmake -' next deep/copy/README.md)"
 cmp -s "$source_dir/trainer_template/app/main.cpp" deep/copy/main.cpp || fail "main.cpp is another one"
-bash -n deep/copy/train.sbatch && grep -q '^: .*TRAINER:=build/my_model}' deep/copy/train.sbatch && grep -q '^#SBATCH --requeue' deep/copy/train.sbatch &&
-  grep -q '^#SBATCH --job-name=my_model$' deep/copy/train.sbatch || fail "train.sbatch is no job of my_model that queues itself again"
+bash -n deep/copy/train.sbatch && grep -q '^: .*TRAINER:=build/my_model}' deep/copy/train.sbatch &&
+  grep -q '^#SBATCH --requeue' deep/copy/train.sbatch &&
+  grep -q '^#SBATCH --job-name=my_model$' deep/copy/train.sbatch ||
+  fail "train.sbatch is no job of my_model that queues itself again"
 ! grep -rn @NAME@ deep/copy || fail "a name is left out"
 lines=$(cat deep/copy/*.cpp deep/copy/*.h | wc -l)
 ((lines < 300)) || fail "$lines lines of source, expected less than 300"
 
 # In the tree: configured as another of its programs. Compiled with it would be what cluster.new_model compiles.
-cmake -S "$source_dir" -B tree -G Ninja -DTORCHBRIDGE_TESTS=OFF -DTORCHBRIDGE_SLURM=OFF -DTORCHBRIDGE_MPI=OFF -DTORCHBRIDGE_TRAINERS="$work/deep/copy" >log 2>&1 ||
+cmake -S "$source_dir" -B tree -G Ninja -DTORCHBRIDGE_TESTS=OFF -DTORCHBRIDGE_SLURM=OFF -DTORCHBRIDGE_MPI=OFF \
+  -DTORCHBRIDGE_TRAINERS="$work/deep/copy" >log 2>&1 ||
   { cat log; fail "the tree does not take it in"; }
 ninja -C tree -n my_model >log || { cat log; fail "there is no target my_model"; }
 grep -q 'Linking CXX executable bin/my_model' log || fail "it is no program of the tree: $(tail -n 3 log)"

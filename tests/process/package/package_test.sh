@@ -7,13 +7,17 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"  # not in the build folder, which is about to be hidden
 fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
-grep -q '^TORCHBRIDGE_SANITIZE:STRING=$' "$build_dir/CMakeCache.txt" || { echo "SKIPPED: a build with sanitizers wants them of its users too"; exit 77; }
+grep -q '^TORCHBRIDGE_SANITIZE:STRING=$' "$build_dir/CMakeCache.txt" || {
+  echo "SKIPPED: a build with sanitizers wants them of its users too"
+  exit 77
+}
 
 # The user has neither our sources nor our build folder. (The .venv with libtorch may lie below the source folder.)
 hidden=("$build_dir" "$source_dir"/{backends,bridge,cmake,data,include,trainer_template})
 if ((EUID == 0)); then
   user() {
-    unshare --mount sh -c 'while [ "$1" != -- ]; do mount -t tmpfs none "$1"; shift; done; shift; exec "$@"' - "${hidden[@]}" -- \
+    unshare --mount sh -c 'while [ "$1" != -- ]; do mount -t tmpfs none "$1"; shift; done; shift; exec "$@"' \
+      - "${hidden[@]}" -- \
       env -i PATH="$PATH" HOME="$work" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "$@"
   }
 else
@@ -38,16 +42,23 @@ refuses() {
   tr -s ' \n' ' ' <<<"$words" | grep -E "$pattern" >/dev/null || fail "no '$pattern' in: $words"
 }
 
-cmake --install "$build_dir" --prefix "$work/as-installed" >"$work/log" || { tail -n 1 "$work/log"; fail "cmake --install"; }
+cmake --install "$build_dir" --prefix "$work/as-installed" >"$work/log" || {
+  tail -n 1 "$work/log"
+  fail "cmake --install"
+}
 mv "$work/as-installed" "$work/prefix"
 prefix=$work/prefix
 cp -r "$here/program" "$work/program"
 
 configure=(cmake -S "$work/program" -G Ninja -DCMAKE_PREFIX_PATH="$prefix")
-user "${configure[@]}" -B "$work/build" -DCMAKE_BUILD_TYPE=Release >"$work/log" 2>&1 || { cat "$work/log"; fail "find_package"; }
+user "${configure[@]}" -B "$work/build" -DCMAKE_BUILD_TYPE=Release >"$work/log" 2>&1 || {
+  cat "$work/log"
+  fail "find_package"
+}
 user cmake --build "$work/build" >"$work/log" 2>&1 || { cat "$work/log"; fail "the program does not build"; }
 says "0 of 1" "$work/build/ranks"
-says "0 of 2" env RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29400 "$work/build/ranks"
+says "0 of 2" env RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29400 \
+  "$work/build/ranks"
 says "1" "$work/build/sum" gloo
 refuses "backend 'tin': libtorchbridge_tin.so: cannot open" "$work/build/sum" tin
 [[ ! -e $prefix/lib/libtorchbridge_mpi.so ]] || says $'3\n3' mpirun --oversubscribe -np 2 "$work/build/sum" mpi
@@ -57,16 +68,22 @@ user cmake --install "$work/build" --prefix "$work/own" >/dev/null
 says "1" "$work/own/bin/sum" gloo
 
 # Without libtorch, as a program on the bridge alone wants it.
-user "${configure[@]}" -B "$work/bridge" -DCOMPONENTS=bridge -DTORCHBRIDGE_TORCH_ROOT=/none >"$work/log" 2>&1 || { cat "$work/log"; fail "the bridge wants libtorch"; }
+user "${configure[@]}" -B "$work/bridge" -DCOMPONENTS=bridge -DTORCHBRIDGE_TORCH_ROOT=/none >"$work/log" 2>&1 || {
+  cat "$work/log"
+  fail "the bridge wants libtorch"
+}
 refuses 'in none of /none ' "${configure[@]}" -B "$work/refused" -DTORCHBRIDGE_TORCH_ROOT=/none
 refuses "component 'bogus': expected one of bridge" "${configure[@]}" -B "$work/refused" -DCOMPONENTS=bogus
 
 # The programs that come along, on their own data.
 says "" "$prefix/bin/torchbridge" exec -- true
 user "$prefix/bin/trainer" --max-steps 2 >"$work/log" 2>&1 || { cat "$work/log"; fail "the installed trainer"; }
-grep -q " data  *$prefix/share/torchbridge/digits$" "$work/log" || fail "the trainer takes its digits from elsewhere: $(cat "$work/log")"
+grep -q " data  *$prefix/share/torchbridge/digits$" "$work/log" ||
+  fail "the trainer takes its digits from elsewhere: $(cat "$work/log")"
 grep -q '^trainer: 2 steps, accuracy' "$work/log" || fail "no summary: $(cat "$work/log")"
 
 python=$(sed -n 's/^TORCHBRIDGE_PYTHON:INTERNAL=//p' "$build_dir/CMakeCache.txt")
 packages=("$prefix"/lib/python3*/site-packages)
-[[ ! -d ${packages[0]} ]] || says "$packages/torchbridge/__init__.py" env PYTHONPATH="$packages" "$python" -c 'import torchbridge; print(torchbridge.__file__)'
+[[ ! -d ${packages[0]} ]] ||
+  says "$packages/torchbridge/__init__.py" \
+  env PYTHONPATH="$packages" "$python" -c 'import torchbridge; print(torchbridge.__file__)'

@@ -17,11 +17,15 @@ for program in "${@:2}"; do
     ! grep -E '.{101}' <<<"$help" || fail "$name $command --help has lines of more than 100 columns"
     ! grep -E '(INT|UINT|FLOAT|TEXT):| in \[|Option Group' <<<"$help" || fail "$name $command --help has noise"
     # Of a line with a name alone the text is on the next one.
-    bare=$(awk 'name && substr($0, 1, 20) ~ /[^ ]/ { print name } { name = "" } /^  -[^ ]+( [^ ]+)? *$/ { name = $1 } END { print name }' <<<"$help")
+    bare=$(awk 'name && substr($0, 1, 20) ~ /[^ ]/ { print name }
+      { name = "" }
+      /^  -[^ ]+( [^ ]+)? *$/ { name = $1 }
+      END { print name }' <<<"$help")
     [[ -z $bare ]] || fail "$name $command --help has no text for $bare"
     while read -r option; do
       message=$("$program" $command "${option}x" 2>&1) && fail "$name $command ${option}x is taken"
-      [[ $message == *"there is no option '${option}x'; did you mean '$option'?"* && $message != *$'\n'* ]] || fail "$name $command ${option}x: $message"
+      [[ $message == *"there is no option '${option}x'; did you mean '$option'?"* && $message != *$'\n'* ]] ||
+        fail "$name $command ${option}x: $message"
     done < <(sed -n 's/^  \(-h,\)\?\(--[a-z0-9-]*\).*/\2/p' <<<"$help")
   done
 done
