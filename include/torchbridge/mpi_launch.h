@@ -1,4 +1,4 @@
-// The same over a communicator of the program's own MPI.
+// resolve_launch over a communicator of the program's own MPI.
 #pragma once
 
 #include "bridge/mpi/mpi_launch.h"

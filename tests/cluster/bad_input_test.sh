@@ -34,7 +34,7 @@ for under in under_srun under_mpirun; do
   cp "$SOURCE_DIR"/data/digits/train-* "$work/unfit"
   printf '\0\0\10\3\0\0\0\1\0\0\0\2\0\0\0\2\1\2\3\4' >"$work/unfit/t10k-images-idx3-ubyte"
   printf '\0\0\10\1\0\0\0\1\0' >"$work/unfit/t10k-labels-idx1-ubyte"
-  $under "^trainer: rank 0: data folder '$work/unfit': .* 64 and 4 pixels an image; give another --data" \
+  $under "^trainer: rank 0: data folder '$work/unfit': .* 64 pixels each, test images 4; give another --data" \
     --data "$work/unfit"
 done
 

@@ -23,7 +23,7 @@ pids_of() { pgrep -f -- "^$1 .*--checkpoint-dir $work/$2 " || true; }
 all_gone() { [[ -z $(pids_of "$trainer" "$1") ]]; }
 
 expect_undisturbed() {  # expect_undisturbed NAME [NAME_OF_UNDISTURBED]
-  grep -q 'goes on from step' "$work/$1.out" || { cat "$work/$1.out"; fail "$1: it did not resume from a checkpoint"; }
+  grep -q 'resumes from step' "$work/$1.out" || { cat "$work/$1.out"; fail "$1: it did not resume from a checkpoint"; }
   diff <(losses "$work/${2:-undisturbed}.jsonl") <(losses "$work/$1.jsonl") >"$work/diff" || {
     head "$work/diff"
     fail "$1: other losses than undisturbed"

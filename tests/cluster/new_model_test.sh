@@ -37,7 +37,7 @@ while IFS= read -r command; do
   fi
   eval "$command" >"$work/out" 2>&1 </dev/null || { cat "$work/out"; fail "$command"; }
   if [[ $command == srun*"--epochs 22"* ]]; then
-    grep -q 'goes on from step [1-9]' "$work/out" || fail "it did not resume: $(cat "$work/out")"
+    grep -q 'resumes from step [1-9]' "$work/out" || fail "it did not resume: $(cat "$work/out")"
   fi
   grep '^trainer: .*accuracy' "$work/out" || true
 done < <(blocks sh)

@@ -12,7 +12,7 @@ namespace {
 constexpr std::chrono::seconds kSoon{15};
 const Words kShort = {"--max-steps", "2"};
 
-TEST(BadInput, OptionsAreRefusedByRankZero) {
+TEST(BadInput, RankZeroRejectsOptions) {
   const struct {
     Words options;
     std::string expected;
@@ -20,7 +20,7 @@ TEST(BadInput, OptionsAreRefusedByRankZero) {
       {{"--bogus"}, "--bogus"},
       {{"--backend", "cpu:"}, "'cpu:' is not DEVICE:NAME"},
       {{"--device", "tpu"}, "--device"},
-      {{"--device", "cpu", "--backend", "nccl"}, "--backend: nccl serves GPUs only: give --device cuda"},
+      {{"--device", "cpu", "--backend", "nccl"}, "--backend: nccl needs a GPU: give --device cuda"},
       {{"--model", "mlp:3,,4"}, "expected mlp:WIDTH,WIDTH"},
       {{"--model", "mlp:"}, "expected mlp:WIDTH,WIDTH"},
       {{"--model", "gpt"}, "expected mlp:WIDTH,WIDTH"},
@@ -34,25 +34,25 @@ TEST(BadInput, OptionsAreRefusedByRankZero) {
       {{"--lr-schedule", "linear"}, "--lr-schedule: 'linear': expected one of constant, step,"},
       {{"--lr-schedule", "step:size=3"}, "'size' is not a key of step; expected step_size, gamma"},
       {{"--lr-schedule", "plateau"}, "give --eval-every"},
-      {{"--clip-norm", "-1"}, "'-1': expected a number from 0 on"},
+      {{"--clip-norm", "-1"}, "'-1': expected a number of at least 0"},
       {{"--grad-accumulation", "0"}, "--grad-accumulation"},
       {{"--precision", "fp8"}, "--precision"},
       {{"--zero", "3"}, "--zero"},
       {{"--config", "/none.toml"}, "/none.toml"},
-      // As an unset variable gives them.
-      {{"--config", ""}, "--config: '' is empty"},
-      {{"--checkpoint-dir", ""}, "--checkpoint-dir: '' is empty"},
-      {{"--checkpoint-dir=", "--zero", "0"}, "--checkpoint-dir: '' is empty"},
-      {{"--init-from", ""}, "--init-from: '' is empty"},
-      {{"--resume-from-python", ""}, "--resume-from-python: '' is empty"},
-      {{"--metrics", ""}, "--metrics: '' is empty"},
-      {{"--sample-log", ""}, "--sample-log: '' is empty"},
-      {{"--tensorboard", ""}, "--tensorboard: '' is empty"},
-      {{"--profile-file", ""}, "--profile-file: '' is empty"},
+      // Empty values, as of an unset variable.
+      {{"--config", ""}, "--config: the value is empty"},
+      {{"--checkpoint-dir", ""}, "--checkpoint-dir: the value is empty"},
+      {{"--checkpoint-dir=", "--zero", "0"}, "--checkpoint-dir: the value is empty"},
+      {{"--init-from", ""}, "--init-from: the value is empty"},
+      {{"--resume-from-python", ""}, "--resume-from-python: the value is empty"},
+      {{"--metrics", ""}, "--metrics: the value is empty"},
+      {{"--sample-log", ""}, "--sample-log: the value is empty"},
+      {{"--tensorboard", ""}, "--tensorboard: the value is empty"},
+      {{"--profile-file", ""}, "--profile-file: the value is empty"},
       {{"--profile", "1", "--profile-file", "curve", "--metrics", "./curve"},
        "--profile-file: 'curve' is the file of --metrics"},
       {{"--profile", "1", "--sample-log", "trace.json"}, "--profile-file: 'trace.json' is the file of --sample-log"},
-      {{"--lr-schedule", "cosine:eta_min=0,eta_min=1"}, "eta_min is there twice"},
+      {{"--lr-schedule", "cosine:eta_min=0,eta_min=1"}, "eta_min is given twice"},
   };
   for (const auto& c : kCases) {
     Ranks ranks(2, trainer(c.options));
@@ -61,8 +61,8 @@ TEST(BadInput, OptionsAreRefusedByRankZero) {
   }
 }
 
-// Whichever rank finds it says it, once. CUDA_VISIBLE_DEVICES hides the GPUs of a machine that has some.
-TEST(BadInput, ADeviceOrBackendThatIsNotHere) {
+// One of the ranks reports it. CUDA_VISIBLE_DEVICES hides the GPUs of a machine that has some.
+TEST(BadInput, ADeviceOrBackendThatIsNotAvailable) {
   const std::map<std::string, Words> kCases = {
       {"no GPU is visible (", {"--device", "cuda"}},
       {"backend 'nccl' needs a GPU, but no GPU is visible (", {"--backend", "nccl"}},
@@ -73,8 +73,8 @@ TEST(BadInput, ADeviceOrBackendThatIsNotHere) {
   }
 }
 
-// A GPU that would emulate. One that computes in the precision gets further: to CUDA, which a driver that is none
-// cannot serve.
+// A GPU that would emulate the precision is rejected. One that supports it passes the check, and CUDA then fails with
+// the fake driver.
 TEST(BadInput, APrecisionThatTheGpuLacks) {
   const struct {
     const char *precision, *capability, *expected;
@@ -94,7 +94,7 @@ TEST(BadInput, APrecisionThatTheGpuLacks) {
   }
 }
 
-TEST(BadInput, ConfigFileIsReadAndTheCommandLineWins) {
+TEST(BadInput, TheCommandLineOverridesTheConfigFile) {
   TemporaryFolder folder;
   folder.write("run.toml", "max-steps = 3\nmomentum = 0.5\n");
   Ranks ranks(1, trainer({"--config", folder / "run.toml", "--max-steps", "2", "--metrics", folder / "curve"}));
@@ -105,7 +105,7 @@ TEST(BadInput, ConfigFileIsReadAndTheCommandLineWins) {
   expect_one_line(wrong, "max-stepz");
 }
 
-TEST(BadInput, VariablesThatAreMissing) {
+TEST(BadInput, MissingVariables) {
   for (const char* name : {"WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
     Ranks ranks(2, trainer(kShort), {{name, "unset"}});
     expect_one_line(ranks, name);
@@ -118,24 +118,24 @@ TEST(BadInput, DataFolderWithoutFiles) {
   expect_one_line(ranks, "has no train-images-idx3-ubyte");
 }
 
-TEST(BadInput, CheckpointFolderThatCannotBe) {
+TEST(BadInput, CheckpointFolderThatCannotBeMade) {
   Ranks ranks(2, trainer({"--checkpoint-dir", "/proc/none/runs"}));
   expect_one_line(ranks, "cannot make checkpoint folder '/proc/none/runs'");
 }
 
-TEST(BadInput, MetricsFileThatCannotBe) {
+TEST(BadInput, MetricsFileThatCannotBeWritten) {
   Ranks ranks(2, trainer({"--metrics", "/proc/none/curve.jsonl"}));
   expect_one_line(ranks, "cannot write '/proc/none/curve.jsonl'");
 }
 
-TEST(BadInput, InitialWeightsThatAreNone) {
+TEST(BadInput, InitialWeightsInNoKnownFormat) {
   TemporaryFolder folder;
   folder.write("weights", "not weights at all");
   Ranks ranks(2, trainer({"--init-from", folder / "weights"}));
   expect_one_line(ranks, "weights is not a safetensors file");
 }
 
-// Nobody ever writes into it.
+// No process ever writes into the pipe.
 TEST(BadInput, WeightsThatAreAPipe) {
   TemporaryFolder folder;
   for (const char* option : {"--init-from", "--resume-from-python"}) {
@@ -171,7 +171,8 @@ TEST(BadInput, CheckpointOfAnotherModel) {
   }
 }
 
-// As a wrapper script on one node may make them. Without a check some would hang, some train models that drift apart.
+// A wrapper script that differs on one node gives such options. Without a check some ranks would hang, and some would
+// train models that drift apart.
 TEST(BadInput, RanksWithDifferentOptions) {
   const struct {
     const char *options, *expected;
@@ -190,8 +191,8 @@ TEST(BadInput, RanksWithDifferentOptions) {
   }
 }
 
-// Only rank 0 writes metrics, and so it alone may ask for them: also where all ranks compute a number in them.
-TEST(BadInput, MetricsOfRankZeroAloneAreNone) {
+// Only rank 0 writes metrics, so --metrics on rank 0 alone is valid, even for numbers that all ranks compute together.
+TEST(BadInput, MetricsOnRankZeroAloneAreValid) {
   TemporaryFolder folder;
   Ranks ranks(2, {"/bin/sh", "-c",
                   "exec " TRAINER " --quiet --max-steps 3 --zero 1 $([ $RANK = 1 ] || echo --metrics " +
@@ -216,8 +217,8 @@ TEST(BadInput, RanksWithDifferentData) {
             data};
   };
   Ranks longer(2, train((folder / "longer$RANK.txt").string())), other(2, train((folder / "other$RANK.txt").string()));
-  expect_one_line(longer, "rank 0's has ");
-  expect_one_line(other, "holds other samples than rank 0's; all ranks need the same data");
+  expect_one_line(longer, " on rank 0; all ranks need the same data");
+  expect_one_line(other, "contains other samples than on rank 0; all ranks need the same data");
 }
 
 TEST(BadInput, CheckpointFolderThatIsNotShared) {
@@ -237,7 +238,7 @@ TEST(BadInput, PortThatIsTaken) {
   EXPECT_TRUE(contains(ranks.error(0), "in use"));
 }
 
-// Rank 0 died when it had answered.
+// Rank 0 died after it had answered the probe.
 TEST(BadInput, AStoreThatIsGoneAtOnce) {
   const int port = free_port();
   std::optional<torchbridge::Socket> store = *torchbridge::listen_on({"127.0.0.1", port});
@@ -250,7 +251,7 @@ TEST(BadInput, AStoreThatIsGoneAtOnce) {
   expect_one_line(ranks, "no store answers at MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(port));
 }
 
-TEST(BadInput, PortOfAServiceThatTalks) {
+TEST(BadInput, PortOfAnotherService) {
   const int port = free_port();
   const torchbridge::Socket other = *torchbridge::listen_on({"127.0.0.1", port});
   std::thread service([&] {
@@ -260,28 +261,28 @@ TEST(BadInput, PortOfAServiceThatTalks) {
       if (::send(peer.descriptor(), "220 mail.example\r\n", 18, MSG_NOSIGNAL) < 0) continue;
     }
   });
-  // Who waited for the timeout would not be done when the test ends them.
+  // A rank that waited for the timeout would still run when the test ends.
   Ranks ranks({0, 1, 2}, 3, port, trainer({"--timeout", "3600"}));
   expect_one_line(ranks, "MASTER_PORT=" + std::to_string(port));
   ::shutdown(other.descriptor(), SHUT_RDWR);
   service.join();
 }
 
-TEST(BadInput, NobodyServesTheStore) {
+TEST(BadInput, NoProcessServesTheStore) {
   const int port = free_port();
   Ranks ranks({1}, 2, port, trainer({"--timeout", "1"}));
   expect_one_line(ranks,
                   "no store answers at MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(port) + " after 1 s");
 }
 
-TEST(BadInput, ARankZeroThatIsAloneByItsOwnCount) {
+TEST(BadInput, ARankZeroWithWorldSizeOne) {
   const int port = free_port();
   Ranks zero({0}, 1, port, trainer(kShort)), one({1}, 2, port, trainer({"--timeout", "1"}));
   expect_one_line(one, "check that rank 0 runs with WORLD_SIZE=2 (with 1 it serves no store)");
   EXPECT_EQ(zero.wait(), std::vector<int>{0}) << zero.errors();
 }
 
-TEST(BadInput, RanksThatDoNotCome) {
+TEST(BadInput, RanksThatDoNotJoin) {
   const int port = free_port();
   Ranks ranks({0, 2}, 4, port, trainer({"--join-timeout", "1"}));
   expect_one_line(ranks, "ranks 1,3 (");
@@ -289,7 +290,7 @@ TEST(BadInput, RanksThatDoNotCome) {
   EXPECT_TRUE(contains(ranks.errors(), " within 1 s; ")) << ranks.errors();
 }
 
-TEST(BadInput, RanksThatCountDifferently) {
+TEST(BadInput, RanksWithDifferentWorldSizes) {
   const int port = free_port();
   Ranks one({0, 1}, 3, port, trainer(kShort));
   Ranks other({2}, 4, port, trainer(kShort));
@@ -298,7 +299,7 @@ TEST(BadInput, RanksThatCountDifferently) {
   EXPECT_EQ(one.errors(), "");
 }
 
-TEST(BadInput, ARankThatIsThereTwice) {
+TEST(BadInput, ARankThatIsStartedTwice) {
   const int port = free_port();
   Ranks ranks({0, 1, 1}, 3, port, trainer({"--timeout", "3"}));
   for (int code : ranks.wait(kSoon)) EXPECT_EQ(code, 1);

@@ -161,10 +161,10 @@ TEST_F(Failure, AFullDiskOfMetricsOrSampleLogIsReportedAndTrainingContinues) {
     Ranks ranks(2, trainer({"--max-steps", "20", "--checkpoint-dir", folder_ / option, option, "/dev/full"}));
     EXPECT_EQ(ranks.wait(), (std::vector<int>{1, 1}));
     EXPECT_TRUE(std::filesystem::exists(folder_ / option / "step-00000020/DONE"));
-    EXPECT_TRUE(
-        contains(ranks.errors(),
-                 "trainer: cannot write '/dev/full': No space left on device; what would come there is left out"));
-    EXPECT_TRUE(contains(ranks.errors(), "'/dev/full' is not complete"));
+    EXPECT_TRUE(contains(
+        ranks.errors(),
+        "trainer: cannot write '/dev/full': No space left on device; training continues, and records are lost"));
+    EXPECT_TRUE(contains(ranks.errors(), "'/dev/full' is incomplete"));
     EXPECT_EQ(lines_in(ranks.errors()), 2) << ranks.errors();
   }
 }
@@ -195,7 +195,7 @@ TEST_F(Failure, TwoRunsDoNotShareAMetricsOrSampleLogFile) {
   for (const auto& [option, file] : kFiles) {
     Ranks second(2, trainer({"--max-steps", "2", option, file}));
     expect_one_line(second, "cannot write '" + file +
-                                "': another run, or another option of this one, writes it; give another " + option);
+                                "': another run, or another option of this run, writes to it; give another " + option);
   }
   first.kill_rank(0, SIGKILL);
   first.wait();

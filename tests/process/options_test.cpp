@@ -1,6 +1,6 @@
-// Every option with another value on one rank, as a wrapper script that differs from node to node gives it: refused by
-// name before anything else is done, or of no harm. Without that some hang, some end by a signal, and some train models
-// that drift apart.
+// Every option with another value on one rank, as a wrapper script that differs from node to node gives it: it is
+// rejected by name before any work, or it is harmless. Without the check some runs would hang, some end by a signal,
+// and some train models that drift apart.
 #include <algorithm>
 #include <chrono>
 #include <set>
@@ -14,12 +14,12 @@ struct Row {
   std::string option, zero, one;  // values on rank 0, and on rank 1; empty: it is not given
 };
 
-std::string word(const std::string& option, const std::string& value) {
+std::string argument(const std::string& option, const std::string& value) {
   return value.empty() ? "" : " " + option + "=" + value;
 }
 
-// As messages have it.
-std::string said(const Row& row, const std::string& value) {
+// The value as messages show it.
+std::string shown(const Row& row, const std::string& value) {
   if (value == "true" || value == "false") return value == "true" ? "yes" : "no";
   if (row.zero.empty()) return value.empty() ? "not set" : "set";
   return value;
@@ -29,7 +29,7 @@ class DifferentOptions : public testing::Test {
  protected:
   DifferentOptions() { folder_.write("some.pt", ""); }
 
-  // The rows that one run can have together: with TORCHBRIDGE_COMPLETE=1 each has a run of its own.
+  // The rows of each run: all in one run, or with TORCHBRIDGE_COMPLETE=1 one run for each row.
   static std::vector<std::vector<Row>> runs_of(const std::vector<Row>& rows) {
     if (!getenv("TORCHBRIDGE_COMPLETE")) return {rows};
     std::vector<std::vector<Row>> alone;
@@ -37,28 +37,28 @@ class DifferentOptions : public testing::Test {
     return alone;
   }
 
-  // Two ranks with the values for rank 0 of `all`, but for those of `different` on rank 1. `more` is for both.
+  // Two ranks with rank 0's values of `all`, except that rank 1 has its own values of `different`. `more` is for both.
   static Words command(const std::string& more, const std::vector<Row>& all, const std::vector<Row>& different) {
     std::string zero, one;
     for (const Row& row : all) {
       const bool differs = std::ranges::count(different, row.option, &Row::option) > 0;
-      zero += word(row.option, row.zero);
-      one += word(row.option, differs ? row.one : row.zero);
+      zero += argument(row.option, row.zero);
+      one += argument(row.option, differs ? row.one : row.zero);
     }
     return {"/bin/sh", "-c",
             "if [ $RANK = 0 ]; then exec " TRAINER + more + zero + "; else exec " TRAINER + more + one + "; fi"};
   }
 
-  void expect_refused(const std::string& more, const std::vector<Row>& rows) {
+  void expect_rejected(const std::string& more, const std::vector<Row>& rows) {
     for (const auto& different : runs_of(rows)) {
       Ranks ranks(2, command(more, rows, different));
       for (const Row& row : different)
         expect_one_line(ranks,
-                        row.option + " is " + said(row, row.one) + " here and " + said(row, row.zero) + " on rank 0");
+                        row.option + " is " + shown(row, row.one) + " here and " + shown(row, row.zero) + " on rank 0");
     }
     seen(rows);
   }
-  // Whichever of the ranks has which value. $RUN is the number of the run.
+  // With the values in either order on the ranks. $RUN is the number of the run.
   void expect_harmless(const std::string& more, std::vector<Row> rows) {
     const std::string later =
         std::to_string(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now() + std::chrono::hours(1)));
@@ -95,51 +95,51 @@ class DifferentOptions : public testing::Test {
   int runs_ = 0;
 };
 
-TEST_F(DifferentOptions, AreRefusedByNameOrHarmless) {
+TEST_F(DifferentOptions, AreRejectedByNameOrHarmless) {
   const std::string file = folder_ / "some.pt", runs = folder_ / "runs";
-  expect_refused(" --quiet", {
-                                 {"--model", "mlp:8", "mlp:9"},
-                                 {"--init-from", "", file},
-                                 {"--epochs", "1", "2"},
-                                 {"--max-steps", "3", "4"},
-                                 {"--batch-size", "8", "16"},
-                                 {"--optimizer", "sgd", "adam"},
-                                 {"--lr", "0.1", "0.2"},
-                                 {"--lr-schedule", "constant", "cosine"},
-                                 {"--warmup-steps", "0", "1"},
-                                 {"--momentum", "0.9", "0.8"},
-                                 {"--weight-decay", "0", "0.5"},
-                                 {"--no-decay", "bias", "seen"},
-                                 {"--no-decay-1d", "false", "true"},
-                                 {"--grad-accumulation", "1", "2"},
-                                 {"--accumulation-mean", "samples", "batches"},
-                                 {"--clip-norm", "0", "1"},
-                                 {"--early-stop", "0", "1"},
-                                 {"--on-nan", "stop", "skip"},
-                                 {"--max-skips", "30", "3"},
-                                 {"--seed", "0", "1"},
-                                 {"--order", "shuffled", "permuted"},
-                                 {"--deterministic", "false", "true"},
-                                 {"--precision", "fp32", "bf16"},
-                                 {"--loss-scale", "65536", "1024"},
-                                 {"--zero", "0", "1"},
-                                 {"--zero-gradients", "auto", "all-reduce"},
-                                 {"--fp32-precision", "auto", "tf32"},
-                                 {"--grad-comm", "fp32", "bf16"},
-                                 {"--seed-per-rank", "false", "true"},
-                                 {"--checkpoint-dir", "", runs},
-                                 {"--checkpoint-every", "10", "20"},
-                                 {"--async-save", "false", "true"},
-                                 {"--on-pending-save", "wait", "skip"},
-                                 {"--resume", "auto", "none"},
-                                 {"--eval-every", "2", "3"},
-                                 {"--compiled-eval", "", file},
-                             });
-  expect_refused(" --quiet", {{"--task", "digits", "text"},
-                              {"--resume-from-python", "", file},
-                              {"--cudnn-benchmark", "false", "true"}});  // not beside --deterministic
-  expect_refused(" --quiet --init-from " + file, {{"--predict", "", file}});
-  expect_refused(" --quiet --task text --checkpoint-dir " + runs, {{"--generate", "x", "y"}});
+  expect_rejected(" --quiet", {
+                                  {"--model", "mlp:8", "mlp:9"},
+                                  {"--init-from", "", file},
+                                  {"--epochs", "1", "2"},
+                                  {"--max-steps", "3", "4"},
+                                  {"--batch-size", "8", "16"},
+                                  {"--optimizer", "sgd", "adam"},
+                                  {"--lr", "0.1", "0.2"},
+                                  {"--lr-schedule", "constant", "cosine"},
+                                  {"--warmup-steps", "0", "1"},
+                                  {"--momentum", "0.9", "0.8"},
+                                  {"--weight-decay", "0", "0.5"},
+                                  {"--no-decay", "bias", "seen"},
+                                  {"--no-decay-1d", "false", "true"},
+                                  {"--grad-accumulation", "1", "2"},
+                                  {"--accumulation-mean", "samples", "batches"},
+                                  {"--clip-norm", "0", "1"},
+                                  {"--early-stop", "0", "1"},
+                                  {"--on-nan", "stop", "skip"},
+                                  {"--max-skips", "30", "3"},
+                                  {"--seed", "0", "1"},
+                                  {"--order", "shuffled", "permuted"},
+                                  {"--deterministic", "false", "true"},
+                                  {"--precision", "fp32", "bf16"},
+                                  {"--loss-scale", "65536", "1024"},
+                                  {"--zero", "0", "1"},
+                                  {"--zero-gradients", "auto", "all-reduce"},
+                                  {"--fp32-precision", "auto", "tf32"},
+                                  {"--grad-comm", "fp32", "bf16"},
+                                  {"--seed-per-rank", "false", "true"},
+                                  {"--checkpoint-dir", "", runs},
+                                  {"--checkpoint-every", "10", "20"},
+                                  {"--async-save", "false", "true"},
+                                  {"--on-pending-save", "wait", "skip"},
+                                  {"--resume", "auto", "none"},
+                                  {"--eval-every", "2", "3"},
+                                  {"--compiled-eval", "", file},
+                              });
+  expect_rejected(" --quiet", {{"--task", "digits", "text"},
+                               {"--resume-from-python", "", file},
+                               {"--cudnn-benchmark", "false", "true"}});  // conflicts with --deterministic
+  expect_rejected(" --quiet --init-from " + file, {{"--predict", "", file}});
+  expect_rejected(" --quiet --task text --checkpoint-dir " + runs, {{"--generate", "x", "y"}});
 
   const std::string digits = SOURCE_DIR "/data/digits";
   expect_harmless(" --max-steps 15 --checkpoint-every 5 --checkpoint-dir " + runs + "$RUN",
@@ -167,7 +167,7 @@ TEST_F(DifferentOptions, AreRefusedByNameOrHarmless) {
                       {"--join-timeout", "30", "40"},
                       {"--log-every", "5", "1"},
                   });
-  // Of the run whose rank 0 was given them.
+  // Of the last run, whose rank 0 has these options.
   EXPECT_EQ(losses(folder_ / ("curve" + std::to_string(runs_))).size(), 15u);
   EXPECT_EQ(lines_in(folder_.read("sample_log" + std::to_string(runs_))), 15);
 
@@ -181,8 +181,8 @@ TEST_F(DifferentOptions, AreRefusedByNameOrHarmless) {
   Ranks backends(2, command(" --quiet", {{"--backend", "gloo", "mpi"}}, {{"--backend", "gloo", "mpi"}}));
   expect_one_line(backends, "the backend is mpi here and gloo on rank 0; all ranks need the same one");
 #endif
-  seen_.insert(
-      {"--backend", "--config", "--print-config", "--version"});  // a file of other options, and what trains nothing
+  seen_.insert({"--backend", "--config", "--print-config",
+                "--version"});  // --backend is tested above; the others have no value in a run
   EXPECT_EQ(options_in_help(), seen_);
 }
 

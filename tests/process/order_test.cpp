@@ -18,7 +18,7 @@ class Order : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(Order, EachIsAnotherCurve) {
+TEST_F(Order, EachGivesAnotherCurve) {
   std::map<std::string, std::vector<double>> curves;
   for (const std::string& order : kOrders) curves[order] = train(1, order, {"--order", order});
   EXPECT_EQ(curves["shuffled"], train(1, "default", {}));
@@ -38,7 +38,7 @@ TEST_F(Order, PermutedResumesInMidEpoch) {
   EXPECT_EQ(train(2, "parts", parts), whole);
 }
 
-TEST_F(Order, AnotherOneInMidEpochIsRefused) {
+TEST_F(Order, AnotherOrderInMidEpochIsRejected) {
   train(1, "curve", {"--checkpoint-dir", folder_ / "runs", "--max-steps", "3"});
   Ranks again(2, trainer({"--batch-size", "64", "--checkpoint-dir", folder_ / "runs", "--order", "permuted"}));
   for (const int code : again.wait()) EXPECT_EQ(code, 1);

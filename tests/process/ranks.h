@@ -15,7 +15,7 @@
 using Words = std::vector<std::string>;
 using Variables = std::map<std::string, std::string>;
 
-// One child with its output in files. Killed when this goes.
+// A child process with its output in files. The destructor kills it.
 class Process {
  public:
   Process(const Words& command, const Variables& variables, const std::filesystem::path& output);
@@ -26,9 +26,9 @@ class Process {
   // The exit code, 128 + signal, or -1 when it did not end in time; then it is killed.
   int wait(std::chrono::steady_clock::time_point deadline);
   void signal(int number) const;
-  // Now; its code is wait()'s.
+  // Whether it has ended; wait() returns its exit code.
   bool ended();
-  // By SIGSTOP or its like.
+  // Whether it is stopped, by SIGSTOP or the like.
   bool stopped() const;
   std::string out() const;
   std::string error() const;
@@ -46,7 +46,7 @@ class Ranks {
   // Only some of the ranks of a job; MASTER_PORT as given.
   Ranks(const std::vector<int>& ranks, int world_size, int port, const Words& command, const Variables& more = {});
 
-  // Waits for all that were not killed; an entry a rank, -1 for one that hung.
+  // Waits for all ranks that were not killed. Returns an exit code for each rank, -1 for one that hung.
   std::vector<int> wait(std::chrono::milliseconds time = std::chrono::seconds(60));
   void kill_rank(std::size_t index, int signal);
   bool ended(std::size_t index) { return processes_[index].ended(); }
@@ -64,11 +64,11 @@ class Ranks {
   std::vector<Process> processes_;
 };
 
-// All ranks end well.
+// All ranks end with exit code 0.
 void expect_success(Ranks& ranks);
-// All fail within 20 s, none by a signal; `expected` is in what they say.
+// All ranks fail within 20 s, none by a signal, and `expected` is in their stderr.
 void expect_error(Ranks& ranks, const std::string& expected);
-// And that is the only line.
+// The same, and stderr of all ranks has one line only.
 void expect_one_line(Ranks& ranks, const std::string& expected);
 
 // Waits until `fact` holds; false when it does not within the time.
@@ -76,8 +76,8 @@ bool eventually(const std::function<bool()>& fact, std::chrono::milliseconds tim
 
 // The trainer with these options, quiet.
 Words trainer(const Words& options);
-// The losses of a metrics file, step by step from 1 on; a gap or a double step fails the test.
+// The losses of a metrics file, by step from 1; a missing or repeated step fails the test.
 std::vector<double> losses(const std::filesystem::path& metrics);
 int lines_in(const std::string& text);
-// Python of .venv; empty where there is none.
+// The path of .venv's Python; empty if there is none.
 std::string python();

@@ -166,7 +166,7 @@ TEST_F(Resume, AfterAKillEqualsTheUndisturbedRun) {
 }
 
 // Whoever gives it, by mistake or as the same command twice: no line of another run is lost.
-TEST_F(Resume, KeepsTheFilesOfAnotherRunAside) {
+TEST_F(Resume, CopiesTheFilesOfAnotherRun) {
   const auto run = [&](int steps, const char* checkpoints, const Words& more = {}) {
     Words words = trainer(
         {"--max-steps", std::to_string(steps), "--metrics", folder_ / "curve", "--sample-log", folder_ / "sample_log"});
@@ -176,13 +176,13 @@ TEST_F(Resume, KeepsTheFilesOfAnotherRunAside) {
     expect_success(ranks);
     return ranks.errors();
   };
-  // What was in both files is in those with this number, as it is said.
-  const auto expect_aside = [&](int number, const std::string& errors, const std::string& curve,
-                                const std::string& sample_log, const std::string& reason) {
+  // The copies of both files with this number have their earlier contents, and a message names them.
+  const auto expect_copied = [&](int number, const std::string& errors, const std::string& curve,
+                                 const std::string& sample_log, const std::string& reason) {
     for (const auto& [name, before] : {std::pair("curve", curve), std::pair("sample_log", sample_log)}) {
       const std::string aside = std::string(name) + ".aside-" + std::to_string(number);
       EXPECT_EQ(folder_.read(aside), before);
-      EXPECT_TRUE(contains(errors, "trainer: '" + (folder_ / name).string() + "' " + reason + ": kept as '" +
+      EXPECT_TRUE(contains(errors, "trainer: '" + (folder_ / name).string() + "' " + reason + ": copied to '" +
                                        (folder_ / aside).string() + "'\n"));
     }
   };
@@ -191,7 +191,7 @@ TEST_F(Resume, KeepsTheFilesOfAnotherRunAside) {
   EXPECT_EQ(losses(folder_ / "curve").size(), 6u);
   const std::string curve = folder_.read("curve"), sample_log = folder_.read("sample_log");
 
-  expect_aside(1, run(3, ""), curve, sample_log, "is of another run");  // a fresh start
+  expect_copied(1, run(3, ""), curve, sample_log, "belongs to another run");  // a fresh start
   EXPECT_EQ(losses(folder_ / "curve").size(), 3u);
   EXPECT_EQ(lines_in(folder_.read("sample_log")), 3);
 
@@ -199,19 +199,19 @@ TEST_F(Resume, KeepsTheFilesOfAnotherRunAside) {
   folder_.write("sample_log", sample_log);
   Ranks other(2, trainer({"--max-steps", "4", "--checkpoint-dir", folder_ / "other"}));
   expect_success(other);
-  expect_aside(2, run(5, "other"), curve, sample_log, "is of another run");  // one that goes on
+  expect_copied(2, run(5, "other"), curve, sample_log, "belongs to another run");  // one that goes on
   EXPECT_TRUE(folder_.read("curve").starts_with("{\"step\":5,"));
 
   // From a copy of a checkpoint another run begins; that of the run itself goes on in its file, but for the steps that
   // come anew.
   folder_.write("curve", curve);
   folder_.write("sample_log", sample_log);
-  expect_aside(3, run(5, "branch", {"--resume", folder_ / "own/step-00000004"}), curve, sample_log,
-               "is of another run");
+  expect_copied(3, run(5, "branch", {"--resume", folder_ / "own/step-00000004"}), curve, sample_log,
+                "belongs to another run");
   folder_.write("curve", curve);
   folder_.write("sample_log", sample_log);
-  expect_aside(4, run(5, "own", {"--resume", folder_ / "own/step-00000004/."}), curve, sample_log,
-               "has steps after 4, where this run goes on");
+  expect_copied(4, run(5, "own", {"--resume", folder_ / "own/step-00000004/."}), curve, sample_log,
+                "has records after step 4, from which this run resumes");
   EXPECT_EQ(losses(folder_ / "curve").size(), 5u);
 }
 
@@ -219,7 +219,7 @@ TEST_F(Resume, ReportsACompletedRun) {
   train(1, folder_ / "curve", folder_ / "runs", 5);
   Ranks again(1, {TRAINER, "--max-steps", "5", "--model", "mlp:600,500", "--checkpoint-dir", folder_ / "runs"});
   EXPECT_EQ(again.wait(), std::vector<int>{0}) << again.errors();
-  EXPECT_TRUE(contains(again.out(0), "it is complete"));
+  EXPECT_TRUE(contains(again.out(0), "the run is complete"));
 }
 
 // Ten steps an epoch. The path of the data may change, and between two epochs the data may change too.
@@ -246,7 +246,7 @@ TEST_F(Resume, RejectsOtherDataInTheMiddleOfAnEpoch) {
   expect_one_line(back,
                   "the checkpoint at step 13 was written in an epoch of other training data of the same size (--data " +
                       (folder_ / "other").string() + "), this run has --data " + (folder_ / "data").string() +
-                      "; samples would be left out or come twice");
+                      "; resuming would skip and repeat samples");
 
   // A relative path to the same folder, now with other rows.
   fs::copy_file(folder_ / "data/train.csv", folder_ / "other/train.csv", fs::copy_options::overwrite_existing);

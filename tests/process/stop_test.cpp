@@ -1,4 +1,4 @@
-// Stopping in order: one rank is told, all stop at the same step, and the run goes on as if nothing had happened.
+// A signal to one rank stops all ranks at the same step, and the run resumes with the same results as without a stop.
 #include <chrono>
 #include <csignal>
 
@@ -13,7 +13,7 @@ constexpr int kRequeue = 75;
 
 class Stop : public testing::Test {
  protected:
-  // A model that costs next to nothing.
+  // A small model, so that steps are short.
   Words command(const std::string& name, const Words& more) const {
     Words words = trainer({"--task", "table", "--epochs", "1000000", "--deterministic", "--metrics",
                            folder_ / (name + ".jsonl"), "--sample-log", folder_ / (name + ".sample_log")});
@@ -28,7 +28,7 @@ class Stop : public testing::Test {
     Ranks ranks(world_size, words);
     EXPECT_EQ(ranks.wait(), std::vector<int>(world_size, 0)) << ranks.errors();
   }
-  // Without its run, which is another for each.
+  // Without the run's id, which differs from run to run.
   std::string sample_log(const std::string& name) const {
     std::string text = folder_.read(name + ".sample_log");
     const auto begin = text.find(",\"run\":\"");
@@ -41,7 +41,7 @@ class Stop : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(Stop, GoesOnBitForBit) {
+TEST_F(Stop, ResumesBitForBit) {
   const struct {
     int world_size, signal;
     const char* name;
@@ -54,7 +54,7 @@ TEST_F(Stop, GoesOnBitForBit) {
     const std::string whole = "whole" + std::to_string(c.world_size), parts = "parts" + std::to_string(c.world_size);
     Ranks ranks(c.world_size, saving(parts, {}));
     wait_until_training(parts);
-    ranks.kill_rank(c.world_size - 1, c.signal);  // the others learn of it in the step
+    ranks.kill_rank(c.world_size - 1, c.signal);  // the others get the request with the step's reduction
     EXPECT_EQ(ranks.wait(), std::vector<int>(c.world_size, kRequeue)) << ranks.errors();
     const auto stopped_after = losses(folder_ / (parts + ".jsonl")).size();
     EXPECT_TRUE(contains(ranks.error(0), std::string("trainer: ") + c.name + ": stopped after step " +
@@ -70,7 +70,7 @@ TEST_F(Stop, GoesOnBitForBit) {
 }
 
 // The state of the plateau schedule depends on each evaluation.
-TEST_F(Stop, InTheMiddleOfAnEvaluationThatIsMadeUpFor) {
+TEST_F(Stop, InTheMiddleOfAnEvaluationWhichTheNextStartRepeats) {
   const Words options = {"--model",       "mlp:2000,2000",
                          "--lr",          "1e-4",
                          "--lr-schedule", "plateau:patience=0,factor=0.5,threshold=0.5",
@@ -97,7 +97,7 @@ TEST_F(Stop, InTheMiddleOfAnEvaluationThatIsMadeUpFor) {
   EXPECT_EQ(losses(folder_ / "parts.jsonl").size(), 3u);
 }
 
-TEST_F(Stop, WithoutCheckpointsSaysThatNothingIsSaved) {
+TEST_F(Stop, WithoutCheckpointsPrintsThatNothingIsSaved) {
   Ranks ranks(2, command("lost", {}));
   wait_until_training("lost");
   ranks.kill_rank(0, SIGUSR1);
@@ -106,7 +106,7 @@ TEST_F(Stop, WithoutCheckpointsSaysThatNothingIsSaved) {
   EXPECT_EQ(lines_in(ranks.errors()), 1) << ranks.errors();
 }
 
-TEST_F(Stop, BeforeTheRanksHaveMet) {
+TEST_F(Stop, BeforeTheProcessGroupIsFormed) {
   const int port = free_port();
   Ranks ranks({0}, 2, port, saving("alone", {}));
   ASSERT_TRUE(eventually([&] {
@@ -114,7 +114,7 @@ TEST_F(Stop, BeforeTheRanksHaveMet) {
   }));
   ranks.kill_rank(0, SIGTERM);
   EXPECT_EQ(ranks.wait(std::chrono::seconds(5)), std::vector<int>{kRequeue});
-  EXPECT_TRUE(contains(ranks.errors(), "trainer: SIGTERM: stopped before the ranks had met"));
+  EXPECT_TRUE(contains(ranks.errors(), "trainer: SIGTERM: stopped before the process group was formed"));
 }
 
 TEST_F(Stop, BeforeTheLimitOfTheJob) {
@@ -138,19 +138,18 @@ TEST_F(Stop, ASecondInterruptOrTheEndOfTheGraceEndsAHangingRank) {
     ranks.kill_rank(0, SIGINT);
     ASSERT_TRUE(eventually(
         [&] {
-          if (!grace) ranks.kill_rank(0, SIGINT);  // again and again: two at once may be one
+          if (!grace) ranks.kill_rank(0, SIGINT);  // repeatedly: two signals at once may be delivered as one
           return ranks.ended(0);
         },
         std::chrono::seconds(10)));
     ranks.kill_rank(1, SIGKILL);
     EXPECT_EQ(ranks.wait(), (std::vector<int>{grace ? kRequeue : 128 + SIGINT, 128 + SIGKILL}));
-    EXPECT_TRUE(!grace ||
-                contains(ranks.error(0), "the time after the signal is over before the run could stop in order"));
+    EXPECT_TRUE(!grace || contains(ranks.error(0), "the grace time after the signal ended before the run had stopped"));
   }
 }
 
 // With the same samples a step, and at each number of ranks.
-TEST_F(Stop, GoesOnAtAnotherWorldSizeInTheSameOrder) {
+TEST_F(Stop, ResumesAtAnotherWorldSizeInTheSameOrder) {
   const std::string data = folder_ / "data";
   fs::create_directory(data);
   std::string rows = "a,b,y\n";
@@ -179,8 +178,8 @@ TEST_F(Stop, GoesOnAtAnotherWorldSizeInTheSameOrder) {
   EXPECT_TRUE(contains(check.out(), "60 steps, 3 epochs of 240 samples, each sample once; ranks 2 -> 3 -> 1 -> 4"));
 }
 
-// What the proof is worth: a sample_log with a fault is refused.
-TEST_F(Stop, ASampleLogWithAFaultIsNoProof) {
+// check_sample_log finds each kind of fault.
+TEST_F(Stop, CheckSampleLogRejectsFaults) {
   const std::string good = R"({"step":1,"epoch":0,"samples":[[0,2],[1,3]]})"
                            "\n"
                            R"({"step":2,"epoch":0,"samples":[[4],[0]]})"

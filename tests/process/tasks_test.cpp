@@ -26,7 +26,7 @@ Words joined(Words command, const Words& more) {
 
 class Tasks : public testing::Test {
  protected:
-  // What one rank says on stderr; it must fail with this code. It sees no GPU, also where there is one.
+  // The stderr of one rank, which must fail with this code. GPUs are hidden from it.
   std::string complaint(const Words& options, int code) {
     Ranks alone(1, trainer(options), {{"CUDA_VISIBLE_DEVICES", "-1"}});
     EXPECT_EQ(alone.wait(), std::vector<int>{code}) << alone.errors();
@@ -69,7 +69,7 @@ TEST_F(Tasks, ATablesNumbersKeepTheirPrecisionUnderAutocast) {
   for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(half[i], whole[i], 0.05 * whole[i]) << i;
 }
 
-TEST_F(Tasks, GoesOnWithATextAndSaysWhatIsOnAnImage) {
+TEST_F(Tasks, GeneratesTextAndPredictsTheClassOfAnImage) {
   Ranks text(1, trainer(joined(kTinyText, {"--max-steps", "5", "--checkpoint-dir", folder_ / "text"})));
   ASSERT_EQ(text.wait(), kOneGood) << text.errors();
   // The model is the checkpoint's.
@@ -78,13 +78,13 @@ TEST_F(Tasks, GoesOnWithATextAndSaysWhatIsOnAnImage) {
   ASSERT_EQ(generated.wait(), kOneGood) << generated.errors();
   EXPECT_EQ(generated.out(0).find("And God said"), 0u) << generated.out(0);
   EXPECT_EQ(generated.out(0).size(), std::string("And God said\n").size() + 40);
-  // The checkpoint tells its task.
-  Ranks untold(
+  // Without --task it is the checkpoint's.
+  Ranks without_task(
       1, trainer({"--checkpoint-dir", folder_ / "text", "--generate", "And God said", "--generate-length", "40"}));
-  ASSERT_EQ(untold.wait(), kOneGood) << untold.errors();
-  EXPECT_EQ(untold.out(0), generated.out(0));
+  ASSERT_EQ(without_task.wait(), kOneGood) << without_task.errors();
+  EXPECT_EQ(without_task.out(0), generated.out(0));
   EXPECT_TRUE(contains(complaint({"--checkpoint-dir", folder_ / "text", "--predict", "x"}, 1),
-                       "--predict: task 'text' cannot do that, --task digits can"));
+                       "--predict: task 'text' does not support it: give --task digits"));
   const auto coldest = [&](const char* temperature) {
     Ranks cold(1, trainer({"--task", "text", "--checkpoint-dir", folder_ / "text", "--generate", "x",
                            "--generate-length", "5", "--temperature", temperature}));
@@ -93,7 +93,7 @@ TEST_F(Tasks, GoesOnWithATextAndSaysWhatIsOnAnImage) {
   };
   EXPECT_EQ(coldest("1e-320"), coldest("0"));
 
-  // So is its data, which says what tokens are.
+  // So are its data: with these there is no text for the tokens.
   for (const char* name : {"train.bin", "val.bin"}) folder_.write(name, std::string(400, '\1'));
   Ranks tokens(1, trainer(joined(kTinyText, {"--data", folder_.path(), "--max-steps", "1", "--checkpoint-dir",
                                              folder_ / "tokens"})));
@@ -107,11 +107,12 @@ TEST_F(Tasks, GoesOnWithATextAndSaysWhatIsOnAnImage) {
       1, trainer({"--checkpoint-dir", folder_ / "digits", "--predict", SOURCE_DIR "/tests/data/images/seven.png"}));
   ASSERT_EQ(predicted.wait(), kOneGood) << predicted.errors();
   EXPECT_TRUE(contains(predicted.out(0), "seven.png: 7 (")) << predicted.out(0);
-  EXPECT_TRUE(contains(complaint({"--checkpoint-dir", folder_ / "empty", "--predict", "x"}, 1), "holds no checkpoint"));
+  EXPECT_TRUE(
+      contains(complaint({"--checkpoint-dir", folder_ / "empty", "--predict", "x"}, 1), "contains no checkpoint"));
 }
 
-// Which samples are named, and that the model is left alone, shows train.StepTest.
-TEST_F(Tasks, ALossThatIsNoNumberStopsAllRanksWithOneLine) {
+// train.StepTest checks which samples are named, and that the model does not change.
+TEST_F(Tasks, ANanLossStopsAllRanksWithOneLine) {
   Ranks stopped(2, trainer({"--lr", "1e38", "--max-steps", "9"}));
   EXPECT_EQ(stopped.wait(), (std::vector<int>{1, 1}));
   EXPECT_EQ(lines_in(stopped.errors()), 1) << stopped.errors();
@@ -119,53 +120,53 @@ TEST_F(Tasks, ALossThatIsNoNumberStopsAllRanksWithOneLine) {
   EXPECT_TRUE(contains(stopped.errors(), "on 2 of 2 ranks")) << stopped.errors();
 }
 
-// Of weights that one bad step has spoiled no step is taken any more.
-TEST_F(Tasks, ARunThatLeavesOutAllStepsFails) {
+// Once a step makes weights NaN, each later step has a NaN loss and is skipped.
+TEST_F(Tasks, ARunThatSkipsAllStepsFails) {
   Ranks skipped(2, trainer({"--lr", "1e38", "--on-nan", "skip", "--max-steps", "40"}));
   EXPECT_EQ(skipped.wait(), (std::vector<int>{1, 1}));
   EXPECT_EQ(lines_in(skipped.errors()), 31) << skipped.errors();
-  const std::string expected = ": step 31: the last 30 steps were left out, each for a loss or gradient that is ";
+  const std::string expected =
+      ": step 31: the last 30 steps were skipped because of an infinite or NaN loss or gradient; ";
   EXPECT_TRUE(contains(skipped.errors(), expected)) << skipped.errors();
 }
 
-TEST_F(Tasks, ARunOfFewStepsThatLeavesOutAllFailsToo) {
+TEST_F(Tasks, AShortRunThatSkipsAllStepsFails) {
   const auto train = [&](const Words& words) {
     return Ranks(2, trainer(joined(words, {"--max-steps", "20", "--checkpoint-dir", folder_ / "runs"})));
   };
-  const std::string left_out = " steps were left out, each for a loss or gradient that is infinite or NaN; lower --lr";
+  const std::string skipped = " steps were skipped because of an infinite or NaN loss or gradient; lower --lr";
   Ranks none = train({"--precision", "fp16", "--loss-scale", "1e30"});
   EXPECT_EQ(none.wait(), (std::vector<int>{1, 1}));
   EXPECT_EQ(lines_in(none.errors()), 1) << none.errors();
-  EXPECT_TRUE(contains(none.errors(), ": all 20" + left_out)) << none.errors();
+  EXPECT_TRUE(contains(none.errors(), ": all 20" + skipped)) << none.errors();
   Ranks spoiled = train({"--lr", "1e38", "--on-nan", "skip"});
   EXPECT_EQ(spoiled.wait(), (std::vector<int>{1, 1}));
   EXPECT_EQ(lines_in(spoiled.errors()), 20) << spoiled.errors();
-  EXPECT_TRUE(contains(spoiled.errors(), ": the last 19" + left_out)) << spoiled.errors();
+  EXPECT_TRUE(contains(spoiled.errors(), ": the last 19" + skipped)) << spoiled.errors();
   EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/latest")) << "a restart would find all steps done";
   Ranks some = train({"--precision", "fp16", "--loss-scale", "1e9"});
   EXPECT_EQ(some.wait(), kTwoGood) << some.errors();
 }
 
-// The last step may do that, of which no loss is left to tell.
-TEST_F(Tasks, WeightsThatAreNotFiniteAreNeitherSavedNorSuccess) {
-  const std::string nothing = ", and nothing is saved: lower --lr, or clip with --clip-norm";
+// The last step may make weights NaN: no later step has a loss that shows it.
+TEST_F(Tasks, WeightsThatAreNotFiniteAreNotSavedAndFailTheRun) {
+  const std::string not_saved = "; no checkpoint is saved: lower --lr, or clip with --clip-norm";
   const Words options = {"--max-steps", "1", "--lr", "1e299", "--checkpoint-dir", folder_ / "runs"};
-  EXPECT_TRUE(
-      contains(complaint(options, 1), "the evaluation after step 1 has a loss that is infinite or NaN" + nothing));
+  EXPECT_TRUE(contains(complaint(options, 1), "the evaluation loss after step 1 is infinite or NaN" + not_saved));
   const Words each_step = joined(options, {"--checkpoint-every", "1"});
-  EXPECT_TRUE(contains(complaint(each_step, 1), "a weight is infinite or NaN after step 1" + nothing));
+  EXPECT_TRUE(contains(complaint(each_step, 1), "a weight is infinite or NaN after step 1" + not_saved));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "runs/step-00000001"));
 }
 
-// The norm that is written overflows before a gradient does.
-TEST_F(Tasks, WhatIsWrittenDecidesNothing) {
+// The norm in the metrics overflows before a gradient does; without clipping that does not stop the run.
+TEST_F(Tasks, MetricsDoNotChangeTheOutcome) {
   const Words options = {"--lr", "1e4", "--max-steps", "4"};
   const std::string without = complaint(options, 1);
-  EXPECT_TRUE(contains(without, "the evaluation after step 4")) << without;
+  EXPECT_TRUE(contains(without, "the evaluation loss after step 4")) << without;
   EXPECT_EQ(complaint(joined(options, {"--metrics", folder_ / "curve"}), 1), without);
 }
 
-// Of the page itself, by the profiler. The CPU's fused Adam reads its step counts, which are on the CPU for it.
+// The loop of main.cpp, checked by the profiler. The CPU's fused Adam reads its step counts, which are on the CPU.
 TEST_F(Tasks, NoStepReadsANumberOfTheDevice) {
   const std::vector<Words> ways = {
       {"--optimizer", "adamw", "--precision", "fp16", "--clip-norm", "1", "--on-nan", "skip", "--metrics",
@@ -286,20 +287,20 @@ TEST_F(Tasks, TracesSteps) {
 
   Ranks again(1, trainer({"--max-steps", "12", "--profile", "1", "--profile-file", folder_ / "trace.json"}));
   ASSERT_EQ(again.wait(), kOneGood) << again.errors();
-  EXPECT_TRUE(contains(again.errors(), "trace.json' is the trace of an earlier start: kept as '" +
+  EXPECT_TRUE(contains(again.errors(), "trace.json' is the trace of an earlier start: copied to '" +
                                            (folder_ / "trace.json.aside-1").string() + "'"));
   EXPECT_EQ(folder_.read("trace.json.aside-1"), trace);
   EXPECT_FALSE(contains(folder_.read("trace.json"), "\"step 13\""));
 }
 
-TEST_F(Tasks, ATraceThatIsLostEndsNoTraining) {
-  // Larger files are refused, as on a full disk.
+TEST_F(Tasks, ALostTraceDoesNotEndTraining) {
+  // Writing fails beyond the size limit, as on a full disk.
   Ranks full(1, {"/bin/sh", "-c",
                  "trap '' XFSZ; ulimit -f 50; exec " TRAINER " --max-steps 20 --profile 3 --profile-file " +
                      (folder_ / "trace.json").string()});
   EXPECT_EQ(full.wait(), std::vector<int>{1});
   EXPECT_EQ(full.errors(), "trainer: cannot write '" + (folder_ / "trace.json").string() +
-                               "': is the disk full?\ntrainer: rank 0: the trace of --profile is lost\n");
+                               "': is the disk full?\ntrainer: rank 0: the trace of --profile could not be written\n");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "trace.json"));
 
   const std::string earlier = "{\"schemaVersion\": 1, \"traceEvents\": []}";
@@ -313,12 +314,12 @@ TEST_F(Tasks, ATraceThatIsLostEndsNoTraining) {
 
   folder_.write("notes", "{\"mine\": 1}");
   EXPECT_TRUE(contains(complaint({"--max-steps", "20", "--profile", "3", "--profile-file", folder_ / "notes"}, 1),
-                       "notes': it is no trace, and would be lost"));
+                       "notes': it is not a trace and would be overwritten"));
   EXPECT_EQ(folder_.read("notes"), "{\"mine\": 1}");
 }
 
-// The folder in which training began is not the one of the next command.
-TEST_F(Tasks, ACheckpointFindsItsDataFromEverywhere) {
+// Training may start in another folder than the next command.
+TEST_F(Tasks, ACheckpointKeepsTheAbsolutePathOfItsData) {
   std::filesystem::create_directories(folder_ / "project/data");
   for (const char* each :
        {"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"}) {
@@ -331,18 +332,19 @@ TEST_F(Tasks, ACheckpointFindsItsDataFromEverywhere) {
   EXPECT_TRUE(contains(folder_.read("project/runs/step-00000001/manifest.json"), (folder_ / "project/data").string()));
 }
 
-TEST_F(Tasks, TracesWhatThereWasOfARunThatEndsBefore) {
+TEST_F(Tasks, WritesThePartialTraceOfAShortRun) {
   Ranks cut(1, trainer({"--max-steps", "12", "--profile", "5", "--profile-file", folder_ / "cut.json"}));
   ASSERT_EQ(cut.wait(), kOneGood) << cut.errors();
   EXPECT_TRUE(contains(folder_.read("cut.json"), "\"step 12\""));
 
   Ranks none(2, trainer({"--max-steps", "10", "--profile", "5", "--profile-file", folder_ / "none.json"}));
   ASSERT_EQ(none.wait(), kTwoGood) << none.errors();
-  EXPECT_EQ(none.errors(), "trainer: --profile: nothing is traced before step 11, and this run took 10 steps\n");
+  EXPECT_EQ(none.errors(),
+            "trainer: --profile: no step was traced: tracing starts at step 11, and this run took 10 steps\n");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "none.json"));
 }
 
-// The bar of the last step stands on the terminal when the message comes.
+// The bar of the last step is on the terminal when the message is printed.
 TEST_F(Tasks, MessagesBeginALineOfTheirOwnOnATerminal) {
   int terminal = -1;
   const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
@@ -363,7 +365,7 @@ TEST_F(Tasks, MessagesBeginALineOfTheirOwnOnATerminal) {
   EXPECT_TRUE(contains(shown, "samples/s\x1b[K\r\ntrainer: --profile: ")) << shown;
 }
 
-// mpirun gives rank 0 a terminal of its own for stdout and a pipe for stderr, and hands both on to its terminal in any
+// mpirun gives rank 0 its own terminal for stdout and a pipe for stderr, and forwards both to mpirun's terminal in any
 // order.
 TEST_F(Tasks, AMessageBeginsALineOfItsOwnUnderMpirunToo) {
   int terminal = -1;
@@ -402,7 +404,7 @@ TEST_F(Tasks, AMessageBeginsALineOfItsOwnUnderMpirunToo) {
   EXPECT_FALSE(contains(shown, "samples/s\x1b[K\r\n\r\n")) << shown;
 }
 
-TEST_F(Tasks, SaysThatItsOutputCannotBeWritten) {
+TEST_F(Tasks, FailsWhenItsOutputCannotBeWritten) {
   Ranks trained(1, trainer(joined(kTinyText, {"--max-steps", "1", "--checkpoint-dir", folder_ / "text"})));
   ASSERT_EQ(trained.wait(), kOneGood) << trained.errors();
   const Words generate =
@@ -412,7 +414,7 @@ TEST_F(Tasks, SaysThatItsOutputCannotBeWritten) {
   EXPECT_TRUE(contains(full.error(), "cannot write to stdout")) << full.error();
 }
 
-TEST_F(Tasks, ATrainingWhoseOutputIsLostIsCompleteAndSaysSo) {
+TEST_F(Tasks, ATrainingWhoseOutputIsLostCompletesAndFails) {
   const Words train = {TRAINER, "--max-steps", "3", "--checkpoint-dir", folder_ / "runs", "--metrics", folder_ / "m"};
   Process full(joined({"/bin/sh", "-c", "exec \"$0\" \"$@\" > /dev/full"}, train), {}, folder_ / "full");
   EXPECT_EQ(full.wait(std::chrono::steady_clock::now() + std::chrono::seconds(60)), 1);
@@ -438,8 +440,8 @@ TEST_F(Tasks, EvaluatesByACompiledPackageWithItsOwnWeights) {
     return line.substr(0, line.find(" samples/s")).substr(0, line.rfind(", "));
   };
   EXPECT_EQ(result(compiled.out(0)), result(eager.out(0)));
-  const std::string said = complaint({"--model", "mlp:32,16", "--compiled-eval", package, "--max-steps", "1"}, 1);
-  EXPECT_TRUE(contains(said, "model.pt2")) << said;
+  const std::string errors = complaint({"--model", "mlp:32,16", "--compiled-eval", package, "--max-steps", "1"}, 1);
+  EXPECT_TRUE(contains(errors, "model.pt2")) << errors;
 }
 
 TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
@@ -461,17 +463,17 @@ TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
   } kCases[] = {
       {{"--task", "tezt"}, 2, "did you mean 'text'?"},
       {{"--epoch", "3"}, 2, "did you mean '--epochs'?"},
-      {{"--config", folder_ / "taks.toml"}, 2, "taks.toml:1: there is no key 'taks'; did you mean 'task'?"},
+      {{"--config", folder_ / "taks.toml"}, 2, "taks.toml:1: unknown key 'taks'; did you mean 'task'?"},
       {{"--config", folder_ / "section.toml"},
        2,
        "section.toml:1: section [training] is not supported: write all keys at the top level"},
       {{"--config", folder_ / "binary.toml"}, 2, "binary.toml:1: 'a\\x01\\xffb': Encountered invalid utf-8"},
       {{"--config", folder_.path()}, 2, "--config: "},
-      {{"--task", "text", "--model", "gpt:layers=2,heads=2,layers=3"}, 2, "'layers' is there twice"},
+      {{"--task", "text", "--model", "gpt:layers=2,heads=2,layers=3"}, 2, "'layers' is given twice"},
       {{"--task", "text", "--model", "gpt:tiny,layer=3"}, 2, "did you mean 'layers'?"},
       {{"--task", "text", "--model", "gpt:tiny,small"}, 2, "the preset 'small' must come first"},
       {{"--task", "text", "--model", "mlp:3"}, 2, "expected gpt:PRESET"},
-      {{"--task", "text", "--model", "gpt:tiny,heads=3"}, 2, "width 128 does not divide among 3 heads"},
+      {{"--task", "text", "--model", "gpt:tiny,heads=3"}, 2, "width 128 is not a multiple of the 3 heads"},
       {{"--task", "table", "--model", "cnn:3"}, 2, "expected linear"},
       {{"--model", "mlp:0"}, 2, "mlp:0"},
       {{"--task", "text", "--data", folder_ / "empty.txt"}, 1, "empty.txt"},
@@ -480,7 +482,7 @@ TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
       {{"--task", "digits", "--data", folder_ / "short.txt"}, 1, "short.txt' is not a folder"},
       {{"--model", "cnn:4,4,4,4", "--batch-size", "4", "--epochs", "1"},
        1,
-       "step 360: the model does not take a batch of 1 sample: Expected more than 1 value"},
+       "step 360: the model rejects a batch of 1 sample: Expected more than 1 value"},
       {{"--task", "table", "--data", folder_.path()}, 1, "train.csv has 2 columns, test.csv 3"},
       {{"--model", "mpl:3"}, 2, "did you mean 'mlp'?"},
       {{"--task", "table", "--model", "linaer"}, 2, "did you mean 'linear'?"},
@@ -491,25 +493,25 @@ TEST_F(Tasks, BadInputGetsOneLineThatNamesIt) {
       {{"--batch-size", "2000"}, 1, "--batch-size 2000 is larger than the data set: 1437 samples"},
       {{"--early-stop", "2"}, 2, "--eval-every"},
       {{"--task", "text", "--generate", "x"}, 2, "--checkpoint-dir"},
-      {{"--generate", ""}, 2, "--generate: '' is empty"},
-      {{"--predict", ""}, 2, "--predict: '' is empty"},
+      {{"--generate", ""}, 2, "--generate: the value is empty"},
+      {{"--predict", ""}, 2, "--predict: the value is empty"},
       {{"--timeout", "nan"}, 2, "--timeout: 'nan'"},
       {{"--config", folder_ / "flag.toml"}, 2, "flag.toml:1: deterministic: '7': expected true or false"},
       {{"--deterministic=perhaps"}, 2, "--deterministic: 'perhaps': expected true or false"},
-      // Nothing is read: there is no such checkpoint.
+      // Rejected before the checkpoint, which does not exist, is read.
       {{"--task", "digits", "--checkpoint-dir", "/none", "--generate", "x"},
        2,
-       "--generate: task 'digits' cannot do that, --task text can"},
+       "--generate: task 'digits' does not support it: give --task text"},
       {{"--task", "table", "--init-from", "/none", "--predict", "x"},
        2,
-       "--predict: task 'table' cannot do that, --task digits can"},
-      {{"--profile", "1", "--profile-file", folder_ / "device"}, 1, "device': is not a regular file"},
+       "--predict: task 'table' does not support it: give --task digits"},
+      {{"--profile", "1", "--profile-file", folder_ / "device"}, 1, "device': it is not a regular file"},
       {{"--device", "cuda"}, 1, "GPU"},
   };
   for (const auto& c : kCases) {
-    const std::string said = complaint(c.options, c.code);
-    EXPECT_EQ(lines_in(said), 1) << said;
-    EXPECT_TRUE(contains(said, c.named)) << said;
+    const std::string errors = complaint(c.options, c.code);
+    EXPECT_EQ(lines_in(errors), 1) << errors;
+    EXPECT_TRUE(contains(errors, c.named)) << errors;
   }
 }
 

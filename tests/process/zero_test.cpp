@@ -82,7 +82,7 @@ TEST_F(SameCurves, WithOverflowsThatOneRankSees) {
   EXPECT_EQ(run("reduce-scatter", options, kReduceScatter), whole);
 }
 
-TEST_F(Zero, GoesOnAtAnotherNumberOfRanksAndWithoutZero) {
+TEST_F(Zero, ResumesAtAnotherNumberOfRanksAndWithoutZero) {
   const std::vector<double> saved = train_and_save(3, "zero", "1");
   EXPECT_EQ(train_and_save(3, "whole", "0"), saved);
   EXPECT_TRUE(fs::exists(folder_ / "zero/step-00000006/optimizer-00002-of-00003.safetensors"));

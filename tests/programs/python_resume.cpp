@@ -18,11 +18,11 @@
 #include "trainer_template/runtime/checkpoint/resume_from_python.h"
 #include "trainer_template/runtime/checkpoint/safetensors.h"
 #include "trainer_template/runtime/ddp/ddp.h"
-#include "trainer_template/runtime/tensors/linear.h"
 #include "trainer_template/runtime/ddp/model_tensors.h"
 #include "trainer_template/runtime/optim/parameter_groups.h"
 #include "trainer_template/runtime/optim/zero.h"
 #include "trainer_template/runtime/run/job.h"
+#include "trainer_template/runtime/tensors/linear.h"
 
 using namespace torchbridge::train;
 namespace fs = std::filesystem;
@@ -63,7 +63,7 @@ std::unique_ptr<Optimizer> make_optimizer(const std::string& kind, const ModelTe
   options.momentum = 0.9;
   options.amsgrad = kind == "adam";
   options.weight_decay = 0.1;
-  auto groups = groups_by_decay(tensors.parameters, options, {.spare_vectors = kind == "adamw"});
+  auto groups = groups_by_decay(tensors.parameters, options, {.exclude_1d = kind == "adamw"});
   return zero ? make_zero(std::move(groups), group, make) : make(std::move(groups));
 }
 

@@ -26,7 +26,7 @@ JUSTIFIED = {
                                 r"/tmp/torch-env-\d+/slurm-\d+\.\d+-attempt_0-rank_\d+-error\.json",
                                 "a file of each rank's own in both, in folders of their own"),
     "TORCHELASTIC_SIGNALS_TO_HANDLE": ("SIGTERM,SIGINT,SIGHUP,SIGQUIT", UNSET,
-                                       "torchrun tells its own agent, and workers inherit it without reading it"),
+                                       "torchrun sets it for its own agent, and workers inherit it without reading it"),
     "GLOO_SOCKET_IFNAME": (UNSET, INTERFACE, "the interface of the job's network: torchrun leaves gloo to guess"),
     "TORCHBRIDGE_LISTEN_FD": (UNSET, r"\d+", "rank 0's listening socket, for programs that take it over"),
     "TMPDIR": ("/.*", UNSET, "Slurm 22.05 sets it for the first task of a node alone, which there is the agent"),
@@ -37,7 +37,7 @@ SHARED = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "TORCHELASTIC_RUN_ID")
 
 OF_RANK_0 = ("TORCHBRIDGE_LISTEN_FD",)
 
-# What the launchers, not torchrun or the plugin, say of the two steps, and what the shell keeps for itself.
+# Variables that the launchers set for each of the two steps, not torchrun or the plugin, and variables of the shell.
 OF_THE_STEP = re.compile(r"SLURM_.*|SLURMD_.*|PMI.*|_|PWD|OLDPWD|SHLVL|KMP_.*")
 
 

@@ -1,5 +1,5 @@
 // Our host lists against libslurm's, on random lists that libslurm reads right: at most two bracket groups a name (it
-// orders three otherwise than two) and nothing after the last bracket.
+// orders three in another way than two) and nothing after the last bracket.
 #include <cstdlib>
 #include <memory>
 #include <random>

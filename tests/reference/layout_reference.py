@@ -2,7 +2,7 @@
 
     tests/reference/layout_reference.py PRINT_TORCH_ENV [LAYOUTS [SEED]]
 
-Slurm is played here: block, cyclic, plane and arbitrary placements on even and uneven nodes, told as SLURM_* variables.
+Slurm is simulated: block, cyclic, plane and arbitrary placements on even and uneven nodes, as SLURM_* variables.
 torchrun is torch's: a LocalElasticAgent a node, each in a thread, assigns ranks over one store and hands each worker
 its environment; only the starting of processes is replaced.
 """
@@ -77,7 +77,7 @@ def slurm_variables(layout, rank, ranks_option):
         "SLURM_STEP_TASKS_PER_NODE": compressed(layout["counts"]),
         "SLURM_STEP_RESV_PORTS": f"{MASTER_PORT}-{MASTER_PORT + 1}",
     }
-    if layout["placement"] != "block":  # srun does not set it where nobody chose
+    if layout["placement"] != "block":  # srun sets it only if the user gave a distribution
         variables["SLURM_DISTRIBUTION"] = layout["placement"]
     if layout["plane_size"]:
         variables["SLURM_DIST_PLANESIZE"] = layout["plane_size"]
@@ -144,7 +144,7 @@ def expected(layout, rank, ranks_option, torchrun):
 def cases(layouts, pool):
     for layout in layouts:
         torchrun = torchrun_environments(pool, layout["counts"])
-        # Under arbitrary placement a task does not know the node of Slurm's rank 0: ranks=slurm is refused.
+        # Under arbitrary placement a task does not know the node of Slurm's rank 0: ranks=slurm is rejected.
         for ranks_option in ("block",) if layout["placement"] == "arbitrary" else ("block", "slurm"):
             for rank in range(len(layout["node_of_rank"])):
                 yield layout, rank, ranks_option, expected(layout, rank, ranks_option, torchrun)

@@ -3,8 +3,8 @@
 
     python_resume.py write FOLDER    trains and saves words.safetensors, init.pt and OPTIMIZER.pt after three of six
                                      steps
-    python_resume.py read FOLDER     goes on from the checkpoints that the C++ program left in FOLDER, and from what
-                                     torchbridge-ckpt made of them
+    python_resume.py read FOLDER     resumes from the checkpoints that the C++ program left in FOLDER, and from
+                                     torchbridge-ckpt's conversions of them
 
 In FOLDER/MODE.RANK a line a run: OPTIMIZER RUN LOSS ..., losses of this rank as hexadecimal floats.
 """

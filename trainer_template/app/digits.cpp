@@ -1,4 +1,4 @@
-// --task digits: images by their class, in MNIST's files.
+// --task digits: classifies images in MNIST's files.
 #include <algorithm>
 #include <cstdio>
 #include <ostream>
@@ -25,7 +25,8 @@ namespace {
 // Layers are added one by one: as arguments of a single Sequential(...) their order of construction, and so their
 // initial weights, would be unspecified.
 
-// Linear layers with ReLU between them. Its parameters are called as in Python: layers.0.weight, layers.0.bias ...
+// Linear layers with ReLU between them. Its parameters have the same names as in Python: layers.0.weight, layers.0.bias
+// ...
 class Mlp : public Model {
  public:
   Mlp(const std::vector<std::int64_t>& hidden, const IdxImages& images) {
@@ -100,16 +101,16 @@ class Digits : public Task {
       : folder_(settings.data), spec_(parse_model(settings.model)), train_(folder_, "train"), test_(folder_, "t10k") {
     const IdxImages &train = train_.images(), &test = test_.images();
     const auto differ = [&](const std::string& what, std::int64_t here, std::int64_t there) {
-      throw TrainError("data folder '" + folder_.string() + "': training and test images do not fit together: " +
-                       std::to_string(here) + " and " + std::to_string(there) + " " + what + "; give another --data");
+      throw TrainError("data folder '" + folder_.string() + "': training images have " + std::to_string(here) + " " +
+                       what + ", test images " + std::to_string(there) + "; give another --data");
     };
     if (test.pixels_per_image() != train.pixels_per_image())
-      differ("pixels an image", train.pixels_per_image(), test.pixels_per_image());
+      differ("pixels each", train.pixels_per_image(), test.pixels_per_image());
     if (test.classes > train.classes) differ("classes", train.classes, test.classes);
     const std::int64_t smallest = spec_.convolutional ? std::int64_t{1} << (spec_.widths.size() - 1) : 1;
     if (train.rows < smallest || train.columns < smallest) {
-      throw TrainError("--model cnn of " + std::to_string(spec_.widths.size()) + " stages needs images of " +
-                       std::to_string(smallest) + " pixels or more each way");
+      throw TrainError("--model cnn of " + std::to_string(spec_.widths.size()) + " stages needs images of at least " +
+                       std::to_string(smallest) + " pixels in width and height");
     }
   }
 
@@ -124,7 +125,8 @@ class Digits : public Task {
   }
   std::vector<Metric> metrics() const override { return {accuracy()}; }
 
-  // The image becomes gray and as large as those of the data set; like them it should be light on a dark ground.
+  // Converts the image to gray and to the size of the data set's images. Like them it should be light on a dark
+  // background.
   void predict(Model& model, const std::filesystem::path& path, std::ostream& out) const override {
     const auto image = decode_image(MappedFile(path).bytes());
     if (!image) throw TrainError("--predict '" + path.string() + "': " + image.error().message);
@@ -156,7 +158,7 @@ class Digits : public Task {
 TaskRegistration digits_task() {
   return {.name = "digits",
           .summary = "images in MNIST's files",
-          .models = "mlp:WIDTH,WIDTH...: the hidden layers, or cnn:CHANNELS,...: a convolution each",
+          .models = "mlp:WIDTH,WIDTH... with one hidden layer a width, or cnn:CHANNELS,... with one convolution each",
           .defaults = {{"--data", shipped_data("digits")}, {"--model", "mlp:128,64"}},
           .check_model = [](const std::string& model) { parse_model(model); },
           .open = [](const TaskSettings& settings) { return std::make_unique<Digits>(settings); },

@@ -65,7 +65,7 @@ void set(GptShape& shape, const std::string& key, const std::string& value, cons
     if (std::find(names.begin(), names.end(), key) != names.end())
       throw TrainError(what + "the preset '" + key + "' must come first, without a value");
     const std::string nearest = torchbridge::did_you_mean(key, names);
-    throw TrainError(what + "there is no '" + key + "'" + (nearest.empty() ? "." : nearest) + " Expected one of " +
+    throw TrainError(what + "unknown key '" + key + "'" + (nearest.empty() ? "." : nearest) + " Expected one of " +
                      gpt_presets() + ", and layers=, heads=, width=, context= or dropout=");
   }
 }
@@ -161,12 +161,12 @@ GptShape parse_gpt(const std::string& model) {
       shape = preset->shape;
     } else {
       if (!keys.insert(word.substr(0, equals)).second)
-        throw TrainError("'" + model + "': '" + word.substr(0, equals) + "' is there twice");
+        throw TrainError("'" + model + "': '" + word.substr(0, equals) + "' is given twice");
       set(shape, word.substr(0, equals), equals == std::string::npos ? "" : word.substr(equals + 1), model);
     }
   }
   if (shape.width % shape.heads != 0) {
-    throw TrainError("'" + model + "': width " + std::to_string(shape.width) + " does not divide among " +
+    throw TrainError("'" + model + "': width " + std::to_string(shape.width) + " is not a multiple of the " +
                      std::to_string(shape.heads) + " heads");
   }
   return shape;
@@ -197,8 +197,8 @@ void Gpt::initialise() {
 at::Tensor Gpt::forward(const at::Tensor& inputs) {
   TORCH_CHECK(inputs.size(1) <= shape_.context, "a sample has ", inputs.size(1), " tokens, the context is ",
               shape_.context);
-  const at::Tensor places = at::arange(inputs.size(1), inputs.options());
-  at::Tensor x = at::dropout(tokens_->forward(inputs) + positions_->forward(places), shape_.dropout, is_training());
+  const at::Tensor positions = at::arange(inputs.size(1), inputs.options());
+  at::Tensor x = at::dropout(tokens_->forward(inputs) + positions_->forward(positions), shape_.dropout, is_training());
   for (const auto& block : *blocks_) x = block->as<Block>()->forward(x);
   return at::linear(norm_->forward(x), tokens_->weight);
 }

@@ -1,6 +1,5 @@
 // A decoder-only transformer, GPT-2's architecture (Radford et al., 2019) with the names and sizes of nanoGPT
-// (https://github.com/karpathy/nanoGPT, model.py), to which it is equal but for the output layer: it is the token
-// embedding itself.
+// (https://github.com/karpathy/nanoGPT, model.py). One difference: the output layer is the token embedding itself.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +16,8 @@ struct GptShape {
   double dropout = 0;
 };
 
-// "gpt:tiny", "gpt:tiny,context=128,dropout=0.1", "gpt:layers=2,heads=2,width=64". Throws TrainError, which names what
-// is wrong. The vocabulary is the data's.
+// "gpt:tiny", "gpt:tiny,context=128,dropout=0.1", "gpt:layers=2,heads=2,width=64". Throws TrainError, which names the
+// invalid part. The vocabulary is set from the data.
 GptShape parse_gpt(const std::string& model);
 // "tiny, small, gpt2 ..." for --help.
 std::string gpt_presets();
@@ -27,14 +26,14 @@ std::string gpt_presets();
 // the next token.
 class Gpt : public torchbridge::train::Model {
  public:
-  // Weights from the default generator: normal with deviation 0.02, those that end a residual branch less by sqrt(2
-  // layers).
+  // Weights from the default generator: normal with deviation 0.02, divided by sqrt(2 layers) in the last layer of a
+  // residual branch.
   explicit Gpt(const GptShape& shape);
   at::Tensor forward(const at::Tensor& inputs) override;
 
   const GptShape& shape() const { return shape_; }
-  // Forward and backward of a token (PaLM, Chowdhery et al. 2022, appendix B): 6 a parameter, but for positions, and 12
-  // layers * width * context.
+  // Floating-point operations of forward and backward for a token (PaLM, Chowdhery et al. 2022, appendix B): 6 for each
+  // parameter except the position embedding, plus 12 layers * width * context.
   double flops_per_token() const;
 
  private:

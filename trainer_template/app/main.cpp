@@ -1,4 +1,5 @@
-// Trains on all ranks of a job: the whole run, from options to the last line. The page to copy and to change.
+// Trains on all ranks of a job: the whole run, from options to the last line. This file is meant to be copied and
+// changed.
 #include <torchbridge/training.h>
 
 #include "tasks.h"
@@ -10,7 +11,7 @@ namespace {
 bool due(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
 
 ExitCode train(const Options& options, ProcessGroup& group, const Preemption& preemption) {
-  // All ranks go through these lines in one order: those with `group`, saves, sample_log and stop are collectives.
+  // All ranks must execute these lines in one order: those with `group`, saves, sample_log and stop are collectives.
   const auto task = open_task(*options.kind, options.task_settings(), group);
   const Dataset& train_set = task->train_set();
   const auto model = make_model(*task, options.model, group);
@@ -36,17 +37,17 @@ ExitCode train(const Options& options, ProcessGroup& group, const Preemption& pr
   SampleLog sample_log(group, options.sample_log, options.run_start(state));
   Throughput throughput(*task, *model, ddp, group.world_size(), peak_of(options, group), state);
   StepReader reader(group.device());
-  std::optional<Evaluation> evaluation;  // of the latest step, where there was one
+  std::optional<Evaluation> evaluation;  // of the latest step, if it was evaluated
 
   const auto evaluate_now = [&] {
     const Throughput::Pause pause(throughput);
     evaluation = evaluate(*model, *task, ddp, evaluating, stop, group);
-    state.evaluation_is_due = !evaluation;  // it was stopped: the start that goes on from here begins with it
+    state.evaluation_is_due = !evaluation;  // it was stopped: the next start repeats it before its first step
     if (!evaluation || !due(state.step, options.eval_every)) return;
     learning_rates.observe(evaluation->loss);
     early_stop.observe(evaluation->loss, state.step);
   };
-  // The numbers of a step come later than the step on a GPU, whose host is ahead.
+  // On a GPU the host is ahead: it reads the numbers of a step during the next one.
   const auto finish = [&](FinishedStep step, bool is_evaluated) {
     stop.learn(step.numbers.votes);
     non_finite.check(step);
@@ -56,7 +57,7 @@ ExitCode train(const Options& options, ProcessGroup& group, const Preemption& pr
   };
   const auto state_to_save = [&]() -> const TrainState& {
     non_finite.check_weights(state.step, tensors);
-    log.drain();  // its files never lack a step that a checkpoint holds
+    log.drain();  // so that its files have every step that a checkpoint has
     state.buckets = ddp.buckets();
     if (const auto scaling = scaler.state()) state.grad_scaler = scaling;
     state.seconds = throughput.seconds();
@@ -77,16 +78,16 @@ ExitCode train(const Options& options, ProcessGroup& group, const Preemption& pr
 
     at::Tensor loss = at::zeros({}, group.device());
     for (const Batch& batch : micro_batches) {
-      const auto no_sync = ddp.no_sync_unless(&batch == &micro_batches.back());  // whose backward averages gradients
+      const auto no_sync = ddp.no_sync_unless(&batch == &micro_batches.back());  // the last backward averages gradients
       const at::Tensor mean = forward_loss(ddp, *model, *task, batch, options.autocast_type(), record.step);
-      const at::Tensor share = mean.div(loss_divisor(batch, micro_batches, options.mean_of_accumulation()));
-      scaler.scale(share).backward();
-      loss = loss + share.detach();
+      const at::Tensor part = mean.div(loss_divisor(batch, micro_batches, options.mean_of_accumulation()));
+      scaler.scale(part).backward();
+      loss = loss + part.detach();
     }
     const at::Tensor found_inf = scaler.unscale(*optimizer);
     const at::Tensor norm = clip_grad_norm(*optimizer, clipping, found_inf, group);
     const StepSums sums = reduce_step(loss, found_inf, norm, stop.votes(), group);
-    optimizer->step(sums.found_inf);  // which leaves parameters and state alone where something is not finite
+    optimizer->step(sums.found_inf);  // changes nothing if the loss or a gradient is not finite
     non_finite.restore_buffers(sums.found_inf);
     scaler.update(sums.found_inf);
 
@@ -104,16 +105,17 @@ ExitCode train(const Options& options, ProcessGroup& group, const Preemption& pr
     }
     if (!is_saved) continue;
     checkpoints.save(state_to_save(), tensors, *optimizer);
-    stop.ask();  // rather than save again after the next step
+    stop.ask();  // a stop is agreed on now, instead of saving again after the next step
   }
   for (FinishedStep& step : reader.read(/*all=*/true)) finish(std::move(step), false);
 
   const bool is_complete = state.step == last_step || early_stop.is_due();
   if (is_complete && !evaluation) evaluation = evaluate(*model, *task, ddp, evaluating, stop, group);
-  if (is_complete && evaluation) non_finite.check_end(state.step, *evaluation);  // before a save, which ends the run
+  if (is_complete && evaluation)
+    non_finite.check_end(state.step, *evaluation);  // throws before a checkpoint marks the run as complete
   if (!stop.agreed() || state.step > first_step) checkpoints.save_last(state_to_save(), tensors, *optimizer);
   profile.finish();
-  if (!is_complete || !evaluation) {  // the ranks have agreed to stop: rank 0 says why
+  if (!is_complete || !evaluation) {  // the ranks have agreed to stop: rank 0 prints the reason
     log.stop(state.step, group.all_gather(preemption.reason()), checkpoints);
     return code_of_stop(checkpoints.enabled(), static_cast<int>(-group.minimum(-preemption.signal())));
   }

@@ -1,4 +1,4 @@
-// "128,64" in the value of --model.
+// Parses "128,64" in the value of --model.
 #pragma once
 
 #include <cstdint>

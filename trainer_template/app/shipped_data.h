@@ -1,10 +1,11 @@
-// The data sets that come with the program.
+// The data sets that are installed with the program.
 #pragma once
 
 #include <filesystem>
 #include <string>
 
-// "digits" is share/torchbridge/digits beside an installed program, and data/digits in the source tree.
+// The folder of a data set: "digits" is PREFIX/share/torchbridge/digits for a program in PREFIX/bin, else data/digits
+// in the source tree.
 inline std::string shipped_data(const std::string& name) {
   std::error_code ignored;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored);

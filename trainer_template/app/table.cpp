@@ -1,4 +1,4 @@
-// --task table: a number from numbers.
+// --task table: predicts a number from numbers.
 #include <numeric>
 
 #include <ATen/TensorOperators.h>
@@ -20,15 +20,16 @@ namespace {
 // Mean and standard deviation of columns.
 struct Scale {
   at::Tensor mean, deviation;
-  // A column that is the same everywhere stays as it is, less its mean.
+  // A constant column gets deviation 1, which avoids a division by 0.
   static Scale of(const at::Tensor& values) {
     const at::Tensor deviation = values.std(0, /*unbiased=*/false);
     return {values.mean(0), at::where(deviation > 0, deviation, 1)};
   }
 };
 
-// Inputs with mean 0 and deviation 1 over the training rows go in, the target's number comes out. The scales are
-// buffers: they are saved with the weights. Linear layers with ReLU between them; none hidden: linear regression.
+// Scales the inputs to mean 0 and deviation 1 over the training rows, and returns the target in its own unit. The
+// scales are buffers: they are saved with the weights. Linear layers with ReLU between them; linear regression without
+// hidden layers.
 class Regression : public Model {
  public:
   Regression(const std::vector<std::int64_t>& hidden, const Scale& inputs, const Scale& target) {
@@ -46,7 +47,7 @@ class Regression : public Model {
     target_deviation_ = register_buffer("target_deviation", target.deviation);
   }
   at::Tensor forward(const at::Tensor& inputs) override {
-    // As float also where the layers compute in half precision: a target may be large, and vary little.
+    // In float even if the layers compute in half precision: a large target may have a small deviation.
     const at::Tensor scaled = layers_->forward((inputs - input_mean_) / input_deviation_).to(at::kFloat);
     return scaled.squeeze(-1) * target_deviation_ + target_mean_;
   }
@@ -85,7 +86,7 @@ class TableRegression : public Task {
     }
     if (test_.columns() != train_.columns()) {
       throw TrainError("data folder '" + settings.data +
-                       "': train.csv and test.csv name their columns differently, or in another order");
+                       "': train.csv and test.csv have different columns, or another order of columns");
     }
     const Batch rows = whole(train_);
     inputs_ = Scale::of(rows.inputs);
@@ -117,7 +118,7 @@ class TableRegression : public Task {
 TaskRegistration table_task() {
   return {.name = "table",
           .summary = "the last column of train.csv and test.csv from the others",
-          .models = "linear, or mlp:WIDTH,WIDTH...: with these hidden layers",
+          .models = "linear, or mlp:WIDTH,WIDTH... with one hidden layer a width",
           .defaults = {{"--data", shipped_data("table")}, {"--model", "linear"}, {"--lr", "0.003"}, {"--epochs", "40"}},
           .check_model = [](const std::string& model) { parse_model(model); },
           .open = [](const TaskSettings& settings) { return std::make_unique<TableRegression>(settings); }};

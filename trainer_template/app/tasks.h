@@ -1,4 +1,4 @@
-// The tasks of this program. One of your own is a file like digits.cpp and a line in tasks.cpp.
+// The tasks of this program. To add one, write a file like digits.cpp and add a line to tasks.cpp.
 #pragma once
 
 #include <span>

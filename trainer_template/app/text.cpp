@@ -20,19 +20,19 @@ namespace {
 
 // nanoGPT's vocabulary for GPT-2's tokens: 50257, rounded up to a multiple of 64.
 constexpr std::int64_t kGpt2Vocabulary = 50304, kByteVocabulary = 256;
-constexpr double kTrainShare = 0.9;
+constexpr double kTrainFraction = 0.9;
 
 struct TextData {
   std::unique_ptr<Dataset> train, eval;
   std::int64_t vocabulary = kByteVocabulary;
 };
 
-// A text file, whose last tenth is kept for evaluation, or a folder with train.bin and val.bin as nanoGPT's or llm.c's
-// preparation writes them.
+// `path`: a text file, whose last tenth is for evaluation, or a folder with train.bin and val.bin as written by the
+// preparation scripts of nanoGPT or llm.c.
 TextData open_data(const std::filesystem::path& path, std::int64_t context) {
   if (!std::filesystem::is_directory(path)) {
-    return {std::make_unique<TextWindows>(path, context, TextPart{0, kTrainShare}),
-            std::make_unique<TextWindows>(path, context, TextPart{kTrainShare, 1})};
+    return {std::make_unique<TextWindows>(path, context, TextPart{0, kTrainFraction}),
+            std::make_unique<TextWindows>(path, context, TextPart{kTrainFraction, 1})};
   }
   const TokenWindowsOptions windows{.length = context, .vocabulary = kGpt2Vocabulary};
   const auto tokens = [&](const char* name) {
@@ -66,15 +66,17 @@ class Text : public Task {
   TextData data_;
 };
 
-// Less the largest first: whatever the temperature, nothing overflows. One that is 0 in the logits' precision is 0.
-at::Tensor choose(const at::Tensor& logits, double temperature) {
+// Subtracts the largest logit first, so that no temperature makes the division overflow. A temperature that is 0 in
+// float precision counts as 0.
+at::Tensor sample_token(const at::Tensor& logits, double temperature) {
   if (static_cast<float>(temperature) == 0) return at::argmax(logits, -1, /*keepdim=*/true);
   return at::multinomial(((logits - logits.max()) / temperature).softmax(-1), 1);
 }
 
 void Text::generate(Model& model, const Generation& generation, std::ostream& out) const {
   if (shape_.vocabulary != kByteVocabulary)
-    throw TrainError("--generate: the tokens of '.bin' files are numbers, which this program has no text for");
+    throw TrainError(
+        "--generate: this program cannot convert the tokens of '.bin' files to text; train on a text file");
   const std::string_view prompt = generation.prompt;
   std::vector<std::int64_t> bytes;
   for (const char byte : prompt) bytes.push_back(static_cast<unsigned char>(byte));
@@ -83,7 +85,7 @@ void Text::generate(Model& model, const Generation& generation, std::ostream& ou
   for (std::int64_t i = 0; i < generation.length; ++i) {
     const auto known = std::min(tokens.size(1), shape_.context);
     const at::Tensor logits = model.forward(tokens.narrow(1, tokens.size(1) - known, known)).select(1, -1);
-    const at::Tensor next = choose(logits, generation.temperature);
+    const at::Tensor next = sample_token(logits, generation.temperature);
     out << static_cast<char>(next.item<std::int64_t>()) << std::flush;
     tokens = at::cat({tokens, next}, 1);
   }

@@ -1,4 +1,4 @@
-// What is learned from: handwritten digits in MNIST's files. Change this file for data of your own.
+// The task's data: handwritten digits in MNIST's files. Change this file for your own data.
 #include <ATen/ops/cross_entropy_loss.h>
 #include <torchbridge/data.h>
 #include <torchbridge/task.h>
@@ -17,7 +17,7 @@ class Digits : public Task {
     const IdxImages &train = train_.images(), &test = test_.images();
     if (test.rows != train.rows || test.columns != train.columns || test.classes > train.classes) {
       throw TrainError("data folder '" + settings.data +
-                       "': training and test images do not fit together; give another --data");
+                       "': training and test images differ in size or classes; give another --data");
     }
   }
 
@@ -39,7 +39,7 @@ class Digits : public Task {
 
 }  // namespace
 
-// A row a task; the defaults are those of options that the user does not give.
+// One row for each task. `defaults` are for options that the user does not give.
 std::span<const TaskRegistration> registered_tasks() {
   static const TaskRegistration kinds[] = {
       {.name = "digits",

@@ -1,7 +1,6 @@
 #!/bin/sh
 # Two ranks train for a hundred steps, and the loss falls: learns_test.sh PROGRAM
-# By how much, and in how many steps, depends on the model: large ones begin slowly. Noise alone moves a mean of ten
-# steps by less than 5 %.
+# Adjust both numbers to the model: large ones learn slowly. Noise alone moves a mean of ten steps by less than 5 %.
 set -eu
 steps=100 least_fall=0.05
 work=$(mktemp -d)

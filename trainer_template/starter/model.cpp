@@ -1,4 +1,4 @@
-// The model: one hidden layer. Change this file for an architecture of your own.
+// The model: one hidden layer. Change this file for your own architecture.
 #include "model.h"
 
 #include <torchbridge/task.h>

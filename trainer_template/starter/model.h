@@ -11,12 +11,13 @@ struct ImageShape {
   std::int64_t rows = 0, columns = 0, classes = 0;
 };
 
-// What --model may be, for --help, and what it is by default.
+// The valid values of --model, for --help, and its default.
 extern const char* const kModels;
 extern const char* const kDefaultModel;
 
-// Throws torchbridge::train::TrainError, which shows `spec`, for a --model that cannot be.
+// Throws torchbridge::train::TrainError, which contains `spec`, for an invalid --model.
 void check_model(const std::string& spec);
 
-// Images come as [samples, rows * columns], pixels from 0 to 1; scores of the classes go out as [samples, classes].
+// The model's inputs are images [samples, rows * columns] with pixels from 0 to 1; its outputs are scores [samples,
+// classes].
 std::shared_ptr<torchbridge::train::Model> make_model(const std::string& spec, const ImageShape& shape);

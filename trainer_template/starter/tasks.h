@@ -1,4 +1,4 @@
-// The tasks of this program, which main.cpp asks for.
+// The tasks of this program, for main.cpp.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// torch.optim.Adam and AdamW (fused=True): the same but for what weight decay is added to, gradient or parameter.
+// torch.optim.Adam and AdamW (fused=True): Adam adds weight decay to the gradient, AdamW to the parameter.
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_foreach_sub.h>
 #include <ATen/ops/_fused_adam.h>
@@ -23,7 +23,8 @@ class Adam final : public LocalOptimizer {
     Tensors parameters, gradients, averages, squares, largest, steps;
     for (Member& member : members) {
       if (member.gradient.is_sparse()) {
-        throw TrainError("parameter '" + member.name + "' has a sparse gradient, which adam and adamw do not take");
+        throw TrainError("parameter '" + member.name +
+                         "' has a sparse gradient, which adam and adamw do not support: use sgd");
       }
       if (member.state.empty()) member.state = make_state(options, member.parameter.detach());
       parameters.push_back(member.parameter);
@@ -44,7 +45,7 @@ class Adam final : public LocalOptimizer {
     } else {
       fused([](auto&&... arguments) { at::_fused_adam_(arguments...); });
     }
-    if (found_inf) at::_foreach_sub_(steps, Tensors(steps.size(), *found_inf));  // of a step that was left out
+    if (found_inf) at::_foreach_sub_(steps, Tensors(steps.size(), *found_inf));  // takes back a skipped step
   }
 
   std::map<std::string, double> own_options(const OptimizerOptions& options) const override {

@@ -1,4 +1,4 @@
-// torch.autocast as a scope: operations that gain from it compute in bfloat16 or float16.
+// torch.autocast as a scope: the operations on its list compute in bfloat16 or float16.
 #pragma once
 
 #include <c10/core/DeviceType.h>
@@ -6,8 +6,8 @@
 
 namespace torchbridge::train {
 
-// For the thread that makes it, until it goes, around forward and loss but not backward. Scopes nest; the outermost one
-// drops the cache of cast weights at its end, so weights are cast once a step, and anew in the next.
+// Applies to the thread that makes it, until its destructor. Put it around forward and loss, not around backward.
+// Scopes nest; the outermost one clears the cache of cast weights at its end, so weights are cast once in each step.
 class Autocast {
  public:
   // `type`: c10::kBFloat16 or c10::kHalf; c10::kFloat switches an outer scope off. Throws TrainError for any other.

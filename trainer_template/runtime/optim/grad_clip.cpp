@@ -45,12 +45,12 @@ at::Tensor norm_of(const std::vector<Tensors>& lists, double norm_type, c10::Dev
 
 void scale(const std::vector<Tensors>& lists, const at::Tensor& norm, const ClipOptions& options) {
   if (options.error_if_nonfinite && !std::isfinite(norm.item<double>())) {
-    throw TrainError("the norm of the gradients is " + std::to_string(norm.item<double>()) +
-                     ", so they cannot be clipped");
+    throw TrainError("clip_grad_norm: the norm of the gradients is " + std::to_string(norm.item<double>()) +
+                     ": they cannot be clipped");
   }
   if (std::isinf(options.max_norm)) return;
-  // As Python does, without a condition, for on a GPU that would wait for the norm.
-  // Its number / tensor is a multiplication by the reciprocal.
+  // Unconditional, as in Python: on a GPU a condition would make the host wait for the norm. Python's number / tensor
+  // multiplies by the reciprocal, which decides the last bit.
   const at::Tensor coefficient = at::clamp((norm + 1e-6).reciprocal() * options.max_norm, std::nullopt, 1.0);
   for (const Tensors& list : lists) at::_foreach_mul_(list, coefficient.to(list[0].device()));
 }

@@ -35,7 +35,7 @@ at::Tensor GradScaler::unscale(Optimizer& optimizer) const {
       throw TrainError("GradScaler: gradients in float16 cannot be unscaled; keep parameters in float32");
     }
   }
-  // In double and back, as Python does.
+  // The reciprocal is computed in double precision, as in Python.
   return scale_and_find_inf(parameters, scale_.to(at::kDouble).reciprocal().to(at::kFloat), scale_.device());
 }
 

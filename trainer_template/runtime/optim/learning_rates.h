@@ -1,28 +1,29 @@
-// The learning rate of each step, put into the optimizer's parameter groups: what LRScheduler.step() is in Python.
+// Sets the learning rate of each step in the optimizer's parameter groups, as Python's LRScheduler.step() does.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <vector>
 
+#include "trainer_template/runtime/base/train_state.h"
 #include "trainer_template/runtime/optim/lr_schedule.h"
 #include "trainer_template/runtime/optim/optimizer.h"
 #include "trainer_template/runtime/optim/plateau.h"
-#include "trainer_template/runtime/base/train_state.h"
 
 namespace torchbridge::train {
 
-// The same on all ranks.
+// Gives the same rates on all ranks.
 class LearningRates {
  public:
-  // Applied to the learning rate that each group has now. `optimizer` and `state`, which a plateau schedule goes on
-  // from and keeps up to date, must outlive it.
+  // The schedule scales the learning rate that each group has now. A plateau schedule resumes from `state` and updates
+  // it. `optimizer` and `state` must outlive this.
   LearningRates(const LrSchedule& schedule, Optimizer& optimizer, std::optional<PlateauState>& state);
 
-  // Before step number `step`, from 1 on: learning rates, and for one-cycle momentum. Returns the first group's.
+  // Call it before step number `step`, counted from 1. Sets the learning rates, and with one-cycle the momentum too.
+  // Returns the first group's learning rate.
   double set(std::int64_t step);
 
-  // After an evaluation: what a plateau schedule goes by. Others take no notice.
+  // Call it after an evaluation. A plateau schedule uses the loss, others ignore it.
   void observe(double eval_loss);
 
  private:

@@ -18,15 +18,15 @@ void check(const ParameterGroup& group, bool good, const std::string& what) {
 
 void check_options(const ParameterGroup& group) {
   const OptimizerOptions& options = group.options;
-  // Written so that NaN is refused too.
-  check(group, options.lr >= 0, "the learning rate must be a number from 0 on");
-  check(group, *options.weight_decay >= 0, "the weight decay must be a number from 0 on");
-  check(group, options.momentum >= 0, "the momentum must be a number from 0 on");
+  // Each condition is false for NaN too.
+  check(group, options.lr >= 0, "the learning rate must be at least 0");
+  check(group, *options.weight_decay >= 0, "the weight decay must be at least 0");
+  check(group, options.momentum >= 0, "the momentum must be at least 0");
   check(group, !options.nesterov || (options.momentum > 0 && options.dampening == 0),
         "nesterov needs a momentum above 0 and no dampening");
-  check(group, options.beta1 >= 0 && options.beta1 < 1, "beta1 must be from 0 on and below 1");
-  check(group, options.beta2 >= 0 && options.beta2 < 1, "beta2 must be from 0 on and below 1");
-  check(group, options.epsilon >= 0, "epsilon must be a number from 0 on");
+  check(group, options.beta1 >= 0 && options.beta1 < 1, "beta1 must be at least 0 and below 1");
+  check(group, options.beta2 >= 0 && options.beta2 < 1, "beta2 must be at least 0 and below 1");
+  check(group, options.epsilon >= 0, "epsilon must be at least 0");
 }
 
 TrainError wrong_shape(const std::string& name, const at::Tensor& given, const at::Tensor& expected) {
@@ -36,7 +36,8 @@ TrainError wrong_shape(const std::string& name, const at::Tensor& given, const a
   return TrainError(text.str());
 }
 
-// The values as a tensor like `expected`, which has none, on this device.
+// The values in a tensor with the layout of `expected`, which is on the meta device: `values` itself if `adopt` and
+// they fit, else a copy.
 at::Tensor taken_as(const at::Tensor& expected, const at::Tensor& values, c10::Device device, bool adopt) {
   if (adopt && values.device() == device && values.strides() == expected.strides()) return values;
   return at::empty_like(expected, expected.options().device(device)).copy_(values);
@@ -53,7 +54,7 @@ LocalOptimizer::LocalOptimizer(std::string kind, std::vector<ParameterGroup> gro
     states_.emplace_back(group.parameters.size());
     for (const auto& [name, parameter] : group.parameters) {
       const auto [other, fresh] = group_of.emplace(name, group.name);
-      check(group, fresh, "parameter '" + name + "' is in group '" + other->second + "' already");
+      check(group, fresh, "parameter '" + name + "' is also in group '" + other->second + "'");
     }
   }
 }
@@ -144,7 +145,7 @@ void LocalOptimizer::take_state(const NamedTensors& state, Taken taken) {
         if ((!flat && value.sizes() != tensor.sizes()) || value.scalar_type() != tensor.scalar_type()) {
           throw wrong_shape(from->first, value, tensor);
         }
-        const bool is_first = seen.insert(value.const_data_ptr()).second;  // two names may be of one tensor
+        const bool is_first = seen.insert(value.const_data_ptr()).second;  // two names may have one tensor
         own.emplace_back(kind, taken_as(tensor, value.reshape(tensor.sizes()), parameter.device(),
                                         taken == Taken::kAdopted && is_first));
         given.erase(from);
@@ -158,7 +159,7 @@ void LocalOptimizer::take_state(const NamedTensors& state, Taken taken) {
     }
   }
   if (!given.empty()) {
-    throw TrainError("the optimizer state holds '" + given.begin()->first +
+    throw TrainError("the optimizer state contains '" + given.begin()->first +
                      "', which this optimizer does not have: was another --optimizer used?");
   }
   states_ = std::move(loaded);

@@ -1,4 +1,4 @@
-// What sgd, adam and adamw share: groups, state by parameter, gradients sorted for the fused operations.
+// The common part of sgd, adam and adamw: groups, state by parameter, gradients sorted for the fused operations.
 #pragma once
 
 #include "trainer_template/runtime/optim/optimizer.h"
@@ -33,13 +33,12 @@ class LocalOptimizer : public Optimizer {
 
   void take_step(const at::Tensor& found_inf) override;
   void take_state(const NamedTensors& state, Taken taken);
-  // All of one device and type, as the fused operations want them; so does found_inf want to be on that device, or
-  // empty.
+  // `members` are of one device and type, as the fused operations require. found_inf is on that device, or empty.
   virtual void update(const OptimizerOptions& options, std::vector<Member>& members,
                       const std::optional<at::Tensor>& found_inf) = 0;
-  // Those of its options that it reads, by Python's names.
+  // The options that this optimizer reads, by Python's names.
   virtual std::map<std::string, double> own_options(const OptimizerOptions& options) const = 0;
-  // The state that a parameter has before its first step, by kind. Also of a parameter on the meta device.
+  // The state of a parameter before its first step, by kind. The parameter may be on the meta device.
   virtual NamedTensors make_state(const OptimizerOptions& options, const at::Tensor& parameter) const = 0;
 
   const std::string kind_;

@@ -128,11 +128,13 @@ std::string names_of(const Items& items) {
   return text;
 }
 
-// Parsing. Each returns what was expected, or nothing when the value was good.
+// Each overload of set() parses a value and returns what was expected, or "" for a valid value.
 
 std::string expected_range(const LrKey& key, const char* what) {
-  return std::string("expected ") + what + " from " + shortest(key.least) + " on" +
-         (key.most < 1e300 ? " to " + shortest(key.most) : "");
+  if (key.most < 1e300) {
+    return std::string("expected ") + what + " from " + shortest(key.least) + " to " + shortest(key.most);
+  }
+  return std::string("expected ") + what + " of at least " + shortest(key.least);
 }
 
 std::string set(const LrKey& key, double& value, std::string_view text) {
@@ -166,8 +168,8 @@ std::string set(const LrKey&, std::vector<std::int64_t>& values, std::string_vie
 
 }  // namespace
 
-Result<LrSchedule> parse_lr_schedule(std::string_view text, std::span<const OwnSchedule> own) {
-  const auto found = std::ranges::find(own, text, &OwnSchedule::name);
+Result<LrSchedule> parse_lr_schedule(std::string_view text, std::span<const CustomSchedule> own) {
+  const auto found = std::ranges::find(own, text, &CustomSchedule::name);
   if (found != own.end()) return LrSchedule{.own = found->factor};
   const auto fail = [&](const std::string& what) { return Error{"'" + std::string(text) + "': " + what}; };
   const std::size_t colon = std::min(text.find(':'), text.size());
@@ -175,7 +177,7 @@ Result<LrSchedule> parse_lr_schedule(std::string_view text, std::span<const OwnS
   if (kind == std::end(kKinds)) {
     std::vector<std::string> names;
     for (const LrKind& each : kKinds) names.emplace_back(each.name);
-    for (const OwnSchedule& each : own) names.push_back(each.name);
+    for (const CustomSchedule& each : own) names.push_back(each.name);
     return fail("expected one of " + lr_schedule_kinds(own) + did_you_mean(text.substr(0, colon), names));
   }
   LrSchedule schedule{.kind = kind};
@@ -190,7 +192,7 @@ Result<LrSchedule> parse_lr_schedule(std::string_view text, std::span<const OwnS
       return fail("'" + std::string(item.substr(0, equals)) + "' is not a key of " + kind->name +
                   (kind->keys.empty() ? ", which has none" : "; expected " + names_of(kind->keys)));
     }
-    if (std::ranges::count(seen, key) > 0) return fail(std::string(key->name) + " is there twice");
+    if (std::ranges::count(seen, key) > 0) return fail(std::string(key->name) + " is given twice");
     seen.push_back(key);
     const std::string_view value = item.substr(std::min(equals + 1, item.size()));
     const std::string wrong = std::visit([&](auto field) { return set(*key, schedule.*field, value); }, key->field);
@@ -203,7 +205,7 @@ Result<LrSchedule> parse_lr_schedule(std::string_view text, std::span<const OwnS
   return schedule;
 }
 
-std::string lr_schedule_kinds(std::span<const OwnSchedule> own) {
+std::string lr_schedule_kinds(std::span<const CustomSchedule> own) {
   return names_of(kKinds) + (own.empty() ? "" : ", " + names_of(own));
 }
 

@@ -15,19 +15,19 @@ namespace torchbridge::train {
 
 struct LrKind;
 
-// A schedule of the program's own: what each group's learning rate is multiplied by, as the lambda of Python's
-// LambdaLR. `step` counts from 0, after the warm-up; `total` steps are all that follow it.
-struct OwnSchedule {
-  std::string name;  // in place of KIND, without ':'
+// A schedule that the program adds: the factor of each group's learning rate, as the lambda of Python's LambdaLR.
+// `step` counts from 0 after the warm-up; `total` is the number of steps after the warm-up.
+struct CustomSchedule {
+  std::string name;  // instead of KIND; it must not contain ':'
   std::function<double(std::int64_t step, std::int64_t total)> factor;
 };
 
-// Each kind reads its own fields; their names and defaults are Python's. docs/use/optimizers.md has the table.
+// Each kind reads its own fields; names and defaults are Python's. docs/use/optimizers.md has the table.
 struct LrSchedule {
   const LrKind* kind = nullptr;                                           // nullptr: constant, or `own`
-  std::function<double(std::int64_t step, std::int64_t total)> own = {};  // OwnSchedule::factor
-  std::int64_t warmup_steps =
-      0;  // LinearLR(start_factor=1/warmup_steps, total_iters=warmup_steps-1), then the kind from 0 on
+  std::function<double(std::int64_t step, std::int64_t total)> own = {};  // CustomSchedule::factor
+  // LinearLR(start_factor=1/warmup_steps, total_iters=warmup_steps-1); the kind then starts at its step 0.
+  std::int64_t warmup_steps = 0;
   std::int64_t total_steps = 0;  // warm-up included; cosine, polynomial and one-cycle end there
 
   std::int64_t step_size = 30;                                      // step
@@ -43,21 +43,22 @@ struct LrSchedule {
   bool absolute = false;  // plateau: threshold_mode="abs"
 };
 
-// KIND[:KEY=VALUE,...], such as "cosine" or "multi-step:milestones=100+200,gamma=0.5". The error names the kind, key or
-// value that is wrong, and what there is. `own`: names that may stand there too.
-Result<LrSchedule> parse_lr_schedule(std::string_view text, std::span<const OwnSchedule> own = {});
+// Parses KIND[:KEY=VALUE,...], such as "cosine" or "multi-step:milestones=100+200,gamma=0.5". The error names the kind,
+// key or value that is wrong, and the valid ones. `own`: further schedules, by name.
+Result<LrSchedule> parse_lr_schedule(std::string_view text, std::span<const CustomSchedule> own = {});
 
 // "constant, step, multi-step ..." for help texts.
-std::string lr_schedule_kinds(std::span<const OwnSchedule> own = {});
+std::string lr_schedule_kinds(std::span<const CustomSchedule> own = {});
 
-// Of a parameter group whose own learning rate is `base` (for one-cycle: its largest). `step` counts from 1; Python's
-// last_epoch is one less. Steps beyond the end of one-cycle have its last value; Python's cosine rises again.
+// The learning rate of a parameter group whose own learning rate is `base` (for one-cycle: its largest). `step` counts
+// from 1; Python's last_epoch is one less. Steps after the end of one-cycle have its last value; cosine rises again, as
+// in Python.
 double learning_rate(const LrSchedule& schedule, double base, std::int64_t step);
 
 // One-cycle with cycle_momentum: the momentum of sgd, or beta1 of adam and adamw, in that step.
 std::optional<double> cycled_momentum(const LrSchedule& schedule, std::int64_t step);
 
-// True for plateau, whose learning rate depends on what is measured; learning_rate() gives `base` then.
+// True for plateau, whose learning rate depends on the evaluation loss; learning_rate() then returns `base`.
 bool is_plateau(const LrSchedule& schedule);
 
 }  // namespace torchbridge::train

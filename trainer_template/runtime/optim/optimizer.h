@@ -1,4 +1,4 @@
-// Optimizers equal to Python's with fused=True, bit for bit, with state that goes into a checkpoint by parameter name.
+// Optimizers equal to Python's with fused=True, bit for bit. A checkpoint keeps their state by parameter name.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "trainer_template/runtime/base/optimizer_record.h"
 #include "trainer_template/runtime/ddp/comm_hooks.h"
 #include "trainer_template/runtime/tensors/named_tensors.h"
-#include "trainer_template/runtime/base/optimizer_record.h"
 
 namespace torchbridge::train {
 
@@ -26,10 +26,10 @@ struct OptimizerOptions {
   bool maximize = false;
 };
 
-// Where none is set: 0.01 for adamw, 0 for the others.
+// The weight decay if none is set: 0.01 for adamw, 0 for the others.
 double default_weight_decay(const std::string& kind);
 
-// An entry of Python's param_groups. The name is for messages; state is kept by the names of parameters.
+// An entry of Python's param_groups. The name is for messages; state is kept by the parameters' names.
 struct ParameterGroup {
   std::string name;
   NamedTensors parameters;
@@ -41,54 +41,53 @@ struct ElementRange {
   std::int64_t begin = 0, end = 0, total = 0;
 };
 
-// One thread.
+// For one thread.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
   virtual std::vector<ParameterGroup>& groups() = 0;
 
-  // Updates the parameters that have a gradient, each group by its options, and leaves the others alone. Waits first
-  // for those who read them. With `found_inf` (float32, no dimensions, on the parameters' device) holding exactly 1
-  // instead of 0 nothing changes, as if there had been no step: the device decides, and the host does not wait for it.
+  // Updates the parameters that have a gradient, each group by its options. Waits first for the readers of
+  // read_until(). If `found_inf` (float32, no dimensions, on the parameters' device) is exactly 1 instead of 0, the
+  // step changes nothing: the device decides, and the host does not wait for it.
   void step(const at::Tensor& found_inf = {});
-  // The same after giving all groups this learning rate.
+  // The same with this learning rate for all groups.
   void step(double lr);
 
-  // Drops the gradients, which makes the next backward write instead of add.
+  // Releases the gradients: the next backward then writes instead of adding.
   virtual void zero_grad() = 0;
 
-  // Another thread, or another stream of the GPU, reads parameters and state: the next step calls this before it
-  // changes them.
+  // Registers another thread, or another stream of the GPU, that reads parameters and state: the next step calls `wait`
+  // before it changes them.
   void read_until(std::function<void()> wait) { readers_.push_back(std::move(wait)); }
 
-  // What DDP reduces gradients with where this optimizer wants another reduction than DDP's own; for DdpOptions. It
-  // refers to the optimizer.
+  // The hook for DdpOptions if this optimizer needs another reduction than DDP's own. It refers to the optimizer.
   virtual std::optional<CommHook> comm_hook() { return std::nullopt; }
 
-  // Whether this rank has the averaged gradients of its part of the parameters alone: their norm takes all ranks then.
+  // Whether this rank has only the averaged gradients of its shard: their norm is then a collective.
   virtual bool has_own_gradients_only() const { return false; }
 
-  // The tensors whose .grad, if defined, holds averaged gradients: the parameters, or this rank's pieces of them, which
-  // are to be asked for after each backward.
+  // The tensors whose .grad, if defined, is an averaged gradient: the parameters, or this rank's pieces of them. Call
+  // it again after each backward.
   virtual std::vector<at::Tensor> averaged() const = 0;
 
   // One tensor for each parameter and kind of state: "layers.0.weight.exp_avg". Shares memory with the optimizer; empty
-  // where no step was done yet. Where state is spread over ranks (shards() > 1), this rank's part, flat.
+  // before the first step. If state is sharded over ranks (shards() > 1), this rank's shard, flat.
   virtual NamedTensors state() const = 0;
   virtual int shards() const { return 1; }
 
-  // The part of each parameter that state() and load_state() of this rank are about.
+  // The elements of each parameter whose state this rank keeps: those of state() and load_state().
   virtual std::map<std::string, ElementRange> ranges() const = 0;
 
-  // Its kind, its groups with the options of this moment and all their parameters, also those of other ranks.
+  // The kind, and the groups with their current options and all their parameters, those of other ranks included.
   virtual OptimizerRecord record() const { return {}; }
 
-  // The inverse of state(), for the same parameters; a tensor of as many elements in one dimension will do. Throws
-  // TrainError, which names a tensor that is missing, not known, or of another shape.
+  // The inverse of state(), for the same parameters. A flat tensor with the same number of elements is accepted. Throws
+  // TrainError, which names a tensor that is missing, unknown, or of another shape.
   virtual void load_state(const NamedTensors& state) = 0;
-  // The same of tensors whose memory is nobody else's: the optimizer goes on with them, where they are as it would make
-  // them, instead of copies.
+  // The same for tensors whose memory has no other user: the optimizer uses them instead of copies if device and
+  // strides fit.
   virtual void adopt_state(const NamedTensors& state) { load_state(state); }
 
  private:
@@ -97,7 +96,7 @@ class Optimizer {
   std::vector<std::function<void()>> readers_;
 };
 
-// All throw TrainError for a value that cannot be, and for a parameter that is given twice.
+// All throw TrainError for an invalid value, and for a parameter that is in two groups.
 std::unique_ptr<Optimizer> make_sgd(std::vector<ParameterGroup> groups);
 std::unique_ptr<Optimizer> make_adam(std::vector<ParameterGroup> groups);
 std::unique_ptr<Optimizer> make_adamw(std::vector<ParameterGroup> groups);

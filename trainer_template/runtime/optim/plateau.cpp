@@ -9,10 +9,10 @@
 namespace torchbridge::train {
 namespace {
 
-PlateauState& begun(std::optional<PlateauState>& state, std::vector<double> learning_rates) {
+PlateauState& initialized(std::optional<PlateauState>& state, std::vector<double> learning_rates) {
   if (state && state->learning_rates.size() != learning_rates.size()) {
-    throw TrainError("the state of the plateau schedule is for " + std::to_string(state->learning_rates.size()) +
-                     " parameter groups, and the optimizer has " + std::to_string(learning_rates.size()));
+    throw TrainError("the plateau schedule's state has " + std::to_string(state->learning_rates.size()) +
+                     " parameter groups, the optimizer has " + std::to_string(learning_rates.size()));
   }
   if (!state) state = PlateauState{.learning_rates = std::move(learning_rates), .best = std::nullopt};
   return *state;
@@ -21,7 +21,7 @@ PlateauState& begun(std::optional<PlateauState>& state, std::vector<double> lear
 }  // namespace
 
 Plateau::Plateau(const LrSchedule& schedule, std::vector<double> learning_rates, std::optional<PlateauState>& state)
-    : schedule_(schedule), state_(begun(state, std::move(learning_rates))) {}
+    : schedule_(schedule), state_(initialized(state, std::move(learning_rates))) {}
 
 bool Plateau::is_better(double value) const {
   if (!state_.best) return value < HUGE_VAL;

@@ -1,22 +1,21 @@
-// Lowers learning rates when what is measured stops getting smaller: Python's ReduceLROnPlateau(mode="min").
+// Lowers learning rates when the measured value no longer decreases: Python's ReduceLROnPlateau(mode="min").
 #pragma once
 
 #include <optional>
 #include <vector>
 
-#include "trainer_template/runtime/optim/lr_schedule.h"
 #include "trainer_template/runtime/base/train_state.h"
+#include "trainer_template/runtime/optim/lr_schedule.h"
 
 namespace torchbridge::train {
 
 class Plateau {
  public:
-  // Reads the plateau fields of `schedule`; one learning rate for each parameter group. Goes on from `state`, where
-  // that has a value, and keeps it up to date: it must outlive this. Throws TrainError for that of another number of
-  // groups.
+  // Reads the plateau fields of `schedule`. Takes one learning rate for each parameter group. Resumes from `state` if
+  // it has a value, and updates it: it must outlive this. Throws TrainError if the state has another number of groups.
   Plateau(const LrSchedule& schedule, std::vector<double> learning_rates, std::optional<PlateauState>& state);
 
-  // A new measurement, the same on all ranks. NaN counts as no better.
+  // A new measurement, the same on all ranks. NaN counts as no improvement.
   void observe(double value);
 
   const std::vector<double>& learning_rates() const { return state_.learning_rates; }

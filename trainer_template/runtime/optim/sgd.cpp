@@ -15,9 +15,9 @@ class Sgd final : public LocalOptimizer {
  private:
   void update(const OptimizerOptions& options, std::vector<Member>& members,
               const std::optional<at::Tensor>& found_inf) override {
-    // A parameter's first step copies its gradient into the buffer, whatever dampening says. After a first step that
-    // was left out the buffer holds zeros: without dampening that comes to the same. With it the host must know of such
-    // a step.
+    // A parameter's first step copies its gradient into the buffer, whatever the dampening. After a skipped first step
+    // the buffer holds zeros, which gives the same result without dampening. With dampening it would not, so the host
+    // has to wait and see whether the step is skipped.
     if (options.dampening != 0 && found_inf && found_inf->item<float>() != 0) return;
     Lists first, later;
     for (Member& member : members) {
@@ -62,15 +62,15 @@ class Sgd final : public LocalOptimizer {
                     /*grad_scale=*/std::nullopt, found_inf);
   }
 
-  // Python's fused=True refuses these; its plain SGD does this.
+  // Python's fused=True rejects sparse gradients; its plain SGD computes this.
   static void update_sparse(const OptimizerOptions& options, Member& member,
                             const std::optional<at::Tensor>& found_inf) {
     if (options.momentum != 0 || *options.weight_decay != 0) {
       throw TrainError("parameter '" + member.name +
-                       "' has a sparse gradient: sgd takes it without momentum and weight "
-                       "decay only; give it a parameter group of its own");
+                       "' has a sparse gradient: sgd supports it only without momentum and weight "
+                       "decay; put the parameter into a group with both at 0");
     }
-    if (found_inf && found_inf->item<float>() != 0) return;  // there is no fused operation that would look
+    if (found_inf && found_inf->item<float>() != 0) return;  // no fused operation checks it on the device
     member.parameter.add_(member.gradient, options.maximize ? options.lr : -options.lr);
   }
 };

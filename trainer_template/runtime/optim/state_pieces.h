@@ -1,28 +1,28 @@
-// Optimizer state from a checkpoint's files, whatever number of ranks wrote them, cut to what this rank keeps.
+// Reads this rank's part of the optimizer state from a checkpoint's files, written by any number of ranks.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <string>
 
-#include "trainer_template/runtime/tensors/named_tensors.h"
 #include "trainer_template/runtime/optim/optimizer.h"
+#include "trainer_template/runtime/tensors/named_tensors.h"
 
 namespace torchbridge::train {
 
-// Give it the files in their order, one after the other: no more than one need be in memory.
+// Takes the files in their order, one after the other, so that only one of them is in memory.
 class StatePieces {
  public:
-  // What to keep, by parameter: Optimizer::ranges().
+  // `wanted`: the elements to keep of each parameter, Optimizer::ranges().
   explicit StatePieces(std::map<std::string, ElementRange> wanted) : wanted_(std::move(wanted)) {}
 
-  // The pieces of a tensor, flat, are those of the files in their order: together they are the whole. Tensors without
-  // dimensions (the number of steps) are the same in all. What is not any parameter's is kept as it is, for
-  // load_state() to name.
+  // The flat pieces of a tensor, in the order of the files, make the whole tensor. Tensors without dimensions (the
+  // number of steps) are the same in all files. A tensor of no known parameter is kept unchanged: load_state() then
+  // names it in its error.
   void add(const NamedTensors& file);
 
-  // For Optimizer::load_state. Throws TrainError, which names a tensor whose pieces are not as many elements as its
-  // parameter.
+  // The state for Optimizer::load_state. Throws TrainError, which names a tensor whose pieces do not have as many
+  // elements as its parameter.
   NamedTensors take();
 
  private:

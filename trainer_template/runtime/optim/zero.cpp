@@ -13,18 +13,18 @@
 namespace torchbridge::train {
 namespace {
 
-// Vectors of the processor and lines of its cache end there, so that the same element is computed in the same way in a
-// piece as in the whole parameter.
+// Vector registers and cache lines end at multiples of it: an element of a piece is then computed by the same
+// instructions as in the whole parameter, which makes the last bit equal.
 constexpr std::int64_t kAlignment = 64;  // bytes
 
 std::int64_t rounded_up(std::int64_t value, std::int64_t unit) { return (value + unit - 1) / unit * unit; }
 
-// A parameter's flat in the flat tensor.
+// Where a parameter is in the flat tensor.
 struct FlatParameter {
   std::string name;
   at::Tensor parameter;
   std::int64_t begin = 0;             // in elements
-  std::int64_t own = 0, own_end = 0;  // this rank's part of the parameter; equal where it has none
+  std::int64_t own = 0, own_end = 0;  // this rank's elements of the parameter; equal where it has none
   at::Tensor piece;                   // undefined where it has none
 };
 
@@ -100,11 +100,11 @@ class Zero final : public Optimizer {
     return record;
   }
 
-  void load_state(const NamedTensors& state) override { inner_->load_state(flat(state)); }
-  void adopt_state(const NamedTensors& state) override { inner_->adopt_state(flat(state)); }
+  void load_state(const NamedTensors& state) override { inner_->load_state(flattened(state)); }
+  void adopt_state(const NamedTensors& state) override { inner_->adopt_state(flattened(state)); }
 
  private:
-  static NamedTensors flat(const NamedTensors& state) {
+  static NamedTensors flattened(const NamedTensors& state) {
     NamedTensors tensors;
     for (const auto& [name, tensor] : state)
       tensors.emplace_back(name, tensor.dim() == 0 ? tensor : tensor.reshape(-1));
@@ -134,16 +134,17 @@ class Zero final : public Optimizer {
     }
     if (flat_parameters_.empty()) throw TrainError("zero: there are no parameters");
     const std::int64_t unit = kAlignment / flat_parameters_[0].parameter.element_size();
-    share_ = rounded_up((end + group_.world_size() - 1) / group_.world_size(), unit);
-    const std::int64_t start = share_ * group_.rank();
+    shard_size_ = rounded_up((end + group_.world_size() - 1) / group_.world_size(), unit);
+    const std::int64_t start = shard_size_ * group_.rank();
     for (FlatParameter& flat : flat_parameters_) {
       flat.own = std::clamp<std::int64_t>(start - flat.begin, 0, flat.parameter.numel());
-      flat.own_end = std::clamp<std::int64_t>(start + share_ - flat.begin, flat.own, flat.parameter.numel());
+      flat.own_end = std::clamp<std::int64_t>(start + shard_size_ - flat.begin, flat.own, flat.parameter.numel());
     }
   }
 
   void move_parameters() {
-    flat_ = at::zeros({share_ * group_.world_size()}, flat_parameters_[0].parameter.options().requires_grad(false));
+    flat_ =
+        at::zeros({shard_size_ * group_.world_size()}, flat_parameters_[0].parameter.options().requires_grad(false));
     for (FlatParameter& flat : flat_parameters_) {
       const at::Tensor view = view_of(flat_, flat);
       view.copy_(flat.parameter.detach());
@@ -161,8 +162,8 @@ class Zero final : public Optimizer {
       std::int64_t size = 0;
       for (std::int64_t done = 0; done < parameter.numel(); done += size) {
         const std::int64_t begin = found->second + done;
-        const int owner = static_cast<int>(begin / share_);
-        size = std::min(parameter.numel() - done, (owner + 1) * share_ - begin);
+        const int owner = static_cast<int>(begin / shard_size_);
+        size = std::min(parameter.numel() - done, (owner + 1) * shard_size_ - begin);
         if (segments.empty() || segments.back().owner != owner) segments.push_back({owner, offset + done});
         segments.back().size += size;
       }
@@ -171,8 +172,8 @@ class Zero final : public Optimizer {
     return segments;
   }
 
-  // In flat; of the other ranks' elements the values are of no use afterwards. Parts of different sizes are no
-  // reduce-scatter of c10d, so each is reduced to its rank.
+  // In the bucket's own buffer: elements of other ranks hold undefined values afterwards. c10d's reduce-scatter needs
+  // parts of one size, which these are not, so each segment is reduced to its owner.
   Future reduce_scatter(const c10d::GradBucket& bucket) const {
     at::Tensor buffer = bucket.getBuffer();
     if (buffer.is_sparse()) throw TrainError("zero: a parameter has a sparse gradient");
@@ -186,8 +187,8 @@ class Zero final : public Optimizer {
       options.rootRank = segment.owner;
       reductions.push_back(group_.c10d()->reduce(part, options)->getFuture());
     }
-    // Complete when all are, without a thread that waits; with the streams of the last one on a GPU, whose order is
-    // that of all.
+    // Complete when all are, without a thread that waits. On a GPU it carries the streams of the last reduction, which
+    // runs after all others.
     Future all = reductions.front();
     for (std::size_t i = 1; i < reductions.size(); ++i) {
       all = all->thenAsync(
@@ -205,7 +206,7 @@ class Zero final : public Optimizer {
         c10::TensorType::get());
   }
 
-  // In the memory of the whole gradients.
+  // Makes the pieces' gradients views of the whole gradients.
   void take_pieces_of_gradients() const {
     for (const FlatParameter& flat : flat_parameters_) {
       if (!flat.piece.defined()) continue;
@@ -221,32 +222,32 @@ class Zero final : public Optimizer {
     const auto& group = group_.c10d();
     if (group_.world_size() == 1) return;
     if (!is_gloo(group_)) {
-      at::Tensor own = share_of(group_.rank());
+      at::Tensor own = shard_of(group_.rank());
       group->_allgather_base(flat_, own)->wait();
       return;
     }
-    // gloo's all-gather first makes a copy of everything.
+    // gloo's all-gather first copies everything; a broadcast from each rank does not.
     std::vector<c10::intrusive_ptr<c10d::Work>> works;
     for (int rank = 0; rank < group_.world_size(); ++rank) {
-      std::vector<at::Tensor> share = {share_of(rank)};
+      std::vector<at::Tensor> shard = {shard_of(rank)};
       c10d::BroadcastOptions options;
       options.rootRank = rank;
-      works.push_back(group->broadcast(share, options));
+      works.push_back(group->broadcast(shard, options));
     }
     for (const auto& work : works) work->wait();
   }
 
-  static at::Tensor view_of(const at::Tensor& flat, const FlatParameter& member) {
-    return flat.narrow(0, member.begin, member.parameter.numel()).view(member.parameter.sizes());
+  static at::Tensor view_of(const at::Tensor& whole, const FlatParameter& flat) {
+    return whole.narrow(0, flat.begin, flat.parameter.numel()).view(flat.parameter.sizes());
   }
-  at::Tensor share_of(int rank) const { return flat_.narrow(0, share_ * rank, share_); }
+  at::Tensor shard_of(int rank) const { return flat_.narrow(0, shard_size_ * rank, shard_size_); }
 
   ProcessGroup& group_;
   const bool scatters_;
   std::vector<FlatParameter> flat_parameters_;
   std::vector<std::vector<std::string>> names_;                      // by group
   std::unordered_map<const c10::TensorImpl*, std::int64_t> begins_;  // FlatParameter::begin by parameter
-  std::int64_t share_ = 0;                                           // elements of a rank's part
+  std::int64_t shard_size_ = 0;                                      // elements of a rank's shard
   at::Tensor flat_;                                                  // the parameters
   std::unique_ptr<Optimizer> inner_;
 };

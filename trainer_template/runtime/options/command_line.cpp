@@ -21,12 +21,12 @@
 namespace torchbridge::train {
 namespace {
 
-// CLI11 takes the next word for the value of "--metrics=", which a variable that is not set leaves.
-void refuse_empty_values(std::span<char*> words) {
-  for (const std::string_view word : words) {
-    const auto sign = word.find('=');
-    if (word.starts_with("--") && sign + 1 == word.size())
-      throw CLI::ValidationError(std::string(word.substr(0, sign)), not_empty(""));
+// An unset shell variable leaves "--metrics=", for which CLI11 would take the next argument as the value.
+void reject_empty_values(std::span<char*> arguments) {
+  for (const std::string_view argument : arguments) {
+    const auto sign = argument.find('=');
+    if (argument.starts_with("--") && sign + 1 == argument.size())
+      throw CLI::ValidationError(std::string(argument.substr(0, sign)), not_empty(""));
   }
 }
 
@@ -36,7 +36,7 @@ class CommandLine {
   // Throws CLI::ParseError.
   void parse(int argc, char** argv);
   const Options& options() const { return options_; }
-  // What --help, with the defaults of the task that was chosen, --version or --print-config prints.
+  // The text of --help, with the defaults of the selected task, or of --version.
   std::optional<std::string> help_or_version(const CLI::ParseError& error);
   std::optional<std::string> printed_config() {
     return prints_config_ ? std::optional(config_file(table_, app_.get_name())) : std::nullopt;
@@ -46,7 +46,7 @@ class CommandLine {
   }
 
  private:
-  void take_words();
+  void take_arguments();
   void take_file();
   void take_task();
   void choose_device();
@@ -56,7 +56,7 @@ class CommandLine {
   Options options_;
   OptionTable table_;
   CLI::App app_;
-  std::map<std::string, std::string> words_;  // what the command line gives, by name
+  std::map<std::string, std::string> arguments_;  // values on the command line, by option
   std::string file_;
   bool prints_config_ = false;
 };
@@ -65,27 +65,28 @@ CommandLine::CommandLine(std::span<const TaskRegistration> kinds)
     : kinds_(kinds),
       app_(
           "Trains with DistributedDataParallel, one process a rank.\n"
-          "Ranks come from srun --torch-env, mpirun, torchrun or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT;\n"
-          "without any of them it trains alone.",
+          "The ranks are those of srun --torch-env, mpirun or torchrun, or of RANK, WORLD_SIZE, MASTER_ADDR\n"
+          "and MASTER_PORT; without any of them there is one rank.",
           program_name()) {
   set_up(app_);
-  app_.add_option("--config", file_, "Read options from this TOML file; the command line wins")->check(not_empty);
-  app_.add_flag("--print-config", prints_config_, "Print a file for --config, with all that was chosen");
+  app_.add_option("--config", file_, "Read options from this TOML file; the command line overrides it")
+      ->check(not_empty);
+  app_.add_flag("--print-config", prints_config_, "Print all options with their values, as a file for --config");
   declare_options(table_, options_, kinds_);
   for (const DeclaredOption& each : table_.all()) {
-    std::string& word = words_[each.name];
+    std::string& argument = arguments_[each.name];
     const bool is_flag = std::holds_alternative<bool*>(each.value);
     CLI::Option* const option =
-        is_flag ? app_.add_flag(each.name, word, each.help) : app_.add_option(each.name, word, each.help);
+        is_flag ? app_.add_flag(each.name, argument, each.help) : app_.add_option(each.name, argument, each.help);
     option->group(each.group);
     if (!is_flag) option->type_name(each.kind());
   }
 }
 
 void CommandLine::parse(int argc, char** argv) {
-  refuse_empty_values({argv, static_cast<std::size_t>(argc)});
+  reject_empty_values({argv, static_cast<std::size_t>(argc)});
   app_.parse(argc, argv);
-  take_words();
+  take_arguments();
   take_file();
   take_task();
   try {
@@ -108,11 +109,11 @@ void CommandLine::parse(int argc, char** argv) {
   options_.checkpoints.shown = options_.shown();
 }
 
-void CommandLine::take_words() {
+void CommandLine::take_arguments() {
   for (DeclaredOption& each : table_.all()) {
     if (app_.count(each.name) == 0) continue;
     each.is_given = true;
-    const std::string wrong = each.assign(words_.at(each.name));
+    const std::string wrong = each.assign(arguments_.at(each.name));
     if (!wrong.empty()) throw CLI::ValidationError(each.name, wrong);
   }
 }
@@ -124,24 +125,24 @@ void CommandLine::take_file() {
   std::vector<std::string> keys;
   for (const DeclaredOption& each : table_.all()) keys.push_back(each.key());
   for (const TomlEntry& entry : *entries) {
-    const std::string place = printable(file_) + ":" + std::to_string(entry.line) + ": ";
+    const std::string where = printable(file_) + ":" + std::to_string(entry.line) + ": ";
     DeclaredOption* const option = table_.find("--" + entry.key);
     if (!option) {
-      throw CLI::ValidationError(place + "there is no key '" + printable(entry.key) + "'" +
+      throw CLI::ValidationError(where + "unknown key '" + printable(entry.key) + "'" +
                                  did_you_mean_option(entry.key, keys, kSuggestedOptions, ""));
     }
     std::string text;
     for (const std::string& value : entry.values) text += (text.empty() ? "" : ",") + value;
     const bool wants_list = std::holds_alternative<std::vector<std::string>*>(option->value);
     if (entry.is_list && !wants_list)
-      throw CLI::ValidationError(place + entry.key + ": expected one value, not a list");
-    if (std::exchange(option->is_given, true)) continue;  // the command line wins
+      throw CLI::ValidationError(where + entry.key + ": expected one value, not a list");
+    if (std::exchange(option->is_given, true)) continue;  // the command line overrides the file
     const std::string wrong = option->assign(text);
-    if (!wrong.empty()) throw CLI::ValidationError(place + entry.key + ": " + wrong);
+    if (!wrong.empty()) throw CLI::ValidationError(where + entry.key + ": " + wrong);
   }
 }
 
-// The task may stand in the file: its defaults are known when all is read.
+// Called after command line and file are read, because either may contain --task.
 void CommandLine::take_task() {
   options_.kinds = kinds_;
   options_.kind = &*std::find_if(kinds_.begin(), kinds_.end(),
@@ -164,7 +165,7 @@ std::map<std::string, ChosenOption> CommandLine::chosen() {
   return all;
 }
 
-// NCCL serves GPUs alone: who names it wants one.
+// NCCL needs GPUs: --backend nccl implies --device cuda.
 void CommandLine::choose_device() {
   if (options_.backend == "auto") return;
   const std::vector<DeviceBackend> backends = *parse_backends(options_.backend, "");
@@ -172,18 +173,18 @@ void CommandLine::choose_device() {
   if (std::ranges::none_of(backends, is_nccl)) return;
   if (options_.device == "auto") options_.device = "cuda";
   if (options_.device == "cpu" && std::ranges::all_of(backends, is_nccl)) {
-    throw CLI::ValidationError("--backend", "nccl serves GPUs only: give --device cuda, or --backend gloo or mpi");
+    throw CLI::ValidationError("--backend", "nccl needs a GPU: give --device cuda, or --backend gloo or mpi");
   }
 }
 
 std::optional<std::string> CommandLine::help_or_version(const CLI::ParseError& error) {
   if (dynamic_cast<const CLI::CallForHelp*>(&error)) {
     const auto entries = read_toml(file_);
-    std::string task = words_.at("--task");
+    std::string task = arguments_.at("--task");
     for (const TomlEntry& entry : entries ? *entries : std::vector<TomlEntry>()) {
       if (entry.key == "task" && task.empty() && !entry.values.empty()) task = entry.values.front();
     }
-    (void)table_.at("--task").assign(task);  // help is for all: where there is no such task, of the first
+    (void)table_.at("--task").assign(task);  // an unknown task leaves the first one: help must not fail
     take_task();
     table_.at("--task").default_text = options_.task;
     for (const DeclaredOption& each : table_.all()) {

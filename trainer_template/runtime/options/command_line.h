@@ -8,8 +8,8 @@
 
 namespace torchbridge::train {
 
-// `kinds` must outlive the result; the first is the default of --task. Throws EarlyExit for --help and for anything
-// that is not an option or not a value of it, with the nearest one that there is.
+// `kinds` must outlive the result; the first is the default of --task. Throws EarlyExit for --help, and for an unknown
+// option or an invalid value, with the nearest valid name.
 Options parse_command_line(int argc, char** argv, std::span<const TaskRegistration> kinds);
 
 }  // namespace torchbridge::train

@@ -1,4 +1,4 @@
-// What --print-config prints: a file for --config.
+// The output of --print-config: a file for --config.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace torchbridge::train {
 
-// TOML, with every option, its value and its help.
+// TOML with every option, its value and its help. An option that is not set is a comment.
 std::string config_file(OptionTable& options, const std::string& program);
 
 }  // namespace torchbridge::train

@@ -1,4 +1,4 @@
-// Which GPUs compute in a precision of --precision by themselves.
+// Checks that a GPU supports a precision in hardware.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace torchbridge::train {
 
-// "bf16" needs compute capability 8.0, "fp16" 5.3; other precisions none. The error names precision, GPU and what it
-// has. A GPU whose driver does not tell its capability is taken.
+// "bf16" needs compute capability 8.0, "fp16" 5.3; other precisions need none. The error names the precision, the GPU
+// and its capability. A GPU of unknown capability is accepted.
 Status check_precision(const std::string& precision, const CudaGpu& gpu);
 
 }  // namespace torchbridge::train

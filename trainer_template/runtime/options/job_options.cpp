@@ -1,5 +1,4 @@
-// The options of a job around its training: what it saves, when it stops, what it writes, what it does instead of
-// training, and where it runs.
+// The options of a job other than its training: checkpoints, stopping, output, inference, and the system it runs on.
 #include "trainer_template/runtime/options/option_checks.h"
 #include "trainer_template/runtime/options/options.h"
 
@@ -9,22 +8,23 @@ namespace {
 void declare_checkpoints(OptionTable& table, Options& o) {
   table.begin_group("Checkpoints");
   auto& c = o.checkpoints;
-  table.add("--checkpoint-dir", &c.folder, "Shared by all nodes; without it nothing is saved",
+  table.add("--checkpoint-dir", &c.folder, "Folder for checkpoints, shared by all nodes; without it nothing is saved",
             {.on_ranks = OnRanks::kGiven, .check = not_empty});
-  table.add("--checkpoint-every", &c.every, "Steps; 0: only at the end", {.check = at_least(0)});
-  table.add("--keep", &c.keep, "Newest checkpoints to keep",
+  table.add("--checkpoint-every", &c.every, "Steps between checkpoints; 0: only at the end", {.check = at_least(0)});
+  table.add("--keep", &c.keep, "Number of newest checkpoints to keep",
             {.on_ranks = OnRanks::kRankZero, .check = whole_between(1, 1'000'000)});
-  table.add("--keep-every", &c.keep_every, "Steps: checkpoints at multiples of it are kept for good; 0: none",
+  table.add("--keep-every", &c.keep_every, "Steps: checkpoints at multiples of it are never removed; 0: none",
             {.on_ranks = OnRanks::kRankZero, .check = at_least(0)});
-  table.add("--async-save", &c.async, "Go on training from a copy in memory while a checkpoint is written");
+  table.add("--async-save", &c.async, "Write checkpoints from a copy in memory while training continues");
   table.add("--on-pending-save", &o.on_pending_save,
-            "Where the save before is still being written: wait, or skip this one", {.choices = {"wait", "skip"}});
-  table.add("--save-mb-per-s", &o.save_mb_per_s, "That a rank writes at most; 0: no limit",
+            "If the previous checkpoint is still being written: wait, or skip this one", {.choices = {"wait", "skip"}});
+  table.add("--save-mb-per-s", &o.save_mb_per_s, "Limit for writing checkpoints, in MB/s a rank; 0: no limit",
             {.on_ranks = OnRanks::kOwn, .check = not_negative});
-  table.add("--resume", &c.resume, "auto: the newest good one in --checkpoint-dir; none; or a path",
+  table.add("--resume", &c.resume,
+            "Checkpoint to resume from: auto (the newest valid one in --checkpoint-dir), none, or a path",
             {.text = [&c] { return c.resume == "auto" || c.resume == "none" ? c.resume : "a path"; }});
   table.add("--resume-from-python", &o.resume_from_python,
-            "Where there is no checkpoint: go on from a torch.save of {\"model\": state_dict, \"optimizer\": "
+            "If there is no checkpoint, resume from a torch.save of {\"model\": state_dict, \"optimizer\": "
             "state_dict, ...}",
             {.on_ranks = OnRanks::kGiven, .check = not_empty});
 }
@@ -33,10 +33,10 @@ void declare_stopping(OptionTable& table, Options& o) {
   table.begin_group(
       "Stopping: SIGTERM, SIGUSR1, SIGUSR2 and SIGINT save and end with exit code 75 (docs/use/preemption.md)");
   constexpr std::int64_t kMost = 100'000'000;
-  table.add("--grace", &o.grace_s, "Seconds from the signal until the process would be ended by force; 0: not known",
+  table.add("--grace", &o.grace_s, "Seconds from the signal until the launcher kills the process; 0: not known",
             {.on_ranks = OnRanks::kOwn, .check = whole_between(0, kMost)});
   table.add("--stop-before-limit", &o.stop_before_limit_s,
-            "Stop by oneself so many seconds before the job's time limit; 0: never",
+            "Stop so many seconds before the job's time limit, without a signal; 0: never",
             {.on_ranks = OnRanks::kOwn, .check = whole_between(0, kMost)});
 }
 
@@ -49,55 +49,59 @@ void declare_output(OptionTable& table, Options& o) {
             {.on_ranks = OnRanks::kRankZero, .check = not_empty});
   table.add("--tensorboard", &o.tensorboard, "Write TensorBoard's event files into this folder",
             {.on_ranks = OnRanks::kRankZero, .check = not_empty});
-  table.add("--log-every", &o.log_every, "Steps: write and show these, the evaluated ones and the last one only",
+  table.add("--log-every", &o.log_every,
+            "Write and show only steps at multiples of it, evaluated steps and the last one",
             {.on_ranks = OnRanks::kRankZero, .check = at_least(1)});
   table.add("--no-grad-norm", &o.no_grad_norm,
-            "Leave the gradient's norm out of them, which is a pass over all gradients",
+            "Do not measure the norm of the gradients, which takes a pass over all of them",
             {.on_ranks = OnRanks::kRankZero});
   table.add("--peak-tflops", &o.peak_tflops,
-            "Of a rank's device, for the share of it that a language model uses (MFU); 0: unknown",
+            "Peak TFLOP/s of a rank's device, for a language model's utilization of it (MFU); 0: unknown",
             {.on_ranks = OnRanks::kRankZero, .check = not_negative, .if_not_set = "the GPU's, by its name"});
-  table.add("--eval-every", &o.eval_every, "Steps; 0: only at the end", {.is_shown = true, .check = at_least(0)});
+  table.add("--eval-every", &o.eval_every, "Steps between evaluations; 0: only at the end",
+            {.is_shown = true, .check = at_least(0)});
   table.add("--compiled-eval", &o.compiled_eval,
-            "Evaluate by this package of AOTInductor (.pt2) with the weights of the model",
+            "Evaluate with this AOTInductor package (.pt2) and the weights of the model",
             {.on_ranks = OnRanks::kGiven, .check = existing_file});
   table.add("--profile", &o.profile, "Trace so many steps after the first ten (rank 0; Chrome's and Perfetto's format)",
             {.on_ranks = OnRanks::kRankZero, .check = at_least(0)});
-  table.add("--profile-file", &o.profile_file, "Where --profile writes its trace",
+  table.add("--profile-file", &o.profile_file, "File for the trace of --profile",
             {.on_ranks = OnRanks::kRankZero, .check = not_empty});
-  table.add("--progress", &o.progress, "bar, lines, or auto: a bar on a terminal",
+  table.add("--progress", &o.progress, "bar, lines, or auto: a bar on a terminal, else lines",
             {.on_ranks = OnRanks::kRankZero, .choices = {"auto", "bar", "lines"}});
-  table.add("--quiet", &o.quiet, "Only the last line", {.on_ranks = OnRanks::kRankZero});
+  table.add("--quiet", &o.quiet, "Print only the last line", {.on_ranks = OnRanks::kRankZero});
 }
 
 void declare_inference(OptionTable& table, Options& o) {
-  table.begin_group("Instead of training, with the weights of --init-from or of the newest checkpoint");
-  table.add("--generate", &o.generate, "Go on with this text", {.check = not_empty});
-  table.add("--generate-length", &o.generate_length, "Tokens", {.on_ranks = OnRanks::kRankZero, .check = at_least(1)});
-  table.add("--temperature", &o.temperature, "Of --generate; 0: always the likeliest token",
+  table.begin_group("Inference instead of training, with the weights of --init-from or of the newest checkpoint");
+  table.add("--generate", &o.generate, "Continue this text", {.check = not_empty});
+  table.add("--generate-length", &o.generate_length, "Tokens to generate",
+            {.on_ranks = OnRanks::kRankZero, .check = at_least(1)});
+  table.add("--temperature", &o.temperature, "Sampling temperature of --generate; 0: always the most likely token",
             {.on_ranks = OnRanks::kRankZero, .check = not_negative});
-  table.add("--predict", &o.predict, "Say what is in this file", {.on_ranks = OnRanks::kGiven, .check = not_empty});
+  table.add("--predict", &o.predict, "Print the model's prediction for this file",
+            {.on_ranks = OnRanks::kGiven, .check = not_empty});
 }
 
 void declare_system(OptionTable& table, Options& o) {
   table.begin_group("System");
   table.add("--backend", &o.backend,
             "gloo, nccl, mpi, cpu:gloo,cuda:nccl or another one; auto: by --device, on the CPU gloo over shared memory",
-            {.on_ranks = OnRanks::kMeeting, .check = check_backend});
-  table.add(
-      "--init-method", &o.init_method,
-      "env://, tcp://HOST:PORT, file:///PATH, slurm://, mpi:// or pmix://; without it, whatever started the trainer",
-      {.on_ranks = OnRanks::kOwn, .check = check_init_method});
+            {.on_ranks = OnRanks::kAtJoin, .check = check_backend});
+  table.add("--init-method", &o.init_method,
+            "env://, tcp://HOST:PORT, file:///PATH, slurm://, mpi:// or pmix://; default: by the launcher",
+            {.on_ranks = OnRanks::kOwn, .check = check_init_method});
   table.add("--device", &o.device,
-            "cuda: the GPU of LOCAL_RANK, or the only visible one; auto: the CPU, with --backend nccl cuda",
+            "cuda: the GPU of LOCAL_RANK, or the only visible one; auto: cuda with --backend nccl, else cpu",
             {.on_ranks = OnRanks::kOwn, .is_shown = true, .choices = {"auto", "cpu", "cuda"}});
   table.add("--workers", &o.workers, "Threads that prepare batches; 0: none",
             {.on_ranks = OnRanks::kOwn, .is_shown = true, .check = whole_between(0, 256)});
-  table.add("--heartbeat", &o.heartbeat_s, "Seconds after which a stopped rank ends the job; 0: it is waited for",
+  table.add("--heartbeat", &o.heartbeat_s,
+            "Seconds without a heartbeat after which a rank is lost and the job ends; 0: no heartbeats",
             {.on_ranks = OnRanks::kRankZero, .check = number_between(0, 1e6)});
-  table.add("--timeout", &o.timeout_s, "Seconds to wait in a collective",
+  table.add("--timeout", &o.timeout_s, "Timeout of a collective in seconds",
             {.on_ranks = OnRanks::kOwn, .check = number_between(1, 1e6)});
-  table.add("--join-timeout", &o.join_timeout_s, "Seconds until all ranks are there, at most --timeout",
+  table.add("--join-timeout", &o.join_timeout_s, "Timeout in seconds for all ranks to join, at most --timeout",
             {.on_ranks = OnRanks::kOwn, .check = number_between(1, 1e6), .if_not_set = "60, with a GPU 300"});
 }
 

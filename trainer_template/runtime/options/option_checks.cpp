@@ -35,7 +35,7 @@ std::string check_init_method(const std::string& url) {
 std::string not_negative(const std::string& text) {
   double value = -1;
   const bool number = parse(text, value);
-  return number && value >= 0 && value < 1e300 ? "" : "'" + text + "': expected a number from 0 on, below 1e300";
+  return number && value >= 0 && value < 1e300 ? "" : "'" + text + "': expected a number of at least 0, below 1e300";
 }
 
 std::function<std::string(const std::string&)> number_between(double least, double most) {
@@ -52,7 +52,7 @@ std::function<std::string(const std::string&)> number_between(double least, doub
 std::function<std::string(const std::string&)> at_least(std::int64_t least) {
   return [least](const std::string& text) {
     if (parse_integer(text, least, std::numeric_limits<std::int64_t>::max())) return std::string();
-    return "'" + printable(text) + "': expected a whole number from " + std::to_string(least) + " on";
+    return "'" + printable(text) + "': expected a whole number of at least " + std::to_string(least);
   };
 }
 
@@ -69,6 +69,6 @@ std::string existing_file(const std::string& path) {
   return std::filesystem::is_regular_file(path, ignored) ? "" : "'" + printable(path) + "' is not a file";
 }
 
-std::string not_empty(const std::string& text) { return text.empty() ? "'' is empty" : ""; }
+std::string not_empty(const std::string& text) { return text.empty() ? "the value is empty" : ""; }
 
 }  // namespace torchbridge::train

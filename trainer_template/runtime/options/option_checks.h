@@ -1,4 +1,4 @@
-// What values of options may be: each returns what is wrong with the text, or nothing.
+// Checks of option values: each returns a message about an invalid text, or "" for a valid one.
 #pragma once
 
 #include <cstdint>

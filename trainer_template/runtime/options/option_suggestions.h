@@ -1,4 +1,4 @@
-// What other trainers call the options of this one: a name that is not there is answered with the one that is meant.
+// Names of the same options in other trainers: the error for an unknown option suggests ours.
 #pragma once
 
 #include "bridge/program/program.h"

@@ -13,17 +13,17 @@
 namespace torchbridge::train {
 namespace {
 
-std::vector<std::string> words_of(const std::string& list) {
-  std::vector<std::string> words;
+std::vector<std::string> items_of(const std::string& list) {
+  std::vector<std::string> items;
   for (std::size_t begin = 0; begin <= list.size();) {
     const std::size_t end = std::min(list.find(',', begin), list.size());
-    if (end > begin) words.push_back(list.substr(begin, end - begin));
+    if (end > begin) items.push_back(list.substr(begin, end - begin));
     begin = end + 1;
   }
-  return words;
+  return items;
 }
 
-// Whether `text` is a value of the type, which it has then.
+// Each overload of read() sets the value from a valid text, and returns whether the text is valid.
 bool read(const std::string& text, bool& value) { return value = text == "true", value || text == "false"; }
 bool read(const std::string& text, double& value) {
   char* end = nullptr;
@@ -41,11 +41,11 @@ bool read(const std::string& text, std::integral auto& value) {
 bool read(const std::string& text, std::optional<double>& value) { return read(text, value.emplace()); }
 bool read(const std::string& text, std::string& value) { return value = text, true; }
 bool read(const std::string& text, std::filesystem::path& value) { return value = text, true; }
-bool read(const std::string& text, std::vector<std::string>& value) { return value = words_of(text), true; }
+bool read(const std::string& text, std::vector<std::string>& value) { return value = items_of(text), true; }
 
-std::string joined(const std::vector<std::string>& words, const std::string& between) {
+std::string joined(const std::vector<std::string>& items, const std::string& between) {
   std::string all;
-  for (const std::string& word : words) all += (all.empty() ? "" : between) + word;
+  for (const std::string& item : items) all += (all.empty() ? "" : between) + item;
   return all;
 }
 
@@ -76,7 +76,7 @@ std::string DeclaredOption::assign(const std::string& text) {
     return "'" + printable(text) + "': expected one of " + joined(choices, ", ") + did_you_mean(text, choices);
   }
   if (std::string wrong = rule.check ? rule.check(text) : ""; !wrong.empty()) return wrong;
-  const bool is_read = std::visit([&](auto* place) { return read(text, *place); }, value);
+  const bool is_read = std::visit([&](auto* target) { return read(text, *target); }, value);
   return is_read ? ""
                  : "'" + printable(text) + "': expected " +
                        (kind() == "INT"     ? "a whole number"
@@ -102,14 +102,14 @@ DeclaredOption* OptionTable::find(const std::string& name) {
 DeclaredOption& OptionTable::at(const std::string& name) { return *find(name); }
 
 std::string text_of(const OptionValue& value) {
-  return std::visit([](const auto* place) { return text(*place); }, value);
+  return std::visit([](const auto* source) { return text(*source); }, value);
 }
 
 std::optional<std::string> toml_of(const OptionValue& value) {
   if (const auto* list = std::get_if<std::vector<std::string>*>(&value)) {
-    std::vector<std::string> words;
-    for (const std::string& word : **list) words.push_back(toml_text(word));
-    return words.empty() ? std::nullopt : std::optional("[" + joined(words, ", ") + "]");
+    std::vector<std::string> items;
+    for (const std::string& item : **list) items.push_back(toml_text(item));
+    return items.empty() ? std::nullopt : std::optional("[" + joined(items, ", ") + "]");
   }
   if (const auto* number = std::get_if<std::optional<double>*>(&value); number && !**number) return std::nullopt;
   if (const auto* flag = std::get_if<bool*>(&value)) return **flag ? "true" : "false";

@@ -6,8 +6,8 @@
 
 #include "bridge/core/init_method.h"
 #include "bridge/launch/launch.h"
-#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/options/gpu_precision.h"
 
 namespace torchbridge::train {
@@ -19,16 +19,16 @@ std::chrono::milliseconds milliseconds(double seconds) {
 
 }  // namespace
 
-std::string Options::refusal_of(const TaskRegistration& other) const {
-  const auto refusal = [&](bool TaskRegistration::*offers, const std::string& option) {
+std::string Options::why_unsupported(const TaskRegistration& other) const {
+  const auto reason = [&](bool TaskRegistration::*supports, const std::string& option) {
     std::string others;
     for (const TaskRegistration& each : kinds) {
-      if (each.*offers) others += (others.empty() ? ", --task " : " or ") + each.name;
+      if (each.*supports) others += (others.empty() ? ": give --task " : " or ") + each.name;
     }
-    return option + ": task '" + other.name + "' cannot do that" + (others.empty() ? "" : others + " can");
+    return option + ": task '" + other.name + "' does not support it" + others;
   };
-  if (!generate.empty() && !other.generates) return refusal(&TaskRegistration::generates, "--generate");
-  return !predict.empty() && !other.predicts ? refusal(&TaskRegistration::predicts, "--predict") : "";
+  if (!generate.empty() && !other.generates) return reason(&TaskRegistration::generates, "--generate");
+  return !predict.empty() && !other.predicts ? reason(&TaskRegistration::predicts, "--predict") : "";
 }
 
 Order Options::sample_order() const {
@@ -37,7 +37,7 @@ Order Options::sample_order() const {
 }
 
 GradientAverage Options::gradient_average() const {
-  // DDP's all-reduce, of which the hook of --grad-comm is a part.
+  // --grad-comm is a hook of DDP's all-reduce, so it implies that.
   if (zero_gradients == "auto") return grad_comm == "fp32" ? GradientAverage::kAuto : GradientAverage::kDdp;
   return zero_gradients == "all-reduce" ? GradientAverage::kDdp : GradientAverage::kReduceScatter;
 }
@@ -79,7 +79,7 @@ GroupOptions Options::group() const {
 }
 
 PreemptionOptions Options::preemption(const EnvMap& environment) const {
-  PreemptionOptions stopping{.saves = !checkpoints.folder.empty(), .speaks = presumed_rank(environment) == 0};
+  PreemptionOptions stopping{.saves = !checkpoints.folder.empty(), .is_reporter = presumed_rank(environment) == 0};
   const auto end = end_of_job(environment);
   if (end) stopping.end_of_job = *end;
   if (grace_s > 0) stopping.grace = std::chrono::seconds(grace_s);
@@ -87,7 +87,7 @@ PreemptionOptions Options::preemption(const EnvMap& environment) const {
   if (!end) throw EarlyExit(ExitCode::kBadOptions, end.error().message);
   if (!*end) {
     throw EarlyExit(ExitCode::kBadOptions,
-                    "--stop-before-limit: the end of the job is not known, for SLURM_JOB_END_TIME is not set; "
+                    "--stop-before-limit: the end of the job is not known, because SLURM_JOB_END_TIME is not set; "
                     "scripts/train.sbatch sets it where Slurm does not");
   }
   stopping.before_end = std::chrono::seconds(stop_before_limit_s);
@@ -100,9 +100,9 @@ ProgressStyle Options::progress_style() const {
   return progress == "lines" ? ProgressStyle::kLines : ProgressStyle::kAuto;
 }
 
-// A checkpoint that is named by its own folder may be older than others.
+// With --resume PATH/step-N the run goes back to that checkpoint: newer ones may exist.
 RunStart Options::run_start(const TrainState& start) const {
-  std::error_code ignored;  // auto and none are no paths
+  std::error_code ignored;  // auto and none are not paths
   const auto named = std::filesystem::canonical(checkpoints.resume, ignored);
   return {.run = start.run, .step = start.step, .goes_back = step_of_folder(named.filename().string()).has_value()};
 }

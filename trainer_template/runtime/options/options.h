@@ -1,4 +1,4 @@
-// The options of a trainer program, and what each part of the runtime is to know of them.
+// The options of a trainer program, and their conversion into the options of each part of the runtime.
 #pragma once
 
 #include <cstdint>
@@ -11,29 +11,28 @@
 #include "trainer_template/runtime/checkpoint/checkpoint.h"
 #include "trainer_template/runtime/data/loader.h"
 #include "trainer_template/runtime/data/sampler.h"
-#include "trainer_template/runtime/process_group/process_group.h"
-#include "trainer_template/runtime/training/accumulation.h"
 #include "trainer_template/runtime/optim/grad_scaler.h"
 #include "trainer_template/runtime/optim/lr_schedule.h"
 #include "trainer_template/runtime/optim/zero.h"
-#include "trainer_template/runtime/training/non_finite.h"
 #include "trainer_template/runtime/options/option_table.h"
-#include "trainer_template/runtime/training/preemption.h"
 #include "trainer_template/runtime/output/progress.h"
 #include "trainer_template/runtime/output/step_file.h"
+#include "trainer_template/runtime/process_group/process_group.h"
+#include "trainer_template/runtime/training/accumulation.h"
+#include "trainer_template/runtime/training/non_finite.h"
+#include "trainer_template/runtime/training/preemption.h"
 #include "trainer_template/runtime/training/task.h"
 
 namespace torchbridge::train {
 
-// An option as it was chosen.
+// The value of an option in this run.
 struct ChosenOption {
   OnRanks on_ranks = OnRanks::kSame;
   bool is_shown = false;
-  std::string value;  // as text; of OnRanks::kGiven "set" or "not set"
+  std::string value;  // as text; "set" or "not set" for OnRanks::kGiven
 };
 
-// Names, units and meanings are those of training_options.cpp and job_options.cpp (--help). A task's own defaults come
-// on top.
+// training_options.cpp and job_options.cpp (--help) have the names, units and meanings. A task may set other defaults.
 struct Options {
   std::string task, data, model;
   bool task_given = false, data_given = false, model_given = false;  // by the user, not by the task's defaults
@@ -93,8 +92,8 @@ struct Options {
 
   TaskSettings task_settings() const { return {data, model}; }
   bool is_inference() const { return !generate.empty() || !predict.empty(); }
-  // Why tasks of this kind cannot do what --generate or --predict asks for, with those that can; empty: they can.
-  std::string refusal_of(const TaskRegistration& other) const;
+  // Why tasks of this kind do not support --generate or --predict, with the tasks that do; empty if they do.
+  std::string why_unsupported(const TaskRegistration& other) const;
   Order sample_order() const;                // of `order`
   GradientAverage gradient_average() const;  // of `zero_gradients` and `grad_comm`
   c10::ScalarType autocast_type() const;     // of `precision`; c10::kFloat: no autocast
@@ -103,19 +102,19 @@ struct Options {
   GradScalerOptions loss_scaling() const;
   LrSchedule schedule(std::int64_t total_steps) const;
   GroupOptions group() const;
-  // Throws EarlyExit where the end of the job is needed and `environment` does not tell it.
+  // Throws EarlyExit if --stop-before-limit needs the end of the job and `environment` does not contain it.
   PreemptionOptions preemption(const EnvMap& environment) const;
   ProgressStyle progress_style() const;
   RunStart run_start(const TrainState& start) const;
   SamplerOptions sampler(std::int64_t samples, const ProcessGroup& group) const;
   LoaderOptions loading(const ProcessGroup& group) const;
-  // What was chosen, as it is shown at the start and kept in checkpoints, by name: "lr".
+  // The values that are shown at the start and kept in checkpoints, by name: "lr".
   std::map<std::string, std::string> shown() const;
 };
 
-// Puts every option of the trainer, and those of its tasks, into the table. `options` must outlive it.
+// Declares every option of the trainer and of its tasks in the table. `options` must outlive it.
 void declare_options(OptionTable& table, Options& options, std::span<const TaskRegistration> kinds);
-// Part of that.
+// The part of declare_options() in job_options.cpp.
 void declare_job_options(OptionTable& table, Options& options);
 
 }  // namespace torchbridge::train

@@ -11,7 +11,7 @@
 namespace torchbridge::train {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "numbers are written as they are in memory");
+static_assert(std::endian::native == std::endian::little, "numbers are written in the byte order of memory");
 
 constexpr std::array<std::uint32_t, 256> kCrcTable = [] {
   constexpr std::uint32_t kPolynomial = 0x82f63b78;  // reflected
@@ -60,7 +60,8 @@ constexpr int kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSession
 
 double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
-// TensorBoard reads a folder's files in the order of their names, and a restart may come within the second.
+// TensorBoard reads a folder's files in the order of their names, and two starts may be within one second: hence the
+// microseconds.
 std::string file_name() {
   char host[256] = "localhost", time[64];
   gethostname(host, sizeof host - 1);

@@ -19,19 +19,19 @@ std::uint32_t crc32c(std::string_view bytes);
 // One record of the file: its length, the length's checksum, the bytes, their checksum.
 std::string tf_record(std::string_view bytes);
 
-// An Event of one number; seconds since 1970.
+// An Event of one number. `wall_time`: seconds since 1970.
 std::string scalar_event(double wall_time, std::int64_t step, const std::string& name, float value);
 
-// For one rank. What was written is with the kernel when flush() returns.
+// For one rank. When flush() returns, the kernel has all that was written: a kill of the process does not lose it.
 class EventFile {
  public:
-  // A new file in `folder`, which is made; an empty path writes nothing. The file says that the run goes on after
-  // `last_step` (0: from the start): TensorBoard then drops what an earlier file has of later steps. Throws TrainError,
-  // which names the file.
+  // Makes a new file in `folder`, and the folder; an empty path writes nothing. The file has a record that the run
+  // resumes after `last_step` (0: from the start): TensorBoard then drops later steps of earlier files. Throws
+  // TrainError, which names the file.
   EventFile(const std::filesystem::path& folder, std::int64_t last_step);
   void write(std::int64_t step, const std::string& name, double value);
   void flush();
-  // Throws TrainError where numbers are missing because the disk was full, say.
+  // Throws TrainError if numbers are missing, as after a full disk.
   void check_complete() const { file_.check_complete(); }
 
  private:

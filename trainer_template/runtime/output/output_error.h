@@ -1,4 +1,4 @@
-// The errors of files that the user named for output.
+// Errors of output files that the user named.
 #pragma once
 
 #include <filesystem>
@@ -8,12 +8,12 @@
 
 namespace torchbridge::train {
 
-// When it is opened; `option` is the one that named it: "--metrics".
+// For opening the file. `option` is the one that named it: "--metrics".
 inline TrainError cannot_open(const std::filesystem::path& file, const std::string& reason, const std::string& option) {
   return TrainError("cannot write '" + file.string() + "': " + reason + "; give another " + option);
 }
 
-// Later.
+// For writing to it later.
 inline TrainError cannot_write(const std::filesystem::path& file) {
   return TrainError("cannot write '" + file.string() + "': is the disk full?");
 }

@@ -23,7 +23,7 @@ bool is_redrawn(ProgressStyle style) {
   return style == ProgressStyle::kBar || (style == ProgressStyle::kAuto && is_on_a_terminal());
 }
 
-// Of the terminal; a large number where there is none, or it does not say.
+// The terminal's width; a large number if there is no terminal or its width is not known.
 int columns() {
   winsize size{};
   constexpr int kUnknown = 1000;
@@ -74,7 +74,7 @@ void Progress::show(const StepRecord& record) {
       static_cast<long long>(record.step), static_cast<long long>(total_steps_), static_cast<long long>(record.epoch),
       record.loss, record.tokens_per_s.value_or(record.samples_per_s), record.tokens_per_s ? "tokens/s" : "samples/s",
       last ? "" : ("  " + duration_text(seconds_left(record.step, now)) + " left").c_str());
-  // A line that the terminal breaks would be redrawn in its last row only.
+  // If the terminal wrapped the line, only its last row would be redrawn.
   constexpr int kWidth = 30, kAround = 8;  // "[] 100%", and the last column stays free
   const int width = redrawn_ ? std::clamp(columns() - length - kAround, 0, kWidth) : kWidth;
   const std::string line = bar(record.step, total_steps_, width) + numbers;
@@ -83,7 +83,7 @@ void Progress::show(const StepRecord& record) {
   std::fflush(stdout);
 }
 
-// As long a step as those before, evaluations and saves between them included.
+// Assumes the mean time of the steps so far, evaluations and saves included.
 double Progress::seconds_left(std::int64_t step, Clock::time_point now) const {
   const double done = static_cast<double>(step - done_), left = static_cast<double>(total_steps_ - step);
   return std::chrono::duration<double>(now - begin_).count() / done * left;

@@ -1,4 +1,4 @@
-// What a person sees of the training while it runs.
+// The progress of training, for a person who watches.
 #pragma once
 
 #include <chrono>
@@ -9,16 +9,16 @@
 
 namespace torchbridge::train {
 
-// A bar that is redrawn in its line, a plain line every ten seconds, or, by itself, the bar on a terminal and lines
-// elsewhere. Under srun the output of a task is never a terminal, though a person may be looking at it.
+// kBar: a bar that is redrawn in its line. kLines: a line every ten seconds. kAuto: the bar on a terminal, else lines.
+// Under srun the output of a task is never a terminal, even if a person watches it.
 enum class ProgressStyle { kNone, kAuto, kBar, kLines };
 
 // For one rank.
 class Progress {
  public:
-  // `done`: steps that were taken before this process.
+  // `done`: steps done before this process.
   Progress(ProgressStyle style, std::int64_t total_steps, std::int64_t done = 0);
-  ~Progress();  // what is printed next begins a line of its own
+  ~Progress();  // ends the bar's line
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   void show(const StepRecord& record);

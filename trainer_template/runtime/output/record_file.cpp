@@ -19,7 +19,7 @@
 namespace torchbridge::train {
 namespace {
 
-// 0, or why not.
+// Returns 0 or errno.
 int write_all(int file, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = write(file, text.data(), text.size());
@@ -30,7 +30,8 @@ int write_all(int file, std::string_view text) {
   return 0;
 }
 
-// What /dev/stdout and its like stand for: it is written at the place where the process itself goes on.
+// The descriptor behind /dev/stdout and the like. It is written through, not opened again: a second open file would
+// have a position of its own and overwrite the process's other output.
 std::optional<int> own_descriptor(const std::filesystem::path& path) {
   if (path == "/dev/stdout") return STDOUT_FILENO;
   if (path == "/dev/stderr") return STDERR_FILENO;
@@ -40,11 +41,11 @@ std::optional<int> own_descriptor(const std::filesystem::path& path) {
   return value ? std::optional(static_cast<int>(*value)) : std::nullopt;
 }
 
-// A pipe that nobody reads yet is waited for, but not for ever.
+// Waits up to five seconds for a reader of a named pipe.
 Socket open_to_write(const std::filesystem::path& path) {
-  constexpr std::chrono::seconds kPatience{5};
+  constexpr std::chrono::seconds kTimeout{5};
   constexpr std::chrono::milliseconds kRetry{50};
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  const auto deadline = std::chrono::steady_clock::now() + kTimeout;
   while (true) {
     Socket file(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666));
     if (file.open()) fcntl(file.descriptor(), F_SETFL, fcntl(file.descriptor(), F_GETFL) & ~O_NONBLOCK);
@@ -60,7 +61,7 @@ RecordFile::RecordFile(const std::filesystem::path& path, const char* option) : 
   file_ = own ? Socket(fcntl(*own, F_DUPFD_CLOEXEC, 0)) : open_to_write(path);
   struct stat status {};
   if (!file_.open() || fstat(file_.descriptor(), &status) != 0)
-    throw cannot_open(path, errno == ENXIO ? "nobody reads this pipe" : std::strerror(errno), option);
+    throw cannot_open(path, errno == ENXIO ? "no process reads this pipe" : std::strerror(errno), option);
   is_regular_ = !own && S_ISREG(status.st_mode);
   size_ = status.st_size;
 }
@@ -70,7 +71,7 @@ int RecordFile::write_at(std::int64_t position, std::string_view end, std::strin
   if (is_regular_ && lseek(file, position, SEEK_SET) < 0) return errno;
   const int error = write_all(file, record);
   if (error != 0 && is_regular_) {
-    // The place of `end` is there, so writing it anew asks nothing of a full disk.
+    // The blocks of `end` are allocated, so it can be written again on a full disk.
     [[maybe_unused]] const bool restored =
         ftruncate(file, size_) == 0 && lseek(file, position, SEEK_SET) >= 0 && write_all(file, end) == 0;
   }
@@ -88,13 +89,13 @@ bool RecordFile::replace_end(std::string_view end, std::string_view record) {
   }
   if (!failing_)
     say("cannot write '" + path_.string() + "': " + std::strerror(error) +
-        "; what would come there is left out, and training goes on");
+        "; training continues, and records are lost until writing succeeds again");
   failing_ = incomplete_ = true;
   return false;
 }
 
 void RecordFile::check_complete() const {
-  if (incomplete_) throw TrainError("'" + path_.string() + "' is not complete: it could not be written for some time");
+  if (incomplete_) throw TrainError("'" + path_.string() + "' is incomplete: some records could not be written");
 }
 
 }  // namespace torchbridge::train

@@ -1,4 +1,4 @@
-// What a run writes beside its checkpoints: a disk that takes nothing any more does not end training.
+// A file of records other than checkpoints: a full disk loses records and does not end training.
 #pragma once
 
 #include <cstdint>
@@ -9,29 +9,29 @@
 
 namespace torchbridge::train {
 
-// For one rank. What was written is with the kernel at once, so it outlives a kill of the process.
+// For one rank. Each record goes to the kernel at once: a kill of the process does not lose it.
 class RecordFile {
  public:
-  // Takes everything and keeps nothing.
+  // Discards all records.
   RecordFile() = default;
-  // Goes on at the end of what is there; a pipe or a terminal has no end. Throws TrainError, which names file and
-  // option, "--metrics".
+  // Appends to an existing file. Throws TrainError, which names the file and `option`, such as "--metrics".
   RecordFile(const std::filesystem::path& path, const char* option);
 
-  // All of the record or nothing of it: then false, and a line on stderr says so, once until something can be written
-  // again.
+  // Writes the whole record or nothing of it. Returns false for nothing, with one line on stderr for all failures in a
+  // row.
   bool append(std::string_view record) { return replace_end({}, record); }
-  // `end`, which the file ends with, gives way to the record. REQUIRES: a regular file, unless `end` is empty.
+  // Replaces the last bytes of the file, which are `end`, by the record. REQUIRES: a regular file, unless `end` is
+  // empty.
   bool replace_end(std::string_view end, std::string_view record);
-  // Throws TrainError where a record is missing.
+  // Throws TrainError if a record is missing.
   void check_complete() const;
 
  private:
-  // 0, or why not; then the file is as before.
+  // Returns 0, or errno: then the file is unchanged.
   int write_at(std::int64_t position, std::string_view end, std::string_view record);
 
   std::filesystem::path path_;
-  Socket file_;            // whose descriptor it owns
+  Socket file_;            // owns the file's descriptor
   std::int64_t size_ = 0;  // of a regular file
   bool is_regular_ = false, failing_ = false, incomplete_ = false;
 };

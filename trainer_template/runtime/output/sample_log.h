@@ -1,4 +1,4 @@
-// Which samples each optimizer step took, on which rank: the proof that an epoch has each sample once.
+// A log of the samples of each optimizer step, by rank. It proves that an epoch has each sample once.
 #pragma once
 
 #include <cstdint>
@@ -7,24 +7,24 @@
 #include <string>
 #include <vector>
 
-#include "trainer_template/runtime/process_group/process_group.h"
 #include "trainer_template/runtime/output/metrics.h"
 #include "trainer_template/runtime/output/step_file.h"
+#include "trainer_template/runtime/process_group/process_group.h"
 
 namespace torchbridge::train {
 
-// One file for all ranks, written by rank 0, which the others tell their samples: an all-gather a step.
-// scripts/check_sample_log reads it.
+// One file for all ranks, written by rank 0. Each step costs an all-gather of the ranks' samples.
+// scripts/check_sample_log checks the file.
 class SampleLog {
  public:
-  // Collective: throws on all ranks where the file cannot be opened as StepFile does it. The path is rank 0's; without
-  // one nothing happens.
+  // Collective: throws on all ranks if StepFile cannot open the file. The path is rank 0's; an empty one writes
+  // nothing.
   SampleLog(ProcessGroup& group, const std::filesystem::path& path, const RunStart& start);
 
-  // Collective: before a checkpoint of the step, so that the file never lacks a step that a checkpoint holds.
+  // Collective. Call it before a checkpoint of the step, so that the file never lacks a step that a checkpoint has.
   // `batches`: this rank's samples in the step, batch by batch.
   void write(const StepRecord& record, std::span<const std::vector<std::int64_t>> batches);
-  // Collective: throws on all ranks where a line is missing because the disk was full, say.
+  // Collective: throws on all ranks if a line is missing, as after a full disk.
   void check_complete();
 
  private:
@@ -34,7 +34,7 @@ class SampleLog {
 };
 
 // A line for each of a step's batches, {"step":7,"epoch":0,"samples":[[5,1],[4,9]]} with the samples of rank 0, 1 ...,
-// in their order. ranks[i] is what samples_text gave on rank i.
+// in their order. ranks[i] is samples_text() of rank i.
 std::vector<std::string> sample_log_lines(const StepRecord& record, std::span<const std::string> ranks);
 
 // "5,1;3,2": the samples of one rank, batch by batch.

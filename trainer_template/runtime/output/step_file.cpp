@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "trainer_template/runtime/base/file_lock.h"
-#include "trainer_template/runtime/output/keep_aside.h"
+#include "trainer_template/runtime/output/backup_file.h"
 #include "trainer_template/runtime/output/output_error.h"
 
 namespace torchbridge::train {
@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A pipe, a terminal, or what /dev/stdout stands for: it has no past, and nothing is put in its place.
+// A pipe, a terminal, or a link such as /dev/stdout: it is written without truncation and lock.
 bool is_stream(const fs::path& path) {
   std::error_code ignored;
   if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) return true;
@@ -36,7 +36,7 @@ std::int64_t step_of_line(std::string_view line) {
   return std::from_chars(line.data(), line.data() + line.size(), step).ec == std::errc() ? step : -1;
 }
 
-// Empty where the line has none.
+// Empty if the line has no run id.
 std::string run_of_line(std::string_view line) {
   const auto begin = line.find(kRun);
   if (begin == std::string_view::npos) return {};
@@ -44,12 +44,12 @@ std::string run_of_line(std::string_view line) {
   return std::string(line.substr(0, line.find('"')));
 }
 
-// An empty file where there is none.
+// Makes an empty file if there is none.
 Socket locked(const fs::path& path, const char* option) {
   Socket file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   if (!file.open()) throw cannot_open(path, std::strerror(errno), option);
   if (!lock_file(file, "file '" + path.string() + "'"))
-    throw cannot_open(path, "another run, or another option of this one, writes it", option);
+    throw cannot_open(path, "another run, or another option of this run, writes to it", option);
   return file;
 }
 
@@ -86,12 +86,13 @@ StepFile::StepFile(const fs::path& path, const RunStart& start, const char* opti
   lock_ = locked(path, option);
   std::ifstream before(path, std::ios::binary);
   auto kept = lines_until(before, start.step);
-  if (!kept) throw cannot_open(path, "its first line is no record of a step, so it is no file of this option", option);
+  if (!kept)
+    throw cannot_open(path, "its first line is not a step record, so this option did not write the file", option);
   if (kept->run && *kept->run != start.run) {
-    keep_aside(path, "is of another run", option);
+    back_up(path, "belongs to another run", option);
     kept = KeptLines{};
   } else if (kept->has_later && (start.goes_back || start.run.empty())) {
-    keep_aside(path, "has steps after " + std::to_string(start.step) + ", where this run goes on", option);
+    back_up(path, "has records after step " + std::to_string(start.step) + ", from which this run resumes", option);
   }
   if (ftruncate(lock_.descriptor(), kept->size) != 0) throw cannot_open(path, std::strerror(errno), option);
   if (kept->size > 0) run_.clear();
@@ -106,7 +107,7 @@ void StepFile::write(const std::string& line) {
 
 void StepFile::add_to_last(const std::string& members) {
   if (last_line_.empty() || last_line_.find(members.substr(0, members.find(':'))) != std::string::npos) return;
-  file_.replace_end("}\n", members + "}\n");  // one write: a kill leaves the line as it was, or as it is to be
+  file_.replace_end("}\n", members + "}\n");  // one write: a kill leaves the old line or the new one
 }
 
 }  // namespace torchbridge::train

@@ -1,4 +1,4 @@
-// A file with a line of JSON for each step of one run, which goes on with it after a restart.
+// A file with a line of JSON for each step of one run; a restart continues it.
 #pragma once
 
 #include <cstdint>
@@ -12,50 +12,48 @@
 
 namespace torchbridge::train {
 
-// Where a run stands when it opens its files.
+// The state of a run when it opens its files.
 struct RunStart {
-  std::string
-      run;  // its id, which the first line of its files has; empty: of a version without ids, whose files have none
+  std::string run;         // its id, in the first line of its files; empty for a run of a version without ids
   std::int64_t step = 0;   // steps done
-  bool goes_back = false;  // to a checkpoint that the user chose: what the files have of later steps is not just what a
-                           // kill has undone
+  bool goes_back = false;  // resumes from a checkpoint that the user named, which may be older than the newest one
 };
 
 // For one rank.
 class StepFile {
  public:
-  // Keeps the lines of this run up to `start.step`, so that the file has each step once: it is cut off behind them.
-  // Before that it is kept aside (keep_aside.h) where another run wrote it, of which no line stays, and where this one goes
-  // back. Throws TrainError, which names the file and the option, "--metrics", when it cannot be written, begins with
-  // something else, or another process writes it: it is locked while this lives. An empty path writes nothing; a pipe
-  // or a terminal has no past, and no lock.
+  // Truncates the file behind the lines of this run up to `start.step`, so that it has each step once. A file of
+  // another run is emptied. Before lines of another run are removed, or lines after the step to which this run goes
+  // back, the file is copied (backup_file.h). The file is locked while this lives. Throws TrainError, which names the
+  // file and `option`, such as "--metrics", if the file cannot be written, does not begin with a step record, or is
+  // locked by another process. An empty path writes nothing; a pipe or a terminal is neither truncated nor locked.
   StepFile(const std::filesystem::path& path, const RunStart& start, const char* option);
 
-  // {"step":N...}, without a line end. The file's first gets the member "run".
+  // Appends {"step":N...}, given without a line end. The file's first line gets the member "run".
   void write(const std::string& line);
-  // Puts further members, ",\"key\":value", into the line that was written last before this start. Nothing where that
-  // is not of its step, or has the first of them. REQUIRES: nothing was written yet.
+  // Adds the members `,"key":value` to the last line of the previous start. Does nothing if that line is not of the
+  // step `start.step`, or already has the first key. REQUIRES: nothing was written yet.
   void add_to_last(const std::string& members);
 
-  // Throws TrainError where a line is missing because the disk was full, say.
+  // Throws TrainError if a line is missing, as after a full disk.
   void check_complete() const { file_.check_complete(); }
 
  private:
-  Socket lock_;  // a descriptor that holds the file's
+  Socket lock_;  // owns the descriptor that holds the file's lock
   RecordFile file_;
-  std::string run_;        // which the next line is to have; empty where a line before has it
-  std::string last_line_;  // of earlier starts; empty where it is not of the last step done
+  std::string run_;        // the id to add to the next line; empty if an earlier line has it
+  std::string last_line_;  // of earlier starts; empty if it is not of the last step done
 };
 
 struct KeptLines {
-  std::int64_t size = 0;           // bytes from the begin of the file
-  std::string last;                // the last line, where it is of `last_step`
-  std::optional<std::string> run;  // of the first line; nothing where there is no whole line
+  std::int64_t size = 0;           // bytes from the start of the file
+  std::string last;                // the last line if it is of `last_step`, else empty
+  std::optional<std::string> run;  // of the first line; nothing if there is no whole line
   bool has_later = false;          // whether a whole line comes after them
 };
 
-// The lines up to the first of a step after `last_step`, or one that a kill cut off. Nothing where the file begins with
-// something else.
+// The lines before the first one of a step after `last_step`, or before one that a kill cut off. Nothing if the file
+// does not begin with a step record.
 std::optional<KeptLines> lines_until(std::istream& file, std::int64_t last_step);
 
 }  // namespace torchbridge::train

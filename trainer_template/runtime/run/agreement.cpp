@@ -9,7 +9,7 @@
 namespace torchbridge::train {
 namespace {
 
-constexpr char kEnd = '\0';  // of a name or value, which command lines cannot hold
+constexpr char kEnd = '\0';  // ends each name and value: a command line cannot contain it
 
 std::string packed(const std::map<std::string, std::string>& entries) {
   std::string text;
@@ -20,9 +20,9 @@ std::string packed(const std::map<std::string, std::string>& entries) {
 std::map<std::string, std::string> unpacked(std::string_view text) {
   const auto take = [&] {
     const std::size_t end = text.find(kEnd);
-    std::string word(text.substr(0, end));
+    std::string item(text.substr(0, end));
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-    return word;
+    return item;
   };
   std::map<std::string, std::string> entries;
   while (!text.empty()) {
@@ -40,7 +40,7 @@ std::map<std::string, std::string> compared(const Options& options) {
   return values;
 }
 
-// "--lr is 0.3 here and 0.1 on rank 0; ...": empty where all are the same.
+// "--lr is 0.3 here and 0.1 on rank 0; ...": empty if all are the same.
 std::string differences(const std::map<std::string, std::string>& own,
                         const std::map<std::string, std::string>& of_rank_0) {
   std::string text;
@@ -71,8 +71,8 @@ void check_same_sizes(const Task& task, const std::string& data, ProcessGroup& g
   const std::string of_rank_0 = group.broadcast(own);
   all_or_none(group, [&] {
     if (own != of_rank_0)
-      throw TrainError("--data " + data + " has " + own + " here, and rank 0's has " + of_rank_0 +
-                       "; all ranks need the same data");
+      throw TrainError("--data " + data + " has " + own + " here and " + of_rank_0 +
+                       " on rank 0; all ranks need the same data");
   });
 }
 

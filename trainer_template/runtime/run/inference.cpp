@@ -7,11 +7,11 @@
 #include <c10/core/GradMode.h>
 
 #include "bridge/base/env_map.h"
-#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
-#include "trainer_template/runtime/checkpoint/select_checkpoint.h"
-#include "trainer_template/runtime/checkpoint/load.h"
 #include "trainer_template/runtime/base/console.h"
 #include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/checkpoint/load.h"
+#include "trainer_template/runtime/checkpoint/select_checkpoint.h"
+#include "trainer_template/runtime/checkpoint_format/checkpoint_files.h"
 #include "trainer_template/runtime/ddp/model_tensors.h"
 #include "trainer_template/runtime/run/setup.h"
 #include "trainer_template/runtime/training/task.h"
@@ -28,15 +28,15 @@ struct Weights {
 Weights weights_of(const Options& options, ProcessGroup& group) {
   if (!options.init_from.empty()) return {options.init_from, {}};
   const CheckpointOptions& checkpoints = options.checkpoints;
-  const auto choice = select_checkpoint(checkpoints.folder, checkpoints.resume, group);
+  const auto selected = select_checkpoint(checkpoints.folder, checkpoints.resume, group);
   all_or_none(group, [&] {
-    if (!choice) throw TrainError("'" + checkpoints.folder.string() + "' holds no checkpoint");
-    if (options.task_given) check_task(*choice, options.task);
+    if (!selected) throw TrainError("'" + checkpoints.folder.string() + "' contains no checkpoint");
+    if (options.task_given) check_task(*selected, options.task);
   });
-  return {choice->folder / kModelFile, choice->manifest};
+  return {selected->folder / kModelFile, selected->manifest};
 }
 
-// The checkpoint's, unless the user gave one.
+// The task of the checkpoint, unless the user gave --task.
 const TaskRegistration& kind_of(const Options& options, const Weights& weights) {
   const auto task = weights.manifest.options.find("task");
   if (options.task_given || task == weights.manifest.options.end()) return *options.kind;
@@ -44,11 +44,11 @@ const TaskRegistration& kind_of(const Options& options, const Weights& weights) 
                                  [&](const TaskRegistration& each) { return each.name == task->second; });
   if (kind == options.kinds.end())
     throw TrainError("the checkpoint is of task '" + printable(task->second) + "', which this program does not have");
-  if (const std::string refusal = options.refusal_of(*kind); !refusal.empty()) throw TrainError(refusal);
+  if (const std::string reason = options.why_unsupported(*kind); !reason.empty()) throw TrainError(reason);
   return *kind;
 }
 
-// As the checkpoint was trained.
+// Model and data of the checkpoint, unless the user gave them.
 TaskSettings settings_of(const Options& options, const TaskRegistration& kind, const Weights& weights) {
   TaskSettings settings = options.task_settings();
   for (const auto& [name, value] : kind.defaults) {

@@ -1,14 +1,14 @@
-// --generate and --predict: a trained model put to use.
+// Inference with a trained model: --generate and --predict.
 #pragma once
 
-#include "trainer_template/runtime/process_group/process_group.h"
 #include "trainer_template/runtime/options/options.h"
+#include "trainer_template/runtime/process_group/process_group.h"
 
 namespace torchbridge::train {
 
-// With the weights of --init-from, or of the newest good checkpoint in --checkpoint-dir or --resume, whose --model it
-// takes unless the user gave one, and whose --data, where that is still there. Collective; rank 0 prints. Throws
-// TrainError.
+// Uses the weights of --init-from, or of --resume, or of the newest valid checkpoint in --checkpoint-dir. Task, model
+// and data are those of the checkpoint unless the user gave --task, --model or --data; the checkpoint's data must still
+// exist. Collective; rank 0 prints. Throws TrainError.
 void run_inference(const Options& options, ProcessGroup& group);
 
 }  // namespace torchbridge::train

@@ -16,13 +16,13 @@ C10_DECLARE_int(caffe2_log_level);
 namespace torchbridge::train {
 namespace {
 
-// c10d's warnings about lost connections, several lines a rank, would bury the one line that says what happened.
+// c10d prints several lines of warnings a rank about lost connections, which would hide the one line of the error.
 void quiet_c10d(const EnvMap& environment) {
   constexpr int kError = 2;
   if (!environment.has("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = kError;
 }
 
-int complain(int rank, const std::string& message, ExitCode code) {
+int report_error(int rank, const std::string& message, ExitCode code) {
   say("rank " + std::to_string(rank) + ": " + message);
   return static_cast<int>(code);
 }
@@ -33,11 +33,11 @@ int show(const std::string& text) {
     flush_stdout();
     return static_cast<int>(ExitCode::kDone);
   } catch (const TrainError& error) {
-    return complain(0, error.what(), ExitCode::kFailed);
+    return report_error(0, error.what(), ExitCode::kFailed);
   }
 }
 
-// As torchrun: several processes a node with all its cores each would only get in each other's way.
+// As torchrun does: processes of one node that use all its cores each would slow each other down.
 void set_threads(const EnvMap& environment, const Layout& layout) {
   if (layout.local_world_size > 1 && !environment.has("OMP_NUM_THREADS")) at::set_num_threads(1);
 }
@@ -54,7 +54,7 @@ int run_job(const EnvMap& environment, const std::function<GroupOptions()>& conf
     options = configure();
   } catch (const EarlyExit& exit) {
     if (exit.code == ExitCode::kDone) return early_rank == 0 ? show(exit.what()) : static_cast<int>(exit.code);
-    return reports({exit.what()}, environment) ? complain(early_rank, exit.what(), exit.code)
+    return reports({exit.what()}, environment) ? report_error(early_rank, exit.what(), exit.code)
                                                : static_cast<int>(exit.code);
   }
 
@@ -62,7 +62,7 @@ int run_job(const EnvMap& environment, const std::function<GroupOptions()>& conf
   settings.timeout = options.time_to_join();
   auto launch = resolve_launch(options.init_method, options.ranks, environment, settings);
   if (!launch) {
-    if (reports(launch.error(), environment)) complain(early_rank, launch.error().message, ExitCode::kFailed);
+    if (reports(launch.error(), environment)) report_error(early_rank, launch.error().message, ExitCode::kFailed);
     return static_cast<int>(ExitCode::kFailed);
   }
   const int rank = launch->env.layout.rank;
@@ -78,7 +78,7 @@ int run_job(const EnvMap& environment, const std::function<GroupOptions()>& conf
     if (group) group->message_for(error);
   } catch (const std::exception& error) {
     const auto message = group ? group->message_for(error) : one_line(error);
-    if (message) return complain(rank, *message, ExitCode::kFailed);
+    if (message) return report_error(rank, *message, ExitCode::kFailed);
   }
   (void)reports(Error::elsewhere(), environment);
   return static_cast<int>(ExitCode::kFailed);

@@ -1,4 +1,4 @@
-// The frame of a trainer's main: launch, process group, one line of error from one rank, exit code.
+// The frame of a trainer's main(): launch, process group, error report, exit code.
 #pragma once
 
 #include <functional>
@@ -10,9 +10,9 @@
 namespace torchbridge::train {
 
 // Calls `configure` (which may throw EarlyExit), finds out how this process was launched, forms the process group and
-// calls `train`. Errors end in one line on stderr, "PROGRAM: rank R: message". What `configure` and a contradictory
-// launch have to say, every rank would say: rank 0 alone does. Returns the exit code of the process: that of `train`
-// where nothing was wrong.
+// calls `train`. An error is one line on stderr from one rank, "PROGRAM: rank R: message". Errors of `configure` and of
+// a contradictory launch occur on every rank: rank 0 reports them. Returns the exit code of the process: that of
+// `train` if there was no error.
 int run_job(const EnvMap& environment, const std::function<GroupOptions()>& configure,
             const std::function<ExitCode(ProcessGroup&)>& train);
 

@@ -9,7 +9,7 @@ void set_numerics(const Options& options) {
   context.setDeterministicAlgorithms(options.deterministic, /*warn_only=*/false);
   context.setBenchmarkCuDNN(options.cudnn_benchmark);
   if (options.fp32_precision == "auto") return;
-  // These two keep libtorch's older and newer settings of the same thing equal: where they differ it does not compute.
+  // libtorch has an older and a newer setting for each of these, and throws if they differ: these calls set both.
   const bool tf32 = options.fp32_precision == "tf32";
   context.setFloat32MatmulPrecision(tf32 ? "high" : "highest");
   context.setAllowTF32CuDNN(tf32);

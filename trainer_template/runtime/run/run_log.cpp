@@ -17,7 +17,7 @@ std::string counted(int count, const std::string& what) {
 
 std::string early_end(const EarlyStop& early_stop) {
   const auto& [best_loss, best_step, without] = early_stop.state();
-  if (!best_loss) return " (stopped early: no loss was a number)";
+  if (!best_loss) return " (stopped early: no evaluation loss was finite)";
   char text[96];
   std::snprintf(text, sizeof text, " (stopped early: the lowest loss was %.4f, after step %lld)", *best_loss,
                 static_cast<long long>(best_step));
@@ -29,7 +29,7 @@ std::string trimmed(const std::string& line) { return line.substr(0, line.find_l
 // "1,234,567".
 std::string grouped(std::int64_t number) {
   std::string digits = std::to_string(number);
-  for (std::size_t place = 3; place < digits.size(); place += 4) digits.insert(digits.size() - place, ",");
+  for (std::size_t from_end = 3; from_end < digits.size(); from_end += 4) digits.insert(digits.size() - from_end, ",");
   return digits;
 }
 
@@ -43,9 +43,9 @@ void print_settings(const Options& options, const ProcessGroup& group, const Mod
                      counted(group.layout().node_count, "node") + ", " + launcher + ", backend " + group.backend() +
                      ", " + grouped(parameters) + " parameters";
   if (start.step > 0)
-    text += "; goes on from step " + std::to_string(start.step) + " of " + std::to_string(total_steps);
+    text += "; resumes from step " + std::to_string(start.step) + " of " + std::to_string(total_steps);
   if (start.seconds > 0) text += ", after " + std::to_string(std::llround(start.seconds)) + " s of training";
-  if (start.step == total_steps) text += ": it is complete";
+  if (start.step == total_steps) text += ": the run is complete";
   std::printf("%s\n%s", text.c_str(), settings_table(options.shown()).c_str());
   std::fflush(stdout);
 }
@@ -72,22 +72,22 @@ std::string settings_table(const std::map<std::string, std::string>& settings) {
 RunLog::RunLog(const Options& options, ProcessGroup& group, const ModelTensors& model, const TrainState& start,
                std::int64_t total_steps)
     : group_(group),
-      speaks_(group.is_first()),
+      is_reporter_(group.is_first()),
       total_steps_(total_steps),
       log_every_(options.log_every),
       eval_every_(options.eval_every),
-      progress_(speaks_ ? options.progress_style() : ProgressStyle::kNone, total_steps, start.step) {
+      progress_(is_reporter_ ? options.progress_style() : ProgressStyle::kNone, total_steps, start.step) {
   all_or_none(group, [&] {
-    metrics_ = std::make_unique<MetricsFile>(speaks_ ? options.metrics : "", options.run_start(start));
-    events_ = std::make_unique<EventFile>(speaks_ ? options.tensorboard : "", start.step);
-    if (speaks_) writer_ = std::make_unique<Background>("writes metrics");
+    metrics_ = std::make_unique<MetricsFile>(is_reporter_ ? options.metrics : "", options.run_start(start));
+    events_ = std::make_unique<EventFile>(is_reporter_ ? options.tensorboard : "", start.step);
+    if (is_reporter_) writer_ = std::make_unique<Background>("writes metrics");
   });
-  if (speaks_ && !options.quiet) print_settings(options, group, model, start, total_steps);
+  if (is_reporter_ && !options.quiet) print_settings(options, group, model, start, total_steps);
 }
 
 void RunLog::write(StepRecord record) {
   const auto is_due = [&](std::int64_t every) { return every > 0 && record.step % every == 0; };
-  if (!speaks_ || !(is_due(log_every_) || is_due(eval_every_) || record.step == total_steps_)) return;
+  if (!is_reporter_ || !(is_due(log_every_) || is_due(eval_every_) || record.step == total_steps_)) return;
   writer_->post([this, record = std::move(record)] {
     metrics_->write(record);
     visit_numbers(record, [&](const std::string& name, double value) { events_->write(record.step, name, value); });
@@ -101,21 +101,21 @@ void RunLog::drain() {
 }
 
 void RunLog::add(std::int64_t step, const Evaluation& evaluation) {
-  if (!speaks_) return;
+  if (!is_reporter_) return;
   metrics_->add(evaluation);
   visit_numbers(evaluation, [&](const std::string& name, double value) { events_->write(step, name, value); });
   events_->flush();
 }
 
 void RunLog::stop(std::int64_t step, const std::vector<std::string>& reasons, const Checkpoints& checkpoints) {
-  if (!speaks_) return;
+  if (!is_reporter_) return;
   drain();
   const auto reason =
       std::find_if(reasons.begin(), reasons.end(), [](const std::string& text) { return !text.empty(); });
   std::string saved = "nothing is saved without --checkpoint-dir";
   if (checkpoints.enabled())
-    saved = step == 0 ? "the same command begins again"
-                      : "the same command goes on from " + checkpoints.last_saved().string();
+    saved = step == 0 ? "the same command starts again at step 0"
+                      : "the same command resumes from " + checkpoints.last_saved().string();
   say((reason == reasons.end() ? "" : *reason + ": ") + "stopped after step " + std::to_string(step) + " of " +
       std::to_string(total_steps_) + "; " + saved);
 }
@@ -123,7 +123,7 @@ void RunLog::stop(std::int64_t step, const std::vector<std::string>& reasons, co
 void RunLog::finish(std::int64_t steps, const Evaluation& result, const std::string& rate,
                     const std::filesystem::path& checkpoint, const EarlyStop& early_stop) {
   all_or_none(group_, [&] {
-    if (!speaks_) return;
+    if (!is_reporter_) return;
     drain();
     end_drawn_line();
     std::printf("%s: %lld steps%s", program_name().c_str(), static_cast<long long>(steps),

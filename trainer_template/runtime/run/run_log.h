@@ -1,4 +1,4 @@
-// What a training run tells: settings, the curve, progress, and its end.
+// The output of a training run: settings, metrics, progress, and its last line.
 #pragma once
 
 #include <cstdint>
@@ -8,54 +8,54 @@
 #include <string>
 #include <vector>
 
-#include "trainer_template/runtime/checkpoint/checkpoint.h"
-#include "trainer_template/runtime/process_group/process_group.h"
-#include "trainer_template/runtime/tensors/named_tensors.h"
 #include "trainer_template/runtime/base/background.h"
-#include "trainer_template/runtime/training/early_stop.h"
+#include "trainer_template/runtime/base/train_state.h"
+#include "trainer_template/runtime/checkpoint/checkpoint.h"
+#include "trainer_template/runtime/options/options.h"
 #include "trainer_template/runtime/output/event_file.h"
 #include "trainer_template/runtime/output/metrics.h"
-#include "trainer_template/runtime/options/options.h"
 #include "trainer_template/runtime/output/progress.h"
-#include "trainer_template/runtime/base/train_state.h"
+#include "trainer_template/runtime/process_group/process_group.h"
+#include "trainer_template/runtime/tensors/named_tensors.h"
+#include "trainer_template/runtime/training/early_stop.h"
 
 namespace torchbridge::train {
 
-// Rank 0 speaks and writes, on a thread of its own; on the others nothing happens.
+// Rank 0 prints and writes, on a background thread; on the other ranks the functions do nothing.
 class RunLog {
  public:
-  // Collective: throws on all ranks where a file cannot be written. Prints what was chosen.
+  // Collective: throws on all ranks if a file cannot be written. Prints the settings.
   RunLog(const Options& options, ProcessGroup& group, const ModelTensors& model, const TrainState& start,
          std::int64_t total_steps);
 
-  // Nothing but in the steps of --log-every and --eval-every, and the last one.
+  // Writes the steps of --log-every and --eval-every, and the last one; ignores the others.
   void write(StepRecord record);
-  // Returns when all that was written is with the kernel: before a checkpoint, so that no file lacks a step that it
-  // holds.
+  // Returns when the kernel has all that was written. Call it before a checkpoint, so that the files have every step
+  // that the checkpoint has.
   void drain();
 
-  // Of the step that this run goes on from, where the run before was stopped before it.
+  // Adds the evaluation of the step from which this start resumes, if the previous start was stopped before it.
   void add(std::int64_t step, const Evaluation& evaluation);
 
-  // The last line of a run that is stopped. `reasons`: one a rank, some empty.
+  // Prints the last line of a run that is stopped. `reasons`: one a rank, some empty.
   void stop(std::int64_t step, const std::vector<std::string>& reasons, const Checkpoints& checkpoints);
 
-  // The last line. `checkpoint` may be empty. Where training was stopped early it says so, and what was best.
-  // Collective: throws where the output was lost.
+  // Prints the last line of a complete run, with the lowest loss if --early-stop ended it. `checkpoint` may be empty.
+  // Collective: throws on all ranks if output was lost.
   void finish(std::int64_t steps, const Evaluation& result, const std::string& rate,
               const std::filesystem::path& checkpoint, const EarlyStop& early_stop);
 
  private:
   ProcessGroup& group_;
-  bool speaks_;
+  bool is_reporter_;
   std::int64_t total_steps_, log_every_, eval_every_;
   std::unique_ptr<MetricsFile> metrics_;
   std::unique_ptr<EventFile> events_;
   Progress progress_;
-  std::unique_ptr<Background> writer_;  // of the files and the progress; the last member, for it uses them
+  std::unique_ptr<Background> writer_;  // writes the files and the progress: destroyed first, because it uses them
 };
 
-// "  batch-size 32        epochs 10": three a line, fewer where a value is long.
+// "  batch-size 32        epochs 10": three a line, fewer if a value is long.
 std::string settings_table(const std::map<std::string, std::string>& settings);
 
 }  // namespace torchbridge::train

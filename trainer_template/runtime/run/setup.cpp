@@ -8,8 +8,8 @@
 #include <ATen/Context.h>
 #include <ATen/ops/allclose.h>
 
-#include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/backends/cuda_devices.h"
+#include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/ddp/model_tensors.h"
 #include "trainer_template/runtime/optim/parameter_groups.h"
 #include "trainer_template/runtime/run/agreement.h"
@@ -19,7 +19,7 @@
 namespace torchbridge::train {
 namespace {
 
-// Its first outputs are compared with the model's: a package of another model may have tensors of the same names.
+// Compares the package's first outputs with the model's: a package of another model may have tensors of the same names.
 std::function<at::Tensor(const at::Tensor&)> compiled_forward(const Options& options, Model& model,
                                                               const ModelTensors& tensors, ProcessGroup& group) {
   std::shared_ptr<CompiledModel> compiled;
@@ -29,8 +29,8 @@ std::function<at::Tensor(const at::Tensor&)> compiled_forward(const Options& opt
     const at::Tensor outputs = compiled->forward(inputs);
     constexpr double kTolerance = 1e-3;
     if (!std::exchange(compared, true) && !at::allclose(outputs, model.forward(inputs), kTolerance, kTolerance)) {
-      throw TrainError("--compiled-eval '" + options.compiled_eval + "' computes something else than --model " +
-                       options.model);
+      throw TrainError("--compiled-eval '" + options.compiled_eval + "' computes other outputs than --model " +
+                       options.model + ": compile the package from this model");
     }
     return outputs;
   };
@@ -66,7 +66,7 @@ std::unique_ptr<Optimizer> make_optimizer(const Options& options, const ModelTen
     if (options.optimizer == "adam") return make_adam(std::move(groups));
     return options.optimizer == "adamw" ? make_adamw(std::move(groups)) : make_sgd(std::move(groups));
   };
-  const DecayRule rule{.spare_vectors = options.no_decay_1d, .spared = options.no_decay};
+  const DecayRule rule{.exclude_1d = options.no_decay_1d, .excluded = options.no_decay};
   std::vector<ParameterGroup> groups = groups_by_decay(model.parameters, values, rule);
   if (options.zero == 0) return make(std::move(groups));
   return make_zero(std::move(groups), group, make, options.gradient_average());

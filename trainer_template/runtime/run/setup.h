@@ -1,4 +1,4 @@
-// From options to the parts of a training run.
+// Makes the parts of a training run from the options.
 #pragma once
 
 #include <memory>
@@ -6,45 +6,47 @@
 #include <string>
 
 #include "trainer_template/runtime/ddp/comm_hooks.h"
-#include "trainer_template/runtime/process_group/process_group.h"
-#include "trainer_template/runtime/tensors/named_tensors.h"
 #include "trainer_template/runtime/optim/grad_clip.h"
 #include "trainer_template/runtime/optim/optimizer.h"
-#include "trainer_template/runtime/training/evaluation.h"
 #include "trainer_template/runtime/options/options.h"
+#include "trainer_template/runtime/process_group/process_group.h"
+#include "trainer_template/runtime/tensors/named_tensors.h"
+#include "trainer_template/runtime/training/evaluation.h"
 #include "trainer_template/runtime/training/step_profile.h"
 #include "trainer_template/runtime/training/task.h"
 
 namespace torchbridge::train {
 
-// Of the CPU and of a GPU: the latter only once the group is formed.
+// Seeds the generators of the CPU and of the GPU; before the group is formed, only that of the CPU.
 void seed_generators(const Options& options);
 
-// Collective: throws on all ranks where one cannot read the data, or has data of another size than rank 0 (TrainError,
-// which names --data).
+// Collective: throws on all ranks if one cannot read the data, or has data of another size than rank 0. TrainError
+// names
+// --data.
 std::unique_ptr<Task> open_task(const TaskRegistration& kind, const TaskSettings& settings, ProcessGroup& group);
 
-// The task's model with fresh weights, on the group's device. Collective: throws on all ranks where one has no memory
-// for it (TrainError, which names --model).
+// The task's model with initial weights, on the group's device. Collective: throws on all ranks if one has not enough
+// memory for it. TrainError names --model.
 std::shared_ptr<Model> make_model(const Task& task, const std::string& model, ProcessGroup& group);
 
 // Collective with --zero. The group must outlive it.
 std::unique_ptr<Optimizer> make_optimizer(const Options& options, const ModelTensors& model, ProcessGroup& group);
 
-// What DDP reduces gradients with instead of its all-reduce: that of --zero 1 with reduce-scatter, or of --grad-comm;
-// nothing: its own. The optimizer and the group must outlive the result.
+// The hook that replaces DDP's all-reduce of gradients: that of --zero 1 with reduce-scatter, or of --grad-comm;
+// nothing for DDP's own. The optimizer and the group must outlive the result.
 std::optional<CommHook> comm_hook(const Options& options, Optimizer& optimizer, ProcessGroup& group);
 
-// Of this rank's device in TFLOP/s, in the precision of the run: --peak-tflops, or by the GPU's name; 0: unknown.
+// The peak of this rank's device in TFLOP/s, in the precision of the run: --peak-tflops, or by the GPU's name; 0:
+// unknown.
 double peak_of(const Options& options, const ProcessGroup& group);
 
-// Collective: the norm is measured where rank 0 writes it. With ZeRO that takes all ranks.
+// Collective: all ranks measure the norm if rank 0 writes it, because with ZeRO the norm is a collective.
 GradientClipping gradient_clipping(const Options& options, const ModelTensors& model, ProcessGroup& group);
 
-// Collective: throws on all ranks where one cannot open --compiled-eval. `options` and `model` must outlive the result.
+// Collective: throws on all ranks if one cannot open --compiled-eval. `options` and `model` must outlive the result.
 EvaluationOptions evaluation_options(const Options& options, Model& model, ProcessGroup& group);
 
-// Rank 0 traces.
+// Only rank 0 traces.
 StepProfileOptions profile_options(const Options& options, const ProcessGroup& group);
 
 }  // namespace torchbridge::train

@@ -8,26 +8,27 @@
 
 namespace torchbridge::train {
 
-// Of the batches of an accumulated step, of which an epoch's last one may be smaller.
+// The mean over the batches of an accumulated step; the last batch of an epoch may be smaller than the others.
 enum class AccumulationMean {
-  kSamples,  // each sample weighs the same
-  kBatches,  // each batch: the usual loss / N of Python programs. With batches of one size it is the same, bit for bit
+  kSamples,  // each sample has the same weight
+  kBatches,  // each batch has the same weight: the usual loss / N of Python programs. Equal bit for bit if all batches
+             // have one size
 };
 
-// Samples of all of a step's batches.
+// The number of samples in all batches of a step.
 inline std::int64_t samples_in(std::span<const Batch> batches) {
   std::int64_t samples = 0;
   for (const Batch& batch : batches) samples += batch.samples();
   return samples;
 }
 
-// What the mean loss of one batch is divided by, so that the sum over the step's batches is their mean.
+// The divisor of one batch's mean loss that makes the sum over the step's batches their mean.
 inline double loss_divisor(const Batch& batch, std::span<const Batch> batches, AccumulationMean mean) {
   if (mean == AccumulationMean::kBatches) return static_cast<double>(batches.size());
   return static_cast<double>(samples_in(batches)) / static_cast<double>(batch.samples());
 }
 
-// Optimizer steps from `start` on, without regard to max_batches.
+// The number of optimizer steps from `start` to the end of the last epoch; max_batches is ignored.
 inline std::int64_t steps_left(const SamplerOptions& sampler, LoaderOptions options, SamplerPosition start,
                                std::int64_t batches_a_step) {
   const std::int64_t epochs = options.epochs;

@@ -15,8 +15,8 @@
 namespace torchbridge::train {
 namespace {
 
-// A package's library needs libtorch.so by its bare name, which this program does not link: found beside
-// libtorch_cpu.so once, it is found again.
+// A package's library needs libtorch.so by its bare name, and this program does not link it. Once it is loaded from the
+// folder of libtorch_cpu.so, the loader resolves the name.
 void load_libtorch() {
   Dl_info here{};
   if (!dladdr(reinterpret_cast<void*>(&at::globalContext), &here)) return;
@@ -30,20 +30,20 @@ CompiledModel::CompiledModel(const std::filesystem::path& file, const ModelTenso
   const auto fail = [&](const std::string& reason) {
     throw TrainError("compiled model '" + file_.string() + "': " + reason);
   };
-  if (!std::filesystem::is_regular_file(file_)) fail("there is no such file");
+  if (!std::filesystem::is_regular_file(file_)) fail("no such file");
   load_libtorch();
   try {
     loader_ = std::make_unique<torch::inductor::AOTIModelPackageLoader>(file_.string(), "model", false, 1,
                                                                         device.is_cpu() ? -1 : device.index());
   } catch (const std::exception& error) {
-    fail("is no package of torch._inductor.aoti_compile_and_package: " + one_line(error));
+    fail("not a package of torch._inductor.aoti_compile_and_package: " + one_line(error));
   }
   std::unordered_map<std::string, at::Tensor> tensors;
   for (const auto& [name, tensor] : model.all()) tensors.emplace(name, tensor.detach());
   std::unordered_map<std::string, at::Tensor> wanted;
   for (const std::string& name : loader_->get_constant_fqns()) {
     const auto found = tensors.find(name);
-    if (found == tensors.end()) fail("has a tensor '" + name + "', which this model does not have");
+    if (found == tensors.end()) fail("it has a tensor '" + name + "', which this model does not have");
     wanted.insert(*found);
   }
   loader_->load_constants(wanted, /*use_inactive=*/false, /*check_full_update=*/true, /*user_managed=*/true);

@@ -1,4 +1,4 @@
-// A model that torch.export and AOTInductor have compiled, run with the weights of this program's model.
+// A model compiled by torch.export and AOTInductor, run with the weights of this program's model.
 #pragma once
 
 #include <filesystem>
@@ -15,19 +15,18 @@ class AOTIModelPackageLoader;
 
 namespace torchbridge::train {
 
-// A package of torch._inductor.aoti_compile_and_package (.pt2) holds machine code, which runs with this process's
-// rights: use your own only.
+// A package of torch._inductor.aoti_compile_and_package (.pt2) contains machine code, which runs with this process's
+// permissions: use only packages that you trust.
 class CompiledModel {
  public:
-  // The package's parameters and buffers become those of `model`, by name; memory is shared, so that the weights are
-  // current as long as they are changed in place. Throws TrainError, which names the file: one that is no package, or
-  // that has other names.
+  // The package uses the parameters and buffers of `model`, by name and in the same memory: it sees changes that are
+  // made in place. Throws TrainError, which names the file, if it is not a package or has other names.
   CompiledModel(const std::filesystem::path& file, const ModelTensors& model, c10::Device device);
   ~CompiledModel();
   CompiledModel(const CompiledModel&) = delete;
   CompiledModel& operator=(const CompiledModel&) = delete;
 
-  // Forward without gradients. The shapes that may come are those that were exported.
+  // Forward without gradients. `inputs` must have a shape that was exported.
   at::Tensor forward(const at::Tensor& inputs);
 
  private:

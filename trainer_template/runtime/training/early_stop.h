@@ -1,4 +1,4 @@
-// Stops training when evaluations no longer get better, and remembers the best.
+// Stops training when the evaluation loss no longer decreases, and records the lowest one.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@ namespace torchbridge::train {
 // The same on all ranks, which see the same losses.
 class EarlyStop {
  public:
-  // `patience`: evaluations without a lower loss until is_due(); 0: never. Goes on from `state` and keeps it up to
-  // date: it must outlive this.
+  // `patience`: evaluations without a lower loss until is_due(); 0: never. Resumes from `state` and updates it: it must
+  // outlive this.
   EarlyStop(std::int64_t patience, EarlyStopState& state) : patience_(patience), state_(state) {}
 
-  // A loss that is NaN is no lower one.
+  // NaN is not a lower loss.
   void observe(double eval_loss, std::int64_t step) {
     const bool is_lower = state_.best_loss ? eval_loss < *state_.best_loss : eval_loss < kInfinity;
     state_ = is_lower ? EarlyStopState{.best_loss = eval_loss, .best_step = step}

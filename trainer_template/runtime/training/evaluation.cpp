@@ -8,14 +8,14 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
-#include "trainer_template/runtime/data/loader.h"
 #include "trainer_template/runtime/base/failpoint.h"
+#include "trainer_template/runtime/data/loader.h"
 #include "trainer_template/runtime/optim/autocast.h"
 
 namespace torchbridge::train {
 namespace {
 
-// While it lives, batch normalisation takes its running statistics, and dropout leaves all as it is.
+// Eval mode while it lives: batch normalisation uses its running statistics, dropout is off.
 class EvalMode {
  public:
   explicit EvalMode(Model& model) : model_(model) { model_.eval(); }
@@ -27,7 +27,7 @@ class EvalMode {
   Model& model_;
 };
 
-// Of the loss, then of the task's own.
+// The loss, then the task's metrics.
 std::vector<Metric> metrics_of(const Task& task) {
   std::vector<Metric> metrics = {mean_over_samples(
       "loss", [&task](const at::Tensor& outputs, const at::Tensor& targets) { return task.loss(outputs, targets); })};
@@ -35,7 +35,7 @@ std::vector<Metric> metrics_of(const Task& task) {
   return metrics;
 }
 
-// The sums of all metrics, one after the other.
+// The sums of all metrics, concatenated.
 at::Tensor sums_of_batch(const Batch& batch, Model& model, const std::vector<Metric>& metrics,
                          const EvaluationOptions& options) {
   std::optional<Autocast> autocast;
@@ -70,11 +70,11 @@ std::optional<Evaluation> evaluate(Model& model, const Task& task, DistributedDa
   for (const Metric& metric : metrics) sizes.push_back(metric.size);
   const std::int64_t size = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
   at::Tensor sums = at::zeros({size}, at::device(group.device()).dtype(at::kDouble));
-  StopRounds rounds(stop);
+  StopPoller poller(stop);
   const std::int64_t most = (dataset.size() + group.world_size() - 1) / group.world_size();  // samples of a rank
   for (std::int64_t begin = 0; begin < most; begin += options.batch_size) {
     failpoint("evaluate");
-    if (rounds.stop_now()) return std::nullopt;
+    if (poller.stop_now()) return std::nullopt;
     if (const auto batch = loader ? loader->next() : std::nullopt) {
       sums.add_(sums_of_batch(*batch, model, metrics, options));
     }

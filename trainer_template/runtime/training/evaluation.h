@@ -1,4 +1,4 @@
-// What a model is worth: loss and metrics over a data set, by all ranks together.
+// Evaluation: loss and metrics over a data set, by all ranks together.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 #include <c10/core/ScalarType.h>
 
 #include "trainer_template/runtime/ddp/ddp.h"
-#include "trainer_template/runtime/process_group/process_group.h"
 #include "trainer_template/runtime/output/metrics.h"
+#include "trainer_template/runtime/process_group/process_group.h"
 #include "trainer_template/runtime/training/stop_agreement.h"
 #include "trainer_template/runtime/training/task.h"
 
@@ -23,9 +23,9 @@ struct EvaluationOptions {
   std::function<at::Tensor(const at::Tensor& inputs)> forward;  // instead of the model's; empty: the model's
 };
 
-// Collective: each sample of the task's eval_set() once, whatever the number of ranks, with the model in eval mode and
-// the buffers of rank 0. The sums stay on the device until the end. Nothing where the ranks agree to stop in its
-// middle.
+// Collective. Evaluates each sample of the task's eval_set() once, for any number of ranks, with the model in eval mode
+// and the buffers of rank 0. The sums stay on the device until the end. Returns nothing if the ranks agree to stop
+// before the end.
 std::optional<Evaluation> evaluate(Model& model, const Task& task, DistributedDataParallel& ddp,
                                    const EvaluationOptions& options, StopAgreement& stop, ProcessGroup& group);
 

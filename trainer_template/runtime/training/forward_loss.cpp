@@ -10,13 +10,13 @@
 namespace torchbridge::train {
 namespace {
 
-// What the model throws, but for a broken connection, of which the group speaks.
+// Turns the model's error into a message about the batch. The group reports a broken connection, so DistError passes.
 at::Tensor forward(Model& model, const Batch& batch, std::int64_t step) try {
   return model.forward(batch.inputs);
 } catch (const c10::DistError&) {
   throw;
 } catch (const c10::Error& error) {
-  throw TrainError("step " + std::to_string(step) + ": the model does not take a batch of " +
+  throw TrainError("step " + std::to_string(step) + ": the model rejects a batch of " +
                    std::to_string(batch.samples()) + (batch.samples() == 1 ? " sample: " : " samples: ") +
                    one_line(error));
 }

@@ -12,9 +12,9 @@
 
 namespace torchbridge::train {
 
-// The mean over the batch, without dimensions, to call backward() on. `precision`: of autocast; c10::kFloat: none, each
-// operation computes in the type of its tensors. `step` is for messages: throws TrainError where the model does not
-// take the batch, as batch normalisation does not take one value a channel. In a job it is collective where DDP
+// Returns the mean loss over the batch, without dimensions, to call backward() on. `precision`: of autocast;
+// c10::kFloat: no autocast, each operation computes in the type of its tensors. `step` is for messages: throws
+// TrainError if the model rejects the batch, as batch normalisation rejects one value a channel. Collective if DDP
 // broadcasts buffers.
 at::Tensor forward_loss(DistributedDataParallel& ddp, Model& model, const Task& task, const Batch& batch,
                         c10::ScalarType precision, std::int64_t step);

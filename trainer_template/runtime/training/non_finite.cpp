@@ -15,10 +15,10 @@
 namespace torchbridge::train {
 namespace {
 
-constexpr const char* kLeftOut =
-    " steps were left out, each for a loss or gradient that is infinite or NaN; lower --lr, or with fp16 --loss-scale";
+constexpr const char* kSkipped =
+    " steps were skipped because of an infinite or NaN loss or gradient; lower --lr, or with fp16 --loss-scale";
 
-constexpr const char* kNotSaved = ", and nothing is saved: lower --lr, or clip with --clip-norm";
+constexpr const char* kNotSaved = "; no checkpoint is saved: lower --lr, or clip with --clip-norm";
 
 std::string sample_list(const std::vector<std::vector<std::int64_t>>& batches) {
   std::string text;
@@ -41,7 +41,7 @@ std::string description(const FinishedStep& step, const RankGroup& group) {
                              : "-inf")
          << " on " << numbers.bad_losses << " of " << group.world_size() << " ranks";
   } else {
-    what << "a gradient, or the norm of those that are clipped, is infinite or NaN";
+    what << "a gradient, or the norm of the gradients to clip, is infinite or NaN";
   }
   what << " (learning rate " << step.record.learning_rate << "); samples of this rank:" << sample_list(step.samples);
   return what.str();
@@ -71,15 +71,15 @@ void NonFinite::restore_buffers(const at::Tensor& found_inf) {
 
 void NonFinite::report(const FinishedStep& step) {
   const bool is_concerned = step.numbers.bad_losses == 0 || !std::isfinite(step.numbers.own_loss);
-  const bool speaks = group_.minimum(is_concerned ? group_.rank() : group_.world_size()) == group_.rank();
+  const bool is_reporter = group_.minimum(is_concerned ? group_.rank() : group_.world_size()) == group_.rank();
   if (options_.on_nan == OnNan::kSkip) {
-    if (speaks)
-      say("rank " + std::to_string(group_.rank()) + ": " + description(step, group_) + "; the step is left out");
+    if (is_reporter)
+      say("rank " + std::to_string(group_.rank()) + ": " + description(step, group_) + "; the step is skipped");
     return;
   }
-  if (!speaks) throw PeerFailed();
+  if (!is_reporter) throw PeerFailed();
   throw TrainError(description(step, group_) +
-                   "; lower --lr, clip with --clip-norm, or leave such steps out with --on-nan skip");
+                   "; lower --lr, clip with --clip-norm, or skip such steps with --on-nan skip");
 }
 
 void NonFinite::check(const FinishedStep& step) {
@@ -88,7 +88,7 @@ void NonFinite::check(const FinishedStep& step) {
   const bool is_overflow = options_.scales_loss && step.numbers.bad_losses == 0;
   if (!is_overflow) report(step);
   if (options_.max_skips == 0 || skips_ < options_.max_skips) return;
-  throw TrainError("step " + std::to_string(step.record.step) + ": the last " + std::to_string(skips_) + kLeftOut +
+  throw TrainError("step " + std::to_string(step.record.step) + ": the last " + std::to_string(skips_) + kSkipped +
                    ", or raise --max-skips");
 }
 
@@ -103,11 +103,10 @@ void NonFinite::check_weights(std::int64_t step, const ModelTensors& model) cons
 void NonFinite::check_end(std::int64_t steps, const Evaluation& evaluation) const {
   const bool none_done = skips_ == steps;
   if (skips_ > 0 && (none_done || !std::isfinite(evaluation.loss))) {
-    throw TrainError((none_done ? "all " : "the last ") + std::to_string(skips_) + kLeftOut);
+    throw TrainError((none_done ? "all " : "the last ") + std::to_string(skips_) + kSkipped);
   }
   if (std::isfinite(evaluation.loss)) return;
-  throw TrainError("the evaluation after step " + std::to_string(steps) + " has a loss that is infinite or NaN" +
-                   kNotSaved);
+  throw TrainError("the evaluation loss after step " + std::to_string(steps) + " is infinite or NaN" + kNotSaved);
 }
 
 }  // namespace torchbridge::train

@@ -9,14 +9,14 @@ namespace torchbridge::train {
 namespace {
 
 struct Peak {
-  std::string_view name;  // words of the driver's
-  // Of tensor cores with fp16 (bf16 is as fast), with TF32, and of plain fp32; 0: there is none.
+  std::string_view name;  // part of the driver's name, in whole words
+  // Tensor cores with fp16 (bf16 has the same rate) and with TF32, then plain fp32; 0: not supported.
   double half, tf32, fp32;
   bool has_bf16 = true;
 };
 
-// By NVIDIA's data sheet of the product of that name; figures "with sparsity" are halved. Those of B200 and GB200 are
-// parts of a HGX B200 (an eighth) and of a GB200 NVL72 (a 72nd). The first entry that fits counts.
+// From NVIDIA's data sheet of the product of that name; figures "with sparsity" are halved. Those of B200 and GB200 are
+// an eighth of a HGX B200's and a 72nd of a GB200 NVL72's. The first entry that matches is used.
 constexpr Peak kPeaks[] = {
     {"GB200", 2500, 1250, 80},        {"B200", 2250, 1125, 75},       {"GH200", 989.5, 494.5, 67},
     {"H200 NVL", 835.5, 417.5, 60},   {"H200", 989.5, 494.5, 67},     {"H100 NVL", 835.5, 417.5, 60},
@@ -29,7 +29,7 @@ constexpr Peak kPeaks[] = {
 
 bool is_part_of_word(char letter) { return std::isalnum(static_cast<unsigned char>(letter)) != 0; }
 
-// As whole words: an A100 is no A10.
+// Matches whole words: "A10" is not in "A100".
 bool has_words(std::string_view name, std::string_view words) {
   for (std::size_t at = name.find(words); at != std::string_view::npos; at = name.find(words, at + 1)) {
     const std::size_t end = at + words.size();

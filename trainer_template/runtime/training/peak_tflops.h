@@ -1,4 +1,4 @@
-// How fast NVIDIA's GPUs multiply matrices at most.
+// The peak rate at which NVIDIA's GPUs multiply matrices.
 #pragma once
 
 #include <optional>
@@ -6,10 +6,10 @@
 
 namespace torchbridge::train {
 
-// Of the GPU that the driver calls so ("NVIDIA H100 80GB HBM3"), in 10^12 operations a second, without the factor of
-// 2 for sparse matrices; a multiplication and an addition are two. `precision` and `fp32_precision` are the values of
-// the options of these names. Nothing for a GPU that is not in the table, for a part of one (MIG), and for bf16 on one
-// that has none.
+// The peak of the GPU with this driver name ("NVIDIA H100 80GB HBM3"), in 10^12 operations a second for dense matrices;
+// a multiplication and an addition are two operations. `precision` and `fp32_precision` are the values of the options
+// of these names. Nothing for a GPU that is not in the table, for a MIG part of a GPU, and for bf16 on a GPU without
+// it.
 std::optional<double> peak_tflops(const std::string& gpu, const std::string& precision,
                                   const std::string& fp32_precision);
 

@@ -23,14 +23,14 @@ struct Known {
 };
 constexpr Known kSignals[] = {{SIGTERM, "SIGTERM"}, {SIGUSR1, "SIGUSR1"}, {SIGUSR2, "SIGUSR2"}, {SIGINT, "SIGINT"}};
 
-// A handler can reach nothing but globals, and of these change nothing but such.
+// A signal handler reaches only globals, and may write only lock-free atomics.
 std::atomic<int> first_signal{0};
 std::atomic<bool> interrupted{false}, working{false};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
-// What handlers read; written before they are installed.
+// Read by the handlers; written before they are installed.
 struct Prepared {
-  std::string early_lines[std::size(kSignals)], late_line;  // empty: nothing is said
+  std::string early_lines[std::size(kSignals)], late_line;  // empty: nothing is printed
   long grace = 0, end_of_job = 0;                           // seconds, the second since 1970; 0: not known
   bool saves = false;
   struct sigaction before[std::size(kSignals)], alarm_before;
@@ -50,13 +50,13 @@ std::size_t index_of(int number) {
 
 void end_when_grace_is_over() {
   long left = prepared.grace;
-  // A job whose end is past was given more time.
+  // If the end of the job is past, its limit was extended and the new end is not known.
   const long of_job = prepared.end_of_job - static_cast<long>(time(nullptr));
   if (of_job > 0) left = left > 0 ? std::min(left, of_job) : of_job;
   if (left > 0) alarm(static_cast<unsigned>(left));
 }
 
-void take_down(int number) {
+void record_signal(int number) {
   const int error = errno;
   if (!working) end_with(prepared.early_lines[index_of(number)], number);
   int none = 0;
@@ -70,19 +70,19 @@ void take_down(int number) {
   errno = error;
 }
 
-void give_up(int) { end_with(prepared.late_line, first_signal); }
+void end_after_grace(int) { end_with(prepared.late_line, first_signal); }
 
 void handle(int number, void (*handler)(int), struct sigaction& before) {
   struct sigaction action {};
   action.sa_handler = handler;
-  action.sa_flags = SA_RESTART;  // a write or a wait goes on
+  action.sa_flags = SA_RESTART;  // an interrupted write or wait continues
   sigemptyset(&action.sa_mask);
   sigaction(number, nullptr, &before);
   if (before.sa_handler != SIG_IGN || number == SIGALRM) sigaction(number, &action, nullptr);
 }
 
 std::string ending(bool saves) {
-  return saves ? "; the last checkpoint stays\n" : "; nothing is saved without --checkpoint-dir\n";
+  return saves ? "; the last checkpoint is kept\n" : "; nothing is saved without --checkpoint-dir\n";
 }
 
 }  // namespace
@@ -100,9 +100,10 @@ ExitCode code_of_stop(bool saves, int signal) { return saves ? ExitCode::kRequeu
 Preemption::Preemption(const PreemptionOptions& options) : options_(options) {
   if (options_.end_of_job && *options_.end_of_job <= Clock::now()) {
     options_.end_of_job.reset();
-    if (options_.speaks && options_.before_end)
-      say("the end of the job is past, so it was given more time, nobody tells how much: --stop-before-limit has no "
-          "effect");
+    if (options_.is_reporter && options_.before_end)
+      say("the end of the job is past: its time limit was extended and the new end is not known; --stop-before-limit "
+          "has "
+          "no effect");
   }
   first_signal = 0;
   interrupted = working = false;
@@ -112,15 +113,16 @@ Preemption::Preemption(const PreemptionOptions& options) : options_(options) {
   for (std::size_t i = 0; i < std::size(kSignals); ++i) {
     const std::string name = kSignals[i].name;
     prepared.early_lines[i] =
-        options.speaks ? program_name() + ": " + name + ": stopped before the ranks had met" + ending(options.saves)
-                       : "";
+        options.is_reporter
+            ? program_name() + ": " + name + ": stopped before the process group was formed" + ending(options.saves)
+            : "";
   }
-  prepared.late_line = options.speaks
-                           ? program_name() + ": the time after the signal is over before the run could stop in order" +
+  prepared.late_line = options.is_reporter
+                           ? program_name() + ": the grace time after the signal ended before the run had stopped" +
                                  ending(options.saves)
                            : "";
-  handle(SIGALRM, give_up, prepared.alarm_before);
-  for (std::size_t i = 0; i < std::size(kSignals); ++i) handle(kSignals[i].number, take_down, prepared.before[i]);
+  handle(SIGALRM, end_after_grace, prepared.alarm_before);
+  for (std::size_t i = 0; i < std::size(kSignals); ++i) handle(kSignals[i].number, record_signal, prepared.before[i]);
 }
 
 void Preemption::complete() {

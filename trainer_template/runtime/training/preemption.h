@@ -1,4 +1,4 @@
-// Whether this process has been asked to stop: by a signal, or because the time of its job is nearly over.
+// Requests to stop: by a signal, or because the job's time limit is near.
 #pragma once
 
 #include <chrono>
@@ -12,27 +12,27 @@
 namespace torchbridge::train {
 
 struct PreemptionOptions {
-  // Stop by oneself so long before the job's time is over; nothing: only signals count.
+  // Stop so long before the end of the job, without a signal; nothing: only signals request a stop.
   std::optional<std::chrono::seconds> before_end;
-  // When that is, in the system's clock; nothing where it is not known.
+  // The end of the job by the system's clock; nothing if it is not known.
   std::optional<std::chrono::system_clock::time_point> end_of_job;
-  // From a signal to the end by force; nothing where it is not known.
+  // The time from a signal to SIGKILL; nothing if it is not known.
   std::optional<std::chrono::seconds> grace;
-  bool saves = false;  // a stop leaves a checkpoint to go on from
-  bool speaks = true;  // for the job, while the ranks do not know each other
+  bool saves = false;       // a stop leaves a checkpoint to resume from
+  bool is_reporter = true;  // this rank prints messages for the job before the process group exists
 };
 
-// SLURM_JOB_END_TIME, seconds since 1970: Slurm sets it from 23.02 on, scripts/train.sbatch before that. An error names
-// a value that is no such time; nothing where it is not set.
+// The time in SLURM_JOB_END_TIME, seconds since 1970, which Slurm sets from 23.02 on, and scripts/train.sbatch for
+// older releases. Nothing if the variable is not set; an error for an invalid value, which it names.
 Result<std::optional<std::chrono::system_clock::time_point>> end_of_job(const EnvMap& environment);
 
-// While it lives SIGTERM, SIGUSR1, SIGUSR2 and SIGINT are taken down instead of ending the process; a second SIGINT
-// ends it at once, as it would without. One a process. Signals that were ignored when it was made stay so: a launcher's
-// shell may have meant it.
+// While it lives, SIGTERM, SIGUSR1, SIGUSR2 and SIGINT are recorded instead of ending the process; a second SIGINT ends
+// the process at once, as without it. At most one in a process. Signals that were ignored when it was made stay
+// ignored: a launcher's shell may have set that on purpose.
 //
-// Before begin_work() there is nothing to save, and nobody who asks: a signal ends the process at once, with a line.
-// After it, a process that is still there when the grace is over, or the job's time, ends itself with a line. Both with
-// exit_code().
+// Before begin_work() there is nothing to save and no code that reads requested(): a signal ends the process at once,
+// with a line. After begin_work(), a process that still runs when the grace time or the job's time is over ends itself,
+// with a line. The exit code of both is code_of_stop().
 class Preemption {
  public:
   explicit Preemption(const PreemptionOptions& options);
@@ -40,20 +40,20 @@ class Preemption {
   Preemption(const Preemption&) = delete;
   Preemption& operator=(const Preemption&) = delete;
 
-  // From here on a closed pipe, and a file that becomes larger than the system's limit, end no process either: writing
-  // fails.
+  // From here on SIGPIPE and SIGXFSZ do not end the process either: writing to a closed pipe, or beyond the file size
+  // limit, fails instead.
   void begin_work();
 
-  // All is done and saved: from now on, and when this is gone, these signals are ignored, for the process ends by
-  // itself.
+  // Call it when all is done and saved: from now on these signals are ignored, also after the destructor, because the
+  // process is about to end.
   void complete();
 
-  // Any thread, at any time; never goes back to false. Other ranks may know it later or not at all: agree before
-  // stopping.
+  // Any thread, at any time. Once true, it stays true. Other ranks may get the request later or never: agree with them
+  // before stopping (StopAgreement).
   bool requested() const;
-  // "SIGUSR1", "the job ends in 118 s"; empty where nothing was requested here.
+  // "SIGUSR1", "the job ends in 118 s"; empty if this process got no request.
   std::string reason() const;
-  // The first signal; 0 where there was none.
+  // The first signal; 0 if there was none.
   int signal() const;
 
  private:
@@ -61,7 +61,7 @@ class Preemption {
   bool complete_ = false;
 };
 
-// kRequeue where a stop leaves a checkpoint; else that of a program which the signal ended.
+// kRequeue if a stop leaves a checkpoint, else the exit code of a program that the signal ended.
 ExitCode code_of_stop(bool saves, int signal);
 
 }  // namespace torchbridge::train

@@ -14,7 +14,7 @@
 #include <torch/csrc/autograd/profiler_kineto.h>
 
 #include "trainer_template/runtime/base/console.h"
-#include "trainer_template/runtime/output/keep_aside.h"
+#include "trainer_template/runtime/output/backup_file.h"
 #include "trainer_template/runtime/output/output_error.h"
 
 namespace torchbridge::train {
@@ -26,7 +26,7 @@ namespace {
 
 constexpr const char* kOption = "--profile-file";
 
-// A trace begins as Kineto begins one.
+// A trace is recognized by the beginning that Kineto writes.
 bool is_free_or_trace(const std::filesystem::path& file) {
   constexpr std::size_t kBeginning = 256;
   std::string text(kBeginning, '\0');
@@ -39,12 +39,13 @@ bool is_free_or_trace(const std::filesystem::path& file) {
 
 StepProfile::StepProfile(StepProfileOptions options) : options_(std::move(options)) {
   if (options_.steps == 0) return;
-  // The profiler writes aside and renames: it would put a file in the place of a device such as /dev/null.
+  // The trace is renamed to the file's name, which would replace a device such as /dev/null by a file.
   std::error_code ignored;
   if (std::filesystem::exists(options_.file, ignored) && !std::filesystem::is_regular_file(options_.file, ignored)) {
-    throw cannot_open(options_.file, "is not a regular file", kOption);
+    throw cannot_open(options_.file, "it is not a regular file", kOption);
   }
-  if (!is_free_or_trace(options_.file)) throw cannot_open(options_.file, "it is no trace, and would be lost", kOption);
+  if (!is_free_or_trace(options_.file))
+    throw cannot_open(options_.file, "it is not a trace and would be overwritten", kOption);
   errno = 0;
   if (!std::ofstream(options_.file, std::ios::app)) {
     throw cannot_open(options_.file, std::strerror(errno), kOption);
@@ -64,14 +65,14 @@ void StepProfile::begin_step(std::int64_t number) {
   step_.reset();
   ++begun_;
   if (begun_ == options_.after + 1) start();
-  if (begun_ == options_.after + options_.steps + 1) write_or_say();
+  if (begun_ == options_.after + options_.steps + 1) write_or_report();
   if (!tracing_) return;
   step_ = std::make_unique<at::RecordFunction>(at::RecordScope::USER_SCOPE);
   step_->before("step " + std::to_string(number));
 }
 
 void StepProfile::start() {
-  // Kineto looks for GPUs also where none is traced, and tells of each that the driver does not show.
+  // Kineto looks for GPUs even if none is traced, and logs an error if the driver shows none.
   constexpr const char* kNothing = "5";
   if (options_.device == c10::kCPU) setenv("KINETO_LOG_LEVEL", kNothing, /*overwrite=*/0);
   std::set<ActivityType> activities = {ActivityType::CPU};
@@ -82,18 +83,18 @@ void StepProfile::start() {
   tracing_ = true;
 }
 
-// Training does not end for it.
-void StepProfile::write_or_say() try { write(); } catch (const TrainError& error) {
+// A lost trace does not end training.
+void StepProfile::write_or_report() try { write(); } catch (const TrainError& error) {
   say(error.what());
   failed_ = true;
 }
 
 void StepProfile::finish() {
   write();
-  if (failed_) throw TrainError("the trace of --profile is lost");
+  if (failed_) throw TrainError("the trace of --profile could not be written");
   if (options_.steps == 0 || written_) return;
-  say("--profile: nothing is traced before step " + std::to_string(options_.after + 1) + ", and this run took " +
-      std::to_string(begun_) + " steps");
+  say("--profile: no step was traced: tracing starts at step " + std::to_string(options_.after + 1) +
+      ", and this run took " + std::to_string(begun_) + " steps");
 }
 
 void StepProfile::write() {
@@ -106,20 +107,20 @@ void StepProfile::write() {
   }
   tracing_ = false;
   written_ = true;
-  const auto trace = profiler::disableProfiler();  // whatever becomes of it: until then it grows
-  // Under a name of its own: another start may write the same file now. The profiler does not tell that it could not
-  // write.
+  const auto trace = profiler::disableProfiler();  // even if writing fails: an enabled profiler grows
+  // Under a temporary name, because another start may write the same file now. The profiler does not report a failed
+  // write: the file is parsed to find out.
   const std::filesystem::path saved = options_.file.string() + "." + std::to_string(getpid());
   trace->save(saved);
   std::ifstream written(saved);
   if (!nlohmann::json::accept(written)) {
-    std::filesystem::remove(saved, ignored);  // of no use to anybody
+    std::filesystem::remove(saved, ignored);
     if (std::filesystem::file_size(options_.file, ignored) == 0) std::filesystem::remove(options_.file, ignored);
     throw cannot_write(options_.file);
   }
   const bool has_earlier = std::ifstream(options_.file).peek() != std::ifstream::traits_type::eof();
   try {
-    if (has_earlier) keep_aside(options_.file, "is the trace of an earlier start", kOption);
+    if (has_earlier) back_up(options_.file, "is the trace of an earlier start", kOption);
     std::filesystem::rename(saved, options_.file);
   } catch (const std::exception&) {
     std::filesystem::remove(saved, ignored);

@@ -1,4 +1,4 @@
-// A trace of some steps by libtorch's profiler (Kineto), for chrome://tracing and https://ui.perfetto.dev.
+// Traces some steps with libtorch's profiler (Kineto), for chrome://tracing and https://ui.perfetto.dev.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace torchbridge::train {
 
 struct StepProfileOptions {
   std::int64_t steps = 0;      // to trace; 0: none
-  std::int64_t after = 10;     // steps of this process that come before, in which memory and buckets are laid out
+  std::int64_t after = 10;     // untraced first steps of this process, which allocate memory and lay out buckets
   std::filesystem::path file;  // JSON
   c10::DeviceType device = c10::kCPU;  // a GPU is traced as well
 };
@@ -23,22 +23,22 @@ struct StepProfileOptions {
 // For the thread that trains.
 class StepProfile {
  public:
-  // Throws TrainError where the file cannot be written.
+  // Throws TrainError if the file cannot be written.
   explicit StepProfile(StepProfileOptions options);
-  ~StepProfile();  // writes what was traced where an exception ends the training
+  ~StepProfile();  // writes the trace if an exception ends the training
   StepProfile(const StepProfile&) = delete;
   StepProfile& operator=(const StepProfile&) = delete;
 
-  // At the beginning of each step: ends the one before. It appears in the trace as "step NUMBER".
+  // Call it at the beginning of each step; it ends the previous one. The step is "step NUMBER" in the trace.
   void begin_step(std::int64_t number);
-  // When training ends: writes what was traced, or removes the file and says that nothing was. Throws TrainError where
-  // that fails, or failed in the midst of training, which was said then.
+  // Call it when training ends. Writes the trace, or removes the file and prints that no step was traced. Throws
+  // TrainError if that fails, or if it failed during training, which printed a line then.
   void finish();
 
  private:
   void start();
   void write();
-  void write_or_say();
+  void write_or_report();
 
   StepProfileOptions options_;
   std::int64_t begun_ = 0;

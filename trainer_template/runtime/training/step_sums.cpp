@@ -15,10 +15,10 @@
 namespace torchbridge::train {
 namespace {
 
-// Of StepSums::numbers: sums over the ranks, of kReduced numbers, then what needs none.
+// Indices of StepSums::numbers: kReduced sums over the ranks, then numbers that are not summed.
 enum Index { kLoss, kBadLosses, kBadGradients, kStop, kWithoutData, kReduced, kMean = kReduced, kOwnLoss, kNorm };
 
-// As a number, 1 or 0: infinity less infinity is NaN, which equals nothing.
+// 1 or 0 as a number: infinity - infinity is NaN, which is not equal to 0.
 at::Tensor is_not_finite(const at::Tensor& number) { return number.sub(number).ne(0).to(number.scalar_type()); }
 
 }  // namespace
@@ -31,7 +31,7 @@ StepSums reduce_step(const at::Tensor& loss, const at::Tensor& found_inf, const 
       {loss, is_not_finite(loss), found_inf.to(loss.options()), number(votes.stop), number(votes.without_data)});
   group.sum(sums);
   const at::Tensor bad = sums.slice(0, kBadLosses, kBadGradients + 1).sum();
-  // Divided in its own precision, as Python's mean over the ranks.
+  // Divided in the loss's own precision, as Python's mean over the ranks is.
   std::vector<at::Tensor> unreduced = {sums[kLoss].div(group.world_size()), loss};
   if (norm.defined()) unreduced.push_back(norm.to(loss.options()));
   return {.found_inf = bad.gt(0).to(at::kFloat), .numbers = at::cat({sums, at::stack(unreduced)}).to(at::kDouble)};

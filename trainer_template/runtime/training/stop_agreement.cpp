@@ -8,20 +8,20 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How late a signal is noticed while data is waited for.
+// The time until a signal is noticed while a rank waits for data.
 constexpr milliseconds kRound{200};
-// A rank whose batch is about to come does not vote for a collective that would take as long.
+// A rank waits so long for its batch before it votes `without_data`: the collective that follows takes as long.
 constexpr milliseconds kNearly{1};
 
 }  // namespace
 
-StopAgreement::StopAgreement(RankGroup& group, StopQuestions questions)
-    : group_(group), questions_(std::move(questions)) {
-  if (!questions_.has_data) questions_.has_data = [](milliseconds) { return true; };
+StopAgreement::StopAgreement(RankGroup& group, StopCallbacks callbacks)
+    : group_(group), callbacks_(std::move(callbacks)) {
+  if (!callbacks_.has_data) callbacks_.has_data = [](milliseconds) { return true; };
 }
 
 StopAgreement::Votes StopAgreement::votes() const {
-  return {.stop = questions_.wants_to_stop() ? 1.0 : 0.0, .without_data = questions_.has_data(kNearly) ? 0.0 : 1.0};
+  return {.stop = callbacks_.wants_to_stop() ? 1.0 : 0.0, .without_data = callbacks_.has_data(kNearly) ? 0.0 : 1.0};
 }
 
 void StopAgreement::learn(const Votes& sums) {
@@ -30,18 +30,18 @@ void StopAgreement::learn(const Votes& sums) {
 }
 
 std::int64_t StopAgreement::lowest(std::int64_t answer) {
-  const std::int64_t all = group_.minimum(questions_.wants_to_stop() ? 0 : answer);
+  const std::int64_t all = group_.minimum(callbacks_.wants_to_stop() ? 0 : answer);
   agreed_ = agreed_ || all == 0;
   return all;
 }
 
 bool StopAgreement::may_step() {
   constexpr std::int64_t kWithout = 1, kWith = 2;
-  while (!agreed_ && !data_is_there_) data_is_there_ = lowest(questions_.has_data(kRound) ? kWith : kWithout) == kWith;
+  while (!agreed_ && !data_is_there_) data_is_there_ = lowest(callbacks_.has_data(kRound) ? kWith : kWithout) == kWith;
   return !agreed_;
 }
 
-bool StopRounds::stop_now() {
+bool StopPoller::stop_now() {
   const std::int64_t done = calls_++;
   if (done < next_) return false;
   constexpr double kPause = 0.1, kMost = 1 << 20;

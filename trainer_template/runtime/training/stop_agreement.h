@@ -1,4 +1,4 @@
-// When the ranks stop: what each of them wants is agreed on, so that all stop at the same point.
+// Agreement of the ranks to stop at the same point.
 #pragma once
 
 #include <chrono>
@@ -10,53 +10,53 @@
 
 namespace torchbridge::train {
 
-// What is asked of this rank.
-struct StopQuestions {
+// What this rank contributes.
+struct StopCallbacks {
   std::function<bool()> wants_to_stop;
-  // Whether it has what the next step needs. Waits for that, but no longer than `time`. Empty: it always has.
+  // Whether this rank has the data of the next step. Waits for it at most `time`. Empty: it always has.
   std::function<bool(std::chrono::milliseconds time)> has_data;
 };
 
-// The same on all ranks. One thread. The group must outlive it.
+// Gives the same answers on all ranks. For one thread. The group must outlive it.
 class StopAgreement {
  public:
-  StopAgreement(RankGroup& group, StopQuestions questions);
+  StopAgreement(RankGroup& group, StopCallbacks callbacks);
 
-  // For a reduction that is made anyway, once a step: what this rank adds, and what came out. So agreement costs no
-  // collective of its own.
+  // The votes travel with the reduction of each step, so that agreement needs no collective of its own: votes() is what
+  // this rank adds to it, learn() takes the sums.
   struct Votes {
     double stop = 0, without_data = 0;  // ranks
   };
   Votes votes() const;
   void learn(const Votes& sums);
 
-  // Whether the next step is to be taken: false once it was agreed to stop. Where a rank did not have its data yet, and
-  // before the first step, it is a collective that lasts until all have theirs, or one wants to stop.
+  // Whether to take the next step: false once the ranks agreed to stop. If a rank had no data at the last votes, and
+  // before the first step, it is a collective that lasts until all ranks have data, or one wants to stop.
   bool may_step();
 
-  // Collective: asks now. True: stop.
+  // Collective: asks all ranks now. True: stop.
   bool ask() { return lowest(1) == 0; }
 
   bool agreed() const { return agreed_; }
 
  private:
-  friend class StopRounds;
-  // Collective: the lowest answer, from 1 on; 0 where a rank wants to stop, which then is agreed.
+  friend class StopPoller;
+  // Collective: the lowest answer of the ranks, each at least 1; 0 if a rank wants to stop, which is then agreed.
   std::int64_t lowest(std::int64_t answer);
 
   RankGroup& group_;
-  StopQuestions questions_;
+  StopCallbacks callbacks_;
   bool agreed_ = false, data_is_there_ = false;
 };
 
-// Asks about ten times a second in long work between two steps, such as an evaluation.
-class StopRounds {
+// Asks the ranks about ten times a second during long work between two steps, such as an evaluation.
+class StopPoller {
  public:
   using Clock = std::chrono::steady_clock;
-  explicit StopRounds(StopAgreement& agreement, std::function<Clock::time_point()> now = Clock::now)
+  explicit StopPoller(StopAgreement& agreement, std::function<Clock::time_point()> now = Clock::now)
       : agreement_(agreement), now_(std::move(now)), begin_(now_()) {}
-  // True: stop now. All ranks must call it equally often: it is a collective from time to time, by the slowest rank's
-  // pace.
+  // True: stop now. All ranks must call it equally often: some calls are collectives, at intervals that the slowest
+  // rank determines.
   bool stop_now();
 
  private:

@@ -20,8 +20,8 @@ Metric mean_over_samples(const std::string& name, BatchFunction mean) {
 at::Tensor sums_of(const Metric& metric, const at::Tensor& outputs, const at::Tensor& targets) {
   const at::Tensor sums = metric.sums(outputs, targets);
   if (sums.numel() == metric.size) return sums.to(at::kDouble).reshape({-1});
-  throw TrainError("metric '" + metric.name + "': sums() gives " + std::to_string(sums.numel()) +
-                   " numbers, and its size is " + std::to_string(metric.size));
+  throw TrainError("metric '" + metric.name + "': sums() returned " + std::to_string(sums.numel()) +
+                   " numbers, expected its size, " + std::to_string(metric.size));
 }
 
 Metric accuracy() {

@@ -11,7 +11,7 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-// Of forward and backward, in the last step that DDP timed; nothing before the first.
+// The fraction of forward and backward in the last step that DDP timed; nothing before the first.
 std::optional<double> communication_fraction(DistributedDataParallel& ddp) {
   const auto numbers = ddp.logging_data().numbers;
   const auto ns = [&](const char* name) {
@@ -55,7 +55,7 @@ void Throughput::measure(StepRecord& record, std::span<const Batch> batches) {
     record.tflops = flops_ * record.samples_per_s / world_size_ / 1e12;
     if (peak_tflops_ > 0) record.mfu = *record.tflops / peak_tflops_;
   }
-  // c10d times the first ten steps of a process and every hundredth, and gives the numbers a step later.
+  // c10d times the first ten steps of a process and every hundredth; its numbers are available a step later.
   ++steps_;
   constexpr std::int64_t kTimed = 100;
   if (world_size_ > 1 && (steps_ <= 11 || steps_ % kTimed == 1)) comm_fraction_ = communication_fraction(ddp_);

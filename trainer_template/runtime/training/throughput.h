@@ -1,4 +1,4 @@
-// How fast training is: time, samples, tokens and operations a second.
+// The speed of training: time, samples, tokens and operations a second.
 #pragma once
 
 #include <chrono>
@@ -7,25 +7,25 @@
 #include <span>
 #include <string>
 
+#include "trainer_template/runtime/base/train_state.h"
 #include "trainer_template/runtime/data/dataset.h"
 #include "trainer_template/runtime/ddp/ddp.h"
 #include "trainer_template/runtime/output/metrics.h"
 #include "trainer_template/runtime/training/task.h"
-#include "trainer_template/runtime/base/train_state.h"
 
 namespace torchbridge::train {
 
-// Of this rank's clock; samples and tokens are those of all ranks. One thread.
+// Times are by this rank's clock; samples and tokens are those of all ranks. For one thread.
 class Throughput {
  public:
-  // `peak_tflops`: of this rank's device; 0: unknown. Counts on from `state`; task and ddp must outlive it.
+  // `peak_tflops`: of this rank's device; 0: unknown. seconds() continues from `state`. task and ddp must outlive this.
   Throughput(const Task& task, const Model& model, DistributedDataParallel& ddp, int world_size, double peak_tflops,
              const TrainState& state);
 
-  // After each step: sets the rates and shares of its record. The time is that since the step before.
+  // Call it after each step. Sets the rates and fractions of its record, over the time since the previous step.
   void measure(StepRecord& record, std::span<const Batch> batches);
 
-  // While one is alive the time does not count as training: for an evaluation.
+  // While it lives, time does not count as training time: for an evaluation.
   class Pause {
    public:
     explicit Pause(Throughput& throughput) : throughput_(throughput) {}
@@ -38,9 +38,9 @@ class Throughput {
     const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   };
 
-  // Of this start alone: "5120 samples/s", of a language model "81920 tokens/s".
+  // The mean rate of this start: "5120 samples/s", for a language model "81920 tokens/s".
   std::string rate() const;
-  // Over all starts, also of pauses: TrainState::seconds.
+  // Over all starts, pauses included: TrainState::seconds.
   double seconds() const;
 
  private:
@@ -52,7 +52,7 @@ class Throughput {
   std::int64_t steps_ = 0, samples_ = 0;
   std::optional<double> comm_fraction_;
   const std::chrono::steady_clock::time_point begin_;
-  std::chrono::steady_clock::time_point last_step_;  // its end, and of a pause after it
+  std::chrono::steady_clock::time_point last_step_;  // its end, moved by the length of later pauses
   std::chrono::steady_clock::duration pauses_{};
 };
 

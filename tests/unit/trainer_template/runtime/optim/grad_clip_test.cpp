@@ -23,14 +23,14 @@ Tensors parameters() {
 
 double gradient(const Tensors& parameters, std::size_t index) { return parameters[index].grad().item<double>(); }
 
-TEST(GradClip, ScalesWhatIsTooLong) {
+TEST(GradClip, ScalesGradientsAboveTheNorm) {
   const Tensors all = parameters();
   EXPECT_EQ(clip_grad_norm(all, {.max_norm = 1}).item<double>(), 5);
   EXPECT_NEAR(gradient(all, 0), 0.6, 1e-6);
   EXPECT_NEAR(gradient(all, 1), 0.8, 1e-6);
 }
 
-TEST(GradClip, LeavesWhatIsShortEnough) {
+TEST(GradClip, LeavesGradientsBelowTheNormUnchanged) {
   const Tensors all = parameters();
   EXPECT_EQ(clip_grad_norm(all, {.max_norm = 10, .norm_type = 1}).item<double>(), 7);
   EXPECT_EQ(clip_grad_norm(all, {.max_norm = 10, .norm_type = std::numeric_limits<double>::infinity()}).item<double>(),
@@ -39,7 +39,7 @@ TEST(GradClip, LeavesWhatIsShortEnough) {
   EXPECT_EQ(clip_grad_norm({at::ones({2})}, {}).item<double>(), 0);
 }
 
-TEST(GradClip, OfOneRankIsThatOfTheWhole) {
+TEST(GradClip, OfOneRankEqualsThatOfAllGradients) {
   for (const double norm_type : {1.0, 2.0, std::numeric_limits<double>::infinity()}) {
     const Tensors whole = parameters(), part = parameters();
     const ClipOptions options{.max_norm = 1, .norm_type = norm_type};
@@ -48,7 +48,7 @@ TEST(GradClip, OfOneRankIsThatOfTheWhole) {
   }
 }
 
-TEST(GradClip, SaysWhatCannotBeClipped) {
+TEST(GradClip, RejectsWhatCannotBeClipped) {
   const Tensors all = parameters();
   all[0].mutable_grad().fill_(std::numeric_limits<float>::quiet_NaN());
   EXPECT_TRUE(
@@ -57,7 +57,7 @@ TEST(GradClip, SaysWhatCannotBeClipped) {
 }
 
 // All ranks reduce it in the same place, also one that has no gradient. The device meta stands for a GPU.
-TEST(GradClip, TheNormOfNoGradientsIsWhereTheParametersAre) {
+TEST(GradClip, NormOfNoGradientsIsOnTheDeviceOfTheParameters) {
   const at::Tensor elsewhere = at::ones({2}, at::kMeta);
   EXPECT_TRUE(clip_grad_norm({elsewhere}, {}).is_meta());
 }

@@ -1,4 +1,6 @@
 // Autocast and GradScaler: what float16 and bfloat16 need.
+#include "trainer_template/runtime/optim/grad_scaler.h"
+
 #include <limits>
 
 #include <ATen/ops/full.h>
@@ -9,14 +11,13 @@
 #include "tests/support/alone.h"
 #include "tests/support/temporary_folder.h"
 #include "trainer_template/runtime/optim/autocast.h"
-#include "trainer_template/runtime/optim/grad_scaler.h"
 
 namespace torchbridge::train {
 namespace {
 
 at::ScalarType type_of_product() { return at::mm(at::ones({2, 2}), at::ones({2, 2})).scalar_type(); }
 
-TEST(Autocast, HoldsUntilItsEnd) {
+TEST(Autocast, AppliesUntilItsEnd) {
   {
     const Autocast outer(at::kCPU, at::kBFloat16);
     EXPECT_EQ(type_of_product(), at::kBFloat16);
@@ -32,7 +33,7 @@ TEST(Autocast, HoldsUntilItsEnd) {
   EXPECT_TRUE(contains(error_of([] { Autocast(at::kCPU, at::kInt); }), "autocast to Int"));
 }
 
-TEST(Autocast, CastsWeightsAnewInTheNextStep) {
+TEST(Autocast, CastsWeightsAgainInTheNextStep) {
   const at::Tensor weight = at::ones({1, 1}).set_requires_grad(true);
   const auto product = [&] {
     const Autocast scope(at::kCPU, at::kBFloat16);
@@ -60,7 +61,7 @@ class Scaling : public testing::Test {
   GradScaler scaler_{{.init_scale = 8, .growth_interval = 2}, at::kCPU};
 };
 
-TEST_F(Scaling, LeavesAStepOutThatOverflows) {
+TEST_F(Scaling, SkipsAStepThatOverflows) {
   const double infinity = std::numeric_limits<double>::infinity();
   EXPECT_FALSE(step_with(infinity));  // also as the very first one
   EXPECT_EQ(value(), 1);
@@ -78,13 +79,13 @@ TEST_F(Scaling, GrowsAfterGoodSteps) {
   EXPECT_EQ(scaler_.state(), (GradScalerState{.scale = 16, .growth_tracker = 1}));
 }
 
-TEST_F(Scaling, GoesOnFromItsState) {
+TEST_F(Scaling, ResumesFromItsState) {
   step_with(1);
   const GradScaler other({}, at::kCPU, scaler_.state());
   EXPECT_EQ(other.state(), (GradScalerState{.scale = 8, .growth_tracker = 1}));
 }
 
-TEST_F(Scaling, OnlyLooksAtGradientsWhereItIsNotEnabled) {
+TEST_F(Scaling, OnlyChecksGradientsWhenDisabled) {
   GradScaler off({.enabled = false}, at::kCPU);
   parameter_.mutable_grad() = at::full({2}, 3.0);
   EXPECT_EQ(off.scale(at::ones({})).item<float>(), 1);
@@ -96,7 +97,7 @@ TEST_F(Scaling, OnlyLooksAtGradientsWhereItIsNotEnabled) {
 }
 
 // As if there had been no step: also the first one of each optimizer, whose state is made in it.
-TEST(FoundInf, LeavesParametersAndStateAlone) {
+TEST(FoundInf, DoesNotChangeParametersAndState) {
   using Make = std::unique_ptr<Optimizer> (*)(NamedTensors, const OptimizerOptions&);
   const OptimizerOptions options{.lr = 0.1, .momentum = 0.9};
   OptimizerOptions dampened = options, nesterov = options;
@@ -125,7 +126,7 @@ TEST(FoundInf, LeavesParametersAndStateAlone) {
   }
 }
 
-TEST(GradScaler, RefusesFactorsThatCannotBe) {
+TEST(GradScaler, RejectsInvalidFactors) {
   EXPECT_TRUE(contains(error_of([] { GradScaler({.growth_factor = 1}, at::kCPU); }), "growth_factor"));
   EXPECT_TRUE(contains(error_of([] { GradScaler({.backoff_factor = 1}, at::kCPU); }), "backoff_factor"));
 }

@@ -14,7 +14,7 @@ LrSchedule parsed(const std::string& text, std::int64_t total_steps = 0, std::in
   return schedule;
 }
 
-TEST(LrSchedule, StaysWhereItIs) {
+TEST(LrSchedule, IsConstantByDefault) {
   for (std::int64_t step : {1, 10, 1000}) {
     EXPECT_EQ(learning_rate({}, 0.1, step), 0.1);
     EXPECT_EQ(learning_rate(parsed("constant"), 0.1, step), 0.1);
@@ -73,9 +73,9 @@ TEST(LrSchedule, HoldsTheEndOfOneCycle) {
 }
 
 double halved(std::int64_t step, std::int64_t total) { return 2 * step < total ? 1.0 : 0.5; }
-const OwnSchedule kOwn[] = {{"halves", halved}};
+const CustomSchedule kOwn[] = {{"halves", halved}};
 
-TEST(LrSchedule, OfTheProgramsOwnMultipliesTheRateAfterTheWarmUp) {
+TEST(LrSchedule, AddedByTheProgramMultipliesTheRateAfterTheWarmUp) {
   LrSchedule schedule = *parse_lr_schedule("halves", kOwn);
   schedule.total_steps = 14;
   schedule.warmup_steps = 4;
@@ -86,7 +86,7 @@ TEST(LrSchedule, OfTheProgramsOwnMultipliesTheRateAfterTheWarmUp) {
   EXPECT_FALSE(is_plateau(schedule));
 }
 
-TEST(LrSchedule, OfTheProgramsOwnIsNamedBesideTheOthers) {
+TEST(LrSchedule, AddedByTheProgramIsNamedWithTheOthers) {
   const std::string message = parse_lr_schedule("halve", kOwn).error().message;
   EXPECT_TRUE(contains(message, "one-cycle, plateau, halves; did you mean 'halves'?")) << message;
   EXPECT_TRUE(contains(parse_lr_schedule("halves").error().message, "'halves': expected one of constant, "));
@@ -100,17 +100,17 @@ TEST(LrSchedule, SaysWhatIsWrong) {
       {"step:size=3", "'size' is not a key of step; expected step_size, gamma"},
       {"step:", "'' is not a key of step"},
       {"step:gamma=0.1,", "'' is not a key of step"},
-      {"step:step_size", "step_size=: expected a whole number from 1 on"},
-      {"step:step_size=0", "step_size=0: expected a whole number from 1 on"},
-      {"step:gamma=-1", "gamma=-1: expected a number from 0 on"},
+      {"step:step_size", "step_size=: expected a whole number of at least 1"},
+      {"step:step_size=0", "step_size=0: expected a whole number of at least 1"},
+      {"step:gamma=-1", "gamma=-1: expected a number of at least 0"},
       {"step:gamma=nan", "gamma=nan: expected a number"},
       {"step:gamma=0.1x", "gamma=0.1x: expected a number"},
       {"multi-step", "milestones is missing, as in multi-step:milestones=100+200"},
       {"multi-step:milestones=200+100", "milestones=200+100: expected ascending steps"},
       {"multi-step:milestones=", "milestones=: expected ascending steps"},
-      {"one-cycle:pct_start=1.5", "pct_start=1.5: expected a number from 0 on to 1"},
+      {"one-cycle:pct_start=1.5", "pct_start=1.5: expected a number from 0 to 1"},
       {"one-cycle:linear=yes", "linear=yes: expected true or false"},
-      {"plateau:factor=1", "factor=1: expected a number from 0 on"},
+      {"plateau:factor=1", "factor=1: expected a number from 0 to 0.999"},
   };
   for (const auto& [text, expected] : cases) {
     const auto schedule = parse_lr_schedule(text);

@@ -65,7 +65,7 @@ TEST(Optimizer, WaitsForItsReadersBeforeItWrites) {
   }
 }
 
-TEST(Optimizer, GoesOnFromItsState) {
+TEST(Optimizer, ResumesFromItsState) {
   for (const auto& [name, make] : kOptimizers) {
     const NamedTensors straight = two_parameters(), stopped = two_parameters();
     const auto first = make(straight), before = make(stopped);
@@ -90,13 +90,13 @@ at::Tensor tensor_named(const NamedTensors& tensors, const std::string& wanted) 
   return {};
 }
 
-TEST(Optimizer, GoesOnInTheMemoryItIsGiven) {
+TEST(Optimizer, UsesTheMemoryOfAdoptedState) {
   const NamedTensors parameters = two_parameters();
   const auto before = make_adamw(parameters, {}), after = make_adamw(parameters, {});
   set_gradients(parameters, 1), before->step(0.1);
   NamedTensors given;
   for (const auto& [name, tensor] : before->state()) given.emplace_back(name, tensor.clone());
-  given[0].second = given[0].second.t().contiguous().t();  // laid out otherwise: this one is copied
+  given[0].second = given[0].second.t().contiguous().t();  // other strides: this one is copied
   after->adopt_state(given);
   const NamedTensors state = after->state();
   expect_equal(state, before->state());
@@ -122,7 +122,7 @@ TEST(Optimizer, PlainSgdSubtractsTheGradient) {
   EXPECT_TRUE(sgd->state().empty());
 }
 
-TEST(Optimizer, LeavesParametersWithoutGradientAlone) {
+TEST(Optimizer, DoesNotChangeParametersWithoutGradient) {
   for (const auto& [name, make] : kOptimizers) {
     const NamedTensors parameters = two_parameters();
     const auto optimizer = make(parameters);
@@ -143,7 +143,7 @@ TEST(Optimizer, ZeroGradDropsGradients) {
   for (const auto& [name, parameter] : parameters) EXPECT_FALSE(parameter.grad().defined()) << name;
 }
 
-TEST(Optimizer, RefusesTheStateOfAnotherOne) {
+TEST(Optimizer, RejectsTheStateOfAnotherOptimizer) {
   const NamedTensors parameters = two_parameters();
   const auto adamw = make_adamw(parameters, {});
   set_gradients(parameters, 1);
@@ -195,7 +195,7 @@ TEST(Optimizer, TakesSparseGradientsInPlainSgdOnly) {
   EXPECT_TRUE(contains(error_of([&] { make_adamw(parameters, {})->step(); }), "'embedding' has a sparse gradient"));
 }
 
-TEST(Optimizer, SaysWhatCannotBe) {
+TEST(Optimizer, RejectsInvalidOptions) {
   const auto error = [](const OptimizerOptions& options) {
     return error_of([&] { make_sgd(two_parameters(), options); });
   };
@@ -207,10 +207,10 @@ TEST(Optimizer, SaysWhatCannotBe) {
   EXPECT_TRUE(contains(error_of([&] {
                          make_sgd({{.name = "a", .parameters = shared}, {.name = "b", .parameters = shared}});
                        }),
-                       "group 'b': parameter 'a.weight' is in group 'a' already"));
+                       "group 'b': parameter 'a.weight' is also in group 'a'"));
 }
 
-TEST(ParameterGroups, SpareWhatTheRuleNames) {
+TEST(ParameterGroups, ExcludeFromDecayWhatTheRuleNames) {
   const NamedTensors parameters = {
       {"embed.weight", at::ones({4, 2})}, {"fc.weight", at::ones({2, 2})}, {"fc.bias", at::ones({2})}};
   const auto names = [&](const DecayRule& rule) {
@@ -223,12 +223,12 @@ TEST(ParameterGroups, SpareWhatTheRuleNames) {
     return text;
   };
   EXPECT_EQ(names({}), "decay: embed.weight fc.weight fc.bias; ");
-  EXPECT_EQ(names({.spare_vectors = true}), "decay: embed.weight fc.weight; no_decay 0: fc.bias; ");
-  EXPECT_EQ(names({.spared = {"embed*", "*.bias"}}), "decay: fc.weight; no_decay 0: embed.weight fc.bias; ");
-  EXPECT_EQ(names({.spared = {"*"}}), "no_decay 0: embed.weight fc.weight fc.bias; ");
-  EXPECT_TRUE(
-      contains(error_of([&] { names({.spared = {"bias"}}); }),
-               "no parameter matches 'bias', which weight decay shall spare; their names are embed.weight, fc.weight"));
+  EXPECT_EQ(names({.exclude_1d = true}), "decay: embed.weight fc.weight; no_decay 0: fc.bias; ");
+  EXPECT_EQ(names({.excluded = {"embed*", "*.bias"}}), "decay: fc.weight; no_decay 0: embed.weight fc.bias; ");
+  EXPECT_EQ(names({.excluded = {"*"}}), "no_decay 0: embed.weight fc.weight fc.bias; ");
+  EXPECT_TRUE(contains(
+      error_of([&] { names({.excluded = {"bias"}}); }),
+      "no parameter matches the pattern 'bias' of parameters without weight decay; the parameters are embed.weight, "));
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ LrSchedule schedule(const std::string& text) { return *parse_lr_schedule(text); 
 
 using Rates = std::vector<double>;
 
-TEST(Plateau, LowersEachGroupWhenPatienceIsOver) {
+TEST(Plateau, LowersEachGroupAfterPatience) {
   std::optional<PlateauState> state;
   Plateau plateau(schedule("plateau:factor=0.5,patience=1,min_lr=0.02"), {0.1, 0.03}, state);
   plateau.observe(1.0);
@@ -23,14 +23,14 @@ TEST(Plateau, LowersEachGroupWhenPatienceIsOver) {
   EXPECT_EQ(plateau.learning_rates(), (Rates{0.05, 0.02}));
 }
 
-TEST(Plateau, TakesNanForNoBetter) {
+TEST(Plateau, CountsNanAsNoImprovement) {
   std::optional<PlateauState> state;
   Plateau plateau(schedule("plateau:patience=0"), {1.0}, state);
   plateau.observe(NAN);
   EXPECT_EQ(plateau.learning_rates(), Rates{0.1});
 }
 
-TEST(Plateau, GoesOnFromItsState) {
+TEST(Plateau, ResumesFromItsState) {
   const LrSchedule shared = schedule("plateau:patience=1,cooldown=1,factor=0.3");
   const double measured[] = {3, 3, 3, 3, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1};
   for (std::size_t stop = 0; stop < std::size(measured); ++stop) {
@@ -51,12 +51,12 @@ TEST(Plateau, GoesOnFromItsState) {
   }
 }
 
-TEST(Plateau, RefusesTheStateOfOtherGroups) {
+TEST(Plateau, RejectsTheStateOfOtherGroups) {
   std::optional<PlateauState> two;
   const Plateau of_two(schedule("plateau"), {0.1, 0.2}, two);
   for (const Rates& rates : {Rates{0.1}, Rates{0.1, 0.2, 0.3}}) {
     const std::string error = error_of([&] { Plateau(schedule("plateau"), rates, two); });
-    EXPECT_TRUE(contains(error, "is for 2 parameter groups, and the optimizer has " + std::to_string(rates.size())));
+    EXPECT_TRUE(contains(error, "has 2 parameter groups, the optimizer has " + std::to_string(rates.size())));
   }
 }
 

@@ -48,7 +48,7 @@ DistributedDataParallel ddp_of(const NamedTensors& parameters, Optimizer& optimi
           {.gradient_as_bucket_view = true, .find_unused_parameters = true, .comm_hook = optimizer.comm_hook()}};
 }
 
-TEST(Zero, StepsAsTheWholeOptimizer) {
+TEST(Zero, StepsAsTheUnshardedOptimizer) {
   for (const auto average : kAverages) {
     const NamedTensors whole = two_parameters(), flat = two_parameters();
     const auto expected = make_adamw(groups_of(whole)), zero = zero_of(flat, average);
@@ -69,7 +69,7 @@ TEST(Zero, StepsAsTheWholeOptimizer) {
 }
 
 // Weight decay would move what has a gradient of zeros, and its momentum what had one before.
-TEST(Zero, LeavesFrozenAndUnusedParametersAlone) {
+TEST(Zero, DoesNotChangeFrozenAndUnusedParameters) {
   for (const auto average : kAverages) {
     NamedTensors parameters = two_parameters();
     parameters.emplace_back("frozen", at::ones({4}));
@@ -137,7 +137,7 @@ TEST(Zero, TakesAGradientThatOneRankHas) {
 }
 
 // 64 elements each: of three ranks' parts, two end within a parameter; buckets of one parameter and of both.
-TEST(Zero, GivesEachRankItsPartOfTheAverage) {
+TEST(Zero, GivesEachRankItsShardOfTheAverage) {
   constexpr int kRanks = 3;
   for (const double bucket_cap_mb : {1e-4, 25.0}) {
     for (const bool compresses : {false, true}) {
@@ -241,14 +241,14 @@ TEST(Zero, LeavesGradientsToDdpOnGloo) {
   EXPECT_TRUE(zero_of(two_parameters(), GradientAverage::kReduceScatter)->comm_hook());
 }
 
-TEST(Zero, RefusesMixedTypes) {
+TEST(Zero, RejectsMixedTypes) {
   NamedTensors parameters = two_parameters();
   parameters[1].second = at::zeros({7}, at::kDouble);
   EXPECT_TRUE(contains(error_of([&] { zero_of(parameters, GradientAverage::kDdp); }),
                        "'bias' has another type or device than 'weight'"));
 }
 
-TEST(StatePieces, CutsWhatOthersWroteToTheWantedRange) {
+TEST(StatePieces, KeepsTheWantedRangeOfAllPieces) {
   const at::Tensor whole = at::arange(10, at::kFloat), step = at::full({}, 4.0);
   for (const std::int64_t cut : {1, 5, 9}) {
     for (const auto& [begin, end] : {std::pair{0, 10}, {0, 3}, {4, 8}, {9, 10}}) {

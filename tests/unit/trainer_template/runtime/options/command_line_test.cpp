@@ -41,18 +41,18 @@ std::set<std::string> options_in_help() {
     }
   }
   for (const char* other : {"--config", "--print-config", "--version"})
-    names.erase(other);  // of none of these a run has a value
+    names.erase(other);  // these have no value in a run
   return names;
 }
 
-TEST(CommandLine, KnowsOfEachOptionWhatRanksThatDifferDo) {
+TEST(CommandLine, EachOptionHasARuleForRanksThatDiffer) {
   std::set<std::string> names;
   for (const auto& [name, option] : parsed({"trainer"}).chosen) names.insert(name);
   EXPECT_GT(names.size(), 50u);
   EXPECT_EQ(names, options_in_help());
 }
 
-TEST(CommandLine, TellsValuesAsTheRanksCompareThem) {
+TEST(CommandLine, ShowsValuesAsTheRanksCompareThem) {
   const Options options = parsed({"trainer", "--lr", "1e-1", "--no-decay", "a,b", "--deterministic", "--optimizer",
                                   "adamw", "--resume", "/runs/a", "--init-from", "/w", "--on-pending-save", "skip"});
   const std::pair<const char*, const char*> kValues[] = {{"--lr", "0.1"},
@@ -69,7 +69,7 @@ TEST(CommandLine, TellsValuesAsTheRanksCompareThem) {
   for (const auto& [name, value] : kValues) EXPECT_EQ(options.chosen.at(name).value, value) << name;
 }
 
-TEST(CommandLine, OfAnOptionThatIsGivenTwiceTheLastValueCounts) {
+TEST(CommandLine, TheLastValueOfARepeatedOptionIsUsed) {
   const Options options = parsed({"trainer", "--checkpoint-every", "100", "--no-decay", "a,b", "--quiet", "--no-decay",
                                   "c", "--checkpoint-every=50", "--quiet=false"});
   EXPECT_EQ(options.checkpoints.every, 50);
@@ -87,14 +87,14 @@ std::string complaint(std::vector<std::string> words) {
   return "";
 }
 
-TEST(CommandLine, AMisspelledOptionIsAnsweredWithTheNearest) {
+TEST(CommandLine, SuggestsTheNearestOption) {
   for (const std::string& name : options_in_help()) {
     const std::string wrong = name + "x";
     EXPECT_EQ(complaint({wrong, "1"}), "unknown option '" + wrong + "'; did you mean '" + name + "'? (see --help)");
   }
 }
 
-TEST(CommandLine, NamesOfOtherTrainersAreAnsweredWithOurs) {
+TEST(CommandLine, SuggestsOurOptionForNamesOfOtherTrainers) {
   const std::set<std::string> names = options_in_help();
   for (const OptionSuggestion& other : kSuggestedOptions) {
     const std::string ours = "--" + std::string(other.ours);
@@ -109,7 +109,7 @@ TEST(CommandLine, NamesOfOtherTrainersAreAnsweredWithOurs) {
   EXPECT_EQ(complaint({"--optimizer.lr", "0.1"}), "unknown option '--optimizer.lr'; did you mean '--lr'? (see --help)");
 }
 
-// A file for --config, and what is said of it: "" where it is taken.
+// A file for --config, and the error about it: "" if it is valid.
 class ConfigFile : public testing::Test {
  protected:
   std::vector<std::string> with(const std::string& text, std::vector<std::string> more = {}) {
@@ -127,7 +127,7 @@ class ConfigFile : public testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(ConfigFile, IsTomlAndTheCommandLineWins) {
+TEST_F(ConfigFile, IsTomlAndTheCommandLineOverridesIt) {
   const Options options = parsed(with(R"(lr = 0.5  # a comment
 epochs = 1_000
 "momentum" = 5e-1
@@ -152,7 +152,7 @@ batch-size = 8
   EXPECT_EQ(options.batch_size, 16);
 }
 
-TEST_F(ConfigFile, WhatIsWrongIsNamedWithFileAndLine) {
+TEST_F(ConfigFile, ErrorsNameFileAndLine) {
   const struct {
     const char* text;
     int line;
@@ -162,21 +162,21 @@ TEST_F(ConfigFile, WhatIsWrongIsNamedWithFileAndLine) {
        "'lr = 0.002,': Error while parsing key-value pair: expected a comment or whitespace, saw ','"},
       {"x\n", 1, "'x': Error while parsing"},
       {"lr = 0.1\n\nlr = 0.2\n", 3, "cannot redefine"},
-      {"# first\nlerning-rate = 0.1\n", 2, "there is no key 'lerning-rate'; did you mean 'lr'?"},
-      {"max_iters = 100\n", 1, "there is no key 'max_iters'; did you mean 'max-steps'?"},
-      {"config = 'other.toml'\n", 1, "there is no key 'config' (see --help)"},
+      {"# first\nlerning-rate = 0.1\n", 2, "unknown key 'lerning-rate'; did you mean 'lr'?"},
+      {"max_iters = 100\n", 1, "unknown key 'max_iters'; did you mean 'max-steps'?"},
+      {"config = 'other.toml'\n", 1, "unknown key 'config' (see --help)"},
       {"lr = 0.1\n[training]\nepochs = 2\n", 2, "section [training] is not supported: write all keys at the top level"},
       {"epochs = 1\nlr = 'fast'\n", 2, "lr: 'fast': expected a number"},
       {"optimizer = 'adma'\n", 1, "optimizer: 'adma': expected one of sgd, adam, adamw; did you mean 'adam'?"},
-      {"epochs = 2.5\n", 1, "epochs: '2.5': expected a whole number from 1 on"},
+      {"epochs = 2.5\n", 1, "epochs: '2.5': expected a whole number of at least 1"},
       {"lr = [0.1, 0.2]\n", 1, "lr: expected one value, not a list"},
       {"lr = 1979-05-27\n", 1, "'lr': expected a number, true, false, a quoted string, or a list of these"},
       {"quiet = 'maybe'\n", 1, "quiet: 'maybe': expected true or false"},
   };
   for (const auto& [text, line, expected] : kCases) {
-    const std::string said = complaint_of(text);
-    EXPECT_TRUE(said.starts_with(path() + ":" + std::to_string(line) + ": ")) << said;
-    EXPECT_NE(said.find(expected), std::string::npos) << said;
+    const std::string errors = complaint_of(text);
+    EXPECT_TRUE(errors.starts_with(path() + ":" + std::to_string(line) + ": ")) << errors;
+    EXPECT_NE(errors.find(expected), std::string::npos) << errors;
   }
   EXPECT_EQ(complaint({"--config", folder_.path().string()}),
             "--config: cannot read '" + folder_.path().string() + "': Is a directory (see --help)");
@@ -194,7 +194,7 @@ std::string printed_config(std::vector<std::string> words) {
   return "";
 }
 
-TEST_F(ConfigFile, ThatIsPrintedIsReadBackTheSame) {
+TEST_F(ConfigFile, IsPrintedAndReadBackUnchanged) {
   const std::vector<std::string> words = {"trainer",
                                           "--lr",
                                           "1e-05",
@@ -221,7 +221,7 @@ TEST_F(ConfigFile, ThatIsPrintedIsReadBackTheSame) {
 
   // Each option has a line of its own below its text; where it is not set, as a comment.
   EXPECT_NE(printed.find("\n# Learning rate\nlr = 1e-05\n"), std::string::npos) << printed;
-  EXPECT_NE(printed.find("\n# What moves the weights (sgd|adam|adamw)\noptimizer = \"sgd\"\n"), std::string::npos);
+  EXPECT_NE(printed.find("\n# Optimizer (sgd|adam|adamw)\noptimizer = \"sgd\"\n"), std::string::npos);
   for (const std::string& name : options_in_help()) {
     const std::string key = name.substr(2);
     EXPECT_TRUE(printed.find("\n" + key + " = ") != std::string::npos ||
@@ -230,7 +230,7 @@ TEST_F(ConfigFile, ThatIsPrintedIsReadBackTheSame) {
   }
 }
 
-TEST(CommandLine, WhatIsShownAtTheStartIsAlsoInCheckpoints) {
+TEST(CommandLine, ShownOptionsAreAlsoInCheckpoints) {
   const Options options = parsed({"trainer", "--optimizer", "adamw", "--data", "."});
   EXPECT_EQ(options.checkpoints.shown, options.shown());
   EXPECT_EQ(options.shown().at("weight-decay"), "0.01");
@@ -238,9 +238,9 @@ TEST(CommandLine, WhatIsShownAtTheStartIsAlsoInCheckpoints) {
   EXPECT_FALSE(options.shown().contains("metrics"));
 }
 
-TEST(CommandLine, RefusesWhatDoesNotGoTogether) {
+TEST(CommandLine, RejectsConflictingOptions) {
   EXPECT_EQ(complaint({"--cudnn-benchmark", "--deterministic"}),
-            "--cudnn-benchmark: the fastest algorithm may differ from run to run: leave out --deterministic or this "
+            "--cudnn-benchmark: the fastest algorithm may differ from run to run: leave out this or --deterministic "
             "(see --help)");
   const std::vector<std::string> scattered = {"--grad-comm", "bf16", "--zero-gradients", "reduce-scatter"};
   EXPECT_EQ(complaint(scattered), "");  // without --zero 1 it means nothing
@@ -249,12 +249,12 @@ TEST(CommandLine, RefusesWhatDoesNotGoTogether) {
             "give --zero-gradients all-reduce (see --help)");
 }
 
-TEST(CommandLine, GradientsInAnotherTypeAreDdpsAffair) {
+TEST(CommandLine, GradCommImpliesDdpsAllReduce) {
   EXPECT_EQ(parsed({"trainer", "--zero", "1"}).gradient_average(), GradientAverage::kAuto);
   EXPECT_EQ(parsed({"trainer", "--zero", "1", "--grad-comm", "bf16"}).gradient_average(), GradientAverage::kDdp);
 }
 
-TEST(CommandLine, RanksAreWaitedForLongerWithAGpu) {
+TEST(CommandLine, JoinTimeoutIsLongerWithAGpu) {
   using std::chrono::seconds;
   const auto time_to_join = [](std::vector<std::string> words) {
     words.insert(words.begin(), "trainer");

@@ -5,7 +5,7 @@
 namespace torchbridge::train {
 namespace {
 
-TEST(GpuPrecision, IsRefusedBelowTheCapabilityThatItNeeds) {
+TEST(GpuPrecision, IsRejectedBelowTheRequiredCapability) {
   const struct {
     const char* precision;
     Capability capability;
@@ -22,12 +22,14 @@ TEST(GpuPrecision, IsRefusedBelowTheCapabilityThatItNeeds) {
   }
 }
 
-TEST(GpuPrecision, TheErrorNamesWhatIsThereAndWhatIsNeeded) {
+TEST(GpuPrecision, TheErrorNamesTheCapabilityAndTheRequiredOne) {
   EXPECT_EQ(check_precision("bf16", {"Tesla V100", Capability{7, 0}}).error().message,
             "--precision bf16: Tesla V100 has compute capability 7.0, bf16 needs 8.0; give --precision fp16 or fp32");
 }
 
-TEST(GpuPrecision, AnUnknownCapabilityIsTaken) { EXPECT_TRUE(check_precision("bf16", {"Tesla V100", std::nullopt})); }
+TEST(GpuPrecision, AnUnknownCapabilityIsAccepted) {
+  EXPECT_TRUE(check_precision("bf16", {"Tesla V100", std::nullopt}));
+}
 
 }  // namespace
 }  // namespace torchbridge::train

@@ -34,7 +34,7 @@ TEST(EventFile, ScalarIsAnEvent) {
   EXPECT_EQ(event, std::string("\x09\0\0\0\0\0\0\xf0\x3f\x10\x05\x2a\x0d\x0a\x0b\x0a\x04loss\x15\0\0\0\x3f", 26));
 }
 
-// Within a second, of one process or of several: TensorBoard goes by the names.
+// Within a second, of one process or of several: TensorBoard reads files in the order of their names.
 TEST(EventFile, NamesAreInTheOrderOfTheStarts) {
   TemporaryFolder folder;
   std::vector<std::string> names;
@@ -50,7 +50,7 @@ TEST(EventFile, NamesAreInTheOrderOfTheStarts) {
   }
 }
 
-TEST(EventFile, NamesWhatItCannotWrite) {
+TEST(EventFile, NamesAFileThatItCannotWrite) {
   TemporaryFolder folder;
   std::ofstream(folder / "file") << "x";
   try {

@@ -22,7 +22,7 @@ TEST(Metrics, NumbersReadBackBitForBit) {
   }
 }
 
-TEST(Metrics, WritesNumbersThatAreNoneAsPythonDoes) {
+TEST(Metrics, WritesNanAndInfinityAsPythonDoes) {
   EXPECT_TRUE(contains(to_json_line({.loss = std::nan("")}), "\"loss\":NaN,"));
   EXPECT_TRUE(contains(to_json_line({.loss = -std::numeric_limits<double>::infinity()}), "\"loss\":-Infinity,"));
 }
@@ -34,7 +34,7 @@ TEST(Metrics, WritesAnEvaluationWhereThereIsOne) {
   EXPECT_EQ(line["eval_accuracy"], 0.5);
 }
 
-TEST(Metrics, GoesOnWithTheFileOfTheRunBefore) {
+TEST(Metrics, ContinuesTheFileOfTheEarlierStart) {
   TemporaryFolder folder;
   const auto path = folder / "sub/curve.jsonl";
   {
@@ -48,7 +48,7 @@ TEST(Metrics, GoesOnWithTheFileOfTheRunBefore) {
 }
 
 // The run before was stopped in the middle of the evaluation.
-TEST(Metrics, AddsAnEvaluationToTheLastStepOfTheRunBefore) {
+TEST(Metrics, AddsAnEvaluationToTheLastStepOfTheEarlierStart) {
   TemporaryFolder folder;
   const auto path = folder / "curve.jsonl";
   const Evaluation evaluation{.loss = 0.5, .metrics = {{"accuracy", 0.75}}};
@@ -67,7 +67,7 @@ TEST(Metrics, AddsAnEvaluationToTheLastStepOfTheRunBefore) {
   EXPECT_EQ(folder.read("curve.jsonl"), expected + to_json_line({.step = 3}) + "\n");
 }
 
-TEST(Metrics, LeavesALinkAsItIs) {
+TEST(Metrics, DoesNotReplaceALink) {
   TemporaryFolder folder;
   folder.write("real.jsonl", "");
   std::filesystem::create_symlink("real.jsonl", folder / "link.jsonl");

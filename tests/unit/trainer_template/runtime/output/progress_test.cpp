@@ -8,7 +8,7 @@
 namespace torchbridge::train {
 namespace {
 
-TEST(Progress, TellsTheTimeThatIsLeft) {
+TEST(Progress, ShowsTheRemainingTime) {
   const std::pair<double, const char*> kCases[] = {{0, "0:00"},        {-1, "0:00"},       {7.4, "0:07"},
                                                    {59.6, "1:00"},     {723, "12:03"},     {3599, "59:59"},
                                                    {10800, "3:00:00"}, {90061, "25:01:01"}};
@@ -30,7 +30,7 @@ std::string bar_of(const StepRecord& record, std::int64_t total_steps, std::int6
 }
 
 // With --log-every the first step that is shown is not the first one.
-TEST(Progress, ReckonsWithTheStepsThatWereNotShown) {
+TEST(Progress, CountsStepsThatWereNotShown) {
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
   const std::string shown = bar_of({.step = 14, .loss = 1}, 414, 10);

@@ -11,7 +11,7 @@
 namespace torchbridge::train {
 namespace {
 
-// While it lives no file becomes larger: what a full disk does, in the middle of a record.
+// While it lives no file grows beyond the limit: like a full disk, in the middle of a record.
 class SizeLimit {
  public:
   explicit SizeLimit(rlim_t bytes) {
@@ -31,30 +31,31 @@ class SizeLimit {
   void (*handler_)(int);
 };
 
-TEST(RecordFile, HoldsWholeRecordsAlone) {
+TEST(RecordFile, HasWholeRecordsOnly) {
   TemporaryFolder folder;
   RecordFile file(folder / "curve", "--metrics");
   const std::string one = std::string(2000, '1') + "one\n";
   file.append(one);
   file.check_complete();
   {
-    const SizeLimit limit(one.size() + 2);  // more than is said on stderr, which is a file too
+    const SizeLimit limit(one.size() + 2);  // larger than the messages on stderr, which is a file too
     testing::internal::CaptureStderr();
     file.append("two two\n");
     file.append("three\n");
-    const std::string said = testing::internal::GetCapturedStderr();
-    EXPECT_TRUE(contains(said, "curve': File too large; what would come there is left out, and training goes on\n"));
-    EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+    const std::string errors = testing::internal::GetCapturedStderr();
+    EXPECT_TRUE(contains(
+        errors, "curve': File too large; training continues, and records are lost until writing succeeds again\n"));
+    EXPECT_EQ(std::count(errors.begin(), errors.end(), '\n'), 1) << errors;
     EXPECT_EQ(folder.read("curve"), one);
     file.replace_end("e\n", "e and more\n");
     EXPECT_EQ(folder.read("curve"), one);
   }
   file.append("four\n");
   EXPECT_EQ(folder.read("curve"), one + "four\n");
-  EXPECT_TRUE(contains(error_of([&] { file.check_complete(); }), "curve' is not complete"));
+  EXPECT_TRUE(contains(error_of([&] { file.check_complete(); }), "curve' is incomplete"));
 }
 
-TEST(RecordFile, OfADescriptorOfThisProcessIsWrittenWhereThatGoesOn) {
+TEST(RecordFile, WritesADescriptorOfThisProcessAtItsOwnPosition) {
   TemporaryFolder folder;
   const int file = open((folder / "out").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
   ASSERT_EQ(write(file, "one\n", 4), 4);
@@ -66,7 +67,7 @@ TEST(RecordFile, OfADescriptorOfThisProcessIsWrittenWhereThatGoesOn) {
   EXPECT_EQ(folder.read("out"), "one\ntwo\nthree\nfour\n");
 }
 
-TEST(RecordFile, GoesOnAtTheEnd) {
+TEST(RecordFile, AppendsToAnExistingFile) {
   TemporaryFolder folder;
   folder.write("curve", "before\n");
   RecordFile file(folder / "curve", "--metrics");

@@ -37,15 +37,15 @@ TEST(StepFile, KeepsEachStepOnce) {
   }
 }
 
-TEST(StepFile, LeavesWhatIsNotItsOwnAsItIs) {
+TEST(StepFile, DoesNotChangeOtherFiles) {
   TemporaryFolder folder;
   for (const std::string text : {"precious\n", "precious", "{\"step\"\n", "a,b\n{\"step\":1}\n"}) {
     folder.write("file", text);
     EXPECT_TRUE(contains(error_of([&] { StepFile(folder / "file", {.step = 5}, "--metrics"); }),
-                         "its first line is no record of a step"));
+                         "its first line is not a step record"));
     EXPECT_EQ(folder.read("file"), text);
   }
-  // Another file beside it, whatever its name is, and the rights of its own.
+  // Neither another file in the folder nor the file's own permissions change.
   folder.write("curve", "{\"step\":1}\n{\"step\":2}\n");
   folder.write("curve.tmp", "precious");
   std::filesystem::permissions(folder / "curve",
@@ -61,27 +61,27 @@ std::string line(int step, const std::string& run = "") {
   return "{\"step\":" + std::to_string(step) + ",\"epoch\":0" + (run.empty() ? "" : ",\"run\":\"" + run + "\"") + "}";
 }
 
-TEST(StepFile, HasTheRunInItsFirstLineAndGoesOn) {
+TEST(StepFile, HasTheRunInItsFirstLineAndContinues) {
   TemporaryFolder folder;
   for (int start : {0, 2, 1}) {
     StepFile file(folder / "curve", {.run = "a", .step = start}, "--metrics");
     for (int step : {1, 2}) file.write(line(start + step));
   }
   EXPECT_EQ(folder.read("curve"), line(1, "a") + "\n" + line(2) + "\n" + line(3) + "\n");
-  // Begun in another file, which is gone.
+  // The run began in another file, which is gone.
   StepFile(folder / "later", {.run = "a", .step = 3}, "--metrics").write(line(4));
   EXPECT_EQ(folder.read("later"), line(4, "a") + "\n");
   EXPECT_FALSE(std::filesystem::exists(folder / "curve.aside-1"));
 }
 
-TEST(StepFile, KeepsTheFileOfAnotherRunAside) {
+TEST(StepFile, CopiesTheFileOfAnotherRun) {
   const std::string of_b = line(1, "b") + "\n" + line(2) + "\n", without = line(1) + "\n" + line(2) + "\n";
   const struct {
     std::string text, run;
     std::int64_t step;
     bool goes_back;
     std::string kept;
-    bool is_aside;
+    bool is_copied;
   } kCases[] = {
       {of_b, "b", 1, false, line(1, "b") + "\n", false},
       {of_b, "b", 1, true, line(1, "b") + "\n", true},
@@ -90,7 +90,7 @@ TEST(StepFile, KeepsTheFileOfAnotherRunAside) {
       {of_b, "a", 0, false, "", true},
       {of_b, "a", 2, false, "", true},
       {of_b, "", 2, false, "", true},
-      {without, "", 1, false, line(1) + "\n", true},  // of a version without ids: whose it is cannot be told
+      {without, "", 1, false, line(1) + "\n", true},  // of a version without ids: its run is not known
       {without, "", 2, false, without, false},
       {without, "a", 2, false, "", true},
       {"{\"step\":1,\"epo", "a", 0, false, "", false},  // no whole line is lost
@@ -101,18 +101,18 @@ TEST(StepFile, KeepsTheFileOfAnotherRunAside) {
     folder.write("curve", c.text);
     testing::internal::CaptureStderr();
     StepFile(folder / "curve", {.run = c.run, .step = c.step, .goes_back = c.goes_back}, "--metrics");
-    const std::string said = testing::internal::GetCapturedStderr();
+    const std::string errors = testing::internal::GetCapturedStderr();
     const std::string name = c.text + " at " + std::to_string(c.step) + " of " + c.run;
     EXPECT_EQ(folder.read("curve"), c.kept) << name;
-    ASSERT_EQ(std::filesystem::exists(folder / "curve.aside-1"), c.is_aside) << name;
-    EXPECT_EQ(said.ends_with(": kept as '" + (folder / "curve.aside-1").string() + "'\n"), c.is_aside) << said;
-    if (c.is_aside) {
+    ASSERT_EQ(std::filesystem::exists(folder / "curve.aside-1"), c.is_copied) << name;
+    EXPECT_EQ(errors.ends_with(": copied to '" + (folder / "curve.aside-1").string() + "'\n"), c.is_copied) << errors;
+    if (c.is_copied) {
       EXPECT_EQ(folder.read("curve.aside-1"), c.text) << name;
     }
   }
 }
 
-TEST(StepFile, KeepsEachRunAsideUnderItsOwnName) {
+TEST(StepFile, CopiesEachRunToItsOwnName) {
   TemporaryFolder folder;
   for (const char* run : {"a", "b", "c"}) StepFile(folder / "curve", {.run = run}, "--metrics").write(line(1));
   EXPECT_EQ(folder.read("curve"), line(1, "c") + "\n");
@@ -120,21 +120,21 @@ TEST(StepFile, KeepsEachRunAsideUnderItsOwnName) {
   EXPECT_EQ(folder.read("curve.aside-2"), line(1, "b") + "\n");
 }
 
-TEST(StepFile, IsAsItWasWhereItCannotBeKeptAside) {
-  // Too long a name for a file, with what is added to it.
+TEST(StepFile, IsUnchangedWhenItCannotBeCopied) {
+  // The name of the copy is too long for a file.
   TemporaryFolder folder;
   const std::string name(250, 'c'), text = line(1, "b") + "\n";
   folder.write(name, text);
   EXPECT_TRUE(contains(error_of([&] { StepFile(folder / name, {.run = "a"}, "--metrics"); }),
-                       "': it is of another run, and cannot be kept as '"));
+                       "': it belongs to another run and cannot be copied to '"));
   EXPECT_EQ(folder.read(name), text);
 }
 
-TEST(StepFile, SaysThatNobodyReadsAPipe) {
+TEST(StepFile, ReportsAPipeWithoutReader) {
   TemporaryFolder folder;
   ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
   EXPECT_TRUE(contains(error_of([&] { StepFile(folder / "pipe", {}, "--metrics"); }),
-                       "nobody reads this pipe; give another --metrics"));
+                       "no process reads this pipe; give another --metrics"));
 }
 
 TEST(StepFile, IsForOneRunAtATime) {
@@ -147,7 +147,7 @@ TEST(StepFile, IsForOneRunAtATime) {
     first.write(one);
     EXPECT_EQ(error_of([&] { StepFile(folder / "link", {}, "--sample-log"); }),
               "cannot write '" + (folder / "link").string() +
-                  "': another run, or another option of this one, writes it; give another --sample-log");
+                  "': another run, or another option of this run, writes to it; give another --sample-log");
     EXPECT_EQ(folder.read("curve"), one + "\n");
   }
   const StepFile next(path, {.step = 1}, "--metrics");

@@ -29,7 +29,7 @@ TEST(Numerics, Fp32PrecisionIsThatOfMatricesAndOfConvolutions) {
   for (const bool tf32 : {true, false}) {
     set(tf32 ? "tf32" : "ieee");
     for (Float32Op each : {Float32Op::MATMUL, Float32Op::CONV, Float32Op::RNN}) EXPECT_EQ(is_tf32_on_gpu(each), tf32);
-    // These throw where libtorch's older settings say something else than the newer.
+    // These throw if libtorch's older settings differ from the newer ones.
     EXPECT_EQ(at::globalContext().allowTF32CuBLAS(), tf32);
     EXPECT_EQ(at::globalContext().allowTF32CuDNN(), tf32);
   }

@@ -29,7 +29,7 @@ TEST(EarlyStop, IsNeverDueWithoutPatience) {
   EXPECT_FALSE(stop.is_due());
 }
 
-TEST(EarlyStop, GoesOnFromACheckpoint) {
+TEST(EarlyStop, ResumesFromACheckpoint) {
   EarlyStopState state;
   EarlyStop before(2, state);
   before.observe(0.5, 10);
@@ -41,7 +41,7 @@ TEST(EarlyStop, GoesOnFromACheckpoint) {
   EXPECT_TRUE(after.is_due());
 }
 
-TEST(EarlyStop, ALossThatIsNoNumberIsNoBetter) {
+TEST(EarlyStop, NanIsNotALowerLoss) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   EarlyStopState state;
   EarlyStop stop(3, state);
@@ -54,7 +54,7 @@ TEST(EarlyStop, ALossThatIsNoNumberIsNoBetter) {
   EXPECT_FALSE(state.best_loss);
 }
 
-TEST(EarlyStop, ANumberAfterNoneIsTheBest) {
+TEST(EarlyStop, ANumberAfterNanIsTheLowest) {
   EarlyStopState state;
   EarlyStop stop(2, state);
   stop.observe(std::numeric_limits<double>::quiet_NaN(), 10);

@@ -37,7 +37,7 @@ TEST(PeakTflops, IsThatOfTheGpuAndThePrecision) {
   }
 }
 
-TEST(PeakTflops, OfOtherGpusOfPartsOfThemAndOfEmulatedTypesIsUnknown) {
+TEST(PeakTflops, IsUnknownForOtherGpusMigPartsAndEmulatedTypes) {
   const std::pair<const char*, const char*> kCases[] = {
       {"NVIDIA A10G", "bf16"}, {"NVIDIA GeForce RTX 4090", "bf16"},           {"", "fp32"},
       {"Tesla T4", "bf16"},    {"NVIDIA A100-SXM4-40GB MIG 3g.20gb", "bf16"}, {"NVIDIA A1000", "fp32"}};

@@ -31,7 +31,7 @@ TEST(Preemption, IsRequestedBySignalsThatWouldEndTheProcess) {
   }
 }
 
-TEST(Preemption, TellsTheFirstOfSeveral) {
+TEST(Preemption, ReportsTheFirstOfSeveral) {
   Preemption preemption({});
   preemption.begin_work();
   raise(SIGUSR1);
@@ -52,7 +52,7 @@ TEST(Preemption, ASecondInterruptEndsTheProcess) {
   EXPECT_EQ(ending, killed(SIGINT));
 }
 
-// Of a child that does `work` with this signal.
+// How a child ends that does `work` with this signal.
 template <class Work>
 std::string ending_by(int number, const PreemptionOptions& options, Work&& work) {
   return ending_of_child([&] {
@@ -63,8 +63,8 @@ std::string ending_by(int number, const PreemptionOptions& options, Work&& work)
 
 TEST(Preemption, ASignalBeforeWorkBeginsEndsTheProcess) {
   const auto raises = [](Preemption&, int number) { raise(number); };
-  EXPECT_EQ(ending_by(SIGUSR1, {.saves = true, .speaks = false}, raises), exited(75));
-  EXPECT_EQ(ending_by(SIGUSR1, {.saves = false, .speaks = false}, raises), exited(128 + SIGUSR1));
+  EXPECT_EQ(ending_by(SIGUSR1, {.saves = true, .is_reporter = false}, raises), exited(75));
+  EXPECT_EQ(ending_by(SIGUSR1, {.saves = false, .is_reporter = false}, raises), exited(128 + SIGUSR1));
 }
 
 TEST(Preemption, EndsTheProcessWhenTheGraceIsOver) {
@@ -73,19 +73,20 @@ TEST(Preemption, EndsTheProcessWhenTheGraceIsOver) {
     raise(number);
     while (true) pause();
   };
-  EXPECT_EQ(ending_by(SIGTERM, {.grace = seconds(1), .saves = true, .speaks = false}, hangs), exited(75));
+  EXPECT_EQ(ending_by(SIGTERM, {.grace = seconds(1), .saves = true, .is_reporter = false}, hangs), exited(75));
   const auto soon = Clock::now() + seconds(1);
-  EXPECT_EQ(ending_by(SIGTERM, {.end_of_job = soon, .saves = false, .speaks = false}, hangs), exited(128 + SIGTERM));
+  EXPECT_EQ(ending_by(SIGTERM, {.end_of_job = soon, .saves = false, .is_reporter = false}, hangs),
+            exited(128 + SIGTERM));
 }
 
-TEST(Preemption, AnEndOfTheJobThatIsPastIsNoGrace) {
+TEST(Preemption, AnEndOfTheJobInThePastIsNoGrace) {
   Preemption preemption({.end_of_job = Clock::now() - seconds(10)});
   preemption.begin_work();
   raise(SIGTERM);
   EXPECT_EQ(alarm(0), 0u);
 }
 
-TEST(Preemption, SignalsDoAsBeforeWhenItIsGone) {
+TEST(Preemption, TheDestructorRestoresTheHandlers) {
   const std::string ending = ending_of_child([] {
     { const Preemption preemption({}); }
     raise(SIGUSR1);
@@ -93,7 +94,7 @@ TEST(Preemption, SignalsDoAsBeforeWhenItIsGone) {
   EXPECT_EQ(ending, killed(SIGUSR1));
 }
 
-TEST(Preemption, AnEndThatIsPastIsNoReasonToStop) {
+TEST(Preemption, AnEndInThePastIsNoReasonToStop) {
   const auto past = std::chrono::system_clock::now() - std::chrono::seconds(5);
   testing::internal::CaptureStderr();
   const Preemption preemption({.before_end = std::chrono::seconds(100), .end_of_job = past});
@@ -101,7 +102,7 @@ TEST(Preemption, AnEndThatIsPastIsNoReasonToStop) {
   EXPECT_TRUE(testing::internal::GetCapturedStderr().starts_with("train_plain_test: the end of the job is past"));
 }
 
-TEST(Preemption, WritingIsNoEndOfTheProcess) {
+TEST(Preemption, AFailedWriteDoesNotEndTheProcess) {
   const std::string ending = ending_of_child([] {
     Preemption preemption({});
     preemption.begin_work();

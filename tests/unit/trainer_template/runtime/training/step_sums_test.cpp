@@ -1,4 +1,6 @@
-// The parts of a training step, put together as main.cpp does, with a task of the test's own and one rank.
+// The parts of a training step, combined as in main.cpp, with a task of the test's own and one rank.
+#include "trainer_template/runtime/training/step_sums.h"
+
 #include <algorithm>
 #include <chrono>
 #include <limits>
@@ -15,13 +17,12 @@
 #include "tests/support/alone.h"
 #include "tests/support/temporary_folder.h"
 #include "trainer_template/runtime/ddp/model_tensors.h"
-#include "trainer_template/runtime/training/accumulation.h"
 #include "trainer_template/runtime/optim/grad_clip.h"
 #include "trainer_template/runtime/optim/grad_scaler.h"
+#include "trainer_template/runtime/training/accumulation.h"
 #include "trainer_template/runtime/training/evaluation.h"
 #include "trainer_template/runtime/training/forward_loss.h"
 #include "trainer_template/runtime/training/non_finite.h"
-#include "trainer_template/runtime/training/step_sums.h"
 #include "trainer_template/runtime/training/throughput.h"
 
 namespace torchbridge::train {
@@ -188,7 +189,7 @@ TEST_F(StepTest, NamesThemAStepLaterWhereTheHostIsAhead) {
   EXPECT_TRUE(contains(error, "samples of this rank: 37;"));
 }
 
-TEST_F(StepTest, LeavesSuchAStepOutWhenAsked) {
+TEST_F(StepTest, SkipsSuchAStepWithOnNanSkip) {
   set_up({.non_finite = {.on_nan = OnNan::kSkip}});
   EXPECT_TRUE(step({37}).skipped);
   EXPECT_EQ(weight(), 1.0f);
@@ -222,7 +223,7 @@ TEST_F(StepTest, FindsAGradientThatIsNotFinite) {
     set_up({.clipping = {.is_measured = is_measured}});
     EXPECT_TRUE(
         contains(error_of([&] { step({37}); }),
-                 "step 1: a gradient, or the norm of those that are clipped, is infinite or NaN (learning rate"));
+                 "step 1: a gradient, or the norm of the gradients to clip, is infinite or NaN (learning rate"));
     EXPECT_EQ(weight(), 1.0f);
   }
   set_up({.non_finite = {.on_nan = OnNan::kSkip}});
@@ -231,13 +232,13 @@ TEST_F(StepTest, FindsAGradientThatIsNotFinite) {
   EXPECT_FALSE(step({1, 3}).skipped);
 }
 
-TEST_F(StepTest, EndsAfterStepsThatAreAllLeftOut) {
+TEST_F(StepTest, EndsAfterMaxSkips) {
   for (const auto precision : {at::kFloat, at::kHalf}) {  // fp16: by the loss scaling
     task_.with_bad_gradient = precision == at::kHalf;
     set_up({.non_finite = {.on_nan = OnNan::kSkip, .max_skips = 3}, .precision = precision});
     state_.skips = 0;
     for (const std::int64_t sample : {37, 37, 1, 37, 37}) EXPECT_EQ(step({sample}).skipped, sample == 37);
-    EXPECT_TRUE(contains(error_of([&] { step({37}); }), "step 6: the last 3 steps were left out"));
+    EXPECT_TRUE(contains(error_of([&] { step({37}); }), "step 6: the last 3 steps were skipped"));
   }
 }
 
@@ -298,7 +299,7 @@ TEST_F(StepTest, ReadsNoNumberOfTheDeviceInAStep) {
     EXPECT_TRUE(name != "aten::_local_scalar_dense" && name != "aten::nonzero") << name;
 }
 
-TEST_F(StepTest, GivesAnEvaluationUpThatIsStopped) {
+TEST_F(StepTest, AbortsAnEvaluationThatIsStopped) {
   wants_to_stop_ = true;
   EXPECT_FALSE(evaluate_with({.batch_size = 1}));
   EXPECT_TRUE(stop_.agreed());
@@ -327,10 +328,10 @@ TEST_F(StepTest, AMetricIsMadeOfTheSumsOverAllBatches) {
   }
 }
 
-TEST_F(StepTest, AMetricOfAnotherSizeThanItTellsIsNamed) {
+TEST_F(StepTest, RejectsAMetricOfAnotherSize) {
   task_.with_bad_metric = true;
   EXPECT_EQ(error_of([&] { evaluate_with({.batch_size = 100}); }),
-            "metric 'spread': sums() gives 2 numbers, and its size is 3");
+            "metric 'spread': sums() returned 2 numbers, expected its size, 3");
 }
 
 TEST_F(StepTest, CountsTheSecondsOfAllStarts) {

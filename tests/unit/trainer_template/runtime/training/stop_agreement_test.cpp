@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// One sample at a time, and only when it is told to: storage that hangs.
+// Like storage that hangs: gives a batch only after allow().
 class Slow : public Dataset {
  public:
   std::int64_t size() const override { return 100; }
@@ -39,7 +39,7 @@ class Slow : public Dataset {
   mutable int allowed_ = 0;
 };
 
-// Wants to stop when it is asked the `signal_at`th time.
+// Wants to stop at the `signal_at`th call.
 struct Asked {
   explicit Asked(Loader& loader, std::int64_t parts = 1, int signal_at = 1'000'000)
       : agreement(alone(), {.wants_to_stop = [this, signal_at] { return ++asked >= signal_at; },
@@ -59,7 +59,7 @@ TEST(StopAgreement, StopsWhileDataIsWaitedFor) {
   slow.allow(100);
 }
 
-TEST(StopAgreement, GoesOnWhenTheDataIsThere) {
+TEST(StopAgreement, ContinuesWhenTheDataIsThere) {
   Slow slow;
   Loader loader(slow, {.size = 100}, {.batch_size = 1});
   Asked rank(loader, 2);
@@ -89,7 +89,7 @@ TEST(StopAgreement, WaitsInTheStepAgainOnlyWhenARankLacksData) {
   EXPECT_FALSE(rank.agreement.may_step());
 }
 
-TEST(StopAgreement, HasTheLoadersErrorWhenABatchNeverComes) {
+TEST(StopAgreement, EndsWithTheLoadersErrorWhenABatchNeverComes) {
   Slow slow;
   Loader loader(slow, {.size = 100}, {.batch_size = 1, .timeout = milliseconds(50)});
   Asked rank(loader);
@@ -98,17 +98,17 @@ TEST(StopAgreement, HasTheLoadersErrorWhenABatchNeverComes) {
   slow.allow(100);
 }
 
-TEST(StopRounds, AskNowAndThen) {
-  StopQuestions questions;
+TEST(StopPoller, AsksTenTimesASecond) {
+  StopCallbacks callbacks;
   int asked = 0;
-  questions.wants_to_stop = [&] { return ++asked > 3; };
-  StopAgreement agreement(alone(), questions);
-  StopRounds::Clock::time_point now;
-  StopRounds rounds(agreement, [&] { return now; });
+  callbacks.wants_to_stop = [&] { return ++asked > 3; };
+  StopAgreement agreement(alone(), callbacks);
+  StopPoller::Clock::time_point now;
+  StopPoller poller(agreement, [&] { return now; });
   std::vector<int> asked_before;  // which calls
   for (int call = 0; asked < 4; ++call) {
     const int before = asked;
-    const bool stop = rounds.stop_now();
+    const bool stop = poller.stop_now();
     EXPECT_EQ(stop, asked == 4);
     if (asked > before) asked_before.push_back(call);
     now += std::chrono::milliseconds(1);

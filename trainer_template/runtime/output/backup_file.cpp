@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/output/keep_aside.h"
+#include "trainer_template/runtime/output/backup_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@ fs::path free_name(const fs::path& file) {
   }
 }
 
-// The original is about to be cut: a power cut must not take both.
+// The caller truncates the original next: without the sync a power cut could lose both.
 std::error_code copy_synced(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::copy_file(from, to, error);
@@ -35,20 +35,20 @@ std::error_code copy_synced(const fs::path& from, const fs::path& to) {
 
 }  // namespace
 
-void keep_aside(const fs::path& file, const std::string& reason, const char* option) {
-  fs::path aside;
+void back_up(const fs::path& file, const std::string& reason, const char* option) {
+  fs::path copy;
   std::error_code error;
   do {
-    aside = free_name(file);
-    error = copy_synced(file, aside);
+    copy = free_name(file);
+    error = copy_synced(file, copy);
   } while (error == std::errc::file_exists);  // another process took the name
   if (error) {
     std::error_code ignored;
-    fs::remove(aside, ignored);
+    fs::remove(copy, ignored);
     throw cannot_open(
-        file, "it " + reason + ", and cannot be kept as '" + aside.string() + "' (" + error.message() + ")", option);
+        file, "it " + reason + " and cannot be copied to '" + copy.string() + "' (" + error.message() + ")", option);
   }
-  say("'" + file.string() + "' " + reason + ": kept as '" + aside.string() + "'");
+  say("'" + file.string() + "' " + reason + ": copied to '" + copy.string() + "'");
 }
 
 }  // namespace torchbridge::train
