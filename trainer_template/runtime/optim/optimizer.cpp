@@ -1,5 +1,7 @@
 #include "trainer_template/runtime/optim/optimizer.h"
 
+#include <algorithm>
+
 namespace torchbridge::train {
 namespace {
 
@@ -20,7 +22,18 @@ void Optimizer::step(double lr) {
   step();
 }
 
-double default_weight_decay(const std::string& kind) { return kind == "adamw" ? 0.01 : 0; }
+const std::vector<OptimizerKind>& optimizer_kinds() {
+  static const std::vector<OptimizerKind> kinds = {
+      {"sgd", make_sgd, 0},
+      {"adam", make_adam, 0},
+      {"adamw", make_adamw, 0.01},
+  };
+  return kinds;
+}
+
+const OptimizerKind& optimizer_kind(const std::string& name) {
+  return *std::ranges::find(optimizer_kinds(), name, &OptimizerKind::name);
+}
 
 std::unique_ptr<Optimizer> make_sgd(NamedTensors parameters, const OptimizerOptions& options) {
   return make_sgd(one_group(std::move(parameters), options));
