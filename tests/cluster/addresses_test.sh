@@ -46,13 +46,13 @@ expect $'0 eth0 =eth0\n1 eth0 =eth0' \
   on_login srun -N2 -n2 --torch-env=iface=eth0 sh -c 'echo $RANK $GLOO_SOCKET_IFNAME $NCCL_SOCKET_IFNAME'
 
 # Only rank 0's node reports that it has no such address.
-expect_refusal 'torch-env: addr=iface:ib0: n0, .* has no such address: it has .*fast0 10.88.0.10' 20 \
+expect_error 'torch-env: addr=iface:ib0: n0, .* has no such address: it has .*fast0 10.88.0.10' 20 \
   tasks --torch-env=addr=iface:ib0 true
-expect_refusal 'torchbridge: addr=subnet:203.0.113.0/24: n0, .* has no such address' 20 \
+expect_error 'torchbridge: addr=subnet:203.0.113.0/24: n0, .* has no such address' 20 \
   tasks "$torchbridge" exec --torch-env=addr=subnet:203.0.113.0/24 -- true
-expect_refusal 'torch-env: iface=ib0: n0 has no interface of that name' 20 \
+expect_error 'torch-env: iface=ib0: n0 has no interface of that name' 20 \
   on_login srun -N1 -n1 -w n0 --torch-env=iface=ib0 true
-expect_refusal 'torch-env: addr=iface:lo: 127.0.0.1 is a loopback address' 20 tasks --torch-env=addr=iface:lo true
+expect_error 'torch-env: addr=iface:lo: 127.0.0.1 is a loopback address' 20 tasks --torch-env=addr=iface:lo true
 
 # A name with two addresses, which each node's resolver returns in another order: all nodes select the same.
 known_as() {  # known_as NODE ADDRESSES...: the addresses of n0 on that node

@@ -8,13 +8,13 @@ on_this_host() { timeout "$limit" "$@"; }
 under_srun() {  # under_srun PATTERN TRAINER_ARGUMENTS...
   local pattern=$1
   shift
-  expect_refusal "$pattern" "$seconds" on_login srun -N2 -n4 --torch-env "$trainer" "$@"
+  expect_error "$pattern" "$seconds" on_login srun -N2 -n4 --torch-env "$trainer" "$@"
   expect_one_line
 }
 under_mpirun() {
   local pattern=$1
   shift
-  expect_refusal "$pattern" "$seconds" on_this_host mpirun -np 4 "$trainer" "$@"
+  expect_error "$pattern" "$seconds" on_this_host mpirun -np 4 "$trainer" "$@"
   expect_one_line
 }
 expect_one_line() { (($(grep -c '^trainer: rank' "$work/stderr") == 1)) || fail "expected one line from one rank"; }
@@ -40,53 +40,53 @@ done
 
 # mpirun ends all ranks when one has failed: one rank reports also where rank 0 starts late, and some ranks end before
 # they can. The delay is short: rank 1 reports in rank 0's place after two seconds, and on busy cores both would.
-expect_refusal "^trainer: rank [01]: .*--epoch" "$seconds" \
+expect_error "^trainer: rank [01]: .*--epoch" "$seconds" \
   on_this_host mpirun -np 1 sh -c "sleep 0.2; exec $trainer --epoch 3" : -np 5 "$trainer" --epoch 3
 expect_one_line
 
 # An address that is not rank 0's, a name that does not resolve, an agent that does not run, a WORLD_SIZE that is not
 # the launcher's.
-MASTER_ADDR=n1 expect_refusal '^srun: error: torch-env: MASTER_ADDR=n1 is not an address of n0, where rank 0 runs' \
+MASTER_ADDR=n1 expect_error '^srun: error: torch-env: MASTER_ADDR=n1 is not an address of n0, where rank 0 runs' \
   "$seconds" \
   on_login srun -N2 -n2 --torch-env "$trainer"
-MASTER_ADDR=nohost.invalid expect_refusal "^srun: error: torch-env: MASTER_ADDR=nohost.invalid: .*does not resolve" \
+MASTER_ADDR=nohost.invalid expect_error "^srun: error: torch-env: MASTER_ADDR=nohost.invalid: .*does not resolve" \
   "$seconds" \
   on_login srun -N2 -n2 --torch-env "$trainer"
-MASTER_ADDR=192.0.2.1 MASTER_PORT=29515 expect_refusal '^trainer: rank 0: MASTER_ADDR=192.0.2.1' "$seconds" \
+MASTER_ADDR=192.0.2.1 MASTER_PORT=29515 expect_error '^trainer: rank 0: MASTER_ADDR=192.0.2.1' "$seconds" \
   on_this_host mpirun -np 2 "$trainer"
 expect_one_line
-MASTER_ADDR=nohost.invalid MASTER_PORT=29515 expect_refusal \
+MASTER_ADDR=nohost.invalid MASTER_PORT=29515 expect_error \
   '^trainer: rank 0: MASTER_ADDR=nohost.invalid: .*set it to' "$seconds" on_this_host mpirun -np 2 "$trainer"
 expect_one_line
-TORCHELASTIC_USE_AGENT_STORE=True expect_refusal '^trainer: rank 0: .*TORCHELASTIC_USE_AGENT_STORE=True' "$seconds" \
+TORCHELASTIC_USE_AGENT_STORE=True expect_error '^trainer: rank 0: .*TORCHELASTIC_USE_AGENT_STORE=True' "$seconds" \
   on_login srun -N1 -n2 --torch-env "$trainer" --timeout 3
 expect_one_line
-WORLD_SIZE=7 expect_refusal "^trainer: rank 0: WORLD_SIZE='7' is exported, but openmpi started 2 ranks: unset it" \
+WORLD_SIZE=7 expect_error "^trainer: rank 0: WORLD_SIZE='7' is exported, but openmpi started 2 ranks: unset it" \
   "$seconds" on_this_host mpirun -np 2 "$trainer"
 expect_one_line
-WORLD_SIZE=7 expect_refusal "^trainer: rank 0: WORLD_SIZE='7' is exported, but slurm started 2 ranks: unset it" \
+WORLD_SIZE=7 expect_error "^trainer: rank 0: WORLD_SIZE='7' is exported, but slurm started 2 ranks: unset it" \
   "$seconds" on_login srun -N2 -n2 "$trainer"
 expect_one_line
 
 # Variables set by hand, as without the plugin.
 by_hand='export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS MASTER_ADDR=n0'
-expect_refusal "^trainer: rank 0: MASTER_PORT is not set" "$seconds" \
+expect_error "^trainer: rank 0: MASTER_PORT is not set" "$seconds" \
   on_login srun -N2 -n4 sh -c "$by_hand; exec $trainer"
 expect_one_line
-expect_refusal "^trainer: rank 0: .*WORLD_SIZE='none'" "$seconds" \
+expect_error "^trainer: rank 0: .*WORLD_SIZE='none'" "$seconds" \
   on_login srun -N2 -n4 sh -c "$by_hand; export MASTER_PORT=29514 WORLD_SIZE=none; exec $trainer"
 expect_one_line
-expect_refusal "^trainer: rank 0: slurm: the step has 5 tasks, but its nodes hold 4 tasks" "$seconds" \
+expect_error "^trainer: rank 0: slurm: the step has 5 tasks, but its nodes hold 4 tasks" "$seconds" \
   on_login srun -N2 -n4 env SLURM_STEP_NUM_TASKS=5 "$trainer"
 expect_one_line
-RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29514 expect_refusal \
+RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29514 expect_error \
   "^trainer: rank 0: RANK='0' and WORLD_SIZE='1' are exported, but mpirun started rank [0-3] of 4" "$seconds" \
   on_this_host mpirun -np 4 "$trainer"
 expect_one_line
 
 # A MASTER_PORT set by hand that another program has: the ranks that connect to it must not wait for a store forever.
 occupy_port_on n0
-expect_refusal "^trainer: rank 0: .*MASTER_PORT=$port.*in use" 30 \
+expect_error "^trainer: rank 0: .*MASTER_PORT=$port.*in use" 30 \
   on_login srun -N2 -n4 sh -c "$by_hand; export MASTER_PORT=$port; exec $trainer"
 expect_one_line
 release_port

@@ -13,7 +13,7 @@ changed+=("n1 /tmp")
 on_node n1 sh -c 'echo full >/tmp/file'
 ! on_node n1 mkdir /tmp/folder 2>/dev/null || fail "/tmp is not full"
 expect "$whole" on_login srun -Q -N2 -n3 -w n1,n2 --torch-env sh -c "$show"
-expect_refusal 'torch-env: first to fail: rank 0 on n1, .*: exit code 3$' 20 \
+expect_error 'torch-env: first to fail: rank 0 on n1, .*: exit code 3$' 20 \
   on_login srun -Q -N2 -n3 -w n1,n2 --torch-env sh -c 'exit $((RANK == 0 ? 3 : 0))'
 as_before
 

@@ -32,9 +32,9 @@ expect() {
   }
 }
 
-# expect_refusal PATTERN SECONDS COMMAND...: the command fails within SECONDS, and exactly one line of its stderr
+# expect_error PATTERN SECONDS COMMAND...: the command fails within SECONDS, and exactly one line of its stderr
 # matches the extended regular expression. COMMAND begins with on_login or on_node.
-expect_refusal() {
+expect_error() {
   local pattern=$1 limit=$2 status=0 matches
   shift 2
   printf '$ %s\n' "$*"
@@ -51,7 +51,7 @@ expect_refusal() {
 expect_one_report() {
   local pattern=$1
   shift
-  expect_refusal "^torchbridge: $pattern" 30 "$@"
+  expect_error "^torchbridge: $pattern" 30 "$@"
   (($(grep -c '^torchbridge: ' "$work/stderr") == 1)) || fail "expected one report"
   [[ ! -s $work/stdout ]] || fail "a program ran: $(cat "$work/stdout")"
 }

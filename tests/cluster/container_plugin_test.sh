@@ -17,14 +17,14 @@ for order in "$container $image\n$ours" "$ours$container $image\n"; do
   expect "$in_container" on_login runuser -u nobody -- srun -Q -D / -N1 -n2 -w n1 --torch-env sh -c "$show"
   expect $'0/4 0/3\n1/4 0/1\n2/4 1/3\n3/4 2/3' on_two_nodes ""
   # In a container without munged no request to Slurm's controller is possible: slurmstepd ends the step.
-  expect_refusal "^srun: error: torch-env: addr=iface:none0: n1, the node of rank 0, has no such address" 10 \
+  expect_error "^srun: error: torch-env: addr=iface:none0: n1, the node of rank 0, has no such address" 10 \
     run addr=iface:none0
-  expect_refusal "first to fail: rank 1 on n1, .*: exit code 3$" 10 \
+  expect_error "first to fail: rank 1 on n1, .*: exit code 3$" 10 \
     on_login srun -N1 -n2 -w n1 --torch-env sh -c 'exit $((RANK * 3))'
 done
 # slurmstepd, outside the container, reads what the program wrote inside it.
 with_plugstack n1 "$container $image\n$ours"
-expect_refusal "^srun: error: torch-env:     a reason of rank 1$" 10 \
+expect_error "^srun: error: torch-env:     a reason of rank 1$" 10 \
   on_login srun -N1 -n2 -w n1 \
   --torch-env sh -c '[ $RANK = 0 ] || { echo "a reason of rank $RANK" >$TORCHELASTIC_ERROR_FILE; exit 3; }'
 
@@ -35,17 +35,17 @@ expect $'0/2 1\n1/2 1' on_login srun -N2 -n2 -w n0,n1 \
   sh -c "export RANK=\$SLURM_PROCID LOCAL_RANK=\$SLURM_LOCALID PYTORCH_VERSION=2.11
   exec '$BUILD_DIR/bin/torchbridge' exec -- sh -c 'echo \$RANK/\$WORLD_SIZE \$LOCAL_WORLD_SIZE'"
 # A RANK that is the same for all tasks is rejected.
-RANK=0 LOCAL_RANK=0 expect_refusal \
+RANK=0 LOCAL_RANK=0 expect_error \
   "^torchbridge: WORLD_SIZE is not set: set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or none of them$" 10 \
   on_login srun -N2 -n2 -w n0,n2 "$BUILD_DIR/bin/torchbridge" exec -- true
 # Also where RANK is right for rank 0.
-RANK=0 WORLD_SIZE=2 MASTER_ADDR=n0 MASTER_PORT=29500 expect_refusal \
+RANK=0 WORLD_SIZE=2 MASTER_ADDR=n0 MASTER_PORT=29500 expect_error \
   "^torchbridge: rank 1 on n2: RANK='0' and WORLD_SIZE='2' are exported, but slurm started rank 1 of 2" 10 \
   on_login srun -N2 -n2 -w n0,n2 "$BUILD_DIR/bin/torchbridge" exec -- true
 
 # pyxis sets Slurm's ranks.
 with_plugstack n1 "$container $image\n$ours"
-expect_refusal \
+expect_error \
   "^srun: error: torch-env: RANK='1' is exported, but this task's value is '3': unset it, or give override=yes" 15 \
   on_two_nodes ranks=block
 expect $'0/4 0/3\n1/4 1/3\n2/4 2/3\n3/4 0/1' on_two_nodes ranks=block,override=yes
@@ -60,7 +60,7 @@ expect $'0/2 n1:61005\n1/2 n1:61005' \
 echo "127.0.0.1 localhost" >"$work/hosts"
 chmod 755 "$work"
 with_plugstack n1 "$container hosts=$work/hosts\n$ours"
-expect_refusal "^srun: error: torch-env: .*host name 'n1' does not resolve on n1" 15 \
+expect_error "^srun: error: torch-env: .*host name 'n1' does not resolve on n1" 15 \
   on_login srun -N1 -n2 -w n1 --torch-env=addr=n1 sleep 1000
 with_plugstack n1 "$ours$container hosts=$work/hosts\n"
 expect $'0/2\n1/2' on_login srun -N1 -n2 -w n1 --torch-env=addr=n1 sh -c 'echo $RANK/$WORLD_SIZE'
@@ -71,6 +71,6 @@ for order in "$ours$container\n" "$container\n$ours"; do
   expect $'0/3\n1/3\n2/3' on_login srun -Q -n3 -m arbitrary -w n1,n0,n1 --torch-env sh -c 'echo $RANK/$WORLD_SIZE'
 done
 # Where srun has no plugin the nodes ask the controller.
-TORCHBRIDGE_OPTIONS=omp=2 expect_refusal \
+TORCHBRIDGE_OPTIONS=omp=2 expect_error \
   "torch-env: slurm: cannot get the nodes of the ranks from Slurm's controller: .*: give ranks=block" 30 \
   from_login_with "" srun -Q -n3 -m arbitrary -w n1,n0,n1 sleep 1000

@@ -30,9 +30,9 @@ if command -v mpiexec.mpich >/dev/null; then
     -hosts n0:1,n1:1,n0:1,n1:1 -np 4 "$torchbridge" exec -- sh -c "$show"
 fi
 # Rank 0 does not start: another rank reports it.
-expect_refusal 'torchbridge: .*did not arrive|torchbridge: .*within 2 s' 30 \
+expect_error 'torchbridge: .*did not arrive|torchbridge: .*within 2 s' 30 \
   on_login mpirun -np 1 sleep 20 : -np 2 "$torchbridge" exec --timeout 2 -- true
-expect_refusal "torchbridge: .*'nan'" 10 on_login "$torchbridge" exec --timeout nan -- true
+expect_error "torchbridge: .*'nan'" 10 on_login "$torchbridge" exec --timeout nan -- true
 
 # The same as the plugin, variable for variable: the values of srun --torch-env.
 names='RANK|WORLD_SIZE|LOCAL_|GROUP_|ROLE_|MASTER_ADDR|TORCHELASTIC_|TORCH_|OMP_|GLOO_|NCCL_|PET_'
@@ -102,7 +102,7 @@ expect_one_report 'rank 2 on n1: iface=only0: n1 has no interface of that name$'
   "$torchbridge" exec --torch-env=iface=only0 -- sleep 1000
 on_node n0 ip link del only0
 # Of an error on each node one rank of each reports.
-expect_refusal '^torchbridge: (rank [12] on n0: )?iface=only0: n0 has no interface of that name$' 30 \
+expect_error '^torchbridge: (rank [12] on n0: )?iface=only0: n0 has no interface of that name$' 30 \
   on_login srun -N2 -n4 -w n0,n1 "$torchbridge" exec --torch-env=iface=only0 -- sleep 1000
 (($(grep -c '^torchbridge: ' "$work/stderr") <= 2)) || fail "expected one report a node"
 expect_one_report 'addr=iface:only0: n0, the node of rank 0, has no such address' \

@@ -31,7 +31,7 @@ expect_line '^srun: error: torch-env: MASTER_ADDR=nohost.invalid: .*does not res
   cat "$work/stderr"
   fail "Slurm's lines come first"
 }
-expect_refusal '^srun: error: torch-env: MASTER_ADDR=nohost.invalid: ' 15 \
+expect_error '^srun: error: torch-env: MASTER_ADDR=nohost.invalid: ' 15 \
   on_login srun -K -N2 -n16 --ntasks-per-node=8 $failing sleep 1000
 # torchbridge exec without the plugin: one request of each node at most.
 expect_requests_up_to() {
@@ -52,7 +52,7 @@ expect_requests 2 REQUEST_CANCEL_JOB_STEP \
 expect_line '^srun: error: torch-env: iface=tb0: n1 has no interface of that name'
 # The components of a heterogeneous job are separate jobs.
 on_login sdiag --reset
-expect_refusal '^srun: error: torch-env: MASTER_ADDR=nohost.invalid: ' 15 \
+expect_error '^srun: error: torch-env: MASTER_ADDR=nohost.invalid: ' 15 \
   on_login srun -N1 -n8 -w n0 $failing sleep 1000 : -N1 -n8 -w n1 sleep 1000
 wait_for 30 all_nodes_are_idle
 (($(requests REQUEST_CANCEL_JOB_STEP) <= 4)) ||
@@ -61,7 +61,7 @@ wait_for 30 all_nodes_are_idle
 TORCHBRIDGE_OPTIONS=addr=nohost.invalid
 export TORCHBRIDGE_OPTIONS
 on_login sdiag --reset
-expect_refusal 'torch-env: MASTER_ADDR=nohost.invalid: .*does not resolve on n0' 15 \
+expect_error 'torch-env: MASTER_ADDR=nohost.invalid: .*does not resolve on n0' 15 \
   from_login_with "" srun -N1 -n8 -w n0 sleep 1000
 wait_for 30 all_nodes_are_idle
 ! grep -E 'first to (fail|end)' "$work/stderr" || fail "a rank that Slurm ended is reported as failed"

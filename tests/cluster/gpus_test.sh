@@ -10,7 +10,7 @@ expect $'0 0,1\n1 0,1' tasks --gpus-per-node=2 --torch-env
 expect $'0 0\n1 1' tasks --gpus-per-task=1 --torch-env
 expect $'0 0,1\n1 0,1' tasks --gpus-per-task=1 --torch-env=gpus=all
 expect $'0 0\n1 1' tasks --gpus-per-node=2 --gpu-bind=single:1 --torch-env
-expect_refusal 'torch-env: gpus=all: this task sees GPU [01], and the other GPUs' 20 \
+expect_error 'torch-env: gpus=all: this task sees GPU [01], and the other GPUs' 20 \
   tasks --gpus-per-node=2 --gpu-bind=map_gpu:1,0 --torch-env=gpus=all
 expect $'0 0\n0 1' tasks --gres=gpu:2 --torch-env=gpus=virtual
 expect $'0 0\n0 0' tasks --gres=gpu:1 --torch-env=gpus=share
@@ -18,7 +18,7 @@ expect $'0 0\n0 0' tasks --gres=gpu:1 --torch-env=gpus=share
 named() { tasks env CUDA_VISIBLE_DEVICES="$1" "$BUILD_DIR/bin/torchbridge" exec --torch-env="$2" -- "${@:3}"; }
 expect $'0 GPU-a,MIG-b\n1 GPU-a,MIG-b' named GPU-a,MIG-b gpus=all
 expect $'0 GPU-a\n0 MIG-b' named GPU-a,MIG-b gpus=virtual
-expect_refusal 'torch-env: .*2 tasks.* 1 GPU.*gpus=share' 20 tasks --gres=gpu:1 --torch-env=gpus=virtual
+expect_error 'torch-env: .*2 tasks.* 1 GPU.*gpus=share' 20 tasks --gres=gpu:1 --torch-env=gpus=virtual
 # With gpus=auto it is a warning.
 expect $'0 0\n1 0' tasks --gres=gpu:1 --torch-env
 (($(grep -c 'torch-env: 2 tasks on this node for 1 GPU: .*gpus=share' "$work/stderr") == 1)) || fail "no line, or more"
@@ -32,7 +32,7 @@ grep -qE '^  GPUs +auto +as the launcher gave them$' "$work/table" &&
   cat "$work/table"
   fail "explain does not show the GPUs"
 }
-expect_refusal 'torch-env: gpus=virtual: 2 tasks on this node for 1 GPU' 20 \
+expect_error 'torch-env: gpus=virtual: 2 tasks on this node for 1 GPU' 20 \
   tasks --gres=gpu:1 --torch-env=explain,gpus=virtual
 
 # The first GPU is at the NUMA node of CPU 1, the second at that of CPU 0: n0 gets the sysfs of such a machine.

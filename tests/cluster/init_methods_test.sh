@@ -27,11 +27,11 @@ learns openmpi mpi:// "${over_ssh[@]}"
 learns openmpi pmix:// "${over_ssh[@]}"
 learns slurm "slurm://?world_size=3" on_login srun -N2 -n3
 
-expect_refusal 'trainer: rank 0: slurm://: .*start the program with srun' 20 \
+expect_error 'trainer: rank 0: slurm://: .*start the program with srun' 20 \
   on_login mpirun -np 2 "$trainer" --init-method slurm://
-expect_refusal 'trainer: rank 0: mpi://: this process was not started by mpirun' 20 \
+expect_error 'trainer: rank 0: mpi://: this process was not started by mpirun' 20 \
   on_login srun -N2 -n2 "$trainer" --init-method mpi://
-expect_refusal 'trainer: rank 0: pmix://: PMIX_NAMESPACE is not set' 20 \
+expect_error 'trainer: rank 0: pmix://: PMIX_NAMESPACE is not set' 20 \
   on_login srun -N2 -n2 "$trainer" --init-method pmix://
-expect_refusal 'trainer: rank 0: the program gives rank 0 of 4, but this process is rank 0 of 2 according to slurm' 20 \
+expect_error 'trainer: rank 0: the program gives rank 0 of 4, but this process is rank 0 of 2 according to slurm' 20 \
   on_login srun -N2 -n2 "$trainer" --init-method 'slurm://?world_size=4'

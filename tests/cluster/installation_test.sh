@@ -15,34 +15,34 @@ expect_one_line_of_ours() {
 # Missing on one node. The program there finds no rank; the other nodes notice it by the check of all nodes.
 with_plugstack n1 ""
 or_missing='\(or is torch_env.so missing in its plugstack.conf\?\)$'
-expect_refusal "^srun: error: torch-env: no message within 2 s from n1: .* $or_missing" 10 \
+expect_error "^srun: error: torch-env: no message within 2 s from n1: .* $or_missing" 10 \
   on_login srun -N3 -n3 --torch-env=check=2 sh -c "$wait_for_rank_1"
 expect_one_line_of_ours
-expect_refusal "ValueError: .*'torch_env.so-is-not-loaded-on-this-node'" 10 on_login srun -N1 -n1 -w n1 --torch-env \
+expect_error "ValueError: .*'torch_env.so-is-not-loaded-on-this-node'" 10 on_login srun -N1 -n1 -w n1 --torch-env \
   /usr/bin/python3 -c 'import os; int(os.environ["RANK"])'
-TORCHBRIDGE_OPTIONS=check=2 expect_refusal '^srun: error: torch-env: no word .* from n1: ' 10 \
+TORCHBRIDGE_OPTIONS=check=2 expect_error '^srun: error: torch-env: no word .* from n1: ' 10 \
   on_login srun -N3 -n3 sh -c "$wait_for_rank_1"
-expect_refusal '^srun: error: torch-env: no word .* from n1: ' 10 \
+expect_error '^srun: error: torch-env: no word .* from n1: ' 10 \
   on_login srun -N3 -n3 --export=NONE --torch-env=check=2 /bin/sh -c "exec /bin/sleep 1000"
 # torchrun does not run as a job of one there, and our own programs name the node and end the step.
 expect "torch_env.so-is-not-loaded-on-this-node" on_login srun -N1 -n1 -w n1 --torch-env sh -c 'echo $PET_NNODES'
 python=$SOURCE_DIR/.venv/bin/python
 [[ ! -x $python ]] ||
-  expect_refusal "ValueError: .*'torch_env.so-is-not-loaded-on-this-node'" 60 on_login srun -N1 -n1 -w n1 --torch-env \
+  expect_error "ValueError: .*'torch_env.so-is-not-loaded-on-this-node'" 60 on_login srun -N1 -n1 -w n1 --torch-env \
   "$python" -m torch.distributed.run -m this
 not_loaded="^torchbridge: (rank 1 on n1: )?torch_env.so is not loaded on this node:"
 not_loaded+=" add it to plugstack.conf of n1, or leave the node out \(--exclude\)$"
 for export in ALL NONE; do
-  expect_refusal "$not_loaded" 15 \
+  expect_error "$not_loaded" 15 \
     on_login srun -N3 -n4 -m cyclic --export=$export --torch-env "$BUILD_DIR/bin/torchbridge" exec -- /bin/sleep 1000
-  expect_refusal "$not_loaded" 15 \
+  expect_error "$not_loaded" 15 \
     on_login srun -N1 -n2 -w n1 --export=$export --torch-env "$BUILD_DIR/bin/torchbridge" exec -- /bin/sleep 1000
 done
 # Without the environment of srun other programs have nothing to notice it by: docs/admin/plugin.md.
 expect none on_login srun -N1 -n1 -w n1 --export=NONE --torch-env /bin/sh -c 'echo ${RANK:-none}'
 # Missing on the node of rank 0: one of the other nodes reports it.
 with_plugstack n0 ""
-expect_refusal "^srun: error: torch-env: node n[1-3] cannot reach the node of rank 0, n0: .* $or_missing" 10 \
+expect_error "^srun: error: torch-env: node n[1-3] cannot reach the node of rank 0, n0: .* $or_missing" 10 \
   on_login srun -N4 -n4 --torch-env=check=2 sleep 1000
 expect_one_line_of_ours
 
@@ -69,18 +69,18 @@ grep -q '^srun: spank: option "torch-env" provided by both torch_env.so and torc
 # Another version on one node, or on the login node.
 with_plugstack n1 "optional $other_version\n"
 both="torch_env.so has protocol version 3 on n1 and '2' in srun: install the same torch_env.so on both"
-expect_refusal "^srun: error: torch-env: $both$" 10 \
+expect_error "^srun: error: torch-env: $both$" 10 \
   on_login srun -N3 -n5 --torch-env sh -c "$wait_for_rank_1"
 expect_one_line_of_ours
-expect_refusal "^srun: error: torch-env: torch_env.so has protocol version 3 on n1 and" 10 \
+expect_error "^srun: error: torch-env: torch_env.so has protocol version 3 on n1 and" 10 \
   on_login srun -N2 -n2 --export=NONE --torch-env /bin/sleep 1000
 as_before
-expect_refusal "^srun: error: torch-env: torch_env.so has protocol version 2 on n[0-3] and '3' in srun" 10 \
+expect_error "^srun: error: torch-env: torch_env.so has protocol version 2 on n[0-3] and '3' in srun" 10 \
   from_login_with "optional $other_version\n" srun -N4 -n8 --torch-env sleep 1000
 expect_one_line_of_ours
 # The components of a heterogeneous job are separate jobs: all end.
 with_plugstack n1 "optional $other_version\n"
-expect_refusal "^srun: error: torch-env: torch_env.so has protocol version 3 on n1 and" 15 \
+expect_error "^srun: error: torch-env: torch_env.so has protocol version 3 on n1 and" 15 \
   on_login srun -N1 -n1 -w n0 --torch-env sleep 1000 : -N1 -n1 -w n1 sleep 1000
 as_before
 
@@ -88,19 +88,19 @@ as_before
 # plugin run as usual.
 for command in "srun -N2 -n2 true" "sbatch --wrap true" "salloc true"; do
   error="TORCHBRIDGE_OPTIONS is set, but torch_env.so in plugstack.conf was built for Slurm 19.05 and"
-  TORCHBRIDGE_OPTIONS=ranks=block expect_refusal "^${command%% *}: error: torch-env: $error" 10 \
+  TORCHBRIDGE_OPTIONS=ranks=block expect_error "^${command%% *}: error: torch-env: $error" 10 \
     from_login_with "optional $other_release\n" $command
 done
 # Also in steps of a job that got the option while the plugin was right.
 printf 'optional %s\n' "$other_release" >"$work/other.conf"
-expect_refusal "^srun: error: torch-env: SLURM_SPANK__SLURM_SPANK_OPTION_torch_env_torch_env is set, but" 10 \
+expect_error "^srun: error: torch-env: SLURM_SPANK__SLURM_SPANK_OPTION_torch_env_torch_env is set, but" 10 \
   on_login salloc -Q -N2 -n2 --torch-env \
   unshare --mount sh -c 'mount --bind "$0" "$1"; exec srun true' "$work/other.conf" "$plugstack"
 expect $'/\n/' from_login_with "optional $other_release\n" srun -N2 -n2 sh -c 'echo $RANK/$WORLD_SIZE'
 TORCHBRIDGE_OPTIONS=ranks=block expect "" from_login_with "optional $other_release\n" squeue --noheader
 # Rejected on one node only: a program there finds no rank.
 with_plugstack n1 "optional $other_release\n"
-expect_refusal "ValueError: .*'torch_env.so-is-not-loaded-on-this-node'" 10 on_login srun -N1 -n1 -w n1 --torch-env \
+expect_error "ValueError: .*'torch_env.so-is-not-loaded-on-this-node'" 10 on_login srun -N1 -n1 -w n1 --torch-env \
   /usr/bin/python3 -c 'import os; int(os.environ["RANK"])'
 as_before
 
@@ -108,7 +108,7 @@ as_before
 # each node uses its own.
 with_plugstack n1 "optional $plugin ranks=hilbert\n"
 expect $'0/2 n0\n1/2 n1' on_login srun -N2 -n2 --torch-env sh -c "$show"
-TORCHBRIDGE_OPTIONS=omp=2 expect_refusal \
+TORCHBRIDGE_OPTIONS=omp=2 expect_error \
   "torch-env: plugstack.conf: option 'ranks=hilbert': expected ranks=slurm\|block \(on n1\)$" 10 \
   from_login_with "" srun -N2 -n4 -w n0,n1 sleep 1000
 expect_one_line_of_ours
@@ -116,14 +116,14 @@ as_before
 
 # On the login node, with a right option: the error names plugstack.conf, not the option.
 for command in "srun -N2 -n2 --torch-env true" "srun --torch-env=port=29511 true" "sbatch --torch-env --wrap true"; do
-  expect_refusal \
+  expect_error \
     "^(srun|sbatch): error: torch-env: plugstack.conf: option 'ranks=hilbert': expected ranks=slurm\|block$" 10 \
     from_login_with "optional $plugin ranks=hilbert\n" $command
   ! grep -i invalid "$work/stderr" || fail "Slurm reports the option as invalid"
 done
 
 # No plugin on the login node: the option is unknown, but the variable works.
-expect_refusal "^srun: unrecognized option '--torch-env'$" 10 from_login_with "" srun -N2 -n2 --torch-env true
+expect_error "^srun: unrecognized option '--torch-env'$" 10 from_login_with "" srun -N2 -n2 --torch-env true
 TORCHBRIDGE_OPTIONS=ranks=block expect $'0/2 n0\n1/2 n1' from_login_with "" srun -N2 -n2 sh -c "$show"
 
 # Only the variable requests the plugin, and --export=NONE drops it: the nodes get its list from srun, after the site's.

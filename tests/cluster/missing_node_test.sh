@@ -5,7 +5,7 @@ source "$(dirname "$0")/case.sh"
 some='[ "$SLURM_NODEID" = 1 ] || exec "$0" "$@"'
 missing='trainer: rank 0: ranks 2,3 \(n1\) of 4 did not join at .* within 3 s'
 
-expect_refusal "$missing" 30 on_login srun -N2 -n4 --nodelist=n0,n1 --ntasks-per-node=2 --torch-env=check=no \
+expect_error "$missing" 30 on_login srun -N2 -n4 --nodelist=n0,n1 --ntasks-per-node=2 --torch-env=check=no \
   sh -c "$some" "$BUILD_DIR/bin/trainer" --timeout 3
-expect_refusal "$missing" 30 on_login srun -N2 -n4 --nodelist=n0,n1 --ntasks-per-node=2 \
+expect_error "$missing" 30 on_login srun -N2 -n4 --nodelist=n0,n1 --ntasks-per-node=2 \
   sh -c "$some" "$BUILD_DIR/bin/trainer" --timeout 3 --init-method slurm://

@@ -29,12 +29,12 @@ for mpirun in "mpirun.openmpi" "mpiexec.mpich"; do
   expect $'unset\nunset' on_login salloc -Q -N2 -n4 --torch-env $mpirun -np 2 sh -c 'echo ${RANK-unset}'
 done
 # A RANK that is exported for all tasks is rejected, whichever it is: one task reports it.
-expect_refusal "torchbridge: RANK='1' and WORLD_SIZE='2' are exported, but slurm started rank 0 of 4" 20 \
+expect_error "torchbridge: RANK='1' and WORLD_SIZE='2' are exported, but slurm started rank 0 of 4" 20 \
   on_login env RANK=1 WORLD_SIZE=2 MASTER_ADDR=n0 MASTER_PORT=29500 srun -N2 -n4 "$torchbridge" exec -- true
-expect_refusal "torchbridge: --torch-env: unknown option 'foo'" 20 \
+expect_error "torchbridge: --torch-env: unknown option 'foo'" 20 \
   on_login env RANK=3 srun -N2 -n4 "$torchbridge" exec --torch-env=foo -- true
-expect_refusal "torchbridge: .*RANK='2'|torchbridge: WORLD_SIZE" 20 on_login env RANK=2 "$torchbridge" exec -- true
+expect_error "torchbridge: .*RANK='2'|torchbridge: WORLD_SIZE" 20 on_login env RANK=2 "$torchbridge" exec -- true
 [[ $(RANK=1 "$torchbridge" --help) == *"torchbridge [OPTIONS]"* ]] || fail "no help where RANK is exported"
-expect_refusal "torchbridge: RANK='0' and WORLD_SIZE='8' are exported, but slurm started rank 0 of 4" 20 \
+expect_error "torchbridge: RANK='0' and WORLD_SIZE='8' are exported, but slurm started rank 0 of 4" 20 \
   on_login env TORCHELASTIC_RUN_ID=foo RANK=0 WORLD_SIZE=8 MASTER_ADDR=h MASTER_PORT=1 \
   srun -N2 -n4 "$torchbridge" exec -- true

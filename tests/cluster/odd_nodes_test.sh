@@ -37,7 +37,7 @@ on_node n1 sh -c 'echo "20000 60999" >/proc/sys/net/ipv4/ip_local_port_range'
 same_on_all 3 on_login srun --resv-ports=0 -N2 -n3 -w n0,n1 --torch-env sh -c "$show"
 
 # addr= with a loopback address is rejected where there are several nodes.
-expect_refusal 'torch-env: addr=127.0.0.1 is a loopback address' 20 \
+expect_error 'torch-env: addr=127.0.0.1 is a loopback address' 20 \
   on_login srun -N2 -n2 --torch-env=addr=127.0.0.1 true
 
 # Two steps with one port: the second ends before any program of it starts. The first waits until the second has ended.

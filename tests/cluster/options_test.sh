@@ -4,13 +4,13 @@ source "$(dirname "$0")/case.sh"
 next_job_id() { on_login sbatch --parsable -o /dev/null --wrap true; }
 
 before=$(next_job_id)
-expect_refusal "torch-env: --torch-env: unknown option 'rank': expected one of ranks" 5 \
+expect_error "torch-env: --torch-env: unknown option 'rank': expected one of ranks" 5 \
   on_login srun --torch-env=rank=block true
-expect_refusal "torch-env: --torch-env: option 'port=high': expected port=auto" 5 \
+expect_error "torch-env: --torch-env: option 'port=high': expected port=auto" 5 \
   on_login sbatch --torch-env=port=high --wrap true
-TORCHBRIDGE_OPTIONS=gpus=2 expect_refusal "torch-env: TORCHBRIDGE_OPTIONS: option 'gpus=2': expected gpus=auto" 5 \
+TORCHBRIDGE_OPTIONS=gpus=2 expect_error "torch-env: TORCHBRIDGE_OPTIONS: option 'gpus=2': expected gpus=auto" 5 \
   on_login srun true
-TORCHBRIDGE_OPTIONS=nonsense expect_refusal "torch-env: TORCHBRIDGE_OPTIONS: unknown option" 5 \
+TORCHBRIDGE_OPTIONS=nonsense expect_error "torch-env: TORCHBRIDGE_OPTIONS: unknown option" 5 \
   on_login sbatch --wrap true
 after=$(next_job_id)
 ((after == before + 1)) || fail "jobs were submitted in spite of wrong options: $before, then $after"

@@ -12,10 +12,10 @@ TORCHBRIDGE_OPTIONS=port=29518 expect $'0/2 29517 5 set\n1/2 29517 5 set' run
 expect $'/ 29517 5 set\n/ 29517 5 set' run
 
 with_plugstack n1 "$other RANK=7\n$ours"
-expect_refusal "^srun: error: torch-env: RANK='7' is exported, but this task's value is '[01]'" 10 run --torch-env
+expect_error "^srun: error: torch-env: RANK='7' is exported, but this task's value is '[01]'" 10 run --torch-env
 expect $'0/2 29518 1\n1/2 29518 1' run --torch-env=override=yes,port=29518
 with_plugstack n1 "$other MASTER_PORT=%n%s\n$ours"
-expect_refusal "^srun: error: torch-env: MASTER_PORT='%n%s': expected an integer from 1 to 65535" 10 run --torch-env
+expect_error "^srun: error: torch-env: MASTER_PORT='%n%s': expected an integer from 1 to 65535" 10 run --torch-env
 
 with_plugstack n1 "$ours$other OTHER=set OMP_NUM_THREADS=5 RANK=7\n"
 expect $'7/2 29518 5 set\n7/2 29518 5 set' run --torch-env=port=29518

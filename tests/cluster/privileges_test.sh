@@ -11,7 +11,7 @@ with_slurmstepd n1 "/usr/bin/strace -f -k -s 256 -e trace=file,network,setuid,se
 expect $'0 n0\n1 n1\n2 n1' on_login runuser -u nobody -- \
   srun -Q -n3 -m arbitrary -w n0,n1,n1 --torch-env=verbose,ranks=block sh -c 'echo $RANK $(hostname)'
 TORCHBRIDGE_OPTIONS=ranks=block expect $'0\n1' on_login runuser -u nobody -- srun -Q -N1 -n2 -w n1 sh -c 'echo $RANK'
-RANK=7 expect_refusal "^srun: error: torch-env: RANK='7'" 30 \
+RANK=7 expect_error "^srun: error: torch-env: RANK='7'" 30 \
   on_login runuser -u nobody -- srun -Q -N1 -n2 -w n1 --torch-env true
 all_ended() { ! pgrep -f "$work/slurmstepd" >/dev/null; }
 wait_for 30 all_ended

@@ -17,5 +17,5 @@ expect "$totals" on_login srun --torch-env -N2 -n4 "$python" "$program" init_met
 if on_login srun --mpi=list 2>&1 | grep -qw pmix; then
   expect "$totals" on_login srun --mpi=pmix -N2 -n4 "$python" "$program" init_method pmix://
 fi
-expect_refusal "pmix://: PMIX_NAMESPACE is not set" 60 \
+expect_error "pmix://: PMIX_NAMESPACE is not set" 60 \
   on_login srun -N1 -n1 --mpi=none "$python" "$program" init_method pmix://

@@ -51,7 +51,7 @@ case_explain() {
     grep -q '^4 ranks on 2 nodes, started by slurm' "$work/table" || fail "$(cat "$work/table")"
 }
 case_a_bad_option_is_rejected() {
-  expect_refusal "torch-env: --torch-env: unknown option 'rank'" 10 on_login srun -N2 -n4 --torch-env=rank=block true
+  expect_error "torch-env: --torch-env: unknown option 'rank'" 10 on_login srun -N2 -n4 --torch-env=rank=block true
 }
 
 placed=$'0/3 0/2 n1\n1/3 0/1 n0\n2/3 1/2 n1'
@@ -89,11 +89,11 @@ case_the_command_needs_only_libc() {
 }
 
 case_the_first_task_to_fail_is_named() {
-  expect_refusal 'torch-env: first to fail: rank 2 on n1, .*exit code 3' 20 \
+  expect_error 'torch-env: first to fail: rank 2 on n1, .*exit code 3' 20 \
     on_login srun -N2 -n4 --ntasks-per-node=2 -K --torch-env sh -c '[ $RANK = 2 ] && exit 3; exec sleep 1000'
 }
 case_an_error_on_a_node_ends_the_step() {
-  expect_refusal "torch-env: .*none0" 20 on_login srun -N2 -n4 --torch-env=addr=iface:none0 sleep 1000
+  expect_error "torch-env: .*none0" 20 on_login srun -N2 -n4 --torch-env=addr=iface:none0 sleep 1000
 }
 # A step of which no task ran fails, for srun and for the batch job around it.
 case_a_job_whose_tasks_never_ran_fails() {
@@ -156,7 +156,7 @@ with_cgroups() {
   cluster_up --prefix "$prefix" --conf ProctrackType=proctrack/cgroup --conf TaskPlugin=task/cgroup
   expect $'0/2\n1/2' on_login srun -N2 -n2 \
     --torch-env sh -c "grep -q '$prefix.*/step_' /proc/self/cgroup && echo \$RANK/\$WORLD_SIZE"
-  expect_refusal "torch-env: first to fail: rank 1 on $prefix[01], .*exit code 3" 20 \
+  expect_error "torch-env: first to fail: rank 1 on $prefix[01], .*exit code 3" 20 \
     on_login srun -N2 -n2 -K --torch-env sh -c '[ $RANK = 1 ] && exit 3; exec sleep 1000'
   case_scancel_ends_all
 }

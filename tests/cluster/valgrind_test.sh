@@ -37,7 +37,7 @@ with_slurmstepd n1 "${valgrind//$'\n'/ }"
 all_ended() { ! pgrep -f "^/usr/bin/valgrind.* $work/slurmstepd" >/dev/null; }
 
 expect $'0\n1' on_login runuser -u nobody -- srun -Q -N1 -n2 -w n1 --torch-env=verbose,ranks=block sh -c 'echo $RANK'
-RANK=0 expect_refusal "^srun: error: torch-env: RANK='0' is exported" 60 on_login srun -Q -N1 -n2 -w n1 --torch-env true
+RANK=0 expect_error "^srun: error: torch-env: RANK='0' is exported" 60 on_login srun -Q -N1 -n2 -w n1 --torch-env true
 expect $'0\n1' on_login srun -Q -N2 -n2 -w n0,n1 --torch-env=check=30 sh -c 'echo $RANK'  # n1 connects to n0
 expect $'0\n1' on_login srun -Q -N2 -n2 -w n1,n2 --torch-env=check=30 sh -c 'echo $RANK'  # n2 connects to n1
 wait_for 30 all_ended

@@ -49,7 +49,7 @@ LocalOptimizer::LocalOptimizer(std::string kind, std::vector<ParameterGroup> gro
     : kind_(std::move(kind)), groups_(std::move(groups)) {
   std::map<std::string, std::string> group_of;
   for (ParameterGroup& group : groups_) {
-    if (!group.options.weight_decay) group.options.weight_decay = default_weight_decay(kind_);
+    if (!group.options.weight_decay) group.options.weight_decay = optimizer_kind(kind_).weight_decay;
     check_options(group);
     states_.emplace_back(group.parameters.size());
     for (const auto& [name, parameter] : group.parameters) {

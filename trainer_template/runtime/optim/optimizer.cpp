@@ -1,5 +1,9 @@
 #include "trainer_template/runtime/optim/optimizer.h"
 
+#include <algorithm>
+
+#include <c10/util/Exception.h>
+
 namespace torchbridge::train {
 namespace {
 
@@ -20,7 +24,20 @@ void Optimizer::step(double lr) {
   step();
 }
 
-double default_weight_decay(const std::string& kind) { return kind == "adamw" ? 0.01 : 0; }
+const std::vector<OptimizerKind>& optimizer_kinds() {
+  static const std::vector<OptimizerKind> kinds = {
+      {"sgd", make_sgd, 0},
+      {"adam", make_adam, 0},
+      {"adamw", make_adamw, 0.01},
+  };
+  return kinds;
+}
+
+const OptimizerKind& optimizer_kind(const std::string& name) {
+  const auto kind = std::ranges::find(optimizer_kinds(), name, &OptimizerKind::name);
+  TORCH_CHECK(kind != optimizer_kinds().end(), "optimizer '", name, "' is not in optimizer_kinds()");
+  return *kind;
+}
 
 std::unique_ptr<Optimizer> make_sgd(NamedTensors parameters, const OptimizerOptions& options) {
   return make_sgd(one_group(std::move(parameters), options));

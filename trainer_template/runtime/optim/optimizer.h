@@ -19,15 +19,12 @@ namespace torchbridge::train {
 struct OptimizerOptions {
   double lr = 1e-3;
   double momentum = 0, dampening = 0;                 // sgd
-  std::optional<double> weight_decay;                 // not set: default_weight_decay()
+  std::optional<double> weight_decay;                 // not set: that of its row in optimizer_kinds()
   bool nesterov = false;                              // sgd
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  // adam, adamw
   bool amsgrad = false;                               // adam, adamw
   bool maximize = false;
 };
-
-// The weight decay if none is set: 0.01 for adamw, 0 for the others.
-double default_weight_decay(const std::string& kind);
 
 // An entry of Python's param_groups. The name is for messages; state is kept by the parameters' names.
 struct ParameterGroup {
@@ -105,5 +102,15 @@ std::unique_ptr<Optimizer> make_adamw(std::vector<ParameterGroup> groups);
 std::unique_ptr<Optimizer> make_sgd(NamedTensors parameters, const OptimizerOptions& options);
 std::unique_ptr<Optimizer> make_adam(NamedTensors parameters, const OptimizerOptions& options);
 std::unique_ptr<Optimizer> make_adamw(NamedTensors parameters, const OptimizerOptions& options);
+
+// An optimizer by the name that --optimizer takes.
+struct OptimizerKind {
+  std::string name;
+  std::unique_ptr<Optimizer> (*make)(std::vector<ParameterGroup> groups);
+  double weight_decay = 0;  // where none is set
+};
+const std::vector<OptimizerKind>& optimizer_kinds();
+// Throws c10::Error if none has this name.
+const OptimizerKind& optimizer_kind(const std::string& name);
 
 }  // namespace torchbridge::train

@@ -54,7 +54,13 @@ void declare_training(OptionTable& table, Options& o, std::span<const TaskRegist
   table.add("--max-steps", &o.max_steps, "Stop after so many steps in total; 0: no limit",
             {.is_shown = true, .check = at_least(0)});
   table.add("--batch-size", &o.batch_size, "Samples in a batch of one rank", {.is_shown = true, .check = at_least(1)});
-  table.add("--optimizer", &o.optimizer, "Optimizer", {.is_shown = true, .choices = {"sgd", "adam", "adamw"}});
+  std::vector<std::string> optimizers;
+  std::string weight_decays;
+  for (const OptimizerKind& kind : optimizer_kinds()) {
+    optimizers.push_back(kind.name);
+    if (kind.weight_decay != 0) weight_decays += shortest(kind.weight_decay) + " for " + kind.name + ", ";
+  }
+  table.add("--optimizer", &o.optimizer, "Optimizer", {.is_shown = true, .choices = optimizers});
   table.add("--lr", &o.lr, "Learning rate", {.is_shown = true, .check = not_negative});
   table.add("--lr-schedule", &o.lr_schedule, "KIND[:KEY=VALUE,...] (docs/use/optimizers.md): " + lr_schedule_kinds(own),
             {.is_shown = true, .check = [own](const std::string& text) { return check_lr_schedule(text, own); }});
@@ -62,8 +68,8 @@ void declare_training(OptionTable& table, Options& o, std::span<const TaskRegist
             {.is_shown = true, .check = at_least(0)});
   table.add("--momentum", &o.momentum, "Momentum of sgd", {.is_shown = true, .check = not_negative});
   table.add("--weight-decay", &o.weight_decay, "Weight decay",
-            {.is_shown = true, .check = not_negative, .if_not_set = "0.01 for adamw, else 0", .text = [&o] {
-               return shortest(o.weight_decay.value_or(default_weight_decay(o.optimizer)));
+            {.is_shown = true, .check = not_negative, .if_not_set = weight_decays + "else 0", .text = [&o] {
+               return shortest(o.weight_decay.value_or(optimizer_kind(o.optimizer).weight_decay));
              }});
   table.add("--no-decay", &o.no_decay, "Parameters without weight decay: PATTERN,... such as *.bias");
   table.add("--no-decay-1d", &o.no_decay_1d, "No weight decay for parameters of at most one dimension");

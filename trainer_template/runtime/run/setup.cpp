@@ -62,10 +62,7 @@ std::shared_ptr<Model> make_model(const Task& task, const std::string& model, Pr
 
 std::unique_ptr<Optimizer> make_optimizer(const Options& options, const ModelTensors& model, ProcessGroup& group) {
   const OptimizerOptions values{.lr = options.lr, .momentum = options.momentum, .weight_decay = options.weight_decay};
-  const auto make = [&](std::vector<ParameterGroup> groups) {
-    if (options.optimizer == "adam") return make_adam(std::move(groups));
-    return options.optimizer == "adamw" ? make_adamw(std::move(groups)) : make_sgd(std::move(groups));
-  };
+  const auto make = optimizer_kind(options.optimizer).make;
   const DecayRule rule{.exclude_1d = options.no_decay_1d, .excluded = options.no_decay};
   std::vector<ParameterGroup> groups = groups_by_decay(model.parameters, values, rule);
   if (options.zero == 0) return make(std::move(groups));
