@@ -38,9 +38,10 @@ EnvMap with_variables(EnvMap environment, const std::vector<Variable>& variables
 // OMP_NUM_THREADS and CUDA_VISIBLE_DEVICES, which depend on what the user set (binding.h).
 std::vector<Variable> variables_of(const TorchEnv& env);
 
-// What the plugin in srun sets for the plugin on the nodes, which removes it: its request (spank_plugin/step_request.h),
-// whose name begins with SLURM_ because `srun --export=NONE` keeps only those, and kNotLoaded as the value of RANK,
-// LOCAL_RANK, WORLD_SIZE and PET_NNODES. A program finds these only on a node without the plugin.
+// What the plugin in srun sets for the plugin on the nodes, which removes it: its request
+// (spank_plugin/step_request.h), whose name begins with SLURM_ because `srun --export=NONE` keeps only those, and
+// kNotLoaded as the value of RANK, LOCAL_RANK, WORLD_SIZE and PET_NNODES. A program finds these only on a node without
+// the plugin.
 inline constexpr char kStepRequestVariable[] = "SLURM_TORCH_ENV";
 inline constexpr char kNotLoaded[] = "torch_env.so-is-not-loaded-on-this-node";
 

@@ -1,12 +1,12 @@
 // What one task of 100,000 on 12,500 nodes computes: Slurm's variables to torchrun's, whole and step by step.
 #include <benchmark/benchmark.h>
 
-#include "bridge/core/endpoint.h"
-#include "bridge/step/explain.h"
 #include "bridge/base/hostlist.h"
+#include "bridge/core/endpoint.h"
 #include "bridge/core/launchers/slurm.h"
 #include "bridge/core/task_map.h"
 #include "bridge/core/torch_env.h"
+#include "bridge/step/explain.h"
 
 using namespace torchbridge;
 

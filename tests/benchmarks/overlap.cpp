@@ -9,10 +9,10 @@
 #include <torch/nn/modules/container/sequential.h>
 
 #include "trainer_template/runtime/ddp/ddp.h"
-#include "trainer_template/runtime/tensors/linear.h"
 #include "trainer_template/runtime/ddp/model_tensors.h"
 #include "trainer_template/runtime/optim/optimizer.h"
 #include "trainer_template/runtime/run/job.h"
+#include "trainer_template/runtime/tensors/linear.h"
 
 namespace {
 

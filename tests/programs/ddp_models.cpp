@@ -13,8 +13,8 @@
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/pooling.h>
 
-#include "trainer_template/runtime/tensors/linear.h"
 #include "trainer_template/runtime/ddp/model_tensors.h"
+#include "trainer_template/runtime/tensors/linear.h"
 
 namespace {
 

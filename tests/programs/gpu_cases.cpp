@@ -26,9 +26,9 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "trainer_template/runtime/backends/cuda.h"
 #include "trainer_template/runtime/data/device_copy.h"
 #include "trainer_template/runtime/data/loader.h"
-#include "trainer_template/runtime/backends/cuda.h"
 #include "trainer_template/runtime/process_group/process_group.h"
 #include "trainer_template/runtime/run/job.h"
 

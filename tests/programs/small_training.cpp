@@ -11,12 +11,12 @@
 #include <ATen/ops/zeros.h>
 #include <CLI/CLI.hpp>
 
-#include "trainer_template/runtime/checkpoint/checkpoint.h"
 #include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/base/failpoint.h"
+#include "trainer_template/runtime/checkpoint/checkpoint.h"
 #include "trainer_template/runtime/optim/zero.h"
-#include "trainer_template/runtime/run/job.h"
 #include "trainer_template/runtime/output/metrics.h"
+#include "trainer_template/runtime/run/job.h"
 
 using namespace torchbridge::train;
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "trainer_template/runtime/base/file_layer.h"
 #include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/base/file_layer.h"
 
 namespace torchbridge::train {
 

@@ -6,8 +6,8 @@
 #include <fstream>
 
 #include "tests/fuzz/programs/expect.h"
-#include "trainer_template/runtime/formats/idx.h"
 #include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/formats/idx.h"
 
 using namespace torchbridge;
 

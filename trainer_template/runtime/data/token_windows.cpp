@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string>
 
-#include "trainer_template/runtime/data/windows.h"
 #include "trainer_template/runtime/base/errors.h"
+#include "trainer_template/runtime/data/windows.h"
 
 namespace torchbridge::train {
 

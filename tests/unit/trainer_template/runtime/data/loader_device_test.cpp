@@ -111,7 +111,7 @@ TEST(DeviceLoader, UsesPageableMemoryWhereNoPinnedIsLeft) {
   }
   fake_device::refuse_pinned_memory(false);
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "device_loader_test: no pinned memory (out of locked memory): "
+            "device_test: no pinned memory (out of locked memory): "
             "copies between GPU and CPU use pageable memory, which is slower\n");
   EXPECT_EQ(inputs, (std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
   for (const auto& copy : fake_device::copies()) EXPECT_FALSE(copy.pinned);
