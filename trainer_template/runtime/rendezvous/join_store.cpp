@@ -88,8 +88,8 @@ Result<std::string> resolve_host(const std::string& host, milliseconds timeout) 
   if (is_numeric(host)) return host;
   NameResolver resolver;
   resolver.start({host});
-  pollfd news{resolver.news(), POLLIN, 0};
-  poll(&news, 1, static_cast<int>(timeout.count()));
+  pollfd event{resolver.event(), POLLIN, 0};
+  poll(&event, 1, static_cast<int>(timeout.count()));
   if (auto found = resolver.find(host)) return *std::move(found);
   return Error{"no name server answered within " + seconds(timeout)};
 }
