@@ -54,7 +54,7 @@ int run_job(const EnvMap& environment, const std::function<GroupOptions()>& conf
     options = configure();
   } catch (const EarlyExit& exit) {
     if (exit.code == ExitCode::kDone) return early_rank == 0 ? show(exit.what()) : static_cast<int>(exit.code);
-    return reports({exit.what()}, environment) ? report_error(early_rank, exit.what(), exit.code)
+    return should_report({exit.what()}, environment) ? report_error(early_rank, exit.what(), exit.code)
                                                : static_cast<int>(exit.code);
   }
 
@@ -62,7 +62,7 @@ int run_job(const EnvMap& environment, const std::function<GroupOptions()>& conf
   settings.timeout = options.time_to_join();
   auto launch = resolve_launch(options.init_method, options.ranks, environment, settings);
   if (!launch) {
-    if (reports(launch.error(), environment)) report_error(early_rank, launch.error().message, ExitCode::kFailed);
+    if (should_report(launch.error(), environment)) report_error(early_rank, launch.error().message, ExitCode::kFailed);
     return static_cast<int>(ExitCode::kFailed);
   }
   const int rank = launch->env.layout.rank;
@@ -80,7 +80,7 @@ int run_job(const EnvMap& environment, const std::function<GroupOptions()>& conf
     const auto message = group ? group->message_for(error) : one_line(error);
     if (message) return report_error(rank, *message, ExitCode::kFailed);
   }
-  (void)reports(Error::elsewhere(), environment);
+  (void)should_report(Error::elsewhere(), environment);
   return static_cast<int>(ExitCode::kFailed);
 }
 

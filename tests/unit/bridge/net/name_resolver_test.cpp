@@ -7,12 +7,12 @@
 namespace torchbridge {
 namespace {
 
-// Waits for the news of it.
+// Waits for its event.
 Result<std::string> address_of(const NameResolver& resolver, const std::string& name) {
   while (true) {
     if (auto address = resolver.find(name)) return *address;
-    pollfd news{resolver.event(), POLLIN, 0};
-    if (poll(&news, 1, 20'000) <= 0) return Error{"no news"};
+    pollfd event{resolver.event(), POLLIN, 0};
+    if (poll(&event, 1, 20'000) <= 0) return Error{"no event"};
     resolver.clear_event();
   }
 }
