@@ -28,7 +28,7 @@ ends() {
 
 CUDA_VISIBLE_DEVICES=-1 ends 77 '^gpu_check: no GPU here, .*: nothing was checked'
 # A driver that shows one GPU, and is too old for the wheel.
-driver=$build_dir/tests/process/fake_driver
+driver=$build_dir/tests/programs/fake_driver
 LD_LIBRARY_PATH=$driver ends 2 '^gpu_check: --ranks 2 needs as many GPUs, .*; visible here: 1$' --ranks 2
 LD_LIBRARY_PATH=$driver ends 1 'the NVIDIA driver .*supports CUDA 12\.8 at most, .* it needs a driver from 580 on$'
 ends 2 '^gpu_check: /none/bin/trainer is missing' --device cpu --build /none

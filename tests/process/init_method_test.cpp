@@ -83,7 +83,7 @@ TEST(InitMethod, EnvUsesTheVariablesAlone) {
 
 TEST(InitMethod, AContradictionShowsBothValues) {
   Ranks ranks(1, with_method("tcp://127.0.0.1:29500?world_size=4"));
-  expect_one_line(ranks, "the world size is 4 by the init method, but 1 by WORLD_SIZE");
+  expect_one_line(ranks, "the world size is 4 in the init method, but 1 in WORLD_SIZE");
 }
 
 TEST(InitMethod, RejectsUnknownOrUnusableMethods) {

@@ -113,7 +113,10 @@ def ending():
 
 
 def timeouts():
-    """The timeout of init_process_group, which torch does not pass to its own MPI backend. Each rank waits for the other."""
+    """The timeout of init_process_group, which torch does not pass to its own MPI backend.
+
+    Each rank waits for the other.
+    """
     dist.init_process_group("mpi", timeout=datetime.timedelta(seconds=4))
     try:
         if dist.get_rank() == 0:
@@ -132,5 +135,5 @@ def killed():
     dist.all_reduce(torch.ones(1))
 
 
-{"ddp": ddp, "init_method": init_method, "rejected": rejected, "failing": failing, "ending": ending, "timeouts": timeouts,
- "killed": killed}[sys.argv[1]]()
+CASES = (ddp, init_method, rejected, failing, ending, timeouts, killed)
+{case.__name__: case for case in CASES}[sys.argv[1]]()

@@ -44,7 +44,7 @@ expect() {
 
 others=(GTest PMIx MPI Libtorch ZLIB PNG benchmark Python3 PkgConfig)
 configured plugin "${others[@]}" CLI11 nlohmann_json
-makes lib/torch_env.so 'bridge/(bootstrap|core|host|net|task)|spank_plugin'
+makes lib/torch_env.so 'bridge/(base|binding|bootstrap|core|host|net|step)|spank_plugin'
 plugin=$(installed plugin lib/torch_env.so)
 grep -q '^-- .*: optional torch_env.so$' "$work/log" || fail "no line for plugstack.conf"
 [[ $plugin == /*/torch_env.so && -e ${plugin%/*}/auth_munge.so ]] ||
@@ -57,7 +57,7 @@ cmake "$work/plugin" -DSLURM_PLUGIN_DIR=/apps/slurm/plugins >/dev/null
 expect /apps/slurm/plugins/torch_env.so installed plugin lib/torch_env.so
 
 configured command "${others[@]}"
-makes bin/torchbridge 'bridge/(bootstrap|cli|core|exchange|host|net|program|task)'
+makes bin/torchbridge 'bridge/(base|binding|bootstrap|cli|core|host|launch|net|program|step)'
 expect /usr/local/bin/torchbridge installed command bin/torchbridge
 
 # Where the command is copied to there may be no libstdc++. (With PMIx it needs libpmix.)

@@ -55,7 +55,7 @@ int run_job(const EnvMap& environment, const std::function<GroupOptions()>& conf
   } catch (const EarlyExit& exit) {
     if (exit.code == ExitCode::kDone) return early_rank == 0 ? show(exit.what()) : static_cast<int>(exit.code);
     return should_report({exit.what()}, environment) ? report_error(early_rank, exit.what(), exit.code)
-                                               : static_cast<int>(exit.code);
+                                                     : static_cast<int>(exit.code);
   }
 
   LaunchSettings settings;

@@ -147,7 +147,7 @@ TEST(ParsePickle, RejectsMalformedAndExecutablePickles) {
       {"metadata that are none", pickle(tensor_with("\x88")), "a tensor has metadata, which is not supported"},
       {"more than metadata", pickle(tensor_with("NN")),
        "torch._utils _rebuild_tensor_v2 is called with arguments that torch.save does not write"},
-      {"a large integer", "\x80\x02\x8a\x09\x01\x02\x03\x04\x05\x06\x07\x08\x09."s, "an integer of more than 64 bits"},
+      {"a large integer", "\x80\x02\x8a\x09\x01\x02\x03\x04\x05\x06\x07\x08\x09."s, "an integer has more than 64 bits"},
       {"deep nesting", pickle(std::string(100, ']') + std::string(99, 'a')), "values are nested more than 64 deep"},
   };
   for (const auto& test : kCases) {
