@@ -12,7 +12,7 @@ MASTER_PORT=$port expect_error "torch-env: MASTER_PORT=$port is already in use o
   on_login srun -N2 -n4 -w n0,n1 --torch-env sh -c 'test $RANK = 0 || exec sleep 1000'
 # Programs that have started are ended, and not reported as the first to fail.
 expect_error "torch-env: MASTER_PORT=$port is already in use on n0" 10 \
-  on_login srun -N2 -n4 -w n0,n1 --torch-env="port=$port,check=no" sh -c 'exec sleep 1000'
+  on_login srun -Q -N2 -n4 -w n0,n1 --torch-env="port=$port,check=no" sh -c 'exec sleep 1000'
 [[ $(head -n 1 "$work/stderr") == *"already in use"* ]] || fail "the first line is another one"
 ! grep 'first to fail' "$work/stderr" || fail "a rank that Slurm ended is reported as failed"
 taken="MASTER_PORT=$port is already in use on n0"
