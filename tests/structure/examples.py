@@ -142,8 +142,8 @@ def build(changes, compiler):
 
 
 def main():
-    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent.parent).resolve()
-    commands = pathlib.Path(sys.argv[2]).resolve() if len(sys.argv) > 2 else None
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent.parent).absolute()
+    commands = pathlib.Path(sys.argv[2]).absolute() if len(sys.argv) > 2 else None
     changes = changes_of((root / PAGE).read_text())
     remarks = []
     with tempfile.TemporaryDirectory(prefix="torchbridge-examples-") as name:
