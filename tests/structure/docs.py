@@ -6,7 +6,7 @@
 Checked, each with file and line for what is wrong:
 - a relative link of a page leads to a file, its anchor to a heading there (by GitHub's rule);
 - a path that begins with a folder of the root is in the tree, or a pattern of what is there; in sources, too, those of
-  docs, scripts and tests;
+  docs, scripts and tests; not in diffs, which tests/structure/examples.py applies;
 - a command starts a program or script that exists, by a subcommand that exists or stands near the word "planned";
 - an option of such a command, or alone in backticks, is in the program's --help, or a script reads it;
 - lines have at most 140 columns, those of scripts 120.
@@ -87,6 +87,7 @@ class Page:
         unfenced = self.FENCED.sub(blank, text)
         self.prose = self.INDENTED.sub(blank, unfenced)
         self.plain = self.SPAN.sub(blank, self.prose)
+        self.without_diffs = self.FENCED.sub(lambda match: blank(match) if match[2] == "diff" else match[0], text)
         shell = [block for block in self.FENCED.finditer(text) if block[2] in ("", "bash", "console", "sh")]
         self.blocks = [(block.start(3), block[3]) for block in shell]
         self.blocks += [(block.start(), block[0]) for block in self.INDENTED.finditer(unfenced)]
@@ -201,7 +202,7 @@ def main():
         if page:
             found += page.wrong_links(pages, tree)
         if page and path != "CHANGELOG.md":
-            found += [*tree.wrong_paths(text, tree.top), *known.wrong_options(page)]
+            found += [*tree.wrong_paths(page.without_diffs, tree.top), *known.wrong_options(page)]
             for offset, words in page.commands():
                 found += known.wrong_command(words, page, offset)
         elif not page:

@@ -16,7 +16,7 @@ struct OptimizerRecord {
 
     bool operator==(const Group&) const = default;
   };
-  std::string kind;  // "sgd", "adam", "adamw"; empty if unknown
+  std::string kind;  // a name of optimizer_kinds(), such as "sgd"; empty if unknown
   std::vector<Group> groups;
 
   bool operator==(const OptimizerRecord&) const = default;

@@ -36,7 +36,7 @@ class Adam final : public LocalOptimizer {
     }
     at::_foreach_add_(steps, 1);
     const auto fused = [&](auto operation) {
-      operation(parameters, gradients, averages, squares, largest, steps, options.lr, options.beta1, options.beta2,
+      operation(parameters, gradients, averages, squares, largest, steps, options.lr, options.beta1, *options.beta2,
                 *options.weight_decay, options.epsilon, options.amsgrad, options.maximize, /*grad_scale=*/std::nullopt,
                 found_inf);
     };
@@ -51,7 +51,7 @@ class Adam final : public LocalOptimizer {
   std::map<std::string, double> own_options(const OptimizerOptions& options) const override {
     return {{"lr", options.lr},
             {"beta1", options.beta1},
-            {"beta2", options.beta2},
+            {"beta2", *options.beta2},
             {"eps", options.epsilon},
             {"weight_decay", *options.weight_decay},
             {"amsgrad", options.amsgrad},

@@ -25,7 +25,7 @@ void check_options(const ParameterGroup& group) {
   check(group, !options.nesterov || (options.momentum > 0 && options.dampening == 0),
         "nesterov needs a momentum above 0 and no dampening");
   check(group, options.beta1 >= 0 && options.beta1 < 1, "beta1 must be at least 0 and below 1");
-  check(group, options.beta2 >= 0 && options.beta2 < 1, "beta2 must be at least 0 and below 1");
+  check(group, *options.beta2 >= 0 && *options.beta2 < 1, "beta2 must be at least 0 and below 1");
   check(group, options.epsilon >= 0, "epsilon must be at least 0");
 }
 
@@ -47,9 +47,11 @@ at::Tensor taken_as(const at::Tensor& expected, const at::Tensor& values, c10::D
 
 LocalOptimizer::LocalOptimizer(std::string kind, std::vector<ParameterGroup> groups)
     : kind_(std::move(kind)), groups_(std::move(groups)) {
+  const OptimizerKind& defaults = optimizer_kind(kind_);
   std::map<std::string, std::string> group_of;
   for (ParameterGroup& group : groups_) {
-    if (!group.options.weight_decay) group.options.weight_decay = optimizer_kind(kind_).weight_decay;
+    if (!group.options.weight_decay) group.options.weight_decay = defaults.weight_decay;
+    if (!group.options.beta2) group.options.beta2 = defaults.beta2;
     check_options(group);
     states_.emplace_back(group.parameters.size());
     for (const auto& [name, parameter] : group.parameters) {

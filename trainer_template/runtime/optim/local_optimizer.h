@@ -1,4 +1,4 @@
-// The common part of sgd, adam and adamw: groups, state by parameter, gradients sorted for the fused operations.
+// The common part of all optimizers: groups, state by parameter, gradients sorted for the fused operations.
 #pragma once
 
 #include "trainer_template/runtime/optim/optimizer.h"

@@ -18,11 +18,13 @@ namespace torchbridge::train {
 // Fields and defaults are those of Python's torch.optim; each optimizer reads its own.
 struct OptimizerOptions {
   double lr = 1e-3;
-  double momentum = 0, dampening = 0;                 // sgd
-  std::optional<double> weight_decay;                 // not set: that of its row in optimizer_kinds()
-  bool nesterov = false;                              // sgd
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  // adam, adamw
-  bool amsgrad = false;                               // adam, adamw
+  double momentum = 0, dampening = 0;  // sgd
+  std::optional<double> weight_decay;  // not set: that of its row in optimizer_kinds()
+  bool nesterov = false;               // sgd
+  double beta1 = 0.9;                  // adam, adamw
+  std::optional<double> beta2;         // adam, adamw; not set: that of the row
+  double epsilon = 1e-8;               // adam, adamw
+  bool amsgrad = false;                // adam, adamw
   bool maximize = false;
 };
 
@@ -107,7 +109,7 @@ std::unique_ptr<Optimizer> make_adamw(NamedTensors parameters, const OptimizerOp
 struct OptimizerKind {
   std::string name;
   std::unique_ptr<Optimizer> (*make)(std::vector<ParameterGroup> groups);
-  double weight_decay = 0;  // where none is set
+  double weight_decay = 0, beta2 = 0.999;  // where none is set
 };
 const std::vector<OptimizerKind>& optimizer_kinds();
 // Throws c10::Error if none has this name.

@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""The changes in docs/develop/examples.md apply to the tree and compile; what needs no libtorch passes its test.
+
+    tests/structure/examples.py [ROOT [BUILD]]
+
+Checked, with the line of the page for what is wrong:
+- `git apply` takes each diff, one after the other, in a folder with the files that they change;
+- the compiler accepts the sources that the diffs add, with the flags that BUILD has for their neighbours;
+- of a change that needs no libtorch, all sources that it touches are compiled and linked with the library, and its test
+  cases run.
+Without BUILD, and for parts of the tree that it does not build, only the first is checked.
+"""
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+
+PAGE = "docs/develop/examples.md"
+RECORDINGS = "tests/data/environments"
+# What the unit tests of bridge/core link, besides their own sources.
+SUPPORT = ["tests/support/recorded_environment.cpp"]
+LIBRARIES = ["lib/libtorchbridge_core.a", "lib/libtorchbridge_base.a"]
+
+
+class Diff:
+    def __init__(self, text, line):
+        self.text, self.line = text, line
+        self.paths = re.findall(r"^\+\+\+ b/(\S+)", self.text, re.MULTILINE)
+        self.added = re.findall(r"^--- /dev/null\n\+\+\+ b/(\S+)", self.text, re.MULTILINE)
+
+
+def changes_of(text):
+    """The diffs of each section."""
+    changes = [[]]
+    for match in re.finditer(r"^## |^```diff\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        if match[1] is None:
+            changes.append([])
+        else:
+            changes[-1].append(Diff(match[1], text.count("\n", 0, match.start()) + 1))
+    return [change for change in changes if change]
+
+
+def apply(changes, root, folder):
+    """The errors of diffs that do not apply. `folder` gets the files as they are with all changes."""
+    errors = []
+    environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)}
+    environment.pop("GIT_DIR", None)
+    for diff in (diff for change in changes for diff in change):
+        for path in diff.paths:
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            if path not in diff.added and not (folder / path).exists() and (root / path).exists():
+                shutil.copy(root / path, folder / path)
+            elif path in diff.added and (root / path).exists():
+                errors.append(f"{PAGE}:{diff.line}: the tree has {path}, which this diff adds")
+        command = ["git", "apply", "--whitespace=error", "-"]
+        run = subprocess.run(command, input=diff.text, capture_output=True, text=True, cwd=folder, env=environment)
+        if run.returncode != 0:
+            reason = run.stderr.strip().replace("\n", "; ")
+            errors.append(f"{PAGE}:{diff.line}: the diff of {', '.join(diff.paths)} does not apply: {reason}")
+    return errors
+
+
+class Compiler:
+    """Compiles sources of `folder` as `build` compiles those of `root`."""
+
+    def __init__(self, root, build, folder):
+        self.root, self.build, self.folder = root, build, folder
+        entries = json.loads((build / "compile_commands.json").read_text())
+        self.commands = {os.path.relpath(entry["file"], root): shlex.split(entry["command"]) for entry in entries}
+
+    def flags(self, path):
+        """None where the build has no source beside it. Of several the one with most flags: it has libtorch, too."""
+        if path in self.commands:
+            return self.commands[path]
+        beside = [flags for other, flags in self.commands.items() if os.path.dirname(other) == os.path.dirname(path)]
+        return max(beside, key=len, default=None)
+
+    def needs_libtorch(self, path):
+        return any("USE_DISTRIBUTED" in flag or "torch/include" in flag for flag in self.flags(path))
+
+    def compile(self, path, syntax_only):
+        """(object, errors)"""
+        flags = [*self.flags(path)]
+        for option in ("-o", "-c"):
+            at = flags.index(option)
+            del flags[at:at + 2]
+        flags = [flag.replace(str(self.root), str(self.folder)) if flag.startswith("-D") else flag for flag in flags]
+        source = self.folder / path if (self.folder / path).exists() else self.root / path
+        target = self.folder / path.replace("/", "_").replace(".cpp", ".o")
+        # Other optimization would not fit the precompiled headers.
+        last = ["-fsyntax-only"] if syntax_only else ["-O0", "-o", target, "-c"]
+        command = [flags[0], "-iquote", self.folder, *flags[1:], *last, source]
+        run = subprocess.run(command, capture_output=True, text=True, cwd=self.build)
+        return target, run.stderr if run.returncode != 0 else ""
+
+    def link(self, paths, objects, program):
+        flags = [flag for flag in self.flags(paths[0]) if flag.startswith("-f") and "lto" not in flag]
+        libraries = [self.build / library for library in LIBRARIES]
+        command = [self.flags(paths[0])[0], *flags, *objects, *libraries, "-lgtest_main", "-lgtest", "-lpthread"]
+        return subprocess.run([*command, "-o", program], capture_output=True, text=True)
+
+
+def build(changes, compiler):
+    """(errors, remarks)"""
+    errors, remarks, jobs = [], [], []
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for change in changes:
+            added = [path for diff in change for path in diff.added if path.endswith(".cpp")]
+            if not all(compiler.flags(path) for path in added):
+                remarks.append(f"not compiled, for the build has none of its folder: {added[0]}")
+                continue
+            syntax_only = any(map(compiler.needs_libtorch, added))
+            sources = [path for diff in change for path in diff.paths if path.endswith(".cpp")]
+            paths = added if syntax_only else [*dict.fromkeys(sources), *SUPPORT]
+            jobs.append((paths, syntax_only, [pool.submit(compiler.compile, path, syntax_only) for path in paths]))
+    for number, (paths, syntax_only, futures) in enumerate(jobs):
+        results = [future.result() for future in futures]
+        wrong = [f"{path} does not compile:\n{error}" for path, (_, error) in zip(paths, results) if error]
+        errors += wrong
+        if wrong or syntax_only:
+            continue
+        if missing := [library for library in LIBRARIES if not (compiler.build / library).exists()]:
+            remarks.append(f"not linked, for {missing[0]} is not built")
+            continue
+        program = compiler.folder / f"test_{number}"
+        linked = compiler.link(paths, [target for target, _ in results], program)
+        if linked.returncode != 0:
+            errors.append(f"{paths[0]} and its test do not link:\n{linked.stderr}")
+            continue
+        run = subprocess.run([program, "--gtest_brief=1"], capture_output=True, text=True)
+        if run.returncode != 0:
+            errors.append(f"the test of {paths[0]} fails:\n{run.stdout}{run.stderr}")
+        remarks.append(run.stdout.strip().splitlines()[-1].strip())
+    return errors, remarks
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent.parent).absolute()
+    commands = pathlib.Path(sys.argv[2]).absolute() if len(sys.argv) > 2 else None
+    changes = changes_of((root / PAGE).read_text())
+    remarks = []
+    with tempfile.TemporaryDirectory(prefix="torchbridge-examples-") as name:
+        folder = pathlib.Path(name).resolve()
+        shutil.copytree(root / RECORDINGS, folder / RECORDINGS)
+        errors = apply(changes, root, folder)
+        if not errors and commands and (commands / "compile_commands.json").exists():
+            errors, remarks = build(changes, Compiler(root, commands, folder))
+    for error in errors:
+        print(error)
+    if not errors:
+        print("; ".join([f"{sum(map(len, changes))} diffs of {len(changes)} changes apply", *remarks]))
+    sys.exit(1 if errors else 0)
+
+
+if __name__ == "__main__":
+    main()
