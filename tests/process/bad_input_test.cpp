@@ -120,7 +120,7 @@ TEST(BadInput, DataFolderWithoutFiles) {
 
 TEST(BadInput, CheckpointFolderThatCannotBeMade) {
   Ranks ranks(2, trainer({"--checkpoint-dir", "/proc/none/runs"}));
-  expect_one_line(ranks, "cannot make checkpoint folder '/proc/none/runs'");
+  expect_one_line(ranks, "cannot create checkpoint folder '/proc/none/runs'");
 }
 
 TEST(BadInput, MetricsFileThatCannotBeWritten) {
@@ -160,7 +160,7 @@ TEST(BadInput, CheckpointOfAnotherModel) {
       {{"--model", "mlp:128,64,8"}, "this model"},
       {{"--optimizer", "adamw"}, "was written with --optimizer sgd, this run has --optimizer adamw"},
       {{"--seed", "5"}, "was written with --seed 0, this run has --seed 5"},
-      {{"--resume", "none"}, "holds checkpoints"},
+      {{"--resume", "none"}, "contains checkpoints"},
       {{"--resume", folder / "elsewhere"}, "no checkpoint found"},
   };
   for (const auto& c : kCases) {
