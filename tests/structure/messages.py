@@ -107,24 +107,25 @@ def parts(message, placeholders):
 
 
 class Texts:
-    """The texts of all string literals."""
+    """The texts of all string literals, by file."""
 
-    def __init__(self, texts):
-        self.joined = EDGE + EDGE.join(texts).replace(HOLE, EDGE) + EDGE
+    def __init__(self, by_file):
+        self.files = [EDGE + EDGE.join(texts).replace(HOLE, EDGE) + EDGE for texts in by_file]
 
     def has(self, part):
-        """Also what `"a" + "b"` makes, and with a constant for a word in capitals."""
-        if part in self.joined or self.has_sum(part):
+        """Also what `"a" + "b"` makes in one file, and with a constant for a word in capitals."""
+        if any(part in file for file in self.files) or any(is_sum(part, file) for file in self.files):
             return True
         pieces = [piece for piece in re.split(r"\b[A-Z][A-Z_0-9]+\b", part) if re.search("[a-zA-Z]", piece)]
-        return pieces != [part] and all(piece in self.joined or self.has_sum(piece) for piece in pieces)
+        return pieces != [part] and all(map(self.has, pieces))
 
-    def has_sum(self, part, is_first=True):
-        for end in range(2, len(part) - 1):
-            begins = part[:end] + EDGE in self.joined if is_first else EDGE + part[:end] + EDGE in self.joined
-            if begins and (EDGE + part[end:] in self.joined or self.has_sum(part[end:], False)):
-                return True
-        return False
+
+def is_sum(part, file, before=""):
+    """Whether texts of the file make the part: the end of one, whole ones, the begin of one."""
+    for end in range(2, len(part) - 1):
+        if before + part[:end] + EDGE in file and (EDGE + part[end:] in file or is_sum(part[end:], file, EDGE)):
+            return True
+    return False
 
 
 def statements(source):
@@ -148,7 +149,7 @@ def main():
         sys.exit(77)
     named = [path for path in listed.stdout.splitlines() if path.startswith(SOURCES) and (root / path).is_file()]
     sources = {path: (root / path).read_text(errors="replace") for path in named}
-    texts = Texts(text for path, source in sources.items() for text in texts_of(path, source))
+    texts = Texts(texts_of(path, source) for path, source in sources.items())
     pages = {path: (root / path).read_text() for path in PAGES}
     declared = re.search(r"Capitals stand for what varies: (.*?)\. ", pages[PAGES[0]], re.DOTALL)[1]
     placeholders = sorted(re.findall(r"`(\w+)`", declared), key=len, reverse=True)
