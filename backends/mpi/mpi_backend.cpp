@@ -140,7 +140,7 @@ at::Tensor on_host(const at::Tensor& tensor) {
 
 void premultiply(at::Tensor& memory, const c10d::ReduceOp& op) {
   const auto* factor = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
-  TORCH_CHECK(factor, "PREMUL_SUM without a factor");
+  TORCH_CHECK(factor, "PREMUL_SUM needs a factor");
   const Raw raw;
   memory =
       factor->tensor_factor.defined() ? memory.mul(on_host(factor->tensor_factor)) : memory.mul(factor->double_factor);

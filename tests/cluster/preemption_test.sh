@@ -140,6 +140,6 @@ wait_for 60 ended "$overdue"
 }
 wait_for 60 ended "$fails"
 (($(grep -c 'ended with code 1 at step none' "$work/fails.out") == 2)) &&
-  grep -q '2 starts in a row wrote no checkpoint after step none: giving up' "$work/fails.out" ||
+  grep -q '2 starts in a row wrote no checkpoint after step none: training is not started' "$work/fails.out" ||
   { cat "$work/fails.out"; fail "the failing job was not given up after two starts"; }
 exit $status

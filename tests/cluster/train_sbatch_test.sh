@@ -287,7 +287,7 @@ case_gives_up_and_counts_anew_after_a_requeue_by_hand() {
     start MAX_TRIES=2
     expect_code 1
     case $try in
-      given_up) expect_line '2 starts in a row wrote no checkpoint after step none: giving up' ;;
+      given_up) expect_line '2 starts in a row wrote no checkpoint after step none: training is not started' ;;
       *) expect_line "try $try from step none ended with code 1" ;;
     esac
   done

@@ -246,7 +246,7 @@ TEST_F(Resume, RejectsOtherDataInTheMiddleOfAnEpoch) {
   expect_one_line(back,
                   "the checkpoint at step 13 was written in an epoch of other training data of the same size (--data " +
                       (folder_ / "other").string() + "), this run has --data " + (folder_ / "data").string() +
-                      "; resuming would skip and repeat samples");
+                      "; resuming would skip and repeat samples: give the data of the checkpoint");
 
   // A relative path to the same folder, now with other rows.
   fs::copy_file(folder_ / "data/train.csv", folder_ / "other/train.csv", fs::copy_options::overwrite_existing);

@@ -61,12 +61,13 @@ std::optional<Manifest> Checkpoints::resume(const ModelTensors& model, Optimizer
     const std::string kind = optimizer.record().kind;
     if (!manifest.optimizer.kind.empty() && manifest.optimizer.kind != kind) {
       throw TrainError("checkpoint " + selected->folder.string() + " was written with --optimizer " +
-                       manifest.optimizer.kind + ", this run has --optimizer " + kind);
+                       manifest.optimizer.kind + ", this run has --optimizer " + kind + ": give --optimizer " +
+                       manifest.optimizer.kind);
     }
     if (manifest.state.seed == options_.seed) return;
     throw TrainError("checkpoint " + selected->folder.string() + " was written with --seed " +
                      std::to_string(manifest.state.seed) + ", this run has --seed " + std::to_string(options_.seed) +
-                     ": the order of samples differs");
+                     ": the order of samples differs; give --seed " + std::to_string(manifest.state.seed));
   });
   load_checkpoint(*selected, model, optimizer, group_);
   resumed_from_ = manifest.state.step;

@@ -161,7 +161,7 @@ void check_task(const SelectedCheckpoint& selected, const std::string& task) {
   const auto before = selected.manifest.options.find("task");
   if (before == selected.manifest.options.end() || before->second == task) return;
   throw TrainError("checkpoint " + selected.folder.string() + " was written with --task " + before->second +
-                   ", this run has --task " + task);
+                   ", this run has --task " + task + ": give --task " + before->second);
 }
 
 }  // namespace torchbridge::train

@@ -176,7 +176,8 @@ class Zero final : public Optimizer {
   // parts of one size, which these are not, so each segment is reduced to its owner.
   Future reduce_scatter(const c10d::GradBucket& bucket) const {
     at::Tensor buffer = bucket.getBuffer();
-    if (buffer.is_sparse()) throw TrainError("zero: a parameter has a sparse gradient");
+    if (buffer.is_sparse())
+      throw TrainError("zero: a parameter has a sparse gradient, which ZeRO does not support: use sgd without ZeRO");
     buffer.mul_(1.0 / group_.world_size());  // before the sum, as DDP does
     std::vector<Segment> segments = segments_of(bucket);
     if (segments.empty()) segments.emplace_back();  // of parameters without elements
@@ -213,7 +214,9 @@ class Zero final : public Optimizer {
       const at::Tensor gradient = flat.parameter.grad();
       flat.piece.mutable_grad().reset();
       if (!gradient.defined()) continue;
-      if (gradient.is_sparse()) throw TrainError("zero: parameter '" + flat.name + "' has a sparse gradient");
+      if (gradient.is_sparse())
+        throw TrainError("zero: parameter '" + flat.name +
+                         "' has a sparse gradient, which ZeRO does not support: use sgd without ZeRO");
       flat.piece.mutable_grad() = gradient.contiguous().view(-1).narrow(0, flat.own, flat.own_end - flat.own);
     }
   }

@@ -282,7 +282,8 @@ Result<std::unique_ptr<Heartbeat>> Heartbeat::join(const Endpoint& server, int r
   disable_nagle(*socket);
   std::vector<Peer> peers;
   peers.push_back({.socket = std::move(*socket), .rank = 0});
-  if (!send_text(peers[0], options.token + " " + std::to_string(rank) + "\n")) return Error{"rank 0 hung up"};
+  if (!send_text(peers[0], options.token + " " + std::to_string(rank) + "\n"))
+    return Error{"rank 0 closed the connection"};
   auto thread = std::make_unique<Thread>(Socket(), server, std::move(peers), std::move(options));
   return std::unique_ptr<Heartbeat>(new Heartbeat(std::move(thread)));
 }

@@ -207,7 +207,7 @@ c10::intrusive_ptr<c10d::Store> reach_store_of_run(const TorchEnv& env, const st
     } catch (const c10::DistNetworkError&) {
       if (Clock::now() >= deadline) throw;  // else it was closed just now
     } catch (const c10::DistStoreError&) {
-      error = named + " names no run after " + seconds(timeout) + "; check that torchbridge serves it";
+      error = named + " contains no run id after " + seconds(timeout) + "; check that torchbridge serves it";
     }
     if (Clock::now() >= deadline && is_client_reporter(env)) throw TrainError(error);
     if (Clock::now() >= deadline) throw PeerFailed();

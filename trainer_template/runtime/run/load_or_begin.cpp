@@ -48,14 +48,14 @@ void check_train_set(const Options& options, const Start& start, std::int64_t sa
   if (state.train_samples > 0 && state.train_samples != samples) {
     throw TrainError(of_checkpoint(state) + "of " + std::to_string(state.train_samples) +
                      " samples, this training set has " + std::to_string(samples) +
-                     "; resuming would skip and repeat samples");
+                     "; resuming would skip and repeat samples: give the --data of the checkpoint");
   }
   if (state.train_set.empty() || fingerprint.empty() || fingerprint == state.train_set) return;
   const std::string data = printable(options.shown().at("data")), data_then = printable(option_of(start, "data", ""));
   throw TrainError(of_checkpoint(state) + "of other training data of the same size" +
                    (data_then == data ? ", which --data " + data + " contained then"
                                       : " (--data " + data_then + "), this run has --data " + data) +
-                   "; resuming would skip and repeat samples");
+                   "; resuming would skip and repeat samples: give the data of the checkpoint");
 }
 
 // A position at the end of an epoch is valid: it is the start of the next one. Python's samplers may have counted
@@ -71,8 +71,9 @@ void check_position(const SamplerOptions& sampler, const SamplerPosition& positi
 void check_batch_size(const Options& options, std::int64_t samples, const ProcessGroup& group) {
   const std::int64_t most = (samples + group.world_size() - 1) / group.world_size();
   if (options.batch_size <= most) return;
-  throw TrainError("--batch-size " + std::to_string(options.batch_size) + " is larger than the data set: " +
-                   std::to_string(samples) + " samples, " + std::to_string(most) + " a rank");
+  throw TrainError("--batch-size " + std::to_string(options.batch_size) +
+                   " is larger than the data set: " + std::to_string(samples) + " samples, " + std::to_string(most) +
+                   " a rank; give " + std::to_string(most) + " at most");
 }
 
 Start load(const Options& options, const ModelTensors& model, Optimizer& optimizer, Checkpoints& checkpoints,

@@ -102,8 +102,7 @@ Preemption::Preemption(const PreemptionOptions& options) : options_(options) {
     options_.end_of_job.reset();
     if (options_.is_reporter && options_.before_end)
       say("the end of the job is past: its time limit was extended and the new end is not known; --stop-before-limit "
-          "has "
-          "no effect");
+          "has no effect");
   }
   first_signal = 0;
   interrupted = working = false;
