@@ -16,14 +16,14 @@ expect_one_line_of_ours() {
 with_plugstack n1 ""
 or_missing='\(or is torch_env.so missing in its plugstack.conf\?\)$'
 expect_error "^srun: error: torch-env: no message within 2 s from n1: .* $or_missing" 10 \
-  on_login srun -N3 -n3 --torch-env=check=2 sh -c "$wait_for_rank_1"
+  on_login srun -N3 -n3 -w n0,n1,n2 --torch-env=check=2 sh -c "$wait_for_rank_1"
 expect_one_line_of_ours
 expect_error "ValueError: .*'torch_env.so-is-not-loaded-on-this-node'" 10 on_login srun -N1 -n1 -w n1 --torch-env \
   /usr/bin/python3 -c 'import os; int(os.environ["RANK"])'
-TORCHBRIDGE_OPTIONS=check=2 expect_error '^srun: error: torch-env: no word .* from n1: ' 10 \
-  on_login srun -N3 -n3 sh -c "$wait_for_rank_1"
-expect_error '^srun: error: torch-env: no word .* from n1: ' 10 \
-  on_login srun -N3 -n3 --export=NONE --torch-env=check=2 /bin/sh -c "exec /bin/sleep 1000"
+TORCHBRIDGE_OPTIONS=check=2 expect_error '^srun: error: torch-env: no message within 2 s from n1: ' 10 \
+  on_login srun -N3 -n3 -w n0,n1,n2 sh -c "$wait_for_rank_1"
+expect_error '^srun: error: torch-env: no message within 2 s from n1: ' 10 \
+  on_login srun -N3 -n3 -w n0,n1,n2 --export=NONE --torch-env=check=2 /bin/sh -c "exec /bin/sleep 1000"
 # torchrun does not run as a job of one there, and our own programs name the node and end the step.
 expect "torch_env.so-is-not-loaded-on-this-node" on_login srun -N1 -n1 -w n1 --torch-env sh -c 'echo $PET_NNODES'
 python=$SOURCE_DIR/.venv/bin/python
@@ -34,7 +34,8 @@ not_loaded="^torchbridge: (rank 1 on n1: )?torch_env.so is not loaded on this no
 not_loaded+=" add it to plugstack.conf of n1, or leave the node out \(--exclude\)$"
 for export in ALL NONE; do
   expect_error "$not_loaded" 15 \
-    on_login srun -N3 -n4 -m cyclic --export=$export --torch-env "$BUILD_DIR/bin/torchbridge" exec -- /bin/sleep 1000
+    on_login srun -N3 -n4 -w n0,n1,n2 -m cyclic --export=$export --torch-env \
+    "$BUILD_DIR/bin/torchbridge" exec -- /bin/sleep 1000
   expect_error "$not_loaded" 15 \
     on_login srun -N1 -n2 -w n1 --export=$export --torch-env "$BUILD_DIR/bin/torchbridge" exec -- /bin/sleep 1000
 done

@@ -254,7 +254,7 @@ TEST_F(Resume, RejectsOtherDataInTheMiddleOfAnEpoch) {
       2, {"/bin/sh", "-c",
           "cd " + folder_.path().string() +
               "; exec " TRAINER " --quiet --task table --batch-size 4 --epochs 3 --data other --checkpoint-dir runs"});
-  expect_one_line(changed, "of the same size, which --data " + (folder_ / "other").string() + " held then");
+  expect_one_line(changed, "of the same size, which --data " + (folder_ / "other").string() + " contained then");
 }
 
 TEST_F(Resume, SkipsADamagedCheckpoint) {
