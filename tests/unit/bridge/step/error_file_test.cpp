@@ -57,8 +57,9 @@ std::string read(const std::string& path, system_clock::time_point start) {
 
 TEST_F(ErrorFile, IsReadUnlessItIsOlderThanTheTask) {
   const std::string file = parent_ + "/error.json";
+  const auto start = system_clock::now();
   std::ofstream(file) << "the reason";
-  EXPECT_EQ(read(file, system_clock::now()), "the reason");
+  EXPECT_EQ(read(file, start), "the reason");
   EXPECT_EQ(read(file, system_clock::now() + hours(1)), "");
 }
 
