@@ -74,7 +74,7 @@ grep -qE '^\| the generator gives Python.s numbers \| .* \| yes \|$' "$work/tabl
   fail "no rows of a resumed training"
 
 # The checks of several ranks, over gloo, and the reference script with all its fast options.
-check --device cpu --python "$python" --steps 30 --ranks 3 --only nccl_equals_gloo --only gradients_are_averaged \
+check --device cpu --python "$python" --steps 10 --ranks 3 --only nccl_equals_gloo --only gradients_are_averaged \
   --only subgroups --only lost_rank_ends_the_job --only all_reduce_bandwidth --only speed >"$work/table" ||
   fail "exit code $?: $(cat "$work/table")"
 cat "$work/table"
