@@ -59,22 +59,22 @@ bool is_threads(std::string_view text) {
   }
 }
 
-struct Kind {
+struct Expectation {
   bool (*holds)(std::string_view);
-  std::string_view expected;
+  std::string_view text;
 };
-constexpr Kind kText{is_text, "1 to 4096 bytes of printable UTF-8"};
-constexpr Kind kTextOrEmpty{is_text_or_empty, "at most 4096 bytes of printable UTF-8"};
-constexpr Kind kHost{is_host_text, "a host name or an address"};
-constexpr Kind kCount{is_count, "an integer from 0 to 2147483647"};
-constexpr Kind kPort{is_port, "an integer from 1 to 65535"};
-constexpr Kind kFlag{is_flag, "True or False"};
-constexpr Kind kThreads{is_threads, "an integer from 1 to 65536"};
+constexpr Expectation kText{is_text, "1 to 4096 bytes of printable UTF-8"};
+constexpr Expectation kTextOrEmpty{is_text_or_empty, "at most 4096 bytes of printable UTF-8"};
+constexpr Expectation kHost{is_host_text, "a host name or an address"};
+constexpr Expectation kCount{is_count, "an integer from 0 to 2147483647"};
+constexpr Expectation kPort{is_port, "an integer from 1 to 65535"};
+constexpr Expectation kFlag{is_flag, "True or False"};
+constexpr Expectation kThreads{is_threads, "an integer from 1 to 65536"};
 
 // The ranks and sizes are compared with what they must be: user_values.h.
 constexpr struct {
   std::string_view name;
-  const Kind& kind;
+  const Expectation& expectation;
   bool read_always = false;
 } kExported[] = {
     {"MASTER_ADDR", kHost},
@@ -103,11 +103,12 @@ constexpr struct {
 }  // namespace
 
 Status check_exported(const EnvMap& user, bool override_user) {
-  for (const auto& [name, kind, read_always] : kExported) {
+  for (const auto& [name, expectation, read_always] : kExported) {
     const auto value = user.get(name);
-    if (!value || (override_user && !read_always) || kind.holds(*value)) continue;
+    if (!value || (override_user && !read_always) || expectation.holds(*value)) continue;
     const std::string advice = read_always ? ": unset it" : ": unset it, or give override=yes";
-    return Error{std::string(name) + "='" + printable(*value) + "': expected " + std::string(kind.expected) + advice};
+    return Error{std::string(name) + "='" + printable(*value) + "': expected " + std::string(expectation.text) +
+                 advice};
   }
   return Ok{};
 }

@@ -3,19 +3,18 @@
 #include <algorithm>
 
 #include "bridge/base/take_until.h"
-#include "bridge/core/launchers/variable_reader.h"
+#include "bridge/core/launch_facts.h"
 
 namespace torchbridge {
 namespace {
 
-using Kind = InitMethod::Kind;
-
 struct Scheme {
   std::string_view name;
-  Kind kind;
+  InitMethod::Kind kind;
 };
-constexpr Scheme kSchemes[] = {{"env", Kind::kEnvironment}, {"tcp", Kind::kTcp}, {"file", Kind::kFile},
-                               {"slurm", Kind::kSlurm},     {"mpi", Kind::kMpi}, {"pmix", Kind::kPmix}};
+constexpr Scheme kSchemes[] = {{"env", InitMethod::Kind::kEnvironment}, {"tcp", InitMethod::Kind::kTcp},
+                               {"file", InitMethod::Kind::kFile},       {"slurm", InitMethod::Kind::kSlurm},
+                               {"mpi", InitMethod::Kind::kMpi},         {"pmix", InitMethod::Kind::kPmix}};
 
 // "rank=0&world_size=4"; false for anything else.
 bool read_query(std::string_view query, GivenRanks& ranks) {
@@ -48,8 +47,8 @@ bool read_endpoint(std::string_view text, Endpoint& endpoint) {
 
 // The part of the URL between "://" and "?".
 bool read_location(std::string_view text, InitMethod& method) {
-  if (method.kind == Kind::kTcp) return read_endpoint(text, method.endpoint);
-  if (method.kind != Kind::kFile) return text.empty();
+  if (method.kind == InitMethod::Kind::kTcp) return read_endpoint(text, method.endpoint);
+  if (method.kind != InitMethod::Kind::kFile) return text.empty();
   method.path = text;
   return text.size() > 1 && text.starts_with('/') && !text.ends_with('/');
 }

@@ -6,6 +6,8 @@
 
 namespace torchbridge {
 
+constexpr int kMaxRanks = 10'000'000;  // of any launcher; keeps sums of counts far from overflow
+
 // How a launcher distributes ranks over nodes. Unknown: only this node's ranks are known.
 enum class Placement { kBlock, kCyclic, kPlane, kUnknown };
 

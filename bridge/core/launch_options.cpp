@@ -27,16 +27,16 @@ bool is_interface_name(std::string_view text) {
 bool is_subnet(std::string_view text) { return static_cast<bool>(Subnet::parse(text)); }
 
 bool parse_addr(std::string_view value, LaunchOptions& options) {
-  using Kind = AddressRule::Kind;
+  using enum AddressRule::Kind;
   struct Form {
     std::string_view prefix;
-    Kind kind;
+    AddressRule::Kind kind;
     bool (*accepts)(std::string_view);
   };
-  constexpr Form kForms[] = {{"suffix:", Kind::kSuffix, is_host_text},
-                             {"iface:", Kind::kInterface, is_interface_name},
-                             {"subnet:", Kind::kSubnet, is_subnet},
-                             {"", Kind::kHost, is_host_text}};
+  constexpr Form kForms[] = {{"suffix:", kSuffix, is_host_text},
+                             {"iface:", kInterface, is_interface_name},
+                             {"subnet:", kSubnet, is_subnet},
+                             {"", kHost, is_host_text}};
   if (value == "auto") return options.addr = {}, true;
   const auto* form =
       std::find_if(std::begin(kForms), std::end(kForms), [&](const Form& f) { return value.starts_with(f.prefix); });

@@ -1,13 +1,9 @@
 #include "bridge/core/torch_env.h"
 
+#include "bridge/core/launch_facts.h"
 #include "bridge/core/task_map.h"
 
 namespace torchbridge {
-namespace {
-
-constexpr int kMaxRanks = 10'000'000;
-
-}  // namespace
 
 std::string run_id_of(const LaunchFacts& facts) {
   std::string id = facts.launcher;

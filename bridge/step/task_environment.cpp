@@ -20,8 +20,6 @@
 namespace torchbridge {
 namespace {
 
-std::string text(int number) { return std::to_string(number); }
-
 // Other tasks may not have the error.
 Error only_here(const Error& error) { return {.message = error.message, .only_here = true}; }
 
@@ -46,7 +44,7 @@ Status add_interface(const StepPlan& plan, const LaunchOptions& options, std::ve
 
 std::string with_port(const Endpoint& endpoint) {
   const bool ipv6 = endpoint.host.find(':') != std::string::npos;
-  return (ipv6 ? "[" + endpoint.host + "]" : endpoint.host) + ":" + text(endpoint.port);
+  return (ipv6 ? "[" + endpoint.host + "]" : endpoint.host) + ":" + std::to_string(endpoint.port);
 }
 
 // The words of the command line, or of the text that a shell runs, without quotes and folders: `--nnodes="1"` gives
@@ -92,9 +90,12 @@ void add_agent_defaults(const StepPlan& plan, const EnvMap& environment, std::ve
   const Layout& at = plan.env.layout;
   if (at.world_size != at.node_count) return;
   const Variable defaults[] = {
-      {"PET_NNODES", text(at.node_count)},       {"PET_NODE_RANK", text(at.node_rank)},
-      {"PET_RDZV_ID", plan.env.run_id},          {"PET_RDZV_ENDPOINT", with_port(plan.env.master)},
-      {"PET_MASTER_ADDR", plan.env.master.host}, {"PET_MASTER_PORT", text(plan.env.master.port)},
+      {"PET_NNODES", std::to_string(at.node_count)},
+      {"PET_NODE_RANK", std::to_string(at.node_rank)},
+      {"PET_RDZV_ID", plan.env.run_id},
+      {"PET_RDZV_ENDPOINT", with_port(plan.env.master)},
+      {"PET_MASTER_ADDR", plan.env.master.host},
+      {"PET_MASTER_PORT", std::to_string(plan.env.master.port)},
   };
   variables.insert(variables.end(), std::begin(defaults), std::end(defaults));
   const bool has_gpus = !environment.get("CUDA_VISIBLE_DEVICES").value_or("").empty();
@@ -108,11 +109,11 @@ std::string summary_of(const StepPlan& plan) {
   const bool is_reserved = std::find(reserved.begin(), reserved.end(), plan.env.master.port) != reserved.end();
   std::string counts;
   for (std::size_t node = 0; node < std::min(kShown, tasks_per_node.size()); ++node) {
-    counts += (node == 0 ? "" : ",") + text(tasks_per_node[node]);
+    counts += (node == 0 ? "" : ",") + std::to_string(tasks_per_node[node]);
   }
   if (tasks_per_node.size() > kShown) counts += ",...";
-  return text(plan.map.world_size()) + " ranks on " + text(plan.map.node_count()) + " nodes (" + counts +
-         "), MASTER_ADDR=" + plan.env.master.host + " MASTER_PORT=" + text(plan.env.master.port) +
+  return std::to_string(plan.map.world_size()) + " ranks on " + std::to_string(plan.map.node_count()) + " nodes (" +
+         counts + "), MASTER_ADDR=" + plan.env.master.host + " MASTER_PORT=" + std::to_string(plan.env.master.port) +
          (is_reserved ? " (reserved for the step)" : "") + ", run " + plan.env.run_id;
 }
 
@@ -126,9 +127,9 @@ std::string note_on_base(const TaskMap& map, int node) {
     high = rank - map.local_rank_of(rank);
   }
   if (low == base && high == base) return "";
-  const std::string found =
-      low == high ? text(low) + ", not the" : text(low) + " to " + text(high) + ", not always the";
-  return "node " + text(node) + ": RANK - LOCAL_RANK is " + found + " node's base " + text(base) +
+  const std::string found = low == high ? std::to_string(low) + ", not the"
+                                        : std::to_string(low) + " to " + std::to_string(high) + ", not always the";
+  return "node " + std::to_string(node) + ": RANK - LOCAL_RANK is " + found + " node's base " + std::to_string(base) +
          ": programs that build device meshes node by node need ranks=block";
 }
 
@@ -156,7 +157,7 @@ Result<std::vector<CpuSet>> cpus_of_tasks(const StepPlan& plan, const EnvMap& en
   const Group node{.job = plan.env.run_id + "/cpus",
                    .rank = at.local_rank,
                    .size = at.local_world_size,
-                   .node_key = plan.env.run_id + "/cpus/" + text(at.node_rank),
+                   .node_key = plan.env.run_id + "/cpus/" + std::to_string(at.node_rank),
                    .local_rank = at.local_rank,
                    .local_size = at.local_world_size};
   const auto lists = all_gather(node, cpu_list_text(own), kTimeout);
@@ -195,7 +196,8 @@ Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& env
 
   TaskEnvironment task{std::move(*variables), notes_of(plan, options, *binding)};
   task.variables.insert(task.variables.end(), binding->variables.begin(), binding->variables.end());
-  if (reserved_port.open()) task.variables.emplace_back("TORCHBRIDGE_LISTEN_FD", text(reserved_port.descriptor()));
+  if (reserved_port.open())
+    task.variables.emplace_back("TORCHBRIDGE_LISTEN_FD", std::to_string(reserved_port.descriptor()));
   const Variable marker(kRunVariable, plan.env.run_id);
   if (environment.has("TORCHELASTIC_ERROR_FILE") && !options.override_user) {
     task.variables.push_back(marker);

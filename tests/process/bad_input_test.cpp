@@ -9,7 +9,7 @@
 
 namespace {
 
-constexpr std::chrono::seconds kSoon{15};
+constexpr std::chrono::seconds kRejectedWithin{15};
 const Words kShort = {"--max-steps", "2"};
 
 TEST(BadInput, RankZeroRejectsOptions) {
@@ -295,14 +295,14 @@ TEST(BadInput, RanksWithDifferentWorldSizes) {
   Ranks one({0, 1}, 3, port, trainer(kShort));
   Ranks other({2}, 4, port, trainer(kShort));
   expect_one_line(other, "the world size is 4 here (WORLD_SIZE) and 3 on rank 0");
-  EXPECT_EQ(one.wait(kSoon), (std::vector<int>{1, 1}));
+  EXPECT_EQ(one.wait(kRejectedWithin), (std::vector<int>{1, 1}));
   EXPECT_EQ(one.errors(), "");
 }
 
 TEST(BadInput, ARankThatIsStartedTwice) {
   const int port = free_port();
   Ranks ranks({0, 1, 1}, 3, port, trainer({"--timeout", "3"}));
-  for (int code : ranks.wait(kSoon)) EXPECT_EQ(code, 1);
+  for (int code : ranks.wait(kRejectedWithin)) EXPECT_EQ(code, 1);
   EXPECT_TRUE(contains(ranks.errors(), "another process is already rank 1"));
 }
 

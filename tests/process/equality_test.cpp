@@ -42,13 +42,13 @@ TEST(Equality, OptimizersClippingAndScalingArePythons) {
   expect_same_output(OPTIMIZER_PROGRAM, "optimizer_cases.txt", "optimizer_reference.py", 23);
 }
 
-struct Case {
+struct NamedTraining {
   const char* name;
   int world_size;
   Words options;
 };
 
-const Case kCases[] = {
+const NamedTraining kNamedTrainings[] = {
     {"one rank", 1, {"--optimizer", "sgd", "--lr", "0.1", "--momentum", "0.9"}},
     {"sgd", 2, {"--optimizer", "sgd", "--lr", "0.1", "--momentum", "0"}},
     {"sgd with momentum and weight decay",
@@ -104,19 +104,19 @@ void train_in_python(const std::vector<Training>& trainings) {
 TEST(Equality, LossesArePythonsBitForBit) {
   if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
   TemporaryFolder folder;
-  const auto file = [&](const Case& c, const std::string& name) {
-    return folder / (std::to_string(&c - kCases) + name);
+  const auto file = [&](const NamedTraining& c, const std::string& name) {
+    return folder / (std::to_string(&c - kNamedTrainings) + name);
   };
-  const auto shared = [](const Case& c) {
+  const auto shared = [](const NamedTraining& c) {
     return joined({"--epochs", "2", "--seed", "11", "--data", SOURCE_DIR "/data/digits"}, c.options);
   };
   std::vector<Training> trainings;
-  for (const Case& c : kCases) {
+  for (const NamedTraining& c : kNamedTrainings) {
     trainings.push_back({c.world_size, joined(shared(c), {"--save-init", file(c, "init.safetensors"), "--metrics",
                                                           file(c, "python.jsonl")})});
   }
   train_in_python(trainings);
-  for (const Case& c : kCases) {
+  for (const NamedTraining& c : kNamedTrainings) {
     SCOPED_TRACE(c.name);
     // Another seed of the weights shows that they come from the file.
     Ranks ours(

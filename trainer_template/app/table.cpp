@@ -57,7 +57,7 @@ class Regression : public Model {
   at::Tensor input_mean_, input_deviation_, target_mean_, target_deviation_;
 };
 
-std::vector<std::int64_t> parse_model(const std::string& model) {
+std::vector<std::int64_t> parse_hidden_sizes(const std::string& model) {
   static const std::vector<std::string> kKinds = {"linear", "mlp"};
   if (model == "linear") return {};
   const auto widths = model.starts_with("mlp:") ? number_list(model.substr(4), 65536) : std::nullopt;
@@ -77,7 +77,7 @@ Batch whole(const Table& table) {
 class TableRegression : public Task {
  public:
   explicit TableRegression(const TaskSettings& settings)
-      : hidden_(parse_model(settings.model)),
+      : hidden_(parse_hidden_sizes(settings.model)),
         train_(std::filesystem::path(settings.data) / "train.csv", {}),
         test_(std::filesystem::path(settings.data) / "test.csv", {}) {
     if (test_.features() != train_.features()) {
@@ -120,6 +120,6 @@ TaskRegistration table_task() {
           .summary = "the last column of train.csv and test.csv from the others",
           .models = "linear, or mlp:WIDTH,WIDTH... with one hidden layer a width",
           .defaults = {{"--data", shipped_data("table")}, {"--model", "linear"}, {"--lr", "0.003"}, {"--epochs", "40"}},
-          .check_model = [](const std::string& model) { parse_model(model); },
+          .check_model = [](const std::string& model) { parse_hidden_sizes(model); },
           .open = [](const TaskSettings& settings) { return std::make_unique<TableRegression>(settings); }};
 }

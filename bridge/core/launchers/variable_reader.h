@@ -7,10 +7,9 @@
 #include <utility>
 
 #include "bridge/base/env_map.h"
+#include "bridge/core/launch_facts.h"
 
 namespace torchbridge {
-
-constexpr int kMaxRanks = 10'000'000;  // of any launcher; keeps sums of counts far from overflow
 
 class VariableReader {
  public:

@@ -9,7 +9,7 @@
 namespace torchbridge::train {
 namespace {
 
-constexpr std::uint64_t kWhole = 64 << 20, kBlock = 4096, kBlocks = 256;
+constexpr std::uint64_t kWhole = 64 << 20, kBlockBytes = 4096, kSampledBlocks = 256;
 
 void add(std::span<const std::byte> bytes, Checksum& checksum) {
   checksum.add({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
@@ -28,10 +28,10 @@ std::string fingerprint_of(std::span<const std::span<const std::byte>> pieces) {
   std::uint64_t begin = 0, block = 0;  // of the piece, among all bytes; the next one
   for (const auto& piece : pieces) {
     if (total <= kWhole) add(piece, checksum);
-    for (; total > kWhole && block < kBlocks; ++block) {
-      const std::uint64_t start = block * (total - kBlock) / (kBlocks - 1);
+    for (; total > kWhole && block < kSampledBlocks; ++block) {
+      const std::uint64_t start = block * (total - kBlockBytes) / (kSampledBlocks - 1);
       if (start >= begin + piece.size()) break;
-      add(piece.subspan(start - begin, std::min(kBlock, begin + piece.size() - start)), checksum);
+      add(piece.subspan(start - begin, std::min(kBlockBytes, begin + piece.size() - start)), checksum);
     }
     begin += piece.size();
   }

@@ -19,9 +19,8 @@
 namespace torchbridge::train {
 namespace {
 
-using c10d::ProcessGroup;
 using torch::autograd::variable_list;
-using Group = c10::intrusive_ptr<ProcessGroup>;
+using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 
 // The statistics of all ranks' batches together, one value for each channel; `counts` is the number of values in a
 // channel on each rank that has any.
@@ -53,14 +52,14 @@ at::Tensor by_channel(const at::Tensor& values, const at::Tensor& input) {
 std::int64_t values_per_channel(const at::Tensor& input) { return input.numel() / input.size(1); }
 
 // One row a rank.
-at::Tensor gather(const at::Tensor& row, ProcessGroup& group) {
+at::Tensor gather(const at::Tensor& row, c10d::ProcessGroup& group) {
   at::Tensor rows = at::empty({group.getSize(), row.numel()}, row.options());
   at::Tensor flat = rows.view({-1}), own = row;
   group._allgather_base(flat, own)->wait();
   return rows;
 }
 
-void sum(const at::Tensor& tensor, ProcessGroup& group) {
+void sum(const at::Tensor& tensor, c10d::ProcessGroup& group) {
   std::vector<at::Tensor> tensors = {tensor};
   group.allreduce(tensors)->wait();
 }
@@ -70,7 +69,7 @@ at::ScalarType accumulated_in(at::ScalarType type) { return type == at::kDouble 
 
 namespace gpu {
 
-Statistics statistics(const SyncBatchNormInputs& in, const at::Tensor& input, ProcessGroup& group) {
+Statistics statistics(const SyncBatchNormInputs& in, const at::Tensor& input, c10d::ProcessGroup& group) {
   const std::int64_t channels = input.size(1);
   at::Tensor row;
   if (input.numel() > 0) {
@@ -98,7 +97,7 @@ at::Tensor normalise(const SyncBatchNormInputs& in, const at::Tensor& input, con
 // is more exact.
 namespace cpu {
 
-Statistics statistics(const SyncBatchNormInputs& in, const at::Tensor& input, ProcessGroup& group) {
+Statistics statistics(const SyncBatchNormInputs& in, const at::Tensor& input, c10d::ProcessGroup& group) {
   const std::int64_t channels = input.size(1);
   const auto type = accumulated_in(input.scalar_type());
   at::Tensor row = at::zeros({2 * channels + 1}, at::kDouble);
@@ -150,7 +149,7 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
     const variable_list saved = context->get_saved_variables();
     const at::Tensor &input = saved[0], &weight = saved[1];
     const Statistics all{saved[2], saved[3], saved[4]};
-    const auto group = c10::static_intrusive_pointer_cast<ProcessGroup>(context->saved_data["group"].toCapsule());
+    const auto group = c10::static_intrusive_pointer_cast<c10d::ProcessGroup>(context->saved_data["group"].toCapsule());
     const at::Tensor output_gradient = contiguous(gradients[0]);
     const bool input_needs = context->needs_input_grad(0);
     variable_list result(5);
@@ -185,7 +184,7 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
 
   static void backward_on_gpu(torch::autograd::AutogradContext* context, const at::Tensor& output_gradient,
                               const at::Tensor& input, const at::Tensor& weight, const Statistics& all,
-                              ProcessGroup& group, variable_list& result) {
+                              c10d::ProcessGroup& group, variable_list& result) {
     const bool input_needs = context->needs_input_grad(0);
     auto [sum_dy, sum_dy_xmu, weight_gradient, bias_gradient] =
         at::batch_norm_backward_reduce(output_gradient, input, all.mean, all.invstd, weight, input_needs,
@@ -204,7 +203,7 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
 
   static void backward_on_cpu(torch::autograd::AutogradContext* context, const at::Tensor& output_gradient,
                               const at::Tensor& input, const at::Tensor& weight, const Statistics& all,
-                              ProcessGroup& group, variable_list& result) {
+                              c10d::ProcessGroup& group, variable_list& result) {
     const auto type = all.mean.scalar_type();
     const auto dims = all_but_channels(input);
     const at::Tensor dy = output_gradient.to(type), centred = input.to(type) - by_channel(all.mean, input);
@@ -227,7 +226,7 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
 
 }  // namespace
 
-at::Tensor sync_batch_norm(const SyncBatchNormInputs& inputs, const c10::intrusive_ptr<ProcessGroup>& group) {
+at::Tensor sync_batch_norm(const SyncBatchNormInputs& inputs, const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
   const auto if_defined = [](const at::Tensor& tensor) {
     return tensor.defined() ? std::optional(tensor) : std::nullopt;
   };

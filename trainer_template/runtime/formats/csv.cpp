@@ -55,7 +55,7 @@ class Fields {
   bool done_ = false;
 };
 
-std::optional<float> number(std::string_view text) {
+std::optional<float> parse_number(std::string_view text) {
   // from_chars takes no plus sign.
   if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
   double value = 0;
@@ -105,7 +105,7 @@ class Parser {
     while (const auto field = fields.next()) {
       const std::int64_t column = table_.columns;
       if (field->empty()) return Error{location(column) + "the name is missing"};
-      if (number(*field)) {
+      if (parse_number(*field)) {
         return Error{location(column) + "'" + printable(*field) +
                      "' is a number, expected a name; does the file have no header?"};
       }
@@ -121,7 +121,7 @@ class Parser {
     Fields fields(next_line(), options_.separator);
     std::int64_t column = 0;
     while (const auto field = fields.next()) {
-      const auto value = number(*field);
+      const auto value = parse_number(*field);
       const bool too_many = table_.columns > 0 && column == table_.columns;
       if (too_many)
         return Error{location(column) + "expected " + std::to_string(table_.columns) +

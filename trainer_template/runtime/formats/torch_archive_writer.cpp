@@ -36,8 +36,8 @@ struct Record {
 // What the record's two headers have in common: from "version needed" to the length of its name. The day is the first
 // that there is.
 std::string common_fields(const Record& record) {
-  constexpr std::uint64_t kVersion = 45, kFlags = 0, kStored = 0, kTime = 0, kDay = 0x21;
-  return little_endian({{kVersion, 2},
+  constexpr std::uint64_t kNeededVersion = 45, kFlags = 0, kStored = 0, kTime = 0, kDay = 0x21;
+  return little_endian({{kNeededVersion, 2},
                         {kFlags, 2},
                         {kStored, 2},
                         {kTime, 2},

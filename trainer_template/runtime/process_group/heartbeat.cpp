@@ -32,16 +32,8 @@ constexpr std::string_view kLost = "lost ", kGone = "gone ", kLeft = "left", kBr
 constexpr std::size_t kLongestLine = 64 * 1024;
 constexpr int kBeatsInTimeout = 8;
 
-struct Peer {
-  Socket socket;
-  int rank = -1;  // until its first line
-  bool left = false;
-  std::string line;
-  Clock::time_point last_received = Clock::now();
-};
-
-bool send_text(const Peer& peer, std::string_view text) {
-  const ssize_t sent = send(peer.socket.descriptor(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+bool send_text(const Socket& socket, std::string_view text) {
+  const ssize_t sent = send(socket.descriptor(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   // A peer whose buffer is full does not read; its timeout shows that.
   return sent >= 0 || errno == EAGAIN || errno == EINTR;
 }
@@ -58,6 +50,14 @@ void disable_nagle(const Socket& socket) {
 // The loop of either side: rank 0 has a listener and many peers, the others one.
 class Heartbeat::Thread {
  public:
+  struct Peer {
+    Socket socket;
+    int rank = -1;  // until its first line
+    bool left = false;
+    std::string line;
+    Clock::time_point last_received = Clock::now();
+  };
+
   Thread(Socket listener, Endpoint endpoint, std::vector<Peer> peers, HeartbeatOptions options)
       : options_(std::move(options)),
         listener_(std::move(listener)),
@@ -120,7 +120,7 @@ class Heartbeat::Thread {
       std::erase_if(peers_, [](const Peer& peer) { return !peer.socket.open(); });
       if (Clock::now() < next_beat) continue;
       // A failed send is ignored: a closed connection is noticed by reading, after the peer's last line.
-      for (const Peer& peer : peers_) send_text(peer, std::string_view(&kBeat, 1));
+      for (const Peer& peer : peers_) send_text(peer.socket, std::string_view(&kBeat, 1));
       find_timeouts();
       next_beat = Clock::now() + period;
     }
@@ -135,7 +135,7 @@ class Heartbeat::Thread {
     if (last_line.empty()) return;
     if (listener_.open()) accept_peers();  // also to those that connected just now
     if (last_line == kBroke) receive_pending();
-    for (const Peer& peer : peers_) send_text(peer, last_line + "\n");
+    for (const Peer& peer : peers_) send_text(peer.socket, last_line + "\n");
   }
 
   // All that the others have sent by now.
@@ -204,7 +204,8 @@ class Heartbeat::Thread {
     }
     peer.rank = static_cast<int>(*rank);
     const std::scoped_lock lock(mutex_);
-    if (!lost_.empty()) send_text(peer, loss_line(lost_, hung_up_));  // the others got it before this one connected
+    if (!lost_.empty())
+      send_text(peer.socket, loss_line(lost_, hung_up_));  // the others got it before this one connected
   }
 
   static std::string loss_line(const std::vector<int>& ranks, bool gone) {
@@ -237,7 +238,7 @@ class Heartbeat::Thread {
     if (ranks.empty()) return;
     std::sort(ranks.begin(), ranks.end());
     for (const Peer& peer : peers_) {
-      if (peer.socket.open()) send_text(peer, loss_line(ranks, gone));
+      if (peer.socket.open()) send_text(peer.socket, loss_line(ranks, gone));
     }
     lose(ranks, gone);
   }
@@ -271,8 +272,8 @@ Result<std::unique_ptr<Heartbeat>> Heartbeat::serve(const std::string& address, 
   const auto port = bound_port(*listener);
   if (!port) return port.error();
   fcntl(listener->descriptor(), F_SETFL, O_NONBLOCK);
-  auto thread =
-      std::make_unique<Thread>(std::move(*listener), Endpoint{address, *port}, std::vector<Peer>(), std::move(options));
+  auto thread = std::make_unique<Thread>(std::move(*listener), Endpoint{address, *port}, std::vector<Thread::Peer>(),
+                                         std::move(options));
   return std::unique_ptr<Heartbeat>(new Heartbeat(std::move(thread)));
 }
 
@@ -280,9 +281,9 @@ Result<std::unique_ptr<Heartbeat>> Heartbeat::join(const Endpoint& server, int r
   auto socket = connect_to(server, options.timeout);
   if (!socket) return socket.error();
   disable_nagle(*socket);
-  std::vector<Peer> peers;
+  std::vector<Thread::Peer> peers;
   peers.push_back({.socket = std::move(*socket), .rank = 0});
-  if (!send_text(peers[0], options.token + " " + std::to_string(rank) + "\n"))
+  if (!send_text(peers[0].socket, options.token + " " + std::to_string(rank) + "\n"))
     return Error{"rank 0 closed the connection"};
   auto thread = std::make_unique<Thread>(Socket(), server, std::move(peers), std::move(options));
   return std::unique_ptr<Heartbeat>(new Heartbeat(std::move(thread)));

@@ -37,6 +37,7 @@
 namespace torchbridge::train {
 namespace {
 
+using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 // Bound to the address of the store alone where that can be: not all interfaces, as TCPStore would.
@@ -182,7 +183,6 @@ StoreOwner owner_of(const TorchEnv& env, const std::string& identity, std::strin
 // Checks the run of the store: a rank of another run would wait here for ranks that never join.
 c10::intrusive_ptr<c10d::Store> reach_store_of_run(const TorchEnv& env, const std::string& numeric,
                                                    milliseconds timeout) {
-  using Clock = std::chrono::steady_clock;
   constexpr milliseconds kRetry{20}, kAtLeast{1};
   const auto deadline = Clock::now() + timeout;
   const std::string named =

@@ -9,6 +9,8 @@
 namespace torchbridge::train {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr std::size_t kKeysOfOneWait = 1024;  // TCPStore accepts at most 131,072 in one call
 
 }  // namespace
@@ -32,7 +34,6 @@ std::vector<int> all_ranks(int world_size) {
 
 std::vector<int> missing_after(c10d::Store& store, const char* what, std::vector<int> ranks,
                                std::chrono::milliseconds timeout) {
-  using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + timeout;
   // One blocking wait in the store: polling each key would keep the store of thousands of ranks from serving those that
   // join.

@@ -88,10 +88,10 @@ TEST(KeyedPermutation, EveryOrderOfAFewSamplesIsAsLikely) {
   }
 }
 
-using Order = std::function<std::int64_t(std::int64_t position, std::int64_t key)>;
+using IndexOf = std::function<std::int64_t(std::int64_t position, std::int64_t key)>;
 
 // Which index each position gets, over many keys.
-double positions_deviate(const Order& order, std::int64_t size, std::int64_t keys) {
+double positions_deviate(const IndexOf& order, std::int64_t size, std::int64_t keys) {
   Counts counts(size * size);
   for (std::int64_t key = 0; key < keys; ++key) {
     for (std::int64_t position = 0; position < size; ++position) ++counts[position * size + order(position, key)];
@@ -100,7 +100,7 @@ double positions_deviate(const Order& order, std::int64_t size, std::int64_t key
 }
 
 // Which two indices follow each other, over many keys: all ordered pairs of different ones.
-double pairs_deviate(const Order& order, std::int64_t size, std::int64_t keys) {
+double pairs_deviate(const IndexOf& order, std::int64_t size, std::int64_t keys) {
   Counts counts(size * (size - 1));
   for (std::int64_t key = 0; key < keys; ++key) {
     for (std::int64_t position = 0; position + 1 < size; ++position) {
@@ -112,7 +112,7 @@ double pairs_deviate(const Order& order, std::int64_t size, std::int64_t keys) {
 }
 
 // Of one order of 10^9: where in 0 .. size-1 an index and the one after it lie, in 64 by 64 parts.
-double neighbours_deviate(const Order& order, std::int64_t size, std::int64_t positions) {
+double neighbours_deviate(const IndexOf& order, std::int64_t size, std::int64_t positions) {
   constexpr std::int64_t kParts = 64;
   Counts counts(kParts * kParts);
   for (std::int64_t position = 0; position < positions; ++position) {
@@ -123,7 +123,7 @@ double neighbours_deviate(const Order& order, std::int64_t size, std::int64_t po
 }
 
 // How far an index is from the one before it, on the ring, in 256 parts.
-double distances_deviate(const Order& order, std::int64_t size, std::int64_t positions) {
+double distances_deviate(const IndexOf& order, std::int64_t size, std::int64_t positions) {
   constexpr std::int64_t kParts = 256;
   Counts counts(kParts);
   for (std::int64_t position = 0; position < positions; ++position) {
@@ -139,7 +139,7 @@ TEST(KeyedPermutation, IndicesArePlacedUniformly) {
   for (const std::int64_t size : {7, 32, 61}) {
     std::vector<KeyedPermutation> orders;
     for (std::int64_t key = 0; key < 3000; ++key) orders.emplace_back(size, 11, key);
-    const Order order = [&](std::int64_t position, std::int64_t key) { return orders[key][position]; };
+    const IndexOf order = [&](std::int64_t position, std::int64_t key) { return orders[key][position]; };
     EXPECT_LT(positions_deviate(order, size, std::ssize(orders)), kUniform) << size;
     EXPECT_LT(pairs_deviate(order, size, std::ssize(orders)), kUniform) << size;
   }
@@ -148,7 +148,7 @@ TEST(KeyedPermutation, IndicesArePlacedUniformly) {
 TEST(KeyedPermutation, NeighboursOfALargeOrderAreIndependent) {
   for (const std::uint64_t seed : {0, 1, 2}) {
     const KeyedPermutation permutation(kLarge, seed, 0);
-    const Order order = [&](std::int64_t position, std::int64_t) { return permutation[position]; };
+    const IndexOf order = [&](std::int64_t position, std::int64_t) { return permutation[position]; };
     EXPECT_LT(neighbours_deviate(order, kLarge, 100'000), kUniform) << seed;
     EXPECT_LT(distances_deviate(order, kLarge, 100'000), kUniform) << seed;
   }
@@ -174,7 +174,7 @@ TEST(KeyedPermutation, TheMeasuresFindWeakOrders) {
   EXPECT_GT(pairs_deviate(linear(61), 61, 61 * 50), 100);
   EXPECT_GT(neighbours_deviate(linear(kLarge), kLarge, 100'000), 100);
   EXPECT_GT(distances_deviate(linear(kLarge), kLarge, 100'000), 100);
-  const Order sequential = [](std::int64_t position, std::int64_t) { return position; };
+  const IndexOf sequential = [](std::int64_t position, std::int64_t) { return position; };
   EXPECT_GT(positions_deviate(sequential, 61, 100), 100);
 }
 

@@ -24,25 +24,22 @@ Indices shard_of(const SamplerOptions& options, std::int64_t consumed = 0) {
   return shard;
 }
 
-struct Case {
-  std::int64_t size;
-  int world_size, rank;
-  bool drop_last;
-  std::int64_t consumed;
-  Indices expected;
-};
-
-// Python's results without shuffle; tests/process compares the others with Python itself.
-const Case kCases[] = {
-    {8, 4, 1, false, 0, {1, 5}},     {10, 4, 0, false, 0, {0, 4, 8}}, {10, 4, 2, false, 0, {2, 6, 0}},
-    {10, 4, 3, false, 0, {3, 7, 1}}, {10, 4, 3, true, 0, {3, 7}},     {2, 5, 4, false, 0, {0}},
-    {1, 4, 3, false, 0, {0}},        {3, 5, 0, true, 0, {}},          {7, 1, 0, false, 0, {0, 1, 2, 3, 4, 5, 6}},
-    {10, 4, 2, false, 4, {6, 0}},    {10, 4, 2, true, 4, {6}},        {10, 4, 2, false, 12, {}},
-    {10, 2, 1, false, 4, {5, 7, 9}}, {10, 3, 1, false, 4, {5, 8}},
-};
-
 TEST(Sampler, TakesEveryWorldSizethSample) {
-  for (const Case& c : kCases) {
+  // Python's results without shuffle; tests/process compares the others with Python itself.
+  const struct {
+    std::int64_t size;
+    int world_size, rank;
+    bool drop_last;
+    std::int64_t consumed;
+    Indices expected;
+  } kCases[] = {
+      {8, 4, 1, false, 0, {1, 5}},     {10, 4, 0, false, 0, {0, 4, 8}}, {10, 4, 2, false, 0, {2, 6, 0}},
+      {10, 4, 3, false, 0, {3, 7, 1}}, {10, 4, 3, true, 0, {3, 7}},     {2, 5, 4, false, 0, {0}},
+      {1, 4, 3, false, 0, {0}},        {3, 5, 0, true, 0, {}},          {7, 1, 0, false, 0, {0, 1, 2, 3, 4, 5, 6}},
+      {10, 4, 2, false, 4, {6, 0}},    {10, 4, 2, true, 4, {6}},        {10, 4, 2, false, 12, {}},
+      {10, 2, 1, false, 4, {5, 7, 9}}, {10, 3, 1, false, 4, {5, 8}},
+  };
+  for (const auto& c : kCases) {
     const SamplerOptions options{.size = c.size, .world_size = c.world_size, .rank = c.rank, .drop_last = c.drop_last};
     const Indices shard = shard_of(options, c.consumed);
     EXPECT_EQ(shard, c.expected) << c.size << " samples, rank " << c.rank << " of " << c.world_size << ", drop_last "

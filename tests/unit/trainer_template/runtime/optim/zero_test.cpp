@@ -24,7 +24,7 @@
 namespace torchbridge::train {
 namespace {
 
-NamedTensors two_parameters() {
+NamedTensors weight_and_bias() {
   return {{"weight", at::ones({3, 5}).set_requires_grad(true)}, {"bias", at::zeros({7}).set_requires_grad(true)}};
 }
 
@@ -50,7 +50,7 @@ DistributedDataParallel ddp_of(const NamedTensors& parameters, Optimizer& optimi
 
 TEST(Zero, StepsAsTheUnshardedOptimizer) {
   for (const auto average : kAverages) {
-    const NamedTensors whole = two_parameters(), flat = two_parameters();
+    const NamedTensors whole = weight_and_bias(), flat = weight_and_bias();
     const auto expected = make_adamw(groups_of(whole)), zero = zero_of(flat, average);
     DistributedDataParallel ddp = ddp_of(flat, *zero, alone());
     for (int step = 0; step < 3; ++step) {
@@ -71,7 +71,7 @@ TEST(Zero, StepsAsTheUnshardedOptimizer) {
 // Weight decay would move what has a gradient of zeros, and its momentum what had one before.
 TEST(Zero, DoesNotChangeFrozenAndUnusedParameters) {
   for (const auto average : kAverages) {
-    NamedTensors parameters = two_parameters();
+    NamedTensors parameters = weight_and_bias();
     parameters.emplace_back("frozen", at::ones({4}));
     const OptimizerOptions options{.lr = 0.1, .weight_decay = 0.5};
     std::vector<ParameterGroup> groups = {{.name = "all", .parameters = parameters, .options = options}};
@@ -122,7 +122,7 @@ std::unique_ptr<Optimizer> scattering_sgd(const NamedTensors& parameters, Proces
 TEST(Zero, TakesAGradientThatOneRankHas) {
   std::array<at::Tensor, 2> biases;
   on_ranks(2, [&](ProcessGroup& group) {
-    const NamedTensors parameters = two_parameters();
+    const NamedTensors parameters = weight_and_bias();
     const auto zero = scattering_sgd(parameters, group);
     DistributedDataParallel ddp = ddp_of(parameters, *zero, group);
     ddp.forward([&] {
@@ -180,7 +180,7 @@ TEST(Zero, GivesEachRankItsShardOfTheAverage) {
 
 // The gradient of the last layer is on its way before that of the first one is computed.
 TEST(Zero, ReducesWhileBackwardRuns) {
-  const NamedTensors parameters = two_parameters();
+  const NamedTensors parameters = weight_and_bias();
   const auto zero = zero_of(parameters, GradientAverage::kReduceScatter);
   std::vector<std::string> events;
   CommHook hook = *zero->comm_hook();
@@ -207,7 +207,7 @@ TEST(Zero, ReducesWhileBackwardRuns) {
 TEST(Zero, LetsDdpBroadcastBuffers) {
   std::array<std::vector<double>, 2> seen;
   on_ranks(2, [&](ProcessGroup& group) {
-    const NamedTensors parameters = two_parameters();
+    const NamedTensors parameters = weight_and_bias();
     const at::Tensor mean = at::zeros({});
     const auto zero = scattering_sgd(parameters, group);
     DistributedDataParallel ddp({.parameters = parameters, .buffers = {{"running_mean", mean}}}, group,
@@ -227,7 +227,7 @@ TEST(Zero, LetsDdpBroadcastBuffers) {
 }
 
 TEST(Zero, PutsParametersIntoOneAlignedTensor) {
-  const NamedTensors parameters = two_parameters();
+  const NamedTensors parameters = weight_and_bias();
   const auto zero = zero_of(parameters, GradientAverage::kDdp);
   const auto* first = parameters[0].second.const_data_ptr<float>();
   EXPECT_EQ(parameters[1].second.const_data_ptr<float>(), first + 16);
@@ -237,12 +237,12 @@ TEST(Zero, PutsParametersIntoOneAlignedTensor) {
 }
 
 TEST(Zero, LeavesGradientsToDdpOnGloo) {
-  EXPECT_FALSE(zero_of(two_parameters(), GradientAverage::kAuto)->comm_hook());
-  EXPECT_TRUE(zero_of(two_parameters(), GradientAverage::kReduceScatter)->comm_hook());
+  EXPECT_FALSE(zero_of(weight_and_bias(), GradientAverage::kAuto)->comm_hook());
+  EXPECT_TRUE(zero_of(weight_and_bias(), GradientAverage::kReduceScatter)->comm_hook());
 }
 
 TEST(Zero, RejectsMixedTypes) {
-  NamedTensors parameters = two_parameters();
+  NamedTensors parameters = weight_and_bias();
   parameters[1].second = at::zeros({7}, at::kDouble);
   EXPECT_TRUE(contains(error_of([&] { zero_of(parameters, GradientAverage::kDdp); }),
                        "'bias' has another type or device than 'weight'"));
