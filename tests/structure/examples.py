@@ -67,13 +67,20 @@ def apply(changes, root, folder):
     return errors
 
 
+def sources_of(file):
+    """Of a unity build, whose file includes several sources: those."""
+    return re.findall(r'^#include "(.*)"$', file.read_text(), re.MULTILINE) if file.parent.name == "Unity" else [file]
+
+
 class Compiler:
     """Compiles sources of `folder` as `build` compiles those of `root`."""
 
     def __init__(self, root, build, folder):
         self.root, self.build, self.folder = root, build, folder
-        entries = json.loads((build / "compile_commands.json").read_text())
-        self.commands = {os.path.relpath(entry["file"], root): shlex.split(entry["command"]) for entry in entries}
+        self.commands = {}
+        for entry in json.loads((build / "compile_commands.json").read_text()):
+            for source in sources_of(pathlib.Path(entry["file"])):
+                self.commands[os.path.relpath(source, root)] = shlex.split(entry["command"])
 
     def flags(self, path):
         """None where the build has no source beside it. Of several the one with most flags: it has libtorch, too."""
@@ -103,6 +110,9 @@ class Compiler:
     def link(self, paths, objects, program):
         flags = [flag for flag in self.flags(paths[0]) if flag.startswith("-f") and "lto" not in flag]
         libraries = [self.build / library for library in LIBRARIES]
+        # In a unity build an object of the library has several sources, among them one that a change touches; the
+        # linker takes the first definition. With -flto the program would crash.
+        flags += ["-Wl,--allow-multiple-definition", "-fno-lto"]
         command = [self.flags(paths[0])[0], *flags, *objects, *libraries, "-lgtest_main", "-lgtest", "-lpthread"]
         return subprocess.run([*command, "-o", program], capture_output=True, text=True)
 
@@ -137,6 +147,7 @@ def build(changes, compiler):
         run = subprocess.run([program, "--gtest_brief=1"], capture_output=True, text=True)
         if run.returncode != 0:
             errors.append(f"the test of {paths[0]} fails:\n{run.stdout}{run.stderr}")
+            continue
         remarks.append(run.stdout.strip().splitlines()[-1].strip())
     return errors, remarks
 
