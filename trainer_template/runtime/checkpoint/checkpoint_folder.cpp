@@ -53,8 +53,8 @@ void resolve_steps_without_done(const fs::path& root) {
     }
     real_files().remove(folder / kDoneFile);  // it may be a link or a folder
     mark_complete(real_files(), folder);
-    say("checkpoint " + folder.string() + " has no " + kDoneFile + ", but all its files are valid: " + kDoneFile +
-        " is written");
+    print_message("checkpoint " + folder.string() + " has no " + kDoneFile +
+                  ", but all its files are valid: " + kDoneFile + " is written");
   }
   if (!damaged.empty() && complete_steps(root).empty()) {
     throw TrainError(
