@@ -74,7 +74,11 @@ Socket acquire_folder(const fs::path& folder) {
     if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), error);
     if (error)
       throw TrainError("cannot create checkpoint folder '" + folder.string() + "': " + error.message() + kAdvice);
-    real_files().make_folder(folder);
+    try {
+      real_files().make_folder(folder);
+    } catch (const TrainError& cause) {
+      throw TrainError(cause.what() + kAdvice);
+    }
   }
   Socket lock = lock_folder(folder);
   for (const fs::path& path : leftovers(folder)) real_files().remove(path);

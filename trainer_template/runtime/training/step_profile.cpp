@@ -94,7 +94,7 @@ void StepProfile::finish() {
   if (failed_) throw TrainError("the trace of --profile could not be written");
   if (options_.steps == 0 || written_) return;
   print_message("--profile: no step was traced: tracing starts at step " + std::to_string(options_.after + 1) +
-                ", and this run took " + std::to_string(begun_) + " steps");
+                ", and this run took " + std::to_string(begun_) + (begun_ == 1 ? " step" : " steps"));
 }
 
 void StepProfile::write() {
