@@ -66,8 +66,8 @@ TEST(DeviceLoader, CopiesFromPinnedMemoryOnStreamsOfTheWorkers) {
     streams.insert(copy.stream);
   }
   EXPECT_LE(streams.size(), 2u);
-  const auto streams = fake_device::recorded_streams();
-  EXPECT_EQ(streams, std::vector<c10::StreamId>(8, 0)) << "the training stream uses all tensors";
+  const auto recorded = fake_device::recorded_streams();
+  EXPECT_EQ(recorded, std::vector<c10::StreamId>(8, 0)) << "the training stream uses all tensors";
   EXPECT_EQ(fake_device::waiting(), 0u);
 }
 
