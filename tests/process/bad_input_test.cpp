@@ -138,6 +138,8 @@ TEST(BadInput, DataFolderWithoutFiles) {
 TEST(BadInput, CheckpointFolderThatCannotBeMade) {
   Ranks ranks(2, trainer({"--checkpoint-dir", "/proc/none/runs"}));
   expect_one_line(ranks, "cannot create checkpoint folder '/proc/none/runs'");
+  Ranks at_once(1, trainer({"--checkpoint-dir", "/proc/none"}));
+  expect_one_line(at_once, "; give a --checkpoint-dir that all ranks can write to");
 }
 
 TEST(BadInput, MetricsFileThatCannotBeWritten) {

@@ -38,7 +38,7 @@ INTERNAL = ("no port to listen on", "cannot read the port of a socket", "is not 
             "is not a folder that belongs to this user alone")
 FUNCTIONS = """
     EarlyExit TimeoutError TrainError ValidationError add_note archive_error bad_list cannot_open contradiction fail
-    file_error invalid_argument out_of_range print_task_line runtime_error say slurm_error wrong
+    file_error invalid_argument out_of_range print_message print_task_line runtime_error slurm_error wrong
 """.split()
 MAKERS = rf"\b(?:Error|PickleError)\{{|\b(?:{'|'.join(FUNCTIONS)}|TORCH_CHECK\w*)\("
 CPP = re.compile(r"""//[^\n]*|/\*.*?\*/|R"(\w*)\((?P<raw>.*?)\)\1"|"(?P<text>(?:[^"\\\n]|\\.)*)"|'(?:[^'\\\n]|\\.)+'""",
