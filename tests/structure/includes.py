@@ -85,8 +85,8 @@ def circles(edges):
 def layers(root, wrong):
     """The table of docs/develop/architecture.md: {folder: all folders that it may use}, in the order of its rows.
 
-    A name in the column "may use" is that of a folder beside this one, else of the only row of that name, else LIBRARIES
-    has it.
+    A name in the column "may use" is that of a folder beside this one, else of the only row of that name, else one of
+    LIBRARIES.
     """
     page = (root / "docs/develop/architecture.md").read_text()
     allowed = {}
