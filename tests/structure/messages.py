@@ -149,6 +149,8 @@ def main():
         sys.exit(77)
     named = [path for path in listed.stdout.splitlines() if path.startswith(SOURCES) and (root / path).is_file()]
     sources = {path: (root / path).read_text(errors="replace") for path in named}
+    for path in (path for path in named if path.endswith(("CMakeLists.txt", ".cmake"))):
+        sources[path] = sources[path].replace("\\\n", "")  # which continues a string
     texts = Texts(texts_of(path, source) for path, source in sources.items())
     pages = {path: (root / path).read_text() for path in PAGES}
     declared = re.search(r"Capitals stand for what varies: (.*?)\. ", pages[PAGES[0]], re.DOTALL)[1]
