@@ -15,7 +15,8 @@
 # of libtorch lacks for the target.
 
 set(TORCHBRIDGE_TORCH_ROOT "" CACHE PATH
-    "Folder of libtorch: torch, libtorch, site-packages or a virtual environment (default: the environment variable of this name, else ${TORCHBRIDGE_TORCH_DEFAULT})")
+    "Folder of libtorch: torch, libtorch, site-packages or a virtual environment (default: the environment \
+variable of this name, else ${TORCHBRIDGE_TORCH_DEFAULT})")
 
 # The environment variable is read at each run: a change would have no effect if the cache kept it.
 set(_libtorch_bases ${TORCHBRIDGE_TORCH_ROOT})
@@ -62,7 +63,10 @@ include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(Libtorch
   REQUIRED_VARS Libtorch_ROOT_DIR
   VERSION_VAR Libtorch_VERSION
-  REASON_FAILURE_MESSAGE "lib/libtorch_cpu.so and include/ATen/ATen.h are in none of\n    ${_libtorch_tried_text}\n  Run scripts/setup, which makes .venv, or set TORCHBRIDGE_TORCH_ROOT. -DTORCHBRIDGE_TORCH=OFF builds without the trainer.\n")
+  REASON_FAILURE_MESSAGE
+  "lib/libtorch_cpu.so and include/ATen/ATen.h are in none of\n    ${_libtorch_tried_text}\n\
+  Run scripts/setup, which makes .venv, or set TORCHBRIDGE_TORCH_ROOT. \
+-DTORCHBRIDGE_TORCH=OFF builds without the trainer.\n")
 
 if(Libtorch_FOUND AND NOT TARGET Libtorch::cpu)
   add_library(Libtorch::c10 SHARED IMPORTED GLOBAL)

@@ -45,7 +45,8 @@ install(CODE "set(strip)\nif(CMAKE_INSTALL_DO_STRIP)\n  set(strip -g)\nendif()")
 get_property(libraries GLOBAL PROPERTY TORCHBRIDGE_STATIC_LIBRARIES)
 foreach(library IN LISTS libraries)
   install(CODE "execute_process(COMMAND ${CMAKE_OBJCOPY} \${strip} -R .gnu.lto_* -R .gnu.debuglto_*
-    \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/$<TARGET_FILE_NAME:${library}>\" COMMAND_ERROR_IS_FATAL ANY)")
+    \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/$<TARGET_FILE_NAME:${library}>\"
+    COMMAND_ERROR_IS_FATAL ANY)")
 endforeach()
 
 # Where the program looks for its data (trainer_template/app).

@@ -41,7 +41,8 @@ function(torchbridge_small target)
     target_compile_options(${target} PRIVATE -flto=auto -ffat-lto-objects)
     # With several partitions gcc calls make, and warns where it is missing.
     target_link_options(${target} PRIVATE -flto-partition=one)
-    target_link_options(${target} INTERFACE $<BUILD_INTERFACE:$<$<NOT:$<BOOL:$<TARGET_PROPERTY:TORCHBRIDGE_LTO>>>:-fno-lto>>)
+    target_link_options(${target} INTERFACE
+      $<BUILD_INTERFACE:$<$<NOT:$<BOOL:$<TARGET_PROPERTY:TORCHBRIDGE_LTO>>>:-fno-lto>>)
   endif()
 endfunction()
 

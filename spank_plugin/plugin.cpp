@@ -97,7 +97,8 @@ int store_option_text(int, const char* list, int) {
 int register_option(spank_t spank) {
   static char name[] = "torch-env";
   static char argument[] = "[LIST]";
-  static char usage[] = "set torchrun's environment for each task; LIST is KEY=VALUE,... (see torch-env's manual)";
+  static char usage[] =
+      "set torchrun's environment for each task; LIST is KEY=VALUE,... (torchbridge's docs/use/slurm.md)";
   static spank_option option = {name, argument, usage, 2, 0, store_option_text};  // 2: the argument is optional
   return spank_option_register(spank, &option);
 }

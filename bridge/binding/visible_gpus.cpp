@@ -20,7 +20,8 @@ Status check_names(std::string_view text, const std::vector<std::string>& names)
   auto sorted = names;
   std::sort(sorted.begin(), sorted.end());
   if (sorted.front().empty()) return wrong("an empty name");
-  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) return wrong("a GPU is named twice");
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
+    return wrong("a GPU is named twice: name each GPU once");
   return Ok{};
 }
 

@@ -19,7 +19,7 @@ std::string is_number(const std::string& text) {
   return CLI::detail::lexical_cast(text, value) && std::isfinite(value) ? "" : "'" + text + "': expected a number";
 }
 
-void add_common(CLI::App* command, CommandLine& line) {
+void add_common(CLI::App* command, CliOptions& line) {
   command->add_option("--torch-env", line.list,
                       "KEY=VALUE,... on top of the variable TORCHBRIDGE_OPTIONS:\n" + options_help());
   command->add_option("--timeout", line.timeout_s, "Seconds to wait for the other ranks")
@@ -29,8 +29,8 @@ void add_common(CLI::App* command, CommandLine& line) {
 
 }  // namespace
 
-CommandLine parse_command_line(int argc, char** argv) {
-  CommandLine line;
+CliOptions parse_cli_options(int argc, char** argv) {
+  CliOptions line;
   CLI::App app("Gives programs torchrun's environment under Slurm, OpenMPI, MPICH and others.", "torchbridge");
   set_up(app);
   app.require_subcommand(1);

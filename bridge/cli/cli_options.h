@@ -11,7 +11,7 @@ inline constexpr int kBadUsage = 2;  // exit code
 enum class Command { kEnv, kExec, kExplain };
 enum class EnvFormat { kShell, kJson };
 
-struct CommandLine {
+struct CliOptions {
   Command command = Command::kEnv;
   std::string list;  // --torch-env
   EnvFormat format = EnvFormat::kShell;
@@ -26,6 +26,6 @@ struct CommandLineEnd {
 };
 
 // Throws CommandLineEnd.
-CommandLine parse_command_line(int argc, char** argv);
+CliOptions parse_cli_options(int argc, char** argv);
 
 }  // namespace torchbridge

@@ -69,7 +69,7 @@ Result<LaunchOptions> merged_options(const EnvMap& environment, const std::strin
   return options;
 }
 
-Result<TaskEnvironment> environment_of_task(const Launch& launch, const EnvMap& environment, const CommandLine& line) {
+Result<TaskEnvironment> environment_of_task(const Launch& launch, const EnvMap& environment, const CliOptions& line) {
   if (!launch.plan) return TaskEnvironment();
   const Socket no_socket;
   auto task = task_environment(*launch.plan, environment,
@@ -78,7 +78,7 @@ Result<TaskEnvironment> environment_of_task(const Launch& launch, const EnvMap& 
   return task;
 }
 
-int run(const CommandLine& line, const EnvMap& environment) {
+int run(const CliOptions& line, const EnvMap& environment) {
   auto options = merged_options(environment, line.list);
   if (!options) throw CommandLineEnd{kBadUsage, options.error().message};
   options->explain = options->explain || line.command == Command::kExplain;
@@ -108,7 +108,7 @@ int run(const CommandLine& line, const EnvMap& environment) {
 int main(int argc, char** argv) {
   const EnvMap environment = without_outer_launch(EnvMap::from(environ));
   try {
-    return run(parse_command_line(argc, argv), environment);
+    return run(parse_cli_options(argc, argv), environment);
   } catch (const CommandLineEnd& end) {
     if (end.exit_code != 0) return fail({end.text}, environment, end.exit_code);
     if (presumed_rank(environment) == 0) std::fputs(end.text.c_str(), stdout);

@@ -1,5 +1,6 @@
 #include "bridge/core/launcher.h"
 
+#include "bridge/base/take_until.h"
 #include "bridge/core/launchers/flux.h"
 #include "bridge/core/launchers/hydra.h"
 #include "bridge/core/launchers/jsrun.h"
@@ -13,17 +14,18 @@ namespace {
 
 using Kind = Launcher::Kind;
 
-// Innermost first. Slurm and Flux can set PALS's variables too, for Cray's MPI, and give more facts than PALS does. The
+// Innermost first. mpirun is a link to orterun or prterun; the daemons on the nodes are orted, prted and
+// hydra_pmi_proxy. Slurm and Flux can set PALS's variables too, for Cray's MPI, and give more facts than PALS does. The
 // last two are for processes that no other entry recognises.
 constexpr Launcher kLaunchers[] = {
-    {"openmpi", Kind::kMpi, detect_openmpi, read_openmpi},
-    {"hydra", Kind::kMpi, detect_hydra, read_hydra},
-    {"flux", Kind::kResourceManager, detect_flux, read_flux},
+    {"openmpi", Kind::kMpi, detect_openmpi, read_openmpi, "OMPI_MCA_ess_base_jobid", "mpirun mpiexec orte prte"},
+    {"hydra", Kind::kMpi, detect_hydra, read_hydra, "", "mpirun mpiexec hydra_"},
+    {"flux", Kind::kResourceManager, detect_flux, read_flux, "FLUX_JOB_ID"},
     {"jsrun", Kind::kResourceManager, detect_jsrun, read_jsrun},
-    {"slurm", Kind::kResourceManager, detect_slurm, read_slurm},
-    {"pals", Kind::kResourceManager, detect_pals, read_pals},
+    {"slurm", Kind::kResourceManager, detect_slurm, read_slurm, "SLURM_JOB_ID SLURM_STEP_ID"},
+    {"pals", Kind::kResourceManager, detect_pals, read_pals, "PALS_APID"},
     {"pmi", Kind::kMpi, detect_pmi, read_pmi},
-    {"pmix", Kind::kMpi, detect_pmix, read_pmix},
+    {"pmix", Kind::kMpi, detect_pmix, read_pmix, "PMIX_NAMESPACE"},
 };
 
 // slurmstepd names the process that it starts: no mpirun can be between it and that very process.
@@ -59,6 +61,26 @@ Result<const Launcher*> find_launcher(const EnvMap& environment, std::int64_t pr
   return Error{claim_of(*facts) + ", but " + claim_of(*others) +
                ": one was started inside the other: unset the variable of the outer one, OMPI_COMM_WORLD_RANK or " +
                "MPI_LOCALNRANKS, for the inner one (env -u NAME mpiexec ...)"};
+}
+
+std::string job_key(const EnvMap& environment) {
+  std::string key;
+  for (const Launcher& launcher : kLaunchers) {
+    for (std::string_view names = launcher.job_variables; !names.empty();) {
+      const std::string_view name = take_until(names, ' ');
+      if (const auto value = environment.get(name)) key += "/" + std::string(name) + "=" + std::string(*value);
+    }
+  }
+  return key;
+}
+
+bool starts_ranks(std::string_view process_name) {
+  for (const Launcher& launcher : kLaunchers) {
+    for (std::string_view beginnings = launcher.processes; !beginnings.empty();) {
+      if (process_name.starts_with(take_until(beginnings, ' '))) return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace torchbridge

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 #include "bridge/base/env_map.h"
 #include "bridge/base/result.h"
@@ -18,6 +20,8 @@ struct Launcher {
   Kind kind;
   bool (*detect)(const EnvMap&);
   Result<LaunchFacts> (*read)(const EnvMap&);
+  std::string_view job_variables = {};  // that differ between its jobs, separated by spaces
+  std::string_view processes = {};      // of kMpi: how names of its processes that start ranks begin
 };
 
 // The innermost launcher of the process, or null: ranks of an mpirun inside salloc inherit SLURM_*. Variables alone do
@@ -28,5 +32,11 @@ const Launcher* innermost_launcher(const EnvMap& environment, std::int64_t proce
 // The same, but an error with both where the variables of two mpiruns differ in the rank or in the number of ranks: it
 // is not known which mpirun is inside the other.
 Result<const Launcher*> find_launcher(const EnvMap& environment, std::int64_t process_id = 0);
+
+// The same text for processes with the same job variables of all launchers; empty where none of them is set.
+std::string job_key(const EnvMap& environment);
+
+// Whether a process of this name is one of a launcher of kind kMpi that starts ranks.
+bool starts_ranks(std::string_view process_name);
 
 }  // namespace torchbridge

@@ -10,9 +10,9 @@
 namespace torchbridge {
 namespace {
 
-// "VERSION JOB.STEP", " @ADDRESS" where there is one, then " NODES NUMBERS" for each component, or " cut". NUMBERS are
-// indices in NODES, one for each rank: "0*4,1,0*2" is 0,0,0,0,1,0,0.
-constexpr std::string_view kVersion = "1 ", kCut = " cut", kAddress = " @";
+// "VERSION JOB.STEP", " @ADDRESS" where there is one, then " NODES NUMBERS" for each component, or " truncated".
+// NUMBERS are indices in NODES, one for each rank: "0*4,1,0*2" is 0,0,0,0,1,0,0.
+constexpr std::string_view kVersion = "1 ", kTruncated = " truncated", kAddress = " @";
 
 std::string run_lengths(const std::vector<int>& numbers) {
   std::string text;
@@ -62,11 +62,13 @@ std::string step_record(const std::string& step, const std::vector<StepComponent
   if (!address.empty()) text += std::string(kAddress) + address;
   const std::size_t head = text.size();
   for (const auto& component : components) text += " " + component.nodes + " " + run_lengths(component.node_of_rank);
-  if (text.size() > kMaxStepRecord) text.replace(head, std::string::npos, kCut);
+  if (text.size() > kMaxStepRecord) text.replace(head, std::string::npos, kTruncated);
   return text;
 }
 
-bool is_truncated(std::string_view record, std::string_view step) { return rest_of(record, step).components == kCut; }
+bool is_truncated(std::string_view record, std::string_view step) {
+  return rest_of(record, step).components == kTruncated;
+}
 
 std::string address_in(std::string_view record, std::string_view step) {
   return std::string(rest_of(record, step).address);

@@ -70,7 +70,10 @@ Result<TorchEnv> torch_env_from(const EnvMap& environment) {
   const auto world_size = environment.required_integer("WORLD_SIZE", 1, kMaxRanks);
   if (!world_size) return world_size.error();
   const auto rank = environment.required_integer("RANK", 0, *world_size - 1);
-  if (!rank) return Error{rank.error().message + " (WORLD_SIZE='" + std::to_string(*world_size) + "')"};
+  if (!rank) {
+    return Error{.message = rank.error().message + " (WORLD_SIZE='" + std::to_string(*world_size) + "')",
+                 .only_here = true};
+  }
   const auto host = environment.required("MASTER_ADDR");
   if (!host) return host.error();
   const auto port = environment.required_integer("MASTER_PORT", 1, 65535);
@@ -96,12 +99,13 @@ Result<TorchEnv> torch_env_from(const EnvMap& environment) {
   };
   for (const auto& field : optional) {
     const auto number = environment.integer(field.name, field.low, field.high);
-    if (!number) return number.error();
+    if (!number) return Error{.message = number.error().message, .only_here = true};
     field.value = static_cast<int>(number->value_or(field.missing));
   }
   const auto too_large = [](const char* name, int value, const char* limit_name, int limit) {
-    return Error{std::string(name) + "='" + std::to_string(value) + "': expected less than " + limit_name + "='" +
-                 std::to_string(limit) + "'"};
+    return Error{.message = std::string(name) + "='" + std::to_string(value) + "': expected less than " + limit_name +
+                            "='" + std::to_string(limit) + "'",
+                 .only_here = true};
   };
   if (at.node_rank >= at.node_count) return too_large("GROUP_RANK", at.node_rank, "GROUP_WORLD_SIZE", at.node_count);
   if (at.local_rank >= at.local_world_size) {

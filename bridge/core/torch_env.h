@@ -47,8 +47,8 @@ inline constexpr char kNotLoaded[] = "torch_env.so-is-not-loaded-on-this-node";
 
 // Reads the variables back, of a process started by torchrun, by the plugin or by hand. RANK, WORLD_SIZE,
 // MASTER_ADDR and MASTER_PORT must be there; LOCAL_RANK and the others are optional, with LOCAL_RANK = RANK and one
-// node where they are missing. An error names the variable and what contradicts it; a plugin that is not loaded is
-// only_here.
+// node where they are missing. An error names the variable and what contradicts it; it is only_here where the variable
+// differs between the ranks, and where the plugin is not loaded.
 Result<TorchEnv> torch_env_from(const EnvMap& environment);
 
 }  // namespace torchbridge

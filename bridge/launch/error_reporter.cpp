@@ -4,6 +4,7 @@
 #include <chrono>
 #include <thread>
 
+#include "bridge/core/launcher.h"
 #include "bridge/launch/launch.h"
 #include "bridge/launch/launcher_exchange.h"
 #include "bridge/launch/launcher_of_process.h"
@@ -14,13 +15,8 @@ namespace {
 
 // The name is held until this process ends.
 bool is_first_on_node(const EnvMap& environment) {
-  std::string job;
-  for (const char* name :
-       {"SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PALS_APID", "FLUX_JOB_ID"}) {
-    job += "/" + std::string(environment.get(name).value_or(""));
-  }
-  job += "/" + key_of_pmi(environment);
-  return job.find_first_not_of('/') == job.npos || hold_name("error" + job);
+  const std::string job = job_key(environment) + key_of_pmi(environment);
+  return job.empty() || hold_name("error" + job);
 }
 
 }  // namespace

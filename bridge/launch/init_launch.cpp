@@ -55,7 +55,10 @@ Result<LaunchFacts> facts_of(const char* method, const EnvMap& environment, cons
   if (!launcher) return launcher.error();
   const bool fits =
       *launcher != nullptr && (std::string_view(method) != "mpi://" || (*launcher)->kind == Launcher::Kind::kMpi);
-  if (!fits) return Error{std::string(method) + ": this process was not started by " + start};
+  if (!fits) {
+    return Error{std::string(method) + ": this process was not started by " + start +
+                 ": start it so, or give another init method"};
+  }
   return (*launcher)->read(environment);
 }
 

@@ -125,7 +125,12 @@ Status check_against_launcher(const TorchEnv& env, const EnvMap& environment) {
 
 Result<Launch> launch_from_env(const EnvMap& environment) {
   auto env = torch_env_from(environment);
-  if (!env) return env.error();
+  if (!env) {
+    Error error = env.error();
+    // Without a launcher a user or a script set the variables of each process: other processes may have the right ones.
+    if (!launcher_facts(environment)) error.only_here = true;
+    return error;
+  }
   if (const auto fits = check_against_launcher(*env, environment); !fits) return fits.error();
   Launch launch;
   launch.env = std::move(*env);

@@ -5,13 +5,15 @@
 
 #include <csignal>
 
+#include "bridge/launch/launcher_of_process.h"
+
 namespace torchbridge {
 namespace {
 
 constexpr pid_t kInit = 1;
 
 bool parent_is_a_launcher(const EnvMap& environment) {
-  const bool of_mpirun = environment.has("OMPI_COMM_WORLD_RANK") || environment.has("MPI_LOCALNRANKS");
+  const bool of_mpirun = is_mpirun(environment);
   // The SPANK plugin sets TORCHELASTIC_RUN_ID too, and Slurm ends its tasks itself.
   const bool under_slurm_step = environment.has("SLURM_STEP_ID") && !of_mpirun;
   return !under_slurm_step && (of_mpirun || environment.has("TORCHELASTIC_RUN_ID"));

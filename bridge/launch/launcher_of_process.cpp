@@ -2,25 +2,12 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-#include <iterator>
-#include <string_view>
 #include <utility>
 
 #include "bridge/core/launcher.h"
 #include "bridge/host/process_tree.h"
 
 namespace torchbridge {
-namespace {
-
-// By its name: mpirun is a link to orterun or prterun; the others are the daemons on the nodes.
-bool starts_ranks(std::string_view name) {
-  constexpr std::string_view kBeginnings[] = {"mpirun", "mpiexec", "orte", "prte", "hydra_"};
-  return std::any_of(std::begin(kBeginnings), std::end(kBeginnings),
-                     [&](auto beginning) { return name.starts_with(beginning); });
-}
-
-}  // namespace
 
 std::int64_t slurm_task_or_self(const EnvMap& environment) {
   const auto task = environment.integer("SLURM_TASK_PID", 1, INT32_MAX);

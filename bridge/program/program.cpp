@@ -48,18 +48,78 @@ std::string ours(const std::string& name, const std::vector<std::string>& names,
   return other == others.end() ? "" : std::string(other->ours);
 }
 
+// What --help prints for the values of an option: "INT", "sgd|adam".
+std::string value_text(const CLI::Option& option) {
+  const std::string type = option.get_type_name();  // "TEXT:{sgd,adam}", "INT:INT in [1 - 8]"
+  const auto list = type.find('{');
+  std::string text =
+      list == std::string::npos ? type.substr(0, type.find(':')) : type.substr(list + 1, type.find('}') - list - 1);
+  std::replace(text.begin(), text.end(), ',', '|');
+  return text == "UINT" ? "INT" : text;
+}
+
+// "a", "a or b", "a, b or c".
+std::string joined(const std::vector<std::string>& words, const std::string& last_separator) {
+  std::string text;
+  for (std::size_t i = 0; i < words.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == words.size() ? last_separator : ", ") + words[i];
+  return text;
+}
+
+const CLI::App& given_command(const CLI::App& app) {
+  const auto given = app.get_subcommands();
+  return given.empty() ? app : *given.front();
+}
+
+bool lacks_subcommand(const CLI::App& app) {
+  return app.get_require_subcommand_min() > 0 && app.get_subcommands().empty();
+}
+
+std::string subcommands_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* each : app.get_subcommands([](const CLI::App* command) { return !command->get_name().empty(); }))
+    names.push_back(each->get_name());
+  return joined(names, " or ");
+}
+
+// "convert needs FROM and TO: torchbridge-ckpt convert FROM TO", or nothing if no required argument is missing.
+std::string missing_arguments(const CLI::App& app) {
+  const CLI::App& command = given_command(app);
+  std::vector<std::string> names;
+  std::string usage = app.get_name() + (&command == &app ? "" : " " + command.get_name());
+  bool is_missing = false;
+  for (const CLI::Option* option : command.get_options()) {
+    if (!option->get_positional() || !option->get_required()) continue;
+    std::string name = option->get_name(/*positional=*/true);
+    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char letter) { return std::toupper(letter); });
+    is_missing = is_missing || option->empty();
+    usage += " " + name;
+    names.push_back(std::move(name));
+  }
+  if (!is_missing) return "";
+  return command.get_name() + " needs " + joined(names, " and ") + ": " + usage;
+}
+
+// "--lr needs a value: a number", of CLI11's text "--lr: 1 required FLOAT missing", or nothing for another error.
+std::string missing_value(const CLI::App& app, const CLI::ParseError& error) {
+  if (!dynamic_cast<const CLI::ArgumentMismatch*>(&error)) return "";
+  const std::string text = error.what(), name = text.substr(0, text.find(':'));
+  const CLI::Option* option = given_command(app).get_option_no_throw(name);
+  if (option == nullptr || !option->empty() || option->get_type_size_min() == 0) return "";
+  const std::string kind = value_text(*option);
+  if (kind.empty() || kind == "TEXT") return name + " needs a value";
+  if (kind == "FLOAT") return name + " needs a value: a number";
+  if (kind == "INT") return name + " needs a value: a whole number";
+  return name + " needs a value: " + (kind.find('|') == std::string::npos ? "" : "one of ") + kind;
+}
+
 // "  --batch-size INT          Samples a rank and step (default: 32)": an option is shown with the type of its values,
 // or with the values themselves where they are few.
 class HelpFormatter : public CLI::Formatter {
  public:
   HelpFormatter() { column_width(kNameWidth); }
   std::string make_option_opts(const CLI::Option* option) const override {
-    const std::string type = option->get_type_name();  // "TEXT:{sgd,adam}", "INT:INT in [1 - 8]"
-    const auto list = type.find('{');
-    std::string text =
-        list == std::string::npos ? type.substr(0, type.find(':')) : type.substr(list + 1, type.find('}') - list - 1);
-    std::replace(text.begin(), text.end(), ',', '|');
-    if (text == "UINT") text = "INT";
+    const std::string text = value_text(*option);
     return option->get_type_size() == 0 || text.empty() ? "" : " " + text;
   }
   std::string make_option_desc(const CLI::Option* option) const override {
@@ -137,6 +197,9 @@ std::string did_you_mean_option(std::string_view word, const std::vector<std::st
 std::string command_line_error(const CLI::App& app, const CLI::ParseError& error,
                                std::span<const OptionSuggestion> others) {
   const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
+  // First, because the options of the subcommand are unknown too.
+  if (lacks_subcommand(app) && !unknown.empty() && !unknown.front().starts_with("-"))
+    return "unknown subcommand '" + printable(unknown.front()) + "': expected " + subcommands_of(app);
   const auto option =
       std::find_if(unknown.begin(), unknown.end(), [](const std::string& word) { return word.starts_with("-"); });
   if (option != unknown.end()) {
@@ -145,6 +208,10 @@ std::string command_line_error(const CLI::App& app, const CLI::ParseError& error
   }
   if (dynamic_cast<const CLI::ExtrasError*>(&error) && !unknown.empty())
     return "unexpected argument '" + printable(unknown.front()) + "'";
+  if (lacks_subcommand(app)) return "expected a subcommand: " + subcommands_of(app);
+  if (const std::string text = missing_arguments(app); dynamic_cast<const CLI::RequiredError*>(&error) && !text.empty())
+    return text;
+  if (const std::string text = missing_value(app, error); !text.empty()) return text;
   std::string text = error.what();
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;

@@ -1,6 +1,6 @@
 """Init methods slurm://, pmix:// and mpi://: ranks from the launcher, and a TCPStore at the port that rank 0 has bound.
 
-slurm://?addr=iface:eth0&port=29500-29600&wait=120: options of --torch-env (docs/admin/plugin.md), and the seconds that
+slurm://?addr=iface:eth0&port=29500-29600&wait=120: options of --torch-env (docs/use/slurm.md), and the seconds that
 the ranks wait for each other. rank and world_size, there or as arguments of init_process_group, must be the launcher's.
 """
 import os

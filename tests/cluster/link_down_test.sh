@@ -15,7 +15,7 @@ ranks_on() {
 }
 none_on() { [[ -z $(ranks_on "$1") ]]; }
 
-on_login srun -N2 -n3 -w n0,n1 --torch-env "$trainer" --epochs 100000 --quiet --heartbeat 2 \
+on_login srun -N2 -n3 -w n0,n1 --torch-env "$trainer" --epochs 100000 --quiet --heartbeat-timeout 2 \
   --metrics "$work/curve.jsonl" 2>"$work/stderr" & job=$!
 wait_for 30 has_trained
 [[ -n $(ranks_on n1) ]] || fail "no rank is found on n1"

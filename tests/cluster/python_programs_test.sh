@@ -25,24 +25,20 @@ expect "0 0 4 6
 expect "0 0 2 1
 1 0 2 1" on_login srun -N2 --ntasks-per-node=1 --torch-env "$python" -m torch.distributed.run "$work/train.py"
 
-# --standalone has its effect: each node is a job of its own.
+# --standalone has its effect: each node is a job of its own. tests/unit has the ways to write it in a command.
 expect "0 0 1 0
 0 0 1 0" on_login srun -N2 --ntasks-per-node=1 --torch-env \
   "$python" -m torch.distributed.run --standalone "$work/train.py"
-expect "0 0 1 0
-0 0 1 0" on_login srun -N2 --ntasks-per-node=1 --torch-env \
-  bash -c "$python -m torch.distributed.run --standalone $work/train.py"
 echo "$python -m torch.distributed.run --standalone $work/train.py" >"$work/alone.sh"
-expect "0 0 1 0
-0 0 1 0" on_login srun -N2 --ntasks-per-node=1 --torch-env bash "$work/alone.sh"
+expect "0 0 1 0" on_login srun -N1 --ntasks-per-node=1 --torch-env bash "$work/alone.sh"
 
 # torchrun started by a shell: the plugin finds it in the shell's command; in a script file the flags of
-# docs/admin/plugin.md are needed.
+# docs/use/slurm.md are needed.
 expect "0 0 2 1
 1 0 2 1" on_login srun -N2 --ntasks-per-node=1 --torch-env \
   bash -c "cd / && $python -m torch.distributed.run $work/train.py"
 flags='--nnodes=$GROUP_WORLD_SIZE --node-rank=$GROUP_RANK --master-addr=$MASTER_ADDR --master-port=$MASTER_PORT'
-grep -qF -- "$flags" "$SOURCE_DIR/docs/admin/plugin.md" || fail "docs/admin/plugin.md has other flags"
+grep -qF -- "$flags" "$SOURCE_DIR/docs/use/slurm.md" || fail "docs/use/slurm.md has other flags"
 echo "$python -m torch.distributed.run $flags $work/train.py" >"$work/train.sh"
 expect "0 0 2 1
 1 0 2 1" on_login srun -N2 --ntasks-per-node=1 --torch-env bash "$work/train.sh"

@@ -105,10 +105,27 @@ TEST(BadInput, TheCommandLineOverridesTheConfigFile) {
   expect_one_line(wrong, "max-stepz");
 }
 
+// No launcher knows the other processes, which may have the variable: each process without it prints a line.
 TEST(BadInput, MissingVariables) {
   for (const char* name : {"WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
     Ranks ranks(2, trainer(kShort), {{name, "unset"}});
-    expect_one_line(ranks, name);
+    expect_error(ranks, name);
+    EXPECT_EQ(lines_in(ranks.errors()), 2) << ranks.errors();
+  }
+}
+
+TEST(BadInput, ARankReportsAVariableThatIsWrongOnItAlone) {
+  const struct {
+    Variables variables;
+    std::string expected;
+  } kCases[] = {
+      {{{"RANK", "2"}}, "RANK='2': expected an integer from 0 to 1 (WORLD_SIZE='2')"},
+      {{{"LOCAL_RANK", "7"}}, "LOCAL_RANK='7'"},
+      {{{"MASTER_ADDR", "unset"}}, "MASTER_ADDR is not set"},
+  };
+  for (const auto& test : kCases) {
+    Ranks ranks({1}, 2, free_port(), trainer(kShort), test.variables);
+    expect_one_line(ranks, test.expected);
   }
 }
 
@@ -121,6 +138,8 @@ TEST(BadInput, DataFolderWithoutFiles) {
 TEST(BadInput, CheckpointFolderThatCannotBeMade) {
   Ranks ranks(2, trainer({"--checkpoint-dir", "/proc/none/runs"}));
   expect_one_line(ranks, "cannot create checkpoint folder '/proc/none/runs'");
+  Ranks at_once(1, trainer({"--checkpoint-dir", "/proc/none"}));
+  expect_one_line(at_once, "; give a --checkpoint-dir that all ranks can write to");
 }
 
 TEST(BadInput, MetricsFileThatCannotBeWritten) {

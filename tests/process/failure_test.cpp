@@ -28,7 +28,7 @@ class Failure : public testing::Test {
 TEST_F(Failure, AKilledRankIsNamedByOneOfTheOthers) {
   constexpr int kRanks = 4;
   // Over shared memory, there without a heartbeat, and over connections alone.
-  const Words ways[kRanks] = {{}, {}, {"--heartbeat", "0"}, {"--backend", "gloo"}};
+  const Words ways[kRanks] = {{}, {}, {"--heartbeat-timeout", "0"}, {"--backend", "gloo"}};
   for (int victim = 0; victim < kRanks; ++victim) {
     fs::remove(curve());
     Ranks ranks(kRanks, endless(ways[victim]));
@@ -71,7 +71,7 @@ TEST_F(Failure, AStoppedRankIsNamedAfterTheTimeoutAndContinuesWithoutAMessage) {
 // Long before the timeout of the collective, which is ten minutes.
 TEST_F(Failure, AStoppedRankIsNamedByTheHeartbeatAndContinuesWithoutAMessage) {
   for (const int stopped : {1, 0}) {
-    Ranks ranks(3, endless({"--heartbeat", "1"}));
+    Ranks ranks(3, endless({"--heartbeat-timeout", "1"}));
     wait_until_training();
     ranks.kill_rank(stopped, SIGSTOP);
     EXPECT_TRUE(eventually([&] { return !ranks.errors().empty(); }, std::chrono::seconds(5)));

@@ -87,7 +87,7 @@ pid_of_rank_1() {
 for signal in STOP KILL; do
   rm -f "$work/curve"
   timeout 100 "$mpirun" --enable-recovery -n 3 \
-    "$trainer" --quiet --backend mpi --epochs 1000000 --heartbeat 2 --metrics "$work/curve" 2>"$work/errors" &
+    "$trainer" --quiet --backend mpi --epochs 1000000 --heartbeat-timeout 2 --metrics "$work/curve" 2>"$work/errors" &
   job=$!
   until [[ -s $work/curve ]]; do kill -0 "$job" || fail "the trainer ended: $(cat "$work/errors")"; sleep 0.05; done
   launcher=$(pgrep -P "$job") rank_1=$(pid_of_rank_1 "$launcher")

@@ -163,7 +163,7 @@ TEST_F(DifferentOptions, AreRejectedByNameOrHarmless) {
                       {"--device", "auto", "cpu"},
                       {"--workers", "0", "2"},
                       {"--timeout", "60", "50"},
-                      {"--heartbeat", "0", "4"},
+                      {"--heartbeat-timeout", "0", "4"},
                       {"--join-timeout", "30", "40"},
                       {"--log-every", "5", "1"},
                   });

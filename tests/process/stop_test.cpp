@@ -132,7 +132,7 @@ TEST_F(Stop, BeforeTheLimitOfTheJob) {
 TEST_F(Stop, ASecondInterruptOrTheEndOfTheGraceEndsAHangingRank) {
   for (const bool grace : {false, true}) {
     const std::string name = grace ? "grace" : "twice";
-    Ranks ranks(2, saving(name, {"--heartbeat", "0", "--grace", grace ? "1" : "0"}));
+    Ranks ranks(2, saving(name, {"--heartbeat-timeout", "0", "--grace", grace ? "1" : "0"}));
     wait_until_training(name);
     ranks.kill_rank(1, SIGSTOP);
     ranks.kill_rank(0, SIGINT);

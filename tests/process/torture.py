@@ -127,7 +127,7 @@ class Training:
         self.runs, self.metrics = folder / "runs", folder / "curve.jsonl"
         if program.name == "trainer":
             self.command = [program, "--quiet", "--model", "mlp:200,200", "--optimizer", "adamw", "--lr", "0.001",
-                            "--max-steps", steps, "--heartbeat", 2]
+                            "--max-steps", steps, "--heartbeat-timeout", 2]
             where = ["--checkpoint-dir", self.runs, "--checkpoint-every", every, "--keep", 2]
         else:
             self.command = [program, "--width", 400, "--steps", steps]

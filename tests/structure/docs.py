@@ -9,7 +9,7 @@ Checked, each with file and line for what is wrong:
   docs, scripts and tests; not in diffs, which tests/structure/examples.py applies;
 - a command starts a program or script that exists, by a subcommand that exists or stands near the word "planned";
 - an option of such a command, or alone in backticks, is in the program's --help, or a script reads it;
-- lines have at most 140 columns, those of scripts 120.
+- lines have at most 140 columns, those of scripts and of CMake's files 120.
 The change log names what was: only its links and lines are checked. Options are checked where all programs are built.
 """
 
@@ -208,7 +208,8 @@ def main():
         elif not page:
             found += tree.wrong_paths(text, ("docs", "scripts", "tests"))
         wrong |= {(path, text.count("\n", 0, offset) + 1, what) for offset, what in found}
-        most = COLUMNS if page else SCRIPT_COLUMNS if tree.is_script(path) else sys.maxsize
+        is_script = tree.is_script(path) or path.endswith(("CMakeLists.txt", ".cmake"))
+        most = COLUMNS if page else SCRIPT_COLUMNS if is_script else sys.maxsize
         lines = enumerate(text.splitlines(), 1)
         wrong |= {(path, line, f"{len(one)} columns, more than {most}") for line, one in lines if len(one) > most}
     for path, line, what in sorted(wrong):

@@ -6,7 +6,9 @@
 A module is a header and the source of the same name. Checked, each with a line for what is wrong:
 - an include in quotes names a file by its path from the root, or, in the folders that users copy, beside the file;
 - no module includes itself by way of others;
-- a folder includes only folders in rows above its own in the table of docs/develop/architecture.md;
+- a folder includes only folders that its row of the table of docs/develop/architecture.md allows, and those that they
+  may use; they are in rows above its own;
+- the unit test of a source has its name, in the folder of that name below tests/unit;
 - no two sources have one file name, and no two headers define a type of one name.
 """
 
@@ -19,6 +21,7 @@ FOLDERS = ("backends", "bridge", "include", "python", "spank_plugin", "tests", "
 # What lies beside the file may be named alone.
 COPIED = ("trainer_template/app/", "trainer_template/starter/", "tests/")
 FOREIGN = "gloo_declarations/"  # as gloo names its headers
+LIBRARIES = {"nothing", "libc", "libtorch", "PMIx", "MPI", "NCCL", "CLI11", "Python"}
 MANY = {"main.cpp", "tasks.h"}  # one a program; the starter has the table of tasks that the trainer has
 
 
@@ -79,35 +82,60 @@ def circles(edges):
     return found
 
 
-def layers(root):
-    """Folders in the order of the table of docs/develop/architecture.md: {folder: row}."""
-    rows = re.findall(r"^\| `([a-z_/]+)` \|", (root / "docs/develop/architecture.md").read_text(), re.MULTILINE)
-    return {folder: row for row, folder in enumerate(rows)}
+def layers(root, wrong):
+    """The table of docs/develop/architecture.md: {folder: all folders that it may use}, in the order of its rows.
+
+    A name in the column "may use" is that of a folder beside this one, else of the only row of that name, else one of
+    LIBRARIES.
+    """
+    page = (root / "docs/develop/architecture.md").read_text()
+    allowed = {}
+    for folder, uses in re.findall(r"^\| `([a-z_/]+)` \| ([^|]+) \|", page, re.MULTILINE):
+        reached = set()
+        for name in uses.split(", "):
+            beside = [row for row in allowed if row == str(pathlib.PurePath(folder).parent / name)]
+            named = beside or [row for row in allowed if f"/{row}".endswith(f"/{name}")]
+            if len(named) == 1:
+                reached |= {named[0]} | allowed[named[0]]
+            elif name not in LIBRARIES:
+                wrong.append(f"docs/develop/architecture.md: {folder}: '{name}' is no library and no row above")
+        allowed[folder] = reached
+    return allowed
 
 
-def layer_of(path, order):
-    """The row of the longest folder in the table that holds the path."""
-    fitting = [folder for folder in order if path.startswith(folder + "/")]
+def layer_of(path, allowed):
+    """The longest folder in the table that holds the path."""
+    fitting = [folder for folder in allowed if path.startswith(folder + "/")]
     return max(fitting, key=len) if fitting else None
+
+
+def misplaced_tests(paths):
+    """Unit tests without a source of their name, which may have several tests: NAME_test.cpp, NAME_WHAT_test.cpp."""
+    modules = {module(path) for path in paths if not path.startswith("tests/")}
+    for path in paths:
+        match = re.fullmatch(r"tests/unit/(.*)_test\.cpp", path)
+        if match and not any(match[1] == one or match[1].startswith(one + "_") for one in modules):
+            yield f"{path}: there is no source of that name: expected {match[1]}.h or .cpp"
 
 
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent.parent)
     sys.setrecursionlimit(10000)
     paths, wrong = sources(root), []
-    includes, order = includes_of(root, paths, wrong), layers(root)
+    includes, allowed = includes_of(root, paths, wrong), layers(root, wrong)
+    wrong += misplaced_tests(paths)
 
     edges = collections.defaultdict(set)
     for path, others in includes.items():
         edges[module(path)] |= {module(other) for other in others} - {module(path)}
-        own = layer_of(path, order)
+        own = layer_of(path, allowed)
         if own is None and not path.startswith(("tests/", "include/")):
             wrong.append(f"{path}: docs/develop/architecture.md has no row for its folder")
         for other in others if own else []:
-            theirs = layer_of(other, order)
-            if theirs and order[theirs] > order[own]:
-                wrong.append(f"{path}: includes {other}, and {theirs} stands below {own} in "
-                             "docs/develop/architecture.md")
+            theirs = layer_of(other, allowed)
+            if theirs and theirs != own and theirs not in allowed[own]:
+                wrong.append(f"{path}: includes {other}, and docs/develop/architecture.md does not allow {own} to use "
+                             f"{theirs}")
             if other.startswith("tests/"):
                 wrong.append(f"{path}: includes {other}, which is a test's")
     wrong += [f"a circle of includes: {', '.join(part)}" for part in circles(edges)]
@@ -126,7 +154,7 @@ def main():
     wrong += [f"{len(set(where))} headers define {name}: {', '.join(where)}"
               for name, where in types.items() if len(set(where)) > 1]
 
-    print("\n".join(wrong) if wrong else f"{len(paths)} sources in {len(order)} folders: layered, without a circle")
+    print("\n".join(wrong) if wrong else f"{len(paths)} sources in {len(allowed)} folders: layered, without a circle")
     sys.exit(1 if wrong else 0)
 
 

@@ -38,7 +38,7 @@ INTERNAL = ("no port to listen on", "cannot read the port of a socket", "is not 
             "is not a folder that belongs to this user alone")
 FUNCTIONS = """
     EarlyExit TimeoutError TrainError ValidationError add_note archive_error bad_list cannot_open contradiction fail
-    file_error invalid_argument out_of_range print_task_line runtime_error say slurm_error wrong
+    file_error invalid_argument out_of_range print_message print_task_line runtime_error slurm_error wrong
 """.split()
 MAKERS = rf"\b(?:Error|PickleError)\{{|\b(?:{'|'.join(FUNCTIONS)}|TORCH_CHECK\w*)\("
 CPP = re.compile(r"""//[^\n]*|/\*.*?\*/|R"(\w*)\((?P<raw>.*?)\)\1"|"(?P<text>(?:[^"\\\n]|\\.)*)"|'(?:[^'\\\n]|\\.)+'""",
@@ -149,6 +149,8 @@ def main():
         sys.exit(77)
     named = [path for path in listed.stdout.splitlines() if path.startswith(SOURCES) and (root / path).is_file()]
     sources = {path: (root / path).read_text(errors="replace") for path in named}
+    for path in (path for path in named if path.endswith(("CMakeLists.txt", ".cmake"))):
+        sources[path] = sources[path].replace("\\\n", "")  # which continues a string
     texts = Texts(texts_of(path, source) for path, source in sources.items())
     pages = {path: (root / path).read_text() for path in PAGES}
     declared = re.search(r"Capitals stand for what varies: (.*?)\. ", pages[PAGES[0]], re.DOTALL)[1]

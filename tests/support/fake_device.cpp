@@ -36,7 +36,7 @@ std::map<StreamId, Queue> queues;
 std::vector<Copy> begun;
 std::vector<StreamId> kept_for;
 std::set<const void*> pinned_memory;
-std::atomic<bool> pinned_memory_refused{false};
+std::atomic<bool> pinned_memory_rejected{false};
 StreamId last_stream = 0;
 thread_local StreamId current_stream = 0;
 thread_local Waits own_waits;
@@ -93,7 +93,7 @@ C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
 struct Memory final : c10::Allocator {
   explicit Memory(Device memory_of, bool pinned) : device(memory_of), is_pinned(pinned) {}
   c10::DataPtr allocate(std::size_t size) override {
-    TORCH_CHECK(!is_pinned || !pinned_memory_refused, "out of locked memory");
+    TORCH_CHECK(!is_pinned || !pinned_memory_rejected, "out of locked memory");
     void* memory = std::calloc(size + 1, 1);
     const std::lock_guard lock(mutex);
     if (is_pinned) pinned_memory.insert(memory);
@@ -197,14 +197,14 @@ std::size_t waiting() {
   return count;
 }
 
-std::vector<c10::StreamId> keepers() {
+std::vector<c10::StreamId> recorded_streams() {
   const std::lock_guard lock(mutex);
   return kept_for;
 }
 
 Waits waits() { return own_waits; }
 
-void refuse_pinned_memory(bool refused) { pinned_memory_refused = refused; }
+void reject_pinned_memory(bool rejected) { pinned_memory_rejected = rejected; }
 
 void forget() {
   decltype(queues) dropped;  // its tensors are released without the lock

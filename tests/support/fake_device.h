@@ -22,8 +22,8 @@ std::vector<Copy> copies();
 // Copies that are still in a queue.
 std::size_t waiting();
 
-// Streams that were told to keep a tensor's memory.
-std::vector<c10::StreamId> keepers();
+// Streams on which record_stream was called.
+std::vector<c10::StreamId> recorded_streams();
 
 // For events, made by this thread: of a stream, and of the thread itself.
 struct Waits {
@@ -31,8 +31,8 @@ struct Waits {
 };
 Waits waits();
 
-// From now on pinned memory is refused, or given again.
-void refuse_pinned_memory(bool refused);
+// From now on pinned memory is rejected, or given again.
+void reject_pinned_memory(bool rejected);
 
 void forget();
 

@@ -110,7 +110,9 @@ class Digits : public Task {
     const std::int64_t smallest = spec_.convolutional ? std::int64_t{1} << (spec_.widths.size() - 1) : 1;
     if (train.rows < smallest || train.columns < smallest) {
       throw TrainError("--model cnn of " + std::to_string(spec_.widths.size()) + " stages needs images of at least " +
-                       std::to_string(smallest) + " pixels in width and height");
+                       std::to_string(smallest) + " pixels in width and height; those of '" + folder_.string() +
+                       "' are " + std::to_string(train.columns) + "x" + std::to_string(train.rows) +
+                       ": give fewer stages");
     }
   }
 

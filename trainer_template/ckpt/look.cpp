@@ -59,8 +59,10 @@ bool print_result(const fs::path& path, const std::string& what, bool good) {
 
 bool verify_checkpoint(const fs::path& folder) {
   std::error_code ignored;
-  if (!fs::exists(folder / kDoneFile, ignored))
-    return print_result(folder, std::string("is not complete (no ") + kDoneFile + ")", false);
+  if (!fs::exists(folder / kDoneFile, ignored)) {
+    std::printf("%s is not a complete checkpoint: it has no file %s\n", folder.c_str(), kDoneFile);
+    return false;
+  }
   const auto manifest = read_manifest(folder);
   if (!manifest && !fs::exists(folder / kDoneFile, ignored))
     return print_result(folder, "was removed by its run in the meantime", true);

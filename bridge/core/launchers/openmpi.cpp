@@ -18,6 +18,13 @@ bool detect_openmpi(const EnvMap& environment) {
 }
 
 Result<LaunchFacts> read_openmpi(const EnvMap& environment) {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"}) {
+    if (!environment.has(name)) {
+      return Error{std::string(name) +
+                   " is not set, although OMPI_COMM_WORLD_RANK is: start the program with mpirun, or unset "
+                   "OMPI_COMM_WORLD_RANK"};
+    }
+  }
   VariableReader read(environment);
   LaunchFacts facts;
   facts.launcher = "openmpi";

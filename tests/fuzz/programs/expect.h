@@ -43,7 +43,7 @@ inline double number_after(std::string_view text, std::size_t begin) {
 }
 
 // How many entries the range LOW-HIGH or the repetition xN around text[i] has; 1 where it has so many that it is
-// refused.
+// rejected.
 inline double entries_around(std::string_view text, std::size_t i) {
   const double entries = number_after(text, i + 1) - (text[i] == '-' ? number_before(text, i) : 0) + 1;
   return entries < 1 || entries > 1'000'000 ? 1 : entries;

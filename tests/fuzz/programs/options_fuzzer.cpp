@@ -1,4 +1,5 @@
-// The option list of --torch-env: whatever the text, it is refused with a message, or says the same said twice.
+// The option list of --torch-env: whatever the text, it is rejected with a message, or the same list given twice has
+// the same result.
 #include "bridge/core/launch_options.h"
 #include "tests/fuzz/programs/expect.h"
 

@@ -1,5 +1,5 @@
 // What is accepted is within its bounds, and written again it is the same; the state of an optimizer in it fits the
-// model, or is refused.
+// model, or is rejected.
 #include "tests/fuzz/programs/expect.h"
 #include "trainer_template/runtime/formats/pickle.h"
 #include "trainer_template/runtime/formats/pickle_writer.h"

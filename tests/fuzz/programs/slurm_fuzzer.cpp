@@ -1,4 +1,4 @@
-// Slurm's variables down to torchrun's: whatever they hold, they are refused with a message, or every rank that the
+// Slurm's variables down to torchrun's: whatever they hold, they are rejected with a message, or every rank that the
 // task map knows has a place of its own, and the variables read back as they were written.
 #include "bridge/core/endpoint.h"
 #include "bridge/core/launchers/slurm.h"

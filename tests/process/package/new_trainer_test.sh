@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/new_trainer: what it refuses, what it makes, and that the tree takes it in: new_trainer_test.sh SOURCE_DIR
+# scripts/new_trainer: what it rejects, what it makes, and that the tree takes it in: new_trainer_test.sh SOURCE_DIR
 # (cluster.new_model builds one against the installed package, and trains it.)
 set -euo pipefail
 source_dir=$1
@@ -8,8 +8,8 @@ trap 'rm -rf "$work"' EXIT
 cd "$work"
 fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
 
-# refuses PATTERN ARGUMENTS...: one line that matches, and nothing is made.
-refuses() {
+# expect_failure PATTERN ARGUMENTS...: one line that matches, and nothing is made.
+expect_failure() {
   local pattern=$1 words
   shift
   printf '$ scripts/new_trainer %s\n' "$*"
@@ -20,16 +20,16 @@ refuses() {
 }
 
 touch here
-refuses 'expected NAME \[DIR\]'
-refuses 'expected NAME \[DIR\]' one two three
+expect_failure 'expected NAME \[DIR\]'
+expect_failure 'expected NAME \[DIR\]' one two three
 for name in '' 9lives my-model 'my model' ../up ünder 'a;b' '$(touch x)' "$(printf 'a%.0s' {1..65})" \
   -x $'two\nlines'; do
-  refuses 'expected a letter' "$name" copy
+  expect_failure 'expected a letter' "$name" copy
 done
-for name in trainer test all torchbridge_mine; do refuses "of that name" "$name"; done
-refuses "'here' exists" my_model here
-refuses "'/proc/none/copy'" my_model /proc/none/copy
-refuses "name is empty" my_model ''
+for name in trainer test all torchbridge_mine; do expect_failure "of that name" "$name"; done
+expect_failure "'here' exists" my_model here
+expect_failure "'/proc/none/copy'" my_model /proc/none/copy
+expect_failure "name is empty" my_model ''
 
 "$source_dir/scripts/new_trainer" my_model deep/copy >next
 # scripts/setup installs ninja and no make.

@@ -33,8 +33,8 @@ says() {
   [[ $found == "$expected" ]] || fail "it printed '$found', expected '$expected'"
 }
 
-# refuses PATTERN COMMAND...: the command fails, and its words match the pattern.
-refuses() {
+# expect_failure PATTERN COMMAND...: the command fails, and its words match the pattern.
+expect_failure() {
   local pattern=$1 words
   shift
   printf '$ %s\n' "$*"
@@ -60,7 +60,7 @@ says "0 of 1" "$work/build/ranks"
 says "0 of 2" env RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29400 \
   "$work/build/ranks"
 says "1" "$work/build/sum" gloo
-refuses "backend 'tin': libtorchbridge_tin.so: cannot open" "$work/build/sum" tin
+expect_failure "backend 'tin': libtorchbridge_tin.so: cannot open" "$work/build/sum" tin
 [[ ! -e $prefix/lib/libtorchbridge_mpi.so ]] || says $'3\n3' mpirun --oversubscribe -np 2 "$work/build/sum" mpi
 
 # Installed in its turn, the program still finds its libtorch and the backends.
@@ -72,8 +72,8 @@ user "${configure[@]}" -B "$work/bridge" -DCOMPONENTS=bridge -DTORCHBRIDGE_TORCH
   cat "$work/log"
   fail "the bridge wants libtorch"
 }
-refuses 'in none of /none ' "${configure[@]}" -B "$work/refused" -DTORCHBRIDGE_TORCH_ROOT=/none
-refuses "component 'bogus': expected one of bridge" "${configure[@]}" -B "$work/refused" -DCOMPONENTS=bogus
+expect_failure 'in none of /none ' "${configure[@]}" -B "$work/failed" -DTORCHBRIDGE_TORCH_ROOT=/none
+expect_failure "component 'bogus': expected one of bridge" "${configure[@]}" -B "$work/failed" -DCOMPONENTS=bogus
 
 # The programs that come along, on their own data.
 says "" "$prefix/bin/torchbridge" exec -- true

@@ -35,7 +35,7 @@ int stream_of_message() {
 
 std::string program_name() { return program_invocation_short_name; }
 
-void say(const std::string& text) {
+void print_message(const std::string& text) {
   const std::scoped_lock lock(mutex);
   end_drawn_line_for_message();
   std::cerr << program_name() + ": " + text + "\n" << std::flush;

@@ -9,7 +9,7 @@ namespace torchbridge::train {
 std::string program_name();
 
 // Prints "PROGRAM: TEXT" and a line end to stderr. Any thread.
-void say(const std::string& text);
+void print_message(const std::string& text);
 
 // Whether stdout is forwarded to a terminal of the parent process: mpirun gives rank 0 a pseudo-terminal, and forwards
 // its output and stderr to the terminal of mpirun.
@@ -19,7 +19,7 @@ bool is_forwarded_to_terminal();
 void draw_line(const std::string& text);
 // Ends the progress line, if there is one, before other output to stdout.
 void end_drawn_line();
-// The same before a message on stderr; say() calls it. Safe in a signal handler.
+// The same before a message on stderr; print_message() calls it. Safe in a signal handler.
 void end_drawn_line_for_message();
 
 // Throws TrainError if any output to stdout so far could not be written.

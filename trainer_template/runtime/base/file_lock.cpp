@@ -23,7 +23,8 @@ bool lock_file(const Socket& file, const std::string& what) {
   const auto deadline = Clock::now() + kLockTimeout;
   while (flock(file.descriptor(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) {
-      say(what + " cannot be locked (" + std::strerror(errno) + "): a second run that uses it is not detected");
+      print_message(what + " cannot be locked (" + std::strerror(errno) +
+                    "): a second run that uses it is not detected");
       return true;
     }
     if (Clock::now() > deadline) return false;

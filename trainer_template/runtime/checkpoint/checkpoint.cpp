@@ -82,8 +82,8 @@ void Checkpoints::save(const TrainState& state, const ModelTensors& model, Optim
   if (running_ && running_->step() == state.step) return;
   if (running_ && !end_running_save(options_.on_pending_save)) {
     if (group_.is_first())
-      say("checkpoint of step " + std::to_string(state.step) + " skipped: the save of step " +
-          std::to_string(running_->step()) + " is still running");
+      print_message("checkpoint of step " + std::to_string(state.step) + " skipped: the save of step " +
+                    std::to_string(running_->step()) + " is still running");
     return;
   }
   if (last_saved_ == folder_of(state.step)) return;

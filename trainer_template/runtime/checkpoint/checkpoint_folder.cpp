@@ -53,8 +53,8 @@ void resolve_steps_without_done(const fs::path& root) {
     }
     real_files().remove(folder / kDoneFile);  // it may be a link or a folder
     mark_complete(real_files(), folder);
-    say("checkpoint " + folder.string() + " has no " + kDoneFile + ", but all its files are valid: " + kDoneFile +
-        " is written");
+    print_message("checkpoint " + folder.string() + " has no " + kDoneFile +
+                  ", but all its files are valid: " + kDoneFile + " is written");
   }
   if (!damaged.empty() && complete_steps(root).empty()) {
     throw TrainError(
@@ -74,7 +74,11 @@ Socket acquire_folder(const fs::path& folder) {
     if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), error);
     if (error)
       throw TrainError("cannot create checkpoint folder '" + folder.string() + "': " + error.message() + kAdvice);
-    real_files().make_folder(folder);
+    try {
+      real_files().make_folder(folder);
+    } catch (const TrainError& cause) {
+      throw TrainError(cause.what() + kAdvice);
+    }
   }
   Socket lock = lock_folder(folder);
   for (const fs::path& path : leftovers(folder)) real_files().remove(path);

@@ -122,11 +122,12 @@ void SaveThread::complete(const std::vector<std::string>& reports) {
   }
   if (failure.empty()) {
     const std::string error = update_latest_and_prune(request_.files, request_.root, step(), request_.retention);
-    if (!error.empty()) say("the checkpoint of step " + std::to_string(step()) + " is complete, but " + error);
+    if (!error.empty())
+      print_message("the checkpoint of step " + std::to_string(step()) + " is complete, but " + error);
     return finish({});
   }
-  say("checkpoint of step " + std::to_string(step()) + " is not saved: " + failure +
-      "; older checkpoints stay, and the next save tries again");
+  print_message("checkpoint of step " + std::to_string(step()) + " is not saved: " + failure +
+                "; older checkpoints stay, and the next save tries again");
   remove_unpublished(request_.files, request_.root, request_.temporary, step());
   finish(failure);
 }

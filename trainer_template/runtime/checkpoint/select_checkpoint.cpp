@@ -150,7 +150,7 @@ std::optional<SelectedCheckpoint> select_checkpoint(const fs::path& root, const 
     auto selected = verified_by_all(folder, group, needed);
     if (selected) return *std::move(selected);
     const std::string fault = folder.string() + ": " + selected.error().message;
-    if (group.is_first() && all.steps.size() > 1) say("checkpoint skipped: " + fault);
+    if (group.is_first() && all.steps.size() > 1) print_message("checkpoint skipped: " + fault);
     if (newest_fault.empty()) newest_fault = fault;
   }
   all_or_none(group, [&] { fail(all, resume, newest_fault); });

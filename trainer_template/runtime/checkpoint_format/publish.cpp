@@ -37,9 +37,9 @@ void rename_to_aside(FileLayer& files, const fs::path& folder, const std::string
   const bool replaces_another = fs::exists(fs::symlink_status(aside, ignored));
   files.remove(aside);
   files.rename(folder, aside);
-  say("checkpoint " + folder.string() + " renamed to " + aside.filename().string() +
-      (replaces_another ? ", which replaces an earlier folder of that name" : "") + ": " + why +
-      "; remove it with rm -r if you do not need it");
+  print_message("checkpoint " + folder.string() + " renamed to " + aside.filename().string() +
+                (replaces_another ? ", which replaces an earlier folder of that name" : "") + ": " + why +
+                "; remove it with rm -r if you do not need it");
 }
 
 void rename_newer_to_aside(FileLayer& files, const fs::path& root, std::int64_t step) {

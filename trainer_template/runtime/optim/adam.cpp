@@ -6,7 +6,6 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
-#include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/optim/local_optimizer.h"
 
 namespace torchbridge::train {
@@ -22,10 +21,7 @@ class Adam final : public LocalOptimizer {
               const std::optional<at::Tensor>& found_inf) override {
     Tensors parameters, gradients, averages, squares, largest, steps;
     for (Member& member : members) {
-      if (member.gradient.is_sparse()) {
-        throw TrainError("parameter '" + member.name +
-                         "' has a sparse gradient, which adam and adamw do not support: use sgd");
-      }
+      reject_sparse_gradient(member);
       if (member.state.empty()) member.state = make_state(options, member.parameter.detach());
       parameters.push_back(member.parameter);
       gradients.push_back(member.gradient);

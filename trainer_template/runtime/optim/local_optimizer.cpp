@@ -61,6 +61,12 @@ LocalOptimizer::LocalOptimizer(std::string kind, std::vector<ParameterGroup> gro
   }
 }
 
+void LocalOptimizer::reject_sparse_gradient(const Member& member) const {
+  if (!member.gradient.is_sparse()) return;
+  throw TrainError("parameter '" + member.name + "' has a sparse gradient, which " + kind_ +
+                   " does not support: use sgd");
+}
+
 void LocalOptimizer::take_step(const at::Tensor& found_inf) {
   const at::NoGradGuard no_grad;
   for (std::size_t g = 0; g < groups_.size(); ++g) {

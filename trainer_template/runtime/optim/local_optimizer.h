@@ -28,6 +28,9 @@ class LocalOptimizer : public Optimizer {
     NamedTensors& state;
   };
 
+  // Throws TrainError.
+  void reject_sparse_gradient(const Member& member) const;
+
  private:
   enum class Taken { kCopied, kAdopted };
 

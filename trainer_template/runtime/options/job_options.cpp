@@ -95,7 +95,7 @@ void declare_system(OptionTable& table, Options& o) {
             {.on_ranks = OnRanks::kOwn, .is_shown = true, .choices = {"auto", "cpu", "cuda"}});
   table.add("--workers", &o.workers, "Threads that prepare batches; 0: none",
             {.on_ranks = OnRanks::kOwn, .is_shown = true, .check = whole_between(0, 256)});
-  table.add("--heartbeat", &o.heartbeat_s,
+  table.add("--heartbeat-timeout", &o.heartbeat_timeout_s,
             "Seconds without a heartbeat after which a rank is lost and the job ends; 0: no heartbeats",
             {.on_ranks = OnRanks::kRankZero, .check = number_between(0, 1e6)});
   table.add("--timeout", &o.timeout_s, "Timeout of a collective in seconds",

@@ -52,6 +52,7 @@ inline constexpr OptionSuggestion kSuggestedOptions[] = {
     {"enable-profiling", "profile"},
     {"config-file", "config"},
     // earlier versions of this one
+    {"heartbeat", "heartbeat-timeout"},
     {"ledger", "sample-log"},
     {"save-busy", "on-pending-save"},
     // transformers.Trainer and torchvision's references

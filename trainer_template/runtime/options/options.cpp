@@ -73,7 +73,7 @@ GroupOptions Options::group() const {
   options.check_gpu = [precision = precision](const CudaGpu& gpu) { return check_precision(precision, gpu); };
   options.init_method = *parse_init_method(init_method);
   options.timeout = milliseconds(timeout_s);
-  options.heartbeat_timeout = milliseconds(heartbeat_s);
+  options.heartbeat_timeout = milliseconds(heartbeat_timeout_s);
   if (join_timeout_s) options.join_timeout = milliseconds(*join_timeout_s);
   return options;
 }

@@ -82,7 +82,7 @@ struct Options {
 
   std::string backend = "auto", device = "auto", init_method;
   int workers = 1;
-  double heartbeat_s = 4;
+  double heartbeat_timeout_s = 4;
   double timeout_s = 600;
   std::optional<double> join_timeout_s;  // not set: GroupOptions' default
 

@@ -48,7 +48,7 @@ void back_up(const fs::path& file, const std::string& reason, const char* option
     throw cannot_open(
         file, "it " + reason + " and cannot be copied to '" + copy.string() + "' (" + error.message() + ")", option);
   }
-  say("'" + file.string() + "' " + reason + ": copied to '" + copy.string() + "'");
+  print_message("'" + file.string() + "' " + reason + ": copied to '" + copy.string() + "'");
 }
 
 }  // namespace torchbridge::train

@@ -88,8 +88,8 @@ bool RecordFile::replace_end(std::string_view end, std::string_view record) {
     return true;
   }
   if (!failing_)
-    say("cannot write '" + path_.string() + "': " + std::strerror(error) +
-        "; training continues, and records are lost until writing succeeds again");
+    print_message("cannot write '" + path_.string() + "': " + std::strerror(error) +
+                  "; training continues, and records are lost until writing succeeds again");
   failing_ = incomplete_ = true;
   return false;
 }

@@ -23,7 +23,7 @@ void quiet_c10d(const EnvMap& environment) {
 }
 
 int report_error(int rank, const std::string& message, ExitCode code) {
-  say("rank " + std::to_string(rank) + ": " + message);
+  print_message("rank " + std::to_string(rank) + ": " + message);
   return static_cast<int>(code);
 }
 

@@ -116,8 +116,8 @@ void RunLog::stop(std::int64_t step, const std::vector<std::string>& reasons, co
   if (checkpoints.enabled())
     saved = step == 0 ? "the same command starts again at step 0"
                       : "the same command resumes from " + checkpoints.last_saved().string();
-  say((reason == reasons.end() ? "" : *reason + ": ") + "stopped after step " + std::to_string(step) + " of " +
-      std::to_string(total_steps_) + "; " + saved);
+  print_message((reason == reasons.end() ? "" : *reason + ": ") + "stopped after step " + std::to_string(step) +
+                " of " + std::to_string(total_steps_) + "; " + saved);
 }
 
 void RunLog::finish(std::int64_t steps, const Evaluation& result, const std::string& rate,

@@ -16,8 +16,8 @@ at::Tensor empty_pinned(at::IntArrayRef sizes, at::ScalarType type) {
   } catch (const c10::Error& error) {
     static std::atomic<bool> is_reported{false};
     if (!is_reported.exchange(true)) {
-      say("no pinned memory (" + one_line(error) +
-          "): copies between GPU and CPU use pageable memory, which is slower");
+      print_message("no pinned memory (" + one_line(error) +
+                    "): copies between GPU and CPU use pageable memory, which is slower");
     }
     return at::empty(sizes, type);
   }

@@ -74,7 +74,8 @@ void NonFinite::report(const FinishedStep& step) {
   const bool is_reporter = group_.minimum(is_concerned ? group_.rank() : group_.world_size()) == group_.rank();
   if (options_.on_nan == OnNan::kSkip) {
     if (is_reporter)
-      say("rank " + std::to_string(group_.rank()) + ": " + description(step, group_) + "; the step is skipped");
+      print_message("rank " + std::to_string(group_.rank()) + ": " + description(step, group_) +
+                    "; the step is skipped");
     return;
   }
   if (!is_reporter) throw PeerFailed();

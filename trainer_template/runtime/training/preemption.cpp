@@ -101,7 +101,8 @@ Preemption::Preemption(const PreemptionOptions& options) : options_(options) {
   if (options_.end_of_job && *options_.end_of_job <= Clock::now()) {
     options_.end_of_job.reset();
     if (options_.is_reporter && options_.before_end)
-      say("the end of the job is past: its time limit was extended and the new end is not known; --stop-before-limit "
+      print_message(
+          "the end of the job is past: its time limit was extended and the new end is not known; --stop-before-limit "
           "has no effect");
   }
   first_signal = 0;

@@ -85,7 +85,7 @@ void StepProfile::start() {
 
 // A lost trace does not end training.
 void StepProfile::write_or_report() try { write(); } catch (const TrainError& error) {
-  say(error.what());
+  print_message(error.what());
   failed_ = true;
 }
 
@@ -93,8 +93,8 @@ void StepProfile::finish() {
   write();
   if (failed_) throw TrainError("the trace of --profile could not be written");
   if (options_.steps == 0 || written_) return;
-  say("--profile: no step was traced: tracing starts at step " + std::to_string(options_.after + 1) +
-      ", and this run took " + std::to_string(begun_) + " steps");
+  print_message("--profile: no step was traced: tracing starts at step " + std::to_string(options_.after + 1) +
+                ", and this run took " + std::to_string(begun_) + (begun_ == 1 ? " step" : " steps"));
 }
 
 void StepProfile::write() {

@@ -293,7 +293,7 @@ TEST(Binding, RejectsListsThatCudaWouldTruncate) {
     EXPECT_EQ(bound({{"CUDA_VISIBLE_DEVICES", "0,,1"}}, rule).error().message,
               "CUDA_VISIBLE_DEVICES='0,,1': an empty name");
     EXPECT_EQ(bound({{"CUDA_VISIBLE_DEVICES", "1,1"}}, rule).error().message,
-              "CUDA_VISIBLE_DEVICES='1,1': a GPU is named twice");
+              "CUDA_VISIBLE_DEVICES='1,1': a GPU is named twice: name each GPU once");
     EXPECT_NE(bound({{"CUDA_VISIBLE_DEVICES", std::string(600, ',')}}, rule)
                   .error()
                   .message.find("more GPUs than a node has"),

@@ -25,7 +25,7 @@ const char* const kNumbers[] = {"MASTER_PORT",
                                 "TORCHELASTIC_MAX_RESTARTS",
                                 "TORCH_NCCL_ASYNC_ERROR_HANDLING"};
 
-void expect_refused(const std::string& name, const std::string& value) {
+void expect_rejected(const std::string& name, const std::string& value) {
   const auto checked = check_exported({{name, value}}, false);
   ASSERT_FALSE(checked) << name << "=" << value.substr(0, 40);
   const std::string& message = checked.error().message;
@@ -52,19 +52,19 @@ TEST(ExportedValues, AreAcceptedWhereTheyAreValid) {
 
 TEST(ExportedValues, AreRejectedWhereTheyAreInvalid) {
   for (const auto& value : kNoText) {
-    for (const char* name : kText) expect_refused(name, value);
-    for (const char* name : kTextOrEmpty) expect_refused(name, value);
-    for (const char* name : kHosts) expect_refused(name, value);
-    for (const char* name : kNumbers) expect_refused(name, value);
+    for (const char* name : kText) expect_rejected(name, value);
+    for (const char* name : kTextOrEmpty) expect_rejected(name, value);
+    for (const char* name : kHosts) expect_rejected(name, value);
+    for (const char* name : kNumbers) expect_rejected(name, value);
   }
   for (const char* value : {"", "-1", "99999999999999999999", "%n%s", "1 ", "0x1"}) {
-    for (const char* name : kNumbers) expect_refused(name, value);
+    for (const char* name : kNumbers) expect_rejected(name, value);
   }
-  for (const char* name : kText) expect_refused(name, "");
-  for (const char* name : kHosts) expect_refused(name, "");
-  for (const char* name : kHosts) expect_refused(name, "%n%s");
-  for (const char* value : {"", "true", "1"}) expect_refused("TORCHELASTIC_USE_AGENT_STORE", value);
-  for (const char* value : {"1,", ",1", "0", "1,-1"}) expect_refused("OMP_NUM_THREADS", value);
+  for (const char* name : kText) expect_rejected(name, "");
+  for (const char* name : kHosts) expect_rejected(name, "");
+  for (const char* name : kHosts) expect_rejected(name, "%n%s");
+  for (const char* value : {"", "true", "1"}) expect_rejected("TORCHELASTIC_USE_AGENT_STORE", value);
+  for (const char* value : {"1,", ",1", "0", "1,-1"}) expect_rejected("OMP_NUM_THREADS", value);
 }
 
 TEST(ExportedValues, ThatAreReplacedAreNotChecked) {

@@ -39,6 +39,23 @@ const EnvMap kSpectrum = {{"OMPI_COMM_WORLD_RANK", "1"},
                           {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
 const EnvMap kPals = {{"PALS_RANKID", "1"}, {"PMI_RANK", "1"}, {"PMI_SIZE", "4"}};
 
+TEST(JobKey, DiffersBetweenJobsAndNotBetweenRanks) {
+  const EnvMap rank0 = {{"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "1"}, {"SLURM_PROCID", "0"}};
+  const EnvMap rank1 = {{"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "1"}, {"SLURM_PROCID", "1"}};
+  const EnvMap other_step = {{"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "2"}, {"SLURM_PROCID", "0"}};
+  EXPECT_EQ(job_key(rank0), job_key(rank1));
+  EXPECT_NE(job_key(rank0), job_key(other_step));
+  EXPECT_NE(job_key({{"PALS_APID", "7"}}), job_key({{"FLUX_JOB_ID", "7"}}));
+  EXPECT_EQ(job_key({{"HOME", "/root"}}), "");
+}
+
+TEST(StartsRanks, KnowsMpirunAndItsDaemonsByName) {
+  for (const char* name : {"mpirun", "mpiexec.hydra", "orterun", "orted", "prterun", "prted", "hydra_pmi_proxy"}) {
+    EXPECT_TRUE(starts_ranks(name)) << name;
+  }
+  for (const char* name : {"", "slurmstepd", "srun", "python3", "my_mpirun"}) EXPECT_FALSE(starts_ranks(name)) << name;
+}
+
 TEST(FindLauncher, TheInnermostWins) {
   const struct {
     const char* what;

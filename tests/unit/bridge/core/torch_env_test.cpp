@@ -84,6 +84,18 @@ TEST(TorchEnv, NamesWhatIsMissingOrContradicts) {
   }
 }
 
+// Other ranks may have right values: the rank with the wrong one reports it.
+TEST(TorchEnv, AWrongValueOfOneRankIsAnErrorOfThisProcess) {
+  for (const char* name : {"RANK", "LOCAL_RANK", "GROUP_RANK", "LOCAL_WORLD_SIZE"}) {
+    const auto env = torch_env_from(with(kComplete, name, "9"));
+    ASSERT_FALSE(env) << name;
+    EXPECT_TRUE(env.error().only_here) << name;
+  }
+  const auto env = torch_env_from(with(kComplete, "MASTER_PORT", "65536"));
+  ASSERT_FALSE(env);
+  EXPECT_FALSE(env.error().only_here);
+}
+
 // The other nodes of the step have the plugin, and no error.
 TEST(TorchEnv, OfANodeWithoutThePluginIsAnErrorThatThisNodeReports) {
   const EnvMap all = {

@@ -23,7 +23,7 @@ TEST(Program, OfAnOptionThatIsGivenTwiceTheLastValueCounts) {
 }
 
 std::string complaint(const std::string& line) {
-  CLI::App app;
+  CLI::App app("", "program");
   set_up(app);
   double lr = 0;
   int batch_size = 0;
@@ -31,7 +31,11 @@ std::string complaint(const std::string& line) {
   app.add_option_group("group")->add_option("--batch-size", batch_size);
   auto* convert = app.add_subcommand("convert");
   std::string from;
+  std::string kind;
   convert->add_option("from", from)->required();
+  convert->add_option("to", from)->required();
+  convert->add_option("--kind", kind)->check(CLI::IsMember({"a", "b"}));
+  app.add_subcommand("list")->add_option("folder", from)->required();
   convert->add_option("--optimizer", from);
   const OptionSuggestion kOthers[] = {{"learning-rate", "lr"}, {"training.steps", "batch-size"}};
   try {
@@ -58,6 +62,43 @@ TEST(Program, AnUnknownOptionIsReportedWithTheNearest) {
       {"--lr 0.1 0.2", "unexpected argument '0.2'"},
   };
   for (const auto& [line, expected] : kCases) EXPECT_EQ(complaint(line), expected) << line;
+}
+
+TEST(Program, AMissingValueOrArgumentIsReportedWithWhatIsExpected) {
+  const std::pair<const char*, const char*> kCases[] = {
+      {"--lr", "--lr needs a value: a number"},
+      {"--batch-size", "--batch-size needs a value: a whole number"},
+      {"convert a b --kind", "--kind needs a value: one of a|b"},
+      {"convert a b --optimizer", "--optimizer needs a value"},
+      {"convert", "convert needs FROM and TO: program convert FROM TO"},
+      {"convert a", "convert needs FROM and TO: program convert FROM TO"},
+      {"list", "list needs FOLDER: program list FOLDER"},
+      {"convert a b", ""},
+      {"", ""},
+  };
+  for (const auto& [line, expected] : kCases) EXPECT_EQ(complaint(line), expected) << line;
+}
+
+TEST(Program, AMissingOrUnknownSubcommandIsReportedWithThoseThatAreThere) {
+  const std::pair<const char*, const char*> kCases[] = {
+      {"", "expected a subcommand: exec, env or explain"},
+      {"foo", "unknown subcommand 'foo': expected exec, env or explain"},
+      {"foo --option 1 bar", "unknown subcommand 'foo': expected exec, env or explain"},
+      {"--option 1", "unknown option '--option'"},
+      {"exec foo", "unexpected argument 'foo'"},
+  };
+  for (const auto& [line, expected] : kCases) {
+    CLI::App app("", "program");
+    set_up(app);
+    app.require_subcommand(1);
+    for (const char* name : {"exec", "env", "explain"}) app.add_subcommand(name);
+    try {
+      app.parse(line);
+      ADD_FAILURE() << line;
+    } catch (const CLI::ParseError& error) {
+      EXPECT_EQ(command_line_error(app, error), expected) << line;
+    }
+  }
 }
 
 std::string asked(CLI::App& app, const std::string& line) {

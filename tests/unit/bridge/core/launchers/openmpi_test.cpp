@@ -62,6 +62,13 @@ TEST(Mpirun, OneNodeNeedsNoNodeExchange) {
   }
 }
 
+TEST(Mpirun, AVariableThatIsMissingIsNamedWithTheRemedy) {
+  EXPECT_EQ(
+      read_openmpi({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}).error().message,
+      "OMPI_COMM_WORLD_LOCAL_SIZE is not set, although OMPI_COMM_WORLD_RANK is: start the program with mpirun, or "
+      "unset OMPI_COMM_WORLD_RANK");
+}
+
 TEST(Mpirun, NamesTheVariableThatIsWrong) {
   const struct {
     const EnvMap& environment;

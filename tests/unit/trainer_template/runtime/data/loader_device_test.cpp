@@ -66,8 +66,8 @@ TEST(DeviceLoader, CopiesFromPinnedMemoryOnStreamsOfTheWorkers) {
     streams.insert(copy.stream);
   }
   EXPECT_LE(streams.size(), 2u);
-  const auto keepers = fake_device::keepers();
-  EXPECT_EQ(keepers, std::vector<c10::StreamId>(8, 0)) << "the training stream uses all tensors";
+  const auto recorded = fake_device::recorded_streams();
+  EXPECT_EQ(recorded, std::vector<c10::StreamId>(8, 0)) << "the training stream uses all tensors";
   EXPECT_EQ(fake_device::waiting(), 0u);
 }
 
@@ -99,7 +99,7 @@ TEST(DeviceLoader, OrdinaryMemoryIsCopiedToo) {
 TEST(DeviceLoader, UsesPageableMemoryWhereNoPinnedIsLeft) {
   const Numbers numbers;
   fake_device::forget();
-  fake_device::refuse_pinned_memory(true);
+  fake_device::reject_pinned_memory(true);
   testing::internal::CaptureStderr();
   std::vector<std::int64_t> inputs;
   {
@@ -109,7 +109,7 @@ TEST(DeviceLoader, UsesPageableMemoryWhereNoPinnedIsLeft) {
       for (const auto value : values(batch->inputs)) inputs.push_back(value);
     }
   }
-  fake_device::refuse_pinned_memory(false);
+  fake_device::reject_pinned_memory(false);
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
             "device_test: no pinned memory (out of locked memory): "
             "copies between GPU and CPU use pageable memory, which is slower\n");

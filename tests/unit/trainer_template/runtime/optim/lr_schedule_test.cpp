@@ -92,7 +92,7 @@ TEST(LrSchedule, AddedByTheProgramIsNamedWithTheOthers) {
   EXPECT_TRUE(contains(parse_lr_schedule("halves").error().message, "'halves': expected one of constant, "));
 }
 
-TEST(LrSchedule, SaysWhatIsWrong) {
+TEST(LrSchedule, NamesWhatIsWrong) {
   const std::pair<const char*, const char*> cases[] = {
       {"", "'': expected one of constant, step, multi-step, cosine, polynomial, one-cycle, plateau"},
       {"cosin", "'cosin': expected one of constant, "},

@@ -263,7 +263,7 @@ TEST(StatePieces, KeepsTheWantedRangeOfAllPieces) {
   }
 }
 
-TEST(StatePieces, SaysWhatIsMissing) {
+TEST(StatePieces, NamesWhatIsMissing) {
   StatePieces pieces({{"p", {.begin = 0, .end = 10, .total = 10}}, {"elsewhere", {.begin = 4, .end = 4, .total = 10}}});
   pieces.add({{"p.exp_avg", at::ones({7})}, {"elsewhere.exp_avg", at::ones({7})}, {"other.exp_avg", at::ones({7})}});
   EXPECT_TRUE(contains(error_of([&] { pieces.take(); }), "'p.exp_avg' has 7 elements, expected 10"));

@@ -99,7 +99,8 @@ TEST(Preemption, AnEndInThePastIsNoReasonToStop) {
   testing::internal::CaptureStderr();
   const Preemption preemption({.before_end = std::chrono::seconds(100), .end_of_job = past});
   EXPECT_FALSE(preemption.requested());
-  EXPECT_TRUE(testing::internal::GetCapturedStderr().starts_with("train_plain_test: the end of the job is past"));
+  EXPECT_TRUE(
+      testing::internal::GetCapturedStderr().starts_with("train_without_libtorch_test: the end of the job is past"));
 }
 
 TEST(Preemption, AFailedWriteDoesNotEndTheProcess) {
