@@ -55,7 +55,7 @@ for second in "$plugin" "$work/copy.so"; do
     TORCHBRIDGE_OPTIONS=$list expect $'0/3 n0\n1/3 n1\n2/3 n1' \
       on_login srun -n3 -m arbitrary -w n0,n1,n1 --torch-env=ranks=block sh -c "$show"
   done
-  TORCHBRIDGE_OPTIONS=verbose=no expect $'0/2 n0\n1/2 n1' on_login srun -N2 -n2 sh -c "$show"
+  TORCHBRIDGE_OPTIONS=verbose=no expect $'0/2 n0\n1/2 n1' on_login srun -N2 -n2 -w n0,n1 sh -c "$show"
   grep -q "^torch-env: plugstack.conf on n1 loads the plugin twice: remove one of the lines$" "$work/stderr" ||
     fail "no line about it: $(cat "$work/stderr")"
   expect_one_line_of_ours
@@ -63,7 +63,7 @@ done
 as_before
 printf "optional $plugin\n" >"$work/included.conf"
 expect $'0/2 n0\n1/2 n1' from_login_with "include $work/included.conf\noptional $plugin\n" \
-  srun -N2 -n2 --torch-env sh -c "$show"
+  srun -N2 -n2 -w n0,n1 --torch-env sh -c "$show"
 grep -q '^srun: spank: option "torch-env" provided by both torch_env.so and torch_env.so$' "$work/stderr" ||
   fail "Slurm prints nothing: $(cat "$work/stderr")"
 
@@ -108,7 +108,7 @@ as_before
 # Wrong site defaults on one node have no effect: those of the login node are used. Where the login node has no plugin,
 # each node uses its own.
 with_plugstack n1 "optional $plugin ranks=hilbert\n"
-expect $'0/2 n0\n1/2 n1' on_login srun -N2 -n2 --torch-env sh -c "$show"
+expect $'0/2 n0\n1/2 n1' on_login srun -N2 -n2 -w n0,n1 --torch-env sh -c "$show"
 TORCHBRIDGE_OPTIONS=omp=2 expect_error \
   "torch-env: plugstack.conf: option 'ranks=hilbert': expected ranks=slurm\|block \(on n1\)$" 10 \
   from_login_with "" srun -N2 -n4 -w n0,n1 sleep 1000
@@ -125,7 +125,7 @@ done
 
 # No plugin on the login node: the option is unknown, but the variable works.
 expect_error "^srun: unrecognized option '--torch-env'$" 10 from_login_with "" srun -N2 -n2 --torch-env true
-TORCHBRIDGE_OPTIONS=ranks=block expect $'0/2 n0\n1/2 n1' from_login_with "" srun -N2 -n2 sh -c "$show"
+TORCHBRIDGE_OPTIONS=ranks=block expect $'0/2 n0\n1/2 n1' from_login_with "" srun -N2 -n2 -w n0,n1 sh -c "$show"
 
 # Only the variable requests the plugin, and --export=NONE drops it: the nodes get its list from srun, after the site's.
 TORCHBRIDGE_OPTIONS=ranks=block expect $'0/2 29519 3\n1/2 29519 3' \
