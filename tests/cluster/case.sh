@@ -46,13 +46,12 @@ expect_error() {
   ((matches == 1)) || fail "$matches lines match '$pattern', expected one"
 }
 
-# expect_one_report PATTERN COMMAND...: the command, a job of "torchbridge exec", fails within 45 s, one rank reports
-# why, and no rank prints anything of its program. A step that ends while srun launches it holds srun for KillWait + 2,
-# which is 32 s.
+# expect_one_report PATTERN COMMAND...: the command, a job of "torchbridge exec", fails within 30 s, one rank reports
+# why, and no rank's program has printed anything.
 expect_one_report() {
   local pattern=$1
   shift
-  expect_error "^torchbridge: $pattern" 45 "$@"
+  expect_error "^torchbridge: $pattern" 30 "$@"
   (($(grep -c '^torchbridge: ' "$work/stderr") == 1)) || fail "expected one report"
   [[ ! -s $work/stdout ]] || fail "a program ran: $(cat "$work/stdout")"
 }

@@ -25,12 +25,16 @@ expect "0 0 4 6
 expect "0 0 2 1
 1 0 2 1" on_login srun -N2 --ntasks-per-node=1 --torch-env "$python" -m torch.distributed.run "$work/train.py"
 
-# --standalone has its effect: each node is a job of its own. tests/unit has the ways to write it in a command.
+# --standalone has its effect: each node is a job of its own.
 expect "0 0 1 0
 0 0 1 0" on_login srun -N2 --ntasks-per-node=1 --torch-env \
   "$python" -m torch.distributed.run --standalone "$work/train.py"
+expect "0 0 1 0
+0 0 1 0" on_login srun -N2 --ntasks-per-node=1 --torch-env \
+  bash -c "$python -m torch.distributed.run --standalone $work/train.py"
 echo "$python -m torch.distributed.run --standalone $work/train.py" >"$work/alone.sh"
-expect "0 0 1 0" on_login srun -N1 --ntasks-per-node=1 --torch-env bash "$work/alone.sh"
+expect "0 0 1 0
+0 0 1 0" on_login srun -N2 --ntasks-per-node=1 --torch-env bash "$work/alone.sh"
 
 # torchrun started by a shell: the plugin finds it in the shell's command; in a script file the flags of
 # docs/use/slurm.md are needed.
