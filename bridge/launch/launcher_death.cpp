@@ -5,7 +5,7 @@
 
 #include <csignal>
 
-#include "bridge/launch/launcher_of_process.h"
+#include "bridge/core/launcher.h"
 
 namespace torchbridge {
 namespace {
@@ -13,7 +13,8 @@ namespace {
 constexpr pid_t kInit = 1;
 
 bool parent_is_a_launcher(const EnvMap& environment) {
-  const bool of_mpirun = is_mpirun(environment);
+  const Launcher* launcher = innermost_launcher(environment);
+  const bool of_mpirun = launcher != nullptr && launcher->kind == Launcher::Kind::kMpi;
   // The SPANK plugin sets TORCHELASTIC_RUN_ID too, and Slurm ends its tasks itself.
   const bool under_slurm_step = environment.has("SLURM_STEP_ID") && !of_mpirun;
   return !under_slurm_step && (of_mpirun || environment.has("TORCHELASTIC_RUN_ID"));
