@@ -1,43 +1,13 @@
 // Ranks as processes: started with torchrun's variables, watched, killed, and waited for with a deadline.
 #pragma once
 
-#include <sys/types.h>
-
 #include <chrono>
-#include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
+#include "tests/support/child_process.h"
 #include "tests/support/free_port.h"
 #include "tests/support/temporary_folder.h"
-
-using Words = std::vector<std::string>;
-using Variables = std::map<std::string, std::string>;
-
-// A child process with its output in files. The destructor kills it.
-class Process {
- public:
-  Process(const Words& command, const Variables& variables, const std::filesystem::path& output);
-  ~Process();
-  Process(Process&& other) noexcept;
-  Process& operator=(Process&&) = delete;
-
-  // The exit code, 128 + signal, or -1 when it did not end in time; then it is killed.
-  int wait(std::chrono::steady_clock::time_point deadline);
-  void signal(int number) const;
-  // Whether it has ended; wait() returns its exit code.
-  bool ended();
-  // Whether it is stopped, by SIGSTOP or the like.
-  bool stopped() const;
-  std::string out() const;
-  std::string error() const;
-
- private:
-  pid_t pid_ = -1;
-  int code_ = 0;
-  std::filesystem::path output_;
-};
 
 // A job of `world_size` ranks of one program on a free port of this host.
 class Ranks {
@@ -70,9 +40,6 @@ void expect_success(Ranks& ranks);
 void expect_error(Ranks& ranks, const std::string& expected);
 // The same, and stderr of all ranks has one line only.
 void expect_one_line(Ranks& ranks, const std::string& expected);
-
-// Waits until `fact` holds; false when it does not within the time.
-bool eventually(const std::function<bool()>& fact, std::chrono::milliseconds time = std::chrono::seconds(30));
 
 // The trainer with these options, quiet.
 Words trainer(const Words& options);

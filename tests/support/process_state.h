@@ -15,3 +15,11 @@ inline char process_state(pid_t process) {
   const std::size_t end = stat.rfind(") ");  // a name may hold a parenthesis
   return end == std::string::npos || end + 2 >= stat.size() ? '\0' : stat[end + 2];
 }
+
+// Its parent's id; 0 where there is no such process.
+inline pid_t parent_of(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  const std::string stat{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const std::size_t end = stat.rfind(") ");
+  return end == std::string::npos || end + 4 >= stat.size() ? 0 : std::stoi(stat.substr(end + 4));
+}
