@@ -99,8 +99,11 @@ Result<Socket> bind_to(const Endpoint& address, int flags) {
   Socket socket(::socket(target->family(), SOCK_STREAM | flags, 0));
   if (!socket.open()) return cannot_listen(address, errno);
   const int yes = 1;  // connections of an earlier run that still linger must not keep the port
-  setsockopt(socket.descriptor(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  const auto share = [&] { setsockopt(socket.descriptor(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes); };
+  // A free port is one that no other socket has, also none that would share it.
+  if (address.port != 0) share();
   if (bind(socket.descriptor(), target->get(), target->size) != 0) return cannot_listen(address, errno);
+  if (address.port == 0) share();
   return socket;
 }
 

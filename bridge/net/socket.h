@@ -35,7 +35,7 @@ Result<Socket> listen_on(const Endpoint& address);
 
 // Binds without listening: the kernel gives the port to no other program, but a program that is configured to listen
 // there, as PyTorch's store, still can (both set SO_REUSEADDR). Stays open over exec, and is none of the three standard
-// descriptors. For a program that is to inherit it.
+// descriptors. For a program that is to inherit it. Port 0 lets the kernel choose one that no other socket has.
 Result<Socket> reserve(const Endpoint& address);
 
 // Only one process of this network namespace holds a name (at most 90 bytes) until it, and what it becomes by exec, has
