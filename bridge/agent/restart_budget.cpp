@@ -1,0 +1,101 @@
+#include "bridge/agent/restart_budget.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+
+#include "bridge/agent/guardian.h"
+#include "bridge/base/env_map.h"
+#include "bridge/base/take_until.h"
+
+namespace torchbridge {
+namespace {
+
+Error cannot_keep(const std::string& path, const std::string& reason) {
+  return Error{"cannot keep the number of restarts in '" + printable(path) + "': " + reason};
+}
+
+struct Content {
+  int restarts = 0, guardian = 0;
+};
+
+Result<Content> read_content(const Socket& file, const std::string& path) {
+  char text[32];
+  const ssize_t size = pread(file.descriptor(), text, sizeof text, 0);
+  if (size < 0) return cannot_keep(path, std::strerror(errno));
+  if (size == 0) return Content{};
+  std::string_view rest(text, static_cast<std::size_t>(size));
+  const std::string whole = printable(rest);
+  const auto restarts = parse_integer(take_until(rest, ' '), 0, INT32_MAX);
+  const auto guardian = parse_integer(take_until(rest, '\n'), 1, INT32_MAX);
+  if (!restarts || !guardian) return cannot_keep(path, "it contains '" + whole + "', not two numbers: remove the file");
+  return Content{static_cast<int>(*restarts), static_cast<int>(*guardian)};
+}
+
+// The lock of an agent whose guardian is alive is not waited for.
+bool lock(const Socket& file, int guardian) {
+  const auto deadline = std::chrono::steady_clock::now() + kKillDeadline;
+  while (flock(file.descriptor(), LOCK_EX | LOCK_NB) != 0) {
+    const bool is_ending = guardian != 0 && kill(guardian, 0) != 0 && errno == ESRCH;
+    if (!is_ending || std::chrono::steady_clock::now() > deadline) return false;
+    constexpr int kPause = 5;  // milliseconds
+    poll(nullptr, 0, kPause);
+  }
+  return true;
+}
+
+}  // namespace
+
+Result<RestartBudget> RestartBudget::open(const RunOptions& options, int guardian_pid) {
+  RestartBudget budget;
+  const bool has_id = options.rdzv_id != "none" && !options.is_standalone;
+  if (options.log_dir.empty() || options.log_dir == "/dev/null" || !has_id) return budget;
+  std::string name = options.rdzv_id.substr(0, 200);
+  std::replace(name.begin(), name.end(), '/', '_');
+  const std::string path = options.log_dir + "/" + name + ".restarts";
+  std::error_code error;
+  std::filesystem::create_directories(options.log_dir, error);
+  Socket file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file.open()) return cannot_keep(path, std::strerror(errno));
+  const auto content = read_content(file, path);
+  if (!content) return content.error();
+  if (!lock(file, content->guardian)) return budget;
+  const auto locked = read_content(file, path);  // the agent before this one may have written once more
+  if (!locked) return locked.error();
+  budget.path_ = path;
+  budget.file_ = std::move(file);
+  budget.used_ = locked->restarts;
+  budget.guardian_pid_ = guardian_pid;
+  if (const auto written = budget.write(); !written) return written.error();
+  return budget;
+}
+
+Status RestartBudget::write() const {
+  if (path_.empty()) return Ok{};
+  const std::string text = std::to_string(used_) + " " + std::to_string(guardian_pid_) + "\n";
+  // In this order: at no time is the file without a count.
+  if (pwrite(file_.descriptor(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
+      ftruncate(file_.descriptor(), static_cast<off_t>(text.size())) != 0 || fdatasync(file_.descriptor()) != 0) {
+    return cannot_keep(path_, std::strerror(errno));
+  }
+  return Ok{};
+}
+
+Status RestartBudget::use_one() {
+  ++used_;
+  return write();
+}
+
+void RestartBudget::remove() {
+  if (!path_.empty()) unlink(path_.c_str());
+}
+
+}  // namespace torchbridge
