@@ -1,0 +1,504 @@
+// torchbridge run with real workers that fail, hang, ignore signals and are killed.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/child_process.h"
+#include "tests/support/free_port.h"
+#include "tests/support/process_state.h"
+#include "tests/support/temporary_folder.h"
+
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+Words lines_of(const std::string& text) {
+  Words lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+Words sorted(Words words) {
+  std::sort(words.begin(), words.end());
+  return words;
+}
+
+// A run of shell scripts, each with the test's folder in $F.
+class Agent {
+ public:
+  explicit Agent(const Words& options, const std::string& script, const Variables& more = {})
+      : process_(command(options, {"sh", "-c", script}), variables(more), folder_ / "agent") {}
+  Agent(const Words& options, const Words& program, const Variables& more = {})
+      : process_(command(options, program), variables(more), folder_ / "agent") {}
+
+  int wait(seconds time = seconds(60)) { return process_.wait(std::chrono::steady_clock::now() + time); }
+  bool has_ended() { return process_.ended(); }
+  void signal(int number) const { process_.signal(number); }
+  int pid() const { return process_.pid(); }
+  std::string out() const { return process_.out(); }
+  std::string error() const { return process_.error(); }
+
+  // Files of the test's folder, which workers and the test write to tell each other of facts.
+  std::filesystem::path operator/(const std::string& name) const { return folder_ / name; }
+  void write(const std::string& name) const { folder_.write(name, ""); }
+  std::string read(const std::string& name) const { return folder_.read(name); }
+  bool appears(const std::string& name) const {
+    return eventually([&] { return std::filesystem::exists(folder_ / name); });
+  }
+  // The process whose id a worker has written, whole, into the file.
+  int pid_in(const std::string& name) const {
+    EXPECT_TRUE(eventually([&] { return read(name).ends_with('\n'); })) << name;
+    return std::atoi(read(name).c_str());
+  }
+
+ private:
+  static Words command(const Words& options, const Words& program) {
+    Words words = {TORCHBRIDGE, "run"};
+    words.insert(words.end(), options.begin(), options.end());
+    words.insert(words.end(), program.begin(), program.end());
+    return words;
+  }
+  Variables variables(const Variables& more) const {
+    Variables all = {{"F", folder_.path()}, {"TMPDIR", folder_.path()}};
+    for (const auto& [name, value] : more) all[name] = value;
+    return all;
+  }
+
+  TemporaryFolder folder_;
+  Process process_;
+};
+
+bool ends(int pid) {
+  return eventually([&] { return kill(pid, 0) != 0 || process_state(pid) == 'Z'; });
+}
+
+// Rank 1 waits for the file `go` of the folder, the others for more than the test.
+constexpr char kUntilGo[] = "while [ ! -e $F/go ]; do sleep 0.01; done;";
+
+TEST(AgentRun, GivesWorkersTheirRanksAndOnePort) {
+  Agent agent({"--nproc-per-node", "3"}, "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT");
+  EXPECT_EQ(agent.wait(), 0) << agent.error();
+  const Words lines = sorted(lines_of(agent.out()));
+  ASSERT_EQ(lines.size(), 3u);
+  const std::string port = lines[0].substr(lines[0].rfind(' '));
+  EXPECT_EQ(lines, (Words{"0 0 3 3 127.0.0.1" + port, "1 1 3 3 127.0.0.1" + port, "2 2 3 3 127.0.0.1" + port}));
+  EXPECT_EQ(agent.error(), "");
+}
+
+TEST(AgentRun, PassesArgumentsByteForByte) {
+  const Words arguments = {"$$", "a b", "'\"\\", "line\nline", "", "--nnodes", "-r", std::string(100000, 'x')};
+  Words program = {"/usr/bin/printf", "%s|"};
+  program.insert(program.end(), arguments.begin(), arguments.end());
+  program.push_back("${local_rank}");
+  Agent agent({}, program);
+  EXPECT_EQ(agent.wait(), 0) << agent.error();
+  std::string expected;
+  for (const std::string& argument : arguments) expected += argument + "|";
+  EXPECT_EQ(agent.out(), expected + "0|");
+}
+
+TEST(AgentRun, ReservesAPortThatNoOtherRunHas) {
+  constexpr int kRuns = 100;
+  std::vector<std::unique_ptr<Agent>> agents;
+  for (int i = 0; i < kRuns; ++i) {
+    agents.push_back(std::make_unique<Agent>(Words{"--standalone"}, "echo $MASTER_PORT; touch $F/up; " + std::string(kUntilGo)));
+  }
+  for (const auto& agent : agents) ASSERT_TRUE(agent->appears("up"));
+  std::set<std::string> ports;
+  for (const auto& agent : agents) {
+    agent->write("go");
+    EXPECT_EQ(agent->wait(), 0) << agent->error();
+    ports.insert(agent->out());
+  }
+  EXPECT_EQ(ports.size(), static_cast<std::size_t>(kRuns));
+}
+
+TEST(AgentRun, LetsRankZeroListenOnThePort) {
+  // Python's store binds all interfaces, with SO_REUSEADDR; a program that can take the socket inherits it.
+  Agent agent({}, Words{"/usr/bin/python3", "-c",
+                        "import os, socket\n"
+                        "port = int(os.environ['MASTER_PORT'])\n"
+                        "inherited = socket.socket(fileno=int(os.environ['TORCHBRIDGE_LISTEN_FD']))\n"
+                        "assert inherited.getsockname()[1] == port\n"
+                        "store = socket.create_server(('', port), reuse_port=False)\n"
+                        "socket.create_connection(('127.0.0.1', port))\n"
+                        "store.accept()\n"});
+  EXPECT_EQ(agent.wait(), 0) << agent.error();
+}
+
+TEST(AgentRun, EndsWithTheCodeOfItsRootCause) {
+  const struct {
+    Words program;
+    int code;
+    std::string error;
+  } cases[] = {
+      {{"true"}, 0, ""},
+      {{"sh", "-c", "exit 3"}, 3, "exit code 3"},
+      {{"sh", "-c", "kill -SEGV $$"}, 139, "killed by signal 11 (Segmentation fault)"},
+      {{"sh", "-c", "kill -9 $$"}, 137, "killed by signal 9 (Killed)"},
+      {{"./missing"}, 127, "cannot run './missing': No such file or directory"},
+      {{"/etc"}, 126, "cannot run '/etc': Permission denied"},
+  };
+  for (const auto& c : cases) {
+    Agent agent({"--nproc-per-node", "2"}, c.program);
+    EXPECT_EQ(agent.wait(), c.code) << agent.error();
+    EXPECT_NE(agent.error().find(c.error), std::string::npos) << agent.error();
+  }
+}
+
+TEST(AgentRun, RestartsTheWholeGroupWithAnotherPort) {
+  Agent agent({"--nproc-per-node", "2", "--max-restarts", "3"},
+              "echo $TORCHELASTIC_RESTART_COUNT $MASTER_PORT; touch $F/up.$TORCHELASTIC_RESTART_COUNT.$RANK;"
+              "[ $RANK = 0 ] && [ $TORCHELASTIC_RESTART_COUNT -lt 2 ] || { [ $RANK = 0 ] && exit 0; "
+              "[ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0; sleep 60; };"
+              "while [ ! -e $F/up.$TORCHELASTIC_RESTART_COUNT.1 ]; do sleep 0.01; done; exit 7");
+  EXPECT_EQ(agent.wait(), 0) << agent.error();
+  const Words lines = sorted(lines_of(agent.out()));
+  ASSERT_EQ(lines.size(), 6u) << agent.out();
+  std::set<std::string> ports;
+  for (std::size_t i = 0; i < 6; i += 2) {
+    EXPECT_EQ(lines[i], lines[i + 1]);
+    EXPECT_EQ(lines[i].substr(0, 2), std::to_string(i / 2) + " ");
+    ports.insert(lines[i].substr(2));
+  }
+  EXPECT_EQ(ports.size(), 3u);
+  EXPECT_NE(agent.error().find("restart 2 of 3"), std::string::npos) << agent.error();
+}
+
+TEST(AgentRun, PassesOnThatWorkersWantToBeRequeued) {
+  Agent agent({"--nproc-per-node", "2", "--max-restarts", "3"}, "echo once; exit 75");
+  EXPECT_EQ(agent.wait(), 75) << agent.error();
+  EXPECT_EQ(agent.out(), "once\nonce\n");
+}
+
+TEST(AgentRun, LetsTheOthersFinishTheirCheckpointWhenOneWantsToBeRequeued) {
+  Agent agent({"--nproc-per-node", "2"}, "[ $RANK = 1 ] && { touch $F/ended; exit 75; };"
+                                         "while [ ! -e $F/go ]; do sleep 0.01; done; echo saved; exit 75");
+  ASSERT_TRUE(agent.appears("ended"));
+  agent.write("go");
+  EXPECT_EQ(agent.wait(), 75) << agent.error();
+  EXPECT_EQ(agent.out(), "saved\n");
+}
+
+TEST(AgentRun, EndsACrashLoopEarly) {
+  Agent agent({"--max-restarts", "50"}, "echo once; exit 9");
+  EXPECT_EQ(agent.wait(), 9);
+  EXPECT_EQ(agent.out(), "once\nonce\nonce\n");
+  EXPECT_NE(agent.error().find("not restarted: the same failure 3 times in a row"), std::string::npos) << agent.error();
+}
+
+// The worker's own child leaves its session, and is found all the same.
+constexpr char kWithGrandchild[] =
+    "echo $$ > $F/worker.$RANK; setsid sh -c 'echo $$ > $F/grandchild.$RANK; exec sleep 600' & wait";
+
+TEST(AgentRun, LeavesNothingBehindWhenItIsKilled) {
+  for (const bool is_guardian : {true, false}) {
+    Agent agent({"--nproc-per-node", "2"}, kWithGrandchild);
+    const int pids[] = {agent.pid_in("worker.0"), agent.pid_in("worker.1"), agent.pid_in("grandchild.0"),
+                        agent.pid_in("grandchild.1")};
+    const int inner = parent_of(pids[0]);
+    EXPECT_EQ(parent_of(inner), agent.pid());
+    kill(is_guardian ? agent.pid() : inner, SIGKILL);
+    for (const int pid : pids) EXPECT_TRUE(ends(pid)) << pid << " of the run whose guardian was killed: " << is_guardian;
+    EXPECT_TRUE(ends(inner));
+    EXPECT_EQ(agent.wait(), 137);
+    EXPECT_EQ(agent.error().find("the agent (pid") != std::string::npos, !is_guardian) << agent.error();
+  }
+}
+
+TEST(AgentRun, EndsWhatAFailedWorkerLeaves) {
+  Agent agent({}, "setsid sh -c 'echo $$ > $F/grandchild; exec sleep 600' &"
+                  "while [ ! -s $F/grandchild ]; do sleep 0.01; done; exit 1");
+  const int grandchild = agent.pid_in("grandchild");
+  EXPECT_EQ(agent.wait(), 1);
+  EXPECT_TRUE(kill(grandchild, 0) != 0 || process_state(grandchild) == 'Z');
+}
+
+TEST(AgentRun, LeavesAloneWhatASuccessfulWorkerLeaves) {
+  Agent agent({}, "setsid sh -c 'echo $$ > $F/grandchild; exec sleep 600' &"
+                  "while [ ! -s $F/grandchild ]; do sleep 0.01; done; exit 0");
+  const int grandchild = agent.pid_in("grandchild");
+  EXPECT_EQ(agent.wait(), 0);
+  EXPECT_EQ(kill(grandchild, SIGKILL), 0);
+}
+
+TEST(AgentRun, PassesASignalOnAndLeavesGrace) {
+  Agent agent({"--nproc-per-node", "2"}, "trap 'echo saved; exit 75' TERM; touch $F/up.$RANK; while :; do sleep 0.01; done");
+  ASSERT_TRUE(agent.appears("up.0") && agent.appears("up.1"));
+  agent.signal(SIGTERM);
+  EXPECT_EQ(agent.wait(), 75) << agent.error();
+  EXPECT_EQ(agent.out(), "saved\nsaved\n");
+}
+
+TEST(AgentRun, IsNeverSuccessfulAfterASignal) {
+  Agent agent({"--max-restarts", "3"}, "trap 'exit 0' TERM; touch $F/up; while :; do sleep 0.01; done");
+  ASSERT_TRUE(agent.appears("up"));
+  agent.signal(SIGTERM);
+  EXPECT_EQ(agent.wait(), 143) << agent.error();
+}
+
+TEST(AgentRun, KillsAfterTheGraceWhatIgnoresTheSignal) {
+  Agent agent({"--grace", "0.2", "--nproc-per-node", "2"}, "trap '' TERM; touch $F/up.$RANK; while :; do sleep 0.01; done");
+  ASSERT_TRUE(agent.appears("up.0") && agent.appears("up.1"));
+  agent.signal(SIGTERM);
+  EXPECT_EQ(agent.wait(), 143) << agent.error();
+  EXPECT_NE(agent.error().find("0.2 s after the signal are ended by SIGKILL"), std::string::npos) << agent.error();
+}
+
+TEST(AgentRun, KillsAtTheSecondInterrupt) {
+  Agent agent({"--grace", "600"}, "trap 'touch $F/interrupted' INT; touch $F/up; while :; do sleep 0.01; done");
+  ASSERT_TRUE(agent.appears("up"));
+  agent.signal(SIGINT);
+  ASSERT_TRUE(agent.appears("interrupted"));
+  // One that comes together with the first, as from a launcher too, does not count.
+  ASSERT_TRUE(eventually([&] {
+    agent.signal(SIGINT);
+    return agent.has_ended();
+  }));
+  EXPECT_EQ(agent.wait(), 130) << agent.error();
+}
+
+TEST(AgentRun, PassesUserSignalsToWorkersAndRunsOn) {
+  Agent agent({}, "trap 'touch $F/got; exit 0' USR1; touch $F/up; while :; do sleep 0.01; done");
+  ASSERT_TRUE(agent.appears("up"));
+  agent.signal(SIGUSR1);
+  EXPECT_TRUE(agent.appears("got"));
+  EXPECT_EQ(agent.wait(), 0) << agent.error();
+}
+
+TEST(AgentRun, EndsTheRunAtSignalsToHandle) {
+  Agent agent({"--signals-to-handle", "SIGUSR1"}, "trap 'exit 75' USR1; touch $F/up; while :; do sleep 0.01; done");
+  ASSERT_TRUE(agent.appears("up"));
+  agent.signal(SIGUSR1);
+  EXPECT_EQ(agent.wait(), 75) << agent.error();
+}
+
+TEST(AgentRun, SurvivesTheTerminalUnderNohup) {
+  Agent agent({}, "touch $F/up; " + std::string(kUntilGo));
+  ASSERT_TRUE(agent.appears("up"));
+  agent.signal(SIGHUP);
+  EXPECT_EQ(agent.wait(), 129) << agent.error();
+
+  const TemporaryFolder folder;
+  Process ignoring({"/usr/bin/nohup", TORCHBRIDGE, "run", "sh", "-c", "touch $F/up; " + std::string(kUntilGo)},
+                   {{"F", folder.path()}}, folder / "nohup");
+  ASSERT_TRUE(eventually([&] { return std::filesystem::exists(folder / "up"); }));
+  ignoring.signal(SIGHUP);
+  folder.write("go", "");
+  EXPECT_EQ(ignoring.wait(std::chrono::steady_clock::now() + seconds(30)), 0) << ignoring.error();
+}
+
+TEST(AgentRun, EndsWorkersThatHangAfterOthersHaveEnded) {
+  Agent agent({"--nproc-per-node", "2", "--exit-barrier", "0.5"}, "[ $RANK = 0 ] && exit 0; exec sleep 600");
+  EXPECT_EQ(agent.wait(), 137);
+  EXPECT_NE(agent.error().find("has used no CPU time for 0.5 s after other workers had ended (--exit-barrier)"),
+            std::string::npos)
+      << agent.error();
+}
+
+TEST(AgentRun, LeavesWorkersThatComputeAfterOthersHaveEnded) {
+  Agent agent({"--nproc-per-node", "2", "--exit-barrier", "0.2"},
+              "[ $RANK = 0 ] && { touch $F/ended; exit 0; }; n=0; while [ $n -lt 400000 ]; do n=$((n+1)); done; echo done");
+  EXPECT_EQ(agent.wait(), 0) << agent.error();
+  EXPECT_EQ(agent.out(), "done\n");
+}
+
+TEST(AgentRun, NamesAWorkerThatIsStopped) {
+  Agent agent({"--nproc-per-node", "2"}, "echo $$ > $F/pid.$RANK; " + std::string(kUntilGo));
+  const int pid = agent.pid_in("pid.1");
+  kill(pid, SIGSTOP);
+  const std::string line = "torchbridge: rank 1 (pid " + std::to_string(pid) + ") on ";
+  EXPECT_TRUE(eventually([&] { return agent.error().find(line) == 0; })) << agent.error();
+  EXPECT_NE(agent.error().find("is stopped; to continue it: kill -CONT " + std::to_string(pid)), std::string::npos);
+  kill(pid, SIGCONT);
+  EXPECT_TRUE(eventually([&] { return agent.error().find("is continued") != std::string::npos; })) << agent.error();
+  agent.write("go");
+  EXPECT_EQ(agent.wait(), 0) << agent.error();
+}
+
+TEST(AgentRun, DoesNotWaitForAStoppedWorkerWhenAnotherFails) {
+  Agent agent({"--nproc-per-node", "2", "--grace", "600"},
+              "echo $$ > $F/pid.$RANK; [ $RANK = 1 ] && exec sleep 600; " + std::string(kUntilGo) + " exit 4");
+  kill(agent.pid_in("pid.1"), SIGSTOP);
+  EXPECT_TRUE(eventually([&] { return agent.error().find("is stopped") != std::string::npos; })) << agent.error();
+  agent.write("go");
+  EXPECT_EQ(agent.wait(), 4) << agent.error();
+}
+
+TEST(AgentRun, EndsAWorkerWhoseHealthCheckFails) {
+  Agent agent({"--nproc-per-node", "2", "--health-check-interval", "0.1", "--health-check",
+               "echo $RANK $TORCHBRIDGE_WORKER_PID >> $F/checked; [ ! -e $F/sick ] || [ $RANK = 0 ]"},
+              "echo $$ > $F/pid.$RANK; trap 'exit 0' TERM; " + std::string(kUntilGo));
+  const int pid = agent.pid_in("pid.1");
+  ASSERT_TRUE(eventually([&] { return agent.read("checked").find("1 " + std::to_string(pid) + "\n") != std::string::npos; }));
+  EXPECT_FALSE(agent.has_ended());
+  agent.write("sick");
+  EXPECT_EQ(agent.wait(), 137);
+  EXPECT_NE(agent.error().find("rank 1 on "), std::string::npos);
+  EXPECT_NE(agent.error().find("its health check failed: exit code 1"), std::string::npos) << agent.error();
+}
+
+TEST(AgentRun, EndsAWorkerWhoseHealthCheckHangs) {
+  Agent agent({"--health-check-interval", "0.2", "--health-check", "sleep 600"}, "exec sleep 600");
+  EXPECT_EQ(agent.wait(), 137);
+  EXPECT_NE(agent.error().find("no answer within --health-check-interval"), std::string::npos) << agent.error();
+}
+
+TEST(AgentRun, WritesLogsWhereTheyAreAskedFor) {
+  const TemporaryFolder logs;
+  Agent agent({"--nproc-per-node", "2", "--log-dir", logs / "new", "--rdzv-id", "my/run", "-r", "0:1,1:2", "-t", "0:2"},
+              "echo out $RANK; echo err $RANK >&2");
+  EXPECT_EQ(agent.wait(), 0) << agent.error();
+  std::filesystem::path run;
+  for (const auto& entry : std::filesystem::directory_iterator(logs / "new")) run = entry.path();
+  EXPECT_EQ(run.filename().string().find("my_run_"), 0u);
+  struct stat status {};
+  ASSERT_EQ(stat(run.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0700u);
+  const std::string attempt = "new/" + run.filename().string() + "/attempt_0/";
+  EXPECT_EQ(logs.read(attempt + "0/stdout.log"), "out 0\n");
+  EXPECT_EQ(logs.read(attempt + "0/stderr.log"), "err 0\n");
+  EXPECT_EQ(logs.read(attempt + "1/stderr.log"), "err 1\n");
+  EXPECT_EQ(agent.out(), "out 1\n");
+  EXPECT_EQ(agent.error(), "[default0]:err 0\n");
+}
+
+TEST(AgentRun, LeavesNoFolderAfterASuccess) {
+  Agent agent({}, "[ -d $(dirname $TORCHELASTIC_ERROR_FILE) ] && echo yes");
+  EXPECT_EQ(agent.wait(), 0) << agent.error();
+  EXPECT_EQ(agent.out(), "yes\n");
+  int folders = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(agent / "")) folders += entry.is_directory();
+  EXPECT_EQ(folders, 0);
+}
+
+TEST(AgentRun, PrintsLinesWholeWithTheirPrefix) {
+  constexpr int kLines = 300;
+  Agent agent({"--nproc-per-node", "4", "--tee", "3", "--role", "trainer"},
+              "n=0; while [ $n -lt " + std::to_string(kLines) + " ]; do printf 'a line of rank %d, ' $RANK;"
+              " printf 'in parts %d\\n' $n; n=$((n+1)); done");
+  EXPECT_EQ(agent.wait(), 0) << agent.error();
+  std::set<std::string> expected;
+  for (int rank = 0; rank < 4; ++rank) {
+    for (int n = 0; n < kLines; ++n) {
+      const std::string number = std::to_string(rank);
+      expected.insert("[trainer" + number + "]:a line of rank " + number + ", in parts " + std::to_string(n));
+    }
+  }
+  const Words lines = lines_of(agent.out());
+  EXPECT_EQ(std::set<std::string>(lines.begin(), lines.end()), expected);
+  EXPECT_EQ(lines.size(), expected.size());
+}
+
+TEST(AgentRun, FormatsThePrefixAsToldAndShowsRanksAsTold) {
+  Agent agent({"--nproc-per-node", "3", "--tee", "1", "--local-ranks-filter", "0,2"}, "echo hello",
+              {{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "<${role_name} ${rank}/${local_rank}> "}});
+  EXPECT_EQ(agent.wait(), 0) << agent.error();
+  EXPECT_EQ(sorted(lines_of(agent.out())), (Words{"<default 0/0> hello", "<default 2/2> hello"}));
+}
+
+TEST(AgentRun, HidesTheOutputOfOtherRanks) {
+  Agent agent({"--nproc-per-node", "3", "--local-ranks-filter", "1"}, "echo hello $RANK");
+  EXPECT_EQ(agent.wait(), 0) << agent.error();
+  EXPECT_EQ(agent.out(), "hello 1\n");
+}
+
+TEST(AgentRun, NamesTheFirstFailureNotTheFirstEnd) {
+  // Rank 1 fails, writes why, and takes a while to end; rank 0 loses its connection and ends at once.
+  const TemporaryFolder folder;
+  Agent agent({"--nproc-per-node", "2", "--json-summary", folder / "summary.json"},
+              "[ $RANK = 1 ] && { printf %s '{\"message\": {\"message\": \"ValueError: bad loss\", \"extraInfo\": "
+              "{\"py_callstack\": \"Traceback:\\n  train.py line 7\\nValueError: bad loss\", \"timestamp\": \"1\"}}}'"
+              " > $TORCHELASTIC_ERROR_FILE; touch $F/failed; trap '' TERM; while [ ! -e $F/ended ]; do sleep 0.01; done; exit 5; };"
+              "while [ ! -e $F/failed ]; do sleep 0.01; done; touch $F/ended; exit 1",
+              {{"TORCHELASTIC_ERROR_FILE", folder / "own_error.json"}});
+  EXPECT_EQ(agent.wait(), 5) << agent.error();
+  EXPECT_NE(agent.error().find("root cause: rank 1 on"), std::string::npos) << agent.error();
+  EXPECT_NE(agent.error().find("train.py line 7"), std::string::npos) << agent.error();
+  EXPECT_NE(agent.error().find("then: rank 0 on"), std::string::npos) << agent.error();
+
+  const auto summary = nlohmann::json::parse(folder.read("summary.json"));
+  EXPECT_EQ(summary["result"], "failed");
+  EXPECT_EQ(summary["exit_code"], 5);
+  ASSERT_EQ(summary["attempts"][0]["failures"].size(), 2u);
+  EXPECT_EQ(summary["attempts"][0]["failures"][0]["message"], "ValueError: bad loss");
+  EXPECT_EQ(summary["attempts"][0]["failures"][1]["rank"], 0);
+
+  const auto own = nlohmann::json::parse(folder.read("own_error.json"));
+  EXPECT_EQ(own["message"]["message"], "ValueError: bad loss");
+  EXPECT_EQ(own["message"]["errorCode"], 5);
+}
+
+TEST(AgentRun, KeepsTheBudgetOfRestartsWhenItIsKilled) {
+  const TemporaryFolder folder;
+  const Words options = {"--max-restarts", "2", "--rdzv-id", "night", "--log-dir", folder / "logs"};
+  const std::string script = "echo $TORCHELASTIC_RESTART_COUNT >> " + (folder / "counts").string() +
+                             "; [ $TORCHELASTIC_RESTART_COUNT = 1 ] && [ ! -e $F/go ] && { touch $F/up; exec sleep 600; };"
+                             "exit $((10 + TORCHELASTIC_RESTART_COUNT))";
+  {
+    Agent first(options, script);
+    ASSERT_TRUE(first.appears("up"));
+    first.signal(SIGKILL);
+    EXPECT_EQ(first.wait(), 137);
+  }
+  EXPECT_EQ(folder.read("logs/night.restarts").substr(0, 2), "1 ");
+  Agent second(options, "echo $TORCHELASTIC_RESTART_COUNT >> " + (folder / "counts").string() + "; exit 9");
+  EXPECT_EQ(second.wait(), 9) << second.error();
+  EXPECT_EQ(folder.read("counts"), "0\n1\n1\n2\n");
+  EXPECT_FALSE(std::filesystem::exists(folder / "logs/night.restarts"));
+}
+
+TEST(AgentRun, WorksWithoutStandardStreams) {
+  const TemporaryFolder folder;
+  Process agent({"/bin/sh", "-c", "exec \"$0\" run sh -c 'ls -l /proc/self/fd > $F/fds' <&- >&- 2>&-", TORCHBRIDGE},
+                {{"F", folder.path()}}, folder / "agent");
+  EXPECT_EQ(agent.wait(std::chrono::steady_clock::now() + seconds(30)), 0);
+  EXPECT_NE(folder.read("fds").find("0 -> /dev/null"), std::string::npos) << folder.read("fds");
+}
+
+TEST(AgentRun, NamesTheLimitOfOpenFiles) {
+  const TemporaryFolder folder;
+  Process agent({"/bin/sh", "-c", "ulimit -n 4; exec \"$0\" run true", TORCHBRIDGE}, {}, folder / "agent");
+  EXPECT_EQ(agent.wait(std::chrono::steady_clock::now() + seconds(30)), 1);
+  EXPECT_NE(agent.error().find("Too many open files"), std::string::npos) << agent.error();
+}
+
+TEST(AgentRun, IsTheFirstProcessOfAContainer) {
+  const TemporaryFolder folder;
+  Process probe({"/usr/bin/unshare", "--pid", "--fork", "--mount-proc", "true"}, {}, folder / "probe");
+  if (probe.wait(std::chrono::steady_clock::now() + seconds(30)) != 0) GTEST_SKIP() << "no PID namespaces here";
+  Process agent({"/usr/bin/unshare", "--pid", "--fork", "--mount-proc", "--kill-child", TORCHBRIDGE, "run",
+                 "--nproc-per-node", "2", "--max-restarts", "1", "sh", "-c",
+                 "echo $RANK $TORCHELASTIC_RESTART_COUNT; setsid sleep 600 & [ $TORCHELASTIC_RESTART_COUNT = 1 ]"},
+                {}, folder / "agent");
+  EXPECT_EQ(agent.wait(std::chrono::steady_clock::now() + seconds(30)), 0) << agent.error();
+}
+
+TEST(AgentRun, AnswersTheLivenessProbe) {
+  const int port = free_port();
+  Agent agent({}, "touch $F/up; " + std::string(kUntilGo),
+              {{"TORCHELASTIC_HEALTH_CHECK_PORT", std::to_string(port)}});
+  ASSERT_TRUE(agent.appears("up"));
+  const TemporaryFolder folder;
+  Process probe({"/usr/bin/python3", "-c",
+                 "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:" + std::to_string(port) +
+                     "/').status)"},
+                {}, folder / "probe");
+  EXPECT_EQ(probe.wait(std::chrono::steady_clock::now() + seconds(30)), 0) << probe.error();
+  EXPECT_EQ(probe.out(), "200\n");
+  agent.write("go");
+  EXPECT_EQ(agent.wait(), 0) << agent.error();
+}
+
+}  // namespace

@@ -1,0 +1,126 @@
+"""Compares what workers see of torchrun and of `torchbridge run`, started with the same command lines.
+
+    tests/reference/agent_reference.py TORCHBRIDGE
+
+Each worker writes its environment and its arguments to files named after its RANK. A variable that differs must be in
+DIFFERENT and look as it says there; docs/use/run.md has the same list for people.
+"""
+
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+
+os.environ["LOGLEVEL"] = "ERROR"  # read when torch is imported: torchrun's banner about OMP_NUM_THREADS
+
+import torch.distributed.run as torchrun  # noqa: E402
+from compare_environments import UNSET, differences, environments  # noqa: E402
+
+PORT = r"\d{4,5}"
+LOG_FILE = r"/.*/attempt_0/\d+/error\.json"
+# variable: torchrun's value, ours
+DIFFERENT = {
+    "MASTER_ADDR": (r"[\w.-]+", r"127\.0\.0\.1"),
+    "MASTER_PORT": (PORT, PORT),
+    "TORCHELASTIC_RUN_ID": (r"[0-9a-f-]{36}", r"[0-9a-f-]{36}"),
+    "TORCHELASTIC_USE_AGENT_STORE": ("True", "False"),
+    "TORCHELASTIC_ERROR_FILE": (LOG_FILE, LOG_FILE),
+    "TORCHBRIDGE_LISTEN_FD": (UNSET, r"\d+"),
+    # Python's torch sets it for its own libraries when it is imported.
+    "KMP_DUPLICATE_LIB_OK": (r".*", UNSET),
+    "KMP_INIT_AT_FORK": (r".*", UNSET),
+}
+
+PROBE = ["sh", "-c", 'env -0 > "$FOLDER/$RANK"; printf "%s\\0" "$@" > "$FOLDER.arguments/$RANK"', "probe"]
+ARGUMENTS = ["--lr", "0.1", "a b", "'\"\\", "line\nline", "", "--nnodes", "${local_rank}", "x" * 100000]
+
+with socket.create_server(("127.0.0.1", 0)) as free:
+    FREE_PORT = str(free.getsockname()[1])
+
+# options, variables
+CASES = [
+    (["--standalone", "--nproc-per-node", "2"], {}),
+    (["--nnodes=1", "--nproc_per_node=2", "--master_port", FREE_PORT], {}),
+    (["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--rdzv-id=my-run", "--max-restarts=3", "--role", "trainer",
+      "--nproc-per-node", "3"], {}),
+    (["--standalone", "--nproc-per-node=2", "--virtual-local-rank"], {"CUDA_VISIBLE_DEVICES": "3,5"}),
+    (["--nproc-per-node=2", "--signals-to-handle", "SIGTERM,SIGUSR1", "--standalone"], {}),
+    ([], {"PET_NPROC_PER_NODE": "2", "PET_STANDALONE": "1", "PET_MAX_RESTARTS": "2"}),
+    (["--standalone"], {"OMP_NUM_THREADS": "7", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}),
+]
+
+
+def run_torchrun(line, variables):
+    """In a fork of this process, which has imported torch."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.environ.update(variables)
+            torchrun.main(line)
+            code = 0
+        except SystemExit as end:
+            code = end.code
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def run_ours(program, line, variables):
+    return subprocess.run([program, "run", *line], env=os.environ | variables, timeout=60, check=False).returncode
+
+
+def seen(folder, name):
+    """The environments and arguments that the workers of one run wrote."""
+    for path in (folder / name, folder / f"{name}.arguments"):
+        path.mkdir()
+    return {"FOLDER": str(folder / name)}
+
+
+def complaints(folder):
+    theirs, ours = environments(folder / "torchrun"), environments(folder / "ours")
+    if not theirs or theirs.keys() != ours.keys():
+        yield f"torchrun started ranks {sorted(theirs)}, torchbridge {sorted(ours)}"
+        return
+    for rank in theirs:
+        for name, their_value, our_value in differences(theirs[rank], ours[rank]):
+            patterns = DIFFERENT.get(name, ("", ""))
+            fits = [value == pattern or (pattern != UNSET and re.fullmatch(pattern, value))
+                    for value, pattern in zip((their_value, our_value), patterns)]
+            if name != "FOLDER" and not all(fits):
+                yield f"rank {rank}: {name} is '{their_value}' under torchrun, '{our_value}' here"
+        arguments = [(folder / f"{name}.arguments" / str(rank)).read_bytes() for name in ("torchrun", "ours")]
+        if arguments[0] != arguments[1]:
+            yield f"rank {rank}: the arguments are {arguments[0][:300]} under torchrun, {arguments[1][:300]} here"
+    for name, owner in (("TORCHBRIDGE_LISTEN_FD", 0),):
+        others = [rank for rank, environment in ours.items() if name in environment and rank != owner]
+        if others:
+            yield f"{name} is for rank {owner}, but ranks {others} have it"
+
+
+def main():
+    program = sys.argv[1]
+    for name in [name for name in os.environ if re.match("PET_|OMP_|CUDA_|TORCH|RANK|MASTER|SLURM", name)]:
+        del os.environ[name]
+    found = []
+    for options, variables in CASES:
+        line = [*options, "--no-python", *PROBE, *ARGUMENTS]
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            codes = (run_torchrun(line, variables | seen(folder, "torchrun")),
+                     run_ours(program, line, variables | seen(folder, "ours")))
+            label = " ".join([f"{key}={value}" for key, value in variables.items()] + options)
+            if codes != (0, 0):
+                found.append(f"{label}: exit codes {codes}")
+            found += [f"{label}: {complaint}" for complaint in complaints(folder)]
+    if found:
+        sys.exit("\n".join(found))
+    print(f"{len(CASES)} command lines: workers see what torchrun's see, but for {', '.join(DIFFERENT)}")
+
+
+if __name__ == "__main__":
+    main()
