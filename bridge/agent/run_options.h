@@ -1,6 +1,7 @@
 // What `torchbridge run` was asked to do: the options of its command line as values.
 #pragma once
 
+#include <csignal>
 #include <map>
 #include <optional>
 #include <set>
@@ -61,7 +62,7 @@ struct RunOptions {
   double exit_barrier = 300;   // for workers that use no CPU time after others have ended well
   std::string health_check;    // a shell command, or empty
   double health_check_interval = 10;
-  std::vector<int> signals_to_handle;  // numbers: these end the run, and the workers get them
+  std::vector<int> signals_to_handle = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};  // end the run, and the workers get them
 
   // Output.
   std::string log_dir;  // or empty: a temporary folder

@@ -485,6 +485,16 @@ TEST(AgentRun, IsTheFirstProcessOfAContainer) {
   EXPECT_EQ(agent.wait(std::chrono::steady_clock::now() + seconds(30)), 0) << agent.error();
 }
 
+TEST(Spawn, RunsAFunctionInEachRank) {
+  const TemporaryFolder folder;
+  Process good({SPAWN_RANKS, "3", "0"}, {}, folder / "good");
+  EXPECT_EQ(good.wait(std::chrono::steady_clock::now() + seconds(30)), 0) << good.error();
+  EXPECT_EQ(sorted(lines_of(good.out())), (Words{"ended with 0", "rank 0 of 3", "rank 1 of 3", "rank 2 of 3"}));
+  Process bad({SPAWN_RANKS, "2", "5"}, {}, folder / "bad");
+  EXPECT_EQ(bad.wait(std::chrono::steady_clock::now() + seconds(30)), 5);
+  EXPECT_NE(bad.error().find("root cause: rank 1 on "), std::string::npos) << bad.error();
+}
+
 TEST(AgentRun, AnswersTheLivenessProbe) {
   const int port = free_port();
   Agent agent({}, "touch $F/up; " + std::string(kUntilGo),
