@@ -2,8 +2,8 @@
 
     agent_worker.py FOLDER STEPS        two ranks: with more, DDP's sums depend on its first step after a start
 
-Rank 0 saves FOLDER/checkpoint.pt every fifth step, and writes FOLDER/result at the end: all losses and the parameters,
-bit for bit.
+Rank 0 appends a line to FOLDER/steps at each step, saves FOLDER/checkpoint.pt every fifth one, and writes FOLDER/result
+at the end: all losses and the parameters, bit for bit.
 """
 
 import os
@@ -29,6 +29,7 @@ def main():
         saved = torch.load(checkpoint)
         model.load_state_dict(saved["model"])
         losses = saved["losses"]
+    progress = (folder / "steps").open("a", buffering=1)
     dist.barrier()  # the file is replaced only after all have read it
     for step in range(len(losses), steps):
         inputs = torch.randn(8, 64, generator=torch.Generator().manual_seed(1000 * step + rank))
@@ -39,6 +40,8 @@ def main():
         mean = loss.detach().clone()
         dist.all_reduce(mean)
         losses.append(mean.item())
+        if rank == 0:
+            print(step, file=progress)
         if rank == 0 and (step + 1) % 5 == 0:
             torch.save({"model": model.state_dict(), "losses": losses}, folder / "new.pt")
             os.replace(folder / "new.pt", checkpoint)
