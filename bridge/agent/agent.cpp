@@ -98,6 +98,7 @@ class Agent {
   void wait_before_restart(std::chrono::duration<double> delay);
   int end(int exit_code);
   int fail(const StartFailure& failure);
+  void finish_output();
   bool is_verbose() const;
 
   AgentContext& context_;
@@ -120,11 +121,14 @@ int Agent::run() {
                              std::chrono::duration<double>(context_.options.restart_backoff), context_.stop_signal};
     const Decision decision = decide(ends_, budget_.used(), rules);
     report_.reason = decision.reason;
-    if (decision.next == Decision::Next::kEnd || context_.is_guardian_gone) return end(decision.exit_code);
-    if (const auto used = budget_.use_one(); !used) print_line(context_.consoles, used.error().message);
-    print_line(context_.consoles, "restart " + std::to_string(budget_.used()) + " of " +
+    // The run may go on under another agent: its budget stays, and nobody waits for a report.
+    if (context_.is_guardian_gone) return EXIT_FAILURE;
+    if (decision.next == Decision::Next::kEnd) return end(decision.exit_code);
+    if (const auto used = budget_.use_one(); !used) print_line(context_, used.error().message);
+    print_line(context_, "restart " + std::to_string(budget_.used()) + " of " +
                                       std::to_string(context_.options.max_restarts));
     wait_before_restart(decision.delay);
+    if (context_.is_guardian_gone) return EXIT_FAILURE;
     if (context_.stop_signal != 0) return end(128 + context_.stop_signal);
   }
 }
@@ -145,7 +149,7 @@ std::optional<StartFailure> Agent::run_attempt() {
   Attempt attempt(context_, facts);
   if (auto failure = attempt.start(port->socket)) return failure;
   if (is_verbose()) {
-    print_line(context_.consoles, "started " + std::to_string(local_world_size_) + " workers of " + report_.program +
+    print_line(context_, "started " + std::to_string(local_world_size_) + " workers of " + report_.program +
                                       ", MASTER_PORT=" + std::to_string(facts.master.port) + ", restarts used: " +
                                       std::to_string(facts.restart_count) + ", logs: " + report_.folder);
   }
@@ -180,10 +184,10 @@ void Agent::record(const Attempt& attempt, std::int64_t oom_kills_before) {
 
 void Agent::wait_before_restart(std::chrono::duration<double> delay) {
   const auto until = Clock::now() + std::chrono::duration_cast<Clock::duration>(delay);
-  while (Clock::now() < until && context_.stop_signal == 0) {
+  while (Clock::now() < until && context_.stop_signal == 0 && !context_.is_guardian_gone) {
     const Events events = context_.events.wait(until, nullptr, context_.consoles);
     if (!events.stop_signals.empty()) context_.stop_signal = events.stop_signals.front();
-    if (events.is_guardian_gone) context_.stop_signal = SIGKILL;
+    context_.is_guardian_gone = events.is_guardian_gone;
   }
 }
 
@@ -194,32 +198,39 @@ int Agent::end(int exit_code) {
   budget_.remove();
   const bool has_failed = exit_code != 0 && exit_code != kRequeueExitCode && context_.stop_signal == 0;
   if (has_failed && !report_.attempts.back().failures.empty()) {
-    print_line(context_.consoles, summary_text(report_));
+    print_line(context_, summary_text(report_));
     const WorkerReport& root = report_.attempts.back().failures.front();
     const std::string own_file(context_.environment.get("TORCHELASTIC_ERROR_FILE").value_or(""));
     const int code = WIFSIGNALED(root.wait_status) ? -WTERMSIG(root.wait_status) : WEXITSTATUS(root.wait_status);
     if (root.error && !own_file.empty()) {
       const auto copied = copy_error_record(root.error_file, own_file, code);
-      if (!copied) print_line(context_.consoles, copied.error().message);
+      if (!copied) print_line(context_, copied.error().message);
     }
   }
   if (!options.json_summary.empty()) {
     std::ofstream file(options.json_summary);
     file << summary_json(report_, context_.stop_signal) << std::flush;
-    if (!file) print_line(context_.consoles, "--json-summary '" + printable(options.json_summary) + "': cannot write it");
+    if (!file) print_line(context_, "--json-summary '" + printable(options.json_summary) + "': cannot write it");
   }
   if (exit_code == 0) context_.folder.remove_if_temporary();
-  context_.consoles.out.finish();
-  context_.consoles.err.finish();
+  finish_output();
   return exit_code;
 }
 
 int Agent::fail(const StartFailure& failure) {
-  print_line(context_.consoles, failure.error.message);
+  print_line(context_, failure.error.message);
   budget_.remove();
   context_.folder.remove_if_temporary();
-  context_.consoles.err.finish();
+  finish_output();
   return failure.exit_code;
+}
+
+// Waits for the readers of standard output and error, until they have all or the user ends it.
+void Agent::finish_output() {
+  while (context_.consoles.out.has_pending() || context_.consoles.err.has_pending()) {
+    const Events events = context_.events.wait(SteadyTime::max(), nullptr, context_.consoles);
+    if (events.is_guardian_gone || !events.stop_signals.empty()) return;
+  }
 }
 
 bool Agent::is_verbose() const {

@@ -39,6 +39,7 @@ Result<AgentEvents> AgentEvents::open(const std::vector<int>& stop_signals, int 
   std::vector<int> all = stop;
   all.insert(all.end(), std::begin(kPassed), std::end(kPassed));
   all.push_back(SIGCHLD);
+  all.push_back(SIGTTOU);  // the agent is in the terminal's background: with `stty tostop` its lines would stop it
   auto signals = SignalDescriptor::open(all);
   if (!signals) return signals.error();
   if (liveness.open()) {
@@ -98,6 +99,7 @@ Events AgentEvents::wait(SteadyTime deadline, WorkerStreams* streams, Consoles& 
   Events events;
   if (entries[0].revents != 0) read_signals(events);
   events.is_guardian_gone = entries[1].revents != 0;
+  if (events.is_guardian_gone) guardian_ = -1;
   if (entries[2].revents != 0) answer_liveness();
   for (std::size_t i = fixed; i < entries.size(); ++i) {
     if (entries[i].revents != 0) streams->relays()[i - fixed]->carry();

@@ -14,7 +14,7 @@ using SteadyTime = std::chrono::steady_clock::time_point;
 
 struct Events {
   bool has_child = false;           // a child has ended, stopped or continued
-  bool is_guardian_gone = false;    // and stays so
+  bool is_guardian_gone = false;    // reported once
   std::vector<int> stop_signals;    // that end the run, in their order
   std::vector<int> passed_signals;  // that are for the workers alone
 };

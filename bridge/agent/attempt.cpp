@@ -34,9 +34,10 @@ std::string seconds_text(double seconds) {
 
 }  // namespace
 
-void print_line(Consoles& consoles, const std::string& message) {
-  consoles.err.add("torchbridge: " + message + "\n");
-  consoles.err.flush();
+void print_line(const AgentContext& context, const std::string& message) {
+  const LineStyle style{context.options.log_format, "torchbridge: ", -1, "agent"};
+  context.consoles.err.add(formatted(style, message));
+  context.consoles.err.flush();
 }
 
 Attempt::Attempt(AgentContext& context, const AttemptFacts& facts)

@@ -30,7 +30,7 @@ struct AgentContext {
 };
 
 // One line on standard error, after what workers printed before it.
-void print_line(Consoles& consoles, const std::string& message);
+void print_line(const AgentContext& context, const std::string& message);
 
 class Attempt {
  public:
@@ -61,7 +61,7 @@ class Attempt {
   void begin_exit_barrier();
   void check_exit_barrier(SteadyTime now);
   void end_descendants();
-  void say(const std::string& message) const { print_line(context_.consoles, message); }
+  void say(const std::string& message) const { print_line(context_, message); }
 
   AgentContext& context_;
   AttemptFacts facts_;

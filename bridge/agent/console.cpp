@@ -48,12 +48,4 @@ void Console::flush() {
   }
 }
 
-void Console::finish() {
-  for (flush(); has_pending(); flush()) {
-    pollfd entry = poll_entry();
-    poll(&entry, 1, -1);
-    if ((entry.revents & (POLLERR | POLLNVAL)) != 0) return;
-  }
-}
-
 }  // namespace torchbridge

@@ -20,9 +20,6 @@ class Console {
   void add(std::string_view lines);
   // As much as the reader takes.
   void flush();
-  // Waits for the reader until all is written, or it is gone.
-  void finish();
-
   bool has_pending() const { return written_ < pending_.size(); }
   // True where so much is pending that the workers' pipes should wait.
   bool is_full() const { return pending_.size() - written_ > kFull; }

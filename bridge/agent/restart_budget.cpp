@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,6 +41,11 @@ Result<Content> read_content(const Socket& file, const std::string& path) {
   return Content{static_cast<int>(*restarts), static_cast<int>(*guardian)};
 }
 
+bool is_at(const Socket& file, const std::string& path) {
+  struct stat opened {}, named {};
+  return fstat(file.descriptor(), &opened) == 0 && stat(path.c_str(), &named) == 0 && opened.st_ino == named.st_ino;
+}
+
 // The lock of an agent whose guardian is alive is not waited for.
 bool lock(const Socket& file, int guardian) {
   const auto deadline = std::chrono::steady_clock::now() + kKillDeadline;
@@ -68,7 +74,8 @@ Result<RestartBudget> RestartBudget::open(const RunOptions& options, int guardia
   const auto content = read_content(file, path);
   if (!content) return content.error();
   if (!lock(file, content->guardian)) return budget;
-  const auto locked = read_content(file, path);  // the agent before this one may have written once more
+  if (!is_at(file, path)) return open(options, guardian_pid);  // the agent before this one has removed it
+  const auto locked = read_content(file, path);                // or has written once more
   if (!locked) return locked.error();
   budget.path_ = path;
   budget.file_ = std::move(file);

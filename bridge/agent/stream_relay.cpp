@@ -32,8 +32,9 @@ std::string json_line(const LineStyle& style, std::string_view line) {
   char time[32];
   std::snprintf(time, sizeof time, "%.3f", now.count());
   const nlohmann::json text = line;
-  return std::string("{\"time\": ") + time + ", \"rank\": " + std::to_string(style.rank) + ", \"stream\": \"" +
-         style.stream + "\", \"line\": " + text.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "}";
+  const std::string rank = style.rank < 0 ? "" : "\"rank\": " + std::to_string(style.rank) + ", ";
+  return std::string("{\"time\": ") + time + ", " + rank + "\"stream\": \"" + style.stream + "\", \"line\": " +
+         text.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "}";
 }
 
 bool has_any(std::string_view line, const std::vector<std::string>& texts) {
@@ -41,6 +42,10 @@ bool has_any(std::string_view line, const std::vector<std::string>& texts) {
 }
 
 }  // namespace
+
+std::string formatted(const LineStyle& style, std::string_view line) {
+  return (style.format == LogFormat::kJson ? json_line(style, line) : style.prefix + std::string(line)) + "\n";
+}
 
 StreamRelay::StreamRelay(Socket source, Socket file, Console* console, LineStyle style, LineFilter filter)
     : source_(std::move(source)),
@@ -98,9 +103,7 @@ void StreamRelay::carry_lines(std::string_view text) {
 }
 
 void StreamRelay::print_line(std::string_view line) {
-  const bool is_json = style_.format == LogFormat::kJson;
-  std::string printed = is_json ? json_line(style_, line) : style_.prefix + std::string(line);
-  printed += '\n';
+  const std::string printed = formatted(style_, line);
   if (console_ != nullptr) console_->add(printed);
   if (filter_.file >= 0 && has_any(line, filter_.texts)) (void)write_all(filter_.file, printed);
 }

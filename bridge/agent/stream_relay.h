@@ -21,9 +21,12 @@ struct LineFilter {
 struct LineStyle {
   LogFormat format = LogFormat::kPrefix;
   std::string prefix;  // with LogFormat::kPrefix
-  int rank = 0;        // with LogFormat::kJson: {"time": seconds, "rank": 0, "stream": "stdout", "line": "..."}
+  int rank = -1;       // with LogFormat::kJson: {"time": seconds, "rank": 0, "stream": "stdout", "line": "..."}; -1: none
   std::string stream;
 };
+
+// The line as it is printed, with a newline.
+std::string formatted(const LineStyle& style, std::string_view line);
 
 // A line ends with a newline or, as a progress bar's, with a carriage return; it is printed whole, with a newline.
 class StreamRelay {
