@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-namespace torchbridge {
+#include "bridge/cli/command_line_end.h"
 
-inline constexpr int kBadUsage = 2;  // exit code
+namespace torchbridge {
 
 enum class Command { kEnv, kExec, kExplain };
 enum class EnvFormat { kShell, kJson };
@@ -17,12 +17,6 @@ struct CliOptions {
   EnvFormat format = EnvFormat::kShell;
   double timeout_s = 60;
   std::vector<std::string> program;  // of exec, with its arguments; not empty then
-};
-
-// A text to print before the program ends: help, to standard output with exit code 0, or an error, to standard error.
-struct CommandLineEnd {
-  int exit_code;
-  std::string text;
 };
 
 // Throws CommandLineEnd.
