@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <string_view>
 
 #include <CLI/CLI.hpp>
 
+#include "bridge/cli/run_command_line.h"
 #include "bridge/core/launch_options.h"
 #include "bridge/program/program.h"
 
@@ -27,10 +29,23 @@ void add_common(CLI::App* command, CliOptions& line) {
       ->capture_default_str();
 }
 
+// The style of the command run or launch, or nothing for another command.
+std::optional<RunStyle> run_style(int argc, char** argv) {
+  const std::string_view command = argc > 1 ? argv[1] : "";
+  if (command == "run") return RunStyle::kTorchrun;
+  if (command == "launch") return RunStyle::kTorchLaunch;
+  return std::nullopt;
+}
+
 }  // namespace
 
-CliOptions parse_cli_options(int argc, char** argv) {
+CliOptions parse_cli_options(int argc, char** argv, const EnvMap& environment) {
   CliOptions line;
+  if (const auto style = run_style(argc, argv)) {
+    line.command = Command::kRun;
+    line.run = parse_run_options({argv + 2, argv + argc}, environment, *style);
+    return line;
+  }
   CLI::App app("Gives programs torchrun's environment under Slurm, OpenMPI, MPICH and others.", "torchbridge");
   set_up(app);
   app.require_subcommand(1);
@@ -52,6 +67,10 @@ CliOptions parse_cli_options(int argc, char** argv) {
   auto* explain = app.add_subcommand("explain", "Print which rank runs where, with what, and why");
   add_common(explain, line);
   explain->callback([&] { line.command = Command::kExplain; });
+
+  // For the list of commands: CLI11 does not read their options.
+  app.add_subcommand("run", "Run a program as torchrun does: torchbridge run --nproc-per-node 2 train.py");
+  app.add_subcommand("launch", "The same as torch.distributed.launch does, with --local-rank=N as first argument");
 
   // CLI11 would split "[a,b]" into a list of two, so it does not get the program's arguments.
   const auto dashes = std::find(argv + 1, argv + argc, std::string_view("--"));

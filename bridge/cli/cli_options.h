@@ -4,11 +4,13 @@
 #include <string>
 #include <vector>
 
+#include "bridge/agent/run_options.h"
+#include "bridge/base/env_map.h"
+#include "bridge/cli/command_line_end.h"
+
 namespace torchbridge {
 
-inline constexpr int kBadUsage = 2;  // exit code
-
-enum class Command { kEnv, kExec, kExplain };
+enum class Command { kEnv, kExec, kExplain, kRun };
 enum class EnvFormat { kShell, kJson };
 
 struct CliOptions {
@@ -17,15 +19,10 @@ struct CliOptions {
   EnvFormat format = EnvFormat::kShell;
   double timeout_s = 60;
   std::vector<std::string> program;  // of exec, with its arguments; not empty then
-};
-
-// A text to print before the program ends: help, to standard output with exit code 0, or an error, to standard error.
-struct CommandLineEnd {
-  int exit_code;
-  std::string text;
+  RunOptions run;                    // of run and launch
 };
 
 // Throws CommandLineEnd.
-CliOptions parse_cli_options(int argc, char** argv);
+CliOptions parse_cli_options(int argc, char** argv, const EnvMap& environment);
 
 }  // namespace torchbridge

@@ -27,8 +27,7 @@ STARTERS = {"eval", "mpiexec", "mpirun", "python", "python3", "salloc", "sbatch"
 # Options of other programs that stand alone in backticks, and paths of other projects.
 FOREIGN = set("""
     --batch --cpu-bind --distribution --export --gpu-bind --gpus-per-node --gpus-per-task --gres --het-group
-    --max-restarts --mpi --nnodes --ntasks-per-gpu --open-mode --rdzv-endpoint --requeue --signal --standalone --strip
-    --tres-bind --virtual-local-rank
+    --local-rank --mpi --ntasks-per-gpu --open-mode --requeue --signal --strip --tres-bind
     data/*/prepare.py
 """.split())
 # How a script, or a program of the tests, reads an option.
@@ -171,7 +170,10 @@ class Known:
         if not words or not (program := program_of(words[0])):
             return
         own = [*itertools.takewhile(lambda word: word != "--", words[1:])]
-        yield from self.wrong_command(words[2 + len(own):], page, offset)
+        if own and own[0] in ("launch", "run"):  # whose options end at the program, too
+            own = [*itertools.takewhile(lambda word: not re.search(r"\.py$|^\./", word), own)]
+        after = words[1 + len(own):]
+        yield from self.wrong_command(after[1:] if after[:1] == ["--"] else after, page, offset)
         if program not in ("script", *PROGRAMS) and not re.search(rf"\b{re.escape(program)}\b", self.targets):
             yield offset, f"there is no program {program}"
         if program in self.subcommands and own and re.match(r"[a-z]+$", own[0]):

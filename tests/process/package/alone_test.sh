@@ -15,24 +15,24 @@ configured() {
     { cat "$work/log"; fail "$preset: cmake"; }
   ninja -C "$work/$preset" -n >"$work/steps"
 }
-# makes FILE FOLDERS: by at most 80 steps, from sources in folders that match the pattern.
+# makes FILE STEPS FOLDERS: by at most so many steps, from sources in folders that match the pattern.
 makes() {
   local folders steps
   folders=$(sed -n 's:.* Building C[^ ]* object \(.*\)/CMakeFiles/.*:\1:p' "$work/steps" | sort -u)
   steps=$(grep -c '^\[' "$work/steps")
   printf '%s: %s steps in %s\n' "$1" "$steps" "${folders//$'\n'/ }"
-  ! grep -vxE "$2" <<<"$folders" || fail "expected only sources in $2"
-  ((steps <= 80)) || fail "expected at most 80 steps"
+  ! grep -vxE "$3" <<<"$folders" || fail "expected only sources in $3"
+  ((steps <= $2)) || fail "expected at most $2 steps"
   [[ $(tail -n 1 "$work/steps") == *" Linking CXX "*" $1" ]] || fail "the last step is $(tail -n 1 "$work/steps")"
 }
-# installed PRESET FILE: the paths of all that `cmake --install` installs where FILE is built. It is the tested build's.
+# installed PRESET FILES...: the paths of all that `cmake --install` installs where FILES are built. They are the tested
+# build's.
 installed() {
-  local preset=$1 file=$2
-  mkdir -p "$work/$preset/${file%/*}"
-  cp "$build_dir/$file" "$work/$preset/$file"
+  local preset=$1
+  (cd "$build_dir" && cp --parents "${@:2}" "$work/$preset")
   DESTDIR=$work/root cmake --install "$work/$preset" >"$work/log" ||
     { cat "$work/log"; fail "$preset: cmake --install"; }
-  (cd "$work/root" && find . -type f -printf '/%P\n')
+  (cd "$work/root" && find . -type f -printf '/%P\n' | sort)
   rm -r "$work/root"
 }
 # expect EXPECTED COMMAND...: the command prints just that.
@@ -44,7 +44,7 @@ expect() {
 
 others=(GTest PMIx MPI Libtorch ZLIB PNG benchmark Python3 PkgConfig)
 configured plugin "${others[@]}" CLI11 nlohmann_json
-makes lib/torch_env.so 'bridge/(base|binding|bootstrap|core|host|net|step)|spank_plugin'
+makes lib/torch_env.so 80 'bridge/(base|binding|bootstrap|core|host|net|step)|spank_plugin'
 plugin=$(installed plugin lib/torch_env.so)
 grep -q '^-- .*: optional torch_env.so$' "$work/log" || fail "no line for plugstack.conf"
 [[ $plugin == /*/torch_env.so && -e ${plugin%/*}/auth_munge.so ]] ||
@@ -57,8 +57,9 @@ cmake "$work/plugin" -DSLURM_PLUGIN_DIR=/apps/slurm/plugins >/dev/null
 expect /apps/slurm/plugins/torch_env.so installed plugin lib/torch_env.so
 
 configured command "${others[@]}"
-makes bin/torchbridge 'bridge/(base|binding|bootstrap|cli|core|host|launch|net|program|step)'
-expect /usr/local/bin/torchbridge installed command bin/torchbridge
+makes bin/torchbridge 90 'bridge/(base|binding|bootstrap|cli|core|host|launch|net|program|step)'
+pages=(share/bash-completion/completions/torchbridge share/man/man1/torchbridge-run.1)
+expect "$(printf '/usr/local/%s\n' bin/torchbridge "${pages[@]}")" installed command bin/torchbridge "${pages[@]}"
 
 # Where the command is copied to there may be no libstdc++. (With PMIx it needs libpmix.)
 grep -q '^TORCHBRIDGE_SANITIZE:STRING=$' "$build_dir/CMakeCache.txt" || exit 0

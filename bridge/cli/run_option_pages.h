@@ -1,0 +1,19 @@
+// What torchbridge run prints about its options, from their table.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace torchbridge {
+
+// The page of --help=FORMAT: "" the help for a terminal, of at most 100 columns; "man" the man page (roff); "bash" the
+// completion of bash; "markdown" the tables of docs/use/run.md; "json" the table, for the test that compares it with
+// torchrun's. Nothing for another format.
+std::optional<std::string> run_option_page(std::string_view format);
+
+// Those but "".
+std::vector<std::string> run_option_page_formats();
+
+}  // namespace torchbridge

@@ -1,0 +1,388 @@
+#include "bridge/cli/run_option_table.h"
+
+#include <algorithm>
+#include <climits>
+
+#include "bridge/base/env_map.h"
+#include "bridge/base/take_until.h"
+#include "bridge/cli/run_option_values.h"
+
+namespace torchbridge {
+namespace {
+
+constexpr std::string_view kNodes = "Nodes and rendezvous", kProgram = "Program", kFailures = "Failures",
+                           kOutput = "Output";
+
+// Stores what Parse makes of the text.
+template <auto Member, auto Parse>
+Status stored(RunOptions& options, const std::string& text) {
+  auto value = Parse(text);
+  if (!value) return value.error();
+  options.*Member = std::move(*value);
+  return Ok{};
+}
+
+template <auto Member>
+Status text_stored(RunOptions& options, const std::string& text) {
+  options.*Member = text;
+  return Ok{};
+}
+
+template <auto Member, bool kValue = true>
+Status flag_stored(RunOptions& options, const std::string&) {
+  options.*Member = kValue;
+  return Ok{};
+}
+
+Result<int> count_from_zero(const std::string& text) { return parse_whole_number(text, 0, INT_MAX); }
+
+Status store_nodes(RunOptions& options, const std::string& text) {
+  const auto range = parse_node_range(text);
+  if (!range) return range.error();
+  options.min_nodes = range->least;
+  options.max_nodes = range->most;
+  return Ok{};
+}
+
+// Without --standalone, and where the store is no file, which this would be the path of.
+Status store_endpoint(RunOptions& options, const std::string& text) {
+  const auto store_type = options.rdzv_conf.find("store_type");
+  const bool is_file = store_type != options.rdzv_conf.end() && store_type->second == "file";
+  const Status status = text.empty() || is_file || options.is_standalone ? Ok{} : check_endpoint(text);
+  if (status) options.rdzv_endpoint = text;
+  return status;
+}
+
+// As torchrun: with --run-path the others have no effect.
+Status store_run_path(RunOptions& options, const std::string&) {
+  options.program_kind = RunOptions::Program::kRunPath;
+  return Ok{};
+}
+
+Status store_module(RunOptions& options, const std::string&) {
+  if (options.program_kind == RunOptions::Program::kByName) options.program_kind = RunOptions::Program::kModule;
+  return Ok{};
+}
+
+Status store_no_python(RunOptions& options, const std::string&) {
+  if (options.program_kind == RunOptions::Program::kModule)
+    return Error{"a module is run by Python: leave out --module or --no-python"};
+  if (options.program_kind != RunOptions::Program::kByName) return Ok{};
+  if (options.passes_local_rank) return Error{"--local-rank=N is passed to scripts alone: give --use-env"};
+  options.program_kind = RunOptions::Program::kNoPython;
+  return Ok{};
+}
+
+Status store_numa_binding(RunOptions& options, const std::string& text) {
+  options.numa_binding = text == "node"        ? NumaMode::kNode
+                         : text == "socket"    ? NumaMode::kSocket
+                         : text == "exclusive" ? NumaMode::kExclusive
+                                               : NumaMode::kCoreComplex;
+  return Ok{};
+}
+
+Status store_log_format(RunOptions& options, const std::string& text) {
+  options.log_format = text == "json" ? LogFormat::kJson : LogFormat::kPrefix;
+  return Ok{};
+}
+
+Status check_interval(RunOptions&, const std::string& text) {
+  const auto seconds = parse_seconds(text);
+  return seconds ? Status(Ok{}) : Status(seconds.error());
+}
+
+Status check_nothing(RunOptions&, const std::string&) { return Ok{}; }
+
+Status check_event_handler(RunOptions&, const std::string& text) {
+  if (text == "null") return Ok{};
+  return Error{"'" + printable(text) +
+               "': handlers of events are Python's, and no Python runs here: --log-format json " +
+               "and --json-summary FILE have the events"};
+}
+
+Status refuse_logs_specs(RunOptions&, const std::string& text) {
+  return Error{"'" + printable(text) + "': an entry point of Python, and no Python runs here: --log-dir, --redirects " +
+               "and --tee say where logs go"};
+}
+
+constexpr RunOption kOptions[] = {
+    {.name = "nnodes",
+     .metavar = "N|MIN:MAX",
+     .default_text = "1:1",
+     .variable = "PET_NNODES",
+     .group = kNodes,
+     .help = "Nodes of the run, or the fewest and the most that it may have",
+     .store = store_nodes},
+    {.name = "nproc-per-node",
+     .metavar = "N|auto|cpu|gpu",
+     .default_text = "1",
+     .variable = "PET_NPROC_PER_NODE",
+     .group = kNodes,
+     .help =
+         "Workers on this node: a number, one for each CPU (cpu), one for each GPU (gpu), or gpu where the node has "
+         "one, else cpu (auto)",
+     .difference = "`xpu` and the devices of extensions are refused: give the number",
+     .store = stored<&RunOptions::nproc_per_node, parse_worker_count>},
+    {.name = "standalone",
+     .variable = "PET_STANDALONE",
+     .group = kNodes,
+     .help = "This node alone; --rdzv-backend, --rdzv-endpoint and --rdzv-id have no effect then",
+     .store = flag_stored<&RunOptions::is_standalone>},
+    {.name = "rdzv-backend",
+     .metavar = "static|c10d|etcd|etcd-v2",
+     .default_text = "static",
+     .variable = "PET_RDZV_BACKEND",
+     .group = kNodes,
+     .help = "By what the nodes find each other",
+     .difference = "backends of Python packages are refused",
+     .store = text_stored<&RunOptions::rdzv_backend>},
+    {.name = "rdzv-id",
+     .metavar = "ID",
+     .default_text = "none",
+     .variable = "PET_RDZV_ID",
+     .group = kNodes,
+     .help = "Name of the run, by which nodes of one run know each other",
+     .store = text_stored<&RunOptions::rdzv_id>},
+    {.name = "rdzv-conf",
+     .metavar = "LIST",
+     .variable = "PET_RDZV_CONF",
+     .group = kNodes,
+     .help = "Settings of the rendezvous: KEY=VALUE,KEY=VALUE",
+     .difference = "a key that no backend reads is an error",
+     .store = stored<&RunOptions::rdzv_conf, parse_rdzv_conf>},
+    {.name = "rdzv-endpoint",
+     .metavar = "HOST[:PORT]",
+     .variable = "PET_RDZV_ENDPOINT",
+     .group = kNodes,
+     .help = "Where they meet; c10d's port is 29400 where none is given",
+     .store = store_endpoint},
+    {.name = "node-rank",
+     .metavar = "N",
+     .default_text = "0",
+     .variable = "PET_NODE_RANK",
+     .group = kNodes,
+     .help = "Number of this node, from 0, for the backend static",
+     .store = stored<&RunOptions::node_rank, count_from_zero>},
+    {.name = "master-addr",
+     .metavar = "HOST",
+     .default_text = "127.0.0.1",
+     .variable = "PET_MASTER_ADDR",
+     .group = kNodes,
+     .help = "Node 0, for the backend static",
+     .store = text_stored<&RunOptions::master_addr>},
+    {.name = "master-port",
+     .metavar = "PORT",
+     .variable = "PET_MASTER_PORT",
+     .group = kNodes,
+     .help = "Port of the store on node 0, for the backend static; a free one where it is not given, or 0",
+     .difference = "torchrun: 29500, where two runs on a node clash; here a free port",
+     .store = stored<&RunOptions::master_port, parse_port>},
+    {.name = "local-addr",
+     .metavar = "HOST",
+     .variable = "PET_LOCAL_ADDR",
+     .group = kNodes,
+     .help = "Address of this node for the others; where it is not given, that of its name",
+     .store = text_stored<&RunOptions::local_addr>},
+
+    {.name = "run-path",
+     .variable = "PET_RUN_PATH",
+     .group = kProgram,
+     .help = "Run the script with Python's runpy.run_path",
+     .difference = "in a new Python, not in a copy of the agent",
+     .store = store_run_path},
+    {.name = "module",
+     .letter = 'm',
+     .variable = "PET_MODULE",
+     .group = kProgram,
+     .help = "The program is the name of a Python module, as for python -m",
+     .store = store_module},
+    {.name = "use-env",
+     .origin = OptionOrigin::kTorchLaunch,
+     .group = kProgram,
+     .help = "Pass no --local-rank=N to the program; only torchbridge launch passes it",
+     .difference = "of torch.distributed.launch, which is `torchbridge launch` here",
+     .store = flag_stored<&RunOptions::passes_local_rank, false>},
+    {.name = "no-python",
+     .variable = "PET_NO_PYTHON",
+     .group = kProgram,
+     .help = "Execute the program itself, without python before it",
+     .difference = "not needed for programs that can be executed and do not end in .py",
+     .store = store_no_python},
+    {.name = "role",
+     .metavar = "NAME",
+     .default_text = "default",
+     .variable = "PET_ROLE",
+     .group = kProgram,
+     .help = "Role of the workers: ROLE_NAME, and in the prefix of their lines",
+     .store = text_stored<&RunOptions::role>},
+    {.name = "virtual-local-rank",
+     .variable = "PET_VIRTUAL_LOCAL_RANK",
+     .group = kProgram,
+     .help = "Each worker has LOCAL_RANK 0, and in CUDA_VISIBLE_DEVICES its own GPU alone",
+     .store = flag_stored<&RunOptions::has_virtual_local_rank>},
+    {.name = "numa-binding",
+     .metavar = "node|socket|exclusive|core-complex",
+     .group = kProgram,
+     .help = "Bind each worker to CPUs near its GPU",
+     .store = store_numa_binding},
+    {.name = "start-method",
+     .metavar = "spawn|fork|forkserver",
+     .default_text = "spawn",
+     .variable = "PET_START_METHOD",
+     .group = kProgram,
+     .help = "Accepted, without effect",
+     .difference = "checked, without effect: each worker is a program of its own",
+     .store = check_nothing},
+
+    {.name = "max-restarts",
+     .metavar = "N",
+     .default_text = "0",
+     .variable = "PET_MAX_RESTARTS",
+     .group = kFailures,
+     .help = "How many times all workers are restarted after one failed",
+     .store = stored<&RunOptions::max_restarts, count_from_zero>},
+    {.name = "restart-backoff",
+     .metavar = "SECONDS",
+     .default_text = "0",
+     .origin = OptionOrigin::kOurs,
+     .group = kFailures,
+     .help = "Wait before the first restart; doubled for each further one, up to 60",
+     .store = stored<&RunOptions::restart_backoff, parse_seconds>},
+    {.name = "grace",
+     .metavar = "SECONDS",
+     .default_text = "30",
+     .origin = OptionOrigin::kOurs,
+     .group = kFailures,
+     .help = "Time that workers have from the first signal to SIGKILL",
+     .store = stored<&RunOptions::grace, parse_seconds>},
+    {.name = "exit-barrier",
+     .metavar = "SECONDS",
+     .default_text = "300",
+     .origin = OptionOrigin::kOurs,
+     .group = kFailures,
+     .help = "Time for workers that use no CPU time to end after others have ended well",
+     .store = stored<&RunOptions::exit_barrier, parse_seconds>},
+    {.name = "health-check",
+     .metavar = "CMD",
+     .origin = OptionOrigin::kOurs,
+     .group = kFailures,
+     .help = "Shell command that is run for each worker; a worker for which it fails has failed",
+     .store = text_stored<&RunOptions::health_check>},
+    {.name = "health-check-interval",
+     .metavar = "SECONDS",
+     .default_text = "10",
+     .origin = OptionOrigin::kOurs,
+     .group = kFailures,
+     .help = "Time between two health checks of a worker",
+     .store = stored<&RunOptions::health_check_interval, parse_seconds_above_zero>},
+    {.name = "signals-to-handle",
+     .metavar = "LIST",
+     .default_text = "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+     .variable = "PET_SIGNALS_TO_HANDLE",
+     .other_variable = "TORCHELASTIC_SIGNALS_TO_HANDLE",
+     .group = kFailures,
+     .help = "Signals that end the run and are passed to the workers",
+     .difference = "checked; also TORCHELASTIC_SIGNALS_TO_HANDLE",
+     .store = stored<&RunOptions::signals_to_handle, parse_signals>},
+    {.name = "monitor-interval",
+     .metavar = "SECONDS",
+     .default_text = "0.1",
+     .variable = "PET_MONITOR_INTERVAL",
+     .group = kFailures,
+     .help = "Accepted, without effect",
+     .difference = "checked, without effect: the kernel reports the end of a worker at once",
+     .store = check_interval},
+
+    {.name = "log-dir",
+     .metavar = "DIR",
+     .variable = "PET_LOG_DIR",
+     .group = kOutput,
+     .help = "Folder below which each run makes one for its logs; a temporary one where it is not given",
+     .store = text_stored<&RunOptions::log_dir>},
+    {.name = "redirects",
+     .letter = 'r',
+     .metavar = "STREAMS",
+     .default_text = "0",
+     .variable = "PET_REDIRECTS",
+     .group = kOutput,
+     .help = "What goes to files instead of the terminal: 0 nothing, 1 stdout, 2 stderr, 3 both, of all workers; or of "
+             "some, by LOCAL_RANK:NUMBER,...",
+     .difference = "local ranks above 9, too",
+     .store = stored<&RunOptions::redirects, parse_streams>},
+    {.name = "tee",
+     .letter = 't',
+     .metavar = "STREAMS",
+     .default_text = "0",
+     .variable = "PET_TEE",
+     .group = kOutput,
+     .help = "What goes to files and to the terminal, as for --redirects",
+     .difference = "local ranks above 9, too",
+     .store = stored<&RunOptions::tee, parse_streams>},
+    {.name = "local-ranks-filter",
+     .metavar = "LIST",
+     .variable = "PET_LOCAL_RANKS_FILTER",
+     .group = kOutput,
+     .help = "Local ranks whose output is printed, as in 0,1; files have that of all",
+     .store = stored<&RunOptions::local_ranks_filter, parse_ranks>},
+    {.name = "duplicate-stdout-filters",
+     .metavar = "LIST",
+     .variable = "PET_DUPLICATE_STDOUT_FILTERS",
+     .group = kOutput,
+     .help =
+         "Texts with commas between them (,, is a comma of a text): lines of stdout that contain one are copied to a "
+         "file",
+     .store = stored<&RunOptions::duplicate_stdout_filters, parse_filters>},
+    {.name = "duplicate-stderr-filters",
+     .metavar = "LIST",
+     .variable = "PET_DUPLICATE_STDERR_FILTERS",
+     .group = kOutput,
+     .help = "The same for lines of stderr",
+     .store = stored<&RunOptions::duplicate_stderr_filters, parse_filters>},
+    {.name = "log-format",
+     .metavar = "prefix|json",
+     .default_text = "prefix",
+     .origin = OptionOrigin::kOurs,
+     .group = kOutput,
+     .help = "Lines with a prefix that names the rank, or one JSON object for each line",
+     .store = store_log_format},
+    {.name = "json-summary",
+     .metavar = "FILE",
+     .origin = OptionOrigin::kOurs,
+     .group = kOutput,
+     .help = "File for how the run ended, as JSON",
+     .store = text_stored<&RunOptions::json_summary>},
+    {.name = "event-log-handler",
+     .metavar = "NAME",
+     .default_text = "null",
+     .variable = "PET_EVENT_LOG_HANDLER",
+     .group = kOutput,
+     .help = "Only null: others are Python's",
+     .difference = "others are refused: no Python runs here",
+     .store = check_event_handler},
+    {.name = "logs-specs",
+     .metavar = "NAME",
+     .group = kOutput,
+     .help = "Refused: it names an entry point of Python",
+     .difference = "refused: no Python runs here",
+     .store = refuse_logs_specs},
+};
+
+}  // namespace
+
+std::span<const RunOption> run_options() { return kOptions; }
+
+std::vector<std::string> named_values(const RunOption& option) {
+  std::vector<std::string> values;
+  for (std::string_view rest = option.metavar; !rest.empty();) {
+    const auto word = take_until(rest, '|');
+    if (word.front() >= 'a' && word.front() <= 'z') values.emplace_back(word);
+  }
+  return values;
+}
+
+bool takes_named_values_only(const RunOption& option) {
+  const auto values = named_values(option);
+  return !values.empty() && values.size() == 1u + static_cast<std::size_t>(std::ranges::count(option.metavar, '|'));
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,42 @@
+// The options of torchbridge run as one table: parser, help, man page, completion and documentation come from it.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bridge/agent/run_options.h"
+#include "bridge/base/result.h"
+
+namespace torchbridge {
+
+// The program whose option it is.
+enum class OptionOrigin { kTorchrun, kTorchLaunch, kOurs };
+
+struct RunOption {
+  std::string_view name;     // "log-dir": --log-dir and --log_dir
+  char letter = 0;           // 'r': -r
+  std::string_view metavar;  // the value in help texts, where a word in lower case is a value itself; empty for a flag
+  std::string_view default_text;              // stored where no value is given; empty: nothing is stored
+  std::string_view variable, other_variable;  // whose value is the default where it is set, the first before the other
+  OptionOrigin origin = OptionOrigin::kTorchrun;
+  std::string_view group;       // of help texts; equal for neighbours
+  std::string_view help;        // without a full stop
+  std::string_view difference;  // from the option of its origin; empty where there is none
+  // Stores the value; a flag that is set has "1". The error lacks the name of the option: "'x': expected a number".
+  Status (*store)(RunOptions& options, const std::string& value) = nullptr;
+
+  bool is_flag() const { return metavar.empty(); }
+};
+
+// In the order in which they are stored, which matters where an error is about two of them.
+std::span<const RunOption> run_options();
+
+// The values that the metavar names: auto, cpu and gpu of "N|auto|cpu|gpu".
+std::vector<std::string> named_values(const RunOption& option);
+
+// Whether the option takes no other value than those.
+bool takes_named_values_only(const RunOption& option);
+
+}  // namespace torchbridge

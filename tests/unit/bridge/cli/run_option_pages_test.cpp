@@ -1,0 +1,99 @@
+#include "bridge/cli/run_option_pages.h"
+
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include <gtest/gtest.h>
+
+#include "bridge/cli/run_option_table.h"
+#include "tests/support/temporary_folder.h"
+
+namespace torchbridge {
+namespace {
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST(RunOptionPages, HelpNamesEachOptionInAtMostAHundredColumns) {
+  const std::string help = run_option_page("").value();
+  for (const std::string& line : lines_of(help)) EXPECT_LE(line.size(), 100u) << line;
+  for (const RunOption& option : run_options()) {
+    EXPECT_TRUE(contains(help, "--" + std::string(option.name)));
+    EXPECT_TRUE(contains(help, std::string(option.group) + ":\n"));
+    EXPECT_TRUE(contains(help, std::string(option.help.substr(0, option.help.find(' ')))));
+  }
+  EXPECT_TRUE(contains(help, "Usage: torchbridge run [OPTIONS] PROGRAM [ARGUMENTS]"));
+  EXPECT_TRUE(contains(help, "--nnodes N|MIN:MAX "));
+  EXPECT_TRUE(contains(help, "(default: 1:1)"));
+}
+
+TEST(RunOptionPages, OfTheDocumentationIsTheTables) {
+  std::ifstream file(SOURCE_DIR "/docs/use/run.md");
+  const std::string page{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  EXPECT_TRUE(page.find(run_option_page("markdown").value()) != page.npos)
+      << "docs/use/run.md is not up to date: put in its table what torchbridge run --help=markdown prints";
+}
+
+// What the command prints, to stderr too.
+std::string output_of(const std::string& command) {
+  FILE* shell = popen((command + " 2>&1").c_str(), "r");
+  std::string text;
+  std::array<char, 4096> buffer;
+  for (std::size_t size; (size = fread(buffer.data(), 1, buffer.size(), shell)) > 0;) text.append(buffer.data(), size);
+  pclose(shell);
+  return text;
+}
+
+TEST(RunOptionPages, ManPageIsFormattedWithoutAWarning) {
+  if (output_of("command -v groff").empty()) GTEST_SKIP() << "no groff (Debian: groff-base)";
+  const TemporaryFolder folder;
+  folder.write("page", run_option_page("man").value());
+  const std::string page = (folder / "page").string();
+  EXPECT_EQ(output_of("groff -man -ww -z -Tascii " + page), "");
+  EXPECT_TRUE(contains(output_of("groff -man -Tascii -P-cbou " + page), "--nnodes N|MIN:MAX"));
+}
+
+// What bash offers for a line whose cursor is at its end, one a line.
+std::string completions(const std::string& line) {
+  const TemporaryFolder folder;
+  folder.write("completion", run_option_page("bash").value());
+  folder.write("ask",
+               "compopt() { echo \"compopt $*\"; }\nsource \"$1\"\nCOMP_LINE=$2 COMP_POINT=${#2}\n_torchbridge\n"
+               "[[ ${#COMPREPLY[@]} = 0 ]] || printf '%s\\n' \"${COMPREPLY[@]}\"\n");
+  return output_of("bash " + (folder / "ask").string() + " " + (folder / "completion").string() + " '" + line + "'");
+}
+
+TEST(RunOptionPages, BashCompletesOptionsAndTheirValues) {
+  const std::string kFiles = "compopt -o default\n";
+  const std::pair<const char*, std::string> kCases[] = {
+      {"torchbridge r", "run\n"},
+      {"torchbridge e", "env\nexec\nexplain\n"},
+      {"torchbridge run --nn", "--nnodes\n"},
+      {"torchbridge launch --us", "--use-env\n"},
+      {"torchbridge run --duplicate", "--duplicate-stdout-filters\n--duplicate-stderr-filters\n"},
+      {"torchbridge run --nproc-per-node ", "auto\ncpu\ngpu\n"},
+      {"torchbridge run --nproc_per_node g", "gpu\n"},
+      {"torchbridge run --log-format=", "prefix\njson\n"},
+      {"torchbridge run --log_format=j", "json\n"},
+      {"torchbridge run --log-dir ", kFiles},
+      {"torchbridge run --log-dir=lo", kFiles},
+      {"torchbridge run -r ", ""},
+      {"torchbridge run -r 3 --stand", "--standalone\n"},
+      {"torchbridge run --nnodes=2 --stand", "--standalone\n"},
+      {"torchbridge run --standalone tr", kFiles},
+      {"torchbridge run --standalone train.py --nn", kFiles},
+      {"torchbridge run -- --nn", kFiles},
+      {"torchbridge exec --", kFiles},
+  };
+  for (const auto& [line, expected] : kCases) EXPECT_EQ(completions(line), expected) << line;
+}
+
+}  // namespace
+}  // namespace torchbridge
