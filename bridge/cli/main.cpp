@@ -7,9 +7,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "bridge/agent/agent.h"
 #include "bridge/cli/cli_options.h"
 #include "bridge/cli/exec.h"
-#include "bridge/cli/run_command.h"
 #include "bridge/cli/scancel_step.h"
 #include "bridge/launch/error_reporter.h"
 #include "bridge/launch/launch.h"
@@ -110,7 +110,7 @@ int main(int argc, char** argv) {
   const EnvMap environment = without_outer_launch(EnvMap::from(environ));
   try {
     const CliOptions line = parse_cli_options(argc, argv, environment);
-    return line.command == Command::kRun ? run_command(line.run, environment) : run(line, environment);
+    return line.command == Command::kRun ? run_agent(line.run, environment) : run(line, environment);
   } catch (const CommandLineEnd& end) {
     if (end.exit_code != 0) return fail({end.text}, environment, end.exit_code);
     if (presumed_rank(environment) == 0) std::fputs(end.text.c_str(), stdout);
