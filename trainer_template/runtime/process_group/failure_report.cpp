@@ -1,6 +1,7 @@
 #include "trainer_template/runtime/process_group/failure_report.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 #include <thread>
 
@@ -28,6 +29,8 @@ constexpr milliseconds kStragglers{300};
 
 // Set by a rank whose own error is the cause.
 constexpr const char* kOwnError = "own error";
+// "ended" of a rank that is lost, set by rank 0 so that nobody waits for it; else milliseconds that the rank waited.
+constexpr const char* kGone = "gone";
 
 bool is_timeout(std::string_view text) {
   return text.find("imed out") != std::string_view::npos || text.find("imeout") != std::string_view::npos;
@@ -37,10 +40,30 @@ bool is_of_gloo(const std::exception& error) {
   return std::string_view(error.what()).find("gloo") != std::string_view::npos;
 }
 
+std::vector<std::string> values_of(c10d::Store& store, const char* name, const std::vector<int>& ranks) {
+  std::vector<std::string> keys, values;
+  for (const int rank : ranks) keys.push_back(key(name, rank));
+  if (keys.empty()) return values;
+  for (const auto& bytes : store.multiGet(keys)) values.emplace_back(bytes.begin(), bytes.end());
+  return values;
+}
+
+// The ranks that do not set "ended" in time, or never will.
+std::vector<int> wait_for_ends(c10d::Store& store, int world_size) {
+  std::vector<int> missing = missing_after(store, "ended", all_ranks(world_size), kCollect), arrived;
+  std::ranges::set_difference(all_ranks(world_size), missing, std::back_inserter(arrived));
+  const auto values = values_of(store, "ended", arrived);
+  for (std::size_t i = 0; i < arrived.size(); ++i) {
+    if (values[i] == kGone) missing.push_back(arrived[i]);
+  }
+  std::ranges::sort(missing);
+  return missing;
+}
+
 // Rank 0 may serve the store, which the others need until they have reported.
 void wait_for_reports(c10d::Store& store, int world_size) {
   std::vector<int> alive = all_ranks(world_size);
-  for (int lost : missing_after(store, "ended", alive, kCollect)) std::erase(alive, lost);
+  for (int lost : wait_for_ends(store, world_size)) std::erase(alive, lost);
   missing_after(store, "done", alive, 2 * kCollect);
 }
 
@@ -65,11 +88,9 @@ std::string with_hosts(const BrokenGroup& group, const std::vector<int>& ranks) 
 // REQUIRES: all ranks have set "ended". Those that waited less than half as long as the longest reached the collective
 // after the others had timed out.
 std::vector<int> late_ranks(const BrokenGroup& group) {
-  std::vector<std::string> keys;
-  for (int rank : all_ranks(group.world_size)) keys.push_back(key("ended", rank));
   std::vector<std::int64_t> waited;
-  for (const auto& bytes : group.store.multiGet(keys)) {
-    waited.push_back(parse_integer(std::string(bytes.begin(), bytes.end()), 0, INT64_MAX).value_or(0));
+  for (const std::string& value : values_of(group.store, "ended", all_ranks(group.world_size))) {
+    waited.push_back(parse_integer(value, 0, INT64_MAX).value_or(0));
   }
   const std::int64_t longest = std::ranges::max(waited);
   std::vector<int> late = all_ranks(group.world_size);
@@ -128,7 +149,7 @@ std::optional<std::string> report_loss(const BrokenGroup& group, const std::exce
   const bool all_others_aborted = std::ssize(group.aborted_ranks) == group.world_size - 1;
   if (all_others_aborted || group.store.add("reporters", 1) != 1) return std::nullopt;
   // The ranks that are left notice within milliseconds, for this rank has closed its connections to them.
-  const std::vector<int> missing = missing_after(group.store, "ended", all_ranks(group.world_size), kCollect);
+  const std::vector<int> missing = wait_for_ends(group.store, group.world_size);
   if (missing.empty() && group.store.check({kOwnError})) return std::nullopt;
   return loss_error(group, missing, error);
 }
@@ -169,6 +190,7 @@ std::optional<std::string> failure_message(const BrokenGroup& group, const std::
     c10d::Store& store = group.store;
     store.setTimeout(kCollect);
     put(store, key("ended", group.rank), std::to_string(group.waited.count()));
+    for (const int rank : group.rank == 0 ? group.closed : std::vector<int>()) put(store, key("ended", rank), kGone);
     if (message)
       message = report_own_error(store, *message);
     else if (is_lost)

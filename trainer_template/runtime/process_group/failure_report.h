@@ -22,10 +22,12 @@ struct BrokenGroup {
   std::vector<int> lost;           // ranks that are lost; also this rank, where the others found it so
   bool hung_up = false;            // they closed their connections, else they sent nothing in time
   std::vector<int> aborted_ranks;  // ranks that aborted the group before this one
+  std::vector<int> closed;         // on rank 0: ranks that closed their connections without a last line
   std::chrono::milliseconds heartbeat_timeout{};
 };
 
-// Collective over the ranks that are left; takes at most about two seconds. Returns the message that this rank reports,
+// Collective over the ranks that are left; takes milliseconds where rank 0 knows which are not, else at most about two
+// seconds. Returns the message that this rank reports,
 // which names ranks and their nodes, or nothing where another rank reports.
 std::optional<std::string> failure_message(const BrokenGroup& group, const std::exception& error);
 

@@ -85,6 +85,10 @@ class Heartbeat::Thread {
     const std::scoped_lock lock(mutex_);
     return aborted_ranks_;
   }
+  std::vector<int> closed() const {
+    const std::scoped_lock lock(mutex_);
+    return closed_;
+  }
   void end_with(std::string_view last_line) {
     {
       const std::scoped_lock lock(mutex_);
@@ -116,7 +120,7 @@ class Heartbeat::Thread {
         if (waiting[i + 2].revents != 0) receive(peers_[i]);
       }
       if (listener_.open() && waiting[1].revents != 0) accept_peers();
-      if (options_.hang_ups) find_hang_ups();
+      find_hang_ups();
       std::erase_if(peers_, [](const Peer& peer) { return !peer.socket.open(); });
       if (Clock::now() < next_beat) continue;
       // A failed send is ignored: a closed connection is noticed by reading, after the peer's last line.
@@ -231,7 +235,13 @@ class Heartbeat::Thread {
     for (const Peer& peer : peers_) {
       if (!peer.socket.open() && peer.rank >= 0 && !peer.left) gone.push_back(peer.rank);
     }
-    send_loss(gone, true);
+    {
+      const std::scoped_lock lock(mutex_);
+      for (const int rank : gone) {
+        if (std::ranges::count(aborted_ranks_, rank) == 0) closed_.push_back(rank);
+      }
+    }
+    if (options_.hang_ups) send_loss(gone, true);
   }
 
   void send_loss(std::vector<int> ranks, bool gone) {
@@ -261,7 +271,7 @@ class Heartbeat::Thread {
   mutable std::mutex mutex_;
   std::vector<int> lost_;
   bool hung_up_ = false;
-  std::vector<int> aborted_ranks_;
+  std::vector<int> aborted_ranks_, closed_;
   std::string_view last_line_;  // empty: ends without one
   std::thread thread_;          // the last member: it uses all others
 };
@@ -298,5 +308,6 @@ bool Heartbeat::hung_up() const { return thread_->hung_up(); }
 void Heartbeat::leave() { thread_->end_with(kLeft); }
 void Heartbeat::announce_abort() { thread_->end_with(kBroke); }
 std::vector<int> Heartbeat::aborted_ranks() const { return thread_->aborted_ranks(); }
+std::vector<int> Heartbeat::closed() const { return thread_->closed(); }
 
 }  // namespace torchbridge::train

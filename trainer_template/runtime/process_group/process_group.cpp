@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <mutex>
 #include <sstream>
+#include <thread>
 
 #include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -70,6 +71,17 @@ int color_of(const std::vector<int>& ranks) {
   std::uint32_t hash = 2166136261U;  // FNV-1a
   for (int rank : ranks) hash = (hash ^ static_cast<std::uint32_t>(rank)) * 16777619U;
   return static_cast<int>(hash & 0x7fffffffU);
+}
+
+// On rank 0: a killed rank's connections close one after the other, gloo's perhaps before the heartbeat's. Not found
+// within the time, the ranks wait longer for each other.
+void wait_for_lost_ranks(const Heartbeat& heartbeat) {
+  constexpr milliseconds kTogether{100}, kPause{1};
+  const auto deadline = std::chrono::steady_clock::now() + kTogether;
+  const auto is_known = [&] {
+    return !heartbeat.closed().empty() || !heartbeat.aborted_ranks().empty() || !heartbeat.lost().empty();
+  };
+  while (!is_known() && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(kPause);
 }
 
 }  // namespace
@@ -294,6 +306,7 @@ std::optional<std::string> ProcessGroup::message_for(const std::exception& error
     // The abort watchdog has reported, and ends the process.
     if (std::exchange(state_->is_reported, true)) return std::nullopt;
   }
+  if (state_->heartbeat && is_first() && is_lost_connection(error)) wait_for_lost_ranks(*state_->heartbeat);
   if (state_->heartbeat) state_->heartbeat->announce_abort();
   BrokenGroup broken = broken_group();
   broken.waited = waited;
@@ -318,6 +331,7 @@ BrokenGroup ProcessGroup::broken_group() const {
   broken.lost = state_->heartbeat->lost();
   broken.hung_up = state_->heartbeat->hung_up();
   broken.aborted_ranks = state_->heartbeat->aborted_ranks();
+  broken.closed = state_->heartbeat->closed();
   return broken;
 }
 

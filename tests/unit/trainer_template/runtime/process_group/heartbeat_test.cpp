@@ -188,5 +188,26 @@ TEST(HeartbeatTest, AServerThatLeavesIsNotLost) {
   EXPECT_NE(one.loss.get_future().wait_for(kTimeout), std::future_status::ready);
 }
 
+// A killed rank is known on rank 0 although nobody is told of it.
+TEST(Heartbeat, KnowsOnRankZeroWhoseConnectionsClosed) {
+  Listener zero, one, two;
+  zero.heart = serve(zero);
+  one.heart = join(one, zero.heart->endpoint(), 1);
+  two.heart = join(two, zero.heart->endpoint(), 2);
+  Socket killed = stopped_rank(zero.heart->endpoint(), 3);
+  wait_until_delivered(killed);
+  two.heart->announce_abort();
+  one.heart->leave();
+  one.heart.reset();
+  two.heart.reset();
+  killed = Socket();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while ((zero.heart->closed().empty() || zero.heart->aborted_ranks().empty()) && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::yield();
+  EXPECT_EQ(zero.heart->closed(), std::vector<int>{3});
+  EXPECT_EQ(zero.heart->aborted_ranks(), std::vector<int>{2});
+  EXPECT_TRUE(zero.heart->lost().empty());
+}
+
 }  // namespace
 }  // namespace torchbridge::train
