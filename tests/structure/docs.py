@@ -27,8 +27,8 @@ STARTERS = {"eval", "mpiexec", "mpirun", "python", "python3", "salloc", "sbatch"
 # Options of other programs that stand alone in backticks, and paths of other projects.
 FOREIGN = set("""
     --batch --cpu-bind --distribution --export --gpu-bind --gpus-per-node --gpus-per-task --gres --het-group
-    --max-restarts --mpi --nnodes --ntasks-per-gpu --open-mode --rdzv-endpoint --requeue --signal --standalone --strip
-    --tres-bind --virtual-local-rank
+    --max-restarts --mpi --nnodes --nproc-per-node --ntasks-per-gpu --numa-binding --open-mode --rdzv-endpoint
+    --requeue --signal --standalone --strip --tres-bind --virtual-local-rank
     data/*/prepare.py
 """.split())
 # How a script, or a program of the tests, reads an option.
