@@ -17,7 +17,7 @@ foreach(component IN LISTS TORCHBRIDGE_COMPONENTS)
 endforeach()
 
 # The headers that programs include. Those that they include in turn are installed below detail/.
-set(public_headers env_map launch mpi_launch)
+set(public_headers env_map launch mpi_launch record)
 if(TARGET torchbridge::train)
   list(APPEND public_headers checkpoint data ddp optimizer process_group task training)
 endif()

@@ -19,7 +19,7 @@ using nlohmann::json;
 using std::chrono::system_clock;
 
 constexpr std::size_t kMaxSize = 1 << 20;
-constexpr int kMaxDepth = 16;  // torch's form has three levels
+constexpr int kMaxDepth = 16;                   // torch's form has three levels
 constexpr std::chrono::milliseconds kTick{10};  // of the kernel's clock for files
 
 struct FileContent {
@@ -32,19 +32,15 @@ system_clock::time_point time_of(const timespec& time) {
   return system_clock::time_point(std::chrono::duration_cast<system_clock::duration>(since_epoch));
 }
 
-// All of the file, or its first kMaxSize bytes; 0, or an errno.
+// All of the file, or its first kMaxSize bytes. Returns 0, or an errno.
 int read_bytes(int file, std::string& text) {
-  text.resize(kMaxSize);
-  std::size_t size = 0;
-  while (size < kMaxSize) {
-    const ssize_t count = read(file, text.data() + size, kMaxSize - size);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return errno;
+  char chunk[1 << 14];
+  while (text.size() < kMaxSize) {
+    const ssize_t count = read(file, chunk, std::min(sizeof chunk, kMaxSize - text.size()));
     if (count == 0) break;
-    size += static_cast<std::size_t>(count);
+    if (count < 0 && errno != EINTR) return errno;
+    if (count > 0) text.append(chunk, static_cast<std::size_t>(count));
   }
-  text.resize(size);
-  text.shrink_to_fit();
   return 0;
 }
 
@@ -68,7 +64,8 @@ Result<FileContent> read_regular_file(const std::string& path) {
 
 // Discarded where the text is no JSON. What is deeper than kMaxDepth is left out, for it may be a megabyte of brackets.
 json parse(const std::string& text) {
-  return json::parse(text, [](int depth, json::parse_event_t, json&) { return depth <= kMaxDepth; }, false);
+  return json::parse(
+      text, [](int depth, json::parse_event_t, json&) { return depth <= kMaxDepth; }, false);
 }
 
 // The member of that name; null where `object` is no object, or has none.
@@ -101,11 +98,9 @@ Status copy_error_record(const std::string& from, const std::string& to, int exi
   const auto content = read_regular_file(from);
   if (!content) return content.error();
   json file = parse(content->text);
-  if (!file.is_object() || member(&file, "message") == nullptr) {
-    return write_error_file(to, content->text);
-  }
+  if (member(&file, "message") == nullptr) return write_error_file(to, content->text);
   if (exit_code != 0 && file["message"].is_object()) file["message"]["errorCode"] = exit_code;
-  return write_file(to, file.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace));
+  return write_error_json(to, file.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace));
 }
 
 }  // namespace torchbridge

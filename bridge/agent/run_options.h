@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "bridge/binding/numa_mode.h"
+
 namespace torchbridge {
 
 // Standard streams as a set, with torchrun's numbers: 0 none, 1 stdout, 2 stderr, 3 both.
@@ -26,19 +28,16 @@ struct StreamSelection {
   bool operator==(const StreamSelection&) const = default;
 };
 
-// torch/numa/binding.py's modes; the CPUs are those of the worker's GPU.
-enum class NumaMode { kNone, kNode, kSocket, kExclusive, kCoreComplex };
-
 // How lines of workers, and the agent's own, are printed: with torchrun's prefix, or as one JSON object each.
 enum class LogFormat { kPrefix, kJson };
 
 // Where torchrun has the option, name and default are torchrun 2.11's.
 struct RunOptions {
   // Nodes and rendezvous.
-  int min_nodes = 1, max_nodes = 1;    // --nnodes
-  std::string nproc_per_node = "1";    // a number, auto, cpu or gpu
+  int min_nodes = 1, max_nodes = 1;     // --nnodes
+  std::string nproc_per_node = "1";     // a number, auto, cpu or gpu
   std::string rdzv_backend = "static";  // static, c10d, etcd or etcd-v2
-  std::string rdzv_endpoint;           // HOST[:PORT], or empty
+  std::string rdzv_endpoint;            // HOST[:PORT], or empty
   std::string rdzv_id = "none";
   std::map<std::string, std::string> rdzv_conf;
   bool is_standalone = false;

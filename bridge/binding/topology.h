@@ -42,6 +42,9 @@ struct Topology {
   std::vector<Gpu> gpus;        // ascending by address
   std::vector<NumaNode> nodes;  // ascending by id
   std::vector<CpuSet> cores;    // hardware threads that share a core; empty: each CPU is a core of its own
+  // Empty: not known, or not asked for (read_cpu_groups).
+  std::vector<CpuSet> sockets;  // CPUs of one socket
+  std::vector<CpuSet> caches;   // CPUs that share a cache of the last level
 
   // The GPUs that CUDA counts in a process that may use these GPUs and has no CUDA_VISIBLE_DEVICES, with
   // CUDA_DEVICE_ORDER=PCI_BUS_ID.

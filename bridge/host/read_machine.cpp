@@ -1,6 +1,5 @@
 #include "bridge/host/read_machine.h"
 
-#include <dirent.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -8,9 +7,9 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
-#include <optional>
 
 #include "bridge/base/env_map.h"
+#include "bridge/host/sysfs.h"
 #include "bridge/host/text_file.h"
 
 namespace torchbridge {
@@ -19,43 +18,10 @@ namespace {
 constexpr std::string_view kNvidia = "0x10de";
 constexpr int kMaxNode = 65535;
 
-Error in_file(const std::string& path, const Error& error) { return Error{path + ": " + error.message}; }
-
-// The names in a folder, sorted, without those that start with a dot; none where there is no such folder.
-Result<std::vector<std::string>> names_in(const std::string& folder) {
-  const std::unique_ptr<DIR, int (*)(DIR*)> entries(opendir(folder.c_str()), closedir);
-  std::vector<std::string> names;
-  if (!entries && is_missing(errno)) return names;
-  if (!entries) return in_file(folder, {std::strerror(errno)});
-  while (const dirent* entry = readdir(entries.get())) {
-    if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-// The value of `path`, parsed; `missing` where there is no such file.
-template <class Parse, class Value = std::decay_t<decltype(*std::declval<Parse>()(std::string_view()))>>
-Result<Value> read_value(const std::string& path, Parse parse, Value missing) {
-  const auto text = read_text(path);
-  if (!text) return text.error();
-  if (!*text) return missing;
-  auto value = parse(std::string_view(**text));
-  if (!value) return in_file(path, value.error());
-  return std::move(*value);
-}
-
 Result<int> parse_node_id(std::string_view text) {
   const auto id = parse_integer(text, -1, kMaxNode);
   if (!id) return Error{"'" + printable(text) + "': expected a NUMA node or -1"};
   return static_cast<int>(*id);
-}
-
-// N of "nodeN" or "cpuN"; nothing for other names, such as "cpufreq".
-std::optional<int> numbered(std::string_view name, std::string_view prefix) {
-  if (!name.starts_with(prefix)) return std::nullopt;
-  const auto number = parse_integer(name.substr(prefix.size()), 0, kMaxNode);
-  return number ? std::optional<int>(static_cast<int>(*number)) : std::nullopt;
 }
 
 // Display and 3D controllers. Sound, USB and NVSwitch functions of the same vendor have other classes.
@@ -198,7 +164,7 @@ Result<Topology> read_topology(const std::string& root) {
   if (!nodes) return nodes.error();
   auto cores = read_cores(root);
   if (!cores) return cores.error();
-  return Topology{std::move(*gpus), std::move(*nodes), std::move(*cores)};
+  return Topology{std::move(*gpus), std::move(*nodes), std::move(*cores), {}, {}};
 }
 
 Result<CpuSet> allowed_cpus() {

@@ -5,6 +5,7 @@
 
 #include "bridge/net/address.h"
 #include "tests/process/ranks.h"
+#include "tests/support/sanitizer.h"
 
 namespace {
 
@@ -66,6 +67,36 @@ TEST_F(Failure, AStoppedRankIsNamedAfterTheTimeoutAndContinuesWithoutAMessage) {
     EXPECT_EQ(lines_in(ranks.errors()), 1) << ranks.errors();
     fs::remove(curve());
   }
+}
+
+// The agent, or srun's plugin, reads it as the reason of the failure.
+TEST_F(Failure, ARankWritesItsErrorToItsErrorFile) {
+  const std::string missing = folder_ / "missing";
+  const auto file_of = [&](const char* name) { return Variables{{"TORCHELASTIC_ERROR_FILE", folder_ / name}}; };
+  const int port = free_port();
+  Ranks first({0}, 2, port, endless(), file_of("0.json"));
+  Ranks second({1}, 2, port, endless({"--data", missing}), file_of("1.json"));
+  EXPECT_EQ(first.wait(std::chrono::seconds(20)), std::vector<int>{1});
+  EXPECT_EQ(second.wait(std::chrono::seconds(20)), std::vector<int>{1});
+  const std::string begin = "trainer: rank 1: ", line = second.errors();
+  ASSERT_TRUE(line.starts_with(begin) && line.ends_with('\n')) << line;
+  const std::string message = line.substr(begin.size(), line.size() - begin.size() - 1);
+  EXPECT_TRUE(contains(message, missing));
+  EXPECT_TRUE(folder_.read("1.json").starts_with(R"({"message": {"message": ")" + message + "\", "))
+      << folder_.read("1.json");
+  EXPECT_FALSE(fs::exists(folder_ / "0.json"));  // it only lost the other
+}
+
+TEST_F(Failure, ARankThatASignalEndsWritesItToItsErrorFile) {
+  if (kIsSanitized) GTEST_SKIP() << "a sanitizer ends the process itself";
+  const std::string file = folder_ / "error.json";
+  Ranks ranks(1, endless(), {{"TORCHELASTIC_ERROR_FILE", file}});
+  wait_until_training();
+  ranks.kill_rank(0, SIGSEGV);
+  EXPECT_EQ(ranks.wait(std::chrono::seconds(20)), std::vector<int>{128 + SIGSEGV});
+  EXPECT_TRUE(contains(folder_.read("error.json"), R"({"message": {"message": "SIGSEGV: Segmentation fault, sent by)"));
+  EXPECT_TRUE(contains(folder_.read("error.json"), "/trainer(+0x"));
+  EXPECT_EQ(ranks.errors(), "");
 }
 
 // Long before the timeout of the collective, which is ten minutes.

@@ -31,6 +31,16 @@ std::string driver_record(const std::string& minor, const std::string& uuid, con
          address + (minor.empty() ? "" : "\nDevice Minor: \t " + minor) + "\nGPU Excluded:\t No";
 }
 
+void write_cache(MachineTree& tree, const std::string& level, const std::string& cpus) {
+  const CpuSet sharing = *parse_cpu_list(cpus);
+  for (const int cpu : sharing) {
+    const std::string cache = "sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cache/index" + level;
+    tree.write(cache + "/type", "Unified");
+    tree.write(cache + "/level", level);
+    tree.write(cache + "/shared_cpu_list", cpus);
+  }
+}
+
 // Hundreds of small files: in memory where that can be, for a busy disk takes seconds.
 std::string parent_folder() {
   const bool in_memory = std::filesystem::is_directory("/dev/shm") && access("/dev/shm", W_OK) == 0;
@@ -82,6 +92,15 @@ void MachineTree::describe(const std::string& line) {
               std::to_string(cpu) + other);
       }
     }
+  } else if (kind == "socket") {
+    words >> first >> second;
+    const CpuSet cpus = *parse_cpu_list(second);
+    for (const int cpu : cpus) {
+      write("sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/physical_package_id", first);
+    }
+  } else if (kind == "cache") {
+    words >> first >> second;
+    write_cache(*this, first, second);
   } else if (kind == "gpu") {
     words >> first >> second >> third >> fourth;
     write_function(*this, first, fourth.empty() ? "0x030200" : fourth, "0x10de", second);

@@ -9,6 +9,7 @@
 #include <iostream>
 #include <mutex>
 
+#include "bridge/worker/record.h"
 #include "trainer_template/runtime/base/errors.h"
 
 namespace torchbridge::train {
@@ -39,6 +40,12 @@ void print_message(const std::string& text) {
   const std::scoped_lock lock(mutex);
   end_drawn_line_for_message();
   std::cerr << program_name() + ": " + text + "\n" << std::flush;
+}
+
+// First to the file: the launcher may end the ranks as soon as it reads the message.
+void print_error(int rank, const std::string& text) {
+  record_error(text);
+  print_message("rank " + std::to_string(rank) + ": " + text);
 }
 
 bool is_forwarded_to_terminal() {

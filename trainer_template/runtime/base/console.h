@@ -11,6 +11,10 @@ std::string program_name();
 // Prints "PROGRAM: TEXT" and a line end to stderr. Any thread.
 void print_message(const std::string& text);
 
+// The error by which this rank ends: prints it as the message "rank R: TEXT", and writes it to TORCHELASTIC_ERROR_FILE
+// if that was asked for (record_failures). Any thread.
+void print_error(int rank, const std::string& text);
+
 // Whether stdout is forwarded to a terminal of the parent process: mpirun gives rank 0 a pseudo-terminal, and forwards
 // its output and stderr to the terminal of mpirun.
 bool is_forwarded_to_terminal();

@@ -207,7 +207,7 @@ void ProcessGroup::start_heartbeat(const std::string& own_address, std::chrono::
       const std::runtime_error lost("the connections between the ranks were lost");
       state->message = failure_message(broken_group(), state->error ? *state->error : lost);
     }
-    if (state->message) print_message("rank " + std::to_string(rank) + ": " + *state->message);
+    if (state->message) print_error(rank, *state->message);
   });
   HeartbeatOptions heart{.timeout = heartbeat_timeout, .on_loss = [state = state_.get()] {
                            state->abort_watchdog->start();  // first, because NCCL's abort may hang

@@ -9,6 +9,7 @@
 #include "bridge/launch/error_reporter.h"
 #include "bridge/launch/launch.h"
 #include "bridge/launch/launcher_death.h"
+#include "bridge/worker/record.h"
 #include "trainer_template/runtime/base/console.h"
 
 C10_DECLARE_int(caffe2_log_level);
@@ -23,7 +24,7 @@ void quiet_c10d(const EnvMap& environment) {
 }
 
 int report_error(int rank, const std::string& message, ExitCode code) {
-  print_message("rank " + std::to_string(rank) + ": " + message);
+  print_error(rank, message);
   return static_cast<int>(code);
 }
 
@@ -47,6 +48,7 @@ void set_threads(const EnvMap& environment, const Layout& layout) {
 int run_job(const EnvMap& environment, const std::function<GroupOptions()>& configure,
             const std::function<ExitCode(ProcessGroup&)>& train) {
   end_with_launcher(environment);
+  record_failures(std::string(environment.get("TORCHELASTIC_ERROR_FILE").value_or("")));
   quiet_c10d(environment);
   const int early_rank = presumed_rank(environment);
   GroupOptions options;

@@ -10,9 +10,10 @@
 namespace torchbridge::train {
 
 // Calls `configure` (which may throw EarlyExit), finds out how this process was launched, forms the process group and
-// calls `train`. An error is one line on stderr from one rank, "PROGRAM: rank R: message". Errors of `configure` and of
-// a contradictory launch occur on every rank: rank 0 reports them. Returns the exit code of the process: that of
-// `train` if there was no error.
+// calls `train`. An error is one line on stderr from one rank, "PROGRAM: rank R: message", which that rank also writes
+// to TORCHELASTIC_ERROR_FILE, if it is set; so is a signal that ends the process (bridge/worker/record.h). Errors of
+// `configure` and of a contradictory launch occur on every rank: rank 0 reports them. Returns the exit code of the
+// process: that of `train` if there was no error.
 int run_job(const EnvMap& environment, const std::function<GroupOptions()>& configure,
             const std::function<ExitCode(ProcessGroup&)>& train);
 
