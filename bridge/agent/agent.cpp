@@ -17,7 +17,9 @@
 #include "bridge/agent/run_report.h"
 #include "bridge/agent/worker_command.h"
 #include "bridge/agent/worker_count.h"
+#include "bridge/binding/numa_mode.h"
 #include "bridge/host/oom_kills.h"
+#include "bridge/host/read_cpu_groups.h"
 #include "bridge/host/read_machine.h"
 #include "bridge/net/address.h"
 #include "bridge/net/socket.h"
@@ -243,6 +245,22 @@ int fail_before_start(const std::string& message) {
   return EXIT_FAILURE;
 }
 
+// By local rank; empty without --numa-binding.
+Result<std::vector<CpuSet>> cpus_of_workers(const RunOptions& options, const EnvMap& environment, Machine machine,
+                                            int count) {
+  std::vector<CpuSet> cpus;
+  if (options.numa_binding == NumaMode::kNone) return cpus;
+  if (const auto read = read_cpu_groups("", machine.topology); !read) return read.error();
+  const auto gpus = gpus_of_workers(environment, machine.topology);
+  if (!gpus) return gpus.error();
+  for (int local_rank = 0; local_rank < count; ++local_rank) {
+    auto own = cpus_of_worker(options.numa_binding, machine, *gpus, local_rank);
+    if (!own) return own.error();
+    cpus.push_back(std::move(*own));
+  }
+  return cpus;
+}
+
 Result<Socket> open_liveness(const EnvMap& environment) {
   if (!environment.has("TORCHELASTIC_HEALTH_CHECK_PORT")) return Socket();
   const auto port = environment.required_integer("TORCHELASTIC_HEALTH_CHECK_PORT", 1, 65535);
@@ -259,6 +277,8 @@ int run_as_child(const RunOptions& options, const EnvMap& environment, const std
   if (!count) return fail_before_start(count.error().message);
   const auto devices = check_virtual_devices(environment, options, *count);
   if (!devices) return fail_before_start(devices.error().message);
+  const auto cpus = cpus_of_workers(options, environment, *machine, *count);
+  if (!cpus) return fail_before_start(cpus.error().message);
   auto budget = RestartBudget::open(options, getppid());
   if (!budget) return fail_before_start(budget.error().message);
   auto liveness = open_liveness(environment);
@@ -267,7 +287,7 @@ int run_as_child(const RunOptions& options, const EnvMap& environment, const std
   if (!events) return fail_before_start(events.error().message);
   Consoles consoles;
   RunFolder folder;
-  AgentContext context{options, environment, body, *events, consoles, folder, host_name(), {}};
+  AgentContext context{options, environment, body, *events, consoles, folder, host_name(), *cpus};
   return Agent(context, *count, *budget).run();
 }
 

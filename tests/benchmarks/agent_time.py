@@ -133,8 +133,8 @@ def import_time(options):
 
 
 def output_time(agent, options):
-    """Of 200 MB in lines of 100 bytes through --tee: seconds, and seconds of CPU time of the agent."""
-    count = 2_000_000
+    """Of 1 GB in lines of 100 bytes through --tee: seconds, and seconds of CPU time of the agent."""
+    count = 10_000_000
     with tempfile.TemporaryDirectory() as folder:
         command = [*agent, "--standalone", "--log-dir", folder, "--tee", "3", "sh", "-c",
                    f"yes {'x' * 99} | head -n {count}"]
@@ -173,7 +173,7 @@ def main():
     rows.append(["memory of the agent, MB", *[f"{size[name][0]:.1f}" for name in choices],
                  bench.ratio(size[theirs], size[ours])])
     output = in_turn(output_time)
-    for index, title in ((0, "200 MB through --tee, s"), (1, "the same, s of CPU time")):
+    for index, title in ((0, "1 GB through --tee, s"), (1, "the same, s of CPU time")):
         part = {name: [value[index] for value in output[name]] for name in choices}
         rows.append([title, *[bench.median_and_range(part[name], 2) for name in choices],
                      bench.ratio(part[theirs], part[ours])])

@@ -408,6 +408,34 @@ TEST(AgentRun, FormatsThePrefixAsToldAndShowsRanksAsTold) {
   EXPECT_EQ(sorted(lines_of(agent.out())), (Words{"<default 0/0> hello", "<default 2/2> hello"}));
 }
 
+TEST(AgentRun, GivesWorkersATerminalWhereItHasOne) {
+  const TemporaryFolder folder;
+  const auto output_of = [&](const std::string& options) {
+    const std::string run = std::string(TORCHBRIDGE) + " run " + options +
+                            " sh -c 'test -t 1 && echo terminal; test -t 2 && echo terminal >&2'";
+    Process script({"/usr/bin/script", "-qec", run, "/dev/null"}, {{"TMPDIR", folder.path()}},
+                   folder / (options.empty() ? "plain" : "tee"));
+    EXPECT_EQ(script.wait(std::chrono::steady_clock::now() + seconds(30)), 0);
+    return script.out();
+  };
+  EXPECT_EQ(output_of(""), "terminal\r\nterminal\r\n");
+  EXPECT_EQ(output_of("--tee 3"),
+            "\033[31m[default0]:\033[0mterminal\r\n\033[31m[default0]:\033[0mterminal\r\n");
+}
+
+TEST(AgentRun, PrintsJsonForEachLine) {
+  Agent agent({"--nproc-per-node", "2", "--log-format", "json", "--max-restarts", "1"},
+              "echo 'a \"line\"' $RANK; [ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 3");
+  EXPECT_EQ(agent.wait(), 0) << agent.error();
+  Words lines;
+  for (const std::string& text : lines_of(agent.out() + agent.error())) {
+    const auto line = nlohmann::json::parse(text);
+    EXPECT_GT(line["time"], 1.7e9);
+    if (line["stream"] == "stdout") lines.push_back(line["line"].get<std::string>() + line["rank"].dump());
+  }
+  EXPECT_EQ(std::set<std::string>(lines.begin(), lines.end()), (std::set<std::string>{"a \"line\" 00", "a \"line\" 11"}));
+}
+
 TEST(AgentRun, HidesTheOutputOfOtherRanks) {
   Agent agent({"--nproc-per-node", "3", "--local-ranks-filter", "1"}, "echo hello $RANK");
   EXPECT_EQ(agent.wait(), 0) << agent.error();
