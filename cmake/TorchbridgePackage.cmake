@@ -18,6 +18,9 @@ endforeach()
 
 # The headers that programs include. Those that they include in turn are installed below detail/.
 set(public_headers env_map launch mpi_launch record)
+if(TARGET torchbridge::agent)
+  list(APPEND public_headers spawn)
+endif()
 if(TARGET torchbridge::train)
   list(APPEND public_headers checkpoint data ddp optimizer process_group task training)
 endif()

@@ -38,12 +38,18 @@ std::string run_id_of(const RunOptions& options) {
 
 Status check_nodes(const RunOptions& options) {
   if (options.max_nodes > 1) {
-    return Error{"--nnodes " + std::to_string(options.max_nodes) + ": several nodes are not supported yet"};
+    const std::string most = std::to_string(options.max_nodes);
+    return Error{"--nnodes " + (options.min_nodes == options.max_nodes ? "" : std::to_string(options.min_nodes) + ":") +
+                 most + ": several nodes are not supported yet; on one node leave the option out"};
   }
   if (options.node_rank != 0) {
     return Error{"--node-rank " + std::to_string(options.node_rank) + ": expected 0, with --nnodes 1"};
   }
   return Ok{};
+}
+
+std::string without_brackets(const std::string& host) {
+  return host.starts_with('[') && host.ends_with(']') ? host.substr(1, host.size() - 2) : host;
 }
 
 // Bound, for rank 0 to listen on. A port of its own for each attempt, so that none finds the store of another.
@@ -52,14 +58,27 @@ struct StorePort {
   Endpoint master;
 };
 
-Result<StorePort> reserve_port(const RunOptions& options) {
-  const auto address = numeric_address(options.master_addr);
-  if (!address) return Error{"--master-addr " + printable(options.master_addr) + ": " + address.error().message};
-  if (!is_own_address(*address)) {
-    return Error{"--master-addr " + printable(options.master_addr) + " is not an address of " + host_name() +
-                 ", where rank 0 runs"};
+// What the options say of MASTER_ADDR and MASTER_PORT; port 0: a free one. As in torchrun, --rdzv-endpoint is both for
+// the backend static.
+Endpoint wanted_master(const RunOptions& options) {
+  const std::string& endpoint = options.rdzv_endpoint;
+  if (options.is_standalone) return {"127.0.0.1", 0};
+  if (options.rdzv_backend != "static" || endpoint.empty()) {
+    return {without_brackets(options.master_addr), options.master_port.value_or(0)};
   }
-  const int port = options.master_port.value_or(0);
+  const auto colon = endpoint.rfind(':');
+  const bool has_port = colon != endpoint.npos && (endpoint.find(':') == colon || endpoint[colon - 1] == ']');
+  const auto port = has_port ? parse_integer(endpoint.substr(colon + 1), 0, 65535) : std::nullopt;
+  return {without_brackets(endpoint.substr(0, has_port ? colon : endpoint.npos)), static_cast<int>(port.value_or(0))};
+}
+
+Result<StorePort> reserve_port(const RunOptions& options) {
+  const auto [host, port] = wanted_master(options);
+  const auto address = numeric_address(host);
+  if (!address) return Error{"--master-addr " + printable(host) + ": " + address.error().message};
+  if (!is_own_address(*address)) {
+    return Error{"--master-addr " + printable(host) + " is not an address of " + host_name() + ", where rank 0 runs"};
+  }
   if (port != 0 && !port_is_free(port)) {
     return Error{"--master-port " + std::to_string(port) + " is in use on " + host_name() +
                  ": leave the option out for a free one, or end the program that uses it"};
@@ -127,8 +146,8 @@ int Agent::run() {
     if (context_.is_guardian_gone) return EXIT_FAILURE;
     if (decision.next == Decision::Next::kEnd) return end(decision.exit_code);
     if (const auto used = budget_.use_one(); !used) print_line(context_, used.error().message);
-    print_line(context_, "restart " + std::to_string(budget_.used()) + " of " +
-                                      std::to_string(context_.options.max_restarts));
+    print_line(context_,
+               "restart " + std::to_string(budget_.used()) + " of " + std::to_string(context_.options.max_restarts));
     wait_before_restart(decision.delay);
     if (context_.is_guardian_gone) return EXIT_FAILURE;
     if (context_.stop_signal != 0) return end(128 + context_.stop_signal);
@@ -152,8 +171,8 @@ std::optional<StartFailure> Agent::run_attempt() {
   if (auto failure = attempt.start(port->socket)) return failure;
   if (is_verbose()) {
     print_line(context_, "started " + std::to_string(local_world_size_) + " workers of " + report_.program +
-                                      ", MASTER_PORT=" + std::to_string(facts.master.port) + ", restarts used: " +
-                                      std::to_string(facts.restart_count) + ", logs: " + report_.folder);
+                             ", MASTER_PORT=" + std::to_string(facts.master.port) +
+                             ", restarts used: " + std::to_string(facts.restart_count) + ", logs: " + report_.folder);
   }
   attempt.supervise();
   record(attempt, oom_kills_before);
@@ -297,7 +316,8 @@ int run_agent(const RunOptions& options, const EnvMap& environment) { return run
 
 int run_agent(const RunOptions& options, const EnvMap& environment, const std::function<int()>& body) {
   if (!open_standard_streams()) return fail_before_start(std::string("cannot open /dev/null: ") + std::strerror(errno));
-  return run_guarded([&](int guardian) { return run_as_child(options, environment, body, guardian); });
+  return run_guarded(options.signals_to_handle,
+                     [&](int guardian) { return run_as_child(options, environment, body, guardian); });
 }
 
 }  // namespace torchbridge

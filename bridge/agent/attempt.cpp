@@ -66,12 +66,12 @@ std::optional<StartFailure> Attempt::start_worker(int local_rank, const Socket& 
   worker.error_file = context_.folder.worker_file(local_rank, "error.json");
   auto output = streams_.open(local_rank, worker.rank);
   if (!output) return StartFailure{EXIT_FAILURE, output.error()};
-  if (output->err.open() && ((context_.options.redirects.of(local_rank) | context_.options.tee.of(local_rank)) & kStderr)) {
+  if (output->err.open() &&
+      ((context_.options.redirects.of(local_rank) | context_.options.tee.of(local_rank)) & kStderr)) {
     worker.error_log = context_.folder.worker_file(local_rank, "stderr.log");
   }
   ProcessSpec spec;
-  spec.environment =
-      worker_environment(context_.environment, facts_, context_.options, local_rank, worker.error_file);
+  spec.environment = worker_environment(context_.environment, facts_, context_.options, local_rank, worker.error_file);
   if (context_.body) {
     spec.body = context_.body;
   } else {
@@ -190,7 +190,8 @@ void Attempt::check_exit_barrier(SteadyTime) {
 }
 
 SteadyTime Attempt::next_deadline() const {
-  return std::min({stop_at_, kill_at_, give_up_at_, barrier_at_, is_stopping_ ? SteadyTime::max() : health_.next_due()});
+  return std::min(
+      {stop_at_, kill_at_, give_up_at_, barrier_at_, is_stopping_ ? SteadyTime::max() : health_.next_due()});
 }
 
 void Attempt::on_time(SteadyTime now) {

@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// All that a user or a launcher may send to the process that they started.
+// What a user or a launcher sends to the process that they started.
 const std::vector<int> kForwarded = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
 int exit_code_of(int wait_status, pid_t agent) {
@@ -89,8 +89,9 @@ std::vector<int> kill_descendants(const std::vector<int>& kept) {
   }
 }
 
-int run_guarded(const std::function<int(int)>& agent) {
+int run_guarded(const std::vector<int>& forwarded, const std::function<int(int)>& agent) {
   std::vector<int> handled = kForwarded;
+  handled.insert(handled.end(), forwarded.begin(), forwarded.end());
   handled.push_back(SIGCHLD);
   auto signals = SignalDescriptor::open(handled);
   int ends[2];

@@ -18,7 +18,9 @@ void end_check(int pid) {
 }  // namespace
 
 HealthChecks::HealthChecks(std::string command, std::chrono::duration<double> interval, const sigset_t& signal_mask)
-    : command_(std::move(command)), interval_(std::chrono::duration_cast<Clock::duration>(interval)), mask_(signal_mask) {}
+    : command_(std::move(command)),
+      interval_(std::chrono::duration_cast<Clock::duration>(interval)),
+      mask_(signal_mask) {}
 
 HealthChecks::~HealthChecks() {
   for (const int pid : pids()) end_check(pid);

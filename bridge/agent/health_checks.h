@@ -10,8 +10,8 @@
 
 namespace torchbridge {
 
-// A check is `sh -c COMMAND` with the worker's environment and its pid in TORCHBRIDGE_WORKER_PID, every interval; one that
-// ends with another exit code than 0, or does not end within an interval, has failed. Passive, as WorkerGroup.
+// A check is `sh -c COMMAND` with the worker's environment and its pid in TORCHBRIDGE_WORKER_PID, every interval; one
+// that ends with another exit code than 0, or does not end within an interval, has failed. Passive, as WorkerGroup.
 class HealthChecks {
  public:
   using Clock = std::chrono::steady_clock;

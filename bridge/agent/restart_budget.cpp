@@ -42,7 +42,8 @@ Result<Content> read_content(const Socket& file, const std::string& path) {
 }
 
 bool is_at(const Socket& file, const std::string& path) {
-  struct stat opened {}, named {};
+  struct stat opened {
+  }, named{};
   return fstat(file.descriptor(), &opened) == 0 && stat(path.c_str(), &named) == 0 && opened.st_ino == named.st_ino;
 }
 

@@ -1,4 +1,5 @@
-// The restarts that a run has used, kept in a file so that an agent that is killed and started again does not begin anew.
+// The restarts that a run has used, kept in a file so that an agent that is killed and started again does not begin
+// anew.
 #pragma once
 
 #include <string>
@@ -9,8 +10,8 @@
 
 namespace torchbridge {
 
-// LOGDIR/<run id>.restarts, where --log-dir and --rdzv-id are given; without these two a later agent cannot know that it
-// continues a run, and nothing is written. The file goes when the agent ends by itself: who starts the run once more
+// LOGDIR/<run id>.restarts, where --log-dir and --rdzv-id are given; without these two a later agent cannot know that
+// it continues a run, and nothing is written. The file goes when the agent ends by itself: who starts the run once more
 // then has seen how it ended. Two agents of one id at a time: the second has no file. One whose guardian was killed is
 // waited for, as it is ending its workers. The file holds "<restarts> <pid of the guardian>".
 class RestartBudget {

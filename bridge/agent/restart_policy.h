@@ -12,8 +12,8 @@ inline constexpr int kRequeueExitCode = 75;  // EX_TEMPFAIL: checkpointed, wants
 // How one worker ended; only those that ended by themselves count, not those that the agent ended because of another.
 struct WorkerEnd {
   int rank = 0;
-  int wait_status = 0;    // as waitpid gives it
-  std::string message;    // of its error file, or empty
+  int wait_status = 0;  // as waitpid gives it
+  std::string message;  // of its error file, or empty
 };
 
 // One attempt, from the start of its workers to the end of the last.
@@ -25,8 +25,9 @@ struct AttemptEnd {
 
 struct RestartRules {
   int max_restarts = 0;
-  std::chrono::duration<double> backoff{};  // before the first restart, doubled for each further one, up to kLongestBackoff
-  int stop_signal = 0;                      // the agent was asked to end; 0: it was not
+  std::chrono::duration<double>
+      backoff{};        // before the first restart, doubled for each further one, up to kLongestBackoff
+  int stop_signal = 0;  // the agent was asked to end; 0: it was not
 };
 inline constexpr std::chrono::duration<double> kLongestBackoff{60};
 

@@ -69,9 +69,7 @@ Status RunFolder::begin_attempt(int attempt, int local_world_size) {
   return Ok{};
 }
 
-std::string RunFolder::attempt_file(const std::string& name) const {
-  return exists() ? attempt_ + "/" + name : "";
-}
+std::string RunFolder::attempt_file(const std::string& name) const { return exists() ? attempt_ + "/" + name : ""; }
 
 std::string RunFolder::worker_file(int local_rank, const std::string& name) const {
   return exists() ? attempt_ + "/" + std::to_string(local_rank) + "/" + name : "";

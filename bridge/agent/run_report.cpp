@@ -58,7 +58,8 @@ std::string root_cause(const WorkerReport& worker) {
   if (!worker.error_file.empty()) text += "\n  error file: " + worker.error_file;
   const std::string tail = lines_at_end(worker.log);
   // describe() indents and escapes the lines; its own first line is cut off.
-  if (!tail.empty()) text += "\n  the end of " + worker.log + ":" + described(worker, tail).substr(described(worker, "").size());
+  if (!tail.empty())
+    text += "\n  the end of " + worker.log + ":" + described(worker, tail).substr(described(worker, "").size());
   return text;
 }
 
@@ -121,8 +122,9 @@ WorkerReport report_of(const Worker& worker, const std::string& host,
   report.log = worker.error_log;
   report.error = read_error_record(worker.error_file, not_before);
   // It failed when it wrote the file, and may have taken a while to end; a signal may be reaped late.
-  report.time = report.error ? std::min(report.error->time, worker.time)
-                : WIFSIGNALED(worker.wait_status) ? worker.not_before : worker.time;
+  report.time = report.error                      ? std::min(report.error->time, worker.time)
+                : WIFSIGNALED(worker.wait_status) ? worker.not_before
+                                                  : worker.time;
   if (report.error) report.error_file = worker.error_file;
   return report;
 }

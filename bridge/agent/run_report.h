@@ -33,7 +33,8 @@ struct AttemptReport {
   int restart_count = 0;
   std::chrono::system_clock::time_point started;
   std::chrono::duration<double> lifetime{};
-  std::vector<WorkerReport> failures;  // the root cause first, then those that failed by themselves, by time; then others
+  std::vector<WorkerReport>
+      failures;  // the root cause first, then those that failed by themselves, by time; then others
 };
 
 // In the order of AttemptReport. Of several that were reaped together one that a signal ended comes first.
@@ -48,7 +49,8 @@ struct RunReport {
   std::vector<AttemptReport> attempts;
 };
 
-// "rank 2 on n1, at 2026-11-21 12:03:04.123 (local time of n1): killed by signal 9 (Killed)", and the first line of why.
+// "rank 2 on n1, at 2026-11-21 12:03:04.123 (local time of n1): killed by signal 9 (Killed)", and the first line of
+// why.
 std::string first_line(const WorkerReport& worker);
 
 // The root cause of the last attempt with its error and the end of its stderr, then the others, a line each. Lines
@@ -57,8 +59,8 @@ std::string summary_text(const RunReport& run);
 
 // {"program", "run_id", "host", "result": "succeeded" | "failed" | "requeue" | "stopped", "exit_code", "reason",
 // "seconds", "folder", "attempts": [{"restart_count", "start", "seconds", "failures": [{"rank", "local_rank", "pid",
-// "host", "time", "exit_code" or "signal", "ended_by_agent", "out_of_memory", "message", "error_file", "stderr"}]}]}.
-// Times are seconds since 1970.
+// "host", "time", "exit_code" or "signal", "ended_by_agent", "out_of_memory", "stuck", "message", "error_file",
+// "stderr"}]}]}. Times are seconds since 1970.
 std::string summary_json(const RunReport& run, int stop_signal);
 
 }  // namespace torchbridge

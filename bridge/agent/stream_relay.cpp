@@ -33,8 +33,8 @@ std::string json_line(const LineStyle& style, std::string_view line) {
   std::snprintf(time, sizeof time, "%.3f", now.count());
   const nlohmann::json text = line;
   const std::string rank = style.rank < 0 ? "" : "\"rank\": " + std::to_string(style.rank) + ", ";
-  return std::string("{\"time\": ") + time + ", " + rank + "\"stream\": \"" + style.stream + "\", \"line\": " +
-         text.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "}";
+  return std::string("{\"time\": ") + time + ", " + rank + "\"stream\": \"" + style.stream +
+         "\", \"line\": " + text.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "}";
 }
 
 bool has_any(std::string_view line, const std::vector<std::string>& texts) {
@@ -47,7 +47,7 @@ std::string formatted(const LineStyle& style, std::string_view line) {
   return (style.format == LogFormat::kJson ? json_line(style, line) : style.prefix + std::string(line)) + "\n";
 }
 
-StreamRelay::StreamRelay(Socket source, Socket file, Console* console, LineStyle style, LineFilter filter)
+StreamRelay::StreamRelay(Socket source, Socket file, ConsoleWriter* console, LineStyle style, LineFilter filter)
     : source_(std::move(source)),
       file_(std::move(file)),
       console_(console),

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "bridge/agent/console.h"
+#include "bridge/agent/console_writer.h"
 #include "bridge/agent/run_options.h"
 #include "bridge/net/socket.h"
 
@@ -21,7 +21,7 @@ struct LineFilter {
 struct LineStyle {
   LogFormat format = LogFormat::kPrefix;
   std::string prefix;  // with LogFormat::kPrefix
-  int rank = -1;       // with LogFormat::kJson: {"time": seconds, "rank": 0, "stream": "stdout", "line": "..."}; -1: none
+  int rank = -1;  // with LogFormat::kJson: {"time": seconds, "rank": 0, "stream": "stdout", "line": "..."}; -1: none
   std::string stream;
 };
 
@@ -33,7 +33,7 @@ class StreamRelay {
  public:
   // `source` is what the worker writes to; `file` is a log file, or not open; `console` may be null. Both must outlive
   // the relay.
-  StreamRelay(Socket source, Socket file, Console* console, LineStyle style, LineFilter filter);
+  StreamRelay(Socket source, Socket file, ConsoleWriter* console, LineStyle style, LineFilter filter);
 
   int source() const { return source_.descriptor(); }  // -1 after the worker's last byte
   bool waits_for_console() const { return console_ != nullptr && console_->is_full(); }
@@ -47,10 +47,10 @@ class StreamRelay {
   void write_file(std::string_view text);
 
   Socket source_, file_;
-  Console* console_;
+  ConsoleWriter* console_;
   LineStyle style_;
   LineFilter filter_;
-  std::string partial_;         // a line without its end
+  std::string partial_;        // a line without its end
   bool has_returned_ = false;  // the last line ended with a carriage return
 };
 

@@ -71,7 +71,8 @@ std::vector<std::string> worker_command(const RunOptions& options, const EnvMap&
   const std::string number = std::to_string(local_rank);
   command.push_back(options.program.front());
   if (options.passes_local_rank) command.push_back("--local-rank=" + number);
-  for (std::size_t i = 1; i < options.program.size(); ++i) command.push_back(with_local_rank(options.program[i], number));
+  for (std::size_t i = 1; i < options.program.size(); ++i)
+    command.push_back(with_local_rank(options.program[i], number));
   return command;
 }
 

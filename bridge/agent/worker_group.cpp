@@ -70,7 +70,8 @@ void WorkerGroup::kill_worker(int local_rank, const std::string& reason) {
 }
 
 int WorkerGroup::running() const {
-  return static_cast<int>(std::count_if(workers_.begin(), workers_.end(), [](const Worker& w) { return w.is_running; }));
+  return static_cast<int>(
+      std::count_if(workers_.begin(), workers_.end(), [](const Worker& w) { return w.is_running; }));
 }
 
 bool WorkerGroup::has_ended_well() const {

@@ -19,11 +19,11 @@ struct Worker {
   bool is_running = false;
   bool is_stopped = false;  // by SIGSTOP and the like, and not yet continued
   // Of one that has ended:
-  int wait_status = 0;                                // as waitpid gives it
-  std::chrono::system_clock::time_point time;         // when it was seen to end
-  std::chrono::system_clock::time_point not_before;   // and when at the earliest it ended
-  bool is_ended_by_agent = false;                     // by a signal that the agent sent
-  std::string health;                                 // why the agent ended it: what --health-check gave; or empty
+  int wait_status = 0;                               // as waitpid gives it
+  std::chrono::system_clock::time_point time;        // when it was seen to end
+  std::chrono::system_clock::time_point not_before;  // and when at the earliest it ended
+  bool is_ended_by_agent = false;                    // by a signal that the agent sent
+  std::string health;                                // why the agent ended it: what --health-check gave; or empty
 };
 
 // Passive: whoever owns it waits for SIGCHLD and for time. One thread.

@@ -105,16 +105,17 @@ Result<Socket> WorkerStreams::open_stream(int stream, int local_rank, int rank) 
     if (is_logged && !folder_.exists()) return open_file("/dev/null");
     return is_logged || is_shown ? std::move(file) : open_file("/dev/null");
   }
-  Console& console = stream == kStdout ? consoles_.out : consoles_.err;
+  ConsoleWriter& console = stream == kStdout ? consoles_.out : consoles_.err;
   auto channel = console.is_terminal() ? open_pseudo_terminal(stream) : open_pipe();
   if (!channel) return channel.error();
   const std::string prefix = line_prefix(template_, options_.role, rank, local_rank);
   const LineStyle style{options_.log_format, console.is_terminal() ? coloured(prefix, rank) : prefix, rank,
                         name_of(stream)};
-  const LineFilter filter =
-      stream == kStdout ? LineFilter{options_.duplicate_stdout_filters, filtered_out_.descriptor()}
-                        : LineFilter{options_.duplicate_stderr_filters, filtered_err_.descriptor()};
-  relays_.push_back(std::make_unique<StreamRelay>(std::move(channel->source), std::move(*file), &console, style, filter));
+  const LineFilter filter = stream == kStdout
+                                ? LineFilter{options_.duplicate_stdout_filters, filtered_out_.descriptor()}
+                                : LineFilter{options_.duplicate_stderr_filters, filtered_err_.descriptor()};
+  relays_.push_back(
+      std::make_unique<StreamRelay>(std::move(channel->source), std::move(*file), &console, style, filter));
   return std::move(channel->sink);
 }
 

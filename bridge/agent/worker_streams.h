@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "bridge/agent/console.h"
+#include "bridge/agent/console_writer.h"
 #include "bridge/agent/run_folder.h"
 #include "bridge/agent/run_options.h"
 #include "bridge/agent/stream_relay.h"
@@ -14,7 +14,7 @@ namespace torchbridge {
 
 // Standard output and error of the agent.
 struct Consoles {
-  Console out{1}, err{2};
+  ConsoleWriter out{1}, err{2};
 };
 
 // What a worker is started with: descriptors that this process closes afterwards; not open: the agent's own.

@@ -1,6 +1,5 @@
 // torchbridge run with real workers that fail, hang, ignore signals and are killed.
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,8 +9,10 @@
 #include <set>
 #include <sstream>
 
+#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "bridge/net/socket.h"
 #include "tests/support/child_process.h"
 #include "tests/support/free_port.h"
 #include "tests/support/process_state.h"
@@ -87,7 +88,8 @@ bool ends(int pid) {
 constexpr char kUntilGo[] = "while [ ! -e $F/go ]; do sleep 0.01; done;";
 
 TEST(AgentRun, GivesWorkersTheirRanksAndOnePort) {
-  Agent agent({"--nproc-per-node", "3"}, "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT");
+  Agent agent({"--nproc-per-node", "3"},
+              "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT");
   EXPECT_EQ(agent.wait(), 0) << agent.error();
   const Words lines = sorted(lines_of(agent.out()));
   ASSERT_EQ(lines.size(), 3u);
@@ -112,7 +114,8 @@ TEST(AgentRun, ReservesAPortThatNoOtherRunHas) {
   constexpr int kRuns = 100;
   std::vector<std::unique_ptr<Agent>> agents;
   for (int i = 0; i < kRuns; ++i) {
-    agents.push_back(std::make_unique<Agent>(Words{"--standalone"}, "echo $MASTER_PORT; touch $F/up; " + std::string(kUntilGo)));
+    agents.push_back(
+        std::make_unique<Agent>(Words{"--standalone"}, "echo $MASTER_PORT; touch $F/up; " + std::string(kUntilGo)));
   }
   for (const auto& agent : agents) ASSERT_TRUE(agent->appears("up"));
   std::set<std::string> ports;
@@ -183,8 +186,9 @@ TEST(AgentRun, PassesOnThatWorkersWantToBeRequeued) {
 }
 
 TEST(AgentRun, LetsTheOthersFinishTheirCheckpointWhenOneWantsToBeRequeued) {
-  Agent agent({"--nproc-per-node", "2"}, "[ $RANK = 1 ] && { touch $F/ended; exit 75; };"
-                                         "while [ ! -e $F/go ]; do sleep 0.01; done; echo saved; exit 75");
+  Agent agent({"--nproc-per-node", "2"},
+              "[ $RANK = 1 ] && { touch $F/ended; exit 75; };"
+              "while [ ! -e $F/go ]; do sleep 0.01; done; echo saved; exit 75");
   ASSERT_TRUE(agent.appears("ended"));
   agent.write("go");
   EXPECT_EQ(agent.wait(), 75) << agent.error();
@@ -210,7 +214,8 @@ TEST(AgentRun, LeavesNothingBehindWhenItIsKilled) {
     const int inner = parent_of(pids[0]);
     EXPECT_EQ(parent_of(inner), agent.pid());
     kill(is_guardian ? agent.pid() : inner, SIGKILL);
-    for (const int pid : pids) EXPECT_TRUE(ends(pid)) << pid << " of the run whose guardian was killed: " << is_guardian;
+    for (const int pid : pids)
+      EXPECT_TRUE(ends(pid)) << pid << " of the run whose guardian was killed: " << is_guardian;
     EXPECT_TRUE(ends(inner));
     EXPECT_EQ(agent.wait(), 137);
     EXPECT_EQ(agent.error().find("the agent (pid") != std::string::npos, !is_guardian) << agent.error();
@@ -218,23 +223,26 @@ TEST(AgentRun, LeavesNothingBehindWhenItIsKilled) {
 }
 
 TEST(AgentRun, EndsWhatAFailedWorkerLeaves) {
-  Agent agent({}, "setsid sh -c 'echo $$ > $F/grandchild; exec sleep 600' &"
-                  "while [ ! -s $F/grandchild ]; do sleep 0.01; done; exit 1");
+  Agent agent({},
+              "setsid sh -c 'echo $$ > $F/grandchild; exec sleep 600' &"
+              "while [ ! -s $F/grandchild ]; do sleep 0.01; done; exit 1");
   const int grandchild = agent.pid_in("grandchild");
   EXPECT_EQ(agent.wait(), 1);
   EXPECT_TRUE(kill(grandchild, 0) != 0 || process_state(grandchild) == 'Z');
 }
 
 TEST(AgentRun, LeavesAloneWhatASuccessfulWorkerLeaves) {
-  Agent agent({}, "setsid sh -c 'echo $$ > $F/grandchild; exec sleep 600' &"
-                  "while [ ! -s $F/grandchild ]; do sleep 0.01; done; exit 0");
+  Agent agent({},
+              "setsid sh -c 'echo $$ > $F/grandchild; exec sleep 600' &"
+              "while [ ! -s $F/grandchild ]; do sleep 0.01; done; exit 0");
   const int grandchild = agent.pid_in("grandchild");
   EXPECT_EQ(agent.wait(), 0);
   EXPECT_EQ(kill(grandchild, SIGKILL), 0);
 }
 
 TEST(AgentRun, PassesASignalOnAndLeavesGrace) {
-  Agent agent({"--nproc-per-node", "2"}, "trap 'echo saved; exit 75' TERM; touch $F/up.$RANK; while :; do sleep 0.01; done");
+  Agent agent({"--nproc-per-node", "2"},
+              "trap 'echo saved; exit 75' TERM; touch $F/up.$RANK; while :; do sleep 0.01; done");
   ASSERT_TRUE(agent.appears("up.0") && agent.appears("up.1"));
   agent.signal(SIGTERM);
   EXPECT_EQ(agent.wait(), 75) << agent.error();
@@ -249,7 +257,8 @@ TEST(AgentRun, IsNeverSuccessfulAfterASignal) {
 }
 
 TEST(AgentRun, KillsAfterTheGraceWhatIgnoresTheSignal) {
-  Agent agent({"--grace", "0.2", "--nproc-per-node", "2"}, "trap '' TERM; touch $F/up.$RANK; while :; do sleep 0.01; done");
+  Agent agent({"--grace", "0.2", "--nproc-per-node", "2"},
+              "trap '' TERM; touch $F/up.$RANK; while :; do sleep 0.01; done");
   ASSERT_TRUE(agent.appears("up.0") && agent.appears("up.1"));
   agent.signal(SIGTERM);
   EXPECT_EQ(agent.wait(), 143) << agent.error();
@@ -284,6 +293,108 @@ TEST(AgentRun, EndsTheRunAtSignalsToHandle) {
   EXPECT_EQ(agent.wait(), 75) << agent.error();
 }
 
+TEST(AgentRun, ForwardsEverySignalToHandle) {
+  for (const auto& [name, number] : {std::pair("SIGALRM", SIGALRM), std::pair("SIGQUIT", SIGQUIT)}) {
+    const std::string trap = std::string(name).substr(3);
+    Agent agent({"--signals-to-handle", name},
+                "trap 'exit 75' " + trap + "; touch $F/up; while :; do sleep 0.01; done");
+    ASSERT_TRUE(agent.appears("up"));
+    agent.signal(number);
+    EXPECT_EQ(agent.wait(), 75) << name << agent.error();
+  }
+}
+
+TEST(AgentRun, TakesTheStoresAddressFromTheOptions) {
+  const std::string port = std::to_string(free_port());
+  const struct {
+    Words options;
+    std::string expected;
+  } cases[] = {
+      {{"--master-port", port}, "127.0.0.1 " + port},
+      {{"--master-addr", "localhost", "--master-port=" + port}, "127.0.0.1 " + port},
+      {{"--rdzv-endpoint", "127.0.0.1:" + port}, "127.0.0.1 " + port},
+      {{"--master-addr", "[::1]", "--master-port=" + port}, "::1 " + port},
+  };
+  for (const auto& c : cases) {
+    Agent agent(c.options, "echo $MASTER_ADDR $MASTER_PORT");
+    EXPECT_EQ(agent.wait(), 0) << agent.error();
+    EXPECT_EQ(agent.out(), c.expected + "\n");
+  }
+}
+
+TEST(AgentRun, RejectsOptionsBeforeAWorkerStarts) {
+  const TemporaryFolder folder;
+  folder.write("file", "");
+  const auto listener = torchbridge::listen_on({"127.0.0.1", 0});
+  const std::string used = std::to_string(*torchbridge::bound_port(*listener));
+  const struct {
+    Words options;
+    std::string error;
+  } cases[] = {
+      {{"--master-port", used}, "--master-port " + used + " is in use"},
+      {{"--master-addr", "192.0.2.1"}, "--master-addr 192.0.2.1 is not an address of"},
+      {{"--log-dir", folder / "file"}, "cannot create"},
+      {{"--nnodes", "1:2"}, "--nnodes 1:2: several nodes are not supported yet"},
+      {{"--node-rank", "1"}, "--node-rank 1: expected 0"},
+      {{"--nproc-per-node", "gpu"}, "--nproc-per-node gpu: this process sees no GPU"},
+      {{"--numa-binding", "node"}, "--numa-binding"},
+  };
+  for (const auto& c : cases) {
+    Agent agent(c.options, "echo started", {{"CUDA_VISIBLE_DEVICES", ""}});
+    EXPECT_NE(agent.wait(), 0);
+    EXPECT_EQ(agent.out(), "");
+    EXPECT_TRUE(contains(agent.error(), c.error));
+    EXPECT_EQ(lines_of(agent.error()).size(), 1u) << agent.error();
+  }
+}
+
+TEST(AgentRun, CopiesTheLinesThatFiltersName) {
+  const TemporaryFolder logs;
+  Agent agent({"--nproc-per-node", "2", "--log-dir", logs.path(), "--tee", "3", "--duplicate-stdout-filters",
+               "apple,pear", "--duplicate-stderr-filters", "plum"},
+              "echo an apple $RANK; echo a plum; echo a plum $RANK >&2; echo a pear >&2");
+  EXPECT_EQ(agent.wait(), 0) << agent.error();
+  std::filesystem::path run;
+  for (const auto& entry : std::filesystem::directory_iterator(logs.path())) run = entry.path();
+  const std::string attempt = run.filename().string() + "/attempt_0/";
+  EXPECT_EQ(sorted(lines_of(logs.read(attempt + "filtered_stdout.log"))),
+            (Words{"[default0]:an apple 0", "[default1]:an apple 1"}));
+  EXPECT_EQ(sorted(lines_of(logs.read(attempt + "filtered_stderr.log"))),
+            (Words{"[default0]:a plum 0", "[default1]:a plum 1"}));
+}
+
+TEST(AgentRun, TellsFailuresFromTheirConsequences) {
+  const TemporaryFolder folder;
+  Agent agent({"--nproc-per-node", "3", "--json-summary", folder / "summary.json"},
+              "touch $F/up.$RANK; while [ ! -e $F/up.0 -o ! -e $F/up.1 -o ! -e $F/up.2 ]; do sleep 0.01; done;"
+              "[ $RANK = 1 ] && exit 3; exec sleep 600",
+              {{"TORCHELASTIC_ERROR_FILE", folder / "own_error.json"}});
+  EXPECT_EQ(agent.wait(), 3);
+  EXPECT_TRUE(contains(agent.error(), "torchbridge: sh failed after 1 attempt, "));
+  EXPECT_TRUE(contains(agent.error(), "ended because of it: ranks 0, 2"));
+  const auto failures = nlohmann::json::parse(folder.read("summary.json"))["attempts"][0]["failures"];
+  ASSERT_EQ(failures.size(), 3u);
+  EXPECT_EQ(failures[0]["ended_by_agent"], false);
+  EXPECT_EQ(failures[1]["ended_by_agent"], true);
+  EXPECT_EQ(failures[1]["signal"], SIGTERM);
+  // The worker gave no reason: there is none to pass on.
+  EXPECT_FALSE(std::filesystem::exists(folder / "own_error.json"));
+}
+
+TEST(AgentRun, GoesOnWithoutALogWhenTheDiskIsFull) {
+  const TemporaryFolder folder;
+  Process probe({"/usr/bin/unshare", "--mount", "true"}, {}, folder / "probe");
+  if (probe.wait(std::chrono::steady_clock::now() + seconds(30)) != 0) GTEST_SKIP() << "no right to mount here";
+  const std::string script = "mount -t tmpfs -o size=64k none " + folder.path().string() + "/disk && exec " +
+                             TORCHBRIDGE + " run --log-dir " + folder.path().string() +
+                             "/disk --tee 1 sh -c 'yes | head -c 200000; echo; echo end'";
+  std::filesystem::create_directory(folder / "disk");
+  Process agent({"/usr/bin/unshare", "--mount", "sh", "-c", script}, {}, folder / "agent");
+  EXPECT_EQ(agent.wait(std::chrono::steady_clock::now() + seconds(30)), 0) << agent.error();
+  EXPECT_TRUE(contains(agent.error(), "the stdout of rank 0 is no longer written to its log: No space left on device"));
+  EXPECT_TRUE(agent.out().ends_with("[default0]:end\n"));
+}
+
 TEST(AgentRun, SurvivesTheTerminalUnderNohup) {
   Agent agent({}, "touch $F/up; " + std::string(kUntilGo));
   ASSERT_TRUE(agent.appears("up"));
@@ -308,8 +419,9 @@ TEST(AgentRun, EndsWorkersThatHangAfterOthersHaveEnded) {
 }
 
 TEST(AgentRun, LeavesWorkersThatComputeAfterOthersHaveEnded) {
-  Agent agent({"--nproc-per-node", "2", "--exit-barrier", "0.2"},
-              "[ $RANK = 0 ] && { touch $F/ended; exit 0; }; n=0; while [ $n -lt 400000 ]; do n=$((n+1)); done; echo done");
+  Agent agent(
+      {"--nproc-per-node", "2", "--exit-barrier", "0.2"},
+      "[ $RANK = 0 ] && { touch $F/ended; exit 0; }; n=0; while [ $n -lt 400000 ]; do n=$((n+1)); done; echo done");
   EXPECT_EQ(agent.wait(), 0) << agent.error();
   EXPECT_EQ(agent.out(), "done\n");
 }
@@ -341,7 +453,8 @@ TEST(AgentRun, EndsAWorkerWhoseHealthCheckFails) {
                "echo $RANK $TORCHBRIDGE_WORKER_PID >> $F/checked; [ ! -e $F/sick ] || [ $RANK = 0 ]"},
               "echo $$ > $F/pid.$RANK; trap 'exit 0' TERM; " + std::string(kUntilGo));
   const int pid = agent.pid_in("pid.1");
-  ASSERT_TRUE(eventually([&] { return agent.read("checked").find("1 " + std::to_string(pid) + "\n") != std::string::npos; }));
+  ASSERT_TRUE(
+      eventually([&] { return agent.read("checked").find("1 " + std::to_string(pid) + "\n") != std::string::npos; }));
   EXPECT_FALSE(agent.has_ended());
   agent.write("sick");
   EXPECT_EQ(agent.wait(), 137);
@@ -386,8 +499,9 @@ TEST(AgentRun, LeavesNoFolderAfterASuccess) {
 TEST(AgentRun, PrintsLinesWholeWithTheirPrefix) {
   constexpr int kLines = 300;
   Agent agent({"--nproc-per-node", "4", "--tee", "3", "--role", "trainer"},
-              "n=0; while [ $n -lt " + std::to_string(kLines) + " ]; do printf 'a line of rank %d, ' $RANK;"
-              " printf 'in parts %d\\n' $n; n=$((n+1)); done");
+              "n=0; while [ $n -lt " + std::to_string(kLines) +
+                  " ]; do printf 'a line of rank %d, ' $RANK;"
+                  " printf 'in parts %d\\n' $n; n=$((n+1)); done");
   EXPECT_EQ(agent.wait(), 0) << agent.error();
   std::set<std::string> expected;
   for (int rank = 0; rank < 4; ++rank) {
@@ -419,8 +533,7 @@ TEST(AgentRun, GivesWorkersATerminalWhereItHasOne) {
     return script.out();
   };
   EXPECT_EQ(output_of(""), "terminal\r\nterminal\r\n");
-  EXPECT_EQ(output_of("--tee 3"),
-            "\033[31m[default0]:\033[0mterminal\r\n\033[31m[default0]:\033[0mterminal\r\n");
+  EXPECT_EQ(output_of("--tee 3"), "\033[31m[default0]:\033[0mterminal\r\n\033[31m[default0]:\033[0mterminal\r\n");
 }
 
 TEST(AgentRun, PrintsJsonForEachLine) {
@@ -433,7 +546,8 @@ TEST(AgentRun, PrintsJsonForEachLine) {
     EXPECT_GT(line["time"], 1.7e9);
     if (line["stream"] == "stdout") lines.push_back(line["line"].get<std::string>() + line["rank"].dump());
   }
-  EXPECT_EQ(std::set<std::string>(lines.begin(), lines.end()), (std::set<std::string>{"a \"line\" 00", "a \"line\" 11"}));
+  EXPECT_EQ(std::set<std::string>(lines.begin(), lines.end()),
+            (std::set<std::string>{"a \"line\" 00", "a \"line\" 11"}));
 }
 
 TEST(AgentRun, HidesTheOutputOfOtherRanks) {
@@ -448,7 +562,8 @@ TEST(AgentRun, NamesTheFirstFailureNotTheFirstEnd) {
   Agent agent({"--nproc-per-node", "2", "--json-summary", folder / "summary.json"},
               "[ $RANK = 1 ] && { printf %s '{\"message\": {\"message\": \"ValueError: bad loss\", \"extraInfo\": "
               "{\"py_callstack\": \"Traceback:\\n  train.py line 7\\nValueError: bad loss\", \"timestamp\": \"1\"}}}'"
-              " > $TORCHELASTIC_ERROR_FILE; touch $F/failed; trap '' TERM; while [ ! -e $F/ended ]; do sleep 0.01; done; exit 5; };"
+              " > $TORCHELASTIC_ERROR_FILE; touch $F/failed; trap '' TERM; while [ ! -e $F/ended ]; do sleep 0.01; "
+              "done; exit 5; };"
               "while [ ! -e $F/failed ]; do sleep 0.01; done; touch $F/ended; exit 1",
               {{"TORCHELASTIC_ERROR_FILE", folder / "own_error.json"}});
   EXPECT_EQ(agent.wait(), 5) << agent.error();
@@ -471,9 +586,10 @@ TEST(AgentRun, NamesTheFirstFailureNotTheFirstEnd) {
 TEST(AgentRun, KeepsTheBudgetOfRestartsWhenItIsKilled) {
   const TemporaryFolder folder;
   const Words options = {"--max-restarts", "2", "--rdzv-id", "night", "--log-dir", folder / "logs"};
-  const std::string script = "echo $TORCHELASTIC_RESTART_COUNT >> " + (folder / "counts").string() +
-                             "; [ $TORCHELASTIC_RESTART_COUNT = 1 ] && [ ! -e $F/go ] && { touch $F/up; exec sleep 600; };"
-                             "exit $((10 + TORCHELASTIC_RESTART_COUNT))";
+  const std::string script =
+      "echo $TORCHELASTIC_RESTART_COUNT >> " + (folder / "counts").string() +
+      "; [ $TORCHELASTIC_RESTART_COUNT = 1 ] && [ ! -e $F/go ] && { touch $F/up; exec sleep 600; };"
+      "exit $((10 + TORCHELASTIC_RESTART_COUNT))";
   {
     Agent first(options, script);
     ASSERT_TRUE(first.appears("up"));
@@ -525,14 +641,13 @@ TEST(Spawn, RunsAFunctionInEachRank) {
 
 TEST(AgentRun, AnswersTheLivenessProbe) {
   const int port = free_port();
-  Agent agent({}, "touch $F/up; " + std::string(kUntilGo),
-              {{"TORCHELASTIC_HEALTH_CHECK_PORT", std::to_string(port)}});
+  Agent agent({}, "touch $F/up; " + std::string(kUntilGo), {{"TORCHELASTIC_HEALTH_CHECK_PORT", std::to_string(port)}});
   ASSERT_TRUE(agent.appears("up"));
   const TemporaryFolder folder;
-  Process probe({"/usr/bin/python3", "-c",
-                 "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:" + std::to_string(port) +
-                     "/').status)"},
-                {}, folder / "probe");
+  Process probe(
+      {"/usr/bin/python3", "-c",
+       "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:" + std::to_string(port) + "/').status)"},
+      {}, folder / "probe");
   EXPECT_EQ(probe.wait(std::chrono::steady_clock::now() + seconds(30)), 0) << probe.error();
   EXPECT_EQ(probe.out(), "200\n");
   agent.write("go");

@@ -1,7 +1,6 @@
 #include "tests/support/child_process.h"
 
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,6 +10,8 @@
 #include <fstream>
 #include <thread>
 #include <utility>
+
+#include <gtest/gtest.h>
 
 #include "bridge/base/env_map.h"
 #include "tests/support/process_state.h"

@@ -1,8 +1,8 @@
 #include "bridge/agent/restart_policy.h"
 
-#include <gtest/gtest.h>
-
 #include <csignal>
+
+#include <gtest/gtest.h>
 
 using namespace torchbridge;
 using std::chrono::duration;
@@ -38,10 +38,16 @@ const Case kCases[] = {
     {"75 is passed on", {failed(exited(75))}, 0, allowed(3), false, 75},
     {"all 75 is passed on",
      {{{{0, exited(75), ""}, {1, exited(75), ""}}, duration<double>(60)}},
-     0, allowed(3), false, 75},
+     0,
+     allowed(3),
+     false,
+     75},
     {"75 after another's failure is a failure",
      {{{{0, killed(SIGKILL), ""}, {1, exited(75), ""}}, duration<double>(60)}},
-     0, allowed(3), true, 0},
+     0,
+     allowed(3),
+     true,
+     0},
     {"a stop is no failure", {succeeded()}, 0, {3, {}, SIGTERM}, false, 143},
     {"a stop ends restarts", {failed(exited(1))}, 0, {3, {}, SIGINT}, false, 130},
     {"75 after a stop is passed on", {failed(exited(75))}, 0, {3, {}, SIGTERM}, false, 75},
@@ -49,16 +55,31 @@ const Case kCases[] = {
     {"a crash loop", {failed(exited(1), 2), failed(exited(1), 2), failed(exited(1), 2)}, 2, allowed(9), false, 1},
     {"two are no loop", {failed(exited(1), 2), failed(exited(1), 2)}, 1, allowed(9), true, 0},
     {"a loop is in a row",
-     {failed(exited(1), 2), failed(exited(1), 2), failed(exited(2), 2), failed(exited(1), 2)}, 3, allowed(9), true, 0},
-    {"in one rank",
-     {failed(exited(1), 2, "", 0), failed(exited(1), 2), failed(exited(1), 2)}, 2, allowed(9), true, 0},
+     {failed(exited(1), 2), failed(exited(1), 2), failed(exited(2), 2), failed(exited(1), 2)},
+     3,
+     allowed(9),
+     true,
+     0},
+    {"in one rank", {failed(exited(1), 2, "", 0), failed(exited(1), 2), failed(exited(1), 2)}, 2, allowed(9), true, 0},
     {"with one message",
-     {failed(exited(1), 2, "a"), failed(exited(1), 2, "b"), failed(exited(1), 2, "b")}, 2, allowed(9), true, 0},
+     {failed(exited(1), 2, "a"), failed(exited(1), 2, "b"), failed(exited(1), 2, "b")},
+     2,
+     allowed(9),
+     true,
+     0},
     {"and at once", {failed(exited(1), 2), failed(exited(1), 11), failed(exited(1), 2)}, 2, allowed(9), true, 0},
     {"killing is done by others",
-     {failed(killed(SIGKILL), 2), failed(killed(SIGKILL), 2), failed(killed(SIGKILL), 2)}, 2, allowed(9), true, 0},
+     {failed(killed(SIGKILL), 2), failed(killed(SIGKILL), 2), failed(killed(SIGKILL), 2)},
+     2,
+     allowed(9),
+     true,
+     0},
     {"an abort is not",
-     {failed(killed(SIGABRT), 2), failed(killed(SIGABRT), 2), failed(killed(SIGABRT), 2)}, 2, allowed(9), false, 134},
+     {failed(killed(SIGABRT), 2), failed(killed(SIGABRT), 2), failed(killed(SIGABRT), 2)},
+     2,
+     allowed(9),
+     false,
+     134},
 };
 
 TEST(RestartPolicy, DecidesByTheTable) {

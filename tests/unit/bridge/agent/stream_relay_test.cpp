@@ -1,10 +1,11 @@
 #include "bridge/agent/stream_relay.h"
 
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <fstream>
+
+#include <gtest/gtest.h>
 
 #include "tests/support/temporary_folder.h"
 
@@ -48,7 +49,7 @@ class Relay : public testing::Test {
   const TemporaryFolder folder_;
   int ends_[2];
   std::vector<int> files_;
-  std::optional<Console> console_;
+  std::optional<ConsoleWriter> console_;
   std::optional<StreamRelay> relay_;
 };
 

@@ -1,7 +1,8 @@
 #include "bridge/agent/worker_command.h"
 
-#include <gtest/gtest.h>
 #include <sys/stat.h>
+
+#include <gtest/gtest.h>
 
 #include "tests/support/temporary_folder.h"
 

@@ -1,8 +1,8 @@
 #include "bridge/agent/worker_environment.h"
 
-#include <gtest/gtest.h>
-
 #include <csignal>
+
+#include <gtest/gtest.h>
 
 using namespace torchbridge;
 

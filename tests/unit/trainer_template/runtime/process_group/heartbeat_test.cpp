@@ -202,7 +202,8 @@ TEST(Heartbeat, KnowsOnRankZeroWhoseConnectionsClosed) {
   two.heart.reset();
   killed = Socket();
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while ((zero.heart->closed().empty() || zero.heart->aborted_ranks().empty()) && std::chrono::steady_clock::now() < deadline)
+  while ((zero.heart->closed().empty() || zero.heart->aborted_ranks().empty()) &&
+         std::chrono::steady_clock::now() < deadline)
     std::this_thread::yield();
   EXPECT_EQ(zero.heart->closed(), std::vector<int>{3});
   EXPECT_EQ(zero.heart->aborted_ranks(), std::vector<int>{2});

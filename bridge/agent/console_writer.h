@@ -10,11 +10,12 @@
 
 namespace torchbridge {
 
-// A pipe or terminal is opened a second time to be written to without waiting, because O_NONBLOCK of the descriptor that
-// was inherited would change it for other programs too; files and what cannot be opened so are written to directly.
-class Console {
+// A pipe or terminal is opened a second time to be written to without waiting, because O_NONBLOCK of the descriptor
+// that was inherited would change it for other programs too; files and what cannot be opened so are written to
+// directly.
+class ConsoleWriter {
  public:
-  explicit Console(int descriptor);
+  explicit ConsoleWriter(int descriptor);
 
   // A whole line, or several; what does not fit now is written by flush().
   void add(std::string_view lines);

@@ -1,4 +1,4 @@
-#include "bridge/agent/console.h"
+#include "bridge/agent/console_writer.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -17,19 +17,19 @@ bool may_wait(int descriptor) {
 
 }  // namespace
 
-Console::Console(int descriptor) : inherited_(descriptor), is_terminal_(isatty(descriptor) != 0) {
+ConsoleWriter::ConsoleWriter(int descriptor) : inherited_(descriptor), is_terminal_(isatty(descriptor) != 0) {
   if (!may_wait(descriptor)) return;
   const std::string path = "/proc/self/fd/" + std::to_string(descriptor);
   reopened_ = Socket(open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
 }
 
-void Console::add(std::string_view lines) {
+void ConsoleWriter::add(std::string_view lines) {
   pending_.append(lines);
   constexpr std::size_t kWorthWriting = 1 << 16;
   if (pending_.size() - written_ >= kWorthWriting) flush();
 }
 
-void Console::flush() {
+void ConsoleWriter::flush() {
   while (has_pending()) {
     const ssize_t count = write(descriptor(), pending_.data() + written_, pending_.size() - written_);
     if (count > 0) {
