@@ -3,7 +3,6 @@
 #include <sys/wait.h>
 
 #include <algorithm>
-#include <cmath>
 #include <csignal>
 
 namespace torchbridge {
@@ -63,7 +62,9 @@ Decision decide(const std::vector<AttemptEnd>& attempts, int restarts, const Res
   } else {
     decision.next = Decision::Next::kRestart;
     decision.exit_code = 0;
-    decision.delay = std::min(kLongestBackoff, rules.backoff * std::exp2(std::min(restarts, 30)));
+    decision.delay = rules.backoff;
+    for (int i = 0; i < restarts && decision.delay < kLongestBackoff; ++i) decision.delay *= 2;
+    decision.delay = std::min(decision.delay, kLongestBackoff);
   }
   return decision;
 }

@@ -188,7 +188,8 @@ def main():
         for name in choices:
             lost = sum(value is None for value in found[name])
             text = bench.median_and_range(seconds[name], 2) if seconds[name] else "never"
-            cells.append(text + f"; attempts {', '.join(map(str, attempts[name]))}" + (f"; {lost} runs failed" if lost else ""))
+            text += f"; attempts {', '.join(map(str, attempts[name]))}"
+            cells.append(text + (f"; {lost} runs failed" if lost else ""))
         medians = {name: statistics.median(seconds[name]) if seconds[name] else None for name in choices}
         both = None not in medians.values()
         rows.append([f"from kill -9 to the next step of {title}, s", *cells,

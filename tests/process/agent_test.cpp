@@ -564,7 +564,7 @@ TEST(AgentRun, NamesTheFirstFailureNotTheFirstEnd) {
               "{\"py_callstack\": \"Traceback:\\n  train.py line 7\\nValueError: bad loss\", \"timestamp\": \"1\"}}}'"
               " > $TORCHELASTIC_ERROR_FILE; touch $F/failed; trap '' TERM; while [ ! -e $F/ended ]; do sleep 0.01; "
               "done; exit 5; };"
-              "while [ ! -e $F/failed ]; do sleep 0.01; done; touch $F/ended; exit 1",
+              "while [ ! -e $F/failed ]; do sleep 0.01; done; echo $$ > $F/pid; exit 1",
               {{"TORCHELASTIC_ERROR_FILE", folder / "own_error.json"}});
   EXPECT_EQ(agent.wait(), 5) << agent.error();
   EXPECT_NE(agent.error().find("root cause: rank 1 on"), std::string::npos) << agent.error();
@@ -613,9 +613,25 @@ TEST(AgentRun, WorksWithoutStandardStreams) {
 
 TEST(AgentRun, NamesTheLimitOfOpenFiles) {
   const TemporaryFolder folder;
-  Process agent({"/bin/sh", "-c", "ulimit -n 4; exec \"$0\" run true", TORCHBRIDGE}, {}, folder / "agent");
-  EXPECT_EQ(agent.wait(std::chrono::steady_clock::now() + seconds(30)), 1);
-  EXPECT_NE(agent.error().find("Too many open files"), std::string::npos) << agent.error();
+  int lines = 0;
+  for (int limit = 4; limit < 20; ++limit) {
+    const auto run = [&](const std::string& arguments) {
+      const std::string script = "ulimit -n " + std::to_string(limit) + "; exec \"$0\" " + arguments;
+      Process process({"/bin/sh", "-c", script, TORCHBRIDGE}, {},
+                      folder / (std::to_string(limit) + arguments.substr(0, 3)));
+      return std::pair(process.wait(std::chrono::steady_clock::now() + seconds(30)), process.error());
+    };
+    if (run("--version").first != 0) continue;  // its libraries cannot be loaded
+    const auto [code, error] = run("run true");
+    if (code == 0) {
+      EXPECT_EQ(error, "") << limit;
+      continue;
+    }
+    EXPECT_TRUE(error.starts_with("torchbridge: ")) << limit << error;
+    EXPECT_TRUE(contains(error, "Too many open files"));
+    lines += lines_of(error).size() == 1;
+  }
+  EXPECT_GT(lines, 0);
 }
 
 TEST(AgentRun, IsTheFirstProcessOfAContainer) {

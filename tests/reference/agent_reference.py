@@ -53,13 +53,14 @@ CASES = [
 ]
 
 
-def run_torchrun(line, variables):
+def run_torchrun(line, variables, folder="."):
     """In a fork of this process, which has imported torch."""
     child = os.fork()
     if child == 0:
         code = 1
         try:
             os.environ.update(variables)
+            os.chdir(folder)
             torchrun.main(line)
             code = 0
         except SystemExit as end:
@@ -70,8 +71,9 @@ def run_torchrun(line, variables):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def run_ours(program, line, variables):
-    return subprocess.run([program, "run", *line], env=os.environ | variables, timeout=60, check=False).returncode
+def run_ours(program, line, variables, folder="."):
+    return subprocess.run([program, "run", *line], env=os.environ | variables, cwd=folder, timeout=60,
+                          check=False).returncode
 
 
 def seen(folder, name):
@@ -102,6 +104,42 @@ def complaints(folder):
             yield f"{name} is for rank {owner}, but ranks {others} have it"
 
 
+SCRIPT = """
+import os, sys
+with open(f"{os.environ['FOLDER']}.{os.environ['RANK']}", "w") as file:
+    print(__name__, [os.path.basename(sys.argv[0]), *sys.argv[1:]], file=file)
+"""
+
+
+def of_each_kind(program, folder):
+    """Scripts, modules, paths: the name and arguments that the code sees."""
+    (folder / "script.py").write_text(SCRIPT)
+    for kind, words in {"name": ["script.py"], "module": ["-m", "script"], "path": ["--run-path", folder / "script.py"],
+                        "launch": ["--use-env", "script.py"]}.items():
+        line = ["--standalone", "--nproc-per-node=2", *map(str, words), "--lr", "0.1", "a b"]
+        their_line = [word for word in line if word != "--use-env"]
+        codes = (run_torchrun(their_line, {"FOLDER": f"torchrun-{kind}"}, folder),
+                 run_ours(program, line, {"FOLDER": f"ours-{kind}", "PYTHON_EXEC": sys.executable}, folder))
+        texts = [[path.read_text() if path.exists() else None for path in
+                  (folder / f"{name}-{kind}.{rank}" for rank in range(2))] for name in ("torchrun", "ours")]
+        if codes != (0, 0) or texts[0] != texts[1] or None in texts[0]:
+            yield f"by {kind}: exit codes {codes}; the code sees {texts[0]} under torchrun, {texts[1]} here"
+
+
+def of_a_training(program, folder):
+    """An unmodified script forms its group by env://, and trains to the same bits."""
+    script = str(pathlib.Path(__file__).resolve().parent.parent / "programs/agent_worker.py")
+    results = []
+    for name, run in (("torchrun", run_torchrun), ("ours", lambda *words: run_ours(program, *words))):
+        (folder / name).mkdir()
+        code = run(["--standalone", "--nproc-per-node=2", script, str(folder / name), "7"],
+                   {"PYTHON_EXEC": sys.executable, "OMP_NUM_THREADS": "1"})
+        result = folder / name / "result"
+        results.append((code, result.read_text() if result.exists() else None))
+    if results[0] != results[1] or results[0][0] != 0:
+        yield f"training: exit codes {results[0][0]} under torchrun, {results[1][0]} here, or other values"
+
+
 def main():
     program = sys.argv[1]
     for name in [name for name in os.environ if re.match("PET_|OMP_|CUDA_|TORCH|RANK|MASTER|SLURM", name)]:
@@ -117,6 +155,9 @@ def main():
             if codes != (0, 0):
                 found.append(f"{label}: exit codes {codes}")
             found += [f"{label}: {complaint}" for complaint in complaints(folder)]
+    for check in (of_each_kind, of_a_training):
+        with tempfile.TemporaryDirectory() as name:
+            found += check(program, pathlib.Path(name))
     if found:
         sys.exit("\n".join(found))
     print(f"{len(CASES)} command lines: workers see what torchrun's see, but for {', '.join(DIFFERENT)}")
