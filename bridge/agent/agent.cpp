@@ -83,12 +83,18 @@ Result<StorePort> reserve_port(const RunOptions& options) {
     return Error{"--master-port " + std::to_string(port) + " is in use on " + host_name() +
                  ": leave the option out for a free one, or end the program that uses it"};
   }
-  auto socket = reserve({address_to_listen_on(*address), port});
-  if (!socket) return socket.error();
-  const auto bound = bound_port(*socket);
-  if (!bound) return bound.error();
-  (void)hold_port(*bound);
-  return StorePort{std::move(*socket), {*address, *bound}};
+  // Only where it must: a store at a loopback address is for this node.
+  const std::string listening = is_loopback(*address) ? *address : address_to_listen_on(*address);
+  constexpr int kTries = 100;  // a store of Python listens on all addresses: the port is to be free on all
+  for (int i = 0;; ++i) {
+    auto socket = reserve({listening, port});
+    if (!socket) return socket.error();
+    const auto bound = bound_port(*socket);
+    if (!bound) return bound.error();
+    const bool is_free = port != 0 || (port_is_free(*bound) && hold_port(*bound));
+    if (is_free) return StorePort{std::move(*socket), {*address, *bound}};
+    if (i == kTries) return Error{"no port of " + *address + " is free"};
+  }
 }
 
 // Descriptors 0 to 2 are there from here on: a file that is opened later does not get their numbers.

@@ -562,8 +562,8 @@ TEST(AgentRun, NamesTheFirstFailureNotTheFirstEnd) {
   Agent agent({"--nproc-per-node", "2", "--json-summary", folder / "summary.json"},
               "[ $RANK = 1 ] && { printf %s '{\"message\": {\"message\": \"ValueError: bad loss\", \"extraInfo\": "
               "{\"py_callstack\": \"Traceback:\\n  train.py line 7\\nValueError: bad loss\", \"timestamp\": \"1\"}}}'"
-              " > $TORCHELASTIC_ERROR_FILE; touch $F/failed; trap '' TERM; while [ ! -e $F/ended ]; do sleep 0.01; "
-              "done; exit 5; };"
+              " > $TORCHELASTIC_ERROR_FILE; trap '' TERM; touch $F/failed;"
+              "while [ ! -s $F/pid ] || kill -0 $(cat $F/pid) 2>/dev/null; do sleep 0.01; done; exit 5; };"
               "while [ ! -e $F/failed ]; do sleep 0.01; done; echo $$ > $F/pid; exit 1",
               {{"TORCHELASTIC_ERROR_FILE", folder / "own_error.json"}});
   EXPECT_EQ(agent.wait(), 5) << agent.error();
@@ -619,7 +619,8 @@ TEST(AgentRun, NamesTheLimitOfOpenFiles) {
       const std::string script = "ulimit -n " + std::to_string(limit) + "; exec \"$0\" " + arguments;
       Process process({"/bin/sh", "-c", script, TORCHBRIDGE}, {},
                       folder / (std::to_string(limit) + arguments.substr(0, 3)));
-      return std::pair(process.wait(std::chrono::steady_clock::now() + seconds(30)), process.error());
+      const int code = process.wait(std::chrono::steady_clock::now() + seconds(30));
+      return std::pair(code, process.error());
     };
     if (run("--version").first != 0) continue;  // its libraries cannot be loaded
     const auto [code, error] = run("run true");

@@ -69,7 +69,8 @@ class Run:
         if not options.python:
             program = [options.build / "bin/trainer", "--quiet", "--model", "mlp:100", "--epochs", 100,
                        "--max-steps", options.steps, "--checkpoint-dir", self.folder / "runs",
-                       "--checkpoint-every", 5, "--metrics", self.folder / "curve.jsonl", "--heartbeat-timeout", 2, "--timeout", 20]
+                       "--checkpoint-every", 5, "--metrics", self.folder / "curve.jsonl",
+                       "--heartbeat-timeout", 2, "--timeout", 20]
         self.command = [str(word) for word in [
             options.build / "bin/torchbridge", "run", "--nproc-per-node", 2, "--max-restarts", restarts, "--grace", 5,
             "--rdzv-id", "torture", "--log-dir", self.folder / "logs", "--json-summary", self.summary, *program]]
