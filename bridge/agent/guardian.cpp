@@ -105,7 +105,7 @@ int run_guarded(const std::vector<int>& forwarded, const std::function<int(int)>
     // Out of the terminal's foreground group: the guardian forwards ctrl-C, which would otherwise come twice.
     setpgid(0, 0);
     pthread_sigmask(SIG_SETMASK, &signals->outer_mask(), nullptr);
-    const int exit_code = agent(ends[0]);
+    const int exit_code = [&]() noexcept { return agent(ends[0]); }();  // an exception ends it as a signal does
     std::fflush(nullptr);
     _exit(exit_code);
   }

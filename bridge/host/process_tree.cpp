@@ -3,13 +3,12 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <string_view>
 
 #include "bridge/base/env_map.h"
 #include "bridge/base/take_until.h"
+#include "bridge/host/text_file.h"
 
 namespace torchbridge {
 namespace {
@@ -25,8 +24,9 @@ constexpr int kState = 3, kParent = 4, kUserTime = 14, kChildrensSystemTime = 17
 
 // "12 (a name) with (parentheses)) S 7 ...": the name ends at the last parenthesis.
 std::optional<StatLine> read_stat(std::int64_t id) {
-  std::ifstream file("/proc/" + std::to_string(id) + "/stat");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto content = read_text("/proc/" + std::to_string(id) + "/stat");
+  if (!content || !*content) return std::nullopt;  // it may end while it is read
+  const std::string& text = **content;
   const auto open = text.find('('), close = text.rfind(')');
   if (open == text.npos || close == text.npos || close + 4 >= text.size()) return std::nullopt;
   StatLine line{text.substr(open + 1, close - open - 1)};
