@@ -35,7 +35,7 @@ enum class LogFormat { kPrefix, kJson };
 struct RunOptions {
   // Nodes and rendezvous.
   int min_nodes = 1, max_nodes = 1;     // --nnodes
-  std::string nproc_per_node = "1";     // a number, auto, cpu or gpu
+  std::string nproc_per_node;           // a number, auto, cpu or gpu; empty: worker_count()
   std::string rdzv_backend = "static";  // static, c10d, etcd or etcd-v2
   std::string rdzv_endpoint;            // HOST[:PORT], or empty
   std::string rdzv_id = "none";

@@ -4,6 +4,7 @@
 
 #include "bridge/binding/visible_gpus.h"
 #include "bridge/core/launch_facts.h"
+#include "bridge/core/launcher.h"
 
 namespace torchbridge {
 namespace {
@@ -22,7 +23,20 @@ int gpu_count(const EnvMap& environment, const Machine& machine) {
 
 }  // namespace
 
-Result<int> worker_count(const std::string& nproc_per_node, const EnvMap& environment, const Machine& machine) {
+Result<int> launched_tasks(const EnvMap& environment) {
+  const auto launcher = find_launcher(environment);
+  if (!launcher) return launcher.error();
+  if (*launcher == nullptr) return 0;
+  const auto facts = (*launcher)->read(environment);
+  if (!facts) return facts.error();
+  return facts->world_size;
+}
+
+Result<int> worker_count(const std::string& nproc_per_node, int launched_tasks, const EnvMap& environment,
+                         const Machine& machine) {
+  if (nproc_per_node.empty()) {
+    return launched_tasks == 1 ? worker_count("auto", launched_tasks, environment, machine) : Result<int>(1);
+  }
   if (const auto number = parse_integer(nproc_per_node, 1, kMaxRanks)) return static_cast<int>(*number);
   const std::string option = "--nproc-per-node " + printable(nproc_per_node) + ": ";
   const int gpus = gpu_count(environment, machine);

@@ -7,8 +7,13 @@
 
 namespace torchbridge {
 
-// A number; gpu: the GPUs that this process may use (CUDA_VISIBLE_DEVICES counts), at least one; cpu: the CPUs that it
-// may run on; auto: gpu where there is one, else cpu. An error names the value.
-Result<int> worker_count(const std::string& nproc_per_node, const EnvMap& environment, const Machine& machine);
+// Empty: auto for `launched_tasks` 1, the one task of a launcher, else 1. A number; gpu: the GPUs that this process may
+// use (CUDA_VISIBLE_DEVICES counts), at least one; cpu: the CPUs that it may run on; auto: gpu where there is one, else
+// cpu. An error names the value.
+Result<int> worker_count(const std::string& nproc_per_node, int launched_tasks, const EnvMap& environment,
+                         const Machine& machine);
+
+// The tasks that Slurm or mpirun started with this process; 0 where neither did. An error of the launcher's variables.
+Result<int> launched_tasks(const EnvMap& environment);
 
 }  // namespace torchbridge

@@ -6,6 +6,8 @@
 namespace torchbridge {
 namespace {
 
+constexpr std::string_view kListenVariable = "TORCHBRIDGE_LISTEN_FD";
+
 std::string names_of(const std::vector<int>& signals) {
   std::string names;
   for (const int signal : signals) names += (names.empty() ? "" : ",") + signal_name(signal);
@@ -35,7 +37,10 @@ EnvMap worker_environment(const EnvMap& environment, const AttemptFacts& facts, 
   env.max_restarts = facts.max_restarts;
   env.use_agent_store = facts.use_agent_store;
 
-  EnvMap worker = environment;
+  EnvMap worker;
+  for (const auto& [name, value] : environment) {
+    if (name != kListenVariable) worker.set(name, value);  // the agent's own, of an outer launch
+  }
   for (const auto& [name, value] : variables_of(env)) {
     const bool is_users = name == "TORCH_NCCL_ASYNC_ERROR_HANDLING" && environment.has(name);
     if (!is_users) worker.set(name, value);

@@ -115,13 +115,12 @@ constexpr RunOption kOptions[] = {
      .store = store_nodes},
     {.name = "nproc-per-node",
      .metavar = "N|auto|cpu|gpu",
-     .default_text = "1",
      .variable = "PET_NPROC_PER_NODE",
      .group = kNodes,
      .help =
          "Workers on this node: a number, one for each CPU (cpu), one for each GPU (gpu), or gpu where the node has "
-         "one, else cpu (auto)",
-     .difference = "`xpu` and the devices of extensions are refused: give the number",
+         "one, else cpu (auto); where it is not given 1, or auto for the one task of srun or mpirun",
+     .difference = "torchrun: 1; here auto for one task of srun or mpirun; no `xpu`",
      .store = stored<&RunOptions::nproc_per_node, parse_worker_count>},
     {.name = "standalone",
      .variable = "PET_STANDALONE",

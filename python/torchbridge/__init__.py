@@ -1,5 +1,7 @@
-"""Backend "mpi" and init methods slurm://, pmix:// and mpi:// of torch.distributed. The import registers them."""
-from . import backend, rendezvous
+"""Backend "mpi" and init methods slurm://, pmix:// and mpi:// of torch.distributed; env:// with the socket that the
+launcher has bound for rank 0. The import registers them."""
+from . import backend, env_store, rendezvous
 
 backend.register()
+env_store.register()
 rendezvous.register()

@@ -348,6 +348,19 @@ TEST(AgentRun, RejectsOptionsBeforeAWorkerStarts) {
   }
 }
 
+TEST(AgentRun, IsNotStartedInEachOfSeveralTasks) {
+  const Variables tasks = {{"OMPI_COMM_WORLD_RANK", "0"},       {"OMPI_COMM_WORLD_SIZE", "2"},
+                           {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                           {"OMPI_COMM_WORLD_NODE_RANK", "0"},  {"OMPI_UNIVERSE_SIZE", "2"}};
+  Agent agent({}, "echo started", tasks);
+  EXPECT_EQ(agent.wait(), 1);
+  EXPECT_TRUE(contains(agent.error(), "torchbridge: this is one of 2 tasks, and each would run a job of its own"));
+  EXPECT_EQ(agent.out(), "");
+  Agent separate({"--standalone"}, "echo $WORLD_SIZE", tasks);
+  EXPECT_EQ(separate.wait(), 0) << separate.error();
+  EXPECT_EQ(separate.out(), "1\n");
+}
+
 TEST(AgentRun, CopiesTheLinesThatFiltersName) {
   const TemporaryFolder logs;
   Agent agent({"--nproc-per-node", "2", "--log-dir", logs.path(), "--tee", "3", "--duplicate-stdout-filters",
