@@ -270,6 +270,13 @@ int fail_before_start(const std::string& message) {
   return EXIT_FAILURE;
 }
 
+int fail_in_each(int tasks) {
+  return fail_before_start("this is one of " + std::to_string(tasks) +
+                           " tasks, and each would run a job of its own: start one task (srun -n1, mpirun -np 1), or "
+                           "the program itself by srun --torch-env or torchbridge exec; for separate jobs give "
+                           "--standalone");
+}
+
 // By local rank; empty without --numa-binding.
 Result<std::vector<CpuSet>> cpus_of_workers(const RunOptions& options, const EnvMap& environment, Machine machine,
                                             int count) {
@@ -298,15 +305,10 @@ int run_as_child(const RunOptions& options, const EnvMap& environment, const std
   if (const auto checked = check_nodes(options); !checked) return fail_before_start(checked.error().message);
   const auto machine = read_machine();
   if (!machine) return fail_before_start(machine.error().message);
-  const auto tasks = launched_tasks(environment);
-  if (!tasks) return fail_before_start(tasks.error().message);
-  if (*tasks > 1 && !options.is_standalone) {
-    return fail_before_start("this is one of " + std::to_string(*tasks) +
-                             " tasks, and each would run a job of its own: start one task (srun -n1, mpirun -np 1), or "
-                             "the program itself by srun --torch-env or torchbridge exec; for separate jobs give "
-                             "--standalone");
-  }
-  const auto count = worker_count(options.nproc_per_node, *tasks, environment, *machine);
+  const auto task = launched_task(environment);
+  if (!task) return fail_before_start(task.error().message);
+  if (task->count > 1 && !options.is_standalone) return task->rank == 0 ? fail_in_each(task->count) : EXIT_FAILURE;
+  const auto count = worker_count(options.nproc_per_node, task->count, environment, *machine);
   if (!count) return fail_before_start(count.error().message);
   const auto devices = check_virtual_devices(environment, options, *count);
   if (!devices) return fail_before_start(devices.error().message);

@@ -23,13 +23,13 @@ int gpu_count(const EnvMap& environment, const Machine& machine) {
 
 }  // namespace
 
-Result<int> launched_tasks(const EnvMap& environment) {
+Result<LaunchedTask> launched_task(const EnvMap& environment) {
   const auto launcher = find_launcher(environment);
   if (!launcher) return launcher.error();
-  if (*launcher == nullptr) return 0;
+  if (*launcher == nullptr) return LaunchedTask{};
   const auto facts = (*launcher)->read(environment);
   if (!facts) return facts.error();
-  return facts->world_size;
+  return LaunchedTask{facts->rank, facts->world_size};
 }
 
 Result<int> worker_count(const std::string& nproc_per_node, int launched_tasks, const EnvMap& environment,

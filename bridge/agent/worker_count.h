@@ -13,7 +13,11 @@ namespace torchbridge {
 Result<int> worker_count(const std::string& nproc_per_node, int launched_tasks, const EnvMap& environment,
                          const Machine& machine);
 
-// The tasks that Slurm or mpirun started with this process; 0 where neither did. An error of the launcher's variables.
-Result<int> launched_tasks(const EnvMap& environment);
+// This process among the tasks that Slurm or mpirun started; count 0 where neither did. An error of the launcher's
+// variables.
+struct LaunchedTask {
+  int rank = 0, count = 0;
+};
+Result<LaunchedTask> launched_task(const EnvMap& environment);
 
 }  // namespace torchbridge

@@ -42,7 +42,7 @@ std::string enumerated(const std::vector<std::string>& words) {
 }
 
 [[noreturn]] void unknown_option(const std::string& word) {
-  std::vector<std::string> names;
+  std::vector<std::string> names = {std::string(kHelp)};
   for (const RunOption& option : run_options()) names.emplace_back(option.name);
   wrong("unknown option '" + printable(word.substr(0, word.find('='))) + "'" +
         did_you_mean_option(word, names, kElsewhere));

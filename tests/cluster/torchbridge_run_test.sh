@@ -3,17 +3,20 @@
 source "$(dirname "$0")/case.sh"
 torchbridge="$BUILD_DIR/bin/torchbridge"
 cpus=$(nproc)
-show='echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE ${TORCHBRIDGE_LISTEN_FD:+socket}'
-expected=$(for ((rank = 0; rank < cpus; ++rank)); do
-  echo "$rank/$cpus $rank/$cpus 0/1 $( ((rank == 0)) && echo socket)"
-done)
+show='echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE '
+show+='${TORCHBRIDGE_LISTEN_FD:+socket}.'
+# ranks N: what N workers print; rank 0 alone has the socket.
+ranks() {
+  local rank
+  for ((rank = 0; rank < $1; ++rank)); do
+    printf '%s/%s %s/%s 0/1 %s.\n' "$rank" "$1" "$rank" "$1" "$( ((rank > 0)) || echo socket)"
+  done
+}
 
-expect "$expected" on_login srun -N1 -n1 "$torchbridge" run sh -c "$show"
-expect "$expected" on_login srun -N1 -n1 --torch-env "$torchbridge" run sh -c "$show"
-expect "$expected" timeout "$limit" mpirun -np 1 --bind-to none "$torchbridge" run sh -c "$show"
-expect "0/3 0/3 0/1 socket
-1/3 1/3 0/1 
-2/3 2/3 0/1 " on_login srun -N1 -n1 "$torchbridge" run --nproc-per-node 3 sh -c "$show"
+expect "$(ranks "$cpus")" on_login srun -N1 -n1 "$torchbridge" run sh -c "$show"
+expect "$(ranks "$cpus")" on_login srun -N1 -n1 --torch-env "$torchbridge" run sh -c "$show"
+expect "$(ranks "$cpus")" timeout "$limit" mpirun -np 1 --bind-to none "$torchbridge" run sh -c "$show"
+expect "$(ranks 3)" on_login srun -N1 -n1 "$torchbridge" run --nproc-per-node 3 sh -c "$show"
 expect_error 'torchbridge: this is one of 2 tasks, and each would run a job of its own' 30 \
   on_login srun -N1 -n2 "$torchbridge" run true
 

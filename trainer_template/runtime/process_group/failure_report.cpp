@@ -154,6 +154,13 @@ std::optional<std::string> report_loss(const BrokenGroup& group, const std::exce
   return loss_error(group, missing, error);
 }
 
+// Not of a rank that has ended in order, as one whose abort watchdog ended it after its message.
+void publish_closed(const BrokenGroup& group) {
+  for (const int rank : group.closed) {
+    if (!group.store.check({key("ended", rank)})) put(group.store, key("ended", rank), kGone);
+  }
+}
+
 // A rank with an error of its own reports it; where several ranks have the same error, the first one does.
 std::optional<std::string> report_own_error(c10d::Store& store, const std::string& message) {
   put(store, kOwnError, "yes");
@@ -190,7 +197,7 @@ std::optional<std::string> failure_message(const BrokenGroup& group, const std::
     c10d::Store& store = group.store;
     store.setTimeout(kCollect);
     put(store, key("ended", group.rank), std::to_string(group.waited.count()));
-    for (const int rank : group.rank == 0 ? group.closed : std::vector<int>()) put(store, key("ended", rank), kGone);
+    if (group.rank == 0) publish_closed(group);
     if (message)
       message = report_own_error(store, *message);
     else if (is_lost)
