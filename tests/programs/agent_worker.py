@@ -6,6 +6,7 @@ Rank 0 appends a line to FOLDER/steps at each step, saves FOLDER/checkpoint.pt e
 at the end: all losses and the parameters, bit for bit.
 """
 
+import gc
 import os
 import pathlib
 import sys
@@ -31,6 +32,7 @@ def main():
         losses = saved["losses"]
     progress = (folder / "steps").open("a", buffering=1)
     dist.barrier()  # the file is replaced only after all have read it
+    loss = None
     for step in range(len(losses), steps):
         inputs = torch.randn(8, 64, generator=torch.Generator().manual_seed(1000 * step + rank))
         optimizer.zero_grad()
@@ -48,6 +50,9 @@ def main():
     if rank == 0:
         values = [*losses, *model.weight.flatten().tolist()]
         (folder / "result").write_text("\n".join(value.hex() for value in values))
+    # Collected before its group ends: Python else aborts at its exit in some of the runs.
+    del ddp, model, optimizer, loss
+    gc.collect()
     dist.destroy_process_group()
 
 
