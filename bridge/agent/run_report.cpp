@@ -63,7 +63,8 @@ std::string root_cause(const WorkerReport& worker) {
   return text;
 }
 
-std::string ranks_text(const std::vector<WorkerReport>& workers) {
+std::string ranks_text(std::vector<WorkerReport> workers) {
+  std::sort(workers.begin(), workers.end(), [](const auto& left, const auto& right) { return left.rank < right.rank; });
   std::string text;
   for (const WorkerReport& worker : workers) text += (text.empty() ? "" : ", ") + std::to_string(worker.rank);
   return (workers.size() == 1 ? "rank " : "ranks ") + text;
