@@ -18,6 +18,7 @@
 #include "bridge/agent/worker_command.h"
 #include "bridge/agent/worker_count.h"
 #include "bridge/binding/numa_mode.h"
+#include "bridge/core/launch_facts.h"
 #include "bridge/host/oom_kills.h"
 #include "bridge/host/read_cpu_groups.h"
 #include "bridge/host/read_machine.h"
@@ -202,8 +203,8 @@ void Agent::record(const Attempt& attempt, std::int64_t oom_kills_before) {
   end.lifetime = report.lifetime;
   end.can_restart = attempt.stuck().empty();
   for (const WorkerReport& worker : report.failures) {
-    const bool is_own = !worker.health.empty() || (!worker.is_ended_by_agent && !worker.is_stuck);
-    if (is_own) end.failures.push_back({worker.rank, worker.wait_status, worker.error ? worker.error->message : ""});
+    if (is_consequence(worker)) continue;
+    end.failures.push_back({worker.rank, worker.wait_status, worker.error ? worker.error->message : ""});
   }
   ends_.push_back(end);
   report_.attempts.push_back(std::move(report));
@@ -277,6 +278,14 @@ int fail_in_each(int tasks) {
                            "--standalone");
 }
 
+// Read only where an option asks for it.
+Result<Machine> machine_for(const RunOptions& options, int launched_tasks) {
+  const bool is_counted = options.nproc_per_node.empty() ? launched_tasks == 1
+                                                         : !parse_integer(options.nproc_per_node, 1, kMaxRanks);
+  if (is_counted || options.numa_binding != NumaMode::kNone) return read_machine();
+  return Machine();
+}
+
 // By local rank; empty without --numa-binding.
 Result<std::vector<CpuSet>> cpus_of_workers(const RunOptions& options, const EnvMap& environment, Machine machine,
                                             int count) {
@@ -303,11 +312,11 @@ Result<Socket> open_liveness(const EnvMap& environment) {
 int run_as_child(const RunOptions& options, const EnvMap& environment, const std::function<int()>& body, int guardian) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   if (const auto checked = check_nodes(options); !checked) return fail_before_start(checked.error().message);
-  const auto machine = read_machine();
-  if (!machine) return fail_before_start(machine.error().message);
   const auto task = launched_task(environment);
   if (!task) return fail_before_start(task.error().message);
   if (task->count > 1 && !options.is_standalone) return task->rank == 0 ? fail_in_each(task->count) : EXIT_FAILURE;
+  const auto machine = machine_for(options, task->count);
+  if (!machine) return fail_before_start(machine.error().message);
   const auto count = worker_count(options.nproc_per_node, task->count, environment, *machine);
   if (!count) return fail_before_start(count.error().message);
   const auto devices = check_virtual_devices(environment, options, *count);

@@ -171,7 +171,7 @@ void Attempt::begin_exit_barrier() {
 }
 
 // A rank that still computes, as one that evaluates or saves alone, is left alone.
-void Attempt::check_exit_barrier(SteadyTime) {
+void Attempt::check_exit_barrier() {
   const double used = cpu_seconds_of(group_.running_pids()) - cpu_time_at_barrier_;
   if (used > kIdle * context_.options.exit_barrier) return begin_exit_barrier();
   std::string ranks;
@@ -208,7 +208,7 @@ void Attempt::on_time(SteadyTime now) {
     say("workers that still run " + seconds_text(context_.options.grace) + " after the signal are ended by SIGKILL");
     kill_all();
   }
-  if (now >= barrier_at_) check_exit_barrier(now);
+  if (now >= barrier_at_) check_exit_barrier();
   if (now >= give_up_at_) stuck_ = group_.running_pids();
 }
 

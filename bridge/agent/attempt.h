@@ -59,7 +59,7 @@ class Attempt {
   void stop(int signal, std::chrono::duration<double> grace);
   void kill_all();
   void begin_exit_barrier();
-  void check_exit_barrier(SteadyTime now);
+  void check_exit_barrier();
   void end_descendants();
   void say(const std::string& message) const { print_line(context_, message); }
 

@@ -23,7 +23,9 @@ HealthChecks::HealthChecks(std::string command, std::chrono::duration<double> in
       mask_(signal_mask) {}
 
 HealthChecks::~HealthChecks() {
-  for (const int pid : pids()) end_check(pid);
+  for (const Check& check : checks_) {
+    if (check.pid != 0) end_check(check.pid);
+  }
 }
 
 void HealthChecks::add(int local_rank, int pid, const EnvMap& environment) {
@@ -76,14 +78,6 @@ std::string HealthChecks::reap(Check& check) const {
   if (Clock::now() < check.due) return "";
   end_check(std::exchange(check.pid, 0));
   return "no answer within --health-check-interval";
-}
-
-std::vector<int> HealthChecks::pids() const {
-  std::vector<int> found;
-  for (const Check& check : checks_) {
-    if (check.pid != 0) found.push_back(check.pid);
-  }
-  return found;
 }
 
 }  // namespace torchbridge

@@ -36,8 +36,6 @@ class HealthChecks {
   // Starts what is due, and collects what has ended or runs for too long.
   std::vector<Failure> step();
 
-  std::vector<int> pids() const;  // of the checks that run
-
  private:
   struct Check {
     int local_rank;

@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -14,6 +13,7 @@
 #include <filesystem>
 
 #include "bridge/agent/guardian.h"
+#include "bridge/agent/run_folder.h"
 #include "bridge/base/env_map.h"
 #include "bridge/base/take_until.h"
 
@@ -65,9 +65,7 @@ Result<RestartBudget> RestartBudget::open(const RunOptions& options, int guardia
   RestartBudget budget;
   const bool has_id = options.rdzv_id != "none" && !options.is_standalone;
   if (options.log_dir.empty() || options.log_dir == "/dev/null" || !has_id) return budget;
-  std::string name = options.rdzv_id.substr(0, 200);
-  std::replace(name.begin(), name.end(), '/', '_');
-  const std::string path = options.log_dir + "/" + name + ".restarts";
+  const std::string path = options.log_dir + "/" + run_file_name(options.rdzv_id) + ".restarts";
   std::error_code error;
   std::filesystem::create_directories(options.log_dir, error);
   Socket file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));

@@ -23,12 +23,6 @@ Result<std::string> make_unique_folder(const std::string& prefix) {
   return path;
 }
 
-// A run id may be any text; a folder's name may have no slash, and at most 255 bytes.
-std::string as_file_name(std::string id) {
-  std::replace(id.begin(), id.end(), '/', '_');
-  return id.substr(0, 200);
-}
-
 bool keeps_logs(const RunOptions& options) {
   const auto has = [](const StreamSelection& selection) {
     return selection.all != kNoStream || !selection.by_local_rank.empty();
@@ -37,6 +31,11 @@ bool keeps_logs(const RunOptions& options) {
 }
 
 }  // namespace
+
+std::string run_file_name(std::string run_id) {
+  std::replace(run_id.begin(), run_id.end(), '/', '_');
+  return run_id.substr(0, 200);
+}
 
 Result<RunFolder> RunFolder::make(const RunOptions& options, const std::string& run_id, const std::string& temporary) {
   RunFolder folder;
@@ -51,7 +50,7 @@ Result<RunFolder> RunFolder::make(const RunOptions& options, const std::string& 
   std::error_code error;
   std::filesystem::create_directories(parent, error);
   if (error) return Error{"--log-dir '" + printable(parent) + "': cannot create it: " + error.message()};
-  const auto made = make_unique_folder(parent + "/" + as_file_name(run_id) + "_");
+  const auto made = make_unique_folder(parent + "/" + run_file_name(run_id) + "_");
   if (!made) return made.error();
   folder.path_ = *made;
   return folder;

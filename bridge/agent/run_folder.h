@@ -34,4 +34,7 @@ class RunFolder {
   std::string temporary_;  // to be removed; empty where the user named the folder or wants its logs
 };
 
+// The part of a file's name that a run id, which may be any text, gives: without slashes, at most 200 bytes.
+std::string run_file_name(std::string run_id);
+
 }  // namespace torchbridge

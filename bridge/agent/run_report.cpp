@@ -34,6 +34,12 @@ std::string lines_at_end(const std::string& path) {
   return text;
 }
 
+// What the health check or the worker itself gave; or empty.
+std::string reason_of(const WorkerReport& worker) {
+  if (!worker.health.empty()) return worker.health;
+  return worker.error ? worker.error->message : "";
+}
+
 std::string first_line_of(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 // describe() escapes what is no text.
@@ -48,7 +54,7 @@ std::string ending(const WorkerReport& worker) {
            " does not end after SIGKILL: it is in uninterruptible sleep (state D), in a driver or a file system; its "
            "GPUs and ports stay in use until it ends";
   }
-  return described(worker, worker.health.empty() ? (worker.error ? worker.error->message : "") : worker.health);
+  return described(worker, reason_of(worker));
 }
 
 std::string root_cause(const WorkerReport& worker) {
@@ -95,7 +101,7 @@ Json json_of(const WorkerReport& worker) {
   object["ended_by_agent"] = worker.is_ended_by_agent;
   object["out_of_memory"] = worker.is_out_of_memory;
   object["stuck"] = worker.is_stuck;
-  object["message"] = !worker.health.empty() ? worker.health : worker.error ? worker.error->message : "";
+  object["message"] = reason_of(worker);
   object["error_file"] = worker.error_file;
   object["stderr"] = worker.log;
   return object;
@@ -130,18 +136,19 @@ WorkerReport report_of(const Worker& worker, const std::string& host,
   return report;
 }
 
+bool is_consequence(const WorkerReport& worker) {
+  return worker.health.empty() && (worker.is_ended_by_agent || worker.is_stuck);
+}
+
 std::vector<WorkerReport> in_order(std::vector<WorkerReport> failures) {
-  const auto is_consequence = [](const WorkerReport& worker) {
-    return worker.health.empty() && (worker.is_ended_by_agent || worker.is_stuck);
-  };
-  std::stable_sort(failures.begin(), failures.end(), [&](const WorkerReport& left, const WorkerReport& right) {
+  std::stable_sort(failures.begin(), failures.end(), [](const WorkerReport& left, const WorkerReport& right) {
     return std::pair(is_consequence(left), left.time) < std::pair(is_consequence(right), right.time);
   });
   return failures;
 }
 
 std::string first_line(const WorkerReport& worker) {
-  const std::string reason = !worker.health.empty() ? worker.health : worker.error ? worker.error->message : "";
+  const std::string reason = reason_of(worker);
   const std::string text = described(worker, "");
   return reason.empty() ? text : text + ": " + printable(first_line_of(reason));
 }
@@ -154,7 +161,7 @@ std::string summary_text(const RunReport& run) {
   for (auto worker = last.failures.begin() + 1; worker != last.failures.end(); ++worker) {
     if (worker->is_stuck) {
       text += "\n  " + ending(*worker);
-    } else if (worker->is_ended_by_agent && worker->health.empty()) {
+    } else if (is_consequence(*worker)) {
       ended_by_agent.push_back(*worker);
     } else {
       text += "\n  then: " + first_line(*worker);

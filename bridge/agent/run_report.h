@@ -29,6 +29,9 @@ struct WorkerReport {
 // Reads the worker's error file. `not_before`: the start of the attempt.
 WorkerReport report_of(const Worker& worker, const std::string& host, std::chrono::system_clock::time_point not_before);
 
+// The agent ended it because of another: it is no failure of its own.
+bool is_consequence(const WorkerReport& worker);
+
 struct AttemptReport {
   int restart_count = 0;
   std::chrono::system_clock::time_point started;

@@ -18,8 +18,7 @@ namespace torchbridge {
 //   text and the stack that threw it. The process ends by SIGABRT. An exception that a handler around record() catches
 //   is not written;
 // - SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT, with glibc's backtrace. A stack overflow is written for the thread
-// that
-//   calls record(). Handlers that were set before run afterwards; one that is set later replaces this.
+//   that calls record(). Handlers that were set before run afterwards; one that is set later replaces this.
 // An error file that exists is overwritten; one that cannot be written is a line on stderr. A forked process writes
 // nothing until it calls record() itself. An exit code, also one that is not 0, is no failure that is written.
 int record(const std::function<int()>& body);
