@@ -280,8 +280,8 @@ int fail_in_each(int tasks) {
 
 // Read only where an option asks for it.
 Result<Machine> machine_for(const RunOptions& options, int launched_tasks) {
-  const bool is_counted = options.nproc_per_node.empty() ? launched_tasks == 1
-                                                         : !parse_integer(options.nproc_per_node, 1, kMaxRanks);
+  const bool is_counted =
+      options.nproc_per_node.empty() ? launched_tasks == 1 : !parse_integer(options.nproc_per_node, 1, kMaxRanks);
   if (is_counted || options.numa_binding != NumaMode::kNone) return read_machine();
   return Machine();
 }

@@ -13,26 +13,11 @@
 #include <cstring>
 
 #include "bridge/host/cpu_affinity.h"
+#include "bridge/host/exec_arguments.h"
 #include "bridge/net/socket.h"
 
 namespace torchbridge {
 namespace {
-
-constexpr int kNotFound = 127, kNotExecutable = 126;
-
-// Everything that allocates is done before the fork.
-struct ExecArguments {
-  std::vector<std::string> entries;
-  std::vector<char*> arguments, variables;
-
-  explicit ExecArguments(const ProcessSpec& spec) {
-    for (const std::string& argument : spec.command) arguments.push_back(const_cast<char*>(argument.c_str()));
-    arguments.push_back(nullptr);
-    for (const auto& [name, value] : spec.environment) entries.push_back(name + "=" + value);
-    for (std::string& entry : entries) variables.push_back(entry.data());
-    variables.push_back(nullptr);
-  }
-};
 
 void close_others(int kept, int also_kept) {
   const int low = std::min(kept, also_kept), high = std::max(kept, also_kept);
@@ -60,28 +45,27 @@ void close_others(int kept, int also_kept) {
   if (spec.body) {
     close(report);
     clearenv();
-    for (char* entry : exec.variables) {
+    for (char* entry : exec.variables()) {
       if (entry) putenv(entry);
     }
     const int exit_code = spec.body();
     std::fflush(nullptr);
     _exit(exit_code);  // the destructors of static objects are the parent's
   }
-  execvpe(exec.arguments.front(), exec.arguments.data(), exec.variables.data());
-  const int error = errno;
+  const int error = exec.exec();
   (void)!write(report, &error, sizeof error);
-  _exit(kNotFound);
+  _exit(EXIT_FAILURE);
 }
 
 StartFailure cannot_start(const ProcessSpec& spec, int error) {
-  const std::string name = spec.command.empty() ? "the function" : "'" + printable(spec.command.front()) + "'";
-  return {error == ENOENT ? kNotFound : kNotExecutable, {"cannot run " + name + ": " + std::strerror(error)}};
+  if (spec.command.empty()) return start_failure("cannot run the function: ", error);
+  return start_failure("cannot run '" + printable(spec.command.front()) + "': ", error);
 }
 
 }  // namespace
 
 std::variant<pid_t, StartFailure> start_process(const ProcessSpec& spec) {
-  const ExecArguments exec(spec);
+  const ExecArguments exec(spec.command, spec.environment);
   int pipe_ends[2];
   if (pipe2(pipe_ends, O_CLOEXEC) != 0) return cannot_start(spec, errno);
   const Socket read_end(pipe_ends[0]);

@@ -12,6 +12,7 @@
 #include "bridge/base/env_map.h"
 #include "bridge/base/result.h"
 #include "bridge/binding/cpu_set.h"
+#include "bridge/host/exec_arguments.h"
 
 namespace torchbridge {
 
@@ -24,12 +25,6 @@ struct ProcessSpec {
   CpuSet cpus;                                    // it runs on these only; empty: as this process
   int memory_node = -1;                           // memory of this NUMA node is preferred; -1: as this process
   sigset_t signal_mask{};                         // of the child
-};
-
-// The exit codes of a shell: 127 where the program does not exist, 126 where it cannot be run.
-struct StartFailure {
-  int exit_code;
-  Error error;
 };
 
 // A child in a session of its own, so that a signal to its process group reaches what it starts, and ctrl-C of the

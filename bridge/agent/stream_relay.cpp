@@ -11,21 +11,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "bridge/base/write_all.h"
+
 namespace torchbridge {
 namespace {
 
 constexpr std::size_t kChunk = 1 << 16;
 constexpr std::size_t kLongestLine = 1 << 20;  // a longer one is printed in parts
-
-Status write_all(int descriptor, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t count = write(descriptor, text.data(), text.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return Error{std::strerror(errno)};
-    text.remove_prefix(static_cast<std::size_t>(count));
-  }
-  return Ok{};
-}
 
 std::string json_line(const LineStyle& style, std::string_view line) {
   const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
@@ -73,10 +65,10 @@ bool StreamRelay::carry() {
 
 void StreamRelay::write_file(std::string_view text) {
   if (!file_.open()) return;
-  const auto written = write_all(file_.descriptor(), text);
-  if (written) return;
+  const int error = write_all(file_.descriptor(), text);
+  if (error == 0) return;
   std::fprintf(stderr, "torchbridge: the %s of rank %d is no longer written to its log: %s\n", style_.stream.c_str(),
-               style_.rank, written.error().message.c_str());
+               style_.rank, std::strerror(error));
   file_ = Socket();
 }
 

@@ -9,8 +9,8 @@
 
 #include "bridge/agent/agent.h"
 #include "bridge/cli/cli_options.h"
-#include "bridge/cli/exec.h"
 #include "bridge/cli/scancel_step.h"
+#include "bridge/host/exec_arguments.h"
 #include "bridge/launch/error_reporter.h"
 #include "bridge/launch/launch.h"
 #include "bridge/net/address.h"
@@ -54,10 +54,12 @@ int print_env(const std::vector<Variable>& variables, EnvFormat format) {
   return EXIT_SUCCESS;
 }
 
+// The program keeps pid, signals and descriptors of this process, and its exit code is the process's.
 int become_program(const TaskEnvironment& task, const EnvMap& environment, const std::vector<std::string>& program) {
   for (const auto& note : task.notes) print_message(note);
   std::fflush(nullptr);
-  const ExecFailure failure = become(program, environment);
+  const int error = ExecArguments(program, environment).exec();
+  const StartFailure failure = start_failure("cannot run '" + printable(program.front()) + "': ", error);
   return print_message(failure.error.message, failure.exit_code);
 }
 

@@ -15,10 +15,10 @@ namespace torchbridge {
 enum class OptionOrigin { kTorchrun, kTorchLaunch, kOurs };
 
 struct RunOption {
-  std::string_view name;     // "log-dir": --log-dir and --log_dir
-  char letter = 0;           // 'r': -r
-  std::string_view metavar;  // "SECONDS", "N|auto|cpu"; what is in lower case is literal. Empty for a flag
-  std::string_view default_text;              // stored where no value is given; empty: nothing is stored
+  std::string_view name;          // "log-dir": --log-dir and --log_dir
+  char letter = 0;                // 'r': -r
+  std::string_view metavar;       // "SECONDS", "N|auto|cpu"; what is in lower case is literal. Empty for a flag
+  std::string_view default_text;  // stored where no value is given; empty: nothing is stored
   std::string_view variable, other_variable;  // whose value is the default where it is set, the first before the other
   OptionOrigin origin = OptionOrigin::kTorchrun;
   std::string_view group;       // of help texts; equal for neighbours

@@ -8,21 +8,13 @@
 #include <cstring>
 #include <ctime>
 
+#include "bridge/base/write_all.h"
 #include "bridge/worker/error_json.h"
 
 namespace torchbridge {
 namespace {
 
 constexpr std::string_view kCannotWrite = "cannot write the error file '";
-
-int write_all(int file, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = write(file, bytes.data(), bytes.size());
-    if (written < 0 && errno != EINTR) return errno;
-    if (written > 0) bytes.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return 0;
-}
 
 }  // namespace
 

@@ -19,7 +19,8 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 # way to fail: wait status as torch has it, the message's begin, what its callstack has
 CASES = {
-    "throw": (-signal.SIGABRT, 'std::runtime_error: no data in "földer"\nsecond line', r"\(throw_error\(std::.*\)\+0x"),
+    "throw": (-signal.SIGABRT, 'std::runtime_error: no data in "földer"\nsecond line',
+              r"\(throw_error\(std::.*\)\+0x"),
     "throw-bytes": (-signal.SIGABRT, "std::runtime_error: not UTF-8: \ufffd, and an escape: \x1b[31m", r"\+0x"),
     "segfault": (-signal.SIGSEGV, "SIGSEGV: Segmentation fault at address 0x10", r"main\+0x"),
     "overflow": (-signal.SIGSEGV, "SIGSEGV: Segmentation fault at address 0x7", r"\n +\(\d\d+ times or more\)\n"),

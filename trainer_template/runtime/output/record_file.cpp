@@ -13,22 +13,12 @@
 #include <thread>
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/write_all.h"
 #include "trainer_template/runtime/base/console.h"
 #include "trainer_template/runtime/output/output_error.h"
 
 namespace torchbridge::train {
 namespace {
-
-// Returns 0 or errno.
-int write_all(int file, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = write(file, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return errno;
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return 0;
-}
 
 // The descriptor behind /dev/stdout and the like. It is written through, not opened again: a second open file would
 // have a position of its own and overwrite the process's other output.
