@@ -10,12 +10,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "bridge/agent/attempt.h"
-#include "bridge/agent/guardian.h"
 #include "bridge/agent/restart_budget.h"
-#include "bridge/agent/restart_policy.h"
-#include "bridge/agent/run_report.h"
-#include "bridge/agent/worker_command.h"
 #include "bridge/agent/worker_count.h"
 #include "bridge/binding/numa_mode.h"
 #include "bridge/core/launch_facts.h"
@@ -24,6 +19,11 @@
 #include "bridge/host/read_machine.h"
 #include "bridge/net/address.h"
 #include "bridge/net/socket.h"
+#include "bridge/run_values/restart_policy.h"
+#include "bridge/run_values/run_report.h"
+#include "bridge/supervision/attempt.h"
+#include "bridge/supervision/guardian.h"
+#include "bridge/supervision/worker_command.h"
 
 namespace torchbridge {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <functional>
 
-#include "bridge/agent/run_options.h"
 #include "bridge/base/env_map.h"
+#include "bridge/run_values/run_options.h"
 
 namespace torchbridge {
 

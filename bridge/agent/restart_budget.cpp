@@ -12,10 +12,10 @@
 #include <cstring>
 #include <filesystem>
 
-#include "bridge/agent/guardian.h"
-#include "bridge/agent/run_folder.h"
 #include "bridge/base/env_map.h"
 #include "bridge/base/take_until.h"
+#include "bridge/supervision/guardian.h"
+#include "bridge/supervision/run_folder.h"
 
 namespace torchbridge {
 namespace {

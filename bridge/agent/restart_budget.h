@@ -4,9 +4,9 @@
 
 #include <string>
 
-#include "bridge/agent/run_options.h"
 #include "bridge/base/result.h"
 #include "bridge/net/socket.h"
+#include "bridge/run_values/run_options.h"
 
 namespace torchbridge {
 

@@ -11,7 +11,7 @@
 #include <cstring>
 
 #include "bridge/agent/agent.h"
-#include "bridge/agent/restart_policy.h"
+#include "bridge/run_values/restart_policy.h"
 
 namespace torchbridge {
 

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "bridge/agent/run_options.h"
+#include "bridge/run_values/run_options.h"
 
 namespace torchbridge {
 

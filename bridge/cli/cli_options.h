@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "bridge/agent/run_options.h"
 #include "bridge/base/env_map.h"
 #include "bridge/cli/command_line_end.h"
+#include "bridge/run_values/run_options.h"
 
 namespace torchbridge {
 

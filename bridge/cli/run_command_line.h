@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "bridge/agent/run_options.h"
 #include "bridge/base/env_map.h"
+#include "bridge/run_values/run_options.h"
 
 namespace torchbridge {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "bridge/agent/run_options.h"
 #include "bridge/base/result.h"
+#include "bridge/run_values/run_options.h"
 
 namespace torchbridge {
 

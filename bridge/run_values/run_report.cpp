@@ -1,0 +1,199 @@
+#include "bridge/run_values/run_report.h"
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "bridge/base/env_map.h"
+#include "bridge/run_values/restart_policy.h"
+#include "bridge/step/failure.h"
+
+namespace torchbridge {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::streamoff kLogTail = 8192;  // bytes
+constexpr int kLogLines = 20;
+
+std::string lines_at_end(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  file.seekg(0, std::ios::end);
+  const std::streamoff size = file.tellg();
+  if (path.empty() || size <= 0) return "";
+  file.seekg(std::max<std::streamoff>(0, size - kLogTail));
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  while (text.ends_with('\n')) text.pop_back();
+  int lines = 0;
+  for (std::size_t at = text.size(); at-- > 0;) {
+    if (text[at] == '\n' && ++lines == kLogLines) return text.substr(at + 1);
+  }
+  return text;
+}
+
+// What the health check or the worker itself gave; or empty.
+std::string reason_of(const WorkerReport& worker) {
+  if (!worker.health.empty()) return worker.health;
+  return worker.error ? worker.error->message : "";
+}
+
+std::string first_line_of(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+// describe() escapes what is no text.
+std::string described(const WorkerReport& worker, const std::string& reason) {
+  TaskFailure failure{worker.rank, worker.host, worker.wait_status, worker.time, worker.is_out_of_memory, reason};
+  return describe(failure);
+}
+
+std::string ending(const WorkerReport& worker) {
+  if (worker.is_stuck) {
+    return "rank " + std::to_string(worker.rank) + " on " + worker.host + ": pid " + std::to_string(worker.pid) +
+           " does not end after SIGKILL: it is in uninterruptible sleep (state D), in a driver or a file system; its "
+           "GPUs and ports stay in use until it ends";
+  }
+  return described(worker, reason_of(worker));
+}
+
+std::string root_cause(const WorkerReport& worker) {
+  std::string text = worker.is_stuck || !worker.error || !worker.health.empty()
+                         ? ending(worker)
+                         : described(worker, worker.error->callstack);
+  if (!worker.error_file.empty()) text += "\n  error file: " + worker.error_file;
+  const std::string tail = lines_at_end(worker.log);
+  // describe() indents and escapes the lines; its own first line is cut off.
+  if (!tail.empty())
+    text += "\n  the end of " + worker.log + ":" + described(worker, tail).substr(described(worker, "").size());
+  return text;
+}
+
+std::string ranks_text(std::vector<WorkerReport> workers) {
+  std::sort(workers.begin(), workers.end(), [](const auto& left, const auto& right) { return left.rank < right.rank; });
+  std::string text;
+  for (const WorkerReport& worker : workers) text += (text.empty() ? "" : ", ") + std::to_string(worker.rank);
+  return (workers.size() == 1 ? "rank " : "ranks ") + text;
+}
+
+std::string attempts_text(const RunReport& run) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%zu attempt%s, %.1f s", run.attempts.size(), run.attempts.size() == 1 ? "" : "s",
+                run.lifetime.count());
+  return text;
+}
+
+double seconds_since_1970(std::chrono::system_clock::time_point time) {
+  return std::chrono::duration<double>(time.time_since_epoch()).count();
+}
+
+Json json_of(const WorkerReport& worker) {
+  Json object = {{"rank", worker.rank},
+                 {"local_rank", worker.local_rank},
+                 {"pid", worker.pid},
+                 {"host", worker.host},
+                 {"time", seconds_since_1970(worker.time)}};
+  if (WIFSIGNALED(worker.wait_status)) {
+    object["signal"] = WTERMSIG(worker.wait_status);
+  } else {
+    object["exit_code"] = WEXITSTATUS(worker.wait_status);
+  }
+  object["ended_by_agent"] = worker.is_ended_by_agent;
+  object["out_of_memory"] = worker.is_out_of_memory;
+  object["stuck"] = worker.is_stuck;
+  object["message"] = reason_of(worker);
+  object["error_file"] = worker.error_file;
+  object["stderr"] = worker.log;
+  return object;
+}
+
+std::string result_of(const RunReport& run, int stop_signal) {
+  if (run.exit_code == 0) return "succeeded";
+  if (run.exit_code == kRequeueExitCode) return "requeue";
+  return stop_signal != 0 ? "stopped" : "failed";
+}
+
+}  // namespace
+
+WorkerReport report_of(const Worker& worker, const std::string& host,
+                       std::chrono::system_clock::time_point not_before) {
+  WorkerReport report;
+  report.rank = worker.rank;
+  report.local_rank = worker.local_rank;
+  report.pid = worker.pid;
+  report.host = host;
+  report.wait_status = worker.wait_status;
+  report.is_ended_by_agent = worker.is_ended_by_agent;
+  report.is_stuck = worker.is_running;
+  report.health = worker.health;
+  report.log = worker.error_log;
+  report.error = read_error_record(worker.error_file, not_before);
+  // It failed when it wrote the file, and may have taken a while to end; a signal may be reaped late.
+  report.time = report.error                      ? std::min(report.error->time, worker.time)
+                : WIFSIGNALED(worker.wait_status) ? worker.not_before
+                                                  : worker.time;
+  if (report.error) report.error_file = worker.error_file;
+  return report;
+}
+
+bool is_consequence(const WorkerReport& worker) {
+  return worker.health.empty() && (worker.is_ended_by_agent || worker.is_stuck);
+}
+
+std::vector<WorkerReport> in_order(std::vector<WorkerReport> failures) {
+  std::stable_sort(failures.begin(), failures.end(), [](const WorkerReport& left, const WorkerReport& right) {
+    return std::pair(is_consequence(left), left.time) < std::pair(is_consequence(right), right.time);
+  });
+  return failures;
+}
+
+std::string first_line(const WorkerReport& worker) {
+  const std::string reason = reason_of(worker);
+  const std::string text = described(worker, "");
+  return reason.empty() ? text : text + ": " + printable(first_line_of(reason));
+}
+
+std::string summary_text(const RunReport& run) {
+  const AttemptReport& last = run.attempts.back();
+  std::string text = run.program + " failed after " + attempts_text(run) + " (run " + run.run_id + ")";
+  text += "\n  root cause: " + root_cause(last.failures.front());
+  std::vector<WorkerReport> ended_by_agent;
+  for (auto worker = last.failures.begin() + 1; worker != last.failures.end(); ++worker) {
+    if (worker->is_stuck) {
+      text += "\n  " + ending(*worker);
+    } else if (is_consequence(*worker)) {
+      ended_by_agent.push_back(*worker);
+    } else {
+      text += "\n  then: " + first_line(*worker);
+    }
+  }
+  if (!ended_by_agent.empty()) text += "\n  ended because of it: " + ranks_text(ended_by_agent);
+  if (!run.reason.empty()) text += "\n  not restarted: " + run.reason;
+  if (!run.folder.empty()) text += "\n  logs: " + run.folder;
+  return text;
+}
+
+std::string summary_json(const RunReport& run, int stop_signal) {
+  Json attempts = Json::array();
+  for (const AttemptReport& attempt : run.attempts) {
+    Json failures = Json::array();
+    for (const WorkerReport& worker : attempt.failures) failures.push_back(json_of(worker));
+    attempts.push_back({{"restart_count", attempt.restart_count},
+                        {"start", seconds_since_1970(attempt.started)},
+                        {"seconds", attempt.lifetime.count()},
+                        {"failures", failures}});
+  }
+  const Json object = {{"program", run.program},
+                       {"run_id", run.run_id},
+                       {"host", run.host},
+                       {"result", result_of(run, stop_signal)},
+                       {"exit_code", run.exit_code},
+                       {"reason", run.reason},
+                       {"seconds", run.lifetime.count()},
+                       {"folder", run.folder},
+                       {"attempts", attempts}};
+  return object.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,233 @@
+#include "bridge/supervision/attempt.h"
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "bridge/host/process_tree.h"
+#include "bridge/run_values/restart_policy.h"
+#include "bridge/run_values/run_report.h"
+#include "bridge/supervision/guardian.h"
+#include "bridge/supervision/worker_command.h"
+
+namespace torchbridge {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+
+// Of its time a process that waits for others uses less than this.
+constexpr double kIdle = 0.01;
+
+SteadyTime after(Seconds seconds) { return Clock::now() + std::chrono::duration_cast<Clock::duration>(seconds); }
+
+std::string rank_text(const Worker& worker) {
+  return "rank " + std::to_string(worker.rank) + " (pid " + std::to_string(worker.pid) + ")";
+}
+
+std::string seconds_text(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g s", seconds);
+  return text;
+}
+
+}  // namespace
+
+void print_line(const AgentContext& context, const std::string& message) {
+  const LineStyle style{context.options.log_format, "torchbridge: ", -1, "agent"};
+  context.consoles.err.add(formatted(style, message));
+  context.consoles.err.flush();
+}
+
+Attempt::Attempt(AgentContext& context, const AttemptFacts& facts)
+    : context_(context),
+      facts_(facts),
+      streams_(context.options, context.folder, context.consoles,
+               std::string(context.environment.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").value_or(""))),
+      health_(context.options.health_check, Seconds(context.options.health_check_interval),
+              context.events.signals().outer_mask()) {}
+
+std::optional<StartFailure> Attempt::start(const Socket& store_port) {
+  for (int local_rank = 0; local_rank < facts_.local_world_size; ++local_rank) {
+    auto failure = start_worker(local_rank, store_port);
+    if (!failure) continue;
+    kill_all();
+    supervise();
+    return failure;
+  }
+  return std::nullopt;
+}
+
+std::optional<StartFailure> Attempt::start_worker(int local_rank, const Socket& store_port) {
+  Worker worker;
+  worker.local_rank = local_rank;
+  worker.rank = facts_.first_rank + local_rank;
+  worker.error_file = context_.folder.worker_file(local_rank, "error.json");
+  auto output = streams_.open(local_rank, worker.rank);
+  if (!output) return StartFailure{EXIT_FAILURE, output.error()};
+  if (output->err.open() &&
+      ((context_.options.redirects.of(local_rank) | context_.options.tee.of(local_rank)) & kStderr)) {
+    worker.error_log = context_.folder.worker_file(local_rank, "stderr.log");
+  }
+  ProcessSpec spec;
+  spec.environment = worker_environment(context_.environment, facts_, context_.options, local_rank, worker.error_file);
+  if (context_.body) {
+    spec.body = context_.body;
+  } else {
+    spec.command = worker_command(context_.options, context_.environment, local_rank);
+  }
+  if (worker.rank == 0 && store_port.open()) {
+    spec.inherited = store_port.descriptor();
+    spec.environment.set("TORCHBRIDGE_LISTEN_FD", std::to_string(spec.inherited));
+  }
+  spec.standard_output = output->out.descriptor();
+  spec.standard_error = output->err.descriptor();
+  if (!context_.worker_cpus.empty()) spec.cpus = context_.worker_cpus[static_cast<std::size_t>(local_rank)];
+  spec.signal_mask = context_.events.signals().outer_mask();
+  auto failure = group_.start(worker, spec);
+  if (!failure) health_.add(local_rank, group_.workers().back().pid, spec.environment);
+  return failure;
+}
+
+void Attempt::supervise() {
+  while (group_.running() > 0 && stuck_.empty()) {
+    on_events(context_.events.wait(next_deadline(), &streams_, context_.consoles));
+    on_time(Clock::now());
+  }
+  streams_.carry_rest();
+  end_descendants();
+}
+
+void Attempt::on_events(const Events& events) {
+  if (events.is_guardian_gone && !context_.is_guardian_gone) {
+    context_.is_guardian_gone = true;
+    kill_all();
+  }
+  for (const int signal : events.passed_signals) group_.signal_workers(signal);
+  for (const int signal : events.stop_signals) {
+    const bool is_second_interrupt = context_.stop_signal != 0 && signal == SIGINT;
+    if (context_.stop_signal == 0) {
+      context_.stop_signal = signal;
+      say(signal_name(signal) + ": the workers get it, and SIGKILL after " + seconds_text(context_.options.grace) +
+          (signal == SIGINT ? ", or at the next ctrl-C" : ""));
+      is_stopping_ = false;  // also where a failure has begun to end them: the launcher's time counts
+      stop(signal, Seconds(context_.options.grace));
+    } else if (is_second_interrupt) {
+      kill_all();
+    }
+  }
+  reap();
+}
+
+void Attempt::reap() {
+  const auto changes = group_.reap();
+  for (const Worker* worker : changes.stopped) {
+    say(rank_text(*worker) + " on " + context_.host + " is stopped; to continue it: kill -CONT " +
+        std::to_string(worker->pid));
+    if (is_stopping_) group_.kill_worker(worker->local_rank, "");
+  }
+  for (const Worker* worker : changes.continued) say(rank_text(*worker) + " is continued");
+  for (const Worker* worker : changes.ended) {
+    health_.remove(worker->local_rank);
+    on_ended(*worker);
+  }
+  if (group_.running() == 0) return;
+  if (group_.has_ended_well() && barrier_at_ == SteadyTime::max() && !is_stopping_) begin_exit_barrier();
+}
+
+void Attempt::on_ended(const Worker& worker) {
+  if (worker.wait_status == 0 || is_stopping_) return;
+  if (WIFEXITED(worker.wait_status) && WEXITSTATUS(worker.wait_status) == kRequeueExitCode) {
+    // The others are about to end in the same way, after their part of the checkpoint.
+    if (stop_at_ == SteadyTime::max()) stop_at_ = after(Seconds(context_.options.grace));
+    return;
+  }
+  say(first_line(report_of(worker, context_.host, started_)));
+  stop(SIGTERM, Seconds(context_.options.grace));
+}
+
+void Attempt::stop(int signal, Seconds grace) {
+  if (is_stopping_) return;
+  is_stopping_ = true;
+  stop_at_ = barrier_at_ = SteadyTime::max();
+  group_.signal_groups(signal);
+  kill_at_ = std::min(kill_at_, after(grace));
+  for (const Worker& worker : group_.workers()) {
+    if (worker.is_running && worker.is_stopped) group_.kill_worker(worker.local_rank, "");
+  }
+}
+
+void Attempt::kill_all() {
+  is_stopping_ = true;
+  stop_at_ = barrier_at_ = kill_at_ = SteadyTime::max();
+  group_.signal_groups(SIGKILL);
+  if (give_up_at_ == SteadyTime::max()) give_up_at_ = after(kKillDeadline);
+}
+
+void Attempt::begin_exit_barrier() {
+  barrier_at_ = after(Seconds(context_.options.exit_barrier));
+  cpu_time_at_barrier_ = cpu_seconds_of(group_.running_pids());
+}
+
+// A rank that still computes, as one that evaluates or saves alone, is left alone.
+void Attempt::check_exit_barrier() {
+  const double used = cpu_seconds_of(group_.running_pids()) - cpu_time_at_barrier_;
+  if (used > kIdle * context_.options.exit_barrier) return begin_exit_barrier();
+  std::string ranks;
+  for (const Worker& worker : group_.workers()) {
+    if (worker.is_running) ranks += (ranks.empty() ? "" : ", ") + rank_text(worker);
+  }
+  const std::string reason = "has used no CPU time for " + seconds_text(context_.options.exit_barrier) +
+                             " after other workers had ended (--exit-barrier)";
+  say(ranks + " on " + context_.host + " " + reason + ": it is ended");
+  for (const Worker& worker : group_.workers()) {
+    if (worker.is_running) group_.kill_worker(worker.local_rank, reason);
+  }
+  is_stopping_ = true;
+  barrier_at_ = SteadyTime::max();
+  give_up_at_ = after(kKillDeadline);
+}
+
+SteadyTime Attempt::next_deadline() const {
+  return std::min(
+      {stop_at_, kill_at_, give_up_at_, barrier_at_, is_stopping_ ? SteadyTime::max() : health_.next_due()});
+}
+
+void Attempt::on_time(SteadyTime now) {
+  if (!is_stopping_) {
+    for (const auto& failure : health_.step()) {
+      const std::string reason = "its health check failed: " + failure.reason;
+      say("rank " + std::to_string(facts_.first_rank + failure.local_rank) + " on " + context_.host + ": " + reason +
+          ": it is ended");
+      group_.kill_worker(failure.local_rank, reason);
+    }
+  }
+  if (now >= stop_at_) stop(SIGTERM, Seconds(context_.options.grace));
+  if (now >= kill_at_) {
+    say("workers that still run " + seconds_text(context_.options.grace) + " after the signal are ended by SIGKILL");
+    kill_all();
+  }
+  if (now >= barrier_at_) check_exit_barrier();
+  if (now >= give_up_at_) stuck_ = group_.running_pids();
+}
+
+// What the workers started and left: it may hold their GPUs and ports. After a success it is left alone.
+void Attempt::end_descendants() {
+  const auto& workers = group_.workers();
+  const bool has_failed =
+      std::any_of(workers.begin(), workers.end(), [](const Worker& worker) { return worker.wait_status != 0; });
+  if (!has_failed && context_.stop_signal == 0) return;
+  const auto is_left = [&] { return !children_of(getpid()).empty(); };
+  // The end of the worker that a user asked for may leave one of its own that is still saving.
+  while (context_.stop_signal != 0 && kill_at_ != SteadyTime::max() && Clock::now() < kill_at_ && is_left()) {
+    const Events events = context_.events.wait(kill_at_, &streams_, context_.consoles);
+    while (waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
+    if (events.is_guardian_gone || !events.stop_signals.empty()) break;
+  }
+  const auto left = kill_descendants(stuck_);
+  stuck_.insert(stuck_.end(), left.begin(), left.end());
+}
+
+}  // namespace torchbridge

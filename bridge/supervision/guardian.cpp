@@ -1,0 +1,119 @@
+#include "bridge/supervision/guardian.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "bridge/host/process_tree.h"
+#include "bridge/supervision/signal_descriptor.h"
+
+namespace torchbridge {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// What a user or a launcher sends to the process that they started.
+const std::vector<int> kForwarded = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+
+int exit_code_of(int wait_status, pid_t agent) {
+  if (WIFEXITED(wait_status)) return WEXITSTATUS(wait_status);
+  const int signal = WTERMSIG(wait_status);
+  std::fprintf(stderr, "torchbridge: the agent (pid %d) was killed by signal %d (%s): its workers were ended\n", agent,
+               signal, strsignal(signal));
+  return 128 + signal;
+}
+
+int cannot_start(const std::string& reason) {
+  std::fprintf(stderr, "torchbridge: %s\n", reason.c_str());
+  return EXIT_FAILURE;
+}
+
+// Of the blocked signals it takes SIGCHLD only.
+void wait_for_child(Clock::time_point deadline) {
+  sigset_t child;
+  sigemptyset(&child);
+  sigaddset(&child, SIGCHLD);
+  const auto rest = std::max(std::chrono::nanoseconds(deadline - Clock::now()), std::chrono::nanoseconds(0));
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(rest);
+  const timespec time{seconds.count(), (rest - seconds).count()};
+  (void)sigtimedwait(&child, nullptr, &time);
+}
+
+// Waits for the agent's end; the exit status as waitpid gives it.
+int wait_for_agent(pid_t agent, SignalDescriptor& signals) {
+  for (;;) {
+    pollfd ready{signals.descriptor(), POLLIN, 0};
+    poll(&ready, 1, -1);
+    while (const auto signal = signals.next()) {
+      if (signal->ssi_signo != SIGCHLD) {
+        kill(agent, static_cast<int>(signal->ssi_signo));
+        continue;
+      }
+      int status = 0;
+      for (pid_t ended = 0; (ended = waitpid(-1, &status, WNOHANG)) > 0;) {
+        if (ended == agent) return status;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<int> kill_descendants(const std::vector<int>& kept) {
+  const auto deadline = Clock::now() + kKillDeadline;
+  for (;;) {
+    std::vector<int> left;
+    bool has_ended = false;
+    for (const int child : children_of(getpid())) {
+      if (std::find(kept.begin(), kept.end(), child) != kept.end()) continue;
+      kill(child, SIGKILL);
+      if (waitpid(child, nullptr, WNOHANG) == 0) {
+        left.push_back(child);
+      } else {
+        has_ended = true;  // its own children are this process's now
+      }
+    }
+    if (left.empty() && !has_ended) return {};
+    if (has_ended) continue;
+    if (Clock::now() >= deadline) return left;
+    wait_for_child(deadline);
+  }
+}
+
+int run_guarded(const std::vector<int>& forwarded, const std::function<int(int)>& agent) {
+  std::vector<int> handled = kForwarded;
+  handled.insert(handled.end(), forwarded.begin(), forwarded.end());
+  handled.push_back(SIGCHLD);
+  auto signals = SignalDescriptor::open(handled);
+  int ends[2];
+  if (!signals || pipe2(ends, O_CLOEXEC) != 0) {
+    return cannot_start(signals ? std::string("cannot open a pipe: ") + std::strerror(errno) : signals.error().message);
+  }
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  const pid_t child = fork();
+  if (child == 0) {
+    close(ends[1]);
+    // Out of the terminal's foreground group: the guardian forwards ctrl-C, which would otherwise come twice.
+    setpgid(0, 0);
+    pthread_sigmask(SIG_SETMASK, &signals->outer_mask(), nullptr);
+    const int exit_code = [&]() noexcept { return agent(ends[0]); }();  // an exception ends it as a signal does
+    std::fflush(nullptr);
+    _exit(exit_code);
+  }
+  close(ends[0]);
+  if (child < 0) return cannot_start(std::string("cannot start the agent: ") + std::strerror(errno));
+  const int status = wait_for_agent(child, *signals);
+  if (!WIFEXITED(status)) kill_descendants();
+  return exit_code_of(status, child);
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,83 @@
+#include "bridge/supervision/health_checks.h"
+
+#include <sys/wait.h>
+
+#include <algorithm>
+
+#include "bridge/run_values/restart_policy.h"
+#include "bridge/supervision/process.h"
+
+namespace torchbridge {
+namespace {
+
+void end_check(int pid) {
+  kill(-pid, SIGKILL);
+  waitpid(pid, nullptr, 0);
+}
+
+}  // namespace
+
+HealthChecks::HealthChecks(std::string command, std::chrono::duration<double> interval, const sigset_t& signal_mask)
+    : command_(std::move(command)),
+      interval_(std::chrono::duration_cast<Clock::duration>(interval)),
+      mask_(signal_mask) {}
+
+HealthChecks::~HealthChecks() {
+  for (const Check& check : checks_) {
+    if (check.pid != 0) end_check(check.pid);
+  }
+}
+
+void HealthChecks::add(int local_rank, int pid, const EnvMap& environment) {
+  if (command_.empty()) return;
+  checks_.push_back({local_rank, environment, Clock::now() + interval_});
+  checks_.back().environment.set("TORCHBRIDGE_WORKER_PID", std::to_string(pid));
+}
+
+void HealthChecks::remove(int local_rank) {
+  for (const Check& check : checks_) {
+    if (check.local_rank == local_rank && check.pid != 0) end_check(check.pid);
+  }
+  std::erase_if(checks_, [&](const Check& check) { return check.local_rank == local_rank; });
+}
+
+HealthChecks::Clock::time_point HealthChecks::next_due() const {
+  Clock::time_point next = Clock::time_point::max();
+  for (const Check& check : checks_) next = std::min(next, check.due);
+  return next;
+}
+
+std::vector<HealthChecks::Failure> HealthChecks::step() {
+  std::vector<Failure> failures;
+  for (Check& check : checks_) {
+    if (std::string reason = step(check); !reason.empty()) failures.push_back({check.local_rank, std::move(reason)});
+  }
+  return failures;
+}
+
+std::string HealthChecks::step(Check& check) {
+  if (check.pid != 0) return reap(check);
+  if (Clock::now() < check.due) return "";
+  ProcessSpec spec;
+  spec.command = {"/bin/sh", "-c", command_};
+  spec.environment = check.environment;
+  spec.signal_mask = mask_;
+  check.due = Clock::now() + interval_;
+  const auto started = start_process(spec);
+  if (const auto* failure = std::get_if<StartFailure>(&started)) return failure->error.message;
+  check.pid = std::get<pid_t>(started);
+  return "";
+}
+
+std::string HealthChecks::reap(Check& check) const {
+  int status = 0;
+  if (waitpid(check.pid, &status, WNOHANG) == check.pid) {
+    check.pid = 0;
+    return status == 0 ? "" : "exit code " + std::to_string(exit_code_of(status));
+  }
+  if (Clock::now() < check.due) return "";
+  end_check(std::exchange(check.pid, 0));
+  return "no answer within --health-check-interval";
+}
+
+}  // namespace torchbridge

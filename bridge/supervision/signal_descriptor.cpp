@@ -1,0 +1,38 @@
+#include "bridge/supervision/signal_descriptor.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace torchbridge {
+
+Result<SignalDescriptor> SignalDescriptor::open(const std::vector<int>& signals) {
+  sigset_t set, outer;
+  sigemptyset(&set);
+  for (const int signal : signals) sigaddset(&set, signal);
+  Socket socket(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!socket.open()) {
+    return Error{std::string("cannot open a descriptor for signals: ") + std::strerror(errno) +
+                 (errno == EMFILE ? ": allow this process more open files (ulimit -n)" : "")};
+  }
+  pthread_sigmask(SIG_BLOCK, &set, &outer);
+  return SignalDescriptor(std::move(socket), outer);
+}
+
+SignalDescriptor::~SignalDescriptor() {
+  if (socket_.open()) pthread_sigmask(SIG_SETMASK, &outer_, nullptr);
+}
+
+std::optional<signalfd_siginfo> SignalDescriptor::next() {
+  signalfd_siginfo info;
+  if (read(socket_.descriptor(), &info, sizeof info) != sizeof info) return std::nullopt;
+  return info;
+}
+
+std::string signal_name(int signal) {
+  const char* name = sigabbrev_np(signal);
+  return name ? std::string("SIG") + name : "signal " + std::to_string(signal);
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,85 @@
+#include "bridge/supervision/worker_command.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+
+namespace torchbridge {
+namespace {
+
+// torch wraps the script in its `record`, which writes the error file.
+constexpr char kRunPath[] =
+    "import runpy, sys\n"
+    "sys.argv = sys.argv[1:]\n"
+    "run = lambda: runpy.run_path(sys.argv[0], run_name='__main__')\n"
+    "try:\n"
+    "    from torch.distributed.elastic.multiprocessing.errors import record\n"
+    "except ImportError:\n"
+    "    record = lambda function: function\n"
+    "record(run)()\n";
+
+bool is_in_path(const std::string& name, const EnvMap& environment) {
+  std::string_view rest = environment.get("PATH").value_or("");
+  while (!rest.empty()) {
+    const auto folder = rest.substr(0, rest.find(':'));
+    rest.remove_prefix(std::min(folder.size() + 1, rest.size()));
+    if (access((std::string(folder) + "/" + name).c_str(), X_OK) == 0) return true;
+  }
+  return false;
+}
+
+std::string python(const EnvMap& environment) {
+  if (const auto chosen = environment.get("PYTHON_EXEC"); chosen && !chosen->empty()) return std::string(*chosen);
+  return is_in_path("python", environment) ? "python" : "python3";
+}
+
+bool is_python_script(const std::string& program, const EnvMap& environment) {
+  if (program.ends_with(".py")) return true;
+  std::error_code error;
+  const bool is_file = std::filesystem::is_regular_file(program, error);
+  const bool is_found_in_path = program.find('/') == std::string::npos && is_in_path(program, environment);
+  return is_file && !is_found_in_path && access(program.c_str(), X_OK) != 0;
+}
+
+std::vector<std::string> interpreter(const RunOptions& options, const EnvMap& environment) {
+  switch (options.program_kind) {
+    case RunOptions::Program::kNoPython:
+      return {};
+    case RunOptions::Program::kModule:
+      return {python(environment), "-u", "-m"};
+    case RunOptions::Program::kRunPath:
+      return {python(environment), "-u", "-c", kRunPath};
+    case RunOptions::Program::kByName:
+      break;
+  }
+  if (!is_python_script(options.program.front(), environment)) return {};
+  return {python(environment), "-u"};
+}
+
+std::string with_local_rank(std::string argument, const std::string& local_rank) {
+  constexpr std::string_view kMacro = "${local_rank}";
+  for (std::size_t at = 0; (at = argument.find(kMacro, at)) != std::string::npos; at += local_rank.size()) {
+    argument.replace(at, kMacro.size(), local_rank);
+  }
+  return argument;
+}
+
+}  // namespace
+
+std::vector<std::string> worker_command(const RunOptions& options, const EnvMap& environment, int local_rank) {
+  std::vector<std::string> command = interpreter(options, environment);
+  const std::string number = std::to_string(local_rank);
+  command.push_back(options.program.front());
+  if (options.passes_local_rank) command.push_back("--local-rank=" + number);
+  for (std::size_t i = 1; i < options.program.size(); ++i)
+    command.push_back(with_local_rank(options.program[i], number));
+  return command;
+}
+
+std::string program_name(const RunOptions& options) {
+  const std::string& program = options.program.front();
+  return options.program_kind == RunOptions::Program::kModule ? program
+                                                              : std::filesystem::path(program).filename().string();
+}
+
+}  // namespace torchbridge

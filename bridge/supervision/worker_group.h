@@ -1,0 +1,44 @@
+// The workers of one attempt: started together, signalled together, each with how it ended.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bridge/run_values/worker.h"
+#include "bridge/supervision/process.h"
+
+namespace torchbridge {
+
+// Passive: whoever owns it waits for SIGCHLD and for time. One thread.
+class WorkerGroup {
+ public:
+  std::optional<StartFailure> start(Worker worker, const ProcessSpec& spec);
+
+  // What happened to the workers since the last call.
+  struct Changes {
+    std::vector<const Worker*> ended, stopped, continued;
+  };
+  Changes reap();
+
+  // To the process group of each that runs.
+  void signal_groups(int signal);
+  // To the workers alone, not to what they started.
+  void signal_workers(int signal) const;
+  void kill_worker(int local_rank, const std::string& reason);
+
+  const std::vector<Worker>& workers() const { return workers_; }
+  int running() const;
+  bool has_ended_well() const;  // at least one has ended, and all that have ended gave 0
+  std::vector<int> running_pids() const;
+
+ private:
+  std::vector<Worker> workers_;
+  std::vector<int> sent_;  // signals
+  std::chrono::system_clock::time_point last_reap_ = std::chrono::system_clock::now();
+};
+
+}  // namespace torchbridge

@@ -1,0 +1,72 @@
+#include "bridge/supervision/worker_environment.h"
+
+#include <csignal>
+
+#include <gtest/gtest.h>
+
+using namespace torchbridge;
+
+namespace {
+
+AttemptFacts facts_of(int workers) {
+  AttemptFacts facts;
+  facts.local_world_size = facts.world_size = workers;
+  facts.master = {"127.0.0.1", 40000};
+  facts.run_id = "none";
+  facts.restart_count = 1;
+  facts.max_restarts = 3;
+  return facts;
+}
+
+TEST(WorkerEnvironment, HasTorchrunsVariables) {
+  RunOptions options;
+  options.signals_to_handle = {SIGTERM, SIGINT};
+  const EnvMap worker = worker_environment({{"HOME", "/root"}}, facts_of(2), options, 1, "/log/error.json");
+  const EnvMap expected = {{"HOME", "/root"},
+                           {"RANK", "1"},
+                           {"LOCAL_RANK", "1"},
+                           {"WORLD_SIZE", "2"},
+                           {"LOCAL_WORLD_SIZE", "2"},
+                           {"GROUP_RANK", "0"},
+                           {"GROUP_WORLD_SIZE", "1"},
+                           {"ROLE_RANK", "1"},
+                           {"ROLE_WORLD_SIZE", "2"},
+                           {"ROLE_NAME", "default"},
+                           {"MASTER_ADDR", "127.0.0.1"},
+                           {"MASTER_PORT", "40000"},
+                           {"TORCHELASTIC_RESTART_COUNT", "1"},
+                           {"TORCHELASTIC_MAX_RESTARTS", "3"},
+                           {"TORCHELASTIC_RUN_ID", "none"},
+                           {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+                           {"TORCHELASTIC_ERROR_FILE", "/log/error.json"},
+                           {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT"},
+                           {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+                           {"OMP_NUM_THREADS", "1"}};
+  EXPECT_TRUE(std::equal(worker.begin(), worker.end(), expected.begin(), expected.end()));
+}
+
+TEST(WorkerEnvironment, KeepsWhatTheUserSet) {
+  const EnvMap environment = {{"OMP_NUM_THREADS", "4"}, {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"}};
+  const EnvMap worker = worker_environment(environment, facts_of(2), {}, 0, "");
+  EXPECT_EQ(worker.get("OMP_NUM_THREADS"), "4");
+  EXPECT_EQ(worker.get("TORCH_NCCL_ASYNC_ERROR_HANDLING"), "0");
+}
+
+TEST(WorkerEnvironment, LeavesTheThreadsOfASingleWorkerAlone) {
+  EXPECT_FALSE(worker_environment({}, facts_of(1), {}, 0, "").has("OMP_NUM_THREADS"));
+}
+
+TEST(WorkerEnvironment, GivesAVirtualLocalRankItsDevice) {
+  RunOptions options;
+  options.has_virtual_local_rank = true;
+  const EnvMap of_list = worker_environment({{"CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b"}}, facts_of(2), options, 1, "");
+  EXPECT_EQ(of_list.get("LOCAL_RANK"), "0");
+  EXPECT_EQ(of_list.get("CUDA_VISIBLE_DEVICES"), "GPU-b");
+  EXPECT_EQ(worker_environment({}, facts_of(2), options, 1, "").get("CUDA_VISIBLE_DEVICES"), "1");
+  EXPECT_TRUE(check_virtual_devices({{"CUDA_VISIBLE_DEVICES", "0,1"}}, options, 2));
+  const auto checked = check_virtual_devices({{"CUDA_VISIBLE_DEVICES", "0"}}, options, 2);
+  ASSERT_FALSE(checked);
+  EXPECT_EQ(checked.error().message, "--virtual-local-rank: CUDA_VISIBLE_DEVICES='0' has 1 devices for 2 workers");
+}
+
+}  // namespace
