@@ -4,7 +4,6 @@
 
 #include "bridge/binding/visible_gpus.h"
 #include "bridge/core/launch_facts.h"
-#include "bridge/core/launcher.h"
 
 namespace torchbridge {
 namespace {
@@ -23,19 +22,10 @@ int gpu_count(const EnvMap& environment, const Machine& machine) {
 
 }  // namespace
 
-Result<LaunchedTask> launched_task(const EnvMap& environment) {
-  const auto launcher = find_launcher(environment);
-  if (!launcher) return launcher.error();
-  if (*launcher == nullptr) return LaunchedTask{};
-  const auto facts = (*launcher)->read(environment);
-  if (!facts) return facts.error();
-  return LaunchedTask{facts->rank, facts->world_size};
-}
-
-Result<int> worker_count(const std::string& nproc_per_node, int launched_tasks, const EnvMap& environment,
+Result<int> worker_count(const std::string& nproc_per_node, bool is_whole_node, const EnvMap& environment,
                          const Machine& machine) {
   if (nproc_per_node.empty()) {
-    return launched_tasks == 1 ? worker_count("auto", launched_tasks, environment, machine) : Result<int>(1);
+    return is_whole_node ? worker_count("auto", is_whole_node, environment, machine) : Result<int>(1);
   }
   if (const auto number = parse_integer(nproc_per_node, 1, kMaxRanks)) return static_cast<int>(*number);
   const std::string option = "--nproc-per-node " + printable(nproc_per_node) + ": ";

@@ -36,6 +36,8 @@ Status flag_stored(RunOptions& options, const std::string&) {
 
 Result<int> count_from_zero(const std::string& text) { return parse_whole_number(text, 0, INT_MAX); }
 
+Result<int> parse_active(const std::string& text) { return parse_whole_number(text, 1, INT_MAX); }
+
 Status store_nodes(RunOptions& options, const std::string& text) {
   const auto range = parse_node_range(text);
   if (!range) return range.error();
@@ -48,9 +50,11 @@ Status store_nodes(RunOptions& options, const std::string& text) {
 Status store_endpoint(RunOptions& options, const std::string& text) {
   const auto store_type = options.rdzv_conf.find("store_type");
   const bool is_file = store_type != options.rdzv_conf.end() && store_type->second == "file";
-  const Status status = text.empty() || is_file || options.is_standalone ? Ok{} : check_endpoint(text);
-  if (status) options.rdzv_endpoint = text;
-  return status;
+  if (!text.empty() && !is_file && !options.is_standalone) {
+    if (const auto endpoint = parse_endpoint(text); !endpoint) return endpoint.error();
+  }
+  options.rdzv_endpoint = text;
+  return Ok{};
 }
 
 // As torchrun: with --run-path the others have no effect.
@@ -113,6 +117,13 @@ constexpr RunOption kOptions[] = {
      .group = kNodes,
      .help = "Nodes of the run, or the fewest and the most that it may have",
      .store = store_nodes},
+    {.name = "active",
+     .metavar = "N",
+     .origin = OptionOrigin::kOurs,
+     .group = kNodes,
+     .help = "Nodes that run workers; those above it wait, and take the place of one that is lost; where it is not "
+             "given all do",
+     .store = stored<&RunOptions::active_nodes, parse_active>},
     {.name = "nproc-per-node",
      .metavar = "N|auto|cpu|gpu",
      .variable = "PET_NPROC_PER_NODE",

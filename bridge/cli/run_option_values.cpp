@@ -11,7 +11,6 @@
 #include <string_view>
 
 #include "bridge/base/env_map.h"
-#include "bridge/base/host_text.h"
 #include "bridge/base/nearest_name.h"
 #include "bridge/base/take_until.h"
 
@@ -175,21 +174,6 @@ Result<std::map<std::string, std::string>> parse_rdzv_conf(const std::string& te
     values[key] = value;
   }
   return values;
-}
-
-Status check_endpoint(const std::string& text) {
-  std::string_view host = text, port = "0";
-  const auto colon = host.rfind(':');
-  const bool is_bare = host.starts_with("[") && host.ends_with("]");
-  if (colon != host.npos && !is_bare) {
-    port = host.substr(colon + 1);
-    host = host.substr(0, colon);
-  }
-  const bool in_brackets = host.starts_with("[") && host.ends_with("]");
-  if (in_brackets) host = host.substr(1, host.size() - 2);
-  const bool is_host = is_host_text(host) && (in_brackets || host.find(':') == host.npos);
-  if (is_host && parse_integer(port, 0, kMostPort)) return Ok{};
-  return wrong_value(text, "expected HOST or HOST:PORT, with an IPv6 address in brackets");
 }
 
 Result<StreamSelection> parse_streams(const std::string& text) {

@@ -30,9 +30,6 @@ Result<std::optional<int>> parse_port(const std::string& text);    // 0: none, w
 // "KEY=VALUE,...", with the keys and the types of values that torch's rendezvous backends read.
 Result<std::map<std::string, std::string>> parse_rdzv_conf(const std::string& text);
 
-// HOST, HOST:PORT, [IPv6] or [IPv6]:PORT.
-Status check_endpoint(const std::string& text);
-
 Result<StreamSelection> parse_streams(const std::string& text);             // "3", "0:1,12:2"
 Result<std::optional<std::set<int>>> parse_ranks(const std::string& text);  // "0,2"; empty: no set
 Result<std::vector<std::string>> parse_filters(const std::string& text);    // "a,b"; ",," is a comma of a filter

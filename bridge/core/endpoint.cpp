@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/host_text.h"
 
 namespace torchbridge {
 namespace {
@@ -58,6 +59,22 @@ Result<std::string> host_of(const LaunchFacts& facts, const TaskMap& map, const 
 }
 
 }  // namespace
+
+std::string without_brackets(const std::string& host) {
+  return host.starts_with('[') && host.ends_with(']') ? host.substr(1, host.size() - 2) : host;
+}
+
+Result<Endpoint> parse_endpoint(const std::string& text) {
+  constexpr int kMostPort = 65535;
+  const auto colon = text.rfind(':');
+  const bool has_port = colon != text.npos && !text.ends_with(']');
+  const auto port = has_port ? parse_integer(std::string_view(text).substr(colon + 1), 0, kMostPort) : 0;
+  const std::string written = text.substr(0, has_port ? colon : text.npos);
+  const std::string host = without_brackets(written);
+  const bool is_host = is_host_text(host) && (host != written || host.find(':') == host.npos);
+  if (is_host && port) return Endpoint{host, static_cast<int>(*port)};
+  return Error{"'" + printable(text) + "': expected HOST or HOST:PORT, with an IPv6 address in brackets"};
+}
 
 Result<PortRange> parse_port_range(std::string_view text) {
   const auto error = [&] { return Error{"port range '" + printable(text) + "': expected two numbers, LOW HIGH"}; };

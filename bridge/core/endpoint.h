@@ -19,6 +19,11 @@ struct Endpoint {
   bool operator==(const Endpoint&) const = default;
 };
 
+// "HOST" or "HOST:PORT", with an IPv6 address in brackets; port 0 where there is none.
+Result<Endpoint> parse_endpoint(const std::string& text);
+// An IPv6 address may stand in brackets where a port could follow; anything else gives itself.
+std::string without_brackets(const std::string& host);
+
 // Ports [low, high] that the kernel gives to outgoing connections (net.ipv4.ip_local_port_range).
 struct PortRange {
   int low = 32768;

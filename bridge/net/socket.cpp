@@ -107,6 +107,19 @@ Result<Socket> bind_to(const Endpoint& address, int flags) {
   return socket;
 }
 
+// `name` is getsockname or getpeername.
+std::optional<std::string> host_given_by(int (*name)(int, sockaddr*, socklen_t*), const Socket& socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (name(socket.descriptor(), reinterpret_cast<sockaddr*>(&address), &size) != 0) return std::nullopt;
+  char text[INET6_ADDRSTRLEN] = "";
+  const bool is_v6 = address.ss_family == AF_INET6;
+  const void* bytes = is_v6 ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr)
+                            : &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+  if (inet_ntop(is_v6 ? AF_INET6 : AF_INET, bytes, text, sizeof text) == nullptr) return std::nullopt;
+  return text;
+}
+
 }  // namespace
 
 Socket& Socket::operator=(Socket&& other) noexcept {
@@ -225,17 +238,9 @@ bool port_is_free(int port) {
   return true;
 }
 
-std::optional<std::string> bound_host(const Socket& socket) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof address;
-  if (getsockname(socket.descriptor(), reinterpret_cast<sockaddr*>(&address), &size) != 0) return std::nullopt;
-  char text[INET6_ADDRSTRLEN] = "";
-  const bool is_v6 = address.ss_family == AF_INET6;
-  const void* bytes = is_v6 ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr)
-                            : &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
-  if (inet_ntop(is_v6 ? AF_INET6 : AF_INET, bytes, text, sizeof text) == nullptr) return std::nullopt;
-  return text;
-}
+std::optional<std::string> bound_host(const Socket& socket) { return host_given_by(getsockname, socket); }
+
+std::optional<std::string> peer_host(const Socket& socket) { return host_given_by(getpeername, socket); }
 
 Result<int> bound_port(const Socket& socket) {
   sockaddr_storage address{};

@@ -74,6 +74,8 @@ bool port_is_free(int port);
 
 // The numeric address that it is bound to; nothing where it has none.
 std::optional<std::string> bound_host(const Socket& socket);
+// That of the other end of a connection.
+std::optional<std::string> peer_host(const Socket& socket);
 // REQUIRES: socket.open().
 Result<int> bound_port(const Socket& socket);
 

@@ -31,10 +31,19 @@ struct StreamSelection {
 // How lines of workers, and the agent's own, are printed: with torchrun's prefix, or as one JSON object each.
 enum class LogFormat { kPrefix, kJson };
 
+// Seconds of --rdzv-conf, with torchrun's names and defaults.
+struct RendezvousTimes {
+  int join_timeout = 600;      // for the fewest nodes
+  int last_call_timeout = 30;  // for more than these, before the first round
+  int close_timeout = 30;      // for the other nodes to read that the run has ended
+  int keep_alive_interval = 5, keep_alive_max_attempt = 3;
+};
+
 // Where torchrun has the option, name and default are torchrun 2.11's.
 struct RunOptions {
   // Nodes and rendezvous.
-  int min_nodes = 1, max_nodes = 1;     // --nnodes
+  int min_nodes = 0, max_nodes = 0;     // --nnodes; 0: not given, 1 or the tasks of the launcher
+  int active_nodes = 0;                 // 0: all
   std::string nproc_per_node;           // a number, auto, cpu or gpu; empty: worker_count()
   std::string rdzv_backend = "static";  // static, c10d, etcd or etcd-v2
   std::string rdzv_endpoint;            // HOST[:PORT], or empty
@@ -71,5 +80,8 @@ struct RunOptions {
   LogFormat log_format = LogFormat::kPrefix;
   std::string json_summary;  // a file, or empty
 };
+
+// What options.rdzv_conf gives, which the command line has checked.
+RendezvousTimes rendezvous_times(const RunOptions& options);
 
 }  // namespace torchbridge

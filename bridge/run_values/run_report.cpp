@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include "bridge/base/env_map.h"
-#include "bridge/run_values/restart_policy.h"
 #include "bridge/step/failure.h"
 
 namespace torchbridge {
@@ -63,10 +62,11 @@ std::string root_cause(const WorkerReport& worker) {
                          ? ending(worker)
                          : described(worker, worker.error->callstack);
   if (!worker.error_file.empty()) text += "\n  error file: " + worker.error_file;
-  const std::string tail = lines_at_end(worker.log);
   // describe() indents and escapes the lines; its own first line is cut off.
-  if (!tail.empty())
-    text += "\n  the end of " + worker.log + ":" + described(worker, tail).substr(described(worker, "").size());
+  if (!worker.log_end.empty()) {
+    const std::string lines = described(worker, worker.log_end).substr(described(worker, "").size());
+    text += "\n  the end of " + worker.log + ":" + lines;
+  }
   return text;
 }
 
@@ -134,6 +134,7 @@ WorkerReport report_of(const Worker& worker, const std::string& host,
                 : WIFSIGNALED(worker.wait_status) ? worker.not_before
                                                   : worker.time;
   if (report.error) report.error_file = worker.error_file;
+  if (!is_consequence(report)) report.log_end = lines_at_end(worker.error_log);
   return report;
 }
 
@@ -146,6 +147,17 @@ std::vector<WorkerReport> in_order(std::vector<WorkerReport> failures) {
     return std::pair(is_consequence(left), left.time) < std::pair(is_consequence(right), right.time);
   });
   return failures;
+}
+
+AttemptEnd end_of(const AttemptReport& attempt, bool can_restart) {
+  AttemptEnd end;
+  end.lifetime = attempt.lifetime;
+  end.can_restart = can_restart;
+  for (const WorkerReport& worker : attempt.failures) {
+    if (is_consequence(worker)) continue;
+    end.failures.push_back({worker.rank, worker.wait_status, worker.error ? worker.error->message : ""});
+  }
+  return end;
 }
 
 std::string first_line(const WorkerReport& worker) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bridge/run_values/error_record.h"
+#include "bridge/run_values/restart_policy.h"
 #include "bridge/run_values/worker.h"
 
 namespace torchbridge {
@@ -23,10 +24,11 @@ struct WorkerReport {
   std::string health;      // why the agent ended it, or empty
   std::string error_file;  // with `error`; or empty
   std::optional<ErrorRecord> error;
-  std::string log;  // its stderr.log, or empty
+  std::string log;      // its stderr.log, or empty
+  std::string log_end;  // the last lines of it, where the failure is the worker's own
 };
 
-// Reads the worker's error file. `not_before`: the start of the attempt.
+// Reads the worker's error file and the end of its log. `not_before`: the start of the attempt.
 WorkerReport report_of(const Worker& worker, const std::string& host, std::chrono::system_clock::time_point not_before);
 
 // The agent ended it because of another: it is no failure of its own.
@@ -42,6 +44,9 @@ struct AttemptReport {
 
 // In the order of AttemptReport. Of several that were reaped together one that a signal ended comes first.
 std::vector<WorkerReport> in_order(std::vector<WorkerReport> failures);
+
+// What the restart policy reads of it. `can_restart`: as in AttemptEnd.
+AttemptEnd end_of(const AttemptReport& attempt, bool can_restart);
 
 struct RunReport {
   std::string program, run_id, host;

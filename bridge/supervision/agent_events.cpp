@@ -91,6 +91,12 @@ Events AgentEvents::wait(SteadyTime deadline, WorkerStreams* streams, Consoles& 
       entries.push_back({relay->waits_for_console() ? -1 : relay->source(), POLLIN, 0});
     }
   }
+  const std::size_t own = entries.size();
+  if (peers_) {
+    const auto theirs = peers_->poll_entries();
+    entries.insert(entries.end(), theirs.begin(), theirs.end());
+    deadline = std::min(deadline, peers_->next_deadline());
+  }
   // A console without pending output would report its reader's end each time.
   for (std::size_t i = 3; i < fixed; ++i) {
     if (entries[i].events == 0) entries[i].fd = -1;
@@ -101,9 +107,10 @@ Events AgentEvents::wait(SteadyTime deadline, WorkerStreams* streams, Consoles& 
   events.is_guardian_gone = entries[1].revents != 0;
   if (events.is_guardian_gone) guardian_ = -1;
   if (entries[2].revents != 0) answer_liveness();
-  for (std::size_t i = fixed; i < entries.size(); ++i) {
+  for (std::size_t i = fixed; i < own; ++i) {
     if (entries[i].revents != 0) streams->relays()[i - fixed]->carry();
   }
+  if (peers_) peers_->carry();
   consoles.out.flush();
   consoles.err.flush();
   if (streams) streams->drop_ended();

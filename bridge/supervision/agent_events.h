@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "bridge/supervision/peers.h"
 #include "bridge/supervision/signal_descriptor.h"
 #include "bridge/supervision/worker_streams.h"
 
@@ -26,9 +27,12 @@ class AgentEvents {
   static Result<AgentEvents> open(const std::vector<int>& stop_signals, int guardian, Socket liveness);
 
   // Carries output until something happens or the deadline has passed. `streams` may be null.
+  // Calls peers.carry() where there are peers.
   Events wait(SteadyTime deadline, WorkerStreams* streams, Consoles& consoles);
 
   SignalDescriptor& signals() { return signals_; }
+  // From now on; null: none. It must outlive this object or the next call.
+  void set_peers(Peers* peers) { peers_ = peers; }
 
  private:
   AgentEvents(SignalDescriptor signals, std::vector<int> stop_signals, int guardian, Socket liveness);
@@ -39,6 +43,7 @@ class AgentEvents {
   std::vector<int> stop_signals_;
   int guardian_;
   Socket liveness_;
+  Peers* peers_ = nullptr;
   std::optional<SteadyTime> interrupted_;  // when the last SIGINT came
 };
 

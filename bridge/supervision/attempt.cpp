@@ -49,7 +49,7 @@ Attempt::Attempt(AgentContext& context, const AttemptFacts& facts)
               context.events.signals().outer_mask()) {}
 
 std::optional<StartFailure> Attempt::start(const Socket& store_port) {
-  for (int local_rank = 0; local_rank < facts_.local_world_size; ++local_rank) {
+  for (int local_rank = 0; local_rank < facts_.workers; ++local_rank) {
     auto failure = start_worker(local_rank, store_port);
     if (!failure) continue;
     kill_all();
@@ -93,6 +93,7 @@ std::optional<StartFailure> Attempt::start_worker(int local_rank, const Socket& 
 void Attempt::supervise() {
   while (group_.running() > 0 && stuck_.empty()) {
     on_events(context_.events.wait(next_deadline(), &streams_, context_.consoles));
+    follow_orders();
     on_time(Clock::now());
   }
   streams_.carry_rest();
@@ -111,6 +112,7 @@ void Attempt::on_events(const Events& events) {
       context_.stop_signal = signal;
       say(signal_name(signal) + ": the workers get it, and SIGKILL after " + seconds_text(context_.options.grace) +
           (signal == SIGINT ? ", or at the next ctrl-C" : ""));
+      if (context_.peers) context_.peers->on_stop_signal(signal);
       is_stopping_ = false;  // also where a failure has begun to end them: the launcher's time counts
       stop(signal, Seconds(context_.options.grace));
     } else if (is_second_interrupt) {
@@ -143,8 +145,19 @@ void Attempt::on_ended(const Worker& worker) {
     if (stop_at_ == SteadyTime::max()) stop_at_ = after(Seconds(context_.options.grace));
     return;
   }
-  say(first_line(report_of(worker, context_.host, started_)));
+  const WorkerReport report = report_of(worker, context_.host, started_);
+  say(first_line(report));
+  if (context_.peers) context_.peers->on_failure(report);
   stop(SIGTERM, Seconds(context_.options.grace));
+}
+
+void Attempt::follow_orders() {
+  if (!context_.peers) return;
+  const Peers::Orders orders = context_.peers->take_orders();
+  if (orders.stops_workers) stop(SIGTERM, Seconds(context_.options.grace));
+  if (is_stopping_) return;
+  if (orders.stops_after_grace && stop_at_ == SteadyTime::max()) stop_at_ = after(Seconds(context_.options.grace));
+  if (orders.begins_exit_barrier && barrier_at_ == SteadyTime::max()) begin_exit_barrier();
 }
 
 void Attempt::stop(int signal, Seconds grace) {

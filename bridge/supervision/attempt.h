@@ -25,6 +25,7 @@ struct AgentContext {
   RunFolder& folder;
   std::string host;
   std::vector<CpuSet> worker_cpus;  // by local rank; empty: those of the agent
+  Peers* peers = nullptr;           // or null: one node
   int stop_signal = 0;              // that a user or the launcher sent to end the run; 0: none
   bool is_guardian_gone = false;
 };
@@ -55,6 +56,7 @@ class Attempt {
   void on_ended(const Worker& worker);
   void on_events(const Events& events);
   void on_time(SteadyTime now);
+  void follow_orders();
   SteadyTime next_deadline() const;
   void stop(int signal, std::chrono::duration<double> grace);
   void kill_all();

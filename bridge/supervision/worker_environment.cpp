@@ -22,12 +22,12 @@ std::string device_of(const EnvMap& environment, int local_rank) {
 
 }  // namespace
 
-EnvMap worker_environment(const EnvMap& environment, const AttemptFacts& facts, const RunOptions& options,
-                          int local_rank, const std::string& error_file) {
+EnvMap worker_environment(const EnvMap& environment, const AttemptFacts& facts, const RunOptions& options, int index,
+                          const std::string& error_file) {
   TorchEnv env;
-  env.layout = {.rank = facts.first_rank + local_rank,
+  env.layout = {.rank = facts.first_rank + index,
                 .world_size = facts.world_size,
-                .local_rank = local_rank,
+                .local_rank = facts.first_local_rank + index,
                 .local_world_size = facts.local_world_size,
                 .node_rank = facts.node_rank,
                 .node_count = facts.node_count};
@@ -35,7 +35,6 @@ EnvMap worker_environment(const EnvMap& environment, const AttemptFacts& facts, 
   env.run_id = facts.run_id;
   env.restart_count = facts.restart_count;
   env.max_restarts = facts.max_restarts;
-  env.use_agent_store = facts.use_agent_store;
 
   EnvMap worker;
   for (const auto& [name, value] : environment) {
@@ -49,20 +48,23 @@ EnvMap worker_environment(const EnvMap& environment, const AttemptFacts& facts, 
   worker.set("TORCHELASTIC_ERROR_FILE", error_file);
   worker.set("TORCHELASTIC_SIGNALS_TO_HANDLE", names_of(options.signals_to_handle));
   if (facts.local_world_size > 1 && !environment.has("OMP_NUM_THREADS")) worker.set("OMP_NUM_THREADS", "1");
+  if (!facts.interface.empty() && !environment.has("GLOO_SOCKET_IFNAME")) {
+    worker.set("GLOO_SOCKET_IFNAME", facts.interface);
+  }
   if (options.has_virtual_local_rank) {
     worker.set("LOCAL_RANK", "0");
-    worker.set("CUDA_VISIBLE_DEVICES", device_of(environment, local_rank));
+    worker.set("CUDA_VISIBLE_DEVICES", device_of(environment, index));
   }
   return worker;
 }
 
-Status check_virtual_devices(const EnvMap& environment, const RunOptions& options, int local_world_size) {
+Status check_virtual_devices(const EnvMap& environment, const RunOptions& options, int workers) {
   const auto visible = environment.get("CUDA_VISIBLE_DEVICES");
   if (!options.has_virtual_local_rank || !visible) return Ok{};
   const auto devices = split_names(*visible).size();
-  if (devices >= static_cast<std::size_t>(local_world_size)) return Ok{};
+  if (devices >= static_cast<std::size_t>(workers)) return Ok{};
   return Error{"--virtual-local-rank: CUDA_VISIBLE_DEVICES='" + printable(*visible) + "' has " +
-               std::to_string(devices) + " devices for " + std::to_string(local_world_size) + " workers"};
+               std::to_string(devices) + " devices for " + std::to_string(workers) + " workers"};
 }
 
 }  // namespace torchbridge

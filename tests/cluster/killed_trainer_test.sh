@@ -51,7 +51,7 @@ one_rank_is_killed() {  # one_rank_is_killed RUN NAME LINES: of the other ranks,
   ((SECONDS < 15)) || fail "the other ranks took $SECONDS s to notice"
   cat "$work/stderr"
   [[ $(grep -c '^trainer: rank' "$work/stderr") =~ ^[$3]$ ]] || fail "expected a number of lines of the ranks in [$3]"
-  grep -q 'torch-env: first to end: rank [0-9]* on n[01], .*: killed by signal 9' "$work/stderr" ||
+  grep -q 'torch-env: first to end: rank [0-9]* on n[0-9]*, .*: killed by signal 9' "$work/stderr" ||
     fail "the killed rank is not named"
   "$1" "$2" | tee "$work/$2.out"
 }

@@ -31,7 +31,7 @@ TEST(WorkerCount, CountsWhatTheProcessMayUse) {
       {"cpu", {}, machine_of(2, {}), 1},
   };
   for (const auto& c : cases) {
-    const auto count = worker_count(c.value, 0, c.environment, c.machine);
+    const auto count = worker_count(c.value, false, c.environment, c.machine);
     ASSERT_TRUE(count) << c.value;
     EXPECT_EQ(*count, c.expected) << c.value;
   }
@@ -44,20 +44,20 @@ TEST(WorkerCount, IsTheMachinesForTheOneTaskOfALauncher) {
   const auto tasks = launched_task(slurm);
   ASSERT_TRUE(tasks) << tasks.error().message;
   EXPECT_EQ(tasks->count, 1);
-  EXPECT_EQ(*worker_count("", 1, slurm, machine_of(0, {0, 1, 2})), 3);
-  EXPECT_EQ(*worker_count("", 1, slurm, machine_of(4, {0, 1, 2})), 4);
-  EXPECT_EQ(*worker_count("2", 1, slurm, machine_of(4, {0, 1, 2})), 2);
+  EXPECT_EQ(*worker_count("", true, slurm, machine_of(0, {0, 1, 2})), 3);
+  EXPECT_EQ(*worker_count("", true, slurm, machine_of(4, {0, 1, 2})), 4);
+  EXPECT_EQ(*worker_count("2", true, slurm, machine_of(4, {0, 1, 2})), 2);
   EXPECT_EQ(launched_task({})->count, 0);
-  EXPECT_EQ(*worker_count("", 0, {}, machine_of(4, {0, 1, 2})), 1);
+  EXPECT_EQ(*worker_count("", false, {}, machine_of(4, {0, 1, 2})), 1);
 }
 
 TEST(WorkerCount, RejectsWhatIsNoNumberOfWorkers) {
   for (const char* value : {"0", "-1", "two", " ", "xpu", "99999999999"}) {
-    const auto count = worker_count(value, 0, {}, machine_of(1, {0}));
+    const auto count = worker_count(value, false, {}, machine_of(1, {0}));
     ASSERT_FALSE(count) << value;
     EXPECT_NE(count.error().message.find("--nproc-per-node"), std::string::npos) << count.error().message;
   }
-  EXPECT_FALSE(worker_count("gpu", 0, {}, machine_of(0, {0})));
+  EXPECT_FALSE(worker_count("gpu", false, {}, machine_of(0, {0})));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 
 AttemptFacts facts_of(int workers) {
   AttemptFacts facts;
-  facts.local_world_size = facts.world_size = workers;
+  facts.workers = facts.local_world_size = facts.world_size = workers;
   facts.master = {"127.0.0.1", 40000};
   facts.run_id = "none";
   facts.restart_count = 1;

@@ -1,0 +1,87 @@
+#include "bridge/agent/local_rounds.h"
+
+#include "bridge/agent/store_reservation.h"
+#include "bridge/core/endpoint.h"
+
+namespace torchbridge {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// What the options give for MASTER_ADDR and MASTER_PORT; port 0: a free one. As in torchrun, --rdzv-endpoint is both
+// for the backend static.
+Endpoint wanted_master(const RunOptions& options) {
+  if (options.is_standalone) return {"127.0.0.1", 0};
+  if (options.rdzv_backend == "static" && !options.rdzv_endpoint.empty()) {
+    const auto endpoint = parse_endpoint(options.rdzv_endpoint);  // which the command line has checked
+    return endpoint ? *endpoint : Endpoint{};
+  }
+  return {without_brackets(options.master_addr), options.master_port.value_or(0)};
+}
+
+}  // namespace
+
+LocalRounds::LocalRounds(AgentContext& context, RestartBudget& budget, int workers, RunReport report)
+    : context_(context), budget_(budget), workers_(workers), report_(std::move(report)) {}
+
+std::variant<Round, RunEnd> LocalRounds::next() {
+  // The run may go on under another agent: its budget stays, and nobody waits for a report.
+  if (context_.is_guardian_gone) return RunEnd{EXIT_FAILURE};
+  if (start_failure_) {
+    budget_.remove();
+    return RunEnd{start_failure_->exit_code, start_failure_->error.message};
+  }
+  if (ends_.empty()) return begin();
+  const RestartRules rules{context_.options.max_restarts,
+                           std::chrono::duration<double>(context_.options.restart_backoff), context_.stop_signal};
+  const Decision decision = decide(ends_, budget_.used(), rules);
+  report_.reason = decision.reason;
+  if (decision.next == Decision::Next::kEnd) return end(decision.exit_code);
+  if (const auto used = budget_.use_one(); !used) print_line(context_, used.error().message);
+  print_line(context_,
+             "restart " + std::to_string(budget_.used()) + " of " + std::to_string(context_.options.max_restarts));
+  wait_before_restart(decision.delay);
+  if (context_.is_guardian_gone) return RunEnd{EXIT_FAILURE};
+  if (context_.stop_signal != 0) return end(128 + context_.stop_signal);
+  return begin();
+}
+
+std::variant<Round, RunEnd> LocalRounds::begin() const {
+  const Endpoint wanted = wanted_master(context_.options);
+  auto store = reserve_store(wanted.host, wanted.port);
+  if (!store) {
+    budget_.remove();
+    return RunEnd{EXIT_FAILURE, store.error().message};
+  }
+  Round round;
+  round.number = budget_.used();
+  round.facts.workers = round.facts.local_world_size = round.facts.world_size = workers_;
+  round.facts.master = store->address;
+  round.facts.run_id = report_.run_id;
+  round.facts.restart_count = budget_.used();
+  round.facts.max_restarts = context_.options.max_restarts;
+  round.store_port = std::move(store->socket);
+  return round;
+}
+
+RunEnd LocalRounds::end(int exit_code) {
+  budget_.remove();
+  report_.exit_code = exit_code;
+  return {exit_code, "", report_};
+}
+
+void LocalRounds::conclude(const AttemptReport& attempt, bool can_restart) {
+  ends_.push_back(end_of(attempt, can_restart));
+  report_.attempts.push_back(attempt);
+}
+
+void LocalRounds::wait_before_restart(std::chrono::duration<double> delay) {
+  const auto until = Clock::now() + std::chrono::duration_cast<Clock::duration>(delay);
+  while (Clock::now() < until && context_.stop_signal == 0 && !context_.is_guardian_gone) {
+    const Events events = context_.events.wait(until, nullptr, context_.consoles);
+    if (!events.stop_signals.empty()) context_.stop_signal = events.stop_signals.front();
+    context_.is_guardian_gone = events.is_guardian_gone;
+  }
+}
+
+}  // namespace torchbridge

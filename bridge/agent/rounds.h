@@ -1,0 +1,41 @@
+// What an agent does next, and who decides it: the agent itself on one node (local_rounds.h), the coordinator of the
+// run over several (node_rounds.h).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "bridge/host/exec_arguments.h"
+#include "bridge/net/socket.h"
+#include "bridge/run_values/run_report.h"
+#include "bridge/supervision/worker_environment.h"
+
+namespace torchbridge {
+
+// Start these workers.
+struct Round {
+  int number = 0;  // of the run, from 0: names the folder of the attempt
+  AttemptFacts facts;
+  Socket store_port;  // bound, for rank 0 to listen on; not open where rank 0 is on another node
+};
+
+// The run is over.
+struct RunEnd {
+  int exit_code = 0;
+  std::string message;                // for the user; empty: none
+  std::optional<RunReport> report{};  // of all attempts; nothing where another agent has it, or no worker has run
+};
+
+class Rounds {
+ public:
+  virtual ~Rounds() = default;
+  // Waits for it, and heeds the signals that end the run meanwhile. After a round only when conclude() was called.
+  virtual std::variant<Round, RunEnd> next() = 0;
+  // All workers of the round have ended; `can_restart` false: some cannot be ended.
+  virtual void conclude(const AttemptReport& attempt, bool can_restart) = 0;
+  // They could not be started.
+  virtual void conclude(const StartFailure& failure) = 0;
+};
+
+}  // namespace torchbridge

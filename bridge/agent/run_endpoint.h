@@ -1,0 +1,40 @@
+// Where the agents of a run over several nodes meet, from the options or from the launcher that started them.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "bridge/base/env_map.h"
+#include "bridge/base/result.h"
+#include "bridge/coordination/agent_message.h"
+#include "bridge/net/socket.h"
+#include "bridge/run_values/run_options.h"
+
+namespace torchbridge {
+
+// How this process takes part in a run over several nodes.
+struct RunEndpoint {
+  Endpoint coordinator;
+  Socket listener;  // open in the agent that coordinates
+  std::string run_id;
+  RunShape shape;
+  int order = -1;             // as in Join
+  std::string node;           // as in Join
+  bool is_whole_node = true;  // this agent is the only one of its node that the launcher started
+};
+
+// The launcher's tasks as this process finds them; 0 where no launcher started it.
+struct LaunchedTask {
+  int rank = 0, count = 0;
+};
+Result<LaunchedTask> launched_task(const EnvMap& environment);
+
+// Whether the run is over several nodes: --nnodes allows more than one, or the launcher started several tasks. An error
+// where it started several and the options are those of a run on one node, which each would then be.
+Result<bool> has_several_agents(const RunOptions& options, const LaunchedTask& task);
+
+// With --rdzv-endpoint or --master-addr from the options, as torchrun; else from the launcher, which makes the call
+// collective over its tasks, and errors may be reported_elsewhere. REQUIRES: has_several_agents.
+Result<RunEndpoint> find_run_endpoint(const RunOptions& options, const EnvMap& environment, const LaunchedTask& task);
+
+}  // namespace torchbridge

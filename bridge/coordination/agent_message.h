@@ -1,0 +1,104 @@
+// What the agents of one run and their coordinator send to each other: one JSON object a line, over TCP.
+//
+// An agent sends Join, then Ready for each round that it can take part in, Failed and Ended for the attempt that the
+// round began, and Leave where it was asked to end. The coordinator answers with Welcome or Refused, and sends
+// StartRound, StopWorkers, BeginExitBarrier and EndRun. Both send Alive. `torchbridge status` sends StatusQuery and
+// gets RunStatus.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "bridge/base/result.h"
+#include "bridge/core/endpoint.h"
+#include "bridge/run_values/run_report.h"
+
+namespace torchbridge {
+
+inline constexpr int kAgentProtocol = 1;  // of Join; agents of two protocols do not run together
+
+// What all agents of a run are given alike.
+struct RunShape {
+  int min_nodes = 1, max_nodes = 1, active_nodes = 1, max_restarts = 0;
+  bool operator==(const RunShape&) const = default;
+};
+
+struct Join {
+  int protocol = kAgentProtocol;
+  std::string run_id;
+  RunShape shape;
+  std::string host;
+  int pid = 0;  // that the user knows: of the guardian
+  int workers = 1;
+  int order = -1;    // position among the agents that the launcher or --node-rank gives; -1: none
+  std::string node;  // agents with the same text are on one node and number their ranks together; empty: a node alone
+};
+// The agent runs no worker, and has bound a port for the store, should rank 0 be its own.
+struct Ready {
+  Endpoint store;
+};
+// The first failure of this agent's workers in the attempt.
+struct Failed {
+  WorkerReport worker;
+};
+// No worker of the attempt runs any more.
+struct Ended {
+  AttemptReport report;     // of this agent's workers alone
+  bool can_restart = true;  // false: a worker cannot be ended, or none could be started
+  std::string start_error;  // why none could be started, with `start_exit_code`; or empty
+  int start_exit_code = 0;
+};
+// A user or the launcher ends this agent: its workers are ending.
+struct Leave {
+  int signal = 0;
+};
+// Nothing else was sent for an interval. Clocks are seconds since 1970: that of the sender, and in an answer the one
+// that it answers; 0: none.
+struct Alive {
+  double clock = 0, answered_clock = 0;
+};
+struct StatusQuery {
+  std::string run_id;  // empty: any
+};
+
+struct Welcome {
+  double keep_alive_interval = 5;  // seconds
+  int keep_alive_attempts = 3;     // intervals without a message after which the other side is lost
+};
+struct Refused {
+  std::string reason;
+  bool may_retry = false;  // the reason may pass within a keep-alive
+};
+struct StartRound {
+  int round = 0;  // from 0, also those that begin because nodes come and go
+  std::string run_id;
+  int node_rank = 0, node_count = 1;
+  int first_rank = 0, world_size = 1;
+  int first_local_rank = 0, local_world_size = 1;
+  Endpoint store;
+  int restart_count = 0, max_restarts = 0;
+};
+struct StopWorkers {
+  std::string reason;
+  bool after_grace = false;  // workers are about to end by themselves: only those that run --grace later are ended
+};
+struct BeginExitBarrier {};
+struct EndRun {
+  int exit_code = 0;
+  std::string reason;  // for the user; empty where the coordinator prints it
+};
+struct RunStatus {
+  std::string json;
+};
+
+using AgentMessage = std::variant<Join, Ready, Failed, Ended, Leave, Alive, StatusQuery, Welcome, Refused, StartRound,
+                                  StopWorkers, BeginExitBarrier, EndRun, RunStatus>;
+
+// With a newline at the end and none before it. Bytes that are no UTF-8 are replaced.
+std::string line_of(const AgentMessage& message);
+
+// `line` has no newline. An error for anything that line_of does not give.
+Result<AgentMessage> parse_message(std::string_view line);
+
+}  // namespace torchbridge

@@ -1,0 +1,345 @@
+#include "bridge/coordination/coordinator.h"
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "bridge/base/env_map.h"
+#include "bridge/coordination/round_plan.h"
+
+namespace torchbridge {
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+using Json = nlohmann::ordered_json;
+
+constexpr Seconds kQuiet{10};  // of waiting for nodes, before a line says who is there
+
+std::string name_of(const Join& join) { return join.host + " (pid " + std::to_string(join.pid) + ")"; }
+
+std::string count_of_nodes(int count) { return std::to_string(count) + (count == 1 ? " node" : " nodes"); }
+
+std::string text_of(const RunShape& shape) {
+  std::string text = "--nnodes " + std::to_string(shape.min_nodes);
+  if (shape.max_nodes != shape.min_nodes) text += ":" + std::to_string(shape.max_nodes);
+  if (shape.active_nodes != shape.max_nodes) text += " --active " + std::to_string(shape.active_nodes);
+  return text + " --max-restarts " + std::to_string(shape.max_restarts);
+}
+
+std::string seconds_text(Seconds seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g s", seconds.count());
+  return text;
+}
+
+bool wants_requeue(const WorkerReport& worker) {
+  return WIFEXITED(worker.wait_status) && WEXITSTATUS(worker.wait_status) == kRequeueExitCode;
+}
+
+}  // namespace
+
+Coordinator::Coordinator(CoordinatorRules rules, RunReport report, int restarts, Time now)
+    : rules_(std::move(rules)), report_(std::move(report)), restarts_(restarts) {
+  gather(now);
+}
+
+void Coordinator::refuse(MemberId member, const std::string& reason, bool may_retry) {
+  outgoing_.push_back({member, Refused{reason, may_retry}, true});
+}
+
+std::optional<Refused> Coordinator::reason_to_refuse(const Join& join) const {
+  if (join.protocol != kAgentProtocol) {
+    return Refused{"its torchbridge speaks protocol " + std::to_string(join.protocol) + ", and that of " +
+                   report_.host + " " + std::to_string(kAgentProtocol) + ": install one version on all nodes"};
+  }
+  if (join.run_id != rules_.run_id) {
+    return Refused{"run '" + printable(rules_.run_id) + "' has this endpoint, and this is run '" +
+                   printable(join.run_id) + "': give one of them another --rdzv-endpoint, or both the same --rdzv-id"};
+  }
+  if (phase_ == Phase::kEnded) return Refused{"the run '" + printable(rules_.run_id) + "' has ended"};
+  if (join.shape != rules_.shape) {
+    return Refused{"it was given " + text_of(join.shape) + ", and " + report_.host + " " + text_of(rules_.shape) +
+                   ": give all nodes the same"};
+  }
+  for (const auto& [id, member] : members_) {
+    if (join.order < 0 || member.join.order != join.order || member.is_leaving) continue;
+    return Refused{"node rank " + std::to_string(join.order) + " is that of " + name_of(member.join), true};
+  }
+  if (static_cast<int>(members_.size()) >= rules_.shape.max_nodes) {
+    return Refused{"the run '" + printable(rules_.run_id) + "' has its " + count_of_nodes(rules_.shape.max_nodes) +
+                       " (" + nodes_text() + "): for another run give another --rdzv-id and --rdzv-endpoint",
+                   true};
+  }
+  return std::nullopt;
+}
+
+void Coordinator::join(MemberId id, const Join& join, Time now) {
+  if (const auto refused = reason_to_refuse(join)) return refuse(id, refused->reason, refused->may_retry);
+  members_[id].join = join;
+  send(id, rules_.keep_alive);
+  pass_time(now);
+}
+
+void Coordinator::receive(MemberId id, const AgentMessage& message, Time now) {
+  const auto found = members_.find(id);
+  if (found == members_.end() || phase_ == Phase::kEnded) return;
+  Member& member = found->second;
+  if (const auto* ready = std::get_if<Ready>(&message)) {
+    member.store = ready->store;
+    const bool is_new = member.slot < 0;
+    if (phase_ == Phase::kRunning && is_new && has_free_place()) {
+      stop_round(Cause::kMembership, name_of(member.join) + " has joined");
+    }
+  } else if (const auto* failed = std::get_if<Failed>(&message)) {
+    if (member.runs) stop_round(Cause::kFailure, first_line(failed->worker), id);
+  } else if (const auto* ended = std::get_if<Ended>(&message)) {
+    if (member.runs) end_workers_of(id, *ended);
+  } else if (const auto* leave = std::get_if<Leave>(&message)) {
+    member.is_leaving = true;
+    member.store.reset();
+    if (member.runs) {
+      stop_round(Cause::kMembership, name_of(member.join) + " leaves after signal " + std::to_string(leave->signal),
+                 id);
+    }
+  }
+  pass_time(now);
+}
+
+void Coordinator::end_workers_of(MemberId id, const Ended& ended) {
+  Member& member = members_.at(id);
+  member.runs = false;
+  can_restart_ = can_restart_ && ended.can_restart;
+  if (!ended.start_error.empty() && !start_failure_) {
+    start_failure_ = ended;
+    start_failure_host_ = member.join.host;
+  }
+  const auto shift = std::chrono::duration_cast<std::chrono::system_clock::duration>(Seconds(member.clock_difference));
+  for (WorkerReport worker : ended.report.failures) {
+    worker.time -= shift;
+    attempt_.failures.push_back(std::move(worker));
+  }
+  const auto& failures = ended.report.failures;
+  if (cause_ != Cause::kNone) return;
+  if (failures.empty() && ended.start_error.empty()) {
+    for (const auto& [other, each] : members_) {
+      if (each.runs) send(other, BeginExitBarrier{});
+    }
+  } else if (ended.start_error.empty() && std::all_of(failures.begin(), failures.end(), wants_requeue)) {
+    for (const auto& [other, each] : members_) {
+      if (each.runs) send(other, StopWorkers{"workers on " + member.join.host + " want to be started again", true});
+    }
+  } else {
+    stop_round(Cause::kFailure,
+               failures.empty() ? member.join.host + ": " + ended.start_error : first_line(failures.front()));
+  }
+}
+
+void Coordinator::lose(MemberId id, const std::string& how, Time now) {
+  const auto found = members_.find(id);
+  if (found == members_.end()) return;
+  const Member member = std::move(found->second);
+  members_.erase(found);
+  if (phase_ == Phase::kEnded) return;
+  if (!member.is_leaving) say("node " + name_of(member.join) + " is lost: it " + how);
+  if (member.runs) stop_round(Cause::kMembership, name_of(member.join) + " is lost");
+  pass_time(now);
+}
+
+void Coordinator::set_clock(MemberId id, double difference, double error) {
+  const auto member = members_.find(id);
+  if (member == members_.end()) return;
+  member->second.clock_difference = difference;
+  member->second.clock_error = error;
+}
+
+void Coordinator::stop(int signal, Time now) {
+  stop_signal_ = signal;
+  if (phase_ == Phase::kEnded) return;
+  if (phase_ == Phase::kGathering) return end_run(128 + signal, "");
+  stop_round(Cause::kUser, "signal " + std::to_string(signal) + " ends the run");
+  pass_time(now);
+}
+
+// A later cause of the same round replaces one that it explains: workers fail because a node is lost.
+void Coordinator::stop_round(Cause cause, const std::string& reason, MemberId but) {
+  const bool is_first = cause_ == Cause::kNone;
+  cause_ = std::max(cause_, cause);
+  if (!is_first && cause != Cause::kUser) return;
+  phase_ = Phase::kStopping;
+  for (const auto& [id, member] : members_) {
+    if (member.runs && id != but) send(id, StopWorkers{reason});
+  }
+}
+
+void Coordinator::pass_time(Time now) {
+  if (phase_ == Phase::kRunning || phase_ == Phase::kStopping) try_to_conclude(now);
+  if (phase_ == Phase::kGathering) try_to_begin(now);
+}
+
+Coordinator::Time Coordinator::next_deadline() const {
+  if (phase_ != Phase::kGathering) return Time::max();
+  Time deadline = after(gathering_since_, rules_.join_timeout);
+  if (!has_said_who_is_missing_) deadline = std::min(deadline, after(gathering_since_, kQuiet));
+  if (ready_count() < rules_.shape.min_nodes) return deadline;
+  const bool waits_for_more = round_ < 0 && enough_since_;
+  return std::max(not_before_, waits_for_more ? after(*enough_since_, rules_.last_call_timeout) : not_before_);
+}
+
+void Coordinator::gather(Time now) {
+  phase_ = Phase::kGathering;
+  gathering_since_ = not_before_ = now;
+  enough_since_.reset();
+  has_said_who_is_missing_ = false;
+}
+
+void Coordinator::try_to_begin(Time now) {
+  const int ready = ready_count();
+  if (ready < rules_.shape.min_nodes) {
+    enough_since_.reset();
+    const std::string missing = count_of_nodes(ready) + " of " + std::to_string(rules_.shape.min_nodes) +
+                                (ready == 0 ? "" : ": " + nodes_text());
+    if (now >= after(gathering_since_, rules_.join_timeout)) {
+      return end_run(EXIT_FAILURE, "only " + missing + " joined within " + seconds_text(rules_.join_timeout) +
+                                       " (join_timeout in --rdzv-conf)");
+    }
+    if (now >= after(gathering_since_, kQuiet) && !has_said_who_is_missing_) {
+      has_said_who_is_missing_ = true;
+      say("waiting for nodes, at most " + seconds_text(rules_.join_timeout) + ": there is " + missing);
+    }
+    return;
+  }
+  if (!enough_since_) enough_since_ = now;
+  // Agents that have joined and are about to be ready are waited for; after the first round, none that is to come.
+  const auto is_coming = [](const auto& entry) { return !entry.second.store && !entry.second.is_leaving; };
+  const bool has_all = ready >= rules_.shape.active_nodes;
+  const bool is_last_call_over = round_ < 0 ? now >= after(*enough_since_, rules_.last_call_timeout)
+                                            : std::none_of(members_.begin(), members_.end(), is_coming);
+  if (now >= not_before_ && (has_all || is_last_call_over)) {
+    round_began_ = now;
+    begin_round();
+  }
+}
+
+void Coordinator::begin_round() {
+  std::vector<Candidate> candidates;
+  for (const auto& [id, member] : members_) {
+    if (!member.store) continue;
+    candidates.push_back({id, member.join.workers, member.join.order, member.join.node, member.slot});
+  }
+  const auto places = plan_round(candidates, rules_.shape.active_nodes);
+  const Endpoint store = *members_.at(places.front().member).store;
+  phase_ = Phase::kRunning;
+  cause_ = Cause::kNone;
+  attempt_ = AttemptReport{restarts_, std::chrono::system_clock::now(), {}, {}};
+  can_restart_ = true;
+  start_failure_.reset();
+  ++round_;
+  for (auto& [id, member] : members_) member.slot = member.first_rank = -1;
+  for (const RoundPlace& place : places) {
+    Member& member = members_.at(place.member);
+    member.slot = place.slot;
+    member.first_rank = place.first_rank;
+    member.runs = true;
+    member.store.reset();
+    send(place.member,
+         StartRound{round_, rules_.run_id, place.node_rank, place.node_count, place.first_rank, place.world_size,
+                    place.first_local_rank, place.local_world_size, store, restarts_, rules_.shape.max_restarts});
+  }
+}
+
+void Coordinator::try_to_conclude(Time now) {
+  if (running_count() == 0) conclude(now);
+}
+
+void Coordinator::conclude(Time now) {
+  attempt_.lifetime = now - round_began_;
+  attempt_.failures = in_order(std::move(attempt_.failures));
+  report_.attempts.push_back(attempt_);
+  if (!attempt_.failures.empty()) last_failure_ = first_line(attempt_.failures.front());
+  if (start_failure_) {
+    return end_run(start_failure_->start_exit_code, start_failure_host_ + ": " + start_failure_->start_error);
+  }
+  const bool has_succeeded = cause_ == Cause::kNone && attempt_.failures.empty();
+  if (cause_ == Cause::kMembership && can_restart_) {
+    gather(now);
+    return;
+  }
+  if (has_succeeded) return end_run(0, "");
+  ends_.push_back(end_of(attempt_, can_restart_));
+  const Decision decision = decide(ends_, restarts_, {rules_.shape.max_restarts, rules_.restart_backoff, stop_signal_});
+  report_.reason = decision.reason;
+  if (decision.next == Decision::Next::kEnd) return end_run(decision.exit_code, "");
+  ++restarts_;
+  say("restart " + std::to_string(restarts_) + " of " + std::to_string(rules_.shape.max_restarts));
+  gather(now);
+  not_before_ = after(now, decision.delay);
+}
+
+void Coordinator::end_run(int exit_code, const std::string& reason) {
+  phase_ = Phase::kEnded;
+  report_.exit_code = exit_code;
+  if (!reason.empty()) {
+    report_.reason = reason;
+    say(reason);
+  }
+  for (const auto& [id, member] : members_) outgoing_.push_back({id, EndRun{exit_code, reason}});
+}
+
+int Coordinator::ready_count() const {
+  return static_cast<int>(std::count_if(members_.begin(), members_.end(),
+                                        [](const auto& entry) { return entry.second.store.has_value(); }));
+}
+
+int Coordinator::running_count() const {
+  return static_cast<int>(
+      std::count_if(members_.begin(), members_.end(), [](const auto& entry) { return entry.second.runs; }));
+}
+
+bool Coordinator::has_free_place() const {
+  const auto takes_part = [](const auto& entry) { return entry.second.slot >= 0; };
+  return std::count_if(members_.begin(), members_.end(), takes_part) < rules_.shape.active_nodes;
+}
+
+std::string Coordinator::nodes_text() const {
+  constexpr std::size_t kMost = 8;
+  std::string text;
+  std::size_t count = 0;
+  for (const auto& [id, member] : members_) {
+    if (++count > kMost) return text + ", ...";
+    text += (text.empty() ? "" : ", ") + name_of(member.join);
+  }
+  return text;
+}
+
+std::string Coordinator::status_json() const {
+  constexpr const char* kPhases[] = {"gathering", "running", "stopping", "ended"};
+  Json nodes = Json::array();
+  for (const auto& [id, member] : members_) {
+    const char* state = member.is_leaving ? "leaving" : member.runs ? "running" : member.store ? "waiting" : "joining";
+    nodes.push_back({{"host", member.join.host},
+                     {"pid", member.join.pid},
+                     {"state", state},
+                     {"node_rank", member.slot},
+                     {"first_rank", member.first_rank},
+                     {"workers", member.join.workers}});
+  }
+  const Json object = {{"run_id", rules_.run_id},
+                       {"program", report_.program},
+                       {"coordinator", report_.host},
+                       {"phase", kPhases[static_cast<int>(phase_)]},
+                       {"round", std::max(round_, 0)},
+                       {"restarts", restarts_},
+                       {"max_restarts", rules_.shape.max_restarts},
+                       {"min_nodes", rules_.shape.min_nodes},
+                       {"max_nodes", rules_.shape.max_nodes},
+                       {"active_nodes", rules_.shape.active_nodes},
+                       {"nodes", nodes},
+                       {"last_failure", last_failure_}};
+  return object.dump(2, ' ', true, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace torchbridge

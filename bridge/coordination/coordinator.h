@@ -1,0 +1,132 @@
+// What follows for a run over several nodes when agents join, fail and are lost: a state machine without sockets.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bridge/coordination/agent_message.h"
+#include "bridge/coordination/coordination_time.h"
+#include "bridge/run_values/restart_policy.h"
+#include "bridge/run_values/run_report.h"
+
+namespace torchbridge {
+
+struct CoordinatorRules {
+  RunShape shape;
+  std::string run_id;
+  std::chrono::duration<double> restart_backoff{};
+  std::chrono::duration<double> join_timeout{600};      // for min_nodes
+  std::chrono::duration<double> last_call_timeout{30};  // for more than min_nodes, before the first round
+  Welcome keep_alive;
+};
+
+// Who it is that joined: the sender's number of the connection, never used twice.
+using MemberId = int;
+
+// Rounds begin one after the other: each gathers agents, assigns ranks, and lasts until no worker of it runs. A round
+// ends early when a worker fails, which uses a restart, and when an agent that takes part is lost or leaves, or one
+// joins and a place is free, which uses none. The state of the run is in this object alone, so that it ends with the
+// process that holds it. All times are passed in. One thread.
+class Coordinator {
+ public:
+  using Time = CoordinationTime;
+
+  // `report` has program, run_id and host; `restarts`: those that the run has used before.
+  Coordinator(CoordinatorRules rules, RunReport report, int restarts, Time now);
+
+  // What happened, in the order in which it was seen.
+  void join(MemberId member, const Join& join, Time now);
+  // Of a member that has joined; messages that an agent does not send are ignored.
+  void receive(MemberId member, const AgentMessage& message, Time now);
+  // The connection is gone. `how`: "closed its connection" or the like.
+  void lose(MemberId member, const std::string& how, Time now);
+  // The clock of the member less this process's, in seconds, and how far it may be off.
+  void set_clock(MemberId member, double difference, double error);
+  // This process was asked to end the run.
+  void stop(int signal, Time now);
+  void pass_time(Time now);
+  Time next_deadline() const;  // for pass_time; max() where there is none
+
+  // What is to be sent, and who is to be disconnected after it; what is to be printed. Each is given once.
+  struct Outgoing {
+    MemberId to = 0;
+    AgentMessage message;
+    bool disconnects = false;
+  };
+  std::vector<Outgoing> take_outgoing() { return std::exchange(outgoing_, {}); }
+  std::vector<std::string> take_lines() { return std::exchange(lines_, {}); }
+
+  bool has_ended() const { return phase_ == Phase::kEnded; }
+  const Welcome& keep_alive() const { return rules_.keep_alive; }
+  int restarts_used() const { return restarts_; }
+  // With all attempts so far, and the exit code when the run has ended.
+  const RunReport& report() const { return report_; }
+  bool is_stopped_by_user() const { return stop_signal_ != 0; }
+  // For `torchbridge status`: {"run_id", "phase", "round", "restarts", "max_restarts", "nodes": [...], "last_failure"}.
+  std::string status_json() const;
+
+ private:
+  enum class Phase { kGathering, kRunning, kStopping, kEnded };
+  // Why a round that did not end by itself ends.
+  enum class Cause { kNone, kFailure, kMembership, kUser };
+  struct Member {
+    Join join;
+    std::optional<Endpoint> store;  // given: it is ready for a round
+    int slot = -1;                  // in the round before or now
+    bool runs = false;              // has workers in this round
+    bool is_leaving = false;
+    int first_rank = -1;
+    double clock_difference = 0, clock_error = 0;
+  };
+
+  void refuse(MemberId member, const std::string& reason, bool may_retry = false);
+  std::optional<Refused> reason_to_refuse(const Join& join) const;
+  void gather(Time now);
+  void try_to_begin(Time now);
+  void begin_round();
+  void stop_round(Cause cause, const std::string& reason, MemberId but = -1);
+  void end_workers_of(MemberId member, const Ended& ended);
+  void remove(MemberId member);
+  void try_to_conclude(Time now);
+  void conclude(Time now);
+  void end_run(int exit_code, const std::string& reason);
+  int ready_count() const;
+  int running_count() const;
+  bool has_free_place() const;
+  std::string nodes_text() const;
+  void send(MemberId member, AgentMessage message) { outgoing_.push_back({member, std::move(message)}); }
+  void say(std::string line) { lines_.push_back(std::move(line)); }
+
+  CoordinatorRules rules_;
+  RunReport report_;
+  Phase phase_ = Phase::kGathering;
+  std::map<MemberId, Member> members_;
+  int restarts_ = 0;
+  int stop_signal_ = 0;
+  std::vector<AttemptEnd> ends_;  // of attempts that failed by themselves
+  std::string last_failure_;
+
+  // Of the round that is gathered: when it began to be, when it may begin at the earliest, and when min_nodes were
+  // there.
+  Time gathering_since_, not_before_;
+  std::optional<Time> enough_since_;
+  bool has_said_who_is_missing_ = false;
+
+  // Of the round that runs.
+  int round_ = -1;
+  Cause cause_ = Cause::kNone;
+  AttemptReport attempt_;
+  bool can_restart_ = true;
+  std::optional<Ended> start_failure_;
+  std::string start_failure_host_;
+  Time round_began_;
+
+  std::vector<Outgoing> outgoing_;
+  std::vector<std::string> lines_;
+};
+
+}  // namespace torchbridge

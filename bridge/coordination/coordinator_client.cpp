@@ -1,0 +1,150 @@
+#include "bridge/coordination/coordinator_client.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "bridge/base/env_map.h"
+#include "bridge/net/address.h"
+
+namespace torchbridge {
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kFirstPause{50}, kLongestPause{1000};
+constexpr std::chrono::seconds kConnectTimeout{5};  // of one attempt: a host that is down does not answer
+constexpr std::chrono::seconds kAnswerTimeout{10};  // a coordinator answers at once, what else listens there may not
+
+}  // namespace
+
+CoordinatorClient::CoordinatorClient(Endpoint coordinator, Join join, Time now, Time deadline, bool is_first)
+    : coordinator_(std::move(coordinator)),
+      join_(std::move(join)),
+      deadline_(deadline),
+      is_first_(is_first),
+      due_(now),
+      pause_(kFirstPause) {
+  begin(now);
+}
+
+int CoordinatorClient::descriptor() const {
+  if (state_ == State::kConnecting) return connecting_.descriptor();
+  return state_ == State::kJoining || state_ == State::kJoined ? connection_.descriptor() : -1;
+}
+
+std::uint32_t CoordinatorClient::events() const {
+  return state_ == State::kConnecting ? static_cast<std::uint32_t>(EPOLLOUT) : connection_.events();
+}
+
+CoordinatorClient::Time CoordinatorClient::next_deadline() const {
+  if (state_ == State::kFailed) return Time::max();
+  return state_ == State::kJoined ? due_ : std::min(due_, deadline_);
+}
+
+void CoordinatorClient::begin(Time now) {
+  const auto address = numeric_address(coordinator_.host);
+  if (!address) return try_again(address.error().message, now);
+  connecting_to_ = {*address, coordinator_.port};
+  auto socket = begin_connecting(connecting_to_);
+  if (!socket) return try_again(socket.error().message, now);
+  connecting_ = std::move(*socket);
+  state_ = State::kConnecting;
+  due_ = now + kConnectTimeout;
+}
+
+void CoordinatorClient::carry(Time now) {
+  if (state_ == State::kConnecting) on_connected(now);
+  if (state_ == State::kJoining || state_ == State::kJoined) read(now);
+  if (state_ == State::kFailed || now < next_deadline()) return;
+  if (state_ == State::kJoined) {
+    const auto seconds = std::chrono::ceil<std::chrono::seconds>(keep_alive()).count();
+    fail("the coordinator at " + target() + " sent nothing for " + std::to_string(seconds) + " s");
+  } else if (state_ == State::kPausing && now < deadline_) {
+    begin(now);
+  } else if (state_ == State::kConnecting) {
+    try_again(cannot_connect(connecting_to_, ETIMEDOUT).message, now);
+  } else {
+    on_wrong_answer(now);
+  }
+}
+
+// Also where the socket is not ready yet: then there is no error, and nothing can be sent.
+void CoordinatorClient::on_connected(Time now) {
+  const auto reached = connected(connecting_, connecting_to_);
+  if (!reached) return try_again(reached.error().message, now);
+  if (!peer_host(connecting_)) return;
+  own_address_ = bound_host(connecting_).value_or("");
+  connection_ = LineConnection(std::move(connecting_));
+  state_ = State::kJoining;
+  due_ = now + kAnswerTimeout;
+  connection_.send(line_of(join_));
+}
+
+void CoordinatorClient::read(Time now) {
+  connection_.flush();
+  const auto lines = connection_.receive(kLongestLine);
+  if (!lines && state_ == State::kJoined) return fail("the coordinator at " + target() + " " + lines.error().message);
+  if (!lines) return on_wrong_answer(now);
+  for (const std::string& line : *lines) {
+    const auto message = parse_message(line);
+    if (!message) return on_wrong_answer(now);
+    receive(*message, now);
+    if (state_ != State::kJoining && state_ != State::kJoined) return;
+  }
+  if (state_ == State::kJoined && !lines->empty()) {
+    due_ = after(now, keep_alive());
+  }
+}
+
+void CoordinatorClient::receive(const AgentMessage& message, Time now) {
+  if (const auto* welcome = std::get_if<Welcome>(&message)) {
+    keep_alive_ = *welcome;
+    state_ = State::kJoined;
+  } else if (const auto* refused = std::get_if<Refused>(&message)) {
+    // What may pass, as a node that is not yet known to be lost, does so within a keep-alive.
+    if (!refused_until_) refused_until_ = after(now, keep_alive() + Seconds(1));
+    const std::string problem = target() + " refuses this node: " + refused->reason;
+    if (refused->may_retry && now < *refused_until_) return try_again(problem, now);
+    fail(problem);
+  } else if (const auto* alive = std::get_if<Alive>(&message)) {
+    send(Alive{clock_now(), alive->clock});
+  } else {
+    messages_.push_back(message);
+  }
+}
+
+void CoordinatorClient::send(const AgentMessage& message) {
+  if (state_ == State::kJoined) connection_.send(line_of(message));
+}
+
+// A coordinator that is about to end does so too.
+void CoordinatorClient::on_wrong_answer(Time now) {
+  constexpr int kMost = 3;
+  const std::string problem = target() +
+                              " does not answer as a coordinator of torchbridge run does: it may be a "
+                              "torchrun, or another program has the port: choose another with --rdzv-endpoint";
+  if (++wrong_answers_ == kMost) return fail(problem);
+  try_again(problem, now);
+}
+
+void CoordinatorClient::try_again(const std::string& problem, Time now) {
+  connecting_ = Socket();
+  connection_ = LineConnection();
+  const bool is_gone = !is_first_ && problem.ends_with(std::strerror(ECONNREFUSED));
+  if (now >= deadline_ || is_gone) return fail(problem);
+  state_ = State::kPausing;
+  due_ = now + pause_;
+  pause_ = std::min(pause_ * 2, kLongestPause);
+}
+
+void CoordinatorClient::fail(const std::string& problem) {
+  was_joined_ = state_ == State::kJoined;
+  failure_ = problem;
+  state_ = State::kFailed;
+  connecting_ = Socket();
+  connection_ = LineConnection();
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,78 @@
+// An agent's connection to the coordinator of its run.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bridge/coordination/agent_message.h"
+#include "bridge/coordination/coordination_time.h"
+#include "bridge/coordination/line_connection.h"
+
+namespace torchbridge {
+
+// Passive: its owner waits for descriptor() and next_deadline(), and calls carry(). Connects again where nobody listens
+// yet. Resolves the host's name, and so may wait as long as the system's resolver does. One thread.
+class CoordinatorClient {
+ public:
+  using Time = CoordinationTime;
+
+  // Begins to connect; gives up at `deadline`. `is_first` false: the coordinator was there before, so that a host
+  // where nobody listens ends it at once.
+  CoordinatorClient(Endpoint coordinator, Join join, Time now, Time deadline, bool is_first = true);
+
+  int descriptor() const;        // -1 between two attempts
+  std::uint32_t events() const;  // as of epoll and poll
+  Time next_deadline() const;
+  void carry(Time now);
+
+  bool has_joined() const { return state_ == State::kJoined; }
+  // Why there is no connection any more, once there is none.
+  const std::optional<std::string>& failure() const { return failure_; }
+  // It was there, and is not any more.
+  bool is_lost() const { return failure_.has_value() && was_joined_; }
+  // The address of this host that the coordinator sees. REQUIRES: has_joined().
+  const std::string& own_address() const { return own_address_; }
+
+  // REQUIRES: has_joined(). Nothing where the connection is gone meanwhile.
+  void send(const AgentMessage& message);
+  // The agent needs it no more.
+  void close() { fail("closed"); }
+  std::vector<AgentMessage> take_messages() { return std::exchange(messages_, {}); }
+
+ private:
+  enum class State { kPausing, kConnecting, kJoining, kJoined, kFailed };
+  void begin(Time now);
+  void on_connected(Time now);
+  void read(Time now);
+  void receive(const AgentMessage& message, Time now);
+  void on_wrong_answer(Time now);
+  void try_again(const std::string& problem, Time now);
+  void fail(const std::string& problem);
+  std::chrono::duration<double> keep_alive() const {
+    return std::chrono::duration<double>(keep_alive_.keep_alive_interval) * keep_alive_.keep_alive_attempts;
+  }
+  std::string target() const { return coordinator_.host + ":" + std::to_string(coordinator_.port); }
+
+  Endpoint coordinator_;
+  Join join_;
+  Time deadline_;
+  bool is_first_;
+  State state_ = State::kPausing;
+  std::optional<std::string> failure_;
+  bool was_joined_ = false;
+  Time due_;  // of the state: the next attempt, the end of this one, or the end of the keep-alive
+  std::chrono::milliseconds pause_{0};
+  int wrong_answers_ = 0;
+  std::optional<Time> refused_until_;  // with a reason that may pass
+  Socket connecting_;
+  Endpoint connecting_to_;
+  LineConnection connection_;
+  std::string own_address_;
+  Welcome keep_alive_;
+  std::vector<AgentMessage> messages_;
+};
+
+}  // namespace torchbridge

@@ -1,0 +1,196 @@
+#include "bridge/coordination/coordinator_server.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "bridge/base/env_map.h"
+
+namespace torchbridge {
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+
+constexpr MemberId kListener = 0;
+
+// The first bytes of a client of PyTorch's TCPStore: the query to validate, and its magic number (TCPStore.cpp).
+constexpr std::string_view kStoreClient("\x00\xce\xf7\x85\x3c", 5);
+
+}  // namespace
+
+Result<CoordinatorServer> CoordinatorServer::open(Socket listener, Coordinator coordinator) {
+  Socket epoll(epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll.open()) return Error{std::string("cannot wait for other nodes: ") + std::strerror(errno)};
+  fcntl(listener.descriptor(), F_SETFL, fcntl(listener.descriptor(), F_GETFL) | O_NONBLOCK);
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = kListener}};
+  if (epoll_ctl(epoll.descriptor(), EPOLL_CTL_ADD, listener.descriptor(), &event) != 0) {
+    return Error{std::string("cannot wait for other nodes: ") + std::strerror(errno)};
+  }
+  return CoordinatorServer(std::move(listener), std::move(epoll), std::move(coordinator));
+}
+
+CoordinatorServer::CoordinatorServer(Socket listener, Socket epoll, Coordinator coordinator)
+    : listener_(std::move(listener)),
+      epoll_(std::move(epoll)),
+      coordinator_(std::move(coordinator)),
+      keep_alive_(coordinator_.keep_alive()) {}
+
+CoordinatorServer::Time CoordinatorServer::next_deadline() const {
+  return std::min(next_sweep_, coordinator_.next_deadline());
+}
+
+// What has come is read before anybody is found silent: this process may have been stopped for a while.
+void CoordinatorServer::carry(Time now) {
+  constexpr int kMostEvents = 256;
+  epoll_event events[kMostEvents];
+  for (int count = kMostEvents; count == kMostEvents;) {
+    count = epoll_wait(epoll_.descriptor(), events, kMostEvents, 0);
+    for (int i = 0; i < count; ++i) {
+      const auto id = static_cast<MemberId>(events[i].data.u64);
+      if (id == kListener) {
+        accept_all(now);
+      } else if (peers_.contains(id)) {
+        read(id, now);
+      }
+    }
+  }
+  if (now >= next_sweep_) sweep(now);
+  coordinator_.pass_time(now);
+  deliver(now);
+}
+
+void CoordinatorServer::stop(int signal, Time now) {
+  coordinator_.stop(signal, now);
+  deliver(now);
+}
+
+void CoordinatorServer::accept_all(Time now) {
+  for (;;) {
+    Socket socket(accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!socket.open()) return;
+    const MemberId id = next_id_++;
+    Peer& peer = peers_[id];
+    peer.address = peer_host(socket).value_or("an unknown address");
+    peer.connection = LineConnection(std::move(socket));
+    peer.last_heard = peer.last_sent = now;
+    watch(id, peer, EPOLL_CTL_ADD);
+    next_sweep_ =
+        std::min(next_sweep_, after(now, std::min<Seconds>(kHelloDeadline, Seconds(keep_alive_.keep_alive_interval))));
+  }
+}
+
+void CoordinatorServer::watch(MemberId id, const Peer& peer, int operation) const {
+  epoll_event event{.events = peer.connection.events(), .data = {.u64 = static_cast<std::uint64_t>(id)}};
+  epoll_ctl(epoll_.descriptor(), operation, peer.connection.descriptor(), &event);
+}
+
+void CoordinatorServer::read(MemberId id, Time now) {
+  Peer& peer = peers_.at(id);
+  peer.connection.flush();
+  const auto lines = peer.connection.receive(peer.has_joined ? kLongestLine : kLongestFirstLine);
+  if (!lines) return close(id, lines.error().message, now);
+  if (!peer.has_joined && peer.connection.unfinished().starts_with(kStoreClient)) {
+    if (!has_seen_torchrun_) {
+      lines_.push_back("an agent of torchrun on " + peer.address +
+                       " tries to join, and cannot: start all nodes by torchbridge run");
+    }
+    has_seen_torchrun_ = true;
+    return close(id, "is of torchrun", now);
+  }
+  peer.last_heard = now;
+  for (const std::string& line : *lines) {
+    const auto message = parse_message(line);
+    if (!message) return close(id, "sent what is no message: " + printable(line), now);
+    receive(id, peer, *message, now);
+  }
+  watch(id, peer, EPOLL_CTL_MOD);
+}
+
+void CoordinatorServer::receive(MemberId id, Peer& peer, const AgentMessage& message, Time now) {
+  if (peer.is_closing) return;
+  if (const auto* alive = std::get_if<Alive>(&message)) {
+    const double round_trip = clock_now() - alive->answered_clock;
+    if (alive->answered_clock == 0 || round_trip < 0 || round_trip / 2 > peer.clock_error) return;
+    peer.clock_error = round_trip / 2;
+    coordinator_.set_clock(id, alive->clock - alive->answered_clock - round_trip / 2, peer.clock_error);
+  } else if (std::holds_alternative<StatusQuery>(message)) {
+    send(id, RunStatus{coordinator_.status_json()}, now);
+    close_when_sent(id);
+  } else if (const auto* join = std::get_if<Join>(&message); join && !peer.has_joined) {
+    peer.has_joined = true;
+    ++members_;
+    coordinator_.join(id, *join, now);
+    send(id, Alive{clock_now(), 0}, now);
+  } else {
+    coordinator_.receive(id, message, now);
+  }
+}
+
+void CoordinatorServer::sweep(Time now) {
+  const Seconds interval(keep_alive_.keep_alive_interval);
+  next_sweep_ = Time::max();
+  std::vector<MemberId> silent;
+  for (auto& [id, peer] : peers_) {
+    const Time lost_at =
+        after(peer.last_heard, peer.has_joined ? interval * keep_alive_.keep_alive_attempts : Seconds(kHelloDeadline));
+    if (now >= lost_at) {
+      silent.push_back(id);
+      continue;
+    }
+    if (peer.has_joined && now >= after(peer.last_sent, interval)) send(id, Alive{clock_now(), 0}, now);
+    next_sweep_ = std::min({next_sweep_, lost_at, after(peer.last_sent, interval)});
+  }
+  const auto seconds = std::chrono::ceil<std::chrono::seconds>(interval * keep_alive_.keep_alive_attempts).count();
+  for (const MemberId id : silent) close(id, "sent nothing for " + std::to_string(seconds) + " s", now);
+}
+
+// Also what follows from what is sent: a connection that fails now is noticed when it is read.
+void CoordinatorServer::deliver(Time now) {
+  for (const auto& outgoing : coordinator_.take_outgoing()) {
+    const auto peer = peers_.find(outgoing.to);
+    if (peer == peers_.end()) continue;
+    send(outgoing.to, outgoing.message, now);
+    if (outgoing.disconnects) close_when_sent(outgoing.to);
+  }
+  for (const MemberId id : std::exchange(closing_, {})) {
+    const auto peer = peers_.find(id);
+    if (peer == peers_.end()) continue;
+    if (peer->second.connection.has_unsent()) {
+      closing_.push_back(id);
+    } else {
+      close(id, "was refused", now);
+    }
+  }
+}
+
+void CoordinatorServer::close_when_sent(MemberId id) {
+  peers_.at(id).is_closing = true;
+  closing_.push_back(id);
+}
+
+std::vector<std::string> CoordinatorServer::take_lines() {
+  auto lines = coordinator_.take_lines();
+  lines.insert(lines.end(), lines_.begin(), lines_.end());
+  lines_.clear();
+  return lines;
+}
+
+void CoordinatorServer::send(MemberId id, const AgentMessage& message, Time now) {
+  Peer& peer = peers_.at(id);
+  peer.connection.send(line_of(message));
+  peer.last_sent = now;
+  watch(id, peer, EPOLL_CTL_MOD);
+}
+
+void CoordinatorServer::close(MemberId id, const std::string& how, Time now) {
+  const bool was_member = peers_.at(id).has_joined;
+  peers_.erase(id);
+  if (!was_member) return;
+  --members_;
+  coordinator_.lose(id, how, now);
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,66 @@
+#include "bridge/coordination/round_plan.h"
+
+#include <algorithm>
+#include <climits>
+#include <map>
+
+namespace torchbridge {
+namespace {
+
+// The candidates by position. An open position of the round before is null until it is filled or closed.
+std::vector<const Candidate*> positions_of(const std::vector<Candidate>& candidates, int active) {
+  std::vector<const Candidate*> positions, added;
+  for (const Candidate& candidate : candidates) {
+    if (candidate.previous_slot < 0) {
+      added.push_back(&candidate);
+      continue;
+    }
+    const auto slot = static_cast<std::size_t>(candidate.previous_slot);
+    positions.resize(std::max(positions.size(), slot + 1));
+    positions[slot] = &candidate;
+  }
+  std::stable_sort(added.begin(), added.end(), [](const Candidate* left, const Candidate* right) {
+    const auto position = [](const Candidate* candidate) { return candidate->order < 0 ? INT_MAX : candidate->order; };
+    return position(left) < position(right);
+  });
+  auto next = added.begin();
+  for (auto& position : positions) {
+    if (position == nullptr && next != added.end()) position = *next++;
+  }
+  std::erase(positions, nullptr);
+  positions.insert(positions.end(), next, added.end());
+  positions.resize(std::min(positions.size(), static_cast<std::size_t>(active)));
+  return positions;
+}
+
+}  // namespace
+
+std::vector<RoundPlace> plan_round(const std::vector<Candidate>& candidates, int active) {
+  std::vector<RoundPlace> places;
+  std::map<std::string, int> node_ranks, workers_of_node;
+  int ranks = 0, nodes = 0;
+  const auto positions = positions_of(candidates, active);
+  for (const Candidate* candidate : positions) {
+    RoundPlace place;
+    place.member = candidate->member;
+    place.slot = static_cast<int>(places.size());
+    const auto [known, is_new] = node_ranks.emplace(candidate->node, nodes);
+    place.node_rank = candidate->node.empty() ? nodes : known->second;
+    if (candidate->node.empty() || is_new) ++nodes;
+    place.first_rank = ranks;
+    ranks += candidate->workers;
+    int& on_node = workers_of_node[candidate->node];
+    place.first_local_rank = candidate->node.empty() ? 0 : on_node;
+    on_node += candidate->workers;
+    places.push_back(place);
+  }
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const Candidate& candidate = *positions[i];
+    places[i].node_count = nodes;
+    places[i].world_size = ranks;
+    places[i].local_world_size = candidate.node.empty() ? candidate.workers : workers_of_node[candidate.node];
+  }
+  return places;
+}
+
+}  // namespace torchbridge
