@@ -177,6 +177,8 @@ Round NodeRounds::round_of(const StartRound& start) {
 
 void NodeRounds::conclude(const AttemptReport& attempt, bool can_restart) {
   ends_.push_back(torchbridge::end_of(attempt, can_restart));
+  // The workers were killed because of it: the coordinator is to see this agent as lost.
+  if (context_.is_guardian_gone) return client_.close();
   client_.send(Ended{attempt, can_restart, "", 0});
 }
 

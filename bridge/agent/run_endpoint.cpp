@@ -10,7 +10,7 @@
 namespace torchbridge {
 namespace {
 
-constexpr int kStaticPort = 29500, kEndpointPort = 29400;  // torchrun's defaults
+constexpr int kStaticPort = 29500;  // torchrun's default
 
 bool names_endpoint(const RunOptions& options) {
   return !options.rdzv_endpoint.empty() || options.master_addr != RunOptions().master_addr || options.master_port;
@@ -79,7 +79,7 @@ Result<RunEndpoint> from_c10d(const RunOptions& options, const LaunchedTask& tas
   const auto endpoint = parse_endpoint(options.rdzv_endpoint.empty() ? "localhost" : options.rdzv_endpoint);
   if (!endpoint) return endpoint.error();
   run.coordinator = *endpoint;
-  if (run.coordinator.port == 0) run.coordinator.port = kEndpointPort;
+  if (run.coordinator.port == 0) run.coordinator.port = kRendezvousPort;
   if (task.count > 1) run.order = task.rank;
   const auto is_host = options.rdzv_conf.find("is_host");
   const bool is_given = is_host != options.rdzv_conf.end();

@@ -6,11 +6,12 @@
 
 #include "bridge/base/env_map.h"
 #include "bridge/cli/command_line_end.h"
+#include "bridge/core/endpoint.h"
 #include "bridge/run_values/run_options.h"
 
 namespace torchbridge {
 
-enum class Command { kEnv, kExec, kExplain, kRun };
+enum class Command { kEnv, kExec, kExplain, kRun, kStatus };
 enum class EnvFormat { kShell, kJson };
 
 struct CliOptions {
@@ -20,6 +21,7 @@ struct CliOptions {
   double timeout_s = 60;
   std::vector<std::string> program;  // of exec, with its arguments; not empty then
   RunOptions run;                    // of run and launch
+  Endpoint run_endpoint;             // of status
 };
 
 // Throws CommandLineEnd.

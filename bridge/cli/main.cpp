@@ -1,4 +1,4 @@
-// torchbridge env | exec | explain | launch | run
+// torchbridge env | exec | explain | launch | run | status
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include "bridge/agent/agent.h"
 #include "bridge/cli/cli_options.h"
 #include "bridge/cli/scancel_step.h"
+#include "bridge/coordination/run_status.h"
 #include "bridge/host/exec_arguments.h"
 #include "bridge/launch/error_reporter.h"
 #include "bridge/launch/launch.h"
@@ -106,12 +107,20 @@ int run(const CliOptions& line, const EnvMap& environment) {
   return become_program(*task, complete, line.program);
 }
 
+int print_run_status(const CliOptions& line) {
+  const auto status = ask_run_status(line.run_endpoint, std::chrono::seconds(10));
+  if (!status) return print_message(status.error().message);
+  std::fputs(line.format == EnvFormat::kJson ? status->c_str() : run_status_table(*status).c_str(), stdout);
+  return EXIT_SUCCESS;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const EnvMap environment = without_outer_launch(EnvMap::from(environ));
   try {
     const CliOptions line = parse_cli_options(argc, argv, environment);
+    if (line.command == Command::kStatus) return print_run_status(line);
     return line.command == Command::kRun ? run_agent(line.run, environment) : run(line, environment);
   } catch (const CommandLineEnd& end) {
     if (end.exit_code != 0) return fail({end.text}, environment, end.exit_code);

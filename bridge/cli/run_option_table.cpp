@@ -6,6 +6,7 @@
 #include "bridge/base/env_map.h"
 #include "bridge/base/take_until.h"
 #include "bridge/cli/run_option_values.h"
+#include "bridge/core/endpoint.h"
 
 namespace torchbridge {
 namespace {

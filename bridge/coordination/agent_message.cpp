@@ -4,9 +4,9 @@
 
 #include "bridge/base/env_map.h"
 
-using Json = nlohmann::json;
-
 namespace nlohmann {
+
+using Json = json;
 
 // Nanoseconds since 1970.
 template <>
@@ -40,6 +40,8 @@ struct adl_serializer<std::optional<T>> {
 
 namespace torchbridge {
 
+using Json = nlohmann::json;
+
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Endpoint, host, port)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ErrorRecord, message, callstack, time)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WorkerReport, rank, local_rank, pid, host, wait_status, time, is_ended_by_agent,
@@ -54,7 +56,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Leave, signal)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Alive, clock, answered_clock)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StatusQuery, run_id)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Welcome, keep_alive_interval, keep_alive_attempts)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Refused, reason, may_retry)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Refused, reason, retry_seconds)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StartRound, round, run_id, node_rank, node_count, first_rank, world_size,
                                    first_local_rank, local_world_size, store, restart_count, max_restarts)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StopWorkers, reason, after_grace)

@@ -68,7 +68,7 @@ struct Welcome {
 };
 struct Refused {
   std::string reason;
-  bool may_retry = false;  // the reason may pass within a keep-alive
+  double retry_seconds = 0;  // the reason may pass within this time; 0: it does not
 };
 struct StartRound {
   int round = 0;  // from 0, also those that begin because nodes come and go

@@ -15,7 +15,7 @@ namespace torchbridge {
 namespace {
 
 using Seconds = std::chrono::duration<double>;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr Seconds kQuiet{10};  // of waiting for nodes, before a line says who is there
 
@@ -47,11 +47,9 @@ Coordinator::Coordinator(CoordinatorRules rules, RunReport report, int restarts,
   gather(now);
 }
 
-void Coordinator::refuse(MemberId member, const std::string& reason, bool may_retry) {
-  outgoing_.push_back({member, Refused{reason, may_retry}, true});
-}
-
 std::optional<Refused> Coordinator::reason_to_refuse(const Join& join) const {
+  // A node that is gone, and is not yet known to be, may be why there is no place.
+  const double until_lost = rules_.keep_alive.keep_alive_interval * (rules_.keep_alive.keep_alive_attempts + 1);
   if (join.protocol != kAgentProtocol) {
     return Refused{"its torchbridge speaks protocol " + std::to_string(join.protocol) + ", and that of " +
                    report_.host + " " + std::to_string(kAgentProtocol) + ": install one version on all nodes"};
@@ -67,18 +65,21 @@ std::optional<Refused> Coordinator::reason_to_refuse(const Join& join) const {
   }
   for (const auto& [id, member] : members_) {
     if (join.order < 0 || member.join.order != join.order || member.is_leaving) continue;
-    return Refused{"node rank " + std::to_string(join.order) + " is that of " + name_of(member.join), true};
+    return Refused{"node rank " + std::to_string(join.order) + " is that of " + name_of(member.join), until_lost};
   }
   if (static_cast<int>(members_.size()) >= rules_.shape.max_nodes) {
     return Refused{"the run '" + printable(rules_.run_id) + "' has its " + count_of_nodes(rules_.shape.max_nodes) +
                        " (" + nodes_text() + "): for another run give another --rdzv-id and --rdzv-endpoint",
-                   true};
+                   until_lost};
   }
   return std::nullopt;
 }
 
 void Coordinator::join(MemberId id, const Join& join, Time now) {
-  if (const auto refused = reason_to_refuse(join)) return refuse(id, refused->reason, refused->may_retry);
+  if (const auto refused = reason_to_refuse(join)) {
+    outgoing_.push_back({id, *refused, true});
+    return;
+  }
   members_[id].join = join;
   send(id, rules_.keep_alive);
   pass_time(now);
@@ -263,13 +264,12 @@ void Coordinator::conclude(Time now) {
   if (start_failure_) {
     return end_run(start_failure_->start_exit_code, start_failure_host_ + ": " + start_failure_->start_error);
   }
-  const bool has_succeeded = cause_ == Cause::kNone && attempt_.failures.empty();
-  if (cause_ == Cause::kMembership && can_restart_) {
-    gather(now);
-    return;
-  }
-  if (has_succeeded) return end_run(0, "");
-  ends_.push_back(end_of(attempt_, can_restart_));
+  if (cause_ == Cause::kNone && attempt_.failures.empty()) return end_run(0, "");
+  const AttemptEnd attempt_end = end_of(attempt_, can_restart_);
+  // Without a failure of its own it ended because of who came or went.
+  const bool is_interrupted = cause_ == Cause::kMembership || attempt_end.failures.empty();
+  if (is_interrupted && cause_ != Cause::kUser && can_restart_) return gather(now);
+  ends_.push_back(attempt_end);
   const Decision decision = decide(ends_, restarts_, {rules_.shape.max_restarts, rules_.restart_backoff, stop_signal_});
   report_.reason = decision.reason;
   if (decision.next == Decision::Next::kEnd) return end_run(decision.exit_code, "");
@@ -317,7 +317,7 @@ std::string Coordinator::nodes_text() const {
 
 std::string Coordinator::status_json() const {
   constexpr const char* kPhases[] = {"gathering", "running", "stopping", "ended"};
-  Json nodes = Json::array();
+  OrderedJson nodes = OrderedJson::array();
   for (const auto& [id, member] : members_) {
     const char* state = member.is_leaving ? "leaving" : member.runs ? "running" : member.store ? "waiting" : "joining";
     nodes.push_back({{"host", member.join.host},
@@ -327,19 +327,19 @@ std::string Coordinator::status_json() const {
                      {"first_rank", member.first_rank},
                      {"workers", member.join.workers}});
   }
-  const Json object = {{"run_id", rules_.run_id},
-                       {"program", report_.program},
-                       {"coordinator", report_.host},
-                       {"phase", kPhases[static_cast<int>(phase_)]},
-                       {"round", std::max(round_, 0)},
-                       {"restarts", restarts_},
-                       {"max_restarts", rules_.shape.max_restarts},
-                       {"min_nodes", rules_.shape.min_nodes},
-                       {"max_nodes", rules_.shape.max_nodes},
-                       {"active_nodes", rules_.shape.active_nodes},
-                       {"nodes", nodes},
-                       {"last_failure", last_failure_}};
-  return object.dump(2, ' ', true, Json::error_handler_t::replace) + "\n";
+  const OrderedJson object = {{"run_id", rules_.run_id},
+                              {"program", report_.program},
+                              {"coordinator", report_.host},
+                              {"phase", kPhases[static_cast<int>(phase_)]},
+                              {"round", std::max(round_, 0)},
+                              {"restarts", restarts_},
+                              {"max_restarts", rules_.shape.max_restarts},
+                              {"min_nodes", rules_.shape.min_nodes},
+                              {"max_nodes", rules_.shape.max_nodes},
+                              {"active_nodes", rules_.shape.active_nodes},
+                              {"nodes", nodes},
+                              {"last_failure", last_failure_}};
+  return object.dump(2, ' ', true, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 }  // namespace torchbridge

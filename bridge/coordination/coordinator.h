@@ -83,7 +83,6 @@ class Coordinator {
     double clock_difference = 0, clock_error = 0;
   };
 
-  void refuse(MemberId member, const std::string& reason, bool may_retry = false);
   std::optional<Refused> reason_to_refuse(const Join& join) const;
   void gather(Time now);
   void try_to_begin(Time now);

@@ -61,8 +61,8 @@ void CoordinatorClient::carry(Time now) {
   if (state_ == State::kJoined) {
     const auto seconds = std::chrono::ceil<std::chrono::seconds>(keep_alive()).count();
     fail("the coordinator at " + target() + " sent nothing for " + std::to_string(seconds) + " s");
-  } else if (state_ == State::kPausing && now < deadline_) {
-    begin(now);
+  } else if (state_ == State::kPausing) {
+    now < deadline_ ? begin(now) : fail(problem_);
   } else if (state_ == State::kConnecting) {
     try_again(cannot_connect(connecting_to_, ETIMEDOUT).message, now);
   } else {
@@ -104,9 +104,9 @@ void CoordinatorClient::receive(const AgentMessage& message, Time now) {
     state_ = State::kJoined;
   } else if (const auto* refused = std::get_if<Refused>(&message)) {
     // What may pass, as a node that is not yet known to be lost, does so within a keep-alive.
-    if (!refused_until_) refused_until_ = after(now, keep_alive() + Seconds(1));
+    if (!refused_until_) refused_until_ = after(now, Seconds(refused->retry_seconds));
     const std::string problem = target() + " refuses this node: " + refused->reason;
-    if (refused->may_retry && now < *refused_until_) return try_again(problem, now);
+    if (now < *refused_until_) return try_again(problem, now);
     fail(problem);
   } else if (const auto* alive = std::get_if<Alive>(&message)) {
     send(Alive{clock_now(), alive->clock});
@@ -134,6 +134,7 @@ void CoordinatorClient::try_again(const std::string& problem, Time now) {
   connection_ = LineConnection();
   const bool is_gone = !is_first_ && problem.ends_with(std::strerror(ECONNREFUSED));
   if (now >= deadline_ || is_gone) return fail(problem);
+  problem_ = problem;
   state_ = State::kPausing;
   due_ = now + pause_;
   pause_ = std::min(pause_ * 2, kLongestPause);

@@ -62,6 +62,7 @@ class CoordinatorClient {
   bool is_first_;
   State state_ = State::kPausing;
   std::optional<std::string> failure_;
+  std::string problem_;  // of the last attempt
   bool was_joined_ = false;
   Time due_;  // of the state: the next attempt, the end of this one, or the end of the keep-alive
   std::chrono::milliseconds pause_{0};

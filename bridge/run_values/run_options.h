@@ -81,6 +81,8 @@ struct RunOptions {
   std::string json_summary;  // a file, or empty
 };
 
+inline constexpr int kRendezvousPort = 29400;  // of --rdzv-endpoint where it has none, as in torchrun
+
 // What options.rdzv_conf gives, which the command line has checked.
 RendezvousTimes rendezvous_times(const RunOptions& options);
 

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstring>
 #include <fstream>
+#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -103,6 +104,13 @@ int Process::wait(Clock::time_point deadline) {
 
 std::string Process::out() const { return read_file(output_.string() + ".out"); }
 std::string Process::error() const { return read_file(output_.string() + ".err"); }
+
+Words lines_of(const std::string& text) {
+  Words lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
 
 bool eventually(const std::function<bool()>& fact, std::chrono::milliseconds time) {
   const auto deadline = Clock::now() + time;

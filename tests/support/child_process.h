@@ -38,5 +38,8 @@ class Process {
   std::filesystem::path output_;
 };
 
+// Without their newlines.
+Words lines_of(const std::string& text);
+
 // Waits until `fact` holds; false when it does not within the time.
 bool eventually(const std::function<bool()>& fact, std::chrono::milliseconds time = std::chrono::seconds(30));

@@ -37,17 +37,10 @@ TEST(WorkerCount, CountsWhatTheProcessMayUse) {
   }
 }
 
-TEST(WorkerCount, IsTheMachinesForTheOneTaskOfALauncher) {
-  const EnvMap slurm = {{"SLURM_JOB_ID", "7"},         {"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"},
-                        {"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_NODEID", "0"},  {"SLURM_LOCALID", "0"},
-                        {"SLURM_STEP_NODELIST", "n1"}, {"SLURM_GTIDS", "0"},   {"SLURM_STEP_TASKS_PER_NODE", "1"}};
-  const auto tasks = launched_task(slurm);
-  ASSERT_TRUE(tasks) << tasks.error().message;
-  EXPECT_EQ(tasks->count, 1);
-  EXPECT_EQ(*worker_count("", true, slurm, machine_of(0, {0, 1, 2})), 3);
-  EXPECT_EQ(*worker_count("", true, slurm, machine_of(4, {0, 1, 2})), 4);
-  EXPECT_EQ(*worker_count("2", true, slurm, machine_of(4, {0, 1, 2})), 2);
-  EXPECT_EQ(launched_task({})->count, 0);
+TEST(WorkerCount, IsTheMachinesForTheOneTaskOfItsNode) {
+  EXPECT_EQ(*worker_count("", true, {}, machine_of(0, {0, 1, 2})), 3);
+  EXPECT_EQ(*worker_count("", true, {}, machine_of(4, {0, 1, 2})), 4);
+  EXPECT_EQ(*worker_count("2", true, {}, machine_of(4, {0, 1, 2})), 2);
   EXPECT_EQ(*worker_count("", false, {}, machine_of(4, {0, 1, 2})), 1);
 }
 

@@ -1,0 +1,395 @@
+// torchbridge run over several nodes, which are agents on this host: joined, killed, stopped and joined again.
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <deque>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "bridge/host/process_tree.h"
+#include "bridge/net/socket.h"
+#include "tests/support/child_process.h"
+#include "tests/support/free_port.h"
+#include "tests/support/process_state.h"
+#include "tests/support/temporary_folder.h"
+
+namespace {
+
+using std::chrono::seconds;
+
+// The agents of one run, with a folder $F that all workers share, and one endpoint.
+class Nodes {
+ public:
+  Nodes(Words options, std::string script) : options_(std::move(options)), script_(std::move(script)) {}
+
+  // Starts one more agent; `more` comes after the options of all.
+  Process& add(const Words& more = {}) {
+    Words command = {TORCHBRIDGE, "run", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint()};
+    command.insert(command.end(), options_.begin(), options_.end());
+    command.insert(command.end(), more.begin(), more.end());
+    command.insert(command.end(), {"sh", "-c", script_});
+    const Variables variables = {{"F", folder_.path()}, {"TMPDIR", folder_.path()}};
+    agents_.emplace_back(command, variables, folder_ / ("agent" + std::to_string(agents_.size())));
+    return agents_.back();
+  }
+  // The first one coordinates.
+  void add_all(int count) {
+    add();
+    ASSERT_TRUE(eventually([&] { return torchbridge::connect_to({"127.0.0.1", port_}, seconds(1)).operator bool(); }));
+    for (int i = 1; i < count; ++i) add();
+  }
+  Process& operator[](std::size_t i) { return agents_[i]; }
+  int wait(std::size_t i, seconds time = seconds(60)) {
+    return agents_[i].wait(std::chrono::steady_clock::now() + time);
+  }
+  void expect_all(int code) {
+    for (std::size_t i = 0; i < agents_.size(); ++i) EXPECT_EQ(wait(i), code) << i << ": " << agents_[i].error();
+  }
+  // Of all agents, sorted.
+  Words out() const {
+    Words lines;
+    for (const Process& agent : agents_) {
+      for (std::string& line : lines_of(agent.out())) lines.push_back(std::move(line));
+    }
+    std::sort(lines.begin(), lines.end());
+    return lines;
+  }
+  // "ATTEMPT RANK/WORLD_SIZE" lines, which the workers write, of one round.
+  Words of_round(const std::string& world_size, const std::string& restart = "0") const {
+    Words lines;
+    for (const std::string& line : out()) {
+      if (line.starts_with(restart + " ") && line.ends_with("/" + world_size)) lines.push_back(line);
+    }
+    return lines;
+  }
+  bool eventually_runs(const Words& lines, const std::string& world_size, const std::string& restart = "0") const {
+    return eventually([&] { return of_round(world_size, restart) == lines; });
+  }
+  std::string errors() const {
+    std::string text;
+    for (const Process& agent : agents_) text += agent.error();
+    return text;
+  }
+  std::string endpoint() const { return "127.0.0.1:" + std::to_string(port_); }
+  int port() const { return port_; }
+  const TemporaryFolder& folder() const { return folder_; }
+  void write(const std::string& name) const { folder_.write(name, ""); }
+
+ private:
+  int port_ = free_port();
+  Words options_;
+  std::string script_;
+  TemporaryFolder folder_;
+  std::deque<Process> agents_;
+};
+
+// What workers print of their round; then they wait for the file `go`.
+constexpr char kShow[] = "echo $TORCHELASTIC_RESTART_COUNT $RANK/$WORLD_SIZE;";
+constexpr char kWaitForGo[] = "while [ ! -e $F/go ]; do sleep 0.01; done;";
+const std::string kShowAndWait = std::string(kShow) + kWaitForGo;
+// A loss is noticed within 2 s, and no node is waited for longer than 1 s.
+constexpr char kQuick[] = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=2";
+
+int count_of(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (auto at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST(AgentNodes, NumberRanksAgentByAgent) {
+  Nodes nodes({"--nnodes", "3", "--rdzv-id", "job"},
+              "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE "
+              "$TORCHELASTIC_RUN_ID $MASTER_ADDR:$MASTER_PORT ${TORCHBRIDGE_LISTEN_FD:+socket}");
+  for (const char* workers : {"2", "2", "2"}) nodes.add({"--nproc-per-node", workers});
+  nodes.expect_all(0);
+  const Words lines = nodes.out();
+  ASSERT_EQ(lines.size(), 6u);
+  const std::string master =
+      lines[0].substr(lines[0].find(" job ") + 5, lines[0].rfind(' ') - lines[0].find(" job ") - 5);
+  for (int rank = 0; rank < 6; ++rank) {
+    const std::string local = std::to_string(rank % 2), node = std::to_string(rank / 2);
+    EXPECT_EQ(lines[rank],
+              std::to_string(rank) + "/6 " + local + "/2 " + node + "/3 job " + master + (rank == 0 ? " socket" : ""));
+  }
+  EXPECT_EQ(nodes.errors(), "");
+}
+
+TEST(AgentNodes, MayHaveDifferentNumbersOfWorkers) {
+  Nodes nodes({"--nnodes", "4"}, "echo $RANK/$WORLD_SIZE $LOCAL_WORLD_SIZE");
+  for (const char* workers : {"7", "8", "8", "8"}) nodes.add({"--nproc-per-node", workers});
+  nodes.expect_all(0);
+  const Words lines = nodes.out();
+  EXPECT_EQ(lines.size(), 31u);
+  EXPECT_EQ(std::count_if(lines.begin(), lines.end(), [](const std::string& line) { return line.ends_with("/31 7"); }),
+            7);
+}
+
+TEST(AgentNodes, StaticNumbersNodesByTheirRank) {
+  Nodes nodes({"--nnodes", "3", "--rdzv-backend", "static"}, kShowAndWait + "echo node $NODE $RANK");
+  // In another order than they are started in.
+  nodes.add({"--node-rank", "2"});
+  nodes.add({"--node-rank", "1"});
+  nodes.add({"--node-rank", "0"});
+  ASSERT_TRUE(nodes.eventually_runs({"0 0/3", "0 1/3", "0 2/3"}, "3"));
+  EXPECT_EQ(lines_of(nodes[0].out()).front(), "0 2/3");
+  EXPECT_EQ(lines_of(nodes[1].out()).front(), "0 1/3");
+  EXPECT_EQ(lines_of(nodes[2].out()).front(), "0 0/3");
+  nodes.write("go");
+  nodes.expect_all(0);
+}
+
+TEST(AgentNodes, AFailureEndsAllWithTheExitCodeOfTheRootCauseAndOneSummary) {
+  Nodes nodes({"--nnodes", "3", "--nproc-per-node", "2", "--json-summary", "/dev/null"},
+              std::string(kShow) + "[ $RANK != 3 ] || exit 7; sleep 60");
+  nodes.add_all(3);
+  nodes.expect_all(7);
+  const std::string errors = nodes.errors();
+  EXPECT_EQ(count_of(errors, "failed after 1 attempt"), 1) << errors;
+  EXPECT_EQ(count_of(errors, "root cause: rank 3 on "), 1) << errors;
+  EXPECT_EQ(count_of(errors, "ended because of it: ranks 0, 1, 2, 4, 5"), 1) << errors;
+  EXPECT_NE(nodes[0].error().find("failed after"), std::string::npos) << "the coordinator prints it";
+}
+
+TEST(AgentNodes, ARestartIsOneForAll) {
+  // Rank 2 fails twice, when all have printed their line.
+  Nodes nodes({"--nnodes", "2", "--nproc-per-node", "2", "--max-restarts", "3"},
+              std::string(kShow) +
+                  "R=$TORCHELASTIC_RESTART_COUNT; [ $R != 2 ] || exit 0; touch $F/up.$R.$RANK; "
+                  "[ $RANK = 2 ] || exec sleep 60; "
+                  "while [ $(ls $F/up.$R.* | wc -l) != 4 ]; do sleep 0.01; done; kill -9 $$");
+  nodes.add_all(2);
+  nodes.expect_all(0);
+  for (const char* restart : {"0", "1", "2"}) {
+    const std::string n = restart;
+    EXPECT_EQ(nodes.of_round("4", n), (Words{n + " 0/4", n + " 1/4", n + " 2/4", n + " 3/4"}));
+  }
+  EXPECT_EQ(count_of(nodes.errors(), "restart 2 of 3"), 1);
+}
+
+TEST(AgentNodes, ACrashLoopEndsAllWithItsReason) {
+  Nodes nodes({"--nnodes", "2", "--max-restarts", "9"}, "[ $RANK != 1 ] || exit 5; sleep 60");
+  nodes.add_all(2);
+  nodes.expect_all(5);
+  EXPECT_EQ(count_of(nodes.errors(), "the same failure 3 times in a row"), 1) << nodes.errors();
+}
+
+TEST(AgentNodes, GoOnWithoutAnAgentThatIsKilledAndUseNoRestart) {
+  Nodes nodes({"--nnodes", "2:3", "--rdzv-conf", kQuick}, "echo $$ >$F/pid.$RANK;" + kShowAndWait);
+  nodes.add_all(3);
+  ASSERT_TRUE(nodes.eventually_runs({"0 0/3", "0 1/3", "0 2/3"}, "3"));
+  nodes[2].signal(SIGKILL);
+  ASSERT_TRUE(nodes.eventually_runs({"0 0/2", "0 1/2"}, "2")) << nodes.errors();
+  nodes.write("go");
+  EXPECT_EQ(nodes.wait(0), 0) << nodes[0].error();
+  EXPECT_EQ(nodes.wait(1), 0) << nodes[1].error();
+  EXPECT_EQ(count_of(nodes.errors(), "is lost: it closed its connection"), 1) << nodes.errors();
+}
+
+TEST(AgentNodes, TakeInOneThatJoinsLater) {
+  Nodes nodes({"--nnodes", "2:3", "--rdzv-conf", kQuick}, kShowAndWait);
+  nodes.add_all(2);
+  ASSERT_TRUE(nodes.eventually_runs({"0 0/2", "0 1/2"}, "2"));
+  nodes.add();
+  ASSERT_TRUE(nodes.eventually_runs({"0 0/3", "0 1/3", "0 2/3"}, "3")) << nodes.errors();
+  nodes.write("go");
+  nodes.expect_all(0);
+}
+
+TEST(AgentNodes, ASpareTakesThePlaceOfOneThatIsLostAndTheOthersKeepTheirRanks) {
+  Nodes nodes({"--nnodes", "3:4", "--active", "3"}, "echo $RANK >>$F/ranks.$PPID;" + kShowAndWait);
+  nodes.add_all(3);
+  ASSERT_TRUE(nodes.eventually_runs({"0 0/3", "0 1/3", "0 2/3"}, "3"));
+  Process& spare = nodes.add();
+  std::size_t lost = 1;  // of the agents behind the coordinator, that with rank 1
+  if (nodes[lost].out() != "0 1/3\n") lost = 2;
+  ASSERT_EQ(nodes[lost].out(), "0 1/3\n");
+  nodes[lost].signal(SIGKILL);
+  ASSERT_TRUE(eventually([&] { return spare.out() == "0 1/3\n"; })) << nodes.errors();
+  EXPECT_TRUE(eventually([&] { return nodes[0].out() == "0 0/3\n0 0/3\n"; }));
+  EXPECT_TRUE(eventually([&] { return nodes[3 - lost].out() == "0 2/3\n0 2/3\n"; }));
+  nodes.write("go");
+  for (std::size_t i = 0; i < 4; ++i) {
+    if (i == lost) continue;
+    EXPECT_EQ(nodes.wait(i), 0) << nodes[i].error();
+  }
+}
+
+TEST(AgentNodes, AllEndAtOnceWhenTheCoordinatorIsKilled) {
+  Nodes nodes({"--nnodes", "1:3", "--rdzv-conf", kQuick}, "echo $$ >$F/pid.$RANK;" + kShowAndWait);
+  nodes.add_all(3);
+  ASSERT_TRUE(nodes.eventually_runs({"0 0/3", "0 1/3", "0 2/3"}, "3"));
+  nodes[0].signal(SIGKILL);
+  for (const std::size_t i : {1, 2}) {
+    EXPECT_EQ(nodes.wait(i), 1);
+    EXPECT_EQ(count_of(nodes[i].error(), "the coordinator at " + nodes.endpoint() + " closed its connection"), 1)
+        << nodes[i].error();
+  }
+}
+
+TEST(AgentNodes, AnAgentThatIsStoppedIsLostAndJoinsAgainWhenItContinues) {
+  Nodes nodes({"--nnodes", "1:2", "--rdzv-conf", kQuick}, kShowAndWait);
+  nodes.add_all(2);
+  ASSERT_TRUE(nodes.eventually_runs({"0 0/2", "0 1/2"}, "2"));
+  const int agent = torchbridge::children_of(nodes[1].pid()).front();  // below the guardian
+  kill(agent, SIGSTOP);
+  ASSERT_TRUE(nodes.eventually_runs({"0 0/1"}, "1")) << nodes.errors();
+  EXPECT_EQ(count_of(nodes[0].error(), "is lost: it sent nothing for 2 s"), 1) << nodes[0].error();
+  kill(agent, SIGCONT);
+  ASSERT_TRUE(nodes.eventually_runs({"0 0/2", "0 0/2", "0 1/2", "0 1/2"}, "2")) << nodes.errors();
+  nodes.write("go");
+  nodes.expect_all(0);
+}
+
+TEST(AgentNodes, AnAgentEndedByASignalLeavesTheOthersToGoOn) {
+  Nodes nodes({"--nnodes", "1:2", "--rdzv-conf", kQuick}, kShowAndWait);
+  nodes.add_all(2);
+  ASSERT_TRUE(nodes.eventually_runs({"0 0/2", "0 1/2"}, "2"));
+  nodes[1].signal(SIGTERM);
+  EXPECT_EQ(nodes.wait(1), 128 + SIGTERM) << nodes[1].error();
+  ASSERT_TRUE(nodes.eventually_runs({"0 0/1"}, "1")) << nodes.errors();
+  nodes.add();  // it comes back
+  ASSERT_TRUE(nodes.eventually_runs({"0 0/2", "0 0/2", "0 1/2", "0 1/2"}, "2")) << nodes.errors();
+  nodes.write("go");
+  EXPECT_EQ(nodes.wait(0), 0) << nodes[0].error();
+  EXPECT_EQ(nodes.wait(2), 0) << nodes[2].error();
+}
+
+TEST(AgentNodes, ASignalToTheCoordinatorEndsTheRun) {
+  Nodes nodes({"--nnodes", "3"}, "trap 'echo ended; exit 0' TERM;" + kShowAndWait);
+  nodes.add_all(3);
+  ASSERT_TRUE(nodes.eventually_runs({"0 0/3", "0 1/3", "0 2/3"}, "3"));
+  nodes[0].signal(SIGTERM);
+  nodes.expect_all(128 + SIGTERM);
+  EXPECT_EQ(nodes.out(), (Words{"0 0/3", "0 1/3", "0 2/3", "ended", "ended", "ended"}));
+}
+
+TEST(AgentNodes, WorkersThatWantARequeueEndTheRunWith75) {
+  Nodes nodes({"--nnodes", "2", "--grace", "1", "--max-restarts", "3"},
+              std::string(kShow) + "[ $RANK = 1 ] || { trap 'exit 75' TERM; while :; do sleep 0.01; done; }; exit 75");
+  nodes.add_all(2);
+  nodes.expect_all(75);
+}
+
+TEST(AgentNodes, AHangingWorkerIsEndedWhenThoseOfOtherNodesHaveEnded) {
+  Nodes nodes({"--nnodes", "2", "--exit-barrier", "0.5"}, "[ $RANK = 0 ] || sleep 60");
+  nodes.add_all(2);
+  nodes.expect_all(128 + SIGKILL);
+  EXPECT_EQ(count_of(nodes.errors(), "has used no CPU time for 0.5 s after other workers had ended"), 2)
+      << nodes.errors();
+}
+
+TEST(AgentNodes, AProgramThatOneNodeLacksEndsAllAtOnce) {
+  Nodes nodes({"--nnodes", "2"}, "sleep 60");
+  nodes.add_all(1);
+  Process lacking({TORCHBRIDGE, "run", "--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", nodes.endpoint(),
+                   "no_such_program"},
+                  {}, nodes.folder() / "lacking");
+  EXPECT_EQ(lacking.wait(std::chrono::steady_clock::now() + seconds(30)), 127);
+  nodes.expect_all(127);
+  EXPECT_NE(nodes.errors().find("cannot run 'no_such_program'"), std::string::npos) << nodes.errors();
+}
+
+TEST(AgentNodes, TooFewNodesAreAnErrorThatNamesThem) {
+  Nodes nodes({"--nnodes", "3", "--rdzv-conf", "join_timeout=1"}, "echo started");
+  nodes.add_all(2);
+  nodes.expect_all(1);
+  EXPECT_EQ(count_of(nodes[0].error(), "only 2 nodes of 3: "), 1) << nodes[0].error();
+  EXPECT_NE(nodes[0].error().find("joined within 1 s (join_timeout in --rdzv-conf)"), std::string::npos);
+  EXPECT_EQ(nodes.out(), Words{});
+}
+
+TEST(AgentNodes, NobodyAtTheEndpointIsAnError) {
+  Nodes nodes({"--nnodes", "2", "--rdzv-conf", "join_timeout=1,is_host=false"}, "echo started");
+  nodes.add();
+  nodes.expect_all(1);
+  EXPECT_EQ(nodes[0].error(),
+            "torchbridge: cannot connect to 127.0.0.1 port " + std::to_string(nodes.port()) + ": Connection refused\n");
+}
+
+struct RefusedCase {
+  const char* name;
+  Words more;
+  const char* reason;
+};
+
+const RefusedCase kRefused[] = {
+    {"AnotherRun", {"--rdzv-id", "other"}, "run 'none' has this endpoint, and this is run 'other'"},
+    {"OtherNodes", {"--nnodes", "3"}, "it was given --nnodes 3 --max-restarts 0, and "},
+    {"OtherRestarts", {"--max-restarts", "3"}, "it was given --nnodes 2 --max-restarts 3, and "},
+    {"OneTooMany", {}, "the run 'none' has its 2 nodes ("},
+};
+
+class AgentNodesRefused : public testing::TestWithParam<RefusedCase> {};
+
+TEST_P(AgentNodesRefused, WithALineAndTheRunGoesOn) {
+  Nodes nodes({"--nnodes", "2", "--rdzv-conf", "keep_alive_interval=1,keep_alive_max_attempt=1"}, kShowAndWait);
+  nodes.add_all(2);
+  ASSERT_TRUE(nodes.eventually_runs({"0 0/2", "0 1/2"}, "2"));
+  Process& late = nodes.add(GetParam().more);
+  EXPECT_EQ(nodes.wait(2), 1);
+  EXPECT_NE(late.error().find(GetParam().reason), std::string::npos) << late.error();
+  nodes.write("go");
+  EXPECT_EQ(nodes.wait(0), 0) << nodes[0].error();
+  EXPECT_EQ(nodes.wait(1), 0) << nodes[1].error();
+}
+
+INSTANTIATE_TEST_SUITE_P(, AgentNodesRefused, testing::ValuesIn(kRefused),
+                         [](const auto& each) { return std::string(each.param.name); });
+
+TEST(AgentNodes, AnAgentOfTorchrunIsNamedAndTheRunGoesOn) {
+  Nodes nodes({"--nnodes", "2"}, kShowAndWait);
+  nodes.add_all(1);
+  // How a client of PyTorch's TCPStore begins; tests/reference/agent_nodes_reference.py starts a real one.
+  const auto store_client = torchbridge::connect_to({"127.0.0.1", nodes.port()}, seconds(5));
+  ASSERT_TRUE(store_client);
+  ASSERT_EQ(write(store_client->descriptor(), "\x00\xce\xf7\x85\x3c", 5), 5);
+  EXPECT_TRUE(
+      eventually([&] { return count_of(nodes[0].error(), "an agent of torchrun on 127.0.0.1 tries to join") == 1; }));
+  nodes.add();
+  ASSERT_TRUE(nodes.eventually_runs({"0 0/2", "0 1/2"}, "2"));
+  nodes.write("go");
+  nodes.expect_all(0);
+}
+
+TEST(AgentNodes, AnotherProgramAtTheEndpointIsNamed) {
+  Nodes nodes({"--nnodes", "2"}, "echo started");
+  Process other({"/usr/bin/python3", "-c",
+                 "import socket, sys\n"
+                 "server = socket.create_server(('127.0.0.1', int(sys.argv[1])))\n"
+                 "print('up', flush=True)\n"
+                 "while True: server.accept()[0].close()\n",
+                 std::to_string(nodes.port())},
+                {}, nodes.folder() / "other");
+  ASSERT_TRUE(eventually([&] { return other.out() == "up\n"; })) << other.error();
+  nodes.add();
+  nodes.expect_all(1);
+  EXPECT_NE(nodes[0].error().find(nodes.endpoint() + " does not answer as a coordinator of torchbridge run does"),
+            std::string::npos)
+      << nodes[0].error();
+}
+
+TEST(AgentNodes, TheHealthOfTheRunIsShownByStatus) {
+  Nodes nodes({"--nnodes", "2:3", "--active", "2", "--rdzv-id", "job"}, kShowAndWait);
+  nodes.add_all(3);
+  ASSERT_TRUE(nodes.eventually_runs({"0 0/2", "0 1/2"}, "2"));
+  const auto status = [&](Words options) {
+    Words command = {TORCHBRIDGE, "status", nodes.endpoint()};
+    command.insert(command.end(), options.begin(), options.end());
+    Process process(command, {}, nodes.folder() / "status");
+    EXPECT_EQ(process.wait(std::chrono::steady_clock::now() + seconds(20)), 0) << process.error();
+    return process.out();
+  };
+  const auto json = nlohmann::json::parse(status({"--json"}));
+  EXPECT_EQ(json.at("run_id"), "job");
+  EXPECT_EQ(json.at("phase"), "running");
+  EXPECT_EQ(json.at("nodes").size(), 3u);
+  const std::string table = status({});
+  EXPECT_EQ(count_of(table, " running "), 2) << table;
+  EXPECT_EQ(count_of(table, " waiting "), 1) << table;
+  nodes.write("go");
+  nodes.expect_all(0);
+}
+
+}  // namespace

@@ -1,0 +1,321 @@
+#include "bridge/coordination/coordinator.h"
+
+#include <csignal>
+
+#include <gtest/gtest.h>
+
+using namespace torchbridge;
+using std::chrono::seconds;
+
+namespace {
+
+// A run whose agents are played by the test, with a clock of its own.
+class PlayedRun {
+ public:
+  explicit PlayedRun(RunShape shape) : coordinator_(rules_of(shape), report(), 0, now_) {}
+
+  void join(MemberId id, int order = -1) {
+    Join join;
+    join.run_id = "run";
+    join.shape = shape_;
+    join.host = "n" + std::to_string(id);
+    join.order = order;
+    coordinator_.join(id, join, now_);
+  }
+  void ready(MemberId id) { coordinator_.receive(id, Ready{{"10.0.0." + std::to_string(id), 1000 + id}}, now_); }
+  void join_ready(MemberId id) {
+    join(id);
+    ready(id);
+  }
+  void ended(MemberId id, int wait_status = 0, bool by_agent = false) {
+    coordinator_.receive(id, Ended{report_with(id, wait_status, by_agent), true, "", 0}, now_);
+  }
+  void failed(MemberId id, int wait_status) {
+    coordinator_.receive(id, Failed{report_with(id, wait_status, false).failures.front()}, now_);
+  }
+  void lose(MemberId id) { coordinator_.lose(id, "closed its connection", now_); }
+  void pass(seconds time) {
+    now_ += time;
+    coordinator_.pass_time(now_);
+  }
+  Coordinator& operator*() { return coordinator_; }
+  Coordinator* operator->() { return &coordinator_; }
+  Coordinator::Time now() const { return now_; }
+
+  // What was sent since the last call, as "MEMBER:KIND"; keeps the rounds.
+  std::vector<std::string> sent() {
+    std::vector<std::string> texts;
+    for (const auto& outgoing : coordinator_.take_outgoing()) {
+      std::string kind = "?";
+      if (std::holds_alternative<Welcome>(outgoing.message)) continue;
+      if (const auto* round = std::get_if<StartRound>(&outgoing.message)) {
+        rounds_[outgoing.to] = *round;
+        kind = "start";
+      }
+      if (std::holds_alternative<StopWorkers>(outgoing.message)) kind = "stop";
+      if (std::holds_alternative<BeginExitBarrier>(outgoing.message)) kind = "barrier";
+      if (const auto* end = std::get_if<EndRun>(&outgoing.message)) kind = "end " + std::to_string(end->exit_code);
+      if (std::holds_alternative<Refused>(outgoing.message)) kind = "refused";
+      texts.push_back(std::to_string(outgoing.to) + ":" + kind);
+    }
+    return texts;
+  }
+  const StartRound& round(MemberId id) { return rounds_[id]; }
+
+ private:
+  CoordinatorRules rules_of(RunShape shape) {
+    shape_ = shape;
+    CoordinatorRules rules;
+    rules.shape = shape;
+    rules.run_id = "run";
+    return rules;
+  }
+  static RunReport report() {
+    RunReport report;
+    report.host = "n1";
+    return report;
+  }
+  static AttemptReport report_with(MemberId id, int wait_status, bool by_agent) {
+    AttemptReport attempt;
+    if (wait_status == 0) return attempt;
+    WorkerReport worker;
+    worker.rank = id;
+    worker.host = "n" + std::to_string(id);
+    worker.wait_status = wait_status;
+    worker.is_ended_by_agent = by_agent;
+    attempt.failures.push_back(worker);
+    return attempt;
+  }
+
+  Coordinator::Time now_{};
+  RunShape shape_;
+  Coordinator coordinator_;
+  std::map<MemberId, StartRound> rounds_;
+};
+
+using Texts = std::vector<std::string>;
+constexpr int kExit1 = 1 << 8, kExit75 = 75 << 8;
+
+// Two agents of a fixed number, whose workers run.
+PlayedRun running(int max_restarts = 0) {
+  PlayedRun run({2, 2, 2, max_restarts});
+  run.join_ready(1);
+  run.join_ready(2);
+  EXPECT_EQ(run.sent(), (Texts{"1:start", "2:start"}));
+  return run;
+}
+
+TEST(Coordinator, BeginsWhenAllAreReady) {
+  PlayedRun run({2, 2, 2, 0});
+  run.join_ready(1);
+  run.join(2);
+  EXPECT_EQ(run.sent(), Texts{});
+  run.ready(2);
+  EXPECT_EQ(run.sent(), (Texts{"1:start", "2:start"}));
+  EXPECT_EQ(run.round(1).store, (Endpoint{"10.0.0.1", 1001})) << "that of the agent with rank 0";
+  EXPECT_EQ(run.round(2).store, run.round(1).store);
+  EXPECT_EQ(run.round(2).first_rank, 1);
+}
+
+TEST(Coordinator, WaitsForTheLastCallWithMoreThanTheFewestNodes) {
+  PlayedRun run({2, 4, 4, 0});
+  run.join_ready(1);
+  run.join_ready(2);
+  run.pass(seconds(29));
+  run.join_ready(3);
+  EXPECT_EQ(run.sent(), Texts{});
+  run.pass(seconds(1));
+  EXPECT_EQ(run.sent(), (Texts{"1:start", "2:start", "3:start"}));
+}
+
+TEST(Coordinator, BeginsTheLastCallAnewWhenANodeIsLost) {
+  PlayedRun run({2, 4, 4, 0});
+  run.join_ready(1);
+  run.join_ready(2);
+  run.pass(seconds(20));
+  run.lose(2);
+  run.pass(seconds(15));
+  run.join_ready(3);
+  EXPECT_EQ(run.sent(), Texts{});
+  run.pass(seconds(30));
+  EXPECT_EQ(run.sent(), (Texts{"1:start", "3:start"}));
+}
+
+TEST(Coordinator, EndsWithTooFewNodesAndNamesThem) {
+  PlayedRun run({3, 3, 3, 0});
+  run.join_ready(1);
+  run.pass(seconds(10));
+  EXPECT_EQ(run->take_lines(), (Texts{"waiting for nodes, at most 600 s: there is 1 node of 3: n1 (pid 0)"}));
+  run.pass(seconds(590));
+  EXPECT_EQ(run.sent(), (Texts{"1:end 1"}));
+  EXPECT_EQ(run->take_lines(),
+            (Texts{"only 1 node of 3: n1 (pid 0) joined within 600 s (join_timeout in --rdzv-conf)"}));
+}
+
+TEST(Coordinator, EndsWith0WhenAllWorkersHave) {
+  PlayedRun run = running();
+  run.ended(1);
+  EXPECT_EQ(run.sent(), (Texts{"2:barrier"}));
+  run.ready(1);  // for a next round, should there be one
+  EXPECT_EQ(run.sent(), Texts{});
+  run.ended(2);
+  EXPECT_EQ(run.sent(), (Texts{"1:end 0", "2:end 0"}));
+  EXPECT_TRUE(run->has_ended());
+}
+
+TEST(Coordinator, AFailureStopsTheOthersAndUsesARestart) {
+  PlayedRun run = running(1);
+  run.failed(2, kExit1);
+  EXPECT_EQ(run.sent(), (Texts{"1:stop"}));
+  run.ended(1, SIGTERM, true);
+  run.ready(1);
+  run.ended(2, kExit1);
+  EXPECT_EQ(run->take_lines(), (Texts{"restart 1 of 1"}));
+  run.ready(2);
+  EXPECT_EQ(run.sent(), (Texts{"1:start", "2:start"}));
+  EXPECT_EQ(run.round(1).restart_count, 1);
+  EXPECT_EQ(run.round(1).round, 1);
+  run.failed(1, 9);
+  run.ended(1, 9);
+  run.ended(2, SIGTERM, true);
+  EXPECT_EQ(run.sent(), (Texts{"2:stop", "1:end 137", "2:end 137"}));
+  EXPECT_EQ(run->report().attempts.back().failures.front().rank, 1);
+}
+
+TEST(Coordinator, ALostNodeUsesNoRestartAlsoWhereItsPeersFailFirst) {
+  PlayedRun run({1, 2, 2, 0});
+  run.join_ready(1);
+  run.join_ready(2);
+  EXPECT_EQ(run.sent(), (Texts{"1:start", "2:start"}));
+  run.failed(1, kExit1);  // its connection to the lost node is broken
+  run.ended(1, kExit1);
+  run.ready(1);
+  EXPECT_EQ(run.sent(), (Texts{"2:stop"}));
+  run.pass(seconds(10));
+  EXPECT_EQ(run.sent(), Texts{}) << "the other node is not known to be lost yet";
+  run.lose(2);
+  EXPECT_EQ(run.sent(), (Texts{"1:start"}));
+  EXPECT_EQ(run.round(1).world_size, 1);
+  EXPECT_EQ(run.round(1).restart_count, 0);
+}
+
+TEST(Coordinator, WaitsForANodeInPlaceOfOneThatIsLost) {
+  PlayedRun run = running();
+  run.lose(2);
+  EXPECT_EQ(run.sent(), (Texts{"1:stop"}));
+  run.ended(1, SIGTERM, true);
+  run.ready(1);
+  EXPECT_EQ(run.sent(), Texts{});
+  run.join_ready(3);
+  EXPECT_EQ(run.sent(), (Texts{"1:start", "3:start"}));
+}
+
+TEST(Coordinator, ANodeThatJoinsBeginsANewRoundWhereThereIsAPlace) {
+  PlayedRun run({1, 3, 2, 0});
+  run.join_ready(1);
+  run.pass(seconds(30));
+  EXPECT_EQ(run.sent(), (Texts{"1:start"}));
+  run.join_ready(2);
+  EXPECT_EQ(run.sent(), (Texts{"1:stop"}));
+  run.ended(1, SIGTERM, true);
+  run.ready(1);
+  EXPECT_EQ(run.sent(), (Texts{"1:start", "2:start"}));
+  run.join_ready(3);
+  EXPECT_EQ(run.sent(), Texts{}) << "a spare";
+  run.lose(1);
+  run.ended(2, SIGTERM, true);
+  run.ready(2);
+  EXPECT_EQ(run.sent(), (Texts{"2:stop", "3:start", "2:start"}));
+  EXPECT_EQ(run.round(3).first_rank, 0) << "in the place of the lost one";
+  EXPECT_EQ(run.round(2).first_rank, 1);
+}
+
+TEST(Coordinator, NeverSucceedsWhereOnlyTheAgentEndedWorkers) {
+  PlayedRun run = running();
+  run.ended(1, SIGKILL, true);
+  run.ended(2, SIGKILL, true);
+  EXPECT_FALSE(run->has_ended());
+}
+
+TEST(Coordinator, PassesARequeueOn) {
+  PlayedRun run = running(3);
+  run.ended(1, kExit75);
+  EXPECT_EQ(run.sent(), (Texts{"2:stop"}));
+  run.ended(2, kExit75);
+  EXPECT_EQ(run.sent(), (Texts{"1:end 75", "2:end 75"}));
+}
+
+TEST(Coordinator, AStopOfItsOwnProcessEndsTheRun) {
+  PlayedRun run = running(3);
+  run->stop(SIGTERM, run.now());
+  EXPECT_EQ(run.sent(), (Texts{"1:stop", "2:stop"}));
+  run.ended(1, SIGTERM, true);
+  run.ended(2, SIGTERM, true);
+  EXPECT_EQ(run.sent(), (Texts{"1:end 143", "2:end 143"}));
+}
+
+TEST(Coordinator, AProgramThatCannotBeStartedEndsTheRunWithItsCode) {
+  PlayedRun run = running(3);
+  run->receive(2, Ended{{}, false, "cannot run 'x'", 127}, run.now());
+  EXPECT_EQ(run.sent(), (Texts{"1:stop"}));
+  run.ended(1, SIGTERM, true);
+  EXPECT_EQ(run.sent(), (Texts{"1:end 127", "2:end 127"}));
+  EXPECT_EQ(run->take_lines(), (Texts{"n2: cannot run 'x'"}));
+}
+
+TEST(Coordinator, BacksOffBeforeARestart) {
+  CoordinatorRules rules;
+  rules.shape = {1, 1, 1, 2};
+  rules.run_id = "run";
+  rules.restart_backoff = seconds(5);
+  Coordinator coordinator(rules, {}, 0, {});
+  Join join;
+  join.run_id = "run";
+  join.shape = rules.shape;
+  coordinator.join(1, join, {});
+  coordinator.receive(1, Ready{}, {});
+  EXPECT_EQ(coordinator.take_outgoing().size(), 2u);
+  AttemptReport attempt;
+  attempt.failures.emplace_back();
+  attempt.failures.back().wait_status = kExit1;
+  coordinator.receive(1, Ended{attempt, true, "", 0}, {});
+  coordinator.receive(1, Ready{}, {});
+  EXPECT_EQ(coordinator.take_outgoing().size(), 0u);
+  EXPECT_EQ(coordinator.next_deadline(), Coordinator::Time(seconds(5)));
+  coordinator.pass_time(Coordinator::Time(seconds(5)));
+  EXPECT_EQ(coordinator.take_outgoing().size(), 1u);
+}
+
+TEST(Coordinator, RefusesATakenNodeRankAndANodeAfterTheEnd) {
+  PlayedRun run({2, 2, 2, 0});
+  run.join(1, 0);
+  run.join(2, 0);
+  EXPECT_EQ(run.sent(), (Texts{"2:refused"}));
+  run.join(3, 1);
+  run.ready(1);
+  run.ready(3);
+  run.ended(1);
+  run.ended(3);
+  (void)run.sent();
+  run.join(4, 1);
+  EXPECT_EQ(run.sent(), (Texts{"4:refused"}));
+}
+
+TEST(Coordinator, CorrectsTimesByTheClocksOfTheNodes) {
+  PlayedRun run = running();
+  run->set_clock(2, 100, 0.001);  // its clock is 100 s ahead
+  AttemptReport first, second;
+  WorkerReport worker;
+  worker.wait_status = kExit1;
+  worker.rank = 0;
+  worker.time = std::chrono::system_clock::time_point(seconds(1050));
+  first.failures = {worker};
+  worker.rank = 1;
+  worker.time = std::chrono::system_clock::time_point(seconds(1149));  // 1049 by the first one's clock
+  second.failures = {worker};
+  run->receive(1, Ended{first, true, "", 0}, run.now());
+  run->receive(2, Ended{second, true, "", 0}, run.now());
+  EXPECT_EQ(run->report().attempts.back().failures.front().rank, 1);
+}
+
+}  // namespace
