@@ -102,7 +102,7 @@ Result<RunEndpoint> from_launcher(const EnvMap& environment, const LaunchedTask&
   run.coordinator = launch->env.master;
   run.run_id = launch->env.run_id;
   run.order = layout.rank;
-  run.is_whole_node = layout.local_world_size == 1;
+  run.is_whole_node = layout.world_size == layout.node_count;
   if (!run.is_whole_node) run.node = "node " + std::to_string(layout.node_rank);
   run.listener = std::move(launch->store_socket);
   if (layout.rank == 0 && !run.listener.open()) {

@@ -20,7 +20,7 @@ struct RunEndpoint {
   RunShape shape;
   int order = -1;             // as in Join
   std::string node;           // as in Join
-  bool is_whole_node = true;  // this agent is the only one of its node that the launcher started
+  bool is_whole_node = true;  // the launcher has started one agent on each node, so it has all of its GPUs or CPUs
 };
 
 // The launcher's tasks as this process finds them; 0 where no launcher started it.

@@ -113,10 +113,12 @@ Status refuse_logs_specs(RunOptions&, const std::string& text) {
 constexpr RunOption kOptions[] = {
     {.name = "nnodes",
      .metavar = "N|MIN:MAX",
-     .default_text = "1:1",
      .variable = "PET_NNODES",
      .group = kNodes,
-     .help = "Nodes of the run, or the fewest and the most that it may have",
+     .help =
+         "Nodes of the run, or the fewest and the most that it may have; where it is not given 1, or the tasks of srun "
+         "or mpirun",
+     .difference = "torchrun: 1:1; here the tasks of srun or mpirun, where these started several",
      .store = store_nodes},
     {.name = "active",
      .metavar = "N",
@@ -144,7 +146,7 @@ constexpr RunOption kOptions[] = {
      .default_text = "static",
      .variable = "PET_RDZV_BACKEND",
      .group = kNodes,
-     .help = "By what the nodes find each other",
+     .help = "By what the nodes find each other; c10d: --rdzv-endpoint, static: --master-addr and --node-rank",
      .difference = "backends of Python packages are refused",
      .store = text_stored<&RunOptions::rdzv_backend>},
     {.name = "rdzv-id",
@@ -165,7 +167,7 @@ constexpr RunOption kOptions[] = {
      .metavar = "HOST[:PORT]",
      .variable = "PET_RDZV_ENDPOINT",
      .group = kNodes,
-     .help = "Where they meet; c10d's port is 29400 where none is given",
+     .help = "Where they meet: an address of the node that coordinates; the port is 29400 where none is given",
      .store = store_endpoint},
     {.name = "node-rank",
      .metavar = "N",

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# torchbridge run as the one task of srun and of mpirun, with and without the plugin: no option is needed.
+# torchbridge run under srun and mpirun, with and without the plugin: no option is needed, for one task, for one on each
+# node, and for one for each rank.
 source "$(dirname "$0")/case.sh"
 torchbridge="$BUILD_DIR/bin/torchbridge"
 cpus=$(nproc)
@@ -17,11 +18,60 @@ expect "$(ranks "$cpus")" on_login srun -N1 -n1 "$torchbridge" run sh -c "$show"
 expect "$(ranks "$cpus")" on_login srun -N1 -n1 --torch-env "$torchbridge" run sh -c "$show"
 expect "$(ranks "$cpus")" timeout "$limit" mpirun -np 1 --bind-to none "$torchbridge" run sh -c "$show"
 expect "$(ranks 3)" on_login srun -N1 -n1 "$torchbridge" run --nproc-per-node 3 sh -c "$show"
-expect_error 'torchbridge: this is one of 2 tasks, and each would run a job of its own' 30 \
-  on_login srun -N1 -n2 "$torchbridge" run true
+expect_error 'torchbridge: this is one of 2 tasks, and with --nnodes 1 each would run a job of its own' 30 \
+  on_login srun -N1 -n2 "$torchbridge" run --nnodes 1 true
 
 # srun has the exit code of the worker, and its signal reaches it.
 code=0
 on_login srun -N1 -n1 "$torchbridge" run --nproc-per-node 2 sh -c 'exit 7' 2>"$work/error" || code=$?
 ((code == 7)) || fail "exit code $code: $(cat "$work/error")"
 grep -q 'root cause: rank [01] on n.*: exit code 7' "$work/error" || fail "no root cause: $(cat "$work/error")"
+
+# Several nodes: one agent each, and one for each rank, which has the ranks that srun alone would give.
+show='echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE $(hostname)'
+by_node='0/6 0/2 0/3 n0
+1/6 1/2 0/3 n0
+2/6 0/2 1/3 n1
+3/6 1/2 1/3 n1
+4/6 0/2 2/3 n2
+5/6 1/2 2/3 n2'
+for plugin in '' --torch-env; do
+  expect "$by_node" on_login srun -N3 -w n0,n1,n2 --ntasks-per-node=1 $plugin \
+    "$torchbridge" run --nproc-per-node 2 sh -c "$show"
+  expect "$by_node" on_login srun -N3 -w n0,n1,n2 -n6 --ntasks-per-node=2 $plugin "$torchbridge" run sh -c "$show"
+  expect '0/4 0/2 0/2 n0
+1/4 0/2 1/2 n1
+2/4 1/2 0/2 n0
+3/4 1/2 1/2 n1' on_login srun -N2 -w n0,n1 -n4 --ntasks-per-node=2 --distribution=cyclic $plugin "$torchbridge" run sh -c "$show"
+done
+expect '0/2 0/2 0/1
+1/2 1/2 0/1' timeout "$limit" mpirun -np 2 "$torchbridge" run \
+  sh -c 'echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE'
+
+# The options that a script for torchrun gives mean the same.
+expect "$by_node" on_login srun -N3 -w n0,n1,n2 --ntasks-per-node=1 "$torchbridge" run --nnodes 3 --nproc-per-node 2 \
+  --rdzv-backend c10d --rdzv-endpoint n0:29433 --rdzv-id job sh -c "$show"
+expect "$by_node" on_login srun -N3 -w n0,n1,n2 --ntasks-per-node=1 sh -c "exec '$torchbridge' run --nnodes 3 \
+  --nproc-per-node 2 --node-rank \$SLURM_NODEID --master-addr n0 --master-port 29434 sh -c '$show'"
+
+# A failure on one node ends all at once, with one summary.
+code=0
+on_login srun -N3 --ntasks-per-node=1 "$torchbridge" run --nproc-per-node 2 sh -c '[ $RANK != 3 ] || exit 7; sleep 50' \
+  2>"$work/error" || code=$?
+((code == 7)) || fail "exit code $code: $(cat "$work/error")"
+(($(grep -c 'root cause: rank 3 on n' "$work/error") == 1)) || fail "not one summary: $(cat "$work/error")"
+
+# A node is lost: the others go on, under srun --no-kill.
+mkdir "$work/ranks"
+on_login srun --no-kill -N3 -w n0,n1,n2 --ntasks-per-node=1 "$torchbridge" run --nnodes 2:3 --nproc-per-node 1 \
+  --rdzv-conf keep_alive_interval=1,keep_alive_max_attempt=2,last_call_timeout=1 \
+  sh -c "touch $work/ranks/\$RANK.of.\$WORLD_SIZE; while [ ! -e $work/go ]; do sleep 0.05; done" 2>"$work/error" & job=$!
+wait_for 30 test -e "$work/ranks/2.of.3"
+trap 'on_node n2 ip link set eth0 up; rm -rf "$work"' EXIT
+on_node n2 ip link set eth0 down
+wait_for 30 test -e "$work/ranks/1.of.2"
+touch "$work/go"
+on_node n2 ip link set eth0 up
+wait "$job" || true  # what srun makes of the lost task
+grep -q 'torchbridge: node n2 (pid [0-9]*) is lost: it sent nothing for 2 s' "$work/error" ||
+  fail "the lost node is not named: $(cat "$work/error")"

@@ -326,7 +326,10 @@ TEST(AgentRun, RejectsOptionsBeforeAWorkerStarts) {
       {{"--master-port", used}, "--master-port " + used + " is in use"},
       {{"--master-addr", "192.0.2.1"}, "--master-addr 192.0.2.1 is not an address of"},
       {{"--log-dir", folder / "file"}, "cannot create"},
-      {{"--nnodes", "1:2"}, "--nnodes 1:2: several nodes are not supported yet"},
+      {{"--nnodes", "1:2"}, "--nnodes MIN:MAX needs --rdzv-backend c10d"},
+      {{"--nnodes", "2", "--node-rank", "2"}, "--node-rank 2: expected a number below 2 (--nnodes)"},
+      {{"--nnodes", "2", "--master-addr", "192.0.2.1"}, "192.0.2.1 is not an address of"},
+      {{"--nnodes", "2:3", "--rdzv-backend", "c10d", "--active", "4"}, "--active 4: expected a number from 2 to 3"},
       {{"--node-rank", "1"}, "--node-rank 1: expected 0"},
       {{"--nproc-per-node", "gpu"}, "--nproc-per-node gpu: this process sees no GPU"},
       {{"--numa-binding", "node"}, "--numa-binding"},
@@ -344,9 +347,9 @@ TEST(AgentRun, IsNotStartedInEachOfSeveralTasks) {
   const Variables tasks = {{"OMPI_COMM_WORLD_RANK", "0"},       {"OMPI_COMM_WORLD_SIZE", "2"},
                            {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
                            {"OMPI_COMM_WORLD_NODE_RANK", "0"},  {"OMPI_UNIVERSE_SIZE", "2"}};
-  Agent agent({}, "echo started", tasks);
+  Agent agent({"--nnodes", "1"}, "echo started", tasks);
   EXPECT_EQ(agent.wait(), 1);
-  EXPECT_TRUE(contains(agent.error(), "torchbridge: this is one of 2 tasks, and each would run a job of its own"));
+  EXPECT_TRUE(contains(agent.error(), "torchbridge: this is one of 2 tasks, and with --nnodes 1 each would run a job"));
   EXPECT_EQ(agent.out(), "");
   Agent separate({"--standalone"}, "echo $WORLD_SIZE", tasks);
   EXPECT_EQ(separate.wait(), 0) << separate.error();
