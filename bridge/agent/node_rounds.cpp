@@ -130,17 +130,21 @@ bool NodeRounds::wait_until(const std::function<bool()>& fact) {
 std::variant<Round, RunEnd> NodeRounds::next() {
   for (;;) {
     if (!wait_until([&] { return client_.has_joined(); })) {
-      if (!client_.is_lost() || end_ || context_.stop_signal != 0) return end_of_run();
+      if (!can_join_again()) return end_of_run();
     } else {
       if (const auto ready = be_ready(); !ready) {
         conclude(StartFailure{EXIT_FAILURE, ready.error()});
       }
       if (wait_until([&] { return start_.has_value(); })) return round_of(*std::exchange(start_, std::nullopt));
-      if (!client_.is_lost() || end_ || context_.stop_signal != 0) return end_of_run();
+      if (!can_join_again()) return end_of_run();
     }
     print_line(context_, *client_.failure() + ": joining again");
     client_ = client(false);
   }
+}
+
+bool NodeRounds::can_join_again() const {
+  return client_.is_lost() && !end_ && context_.stop_signal == 0 && !context_.is_guardian_gone;
 }
 
 // The port is bound before it is known whether rank 0 is on this node, so that no message more is needed.

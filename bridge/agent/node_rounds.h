@@ -38,6 +38,7 @@ class NodeRounds : public Rounds, public Peers {
   void receive(const AgentMessage& message);
   // Waits for `fact`; false where the run is over for this agent first.
   bool wait_until(const std::function<bool()>& fact);
+  bool can_join_again() const;
   Status be_ready();
   Round round_of(const StartRound& start);
   RunEnd end_of_run();
