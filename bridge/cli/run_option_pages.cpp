@@ -11,7 +11,7 @@
 namespace torchbridge {
 namespace {
 
-constexpr const char* kPurpose = "Runs a program as the ranks of a distributed job on this node, as torchrun does.";
+constexpr const char* kPurpose = "Runs a program as the ranks of a distributed job, as torchrun does.";
 constexpr const char* kRules =
     "Options stand before the program. Each may be written with _ for -, and be shortened as long as it is clear. "
     "Options of torchrun have a variable for their default: PET_NPROC_PER_NODE for --nproc-per-node. Flags take 0 or "

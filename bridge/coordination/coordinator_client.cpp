@@ -58,7 +58,9 @@ void CoordinatorClient::carry(Time now) {
   if (state_ == State::kConnecting) on_connected(now);
   if (state_ == State::kJoining || state_ == State::kJoined) read(now);
   if (state_ == State::kFailed || now < next_deadline()) return;
-  if (state_ == State::kJoined) {
+  if (state_ == State::kJoined && now > after(due_, Seconds(keep_alive_.keep_alive_interval))) {
+    due_ = after(now, keep_alive());  // this process had no CPU for a while, as the coordinator on the same host
+  } else if (state_ == State::kJoined) {
     const auto seconds = std::chrono::ceil<std::chrono::seconds>(keep_alive()).count();
     fail("the coordinator at " + target() + " sent nothing for " + std::to_string(seconds) + " s");
   } else if (state_ == State::kPausing) {
@@ -66,7 +68,7 @@ void CoordinatorClient::carry(Time now) {
   } else if (state_ == State::kConnecting) {
     try_again(cannot_connect(connecting_to_, ETIMEDOUT).message, now);
   } else {
-    on_wrong_answer(now);
+    try_again(target() + " does not answer", now);
   }
 }
 

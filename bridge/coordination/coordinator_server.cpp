@@ -131,9 +131,12 @@ void CoordinatorServer::receive(MemberId id, Peer& peer, const AgentMessage& mes
 
 void CoordinatorServer::sweep(Time now) {
   const Seconds interval(keep_alive_.keep_alive_interval);
+  // This process had no CPU for a while, and so has asked nobody meanwhile: silence begins anew.
+  const bool has_slept = now > after(next_sweep_, interval);
   next_sweep_ = Time::max();
   std::vector<MemberId> silent;
   for (auto& [id, peer] : peers_) {
+    if (has_slept) peer.last_heard = now;
     const Time lost_at =
         after(peer.last_heard, peer.has_joined ? interval * keep_alive_.keep_alive_attempts : Seconds(kHelloDeadline));
     if (now >= lost_at) {

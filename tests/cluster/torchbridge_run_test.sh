@@ -28,7 +28,8 @@ on_login srun -N1 -n1 "$torchbridge" run --nproc-per-node 2 sh -c 'exit 7' 2>"$w
 grep -q 'root cause: rank [01] on n.*: exit code 7' "$work/error" || fail "no root cause: $(cat "$work/error")"
 
 # Several nodes: one agent each, and one for each rank, which has the ranks that srun alone would give.
-show='echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE $(hostname)'
+place='$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE'
+show="echo $place \$(hostname)"
 by_node='0/6 0/2 0/3 n0
 1/6 1/2 0/3 n0
 2/6 0/2 1/3 n1
@@ -42,11 +43,11 @@ for plugin in '' --torch-env; do
   expect '0/4 0/2 0/2 n0
 1/4 0/2 1/2 n1
 2/4 1/2 0/2 n0
-3/4 1/2 1/2 n1' on_login srun -N2 -w n0,n1 -n4 --ntasks-per-node=2 --distribution=cyclic $plugin "$torchbridge" run sh -c "$show"
+3/4 1/2 1/2 n1' on_login srun -N2 -w n0,n1 -n4 --ntasks-per-node=2 --distribution=cyclic $plugin \
+    "$torchbridge" run sh -c "$show"
 done
 expect '0/2 0/2 0/1
-1/2 1/2 0/1' timeout "$limit" mpirun -np 2 "$torchbridge" run \
-  sh -c 'echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE'
+1/2 1/2 0/1' timeout "$limit" mpirun -np 2 "$torchbridge" run sh -c "echo $place"
 
 # The options that a script for torchrun gives mean the same.
 expect "$by_node" on_login srun -N3 -w n0,n1,n2 --ntasks-per-node=1 "$torchbridge" run --nnodes 3 --nproc-per-node 2 \
@@ -56,8 +57,8 @@ expect "$by_node" on_login srun -N3 -w n0,n1,n2 --ntasks-per-node=1 sh -c "exec 
 
 # A failure on one node ends all at once, with one summary.
 code=0
-on_login srun -N3 --ntasks-per-node=1 "$torchbridge" run --nproc-per-node 2 sh -c '[ $RANK != 3 ] || exit 7; sleep 50' \
-  2>"$work/error" || code=$?
+on_login srun -N3 --ntasks-per-node=1 "$torchbridge" run --nproc-per-node 2 \
+  sh -c '[ $RANK != 3 ] || exit 7; sleep 50' 2>"$work/error" || code=$?
 ((code == 7)) || fail "exit code $code: $(cat "$work/error")"
 (($(grep -c 'root cause: rank 3 on n' "$work/error") == 1)) || fail "not one summary: $(cat "$work/error")"
 

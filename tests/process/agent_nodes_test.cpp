@@ -341,7 +341,7 @@ INSTANTIATE_TEST_SUITE_P(, AgentNodesRefused, testing::ValuesIn(kRefused),
 TEST(AgentNodes, AnAgentOfTorchrunIsNamedAndTheRunGoesOn) {
   Nodes nodes({"--nnodes", "2"}, kShowAndWait);
   nodes.add_all(1);
-  // How a client of PyTorch's TCPStore begins; tests/reference/agent_nodes_reference.py starts a real one.
+  // How a client of PyTorch's TCPStore begins; tests/reference/agent_reference.py starts a real one.
   const auto store_client = torchbridge::connect_to({"127.0.0.1", nodes.port()}, seconds(5));
   ASSERT_TRUE(store_client);
   ASSERT_EQ(write(store_client->descriptor(), "\x00\xce\xf7\x85\x3c", 5), 5);

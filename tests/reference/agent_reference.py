@@ -53,8 +53,24 @@ CASES = [
 ]
 
 
+# The options of each of two agents of one run, on this host.
+NODE_CASES = [
+    [["--nnodes=2", "--nproc-per-node=2", f"--node-rank={rank}", "--master-port", FREE_PORT] for rank in range(2)],
+    [["--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{FREE_PORT}",
+      "--rdzv-id=my-run", "--max-restarts=3"]] * 2,
+]
+
+
 def run_torchrun(line, variables, folder="."):
     """In a fork of this process, which has imported torch."""
+    return wait_for_torchrun(start_torchrun(line, variables, folder))
+
+
+def wait_for_torchrun(child):
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def start_torchrun(line, variables, folder="."):
     child = os.fork()
     if child == 0:
         code = 1
@@ -68,7 +84,7 @@ def run_torchrun(line, variables, folder="."):
         finally:
             sys.stderr.flush()
             os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return child
 
 
 def run_ours(program, line, variables, folder="."):
@@ -140,6 +156,45 @@ def of_a_training(program, folder):
         yield f"training: exit codes {results[0][0]} under torchrun, {results[1][0]} here, or other values"
 
 
+def of_several_nodes(program, _):
+    """Workers of two agents."""
+    for lines in NODE_CASES:
+        lines = [[*options, "--no-python", *PROBE, *ARGUMENTS] for options in lines]
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            theirs, ours = seen(folder, "torchrun"), seen(folder, "ours")
+            children = [start_torchrun(line, theirs) for line in lines]
+            codes = [wait_for_torchrun(child) for child in children]
+            agents = [subprocess.Popen([program, "run", *line], env=os.environ | ours) for line in lines]
+            codes += [agent.wait(60) for agent in agents]
+            if any(codes):
+                yield f"{lines[0][:5]}: exit codes {codes}"
+            yield from (f"{lines[0][:5]}: {complaint}" for complaint in complaints(folder))
+
+
+def of_a_mixed_run(program, folder):
+    """An agent of torchrun cannot join ours; ours is told so, and waits for one of its kind."""
+    line = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{FREE_PORT}", "--rdzv-conf",
+            "join_timeout=20", "--no-python", "true"]
+    with (folder / "errors").open("w+") as errors:
+        ours = subprocess.Popen([program, "run", *line], stderr=errors)
+        while not is_listening(FREE_PORT):
+            pass
+        their_code = run_torchrun([*line[:3], "--rdzv-conf", "is_host=0,read_timeout=5,timeout=5", "--no-python", "true"],
+                                  {})
+        second = subprocess.run([program, "run", *line], timeout=60, check=False).returncode
+        codes = [ours.wait(60), second]
+        errors.seek(0)
+        text = errors.read()
+    if their_code == 0 or codes != [0, 0] or text.count("an agent of torchrun on ") != 1:
+        yield f"mixed: torchrun ended with {their_code}, ours with {codes}; ours said: {text}"
+
+
+def is_listening(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", int(port))) == 0
+
+
 def main():
     program = sys.argv[1]
     for name in [name for name in os.environ if re.match("PET_|OMP_|CUDA_|TORCH|RANK|MASTER|SLURM", name)]:
@@ -155,7 +210,7 @@ def main():
             if codes != (0, 0):
                 found.append(f"{label}: exit codes {codes}")
             found += [f"{label}: {complaint}" for complaint in complaints(folder)]
-    for check in (of_each_kind, of_a_training):
+    for check in (of_each_kind, of_a_training, of_several_nodes, of_a_mixed_run):
         with tempfile.TemporaryDirectory() as name:
             found += check(program, pathlib.Path(name))
     if found:

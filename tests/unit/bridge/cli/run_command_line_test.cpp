@@ -81,6 +81,7 @@ TEST(RunCommandLine, StoresEachOption) {
       {{"--nproc_per_node=gpu"}, [](auto& o) { return o.nproc_per_node == "gpu"; }},
       {{"--standalone"}, [](auto& o) { return o.is_standalone; }},
       {{"--rdzv-backend", "etcd-v2"}, [](auto& o) { return o.rdzv_backend == "etcd-v2"; }},
+      {{"--active", "3"}, [](auto& o) { return o.active_nodes == 3; }},
       {{"--rdzv_endpoint", "n0:29400"}, [](auto& o) { return o.rdzv_endpoint == "n0:29400"; }},
       {{"--rdzv-endpoint=[::1]"}, [](auto& o) { return o.rdzv_endpoint == "[::1]"; }},
       {{"--rdzv-endpoint=[::1]:0"}, [](auto& o) { return o.rdzv_endpoint == "[::1]:0"; }},

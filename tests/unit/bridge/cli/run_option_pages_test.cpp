@@ -31,7 +31,7 @@ TEST(RunOptionPages, HelpNamesEachOptionInAtMostAHundredColumns) {
   }
   EXPECT_TRUE(contains(help, "Usage: torchbridge run [OPTIONS] PROGRAM [ARGUMENTS]"));
   EXPECT_TRUE(contains(help, "--nnodes N|MIN:MAX "));
-  EXPECT_TRUE(contains(help, "(default: 1:1)"));
+  EXPECT_TRUE(contains(help, "(default: static)"));
 }
 
 TEST(RunOptionPages, OfTheDocumentationIsTheTables) {
