@@ -66,7 +66,8 @@ on_login srun -N3 --ntasks-per-node=1 "$torchbridge" run --nproc-per-node 2 \
 mkdir "$work/ranks"
 on_login srun --no-kill -N3 -w n0,n1,n2 --ntasks-per-node=1 "$torchbridge" run --nnodes 2:3 --nproc-per-node 1 \
   --rdzv-conf keep_alive_interval=1,keep_alive_max_attempt=2,last_call_timeout=1 \
-  sh -c "touch $work/ranks/\$RANK.of.\$WORLD_SIZE; while [ ! -e $work/go ]; do sleep 0.05; done" 2>"$work/error" & job=$!
+  sh -c "touch $work/ranks/\$RANK.of.\$WORLD_SIZE; while [ ! -e $work/go ]; do sleep 0.05; done" \
+  2>"$work/error" & job=$!
 wait_for 30 test -e "$work/ranks/2.of.3"
 trap 'on_node n2 ip link set eth0 up; rm -rf "$work"' EXIT
 on_node n2 ip link set eth0 down

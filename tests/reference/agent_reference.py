@@ -180,8 +180,8 @@ def of_a_mixed_run(program, folder):
         ours = subprocess.Popen([program, "run", *line], stderr=errors)
         while not is_listening(FREE_PORT):
             pass
-        their_code = run_torchrun([*line[:3], "--rdzv-conf", "is_host=0,read_timeout=5,timeout=5", "--no-python", "true"],
-                                  {})
+        conf = ["--rdzv-conf", "is_host=0,read_timeout=5,timeout=5"]
+        their_code = run_torchrun([*line[:3], *conf, "--no-python", "true"], {})
         second = subprocess.run([program, "run", *line], timeout=60, check=False).returncode
         codes = [ours.wait(60), second]
         errors.seek(0)

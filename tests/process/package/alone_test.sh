@@ -57,7 +57,8 @@ cmake "$work/plugin" -DSLURM_PLUGIN_DIR=/apps/slurm/plugins >/dev/null
 expect /apps/slurm/plugins/torch_env.so installed plugin lib/torch_env.so
 
 configured command "${others[@]}"
-makes bin/torchbridge 115 'bridge/(agent|base|binding|bootstrap|cli|core|host|launch|net|program|step|worker)'
+parts='agent|base|binding|bootstrap|cli|coordination|core|host|launch|net|program|run_values|step|supervision|worker'
+makes bin/torchbridge 135 "bridge/($parts)"
 pages=(share/bash-completion/completions/torchbridge share/man/man1/torchbridge-run.1)
 expect "$(printf '/usr/local/%s\n' bin/torchbridge "${pages[@]}")" installed command bin/torchbridge "${pages[@]}"
 
