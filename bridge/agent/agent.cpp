@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -82,7 +83,9 @@ int Agent::run() {
 
 void Agent::run_attempt(const Round& round) {
   const AttemptFacts& facts = round.facts;
-  if (const auto made = context_.folder.begin_attempt(round.number, facts.workers); !made) {
+  // A coordinator that took the place of another begins to count anew.
+  const int number = std::max(round.number, static_cast<int>(own_.attempts.size()));
+  if (const auto made = context_.folder.begin_attempt(number, facts.workers); !made) {
     return rounds_.conclude(StartFailure{EXIT_FAILURE, made.error()});
   }
   const std::int64_t oom_kills_before = oom_kills();

@@ -1,6 +1,9 @@
 #include "bridge/agent/node_rounds.h"
 
+#include <poll.h>
 #include <unistd.h>
+
+#include <algorithm>
 
 #include "bridge/agent/store_reservation.h"
 #include "bridge/net/address.h"
@@ -23,8 +26,7 @@ Join join_of(const AgentContext& context, const RunEndpoint& endpoint, int worke
   return join;
 }
 
-CoordinatorRules rules_of(const RunOptions& options, const RunEndpoint& endpoint) {
-  const RendezvousTimes times = rendezvous_times(options);
+CoordinatorRules rules_of(const RunOptions& options, const RendezvousTimes& times, const RunEndpoint& endpoint) {
   CoordinatorRules rules;
   rules.shape = endpoint.shape;
   rules.run_id = endpoint.run_id;
@@ -35,59 +37,120 @@ CoordinatorRules rules_of(const RunOptions& options, const RunEndpoint& endpoint
   return rules;
 }
 
+bool has_come(int descriptor) {
+  pollfd entry{descriptor, POLLIN, 0};
+  return poll(&entry, 1, 0) > 0;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<NodeRounds>> NodeRounds::open(AgentContext& context, RestartBudget& budget, RunEndpoint endpoint,
                                                      int workers, const RunReport& report) {
-  std::unique_ptr<NodeRounds> rounds(new NodeRounds(context, budget, endpoint, workers));
-  if (!endpoint.listener.open()) return rounds;
-  auto server = CoordinatorServer::open(std::move(endpoint.listener), Coordinator(rules_of(context.options, endpoint),
-                                                                                  report, budget.used(), Clock::now()));
-  if (!server) return server.error();
-  rounds->server_ = std::move(*server);
+  std::unique_ptr<NodeRounds> rounds(new NodeRounds(context, budget, std::move(endpoint), workers, report));
+  RunEndpoint& own = rounds->endpoint_;
+  if (own.listener.open()) {
+    if (const auto begun = rounds->begin_to_coordinate(std::move(own.listener), budget.used()); !begun) {
+      return begun.error();
+    }
+  }
+  if (const auto found = rounds->find_coordinator(true); !found) return found.error();
   return rounds;
 }
 
-NodeRounds::NodeRounds(AgentContext& context, RestartBudget& budget, const RunEndpoint& endpoint, int workers)
+NodeRounds::NodeRounds(AgentContext& context, RestartBudget& budget, RunEndpoint endpoint, int workers,
+                       RunReport report)
     : context_(context),
       budget_(budget),
-      coordinator_(endpoint.coordinator),
-      join_(join_of(context, endpoint, workers)),
-      join_timeout_(rendezvous_times(context.options).join_timeout),
-      close_timeout_(rendezvous_times(context.options).close_timeout),
-      client_(client(true)) {}
+      endpoint_(std::move(endpoint)),
+      report_(std::move(report)),
+      times_(rendezvous_times(context.options)),
+      join_(join_of(context, endpoint_, workers)),
+      deadline_(after(Clock::now(), Seconds(times_.join_timeout))) {}
 
-CoordinatorClient NodeRounds::client(bool is_first) const {
+Status NodeRounds::begin_to_coordinate(Socket listener, int restarts) {
+  auto server = CoordinatorServer::open(
+      std::move(listener), Coordinator(rules_of(context_.options, times_, endpoint_), report_, restarts, Clock::now()));
+  if (!server) return server.error();
+  server_ = std::move(*server);
+  return Ok{};
+}
+
+void NodeRounds::connect(const Endpoint& coordinator, bool is_first) {
   const auto now = Clock::now();
-  return {coordinator_, join_, now, after(now, join_timeout_), is_first};
+  // A record may name another one by then.
+  const auto until = after(now, Seconds(times_.keep_alive_interval * times_.keep_alive_max_attempt));
+  client_.emplace(coordinator, join_, now, endpoint_.record ? std::min(until, deadline_) : deadline_, is_first);
+}
+
+Status NodeRounds::find_coordinator(bool is_first) {
+  CoordinatorRecord* const record = endpoint_.record.get();
+  if (record == nullptr) return connect(endpoint_.coordinator, is_first), Ok{};
+  const auto host =
+      context_.options.local_addr.empty() ? reachable_address() : numeric_address(context_.options.local_addr);
+  if (!host) return host.error();
+  auto listener = listen_on({*host, 0});
+  if (!listener) return listener.error();
+  const auto port = bound_port(*listener);
+  if (!port) return port.error();
+  const auto holder = record->take_or_read({*host, *port});
+  if (!holder) return holder.error();
+  if (holder->is_self) {
+    const auto restarts = record->restarts();
+    if (!restarts) return restarts.error();
+    if (!is_first) times_.last_call_timeout = std::min(times_.last_call_timeout, times_.keep_alive_interval);
+    if (const auto begun = begin_to_coordinate(std::move(*listener), *restarts); !begun) return begun.error();
+  }
+  // One that is gone still holds the record for a while: then it is read again.
+  const Endpoint nobody{"127.0.0.1", 0};
+  return connect(holder->coordinator.port == 0 ? nobody : holder->coordinator, false), Ok{};
 }
 
 std::vector<pollfd> NodeRounds::poll_entries() const {
   std::vector<pollfd> entries;
   if (server_) entries.push_back({server_->descriptor(), POLLIN, 0});
-  if (client_.descriptor() >= 0) {
-    entries.push_back({client_.descriptor(), static_cast<short>(client_.events()), 0});
+  if (server_ && endpoint_.record) entries.push_back({endpoint_.record->descriptor(), POLLIN, 0});
+  if (client_->descriptor() >= 0) {
+    entries.push_back({client_->descriptor(), static_cast<short>(client_->events()), 0});
   }
   return entries;
 }
 
 SteadyTime NodeRounds::next_deadline() const {
-  return std::min(client_.next_deadline(), server_ ? server_->next_deadline() : SteadyTime::max());
+  return std::min(client_->next_deadline(), server_ ? server_->next_deadline() : SteadyTime::max());
 }
 
 void NodeRounds::carry() {
   const auto now = Clock::now();
+  if (server_ && endpoint_.record && has_come(endpoint_.record->descriptor())) {
+    print_line(context_, "another agent coordinates the run from now on: etcd has not answered for too long");
+    endpoint_.record->release();
+    server_.reset();
+  }
   if (server_) {
     server_->carry(now);
-    while (budget_.used() < server_->coordinator().restarts_used()) {
-      if (const auto used = budget_.use_one(); !used) print_line(context_, used.error().message);
-    }
+    note_restarts();
     for (const std::string& line : server_->take_lines()) print_line(context_, line);
   }
-  client_.carry(now);
-  for (const AgentMessage& message : client_.take_messages()) receive(message);
+  client_->carry(now);
+  for (const AgentMessage& message : client_->take_messages()) receive(message);
   // Without a coordinator the workers must not go on: the other nodes may begin without them.
-  if (client_.failure() && !start_) orders_.stops_workers = true;
+  if (client_->failure() && !start_) orders_.stops_workers = true;
+}
+
+void NodeRounds::note_restarts() {
+  const int restarts = server_->coordinator().restarts_used();
+  if (endpoint_.record && restarts > endpoint_restarts_) {
+    endpoint_restarts_ = restarts;
+    if (const auto set = endpoint_.record->set_restarts(restarts); !set) print_line(context_, set.error().message);
+  }
+  while (budget_.used() < restarts) {
+    if (const auto used = budget_.use_one(); !used) print_line(context_, used.error().message);
+  }
+}
+
+std::vector<int> NodeRounds::helpers() const {
+  const int keeper = endpoint_.record ? endpoint_.record->keeper() : -1;
+  return keeper > 0 ? std::vector<int>{keeper} : std::vector<int>();
 }
 
 void NodeRounds::receive(const AgentMessage& message) {
@@ -105,16 +168,21 @@ void NodeRounds::receive(const AgentMessage& message) {
 }
 
 void NodeRounds::on_stop_signal(int signal) {
-  if (server_) {
+  if (server_ && endpoint_.record) {
+    // Another agent takes its place at once.
+    server_.reset();
+    endpoint_.record->release();
+    client_->close();
+  } else if (server_) {
     server_->stop(signal, Clock::now());
   } else {
-    client_.send(Leave{signal});
+    client_->send(Leave{signal});
   }
 }
 
 bool NodeRounds::wait_until(const std::function<bool()>& fact) {
   while (!fact()) {
-    if (end_ || client_.failure() || context_.is_guardian_gone) return false;
+    if (end_ || client_->failure() || context_.is_guardian_gone) return false;
     if (context_.stop_signal != 0 && !server_) return false;
     const Events events = context_.events.wait(SteadyTime::max(), nullptr, context_.consoles);
     context_.is_guardian_gone = context_.is_guardian_gone || events.is_guardian_gone;
@@ -129,31 +197,45 @@ bool NodeRounds::wait_until(const std::function<bool()>& fact) {
 
 std::variant<Round, RunEnd> NodeRounds::next() {
   for (;;) {
-    if (!wait_until([&] { return client_.has_joined(); })) {
-      if (!can_join_again()) return end_of_run();
-    } else {
-      if (const auto ready = be_ready(); !ready) {
-        conclude(StartFailure{EXIT_FAILURE, ready.error()});
-      }
+    if (wait_until([&] { return client_->has_joined(); })) {
+      if (const auto ready = be_ready(); !ready) conclude(StartFailure{EXIT_FAILURE, ready.error()});
       if (wait_until([&] { return start_.has_value(); })) return round_of(*std::exchange(start_, std::nullopt));
-      if (!can_join_again()) return end_of_run();
     }
-    print_line(context_, *client_.failure() + ": joining again");
-    client_ = client(false);
+    if (!can_join_again()) return end_of_run();
+    if (client_->is_lost()) {
+      print_line(context_, *client_->failure() + ": joining again");
+      deadline_ = after(Clock::now(), Seconds(times_.join_timeout));
+    } else if (!pause_before_search()) {
+      return end_of_run();
+    }
+    if (const auto found = find_coordinator(false); !found) return RunEnd{EXIT_FAILURE, found.error().message};
   }
 }
 
+// Where a record names a coordinator that is gone, until it names another one.
+bool NodeRounds::pause_before_search() {
+  constexpr std::chrono::milliseconds kPause{250};
+  const auto until = Clock::now() + kPause;
+  while (Clock::now() < until && context_.stop_signal == 0 && !context_.is_guardian_gone) {
+    const Events events = context_.events.wait(until, nullptr, context_.consoles);
+    context_.is_guardian_gone = events.is_guardian_gone;
+    if (!events.stop_signals.empty()) context_.stop_signal = events.stop_signals.front();
+  }
+  return context_.stop_signal == 0 && !context_.is_guardian_gone;
+}
+
 bool NodeRounds::can_join_again() const {
-  return client_.is_lost() && !end_ && context_.stop_signal == 0 && !context_.is_guardian_gone;
+  if (end_ || context_.stop_signal != 0 || context_.is_guardian_gone) return false;
+  return client_->is_lost() || (endpoint_.record && !client_->is_refused() && Clock::now() < deadline_);
 }
 
 // The port is bound before it is known whether rank 0 is on this node, so that no message more is needed.
 Status NodeRounds::be_ready() {
   const RunOptions& options = context_.options;
-  auto store = reserve_store(options.local_addr.empty() ? client_.own_address() : options.local_addr, 0);
+  auto store = reserve_store(options.local_addr.empty() ? client_->own_address() : options.local_addr, 0);
   if (!store) return store.error();
   store_port_ = std::move(store->socket);
-  client_.send(Ready{store->address});
+  client_->send(Ready{store->address});
   return Ok{};
 }
 
@@ -182,12 +264,12 @@ Round NodeRounds::round_of(const StartRound& start) {
 void NodeRounds::conclude(const AttemptReport& attempt, bool can_restart) {
   ends_.push_back(torchbridge::end_of(attempt, can_restart));
   // The workers were killed because of it: the coordinator is to see this agent as lost.
-  if (context_.is_guardian_gone) return client_.close();
-  client_.send(Ended{attempt, can_restart, "", 0});
+  if (context_.is_guardian_gone) return client_->close();
+  client_->send(Ended{attempt, can_restart, "", 0});
 }
 
 void NodeRounds::conclude(const StartFailure& failure) {
-  client_.send(Ended{{}, false, failure.error.message, failure.exit_code});
+  client_->send(Ended{{}, false, failure.error.message, failure.exit_code});
 }
 
 RunEnd NodeRounds::end_of_run() {
@@ -200,10 +282,11 @@ RunEnd NodeRounds::end_of_run() {
     end.exit_code =
         ends_.empty() ? 128 + context_.stop_signal : decide(ends_, 0, {0, {}, context_.stop_signal}).exit_code;
   } else {
-    end = {EXIT_FAILURE, client_.failure().value_or("")};
+    end = {EXIT_FAILURE, client_->failure().value_or("")};
   }
   if (server_) {
     finish_coordination();
+    if (endpoint_.record) endpoint_.record->remove();
     end.report = server_->coordinator().report();
     end.report->exit_code = end.exit_code;
   }
@@ -212,8 +295,8 @@ RunEnd NodeRounds::end_of_run() {
 
 // Until the other agents have read the end.
 void NodeRounds::finish_coordination() {
-  client_.close();
-  const auto deadline = after(Clock::now(), close_timeout_);
+  client_->close();
+  const auto deadline = after(Clock::now(), Seconds(times_.close_timeout));
   while (server_->has_members() && Clock::now() < deadline && !context_.is_guardian_gone) {
     const Events events = context_.events.wait(deadline, nullptr, context_.consoles);
     context_.is_guardian_gone = events.is_guardian_gone;

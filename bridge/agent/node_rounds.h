@@ -28,17 +28,23 @@ class NodeRounds : public Rounds, public Peers {
   std::vector<pollfd> poll_entries() const override;
   SteadyTime next_deadline() const override;
   void carry() override;
-  void on_failure(const WorkerReport& worker) override { client_.send(Failed{worker}); }
+  void on_failure(const WorkerReport& worker) override { client_->send(Failed{worker}); }
   void on_stop_signal(int signal) override;
+  std::vector<int> helpers() const override;
   Orders take_orders() override { return std::exchange(orders_, {}); }
 
  private:
-  NodeRounds(AgentContext& context, RestartBudget& budget, const RunEndpoint& endpoint, int workers);
-  CoordinatorClient client(bool is_first) const;
+  NodeRounds(AgentContext& context, RestartBudget& budget, RunEndpoint endpoint, int workers, RunReport report);
+  Status begin_to_coordinate(Socket listener, int restarts);
+  // Connects, where the record names it to another coordinator, or to this agent itself.
+  Status find_coordinator(bool is_first);
+  void connect(const Endpoint& coordinator, bool is_first);
+  void note_restarts();
   void receive(const AgentMessage& message);
   // Waits for `fact`; false where the run is over for this agent first.
   bool wait_until(const std::function<bool()>& fact);
   bool can_join_again() const;
+  bool pause_before_search();
   Status be_ready();
   Round round_of(const StartRound& start);
   RunEnd end_of_run();
@@ -46,15 +52,17 @@ class NodeRounds : public Rounds, public Peers {
 
   AgentContext& context_;
   RestartBudget& budget_;
-  Endpoint coordinator_;
+  RunEndpoint endpoint_;
+  RunReport report_;
+  RendezvousTimes times_;
   Join join_;
-  std::chrono::duration<double> join_timeout_, close_timeout_;
+  SteadyTime deadline_;                      // to join, or to join again
   std::optional<CoordinatorServer> server_;  // in the agent that coordinates
-  CoordinatorClient client_;
-  std::optional<Endpoint> store_address_;  // to give; else that of the connection
+  std::optional<CoordinatorClient> client_;
   Socket store_port_;
   std::optional<StartRound> start_;
   std::optional<EndRun> end_;
+  int endpoint_restarts_ = 0;     // that the record has
   std::vector<AttemptEnd> ends_;  // of this agent's workers
   Orders orders_;
 };

@@ -90,6 +90,42 @@ Result<RunEndpoint> from_c10d(const RunOptions& options, const LaunchedTask& tas
   return run;
 }
 
+std::string conf(const RunOptions& options, const std::string& key, const std::string& default_value = "") {
+  const auto given = options.rdzv_conf.find(key);
+  return given == options.rdzv_conf.end() ? default_value : given->second;
+}
+
+Result<RunEndpoint> from_etcd(const RunOptions& options) {
+  const auto endpoint = parse_endpoint(options.rdzv_endpoint.empty() ? "localhost" : options.rdzv_endpoint);
+  if (!endpoint) return endpoint.error();
+  const bool is_v6 = endpoint->host.find(':') != endpoint->host.npos;
+  const std::string host = is_v6 ? "[" + endpoint->host + "]" : endpoint->host;
+  const RendezvousTimes times = rendezvous_times(options);
+  EtcdSettings settings;
+  settings.url = conf(options, "protocol", "http") + "://" + host + ":" +
+                 std::to_string(endpoint->port == 0 ? kEtcdPort : endpoint->port);
+  settings.prefix = conf(options, "etcd_prefix", "/torchelastic/p2p") + "/run_" + options.rdzv_id + "/torchbridge/";
+  settings.ca_cert = conf(options, "ca_cert", conf(options, "cacert"));
+  settings.cert = conf(options, "ssl_cert", conf(options, "cert"));
+  settings.key = conf(options, "ssl_cert_key", conf(options, "key"));
+  settings.user = conf(options, "user");
+  settings.password = conf(options, "password");
+  settings.timeout = times.read_timeout;
+  settings.lease = times.keep_alive_interval * times.keep_alive_max_attempt;
+  auto record = etcd_record(settings);
+  if (!record) return record.error();
+  RunEndpoint run;
+  run.record = std::move(*record);
+  return run;
+}
+
+Result<RunEndpoint> from_file(const RunOptions& options) {
+  if (options.rdzv_endpoint.empty()) return Error{"store_type=file needs --rdzv-endpoint with the path of a file"};
+  RunEndpoint run;
+  run.record = file_record(options.rdzv_endpoint);
+  return run;
+}
+
 Result<RunEndpoint> from_launcher(const EnvMap& environment, const LaunchedTask& task) {
   LaunchSettings settings;
   const auto given = parse_options(environment.get(kOptionsVariable).value_or(""));
@@ -143,12 +179,12 @@ Result<bool> has_several_agents(const RunOptions& options, const LaunchedTask& t
 Result<RunEndpoint> find_run_endpoint(const RunOptions& options, const EnvMap& environment, const LaunchedTask& task) {
   const RunShape shape = shape_of(options, std::max(task.count, 1));
   if (const auto checked = check_shape(shape); !checked) return checked.error();
-  if (options.rdzv_backend.starts_with("etcd")) {
-    return Error{"--rdzv-backend " + options.rdzv_backend + " is not supported yet: take c10d"};
-  }
-  auto run = task.count > 1 && !names_endpoint(options) ? from_launcher(environment, task)
-             : options.rdzv_backend == "static"         ? from_static(options)
-                                                        : from_c10d(options, task);
+  const bool has_etcd = options.rdzv_backend.starts_with("etcd");
+  auto run = task.count > 1 && !names_endpoint(options) && !has_etcd ? from_launcher(environment, task)
+             : has_etcd                                              ? from_etcd(options)
+             : conf(options, "store_type") == "file"                 ? from_file(options)
+             : options.rdzv_backend == "static"                      ? from_static(options)
+                                                                     : from_c10d(options, task);
   if (!run) return run.error();
   run->shape = shape;
   if (options.rdzv_id != RunOptions().rdzv_id || run->run_id.empty()) run->run_id = options.rdzv_id;

@@ -1,12 +1,14 @@
 // Where the agents of a run over several nodes meet, from the options or from the launcher that started them.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "bridge/base/env_map.h"
 #include "bridge/base/result.h"
 #include "bridge/coordination/agent_message.h"
+#include "bridge/coordination/coordinator_record.h"
 #include "bridge/net/socket.h"
 #include "bridge/run_values/run_options.h"
 
@@ -15,7 +17,8 @@ namespace torchbridge {
 // How this process takes part in a run over several nodes.
 struct RunEndpoint {
   Endpoint coordinator;
-  Socket listener;  // open in the agent that coordinates
+  Socket listener;                            // open in the agent that coordinates
+  std::unique_ptr<CoordinatorRecord> record;  // instead of these two: etcd, or a file
   std::string run_id;
   RunShape shape;
   int order = -1;             // as in Join

@@ -61,6 +61,8 @@ constexpr ConfKey kConfKeys[] = {
     {"ssl_cert_key", ConfKind::kText},
     {"ca_cert", ConfKind::kText},
     {"etcd_prefix", ConfKind::kText},
+    {"user", ConfKind::kText},  // not of torch, whose etcd backends have no authentication
+    {"password", ConfKind::kText},
     // torch's first etcd backend has these names for the same files.
     {"cert", ConfKind::kText},
     {"key", ConfKind::kText},

@@ -109,6 +109,7 @@ void CoordinatorClient::receive(const AgentMessage& message, Time now) {
     if (!refused_until_) refused_until_ = after(now, Seconds(refused->retry_seconds));
     const std::string problem = target() + " refuses this node: " + refused->reason;
     if (now < *refused_until_) return try_again(problem, now);
+    is_refused_ = true;
     fail(problem);
   } else if (const auto* alive = std::get_if<Alive>(&message)) {
     send(Alive{clock_now(), alive->clock});

@@ -33,6 +33,8 @@ class CoordinatorClient {
   const std::optional<std::string>& failure() const { return failure_; }
   // It was there, and is not any more.
   bool is_lost() const { return failure_.has_value() && was_joined_; }
+  // By the coordinator, for a reason that does not pass.
+  bool is_refused() const { return is_refused_; }
   // The address of this host that the coordinator sees. REQUIRES: has_joined().
   const std::string& own_address() const { return own_address_; }
 
@@ -64,6 +66,7 @@ class CoordinatorClient {
   std::optional<std::string> failure_;
   std::string problem_;  // of the last attempt
   bool was_joined_ = false;
+  bool is_refused_ = false;
   Time due_;  // of the state: the next attempt, the end of this one, or the end of the keep-alive
   std::chrono::milliseconds pause_{0};
   int wrong_answers_ = 0;

@@ -19,6 +19,7 @@ RendezvousTimes rendezvous_times(const RunOptions& options) {
   set("close_timeout", times.close_timeout);
   set("keep_alive_interval", times.keep_alive_interval);
   set("keep_alive_max_attempt", times.keep_alive_max_attempt);
+  set("read_timeout", times.read_timeout);
   return times;
 }
 

@@ -37,6 +37,7 @@ struct RendezvousTimes {
   int last_call_timeout = 30;  // for more than these, before the first round
   int close_timeout = 30;      // for the other nodes to read that the run has ended
   int keep_alive_interval = 5, keep_alive_max_attempt = 3;
+  int read_timeout = 5;  // of a request to etcd
 };
 
 // Where torchrun has the option, name and default are torchrun 2.11's.
@@ -81,6 +82,7 @@ struct RunOptions {
   std::string json_summary;  // a file, or empty
 };
 
+inline constexpr int kEtcdPort = 2379;
 inline constexpr int kRendezvousPort = 29400;  // of --rdzv-endpoint where it has none, as in torchrun
 
 // What options.rdzv_conf gives, which the command line has checked.

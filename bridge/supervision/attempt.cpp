@@ -231,7 +231,9 @@ void Attempt::end_descendants() {
   const bool has_failed =
       std::any_of(workers.begin(), workers.end(), [](const Worker& worker) { return worker.wait_status != 0; });
   if (!has_failed && context_.stop_signal == 0) return;
-  const auto is_left = [&] { return !children_of(getpid()).empty(); };
+  std::vector<int> kept = context_.peers ? context_.peers->helpers() : std::vector<int>();
+  const std::size_t helpers = kept.size();
+  const auto is_left = [&] { return children_of(getpid()).size() > helpers; };
   // The end of the worker that a user asked for may leave one of its own that is still saving.
   while (context_.stop_signal != 0 && kill_at_ != SteadyTime::max() && Clock::now() < kill_at_ && is_left()) {
     const Events events = context_.events.wait(kill_at_, &streams_, context_.consoles);
@@ -239,7 +241,8 @@ void Attempt::end_descendants() {
     }
     if (events.is_guardian_gone || !events.stop_signals.empty()) break;
   }
-  const auto left = kill_descendants(stuck_);
+  kept.insert(kept.end(), stuck_.begin(), stuck_.end());
+  const auto left = kill_descendants(kept);
   stuck_.insert(stuck_.end(), left.begin(), left.end());
 }
 

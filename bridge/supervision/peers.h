@@ -25,6 +25,9 @@ class Peers {
   virtual void on_failure(const WorkerReport& worker) = 0;
   virtual void on_stop_signal(int signal) = 0;
 
+  // Child processes of this agent that are no worker's, and stay.
+  virtual std::vector<int> helpers() const = 0;
+
   // What the attempt is to do, given once.
   struct Orders {
     bool stops_workers = false;

@@ -228,6 +228,29 @@ TEST(AgentNodes, AllEndAtOnceWhenTheCoordinatorIsKilled) {
   }
 }
 
+TEST(AgentNodes, AnotherAgentCoordinatesWhereAFileNamesTheCoordinator) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "coordinator";
+  Nodes nodes(
+      {"--nnodes", "2:3", "--max-restarts", "2", "--rdzv-endpoint", path, "--rdzv-conf",
+       std::string("store_type=file,") + kQuick},
+      "[ $RANK$TORCHELASTIC_RESTART_COUNT != 00 ] || { while [ ! -e $F/fail ]; do sleep 0.01; done; exit 9; };" +
+          kShowAndWait);
+  nodes.add();
+  ASSERT_TRUE(eventually([&] { return folder.read("coordinator").starts_with("0 "); }));
+  nodes.add();
+  nodes.add();
+  ASSERT_TRUE(nodes.eventually_runs({"0 1/3", "0 2/3"}, "3")) << nodes.errors();
+  nodes.write("fail");
+  ASSERT_TRUE(nodes.eventually_runs({"1 0/3", "1 1/3", "1 2/3"}, "3", "1")) << nodes.errors();
+  nodes[0].signal(SIGKILL);
+  ASSERT_TRUE(nodes.eventually_runs({"1 0/2", "1 1/2"}, "2", "1")) << nodes.errors();
+  nodes.write("go");
+  EXPECT_EQ(nodes.wait(1), 0) << nodes[1].error();
+  EXPECT_EQ(nodes.wait(2), 0) << nodes[2].error();
+  EXPECT_FALSE(std::filesystem::exists(path)) << folder.read("coordinator");
+}
+
 TEST(AgentNodes, AnAgentThatIsStoppedIsLostAndJoinsAgainWhenItContinues) {
   Nodes nodes({"--nnodes", "1:2", "--rdzv-conf", kQuick}, kShowAndWait);
   nodes.add_all(2);

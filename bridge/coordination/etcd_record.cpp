@@ -1,0 +1,190 @@
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+
+#include <nlohmann/json.hpp>
+
+#include "bridge/base/env_map.h"
+#include "bridge/coordination/coordinator_record.h"
+#include "bridge/coordination/http_client.h"
+#include "bridge/net/socket.h"
+
+namespace torchbridge {
+namespace {
+
+using nlohmann::json;
+
+// RFC 4648, as etcd's gateway wants keys and values.
+constexpr char kLetters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+std::string to_base64(const std::string& bytes) {
+  std::string text;
+  for (std::size_t i = 0; i < bytes.size(); i += 3) {
+    unsigned group = 0;
+    for (std::size_t j = 0; j < 3; ++j) {
+      group = group << 8 | (i + j < bytes.size() ? static_cast<unsigned char>(bytes[i + j]) : 0U);
+    }
+    for (std::size_t j = 0; j < 4; ++j) text += i + j <= bytes.size() ? kLetters[group >> (18 - 6 * j) & 63] : '=';
+  }
+  return text;
+}
+
+std::string from_base64(const std::string& text) {
+  std::string bytes;
+  unsigned group = 0;
+  int bits = 0;
+  for (const char c : text) {
+    const char* at = std::strchr(kLetters, c);
+    if (c == '\0' || c == '=' || at == nullptr) break;
+    group = group << 6 | static_cast<unsigned>(at - kLetters);
+    bits += 6;
+    if (bits < 8) continue;
+    bits -= 8;
+    bytes += static_cast<char>(group >> bits & 255);
+  }
+  return bytes;
+}
+
+// The requests are those of etcd's API reference, version 3 (etcd.io, "gRPC gateway").
+class EtcdRecord : public CoordinatorRecord {
+ public:
+  EtcdRecord(EtcdSettings settings, std::unique_ptr<HttpClient> http)
+      : settings_(std::move(settings)), http_(std::move(http)) {}
+  ~EtcdRecord() override { end_keeper(); }
+
+  // A key that does not exist has create_revision 0.
+  Result<Holder> take_or_read(const Endpoint& own) override {
+    const auto lease = request("lease/grant", {{"TTL", settings_.lease}});
+    if (!lease) return lease.error();
+    lease_ = lease->value("ID", "");
+    const std::string key = to_base64(settings_.prefix + "coordinator");
+    const json put = {
+        {"request_put",
+         {{"key", key}, {"value", to_base64(own.host + " " + std::to_string(own.port))}, {"lease", lease_}}}};
+    const json compare = {{"target", "CREATE"}, {"key", key}, {"create_revision", "0"}};
+    const auto taken = request(
+        "kv/txn", {{"compare", {compare}}, {"success", {put}}, {"failure", {{{"request_range", {{"key", key}}}}}}});
+    if (!taken) return taken.error();
+    if (taken->value("succeeded", false)) {
+      if (const auto kept = start_keeper(); !kept) return kept.error();
+      return Holder{true, own};
+    }
+    (void)request("lease/revoke", {{"ID", lease_}});
+    return Holder{false, endpoint_in(*taken)};
+  }
+  int descriptor() const override { return keeper_end_.descriptor(); }
+  int keeper() const override { return keeper_; }
+  void release() override {
+    end_keeper();
+    (void)request("lease/revoke", {{"ID", lease_}});
+  }
+  Result<int> restarts() override {
+    const auto range = request("kv/range", {{"key", to_base64(settings_.prefix + "restarts")}});
+    if (!range) return range.error();
+    const auto found = range->find("kvs");
+    if (found == range->end() || found->empty()) return 0;
+    return static_cast<int>(parse_integer(from_base64(found->at(0).value("value", "")), 0, INT32_MAX).value_or(0));
+  }
+  Status set_restarts(int restarts) override {
+    const auto put = request(
+        "kv/put", {{"key", to_base64(settings_.prefix + "restarts")}, {"value", to_base64(std::to_string(restarts))}});
+    if (!put) return put.error();
+    return Ok{};
+  }
+  void remove() override {
+    (void)request("kv/deleterange", {{"key", to_base64(settings_.prefix + "restarts")}});
+    release();
+  }
+
+ private:
+  Result<json> request(const std::string& path, const json& body) {
+    if (!settings_.user.empty() && token_.empty()) {
+      const auto answer = http_->post(settings_.url + "/v3/auth/authenticate",
+                                      json{{"name", settings_.user}, {"password", settings_.password}}.dump(), "");
+      if (!answer) return Error{"etcd: " + answer.error().message};
+      const json parsed = json::parse(*answer, nullptr, false);
+      token_ = parsed.is_object() ? parsed.value("token", "") : "";
+    }
+    const auto answer = http_->post(settings_.url + "/v3/" + path, body.dump(), token_);
+    if (!answer) return Error{"etcd: " + answer.error().message};
+    json parsed = json::parse(*answer, nullptr, false);
+    if (!parsed.is_object()) return Error{"etcd: " + settings_.url + " answers '" + printable(*answer) + "'"};
+    return parsed;
+  }
+
+  static Endpoint endpoint_in(const json& answer) {
+    try {
+      const std::string value =
+          from_base64(answer.at("responses").at(0).at("response_range").at("kvs").at(0).at("value"));
+      const auto space = value.find(' ');
+      const auto port = parse_integer(value.substr(space == value.npos ? value.size() : space + 1), 1, 65535);
+      return {value.substr(0, space), static_cast<int>(port.value_or(0))};
+    } catch (const json::exception&) {
+      return {};  // it was removed meanwhile
+    }
+  }
+
+  // A process of its own renews the lease, as the agent must not wait for etcd. It ends when etcd does not answer for
+  // two thirds of the lease, so that the agent stops before another one takes its place.
+  Status start_keeper() {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) return Error{std::string("cannot keep etcd's lease: ") + std::strerror(errno)};
+    keeper_end_ = Socket(ends[0]);
+    const Socket keeper_own(ends[1]);
+    const pid_t parent = getpid();
+    keeper_ = fork();
+    if (keeper_ < 0) return Error{std::string("cannot keep etcd's lease: ") + std::strerror(errno)};
+    if (keeper_ > 0) return Ok{};
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() == parent) keep_lease(keeper_own.descriptor());
+    _exit(0);
+  }
+
+  void keep_lease(int kept_descriptor) {
+    for (int descriptor = STDERR_FILENO + 1; descriptor < 1024; ++descriptor) {
+      if (descriptor != kept_descriptor) close(descriptor);  // the listener and the members' connections
+    }
+    auto http = HttpClient::open({settings_.ca_cert, settings_.cert, settings_.key, std::max(1, settings_.lease / 3)});
+    if (!http) return;
+    http_ = std::move(*http);
+    auto last = std::chrono::steady_clock::now();
+    while (std::chrono::steady_clock::now() - last < std::chrono::seconds(settings_.lease) * 2 / 3) {
+      const auto kept = request("lease/keepalive", {{"ID", lease_}});
+      const json result = kept ? kept->value("result", json::object()) : json::object();
+      if (kept && !result.contains("TTL")) return;  // it has expired
+      if (kept) last = std::chrono::steady_clock::now();
+      poll(nullptr, 0, std::max(100, settings_.lease * 1000 / 5));
+    }
+  }
+
+  void end_keeper() {
+    keeper_end_ = Socket();
+    if (keeper_ <= 0) return;
+    kill(keeper_, SIGKILL);
+    waitpid(keeper_, nullptr, 0);
+    keeper_ = -1;
+  }
+
+  EtcdSettings settings_;
+  std::unique_ptr<HttpClient> http_;
+  std::string token_, lease_;
+  pid_t keeper_ = -1;
+  Socket keeper_end_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<CoordinatorRecord>> etcd_record(const EtcdSettings& settings) {
+  auto http = HttpClient::open({settings.ca_cert, settings.cert, settings.key, settings.timeout});
+  if (!http) return http.error();
+  return std::unique_ptr<CoordinatorRecord>(std::make_unique<EtcdRecord>(settings, std::move(*http)));
+}
+
+}  // namespace torchbridge

@@ -1,0 +1,102 @@
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "bridge/base/env_map.h"
+#include "bridge/coordination/coordinator_record.h"
+#include "bridge/net/socket.h"
+
+namespace torchbridge {
+namespace {
+
+// "<restarts> HOST:PORT\n".
+class FileRecord : public CoordinatorRecord {
+ public:
+  explicit FileRecord(std::string path) : path_(std::move(path)) {}
+
+  Result<Holder> take_or_read(const Endpoint& own) override {
+    for (;;) {
+      Socket file(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+      if (!file.open()) return wrong(std::strerror(errno));
+      if (flock(file.descriptor(), LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK) return wrong(std::strerror(errno));
+        const auto content = read(file);
+        if (!content) return content.error();
+        return Holder{false, content->coordinator};
+      }
+      if (!is_at_path(file)) continue;  // the run before this one has just removed it
+      const auto content = read(file);
+      if (!content) return content.error();
+      file_ = std::move(file);
+      content_ = {content->restarts, own};
+      if (const auto written = write(); !written) return written.error();
+      return Holder{true, own};
+    }
+  }
+  int descriptor() const override { return -1; }
+  int keeper() const override { return -1; }
+  void release() override { file_ = Socket(); }
+  Result<int> restarts() override { return content_.restarts; }
+  Status set_restarts(int restarts) override {
+    content_.restarts = restarts;
+    return write();
+  }
+  void remove() override {
+    if (file_.open()) unlink(path_.c_str());
+    release();
+  }
+
+ private:
+  struct Content {
+    int restarts = 0;
+    Endpoint coordinator;
+  };
+
+  Error wrong(const std::string& reason) const {
+    return Error{"--rdzv-endpoint '" + printable(path_) + "', with store_type=file: " + reason};
+  }
+  bool is_at_path(const Socket& file) const {
+    struct stat opened {
+    }, named{};
+    return fstat(file.descriptor(), &opened) == 0 && stat(path_.c_str(), &named) == 0 && opened.st_ino == named.st_ino;
+  }
+  Result<Content> read(const Socket& file) const {
+    char text[512];
+    const ssize_t size = pread(file.descriptor(), text, sizeof text, 0);
+    if (size < 0) return wrong(std::strerror(errno));
+    if (size == 0) return Content{};
+    const std::string line(text, static_cast<std::size_t>(size));
+    const auto space = line.find(' ');
+    const auto restarts = parse_integer(line.substr(0, space), 0, INT32_MAX);
+    const bool is_whole = space != line.npos && line.ends_with('\n');
+    const auto coordinator =
+        is_whole ? parse_endpoint(line.substr(space + 1, line.size() - space - 2)) : Result<Endpoint>(Error{});
+    if (!restarts || !coordinator) return wrong("it contains '" + printable(line) + "', not a coordinator's address");
+    return Content{static_cast<int>(*restarts), *coordinator};
+  }
+  Status write() const {
+    const Endpoint& at = content_.coordinator;
+    const bool is_v6 = at.host.find(':') != at.host.npos;
+    const std::string text = std::to_string(content_.restarts) + " " + (is_v6 ? "[" + at.host + "]" : at.host) + ":" +
+                             std::to_string(at.port) + "\n";
+    if (pwrite(file_.descriptor(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
+        ftruncate(file_.descriptor(), static_cast<off_t>(text.size())) != 0 || fsync(file_.descriptor()) != 0) {
+      return wrong(std::strerror(errno));
+    }
+    return Ok{};
+  }
+
+  std::string path_;
+  Socket file_;  // locked
+  Content content_;
+};
+
+}  // namespace
+
+std::unique_ptr<CoordinatorRecord> file_record(const std::string& path) { return std::make_unique<FileRecord>(path); }
+
+}  // namespace torchbridge
