@@ -41,7 +41,7 @@ class CurlClient : public HttpClient {
 
   Result<std::string> post(const std::string& url, const std::string& body, const std::string& token) override {
     CURL* handle = curl_.easy_init();
-    if (handle == nullptr) return Error{url + ": out of memory"};
+    if (handle == nullptr) return Error{url + ": cannot begin a request"};
     std::string answer;
     curl_slist* headers = curl_.slist_append(nullptr, "Content-Type: application/json");
     if (!token.empty()) headers = curl_.slist_append(headers, ("Authorization: " + token).c_str());
