@@ -110,7 +110,9 @@ AttemptReport Agent::report_of_attempt(const Attempt& attempt, std::int64_t oom_
   for (const Worker& worker : attempt.workers()) {
     if (worker.wait_status == 0 && !worker.is_running) continue;
     report.failures.push_back(report_of(worker, context_.host, attempt.started()));
-    report.failures.back().is_out_of_memory = is_short_of_memory && !worker.is_ended_by_agent && worker.health.empty();
+    WorkerReport& failure = report.failures.back();
+    const bool is_killed = WIFSIGNALED(worker.wait_status) && WTERMSIG(worker.wait_status) == SIGKILL;
+    failure.is_out_of_memory = is_short_of_memory && is_killed && !worker.is_ended_by_agent && worker.health.empty();
   }
   report.failures = in_order(std::move(report.failures));
   return report;
@@ -197,11 +199,23 @@ Result<std::vector<CpuSet>> cpus_of_workers(const RunOptions& options, const Env
   return cpus;
 }
 
+// Of several agents of one container, which have one variable, the first has the port.
 Result<Socket> open_liveness(const EnvMap& environment) {
-  if (!environment.has("TORCHELASTIC_HEALTH_CHECK_PORT")) return Socket();
-  const auto port = environment.required_integer("TORCHELASTIC_HEALTH_CHECK_PORT", 1, 65535);
+  constexpr char kVariable[] = "TORCHELASTIC_HEALTH_CHECK_PORT";
+  if (!environment.has(kVariable)) return Socket();
+  const auto port = environment.required_integer(kVariable, 1, 65535);
   if (!port) return port.error();
-  return listen_on({"0.0.0.0", static_cast<int>(*port)});
+  auto socket = listen_on({"0.0.0.0", static_cast<int>(*port)});
+  if (socket) return socket;
+  std::fprintf(stderr, "torchbridge: %s: no liveness probe is answered: %s\n", kVariable,
+               socket.error().message.c_str());
+  return Socket();
+}
+
+// An earlier run's is not to be taken for this one's.
+Status empty_summary(const RunOptions& options) {
+  if (options.json_summary.empty() || std::ofstream(options.json_summary)) return Ok{};
+  return Error{"--json-summary '" + printable(options.json_summary) + "': cannot write it: " + std::strerror(errno)};
 }
 
 // A number of workers, and where they run.
@@ -263,7 +277,8 @@ int run_as_child(const RunOptions& options, const EnvMap& environment, const std
   auto budget = RestartBudget::open(options, getppid());
   if (!budget) return fail_before_start(budget.error());
   auto liveness = open_liveness(environment);
-  if (!liveness) return fail_before_start("TORCHELASTIC_HEALTH_CHECK_PORT: " + liveness.error().message);
+  if (!liveness) return fail_before_start(liveness.error());
+  if (const auto emptied = empty_summary(options); !emptied) return fail_before_start(emptied.error());
   auto events = AgentEvents::open(options.signals_to_handle, guardian, std::move(*liveness));
   if (!events) return fail_before_start(events.error());
   Consoles consoles;

@@ -31,7 +31,13 @@ std::variant<Round, RunEnd> LocalRounds::next() {
     budget_.remove();
     return RunEnd{start_failure_->exit_code, start_failure_->error.message};
   }
-  if (ends_.empty()) return begin();
+  if (ends_.empty()) {
+    if (budget_.used() > 0) {
+      print_line(context_, "the run goes on with " + std::to_string(budget_.used()) + " of " +
+                               std::to_string(context_.options.max_restarts) + " restarts used");
+    }
+    return begin();
+  }
   const RestartRules rules{context_.options.max_restarts,
                            std::chrono::duration<double>(context_.options.restart_backoff), context_.stop_signal};
   const Decision decision = decide(ends_, budget_.used(), rules);

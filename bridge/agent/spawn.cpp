@@ -31,9 +31,13 @@ int spawn(int count, const std::function<int(int rank)>& body, RunOptions option
     const auto of_rank = [&body] { return body(std::atoi(std::getenv("RANK"))); };
     _exit(run_agent(options, EnvMap::from(environ), of_rank));
   }
+  // The agent gets ctrl-C too, and leaves the ranks their time: as system(3) does.
+  const auto interrupt = std::signal(SIGINT, SIG_IGN), quit = std::signal(SIGQUIT, SIG_IGN);
   int status = 0;
   while (waitpid(agent, &status, 0) < 0 && errno == EINTR) {
   }
+  std::signal(SIGINT, interrupt);
+  std::signal(SIGQUIT, quit);
   return exit_code_of(status);
 }
 

@@ -121,6 +121,7 @@ void Coordinator::end_workers_of(MemberId id, const Ended& ended) {
   const auto shift = std::chrono::duration_cast<std::chrono::system_clock::duration>(Seconds(member.clock_difference));
   for (WorkerReport worker : ended.report.failures) {
     worker.time -= shift;
+    worker.not_before -= shift;
     attempt_.failures.push_back(std::move(worker));
   }
   const auto& failures = ended.report.failures;

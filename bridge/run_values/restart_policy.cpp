@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <cctype>
 #include <csignal>
 
 namespace torchbridge {
@@ -19,9 +20,23 @@ bool is_done_by_others(int wait_status) {
   return WIFSIGNALED(wait_status) && (WTERMSIG(wait_status) == SIGKILL || WTERMSIG(wait_status) == SIGTERM);
 }
 
+// A pid, a port or an address differs each time.
+std::string without_numbers(const std::string& text) {
+  std::string kept;
+  for (std::size_t i = 0; i < text.size();) {
+    const bool is_hex = text.compare(i, 2, "0x") == 0;
+    const auto end = std::find_if_not(text.begin() + static_cast<std::ptrdiff_t>(i + (is_hex ? 2 : 0)), text.end(),
+                                      [&](unsigned char c) { return is_hex ? isxdigit(c) : isdigit(c); });
+    const auto next = static_cast<std::size_t>(end - text.begin());
+    kept += next > i ? '#' : text[i];
+    i = std::max(next, i + 1);
+  }
+  return kept;
+}
+
 bool is_same_failure(const AttemptEnd& left, const AttemptEnd& right) {
   const WorkerEnd &a = left.failures.front(), &b = right.failures.front();
-  return a.rank == b.rank && a.wait_status == b.wait_status && a.message == b.message;
+  return a.wait_status == b.wait_status && without_numbers(a.message) == without_numbers(b.message);
 }
 
 bool is_crash_loop(const std::vector<AttemptEnd>& attempts) {
@@ -51,7 +66,7 @@ Decision decide(const std::vector<AttemptEnd>& attempts, int restarts, const Res
   }
   if (decision.exit_code != 0 || last.failures.empty()) return decision;
 
-  decision.exit_code = exit_code_of(last.failures.front().wait_status);
+  decision.exit_code = std::max(1, exit_code_of(last.failures.front().wait_status));
   if (!last.can_restart) {
     decision.reason = "it cannot be started again";
   } else if (restarts >= rules.max_restarts) {

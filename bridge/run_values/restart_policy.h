@@ -16,11 +16,11 @@ struct WorkerEnd {
   std::string message;  // of its error file, or empty
 };
 
-// One attempt, from the start of its workers to the end of the last.
+// One attempt.
 struct AttemptEnd {
-  std::vector<WorkerEnd> failures;  // the root cause first; empty: all workers ended with 0
-  std::chrono::duration<double> lifetime{};
-  bool can_restart = true;  // false: a process of it cannot be ended, or no worker could be started
+  std::vector<WorkerEnd> failures;           // the root cause first; empty: all workers ended with 0
+  std::chrono::duration<double> lifetime{};  // up to the first failure, where there is one
+  bool can_restart = true;                   // false: a process of it cannot be ended, or no worker could be started
 };
 
 struct RestartRules {
@@ -39,9 +39,9 @@ struct Decision {
 };
 
 // `attempts` are those of this agent, the last one last; `restarts` are all that the run has used, also under an agent
-// before this one. A crash loop, which ends the run early: kCrashLoop attempts in a row fail in the same rank with the
-// same exit code and message within kAtOnce of their start; what others do to a worker (SIGKILL, SIGTERM) is no such
-// failure.
+// before this one. A crash loop, which ends the run early: kCrashLoop attempts in a row fail with the same exit code or
+// signal and, but for numbers in it, the same message within kAtOnce of their start, in whichever rank; what others do
+// to a worker (SIGKILL, SIGTERM) is no such failure.
 inline constexpr int kCrashLoop = 3;
 inline constexpr std::chrono::duration<double> kAtOnce{10};
 Decision decide(const std::vector<AttemptEnd>& attempts, int restarts, const RestartRules& rules);

@@ -3,12 +3,15 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
+#include <deque>
 #include <fstream>
+#include <sstream>
 
 #include <nlohmann/json.hpp>
 
-#include "bridge/base/env_map.h"
+#include "bridge/base/visible_text.h"
 #include "bridge/step/failure.h"
 
 namespace torchbridge {
@@ -17,7 +20,13 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::streamoff kLogTail = 8192;  // bytes
-constexpr int kLogLines = 20;
+constexpr std::size_t kLogLines = 20;
+
+// What a terminal shows of it: a progress bar's last state.
+void keep_last_state(std::string& line) {
+  if (line.ends_with('\r')) line.pop_back();
+  line.erase(0, line.rfind('\r') + 1);
+}
 
 std::string lines_at_end(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -26,12 +35,16 @@ std::string lines_at_end(const std::string& path) {
   if (path.empty() || size <= 0) return "";
   file.seekg(std::max<std::streamoff>(0, size - kLogTail));
   std::string text{std::istreambuf_iterator<char>(file), {}};
-  while (text.ends_with('\n')) text.pop_back();
-  int lines = 0;
-  for (std::size_t at = text.size(); at-- > 0;) {
-    if (text[at] == '\n' && ++lines == kLogLines) return text.substr(at + 1);
+  std::deque<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) {
+    keep_last_state(line);
+    lines.push_back(std::move(line));
+    if (lines.size() > kLogLines) lines.pop_front();
   }
-  return text;
+  std::string end;
+  for (const std::string& line : lines) end += (end.empty() ? "" : "\n") + line;
+  return end;
 }
 
 // What the health check or the worker itself gave; or empty.
@@ -68,6 +81,12 @@ std::string root_cause(const WorkerReport& worker) {
     text += "\n  the end of " + worker.log + ":" + lines;
   }
   return text;
+}
+
+// A handler of the agent's signal may end the worker by an exit code of its own, with or without an error file.
+bool is_answer_to_signal(const Worker& worker, const std::optional<ErrorRecord>& error) {
+  if (!worker.signalled || !WIFEXITED(worker.wait_status)) return false;
+  return WEXITSTATUS(worker.wait_status) != kRequeueExitCode && (!error || error->time >= *worker.signalled);
 }
 
 std::string ranks_text(std::vector<WorkerReport> workers) {
@@ -123,16 +142,17 @@ WorkerReport report_of(const Worker& worker, const std::string& host,
   report.local_rank = worker.local_rank;
   report.pid = worker.pid;
   report.host = host;
-  report.wait_status = worker.wait_status;
-  report.is_ended_by_agent = worker.is_ended_by_agent;
+  report.wait_status = worker.is_running ? SIGKILL : worker.wait_status;  // one that is stuck has got it
   report.is_stuck = worker.is_running;
   report.health = worker.health;
   report.log = worker.error_log;
   report.error = read_error_record(worker.error_file, not_before);
-  // It failed when it wrote the file, and may have taken a while to end; a signal may be reaped late.
-  report.time = report.error                      ? std::min(report.error->time, worker.time)
-                : WIFSIGNALED(worker.wait_status) ? worker.not_before
-                                                  : worker.time;
+  report.is_ended_by_agent = worker.is_ended_by_agent || is_answer_to_signal(worker, report.error);
+  // It failed when it wrote the file, and may have taken a while to end. A signal from outside may be reaped late,
+  // after what it caused; abort() is the worker's own, as when it loses its peers.
+  report.time = report.error ? std::min(report.error->time, worker.time) : worker.time;
+  const bool is_from_outside = WIFSIGNALED(worker.wait_status) && WTERMSIG(worker.wait_status) != SIGABRT;
+  report.not_before = is_from_outside && !report.error ? worker.not_before : report.time;
   if (report.error) report.error_file = worker.error_file;
   if (!is_consequence(report)) report.log_end = lines_at_end(worker.error_log);
   return report;
@@ -144,7 +164,7 @@ bool is_consequence(const WorkerReport& worker) {
 
 std::vector<WorkerReport> in_order(std::vector<WorkerReport> failures) {
   std::stable_sort(failures.begin(), failures.end(), [](const WorkerReport& left, const WorkerReport& right) {
-    return std::pair(is_consequence(left), left.time) < std::pair(is_consequence(right), right.time);
+    return std::pair(is_consequence(left), left.not_before) < std::pair(is_consequence(right), right.not_before);
   });
   return failures;
 }
@@ -152,6 +172,10 @@ std::vector<WorkerReport> in_order(std::vector<WorkerReport> failures) {
 AttemptEnd end_of(const AttemptReport& attempt, bool can_restart) {
   AttemptEnd end;
   end.lifetime = attempt.lifetime;
+  if (!attempt.failures.empty()) {  // not the time that the others took to end
+    end.lifetime =
+        std::min<std::chrono::duration<double>>(attempt.lifetime, attempt.failures.front().time - attempt.started);
+  }
   end.can_restart = can_restart;
   for (const WorkerReport& worker : attempt.failures) {
     if (is_consequence(worker)) continue;
@@ -163,7 +187,7 @@ AttemptEnd end_of(const AttemptReport& attempt, bool can_restart) {
 std::string first_line(const WorkerReport& worker) {
   const std::string reason = reason_of(worker);
   const std::string text = described(worker, "");
-  return reason.empty() ? text : text + ": " + printable(first_line_of(reason));
+  return reason.empty() ? text : text + ": " + visible_line(first_line_of(reason));
 }
 
 std::string summary_text(const RunReport& run) {

@@ -16,8 +16,9 @@ namespace torchbridge {
 struct WorkerReport {
   int rank = 0, local_rank = 0, pid = 0;
   std::string host;
-  int wait_status = 0;
-  std::chrono::system_clock::time_point time;  // of the failure, as near as it is known
+  int wait_status = 0;                               // never 0
+  std::chrono::system_clock::time_point time;        // of the failure, or when it was noticed
+  std::chrono::system_clock::time_point not_before;  // and when at the earliest it was: the order of failures
   bool is_ended_by_agent = false;
   bool is_out_of_memory = false;
   bool is_stuck = false;   // in uninterruptible sleep: it has not ended

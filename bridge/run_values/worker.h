@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <optional>
 #include <string>
 
 namespace torchbridge {
@@ -15,11 +16,12 @@ struct Worker {
   bool is_running = false;
   bool is_stopped = false;  // by SIGSTOP and the like, and not yet continued
   // Of one that has ended:
-  int wait_status = 0;                               // as waitpid gives it
-  std::chrono::system_clock::time_point time;        // when it was seen to end
-  std::chrono::system_clock::time_point not_before;  // and when at the earliest it ended
-  bool is_ended_by_agent = false;                    // by a signal that the agent sent
-  std::string health;                                // why the agent ended it: what --health-check gave; or empty
+  int wait_status = 0;                                             // as waitpid gives it
+  std::chrono::system_clock::time_point time;                      // when it was seen to end
+  std::chrono::system_clock::time_point not_before;                // and when at the earliest it ended
+  bool is_ended_by_agent = false;                                  // by a signal that the agent sent
+  std::optional<std::chrono::system_clock::time_point> signalled;  // when the agent had asked it to end before
+  std::string health;  // why the agent ended it: what --health-check or the exit barrier gave; or empty
 };
 
 }  // namespace torchbridge

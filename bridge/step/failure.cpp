@@ -2,11 +2,14 @@
 
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <string_view>
+
+#include "bridge/base/visible_text.h"
 
 namespace torchbridge {
 namespace {
@@ -49,14 +52,10 @@ char meaning_of(char escape) {
   }
 }
 
-void append_visible(std::string& text, char c) {
-  const auto byte = static_cast<unsigned char>(c);
-  if (byte >= 0x20 && byte < 0x7f) {
-    text += c;
-    return;
-  }
+// One that visible_length does not show.
+void append_escaped(std::string& text, char c) {
   char code[8];
-  std::snprintf(code, sizeof code, "\\x%02x", byte);
+  std::snprintf(code, sizeof code, "\\x%02x", static_cast<unsigned char>(c));
   text += c == '\t' ? "  " : code;
 }
 
@@ -64,11 +63,20 @@ std::string indented(std::string_view reason) {
   std::string text = kIndent;
   int lines = 1;
   while (reason.ends_with('\n')) reason.remove_suffix(1);
-  for (std::size_t i = 0; i < reason.size(); ++i) {
+  for (std::size_t i = 0; i < reason.size();) {
     char c = reason[i];
-    if (c == '\\' && i + 1 < reason.size() && meaning_of(reason[i + 1]) != 0) c = meaning_of(reason[++i]);
+    const bool is_escape = c == '\\' && i + 1 < reason.size() && meaning_of(reason[i + 1]) != 0;
+    if (is_escape) c = meaning_of(reason[i + 1]);
+    const std::size_t shown = is_escape ? 0 : visible_length(reason.substr(i));
+    i += is_escape ? 2 : std::max<std::size_t>(shown, 1);
     if (c != '\n') {
-      append_visible(text, c);
+      if (shown > 0) {
+        text += reason.substr(i - shown, shown);
+      } else if (visible_length({&c, 1}) > 0) {
+        text += c;
+      } else {
+        append_escaped(text, c);
+      }
       continue;
     }
     if (++lines > kMaxLines) return text + kIndent + "...";

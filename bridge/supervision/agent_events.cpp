@@ -23,7 +23,7 @@ std::vector<int> without_ignored(std::vector<int> signals) {
   return signals;
 }
 
-// The guardian and a launcher may both send one SIGINT; a user's second one comes later.
+// The guardian and a launcher may both send one SIGINT; a second one of the same sender is a user's.
 constexpr std::chrono::milliseconds kSameInterrupt{200};
 
 int milliseconds_until(SteadyTime deadline) {
@@ -62,9 +62,10 @@ void AgentEvents::read_signals(Events& events) {
       events.has_child = true;
     } else if (std::find(stop_signals_.begin(), stop_signals_.end(), number) == stop_signals_.end()) {
       events.passed_signals.push_back(number);
-    } else if (number != SIGINT || !interrupted_ || now - *interrupted_ > kSameInterrupt) {
+    } else if (number != SIGINT || !interrupted_ || interrupted_->sender == signal->ssi_pid ||
+               now - interrupted_->time > kSameInterrupt) {
       events.stop_signals.push_back(number);
-      if (number == SIGINT) interrupted_ = now;
+      if (number == SIGINT) interrupted_ = {now, signal->ssi_pid};
     }
   }
 }

@@ -44,7 +44,11 @@ class AgentEvents {
   int guardian_;
   Socket liveness_;
   Peers* peers_ = nullptr;
-  std::optional<SteadyTime> interrupted_;  // when the last SIGINT came
+  struct Interrupt {
+    SteadyTime time;
+    std::uint32_t sender = 0;  // a pid
+  };
+  std::optional<Interrupt> interrupted_;  // the last SIGINT
 };
 
 }  // namespace torchbridge

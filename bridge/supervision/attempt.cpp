@@ -127,7 +127,7 @@ void Attempt::reap() {
   for (const Worker* worker : changes.stopped) {
     say(rank_text(*worker) + " on " + context_.host + " is stopped; to continue it: kill -CONT " +
         std::to_string(worker->pid));
-    if (is_stopping_) group_.kill_worker(worker->local_rank, "");
+    if (is_stopping_) group_.continue_stopped();
   }
   for (const Worker* worker : changes.continued) say(rank_text(*worker) + " is continued");
   for (const Worker* worker : changes.ended) {
@@ -166,9 +166,7 @@ void Attempt::stop(int signal, Seconds grace) {
   stop_at_ = barrier_at_ = SteadyTime::max();
   group_.signal_groups(signal);
   kill_at_ = std::min(kill_at_, after(grace));
-  for (const Worker& worker : group_.workers()) {
-    if (worker.is_running && worker.is_stopped) group_.kill_worker(worker.local_rank, "");
-  }
+  group_.continue_stopped();  // so that it gets the signal
 }
 
 void Attempt::kill_all() {
@@ -214,6 +212,9 @@ void Attempt::on_time(SteadyTime now) {
       say("rank " + std::to_string(facts_.first_rank + failure.local_rank) + " on " + context_.host + ": " + reason +
           ": it is ended");
       group_.kill_worker(failure.local_rank, reason);
+      health_.remove(failure.local_rank);
+      // One in uninterruptible sleep does not end: then the others are ended without it.
+      stop_at_ = std::min(stop_at_, after(kKillDeadline));
     }
   }
   if (now >= stop_at_) stop(SIGTERM, Seconds(context_.options.grace));
@@ -235,10 +236,14 @@ void Attempt::end_descendants() {
   const std::size_t helpers = kept.size();
   const auto is_left = [&] { return children_of(getpid()).size() > helpers; };
   // The end of the worker that a user asked for may leave one of its own that is still saving.
-  while (context_.stop_signal != 0 && kill_at_ != SteadyTime::max() && Clock::now() < kill_at_ && is_left()) {
-    const Events events = context_.events.wait(kill_at_, &streams_, context_.consoles);
+  const auto reap_all = [] {
     while (waitpid(-1, nullptr, WNOHANG) > 0) {
     }
+  };
+  reap_all();
+  while (context_.stop_signal != 0 && kill_at_ != SteadyTime::max() && Clock::now() < kill_at_ && is_left()) {
+    const Events events = context_.events.wait(kill_at_, &streams_, context_.consoles);
+    reap_all();
     if (events.is_guardian_gone || !events.stop_signals.empty()) break;
   }
   kept.insert(kept.end(), stuck_.begin(), stuck_.end());

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "bridge/host/process_tree.h"
+#include "bridge/run_values/restart_policy.h"
 #include "bridge/supervision/signal_descriptor.h"
 
 namespace torchbridge {
@@ -24,12 +25,10 @@ using Clock = std::chrono::steady_clock;
 // What a user or a launcher sends to the process that they started.
 const std::vector<int> kForwarded = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
-int exit_code_of(int wait_status, pid_t agent) {
-  if (WIFEXITED(wait_status)) return WEXITSTATUS(wait_status);
+void report_killed(int wait_status, pid_t agent) {
   const int signal = WTERMSIG(wait_status);
   std::fprintf(stderr, "torchbridge: the agent (pid %d) was killed by signal %d (%s): its workers were ended\n", agent,
                signal, strsignal(signal));
-  return 128 + signal;
 }
 
 int cannot_start(const std::string& reason) {
@@ -112,8 +111,11 @@ int run_guarded(const std::vector<int>& forwarded, const std::function<int(int)>
   close(ends[0]);
   if (child < 0) return cannot_start(std::string("cannot start the agent: ") + std::strerror(errno));
   const int status = wait_for_agent(child, *signals);
-  if (!WIFEXITED(status)) kill_descendants();
-  return exit_code_of(status, child);
+  if (!WIFEXITED(status)) {
+    kill_descendants();
+    report_killed(status, child);
+  }
+  return exit_code_of(status);
 }
 
 }  // namespace torchbridge

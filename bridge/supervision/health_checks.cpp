@@ -10,9 +10,10 @@
 namespace torchbridge {
 namespace {
 
+// It may be in uninterruptible sleep, which is not waited for: the agent reaps what is left at the end of the attempt.
 void end_check(int pid) {
   kill(-pid, SIGKILL);
-  waitpid(pid, nullptr, 0);
+  waitpid(pid, nullptr, WNOHANG);
 }
 
 }  // namespace

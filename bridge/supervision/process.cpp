@@ -48,7 +48,7 @@ void close_others(int kept, int also_kept) {
     for (char* entry : exec.variables()) {
       if (entry) putenv(entry);
     }
-    const int exit_code = spec.body();
+    const int exit_code = [&]() noexcept { return spec.body(); }();  // an exception ends the child where it is thrown
     std::fflush(nullptr);
     _exit(exit_code);  // the destructors of static objects are the parent's
   }

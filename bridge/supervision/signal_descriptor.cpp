@@ -16,12 +16,20 @@ Result<SignalDescriptor> SignalDescriptor::open(const std::vector<int>& signals)
     return Error{std::string("cannot open a descriptor for signals: ") + std::strerror(errno) +
                  (errno == EMFILE ? ": allow this process more open files (ulimit -n)" : "")};
   }
+  sigaddset(&set, SIGPIPE);  // a reader of our output that has ended is an error of write
   pthread_sigmask(SIG_BLOCK, &set, &outer);
   return SignalDescriptor(std::move(socket), outer);
 }
 
 SignalDescriptor::~SignalDescriptor() {
-  if (socket_.open()) pthread_sigmask(SIG_SETMASK, &outer_, nullptr);
+  if (!socket_.open()) return;
+  sigset_t pipe;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  const timespec now{};
+  while (sigtimedwait(&pipe, nullptr, &now) > 0) {  // one that came would end this process now
+  }
+  pthread_sigmask(SIG_SETMASK, &outer_, nullptr);
 }
 
 std::optional<signalfd_siginfo> SignalDescriptor::next() {

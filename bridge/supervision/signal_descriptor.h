@@ -12,8 +12,8 @@
 
 namespace torchbridge {
 
-// While it lives the signals are blocked in the calling thread and are read here; dispositions stay as they are, so
-// that a child inherits those that were ignored (nohup). One at a time in a process of one thread.
+// While it lives the signals, and SIGPIPE, are blocked in the calling thread and are read here; dispositions stay as
+// they are, so that a child inherits those that were ignored (nohup). One at a time in a process of one thread.
 class SignalDescriptor {
  public:
   static Result<SignalDescriptor> open(const std::vector<int>& signals);

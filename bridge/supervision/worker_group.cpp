@@ -40,6 +40,7 @@ WorkerGroup::Changes WorkerGroup::reap() {
         worker.not_before = std::max(last_reap_, now - kReapDelay);
         worker.is_ended_by_agent =
             WIFSIGNALED(status) && std::find(sent_.begin(), sent_.end(), WTERMSIG(status)) != sent_.end();
+        worker.signalled = first_sent_;
         changes.ended.push_back(&worker);
       }
     }
@@ -50,6 +51,7 @@ WorkerGroup::Changes WorkerGroup::reap() {
 
 void WorkerGroup::signal_groups(int signal) {
   sent_.push_back(signal);
+  if (!first_sent_) first_sent_ = std::chrono::system_clock::now();
   for (const Worker& worker : workers_) {
     if (worker.is_running) kill(-worker.pid, signal);
   }
@@ -58,6 +60,12 @@ void WorkerGroup::signal_groups(int signal) {
 void WorkerGroup::signal_workers(int signal) const {
   for (const Worker& worker : workers_) {
     if (worker.is_running) kill(worker.pid, signal);
+  }
+}
+
+void WorkerGroup::continue_stopped() const {
+  for (const Worker& worker : workers_) {
+    if (worker.is_running && worker.is_stopped) kill(-worker.pid, SIGCONT);
   }
 }
 

@@ -28,6 +28,9 @@ class WorkerGroup {
   void signal_groups(int signal);
   // To the workers alone, not to what they started.
   void signal_workers(int signal) const;
+  // SIGCONT to the process group of each that is stopped.
+  void continue_stopped() const;
+  // SIGKILL, and why; not empty.
   void kill_worker(int local_rank, const std::string& reason);
 
   const std::vector<Worker>& workers() const { return workers_; }
@@ -38,6 +41,7 @@ class WorkerGroup {
  private:
   std::vector<Worker> workers_;
   std::vector<int> sent_;  // signals
+  std::optional<std::chrono::system_clock::time_point> first_sent_;
   std::chrono::system_clock::time_point last_reap_ = std::chrono::system_clock::now();
 };
 

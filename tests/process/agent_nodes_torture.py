@@ -114,8 +114,8 @@ class Run:
             time.sleep(POLL)
 
     def check_samples(self):
-        checked = subprocess.run([ROOT / "scripts/check_sample_log", self.folder / "samples", "--samples", "1437", "--unfinished"],
-                                 capture_output=True, text=True)
+        checked = subprocess.run([ROOT / "scripts/check_sample_log", self.folder / "samples", "--samples", "1437",
+                                  "--unfinished"], capture_output=True, text=True)
         if checked.returncode != 0:
             self.fail(f"check_sample_log: {checked.stdout}{checked.stderr}")
 
@@ -146,10 +146,12 @@ def disturb(run, what, node, agent, worker):
 def torture(run, kills, longest):
     """Returns how often it did what, and the node that it disturbed last."""
     done = dict.fromkeys(("worker", "agent", "guardian", "stop", "link"), 0)
-    last, node = [], None
+    last, node, what = [], None, None
     while sum(done.values()) < kills:
         found = run.wait_for_workers(last)
         if not found:
+            if what == "worker":
+                done[what] -= 1  # it had ended, with 0, and not yet left the table of processes
             break
         time.sleep(random.uniform(0, longest))
         what = random.choices(list(done), weights=(5, 2, 2, 1, 1))[0]

@@ -41,4 +41,20 @@ check "the exit code is not that of rank 1" test "$code" = 3
 check "the stuck worker is not named" grep -q "rank 0 on .*: pid $pid does not end after SIGKILL" "$folder/error"
 check "it does not say why there is no restart" grep -q "not restarted: it cannot be started again" "$folder/error"
 check "the worker is not stuck: the case shows nothing" grep -q ") D " "/proc/$pid/stat"
+
+# A worker whose health check fails, and which does not end; the other one is ended, and is no root cause.
+code=0
+timeout 60 "$torchbridge" run --nproc-per-node 2 --grace 0.5 --health-check '[ $RANK = 1 ]' \
+  --health-check-interval 0.5 sh -c '[ $RANK = 1 ] || exec touch '"$folder"'/disk/other; exec sleep 600' \
+  2>"$folder/error" || code=$?
+check "it goes on" test "$code" = 137
+check "the stuck worker is not named" grep -q 'rank 0 on .*: pid [0-9]* does not end after SIGKILL' "$folder/error"
+check "its health is checked again" test "$(grep -c 'rank 0 on .*: its health check failed' "$folder/error")" = 1
+
+# A health check that is stuck itself.
+code=0
+timeout 60 "$torchbridge" run --grace 0.5 --health-check 'exec touch '"$folder"'/disk/third' \
+  --health-check-interval 0.5 sh -c 'exec sleep 600' 2>"$folder/error" || code=$?
+check "the check is waited for" test "$code" = 137
+check "the check is no failure" grep -q 'no answer within --health-check-interval' "$folder/error"
 echo "PASSED"

@@ -643,6 +643,54 @@ TEST(AgentRun, NamesTheLimitOfOpenFiles) {
   EXPECT_GT(lines, 0);
 }
 
+TEST(AgentRun, GoesOnWhenTheReaderOfItsOutputHasEnded) {
+  const TemporaryFolder folder;
+  const std::string script =
+      "set -o pipefail; \"$0\" run --nproc-per-node 2 --tee 3 sh -c "
+      "'i=0; while [ $i -lt 20000 ]; do echo $i; i=$((i+1)); done; touch $F/done.$RANK' | head -2";
+  Process process({"/bin/bash", "-c", script, TORCHBRIDGE}, {{"F", folder.path()}, {"TMPDIR", folder.path()}},
+                  folder / "run");
+  EXPECT_EQ(process.wait(std::chrono::steady_clock::now() + seconds(60)), 0) << process.error();
+  EXPECT_TRUE(std::filesystem::exists(folder / "done.0"));
+  EXPECT_TRUE(std::filesystem::exists(folder / "done.1"));
+}
+
+TEST(AgentRun, AStoppedWorkerIsNotTheRootCauseOfAnothersFailure) {
+  Agent agent(
+      {"--nproc-per-node", "2"},
+      "if [ $RANK = 0 ]; then echo $$ >$F/pid; sleep 600; fi; while [ ! -e $F/go ]; do sleep 0.01; done; exit 3");
+  const int stopped = agent.pid_in("pid");
+  kill(stopped, SIGSTOP);
+  ASSERT_TRUE(eventually([&] { return contains(agent.error(), "is stopped").operator bool(); }));
+  agent.write("go");
+  EXPECT_EQ(agent.wait(), 3) << agent.error();
+  EXPECT_TRUE(contains(agent.error(), "root cause: rank 1"));
+  EXPECT_TRUE(contains(agent.error(), "ended because of it: rank 0"));
+}
+
+TEST(AgentRun, ASignalDoesNotWaitForProcessesThatHaveEnded) {
+  for (int i = 0; i < 8; ++i) {  // it was one run of four
+    Agent agent({"--nproc-per-node", "2", "--grace", "3600"},
+                "for i in 1 2 3 4; do sleep 600 & done; touch $F/up.$RANK; wait");
+    ASSERT_TRUE(agent.appears("up.0") && agent.appears("up.1"));
+    agent.signal(SIGTERM);
+    EXPECT_EQ(agent.wait(), 128 + SIGTERM) << agent.error();
+  }
+}
+
+TEST(AgentRun, WorkersThatEndByAHandlerOfTheSignalDidNotFail) {
+  Agent agent({"--nproc-per-node", "2", "--grace", "1", "--max-restarts", "3"},
+              "if [ $RANK = 1 ]; then trap 'exit 143' TERM; touch $F/up; while :; do sleep 0.01; done; fi; "
+              "while [ ! -e $F/up ]; do sleep 0.01; done; exit 75");
+  EXPECT_EQ(agent.wait(), 75) << agent.error();
+  EXPECT_FALSE(contains(agent.error(), "restart 1")) << agent.error();
+  Agent failing({"--nproc-per-node", "2"},
+                "if [ $RANK = 1 ]; then trap 'exit 1' TERM; touch $F/up; while :; do sleep 0.01; done; fi; "
+                "while [ ! -e $F/up ]; do sleep 0.01; done; exit 4");
+  EXPECT_EQ(failing.wait(), 4);
+  EXPECT_TRUE(contains(failing.error(), "ended because of it: rank 1")) << failing.error();
+}
+
 TEST(AgentRun, IsTheFirstProcessOfAContainer) {
   const TemporaryFolder folder;
   Process probe({"/usr/bin/unshare", "--pid", "--fork", "--mount-proc", "true"}, {}, folder / "probe");

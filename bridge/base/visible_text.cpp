@@ -1,0 +1,36 @@
+#include "bridge/base/visible_text.h"
+
+#include <algorithm>
+
+#include "bridge/base/env_map.h"
+
+namespace torchbridge {
+
+std::size_t visible_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
+  const unsigned first = byte(0), second = byte(1);
+  if (first < 0x80) return first >= 0x20 && first != 0x7f ? 1 : 0;
+  const std::size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  for (std::size_t i = 1; i < length; ++i) {
+    if (byte(i) >> 6 != 2) return 0;
+  }
+  // Not: overlong forms, the control characters from U+0080, surrogates, what is above U+10FFFF.
+  const bool is_wrong = first < 0xc2 || first > 0xf4 || (first == 0xc2 && second < 0xa0) ||
+                        (first == 0xe0 && second < 0xa0) || (first == 0xed && second >= 0xa0) ||
+                        (first == 0xf0 && second < 0x90) || (first == 0xf4 && second >= 0x90);
+  return is_wrong ? 0 : length;
+}
+
+std::string visible_line(std::string_view text) {
+  constexpr std::size_t kLimit = 80;
+  std::string shown;
+  std::size_t at = 0;
+  while (at < std::min(text.size(), kLimit)) {
+    const std::size_t length = visible_length(text.substr(at));
+    shown += length > 0 ? std::string(text.substr(at, length)) : printable(text.substr(at, 1));
+    at += std::max<std::size_t>(length, 1);
+  }
+  return at < text.size() ? shown + "..." : shown;
+}
+
+}  // namespace torchbridge

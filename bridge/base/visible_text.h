@@ -1,0 +1,16 @@
+// Text that a program wrote, as it may be shown on a terminal.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace torchbridge {
+
+// The bytes of the character of UTF-8 (RFC 3629) that the text begins with; 0 for one that is not to be shown: a
+// control character, and bytes that are no UTF-8.
+std::size_t visible_length(std::string_view text);
+
+// Other characters escaped, as \x1b; cut after 80 bytes.
+std::string visible_line(std::string_view text);
+
+}  // namespace torchbridge
