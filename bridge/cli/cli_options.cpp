@@ -29,12 +29,6 @@ void add_common(CLI::App* command, CliOptions& line) {
       ->capture_default_str();
 }
 
-Endpoint endpoint_of_run(const std::string& text) {
-  const auto endpoint = parse_endpoint(text);
-  if (!endpoint) throw CommandLineEnd{kBadUsage, "status: " + endpoint.error().message};
-  return {endpoint->host, endpoint->port == 0 ? kRendezvousPort : endpoint->port};
-}
-
 // The style of the command run or launch, or nothing for another command.
 std::optional<RunStyle> run_style(int argc, char** argv) {
   const std::string_view command = argc > 1 ? argv[1] : "";
@@ -75,14 +69,11 @@ CliOptions parse_cli_options(int argc, char** argv, const EnvMap& environment) {
   explain->callback([&] { line.command = Command::kExplain; });
 
   auto* status = app.add_subcommand("status", "Print the nodes, ranks and restarts of a run over several nodes");
-  std::string endpoint;
-  status->add_option("endpoint", endpoint, "HOST:PORT of --rdzv-endpoint")->required();
+  status->add_option("run", line.run_name, "HOST:PORT of --rdzv-endpoint, or the id of a Slurm job or step")
+      ->required();
   status->add_flag_callback(
       "--json", [&] { line.format = EnvFormat::kJson; }, "Print JSON instead of a table");
-  status->callback([&] {
-    line.command = Command::kStatus;
-    line.run_endpoint = endpoint_of_run(endpoint);
-  });
+  status->callback([&] { line.command = Command::kStatus; });
 
   // For the list of commands: CLI11 does not read their options.
   app.add_subcommand("run", "Run a program as torchrun does: torchbridge run --nproc-per-node 2 train.py");

@@ -6,7 +6,6 @@
 
 #include "bridge/base/env_map.h"
 #include "bridge/cli/command_line_end.h"
-#include "bridge/core/endpoint.h"
 #include "bridge/run_values/run_options.h"
 
 namespace torchbridge {
@@ -21,7 +20,7 @@ struct CliOptions {
   double timeout_s = 60;
   std::vector<std::string> program;  // of exec, with its arguments; not empty then
   RunOptions run;                    // of run and launch
-  Endpoint run_endpoint;             // of status
+  std::string run_name;              // of status: an endpoint, or a Slurm job
 };
 
 // Throws CommandLineEnd.

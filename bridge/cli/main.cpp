@@ -10,6 +10,7 @@
 #include "bridge/agent/agent.h"
 #include "bridge/cli/cli_options.h"
 #include "bridge/cli/scancel_step.h"
+#include "bridge/cli/slurm_steps.h"
 #include "bridge/coordination/run_status.h"
 #include "bridge/host/exec_arguments.h"
 #include "bridge/launch/error_reporter.h"
@@ -107,11 +108,30 @@ int run(const CliOptions& line, const EnvMap& environment) {
   return become_program(*task, complete, line.program);
 }
 
+Result<std::vector<Endpoint>> endpoints_of_run(const std::string& name) {
+  if (is_slurm_job(name)) return endpoints_of_job(name);
+  auto endpoint = parse_endpoint(name);
+  if (!endpoint) throw CommandLineEnd{kBadUsage, "status: " + endpoint.error().message};
+  if (endpoint->port == 0) endpoint->port = kRendezvousPort;
+  return std::vector{*endpoint};
+}
+
+// Of a job, each step that answers: others run other programs.
 int print_run_status(const CliOptions& line) {
-  const auto status = ask_run_status(line.run_endpoint, std::chrono::seconds(10));
-  if (!status) return print_message(status.error().message);
-  std::fputs(line.format == EnvFormat::kJson ? status->c_str() : run_status_table(*status).c_str(), stdout);
-  return EXIT_SUCCESS;
+  const auto endpoints = endpoints_of_run(line.run_name);
+  if (!endpoints) return print_message(endpoints.error().message);
+  std::string problem = "job " + line.run_name + " has no running step";
+  bool has_answered = false;
+  for (const Endpoint& endpoint : *endpoints) {
+    const auto status = ask_run_status(endpoint, std::chrono::seconds(10));
+    if (!status) {
+      problem = status.error().message;
+      continue;
+    }
+    has_answered = true;
+    std::fputs(line.format == EnvFormat::kJson ? status->c_str() : run_status_table(*status).c_str(), stdout);
+  }
+  return has_answered ? EXIT_SUCCESS : print_message(problem);
 }
 
 }  // namespace

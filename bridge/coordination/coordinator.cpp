@@ -63,9 +63,9 @@ std::optional<Refused> Coordinator::reason_to_refuse(const Join& join) const {
     return Refused{"it was given " + text_of(join.shape) + ", and " + report_.host + " " + text_of(rules_.shape) +
                    ": give all nodes the same"};
   }
-  for (const auto& [id, member] : members_) {
-    if (join.order < 0 || member.join.order != join.order || member.is_leaving) continue;
-    return Refused{"node rank " + std::to_string(join.order) + " is that of " + name_of(member.join), until_lost};
+  if (const auto same = by_order_.find(join.order); same != by_order_.end()) {
+    return Refused{"node rank " + std::to_string(join.order) + " is that of " + name_of(members_.at(same->second).join),
+                   until_lost};
   }
   if (static_cast<int>(members_.size()) >= rules_.shape.max_nodes) {
     return Refused{"the run '" + printable(rules_.run_id) + "' has its " + count_of_nodes(rules_.shape.max_nodes) +
@@ -81,6 +81,7 @@ void Coordinator::join(MemberId id, const Join& join, Time now) {
     return;
   }
   members_[id].join = join;
+  if (join.order >= 0) by_order_[join.order] = id;
   send(id, rules_.keep_alive);
   pass_time(now);
 }
@@ -90,9 +91,9 @@ void Coordinator::receive(MemberId id, const AgentMessage& message, Time now) {
   if (found == members_.end() || phase_ == Phase::kEnded) return;
   Member& member = found->second;
   if (const auto* ready = std::get_if<Ready>(&message)) {
-    member.store = ready->store;
+    set_store(member, ready->store);
     const bool is_new = member.slot < 0;
-    if (phase_ == Phase::kRunning && is_new && has_free_place()) {
+    if (phase_ == Phase::kRunning && is_new && participants_ < rules_.shape.active_nodes) {
       stop_round(Cause::kMembership, name_of(member.join) + " has joined");
     }
   } else if (const auto* failed = std::get_if<Failed>(&message)) {
@@ -100,8 +101,9 @@ void Coordinator::receive(MemberId id, const AgentMessage& message, Time now) {
   } else if (const auto* ended = std::get_if<Ended>(&message)) {
     if (member.runs) end_workers_of(id, *ended);
   } else if (const auto* leave = std::get_if<Leave>(&message)) {
-    member.is_leaving = true;
-    member.store.reset();
+    if (!std::exchange(member.is_leaving, true)) ++leaving_;
+    set_store(member, std::nullopt);
+    by_order_.erase(member.join.order);
     if (member.runs) {
       stop_round(Cause::kMembership, name_of(member.join) + " leaves after signal " + std::to_string(leave->signal),
                  id);
@@ -112,7 +114,7 @@ void Coordinator::receive(MemberId id, const AgentMessage& message, Time now) {
 
 void Coordinator::end_workers_of(MemberId id, const Ended& ended) {
   Member& member = members_.at(id);
-  member.runs = false;
+  set_runs(member, false);
   can_restart_ = can_restart_ && ended.can_restart;
   if (!ended.start_error.empty() && !start_failure_) {
     start_failure_ = ended;
@@ -143,7 +145,14 @@ void Coordinator::end_workers_of(MemberId id, const Ended& ended) {
 void Coordinator::lose(MemberId id, const std::string& how, Time now) {
   const auto found = members_.find(id);
   if (found == members_.end()) return;
-  const Member member = std::move(found->second);
+  const Member member = found->second;
+  set_store(found->second, std::nullopt);
+  set_runs(found->second, false);
+  if (member.slot >= 0) --participants_;
+  if (member.is_leaving) --leaving_;
+  if (const auto order = by_order_.find(member.join.order); order != by_order_.end() && order->second == id) {
+    by_order_.erase(order);
+  }
   members_.erase(found);
   if (phase_ == Phase::kEnded) return;
   if (!member.is_leaving) say("node " + name_of(member.join) + " is lost: it " + how);
@@ -186,7 +195,7 @@ Coordinator::Time Coordinator::next_deadline() const {
   if (phase_ != Phase::kGathering) return Time::max();
   Time deadline = after(gathering_since_, rules_.join_timeout);
   if (!has_said_who_is_missing_) deadline = std::min(deadline, after(gathering_since_, kQuiet));
-  if (ready_count() < rules_.shape.min_nodes) return deadline;
+  if (ready_ < rules_.shape.min_nodes) return deadline;
   const bool waits_for_more = round_ < 0 && enough_since_;
   return std::max(not_before_, waits_for_more ? after(*enough_since_, rules_.last_call_timeout) : not_before_);
 }
@@ -199,7 +208,7 @@ void Coordinator::gather(Time now) {
 }
 
 void Coordinator::try_to_begin(Time now) {
-  const int ready = ready_count();
+  const int ready = ready_;
   if (ready < rules_.shape.min_nodes) {
     enough_since_.reset();
     const std::string missing = count_of_nodes(ready) + " of " + std::to_string(rules_.shape.min_nodes) +
@@ -216,10 +225,9 @@ void Coordinator::try_to_begin(Time now) {
   }
   if (!enough_since_) enough_since_ = now;
   // Agents that have joined and are about to be ready are waited for; after the first round, none that is to come.
-  const auto is_coming = [](const auto& entry) { return !entry.second.store && !entry.second.is_leaving; };
+  const bool is_one_coming = ready_ + leaving_ < static_cast<int>(members_.size());
   const bool has_all = ready >= rules_.shape.active_nodes;
-  const bool is_last_call_over = round_ < 0 ? now >= after(*enough_since_, rules_.last_call_timeout)
-                                            : std::none_of(members_.begin(), members_.end(), is_coming);
+  const bool is_last_call_over = round_ < 0 ? now >= after(*enough_since_, rules_.last_call_timeout) : !is_one_coming;
   if (now >= not_before_ && (has_all || is_last_call_over)) {
     round_began_ = now;
     begin_round();
@@ -241,12 +249,13 @@ void Coordinator::begin_round() {
   start_failure_.reset();
   ++round_;
   for (auto& [id, member] : members_) member.slot = member.first_rank = -1;
+  participants_ = static_cast<int>(places.size());
   for (const RoundPlace& place : places) {
     Member& member = members_.at(place.member);
     member.slot = place.slot;
     member.first_rank = place.first_rank;
-    member.runs = true;
-    member.store.reset();
+    set_runs(member, true);
+    set_store(member, std::nullopt);
     send(place.member,
          StartRound{round_, rules_.run_id, place.node_rank, place.node_count, place.first_rank, place.world_size,
                     place.first_local_rank, place.local_world_size, store, restarts_, rules_.shape.max_restarts});
@@ -254,7 +263,7 @@ void Coordinator::begin_round() {
 }
 
 void Coordinator::try_to_conclude(Time now) {
-  if (running_count() == 0) conclude(now);
+  if (running_ == 0) conclude(now);
 }
 
 void Coordinator::conclude(Time now) {
@@ -290,19 +299,14 @@ void Coordinator::end_run(int exit_code, const std::string& reason) {
   for (const auto& [id, member] : members_) outgoing_.push_back({id, EndRun{exit_code, reason}});
 }
 
-int Coordinator::ready_count() const {
-  return static_cast<int>(std::count_if(members_.begin(), members_.end(),
-                                        [](const auto& entry) { return entry.second.store.has_value(); }));
+void Coordinator::set_store(Member& member, std::optional<Endpoint> store) {
+  ready_ += static_cast<int>(store.has_value()) - static_cast<int>(member.store.has_value());
+  member.store = std::move(store);
 }
 
-int Coordinator::running_count() const {
-  return static_cast<int>(
-      std::count_if(members_.begin(), members_.end(), [](const auto& entry) { return entry.second.runs; }));
-}
-
-bool Coordinator::has_free_place() const {
-  const auto takes_part = [](const auto& entry) { return entry.second.slot >= 0; };
-  return std::count_if(members_.begin(), members_.end(), takes_part) < rules_.shape.active_nodes;
+void Coordinator::set_runs(Member& member, bool runs) {
+  running_ += static_cast<int>(runs) - static_cast<int>(member.runs);
+  member.runs = runs;
 }
 
 std::string Coordinator::nodes_text() const {

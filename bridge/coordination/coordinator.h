@@ -93,9 +93,9 @@ class Coordinator {
   void try_to_conclude(Time now);
   void conclude(Time now);
   void end_run(int exit_code, const std::string& reason);
-  int ready_count() const;
-  int running_count() const;
-  bool has_free_place() const;
+  // The one place where these facts of a member change: a step of thousands of agents must not count them each time.
+  void set_store(Member& member, std::optional<Endpoint> store);
+  void set_runs(Member& member, bool runs);
   std::string nodes_text() const;
   void send(MemberId member, AgentMessage message) { outgoing_.push_back({member, std::move(message)}); }
   void say(std::string line) { lines_.push_back(std::move(line)); }
@@ -104,6 +104,10 @@ class Coordinator {
   RunReport report_;
   Phase phase_ = Phase::kGathering;
   std::map<MemberId, Member> members_;
+  std::map<int, MemberId> by_order_;  // those that have an order
+  int ready_ = 0, running_ = 0;       // members with `store`, and that run workers
+  int participants_ = 0;              // members with a slot
+  int leaving_ = 0;
   int restarts_ = 0;
   int stop_signal_ = 0;
   std::vector<AttemptEnd> ends_;  // of attempts that failed by themselves

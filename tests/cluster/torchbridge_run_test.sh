@@ -72,6 +72,9 @@ wait_for 30 test -e "$work/ranks/2.of.3"
 trap 'on_node n2 ip link set eth0 up; rm -rf "$work"' EXIT
 on_node n2 ip link set eth0 down
 wait_for 30 test -e "$work/ranks/1.of.2"
+job_id=$(on_login squeue --noheader --format=%A --states=RUNNING | head -n 1)
+on_login "$torchbridge" status "$job_id" >"$work/status"
+(($(grep -c ' running ' "$work/status") == 2)) || fail "status: $(cat "$work/status")"
 touch "$work/go"
 on_node n2 ip link set eth0 up
 wait "$job" || true  # what srun makes of the lost task

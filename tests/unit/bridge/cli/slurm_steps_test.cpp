@@ -1,0 +1,35 @@
+#include "bridge/cli/slurm_steps.h"
+
+#include <gtest/gtest.h>
+
+using namespace torchbridge;
+
+namespace {
+
+TEST(SlurmSteps, AreNamedByJobAndStep) {
+  for (const char* text : {"123", "123.0", "7.12"}) EXPECT_TRUE(is_slurm_job(text)) << text;
+  for (const char* text : {"", "n0", "123.", ".0", "123.batch", "10.0.0.1", "n0:29400", "-1"}) {
+    EXPECT_FALSE(is_slurm_job(text)) << text;
+  }
+}
+
+// As scontrol of Slurm 22.05 prints them.
+constexpr char kSteps[] =
+    "StepId=5.batch UserId=0 State=RUNNING NodeList=n0 Nodes=1 ResvPorts=(null)\n"
+    "StepId=5.0 UserId=0 State=RUNNING Partition=debug NodeList=n[1-3] Nodes=3 ResvPorts=20004-20006 Host:Sid=x:1\n"
+    "StepId=5.1 UserId=0 State=RUNNING NodeList=n2 Nodes=1 ResvPorts=(null)\n";
+
+TEST(SlurmSteps, HaveTheEndpointThatTheirTasksFind) {
+  const auto endpoints = endpoints_in(kSteps, 0, {});
+  ASSERT_TRUE(endpoints) << endpoints.error().message;
+  ASSERT_EQ(endpoints->size(), 2u);
+  EXPECT_EQ((*endpoints)[0], (Endpoint{"n1", 20004}));
+  EXPECT_EQ((*endpoints)[1].host, "n2");
+  LaunchFacts facts;
+  facts.job_id = "5";
+  facts.step_id = "1";
+  facts.nodes = {"n2"};
+  EXPECT_EQ((*endpoints)[1], *endpoint_of(facts, TaskMap::block({1}), {}, {}));
+}
+
+}  // namespace
