@@ -42,7 +42,11 @@ def start_agents(agent, nodes, count, options, program):
 def rendezvous_time(agent, count):
     begin = time.monotonic()
     agents = start_agents(agent, str(count), count, [], ["true"])
-    codes = [each.wait(600) for each in agents]
+    try:
+        codes = [each.wait(max(0, begin + LIMIT - time.monotonic())) for each in agents]
+    except subprocess.TimeoutExpired:
+        end(agents)
+        return None
     if any(codes):
         raise SystemExit(f"benchmarks: {agent[0]} with {count} agents: exit codes {codes}")
     return time.monotonic() - begin
@@ -93,6 +97,21 @@ def has_rank_0(agent):
                for pid in agent_time.descendants(agent))
 
 
+def cells_of(found, choices, digits):
+    """Of each program, and the ratio where all runs ended in time."""
+    cells = []
+    for name in choices:
+        seconds = [value for value in found[name] if value is not None]
+        lost = len(found[name]) - len(seconds)
+        text = [bench.median_and_range(seconds, digits)] if seconds else []
+        if lost:
+            text.append(f"not within {LIMIT} s in {lost} of {len(found[name])} runs")
+        cells.append("; ".join(text))
+    ours, theirs = choices
+    has_all = all(value is not None for name in choices for value in found[name])
+    return [*cells, bench.ratio(found[theirs], found[ours]) if has_all else "-"]
+
+
 def main():
     options = bench.parser(__doc__).parse_args()
     load = f"{options.build}/bin/coordinator_load"
@@ -111,21 +130,11 @@ def main():
     for count in RENDEZVOUS:
         found = in_turn(lambda agent, count=count: rendezvous_time(agent, count),
                         options.repetitions if count < RENDEZVOUS[-1] else 1)
-        rows.append([f"rendezvous and end of {count} agents, s",
-                     *[bench.median_and_range(found[name], 3) for name in choices],
-                     bench.ratio(found[theirs], found[ours])])
+        rows.append([f"rendezvous and end of {count} agents, s", *cells_of(found, choices, 3)])
     for loses_node, title in ((False, "a killed worker of two nodes"), (True, "a lost node of three")):
         found = in_turn(lambda agent, loses_node=loses_node: recovery_time(agent, options, loses_node),
                         options.repetitions)
-        cells = []
-        for name in choices:
-            seconds = [value for value in found[name] if value is not None]
-            lost = len(found[name]) - len(seconds)
-            text = bench.median_and_range(seconds, 2) if seconds else "-"
-            cells.append(text + (f"; never in {lost} of {len(found[name])} runs" if lost else ""))
-        both = all(value is not None for name in choices for value in found[name])
-        rows.append([f"from {title} to the next step, s", *cells,
-                     bench.ratio(found[theirs], found[ours]) if both else "-"])
+        rows.append([f"from {title} to the next step, s", *cells_of(found, choices, 2)])
     print(bench.table(["", *choices, "ratio"], rows))
 
     rows = []
