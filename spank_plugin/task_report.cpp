@@ -42,7 +42,12 @@ void write_record(const SharedTaskTable& table, TaskRecord& record, int rank, co
 
 std::string report_failure(const SharedTaskTable& table, const TaskRecord& record,
                            const FailureListenerAddress& listener, int wait_status) {
-  TaskFailure failure{record.rank, host_name(), wait_status, system_clock::now(), oom_kills() > record.oom_kills, {}};
+  TaskFailure failure;
+  failure.rank = record.rank;
+  failure.node = failure.clock = host_name();
+  failure.wait_status = wait_status;
+  failure.time = system_clock::now();
+  failure.out_of_memory = oom_kills() > record.oom_kills;
   const system_clock::time_point start{milliseconds(record.start_ms)};
   while (const auto folder = take_descriptor(table.folders_out())) {  // the folders of other tasks are dropped
     if (folder->number == static_cast<std::uint32_t>(record.rank))

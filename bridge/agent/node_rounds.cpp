@@ -129,7 +129,7 @@ void NodeRounds::carry() {
   if (server_) {
     server_->carry(now);
     note_restarts();
-    for (const std::string& line : server_->take_lines()) print_line(context_, line);
+    for (const std::string& line : server_->take_lines()) print_line(context_, printed_ = line);
   }
   client_->carry(now);
   for (const AgentMessage& message : client_->take_messages()) receive(message);
@@ -159,6 +159,7 @@ void NodeRounds::receive(const AgentMessage& message) {
     orders_ = {};
   } else if (const auto* stop = std::get_if<StopWorkers>(&message)) {
     (stop->after_grace ? orders_.stops_after_grace : orders_.stops_workers) = true;
+    if (!endpoint_.is_output_shared && stop->reason != printed_) print_line(context_, stop->reason);
   } else if (std::holds_alternative<BeginExitBarrier>(message)) {
     orders_.begins_exit_barrier = true;
   } else if (const auto* end = std::get_if<EndRun>(&message)) {
@@ -278,6 +279,7 @@ RunEnd NodeRounds::end_of_run() {
   RunEnd end;
   if (end_) {
     end.exit_code = end_->exit_code;
+    if (!server_ && !endpoint_.is_output_shared) end.message = end_->reason;
   } else if (context_.stop_signal != 0) {
     end.exit_code =
         ends_.empty() ? 128 + context_.stop_signal : decide(ends_, 0, {0, {}, context_.stop_signal}).exit_code;

@@ -62,6 +62,7 @@ class NodeRounds : public Rounds, public Peers {
   Socket store_port_;
   std::optional<StartRound> start_;
   std::optional<EndRun> end_;
+  std::string printed_;           // the coordinator's last line, where it is this process
   int endpoint_restarts_ = 0;     // that the record has
   std::vector<AttemptEnd> ends_;  // of this agent's workers
   Orders orders_;

@@ -187,6 +187,7 @@ Result<RunEndpoint> find_run_endpoint(const RunOptions& options, const EnvMap& e
                                                                      : from_c10d(options, task);
   if (!run) return run.error();
   run->shape = shape;
+  run->is_output_shared = task.count > 1;
   if (options.rdzv_id != RunOptions().rdzv_id || run->run_id.empty()) run->run_id = options.rdzv_id;
   return run;
 }

@@ -21,9 +21,10 @@ struct RunEndpoint {
   std::unique_ptr<CoordinatorRecord> record;  // instead of these two: etcd, or a file
   std::string run_id;
   RunShape shape;
-  int order = -1;             // as in Join
-  std::string node;           // as in Join
-  bool is_whole_node = true;  // the launcher has started one agent on each node, so it has all of its GPUs or CPUs
+  int order = -1;                 // as in Join
+  std::string node;               // as in Join
+  bool is_output_shared = false;  // a launcher shows the lines of all agents in one place
+  bool is_whole_node = true;      // the launcher has started one agent on each node, so it has all of its GPUs or CPUs
 };
 
 // The launcher's tasks as this process finds them; 0 where no launcher started it.

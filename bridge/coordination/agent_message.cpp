@@ -44,9 +44,9 @@ using Json = nlohmann::json;
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Endpoint, host, port)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ErrorRecord, message, callstack, time)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WorkerReport, rank, local_rank, pid, host, wait_status, time, not_before,
-                                   is_ended_by_agent, is_out_of_memory, is_stuck, health, error_file, error, log,
-                                   log_end)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WorkerReport, rank, local_rank, pid, host, wait_status, time, not_before, clock,
+                                   time_error, is_ended_by_agent, is_out_of_memory, is_stuck, health, error_file, error,
+                                   log, log_end)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AttemptReport, restart_count, started, lifetime, failures)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunShape, min_nodes, max_nodes, active_nodes, max_restarts)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Join, protocol, run_id, shape, host, pid, workers, order, node)

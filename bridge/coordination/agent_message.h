@@ -80,13 +80,13 @@ struct StartRound {
   int restart_count = 0, max_restarts = 0;
 };
 struct StopWorkers {
-  std::string reason;
+  std::string reason;        // as EndRun's
   bool after_grace = false;  // workers are about to end by themselves: only those that run --grace later are ended
 };
 struct BeginExitBarrier {};
 struct EndRun {
   int exit_code = 0;
-  std::string reason;  // for the user; empty where the coordinator prints it
+  std::string reason;  // for users who do not see what the coordinator prints; or empty
 };
 struct RunStatus {
   std::string json;

@@ -94,7 +94,7 @@ void Coordinator::receive(MemberId id, const AgentMessage& message, Time now) {
     set_store(member, ready->store);
     const bool is_new = member.slot < 0;
     if (phase_ == Phase::kRunning && is_new && participants_ < rules_.shape.active_nodes) {
-      stop_round(Cause::kMembership, name_of(member.join) + " has joined");
+      stop_round(Cause::kMembership, "node " + name_of(member.join) + " has joined");
     }
   } else if (const auto* failed = std::get_if<Failed>(&message)) {
     if (member.runs) stop_round(Cause::kFailure, first_line(failed->worker), id);
@@ -105,8 +105,8 @@ void Coordinator::receive(MemberId id, const AgentMessage& message, Time now) {
     set_store(member, std::nullopt);
     by_order_.erase(member.join.order);
     if (member.runs) {
-      stop_round(Cause::kMembership, name_of(member.join) + " leaves after signal " + std::to_string(leave->signal),
-                 id);
+      stop_round(Cause::kMembership,
+                 "node " + name_of(member.join) + " leaves after signal " + std::to_string(leave->signal), id);
     }
   }
   pass_time(now);
@@ -124,6 +124,8 @@ void Coordinator::end_workers_of(MemberId id, const Ended& ended) {
   for (WorkerReport worker : ended.report.failures) {
     worker.time -= shift;
     worker.not_before -= shift;
+    worker.clock = report_.host;
+    worker.time_error = member.clock_error;
     attempt_.failures.push_back(std::move(worker));
   }
   const auto& failures = ended.report.failures;
@@ -155,8 +157,9 @@ void Coordinator::lose(MemberId id, const std::string& how, Time now) {
   }
   members_.erase(found);
   if (phase_ == Phase::kEnded) return;
-  if (!member.is_leaving) say("node " + name_of(member.join) + " is lost: it " + how);
-  if (member.runs) stop_round(Cause::kMembership, name_of(member.join) + " is lost");
+  const std::string what = "node " + name_of(member.join) + " is lost: it " + how;
+  if (!member.is_leaving) say(what);
+  if (member.runs) stop_round(Cause::kMembership, what);
   pass_time(now);
 }
 
@@ -296,7 +299,10 @@ void Coordinator::end_run(int exit_code, const std::string& reason) {
     report_.reason = reason;
     say(reason);
   }
-  for (const auto& [id, member] : members_) outgoing_.push_back({id, EndRun{exit_code, reason}});
+  const bool has_failed = exit_code != 0 && exit_code != kRequeueExitCode && stop_signal_ == 0;
+  const std::string text =
+      reason.empty() && has_failed ? "the run has failed: " + report_.host + " prints why" : reason;
+  for (const auto& [id, member] : members_) outgoing_.push_back({id, EndRun{exit_code, text}});
 }
 
 void Coordinator::set_store(Member& member, std::optional<Endpoint> store) {

@@ -24,9 +24,8 @@ class FileRecord : public CoordinatorRecord {
       if (!file.open()) return wrong(std::strerror(errno));
       if (flock(file.descriptor(), LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK) return wrong(std::strerror(errno));
-        const auto content = read(file);
-        if (!content) return content.error();
-        return Holder{false, content->coordinator};
+        const auto content = read(file);  // the agent that has locked it may be writing it
+        return Holder{false, content ? content->coordinator : Endpoint{}};
       }
       if (!is_at_path(file)) continue;  // the run before this one has just removed it
       const auto content = read(file);

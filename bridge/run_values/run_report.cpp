@@ -57,7 +57,14 @@ std::string first_line_of(const std::string& text) { return text.substr(0, text.
 
 // describe() escapes what is no text.
 std::string described(const WorkerReport& worker, const std::string& reason) {
-  TaskFailure failure{worker.rank, worker.host, worker.wait_status, worker.time, worker.is_out_of_memory, reason};
+  TaskFailure failure;
+  failure.rank = worker.rank;
+  failure.node = worker.host;
+  failure.wait_status = worker.wait_status;
+  failure.time = worker.time;
+  failure.clock = worker.clock;
+  failure.out_of_memory = worker.is_out_of_memory;
+  failure.reason = reason;
   return describe(failure);
 }
 
@@ -96,6 +103,22 @@ std::string ranks_text(std::vector<WorkerReport> workers) {
   return (workers.size() == 1 ? "rank " : "ranks ") + text;
 }
 
+// Of the first failures, where the clocks of their nodes do not tell which was first; else empty.
+std::string doubt_of_order(const std::vector<WorkerReport>& failures) {
+  const WorkerReport& root = failures.front();
+  for (const WorkerReport& worker : failures) {
+    const double error = root.time_error + worker.time_error;
+    const double apart = std::chrono::duration<double>(worker.not_before - root.not_before).count();
+    if (worker.host == root.host || is_consequence(worker) || apart > error) continue;
+    char text[128];
+    std::snprintf(text, sizeof text,
+                  "rank %d may have failed before rank %d: the clocks of their nodes are known to %.1f ms", worker.rank,
+                  root.rank, error * 1000);
+    return text;
+  }
+  return "";
+}
+
 std::string attempts_text(const RunReport& run) {
   char text[64];
   std::snprintf(text, sizeof text, "%zu attempt%s, %.1f s", run.attempts.size(), run.attempts.size() == 1 ? "" : "s",
@@ -108,11 +131,8 @@ double seconds_since_1970(std::chrono::system_clock::time_point time) {
 }
 
 Json json_of(const WorkerReport& worker) {
-  Json object = {{"rank", worker.rank},
-                 {"local_rank", worker.local_rank},
-                 {"pid", worker.pid},
-                 {"host", worker.host},
-                 {"time", seconds_since_1970(worker.time)}};
+  Json object = {{"rank", worker.rank}, {"local_rank", worker.local_rank},         {"pid", worker.pid},
+                 {"host", worker.host}, {"time", seconds_since_1970(worker.time)}, {"time_error", worker.time_error}};
   if (WIFSIGNALED(worker.wait_status)) {
     object["signal"] = WTERMSIG(worker.wait_status);
   } else {
@@ -141,7 +161,7 @@ WorkerReport report_of(const Worker& worker, const std::string& host,
   report.rank = worker.rank;
   report.local_rank = worker.local_rank;
   report.pid = worker.pid;
-  report.host = host;
+  report.host = report.clock = host;
   report.wait_status = worker.is_running ? SIGKILL : worker.wait_status;  // one that is stuck has got it
   report.is_stuck = worker.is_running;
   report.health = worker.health;
@@ -204,6 +224,7 @@ std::string summary_text(const RunReport& run) {
       text += "\n  then: " + first_line(*worker);
     }
   }
+  if (const std::string doubt = doubt_of_order(last.failures); !doubt.empty()) text += "\n  " + doubt;
   if (!ended_by_agent.empty()) text += "\n  ended because of it: " + ranks_text(ended_by_agent);
   if (!run.reason.empty()) text += "\n  not restarted: " + run.reason;
   if (!run.folder.empty()) text += "\n  logs: " + run.folder;

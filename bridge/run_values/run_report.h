@@ -19,6 +19,8 @@ struct WorkerReport {
   int wait_status = 0;                               // never 0
   std::chrono::system_clock::time_point time;        // of the failure, or when it was noticed
   std::chrono::system_clock::time_point not_before;  // and when at the earliest it was: the order of failures
+  std::string clock;                                 // the host by whose clock these are
+  double time_error = 0;                             // seconds by which they may be off, where that is another host
   bool is_ended_by_agent = false;
   bool is_out_of_memory = false;
   bool is_stuck = false;   // in uninterruptible sleep: it has not ended
@@ -68,8 +70,8 @@ std::string summary_text(const RunReport& run);
 
 // {"program", "run_id", "host", "result": "succeeded" | "failed" | "requeue" | "stopped", "exit_code", "reason",
 // "seconds", "folder", "attempts": [{"restart_count", "start", "seconds", "failures": [{"rank", "local_rank", "pid",
-// "host", "time", "exit_code" or "signal", "ended_by_agent", "out_of_memory", "stuck", "message", "error_file",
-// "stderr"}]}]}. Times are seconds since 1970.
+// "host", "time", "time_error", "exit_code" or "signal", "ended_by_agent", "out_of_memory", "stuck", "message",
+// "error_file", "stderr"}]}]}. Times are seconds since 1970.
 std::string summary_json(const RunReport& run, int stop_signal);
 
 }  // namespace torchbridge

@@ -89,7 +89,7 @@ std::string indented(std::string_view reason) {
 
 std::string describe(const TaskFailure& failure) {
   return "rank " + std::to_string(failure.rank) + " on " + failure.node + ", at " + time_text(failure.time) +
-         " (local time of " + failure.node + "): " + ending_of(failure) +
+         " (local time of " + failure.clock + "): " + ending_of(failure) +
          (failure.reason.empty() ? "" : indented(failure.reason));
 }
 

@@ -11,6 +11,7 @@ struct TaskFailure {
   std::string node;
   int wait_status = 0;  // as waitpid gives it
   std::chrono::system_clock::time_point time;
+  std::string clock;           // the host by whose clock `time` is, and is to be shown
   bool out_of_memory = false;  // the kernel ended processes of the node for lack of memory while the task ran
   std::string reason;          // content of its error file, any bytes; or empty
 };

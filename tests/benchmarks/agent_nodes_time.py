@@ -6,6 +6,8 @@ All agents are on this machine, and share its cores.
 - rendezvous: from the start of N agents until all have ended, each with one worker that is `true`.
 - recovery: two agents train; from kill -9 of a worker to the first step after it.
 - lost node: three agents train with --nnodes 2:3; from kill -9 of one agent and its worker to the first step after it.
+- lost node with a spare: two of three agents train, and the third takes the place (torchrun: --nnodes 2, and a third
+  agent that waits).
 - the coordinator alone, by tests/benchmarks/coordinator_load.cpp: N agents begin a round, and one more after a failure.
 """
 
@@ -32,11 +34,25 @@ def free_port():
         return server.getsockname()[1]
 
 
-def start_agents(agent, nodes, count, options, program):
-    line = [*agent, "--nnodes", nodes, "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint",
-            f"localhost:{free_port()}", *options, *map(str, program)]
-    return [subprocess.Popen(line, cwd=bench.ROOT, env=agent_time.environment(), stdout=subprocess.DEVNULL,
-                             stderr=subprocess.DEVNULL) for _ in range(count)]
+def start_agents(agent, nodes, count, options, program, first_is_host=False):
+    port = free_port()
+    line = [*agent, "--nnodes", *nodes.split(), "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint",
+            f"localhost:{port}", *options, *map(str, program)]
+    agents = []
+    for _ in range(count):
+        agents.append(subprocess.Popen(line, cwd=bench.ROOT, env=agent_time.environment(), stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.DEVNULL))
+        if first_is_host and len(agents) == 1:
+            agent_time.wait_for(lambda: is_open(port), "the first agent to listen")
+    return agents
+
+
+def is_open(port):
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+        return True
+    except OSError:
+        return False
 
 
 def rendezvous_time(agent, count):
@@ -62,7 +78,18 @@ def end(agents):
         each.wait()
 
 
-def recovery_time(agent, options, loses_node):
+WORKER, NODE = "a killed worker of two nodes", "a lost node of three"
+NODE_WITH_SPARE = "a lost node of two where a spare waits"
+
+
+def nodes_and_agents(agent, what):
+    """The value of --nnodes, with the options that follow, and how many agents are started."""
+    if what == NODE_WITH_SPARE:
+        return ("2:3 --active 2" if agent[0].endswith("torchbridge") else "2"), 3
+    return ("2:3", 3) if what == NODE else ("2:2", 2)
+
+
+def recovery_time(agent, options, what):
     """Seconds, or None where no step followed."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -70,14 +97,14 @@ def recovery_time(agent, options, loses_node):
         trainer = ["sh", "-c", f'[ $RANK = 0 ] && echo >> {starts}; exec "$@"', "sh", f"{options.build}/bin/trainer",
                    "--quiet", "--epochs", 10000, "--checkpoint-dir", folder / "runs", "--checkpoint-every", 10,
                    "--metrics", curve, "--backend", "gloo"]
-        count = 3 if loses_node else 2
-        agents = start_agents(agent, f"2:{count}", count, ["--max-restarts", "5"], trainer)
+        nodes, count = nodes_and_agents(agent, what)
+        agents = start_agents(agent, nodes, count, ["--max-restarts", "5"], trainer, first_is_host=True)
         try:
             agent_time.wait_for(lambda: len(agent_time.lines_of(curve)) > 20, "training")
-            victim = next(each for each in agents if not has_rank_0(each.pid))
+            victim = next(each for each in agents if has_rank(each.pid, 1))
             targets = agent_time.descendants(victim.pid)
             before = len(agent_time.lines_of(starts))
-            for pid in [victim.pid, *targets] if loses_node else targets[-1:]:
+            for pid in targets[-1:] if what == WORKER else [victim.pid, *targets]:
                 os.kill(pid, signal.SIGKILL)
             begin = time.monotonic()
             while time.monotonic() - begin < LIMIT and len(agent_time.lines_of(starts)) == before:
@@ -92,8 +119,8 @@ def recovery_time(agent, options, loses_node):
             end(agents)
 
 
-def has_rank_0(agent):
-    return any(b"\0RANK=0\0" in pathlib.Path(f"/proc/{pid}/environ").read_bytes()
+def has_rank(agent, rank):
+    return any(f"\0RANK={rank}\0".encode() in pathlib.Path(f"/proc/{pid}/environ").read_bytes()
                for pid in agent_time.descendants(agent))
 
 
@@ -131,11 +158,11 @@ def main():
         found = in_turn(lambda agent, count=count: rendezvous_time(agent, count),
                         options.repetitions if count < RENDEZVOUS[-1] else 1)
         rows.append([f"rendezvous and end of {count} agents, s", *cells_of(found, choices, 3)])
-    for loses_node, title in ((False, "a killed worker of two nodes"), (True, "a lost node of three")):
-        found = in_turn(lambda agent, loses_node=loses_node: recovery_time(agent, options, loses_node),
-                        options.repetitions)
-        rows.append([f"from {title} to the next step, s", *cells_of(found, choices, 2)])
+    for what in (WORKER, NODE, NODE_WITH_SPARE):
+        found = in_turn(lambda agent, what=what: recovery_time(agent, options, what), options.repetitions)
+        rows.append([f"from {what} to the next step, s", *cells_of(found, choices, 2)])
     print(bench.table(["", *choices, "ratio"], rows))
+    print()
 
     rows = []
     for count in LOAD:

@@ -150,6 +150,11 @@ TEST(AgentNodes, AFailureEndsAllWithTheExitCodeOfTheRootCauseAndOneSummary) {
   EXPECT_EQ(count_of(errors, "root cause: rank 3 on "), 1) << errors;
   EXPECT_EQ(count_of(errors, "ended because of it: ranks 0, 1, 2, 4, 5"), 1) << errors;
   EXPECT_NE(nodes[0].error().find("failed after"), std::string::npos) << "the coordinator prints it";
+  // Rank 3 is of the second or third agent; the other one, whose user may see its lines alone, names it too.
+  for (const std::size_t agent : {1, 2}) {
+    EXPECT_EQ(count_of(nodes[agent].error(), "rank 3 on "), 1) << nodes[agent].error();
+    EXPECT_EQ(count_of(nodes[agent].error(), "the run has failed: "), 1) << nodes[agent].error();
+  }
 }
 
 TEST(AgentNodes, ARestartIsOneForAll) {
@@ -184,7 +189,9 @@ TEST(AgentNodes, GoOnWithoutAnAgentThatIsKilledAndUseNoRestart) {
   nodes.write("go");
   EXPECT_EQ(nodes.wait(0), 0) << nodes[0].error();
   EXPECT_EQ(nodes.wait(1), 0) << nodes[1].error();
-  EXPECT_EQ(count_of(nodes.errors(), "is lost: it closed its connection"), 1) << nodes.errors();
+  for (const std::size_t agent : {0, 1}) {
+    EXPECT_EQ(count_of(nodes[agent].error(), "is lost: it closed its connection"), 1) << nodes[agent].error();
+  }
 }
 
 TEST(AgentNodes, TakeInOneThatJoinsLater) {
@@ -314,12 +321,32 @@ TEST(AgentNodes, AProgramThatOneNodeLacksEndsAllAtOnce) {
   EXPECT_NE(nodes.errors().find("cannot run 'no_such_program'"), std::string::npos) << nodes.errors();
 }
 
+TEST(AgentNodes, EachAgentNamesWhyItsWorkersAreStopped) {
+  Nodes nodes({"--nnodes", "2:3", "--rdzv-conf", kQuick}, kShowAndWait);
+  nodes.add_all(2);
+  ASSERT_TRUE(nodes.eventually_runs({"0 0/2", "0 1/2"}, "2"));
+  nodes.add();
+  ASSERT_TRUE(nodes.eventually_runs({"0 0/3", "0 1/3", "0 2/3"}, "3"));
+  for (const std::size_t agent : {0, 1}) {
+    EXPECT_EQ(count_of(nodes[agent].error(), " has joined"), 1) << nodes[agent].error();
+  }
+  nodes[2].signal(SIGKILL);
+  ASSERT_TRUE(eventually([&] { return nodes.of_round("2").size() == 4; }));
+  for (const std::size_t agent : {0, 1}) {
+    EXPECT_EQ(count_of(nodes[agent].error(), " is lost: it closed its connection"), 1) << nodes[agent].error();
+  }
+  nodes.write("go");
+  EXPECT_EQ(nodes.wait(0), 0);
+  EXPECT_EQ(nodes.wait(1), 0);
+}
+
 TEST(AgentNodes, TooFewNodesAreAnErrorThatNamesThem) {
   Nodes nodes({"--nnodes", "3", "--rdzv-conf", "join_timeout=1"}, "echo started");
   nodes.add_all(2);
   nodes.expect_all(1);
   EXPECT_EQ(count_of(nodes[0].error(), "only 2 nodes of 3: "), 1) << nodes[0].error();
   EXPECT_NE(nodes[0].error().find("joined within 1 s (join_timeout in --rdzv-conf)"), std::string::npos);
+  EXPECT_EQ(count_of(nodes[1].error(), "only 2 nodes of 3: "), 1) << "also where each agent has a terminal of its own";
   EXPECT_EQ(nodes.out(), Words{});
 }
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Kills workers, agents and links of `torchbridge run` over three nodes, and checks that training loses nothing.
+"""Kills workers, agents and links of `torchbridge run` over several nodes, and checks that training loses nothing.
 
     tests/process/agent_nodes_torture.py --build build --kills 200              # --nnodes 3: the world size stays
     tests/process/agent_nodes_torture.py --build build --kills 200 --elastic    # --nnodes 1:3: it changes
+    tests/process/agent_nodes_torture.py --build build --kills 50 --python .venv/bin/python     # --nnodes 2, a script
 
 The nodes are those of scripts/cluster: namespaces with a network. The agent of node 0 coordinates, and is left alone,
 as the run ends with it. Of the others an agent is killed and started again, stopped for longer than the keep-alive and
@@ -27,7 +28,6 @@ from agent_torture import LIMIT, POLL, TortureError, children_of, stat_of, with_
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 CLUSTER = ROOT / "scripts/cluster/cluster"
-NODES = 3
 KEEP_ALIVE = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=5"
 LOST = 7  # seconds: longer than the keep-alive
 
@@ -41,16 +41,20 @@ class Run:
         self.marker = f"TORTURE_{uuid.uuid4().hex}"
         self.summary = self.folder / "summary.json"
         port = random.randrange(21000, 29000)
+        program = [options.python, ROOT / "tests/programs/agent_worker.py", self.folder, options.steps]
+        if not options.python:
+            program = [options.build / "bin/trainer", "--quiet", "--model", "mlp:100", "--epochs", 100, "--max-steps",
+                       options.steps, "--batch-size", 16, "--checkpoint-dir", self.folder / "runs",
+                       "--checkpoint-every", 5, "--metrics", self.folder / "curve.jsonl", "--sample-log",
+                       self.folder / "samples", "--heartbeat-timeout", 5, "--timeout", 20]
+        nodes = f"1:{options.nodes}" if options.elastic else options.nodes
         self.command = [str(word) for word in [
-            options.build / "bin/torchbridge", "run", "--nnodes", "1:3" if options.elastic else "3", "--nproc-per-node",
-            1, "--max-restarts", restarts, "--grace", 5, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"n0:{port}",
-            "--rdzv-conf", KEEP_ALIVE, "--json-summary", self.summary, options.build / "bin/trainer", "--quiet",
-            "--model", "mlp:100", "--epochs", 100, "--max-steps", options.steps, "--batch-size", 16,
-            "--checkpoint-dir", self.folder / "runs", "--checkpoint-every", 5, "--metrics", self.folder / "curve.jsonl",
-            "--sample-log", self.folder / "samples", "--heartbeat-timeout", 5, "--timeout", 20]]
-        self.agents = [None] * NODES
+            options.build / "bin/torchbridge", "run", "--nnodes", nodes, "--nproc-per-node", 1, "--max-restarts",
+            restarts, "--grace", 5, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"n0:{port}", "--rdzv-conf",
+            KEEP_ALIVE, "--json-summary", self.summary, *program]]
+        self.agents = [None] * options.nodes
         self.errors = (self.folder / "errors").open("a+")
-        for node in range(NODES):
+        for node in range(options.nodes):
             self.start(node)
 
     def start(self, node):
@@ -75,17 +79,17 @@ class Run:
         """A worker on each node that is none of `last`, as [(agent, worker)]; nothing where the run has ended."""
         deadline = time.monotonic() + LIMIT
         while self.agents[0].poll() is None:
-            found = [self.agent_and_worker(node) for node in range(NODES)]
-            if all(worker and worker not in last for _, worker in found) and self.trains_since(found):
+            found = [self.agent_and_worker(node) for node in range(self.options.nodes)]
+            if all(worker and worker not in last for _, worker in found) and self.are_programs(found):
                 return found
             if time.monotonic() > deadline:
                 self.fail(f"no workers on all nodes {LIMIT} s after the last kill")
             time.sleep(POLL)
         return None
 
-    def trains_since(self, found):
-        """All workers are the trainer already: one that is killed before it runs would be the agent's."""
-        return all(os.readlink(f"/proc/{worker}/exe").endswith("trainer") if stat_of(worker)[0] not in "ZX" else False
+    def are_programs(self, found):
+        """All workers run their program already: one that is killed before would be the agent's."""
+        return all(stat_of(worker)[0] not in "ZX" and not os.readlink(f"/proc/{worker}/exe").endswith("torchbridge")
                    for _, worker in found)
 
     def wait(self, late=None):
@@ -100,7 +104,9 @@ class Run:
             if code != 0 and not is_too_late:
                 self.fail(f"the agent of node {node} ended with {code}")
 
-    def losses(self):
+    def result(self):
+        if self.options.python:
+            return (self.folder / "result").read_text()
         return [json.loads(line)["loss"] for line in (self.folder / "curve.jsonl").read_text().splitlines()]
 
     def restarts(self):
@@ -155,7 +161,7 @@ def torture(run, kills, longest):
             break
         time.sleep(random.uniform(0, longest))
         what = random.choices(list(done), weights=(5, 2, 2, 1, 1))[0]
-        node = random.randrange(0 if what == "worker" else 1, NODES)
+        node = random.randrange(0 if what == "worker" else 1, run.options.nodes)
         agent, worker = found[node]
         workers = [worker for _, worker in found]
         if any(stat_of(each)[0] in "ZX" for each in workers) or run.agents[0].poll() is not None:
@@ -171,10 +177,15 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, required=True)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--elastic", action="store_true")
+    parser.add_argument("--python", type=pathlib.Path, help="the workers are a script, on two nodes")
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     options = parser.parse_args()
+    if options.python and options.elastic:
+        parser.error("--elastic reads the trainer's sample log: leave --python out")
     options.build = options.build.resolve()
+    options.python = options.python and options.python.absolute()
+    options.nodes = 2 if options.python else 3
     options.cluster = f"nodes-torture-{os.getpid()}"
     random.seed(options.seed)
     print(f"agent_nodes_torture: seed {options.seed}", flush=True)
@@ -182,7 +193,7 @@ def main():
         print("agent_nodes_torture: SKIPPED: namespaces need root")
         sys.exit(77)
     total, runs = {}, 0
-    subprocess.run([CLUSTER, "up", "--name", options.cluster, "--nodes", str(NODES)], check=True,
+    subprocess.run([CLUSTER, "up", "--name", options.cluster, "--nodes", str(options.nodes)], check=True,
                    stdout=subprocess.DEVNULL)
     try:
         with tempfile.TemporaryDirectory(prefix="torchbridge-torture-") as name:
@@ -191,7 +202,7 @@ def main():
             undisturbed = Run(options, folder, "undisturbed", 0)
             undisturbed.wait()
             longest = min(2.0, time.monotonic() - begin)
-            expected = undisturbed.losses()
+            expected = undisturbed.result()
             while sum(total.values()) < options.kills:
                 run = Run(options, folder, f"run-{runs}", options.kills)
                 runs += 1
@@ -200,8 +211,8 @@ def main():
                 run.check_nothing_is_left()
                 if options.elastic:
                     run.check_samples()
-                elif run.losses() != expected:
-                    run.fail("the losses differ from the undisturbed run's")
+                elif run.result() != expected:
+                    run.fail("the result differs from the undisturbed run's")
                 if run.restarts() != done["worker"]:
                     run.fail(f"{run.restarts()} restarts for {done['worker']} killed workers; done: {done}")
                 for kind, count in done.items():

@@ -308,14 +308,33 @@ TEST(Coordinator, CorrectsTimesByTheClocksOfTheNodes) {
   WorkerReport worker;
   worker.wait_status = kExit1;
   worker.rank = 0;
+  worker.host = "n1";
   worker.time = std::chrono::system_clock::time_point(seconds(1050));
   first.failures = {worker};
   worker.rank = 1;
+  worker.host = "n2";
   worker.time = std::chrono::system_clock::time_point(seconds(1149));  // 1049 by the first one's clock
   second.failures = {worker};
   run->receive(1, Ended{first, true, "", 0}, run.now());
   run->receive(2, Ended{second, true, "", 0}, run.now());
-  EXPECT_EQ(run->report().attempts.back().failures.front().rank, 1);
+  const WorkerReport& root = run->report().attempts.back().failures.front();
+  EXPECT_EQ(root.rank, 1);
+  EXPECT_EQ(root.clock, "n1");
+  EXPECT_EQ(root.time_error, 0.001);
+}
+
+TEST(Coordinator, SendsAgentsTheReasonWhyWorkersAreStoppedAndTheRunEnds) {
+  PlayedRun run = running();
+  run.failed(2, kExit1);
+  run.ended(2, kExit1);
+  run.ended(1, SIGTERM, true);
+  std::string stop, end;
+  for (const auto& outgoing : run->take_outgoing()) {
+    if (const auto* message = std::get_if<StopWorkers>(&outgoing.message)) stop = message->reason;
+    if (const auto* message = std::get_if<EndRun>(&outgoing.message)) end = message->reason;
+  }
+  EXPECT_NE(stop.find("rank 2 on n2, at "), stop.npos) << stop;
+  EXPECT_EQ(end, "the run has failed: n1 prints why");
 }
 
 }  // namespace

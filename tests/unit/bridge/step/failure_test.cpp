@@ -14,10 +14,17 @@ int exited(int code) { return code << 8; }  // as Linux encodes it for waitpid
 TaskFailure failure_with(int wait_status) {
   TaskFailure failure;
   failure.rank = 3;
-  failure.node = "n1";
+  failure.node = failure.clock = "n1";
   failure.wait_status = wait_status;
   failure.time = std::chrono::system_clock::time_point(std::chrono::milliseconds(1'700'000'000'042));
   return failure;
+}
+
+TEST(Failure, NamesTheHostOfTheClock) {
+  setenv("TZ", "UTC", 1);
+  TaskFailure failure = failure_with(exited(7));
+  failure.clock = "n0";
+  EXPECT_EQ(describe(failure), "rank 3 on n1, at 2023-11-14 22:13:20.042 (local time of n0): exit code 7");
 }
 
 TEST(Failure, NamesRankNodeTimeAndEnding) {
