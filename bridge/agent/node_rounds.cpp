@@ -37,6 +37,8 @@ CoordinatorRules rules_of(const RunOptions& options, const RendezvousTimes& time
   return rules;
 }
 
+constexpr Seconds kQuiet{10};  // of waiting for the coordinator, before a line says so
+
 bool has_come(int descriptor) {
   pollfd entry{descriptor, POLLIN, 0};
   return poll(&entry, 1, 0) > 0;
@@ -65,7 +67,8 @@ NodeRounds::NodeRounds(AgentContext& context, RestartBudget& budget, RunEndpoint
       report_(std::move(report)),
       times_(rendezvous_times(context.options)),
       join_(join_of(context, endpoint_, workers)),
-      deadline_(after(Clock::now(), Seconds(times_.join_timeout))) {}
+      searching_since_(Clock::now()),
+      deadline_(after(searching_since_, Seconds(times_.join_timeout))) {}
 
 Status NodeRounds::begin_to_coordinate(Socket listener, int restarts) {
   auto server = CoordinatorServer::open(
@@ -132,9 +135,20 @@ void NodeRounds::carry() {
     for (const std::string& line : server_->take_lines()) print_line(context_, printed_ = line);
   }
   client_->carry(now);
+  say_whom_it_waits_for(now);
   for (const AgentMessage& message : client_->take_messages()) receive(message);
   // Without a coordinator the workers must not go on: the other nodes may begin without them.
   if (client_->failure() && !start_) orders_.stops_workers = true;
+}
+
+// Of agents whose lines are in one place, the first that does not coordinate.
+void NodeRounds::say_whom_it_waits_for(SteadyTime now) {
+  const bool is_silent = endpoint_.is_output_shared && join_.order != 1;
+  if (is_silent || has_said_whom_it_waits_for_ || client_->has_joined() || client_->problem().empty()) return;
+  if (now < after(searching_since_, kQuiet)) return;
+  has_said_whom_it_waits_for_ = true;
+  print_line(context_, "waiting for the coordinator, at most " + std::to_string(times_.join_timeout) +
+                           " s: " + client_->problem());
 }
 
 void NodeRounds::note_restarts() {
@@ -205,7 +219,9 @@ std::variant<Round, RunEnd> NodeRounds::next() {
     if (!can_join_again()) return end_of_run();
     if (client_->is_lost()) {
       print_line(context_, *client_->failure() + ": joining again");
-      deadline_ = after(Clock::now(), Seconds(times_.join_timeout));
+      searching_since_ = Clock::now();
+      deadline_ = after(searching_since_, Seconds(times_.join_timeout));
+      has_said_whom_it_waits_for_ = false;
     } else if (!pause_before_search()) {
       return end_of_run();
     }

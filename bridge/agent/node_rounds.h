@@ -39,6 +39,7 @@ class NodeRounds : public Rounds, public Peers {
   // Connects, where the record names it to another coordinator, or to this agent itself.
   Status find_coordinator(bool is_first);
   void connect(const Endpoint& coordinator, bool is_first);
+  void say_whom_it_waits_for(SteadyTime now);
   void note_restarts();
   void receive(const AgentMessage& message);
   // Waits for `fact`; false where the run is over for this agent first.
@@ -56,7 +57,8 @@ class NodeRounds : public Rounds, public Peers {
   RunReport report_;
   RendezvousTimes times_;
   Join join_;
-  SteadyTime deadline_;                      // to join, or to join again
+  SteadyTime searching_since_, deadline_;  // to join, or to join again
+  bool has_said_whom_it_waits_for_ = false;
   std::optional<CoordinatorServer> server_;  // in the agent that coordinates
   std::optional<CoordinatorClient> client_;
   Socket store_port_;

@@ -31,6 +31,8 @@ class CoordinatorClient {
   bool has_joined() const { return state_ == State::kJoined; }
   // Why there is no connection any more, once there is none.
   const std::optional<std::string>& failure() const { return failure_; }
+  // Why the last attempt to join did not succeed; empty before the first one has ended.
+  const std::string& problem() const { return problem_; }
   // It was there, and is not any more.
   bool is_lost() const { return failure_.has_value() && was_joined_; }
   // By the coordinator, for a reason that does not pass.

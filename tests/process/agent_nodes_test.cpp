@@ -350,6 +350,17 @@ TEST(AgentNodes, TooFewNodesAreAnErrorThatNamesThem) {
   EXPECT_EQ(nodes.out(), Words{});
 }
 
+TEST(AgentNodes, AnAgentSaysThatItWaitsForTheCoordinator) {
+  Nodes nodes({"--nnodes", "2"}, "echo $RANK");
+  nodes.add({"--rdzv-conf", "is_host=false"});
+  ASSERT_TRUE(eventually([&] { return count_of(nodes[0].error(), "\n") == 1; }));
+  EXPECT_EQ(nodes[0].error(),
+            "torchbridge: waiting for the coordinator, at most 600 s: cannot connect to 127.0.0.1 port " +
+                std::to_string(nodes.port()) + ": Connection refused\n");
+  nodes.add();
+  nodes.expect_all(0);
+}
+
 TEST(AgentNodes, NobodyAtTheEndpointIsAnError) {
   Nodes nodes({"--nnodes", "2", "--rdzv-conf", "join_timeout=1,is_host=false"}, "echo started");
   nodes.add();

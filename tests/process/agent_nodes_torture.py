@@ -28,7 +28,8 @@ from agent_torture import LIMIT, POLL, TortureError, children_of, stat_of, with_
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 CLUSTER = ROOT / "scripts/cluster/cluster"
-KEEP_ALIVE = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=5"
+# An agent that comes back after the run has ended gives up before LIMIT.
+KEEP_ALIVE = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=5,join_timeout=60"
 LOST = 7  # seconds: longer than the keep-alive
 
 
