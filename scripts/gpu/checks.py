@@ -240,8 +240,9 @@ def speed_of(jobs, task, options, script, ranks=1):
 
 
 def speed(jobs, steps):
-    for title, task, options, script in TASKS if jobs.device == "cuda" else TASKS[:1]:
-        for precision in ("fp32", "bf16") if script else ():
+    is_cuda = jobs.device == "cuda"
+    for title, task, options, script in TASKS if is_cuda else TASKS[:1]:
+        for precision in (("fp32", "bf16") if is_cuda else ("bf16",)) if script else ():
             yield row(f"{title}, {precision}, against Python's DistributedDataParallel",
                       lambda: speed_of(jobs, task, [*options, "--max-steps", steps, "--precision", precision], script))
 

@@ -1,6 +1,7 @@
 """The checks of several ranks, each with a GPU of its own, over NCCL; on the CPU, which only tests the script, over
 gloo."""
 
+import functools
 import pathlib
 import signal
 import tempfile
@@ -15,7 +16,7 @@ def nccl_equals_gloo(jobs, steps):
     """The same training over both: gloo copies through the CPU, and sums in another order."""
     for title, task, options, _ in (TASKS[0], TASKS[2]):
         def find():
-            words = [*options, "--max-steps", 20]
+            words = [*options, "--max-steps", min(steps, 20)]
             ours, gloo = (jobs.train(task, [*words, *more], jobs.ranks, more=jobs.own_gpus())
                           for more in ([], ["--backend", "gloo"]))
             distance = apart(ours, gloo)
@@ -25,13 +26,17 @@ def nccl_equals_gloo(jobs, steps):
 
 def gradients_are_averaged(jobs, steps):
     """Both ways of ZeRO, once with ranks that have no element, and gradients in bf16: the losses are those without."""
+    @functools.cache
+    def train(task, *words):
+        return jobs.train(task, words, jobs.ranks, more=jobs.own_gpus())
+
     def find(task, words, more, near):
-        plain, ours = (jobs.train(task, [*words, *each], jobs.ranks, more=jobs.own_gpus()) for each in ([], more))
+        plain, ours = train(task, *words), train(task, *words, *more)
         distance = apart(ours, plain)
         return f"losses of {len(ours)} steps within {distance:.1e} of those without", distance < near
-    gpt = ("text", [*GPT, "--model", "gpt:tiny", "--max-steps", 20])
+    gpt = ("text", [*GPT, "--model", "gpt:tiny", "--max-steps", min(steps, 20)])
     # 11 numbers: from three ranks on the last ones have no element.
-    table = ("table", ["--model", "linear", "--max-steps", 20])
+    table = ("table", ["--model", "linear", "--max-steps", min(steps, 20)])
     cases = [(*gpt, ["--zero", "1"], NEAR), (*gpt, ["--zero", "1", "--zero-gradients", "all-reduce"], NEAR),
              (*table, ["--zero", "1"], NEAR), (*gpt, ["--grad-comm", "bf16"], 0.02)]
     for task, words, more, near in cases:

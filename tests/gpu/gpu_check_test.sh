@@ -79,11 +79,11 @@ check --device cpu --python "$python" --steps 10 --ranks 3 --only nccl_equals_gl
   fail "exit code $?: $(cat "$work/table")"
 cat "$work/table"
 row() { grep -qE "^\| $1 \| .*$2.* \| $3 \|\$" "$work/table" || fail "no row '$1 | $2 | $3'"; }
-row 'text, `gpt:tiny`, 3 ranks, gloo against gloo' 'losses of 20 steps within 0.0e' yes
+row 'text, `gpt:tiny`, 3 ranks, gloo against gloo' 'losses of 10 steps within 0.0e' yes
 for options in '--zero 1' '--zero 1 --zero-gradients all-reduce' '--grad-comm bf16'; do
   row "text, 3 ranks, .$options." 'within' yes
 done
-row 'table, 3 ranks, `--zero 1`' 'losses of 20 steps' yes
+row 'table, 3 ranks, `--zero 1`' 'losses of 10 steps' yes
 row 'groups of some of the 3 ranks' 'right: halves, node, all, halves-again' yes
 row 'rank 2 of 3 is killed' 'exit codes \[1, 1, -9\].*the connection to rank 2' yes
 row 'rank 2 of 3 is stopped' 'rank 2 .*: process stopped or' yes
