@@ -17,6 +17,7 @@
 #include "bridge/agent/run_endpoint.h"
 #include "bridge/agent/worker_count.h"
 #include "bridge/binding/numa_mode.h"
+#include "bridge/bootstrap/descriptor_limit.h"
 #include "bridge/core/launch_facts.h"
 #include "bridge/host/oom_kills.h"
 #include "bridge/host/read_cpu_groups.h"
@@ -212,7 +213,8 @@ Result<Socket> open_liveness(const EnvMap& environment) {
   return Socket();
 }
 
-// An earlier run's is not to be taken for this one's.
+// An earlier run's is not to be taken for this one's. Where nodes share the file, one that comes back after the end of
+// the run must not empty it.
 Status empty_summary(const RunOptions& options) {
   if (options.json_summary.empty() || std::ofstream(options.json_summary)) return Ok{};
   return Error{"--json-summary '" + printable(options.json_summary) + "': cannot write it: " + std::strerror(errno)};
@@ -247,11 +249,17 @@ int run_rounds(AgentContext& context, RestartBudget& budget, std::optional<RunEn
   if (!folder) return budget.remove(), fail_before_start(folder.error());
   context.folder = *folder;
   if (!endpoint) {
+    if (const auto emptied = empty_summary(context.options); !emptied) {
+      return budget.remove(), fail_before_start(emptied.error());
+    }
     LocalRounds rounds(context, budget, workers, report);
     return Agent(context, rounds, report).run();
   }
   auto rounds = NodeRounds::open(context, budget, std::move(*endpoint), workers, report);
   if (!rounds) return fail_before_start(rounds.error());
+  if ((*rounds)->coordinates()) {
+    if (const auto emptied = empty_summary(context.options); !emptied) return fail_before_start(emptied.error());
+  }
   context.peers = rounds->get();
   context.events.set_peers(context.peers);
   return Agent(context, **rounds, report).run();
@@ -259,6 +267,7 @@ int run_rounds(AgentContext& context, RestartBudget& budget, std::optional<RunEn
 
 int run_as_child(const RunOptions& options, const EnvMap& environment, const std::function<int()>& body, int guardian) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
+  const RaisedDescriptorLimit descriptors;  // of each worker, and in one agent of each node
   const auto task = launched_task(environment);
   if (!task) return fail_before_start(task.error());
   const auto has_several = has_several_agents(options, *task);
@@ -278,12 +287,12 @@ int run_as_child(const RunOptions& options, const EnvMap& environment, const std
   if (!budget) return fail_before_start(budget.error());
   auto liveness = open_liveness(environment);
   if (!liveness) return fail_before_start(liveness.error());
-  if (const auto emptied = empty_summary(options); !emptied) return fail_before_start(emptied.error());
   auto events = AgentEvents::open(options.signals_to_handle, guardian, std::move(*liveness));
   if (!events) return fail_before_start(events.error());
   Consoles consoles;
   RunFolder folder;
-  AgentContext context{options, environment, body, *events, consoles, folder, host_name(), workers->cpus};
+  const OuterState outer{events->signals().outer_mask(), descriptors.old()};
+  AgentContext context{options, environment, body, *events, consoles, folder, host_name(), outer, workers->cpus};
   return run_rounds(context, *budget, std::move(endpoint), workers->count);
 }
 

@@ -21,6 +21,9 @@ class NodeRounds : public Rounds, public Peers {
   static Result<std::unique_ptr<NodeRounds>> open(AgentContext& context, RestartBudget& budget, RunEndpoint endpoint,
                                                   int workers, const RunReport& report);
 
+  // This agent does. Another one may take its place later, where a record names the coordinator.
+  bool coordinates() const { return server_.has_value(); }
+
   std::variant<Round, RunEnd> next() override;
   void conclude(const AttemptReport& attempt, bool can_restart) override;
   void conclude(const StartFailure& failure) override;

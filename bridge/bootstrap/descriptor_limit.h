@@ -10,6 +10,7 @@ class RaisedDescriptorLimit {
  public:
   RaisedDescriptorLimit();
   ~RaisedDescriptorLimit();
+  const rlimit& old() const { return before_; }  // for child processes
   RaisedDescriptorLimit(const RaisedDescriptorLimit&) = delete;
   RaisedDescriptorLimit& operator=(const RaisedDescriptorLimit&) = delete;
 

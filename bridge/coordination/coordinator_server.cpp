@@ -70,7 +70,11 @@ void CoordinatorServer::stop(int signal, Time now) {
 void CoordinatorServer::accept_all(Time now) {
   for (;;) {
     Socket socket(accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!socket.open()) return;
+    if (!socket.open()) {
+      const bool is_short_of_something = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+      if (is_short_of_something) pause_accepting(errno, now);
+      return;
+    }
     const MemberId id = next_id_++;
     Peer& peer = peers_[id];
     peer.address = peer_host(socket).value_or("an unknown address");
@@ -80,6 +84,19 @@ void CoordinatorServer::accept_all(Time now) {
     next_sweep_ =
         std::min(next_sweep_, after(now, std::min<Seconds>(kHelloDeadline, Seconds(keep_alive_.keep_alive_interval))));
   }
+}
+
+// The connection stays in the kernel's queue, where it would wake this process again and again.
+void CoordinatorServer::pause_accepting(int error, Time now) {
+  if (!is_short_) lines_.push_back(std::string("cannot accept more nodes: ") + std::strerror(error));
+  is_short_ = true;
+  watch_listener(false);
+  next_sweep_ = std::min(next_sweep_, after(now, Seconds(keep_alive_.keep_alive_interval)));
+}
+
+void CoordinatorServer::watch_listener(bool accepts) const {
+  epoll_event event{.events = accepts ? EPOLLIN : 0u, .data = {.u64 = kListener}};
+  epoll_ctl(epoll_.descriptor(), EPOLL_CTL_MOD, listener_.descriptor(), &event);
 }
 
 void CoordinatorServer::watch(MemberId id, const Peer& peer, int operation) const {
@@ -134,6 +151,7 @@ void CoordinatorServer::sweep(Time now) {
   // This process had no CPU for a while, and so has asked nobody meanwhile: silence begins anew.
   const bool has_slept = now > after(next_sweep_, interval);
   next_sweep_ = Time::max();
+  if (is_short_) watch_listener(true);
   std::vector<MemberId> silent;
   for (auto& [id, peer] : peers_) {
     if (has_slept) peer.last_heard = now;

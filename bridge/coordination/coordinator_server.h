@@ -42,6 +42,8 @@ class CoordinatorServer {
 
   CoordinatorServer(Socket listener, Socket epoll, Coordinator coordinator);
   void accept_all(Time now);
+  void pause_accepting(int error, Time now);
+  void watch_listener(bool accepts) const;
   void read(MemberId id, Time now);
   void receive(MemberId id, Peer& peer, const AgentMessage& message, Time now);
   void sweep(Time now);
@@ -61,6 +63,7 @@ class CoordinatorServer {
   std::vector<std::string> lines_;
   Time next_sweep_ = Time::max();
   bool has_seen_torchrun_ = false;
+  bool is_short_ = false;  // of descriptors or memory, now or before
 };
 
 inline constexpr std::chrono::seconds kHelloDeadline{10};

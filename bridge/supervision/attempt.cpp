@@ -45,8 +45,7 @@ Attempt::Attempt(AgentContext& context, const AttemptFacts& facts)
       facts_(facts),
       streams_(context.options, context.folder, context.consoles,
                std::string(context.environment.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").value_or(""))),
-      health_(context.options.health_check, Seconds(context.options.health_check_interval),
-              context.events.signals().outer_mask()) {}
+      health_(context.options.health_check, Seconds(context.options.health_check_interval), context.outer) {}
 
 std::optional<StartFailure> Attempt::start(const Socket& store_port) {
   for (int local_rank = 0; local_rank < facts_.workers; ++local_rank) {
@@ -84,7 +83,7 @@ std::optional<StartFailure> Attempt::start_worker(int local_rank, const Socket& 
   spec.standard_output = output->out.descriptor();
   spec.standard_error = output->err.descriptor();
   if (!context_.worker_cpus.empty()) spec.cpus = context_.worker_cpus[static_cast<std::size_t>(local_rank)];
-  spec.signal_mask = context_.events.signals().outer_mask();
+  spec.outer = context_.outer;
   auto failure = group_.start(worker, spec);
   if (!failure) health_.add(local_rank, group_.workers().back().pid, spec.environment);
   return failure;

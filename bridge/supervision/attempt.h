@@ -9,6 +9,7 @@
 #include "bridge/run_values/run_options.h"
 #include "bridge/supervision/agent_events.h"
 #include "bridge/supervision/health_checks.h"
+#include "bridge/supervision/process.h"
 #include "bridge/supervision/worker_environment.h"
 #include "bridge/supervision/worker_group.h"
 #include "bridge/supervision/worker_streams.h"
@@ -24,6 +25,7 @@ struct AgentContext {
   Consoles& consoles;
   RunFolder& folder;
   std::string host;
+  OuterState outer;
   std::vector<CpuSet> worker_cpus;  // by local rank; empty: those of the agent
   Peers* peers = nullptr;           // or null: one node
   int stop_signal = 0;              // that a user or the launcher sent to end the run; 0: none

@@ -18,10 +18,8 @@ void end_check(int pid) {
 
 }  // namespace
 
-HealthChecks::HealthChecks(std::string command, std::chrono::duration<double> interval, const sigset_t& signal_mask)
-    : command_(std::move(command)),
-      interval_(std::chrono::duration_cast<Clock::duration>(interval)),
-      mask_(signal_mask) {}
+HealthChecks::HealthChecks(std::string command, std::chrono::duration<double> interval, const OuterState& outer)
+    : command_(std::move(command)), interval_(std::chrono::duration_cast<Clock::duration>(interval)), outer_(outer) {}
 
 HealthChecks::~HealthChecks() {
   for (const Check& check : checks_) {
@@ -62,7 +60,7 @@ std::string HealthChecks::step(Check& check) {
   ProcessSpec spec;
   spec.command = {"/bin/sh", "-c", command_};
   spec.environment = check.environment;
-  spec.signal_mask = mask_;
+  spec.outer = outer_;
   check.due = Clock::now() + interval_;
   const auto started = start_process(spec);
   if (const auto* failure = std::get_if<StartFailure>(&started)) return failure->error.message;

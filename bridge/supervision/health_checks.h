@@ -2,11 +2,11 @@
 #pragma once
 
 #include <chrono>
-#include <csignal>
 #include <string>
 #include <vector>
 
 #include "bridge/base/env_map.h"
+#include "bridge/supervision/process.h"
 
 namespace torchbridge {
 
@@ -17,7 +17,7 @@ class HealthChecks {
   using Clock = std::chrono::steady_clock;
 
   // An empty command: no checks.
-  HealthChecks(std::string command, std::chrono::duration<double> interval, const sigset_t& signal_mask);
+  HealthChecks(std::string command, std::chrono::duration<double> interval, const OuterState& outer);
   ~HealthChecks();  // ends the checks that run
   HealthChecks(const HealthChecks&) = delete;
   HealthChecks& operator=(const HealthChecks&) = delete;
@@ -48,7 +48,7 @@ class HealthChecks {
 
   std::string command_;
   Clock::duration interval_;
-  sigset_t mask_;
+  OuterState outer_;
   std::vector<Check> checks_;
 };
 

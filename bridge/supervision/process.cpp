@@ -41,7 +41,8 @@ void close_others(int kept, int also_kept) {
   if (spec.standard_error >= 0) dup2(spec.standard_error, STDERR_FILENO);
   close_others(report, spec.inherited);
   if (!spec.cpus.empty() || spec.memory_node >= 0) (void)set_affinity(spec.cpus, spec.memory_node);
-  pthread_sigmask(SIG_SETMASK, &spec.signal_mask, nullptr);
+  setrlimit(RLIMIT_NOFILE, &spec.outer.descriptors);
+  pthread_sigmask(SIG_SETMASK, &spec.outer.signal_mask, nullptr);
   if (spec.body) {
     close(report);
     clearenv();

@@ -1,6 +1,7 @@
 // Starts child processes.
 #pragma once
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <csignal>
@@ -16,6 +17,12 @@
 
 namespace torchbridge {
 
+// What the agent has changed for itself, as it was before.
+struct OuterState {
+  sigset_t signal_mask{};
+  rlimit descriptors{};  // the limit of open ones
+};
+
 struct ProcessSpec {
   std::vector<std::string> command;  // the program, looked up in PATH as a shell does, and its arguments
   std::function<int()> body;         // instead of a command: runs in the child, and its value is the exit code
@@ -24,7 +31,7 @@ struct ProcessSpec {
   int inherited = -1;                             // one more descriptor that the child keeps, under the same number
   CpuSet cpus;                                    // it runs on these only; empty: as this process
   int memory_node = -1;                           // memory of this NUMA node is preferred; -1: as this process
-  sigset_t signal_mask{};                         // of the child
+  OuterState outer;                               // of the child
 };
 
 // A child in a session of its own, so that a signal to its process group reaches what it starts, and ctrl-C of the

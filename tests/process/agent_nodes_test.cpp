@@ -19,6 +19,8 @@ namespace {
 
 using std::chrono::seconds;
 
+bool can_connect(int port) { return torchbridge::connect_to({"127.0.0.1", port}, seconds(1)).operator bool(); }
+
 // The agents of one run, with a folder $F that all workers share, and one endpoint.
 class Nodes {
  public:
@@ -37,7 +39,7 @@ class Nodes {
   // The first one coordinates.
   void add_all(int count) {
     add();
-    ASSERT_TRUE(eventually([&] { return torchbridge::connect_to({"127.0.0.1", port_}, seconds(1)).operator bool(); }));
+    ASSERT_TRUE(eventually([&] { return can_connect(port_); }));
     for (int i = 1; i < count; ++i) add();
   }
   Process& operator[](std::size_t i) { return agents_[i]; }
@@ -359,6 +361,50 @@ TEST(AgentNodes, AnAgentSaysThatItWaitsForTheCoordinator) {
                 std::to_string(nodes.port()) + ": Connection refused\n");
   nodes.add();
   nodes.expect_all(0);
+}
+
+// A shell command that limits open files, and is followed by what it runs.
+Words with_limit(const std::string& limit, const Words& command) {
+  Words line = {"/bin/sh", "-c", "ulimit " + limit + "; exec \"$@\"", "sh"};
+  line.insert(line.end(), command.begin(), command.end());
+  return line;
+}
+
+TEST(AgentNodes, MayBeMoreThanTheSoftLimitOfOpenFilesWhichWorkersKeep) {
+  constexpr int kAgents = 30;
+  const std::string count = std::to_string(kAgents);
+  Nodes nodes({"--nnodes", count}, "ulimit -n");
+  Process first(with_limit("-S -n 24", {TORCHBRIDGE, "run", "--nnodes", count, "--rdzv-backend", "c10d",
+                                        "--rdzv-endpoint", nodes.endpoint(), "sh", "-c", "ulimit -n"}),
+                {}, nodes.folder() / "first");
+  ASSERT_TRUE(eventually([&] { return can_connect(nodes.port()); }));
+  for (int i = 1; i < kAgents; ++i) nodes.add();
+  EXPECT_EQ(first.wait(std::chrono::steady_clock::now() + seconds(60)), 0) << first.error();
+  nodes.expect_all(0);
+  EXPECT_EQ(first.out(), "24\n");
+}
+
+TEST(AgentNodes, WhereTheLimitOfOpenFilesIsReachedALineSaysSo) {
+  Nodes nodes({"--nnodes", "30"}, "true");
+  Process first(with_limit("-n 24", {TORCHBRIDGE, "run", "--nnodes", "30", "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                                     nodes.endpoint(), "--rdzv-conf", "join_timeout=3", "true"}),
+                {}, nodes.folder() / "first");
+  ASSERT_TRUE(eventually([&] { return can_connect(nodes.port()); }));
+  for (int i = 1; i < 30; ++i) nodes.add({"--rdzv-conf", "join_timeout=3"});
+  EXPECT_EQ(first.wait(std::chrono::steady_clock::now() + seconds(60)), 1) << first.error();
+  EXPECT_EQ(count_of(first.error(), "cannot accept more nodes: Too many open files"), 1) << first.error();
+  EXPECT_NE(first.error().find(" nodes of 30: "), std::string::npos) << first.error();
+  nodes.expect_all(1);
+}
+
+TEST(AgentNodes, OneThatComesTooLateLeavesTheSummaryOfTheRun) {
+  TemporaryFolder folder;
+  Nodes nodes({"--nnodes", "2", "--json-summary", folder / "summary.json"}, "true");
+  nodes.add_all(2);
+  nodes.expect_all(0);
+  nodes.add({"--rdzv-conf", "join_timeout=1,is_host=false"});
+  EXPECT_EQ(nodes.wait(2), 1);
+  EXPECT_EQ(nlohmann::json::parse(folder.read("summary.json"))["result"], "succeeded");
 }
 
 TEST(AgentNodes, NobodyAtTheEndpointIsAnError) {
