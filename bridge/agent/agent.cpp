@@ -69,7 +69,8 @@ class Agent {
 
   AgentContext& context_;
   Rounds& rounds_;
-  RunReport own_;  // of this agent's workers alone
+  RunReport own_;        // of this agent's workers alone
+  int next_number_ = 0;  // of an attempt, at the least
   Clock::time_point start_ = Clock::now();
 };
 
@@ -85,7 +86,8 @@ int Agent::run() {
 void Agent::run_attempt(const Round& round) {
   const AttemptFacts& facts = round.facts;
   // A coordinator that took the place of another begins to count anew.
-  const int number = std::max(round.number, static_cast<int>(own_.attempts.size()));
+  const int number = std::max(round.number, next_number_);
+  next_number_ = number + 1;
   if (const auto made = context_.folder.begin_attempt(number, facts.workers); !made) {
     return rounds_.conclude(StartFailure{EXIT_FAILURE, made.error()});
   }
@@ -283,7 +285,8 @@ int run_as_child(const RunOptions& options, const EnvMap& environment, const std
   const bool is_whole_node = task->count > 0 && (endpoint ? endpoint->is_whole_node : task->count == 1);
   const auto workers = plan_workers(options, environment, is_whole_node);
   if (!workers) return fail_before_start(workers.error());
-  auto budget = RestartBudget::open(options, getppid());
+  const bool counts_restarts = !endpoint || endpoint->listener.open();  // else another agent does, or a record
+  auto budget = counts_restarts ? RestartBudget::open(options, getppid()) : RestartBudget();
   if (!budget) return fail_before_start(budget.error());
   auto liveness = open_liveness(environment);
   if (!liveness) return fail_before_start(liveness.error());
@@ -293,7 +296,9 @@ int run_as_child(const RunOptions& options, const EnvMap& environment, const std
   RunFolder folder;
   const OuterState outer{events->signals().outer_mask(), descriptors.old()};
   AgentContext context{options, environment, body, *events, consoles, folder, host_name(), outer, workers->cpus};
-  return run_rounds(context, *budget, std::move(endpoint), workers->count);
+  const int exit_code = run_rounds(context, *budget, std::move(endpoint), workers->count);
+  events->signals().keep_blocked();  // one that comes now must not be what the launcher is told
+  return exit_code;
 }
 
 }  // namespace
@@ -302,7 +307,8 @@ int run_agent(const RunOptions& options, const EnvMap& environment) { return run
 
 int run_agent(const RunOptions& options, const EnvMap& environment, const std::function<int()>& body) {
   if (!open_standard_streams()) return fail_before_start(std::string("cannot open /dev/null: ") + std::strerror(errno));
-  return run_guarded(options.signals_to_handle,
+  const bool ends_process = !body;
+  return run_guarded(options.signals_to_handle, ends_process,
                      [&](int guardian) { return run_as_child(options, environment, body, guardian); });
 }
 

@@ -50,6 +50,10 @@ Result<std::unique_ptr<NodeRounds>> NodeRounds::open(AgentContext& context, Rest
                                                      int workers, const RunReport& report) {
   std::unique_ptr<NodeRounds> rounds(new NodeRounds(context, budget, std::move(endpoint), workers, report));
   RunEndpoint& own = rounds->endpoint_;
+  if (const std::string& address = context.options.local_addr; !address.empty()) {
+    const auto usable = reserve_store(address, 0);
+    if (!usable) return Error{"--local-addr: " + usable.error().message};
+  }
   if (own.listener.open()) {
     if (const auto begun = rounds->begin_to_coordinate(std::move(own.listener), budget.used()); !begun) {
       return begun.error();
@@ -100,8 +104,10 @@ Status NodeRounds::find_coordinator(bool is_first) {
   if (holder->is_self) {
     const auto restarts = record->restarts();
     if (!restarts) return restarts.error();
+    endpoint_restarts_ = *restarts;
     if (!is_first) times_.last_call_timeout = std::min(times_.last_call_timeout, times_.keep_alive_interval);
-    if (const auto begun = begin_to_coordinate(std::move(*listener), *restarts); !begun) return begun.error();
+    if (const auto begun = begin_to_coordinate(std::move(*listener), std::max(*restarts, restart_count_)); !begun)
+      return begun.error();
   }
   // One that is gone still holds the record for a while: then it is read again.
   const Endpoint nobody{"127.0.0.1", 0};
@@ -125,10 +131,12 @@ SteadyTime NodeRounds::next_deadline() const {
 void NodeRounds::carry() {
   const auto now = Clock::now();
   if (server_ && endpoint_.record && has_come(endpoint_.record->descriptor())) {
-    print_line(context_, "another agent coordinates the run from now on: etcd has not answered for too long");
+    print_line(context_,
+               "this agent coordinates the run no more: etcd did not keep its lease, or this process was stopped");
     endpoint_.record->release();
     server_.reset();
   }
+  if (server_ && endpoint_.record) endpoint_.record->show_life();
   if (server_) {
     server_->carry(now);
     note_restarts();
@@ -172,6 +180,7 @@ void NodeRounds::receive(const AgentMessage& message) {
     start_ = *start;
     orders_ = {};
   } else if (const auto* stop = std::get_if<StopWorkers>(&message)) {
+    client_->send(Stopping{});
     (stop->after_grace ? orders_.stops_after_grace : orders_.stops_workers) = true;
     if (!endpoint_.is_output_shared && stop->reason != printed_) print_line(context_, stop->reason);
   } else if (std::holds_alternative<BeginExitBarrier>(message)) {
@@ -184,10 +193,8 @@ void NodeRounds::receive(const AgentMessage& message) {
 
 void NodeRounds::on_stop_signal(int signal) {
   if (server_ && endpoint_.record) {
-    // Another agent takes its place at once.
-    server_.reset();
-    endpoint_.record->release();
-    client_->close();
+    // Its workers may be saving: the next round begins when they have ended.
+    is_in_round_ ? client_->send(Leave{signal}) : leave_others(signal);
   } else if (server_) {
     server_->stop(signal, Clock::now());
   } else {
@@ -195,11 +202,30 @@ void NodeRounds::on_stop_signal(int signal) {
   }
 }
 
-bool NodeRounds::wait_until(const std::function<bool()>& fact) {
-  while (!fact()) {
+// The run ends where no other agent stays.
+void NodeRounds::leave_others(int signal) {
+  if (server_->coordinator().has_others_that_stay(join_)) {
+    hand_over();
+  } else {
+    server_->stop(signal, Clock::now());
+  }
+}
+
+// Who starts the run once more after the last of its agents has left begins with all restarts; those that stay know how
+// many they have used.
+void NodeRounds::hand_over() {
+  report_at_hand_over_ = server_->coordinator().report();
+  (void)endpoint_.record->set_restarts(0);
+  server_.reset();
+  endpoint_.record->release();
+  client_->close();
+}
+
+bool NodeRounds::wait_until(const std::function<bool()>& fact, SteadyTime latest) {
+  while (!fact() && Clock::now() < latest) {
     if (end_ || client_->failure() || context_.is_guardian_gone) return false;
     if (context_.stop_signal != 0 && !server_) return false;
-    const Events events = context_.events.wait(SteadyTime::max(), nullptr, context_.consoles);
+    const Events events = context_.events.wait(latest, nullptr, context_.consoles);
     context_.is_guardian_gone = context_.is_guardian_gone || events.is_guardian_gone;
     for (const int signal : events.stop_signals) {
       if (context_.stop_signal != 0) return false;
@@ -212,9 +238,9 @@ bool NodeRounds::wait_until(const std::function<bool()>& fact) {
 
 std::variant<Round, RunEnd> NodeRounds::next() {
   for (;;) {
-    if (wait_until([&] { return client_->has_joined(); })) {
-      if (const auto ready = be_ready(); !ready) conclude(StartFailure{EXIT_FAILURE, ready.error()});
-      if (wait_until([&] { return start_.has_value(); })) return round_of(*std::exchange(start_, std::nullopt));
+    const bool is_ready = wait_until([&] { return client_->has_joined(); }) && get_ready();
+    if (is_ready && wait_until([&] { return start_.has_value(); })) {
+      return round_of(*std::exchange(start_, std::nullopt));
     }
     if (!can_join_again()) return end_of_run();
     if (client_->is_lost()) {
@@ -225,7 +251,21 @@ std::variant<Round, RunEnd> NodeRounds::next() {
     } else if (!pause_before_search()) {
       return end_of_run();
     }
-    if (const auto found = find_coordinator(false); !found) return RunEnd{EXIT_FAILURE, found.error().message};
+    if (const auto found = search_again(); !found) {
+      return context_.stop_signal != 0 ? end_of_run() : RunEnd{EXIT_FAILURE, found.error().message};
+    }
+  }
+}
+
+Status NodeRounds::search_again() {
+  bool has_said = false;
+  for (;;) {
+    const auto found = find_coordinator(false);
+    if (found || !endpoint_.record || Clock::now() >= deadline_) return found;
+    if (!std::exchange(has_said, true)) {
+      print_line(context_, found.error().message + ": trying again for " + std::to_string(times_.join_timeout) + " s");
+    }
+    if (!pause_before_search()) return found;
   }
 }
 
@@ -246,10 +286,33 @@ bool NodeRounds::can_join_again() const {
   return client_->is_lost() || (endpoint_.record && !client_->is_refused() && Clock::now() < deadline_);
 }
 
+bool NodeRounds::get_ready() {
+  if (context_.stop_signal != 0 && !server_) return false;
+  constexpr std::chrono::seconds kPause{1};
+  const SteadyTime deadline = after(Clock::now(), Seconds(times_.join_timeout));
+  for (bool has_said = false;;) {
+    const auto ready = be_ready();
+    if (ready) return true;
+    if (Clock::now() >= deadline) return conclude(StartFailure{EXIT_FAILURE, ready.error()}), true;
+    if (!std::exchange(has_said, true))
+      print_line(context_, "waiting for the address of this node: " + ready.error().message);
+    const SteadyTime next = Clock::now() + kPause;
+    if (!wait_until([] { return false; }, next)) return false;
+  }
+}
+
+// The one that the coordinator sees, unless that is a loopback address to which only this node resolves its name.
+std::string NodeRounds::own_address() const {
+  if (!context_.options.local_addr.empty()) return context_.options.local_addr;
+  const std::string& seen = client_->own_address();
+  if (!is_loopback(seen) || names_loopback(endpoint_.coordinator.host)) return seen;
+  const auto reachable = reachable_address();
+  return reachable ? *reachable : seen;
+}
+
 // The port is bound before it is known whether rank 0 is on this node, so that no message more is needed.
 Status NodeRounds::be_ready() {
-  const RunOptions& options = context_.options;
-  auto store = reserve_store(options.local_addr.empty() ? client_->own_address() : options.local_addr, 0);
+  auto store = reserve_store(own_address(), 0);
   if (!store) return store.error();
   store_port_ = std::move(store->socket);
   client_->send(Ready{store->address});
@@ -257,6 +320,8 @@ Status NodeRounds::be_ready() {
 }
 
 Round NodeRounds::round_of(const StartRound& start) {
+  is_in_round_ = true;
+  restart_count_ = start.restart_count;
   Round round;
   round.number = start.round;
   AttemptFacts& facts = round.facts;
@@ -279,13 +344,16 @@ Round NodeRounds::round_of(const StartRound& start) {
 }
 
 void NodeRounds::conclude(const AttemptReport& attempt, bool can_restart) {
+  is_in_round_ = false;
   ends_.push_back(torchbridge::end_of(attempt, can_restart));
   // The workers were killed because of it: the coordinator is to see this agent as lost.
   if (context_.is_guardian_gone) return client_->close();
+  if (context_.stop_signal != 0 && server_ && endpoint_.record) leave_others(context_.stop_signal);
   client_->send(Ended{attempt, can_restart, "", 0});
 }
 
 void NodeRounds::conclude(const StartFailure& failure) {
+  is_in_round_ = false;
   client_->send(Ended{{}, false, failure.error.message, failure.exit_code});
 }
 
@@ -301,6 +369,10 @@ RunEnd NodeRounds::end_of_run() {
         ends_.empty() ? 128 + context_.stop_signal : decide(ends_, 0, {0, {}, context_.stop_signal}).exit_code;
   } else {
     end = {EXIT_FAILURE, client_->failure().value_or("")};
+  }
+  if (report_at_hand_over_) {
+    end.report = std::move(report_at_hand_over_);
+    end.report->exit_code = end.exit_code;
   }
   if (server_) {
     finish_coordination();

@@ -45,11 +45,20 @@ class NodeRounds : public Rounds, public Peers {
   void say_whom_it_waits_for(SteadyTime now);
   void note_restarts();
   void receive(const AgentMessage& message);
-  // Waits for `fact`; false where the run is over for this agent first.
-  bool wait_until(const std::function<bool()>& fact);
+  // Waits for `fact`, or until `latest`; false where the run is over for this agent first.
+  bool wait_until(const std::function<bool()>& fact, SteadyTime latest = SteadyTime::max());
   bool can_join_again() const;
+  // A coordinator to connect to; an error where none is found before `deadline_`.
+  Status search_again();
   bool pause_before_search();
+  // Sends Ready. Where it cannot, as where the address of this node is away with its link, tries again for
+  // join_timeout. False where the run is over for this agent first.
+  bool get_ready();
   Status be_ready();
+  std::string own_address() const;
+  // Another agent is to coordinate from now on.
+  void hand_over();
+  void leave_others(int signal);
   Round round_of(const StartRound& start);
   RunEnd end_of_run();
   void finish_coordination();
@@ -65,6 +74,9 @@ class NodeRounds : public Rounds, public Peers {
   std::optional<CoordinatorServer> server_;  // in the agent that coordinates
   std::optional<CoordinatorClient> client_;
   Socket store_port_;
+  bool is_in_round_ = false;
+  int restart_count_ = 0;  // of the last round
+  std::optional<RunReport> report_at_hand_over_;
   std::optional<StartRound> start_;
   std::optional<EndRun> end_;
   std::string printed_;           // the coordinator's last line, where it is this process

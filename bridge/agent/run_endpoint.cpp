@@ -46,7 +46,7 @@ Result<Socket> listen_where_own(const Endpoint& endpoint, bool must) {
     if (!must) return Socket();
     return Error{printable(endpoint.host) + " is not an address of " + host_name() + ", which is node 0"};
   }
-  auto socket = listen_on({is_loopback(*address) ? *address : address_to_listen_on(*address), endpoint.port});
+  auto socket = listen_on({names_loopback(endpoint.host) ? *address : address_to_listen_on(*address), endpoint.port});
   return socket || must ? std::move(socket) : Result<Socket>(Socket());
 }
 
@@ -154,6 +154,8 @@ Result<RunEndpoint> from_launcher(const EnvMap& environment, const LaunchedTask&
 }
 
 }  // namespace
+
+bool names_loopback(const std::string& host) { return host == "localhost" || (is_numeric(host) && is_loopback(host)); }
 
 Result<LaunchedTask> launched_task(const EnvMap& environment) {
   const auto launcher = find_launcher(environment);

@@ -27,6 +27,10 @@ struct RunEndpoint {
   bool is_whole_node = true;      // the launcher has started one agent on each node, so it has all of its GPUs or CPUs
 };
 
+// Whether a host of an endpoint is this node for this node alone, and not only by a line of /etc/hosts (127.0.1.1
+// NAME).
+bool names_loopback(const std::string& host);
+
 // The launcher's tasks as this process finds them; 0 where no launcher started it.
 struct LaunchedTask {
   int rank = 0, count = 0;

@@ -37,7 +37,7 @@ std::vector<std::string_view> list_of(std::string_view text) {
 }
 
 // What a value of --rdzv-conf may be.
-enum class ConfKind { kCount, kRank, kYesOrNo, kText };
+enum class ConfKind { kCount, kInterval, kAttempts, kRank, kYesOrNo, kStore, kProtocol, kText };
 
 struct ConfKey {
   std::string_view name;
@@ -49,14 +49,14 @@ constexpr ConfKey kConfKeys[] = {
     {"last_call_timeout", ConfKind::kCount},
     {"close_timeout", ConfKind::kCount},
     {"heartbeat_timeout", ConfKind::kCount},
-    {"keep_alive_interval", ConfKind::kCount},
-    {"keep_alive_max_attempt", ConfKind::kCount},
+    {"keep_alive_interval", ConfKind::kInterval},
+    {"keep_alive_max_attempt", ConfKind::kAttempts},
     {"read_timeout", ConfKind::kCount},
     {"timeout", ConfKind::kCount},
     {"rank", ConfKind::kRank},
     {"is_host", ConfKind::kYesOrNo},
-    {"store_type", ConfKind::kText},
-    {"protocol", ConfKind::kText},
+    {"store_type", ConfKind::kStore},
+    {"protocol", ConfKind::kProtocol},
     {"ssl_cert", ConfKind::kText},
     {"ssl_cert_key", ConfKind::kText},
     {"ca_cert", ConfKind::kText},
@@ -85,11 +85,33 @@ Status check_conf(const std::string& name, const std::string& value) {
   if (value.empty()) return Error{"key '" + name + "' has no value: expected KEY=VALUE,..."};
   if (key->kind == ConfKind::kYesOrNo && !is_yes_or_no(value))
     return Error{name + "=" + wrong_value(value, "expected true or false").message};
-  if (key->kind == ConfKind::kCount || key->kind == ConfKind::kRank) {
-    const auto number = parse_whole_number(value, key->kind == ConfKind::kRank ? 0 : 1, INT_MAX);
+  constexpr int kDay = 86'400, kMostAttempts = 1000;
+  const auto check_number = [&](int low, int high) -> Status {
+    const auto number = parse_whole_number(value, low, high);
     if (!number) return Error{name + "=" + number.error().message};
+    return Ok{};
+  };
+  const auto check_word = [&](const std::vector<std::string>& words) -> Status {
+    if (std::ranges::count(words, value) > 0) return Ok{};
+    return Error{name + "=" +
+                 wrong_value(value, "expected " + words[0] + " or " + words[1] + did_you_mean(value, words)).message};
+  };
+  switch (key->kind) {
+    case ConfKind::kCount:
+      return check_number(1, INT_MAX);
+    case ConfKind::kInterval:
+      return check_number(1, kDay);
+    case ConfKind::kAttempts:
+      return check_number(1, kMostAttempts);
+    case ConfKind::kRank:
+      return check_number(0, INT_MAX);
+    case ConfKind::kStore:
+      return check_word({"tcp", "file"});
+    case ConfKind::kProtocol:
+      return check_word({"http", "https"});
+    default:
+      return Ok{};
   }
-  return Ok{};
 }
 
 std::optional<int> stream_number(std::string_view text) {

@@ -47,7 +47,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ErrorRecord, message, callstack, time)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WorkerReport, rank, local_rank, pid, host, wait_status, time, not_before, clock,
                                    time_error, is_ended_by_agent, is_out_of_memory, is_stuck, health, error_file, error,
                                    log, log_end)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AttemptReport, restart_count, started, lifetime, failures)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(AttemptReport, restart_count, started, lifetime, failures, interruption)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunShape, min_nodes, max_nodes, active_nodes, max_restarts)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Join, protocol, run_id, shape, host, pid, workers, order, node)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Ready, store)
@@ -66,13 +66,15 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunStatus, json)
 
 static void to_json(Json& json, const BeginExitBarrier&) { json = Json::object(); }
 static void from_json(const Json&, BeginExitBarrier&) {}
+static void to_json(Json& json, const Stopping&) { json = Json::object(); }
+static void from_json(const Json&, Stopping&) {}
 
 namespace {
 
 // In the order of AgentMessage.
-constexpr const char* kKinds[] = {"join",    "ready",   "failed",  "ended",       "leave",        "alive",
-                                  "status?", "welcome", "refused", "start-round", "stop-workers", "begin-exit-barrier",
-                                  "end-run", "status"};
+constexpr const char* kKinds[] = {
+    "join",    "ready",       "failed",       "stopping",           "ended",   "leave", "alive", "status?", "welcome",
+    "refused", "start-round", "stop-workers", "begin-exit-barrier", "end-run", "status"};
 static_assert(std::size(kKinds) == std::variant_size_v<AgentMessage>);
 
 template <std::size_t... kIndex>

@@ -1,9 +1,9 @@
 // What the agents of one run and their coordinator send to each other: one JSON object a line, over TCP.
 //
 // An agent sends Join, then Ready for each round that it can take part in, Failed and Ended for the attempt that the
-// round began, and Leave where it was asked to end. The coordinator answers with Welcome or Refused, and sends
-// StartRound, StopWorkers, BeginExitBarrier and EndRun. Both send Alive. `torchbridge status` sends StatusQuery and
-// gets RunStatus.
+// round began, Stopping in answer to StopWorkers, and Leave where it was asked to end. The coordinator answers with
+// Welcome or Refused, and sends StartRound, StopWorkers, BeginExitBarrier and EndRun. Both send Alive. `torchbridge
+// status` sends StatusQuery and gets RunStatus.
 #pragma once
 
 #include <string>
@@ -42,7 +42,9 @@ struct Ready {
 struct Failed {
   WorkerReport worker;
 };
-// No worker of the attempt runs any more.
+// The answer to StopWorkers: what made the coordinator send it was not that this agent is lost.
+struct Stopping {};
+// No worker of the attempt runs any more, or this agent cannot take part in the next one (start_error).
 struct Ended {
   AttemptReport report;     // of this agent's workers alone
   bool can_restart = true;  // false: a worker cannot be ended, or none could be started
@@ -92,8 +94,8 @@ struct RunStatus {
   std::string json;
 };
 
-using AgentMessage = std::variant<Join, Ready, Failed, Ended, Leave, Alive, StatusQuery, Welcome, Refused, StartRound,
-                                  StopWorkers, BeginExitBarrier, EndRun, RunStatus>;
+using AgentMessage = std::variant<Join, Ready, Failed, Stopping, Ended, Leave, Alive, StatusQuery, Welcome, Refused,
+                                  StartRound, StopWorkers, BeginExitBarrier, EndRun, RunStatus>;
 
 // With a newline at the end and none before it. Bytes that are no UTF-8 are replaced.
 std::string line_of(const AgentMessage& message);

@@ -54,6 +54,8 @@ std::optional<Refused> Coordinator::reason_to_refuse(const Join& join) const {
     return Refused{"its torchbridge speaks protocol " + std::to_string(join.protocol) + ", and that of " +
                    report_.host + " " + std::to_string(kAgentProtocol) + ": install one version on all nodes"};
   }
+  const bool is_possible = join.workers >= 1 && join.workers <= kMaxRanks && join.order >= -1;
+  if (!is_possible) return Refused{"it sent what no agent sends"};
   if (join.run_id != rules_.run_id) {
     return Refused{"run '" + printable(rules_.run_id) + "' has this endpoint, and this is run '" +
                    printable(join.run_id) + "': give one of them another --rdzv-endpoint, or both the same --rdzv-id"};
@@ -90,7 +92,7 @@ void Coordinator::receive(MemberId id, const AgentMessage& message, Time now) {
   const auto found = members_.find(id);
   if (found == members_.end() || phase_ == Phase::kEnded) return;
   Member& member = found->second;
-  if (const auto* ready = std::get_if<Ready>(&message)) {
+  if (const auto* ready = std::get_if<Ready>(&message); ready && !member.is_leaving) {
     set_store(member, ready->store);
     const bool is_new = member.slot < 0;
     if (phase_ == Phase::kRunning && is_new && participants_ < rules_.shape.active_nodes) {
@@ -98,8 +100,10 @@ void Coordinator::receive(MemberId id, const AgentMessage& message, Time now) {
     }
   } else if (const auto* failed = std::get_if<Failed>(&message)) {
     if (member.runs) stop_round(Cause::kFailure, first_line(failed->worker), id);
+  } else if (std::holds_alternative<Stopping>(message)) {
+    member.is_stopping = phase_ == Phase::kStopping;
   } else if (const auto* ended = std::get_if<Ended>(&message)) {
-    if (member.runs) end_workers_of(id, *ended);
+    member.runs ? end_workers_of(id, *ended) : send_away(id, *ended);
   } else if (const auto* leave = std::get_if<Leave>(&message)) {
     if (!std::exchange(member.is_leaving, true)) ++leaving_;
     set_store(member, std::nullopt);
@@ -110,6 +114,14 @@ void Coordinator::receive(MemberId id, const AgentMessage& message, Time now) {
     }
   }
   pass_time(now);
+}
+
+// It cannot take part, for a reason of its own; the others go on.
+void Coordinator::send_away(MemberId id, const Ended& ended) {
+  if (ended.start_error.empty()) return;
+  say("node " + name_of(members_.at(id).join) + " cannot take part: " + ended.start_error);
+  outgoing_.push_back({id, EndRun{ended.start_exit_code, ended.start_error}, true});
+  remove(id);
 }
 
 void Coordinator::end_workers_of(MemberId id, const Ended& ended) {
@@ -148,19 +160,37 @@ void Coordinator::lose(MemberId id, const std::string& how, Time now) {
   const auto found = members_.find(id);
   if (found == members_.end()) return;
   const Member member = found->second;
-  set_store(found->second, std::nullopt);
-  set_runs(found->second, false);
+  remove(id);
+  if (phase_ == Phase::kEnded) return;
+  const std::string what = "node " + name_of(member.join) + " is lost: it " + how;
+  if (!member.is_leaving) say(what);
+  // It was there after the failure that stopped the round, so it is not what the workers failed of.
+  const bool is_too_late = cause_ == Cause::kFailure && member.is_stopping;
+  if (member.runs && !is_too_late) {
+    stop_round(Cause::kMembership, what);
+    last_failure_ = attempt_.interruption = what;
+  }
+  pass_time(now);
+}
+
+void Coordinator::remove(MemberId id) {
+  const auto found = members_.find(id);
+  Member& member = found->second;
+  set_store(member, std::nullopt);
+  set_runs(member, false);
   if (member.slot >= 0) --participants_;
   if (member.is_leaving) --leaving_;
   if (const auto order = by_order_.find(member.join.order); order != by_order_.end() && order->second == id) {
     by_order_.erase(order);
   }
   members_.erase(found);
-  if (phase_ == Phase::kEnded) return;
-  const std::string what = "node " + name_of(member.join) + " is lost: it " + how;
-  if (!member.is_leaving) say(what);
-  if (member.runs) stop_round(Cause::kMembership, what);
-  pass_time(now);
+}
+
+bool Coordinator::has_others_that_stay(const Join& one) const {
+  return std::any_of(members_.begin(), members_.end(), [&](const auto& each) {
+    const Member& member = each.second;
+    return !member.is_leaving && (member.join.host != one.host || member.join.pid != one.pid);
+  });
 }
 
 void Coordinator::set_clock(MemberId id, double difference, double error) {
@@ -182,6 +212,7 @@ void Coordinator::stop(int signal, Time now) {
 void Coordinator::stop_round(Cause cause, const std::string& reason, MemberId but) {
   const bool is_first = cause_ == Cause::kNone;
   cause_ = std::max(cause_, cause);
+  if (attempt_.interruption.empty() && cause == Cause::kMembership) attempt_.interruption = reason;
   if (!is_first && cause != Cause::kUser) return;
   phase_ = Phase::kStopping;
   for (const auto& [id, member] : members_) {
@@ -199,8 +230,7 @@ Coordinator::Time Coordinator::next_deadline() const {
   Time deadline = after(gathering_since_, rules_.join_timeout);
   if (!has_said_who_is_missing_) deadline = std::min(deadline, after(gathering_since_, kQuiet));
   if (ready_ < rules_.shape.min_nodes) return deadline;
-  const bool waits_for_more = round_ < 0 && enough_since_;
-  return std::max(not_before_, waits_for_more ? after(*enough_since_, rules_.last_call_timeout) : not_before_);
+  return next_round_at();
 }
 
 void Coordinator::gather(Time now) {
@@ -210,12 +240,22 @@ void Coordinator::gather(Time now) {
   has_said_who_is_missing_ = false;
 }
 
+// REQUIRES: the fewest nodes are ready. After the first round only agents that have joined, and are about to be ready,
+// are waited for.
+Coordinator::Time Coordinator::next_round_at() const {
+  const bool has_all = ready_ >= rules_.shape.active_nodes;
+  const bool is_one_coming = round_ < 0 || ready_ + leaving_ < static_cast<int>(members_.size());
+  if (has_all || !is_one_coming) return not_before_;
+  const Time since = round_ < 0 && enough_since_ ? *enough_since_ : gathering_since_;
+  return std::max(not_before_, after(since, rules_.last_call_timeout));
+}
+
 void Coordinator::try_to_begin(Time now) {
   const int ready = ready_;
   if (ready < rules_.shape.min_nodes) {
     enough_since_.reset();
     const std::string missing = count_of_nodes(ready) + " of " + std::to_string(rules_.shape.min_nodes) +
-                                (ready == 0 ? "" : ": " + nodes_text());
+                                (members_.empty() ? "" : ": " + nodes_text());
     if (now >= after(gathering_since_, rules_.join_timeout)) {
       return end_run(EXIT_FAILURE, "only " + missing + " joined within " + seconds_text(rules_.join_timeout) +
                                        " (join_timeout in --rdzv-conf)");
@@ -227,11 +267,7 @@ void Coordinator::try_to_begin(Time now) {
     return;
   }
   if (!enough_since_) enough_since_ = now;
-  // Agents that have joined and are about to be ready are waited for; after the first round, none that is to come.
-  const bool is_one_coming = ready_ + leaving_ < static_cast<int>(members_.size());
-  const bool has_all = ready >= rules_.shape.active_nodes;
-  const bool is_last_call_over = round_ < 0 ? now >= after(*enough_since_, rules_.last_call_timeout) : !is_one_coming;
-  if (now >= not_before_ && (has_all || is_last_call_over)) {
+  if (now >= next_round_at()) {
     round_began_ = now;
     begin_round();
   }
@@ -247,11 +283,14 @@ void Coordinator::begin_round() {
   const Endpoint store = *members_.at(places.front().member).store;
   phase_ = Phase::kRunning;
   cause_ = Cause::kNone;
-  attempt_ = AttemptReport{restarts_, std::chrono::system_clock::now(), {}, {}};
+  attempt_ = AttemptReport{restarts_, std::chrono::system_clock::now(), {}, {}, {}};
   can_restart_ = true;
   start_failure_.reset();
   ++round_;
-  for (auto& [id, member] : members_) member.slot = member.first_rank = -1;
+  for (auto& [id, member] : members_) {
+    member.slot = member.first_rank = -1;
+    member.is_stopping = false;
+  }
   participants_ = static_cast<int>(places.size());
   for (const RoundPlace& place : places) {
     Member& member = members_.at(place.member);
@@ -273,7 +312,8 @@ void Coordinator::conclude(Time now) {
   attempt_.lifetime = now - round_began_;
   attempt_.failures = in_order(std::move(attempt_.failures));
   report_.attempts.push_back(attempt_);
-  if (!attempt_.failures.empty()) last_failure_ = first_line(attempt_.failures.front());
+  const bool has_failed = !attempt_.failures.empty() && !is_consequence(attempt_.failures.front());
+  if (has_failed && attempt_.interruption.empty()) last_failure_ = cause_of(attempt_);
   if (start_failure_) {
     return end_run(start_failure_->start_exit_code, start_failure_host_ + ": " + start_failure_->start_error);
   }
@@ -317,13 +357,14 @@ void Coordinator::set_runs(Member& member, bool runs) {
 
 std::string Coordinator::nodes_text() const {
   constexpr std::size_t kMost = 8;
-  std::string text;
+  std::string ready, others;
   std::size_t count = 0;
   for (const auto& [id, member] : members_) {
-    if (++count > kMost) return text + ", ...";
-    text += (text.empty() ? "" : ", ") + name_of(member.join);
+    std::string& text = member.store || member.runs ? ready : others;
+    text += (text.empty() ? "" : ", ") + (++count > kMost ? "..." : name_of(member.join));
+    if (count > kMost) break;
   }
-  return text;
+  return ready + (others.empty() ? "" : (ready.empty() ? "not ready: " : "; not ready: ") + others);
 }
 
 std::string Coordinator::status_json() const {

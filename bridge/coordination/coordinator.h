@@ -65,6 +65,8 @@ class Coordinator {
   int restarts_used() const { return restarts_; }
   // With all attempts so far, and the exit code when the run has ended.
   const RunReport& report() const { return report_; }
+  // Members that were not asked to end, but for the given one.
+  bool has_others_that_stay(const Join& one) const;
   bool is_stopped_by_user() const { return stop_signal_ != 0; }
   // For `torchbridge status`: {"run_id", "phase", "round", "restarts", "max_restarts", "nodes": [...], "last_failure"}.
   std::string status_json() const;
@@ -79,6 +81,7 @@ class Coordinator {
     int slot = -1;                  // in the round before or now
     bool runs = false;              // has workers in this round
     bool is_leaving = false;
+    bool is_stopping = false;  // has answered StopWorkers
     int first_rank = -1;
     double clock_difference = 0, clock_error = 0;
   };
@@ -86,17 +89,19 @@ class Coordinator {
   std::optional<Refused> reason_to_refuse(const Join& join) const;
   void gather(Time now);
   void try_to_begin(Time now);
+  Time next_round_at() const;
   void begin_round();
   void stop_round(Cause cause, const std::string& reason, MemberId but = -1);
   void end_workers_of(MemberId member, const Ended& ended);
-  void remove(MemberId member);
+  void send_away(MemberId member, const Ended& ended);
   void try_to_conclude(Time now);
   void conclude(Time now);
   void end_run(int exit_code, const std::string& reason);
   // The one place where these facts of a member change: a step of thousands of agents must not count them each time.
   void set_store(Member& member, std::optional<Endpoint> store);
   void set_runs(Member& member, bool runs);
-  std::string nodes_text() const;
+  std::string nodes_text() const;  // that are ready, and that are not
+  void remove(MemberId member);
   void send(MemberId member, AgentMessage message) { outgoing_.push_back({member, std::move(message)}); }
   void say(std::string line) { lines_.push_back(std::move(line)); }
 

@@ -24,6 +24,8 @@ class CoordinatorRecord {
   // Readable, or at its end, when this process holds the record no more although it was not released; -1: that cannot
   // be.
   virtual int descriptor() const = 0;
+  // Called at least each third of the lease while it is held: else it is lost, as that of a process that is stopped.
+  virtual void show_life() = 0;
   // A child process of this one that keeps it; -1: none.
   virtual int keeper() const = 0;
   virtual void release() = 0;

@@ -20,6 +20,7 @@ namespace torchbridge {
 namespace {
 
 using nlohmann::json;
+using Clock = std::chrono::steady_clock;
 
 // RFC 4648, as etcd's gateway wants keys and values.
 constexpr char kLetters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -80,6 +81,12 @@ class EtcdRecord : public CoordinatorRecord {
     return Holder{false, endpoint_in(*taken)};
   }
   int descriptor() const override { return keeper_end_.descriptor(); }
+  void show_life() override {
+    const auto now = Clock::now();
+    if (!life_.open() || now < life_shown_ + std::chrono::milliseconds(200)) return;
+    life_shown_ = now;
+    (void)!write(life_.descriptor(), "", 1);  // a full pipe, or a keeper that has ended: descriptor() tells
+  }
   int keeper() const override { return keeper_; }
   void release() override {
     end_keeper();
@@ -105,18 +112,28 @@ class EtcdRecord : public CoordinatorRecord {
 
  private:
   Result<json> request(const std::string& path, const json& body) {
-    if (!settings_.user.empty() && token_.empty()) {
-      const auto answer = http_->post(settings_.url + "/v3/auth/authenticate",
-                                      json{{"name", settings_.user}, {"password", settings_.password}}.dump(), "");
-      if (!answer) return Error{"etcd: " + answer.error().message};
-      const json parsed = json::parse(*answer, nullptr, false);
-      token_ = parsed.is_object() ? parsed.value("token", "") : "";
+    const bool has_token = !token_.empty();
+    if (const auto authenticated = authenticate(); !authenticated) return authenticated.error();
+    auto answer = http_->post(settings_.url + "/v3/" + path, body.dump(), token_);
+    if (!answer && has_token) {  // tokens expire, after five minutes by default
+      token_.clear();
+      if (const auto authenticated = authenticate(); !authenticated) return authenticated.error();
+      answer = http_->post(settings_.url + "/v3/" + path, body.dump(), token_);
     }
-    const auto answer = http_->post(settings_.url + "/v3/" + path, body.dump(), token_);
     if (!answer) return Error{"etcd: " + answer.error().message};
     json parsed = json::parse(*answer, nullptr, false);
     if (!parsed.is_object()) return Error{"etcd: " + settings_.url + " answers '" + printable(*answer) + "'"};
     return parsed;
+  }
+
+  Status authenticate() {
+    if (settings_.user.empty() || !token_.empty()) return Ok{};
+    const auto answer = http_->post(settings_.url + "/v3/auth/authenticate",
+                                    json{{"name", settings_.user}, {"password", settings_.password}}.dump(), "");
+    if (!answer) return Error{"etcd: " + answer.error().message};
+    const json parsed = json::parse(*answer, nullptr, false);
+    token_ = parsed.is_object() ? parsed.value("token", "") : "";
+    return Ok{};
   }
 
   static Endpoint endpoint_in(const json& answer) {
@@ -134,38 +151,47 @@ class EtcdRecord : public CoordinatorRecord {
   // A process of its own renews the lease, as the agent must not wait for etcd. It ends when etcd does not answer for
   // two thirds of the lease, so that the agent stops before another one takes its place.
   Status start_keeper() {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) return Error{std::string("cannot keep etcd's lease: ") + std::strerror(errno)};
+    int ends[2], life[2];
+    const auto failed = [] { return Error{std::string("cannot keep etcd's lease: ") + std::strerror(errno)}; };
+    if (pipe2(ends, O_CLOEXEC) != 0) return failed();
     keeper_end_ = Socket(ends[0]);
     const Socket keeper_own(ends[1]);
+    if (pipe2(life, O_CLOEXEC | O_NONBLOCK) != 0) return failed();
+    const Socket life_of_agent(life[0]);
+    life_ = Socket(life[1]);
     const pid_t parent = getpid();
     keeper_ = fork();
-    if (keeper_ < 0) return Error{std::string("cannot keep etcd's lease: ") + std::strerror(errno)};
+    if (keeper_ < 0) return failed();
     if (keeper_ > 0) return Ok{};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() == parent) keep_lease(keeper_own.descriptor());
+    if (getppid() == parent) keep_lease(keeper_own.descriptor(), life_of_agent.descriptor());
     _exit(0);
   }
 
-  void keep_lease(int kept_descriptor) {
+  void keep_lease(int kept_descriptor, int life_of_agent) {
     for (int descriptor = STDERR_FILENO + 1; descriptor < 1024; ++descriptor) {
-      if (descriptor != kept_descriptor) close(descriptor);  // the listener and the members' connections
+      // Not the listener and the members' connections.
+      if (descriptor != kept_descriptor && descriptor != life_of_agent) close(descriptor);
     }
     auto http = HttpClient::open({settings_.ca_cert, settings_.cert, settings_.key, std::max(1, settings_.lease / 3)});
     if (!http) return;
     http_ = std::move(*http);
-    auto last = std::chrono::steady_clock::now();
-    while (std::chrono::steady_clock::now() - last < std::chrono::seconds(settings_.lease) * 2 / 3) {
+    auto last = Clock::now(), alive = last;
+    while (Clock::now() - last < std::chrono::seconds(settings_.lease) * 2 / 3) {
+      char bytes[64];
+      while (read(life_of_agent, bytes, sizeof bytes) > 0) alive = Clock::now();
+      if (Clock::now() - alive > std::chrono::seconds(settings_.lease + 1)) return;  // it is stopped
       const auto kept = request("lease/keepalive", {{"ID", lease_}});
       const json result = kept ? kept->value("result", json::object()) : json::object();
       if (kept && !result.contains("TTL")) return;  // it has expired
-      if (kept) last = std::chrono::steady_clock::now();
+      if (kept) last = Clock::now();
       poll(nullptr, 0, std::max(100, settings_.lease * 1000 / 5));
     }
   }
 
   void end_keeper() {
     keeper_end_ = Socket();
+    life_ = Socket();
     if (keeper_ <= 0) return;
     kill(keeper_, SIGKILL);
     waitpid(keeper_, nullptr, 0);
@@ -176,7 +202,8 @@ class EtcdRecord : public CoordinatorRecord {
   std::unique_ptr<HttpClient> http_;
   std::string token_, lease_;
   pid_t keeper_ = -1;
-  Socket keeper_end_;
+  Socket keeper_end_, life_;
+  Clock::time_point life_shown_;
 };
 
 }  // namespace

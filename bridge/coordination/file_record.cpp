@@ -37,6 +37,7 @@ class FileRecord : public CoordinatorRecord {
     }
   }
   int descriptor() const override { return -1; }
+  void show_life() override {}
   int keeper() const override { return -1; }
   void release() override { file_ = Socket(); }
   Result<int> restarts() override { return content_.restarts; }

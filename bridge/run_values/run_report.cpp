@@ -210,12 +210,17 @@ std::string first_line(const WorkerReport& worker) {
   return reason.empty() ? text : text + ": " + visible_line(first_line_of(reason));
 }
 
+std::string cause_of(const AttemptReport& attempt) {
+  return attempt.interruption.empty() ? first_line(attempt.failures.front()) : attempt.interruption;
+}
+
 std::string summary_text(const RunReport& run) {
   const AttemptReport& last = run.attempts.back();
   std::string text = run.program + " failed after " + attempts_text(run) + " (run " + run.run_id + ")";
-  text += "\n  root cause: " + root_cause(last.failures.front());
+  const bool is_interrupted = !last.interruption.empty();
+  text += "\n  root cause: " + (is_interrupted ? last.interruption : root_cause(last.failures.front()));
   std::vector<WorkerReport> ended_by_agent;
-  for (auto worker = last.failures.begin() + 1; worker != last.failures.end(); ++worker) {
+  for (auto worker = last.failures.begin() + (is_interrupted ? 0 : 1); worker != last.failures.end(); ++worker) {
     if (worker->is_stuck) {
       text += "\n  " + ending(*worker);
     } else if (is_consequence(*worker)) {
@@ -239,6 +244,7 @@ std::string summary_json(const RunReport& run, int stop_signal) {
     attempts.push_back({{"restart_count", attempt.restart_count},
                         {"start", seconds_since_1970(attempt.started)},
                         {"seconds", attempt.lifetime.count()},
+                        {"interruption", attempt.interruption},
                         {"failures", failures}});
   }
   const Json object = {{"program", run.program},

@@ -42,7 +42,8 @@ struct AttemptReport {
   std::chrono::system_clock::time_point started;
   std::chrono::duration<double> lifetime{};
   std::vector<WorkerReport>
-      failures;  // the root cause first, then those that failed by themselves, by time; then others
+      failures;              // the root cause first, then those that failed by themselves, by time; then others
+  std::string interruption;  // what made workers fail or be ended, as "node n2 (pid 17) is lost: ..."; empty: a failure
 };
 
 // In the order of AttemptReport. Of several that were reaped together one that a signal ended comes first.
@@ -64,14 +65,17 @@ struct RunReport {
 // why.
 std::string first_line(const WorkerReport& worker);
 
+// What ended it: the interruption, or the first failure. REQUIRES: it has one of them.
+std::string cause_of(const AttemptReport& attempt);
+
 // The root cause of the last attempt with its error and the end of its stderr, then the others, a line each. Lines
 // without a newline at the end of the last. REQUIRES: the last attempt has a failure.
 std::string summary_text(const RunReport& run);
 
 // {"program", "run_id", "host", "result": "succeeded" | "failed" | "requeue" | "stopped", "exit_code", "reason",
-// "seconds", "folder", "attempts": [{"restart_count", "start", "seconds", "failures": [{"rank", "local_rank", "pid",
-// "host", "time", "time_error", "exit_code" or "signal", "ended_by_agent", "out_of_memory", "stuck", "message",
-// "error_file", "stderr"}]}]}. Times are seconds since 1970.
+// "seconds", "folder", "attempts": [{"restart_count", "start", "seconds", "interruption", "failures": [{"rank",
+// "local_rank", "pid", "host", "time", "time_error", "exit_code" or "signal", "ended_by_agent", "out_of_memory",
+// "stuck", "message", "error_file", "stderr"}]}]}. Times are seconds since 1970.
 std::string summary_json(const RunReport& run, int stop_signal);
 
 }  // namespace torchbridge

@@ -88,7 +88,7 @@ std::vector<int> kill_descendants(const std::vector<int>& kept) {
   }
 }
 
-int run_guarded(const std::vector<int>& forwarded, const std::function<int(int)>& agent) {
+int run_guarded(const std::vector<int>& forwarded, bool ends_process, const std::function<int(int)>& agent) {
   std::vector<int> handled = kForwarded;
   handled.insert(handled.end(), forwarded.begin(), forwarded.end());
   handled.push_back(SIGCHLD);
@@ -115,6 +115,7 @@ int run_guarded(const std::vector<int>& forwarded, const std::function<int(int)>
     kill_descendants();
     report_killed(status, child);
   }
+  if (ends_process) signals->keep_blocked();
   return exit_code_of(status);
 }
 

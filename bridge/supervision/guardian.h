@@ -10,8 +10,10 @@ namespace torchbridge {
 // Runs `agent` in a child, forwards signals to it (SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and `forwarded`)
 // and returns its exit code. The calling process is the guardian: when the child is killed, all of its descendants are,
 // also those that left their session; and when the guardian is killed, the child sees it at guardian_descriptor(). A
-// child that is killed by a signal gives 128+signal and one line. REQUIRES: the process has one thread.
-int run_guarded(const std::vector<int>& forwarded, const std::function<int(int guardian_descriptor)>& agent);
+// child that is killed by a signal gives 128+signal and one line. `ends_process`: the caller ends after it, and the
+// signals stay blocked. REQUIRES: the process has one thread.
+int run_guarded(const std::vector<int>& forwarded, bool ends_process,
+                const std::function<int(int guardian_descriptor)>& agent);
 
 // Ends by SIGKILL the children of this process but those in `kept`, and the children that it inherits from them as a
 // subreaper (PR_SET_CHILD_SUBREAPER). Waits at most kKillDeadline for them; returns the pids that are left, which are

@@ -22,7 +22,7 @@ Result<SignalDescriptor> SignalDescriptor::open(const std::vector<int>& signals)
 }
 
 SignalDescriptor::~SignalDescriptor() {
-  if (!socket_.open()) return;
+  if (!socket_.open() || is_kept_) return;
   sigset_t pipe;
   sigemptyset(&pipe);
   sigaddset(&pipe, SIGPIPE);

@@ -23,12 +23,14 @@ class SignalDescriptor {
 
   int descriptor() const { return socket_.descriptor(); }  // readable when a signal is there
   std::optional<signalfd_siginfo> next();                  // does not wait
+  void keep_blocked() { is_kept_ = true; }                 // also afterwards: the process is about to end
   const sigset_t& outer_mask() const { return outer_; }    // before it was opened: for children
 
  private:
   SignalDescriptor(Socket socket, const sigset_t& outer) : socket_(std::move(socket)), outer_(outer) {}
   Socket socket_;
   sigset_t outer_;
+  bool is_kept_ = false;
 };
 
 // "SIGTERM" for 15, and "signal 35" for one without a name.

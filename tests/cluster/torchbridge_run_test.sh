@@ -80,3 +80,32 @@ on_node n2 ip link set eth0 up
 wait "$job" || true  # what srun makes of the lost task
 grep -q 'torchbridge: node n2 (pid [0-9]*) is lost: it sent nothing for 2 s' "$work/error" ||
   fail "the lost node is not named: $(cat "$work/error")"
+
+# The link of the coordinator's node is down for longer than the keep-alive, and up again: all go on.
+trap 'on_node n0 ip link set eth0 up; rm -rf "$work"' EXIT
+rm -rf "$work/ranks" "$work/go"
+mkdir "$work/ranks"
+by_hand() {
+  local node=$1
+  shift
+  on_node "$node" "$@" "$torchbridge" run --nnodes 2:3 --nproc-per-node 1 --rdzv-backend c10d --rdzv-endpoint n0:29436 \
+    --rdzv-conf keep_alive_interval=1,keep_alive_max_attempt=2,last_call_timeout=5,join_timeout=60 \
+    sh -c "echo \$MASTER_ADDR >>$work/ranks/\$RANK.of.\$WORLD_SIZE; while [ ! -e $work/go ]; do sleep 0.05; done" \
+    2>"$work/error.$node"
+}
+# On Debian a host's own name is 127.0.1.1: the others reach the coordinator nevertheless.
+address=$(on_node n1 getent ahostsv4 n0 | sed -n '1s/ .*//p')
+on_node n0 cat /etc/hosts | sed "s/^$address /127.0.1.1 /" >"$work/hosts"
+jobs=()
+by_hand n0 unshare --mount sh -c 'mount --bind "$0" /etc/hosts; exec "$@"' "$work/hosts" & jobs+=($!)
+by_hand n1 & jobs+=($!)
+by_hand n2 & jobs+=($!)
+wait_for 30 test -e "$work/ranks/2.of.3"
+[[ $(cat "$work/ranks/2.of.3") == "$address" ]] || fail "MASTER_ADDR is $(cat "$work/ranks/2.of.3")"
+on_node n0 ip link set eth0 down
+wait_for 30 grep -q 'is lost: it sent nothing for 2 s' "$work/error.n0"
+on_node n0 ip link set eth0 up
+started_again() { (($(wc -l <"$work/ranks/2.of.3") == 2)); }
+wait_for 60 started_again
+touch "$work/go"
+for job in "${jobs[@]}"; do wait "$job" || fail "exit code $?: $(cat "$work"/error.n?)"; done

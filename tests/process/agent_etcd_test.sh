@@ -74,6 +74,46 @@ grep -q 'torchbridge: etcd: .*authentication failed' "$work/agent0.err" || fail 
 for i in 0 1; do agent "$i" ,user=root,password=secret 'exit 0'; done
 expect_success 0 1
 
+# etcd is away for longer than the agent keeps its place: the run goes on when it is back, with another coordinator or
+# the same. Tokens expire after two seconds here.
+conf=last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3,join_timeout=60
+start_etcd away http --auth-token-ttl 2
+post user/add '{"name":"root","password":"secret"}'
+post role/add '{"name":"root"}'
+post user/grant '{"user":"root","role":"root"}'
+post enable '{}'
+rm -f "$work"/*.of.* "$work/go"
+script='touch $F/$RANK.of.$WORLD_SIZE.$TORCHELASTIC_RESTART_COUNT; echo >>$F/starts
+while [ ! -e $F/go ]; do sleep 0.01; done'
+for i in 0 1 2; do agent "$i" ,user=root,password=secret "$script"; done
+eventually test -e "$work/2.of.3.0"
+has_starts() { (($(wc -l <"$work/starts") >= $1)); }
+kill "${pids[-1]}"
+eventually grep -q 'this agent coordinates the run no more' "$work"/agent?.err
+eventually grep -q 'trying again for 60 s' "$work"/agent?.err
+etcd --data-dir "$work/away" --listen-client-urls "$url" --advertise-client-urls "$url" --listen-peer-urls \
+  "http://127.0.0.1:$(free_port)" --auth-token-ttl 2 >>"$work/away.log" 2>&1 & pids+=($!)
+eventually has_starts 6
+
+# A coordinator that is stopped is replaced, like one that is killed.
+coordinator_of_now() {
+  local i
+  for i in 0 1 2; do
+    "$torchbridge" status "$(ss -ltnpH | sed -n "s/.* \([0-9.]*:[0-9]*\) .*pid=$(pgrep -P "${agents[i]}"),.*/\1/p" |
+      head -n 1)" >/dev/null 2>&1 && coordinator=$i
+  done
+  [[ -n $coordinator ]]
+}
+coordinator=
+eventually coordinator_of_now
+stopped=$(pgrep -P "${agents[coordinator]}")
+kill -STOP "$stopped"
+eventually has_starts 8
+kill -CONT "$stopped"
+eventually has_starts 11
+touch "$work/go"
+expect_success 0 1 2
+
 # TLS, with a certificate of the client too.
 openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=test -addext subjectAltName=IP:127.0.0.1 \
   -keyout "$work/key.pem" -out "$work/cert.pem" 2>/dev/null

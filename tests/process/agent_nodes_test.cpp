@@ -78,6 +78,7 @@ class Nodes {
   int port() const { return port_; }
   const TemporaryFolder& folder() const { return folder_; }
   void write(const std::string& name) const { folder_.write(name, ""); }
+  bool exists(const std::string& name) const { return std::filesystem::exists(folder_ / name); }
 
  private:
   int port_ = free_port();
@@ -258,6 +259,87 @@ TEST(AgentNodes, AnotherAgentCoordinatesWhereAFileNamesTheCoordinator) {
   EXPECT_EQ(nodes.wait(1), 0) << nodes[1].error();
   EXPECT_EQ(nodes.wait(2), 0) << nodes[2].error();
   EXPECT_FALSE(std::filesystem::exists(path)) << folder.read("coordinator");
+}
+
+// Agents of a run whose coordinator a file names.
+class FileNodes : public Nodes {
+ public:
+  FileNodes(const TemporaryFolder& folder, const std::string& nodes, std::string script)
+      : Nodes({"--nnodes", nodes, "--max-restarts", "3", "--rdzv-endpoint", folder / "record", "--rdzv-conf",
+               std::string("store_type=file,") + kQuick, "--json-summary", folder / "summary.json"},
+              std::move(script)) {}
+};
+
+TEST(AgentNodes, ACoordinatorThatGetsASignalHandsOverWhenItsWorkersHaveEnded) {
+  TemporaryFolder folder;
+  FileNodes nodes(folder, "1:3",
+                  "[ ! -e $F/saving ] || [ -e $F/saved ] || touch $F/overlap; "
+                  "trap 'touch $F/saving; while [ ! -e $F/save ]; do sleep 0.01; done; touch $F/saved; exit 0' TERM;" +
+                      kShowAndWait);
+  nodes.add();
+  ASSERT_TRUE(eventually([&] { return folder.read("record").starts_with("0 "); }));
+  nodes.add();
+  nodes.add();
+  ASSERT_TRUE(nodes.eventually_runs({"0 0/3", "0 1/3", "0 2/3"}, "3")) << nodes.errors();
+  nodes[0].signal(SIGTERM);
+  ASSERT_TRUE(eventually([&] { return nodes.exists("saving"); }));
+  nodes.write("save");
+  EXPECT_EQ(nodes.wait(0), 128 + SIGTERM);
+  ASSERT_TRUE(nodes.eventually_runs({"0 0/2", "0 1/2"}, "2")) << nodes.errors();
+  EXPECT_FALSE(nodes.exists("overlap")) << "a worker of the next round began before those of the last had ended";
+  nodes.write("go");
+  EXPECT_EQ(nodes.wait(1), 0) << nodes[1].error();
+  EXPECT_EQ(nodes.wait(2), 0) << nodes[2].error();
+}
+
+TEST(AgentNodes, NothingOfTheRunStaysInTheFileWhereAllAgentsGetASignal) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    TemporaryFolder folder;
+    FileNodes nodes(folder, "2",
+                    "[ $RANK$TORCHELASTIC_RESTART_COUNT != 00 ] || exit 9; trap 'exit 0' TERM INT;" + kShowAndWait);
+    nodes.add();
+    nodes.add();
+    ASSERT_TRUE(nodes.eventually_runs({"1 0/2", "1 1/2"}, "2", "1")) << nodes.errors();
+    nodes[0].signal(signal);
+    nodes[1].signal(signal);
+    nodes.expect_all(128 + signal);
+    EXPECT_EQ(nlohmann::json::parse(folder.read("summary.json"))["result"], "stopped");
+    // Also where the first one has handed over before the second one got the signal.
+    FileNodes next(folder, "2", kShowAndWait);
+    next.add();
+    next.add();
+    ASSERT_TRUE(next.eventually_runs({"0 0/2", "0 1/2"}, "2")) << "it begins with all restarts: " << next.errors();
+    next.write("go");
+    next.expect_all(0);
+  }
+}
+
+TEST(AgentNodes, AnAddressThatIsNotOfItsNodeIsAnErrorOfThatAgentAlone) {
+  Nodes nodes(
+      {"--nnodes", "1:3", "--max-restarts", "1", "--rdzv-conf", kQuick},
+      "[ $RANK$TORCHELASTIC_RESTART_COUNT != 00 ] || { while [ ! -e $F/fail ]; do sleep 0.01; done; exit 3; };" +
+          kShowAndWait);
+  nodes.add_all(2);
+  ASSERT_TRUE(nodes.eventually_runs({"0 1/2"}, "2")) << nodes.errors();
+  nodes.add({"--local-addr", "203.0.113.7"});
+  EXPECT_EQ(nodes.wait(2), 1);
+  EXPECT_EQ(count_of(nodes[2].error(), "--local-addr: "), 1) << nodes[2].error();
+  EXPECT_EQ(count_of(nodes[2].error(), "203.0.113.7 is not an address of "), 1) << nodes[2].error();
+  nodes.write("fail");
+  ASSERT_TRUE(nodes.eventually_runs({"1 0/2", "1 1/2"}, "2", "1")) << nodes.errors();
+  nodes.write("go");
+  EXPECT_EQ(nodes.wait(0), 0);
+  EXPECT_EQ(nodes.wait(1), 0);
+}
+
+TEST(AgentNodes, TheSummaryNamesANodeThatWasLostAndNoWorkerThatWasEnded) {
+  Nodes nodes({"--nnodes", "2", "--rdzv-conf", std::string("join_timeout=1,") + kQuick}, kShowAndWait);
+  nodes.add_all(2);
+  ASSERT_TRUE(nodes.eventually_runs({"0 0/2", "0 1/2"}, "2"));
+  nodes[1].signal(SIGKILL);
+  EXPECT_EQ(nodes.wait(0), 1);
+  EXPECT_EQ(count_of(nodes[0].error(), "root cause: node "), 1) << nodes[0].error();
+  EXPECT_EQ(count_of(nodes[0].error(), "ended because of it: rank 0"), 1) << nodes[0].error();
 }
 
 TEST(AgentNodes, AnAgentThatIsStoppedIsLostAndJoinsAgainWhenItContinues) {

@@ -270,6 +270,21 @@ TEST(AgentRun, KillsAtTheSecondInterrupt) {
   EXPECT_EQ(agent.wait(), 130) << agent.error();
 }
 
+// A launcher sends a signal to all processes of a task, and may send it again: also while the agent ends.
+TEST(AgentRun, SignalsAtItsEndDoNotChangeTheExitCode) {
+  for (int i = 0; i < 20; ++i) {
+    Agent agent({}, "trap 'exit 75' TERM; touch $F/up; while :; do sleep 0.01; done");
+    ASSERT_TRUE(agent.appears("up"));
+    const std::vector<int> below_guardian = torchbridge::children_of(agent.pid());
+    ASSERT_EQ(below_guardian.size(), 1u);
+    while (!agent.has_ended()) {
+      agent.signal(SIGTERM);
+      kill(below_guardian.front(), SIGTERM);
+    }
+    EXPECT_EQ(agent.wait(), 75) << agent.error();
+  }
+}
+
 TEST(AgentRun, PassesUserSignalsToWorkersAndRunsOn) {
   Agent agent({}, "trap 'touch $F/got; exit 0' USR1; touch $F/up; while :; do sleep 0.01; done");
   ASSERT_TRUE(agent.appears("up"));

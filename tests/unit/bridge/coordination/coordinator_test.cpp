@@ -19,6 +19,7 @@ class PlayedRun {
     join.run_id = "run";
     join.shape = shape_;
     join.host = "n" + std::to_string(id);
+    join.pid = 100 + id;
     join.order = order;
     coordinator_.join(id, join, now_);
   }
@@ -145,11 +146,11 @@ TEST(Coordinator, EndsWithTooFewNodesAndNamesThem) {
   PlayedRun run({3, 3, 3, 0});
   run.join_ready(1);
   run.pass(seconds(10));
-  EXPECT_EQ(run->take_lines(), (Texts{"waiting for nodes, at most 600 s: there is 1 node of 3: n1 (pid 0)"}));
+  EXPECT_EQ(run->take_lines(), (Texts{"waiting for nodes, at most 600 s: there is 1 node of 3: n1 (pid 101)"}));
   run.pass(seconds(590));
   EXPECT_EQ(run.sent(), (Texts{"1:end 1"}));
   EXPECT_EQ(run->take_lines(),
-            (Texts{"only 1 node of 3: n1 (pid 0) joined within 600 s (join_timeout in --rdzv-conf)"}));
+            (Texts{"only 1 node of 3: n1 (pid 101) joined within 600 s (join_timeout in --rdzv-conf)"}));
 }
 
 TEST(Coordinator, EndsWith0WhenAllWorkersHave) {
@@ -197,6 +198,86 @@ TEST(Coordinator, ALostNodeUsesNoRestartAlsoWhereItsPeersFailFirst) {
   EXPECT_EQ(run.sent(), (Texts{"1:start"}));
   EXPECT_EQ(run.round(1).world_size, 1);
   EXPECT_EQ(run.round(1).restart_count, 0);
+}
+
+TEST(Coordinator, AFailureUsesARestartAlsoWhereANodeIsLostAfterIt) {
+  PlayedRun run({1, 2, 2, 0});
+  run.join_ready(1);
+  run.join_ready(2);
+  run.failed(1, kExit1);
+  run.ended(1, kExit1);
+  run->receive(2, Stopping{}, run.now());  // it is there, so it is not what rank 1 failed of
+  run->take_outgoing();
+  run.lose(2);
+  EXPECT_EQ(run.sent(), (Texts{"1:end 1"}));
+}
+
+TEST(Coordinator, TheReportAndStatusNameALostNodeAsTheCauseAndNotAWorkerThatWasEnded) {
+  PlayedRun run = running();
+  run.lose(2);
+  run.ended(1, SIGTERM, true);
+  const AttemptReport& attempt = run->report().attempts.back();
+  EXPECT_EQ(attempt.interruption, "node n2 (pid 102) is lost: it closed its connection");
+  EXPECT_NE(summary_text(run->report()).find("root cause: node n2 (pid 102) is lost: it closed"), std::string::npos);
+  EXPECT_NE(run->status_json().find("\"last_failure\": \"node n2 (pid 102) is lost"), std::string::npos);
+}
+
+TEST(Coordinator, ANodeThatJoinsIsNoFailure) {
+  PlayedRun run({1, 2, 2, 0});
+  run.join_ready(1);
+  run.pass(seconds(30));
+  run.join_ready(2);
+  run.ended(1, SIGTERM, true);
+  EXPECT_NE(run->status_json().find("\"last_failure\": \"\""), std::string::npos) << run->status_json();
+}
+
+TEST(Coordinator, OneThatCannotTakePartIsSentAwayAndTheOthersGoOn) {
+  PlayedRun run({2, 3, 3, 1});
+  run.join_ready(1);
+  run.join_ready(2);
+  run.pass(seconds(30));
+  EXPECT_EQ(run.sent(), (Texts{"1:start", "2:start"}));
+  run.join(3);
+  run->receive(3, Ended{{}, false, "no such address", 1}, run.now());
+  EXPECT_EQ(run.sent(), (Texts{"3:end 1"}));
+  EXPECT_EQ(run->take_lines(), (Texts{"node n3 (pid 103) cannot take part: no such address"}));
+  run.failed(1, kExit1);
+  run.ended(1, kExit1);
+  run.ended(2, SIGTERM, true);
+  run.ready(1);
+  run.ready(2);
+  EXPECT_EQ(run.sent(), (Texts{"2:stop", "1:start", "2:start"}));
+}
+
+TEST(Coordinator, WaitsForAnAgentThatDoesNotGetReadyNoLongerThanForTheLastCall) {
+  PlayedRun run({2, 3, 3, 1});
+  run.join_ready(1);
+  run.join_ready(2);
+  run.join(3);
+  run.pass(seconds(30));
+  EXPECT_EQ(run.sent(), (Texts{"1:start", "2:start"}));
+  run.failed(1, kExit1);
+  run.ended(1, kExit1);
+  run.ended(2, SIGTERM, true);
+  run.ready(1);
+  run.ready(2);
+  EXPECT_EQ(run.sent(), (Texts{"2:stop"}));
+  EXPECT_GT(run->next_deadline(), run.now()) << "it must not be called again and again";
+  run.pass(seconds(30));
+  EXPECT_EQ(run.sent(), (Texts{"1:start", "2:start"}));
+}
+
+TEST(Coordinator, RefusesWhatNoAgentSends) {
+  PlayedRun run({2, 2, 2, 0});
+  for (const int workers : {-5, 0, 2147483647}) {
+    Join join;
+    join.run_id = "run";
+    join.shape = {2, 2, 2, 0};
+    join.pid = 1;
+    join.workers = workers;
+    run->join(9, join, run.now());
+    EXPECT_EQ(run.sent(), (Texts{"9:refused"})) << workers;
+  }
 }
 
 TEST(Coordinator, WaitsForANodeInPlaceOfOneThatIsLost) {
