@@ -1,5 +1,6 @@
 // torchbridge run over several nodes, which are agents on this host: joined, killed, stopped and joined again.
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -557,6 +558,31 @@ TEST(AgentNodes, AnotherProgramAtTheEndpointIsNamed) {
   EXPECT_NE(nodes[0].error().find(nodes.endpoint() + " does not answer as a coordinator of torchbridge run does"),
             std::string::npos)
       << nodes[0].error();
+}
+
+TEST(AgentNodes, WhatConnectsAndIsNoAgentChangesNothing) {
+  Nodes nodes({"--nnodes", "2"}, kShowAndWait);
+  nodes.add_all(1);
+  const std::string kNoAgent[] = {"GET / HTTP/1.1\r\n\r\n",
+                                  std::string(1 << 20, 'x'),
+                                  "{}\n",
+                                  "{\"kind\":\"ended\"}\n",
+                                  "{\"kind\":\"join\",\"run_id\":5}\n",
+                                  std::string(100'000, '[') + "\n",
+                                  std::string("\0\xff\n", 3),
+                                  ""};
+  std::vector<torchbridge::Socket> open;
+  for (const std::string& bytes : kNoAgent) {
+    auto socket = torchbridge::connect_to({"127.0.0.1", nodes.port()}, seconds(5));
+    ASSERT_TRUE(socket);
+    (void)!send(socket->descriptor(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    open.push_back(std::move(*socket));
+  }
+  nodes.add();
+  ASSERT_TRUE(nodes.eventually_runs({"0 0/2", "0 1/2"}, "2")) << nodes.errors();
+  nodes.write("go");
+  nodes.expect_all(0);
+  EXPECT_EQ(nodes.errors(), "");
 }
 
 TEST(AgentNodes, TheHealthOfTheRunIsShownByStatus) {
