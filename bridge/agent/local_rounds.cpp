@@ -54,7 +54,7 @@ std::variant<Round, RunEnd> LocalRounds::next() {
 
 std::variant<Round, RunEnd> LocalRounds::begin() const {
   const Endpoint wanted = wanted_master(context_.options);
-  auto store = reserve_store(wanted.host, wanted.port);
+  auto store = reserve_store(wanted.host, wanted.port, "--master-addr");
   if (!store) {
     budget_.remove();
     return RunEnd{EXIT_FAILURE, store.error().message};

@@ -51,8 +51,8 @@ Result<std::unique_ptr<NodeRounds>> NodeRounds::open(AgentContext& context, Rest
   std::unique_ptr<NodeRounds> rounds(new NodeRounds(context, budget, std::move(endpoint), workers, report));
   RunEndpoint& own = rounds->endpoint_;
   if (const std::string& address = context.options.local_addr; !address.empty()) {
-    const auto usable = reserve_store(address, 0);
-    if (!usable) return Error{"--local-addr: " + usable.error().message};
+    const auto usable = reserve_store(address, 0, "--local-addr");
+    if (!usable) return usable.error();
   }
   if (own.listener.open()) {
     if (const auto begun = rounds->begin_to_coordinate(std::move(own.listener), budget.used()); !begun) {
@@ -85,7 +85,9 @@ Status NodeRounds::begin_to_coordinate(Socket listener, int restarts) {
 void NodeRounds::connect(const Endpoint& coordinator, bool is_first) {
   const auto now = Clock::now();
   // A record may name another one by then.
-  const auto until = after(now, Seconds(times_.keep_alive_interval * times_.keep_alive_max_attempt));
+  const auto until =
+      after(now, Seconds(times_.keep_alive_interval *
+                         (times_.keep_alive_max_attempt + 2)));  // that of Refused::retry_seconds is shorter
   client_.emplace(coordinator, join_, now, endpoint_.record ? std::min(until, deadline_) : deadline_, is_first);
 }
 
@@ -103,11 +105,11 @@ Status NodeRounds::find_coordinator(bool is_first) {
   if (!holder) return holder.error();
   if (holder->is_self) {
     const auto restarts = record->restarts();
-    if (!restarts) return restarts.error();
-    endpoint_restarts_ = *restarts;
+    if (!restarts) return record->release(), restarts.error();
+    const int used = is_first && restarts->is_left ? 0 : restarts->used;
+    endpoint_restarts_ = used;
     if (!is_first) times_.last_call_timeout = std::min(times_.last_call_timeout, times_.keep_alive_interval);
-    if (const auto begun = begin_to_coordinate(std::move(*listener), std::max(*restarts, restart_count_)); !begun)
-      return begun.error();
+    if (const auto begun = begin_to_coordinate(std::move(*listener), used); !begun) return begun.error();
   }
   // One that is gone still holds the record for a while: then it is read again.
   const Endpoint nobody{"127.0.0.1", 0};
@@ -133,8 +135,8 @@ void NodeRounds::carry() {
   if (server_ && endpoint_.record && has_come(endpoint_.record->descriptor())) {
     print_line(context_,
                "this agent coordinates the run no more: etcd did not keep its lease, or this process was stopped");
-    endpoint_.record->release();
     server_.reset();
+    endpoint_.record->release();
   }
   if (server_ && endpoint_.record) endpoint_.record->show_life();
   if (server_) {
@@ -144,6 +146,8 @@ void NodeRounds::carry() {
   }
   client_->carry(now);
   say_whom_it_waits_for(now);
+  const bool is_leaving = context_.stop_signal != 0 && server_ && endpoint_.record && !end_;
+  if (is_leaving && !is_in_round_ && !server_->coordinator().has_workers()) leave();
   for (const AgentMessage& message : client_->take_messages()) receive(message);
   // Without a coordinator the workers must not go on: the other nodes may begin without them.
   if (client_->failure() && !start_) orders_.stops_workers = true;
@@ -163,7 +167,8 @@ void NodeRounds::note_restarts() {
   const int restarts = server_->coordinator().restarts_used();
   if (endpoint_.record && restarts > endpoint_restarts_) {
     endpoint_restarts_ = restarts;
-    if (const auto set = endpoint_.record->set_restarts(restarts); !set) print_line(context_, set.error().message);
+    if (const auto set = endpoint_.record->set_restarts({restarts, false}); !set)
+      print_line(context_, set.error().message);
   }
   while (budget_.used() < restarts) {
     if (const auto used = budget_.use_one(); !used) print_line(context_, used.error().message);
@@ -193,8 +198,8 @@ void NodeRounds::receive(const AgentMessage& message) {
 
 void NodeRounds::on_stop_signal(int signal) {
   if (server_ && endpoint_.record) {
-    // Its workers may be saving: the next round begins when they have ended.
-    is_in_round_ ? client_->send(Leave{signal}) : leave_others(signal);
+    server_->hold();  // until no worker of any node runs: they may be saving
+    client_->send(Leave{signal});
   } else if (server_) {
     server_->stop(signal, Clock::now());
   } else {
@@ -202,22 +207,19 @@ void NodeRounds::on_stop_signal(int signal) {
   }
 }
 
-// The run ends where no other agent stays.
-void NodeRounds::leave_others(int signal) {
-  if (server_->coordinator().has_others_that_stay(join_)) {
-    hand_over();
-  } else {
-    server_->stop(signal, Clock::now());
-  }
-}
-
-// Who starts the run once more after the last of its agents has left begins with all restarts; those that stay know how
-// many they have used.
-void NodeRounds::hand_over() {
-  report_at_hand_over_ = server_->coordinator().report();
-  (void)endpoint_.record->set_restarts(0);
+// Another agent coordinates from now on; where none stays, the run has ended.
+void NodeRounds::leave() {
+  const Coordinator& coordinator = server_->coordinator();
+  const bool is_last = !coordinator.has_others_that_stay(join_);
+  const int restarts = coordinator.restarts_used();
+  report_at_end_ = coordinator.report();
   server_.reset();
-  endpoint_.record->release();
+  if (is_last) {
+    endpoint_.record->remove();
+  } else {
+    (void)endpoint_.record->set_restarts({restarts, true});
+    endpoint_.record->release();
+  }
   client_->close();
 }
 
@@ -228,6 +230,7 @@ bool NodeRounds::wait_until(const std::function<bool()>& fact, SteadyTime latest
     const Events events = context_.events.wait(latest, nullptr, context_.consoles);
     context_.is_guardian_gone = context_.is_guardian_gone || events.is_guardian_gone;
     for (const int signal : events.stop_signals) {
+      if (context_.stop_signal != 0 && signal != SIGINT) continue;  // the guardian and a launcher may send one each
       if (context_.stop_signal != 0) return false;
       context_.stop_signal = signal;
       on_stop_signal(signal);
@@ -293,6 +296,7 @@ bool NodeRounds::get_ready() {
   for (bool has_said = false;;) {
     const auto ready = be_ready();
     if (ready) return true;
+    if (Clock::now() >= deadline && server_) return server_->fail(ready.error().message, Clock::now()), true;
     if (Clock::now() >= deadline) return conclude(StartFailure{EXIT_FAILURE, ready.error()}), true;
     if (!std::exchange(has_said, true))
       print_line(context_, "waiting for the address of this node: " + ready.error().message);
@@ -312,7 +316,7 @@ std::string NodeRounds::own_address() const {
 
 // The port is bound before it is known whether rank 0 is on this node, so that no message more is needed.
 Status NodeRounds::be_ready() {
-  auto store = reserve_store(own_address(), 0);
+  auto store = reserve_store(own_address(), 0, "");
   if (!store) return store.error();
   store_port_ = std::move(store->socket);
   client_->send(Ready{store->address});
@@ -321,7 +325,6 @@ Status NodeRounds::be_ready() {
 
 Round NodeRounds::round_of(const StartRound& start) {
   is_in_round_ = true;
-  restart_count_ = start.restart_count;
   Round round;
   round.number = start.round;
   AttemptFacts& facts = round.facts;
@@ -348,7 +351,6 @@ void NodeRounds::conclude(const AttemptReport& attempt, bool can_restart) {
   ends_.push_back(torchbridge::end_of(attempt, can_restart));
   // The workers were killed because of it: the coordinator is to see this agent as lost.
   if (context_.is_guardian_gone) return client_->close();
-  if (context_.stop_signal != 0 && server_ && endpoint_.record) leave_others(context_.stop_signal);
   client_->send(Ended{attempt, can_restart, "", 0});
 }
 
@@ -370,16 +372,13 @@ RunEnd NodeRounds::end_of_run() {
   } else {
     end = {EXIT_FAILURE, client_->failure().value_or("")};
   }
-  if (report_at_hand_over_) {
-    end.report = std::move(report_at_hand_over_);
-    end.report->exit_code = end.exit_code;
-  }
   if (server_) {
+    report_at_end_ = server_->coordinator().report();
     finish_coordination();
     if (endpoint_.record) endpoint_.record->remove();
-    end.report = server_->coordinator().report();
-    end.report->exit_code = end.exit_code;
   }
+  end.report = std::move(report_at_end_);
+  if (end.report) end.report->exit_code = end.exit_code;
   return end;
 }
 
@@ -387,7 +386,7 @@ RunEnd NodeRounds::end_of_run() {
 void NodeRounds::finish_coordination() {
   client_->close();
   const auto deadline = after(Clock::now(), Seconds(times_.close_timeout));
-  while (server_->has_members() && Clock::now() < deadline && !context_.is_guardian_gone) {
+  while (server_ && server_->has_members() && Clock::now() < deadline && !context_.is_guardian_gone) {
     const Events events = context_.events.wait(deadline, nullptr, context_.consoles);
     context_.is_guardian_gone = events.is_guardian_gone;
     if (!events.stop_signals.empty()) return;

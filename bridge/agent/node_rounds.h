@@ -56,9 +56,7 @@ class NodeRounds : public Rounds, public Peers {
   bool get_ready();
   Status be_ready();
   std::string own_address() const;
-  // Another agent is to coordinate from now on.
-  void hand_over();
-  void leave_others(int signal);
+  void leave();  // after a signal
   Round round_of(const StartRound& start);
   RunEnd end_of_run();
   void finish_coordination();
@@ -75,8 +73,7 @@ class NodeRounds : public Rounds, public Peers {
   std::optional<CoordinatorClient> client_;
   Socket store_port_;
   bool is_in_round_ = false;
-  int restart_count_ = 0;  // of the last round
-  std::optional<RunReport> report_at_hand_over_;
+  std::optional<RunReport> report_at_end_;  // of the agent that coordinated
   std::optional<StartRound> start_;
   std::optional<EndRun> end_;
   std::string printed_;           // the coordinator's last line, where it is this process

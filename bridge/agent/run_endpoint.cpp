@@ -46,7 +46,8 @@ Result<Socket> listen_where_own(const Endpoint& endpoint, bool must) {
     if (!must) return Socket();
     return Error{printable(endpoint.host) + " is not an address of " + host_name() + ", which is node 0"};
   }
-  auto socket = listen_on({names_loopback(endpoint.host) ? *address : address_to_listen_on(*address), endpoint.port});
+  const bool is_exact = is_numeric(endpoint.host) || names_loopback(endpoint.host);
+  auto socket = listen_on({is_exact ? *address : address_to_listen_on(*address), endpoint.port});
   return socket || must ? std::move(socket) : Result<Socket>(Socket());
 }
 

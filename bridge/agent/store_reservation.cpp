@@ -5,12 +5,11 @@
 
 namespace torchbridge {
 
-Result<StoreReservation> reserve_store(const std::string& host, int port) {
+Result<StoreReservation> reserve_store(const std::string& host, int port, const std::string& option) {
   const auto address = numeric_address(host);
-  if (!address) return Error{"--master-addr " + printable(host) + ": " + address.error().message};
-  if (!is_own_address(*address)) {
-    return Error{"--master-addr " + printable(host) + " is not an address of " + host_name() + ", where rank 0 runs"};
-  }
+  const std::string named = (option.empty() ? "" : option + " ") + printable(host);
+  if (!address) return Error{named + ": " + address.error().message};
+  if (!is_own_address(*address)) return Error{named + " is not an address of " + host_name()};
   if (port != 0 && !port_is_free(port)) {
     return Error{"--master-port " + std::to_string(port) + " is in use on " + host_name() +
                  ": leave the option out for a free one, or end the program that uses it"};

@@ -108,7 +108,8 @@ void Coordinator::receive(MemberId id, const AgentMessage& message, Time now) {
     if (!std::exchange(member.is_leaving, true)) ++leaving_;
     set_store(member, std::nullopt);
     by_order_.erase(member.join.order);
-    if (member.runs) {
+    const bool is_too_late = cause_ == Cause::kFailure && member.is_stopping;  // as in lose()
+    if (member.runs && !is_too_late) {
       stop_round(Cause::kMembership,
                  "node " + name_of(member.join) + " leaves after signal " + std::to_string(leave->signal), id);
     }
@@ -226,7 +227,7 @@ void Coordinator::pass_time(Time now) {
 }
 
 Coordinator::Time Coordinator::next_deadline() const {
-  if (phase_ != Phase::kGathering) return Time::max();
+  if (phase_ != Phase::kGathering || is_held_) return Time::max();
   Time deadline = after(gathering_since_, rules_.join_timeout);
   if (!has_said_who_is_missing_) deadline = std::min(deadline, after(gathering_since_, kQuiet));
   if (ready_ < rules_.shape.min_nodes) return deadline;
@@ -251,6 +252,7 @@ Coordinator::Time Coordinator::next_round_at() const {
 }
 
 void Coordinator::try_to_begin(Time now) {
+  if (is_held_) return;
   const int ready = ready_;
   if (ready < rules_.shape.min_nodes) {
     enough_since_.reset();
@@ -322,6 +324,9 @@ void Coordinator::conclude(Time now) {
   // Without a failure of its own it ended because of who came or went.
   const bool is_interrupted = cause_ == Cause::kMembership || attempt_end.failures.empty();
   if (is_interrupted && cause_ != Cause::kUser && can_restart_) return gather(now);
+  if (attempt_end.failures.empty() && cause_ != Cause::kUser) {
+    return end_run(EXIT_FAILURE, "workers that do not end keep the run from going on");
+  }
   ends_.push_back(attempt_end);
   const Decision decision = decide(ends_, restarts_, {rules_.shape.max_restarts, rules_.restart_backoff, stop_signal_});
   report_.reason = decision.reason;

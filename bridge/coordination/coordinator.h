@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdlib>
 #include <map>
 #include <optional>
 #include <string>
@@ -48,6 +49,11 @@ class Coordinator {
   void set_clock(MemberId member, double difference, double error);
   // This process was asked to end the run.
   void stop(int signal, Time now);
+  // This process cannot take part, or go on.
+  void fail(const std::string& reason) { end_run(EXIT_FAILURE, reason); }
+  // No further round begins: another process is to coordinate.
+  void hold() { is_held_ = true; }
+  bool has_workers() const { return running_ > 0; }
   void pass_time(Time now);
   Time next_deadline() const;  // for pass_time; max() where there is none
 
@@ -115,6 +121,7 @@ class Coordinator {
   int leaving_ = 0;
   int restarts_ = 0;
   int stop_signal_ = 0;
+  bool is_held_ = false;
   std::vector<AttemptEnd> ends_;  // of attempts that failed by themselves
   std::string last_failure_;
 

@@ -30,9 +30,14 @@ class CoordinatorRecord {
   virtual int keeper() const = 0;
   virtual void release() = 0;
 
-  // Restarts that the run has used, kept also while nobody holds the record. Written by the holder.
-  virtual Result<int> restarts() = 0;
-  virtual Status set_restarts(int restarts) = 0;
+  // Restarts that the run has used, kept also while nobody holds the record. Written by the holder. `is_left`: it was
+  // asked to end; where no other agent goes on, the next run begins anew.
+  struct Restarts {
+    int used = 0;
+    bool is_left = false;
+  };
+  virtual Result<Restarts> restarts() = 0;
+  virtual Status set_restarts(const Restarts& restarts) = 0;
   // The run has ended: nothing of it stays.
   virtual void remove() = 0;
 };

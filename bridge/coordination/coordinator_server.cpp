@@ -67,6 +67,11 @@ void CoordinatorServer::stop(int signal, Time now) {
   deliver(now);
 }
 
+void CoordinatorServer::fail(const std::string& reason, Time now) {
+  coordinator_.fail(reason);
+  deliver(now);
+}
+
 void CoordinatorServer::accept_all(Time now) {
   for (;;) {
     Socket socket(accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -140,6 +145,8 @@ void CoordinatorServer::receive(MemberId id, Peer& peer, const AgentMessage& mes
     peer.has_joined = true;
     ++members_;
     coordinator_.join(id, *join, now);
+    deliver(now);  // Welcome comes before anything else
+    if (!peers_.contains(id)) return;
     send(id, Alive{clock_now(), 0}, now);
   } else {
     coordinator_.receive(id, message, now);
@@ -162,7 +169,8 @@ void CoordinatorServer::sweep(Time now) {
       continue;
     }
     if (peer.has_joined && now >= after(peer.last_sent, interval)) send(id, Alive{clock_now(), 0}, now);
-    next_sweep_ = std::min({next_sweep_, lost_at, after(peer.last_sent, interval)});
+    next_sweep_ = std::min(next_sweep_, lost_at);
+    if (peer.has_joined) next_sweep_ = std::min(next_sweep_, after(peer.last_sent, interval));
   }
   const auto seconds = std::chrono::ceil<std::chrono::seconds>(interval * keep_alive_.keep_alive_attempts).count();
   for (const MemberId id : silent) close(id, "sent nothing for " + std::to_string(seconds) + " s", now);

@@ -25,6 +25,8 @@ class CoordinatorServer {
   void carry(Time now);
 
   void stop(int signal, Time now);
+  void fail(const std::string& reason, Time now);
+  void hold() { coordinator_.hold(); }
   // Members are still connected, which have not all read the end of the run.
   bool has_members() const { return members_ > 0; }
   const Coordinator& coordinator() const { return coordinator_; }

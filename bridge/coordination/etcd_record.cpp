@@ -92,16 +92,20 @@ class EtcdRecord : public CoordinatorRecord {
     end_keeper();
     (void)request("lease/revoke", {{"ID", lease_}});
   }
-  Result<int> restarts() override {
+  // "<restarts>", with " left" behind it where they are.
+  Result<Restarts> restarts() override {
     const auto range = request("kv/range", {{"key", to_base64(settings_.prefix + "restarts")}});
     if (!range) return range.error();
     const auto found = range->find("kvs");
-    if (found == range->end() || found->empty()) return 0;
-    return static_cast<int>(parse_integer(from_base64(found->at(0).value("value", "")), 0, INT32_MAX).value_or(0));
+    if (found == range->end() || found->empty()) return Restarts{};
+    const std::string value = from_base64(found->at(0).value("value", ""));
+    const auto used = parse_integer(value.substr(0, value.find(' ')), 0, INT32_MAX);
+    return Restarts{static_cast<int>(used.value_or(0)), value.find(' ') != value.npos};
   }
-  Status set_restarts(int restarts) override {
-    const auto put = request(
-        "kv/put", {{"key", to_base64(settings_.prefix + "restarts")}, {"value", to_base64(std::to_string(restarts))}});
+  Status set_restarts(const Restarts& restarts) override {
+    const std::string value = std::to_string(restarts.used) + (restarts.is_left ? " left" : "");
+    const auto put =
+        request("kv/put", {{"key", to_base64(settings_.prefix + "restarts")}, {"value", to_base64(value)}});
     if (!put) return put.error();
     return Ok{};
   }
@@ -148,8 +152,8 @@ class EtcdRecord : public CoordinatorRecord {
     }
   }
 
-  // A process of its own renews the lease, as the agent must not wait for etcd. It ends when etcd does not answer for
-  // two thirds of the lease, so that the agent stops before another one takes its place.
+  // A process of its own renews the lease, as the agent must not wait for etcd. It ends when etcd has not answered for
+  // half of the lease, so that the agent stops before another one takes its place.
   Status start_keeper() {
     int ends[2], life[2];
     const auto failed = [] { return Error{std::string("cannot keep etcd's lease: ") + std::strerror(errno)}; };
@@ -173,19 +177,21 @@ class EtcdRecord : public CoordinatorRecord {
       // Not the listener and the members' connections.
       if (descriptor != kept_descriptor && descriptor != life_of_agent) close(descriptor);
     }
-    auto http = HttpClient::open({settings_.ca_cert, settings_.cert, settings_.key, std::max(1, settings_.lease / 3)});
+    auto http = HttpClient::open({settings_.ca_cert, settings_.cert, settings_.key, std::max(1, settings_.lease / 8)});
     if (!http) return;
     http_ = std::move(*http);
     auto last = Clock::now(), alive = last;
-    while (Clock::now() - last < std::chrono::seconds(settings_.lease) * 2 / 3) {
+    for (;;) {
       char bytes[64];
       while (read(life_of_agent, bytes, sizeof bytes) > 0) alive = Clock::now();
       if (Clock::now() - alive > std::chrono::seconds(settings_.lease + 1)) return;  // it is stopped
+      const auto asked = Clock::now();
       const auto kept = request("lease/keepalive", {{"ID", lease_}});
       const json result = kept ? kept->value("result", json::object()) : json::object();
       if (kept && !result.contains("TTL")) return;  // it has expired
-      if (kept) last = Clock::now();
-      poll(nullptr, 0, std::max(100, settings_.lease * 1000 / 5));
+      if (kept) last = asked;
+      if (Clock::now() - last >= std::chrono::milliseconds(settings_.lease * 500)) return;
+      poll(nullptr, 0, std::max(100, settings_.lease * 1000 / 8));
     }
   }
 

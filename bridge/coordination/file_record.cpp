@@ -13,7 +13,7 @@
 namespace torchbridge {
 namespace {
 
-// "<restarts> HOST:PORT\n".
+// "<restarts> HOST:PORT\n", with " left" before the newline where the restarts are.
 class FileRecord : public CoordinatorRecord {
  public:
   explicit FileRecord(std::string path) : path_(std::move(path)) {}
@@ -32,7 +32,10 @@ class FileRecord : public CoordinatorRecord {
       if (!content) return content.error();
       file_ = std::move(file);
       content_ = {content->restarts, own};
-      if (const auto written = write(); !written) return written.error();
+      if (const auto written = write(); !written) {
+        release();
+        return written.error();
+      }
       return Holder{true, own};
     }
   }
@@ -40,8 +43,8 @@ class FileRecord : public CoordinatorRecord {
   void show_life() override {}
   int keeper() const override { return -1; }
   void release() override { file_ = Socket(); }
-  Result<int> restarts() override { return content_.restarts; }
-  Status set_restarts(int restarts) override {
+  Result<Restarts> restarts() override { return content_.restarts; }
+  Status set_restarts(const Restarts& restarts) override {
     content_.restarts = restarts;
     return write();
   }
@@ -51,8 +54,9 @@ class FileRecord : public CoordinatorRecord {
   }
 
  private:
+  static constexpr std::string_view kLeft = " left\n";
   struct Content {
-    int restarts = 0;
+    Restarts restarts;
     Endpoint coordinator;
   };
 
@@ -69,20 +73,22 @@ class FileRecord : public CoordinatorRecord {
     const ssize_t size = pread(file.descriptor(), text, sizeof text, 0);
     if (size < 0) return wrong(std::strerror(errno));
     if (size == 0) return Content{};
-    const std::string line(text, static_cast<std::size_t>(size));
+    std::string line(text, static_cast<std::size_t>(size));
+    const bool is_left = line.ends_with(kLeft);
+    if (is_left) line.replace(line.size() - kLeft.size(), kLeft.size(), "\n");
     const auto space = line.find(' ');
     const auto restarts = parse_integer(line.substr(0, space), 0, INT32_MAX);
     const bool is_whole = space != line.npos && line.ends_with('\n');
     const auto coordinator =
         is_whole ? parse_endpoint(line.substr(space + 1, line.size() - space - 2)) : Result<Endpoint>(Error{});
     if (!restarts || !coordinator) return wrong("it contains '" + printable(line) + "', not a coordinator's address");
-    return Content{static_cast<int>(*restarts), *coordinator};
+    return Content{{static_cast<int>(*restarts), is_left}, *coordinator};
   }
   Status write() const {
     const Endpoint& at = content_.coordinator;
     const bool is_v6 = at.host.find(':') != at.host.npos;
-    const std::string text = std::to_string(content_.restarts) + " " + (is_v6 ? "[" + at.host + "]" : at.host) + ":" +
-                             std::to_string(at.port) + "\n";
+    const std::string text = std::to_string(content_.restarts.used) + " " + (is_v6 ? "[" + at.host + "]" : at.host) +
+                             ":" + std::to_string(at.port) + (content_.restarts.is_left ? std::string(kLeft) : "\n");
     if (pwrite(file_.descriptor(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
         ftruncate(file_.descriptor(), static_cast<off_t>(text.size())) != 0 || fsync(file_.descriptor()) != 0) {
       return wrong(std::strerror(errno));

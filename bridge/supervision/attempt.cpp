@@ -243,7 +243,8 @@ void Attempt::end_descendants() {
   while (context_.stop_signal != 0 && kill_at_ != SteadyTime::max() && Clock::now() < kill_at_ && is_left()) {
     const Events events = context_.events.wait(kill_at_, &streams_, context_.consoles);
     reap_all();
-    if (events.is_guardian_gone || !events.stop_signals.empty()) break;
+    context_.is_guardian_gone = context_.is_guardian_gone || events.is_guardian_gone;
+    if (context_.is_guardian_gone || !events.stop_signals.empty()) break;
   }
   kept.insert(kept.end(), stuck_.begin(), stuck_.end());
   const auto left = kill_descendants(kept);

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include "bridge/host/cpu_affinity.h"
 #include "bridge/host/exec_arguments.h"
@@ -19,14 +20,24 @@
 namespace torchbridge {
 namespace {
 
+std::vector<int> open_descriptors() {
+  std::vector<int> descriptors;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
+    descriptors.push_back(std::atoi(entry.path().filename().c_str()));
+  }
+  return descriptors;
+}
+
 void close_others(int kept, int also_kept) {
   const int low = std::min(kept, also_kept), high = std::max(kept, also_kept);
   const auto close_between = [](int first, int last) {
     if (first > last) return;
-    // Linux 5.9 has close_range; before, the limit of descriptors is the bound.
+    // Linux 5.9 has close_range. Before, the open ones are listed: the limit may be a million.
     if (syscall(SYS_close_range, first, last, 0) == 0) return;
-    const long limit = std::min<long>(last, sysconf(_SC_OPEN_MAX) - 1);
-    for (long descriptor = first; descriptor <= limit; ++descriptor) close(static_cast<int>(descriptor));
+    for (const int descriptor : open_descriptors()) {
+      if (descriptor >= first && descriptor <= last) close(descriptor);
+    }
   };
   close_between(STDERR_FILENO + 1, low - 1);
   close_between(std::max(low, STDERR_FILENO) + 1, high - 1);

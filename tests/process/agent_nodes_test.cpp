@@ -275,18 +275,23 @@ TEST(AgentNodes, ACoordinatorThatGetsASignalHandsOverWhenItsWorkersHaveEnded) {
   TemporaryFolder folder;
   FileNodes nodes(folder, "1:3",
                   "[ ! -e $F/saving ] || [ -e $F/saved ] || touch $F/overlap; "
+                  "[ $RANK$TORCHELASTIC_RESTART_COUNT != 00 ] || "
+                  "{ while [ ! -e $F/fail ]; do sleep 0.01; done; exit 9; };"
+                  "trap 'exit 0' TERM; [ $RANK$TORCHELASTIC_RESTART_COUNT != 21 ] || "
                   "trap 'touch $F/saving; while [ ! -e $F/save ]; do sleep 0.01; done; touch $F/saved; exit 0' TERM;" +
                       kShowAndWait);
   nodes.add();
   ASSERT_TRUE(eventually([&] { return folder.read("record").starts_with("0 "); }));
   nodes.add();
   nodes.add();
-  ASSERT_TRUE(nodes.eventually_runs({"0 0/3", "0 1/3", "0 2/3"}, "3")) << nodes.errors();
+  ASSERT_TRUE(nodes.eventually_runs({"0 1/3", "0 2/3"}, "3")) << nodes.errors();
+  nodes.write("fail");
+  ASSERT_TRUE(nodes.eventually_runs({"1 0/3", "1 1/3", "1 2/3"}, "3", "1")) << nodes.errors();
   nodes[0].signal(SIGTERM);
   ASSERT_TRUE(eventually([&] { return nodes.exists("saving"); }));
   nodes.write("save");
   EXPECT_EQ(nodes.wait(0), 128 + SIGTERM);
-  ASSERT_TRUE(nodes.eventually_runs({"0 0/2", "0 1/2"}, "2")) << nodes.errors();
+  ASSERT_TRUE(nodes.eventually_runs({"1 0/2", "1 1/2"}, "2", "1")) << nodes.errors();
   EXPECT_FALSE(nodes.exists("overlap")) << "a worker of the next round began before those of the last had ended";
   nodes.write("go");
   EXPECT_EQ(nodes.wait(1), 0) << nodes[1].error();
@@ -324,8 +329,7 @@ TEST(AgentNodes, AnAddressThatIsNotOfItsNodeIsAnErrorOfThatAgentAlone) {
   ASSERT_TRUE(nodes.eventually_runs({"0 1/2"}, "2")) << nodes.errors();
   nodes.add({"--local-addr", "203.0.113.7"});
   EXPECT_EQ(nodes.wait(2), 1);
-  EXPECT_EQ(count_of(nodes[2].error(), "--local-addr: "), 1) << nodes[2].error();
-  EXPECT_EQ(count_of(nodes[2].error(), "203.0.113.7 is not an address of "), 1) << nodes[2].error();
+  EXPECT_EQ(count_of(nodes[2].error(), "--local-addr 203.0.113.7 is not an address of "), 1) << nodes[2].error();
   nodes.write("fail");
   ASSERT_TRUE(nodes.eventually_runs({"1 0/2", "1 1/2"}, "2", "1")) << nodes.errors();
   nodes.write("go");

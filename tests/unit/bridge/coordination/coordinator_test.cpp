@@ -267,6 +267,43 @@ TEST(Coordinator, WaitsForAnAgentThatDoesNotGetReadyNoLongerThanForTheLastCall) 
   EXPECT_EQ(run.sent(), (Texts{"1:start", "2:start"}));
 }
 
+TEST(Coordinator, NeverSucceedsWhereAWorkerThatDoesNotEndKeepsTheRunFromGoingOn) {
+  PlayedRun run({1, 2, 2, 3});
+  run.join_ready(1);
+  run.join_ready(2);
+  run.sent();
+  run.lose(2);
+  AttemptReport attempt;
+  WorkerReport& worker = attempt.failures.emplace_back();
+  worker.wait_status = SIGKILL;
+  worker.is_stuck = worker.is_ended_by_agent = true;
+  run->receive(1, Ended{attempt, false, "", 0}, run.now());
+  EXPECT_EQ(run.sent(), (Texts{"1:stop", "1:end 1"}));
+}
+
+TEST(Coordinator, AnAgentThatLeavesAfterAFailureDoesNotMakeItFree) {
+  PlayedRun run({1, 2, 2, 0});
+  run.join_ready(1);
+  run.join_ready(2);
+  run.failed(1, kExit1);
+  run.ended(1, kExit1);
+  run->receive(2, Stopping{}, run.now());
+  run->receive(2, Leave{SIGTERM}, run.now());
+  run->take_outgoing();
+  run.ended(2, SIGTERM, true);
+  EXPECT_EQ(run.sent(), (Texts{"1:end 1", "2:end 1"}));
+}
+
+TEST(Coordinator, BeginsNoRoundThatAnotherOneIsToBegin) {
+  PlayedRun run({1, 2, 2, 0});
+  run.join_ready(1);
+  run->hold();
+  run.join_ready(2);
+  run.pass(seconds(1000));
+  EXPECT_EQ(run.sent(), Texts{});
+  EXPECT_EQ(run->next_deadline(), Coordinator::Time::max());
+}
+
 TEST(Coordinator, RefusesWhatNoAgentSends) {
   PlayedRun run({2, 2, 2, 0});
   for (const int workers : {-5, 0, 2147483647}) {

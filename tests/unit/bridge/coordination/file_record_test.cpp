@@ -29,12 +29,17 @@ TEST(FileRecord, TheNextAgentGoesOnWithTheRestarts) {
   TemporaryFolder folder;
   const auto first = file_record(folder / "record"), second = file_record(folder / "record");
   ASSERT_TRUE(first->take_or_read({"fe80::1234:5678", 4000}));
-  ASSERT_TRUE(first->set_restarts(3));
+  ASSERT_TRUE(first->set_restarts({3, true}));
   first->release();
   const auto taken = second->take_or_read({"::1", 1});
   ASSERT_TRUE(taken);
   EXPECT_TRUE(taken->is_self);
-  EXPECT_EQ(*second->restarts(), 3);
+  EXPECT_EQ(second->restarts()->used, 3);
+  EXPECT_TRUE(second->restarts()->is_left);
+  ASSERT_TRUE(second->set_restarts({4, false}));
+  const auto read = file_record(folder / "record")->take_or_read(kOwn);
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->coordinator, (Endpoint{"::1", 1}));
 }
 
 TEST(FileRecord, OneThatItsOwnerIsWritingNamesNobodyYet) {
