@@ -24,7 +24,7 @@ import tempfile
 import time
 import uuid
 
-from agent_torture import LIMIT, POLL, TortureError, children_of, stat_of, with_marker
+from agent_torture import LIMIT, POLL, TortureError, children_of, kill_running, stat_of, with_marker
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 CLUSTER = ROOT / "scripts/cluster/cluster"
@@ -133,9 +133,10 @@ def link(options, node, state):
 
 
 def disturb(run, what, node, agent, worker):
+    """False where the worker had ended before."""
     if what == "worker":
-        os.kill(worker, signal.SIGKILL)
-    elif what in ("agent", "guardian"):
+        return kill_running(worker)
+    if what in ("agent", "guardian"):
         os.kill(agent if what == "agent" else run.agents[node].pid, signal.SIGKILL)
         run.agents[node].wait(LIMIT)
         time.sleep(random.choice([0, 0.5]))
@@ -148,17 +149,16 @@ def disturb(run, what, node, agent, worker):
         link(run.options, node, "down")
         time.sleep(LOST)
         link(run.options, node, "up")
+    return True
 
 
 def torture(run, kills, longest):
     """Returns how often it did what, and the node that it disturbed last."""
     done = dict.fromkeys(("worker", "agent", "guardian", "stop", "link"), 0)
-    last, node, what = [], None, None
+    last, node = [], None
     while sum(done.values()) < kills:
         found = run.wait_for_workers(last)
         if not found:
-            if what == "worker":
-                done[what] -= 1  # it had ended, with 0, and not yet left the table of processes
             break
         time.sleep(random.uniform(0, longest))
         what = random.choices(list(done), weights=(5, 2, 2, 1, 1))[0]
@@ -167,7 +167,8 @@ def torture(run, kills, longest):
         workers = [worker for _, worker in found]
         if any(stat_of(each)[0] in "ZX" for each in workers) or run.agents[0].poll() is not None:
             break  # the run is about to end
-        disturb(run, what, node, agent, worker)
+        if not disturb(run, what, node, agent, worker):
+            break
         done[what] += 1
         last = workers
     return done, node

@@ -56,6 +56,21 @@ def with_marker(marker):
     return [pid for pid in found if stat_of(pid)[0] not in "ZX"]
 
 
+def kill_running(pid):
+    """False where it had ended, and not yet left the table of processes: what is stopped first has not."""
+    deadline = time.monotonic() + LIMIT
+    try:
+        os.kill(pid, signal.SIGSTOP)
+        while (state := stat_of(pid)[0]) not in "TtZX":
+            if time.monotonic() > deadline:
+                raise TortureError(f"process {pid} does not stop: state {state}")
+            time.sleep(POLL)
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return state in "Tt"
+
+
 class Run:
     """One run of `torchbridge run` in a folder, started as often as its agent is killed."""
 
@@ -132,14 +147,9 @@ def torture(run, kills, longest):
     """Kills, each after a random part of `longest` seconds; returns how many workers and how many agents."""
     killed = {"worker": 0, "guardian": 0, "agent": 0}
     last = []
-    what = None
     while True:
         found = run.wait_for_workers(last)
-        if not found:
-            if what == "worker" and run.guardian.poll() == 0:
-                killed[what] -= 1  # it had ended, with 0, and not yet left the table of processes
-            break
-        if sum(killed.values()) == kills:
+        if not found or sum(killed.values()) == kills:
             break
         time.sleep(random.uniform(0, longest))
         agent, workers = found
@@ -147,7 +157,10 @@ def torture(run, kills, longest):
         target = {"worker": random.choice(workers), "guardian": run.guardian.pid, "agent": agent}[what]
         if stat_of(target)[0] in "ZX" or any(stat_of(worker)[0] in "ZX" for worker in workers):
             break  # the run is about to end
-        os.kill(target, signal.SIGKILL)
+        if what != "worker":
+            os.kill(target, signal.SIGKILL)
+        elif not kill_running(target):
+            break
         killed[what] += 1
         last = workers
         if what != "worker":
