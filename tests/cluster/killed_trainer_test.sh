@@ -4,8 +4,8 @@
 source "$(dirname "$0")/case.sh"
 limit=120
 trainer="$BUILD_DIR/bin/trainer"
-# 1,840 steps of 4 ranks: some seconds, so that a signal comes before the end also where other tests compute.
-options=(--epochs 80 --batch-size 16 --checkpoint-every 40 --progress lines)
+# 460 steps of 4 ranks: some seconds, so that a signal comes before the end also where other tests compute.
+options=(--epochs 20 --batch-size 16 --checkpoint-every 10 --progress lines)
 
 has_checkpoint() { compgen -G "$1/step-*/DONE" >/dev/null; }
 run_srun() {
@@ -33,7 +33,7 @@ expect_undisturbed() {  # expect_undisturbed NAME [NAME_OF_UNDISTURBED]
 }
 
 run_srun undisturbed
-[[ $(losses "$work/undisturbed.jsonl" | wc -l) == 1840 ]] || fail "expected 1,840 steps"
+[[ $(losses "$work/undisturbed.jsonl" | wc -l) == 460 ]] || fail "expected 460 steps"
 
 run_srun srun_killed & job=$!
 wait_for 60 has_checkpoint "$work/srun_killed"
