@@ -107,7 +107,7 @@ TEST(AgentRun, ReservesAPortThatNoOtherRunHas) {
   std::vector<std::unique_ptr<Agent>> agents;
   for (int i = 0; i < kRuns; ++i) {
     agents.push_back(
-        std::make_unique<Agent>(Words{"--standalone"}, "echo $MASTER_PORT; touch $F/up; " + std::string(kUntilGo)));
+        std::make_unique<Agent>(Words{"--standalone"}, "mkfifo $F/go; echo $MASTER_PORT; touch $F/up; : < $F/go"));
   }
   for (const auto& agent : agents) ASSERT_TRUE(agent->appears("up"));
   std::set<std::string> ports;
