@@ -139,6 +139,18 @@ TEST(Group, AnAbortThatHangsEndsTheProcessWithItsMessage) {
   expect_one_line(ranks, "rank 1: the disk of rank 1 is full");
 }
 
+// gloo shows a lost connection only to those that use it, and gloo 2.11 not always to them.
+TEST(Group, ARankThatWaitsWhileAnotherIsGoneEnds) {
+  Ranks ranks(3, run("waits_for_another"));
+  const std::vector<int> codes = ranks.wait(kSoon);
+  EXPECT_EQ(codes[1], 128 + SIGKILL);
+  EXPECT_EQ(std::min(codes[0], codes[2]), 1) << ranks.errors();  // the one that reports
+  EXPECT_EQ(std::max(codes[0], codes[2]), 2);
+  EXPECT_EQ(lines_in(ranks.errors()), 1) << ranks.errors();
+  const std::string expected = "the connection to rank 1 on " + torchbridge::host_name() + " was lost: process killed";
+  EXPECT_TRUE(contains(ranks.errors(), expected)) << ranks.errors();
+}
+
 // What can be tested without a GPU: its library opens next to libtorch, and registers its devices.
 TEST(Group, TheLibraryOfNcclOpens) {
   if (std::string_view(NCCL_LIBRARY).empty()) GTEST_SKIP() << "the backend nccl was not built";

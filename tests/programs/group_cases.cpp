@@ -277,6 +277,20 @@ void abort_hangs(const std::string&) {
   }
 }
 
+// Ranks 0 and 2 wait for each other, and have no connection to rank 1, which is killed.
+void waits_for_another(const std::string&) {
+  ProcessGroup group = init_process_group(environment(), {.backend = "gloo"});
+  const auto one = group.new_group({0, 2}), other = group.new_group({0, 2});
+  expect_sum(group);
+  if (group.rank() == 1) raise(SIGKILL);
+  try {
+    (group.rank() == 0 ? one : other)->barrier();
+  } catch (const std::exception& error) {
+    if (const auto message = group.message_for(error)) throw TrainError(*message);
+    throw PeerFailed();
+  }
+}
+
 // Every rank can compute the values of any rank.
 at::Tensor values_of(int rank, std::int64_t count, at::ScalarType type) {
   const auto generator = at::make_generator<at::CPUGeneratorImpl>(1000 + rank);
@@ -402,6 +416,7 @@ const std::map<std::string, std::function<void(const std::string&)>> kCases = {
     {"with_backend", with_backend},
     {"fails_in_the_backend", fails_in_the_backend},
     {"abort_hangs", abort_hangs},
+    {"waits_for_another", waits_for_another},
     {"shared_memory", shared_memory},
     {"library", library},
     {"gloo_options", gloo_options},

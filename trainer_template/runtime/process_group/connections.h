@@ -1,5 +1,5 @@
-// The connections of a group and of its subgroups: when the latest collective on them began, and how to abort them all
-// when a rank is lost.
+// The connections of a group and of its subgroups: when the latest collective on them began, whether one is in
+// progress, and how to abort them all when a rank is lost.
 #pragma once
 
 #include <atomic>
@@ -34,16 +34,23 @@ class Connections {
     for (const Abort& connection : aborts_) connection();
   }
 
-  // Called at the start of each collective.
-  void begin_collective() { latest_ = Clock::now(); }
+  // Called at the start of each collective, and where its end is known, then.
+  void begin_collective() {
+    latest_ = Clock::now();
+    ++in_progress_;
+  }
+  void end_collective() { --in_progress_; }
   // Since the latest one began.
   std::chrono::milliseconds waited() const {
     return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - latest_.load());
   }
+  // The same, or zero where all have ended.
+  std::chrono::milliseconds waiting() const { return in_progress_ > 0 ? waited() : std::chrono::milliseconds(0); }
 
  private:
   using Clock = std::chrono::steady_clock;
   std::atomic<Clock::time_point> latest_{Clock::now()};
+  std::atomic<int> in_progress_{0};
   std::mutex mutex_;
   std::list<Abort> aborts_;
   bool is_aborted_ = false;

@@ -113,8 +113,9 @@ FormedGroup form_group(const std::vector<DeviceBackend>& backends, BackendReques
                        std::shared_ptr<Connections> connections, c10d::ProcessGroup* whole) {
   const auto store = below(request.group_name + "/", request.store);
   const bool detail = c10d::debug_level() == c10d::DebugLevel::Detail;
+  const bool all_gloo = std::ranges::all_of(backends, [](const auto& one) { return type_of(one) == Type::GLOO; });
   const c10::intrusive_ptr<c10d::ProcessGroup> timed =
-      c10::make_intrusive<TimedGroup>(store, request.rank, request.size, connections);
+      c10::make_intrusive<TimedGroup>(store, request.rank, request.size, connections, all_gloo);
   FormedGroup formed(timed, std::move(connections));
   auto& group = *formed.group;
   // c10d::Logger casts the backend of a group of type GLOO to ProcessGroupGloo, which the wrapper is not.

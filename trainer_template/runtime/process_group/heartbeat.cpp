@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "bridge/base/env_map.h"
 #include "bridge/base/hostlist.h"
@@ -126,6 +127,7 @@ class Heartbeat::Thread {
       // A failed send is ignored: a closed connection is noticed by reading, after the peer's last line.
       for (const Peer& peer : peers_) send_text(peer.socket, std::string_view(&kBeat, 1));
       find_timeouts();
+      find_hang();
       next_beat = Clock::now() + period;
     }
   }
@@ -235,13 +237,23 @@ class Heartbeat::Thread {
     for (const Peer& peer : peers_) {
       if (!peer.socket.open() && peer.rank >= 0 && !peer.left) gone.push_back(peer.rank);
     }
+    if (gone.empty()) return;
     {
       const std::scoped_lock lock(mutex_);
       for (const int rank : gone) {
         if (std::ranges::count(aborted_ranks_, rank) == 0) closed_.push_back(rank);
       }
     }
-    if (options_.hang_ups) send_loss(gone, true);
+    if (!options_.waiting) return send_loss(gone, true);
+    if (gone_.empty()) first_gone_ = Clock::now();
+    gone_.insert(gone_.end(), gone.begin(), gone.end());
+  }
+
+  // gloo 2.11 may wait for a send on a connection that it has closed itself; and a rank may wait for one that has not
+  // noticed.
+  void find_hang() {
+    if (gone_.empty() || Clock::now() - first_gone_ < options_.timeout || options_.waiting() < options_.timeout) return;
+    send_loss(std::exchange(gone_, {}), true);
   }
 
   void send_loss(std::vector<int> ranks, bool gone) {
@@ -272,8 +284,10 @@ class Heartbeat::Thread {
   std::vector<int> lost_;
   bool hung_up_ = false;
   std::vector<int> aborted_ranks_, closed_;
-  std::string_view last_line_;  // empty: ends without one
-  std::thread thread_;          // the last member: it uses all others
+  std::vector<int> gone_;         // closed without leave(), and not yet lost
+  Clock::time_point first_gone_;  // the first of them
+  std::string_view last_line_;    // empty: ends without one
+  std::thread thread_;            // the last member: it uses all others
 };
 
 Result<std::unique_ptr<Heartbeat>> Heartbeat::serve(const std::string& address, HeartbeatOptions options) {

@@ -16,14 +16,17 @@ namespace torchbridge::train {
 struct HeartbeatOptions {
   std::chrono::milliseconds timeout{4000};  // a rank that sends nothing for so long is lost
   std::string token;                        // of this job, no newline; connections without it are closed
-  bool hang_ups = false;  // a rank that closes its connection without leave() is lost too; the same on all ranks
+  // How long this rank has waited in a collective, zero where it does not; called on the heartbeat's thread. A rank
+  // that closes its connection without leave() is lost once this rank has waited for `timeout` since. Empty: at once.
+  // The same on all ranks.
+  std::function<std::chrono::milliseconds()> waiting;
   // Called once, on the heartbeat's thread, when ranks are lost.
   std::function<void()> on_loss;
 };
 
 // Rank 0 listens, the others connect; one thread in each process. A process that was stopped itself, as all ranks are
-// when a job is suspended, starts its timeouts anew when it continues. Ranks that end are lost only with `hang_ups`:
-// gloo's connections show that by themselves, those of other backends do not.
+// when a job is suspended, starts its timeouts anew when it continues. Of ranks that end, gloo's connections show most
+// by themselves, those of other backends none.
 class Heartbeat {
  public:
   // On rank 0, at a free port of a numeric address of this host.

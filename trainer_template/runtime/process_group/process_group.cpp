@@ -213,8 +213,9 @@ void ProcessGroup::start_heartbeat(const std::string& own_address, std::chrono::
                            state->abort_watchdog->start();  // first, because NCCL's abort may hang
                            state->connections->abort();
                          }};
-  heart.hang_ups =
-      std::ranges::any_of(state_->backends, [](const DeviceBackend& one) { return one.backend != "gloo"; });
+  const auto is_gloo = [](const DeviceBackend& one) { return one.backend == "gloo"; };
+  if (std::ranges::all_of(state_->backends, is_gloo))
+    heart.waiting = [connections = state_->connections] { return connections->waiting(); };
   state_->heartbeat_timeout = heartbeat_timeout;
   auto started = [&]() -> Result<std::unique_ptr<Heartbeat>> {
     if (is_first()) {

@@ -1,5 +1,5 @@
 // A c10d::ProcessGroup that records when each collective begins, so that the ranks of a broken group can find out which
-// of them were late.
+// of them were late, and when it ends, so that a rank notices that it hangs in one.
 #pragma once
 
 #include <memory>
@@ -18,36 +18,48 @@ class TimedGroup : public c10d::ProcessGroup {
   using Tensors = std::vector<at::Tensor>;
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-  TimedGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, std::shared_ptr<Connections> connections)
-      : c10d::ProcessGroup(store, rank, size), connections_(std::move(connections)) {}
+  // `has_futures`: the backends' futures complete when the collective has ended. CUDA's complete when it is enqueued.
+  TimedGroup(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, std::shared_ptr<Connections> connections,
+             bool has_futures)
+      : c10d::ProcessGroup(store, rank, size), connections_(std::move(connections)), has_futures_(has_futures) {}
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
-    connections_->begin_collective();
-    return ProcessGroup::allreduce(tensors, options);
+    return timed([&] { return ProcessGroup::allreduce(tensors, options); });
   }
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
-    connections_->begin_collective();
-    return ProcessGroup::broadcast(tensors, options);
+    return timed([&] { return ProcessGroup::broadcast(tensors, options); });
   }
   WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
-    connections_->begin_collective();
-    return ProcessGroup::allgather(outputs, inputs, options);
+    return timed([&] { return ProcessGroup::allgather(outputs, inputs, options); });
   }
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override {
-    connections_->begin_collective();
-    return ProcessGroup::_allgather_base(output, input, options);
+    return timed([&] { return ProcessGroup::_allgather_base(output, input, options); });
   }
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
-    connections_->begin_collective();
-    return ProcessGroup::reduce(tensors, options);
+    return timed([&] { return ProcessGroup::reduce(tensors, options); });
   }
   WorkPtr barrier(const c10d::BarrierOptions& options) override {
-    connections_->begin_collective();
-    return ProcessGroup::barrier(options);
+    return timed([&] { return ProcessGroup::barrier(options); });
   }
 
  private:
+  template <typename Collective>
+  WorkPtr timed(const Collective& start) {
+    connections_->begin_collective();
+    WorkPtr work;
+    try {
+      work = start();
+    } catch (...) {
+      connections_->end_collective();
+      throw;
+    }
+    if (has_futures_)
+      work->getFuture()->addCallback([connections = connections_](auto&) { connections->end_collective(); });
+    return work;
+  }
+
   std::shared_ptr<Connections> connections_;
+  bool has_futures_;
 };
 
 }  // namespace torchbridge::train

@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <future>
 #include <thread>
 
@@ -22,10 +23,13 @@ struct Listener {
   std::promise<void> loss;
   std::unique_ptr<Heartbeat> heart;
 
-  bool hang_ups = false;
+  bool hang_ups = false;                               // lost at once
+  std::atomic<milliseconds> waiting{milliseconds(0)};  // in a collective
 
   HeartbeatOptions options() {
-    return {.timeout = kTimeout, .token = "token", .hang_ups = hang_ups, .on_loss = [this] { loss.set_value(); }};
+    HeartbeatOptions all{.timeout = kTimeout, .token = "token", .on_loss = [this] { loss.set_value(); }};
+    if (!hang_ups) all.waiting = [this] { return waiting.load(); };
+    return all;
   }
   std::vector<int> lost() {
     EXPECT_EQ(loss.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
@@ -162,6 +166,18 @@ TEST(HeartbeatTest, ARankThatHangsUpIsLostWithHangUps) {
   one.heart = join(one, zero.heart->endpoint(), 1);
   two.heart = join(two, zero.heart->endpoint(), 2);
   two.heart.reset();
+  EXPECT_EQ(zero.lost(), std::vector<int>{2});
+  EXPECT_EQ(one.lost(), std::vector<int>{2});
+  EXPECT_TRUE(one.heart->hung_up());
+}
+
+TEST(HeartbeatTest, ARankThatHangsUpIsLostOnceAnotherHangsInACollective) {
+  Listener zero, one, two;
+  zero.heart = serve(zero);
+  one.heart = join(one, zero.heart->endpoint(), 1);
+  two.heart = join(two, zero.heart->endpoint(), 2);
+  two.heart.reset();
+  zero.waiting = kTimeout;
   EXPECT_EQ(zero.lost(), std::vector<int>{2});
   EXPECT_EQ(one.lost(), std::vector<int>{2});
   EXPECT_TRUE(one.heart->hung_up());
