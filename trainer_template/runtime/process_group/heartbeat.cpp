@@ -32,6 +32,7 @@ constexpr char kBeat = '.';
 constexpr std::string_view kLost = "lost ", kGone = "gone ", kLeft = "left", kBroke = "broke";
 constexpr std::size_t kLongestLine = 64 * 1024;
 constexpr int kBeatsInTimeout = 8;
+constexpr milliseconds kHang{1000};
 
 bool send_text(const Socket& socket, std::string_view text) {
   const ssize_t sent = send(socket.descriptor(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -252,7 +253,8 @@ class Heartbeat::Thread {
   // gloo 2.11 may wait for a send on a connection that it has closed itself; and a rank may wait for one that has not
   // noticed.
   void find_hang() {
-    if (gone_.empty() || Clock::now() - first_gone_ < options_.timeout || options_.waiting() < options_.timeout) return;
+    const milliseconds hang = std::min(options_.timeout, kHang);
+    if (gone_.empty() || Clock::now() - first_gone_ < hang || options_.waiting() < hang) return;
     send_loss(std::exchange(gone_, {}), true);
   }
 

@@ -17,8 +17,8 @@ struct HeartbeatOptions {
   std::chrono::milliseconds timeout{4000};  // a rank that sends nothing for so long is lost
   std::string token;                        // of this job, no newline; connections without it are closed
   // How long this rank has waited in a collective, zero where it does not; called on the heartbeat's thread. A rank
-  // that closes its connection without leave() is lost once this rank has waited for `timeout` since. Empty: at once.
-  // The same on all ranks.
+  // that closes its connection without leave() is lost once this rank has waited for a second since, or for `timeout`,
+  // if that is shorter. Empty: at once. The same on all ranks.
   std::function<std::chrono::milliseconds()> waiting;
   // Called once, on the heartbeat's thread, when ranks are lost.
   std::function<void()> on_loss;
