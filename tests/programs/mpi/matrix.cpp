@@ -174,8 +174,8 @@ int main(int, char** arguments) {
   {
     auto options = c10d::ProcessGroupGloo::Options::create(std::chrono::seconds(60));
     options->devices = {c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")};
-    // One: with two, libtorch 2.11 assigns the name of the last collective from both without a lock, and one of more than
-    // 15 characters, such as ALLREDUCE_COALESCED, is freed twice now and then.
+    // One: with two, libtorch 2.11 assigns the name of the last collective from both without a lock, and one of more
+    // than 15 characters, such as ALLREDUCE_COALESCED, is freed twice now and then.
     options->threads = 1;
     c10d::ProcessGroupGloo gloo(c10::make_intrusive<c10d::FileStore>(arguments[1], size), rank, size, options);
     titles_and_futures(*world);
