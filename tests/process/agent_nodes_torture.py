@@ -101,7 +101,9 @@ class Run:
             except subprocess.TimeoutExpired:
                 self.fail(f"the agent of node {node} did not end within {LIMIT} s")
             self.errors.seek(0)
-            is_too_late = node == late and code == 1 and "Connection refused" in self.errors.read()
+            errors = self.errors.read()
+            has_ended = "Connection refused" in errors or "refuses this node: the run 'none' has ended" in errors
+            is_too_late = node == late and code == 1 and has_ended
             if code != 0 and not is_too_late:
                 self.fail(f"the agent of node {node} ended with {code}")
 
