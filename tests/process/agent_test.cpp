@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "bridge/host/process_tree.h"
 #include "bridge/net/socket.h"
 #include "tests/support/child_process.h"
 #include "tests/support/free_port.h"
