@@ -127,13 +127,17 @@ MpiThread& MpiThread::instance() {
 }
 
 MpiThread::MpiThread() {
-  auto starting = std::make_shared<std::packaged_task<void()>>([this] { start(); });
-  auto started = starting->get_future();
-  std::thread([this, starting] {
-    (*starting)();
-    if (usable_) loop();
+  auto started = std::make_shared<std::promise<void>>();
+  std::thread([this, started] {
+    try {
+      start();
+    } catch (...) {
+      return started->set_exception(std::current_exception());  // which destroys this object
+    }
+    started->set_value();
+    loop();
   }).detach();
-  started.get();
+  started->get_future().get();
   // glibc's on_exit passes the exit status. After a failure the other ranks may be in an operation, and MPI_Finalize
   // would wait for them; mpirun ends them when a process ends without MPI_Finalize.
   const pid_t owner = getpid();
@@ -156,7 +160,7 @@ void MpiThread::start() {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     call_when_finalized();
-    initialized_here_ = usable_ = true;
+    initialized_here_ = true;
     return;
   }
   check("MPI_Query_thread", MPI_Query_thread(&thread_level_));
@@ -166,7 +170,6 @@ void MpiThread::start() {
         "to the backend");
   }
   call_when_finalized();
-  usable_ = true;
 }
 
 // MPI_Finalize first deletes the attributes of MPI_COMM_SELF, which calls release_all.

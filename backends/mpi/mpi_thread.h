@@ -136,7 +136,7 @@ class MpiThread {
   bool lost_ = false;                                       // and all of them have failed or timed out
   bool stuck_ = false;                                      // a call of MPI does not return
   bool ending_ = false, finalize_ = false, gone_ = false;
-  bool initialized_here_ = false, usable_ = false;
+  bool initialized_here_ = false;
   int thread_level_ = MPI_THREAD_SINGLE;
 };
 
