@@ -145,9 +145,8 @@ void CoordinatorServer::receive(MemberId id, Peer& peer, const AgentMessage& mes
     peer.has_joined = true;
     ++members_;
     coordinator_.join(id, *join, now);
-    deliver(now);  // Welcome comes before anything else
-    if (!peers_.contains(id)) return;
-    send(id, Alive{clock_now(), 0}, now);
+    send_outgoing(now);  // Welcome comes before anything else
+    if (!peer.is_closing) send(id, Alive{clock_now(), 0}, now);
   } else {
     coordinator_.receive(id, message, now);
   }
@@ -176,14 +175,18 @@ void CoordinatorServer::sweep(Time now) {
   for (const MemberId id : silent) close(id, "sent nothing for " + std::to_string(seconds) + " s", now);
 }
 
-// Also what follows from what is sent: a connection that fails now is noticed when it is read.
-void CoordinatorServer::deliver(Time now) {
+// A connection that fails now is noticed when it is read.
+void CoordinatorServer::send_outgoing(Time now) {
   for (const auto& outgoing : coordinator_.take_outgoing()) {
     const auto peer = peers_.find(outgoing.to);
     if (peer == peers_.end()) continue;
     send(outgoing.to, outgoing.message, now);
     if (outgoing.disconnects) close_when_sent(outgoing.to);
   }
+}
+
+void CoordinatorServer::deliver(Time now) {
+  send_outgoing(now);
   for (const MemberId id : std::exchange(closing_, {})) {
     const auto peer = peers_.find(id);
     if (peer == peers_.end()) continue;

@@ -49,7 +49,8 @@ class CoordinatorServer {
   void read(MemberId id, Time now);
   void receive(MemberId id, Peer& peer, const AgentMessage& message, Time now);
   void sweep(Time now);
-  void deliver(Time now);
+  void send_outgoing(Time now);
+  void deliver(Time now);  // and closes the connections that have got their last message
   void send(MemberId id, const AgentMessage& message, Time now);
   void close_when_sent(MemberId id);
   void close(MemberId id, const std::string& how, Time now);
