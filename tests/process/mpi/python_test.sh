@@ -26,7 +26,7 @@ for how in orderly at_once at_once; do
 done
 
 # Both trainings in one process, because importing torch takes longer.
-trained=$(ranks 3 ddp)
+trained=$(ranks 3 ddp) || fail "no training"
 expect 6 "$(grep -c "^[0-2]/3 parameters ${trained##* }\$" <<<"$trained")"  # all ranks hold the same, both times
 
 expect "3 0/3 total 111
@@ -34,7 +34,7 @@ expect "3 0/3 total 111
 3 2/3 total 111" "$(ranks 3 init_method mpi:// "pmix://?wait=30" "mpi://?world_size=3&port=20000-21000" |
   uniq -c | sed 's/^ *//')"
 
-errors=$(ranks 2 rejected slurm:// "mpi://?colour=blue" "mpi://?world_size=3")
+errors=$(ranks 2 rejected slurm:// "mpi://?colour=blue" "mpi://?world_size=3") || fail "it did not reject all"
 for error in "slurm://: SLURM_STEP_ID" colour "mpi://: world_size is 2, but 3 was given"; do
   (($(grep -c -- "$error" <<<"$errors") == 2)) || fail "no '$error' by each rank in: $errors"
 done
