@@ -12,47 +12,19 @@ namespace {
 constexpr std::chrono::seconds kRejectedWithin{15};
 const Words kShort = {"--max-steps", "2"};
 
+// CommandLine.RejectsOptions has all of them. These show what the ranks do, for each place that looks at options.
 TEST(BadInput, RankZeroRejectsOptions) {
   const struct {
     Words options;
     std::string expected;
   } kCases[] = {
       {{"--bogus"}, "--bogus"},
-      {{"--backend", "cpu:"}, "'cpu:' is not DEVICE:NAME"},
-      {{"--device", "tpu"}, "--device"},
-      {{"--device", "cpu", "--backend", "nccl"}, "--backend: nccl needs a GPU: give --device cuda"},
+      {{"--config", "/none.toml"}, "/none.toml"},
       {{"--model", "mlp:3,,4"}, "expected mlp:WIDTH,WIDTH"},
       {{"--model", "mlp:"}, "expected mlp:WIDTH,WIDTH"},
       {{"--model", "gpt"}, "expected mlp:WIDTH,WIDTH"},
-      {{"--batch-size", "0"}, "--batch-size"},
-      {{"--epochs", "-1"}, "--epochs"},
-      {{"--lr", "fast"}, "'fast': expected a number"},
-      {{"--lr", "nan"}, "'nan': expected a number"},
       {{"--task", "texts"}, "--task"},
-      {{"--order", "random"}, "--order"},
-      {{"--optimizer", "lion"}, "--optimizer"},
-      {{"--lr-schedule", "linear"}, "--lr-schedule: 'linear': expected one of constant, step,"},
-      {{"--lr-schedule", "step:size=3"}, "'size' is not a key of step; expected step_size, gamma"},
-      {{"--lr-schedule", "plateau"}, "give --eval-every"},
-      {{"--clip-norm", "-1"}, "'-1': expected a number of at least 0"},
-      {{"--grad-accumulation", "0"}, "--grad-accumulation"},
-      {{"--precision", "fp8"}, "--precision"},
-      {{"--zero", "3"}, "--zero"},
-      {{"--config", "/none.toml"}, "/none.toml"},
-      // Empty values, as of an unset variable.
-      {{"--config", ""}, "--config: the value is empty"},
-      {{"--checkpoint-dir", ""}, "--checkpoint-dir: the value is empty"},
       {{"--checkpoint-dir=", "--zero", "0"}, "--checkpoint-dir: the value is empty"},
-      {{"--init-from", ""}, "--init-from: the value is empty"},
-      {{"--resume-from-python", ""}, "--resume-from-python: the value is empty"},
-      {{"--metrics", ""}, "--metrics: the value is empty"},
-      {{"--sample-log", ""}, "--sample-log: the value is empty"},
-      {{"--tensorboard", ""}, "--tensorboard: the value is empty"},
-      {{"--profile-file", ""}, "--profile-file: the value is empty"},
-      {{"--profile", "1", "--profile-file", "curve", "--metrics", "./curve"},
-       "--profile-file: 'curve' is the file of --metrics"},
-      {{"--profile", "1", "--sample-log", "trace.json"}, "--profile-file: 'trace.json' is the file of --sample-log"},
-      {{"--lr-schedule", "cosine:eta_min=0,eta_min=1"}, "eta_min is given twice"},
   };
   for (const auto& c : kCases) {
     Ranks ranks(2, trainer(c.options));
@@ -86,6 +58,7 @@ TEST(BadInput, APrecisionThatTheGpuLacks) {
   const Words kWays[] = {{"--device", "cuda"}, {"--backend", "nccl"}, {"--backend", "cpu:gloo,cuda:nccl"}};
   for (const Words& way : kWays) {
     for (const auto& c : kCases) {
+      if (&way != kWays && &c != kCases) continue;  // where a GPU is chosen in another way, one precision shows it
       Words words = trainer({"--precision", c.precision});
       words.insert(words.end(), way.begin(), way.end());
       Ranks ranks(2, words, {{"LD_LIBRARY_PATH", FAKE_DRIVER_FOLDER}, {"FAKE_GPU_CAPABILITY", c.capability}});

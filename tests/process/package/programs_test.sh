@@ -22,10 +22,14 @@ for program in "${@:2}"; do
       /^  -[^ ]+( [^ ]+)? *$/ { name = $1 }
       END { print name }' <<<"$help")
     [[ -z $bare ]] || fail "$name $command --help has no text for $bare"
-    while read -r option; do
+    mapfile -t options < <(sed -n 's/^  \(-h,\)\?\(--[a-z0-9-]*\).*/\2/p' <<<"$help")
+    ((${#options[@]})) || fail "$name $command --help lists no option"
+    # CommandLine.SuggestsTheNearestOption tries all of the trainer, which loads libtorch at each start.
+    [[ $name != trainer ]] || options=("${options[@]:0:3}" "${options[@]: -3}")
+    for option in "${options[@]}"; do
       message=$("$program" $command "${option}x" 2>&1) && fail "$name $command ${option}x is taken"
       [[ $message == *"unknown option '${option}x'; did you mean '$option'?"* && $message != *$'\n'* ]] ||
         fail "$name $command ${option}x: $message"
-    done < <(sed -n 's/^  \(-h,\)\?\(--[a-z0-9-]*\).*/\2/p' <<<"$help")
+    done
   done
 done

@@ -246,6 +246,51 @@ TEST(CommandLine, ShownOptionsAreAlsoInCheckpoints) {
   EXPECT_FALSE(options.shown().contains("metrics"));
 }
 
+TEST(CommandLine, RejectsOptions) {
+  const struct {
+    std::vector<std::string> words;
+    std::string expected;
+  } kCases[] = {
+      {{"--bogus"}, "--bogus"},
+      {{"--backend", "cpu:"}, "'cpu:' is not DEVICE:NAME"},
+      {{"--device", "tpu"}, "--device"},
+      {{"--device", "cpu", "--backend", "nccl"}, "--backend: nccl needs a GPU: give --device cuda"},
+      {{"--batch-size", "0"}, "--batch-size"},
+      {{"--epochs", "-1"}, "--epochs"},
+      {{"--lr", "fast"}, "'fast': expected a number"},
+      {{"--lr", "nan"}, "'nan': expected a number"},
+      {{"--task", "texts"}, "--task"},
+      {{"--order", "random"}, "--order"},
+      {{"--optimizer", "lion"}, "--optimizer"},
+      {{"--lr-schedule", "linear"}, "--lr-schedule: 'linear': expected one of constant, step,"},
+      {{"--lr-schedule", "step:size=3"}, "'size' is not a key of step; expected step_size, gamma"},
+      {{"--lr-schedule", "plateau"}, "give --eval-every"},
+      {{"--clip-norm", "-1"}, "'-1': expected a number of at least 0"},
+      {{"--grad-accumulation", "0"}, "--grad-accumulation"},
+      {{"--precision", "fp8"}, "--precision"},
+      {{"--zero", "3"}, "--zero"},
+      // Empty values, as of an unset variable.
+      {{"--config", ""}, "--config: the value is empty"},
+      {{"--checkpoint-dir", ""}, "--checkpoint-dir: the value is empty"},
+      {{"--checkpoint-dir=", "--zero", "0"}, "--checkpoint-dir: the value is empty"},
+      {{"--init-from", ""}, "--init-from: the value is empty"},
+      {{"--resume-from-python", ""}, "--resume-from-python: the value is empty"},
+      {{"--metrics", ""}, "--metrics: the value is empty"},
+      {{"--sample-log", ""}, "--sample-log: the value is empty"},
+      {{"--tensorboard", ""}, "--tensorboard: the value is empty"},
+      {{"--profile-file", ""}, "--profile-file: the value is empty"},
+      {{"--profile", "1", "--profile-file", "curve", "--metrics", "./curve"},
+       "--profile-file: 'curve' is the file of --metrics"},
+      {{"--profile", "1", "--sample-log", "trace.json"}, "--profile-file: 'trace.json' is the file of --sample-log"},
+      {{"--lr-schedule", "cosine:eta_min=0,eta_min=1"}, "eta_min is given twice"},
+  };
+  for (const auto& [words, expected] : kCases) {
+    const std::string error = complaint(words);
+    EXPECT_NE(error.find(expected), std::string::npos) << "'" << error << "', expected '" << expected << "'";
+    EXPECT_EQ(error.find('\n'), std::string::npos) << error;
+  }
+}
+
 TEST(CommandLine, RejectsConflictingOptions) {
   EXPECT_EQ(complaint({"--cudnn-benchmark", "--deterministic"}),
             "--cudnn-benchmark: the fastest algorithm may differ from run to run: leave out this or --deterministic "
