@@ -180,6 +180,9 @@ TEST_F(ConfigFile, ErrorsNameFileAndLine) {
       {"lr = [0.1, 0.2]\n", 1, "lr: expected one value, not a list"},
       {"lr = 1979-05-27\n", 1, "'lr': expected a number, true, false, a quoted string, or a list of these"},
       {"quiet = 'maybe'\n", 1, "quiet: 'maybe': expected true or false"},
+      {"deterministic = 7\n", 1, "deterministic: '7': expected true or false"},
+      {"taks = 'text'\n", 1, "unknown key 'taks'; did you mean 'task'?"},
+      {"a\x01\xff\n", 1, "'a\\x01\\xff': Encountered invalid utf-8"},
   };
   for (const auto& [text, line, expected] : kCases) {
     const std::string errors = complaint_of(text);
@@ -283,6 +286,15 @@ TEST(CommandLine, RejectsOptions) {
        "--profile-file: 'curve' is the file of --metrics"},
       {{"--profile", "1", "--sample-log", "trace.json"}, "--profile-file: 'trace.json' is the file of --sample-log"},
       {{"--lr-schedule", "cosine:eta_min=0,eta_min=1"}, "eta_min is given twice"},
+      {{"--lr-schedule", "cosin"}, "did you mean 'cosine'?"},
+      {{"--epoch", "3"}, "did you mean '--epochs'?"},
+      {{"--seed", "-1"}, "--seed"},
+      {{"--data", ""}, "--data"},
+      {{"--early-stop", "2"}, "--eval-every"},
+      {{"--generate", ""}, "--generate: the value is empty"},
+      {{"--predict", ""}, "--predict: the value is empty"},
+      {{"--timeout", "nan"}, "--timeout: 'nan'"},
+      {{"--deterministic=perhaps"}, "--deterministic: 'perhaps': expected true or false"},
   };
   for (const auto& [words, expected] : kCases) {
     const std::string error = complaint(words);
