@@ -20,7 +20,8 @@ ln -s "$BUILD_DIR" "$work/tree/build"
 srun() { on_login srun "$@"; }
 sbatch() { on_login sbatch "$@"; }
 mpirun() { timeout "$limit" mpirun "$@"; }
-export CMAKE_BUILD_PARALLEL_LEVEL=2
+export CMAKE_BUILD_PARALLEL_LEVEL=2 CMAKE_BUILD_TYPE=None  # compiles without optimization
+export OMP_NUM_THREADS=1  # the cluster has more CPUs than this machine, and threads that wait for one take another's
 # scripts/setup installs no make: the commands must work without.
 mkdir "$work/bin"
 printf '#!/bin/sh\necho "make is not installed" >&2\nexit 127\n' | tee "$work/bin/make" >"$work/bin/gmake"

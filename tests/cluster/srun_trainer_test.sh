@@ -2,6 +2,7 @@
 # The trainer learns under srun on even, uneven and single-node steps, with the plugin and without it.
 source "$(dirname "$0")/case.sh"
 limit=120
+export OMP_NUM_THREADS=1  # the cluster has more CPUs than this machine, and threads that wait for one take another's
 trainer="$BUILD_DIR/bin/trainer"
 
 learns() {  # learns NAME BATCH_SIZE SRUN_ARGUMENTS...
