@@ -85,7 +85,7 @@ def pack(target, build):
     torch = torch_folder(libraries)
     needed, version = libraries_to_pack(libraries, torch), torch_version(torch)
     try:
-        with tarfile.open(target, "w:gz") as archive, tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(target, "w:gz", compresslevel=6) as archive, tempfile.TemporaryDirectory() as folder:
             for name, program in zip(PROGRAMS, programs):
                 archive.add(stripped(program, folder), f"gpu_check/build/{name}")
             for name, path in needed.items():

@@ -59,7 +59,7 @@ def lost_rank_ends_the_job(jobs, steps):
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "metrics.jsonl"
             lost = jobs.lose_last_rank(
-                [*jobs.trainer("digits"), *TASKS[0][2], "--epochs", 1_000_000, "--metrics", file],
+                [*jobs.trainer("digits"), *jobs.sized("digits", TASKS[0][2]), "--epochs", 1_000_000, "--metrics", file],
                 number, lambda: file.exists() and len(file.read_text().splitlines()) >= 20, SOON_S)
         return judge(lost, f"rank {last}")
 

@@ -134,7 +134,8 @@ constexpr std::size_t kSteps = 40;
 // Both initialise by themselves: the same seed gives the same weights.
 void expect_same_losses(const std::vector<Training>& trainings) {
   TemporaryFolder folder;
-  const Words shared = {"--max-steps", std::to_string(kSteps), "--seed", "3", "--lr-schedule", "constant", "--warmup-steps", "0"};
+  const Words shared = {"--max-steps", std::to_string(kSteps), "--seed", "3", "--lr-schedule",
+                        "constant",    "--warmup-steps",       "0"};
   const auto metrics = [&](std::size_t i, const std::string& whose) {
     return Words{"--metrics", folder / (std::to_string(i) + whose)};
   };
@@ -172,19 +173,9 @@ TEST(Equality, GptLossesArePythonsBitForBit) {
   if (python().empty()) GTEST_SKIP() << "no .venv with torch: run scripts/setup";
   TemporaryFolder folder;
   folder.write("text.txt", beginning_of(SOURCE_DIR "/data/text/pentateuch.txt", 50'000));  // evaluated in a moment
-  const Words gpt = {"--data",
-                     folder / "text.txt",
-                     "--batch-size",
-                     "4",
-                     "--optimizer",
-                     "adamw",
-                     "--lr",
-                     "0.001",
-                     "--weight-decay",
-                     "0.1",
-                     "--no-decay-1d",
-                     "--clip-norm",
-                     "1"};
+  const Words gpt = {
+      "--data", folder / "text.txt", "--batch-size", "4", "--optimizer", "adamw", "--lr", "0.001", "--weight-decay",
+      "0.1",    "--no-decay-1d",     "--clip-norm",  "1"};
   const std::string model = "gpt:layers=2,heads=2,width=64,context=32", with_dropout = model + ",dropout=0.1";
   const Words kModels[] = {{"--model", model},
                            {"--model", with_dropout, "--precision", "bf16", "--grad-accumulation", "2"},

@@ -9,6 +9,7 @@ DIFFERENT and look as it says there; docs/use/run.md has the same list for peopl
 import os
 import pathlib
 import re
+import runpy
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import tempfile
 
 os.environ["LOGLEVEL"] = "ERROR"  # read when torch is imported: torchrun's banner about OMP_NUM_THREADS
 
+import torch  # noqa: E402
 import torch.distributed.run as torchrun  # noqa: E402
 from compare_environments import UNSET, differences, environments  # noqa: E402
 
@@ -70,13 +72,14 @@ def wait_for_torchrun(child):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def start_torchrun(line, variables, folder="."):
+def start_torchrun(line, variables, folder=".", prepare=lambda: None):
     child = os.fork()
     if child == 0:
         code = 1
         try:
             os.environ.update(variables)
             os.chdir(folder)
+            prepare()
             torchrun.main(line)
             code = 0
         except SystemExit as end:
@@ -85,6 +88,24 @@ def start_torchrun(line, variables, folder="."):
             sys.stderr.flush()
             os._exit(code)
     return child
+
+
+def fork_workers():
+    """From now on torchrun's agent forks its workers, which have imported torch then; it else starts Python for each.
+    """
+    config_from_args = torchrun.config_from_args
+    import torch._dynamo  # noqa: F401  a worker's first optimizer imports it
+
+    def run_script(_, script, *arguments):
+        sys.argv = [script, *arguments]
+        torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+        runpy.run_path(script, run_name="__main__")
+
+    def forking(args):
+        config, _, words = config_from_args(args)
+        config.start_method = "fork"
+        return config, run_script, words
+    torchrun.config_from_args = forking
 
 
 def run_ours(program, line, variables, folder="."):
@@ -132,12 +153,13 @@ def of_each_kind(program, folder):
     (folder / "script.py").write_text(SCRIPT)
     for kind, words in {"name": ["script.py"], "module": ["-m", "script"], "path": ["--run-path", folder / "script.py"],
                         "launch": ["--use-env", "script.py"]}.items():
-        line = ["--standalone", "--nproc-per-node=2", *map(str, words), "--lr", "0.1", "a b"]
+        workers = 1 if kind == "path" else 2  # with --run-path each imports torch
+        line = ["--standalone", f"--nproc-per-node={workers}", *map(str, words), "--lr", "0.1", "a b"]
         their_line = [word for word in line if word != "--use-env"]
         codes = (run_torchrun(their_line, {"FOLDER": f"torchrun-{kind}"}, folder),
                  run_ours(program, line, {"FOLDER": f"ours-{kind}", "PYTHON_EXEC": sys.executable}, folder))
         texts = [[path.read_text() if path.exists() else None for path in
-                  (folder / f"{name}-{kind}.{rank}" for rank in range(2))] for name in ("torchrun", "ours")]
+                  (folder / f"{name}-{kind}.{rank}" for rank in range(workers))] for name in ("torchrun", "ours")]
         if codes != (0, 0) or texts[0] != texts[1] or None in texts[0]:
             yield f"by {kind}: exit codes {codes}; the code sees {texts[0]} under torchrun, {texts[1]} here"
 
@@ -146,7 +168,9 @@ def of_a_training(program, folder):
     """An unmodified script forms its group by env://, and trains to the same bits."""
     script = str(pathlib.Path(__file__).resolve().parent.parent / "programs/agent_worker.py")
     results = []
-    for name, run in (("torchrun", run_torchrun), ("ours", lambda *words: run_ours(program, *words))):
+    def run_theirs(*words):
+        return wait_for_torchrun(start_torchrun(*words, prepare=fork_workers))
+    for name, run in (("torchrun", run_theirs), ("ours", lambda *words: run_ours(program, *words))):
         (folder / name).mkdir()
         code = run(["--standalone", "--nproc-per-node=2", script, str(folder / name), "7"],
                    {"PYTHON_EXEC": sys.executable, "OMP_NUM_THREADS": "1"})

@@ -11,7 +11,6 @@ use, or where any node of the machine has none, and we leave that node out.
 
 import builtins
 import os
-import pathlib
 import random
 import subprocess
 import sys
@@ -32,7 +31,7 @@ class Machine:
     """Sockets, nodes, caches and cores in even parts; CPU n and CPU n + cores share core n where there is SMT."""
 
     def __init__(self, sockets=1, nodes=1, caches=1, cores=4, threads=1, gpus=(0,), allowed=None, cores_of_node=None):
-        self.gpus, self.files = list(gpus), {}
+        self.gpus, self.files, self.links = list(gpus), {}, {}
         per_node = cores_of_node or [cores] * (sockets * nodes)
         total = sum(per_node)
         self.cpus_of_node, first = [], 0
@@ -64,28 +63,37 @@ class Machine:
             siblings = {core + total * thread for thread in range(threads)}
             sharing = {cpu for cpu in cpus if self.cache(cpu % total - cores[0], cores, caches)
                        == self.cache(position, cores, caches)}
-            for cpu in siblings:
-                self.describe_cpu(f"sys/devices/system/cpu/cpu{cpu}", socket, siblings, sharing)
+            self.describe_core(core, socket, siblings, sharing)
 
     @staticmethod
     def cache(position, cores, caches):
         return position * caches // len(cores)
 
-    def describe_cpu(self, folder, socket, siblings, sharing):
+    def describe_core(self, core, socket, siblings, sharing):
+        """Folders with the same files are links, to save time: of a core's other CPUs, of a cache that cores share."""
+        folder, first = f"sys/devices/system/cpu/cpu{core}", min(sharing)
+        self.links |= {f"sys/devices/system/cpu/cpu{cpu}": f"cpu{core}" for cpu in siblings - {core}}
         self.write(f"{folder}/topology/physical_package_id", socket)
         self.write(f"{folder}/topology/thread_siblings_list", ranges(siblings))
         levels = (("Data", 1, siblings), ("Instruction", 1, siblings), ("Unified", 2, siblings),
                   ("Unified", 3, sharing))
         for index, (kind, level, shared) in enumerate(levels):
+            if level == 3 and core != first:
+                self.links[f"{folder}/cache/index{index}"] = f"../../cpu{first}/cache/index{index}"
+                continue
             self.write(f"{folder}/cache/index{index}/type", kind)
             self.write(f"{folder}/cache/index{index}/level", level)
             self.write(f"{folder}/cache/index{index}/shared_cpu_list", ranges(shared))
 
     def write_to(self, root):
+        for folder in dict.fromkeys(path.rpartition("/")[0] for path in self.files):
+            os.makedirs(f"{root}/{folder}", exist_ok=True)
         for path, text in self.files.items():
-            file = pathlib.Path(root, path)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text)
+            file = os.open(f"{root}/{path}", os.O_WRONLY | os.O_CREAT | os.O_EXCL)  # half the time of open()
+            os.write(file, text.encode())
+            os.close(file)
+        for link, target in self.links.items():
+            os.symlink(target, f"{root}/{link}")
 
 
 MACHINES = {
@@ -189,7 +197,8 @@ def compare(program, name, settings):
 
 def main():
     program = sys.argv[1]
-    count, seed = (int(word) for word in (sys.argv[2:] + ["100", "1"][len(sys.argv[2:]):])[:2])
+    usual = ["100" if "TORCHBRIDGE_COMPLETE" in os.environ else "60", "1"]
+    count, seed = (int(word) for word in (sys.argv[2:] + usual[len(sys.argv[2:]):])[:2])
     rng = random.Random(seed)
     machines = dict(MACHINES) | {f"random {i}": random_machine(rng) for i in range(count)}
     results = [compare(program, name, settings) for name, settings in machines.items()]

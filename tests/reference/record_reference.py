@@ -14,8 +14,14 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 
-from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+os.environ["LOGLEVEL"] = "ERROR"  # read when torch is imported
+
+import torch.distributed.run as torchrun  # noqa: E402
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure  # noqa: E402
+
+CLOCK_REALTIME_COARSE = 5  # that of time(2), some milliseconds behind time.time()
 
 # way to fail: wait status as torch has it, the message's begin, what its callstack has
 CASES = {
@@ -39,7 +45,7 @@ def check_file(program, how, folder):
     """Runs it, and reads its error file as torchrun does."""
     code, message, stack = CASES[how]
     file = str(folder / f"{how}.json")
-    started = int(time.time())
+    started = int(time.clock_gettime(CLOCK_REALTIME_COARSE))
     process = subprocess.run([program, how], env=os.environ | {"TORCHELASTIC_ERROR_FILE": file}, timeout=30,
                              stderr=subprocess.DEVNULL)
     failure = ProcessFailure(local_rank=0, pid=1, exitcode=process.returncode, error_file=file)
@@ -56,15 +62,31 @@ def check_file(program, how, folder):
         fail(f"{how}: it failed at {failure.timestamp}, expected {started} or some seconds later")
 
 
+def run_torchrun(line):
+    """Its stderr; in a fork of this process, which has imported torch."""
+    with tempfile.TemporaryFile("w+") as errors:
+        child = os.fork()
+        if child == 0:
+            try:
+                os.dup2(errors.fileno(), 2)
+                torchrun.main(line)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(0)
+        os.waitpid(child, 0)
+        errors.seek(0)
+        return errors.read()
+
+
 def check_torchrun(program, how):
     code, message, stack = CASES[how]
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1", "--no-python",
-               program, how]
-    started = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    report = started.stderr.partition("Root Cause (first observed failure):\n")[2]
+    errors = run_torchrun(["--standalone", "--nproc-per-node", "1", "--no-python", program, how])
+    report = errors.partition("Root Cause (first observed failure):\n")[2]
     line = re.search(r"^  exitcode  : (-?\d+) ", report, re.MULTILINE)
     if not line or int(line[1]) != code:
-        fail(f"torchrun: {how}: no exit code {code}: {started.stderr}")
+        fail(f"torchrun: {how}: no exit code {code}: {errors}")
     traceback = report.partition("  traceback : ")[2]
     if not traceback.startswith(message.replace("\n", "\n  ")) or not re.search(stack, traceback):
         fail(f"torchrun: {how}: its root cause is not {message!r} with {stack!r}: {report}")

@@ -1,4 +1,4 @@
-"""Python programs over torchbridge under mpirun: one part an argument. Each rank prints one line where all is well."""
+"""Python programs over torchbridge under mpirun: the one of the argument. Each rank prints lines where all is well."""
 import datetime
 import hashlib
 import os
@@ -49,11 +49,11 @@ def collectives():
     dist.recv(received)  # from any source
     work.wait()
     assert received.item() == (rank - 1) % size
-    odd = dist.new_group([r for r in range(size) if r % 2])
-    if rank % 2:
-        mine = torch.tensor([rank])
-        dist.all_reduce(mine, group=odd)
-        assert mine.item() == sum(range(1, size, 2))
+    even = dist.new_group([r for r in range(size) if r % 2 == 0])
+    if rank % 2 == 0:
+        mine = torch.tensor([rank + 1])
+        dist.all_reduce(mine, group=even)
+        assert mine.item() == sum(range(1, size + 1, 2))
     future = dist.all_reduce(torch.ones(1), async_op=True).get_future().then(lambda f: f.value()[0].item() * 10)
     assert future.wait() == size * 10
     try:
@@ -75,7 +75,7 @@ def ddp():
 
 def init_method():
     """One group after the other, each with one of the URLs."""
-    for url in sys.argv[2:]:
+    for url in ("mpi://", "pmix://?wait=30", "mpi://?world_size=3&port=20000-21000"):
         dist.init_process_group("gloo", init_method=url, timeout=datetime.timedelta(seconds=60))
         total = torch.tensor([10 ** dist.get_rank()])  # the sum shows which rank is missing
         dist.all_reduce(total)
@@ -85,9 +85,10 @@ def init_method():
 
 def rejected():
     """Each URL's error."""
-    for url in sys.argv[2:]:
+    for url in ("slurm://", "mpi://?colour=blue", "mpi://?world_size=4"):
         try:
             dist.init_process_group("gloo", init_method=url)
+            raise AssertionError(f"{url} went through")
         except (RuntimeError, ValueError) as error:
             os.write(1, f"{error}\n".encode())
 
@@ -102,14 +103,19 @@ def failing():
     dist.all_reduce(torch.ones(1))
 
 
-def ending():
-    # Directly after a collective on a tensor of Python's: the interpreter must end without MPI's thread.
+def at_once():
+    """Ends directly after a collective on a tensor of Python's: the interpreter must end without MPI's thread."""
     dist.init_process_group("mpi")
     total = torch.ones(1)
     dist.all_reduce(total)
     report(f"ends with {total.item():.0f}")
-    if sys.argv[2] == "orderly":
-        dist.destroy_process_group()
+
+
+def all_in_turn():
+    """Ends orderly: ddp() destroys its groups."""
+    rejected()
+    init_method()
+    ddp()
 
 
 def timeouts():
@@ -128,12 +134,14 @@ def timeouts():
 
 
 def killed():
-    """One rank is killed while the others wait for it in a collective."""
-    dist.init_process_group("mpi")
+    """After the timeouts, and in a group of its own, one rank is killed while the other waits for it in a
+    collective."""
+    timeouts()
+    group = dist.new_group(range(2), timeout=datetime.timedelta(seconds=90))
     if dist.get_rank() == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    dist.all_reduce(torch.ones(1))
+    dist.all_reduce(torch.ones(1), group=group)
 
 
-CASES = (ddp, init_method, rejected, failing, ending, timeouts, killed)
+CASES = (all_in_turn, at_once, failing, killed)
 {case.__name__: case for case in CASES}[sys.argv[1]]()
