@@ -100,7 +100,7 @@ jobs=()
 by_hand n0 unshare --mount sh -c 'mount --bind "$0" /etc/hosts; exec "$@"' "$work/hosts" & jobs+=($!)
 by_hand n1 & jobs+=($!)
 by_hand n2 & jobs+=($!)
-wait_for 30 test -e "$work/ranks/2.of.3"
+wait_for 30 test -s "$work/ranks/2.of.3"
 [[ $(cat "$work/ranks/2.of.3") == "$address" ]] || fail "MASTER_ADDR is $(cat "$work/ranks/2.of.3")"
 on_node n0 ip link set eth0 down
 wait_for 30 grep -q 'is lost: it sent nothing for 2 s' "$work/error.n0"
