@@ -1,4 +1,5 @@
-"""Python programs over torchbridge under mpirun: the one of the argument. Each rank prints lines where all is well."""
+"""Python programs over torchbridge under mpirun: the function that the first argument names. Each rank prints lines
+where all is well."""
 import datetime
 import hashlib
 import os
@@ -73,9 +74,9 @@ def ddp():
         dist.destroy_process_group()
 
 
-def init_method():
+def init_method(*urls):
     """One group after the other, each with one of the URLs."""
-    for url in ("mpi://", "pmix://?wait=30", "mpi://?world_size=3&port=20000-21000"):
+    for url in urls:
         dist.init_process_group("gloo", init_method=url, timeout=datetime.timedelta(seconds=60))
         total = torch.tensor([10 ** dist.get_rank()])  # the sum shows which rank is missing
         dist.all_reduce(total)
@@ -114,7 +115,7 @@ def at_once():
 def all_in_turn():
     """Ends orderly: ddp() destroys its groups."""
     rejected()
-    init_method()
+    init_method("mpi://", "pmix://?wait=30", "mpi://?world_size=3&port=20000-21000")
     ddp()
 
 
@@ -143,5 +144,5 @@ def killed():
     dist.all_reduce(torch.ones(1), group=group)
 
 
-CASES = (all_in_turn, at_once, failing, killed)
-{case.__name__: case for case in CASES}[sys.argv[1]]()
+CASES = (all_in_turn, at_once, failing, init_method, killed)
+{case.__name__: case for case in CASES}[sys.argv[1]](*sys.argv[2:])
