@@ -17,14 +17,15 @@ namespace torchbridge {
 
 void end_step(const EnvMap& environment) {
   constexpr int kManyNodes = 1000;
-  constexpr std::chrono::milliseconds kExitDelay{2000}, kExitDelayUnderMpirun{500};
+  constexpr std::chrono::milliseconds kStartSpread{500}, kExitDelay{2000}, kExitDelayUnderMpirun{500};
   if (is_mpirun(environment)) return std::this_thread::sleep_for(kExitDelayUnderMpirun);
   if (!detect_slurm(environment)) return;
   const auto facts = read_slurm(environment);
   if (!facts || facts->world_size == 1) return;
   const int longest_ms = std::min<int>(2000, 2000 * (static_cast<int>(facts->nodes.size()) - 1) / kManyNodes);
   std::random_device random;
-  std::this_thread::sleep_for(std::chrono::milliseconds(std::uniform_int_distribution(0, longest_ms)(random)));
+  std::this_thread::sleep_for(kStartSpread +
+                              std::chrono::milliseconds(std::uniform_int_distribution(0, longest_ms)(random)));
 
   std::string step = facts->job_id + "." + facts->step_id;
   std::string name = "scancel", quiet = "--quiet";

@@ -6,10 +6,10 @@
 namespace torchbridge {
 
 // Runs Slurm's scancel for the step where `environment` is that of a task of srun with other tasks. Does nothing where
-// there is no scancel, and for ranks of mpirun, which ends them itself. In a step of many nodes it waits a random time
-// of up to two seconds before, as many nodes may fail in the same instant. Then waits until Slurm ends this process
-// with the others, at most two seconds: while this process lives, tasks of this node with the same error do not report
-// it.
+// there is no scancel, and for ranks of mpirun, which ends them itself. Before, it waits half a second: while this
+// process lives, tasks of this node with the same error do not report it, and tasks that start later than this one may
+// be killed later too. In a step of many nodes it waits a random time of up to two seconds more, as many nodes may fail
+// in the same instant. Then waits until Slurm ends this process with the others, at most two seconds.
 void end_step(const EnvMap& environment);
 
 }  // namespace torchbridge

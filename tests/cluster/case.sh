@@ -88,7 +88,7 @@ from_login_with() {
 with_slurmstepd() {
   local slurmstepd
   slurmstepd=$(readlink -f "$(PATH=$PATH:/usr/sbin type -P slurmstepd)")
-  cp "$slurmstepd" "$work/slurmstepd"
+  cp --remove-destination "$slurmstepd" "$work/slurmstepd"  # the one before may still run
   printf '#!/bin/sh\nexec %s %s "$@"\n' "$2" "$work/slurmstepd" >"$work/wrapper"
   chmod 755 "$work" "$work/wrapper"
   with_file "$1" "$slurmstepd" "$work/wrapper"
