@@ -77,12 +77,12 @@ std::string rank0_node_address(const SharedTaskTable& table, const EnvMap& envir
                                RankRule ranks) {
   const auto ask = [&]() -> Result<std::string> {
     const auto map = task_map_of(facts);
-    const auto node = map ? master_node_of(facts, *map, ranks) : map.error();
-    if (!node) return node.error();
-    auto address = address_of_node(facts.nodes[*node]);
+    const auto rank0_node = map ? master_node_of(facts, *map, ranks) : map.error();
+    if (!rank0_node) return rank0_node.error();
+    auto address = address_of_node(facts.nodes[*rank0_node]);
     if (address) return address;
     wait_random_delay(environment);
-    return node_addr_of(facts.nodes[*node]);
+    return node_addr_of(facts.nodes[*rank0_node]);
   };
   const auto address = table.ask_once(SharedTaskTable::kAddress, ask);
   return address ? *address : std::string();
