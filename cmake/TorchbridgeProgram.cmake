@@ -5,6 +5,13 @@ set(TORCHBRIDGE_TENSORS_HEADERS <ATen/core/Tensor.h> <algorithm> <chrono> <funct
 set(TORCHBRIDGE_DISTRIBUTED_HEADERS ${TORCHBRIDGE_TENSORS_HEADERS}
   <torch/csrc/distributed/c10d/ProcessGroup.hpp> <torch/nn/modules/linear.h>)
 
+# A program of the tree with the precompiled headers of the library, which require its flags: -fPIC instead of -fPIE.
+function(torchbridge_precompile_program name)
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${name} PRIVATE -fPIC)
+  target_precompile_headers(${name} REUSE_FROM torchbridge_train_rendezvous)
+endfunction()
+
 # torchbridge_torch_program(NAME SOURCES...): a program that links torchbridge::train and finds libtorch at run time,
 # also when it is installed. libtorch's headers are precompiled: in the tree once for all programs, elsewhere for each
 # program of more than one source.
@@ -17,10 +24,7 @@ function(torchbridge_torch_program name)
   endif()
   list(LENGTH ARGN sources)
   if(TARGET torchbridge_train_rendezvous)
-    # The precompiled headers of the library require its flags: -fPIC instead of -fPIE.
-    set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-    target_compile_options(${name} PRIVATE -fPIC)
-    target_precompile_headers(${name} REUSE_FROM torchbridge_train_rendezvous)
+    torchbridge_precompile_program(${name})
   elseif(sources GREATER 1)
     target_precompile_headers(${name} PRIVATE ${TORCHBRIDGE_DISTRIBUTED_HEADERS})
   endif()
