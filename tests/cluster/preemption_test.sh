@@ -29,8 +29,12 @@ newest() {
 }
 has_passed() { (($(newest "$1") > $2)); }
 field() { on_login scontrol show job "$1" --oneliner | sed -n "s/.* $2=\([^ ]*\).*/\1/p"; }
-# runs JOB RESTARTS
-runs() { on_login scontrol show job "$1" --oneliner | grep -q " JobState=RUNNING .* Restarts=$2 "; }
+# runs JOB RESTARTS: it runs, started again as often or more often. A run may last for seconds only.
+runs() {
+  local restarts
+  restarts=$(on_login scontrol show job "$1" --oneliner | sed -n 's/.* JobState=RUNNING .* Restarts=\([0-9]*\) .*/\1/p')
+  ((${restarts:--1} >= $2))
+}
 nodes_of() { on_login scontrol show hostnames "$(field "$1" NodeList)"; }
 
 # disturb NAME JOB COMMAND...: runs the command during training; then the job must start again.

@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "bridge/base/env_map.h"
+#include "tests/support/fork_server.h"
 #include "tests/support/process_state.h"
 
 namespace {
@@ -45,6 +46,10 @@ Process::Process(const Words& command, const Variables& variables, const std::fi
     if (!is_about_a_job(name) && !variables.contains(name)) environment.push_back(name + "=" + value);
   }
   for (const auto& [name, value] : variables) environment.push_back(name + "=" + value);
+#ifdef FORK_SERVER_LIBRARY
+  pid_ = fork_server::start(command, environment, output_);
+  if (pid_ > 0) return;
+#endif
   const auto pointers = [](const Words& words) {
     std::vector<char*> list;
     for (const std::string& word : words) list.push_back(const_cast<char*>(word.c_str()));
