@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the commands of docs/use/new_model.md: install, copy, another model, build, srun, mpirun, sbatch.
 source "$(dirname "$0")/case.sh"
+source "$SOURCE_DIR/tests/support/ccache.sh"
 limit=150
 page=$SOURCE_DIR/docs/use/new_model.md
 grep -q '^TORCHBRIDGE_SANITIZE:STRING=$' "$BUILD_DIR/CMakeCache.txt" ||
@@ -11,8 +12,9 @@ blocks() { sed -n "/^\`\`\`$1\$/,/^\`\`\`\$/{/^\`\`\`/d;p}" "$page"; }
 
 # As for a user: ~ is a folder of this test, the current folder is the source tree, and srun and sbatch are the
 # cluster's.
-export HOME=$work/home
-mkdir "$HOME" "$work/tree"
+export HOME=$BUILD_DIR/tests/new_model  # each time the same, so that ccache has what it compiled the time before
+rm -rf "$HOME"
+mkdir -p "$HOME" "$work/tree"
 for entry in "$SOURCE_DIR"/*; do
   [[ $(basename "$entry") == build* ]] || ln -s "$entry" "$work/tree/"
 done
@@ -21,6 +23,7 @@ srun() { on_login srun "$@"; }
 sbatch() { on_login sbatch "$@"; }
 mpirun() { timeout "$limit" mpirun "$@"; }
 export CMAKE_BUILD_PARALLEL_LEVEL=2 CMAKE_BUILD_TYPE=None  # compiles without optimization
+use_ccache
 export OMP_NUM_THREADS=1  # the cluster has more CPUs than this machine, and threads that wait for one take another's
 # scripts/setup installs no make: the commands must work without.
 mkdir "$work/bin"
