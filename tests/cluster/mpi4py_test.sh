@@ -35,14 +35,14 @@ os.write(1, f"{' '.join(position)} torch {totals['torch']} mpi {totals['mpi']}\n
 dist.destroy_process_group()
 PY
 
-expect "0/4 node 0 0/4 torch 1111 mpi 1111
-1/4 node 0 1/4 torch 1111 mpi 1111
-2/4 node 0 2/4 torch 1111 mpi 1111
-3/4 node 0 3/4 torch 1111 mpi 1111" timeout "$limit" mpirun --oversubscribe -np 4 \
+expect "0/2 node 0 0/2 torch 11 mpi 11
+1/2 node 0 1/2 torch 11 mpi 11" timeout "$limit" mpirun --oversubscribe -np 2 \
   "$torchbridge" exec -- "$python" "$work/both.py" mpi torch
 
 over_two_nodes=(on_node n0 mpirun --mca plm_rsh_agent "$SOURCE_DIR/scripts/cluster/node_sh" --host n0:1,n1:2 -np 3)
-for order in "mpi torch" "torch mpi"; do
+orders=("torch mpi")
+[[ -z ${TORCHBRIDGE_COMPLETE:-} ]] || orders+=("mpi torch")  # each rank imports torch for two seconds
+for order in "${orders[@]}"; do
   expect "0/3 node 0 0/3 torch 111 mpi 111
 1/3 node 1 1/3 torch 111 mpi 111
 2/3 node 1 2/3 torch 111 mpi 111" "${over_two_nodes[@]}" "$torchbridge" exec -- "$python" "$work/both.py" $order

@@ -92,20 +92,27 @@ class Compiler:
     def needs_libtorch(self, path):
         return any("USE_DISTRIBUTED" in flag or "torch/include" in flag for flag in self.flags(path))
 
-    def compile(self, path, syntax_only):
+    def errors_of(self, paths):
+        """Of a unit that includes them, as in a unity build: libtorch's precompiled headers take seconds to load."""
+        unit = self.folder / "examples.cpp"
+        unit.write_text("".join(f'#include "{path}"\n' for path in paths))
+        return self.run(unit, max(map(self.flags, paths), key=len), ["-fsyntax-only"])
+
+    def compile(self, path):
         """(object, errors)"""
-        flags = [*self.flags(path)]
+        target = self.folder / path.replace("/", "_").replace(".cpp", ".o")
+        source = self.folder / path if (self.folder / path).exists() else self.root / path
+        return target, self.run(source, self.flags(path), ["-O0", "-o", target, "-c"])
+
+    def run(self, source, flags, last):
+        flags = [*flags]
         for option in ("-o", "-c"):
             at = flags.index(option)
             del flags[at:at + 2]
         flags = [flag.replace(str(self.root), str(self.folder)) if flag.startswith("-D") else flag for flag in flags]
-        source = self.folder / path if (self.folder / path).exists() else self.root / path
-        target = self.folder / path.replace("/", "_").replace(".cpp", ".o")
-        # Other optimization would not fit the precompiled headers.
-        last = ["-fsyntax-only"] if syntax_only else ["-O0", "-o", target, "-c"]
         command = [flags[0], "-iquote", self.folder, *flags[1:], *last, source]
         run = subprocess.run(command, capture_output=True, text=True, cwd=self.build)
-        return target, run.stderr if run.returncode != 0 else ""
+        return run.stderr if run.returncode != 0 else ""
 
     def link(self, paths, objects, program):
         flags = [flag for flag in self.flags(paths[0]) if flag.startswith("-f") and "lto" not in flag]
@@ -119,22 +126,25 @@ class Compiler:
 
 def build(changes, compiler):
     """(errors, remarks)"""
-    errors, remarks, jobs = [], [], []
+    errors, remarks, jobs, with_libtorch = [], [], [], []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for change in changes:
             added = [path for diff in change for path in diff.added if path.endswith(".cpp")]
             if not all(compiler.flags(path) for path in added):
                 remarks.append(f"not compiled, for the build has none of its folder: {added[0]}")
-                continue
-            syntax_only = any(map(compiler.needs_libtorch, added))
-            sources = [path for diff in change for path in diff.paths if path.endswith(".cpp")]
-            paths = added if syntax_only else [*dict.fromkeys(sources), *SUPPORT]
-            jobs.append((paths, syntax_only, [pool.submit(compiler.compile, path, syntax_only) for path in paths]))
-    for number, (paths, syntax_only, futures) in enumerate(jobs):
+            elif any(map(compiler.needs_libtorch, added)):
+                with_libtorch += added
+            else:
+                sources = [path for diff in change for path in diff.paths if path.endswith(".cpp")]
+                paths = [*dict.fromkeys(sources), *SUPPORT]
+                jobs.append((paths, [pool.submit(compiler.compile, path) for path in paths]))
+        if with_libtorch and (error := compiler.errors_of(with_libtorch)):
+            errors.append(f"{', '.join(with_libtorch)} do not compile:\n{error}")
+    for number, (paths, futures) in enumerate(jobs):
         results = [future.result() for future in futures]
         wrong = [f"{path} does not compile:\n{error}" for path, (_, error) in zip(paths, results) if error]
         errors += wrong
-        if wrong or syntax_only:
+        if wrong:
             continue
         if missing := [library for library in LIBRARIES if not (compiler.build / library).exists()]:
             remarks.append(f"not linked, for {missing[0]} is not built")
