@@ -44,7 +44,7 @@ done
 # mpirun ends all ranks when one has failed: one rank reports also where rank 0 starts late, and some ranks end before
 # they can. The delay is short: rank 1 reports in rank 0's place after two seconds, and on busy cores both would.
 expect_error "^trainer: rank [01]: .*--epoch" "$seconds" \
-  on_this_host mpirun -np 1 sh -c "sleep 0.2; exec $trainer --epoch 3" : -np 5 "$trainer" --epoch 3
+  on_this_host mpirun -np 1 sh -c "sleep 0.2; exec $trainer --epoch 3" : -np 2 "$trainer" --epoch 3
 expect_one_line
 
 # An address that is not rank 0's, a name that does not resolve, an agent that does not run, a WORLD_SIZE that is not
