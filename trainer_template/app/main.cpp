@@ -144,7 +144,7 @@ int main(int argc, char** argv) {
         preemption->begin_work();
         seed_generators(options);
         const ExitCode code = train(options, group, *preemption);
-        if (code == ExitCode::kDone) preemption->complete();
+        code == ExitCode::kDone ? preemption->complete() : preemption->stopped();
         return code;
       });
 }

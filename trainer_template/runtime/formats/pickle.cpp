@@ -349,30 +349,34 @@ class PickleMachine {
 
   void push(Value value) { stack_.push_back(std::move(value)); }
 
+  [[noreturn]] static void lacks_value() {
+    throw PickleError{"the file is damaged: an opcode uses a value that is not in it"};
+  }
+
   std::size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
 
   std::vector<Value> top(std::size_t count) {
-    if (stack_.size() - floor() < count) throw PickleError{"an opcode uses a value that does not exist"};
+    if (stack_.size() - floor() < count) lacks_value();
     std::vector<Value> values(stack_.end() - static_cast<std::ptrdiff_t>(count), stack_.end());
     stack_.resize(stack_.size() - count);
     return values;
   }
 
   std::vector<Value> to_mark() {
-    if (marks_.empty()) throw PickleError{"an opcode uses a value that does not exist"};
+    if (marks_.empty()) lacks_value();
     auto values = top(stack_.size() - marks_.back());
     marks_.pop_back();
     return values;
   }
 
   void put_memo(std::uint64_t key) {
-    if (stack_.size() <= floor()) throw PickleError{"an opcode uses a value that does not exist"};
+    if (stack_.size() <= floor()) lacks_value();
     memo_[key] = stack_.back();
   }
 
   void get_memo(std::uint64_t key) {
     const auto found = memo_.find(key);
-    if (found == memo_.end()) throw PickleError{"an opcode uses a value that does not exist"};
+    if (found == memo_.end()) lacks_value();
     push(found->second);
   }
 

@@ -128,11 +128,13 @@ Preemption::Preemption(const PreemptionOptions& options) : options_(options) {
 void Preemption::complete() {
   for (const Known& known : kSignals) ::signal(known.number, SIG_IGN);
   alarm(0);
-  complete_ = true;
+  restores_handlers_ = false;
 }
 
+void Preemption::stopped() { restores_handlers_ = false; }
+
 Preemption::~Preemption() {
-  if (complete_) return;
+  if (!restores_handlers_) return;
   for (std::size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i].number, &prepared.before[i], nullptr);
   alarm(0);
   sigaction(SIGALRM, &prepared.alarm_before, nullptr);

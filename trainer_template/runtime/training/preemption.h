@@ -48,6 +48,11 @@ class Preemption {
   // process is about to end.
   void complete();
 
+  // Call it when the run has stopped before its end: a signal that reaches this rank after it has stopped with the
+  // others does not change its exit code, also after the destructor. The grace time and a second SIGINT still end the
+  // process.
+  void stopped();
+
   // Any thread, at any time. Once true, it stays true. Other ranks may get the request later or never: agree with them
   // before stopping (StopAgreement).
   bool requested() const;
@@ -58,7 +63,7 @@ class Preemption {
 
  private:
   PreemptionOptions options_;
-  bool complete_ = false;
+  bool restores_handlers_ = true;
 };
 
 // kRequeue if a stop leaves a checkpoint, else the exit code of a program that the signal ended.

@@ -128,6 +128,19 @@ TEST(Preemption, SignalsAfterTheEndAreIgnored) {
   EXPECT_EQ(ending, exited(7));
 }
 
+TEST(Preemption, ASignalAfterAStopDoesNotChangeTheExitCode) {
+  const std::string ending = ending_of_child([] {
+    {
+      Preemption preemption({});
+      preemption.begin_work();
+      preemption.stopped();  // at another rank's request
+    }
+    raise(SIGUSR1);
+    _exit(75);
+  });
+  EXPECT_EQ(ending, exited(75));
+}
+
 TEST(Preemption, SignalsThatWereIgnoredStayIgnored) {
   const std::string ending = ending_of_child([] {
     signal(SIGINT, SIG_IGN);  // as a shell does for what it starts in the background
