@@ -85,7 +85,7 @@ int Agent::run() {
 
 void Agent::run_attempt(const Round& round) {
   const AttemptFacts& facts = round.facts;
-  // A coordinator that took the place of another begins to count anew.
+  // A coordinator that took the place of another counts from zero.
   const int number = std::max(round.number, next_number_);
   next_number_ = number + 1;
   if (const auto made = context_.folder.begin_attempt(number, facts.workers); !made) {

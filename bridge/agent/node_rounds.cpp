@@ -87,7 +87,7 @@ void NodeRounds::connect(const Endpoint& coordinator, bool is_first) {
   // A record may name another one by then.
   const auto until =
       after(now, Seconds(times_.keep_alive_interval *
-                         (times_.keep_alive_max_attempt + 2)));  // that of Refused::retry_seconds is shorter
+                         (times_.keep_alive_max_attempt + 2)));  // that of Rejected::retry_seconds is shorter
   client_.emplace(coordinator, join_, now, endpoint_.record ? std::min(until, deadline_) : deadline_, is_first);
 }
 
@@ -176,8 +176,8 @@ void NodeRounds::note_restarts() {
 }
 
 std::vector<int> NodeRounds::helpers() const {
-  const int keeper = endpoint_.record ? endpoint_.record->keeper() : -1;
-  return keeper > 0 ? std::vector<int>{keeper} : std::vector<int>();
+  const int lease_process = endpoint_.record ? endpoint_.record->lease_process() : -1;
+  return lease_process > 0 ? std::vector<int>{lease_process} : std::vector<int>();
 }
 
 void NodeRounds::receive(const AgentMessage& message) {
@@ -286,7 +286,7 @@ bool NodeRounds::pause_before_search() {
 
 bool NodeRounds::can_join_again() const {
   if (end_ || context_.stop_signal != 0 || context_.is_guardian_gone) return false;
-  return client_->is_lost() || (endpoint_.record && !client_->is_refused() && Clock::now() < deadline_);
+  return client_->is_lost() || (endpoint_.record && !client_->is_rejected() && Clock::now() < deadline_);
 }
 
 bool NodeRounds::get_ready() {

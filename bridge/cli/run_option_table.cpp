@@ -105,7 +105,7 @@ Status check_event_handler(RunOptions&, const std::string& text) {
                "and --json-summary FILE have the events"};
 }
 
-Status refuse_logs_specs(RunOptions&, const std::string& text) {
+Status reject_logs_specs(RunOptions&, const std::string& text) {
   return Error{"'" + printable(text) + "': an entry point of Python, and no Python runs here: --log-dir, --redirects " +
                "and --tee say where logs go"};
 }
@@ -147,7 +147,7 @@ constexpr RunOption kOptions[] = {
      .variable = "PET_RDZV_BACKEND",
      .group = kNodes,
      .help = "By what the nodes find each other; c10d: --rdzv-endpoint, static: --master-addr and --node-rank",
-     .difference = "backends of Python packages are refused",
+     .difference = "backends of Python packages are rejected",
      .store = text_stored<&RunOptions::rdzv_backend>},
     {.name = "rdzv-id",
      .metavar = "ID",
@@ -370,14 +370,14 @@ constexpr RunOption kOptions[] = {
      .variable = "PET_EVENT_LOG_HANDLER",
      .group = kOutput,
      .help = "Only null: others are Python's",
-     .difference = "others are refused: no Python runs here",
+     .difference = "others are rejected: no Python runs here",
      .store = check_event_handler},
     {.name = "logs-specs",
      .metavar = "NAME",
      .group = kOutput,
-     .help = "Refused: it names an entry point of Python",
-     .difference = "refused: no Python runs here",
-     .store = refuse_logs_specs},
+     .help = "Rejected: it names an entry point of Python",
+     .difference = "rejected: no Python runs here",
+     .store = reject_logs_specs},
 };
 
 }  // namespace

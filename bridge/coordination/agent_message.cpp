@@ -57,7 +57,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Leave, signal)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Alive, clock, answered_clock)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StatusQuery, run_id)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Welcome, keep_alive_interval, keep_alive_attempts)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Refused, reason, retry_seconds)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Rejected, reason, retry_seconds)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StartRound, round, run_id, node_rank, node_count, first_rank, world_size,
                                    first_local_rank, local_world_size, store, restart_count, max_restarts)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StopWorkers, reason, after_grace)
@@ -73,8 +73,8 @@ namespace {
 
 // In the order of AgentMessage.
 constexpr const char* kKinds[] = {
-    "join",    "ready",       "failed",       "stopping",           "ended",   "leave", "alive", "status?", "welcome",
-    "refused", "start-round", "stop-workers", "begin-exit-barrier", "end-run", "status"};
+    "join",     "ready",       "failed",       "stopping",           "ended",   "leave", "alive", "status?", "welcome",
+    "rejected", "start-round", "stop-workers", "begin-exit-barrier", "end-run", "status"};
 static_assert(std::size(kKinds) == std::variant_size_v<AgentMessage>);
 
 template <std::size_t... kIndex>

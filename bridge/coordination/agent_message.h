@@ -2,7 +2,7 @@
 //
 // An agent sends Join, then Ready for each round that it can take part in, Failed and Ended for the attempt that the
 // round began, Stopping in answer to StopWorkers, and Leave where it was asked to end. The coordinator answers with
-// Welcome or Refused, and sends StartRound, StopWorkers, BeginExitBarrier and EndRun. Both send Alive. `torchbridge
+// Welcome or Rejected, and sends StartRound, StopWorkers, BeginExitBarrier and EndRun. Both send Alive. `torchbridge
 // status` sends StatusQuery and gets RunStatus.
 #pragma once
 
@@ -68,7 +68,7 @@ struct Welcome {
   double keep_alive_interval = 5;  // seconds
   int keep_alive_attempts = 3;     // intervals without a message after which the other side is lost
 };
-struct Refused {
+struct Rejected {
   std::string reason;
   double retry_seconds = 0;  // the reason may pass within this time; 0: it does not
 };
@@ -94,7 +94,7 @@ struct RunStatus {
   std::string json;
 };
 
-using AgentMessage = std::variant<Join, Ready, Failed, Stopping, Ended, Leave, Alive, StatusQuery, Welcome, Refused,
+using AgentMessage = std::variant<Join, Ready, Failed, Stopping, Ended, Leave, Alive, StatusQuery, Welcome, Rejected,
                                   StartRound, StopWorkers, BeginExitBarrier, EndRun, RunStatus>;
 
 // With a newline at the end and none before it. Bytes that are no UTF-8 are replaced.

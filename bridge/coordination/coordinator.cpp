@@ -44,42 +44,47 @@ bool wants_requeue(const WorkerReport& worker) {
 
 Coordinator::Coordinator(CoordinatorRules rules, RunReport report, int restarts, Time now)
     : rules_(std::move(rules)), report_(std::move(report)), restarts_(restarts) {
-  gather(now);
+  wait_for_agents(now);
 }
 
-std::optional<Refused> Coordinator::reason_to_refuse(const Join& join) const {
-  // A node that is gone, and is not yet known to be, may be why there is no place.
+std::optional<Rejected> Coordinator::reason_to_reject(const Join& join) const {
+  // A node that is gone, and is not yet known to be, may be why no node is wanted.
   const double until_lost = rules_.keep_alive.keep_alive_interval * (rules_.keep_alive.keep_alive_attempts + 1);
   if (join.protocol != kAgentProtocol) {
-    return Refused{"its torchbridge speaks protocol " + std::to_string(join.protocol) + ", and that of " +
-                   report_.host + " " + std::to_string(kAgentProtocol) + ": install one version on all nodes"};
+    return Rejected{"its torchbridge speaks protocol " + std::to_string(join.protocol) + ", and that of " +
+                    report_.host + " " + std::to_string(kAgentProtocol) + ": install one version on all nodes"};
   }
   const bool is_possible = join.workers >= 1 && join.workers <= kMaxRanks && join.order >= -1;
-  if (!is_possible) return Refused{"it sent what no agent sends"};
-  if (join.run_id != rules_.run_id) {
-    return Refused{"run '" + printable(rules_.run_id) + "' has this endpoint, and this is run '" +
-                   printable(join.run_id) + "': give one of them another --rdzv-endpoint, or both the same --rdzv-id"};
+  if (!is_possible) {
+    return Rejected{"it has " + std::to_string(join.workers) + " workers and node rank " + std::to_string(join.order) +
+                    ", which no agent of torchbridge sends: check what is started with this --rdzv-endpoint"};
   }
-  if (phase_ == Phase::kEnded) return Refused{"the run '" + printable(rules_.run_id) + "' has ended"};
+  if (join.run_id != rules_.run_id) {
+    return Rejected{"run '" + printable(rules_.run_id) + "' has this endpoint, and this is run '" +
+                    printable(join.run_id) + "': give one of them another --rdzv-endpoint, or both the same --rdzv-id"};
+  }
+  if (phase_ == Phase::kEnded)
+    return Rejected{"the run '" + printable(rules_.run_id) + "' has ended: for another run give another --rdzv-id"};
   if (join.shape != rules_.shape) {
-    return Refused{"it was given " + text_of(join.shape) + ", and " + report_.host + " " + text_of(rules_.shape) +
-                   ": give all nodes the same"};
+    return Rejected{"it was given " + text_of(join.shape) + ", and " + report_.host + " " + text_of(rules_.shape) +
+                    ": give all nodes the same"};
   }
   if (const auto same = by_order_.find(join.order); same != by_order_.end()) {
-    return Refused{"node rank " + std::to_string(join.order) + " is that of " + name_of(members_.at(same->second).join),
-                   until_lost};
+    return Rejected{"node rank " + std::to_string(join.order) + " is that of " +
+                        name_of(members_.at(same->second).join) + ": give each node another --node-rank",
+                    until_lost};
   }
   if (static_cast<int>(members_.size()) >= rules_.shape.max_nodes) {
-    return Refused{"the run '" + printable(rules_.run_id) + "' has its " + count_of_nodes(rules_.shape.max_nodes) +
-                       " (" + nodes_text() + "): for another run give another --rdzv-id and --rdzv-endpoint",
-                   until_lost};
+    return Rejected{"the run '" + printable(rules_.run_id) + "' has its " + count_of_nodes(rules_.shape.max_nodes) +
+                        " (" + nodes_text() + "): for another run give another --rdzv-id and --rdzv-endpoint",
+                    until_lost};
   }
   return std::nullopt;
 }
 
 void Coordinator::join(MemberId id, const Join& join, Time now) {
-  if (const auto refused = reason_to_refuse(join)) {
-    outgoing_.push_back({id, *refused, true});
+  if (const auto rejected = reason_to_reject(join)) {
+    outgoing_.push_back({id, *rejected, true});
     return;
   }
   members_[id].join = join;
@@ -204,7 +209,7 @@ void Coordinator::set_clock(MemberId id, double difference, double error) {
 void Coordinator::stop(int signal, Time now) {
   stop_signal_ = signal;
   if (phase_ == Phase::kEnded) return;
-  if (phase_ == Phase::kGathering) return end_run(128 + signal, "");
+  if (phase_ == Phase::kJoining) return end_run(128 + signal, "");
   stop_round(Cause::kUser, "signal " + std::to_string(signal) + " ends the run");
   pass_time(now);
 }
@@ -223,20 +228,20 @@ void Coordinator::stop_round(Cause cause, const std::string& reason, MemberId bu
 
 void Coordinator::pass_time(Time now) {
   if (phase_ == Phase::kRunning || phase_ == Phase::kStopping) try_to_conclude(now);
-  if (phase_ == Phase::kGathering) try_to_begin(now);
+  if (phase_ == Phase::kJoining) try_to_begin(now);
 }
 
 Coordinator::Time Coordinator::next_deadline() const {
-  if (phase_ != Phase::kGathering || is_held_) return Time::max();
-  Time deadline = after(gathering_since_, rules_.join_timeout);
-  if (!has_said_who_is_missing_) deadline = std::min(deadline, after(gathering_since_, kQuiet));
+  if (phase_ != Phase::kJoining || is_held_) return Time::max();
+  Time deadline = after(joining_since_, rules_.join_timeout);
+  if (!has_said_who_is_missing_) deadline = std::min(deadline, after(joining_since_, kQuiet));
   if (ready_ < rules_.shape.min_nodes) return deadline;
   return next_round_at();
 }
 
-void Coordinator::gather(Time now) {
-  phase_ = Phase::kGathering;
-  gathering_since_ = not_before_ = now;
+void Coordinator::wait_for_agents(Time now) {
+  phase_ = Phase::kJoining;
+  joining_since_ = not_before_ = now;
   enough_since_.reset();
   has_said_who_is_missing_ = false;
 }
@@ -247,7 +252,7 @@ Coordinator::Time Coordinator::next_round_at() const {
   const bool has_all = ready_ >= rules_.shape.active_nodes;
   const bool is_one_coming = round_ < 0 || ready_ + leaving_ < static_cast<int>(members_.size());
   if (has_all || !is_one_coming) return not_before_;
-  const Time since = round_ < 0 && enough_since_ ? *enough_since_ : gathering_since_;
+  const Time since = round_ < 0 && enough_since_ ? *enough_since_ : joining_since_;
   return std::max(not_before_, after(since, rules_.last_call_timeout));
 }
 
@@ -258,11 +263,11 @@ void Coordinator::try_to_begin(Time now) {
     enough_since_.reset();
     const std::string missing = count_of_nodes(ready) + " of " + std::to_string(rules_.shape.min_nodes) +
                                 (members_.empty() ? "" : ": " + nodes_text());
-    if (now >= after(gathering_since_, rules_.join_timeout)) {
+    if (now >= after(joining_since_, rules_.join_timeout)) {
       return end_run(EXIT_FAILURE, "only " + missing + " joined within " + seconds_text(rules_.join_timeout) +
                                        " (join_timeout in --rdzv-conf)");
     }
-    if (now >= after(gathering_since_, kQuiet) && !has_said_who_is_missing_) {
+    if (now >= after(joining_since_, kQuiet) && !has_said_who_is_missing_) {
       has_said_who_is_missing_ = true;
       say("waiting for nodes, at most " + seconds_text(rules_.join_timeout) + ": there is " + missing);
     }
@@ -281,8 +286,8 @@ void Coordinator::begin_round() {
     if (!member.store) continue;
     candidates.push_back({id, member.join.workers, member.join.order, member.join.node, member.slot});
   }
-  const auto places = plan_round(candidates, rules_.shape.active_nodes);
-  const Endpoint store = *members_.at(places.front().member).store;
+  const auto assignments = plan_round(candidates, rules_.shape.active_nodes);
+  const Endpoint store = *members_.at(assignments.front().member).store;
   phase_ = Phase::kRunning;
   cause_ = Cause::kNone;
   attempt_ = AttemptReport{restarts_, std::chrono::system_clock::now(), {}, {}, {}};
@@ -293,16 +298,16 @@ void Coordinator::begin_round() {
     member.slot = member.first_rank = -1;
     member.is_stopping = false;
   }
-  participants_ = static_cast<int>(places.size());
-  for (const RoundPlace& place : places) {
-    Member& member = members_.at(place.member);
-    member.slot = place.slot;
-    member.first_rank = place.first_rank;
+  participants_ = static_cast<int>(assignments.size());
+  for (const RoundAssignment& assignment : assignments) {
+    Member& member = members_.at(assignment.member);
+    member.slot = assignment.slot;
+    member.first_rank = assignment.first_rank;
     set_runs(member, true);
     set_store(member, std::nullopt);
-    send(place.member,
-         StartRound{round_, rules_.run_id, place.node_rank, place.node_count, place.first_rank, place.world_size,
-                    place.first_local_rank, place.local_world_size, store, restarts_, rules_.shape.max_restarts});
+    send(assignment.member, StartRound{round_, rules_.run_id, assignment.node_rank, assignment.node_count,
+                                       assignment.first_rank, assignment.world_size, assignment.first_local_rank,
+                                       assignment.local_world_size, store, restarts_, rules_.shape.max_restarts});
   }
 }
 
@@ -323,7 +328,7 @@ void Coordinator::conclude(Time now) {
   const AttemptEnd attempt_end = end_of(attempt_, can_restart_);
   // Without a failure of its own it ended because of who came or went.
   const bool is_interrupted = cause_ == Cause::kMembership || attempt_end.failures.empty();
-  if (is_interrupted && cause_ != Cause::kUser && can_restart_) return gather(now);
+  if (is_interrupted && cause_ != Cause::kUser && can_restart_) return wait_for_agents(now);
   if (attempt_end.failures.empty() && cause_ != Cause::kUser) {
     return end_run(EXIT_FAILURE, "workers that do not end keep the run from going on");
   }
@@ -333,7 +338,7 @@ void Coordinator::conclude(Time now) {
   if (decision.next == Decision::Next::kEnd) return end_run(decision.exit_code, "");
   ++restarts_;
   say("restart " + std::to_string(restarts_) + " of " + std::to_string(rules_.shape.max_restarts));
-  gather(now);
+  wait_for_agents(now);
   not_before_ = after(now, decision.delay);
 }
 
@@ -373,7 +378,7 @@ std::string Coordinator::nodes_text() const {
 }
 
 std::string Coordinator::status_json() const {
-  constexpr const char* kPhases[] = {"gathering", "running", "stopping", "ended"};
+  constexpr const char* kPhases[] = {"joining", "running", "stopping", "ended"};
   OrderedJson nodes = OrderedJson::array();
   for (const auto& [id, member] : members_) {
     const char* state = member.is_leaving ? "leaving" : member.runs ? "running" : member.store ? "waiting" : "joining";

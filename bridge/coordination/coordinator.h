@@ -28,9 +28,9 @@ struct CoordinatorRules {
 // Who it is that joined: the sender's number of the connection, never used twice.
 using MemberId = int;
 
-// Rounds begin one after the other: each gathers agents, assigns ranks, and lasts until no worker of it runs. A round
+// Rounds begin one after the other: each waits for agents, assigns ranks, and lasts until no worker of it runs. A round
 // ends early when a worker fails, which uses a restart, and when an agent that takes part is lost or leaves, or one
-// joins and a place is free, which uses none. The state of the run is in this object alone, so that it ends with the
+// joins and a node is wanted, which uses none. The state of the run is in this object alone, so that it ends with the
 // process that holds it. All times are passed in. One thread.
 class Coordinator {
  public:
@@ -78,7 +78,7 @@ class Coordinator {
   std::string status_json() const;
 
  private:
-  enum class Phase { kGathering, kRunning, kStopping, kEnded };
+  enum class Phase { kJoining, kRunning, kStopping, kEnded };
   // Why a round that did not end by itself ends.
   enum class Cause { kNone, kFailure, kMembership, kUser };
   struct Member {
@@ -92,8 +92,8 @@ class Coordinator {
     double clock_difference = 0, clock_error = 0;
   };
 
-  std::optional<Refused> reason_to_refuse(const Join& join) const;
-  void gather(Time now);
+  std::optional<Rejected> reason_to_reject(const Join& join) const;
+  void wait_for_agents(Time now);
   void try_to_begin(Time now);
   Time next_round_at() const;
   void begin_round();
@@ -113,7 +113,7 @@ class Coordinator {
 
   CoordinatorRules rules_;
   RunReport report_;
-  Phase phase_ = Phase::kGathering;
+  Phase phase_ = Phase::kJoining;
   std::map<MemberId, Member> members_;
   std::map<int, MemberId> by_order_;  // those that have an order
   int ready_ = 0, running_ = 0;       // members with `store`, and that run workers
@@ -127,7 +127,7 @@ class Coordinator {
 
   // Of the round that is gathered: when it began to be, when it may begin at the earliest, and when min_nodes were
   // there.
-  Time gathering_since_, not_before_;
+  Time joining_since_, not_before_;
   std::optional<Time> enough_since_;
   bool has_said_who_is_missing_ = false;
 

@@ -104,12 +104,12 @@ void CoordinatorClient::receive(const AgentMessage& message, Time now) {
   if (const auto* welcome = std::get_if<Welcome>(&message)) {
     keep_alive_ = *welcome;
     state_ = State::kJoined;
-  } else if (const auto* refused = std::get_if<Refused>(&message)) {
+  } else if (const auto* rejected = std::get_if<Rejected>(&message)) {
     // What may pass, as a node that is not yet known to be lost, does so within a keep-alive.
-    if (!refused_until_) refused_until_ = after(now, Seconds(refused->retry_seconds));
-    const std::string problem = target() + " refuses this node: " + refused->reason;
-    if (now < *refused_until_) return try_again(problem, now);
-    is_refused_ = true;
+    if (!rejected_until_) rejected_until_ = after(now, Seconds(rejected->retry_seconds));
+    const std::string problem = target() + " rejects this node: " + rejected->reason;
+    if (now < *rejected_until_) return try_again(problem, now);
+    is_rejected_ = true;
     fail(problem);
   } else if (const auto* alive = std::get_if<Alive>(&message)) {
     send(Alive{clock_now(), alive->clock});

@@ -36,7 +36,7 @@ class CoordinatorClient {
   // It was there, and is not any more.
   bool is_lost() const { return failure_.has_value() && was_joined_; }
   // By the coordinator, for a reason that does not pass.
-  bool is_refused() const { return is_refused_; }
+  bool is_rejected() const { return is_rejected_; }
   // The address of this host that the coordinator sees. REQUIRES: has_joined().
   const std::string& own_address() const { return own_address_; }
 
@@ -68,11 +68,11 @@ class CoordinatorClient {
   std::optional<std::string> failure_;
   std::string problem_;  // of the last attempt
   bool was_joined_ = false;
-  bool is_refused_ = false;
+  bool is_rejected_ = false;
   Time due_;  // of the state: the next attempt, the end of this one, or the end of the keep-alive
   std::chrono::milliseconds pause_{0};
   int wrong_answers_ = 0;
-  std::optional<Time> refused_until_;  // with a reason that may pass
+  std::optional<Time> rejected_until_;  // with a reason that may pass
   Socket connecting_;
   Endpoint connecting_to_;
   LineConnection connection_;

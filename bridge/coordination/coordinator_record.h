@@ -9,7 +9,7 @@
 
 namespace torchbridge {
 
-// Calls wait for a file system or a server, as long as their time-out says. One thread.
+// Calls wait for a file system or a server, up to the record's timeout. One thread.
 class CoordinatorRecord {
  public:
   virtual ~CoordinatorRecord() = default;
@@ -26,12 +26,12 @@ class CoordinatorRecord {
   virtual int descriptor() const = 0;
   // Called at least each third of the lease while it is held: else it is lost, as that of a process that is stopped.
   virtual void show_life() = 0;
-  // A child process of this one that keeps it; -1: none.
-  virtual int keeper() const = 0;
+  // A child process of this one that renews the lease; -1: none.
+  virtual int lease_process() const = 0;
   virtual void release() = 0;
 
   // Restarts that the run has used, kept also while nobody holds the record. Written by the holder. `is_left`: it was
-  // asked to end; where no other agent goes on, the next run begins anew.
+  // asked to end; where no other agent goes on, the next run starts with all of them.
   struct Restarts {
     int used = 0;
     bool is_left = false;

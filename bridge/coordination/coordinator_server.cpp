@@ -42,7 +42,7 @@ CoordinatorServer::Time CoordinatorServer::next_deadline() const {
   return std::min(next_sweep_, coordinator_.next_deadline());
 }
 
-// What has come is read before anybody is found silent: this process may have been stopped for a while.
+// What has come is read before a keep-alive is missed: this process may have been stopped for a while.
 void CoordinatorServer::carry(Time now) {
   constexpr int kMostEvents = 256;
   epoll_event events[kMostEvents];
@@ -154,17 +154,17 @@ void CoordinatorServer::receive(MemberId id, Peer& peer, const AgentMessage& mes
 
 void CoordinatorServer::sweep(Time now) {
   const Seconds interval(keep_alive_.keep_alive_interval);
-  // This process had no CPU for a while, and so has asked nobody meanwhile: silence begins anew.
+  // This process had no CPU for a while, and has sent no keep-alives meanwhile: the time starts again.
   const bool has_slept = now > after(next_sweep_, interval);
   next_sweep_ = Time::max();
   if (is_short_) watch_listener(true);
-  std::vector<MemberId> silent;
+  std::vector<MemberId> lost;
   for (auto& [id, peer] : peers_) {
     if (has_slept) peer.last_heard = now;
     const Time lost_at =
         after(peer.last_heard, peer.has_joined ? interval * keep_alive_.keep_alive_attempts : Seconds(kHelloDeadline));
     if (now >= lost_at) {
-      silent.push_back(id);
+      lost.push_back(id);
       continue;
     }
     if (peer.has_joined && now >= after(peer.last_sent, interval)) send(id, Alive{clock_now(), 0}, now);
@@ -172,7 +172,7 @@ void CoordinatorServer::sweep(Time now) {
     if (peer.has_joined) next_sweep_ = std::min(next_sweep_, after(peer.last_sent, interval));
   }
   const auto seconds = std::chrono::ceil<std::chrono::seconds>(interval * keep_alive_.keep_alive_attempts).count();
-  for (const MemberId id : silent) close(id, "sent nothing for " + std::to_string(seconds) + " s", now);
+  for (const MemberId id : lost) close(id, "sent nothing for " + std::to_string(seconds) + " s", now);
 }
 
 // A connection that fails now is noticed when it is read.
@@ -193,7 +193,7 @@ void CoordinatorServer::deliver(Time now) {
     if (peer->second.connection.has_unsent()) {
       closing_.push_back(id);
     } else {
-      close(id, "was refused", now);
+      close(id, "was rejected", now);
     }
   }
 }

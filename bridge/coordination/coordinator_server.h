@@ -11,7 +11,7 @@
 
 namespace torchbridge {
 
-// Passive: its owner waits for descriptor() and next_deadline(), and calls carry(). A connection that says nothing is
+// Passive: its owner waits for descriptor() and next_deadline(), and calls carry(). A connection that sends nothing is
 // closed after kHelloDeadline. A member that sends nothing for keep_alive_attempts intervals is lost. One thread.
 class CoordinatorServer {
  public:

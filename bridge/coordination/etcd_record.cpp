@@ -58,7 +58,7 @@ class EtcdRecord : public CoordinatorRecord {
  public:
   EtcdRecord(EtcdSettings settings, std::unique_ptr<HttpClient> http)
       : settings_(std::move(settings)), http_(std::move(http)) {}
-  ~EtcdRecord() override { end_keeper(); }
+  ~EtcdRecord() override { end_lease_process(); }
 
   // A key that does not exist has create_revision 0.
   Result<Holder> take_or_read(const Endpoint& own) override {
@@ -74,22 +74,22 @@ class EtcdRecord : public CoordinatorRecord {
         "kv/txn", {{"compare", {compare}}, {"success", {put}}, {"failure", {{{"request_range", {{"key", key}}}}}}});
     if (!taken) return taken.error();
     if (taken->value("succeeded", false)) {
-      if (const auto kept = start_keeper(); !kept) return kept.error();
+      if (const auto kept = start_lease_process(); !kept) return kept.error();
       return Holder{true, own};
     }
     (void)request("lease/revoke", {{"ID", lease_}});
     return Holder{false, endpoint_in(*taken)};
   }
-  int descriptor() const override { return keeper_end_.descriptor(); }
+  int descriptor() const override { return lease_socket_.descriptor(); }
   void show_life() override {
     const auto now = Clock::now();
     if (!life_.open() || now < life_shown_ + std::chrono::milliseconds(200)) return;
     life_shown_ = now;
-    (void)!write(life_.descriptor(), "", 1);  // a full pipe, or a keeper that has ended: descriptor() tells
+    (void)!write(life_.descriptor(), "", 1);  // a full pipe, or a process that has ended: descriptor() tells
   }
-  int keeper() const override { return keeper_; }
+  int lease_process() const override { return lease_process_; }
   void release() override {
-    end_keeper();
+    end_lease_process();
     (void)request("lease/revoke", {{"ID", lease_}});
   }
   // "<restarts>", with " left" behind it where they are.
@@ -154,21 +154,21 @@ class EtcdRecord : public CoordinatorRecord {
 
   // A process of its own renews the lease, as the agent must not wait for etcd. It ends when etcd has not answered for
   // half of the lease, so that the agent stops before another one takes its place.
-  Status start_keeper() {
+  Status start_lease_process() {
     int ends[2], life[2];
     const auto failed = [] { return Error{std::string("cannot keep etcd's lease: ") + std::strerror(errno)}; };
     if (pipe2(ends, O_CLOEXEC) != 0) return failed();
-    keeper_end_ = Socket(ends[0]);
-    const Socket keeper_own(ends[1]);
+    lease_socket_ = Socket(ends[0]);
+    const Socket own_end(ends[1]);
     if (pipe2(life, O_CLOEXEC | O_NONBLOCK) != 0) return failed();
     const Socket life_of_agent(life[0]);
     life_ = Socket(life[1]);
     const pid_t parent = getpid();
-    keeper_ = fork();
-    if (keeper_ < 0) return failed();
-    if (keeper_ > 0) return Ok{};
+    lease_process_ = fork();
+    if (lease_process_ < 0) return failed();
+    if (lease_process_ > 0) return Ok{};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() == parent) keep_lease(keeper_own.descriptor(), life_of_agent.descriptor());
+    if (getppid() == parent) keep_lease(own_end.descriptor(), life_of_agent.descriptor());
     _exit(0);
   }
 
@@ -195,20 +195,20 @@ class EtcdRecord : public CoordinatorRecord {
     }
   }
 
-  void end_keeper() {
-    keeper_end_ = Socket();
+  void end_lease_process() {
+    lease_socket_ = Socket();
     life_ = Socket();
-    if (keeper_ <= 0) return;
-    kill(keeper_, SIGKILL);
-    waitpid(keeper_, nullptr, 0);
-    keeper_ = -1;
+    if (lease_process_ <= 0) return;
+    kill(lease_process_, SIGKILL);
+    waitpid(lease_process_, nullptr, 0);
+    lease_process_ = -1;
   }
 
   EtcdSettings settings_;
   std::unique_ptr<HttpClient> http_;
   std::string token_, lease_;
-  pid_t keeper_ = -1;
-  Socket keeper_end_, life_;
+  pid_t lease_process_ = -1;
+  Socket lease_socket_, life_;
   Clock::time_point life_shown_;
 };
 

@@ -14,9 +14,9 @@ namespace torchbridge {
 namespace {
 
 // "<restarts> HOST:PORT\n", with " left" before the newline where the restarts are.
-class FileRecord : public CoordinatorRecord {
+class FileCoordinatorRecord : public CoordinatorRecord {
  public:
-  explicit FileRecord(std::string path) : path_(std::move(path)) {}
+  explicit FileCoordinatorRecord(std::string path) : path_(std::move(path)) {}
 
   Result<Holder> take_or_read(const Endpoint& own) override {
     for (;;) {
@@ -41,7 +41,7 @@ class FileRecord : public CoordinatorRecord {
   }
   int descriptor() const override { return -1; }
   void show_life() override {}
-  int keeper() const override { return -1; }
+  int lease_process() const override { return -1; }
   void release() override { file_ = Socket(); }
   Result<Restarts> restarts() override { return content_.restarts; }
   Status set_restarts(const Restarts& restarts) override {
@@ -103,6 +103,8 @@ class FileRecord : public CoordinatorRecord {
 
 }  // namespace
 
-std::unique_ptr<CoordinatorRecord> file_record(const std::string& path) { return std::make_unique<FileRecord>(path); }
+std::unique_ptr<CoordinatorRecord> file_record(const std::string& path) {
+  return std::make_unique<FileCoordinatorRecord>(path);
+}
 
 }  // namespace torchbridge

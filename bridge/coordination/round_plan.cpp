@@ -35,32 +35,32 @@ std::vector<const Candidate*> positions_of(const std::vector<Candidate>& candida
 
 }  // namespace
 
-std::vector<RoundPlace> plan_round(const std::vector<Candidate>& candidates, int active) {
-  std::vector<RoundPlace> places;
+std::vector<RoundAssignment> plan_round(const std::vector<Candidate>& candidates, int active) {
+  std::vector<RoundAssignment> assignments;
   std::map<std::string, int> node_ranks, workers_of_node;
   int ranks = 0, nodes = 0;
   const auto positions = positions_of(candidates, active);
   for (const Candidate* candidate : positions) {
-    RoundPlace place;
-    place.member = candidate->member;
-    place.slot = static_cast<int>(places.size());
+    RoundAssignment assignment;
+    assignment.member = candidate->member;
+    assignment.slot = static_cast<int>(assignments.size());
     const auto [known, is_new] = node_ranks.emplace(candidate->node, nodes);
-    place.node_rank = candidate->node.empty() ? nodes : known->second;
+    assignment.node_rank = candidate->node.empty() ? nodes : known->second;
     if (candidate->node.empty() || is_new) ++nodes;
-    place.first_rank = ranks;
+    assignment.first_rank = ranks;
     ranks += candidate->workers;
     int& on_node = workers_of_node[candidate->node];
-    place.first_local_rank = candidate->node.empty() ? 0 : on_node;
+    assignment.first_local_rank = candidate->node.empty() ? 0 : on_node;
     on_node += candidate->workers;
-    places.push_back(place);
+    assignments.push_back(assignment);
   }
-  for (std::size_t i = 0; i < places.size(); ++i) {
+  for (std::size_t i = 0; i < assignments.size(); ++i) {
     const Candidate& candidate = *positions[i];
-    places[i].node_count = nodes;
-    places[i].world_size = ranks;
-    places[i].local_world_size = candidate.node.empty() ? candidate.workers : workers_of_node[candidate.node];
+    assignments[i].node_count = nodes;
+    assignments[i].world_size = ranks;
+    assignments[i].local_world_size = candidate.node.empty() ? candidate.workers : workers_of_node[candidate.node];
   }
-  return places;
+  return assignments;
 }
 
 }  // namespace torchbridge

@@ -30,7 +30,7 @@ Result<Channel> open_pipe() {
   if (pipe2(ends, O_CLOEXEC) != 0) {
     return Error{std::string("cannot open a pipe for the output of a worker: ") + std::strerror(errno)};
   }
-  constexpr int kLarge = 1 << 20;  // fewer switches between worker and agent; a refusal is no error
+  constexpr int kLarge = 1 << 20;  // fewer switches between worker and agent; the kernel may give less
   (void)fcntl(ends[0], F_SETPIPE_SZ, kLarge);
   return Channel{Socket(ends[0]), Socket(ends[1])};
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# After all cases: none of them has drained a node.
+# After all cases of a cluster: none of them has drained a node.
 source "$(dirname "$0")/case.sh"
 reasons() { on_login sinfo --noheader --list-reasons --format '%N %E'; }
 drained=$(reasons)

@@ -9,7 +9,6 @@ trainer="$BUILD_DIR/bin/trainer"
 options=(--epochs 1000000 --batch-size 16 --checkpoint-every 10 --progress lines)
 declare -A last_step  # of each training
 
-
 has_checkpoint() { compgen -G "$1/step-*/DONE" >/dev/null; }
 # run_LAUNCHER NAME OPTIONS...
 run_srun() {
@@ -60,7 +59,8 @@ wait "$job" && fail "srun was killed and ended with 0"
 # they train and save.
 resume run_srun srun_killed 600
 
-one_rank_is_killed() {  # one_rank_is_killed RUN NAME LINES: of the other ranks, as a pattern
+# one_rank_is_killed RUN NAME LINES: LINES has each number of lines that the other ranks may print.
+one_rank_is_killed() {
   "$1" "$2" 2>"$work/stderr" & job=$!
   wait_for 60 has_checkpoint "$work/$2"
   kill -9 "$(pids_of "$trainer" "$2" | sed -n 2p)"
@@ -68,7 +68,8 @@ one_rank_is_killed() {  # one_rank_is_killed RUN NAME LINES: of the other ranks,
   wait "$job" && fail "a rank was killed and the launcher ended with 0"
   ((SECONDS < 15)) || fail "the other ranks took $SECONDS s to notice"
   cat "$work/stderr"
-  [[ $(grep -c '^trainer: rank' "$work/stderr") =~ ^[$3]$ ]] || fail "expected a number of lines of the ranks in [$3]"
+  [[ $(grep -c '^trainer: rank' "$work/stderr") =~ ^[$3]$ ]] ||
+    fail "the ranks printed other than ${3:0:1} to ${3: -1} lines"
   grep -q 'torch-env: first to end: rank [0-9]* on n[0-9]*, .*: killed by signal 9' "$work/stderr" ||
     fail "the killed rank is not named"
   resume "$1" "$2"

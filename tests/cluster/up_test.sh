@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Starts the cluster that the other cases use, after it removes one of an interrupted test.
+# Starts the cluster of some cases, after it removes one of an interrupted test.
 source "$(dirname "$0")/case.sh"
 "$CLUSTER" down --name "$CLUSTER_NAME"
 # A step that ends while srun still launches it holds srun for KillWait + 2 s (Slurm 22.05): 32 s by default.

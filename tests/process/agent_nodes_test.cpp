@@ -502,22 +502,22 @@ TEST(AgentNodes, NobodyAtTheEndpointIsAnError) {
             "torchbridge: cannot connect to 127.0.0.1 port " + std::to_string(nodes.port()) + ": Connection refused\n");
 }
 
-struct RefusedCase {
+struct RejectedCase {
   const char* name;
   Words more;
   const char* reason;
 };
 
-const RefusedCase kRefused[] = {
+const RejectedCase kRejected[] = {
     {"AnotherRun", {"--rdzv-id", "other"}, "run 'none' has this endpoint, and this is run 'other'"},
     {"OtherNodes", {"--nnodes", "3"}, "it was given --nnodes 3 --max-restarts 0, and "},
     {"OtherRestarts", {"--max-restarts", "3"}, "it was given --nnodes 2 --max-restarts 3, and "},
     {"OneTooMany", {}, "the run 'none' has its 2 nodes ("},
 };
 
-class AgentNodesRefused : public testing::TestWithParam<RefusedCase> {};
+class AgentNodesRejected : public testing::TestWithParam<RejectedCase> {};
 
-TEST_P(AgentNodesRefused, WithALineAndTheRunGoesOn) {
+TEST_P(AgentNodesRejected, WithALineAndTheRunGoesOn) {
   Nodes nodes({"--nnodes", "2", "--rdzv-conf", "keep_alive_interval=1,keep_alive_max_attempt=1"}, kShowAndWait);
   nodes.add_all(2);
   ASSERT_TRUE(nodes.eventually_runs({"0 0/2", "0 1/2"}, "2"));
@@ -529,7 +529,7 @@ TEST_P(AgentNodesRefused, WithALineAndTheRunGoesOn) {
   EXPECT_EQ(nodes.wait(1), 0) << nodes[1].error();
 }
 
-INSTANTIATE_TEST_SUITE_P(, AgentNodesRefused, testing::ValuesIn(kRefused),
+INSTANTIATE_TEST_SUITE_P(, AgentNodesRejected, testing::ValuesIn(kRejected),
                          [](const auto& each) { return std::string(each.param.name); });
 
 TEST(AgentNodes, AnAgentOfTorchrunIsNamedAndTheRunGoesOn) {

@@ -102,7 +102,7 @@ class Run:
                 self.fail(f"the agent of node {node} did not end within {LIMIT} s")
             self.errors.seek(0)
             errors = self.errors.read()
-            has_ended = "Connection refused" in errors or "refuses this node: the run 'none' has ended" in errors
+            has_ended = "Connection refused" in errors or "rejects this node: the run 'none' has ended" in errors
             is_too_late = node == late and code == 1 and has_ended
             if code != 0 and not is_too_late:
                 self.fail(f"the agent of node {node} ended with {code}")

@@ -55,10 +55,10 @@ static int fork_twice(pid_t* shared) {
     const pid_t process = fork();
     if (process == 0) {
       char byte;
-      const ssize_t size = read(orphaned[0], &byte, 1);
-      close(orphaned[0]);
       close(orphaned[1]);
-      return size == 1;
+      if (read(orphaned[0], &byte, 1) != 1) _exit(127);  // the server has ended
+      close(orphaned[0]);
+      return 1;
     }
     *shared = process;
     _exit(0);

@@ -1,6 +1,7 @@
 # For tests that compile; to be sourced. BUILD_DIR is the build folder.
 
-# What a test compiled the time before, from the same sources in the same folders, is not compiled again.
+# With ccache, where it is installed: compiles once what does not change between two runs of the test. The test must
+# compile in the same folder each time.
 use_ccache() {
   command -v ccache >/dev/null || return 0
   export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_DIR=$BUILD_DIR/ccache

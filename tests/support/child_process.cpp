@@ -16,6 +16,7 @@
 
 #include "bridge/base/env_map.h"
 #include "tests/support/fork_server.h"
+#include "tests/support/pointers_to.h"
 #include "tests/support/process_state.h"
 
 namespace {
@@ -50,19 +51,13 @@ Process::Process(const Words& command, const Variables& variables, const std::fi
   pid_ = fork_server::start(command, environment, output_);
   if (pid_ > 0) return;
 #endif
-  const auto pointers = [](const Words& words) {
-    std::vector<char*> list;
-    for (const std::string& word : words) list.push_back(const_cast<char*>(word.c_str()));
-    list.push_back(nullptr);
-    return list;
-  };
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&actions, 1, (output_.string() + ".out").c_str(), O_WRONLY | O_CREAT, 0600);
   posix_spawn_file_actions_addopen(&actions, 2, (output_.string() + ".err").c_str(), O_WRONLY | O_CREAT, 0600);
-  const int error =
-      posix_spawn(&pid_, command[0].c_str(), &actions, nullptr, pointers(command).data(), pointers(environment).data());
+  const int error = posix_spawn(&pid_, command[0].c_str(), &actions, nullptr, pointers_to(command).data(),
+                                pointers_to(environment).data());
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) {
     ADD_FAILURE() << "cannot start " << command[0] << ": " << strerror(error);

@@ -15,31 +15,25 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/fork_server_protocol.h"
+#include "tests/support/pointers_to.h"
 
 namespace fork_server {
 namespace {
 
 using Words = std::vector<std::string>;
 
-// Whether the dynamic linker, libgomp, libtorch or a sanitizer may read it before main().
+// Whether the dynamic linker, libgomp or libtorch may read it before main().
 bool is_read_while_loading(std::string_view variable) {
   return std::ranges::any_of(std::initializer_list<std::string_view>{"LD_", "GLIBC_", "MALLOC_", "OMP_", "GOMP_",
                                                                      "MKL_", "KMP_", "TORCH_", "PYTORCH_", "GLOG_"},
                              [&](std::string_view prefix) { return variable.starts_with(prefix); });
 }
 
-std::vector<char*> pointers(const Words& words) {
-  std::vector<char*> list;
-  for (const std::string& word : words) list.push_back(const_cast<char*>(word.c_str()));
-  list.push_back(nullptr);
-  return list;
-}
-
 // The end of a socket pair whose other end a new server reads; -1 where it cannot be started.
 int start_server(const std::string& program, Words environment) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return -1;
-  // Whose parent has ended becomes a child of this process.
+  // A descendant of this process becomes its child when the parent between them ends.
   prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
   environment.push_back("LD_PRELOAD=" FORK_SERVER_LIBRARY);
   posix_spawn_file_actions_t actions;
@@ -49,8 +43,8 @@ int start_server(const std::string& program, Words environment) {
   posix_spawn_file_actions_adddup2(&actions, ends[1], kForkServerSocket);
   pid_t server = -1;
   const Words command = {program};
-  const int error =
-      posix_spawn(&server, program.c_str(), &actions, nullptr, pointers(command).data(), pointers(environment).data());
+  const int error = posix_spawn(&server, program.c_str(), &actions, nullptr, pointers_to(command).data(),
+                                pointers_to(environment).data());
   posix_spawn_file_actions_destroy(&actions);
   close(ends[1]);
   if (error == 0) return ends[0];
@@ -80,7 +74,8 @@ pid_t start(const Words& command, const Words& environment, const std::filesyste
   if (server == servers.end()) server = servers.emplace(key, start_server(command[0], environment)).first;
   const std::string packet = to_packet(output, command, environment);
   pid_t process = -1;
-  if (send(server->second, packet.data(), packet.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(packet.size()) ||
+  if (packet.size() > kForkServerPacketMax ||
+      send(server->second, packet.data(), packet.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(packet.size()) ||
       recv(server->second, &process, sizeof process, 0) != sizeof process || process < 0)
     ADD_FAILURE() << "the fork server of " << command[0] << " did not start a process";
   return process;

@@ -89,7 +89,10 @@ Status add_pals_apinfo(LaunchFacts& facts, std::string_view content) {
   std::vector<std::string> names;
   for (int rank = 0; rank < ranks.count; ++rank) {
     const int node = listed_node(rank);
-    if (node < 0 || node >= nodes.count) return wrong("a rank is on a node that is not listed");
+    if (node < 0 || node >= nodes.count) {
+      return wrong("the file has rank " + std::to_string(rank) + " on node " + std::to_string(node) + ", but lists " +
+                   std::to_string(nodes.count) + " nodes");
+    }
     if (number_of[node] < 0) {
       number_of[node] = static_cast<int>(names.size());
       const auto field = content.substr(

@@ -60,7 +60,7 @@ TEST(AgentMessage, ArrivesAsItWasSent) {
             (Endpoint{"10.0.0.1", 1234}));
   EXPECT_TRUE(sent(StopWorkers{"a reason", true}).after_grace);
   EXPECT_EQ(sent(EndRun{137, "why"}).exit_code, 137);
-  EXPECT_EQ(sent(Refused{"why", 2}).retry_seconds, 2);
+  EXPECT_EQ(sent(Rejected{"why", 2}).retry_seconds, 2);
   (void)sent(BeginExitBarrier{});
 }
 

@@ -56,7 +56,7 @@ class PlayedRun {
       if (std::holds_alternative<StopWorkers>(outgoing.message)) kind = "stop";
       if (std::holds_alternative<BeginExitBarrier>(outgoing.message)) kind = "barrier";
       if (const auto* end = std::get_if<EndRun>(&outgoing.message)) kind = "end " + std::to_string(end->exit_code);
-      if (std::holds_alternative<Refused>(outgoing.message)) kind = "refused";
+      if (std::holds_alternative<Rejected>(outgoing.message)) kind = "rejected";
       texts.push_back(std::to_string(outgoing.to) + ":" + kind);
     }
     return texts;
@@ -304,7 +304,7 @@ TEST(Coordinator, BeginsNoRoundThatAnotherOneIsToBegin) {
   EXPECT_EQ(run->next_deadline(), Coordinator::Time::max());
 }
 
-TEST(Coordinator, RefusesWhatNoAgentSends) {
+TEST(Coordinator, RejectsWhatNoAgentSends) {
   PlayedRun run({2, 2, 2, 0});
   for (const int workers : {-5, 0, 2147483647}) {
     Join join;
@@ -313,7 +313,7 @@ TEST(Coordinator, RefusesWhatNoAgentSends) {
     join.pid = 1;
     join.workers = workers;
     run->join(9, join, run.now());
-    EXPECT_EQ(run.sent(), (Texts{"9:refused"})) << workers;
+    EXPECT_EQ(run.sent(), (Texts{"9:rejected"})) << workers;
   }
 }
 
@@ -404,11 +404,11 @@ TEST(Coordinator, BacksOffBeforeARestart) {
   EXPECT_EQ(coordinator.take_outgoing().size(), 1u);
 }
 
-TEST(Coordinator, RefusesATakenNodeRankAndANodeAfterTheEnd) {
+TEST(Coordinator, RejectsATakenNodeRankAndANodeAfterTheEnd) {
   PlayedRun run({2, 2, 2, 0});
   run.join(1, 0);
   run.join(2, 0);
-  EXPECT_EQ(run.sent(), (Texts{"2:refused"}));
+  EXPECT_EQ(run.sent(), (Texts{"2:rejected"}));
   run.join(3, 1);
   run.ready(1);
   run.ready(3);
@@ -416,7 +416,7 @@ TEST(Coordinator, RefusesATakenNodeRankAndANodeAfterTheEnd) {
   run.ended(3);
   (void)run.sent();
   run.join(4, 1);
-  EXPECT_EQ(run.sent(), (Texts{"4:refused"}));
+  EXPECT_EQ(run.sent(), (Texts{"4:rejected"}));
 }
 
 TEST(Coordinator, CorrectsTimesByTheClocksOfTheNodes) {

@@ -6,9 +6,9 @@ using namespace torchbridge;
 
 namespace {
 
-std::vector<int> members_of(const std::vector<RoundPlace>& places) {
+std::vector<int> members_of(const std::vector<RoundAssignment>& places) {
   std::vector<int> members;
-  for (const RoundPlace& place : places) members.push_back(place.member);
+  for (const RoundAssignment& place : places) members.push_back(place.member);
   return members;
 }
 
@@ -38,19 +38,19 @@ TEST(RoundPlan, KeepsPositionsWhereItCan) {
 TEST(RoundPlan, NumbersRanksAgentByAgentAlsoOfDifferentSizes) {
   const auto places = plan_round({{1, 7}, {2, 8}, {3, 8}}, 3);
   ASSERT_EQ(places.size(), 3u);
-  EXPECT_EQ(places[0], (RoundPlace{1, 0, 0, 3, 0, 23, 0, 7}));
-  EXPECT_EQ(places[1], (RoundPlace{2, 1, 1, 3, 7, 23, 0, 8}));
-  EXPECT_EQ(places[2], (RoundPlace{3, 2, 2, 3, 15, 23, 0, 8}));
+  EXPECT_EQ(places[0], (RoundAssignment{1, 0, 0, 3, 0, 23, 0, 7}));
+  EXPECT_EQ(places[1], (RoundAssignment{2, 1, 1, 3, 7, 23, 0, 8}));
+  EXPECT_EQ(places[2], (RoundAssignment{3, 2, 2, 3, 15, 23, 0, 8}));
 }
 
 TEST(RoundPlan, NumbersLocalRanksByNodeAlsoWhereItsAgentsAreApart) {
   // One task for each rank, distributed cyclically over two nodes.
   const auto places = plan_round({{1, 1, 0, "a"}, {2, 1, 1, "b"}, {3, 1, 2, "a"}, {4, 1, 3, "b"}}, 4);
   ASSERT_EQ(places.size(), 4u);
-  EXPECT_EQ(places[0], (RoundPlace{1, 0, 0, 2, 0, 4, 0, 2}));
-  EXPECT_EQ(places[1], (RoundPlace{2, 1, 1, 2, 1, 4, 0, 2}));
-  EXPECT_EQ(places[2], (RoundPlace{3, 2, 0, 2, 2, 4, 1, 2}));
-  EXPECT_EQ(places[3], (RoundPlace{4, 3, 1, 2, 3, 4, 1, 2}));
+  EXPECT_EQ(places[0], (RoundAssignment{1, 0, 0, 2, 0, 4, 0, 2}));
+  EXPECT_EQ(places[1], (RoundAssignment{2, 1, 1, 2, 1, 4, 0, 2}));
+  EXPECT_EQ(places[2], (RoundAssignment{3, 2, 0, 2, 2, 4, 1, 2}));
+  EXPECT_EQ(places[3], (RoundAssignment{4, 3, 1, 2, 3, 4, 1, 2}));
 }
 
 }  // namespace

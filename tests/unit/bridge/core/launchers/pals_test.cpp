@@ -80,7 +80,7 @@ TEST(Pals, AFileThatIsDamagedOrOfAnotherJobIsRejected) {
       {far, "PALS_APINFO: the layout of the file is not known"},
       {apinfo({0, 1}, {"a", "b"}), "PALS_APINFO: the file lists 2 ranks, but PMI_SIZE='3'"},
       {apinfo({0, 1, 0}, {"a", "b"}), "PALS_APINFO: the file has rank 2 on node 0, but PALS_NODEID='1'"},
-      {apinfo({2, 0, 1}, {"a", "b"}), "PALS_APINFO: a rank is on a node that is not listed"},
+      {apinfo({2, 0, 1}, {"a", "b"}), "PALS_APINFO: the file has rank 0 on node 2, but lists 2 nodes"},
       {apinfo({0, 0, 1}, {"a", "b\n"}), "PALS_APINFO: a node has no readable name"},
   };
   for (const auto& test : kCases) {

@@ -112,8 +112,8 @@ TEST(ParsePickle, RejectsMalformedAndExecutablePickles) {
       {"a call with arguments", pickle(global("collections", "OrderedDict") + "N\x85R"),
        "collections OrderedDict is called with arguments that torch.save does not write"},
       {"a call of a value", pickle("N)R"), "a value that is not a function is called"},
-      {"a value from below the mark", pickle("N(\x85"), "an opcode uses a value that does not exist"},
-      {"a memo entry that does not exist", pickle("h\x05"), "an opcode uses a value that does not exist"},
+      {"a value from below the mark", pickle("N(\x85"), "an opcode uses a value that is not in it"},
+      {"a memo entry that does not exist", pickle("h\x05"), "an opcode uses a value that is not in it"},
       {"a list inside itself",
        pickle("]q\x01h\x01"s
               "a"),
