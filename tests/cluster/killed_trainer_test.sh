@@ -58,6 +58,7 @@ wait "$job" && fail "srun was killed and ended with 0"
 # Started again at once: Slurm ends the tasks of an srun that was killed, and the new run waits until it has. Until then
 # they train and save.
 resume run_srun srun_killed 600
+expect_accuracy 0.9 "$work/srun_killed.jsonl"
 
 # one_rank_is_killed RUN NAME LINES: LINES has each number of lines that the other ranks may print.
 one_rank_is_killed() {

@@ -27,15 +27,15 @@ static void open_as(int descriptor, const char* path) {
 
 // `words` then holds the command, NULL, the variables, NULL.
 static int run_program(size_t size) {
-  const char* const out = packet;
-  const char* const error = out + strlen(out) + 1;
-  const char* const count = error + strlen(error) + 1;
+  char* const out = packet;
+  char* const error = out + strlen(out) + 1;
+  char* const count = error + strlen(error) + 1;
   const int command_size = atoi(count);
   close(kForkServerSocket);
   open_as(STDOUT_FILENO, out);
   open_as(STDERR_FILENO, error);
   char** word = words;
-  for (char* text = packet + (count - packet) + strlen(count) + 1; text < packet + size; text += strlen(text) + 1) {
+  for (char* text = count + strlen(count) + 1; text < packet + size; text += strlen(text) + 1) {
     if (word == words + command_size) *word++ = NULL;
     *word++ = text;
   }

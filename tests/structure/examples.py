@@ -96,6 +96,7 @@ class Compiler:
         """Of a unit that includes them, as in a unity build: libtorch's precompiled headers take seconds to load."""
         unit = self.folder / "examples.cpp"
         unit.write_text("".join(f'#include "{path}"\n' for path in paths))
+        # Checked with the build's optimization: another one would not fit the precompiled headers.
         return self.run(unit, max(map(self.flags, paths), key=len), ["-fsyntax-only"])
 
     def compile(self, path):
