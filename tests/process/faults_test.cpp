@@ -29,13 +29,14 @@ class FaultyJob {
     dying_ = std::make_unique<Ranks>(faulty, kRanks, port, words, Variables{{"TORCHBRIDGE_FAIL", fault}});
     killed_.assign(faulty.size(), 128 + SIGKILL);
   }
-  void expect_end() {
+  void expect_end(int least_lines = 0) {
     if (!stops_) {
       EXPECT_EQ(dying_->wait(kSoon), killed_) << dying_->errors();
     }
     const std::vector<int> codes = others_->wait(kSoon);
     EXPECT_EQ(codes, std::vector<int>(codes.size(), 1)) << others_->errors();
     EXPECT_LE(lines_in(others_->errors()), static_cast<int>(codes.size())) << others_->errors();
+    EXPECT_GE(lines_in(others_->errors()), least_lines);
     if (stops_) {
       for (std::size_t i = 0; i < killed_.size(); ++i) dying_->kill_rank(i, SIGKILL);
       EXPECT_EQ(dying_->wait(kSoon), killed_) << dying_->errors();
@@ -149,6 +150,20 @@ TEST_F(Faults, RejectsAnUnknownFailpoint) {
     EXPECT_EQ(alone.wait(), std::vector<int>{2});
     EXPECT_TRUE(contains(alone.errors(), std::string("TORCHBRIDGE_FAIL='") + text + "': expected PHASE:N"));
   }
+}
+
+// libtorch waits for a stopped rank's answer without a timeout.
+TEST_F(Faults, AStopOfEitherRankDuringTheStartEndsTheOtherInTime) {
+  const Fault kFaults[] = {{{0}, "publish:1:stop"},  {{0}, "join:1:stop"},    {{1}, "join:1:stop"},
+                           {{0}, "verdict:1:stop"},  {{1}, "verdict:1:stop"}, {{0}, "heartbeat:1:stop"},
+                           {{1}, "heartbeat:1:stop"}};
+  std::vector<FaultyJob> jobs;
+  for (const Fault& fault : kFaults) jobs.emplace_back(fault.ranks, fault.text, command({"--timeout", "2"}));
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    SCOPED_TRACE(kFaults[i].text + std::string(" of rank ") + std::to_string(*kFaults[i].ranks.begin()));
+    jobs[i].expect_end(/*least_lines=*/1);
+  }
+  EXPECT_FALSE(fs::exists(metrics_));
 }
 
 // The jobs run at the same time: they mostly wait.

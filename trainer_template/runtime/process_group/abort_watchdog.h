@@ -1,4 +1,4 @@
-// Ends a process that hangs in a broken group.
+// Ends a process that hangs in a broken group, or in a store that does not answer.
 #pragma once
 
 #include <chrono>

@@ -132,7 +132,7 @@ std::optional<std::string> store_loss_message(const BrokenGroup& group, StoreAns
   if (!hold_name("lost/" + store.host + "/" + std::to_string(store.port))) return std::nullopt;
   std::this_thread::sleep_for(kStragglers);
   const std::string who = with_hosts(group, {0});
-  if (answer != StoreAnswer::kForeign) return lost_connection_error(who);
+  if (answer != StoreAnswer::kNoAnswer) return lost_connection_error(who);
   return is_timeout(error.what()) ? missing_ranks_error(who) : who + " does not answer: process stopped or node hung";
 }
 

@@ -173,6 +173,13 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::
   const milliseconds by_backend = has(state_->backends, "nccl") ? kNcclTimeout : kOtherTimeout;
   const milliseconds timeout = options.timeout.count() > 0 ? options.timeout : by_backend;
   const milliseconds join_timeout = std::min(options.time_to_join(), timeout);
+  std::optional<AbortWatchdog> join_watchdog;
+  if (world_size() > 1) {
+    join_watchdog.emplace(longest_join(join_timeout), [&env = launch.env, &method = options.init_method] {
+      if (is_client_reporter(env)) print_error(env.layout.rank, no_answer_error(env, method));
+    });
+    join_watchdog->start();
+  }
   const JoinedStore joined =
       join_store(launch, {options.init_method, given, options.group_name, join_timeout, backend_, local_error});
   state_->store = joined.store;
@@ -187,6 +194,7 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::
   if (!shared_memory) shared_memory = options.backend.empty() && device_.is_cpu();
   // Before the backend: NCCL waits forever for a rank that fails while the communicator is made.
   if (world_size() > 1) start_heartbeat(joined.own_address, options.heartbeat_timeout);
+  join_watchdog.reset();
   take(form_group(state_->backends, state_->next(rank(), world_size()), state_->connections, nullptr));
   if (device_.is_cpu() && shares_memory(*c10d()->getBackend(c10::kCPU))) backend_ += " over shared memory";
   // NCCL uses the store again when it first sees a device.
@@ -197,6 +205,7 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::
 // heartbeats where rank 0 does not listen.
 void ProcessGroup::start_heartbeat(const std::string& own_address, std::chrono::milliseconds own_timeout) {
   constexpr const char *kTimeout = "heartbeat_timeout", *kServer = "heartbeat";
+  failpoint("heartbeat");
   c10d::Store& store = *state_->store;
   if (is_first()) put(store, kTimeout, std::to_string(own_timeout.count()));
   const milliseconds heartbeat_timeout{std::stoll(get(store, kTimeout))};

@@ -139,6 +139,7 @@ JoinResult join_ranks(c10d::Store& store, const Launch& launch, const JoinReques
   const auto error = error_of(store, layout, request);
   const bool is_reporter = error && is_reporter_of(store, *error);
   announce(store, layout);
+  failpoint("verdict");
   if (layout.rank != 0) {
     if (error) put(store, key(kAcknowledged, layout.rank), "yes");
     if (is_reporter) throw TrainError(*error);

@@ -108,14 +108,6 @@ void allow_connections(int world_size) {
 constexpr int kTriesToConnect = 4;
 constexpr milliseconds kLeastToConnect{1000};
 
-// All ranks that cannot reach the store have the same error: one of them reports it.
-bool is_client_reporter(const TorchEnv& env) {
-  if (env.use_agent_store) return env.layout.rank == 0;
-  if (is_loopback(env.master.host) && env.layout.node_rank > 0)
-    return env.layout.node_rank == 1 && env.layout.local_rank == 0;
-  return env.layout.rank == 1;
-}
-
 // Waits `left` for the store to answer; `timeout` is the whole time to join, for messages and for later calls.
 c10::intrusive_ptr<c10d::Store> reach_store(const TorchEnv& env, const std::string& numeric, milliseconds timeout,
                                             milliseconds left) {
@@ -124,6 +116,10 @@ c10::intrusive_ptr<c10d::Store> reach_store(const TorchEnv& env, const std::stri
   const std::string agent = env.use_agent_store ? "TORCHELASTIC_USE_AGENT_STORE=True means that an agent serves "
                                                   "the store: unset it if torchrun did not start this program"
                                                 : "";
+  if (probe.answer == StoreAnswer::kNoAnswer) {
+    if (!is_client_reporter(env)) throw PeerFailed();
+    throw TrainError(no_answer_error(env, {}));
+  }
   if (probe.answer == StoreAnswer::kForeign) {
     // Rank 0 could not bind the port and reports that, unless an agent serves the store or the address is a loopback
     // address, which is another host on each node.
@@ -287,6 +283,25 @@ JoinedStore join_store(Launch& launch, const JoinRequest& request) {
   joined.join_result = join_ranks(*joined.store, launch, request);
   joined.join_result.served_by_rank_0 = served;
   return joined;
+}
+
+milliseconds longest_join(milliseconds timeout) {
+  constexpr int kWaits = 3;  // each at most `timeout`: for the store, for rank 0's world size and for its verdict
+  constexpr milliseconds kGrace{5000};
+  return kWaits * timeout + kGrace;
+}
+
+std::string no_answer_error(const TorchEnv& env, const InitMethod& method) {
+  const std::string server = env.use_agent_store ? "the agent, which serves it," : "rank 0";
+  return "the store at " + store_location(env.master, method) + " does not answer: the process of " + server +
+         " is stopped, or its node hangs, or another service has the port; check that process";
+}
+
+bool is_client_reporter(const TorchEnv& env) {
+  if (env.use_agent_store) return env.layout.rank == 0;
+  if (is_loopback(env.master.host) && env.layout.node_rank > 0)
+    return env.layout.node_rank == 1 && env.layout.local_rank == 0;
+  return env.layout.rank == 1;
 }
 
 }  // namespace torchbridge::train

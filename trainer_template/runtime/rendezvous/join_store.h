@@ -22,4 +22,12 @@ struct JoinedStore {
 // nodes; PeerFailed where another rank reports the error.
 JoinedStore join_store(Launch& launch, const JoinRequest& request);
 
+// How long join_store() takes at most, unless the process that serves the store is stopped: libtorch 2.11 waits for its
+// answer without a timeout.
+std::chrono::milliseconds longest_join(std::chrono::milliseconds timeout);
+// Of a store whose process does not answer.
+std::string no_answer_error(const TorchEnv& env, const InitMethod& method);
+// All ranks that cannot reach the store have the same error: one of them reports it.
+bool is_client_reporter(const TorchEnv& env);
+
 }  // namespace torchbridge::train

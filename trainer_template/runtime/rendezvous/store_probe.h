@@ -11,7 +11,8 @@ namespace torchbridge::train {
 enum class StoreAnswer {
   kReady,
   kUnreachable,  // no connection was accepted until the deadline
-  kForeign,      // the service does not speak TCPStore's protocol, or sends nothing for ten seconds
+  kForeign,      // the service does not speak TCPStore's protocol
+  kNoAnswer,     // the service accepts the connection and sends nothing until the deadline, at most ten seconds
 };
 
 struct StoreProbe {
