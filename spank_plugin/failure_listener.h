@@ -56,6 +56,8 @@ class FailureListener {
   // Returns the text of the task end that is earliest by the nodes' clocks; nothing where none was reported, or after a
   // kStepMustEnd report.
   std::optional<std::string> stop();
+  // After stop(): whether any report was accepted.
+  bool has_reports() const { return first_ || step_must_end_; }
 
  private:
   struct Connection;

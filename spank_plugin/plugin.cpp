@@ -13,6 +13,7 @@
 #include "bridge/core/torch_env.h"
 #include "spank_plugin/as_user.h"
 #include "spank_plugin/controller.h"
+#include "spank_plugin/exit_code.h"
 #include "spank_plugin/failure_listener.h"
 #include "spank_plugin/log.h"
 #include "spank_plugin/spank.h"
@@ -206,7 +207,10 @@ extern "C" int slurm_spank_task_exit(spank_t spank, int, char**) {
 
 extern "C" int slurm_spank_exit(spank_t, int, char**) {
   return guarded("exit", [&]() -> int {
-    if (const auto report = launch && launch->listener ? launch->listener->stop() : std::nullopt) log_lines(*report);
+    if (launch && launch->listener) {
+      if (const auto report = launch->listener->stop()) log_lines(*report);
+      if (launch->listener->has_reports()) fail_if_srun_ends_with_zero();
+    }
     delete std::exchange(launch, nullptr);
     return ESPANK_SUCCESS;
   });

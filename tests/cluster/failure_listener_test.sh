@@ -4,7 +4,7 @@ CLUSTER_NAME+=-r
 source "$(dirname "$0")/case.sh"
 plugin=$1 torchbridge=$BUILD_DIR/bin/torchbridge
 trap '"$CLUSTER" down --name "$CLUSTER_NAME"; rm -rf "$work"' EXIT
-"$CLUSTER" up --name "$CLUSTER_NAME" --nodes 4 --cpus 8 --plugin "$plugin"
+"$CLUSTER" up --name "$CLUSTER_NAME" --nodes 4 --cpus 8 --plugin "$plugin" --conf KillWait=1
 
 requests() {
   on_login sdiag | awk -v type="$1" '$1 == type && sub(/^count:/, "", $4) {count = $4} END {print count + 0}'
@@ -150,3 +150,23 @@ expect_address 4 "$address"
 expect_requests 1 REQUEST_NODE_INFO_SINGLE on_login srun -N2 -n2 -w n0,n1 --torch-env=check=10 true
 [[ ! -s $work/stderr ]] || { cat "$work/stderr"; fail "the nodes do not reach rank 0"; }
 for node in n0 n1; do on_node "$node" umount /etc/hosts; done
+
+# srun's exit code is not 0 where slurmstepd stops after the report and no task's exit code arrives. A program on a node
+# without the plugin plays the node's part.
+with_plugstack n1 ""
+report='import os, signal, socket, time
+version, port, token = os.environ["SLURM_TORCH_ENV"].split(" ")[:3]
+connection = socket.create_connection((os.environ["SLURM_LAUNCH_NODE_IPADDR"], int(port)))
+slurmstepd = os.getppid()
+open(os.environ["WORK"] + "/slurmstepd.pid", "w").write(str(slurmstepd))
+os.kill(slurmstepd, signal.SIGSTOP)
+connection.sendall(f"{token}s{time.time_ns() // 1000}\nthe reason".encode())
+connection.shutdown(socket.SHUT_WR)
+connection.recv(1)
+time.sleep(1000)'
+WORK=$work expect_error '^srun: error: torch-env: the reason' 30 \
+  on_login srun -N1 -n1 -w n1 --torch-env /usr/bin/python3 -c "$report"
+grep -q "Timed out waiting for job step" "$work/stderr" || fail "a task's exit code arrived"
+kill -CONT "$(<"$work/slurmstepd.pid")"
+wait_for 30 all_nodes_are_idle
+as_before
