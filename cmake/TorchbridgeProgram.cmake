@@ -5,8 +5,14 @@ set(TORCHBRIDGE_TENSORS_HEADERS <ATen/core/Tensor.h> <algorithm> <chrono> <funct
 set(TORCHBRIDGE_DISTRIBUTED_HEADERS ${TORCHBRIDGE_TENSORS_HEADERS}
   <torch/csrc/distributed/c10d/ProcessGroup.hpp> <torch/nn/modules/linear.h>)
 
+# For code that leaves computing to libtorch: -O2 takes a third more time to compile it, and it trains no faster.
+function(torchbridge_compile_fast name)
+  target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
+endfunction()
+
 # A program of the tree with the precompiled headers of the library, which require its flags: -fPIC instead of -fPIE.
 function(torchbridge_precompile_program name)
+  torchbridge_compile_fast(${name})
   set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(${name} PRIVATE -fPIC)
   target_precompile_headers(${name} REUSE_FROM torchbridge_train_rendezvous)
