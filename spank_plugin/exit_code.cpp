@@ -1,7 +1,6 @@
 #include "spank_plugin/exit_code.h"
 
 #include <dlfcn.h>
-#include <unistd.h>
 
 #include <cstdlib>
 

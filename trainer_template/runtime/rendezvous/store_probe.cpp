@@ -77,7 +77,7 @@ StoreProbe wait_for_store(const Endpoint& address, milliseconds timeout) {
       case Handshake::kWrong:
         return {StoreAnswer::kForeign, "it answers '" + printable(answer) + "'"};
       case Handshake::kNoAnswer:
-        return {StoreAnswer::kNoAnswer, "it accepts the connection and sends nothing"};
+        return {StoreAnswer::kNoAnswer, ""};
       case Handshake::kHungUp:
         probe = {StoreAnswer::kUnreachable, "it closes the connection"};
         if (++hang_ups >= kMaxHangUps) return {StoreAnswer::kForeign, probe.detail};
