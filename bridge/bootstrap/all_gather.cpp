@@ -41,13 +41,13 @@ constexpr const char* kNoAnswer = "the program that listens there does not belon
 constexpr milliseconds kGrace{1000};  // at the timeout a listener sends who is missing: time for that message
 
 // "torchbridge KIND PROOF LENGTH\nBODY"
-struct Message {
+struct BootstrapMessage {
   std::string kind, body;
 };
 
 class MessageFormat {
  public:
-  explicit MessageFormat(const Group& group)
+  explicit MessageFormat(const BootstrapGroup& group)
       : secret_(group.secret), job_(group.job), longest_(kMaxValue * static_cast<std::size_t>(group.size)) {}
 
   std::string encoded(const std::string& kind, const std::string& body) const {
@@ -56,17 +56,18 @@ class MessageFormat {
 
   // Takes the first message from `received`; its kind is empty while the message is not complete. Nothing where the
   // bytes are no message of this job.
-  std::optional<Message> read(std::string& received) const {
+  std::optional<BootstrapMessage> read(std::string& received) const {
     const auto newline = received.find('\n');
-    if (newline == received.npos) return received.size() > kMaxHeader ? std::nullopt : std::optional(Message{});
+    if (newline == received.npos)
+      return received.size() > kMaxHeader ? std::nullopt : std::optional(BootstrapMessage{});
     char kind[16], tag[24], length[24];
     if (newline > kMaxHeader || std::sscanf(received.c_str(), "torchbridge %15s %23s %23s\n", kind, tag, length) != 3) {
       return std::nullopt;
     }
     const auto size = parse_integer(length, 0, static_cast<std::int64_t>(longest_));
     if (!size) return std::nullopt;
-    if (received.size() - newline - 1 < static_cast<std::size_t>(*size)) return Message{};
-    Message message{kind, received.substr(newline + 1, *size)};
+    if (received.size() - newline - 1 < static_cast<std::size_t>(*size)) return BootstrapMessage{};
+    BootstrapMessage message{kind, received.substr(newline + 1, *size)};
     if (proof(message.kind, message.body) != tag) return std::nullopt;
     received.erase(0, newline + 1 + *size);
     return message;
@@ -148,7 +149,7 @@ struct Call {
 
 class Gatherer {
  public:
-  Gatherer(const Group& group, const std::string& value, milliseconds timeout, const Reduce& reduce)
+  Gatherer(const BootstrapGroup& group, const std::string& value, milliseconds timeout, const Reduce& reduce)
       : group_(group),
         timeout_(timeout),
         reduce_(reduce),
@@ -477,7 +478,7 @@ class Gatherer {
     }
   }
 
-  void handle(Call& call, const Message& message) {
+  void handle(Call& call, const BootstrapMessage& message) {
     if (message.kind == "here") {
       has_contact_ = true;
       call.state = Call::State::kAnswered;
@@ -544,7 +545,7 @@ class Gatherer {
     return text;
   }
 
-  const Group& group_;
+  const BootstrapGroup& group_;
   const milliseconds timeout_;
   const Reduce& reduce_;
   const MessageFormat format_;
@@ -569,7 +570,8 @@ class Gatherer {
 
 }  // namespace
 
-Result<Gathered> all_gather(const Group& group, const std::string& value, milliseconds timeout, const Reduce& reduce) {
+Result<Gathered> all_gather(const BootstrapGroup& group, const std::string& value, milliseconds timeout,
+                            const Reduce& reduce) {
   return Gatherer(group, value, timeout, reduce).run();
 }
 

@@ -19,7 +19,7 @@ namespace torchbridge {
 // which itself is never sent: other users, who may take one of the ports or connect to it, are neither believed nor
 // answered. Who can read the network still reads the values, as with PyTorch's store. A proof holds for one job and one
 // kind of message, so replaying it reveals nothing. On a node only processes of this user are accepted.
-struct Group {
+struct BootstrapGroup {
   std::string job;  // the same for all ranks, and for no other all-gather on the same hosts and ports; no newline
   SipKey secret{};  // known to this job's processes alone
   int rank = 0, size = 1;
@@ -57,7 +57,7 @@ struct Gathered {
 // and reported_elsewhere where another rank sent it: at the timeout it names the ranks that did not arrive. The next
 // all-gather may begin at once on the same hosts and ports. Resolves names meanwhile. A connection that fails is tried
 // again after a pause with jitter that doubles up to 2 s. Not for several threads at once.
-Result<Gathered> all_gather(const Group& group, const std::string& value, std::chrono::milliseconds timeout,
+Result<Gathered> all_gather(const BootstrapGroup& group, const std::string& value, std::chrono::milliseconds timeout,
                             const Reduce& reduce = {});
 
 }  // namespace torchbridge

@@ -27,6 +27,6 @@ class Exchange {
 // below a millisecond once all ranks have arrived. Where no other node answers within group.connect_timeout or half of
 // the timeout, the ranks use `fallback`.
 using FallbackExchange = std::function<Result<std::unique_ptr<Exchange>>()>;
-std::unique_ptr<Exchange> make_group_exchange(Group group, FallbackExchange fallback = {});
+std::unique_ptr<Exchange> make_group_exchange(BootstrapGroup group, FallbackExchange fallback = {});
 
 }  // namespace torchbridge

@@ -10,11 +10,12 @@ using std::chrono::milliseconds;
 
 class GroupExchange : public Exchange {
  public:
-  GroupExchange(Group group, FallbackExchange fallback) : group_(std::move(group)), fallback_(std::move(fallback)) {}
+  GroupExchange(BootstrapGroup group, FallbackExchange fallback)
+      : group_(std::move(group)), fallback_(std::move(fallback)) {}
 
   Result<std::vector<std::string>> all_gather(const std::string& value, milliseconds timeout) override {
     const auto deadline = Clock::now() + timeout;
-    Group group = group_;
+    BootstrapGroup group = group_;
     group.connect_timeout = std::min(group.connect_timeout, timeout / 2);
     auto gathered = torchbridge::all_gather(group, value, timeout);
     if (!gathered) return Error{gathered.error().message};  // every rank has it
@@ -28,13 +29,13 @@ class GroupExchange : public Exchange {
   }
 
  private:
-  Group group_;
+  BootstrapGroup group_;
   FallbackExchange fallback_;
 };
 
 }  // namespace
 
-std::unique_ptr<Exchange> make_group_exchange(Group group, FallbackExchange fallback) {
+std::unique_ptr<Exchange> make_group_exchange(BootstrapGroup group, FallbackExchange fallback) {
   return std::make_unique<GroupExchange>(std::move(group), std::move(fallback));
 }
 

@@ -14,8 +14,8 @@ namespace torchbridge {
 // process stands behind it until the program ends (pmi_proxy.h), so where all ranks are on one node sockets are better.
 Result<std::unique_ptr<Exchange>> connect_pmi(const EnvMap& environment, int rank, int world_size);
 
-// A key for Group::node_key made of the process at the other end of PMI_FD, Hydra's proxy on this node. Sends nothing
-// to it. Empty where there is none, or where it cannot be seen from this process.
+// A key for BootstrapGroup::node_key made of the process at the other end of PMI_FD, Hydra's proxy on this node. Sends
+// nothing to it. Empty where there is none, or where it cannot be seen from this process.
 std::string key_of_pmi(const EnvMap& environment);
 
 // The launcher's PMIx server (PMIx standard 4, https://pmix.github.io): mpirun of OpenMPI, srun

@@ -90,7 +90,7 @@ std::vector<int> number_nodes(const std::vector<RankRecord>& records) {
 }
 
 // Ranks of one node.
-Group group_on_node(const std::string& key, int rank, int size) {
+BootstrapGroup group_on_node(const std::string& key, int rank, int size) {
   return {.job = key, .rank = rank, .size = size, .node_key = key, .local_rank = rank, .local_size = size};
 }
 
@@ -149,16 +149,16 @@ Result<std::unique_ptr<Exchange>> connect_by_daemons(const LaunchFacts& facts, M
     if (auto nodes = parse_hostlist(environment.get("SLURM_JOB_NODELIST").value_or("")))
       daemons.nodes = std::move(*nodes);
   }
-  Group group{.job = facts.job_id,
-              .secret = daemons.secret,
-              .rank = facts.rank,
-              .size = facts.world_size,
-              .node_key = facts.node_key,
-              .local_rank = facts.local_rank,
-              .local_size = facts.local_size,
-              .listens = daemons.on_mpirun_host,
-              .listening_rank = 0,
-              .ports = std::move(*ports)};
+  BootstrapGroup group{.job = facts.job_id,
+                       .secret = daemons.secret,
+                       .rank = facts.rank,
+                       .size = facts.world_size,
+                       .node_key = facts.node_key,
+                       .local_rank = facts.local_rank,
+                       .local_size = facts.local_size,
+                       .listens = daemons.on_mpirun_host,
+                       .listening_rank = 0,
+                       .ports = std::move(*ports)};
   // Without a list of nodes and without ranks on mpirun's host the nodes cannot connect: do not wait half of the
   // timeout.
   constexpr std::chrono::seconds kWithoutList{3};

@@ -8,15 +8,15 @@ namespace torchbridge {
 namespace {
 
 // A message with `number` and room for one descriptor; points into itself.
-struct Message {
-  explicit Message(std::uint32_t its_number) : number(its_number) {
+struct DescriptorMessage {
+  explicit DescriptorMessage(std::uint32_t its_number) : number(its_number) {
     header.msg_iov = &data;
     header.msg_iovlen = 1;
     header.msg_control = control;
     header.msg_controllen = sizeof control;
   }
-  Message(const Message&) = delete;
-  Message& operator=(const Message&) = delete;
+  DescriptorMessage(const DescriptorMessage&) = delete;
+  DescriptorMessage& operator=(const DescriptorMessage&) = delete;
 
   std::uint32_t number;
   iovec data{&number, sizeof number};
@@ -27,7 +27,7 @@ struct Message {
 }  // namespace
 
 bool pass_descriptor(const Socket& to, int descriptor, std::uint32_t number) {
-  Message message(number);
+  DescriptorMessage message(number);
   cmsghdr* const rights = CMSG_FIRSTHDR(&message.header);
   rights->cmsg_level = SOL_SOCKET;
   rights->cmsg_type = SCM_RIGHTS;
@@ -37,7 +37,7 @@ bool pass_descriptor(const Socket& to, int descriptor, std::uint32_t number) {
 }
 
 std::optional<PassedDescriptor> take_descriptor(const Socket& from) {
-  Message message(0);
+  DescriptorMessage message(0);
   if (recvmsg(from.descriptor(), &message.header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != sizeof message.number) {
     return std::nullopt;
   }

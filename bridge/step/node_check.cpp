@@ -66,7 +66,7 @@ Result<std::string> check_nodes(const StepPlan& plan, const EnvMap& environment,
   // Members are numbered node by node, so that the listener finds the tasks of a node together.
   Layout member = at;
   member.rank = plan.map.ranks_before(at.node_rank) + at.local_rank;
-  Group group =
+  BootstrapGroup group =
       group_of_step(plan.facts, member, {plan.master_node, *host, {plan.env.master.port}}, "check", check.token);
   if (at.node_count > 1) {
     group.missing = [&](const std::vector<bool>& arrived) {

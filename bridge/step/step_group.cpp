@@ -28,8 +28,8 @@ Result<ListeningNode> listening_node(const LaunchFacts& facts, const TaskMap& ma
   return listener;
 }
 
-Group group_of_step(const LaunchFacts& facts, const Layout& at, const ListeningNode& where, const std::string& purpose,
-                    const std::string& token) {
+BootstrapGroup group_of_step(const LaunchFacts& facts, const Layout& at, const ListeningNode& where,
+                             const std::string& purpose, const std::string& token) {
   const std::string job = run_id_of(facts) + "/" + purpose;
   return {.job = job,
           .secret = {siphash({1, 0}, token), siphash({2, 0}, token)},
@@ -44,8 +44,8 @@ Group group_of_step(const LaunchFacts& facts, const Layout& at, const ListeningN
           .first_hosts = at.node_rank == where.node ? std::vector<std::string>() : std::vector{where.address}};
 }
 
-Result<Values> all_gather_in_step(const Group& group, const std::string& value, std::chrono::milliseconds timeout,
-                                  const Reduce& reduce) {
+Result<Values> all_gather_in_step(const BootstrapGroup& group, const std::string& value,
+                                  std::chrono::milliseconds timeout, const Reduce& reduce) {
   auto gathered = all_gather(group, value, timeout, reduce);
   if (!gathered) {
     Error error = gathered.error();

@@ -27,12 +27,12 @@ Result<ListeningNode> listening_node(const LaunchFacts& facts, const TaskMap& ma
 
 // `at.rank` and `at.world_size` number the members. `purpose` distinguishes this all-gather from others of the same
 // step, and `token` is the secret where the tasks of the step share one.
-Group group_of_step(const LaunchFacts& facts, const Layout& at, const ListeningNode& where, const std::string& purpose,
-                    const std::string& token = {});
+BootstrapGroup group_of_step(const LaunchFacts& facts, const Layout& at, const ListeningNode& where,
+                             const std::string& purpose, const std::string& token = {});
 
 // all_gather in such a group; that no other node answered is an error too. An error has one reporter: it is only_here
 // on that task, and reported_elsewhere on the others that have it.
-Result<Values> all_gather_in_step(const Group& group, const std::string& value, std::chrono::milliseconds timeout,
-                                  const Reduce& reduce = {});
+Result<Values> all_gather_in_step(const BootstrapGroup& group, const std::string& value,
+                                  std::chrono::milliseconds timeout, const Reduce& reduce = {});
 
 }  // namespace torchbridge

@@ -154,12 +154,12 @@ Result<std::vector<CpuSet>> cpus_of_tasks(const StepPlan& plan, const EnvMap& en
   if (plan.facts.launcher == "slurm") return slurm_task_cpus(environment, at, own);
   const bool divides = options.gpus == GpuRule::kClosest || options.cpus == CpuRule::kGpu;
   if (!divides || own.empty()) return std::vector<CpuSet>();
-  const Group node{.job = plan.env.run_id + "/cpus",
-                   .rank = at.local_rank,
-                   .size = at.local_world_size,
-                   .node_key = plan.env.run_id + "/cpus/" + std::to_string(at.node_rank),
-                   .local_rank = at.local_rank,
-                   .local_size = at.local_world_size};
+  const BootstrapGroup node{.job = plan.env.run_id + "/cpus",
+                            .rank = at.local_rank,
+                            .size = at.local_world_size,
+                            .node_key = plan.env.run_id + "/cpus/" + std::to_string(at.node_rank),
+                            .local_rank = at.local_rank,
+                            .local_size = at.local_world_size};
   const auto lists = all_gather(node, cpu_list_text(own), kTimeout);
   if (!lists) return lists.error();
   std::vector<CpuSet> sets;

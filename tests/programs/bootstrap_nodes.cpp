@@ -84,8 +84,8 @@ std::map<std::string, std::int64_t> counters() {
   return result;
 }
 
-Group group_of(int node, int nodes) {
-  Group group;
+BootstrapGroup group_of(int node, int nodes) {
+  BootstrapGroup group;
   group.job = "bootstrap_nodes";
   group.rank = node;
   group.size = nodes;

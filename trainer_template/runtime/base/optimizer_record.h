@@ -9,15 +9,15 @@
 namespace torchbridge::train {
 
 struct OptimizerRecord {
-  struct Group {
+  struct GroupRecord {
     std::string name;
     std::map<std::string, double> options;  // "lr", "momentum", "beta1", "eps" ...; flags are 0 or 1
     std::vector<std::string> parameters;    // names in the order of the group, those of all ranks
 
-    bool operator==(const Group&) const = default;
+    bool operator==(const GroupRecord&) const = default;
   };
   std::string kind;  // a name of optimizer_kinds(), such as "sgd"; empty if unknown
-  std::vector<Group> groups;
+  std::vector<GroupRecord> groups;
 
   bool operator==(const OptimizerRecord&) const = default;
 };

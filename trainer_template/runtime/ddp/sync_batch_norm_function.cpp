@@ -20,7 +20,6 @@ namespace torchbridge::train {
 namespace {
 
 using torch::autograd::variable_list;
-using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 
 // The statistics of all ranks' batches together, one value for each channel; `counts` is the number of values in a
 // channel on each rank that has any.
@@ -132,7 +131,7 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
   // and an empty optional is.
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& given,
                             const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,
-                            const SyncBatchNormInputs& inputs, const Group& group) {
+                            const SyncBatchNormInputs& inputs, const c10::intrusive_ptr<c10d::ProcessGroup>& group) {
     SyncBatchNormInputs in = inputs;
     in.weight = weight ? weight->contiguous() : at::Tensor();
     in.bias = bias.value_or(at::Tensor());

@@ -11,16 +11,16 @@ namespace {
 using Kind = PickledValue::Kind;
 using Names = std::map<std::int64_t, std::string>;  // by number
 
-struct Group {
+struct PythonParameterGroup {
   std::vector<std::int64_t> numbers;
   std::vector<std::string> names;  // empty unless the optimizer was created with named_parameters()
   bool keeps_state = true;         // false: SGD without momentum
 };
 
-Result<std::vector<Group>> groups_of(const PickledValue& optimizer) {
-  std::vector<Group> groups;
+Result<std::vector<PythonParameterGroup>> groups_of(const PickledValue& optimizer) {
+  std::vector<PythonParameterGroup> groups;
   for (const Pickled& each : optimizer.find("param_groups")->items) {
-    Group group;
+    PythonParameterGroup group;
     const PickledValue* numbers = each->find("params");
     if (numbers == nullptr || !numbers->is(Kind::kList))
       return Error{"its optimizer has a group without a list of parameters"};
@@ -40,20 +40,22 @@ Result<std::vector<Group>> groups_of(const PickledValue& optimizer) {
   return groups;
 }
 
-std::string sizes_of(const std::vector<Group>& groups) {
+std::string sizes_of(const std::vector<PythonParameterGroup>& groups) {
   std::string text;
-  for (const Group& group : groups) text += (text.empty() ? "" : ", ") + std::to_string(group.numbers.size());
+  for (const PythonParameterGroup& group : groups)
+    text += (text.empty() ? "" : ", ") + std::to_string(group.numbers.size());
   return text.empty() ? "no groups" : "groups of " + text + " parameters";
 }
 
-bool all_named(const std::vector<Group>& groups) {
-  for (const Group& group : groups) {
+bool all_named(const std::vector<PythonParameterGroup>& groups) {
+  for (const PythonParameterGroup& group : groups) {
     if (group.names.size() != group.numbers.size()) return false;
   }
   return !groups.empty();
 }
 
-bool same_sizes(const std::vector<Group>& theirs, const std::vector<OptimizerRecord::Group>& ours) {
+bool same_sizes(const std::vector<PythonParameterGroup>& theirs,
+                const std::vector<OptimizerRecord::GroupRecord>& ours) {
   if (theirs.size() != ours.size()) return false;
   for (std::size_t i = 0; i < ours.size(); ++i) {
     if (theirs[i].numbers.size() != ours[i].parameters.size()) return false;
@@ -63,8 +65,8 @@ bool same_sizes(const std::vector<Group>& theirs, const std::vector<OptimizerRec
 
 std::string without_prefix(const std::string& name) { return name.starts_with("module.") ? name.substr(7) : name; }
 
-Result<Names> names_of(const std::vector<Group>& theirs, const std::vector<ParameterShape>& parameters,
-                       const std::vector<OptimizerRecord::Group>& ours) {
+Result<Names> names_of(const std::vector<PythonParameterGroup>& theirs, const std::vector<ParameterShape>& parameters,
+                       const std::vector<OptimizerRecord::GroupRecord>& ours) {
   Names names;
   const bool named = all_named(theirs), grouped = same_sizes(theirs, ours);
   const bool in_order = theirs.size() == 1 && theirs[0].numbers.size() == parameters.size();
@@ -117,9 +119,9 @@ Status add_state(const PickledValue& kinds, const ParameterShape& parameter, std
 // The name of the first parameter that needs state and has none; empty if there is none. `there`: the parameters with
 // state. `stateless`: those that Python's SGD without momentum trained, which have none.
 std::string without_state(const std::map<std::string, const ParameterShape*>& parameters,
-                          const std::vector<OptimizerRecord::Group>& groups, const std::set<std::string>& there,
+                          const std::vector<OptimizerRecord::GroupRecord>& groups, const std::set<std::string>& there,
                           const std::set<std::string>& stateless) {
-  for (const OptimizerRecord::Group& group : groups) {
+  for (const OptimizerRecord::GroupRecord& group : groups) {
     const auto momentum = group.options.find("momentum");
     const bool is_sgd = momentum != group.options.end();
     if (is_sgd && momentum->second == 0) continue;
@@ -136,7 +138,7 @@ std::string without_state(const std::map<std::string, const ParameterShape*>& pa
 
 Result<std::vector<PythonState>> state_by_name(const PickledValue& optimizer,
                                                const std::vector<ParameterShape>& parameters,
-                                               const std::vector<OptimizerRecord::Group>& groups,
+                                               const std::vector<OptimizerRecord::GroupRecord>& groups,
                                                const std::map<std::string, std::string>& aliases, bool stepped) {
   const auto theirs = groups_of(optimizer);
   if (!theirs) return theirs.error();
@@ -150,7 +152,7 @@ Result<std::vector<PythonState>> state_by_name(const PickledValue& optimizer,
     return alias == aliases.end() ? name : alias->second;
   };
   std::set<std::string> there, stateless;
-  for (const Group& group : *theirs) {
+  for (const PythonParameterGroup& group : *theirs) {
     if (group.keeps_state) continue;
     for (const std::int64_t number : group.numbers) stateless.insert(own_name(names->at(number)));
   }

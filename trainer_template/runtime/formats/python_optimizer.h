@@ -35,7 +35,7 @@ struct PythonState {
 // the optimizer has.
 Result<std::vector<PythonState>> state_by_name(const PickledValue& optimizer,
                                                const std::vector<ParameterShape>& parameters,
-                                               const std::vector<OptimizerRecord::Group>& groups,
+                                               const std::vector<OptimizerRecord::GroupRecord>& groups,
                                                const std::map<std::string, std::string>& aliases = {},
                                                bool stepped = true);
 

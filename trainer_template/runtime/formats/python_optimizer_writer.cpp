@@ -11,7 +11,8 @@ using Entries = std::vector<std::pair<Pickled, Pickled>>;
 bool is_flag(const std::string& option) { return option == "amsgrad" || option == "maximize" || option == "nesterov"; }
 
 // Every key that the optimizer class reads: Optimizer.load_state_dict() replaces the whole group.
-Pickled python_group(const OptimizerRecord& record, const OptimizerRecord::Group& group, std::int64_t first_number) {
+Pickled python_group(const OptimizerRecord& record, const OptimizerRecord::GroupRecord& group,
+                     std::int64_t first_number) {
   using namespace pickled;
   Entries entries;
   for (const auto& [option, value] : group.options) {
@@ -48,7 +49,7 @@ Pickled python_optimizer(const OptimizerRecord& record, const std::vector<std::p
   Entries entries;
   std::vector<Pickled> groups;
   std::int64_t number = 0;
-  for (const OptimizerRecord::Group& group : record.groups) {
+  for (const OptimizerRecord::GroupRecord& group : record.groups) {
     groups.push_back(python_group(record, group, number));
     for (const std::string& name : group.parameters) {
       const auto found = kinds.find(name);

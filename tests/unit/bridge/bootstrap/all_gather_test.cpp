@@ -23,7 +23,7 @@ std::string name_of_test() {
 
 class OneNode : public ::testing::Test {
  protected:
-  static Group member(int rank, int size) {
+  static BootstrapGroup member(int rank, int size) {
     const std::string key = name_of_test();
     return {.job = key, .rank = rank, .size = size, .node_key = key, .local_rank = rank, .local_size = size};
   }
@@ -104,7 +104,7 @@ TEST_F(OneNode, AllGetTheReducedValues) {
 // Ranks 0 and 3 on the first node, which listens, 1 and 2 on the second.
 class TwoNodes : public ::testing::Test {
  protected:
-  Group member(int rank) const {
+  BootstrapGroup member(int rank) const {
     const bool first = rank == 0 || rank == 3;
     return {.job = name_of_test(),
             .secret = {11, 22},
@@ -117,13 +117,13 @@ class TwoNodes : public ::testing::Test {
             .ports = ports_,
             .first_hosts = first ? std::vector<std::string>() : std::vector<std::string>{"127.0.0.1"}};
   }
-  static std::future<Result<Gathered>> starts(Group group, milliseconds timeout = kLong) {
+  static std::future<Result<Gathered>> starts(BootstrapGroup group, milliseconds timeout = kLong) {
     return std::async(std::launch::async,
                       [=] { return all_gather(group, "rank " + std::to_string(group.rank), timeout); });
   }
   // The second node's first rank, with other hosts to connect to.
-  Group caller(std::vector<std::string> first_hosts, std::vector<std::string> other_hosts = {}) const {
-    Group group = member(1);
+  BootstrapGroup caller(std::vector<std::string> first_hosts, std::vector<std::string> other_hosts = {}) const {
+    BootstrapGroup group = member(1);
     group.first_hosts = std::move(first_hosts);
     group.other_hosts = std::move(other_hosts);
     return group;
@@ -151,14 +151,14 @@ TEST_F(TwoNodes, EveryRankGetsEveryValue) {
 
 // mpirun's host has no rank, or its name does not resolve: the list of nodes has a listener.
 TEST_F(TwoNodes, OtherHostsAreTriedWhereTheFirstHasNoListener) {
-  const Group calls = caller({"192.0.2.1", "no-such-host.invalid"}, {"no-such-host.invalid", "127.0.0.1"});
+  const BootstrapGroup calls = caller({"192.0.2.1", "no-such-host.invalid"}, {"no-such-host.invalid", "127.0.0.1"});
   expect_all(all(starts(member(0)), starts(calls), starts(member(2)), starts(member(3))));
 }
 
 TEST_F(TwoNodes, TheNodeOfTheListeningRankListens) {
   std::vector<std::future<Result<Gathered>>> ranks;
   for (const int rank : {0, 1, 2, 3}) {
-    Group group = member(rank);
+    BootstrapGroup group = member(rank);
     group.listens = false;
     group.listening_rank = 3;  // not the first of its node
     ranks.push_back(starts(group));
@@ -173,7 +173,7 @@ TEST_F(TwoNodes, APortInUseIsSkipped) {
 }
 
 TEST_F(TwoNodes, ProcessesWithoutTheSecretAreIgnored) {
-  Group other_secret = caller({"127.0.0.1"}), other_job = other_secret;
+  BootstrapGroup other_secret = caller({"127.0.0.1"}), other_job = other_secret;
   other_secret.local_size = other_job.local_size = 1;
   other_secret.connect_timeout = other_job.connect_timeout = milliseconds(300);
   other_secret.secret = {11, 23};
@@ -204,7 +204,7 @@ TEST_F(TwoNodes, EveryRankGetsTheMissingRanks) {
 // It times out before the last rank arrives, and would not get the answer.
 TEST_F(TwoNodes, ARankThatClosesItsConnectionIsNotCounted) {
   const auto of_three = [&](int rank) {
-    Group group = member(rank);
+    BootstrapGroup group = member(rank);
     group.size = 3;
     group.local_size = 1;
     group.local_rank = 0;
@@ -222,7 +222,7 @@ TEST_F(TwoNodes, ARankThatClosesItsConnectionIsNotCounted) {
 }
 
 TEST_F(TwoNodes, TheCallerMayNameTheMissingRanks) {
-  Group group = member(0);
+  BootstrapGroup group = member(0);
   group.missing = [](const std::vector<bool>& arrived) { return arrived[1] ? "all there" : "n1 is missing"; };
   const auto gathered = starts(group, kShort).get();
   ASSERT_FALSE(gathered);
@@ -231,7 +231,7 @@ TEST_F(TwoNodes, TheCallerMayNameTheMissingRanks) {
 
 // Both ranks of the second node get the error. It contains the reason for each host.
 TEST_F(TwoNodes, AnUnreachedGroupIsReportedWithTheReasons) {
-  Group group = caller({"127.0.0.1"}, {"no-such-host.invalid"});
+  BootstrapGroup group = caller({"127.0.0.1"}, {"no-such-host.invalid"});
   group.connect_timeout = milliseconds(200);
   auto second = starts(group), third = starts(member(2));
   for (auto* rank : {&second, &third}) {

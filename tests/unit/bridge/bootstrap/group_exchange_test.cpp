@@ -41,7 +41,7 @@ class GroupExchangeTest : public ::testing::Test {
     return answers;
   }
 
-  Group group_of(int rank) const {
+  BootstrapGroup group_of(int rank) const {
     const bool first = rank == 0 || rank == 3;
     const std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
     return {.job = test,

@@ -151,7 +151,7 @@ TEST(PythonOptimizer, NamesComeFromTheModelOrFromEqualGroups) {
 // Python has no state for a parameter that never had a gradient, for SGD without momentum, and before the first step.
 TEST(PythonOptimizer, StateMayBeMissingOnlyWhereNoneIsNeeded) {
   const auto sgd = [](double ours_of_weights, double ours_of_bias) {
-    return std::vector<OptimizerRecord::Group>{
+    return std::vector<OptimizerRecord::GroupRecord>{
         {.name = "", .options = {{"momentum", ours_of_weights}}, .parameters = {"a.weight", "b.weight"}},
         {.name = "", .options = {{"momentum", ours_of_bias}}, .parameters = {"a.bias"}}};
   };
@@ -170,7 +170,7 @@ TEST(PythonOptimizer, StateMayBeMissingOnlyWhereNoneIsNeeded) {
   const std::vector<ParameterShape> frozen = {{"a.weight", {2, 3}}, {"a.bias", {2}}, {"b.weight", {4}, false}};
   const struct {
     std::vector<ParameterShape> model;
-    std::vector<OptimizerRecord::Group> ours;
+    std::vector<OptimizerRecord::GroupRecord> ours;
     Pickled optimizer;
     bool stepped;
     std::string missing;  // empty: the state is accepted
