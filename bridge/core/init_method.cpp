@@ -53,15 +53,15 @@ bool read_location(std::string_view text, InitMethod& method) {
   return text.size() > 1 && text.starts_with('/') && !text.ends_with('/');
 }
 
-struct Source {
+struct NamedValue {
   std::string name;
   std::optional<int> value;
 };
 
 // Of two that differ it is not known which is right, so this is an error.
-Result<std::optional<int>> agreed(const char* what, const std::vector<Source>& sources) {
-  const Source* first = nullptr;
-  for (const Source& source : sources) {
+Result<std::optional<int>> agreed(const char* what, const std::vector<NamedValue>& sources) {
+  const NamedValue* first = nullptr;
+  for (const NamedValue& source : sources) {
     if (!source.value) continue;
     if (first != nullptr && *first->value != *source.value) {
       return Error{std::string(what) + " is " + std::to_string(*first->value) + " in " + first->name + ", but " +

@@ -43,11 +43,11 @@ class RealFile : public OutputFile {
     const bool is_aligned =
         offset % kDirectAlignment == 0 && reinterpret_cast<std::uintptr_t>(bytes.data()) % kDirectAlignment == 0;
     const std::size_t direct = is_aligned ? bytes.size() / kDirectAlignment * kDirectAlignment : 0;
-    const std::size_t written = direct > 0 && set_way(kDirect) ? write_some(offset, bytes.substr(0, direct)) : 0;
+    const std::size_t written = direct > 0 && set_mode(kDirect) ? write_some(offset, bytes.substr(0, direct)) : 0;
     offset += written;
     bytes.remove_prefix(written);
     if (bytes.empty()) return;
-    set_way(kCached);
+    set_mode(kCached);
     write_some(offset, bytes);
     // Starts writeback now instead of at the sync. An error is ignored: the sync writes the data anyway.
     ::sync_file_range(number_, static_cast<off_t>(offset), static_cast<off_t>(bytes.size()), SYNC_FILE_RANGE_WRITE);
@@ -61,18 +61,18 @@ class RealFile : public OutputFile {
   }
 
  private:
-  enum Way { kCached, kDirect };
+  enum WriteMode { kCached, kDirect };
 
   // Switches the descriptor; false if it cannot write directly. Writing through the page cache is always possible.
-  bool set_way(Way way) {
-    if (way == way_) return true;
-    if (way == kDirect && !takes_direct_) return false;
+  bool set_mode(WriteMode mode) {
+    if (mode == mode_) return true;
+    if (mode == kDirect && !takes_direct_) return false;
     const int flags = ::fcntl(number_, F_GETFL);
-    if (flags < 0 || ::fcntl(number_, F_SETFL, way == kDirect ? flags | O_DIRECT : flags & ~O_DIRECT) != 0) {
-      if (way == kCached) fail("write", path_, errno);
+    if (flags < 0 || ::fcntl(number_, F_SETFL, mode == kDirect ? flags | O_DIRECT : flags & ~O_DIRECT) != 0) {
+      if (mode == kCached) fail("write", path_, errno);
       return takes_direct_ = false;
     }
-    way_ = way;
+    mode_ = mode;
     return true;
   }
 
@@ -82,7 +82,7 @@ class RealFile : public OutputFile {
     while (done < bytes.size()) {
       const std::size_t size = std::min<std::size_t>(bytes.size() - done, std::size_t{1} << 30);
       const ssize_t written = ::pwrite(number_, bytes.data() + done, size, static_cast<off_t>(offset + done));
-      if (written < 0 && errno == EINVAL && way_ == kDirect) {
+      if (written < 0 && errno == EINVAL && mode_ == kDirect) {
         takes_direct_ = false;
         break;
       }
@@ -95,7 +95,7 @@ class RealFile : public OutputFile {
   const fs::path path_;
   int number_;
   bool takes_direct_ = false;
-  Way way_ = kCached;
+  WriteMode mode_ = kCached;
 };
 
 }  // namespace

@@ -42,7 +42,7 @@ bool is_file_fault(int error) {
 
 }  // namespace
 
-ReadFile::ReadFile(const std::filesystem::path& path, Way way) : descriptor_(open(path.c_str(), kFlags)) {
+ReadFile::ReadFile(const std::filesystem::path& path, ReadMode mode) : descriptor_(open(path.c_str(), kFlags)) {
   struct stat status {};
   if (descriptor_ < 0) {
     if (!is_file_fault(errno)) throw TrainError("cannot open '" + path.string() + "': " + std::strerror(errno));
@@ -51,7 +51,8 @@ ReadFile::ReadFile(const std::filesystem::path& path, Way way) : descriptor_(ope
     error_ = "is not a regular file";
   }
   size_ = static_cast<std::uint64_t>(status.st_size);
-  if (!error_ && way == Way::kDirect && takes_direct_io(descriptor_)) direct_ = open(path.c_str(), kFlags | O_DIRECT);
+  if (!error_ && mode == ReadMode::kDirect && takes_direct_io(descriptor_))
+    direct_ = open(path.c_str(), kFlags | O_DIRECT);
 }
 
 ReadFile::~ReadFile() {

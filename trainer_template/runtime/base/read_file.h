@@ -14,14 +14,14 @@ namespace torchbridge::train {
 // raising SIGBUS. One thread.
 class ReadFile {
  public:
-  enum class Way {
+  enum class ReadMode {
     kCached,
     kDirect  // bypasses the page cache on local file systems: for a file that one process reads once
   };
 
   // Throws TrainError, which names the path, if the file cannot be opened for a reason outside the file: too many open
   // files, or missing permissions. For a fault of the file see error().
-  explicit ReadFile(const std::filesystem::path& path, Way way = Way::kCached);
+  explicit ReadFile(const std::filesystem::path& path, ReadMode mode = ReadMode::kCached);
   ~ReadFile();
   ReadFile(const ReadFile&) = delete;
   ReadFile& operator=(const ReadFile&) = delete;

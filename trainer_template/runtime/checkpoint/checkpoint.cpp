@@ -87,7 +87,7 @@ void Checkpoints::save(const TrainState& state, const ModelTensors& model, Optim
     return;
   }
   if (last_saved_ == folder_of(state.step)) return;
-  start(state, model, optimizer, options_.async ? Snapshot::Way::kCopy : Snapshot::Way::kReference);
+  start(state, model, optimizer, options_.async ? Snapshot::CopyMode::kCopy : Snapshot::CopyMode::kReference);
   if (!options_.async) end_running_save(CheckpointOptions::OnPendingSave::kWait);
 }
 
@@ -98,7 +98,7 @@ void Checkpoints::save_last(const TrainState& state, const ModelTensors& model, 
     running_->lift_rate_limit();
     end_running_save(CheckpointOptions::OnPendingSave::kWait);
   }
-  if (last_saved_ != folder_of(state.step)) start(state, model, optimizer, Snapshot::Way::kReference);
+  if (last_saved_ != folder_of(state.step)) start(state, model, optimizer, Snapshot::CopyMode::kReference);
   finish();
 }
 
@@ -136,7 +136,8 @@ NamedTensors Checkpoints::saved_tensors(const ModelTensors& model) {
   return tensors;
 }
 
-void Checkpoints::start(const TrainState& state, const ModelTensors& model, Optimizer& optimizer, Snapshot::Way way) {
+void Checkpoints::start(const TrainState& state, const ModelTensors& model, Optimizer& optimizer,
+                        Snapshot::CopyMode mode) {
   const int rank = group_.rank(), ranks = group_.world_size();
   Manifest manifest{.state = state,
                     .world_size = ranks,
@@ -155,7 +156,7 @@ void Checkpoints::start(const TrainState& state, const ModelTensors& model, Opti
     snapshot_.add(optimizer_file(rank, shards), own, 0, 1, shard_metadata(own, optimizer.ranges()));
   }
   snapshot_.add(rank_file(rank), generator_states(group_.device()));
-  snapshot_.take(way);
+  snapshot_.take(mode);
 
   const std::string name = step_folder(state.step) + "-" + run_ + "-" + std::to_string(saves_++);
   running_ = std::make_unique<SaveThread>(SaveRequest{
@@ -167,7 +168,7 @@ void Checkpoints::start(const TrainState& state, const ModelTensors& model, Opti
       .retention = {.keep = options_.keep, .keep_every = options_.keep_every},
       .resumed_from = resumed_from_,
       .bytes_per_s = options_.bytes_per_s,
-      .low_priority = way == Snapshot::Way::kCopy,
+      .low_priority = mode == Snapshot::CopyMode::kCopy,
       .rank = rank,
       .world_size = ranks,
       .store = group_.c10d()->getStore(),

@@ -82,7 +82,7 @@ class Checkpoints {
  private:
   bool end_running_save(CheckpointOptions::OnPendingSave on_pending);
   NamedTensors saved_tensors(const ModelTensors& model);
-  void start(const TrainState& state, const ModelTensors& model, Optimizer& optimizer, Snapshot::Way way);
+  void start(const TrainState& state, const ModelTensors& model, Optimizer& optimizer, Snapshot::CopyMode mode);
   std::filesystem::path folder_of(std::int64_t step) const;
 
   ProcessGroup& group_;

@@ -58,7 +58,7 @@ Result<SelectedCheckpoint> verified_by_all(const fs::path& folder, ProcessGroup&
   std::string fault;
   KeptImages kept;
   // With several ranks on a node the file is read through the page cache, which they share.
-  if (group.layout().local_world_size == 1) kept.way = ReadFile::Way::kDirect;
+  if (group.layout().local_world_size == 1) kept.read_mode = ReadFile::ReadMode::kDirect;
   all_or_none(group, [&] {
     manifest = manifest_of_step(folder);
     if (!manifest) {

@@ -31,7 +31,9 @@ bool is_plain(const at::Tensor& tensor) { return tensor.is_cpu() && tensor.is_co
 
 const char* bytes_of(const at::Tensor& tensor) { return static_cast<const char*>(tensor.const_data_ptr()); }
 
-bool must_copy(const at::Tensor& tensor, Snapshot::Way way) { return way == Snapshot::Way::kCopy || !is_plain(tensor); }
+bool must_copy(const at::Tensor& tensor, Snapshot::CopyMode mode) {
+  return mode == Snapshot::CopyMode::kCopy || !is_plain(tensor);
+}
 
 // The tensor's bytes in the order of the file: a view if the tensor is contiguous, else a copy.
 at::Tensor flat_bytes(const at::Tensor& tensor, const ByteRange& range) {
@@ -72,19 +74,19 @@ void Snapshot::add(const std::string& file, const NamedTensors& tensors, int ind
   shards_.push_back(std::move(shard));
 }
 
-void Snapshot::take(Way way) {
+void Snapshot::take(CopyMode mode) {
   const at::NoGradGuard no_grad;
   std::vector<bool> is_copied(shards_.size());
   bool pinned = false;
-  for (const Source& source : sources_) {
-    if (must_copy(source.tensor, way)) is_copied[source.shard] = true;
+  for (const TensorPiece& source : sources_) {
+    if (must_copy(source.tensor, mode)) is_copied[source.shard] = true;
     pinned = pinned || !source.tensor.is_cpu();
   }
   const std::vector<at::Tensor> images = make_images(is_copied, pinned);
-  for (Source& source : sources_) {
+  for (TensorPiece& source : sources_) {
     failpoint("snapshot");
     std::string_view& piece = shards_[source.shard].pieces[source.piece];
-    if (!must_copy(source.tensor, way)) {
+    if (!must_copy(source.tensor, mode)) {
       piece = {bytes_of(source.tensor) + source.bytes.begin, source.bytes.size()};
       continue;
     }
@@ -105,7 +107,7 @@ void Snapshot::take(Way way) {
 }
 
 void Snapshot::begin_copies(const std::vector<at::Tensor>& images) {
-  const auto first = std::ranges::find(sources_, true, &Source::is_copying);
+  const auto first = std::ranges::find(sources_, true, &TensorPiece::is_copying);
   if (first == sources_.end()) return;
   const c10::Device device = first->tensor.device();
   const c10::impl::VirtualGuardImpl gpu(device.type());
@@ -114,7 +116,7 @@ void Snapshot::begin_copies(const std::vector<at::Tensor>& images) {
   written.record(gpu.getStream(device));
   written.block(*stream_);
   const c10::StreamGuard guard(*stream_);
-  for (const Source& source : sources_) {
+  for (const TensorPiece& source : sources_) {
     if (!source.is_copying) continue;
     TORCH_CHECK(source.tensor.device() == device, "'", source.name, "' is on ", source.tensor.device(),
                 ", other tensors on ", device);
@@ -127,12 +129,12 @@ void Snapshot::begin_copies(const std::vector<at::Tensor>& images) {
 }
 
 void Snapshot::copy() {
-  for (const Source& source : sources_) {
+  for (const TensorPiece& source : sources_) {
     if (source.target == nullptr) continue;
     failpoint("snapshot");
     stream_copy({bytes_of(source.tensor) + source.bytes.begin, source.bytes.size()}, source.target);
   }
-  for (Source& source : sources_) {
+  for (TensorPiece& source : sources_) {
     if (source.target == nullptr) continue;
     if (version_of(source.tensor) != source.version) {
       throw TrainError("'" + source.name +
@@ -145,7 +147,7 @@ void Snapshot::copy() {
 void Snapshot::wait() {
   if (!copied_) return;
   copied_->synchronize();
-  for (Source& source : sources_) {
+  for (TensorPiece& source : sources_) {
     if (source.is_copying) source.tensor.reset();
   }
 }

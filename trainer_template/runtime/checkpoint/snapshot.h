@@ -23,7 +23,7 @@ namespace torchbridge::train {
 // copy() and wait().
 class Snapshot {
  public:
-  enum class Way {
+  enum class CopyMode {
     kCopy,      // training may change the tensors after copy()
     kReference  // the tensors must not change until clear(): those in host memory are not copied
   };
@@ -33,7 +33,7 @@ class Snapshot {
            const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
   // Copies tensors in host memory that are not contiguous. Starts the copies from a GPU (one for all tensors) to pinned
   // memory, on a separate stream after the work of the current stream.
-  void take(Way way);
+  void take(CopyMode mode);
   // Copies the other tensors in host memory: nearly all if training is on the CPU. Any one thread. Until it returns,
   // other threads may read those tensors but not write to them. Throws TrainError, which names a tensor that was
   // written since take().
@@ -50,7 +50,7 @@ class Snapshot {
 
  private:
   // A tensor's bytes that fill a piece of a shard.
-  struct Source {
+  struct TensorPiece {
     std::string name;
     at::Tensor tensor;
     ByteRange bytes;
@@ -68,7 +68,7 @@ class Snapshot {
 
   std::vector<FileShard> shards_;
   std::deque<std::string> headers_;  // a deque: shards_ refer to the strings
-  std::vector<Source> sources_;
+  std::vector<TensorPiece> sources_;
   at::Tensor buffer_;
   bool is_pinned_ = false;             // the buffer
   std::optional<c10::Stream> stream_;  // of the GPU

@@ -129,7 +129,7 @@ std::vector<std::string> faults_in_file(const fs::path& folder, std::span<const 
   const FileRecord& record = *parts.front().file;
   const auto found = kept.images.find(record.name);
   FileImage* const image = found == kept.images.end() ? nullptr : found->second.get();
-  const ReadFile file(folder / record.name, image ? kept.way : ReadFile::Way::kCached);
+  const ReadFile file(folder / record.name, image ? kept.read_mode : ReadFile::ReadMode::kCached);
   if (file.error()) return {record.name + " " + file.error()};
   if (file.size() != record.size) {
     return {record.name + " has " + std::to_string(file.size()) + " bytes, expected " + std::to_string(record.size)};

@@ -20,7 +20,7 @@ Result<Manifest> read_manifest(const std::filesystem::path& folder);
 // Files of which a rank needs all bytes: verify_files() keeps them in memory.
 struct KeptImages {
   FileImages images;  // sizes as in the manifest; null: not enough memory, so the file is only compared
-  ReadFile::Way way = ReadFile::Way::kCached;
+  ReadFile::ReadMode read_mode = ReadFile::ReadMode::kCached;
 };
 
 // An image for each file of `names` that the manifest lists; null if there is not enough memory.

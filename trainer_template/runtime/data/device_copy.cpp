@@ -10,8 +10,8 @@ DeviceCopy::DeviceCopy(c10::Device device) {
   stream_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device, /*isHighPriority=*/false);
 }
 
-DeviceCopy::Copying DeviceCopy::begin(Batch batch) const {
-  Copying copying{std::move(batch), std::nullopt};
+DeviceCopy::CopyingBatch DeviceCopy::begin(Batch batch) const {
+  CopyingBatch copying{std::move(batch), std::nullopt};
   if (!stream_) return copying;
   // Also sets the device, which is a thread's own.
   const c10::StreamGuard guard(*stream_);
@@ -24,7 +24,7 @@ DeviceCopy::Copying DeviceCopy::begin(Batch batch) const {
   return copying;
 }
 
-Batch DeviceCopy::finish(Copying copying) {
+Batch DeviceCopy::finish(CopyingBatch copying) {
   if (!copying.copied) return std::move(copying.batch);
   const c10::Device device = copying.copied->device();
   const c10::Stream current = c10::impl::VirtualGuardImpl(device.type()).getStream(device);

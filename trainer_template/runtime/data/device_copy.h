@@ -20,17 +20,17 @@ class DeviceCopy {
   explicit DeviceCopy(c10::Device device);
 
   // A batch whose copy may still be in progress.
-  struct Copying {
+  struct CopyingBatch {
     Batch batch;
     std::optional<c10::Event> copied;
   };
 
   // Starts the copy; does not wait if the batch is in pinned memory. One thread at a time.
-  Copying begin(Batch batch) const;
+  CopyingBatch begin(Batch batch) const;
 
   // The batch for the thread that trains: its current stream, not the thread, waits for the copy, and the memory is
   // kept until that stream is done with it.
-  static Batch finish(Copying copying);
+  static Batch finish(CopyingBatch copying);
 
  private:
   std::optional<c10::Stream> stream_;

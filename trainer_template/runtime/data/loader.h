@@ -90,7 +90,7 @@ class Loader {
     std::vector<std::int64_t> indices;
   };
   struct Made {
-    DeviceCopy::Copying batch;
+    DeviceCopy::CopyingBatch batch;
     std::exception_ptr error;
   };
 

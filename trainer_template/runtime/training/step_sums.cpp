@@ -38,7 +38,7 @@ StepSums reduce_step(const at::Tensor& loss, const at::Tensor& found_inf, const 
 }
 
 void StepReader::add(const StepRecord& record, std::span<const Batch> batches, const StepSums& sums) {
-  Copying copying{.step = {.record = record, .samples = {}, .numbers = {}}, .numbers = sums.numbers, .copied = {}};
+  CopyingStep copying{.step = {.record = record, .samples = {}, .numbers = {}}, .numbers = sums.numbers, .copied = {}};
   for (const Batch& batch : batches) copying.step.samples.push_back(batch.indices);
   if (!device_.is_cpu()) {
     copying.numbers =
@@ -52,7 +52,7 @@ void StepReader::add(const StepRecord& record, std::span<const Batch> batches, c
 std::vector<FinishedStep> StepReader::read(bool all) {
   std::vector<FinishedStep> finished;
   while (steps_.size() > (all ? 0 : lag_)) {
-    Copying& oldest = steps_.front();
+    CopyingStep& oldest = steps_.front();
     if (oldest.copied) oldest.copied->synchronize();
     const double* values = oldest.numbers.const_data_ptr<double>();
     FinishedStep& step = finished.emplace_back(std::move(oldest.step));

@@ -62,7 +62,7 @@ class StepReader {
   std::vector<FinishedStep> read(bool all = false);
 
  private:
-  struct Copying {
+  struct CopyingStep {
     FinishedStep step;
     at::Tensor numbers;  // on the CPU
     std::optional<c10::Event> copied;
@@ -70,7 +70,7 @@ class StepReader {
 
   c10::Device device_;
   std::size_t lag_;
-  std::deque<Copying> steps_;
+  std::deque<CopyingStep> steps_;
 };
 
 }  // namespace torchbridge::train

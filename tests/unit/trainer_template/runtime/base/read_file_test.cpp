@@ -26,14 +26,14 @@ std::string random_bytes(std::size_t size) {
   return bytes;
 }
 
-class ReadFileWays : public testing::TestWithParam<ReadFile::Way> {
+class ReadFileModes : public testing::TestWithParam<ReadFile::ReadMode> {
  protected:
   std::filesystem::path path() const { return folder_ / "file"; }
 
   TemporaryFolder folder_;
 };
 
-TEST_P(ReadFileWays, FillsOnlyTheRequestedRange) {
+TEST_P(ReadFileModes, FillsOnlyTheRequestedRange) {
   for (const std::uint64_t size :
        {std::uint64_t{1}, std::uint64_t{4095}, std::uint64_t{4096}, std::uint64_t{12'289}, 2 * kLargeBlock + 5}) {
     const std::string content = random_bytes(size);
@@ -57,7 +57,7 @@ TEST_P(ReadFileWays, FillsOnlyTheRequestedRange) {
   }
 }
 
-TEST_P(ReadFileWays, StopsWhenTheCallbackReturnsFalse) {
+TEST_P(ReadFileModes, StopsWhenTheCallbackReturnsFalse) {
   folder_.write("file", random_bytes(3 * kLargeBlock));
   FileImage image(3 * kLargeBlock);
   int blocks = 0;
@@ -66,7 +66,7 @@ TEST_P(ReadFileWays, StopsWhenTheCallbackReturnsFalse) {
   EXPECT_EQ(blocks, 2);
 }
 
-TEST_P(ReadFileWays, ReportsATruncatedFile) {
+TEST_P(ReadFileModes, ReportsATruncatedFile) {
   folder_.write("file", random_bytes(20'000));
   const ReadFile file(path(), GetParam());
   std::filesystem::resize_file(path(), 10'000);
@@ -90,8 +90,10 @@ TEST(ReadFile, ThrowsIfTheFileIsNotAtFault) {
   EXPECT_EQ(std::string(ReadFile(folder / "none").error()), "is missing or cannot be read");
 }
 
-INSTANTIATE_TEST_SUITE_P(, ReadFileWays, testing::Values(ReadFile::Way::kCached, ReadFile::Way::kDirect),
-                         [](const auto& test) { return test.param == ReadFile::Way::kDirect ? "Direct" : "Cached"; });
+INSTANTIATE_TEST_SUITE_P(, ReadFileModes, testing::Values(ReadFile::ReadMode::kCached, ReadFile::ReadMode::kDirect),
+                         [](const auto& test) {
+                           return test.param == ReadFile::ReadMode::kDirect ? "Direct" : "Cached";
+                         });
 
 }  // namespace
 }  // namespace torchbridge::train

@@ -40,7 +40,7 @@ TEST(DeviceSnapshot, IsCopiedOnASeparateStream) {
     fake_device::forget();
     snapshot.add("file", tensors);
     const int waited = fake_device::waits().of_the_thread;
-    snapshot.take(Snapshot::Way::kCopy);
+    snapshot.take(Snapshot::CopyMode::kCopy);
     EXPECT_EQ(fake_device::waiting(), 2u) << "the call has waited for a copy";
     EXPECT_EQ(fake_device::waits().of_the_thread, waited);
     ASSERT_TRUE(snapshot.copied());

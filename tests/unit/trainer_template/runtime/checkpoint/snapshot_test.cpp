@@ -22,9 +22,9 @@ NamedTensors example() {
           {"half", at::randn({1001}).to(at::kHalf)}};
 }
 
-class SnapshotWays : public testing::TestWithParam<Snapshot::Way> {};
+class SnapshotCopyModes : public testing::TestWithParam<Snapshot::CopyMode> {};
 
-TEST_P(SnapshotWays, WritersTogetherWriteTheFileOfOne) {
+TEST_P(SnapshotCopyModes, WritersTogetherWriteTheFileOfOne) {
   TemporaryFolder folder;
   const NamedTensors tensors = example();
   write_safetensors(real_files(), folder / "whole", tensors, {{"format", "pt"}});
@@ -41,14 +41,15 @@ TEST_P(SnapshotWays, WritersTogetherWriteTheFileOfOne) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Snapshot, SnapshotWays, testing::Values(Snapshot::Way::kCopy, Snapshot::Way::kReference));
+INSTANTIATE_TEST_SUITE_P(Snapshot, SnapshotCopyModes,
+                         testing::Values(Snapshot::CopyMode::kCopy, Snapshot::CopyMode::kReference));
 
 TEST(Snapshot, ReusesItsMemory) {
   Snapshot snapshot;
   const char* first = nullptr;
   for (int i = 0; i < 3; ++i) {
     snapshot.add("file", {{"weight", at::ones({100'000 - i}).mul(i)}});
-    snapshot.take(Snapshot::Way::kCopy);
+    snapshot.take(Snapshot::CopyMode::kCopy);
     snapshot.copy();
     const auto& shard = snapshot.shards().at(0);
     ASSERT_EQ(shard.pieces.size(), 2u);  // header and tensor
@@ -63,7 +64,7 @@ TEST(Snapshot, RefersToTensorsInHostMemory) {
   const at::Tensor weight = at::ones({1000});
   Snapshot snapshot;
   snapshot.add("file", {{"weight", weight}});
-  snapshot.take(Snapshot::Way::kReference);
+  snapshot.take(Snapshot::CopyMode::kReference);
   EXPECT_EQ(static_cast<const void*>(snapshot.shards()[0].pieces[1].data()), weight.const_data_ptr());
 }
 
@@ -71,7 +72,7 @@ TEST(Snapshot, NamesATensorThatWasChangedBeforeItsCopy) {
   const NamedTensors tensors = {{"first", at::ones({1000})}, {"second", at::ones({1000}).set_requires_grad(true)}};
   Snapshot snapshot;
   snapshot.add("file", tensors);
-  snapshot.take(Snapshot::Way::kCopy);
+  snapshot.take(Snapshot::CopyMode::kCopy);
   tensors[1].second.detach()[7].fill_(2);
   EXPECT_TRUE(
       contains(error_of([&] { snapshot.copy(); }), "'second' was changed between the save and the optimizer's step"));

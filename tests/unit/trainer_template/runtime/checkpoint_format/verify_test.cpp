@@ -236,8 +236,8 @@ TEST_F(Damage, RanksTogetherVerifyEverything) {
 TEST_F(Damage, ImagesHoldTheVerifiedBytes) {
   write(3'000'000);
   const std::string model = "model.safetensors";
-  for (const auto way : {ReadFile::Way::kCached, ReadFile::Way::kDirect}) {
-    KeptImages kept{.images = images_for(manifest_, {model, "no such file"}), .way = way};
+  for (const auto mode : {ReadFile::ReadMode::kCached, ReadFile::ReadMode::kDirect}) {
+    KeptImages kept{.images = images_for(manifest_, {model, "no such file"}), .read_mode = mode};
     ASSERT_EQ(kept.images.size(), 1u);
     EXPECT_TRUE(verify_files(path(), manifest_, 0, 1, kept));
     EXPECT_TRUE(kept.images[model]->bytes() == folder_.read("step-00000005/" + model));
@@ -251,7 +251,8 @@ TEST_F(Damage, EachRankVerifiesTheFilesThatItKeeps) {
     if (file.filename() == kManifestFile) continue;
     for (const std::uint64_t bit : {std::uint64_t{0}, fs::file_size(file) * 4, fs::file_size(file) * 8 - 1}) {
       with_flipped_bit(file, bit, [&] {
-        const KeptImages kept{.images = images_for(manifest_, {"model.safetensors"}), .way = ReadFile::Way::kDirect};
+        const KeptImages kept{.images = images_for(manifest_, {"model.safetensors"}),
+                              .read_mode = ReadFile::ReadMode::kDirect};
         const KeptImages without_memory{.images = {{"model.safetensors", nullptr}}};
         int found = 0;
         for (int shard = 0; shard < 3; ++shard)
