@@ -96,7 +96,7 @@ void Coordinator::join(MemberId id, const Join& join, Time now) {
 void Coordinator::receive(MemberId id, const AgentMessage& message, Time now) {
   const auto found = members_.find(id);
   if (found == members_.end() || phase_ == Phase::kEnded) return;
-  Member& member = found->second;
+  JoinedAgent& member = found->second;
   if (const auto* ready = std::get_if<Ready>(&message); ready && !member.is_leaving) {
     set_store(member, ready->store);
     const bool is_new = member.slot < 0;
@@ -131,7 +131,7 @@ void Coordinator::send_away(MemberId id, const Ended& ended) {
 }
 
 void Coordinator::end_workers_of(MemberId id, const Ended& ended) {
-  Member& member = members_.at(id);
+  JoinedAgent& member = members_.at(id);
   set_runs(member, false);
   can_restart_ = can_restart_ && ended.can_restart;
   if (!ended.start_error.empty() && !start_failure_) {
@@ -165,7 +165,7 @@ void Coordinator::end_workers_of(MemberId id, const Ended& ended) {
 void Coordinator::lose(MemberId id, const std::string& how, Time now) {
   const auto found = members_.find(id);
   if (found == members_.end()) return;
-  const Member member = found->second;
+  const JoinedAgent member = found->second;
   remove(id);
   if (phase_ == Phase::kEnded) return;
   const std::string what = "node " + name_of(member.join) + " is lost: it " + how;
@@ -181,7 +181,7 @@ void Coordinator::lose(MemberId id, const std::string& how, Time now) {
 
 void Coordinator::remove(MemberId id) {
   const auto found = members_.find(id);
-  Member& member = found->second;
+  JoinedAgent& member = found->second;
   set_store(member, std::nullopt);
   set_runs(member, false);
   if (member.slot >= 0) --participants_;
@@ -194,7 +194,7 @@ void Coordinator::remove(MemberId id) {
 
 bool Coordinator::has_others_that_stay(const Join& one) const {
   return std::any_of(members_.begin(), members_.end(), [&](const auto& each) {
-    const Member& member = each.second;
+    const JoinedAgent& member = each.second;
     return !member.is_leaving && (member.join.host != one.host || member.join.pid != one.pid);
   });
 }
@@ -300,7 +300,7 @@ void Coordinator::begin_round() {
   }
   participants_ = static_cast<int>(assignments.size());
   for (const RoundAssignment& assignment : assignments) {
-    Member& member = members_.at(assignment.member);
+    JoinedAgent& member = members_.at(assignment.member);
     member.slot = assignment.slot;
     member.first_rank = assignment.first_rank;
     set_runs(member, true);
@@ -355,12 +355,12 @@ void Coordinator::end_run(int exit_code, const std::string& reason) {
   for (const auto& [id, member] : members_) outgoing_.push_back({id, EndRun{exit_code, text}});
 }
 
-void Coordinator::set_store(Member& member, std::optional<Endpoint> store) {
+void Coordinator::set_store(JoinedAgent& member, std::optional<Endpoint> store) {
   ready_ += static_cast<int>(store.has_value()) - static_cast<int>(member.store.has_value());
   member.store = std::move(store);
 }
 
-void Coordinator::set_runs(Member& member, bool runs) {
+void Coordinator::set_runs(JoinedAgent& member, bool runs) {
   running_ += static_cast<int>(runs) - static_cast<int>(member.runs);
   member.runs = runs;
 }

@@ -81,7 +81,7 @@ class Coordinator {
   enum class Phase { kJoining, kRunning, kStopping, kEnded };
   // Why a round that did not end by itself ends.
   enum class Cause { kNone, kFailure, kMembership, kUser };
-  struct Member {
+  struct JoinedAgent {
     Join join;
     std::optional<Endpoint> store;  // given: it is ready for a round
     int slot = -1;                  // in the round before or now
@@ -104,8 +104,8 @@ class Coordinator {
   void conclude(Time now);
   void end_run(int exit_code, const std::string& reason);
   // The one place where these facts of a member change: a step of thousands of agents must not count them each time.
-  void set_store(Member& member, std::optional<Endpoint> store);
-  void set_runs(Member& member, bool runs);
+  void set_store(JoinedAgent& member, std::optional<Endpoint> store);
+  void set_runs(JoinedAgent& member, bool runs);
   std::string nodes_text() const;  // that are ready, and that are not
   void remove(MemberId member);
   void send(MemberId member, AgentMessage message) { outgoing_.push_back({member, std::move(message)}); }
@@ -114,7 +114,7 @@ class Coordinator {
   CoordinatorRules rules_;
   RunReport report_;
   Phase phase_ = Phase::kJoining;
-  std::map<MemberId, Member> members_;
+  std::map<MemberId, JoinedAgent> members_;
   std::map<int, MemberId> by_order_;  // those that have an order
   int ready_ = 0, running_ = 0;       // members with `store`, and that run workers
   int participants_ = 0;              // members with a slot

@@ -17,10 +17,10 @@ class Adam final : public LocalOptimizer {
       : LocalOptimizer(decoupled ? "adamw" : "adam", std::move(groups)), decoupled_(decoupled) {}
 
  private:
-  void update(const OptimizerOptions& options, std::vector<Member>& members,
+  void update(const OptimizerOptions& options, std::vector<ParameterState>& members,
               const std::optional<at::Tensor>& found_inf) override {
     Tensors parameters, gradients, averages, squares, largest, steps;
-    for (Member& member : members) {
+    for (ParameterState& member : members) {
       reject_sparse_gradient(member);
       if (member.state.empty()) member.state = make_state(options, member.parameter.detach());
       parameters.push_back(member.parameter);

@@ -61,7 +61,7 @@ LocalOptimizer::LocalOptimizer(std::string kind, std::vector<ParameterGroup> gro
   }
 }
 
-void LocalOptimizer::reject_sparse_gradient(const Member& member) const {
+void LocalOptimizer::reject_sparse_gradient(const ParameterState& member) const {
   if (!member.gradient.is_sparse()) return;
   throw TrainError("parameter '" + member.name + "' has a sparse gradient, which " + kind_ +
                    " does not support: use sgd");
@@ -70,13 +70,13 @@ void LocalOptimizer::reject_sparse_gradient(const Member& member) const {
 void LocalOptimizer::take_step(const at::Tensor& found_inf) {
   const at::NoGradGuard no_grad;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    std::vector<Member> members;
+    std::vector<ParameterState> members;
     for (std::size_t i = 0; i < groups_[g].parameters.size(); ++i) {
       const auto& [name, parameter] = groups_[g].parameters[i];
       const at::Tensor gradient = parameter.grad();
       if (gradient.defined()) members.push_back({name, parameter, gradient, states_[g][i]});
     }
-    const auto tensor_of = [](const Member& member) -> const at::Tensor& { return member.parameter; };
+    const auto tensor_of = [](const ParameterState& member) -> const at::Tensor& { return member.parameter; };
     for (auto& list : by_device_and_type(std::move(members), tensor_of)) {
       std::optional<at::Tensor> flag;
       if (found_inf.defined()) flag = found_inf.to(list[0].parameter.device());

@@ -22,14 +22,14 @@ class LocalOptimizer : public Optimizer {
 
  protected:
   // A parameter with a gradient, and its state: made at its first step, in the order of make_state.
-  struct Member {
+  struct ParameterState {
     const std::string& name;
     at::Tensor parameter, gradient;
     NamedTensors& state;
   };
 
   // Throws TrainError.
-  void reject_sparse_gradient(const Member& member) const;
+  void reject_sparse_gradient(const ParameterState& member) const;
 
  private:
   enum class Taken { kCopied, kAdopted };
@@ -37,7 +37,7 @@ class LocalOptimizer : public Optimizer {
   void take_step(const at::Tensor& found_inf) override;
   void take_state(const NamedTensors& state, Taken taken);
   // `members` are of one device and type, as the fused operations require. found_inf is on that device, or empty.
-  virtual void update(const OptimizerOptions& options, std::vector<Member>& members,
+  virtual void update(const OptimizerOptions& options, std::vector<ParameterState>& members,
                       const std::optional<at::Tensor>& found_inf) = 0;
   // The options that this optimizer reads, by Python's names.
   virtual std::map<std::string, double> own_options(const OptimizerOptions& options) const = 0;

@@ -56,12 +56,12 @@ double polynomial(const LrSchedule& s, double base, std::int64_t t, std::int64_t
 }
 
 // One phase of one-cycle, by the names of its ends: 0 is the start of the cycle, 1 its peak, 2 its end.
-struct Phase {
+struct CyclePhase {
   double end_step;
   int from, to;
 };
 
-std::vector<Phase> phases_of(const LrSchedule& s, std::int64_t total) {
+std::vector<CyclePhase> phases_of(const LrSchedule& s, std::int64_t total) {
   const double steps = static_cast<double>(total);
   if (s.three_phase) return {{s.pct_start * steps - 1, 0, 1}, {2 * s.pct_start * steps - 2, 1, 0}, {steps - 1, 0, 2}};
   return {{s.pct_start * steps - 1, 0, 1}, {steps - 1, 1, 2}};
@@ -77,7 +77,7 @@ double one_cycle_value(const LrSchedule& s, const double (&ends)[3], std::int64_
   const double at = static_cast<double>(std::min(t, total));
   double start = 0;
   for (std::size_t i = 0;; ++i) {
-    const Phase& phase = phases[i];
+    const CyclePhase& phase = phases[i];
     if (at <= phase.end_step || i + 1 == phases.size()) {
       // Python divides by zero where a phase has no steps.
       const double pct = phase.end_step == start ? 1.0 : (at - start) / (phase.end_step - start);

@@ -13,14 +13,14 @@ class Sgd final : public LocalOptimizer {
   explicit Sgd(std::vector<ParameterGroup> groups) : LocalOptimizer("sgd", std::move(groups)) {}
 
  private:
-  void update(const OptimizerOptions& options, std::vector<Member>& members,
+  void update(const OptimizerOptions& options, std::vector<ParameterState>& members,
               const std::optional<at::Tensor>& found_inf) override {
     // A parameter's first step copies its gradient into the buffer, whatever the dampening. After a skipped first step
     // the buffer holds zeros, which gives the same result without dampening. With dampening it would not, so the host
     // has to wait and see whether the step is skipped.
     if (options.dampening != 0 && found_inf && found_inf->item<float>() != 0) return;
     Lists first, later;
-    for (Member& member : members) {
+    for (ParameterState& member : members) {
       if (member.gradient.is_sparse()) {
         update_sparse(options, member, found_inf);
         continue;
@@ -63,7 +63,7 @@ class Sgd final : public LocalOptimizer {
   }
 
   // Python's fused=True rejects sparse gradients; its plain SGD computes this.
-  static void update_sparse(const OptimizerOptions& options, Member& member,
+  static void update_sparse(const OptimizerOptions& options, ParameterState& member,
                             const std::optional<at::Tensor>& found_inf) {
     if (options.momentum != 0 || *options.weight_decay != 0) {
       throw TrainError("parameter '" + member.name +
