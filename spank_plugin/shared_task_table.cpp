@@ -13,7 +13,7 @@ namespace torchbridge {
 struct SharedTaskTable::Shared {
   // Written once, by the first task that takes it.
   template <std::size_t kSize>
-  struct Text {
+  struct SharedText {
     std::atomic<bool> is_taken, is_set;
     bool is_error;
     char text[kSize];
@@ -26,8 +26,8 @@ struct SharedTaskTable::Shared {
     }
   };
 
-  Text<4096> reason;
-  Text<kMaxStepRecord + 1> answers[kQuestions];
+  SharedText<4096> reason;
+  SharedText<kMaxStepRecord + 1> answers[kQuestions];
   TaskRecord records[];
 };
 

@@ -24,21 +24,21 @@ Error cannot_keep(const std::string& path, const std::string& reason) {
   return Error{"cannot keep the number of restarts in '" + printable(path) + "': " + reason};
 }
 
-struct Content {
+struct BudgetContent {
   int restarts = 0, guardian = 0;
 };
 
-Result<Content> read_content(const Socket& file, const std::string& path) {
+Result<BudgetContent> read_content(const Socket& file, const std::string& path) {
   char text[32];
   const ssize_t size = pread(file.descriptor(), text, sizeof text, 0);
   if (size < 0) return cannot_keep(path, std::strerror(errno));
-  if (size == 0) return Content{};
+  if (size == 0) return BudgetContent{};
   std::string_view rest(text, static_cast<std::size_t>(size));
   const std::string whole = printable(rest);
   const auto restarts = parse_integer(take_until(rest, ' '), 0, INT32_MAX);
   const auto guardian = parse_integer(take_until(rest, '\n'), 1, INT32_MAX);
   if (!restarts || !guardian) return cannot_keep(path, "it contains '" + whole + "', not two numbers: remove the file");
-  return Content{static_cast<int>(*restarts), static_cast<int>(*guardian)};
+  return BudgetContent{static_cast<int>(*restarts), static_cast<int>(*guardian)};
 }
 
 bool is_at(const Socket& file, const std::string& path) {

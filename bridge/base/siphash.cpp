@@ -6,9 +6,9 @@
 namespace torchbridge {
 namespace {
 
-class State {
+class SipState {
  public:
-  explicit State(const SipKey& key)
+  explicit SipState(const SipKey& key)
       : v_{key[0] ^ 0x736f6d6570736575, key[1] ^ 0x646f72616e646f6d, key[0] ^ 0x6c7967656e657261,
            key[1] ^ 0x7465646279746573} {}
 
@@ -48,7 +48,7 @@ std::uint64_t word_of(std::string_view bytes) {
 }  // namespace
 
 std::uint64_t siphash(const SipKey& key, std::string_view text) {
-  State state(key);
+  SipState state(key);
   const std::uint64_t length = text.size();
   for (; text.size() >= 8; text.remove_prefix(8)) state.absorb(word_of(text.substr(0, 8)));
   state.absorb(word_of(text) | length << 56);

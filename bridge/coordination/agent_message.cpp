@@ -6,17 +6,17 @@
 
 namespace nlohmann {
 
-using Json = json;
+using Json = nlohmann::json;
 
 // Nanoseconds since 1970.
 template <>
 struct adl_serializer<std::chrono::system_clock::time_point> {
-  using Time = std::chrono::system_clock::time_point;
-  static void to_json(Json& json, const Time& time) {
+  using SystemTime = std::chrono::system_clock::time_point;
+  static void to_json(Json& json, const SystemTime& time) {
     json = std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
   }
-  static void from_json(const Json& json, Time& time) {
-    time = Time(std::chrono::nanoseconds(json.get<std::int64_t>()));
+  static void from_json(const Json& json, SystemTime& time) {
+    time = SystemTime(std::chrono::nanoseconds(json.get<std::int64_t>()));
   }
 };
 

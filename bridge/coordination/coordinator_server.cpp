@@ -81,7 +81,7 @@ void CoordinatorServer::accept_all(Time now) {
       return;
     }
     const MemberId id = next_id_++;
-    Peer& peer = peers_[id];
+    AgentConnection& peer = peers_[id];
     peer.address = peer_host(socket).value_or("an unknown address");
     peer.connection = LineConnection(std::move(socket));
     peer.last_heard = peer.last_sent = now;
@@ -104,13 +104,13 @@ void CoordinatorServer::watch_listener(bool accepts) const {
   epoll_ctl(epoll_.descriptor(), EPOLL_CTL_MOD, listener_.descriptor(), &event);
 }
 
-void CoordinatorServer::watch(MemberId id, const Peer& peer, int operation) const {
+void CoordinatorServer::watch(MemberId id, const AgentConnection& peer, int operation) const {
   epoll_event event{.events = peer.connection.events(), .data = {.u64 = static_cast<std::uint64_t>(id)}};
   epoll_ctl(epoll_.descriptor(), operation, peer.connection.descriptor(), &event);
 }
 
 void CoordinatorServer::read(MemberId id, Time now) {
-  Peer& peer = peers_.at(id);
+  AgentConnection& peer = peers_.at(id);
   peer.connection.flush();
   const auto lines = peer.connection.receive(peer.has_joined ? kLongestLine : kLongestFirstLine);
   if (!lines) return close(id, lines.error().message, now);
@@ -131,7 +131,7 @@ void CoordinatorServer::read(MemberId id, Time now) {
   watch(id, peer, EPOLL_CTL_MOD);
 }
 
-void CoordinatorServer::receive(MemberId id, Peer& peer, const AgentMessage& message, Time now) {
+void CoordinatorServer::receive(MemberId id, AgentConnection& peer, const AgentMessage& message, Time now) {
   if (peer.is_closing) return;
   if (const auto* alive = std::get_if<Alive>(&message)) {
     const double round_trip = clock_now() - alive->answered_clock;
@@ -211,7 +211,7 @@ std::vector<std::string> CoordinatorServer::take_lines() {
 }
 
 void CoordinatorServer::send(MemberId id, const AgentMessage& message, Time now) {
-  Peer& peer = peers_.at(id);
+  AgentConnection& peer = peers_.at(id);
   peer.connection.send(line_of(message));
   peer.last_sent = now;
   watch(id, peer, EPOLL_CTL_MOD);

@@ -33,7 +33,7 @@ class CoordinatorServer {
   std::vector<std::string> take_lines();  // for the user; each is given once
 
  private:
-  struct Peer {
+  struct AgentConnection {
     LineConnection connection;
     std::string address;
     bool has_joined = false;
@@ -47,19 +47,19 @@ class CoordinatorServer {
   void pause_accepting(int error, Time now);
   void watch_listener(bool accepts) const;
   void read(MemberId id, Time now);
-  void receive(MemberId id, Peer& peer, const AgentMessage& message, Time now);
+  void receive(MemberId id, AgentConnection& peer, const AgentMessage& message, Time now);
   void sweep(Time now);
   void send_outgoing(Time now);
   void deliver(Time now);  // and closes the connections that have got their last message
   void send(MemberId id, const AgentMessage& message, Time now);
   void close_when_sent(MemberId id);
   void close(MemberId id, const std::string& how, Time now);
-  void watch(MemberId id, const Peer& peer, int operation) const;
+  void watch(MemberId id, const AgentConnection& peer, int operation) const;
 
   Socket listener_, epoll_;
   Coordinator coordinator_;
   Welcome keep_alive_;
-  std::map<MemberId, Peer> peers_;
+  std::map<MemberId, AgentConnection> peers_;
   MemberId next_id_ = 1;
   int members_ = 0;
   std::vector<MemberId> closing_;

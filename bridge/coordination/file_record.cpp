@@ -55,7 +55,7 @@ class FileCoordinatorRecord : public CoordinatorRecord {
 
  private:
   static constexpr std::string_view kLeft = " left\n";
-  struct Content {
+  struct RecordContent {
     Restarts restarts;
     Endpoint coordinator;
   };
@@ -68,11 +68,11 @@ class FileCoordinatorRecord : public CoordinatorRecord {
     }, named{};
     return fstat(file.descriptor(), &opened) == 0 && stat(path_.c_str(), &named) == 0 && opened.st_ino == named.st_ino;
   }
-  Result<Content> read(const Socket& file) const {
+  Result<RecordContent> read(const Socket& file) const {
     char text[512];
     const ssize_t size = pread(file.descriptor(), text, sizeof text, 0);
     if (size < 0) return wrong(std::strerror(errno));
-    if (size == 0) return Content{};
+    if (size == 0) return RecordContent{};
     std::string line(text, static_cast<std::size_t>(size));
     const bool is_left = line.ends_with(kLeft);
     if (is_left) line.replace(line.size() - kLeft.size(), kLeft.size(), "\n");
@@ -82,7 +82,7 @@ class FileCoordinatorRecord : public CoordinatorRecord {
     const auto coordinator =
         is_whole ? parse_endpoint(line.substr(space + 1, line.size() - space - 2)) : Result<Endpoint>(Error{});
     if (!restarts || !coordinator) return wrong("it contains '" + printable(line) + "', not a coordinator's address");
-    return Content{{static_cast<int>(*restarts), is_left}, *coordinator};
+    return RecordContent{{static_cast<int>(*restarts), is_left}, *coordinator};
   }
   Status write() const {
     const Endpoint& at = content_.coordinator;
@@ -98,7 +98,7 @@ class FileCoordinatorRecord : public CoordinatorRecord {
 
   std::string path_;
   Socket file_;  // locked
-  Content content_;
+  RecordContent content_;
 };
 
 }  // namespace

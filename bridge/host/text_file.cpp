@@ -12,10 +12,8 @@ namespace {
 
 constexpr std::size_t kMaxFileSize = 1 << 16;
 
-using Text = std::optional<std::string>;
-
-Result<Text> nothing_or_error(const std::string& path, int error) {
-  if (is_missing(error)) return Text();
+Result<std::optional<std::string>> nothing_or_error(const std::string& path, int error) {
+  if (is_missing(error)) return std::optional<std::string>();
   return Error{path + ": " + std::strerror(error)};
 }
 
@@ -37,7 +35,7 @@ Result<std::optional<std::string>> read_text(const std::string& path) {
   if (count < 0) return nothing_or_error(path, error);
   if (text.size() > kMaxFileSize) return Error{path + ": longer than " + std::to_string(kMaxFileSize) + " bytes"};
   while (text.ends_with('\n')) text.pop_back();
-  return Text(std::move(text));
+  return std::optional(std::move(text));
 }
 
 }  // namespace torchbridge

@@ -10,14 +10,14 @@
 
 namespace torchbridge {
 
-struct NameResolver::Shared {
+struct NameResolver::State {
   std::mutex mutex;
   std::map<std::string, Result<std::string>> found;
   bool stop = false;
   Socket event{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
 };
 
-NameResolver::NameResolver() : shared_(std::make_shared<Shared>()) {}
+NameResolver::NameResolver() : shared_(std::make_shared<State>()) {}
 
 NameResolver::~NameResolver() {
   const std::lock_guard lock(shared_->mutex);

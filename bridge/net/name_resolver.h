@@ -28,8 +28,8 @@ class NameResolver {
   void clear_event() const;
 
  private:
-  struct Shared;
-  std::shared_ptr<Shared> shared_;
+  struct State;
+  std::shared_ptr<State> shared_;
 };
 
 }  // namespace torchbridge

@@ -17,7 +17,7 @@
 namespace torchbridge {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::streamoff kLogTail = 8192;  // bytes
 constexpr std::size_t kLogLines = 20;
@@ -130,9 +130,10 @@ double seconds_since_1970(std::chrono::system_clock::time_point time) {
   return std::chrono::duration<double>(time.time_since_epoch()).count();
 }
 
-Json json_of(const WorkerReport& worker) {
-  Json object = {{"rank", worker.rank}, {"local_rank", worker.local_rank},         {"pid", worker.pid},
-                 {"host", worker.host}, {"time", seconds_since_1970(worker.time)}, {"time_error", worker.time_error}};
+OrderedJson json_of(const WorkerReport& worker) {
+  OrderedJson object = {
+      {"rank", worker.rank}, {"local_rank", worker.local_rank},         {"pid", worker.pid},
+      {"host", worker.host}, {"time", seconds_since_1970(worker.time)}, {"time_error", worker.time_error}};
   if (WIFSIGNALED(worker.wait_status)) {
     object["signal"] = WTERMSIG(worker.wait_status);
   } else {
@@ -237,9 +238,9 @@ std::string summary_text(const RunReport& run) {
 }
 
 std::string summary_json(const RunReport& run, int stop_signal) {
-  Json attempts = Json::array();
+  OrderedJson attempts = OrderedJson::array();
   for (const AttemptReport& attempt : run.attempts) {
-    Json failures = Json::array();
+    OrderedJson failures = OrderedJson::array();
     for (const WorkerReport& worker : attempt.failures) failures.push_back(json_of(worker));
     attempts.push_back({{"restart_count", attempt.restart_count},
                         {"start", seconds_since_1970(attempt.started)},
@@ -247,16 +248,16 @@ std::string summary_json(const RunReport& run, int stop_signal) {
                         {"interruption", attempt.interruption},
                         {"failures", failures}});
   }
-  const Json object = {{"program", run.program},
-                       {"run_id", run.run_id},
-                       {"host", run.host},
-                       {"result", result_of(run, stop_signal)},
-                       {"exit_code", run.exit_code},
-                       {"reason", run.reason},
-                       {"seconds", run.lifetime.count()},
-                       {"folder", run.folder},
-                       {"attempts", attempts}};
-  return object.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  const OrderedJson object = {{"program", run.program},
+                              {"run_id", run.run_id},
+                              {"host", run.host},
+                              {"result", result_of(run, stop_signal)},
+                              {"exit_code", run.exit_code},
+                              {"reason", run.reason},
+                              {"seconds", run.lifetime.count()},
+                              {"folder", run.folder},
+                              {"attempts", attempts}};
+  return object.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 }  // namespace torchbridge

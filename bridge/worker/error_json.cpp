@@ -30,9 +30,9 @@ Character first_character(std::string_view text) {
   return {code, size};
 }
 
-class Writer {
+class JsonWriter {
  public:
-  explicit Writer(char* buffer) : begin_(buffer), end_(buffer) {}
+  explicit JsonWriter(char* buffer) : begin_(buffer), end_(buffer) {}
 
   std::size_t size() const { return static_cast<std::size_t>(end_ - begin_); }
   void put(std::string_view text) { end_ = std::copy(text.begin(), text.end(), end_); }
@@ -71,7 +71,7 @@ class Writer {
 std::size_t put_error_json(std::string_view message, std::string_view callstack, std::int64_t seconds, char* buffer) {
   char digits[24];
   const char* digits_end = std::to_chars(digits, digits + sizeof digits, seconds).ptr;
-  Writer json(buffer);
+  JsonWriter json(buffer);
   json.put(R"({"message": {"message": )");
   json.put_string(message);
   json.put(R"(, "extraInfo": {"py_callstack": )");

@@ -56,7 +56,7 @@ class ReportText {
 };
 
 // All that a handler needs, as it may not allocate. One handler at a time writes here (claim_failure).
-struct Prepared {
+struct FatalHandlerState {
   bool is_installed;
   bool has_symbols;
   int symbols[2];  // a pipe for backtrace_symbols_fd; a file, also in memory, has a limit (RLIMIT_FSIZE)
@@ -65,7 +65,7 @@ struct Prepared {
   char json[error_json_bound(ReportText::kCapacity + kMaxMessage)];
   alignas(16) char handler_stack[kHandlerStack];
 };
-Prepared prepared;  // zeros, which take no space in the program's file
+FatalHandlerState prepared;  // zeros, which take no space in the program's file
 
 std::size_t index_of(int number) {
   const auto found = std::ranges::find(kFatalSignals, number, &FatalSignal::number);
