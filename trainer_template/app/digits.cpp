@@ -95,9 +95,9 @@ ModelSpec parse_model(const std::string& model) {
   return {kind == "cnn", *widths};
 }
 
-class Digits : public Task {
+class DigitClassification : public Task {
  public:
-  explicit Digits(const TaskSettings& settings)
+  explicit DigitClassification(const TaskSettings& settings)
       : folder_(settings.data), spec_(parse_model(settings.model)), train_(folder_, "train"), test_(folder_, "t10k") {
     const IdxImages &train = train_.images(), &test = test_.images();
     const auto differ = [&](const std::string& what, std::int64_t here, std::int64_t there) {
@@ -163,6 +163,6 @@ TaskRegistration digits_task() {
           .models = "mlp:WIDTH,WIDTH... with one hidden layer a width, or cnn:CHANNELS,... with one convolution each",
           .defaults = {{"--data", shipped_data("digits")}, {"--model", "mlp:128,64"}},
           .check_model = [](const std::string& model) { parse_model(model); },
-          .open = [](const TaskSettings& settings) { return std::make_unique<Digits>(settings); },
+          .open = [](const TaskSettings& settings) { return std::make_unique<DigitClassification>(settings); },
           .predicts = true};
 }

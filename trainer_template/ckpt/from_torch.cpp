@@ -20,16 +20,16 @@ bool same(const PickledTensor& a, const PickledTensor& b) {
          a.strides == b.strides;
 }
 
-struct Weights {
+struct TorchWeights {
   std::vector<std::pair<std::string, const PickledTensor*>> tensors;  // each once
   std::map<std::string, std::string> metadata = {{"format", "pt"}};   // and the other names
 };
 
-Weights weights_in(const TorchArchive& archive, const PickledValue& content) {
+TorchWeights weights_in(const TorchArchive& archive, const PickledValue& content) {
   const auto dict = find_state_dict(content);
   if (!dict) throw TrainError(archive.path().string() + " " + dict.error().message);
   const std::size_t prefix = common_prefix(**dict).size();
-  Weights weights;
+  TorchWeights weights;
   std::set<std::string> names;
   for (std::size_t i = 0; i < (*dict)->items.size(); i += 2) {
     const std::string name = (*dict)->items[i]->text.substr(prefix);
@@ -48,7 +48,7 @@ Weights weights_in(const TorchArchive& archive, const PickledValue& content) {
 
 // A state_dict does not mark which of its tensors are parameters. The buffers of normalisation layers are excluded by
 // name.
-std::vector<ParameterShape> likely_parameters(const Weights& weights) {
+std::vector<ParameterShape> likely_parameters(const TorchWeights& weights) {
   std::vector<ParameterShape> parameters;
   for (const auto& [name, tensor] : weights.tensors) {
     const bool buffer =
@@ -65,7 +65,7 @@ std::string bytes_of(double value) {
   return bytes;
 }
 
-void convert_optimizer(const TorchArchive& archive, const PickledValue& content, const Weights& weights,
+void convert_optimizer(const TorchArchive& archive, const PickledValue& content, const TorchWeights& weights,
                        ArchiveTensors& tensors, const std::filesystem::path& to) {
   const PickledValue* optimizer = find_optimizer(content);
   if (optimizer == nullptr)
@@ -93,7 +93,7 @@ void convert_from_torch(const std::filesystem::path& from, const std::filesystem
                         const std::filesystem::path& optimizer) {
   const TorchArchive archive(from);
   const Pickled content = archive.content();
-  const Weights weights = weights_in(archive, *content);
+  const TorchWeights weights = weights_in(archive, *content);
   ArchiveTensors tensors(archive);
   std::vector<TensorBytes> all;
   for (const auto& [name, tensor] : weights.tensors) all.push_back(tensors.contiguous(name, *tensor));

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 namespace {
 
 // Storages by their names in the archive. The bytes are not owned.
-class Storages {
+class ArchiveStorages {
  public:
   Pickled add(const TensorBytes& tensor) {
     const std::string key = std::to_string(by_key_.size());
@@ -31,7 +31,7 @@ class Storages {
   std::map<std::string, std::string_view> by_key_;
 };
 
-Pickled state_dict(const SafetensorsFile& file, Storages& storages) {
+Pickled state_dict(const SafetensorsFile& file, ArchiveStorages& storages) {
   std::map<std::string, Pickled> tensors;
   std::vector<std::pair<Pickled, Pickled>> entries;
   for (const TensorEntry& entry : file.header().tensors) {
@@ -60,7 +60,7 @@ class OptimizerState {
   }
 
   // Joins flat pieces and gives them the shape of their parameter.
-  std::vector<std::pair<std::string, Pickled>> whole(const SafetensorsFile& model, Storages& storages) {
+  std::vector<std::pair<std::string, Pickled>> whole(const SafetensorsFile& model, ArchiveStorages& storages) {
     std::map<std::string, std::vector<std::int64_t>> shapes;
     for (const TensorEntry& entry : model.header().tensors) shapes[entry.name] = entry.shape;
     std::vector<std::pair<std::string, Pickled>> state;
@@ -108,7 +108,7 @@ void convert_checkpoint(const fs::path& from, const fs::path& to) {
   const auto manifest = verified_manifest(from);
   if (!manifest) throw TrainError(from.string() + ": " + manifest.error().message);
   const SafetensorsFile model(from / kModelFile, Links::kRejected);
-  Storages storages;
+  ArchiveStorages storages;
   std::vector<std::pair<Pickled, Pickled>> entries = {{pickled::text("model"), state_dict(model, storages)}};
   OptimizerState optimizer;
   for (const FileRecord& file : manifest->files) {
@@ -135,7 +135,7 @@ void convert_to_torch(const fs::path& from, const fs::path& to) {
   std::error_code ignored;
   if (fs::is_directory(from, ignored)) return convert_checkpoint(from, to);
   const SafetensorsFile file(from);
-  Storages storages;
+  ArchiveStorages storages;
   const Pickled weights = state_dict(file, storages);
   write_torch_archive(real_files(), to, *weights, storages.all());
 }

@@ -11,9 +11,9 @@ namespace {
 
 std::string learning_rate_name(std::size_t group) { return "plateau.lr." + std::to_string(group); }
 
-class Reader {
+class EntryReader {
  public:
-  explicit Reader(const std::map<std::string, double>& entries) : entries_(entries) {}
+  explicit EntryReader(const std::map<std::string, double>& entries) : entries_(entries) {}
 
   std::optional<double> find(const std::string& name) const {
     const auto found = entries_.find(name);
@@ -37,7 +37,7 @@ class Reader {
   const std::map<std::string, double>& entries_;
 };
 
-PlateauState plateau_of(const Reader& entries) {
+PlateauState plateau_of(const EntryReader& entries) {
   PlateauState state{.learning_rates = {},
                      .best = entries.find("plateau.best"),
                      .bad = entries.count_at("plateau.bad"),
@@ -76,7 +76,7 @@ std::map<std::string, double> state_entries(const TrainState& state) {
 }
 
 void read_state_entries(const std::map<std::string, double>& entries, TrainState& state) {
-  const Reader reader(entries);
+  const EntryReader reader(entries);
   const auto count = [&](const std::string& name) { return reader.find(name) ? reader.count_at(name) : 0; };
   state.seconds = reader.find("run.seconds").value_or(0);
   state.train_samples = count("train_set.samples");

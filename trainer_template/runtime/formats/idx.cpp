@@ -59,9 +59,9 @@ fs::path required_file(const fs::path& folder, const std::string& split, const s
 }
 
 // zlib reads plain files through gzread as well.
-class Reader {
+class IdxReader {
  public:
-  explicit Reader(const fs::path& path) : path_(path), file_(gzopen(path.c_str(), "rb")) {
+  explicit IdxReader(const fs::path& path) : path_(path), file_(gzopen(path.c_str(), "rb")) {
     if (!file_) fail(path, "cannot be opened");
     gzbuffer(file_.get(), 1 << 17);
   }
@@ -92,7 +92,7 @@ std::uint32_t big_endian(const std::uint8_t* bytes) {
 }
 
 IdxFile read_idx(const fs::path& path, int dimensions) {
-  Reader reader(path);
+  IdxReader reader(path);
   std::array<std::uint8_t, 16> header{};
   const std::size_t header_size = 4 + 4 * dimensions;
   if (reader.read(std::span(header).first(header_size)) < header_size) fail(path, "ends within its header");

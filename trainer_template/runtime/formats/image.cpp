@@ -14,7 +14,7 @@
 namespace torchbridge::train {
 namespace {
 
-using Bytes = std::span<const std::uint8_t>;
+using FileBytes = std::span<const std::uint8_t>;
 
 // No photograph has more. A small file whose header declares more would take all memory.
 constexpr std::uint64_t kMaxPixels = std::uint64_t{1} << 28;
@@ -32,7 +32,7 @@ Result<ImageSize> checked_size(Width width, Width height) {
 // libpng's simplified interface: no setjmp.
 class Png {
  public:
-  static bool fits(Bytes file) {
+  static bool fits(FileBytes file) {
     return file.size() >= 8 && png_sig_cmp(const_cast<png_bytep>(file.data()), 0, 8) == 0;
   }
 
@@ -41,14 +41,14 @@ class Png {
   Png(const Png&) = delete;
   Png& operator=(const Png&) = delete;
 
-  Result<ImageSize> begin(Bytes file) {
+  Result<ImageSize> begin(FileBytes file) {
     if (!png_image_begin_read_from_memory(&image_, file.data(), file.size())) return error();
     // Without the flag libpng takes 16-bit samples of a file without a gamma for linear light.
     image_.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
     return checked_size(image_.width, image_.height);
   }
 
-  Result<Image> decode(Bytes file) {
+  Result<Image> decode(FileBytes file) {
     const auto size = begin(file);
     if (!size) return size.error();
     image_.format = PNG_FORMAT_RGBA;
@@ -71,9 +71,9 @@ class Png {
 
 class Jpeg {
  public:
-  static bool fits(Bytes file) { return file.size() >= 3 && file[0] == 0xff && file[1] == 0xd8 && file[2] == 0xff; }
+  static bool fits(FileBytes file) { return file.size() >= 3 && file[0] == 0xff && file[1] == 0xd8 && file[2] == 0xff; }
 
-  Result<ImageSize> begin(Bytes file) {
+  Result<ImageSize> begin(FileBytes file) {
     int width = 0, height = 0, subsampling = 0, colours = 0;
     if (!handle_) return Error{"cannot be decoded: libjpeg-turbo cannot allocate memory"};
     if (tjDecompressHeader3(handle_.get(), file.data(), file.size(), &width, &height, &subsampling, &colours) != 0)
@@ -82,7 +82,7 @@ class Jpeg {
     return checked_size(width, height);
   }
 
-  Result<Image> decode(Bytes file) {
+  Result<Image> decode(FileBytes file) {
     const auto size = begin(file);
     if (!size) return size.error();
     Image image{*size, {}};
@@ -109,13 +109,13 @@ Error unknown_format() { return Error{"byte 0: expected the signature of a PNG o
 
 }  // namespace
 
-Result<ImageSize> image_size(Bytes file) {
+Result<ImageSize> image_size(FileBytes file) {
   if (Png::fits(file)) return Png().begin(file);
   if (Jpeg::fits(file)) return Jpeg().begin(file);
   return unknown_format();
 }
 
-Result<Image> decode_image(Bytes file) {
+Result<Image> decode_image(FileBytes file) {
   if (Png::fits(file)) return Png().decode(file);
   if (Jpeg::fits(file)) return Jpeg().decode(file);
   return unknown_format();

@@ -74,7 +74,7 @@ std::string little_endian(std::uint64_t value, int bytes) {
 }
 
 // The opcodes by their names in pickletools.
-class Writer {
+class PickleWriter {
  public:
   std::string run(const PickledValue& value) {
     write(value);
@@ -164,6 +164,6 @@ class Writer {
 
 }  // namespace
 
-std::string to_pickle(const PickledValue& value) { return Writer().run(value); }
+std::string to_pickle(const PickledValue& value) { return PickleWriter().run(value); }
 
 }  // namespace torchbridge::train

@@ -13,12 +13,12 @@ namespace {
 constexpr std::uint64_t kAlignment = 64;
 constexpr std::uint32_t kInZip64 = 0xffffffff;  // instead of a size or position of 32 bits
 
-struct Number {
+struct SizedInteger {
   std::uint64_t value;
   int bytes;
 };
 
-std::string little_endian(std::initializer_list<Number> numbers) {
+std::string little_endian(std::initializer_list<SizedInteger> numbers) {
   std::string text;
   for (const auto& [value, bytes] : numbers) {
     for (int i = 0; i < bytes; ++i) text += static_cast<char>(value >> (8 * i) & 0xff);

@@ -19,13 +19,13 @@
 namespace torchbridge::train {
 namespace {
 
-struct Weights {
+struct InferenceWeights {
   std::filesystem::path file;
   Manifest manifest;  // without options for --init-from
 };
 
 // Collective.
-Weights weights_of(const Options& options, ProcessGroup& group) {
+InferenceWeights weights_of(const Options& options, ProcessGroup& group) {
   if (!options.init_from.empty()) return {options.init_from, {}};
   const CheckpointOptions& checkpoints = options.checkpoints;
   const auto selected = select_checkpoint(checkpoints.folder, checkpoints.resume, group);
@@ -37,7 +37,7 @@ Weights weights_of(const Options& options, ProcessGroup& group) {
 }
 
 // The task of the checkpoint, unless the user gave --task.
-const TaskRegistration& kind_of(const Options& options, const Weights& weights) {
+const TaskRegistration& kind_of(const Options& options, const InferenceWeights& weights) {
   const auto task = weights.manifest.options.find("task");
   if (options.task_given || task == weights.manifest.options.end()) return *options.kind;
   const auto kind = std::find_if(options.kinds.begin(), options.kinds.end(),
@@ -49,7 +49,7 @@ const TaskRegistration& kind_of(const Options& options, const Weights& weights) 
 }
 
 // Model and data of the checkpoint, unless the user gave them.
-TaskSettings settings_of(const Options& options, const TaskRegistration& kind, const Weights& weights) {
+TaskSettings settings_of(const Options& options, const TaskRegistration& kind, const InferenceWeights& weights) {
   TaskSettings settings = options.task_settings();
   for (const auto& [name, value] : kind.defaults) {
     if (name == "--data" && !options.data_given) settings.data = value;
@@ -70,7 +70,7 @@ TaskSettings settings_of(const Options& options, const TaskRegistration& kind, c
 void run_inference(const Options& options, ProcessGroup& group) {
   const at::NoGradGuard no_grad;
   at::manual_seed(options.seed);
-  const Weights weights = weights_of(options, group);
+  const InferenceWeights weights = weights_of(options, group);
   const TaskRegistration* kind = nullptr;
   all_or_none(group, [&] { kind = &kind_of(options, weights); });
   const TaskSettings settings = settings_of(options, *kind, weights);

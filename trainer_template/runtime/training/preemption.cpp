@@ -15,13 +15,14 @@
 namespace torchbridge::train {
 namespace {
 
-using Clock = std::chrono::system_clock;
+using SystemClock = std::chrono::system_clock;
 
-struct Known {
+struct HandledSignal {
   int number;
   const char* name;
 };
-constexpr Known kSignals[] = {{SIGTERM, "SIGTERM"}, {SIGUSR1, "SIGUSR1"}, {SIGUSR2, "SIGUSR2"}, {SIGINT, "SIGINT"}};
+constexpr HandledSignal kSignals[] = {
+    {SIGTERM, "SIGTERM"}, {SIGUSR1, "SIGUSR1"}, {SIGUSR2, "SIGUSR2"}, {SIGINT, "SIGINT"}};
 
 // A signal handler reaches only globals, and may write only lock-free atomics.
 std::atomic<int> first_signal{0};
@@ -29,7 +30,7 @@ std::atomic<bool> interrupted{false}, working{false};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
 // Read by the handlers; written before they are installed.
-struct Prepared {
+struct PreemptionHandlerState {
   std::string early_lines[std::size(kSignals)], late_line;  // empty: nothing is printed
   long grace = 0, end_of_job = 0;                           // seconds, the second since 1970; 0: not known
   bool saves = false;
@@ -38,7 +39,7 @@ struct Prepared {
 
 std::size_t index_of(int number) {
   return std::find_if(std::begin(kSignals), std::end(kSignals),
-                      [&](const Known& known) { return known.number == number; }) -
+                      [&](const HandledSignal& handled) { return handled.number == number; }) -
          std::begin(kSignals);
 }
 
@@ -87,18 +88,18 @@ std::string ending(bool saves) {
 
 }  // namespace
 
-Result<std::optional<Clock::time_point>> end_of_job(const EnvMap& environment) {
+Result<std::optional<SystemClock::time_point>> end_of_job(const EnvMap& environment) {
   constexpr std::int64_t kYear2200 = 7258118400;
   const auto seconds = environment.integer("SLURM_JOB_END_TIME", 0, kYear2200);
   if (!seconds) return seconds.error();
-  if (!*seconds) return std::optional<Clock::time_point>();
-  return std::optional(Clock::time_point(std::chrono::seconds(**seconds)));
+  if (!*seconds) return std::optional<SystemClock::time_point>();
+  return std::optional(SystemClock::time_point(std::chrono::seconds(**seconds)));
 }
 
 ExitCode code_of_stop(bool saves, int signal) { return saves ? ExitCode::kRequeue : code_of_signal(signal); }
 
 Preemption::Preemption(const PreemptionOptions& options) : options_(options) {
-  if (options_.end_of_job && *options_.end_of_job <= Clock::now()) {
+  if (options_.end_of_job && *options_.end_of_job <= SystemClock::now()) {
     options_.end_of_job.reset();
     if (options_.is_reporter && options_.before_end)
       print_message(
@@ -109,7 +110,7 @@ Preemption::Preemption(const PreemptionOptions& options) : options_(options) {
   interrupted = working = false;
   prepared.saves = options.saves;
   prepared.grace = options.grace ? std::max<std::int64_t>(options.grace->count(), 1) : 0;
-  prepared.end_of_job = options_.end_of_job ? Clock::to_time_t(*options_.end_of_job) : 0;
+  prepared.end_of_job = options_.end_of_job ? SystemClock::to_time_t(*options_.end_of_job) : 0;
   for (std::size_t i = 0; i < std::size(kSignals); ++i) {
     const std::string name = kSignals[i].name;
     prepared.early_lines[i] =
@@ -126,7 +127,7 @@ Preemption::Preemption(const PreemptionOptions& options) : options_(options) {
 }
 
 void Preemption::complete() {
-  for (const Known& known : kSignals) ::signal(known.number, SIG_IGN);
+  for (const HandledSignal& handled : kSignals) ::signal(handled.number, SIG_IGN);
   alarm(0);
   restores_handlers_ = false;
 }
@@ -148,7 +149,8 @@ void Preemption::begin_work() {
 
 bool Preemption::requested() const {
   if (first_signal != 0) return true;
-  return options_.before_end && options_.end_of_job && Clock::now() >= *options_.end_of_job - *options_.before_end;
+  return options_.before_end && options_.end_of_job &&
+         SystemClock::now() >= *options_.end_of_job - *options_.before_end;
 }
 
 int Preemption::signal() const { return first_signal; }
@@ -157,7 +159,7 @@ std::string Preemption::reason() const {
   const int number = first_signal;
   if (number != 0) return kSignals[index_of(number)].name;
   if (!requested()) return "";
-  const auto left = std::chrono::duration_cast<std::chrono::seconds>(*options_.end_of_job - Clock::now());
+  const auto left = std::chrono::duration_cast<std::chrono::seconds>(*options_.end_of_job - SystemClock::now());
   return "the job ends in " + std::to_string(std::max<std::int64_t>(left.count(), 0)) + " s";
 }
 
