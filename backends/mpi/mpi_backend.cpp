@@ -216,7 +216,7 @@ std::shared_ptr<Communicator> subset(const std::shared_ptr<Communicator>& parent
 
 }  // namespace
 
-struct MpiBackend::Call {
+struct MpiBackend::WorkDescription {
   OpType type;
   const char* title;
   std::chrono::milliseconds timeout;
@@ -269,7 +269,7 @@ void MpiBackend::shutdown() { MpiThread::instance().release_ended(); }
 
 void MpiBackend::abort() { MpiThread::instance().abort(communicator_, "the group was aborted"); }
 
-MpiBackend::Work MpiBackend::start(Call call, std::vector<Step> steps) {
+MpiBackend::Work MpiBackend::start(WorkDescription call, std::vector<Step> steps) {
   const bool is_message = c10d::isP2POp(call.type);
   const std::uint64_t number = is_message ? sequence_.load() : ++sequence_;
   auto work = c10::make_intrusive<MpiWork>(rank_, call.type, number, call.title, call.inputs, call.outputs);
@@ -322,7 +322,7 @@ MpiBackend::Work MpiBackend::broadcast(Tensors& tensors, const c10d::BroadcastOp
   const int root = static_cast<int>(options.rootRank);
   return start({OpType::BROADCAST, "mpi:broadcast", options.timeout, tensors, {tensors}},
                {{[=, group = communicator_](Requests& mpi) {
-                   const Bytes bytes(bytes_of(memory), group->largest_count);
+                   const ByteCount bytes(bytes_of(memory), group->largest_count);
                    mpi("MPI_Ibcast", MPI_Ibcast, memory.data_ptr(), bytes.count, bytes.type, root, group->handle);
                  },
                  [=](const auto&) {
@@ -387,7 +387,7 @@ MpiBackend::Work MpiBackend::reduce(Tensors& tensors, const c10d::ReduceOptions&
 MpiBackend::Step MpiBackend::allgather_step(const at::Tensor& output, const at::Tensor& input) {
   const bool in_place = memory_of(input) == memory_of(output) + rank_ * bytes_of(input);
   return {[=, group = communicator_](Requests& mpi) {
-    const Bytes bytes(bytes_of(input), group->largest_count);
+    const ByteCount bytes(bytes_of(input), group->largest_count);
     mpi("MPI_Iallgather", MPI_Iallgather, in_place ? MPI_IN_PLACE : input.data_ptr(), bytes.count, bytes.type,
         output.data_ptr(), bytes.count, bytes.type, group->handle);
   }};
@@ -473,7 +473,7 @@ MpiBackend::Work MpiBackend::gather(TensorLists& outputs, Tensors& inputs, const
   const at::Tensor source = readable(input), memory = list.empty() ? at::Tensor() : output_for(list);
   return start({OpType::GATHER, "mpi:gather", options.timeout, inputs, outputs},
                {{[=, group = communicator_](Requests& mpi) {
-                   const Bytes bytes(bytes_of(source), group->largest_count);
+                   const ByteCount bytes(bytes_of(source), group->largest_count);
                    mpi("MPI_Igather", MPI_Igather, source.data_ptr(), bytes.count, bytes.type,
                        memory.defined() ? memory.data_ptr() : nullptr, bytes.count, bytes.type, root, group->handle);
                  },
@@ -499,7 +499,7 @@ MpiBackend::Work MpiBackend::scatter(Tensors& outputs, TensorLists& inputs, cons
                                 : writable(output);
   return start({OpType::SCATTER, "mpi:scatter", options.timeout, inputs.empty() ? Tensors() : inputs[0], {outputs}},
                {{[=, group = communicator_](Requests& mpi) {
-                   const Bytes bytes(bytes_of(memory), group->largest_count);
+                   const ByteCount bytes(bytes_of(memory), group->largest_count);
                    mpi("MPI_Iscatter", MPI_Iscatter, source.defined() ? source.data_ptr() : nullptr, bytes.count,
                        bytes.type, memory.data_ptr(), bytes.count, bytes.type, root, group->handle);
                  },
@@ -577,13 +577,13 @@ MpiBackend::Step MpiBackend::pairs_step(const Tensors& outputs, const Tensors& i
     for (int i = 0; i < group->size; ++i) {
       const int from = (group->rank + group->size - i) % group->size;
       const at::Tensor& output = outputs[static_cast<std::size_t>(from)];
-      const Bytes bytes(bytes_of(output), group->largest_count);
+      const ByteCount bytes(bytes_of(output), group->largest_count);
       mpi("MPI_Irecv", MPI_Irecv, output.data_ptr(), bytes.count, bytes.type, from, group->largest_tag, group->handle);
     }
     for (int i = 0; i < group->size; ++i) {
       const int to = (group->rank + i) % group->size;
       const at::Tensor& input = inputs[static_cast<std::size_t>(to)];
-      const Bytes bytes(bytes_of(input), group->largest_count);
+      const ByteCount bytes(bytes_of(input), group->largest_count);
       mpi("MPI_Isend", MPI_Isend, input.data_ptr(), bytes.count, bytes.type, to, group->largest_tag, group->handle);
     }
   }};
@@ -625,7 +625,7 @@ MpiBackend::Work MpiBackend::alltoall_base(at::Tensor& output, at::Tensor& input
                 "without split sizes input and output must have the same number of elements, got ", input.numel(),
                 " and ", output.numel());
     step.post = [=, group = communicator_](Requests& mpi) {
-      const Bytes bytes(bytes_of(source) / group->size, group->largest_count);
+      const ByteCount bytes(bytes_of(source) / group->size, group->largest_count);
       mpi("MPI_Ialltoall", MPI_Ialltoall, source.data_ptr(), bytes.count, bytes.type, memory.data_ptr(), bytes.count,
           bytes.type, group->handle);
     };
@@ -649,7 +649,7 @@ MpiBackend::Work MpiBackend::send(Tensors& tensors, int to, int tag) {
   check_rank(to, "the receiver");
   check_tag(tag);
   return start({OpType::SEND, "mpi:send", options_->timeout, tensors, {}}, {{[=, group = communicator_](Requests& mpi) {
-                 const Bytes bytes(bytes_of(memory), group->largest_count);
+                 const ByteCount bytes(bytes_of(memory), group->largest_count);
                  mpi("MPI_Isend", MPI_Isend, memory.data_ptr(), bytes.count, bytes.type, to, tag, group->handle);
                }}});
 }
@@ -660,7 +660,7 @@ MpiBackend::Work MpiBackend::receive(Tensors& tensors, int from, int tag, OpType
   const at::Tensor memory = writable(tensor);
   return start({type, title, options_->timeout, {}, {tensors}},
                {{[=, group = communicator_](Requests& mpi) {
-                   const Bytes bytes(bytes_of(memory), group->largest_count);
+                   const ByteCount bytes(bytes_of(memory), group->largest_count);
                    mpi("MPI_Irecv", MPI_Irecv, memory.data_ptr(), bytes.count, bytes.type, from, tag, group->handle);
                  },
                  [=](const std::vector<MPI_Status>& statuses) {

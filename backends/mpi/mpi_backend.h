@@ -79,9 +79,9 @@ class MpiBackend : public c10d::Backend {
   Work barrier(const c10d::BarrierOptions& options) override;
 
  private:
-  struct Call;
+  struct WorkDescription;
   struct Step;
-  Work start(Call call, std::vector<Step> steps);
+  Work start(WorkDescription call, std::vector<Step> steps);
   Step allgather_step(const at::Tensor& output, const at::Tensor& input);
   Step reduce_scatter_step(const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op);
   Step pairs_step(const Tensors& outputs, const Tensors& inputs);

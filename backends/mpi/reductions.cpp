@@ -28,50 +28,51 @@ Op::RedOpType summed(Op::RedOpType op) { return op == Op::AVG || op == Op::PREMU
 bool is_short_float(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
 
 // MPI's own types, by the kind of operators that it has for them.
-enum class Kind { kNone, kInteger, kReal, kComplex, kBool };
-struct Known {
+enum class OperatorKind { kNone, kInteger, kReal, kComplex, kBool };
+struct MpiType {
   MPI_Datatype type;
-  Kind kind;
+  OperatorKind kind;
 };
 
-Known known(at::ScalarType type) {
+MpiType mpi_type_of(at::ScalarType type) {
   switch (type) {
     case at::kByte:
-      return {MPI_UINT8_T, Kind::kInteger};
+      return {MPI_UINT8_T, OperatorKind::kInteger};
     case at::kChar:
-      return {MPI_INT8_T, Kind::kInteger};
+      return {MPI_INT8_T, OperatorKind::kInteger};
     case at::kShort:
-      return {MPI_INT16_T, Kind::kInteger};
+      return {MPI_INT16_T, OperatorKind::kInteger};
     case at::kInt:
-      return {MPI_INT32_T, Kind::kInteger};
+      return {MPI_INT32_T, OperatorKind::kInteger};
     case at::kLong:
-      return {MPI_INT64_T, Kind::kInteger};
+      return {MPI_INT64_T, OperatorKind::kInteger};
     case at::kUInt16:
-      return {MPI_UINT16_T, Kind::kInteger};
+      return {MPI_UINT16_T, OperatorKind::kInteger};
     case at::kUInt32:
-      return {MPI_UINT32_T, Kind::kInteger};
+      return {MPI_UINT32_T, OperatorKind::kInteger};
     case at::kUInt64:
-      return {MPI_UINT64_T, Kind::kInteger};
+      return {MPI_UINT64_T, OperatorKind::kInteger};
     case at::kFloat:
-      return {MPI_FLOAT, Kind::kReal};
+      return {MPI_FLOAT, OperatorKind::kReal};
     case at::kDouble:
-      return {MPI_DOUBLE, Kind::kReal};
+      return {MPI_DOUBLE, OperatorKind::kReal};
     case at::kComplexFloat:
-      return {MPI_C_FLOAT_COMPLEX, Kind::kComplex};
+      return {MPI_C_FLOAT_COMPLEX, OperatorKind::kComplex};
     case at::kComplexDouble:
-      return {MPI_C_DOUBLE_COMPLEX, Kind::kComplex};
+      return {MPI_C_DOUBLE_COMPLEX, OperatorKind::kComplex};
     case at::kBool:
-      return {MPI_C_BOOL, Kind::kBool};
+      return {MPI_C_BOOL, OperatorKind::kBool};
     case at::kHalf:
     case at::kBFloat16:
-      return {MPI_DATATYPE_NULL, Kind::kReal};
+      return {MPI_DATATYPE_NULL, OperatorKind::kReal};
     default:
-      return {MPI_DATATYPE_NULL, Kind::kNone};
+      return {MPI_DATATYPE_NULL, OperatorKind::kNone};
   }
 }
 
-std::optional<MPI_Op> op_for(Op::RedOpType op, Kind kind) {
-  const bool truth = kind == Kind::kBool, bits = kind == Kind::kInteger || truth, ordered = kind != Kind::kComplex;
+std::optional<MPI_Op> op_for(Op::RedOpType op, OperatorKind kind) {
+  const bool truth = kind == OperatorKind::kBool, bits = kind == OperatorKind::kInteger || truth,
+             ordered = kind != OperatorKind::kComplex;
   switch (op) {
     case Op::SUM:
       return truth ? MPI_LOR : MPI_SUM;
@@ -141,21 +142,21 @@ Reduction short_reduction(Op::RedOpType op, at::ScalarType type) {
 }  // namespace
 
 void check_reduction(Op::RedOpType op, at::ScalarType type) {
-  const Kind kind = known(type).kind;
-  TORCH_CHECK_TYPE(kind != Kind::kNone, "the mpi backend cannot reduce ", type,
+  const OperatorKind kind = mpi_type_of(type).kind;
+  TORCH_CHECK_TYPE(kind != OperatorKind::kNone, "the mpi backend cannot reduce ", type,
                    ": reduce a float, integer, bool or complex tensor");
-  TORCH_CHECK_TYPE(op_for(summed(op), kind).has_value() && !(kind == Kind::kBool && op != summed(op)),
+  TORCH_CHECK_TYPE(op_for(summed(op), kind).has_value() && !(kind == OperatorKind::kBool && op != summed(op)),
                    "the mpi backend has no ", name_of(op), " of ", type, " tensors");
 }
 
 Reduction reduction_of(Op::RedOpType op, at::ScalarType type) {
   check_reduction(op, type);
   if (is_short_float(type)) return short_reduction(summed(op), type);
-  const Known mpi = known(type);
+  const MpiType mpi = mpi_type_of(type);
   return {mpi.type, *op_for(summed(op), mpi.kind)};
 }
 
-Bytes::Bytes(std::int64_t bytes, std::int64_t largest_count) {
+ByteCount::ByteCount(std::int64_t bytes, std::int64_t largest_count) {
   if (bytes <= largest_count) {
     count = static_cast<int>(bytes);
     return;
@@ -174,7 +175,7 @@ Bytes::Bytes(std::int64_t bytes, std::int64_t largest_count) {
   count = 1;
 }
 
-Bytes::~Bytes() {
+ByteCount::~ByteCount() {
   if (type != MPI_BYTE) MPI_Type_free(&type);
 }
 

@@ -20,12 +20,12 @@ void check_reduction(c10d::ReduceOp::RedOpType op, at::ScalarType type);
 
 // `bytes` as a count and a type, also where an int is too small. The destructor frees the type, which MPI allows once a
 // call was made with it.
-class Bytes {
+class ByteCount {
  public:
-  Bytes(std::int64_t bytes, std::int64_t largest_count);
-  ~Bytes();
-  Bytes(const Bytes&) = delete;
-  Bytes& operator=(const Bytes&) = delete;
+  ByteCount(std::int64_t bytes, std::int64_t largest_count);
+  ~ByteCount();
+  ByteCount(const ByteCount&) = delete;
+  ByteCount& operator=(const ByteCount&) = delete;
 
   int count = 0;
   MPI_Datatype type = MPI_BYTE;
