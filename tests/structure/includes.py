@@ -9,7 +9,11 @@ A module is a header and the source of the same name. Checked, each with a line 
 - a folder includes only folders that its row of the table of docs/develop/architecture.md allows, and those that they
   may use; they are in rows above its own;
 - the unit test of a source has its name, in the folder of that name below tests/unit;
-- no two sources have one file name, and no two headers define a type of one name.
+- no two sources have one file name;
+- a name of a type has one meaning: two files do not define it, except as PER_CLASS says;
+- a folder holds at most MOST_FILES files, except those for which docs/develop/architecture.md gives the reason;
+- a folder includes only headers of libraries that its row names, and its row names only libraries that it includes;
+- the arrows of the picture in docs/develop/architecture.md are those of the table.
 """
 
 import collections
@@ -21,8 +25,13 @@ FOLDERS = ("backends", "bridge", "include", "python", "spank_plugin", "tests", "
 # What lies beside the file may be named alone.
 COPIED = ("trainer_template/app/", "trainer_template/starter/", "tests/")
 FOREIGN = "gloo_declarations/"  # as gloo names its headers
-LIBRARIES = {"nothing", "libc", "libtorch", "PMIx", "MPI", "NCCL", "CLI11", "Python"}
+# The libraries that the table may name, each with its headers; the C library's are everywhere.
+LIBRARIES = {"nothing": None, "libc": None, "libtorch": r"(torch|ATen|c10)/", "PMIx": r"pmix\.h", "MPI": r"mpi(-ext)?\.h",
+             "NCCL": r"nccl\.h", "Slurm": r"slurm/", "CLI11": r"CLI/", "Python": r"(pybind11/|Python\.h)"}
 MANY = {"main.cpp", "tasks.h"}  # one a program; the starter has the table of tasks that the trainer has
+# What several classes may call a type nested in them. Outside of its class it is written with the class's name.
+PER_CLASS = {"Kind", "State"}
+MOST_FILES = 30
 
 
 def sources(root):
@@ -118,6 +127,36 @@ def misplaced_tests(paths):
             yield f"{path}: there is no source of that name: expected {match[1]}.h or .cpp"
 
 
+def types_in(text):
+    """Pairs of each type that the text defines, also within others, and what it is there.
+
+    Aliases with the same words are one type in all files, and `using Kind = Launcher::Kind` only shortens a name.
+    """
+    for match in re.finditer(r"^( *)(?:class|struct|union|enum|enum class) (?:alignas\([^)]*\) |\[\[\w+\]\] )?"
+                             r"((?:\w+::)*)(\w+)(?: final)?\s*(?::[^:;{][^;{]*)?\{", text, re.MULTILINE):
+        is_nested = match[1] or match[2]
+        yield match[3], "of its class" if is_nested and match[3] in PER_CLASS else None
+    for match in re.finditer(r"^ *using (\w+) =([^;]+);", text, re.MULTILINE):
+        if not match[2].endswith(f"::{match[1]}"):
+            yield match[1], " ".join(match[2].split())
+
+
+def repeated_names(root, paths):
+    """Names of types with two meanings, and names of files, below the folders of the product."""
+    names, types = collections.defaultdict(list), collections.defaultdict(dict)
+    for path in (path for path in paths if not path.startswith("tests/")):
+        if not path.startswith("include/"):
+            names[pathlib.PurePath(path).name].append(path)
+        for name, meaning in types_in((root / path).read_text()):
+            types[name].setdefault(meaning or path, path)
+    for name, where in names.items():
+        if len(where) > 1 and name not in MANY:
+            yield f"{len(where)} files are called {name}: {', '.join(where)}"
+    for name, where in types.items():
+        if len(where) > 1:
+            yield f"the type {name} has {len(where)} meanings: {', '.join(where.values())}"
+
+
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent.parent)
     sys.setrecursionlimit(10000)
@@ -140,19 +179,7 @@ def main():
                 wrong.append(f"{path}: includes {other}, which is a test's")
     wrong += [f"a circle of includes: {', '.join(part)}" for part in circles(edges)]
 
-    names, types = collections.defaultdict(list), collections.defaultdict(list)
-    for path in paths:
-        if path.startswith(("tests/", "include/")):
-            continue
-        names[pathlib.PurePath(path).name].append(path)
-        if path.endswith(".h"):
-            for match in re.finditer(r"^(?:class|struct|enum class) ([A-Z]\w*)[^;]*?\{", (root / path).read_text(),
-                                     re.MULTILINE):
-                types[match[1]].append(path)
-    wrong += [f"{len(where)} files are called {name}: {', '.join(where)}"
-              for name, where in names.items() if len(where) > 1 and name not in MANY]
-    wrong += [f"{len(set(where))} headers define {name}: {', '.join(where)}"
-              for name, where in types.items() if len(set(where)) > 1]
+    wrong += repeated_names(root, paths)
 
     print("\n".join(wrong) if wrong else f"{len(paths)} sources in {len(allowed)} folders: layered, without a circle")
     sys.exit(1 if wrong else 0)
