@@ -11,7 +11,6 @@ A module is a header and the source of the same name. Checked, each with a line 
 - the unit test of a source has its name, in the folder of that name below tests/unit;
 - no two sources have one file name;
 - a name of a type has one meaning: two files do not define it, except as PER_CLASS says;
-- a folder holds at most MOST_FILES files, except those for which docs/develop/architecture.md gives the reason;
 - a folder includes only headers of libraries that its row names, and its row names only libraries that it includes;
 - the arrows of the picture in docs/develop/architecture.md are those of the table.
 """
@@ -21,17 +20,18 @@ import pathlib
 import re
 import sys
 
+PAGE = "docs/develop/architecture.md"
 FOLDERS = ("backends", "bridge", "include", "python", "spank_plugin", "tests", "trainer_template")
 # What lies beside the file may be named alone.
 COPIED = ("trainer_template/app/", "trainer_template/starter/", "tests/")
 FOREIGN = "gloo_declarations/"  # as gloo names its headers
 # The libraries that the table may name, each with its headers; the C library's are everywhere.
-LIBRARIES = {"nothing": None, "libc": None, "libtorch": r"(torch|ATen|c10)/", "PMIx": r"pmix\.h", "MPI": r"mpi(-ext)?\.h",
-             "NCCL": r"nccl\.h", "Slurm": r"slurm/", "CLI11": r"CLI/", "Python": r"(pybind11/|Python\.h)"}
+LIBRARIES = {"nothing": None, "libc": None, "libtorch": r"(torch|ATen|c10)/", "PMIx": r"pmix\.h",
+             "MPI": r"mpi(-ext)?\.h", "NCCL": r"nccl\.h", "Slurm": r"slurm/", "CLI11": r"CLI/",
+             "Python": r"(pybind11/|Python\.h)"}
 MANY = {"main.cpp", "tasks.h"}  # one a program; the starter has the table of tasks that the trainer has
 # What several classes may call a type nested in them. Outside of its class it is written with the class's name.
 PER_CLASS = {"Kind", "State"}
-MOST_FILES = 30
 
 
 def sources(root):
@@ -91,30 +91,75 @@ def circles(edges):
     return found
 
 
-def layers(root, wrong):
-    """The table of docs/develop/architecture.md: {folder: all folders that it may use}, in the order of its rows.
+# The folders that a row of the table names, all folders that it may use, and the libraries that it names.
+Row = collections.namedtuple("Row", "named allowed libraries")
+
+
+def rows_of(page, wrong):
+    """The table of PAGE: {folder: Row}, in its order.
 
     A name in the column "may use" is that of a folder beside this one, else of the only row of that name, else one of
     LIBRARIES.
     """
-    page = (root / "docs/develop/architecture.md").read_text()
-    allowed = {}
+    rows = {}
     for folder, uses in re.findall(r"^\| `([a-z_/]+)` \| ([^|]+) \|", page, re.MULTILINE):
-        reached = set()
+        row = Row(set(), set(), set())
         for name in uses.split(", "):
-            beside = [row for row in allowed if row == str(pathlib.PurePath(folder).parent / name)]
-            named = beside or [row for row in allowed if f"/{row}".endswith(f"/{name}")]
-            if len(named) == 1:
-                reached |= {named[0]} | allowed[named[0]]
-            elif name not in LIBRARIES:
-                wrong.append(f"docs/develop/architecture.md: {folder}: '{name}' is no library and no row above")
-        allowed[folder] = reached
-    return allowed
+            beside = [other for other in rows if other == str(pathlib.PurePath(folder).parent / name)]
+            found = beside or [other for other in rows if f"/{other}".endswith(f"/{name}")]
+            if len(found) == 1:
+                row.named.add(found[0])
+                row.allowed.update({found[0]} | rows[found[0]].allowed)
+            elif name in LIBRARIES:
+                row.libraries.add(name)
+            else:
+                wrong.append(f"{PAGE}: {folder}: '{name}' is no library and no row above")
+        rows[folder] = row
+    return rows
 
 
-def layer_of(path, allowed):
+def arrows_of(page):
+    """The arrows of the first picture of PAGE, as pairs of folders. A box outside a subgraph has the folder's path."""
+    boxes, arrows, above = {}, set(), ""
+    for line in re.search(r"```mermaid\n(.*?)```", page, re.DOTALL)[1].splitlines()[1:]:
+        subgraph = re.match(r' *subgraph (\w+)(?:\["([^"]+)"\])?', line)
+        if subgraph:
+            above = f"{subgraph[2] or subgraph[1]}/"
+        elif line.strip() == "end":
+            above = ""
+        else:
+            for name, label in re.findall(r'(\w+)(?:\["([^"]+)"\])?', line):
+                boxes.setdefault(name, [above + path for path in (label or name).split(", ")])
+            one, others = re.sub(r'\["[^"]+"\]', "", line).strip().split(" --> ")
+            arrows |= {(path, used) for path in boxes[one] for other in others.split(" & ") for used in boxes[other]}
+    return arrows
+
+
+def different_arrows(page, rows):
+    table = {(folder, other) for folder, row in rows.items() for other in row.named}
+    for one, other in sorted(table ^ arrows_of(page)):
+        has, lacks = ("table", "picture") if (one, other) in table else ("picture", "table")
+        yield f"{PAGE}: {one} uses {other} in the {has}, not in the {lacks}"
+
+
+def misused_libraries(root, paths, rows):
+    """Differences between the headers of libraries and the table. What uses a folder with libtorch has it too."""
+    used = collections.defaultdict(set)
+    for path in paths:
+        for header in re.findall(r"^ *#include <([^>]+)>", (root / path).read_text(), re.MULTILINE):
+            used[layer_of(path, rows)] |= {name for name, headers in LIBRARIES.items()
+                                           if headers and re.match(headers, header)}
+    for folder, row in rows.items():
+        inherited = {"libtorch"} & {name for other in row.allowed for name in rows[other].libraries}
+        for name in sorted(used[folder] - row.libraries - inherited):
+            yield f"{PAGE}: {folder} includes headers of {name}, which its row does not name"
+        for name in sorted(name for name in row.libraries - used[folder] if LIBRARIES[name]):
+            yield f"{PAGE}: the row of {folder} names {name}, of which it includes no header"
+
+
+def layer_of(path, rows):
     """The longest folder in the table that holds the path."""
-    fitting = [folder for folder in allowed if path.startswith(folder + "/")]
+    fitting = [folder for folder in rows if path.startswith(folder + "/")]
     return max(fitting, key=len) if fitting else None
 
 
@@ -161,27 +206,29 @@ def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent.parent)
     sys.setrecursionlimit(10000)
     paths, wrong = sources(root), []
-    includes, allowed = includes_of(root, paths, wrong), layers(root, wrong)
+    page = (root / PAGE).read_text()
+    includes, rows = includes_of(root, paths, wrong), rows_of(page, wrong)
     wrong += misplaced_tests(paths)
 
     edges = collections.defaultdict(set)
     for path, others in includes.items():
         edges[module(path)] |= {module(other) for other in others} - {module(path)}
-        own = layer_of(path, allowed)
+        own = layer_of(path, rows)
         if own is None and not path.startswith(("tests/", "include/")):
-            wrong.append(f"{path}: docs/develop/architecture.md has no row for its folder")
+            wrong.append(f"{path}: {PAGE} has no row for its folder")
         for other in others if own else []:
-            theirs = layer_of(other, allowed)
-            if theirs and theirs != own and theirs not in allowed[own]:
-                wrong.append(f"{path}: includes {other}, and docs/develop/architecture.md does not allow {own} to use "
-                             f"{theirs}")
+            theirs = layer_of(other, rows)
+            if theirs and theirs != own and theirs not in rows[own].allowed:
+                wrong.append(f"{path}: includes {other}, and {PAGE} does not allow {own} to use {theirs}")
             if other.startswith("tests/"):
                 wrong.append(f"{path}: includes {other}, which is a test's")
     wrong += [f"a circle of includes: {', '.join(part)}" for part in circles(edges)]
 
     wrong += repeated_names(root, paths)
+    wrong += misused_libraries(root, paths, rows)
+    wrong += different_arrows(page, rows)
 
-    print("\n".join(wrong) if wrong else f"{len(paths)} sources in {len(allowed)} folders: layered, without a circle")
+    print("\n".join(wrong) if wrong else f"{len(paths)} sources in {len(rows)} folders: layered, without a circle")
     sys.exit(1 if wrong else 0)
 
 
