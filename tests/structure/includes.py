@@ -11,6 +11,7 @@ A module is a header and the source of the same name. Checked, each with a line 
 - the unit test of a source has its name, in the folder of that name below tests/unit;
 - no two sources have one file name;
 - a name of a type has one meaning: two files do not define it, except as PER_CLASS says;
+- a folder holds at most MOST_FILES files, except those for which docs/develop/architecture.md gives the reason;
 - a folder includes only headers of libraries that its row names, and its row names only libraries that it includes;
 - the arrows of the picture in docs/develop/architecture.md are those of the table.
 """
@@ -32,6 +33,7 @@ LIBRARIES = {"nothing": None, "libc": None, "libtorch": r"(torch|ATen|c10)/", "P
 MANY = {"main.cpp", "tasks.h"}  # one a program; the starter has the table of tasks that the trainer has
 # What several classes may call a type nested in them. Outside of its class it is written with the class's name.
 PER_CLASS = {"Kind", "State"}
+MOST_FILES = 30
 
 
 def sources(root):
@@ -157,6 +159,17 @@ def misused_libraries(root, paths, rows):
             yield f"{PAGE}: the row of {folder} names {name}, of which it includes no header"
 
 
+def crowded_folders(root, page):
+    """Folders with too many files, unless PAGE says "`FOLDER` and `FOLDER` have more than 30 files, because"."""
+    reason = re.search(rf"((?:`[\w/]+`(?:\s|,|and)+)+)ha(?:s|ve) more than {MOST_FILES} files, because", page)
+    excepted = re.findall(r"`([\w/]+)`", reason[1]) if reason else []
+    for top in FOLDERS:
+        for folder in [root / top, *(root / top).rglob("*/")]:
+            name, count = str(folder.relative_to(root)), sum(path.is_file() for path in folder.glob("[!.]*"))
+            if count > MOST_FILES and name not in excepted and "__pycache__" not in name:
+                yield f"{name}: {count} files, more than {MOST_FILES}, and {PAGE} gives no reason"
+
+
 def layer_of(path, rows):
     """The longest folder in the table that holds the path."""
     fitting = [folder for folder in rows if path.startswith(folder + "/")]
@@ -227,6 +240,7 @@ def main():
     wrong += repeated_names(root, paths)
     wrong += misused_libraries(root, paths, rows)
     wrong += different_arrows(page, rows)
+    wrong += crowded_folders(root, page)
 
     print("\n".join(wrong) if wrong else f"{len(paths)} sources in {len(rows)} folders: layered, without a circle")
     sys.exit(1 if wrong else 0)
