@@ -71,7 +71,7 @@ ExitCode train(const Options& options, ProcessGroup& group, const Preemption& pr
     failpoint("step");
     profile.begin_step(state.step + 1);
     const std::vector<Batch> micro_batches = loader.next_step(options.grad_accumulation);
-    StepRecord record{.step = state.step + 1, .epoch = micro_batches.front().epoch};
+    StepMetrics record{.step = state.step + 1, .epoch = micro_batches.front().epoch};
     record.learning_rate = learning_rates.set(record.step);
     optimizer->zero_grad();
     non_finite.keep_buffers();

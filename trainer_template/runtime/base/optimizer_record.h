@@ -1,5 +1,5 @@
 // The kind, options and parameter groups of an optimizer, without its state: for the manifest, and for Python's
-// param_groups. Needs no libtorch.
+// param_groups.
 #pragma once
 
 #include <map>

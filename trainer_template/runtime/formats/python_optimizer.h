@@ -1,4 +1,4 @@
-// Python's optimizer state_dict, which keys state by the parameter's number instead of its name. Needs no libtorch.
+// Python's optimizer state_dict, which keys state by the parameter's number instead of its name.
 #pragma once
 
 #include <cstdint>

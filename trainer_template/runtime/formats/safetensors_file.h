@@ -1,4 +1,4 @@
-// A safetensors file, mapped or in memory: its header, and the bytes of each tensor without a copy. Needs no libtorch.
+// A safetensors file, mapped or in memory: its header, and the bytes of each tensor without a copy.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// Where a Python training script puts its state_dicts in what it saves. Needs no libtorch.
+// Where a Python training script puts its state_dicts in what it saves.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// The zip archive of torch.save: a pickle, and each storage as a record of bytes. Needs no libtorch.
+// The zip archive of torch.save: a pickle, and each storage as a record of bytes.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,7 @@ std::string member(const std::string& name, double value) { return ",\"" + name 
 
 }  // namespace
 
-void visit_numbers(const StepRecord& record, const std::function<void(const std::string&, double)>& take) {
+void visit_numbers(const StepMetrics& record, const std::function<void(const std::string&, double)>& take) {
   const auto take_known = [&](const char* name, const std::optional<double>& value) {
     if (value) take(name, *value);
   };
@@ -38,7 +38,7 @@ void visit_numbers(const Evaluation& evaluation, const std::function<void(const 
   for (const auto& [name, value] : evaluation.metrics) take("eval_" + name, value);
 }
 
-std::string to_json_line(const StepRecord& record) {
+std::string to_json_line(const StepMetrics& record) {
   std::string line = "{\"step\":" + std::to_string(record.step) + ",\"epoch\":" + std::to_string(record.epoch);
   visit_numbers(record, [&](const std::string& name, double value) { line += member(name, value); });
   if (record.skipped) line += ",\"skipped\":true";

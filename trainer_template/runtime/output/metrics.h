@@ -20,7 +20,7 @@ struct Evaluation {
 
 // Rates and fractions are over the time since the previous step, on this rank; samples and tokens are those of all
 // ranks.
-struct StepRecord {
+struct StepMetrics {
   std::int64_t step = 0, epoch = 0;
   double loss = 0;  // mean over all ranks
   double learning_rate = 0, samples_per_s = 0;
@@ -34,7 +34,7 @@ struct StepRecord {
 };
 
 // Calls `take` with each number of the record and its name in metrics files, except "step" and "epoch".
-void visit_numbers(const StepRecord& record, const std::function<void(const std::string& name, double value)>& take);
+void visit_numbers(const StepMetrics& record, const std::function<void(const std::string& name, double value)>& take);
 
 // The same for an evaluation alone: "eval_loss" and so on.
 void visit_numbers(const Evaluation& evaluation,
@@ -42,14 +42,14 @@ void visit_numbers(const Evaluation& evaluation,
 
 // {"step":1,"epoch":0,"loss":2.3,"lr":0.1,"samples_per_s":1000.0 ...}. Numbers read back as the same doubles; NaN and
 // infinity are written as by Python's json module.
-std::string to_json_line(const StepRecord& record);
+std::string to_json_line(const StepMetrics& record);
 
 // For one rank.
 class MetricsFile {
  public:
   // Keeps the run's lines up to `start.step`, and throws TrainError, as StepFile does.
   MetricsFile(const std::filesystem::path& path, const RunStart& start) : file_(path, start, "--metrics") {}
-  void write(const StepRecord& record) { file_.write(to_json_line(record)); }
+  void write(const StepMetrics& record) { file_.write(to_json_line(record)); }
   // Adds the evaluation of the last step done, which the previous start was stopped before. REQUIRES: nothing was
   // written yet.
   void add(const Evaluation& evaluation);

@@ -62,7 +62,7 @@ Progress::Progress(ProgressStyle style, std::int64_t total_steps, std::int64_t d
 
 Progress::~Progress() { end_drawn_line(); }
 
-void Progress::show(const StepRecord& record) {
+void Progress::show(const StepMetrics& record) {
   const auto now = Clock::now();
   const bool last = record.step == total_steps_;
   const bool due = now - last_shown_ >= (redrawn_ ? kBarPause : kLinePause);

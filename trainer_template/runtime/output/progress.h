@@ -21,7 +21,7 @@ class Progress {
   ~Progress();  // ends the bar's line
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
-  void show(const StepRecord& record);
+  void show(const StepMetrics& record);
 
  private:
   using Clock = std::chrono::steady_clock;

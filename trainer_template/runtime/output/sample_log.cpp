@@ -13,7 +13,7 @@ std::string samples_text(std::span<const std::vector<std::int64_t>> batches) {
   return text;
 }
 
-std::vector<std::string> sample_log_lines(const StepRecord& record, std::span<const std::string> ranks) {
+std::vector<std::string> sample_log_lines(const StepMetrics& record, std::span<const std::string> ranks) {
   std::vector<std::string> lines;
   for (const std::string& rank : ranks) {
     std::istringstream parts(rank);
@@ -38,7 +38,7 @@ SampleLog::SampleLog(ProcessGroup& group, const std::filesystem::path& path, con
   all_or_none(group_, [&] { file_ = StepFile(group_.is_first() ? path : "", start, "--sample-log"); });
 }
 
-void SampleLog::write(const StepRecord& record, std::span<const std::vector<std::int64_t>> batches) {
+void SampleLog::write(const StepMetrics& record, std::span<const std::vector<std::int64_t>> batches) {
   if (!enabled_) return;
   const std::vector<std::string> ranks = group_.all_gather(samples_text(batches));
   if (!group_.is_first()) return;

@@ -23,7 +23,7 @@ class SampleLog {
 
   // Collective. Call it before a checkpoint of the step, so that the file never lacks a step that a checkpoint has.
   // `batches`: this rank's samples in the step, batch by batch.
-  void write(const StepRecord& record, std::span<const std::vector<std::int64_t>> batches);
+  void write(const StepMetrics& record, std::span<const std::vector<std::int64_t>> batches);
   // Collective: throws on all ranks if a line is missing, as after a full disk.
   void check_complete();
 
@@ -35,7 +35,7 @@ class SampleLog {
 
 // A line for each of a step's batches, {"step":7,"epoch":0,"samples":[[5,1],[4,9]]} with the samples of rank 0, 1 ...,
 // in their order. ranks[i] is samples_text() of rank i.
-std::vector<std::string> sample_log_lines(const StepRecord& record, std::span<const std::string> ranks);
+std::vector<std::string> sample_log_lines(const StepMetrics& record, std::span<const std::string> ranks);
 
 // "5,1;3,2": the samples of one rank, batch by batch.
 std::string samples_text(std::span<const std::vector<std::int64_t>> batches);

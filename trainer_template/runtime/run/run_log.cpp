@@ -85,7 +85,7 @@ RunLog::RunLog(const Options& options, ProcessGroup& group, const ModelTensors& 
   if (is_reporter_ && !options.quiet) print_settings(options, group, model, start, total_steps);
 }
 
-void RunLog::write(StepRecord record) {
+void RunLog::write(StepMetrics record) {
   const auto is_due = [&](std::int64_t every) { return every > 0 && record.step % every == 0; };
   if (!is_reporter_ || !(is_due(log_every_) || is_due(eval_every_) || record.step == total_steps_)) return;
   writer_->post([this, record = std::move(record)] {

@@ -29,7 +29,7 @@ class RunLog {
          std::int64_t total_steps);
 
   // Writes the steps of --log-every and --eval-every, and the last one; ignores the others.
-  void write(StepRecord record);
+  void write(StepMetrics record);
   // Returns when the kernel has all that was written. Call it before a checkpoint, so that the files have every step
   // that the checkpoint has.
   void drain();

@@ -37,7 +37,7 @@ StepSums reduce_step(const at::Tensor& loss, const at::Tensor& found_inf, const 
   return {.found_inf = bad.gt(0).to(at::kFloat), .numbers = at::cat({sums, at::stack(unreduced)}).to(at::kDouble)};
 }
 
-void StepReader::add(const StepRecord& record, std::span<const Batch> batches, const StepSums& sums) {
+void StepReader::add(const StepMetrics& record, std::span<const Batch> batches, const StepSums& sums) {
   CopyingStep copying{.step = {.record = record, .samples = {}, .numbers = {}}, .numbers = sums.numbers, .copied = {}};
   for (const Batch& batch : batches) copying.step.samples.push_back(batch.indices);
   if (!device_.is_cpu()) {

@@ -40,7 +40,7 @@ struct StepNumbers {
 
 // A step whose numbers are on the host.
 struct FinishedStep {
-  StepRecord record;                               // loss, grad_norm and skipped are those of the numbers
+  StepMetrics record;                               // loss, grad_norm and skipped are those of the numbers
   std::vector<std::vector<std::int64_t>> samples;  // of this rank, batch by batch
   StepNumbers numbers;
 };
@@ -55,7 +55,7 @@ class StepReader {
   explicit StepReader(c10::Device device) : StepReader(device, device.is_cpu() ? 0 : 1) {}
 
   // Starts the copy of a step's numbers. `batches`: the batches of the step.
-  void add(const StepRecord& record, std::span<const Batch> batches, const StepSums& sums);
+  void add(const StepMetrics& record, std::span<const Batch> batches, const StepSums& sums);
 
   // Returns the steps up to the lag, oldest first, or all steps if `all`, as before an evaluation, a checkpoint, and at
   // the end. Waits for their numbers.

@@ -40,7 +40,7 @@ Throughput::Throughput(const Task& task, const Model& model, DistributedDataPara
       begin_(Clock::now()),
       last_step_(begin_) {}
 
-void Throughput::measure(StepRecord& record, std::span<const Batch> batches) {
+void Throughput::measure(StepMetrics& record, std::span<const Batch> batches) {
   const auto now = Clock::now();
   const double seconds = seconds_of(now - std::exchange(last_step_, now));
   const std::int64_t samples = samples_in(batches) * world_size_;

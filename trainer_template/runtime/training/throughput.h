@@ -23,7 +23,7 @@ class Throughput {
              const TrainState& state);
 
   // Call it after each step. Sets the rates and fractions of its record, over the time since the previous step.
-  void measure(StepRecord& record, std::span<const Batch> batches);
+  void measure(StepMetrics& record, std::span<const Batch> batches);
 
   // While it lives, time does not count as training time: for an evaluation.
   class Pause {

@@ -15,7 +15,7 @@ TEST(Progress, ShowsTheRemainingTime) {
   for (const auto& [seconds, text] : kCases) EXPECT_EQ(duration_text(seconds), text);
 }
 
-std::string bar_of(const StepRecord& record, std::int64_t total_steps, std::int64_t done = 0) {
+std::string bar_of(const StepMetrics& record, std::int64_t total_steps, std::int64_t done = 0) {
   testing::internal::CaptureStdout();
   Progress progress(ProgressStyle::kBar, total_steps, done);
   std::string shown;
@@ -43,8 +43,8 @@ TEST(Progress, CountsStepsThatWereNotShown) {
 }
 
 TEST(Progress, CountsTokensWhereTheTaskDoes) {
-  const StepRecord images{.step = 4, .loss = 1, .samples_per_s = 100};
-  StepRecord tokens = images;
+  const StepMetrics images{.step = 4, .loss = 1, .samples_per_s = 100};
+  StepMetrics tokens = images;
   tokens.tokens_per_s = 6400;
   EXPECT_NE(bar_of(images, 4).find("loss 1.0000  100 samples/s\x1b[K"), std::string::npos) << bar_of(images, 4);
   EXPECT_NE(bar_of(tokens, 4).find("loss 1.0000  6400 tokens/s\x1b[K"), std::string::npos) << bar_of(tokens, 4);

@@ -108,8 +108,8 @@ class StepTest : public testing::Test {
     state_.step = 0;
   }
 
-  StepRecord accumulated_step(const std::vector<Batch>& batches) {
-    StepRecord record{.step = ++state_.step, .learning_rate = 0.1};
+  StepMetrics accumulated_step(const std::vector<Batch>& batches) {
+    StepMetrics record{.step = ++state_.step, .learning_rate = 0.1};
     optimizer_->zero_grad();
     non_finite_->keep_buffers();
     at::Tensor loss = at::zeros({});
@@ -130,7 +130,7 @@ class StepTest : public testing::Test {
     for (FinishedStep& finished : reader_->read()) finish(finished);
     return last_;
   }
-  StepRecord step(std::vector<std::int64_t> indices) { return accumulated_step({batch(std::move(indices))}); }
+  StepMetrics step(std::vector<std::int64_t> indices) { return accumulated_step({batch(std::move(indices))}); }
 
   void finish(FinishedStep& finished) {
     last_ = finished.record;
@@ -157,7 +157,7 @@ class StepTest : public testing::Test {
   StopAgreement stop_{alone(), {.wants_to_stop = [this] { return wants_to_stop_; }}};
   StepOptions options_;
   TrainState state_;
-  StepRecord last_;  // whose numbers have come
+  StepMetrics last_;  // whose numbers have come
   std::optional<GradScaler> scaler_;
   std::optional<NonFinite> non_finite_;
   std::optional<StepReader> reader_;
@@ -353,7 +353,7 @@ TEST_F(StepTest, CountsNoEvaluationAsTrainingTime) {
     const Throughput::Pause pause(throughput);
     std::this_thread::sleep_for(kLong);
   }
-  StepRecord record{.step = 1};
+  StepMetrics record{.step = 1};
   const Batch one[] = {batch({1})};
   throughput.measure(record, one);
   EXPECT_GT(record.samples_per_s, 1);
