@@ -110,7 +110,7 @@ AttemptReport Agent::report_of_attempt(const Attempt& attempt, std::int64_t oom_
   report.restart_count = attempt.facts().restart_count;
   report.started = attempt.started();
   report.lifetime = std::chrono::system_clock::now() - attempt.started();
-  for (const Worker& worker : attempt.workers()) {
+  for (const WorkerProcess& worker : attempt.workers()) {
     if (worker.wait_status == 0 && !worker.is_running) continue;
     report.failures.push_back(report_of(worker, context_.host, attempt.started()));
     WorkerReport& failure = report.failures.back();

@@ -113,7 +113,7 @@ Result<RunEndpoint> from_etcd(const RunOptions& options) {
   settings.password = conf(options, "password");
   settings.timeout = times.read_timeout;
   settings.lease = times.keep_alive_interval * times.keep_alive_max_attempt;
-  auto record = etcd_record(settings);
+  auto record = etcd_coordinator_record(settings);
   if (!record) return record.error();
   RunEndpoint run;
   run.record = std::move(*record);
@@ -123,7 +123,7 @@ Result<RunEndpoint> from_etcd(const RunOptions& options) {
 Result<RunEndpoint> from_file(const RunOptions& options) {
   if (options.rdzv_endpoint.empty()) return Error{"store_type=file needs --rdzv-endpoint with the path of a file"};
   RunEndpoint run;
-  run.record = file_record(options.rdzv_endpoint);
+  run.record = file_coordinator_record(options.rdzv_endpoint);
   return run;
 }
 

@@ -43,7 +43,7 @@ class CoordinatorRecord {
 };
 
 // A file that all nodes see: its lock is held by the coordinator, and ends with it.
-std::unique_ptr<CoordinatorRecord> file_record(const std::string& path);
+std::unique_ptr<CoordinatorRecord> file_coordinator_record(const std::string& path);
 
 struct EtcdSettings {
   std::string url;                 // "http://HOST:PORT"
@@ -55,6 +55,6 @@ struct EtcdSettings {
 };
 // Keys of etcd, by the JSON gateway of its version 3 and libcurl, which is opened here: an error where it is missing. A
 // child process keeps the lease.
-Result<std::unique_ptr<CoordinatorRecord>> etcd_record(const EtcdSettings& settings);
+Result<std::unique_ptr<CoordinatorRecord>> etcd_coordinator_record(const EtcdSettings& settings);
 
 }  // namespace torchbridge

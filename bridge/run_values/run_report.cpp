@@ -91,7 +91,7 @@ std::string root_cause(const WorkerReport& worker) {
 }
 
 // A handler of the agent's signal may end the worker by an exit code of its own, with or without an error file.
-bool is_answer_to_signal(const Worker& worker, const std::optional<ErrorRecord>& error) {
+bool is_answer_to_signal(const WorkerProcess& worker, const std::optional<ErrorRecord>& error) {
   if (!worker.signalled || !WIFEXITED(worker.wait_status)) return false;
   return WEXITSTATUS(worker.wait_status) != kRequeueExitCode && (!error || error->time >= *worker.signalled);
 }
@@ -156,7 +156,7 @@ std::string result_of(const RunReport& run, int stop_signal) {
 
 }  // namespace
 
-WorkerReport report_of(const Worker& worker, const std::string& host,
+WorkerReport report_of(const WorkerProcess& worker, const std::string& host,
                        std::chrono::system_clock::time_point not_before) {
   WorkerReport report;
   report.rank = worker.rank;

@@ -8,7 +8,7 @@
 
 #include "bridge/run_values/error_record.h"
 #include "bridge/run_values/restart_policy.h"
-#include "bridge/run_values/worker.h"
+#include "bridge/run_values/worker_process.h"
 
 namespace torchbridge {
 
@@ -32,7 +32,8 @@ struct WorkerReport {
 };
 
 // Reads the worker's error file and the end of its log. `not_before`: the start of the attempt.
-WorkerReport report_of(const Worker& worker, const std::string& host, std::chrono::system_clock::time_point not_before);
+WorkerReport report_of(const WorkerProcess& worker, const std::string& host,
+                       std::chrono::system_clock::time_point not_before);
 
 // The agent ended it because of another: it is no failure of its own.
 bool is_consequence(const WorkerReport& worker);

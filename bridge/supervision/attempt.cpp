@@ -22,7 +22,7 @@ constexpr double kIdle = 0.01;
 
 SteadyTime after(Seconds seconds) { return Clock::now() + std::chrono::duration_cast<Clock::duration>(seconds); }
 
-std::string rank_text(const Worker& worker) {
+std::string rank_text(const WorkerProcess& worker) {
   return "rank " + std::to_string(worker.rank) + " (pid " + std::to_string(worker.pid) + ")";
 }
 
@@ -59,7 +59,7 @@ std::optional<StartFailure> Attempt::start(const Socket& store_port) {
 }
 
 std::optional<StartFailure> Attempt::start_worker(int local_rank, const Socket& store_port) {
-  Worker worker;
+  WorkerProcess worker;
   worker.local_rank = local_rank;
   worker.rank = facts_.first_rank + local_rank;
   worker.error_file = context_.folder.worker_file(local_rank, "error.json");
@@ -123,13 +123,13 @@ void Attempt::on_events(const Events& events) {
 
 void Attempt::reap() {
   const auto changes = group_.reap();
-  for (const Worker* worker : changes.stopped) {
+  for (const WorkerProcess* worker : changes.stopped) {
     say(rank_text(*worker) + " on " + context_.host + " is stopped; to continue it: kill -CONT " +
         std::to_string(worker->pid));
     if (is_stopping_) group_.continue_stopped();
   }
-  for (const Worker* worker : changes.continued) say(rank_text(*worker) + " is continued");
-  for (const Worker* worker : changes.ended) {
+  for (const WorkerProcess* worker : changes.continued) say(rank_text(*worker) + " is continued");
+  for (const WorkerProcess* worker : changes.ended) {
     health_.remove(worker->local_rank);
     on_ended(*worker);
   }
@@ -137,7 +137,7 @@ void Attempt::reap() {
   if (group_.has_ended_well() && barrier_at_ == SteadyTime::max() && !is_stopping_) begin_exit_barrier();
 }
 
-void Attempt::on_ended(const Worker& worker) {
+void Attempt::on_ended(const WorkerProcess& worker) {
   if (worker.wait_status == 0 || is_stopping_) return;
   if (WIFEXITED(worker.wait_status) && WEXITSTATUS(worker.wait_status) == kRequeueExitCode) {
     // The others are about to end in the same way, after their part of the checkpoint.
@@ -185,13 +185,13 @@ void Attempt::check_exit_barrier() {
   const double used = cpu_seconds_of(group_.running_pids()) - cpu_time_at_barrier_;
   if (used > kIdle * context_.options.exit_barrier) return begin_exit_barrier();
   std::string ranks;
-  for (const Worker& worker : group_.workers()) {
+  for (const WorkerProcess& worker : group_.workers()) {
     if (worker.is_running) ranks += (ranks.empty() ? "" : ", ") + rank_text(worker);
   }
   const std::string reason = "has used no CPU time for " + seconds_text(context_.options.exit_barrier) +
                              " after other workers had ended (--exit-barrier)";
   say(ranks + " on " + context_.host + " " + reason + ": it is ended");
-  for (const Worker& worker : group_.workers()) {
+  for (const WorkerProcess& worker : group_.workers()) {
     if (worker.is_running) group_.kill_worker(worker.local_rank, reason);
   }
   is_stopping_ = true;
@@ -229,7 +229,7 @@ void Attempt::on_time(SteadyTime now) {
 void Attempt::end_descendants() {
   const auto& workers = group_.workers();
   const bool has_failed =
-      std::any_of(workers.begin(), workers.end(), [](const Worker& worker) { return worker.wait_status != 0; });
+      std::any_of(workers.begin(), workers.end(), [](const WorkerProcess& worker) { return worker.wait_status != 0; });
   if (!has_failed && context_.stop_signal == 0) return;
   std::vector<int> kept = context_.peers ? context_.peers->helpers() : std::vector<int>();
   const std::size_t helpers = kept.size();

@@ -46,7 +46,7 @@ class Attempt {
   // Until no worker runs. The first that fails ends the others: SIGTERM, and SIGKILL after --grace.
   void supervise();
 
-  const std::vector<Worker>& workers() const { return group_.workers(); }
+  const std::vector<WorkerProcess>& workers() const { return group_.workers(); }
   const AttemptFacts& facts() const { return facts_; }
   // Of workers that did not end kKillDeadline after SIGKILL: in uninterruptible sleep.
   const std::vector<int>& stuck() const { return stuck_; }
@@ -55,7 +55,7 @@ class Attempt {
  private:
   std::optional<StartFailure> start_worker(int local_rank, const Socket& store_port);
   void reap();
-  void on_ended(const Worker& worker);
+  void on_ended(const WorkerProcess& worker);
   void on_events(const Events& events);
   void on_time(SteadyTime now);
   void follow_orders();

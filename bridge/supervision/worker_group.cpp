@@ -12,7 +12,7 @@ constexpr std::chrono::milliseconds kReapDelay{50};
 
 }  // namespace
 
-std::optional<StartFailure> WorkerGroup::start(Worker worker, const ProcessSpec& spec) {
+std::optional<StartFailure> WorkerGroup::start(WorkerProcess worker, const ProcessSpec& spec) {
   const auto started = start_process(spec);
   if (const auto* failure = std::get_if<StartFailure>(&started)) return *failure;
   worker.pid = std::get<pid_t>(started);
@@ -24,7 +24,7 @@ std::optional<StartFailure> WorkerGroup::start(Worker worker, const ProcessSpec&
 WorkerGroup::Changes WorkerGroup::reap() {
   Changes changes;
   const auto now = std::chrono::system_clock::now();
-  for (Worker& worker : workers_) {
+  for (WorkerProcess& worker : workers_) {
     int status = 0;
     while (worker.is_running && waitpid(worker.pid, &status, WNOHANG | WUNTRACED | WCONTINUED) > 0) {
       if (WIFSTOPPED(status)) {
@@ -52,25 +52,25 @@ WorkerGroup::Changes WorkerGroup::reap() {
 void WorkerGroup::signal_groups(int signal) {
   sent_.push_back(signal);
   if (!first_sent_) first_sent_ = std::chrono::system_clock::now();
-  for (const Worker& worker : workers_) {
+  for (const WorkerProcess& worker : workers_) {
     if (worker.is_running) kill(-worker.pid, signal);
   }
 }
 
 void WorkerGroup::signal_workers(int signal) const {
-  for (const Worker& worker : workers_) {
+  for (const WorkerProcess& worker : workers_) {
     if (worker.is_running) kill(worker.pid, signal);
   }
 }
 
 void WorkerGroup::continue_stopped() const {
-  for (const Worker& worker : workers_) {
+  for (const WorkerProcess& worker : workers_) {
     if (worker.is_running && worker.is_stopped) kill(-worker.pid, SIGCONT);
   }
 }
 
 void WorkerGroup::kill_worker(int local_rank, const std::string& reason) {
-  for (Worker& worker : workers_) {
+  for (WorkerProcess& worker : workers_) {
     if (worker.local_rank != local_rank || !worker.is_running) continue;
     worker.health = reason;
     kill(-worker.pid, SIGKILL);
@@ -79,17 +79,17 @@ void WorkerGroup::kill_worker(int local_rank, const std::string& reason) {
 
 int WorkerGroup::running() const {
   return static_cast<int>(
-      std::count_if(workers_.begin(), workers_.end(), [](const Worker& w) { return w.is_running; }));
+      std::count_if(workers_.begin(), workers_.end(), [](const WorkerProcess& w) { return w.is_running; }));
 }
 
 bool WorkerGroup::has_ended_well() const {
-  const auto is_bad = [](const Worker& worker) { return !worker.is_running && worker.wait_status != 0; };
+  const auto is_bad = [](const WorkerProcess& worker) { return !worker.is_running && worker.wait_status != 0; };
   return running() < static_cast<int>(workers_.size()) && std::none_of(workers_.begin(), workers_.end(), is_bad);
 }
 
 std::vector<int> WorkerGroup::running_pids() const {
   std::vector<int> pids;
-  for (const Worker& worker : workers_) {
+  for (const WorkerProcess& worker : workers_) {
     if (worker.is_running) pids.push_back(worker.pid);
   }
   return pids;

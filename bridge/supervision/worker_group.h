@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "bridge/run_values/worker.h"
+#include "bridge/run_values/worker_process.h"
 #include "bridge/supervision/process.h"
 
 namespace torchbridge {
@@ -16,11 +16,11 @@ namespace torchbridge {
 // Passive: whoever owns it waits for SIGCHLD and for time. One thread.
 class WorkerGroup {
  public:
-  std::optional<StartFailure> start(Worker worker, const ProcessSpec& spec);
+  std::optional<StartFailure> start(WorkerProcess worker, const ProcessSpec& spec);
 
   // What happened to the workers since the last call.
   struct Changes {
-    std::vector<const Worker*> ended, stopped, continued;
+    std::vector<const WorkerProcess*> ended, stopped, continued;
   };
   Changes reap();
 
@@ -33,13 +33,13 @@ class WorkerGroup {
   // SIGKILL, and why; not empty.
   void kill_worker(int local_rank, const std::string& reason);
 
-  const std::vector<Worker>& workers() const { return workers_; }
+  const std::vector<WorkerProcess>& workers() const { return workers_; }
   int running() const;
   bool has_ended_well() const;  // at least one has ended, and all that have ended gave 0
   std::vector<int> running_pids() const;
 
  private:
-  std::vector<Worker> workers_;
+  std::vector<WorkerProcess> workers_;
   std::vector<int> sent_;  // signals
   std::optional<std::chrono::system_clock::time_point> first_sent_;
   std::chrono::system_clock::time_point last_reap_ = std::chrono::system_clock::now();

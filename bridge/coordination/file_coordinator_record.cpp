@@ -103,7 +103,7 @@ class FileCoordinatorRecord : public CoordinatorRecord {
 
 }  // namespace
 
-std::unique_ptr<CoordinatorRecord> file_record(const std::string& path) {
+std::unique_ptr<CoordinatorRecord> file_coordinator_record(const std::string& path) {
   return std::make_unique<FileCoordinatorRecord>(path);
 }
 

@@ -9,7 +9,7 @@
 
 namespace torchbridge {
 
-struct Worker {
+struct WorkerProcess {
   int local_rank = 0, rank = 0;
   std::string error_file, error_log;  // TORCHELASTIC_ERROR_FILE and stderr.log; empty: none
   pid_t pid = 0;                      // 0: not started

@@ -214,7 +214,7 @@ class EtcdRecord : public CoordinatorRecord {
 
 }  // namespace
 
-Result<std::unique_ptr<CoordinatorRecord>> etcd_record(const EtcdSettings& settings) {
+Result<std::unique_ptr<CoordinatorRecord>> etcd_coordinator_record(const EtcdSettings& settings) {
   auto http = HttpClient::open({settings.ca_cert, settings.cert, settings.key, settings.timeout});
   if (!http) return http.error();
   return std::unique_ptr<CoordinatorRecord>(std::make_unique<EtcdRecord>(settings, std::move(*http)));

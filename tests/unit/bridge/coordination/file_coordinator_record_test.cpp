@@ -15,7 +15,7 @@ const Endpoint kOwn{"10.0.0.2", 4000};
 
 TEST(FileRecord, TheFirstAgentTakesItAndTheSecondReadsIt) {
   TemporaryFolder folder;
-  const auto first = file_record(folder / "record"), second = file_record(folder / "record");
+  const auto first = file_coordinator_record(folder / "record"), second = file_coordinator_record(folder / "record");
   const auto taken = first->take_or_read(kOwn);
   ASSERT_TRUE(taken);
   EXPECT_TRUE(taken->is_self);
@@ -27,7 +27,7 @@ TEST(FileRecord, TheFirstAgentTakesItAndTheSecondReadsIt) {
 
 TEST(FileRecord, TheNextAgentGoesOnWithTheRestarts) {
   TemporaryFolder folder;
-  const auto first = file_record(folder / "record"), second = file_record(folder / "record");
+  const auto first = file_coordinator_record(folder / "record"), second = file_coordinator_record(folder / "record");
   ASSERT_TRUE(first->take_or_read({"fe80::1234:5678", 4000}));
   ASSERT_TRUE(first->set_restarts({3, true}));
   first->release();
@@ -37,7 +37,7 @@ TEST(FileRecord, TheNextAgentGoesOnWithTheRestarts) {
   EXPECT_EQ(second->restarts()->used, 3);
   EXPECT_TRUE(second->restarts()->is_left);
   ASSERT_TRUE(second->set_restarts({4, false}));
-  const auto read = file_record(folder / "record")->take_or_read(kOwn);
+  const auto read = file_coordinator_record(folder / "record")->take_or_read(kOwn);
   ASSERT_TRUE(read);
   EXPECT_EQ(read->coordinator, (Endpoint{"::1", 1}));
 }
@@ -47,7 +47,7 @@ TEST(FileRecord, OneThatItsOwnerIsWritingNamesNobodyYet) {
   folder.write("record", "2 10.0.0.3:40000\n0\n");  // a shorter line over a longer one
   const Socket owner(open((folder / "record").c_str(), O_RDWR));
   ASSERT_EQ(flock(owner.descriptor(), LOCK_EX | LOCK_NB), 0);
-  const auto read = file_record(folder / "record")->take_or_read(kOwn);
+  const auto read = file_coordinator_record(folder / "record")->take_or_read(kOwn);
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_FALSE(read->is_self);
   EXPECT_EQ(read->coordinator.port, 0);
@@ -56,7 +56,7 @@ TEST(FileRecord, OneThatItsOwnerIsWritingNamesNobodyYet) {
 TEST(FileRecord, AFileOfAnotherKindIsLeftAlone) {
   TemporaryFolder folder;
   folder.write("record", "my notes\n");
-  const auto read = file_record(folder / "record")->take_or_read(kOwn);
+  const auto read = file_coordinator_record(folder / "record")->take_or_read(kOwn);
   ASSERT_FALSE(read);
   EXPECT_NE(read.error().message.find("it contains 'my notes"), std::string::npos) << read.error().message;
   EXPECT_EQ(folder.read("record"), "my notes\n");
