@@ -3,7 +3,7 @@
 source "$(dirname "$0")/case.sh"
 limit=120
 python="$SOURCE_DIR/.venv/bin/python"
-program="$SOURCE_DIR/tests/process/mpi/python_ranks.py"
+program="$SOURCE_DIR/tests/programs/mpi/python_ranks.py"
 [[ -d $BUILD_DIR/python/torchbridge ]] || skip "the Python package was not built"
 export PYTHONPATH=$BUILD_DIR/python
 

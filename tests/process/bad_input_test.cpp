@@ -5,7 +5,7 @@
 #include <optional>
 #include <thread>
 
-#include "tests/process/ranks.h"
+#include "tests/support/ranks.h"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // Errors of torchbridge-ckpt. python_resume_test.cpp tests its other commands.
 #include <sys/stat.h>
 
-#include "tests/process/ranks.h"
+#include "tests/support/ranks.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tests/process/ranks.h"
+#include "tests/support/ranks.h"
 
 namespace {
 

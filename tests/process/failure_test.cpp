@@ -4,7 +4,7 @@
 #include <csignal>
 
 #include "bridge/net/address.h"
-#include "tests/process/ranks.h"
+#include "tests/support/ranks.h"
 #include "tests/support/sanitizer.h"
 
 namespace {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <set>
 
-#include "tests/process/ranks.h"
+#include "tests/support/ranks.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <fstream>
 
 #include "bridge/net/address.h"
-#include "tests/process/ranks.h"
+#include "tests/support/ranks.h"
 
 namespace {
 

@@ -2,7 +2,7 @@
 #include <csignal>
 #include <filesystem>
 
-#include "tests/process/ranks.h"
+#include "tests/support/ranks.h"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <set>
 #include <sstream>
 
-#include "tests/process/ranks.h"
+#include "tests/support/ranks.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // The order of samples, as the trainer takes it by --order, and as Python's DistributedSampler gives it.
-#include "tests/process/ranks.h"
+#include "tests/support/ranks.h"
 
 namespace {
 

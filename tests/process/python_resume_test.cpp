@@ -4,7 +4,7 @@
 #include <map>
 #include <sstream>
 
-#include "tests/process/ranks.h"
+#include "tests/support/ranks.h"
 
 namespace {
 

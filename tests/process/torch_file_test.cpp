@@ -3,7 +3,7 @@
 #include <fstream>
 #include <map>
 
-#include "tests/process/ranks.h"
+#include "tests/support/ranks.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 # Usage: python_test.sh MPIRUN PYTHON PACKAGES (the folder that holds torchbridge)
 set -euo pipefail
 mpirun=$1 python=$2 packages=$3
-program=$(dirname "$0")/python_ranks.py
+program=$(dirname "$0")/../../programs/mpi/python_ranks.py
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
   PRTE_MCA_rmaps_default_mapping_policy=slot:oversubscribe OMPI_MCA_hwloc_base_binding_policy=none OMP_NUM_THREADS=1
 export PYTHONPATH=$packages

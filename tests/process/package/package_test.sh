@@ -2,7 +2,6 @@
 # Installs into a prefix, moves it, and does what a user does with it: package_test.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
 source_dir=$1 build_dir=$2
-here=$source_dir/tests/process/package
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"  # not in the build folder, which is about to be hidden
@@ -48,7 +47,7 @@ cmake --install "$build_dir" --prefix "$work/as-installed" >"$work/log" || {
 }
 mv "$work/as-installed" "$work/prefix"
 prefix=$work/prefix
-cp -r "$here/program" "$work/program"
+cp -r "$source_dir/tests/programs/package" "$work/program"
 
 configure=(cmake -S "$work/program" -G Ninja -DCMAKE_PREFIX_PATH="$prefix")
 user "${configure[@]}" -B "$work/build" -DCMAKE_BUILD_TYPE=Release >"$work/log" 2>&1 || {

@@ -1,4 +1,4 @@
-#include "tests/process/ranks.h"
+#include "tests/support/ranks.h"
 
 #include <algorithm>
 #include <csignal>
