@@ -1,26 +1,13 @@
-// TensorBoard's event files: numbers by name and step.
-//
-// Format: records of TFRecord (https://www.tensorflow.org/tutorials/load_data/tfrecord), each a protocol buffer "Event"
-// (tensorflow/core/util/event.proto, tensorflow/core/framework/summary.proto).
+// A file of TensorBoard's event records (formats/event_record.h) in a run's folder.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <string>
-#include <string_view>
 
 #include "trainer_template/runtime/output/record_file.h"
 
 namespace torchbridge::train {
-
-// CRC-32C (Castagnoli), RFC 3720 appendix B.4.
-std::uint32_t crc32c(std::string_view bytes);
-
-// One record of the file: its length, the length's checksum, the bytes, their checksum.
-std::string tf_record(std::string_view bytes);
-
-// An Event of one number. `wall_time`: seconds since 1970.
-std::string scalar_event(double wall_time, std::int64_t step, const std::string& name, float value);
 
 // For one rank. When flush() returns, the kernel has all that was written: a kill of the process does not lose it.
 class EventFile {
