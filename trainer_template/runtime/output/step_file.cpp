@@ -87,7 +87,7 @@ StepFile::StepFile(const fs::path& path, const RunStart& start, const char* opti
   std::ifstream before(path, std::ios::binary);
   auto kept = lines_until(before, start.step);
   if (!kept)
-    throw cannot_open(path, "its first line is not a step record, so this option did not write the file", option);
+    throw cannot_open(path, R"(its first line does not begin with '{"step":', as all lines of this option do)", option);
   if (kept->run && *kept->run != start.run) {
     back_up(path, "belongs to another run", option);
     kept = KeptLines{};

@@ -25,8 +25,8 @@ class StepFile {
   // Truncates the file behind the lines of this run up to `start.step`, so that it has each step once. A file of
   // another run is emptied. Before lines of another run are removed, or lines after the step to which this run goes
   // back, the file is copied (backup_file.h). The file is locked while this lives. Throws TrainError, which names the
-  // file and `option`, such as "--metrics", if the file cannot be written, does not begin with a step record, or is
-  // locked by another process. An empty path writes nothing; a pipe or a terminal is neither truncated nor locked.
+  // file and `option`, such as "--metrics", if the file cannot be written, does not begin as lines of a StepFile do, or
+  // is locked by another process. An empty path writes nothing; a pipe or a terminal is neither truncated nor locked.
   StepFile(const std::filesystem::path& path, const RunStart& start, const char* option);
 
   // Appends {"step":N...}, given without a line end. The file's first line gets the member "run".
@@ -53,7 +53,7 @@ struct KeptLines {
 };
 
 // The lines before the first one of a step after `last_step`, or before one that a kill cut off. Nothing if the file
-// does not begin with a step record.
+// does not begin with such a line.
 std::optional<KeptLines> lines_until(std::istream& file, std::int64_t last_step);
 
 }  // namespace torchbridge::train

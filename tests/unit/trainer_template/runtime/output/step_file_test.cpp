@@ -42,7 +42,7 @@ TEST(StepFile, DoesNotChangeOtherFiles) {
   for (const std::string text : {"precious\n", "precious", "{\"step\"\n", "a,b\n{\"step\":1}\n"}) {
     folder.write("file", text);
     EXPECT_TRUE(contains(error_of([&] { StepFile(folder / "file", {.step = 5}, "--metrics"); }),
-                         "its first line is not a step record"));
+                         "its first line does not begin with '{\"step\":'"));
     EXPECT_EQ(folder.read("file"), text);
   }
   // Neither another file in the folder nor the file's own permissions change.
