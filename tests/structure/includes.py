@@ -165,7 +165,8 @@ def crowded_folders(root, page):
     excepted = re.findall(r"`([\w/]+)`", reason[1]) if reason else []
     for top in FOLDERS:
         for folder in [root / top, *(root / top).rglob("*/")]:
-            name, count = str(folder.relative_to(root)), sum(path.is_file() for path in folder.glob("[!.]*"))
+            files = [path for path in folder.glob("[!.]*") if path.is_file() and path.name != "CMakeLists.txt"]
+            name, count = str(folder.relative_to(root)), len(files)
             if count > MOST_FILES and name not in excepted and "__pycache__" not in name:
                 yield f"{name}: {count} files, more than {MOST_FILES}, and {PAGE} gives no reason"
 

@@ -40,7 +40,7 @@ struct StepNumbers {
 
 // A step whose numbers are on the host.
 struct FinishedStep {
-  StepMetrics record;                               // loss, grad_norm and skipped are those of the numbers
+  StepMetrics record;                              // loss, grad_norm and skipped are those of the numbers
   std::vector<std::vector<std::int64_t>> samples;  // of this rank, batch by batch
   StepNumbers numbers;
 };
