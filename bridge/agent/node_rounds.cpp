@@ -134,7 +134,8 @@ void NodeRounds::carry() {
   const auto now = Clock::now();
   if (server_ && endpoint_.record && has_come(endpoint_.record->descriptor())) {
     print_line(context_,
-               "this agent coordinates the run no more: etcd did not keep its lease, or this process was stopped");
+               "this agent no longer coordinates the run: its etcd lease was not renewed (etcd unreachable, or this "
+               "process was stopped); all agents end their workers and join another coordinator");
     server_.reset();
     endpoint_.record->release();
   }

@@ -51,8 +51,8 @@ std::optional<Rejected> Coordinator::reason_to_reject(const Join& join) const {
   // A node that is gone, and is not yet known to be, may be why no node is wanted.
   const double until_lost = rules_.keep_alive.keep_alive_interval * (rules_.keep_alive.keep_alive_attempts + 1);
   if (join.protocol != kAgentProtocol) {
-    return Rejected{"its torchbridge speaks protocol " + std::to_string(join.protocol) + ", and that of " +
-                    report_.host + " " + std::to_string(kAgentProtocol) + ": install one version on all nodes"};
+    return Rejected{"its torchbridge uses protocol " + std::to_string(join.protocol) + ", and that of " + report_.host +
+                    " " + std::to_string(kAgentProtocol) + ": install one version on all nodes"};
   }
   const bool is_possible = join.workers >= 1 && join.workers <= kMaxRanks && join.order >= -1;
   if (!is_possible) {
@@ -134,6 +134,7 @@ void Coordinator::end_workers_of(MemberId id, const Ended& ended) {
   Member& member = members_.at(id);
   set_runs(member, false);
   can_restart_ = can_restart_ && ended.can_restart;
+  if (!ended.can_restart) unended_on_ += (unended_on_.empty() ? "" : ", ") + member.join.host;
   if (!ended.start_error.empty() && !start_failure_) {
     start_failure_ = ended;
     start_failure_host_ = member.join.host;
@@ -153,8 +154,9 @@ void Coordinator::end_workers_of(MemberId id, const Ended& ended) {
       if (each.runs) send(other, BeginExitBarrier{});
     }
   } else if (ended.start_error.empty() && std::all_of(failures.begin(), failures.end(), wants_requeue)) {
+    const StopWorkers stop{"workers on " + member.join.host + " ended with exit code 75: a requeue is requested", true};
     for (const auto& [other, each] : members_) {
-      if (each.runs) send(other, StopWorkers{"workers on " + member.join.host + " want to be started again", true});
+      if (each.runs) send(other, stop);
     }
   } else {
     stop_round(Cause::kFailure,
@@ -292,6 +294,7 @@ void Coordinator::begin_round() {
   cause_ = Cause::kNone;
   attempt_ = AttemptReport{restarts_, std::chrono::system_clock::now(), {}, {}, {}};
   can_restart_ = true;
+  unended_on_.clear();
   start_failure_.reset();
   ++round_;
   for (auto& [id, member] : members_) {
@@ -330,7 +333,7 @@ void Coordinator::conclude(Time now) {
   const bool is_interrupted = cause_ == Cause::kMembership || attempt_end.failures.empty();
   if (is_interrupted && cause_ != Cause::kUser && can_restart_) return wait_for_agents(now);
   if (attempt_end.failures.empty() && cause_ != Cause::kUser) {
-    return end_run(EXIT_FAILURE, "workers that do not end keep the run from going on");
+    return end_run(EXIT_FAILURE, "the run ends: processes on " + unended_on_ + " did not end after SIGKILL");
   }
   ends_.push_back(attempt_end);
   const Decision decision = decide(ends_, restarts_, {rules_.shape.max_restarts, rules_.restart_backoff, stop_signal_});
@@ -351,7 +354,7 @@ void Coordinator::end_run(int exit_code, const std::string& reason) {
   }
   const bool has_failed = exit_code != 0 && exit_code != kRequeueExitCode && stop_signal_ == 0;
   const std::string text =
-      reason.empty() && has_failed ? "the run has failed: " + report_.host + " prints why" : reason;
+      reason.empty() && has_failed ? "the run failed: the agent on " + report_.host + " prints the reason" : reason;
   for (const auto& [id, member] : members_) outgoing_.push_back({id, EndRun{exit_code, text}});
 }
 

@@ -136,6 +136,7 @@ class Coordinator {
   Cause cause_ = Cause::kNone;
   AttemptReport attempt_;
   bool can_restart_ = true;
+  std::string unended_on_;  // hosts of processes that did not end after SIGKILL
   std::optional<Ended> start_failure_;
   std::string start_failure_host_;
   Time round_began_;

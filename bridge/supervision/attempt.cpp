@@ -109,8 +109,8 @@ void Attempt::on_events(const Events& events) {
     const bool is_second_interrupt = context_.stop_signal != 0 && signal == SIGINT;
     if (context_.stop_signal == 0) {
       context_.stop_signal = signal;
-      say(signal_name(signal) + ": the workers get it, and SIGKILL after " + seconds_text(context_.options.grace) +
-          (signal == SIGINT ? ", or at the next ctrl-C" : ""));
+      say(signal_name(signal) + ": passed to the workers; those still running after " +
+          seconds_text(context_.options.grace) + (signal == SIGINT ? ", or at the next ctrl-C," : "") + " get SIGKILL");
       if (context_.peers) context_.peers->on_stop_signal(signal);
       is_stopping_ = false;  // also where a failure has begun to end them: the launcher's time counts
       stop(signal, Seconds(context_.options.grace));
@@ -188,9 +188,9 @@ void Attempt::check_exit_barrier() {
   for (const Worker& worker : group_.workers()) {
     if (worker.is_running) ranks += (ranks.empty() ? "" : ", ") + rank_text(worker);
   }
-  const std::string reason = "has used no CPU time for " + seconds_text(context_.options.exit_barrier) +
+  const std::string reason = "used no CPU time for " + seconds_text(context_.options.exit_barrier) +
                              " after other workers had ended (--exit-barrier)";
-  say(ranks + " on " + context_.host + " " + reason + ": it is ended");
+  say(ranks + " on " + context_.host + " " + reason + ": killed");
   for (const Worker& worker : group_.workers()) {
     if (worker.is_running) group_.kill_worker(worker.local_rank, reason);
   }
@@ -209,7 +209,7 @@ void Attempt::on_time(SteadyTime now) {
     for (const auto& failure : health_.step()) {
       const std::string reason = "its health check failed: " + failure.reason;
       say("rank " + std::to_string(facts_.first_rank + failure.local_rank) + " on " + context_.host + ": " + reason +
-          ": it is ended");
+          ": killed");
       group_.kill_worker(failure.local_rank, reason);
       health_.remove(failure.local_rank);
       // One in uninterruptible sleep does not end: then the others are ended without it.
@@ -218,7 +218,7 @@ void Attempt::on_time(SteadyTime now) {
   }
   if (now >= stop_at_) stop(SIGTERM, Seconds(context_.options.grace));
   if (now >= kill_at_) {
-    say("workers that still run " + seconds_text(context_.options.grace) + " after the signal are ended by SIGKILL");
+    say("workers still running " + seconds_text(context_.options.grace) + " after the signal get SIGKILL");
     kill_all();
   }
   if (now >= barrier_at_) check_exit_barrier();
