@@ -116,8 +116,7 @@ constexpr RunOption kOptions[] = {
      .variable = "PET_NNODES",
      .group = kNodes,
      .help = "Nodes of the run, or the fewest and the most that it may have; default: the number of tasks of srun or "
-             "mpirun, "
-             "else 1",
+             "mpirun, else 1",
      .difference = "torchrun: 1:1; here the tasks of srun or mpirun, where these started several",
      .store = store_nodes},
     {.name = "active",

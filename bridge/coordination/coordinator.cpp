@@ -17,7 +17,7 @@ namespace {
 using Seconds = std::chrono::duration<double>;
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr Seconds kQuiet{10};  // of waiting for nodes, before a line says who is there
+constexpr Seconds kFirstReportAfter{10};  // of waiting for nodes
 
 std::string name_of(const Join& join) { return join.host + " (pid " + std::to_string(join.pid) + ")"; }
 
@@ -125,7 +125,7 @@ void Coordinator::receive(MemberId id, const AgentMessage& message, Time now) {
 // It cannot take part, for a reason of its own; the others go on.
 void Coordinator::send_away(MemberId id, const Ended& ended) {
   if (ended.start_error.empty()) return;
-  say("node " + name_of(members_.at(id).join) + " cannot take part: " + ended.start_error);
+  add_line("node " + name_of(members_.at(id).join) + " cannot take part: " + ended.start_error);
   outgoing_.push_back({id, EndRun{ended.start_exit_code, ended.start_error}, true});
   remove(id);
 }
@@ -171,7 +171,7 @@ void Coordinator::lose(MemberId id, const std::string& how, Time now) {
   remove(id);
   if (phase_ == Phase::kEnded) return;
   const std::string what = "node " + name_of(member.join) + " is lost: it " + how;
-  if (!member.is_leaving) say(what);
+  if (!member.is_leaving) add_line(what);
   // It was there after the failure that stopped the round, so it is not what the workers failed of.
   const bool is_too_late = cause_ == Cause::kFailure && member.is_stopping;
   if (member.runs && !is_too_late) {
@@ -236,7 +236,7 @@ void Coordinator::pass_time(Time now) {
 Coordinator::Time Coordinator::next_deadline() const {
   if (phase_ != Phase::kJoining || is_held_) return Time::max();
   Time deadline = after(joining_since_, rules_.join_timeout);
-  if (!has_said_who_is_missing_) deadline = std::min(deadline, after(joining_since_, kQuiet));
+  if (!has_reported_missing_) deadline = std::min(deadline, after(joining_since_, kFirstReportAfter));
   if (ready_ < rules_.shape.min_nodes) return deadline;
   return next_round_at();
 }
@@ -245,7 +245,7 @@ void Coordinator::wait_for_agents(Time now) {
   phase_ = Phase::kJoining;
   joining_since_ = not_before_ = now;
   enough_since_.reset();
-  has_said_who_is_missing_ = false;
+  has_reported_missing_ = false;
 }
 
 // REQUIRES: the fewest nodes are ready. After the first round only agents that have joined, and are about to be ready,
@@ -269,9 +269,9 @@ void Coordinator::try_to_begin(Time now) {
       return end_run(EXIT_FAILURE, "only " + missing + " joined within " + seconds_text(rules_.join_timeout) +
                                        " (join_timeout in --rdzv-conf)");
     }
-    if (now >= after(joining_since_, kQuiet) && !has_said_who_is_missing_) {
-      has_said_who_is_missing_ = true;
-      say("waiting for nodes, at most " + seconds_text(rules_.join_timeout) + ": there is " + missing);
+    if (now >= after(joining_since_, kFirstReportAfter) && !has_reported_missing_) {
+      has_reported_missing_ = true;
+      add_line("waiting for nodes, at most " + seconds_text(rules_.join_timeout) + ": there is " + missing);
     }
     return;
   }
@@ -340,7 +340,7 @@ void Coordinator::conclude(Time now) {
   report_.reason = decision.reason;
   if (decision.next == Decision::Next::kEnd) return end_run(decision.exit_code, "");
   ++restarts_;
-  say("restart " + std::to_string(restarts_) + " of " + std::to_string(rules_.shape.max_restarts));
+  add_line("restart " + std::to_string(restarts_) + " of " + std::to_string(rules_.shape.max_restarts));
   wait_for_agents(now);
   not_before_ = after(now, decision.delay);
 }
@@ -350,7 +350,7 @@ void Coordinator::end_run(int exit_code, const std::string& reason) {
   report_.exit_code = exit_code;
   if (!reason.empty()) {
     report_.reason = reason;
-    say(reason);
+    add_line(reason);
   }
   const bool has_failed = exit_code != 0 && exit_code != kRequeueExitCode && stop_signal_ == 0;
   const std::string text =

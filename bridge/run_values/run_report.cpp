@@ -103,7 +103,7 @@ std::string ranks_text(std::vector<WorkerReport> workers) {
   return (workers.size() == 1 ? "rank " : "ranks ") + text;
 }
 
-// Of the first failures, where the clocks of their nodes do not tell which was first; else empty.
+// Of the first failures, where the clocks of their nodes do not show which was first; else empty.
 std::string doubt_of_order(const std::vector<WorkerReport>& failures) {
   const WorkerReport& root = failures.front();
   for (const WorkerReport& worker : failures) {

@@ -1,4 +1,4 @@
-// --task text: a GPT that learns the next token of a text.
+// --task text: a GPT that predicts the next token of a text.
 #include <ostream>
 #include <string_view>
 
