@@ -10,7 +10,7 @@
 #include "bridge/mpi/mpi_launch.h"
 #include "python/launch_dict.h"
 
-// As torch's own bindings hold it; Python knows the class as torch's Backend.
+// As torch's own bindings hold it; in Python the class is torch's Backend.
 PYBIND11_DECLARE_HOLDER_TYPE(T, c10::intrusive_ptr<T>, true)
 
 namespace {

@@ -7,7 +7,7 @@
 
 namespace torchbridge {
 
-// What slurmstepd knows before it forks the tasks, which inherit it.
+// What slurmstepd has before it forks the tasks, which inherit it.
 struct NodeState {
   OptionLists lists;
   SharedTaskTable table;

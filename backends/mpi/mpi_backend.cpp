@@ -570,8 +570,8 @@ MpiBackend::Work MpiBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, T
                std::move(steps));
 }
 
-// One message to and one from each rank, of any size: MPI_Alltoallv counts in ints, and no rank knows whether the
-// counts of another exceed them.
+// One message to and one from each rank, of any size: MPI_Alltoallv counts in ints, and no rank has the counts of
+// another, which may exceed them.
 MpiBackend::Step MpiBackend::pairs_step(const Tensors& outputs, const Tensors& inputs) {
   return {[=, group = communicator_](Requests& mpi) {
     for (int i = 0; i < group->size; ++i) {

@@ -297,7 +297,7 @@ int run_as_child(const RunOptions& options, const EnvMap& environment, const std
   const OuterState outer{events->signals().outer_mask(), descriptors.old()};
   AgentContext context{options, environment, body, *events, consoles, folder, host_name(), outer, workers->cpus};
   const int exit_code = run_rounds(context, *budget, std::move(endpoint), workers->count);
-  events->signals().keep_blocked();  // one that comes now must not be what the launcher is told
+  events->signals().keep_blocked();  // one that comes now must not change the exit status
   return exit_code;
 }
 

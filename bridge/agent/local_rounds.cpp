@@ -25,7 +25,7 @@ LocalRounds::LocalRounds(AgentContext& context, RestartBudget& budget, int worke
     : context_(context), budget_(budget), workers_(workers), report_(std::move(report)) {}
 
 std::variant<Round, RunEnd> LocalRounds::next() {
-  // The run may go on under another agent: its budget stays, and nobody waits for a report.
+  // The run may go on under another agent: its budget stays, and no report is due.
   if (context_.is_guardian_gone) return RunEnd{EXIT_FAILURE};
   if (start_failure_) {
     budget_.remove();

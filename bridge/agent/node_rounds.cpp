@@ -37,7 +37,7 @@ CoordinatorRules rules_of(const RunOptions& options, const RendezvousTimes& time
   return rules;
 }
 
-constexpr Seconds kQuiet{10};  // of waiting for the coordinator, before a line says so
+constexpr Seconds kFirstReportAfter{10};  // of waiting for the coordinator
 
 bool has_come(int descriptor) {
   pollfd entry{descriptor, POLLIN, 0};
@@ -112,8 +112,8 @@ Status NodeRounds::find_coordinator(bool is_first) {
     if (const auto begun = begin_to_coordinate(std::move(*listener), used); !begun) return begun.error();
   }
   // One that is gone still holds the record for a while: then it is read again.
-  const Endpoint nobody{"127.0.0.1", 0};
-  return connect(holder->coordinator.port == 0 ? nobody : holder->coordinator, false), Ok{};
+  const Endpoint no_listener{"127.0.0.1", 0};
+  return connect(holder->coordinator.port == 0 ? no_listener : holder->coordinator, false), Ok{};
 }
 
 std::vector<pollfd> NodeRounds::poll_entries() const {
@@ -134,7 +134,8 @@ void NodeRounds::carry() {
   const auto now = Clock::now();
   if (server_ && endpoint_.record && has_come(endpoint_.record->descriptor())) {
     print_line(context_,
-               "this agent coordinates the run no more: etcd did not keep its lease, or this process was stopped");
+               "this agent no longer coordinates the run: its etcd lease was not renewed (etcd unreachable, or this "
+               "process was stopped); all agents end their workers and join another coordinator");
     server_.reset();
     endpoint_.record->release();
   }
@@ -145,7 +146,7 @@ void NodeRounds::carry() {
     for (const std::string& line : server_->take_lines()) print_line(context_, printed_ = line);
   }
   client_->carry(now);
-  say_whom_it_waits_for(now);
+  report_wait(now);
   const bool is_leaving = context_.stop_signal != 0 && server_ && endpoint_.record && !end_;
   if (is_leaving && !is_in_round_ && !server_->coordinator().has_workers()) leave();
   for (const AgentMessage& message : client_->take_messages()) receive(message);
@@ -153,12 +154,12 @@ void NodeRounds::carry() {
   if (client_->failure() && !start_) orders_.stops_workers = true;
 }
 
-// Of agents whose lines are in one place, the first that does not coordinate.
-void NodeRounds::say_whom_it_waits_for(SteadyTime now) {
-  const bool is_silent = endpoint_.is_output_shared && join_.order != 1;
-  if (is_silent || has_said_whom_it_waits_for_ || client_->has_joined() || client_->problem().empty()) return;
-  if (now < after(searching_since_, kQuiet)) return;
-  has_said_whom_it_waits_for_ = true;
+// Of agents whose lines are in one place, the first that does not coordinate reports.
+void NodeRounds::report_wait(SteadyTime now) {
+  const bool is_reporter = !endpoint_.is_output_shared || join_.order == 1;
+  if (!is_reporter || has_reported_wait_ || client_->has_joined() || client_->problem().empty()) return;
+  if (now < after(searching_since_, kFirstReportAfter)) return;
+  has_reported_wait_ = true;
   print_line(context_, "waiting for the coordinator, at most " + std::to_string(times_.join_timeout) +
                            " s: " + client_->problem());
 }
@@ -250,7 +251,7 @@ std::variant<Round, RunEnd> NodeRounds::next() {
       print_line(context_, *client_->failure() + ": joining again");
       searching_since_ = Clock::now();
       deadline_ = after(searching_since_, Seconds(times_.join_timeout));
-      has_said_whom_it_waits_for_ = false;
+      has_reported_wait_ = false;
     } else if (!pause_before_search()) {
       return end_of_run();
     }
@@ -261,11 +262,11 @@ std::variant<Round, RunEnd> NodeRounds::next() {
 }
 
 Status NodeRounds::search_again() {
-  bool has_said = false;
+  bool has_reported = false;
   for (;;) {
     const auto found = find_coordinator(false);
     if (found || !endpoint_.record || Clock::now() >= deadline_) return found;
-    if (!std::exchange(has_said, true)) {
+    if (!std::exchange(has_reported, true)) {
       print_line(context_, found.error().message + ": trying again for " + std::to_string(times_.join_timeout) + " s");
     }
     if (!pause_before_search()) return found;
@@ -293,12 +294,12 @@ bool NodeRounds::get_ready() {
   if (context_.stop_signal != 0 && !server_) return false;
   constexpr std::chrono::seconds kPause{1};
   const SteadyTime deadline = after(Clock::now(), Seconds(times_.join_timeout));
-  for (bool has_said = false;;) {
+  for (bool has_reported = false;;) {
     const auto ready = be_ready();
     if (ready) return true;
     if (Clock::now() >= deadline && server_) return server_->fail(ready.error().message, Clock::now()), true;
     if (Clock::now() >= deadline) return conclude(StartFailure{EXIT_FAILURE, ready.error()}), true;
-    if (!std::exchange(has_said, true))
+    if (!std::exchange(has_reported, true))
       print_line(context_, "waiting for the address of this node: " + ready.error().message);
     const SteadyTime next = Clock::now() + kPause;
     if (!wait_until([] { return false; }, next)) return false;

@@ -42,7 +42,7 @@ class NodeRounds : public Rounds, public Peers {
   // Connects, where the record names it to another coordinator, or to this agent itself.
   Status find_coordinator(bool is_first);
   void connect(const Endpoint& coordinator, bool is_first);
-  void say_whom_it_waits_for(SteadyTime now);
+  void report_wait(SteadyTime now);
   void note_restarts();
   void receive(const AgentMessage& message);
   // Waits for `fact`, or until `latest`; false where the run is over for this agent first.
@@ -68,7 +68,7 @@ class NodeRounds : public Rounds, public Peers {
   RendezvousTimes times_;
   Join join_;
   SteadyTime searching_since_, deadline_;  // to join, or to join again
-  bool has_said_whom_it_waits_for_ = false;
+  bool has_reported_wait_ = false;
   std::optional<CoordinatorServer> server_;  // in the agent that coordinates
   std::optional<CoordinatorClient> client_;
   Socket store_port_;

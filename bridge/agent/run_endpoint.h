@@ -1,4 +1,4 @@
-// Where the agents of a run over several nodes meet, from the options or from the launcher that started them.
+// The endpoint of a run over several nodes, from the options or from the launcher that started its agents.
 #pragma once
 
 #include <memory>

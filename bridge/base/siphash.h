@@ -11,7 +11,7 @@ namespace torchbridge {
 // 128 random bits; the first half is the one that SipHash's paper calls k0.
 using SipKey = std::array<std::uint64_t, 2>;
 
-// Without the key nobody can compute the code of a new text, nor the key from known codes.
+// Without the key the code of a new text cannot be computed, nor the key from known codes.
 std::uint64_t siphash(const SipKey& key, std::string_view text);
 
 }  // namespace torchbridge

@@ -484,7 +484,7 @@ class Gatherer {
       call.state = Call::State::kAnswered;
     } else if (message.kind == "error") {
       outcome_ = Error{.message = fail(message.body).message, .reported_elsewhere = true};
-    } else if (message.kind == "nobody") {
+    } else if (message.kind == "no_answer") {
       outcome_ = no_answer(message.body);
     } else if (message.kind == "answer") {
       outcome_ = answer(split_values(message.body));
@@ -511,7 +511,7 @@ class Gatherer {
   }
 
   Gathered no_answer(const std::string& hosts) {
-    send_to_callers("nobody", hosts, true);
+    send_to_callers("no_answer", hosts, true);
     return Gathered{{}, hosts};
   }
 

@@ -107,7 +107,7 @@ Status check_event_handler(RunOptions&, const std::string& text) {
 
 Status reject_logs_specs(RunOptions&, const std::string& text) {
   return Error{"'" + printable(text) + "': an entry point of Python, and no Python runs here: --log-dir, --redirects " +
-               "and --tee say where logs go"};
+               "and --tee set where logs go"};
 }
 
 constexpr RunOption kOptions[] = {
@@ -115,17 +115,15 @@ constexpr RunOption kOptions[] = {
      .metavar = "N|MIN:MAX",
      .variable = "PET_NNODES",
      .group = kNodes,
-     .help =
-         "Nodes of the run, or the fewest and the most that it may have; where it is not given 1, or the tasks of srun "
-         "or mpirun",
+     .help = "Nodes of the run, or the fewest and the most that it may have; default: the number of tasks of srun or "
+             "mpirun, else 1",
      .difference = "torchrun: 1:1; here the tasks of srun or mpirun, where these started several",
      .store = store_nodes},
     {.name = "active",
      .metavar = "N",
      .origin = OptionOrigin::kOurs,
      .group = kNodes,
-     .help = "Nodes that run workers; those above it wait, and take the place of one that is lost; where it is not "
-             "given all do",
+     .help = "Number of nodes that run workers; further nodes wait and replace a node that is lost; default: all",
      .store = stored<&RunOptions::active_nodes, parse_active>},
     {.name = "nproc-per-node",
      .metavar = "N|auto|cpu|gpu",
@@ -133,7 +131,7 @@ constexpr RunOption kOptions[] = {
      .group = kNodes,
      .help =
          "Workers on this node: a number, one for each CPU (cpu), one for each GPU (gpu), or gpu where the node has "
-         "one, else cpu (auto); where it is not given 1, or auto for the one task of srun or mpirun",
+         "one, else cpu (auto); default: auto where srun or mpirun started one task on each node, else 1",
      .difference = "torchrun: 1; here auto for one task of srun or mpirun; no `xpu`",
      .store = stored<&RunOptions::nproc_per_node, parse_worker_count>},
     {.name = "standalone",
@@ -146,7 +144,7 @@ constexpr RunOption kOptions[] = {
      .default_text = "static",
      .variable = "PET_RDZV_BACKEND",
      .group = kNodes,
-     .help = "By what the nodes find each other; c10d: --rdzv-endpoint, static: --master-addr and --node-rank",
+     .help = "How the nodes find each other; c10d and etcd: --rdzv-endpoint, static: --master-addr and --node-rank",
      .difference = "backends of Python packages are rejected",
      .store = text_stored<&RunOptions::rdzv_backend>},
     {.name = "rdzv-id",
@@ -154,7 +152,7 @@ constexpr RunOption kOptions[] = {
      .default_text = "none",
      .variable = "PET_RDZV_ID",
      .group = kNodes,
-     .help = "Name of the run, by which nodes of one run know each other",
+     .help = "Id of the run; agents with another id are rejected",
      .store = text_stored<&RunOptions::rdzv_id>},
     {.name = "rdzv-conf",
      .metavar = "LIST",
@@ -167,7 +165,7 @@ constexpr RunOption kOptions[] = {
      .metavar = "HOST[:PORT]",
      .variable = "PET_RDZV_ENDPOINT",
      .group = kNodes,
-     .help = "Where they meet: an address of the node that coordinates; the port is 29400 where none is given",
+     .help = "Address of the node that coordinates the run (default port: 29400), or of etcd",
      .store = store_endpoint},
     {.name = "node-rank",
      .metavar = "N",
@@ -187,14 +185,14 @@ constexpr RunOption kOptions[] = {
      .metavar = "PORT",
      .variable = "PET_MASTER_PORT",
      .group = kNodes,
-     .help = "Port of the store on node 0, for the backend static; a free one where it is not given, or 0",
+     .help = "Port of the store on node 0, for the backend static; 0, the default: a free port",
      .difference = "torchrun: 29500, where two runs on a node clash; here a free port",
      .store = stored<&RunOptions::master_port, parse_port>},
     {.name = "local-addr",
      .metavar = "HOST",
      .variable = "PET_LOCAL_ADDR",
      .group = kNodes,
-     .help = "Address of this node for the others; where it is not given, that of its name",
+     .help = "Address of this node for the others; default: the address of its host name",
      .store = text_stored<&RunOptions::local_addr>},
 
     {.name = "run-path",
@@ -310,7 +308,7 @@ constexpr RunOption kOptions[] = {
      .metavar = "DIR",
      .variable = "PET_LOG_DIR",
      .group = kOutput,
-     .help = "Folder below which each run makes one for its logs; a temporary one where it is not given",
+     .help = "Folder below which each run makes one for its logs; default: a temporary folder",
      .store = text_stored<&RunOptions::log_dir>},
     {.name = "redirects",
      .letter = 'r',
@@ -369,13 +367,13 @@ constexpr RunOption kOptions[] = {
      .default_text = "null",
      .variable = "PET_EVENT_LOG_HANDLER",
      .group = kOutput,
-     .help = "Only null: others are Python's",
+     .help = "Only null is accepted; --log-format json and --json-summary FILE have the events",
      .difference = "others are rejected: no Python runs here",
      .store = check_event_handler},
     {.name = "logs-specs",
      .metavar = "NAME",
      .group = kOutput,
-     .help = "Rejected: it names an entry point of Python",
+     .help = "Rejected: no Python runs here; --log-dir, --redirects and --tee set where logs go",
      .difference = "rejected: no Python runs here",
      .store = reject_logs_specs},
 };

@@ -12,7 +12,7 @@
 
 namespace torchbridge {
 
-// An error says what is wrong without the name of the option: "'x': expected a number from 0".
+// An error states what is wrong without the name of the option: "'x': expected a number from 0".
 
 struct NodeRange {
   int least = 1, most = 1;

@@ -93,7 +93,7 @@ std::string line_of(const AgentMessage& message) {
 }
 
 Result<AgentMessage> parse_message(std::string_view line) {
-  const Error wrong{"'" + printable(line) + "' is no message of torchbridge run"};
+  const Error wrong{"'" + printable(line) + "': not a valid message of torchbridge run"};
   try {
     const Json json = Json::parse(line);
     const std::string kind = json.at("kind");

@@ -29,7 +29,7 @@ struct Join {
   std::string run_id;
   RunShape shape;
   std::string host;
-  int pid = 0;  // that the user knows: of the guardian
+  int pid = 0;  // that the user sees: of the guardian
   int workers = 1;
   int order = -1;    // position among the agents that the launcher or --node-rank gives; -1: none
   std::string node;  // agents with the same text are on one node and number their ranks together; empty: a node alone

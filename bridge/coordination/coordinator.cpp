@@ -17,7 +17,7 @@ namespace {
 using Seconds = std::chrono::duration<double>;
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr Seconds kQuiet{10};  // of waiting for nodes, before a line says who is there
+constexpr Seconds kFirstReportAfter{10};  // of waiting for nodes
 
 std::string name_of(const Join& join) { return join.host + " (pid " + std::to_string(join.pid) + ")"; }
 
@@ -51,8 +51,8 @@ std::optional<Rejected> Coordinator::reason_to_reject(const Join& join) const {
   // A node that is gone, and is not yet known to be, may be why no node is wanted.
   const double until_lost = rules_.keep_alive.keep_alive_interval * (rules_.keep_alive.keep_alive_attempts + 1);
   if (join.protocol != kAgentProtocol) {
-    return Rejected{"its torchbridge speaks protocol " + std::to_string(join.protocol) + ", and that of " +
-                    report_.host + " " + std::to_string(kAgentProtocol) + ": install one version on all nodes"};
+    return Rejected{"its torchbridge uses protocol " + std::to_string(join.protocol) + ", and that of " + report_.host +
+                    " " + std::to_string(kAgentProtocol) + ": install one version on all nodes"};
   }
   const bool is_possible = join.workers >= 1 && join.workers <= kMaxRanks && join.order >= -1;
   if (!is_possible) {
@@ -125,7 +125,7 @@ void Coordinator::receive(MemberId id, const AgentMessage& message, Time now) {
 // It cannot take part, for a reason of its own; the others go on.
 void Coordinator::send_away(MemberId id, const Ended& ended) {
   if (ended.start_error.empty()) return;
-  say("node " + name_of(members_.at(id).join) + " cannot take part: " + ended.start_error);
+  add_line("node " + name_of(members_.at(id).join) + " cannot take part: " + ended.start_error);
   outgoing_.push_back({id, EndRun{ended.start_exit_code, ended.start_error}, true});
   remove(id);
 }
@@ -134,6 +134,7 @@ void Coordinator::end_workers_of(MemberId id, const Ended& ended) {
   JoinedAgent& member = members_.at(id);
   set_runs(member, false);
   can_restart_ = can_restart_ && ended.can_restart;
+  if (!ended.can_restart) unended_on_ += (unended_on_.empty() ? "" : ", ") + member.join.host;
   if (!ended.start_error.empty() && !start_failure_) {
     start_failure_ = ended;
     start_failure_host_ = member.join.host;
@@ -153,8 +154,9 @@ void Coordinator::end_workers_of(MemberId id, const Ended& ended) {
       if (each.runs) send(other, BeginExitBarrier{});
     }
   } else if (ended.start_error.empty() && std::all_of(failures.begin(), failures.end(), wants_requeue)) {
+    const StopWorkers stop{"workers on " + member.join.host + " ended with exit code 75: a requeue is requested", true};
     for (const auto& [other, each] : members_) {
-      if (each.runs) send(other, StopWorkers{"workers on " + member.join.host + " want to be started again", true});
+      if (each.runs) send(other, stop);
     }
   } else {
     stop_round(Cause::kFailure,
@@ -169,7 +171,7 @@ void Coordinator::lose(MemberId id, const std::string& how, Time now) {
   remove(id);
   if (phase_ == Phase::kEnded) return;
   const std::string what = "node " + name_of(member.join) + " is lost: it " + how;
-  if (!member.is_leaving) say(what);
+  if (!member.is_leaving) add_line(what);
   // It was there after the failure that stopped the round, so it is not what the workers failed of.
   const bool is_too_late = cause_ == Cause::kFailure && member.is_stopping;
   if (member.runs && !is_too_late) {
@@ -234,7 +236,7 @@ void Coordinator::pass_time(Time now) {
 Coordinator::Time Coordinator::next_deadline() const {
   if (phase_ != Phase::kJoining || is_held_) return Time::max();
   Time deadline = after(joining_since_, rules_.join_timeout);
-  if (!has_said_who_is_missing_) deadline = std::min(deadline, after(joining_since_, kQuiet));
+  if (!has_reported_missing_) deadline = std::min(deadline, after(joining_since_, kFirstReportAfter));
   if (ready_ < rules_.shape.min_nodes) return deadline;
   return next_round_at();
 }
@@ -243,7 +245,7 @@ void Coordinator::wait_for_agents(Time now) {
   phase_ = Phase::kJoining;
   joining_since_ = not_before_ = now;
   enough_since_.reset();
-  has_said_who_is_missing_ = false;
+  has_reported_missing_ = false;
 }
 
 // REQUIRES: the fewest nodes are ready. After the first round only agents that have joined, and are about to be ready,
@@ -267,9 +269,9 @@ void Coordinator::try_to_begin(Time now) {
       return end_run(EXIT_FAILURE, "only " + missing + " joined within " + seconds_text(rules_.join_timeout) +
                                        " (join_timeout in --rdzv-conf)");
     }
-    if (now >= after(joining_since_, kQuiet) && !has_said_who_is_missing_) {
-      has_said_who_is_missing_ = true;
-      say("waiting for nodes, at most " + seconds_text(rules_.join_timeout) + ": there is " + missing);
+    if (now >= after(joining_since_, kFirstReportAfter) && !has_reported_missing_) {
+      has_reported_missing_ = true;
+      add_line("waiting for nodes, at most " + seconds_text(rules_.join_timeout) + ": there is " + missing);
     }
     return;
   }
@@ -292,6 +294,7 @@ void Coordinator::begin_round() {
   cause_ = Cause::kNone;
   attempt_ = AttemptReport{restarts_, std::chrono::system_clock::now(), {}, {}, {}};
   can_restart_ = true;
+  unended_on_.clear();
   start_failure_.reset();
   ++round_;
   for (auto& [id, member] : members_) {
@@ -330,14 +333,14 @@ void Coordinator::conclude(Time now) {
   const bool is_interrupted = cause_ == Cause::kMembership || attempt_end.failures.empty();
   if (is_interrupted && cause_ != Cause::kUser && can_restart_) return wait_for_agents(now);
   if (attempt_end.failures.empty() && cause_ != Cause::kUser) {
-    return end_run(EXIT_FAILURE, "workers that do not end keep the run from going on");
+    return end_run(EXIT_FAILURE, "the run ends: processes on " + unended_on_ + " did not end after SIGKILL");
   }
   ends_.push_back(attempt_end);
   const Decision decision = decide(ends_, restarts_, {rules_.shape.max_restarts, rules_.restart_backoff, stop_signal_});
   report_.reason = decision.reason;
   if (decision.next == Decision::Next::kEnd) return end_run(decision.exit_code, "");
   ++restarts_;
-  say("restart " + std::to_string(restarts_) + " of " + std::to_string(rules_.shape.max_restarts));
+  add_line("restart " + std::to_string(restarts_) + " of " + std::to_string(rules_.shape.max_restarts));
   wait_for_agents(now);
   not_before_ = after(now, decision.delay);
 }
@@ -347,11 +350,11 @@ void Coordinator::end_run(int exit_code, const std::string& reason) {
   report_.exit_code = exit_code;
   if (!reason.empty()) {
     report_.reason = reason;
-    say(reason);
+    add_line(reason);
   }
   const bool has_failed = exit_code != 0 && exit_code != kRequeueExitCode && stop_signal_ == 0;
   const std::string text =
-      reason.empty() && has_failed ? "the run has failed: " + report_.host + " prints why" : reason;
+      reason.empty() && has_failed ? "the run failed: the agent on " + report_.host + " prints the reason" : reason;
   for (const auto& [id, member] : members_) outgoing_.push_back({id, EndRun{exit_code, text}});
 }
 

@@ -109,7 +109,7 @@ class Coordinator {
   std::string nodes_text() const;  // that are ready, and that are not
   void remove(MemberId member);
   void send(MemberId member, AgentMessage message) { outgoing_.push_back({member, std::move(message)}); }
-  void say(std::string line) { lines_.push_back(std::move(line)); }
+  void add_line(std::string line) { lines_.push_back(std::move(line)); }
 
   CoordinatorRules rules_;
   RunReport report_;
@@ -129,13 +129,14 @@ class Coordinator {
   // there.
   Time joining_since_, not_before_;
   std::optional<Time> enough_since_;
-  bool has_said_who_is_missing_ = false;
+  bool has_reported_missing_ = false;
 
   // Of the round that runs.
   int round_ = -1;
   Cause cause_ = Cause::kNone;
   AttemptReport attempt_;
   bool can_restart_ = true;
+  std::string unended_on_;  // hosts of processes that did not end after SIGKILL
   std::optional<Ended> start_failure_;
   std::string start_failure_host_;
   Time round_began_;

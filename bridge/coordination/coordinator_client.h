@@ -13,14 +13,14 @@
 
 namespace torchbridge {
 
-// Passive: its owner waits for descriptor() and next_deadline(), and calls carry(). Connects again where nobody listens
-// yet. Resolves the host's name, and so may wait as long as the system's resolver does. One thread.
+// Passive: its owner waits for descriptor() and next_deadline(), and calls carry(). Connects again where nothing
+// listens yet. Resolves the host's name, and so may wait as long as the system's resolver does. One thread.
 class CoordinatorClient {
  public:
   using Time = CoordinationTime;
 
   // Begins to connect; gives up at `deadline`. `is_first` false: the coordinator was there before, so that a host
-  // where nobody listens ends it at once.
+  // where nothing listens ends it at once.
   CoordinatorClient(Endpoint coordinator, Join join, Time now, Time deadline, bool is_first = true);
 
   int descriptor() const;        // -1 between two attempts

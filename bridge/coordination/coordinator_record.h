@@ -18,10 +18,10 @@ class CoordinatorRecord {
     bool is_self = false;
     Endpoint coordinator;  // of another agent; port 0: one that has not written it yet
   };
-  // Takes the record with `own` as its content where nobody holds it. What is taken is held until release(), the end of
-  // this process, or a loss that descriptor() shows.
+  // Takes the record with `own` as its content where no agent holds it. What is taken is held until release(), the end
+  // of this process, or a loss that descriptor() shows.
   virtual Result<Holder> take_or_read(const Endpoint& own) = 0;
-  // Readable, or at its end, when this process holds the record no more although it was not released; -1: that cannot
+  // Readable, or at its end, when this process no longer holds the record although it was not released; -1: that cannot
   // be.
   virtual int descriptor() const = 0;
   // Called at least each third of the lease while it is held: else it is lost, as that of a process that is stopped.
@@ -30,7 +30,7 @@ class CoordinatorRecord {
   virtual int lease_process() const = 0;
   virtual void release() = 0;
 
-  // Restarts that the run has used, kept also while nobody holds the record. Written by the holder. `is_left`: it was
+  // Restarts that the run has used, kept also while no agent holds the record. Written by the holder. `is_left`: it was
   // asked to end; where no other agent goes on, the next run starts with all of them.
   struct Restarts {
     int used = 0;

@@ -125,7 +125,7 @@ void CoordinatorServer::read(MemberId id, Time now) {
   peer.last_heard = now;
   for (const std::string& line : *lines) {
     const auto message = parse_message(line);
-    if (!message) return close(id, "sent what is no message: " + printable(line), now);
+    if (!message) return close(id, "sent an invalid message: " + printable(line), now);
     receive(id, peer, *message, now);
   }
   watch(id, peer, EPOLL_CTL_MOD);

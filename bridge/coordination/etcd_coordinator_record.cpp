@@ -22,7 +22,7 @@ namespace {
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-// RFC 4648, as etcd's gateway wants keys and values.
+// RFC 4648, as etcd's gateway takes keys and values.
 constexpr char kLetters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 std::string to_base64(const std::string& bytes) {
@@ -85,7 +85,7 @@ class EtcdRecord : public CoordinatorRecord {
     const auto now = Clock::now();
     if (!life_.open() || now < life_shown_ + std::chrono::milliseconds(200)) return;
     life_shown_ = now;
-    (void)!write(life_.descriptor(), "", 1);  // a full pipe, or a process that has ended: descriptor() tells
+    (void)!write(life_.descriptor(), "", 1);  // a full pipe, or a process that has ended: descriptor() shows it
   }
   int lease_process() const override { return lease_process_; }
   void release() override {

@@ -39,6 +39,6 @@ class LineConnection {
 };
 
 inline constexpr std::size_t kLongestLine = 64 << 20;       // of a member
-inline constexpr std::size_t kLongestFirstLine = 64 << 10;  // of who has not said who it is
+inline constexpr std::size_t kLongestFirstLine = 64 << 10;  // before Join
 
 }  // namespace torchbridge

@@ -35,7 +35,7 @@ struct PortRange {
 // "32768\t60999\n", as in /proc/sys/net/ipv4/ip_local_port_range.
 Result<PortRange> parse_port_range(std::string_view text);
 
-// The node that holds RANK 0. Every task must get the same result, so facts that only this node knows are used for an
+// The node that holds RANK 0. Every task must get the same result, so facts that only this node has are used for an
 // error alone, where they contradict the placement. An error too where the launcher placed ranks one by one, its
 // numbering is kept, and node_of_rank is not known.
 Result<int> master_node_of(const LaunchFacts& facts, const TaskMap& map, RankRule ranks);

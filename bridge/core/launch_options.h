@@ -18,9 +18,9 @@ struct AddressRule {
   enum class Kind { kAuto, kHost, kSuffix, kInterface, kSubnet } kind = Kind::kAuto;
   std::string text;
 
-  // Only rank 0's node knows the address.
+  // Only rank 0's node has the address.
   bool depends_on_interfaces() const { return kind == Kind::kInterface || kind == Kind::kSubnet; }
-  // The launcher's name of rank 0's node leads to it, or to the node that knows it.
+  // The launcher's name of rank 0's node leads to it, or to the node that has its address.
   bool is_by_node_name() const { return kind == Kind::kAuto || depends_on_interfaces(); }
 
   bool operator==(const AddressRule&) const = default;

@@ -78,7 +78,7 @@ bool any_device_file(const std::string& root, const std::vector<Gpu>& gpus) {
   });
 }
 
-// Adds what the driver knows. Its list lacks GPUs that another driver holds, such as vfio-pci's.
+// Adds what the driver lists. Its list lacks GPUs that another driver holds, such as vfio-pci's.
 Status read_driver(const std::string& root, std::vector<Gpu>& gpus) {
   const std::string folder = root + "/proc/driver/nvidia/gpus";
   const auto names = names_in(folder);

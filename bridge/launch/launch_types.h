@@ -1,4 +1,4 @@
-// A launch: what a process knows of its job, and the settings that it gave.
+// A launch: the facts that a process has of its job, and the settings that it gave.
 #pragma once
 
 #include <chrono>

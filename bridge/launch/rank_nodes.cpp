@@ -8,7 +8,7 @@
 namespace torchbridge {
 namespace {
 
-// The launcher's rank of each task, in the order of nodes and local ranks: each task knows its own index in that order,
+// The launcher's rank of each task, in the order of nodes and local ranks: each task has its own index in that order,
 // which is torchrun's numbering.
 Result<Values> ranks_in_order(const LaunchFacts& facts, const TaskMap& map, std::chrono::milliseconds timeout) {
   LaunchOptions of_first_node;

@@ -12,7 +12,7 @@ namespace torchbridge {
 // Slurm. In steps of several components some ranks find it and others do not, so they cannot take part in an exchange.
 bool can_exchange_placement(const LaunchFacts& facts);
 
-// Collective: all ranks connect to the first node at the port of ranks=block, which nobody uses yet. Completes
+// Collective: all ranks connect to the first node at the port of ranks=block, which no program uses yet. Completes
 // facts.node_of_rank. Waits for the others at most `timeout`.
 Status exchange_placement(LaunchFacts& facts, std::chrono::milliseconds timeout);
 

@@ -9,7 +9,7 @@
 
 namespace torchbridge {
 
-// Why a worker failed, as it says itself. The texts may hold any bytes.
+// Why a worker failed, by its own error file. The texts may hold any bytes.
 struct ErrorRecord {
   std::string message;                         // "TYPE: TEXT"
   std::string callstack;                       // the message where the worker wrote none

@@ -68,7 +68,7 @@ Decision decide(const std::vector<AttemptEnd>& attempts, int restarts, const Res
 
   decision.exit_code = std::max(1, exit_code_of(last.failures.front().wait_status));
   if (!last.can_restart) {
-    decision.reason = "it cannot be started again";
+    decision.reason = "a worker, or a process that it started, did not end after SIGKILL";
   } else if (restarts >= rules.max_restarts) {
     if (rules.max_restarts > 0) decision.reason = count_of(rules.max_restarts, "restart") + " used (--max-restarts)";
   } else if (is_crash_loop(attempts)) {

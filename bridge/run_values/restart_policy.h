@@ -7,7 +7,7 @@
 
 namespace torchbridge {
 
-inline constexpr int kRequeueExitCode = 75;  // EX_TEMPFAIL: checkpointed, wants to be started again by the scheduler
+inline constexpr int kRequeueExitCode = 75;  // EX_TEMPFAIL: checkpointed, and requests a requeue
 
 // How one worker ended; only those that ended by themselves count, not those that the agent ended because of another.
 struct WorkerEnd {

@@ -103,17 +103,18 @@ std::string ranks_text(std::vector<WorkerReport> workers) {
   return (workers.size() == 1 ? "rank " : "ranks ") + text;
 }
 
-// Of the first failures, where the clocks of their nodes do not tell which was first; else empty.
+// Of the first failures, where the clocks of their nodes do not show which was first; else empty.
 std::string doubt_of_order(const std::vector<WorkerReport>& failures) {
   const WorkerReport& root = failures.front();
   for (const WorkerReport& worker : failures) {
     const double error = root.time_error + worker.time_error;
     const double apart = std::chrono::duration<double>(worker.not_before - root.not_before).count();
     if (worker.host == root.host || is_consequence(worker) || apart > error) continue;
-    char text[128];
-    std::snprintf(text, sizeof text,
-                  "rank %d may have failed before rank %d: the clocks of their nodes are known to %.1f ms", worker.rank,
-                  root.rank, error * 1000);
+    char text[160];
+    std::snprintf(
+        text, sizeof text,
+        "rank %d may have failed before rank %d: the clock difference of their nodes has an error of up to %.1f ms",
+        worker.rank, root.rank, error * 1000);
     return text;
   }
   return "";

@@ -1,4 +1,4 @@
-// What is said of a run that failed: on standard error, and as JSON.
+// The report of a run: for standard error where it failed, and as JSON.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// One worker of an attempt, as its agent knows it.
+// One worker of an attempt, as its agent records it.
 #pragma once
 
 #include <sys/types.h>

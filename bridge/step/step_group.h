@@ -19,8 +19,8 @@ struct ListeningNode {
   std::vector<int> ports;  // one of which is free there
 };
 
-// The first port is that of `store`, which nobody uses yet; the others are further ports that the launcher reserved for
-// the step, or are derived from its id within the range that the options allow. The same on all nodes. Asks the
+// The first port is that of `store`, which no program uses yet; the others are further ports that the launcher reserved
+// for the step, or are derived from its id within the range that the options allow. The same on all nodes. Asks the
 // resolver.
 Result<ListeningNode> listening_node(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options,
                                      int node, const Endpoint& store);

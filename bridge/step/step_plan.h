@@ -39,7 +39,7 @@ Result<StepOptions> step_options(const EnvMap& environment, const LaunchOptions&
 
 // `store` is the address that the ranks exchanged; nothing for a launcher that names the nodes, as Slurm. In that case
 // it resolves a host name, so call it in the task's own process with the user's rights; and where only rank 0's node
-// knows the address (see agree_on_address) it is collective, and waits for the others at most `timeout`.
+// has the address (see agree_on_address) it is collective, and waits for the others at most `timeout`.
 Result<StepPlan> plan_step(LaunchFacts facts, const StepOptions& step, std::optional<Endpoint> store,
                            std::chrono::milliseconds timeout);
 

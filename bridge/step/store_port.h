@@ -20,7 +20,7 @@ Result<std::string> address_of_node(const std::string& name);
 Result<Endpoint> store_endpoint_of(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options);
 
 // On rank 0: the port, bound for the program to inherit (see reserve). An error where another program of this host has
-// it, or where the address is not of this host: the other ranks would wait for a store that nobody serves.
+// it, or where the address is not of this host: the other ranks would wait for a store that no process serves.
 Result<Socket> reserve_store_port(const Endpoint& master);
 
 }  // namespace torchbridge

@@ -109,8 +109,9 @@ void Attempt::on_events(const Events& events) {
     const bool is_second_interrupt = context_.stop_signal != 0 && signal == SIGINT;
     if (context_.stop_signal == 0) {
       context_.stop_signal = signal;
-      say(signal_name(signal) + ": the workers get it, and SIGKILL after " + seconds_text(context_.options.grace) +
-          (signal == SIGINT ? ", or at the next ctrl-C" : ""));
+      print(signal_name(signal) + ": passed to the workers; those still running after " +
+            seconds_text(context_.options.grace) + (signal == SIGINT ? ", or at the next ctrl-C," : "") +
+            " get SIGKILL");
       if (context_.peers) context_.peers->on_stop_signal(signal);
       is_stopping_ = false;  // also where a failure has begun to end them: the launcher's time counts
       stop(signal, Seconds(context_.options.grace));
@@ -124,11 +125,11 @@ void Attempt::on_events(const Events& events) {
 void Attempt::reap() {
   const auto changes = group_.reap();
   for (const WorkerProcess* worker : changes.stopped) {
-    say(rank_text(*worker) + " on " + context_.host + " is stopped; to continue it: kill -CONT " +
-        std::to_string(worker->pid));
+    print(rank_text(*worker) + " on " + context_.host + " is stopped; to continue it: kill -CONT " +
+          std::to_string(worker->pid));
     if (is_stopping_) group_.continue_stopped();
   }
-  for (const WorkerProcess* worker : changes.continued) say(rank_text(*worker) + " is continued");
+  for (const WorkerProcess* worker : changes.continued) print(rank_text(*worker) + " is continued");
   for (const WorkerProcess* worker : changes.ended) {
     health_.remove(worker->local_rank);
     on_ended(*worker);
@@ -145,7 +146,7 @@ void Attempt::on_ended(const WorkerProcess& worker) {
     return;
   }
   const WorkerReport report = report_of(worker, context_.host, started_);
-  say(first_line(report));
+  print(first_line(report));
   if (context_.peers) context_.peers->on_failure(report);
   stop(SIGTERM, Seconds(context_.options.grace));
 }
@@ -188,9 +189,9 @@ void Attempt::check_exit_barrier() {
   for (const WorkerProcess& worker : group_.workers()) {
     if (worker.is_running) ranks += (ranks.empty() ? "" : ", ") + rank_text(worker);
   }
-  const std::string reason = "has used no CPU time for " + seconds_text(context_.options.exit_barrier) +
+  const std::string reason = "used no CPU time for " + seconds_text(context_.options.exit_barrier) +
                              " after other workers had ended (--exit-barrier)";
-  say(ranks + " on " + context_.host + " " + reason + ": it is ended");
+  print(ranks + " on " + context_.host + " " + reason + ": killed");
   for (const WorkerProcess& worker : group_.workers()) {
     if (worker.is_running) group_.kill_worker(worker.local_rank, reason);
   }
@@ -208,8 +209,8 @@ void Attempt::on_time(SteadyTime now) {
   if (!is_stopping_) {
     for (const auto& failure : health_.step()) {
       const std::string reason = "its health check failed: " + failure.reason;
-      say("rank " + std::to_string(facts_.first_rank + failure.local_rank) + " on " + context_.host + ": " + reason +
-          ": it is ended");
+      print("rank " + std::to_string(facts_.first_rank + failure.local_rank) + " on " + context_.host + ": " + reason +
+            ": killed");
       group_.kill_worker(failure.local_rank, reason);
       health_.remove(failure.local_rank);
       // One in uninterruptible sleep does not end: then the others are ended without it.
@@ -218,7 +219,7 @@ void Attempt::on_time(SteadyTime now) {
   }
   if (now >= stop_at_) stop(SIGTERM, Seconds(context_.options.grace));
   if (now >= kill_at_) {
-    say("workers that still run " + seconds_text(context_.options.grace) + " after the signal are ended by SIGKILL");
+    print("workers still running " + seconds_text(context_.options.grace) + " after the signal get SIGKILL");
     kill_all();
   }
   if (now >= barrier_at_) check_exit_barrier();

@@ -65,7 +65,7 @@ class Attempt {
   void begin_exit_barrier();
   void check_exit_barrier();
   void end_descendants();
-  void say(const std::string& message) const { print_line(context_, message); }
+  void print(const std::string& message) const { print_line(context_, message); }
 
   AgentContext& context_;
   AttemptFacts facts_;
@@ -75,7 +75,7 @@ class Attempt {
   std::chrono::system_clock::time_point started_ = std::chrono::system_clock::now();
 
   // Deadlines; max() where there is none.
-  SteadyTime stop_at_ = SteadyTime::max();     // SIGTERM for those that still run after one wanted a requeue
+  SteadyTime stop_at_ = SteadyTime::max();     // SIGTERM for those that still run after one requested a requeue
   SteadyTime kill_at_ = SteadyTime::max();     // SIGKILL
   SteadyTime give_up_at_ = SteadyTime::max();  // no more waiting
   SteadyTime barrier_at_ = SteadyTime::max();

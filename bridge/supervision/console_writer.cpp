@@ -39,7 +39,7 @@ void ConsoleWriter::flush() {
     } else if (count < 0 && errno == EAGAIN) {
       break;
     } else {
-      written_ = pending_.size();  // the reader is gone, or the disk is full: nobody would see it
+      written_ = pending_.size();  // the reader is gone, or the disk is full: the rest cannot be written
     }
   }
   if (!has_pending() || written_ > kFull) {

@@ -31,7 +31,7 @@ class RunFolder {
 
  private:
   std::string path_, attempt_;
-  std::string temporary_;  // to be removed; empty where the user named the folder or wants its logs
+  std::string temporary_;  // to be removed; empty where the user named the folder or asked for logs
 };
 
 // The part of a file's name that a run id, which may be any text, gives: without slashes, at most 200 bytes.

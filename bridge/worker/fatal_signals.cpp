@@ -75,7 +75,7 @@ std::size_t index_of(int number) {
 void put_message(ReportText& text, const siginfo_t& info) {
   const FatalSignal& signal = kFatalSignals[index_of(info.si_signo)];
   text.add(signal.text);
-  // SI_KERNEL: a fault whose address the processor does not tell.
+  // SI_KERNEL: a fault for which the processor gives no address.
   if (signal.has_address && info.si_code > 0 && info.si_code != SI_KERNEL) {
     text.add(" at address 0x");
     text.add_number(reinterpret_cast<unsigned long>(info.si_addr), 16);

@@ -1,4 +1,4 @@
-// Tells the agent or launcher of this process why it failed: what torch.distributed.elastic's @record is for Python.
+// Writes the error file of this process: what torch.distributed.elastic's @record is for Python.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ namespace torchbridge {
 //
 // Returns what `body` returns. If TORCHELASTIC_ERROR_FILE is set, the first failure of this process is written to that
 // file, in the form that torchrun and `srun --torch-env` read. The process then ends as it would without record():
-// - an exception that nobody catches, in any thread, also where std::terminate is called for another reason: its type,
+// - an uncaught exception, in any thread, also where std::terminate is called for another reason: its type,
 //   text and the stack that threw it. The process ends by SIGABRT. An exception that a handler around record() catches
 //   is not written;
 // - SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT, with glibc's backtrace. A stack overflow is written for the thread

@@ -36,9 +36,9 @@ void start_recording(const std::string& path) {
 
 bool claim_failure() {
   if (recorded_process != getpid()) return false;
-  pid_t nobody = 0;
+  pid_t no_thread = 0;
   const pid_t self = gettid();
-  if (!writer.compare_exchange_strong(nobody, self)) {
+  if (!writer.compare_exchange_strong(no_thread, self)) {
     if (writer != self) wait_for_writer();
     return false;
   }

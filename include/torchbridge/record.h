@@ -1,4 +1,4 @@
-// Tells the agent or launcher of this process why it failed: record, and the error file itself.
+// The error file of this process, which its agent or launcher reads: record, and the file itself.
 #pragma once
 
 #include "bridge/worker/record.h"

@@ -1,7 +1,7 @@
 """env:// where the launcher has bound MASTER_PORT for rank 0: rank 0 listens on that socket, and leaves last.
 
 The launcher names the socket's descriptor in TORCHBRIDGE_LISTEN_FD; no other program gets the port meanwhile, and no
-rank meets a refused connection. Rank 0 serves the store: at the exit of Python it waits for the others, which may still
+connection of a rank is refused. Rank 0 serves the store: at the exit of Python it waits for the others, which may still
 use it, for at most ten seconds; not after an error.
 """
 import atexit

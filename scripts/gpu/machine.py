@@ -44,7 +44,7 @@ def visible_gpus():
 
 
 def driver_version():
-    """As "580.65.06"; empty where NVML, which knows it, is missing."""
+    """As "580.65.06"; empty where NVML, which has it, is missing."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:

@@ -89,7 +89,7 @@ for i in 0 1 2; do agent "$i" ,user=root,password=secret "$script"; done
 eventually test -e "$work/2.of.3.0"
 has_starts() { (($(wc -l <"$work/starts") >= $1)); }
 kill "${pids[-1]}"
-eventually grep -q 'this agent coordinates the run no more' "$work"/agent?.err
+eventually grep -q 'this agent no longer coordinates the run' "$work"/agent?.err
 eventually grep -q 'trying again for 60 s' "$work"/agent?.err
 etcd --data-dir "$work/away" --listen-client-urls "$url" --advertise-client-urls "$url" --listen-peer-urls \
   "http://127.0.0.1:$(free_port)" --auth-token-ttl 2 >>"$work/away.log" 2>&1 & pids+=($!)

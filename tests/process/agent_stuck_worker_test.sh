@@ -39,7 +39,8 @@ check() {
 }
 check "the exit code is not that of rank 1" test "$code" = 3
 check "the stuck worker is not named" grep -q "rank 0 on .*: pid $pid does not end after SIGKILL" "$folder/error"
-check "it does not say why there is no restart" grep -q "not restarted: it cannot be started again" "$folder/error"
+check "the reason against a restart is missing" \
+  grep -q "not restarted: a worker, or a process that it started, did not end after SIGKILL" "$folder/error"
 check "the worker is not stuck: the case shows nothing" grep -q ") D " "/proc/$pid/stat"
 
 # A worker whose health check fails, and which does not end; the other one is ended, and is no root cause.

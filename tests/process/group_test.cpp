@@ -114,7 +114,7 @@ TEST(Group, ImpossibleBackendsAreReportedOnce) {
   const std::map<std::string, std::string> kCases = {
       {"tpu", "backend 'tpu': libtorchbridge_tpu.so"},
       {"cpu:nccl", "nccl"},
-      {"moon:gloo", "libtorch knows no device 'moon'"},
+      {"moon:gloo", "libtorch has no device 'moon'"},
   };
   for (const auto& [text, expected] : kCases) {
     Ranks ranks(2, run("with_backend", text));

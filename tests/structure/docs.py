@@ -9,7 +9,7 @@ Checked, each with file and line for what is wrong:
   docs, scripts and tests; not in diffs, which tests/structure/examples.py applies;
 - a command starts a program or script that exists, by a subcommand that exists or stands near the word "planned";
 - an option of such a command, or alone in backticks, is in the program's --help, or a script reads it;
-- lines have at most 140 columns, those of scripts and of CMake's files 120.
+- lines have at most 120 columns; tables, code and lines that are one link have 140.
 The change log names what was: only its links and lines are checked. Options are checked where all programs are built.
 """
 
@@ -21,7 +21,7 @@ import re
 import subprocess
 import sys
 
-COLUMNS, SCRIPT_COLUMNS = 140, 120
+PROSE_COLUMNS, COLUMNS, SCRIPT_COLUMNS = 120, 140, 120
 PROGRAMS = ("torchbridge", "torchbridge-ckpt", "trainer")
 STARTERS = {"eval", "mpiexec", "mpirun", "python", "python3", "salloc", "sbatch", "srun", "time", "timeout", "torchrun"}
 # Options of other programs that stand alone in backticks, and paths of other projects.
@@ -70,28 +70,36 @@ class Tree:
                 yield match.start(), f"git has no {path}"
 
 
-def blank(match):
-    return re.sub(r"[^\n]", " ", match[0])
+def blank(text):
+    return re.sub(r"[^\n]", " ", text if isinstance(text, str) else text[0])
 
 
 class Page:
     """A Markdown file in parts; what is taken out leaves blanks, so that offsets are those of the file."""
 
     FENCED = re.compile(r"^ *(```+) *([\w+]*)[^\n]*\n(.*?)^ *\1[^\n]*$", re.MULTILINE | re.DOTALL)
-    INDENTED = re.compile(r"(?<=\n\n)(?: {4}[^\n]*\n|\n(?= {4}))+")
+    INDENTED = re.compile(r"(\n\n|^#{1,6} [^\n]*\n)((?: {4}[^\n]*\n|\n(?= {4}))+)", re.MULTILINE)
     SPAN = re.compile(r"(?<!`)(`+)((?:(?!\n *\n).)+?)(?<!`)\1(?!`)", re.DOTALL)
 
     def __init__(self, path, text):
         self.path, self.text = path, text
         unfenced = self.FENCED.sub(blank, text)
-        self.prose = self.INDENTED.sub(blank, unfenced)
+        self.prose = self.INDENTED.sub(lambda match: match[1] + blank(match[2]), unfenced)
         self.plain = self.SPAN.sub(blank, self.prose)
         self.without_diffs = self.FENCED.sub(lambda match: blank(match) if match[2] == "diff" else match[0], text)
         shell = [block for block in self.FENCED.finditer(text) if block[2] in ("", "bash", "console", "sh")]
         self.blocks = [(block.start(3), block[3]) for block in shell]
-        self.blocks += [(block.start(), block[0]) for block in self.INDENTED.finditer(unfenced)]
+        self.blocks += [(block.start(2), block[2]) for block in self.INDENTED.finditer(unfenced)]
         self.spans = [(span.start(2), span[2].replace("\n", " ")) for span in self.SPAN.finditer(self.prose)]
         self.declared = set(re.findall(r'"(--[\w-]+)"', text))  # by the code of a program that the page makes
+
+    def too_long(self):
+        """(line, what) of each line with too many columns."""
+        for number, (line, prose) in enumerate(zip(self.text.split("\n"), self.prose.split("\n")), 1):
+            is_wide = line.startswith("|") or not prose.strip() or re.match(r"\s*([-*] +)?\[[^]]*\](: +)?\S*$", line)
+            most = COLUMNS if is_wide else PROSE_COLUMNS
+            if len(line) > most:
+                yield number, f"{len(line)} columns, more than {most}"
 
     def anchors(self):
         found = re.findall(r'\b(?:id|name)="([^"]+)"', self.plain)
@@ -210,10 +218,11 @@ def main():
         elif not page:
             found += tree.wrong_paths(text, ("docs", "scripts", "tests"))
         wrong |= {(path, text.count("\n", 0, offset) + 1, what) for offset, what in found}
-        is_script = tree.is_script(path) or path.endswith(("CMakeLists.txt", ".cmake"))
-        most = COLUMNS if page else SCRIPT_COLUMNS if is_script else sys.maxsize
-        lines = enumerate(text.splitlines(), 1)
-        wrong |= {(path, line, f"{len(one)} columns, more than {most}") for line, one in lines if len(one) > most}
+        if page:
+            wrong |= {(path, line, what) for line, what in page.too_long()}
+        elif tree.is_script(path) or path.endswith(("CMakeLists.txt", ".cmake")):
+            long = ((line, len(one)) for line, one in enumerate(text.splitlines(), 1) if len(one) > SCRIPT_COLUMNS)
+            wrong |= {(path, line, f"{length} columns, more than {SCRIPT_COLUMNS}") for line, length in long}
     for path, line, what in sorted(wrong):
         print(f"{path}:{line}: {what}")
     if not wrong:

@@ -49,7 +49,7 @@ ExitCode train(const Options& options, ProcessGroup& group, const Preemption& pr
   };
   // On a GPU the host is ahead: it reads the numbers of a step during the next one.
   const auto finish = [&](FinishedStep step, bool is_evaluated) {
-    stop.learn(step.numbers.votes);
+    stop.take_sums(step.numbers.votes);
     non_finite.check(step);
     sample_log.write(step.record, step.samples);
     if (is_evaluated) evaluate_now(), step.record.evaluation = evaluation;

@@ -1,4 +1,4 @@
-// --task text: a GPT that learns the next token of a text.
+// --task text: a GPT that predicts the next token of a text.
 #include <ostream>
 #include <string_view>
 
@@ -31,8 +31,8 @@ struct TextData {
 // preparation scripts of nanoGPT or llm.c.
 TextData open_data(const std::filesystem::path& path, std::int64_t context) {
   if (!std::filesystem::is_directory(path)) {
-    return {std::make_unique<TextWindows>(path, context, TextPart{0, kTrainFraction}),
-            std::make_unique<TextWindows>(path, context, TextPart{kTrainFraction, 1})};
+    return {std::make_unique<TextWindows>(path, context, TextPart{0, kTrainFraction, "training"}),
+            std::make_unique<TextWindows>(path, context, TextPart{kTrainFraction, 1, "evaluation"})};
   }
   const TokenWindowsOptions windows{.length = context, .vocabulary = kGpt2Vocabulary};
   const auto tokens = [&](const char* name) {

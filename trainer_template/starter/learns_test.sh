@@ -1,6 +1,7 @@
 #!/bin/sh
 # Two ranks train for a hundred steps, and the loss falls: learns_test.sh PROGRAM
-# Adjust both numbers to the model: large ones learn slowly. Noise alone moves a mean of ten steps by less than 5 %.
+# Adjust both numbers to the model: the loss of a large one falls slowly. Noise alone moves a mean of ten steps by less
+# than 5 %.
 set -eu
 steps=100 least_fall=0.05
 work=$(mktemp -d)

@@ -40,7 +40,7 @@ Result<LaunchFacts> read_openmpi(const EnvMap& environment) {
                  "': the variables of two launchers are mixed; unset those of the outer one (env -u NAME)"};
   }
 
-  // "1457848321" in 4.1, "prterun-HOST-PID@1" in 5.0: the namespace is the job as mpirun's runtime knows it.
+  // "1457848321" in 4.1, "prterun-HOST-PID@1" in 5.0: the namespace is the job's name in mpirun's runtime.
   facts.job_id = read.text("PMIX_NAMESPACE");
   if (const auto server = pmix_server_uri(environment); !server.empty() && !facts.job_id.empty()) {
     facts.node_key = facts.job_id + " " + std::string(server);

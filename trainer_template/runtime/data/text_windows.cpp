@@ -14,9 +14,11 @@ TextWindows::TextWindows(const std::filesystem::path& path, std::int64_t length,
   const auto at = [&](double fraction) { return static_cast<std::size_t>(fraction * static_cast<double>(all.size())); };
   bytes_ = all.subspan(at(part.begin), at(part.end) - at(part.begin));
   if (std::ssize(bytes_) <= length_) {
-    throw TrainError(path.string() + ": has " + std::to_string(all.size()) + " bytes, " +
-                     std::to_string(bytes_.size()) + " of them in this part; expected at least " +
-                     std::to_string(length_ + 1) + ": a window of " + std::to_string(length_) + " and a target");
+    throw TrainError(
+        path.string() + ": has " + std::to_string(all.size()) + " bytes" +
+        (part.use.empty() ? "" : ", " + std::to_string(bytes_.size()) + " of them for " + std::string(part.use)) +
+        "; expected at least " + std::to_string(length_ + 1) + ": a window of " + std::to_string(length_) +
+        " and a target");
   }
 }
 

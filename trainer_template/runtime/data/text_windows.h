@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string_view>
 
 #include "trainer_template/runtime/base/mapped_file.h"
 #include "trainer_template/runtime/data/dataset.h"
@@ -12,6 +13,7 @@ namespace torchbridge::train {
 // A part of the file, as fractions of its length.
 struct TextPart {
   double begin = 0, end = 1;
+  std::string_view use = {};  // "training"; empty: no message names it
 };
 
 // inputs and targets: [samples, length] int64, from 0 to 255; each byte's target is the byte after it. Windows begin

@@ -25,7 +25,7 @@ Pickled tensor(std::string storage, std::string dtype, std::vector<std::int64_t>
 }  // namespace pickled
 
 // Protocol 2. Tensors are on the CPU without requires_grad. A shared value is written once for each use; tensors of one
-// storage share it. REQUIRES: no kName and no kStorage, and element types that storage_class() knows.
+// storage share it. REQUIRES: no kName and no kStorage, and element types that storage_class() has.
 std::string to_pickle(const PickledValue& value);
 
 }  // namespace torchbridge::train

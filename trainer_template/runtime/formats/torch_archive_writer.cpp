@@ -1,5 +1,5 @@
 // A zip archive as PyTorch's own writer makes it: records stored, each at a multiple of 64 bytes, sizes in zip64. The
-// format: PKWARE's APPNOTE.TXT, sections 4.3 and 4.5; what torch.load wants in it: caffe2/serialize/inline_container.h.
+// format: PKWARE's APPNOTE.TXT, sections 4.3 and 4.5; what torch.load expects: caffe2/serialize/inline_container.h.
 #include <vector>
 
 #include <zlib.h>

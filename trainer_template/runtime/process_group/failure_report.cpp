@@ -29,7 +29,7 @@ constexpr milliseconds kStragglers{300};
 
 // Set by a rank whose own error is the cause.
 constexpr const char* kOwnError = "own error";
-// "ended" of a rank that is lost, set by rank 0 so that nobody waits for it; else milliseconds that the rank waited.
+// "ended" of a rank that is lost, set by rank 0 so that no rank waits for it; else milliseconds that the rank waited.
 constexpr const char* kGone = "gone";
 
 bool is_timeout(std::string_view text) {

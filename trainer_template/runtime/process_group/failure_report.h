@@ -26,9 +26,9 @@ struct BrokenGroup {
   std::chrono::milliseconds heartbeat_timeout{};
 };
 
-// Collective over the ranks that are left; takes milliseconds where rank 0 knows which are not, else at most about two
-// seconds. Returns the message that this rank reports,
-// which names ranks and their nodes, or nothing where another rank reports.
+// Collective over the ranks that are left; takes milliseconds where rank 0 has the list of the others, else at most
+// about two seconds. Returns the message that this rank reports, which names ranks and their nodes, or nothing where
+// another rank reports.
 std::optional<std::string> failure_message(const BrokenGroup& group, const std::exception& error);
 
 // An error of the network or of another rank, not of this one.

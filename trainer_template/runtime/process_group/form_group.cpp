@@ -22,7 +22,7 @@ c10::DeviceType device_type(const DeviceBackend& one) {
   try {
     return c10::Device(one.device).type();
   } catch (const std::exception&) {
-    throw TrainError("backend '" + one.device + ":" + one.backend + "': libtorch knows no device '" +
+    throw TrainError("backend '" + one.device + ":" + one.backend + "': libtorch has no device '" +
                      printable(one.device) + "'");
   }
 }

@@ -45,7 +45,7 @@ class Heartbeat {
   bool hung_up() const;
   // On rank 0 the ranks whose connections closed without a last line: their processes were killed or crashed.
   std::vector<int> closed() const;
-  // Tells the other ranks that this one ends in order, so that they do not count it as lost; ends the thread.
+  // Announces to the other ranks that this one ends in order, so that they do not count it as lost; ends the thread.
   void leave();
   // Reads all that the others have sent by now, then sends them that this rank ends because the group broke; ends the
   // thread. A rank that was stopped meanwhile reads it when it continues.

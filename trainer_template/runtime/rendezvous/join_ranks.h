@@ -21,7 +21,7 @@ struct JoinRequest {
   std::optional<std::string> local_error;
 };
 
-// What every rank knows of the others in case the store is lost with rank 0.
+// What every rank keeps of the others in case the store is lost with rank 0.
 struct JoinResult {
   std::string rank_0_host;
   std::string reporter_host;  // of the rank that reports the loss of rank 0: another node's, where there are several

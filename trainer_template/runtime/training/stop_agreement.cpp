@@ -24,7 +24,7 @@ StopAgreement::Votes StopAgreement::votes() const {
   return {.stop = callbacks_.wants_to_stop() ? 1.0 : 0.0, .without_data = callbacks_.has_data(kNearly) ? 0.0 : 1.0};
 }
 
-void StopAgreement::learn(const Votes& sums) {
+void StopAgreement::take_sums(const Votes& sums) {
   agreed_ = agreed_ || sums.stop > 0;
   data_is_there_ = sums.without_data == 0;
 }

@@ -23,15 +23,15 @@ class StopAgreement {
   StopAgreement(RankGroup& group, StopCallbacks callbacks);
 
   // The votes travel with the reduction of each step, so that agreement needs no collective of its own: votes() is what
-  // this rank adds to it, learn() takes the sums.
+  // this rank adds to it, take_sums() takes the sums of all.
   struct Votes {
     double stop = 0, without_data = 0;  // ranks
   };
   Votes votes() const;
-  void learn(const Votes& sums);
+  void take_sums(const Votes& sums);
 
   // Whether to take the next step: false once the ranks agreed to stop. If a rank had no data at the last votes, and
-  // before the first step, it is a collective that lasts until all ranks have data, or one wants to stop.
+  // before the first step, it is a collective that lasts until all ranks have data, or one votes to stop.
   bool may_step();
 
   // Collective: asks all ranks now. True: stop.
@@ -41,7 +41,7 @@ class StopAgreement {
 
  private:
   friend class StopPoller;
-  // Collective: the lowest answer of the ranks, each at least 1; 0 if a rank wants to stop, which is then agreed.
+  // Collective: the lowest answer of the ranks, each at least 1; 0 if a rank votes to stop, which is then agreed.
   std::int64_t lowest(std::int64_t answer);
 
   RankGroup& group_;

@@ -343,7 +343,7 @@ TEST(RunCommandLine, ReportsWhatIsWrong) {
        "and "
        "--json-summary FILE have the events"},
       {{"--logs-specs", "mine"},
-       "--logs-specs: 'mine': an entry point of Python, and no Python runs here: --log-dir, --redirects and --tee say "
+       "--logs-specs: 'mine': an entry point of Python, and no Python runs here: --log-dir, --redirects and --tee set "
        "where logs go"},
       {{"--nodes", "1"}, "unknown option '--nodes'; did you mean '--nnodes'?"},
       {{"--num_processes=4"}, "unknown option '--num_processes'; did you mean '--nproc-per-node'?"},

@@ -452,7 +452,7 @@ TEST(Coordinator, SendsAgentsTheReasonWhyWorkersAreStoppedAndTheRunEnds) {
     if (const auto* message = std::get_if<EndRun>(&outgoing.message)) end = message->reason;
   }
   EXPECT_NE(stop.find("rank 2 on n2, at "), stop.npos) << stop;
-  EXPECT_EQ(end, "the run has failed: n1 prints why");
+  EXPECT_EQ(end, "the run failed: the agent on n1 prints the reason");
 }
 
 }  // namespace

@@ -32,8 +32,10 @@ TEST(RunReport, SaysWhereTheClocksDoNotTellWhichFailureWasFirst) {
   const std::string text =
       summary_of({failure_of(0, "n0", milliseconds(5), 0), failure_of(9, "n1", milliseconds(7), 0.003)});
   EXPECT_NE(text.find("root cause: rank 0 on n0"), text.npos) << text;
-  EXPECT_NE(text.find("\n  rank 9 may have failed before rank 0: the clocks of their nodes are known to 3.0 ms"),
-            text.npos)
+  EXPECT_NE(
+      text.find(
+          "\n  rank 9 may have failed before rank 0: the clock difference of their nodes has an error of up to 3.0 ms"),
+      text.npos)
       << text;
 }
 

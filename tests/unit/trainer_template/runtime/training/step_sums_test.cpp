@@ -134,7 +134,7 @@ class StepTest : public testing::Test {
 
   void finish(FinishedStep& finished) {
     last_ = finished.record;
-    stop_.learn(finished.numbers.votes);
+    stop_.take_sums(finished.numbers.votes);
     non_finite_->check(finished);
   }
 

@@ -79,13 +79,13 @@ TEST(StopAgreement, WaitsInTheStepAgainOnlyWhenARankLacksData) {
   Asked rank(loader);
   EXPECT_TRUE(rank.agreement.may_step());
   const int asked = rank.asked;
-  rank.agreement.learn({.stop = 0, .without_data = 0});
+  rank.agreement.take_sums({.stop = 0, .without_data = 0});
   EXPECT_TRUE(rank.agreement.may_step());
   EXPECT_EQ(rank.asked, asked) << "no collective of its own";
-  rank.agreement.learn({.stop = 0, .without_data = 1});
+  rank.agreement.take_sums({.stop = 0, .without_data = 1});
   EXPECT_TRUE(rank.agreement.may_step());
   EXPECT_GT(rank.asked, asked);
-  rank.agreement.learn({.stop = 1, .without_data = 0});
+  rank.agreement.take_sums({.stop = 1, .without_data = 0});
   EXPECT_FALSE(rank.agreement.may_step());
 }
 
