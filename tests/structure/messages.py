@@ -15,7 +15,7 @@ import re
 import subprocess
 import sys
 
-PAGES = ("docs/use/errors.md", "docs/admin/errors.md")
+PAGES = ("docs/use/errors.md", "docs/use/errors_launch.md", "docs/admin/errors_plugin.md")
 SOURCES = ("backends/", "bridge/", "cmake/", "python/", "scripts/", "spank_plugin/", "trainer_template/")
 # Files whose messages share one entry: the text of that entry; None: no user sees them.
 FAMILIES = {
@@ -37,10 +37,11 @@ FAMILIES = {
 INTERNAL = ("no port to listen on", "cannot read the port of a socket", "is not in optimizer_kinds()",
             "is not a folder that belongs to this user alone")
 FUNCTIONS = """
-    EarlyExit TimeoutError TrainError ValidationError add_note archive_error bad_list cannot_open contradiction fail
-    file_error invalid_argument out_of_range print_message print_task_line runtime_error slurm_error wrong
+    EarlyExit TimeoutError TrainError ValidationError add_line add_note archive_error bad_list cannot_open contradiction
+    end_run fail file_error invalid_argument out_of_range print print_line print_message print_task_line runtime_error
+    slurm_error stop_round wrong
 """.split()
-MAKERS = rf"\b(?:Error|PickleError)\{{|\b(?:{'|'.join(FUNCTIONS)}|TORCH_CHECK\w*)\("
+MAKERS = rf"\b(?:EndRun|Error|PickleError|Rejected|StopWorkers)\{{|\b(?:{'|'.join(FUNCTIONS)}|TORCH_CHECK\w*)\("
 CPP = re.compile(r"""//[^\n]*|/\*.*?\*/|R"(\w*)\((?P<raw>.*?)\)\1"|"(?P<text>(?:[^"\\\n]|\\.)*)"|'(?:[^'\\\n]|\\.)+'""",
                  re.DOTALL)
 HOLE, EDGE = "\0", "\1"  # a value in a text; where a text begins or ends
