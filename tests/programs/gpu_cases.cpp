@@ -149,7 +149,7 @@ void overlap_copies(c10::DeviceType type) {
   multiply(products);
   computed.record(c10::impl::VirtualGuardImpl(type).getStream(device));
   const double queued = passed();
-  DeviceCopy::Copying copying = copy.begin(batch);
+  DeviceCopy::CopyingBatch copying = copy.begin(batch);
   print("begin_s", passed() - queued);
   bool copied = false, is_computed = false;
   while (!copied && !is_computed) {

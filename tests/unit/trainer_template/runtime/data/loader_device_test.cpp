@@ -77,7 +77,7 @@ TEST(DeviceLoader, BeginningACopyDoesNotWait) {
   const Numbers numbers;
   const std::vector<std::int64_t> indices = {3, 4};
   const DeviceCopy copy(fake_device::kDevice);
-  std::optional<DeviceCopy::Copying> copying;
+  std::optional<DeviceCopy::CopyingBatch> copying;
   {
     const PinnedBatches pinned(true);
     copying = copy.begin(numbers.collate(indices));

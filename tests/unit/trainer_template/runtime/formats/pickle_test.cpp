@@ -12,7 +12,9 @@ using Kind = PickledValue::Kind;
 // Protocol 2, its content, STOP.
 std::string pickle(const std::string& content) { return "\x80\x02"s + content + "."; }
 
-std::string text(const std::string& content) { return "X"s + static_cast<char>(content.size()) + "\0\0\0"s + content; }
+std::string text_opcode(const std::string& content) {
+  return "X"s + static_cast<char>(content.size()) + "\0\0\0"s + content;
+}
 
 std::string global(const std::string& module, const std::string& name) { return "c" + module + "\n" + name + "\n"; }
 
@@ -20,14 +22,14 @@ std::string count(int number) { return "K"s + static_cast<char>(number); }
 
 // torch._utils._rebuild_tensor_v2(storage, offset, shape, strides, False, OrderedDict()) of a storage of six floats.
 // `more`: the opcodes after it.
-std::string tensor(int offset, const std::string& shape, const std::string& strides,
-                   const std::string& type = "FloatStorage", const std::string& more = "") {
-  return global("torch._utils", "_rebuild_tensor_v2") + "((" + text("storage") + global("torch", type) + text("7") +
-         text("cuda:0") + count(6) + "tQ" + count(offset) + shape + strides + "\x89" +
+std::string tensor_opcodes(int offset, const std::string& shape, const std::string& strides,
+                           const std::string& type = "FloatStorage", const std::string& more = "") {
+  return global("torch._utils", "_rebuild_tensor_v2") + "((" + text_opcode("storage") + global("torch", type) +
+         text_opcode("7") + text_opcode("cuda:0") + count(6) + "tQ" + count(offset) + shape + strides + "\x89" +
          global("collections", "OrderedDict") + ")R" + more + "tR";
 }
 
-std::string tensor_with(const std::string& more) { return tensor(0, ")", ")", "FloatStorage", more); }
+std::string tensor_with(const std::string& more) { return tensor_opcodes(0, ")", ")", "FloatStorage", more); }
 
 TEST(ParsePickle, ReadsPlainValues) {
   // pickle.dumps({'a': 1, 'b': [True, None, 2.5, -3, 70000, 2**40], 'c': ('x', 'y'), 3: {}}, 2)
@@ -56,7 +58,8 @@ TEST(ParsePickle, ReadsPlainValues) {
 }
 
 TEST(ParsePickle, ReadsTensorsByReference) {
-  const auto value = parse_pickle(pickle(tensor(1, count(2) + count(2) + "\x86", count(3) + count(1) + "\x86")));
+  const auto value =
+      parse_pickle(pickle(tensor_opcodes(1, count(2) + count(2) + "\x86", count(3) + count(1) + "\x86")));
   ASSERT_TRUE(value) << value.error().message;
   ASSERT_TRUE((*value)->is(Kind::kTensor));
   const PickledTensor& found = (*value)->tensor;
@@ -74,9 +77,9 @@ TEST(ParsePickle, ReadsTensorsWithoutMetadata) {
 
 // A state_dict is an OrderedDict with an attribute.
 TEST(ParsePickle, IgnoresAttributesOfAStateDict) {
-  const auto value =
-      parse_pickle(pickle(global("collections", "OrderedDict") + ")R(" + text("w") + tensor(0, ")", ")") + "u}" +
-                          text("_metadata") + global("collections", "OrderedDict") + ")Rsb"));
+  const auto value = parse_pickle(pickle(global("collections", "OrderedDict") + ")R(" + text_opcode("w") +
+                                         tensor_opcodes(0, ")", ")") + "u}" + text_opcode("_metadata") +
+                                         global("collections", "OrderedDict") + ")Rsb"));
   ASSERT_TRUE(value) << value.error().message;
   EXPECT_EQ((*value)->items.size(), 2u);
   EXPECT_TRUE((*value)->find("w")->is(Kind::kTensor));
@@ -105,7 +108,7 @@ TEST(ParsePickle, RejectsMalformedAndExecutablePickles) {
       {"something after the end", pickle("N") + "N", "bytes follow the end of the pickle"},
       {"two values", pickle("NN"), "the pickle ends with 2 values and 0 open marks, expected one value"},
       {"a mark that stays open", pickle("(N"), "the pickle ends with 1 values and 1 open marks, expected one value"},
-      {"a call of the system", pickle(global("posix", "system") + text("true") + "\x85R"),
+      {"a call of the system", pickle(global("posix", "system") + text_opcode("true") + "\x85R"),
        "class or function posix.system is not allowed: only plain values and tensors are read"},
       {"a control character", pickle(global("a\x1b", "b")), "class or function a\\x1b.b"},
       {"a class", pickle(global("collections", "OrderedDict") + "N\x81"), "opcode 129"},
@@ -128,21 +131,24 @@ TEST(ParsePickle, RejectsMalformedAndExecutablePickles) {
       {"a key without a value", pickle("}(Nu"), "a dictionary has a key without a value"},
       {"a tuple as a key", pickle("})Ns"), "a key of a dictionary is neither text nor an integer"},
       {"values put into a number", pickle("K\x01Na"), "items are added to a value that is not a list or dictionary"},
-      {"another thing outside", pickle(text("x") + "Q"), "a persistent id does not name the storage of a tensor"},
-      {"a type that is not read", pickle(tensor(0, ")", ")", "ComplexFloatStorage")),
+      {"another thing outside", pickle(text_opcode("x") + "Q"),
+       "a persistent id does not name the storage of a tensor"},
+      {"a type that is not read", pickle(tensor_opcodes(0, ")", ")", "ComplexFloatStorage")),
        "class or function torch.ComplexFloatStorage"},
-      {"beyond the storage", pickle(tensor(0, square, rows)), "a tensor reaches beyond its storage"},
-      {"beyond the storage by its offset", pickle(tensor(6, ")", ")")), "a tensor reaches beyond its storage"},
-      {"shape and strides of two lengths", pickle(tensor(0, square, ")")), "a tensor reaches beyond its storage"},
-      {"an overflow",
-       pickle(
-           tensor(0, "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f\x85"s, "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f\x85"s)),
+      {"beyond the storage", pickle(tensor_opcodes(0, square, rows)), "a tensor reaches beyond its storage"},
+      {"beyond the storage by its offset", pickle(tensor_opcodes(6, ")", ")")), "a tensor reaches beyond its storage"},
+      {"shape and strides of two lengths", pickle(tensor_opcodes(0, square, ")")),
        "a tensor reaches beyond its storage"},
-      {"a negative shape", pickle(tensor(0, "J\xff\xff\xff\xff\x85"s, count(1) + "\x85")),
+      {"an overflow",
+       pickle(tensor_opcodes(0, "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f\x85"s,
+                             "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f\x85"s)),
+       "a tensor reaches beyond its storage"},
+      {"a negative shape", pickle(tensor_opcodes(0, "J\xff\xff\xff\xff\x85"s, count(1) + "\x85")),
        "the shape of a tensor is not a tuple of counts"},
-      {"negated", pickle(tensor_with("}" + text("neg") + "\x88s")),
+      {"negated", pickle(tensor_with("}" + text_opcode("neg") + "\x88s")),
        "a tensor has metadata 'neg', which is not supported: save tensor.resolve_neg()"},
-      {"conjugated and negated", pickle(tensor_with("}(" + text("conj") + "\x88" + text("neg") + "\x88u")),
+      {"conjugated and negated",
+       pickle(tensor_with("}(" + text_opcode("conj") + "\x88" + text_opcode("neg") + "\x88u")),
        "metadata 'conj', which is not supported"},
       {"metadata that are none", pickle(tensor_with("\x88")), "a tensor has metadata, which is not supported"},
       {"more than metadata", pickle(tensor_with("NN")),
