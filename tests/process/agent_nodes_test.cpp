@@ -157,7 +157,7 @@ TEST(AgentNodes, AFailureEndsAllWithTheExitCodeOfTheRootCauseAndOneSummary) {
   // Rank 3 is of the second or third agent; the other one, whose user may see its lines alone, names it too.
   for (const std::size_t agent : {1, 2}) {
     EXPECT_EQ(count_of(nodes[agent].error(), "rank 3 on "), 1) << nodes[agent].error();
-    EXPECT_EQ(count_of(nodes[agent].error(), "the run has failed: "), 1) << nodes[agent].error();
+    EXPECT_EQ(count_of(nodes[agent].error(), "the run failed: "), 1) << nodes[agent].error();
   }
 }
 
