@@ -255,7 +255,8 @@ TEST(AgentRun, KillsAfterTheGraceWhatIgnoresTheSignal) {
   ASSERT_TRUE(agent.appears("up.0") && agent.appears("up.1"));
   agent.signal(SIGTERM);
   EXPECT_EQ(agent.wait(), 143) << agent.error();
-  EXPECT_NE(agent.error().find("workers still running 0.2 s after the signal get SIGKILL"), std::string::npos) << agent.error();
+  EXPECT_NE(agent.error().find("workers still running 0.2 s after the signal get SIGKILL"), std::string::npos)
+      << agent.error();
 }
 
 TEST(AgentRun, KillsAtTheSecondInterrupt) {
