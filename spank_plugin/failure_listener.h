@@ -39,8 +39,8 @@ bool send_report(const FailureListenerAddress& listener, const Report& report);
 // most a second.
 class FailureListener {
  public:
-  // Listens on all addresses of this host, because the nodes reach it by one that only Slurm has; on a port of [low,
-  // high], or on any port where they are 0. Null on any error.
+  // Listens on all addresses of this host, because only Slurm's configuration shows by which one the nodes reach it; on
+  // a port of [low, high], or on any port where they are 0. Null on any error.
   static std::unique_ptr<FailureListener> open(int low = 0, int high = 0);
   ~FailureListener();
 

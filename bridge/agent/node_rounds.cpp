@@ -37,8 +37,6 @@ CoordinatorRules rules_of(const RunOptions& options, const RendezvousTimes& time
   return rules;
 }
 
-constexpr Seconds kFirstReportAfter{10};  // of waiting for the coordinator
-
 bool has_come(int descriptor) {
   pollfd entry{descriptor, POLLIN, 0};
   return poll(&entry, 1, 0) > 0;

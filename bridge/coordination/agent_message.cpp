@@ -6,33 +6,31 @@
 
 namespace nlohmann {
 
-using Json = nlohmann::json;
-
 // Nanoseconds since 1970.
 template <>
 struct adl_serializer<std::chrono::system_clock::time_point> {
   using SystemTime = std::chrono::system_clock::time_point;
-  static void to_json(Json& json, const SystemTime& time) {
-    json = std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+  static void to_json(json& target, const SystemTime& time) {
+    target = std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
   }
-  static void from_json(const Json& json, SystemTime& time) {
-    time = SystemTime(std::chrono::nanoseconds(json.get<std::int64_t>()));
+  static void from_json(const json& source, SystemTime& time) {
+    time = SystemTime(std::chrono::nanoseconds(source.get<std::int64_t>()));
   }
 };
 
 template <>
 struct adl_serializer<std::chrono::duration<double>> {
-  static void to_json(Json& json, const std::chrono::duration<double>& time) { json = time.count(); }
-  static void from_json(const Json& json, std::chrono::duration<double>& time) {
-    time = std::chrono::duration<double>(json.get<double>());
+  static void to_json(json& target, const std::chrono::duration<double>& time) { target = time.count(); }
+  static void from_json(const json& source, std::chrono::duration<double>& time) {
+    time = std::chrono::duration<double>(source.get<double>());
   }
 };
 
 template <class T>
 struct adl_serializer<std::optional<T>> {
-  static void to_json(Json& json, const std::optional<T>& value) { json = value ? Json(*value) : Json(); }
-  static void from_json(const Json& json, std::optional<T>& value) {
-    value = json.is_null() ? std::nullopt : std::optional(json.get<T>());
+  static void to_json(json& target, const std::optional<T>& value) { target = value ? json(*value) : json(); }
+  static void from_json(const json& source, std::optional<T>& value) {
+    value = source.is_null() ? std::nullopt : std::optional(source.get<T>());
   }
 };
 

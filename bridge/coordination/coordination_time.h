@@ -7,6 +7,9 @@ namespace torchbridge {
 
 using CoordinationTime = std::chrono::steady_clock::time_point;
 
+// The first line about a wait for other agents comes after this time.
+inline constexpr std::chrono::duration<double> kFirstReportAfter{10};
+
 inline CoordinationTime after(CoordinationTime now, std::chrono::duration<double> time) {
   return now + std::chrono::duration_cast<CoordinationTime::duration>(time);
 }

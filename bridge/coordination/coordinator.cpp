@@ -17,8 +17,6 @@ namespace {
 using Seconds = std::chrono::duration<double>;
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr Seconds kFirstReportAfter{10};  // of waiting for nodes
-
 std::string name_of(const Join& join) { return join.host + " (pid " + std::to_string(join.pid) + ")"; }
 
 std::string count_of_nodes(int count) { return std::to_string(count) + (count == 1 ? " node" : " nodes"); }
@@ -133,8 +131,7 @@ void Coordinator::send_away(MemberId id, const Ended& ended) {
 void Coordinator::end_workers_of(MemberId id, const Ended& ended) {
   JoinedAgent& member = members_.at(id);
   set_runs(member, false);
-  can_restart_ = can_restart_ && ended.can_restart;
-  if (!ended.can_restart) unended_on_ += (unended_on_.empty() ? "" : ", ") + member.join.host;
+  if (!ended.can_restart) unended_on_.insert(member.join.host);
   if (!ended.start_error.empty() && !start_failure_) {
     start_failure_ = ended;
     start_failure_host_ = member.join.host;
@@ -293,7 +290,6 @@ void Coordinator::begin_round() {
   phase_ = Phase::kRunning;
   cause_ = Cause::kNone;
   attempt_ = AttemptReport{restarts_, std::chrono::system_clock::now(), {}, {}, {}};
-  can_restart_ = true;
   unended_on_.clear();
   start_failure_.reset();
   ++round_;
@@ -328,12 +324,14 @@ void Coordinator::conclude(Time now) {
     return end_run(start_failure_->start_exit_code, start_failure_host_ + ": " + start_failure_->start_error);
   }
   if (cause_ == Cause::kNone && attempt_.failures.empty()) return end_run(0, "");
-  const AttemptEnd attempt_end = end_of(attempt_, can_restart_);
+  const AttemptEnd attempt_end = end_of(attempt_, unended_on_.empty());
   // Without a failure of its own it ended because of who came or went.
   const bool is_interrupted = cause_ == Cause::kMembership || attempt_end.failures.empty();
-  if (is_interrupted && cause_ != Cause::kUser && can_restart_) return wait_for_agents(now);
+  if (is_interrupted && cause_ != Cause::kUser && unended_on_.empty()) return wait_for_agents(now);
   if (attempt_end.failures.empty() && cause_ != Cause::kUser) {
-    return end_run(EXIT_FAILURE, "the run ends: processes on " + unended_on_ + " did not end after SIGKILL");
+    const std::string more = unended_on_.size() > 1 ? " and " + std::to_string(unended_on_.size() - 1) + " more" : "";
+    return end_run(EXIT_FAILURE,
+                   "the run ends: processes on " + *unended_on_.begin() + more + " did not end after SIGKILL");
   }
   ends_.push_back(attempt_end);
   const Decision decision = decide(ends_, restarts_, {rules_.shape.max_restarts, rules_.restart_backoff, stop_signal_});

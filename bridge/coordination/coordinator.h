@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -135,8 +136,7 @@ class Coordinator {
   int round_ = -1;
   Cause cause_ = Cause::kNone;
   AttemptReport attempt_;
-  bool can_restart_ = true;
-  std::string unended_on_;  // hosts of processes that did not end after SIGKILL
+  std::set<std::string> unended_on_;  // hosts of processes that did not end after SIGKILL
   std::optional<Ended> start_failure_;
   std::string start_failure_host_;
   Time round_began_;

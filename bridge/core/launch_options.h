@@ -20,7 +20,7 @@ struct AddressRule {
 
   // Only rank 0's node has the address.
   bool depends_on_interfaces() const { return kind == Kind::kInterface || kind == Kind::kSubnet; }
-  // The launcher's name of rank 0's node leads to it, or to the node that has its address.
+  // The launcher's name of rank 0's node leads to the address, or to the node that has it.
   bool is_by_node_name() const { return kind == Kind::kAuto || depends_on_interfaces(); }
 
   bool operator==(const AddressRule&) const = default;

@@ -12,7 +12,7 @@ A module is a header and the source of the same name. Checked, each with a line 
 - no two sources have one file name;
 - a name of a type has one meaning: two files do not define it, except as PER_CLASS says;
 - a folder holds at most MOST_FILES files, except those for which docs/develop/architecture.md gives the reason;
-- a folder includes only headers of libraries that its row names, and its row names only libraries that it includes;
+- of the LIBRARIES a folder includes headers of those that its row names, and its row names no other;
 - the arrows of the picture in docs/develop/architecture.md are those of the table.
 """
 
@@ -132,7 +132,9 @@ def arrows_of(page):
         else:
             for name, label in re.findall(r'(\w+)(?:\["([^"]+)"\])?', line):
                 boxes.setdefault(name, [above + path for path in (label or name).split(", ")])
-            one, others = re.sub(r'\["[^"]+"\]', "", line).strip().split(" --> ")
+            if " --> " not in line:
+                continue
+            one, others = re.sub(r'\["[^"]+"\]', "", line).strip().split(" --> ", 1)
             arrows |= {(path, used) for path in boxes[one] for other in others.split(" & ") for used in boxes[other]}
     return arrows
 
@@ -161,8 +163,8 @@ def misused_libraries(root, paths, rows):
 
 def crowded_folders(root, page):
     """Folders with too many files, unless PAGE says "`FOLDER` and `FOLDER` have more than 30 files, because"."""
-    reason = re.search(rf"((?:`[\w/]+`(?:\s|,|and)+)+)ha(?:s|ve) more than {MOST_FILES} files, because", page)
-    excepted = re.findall(r"`([\w/]+)`", reason[1]) if reason else []
+    reasons = re.findall(rf"((?:`[\w/]+`(?:\s|,|and)+)+)ha(?:s|ve) more than {MOST_FILES} files, because", page)
+    excepted = re.findall(r"`([\w/]+)`", " ".join(reasons))
     for top in FOLDERS:
         for folder in [root / top, *(root / top).rglob("*/")]:
             files = [path for path in folder.glob("[!.]*") if path.is_file() and path.name != "CMakeLists.txt"]
@@ -191,7 +193,8 @@ def types_in(text):
 
     Aliases with the same words are one type in all files, and `using Kind = Launcher::Kind` only shortens a name.
     """
-    for match in re.finditer(r"^( *)(?:class|struct|union|enum|enum class) (?:alignas\([^)]*\) |\[\[\w+\]\] )?"
+    for match in re.finditer(r"^( *)(?:template ?<[^{;]*> )?(?:class|struct|union|enum|enum class) "
+                             r"(?:alignas\([^)]*\) |\[\[\w+\]\] )?"
                              r"((?:\w+::)*)(\w+)(?: final)?\s*(?::[^:;{][^;{]*)?\{", text, re.MULTILINE):
         is_nested = match[1] or match[2]
         yield match[3], "of its class" if is_nested and match[3] in PER_CLASS else None
