@@ -9,7 +9,8 @@ Checked, each with file and line for what is wrong:
   docs, scripts and tests; not in diffs, which tests/structure/examples.py applies;
 - a command starts a program or script that exists, by a subcommand that exists or stands near the word "planned";
 - an option of such a command, or alone in backticks, is in the program's --help, or a script reads it;
-- lines have at most 120 columns; tables, code and lines that are one link have 140.
+- lines of pages, scripts and CMake's files have at most 120 columns; tables, code of pages and lines that are one
+  link have 140.
 The change log names what was: only its links and lines are checked. Options are checked where all programs are built.
 """
 
@@ -21,7 +22,7 @@ import re
 import subprocess
 import sys
 
-PROSE_COLUMNS, COLUMNS, SCRIPT_COLUMNS = 120, 140, 120
+COLUMNS, WIDE_COLUMNS = 120, 140
 PROGRAMS = ("torchbridge", "torchbridge-ckpt", "trainer")
 STARTERS = {"eval", "mpiexec", "mpirun", "python", "python3", "salloc", "sbatch", "srun", "time", "timeout", "torchrun"}
 # Options of other programs that stand alone in backticks, and paths of other projects.
@@ -93,13 +94,11 @@ class Page:
         self.spans = [(span.start(2), span[2].replace("\n", " ")) for span in self.SPAN.finditer(self.prose)]
         self.declared = set(re.findall(r'"(--[\w-]+)"', text))  # by the code of a program that the page makes
 
-    def too_long(self):
-        """(line, what) of each line with too many columns."""
+    def wide_lines(self):
+        """The numbers of the lines that cannot be wrapped: of a table, of code, or of one link."""
         for number, (line, prose) in enumerate(zip(self.text.split("\n"), self.prose.split("\n")), 1):
-            is_wide = line.startswith("|") or not prose.strip() or re.match(r"\s*([-*] +)?\[[^]]*\](: +)?\S*$", line)
-            most = COLUMNS if is_wide else PROSE_COLUMNS
-            if len(line) > most:
-                yield number, f"{len(line)} columns, more than {most}"
+            if line.startswith("|") or not prose.strip() or re.match(r"\s*([-*] +)?\[[^]]*\](: +)?\S*$", line):
+                yield number
 
     def anchors(self):
         found = re.findall(r'\b(?:id|name)="([^"]+)"', self.plain)
@@ -218,11 +217,12 @@ def main():
         elif not page:
             found += tree.wrong_paths(text, ("docs", "scripts", "tests"))
         wrong |= {(path, text.count("\n", 0, offset) + 1, what) for offset, what in found}
-        if page:
-            wrong |= {(path, line, what) for line, what in page.too_long()}
-        elif tree.is_script(path) or path.endswith(("CMakeLists.txt", ".cmake")):
-            long = ((line, len(one)) for line, one in enumerate(text.splitlines(), 1) if len(one) > SCRIPT_COLUMNS)
-            wrong |= {(path, line, f"{length} columns, more than {SCRIPT_COLUMNS}") for line, length in long}
+        if page or tree.is_script(path) or path.endswith(("CMakeLists.txt", ".cmake")):
+            wide = set(page.wide_lines()) if page else ()
+            for line, one in enumerate(text.split("\n"), 1):
+                most = WIDE_COLUMNS if line in wide else COLUMNS
+                if len(one) > most:
+                    wrong.add((path, line, f"{len(one)} columns, more than {most}"))
     for path, line, what in sorted(wrong):
         print(f"{path}:{line}: {what}")
     if not wrong:

@@ -37,32 +37,34 @@ MOST_FILES = 30
 
 
 def sources(root):
+    """{path: text}, in the order of the paths."""
     found = (str(path.relative_to(root)) for folder in FOLDERS for path in (root / folder).rglob("*.*"))
-    return sorted(path for path in found if re.search(r"\.(h|cpp|c)$", path) and FOREIGN not in path)
+    return {path: (root / path).read_text() for path in sorted(found)
+            if re.search(r"\.(h|cpp|c)$", path) and FOREIGN not in path}
 
 
 def module(path):
     return re.sub(r"\.(h|cpp|c)$", "", path)
 
 
-def includes_of(root, paths, wrong):
+def includes_of(texts, wrong):
     """{path: [included path]}, of the tree alone."""
-    known, found = set(paths), {}
-    for path in paths:
+    found = {}
+    for path, text in texts.items():
         found[path] = []
-        for number, line in enumerate((root / path).read_text().splitlines(), 1):
+        for number, line in enumerate(text.splitlines(), 1):
             match = re.match(r'\s*#include "([^"]+)"', line)
             public = re.match(r"\s*#include <(torchbridge/[^>]+)>", line)
             beside = str(pathlib.PurePath(path).parent / match[1]) if match else ""
-            if public and f"include/{public[1]}" in known:
+            if public and f"include/{public[1]}" in texts:
                 found[path].append(f"include/{public[1]}")
             elif public:
                 wrong.append(f"{path}:{number}: there is no include/{public[1]}")
-            elif match and match[1] in known:
+            elif match and match[1] in texts:
                 found[path].append(match[1])
-            elif match and path.startswith(COPIED) and beside in known:
+            elif match and path.startswith(COPIED) and beside in texts:
                 found[path].append(beside)
-            elif match and path.startswith("tests/") and f"tests/support/{match[1]}" in known:
+            elif match and path.startswith("tests/") and f"tests/support/{match[1]}" in texts:
                 found[path].append(f"tests/support/{match[1]}")
             elif match and not path.startswith("tests/"):
                 wrong.append(f'{path}:{number}: "{match[1]}" is no path from the root')
@@ -146,11 +148,11 @@ def different_arrows(page, rows):
         yield f"{PAGE}: {one} uses {other} in the {has}, not in the {lacks}"
 
 
-def misused_libraries(root, paths, rows):
+def misused_libraries(texts, rows):
     """Differences between the headers of libraries and the table. What uses a folder with libtorch has it too."""
     used = collections.defaultdict(set)
-    for path in paths:
-        for header in re.findall(r"^ *#include <([^>]+)>", (root / path).read_text(), re.MULTILINE):
+    for path, text in texts.items():
+        for header in re.findall(r"^ *#include <([^>]+)>", text, re.MULTILINE):
             used[layer_of(path, rows)] |= {name for name, headers in LIBRARIES.items()
                                            if headers and re.match(headers, header)}
     for folder, row in rows.items():
@@ -203,13 +205,15 @@ def types_in(text):
             yield match[1], " ".join(match[2].split())
 
 
-def repeated_names(root, paths):
+def repeated_names(texts):
     """Names of types with two meanings, and names of files, below the folders of the product."""
     names, types = collections.defaultdict(list), collections.defaultdict(dict)
-    for path in (path for path in paths if not path.startswith("tests/")):
+    for path, text in texts.items():
+        if path.startswith("tests/"):
+            continue
         if not path.startswith("include/"):
             names[pathlib.PurePath(path).name].append(path)
-        for name, meaning in types_in((root / path).read_text()):
+        for name, meaning in types_in(text):
             types[name].setdefault(meaning or path, path)
     for name, where in names.items():
         if len(where) > 1 and name not in MANY:
@@ -222,10 +226,10 @@ def repeated_names(root, paths):
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent.parent)
     sys.setrecursionlimit(10000)
-    paths, wrong = sources(root), []
+    texts, wrong = sources(root), []
     page = (root / PAGE).read_text()
-    includes, rows = includes_of(root, paths, wrong), rows_of(page, wrong)
-    wrong += misplaced_tests(paths)
+    includes, rows = includes_of(texts, wrong), rows_of(page, wrong)
+    wrong += misplaced_tests(texts)
 
     edges = collections.defaultdict(set)
     for path, others in includes.items():
@@ -241,12 +245,12 @@ def main():
                 wrong.append(f"{path}: includes {other}, which is a test's")
     wrong += [f"a circle of includes: {', '.join(part)}" for part in circles(edges)]
 
-    wrong += repeated_names(root, paths)
-    wrong += misused_libraries(root, paths, rows)
+    wrong += repeated_names(texts)
+    wrong += misused_libraries(texts, rows)
     wrong += different_arrows(page, rows)
     wrong += crowded_folders(root, page)
 
-    print("\n".join(wrong) if wrong else f"{len(paths)} sources in {len(rows)} folders: layered, without a circle")
+    print("\n".join(wrong) if wrong else f"{len(texts)} sources in {len(rows)} folders: layered, without a circle")
     sys.exit(1 if wrong else 0)
 
 
