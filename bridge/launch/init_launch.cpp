@@ -6,7 +6,7 @@
 #include "bridge/launch/launch.h"
 #include "bridge/launch/launch_from.h"
 #include "bridge/launch/launcher_of_process.h"
-#include "bridge/launch/rendezvous.h"
+#include "bridge/launch/publish_store.h"
 
 namespace torchbridge {
 namespace {

@@ -153,7 +153,7 @@ Result<Launch> launch_from_launcher(LaunchFacts facts, const EnvMap& environment
 Result<Launch> launch_through_exchange(Exchange& exchange, LaunchFacts facts, const StepOptions& step,
                                        const EnvMap& environment, const LaunchSettings& settings) {
   auto store =
-      rendezvous(facts, exchange, step.exported_endpoint(), step.options, settings.store_socket, settings.timeout);
+      publish_store(facts, exchange, step.exported_endpoint(), step.options, settings.store_socket, settings.timeout);
   if (!store) return store.error();
   auto plan = plan_step(std::move(facts), step, std::move(store->endpoint), settings.timeout);
   return launch_of(std::move(plan), std::move(store->socket), environment, settings);

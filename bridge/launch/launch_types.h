@@ -10,7 +10,7 @@
 #include "bridge/core/launch_facts.h"
 #include "bridge/core/launch_options.h"
 #include "bridge/core/torch_env.h"
-#include "bridge/launch/rendezvous.h"
+#include "bridge/launch/publish_store.h"
 #include "bridge/net/socket.h"
 #include "bridge/step/step_plan.h"
 

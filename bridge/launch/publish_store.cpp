@@ -1,4 +1,4 @@
-#include "bridge/launch/rendezvous.h"
+#include "bridge/launch/publish_store.h"
 
 #include <unistd.h>
 
@@ -122,8 +122,7 @@ class PmixWithNodeBarrier : public Exchange {
 
 // The same on all nodes, and not predictable without the secret. A range of ports that the user gave holds here too, as
 // a firewall may allow only that range.
-Result<std::vector<int>> rendezvous_ports(const LaunchFacts& facts, const SipKey& secret,
-                                          const LaunchOptions& options) {
+Result<std::vector<int>> listener_ports(const LaunchFacts& facts, const SipKey& secret, const LaunchOptions& options) {
   constexpr int kPorts = 3;  // a listener takes the first that is free
   LaunchOptions rules;
   rules.addr = {AddressRule::Kind::kHost, kLoopback};
@@ -143,7 +142,7 @@ Result<std::vector<int>> rendezvous_ports(const LaunchFacts& facts, const SipKey
 // if it holds ranks, because all nodes know it, while mpirun's host itself does not know the other nodes.
 Result<std::unique_ptr<Exchange>> connect_by_daemons(const LaunchFacts& facts, MpirunDaemons daemons,
                                                      const EnvMap& environment, const LaunchOptions& options) {
-  auto ports = rendezvous_ports(facts, daemons.secret, options);
+  auto ports = listener_ports(facts, daemons.secret, options);
   if (!ports) return ports.error();
   if (daemons.nodes.empty()) {
     if (auto nodes = parse_hostlist(environment.get("SLURM_JOB_NODELIST").value_or("")))
@@ -221,8 +220,8 @@ Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap
                "LOCAL_WORLD_SIZE, GROUP_RANK, GROUP_WORLD_SIZE, MASTER_ADDR and MASTER_PORT for every rank"};
 }
 
-Result<StoreAddress> rendezvous(LaunchFacts& facts, Exchange& exchange, const std::optional<Endpoint>& given,
-                                const LaunchOptions& options, StoreSocket kind, std::chrono::milliseconds timeout) {
+Result<StoreAddress> publish_store(LaunchFacts& facts, Exchange& exchange, const std::optional<Endpoint>& given,
+                                   const LaunchOptions& options, StoreSocket kind, std::chrono::milliseconds timeout) {
   RankRecord own{host_name(), {}, {}};
   Result<StoreAddress> store = StoreAddress();
   if (facts.rank == 0) {

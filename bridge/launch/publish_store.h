@@ -42,8 +42,8 @@ Result<std::unique_ptr<Exchange>> connect(const LaunchFacts& facts, const EnvMap
 // where the launcher has none). Returns `given`, or where it is empty the address that rank 0 bound. Where rank 0
 // cannot bind one, its error contains the reason, and the others get an error too. Waits for the others at most
 // `timeout`.
-Result<StoreAddress> rendezvous(LaunchFacts& facts, Exchange& exchange, const std::optional<Endpoint>& given,
-                                const LaunchOptions& options, StoreSocket kind, std::chrono::milliseconds timeout);
+Result<StoreAddress> publish_store(LaunchFacts& facts, Exchange& exchange, const std::optional<Endpoint>& given,
+                                   const LaunchOptions& options, StoreSocket kind, std::chrono::milliseconds timeout);
 
 // Sets local_rank, local_size and node_rank from facts.node_of_rank: the ranks of a node are numbered in ascending
 // order, whatever the launcher's own local ranks are. An error where the launcher gives another number of ranks on this
