@@ -29,11 +29,11 @@ class FaultyJob {
     dying_ = std::make_unique<Ranks>(faulty, kRanks, port, words, Variables{{"TORCHBRIDGE_FAIL", fault}});
     killed_.assign(faulty.size(), 128 + SIGKILL);
   }
-  void expect_end(int least_lines = 0) {
+  void expect_end(int least_lines = 0, std::chrono::seconds time = kSoon) {
     if (!stops_) {
       EXPECT_EQ(dying_->wait(kSoon), killed_) << dying_->errors();
     }
-    const std::vector<int> codes = others_->wait(kSoon);
+    const std::vector<int> codes = others_->wait(time);
     EXPECT_EQ(codes, std::vector<int>(codes.size(), 1)) << others_->errors();
     EXPECT_LE(lines_in(others_->errors()), static_cast<int>(codes.size())) << others_->errors();
     EXPECT_GE(lines_in(others_->errors()), least_lines);
@@ -158,10 +158,12 @@ TEST_F(Faults, AStopOfEitherRankDuringTheStartEndsTheOtherInTime) {
                            {{0}, "verdict:1:stop"},  {{1}, "verdict:1:stop"}, {{0}, "heartbeat:1:stop"},
                            {{1}, "heartbeat:1:stop"}};
   std::vector<FaultyJob> jobs;
-  for (const Fault& fault : kFaults) jobs.emplace_back(fault.ranks, fault.text, command({"--timeout", "2"}));
+  for (const Fault& fault : kFaults) jobs.emplace_back(fault.ranks, fault.text, command({"--timeout", "5"}));
+  // Three waits of that timeout, five seconds for an answer of the store, and the start of all jobs.
+  constexpr std::chrono::seconds kTime{3 * 5 + 5 + 20};
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     SCOPED_TRACE(kFaults[i].text + std::string(" of rank ") + std::to_string(*kFaults[i].ranks.begin()));
-    jobs[i].expect_end(/*least_lines=*/1);
+    jobs[i].expect_end(/*least_lines=*/1, kTime);
   }
   EXPECT_FALSE(fs::exists(metrics_));
 }
