@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -60,11 +61,12 @@ class Heartbeat::Thread {
     Clock::time_point last_received = Clock::now();
   };
 
-  Thread(Socket listener, Endpoint endpoint, std::vector<Peer> peers, HeartbeatOptions options)
+  Thread(Socket listener, Endpoint endpoint, std::vector<Peer> peers, std::set<int> absent, HeartbeatOptions options)
       : options_(std::move(options)),
         listener_(std::move(listener)),
         endpoint_(std::move(endpoint)),
         peers_(std::move(peers)),
+        absent_(std::move(absent)),
         stop_(eventfd(0, EFD_CLOEXEC)),
         thread_([this] { run(); }) {}
 
@@ -117,6 +119,7 @@ class Heartbeat::Thread {
       if (waiting[0].revents != 0) return send_last_line();
       const bool was_stopped = Clock::now() - last_turn > options_.timeout / 2;
       last_turn = Clock::now();
+      if (was_stopped) absent_since_ = last_turn;
       for (std::size_t i = 0; i < peers_.size(); ++i) {
         if (was_stopped) peers_[i].last_received = last_turn;
         if (waiting[i + 2].revents != 0) receive(peers_[i]);
@@ -210,6 +213,7 @@ class Heartbeat::Thread {
       return;
     }
     peer.rank = static_cast<int>(*rank);
+    absent_.erase(peer.rank);
     const std::scoped_lock lock(mutex_);
     if (!lost_.empty())
       send_text(peer.socket, loss_line(lost_, hung_up_));  // the others got it before this one connected
@@ -229,6 +233,10 @@ class Heartbeat::Thread {
       } else {
         peer.socket = Socket();  // connected, but never sent its token
       }
+    }
+    if (absent_since_ <= deadline) {
+      timed_out.insert(timed_out.end(), absent_.begin(), absent_.end());
+      absent_.clear();
     }
     send_loss(timed_out, false);
   }
@@ -281,6 +289,8 @@ class Heartbeat::Thread {
   Socket listener_;
   Endpoint endpoint_;
   std::vector<Peer> peers_;
+  std::set<int> absent_;  // ranks that have not joined
+  Clock::time_point absent_since_ = Clock::now();
   Socket stop_;
   mutable std::mutex mutex_;
   std::vector<int> lost_;
@@ -292,14 +302,17 @@ class Heartbeat::Thread {
   std::thread thread_;            // the last member: it uses all others
 };
 
-Result<std::unique_ptr<Heartbeat>> Heartbeat::serve(const std::string& address, HeartbeatOptions options) {
+Result<std::unique_ptr<Heartbeat>> Heartbeat::serve(const std::string& address, int world_size,
+                                                    HeartbeatOptions options) {
   auto listener = listen_on({address, 0});
   if (!listener) return listener.error();
   const auto port = bound_port(*listener);
   if (!port) return port.error();
   fcntl(listener->descriptor(), F_SETFL, O_NONBLOCK);
+  std::set<int> absent;
+  for (int rank = 1; rank < world_size; ++rank) absent.insert(rank);
   auto thread = std::make_unique<Thread>(std::move(*listener), Endpoint{address, *port}, std::vector<Thread::Peer>(),
-                                         std::move(options));
+                                         std::move(absent), std::move(options));
   return std::unique_ptr<Heartbeat>(new Heartbeat(std::move(thread)));
 }
 
@@ -311,7 +324,7 @@ Result<std::unique_ptr<Heartbeat>> Heartbeat::join(const Endpoint& server, int r
   peers.push_back({.socket = std::move(*socket), .rank = 0});
   if (!send_text(peers[0].socket, options.token + " " + std::to_string(rank) + "\n"))
     return Error{"rank 0 closed the connection"};
-  auto thread = std::make_unique<Thread>(Socket(), server, std::move(peers), std::move(options));
+  auto thread = std::make_unique<Thread>(Socket(), server, std::move(peers), std::set<int>(), std::move(options));
   return std::unique_ptr<Heartbeat>(new Heartbeat(std::move(thread)));
 }
 

@@ -29,8 +29,9 @@ struct HeartbeatOptions {
 // by themselves, those of other backends none.
 class Heartbeat {
  public:
-  // On rank 0, at a free port of a numeric address of this host.
-  static Result<std::unique_ptr<Heartbeat>> serve(const std::string& address, HeartbeatOptions options);
+  // On rank 0, at a free port of a numeric address of this host. A rank of 1 to world_size - 1 that does not join
+  // within options.timeout is lost.
+  static Result<std::unique_ptr<Heartbeat>> serve(const std::string& address, int world_size, HeartbeatOptions options);
   static Result<std::unique_ptr<Heartbeat>> join(const Endpoint& server, int rank, HeartbeatOptions options);
   // Ends the thread at once and sends nothing.
   ~Heartbeat();

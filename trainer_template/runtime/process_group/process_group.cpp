@@ -229,7 +229,7 @@ void ProcessGroup::start_heartbeat(const std::string& own_address, std::chrono::
   auto started = [&]() -> Result<std::unique_ptr<Heartbeat>> {
     if (is_first()) {
       heart.token = random_token();
-      auto served = Heartbeat::serve(own_address, heart);
+      auto served = Heartbeat::serve(own_address, world_size(), heart);
       if (served)
         put(store, kServer,
             heart.token + " " + (*served)->endpoint().host + " " + std::to_string((*served)->endpoint().port));

@@ -37,8 +37,9 @@ struct Listener {
   }
 };
 
-std::unique_ptr<Heartbeat> serve(Listener& listener) {
-  auto heart = Heartbeat::serve("127.0.0.1", listener.options());
+// With the default no rank needs to join.
+std::unique_ptr<Heartbeat> serve(Listener& listener, int world_size = 1) {
+  auto heart = Heartbeat::serve("127.0.0.1", world_size, listener.options());
   EXPECT_TRUE(heart) << heart.error().message;
   return std::move(*heart);
 }
@@ -74,6 +75,12 @@ TEST(HeartbeatTest, AllRanksLearnWhichRankTimedOut) {
   const Socket two = stopped_rank(zero.heart->endpoint(), 2);
   EXPECT_EQ(zero.lost(), std::vector<int>{2});
   EXPECT_EQ(one.lost(), std::vector<int>{2});
+}
+
+TEST(HeartbeatTest, RanksThatDoNotJoinAreLost) {
+  Listener zero;
+  zero.heart = serve(zero, 3);
+  EXPECT_EQ(zero.lost(), (std::vector<int>{1, 2}));
 }
 
 TEST(HeartbeatTest, AServerThatTimesOutIsRankZero) {
