@@ -517,7 +517,7 @@ const RejectedCase kRejected[] = {
 class AgentNodesRejected : public testing::TestWithParam<RejectedCase> {};
 
 TEST_P(AgentNodesRejected, WithALineAndTheRunGoesOn) {
-  Nodes nodes({"--nnodes", "2", "--rdzv-conf", "keep_alive_interval=1,keep_alive_max_attempt=1"}, kShowAndWait);
+  Nodes nodes({"--nnodes", "2", "--rdzv-conf", "keep_alive_interval=1,keep_alive_max_attempt=3"}, kShowAndWait);
   nodes.add_all(2);
   ASSERT_TRUE(nodes.eventually_runs({"0 0/2", "0 1/2"}, "2"));
   Process& late = nodes.add(GetParam().more);

@@ -179,8 +179,9 @@ TEST_F(Failure, ARankOfAnotherRunIsRejectedAtOnce) {
     return static_cast<bool>(torchbridge::connect_to({"127.0.0.1", port}, std::chrono::seconds(1)));
   }));
   Ranks other({1}, 2, port, endless(), {{"TORCHELASTIC_RUN_ID", "two"}});
-  // One second from its connection to the store, and the time that a busy machine takes to start a process.
-  EXPECT_EQ(other.wait(std::chrono::seconds(5)), std::vector<int>{1});
+  // One second from its connection to the store, and the time that a busy machine takes to start a process; not the
+  // minute of --join-timeout.
+  EXPECT_EQ(other.wait(std::chrono::seconds(20)), std::vector<int>{1});
   EXPECT_TRUE(contains(other.errors(), "belongs to run 'one/0', but this is run 'two/0'"));
   served.kill_rank(0, SIGKILL);
   served.wait();

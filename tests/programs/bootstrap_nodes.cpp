@@ -34,7 +34,7 @@ using namespace torchbridge;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::minutes kTimeout{5};
-constexpr std::size_t kStack = 128 * 1024;
+constexpr std::size_t kStack = 1024 * 1024;
 constexpr int kNodesOfAProcess = 3000;  // each with four descriptors; the hard limit is often 20,000 or less
 
 [[noreturn]] void give_up(const std::string& what) {

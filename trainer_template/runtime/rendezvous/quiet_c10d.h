@@ -3,7 +3,7 @@
 
 namespace torchbridge::train {
 
-// While it lives c10d logs nothing below `level`, in the whole process.
+// While it lives c10d logs nothing below `level`, in the whole process. Several threads may have one at the same time.
 class QuietC10d {
  public:
   enum Level { kError = 2, kFatal = 3 };  // of TORCH_CPP_LOG_LEVEL
@@ -12,9 +12,6 @@ class QuietC10d {
   ~QuietC10d();
   QuietC10d(const QuietC10d&) = delete;
   QuietC10d& operator=(const QuietC10d&) = delete;
-
- private:
-  const int before_;
 };
 
 }  // namespace torchbridge::train
