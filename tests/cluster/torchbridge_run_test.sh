@@ -98,6 +98,8 @@ address=$(on_node n1 getent ahostsv4 n0 | sed -n '1s/ .*//p')
 on_node n0 cat /etc/hosts | sed "s/^$address /127.0.1.1 /" >"$work/hosts"
 jobs=()
 by_hand n0 unshare --mount sh -c 'mount --bind "$0" /etc/hosts; exec "$@"' "$work/hosts" & jobs+=($!)
+n0_has_joined() { on_node n1 "$torchbridge" status n0:29436 2>/dev/null | grep -q '^n0 .* waiting '; }
+wait_for 30 n0_has_joined  # the first to join has rank 0
 by_hand n1 & jobs+=($!)
 by_hand n2 & jobs+=($!)
 wait_for 30 test -s "$work/ranks/2.of.3"
