@@ -16,7 +16,8 @@ class Ranks {
   // Only some of the ranks of a job; MASTER_PORT as given.
   Ranks(const std::vector<int>& ranks, int world_size, int port, const Words& command, const Variables& more = {});
 
-  // Waits for all ranks that were not killed. Returns an exit code for each rank, -1 for one that hung.
+  // Waits for all ranks that were not killed; with a sanitizer four times as long. Returns an exit code for each rank,
+  // -1 for one that hung.
   std::vector<int> wait(std::chrono::milliseconds time = std::chrono::seconds(60));
   void kill_rank(std::size_t index, int signal);
   bool ended(std::size_t index) { return processes_[index].ended(); }
