@@ -99,7 +99,7 @@ bool parse_verbose(std::string_view value, LaunchOptions& options) { return pars
 bool parse_explain(std::string_view value, LaunchOptions& options) { return parse_yes_no(value, options.explain); }
 bool parse_check(std::string_view value, LaunchOptions& options) {
   constexpr int kMaxSeconds = 86400;
-  const auto seconds = value == "yes" ? 1 : value == "no" ? 0 : parse_integer(value, 1, kMaxSeconds);
+  const auto seconds = value == "yes" ? kDefaultCheckS : value == "no" ? 0 : parse_integer(value, 1, kMaxSeconds);
   if (seconds) options.check = static_cast<int>(*seconds);
   return seconds.has_value();
 }
@@ -128,7 +128,7 @@ constexpr Key kKeys[] = {
     {"verbose", "no|yes", "print the layout, address and port that are used", parse_verbose, true},
     {"explain", "no|yes", "print the table of ranks, nodes, devices and addresses with reasons, and stop",
      parse_explain, true},
-    {"check", "no|SECONDS|yes", "how long the nodes wait until all reach the master address; yes is 1 second",
+    {"check", "no|SECONDS|yes", "how long the nodes wait until all reach the master address; yes is 10 seconds",
      parse_check, true},
 };
 

@@ -12,6 +12,7 @@ namespace torchbridge {
 // The variable that takes the same list as --torch-env. Not TORCH_ENV, which many people use for the folder of a
 // virtual environment.
 inline constexpr char kOptionsVariable[] = "TORCHBRIDGE_OPTIONS";
+inline constexpr int kDefaultCheckS = 10;  // check=yes, and explain without check=
 
 // The source of MASTER_ADDR; `text` is the host, the suffix, the name of the interface, or the subnet in CIDR notation.
 struct AddressRule {
@@ -66,8 +67,8 @@ struct LaunchOptions {
   bool override_user = false;
   bool verbose = false;
   bool explain = false;  // print the table of ranks and stop
-  // Seconds that the nodes wait for each other before any program starts; 0: they do not wait; nothing: the caller's
-  // default.
+  // Seconds that the nodes wait for each other before any program starts; 0: they do not wait; nothing: explain waits
+  // for kDefaultCheckS, other starts do not wait.
   std::optional<int> check;
 
   bool operator==(const LaunchOptions&) const = default;

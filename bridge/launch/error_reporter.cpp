@@ -23,7 +23,7 @@ bool is_first_on_node(const EnvMap& environment) {
 
 bool should_report(const Error& error, const EnvMap& environment) {
   constexpr int kFallbackReporters = 3;
-  constexpr std::chrono::seconds kReportInterval{2};
+  constexpr std::chrono::seconds kReportInterval{5};
   const int rank = presumed_rank(environment);
   if (!error.reported_elsewhere && (error.only_here ? is_first_on_node(environment) : rank == 0)) return true;
   if (!is_mpirun(environment)) return false;

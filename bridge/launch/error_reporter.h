@@ -11,7 +11,7 @@ namespace torchbridge {
 // asks; of an error that every rank finds, rank 0, or a process whose rank is not known. The others get false. Under
 // mpirun they get it after some seconds: mpirun ends all ranks when one has failed, also the reporter before it has
 // printed, so the others wait until they are ended. If they are not, rank 0 may be missing, and ranks 1 to 3 get true,
-// two seconds apart.
+// five seconds apart.
 bool should_report(const Error& error, const EnvMap& environment);
 
 }  // namespace torchbridge

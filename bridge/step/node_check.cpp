@@ -16,8 +16,8 @@ using std::chrono::milliseconds;
 
 // The tasks of a large step do not start on all nodes at the same instant: a millisecond more for each node.
 milliseconds timeout_of(const LaunchOptions& options, int nodes) {
-  constexpr int kLeastS = 1;
-  return std::chrono::seconds(std::max(options.check.value_or(kLeastS), kLeastS)) + milliseconds(nodes);
+  const int check_s = options.check.value_or(0);
+  return std::chrono::seconds(check_s > 0 ? check_s : kDefaultCheckS) + milliseconds(nodes);
 }
 
 NodeFacts facts_of_this_task(const EnvMap& environment, const std::string& master) {

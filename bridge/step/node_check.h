@@ -17,9 +17,9 @@ struct NodeCheck {
 
 // Collective: returns when all tasks of the step have arrived. The first task of each node connects to rank 0's node at
 // MASTER_ADDR and MASTER_PORT, which must be free or reserved. `environment` is the program's. On rank 0 the result is
-// the table of `explain`, elsewhere it is empty. The timeout is options.check, or one second where that is not set. The
-// error names the nodes that do not reach each other; it is reported_elsewhere where rank 0, or the first task of the
-// node, has the same error.
+// the table of `explain`, elsewhere it is empty. The timeout is options.check, or kDefaultCheckS where that is not set.
+// The error names the nodes that do not reach each other; it is reported_elsewhere where rank 0, or the first task of
+// the node, has the same error.
 Result<std::string> check_nodes(const StepPlan& plan, const EnvMap& environment, const NodeCheck& check = {});
 
 }  // namespace torchbridge

@@ -42,7 +42,7 @@ for under in under_srun under_mpirun; do
 done
 
 # mpirun ends all ranks when one has failed: one rank reports also where rank 0 starts late, and some ranks end before
-# they can. The delay is short: rank 1 reports in rank 0's place after two seconds, and on busy cores both would.
+# they can. The delay is short: rank 1 reports in rank 0's place after five seconds, and on busy cores both would.
 expect_error "^trainer: rank [01]: .*--epoch" "$seconds" \
   on_this_host mpirun -np 1 sh -c "sleep 0.2; exec $trainer --epoch 3" : -np 2 "$trainer" --epoch 3
 expect_one_line

@@ -28,7 +28,7 @@ TEST(LaunchOptions, ReadsEveryKey) {
                                      .override_user = true,
                                      .verbose = true,
                                      .explain = true,
-                                     .check = true}));
+                                     .check = 10}));
 }
 
 TEST(LaunchOptions, LaterEntriesWin) {
@@ -124,7 +124,7 @@ TEST(LaunchOptions, NoValueBreaksTheMessage) {
 TEST(LaunchOptions, CheckIsAFlagOrSeconds) {
   EXPECT_EQ(parse_options("check=-1").error().message, "option 'check=-1': expected check=no|SECONDS|yes");
   EXPECT_EQ(parse_options("")->check, std::nullopt);
-  EXPECT_EQ(parse_options("check")->check, 1);
+  EXPECT_EQ(parse_options("check")->check, 10);
   EXPECT_EQ(parse_options("check=600")->check, 600);
   EXPECT_EQ(parse_options("check=600,check=no")->check, 0);
 }
