@@ -70,10 +70,7 @@ class Heartbeat::Thread {
         stop_(eventfd(0, EFD_CLOEXEC)),
         thread_([this] { run(); }) {}
 
-  ~Thread() {
-    wake();
-    if (thread_.joinable()) thread_.join();
-  }
+  ~Thread() { stop(); }
 
   const Endpoint& endpoint() const { return endpoint_; }
 
@@ -98,8 +95,13 @@ class Heartbeat::Thread {
       const std::scoped_lock lock(mutex_);
       last_line_ = last_line;
     }
+    stop();
+  }
+  void stop() {
     wake();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
+    listener_ = Socket();
+    peers_.clear();
   }
 
  private:
@@ -336,6 +338,7 @@ std::vector<int> Heartbeat::lost() const { return thread_->lost(); }
 bool Heartbeat::hung_up() const { return thread_->hung_up(); }
 void Heartbeat::leave() { thread_->end_with(kLeft); }
 void Heartbeat::announce_abort() { thread_->end_with(kBroke); }
+void Heartbeat::stop() { thread_->stop(); }
 std::vector<int> Heartbeat::aborted_ranks() const { return thread_->aborted_ranks(); }
 std::vector<int> Heartbeat::closed() const { return thread_->closed(); }
 

@@ -33,7 +33,7 @@ class Heartbeat {
   // within options.timeout is lost.
   static Result<std::unique_ptr<Heartbeat>> serve(const std::string& address, int world_size, HeartbeatOptions options);
   static Result<std::unique_ptr<Heartbeat>> join(const Endpoint& server, int rank, HeartbeatOptions options);
-  // Ends the thread at once and sends nothing.
+  // As stop().
   ~Heartbeat();
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
@@ -51,6 +51,9 @@ class Heartbeat {
   // Reads all that the others have sent by now, then sends them that this rank ends because the group broke; ends the
   // thread. A rank that was stopped meanwhile reads it when it continues.
   void announce_abort();
+  // Ends the thread at once, where it has not ended, and sends nothing. Like the two above it closes the connections;
+  // what was found until then can still be read.
+  void stop();
   // The ranks that have announced an abort.
   std::vector<int> aborted_ranks() const;
 

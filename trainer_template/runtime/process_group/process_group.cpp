@@ -96,12 +96,12 @@ struct ProcessGroup::State {
   milliseconds heartbeat_timeout{};
   std::shared_ptr<Connections> connections = std::make_shared<Connections>();
   std::mutex message_mutex;
-  const std::exception* error = nullptr;          // of message_for(), once that is called
-  bool is_reported = false;                       // a thread makes the message of this rank
-  std::optional<std::string> message;             // as soon as it is made
-  std::unique_ptr<AbortWatchdog> abort_watchdog;  // null without a heartbeat
-  // Null where it is off. Its thread aborts the connections, so it must end before them.
-  std::unique_ptr<Heartbeat> heartbeat;
+  const std::exception* error = nullptr;  // of message_for(), once that is called
+  bool is_reported = false;               // a thread makes the message of this rank
+  std::optional<std::string> message;     // as soon as it is made
+  // Null where it is off. Its thread starts the watchdog and aborts the connections, so end() and leave() stop it.
+  std::unique_ptr<Heartbeat> heartbeat;           // set under message_mutex, because the watchdog's thread reads it
+  std::unique_ptr<AbortWatchdog> abort_watchdog;  // null without a heartbeat; the last member: it uses all others
 
   BackendRequest next(int rank, int size) {
     BackendRequest own = request;
@@ -110,6 +110,22 @@ struct ProcessGroup::State {
     own.store = group_stores;
     own.group_name = std::to_string(groups++);
     return own;
+  }
+
+  // Any thread.
+  BrokenGroup broken_group(int rank, int world_size) const {
+    BrokenGroup broken{.store = *store,
+                       .rank = rank,
+                       .world_size = world_size,
+                       .join_result = join_result,
+                       .waited = connections->waited(),
+                       .heartbeat_timeout = heartbeat_timeout};
+    if (!heartbeat) return broken;
+    broken.lost = heartbeat->lost();
+    broken.hung_up = heartbeat->hung_up();
+    broken.aborted_ranks = heartbeat->aborted_ranks();
+    broken.closed = heartbeat->closed();
+    return broken;
   }
 };
 
@@ -210,14 +226,15 @@ void ProcessGroup::start_heartbeat(const std::string& own_address, std::chrono::
   if (is_first()) put(store, kTimeout, std::to_string(own_timeout.count()));
   const milliseconds heartbeat_timeout{std::stoll(get(store, kTimeout))};
   if (heartbeat_timeout.count() == 0) return;
-  state_->abort_watchdog = std::make_unique<AbortWatchdog>(kAbortTimeout, [this, state = state_.get(), rank = rank()] {
-    const std::scoped_lock lock(state->message_mutex);
-    if (!std::exchange(state->is_reported, true)) {
-      const std::runtime_error lost("the connections between the ranks were lost");
-      state->message = failure_message(broken_group(), state->error ? *state->error : lost);
-    }
-    if (state->message) print_error(rank, *state->message);
-  });
+  state_->abort_watchdog =
+      std::make_unique<AbortWatchdog>(kAbortTimeout, [state = state_.get(), rank = rank(), size = world_size()] {
+        const std::scoped_lock lock(state->message_mutex);
+        if (!std::exchange(state->is_reported, true)) {
+          const std::runtime_error lost("the connections between the ranks were lost");
+          state->message = failure_message(state->broken_group(rank, size), state->error ? *state->error : lost);
+        }
+        if (state->message) print_error(rank, *state->message);
+      });
   HeartbeatOptions heart{.timeout = heartbeat_timeout, .on_loss = [state = state_.get()] {
                            state->abort_watchdog->start();  // first, because NCCL's abort may hang
                            state->connections->abort();
@@ -241,6 +258,7 @@ void ProcessGroup::start_heartbeat(const std::string& own_address, std::chrono::
     return Heartbeat::join(server, rank(), heart);
   }();
   if (!started) throw TrainError("cannot start the heartbeat between the ranks: " + started.error().message);
+  const std::scoped_lock lock(state_->message_mutex);
   state_->heartbeat = std::move(*started);
 }
 
@@ -297,7 +315,7 @@ void ProcessGroup::leave() {
 void ProcessGroup::end() {
   if (!state_) return;
   state_->connections->abort();
-  state_->heartbeat.reset();
+  if (state_->heartbeat) state_->heartbeat->stop();
   release();
   state_.reset();
 }
@@ -318,9 +336,8 @@ std::optional<std::string> ProcessGroup::message_for(const std::exception& error
   }
   if (state_->heartbeat && is_first() && is_lost_connection(error)) wait_for_lost_ranks(*state_->heartbeat);
   if (state_->heartbeat) state_->heartbeat->announce_abort();
-  BrokenGroup broken = broken_group();
+  BrokenGroup broken = state_->broken_group(rank(), world_size());
   broken.waited = waited;
-  state_->heartbeat.reset();
   const auto message = failure_message(broken, error);
   {
     const std::scoped_lock lock(state_->message_mutex);
@@ -328,21 +345,6 @@ std::optional<std::string> ProcessGroup::message_for(const std::exception& error
   }
   end();
   return message;
-}
-
-BrokenGroup ProcessGroup::broken_group() const {
-  BrokenGroup broken{.store = *state_->store,
-                     .rank = rank(),
-                     .world_size = world_size(),
-                     .join_result = state_->join_result,
-                     .waited = state_->connections->waited(),
-                     .heartbeat_timeout = state_->heartbeat_timeout};
-  if (!state_->heartbeat) return broken;
-  broken.lost = state_->heartbeat->lost();
-  broken.hung_up = state_->heartbeat->hung_up();
-  broken.aborted_ranks = state_->heartbeat->aborted_ranks();
-  broken.closed = state_->heartbeat->closed();
-  return broken;
 }
 
 std::chrono::milliseconds GroupOptions::time_to_join() const {

@@ -23,8 +23,6 @@ class Store;
 
 namespace torchbridge::train {
 
-struct BrokenGroup;
-
 // The owning handle. The end of its scope ends group and store: in order, with a barrier of ten seconds at most; or,
 // where an exception leaves the scope, at once, so that the other ranks notice. A process that still hangs in a broken
 // group after five seconds, as gloo may, ends with exit code 1. The members of RankGroup are collective, and those
@@ -71,7 +69,6 @@ class ProcessGroup : public RankGroup {
   void start_heartbeat(const std::string& own_address, std::chrono::milliseconds own_timeout);
   std::unique_ptr<Subgroup> own_subgroup(const std::vector<std::vector<int>>& partition);
   std::vector<std::vector<int>> nodes();
-  BrokenGroup broken_group() const;
   void end();
 
   Layout layout_;
