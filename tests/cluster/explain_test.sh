@@ -20,6 +20,6 @@ on_node n2 ip route add blackhole "$master/32"
 trap 'on_node n2 ip route del blackhole "$master/32"; rm -rf "$work"' EXIT
 no_message='no message within 10 s from n2: is n0 reachable from there'
 unreached='node n2 cannot reach the node of rank 0, n0: '
-expect_error "^srun: error: torch-env: ($no_message|$unreached)" 30 \
+expect_error "^srun: error: torch-env: ($no_message|$unreached)" 24 \
   on_login srun -N4 -n4 --torch-env=check sleep 1000
 ! grep -qE 'torch-env: node n[13] ' "$work/stderr" || fail "a node that has reached rank 0's node reports an error"
