@@ -1,18 +1,20 @@
-// Addresses of this host, and what host names resolve to.
+// Addresses of this host, and the one of several by which a host is reached.
 #pragma once
+
+#include <sys/socket.h>
 
 #include <string>
 #include <vector>
 
 #include "bridge/base/result.h"
 #include "bridge/core/endpoint.h"
+#include "bridge/net/host_names.h"
 
 namespace torchbridge {
 
 // The numeric address of a name; a numeric address gives itself. Of several it is the same on all nodes: not a loopback
-// or link-local one if there are others, IPv4 before IPv6, then the first as text. Asks the system's resolver, and so
-// may wait as long as that does.
-Result<std::string> numeric_address(const std::string& host);
+// or link-local one if there are others, IPv4 before IPv6, then the first as text.
+Result<std::string> numeric_address(const std::string& host, const HostNames& names = {});
 
 // Whether `host` is a numeric IPv4 or IPv6 address, without brackets.
 bool is_numeric(const std::string& host);
@@ -31,23 +33,26 @@ std::vector<std::string> local_addresses();
 
 // The address by which other nodes reach this one, as far as this node can know: what the host's own name resolves to,
 // where that is an address of an interface; else the first of local_addresses(). An error where there is none.
-Result<std::string> reachable_address();
+Result<std::string> reachable_address(const HostNames& names = {});
 
 // What to listen on so that other nodes reach this host at `own_address`: the address itself, or all, where the host's
 // own name is a loopback address here (Debian's "127.0.1.1 NAME" in /etc/hosts) or has several addresses, or none:
 // the others may know it by another.
-std::string address_to_listen_on(const std::string& own_address);
+std::string address_to_listen_on(const std::string& own_address, const HostNames& names = {});
 
 // This host's own address by a rule of addr=, for the node of rank 0. auto is reachable_address(); a host or a suffix
-// asks the resolver. An interface or a subnet selects the first of its addresses in the order of local_addresses();
+// is a name. An interface or a subnet selects the first of its addresses in the order of local_addresses();
 // where there is none the error lists the addresses of this host.
-Result<std::string> own_address(const AddressRule& rule);
+Result<std::string> own_address(const AddressRule& rule, const HostNames& names = {});
 
 // The name of the interface by which this host reaches a numeric address, also its own; empty where there is no route.
 std::string interface_towards(const std::string& numeric_address);
 
 // The ephemeral ports of this host; the kernel's built-in default where /proc is not readable.
 PortRange ephemeral_ports();
+
+// Empty for families other than IPv4 and IPv6.
+std::string address_text(const sockaddr* address);
 
 // The host's own name, as gethostname gives it.
 std::string host_name();

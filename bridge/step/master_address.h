@@ -10,6 +10,7 @@
 #include "bridge/core/launch_options.h"
 #include "bridge/core/layout.h"
 #include "bridge/core/task_map.h"
+#include "bridge/net/host_names.h"
 
 namespace torchbridge {
 
@@ -19,6 +20,6 @@ namespace torchbridge {
 // reported_elsewhere.
 Result<std::string> agree_on_address(const LaunchFacts& facts, const TaskMap& map, const Layout& at,
                                      const Endpoint& store, const LaunchOptions& options,
-                                     std::chrono::milliseconds timeout);
+                                     std::chrono::milliseconds timeout, const HostNames& names = {});
 
 }  // namespace torchbridge

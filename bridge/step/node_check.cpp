@@ -61,13 +61,14 @@ Result<std::string> check_nodes(const StepPlan& plan, const EnvMap& environment,
   const Layout& at = plan.env.layout;
   const LaunchOptions& options = plan.options;
   const milliseconds timeout = timeout_of(options, at.node_count);
-  const auto host = numeric_address(plan.env.master.host);
+  const auto host = numeric_address(plan.env.master.host, plan.names);
   if (!host) return Error{.message = host.error().message, .only_here = true};
   // Members are numbered node by node, so that the listener finds the tasks of a node together.
   Layout member = at;
   member.rank = plan.map.ranks_before(at.node_rank) + at.local_rank;
-  BootstrapGroup group =
-      group_of_step(plan.facts, member, {plan.master_node, *host, {plan.env.master.port}}, "check", check.token);
+  ListeningNode where{.node = plan.master_node, .address = *host, .listen_at = {}, .ports = {plan.env.master.port}};
+  if (at.node_rank == plan.master_node) where.listen_at = address_to_listen_on(*host, plan.names);
+  BootstrapGroup group = group_of_step(plan.facts, member, where, "check", check.token);
   if (at.node_count > 1) {
     group.missing = [&](const std::vector<bool>& arrived) {
       return missing_nodes(plan, arrived, timeout) + check.hint;

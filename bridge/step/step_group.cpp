@@ -6,11 +6,12 @@
 namespace torchbridge {
 
 Result<ListeningNode> listening_node(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options,
-                                     int node, const Endpoint& store) {
+                                     int node, const Endpoint& store, const HostNames& names) {
   constexpr std::size_t kPorts = 3;  // the listener takes the first that is free
-  const auto address = numeric_address(store.host);
+  const auto address = numeric_address(store.host, names);
   if (!address) return address.error();
-  ListeningNode listener{node, *address, {store.port}};
+  ListeningNode listener{.node = node, .address = *address, .listen_at = {}, .ports = {store.port}};
+  if (node == facts.node_rank) listener.listen_at = address_to_listen_on(*address, names);
   for (std::size_t i = 1; i < facts.reserved_ports.size() && listener.ports.size() < kPorts; ++i) {
     listener.ports.push_back(facts.reserved_ports[i]);
   }
@@ -39,7 +40,7 @@ BootstrapGroup group_of_step(const LaunchFacts& facts, const Layout& at, const L
           .local_rank = at.local_rank,
           .local_size = at.local_world_size,
           .listens = at.node_rank == where.node,
-          .listen_at = at.node_rank == where.node && at.node_count > 1 ? address_to_listen_on(where.address) : "",
+          .listen_at = at.node_rank == where.node && at.node_count > 1 ? where.listen_at : "",
           .ports = where.ports,
           .first_hosts = at.node_rank == where.node ? std::vector<std::string>() : std::vector{where.address}};
 }

@@ -9,6 +9,7 @@
 #include "bridge/core/launch_options.h"
 #include "bridge/core/layout.h"
 #include "bridge/core/task_map.h"
+#include "bridge/net/host_names.h"
 
 namespace torchbridge {
 
@@ -16,14 +17,15 @@ namespace torchbridge {
 struct ListeningNode {
   int node = 0;
   std::string address;     // numeric
+  std::string listen_at;   // what it listens on, there
   std::vector<int> ports;  // one of which is free there
 };
 
 // The first port is that of `store`, which no program uses yet; the others are further ports that the launcher reserved
-// for the step, or are derived from its id within the range that the options allow. The same on all nodes. Asks the
-// resolver.
+// for the step, or are derived from its id within the range that the options allow. The same on all nodes, but for
+// `listen_at`.
 Result<ListeningNode> listening_node(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options,
-                                     int node, const Endpoint& store);
+                                     int node, const Endpoint& store, const HostNames& names = {});
 
 // `at.rank` and `at.world_size` number the members. `purpose` distinguishes this all-gather from others of the same
 // step, and `token` is the secret where the tasks of the step share one.

@@ -39,22 +39,38 @@ Result<StepOptions> step_options(const EnvMap& environment, const LaunchOptions&
 }
 
 Result<StepPlan> plan_step(LaunchFacts facts, const StepOptions& step, std::optional<Endpoint> store,
-                           std::chrono::milliseconds timeout) {
+                           std::chrono::milliseconds timeout, HostNames names) {
   const LaunchOptions& options = step.options;
   auto map = task_map_of(facts);
   if (!map) return map.error();
   if (const auto checked = check_exported_host(step, map->node_count()); !checked) return checked.error();
   const auto master_node = master_node_of(facts, *map, options.ranks);
   if (!master_node) return master_node.error();
-  auto named = store ? Result<Endpoint>(*std::move(store)) : store_endpoint_of(facts, *map, options);
+  auto named = store ? Result<Endpoint>(*std::move(store)) : store_endpoint_of(facts, *map, options, names);
   if (!named) return named.error();
   auto env = torch_env_of(facts, *map, options, std::move(*named));
   if (!store) {
-    auto address = agree_on_address(facts, *map, env.layout, env.master, options, timeout);
+    auto address = agree_on_address(facts, *map, env.layout, env.master, options, timeout, names);
     if (!address) return address.error();
     env.master.host = std::move(*address);
   }
-  return StepPlan{std::move(facts), std::move(*map), options, step.exported, std::move(env), *master_node};
+  return StepPlan{std::move(facts), std::move(*map), options,         step.exported,
+                  std::move(env),   *master_node,    std::move(names)};
+}
+
+std::vector<std::string> names_of_step(const LaunchFacts& facts, const StepOptions& step) {
+  const AddressRule& rule = step.options.addr;
+  std::vector<std::string> names = {host_name()};
+  // All distributions begin on the first node; the nodes of ranks that were placed one by one are listed.
+  const bool is_listed = step.options.ranks != RankRule::kBlock && !facts.node_of_rank.empty();
+  const std::size_t node = is_listed ? static_cast<std::size_t>(facts.node_of_rank.front()) : 0;
+  if (!facts.first_address.empty()) names.push_back(facts.first_address);
+  if (rule.kind == AddressRule::Kind::kHost) {
+    names.push_back(rule.text);
+  } else if (node < facts.nodes.size()) {
+    names.push_back(facts.nodes[node] + (rule.kind == AddressRule::Kind::kSuffix ? rule.text : ""));
+  }
+  return names;
 }
 
 Result<Socket> reserve_store_socket(const StepPlan& plan, const EnvMap& environment) {
@@ -62,7 +78,7 @@ Result<Socket> reserve_store_socket(const StepPlan& plan, const EnvMap& environm
   if (plan.env.layout.rank != 0 || agent_serves) return Socket();
   Endpoint store = plan.env.master;
   if (plan.exported.host) store.host = plan.options.addr.text;  // for messages, what the user gave
-  auto socket = reserve_store_port(store);
+  auto socket = reserve_store_port(store, plan.names);
   if (!socket) return Error{.message = socket.error().message, .only_here = true};
   return socket;
 }

@@ -3,6 +3,8 @@
 
 #include <chrono>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "bridge/base/env_map.h"
 #include "bridge/base/result.h"
@@ -11,6 +13,7 @@
 #include "bridge/core/launch_options.h"
 #include "bridge/core/task_map.h"
 #include "bridge/core/torch_env.h"
+#include "bridge/net/host_names.h"
 #include "bridge/net/socket.h"
 #include "bridge/step/explain.h"
 
@@ -24,6 +27,7 @@ struct StepPlan {
   ExportedMaster exported;
   TorchEnv env;         // env.master is where rank 0 listens, numeric where its name resolves
   int master_node = 0;  // the node that holds rank 0
+  HostNames names{};    // for what follows: reserve_store_socket, task_environment, check_nodes
 };
 
 // The options of a step. MASTER_ADDR and MASTER_PORT that the user exported replace addr= and port=, unless override is
@@ -38,10 +42,14 @@ struct StepOptions {
 Result<StepOptions> step_options(const EnvMap& environment, const LaunchOptions& options);
 
 // `store` is the address that the ranks exchanged; nothing for a launcher that names the nodes, as Slurm. In that case
-// it resolves a host name, so call it in the task's own process with the user's rights; and where only rank 0's node
-// has the address (see agree_on_address) it is collective, and waits for the others at most `timeout`.
+// it resolves a host name; and where only rank 0's node has the address (see agree_on_address) it is collective, and
+// waits for the others at most `timeout`.
 Result<StepPlan> plan_step(LaunchFacts facts, const StepOptions& step, std::optional<Endpoint> store,
-                           std::chrono::milliseconds timeout);
+                           std::chrono::milliseconds timeout, HostNames names = {});
+
+// Every name that the tasks of this node need for the plan of a step whose launcher names the nodes: this host's own,
+// and as the last that of the host which addr= leads to. A task's own position among the facts is not used.
+std::vector<std::string> names_of_step(const LaunchFacts& facts, const StepOptions& step);
 
 // On rank 0 MASTER_PORT, bound for the program to inherit (store_port.h). Not open on other ranks, nor where the user
 // exported TORCHELASTIC_USE_AGENT_STORE=True, because an agent serves the store then.

@@ -12,19 +12,22 @@ bool is_own_name(const std::string& name) {
 
 }  // namespace
 
-Result<std::string> address_of_node(const std::string& name) {
-  auto address = numeric_address(name);
-  return address || !is_own_name(name) ? address : reachable_address();
+Result<std::string> address_of_node(const std::string& name, const HostNames& names) {
+  auto address = numeric_address(name, names);
+  return address || !is_own_name(name) ? address : reachable_address(names);
 }
 
-Result<Endpoint> store_endpoint_of(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options) {
+Result<Endpoint> store_endpoint_of(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options,
+                                   const HostNames& names) {
   // All nodes must derive the same port, so with several nodes this node's ephemeral range is not used.
   const bool one_node = map.node_count() == 1;
   auto endpoint = endpoint_of(facts, map, options, one_node ? ephemeral_ports() : PortRange{});
   if (!endpoint) return endpoint.error();
   const bool is_by_node_name = options.addr.is_by_node_name();
-  auto numeric = is_by_node_name && !facts.first_address.empty() ? numeric_address(facts.first_address) : Error();
-  if (!numeric) numeric = is_by_node_name ? address_of_node(endpoint->host) : numeric_address(endpoint->host);
+  auto numeric =
+      is_by_node_name && !facts.first_address.empty() ? numeric_address(facts.first_address, names) : Error();
+  if (!numeric)
+    numeric = is_by_node_name ? address_of_node(endpoint->host, names) : numeric_address(endpoint->host, names);
   if (!numeric) {
     return Error{
         .message = "MASTER_ADDR=" + endpoint->host + ": " + numeric.error().message + ": choose another with addr=HOST",
@@ -35,7 +38,7 @@ Result<Endpoint> store_endpoint_of(const LaunchFacts& facts, const TaskMap& map,
     return endpoint;
   }
   // A node's own /etc/hosts may give its name a loopback address, while other nodes resolve it to the right one.
-  const auto reachable = is_own_name(endpoint->host) ? reachable_address() : Result<std::string>(Error{});
+  const auto reachable = is_own_name(endpoint->host) ? reachable_address(names) : Result<std::string>(Error{});
   if (reachable) {
     endpoint->host = *reachable;
   } else if (options.addr.kind == AddressRule::Kind::kHost) {
@@ -45,8 +48,8 @@ Result<Endpoint> store_endpoint_of(const LaunchFacts& facts, const TaskMap& map,
   return endpoint;
 }
 
-Result<Socket> reserve_store_port(const Endpoint& master) {
-  const auto address = numeric_address(master.host);
+Result<Socket> reserve_store_port(const Endpoint& master, const HostNames& names) {
+  const auto address = numeric_address(master.host, names);
   if (!address)
     return Error{"MASTER_ADDR=" + master.host + ": " + address.error().message + ": choose another with addr=HOST"};
   if (!is_own_address(*address)) {
@@ -58,7 +61,7 @@ Result<Socket> reserve_store_port(const Endpoint& master) {
     return Error{port + " is already in use on " + host_name() + " (" + *address +
                  "), where rank 0 must listen: choose another with port=N, or end the program that uses it"};
   }
-  auto reserved = reserve({address_to_listen_on(*address), master.port});
+  auto reserved = reserve({address_to_listen_on(*address, names), master.port});
   if (!reserved)
     return Error{port + ": " + reserved.error().message + " (on " + host_name() + "): choose another with port=N"};
   return reserved;

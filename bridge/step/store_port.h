@@ -6,21 +6,22 @@
 #include "bridge/core/launch_facts.h"
 #include "bridge/core/launch_options.h"
 #include "bridge/core/task_map.h"
+#include "bridge/net/host_names.h"
 #include "bridge/net/socket.h"
 
 namespace torchbridge {
 
 // The numeric address of a node by the launcher's name for it. Of this node, where its own name does not resolve here,
 // reachable_address().
-Result<std::string> address_of_node(const std::string& name);
+Result<std::string> address_of_node(const std::string& name, const HostNames& names = {});
 
 // endpoint_of with a numeric address instead of the name, unless the name of another node resolves to a loopback
-// address here. Asks the resolver, unless the facts have the address of rank 0's node. An error of the resolver is
-// only_here.
-Result<Endpoint> store_endpoint_of(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options);
+// address here. The facts may have the address of rank 0's node. An error of the resolver is only_here.
+Result<Endpoint> store_endpoint_of(const LaunchFacts& facts, const TaskMap& map, const LaunchOptions& options,
+                                   const HostNames& names = {});
 
 // On rank 0: the port, bound for the program to inherit (see reserve). An error where another program of this host has
 // it, or where the address is not of this host: the other ranks would wait for a store that no process serves.
-Result<Socket> reserve_store_port(const Endpoint& master);
+Result<Socket> reserve_store_port(const Endpoint& master, const HostNames& names = {});
 
 }  // namespace torchbridge

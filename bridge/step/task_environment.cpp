@@ -30,7 +30,7 @@ Status add_interface(const StepPlan& plan, const LaunchOptions& options, std::ve
   using Kind = InterfaceRule::Kind;
   if (options.iface.kind == Kind::kNone || (options.iface.kind == Kind::kAuto && plan.env.layout.node_count == 1))
     return Ok{};
-  const auto master = numeric_address(plan.env.master.host);
+  const auto master = numeric_address(plan.env.master.host, plan.names);
   const std::string name = options.iface.kind == Kind::kName ? options.iface.name
                            : master                          ? interface_towards(*master)
                                                              : "";

@@ -36,32 +36,17 @@ bool detect_slurm(const EnvMap& environment) {
   return environment.has("SLURM_STEP_ID") && environment.has("SLURM_PROCID") && environment.has("SLURM_STEP_NUM_TASKS");
 }
 
-Result<LaunchFacts> read_slurm(const EnvMap& environment) {
+Result<LaunchFacts> read_slurm_step(const EnvMap& environment) {
   VariableReader read(environment);
   LaunchFacts facts;
   facts.launcher = "slurm";
   facts.world_size = read.integer("SLURM_STEP_NUM_TASKS", 1, kMaxRanks);
-  facts.rank = read.integer("SLURM_PROCID", 0, facts.world_size - 1);
-  facts.node_rank = read.integer("SLURM_NODEID", 0, kMaxRanks);
-  facts.local_rank = read.integer("SLURM_LOCALID", 0, kMaxRanks);
   facts.nodes = read.list("SLURM_STEP_NODELIST", parse_hostlist);
   facts.tasks_per_node = read.list("SLURM_STEP_TASKS_PER_NODE", parse_task_counts);
-  facts.ranks_here = read.list("SLURM_GTIDS", parse_ranks);
   facts.reserved_ports = read.list("SLURM_STEP_RESV_PORTS", parse_ports);
   if (read.error() != nullptr) return *read.error();
-
   for (const char* name : {"SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE", "SLURM_JOB_ID", "SLURM_STEP_ID"}) {
     if (const auto there = environment.required(name); !there) return there.error();
-  }
-  // Slurm sorts names and counts by name, but numbers the nodes of a heterogeneous step component by component. Ours is
-  // the order of the lists.
-  if (const auto own_name = environment.get("SLURMD_NODENAME")) {
-    const auto own = std::find(facts.nodes.begin(), facts.nodes.end(), *own_name);
-    if (own == facts.nodes.end()) {
-      return Error{"SLURM_STEP_NODELIST='" + printable(*environment.get("SLURM_STEP_NODELIST")) +
-                   "' does not name this node, SLURMD_NODENAME='" + printable(*own_name) + "'"};
-    }
-    facts.node_rank = static_cast<int>(own - facts.nodes.begin());
   }
   facts.job_id = *environment.get("SLURM_JOB_ID");
   facts.step_id = *environment.get("SLURM_STEP_ID");
@@ -82,12 +67,34 @@ Result<LaunchFacts> read_slurm(const EnvMap& environment) {
     facts.node_of_rank = node_of_rank_in(*record, step, facts.nodes, facts.world_size);
     facts.first_address = address_in(*record, step);
   }
+  return facts;
+}
 
+Result<LaunchFacts> read_slurm(const EnvMap& environment) {
+  auto step = read_slurm_step(environment);
+  if (!step) return step;
+  LaunchFacts& facts = *step;
+  VariableReader read(environment);
+  facts.rank = read.integer("SLURM_PROCID", 0, facts.world_size - 1);
+  facts.node_rank = read.integer("SLURM_NODEID", 0, kMaxRanks);
+  facts.local_rank = read.integer("SLURM_LOCALID", 0, kMaxRanks);
+  facts.ranks_here = read.list("SLURM_GTIDS", parse_ranks);
+  if (read.error() != nullptr) return *read.error();
+  // Slurm sorts names and counts by name, but numbers the nodes of a heterogeneous step component by component. Ours is
+  // the order of the lists.
+  if (const auto own_name = environment.get("SLURMD_NODENAME")) {
+    const auto own = std::find(facts.nodes.begin(), facts.nodes.end(), *own_name);
+    if (own == facts.nodes.end()) {
+      return Error{"SLURM_STEP_NODELIST='" + printable(*environment.get("SLURM_STEP_NODELIST")) +
+                   "' does not name this node, SLURMD_NODENAME='" + printable(*own_name) + "'"};
+    }
+    facts.node_rank = static_cast<int>(own - facts.nodes.begin());
+  }
   const bool node_is_counted = facts.node_rank < static_cast<int>(facts.tasks_per_node.size());
   facts.local_size = !facts.ranks_here.empty() ? static_cast<int>(facts.ranks_here.size())
                      : node_is_counted         ? facts.tasks_per_node[facts.node_rank]
                                                : 1;
-  return facts;
+  return step;
 }
 
 }  // namespace torchbridge

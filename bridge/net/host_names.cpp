@@ -1,0 +1,108 @@
+#include "bridge/net/host_names.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <memory>
+#include <utility>
+
+#include "bridge/base/env_map.h"
+#include "bridge/base/take_until.h"
+#include "bridge/net/address.h"
+
+namespace torchbridge {
+namespace {
+
+using Addresses = std::vector<std::string>;
+
+constexpr std::string_view kErrorMark = "!";  // before the text of an error, where addresses would stand
+
+Result<Addresses> ask_resolver(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  if (const int error = getaddrinfo(host.c_str(), nullptr, &hints, &list); error != 0) {
+    return Error{"host name '" + printable(host) + "' does not resolve on " + host_name() + ": " + gai_strerror(error)};
+  }
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, freeaddrinfo);
+  Addresses addresses;
+  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
+    auto text = address_text(entry->ai_addr);
+    if (!text.empty()) addresses.push_back(std::move(text));
+  }
+  if (addresses.empty()) return Error{"host name '" + printable(host) + "' has neither an IPv4 nor an IPv6 address"};
+  return addresses;
+}
+
+}  // namespace
+
+HostNames HostNames::look_up(const std::vector<std::string>& names) {
+  HostNames found;
+  found.asks_ = false;
+  for (const auto& name : names) {
+    if (canonical_address(name).empty() && !found.known_.contains(name)) found.known_.emplace(name, ask_resolver(name));
+  }
+  return found;
+}
+
+Result<Addresses> HostNames::addresses_of(const std::string& host) const {
+  if (auto numeric = canonical_address(host); !numeric.empty()) return Addresses{std::move(numeric)};
+  if (asks_) return ask_resolver(host);
+  const auto found = known_.find(host);
+  if (found != known_.end()) return found->second;
+  return Error{"host name '" + printable(host) +
+               "' was not known before this task could enter a container, and inside it no name is looked up: give a "
+               "numeric address"};
+}
+
+void HostNames::add_alias(const std::string& name, const std::string& other) {
+  auto addresses = HostNames().addresses_of(other);
+  if (addresses) known_.insert_or_assign(name, std::move(addresses));
+}
+
+std::string HostNames::text() const {
+  std::string text;
+  for (const auto& [name, addresses] : known_) {
+    text += name;
+    if (!addresses) {
+      text += " " + std::string(kErrorMark) + addresses.error().message;
+    } else {
+      for (const auto& address : *addresses) text += " " + address;
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+HostNames HostNames::from(std::string_view text) {
+  HostNames names;
+  names.asks_ = false;
+  while (!text.empty()) {
+    auto line = take_until(text, '\n');
+    const std::string name(take_until(line, ' '));
+    if (line.starts_with(kErrorMark)) {
+      names.known_.emplace(name, Error{std::string(line.substr(kErrorMark.size()))});
+      continue;
+    }
+    Addresses addresses;
+    while (!line.empty()) {
+      if (auto address = canonical_address(std::string(take_until(line, ' '))); !address.empty())
+        addresses.push_back(std::move(address));
+    }
+    if (!addresses.empty()) names.known_.emplace(name, std::move(addresses));
+  }
+  return names;
+}
+
+std::string canonical_address(const std::string& host) {
+  in6_addr address;
+  char text[INET6_ADDRSTRLEN] = "";
+  for (const int family : {AF_INET, AF_INET6}) {
+    if (inet_pton(family, host.c_str(), &address) == 1) return inet_ntop(family, &address, text, sizeof text);
+  }
+  return {};
+}
+
+}  // namespace torchbridge
