@@ -27,14 +27,14 @@ bool become(const UserIds& user) {
 
 }  // namespace
 
-bool run_as_user(const UserIds& user, const std::function<bool()>& act) {
-  constexpr std::chrono::milliseconds kTimeLimit{3000}, kKillLimit{1000};
+bool run_as_user(const UserIds& user, std::chrono::milliseconds limit, const std::function<bool()>& act) {
+  constexpr std::chrono::milliseconds kKillLimit{1000};
   int status = 0;
   const pid_t child = fork();
   if (child == 0) run_child(user, act);
   if (child < 0) return false;
   const auto has_ended = [&] { return waitpid(child, &status, WNOHANG) != 0; };
-  if (!wait_for(kTimeLimit, has_ended)) {
+  if (!wait_for(limit, has_ended)) {
     kill(child, SIGKILL);  // the user may have stopped it by SIGSTOP, and the step would wait for it forever
     wait_for(kKillLimit, has_ended);
     return false;

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <functional>
 
 namespace torchbridge {
@@ -13,9 +14,9 @@ struct UserIds {
 };
 
 // Runs `act` in a child process that has the user's rights instead of root's, and returns its result. False too where
-// `act` throws, where the child cannot be made, and after three seconds: then the child is killed. Waits one more
+// `act` throws or crashes, where the child cannot be made, and after `limit`: then the child is killed. Waits one more
 // second for its end, and no longer: the kernel cannot end a process that reads from a network file system whose server
 // is gone.
-bool run_as_user(const UserIds& user, const std::function<bool()>& act);
+bool run_as_user(const UserIds& user, std::chrono::milliseconds limit, const std::function<bool()>& act);
 
 }  // namespace torchbridge

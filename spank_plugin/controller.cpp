@@ -84,7 +84,8 @@ bool needs_addresses(const EnvMap& environment, const LaunchOptions& options) {
   const auto step = step_options(environment, options);
   if (!nodes || nodes->size() < 2 || !step) return false;
   if (!step->options.addr.is_by_node_name()) return false;
-  return !run_as_user({geteuid(), getegid()}, [&] { return bool(numeric_address(nodes->front())); });
+  constexpr std::chrono::seconds kLimit{3};
+  return !run_as_user({geteuid(), getegid()}, kLimit, [&] { return bool(numeric_address(nodes->front())); });
 }
 
 // The NodeAddr of rank 0's node; empty where it is unknown.

@@ -1,6 +1,6 @@
 // Requests to Slurm's controller. None may be made in slurm_spank_user_init: from Slurm 23.02 on slurmstepd holds a
-// lock there that every request takes, and the process ends ("Resource deadlock avoided"). slurmstepd releases the lock
-// around slurm_spank_task_init.
+// lock there that every request takes, and the process ends ("Resource deadlock avoided"). None may be made in a task
+// either: it may be in a container, where libslurm's call of the resolver loads libraries of the image.
 #pragma once
 
 #include <cstdint>

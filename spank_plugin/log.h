@@ -5,15 +5,15 @@
 #include <slurm/slurm.h>
 
 #include "bridge/base/take_until.h"
+#include "bridge/base/visible_text.h"
 #include "spank_plugin/spank.h"
 
 namespace torchbridge {
 
+// Without control characters: the text may be a program's or another process's, and slurmd's log is root's.
 inline void log_lines(std::string_view text) {
-  while (!text.empty()) {
-    const auto line = take_until(text, '\n');
-    slurm_error("torch-env: %.*s", static_cast<int>(line.size()), line.data());
-  }
+  constexpr std::size_t kMaxLine = 4096;
+  while (!text.empty()) slurm_error("torch-env: %s", visible_line(take_until(text, '\n'), kMaxLine).c_str());
 }
 
 }  // namespace torchbridge

@@ -19,6 +19,7 @@
 #include "spank_plugin/spank.h"
 #include "spank_plugin/step.h"
 #include "spank_plugin/step_abort.h"
+#include "spank_plugin/step_answers.h"
 #include "spank_plugin/step_request.h"
 #include "spank_plugin/task_init.h"
 #include "spank_plugin/task_report.h"
@@ -125,20 +126,30 @@ void export_step_record(spank_t spank) {
 // EX_TEMPFAIL (sysexits.h): the program stopped in order and is to be requeued.
 bool asks_for_requeue(int wait_status) { return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == EX_TEMPFAIL; }
 
-// Reports only the first reason or failure of each node: later ones are mostly consequences.
+// Reports only the first reason or failure of each node: later ones are mostly consequences. All that tasks have
+// written is read by a child with the user's rights, within ten seconds.
 void handle_task_exit(spank_t spank) {
   static bool has_reported = false;
   const int status = item<int>(spank, S_TASK_EXIT_STATUS).value_or(0);
-  const auto user = item<uid_t>(spank, S_JOB_UID);
-  const auto group = item<gid_t>(spank, S_JOB_GID);
-  const TaskRecord* record = record_of_task(spank, node.table);
-  if (has_reported || status == 0 || !user || !group || record == nullptr || asks_for_requeue(status)) return;
-  if (node.table.reason() == nullptr && !record->written) return;
+  const auto user = user_of(spank);
+  const auto local_task = local_task_of(spank);
+  if (has_reported || status == 0 || !user || !local_task || asks_for_requeue(status)) return;
+  if (!node.table.has_reason() && !node.table.has_record(*local_task)) return;
   has_reported = true;
-  if (const char* reason = node.table.reason()) return abort_step(spank, {*user, *group}, reason);
-  run_as_user({*user, *group}, [&] {
+  run_as_user(*user, kAbortLimit, [&] {
+    if (const std::string reason = node.table.reason(); !reason.empty()) return abort_step(spank, reason), true;
+    const auto record = node.table.record_of(*local_task);
+    if (!record) return false;
     return log_lines(report_failure(node.table, *record, listener_in(job_environment(spank)), status)), true;
   });
+}
+
+// In slurmstepd, when all tasks of this node have ended.
+void handle_step_end(spank_t spank) {
+  constexpr std::chrono::seconds kLimit{3};
+  const auto user = user_of(spank);
+  if (node.table.is_empty() || !user) return;
+  run_as_user(*user, kLimit, [&] { return remove_error_files(node.table), true; });
 }
 
 }  // namespace
@@ -155,8 +166,15 @@ extern "C" int slurm_spank_init(spank_t spank, int argc, char** argv) {
   });
 }
 
-extern "C" int slurm_spank_init_post_opt(spank_t, int, char**) {
+// On a node as root, before any process is forked: makes the memory that the tasks of a step share, and reads nothing.
+static void prepare_node(spank_t spank) {
+  const auto tasks = item<std::uint32_t>(spank, S_JOB_LOCAL_TASK_COUNT);
+  if (tasks && may_be_requested(spank) && is_normal_step(spank)) node.table = SharedTaskTable(*tasks);
+}
+
+extern "C" int slurm_spank_init_post_opt(spank_t spank, int, char**) {
   return guarded("init_post_opt", [&]() -> int {
+    if (spank_context() == S_CTX_REMOTE) return prepare_node(spank), ESPANK_SUCCESS;
     if (!submits_jobs(spank_context()) || !(node.lists.command_line || getenv(kOptionsVariable))) return ESPANK_SUCCESS;
     auto merged = merged_options(node.lists, EnvMap::from(environ));
     if (!merged) {
@@ -180,15 +198,9 @@ extern "C" int slurm_spank_local_user_init(spank_t spank, int, char**) {
   return ESPANK_SUCCESS;  // an error would end the step, which can run without listener and record
 }
 
-// With the user's rights, before the tasks are forked.
-extern "C" int slurm_spank_user_init(spank_t spank, int, char**) {
-  return guarded("user_init", [&]() -> int {
-    if (!may_be_requested(spank) || !is_rank_step(spank)) return ESPANK_SUCCESS;
-    const auto options = requested_options(node.lists, job_environment(spank));
-    if (options && !*options) return ESPANK_SUCCESS;  // errors are left to the tasks, which report them
-    if (const auto tasks = item<std::uint32_t>(spank, S_JOB_LOCAL_TASK_COUNT)) node.table = SharedTaskTable(*tasks);
-    return ESPANK_SUCCESS;
-  });
+extern "C" int slurm_spank_task_post_fork(spank_t spank, int, char**) {
+  guarded("task_post_fork", [&] { return ask_for_tasks(spank, node), ESPANK_SUCCESS; });
+  return ESPANK_SUCCESS;  // Slurm would end the step without a task that says why
 }
 
 extern "C" int slurm_spank_task_init(spank_t spank, int, char**) {
@@ -197,7 +209,7 @@ extern "C" int slurm_spank_task_init(spank_t spank, int, char**) {
     export_torch_env(spank, node);
     return ESPANK_SUCCESS;
   } catch (const std::exception& error) {
-    StepAborter(spank, node.table, true).abort(error.what());
+    StepAborter(node.table, true).abort(error.what());
   }
 }
 
@@ -205,8 +217,9 @@ extern "C" int slurm_spank_task_exit(spank_t spank, int, char**) {
   return guarded("task_exit", [&] { return handle_task_exit(spank), ESPANK_SUCCESS; });
 }
 
-extern "C" int slurm_spank_exit(spank_t, int, char**) {
+extern "C" int slurm_spank_exit(spank_t spank, int, char**) {
   return guarded("exit", [&]() -> int {
+    if (spank_context() == S_CTX_REMOTE) return handle_step_end(spank), ESPANK_SUCCESS;
     if (launch && launch->listener) {
       if (const auto report = launch->listener->stop()) log_lines(*report);
       if (launch->listener->has_reports()) fail_if_srun_ends_with_zero();

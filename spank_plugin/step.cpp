@@ -42,14 +42,24 @@ std::vector<std::string> program_of(spank_t spank) {
   return {arguments, arguments + count};
 }
 
-TaskRecord* record_of_task(spank_t spank, const SharedTaskTable& table) {
-  const auto local_task = item<int>(spank, S_TASK_ID);
-  return local_task ? table.record_of(static_cast<std::size_t>(*local_task)) : nullptr;
+std::optional<UserIds> user_of(spank_t spank) {
+  const auto user = item<uid_t>(spank, S_JOB_UID);
+  const auto group = item<gid_t>(spank, S_JOB_GID);
+  if (!user || !group) return std::nullopt;
+  return UserIds{*user, *group};
 }
 
-bool is_rank_step(spank_t spank) {
-  const auto step = item<std::uint32_t>(spank, S_JOB_STEPID);
-  return step && *step < SLURM_MAX_NORMAL_STEP_ID && !is_daemon(program_of(spank));
+std::optional<std::size_t> local_task_of(spank_t spank) {
+  const auto task = item<int>(spank, S_TASK_ID);
+  if (!task || *task < 0) return std::nullopt;
+  return static_cast<std::size_t>(*task);
 }
+
+bool is_normal_step(spank_t spank) {
+  const auto step = item<std::uint32_t>(spank, S_JOB_STEPID);
+  return step && *step < SLURM_MAX_NORMAL_STEP_ID;
+}
+
+bool is_rank_step(spank_t spank) { return is_normal_step(spank) && !is_daemon(program_of(spank)); }
 
 }  // namespace torchbridge

@@ -1,13 +1,14 @@
 // What Slurm provides about the step that a hook is called for.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "bridge/base/env_map.h"
-#include "spank_plugin/shared_task_table.h"
+#include "spank_plugin/as_user.h"
 #include "spank_plugin/spank.h"
 
 namespace torchbridge {
@@ -34,9 +35,14 @@ EnvMap job_environment(spank_t spank);
 // The program's name and arguments; empty where Slurm does not provide them.
 std::vector<std::string> program_of(spank_t spank);
 
-// The record of the task that the hook is called for; null where there is none.
-TaskRecord* record_of_task(spank_t spank, const SharedTaskTable& table);
+// Whom the job belongs to. Nothing where Slurm does not provide it.
+std::optional<UserIds> user_of(spank_t spank);
 
+// The number on this node of the task that the hook is called for.
+std::optional<std::size_t> local_task_of(spank_t spank);
+
+// False for batch scripts, salloc's shell and the extern step.
+bool is_normal_step(spank_t spank);
 // False for batch scripts, salloc's shell, the extern step and MPI's daemons, whose tasks are not ranks. Reads the
 // program's name: call it with the user's rights.
 bool is_rank_step(spank_t spank);

@@ -2,14 +2,16 @@
 //
 // Slurm ignores an error of an `optional` plugin and would start the program without the environment, so the task ends
 // itself. The other ranks would wait for the missing one, so the step ends too. The task may run in a container that
-// reaches neither srun nor Slurm's controller: slurmstepd, outside, reports the reason to srun, which asks the
-// controller to end the step. Where srun cannot be reached slurmstepd asks the controller itself.
+// reaches neither srun nor Slurm's controller, and whose libraries must not be loaded: slurmstepd, outside, reports the
+// reason to srun, which asks the controller to end the step. Where srun cannot be reached slurmstepd asks the
+// controller itself.
 #pragma once
 
+#include <chrono>
+#include <string>
 #include <utility>
 
 #include "bridge/base/result.h"
-#include "spank_plugin/as_user.h"
 #include "spank_plugin/shared_task_table.h"
 #include "spank_plugin/spank.h"
 #include "spank_plugin/step.h"
@@ -19,15 +21,13 @@ namespace torchbridge {
 // Prints a line on the task's own stderr.
 void print_task_line(const char* message);
 
-// Waits a random time, so that the nodes of the step do not all send a request at once. The longest time is `least_ms`,
-// or a millisecond for each node where that is more.
-void wait_random_delay(const EnvMap& environment, int least_ms = 1);
+// Waits a random time of at most `longest`, so that the nodes of the step do not all send a request at once.
+void wait_random_delay(std::chrono::milliseconds longest);
 
 // Used in a task, before its program starts.
 class StepAborter {
  public:
-  StepAborter(spank_t spank, const SharedTaskTable& table, bool srun_listens)
-      : spank_(spank), table_(table), srun_listens_(srun_listens) {}
+  StepAborter(const SharedTaskTable& table, bool srun_listens) : table_(table), srun_listens_(srun_listens) {}
 
   // Ends this process. slurmstepd reports the first reason of its node.
   [[noreturn]] void abort(const char* reason) const;
@@ -44,12 +44,13 @@ class StepAborter {
   }
 
  private:
-  spank_t spank_;
   const SharedTaskTable& table_;
   bool srun_listens_;
 };
 
-// In slurmstepd, when a task has ended and has set a reason in the table.
-void abort_step(spank_t spank, const UserIds& user, const std::string& reason);
+// In a child of slurmstepd with the user's rights, when a task of this node has set a reason. Takes less than
+// kAbortLimit.
+inline constexpr std::chrono::seconds kAbortLimit{9};
+void abort_step(spank_t spank, const std::string& reason);
 
 }  // namespace torchbridge

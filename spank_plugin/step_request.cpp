@@ -22,6 +22,11 @@ namespace {
 const std::string kVersion = std::to_string(TORCH_ENV_PROTOCOL);
 constexpr const char* kMarkedNames[] = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "PET_NNODES"};
 
+bool is_plugin_variable(const std::string& name, const std::string& value) {
+  const bool is_marked = std::find(std::begin(kMarkedNames), std::end(kMarkedNames), name) != std::end(kMarkedNames);
+  return name == kStepRequestVariable || (is_marked && value == kNotLoaded);
+}
+
 }  // namespace
 
 Result<std::optional<MergedOptions>> merged_options(const OptionLists& lists, const EnvMap& environment) {
@@ -86,9 +91,12 @@ FailureListenerAddress listener_in(const EnvMap& environment) {
   return {std::string(*host), request->port, request->token};
 }
 
-bool is_plugin_variable(const std::string& name, const std::string& value) {
-  const bool is_marked = std::find(std::begin(kMarkedNames), std::end(kMarkedNames), name) != std::end(kMarkedNames);
-  return name == kStepRequestVariable || (is_marked && value == kNotLoaded);
+EnvMap without_plugin_variables(const EnvMap& environment) {
+  EnvMap rest;
+  for (const auto& [name, value] : environment) {
+    if (!is_plugin_variable(name, value)) rest.set(name, value);
+  }
+  return rest;
 }
 
 }  // namespace torchbridge

@@ -57,7 +57,7 @@ Result<std::optional<LaunchOptions>> requested_options(const OptionLists& lists,
 // On a node: where srun listens. The port is 0 where srun does not listen or its address is unknown.
 FailureListenerAddress listener_in(const EnvMap& environment);
 
-// Whether the variable is only for the plugin, which removes it before the program starts.
-bool is_plugin_variable(const std::string& name, const std::string& value);
+// On a node: the environment as the user exported it, without the variables that are only for the plugin.
+EnvMap without_plugin_variables(const EnvMap& environment);
 
 }  // namespace torchbridge

@@ -10,9 +10,7 @@
 #include "bridge/core/nested_launch.h"
 #include "bridge/net/address.h"
 #include "bridge/step/node_check.h"
-#include "bridge/step/store_port.h"
 #include "bridge/step/task_environment.h"
-#include "spank_plugin/controller.h"
 #include "spank_plugin/step.h"
 #include "spank_plugin/step_abort.h"
 #include "spank_plugin/task_report.h"
@@ -26,16 +24,6 @@ void unset_all_but(spank_t spank, const EnvMap& kept, const EnvMap& environment)
   }
 }
 
-// The environment as the user exported it. Unsets the plugin's own variables.
-EnvMap without_plugin_variables(spank_t spank, const EnvMap& given) {
-  EnvMap rest;
-  for (const auto& [name, value] : given) {
-    if (!is_plugin_variable(name, value)) rest.set(name, value);
-  }
-  unset_all_but(spank, rest, given);
-  return rest;
-}
-
 // Whether another copy of this plugin has set the variables of this task.
 bool is_already_set(const EnvMap& environment, const LaunchFacts& facts) {
   if (!is_set_for(environment, facts)) return false;
@@ -44,17 +32,15 @@ bool is_already_set(const EnvMap& environment, const LaunchFacts& facts) {
   return true;
 }
 
-// Adds the node of each rank where the variables do not contain it. srun's record does not reach the other components
-// of a heterogeneous step, nor those of `srun --async`: there one task of the node requests it from Slurm's controller.
+// Adds the node of each rank where the variables do not contain it, from the controller's answer.
 Status add_placement(spank_t spank, const SharedTaskTable& table, EnvMap& environment, LaunchFacts& facts) {
   const std::string step = facts.job_id + "." + facts.step_id;
-  Result<std::string> record = std::string(environment.get(kStepRecordVariable).value_or(""));
   if (!facts.node_of_rank.empty()) return Ok{};
-  const auto ask = [&] {
-    wait_random_delay(environment);
-    return record_of_step(spank, environment, facts.world_size, {}, false);
-  };
-  if (!is_truncated(*record, step)) record = table.ask_once(SharedTaskTable::kRecord, ask);
+  Result<std::string> record = std::string(environment.get(kStepRecordVariable).value_or(""));
+  if (!is_truncated(*record, step)) {
+    const auto answer = table.answer(SharedTaskTable::kRecord);
+    record = answer ? *answer : Error{"slurm: Slurm's controller gave no list of the ranks' nodes: give ranks=block"};
+  }
   if (!record) return record.error();
   if (is_truncated(*record, step)) {
     return Error{"slurm: the nodes of " + std::to_string(facts.world_size) +
@@ -71,23 +57,6 @@ Status add_placement(spank_t spank, const SharedTaskTable& table, EnvMap& enviro
   return Ok{};
 }
 
-// The address of rank 0's node, found by one task for all tasks of this node: that of its name, or its NodeAddr where
-// the name does not resolve here. Empty where both are unknown.
-std::string rank0_node_address(const SharedTaskTable& table, const EnvMap& environment, const LaunchFacts& facts,
-                               RankRule ranks) {
-  const auto ask = [&]() -> Result<std::string> {
-    const auto map = task_map_of(facts);
-    const auto rank0_node = map ? master_node_of(facts, *map, ranks) : map.error();
-    if (!rank0_node) return rank0_node.error();
-    auto address = address_of_node(facts.nodes[*rank0_node]);
-    if (address) return address;
-    wait_random_delay(environment);
-    return node_addr_of(facts.nodes[*rank0_node]);
-  };
-  const auto address = table.ask_once(SharedTaskTable::kAddress, ask);
-  return address ? *address : std::string();
-}
-
 void wait_for_nodes(const StepAborter& aborter, const StepPlan& plan, const std::string& token,
                     const EnvMap& complete) {
   const NodeCheck check{.token = token, .hint = " (or is torch_env.so missing in its plugstack.conf?)"};
@@ -101,15 +70,14 @@ void wait_for_nodes(const StepAborter& aborter, const StepPlan& plan, const std:
 
 void export_torch_env(spank_t spank, const NodeState& node) {
   const EnvMap given = job_environment(spank);
-  const EnvMap inherited = without_plugin_variables(spank, given);
+  const EnvMap inherited = without_plugin_variables(given);
+  unset_all_but(spank, inherited, given);
   if (!is_rank_step(spank)) return;
   const FailureListenerAddress listener = listener_in(given);
-  const StepAborter aborter(spank, node.table, listener.port != 0);
+  const StepAborter aborter(node.table, listener.port != 0);
   const auto options = aborter.value_or_abort(requested_options(node.lists, given));
   if (!options) return;
   prctl(PR_SET_NAME, "torch_env");  // proctrack/linuxproc never ends a process called slurmstepd
-  // For a name server that does not answer. This is slurmstepd's environment: the program's is another.
-  setenv("RES_OPTIONS", "timeout:2 attempts:2", 1);
 
   LaunchFacts facts = aborter.value_or_abort(read_slurm(inherited));
   if (is_already_set(inherited, facts)) return;
@@ -119,10 +87,10 @@ void export_torch_env(spank_t spank, const NodeState& node) {
   if (options->ranks != RankRule::kBlock) aborter.value_or_abort(add_placement(spank, node.table, environment, facts));
   constexpr std::chrono::seconds kTimeout{60};  // the nodes of a large step start one after the other
   const StepOptions step = aborter.value_or_abort(step_options(environment, *options));
-  if (step.options.addr.is_by_node_name() && facts.first_address.empty()) {
-    facts.first_address = rank0_node_address(node.table, environment, facts, options->ranks);
-  }
-  const StepPlan plan = aborter.value_or_abort(plan_step(std::move(facts), step, std::nullopt, kTimeout));
+  const auto names = node.table.answer(SharedTaskTable::kNames);
+  HostNames known = HostNames::from(names && *names ? **names : "");
+  const StepPlan plan =
+      aborter.value_or_abort(plan_step(std::move(facts), step, std::nullopt, kTimeout, std::move(known)));
   Socket port = aborter.value_or_abort(reserve_store_socket(plan, environment));
   const auto task = aborter.value_or_abort(task_environment(plan, environment, port, program_of(spank)));
   const EnvMap complete = with_variables(environment, task.variables);
@@ -133,9 +101,10 @@ void export_torch_env(spank_t spank, const NodeState& node) {
       aborter.abort(Error{"Slurm cannot set " + name + " in the task's environment"});
   }
   for (const auto& note : task.notes) print_task_line(note.c_str());
-  if (TaskRecord* const record = record_of_task(spank, node.table)) {  // read by slurm_spank_task_exit
+  if (const auto local_task = local_task_of(spank)) {  // read by slurm_spank_task_exit
     const std::string error_file(complete.get("TORCHELASTIC_ERROR_FILE").value_or(""));
-    write_record(node.table, *record, plan.env.layout.rank, error_file);
+    const bool is_ours = environment.get("TORCHELASTIC_ERROR_FILE") != error_file;
+    write_record(node.table, *local_task, {plan.env.layout.rank, error_file, is_ours});
   }
   (void)port.release();  // the program inherits the socket
 }

@@ -1,10 +1,13 @@
 #include "spank_plugin/task_report.h"
 
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
-#include <cstring>
+#include <map>
+#include <utility>
+#include <vector>
 
 #include "bridge/host/oom_kills.h"
 #include "bridge/net/address.h"
@@ -15,7 +18,6 @@
 namespace torchbridge {
 namespace {
 
-using std::chrono::milliseconds;
 using std::chrono::system_clock;
 
 // Also by a shell's exit code for a program that a signal ended.
@@ -25,19 +27,28 @@ bool may_be_ended_by_slurm(const TaskFailure& failure) {
   return signal == SIGTERM || signal == SIGINT || (signal == SIGKILL && !failure.out_of_memory);
 }
 
+// Of the tasks that have passed one: another process might pass descriptors without end.
+std::vector<PassedDescriptor> passed_folders(const SharedTaskTable& table) {
+  std::vector<PassedDescriptor> folders;
+  while (folders.size() < table.tasks()) {
+    auto folder = take_descriptor(table.folders_out());
+    if (!folder) break;
+    folders.push_back(std::move(*folder));
+  }
+  return folders;
+}
+
 }  // namespace
 
-void write_record(const SharedTaskTable& table, TaskRecord& record, int rank, const std::string& error_file) {
-  record.rank = rank;
-  record.start_ms = std::chrono::duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
-  record.oom_kills = oom_kills();
-  const ErrorFile file = open_error_folder(error_file);
-  // A name that is too long is left out: truncated it would be the name of another file.
-  if (file.folder.open() && file.name.size() < sizeof record.error_file) {
-    std::memcpy(record.error_file, file.name.c_str(), file.name.size() + 1);
-    pass_descriptor(table.folders_in(), file.folder.descriptor(), static_cast<std::uint32_t>(rank));
-  }
-  record.written = true;
+void write_record(const SharedTaskTable& table, std::size_t local_task, const ReportedTask& task) {
+  const ErrorFile file = open_error_folder(task.error_file);
+  const bool is_passed = file.folder.open() && pass_descriptor(table.folders_in(), file.folder.descriptor(),
+                                                               static_cast<std::uint32_t>(task.rank));
+  table.write_record(local_task, {.rank = task.rank,
+                                  .start = system_clock::now(),
+                                  .oom_kills = oom_kills(),
+                                  .error_file = is_passed ? file.name : "",
+                                  .removes_file = task.file_is_ours});
 }
 
 std::string report_failure(const SharedTaskTable& table, const TaskRecord& record,
@@ -48,15 +59,27 @@ std::string report_failure(const SharedTaskTable& table, const TaskRecord& recor
   failure.wait_status = wait_status;
   failure.time = system_clock::now();
   failure.out_of_memory = oom_kills() > record.oom_kills;
-  const system_clock::time_point start{milliseconds(record.start_ms)};
-  while (const auto folder = take_descriptor(table.folders_out())) {  // the folders of other tasks are dropped
-    if (folder->number == static_cast<std::uint32_t>(record.rank))
-      failure.reason = read_error_file(folder->descriptor, record.error_file, start);
+  for (const auto& folder : passed_folders(table)) {
+    if (folder.number == static_cast<std::uint32_t>(record.rank) && !record.error_file.empty())
+      failure.reason = read_error_file(folder.descriptor, record.error_file, record.start);
+    pass_descriptor(table.folders_in(), folder.descriptor.descriptor(), folder.number);  // for remove_error_files
   }
   const bool is_ended = may_be_ended_by_slurm(failure);
   const std::string text = describe(failure), first = is_ended ? "first to end" : "first to fail";
   const bool srun_knows = send_report(listener, {Report::Kind::kTaskEnded, failure.time, first + ": " + text});
   return srun_knows || is_ended ? "" : first + " on this node: " + text;
+}
+
+void remove_error_files(const SharedTaskTable& table) {
+  std::map<std::uint32_t, std::string> file_of_rank;
+  for (std::size_t task = 0; task < table.tasks(); ++task) {
+    const auto record = table.record_of(task);
+    if (record && record->removes_file) file_of_rank.emplace(record->rank, record->error_file);
+  }
+  for (const auto& folder : passed_folders(table)) {
+    const auto file = file_of_rank.find(folder.number);
+    if (file != file_of_rank.end()) unlinkat(folder.descriptor.descriptor(), file->second.c_str(), 0);
+  }
 }
 
 }  // namespace torchbridge

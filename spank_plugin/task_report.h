@@ -8,10 +8,15 @@
 
 namespace torchbridge {
 
-// In the task, with its user's rights, when its environment is complete. `error_file` is the task's
-// TORCHELASTIC_ERROR_FILE. Passes the file's open folder to slurmstepd, for which the path may lead to another folder,
-// outside the task's container.
-void write_record(const SharedTaskTable& table, TaskRecord& record, int rank, const std::string& error_file);
+struct ReportedTask {
+  int rank = 0;
+  std::string error_file;     // its TORCHELASTIC_ERROR_FILE
+  bool file_is_ours = false;  // and not one that the user chose
+};
+
+// In the task, with its user's rights, when its environment is complete. Passes the error file's open folder to
+// slurmstepd, for which the path may lead to another folder, outside the task's container.
+void write_record(const SharedTaskTable& table, std::size_t local_task, const ReportedTask& task);
 
 // In a child of slurmstepd, with the user's rights, for the first task of a node that fails: reads the error file and
 // reports to srun. Returns the text to log on the node where srun cannot be reached; empty where srun has accepted the
@@ -19,5 +24,9 @@ void write_record(const SharedTaskTable& table, TaskRecord& record, int rank, co
 // end instead of the first to fail, and never logged on the node: Slurm ends tasks by these signals.
 std::string report_failure(const SharedTaskTable& table, const TaskRecord& record,
                            const FailureListenerAddress& listener, int wait_status);
+
+// In a child of slurmstepd, with the user's rights, when all tasks of the node have ended: removes their error files,
+// but for those that the user chose.
+void remove_error_files(const SharedTaskTable& table);
 
 }  // namespace torchbridge

@@ -21,11 +21,10 @@ std::size_t visible_length(std::string_view text) {
   return is_wrong ? 0 : length;
 }
 
-std::string visible_line(std::string_view text) {
-  constexpr std::size_t kLimit = 80;
+std::string visible_line(std::string_view text, std::size_t limit) {
   std::string shown;
   std::size_t at = 0;
-  while (at < std::min(text.size(), kLimit)) {
+  while (at < std::min(text.size(), limit)) {
     const std::size_t length = visible_length(text.substr(at));
     shown += length > 0 ? std::string(text.substr(at, length)) : printable(text.substr(at, 1));
     at += std::max<std::size_t>(length, 1);

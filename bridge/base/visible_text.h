@@ -10,7 +10,7 @@ namespace torchbridge {
 // control character, and bytes that are no UTF-8.
 std::size_t visible_length(std::string_view text);
 
-// Other characters escaped, as \x1b; cut after 80 bytes.
-std::string visible_line(std::string_view text);
+// Other characters escaped, as \x1b; cut after `limit` bytes.
+std::string visible_line(std::string_view text, std::size_t limit = 80);
 
 }  // namespace torchbridge

@@ -1,8 +1,10 @@
 // Containers as pyxis makes them (NVIDIA/pyxis, pyxis_slurmstepd.c): one a node, started with the user's rights; in
 // task_init each task gets the image's environment, RANK and LOCAL_RANK where that has PYTORCH_VERSION, and enters the
-// container's namespaces. Here the container is the node's own files with a /tmp and a /run of its own, so that neither
-// munged nor files of the node's /tmp are found in it. Arguments in plugstack.conf are variables of the image, and
-// hosts=FILE, which becomes its /etc/hosts.
+// container's namespaces. Until March 2020 (its commit 05c61ae) a task entered the mount namespace as root in
+// task_init_privileged, before any plugin's task_init: the argument `privileged` does the same. Here the container is
+// the node's own files with a /tmp and a /run of its own, so that neither munged nor files of the node's /tmp are found
+// in it. Other arguments in plugstack.conf are hosts=FILE, which becomes its /etc/hosts, root=FOLDER, which is its root
+// instead of the node's files, and variables of the image.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sched.h>
@@ -13,6 +15,7 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,7 +24,15 @@
 SPANK_PLUGIN(container_plugin, 1)
 
 static pid_t container = 0;  // the process that holds its namespaces
-static const char kHosts[] = "hosts=";
+static const char kHosts[] = "hosts=", kRoot[] = "root=", kPrivileged[] = "privileged";
+
+// The rest of the argument that begins with `prefix`; null where there is none.
+static const char* argument(int argc, char** argv, const char* prefix) {
+  for (int i = 0; i < argc; ++i) {
+    if (strncmp(argv[i], prefix, strlen(prefix)) == 0) return argv[i] + strlen(prefix);
+  }
+  return NULL;
+}
 
 static int write_text(const char* path, const char* text) {
   const int file = open(path, O_WRONLY | O_CLOEXEC);
@@ -40,6 +51,18 @@ static int enter_own_user_namespace(uid_t user, gid_t group) {
   return write_text("/proc/self/uid_map", users) != 0 || write_text("/proc/self/gid_map", groups) != 0 ? -1 : 0;
 }
 
+// As enroot does: the node's kernel file systems, and nothing else of the node.
+static int enter_root(const char* root) {
+  static const char* const kKernels[] = {"proc", "sys", "dev"};
+  if (mount(root, root, NULL, MS_BIND | MS_REC, NULL) != 0 || chdir(root) != 0) return -1;
+  for (int i = 0; i < 3; ++i) {
+    char from[8];
+    snprintf(from, sizeof from, "/%s", kKernels[i]);
+    if (mount(from, kKernels[i], NULL, MS_BIND | MS_REC, NULL) != 0) return -1;
+  }
+  return syscall(SYS_pivot_root, ".", ".") != 0 || umount2(".", MNT_DETACH) != 0 ? -1 : chdir("/");
+}
+
 static int make_container(int argc, char** argv) {
   const uid_t user = geteuid();
   const gid_t group = getegid();
@@ -47,10 +70,10 @@ static int make_container(int argc, char** argv) {
   if (prctl(PR_SET_DUMPABLE, 1) != 0) return -1;  // or its files in /proc are root's
   if (user != 0 && enter_own_user_namespace(user, group) != 0) return -1;
   if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) return -1;
-  for (int i = 0; i < argc; ++i) {
-    if (strncmp(argv[i], kHosts, strlen(kHosts)) != 0) continue;
-    if (mount(argv[i] + strlen(kHosts), "/etc/hosts", NULL, MS_BIND, NULL) != 0) return -1;
-  }
+  const char* root = argument(argc, argv, kRoot);
+  if (root != NULL && enter_root(root) != 0) return -1;
+  const char* hosts = argument(argc, argv, kHosts);
+  if (hosts != NULL && mount(hosts, "/etc/hosts", NULL, MS_BIND, NULL) != 0) return -1;
   if (mount("tmpfs", "/tmp", "tmpfs", 0, "mode=1777") != 0 || mount("tmpfs", "/run", "tmpfs", 0, NULL) != 0) return -1;
   return mkdir("/tmp/image", 0700);
 }
@@ -86,7 +109,8 @@ static int import_environment(spank_t spank, int argc, char** argv) {
   char version[64];
   for (int i = 0; i < argc; ++i) {
     char* equals = strchr(argv[i], '=');
-    if (equals == NULL || strncmp(argv[i], kHosts, strlen(kHosts)) == 0) continue;
+    const int is_ours = argument(1, argv + i, kHosts) != NULL || argument(1, argv + i, kRoot) != NULL;
+    if (equals == NULL || is_ours) continue;
     *equals = '\0';
     const spank_err_t outcome = spank_setenv(spank, argv[i], equals + 1, 1);
     *equals = '=';
@@ -108,9 +132,15 @@ static int enter(const char* name, int kind) {
   return outcome;
 }
 
+int slurm_spank_task_init_privileged(spank_t spank, int argc, char** argv) {
+  if (!is_remote_step(spank) || argument(argc, argv, kPrivileged) == NULL) return ESPANK_SUCCESS;
+  return enter("mnt", CLONE_NEWNS) != 0 || chdir("/") != 0 ? ESPANK_ERROR : ESPANK_SUCCESS;
+}
+
 int slurm_spank_task_init(spank_t spank, int argc, char** argv) {
   if (!is_remote_step(spank)) return ESPANK_SUCCESS;
   if (import_environment(spank, argc, argv) != 0) return ESPANK_ERROR;
+  if (argument(argc, argv, kPrivileged) != NULL) return ESPANK_SUCCESS;
   if (geteuid() != 0 && enter("user", CLONE_NEWUSER) != 0) return ESPANK_ERROR;
   if (enter("mnt", CLONE_NEWNS) != 0 || chdir("/") != 0) return ESPANK_ERROR;
   return ESPANK_SUCCESS;

@@ -16,7 +16,9 @@
 namespace torchbridge {
 namespace {
 
-bool run(const std::function<bool()>& act) { return run_as_user({geteuid(), getegid()}, act); }
+constexpr std::chrono::milliseconds kLimit{3000};
+
+bool run(const std::function<bool()>& act) { return run_as_user({geteuid(), getegid()}, kLimit, act); }
 
 TEST(RunAsUser, ReturnsTheResult) {
   EXPECT_TRUE(run([] { return true; }));
@@ -27,7 +29,8 @@ TEST(RunAsUser, ReturnsTheResult) {
 
 TEST(RunAsUser, HasTheUsersRights) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
-  EXPECT_TRUE(run_as_user({65534, 65533}, [] { return geteuid() == 65534 && getegid() == 65533 && setuid(0) != 0; }));
+  EXPECT_TRUE(
+      run_as_user({65534, 65533}, kLimit, [] { return geteuid() == 65534 && getegid() == 65533 && setuid(0) != 0; }));
 }
 
 // The user may stop the child, which has the user's rights.

@@ -69,11 +69,14 @@ TEST_F(StepRequestTest, ExportedValuesStayUnlessOverridden) {
 
 TEST_F(StepRequestTest, PluginVariablesAreTheRequestAndTheMarks) {
   set_step_request(kNoOptions, nullptr);
-  for (const char* name : kReplaced) EXPECT_TRUE(is_plugin_variable(name, getenv(name))) << name;
-  EXPECT_TRUE(is_plugin_variable("SLURM_TORCH_ENV", getenv("SLURM_TORCH_ENV")));
-  EXPECT_FALSE(is_plugin_variable("RANK", "3"));
-  EXPECT_FALSE(is_plugin_variable("GROUP_RANK", kMark));
-  EXPECT_FALSE(is_plugin_variable("SLURM_TORCH_ENV_STEP", "1 7.0 n0 0"));
+  EnvMap given{{"GROUP_RANK", kMark}, {"SLURM_TORCH_ENV_STEP", "1 7.0 n0 0"}, {"OTHER", "3"}};
+  const std::size_t count = static_cast<std::size_t>(std::distance(given.begin(), given.end()));
+  for (const char* name : kReplaced) given.set(name, getenv(name));
+  given.set("SLURM_TORCH_ENV", getenv("SLURM_TORCH_ENV"));
+  const EnvMap rest = without_plugin_variables(given);
+  EXPECT_EQ(static_cast<std::size_t>(std::distance(rest.begin(), rest.end())), count);
+  for (const char* name : {"GROUP_RANK", "SLURM_TORCH_ENV_STEP", "OTHER"}) EXPECT_TRUE(rest.has(name)) << name;
+  EXPECT_EQ(without_plugin_variables({{"RANK", "3"}}).get("RANK"), "3");
 }
 
 // The error can be reported: requests of all versions contain the listener.

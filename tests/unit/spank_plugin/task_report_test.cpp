@@ -23,21 +23,21 @@ class TaskReport : public ::testing::Test {
   // As slurmstepd and its task: a child writes, and ends before the parent reads.
   void write_in_child() {
     const auto write = [&] {
-      write_record(table_, *record_, 5, error_file_);
+      write_record(table_, 1, {5, error_file_, true});
       std::ofstream(error_file_) << "the reason";
     };
     ASSERT_EQ(ending_of_child(write), exited(0));
-    ASSERT_TRUE(record_->written);
+    ASSERT_TRUE(table_.has_record(1));
   }
+  TaskRecord record() const { return *table_.record_of(1); }
 
   SharedTaskTable table_{2};
-  TaskRecord* record_ = table_.record_of(1);
   std::string error_file_ = testing::TempDir() + "task_report_" + std::to_string(getpid());
 };
 
 TEST_F(TaskReport, IsReturnedWhereSrunDoesNotListen) {
   write_in_child();
-  const std::string text = report_failure(table_, *record_, {}, kExitCode3);
+  const std::string text = report_failure(table_, record(), {}, kExitCode3);
   EXPECT_TRUE(text.starts_with("first to fail on this node: rank 5 on ")) << text;
   EXPECT_TRUE(text.ends_with("exit code 3\n    the reason")) << text;
 }
@@ -47,7 +47,7 @@ TEST_F(TaskReport, GoesToSrunsListener) {
   ASSERT_TRUE(listener);
   listener->start(nullptr, nullptr);
   write_in_child();
-  EXPECT_EQ(report_failure(table_, *record_, {"127.0.0.1", listener->port(), listener->token()}, kExitCode3), "");
+  EXPECT_EQ(report_failure(table_, record(), {"127.0.0.1", listener->port(), listener->token()}, kExitCode3), "");
   EXPECT_TRUE(listener->stop().value_or("").starts_with("first to fail: rank 5 on "));
 }
 
@@ -59,7 +59,7 @@ TEST_F(TaskReport, IsReturnedWhereTheListenerIsGone) {
     gone = {"127.0.0.1", listener->port(), listener->token()};
   }
   write_in_child();
-  EXPECT_TRUE(report_failure(table_, *record_, gone, kExitCode3).starts_with("first to fail on this node: rank 5 on "));
+  EXPECT_TRUE(report_failure(table_, record(), gone, kExitCode3).starts_with("first to fail on this node: rank 5 on "));
 }
 
 TEST_F(TaskReport, IsNotReturnedWhereSlurmMayHaveEndedTheTask) {
@@ -71,12 +71,28 @@ TEST_F(TaskReport, IsNotReturnedWhereSlurmMayHaveEndedTheTask) {
       {SIGTERM, false}, {SIGKILL, false}, {(128 + SIGTERM) << 8, false}, {(128 + SIGKILL) << 8, false}, {SIGSEGV, true},
       {SIGABRT, true},  {1 << 8, true}};
   for (const auto& test : kCases) {
-    const std::string text = report_failure(table_, *record_, {}, test.wait_status);
+    const std::string text = report_failure(table_, record(), {}, test.wait_status);
     EXPECT_EQ(text.empty(), !test.failed) << test.wait_status;
     EXPECT_EQ(text.starts_with("first to fail"), test.failed) << test.wait_status;
   }
-  record_->oom_kills = -1;  // memory ran out while the task ran
-  EXPECT_TRUE(report_failure(table_, *record_, {}, SIGKILL).starts_with("first to fail"));
+  TaskRecord out_of_memory = record();
+  out_of_memory.oom_kills = -1;  // memory ran out while the task ran
+  EXPECT_TRUE(report_failure(table_, out_of_memory, {}, SIGKILL).starts_with("first to fail"));
+}
+
+TEST_F(TaskReport, LeavesTheFileUntilTheStepEnds) {
+  write_in_child();
+  EXPECT_TRUE(report_failure(table_, record(), {}, kExitCode3).ends_with("the reason"));
+  EXPECT_TRUE(std::filesystem::exists(error_file_));
+  remove_error_files(table_);
+  EXPECT_FALSE(std::filesystem::exists(error_file_));
+}
+
+TEST_F(TaskReport, KeepsAFileThatTheUserChose) {
+  write_record(table_, 1, {5, error_file_, false});
+  std::ofstream(error_file_) << "the reason";
+  remove_error_files(table_);
+  EXPECT_TRUE(std::filesystem::exists(error_file_));
 }
 
 }  // namespace

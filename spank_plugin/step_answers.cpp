@@ -1,0 +1,79 @@
+#include "spank_plugin/step_answers.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "bridge/core/launchers/slurm.h"
+#include "bridge/core/nested_launch.h"
+#include "bridge/net/address.h"
+#include "bridge/step/step_plan.h"
+#include "bridge/step/store_port.h"
+#include "spank_plugin/as_user.h"
+#include "spank_plugin/controller.h"
+#include "spank_plugin/step.h"
+#include "spank_plugin/step_abort.h"
+
+namespace torchbridge {
+namespace {
+
+constexpr std::chrono::seconds kLimit{10};
+
+// A large step's nodes do not all ask at the same moment.
+void wait_before_request(spank_t spank) {
+  constexpr std::uint32_t kMostMs = 2000;
+  wait_random_delay(std::chrono::milliseconds(std::min(item<std::uint32_t>(spank, S_JOB_NNODES).value_or(1), kMostMs)));
+}
+
+// The node of each rank where the variables do not contain it. srun's record does not reach the other components of a
+// heterogeneous step, nor the tasks of `srun --async`.
+void ask_for_placement(spank_t spank, const SharedTaskTable& table, EnvMap& environment, LaunchFacts& facts) {
+  const std::string step = facts.job_id + "." + facts.step_id;
+  const auto given = environment.get(kStepRecordVariable).value_or("");
+  if (!facts.node_of_rank.empty() || is_truncated(given, step)) return;
+  wait_before_request(spank);
+  const auto record = record_of_step(spank, environment, facts.world_size, {}, false);
+  table.set_answer(SharedTaskTable::kRecord, record);
+  if (record) facts.node_of_rank = node_of_rank_in(*record, step, facts.nodes, facts.world_size);
+}
+
+// The answer that the tasks find where this process is ended because a look-up takes too long.
+std::string no_answer(const std::vector<std::string>& names) {
+  std::string text;
+  for (const auto& name : names) {
+    text += name + " !host name '" + printable(name) + "' does not resolve on " + host_name() +
+            ": the resolver gave no answer within " + std::to_string(kLimit.count()) + " s\n";
+  }
+  return text;
+}
+
+void ask(spank_t spank, const NodeState& state) {
+  const EnvMap given = without_plugin_variables(job_environment(spank));
+  const auto options = requested_options(state.lists, job_environment(spank));
+  if (!is_rank_step(spank) || !options || !*options) return;
+  auto facts = read_slurm_step(given);
+  if (!facts) return;
+  EnvMap environment = without_outer_run(given, *facts);
+  if ((*options)->ranks != RankRule::kBlock) ask_for_placement(spank, state.table, environment, *facts);
+  const auto step = step_options(environment, **options);
+  if (!step) return;
+  const auto names = names_of_step(*facts, *step);
+  state.table.set_answer(SharedTaskTable::kNames, no_answer(names));
+  setenv("RES_OPTIONS", "timeout:2 attempts:2", 1);  // for a name server that does not answer
+  HostNames found = HostNames::look_up(names);
+  const std::string& master = names.back();
+  if (step->options.addr.is_by_node_name() && facts->first_address.empty() && !address_of_node(master, found)) {
+    wait_before_request(spank);
+    if (const std::string address = node_addr_of(master); !address.empty()) found.add_alias(master, address);
+  }
+  state.table.set_answer(SharedTaskTable::kNames, found.text());
+}
+
+}  // namespace
+
+void ask_for_tasks(spank_t spank, const NodeState& state) {
+  const auto user = user_of(spank);
+  if (state.table.is_empty() || local_task_of(spank) != 0 || !user) return;
+  run_as_user(*user, kLimit, [&] { return ask(spank, state), true; });
+}
+
+}  // namespace torchbridge
