@@ -1,5 +1,7 @@
 #include "spank_plugin/step_answers.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cstdlib>
 
@@ -46,7 +48,14 @@ std::string no_answer(const std::vector<std::string>& names) {
   return text;
 }
 
+// The user's lists of nodes are parsed here, outside the job's limit of memory.
+void limit_memory() {
+  const rlimit kLargest{256 << 20, 256 << 20};
+  setrlimit(RLIMIT_DATA, &kLargest);
+}
+
 void ask(spank_t spank, const NodeState& state) {
+  limit_memory();
   const EnvMap given = without_plugin_variables(job_environment(spank));
   const auto options = requested_options(state.lists, job_environment(spank));
   if (!is_rank_step(spank) || !options || !*options) return;
@@ -56,7 +65,9 @@ void ask(spank_t spank, const NodeState& state) {
   if ((*options)->ranks != RankRule::kBlock) ask_for_placement(spank, state.table, environment, *facts);
   const auto step = step_options(environment, **options);
   if (!step) return;
-  const auto names = names_of_step(*facts, *step);
+  const char* const own_node = getenv("SLURMD_NODENAME");  // slurmstepd's own variable, not the user's
+  const auto names = names_of_step(*facts, *step, own_node != nullptr ? own_node : "");
+  if (names.empty()) return;
   state.table.set_answer(SharedTaskTable::kNames, no_answer(names));
   setenv("RES_OPTIONS", "timeout:2 attempts:2", 1);  // for a name server that does not answer
   HostNames found = HostNames::look_up(names);

@@ -53,8 +53,7 @@ Result<Addresses> HostNames::addresses_of(const std::string& host) const {
   const auto found = known_.find(host);
   if (found != known_.end()) return found->second;
   return Error{"host name '" + printable(host) +
-               "' was not known before this task could enter a container, and inside it no name is looked up: give a "
-               "numeric address"};
+               "' was not known before this task could enter a container, and inside it no name is looked up"};
 }
 
 void HostNames::add_alias(const std::string& name, const std::string& other) {

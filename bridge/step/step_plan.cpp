@@ -58,17 +58,19 @@ Result<StepPlan> plan_step(LaunchFacts facts, const StepOptions& step, std::opti
                   std::move(env),   *master_node,    std::move(names)};
 }
 
-std::vector<std::string> names_of_step(const LaunchFacts& facts, const StepOptions& step) {
+std::vector<std::string> names_of_step(const LaunchFacts& facts, const StepOptions& step, const std::string& own_node) {
   const AddressRule& rule = step.options.addr;
-  std::vector<std::string> names = {host_name()};
   // All distributions begin on the first node; the nodes of ranks that were placed one by one are listed.
   const bool is_listed = step.options.ranks != RankRule::kBlock && !facts.node_of_rank.empty();
-  const std::size_t node = is_listed ? static_cast<std::size_t>(facts.node_of_rank.front()) : 0;
+  const auto index = is_listed ? static_cast<std::size_t>(facts.node_of_rank.front()) : 0;
+  const std::string node = index < facts.nodes.size() ? facts.nodes[index] : "";
+  std::vector<std::string> names;
+  if (own_node.empty() || own_node == node) names.push_back(host_name());
   if (!facts.first_address.empty()) names.push_back(facts.first_address);
   if (rule.kind == AddressRule::Kind::kHost) {
     names.push_back(rule.text);
-  } else if (node < facts.nodes.size()) {
-    names.push_back(facts.nodes[node] + (rule.kind == AddressRule::Kind::kSuffix ? rule.text : ""));
+  } else if (!node.empty()) {
+    names.push_back(node + (rule.kind == AddressRule::Kind::kSuffix ? rule.text : ""));
   }
   return names;
 }

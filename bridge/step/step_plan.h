@@ -47,9 +47,10 @@ Result<StepOptions> step_options(const EnvMap& environment, const LaunchOptions&
 Result<StepPlan> plan_step(LaunchFacts facts, const StepOptions& step, std::optional<Endpoint> store,
                            std::chrono::milliseconds timeout, HostNames names = {});
 
-// Every name that the tasks of this node need for the plan of a step whose launcher names the nodes: this host's own,
-// and as the last that of the host which addr= leads to. A task's own position among the facts is not used.
-std::vector<std::string> names_of_step(const LaunchFacts& facts, const StepOptions& step);
+// Every name that the tasks of this node need for the plan of a step whose launcher names the nodes: on rank 0's node
+// the host's own, and as the last that of the host which addr= leads to. A task's own position among the facts is not
+// used. `own_node` is the launcher's name of this node; empty: it may be that of rank 0.
+std::vector<std::string> names_of_step(const LaunchFacts& facts, const StepOptions& step, const std::string& own_node);
 
 // On rank 0 MASTER_PORT, bound for the program to inherit (store_port.h). Not open on other ranks, nor where the user
 // exported TORCHELASTIC_USE_AGENT_STORE=True, because an agent serves the store then.

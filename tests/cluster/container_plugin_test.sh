@@ -16,7 +16,7 @@ for order in "$container $image\n$ours" "$ours$container $image\n"; do
   expect "$in_container" run ""
   expect "$in_container" on_login runuser -u nobody -- srun -Q -D / -N1 -n2 -w n1 --torch-env sh -c "$show"
   expect $'0/4 0/3\n1/4 0/1\n2/4 1/3\n3/4 2/3' on_two_nodes ""
-  # In a container without munged no request to Slurm's controller is possible: slurmstepd ends the step.
+  # A container without munged reaches neither srun nor Slurm's controller: slurmstepd, outside, ends the step.
   expect_error "^srun: error: torch-env: addr=iface:none0: n1, the node of rank 0, has no such address" 10 \
     run addr=iface:none0
   expect_error "first to fail: rank 1 on n1, .*: exit code 3$" 10 \
@@ -56,21 +56,24 @@ with_plugstack n1 \
 expect $'0/2 n1:61005\n1/2 n1:61005' \
   on_login srun -N1 -n2 -w n1 --torch-env sh -c 'echo $RANK/$WORLD_SIZE $MASTER_ADDR:$MASTER_PORT'
 
-# The container resolves no node's name: before ours this is an error, after ours the address is known.
+# The container resolves no node's name: they are looked up before it is entered.
 echo "127.0.0.1 localhost" >"$work/hosts"
 chmod 755 "$work"
-with_plugstack n1 "$container hosts=$work/hosts\n$ours"
-expect_error "^srun: error: torch-env: .*host name 'n1' does not resolve on n1" 15 \
-  on_login srun -N1 -n2 -w n1 --torch-env=addr=n1 sleep 1000
-with_plugstack n1 "$ours$container hosts=$work/hosts\n"
-expect $'0/2\n1/2' on_login srun -N1 -n2 -w n1 --torch-env=addr=n1 sh -c 'echo $RANK/$WORLD_SIZE'
+for order in "$container hosts=$work/hosts\n$ours" "$ours$container hosts=$work/hosts\n"; do
+  with_plugstack n1 "$order"
+  expect $'0/2\n1/2' on_login srun -N1 -n2 -w n1 --torch-env=addr=n1 sh -c 'echo $RANK/$WORLD_SIZE'
+done
+# A name that the image brings is looked up nowhere.
+with_plugstack n1 "$container MASTER_ADDR=head-of-image MASTER_PORT=61005\n$ours"
+expect_error "^srun: error: torch-env: .*host name 'head-of-image' was not known before this task could enter" 15 \
+  on_login srun -N1 -n2 -w n1 --torch-env sleep 1000
+expect $'0/2\n1/2' on_login srun -N1 -n2 -w n1 --torch-env=override=yes sh -c 'echo $RANK/$WORLD_SIZE'
 
-# Where tasks are placed one by one srun asks Slurm's controller, which a container without munged cannot reach.
+# Where tasks are placed one by one srun asks Slurm's controller, and the nodes do where srun has no plugin: outside the
+# container, which has no munged.
 for order in "$ours$container\n" "$container\n$ours"; do
   with_plugstack n1 "$order"
   expect $'0/3\n1/3\n2/3' on_login srun -Q -n3 -m arbitrary -w n1,n0,n1 --torch-env sh -c 'echo $RANK/$WORLD_SIZE'
+  TORCHBRIDGE_OPTIONS=omp=2 expect $'0/3\n1/3\n2/3' \
+    from_login_with "" srun -Q -n3 -m arbitrary -w n1,n0,n1 sh -c 'echo $RANK/$WORLD_SIZE'
 done
-# Where srun has no plugin the nodes ask the controller.
-TORCHBRIDGE_OPTIONS=omp=2 expect_error \
-  "torch-env: slurm: cannot get the nodes of the ranks from Slurm's controller: .*: give ranks=block" 30 \
-  from_login_with "" srun -Q -n3 -m arbitrary -w n1,n0,n1 sleep 1000
