@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "bridge/core/agent_command.h"
 #include "bridge/host/oom_kills.h"
 #include "bridge/net/address.h"
 #include "bridge/net/passed_descriptor.h"
@@ -18,11 +19,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::system_clock;
 
-// Also by a shell's exit code for a program that a signal ended.
-bool may_be_ended_by_slurm(const TaskFailure& failure) {
-  const int status = failure.wait_status;
-  const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status) - 128;
-  return signal == SIGTERM || signal == SIGINT || (signal == SIGKILL && !failure.out_of_memory);
+// The signal that ended the task, also by a shell's exit code for a program that a signal ended.
+int signal_of(int wait_status) {
+  return WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status) - 128;
 }
 
 }  // namespace
@@ -41,7 +40,8 @@ void write_record(const SharedTaskTable& table, TaskRecord& record, int rank, co
 }
 
 std::string report_failure(const SharedTaskTable& table, const TaskRecord& record,
-                           const FailureListenerAddress& listener, int wait_status) {
+                           const FailureListenerAddress& listener, int wait_status,
+                           const std::vector<std::string>& program) {
   TaskFailure failure;
   failure.rank = record.rank;
   failure.node = failure.clock = host_name();
@@ -53,9 +53,12 @@ std::string report_failure(const SharedTaskTable& table, const TaskRecord& recor
     if (folder->number == static_cast<std::uint32_t>(record.rank))
       failure.reason = read_error_file(folder->descriptor, record.error_file, start);
   }
-  const bool is_ended = may_be_ended_by_slurm(failure);
+  const int signal = signal_of(wait_status);
+  const bool is_asked_to_end = signal == SIGTERM || signal == SIGINT;
+  const bool is_ended = is_asked_to_end || (signal == SIGKILL && !failure.out_of_memory);
   const std::string text = describe(failure), first = is_ended ? "first to end" : "first to fail";
-  const bool srun_knows = send_report(listener, {Report::Kind::kTaskEnded, failure.time, first + ": " + text});
+  const auto kind = is_asked_to_end || is_agent(program) ? Report::Kind::kTaskEnded : Report::Kind::kTaskFailed;
+  const bool srun_knows = send_report(listener, {kind, failure.time, first + ": " + text});
   return srun_knows || is_ended ? "" : first + " on this node: " + text;
 }
 
