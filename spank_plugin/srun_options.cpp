@@ -1,6 +1,7 @@
 #include "spank_plugin/srun_options.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 
 namespace torchbridge {
@@ -10,14 +11,15 @@ using Words = std::vector<std::string>;
 
 // The words before the program's. Empty where these are not the last ones.
 Words options_of(const Words& command_line, Words program) {
-  const bool has_components = std::find(command_line.begin(), command_line.end(), ":") != command_line.end();
-  const auto ends_with = [&](const Words& words) {  // but for the name, which srun may replace by a path
-    return !words.empty() && command_line.size() > words.size() &&
-           std::equal(words.rbegin(), words.rend() - 1, command_line.rbegin());
+  const auto ends_with = [&](auto first) {
+    return std::equal(program.rbegin(), std::make_reverse_iterator(first), command_line.rbegin());
   };
-  // With --multi-prog srun inserts the content of the file behind its name.
-  if (!ends_with(program) && program.size() > 1) program.erase(program.begin() + 1);
-  if (has_components || !ends_with(program)) return {};
+  const bool has_components = std::find(command_line.begin(), command_line.end(), ":") != command_line.end();
+  if (program.empty() || command_line.size() <= program.size() || has_components) return {};
+  if (!ends_with(program.begin() + 1)) {  // srun may replace the program's name by its path
+    program.erase(program.begin() + 1);   // with --multi-prog srun inserts the content of the file behind its name
+    if (!ends_with(program.begin())) return {};
+  }
   return {command_line.begin() + 1, command_line.end() - static_cast<std::ptrdiff_t>(program.size())};
 }
 

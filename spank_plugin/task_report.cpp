@@ -2,6 +2,7 @@
 
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstring>
@@ -22,6 +23,12 @@ using std::chrono::system_clock;
 // The signal that ended the task, also by a shell's exit code for a program that a signal ended.
 int signal_of(int wait_status) {
   return WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status) - 128;
+}
+
+// Slurm and users send these so that tasks save and end: scancel, a time limit, preemption, --signal.
+bool asks_to_end(int signal) {
+  constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+  return std::find(std::begin(kSignals), std::end(kSignals), signal) != std::end(kSignals);
 }
 
 }  // namespace
@@ -54,10 +61,9 @@ std::string report_failure(const SharedTaskTable& table, const TaskRecord& recor
       failure.reason = read_error_file(folder->descriptor, record.error_file, start);
   }
   const int signal = signal_of(wait_status);
-  const bool is_asked_to_end = signal == SIGTERM || signal == SIGINT;
-  const bool is_ended = is_asked_to_end || (signal == SIGKILL && !failure.out_of_memory);
+  const bool is_ended = signal == SIGTERM || signal == SIGINT || (signal == SIGKILL && !failure.out_of_memory);
   const std::string text = describe(failure), first = is_ended ? "first to end" : "first to fail";
-  const auto kind = is_asked_to_end || is_agent(program) ? Report::Kind::kTaskEnded : Report::Kind::kTaskFailed;
+  const auto kind = asks_to_end(signal) || is_agent(program) ? Report::Kind::kTaskEnded : Report::Kind::kTaskFailed;
   const bool srun_knows = send_report(listener, {kind, failure.time, first + ": " + text});
   return srun_knows || is_ended ? "" : first + " on this node: " + text;
 }

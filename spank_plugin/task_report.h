@@ -18,7 +18,7 @@ void write_record(const SharedTaskTable& table, TaskRecord& record, int rank, co
 // reports to srun. Returns the text to log on the node where srun cannot be reached; empty where srun has accepted the
 // report. A task that ended by SIGTERM, SIGINT or SIGKILL, without running out of memory, is reported as the first to
 // end instead of the first to fail, and never logged on the node: Slurm ends tasks by these signals. The report is a
-// kTaskEnded after SIGTERM and SIGINT, because Slurm then gives the other tasks KillWait to save, and of an agent
+// kTaskEnded after a signal by which tasks are asked to save and end, because others may be saving, and of an agent
 // (bridge/core/agent_command.h); else a kTaskFailed. `program`: its name and arguments.
 std::string report_failure(const SharedTaskTable& table, const TaskRecord& record,
                            const FailureListenerAddress& listener, int wait_status,

@@ -90,6 +90,17 @@ saving bad_exit 2 ": >$work/ready-\$NAME-\$RANK; until [ -e $work/fail ]; do sle
   -K --torch-env=on_failure=1
 expect_saved bad_exit 2 touch "$work/fail"
 
+# KillOnBadExit=1 in slurm.conf, which srun asks the controller for.
+as_site=$CLUSTER_NAME
+trap '"$CLUSTER" down --name "$as_site-k"; rm -rf "$work"' EXIT
+CLUSTER_NAME=$as_site-k
+"$CLUSTER" up --name "$CLUSTER_NAME" --nodes 2 --plugin "$1" --conf KillOnBadExit=1 --conf KillWait=10
+rm "$work/fail"
+saving site_bad_exit 2 ": >$work/ready-\$NAME-\$RANK; until [ -e $work/fail ]; do sleep 0.1; done; exit 1" \
+  --torch-env=on_failure=1
+expect_saved site_bad_exit 2 touch "$work/fail"
+CLUSTER_NAME=$as_site
+
 # Other forms of a step.
 printf '0 /bin/false\n1 /bin/sleep infinity\n' >"$work/programs"
 expect_ended 0 30 on_login srun -N2 -n2 --multi-prog $now "$work/programs"
