@@ -192,7 +192,7 @@ void FailureListener::end_after_failure(const std::string& report) {
   is_logged_ = true;
   actions_.log(report);
   actions_.log("the step still runs " + std::to_string(limit.count()) +
-               " s after that and is ended: on_failure=SECONDS gives it more time, on_failure=wait keeps it");
+               " s later and is ended: on_failure=SECONDS|wait ends it later, or not");
   actions_.end_step();
 }
 

@@ -71,8 +71,9 @@ unset TORCHBRIDGE_OPTIONS
 # A step in which a task failed is ended by one request too, and by none where its tasks end in time. Before, srun asks
 # the controller whether Slurm ends the step.
 failing=--torch-env=check=30,on_failure=1
-expect_requests 2 REQUEST_CANCEL_JOB_STEP on_login srun -N4 -n8 $failing sh -c '[ $RANK -gt 5 ] && exit 1; kill -STOP $$'
-expect_line '^srun: error: torch-env: the step still runs 1 s after that and is ended: '
+expect_requests 2 REQUEST_CANCEL_JOB_STEP \
+  on_login srun -N4 -n8 $failing sh -c '[ $RANK -gt 5 ] && exit 1; kill -STOP $$'
+expect_line '^srun: error: torch-env: the step still runs 1 s later and is ended: '
 (($(requests REQUEST_JOB_INFO_SINGLE) == 1 && $(requests REQUEST_BUILD_INFO) == 1)) || fail "not one question each"
 expect_requests 0 REQUEST_CANCEL_JOB_STEP on_login srun -N4 -n8 --torch-env sh -c 'exit $((RANK % 2))'
 

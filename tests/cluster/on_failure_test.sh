@@ -4,7 +4,7 @@
 source "$(dirname "$0")/case.sh"
 ulimit -c 0
 
-ended='^srun: error: torch-env: the step still runs [0-9]+ s after that and is ended: on_failure=SECONDS gives it '
+ended='^srun: error: torch-env: the step still runs [0-9]+ s later and is ended: on_failure=SECONDS'
 # expect_ended RANK SECONDS COMMAND...: the step of the command is ended by srun, which names the rank once, before.
 expect_ended() {
   local rank=$1
@@ -18,7 +18,7 @@ expect_ended() {
 # Rank 0 fails when all have started (check=30), and rank 1 has stopped itself.
 hangs='[ $RANK = 0 ] && exit 1; kill -STOP $$'
 expect_ended 0 40 on_login srun -N2 -n2 --torch-env=check=30 sh -c "$hangs"
-grep -q 'still runs 10 s after' "$work/stderr" || fail "another time than the default"
+grep -q 'still runs 10 s later' "$work/stderr" || fail "another time than the default"
 
 # Steps that are kept, all at once: each has failed before the one that shows how long srun would have waited.
 fails='[ $RANK = 0 ] && exit 1; exec sleep infinity'
