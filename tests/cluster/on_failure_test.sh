@@ -60,7 +60,7 @@ on_login srun -N2 -n4 --torch-env sh -c 'exit $RANK' >"$work/stdout" 2>"$work/st
 
 # Slurm ends the step, and gives its tasks KillWait (10 s here) to save: srun does not end it in the meantime. `saves`
 # takes longer than on_failure.
-saves='trap "(trap \"\" TERM; exec sleep 4); touch '$work'/saved-$NAME; exit 75" TERM; : >'$work'/ready-$NAME-$RANK
+saves='trap "(trap \"\" TERM; exec sleep 6); touch '$work'/saved-$NAME; exit 75" TERM; : >'$work'/ready-$NAME-$RANK
 while :; do sleep 1; done'
 expect_saved() {  # expect_saved NAME RANKS COMMAND...: the command makes Slurm send SIGTERM
   local name=$1 ranks=$2 rank
@@ -80,14 +80,14 @@ saving() {  # saving NAME RANKS COMMANDS SRUN_ARGUMENTS...: rank 1 saves, the ot
 }
 ready=": >$work/ready-\$NAME-\$RANK; while :; do sleep 1; done"
 # Rank 0 ends with 1 when it is asked to end: only Slurm's controller knows why.
-saving cancelled 2 "trap 'exit 1' TERM; $ready" --torch-env=on_failure=1
+saving cancelled 2 "trap 'exit 1' TERM; $ready" --torch-env=on_failure=2
 expect_saved cancelled 2 on_login scancel --name cancelled
 # The signal alone: rank 0 ends by it, and rank 2 fails.
-saving signaled 3 "[ \$RANK = 0 ] || trap 'exit 1' TERM; $ready" --torch-env=on_failure=1
+saving signaled 3 "[ \$RANK = 0 ] || trap 'exit 1' TERM; $ready" --torch-env=on_failure=3
 expect_saved signaled 3 on_login scancel --signal=TERM --name signaled
 # --kill-on-bad-exit.
 saving bad_exit 2 ": >$work/ready-\$NAME-\$RANK; until [ -e $work/fail ]; do sleep 0.1; done; exit 1" \
-  -K --torch-env=on_failure=1
+  -K --torch-env=on_failure=2
 expect_saved bad_exit 2 touch "$work/fail"
 
 # KillOnBadExit=1 in slurm.conf, which srun asks the controller for.
@@ -97,7 +97,7 @@ CLUSTER_NAME=$as_site-k
 "$CLUSTER" up --name "$CLUSTER_NAME" --nodes 2 --plugin "$1" --conf KillOnBadExit=1 --conf KillWait=10
 rm "$work/fail"
 saving site_bad_exit 2 ": >$work/ready-\$NAME-\$RANK; until [ -e $work/fail ]; do sleep 0.1; done; exit 1" \
-  --torch-env=on_failure=1
+  --torch-env=on_failure=2
 expect_saved site_bad_exit 2 touch "$work/fail"
 CLUSTER_NAME=$as_site
 
