@@ -23,6 +23,9 @@ __attribute__((weak)) decltype(slurm_job_step_layout_get) slurm_job_step_layout_
 __attribute__((weak)) decltype(slurm_job_step_layout_free) slurm_job_step_layout_free;
 __attribute__((weak)) decltype(slurm_strerror) slurm_strerror;
 __attribute__((weak)) decltype(slurm_kill_job_step) slurm_kill_job_step;
+__attribute__((weak)) decltype(slurm_load_ctl_conf) slurm_load_ctl_conf;
+__attribute__((weak)) decltype(slurm_load_job) slurm_load_job;
+__attribute__((weak)) decltype(slurm_free_job_info_msg) slurm_free_job_info_msg;
 __attribute__((weak)) decltype(slurm_load_node_single) slurm_load_node_single;
 __attribute__((weak)) decltype(slurm_free_node_info_msg) slurm_free_node_info_msg;
 }
@@ -50,6 +53,19 @@ void send_kill(int (*kill)(Arguments...), std::uint32_t job_id, std::uint32_t st
     slurm_step_id_t id = step_id_of(job_id, step_id, NO_VAL);
     kill(&id, SIGKILL, 0);
   }
+}
+
+// slurm_load_job as releases declare it: with a job's number up to 25.11, with the id of a step from 26.05 on.
+template <class Id>
+job_info_msg_t* load_job(int (*load)(job_info_msg_t**, Id, std::uint16_t), std::uint32_t job_id) {
+  job_info_msg_t* answer = nullptr;
+  int error = SLURM_SUCCESS;
+  if constexpr (std::is_integral_v<Id>) {
+    error = load(&answer, job_id, 0);
+  } else {
+    error = load(&answer, step_id_of(job_id, NO_VAL, NO_VAL), 0);
+  }
+  return error == SLURM_SUCCESS ? answer : nullptr;
 }
 
 // A component without ranks where the step does not exist or has ended. `number`: of the component, in a heterogeneous
@@ -128,6 +144,18 @@ std::string node_addr_of(std::string name) {
   std::string address = has_address ? answer->node_array[0].node_addr : "";
   slurm_free_node_info_msg(answer);
   return is_host_text(address) ? address : std::string();
+}
+
+bool is_ended_by_slurm(const StepIds& ids) {
+  if (slurm_load_ctl_conf == nullptr || slurm_load_job == nullptr || slurm_free_job_info_msg == nullptr) return false;
+  slurm_conf_t* conf = nullptr;  // not freed: its function has another name from 26.05 on, and srun is about to end
+  if (slurm_load_ctl_conf(0, &conf) == SLURM_SUCCESS && conf->kill_on_bad_exit != 0) return true;
+  job_info_msg_t* jobs = load_job(&slurm_load_job, ids.leader);
+  if (jobs == nullptr) return false;
+  const bool is_ending =
+      jobs->record_count > 0 && (jobs->job_array[0].job_state != JOB_RUNNING || jobs->job_array[0].preempt_time != 0);
+  slurm_free_job_info_msg(jobs);
+  return is_ending;
 }
 
 void kill_step(const std::optional<StepIds>& ids) {

@@ -24,6 +24,11 @@ Result<std::string> record_of_step(spank_t spank, const EnvMap& environment, int
 // The NodeAddr of a node; empty where it is unknown.
 std::string node_addr_of(std::string name);
 
+// Whether Slurm ends the tasks of the step without a request, and may give them time to save: the job is cancelled,
+// preempted or at its time limit, or KillOnBadExit is set in slurm.conf. False where the controller does not answer.
+// For srun: two requests.
+bool is_ended_by_slurm(const StepIds& ids);
+
 // Requests SIGKILL for all tasks of a step, with the rights of the caller. Does nothing without ids; errors are
 // ignored. In a heterogeneous job the request names the leader's step, which Slurm ends in all components.
 void kill_step(const std::optional<StepIds>& ids);

@@ -89,19 +89,19 @@ std::unique_ptr<FailureListener> FailureListener::open(int low, int high) {
 
 FailureListener::~FailureListener() { stop(); }
 
-void FailureListener::start(std::function<void(const std::string&)> log, std::function<void()> end_step) {
+void FailureListener::start(StepActions actions) {
   if (server_.joinable()) return;
-  log_ = std::move(log);
-  end_step_ = std::move(end_step);
+  actions_ = std::move(actions);
   server_ = std::thread([this] { serve(); });
 }
 
 std::optional<std::string> FailureListener::stop() {
+  is_stopping_ = true;
   eventfd_write(wake_.descriptor(), 1);
   if (server_.joinable()) server_.join();
   if (ender_.joinable()) ender_.join();
   stop_listening(socket_);
-  if (!first_ || step_must_end_) return std::nullopt;
+  if (!first_ || step_must_end_ || is_logged_) return std::nullopt;
   return first_->text;
 }
 
@@ -117,7 +117,8 @@ void FailureListener::serve() try {
     std::vector<pollfd> watched = {{end ? -1 : wake_.descriptor(), POLLIN, 0},
                                    {has_room ? socket_.descriptor() : -1, POLLIN, 0}};
     for (const auto& connection : connections) watched.push_back({connection.socket.descriptor(), POLLIN, 0});
-    poll(watched.data(), watched.size(), connections.empty() ? -1 : kTickMs);
+    const bool has_limits = !connections.empty() || failure_deadline();
+    poll(watched.data(), watched.size(), has_limits ? kTickMs : -1);
     if (watched[0].revents != 0) end = Clock::now() + kStopLimit;
     const auto now = Clock::now();
     std::size_t index = 2;
@@ -126,6 +127,9 @@ void FailureListener::serve() try {
       return connection.deadline <= now || (events != 0 && !receive(connection));
     });
     accept_connections(connections);
+    const auto deadline = failure_deadline();
+    if (!end && deadline && now >= *deadline)
+      ender_ = std::thread([this, report = first_->text] { end_after_failure(report); });
   }
 } catch (const std::exception&) {
   stop_listening(socket_);  // out of memory: the nodes' connections fail, and the nodes ask the controller themselves
@@ -165,12 +169,31 @@ bool FailureListener::take_report(const std::string& message) {
   const auto kind = static_cast<Report::Kind>(message[kTokenSize]);
   const Report report{kind, std::chrono::system_clock::time_point(microseconds(*time)), message.substr(end + 1)};
   if (kind == Report::Kind::kStepMustEnd && !std::exchange(step_must_end_, true)) {
-    log_(report.text);
-    ender_ = std::thread(end_step_);  // a slow controller must not block the reports of thousands of nodes
+    actions_.log(report.text);
+    // A slow controller must not block the reports of thousands of nodes.
+    if (!ender_.joinable()) ender_ = std::thread(actions_.end_step);
   }
+  if (kind != Report::Kind::kTaskFailed && kind != Report::Kind::kTaskEnded) return true;
   // Reports of two failures within a few milliseconds may arrive in the wrong order.
-  if (kind == Report::Kind::kTaskEnded && (!first_ || report.time < first_->time)) first_ = report;
+  if (!first_ || report.time < first_->time) first_ = report;
+  if (kind == Report::Kind::kTaskEnded) must_run_on_ = true;
+  if (kind == Report::Kind::kTaskFailed && !failed_at_) failed_at_ = Clock::now();
   return true;
+}
+
+std::optional<Clock::time_point> FailureListener::failure_deadline() const {
+  if (!failed_at_ || !actions_.on_failure || must_run_on_ || step_must_end_ || ender_.joinable()) return std::nullopt;
+  return *failed_at_ + *actions_.on_failure;
+}
+
+void FailureListener::end_after_failure(const std::string& report) {
+  if (actions_.is_ending() || is_stopping_) return;
+  const auto limit = std::chrono::duration_cast<std::chrono::seconds>(*actions_.on_failure);
+  is_logged_ = true;
+  actions_.log(report);
+  actions_.log("the step still runs " + std::to_string(limit.count()) +
+               " s later and is ended: on_failure=SECONDS|wait ends it later, or not");
+  actions_.end_step();
 }
 
 }  // namespace torchbridge

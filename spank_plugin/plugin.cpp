@@ -11,12 +11,14 @@
 
 #include "bridge/core/step_record.h"
 #include "bridge/core/torch_env.h"
+#include "bridge/host/text_file.h"
 #include "spank_plugin/as_user.h"
 #include "spank_plugin/controller.h"
 #include "spank_plugin/exit_code.h"
 #include "spank_plugin/failure_listener.h"
 #include "spank_plugin/log.h"
 #include "spank_plugin/spank.h"
+#include "spank_plugin/srun_options.h"
 #include "spank_plugin/step.h"
 #include "spank_plugin/step_abort.h"
 #include "spank_plugin/step_answers.h"
@@ -113,6 +115,26 @@ void prepare_step(const MergedOptions& merged) {
   set_step_request(merged, launch->listener.get());
 }
 
+// In srun. The words of its command line; empty where they cannot be read, or have more than 64 KiB.
+std::vector<std::string> command_line() {
+  const auto text = read_text("/proc/self/cmdline");
+  std::vector<std::string> words;
+  if (!text || !*text) return words;
+  for (std::string_view rest = **text; !rest.empty();) words.emplace_back(take_until(rest, '\0'));
+  return words;
+}
+
+// In srun, before the step is launched.
+void start_listener(spank_t spank, const StepIds& ids) {
+  StepActions actions{.log = log_lines,
+                      .end_step = [ids] { kill_step(ids); },
+                      .on_failure = {},
+                      .is_ending = [ids] { return is_ended_by_slurm(ids); }};
+  if (launch->options.on_failure && !has_decided_on_failures(command_line(), program_of(spank), EnvMap::from(environ)))
+    actions.on_failure = std::chrono::seconds(*launch->options.on_failure);
+  launch->listener->start(std::move(actions));
+}
+
 // In srun, after the step is created and before it is launched. In a heterogeneous step only the tasks of one component
 // get the record.
 void export_step_record(spank_t spank) {
@@ -140,7 +162,8 @@ void handle_task_exit(spank_t spank) {
     if (const std::string reason = node.table.reason(); !reason.empty()) return abort_step(spank, reason), true;
     const auto record = node.table.record_of(*local_task);
     if (!record) return false;
-    return log_lines(report_failure(node.table, *record, listener_in(job_environment(spank)), status)), true;
+    const FailureListenerAddress listener = listener_in(job_environment(spank));
+    return log_lines(report_failure(node.table, *record, listener, status, program_of(spank))), true;
   });
 }
 
@@ -191,7 +214,7 @@ extern "C" int slurm_spank_local_user_init(spank_t spank, int, char**) {
   guarded("local_user_init", [&]() -> int {
     const auto ids = launch ? ids_of(spank) : std::nullopt;
     if (!ids) return ESPANK_SUCCESS;
-    if (launch->listener) launch->listener->start(log_lines, [ids] { kill_step(*ids); });
+    if (launch->listener) start_listener(spank, *ids);
     export_step_record(spank);
     return ESPANK_SUCCESS;
   });

@@ -13,7 +13,7 @@
 
 // Raised with each change that srun's plugin and a node's must both know; tests build a plugin with another version.
 #ifndef TORCH_ENV_PROTOCOL
-#define TORCH_ENV_PROTOCOL 2
+#define TORCH_ENV_PROTOCOL 3
 #endif
 
 namespace torchbridge {

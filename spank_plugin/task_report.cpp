@@ -3,12 +3,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <map>
 #include <utility>
 #include <vector>
 
+#include "bridge/core/agent_command.h"
 #include "bridge/host/oom_kills.h"
 #include "bridge/net/address.h"
 #include "bridge/net/passed_descriptor.h"
@@ -20,11 +22,15 @@ namespace {
 
 using std::chrono::system_clock;
 
-// Also by a shell's exit code for a program that a signal ended.
-bool may_be_ended_by_slurm(const TaskFailure& failure) {
-  const int status = failure.wait_status;
-  const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status) - 128;
-  return signal == SIGTERM || signal == SIGINT || (signal == SIGKILL && !failure.out_of_memory);
+// The signal that ended the task, also by a shell's exit code for a program that a signal ended.
+int signal_of(int wait_status) {
+  return WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status) - 128;
+}
+
+// Slurm and users send these so that tasks save and end: scancel, a time limit, preemption, --signal.
+bool asks_to_end(int signal) {
+  constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+  return std::find(std::begin(kSignals), std::end(kSignals), signal) != std::end(kSignals);
 }
 
 // Of the tasks that have passed one: another process might pass descriptors without end.
@@ -52,7 +58,8 @@ void write_record(const SharedTaskTable& table, std::size_t local_task, const Re
 }
 
 std::string report_failure(const SharedTaskTable& table, const TaskRecord& record,
-                           const FailureListenerAddress& listener, int wait_status) {
+                           const FailureListenerAddress& listener, int wait_status,
+                           const std::vector<std::string>& program) {
   TaskFailure failure;
   failure.rank = record.rank;
   failure.node = failure.clock = host_name();
@@ -64,9 +71,11 @@ std::string report_failure(const SharedTaskTable& table, const TaskRecord& recor
       failure.reason = read_error_file(folder.descriptor, record.error_file, record.start);
     pass_descriptor(table.folders_in(), folder.descriptor.descriptor(), folder.number);  // for remove_error_files
   }
-  const bool is_ended = may_be_ended_by_slurm(failure);
+  const int signal = signal_of(wait_status);
+  const bool is_ended = signal == SIGTERM || signal == SIGINT || (signal == SIGKILL && !failure.out_of_memory);
   const std::string text = describe(failure), first = is_ended ? "first to end" : "first to fail";
-  const bool srun_knows = send_report(listener, {Report::Kind::kTaskEnded, failure.time, first + ": " + text});
+  const auto kind = asks_to_end(signal) || is_agent(program) ? Report::Kind::kTaskEnded : Report::Kind::kTaskFailed;
+  const bool srun_knows = send_report(listener, {kind, failure.time, first + ": " + text});
   return srun_knows || is_ended ? "" : first + " on this node: " + text;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "spank_plugin/failure_listener.h"
 #include "spank_plugin/shared_task_table.h"
@@ -21,9 +22,12 @@ void write_record(const SharedTaskTable& table, std::size_t local_task, const Re
 // In a child of slurmstepd, with the user's rights, for the first task of a node that fails: reads the error file and
 // reports to srun. Returns the text to log on the node where srun cannot be reached; empty where srun has accepted the
 // report. A task that ended by SIGTERM, SIGINT or SIGKILL, without running out of memory, is reported as the first to
-// end instead of the first to fail, and never logged on the node: Slurm ends tasks by these signals.
+// end instead of the first to fail, and never logged on the node: Slurm ends tasks by these signals. The report is a
+// kTaskEnded after a signal by which tasks are asked to save and end, because others may be saving, and of an agent
+// (bridge/core/agent_command.h); else a kTaskFailed. `program`: its name and arguments.
 std::string report_failure(const SharedTaskTable& table, const TaskRecord& record,
-                           const FailureListenerAddress& listener, int wait_status);
+                           const FailureListenerAddress& listener, int wait_status,
+                           const std::vector<std::string>& program);
 
 // In a child of slurmstepd, with the user's rights, when all tasks of the node have ended: removes their error files,
 // but for those that the user chose.

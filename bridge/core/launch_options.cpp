@@ -11,6 +11,7 @@ namespace {
 
 constexpr int kMaxPort = 65535;
 constexpr int kMaxThreads = 65536;
+constexpr int kMaxSeconds = 86400;
 
 // Each parser puts the value into the options, or returns false for a value it does not know.
 bool parse_ranks(std::string_view value, LaunchOptions& options) {
@@ -98,9 +99,14 @@ bool parse_override(std::string_view value, LaunchOptions& options) {
 bool parse_verbose(std::string_view value, LaunchOptions& options) { return parse_yes_no(value, options.verbose); }
 bool parse_explain(std::string_view value, LaunchOptions& options) { return parse_yes_no(value, options.explain); }
 bool parse_check(std::string_view value, LaunchOptions& options) {
-  constexpr int kMaxSeconds = 86400;
   const auto seconds = value == "yes" ? kDefaultCheckS : value == "no" ? 0 : parse_integer(value, 1, kMaxSeconds);
   if (seconds) options.check = static_cast<int>(*seconds);
+  return seconds.has_value();
+}
+bool parse_on_failure(std::string_view value, LaunchOptions& options) {
+  if (value == "wait") return options.on_failure = std::nullopt, true;
+  const auto seconds = parse_integer(value, 1, kMaxSeconds);
+  if (seconds) options.on_failure = static_cast<int>(*seconds);
   return seconds.has_value();
 }
 
@@ -130,6 +136,8 @@ constexpr Key kKeys[] = {
      parse_explain, true},
     {"check", "no|SECONDS|yes", "how long the nodes wait until all reach the master address; yes is 10 seconds",
      parse_check, true},
+    {"on_failure", "10|SECONDS|wait", "how long a step runs on after a task failed, before srun's plugin ends it",
+     parse_on_failure},
 };
 
 std::string known_keys() {

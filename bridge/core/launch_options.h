@@ -13,6 +13,7 @@ namespace torchbridge {
 // virtual environment.
 inline constexpr char kOptionsVariable[] = "TORCHBRIDGE_OPTIONS";
 inline constexpr int kDefaultCheckS = 10;  // check=yes, and explain without check=
+inline constexpr int kDefaultOnFailureS = 10;
 
 // The source of MASTER_ADDR; `text` is the host, the suffix, the name of the interface, or the subnet in CIDR notation.
 struct AddressRule {
@@ -70,6 +71,8 @@ struct LaunchOptions {
   // Seconds that the nodes wait for each other before any program starts; 0: they do not wait; nothing: explain waits
   // for kDefaultCheckS, other starts do not wait.
   std::optional<int> check;
+  // Only with srun's plugin: seconds that the step may run on after a task failed; nothing: it is not ended.
+  std::optional<int> on_failure = kDefaultOnFailureS;
 
   bool operator==(const LaunchOptions&) const = default;
 };

@@ -9,6 +9,7 @@
 #include "bridge/binding/binding.h"
 #include "bridge/binding/closest_gpus.h"
 #include "bridge/bootstrap/all_gather.h"
+#include "bridge/core/agent_command.h"
 #include "bridge/core/exported_values.h"
 #include "bridge/core/nested_launch.h"
 #include "bridge/core/user_values.h"
@@ -45,43 +46,6 @@ Status add_interface(const StepPlan& plan, const LaunchOptions& options, std::ve
 std::string with_port(const Endpoint& endpoint) {
   const bool ipv6 = endpoint.host.find(':') != std::string::npos;
   return (ipv6 ? "[" + endpoint.host + "]" : endpoint.host) + ":" + std::to_string(endpoint.port);
-}
-
-// The words of the command line, or of the text that a shell runs, without quotes and folders: `--nnodes="1"` gives
-// --nnodes and 1.
-std::vector<std::string> words_of(const std::vector<std::string>& program) {
-  constexpr std::string_view kBetween = " \t\n=;&|()<>`\\/";
-  std::vector<std::string> words(1);
-  for (const auto& argument : program) {
-    for (const char c : argument + " ") {
-      if (c == '"' || c == '\'') continue;
-      if (kBetween.find(c) == kBetween.npos)
-        words.back() += c == '_' ? '-' : c;
-      else if (c == '/')
-        words.back().clear();
-      else if (!words.back().empty())
-        words.emplace_back();
-    }
-  }
-  return words;
-}
-
-// Whether the program, or the text that a shell runs, is a torchrun agent that waits for the agents of other nodes.
-// Commands in a script file are not read.
-bool is_agent(const std::vector<std::string>& program) {
-  constexpr std::string_view kAgents[] = {"torchrun", "torch.distributed.run", "torch.distributed.launch"};
-  bool starts_agent = false;
-  std::string before;
-  for (std::string word : words_of(program)) {
-    if (word.starts_with("-mtorch.")) word.erase(0, 2);
-    if (std::find(std::begin(kAgents), std::end(kAgents), word) != std::end(kAgents)) starts_agent = true;
-    const bool is_here = word.starts_with("localhost") || word.starts_with("127.") || word.starts_with("[::1]");
-    if (word == "--standalone") return false;
-    if (before == "--nnodes" && (word == "1" || word == "1:1")) return false;
-    if (before == "--rdzv-endpoint" && is_here) return false;
-    before = std::move(word);
-  }
-  return starts_agent;
 }
 
 // PET_* are the defaults of the agent's options. With several tasks on a node, each agent would start a full set of
@@ -179,7 +143,7 @@ Result<TaskEnvironment> task_environment(const StepPlan& plan, const EnvMap& env
   if (const auto checked = check_exported(environment, options.override_user); !checked) return checked.error();
   auto computed = variables_of(plan.env);
   if (const auto added = add_interface(plan, options, computed); !added) return only_here(added.error());
-  if (is_agent(program)) add_agent_defaults(plan, environment, computed);
+  if (is_torchrun_of_nodes(program)) add_agent_defaults(plan, environment, computed);
   auto variables = variables_to_set(computed, environment, options.override_user);
   if (!variables) return only_here(variables.error());
   const bool is_needed = needs_machine(options);

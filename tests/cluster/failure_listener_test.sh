@@ -68,6 +68,15 @@ wait_for 30 all_nodes_are_idle
 (($(requests REQUEST_CANCEL_JOB_STEP) == 2)) || fail "$(requests REQUEST_CANCEL_JOB_STEP) requests"
 unset TORCHBRIDGE_OPTIONS
 
+# A step in which a task failed is ended by one request too, and by none where its tasks end in time. Before, srun asks
+# the controller whether Slurm ends the step.
+failing=--torch-env=check=30,on_failure=1
+expect_requests 2 REQUEST_CANCEL_JOB_STEP \
+  on_login srun -N4 -n8 $failing sh -c '[ $RANK -gt 5 ] && exit 1; kill -STOP $$'
+expect_line '^srun: error: torch-env: the step still runs 1 s later and is ended: '
+(($(requests REQUEST_JOB_INFO_SINGLE) == 1 && $(requests REQUEST_BUILD_INFO) == 1)) || fail "not one question each"
+expect_requests 0 REQUEST_CANCEL_JOB_STEP on_login srun -N4 -n8 --torch-env sh -c 'exit $((RANK % 2))'
+
 # One request for the placement of the ranks for all nodes, and none where it is not needed.
 placed="-n8 -m arbitrary -w n1,n1,n0,n0,n2,n2,n3,n3"
 show='echo $RANK $GROUP_RANK $(hostname)'

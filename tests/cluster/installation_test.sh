@@ -69,19 +69,19 @@ grep -q '^srun: spank: option "torch-env" provided by both torch_env.so and torc
 
 # Another version on one node, or on the login node.
 with_plugstack n1 "optional $other_version\n"
-both="torch_env.so has protocol version 3 on n1 and '2' in srun: install the same torch_env.so on both"
+both="torch_env.so has protocol version 4 on n1 and '3' in srun: install the same torch_env.so on both"
 expect_error "^srun: error: torch-env: $both$" 10 \
   on_login srun -N3 -n5 --torch-env sh -c "$wait_for_rank_1"
 expect_one_line_of_ours
-expect_error "^srun: error: torch-env: torch_env.so has protocol version 3 on n1 and" 10 \
+expect_error "^srun: error: torch-env: torch_env.so has protocol version 4 on n1 and" 10 \
   on_login srun -N2 -n2 --export=NONE --torch-env /bin/sleep 1000
 as_before
-expect_error "^srun: error: torch-env: torch_env.so has protocol version 2 on n[0-3] and '3' in srun" 10 \
+expect_error "^srun: error: torch-env: torch_env.so has protocol version 3 on n[0-3] and '4' in srun" 10 \
   from_login_with "optional $other_version\n" srun -N4 -n8 --torch-env sleep 1000
 expect_one_line_of_ours
 # The components of a heterogeneous job are separate jobs: all end.
 with_plugstack n1 "optional $other_version\n"
-expect_error "^srun: error: torch-env: torch_env.so has protocol version 3 on n1 and" 15 \
+expect_error "^srun: error: torch-env: torch_env.so has protocol version 4 on n1 and" 15 \
   on_login srun -N1 -n1 -w n0 --torch-env sleep 1000 : -N1 -n1 -w n1 sleep 1000
 as_before
 

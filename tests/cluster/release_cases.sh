@@ -92,6 +92,10 @@ case_the_first_task_to_fail_is_named() {
   expect_error 'torch-env: first to fail: rank 2 on n1, .*exit code 3' 20 \
     on_login srun -N2 -n4 --ntasks-per-node=2 -K --torch-env sh -c '[ $RANK = 2 ] && exit 3; exec sleep 1000'
 }
+case_a_failed_task_ends_the_step() {
+  expect_error 'torch-env: the step still runs 1 s later and is ended' 20 \
+    on_login srun -N2 -n2 --torch-env=on_failure=1 sh -c '[ $RANK = 1 ] && exit 3; kill -STOP $$'
+}
 case_an_error_on_a_node_ends_the_step() {
   expect_error "torch-env: .*none0" 20 on_login srun -N2 -n4 --torch-env=addr=iface:none0 sleep 1000
 }

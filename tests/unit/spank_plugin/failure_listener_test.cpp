@@ -29,8 +29,18 @@ class FailureListenerTest : public ::testing::Test {
     address_ = {"127.0.0.1", listener_->port(), listener_->token()};
   }
 
-  void start() {
-    listener_->start([this](const std::string& text) { logged_ += text + ";"; }, [this] { ++ended_; });
+  void start(std::optional<milliseconds> on_failure = {}, bool is_ending = false) {
+    listener_->start({.log = [this](const std::string& text) { logged_ += text + ";"; },
+                      .end_step = [this] { ++ended_; },
+                      .on_failure = on_failure,
+                      .is_ending = [this, is_ending] { return ++asked_, is_ending; }});
+  }
+
+  // False where the listener has not come to that within five seconds.
+  static bool reaches(const std::atomic<int>& count, int value) {
+    const auto deadline = Clock::now() + seconds(5);
+    while (count != value && Clock::now() < deadline) poll(nullptr, 0, 5);
+    return count == value;
   }
 
   Socket connection() const {
@@ -41,8 +51,8 @@ class FailureListenerTest : public ::testing::Test {
 
   std::unique_ptr<FailureListener> listener_;
   FailureListenerAddress address_;
-  std::string logged_;  // written by the thread that stop() joins
-  std::atomic<int> ended_ = 0;
+  std::string logged_;  // written by the threads that stop() joins
+  std::atomic<int> ended_ = 0, asked_ = 0;
 };
 
 void send_text(const Socket& socket, const std::string& text) {
@@ -90,11 +100,69 @@ TEST_F(FailureListenerTest, EndsTheStepOnceForTheFirstReason) {
 
 TEST_F(FailureListenerTest, AcceptsReportsWhileTheControllerIsSlow) {
   std::promise<void> answer;
-  listener_->start([](const std::string&) {}, [&] { answer.get_future().wait(); });
+  listener_->start({.log = [](const std::string&) {}, .end_step = [&] { answer.get_future().wait(); }});
   EXPECT_TRUE(send_report(address_, {Kind::kStepMustEnd, kNow, "first"}));
   EXPECT_TRUE(send_report(address_, {Kind::kStepMustEnd, kNow, "second"}));
   answer.set_value();
   EXPECT_EQ(listener_->stop(), std::nullopt);
+}
+
+constexpr milliseconds kSoon{300};
+
+TEST_F(FailureListenerTest, EndsTheStepOnceWhenTheTimeAfterAFailureIsOver) {
+  start(kSoon);
+  ASSERT_TRUE(send_report(address_, {Kind::kTaskFailed, kNow, "rank 2"}));
+  ASSERT_TRUE(send_report(address_, {Kind::kTaskFailed, kNow - seconds(1), "rank 3"}));
+  ASSERT_TRUE(reaches(ended_, 1));
+  EXPECT_TRUE(send_report(address_, {Kind::kTaskFailed, kNow + seconds(1), "rank 1"}));
+  EXPECT_TRUE(send_report(address_, {Kind::kStepMustEnd, kNow, "a reason"}));
+  EXPECT_EQ(listener_->stop(), std::nullopt) << "it is printed already";
+  EXPECT_TRUE(listener_->has_reports());
+  EXPECT_TRUE(logged_.starts_with("rank 3;the step still runs ")) << logged_;
+  EXPECT_EQ(ended_, 1);
+}
+
+TEST_F(FailureListenerTest, DoesNotEndAStepThatEndsInTime) {
+  start(std::chrono::hours(1));
+  ASSERT_TRUE(send_report(address_, {Kind::kTaskFailed, kNow, "rank 2"}));
+  EXPECT_EQ(listener_->stop(), "rank 2");
+  EXPECT_EQ(logged_, "");
+  EXPECT_EQ(ended_, 0);
+}
+
+TEST_F(FailureListenerTest, LeavesTheEndToSlurmWhereThatHasBegunIt) {
+  start(kSoon, true);
+  ASSERT_TRUE(send_report(address_, {Kind::kTaskFailed, kNow, "rank 2"}));
+  ASSERT_TRUE(reaches(asked_, 1));
+  EXPECT_EQ(listener_->stop(), "rank 2");
+  EXPECT_EQ(asked_, 1);
+  EXPECT_EQ(ended_, 0);
+}
+
+TEST_F(FailureListenerTest, KeepsTheStepWhereATaskMayHaveBeenAskedToEnd) {
+  for (const std::string kinds : {"ft", "tf"}) {
+    listener_ = FailureListener::open();
+    ASSERT_TRUE(listener_);
+    address_ = {"127.0.0.1", listener_->port(), listener_->token()};
+    std::vector<Socket> reports;  // both are there when it starts, so that the second is not late
+    for (std::size_t i = 0; i < kinds.size(); ++i) {
+      reports.push_back(connection());
+      send_text(reports.back(), address_.token + kinds[i] + std::to_string(i) + "\nreport " + std::to_string(i));
+      shutdown(reports.back().descriptor(), SHUT_WR);
+    }
+    start(kSoon);
+    time_until_closed(connection());  // a second
+    EXPECT_EQ(listener_->stop(), "report 0");
+  }
+  EXPECT_EQ(asked_ + ended_, 0);
+}
+
+TEST_F(FailureListenerTest, KeepsTheStepWithoutATimeLimit) {
+  start();
+  ASSERT_TRUE(send_report(address_, {Kind::kTaskFailed, kNow, "rank 2"}));
+  time_until_closed(connection());  // a second
+  EXPECT_EQ(listener_->stop(), "rank 2");
+  EXPECT_EQ(asked_ + ended_, 0);
 }
 
 TEST_F(FailureListenerTest, AcceptsReportsBeingSentWhenItStops) {

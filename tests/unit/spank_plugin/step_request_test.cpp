@@ -81,7 +81,7 @@ TEST_F(StepRequestTest, PluginVariablesAreTheRequestAndTheMarks) {
 
 // The error can be reported: requests of all versions contain the listener.
 TEST_F(StepRequestTest, AnotherVersionIsAnError) {
-  for (const char* version : {"1", "3", "", "-2", "99999999999999999999", "%n%s"}) {
+  for (const char* version : {"2", "4", "", "-2", "99999999999999999999", "%n%s"}) {
     const EnvMap environment = {{"SLURM_TORCH_ENV", std::string(version) + " 20001 " + kToken + " new=unknown"},
                                 {"SLURM_LAUNCH_NODE_IPADDR", "10.0.0.1"}};
     const auto options = requested_options({}, environment);

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <future>
 
 #include <gtest/gtest.h>
 
@@ -37,7 +38,7 @@ class TaskReport : public ::testing::Test {
 
 TEST_F(TaskReport, IsReturnedWhereSrunDoesNotListen) {
   write_in_child();
-  const std::string text = report_failure(table_, record(), {}, kExitCode3);
+  const std::string text = report_failure(table_, record(), {}, kExitCode3, {});
   EXPECT_TRUE(text.starts_with("first to fail on this node: rank 5 on ")) << text;
   EXPECT_TRUE(text.ends_with("exit code 3\n    the reason")) << text;
 }
@@ -45,9 +46,9 @@ TEST_F(TaskReport, IsReturnedWhereSrunDoesNotListen) {
 TEST_F(TaskReport, GoesToSrunsListener) {
   const auto listener = FailureListener::open();
   ASSERT_TRUE(listener);
-  listener->start(nullptr, nullptr);
+  listener->start({});
   write_in_child();
-  EXPECT_EQ(report_failure(table_, record(), {"127.0.0.1", listener->port(), listener->token()}, kExitCode3), "");
+  EXPECT_EQ(report_failure(table_, record(), {"127.0.0.1", listener->port(), listener->token()}, kExitCode3, {}), "");
   EXPECT_TRUE(listener->stop().value_or("").starts_with("first to fail: rank 5 on "));
 }
 
@@ -59,7 +60,8 @@ TEST_F(TaskReport, IsReturnedWhereTheListenerIsGone) {
     gone = {"127.0.0.1", listener->port(), listener->token()};
   }
   write_in_child();
-  EXPECT_TRUE(report_failure(table_, record(), gone, kExitCode3).starts_with("first to fail on this node: rank 5 on "));
+  EXPECT_TRUE(
+      report_failure(table_, record(), gone, kExitCode3, {}).starts_with("first to fail on this node: rank 5 on "));
 }
 
 TEST_F(TaskReport, IsNotReturnedWhereSlurmMayHaveEndedTheTask) {
@@ -71,18 +73,55 @@ TEST_F(TaskReport, IsNotReturnedWhereSlurmMayHaveEndedTheTask) {
       {SIGTERM, false}, {SIGKILL, false}, {(128 + SIGTERM) << 8, false}, {(128 + SIGKILL) << 8, false}, {SIGSEGV, true},
       {SIGABRT, true},  {1 << 8, true}};
   for (const auto& test : kCases) {
-    const std::string text = report_failure(table_, record(), {}, test.wait_status);
+    const std::string text = report_failure(table_, record(), {}, test.wait_status, {});
     EXPECT_EQ(text.empty(), !test.failed) << test.wait_status;
     EXPECT_EQ(text.starts_with("first to fail"), test.failed) << test.wait_status;
   }
   TaskRecord out_of_memory = record();
   out_of_memory.oom_kills = -1;  // memory ran out while the task ran
-  EXPECT_TRUE(report_failure(table_, out_of_memory, {}, SIGKILL).starts_with("first to fail"));
+  EXPECT_TRUE(report_failure(table_, out_of_memory, {}, SIGKILL, {}).starts_with("first to fail"));
+}
+
+// The listener calls end_step for those that others may wait for.
+TEST_F(TaskReport, TellsSrunWhetherTheStepIsToRunOn) {
+  write_in_child();
+  const struct {
+    int wait_status;
+    std::vector<std::string> program;
+    bool runs_on;
+  } kCases[] = {{kExitCode3, {"python", "train.py"}, false},
+                {SIGSEGV, {}, false},
+                {SIGKILL, {}, false},
+                {SIGTERM, {}, true},
+                {(128 + SIGTERM) << 8, {}, true},
+                {SIGINT, {}, true},
+                {SIGUSR1, {}, true},
+                {SIGUSR2, {}, true},
+                {SIGHUP, {}, true},
+                {(128 + SIGINT) << 8, {}, true},
+                {kExitCode3, {"torchrun", "train.py"}, true},
+                {SIGKILL, {"torchbridge", "run", "x"}, true},
+                {kExitCode3, {"torchbridge", "exec", "x"}, false}};
+  for (const auto& test : kCases) {
+    const auto listener = FailureListener::open();
+    ASSERT_TRUE(listener);
+    bool has_ended = false;
+    std::promise<void> decided;
+    listener->start({.log = [](const std::string&) {},
+                     .end_step = [&] { has_ended = true, decided.set_value(); },
+                     .on_failure = std::chrono::milliseconds(0),
+                     .is_ending = [] { return false; }});
+    const FailureListenerAddress address{"127.0.0.1", listener->port(), listener->token()};
+    EXPECT_EQ(report_failure(table_, record(), address, test.wait_status, test.program), "");
+    if (!test.runs_on) decided.get_future().wait_for(std::chrono::seconds(5));
+    listener->stop();
+    EXPECT_EQ(has_ended, !test.runs_on) << test.wait_status;
+  }
 }
 
 TEST_F(TaskReport, LeavesTheFileUntilTheStepEnds) {
   write_in_child();
-  EXPECT_TRUE(report_failure(table_, record(), {}, kExitCode3).ends_with("the reason"));
+  EXPECT_TRUE(report_failure(table_, record(), {}, kExitCode3, {}).ends_with("the reason"));
   EXPECT_TRUE(std::filesystem::exists(error_file_));
   remove_error_files(table_);
   EXPECT_FALSE(std::filesystem::exists(error_file_));

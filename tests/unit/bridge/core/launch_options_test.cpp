@@ -16,7 +16,7 @@ TEST(LaunchOptions, EmptyListKeepsTheBase) {
 TEST(LaunchOptions, ReadsEveryKey) {
   const auto options = parse_options(
       "ranks=block,addr=suffix:-ib0,port=20000-20100,gpus=virtual,cpus=gpu,iface=ib0,omp=4,override=yes,verbose,"
-      "explain,check");
+      "explain,check,on_failure=30");
   ASSERT_TRUE(options) << options.error().message;
   EXPECT_EQ(*options, (LaunchOptions{.ranks = RankRule::kBlock,
                                      .addr = {AddressRule::Kind::kSuffix, "-ib0"},
@@ -28,7 +28,8 @@ TEST(LaunchOptions, ReadsEveryKey) {
                                      .override_user = true,
                                      .verbose = true,
                                      .explain = true,
-                                     .check = 10}));
+                                     .check = 10,
+                                     .on_failure = 30}));
 }
 
 TEST(LaunchOptions, LaterEntriesWin) {
@@ -106,8 +107,8 @@ TEST(LaunchOptions, RejectsUnknownEntriesWithTheExpectedOnes) {
 TEST(LaunchOptions, NoValueBreaksTheMessage) {
   const std::string kValues[] = {
       "", "-1", "99999999999999999999", "\xff\xfe", "a\nb\x1b[31m", "%n%s", std::string(100'000, 'x')};
-  for (const std::string key :
-       {"ranks", "addr", "port", "gpus", "cpus", "iface", "omp", "override", "verbose", "explain", "check"}) {
+  for (const std::string key : {"ranks", "addr", "port", "gpus", "cpus", "iface", "omp", "override", "verbose",
+                                "explain", "check", "on_failure"}) {
     for (const auto& value : kValues) {
       if ((key == "addr" || key == "iface") && (value == "-1" || value == kValues[2]))
         continue;  // a host may be called that
@@ -129,10 +130,18 @@ TEST(LaunchOptions, CheckIsAFlagOrSeconds) {
   EXPECT_EQ(parse_options("check=600,check=no")->check, 0);
 }
 
+TEST(LaunchOptions, OnFailureIsSecondsOrWait) {
+  EXPECT_EQ(parse_options("on_failure=0").error().message,
+            "option 'on_failure=0': expected on_failure=10|SECONDS|wait");
+  EXPECT_EQ(parse_options("")->on_failure, 10);
+  EXPECT_EQ(parse_options("on_failure=600")->on_failure, 600);
+  EXPECT_EQ(parse_options("on_failure=600,on_failure=wait")->on_failure, std::nullopt);
+}
+
 TEST(LaunchOptions, HelpNamesEveryKey) {
   const std::string help = options_help();
   for (const char* key : {"ranks=", "addr=", "port=", "gpus=", "cpus=", "iface=", "omp=", "override=", "verbose=",
-                          "explain=", "check="}) {
+                          "explain=", "check=", "on_failure="}) {
     EXPECT_NE(help.find(key), std::string::npos) << key;
   }
 }

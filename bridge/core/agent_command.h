@@ -1,0 +1,17 @@
+// Agents, which start workers of their own, recognized by their command line.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace torchbridge {
+
+// Whether the program, or the text that a shell runs, is torchrun or `torchbridge run`. Commands in a script file are
+// not read. `program`: its name and arguments; with srun's --multi-prog the content of the file is one of them.
+bool is_agent(const std::vector<std::string>& program);
+
+// The same, but only torchrun that waits for the agents of other nodes: without --standalone, --nnodes=1 and an
+// endpoint on localhost.
+bool is_torchrun_of_nodes(const std::vector<std::string>& program);
+
+}  // namespace torchbridge

@@ -1,0 +1,42 @@
+#include "bridge/core/agent_command.h"
+
+#include <gtest/gtest.h>
+
+namespace torchbridge {
+namespace {
+
+using Words = std::vector<std::string>;
+
+TEST(AgentCommand, KnowsAgents) {
+  const Words agents[] = {{"torchrun", "train.py"},
+                          {"/opt/venv/bin/torchrun", "--standalone", "train.py"},
+                          {"python", "-m", "torch.distributed.run", "train.py"},
+                          {"python", "-mtorch.distributed.launch", "train.py"},
+                          {"bash", "-c", "source env.sh && torchrun --nnodes=1 train.py"},
+                          {"torchbridge", "run", "./trainer"},
+                          {"build/bin/torchbridge", "launch", "./trainer"},
+                          {"bash", "-c", "exec \"$BIN/torchbridge\" run --nproc-per-node=2 ./trainer"},
+                          {"ranks.conf", "0 true\n1-3 torchrun train.py\n"}};
+  for (const auto& program : agents) EXPECT_TRUE(is_agent(program)) << program.back();
+}
+
+TEST(AgentCommand, KnowsOtherPrograms) {
+  const Words others[] = {{},
+                          {"python", "train.py"},
+                          {"bash", "train.sh"},
+                          {"torchbridge", "exec", "--", "python", "train.py"},
+                          {"torchbridge", "exec", "run"},
+                          {"/home/u/torchrun/run.sh"},
+                          {"/home/u/torchbridge/run"},
+                          {"run", "torchbridge"}};
+  for (const auto& program : others) EXPECT_FALSE(is_agent(program)) << (program.empty() ? "" : program.back());
+}
+
+TEST(AgentCommand, KnowsTorchrunThatWaitsForOtherNodes) {
+  EXPECT_TRUE(is_torchrun_of_nodes({"torchrun", "--nnodes=2", "train.py"}));
+  EXPECT_FALSE(is_torchrun_of_nodes({"torchrun", "--standalone", "train.py"}));
+  EXPECT_FALSE(is_torchrun_of_nodes({"torchbridge", "run", "./trainer"}));
+}
+
+}  // namespace
+}  // namespace torchbridge
