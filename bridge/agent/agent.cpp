@@ -52,6 +52,21 @@ bool open_standard_streams() {
   }
 }
 
+// Waits until the readers of standard output and error have all. It does so without limit, as any program, until a
+// signal comes: see note_stop.
+void finish_output(AgentContext& context) {
+  auto& [out, err] = context.consoles;
+  while ((out.has_pending() || err.has_pending()) && Clock::now() < context.output_until) {
+    const Events events = context.events.wait(context.output_until, nullptr, context.consoles);
+    if (events.is_guardian_gone) return;
+    for (const int signal : events.stop_signals) (void)note_stop(context, signal);
+  }
+  if (!out.has_pending()) return;
+  print_line(context, "the last " + std::to_string(out.pending()) +
+                          " bytes of standard output were not printed: their reader did not take them in time "
+                          "(--grace)");
+}
+
 class Agent {
  public:
   Agent(AgentContext& context, Rounds& rounds, const RunReport& named)
@@ -64,7 +79,6 @@ class Agent {
   AttemptReport report_of_attempt(const Attempt& attempt, std::int64_t oom_kills_before) const;
   int end(RunEnd end);
   void pass_on_root_cause() const;
-  void finish_output();
   bool is_verbose() const;
 
   AgentContext& context_;
@@ -141,7 +155,7 @@ int Agent::end(RunEnd end) {
     }
   }
   if (exit_code == 0 || own_.attempts.empty()) context_.folder.remove_if_temporary();
-  finish_output();
+  finish_output(context_);
   return exit_code;
 }
 
@@ -154,14 +168,6 @@ void Agent::pass_on_root_cause() const {
   const int code = WIFSIGNALED(root.wait_status) ? -WTERMSIG(root.wait_status) : WEXITSTATUS(root.wait_status);
   const auto copied = copy_error_record(root.error_file, own_file, code);
   if (!copied) print_line(context_, copied.error().message);
-}
-
-// Waits for the readers of standard output and error, until they have all or the user ends it.
-void Agent::finish_output() {
-  while (context_.consoles.out.has_pending() || context_.consoles.err.has_pending()) {
-    const Events events = context_.events.wait(SteadyTime::max(), nullptr, context_.consoles);
-    if (events.is_guardian_gone || !events.stop_signals.empty()) return;
-  }
 }
 
 bool Agent::is_verbose() const {

@@ -85,7 +85,7 @@ void LocalRounds::wait_before_restart(std::chrono::duration<double> delay) {
   const auto until = Clock::now() + std::chrono::duration_cast<Clock::duration>(delay);
   while (Clock::now() < until && context_.stop_signal == 0 && !context_.is_guardian_gone) {
     const Events events = context_.events.wait(until, nullptr, context_.consoles);
-    if (!events.stop_signals.empty()) context_.stop_signal = events.stop_signals.front();
+    for (const int signal : events.stop_signals) (void)note_stop(context_, signal);
     context_.is_guardian_gone = events.is_guardian_gone;
   }
 }

@@ -15,6 +15,7 @@
 
 #include "bridge/host/process_tree.h"
 #include "bridge/run_values/restart_policy.h"
+#include "bridge/supervision/console_writer.h"
 #include "bridge/supervision/signal_descriptor.h"
 
 namespace torchbridge {
@@ -27,8 +28,8 @@ const std::vector<int> kForwarded = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, 
 
 void report_killed(int wait_status, pid_t agent) {
   const int signal = WTERMSIG(wait_status);
-  std::fprintf(stderr, "torchbridge: the agent (pid %d) was killed by signal %d (%s): its workers were ended\n", agent,
-               signal, strsignal(signal));
+  print_without_waiting("torchbridge: the agent (pid " + std::to_string(agent) + ") was killed by signal " +
+                        std::to_string(signal) + " (" + strsignal(signal) + "): its workers were ended");
 }
 
 int cannot_start(const std::string& reason) {
