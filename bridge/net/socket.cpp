@@ -152,6 +152,8 @@ Socket bind_everywhere(int port) {
   for (const char* everywhere : {"::", "0.0.0.0"}) {  // the latter where the kernel has no IPv6
     const auto address = socket_address({everywhere, port});
     Socket socket(::socket(address->family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!socket.open() && errno == EAFNOSUPPORT) continue;
+    if (!socket.open()) break;
     const int no = 0;
     if (address->family() == AF_INET6) setsockopt(socket.descriptor(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
     int bound = bind(socket.descriptor(), address->get(), address->size);
@@ -160,7 +162,7 @@ Socket bind_everywhere(int port) {
       bound = bind(socket.descriptor(), address->get(), address->size);
     }
     if (bound == 0) return socket;
-    if (errno != EADDRNOTAVAIL && errno != EAFNOSUPPORT && errno != EBADF) break;
+    if (errno != EADDRNOTAVAIL) break;
   }
   return Socket();
 }
