@@ -200,13 +200,17 @@ Result<Socket> listen_on(const Endpoint& address) {
   return socket;
 }
 
-Result<Socket> reserve(const Endpoint& address) {
-  // Held until the socket for the program is bound too, so that none comes between.
-  const Socket everywhere = bind_everywhere(address.port);
-  if (!everywhere.open()) return cannot_listen(address, errno);
-  share_port(everywhere);
-  const auto port = bound_port(everywhere);
-  if (!port) return port.error();
+Result<Socket> reserve(const Endpoint& address, int own) {
+  Socket holder(fcntl(own, F_DUPFD_CLOEXEC, 0));
+  auto port = bound_port(holder);
+  if (!port || address.port == 0 || *port != address.port) {
+    // Held until the socket for the program is bound too, so that none comes between.
+    holder = bind_everywhere(address.port);
+    if (!holder.open()) return cannot_listen(address, errno);
+    share_port(holder);
+    port = bound_port(holder);
+    if (!port) return port.error();
+  }
   auto socket = bind_to({address.host, *port}, 0);
   if (!socket) return socket;
   auto moved = above_standard(*socket);
@@ -263,7 +267,7 @@ Result<Socket> connect_to_name(const std::string& key) {
     Socket socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (connects(socket, address_of_key(key, number)) && is_of_this_user(socket)) return socket;
   }
-  return Error{"no process of this user listens"};
+  return Error{std::strerror(ECONNREFUSED)};
 }
 
 bool is_of_this_user(const Socket& peer) {

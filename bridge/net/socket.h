@@ -39,7 +39,8 @@ Result<Socket> listen_on(const Endpoint& address);
 // program that is configured to listen there, as PyTorch's store, still can (both set SO_REUSEADDR). Stays open over
 // exec, and is none of the three standard descriptors. For a program that is to inherit it. Port 0 lets the kernel
 // choose one.
-Result<Socket> reserve(const Endpoint& address);
+// `own`: a descriptor of this process that may have the port already, as one that it has inherited; or -1.
+Result<Socket> reserve(const Endpoint& address, int own = -1);
 // Whether reserve() would get the port now.
 bool port_is_free(int port);
 

@@ -14,7 +14,8 @@ import tempfile
 import time
 
 TORCHBRIDGE = sys.argv[1]
-RECORD = """printf '{"message": {"message": "ValueError: bad", "extraInfo": {"timestamp": "1"}}}' >$TORCHELASTIC_ERROR_FILE
+RECORD = """echo '{"message": {"message": "ValueError: bad", "extraInfo": {"timestamp": "1"}}}' \\
+>$TORCHELASTIC_ERROR_FILE
 """
 WAIT = "touch $F/up; exec sleep 600"
 FILE = "[ -d $(dirname $TORCHELASTIC_ERROR_FILE) ] || exit 9\n"

@@ -29,6 +29,10 @@ for s, user in zip(held, ('', '0/', 'root/')):
     s.listen()"
 timeout 60 "$torchbridge" run --master-port "$port" true 2>"$work/error" || fail "a name blocks --master-port"
 timeout 60 "$torchbridge" exec --torch-env="port=$port" -- true 2>"$work/error" || fail "a name blocks port="
+# One that the launcher has reserved for the agent is its own.
+"$torchbridge" exec --torch-env="port=$port" -- sh -c '
+  timeout 60 "$0" run --max-restarts 1 --master-port $MASTER_PORT sh -c "exit \$((1 - TORCHELASTIC_RESTART_COUNT))"' \
+  "$torchbridge" 2>"$work/error" || fail "the port that exec has reserved is not the agent's"
 
 # A port that another user's run has reserved, and on which it does not listen yet, is in use.
 for host in 127.0.0.1 127.0.0.2 0.0.0.0; do
@@ -37,6 +41,7 @@ s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 s.bind(('$host', $port))"
   ! timeout 60 "$torchbridge" run --master-port "$port" true 2>"$work/error" || fail "$host: two runs have one port"
   grep -q -e "--master-port $port is in use on " "$work/error" || fail "$host: the error does not name the port"
-  ! timeout 60 "$torchbridge" exec --torch-env="port=$port" -- true 2>"$work/error" || fail "$host: two jobs have one port"
+  ! timeout 60 "$torchbridge" exec --torch-env="port=$port" -- true 2>"$work/error" ||
+    fail "$host: two jobs have one port"
   grep -q -e "MASTER_PORT=$port is already in use on " "$work/error" || fail "$host: the error does not name the port"
 done
