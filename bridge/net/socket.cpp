@@ -263,9 +263,12 @@ Result<Socket> listen_on_name(const std::string& key) {
 }
 
 Result<Socket> connect_to_name(const std::string& key) {
+  Socket socket;
   for (int number = 0; number < kNames; ++number) {
-    Socket socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (connects(socket, address_of_key(key, number)) && is_of_this_user(socket)) return socket;
+    if (!socket.open()) socket = Socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!connects(socket, address_of_key(key, number))) continue;
+    if (is_of_this_user(socket)) return socket;
+    socket = Socket();
   }
   return Error{std::strerror(ECONNREFUSED)};
 }
