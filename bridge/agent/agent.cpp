@@ -52,6 +52,24 @@ bool open_standard_streams() {
   }
 }
 
+// Waits until the readers of standard output and error have all. It does so without limit, as any program, until a
+// signal comes: see note_stop.
+void finish_output(AgentContext& context) {
+  constexpr std::chrono::seconds kLast{1};  // for a reader that reads, and what workers printed until their SIGKILL
+  const SteadyTime last = Clock::now() + kLast;
+  const auto deadline = [&] { return std::max(context.output_until, last); };
+  auto& [out, err] = context.consoles;
+  while ((out.has_pending() || err.has_pending()) && Clock::now() < deadline()) {
+    const Events events = context.events.wait(deadline(), nullptr, context.consoles);
+    if (events.is_guardian_gone) return;
+    for (const int signal : events.stop_signals) (void)note_stop(context, signal);
+  }
+  if (!out.has_pending()) return;
+  print_line(context, "the last " + std::to_string(out.pending()) +
+                          " bytes of standard output were not printed: their reader did not take them in time "
+                          "(--grace)");
+}
+
 class Agent {
  public:
   Agent(AgentContext& context, Rounds& rounds, const RunReport& named)
@@ -64,7 +82,8 @@ class Agent {
   AttemptReport report_of_attempt(const Attempt& attempt, std::int64_t oom_kills_before) const;
   int end(RunEnd end);
   void pass_on_root_cause() const;
-  void finish_output();
+  void keep_error_files() const;
+  void name_folder_in(RunReport& report) const;
   bool is_verbose() const;
 
   AgentContext& context_;
@@ -127,8 +146,9 @@ int Agent::end(RunEnd end) {
   if (!end.message.empty()) print_line(context_, end.message);
   const bool has_failed = exit_code != 0 && exit_code != kRequeueExitCode && context_.stop_signal == 0;
   if (has_failed) pass_on_root_cause();
+  if (has_failed) keep_error_files();
   if (end.report) {
-    end.report->folder = context_.folder.path();
+    name_folder_in(*end.report);
     end.report->lifetime = Clock::now() - start_;
     const auto& attempts = end.report->attempts;
     if (has_failed && !attempts.empty() && !attempts.back().failures.empty()) {
@@ -140,8 +160,7 @@ int Agent::end(RunEnd end) {
       if (!file) print_line(context_, "--json-summary '" + printable(options.json_summary) + "': cannot write it");
     }
   }
-  if (exit_code == 0 || own_.attempts.empty()) context_.folder.remove_if_temporary();
-  finish_output();
+  finish_output(context_);
   return exit_code;
 }
 
@@ -156,11 +175,22 @@ void Agent::pass_on_root_cause() const {
   if (!copied) print_line(context_, copied.error().message);
 }
 
-// Waits for the readers of standard output and error, until they have all or the user ends it.
-void Agent::finish_output() {
-  while (context_.consoles.out.has_pending() || context_.consoles.err.has_pending()) {
-    const Events events = context_.events.wait(SteadyTime::max(), nullptr, context_.consoles);
-    if (events.is_guardian_gone || !events.stop_signals.empty()) return;
+// The summary of a failed run, which over several nodes is the coordinator's, names them.
+void Agent::keep_error_files() const {
+  if (own_.attempts.empty()) return;
+  const auto& failures = own_.attempts.back().failures;
+  const auto has_file = [](const WorkerReport& failure) { return !failure.error_file.empty(); };
+  if (std::any_of(failures.begin(), failures.end(), has_file)) context_.folder.keep();
+}
+
+// None that is about to be removed.
+void Agent::name_folder_in(RunReport& report) const {
+  const std::string& removed = context_.folder.temporary();
+  if (removed.empty()) report.folder = context_.folder.path();
+  for (AttemptReport& attempt : report.attempts) {
+    for (WorkerReport& failure : attempt.failures) {
+      if (!removed.empty() && failure.error_file.starts_with(removed + "/")) failure.error_file.clear();
+    }
   }
 }
 
@@ -240,34 +270,58 @@ Result<WorkerPlan> plan_workers(const RunOptions& options, const EnvMap& environ
   return WorkerPlan{*count, std::move(*cpus)};
 }
 
-// With `endpoint` over several nodes.
-int run_rounds(AgentContext& context, RestartBudget& budget, std::optional<RunEndpoint> endpoint, int workers) {
+// The same when signals are read by the events.
+int fail_before_start(AgentContext& context, const Error& error) {
+  if (!error.reported_elsewhere) print_line(context, error.message);
+  finish_output(context);
+  return EXIT_FAILURE;
+}
+
+// At its end the temporary folder of the run goes, also where the guardian is gone.
+class FolderOfRun {
+ public:
+  explicit FolderOfRun(RunFolder& folder) : folder_(folder) {}
+  ~FolderOfRun() { folder_.remove_if_temporary(); }
+  FolderOfRun(const FolderOfRun&) = delete;
+
+ private:
+  RunFolder& folder_;
+};
+
+// With `endpoint` over several nodes. `guardian` takes the name of the folder.
+int run_rounds(AgentContext& context, RestartBudget& budget, std::optional<RunEndpoint> endpoint, int workers,
+               int guardian) {
   RunReport report;
   report.program = context.body ? "the function" : program_name(context.options);
   report.run_id = endpoint ? endpoint->run_id : run_id_of(context.options);
   report.host = context.host;
   auto folder =
       RunFolder::make(context.options, report.run_id, std::string(context.environment.get("TMPDIR").value_or("/tmp")));
-  if (!folder) return budget.remove(), fail_before_start(folder.error());
+  if (!folder) return budget.remove(), fail_before_start(context, folder.error());
   context.folder = *folder;
+  const FolderOfRun removed_at_end(context.folder);
+  const std::string& temporary = context.folder.temporary();
+  if (!temporary.empty()) (void)!write(guardian, temporary.data(), temporary.size());
   if (!endpoint) {
     if (const auto emptied = empty_summary(context.options); !emptied) {
-      return budget.remove(), fail_before_start(emptied.error());
+      return budget.remove(), fail_before_start(context, emptied.error());
     }
     LocalRounds rounds(context, budget, workers, report);
     return Agent(context, rounds, report).run();
   }
   auto rounds = NodeRounds::open(context, budget, std::move(*endpoint), workers, report);
-  if (!rounds) return fail_before_start(rounds.error());
+  if (!rounds) return fail_before_start(context, rounds.error());
   if ((*rounds)->coordinates()) {
-    if (const auto emptied = empty_summary(context.options); !emptied) return fail_before_start(emptied.error());
+    if (const auto emptied = empty_summary(context.options); !emptied)
+      return fail_before_start(context, emptied.error());
   }
   context.peers = rounds->get();
   context.events.set_peers(context.peers);
   return Agent(context, **rounds, report).run();
 }
 
-int run_as_child(const RunOptions& options, const EnvMap& environment, const std::function<int()>& body, int guardian) {
+int run_as_child(const RunOptions& options, const EnvMap& environment, const std::function<int()>& body,
+                 const GuardianLink& guardian) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   const RaisedDescriptorLimit descriptors;  // of each worker, and in one agent of each node
   const auto task = launched_task(environment);
@@ -290,13 +344,13 @@ int run_as_child(const RunOptions& options, const EnvMap& environment, const std
   if (!budget) return fail_before_start(budget.error());
   auto liveness = open_liveness(environment);
   if (!liveness) return fail_before_start(liveness.error());
-  auto events = AgentEvents::open(options.signals_to_handle, guardian, std::move(*liveness));
+  auto events = AgentEvents::open(options.signals_to_handle, guardian.end, std::move(*liveness));
   if (!events) return fail_before_start(events.error());
   Consoles consoles;
   RunFolder folder;
   const OuterState outer{events->signals().outer_mask(), descriptors.old()};
   AgentContext context{options, environment, body, *events, consoles, folder, host_name(), outer, workers->cpus};
-  const int exit_code = run_rounds(context, *budget, std::move(endpoint), workers->count);
+  const int exit_code = run_rounds(context, *budget, std::move(endpoint), workers->count, guardian.folder);
   events->signals().keep_blocked();  // one that comes now must not change the exit status
   return exit_code;
 }
@@ -309,7 +363,7 @@ int run_agent(const RunOptions& options, const EnvMap& environment, const std::f
   if (!open_standard_streams()) return fail_before_start(std::string("cannot open /dev/null: ") + std::strerror(errno));
   const bool ends_process = !body;
   return run_guarded(options.signals_to_handle, ends_process,
-                     [&](int guardian) { return run_as_child(options, environment, body, guardian); });
+                     [&](const GuardianLink& guardian) { return run_as_child(options, environment, body, guardian); });
 }
 
 }  // namespace torchbridge

@@ -54,7 +54,11 @@ std::variant<Round, RunEnd> LocalRounds::next() {
 
 std::variant<Round, RunEnd> LocalRounds::begin() const {
   const Endpoint wanted = wanted_master(context_.options);
-  auto store = reserve_store(wanted.host, wanted.port, "--master-addr");
+  // The launcher may have reserved the port for this agent: srun --torch-env torchbridge run --master-port
+  // $MASTER_PORT.
+  const auto own = context_.environment.integer("TORCHBRIDGE_LISTEN_FD", 3, INT32_MAX);
+  const int descriptor = own && *own ? static_cast<int>(**own) : -1;
+  auto store = reserve_store(wanted.host, wanted.port, "--master-addr", descriptor);
   if (!store) {
     budget_.remove();
     return RunEnd{EXIT_FAILURE, store.error().message};
@@ -85,7 +89,7 @@ void LocalRounds::wait_before_restart(std::chrono::duration<double> delay) {
   const auto until = Clock::now() + std::chrono::duration_cast<Clock::duration>(delay);
   while (Clock::now() < until && context_.stop_signal == 0 && !context_.is_guardian_gone) {
     const Events events = context_.events.wait(until, nullptr, context_.consoles);
-    if (!events.stop_signals.empty()) context_.stop_signal = events.stop_signals.front();
+    for (const int signal : events.stop_signals) (void)note_stop(context_, signal);
     context_.is_guardian_gone = events.is_guardian_gone;
   }
 }

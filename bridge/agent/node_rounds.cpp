@@ -229,10 +229,11 @@ bool NodeRounds::wait_until(const std::function<bool()>& fact, SteadyTime latest
     const Events events = context_.events.wait(latest, nullptr, context_.consoles);
     context_.is_guardian_gone = context_.is_guardian_gone || events.is_guardian_gone;
     for (const int signal : events.stop_signals) {
-      if (context_.stop_signal != 0 && signal != SIGINT) continue;  // the guardian and a launcher may send one each
-      if (context_.stop_signal != 0) return false;
-      context_.stop_signal = signal;
-      on_stop_signal(signal);
+      if (note_stop(context_, signal)) {
+        on_stop_signal(signal);
+      } else if (signal == SIGINT) {  // of others the guardian and a launcher may send one each
+        return false;
+      }
     }
   }
   return true;
@@ -278,7 +279,7 @@ bool NodeRounds::pause_before_search() {
   while (Clock::now() < until && context_.stop_signal == 0 && !context_.is_guardian_gone) {
     const Events events = context_.events.wait(until, nullptr, context_.consoles);
     context_.is_guardian_gone = events.is_guardian_gone;
-    if (!events.stop_signals.empty()) context_.stop_signal = events.stop_signals.front();
+    for (const int signal : events.stop_signals) (void)note_stop(context_, signal);
   }
   return context_.stop_signal == 0 && !context_.is_guardian_gone;
 }
@@ -388,6 +389,7 @@ void NodeRounds::finish_coordination() {
   while (server_ && server_->has_members() && Clock::now() < deadline && !context_.is_guardian_gone) {
     const Events events = context_.events.wait(deadline, nullptr, context_.consoles);
     context_.is_guardian_gone = events.is_guardian_gone;
+    for (const int signal : events.stop_signals) (void)note_stop(context_, signal);
     if (!events.stop_signals.empty()) return;
   }
 }

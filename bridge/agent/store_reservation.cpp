@@ -5,27 +5,21 @@
 
 namespace torchbridge {
 
-Result<StoreReservation> reserve_store(const std::string& host, int port, const std::string& option) {
+Result<StoreReservation> reserve_store(const std::string& host, int port, const std::string& option, int own) {
   const auto address = numeric_address(host);
   const std::string named = (option.empty() ? "" : option + " ") + printable(host);
   if (!address) return Error{named + ": " + address.error().message};
   if (!is_own_address(*address)) return Error{named + " is not an address of " + host_name()};
-  if (port != 0 && !port_is_free(port)) {
+  // Only where it must: a store at a loopback address is for this node.
+  auto socket = reserve({is_loopback(*address) ? *address : address_to_listen_on(*address), port}, own);
+  if (!socket && port != 0 && !port_is_free(port)) {
     return Error{"--master-port " + std::to_string(port) + " is in use on " + host_name() +
                  ": leave the option out for a free one, or end the program that uses it"};
   }
-  // Only where it must: a store at a loopback address is for this node.
-  const std::string listening = is_loopback(*address) ? *address : address_to_listen_on(*address);
-  constexpr int kTries = 100;  // a store of Python listens on all addresses: the port is to be free on all
-  for (int i = 0;; ++i) {
-    auto socket = reserve({listening, port});
-    if (!socket) return socket.error();
-    const auto bound = bound_port(*socket);
-    if (!bound) return bound.error();
-    const bool is_free = port != 0 || (port_is_free(*bound) && hold_port(*bound));
-    if (is_free) return StoreReservation{std::move(*socket), {*address, *bound}};
-    if (i == kTries) return Error{"no port of " + *address + " is free"};
-  }
+  if (!socket) return socket.error();
+  const auto bound = bound_port(*socket);
+  if (!bound) return bound.error();
+  return StoreReservation{std::move(*socket), {*address, *bound}};
 }
 
 }  // namespace torchbridge

@@ -212,14 +212,13 @@ class Gatherer {
     return is_first_of_node() && !is_one_node() && listens ? listen_for_nodes() : Status(Ok{});
   }
 
-  // The all-gather before this one may still hold the name.
   Status listen_on_node() {
     auto pause = kFirstPauseOnNode;
-    auto listener = listen_on_name(group_.node_key);
+    auto listener = listen_on_name(node_name_);
     while (!listener && Clock::now() < start_ + timeout_) {
       poll(nullptr, 0, static_cast<int>(std::chrono::ceil<milliseconds>(pause).count()));
       pause = std::min(2 * pause, kLongestPauseOnNode);
-      listener = listen_on_name(group_.node_key);
+      listener = listen_on_name(node_name_);
     }
     if (!listener) return Error{"cannot listen for the other ranks of this node: " + listener.error().message};
     node_listener_ = std::move(*listener);
@@ -304,7 +303,7 @@ class Gatherer {
 
   // Nothing while a name is being looked up.
   std::optional<Result<Socket>> begin(const Call& call) {
-    if (call.on_this_node()) return begin_connecting_to_name(group_.node_key);
+    if (call.on_this_node()) return connect_to_name(node_name_);
     const auto address = address_of(call.host);
     if (!address) return std::nullopt;
     if (!*address) return Result<Socket>(address->error());
@@ -462,8 +461,7 @@ class Gatherer {
       if (const auto reached = connected(call.socket, endpoint_of(call)); !reached) {
         return retry_later(call, now, reached.error().message);
       }
-      const bool is_trusted = !call.on_this_node() || is_of_this_user(call.socket);
-      if (!is_trusted || !send_all(call.socket, own_values())) return retry_later(call, now, kNoAnswer);
+      if (!send_all(call.socket, own_values())) return retry_later(call, now, kNoAnswer);
       call.state = Call::State::kConnected;
       call.give_up_at = now + kAcknowledgeLimit + milliseconds(group_.size);  // a busy listener takes its time
       watch(call.socket.descriptor(), EPOLLIN, EPOLL_CTL_MOD);
@@ -546,6 +544,8 @@ class Gatherer {
   }
 
   const BootstrapGroup& group_;
+  // With a code that only who has the secret can compute.
+  const std::string node_name_ = group_.node_key + " " + std::to_string(siphash(group_.secret, group_.node_key));
   const milliseconds timeout_;
   const Reduce& reduce_;
   const MessageFormat format_;

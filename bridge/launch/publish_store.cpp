@@ -65,13 +65,12 @@ Result<int> first_port(const LaunchOptions& options) {
 }
 
 Result<Socket> bind_to(const Endpoint& endpoint, StoreSocket kind) {
+  if (kind == StoreSocket::kListening) return listen_on(endpoint);
   // The store of PyTorch listens on all interfaces, where another program may have the port.
-  const bool reserve_only = kind != StoreSocket::kListening;
-  if (reserve_only && (!port_is_free(endpoint.port) || !hold_port(endpoint.port))) {
-    return Error{"MASTER_PORT=" + std::to_string(endpoint.port) + " is already in use on " + host_name() +
-                 ": choose another with port=N, or end the program that uses it"};
-  }
-  return reserve_only ? reserve(endpoint) : listen_on(endpoint);
+  auto reserved = reserve(endpoint);
+  if (reserved || port_is_free(endpoint.port)) return reserved;
+  return Error{"MASTER_PORT=" + std::to_string(endpoint.port) + " is already in use on " + host_name() +
+               ": choose another with port=N, or end the program that uses it"};
 }
 
 Result<std::string> address_for(bool one_node, const AddressRule& rule) {
@@ -193,7 +192,7 @@ Result<StoreAddress> bind_store(bool one_node, const LaunchOptions& options, Sto
     if (socket) return StoreAddress{{*host, port}, std::move(*socket)};
   }
   if (!rule.automatic()) return socket.error();
-  socket = kind == StoreSocket::kListening ? listen_on({*host, 0}) : reserve({*host, 0});
+  socket = bind_to({*host, 0}, kind);
   if (!socket) return socket.error();
   const auto port = bound_port(*socket);
   if (!port) return port.error();

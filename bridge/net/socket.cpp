@@ -49,22 +49,35 @@ Result<SocketAddress> socket_address(const Endpoint& endpoint) {
   return Error{"address '" + printable(endpoint.host) + "': expected a numeric IPv4 or IPv6 address"};
 }
 
-// At most 90 bytes of the name count.
-SocketAddress abstract_address(const std::string& name) {
+// As many as one key has.
+constexpr int kNames = 64;
+
+SocketAddress address_of_key(const std::string& key, int number) {
   SocketAddress address;
   auto& local = reinterpret_cast<sockaddr_un&>(address.storage);
   local.sun_family = AF_UNIX;
-  const std::size_t length = ("torchbridge/" + name).copy(local.sun_path + 1, sizeof local.sun_path - 1);
-  address.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
+  const std::string numbered = std::to_string(number) + " " + key;
+  const int length = std::snprintf(local.sun_path + 1, sizeof local.sun_path - 1, "torchbridge/%u/%016llx%016llx",
+                                   geteuid(), static_cast<unsigned long long>(siphash({1, 0}, numbered)),
+                                   static_cast<unsigned long long>(siphash({2, 0}, numbered)));
+  address.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1) + static_cast<socklen_t>(length);
   return address;
 }
 
-SocketAddress address_of_key(const std::string& key) {
-  char name[64];
-  std::snprintf(name, sizeof name, "%u/%016llx%016llx", geteuid(),
-                static_cast<unsigned long long>(siphash({1, 0}, key)),
-                static_cast<unsigned long long>(siphash({2, 0}, key)));
-  return abstract_address(name);
+bool connects(const Socket& socket, const SocketAddress& address) {
+  return connect(socket.descriptor(), address.get(), address.size) == 0;
+}
+
+// Of a name that is taken. Before the holder listens nobody can tell whose it is: it has a moment to do so.
+bool is_held_by_this_user(const SocketAddress& name) {
+  constexpr int kMilliseconds = 10;
+  for (int i = 0; i < kMilliseconds; ++i) {
+    const Socket socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (connects(socket, name)) return is_of_this_user(socket);
+    if (errno != ECONNREFUSED) return false;
+    poll(nullptr, 0, 1);
+  }
+  return false;
 }
 
 std::string advice(int error) {
@@ -93,18 +106,65 @@ Socket above_standard(const Socket& socket) {
   return Socket(socket.descriptor() >= kFirst ? -1 : fcntl(socket.descriptor(), F_DUPFD, kFirst));
 }
 
+void share_port(const Socket& socket) {
+  const int yes = 1;
+  setsockopt(socket.descriptor(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+}
+
 Result<Socket> bind_to(const Endpoint& address, int flags) {
   const auto target = socket_address(address);
   if (!target) return target.error();
   Socket socket(::socket(target->family(), SOCK_STREAM | flags, 0));
   if (!socket.open()) return cannot_listen(address, errno);
-  const int yes = 1;  // connections of an earlier run that still linger must not keep the port
-  const auto share = [&] { setsockopt(socket.descriptor(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes); };
-  // A free port is one that no other socket has, also none that would share it.
-  if (address.port != 0) share();
+  // Connections of an earlier run that still linger must not keep the port. A free port is one that no other socket
+  // has, also none that would share it.
+  if (address.port != 0) share_port(socket);
   if (bind(socket.descriptor(), target->get(), target->size) != 0) return cannot_listen(address, errno);
-  if (address.port == 0) share();
+  if (address.port == 0) share_port(socket);
   return socket;
+}
+
+// Whether all that the kernel lists for the port are connections whose programs have ended, as those in TIME_WAIT of an
+// earlier run. What is bound and does not listen is not listed.
+bool only_lingers(int port) {
+  bool lingers = false;
+  for (const char* path : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
+    std::FILE* file = std::fopen(path, "re");
+    char line[512];
+    while (file != nullptr && std::fgets(line, sizeof line, file) != nullptr) {
+      unsigned local = 0, inode = 0;
+      // "  0: 0100007F:8249 0100007F:C6C8 06 00000000:00000000 03:00001770 00000000     0        0 0 3 ..."
+      const int fields = std::sscanf(line, "%*d: %*[^:]:%x %*s %*s %*s %*s %*s %*s %*s %u", &local, &inode);
+      if (fields != 2 || local != static_cast<unsigned>(port)) continue;
+      lingers = inode == 0;
+      if (!lingers) break;
+    }
+    const bool has_owner = file != nullptr && std::feof(file) == 0;
+    if (file != nullptr) std::fclose(file);
+    if (has_owner) return false;
+  }
+  return lingers;
+}
+
+// The port at all addresses, IPv4 and IPv6. Without SO_REUSEADDR the kernel refuses it where any other socket has it.
+// Not open, and errno set, where it cannot be had.
+Socket bind_everywhere(int port) {
+  for (const char* everywhere : {"::", "0.0.0.0"}) {  // the latter where the kernel has no IPv6
+    const auto address = socket_address({everywhere, port});
+    Socket socket(::socket(address->family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!socket.open() && errno == EAFNOSUPPORT) continue;
+    if (!socket.open()) break;
+    const int no = 0;
+    if (address->family() == AF_INET6) setsockopt(socket.descriptor(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
+    int bound = bind(socket.descriptor(), address->get(), address->size);
+    if (bound != 0 && errno == EADDRINUSE && port != 0) {
+      if (only_lingers(port)) share_port(socket);
+      bound = bind(socket.descriptor(), address->get(), address->size);
+    }
+    if (bound == 0) return socket;
+    if (errno != EADDRNOTAVAIL) break;
+  }
+  return Socket();
 }
 
 // `name` is getsockname or getpeername.
@@ -140,26 +200,42 @@ Result<Socket> listen_on(const Endpoint& address) {
   return socket;
 }
 
-Result<Socket> reserve(const Endpoint& address) {
-  auto socket = bind_to(address, 0);
+Result<Socket> reserve(const Endpoint& address, int own) {
+  Socket holder(fcntl(own, F_DUPFD_CLOEXEC, 0));
+  auto port = bound_port(holder);
+  if (!port || address.port == 0 || *port != address.port) {
+    // Held until the socket for the program is bound too, so that none comes between.
+    holder = bind_everywhere(address.port);
+    if (!holder.open()) return cannot_listen(address, errno);
+    share_port(holder);
+    port = bound_port(holder);
+    if (!port) return port.error();
+  }
+  auto socket = bind_to({address.host, *port}, 0);
   if (!socket) return socket;
   auto moved = above_standard(*socket);
   return moved.open() ? std::move(moved) : std::move(*socket);
 }
 
-bool hold_name(const std::string& name) {
+bool port_is_free(int port) { return bind_everywhere(port).open() || errno != EADDRINUSE; }
+
+bool hold_name(const std::string& key) {
   static std::set<std::string> held;
-  if (held.contains(name)) return true;
-  const SocketAddress address = abstract_address(name);
-  Socket socket(::socket(AF_UNIX, SOCK_STREAM, 0));
-  if (auto moved = above_standard(socket); moved.open()) socket = std::move(moved);
-  if (!socket.open() || bind(socket.descriptor(), address.get(), address.size) != 0) return errno != EADDRINUSE;
-  held.insert(name);
-  (void)socket.release();
+  if (held.contains(key)) return true;
+  for (int number = 0; number < kNames; ++number) {
+    const SocketAddress name = address_of_key(key, number);
+    Socket socket(::socket(AF_UNIX, SOCK_STREAM, 0));
+    if (auto moved = above_standard(socket); moved.open()) socket = std::move(moved);
+    if (bind(socket.descriptor(), name.get(), name.size) == 0) {
+      (void)listen(socket.descriptor(), kBacklog);
+      held.insert(key);
+      (void)socket.release();
+      return true;
+    }
+    if (errno == EADDRINUSE && is_held_by_this_user(name)) return false;
+  }
   return true;
 }
-
-bool hold_port(int port) { return hold_name("port/" + std::to_string(port)); }
 
 std::optional<Socket> inherit(int descriptor, int port) {
   Socket reserved(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
@@ -176,20 +252,25 @@ std::optional<Socket> inherit(int descriptor, int port) {
 }
 
 Result<Socket> listen_on_name(const std::string& key) {
-  const SocketAddress address = address_of_key(key);
   Socket socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const bool listens = socket.open() && bind(socket.descriptor(), address.get(), address.size) == 0 &&
-                       listen(socket.descriptor(), kBacklog) == 0;
-  if (!listens) return Error{std::strerror(errno)};
-  return socket;
+  for (int number = 0; number < kNames; ++number) {
+    const SocketAddress name = address_of_key(key, number);
+    if (bind(socket.descriptor(), name.get(), name.size) != 0) continue;
+    if (listen(socket.descriptor(), kBacklog) == 0) return socket;
+    break;
+  }
+  return Error{std::strerror(errno)};
 }
 
-Result<Socket> begin_connecting_to_name(const std::string& key) {
-  const SocketAddress address = address_of_key(key);
-  Socket socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket.open() || connect(socket.descriptor(), address.get(), address.size) != 0)
-    return Error{std::strerror(errno)};
-  return socket;
+Result<Socket> connect_to_name(const std::string& key) {
+  Socket socket;
+  for (int number = 0; number < kNames; ++number) {
+    if (!socket.open()) socket = Socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!connects(socket, address_of_key(key, number))) continue;
+    if (is_of_this_user(socket)) return socket;
+    socket = Socket();
+  }
+  return Error{std::strerror(ECONNREFUSED)};
 }
 
 bool is_of_this_user(const Socket& peer) {
@@ -227,15 +308,6 @@ Result<Socket> connect_to(const Endpoint& address, std::chrono::milliseconds tim
   if (const auto reached = connected(*socket, address); !reached) return reached.error();
   fcntl(socket->descriptor(), F_SETFL, fcntl(socket->descriptor(), F_GETFL) & ~O_NONBLOCK);
   return socket;
-}
-
-bool port_is_free(int port) {
-  // IPv4 and IPv6 apart: a host may have either.
-  for (const char* everywhere : {"0.0.0.0", "::"}) {
-    errno = 0;
-    if (!listen_on({everywhere, port}) && errno == EADDRINUSE) return false;
-  }
-  return true;
 }
 
 std::optional<std::string> bound_host(const Socket& socket) { return host_given_by(getsockname, socket); }

@@ -33,26 +33,32 @@ class Socket {
 // Close-on-exec is set. An error names address, port and reason.
 Result<Socket> listen_on(const Endpoint& address);
 
-// Binds without listening: the kernel gives the port to no other program, but a program that is configured to listen
-// there, as PyTorch's store, still can (both set SO_REUSEADDR). Stays open over exec, and is none of the three standard
-// descriptors. For a program that is to inherit it. Port 0 lets the kernel choose one that no other socket has.
-Result<Socket> reserve(const Endpoint& address);
+// Binds without listening a port that no other socket of this network namespace has, of any user and at any address,
+// listening or not. Connections whose programs have ended, but which still linger, do not count; while some do, a
+// socket that shares its address and does not listen is not seen. The kernel gives the port to no other program, but a
+// program that is configured to listen there, as PyTorch's store, still can (both set SO_REUSEADDR). Stays open over
+// exec, and is none of the three standard descriptors. For a program that is to inherit it. Port 0 lets the kernel
+// choose one.
+// `own`: a descriptor of this process that may have the port already, as one that it has inherited; or -1.
+Result<Socket> reserve(const Endpoint& address, int own = -1);
+// Whether reserve() would get the port now.
+bool port_is_free(int port);
 
-// Only one process of this network namespace holds a name (at most 90 bytes) until it, and what it becomes by exec, has
-// ended: an abstract unix socket. False where another process holds it; true again in one that does. From one thread.
-bool hold_name(const std::string& name);
+// Names of this user in the kernel's table, and no files: abstract unix sockets that listen, in this network namespace.
+// `key` is of any length. Any process can take any name, also one with this user's id in it, so that each key has
+// several: what other users hold is passed over. Who knows the key can take all of them: where that is to be ruled out,
+// the key has a secret.
 
-// Abstract unix sockets, which are names in the kernel's table and no files, of this user's processes in this network
-// namespace. `key` is of any length. Close-on-exec and O_NONBLOCK are set. An error where another socket has the
-// name, or, to connect, where none has.
+// Only one process of this user holds a key until it, and what it becomes by exec, has ended. False where another
+// process holds it; true again in one that does, and where other users hold all names. From one thread.
+bool hold_name(const std::string& key);
+
+// Close-on-exec and O_NONBLOCK are set. An error where other sockets have all names or, to connect, where no process of
+// this user listens.
 Result<Socket> listen_on_name(const std::string& key);
-Result<Socket> begin_connecting_to_name(const std::string& key);
+Result<Socket> connect_to_name(const std::string& key);
 // Whether the process at the other end of a unix socket is this user's.
 bool is_of_this_user(const Socket& peer);
-
-// hold_name for a port: no other program that reserves ports this way gets it. bind alone does not prevent that (both
-// set SO_REUSEADDR).
-bool hold_port(int port);
 
 // A socket that the process's parent reserved for it, now listening; nothing where `descriptor` is not a socket bound
 // to `port`. Close-on-exec is set.
@@ -68,9 +74,6 @@ Result<Socket> begin_connecting(const Endpoint& address);
 Status connected(const Socket& socket, const Endpoint& address);
 // The error for an address that cannot be reached, with the text of the errno `error`.
 Error cannot_connect(const Endpoint& address, int error);
-
-// Whether a program that listens on all interfaces of this host, as PyTorch's store does, could have the port now.
-bool port_is_free(int port);
 
 // The numeric address that it is bound to; nothing where it has none.
 std::optional<std::string> bound_host(const Socket& socket);

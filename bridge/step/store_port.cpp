@@ -57,11 +57,11 @@ Result<Socket> reserve_store_port(const Endpoint& master, const HostNames& names
                  ", where rank 0 runs: unset it, or give an address of that node with addr=HOST"};
   }
   const std::string port = "MASTER_PORT=" + std::to_string(master.port);
-  if (!port_is_free(master.port) || !hold_port(master.port)) {
+  auto reserved = reserve({address_to_listen_on(*address, names), master.port});
+  if (!reserved && !port_is_free(master.port)) {
     return Error{port + " is already in use on " + host_name() + " (" + *address +
                  "), where rank 0 must listen: choose another with port=N, or end the program that uses it"};
   }
-  auto reserved = reserve({address_to_listen_on(*address, names), master.port});
   if (!reserved)
     return Error{port + ": " + reserved.error().message + " (on " + host_name() + "): choose another with port=N"};
   return reserved;

@@ -40,6 +40,13 @@ void print_line(const AgentContext& context, const std::string& message) {
   context.consoles.err.flush();
 }
 
+bool note_stop(AgentContext& context, int signal) {
+  const bool is_first = context.stop_signal == 0;
+  if (is_first) context.stop_signal = signal;
+  if (is_first || signal == SIGINT) context.output_until = after(Seconds(is_first ? context.options.grace : 0));
+  return is_first;
+}
+
 Attempt::Attempt(AgentContext& context, const AttemptFacts& facts)
     : context_(context),
       facts_(facts),
@@ -106,16 +113,14 @@ void Attempt::on_events(const Events& events) {
   }
   for (const int signal : events.passed_signals) group_.signal_workers(signal);
   for (const int signal : events.stop_signals) {
-    const bool is_second_interrupt = context_.stop_signal != 0 && signal == SIGINT;
-    if (context_.stop_signal == 0) {
-      context_.stop_signal = signal;
+    if (note_stop(context_, signal)) {
       print(signal_name(signal) + ": passed to the workers; those still running after " +
             seconds_text(context_.options.grace) + (signal == SIGINT ? ", or at the next ctrl-C," : "") +
             " get SIGKILL");
       if (context_.peers) context_.peers->on_stop_signal(signal);
       is_stopping_ = false;  // also where a failure has begun to end them: the launcher's time counts
       stop(signal, Seconds(context_.options.grace));
-    } else if (is_second_interrupt) {
+    } else if (signal == SIGINT) {
       kill_all();
     }
   }
@@ -245,6 +250,7 @@ void Attempt::end_descendants() {
     const Events events = context_.events.wait(kill_at_, &streams_, context_.consoles);
     reap_all();
     context_.is_guardian_gone = context_.is_guardian_gone || events.is_guardian_gone;
+    for (const int signal : events.stop_signals) (void)note_stop(context_, signal);
     if (context_.is_guardian_gone || !events.stop_signals.empty()) break;
   }
   kept.insert(kept.end(), stuck_.begin(), stuck_.end());

@@ -26,11 +26,16 @@ struct AgentContext {
   RunFolder& folder;
   std::string host;
   OuterState outer;
-  std::vector<CpuSet> worker_cpus;  // by local rank; empty: those of the agent
-  Peers* peers = nullptr;           // or null: one node
-  int stop_signal = 0;              // that a user or the launcher sent to end the run; 0: none
+  std::vector<CpuSet> worker_cpus;              // by local rank; empty: those of the agent
+  Peers* peers = nullptr;                       // or null: one node
+  int stop_signal = 0;                          // that a user or the launcher sent to end the run; 0: none
+  SteadyTime output_until = SteadyTime::max();  // then output that its reader has not taken is cut
   bool is_guardian_gone = false;
 };
+
+// Takes a signal that ends the run: from the first one the output has --grace, too, and from the next ctrl-C no more
+// time. True for the first.
+bool note_stop(AgentContext& context, int signal);
 
 // One line on standard error, after what workers printed before it.
 void print_line(const AgentContext& context, const std::string& message);

@@ -8,13 +8,16 @@
 
 #include <algorithm>
 #include <chrono>
+#include <climits>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "bridge/host/process_tree.h"
 #include "bridge/run_values/restart_policy.h"
+#include "bridge/supervision/console_writer.h"
 #include "bridge/supervision/signal_descriptor.h"
 
 namespace torchbridge {
@@ -27,8 +30,8 @@ const std::vector<int> kForwarded = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, 
 
 void report_killed(int wait_status, pid_t agent) {
   const int signal = WTERMSIG(wait_status);
-  std::fprintf(stderr, "torchbridge: the agent (pid %d) was killed by signal %d (%s): its workers were ended\n", agent,
-               signal, strsignal(signal));
+  print_without_waiting("torchbridge: the agent (pid " + std::to_string(agent) + ") was killed by signal " +
+                        std::to_string(signal) + " (" + strsignal(signal) + "): its workers were ended");
 }
 
 int cannot_start(const std::string& reason) {
@@ -45,6 +48,13 @@ void wait_for_child(Clock::time_point deadline) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(rest);
   const timespec time{seconds.count(), (rest - seconds).count()};
   (void)sigtimedwait(&child, nullptr, &time);
+}
+
+void remove_folder_named_in(int pipe) {
+  char path[PIPE_BUF];
+  const ssize_t size = read(pipe, path, sizeof path);
+  std::error_code ignored;
+  if (size > 0) std::filesystem::remove_all(std::string(path, static_cast<std::size_t>(size)), ignored);
 }
 
 // Waits for the agent's end; the exit status as waitpid gives it.
@@ -88,31 +98,37 @@ std::vector<int> kill_descendants(const std::vector<int>& kept) {
   }
 }
 
-int run_guarded(const std::vector<int>& forwarded, bool ends_process, const std::function<int(int)>& agent) {
+int run_guarded(const std::vector<int>& forwarded, bool ends_process,
+                const std::function<int(const GuardianLink&)>& agent) {
   std::vector<int> handled = kForwarded;
   handled.insert(handled.end(), forwarded.begin(), forwarded.end());
   handled.push_back(SIGCHLD);
   auto signals = SignalDescriptor::open(handled);
-  int ends[2];
-  if (!signals || pipe2(ends, O_CLOEXEC) != 0) {
+  int ends[2], folder[2];
+  if (!signals || pipe2(ends, O_CLOEXEC) != 0 || pipe2(folder, O_CLOEXEC | O_NONBLOCK) != 0) {
     return cannot_start(signals ? std::string("cannot open a pipe: ") + std::strerror(errno) : signals.error().message);
   }
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   const pid_t child = fork();
   if (child == 0) {
     close(ends[1]);
+    close(folder[0]);
     // Out of the terminal's foreground group: the guardian forwards ctrl-C, which would otherwise come twice.
     setpgid(0, 0);
     pthread_sigmask(SIG_SETMASK, &signals->outer_mask(), nullptr);
-    const int exit_code = [&]() noexcept { return agent(ends[0]); }();  // an exception ends it as a signal does
+    const int exit_code = [&]() noexcept {
+      return agent({ends[0], folder[1]});
+    }();  // an exception ends it as a signal does
     std::fflush(nullptr);
     _exit(exit_code);
   }
   close(ends[0]);
+  close(folder[1]);
   if (child < 0) return cannot_start(std::string("cannot start the agent: ") + std::strerror(errno));
   const int status = wait_for_agent(child, *signals);
   if (!WIFEXITED(status)) {
     kill_descendants();
+    remove_folder_named_in(folder[0]);
     report_killed(status, child);
   }
   if (ends_process) signals->keep_blocked();

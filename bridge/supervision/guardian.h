@@ -7,13 +7,19 @@
 
 namespace torchbridge {
 
+// What the agent has of its guardian: two descriptors.
+struct GuardianLink {
+  int end = -1;     // to be polled: readable, at its end, when the guardian is killed
+  int folder = -1;  // takes the path of a folder that the guardian is to remove where the agent is killed
+};
+
 // Runs `agent` in a child, forwards signals to it (SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and `forwarded`)
 // and returns its exit code. The calling process is the guardian: when the child is killed, all of its descendants are,
-// also those that left their session; and when the guardian is killed, the child sees it at guardian_descriptor(). A
-// child that is killed by a signal gives 128+signal and one line. `ends_process`: the caller ends after it, and the
+// also those that left their session; and when the guardian is killed, the child sees it at GuardianLink::end. A child
+// that is killed by a signal gives 128+signal and one line. `ends_process`: the caller ends after it, and the
 // signals stay blocked. REQUIRES: the process has one thread.
 int run_guarded(const std::vector<int>& forwarded, bool ends_process,
-                const std::function<int(int guardian_descriptor)>& agent);
+                const std::function<int(const GuardianLink&)>& agent);
 
 // Ends by SIGKILL the children of this process but those in `kept`, and the children that it inherits from them as a
 // subreaper (PR_SET_CHILD_SUBREAPER). Waits at most kKillDeadline for them; returns the pids that are left, which are

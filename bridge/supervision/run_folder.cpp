@@ -27,7 +27,8 @@ bool keeps_logs(const RunOptions& options) {
   const auto has = [](const StreamSelection& selection) {
     return selection.all != kNoStream || !selection.by_local_rank.empty();
   };
-  return has(options.redirects) || has(options.tee);
+  const bool is_filtered = !options.duplicate_stdout_filters.empty() || !options.duplicate_stderr_filters.empty();
+  return has(options.redirects) || has(options.tee) || is_filtered;
 }
 
 }  // namespace
@@ -51,7 +52,7 @@ Result<RunFolder> RunFolder::make(const RunOptions& options, const std::string& 
   std::filesystem::create_directories(parent, error);
   if (error) return Error{"--log-dir '" + printable(parent) + "': cannot create it: " + error.message()};
   const auto made = make_unique_folder(parent + "/" + run_file_name(run_id) + "_");
-  if (!made) return made.error();
+  if (!made) return folder.remove_if_temporary(), made.error();
   folder.path_ = *made;
   return folder;
 }

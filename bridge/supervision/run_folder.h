@@ -9,7 +9,8 @@
 namespace torchbridge {
 
 // LOGDIR/<run id>_<random>, mode 0700; below it attempt_<n>/<local rank>/{stdout.log, stderr.log, error.json}. Without
-// --log-dir LOGDIR is a temporary folder below TMPDIR, which goes when the run succeeds, unless logs were asked for.
+// --log-dir LOGDIR is a new folder below TMPDIR. It is temporary, to be removed when the run ends, unless logs were
+// asked for or keep() was called.
 // With --log-dir /dev/null there is none: files are not written, and error files have no name.
 class RunFolder {
  public:
@@ -26,12 +27,15 @@ class RunFolder {
   std::string attempt_file(const std::string& name) const;
   std::string worker_file(int local_rank, const std::string& name) const;
 
-  // After a run that succeeded.
+  // The folder to be removed at the end; empty where none is.
+  const std::string& temporary() const { return temporary_; }
+  // The user is told of a file in it.
+  void keep() { temporary_.clear(); }
   void remove_if_temporary() const;
 
  private:
   std::string path_, attempt_;
-  std::string temporary_;  // to be removed; empty where the user named the folder or asked for logs
+  std::string temporary_;
 };
 
 // The part of a file's name that a run id, which may be any text, gives: without slashes, at most 200 bytes.

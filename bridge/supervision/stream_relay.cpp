@@ -67,8 +67,8 @@ void StreamRelay::write_file(std::string_view text) {
   if (!file_.open()) return;
   const int error = write_all(file_.descriptor(), text);
   if (error == 0) return;
-  std::fprintf(stderr, "torchbridge: the %s of rank %d is no longer written to its log: %s\n", style_.stream.c_str(),
-               style_.rank, std::strerror(error));
+  print_without_waiting("torchbridge: the " + style_.stream + " of rank " + std::to_string(style_.rank) +
+                        " is no longer written to its log: " + std::strerror(error));
   file_ = Socket();
 }
 

@@ -136,8 +136,9 @@ void WorkerStreams::drop_ended() {
 }
 
 void WorkerStreams::carry_rest() {
+  constexpr int kReads = 64;  // more than a pipe holds
   for (const auto& relay : relays_) {
-    for (;;) {
+    for (int i = 0; i < kReads; ++i) {
       pollfd entry{relay->source(), POLLIN, 0};
       if (poll(&entry, 1, 0) <= 0 || !relay->carry()) break;
       consoles_.out.flush();

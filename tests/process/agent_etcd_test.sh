@@ -113,6 +113,7 @@ kill -CONT "$stopped"
 eventually has_starts 11
 touch "$work/go"
 expect_success 0 1 2
+! compgen -G "$work/*.of.*.[1-9]" >/dev/null || fail "a restart was used"
 
 # TLS, with a certificate of the client too.
 openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=test -addext subjectAltName=IP:127.0.0.1 \
@@ -131,3 +132,54 @@ agent 0 "" true
 ! wait "${agents[0]}" || fail "it succeeds without etcd"
 grep -q "torchbridge: etcd: http://127.0.0.1:$port/v3/.*: Couldn't connect to server" "$work/agent0.err" ||
   fail "the error does not name etcd"
+
+# etcd stays away, killed or stopped: agents look for a coordinator for join_timeout, and end with 1 and a line that
+# names etcd. A signal ends them before.
+# ends CODE SECONDS AGENT...
+ends() {
+  local code=$1 deadline=$((SECONDS + $2)) i found
+  for i in "${@:3}"; do
+    timeout "$((deadline - SECONDS))" tail --pid="${agents[i]}" -f /dev/null || fail "agent $i runs after $2 s"
+    found=0
+    wait "${agents[i]}" || found=$?
+    ((found == code)) || fail "agent $i ended with $found, not with $code"
+  done
+}
+names_etcd() { grep -q "^torchbridge: etcd: $url/v3/.*: " "$work/agent$1.err" || fail "agent $1 does not name etcd"; }
+script='touch $F/$RANK.of.$WORLD_SIZE.$TORCHELASTIC_RESTART_COUNT; exec sleep 600'
+conf=last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3,join_timeout=5,read_timeout=1
+for signal in KILL STOP; do
+  rm -f "$work"/*.of.*
+  start_etcd "stays_away_$signal" http
+  for i in 0 1 2; do agent "$i" "" "$script"; done
+  eventually test -e "$work/2.of.3.0"
+  kill "-$signal" "${pids[-1]}"
+  coordinator=
+  eventually coordinator_of_now
+  if [[ $signal == STOP ]]; then
+    kill -9 "${agents[coordinator]}"
+    eventually grep -q 'trying again for 5 s' "$work/agent$(((coordinator + 1) % 3)).err"
+    kill -TERM "${agents[(coordinator + 1) % 3]}"
+    ends 143 10 "$(((coordinator + 1) % 3))"
+    ends 1 20 "$(((coordinator + 2) % 3))"
+    names_etcd "$(((coordinator + 2) % 3))"
+    agent 0 "" true  # and before the start
+    ends 1 10 0
+    names_etcd 0
+  else
+    ends 1 40 0 1 2
+    for i in 0 1 2; do names_etcd "$i"; done
+  fi
+  kill -CONT "${pids[-1]}" 2>/dev/null || true
+done
+
+# A run that ends while etcd is away ends as it would.
+conf=last_call_timeout=1,keep_alive_interval=10,keep_alive_max_attempt=3,read_timeout=1
+rm -f "$work"/*.of.* "$work/go"
+start_etcd away_at_end http
+for i in 0 1 2; do agent "$i" "" 'touch $F/$RANK.of.$WORLD_SIZE; while [ ! -e $F/go ]; do sleep 0.01; done'; done
+eventually test -e "$work/2.of.3"
+kill -STOP "${pids[-1]}"
+touch "$work/go"
+ends 0 30 0 1 2
+kill -CONT "${pids[-1]}"

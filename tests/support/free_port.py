@@ -13,7 +13,7 @@ def free_port():
         port = 15_000 + (os.getpid() * 7 + offset) % 17_000
         name = socket.socket(socket.AF_UNIX)
         try:
-            name.bind(f"\0torchbridge/port/{port}")
+            name.bind(f"\0torchbridge-test/{port}")
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", port))
         except OSError:

@@ -10,6 +10,7 @@
 
 #include "bridge/net/socket.h"
 #include "tests/support/free_port.h"
+#include "tests/support/other_user.h"
 
 namespace torchbridge {
 namespace {
@@ -57,6 +58,20 @@ TEST_F(OneNode, ConsecutiveRoundsDoNotMix) {
   for (const auto& rank : gather({0, 1, 2}, 3, kLong, 50)) {
     ASSERT_TRUE(rank) << rank.error().message;
     EXPECT_EQ(rank->values, (Values{"rank 0 round 49", "rank 1 round 49", "rank 2 round 49"}));
+  }
+}
+
+// One who can compute the key, as where the group has no secret.
+TEST_F(OneNode, NamesThatAnotherUserHasArePassedOver) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
+  const BootstrapGroup group = member(0, 3);
+  const std::string key = group.node_key + " " + std::to_string(siphash(group.secret, group.node_key));
+  for (const bool listens : {true, false}) {
+    const Child attacker([&] { return take_as_nobody(key, 20, listens); });
+    for (const auto& rank : gather({2, 1, 0}, 3, kLong)) {
+      ASSERT_TRUE(rank) << rank.error().message;
+      EXPECT_EQ(rank->values, (Values{"rank 0 round 0", "rank 1 round 0", "rank 2 round 0"}));
+    }
   }
 }
 

@@ -104,7 +104,7 @@ TEST(ResolveLaunch, AReservedSocketStaysOpenOverExecAndDoesNotListen) {
   settings.store_socket = StoreSocket::kReserved;
   const auto launch = resolve_launch(EnvMap{}, settings);
   ASSERT_TRUE(launch) << launch.error().message;
-  EXPECT_TRUE(port_is_free(launch->env.master.port));  // for a program that gets the number
+  EXPECT_TRUE(listen_on({"0.0.0.0", launch->env.master.port}));  // as a program that gets the number
 }
 
 TEST(ResolveLaunch, RanksWithoutAnExchangeGetAnErrorWithRemedy) {

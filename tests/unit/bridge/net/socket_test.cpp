@@ -1,13 +1,35 @@
 #include "bridge/net/socket.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
 
+#include "tests/support/other_user.h"
+
 namespace torchbridge {
 namespace {
+
+// At a free port; not open where the kernel has no such address.
+Socket bound_socket(const std::string& host, bool is_shared, bool listens) {
+  sockaddr_in v4{};
+  sockaddr_in6 v6{};
+  v4.sin_family = AF_INET;
+  v6.sin6_family = AF_INET6;
+  const bool is_v6 = inet_pton(AF_INET, host.c_str(), &v4.sin_addr) != 1;
+  if (is_v6) inet_pton(AF_INET6, host.c_str(), &v6.sin6_addr);
+  Socket socket(::socket(is_v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int yes = is_shared ? 1 : 0;
+  setsockopt(socket.descriptor(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  const int bound = is_v6 ? bind(socket.descriptor(), reinterpret_cast<const sockaddr*>(&v6), sizeof v6)
+                          : bind(socket.descriptor(), reinterpret_cast<const sockaddr*>(&v4), sizeof v4);
+  if (bound != 0 || (listens && listen(socket.descriptor(), 1) != 0)) return Socket();
+  return socket;
+}
 
 TEST(Socket, TakesAFreePortAndKeepsOthersOut) {
   const auto socket = listen_on({"127.0.0.1", 0});
@@ -85,22 +107,83 @@ TEST(Reserve, LetsAProgramListenThatHasTheNumber) {
   EXPECT_TRUE(listen_on({"0.0.0.0", *bound_port(*reserved)}));
 }
 
-TEST(HoldPort, KeepsOtherProcessesThatReserveFromIt) {
-  const int port = *bound_port(*listen_on({"127.0.0.1", 0}));
-  EXPECT_TRUE(hold_port(port));
-  EXPECT_TRUE(hold_port(port)) << "the same process";
-  // Another process is one that does not know of it.
-  const pid_t other = fork();
-  if (other == 0) {
-    execlp("python3", "python3", "-c",
-           ("import socket; socket.socket(socket.AF_UNIX).bind('\\0torchbridge/port/" + std::to_string(port) + "')")
-               .c_str(),
-           nullptr);
-    _exit(0);
+// Also of one that does not listen, at any address, with or without SO_REUSEADDR: that of another user's run.
+TEST(Reserve, RefusesAPortThatAnotherSocketHas) {
+  for (const char* address : {"127.0.0.1", "127.0.0.2", "0.0.0.0", "::1", "::"}) {
+    for (const bool is_shared : {false, true}) {
+      for (const bool listens : {false, true}) {
+        const Socket other = bound_socket(address, is_shared, listens);
+        if (!other.open()) continue;  // no IPv6
+        const int port = *bound_port(other);
+        EXPECT_FALSE(port_is_free(port)) << address << is_shared << listens;
+        EXPECT_FALSE(reserve({"127.0.0.1", port})) << address << is_shared << listens;
+      }
+    }
   }
-  int status = 0;
-  ASSERT_EQ(waitpid(other, &status, 0), other);
-  EXPECT_NE(status, 0);
+}
+
+TEST(Reserve, RefusesAPortThatIsReserved) {
+  const auto first = reserve({"127.0.0.1", 0});
+  ASSERT_TRUE(first) << first.error().message;
+  const auto second = reserve({"127.0.0.1", *bound_port(*first)});
+  ASSERT_FALSE(second);
+  EXPECT_NE(second.error().message.find("Address already in use"), std::string::npos) << second.error().message;
+}
+
+// A run that begins at once after another one, with the same --master-port.
+TEST(Reserve, TakesAPortOnWhichOnlyEndedConnectionsLinger) {
+  int port = 0;
+  {
+    const auto listener = listen_on({"127.0.0.1", 0});
+    ASSERT_TRUE(listener) << listener.error().message;
+    port = *bound_port(*listener);
+    const auto client = connect_to({"127.0.0.1", port}, std::chrono::seconds(5));
+    ASSERT_TRUE(client) << client.error().message;
+    const Socket accepted(accept(listener->descriptor(), nullptr, nullptr));
+    EXPECT_FALSE(port_is_free(port)) << "has a listener";
+    shutdown(accepted.descriptor(), SHUT_RDWR);  // the side that closes first lingers
+    char byte = 0;
+    EXPECT_EQ(read(client->descriptor(), &byte, 1), 0);
+  }
+  EXPECT_TRUE(port_is_free(port));
+  const auto reserved = reserve({"127.0.0.1", port});
+  ASSERT_TRUE(reserved) << reserved.error().message;
+}
+
+TEST(Names, OneProcessHoldsAKey) {
+  const std::string key = "held by a child of " + std::to_string(getpid());
+  {
+    const Child holder([&] { return hold_name(key); });
+    EXPECT_FALSE(hold_name(key));
+  }
+  EXPECT_TRUE(hold_name(key));
+  EXPECT_TRUE(hold_name(key)) << "the same process";
+}
+
+// Any user can bind any abstract name.
+TEST(Names, ThoseThatAnotherUserHasArePassedOver) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
+  const std::string key = "attacked " + std::to_string(getpid());
+  for (const bool listens : {true, false}) {
+    const Child attacker([&] { return take_as_nobody(key, 5, listens); });
+    const auto listener = listen_on_name(key);
+    ASSERT_TRUE(listener) << listener.error().message;
+    const auto connection = connect_to_name(key);
+    ASSERT_TRUE(connection) << connection.error().message;
+    EXPECT_TRUE(is_of_this_user(Socket(accept(listener->descriptor(), nullptr, nullptr))));
+
+    const std::string held = key + (listens ? " listening" : " bound");
+    const Child other_attacker([&] { return take_as_nobody(held, 5, listens); });
+    {
+      const Child holder([&] { return hold_name(held); });
+      EXPECT_FALSE(hold_name(held)) << "a process of this user has it";
+    }
+    EXPECT_TRUE(hold_name(held));
+  }
+}
+
+TEST(Names, NoneIsAnErrorForThoseThatConnect) {
+  EXPECT_EQ(connect_to_name("none " + std::to_string(getpid())).error().message, "Connection refused");
 }
 
 TEST(Reserve, InheritsOnlySockets) {
