@@ -64,7 +64,8 @@ void CoordinatorServer::carry(Time now) {
   coordinator_.pass_time(now);
   deliver(now);
   if (!is_crowded_ || strangers() >= kMostStrangers) return;
-  is_crowded_ = false;
+  is_crowded_ = is_flooded_ = false;
+  crowded_until_ = now;
   watch_listener(true);  // for the next call: so the work of each is bounded
 }
 
@@ -80,11 +81,7 @@ void CoordinatorServer::fail(const std::string& reason, Time now) {
 
 void CoordinatorServer::accept_all(Time now) {
   for (;;) {
-    if (strangers() >= kMostStrangers) {
-      is_crowded_ = true;
-      next_sweep_ = std::min(next_sweep_, now);  // some may have been here for longer than they now may be
-      return watch_listener(false);
-    }
+    if (strangers() >= kMostStrangers) return begin_crowd(now);
     Socket socket(accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!socket.open()) {
       const bool is_short_of_something = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
@@ -106,6 +103,15 @@ void CoordinatorServer::accept_all(Time now) {
     next_sweep_ = std::min(next_sweep_,
                            after(now, std::min<Seconds>(kCrowdedDeadline, Seconds(keep_alive_.keep_alive_interval))));
   }
+}
+
+void CoordinatorServer::begin_crowd(Time now) {
+  const bool is_new = !is_crowded_ && (crowded_until_ == Time::min() || now > crowded_until_ + kCrowdedDeadline);
+  if (is_new) crowded_since_ = now;
+  is_crowded_ = true;
+  is_flooded_ = now >= crowded_since_ + kCrowdedDeadline;
+  next_sweep_ = std::min(next_sweep_, now);  // some may have been here for longer than they now may be
+  watch_listener(false);
 }
 
 // The connection stays in the kernel's queue, where it would wake this process again and again.
@@ -193,7 +199,9 @@ void CoordinatorServer::receive(MemberId id, AgentConnection& peer, const AgentM
 }
 
 CoordinatorServer::Time CoordinatorServer::lost_at(const AgentConnection& peer) const {
-  if (!peer.has_joined) return after(peer.accepted, is_crowded_ ? kCrowdedDeadline : kProofDeadline);
+  if (!peer.has_joined) {
+    return peer.accepted + (is_flooded_ ? kFloodedDeadline : is_crowded_ ? kCrowdedDeadline : kProofDeadline);
+  }
   return after(peer.last_heard, Seconds(keep_alive_.keep_alive_interval) * keep_alive_.keep_alive_attempts);
 }
 

@@ -14,8 +14,9 @@ namespace torchbridge {
 
 // Passive: its owner waits for descriptor() and next_deadline(), and calls carry(). Who connects gets a challenge, and
 // no answer until it has proven that it has the key of the run (connection_proof.h): else it is closed, and so is one
-// that has not joined within kProofDeadline, whatever it sends. Of those at most kMostStrangers are open at a time;
-// where they are, each is closed after kCrowdedDeadline, and others wait in the kernel's queue. A member that sends
+// that has not joined within kProofDeadline, whatever it sends. Of those at most kMostStrangers are open at a time, and
+// others wait in the kernel's queue. Where so many are open, each is closed after kCrowdedDeadline, and after
+// kFloodedDeadline where that has lasted: an agent proves that it belongs to the run at once. A member that sends
 // nothing for keep_alive_attempts intervals is lost. One thread.
 class CoordinatorServer {
  public:
@@ -53,6 +54,7 @@ class CoordinatorServer {
   CoordinatorServer(Socket listener, Socket epoll, RunKey key, Coordinator coordinator);
   int strangers() const { return static_cast<int>(peers_.size()) - members_; }
   void accept_all(Time now);
+  void begin_crowd(Time now);
   void pause_accepting(int error, Time now);
   void watch_listener(bool accepts) const;
   void read(MemberId id, Time now);
@@ -82,10 +84,13 @@ class CoordinatorServer {
   bool has_seen_torchrun_ = false;
   bool has_seen_other_key_ = false;
   bool is_crowded_ = false;  // kMostStrangers are open
-  bool is_short_ = false;    // of descriptors or memory, now or before
+  bool is_flooded_ = false;  // and were, with pauses of at most kCrowdedDeadline, for as long
+  Time crowded_since_{}, crowded_until_ = Time::min();
+  bool is_short_ = false;  // of descriptors or memory, now or before
 };
 
 inline constexpr int kMostStrangers = 256;
-inline constexpr std::chrono::seconds kProofDeadline{5}, kCrowdedDeadline{1};  // from accept
+// From accept.
+inline constexpr std::chrono::milliseconds kProofDeadline{5000}, kCrowdedDeadline{1000}, kFloodedDeadline{50};
 
 }  // namespace torchbridge
