@@ -157,10 +157,11 @@ void CoordinatorClient::send(const AgentMessage& message) {
   if (state_ == State::kJoined) connection_.send(line_of(message));
 }
 
-// A coordinator that is about to end closes its connections too.
+// A coordinator that is about to end closes its connections too, and a crowded one some whose proof it has not read
+// yet.
 void CoordinatorClient::on_wrong_answer(Time now, const std::string& problem) {
-  constexpr int kMost = 3;
-  if (++wrong_answers_ < kMost) return try_again(problem, now);
+  const int most = state_ == State::kProving ? 6 : 3;
+  if (++wrong_answers_ < most) return try_again(problem, now);
   is_rejected_ = state_ == State::kProving;
   fail(problem);
 }
