@@ -37,6 +37,13 @@ CoordinatorRules rules_of(const RunOptions& options, const RendezvousTimes& time
   return rules;
 }
 
+// Where it listens, for a message.
+std::string endpoint_text(const Socket& listener) {
+  const auto host = bound_host(listener);
+  const auto port = bound_port(listener);
+  return host && port ? *host + " port " + std::to_string(*port) : "its port";
+}
+
 bool has_come(int descriptor) {
   pollfd entry{descriptor, POLLIN, 0};
   return poll(&entry, 1, 0) > 0;
@@ -73,10 +80,17 @@ NodeRounds::NodeRounds(AgentContext& context, RestartBudget& budget, RunEndpoint
       deadline_(after(searching_since_, Seconds(times_.join_timeout))) {}
 
 Status NodeRounds::begin_to_coordinate(Socket listener, int restarts) {
+  const std::string where = endpoint_text(listener);
   auto server = CoordinatorServer::open(
-      std::move(listener), Coordinator(rules_of(context_.options, times_, endpoint_), report_, restarts, Clock::now()));
+      std::move(listener), endpoint_.key,
+      Coordinator(rules_of(context_.options, times_, endpoint_), report_, restarts, Clock::now()));
   if (!server) return server.error();
   server_ = std::move(*server);
+  if (!endpoint_.key.has_token()) {
+    print_line(context_, "this run has no token: whoever reaches " + where +
+                             " and gives the run's id can join it, and read its state: give all nodes the same " +
+                             "--rdzv-token-file or " + kTokenVariable);
+  }
   return Ok{};
 }
 
@@ -86,7 +100,8 @@ void NodeRounds::connect(const Endpoint& coordinator, bool is_first) {
   const auto until =
       after(now, Seconds(times_.keep_alive_interval *
                          (times_.keep_alive_max_attempt + 2)));  // that of Rejected::retry_seconds is shorter
-  client_.emplace(coordinator, join_, now, endpoint_.record ? std::min(until, deadline_) : deadline_, is_first);
+  client_.emplace(coordinator, endpoint_.key, join_, now, endpoint_.record ? std::min(until, deadline_) : deadline_,
+                  is_first);
 }
 
 Status NodeRounds::find_coordinator(bool is_first) {
@@ -336,7 +351,7 @@ Round NodeRounds::round_of(const StartRound& start) {
   facts.first_rank = start.first_rank;
   facts.world_size = start.world_size;
   facts.master = start.store;
-  facts.run_id = start.run_id;
+  facts.run_id = endpoint_.run_id;
   facts.restart_count = start.restart_count;
   facts.max_restarts = start.max_restarts;
   if (start.node_count > 1) facts.interface = interface_towards(start.store.host);

@@ -14,6 +14,7 @@
 
 #include "bridge/base/env_map.h"
 #include "bridge/base/take_until.h"
+#include "bridge/host/file_owner.h"
 #include "bridge/supervision/guardian.h"
 #include "bridge/supervision/run_folder.h"
 
@@ -68,8 +69,11 @@ Result<RestartBudget> RestartBudget::open(const RunOptions& options, int guardia
   const std::string path = options.log_dir + "/" + run_file_name(options.rdzv_id) + ".restarts";
   std::error_code error;
   std::filesystem::create_directories(options.log_dir, error);
-  Socket file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!file.open()) return cannot_keep(path, std::strerror(errno));
+  Socket file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600));
+  struct stat opened {};
+  if (!file.open() || fstat(file.descriptor(), &opened) != 0) return cannot_keep(path, std::strerror(errno));
+  const std::string other = S_ISREG(opened.st_mode) ? who_else_may(kWrite, opened) : "is no file";
+  if (!other.empty()) return cannot_keep(path, "it " + other + ": give another --log-dir");
   const auto content = read_content(file, path);
   if (!content) return content.error();
   if (!lock(file, content->guardian)) return budget;

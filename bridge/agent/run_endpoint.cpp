@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "bridge/coordination/rendezvous_token.h"
 #include "bridge/core/launch_options.h"
 #include "bridge/core/launcher.h"
+#include "bridge/core/launchers/mpirun_daemons.h"
 #include "bridge/launch/launch.h"
 #include "bridge/net/address.h"
 
@@ -147,6 +149,10 @@ Result<RunEndpoint> from_launcher(const EnvMap& environment, const LaunchedTask&
     if (!listener) return Error{.message = listener.error().message, .only_here = true};
     run.listener = std::move(*listener);
   }
+  const auto launcher = find_launcher(environment);
+  const std::string token =
+      launcher && *launcher && (*launcher)->name == std::string_view("openmpi") ? token_of_mpirun(environment) : "";
+  if (!token.empty()) run.key = RunKey::of_token(token);
   if (layout.world_size != task.count) {
     return Error{"WORLD_SIZE=" + std::to_string(layout.world_size) + ", but the launcher started " +
                  std::to_string(task.count) + " tasks: unset it"};
@@ -192,6 +198,17 @@ Result<RunEndpoint> find_run_endpoint(const RunOptions& options, const EnvMap& e
   run->shape = shape;
   run->is_output_shared = task.count > 1;
   if (options.rdzv_id != RunOptions().rdzv_id || run->run_id.empty()) run->run_id = options.rdzv_id;
+  if (run->run_id.size() > kLongestRunId) {
+    return Error{"--rdzv-id has " + std::to_string(run->run_id.size()) + " bytes: expected at most " +
+                 std::to_string(kLongestRunId)};
+  }
+  const auto token = rendezvous_token(options.rdzv_token_file, environment);
+  if (!token) return token.error();
+  if (!token->empty()) {
+    run->key = RunKey::of_token(*token);
+  } else if (!run->key.has_token()) {
+    run->key = RunKey::of_run_id(run->run_id);
+  }
   return run;
 }
 

@@ -8,6 +8,7 @@
 #include "bridge/base/env_map.h"
 #include "bridge/base/result.h"
 #include "bridge/coordination/agent_message.h"
+#include "bridge/coordination/connection_proof.h"
 #include "bridge/coordination/coordinator_record.h"
 #include "bridge/net/socket.h"
 #include "bridge/run_values/run_options.h"
@@ -20,6 +21,7 @@ struct RunEndpoint {
   Socket listener;                            // open in the agent that coordinates
   std::unique_ptr<CoordinatorRecord> record;  // instead of these two: etcd, or a file
   std::string run_id;
+  RunKey key = RunKey::of_run_id("");  // of the token, where there is one
   RunShape shape;
   int order = -1;                 // as in Join
   std::string node;               // as in Join
@@ -42,7 +44,8 @@ Result<LaunchedTask> launched_task(const EnvMap& environment);
 Result<bool> has_several_agents(const RunOptions& options, const LaunchedTask& task);
 
 // With --rdzv-endpoint or --master-addr from the options, as torchrun; else from the launcher, which makes the call
-// collective over its tasks, and errors may be reported_elsewhere. REQUIRES: has_several_agents.
+// collective over its tasks, and errors may be reported_elsewhere. The token is that of the options, of kTokenVariable,
+// or what the launcher gave its tasks alone. REQUIRES: has_several_agents.
 Result<RunEndpoint> find_run_endpoint(const RunOptions& options, const EnvMap& environment, const LaunchedTask& task);
 
 }  // namespace torchbridge

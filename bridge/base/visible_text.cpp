@@ -21,15 +21,33 @@ std::size_t visible_length(std::string_view text) {
   return is_wrong ? 0 : length;
 }
 
-std::string visible_line(std::string_view text, std::size_t limit) {
+std::string visible_line(std::string_view text, std::size_t longest) {
   std::string shown;
   std::size_t at = 0;
-  while (at < std::min(text.size(), limit)) {
+  while (at < std::min(text.size(), longest)) {
     const std::size_t length = visible_length(text.substr(at));
     shown += length > 0 ? std::string(text.substr(at, length)) : printable(text.substr(at, 1));
     at += std::max<std::size_t>(length, 1);
   }
   return at < text.size() ? shown + "..." : shown;
+}
+
+bool is_json_deeper_than(int depth, std::string_view json) {
+  int level = 0;
+  bool is_in_string = false;
+  for (std::size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (c == '"') {
+      is_in_string = !is_in_string;
+    } else if (is_in_string) {
+      if (c == '\\') ++i;
+    } else if (c == '[' || c == '{') {
+      if (++level > depth) return true;
+    } else if (c == ']' || c == '}') {
+      --level;
+    }
+  }
+  return false;
 }
 
 }  // namespace torchbridge

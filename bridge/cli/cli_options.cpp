@@ -73,6 +73,10 @@ CliOptions parse_cli_options(int argc, char** argv, const EnvMap& environment) {
       ->required();
   status->add_flag_callback(
       "--json", [&] { line.format = EnvFormat::kJson; }, "Print JSON instead of a table");
+  status->add_option("--rdzv-token-file", line.token_file,
+                     "File with the token of the run; default: the variable TORCHBRIDGE_RDZV_TOKEN");
+  status->add_option("--rdzv-id", line.rdzv_id,
+                     "Id of a run without a token; default: that of the Slurm step, else none");
   status->callback([&] { line.command = Command::kStatus; });
 
   // For the list of commands: CLI11 does not read their options.

@@ -21,6 +21,7 @@ struct CliOptions {
   std::vector<std::string> program;  // of exec, with its arguments; not empty then
   RunOptions run;                    // of run and launch
   std::string run_name;              // of status: an endpoint, or a Slurm job
+  std::string rdzv_id, token_file;   // of status; or empty
 };
 
 // Throws CommandLineEnd.

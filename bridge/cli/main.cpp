@@ -11,6 +11,7 @@
 #include "bridge/cli/cli_options.h"
 #include "bridge/cli/scancel_step.h"
 #include "bridge/cli/slurm_steps.h"
+#include "bridge/coordination/rendezvous_token.h"
 #include "bridge/coordination/run_status.h"
 #include "bridge/host/exec_arguments.h"
 #include "bridge/launch/error_reporter.h"
@@ -108,28 +109,33 @@ int run(const CliOptions& line, const EnvMap& environment) {
   return become_program(*task, complete, line.program);
 }
 
-Result<std::vector<Endpoint>> endpoints_of_run(const std::string& name) {
-  if (is_slurm_job(name)) return endpoints_of_job(name);
+Result<std::vector<StepCoordinator>> coordinators_of_run(const std::string& name) {
+  if (is_slurm_job(name)) return coordinators_of_job(name);
   auto endpoint = parse_endpoint(name);
   if (!endpoint) throw CommandLineEnd{kBadUsage, "status: " + endpoint.error().message};
   if (endpoint->port == 0) endpoint->port = kRendezvousPort;
-  return std::vector{*endpoint};
+  return std::vector{StepCoordinator{*endpoint, RunOptions().rdzv_id}};
 }
 
 // Of a job, each step that answers: others run other programs.
-int print_run_status(const CliOptions& line) {
-  const auto endpoints = endpoints_of_run(line.run_name);
-  if (!endpoints) return print_message(endpoints.error().message);
+int print_run_status(const CliOptions& line, const EnvMap& environment) {
+  const auto token = rendezvous_token(line.token_file, environment);
+  if (!token) return print_message(token.error().message);
+  const auto coordinators = coordinators_of_run(line.run_name);
+  if (!coordinators) return print_message(coordinators.error().message);
   std::string problem = "job " + line.run_name + " has no running step";
   bool has_answered = false;
-  for (const Endpoint& endpoint : *endpoints) {
-    const auto status = ask_run_status(endpoint, std::chrono::seconds(10));
-    if (!status) {
-      problem = status.error().message;
+  for (const auto& [endpoint, run_id] : *coordinators) {
+    const RunKey key =
+        token->empty() ? RunKey::of_run_id(line.rdzv_id.empty() ? run_id : line.rdzv_id) : RunKey::of_token(*token);
+    const auto status = ask_run_status(endpoint, key, std::chrono::seconds(10));
+    const auto shown = status && line.format != EnvFormat::kJson ? run_status_table(*status) : status;
+    if (!shown) {
+      problem = shown.error().message;
       continue;
     }
     has_answered = true;
-    std::fputs(line.format == EnvFormat::kJson ? status->c_str() : run_status_table(*status).c_str(), stdout);
+    std::fputs(shown->c_str(), stdout);
   }
   return has_answered ? EXIT_SUCCESS : print_message(problem);
 }
@@ -140,7 +146,7 @@ int main(int argc, char** argv) {
   const EnvMap environment = without_outer_launch(EnvMap::from(environ));
   try {
     const CliOptions line = parse_cli_options(argc, argv, environment);
-    if (line.command == Command::kStatus) return print_run_status(line);
+    if (line.command == Command::kStatus) return print_run_status(line, environment);
     return line.command == Command::kRun ? run_agent(line.run, environment) : run(line, environment);
   } catch (const CommandLineEnd& end) {
     if (end.exit_code != 0) return fail({end.text}, environment, end.exit_code);

@@ -8,6 +8,7 @@
 
 #include "bridge/base/env_map.h"
 #include "bridge/base/hostlist.h"
+#include "bridge/core/torch_env.h"
 #include "bridge/net/address.h"
 
 namespace torchbridge {
@@ -41,8 +42,8 @@ bool is_slurm_job(const std::string& text) {
   return is_number(text.substr(0, dot)) && (dot == text.npos || is_number(text.substr(dot + 1)));
 }
 
-Result<std::vector<Endpoint>> endpoints_in(const std::string& steps, int requeues, PortRange ephemeral) {
-  std::vector<Endpoint> endpoints;
+Result<std::vector<StepCoordinator>> coordinators_in(const std::string& steps, int requeues, PortRange ephemeral) {
+  std::vector<StepCoordinator> coordinators;
   std::istringstream lines(steps);
   for (std::string line; std::getline(lines, line);) {
     const std::string step = field(line, "StepId"), nodes = field(line, "NodeList"), ports = field(line, "ResvPorts");
@@ -60,18 +61,18 @@ Result<std::vector<Endpoint>> endpoints_in(const std::string& steps, int requeue
     if (const auto reserved = parse_number_list(ports, kMostPort)) facts.reserved_ports = *reserved;
     const auto endpoint = endpoint_of(facts, TaskMap::block({1}), {}, ephemeral);
     if (!endpoint) return endpoint.error();
-    endpoints.push_back(*endpoint);
+    coordinators.push_back({*endpoint, run_id_of(facts)});
   }
-  return endpoints;
+  return coordinators;
 }
 
-Result<std::vector<Endpoint>> endpoints_of_job(const std::string& job) {
+Result<std::vector<StepCoordinator>> coordinators_of_job(const std::string& job) {
   const auto steps = scontrol("show step --oneliner " + job);
   if (!steps) return steps.error();
   const auto state = scontrol("show job --oneliner " + job.substr(0, job.find('.')));
   if (!state) return state.error();
   const auto requeues = parse_integer(field(*state, "Restarts"), 0, INT32_MAX);
-  return endpoints_in(*steps, static_cast<int>(requeues.value_or(0)), ephemeral_ports());
+  return coordinators_in(*steps, static_cast<int>(requeues.value_or(0)), ephemeral_ports());
 }
 
 }  // namespace torchbridge

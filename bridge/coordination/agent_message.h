@@ -1,9 +1,14 @@
-// What the agents of one run and their coordinator send to each other: one JSON object a line, over TCP.
+// What the agents of one run and their coordinator send to each other: one JSON object a line, over TCP, after the
+// proof that both belong to the run (connection_proof.h).
 //
 // An agent sends Join, then Ready for each round that it can take part in, Failed and Ended for the attempt that the
 // round began, Stopping in answer to StopWorkers, and Leave where it was asked to end. The coordinator answers with
 // Welcome or Rejected, and sends StartRound, StopWorkers, BeginExitBarrier and EndRun. Both send Alive. `torchbridge
-// status` sends StatusQuery and gets RunStatus.
+// status` gets RunStatus.
+//
+// What a peer sends is not believed: parse_message gives no number out of its range, and each text that is printed as
+// one line without what is no character to show (base/visible_text.h). Texts of several lines, those of `error` and
+// `log_end`, hold any bytes: describe() (step/failure.h) shows them.
 #pragma once
 
 #include <string>
@@ -16,7 +21,12 @@
 
 namespace torchbridge {
 
-inline constexpr int kAgentProtocol = 1;  // of Join; agents of two protocols do not run together
+// Bytes of a line, without the newline.
+inline constexpr std::size_t kLongestLine = 1 << 20;       // of any message but RunStatus
+inline constexpr std::size_t kLongestFirstLine = 8 << 10;  // of Join, and before it
+inline constexpr std::size_t kLongestStatus = 16 << 20;    // RunStatus of 60,000 nodes
+// And of texts.
+inline constexpr std::size_t kLongestRunId = 512, kLongestName = 255;
 
 // What all agents of a run are given alike.
 struct RunShape {
@@ -25,8 +35,7 @@ struct RunShape {
 };
 
 struct Join {
-  int protocol = kAgentProtocol;
-  std::string run_id;
+  std::string run_id;  // at most kLongestRunId bytes
   RunShape shape;
   std::string host;
   int pid = 0;  // that the user sees: of the guardian
@@ -49,7 +58,7 @@ struct Ended {
   AttemptReport report;     // of this agent's workers alone
   bool can_restart = true;  // false: a worker cannot be ended, or none could be started
   std::string start_error;  // why none could be started, with `start_exit_code`; or empty
-  int start_exit_code = 0;
+  int start_exit_code = 0;  // from 1 where there is a start_error, else 0
 };
 // A user or the launcher ends this agent: its workers are ending.
 struct Leave {
@@ -59,9 +68,6 @@ struct Leave {
 // that it answers; 0: none.
 struct Alive {
   double clock = 0, answered_clock = 0;
-};
-struct StatusQuery {
-  std::string run_id;  // empty: any
 };
 
 struct Welcome {
@@ -74,7 +80,6 @@ struct Rejected {
 };
 struct StartRound {
   int round = 0;  // from 0, also those that begin because nodes come and go
-  std::string run_id;
   int node_rank = 0, node_count = 1;
   int first_rank = 0, world_size = 1;
   int first_local_rank = 0, local_world_size = 1;
@@ -94,13 +99,15 @@ struct RunStatus {
   std::string json;
 };
 
-using AgentMessage = std::variant<Join, Ready, Failed, Stopping, Ended, Leave, Alive, StatusQuery, Welcome, Rejected,
-                                  StartRound, StopWorkers, BeginExitBarrier, EndRun, RunStatus>;
+using AgentMessage = std::variant<Join, Ready, Failed, Stopping, Ended, Leave, Alive, Welcome, Rejected, StartRound,
+                                  StopWorkers, BeginExitBarrier, EndRun, RunStatus>;
 
-// With a newline at the end and none before it. Bytes that are no UTF-8 are replaced.
+// With a newline at the end and none before it. Bytes that are no UTF-8 are replaced. Of Failed and Ended, texts are
+// cut and in the end failures left out, the last ones first, where the line would be longer than kLongestLine.
 std::string line_of(const AgentMessage& message);
 
-// `line` has no newline. An error for anything that line_of does not give.
+// `line` has no newline. An error for anything that no agent sends, as a number that is out of its range or a text that
+// is too long.
 Result<AgentMessage> parse_message(std::string_view line);
 
 }  // namespace torchbridge

@@ -10,6 +10,7 @@
 
 #include "bridge/base/env_map.h"
 #include "bridge/coordination/round_plan.h"
+#include "bridge/core/launch_facts.h"
 
 namespace torchbridge {
 namespace {
@@ -48,15 +49,6 @@ Coordinator::Coordinator(CoordinatorRules rules, RunReport report, int restarts,
 std::optional<Rejected> Coordinator::reason_to_reject(const Join& join) const {
   // A node that is gone, and is not yet known to be, may be why no node is wanted.
   const double until_lost = rules_.keep_alive.keep_alive_interval * (rules_.keep_alive.keep_alive_attempts + 1);
-  if (join.protocol != kAgentProtocol) {
-    return Rejected{"its torchbridge uses protocol " + std::to_string(join.protocol) + ", and that of " + report_.host +
-                    " " + std::to_string(kAgentProtocol) + ": install one version on all nodes"};
-  }
-  const bool is_possible = join.workers >= 1 && join.workers <= kMaxRanks && join.order >= -1;
-  if (!is_possible) {
-    return Rejected{"it has " + std::to_string(join.workers) + " workers and node rank " + std::to_string(join.order) +
-                    ", which no agent of torchbridge sends: check what is started with this --rdzv-endpoint"};
-  }
   if (join.run_id != rules_.run_id) {
     return Rejected{"run '" + printable(rules_.run_id) + "' has this endpoint, and this is run '" +
                     printable(join.run_id) + "': give one of them another --rdzv-endpoint, or both the same --rdzv-id"};
@@ -77,6 +69,10 @@ std::optional<Rejected> Coordinator::reason_to_reject(const Join& join) const {
                         " (" + nodes_text() + "): for another run give another --rdzv-id and --rdzv-endpoint",
                     until_lost};
   }
+  if (join.workers > kMaxRanks - workers_) {
+    return Rejected{"the run would have more than " + std::to_string(kMaxRanks) +
+                    " ranks: give fewer workers with --nproc-per-node"};
+  }
   return std::nullopt;
 }
 
@@ -86,6 +82,7 @@ void Coordinator::join(MemberId id, const Join& join, Time now) {
     return;
   }
   members_[id].join = join;
+  workers_ += join.workers;
   if (join.order >= 0) by_order_[join.order] = id;
   send(id, rules_.keep_alive);
   pass_time(now);
@@ -185,6 +182,7 @@ void Coordinator::remove(MemberId id) {
   set_runs(member, false);
   if (member.slot >= 0) --participants_;
   if (member.is_leaving) --leaving_;
+  workers_ -= member.join.workers;
   if (const auto order = by_order_.find(member.join.order); order != by_order_.end() && order->second == id) {
     by_order_.erase(order);
   }
@@ -304,9 +302,9 @@ void Coordinator::begin_round() {
     member.first_rank = assignment.first_rank;
     set_runs(member, true);
     set_store(member, std::nullopt);
-    send(assignment.member, StartRound{round_, rules_.run_id, assignment.node_rank, assignment.node_count,
-                                       assignment.first_rank, assignment.world_size, assignment.first_local_rank,
-                                       assignment.local_world_size, store, restarts_, rules_.shape.max_restarts});
+    send(assignment.member, StartRound{round_, assignment.node_rank, assignment.node_count, assignment.first_rank,
+                                       assignment.world_size, assignment.first_local_rank, assignment.local_world_size,
+                                       store, restarts_, rules_.shape.max_restarts});
   }
 }
 

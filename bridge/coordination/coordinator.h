@@ -26,7 +26,7 @@ struct CoordinatorRules {
   Welcome keep_alive;
 };
 
-// Who it is that joined: the sender's number of the connection, never used twice.
+// Who it is that joined: the sender's number of the connection, from 1, which no other has at the same time.
 using MemberId = int;
 
 // Rounds begin one after the other: each waits for agents, assigns ranks, and lasts until no worker of it runs. A round
@@ -119,6 +119,7 @@ class Coordinator {
   std::map<int, MemberId> by_order_;  // those that have an order
   int ready_ = 0, running_ = 0;       // members with `store`, and that run workers
   int participants_ = 0;              // members with a slot
+  int workers_ = 0;                   // of all members
   int leaving_ = 0;
   int restarts_ = 0;
   int stop_signal_ = 0;

@@ -6,6 +6,7 @@
 
 #include "bridge/base/env_map.h"
 #include "bridge/net/address.h"
+#include "bridge/net/random_token.h"
 
 namespace torchbridge {
 namespace {
@@ -19,8 +20,10 @@ constexpr std::chrono::seconds kAnswerTimeout{10};  // a coordinator answers at 
 
 }  // namespace
 
-CoordinatorClient::CoordinatorClient(Endpoint coordinator, Join join, Time now, Time deadline, bool is_first)
+CoordinatorClient::CoordinatorClient(Endpoint coordinator, RunKey key, Join join, Time now, Time deadline,
+                                     bool is_first)
     : coordinator_(std::move(coordinator)),
+      key_(std::move(key)),
       join_(std::move(join)),
       deadline_(deadline),
       is_first_(is_first),
@@ -31,7 +34,7 @@ CoordinatorClient::CoordinatorClient(Endpoint coordinator, Join join, Time now, 
 
 int CoordinatorClient::descriptor() const {
   if (state_ == State::kConnecting) return connecting_.descriptor();
-  return state_ == State::kJoining || state_ == State::kJoined ? connection_.descriptor() : -1;
+  return is_connected() ? connection_.descriptor() : -1;
 }
 
 std::uint32_t CoordinatorClient::events() const {
@@ -56,7 +59,7 @@ void CoordinatorClient::begin(Time now) {
 
 void CoordinatorClient::carry(Time now) {
   if (state_ == State::kConnecting) on_connected(now);
-  if (state_ == State::kJoining || state_ == State::kJoined) read(now);
+  if (is_connected()) read(now);
   if (state_ == State::kFailed || now < next_deadline()) return;
   if (state_ == State::kJoined && now > after(due_, Seconds(keep_alive_.keep_alive_interval))) {
     due_ = after(now, keep_alive());  // this process had no CPU for a while, as the coordinator on the same host
@@ -79,25 +82,57 @@ void CoordinatorClient::on_connected(Time now) {
   if (!peer_host(connecting_)) return;
   own_address_ = bound_host(connecting_).value_or("");
   connection_ = LineConnection(std::move(connecting_));
-  state_ = State::kJoining;
+  state_ = State::kGreeting;
   due_ = now + kAnswerTimeout;
-  connection_.send(line_of(join_));
 }
 
 void CoordinatorClient::read(Time now) {
   connection_.flush();
-  const auto lines = connection_.receive(kLongestLine);
+  const auto lines = connection_.receive(state_ == State::kJoined ? kLongestLine : kLongestFirstLine);
   if (!lines && state_ == State::kJoined) return fail("the coordinator at " + target() + " " + lines.error().message);
-  if (!lines) return on_wrong_answer(now);
+  if (!lines)
+    return state_ == State::kProving ? on_wrong_answer(now, refused_proof(target(), key_).message)
+                                     : on_wrong_answer(now);
   for (const std::string& line : *lines) {
-    const auto message = parse_message(line);
-    if (!message) return on_wrong_answer(now);
-    receive(*message, now);
-    if (state_ != State::kJoining && state_ != State::kJoined) return;
+    if (state_ == State::kGreeting) {
+      prove(line, now);
+    } else if (state_ == State::kProving) {
+      join(line, now);
+    } else if (const auto message = parse_message(line)) {
+      receive(*message, now);
+    } else {
+      on_wrong_answer(now);
+    }
+    if (!is_connected()) return;
   }
   if (state_ == State::kJoined && !lines->empty()) {
     due_ = after(now, keep_alive());
   }
+}
+
+void CoordinatorClient::prove(const std::string& challenge, Time now) {
+  const auto protocol = protocol_of(challenge);
+  if (!protocol) return on_wrong_answer(now);
+  if (*protocol != kAgentProtocol) {
+    return on_wrong_answer(now, "the torchbridge at " + target() + " uses protocol " + std::to_string(*protocol) +
+                                    ", and this one " + std::to_string(kAgentProtocol) +
+                                    ": install one version on all nodes");
+  }
+  std::string nonce = random_token();
+  if (nonce.empty()) return try_again("the kernel of this node has no random numbers yet", now);
+  proof_.emplace(key_, ConnectionPurpose::kAgent, challenge, std::move(nonce));
+  connection_.send(proof_->answer() + "\n");
+  state_ = State::kProving;
+}
+
+void CoordinatorClient::join(const std::string& proof, Time now) {
+  if (!proof_->is_coordinator(proof)) {
+    return on_wrong_answer(now, "the program at " + target() +
+                                    " cannot prove that it coordinates this run: another user may have the port: "
+                                    "choose another with --rdzv-endpoint");
+  }
+  connection_.send(line_of(join_));
+  state_ = State::kJoining;
 }
 
 void CoordinatorClient::receive(const AgentMessage& message, Time now) {
@@ -122,14 +157,13 @@ void CoordinatorClient::send(const AgentMessage& message) {
   if (state_ == State::kJoined) connection_.send(line_of(message));
 }
 
-// A coordinator that is about to end does so too.
-void CoordinatorClient::on_wrong_answer(Time now) {
-  constexpr int kMost = 3;
-  const std::string problem = target() +
-                              " does not answer as a coordinator of torchbridge run does: it may be a "
-                              "torchrun, or another program has the port: choose another with --rdzv-endpoint";
-  if (++wrong_answers_ == kMost) return fail(problem);
-  try_again(problem, now);
+// A coordinator that is about to end closes its connections too, and a crowded one some whose proof it has not read
+// yet.
+void CoordinatorClient::on_wrong_answer(Time now, const std::string& problem) {
+  const int most = state_ == State::kProving ? 6 : 3;
+  if (++wrong_answers_ < most) return try_again(problem, now);
+  is_rejected_ = state_ == State::kProving;
+  fail(problem);
 }
 
 void CoordinatorClient::try_again(const std::string& problem, Time now) {

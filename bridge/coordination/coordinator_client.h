@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bridge/coordination/agent_message.h"
+#include "bridge/coordination/connection_proof.h"
 #include "bridge/coordination/coordination_time.h"
 #include "bridge/coordination/line_connection.h"
 
@@ -21,7 +22,7 @@ class CoordinatorClient {
 
   // Begins to connect; gives up at `deadline`. `is_first` false: the coordinator was there before, so that a host
   // where nothing listens ends it at once.
-  CoordinatorClient(Endpoint coordinator, Join join, Time now, Time deadline, bool is_first = true);
+  CoordinatorClient(Endpoint coordinator, RunKey key, Join join, Time now, Time deadline, bool is_first = true);
 
   int descriptor() const;        // -1 between two attempts
   std::uint32_t events() const;  // as of epoll and poll
@@ -47,21 +48,32 @@ class CoordinatorClient {
   std::vector<AgentMessage> take_messages() { return std::exchange(messages_, {}); }
 
  private:
-  enum class State { kPausing, kConnecting, kJoining, kJoined, kFailed };
+  enum class State { kPausing, kConnecting, kGreeting, kProving, kJoining, kJoined, kFailed };
+  bool is_connected() const { return state_ >= State::kGreeting && state_ <= State::kJoined; }
   void begin(Time now);
   void on_connected(Time now);
   void read(Time now);
+  // A line before Welcome, and a message.
+  void prove(const std::string& challenge, Time now);
+  void join(const std::string& proof, Time now);
   void receive(const AgentMessage& message, Time now);
-  void on_wrong_answer(Time now);
+  void on_wrong_answer(Time now, const std::string& problem);
+  void on_wrong_answer(Time now) { on_wrong_answer(now, target() + kNoCoordinator); }
   void try_again(const std::string& problem, Time now);
   void fail(const std::string& problem);
   std::chrono::duration<double> keep_alive() const {
     return std::chrono::duration<double>(keep_alive_.keep_alive_interval) * keep_alive_.keep_alive_attempts;
   }
+  static constexpr char kNoCoordinator[] =
+      " does not answer as a coordinator of torchbridge run does: it may be a torchrun, or another program has the "
+      "port: "
+      "choose another with --rdzv-endpoint";
   std::string target() const { return coordinator_.host + ":" + std::to_string(coordinator_.port); }
 
   Endpoint coordinator_;
+  RunKey key_;
   Join join_;
+  std::optional<ClientProof> proof_;  // of this connection
   Time deadline_;
   bool is_first_;
   State state_ = State::kPausing;

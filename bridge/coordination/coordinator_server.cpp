@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 
 #include "bridge/base/env_map.h"
+#include "bridge/net/random_token.h"
 
 namespace torchbridge {
 namespace {
@@ -21,7 +23,7 @@ constexpr std::string_view kStoreClient("\x00\xce\xf7\x85\x3c", 5);
 
 }  // namespace
 
-Result<CoordinatorServer> CoordinatorServer::open(Socket listener, Coordinator coordinator) {
+Result<CoordinatorServer> CoordinatorServer::open(Socket listener, RunKey key, Coordinator coordinator) {
   Socket epoll(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.open()) return Error{std::string("cannot wait for other nodes: ") + std::strerror(errno)};
   fcntl(listener.descriptor(), F_SETFL, fcntl(listener.descriptor(), F_GETFL) | O_NONBLOCK);
@@ -29,12 +31,13 @@ Result<CoordinatorServer> CoordinatorServer::open(Socket listener, Coordinator c
   if (epoll_ctl(epoll.descriptor(), EPOLL_CTL_ADD, listener.descriptor(), &event) != 0) {
     return Error{std::string("cannot wait for other nodes: ") + std::strerror(errno)};
   }
-  return CoordinatorServer(std::move(listener), std::move(epoll), std::move(coordinator));
+  return CoordinatorServer(std::move(listener), std::move(epoll), std::move(key), std::move(coordinator));
 }
 
-CoordinatorServer::CoordinatorServer(Socket listener, Socket epoll, Coordinator coordinator)
+CoordinatorServer::CoordinatorServer(Socket listener, Socket epoll, RunKey key, Coordinator coordinator)
     : listener_(std::move(listener)),
       epoll_(std::move(epoll)),
+      key_(std::move(key)),
       coordinator_(std::move(coordinator)),
       keep_alive_(coordinator_.keep_alive()) {}
 
@@ -60,6 +63,10 @@ void CoordinatorServer::carry(Time now) {
   if (now >= next_sweep_) sweep(now);
   coordinator_.pass_time(now);
   deliver(now);
+  if (!is_crowded_ || strangers() >= kMostStrangers) return;
+  is_crowded_ = is_flooded_ = false;
+  crowded_until_ = now;
+  watch_listener(true);  // for the next call: so the work of each is bounded
 }
 
 void CoordinatorServer::stop(int signal, Time now) {
@@ -74,21 +81,37 @@ void CoordinatorServer::fail(const std::string& reason, Time now) {
 
 void CoordinatorServer::accept_all(Time now) {
   for (;;) {
+    if (strangers() >= kMostStrangers) return begin_crowd(now);
     Socket socket(accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!socket.open()) {
       const bool is_short_of_something = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
       if (is_short_of_something) pause_accepting(errno, now);
       return;
     }
-    const MemberId id = next_id_++;
-    AgentConnection& peer = peers_[id];
+    std::string nonce = random_token();
+    if (nonce.empty()) continue;  // the kernel has no random numbers yet
+    do {
+      last_id_ = last_id_ % INT_MAX + 1;  // strangers may connect for weeks
+    } while (peers_.contains(last_id_));
+    const MemberId id = last_id_;
+    AgentConnection& peer = peers_.emplace(id, std::move(nonce)).first->second;
     peer.address = peer_host(socket).value_or("an unknown address");
     peer.connection = LineConnection(std::move(socket));
-    peer.last_heard = peer.last_sent = now;
+    peer.accepted = peer.last_heard = peer.last_sent = now;
+    peer.connection.send(peer.proof.challenge() + "\n");
     watch(id, peer, EPOLL_CTL_ADD);
-    next_sweep_ =
-        std::min(next_sweep_, after(now, std::min<Seconds>(kHelloDeadline, Seconds(keep_alive_.keep_alive_interval))));
+    next_sweep_ = std::min(next_sweep_,
+                           after(now, std::min<Seconds>(kCrowdedDeadline, Seconds(keep_alive_.keep_alive_interval))));
   }
+}
+
+void CoordinatorServer::begin_crowd(Time now) {
+  const bool is_new = !is_crowded_ && (crowded_until_ == Time::min() || now > crowded_until_ + kCrowdedDeadline);
+  if (is_new) crowded_since_ = now;
+  is_crowded_ = true;
+  is_flooded_ = now >= crowded_since_ + kCrowdedDeadline;
+  next_sweep_ = std::min(next_sweep_, now);  // some may have been here for longer than they now may be
+  watch_listener(false);
 }
 
 // The connection stays in the kernel's queue, where it would wake this process again and again.
@@ -114,21 +137,46 @@ void CoordinatorServer::read(MemberId id, Time now) {
   peer.connection.flush();
   const auto lines = peer.connection.receive(peer.has_joined ? kLongestLine : kLongestFirstLine);
   if (!lines) return close(id, lines.error().message, now);
-  if (!peer.has_joined && peer.connection.unfinished().starts_with(kStoreClient)) {
-    if (!has_seen_torchrun_) {
-      lines_.push_back("an agent of torchrun on " + peer.address +
-                       " tries to join, and cannot: start all nodes by torchbridge run");
-    }
-    has_seen_torchrun_ = true;
-    return close(id, "is of torchrun", now);
-  }
+  if (!peer.has_proven && is_torchrun(peer)) return close(id, "is of torchrun", now);
   peer.last_heard = now;
   for (const std::string& line : *lines) {
+    if (!peer.has_proven) {
+      if (!prove(id, peer, line, now)) return close(id, "has no proof", now);
+      continue;
+    }
     const auto message = parse_message(line);
     if (!message) return close(id, "sent an invalid message: " + printable(line), now);
     receive(id, peer, *message, now);
   }
   watch(id, peer, EPOLL_CTL_MOD);
+}
+
+bool CoordinatorServer::is_torchrun(const AgentConnection& peer) {
+  if (!peer.connection.unfinished().starts_with(kStoreClient)) return false;
+  if (!std::exchange(has_seen_torchrun_, true)) {
+    lines_.push_back("an agent of torchrun on " + peer.address +
+                     " tries to join, and cannot: start all nodes by torchbridge run");
+  }
+  return true;
+}
+
+bool CoordinatorServer::prove(MemberId id, AgentConnection& peer, const std::string& line, Time now) {
+  const auto proven = peer.proof.check(key_, line);
+  if (!proven) {
+    if (is_proof(line) && !std::exchange(has_seen_other_key_, true)) {
+      lines_.push_back("a program on " + peer.address + " has no valid proof and gets no answer: if it is a node of " +
+                       "this run, give all nodes the same --rdzv-id, and the same --rdzv-token-file or " +
+                       kTokenVariable);
+    }
+    return false;
+  }
+  peer.has_proven = true;
+  std::string answer = proven->answer + "\n";
+  if (proven->purpose == ConnectionPurpose::kStatus) answer += line_of(RunStatus{coordinator_.status_json()});
+  peer.connection.send(answer);
+  peer.last_sent = now;
+  if (proven->purpose == ConnectionPurpose::kStatus) close_when_sent(id);
+  return true;
 }
 
 void CoordinatorServer::receive(MemberId id, AgentConnection& peer, const AgentMessage& message, Time now) {
@@ -138,18 +186,23 @@ void CoordinatorServer::receive(MemberId id, AgentConnection& peer, const AgentM
     if (alive->answered_clock == 0 || round_trip < 0 || round_trip / 2 > peer.clock_error) return;
     peer.clock_error = round_trip / 2;
     coordinator_.set_clock(id, alive->clock - alive->answered_clock - round_trip / 2, peer.clock_error);
-  } else if (std::holds_alternative<StatusQuery>(message)) {
-    send(id, RunStatus{coordinator_.status_json()}, now);
-    close_when_sent(id);
   } else if (const auto* join = std::get_if<Join>(&message); join && !peer.has_joined) {
-    peer.has_joined = true;
-    ++members_;
     coordinator_.join(id, *join, now);
     send_outgoing(now);  // Welcome comes before anything else
-    if (!peer.is_closing) send(id, Alive{clock_now(), 0}, now);
+    if (peer.is_closing) return;
+    peer.has_joined = true;
+    ++members_;
+    send(id, Alive{clock_now(), 0}, now);
   } else {
     coordinator_.receive(id, message, now);
   }
+}
+
+CoordinatorServer::Time CoordinatorServer::lost_at(const AgentConnection& peer) const {
+  if (!peer.has_joined) {
+    return peer.accepted + (is_flooded_ ? kFloodedDeadline : is_crowded_ ? kCrowdedDeadline : kProofDeadline);
+  }
+  return after(peer.last_heard, Seconds(keep_alive_.keep_alive_interval) * keep_alive_.keep_alive_attempts);
 }
 
 void CoordinatorServer::sweep(Time now) {
@@ -161,14 +214,12 @@ void CoordinatorServer::sweep(Time now) {
   std::vector<MemberId> lost;
   for (auto& [id, peer] : peers_) {
     if (has_slept) peer.last_heard = now;
-    const Time lost_at =
-        after(peer.last_heard, peer.has_joined ? interval * keep_alive_.keep_alive_attempts : Seconds(kHelloDeadline));
-    if (now >= lost_at) {
+    if (now >= lost_at(peer)) {
       lost.push_back(id);
       continue;
     }
     if (peer.has_joined && now >= after(peer.last_sent, interval)) send(id, Alive{clock_now(), 0}, now);
-    next_sweep_ = std::min(next_sweep_, lost_at);
+    next_sweep_ = std::min(next_sweep_, lost_at(peer));
     if (peer.has_joined) next_sweep_ = std::min(next_sweep_, after(peer.last_sent, interval));
   }
   const auto seconds = std::chrono::ceil<std::chrono::seconds>(interval * keep_alive_.keep_alive_attempts).count();

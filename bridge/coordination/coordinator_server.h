@@ -6,19 +6,24 @@
 #include <string>
 #include <vector>
 
+#include "bridge/coordination/connection_proof.h"
 #include "bridge/coordination/coordinator.h"
 #include "bridge/coordination/line_connection.h"
 
 namespace torchbridge {
 
-// Passive: its owner waits for descriptor() and next_deadline(), and calls carry(). A connection that sends nothing is
-// closed after kHelloDeadline. A member that sends nothing for keep_alive_attempts intervals is lost. One thread.
+// Passive: its owner waits for descriptor() and next_deadline(), and calls carry(). Who connects gets a challenge, and
+// no answer until it has proven that it has the key of the run (connection_proof.h): else it is closed, and so is one
+// that has not joined within kProofDeadline, whatever it sends. Of those at most kMostStrangers are open at a time, and
+// others wait in the kernel's queue. Where so many are open, each is closed after kCrowdedDeadline, and after
+// kFloodedDeadline where that has lasted: an agent proves that it belongs to the run at once. A member that sends
+// nothing for keep_alive_attempts intervals is lost. One thread.
 class CoordinatorServer {
  public:
   using Time = CoordinationTime;
 
   // `listener` listens. An error where a descriptor cannot be opened.
-  static Result<CoordinatorServer> open(Socket listener, Coordinator coordinator);
+  static Result<CoordinatorServer> open(Socket listener, RunKey key, Coordinator coordinator);
 
   int descriptor() const { return epoll_.descriptor(); }
   Time next_deadline() const;
@@ -34,21 +39,31 @@ class CoordinatorServer {
 
  private:
   struct AgentConnection {
+    explicit AgentConnection(std::string nonce) : proof(std::move(nonce)) {}
+
     LineConnection connection;
     std::string address;
+    ServerProof proof;
+    bool has_proven = false;  // that it has the key
     bool has_joined = false;
     bool is_closing = false;  // in closing_
-    Time last_heard, last_sent;
+    Time accepted, last_heard, last_sent;
     double clock_error = 1e9;  // seconds
   };
 
-  CoordinatorServer(Socket listener, Socket epoll, Coordinator coordinator);
+  CoordinatorServer(Socket listener, Socket epoll, RunKey key, Coordinator coordinator);
+  int strangers() const { return static_cast<int>(peers_.size()) - members_; }
   void accept_all(Time now);
+  void begin_crowd(Time now);
   void pause_accepting(int error, Time now);
   void watch_listener(bool accepts) const;
   void read(MemberId id, Time now);
+  bool is_torchrun(const AgentConnection& peer);
+  // False where the line is no proof.
+  bool prove(MemberId id, AgentConnection& peer, const std::string& line, Time now);
   void receive(MemberId id, AgentConnection& peer, const AgentMessage& message, Time now);
   void sweep(Time now);
+  Time lost_at(const AgentConnection& peer) const;
   void send_outgoing(Time now);
   void deliver(Time now);  // and closes the connections that have got their last message
   void send(MemberId id, const AgentMessage& message, Time now);
@@ -57,18 +72,25 @@ class CoordinatorServer {
   void watch(MemberId id, const AgentConnection& peer, int operation) const;
 
   Socket listener_, epoll_;
+  RunKey key_;
   Coordinator coordinator_;
   Welcome keep_alive_;
   std::map<MemberId, AgentConnection> peers_;
-  MemberId next_id_ = 1;
+  MemberId last_id_ = 0;
   int members_ = 0;
   std::vector<MemberId> closing_;
   std::vector<std::string> lines_;
   Time next_sweep_ = Time::max();
   bool has_seen_torchrun_ = false;
+  bool has_seen_other_key_ = false;
+  bool is_crowded_ = false;  // kMostStrangers are open
+  bool is_flooded_ = false;  // and were, with pauses of at most kCrowdedDeadline, for as long
+  Time crowded_since_{}, crowded_until_ = Time::min();
   bool is_short_ = false;  // of descriptors or memory, now or before
 };
 
-inline constexpr std::chrono::seconds kHelloDeadline{10};
+inline constexpr int kMostStrangers = 256;
+// From accept.
+inline constexpr std::chrono::milliseconds kProofDeadline{5000}, kCrowdedDeadline{1000}, kFloodedDeadline{50};
 
 }  // namespace torchbridge

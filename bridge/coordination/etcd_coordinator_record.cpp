@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -14,6 +15,7 @@
 #include "bridge/base/env_map.h"
 #include "bridge/coordination/coordinator_record.h"
 #include "bridge/coordination/http_client.h"
+#include "bridge/net/address.h"
 #include "bridge/net/socket.h"
 
 namespace torchbridge {
@@ -53,6 +55,12 @@ std::string from_base64(const std::string& text) {
   return bytes;
 }
 
+// The member where it is a text; else empty. What etcd holds is of whoever may write there.
+std::string text_in(const json& object, const char* name) {
+  const auto found = object.is_object() ? object.find(name) : object.end();
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
 // The requests are those of etcd's API reference, version 3 (etcd.io, "gRPC gateway").
 class EtcdRecord : public CoordinatorRecord {
  public:
@@ -64,7 +72,8 @@ class EtcdRecord : public CoordinatorRecord {
   Result<Holder> take_or_read(const Endpoint& own) override {
     const auto lease = request("lease/grant", {{"TTL", settings_.lease}});
     if (!lease) return lease.error();
-    lease_ = lease->value("ID", "");
+    lease_ = text_in(*lease, "ID");
+    if (lease_.empty()) return Error{"etcd: " + settings_.url + " grants no lease"};
     const std::string key = to_base64(settings_.prefix + "coordinator");
     const json put = {
         {"request_put",
@@ -73,7 +82,8 @@ class EtcdRecord : public CoordinatorRecord {
     const auto taken = request(
         "kv/txn", {{"compare", {compare}}, {"success", {put}}, {"failure", {{{"request_range", {{"key", key}}}}}}});
     if (!taken) return taken.error();
-    if (taken->value("succeeded", false)) {
+    const auto succeeded = taken->find("succeeded");
+    if (succeeded != taken->end() && *succeeded == true) {
       if (const auto kept = start_lease_process(); !kept) return kept.error();
       return Holder{true, own};
     }
@@ -94,16 +104,23 @@ class EtcdRecord : public CoordinatorRecord {
   }
   // "<restarts>", with " left" behind it where they are.
   Result<Restarts> restarts() override {
-    const auto range = request("kv/range", {{"key", to_base64(settings_.prefix + "restarts")}});
+    const std::string key = settings_.prefix + "restarts";
+    const auto range = request("kv/range", {{"key", to_base64(key)}});
     if (!range) return range.error();
     const auto found = range->find("kvs");
-    if (found == range->end() || found->empty()) return Restarts{};
-    const std::string value = from_base64(found->at(0).value("value", ""));
-    const auto used = parse_integer(value.substr(0, value.find(' ')), 0, INT32_MAX);
-    return Restarts{static_cast<int>(used.value_or(0)), value.find(' ') != value.npos};
+    if (found == range->end() || !found->is_array() || found->empty()) return Restarts{};
+    const std::string value = from_base64(text_in(found->front(), "value"));
+    const auto space = value.find(' ');
+    const auto used = parse_integer(value.substr(0, space), 0, INT32_MAX);
+    const bool is_left = space != value.npos;
+    if (!used || (is_left && value.substr(space) != kLeft)) {
+      return Error{"etcd: key '" + printable(key) + "' contains '" + printable(value) +
+                   "', not a number of restarts: remove the key"};
+    }
+    return Restarts{static_cast<int>(*used), is_left};
   }
   Status set_restarts(const Restarts& restarts) override {
-    const std::string value = std::to_string(restarts.used) + (restarts.is_left ? " left" : "");
+    const std::string value = std::to_string(restarts.used) + (restarts.is_left ? kLeft : "");
     const auto put =
         request("kv/put", {{"key", to_base64(settings_.prefix + "restarts")}, {"value", to_base64(value)}});
     if (!put) return put.error();
@@ -115,6 +132,8 @@ class EtcdRecord : public CoordinatorRecord {
   }
 
  private:
+  static constexpr char kLeft[] = " left";
+
   Result<json> request(const std::string& path, const json& body) {
     const bool has_token = !token_.empty();
     if (const auto authenticated = authenticate(); !authenticated) return authenticated.error();
@@ -136,20 +155,27 @@ class EtcdRecord : public CoordinatorRecord {
                                     json{{"name", settings_.user}, {"password", settings_.password}}.dump(), "");
     if (!answer) return Error{"etcd: " + answer.error().message};
     const json parsed = json::parse(*answer, nullptr, false);
-    token_ = parsed.is_object() ? parsed.value("token", "") : "";
+    token_ = text_in(parsed, "token");
     return Ok{};
   }
 
+  // Port 0 where it was removed meanwhile, or is not what an agent writes.
   static Endpoint endpoint_in(const json& answer) {
-    try {
-      const std::string value =
-          from_base64(answer.at("responses").at(0).at("response_range").at("kvs").at(0).at("value"));
-      const auto space = value.find(' ');
-      const auto port = parse_integer(value.substr(space == value.npos ? value.size() : space + 1), 1, 65535);
-      return {value.substr(0, space), static_cast<int>(port.value_or(0))};
-    } catch (const json::exception&) {
-      return {};  // it was removed meanwhile
+    const json* value = &answer;
+    for (const char* name : {"responses", "response_range", "kvs"}) {
+      const auto found = value->is_object() ? value->find(name) : value->end();
+      if (found == value->end()) return {};
+      value = &*found;
+      if (!value->is_array()) continue;
+      if (value->empty()) return {};
+      value = &value->front();
     }
+    const std::string text = from_base64(text_in(*value, "value"));
+    const auto space = text.find(' ');
+    const auto port = parse_integer(text.substr(std::min(space, text.size() - 1) + 1), 1, 65535);
+    const std::string host = text.substr(0, space);
+    if (!port || !is_numeric(host)) return {};
+    return {host, static_cast<int>(*port)};
   }
 
   // A process of its own renews the lease, as the agent must not wait for etcd. It ends when etcd has not answered for
@@ -187,8 +213,7 @@ class EtcdRecord : public CoordinatorRecord {
       if (Clock::now() - alive > std::chrono::seconds(settings_.lease + 1)) return;  // it is stopped
       const auto asked = Clock::now();
       const auto kept = request("lease/keepalive", {{"ID", lease_}});
-      const json result = kept ? kept->value("result", json::object()) : json::object();
-      if (kept && !result.contains("TTL")) return;  // it has expired
+      if (kept && text_in(kept->value("result", json()), "TTL").empty()) return;  // it has expired
       if (kept) last = asked;
       if (Clock::now() - last >= std::chrono::milliseconds(settings_.lease * 500)) return;
       poll(nullptr, 0, std::max(100, settings_.lease * 1000 / 8));

@@ -3,11 +3,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "bridge/base/env_map.h"
 #include "bridge/coordination/coordinator_record.h"
+#include "bridge/host/file_owner.h"
+#include "bridge/net/address.h"
 #include "bridge/net/socket.h"
 
 namespace torchbridge {
@@ -20,8 +23,9 @@ class FileCoordinatorRecord : public CoordinatorRecord {
 
   Result<Holder> take_or_read(const Endpoint& own) override {
     for (;;) {
-      Socket file(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-      if (!file.open()) return wrong(std::strerror(errno));
+      auto opened = open_own();
+      if (!opened) return opened.error();
+      Socket file = std::move(*opened);
       if (flock(file.descriptor(), LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK) return wrong(std::strerror(errno));
         const auto content = read(file);  // the agent that has locked it may be writing it
@@ -55,6 +59,7 @@ class FileCoordinatorRecord : public CoordinatorRecord {
 
  private:
   static constexpr std::string_view kLeft = " left\n";
+  static constexpr char kRemedy[] = "give a file in a folder that this user alone can write";
   struct RecordContent {
     Restarts restarts;
     Endpoint coordinator;
@@ -62,6 +67,33 @@ class FileCoordinatorRecord : public CoordinatorRecord {
 
   Error wrong(const std::string& reason) const {
     return Error{"--rdzv-endpoint '" + printable(path_) + "', with store_type=file: " + reason};
+  }
+  // The file, made where there is none. In a folder such as /tmp another user may have made it before, or a link: what
+  // it names would be believed.
+  Result<Socket> open_own() const {
+    const auto slash = path_.rfind('/');
+    const std::string folder = slash == path_.npos ? "." : path_.substr(0, std::max<std::size_t>(slash, 1));
+    struct stat found {};
+    if (stat(folder.c_str(), &found) != 0) return wrong("folder '" + printable(folder) + "': " + std::strerror(errno));
+    // In a folder that all may write, the sticky bit keeps each user's files from the others.
+    const mode_t bits = (found.st_mode & S_ISVTX) != 0 ? 0 : kWrite;
+    if (const std::string other = who_else_may(bits, found); !other.empty()) {
+      return wrong("its folder '" + printable(folder) + "' " + other +
+                   ", so that another user may replace the file: " + kRemedy);
+    }
+    Socket file(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0600));
+    if (!file.open()) {
+      const int error = errno;
+      const bool is_there = lstat(path_.c_str(), &found) == 0;
+      if (is_there && S_ISLNK(found.st_mode)) return wrong("it is a symbolic link: give the file itself");
+      const std::string other = is_there ? who_else_may(kWrite, found) : "";
+      return wrong(other.empty() ? std::strerror(error) : "it " + other + ": " + kRemedy);
+    }
+    if (fstat(file.descriptor(), &found) != 0) return wrong(std::strerror(errno));
+    if (!S_ISREG(found.st_mode)) return wrong("it is no file");
+    if (const std::string other = who_else_may(kWrite, found); !other.empty())
+      return wrong("it " + other + ": " + kRemedy);
+    return file;
   }
   bool is_at_path(const Socket& file) const {
     struct stat opened {
@@ -81,7 +113,8 @@ class FileCoordinatorRecord : public CoordinatorRecord {
     const bool is_whole = space != line.npos && line.ends_with('\n');
     const auto coordinator =
         is_whole ? parse_endpoint(line.substr(space + 1, line.size() - space - 2)) : Result<Endpoint>(Error{});
-    if (!restarts || !coordinator) return wrong("it contains '" + printable(line) + "', not a coordinator's address");
+    const bool is_address = coordinator && is_numeric(coordinator->host) && coordinator->port > 0;
+    if (!restarts || !is_address) return wrong("it contains '" + printable(line) + "', not a coordinator's address");
     return RecordContent{{static_cast<int>(*restarts), is_left}, *coordinator};
   }
   Status write() const {

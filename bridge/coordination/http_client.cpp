@@ -30,8 +30,13 @@ bool find(void* library, const char* name, Function& function) {
   return function != nullptr;
 }
 
+constexpr std::size_t kLongestAnswer = 1 << 20;
+
+// Fewer bytes than `size` end the request.
 std::size_t append(const char* data, std::size_t, std::size_t size, void* text) {
-  static_cast<std::string*>(text)->append(data, size);
+  auto& answer = *static_cast<std::string*>(text);
+  if (answer.size() + size > kLongestAnswer) return 0;
+  answer.append(data, size);
   return size;
 }
 

@@ -5,6 +5,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -21,13 +22,14 @@ std::uint32_t LineConnection::events() const {
 }
 
 Result<std::vector<std::string>> LineConnection::receive(std::size_t longest) {
+  if (is_unread_) return Error{"does not read what is sent to it"};
   std::string problem;
   char buffer[65536];
-  for (;;) {
-    const ssize_t size = recv(socket_.descriptor(), buffer, sizeof buffer, 0);
+  while (received_.size() <= longest) {
+    const std::size_t wanted = std::min(sizeof buffer, longest + 1 - received_.size());
+    const ssize_t size = recv(socket_.descriptor(), buffer, wanted, 0);
     if (size > 0) {
       received_.append(buffer, static_cast<std::size_t>(size));
-      if (received_.size() > longest) break;
     } else if (size == 0) {
       problem = "closed its connection";
       break;
@@ -36,36 +38,46 @@ Result<std::vector<std::string>> LineConnection::receive(std::size_t longest) {
       break;
     }
   }
-  std::vector<std::string> lines;
-  std::size_t begin = 0;
-  for (auto end = received_.find('\n'); end != received_.npos; end = received_.find('\n', begin)) {
-    lines.push_back(received_.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  received_.erase(0, begin);
+  auto lines = take_lines();
   if (lines.empty() && received_.size() > longest)
     return Error{"sent a line of more than " + std::to_string(longest) + " bytes"};
   if (lines.empty() && !problem.empty()) return Error{problem};
   return lines;
 }
 
+std::vector<std::string> LineConnection::take_lines() {
+  std::vector<std::string> lines;
+  std::size_t begin = 0;
+  for (auto end = received_.find('\n', searched_); end != received_.npos; end = received_.find('\n', begin)) {
+    lines.push_back(received_.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  received_.erase(0, begin);
+  searched_ = received_.size();
+  return lines;
+}
+
 void LineConnection::send(std::string_view lines) {
+  is_unread_ = is_unread_ || unsent_.size() - sent_ + lines.size() > kMostUnsent;
+  if (is_unread_) return;
   unsent_ += lines;
   flush();
 }
 
 void LineConnection::flush() {
-  std::size_t sent = 0;
-  while (sent < unsent_.size()) {
-    const ssize_t size = ::send(socket_.descriptor(), unsent_.data() + sent, unsent_.size() - sent, MSG_NOSIGNAL);
+  while (sent_ < unsent_.size()) {
+    const ssize_t size = ::send(socket_.descriptor(), unsent_.data() + sent_, unsent_.size() - sent_, MSG_NOSIGNAL);
     if (size < 0 && errno == EINTR) continue;
     if (size < 0) {
-      if (errno != EAGAIN) sent = unsent_.size();  // the next receive() has the error
+      if (errno != EAGAIN) sent_ = unsent_.size();  // the next receive() has the error
       break;
     }
-    sent += static_cast<std::size_t>(size);
+    sent_ += static_cast<std::size_t>(size);
   }
-  unsent_.erase(0, sent);
+  // Not each time: the rest may be long.
+  if (sent_ <= unsent_.size() / 2) return;
+  unsent_.erase(0, sent_);
+  sent_ = 0;
 }
 
 }  // namespace torchbridge

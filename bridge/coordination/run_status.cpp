@@ -3,72 +3,126 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include <nlohmann/json.hpp>
 
+#include "bridge/base/visible_text.h"
 #include "bridge/coordination/agent_message.h"
 #include "bridge/coordination/line_connection.h"
 #include "bridge/net/address.h"
+#include "bridge/net/random_token.h"
 
 namespace torchbridge {
 namespace {
 
-std::string ranks_of(const nlohmann::json& node) {
-  const int first = node.at("first_rank"), workers = node.at("workers");
+using OrderedJson = nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kStatusDepth = 4;  // of the coordinator's JSON: object, nodes, node
+
+// Nothing where it is another text.
+std::optional<OrderedJson> parse_status(const std::string& text) {
+  if (is_json_deeper_than(kStatusDepth, text)) return std::nullopt;
+  auto parsed = OrderedJson::parse(text, nullptr, false);
+  return parsed.is_object() ? std::optional(std::move(parsed)) : std::nullopt;
+}
+
+// A line of the coordinator; an error where none comes.
+Result<std::string> next_line(LineConnection& connection, std::vector<std::string>& lines, Clock::time_point deadline) {
+  while (lines.empty()) {
+    const auto rest = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    pollfd entry{connection.descriptor(), POLLIN, 0};
+    if (rest.count() <= 0 || poll(&entry, 1, static_cast<int>(rest.count())) <= 0) return Error{"does not answer"};
+    auto received = connection.receive(kLongestStatus);
+    if (!received) return received.error();
+    lines = std::move(*received);
+  }
+  std::string line = std::move(lines.front());
+  lines.erase(lines.begin());
+  return line;
+}
+
+std::string text_of(const OrderedJson& object, const char* name) {
+  constexpr std::size_t kLongest = 4096;
+  return visible_line(object.at(name).get_ref<const std::string&>(), kLongest);
+}
+
+std::string ranks_of(const OrderedJson& node) {
+  const auto first = node.at("first_rank").get<std::int64_t>(), workers = node.at("workers").get<std::int64_t>();
   if (first < 0) return "-";
-  return std::to_string(first) + (workers == 1 ? "" : "-" + std::to_string(first + workers - 1));
+  return std::to_string(first) + (workers <= 1 ? "" : "-" + std::to_string(first + (workers - 1)));
+}
+
+// The cell as wide as `width`, its text at the left end, or at the right one.
+std::string left_aligned(const std::string& text, std::size_t width) {
+  return text + std::string(width - std::min(width, text.size()), ' ');
+}
+std::string right_aligned(const std::string& text, std::size_t width) {
+  return std::string(width - std::min(width, text.size()), ' ') + text;
+}
+
+std::string table_of(const OrderedJson& run) {
+  std::string text = text_of(run, "program") + " (run " + text_of(run, "run_id") + "): " + text_of(run, "phase") +
+                     ", round " + run.at("round").dump() + ", restarts " + run.at("restarts").dump() + " of " +
+                     run.at("max_restarts").dump() + ", coordinated by " + text_of(run, "coordinator") + "\n";
+  std::size_t width = std::string("NODE").size();
+  for (const OrderedJson& node : run.at("nodes")) width = std::max(width, text_of(node, "host").size());
+  constexpr std::size_t kPid = 8, kState = 8, kGroup = 10;
+  const auto add = [&](const std::string& host, const std::string& pid, const std::string& state,
+                       const std::string& group, const std::string& ranks) {
+    text += left_aligned(host, width) + " " + right_aligned(pid, kPid) + "  " + left_aligned(state, kState) + " " +
+            right_aligned(group, kGroup) + "  " + ranks + "\n";
+  };
+  add("NODE", "PID", "STATE", "GROUP_RANK", "RANKS");
+  for (const OrderedJson& node : run.at("nodes")) {
+    const auto group = node.at("node_rank").get<std::int64_t>();
+    add(text_of(node, "host"), node.at("pid").dump(), text_of(node, "state"), group < 0 ? "-" : std::to_string(group),
+        ranks_of(node));
+  }
+  const std::string failure = text_of(run, "last_failure");
+  if (!failure.empty()) text += "last failure: " + failure + "\n";
+  return text;
 }
 
 }  // namespace
 
-Result<std::string> ask_run_status(const Endpoint& coordinator, std::chrono::milliseconds timeout) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
+Result<std::string> ask_run_status(const Endpoint& coordinator, const RunKey& key, std::chrono::milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
   const auto address = numeric_address(coordinator.host);
   if (!address) return address.error();
   auto socket = connect_to({*address, coordinator.port}, timeout);
   if (!socket) return socket.error();
   LineConnection connection(std::move(*socket));
-  connection.send(line_of(StatusQuery{}));
-  const Error wrong{coordinator.host + ":" + std::to_string(coordinator.port) +
-                    " does not answer as a coordinator of torchbridge run does"};
-  for (;;) {
-    const auto rest = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-    pollfd entry{connection.descriptor(), POLLIN, 0};
-    if (rest.count() <= 0 || poll(&entry, 1, static_cast<int>(rest.count())) <= 0) return wrong;
-    const auto lines = connection.receive(kLongestLine);
-    if (!lines) return wrong;
-    if (lines->empty()) continue;
-    const auto message = parse_message(lines->front());
-    if (!message || !std::holds_alternative<RunStatus>(*message)) return wrong;
-    return std::get<RunStatus>(*message).json;
-  }
+  std::vector<std::string> lines;
+  const std::string target = coordinator.host + ":" + std::to_string(coordinator.port);
+  const Error wrong{target + " does not answer as a coordinator of torchbridge run does"};
+
+  const auto challenge = next_line(connection, lines, deadline);
+  if (!challenge || protocol_of(*challenge) != kAgentProtocol) return wrong;
+  std::string nonce = random_token();
+  if (nonce.empty()) return Error{"the kernel of this node has no random numbers yet"};
+  const ClientProof proof(key, ConnectionPurpose::kStatus, *challenge, std::move(nonce));
+  connection.send(proof.answer() + "\n");
+  const auto answer = next_line(connection, lines, deadline);
+  if (!answer) return refused_proof(target, key);
+  if (!proof.is_coordinator(*answer)) return wrong;
+  const auto line = next_line(connection, lines, deadline);
+  const auto message = line ? parse_message(*line) : Result<AgentMessage>(line.error());
+  const auto* status = message ? std::get_if<RunStatus>(&*message) : nullptr;
+  const auto json = status ? parse_status(status->json) : std::nullopt;
+  if (!json) return wrong;
+  return json->dump(2, ' ', true) + "\n";
 }
 
-std::string run_status_table(const std::string& json) {
-  const nlohmann::json run = nlohmann::json::parse(json);
-  const std::string program = run.at("program"), run_id = run.at("run_id"), phase = run.at("phase");
-  std::string text = program + " (run " + run_id + "): " + phase + ", round " + run.at("round").dump() + ", restarts " +
-                     run.at("restarts").dump() + " of " + run.at("max_restarts").dump() + ", coordinated by " +
-                     run.at("coordinator").get<std::string>() + "\n";
-  std::size_t width = std::string("NODE").size();
-  for (const nlohmann::json& node : run.at("nodes")) width = std::max(width, node.at("host").get<std::string>().size());
-  const auto add = [&](const std::string& host, const std::string& pid, const std::string& state,
-                       const std::string& group, const std::string& ranks) {
-    char line[512];
-    std::snprintf(line, sizeof line, "%-*s %8s  %-8s %10s  %s\n", static_cast<int>(width), host.c_str(), pid.c_str(),
-                  state.c_str(), group.c_str(), ranks.c_str());
-    text += line;
-  };
-  add("NODE", "PID", "STATE", "GROUP_RANK", "RANKS");
-  for (const nlohmann::json& node : run.at("nodes")) {
-    const int group = node.at("node_rank");
-    add(node.at("host"), node.at("pid").dump(), node.at("state"), group < 0 ? "-" : std::to_string(group),
-        ranks_of(node));
+Result<std::string> run_status_table(const std::string& json) {
+  const Error wrong{"the coordinator's answer is not that of this torchbridge: install one version on all nodes"};
+  const auto run = parse_status(json);
+  if (!run) return wrong;
+  try {
+    return table_of(*run);
+  } catch (const OrderedJson::exception&) {
+    return wrong;
   }
-  const std::string failure = run.at("last_failure");
-  if (!failure.empty()) text += "last failure: " + failure + "\n";
-  return text;
 }
 
 }  // namespace torchbridge

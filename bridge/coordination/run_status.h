@@ -5,15 +5,17 @@
 #include <string>
 
 #include "bridge/base/result.h"
+#include "bridge/coordination/connection_proof.h"
 #include "bridge/core/endpoint.h"
 
 namespace torchbridge {
 
-// The JSON of Coordinator::status_json. Waits at most `timeout` for the answer; an error where nothing listens there,
-// and where what listens is no coordinator.
-Result<std::string> ask_run_status(const Endpoint& coordinator, std::chrono::milliseconds timeout);
+// The JSON of Coordinator::status_json, in ASCII without control characters. Waits at most `timeout` for the answer; an
+// error where nothing listens there, where what listens is no coordinator, and where it has another key.
+Result<std::string> ask_run_status(const Endpoint& coordinator, const RunKey& key, std::chrono::milliseconds timeout);
 
-// The same as a table: the run on the first line, a node on each further one, and the last failure.
-std::string run_status_table(const std::string& json);
+// The same as a table: the run on the first line, a node on each further one, and the last failure. Texts are shown
+// without what is no character to show. An error for a text that Coordinator::status_json does not give.
+Result<std::string> run_status_table(const std::string& json);
 
 }  // namespace torchbridge

@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "bridge/base/visible_text.h"
 #include "bridge/worker/write_error_file.h"
 
 namespace torchbridge {
@@ -62,11 +63,8 @@ Result<FileContent> read_regular_file(const std::string& path) {
   return content;
 }
 
-// Discarded where the text is no JSON. What is deeper than kMaxDepth is left out, for it may be a megabyte of brackets.
-json parse(const std::string& text) {
-  return json::parse(
-      text, [](int depth, json::parse_event_t, json&) { return depth <= kMaxDepth; }, false);
-}
+// Discarded where the text is no JSON. Without a callback, with which the parser is quadratic.
+json parse(const std::string& text) { return json::parse(text, nullptr, false); }
 
 // The member of that name; null where `object` is no object, or has none.
 const json* member(const json* object, const char* name) {
@@ -98,7 +96,9 @@ Status copy_error_record(const std::string& from, const std::string& to, int exi
   const auto content = read_regular_file(from);
   if (!content) return content.error();
   json file = parse(content->text);
-  if (member(&file, "message") == nullptr) return write_error_file(to, content->text);
+  // dump() calls itself at each level, and it may be a megabyte of brackets.
+  const bool is_deep = is_json_deeper_than(kMaxDepth, content->text);
+  if (is_deep || member(&file, "message") == nullptr) return write_error_file(to, content->text);
   if (exit_code != 0 && file["message"].is_object()) file["message"]["errorCode"] = exit_code;
   return write_error_json(to, file.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace));
 }

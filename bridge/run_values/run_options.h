@@ -49,6 +49,7 @@ struct RunOptions {
   std::string rdzv_backend = "static";  // static, c10d, etcd or etcd-v2
   std::string rdzv_endpoint;            // HOST[:PORT], or empty
   std::string rdzv_id = "none";
+  std::string rdzv_token_file;  // or empty
   std::map<std::string, std::string> rdzv_conf;
   bool is_standalone = false;
   int node_rank = 0;
@@ -81,6 +82,9 @@ struct RunOptions {
   LogFormat log_format = LogFormat::kPrefix;
   std::string json_summary;  // a file, or empty
 };
+
+// Has the token of a run over several nodes. Workers do not get it.
+inline constexpr char kTokenVariable[] = "TORCHBRIDGE_RDZV_TOKEN";
 
 inline constexpr int kEtcdPort = 2379;
 inline constexpr int kRendezvousPort = 29400;  // of --rdzv-endpoint where it has none, as in torchrun

@@ -21,6 +21,7 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::streamoff kLogTail = 8192;  // bytes
 constexpr std::size_t kLogLines = 20;
+constexpr std::size_t kLongestShown = 512;  // of a program's name or a run's id
 
 // What a terminal shows of it: a progress bar's last state.
 void keep_last_state(std::string& line) {
@@ -218,7 +219,8 @@ std::string cause_of(const AttemptReport& attempt) {
 
 std::string summary_text(const RunReport& run) {
   const AttemptReport& last = run.attempts.back();
-  std::string text = run.program + " failed after " + attempts_text(run) + " (run " + run.run_id + ")";
+  std::string text = visible_line(run.program, kLongestShown) + " failed after " + attempts_text(run) + " (run " +
+                     visible_line(run.run_id, kLongestShown) + ")";
   const bool is_interrupted = !last.interruption.empty();
   text += "\n  root cause: " + (is_interrupted ? last.interruption : root_cause(last.failures.front()));
   std::vector<WorkerReport> ended_by_agent;
@@ -258,7 +260,7 @@ std::string summary_json(const RunReport& run, int stop_signal) {
                               {"seconds", run.lifetime.count()},
                               {"folder", run.folder},
                               {"attempts", attempts}};
-  return object.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+  return object.dump(2, ' ', true, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 }  // namespace torchbridge

@@ -38,7 +38,8 @@ EnvMap worker_environment(const EnvMap& environment, const AttemptFacts& facts, 
 
   EnvMap worker;
   for (const auto& [name, value] : environment) {
-    if (name != kListenVariable) worker.set(name, value);  // the agent's own, of an outer launch
+    if (name == kListenVariable || name == kTokenVariable) continue;  // the agent's own
+    worker.set(name, value);
   }
   for (const auto& [name, value] : variables_of(env)) {
     const bool is_users = name == "TORCH_NCCL_ASYNC_ERROR_HANDLING" && environment.has(name);

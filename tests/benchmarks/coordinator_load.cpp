@@ -35,12 +35,14 @@ int milliseconds_until(Clock::time_point deadline) {
   return static_cast<int>(std::clamp<std::int64_t>(rest, 0, 1000));
 }
 
+RunKey key() { return RunKey::of_token("a token of the load"); }
+
 [[noreturn]] void coordinate(Socket listener, const RunShape& shape) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   CoordinatorRules rules;
   rules.shape = shape;
   rules.run_id = "load";
-  auto server = CoordinatorServer::open(std::move(listener), Coordinator(rules, {}, 0, Clock::now()));
+  auto server = CoordinatorServer::open(std::move(listener), key(), Coordinator(rules, {}, 0, Clock::now()));
   if (!server) std::exit(EXIT_FAILURE);
   for (;;) {
     pollfd entry{server->descriptor(), POLLIN, 0};
@@ -55,11 +57,12 @@ class Agents {
     Join join;
     join.run_id = "load";
     join.shape = shape;
+    join.pid = 1;
     join.workers = 8;
     for (int i = 0; i < count; ++i) {
       join.host = "node" + std::to_string(i);
       join.order = i;
-      clients_.emplace_back(coordinator, join, Clock::now(), Clock::now() + std::chrono::seconds(600));
+      clients_.emplace_back(coordinator, key(), join, Clock::now(), Clock::now() + std::chrono::seconds(600));
     }
     is_ready_.resize(clients_.size());
   }
@@ -88,6 +91,7 @@ class Agents {
   void fail_worker() {
     WorkerReport worker;
     worker.host = "node0";
+    worker.pid = 1;
     worker.wait_status = 1 << 8;
     AttemptReport report;
     report.failures.push_back(worker);

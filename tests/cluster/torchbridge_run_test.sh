@@ -111,3 +111,52 @@ started_again() { (($(wc -l <"$work/ranks/2.of.3") == 2)); }
 wait_for 60 started_again
 touch "$work/go"
 for job in "${jobs[@]}"; do wait "$job" || fail "exit code $?: $(cat "$work"/error.n?)"; done
+
+# A token, by the variable, which srun passes on, and by a file; without one the coordinator alone says who can join.
+export TORCHBRIDGE_RDZV_TOKEN
+TORCHBRIDGE_RDZV_TOKEN=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
+expect "$by_node" on_login srun -N3 -w n0,n1,n2 --ntasks-per-node=1 "$torchbridge" run --nproc-per-node 2 sh -c "$show"
+[[ ! -s $work/stderr ]] || fail "with a token there is nothing to say: $(cat "$work/stderr")"
+(umask 077 && printf '%s\n' "$TORCHBRIDGE_RDZV_TOKEN" >"$work/token")
+secret=$TORCHBRIDGE_RDZV_TOKEN
+unset TORCHBRIDGE_RDZV_TOKEN
+expect "$by_node" on_login srun -N3 -w n0,n1,n2 --ntasks-per-node=1 "$torchbridge" run --nproc-per-node 2 \
+  --rdzv-token-file "$work/token" sh -c "$show"
+[[ ! -s $work/stderr ]] || fail "with a token there is nothing to say: $(cat "$work/stderr")"
+expect "$by_node" on_login srun -N3 -w n0,n1,n2 --ntasks-per-node=1 "$torchbridge" run --nproc-per-node 2 sh -c "$show"
+(($(grep -c "this run has no token: whoever reaches [0-9.]* port [0-9]* and gives the run's id can join" \
+  "$work/stderr") == 1)) || fail "no warning, or several: $(cat "$work/stderr")"
+
+# OpenMPI 4 gives its ranks a secret, which no command line shows.
+if mpirun --version | grep -q 'Open MPI) 4'; then
+  over_ssh=(on_node n0 mpirun --mca plm_rsh_agent "$SOURCE_DIR/scripts/cluster/node_sh" --host n0:1,n1:1 -np 2)
+  cat >"$work/is_secret" <<'EOF'
+shown=$(cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' ' ')
+case ${OMPI_MCA_orte_precondition_transports:?}$shown in
+  *"$OMPI_MCA_orte_precondition_transports"*"$OMPI_MCA_orte_precondition_transports"*) echo "it is in a command line" ;;
+  *) echo "$RANK/$WORLD_SIZE" ;;
+esac
+EOF
+  expect '0/2
+1/2' "${over_ssh[@]}" "$torchbridge" run --nproc-per-node 1 sh "$work/is_secret"
+  ! grep -q 'has no token' "$work/stderr" || fail "mpirun's secret is not used: $(cat "$work/stderr")"
+fi
+
+# A second user on another node, who knows the run's id, finds nothing, and the run goes on.
+rm -f "$work/go"
+chmod 755 "$work"
+cp "$SOURCE_DIR/tests/programs/agent_stranger.py" "$work/stranger.py"
+chmod 644 "$work/stranger.py"
+TORCHBRIDGE_RDZV_TOKEN=$secret on_login srun -N3 -w n0,n1,n2 --ntasks-per-node=1 "$torchbridge" run --nproc-per-node 1 \
+  --rdzv-backend c10d --rdzv-endpoint n0:29437 --rdzv-id night \
+  sh -c "touch $work/ranks/\$RANK.waits; while [ ! -e $work/go ]; do sleep 0.05; done; touch $work/ranks/\$RANK.done" \
+  2>"$work/error" & job=$!
+wait_for 30 test -e "$work/ranks/2.waits"
+on_node n3 runuser -u nobody -- /usr/bin/python3 "$work/stranger.py" n0:29437 night 3,3,3,0 status join line ||
+  fail "the stranger found something"
+! on_node n3 "$torchbridge" status --rdzv-id night n0:29437 || fail "status without the token is answered"
+TORCHBRIDGE_RDZV_TOKEN=$secret on_node n3 "$torchbridge" status n0:29437 >"$work/status"
+(($(grep -c ' running ' "$work/status") == 3)) || fail "status: $(cat "$work/status")"
+touch "$work/go"
+wait "$job" || fail "exit code $?: $(cat "$work/error")"
+for rank in 0 1 2; do [[ -e $work/ranks/$rank.done ]] || fail "the work of rank $rank was not done"; done

@@ -97,10 +97,10 @@ eventually has_starts 6
 
 # A coordinator that is stopped is replaced, like one that is killed.
 coordinator_of_now() {
-  local i
+  local i endpoint
   for i in 0 1 2; do
-    "$torchbridge" status "$(ss -ltnpH | sed -n "s/.* \([0-9.]*:[0-9]*\) .*pid=$(pgrep -P "${agents[i]}"),.*/\1/p" |
-      head -n 1)" >/dev/null 2>&1 && coordinator=$i
+    endpoint=$(ss -ltnpH | sed -n "s/.* \([0-9.]*:[0-9]*\) .*pid=$(pgrep -P "${agents[i]}"),.*/\1/p" | head -n 1)
+    "$torchbridge" status --rdzv-id job "$endpoint" >/dev/null 2>&1 && coordinator=$i
   done
   [[ -n $coordinator ]]
 }

@@ -1,6 +1,7 @@
 // torchbridge run over several nodes, which are agents on this host: joined, killed, stopped and joined again.
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,7 +23,10 @@ using std::chrono::seconds;
 
 bool can_connect(int port) { return torchbridge::connect_to({"127.0.0.1", port}, seconds(1)).operator bool(); }
 
-// The agents of one run, with a folder $F that all workers share, and one endpoint.
+const std::string kToken = "0123456789abcdef0123456789abcdef";
+const Variables kWithToken = {{"TORCHBRIDGE_RDZV_TOKEN", kToken}};
+
+// The agents of one run, with a token, a folder $F that all workers share, and one endpoint.
 class Nodes {
  public:
   Nodes(Words options, std::string script) : options_(std::move(options)), script_(std::move(script)) {}
@@ -33,10 +37,13 @@ class Nodes {
     command.insert(command.end(), options_.begin(), options_.end());
     command.insert(command.end(), more.begin(), more.end());
     command.insert(command.end(), {"sh", "-c", script_});
-    const Variables variables = {{"F", folder_.path()}, {"TMPDIR", folder_.path()}};
+    Variables variables = {{"F", folder_.path()}, {"TMPDIR", folder_.path()}};
+    if (has_token_) variables.insert(kWithToken.begin(), kWithToken.end());
     agents_.emplace_back(command, variables, folder_ / ("agent" + std::to_string(agents_.size())));
     return agents_.back();
   }
+  // For agents that are added from here on.
+  void forget_token() { has_token_ = false; }
   // The first one coordinates.
   void add_all(int count) {
     add();
@@ -83,6 +90,7 @@ class Nodes {
 
  private:
   int port_ = free_port();
+  bool has_token_ = true;
   Words options_;
   std::string script_;
   TemporaryFolder folder_;
@@ -403,7 +411,7 @@ TEST(AgentNodes, AProgramThatOneNodeLacksEndsAllAtOnce) {
   nodes.add_all(1);
   Process lacking({TORCHBRIDGE, "run", "--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", nodes.endpoint(),
                    "no_such_program"},
-                  {}, nodes.folder() / "lacking");
+                  kWithToken, nodes.folder() / "lacking");
   EXPECT_EQ(lacking.wait(std::chrono::steady_clock::now() + seconds(30)), 127);
   nodes.expect_all(127);
   EXPECT_NE(nodes.errors().find("cannot run 'no_such_program'"), std::string::npos) << nodes.errors();
@@ -462,7 +470,7 @@ TEST(AgentNodes, MayBeMoreThanTheSoftLimitOfOpenFilesWhichWorkersKeep) {
   Nodes nodes({"--nnodes", count}, "ulimit -n");
   Process first(with_limit("-S -n 24", {TORCHBRIDGE, "run", "--nnodes", count, "--rdzv-backend", "c10d",
                                         "--rdzv-endpoint", nodes.endpoint(), "sh", "-c", "ulimit -n"}),
-                {}, nodes.folder() / "first");
+                kWithToken, nodes.folder() / "first");
   ASSERT_TRUE(eventually([&] { return can_connect(nodes.port()); }));
   for (int i = 1; i < kAgents; ++i) nodes.add();
   EXPECT_EQ(first.wait(std::chrono::steady_clock::now() + seconds(60)), 0) << first.error();
@@ -474,7 +482,7 @@ TEST(AgentNodes, WhereTheLimitOfOpenFilesIsReachedALineSaysSo) {
   Nodes nodes({"--nnodes", "30"}, "true");
   Process first(with_limit("-n 24", {TORCHBRIDGE, "run", "--nnodes", "30", "--rdzv-backend", "c10d", "--rdzv-endpoint",
                                      nodes.endpoint(), "--rdzv-conf", "join_timeout=3", "true"}),
-                {}, nodes.folder() / "first");
+                kWithToken, nodes.folder() / "first");
   ASSERT_TRUE(eventually([&] { return can_connect(nodes.port()); }));
   for (int i = 1; i < 30; ++i) nodes.add({"--rdzv-conf", "join_timeout=3"});
   EXPECT_EQ(first.wait(std::chrono::steady_clock::now() + seconds(60)), 1) << first.error();
@@ -588,6 +596,53 @@ TEST(AgentNodes, WhatConnectsAndIsNoAgentChangesNothing) {
   EXPECT_EQ(nodes.errors(), "");
 }
 
+TEST(AgentNodes, WithoutATokenTheCoordinatorSaysWhoCanJoin) {
+  Nodes nodes({"--nnodes", "2", "--rdzv-id", "job"}, kShowAndWait);
+  nodes.forget_token();
+  nodes.add_all(1);
+  nodes.add({"--rdzv-id", "other"});
+  EXPECT_EQ(nodes.wait(1), 1);
+  EXPECT_EQ(count_of(nodes[1].error(), "does not accept the run id given here: "), 1) << nodes[1].error();
+  nodes.add();
+  ASSERT_TRUE(nodes.eventually_runs({"0 0/2", "0 1/2"}, "2")) << nodes.errors();
+  Process status({TORCHBRIDGE, "status", "--rdzv-id", "job", nodes.endpoint()}, {}, nodes.folder() / "status");
+  EXPECT_EQ(status.wait(std::chrono::steady_clock::now() + seconds(20)), 0) << status.error();
+  EXPECT_EQ(count_of(status.out(), " running "), 2) << status.out();
+  nodes.write("go");
+  EXPECT_EQ(nodes.wait(0), 0);
+  EXPECT_EQ(nodes.wait(2), 0);
+  EXPECT_EQ(nodes[2].error(), "");
+  EXPECT_EQ(count_of(nodes[0].error(), "this run has no token: whoever reaches 127.0.0.1 port " +
+                                           std::to_string(nodes.port()) + " and gives the run's id can join it"),
+            1)
+      << nodes[0].error();
+}
+
+TEST(AgentNodes, WithAnotherTokenAnAgentNamesItAndTheRunGoesOn) {
+  TemporaryFolder folder;
+  folder.write("token", kToken + "\n");
+  folder.write("other", "another token that is long enough");
+  for (const char* name : {"token", "other"}) ASSERT_EQ(chmod((folder / name).c_str(), 0600), 0);
+  Nodes nodes({"--nnodes", "2"}, kShowAndWait + "echo ${TORCHBRIDGE_RDZV_TOKEN:-none}");
+  nodes.add_all(1);
+  nodes.add({"--rdzv-token-file", folder / "other"});
+  EXPECT_EQ(nodes.wait(1), 1);
+  EXPECT_EQ(count_of(nodes[1].error(), "does not accept the token given here: "), 1) << nodes[1].error();
+  EXPECT_EQ(count_of(nodes[1].error(), "--rdzv-token-file or TORCHBRIDGE_RDZV_TOKEN"), 1) << nodes[1].error();
+  EXPECT_EQ(count_of(nodes[0].error(), "has no valid proof and gets no answer"), 1) << nodes[0].error();
+  nodes.forget_token();
+  nodes.add();
+  EXPECT_EQ(nodes.wait(2), 1);
+  EXPECT_EQ(count_of(nodes[2].error(), "does not accept the run id given here: "), 1) << nodes[2].error();
+  nodes.add({"--rdzv-token-file", folder / "token"});
+  ASSERT_TRUE(nodes.eventually_runs({"0 0/2", "0 1/2"}, "2")) << nodes.errors();
+  nodes.write("go");
+  EXPECT_EQ(nodes.wait(0), 0);
+  EXPECT_EQ(nodes.wait(3), 0);
+  EXPECT_EQ(count_of(nodes.errors() + nodes[0].out(), kToken), 0);
+  EXPECT_EQ(nodes[0].out().substr(nodes[0].out().find('\n') + 1), "none\n") << "the workers do not get it";
+}
+
 TEST(AgentNodes, TheHealthOfTheRunIsShownByStatus) {
   Nodes nodes({"--nnodes", "2:3", "--active", "2", "--rdzv-id", "job"}, kShowAndWait);
   nodes.add_all(3);
@@ -595,7 +650,7 @@ TEST(AgentNodes, TheHealthOfTheRunIsShownByStatus) {
   const auto status = [&](Words options) {
     Words command = {TORCHBRIDGE, "status", nodes.endpoint()};
     command.insert(command.end(), options.begin(), options.end());
-    Process process(command, {}, nodes.folder() / "status");
+    Process process(command, kWithToken, nodes.folder() / "status");
     EXPECT_EQ(process.wait(std::chrono::steady_clock::now() + seconds(20)), 0) << process.error();
     return process.out();
   };

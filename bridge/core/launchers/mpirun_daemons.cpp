@@ -1,6 +1,7 @@
 #include "bridge/core/launchers/mpirun_daemons.h"
 
 #include <charconv>
+#include <cstdio>
 
 #include "bridge/base/hostlist.h"
 #include "bridge/core/launchers/pmix.h"
@@ -52,7 +53,7 @@ std::optional<MpirunDaemons> read_orte(const EnvMap& environment) {
 
   const auto name = [](std::string_view uri) { return uri.substr(0, uri.find(';')); };
   const bool on_mpirun_host = name(environment.get("OMPI_MCA_orte_local_daemon_uri").value_or("")) == name(mpirun);
-  MpirunDaemons daemons{*key, on_mpirun_host, std::move(*addresses), {}};
+  MpirunDaemons daemons{*key, true, on_mpirun_host, std::move(*addresses), {}};
   const auto regex = environment.get("OMPI_MCA_orte_node_regex");
   if (!regex) return daemons;
   if (auto nodes = parse_orte_nodes(*regex)) daemons.nodes = std::move(*nodes);
@@ -67,10 +68,20 @@ std::optional<MpirunDaemons> read_prrte(const EnvMap& environment) {
   const auto daemon = pmix_server_uri(environment, of_daemon);
   if (!host || daemon.empty()) return std::nullopt;
   const bool on_mpirun_host = daemon.substr(of_daemon.size()).starts_with("0;");
-  return MpirunDaemons{{siphash({}, name_space), siphash({1, 0}, name_space)}, on_mpirun_host, {std::move(*host)}, {}};
+  return MpirunDaemons{
+      {siphash({}, name_space), siphash({1, 0}, name_space)}, false, on_mpirun_host, {std::move(*host)}, {}};
 }
 
 }  // namespace
+
+std::string token_of_mpirun(const EnvMap& environment) {
+  const auto daemons = read_mpirun_daemons(environment);
+  if (!daemons || !daemons->is_secret_random) return "";
+  char text[33];
+  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(daemons->secret[0]),
+                static_cast<unsigned long long>(daemons->secret[1]));
+  return text;
+}
 
 Result<SipKey> parse_orte_secret(std::string_view text) {
   const auto dash = text.find('-');

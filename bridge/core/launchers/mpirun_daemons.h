@@ -15,6 +15,7 @@ struct MpirunDaemons {
   // OpenMPI 4: drawn by mpirun for this run, and only in the environment of its ranks. OpenMPI 5 has none: it is made
   // from the run's name, mpirun's host and pid, which distinguishes runs, but other users can guess it.
   SipKey secret{};
+  bool is_secret_random = false;         // of OpenMPI 4
   bool on_mpirun_host = false;           // this rank runs where mpirun does
   std::vector<std::string> mpirun_host;  // its numeric addresses, or its name; it may hold ranks or not
   // Names of all nodes with a daemon, mpirun's first; those without ranks too. Empty on mpirun's host, whose ranks do
@@ -25,6 +26,9 @@ struct MpirunDaemons {
 // Nothing where a variable with the secret or the host is missing or not as 4.1 or 5.0 write it. All ranks of a run get
 // the same result. A list of nodes that cannot be parsed is left empty.
 std::optional<MpirunDaemons> read_mpirun_daemons(const EnvMap& environment);
+
+// 32 hexadecimal digits that the ranks of this mpirun have and other users cannot guess; empty where it gives none.
+std::string token_of_mpirun(const EnvMap& environment);
 
 // "8ab9e0efaf4826c6-8b979a31b6ee930f"
 Result<SipKey> parse_orte_secret(std::string_view text);

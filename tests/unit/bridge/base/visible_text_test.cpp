@@ -26,4 +26,18 @@ TEST(VisibleLine, IsCutBetweenCharacters) {
   EXPECT_EQ(visible_line(std::string(79, 'x') + "\xc3\xb6x"), std::string(79, 'x') + "\xc3\xb6...");
 }
 
+TEST(VisibleLine, OfItselfIsTheSame) {
+  const std::string shown = visible_line("a\x1b\\x1b\n" + std::string(300, 'x'), 100);
+  EXPECT_EQ(visible_line(shown, 1000), shown);
+}
+
+TEST(JsonDepth, CountsBracketsOutsideStrings) {
+  EXPECT_TRUE(is_json_deeper_than(2, R"({"a": [1, 2], "b": [[]]})"));
+  EXPECT_FALSE(is_json_deeper_than(3, R"({"a": [1, 2], "b": [[]]})"));
+  EXPECT_FALSE(is_json_deeper_than(1, R"(["[[[", "\"[[", "\\"])"));
+  EXPECT_TRUE(is_json_deeper_than(1, R"(["\\", []])"));
+  EXPECT_TRUE(is_json_deeper_than(16, std::string(1 << 20, '[')));
+  EXPECT_FALSE(is_json_deeper_than(1, "]]]}}"));
+}
+
 }  // namespace

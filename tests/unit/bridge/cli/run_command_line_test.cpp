@@ -87,6 +87,7 @@ TEST(RunCommandLine, StoresEachOption) {
       {{"--rdzv-endpoint=[::1]:0"}, [](auto& o) { return o.rdzv_endpoint == "[::1]:0"; }},
       {{"--rdzv-endpoint=/a b", "--rdzv-conf=store_type=file"}, [](auto& o) { return o.rdzv_endpoint == "/a b"; }},
       {{"--rdzv-id", "job 7"}, [](auto& o) { return o.rdzv_id == "job 7"; }},
+      {{"--rdzv-token-file", "/a b"}, [](auto& o) { return o.rdzv_token_file == "/a b"; }},
       {{"--rdzv-conf", " join_timeout = 5 ,is_host=True,etcd_prefix=a=b"},
        [](auto& o) {
          return o.rdzv_conf ==

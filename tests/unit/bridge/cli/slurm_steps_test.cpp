@@ -19,17 +19,19 @@ constexpr char kSteps[] =
     "StepId=5.0 UserId=0 State=RUNNING Partition=debug NodeList=n[1-3] Nodes=3 ResvPorts=20004-20006 Host:Sid=x:1\n"
     "StepId=5.1 UserId=0 State=RUNNING NodeList=n2 Nodes=1 ResvPorts=(null)\n";
 
-TEST(SlurmSteps, HaveTheEndpointThatTheirTasksFind) {
-  const auto endpoints = endpoints_in(kSteps, 0, {});
-  ASSERT_TRUE(endpoints) << endpoints.error().message;
-  ASSERT_EQ(endpoints->size(), 2u);
-  EXPECT_EQ((*endpoints)[0], (Endpoint{"n1", 20004}));
-  EXPECT_EQ((*endpoints)[1].host, "n2");
+TEST(SlurmSteps, HaveTheEndpointAndIdThatTheirTasksFind) {
+  const auto found = coordinators_in(kSteps, 0, {});
+  ASSERT_TRUE(found) << found.error().message;
+  ASSERT_EQ(found->size(), 2u);
+  EXPECT_EQ((*found)[0].endpoint, (Endpoint{"n1", 20004}));
+  EXPECT_EQ((*found)[0].run_id, "slurm-5.0");
+  EXPECT_EQ((*found)[1].endpoint.host, "n2");
   LaunchFacts facts;
   facts.job_id = "5";
   facts.step_id = "1";
   facts.nodes = {"n2"};
-  EXPECT_EQ((*endpoints)[1], *endpoint_of(facts, TaskMap::block({1}), {}, {}));
+  EXPECT_EQ((*found)[1].endpoint, *endpoint_of(facts, TaskMap::block({1}), {}, {}));
+  EXPECT_EQ((*coordinators_in(kSteps, 2, {}))[0].run_id, "slurm-5.0-r2");
 }
 
 }  // namespace

@@ -1,33 +1,234 @@
 #include "bridge/coordination/coordinator_server.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <gtest/gtest.h>
 
+#include "bridge/coordination/coordinator_client.h"
+
 using namespace torchbridge;
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 namespace {
 
-// Such as a check of the port, or an agent whose link is down since.
-TEST(CoordinatorServer, OneThatConnectsAndIsSilentIsClosedAndKeepsNobodyBusy) {
-  CoordinatorRules rules;
-  rules.run_id = "run";
-  auto listener = listen_on({"127.0.0.1", 0});
-  ASSERT_TRUE(listener);
-  const auto port = bound_port(*listener);
-  ASSERT_TRUE(port);
-  CoordinatorServer::Time now{};
-  auto server = CoordinatorServer::open(std::move(*listener), Coordinator(rules, {}, 0, now));
-  ASSERT_TRUE(server);
-  const auto silent = connect_to({"127.0.0.1", *port}, seconds(5));
-  ASSERT_TRUE(silent);
-  for (const auto end = now + 2 * kHelloDeadline; now < end; now = std::min(server->next_deadline(), end)) {
-    server->carry(now);
-    ASSERT_GT(server->next_deadline(), now);
+const RunKey kKey = RunKey::of_token("the token of this run");
+const std::string kNonce(32, 'a');
+
+// A coordinator of a run of two nodes, with a clock of its own.
+class ServedRun : public testing::Test {
+ protected:
+  void SetUp() override {
+    CoordinatorRules rules;
+    rules.run_id = "run";
+    rules.shape = {2, 2, 2, 0};
+    auto listener = listen_on({"127.0.0.1", 0});
+    ASSERT_TRUE(listener);
+    port_ = *bound_port(*listener);
+    auto server = CoordinatorServer::open(std::move(*listener), kKey, Coordinator(rules, {}, 0, now_));
+    ASSERT_TRUE(server);
+    server_.emplace(std::move(*server));
   }
-  char byte = 0;
-  EXPECT_EQ(recv(silent->descriptor(), &byte, 1, MSG_DONTWAIT), 0) << "it is not closed";
+
+  Socket connect() {
+    auto socket = connect_to({"127.0.0.1", port_}, seconds(5));
+    EXPECT_TRUE(socket);
+    return std::move(*socket);
+  }
+  // What has come; the connection may be closed behind it.
+  std::string come(const Socket& socket) {
+    server_->carry(now_);
+    std::string text(65536, 0);
+    const ssize_t size = recv(socket.descriptor(), text.data(), text.size(), MSG_DONTWAIT);
+    text.resize(size > 0 ? static_cast<std::size_t>(size) : 0);
+    return text;
+  }
+  void send(const Socket& socket, const std::string& text) {
+    (void)!::send(socket.descriptor(), text.data(), text.size(), MSG_NOSIGNAL);
+  }
+  // At its end, however it was closed; what came before is discarded.
+  bool is_closed(const Socket& socket) {
+    server_->carry(now_);
+    char bytes[4096];
+    for (;;) {
+      const ssize_t size = recv(socket.descriptor(), bytes, sizeof bytes, MSG_DONTWAIT);
+      if (size <= 0) return size == 0 || errno == ECONNRESET;
+    }
+  }
+  std::string challenge(const Socket& socket) {
+    const std::string line = come(socket);
+    EXPECT_TRUE(line.ends_with('\n')) << line;
+    return line.substr(0, line.find('\n'));
+  }
+  // The proof of who has `key`.
+  std::string proof(const Socket& socket, const RunKey& key, ConnectionPurpose purpose) {
+    return ClientProof(key, purpose, challenge(socket), kNonce).answer() + "\n";
+  }
+  static std::string join_line(const std::string& host) {
+    return line_of(Join{.run_id = "run", .shape = {2, 2, 2, 0}, .host = host, .pid = 1});
+  }
+  Socket member(const std::string& host) {
+    Socket socket = connect();
+    send(socket, proof(socket, kKey, ConnectionPurpose::kAgent));
+    EXPECT_TRUE(come(socket).starts_with("coordinator "));
+    send(socket, join_line(host));
+    EXPECT_NE(come(socket).find("\"kind\":\"welcome\""), std::string::npos);
+    return socket;
+  }
+  void pass(milliseconds time) {
+    for (const auto end = now_ + time; now_ < end;
+         now_ = std::max(now_ + milliseconds(1), std::min(server_->next_deadline(), end))) {
+      server_->carry(now_);
+    }
+    server_->carry(now_);
+  }
+  bool status_has(const std::string& host) const {
+    return server_->coordinator().status_json().find("\"" + host + "\"") != std::string::npos;
+  }
+
+  CoordinatorServer::Time now_{};
+  int port_ = 0;
+  std::optional<CoordinatorServer> server_;
+};
+
+TEST_F(ServedRun, AnswersWhoProvesThatItBelongsToTheRun) {
+  const Socket agent = member("n1");
+  EXPECT_TRUE(status_has("n1"));
+  const Socket status = connect();
+  send(status, proof(status, kKey, ConnectionPurpose::kStatus));
+  EXPECT_NE(come(status).find("\"kind\":\"status\""), std::string::npos);
+  EXPECT_TRUE(is_closed(status));
+  EXPECT_EQ(server_->take_lines(), std::vector<std::string>());
+}
+
+// Each gets the challenge, and not a byte more.
+TEST_F(ServedRun, AnswersNobodyElse) {
+  const Socket agent = member("n1");
+  const std::string lines[] = {"{\"kind\":\"status?\",\"run_id\":\"\"}\n",
+                               join_line("n2"),
+                               "{\"kind\":\"ended\"}\n",
+                               "GET / HTTP/1.1\r\n\r\n",
+                               "\n",
+                               "agent " + kNonce + " " + std::string(64, '0') + "\n",
+                               std::string(1 << 20, 'x'),
+                               std::string("\0\xff\n", 3)};
+  for (const std::string& line : lines) {
+    const Socket stranger = connect();
+    ASSERT_TRUE(protocol_of(challenge(stranger)));
+    send(stranger, line);
+    EXPECT_EQ(come(stranger), "") << line.substr(0, 40);
+    EXPECT_TRUE(is_closed(stranger)) << line.substr(0, 40);
+  }
+  for (const auto purpose : {ConnectionPurpose::kAgent, ConnectionPurpose::kStatus}) {
+    const Socket stranger = connect();
+    send(stranger, proof(stranger, RunKey::of_run_id("run"), purpose) + join_line("n2"));
+    EXPECT_EQ(come(stranger), "");
+    EXPECT_TRUE(is_closed(stranger));
+  }
+  EXPECT_FALSE(status_has("n2"));
+  const auto printed = server_->take_lines();
+  ASSERT_EQ(printed.size(), 1u) << "however many come";
+  EXPECT_TRUE(printed[0].starts_with("a program on 127.0.0.1 has no valid proof and gets no answer: if it is a node"));
+}
+
+TEST_F(ServedRun, TakesNoProofTwice) {
+  Socket first = connect();
+  const std::string seen = proof(first, kKey, ConnectionPurpose::kAgent);
+  send(first, seen);
+  EXPECT_TRUE(come(first).starts_with("coordinator "));
+  const Socket second = connect();
+  (void)challenge(second);
+  send(second, seen);
+  EXPECT_EQ(come(second), "");
+  EXPECT_TRUE(is_closed(second));
+}
+
+// Such as a check of the port, or an agent whose link is down since.
+TEST_F(ServedRun, ClosesOneThatIsSilentAndKeepsNobodyBusy) {
+  const Socket silent = connect();
+  for (const auto end = now_ + 2 * kProofDeadline; now_ < end; now_ = std::min(server_->next_deadline(), end)) {
+    server_->carry(now_);
+    ASSERT_GT(server_->next_deadline(), now_);
+  }
+  EXPECT_TRUE(is_closed(silent));
+}
+
+TEST_F(ServedRun, ClosesOneThatDoesNotJoinInTimeWhateverItSends) {
+  const Socket slow = connect(), proven = connect();
+  send(proven, proof(proven, kKey, ConnectionPurpose::kAgent));
+  for (int i = 0; i < 11; ++i) {
+    send(slow, "x");
+    send(proven, line_of(Alive{1, 0}));
+    pass(milliseconds(kProofDeadline) / 10);
+  }
+  EXPECT_TRUE(is_closed(slow));
+  EXPECT_TRUE(is_closed(proven));
+}
+
+TEST_F(ServedRun, AnswersAnAgentAlsoWhereManyAreSilent) {
+  std::vector<Socket> silent;
+  for (int i = 0; i < 3 * kMostStrangers; ++i) silent.push_back(connect());
+  server_->carry(now_);
+  const Socket agent = connect();
+  EXPECT_EQ(come(agent), "") << "more than " << kMostStrangers << " are open";
+  for (int i = 0; i < 14; ++i) pass(milliseconds(100));  // kCrowdedDeadline, and a little: not three times
+  send(agent, proof(agent, kKey, ConnectionPurpose::kAgent));
+  EXPECT_TRUE(come(agent).starts_with("coordinator "));
+  int open = 0;
+  for (const Socket& socket : silent) open += !is_closed(socket);
+  EXPECT_LE(open, kMostStrangers);
+}
+
+TEST_F(ServedRun, LosesAMemberThatSendsWhatNoAgentSends) {
+  const std::string bad[] = {"{\"kind\":\"ended\",\"start_error\":\"x\",\"start_exit_code\":0}\n", "coordinator 0\n",
+                             std::string((1 << 20) + 2, 'x')};
+  for (const std::string& line : bad) {
+    const Socket agent = member("n1");
+    for (std::size_t at = 0; at < line.size(); at += 65536) {
+      send(agent, line.substr(at, 65536));
+      server_->carry(now_);
+    }
+    EXPECT_TRUE(is_closed(agent)) << line.substr(0, 60);
+    EXPECT_FALSE(status_has("n1"));
+    const auto printed = server_->take_lines();
+    ASSERT_EQ(printed.size(), 1u);
+    EXPECT_TRUE(printed[0].starts_with("node n1 (pid 1) is lost: it sent ")) << printed[0];
+  }
+}
+
+// Carries both ends until the client has joined or given up.
+std::optional<std::string> failure_of_client(CoordinatorServer& server, CoordinatorServer::Time now, int port,
+                                             const RunKey& key, bool& joined, bool& rejected) {
+  Join join{.run_id = "run", .shape = {2, 2, 2, 0}, .host = "n2", .pid = 1};
+  const auto end = std::chrono::steady_clock::now() + seconds(20);
+  CoordinatorClient client({"127.0.0.1", port}, key, join, std::chrono::steady_clock::now(), end);
+  while (!client.failure() && !client.has_joined() && std::chrono::steady_clock::now() < end) {
+    server.carry(now);
+    pollfd entry{client.descriptor(), static_cast<short>(client.events()), 0};
+    poll(&entry, client.descriptor() >= 0 ? 1 : 0, 10);
+    client.carry(std::chrono::steady_clock::now());
+  }
+  joined = client.has_joined();
+  rejected = client.is_rejected();
+  return client.failure();
+}
+
+TEST_F(ServedRun, ItsAgentsJoinAndThoseWithAnotherTokenNameIt) {
+  bool joined = false, rejected = false;
+  EXPECT_FALSE(failure_of_client(*server_, now_, port_, kKey, joined, rejected));
+  EXPECT_TRUE(joined);
+  const auto other = failure_of_client(*server_, now_, port_, RunKey::of_token("another token"), joined, rejected);
+  ASSERT_TRUE(other);
+  EXPECT_TRUE(rejected) << "it does not try again for minutes";
+  EXPECT_NE(
+      other->find("does not accept the token given here: the coordinator has another one, or none: give all nodes "
+                  "the same --rdzv-token-file or TORCHBRIDGE_RDZV_TOKEN"),
+      std::string::npos)
+      << *other;
+  const auto none = failure_of_client(*server_, now_, port_, RunKey::of_run_id("run"), joined, rejected);
+  ASSERT_TRUE(none);
+  EXPECT_NE(none->find("does not accept the run id given here"), std::string::npos) << *none;
 }
 
 }  // namespace

@@ -304,17 +304,22 @@ TEST(Coordinator, BeginsNoRoundThatAnotherOneIsToBegin) {
   EXPECT_EQ(run->next_deadline(), Coordinator::Time::max());
 }
 
-TEST(Coordinator, RejectsWhatNoAgentSends) {
-  PlayedRun run({2, 2, 2, 0});
-  for (const int workers : {-5, 0, 2147483647}) {
+TEST(Coordinator, RejectsAnAgentWithWhichTheRanksWouldBeTooMany) {
+  PlayedRun run({3, 3, 3, 0});
+  const auto join_with = [&](MemberId id, int workers) {
     Join join;
     join.run_id = "run";
-    join.shape = {2, 2, 2, 0};
-    join.pid = 1;
+    join.shape = {3, 3, 3, 0};
     join.workers = workers;
-    run->join(9, join, run.now());
-    EXPECT_EQ(run.sent(), (Texts{"9:rejected"})) << workers;
-  }
+    run->join(id, join, run.now());
+  };
+  join_with(1, 6'000'000);
+  join_with(2, 5'000'000);
+  EXPECT_EQ(run.sent(), (Texts{"2:rejected"}));
+  run.lose(1);
+  join_with(3, 5'000'000);
+  join_with(4, 5'000'000);
+  EXPECT_EQ(run.sent(), Texts{});
 }
 
 TEST(Coordinator, WaitsForANodeInPlaceOfOneThatIsLost) {

@@ -109,6 +109,8 @@ TEST_F(ErrorRecordFile, IsCopiedWithTheExitCode) {
       {R"({"message": "A", "timestamp": 1})", 3, R"({"message":"A","timestamp":1})"},
       {"no JSON\n", 3, R"({"message": {"message": "no JSON\n", "extraInfo": {"py_callstack": "no JSON\n", )"},
       {"{}", 3, R"({"message": {"message": "{}", )"},
+      {R"({"message": "A", "rest": )" + std::string(100'000, '[') + std::string(100'000, ']') + "}", 3,
+       R"({"message": {"message": "{\"message\": \"A\", \"rest\": [[[)"},
   };
   for (const auto& test : kCases) {
     folder_.write("error.json", test.content);

@@ -18,6 +18,11 @@ AttemptFacts facts_of(int workers) {
   return facts;
 }
 
+TEST(WorkerEnvironment, HasNoTokenOfTheRun) {
+  const EnvMap worker = worker_environment({{"TORCHBRIDGE_RDZV_TOKEN", "secret"}}, facts_of(2), {}, 0, "");
+  EXPECT_FALSE(worker.has("TORCHBRIDGE_RDZV_TOKEN"));
+}
+
 TEST(WorkerEnvironment, HasTorchrunsVariables) {
   RunOptions options;
   options.signals_to_handle = {SIGTERM, SIGINT};

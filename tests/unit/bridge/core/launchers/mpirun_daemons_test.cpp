@@ -68,6 +68,17 @@ TEST(MpirunDaemons, TheServersAddressBearsAnyVersion) {
   }
 }
 
+// That of OpenMPI 5 follows from mpirun's host and pid, which other users see.
+TEST(MpirunDaemons, GiveATokenWhereItIsRandom) {
+  EnvMap environment = recorded_environment("openmpi-4.1-2n3t", 2);
+  environment.set("OMPI_MCA_orte_precondition_transports", "8ab9e0efaf4826c6-b979a31b6ee930f");
+  EXPECT_EQ(token_of_mpirun(environment), "8ab9e0efaf4826c60b979a31b6ee930f");
+  environment.set("OMPI_MCA_orte_precondition_transports", "");
+  EXPECT_EQ(token_of_mpirun(environment), "");
+  EXPECT_EQ(token_of_mpirun({}), "");
+  EXPECT_EQ(token_of_mpirun(recorded_environment("openmpi-5.0-2n3t", 0)), "");
+}
+
 TEST(MpirunDaemons, HostsInNamesOfOpenMpi5) {
   const struct {
     const char *name_space, *host;  // null where it is an error

@@ -1,0 +1,17 @@
+#include "bridge/host/file_owner.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+
+namespace torchbridge {
+
+std::string who_else_may(mode_t bits, const struct stat& file) {
+  if (file.st_uid != geteuid() && file.st_uid != 0) return "belongs to uid " + std::to_string(file.st_uid);
+  if ((file.st_mode & bits) == 0) return "";
+  char text[32];
+  std::snprintf(text, sizeof text, "has the mode %04o", static_cast<unsigned>(file.st_mode & 07777));
+  return text;
+}
+
+}  // namespace torchbridge
