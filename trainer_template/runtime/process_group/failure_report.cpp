@@ -101,9 +101,6 @@ std::vector<int> late_ranks(const BrokenGroup& group) {
 std::string missing_ranks_error(const std::string& who) {
   return who + " did not take part in a collective in time: process stopped or stuck, or node hung";
 }
-std::string lost_connection_error(const std::string& who) {
-  return "the connection to " + who + " was lost: process killed or crashed, or node unreachable";
-}
 
 std::string loss_error(const BrokenGroup& group, const std::vector<int>& missing, const std::exception& error) {
   const bool is_late = is_timeout(error.what());
@@ -140,8 +137,7 @@ std::optional<std::string> heartbeat_message(const BrokenGroup& group) {
   int reporter = 0;  // the lowest rank that is left
   while (contains(group.lost, reporter)) ++reporter;
   if (group.rank != reporter) return std::nullopt;
-  return with_hosts(group, group.lost) + " sent no heartbeat for " + seconds(group.heartbeat_timeout) +
-         ": process stopped or node hung";
+  return no_heartbeat_error(with_hosts(group, group.lost), group.heartbeat_timeout);
 }
 
 // Every rank that is left sets "ended"; the first that lost a connection reports the ranks that have not set it.
@@ -174,6 +170,14 @@ StoreAnswer probe_store(const BrokenGroup& group) {
 }
 
 }  // namespace
+
+std::string lost_connection_error(const std::string& who) {
+  return "the connection to " + who + " was lost: process killed or crashed, or node unreachable";
+}
+
+std::string no_heartbeat_error(const std::string& who, milliseconds timeout) {
+  return who + " sent no heartbeat for " + seconds(timeout) + ": process stopped or node hung";
+}
 
 bool is_lost_connection(const std::exception& error) {
   if (dynamic_cast<const TrainError*>(&error)) return false;

@@ -31,6 +31,10 @@ struct BrokenGroup {
 // another rank reports.
 std::optional<std::string> failure_message(const BrokenGroup& group, const std::exception& error);
 
+// Of a loss that the heartbeat has found. `who` is "rank 2 on n1".
+std::string lost_connection_error(const std::string& who);
+std::string no_heartbeat_error(const std::string& who, std::chrono::milliseconds timeout);
+
 // An error of the network or of another rank, not of this one.
 bool is_lost_connection(const std::exception& error);
 
