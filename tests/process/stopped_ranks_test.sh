@@ -5,7 +5,8 @@ set -euo pipefail
 
 mpirun=$1 small_training=$2
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-export PRTE_MCA_rmaps_default_mapping_policy=slot:oversubscribe OMPI_MCA_hwloc_base_binding_policy=none OMP_NUM_THREADS=1
+export PRTE_MCA_rmaps_default_mapping_policy=slot:oversubscribe OMPI_MCA_hwloc_base_binding_policy=none
+export OMP_NUM_THREADS=1
 unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT
 [[ -x $mpirun ]] || { echo "SKIPPED: no mpirun for the MPI that was built against"; exit 77; }
 grep -qi "open.mpi" <<<"$("$mpirun" --version)" || { echo "SKIPPED: this mpirun is not OpenMPI's"; exit 77; }
@@ -13,8 +14,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
 
-# stop RANK PHASE LINE: "exec" is before the program, in the shell that becomes it.
-# the program's heartbeat timeout is two seconds, its time to join sixty.
+# stop RANK PHASE LINE: "exec" is before the program, in the shell that becomes it. The program's heartbeat timeout is
+# two seconds, its time to join sixty.
 stop() {
   local code=0
   SECONDS=0

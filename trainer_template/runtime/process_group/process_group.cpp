@@ -107,7 +107,7 @@ struct ProcessGroup::State {
   milliseconds heartbeat_timeout{};
   const Launch* launch = nullptr;      // until the group is formed
   std::string location;                // of the store, for messages
-  bool is_joining = true;              // until all ranks have joined
+  std::atomic<bool> is_joining{true};  // until all ranks have joined
   std::atomic<bool> is_formed{false};  // and their backends have connected
   bool is_gloo_alone = false;
   std::shared_ptr<Connections> connections = std::make_shared<Connections>();
@@ -144,8 +144,20 @@ struct ProcessGroup::State {
     return broken;
   }
 
+  // Over a connection of its own: on that of the store another thread may wait.
+  std::string hosts_without_waiting(const std::vector<int>& ranks) const {
+    try {
+      const bool has_store = std::ranges::count(ranks, 0) == 0 || !join_result.served_by_rank_0;
+      const auto own = has_store ? store->clone() : store;
+      if (has_store) own->setTimeout(kUntilReported);
+      return with_hosts({.store = *own, .join_result = join_result}, ranks);
+    } catch (const std::exception&) {
+      return list_of(ranks);
+    }
+  }
+
   // The message of this rank about ranks that were lost before the group was formed; nothing where another rank reports
-  // it. Does not use the store, in which this rank may wait.
+  // it.
   std::optional<std::string> early_loss_message(const std::vector<int>& lost, bool hung_up) const {
     int reporter = 0;  // the lowest rank that is left
     while (std::ranges::count(lost, reporter) > 0) ++reporter;
@@ -153,7 +165,7 @@ struct ProcessGroup::State {
     const auto aborted = heartbeat->aborted_ranks();  // they report their own errors
     const auto has_aborted = [&](int rank) { return std::ranges::count(aborted, rank) > 0; };
     if (hung_up && std::ranges::all_of(lost, has_aborted)) return std::nullopt;
-    const std::string who = with_nodes(lost, *launch, {});
+    const std::string who = is_joining ? with_nodes(lost, *launch, {}) : hosts_without_waiting(lost);
     return hung_up ? lost_connection_error(who) : no_heartbeat_error(who, heartbeat_timeout);
   }
 
