@@ -152,15 +152,16 @@ TEST_F(Faults, RejectsAnUnknownFailpoint) {
   }
 }
 
-// libtorch waits for a stopped rank's answer without a timeout.
+// From its first contact with rank 0 on, long before the time to join is over. The jobs run at the same time: they
+// mostly wait.
 TEST_F(Faults, AStopOfEitherRankDuringTheStartEndsTheOtherWhichNamesIt) {
-  const Fault kFaults[] = {{{0}, "publish:1:stop"},  {{0}, "join:1:stop"},    {{1}, "join:1:stop"},
-                           {{0}, "verdict:1:stop"},  {{1}, "verdict:1:stop"}, {{0}, "heartbeat:1:stop"},
-                           {{1}, "heartbeat:1:stop"}};
+  const Fault kFaults[] = {{{0}, "publish:1:stop"}, {{0}, "heartbeat:1:stop"}, {{0}, "join:1:stop"},
+                           {{1}, "join:1:stop"},    {{0}, "verdict:1:stop"},   {{1}, "verdict:1:stop"},
+                           {{0}, "connect:1:stop"}, {{1}, "connect:1:stop"}};
   std::vector<FaultyJob> jobs;
-  for (const Fault& fault : kFaults) jobs.emplace_back(fault.ranks, fault.text, command({"--timeout", "5"}));
-  // Three waits of that timeout, five seconds for an answer of the store, and the start of all jobs.
-  constexpr std::chrono::seconds kTime{3 * 5 + 5 + 10};
+  for (const Fault& fault : kFaults) jobs.emplace_back(fault.ranks, fault.text, command({"--timeout", "60"}));
+  // The heartbeat's two seconds and four more for an answer of the store, and the start of all jobs.
+  constexpr std::chrono::seconds kTime{2 + 4 + 10};
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     const std::string stopped = "rank " + std::to_string(*kFaults[i].ranks.begin());
     SCOPED_TRACE(kFaults[i].text + std::string(" of ") + stopped);
@@ -176,6 +177,40 @@ TEST_F(Faults, BeforeRendezvousEndTheOtherRanksInTime) {
   for (const Fault& fault : kFaults) jobs.emplace_back(fault.ranks, fault.text, command({"--timeout", "5"}));
   for (FaultyJob& job : jobs) job.expect_end();
   EXPECT_FALSE(fs::exists(metrics_));
+}
+
+// Where no launcher ends the others.
+TEST_F(Faults, AKillOfRankOneDuringTheStartEndsRankZeroWhichNamesIt) {
+  const Fault kFaults[] = {{{1}, "join:1"}, {{1}, "verdict:1"}, {{1}, "connect:1"}};
+  std::vector<FaultyJob> jobs;
+  for (const Fault& fault : kFaults) jobs.emplace_back(fault.ranks, fault.text, command({"--timeout", "60"}));
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    SCOPED_TRACE(kFaults[i].text);
+    jobs[i].expect_end("the connection to rank 1");
+  }
+}
+
+TEST_F(Faults, AKillOfRankZeroDuringTheStartEndsRankOneWhichNamesIt) {
+  const int port = free_port();
+  Ranks zero({0}, 3, port, command({"--timeout", "60"}));  // rank 2 is missing
+  Ranks one({1}, 3, port, command({"--timeout", "60"}), {{"TORCHBRIDGE_FAIL", "verdict:1:stop"}});
+  ASSERT_TRUE(eventually([&] { return one.stopped(0); }));
+  zero.kill_rank(0, SIGKILL);
+  one.kill_rank(0, SIGCONT);
+  EXPECT_EQ(one.wait(std::chrono::seconds(10)), std::vector<int>{1});
+  EXPECT_TRUE(contains(one.errors(), "the connection to rank 0")) << one.errors();
+  EXPECT_EQ(lines_in(one.errors()), 1) << one.errors();
+}
+
+// The other has ended: mpirun would wait for the stopped one for ever.
+TEST_F(Faults, ARankThatIsStoppedAfterItHasLeftTheGroupIsKilled) {
+  const int port = free_port();
+  Ranks first({0}, kRanks, port, command({}));
+  Ranks second({1}, kRanks, port, command({}), {{"TORCHBRIDGE_FAIL", "left:1:stop"}});
+  EXPECT_EQ(first.wait(), std::vector<int>{0}) << first.errors();
+  // The heartbeat's two seconds and two more.
+  EXPECT_EQ(second.wait(std::chrono::seconds(2 + 2 + 6)), std::vector<int>{128 + SIGKILL});
+  EXPECT_EQ(losses(metrics_).size(), 60u);
 }
 
 TEST_F(Faults, AStoppedRankEndsTheRunAndLosesNothing) {

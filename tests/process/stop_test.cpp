@@ -117,6 +117,33 @@ TEST_F(Stop, BeforeTheProcessGroupIsFormed) {
   EXPECT_TRUE(contains(ranks.errors(), "trainer: SIGTERM: stopped before the process group was formed"));
 }
 
+// One rank gets the signal while rank 0 is late, and all stop in order.
+TEST_F(Stop, ASignalBeforeTheRanksHaveJoinedStopsThemAll) {
+  const int port = free_port();
+  Ranks late({0}, 2, port, saving("early", {}), {{"TORCHBRIDGE_FAIL", "bind:1:stop"}});
+  ASSERT_TRUE(eventually([&] { return late.stopped(0); }));
+  Ranks signalled({1}, 2, port, saving("early", {}));
+  ASSERT_TRUE(eventually([&] { return signalled.catches(0, SIGTERM); }));
+  signalled.kill_rank(0, SIGTERM);
+  late.kill_rank(0, SIGCONT);
+  EXPECT_EQ(signalled.wait(std::chrono::seconds(20)), std::vector<int>{kRequeue}) << signalled.errors();
+  EXPECT_EQ(late.wait(std::chrono::seconds(20)), std::vector<int>{kRequeue}) << late.errors();
+  EXPECT_TRUE(contains(late.errors(), "trainer: SIGTERM: stopped after step 0 of")) << late.errors();
+}
+
+// The group cannot be formed: the others learn that the rank is gone from its connection.
+TEST_F(Stop, ARankThatASignalEndsWhileAnotherIsMissingEndsThemAll) {
+  const int port = free_port();
+  Ranks waiting({0}, 3, port, saving("gone", {}));
+  Ranks signalled({1}, 3, port, saving("gone", {}), {{"TORCHBRIDGE_FAIL", "verdict:1:stop"}});
+  ASSERT_TRUE(eventually([&] { return signalled.stopped(0); }));
+  signalled.kill_rank(0, SIGTERM);
+  signalled.kill_rank(0, SIGCONT);
+  EXPECT_EQ(signalled.wait(std::chrono::seconds(10)), std::vector<int>{kRequeue}) << signalled.errors();
+  EXPECT_EQ(waiting.wait(std::chrono::seconds(10)), std::vector<int>{1}) << waiting.errors();
+  EXPECT_TRUE(contains(waiting.errors(), "the connection to rank 1")) << waiting.errors();
+}
+
 TEST_F(Stop, BeforeTheLimitOfTheJob) {
   const auto end = std::chrono::system_clock::now() + std::chrono::seconds(1000);
   const Variables job = {{"SLURM_JOB_END_TIME", std::to_string(std::chrono::system_clock::to_time_t(end))}};

@@ -43,11 +43,19 @@ Launch launch_of(int rank, int ranks, int port, Socket socket = {}) {
   return launch;
 }
 
+JoinedStore join(Launch& launch) {
+  const JoinRequest request{.timeout = kTimeout};
+  JoinedStore joined = join_store(launch, request);
+  claim_rank(*joined.store, launch, request);
+  join_ranks(*joined.store, launch, request);
+  return joined;
+}
+
 // Rank 0: tells the CPU time that this took, and serves until the clients' end of the pipe is closed.
 int serve(int ranks, int port, Socket socket, int told, int ended) {
   Launch launch = launch_of(0, ranks, port, std::move(socket));
   const double before = cpu_seconds();
-  const JoinedStore joined = join_store(launch, {.timeout = kTimeout});
+  const JoinedStore joined = join(launch);
   char end = 0;
   const double cpu = ::read(ended, &end, 1) == 1 ? cpu_seconds() - before : 0;
   return ::write(told, &cpu, sizeof cpu) == sizeof cpu ? 0 : 1;
@@ -70,12 +78,12 @@ int run(int ranks) {
   std::atomic<int> failed{0};
   std::latch all_there(ranks), all_joined(ranks);
   Clock::time_point start;
-  const auto join = [&](int rank) {
+  const auto join_as = [&](int rank) {
     all_there.arrive_and_wait();
     Launch launch = launch_of(rank, ranks, port);
     JoinedStore store;
     try {
-      store = join_store(launch, {.timeout = kTimeout});
+      store = join(launch);
     } catch (const std::exception& error) {
       if (++failed == 1) std::fprintf(stderr, "rendezvous_clients: rank %d: %s\n", rank, error.what());
     }
@@ -83,7 +91,7 @@ int run(int ranks) {
     all_joined.arrive_and_wait();
   };
   std::vector<std::thread> clients;
-  for (int rank = 1; rank < ranks; ++rank) clients.emplace_back(join, rank);
+  for (int rank = 1; rank < ranks; ++rank) clients.emplace_back(join_as, rank);
   const double before = cpu_seconds();
   start = Clock::now();
   all_there.arrive_and_wait();

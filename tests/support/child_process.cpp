@@ -88,6 +88,7 @@ bool Process::ended() {
 }
 
 bool Process::stopped() const { return process_state(pid_) == 'T'; }
+bool Process::catches(int signal) const { return catches_signal(pid_, signal); }
 
 int Process::wait(Clock::time_point deadline) {
   while (!ended()) {

@@ -29,6 +29,8 @@ class Process {
   bool ended();
   // Whether it is stopped, by SIGSTOP or the like.
   bool stopped() const;
+  // Whether it has a handler for the signal by now.
+  bool catches(int signal) const;
   std::string out() const;
   std::string error() const;
 

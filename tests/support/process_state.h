@@ -16,6 +16,15 @@ inline char process_state(pid_t process) {
   return end == std::string::npos || end + 2 >= stat.size() ? '\0' : stat[end + 2];
 }
 
+// Whether it has a handler for the signal.
+inline bool catches_signal(pid_t process, int number) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/status");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("SigCgt:")) return (std::stoull(line.substr(7), nullptr, 16) >> (number - 1) & 1) != 0;
+  }
+  return false;
+}
+
 // Its parent's id; 0 where there is no such process.
 inline pid_t parent_of(pid_t process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");

@@ -22,6 +22,7 @@ class Ranks {
   void kill_rank(std::size_t index, int signal);
   bool ended(std::size_t index) { return processes_[index].ended(); }
   bool stopped(std::size_t index) const { return processes_[index].stopped(); }
+  bool catches(std::size_t index, int signal) const { return processes_[index].catches(signal); }
   std::string out(std::size_t index) const { return processes_[index].out(); }
   std::string error(std::size_t index) const { return processes_[index].error(); }
   // Of all ranks, in their order.

@@ -17,9 +17,9 @@
 namespace torchbridge::train {
 namespace {
 
-constexpr std::array<std::string_view, 15> kPhases = {"bind",   "publish",         "join",     "verdict", "heartbeat",
-                                                      "step",   "evaluate",        "snapshot", "write",   "fsync",
-                                                      "rename", "directory-fsync", "DONE",     "prune",   "exit"};
+constexpr std::array<std::string_view, 18> kPhases = {
+    "start", "bind",  "publish", "heartbeat",       "join", "verdict", "connect", "step", "evaluate", "snapshot",
+    "write", "fsync", "rename",  "directory-fsync", "DONE", "prune",   "exit",    "left"};
 
 struct Plan {
   std::string phase;  // empty: none

@@ -2,8 +2,8 @@
 // the N-th time, and PHASE:N:stop stops it (SIGSTOP). With "count" it prints the number of hits of each phase, in one
 // line, when it ends. Without the CMake option TORCHBRIDGE_FAILPOINTS nothing happens.
 //
-// Phases of a start: bind publish join verdict heartbeat. Of training: step evaluate (each batch) snapshot write fsync
-// rename directory-fsync DONE prune exit.
+// Phases of a start: start bind publish heartbeat join verdict connect. Of training: step evaluate (each batch)
+// snapshot write fsync rename directory-fsync DONE prune. Of the end: exit (before the last barrier) left (after it).
 #pragma once
 
 namespace torchbridge::train {

@@ -69,22 +69,6 @@ void wait_for_reports(c10d::Store& store, int world_size) {
 
 bool contains(const std::vector<int>& ranks, int rank) { return std::ranges::count(ranks, rank) > 0; }
 
-// "rank 1 on n0", "ranks 1,2 on n0, n1". Rank 0's host is known without the store, which may be lost with rank 0.
-std::string with_hosts(const BrokenGroup& group, const std::vector<int>& ranks) {
-  constexpr std::size_t kMostHosts = 8;
-  const bool has_store = !contains(ranks, 0) || !group.join_result.served_by_rank_0;
-  std::vector<std::string> hosts;
-  if (!has_store) hosts.push_back(group.join_result.rank_0_host);
-  const std::size_t count = has_store ? std::min(ranks.size(), kMostHosts) : 0;
-  for (const RankLocation& location :
-       locations_of(group.store, {ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(count)})) {
-    if (std::ranges::count(hosts, location.host) == 0) hosts.push_back(location.host);
-  }
-  std::string text = list_of(ranks);
-  for (std::size_t i = 0; i < hosts.size(); ++i) text += (i == 0 ? " on " : ", ") + hosts[i];
-  return text;
-}
-
 // REQUIRES: all ranks have set "ended". Those that waited less than half as long as the longest reached the collective
 // after the others had timed out.
 std::vector<int> late_ranks(const BrokenGroup& group) {
@@ -100,9 +84,6 @@ std::vector<int> late_ranks(const BrokenGroup& group) {
 
 std::string missing_ranks_error(const std::string& who) {
   return who + " did not take part in a collective in time: process stopped or stuck, or node hung";
-}
-std::string lost_connection_error(const std::string& who) {
-  return "the connection to " + who + " was lost: process killed or crashed, or node unreachable";
 }
 
 std::string loss_error(const BrokenGroup& group, const std::vector<int>& missing, const std::exception& error) {
@@ -140,8 +121,7 @@ std::optional<std::string> heartbeat_message(const BrokenGroup& group) {
   int reporter = 0;  // the lowest rank that is left
   while (contains(group.lost, reporter)) ++reporter;
   if (group.rank != reporter) return std::nullopt;
-  return with_hosts(group, group.lost) + " sent no heartbeat for " + seconds(group.heartbeat_timeout) +
-         ": process stopped or node hung";
+  return no_heartbeat_error(with_hosts(group, group.lost), group.heartbeat_timeout);
 }
 
 // Every rank that is left sets "ended"; the first that lost a connection reports the ranks that have not set it.
@@ -174,6 +154,29 @@ StoreAnswer probe_store(const BrokenGroup& group) {
 }
 
 }  // namespace
+
+std::string with_hosts(const BrokenGroup& group, const std::vector<int>& ranks) {
+  constexpr std::size_t kMostHosts = 8;
+  const bool has_store = !contains(ranks, 0) || !group.join_result.served_by_rank_0;
+  std::vector<std::string> hosts;
+  if (!has_store) hosts.push_back(group.join_result.rank_0_host);
+  const std::size_t count = has_store ? std::min(ranks.size(), kMostHosts) : 0;
+  for (const RankLocation& location :
+       locations_of(group.store, {ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(count)})) {
+    if (std::ranges::count(hosts, location.host) == 0) hosts.push_back(location.host);
+  }
+  std::string text = list_of(ranks);
+  for (std::size_t i = 0; i < hosts.size(); ++i) text += (i == 0 ? " on " : ", ") + hosts[i];
+  return text;
+}
+
+std::string lost_connection_error(const std::string& who) {
+  return "the connection to " + who + " was lost: process killed or crashed, or node unreachable";
+}
+
+std::string no_heartbeat_error(const std::string& who, milliseconds timeout) {
+  return who + " sent no heartbeat for " + seconds(timeout) + ": process stopped or node hung";
+}
 
 bool is_lost_connection(const std::exception& error) {
   if (dynamic_cast<const TrainError*>(&error)) return false;

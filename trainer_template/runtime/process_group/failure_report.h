@@ -31,6 +31,13 @@ struct BrokenGroup {
 // another rank reports.
 std::optional<std::string> failure_message(const BrokenGroup& group, const std::exception& error);
 
+// "rank 1 on n0", "ranks 1,2 on n0, n1". Rank 0's host is known without the store, which may be lost with rank 0.
+std::string with_hosts(const BrokenGroup& group, const std::vector<int>& ranks);
+
+// Of a loss that the heartbeat has found. `who` is "rank 2 on n1".
+std::string lost_connection_error(const std::string& who);
+std::string no_heartbeat_error(const std::string& who, std::chrono::milliseconds timeout);
+
 // An error of the network or of another rank, not of this one.
 bool is_lost_connection(const std::exception& error);
 

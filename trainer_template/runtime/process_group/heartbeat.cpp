@@ -121,7 +121,6 @@ class Heartbeat::Thread {
       if (waiting[0].revents != 0) return send_last_line();
       const bool was_stopped = Clock::now() - last_turn > options_.timeout / 2;
       last_turn = Clock::now();
-      if (was_stopped) absent_since_ = last_turn;
       for (std::size_t i = 0; i < peers_.size(); ++i) {
         if (was_stopped) peers_[i].last_received = last_turn;
         if (waiting[i + 2].revents != 0) receive(peers_[i]);
@@ -236,10 +235,6 @@ class Heartbeat::Thread {
         peer.socket = Socket();  // connected, but never sent its token
       }
     }
-    if (absent_since_ <= deadline) {
-      timed_out.insert(timed_out.end(), absent_.begin(), absent_.end());
-      absent_.clear();
-    }
     send_loss(timed_out, false);
   }
 
@@ -292,7 +287,6 @@ class Heartbeat::Thread {
   Endpoint endpoint_;
   std::vector<Peer> peers_;
   std::set<int> absent_;  // ranks that have not joined
-  Clock::time_point absent_since_ = Clock::now();
   Socket stop_;
   mutable std::mutex mutex_;
   std::vector<int> lost_;

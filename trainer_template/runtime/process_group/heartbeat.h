@@ -29,8 +29,8 @@ struct HeartbeatOptions {
 // by themselves, those of other backends none.
 class Heartbeat {
  public:
-  // On rank 0, at a free port of a numeric address of this host. A rank of 1 to world_size - 1 that does not join
-  // within options.timeout is lost.
+  // On rank 0, at a free port of a numeric address of this host. It waits for no rank: a rank counts from its
+  // connection on.
   static Result<std::unique_ptr<Heartbeat>> serve(const std::string& address, int world_size, HeartbeatOptions options);
   static Result<std::unique_ptr<Heartbeat>> join(const Endpoint& server, int rank, HeartbeatOptions options);
   // As stop().
@@ -44,7 +44,8 @@ class Heartbeat {
   std::vector<int> lost() const;
   // Whether the lost ranks closed their connections; else they sent no heartbeat.
   bool hung_up() const;
-  // On rank 0 the ranks whose connections closed without a last line: their processes were killed or crashed.
+  // The ranks, on ranks other than 0 rank 0, whose connections closed without a last line: their processes were killed
+  // or crashed.
   std::vector<int> closed() const;
   // Announces to the other ranks that this one ends in order, so that they do not count it as lost; ends the thread.
   void leave();

@@ -1,8 +1,10 @@
 #include "trainer_template/runtime/process_group/process_group.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <sstream>
 #include <thread>
@@ -18,10 +20,10 @@
 #include "trainer_template/runtime/base/console.h"
 #include "trainer_template/runtime/base/failpoint.h"
 #include "trainer_template/runtime/base/ignored_signals.h"
-#include "trainer_template/runtime/process_group/abort_watchdog.h"
 #include "trainer_template/runtime/process_group/failure_report.h"
 #include "trainer_template/runtime/process_group/form_group.h"
 #include "trainer_template/runtime/process_group/heartbeat.h"
+#include "trainer_template/runtime/rendezvous/abort_watchdog.h"
 #include "trainer_template/runtime/rendezvous/join_store.h"
 #include "trainer_template/runtime/rendezvous/rank_locations.h"
 #include "trainer_template/runtime/rendezvous/store_keys.h"
@@ -35,6 +37,10 @@ using std::chrono::milliseconds;
 constexpr milliseconds kNcclTimeout = std::chrono::minutes(10), kOtherTimeout = std::chrono::minutes(30);
 // Of the abort watchdog: message_for() and the end of the group take about two seconds.
 constexpr milliseconds kAbortTimeout{5000};
+// How much longer than for a heartbeat a rank waits for an answer of the store, which serves all ranks at once.
+constexpr milliseconds kBusyStore{4000};
+// Until the reporter of a loss has printed: a launcher that ends all ranks when one has failed would end it too.
+constexpr milliseconds kUntilReported{1000};
 
 bool has(const std::vector<DeviceBackend>& backends, std::string_view name) {
   return std::ranges::count(backends, name, &DeviceBackend::backend) > 0;
@@ -59,11 +65,16 @@ void check_nccl(const GroupOptions& options) {
   throw TrainError("backend 'nccl' needs a GPU, but " + text_of(devices) + "; use gloo on the CPU");
 }
 
-// Errors that may concern this rank alone are found here, before the ranks join.
 std::vector<DeviceBackend> backends_for(const GroupOptions& options, c10::Device device) {
   c10d::setDebugLevelFromEnvironment();
   const std::string type = c10::DeviceTypeName(device.type(), /*lower_case=*/true);
   return backends_of(value_or_throw(parse_backends(options.backend, type)));
+}
+
+bool is_gloo_alone(const GroupOptions& options) {
+  const bool on_gpu = options.device_id && !options.device_id->is_cpu();
+  const auto backends = parse_backends(options.backend, on_gpu ? "cuda" : "cpu");
+  return backends && std::ranges::all_of(*backends, [](const auto& one) { return one.backend == "gloo"; });
 }
 
 // For ncclCommSplit: the same on all ranks of a subgroup, and different for two subgroups but for hash collisions.
@@ -94,6 +105,11 @@ struct ProcessGroup::State {
   BackendRequest request;  // the fields that are the same for all groups
   int groups = 0;          // number of groups made: the name of the next one
   milliseconds heartbeat_timeout{};
+  const Launch* launch = nullptr;      // until the group is formed
+  std::string location;                // of the store, for messages
+  std::atomic<bool> is_joining{true};  // until all ranks have joined
+  std::atomic<bool> is_formed{false};  // and their backends have connected
+  bool is_gloo_alone = false;
   std::shared_ptr<Connections> connections = std::make_shared<Connections>();
   std::mutex message_mutex;
   const std::exception* error = nullptr;  // of message_for(), once that is called
@@ -127,6 +143,58 @@ struct ProcessGroup::State {
     broken.closed = heartbeat->closed();
     return broken;
   }
+
+  // Over a connection of its own: on that of the store another thread may wait.
+  std::string hosts_without_waiting(const std::vector<int>& ranks) const {
+    try {
+      const bool has_store = std::ranges::count(ranks, 0) == 0 || !join_result.served_by_rank_0;
+      const auto own = has_store ? store->clone() : store;
+      if (has_store) own->setTimeout(kUntilReported);
+      return with_hosts({.store = *own, .join_result = join_result}, ranks);
+    } catch (const std::exception&) {
+      return list_of(ranks);
+    }
+  }
+
+  // The message of this rank about ranks that were lost before the group was formed; nothing where another rank reports
+  // it.
+  std::optional<std::string> early_loss_message(const std::vector<int>& lost, bool hung_up) const {
+    int reporter = 0;  // the lowest rank that is left
+    while (std::ranges::count(lost, reporter) > 0) ++reporter;
+    if (launch->env.layout.rank != reporter) return std::nullopt;
+    const auto aborted = heartbeat->aborted_ranks();  // they report their own errors
+    const auto has_aborted = [&](int rank) { return std::ranges::count(aborted, rank) > 0; };
+    if (hung_up && std::ranges::all_of(lost, has_aborted)) return std::nullopt;
+    const std::string who = is_joining ? with_nodes(lost, *launch, {}) : hosts_without_waiting(lost);
+    return hung_up ? lost_connection_error(who) : no_heartbeat_error(who, heartbeat_timeout);
+  }
+
+  // On the heartbeat's thread, when ranks are lost: nothing can wake the thread that waits for them in the store, where
+  // the backends' addresses come from too.
+  void end_unless_formed() {
+    const std::scoped_lock lock(message_mutex);
+    if (is_formed || std::exchange(is_reported, true)) return;  // or this rank ends by itself
+    const auto own_message = early_loss_message(heartbeat->lost(), heartbeat->hung_up());
+    if (own_message) print_error(launch->env.layout.rank, *own_message);
+    // Where rank 0 is lost each rank finds that alone, up to a beat later than another.
+    if (!own_message) std::this_thread::sleep_for(std::max(kUntilReported, heartbeat_timeout / 4));
+    _exit(static_cast<int>(ExitCode::kFailed));
+  }
+
+  // Before this rank ends by `cause`, so that the others do not take it for lost. Returns the message that it prints:
+  // `own`, or one about the loss of rank 0, with which the store is lost.
+  std::optional<std::string> leave_while_joining(const std::exception& cause, std::optional<std::string> own) {
+    if (is_lost_connection(cause)) wait_for_lost_ranks(*heartbeat);
+    {
+      const std::scoped_lock lock(message_mutex);  // where the heartbeat has found a loss, it ends the process
+      is_reported = true;
+    }
+    heartbeat->leave();
+    if (!is_lost_connection(cause)) return own;
+    if (const auto lost = heartbeat->lost(); !lost.empty()) return early_loss_message(lost, heartbeat->hung_up());
+    const auto closed = heartbeat->closed();
+    return closed.empty() ? own : early_loss_message(closed, true);
+  }
 };
 
 ProcessGroup::ProcessGroup(Launch launch, const GroupOptions& options) : ProcessGroup(std::move(launch), options, {}) {}
@@ -136,23 +204,26 @@ ProcessGroup::ProcessGroup(Launch launch, const GroupOptions& options, const c10
       layout_(launch.env.layout),
       launcher_(launch.launcher),
       state_(std::make_unique<State>()) {
+  state_->launch = &launch;
+  state_->location = store_location(launch.env.master, options.init_method);
   try {
     join(launch, options, store);
   } catch (const std::exception& error) {
-    const bool others_are_lost = state_->heartbeat && !state_->heartbeat->lost().empty();
-    if (!is_lost_connection(error) || others_are_lost) give_up(error);
-    const std::string location = store_location(launch.env.master, options.init_method);
-    give_up(TrainError("cannot form the process group at " + location + ": " + one_line(error)));
+    give_up(error);
   }
 }
 
-// With a heartbeat the other ranks wait in the backend, or will: message_for() selects the rank that reports.
+// Once all have joined, the other ranks wait in the backend, or will: message_for() selects the rank that reports.
 void ProcessGroup::give_up(const std::exception& error) {
+  const bool others_are_lost = state_->heartbeat && !state_->heartbeat->lost().empty();
+  const TrainError not_formed("cannot form the process group at " + state_->location + ": " + one_line(error));
+  const std::exception& shown = is_lost_connection(error) && !others_are_lost ? not_formed : error;
   std::optional<std::string> message;
-  if (state_->heartbeat) {
-    message = message_for(error);
-  } else if (dynamic_cast<const PeerFailed*>(&error) == nullptr) {
-    message = one_line(error);
+  if (state_->heartbeat && !state_->is_joining) {
+    message = message_for(shown);
+  } else {
+    if (dynamic_cast<const PeerFailed*>(&error) == nullptr) message = one_line(shown);
+    if (state_->heartbeat) message = state_->leave_while_joining(error, std::move(message));
   }
   end();
   if (message) throw TrainError(*message);
@@ -176,7 +247,27 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::
   // A limit on file sizes also limits the memory that ranks share. With the signal ignored exceeding it is an error,
   // and gloo's connections are used instead.
   if (world_size() > 1) ignore_unless_handled(SIGXFSZ);
-  std::optional<std::string> local_error;
+  state_->is_gloo_alone = is_gloo_alone(options);
+  JoinRequest request{.method = options.init_method,
+                      .store = given,
+                      .group_name = options.group_name,
+                      .timeout = options.time_to_join(),
+                      .backend = {},
+                      .local_error = {}};
+  if (options.heartbeat_timeout.count() > 0) request.answer_timeout = options.heartbeat_timeout + kBusyStore;
+  const auto report = [&] { report_no_answer(launch.env, options.init_method); };
+  std::optional<AbortWatchdog> join_watchdog(std::in_place, longest_join(request.timeout), report);
+  if (world_size() > 1) join_watchdog->start();
+  const JoinedStore joined = join_store(launch, request);
+  state_->store = joined.store;
+  state_->group_stores = c10::make_intrusive<c10d::PrefixStore>("default_pg", joined.store);
+  {
+    AbortWatchdog stopped(request.answer_timeout, report);  // while the heartbeat does not show it
+    if (joined.served_by_rank_0 && !is_first()) stopped.start();
+    claim_rank(*joined.store, launch, request);
+    // First, so that a rank that is stopped while it looks for its device, or waits for others, is noticed.
+    if (world_size() > 1) start_heartbeat(joined.own_address, options.heartbeat_timeout);
+  }
   try {
     check_nccl(options);
     device_ = device_for(options, layout_);
@@ -184,34 +275,30 @@ void ProcessGroup::join(Launch& launch, const GroupOptions& options, const c10::
     state_->backends = backends_for(options, device_);
     backend_ = text_of(state_->backends);
   } catch (const std::exception& error) {
-    local_error = one_line(error);
+    request.local_error = one_line(error);  // it may concern this rank alone
   }
+  request.backend = backend_;
   const milliseconds by_backend = has(state_->backends, "nccl") ? kNcclTimeout : kOtherTimeout;
   const milliseconds timeout = options.timeout.count() > 0 ? options.timeout : by_backend;
-  const milliseconds join_timeout = std::min(options.time_to_join(), timeout);
-  std::optional<AbortWatchdog> join_watchdog;
-  if (world_size() > 1) {
-    join_watchdog.emplace(longest_join(join_timeout), [&env = launch.env, &method = options.init_method] {
-      if (is_client_reporter(env)) print_error(env.layout.rank, no_answer_error(env, method));
-    });
-    join_watchdog->start();
-  }
-  const JoinedStore joined =
-      join_store(launch, {options.init_method, given, options.group_name, join_timeout, backend_, local_error});
-  state_->store = joined.store;
-  state_->join_result = joined.join_result;
-  state_->group_stores = c10::make_intrusive<c10d::PrefixStore>("default_pg", joined.store);
+  request.timeout = std::min(request.timeout, timeout);
+  state_->join_result = join_ranks(*joined.store, launch, request);
+  state_->join_result.served_by_rank_0 = joined.served_by_rank_0;
+  join_watchdog.reset();
   state_->request = {.timeout = timeout,
-                     .connect_timeout = join_timeout,
+                     .connect_timeout = request.timeout,
                      .address = joined.own_address,
                      .options = options.pg_options};
   if (!device_.is_cpu()) state_->request.device = device_;
   auto& shared_memory = state_->request.options.gloo.shared_memory;
   if (!shared_memory) shared_memory = options.backend.empty() && device_.is_cpu();
-  // Before the backend: NCCL waits forever for a rank that fails while the communicator is made.
-  if (world_size() > 1) start_heartbeat(joined.own_address, options.heartbeat_timeout);
-  join_watchdog.reset();
+  state_->is_joining = false;
+  failpoint("connect");
   take(form_group(state_->backends, state_->next(rank(), world_size()), state_->connections, nullptr));
+  {
+    const std::scoped_lock lock(state_->message_mutex);
+    state_->is_formed = true;
+    state_->launch = nullptr;
+  }
   if (device_.is_cpu() && shares_memory(*c10d()->getBackend(c10::kCPU))) backend_ += " over shared memory";
   // NCCL uses the store again when it first sees a device.
   state_->store->setTimeout(timeout);
@@ -236,30 +323,33 @@ void ProcessGroup::start_heartbeat(const std::string& own_address, std::chrono::
         if (state->message) print_error(rank, *state->message);
       });
   HeartbeatOptions heart{.timeout = heartbeat_timeout, .on_loss = [state = state_.get()] {
+                           state->end_unless_formed();
                            state->abort_watchdog->start();  // first, because NCCL's abort may hang
                            state->connections->abort();
                          }};
-  const auto is_gloo = [](const DeviceBackend& one) { return one.backend == "gloo"; };
-  if (std::ranges::all_of(state_->backends, is_gloo))
-    heart.waiting = [connections = state_->connections] { return connections->waiting(); };
+  if (state_->is_gloo_alone) {
+    heart.waiting = [state = state_.get(), heartbeat_timeout] {
+      return state->is_formed ? state->connections->waiting() : heartbeat_timeout;
+    };
+  }
   state_->heartbeat_timeout = heartbeat_timeout;
-  auto started = [&]() -> Result<std::unique_ptr<Heartbeat>> {
-    if (is_first()) {
-      heart.token = random_token();
-      auto served = Heartbeat::serve(own_address, world_size(), heart);
-      if (served)
-        put(store, kServer,
-            heart.token + " " + (*served)->endpoint().host + " " + std::to_string((*served)->endpoint().port));
-      return served;
-    }
+  Endpoint server;
+  if (is_first()) {
+    heart.token = random_token();
+  } else {
     std::istringstream words(get(store, kServer));
-    Endpoint server;
     words >> heart.token >> server.host >> server.port;
-    return Heartbeat::join(server, rank(), heart);
-  }();
-  if (!started) throw TrainError("cannot start the heartbeat between the ranks: " + started.error().message);
-  const std::scoped_lock lock(state_->message_mutex);
-  state_->heartbeat = std::move(*started);
+  }
+  {
+    const std::scoped_lock lock(state_->message_mutex);  // its thread reads state_->heartbeat
+    auto started =
+        is_first() ? Heartbeat::serve(own_address, world_size(), heart) : Heartbeat::join(server, rank(), heart);
+    if (!started) throw TrainError("cannot start the heartbeat between the ranks: " + started.error().message);
+    state_->heartbeat = std::move(*started);
+  }
+  if (!is_first()) return;
+  const Endpoint& own = state_->heartbeat->endpoint();
+  put(store, kServer, heart.token + " " + own.host + " " + std::to_string(own.port));
 }
 
 std::unique_ptr<Subgroup> ProcessGroup::new_group(std::vector<int> ranks) {

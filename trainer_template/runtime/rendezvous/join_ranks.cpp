@@ -92,7 +92,7 @@ std::optional<std::string> error_of(c10d::Store& store, const Layout& layout, co
          " on rank 0; all ranks need the same one";
 }
 
-void claim(c10d::Store& store, const TorchEnv& env, const InitMethod& method) {
+void claim_number(c10d::Store& store, const TorchEnv& env, const InitMethod& method) {
   const int rank = env.layout.rank;
   if (store.add(key("claim", rank), 1) == 1) return;
   const bool is_file = method.kind == InitMethod::Kind::kFile;
@@ -130,12 +130,15 @@ JoinResult join_result_of(const std::string& verdict) {
 
 }  // namespace
 
+void claim_rank(c10d::Store& store, const Launch& launch, const JoinRequest& request) {
+  claim_number(store, launch.env, request.method);
+  agree_on_world_size(store, launch, request);
+}
+
 // Only rank 0 looks for missing ranks, so that there is one message; the others wait for its verdict.
 JoinResult join_ranks(c10d::Store& store, const Launch& launch, const JoinRequest& request) {
   failpoint("join");
   const Layout& layout = launch.env.layout;
-  claim(store, launch.env, request.method);
-  agree_on_world_size(store, launch, request);
   const auto error = error_of(store, layout, request);
   const bool is_reporter = error && is_reporter_of(store, *error);
   announce(store, layout);

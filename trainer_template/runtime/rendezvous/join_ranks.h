@@ -16,6 +16,8 @@ struct JoinRequest {
   c10::intrusive_ptr<c10d::Store> store;  // of the program, of method kStore
   std::string group_name;
   std::chrono::milliseconds timeout{};  // until all ranks have joined
+  // A process that serves the store and answers no request for so long is stopped.
+  std::chrono::milliseconds answer_timeout = std::chrono::seconds(10);
   std::string backend;
   // Why this rank cannot take part. Where several ranks have the same error, one of them throws it.
   std::optional<std::string> local_error;
@@ -28,9 +30,13 @@ struct JoinResult {
   std::optional<Endpoint> served_by_rank_0;  // the store, at a numeric address
 };
 
-// Collective. Each rank claims its number; rank 0 waits for all ranks, for `timeout`, and sets a verdict that all wait
-// for. Throws TrainError on one rank, which names the missing ranks with their nodes, or another error; PeerFailed on
-// the others. Leaves served_by_rank_0 empty.
+// The first half of joining: each rank claims its number, and waits until rank 0 has done so. Throws TrainError for a
+// number that is taken, another world size than rank 0's, or a rank 0 that does not come within `timeout`.
+void claim_rank(c10d::Store& store, const Launch& launch, const JoinRequest& request);
+
+// Collective, the second half: rank 0 waits for all ranks, for `timeout`, and sets a verdict that all wait for. Throws
+// TrainError on one rank, which names the missing ranks with their nodes, or another error; PeerFailed on the others.
+// Leaves served_by_rank_0 empty.
 JoinResult join_ranks(c10d::Store& store, const Launch& launch, const JoinRequest& request);
 
 // For messages: "10.77.0.1 port 29500", or the name of the file.

@@ -27,8 +27,10 @@
 #include "bridge/net/name_resolver.h"
 #include "bridge/net/random_token.h"
 #include "bridge/net/socket.h"
+#include "trainer_template/runtime/base/console.h"
 #include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/base/failpoint.h"
+#include "trainer_template/runtime/rendezvous/abort_watchdog.h"
 #include "trainer_template/runtime/rendezvous/quiet_c10d.h"
 #include "trainer_template/runtime/rendezvous/reverse_lookups.h"
 #include "trainer_template/runtime/rendezvous/store_keys.h"
@@ -108,17 +110,33 @@ void allow_connections(int world_size) {
 constexpr int kTriesToConnect = 4;
 constexpr milliseconds kLeastToConnect{1000};
 
-// Waits `left` for the store to answer; `timeout` is the whole time to join, for messages and for later calls.
-c10::intrusive_ptr<c10d::Store> reach_store(const TorchEnv& env, const std::string& numeric, milliseconds timeout,
-                                            milliseconds left) {
-  const StoreProbe probe = wait_for_store({numeric, env.master.port}, left);
+std::string no_answer_error(const TorchEnv& env, const InitMethod& method) {
+  const std::string server = env.use_agent_store ? "the agent, which serves it," : "rank 0";
+  return "the store at " + store_location(env.master, method) + " does not answer: the process of " + server +
+         " is stopped, or its node hangs, or another service has the port; check that process";
+}
+
+// All ranks that cannot reach the store have the same error: one of them reports it.
+bool is_client_reporter(const TorchEnv& env) {
+  if (env.use_agent_store) return env.layout.rank == 0;
+  if (is_loopback(env.master.host) && env.layout.node_rank > 0)
+    return env.layout.node_rank == 1 && env.layout.local_rank == 0;
+  return env.layout.rank == 1;
+}
+
+// Waits `left` for the store to answer; the request's timeout is the whole time to join, for messages and for later
+// calls. Starts `stopped` once it has answered.
+c10::intrusive_ptr<c10d::Store> reach_store(const TorchEnv& env, const std::string& numeric, const JoinRequest& request,
+                                            milliseconds left, AbortWatchdog& stopped) {
+  const milliseconds timeout = request.timeout;
+  const StoreProbe probe = wait_for_store({numeric, env.master.port}, left, request.answer_timeout);
   const std::string address = "MASTER_ADDR=" + env.master.host + " MASTER_PORT=" + std::to_string(env.master.port);
   const std::string agent = env.use_agent_store ? "TORCHELASTIC_USE_AGENT_STORE=True means that an agent serves "
                                                   "the store: unset it if torchrun did not start this program"
                                                 : "";
   if (probe.answer == StoreAnswer::kNoAnswer) {
     if (!is_client_reporter(env)) throw PeerFailed();
-    throw TrainError(no_answer_error(env, {}));
+    throw TrainError(no_answer_error(env, request.method));
   }
   if (probe.answer == StoreAnswer::kForeign) {
     // Rank 0 could not bind the port and reports that, unless an agent serves the store or the address is a loopback
@@ -140,7 +158,8 @@ c10::intrusive_ptr<c10d::Store> reach_store(const TorchEnv& env, const std::stri
   }
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(env.master.port);
-  options.timeout = std::max(left / kTriesToConnect, kLeastToConnect);
+  options.timeout = std::max(std::min(left, request.answer_timeout) / kTriesToConnect, kLeastToConnect);
+  stopped.start();
   auto store = c10::make_intrusive<c10d::TCPStore>(numeric, options);
   store->setTimeout(timeout);
   return store;
@@ -178,8 +197,9 @@ StoreOwner owner_of(const TorchEnv& env, const std::string& identity, std::strin
 
 // Checks the run of the store: a rank of another run would wait here for ranks that never join.
 c10::intrusive_ptr<c10d::Store> reach_store_of_run(const TorchEnv& env, const std::string& numeric,
-                                                   milliseconds timeout) {
+                                                   const JoinRequest& request) {
   constexpr milliseconds kRetry{20}, kAtLeast{1};
+  const milliseconds timeout = request.timeout;
   const auto deadline = Clock::now() + timeout;
   const std::string named =
       "the store at MASTER_ADDR=" + env.master.host + " MASTER_PORT=" + std::to_string(env.master.port);
@@ -188,8 +208,10 @@ c10::intrusive_ptr<c10d::Store> reach_store_of_run(const TorchEnv& env, const st
     std::string error;
     try {
       const QuietC10d quiet(QuietC10d::kFatal);
-      auto store = reach_store(env, numeric, timeout, left);
-      store->setTimeout(left);
+      // Rank 0 sets the key as soon as it serves the store.
+      AbortWatchdog stopped(request.answer_timeout, [&] { report_no_answer(env, request.method); });
+      auto store = reach_store(env, numeric, request, left, stopped);
+      store->setTimeout(std::min(left, request.answer_timeout / 2));  // so that a store without the key answers in time
       std::string run;
       const StoreOwner owner = owner_of(env, get(*store, kRun), run);
       store->setTimeout(timeout);
@@ -247,9 +269,8 @@ JoinedStore join_store(Launch& launch, const JoinRequest& request) {
   allow_connections(env.layout.world_size);
   no_reverse_lookups();
   const InitMethod& method = request.method;
-  JoinedStore joined{.store = request.store, .own_address = "127.0.0.1"};
+  JoinedStore joined{.store = request.store, .own_address = "127.0.0.1", .served_by_rank_0 = {}};
   const bool is_given = request.store || method.kind == InitMethod::Kind::kFile;
-  std::optional<Endpoint> served;
   if (env.layout.world_size == 1 && !request.store) {
     joined.store = c10::make_intrusive<c10d::HashStore>();
   } else if (is_given) {
@@ -271,17 +292,16 @@ JoinedStore join_store(Launch& launch, const JoinRequest& request) {
       failpoint("publish");
       put(*joined.store, kRun, identity_of(env));
     } else {
-      joined.store = env.use_agent_store ? reach_store(env, *numeric, request.timeout, request.timeout)
-                                         : reach_store_of_run(env, *numeric, request.timeout);
+      AbortWatchdog stopped(request.answer_timeout, [&] { report_no_answer(env, request.method); });
+      joined.store = env.use_agent_store ? reach_store(env, *numeric, request, request.timeout, stopped)
+                                         : reach_store_of_run(env, *numeric, request);
     }
-    if (!env.use_agent_store) served = Endpoint{*numeric, env.master.port};
+    if (!env.use_agent_store) joined.served_by_rank_0 = Endpoint{*numeric, env.master.port};
   }
   // After a restart by an agent the store still holds the keys of the attempt before.
   const std::string name = request.group_name.empty() ? "" : "/" + request.group_name;
   joined.store = c10::make_intrusive<c10d::PrefixStore>("torchbridge/" + run_of(env) + name, joined.store);
   joined.store->setTimeout(request.timeout);
-  joined.join_result = join_ranks(*joined.store, launch, request);
-  joined.join_result.served_by_rank_0 = served;
   return joined;
 }
 
@@ -291,17 +311,11 @@ milliseconds longest_join(milliseconds timeout) {
   return kWaits * timeout + kGrace;
 }
 
-std::string no_answer_error(const TorchEnv& env, const InitMethod& method) {
-  const std::string server = env.use_agent_store ? "the agent, which serves it," : "rank 0";
-  return "the store at " + store_location(env.master, method) + " does not answer: the process of " + server +
-         " is stopped, or its node hangs, or another service has the port; check that process";
-}
-
-bool is_client_reporter(const TorchEnv& env) {
-  if (env.use_agent_store) return env.layout.rank == 0;
-  if (is_loopback(env.master.host) && env.layout.node_rank > 0)
-    return env.layout.node_rank == 1 && env.layout.local_rank == 0;
-  return env.layout.rank == 1;
+void report_no_answer(const TorchEnv& env, const InitMethod& method) {
+  if (is_client_reporter(env)) return print_error(env.layout.rank, no_answer_error(env, method));
+  // A launcher that ends all ranks when one has failed would also end the reporter.
+  constexpr milliseconds kUntilReported{1000};
+  std::this_thread::sleep_for(kUntilReported);
 }
 
 }  // namespace torchbridge::train

@@ -18,7 +18,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kAnswerTimeout{10'000};
 constexpr milliseconds kRetry{50};
 // A store that starts or ends closes connections without an answer; after so many in a row it is no store.
 constexpr int kMaxHangUps = 20;
@@ -60,7 +59,7 @@ Handshake handshake(int descriptor, Clock::time_point deadline, std::string& ans
 
 }  // namespace
 
-StoreProbe wait_for_store(const Endpoint& address, milliseconds timeout) {
+StoreProbe wait_for_store(const Endpoint& address, milliseconds timeout, milliseconds answer_timeout) {
   const auto deadline = Clock::now() + timeout;
   StoreProbe probe{StoreAnswer::kUnreachable, "no answer"};
   for (int hang_ups = 0; Clock::now() < deadline; std::this_thread::sleep_for(kRetry)) {
@@ -71,7 +70,7 @@ StoreProbe wait_for_store(const Endpoint& address, milliseconds timeout) {
       continue;
     }
     std::string answer;
-    switch (handshake(socket->descriptor(), std::min(deadline, Clock::now() + kAnswerTimeout), answer)) {
+    switch (handshake(socket->descriptor(), std::min(deadline, Clock::now() + answer_timeout), answer)) {
       case Handshake::kGood:
         return {StoreAnswer::kReady, ""};
       case Handshake::kWrong:

@@ -12,7 +12,7 @@ enum class StoreAnswer {
   kReady,
   kUnreachable,  // no connection was accepted until the deadline
   kForeign,      // the service does not speak TCPStore's protocol
-  kNoAnswer,     // the service accepts the connection and sends nothing until the deadline, at most ten seconds
+  kNoAnswer,     // the service accepts the connection and sends nothing for `answer_timeout`
 };
 
 struct StoreProbe {
@@ -22,6 +22,7 @@ struct StoreProbe {
 
 // Tries until a TCPStore or another service answers at `address` (numeric), or the time is over. TCPStore itself would
 // wait forever for the answer of another service.
-StoreProbe wait_for_store(const Endpoint& address, std::chrono::milliseconds timeout);
+StoreProbe wait_for_store(const Endpoint& address, std::chrono::milliseconds timeout,
+                          std::chrono::milliseconds answer_timeout = std::chrono::seconds(10));
 
 }  // namespace torchbridge::train

@@ -2,6 +2,7 @@
 
 #include <iostream>
 #include <memory>
+#include <optional>
 
 #include <ATen/Parallel.h>
 #include <c10/util/Flags.h>
@@ -11,6 +12,9 @@
 #include "bridge/launch/launcher_death.h"
 #include "bridge/worker/record.h"
 #include "trainer_template/runtime/base/console.h"
+#include "trainer_template/runtime/base/failpoint.h"
+#include "trainer_template/runtime/run/kill_when_stopped.h"
+#include "trainer_template/runtime/run/stopped_rank_watch.h"
 
 C10_DECLARE_int(caffe2_log_level);
 
@@ -38,6 +42,8 @@ int show(const std::string& text) {
   }
 }
 
+constexpr std::chrono::seconds kAfterHeartbeat{2};
+
 // As torchrun does: processes of one node that use all its cores each would slow each other down.
 void set_threads(const EnvMap& environment, const Layout& layout) {
   if (layout.local_world_size > 1 && !environment.has("OMP_NUM_THREADS")) at::set_num_threads(1);
@@ -47,6 +53,7 @@ void set_threads(const EnvMap& environment, const Layout& layout) {
 
 int run_job(const EnvMap& environment, const std::function<GroupOptions()>& configure,
             const std::function<ExitCode(ProcessGroup&)>& train) {
+  failpoint("start");
   end_with_launcher(environment);
   record_failures(std::string(environment.get("TORCHELASTIC_ERROR_FILE").value_or("")));
   quiet_c10d(environment);
@@ -60,6 +67,7 @@ int run_job(const EnvMap& environment, const std::function<GroupOptions()>& conf
                                                      : static_cast<int>(exit.code);
   }
 
+  std::optional<StoppedRankWatch> start_watch(std::in_place, environment, options.heartbeat_timeout);
   LaunchSettings settings;
   settings.timeout = options.time_to_join();
   auto launch = resolve_launch(options.init_method, options.ranks, environment, settings);
@@ -73,8 +81,13 @@ int run_job(const EnvMap& environment, const std::function<GroupOptions()>& conf
   std::unique_ptr<ProcessGroup> group;
   try {
     group = std::make_unique<ProcessGroup>(*std::move(launch), options);
+    start_watch.reset();
     const ExitCode code = train(*group);
+    // Longer than the heartbeat's timeout: as long as the group exists, a rank that is stopped is named.
+    const bool has_heartbeat = group->world_size() > 1 && options.heartbeat_timeout.count() > 0;
+    if (has_heartbeat) kill_when_stopped(options.heartbeat_timeout + kAfterHeartbeat);
     group->leave();
+    failpoint("left");
     return static_cast<int>(code);
   } catch (const PeerFailed& error) {
     if (group) group->message_for(error);

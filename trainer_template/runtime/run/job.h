@@ -13,7 +13,9 @@ namespace torchbridge::train {
 // calls `train`. An error is one line on stderr from one rank, "PROGRAM: rank R: message", which that rank also writes
 // to TORCHELASTIC_ERROR_FILE, if it is set; so is a signal that ends the process (bridge/worker/record.h). Errors of
 // `configure` and of a contradictory launch occur on every rank: rank 0 reports them. Returns the exit code of the
-// process: that of `train` if there was no error.
+// process: that of `train` if there was no error. Of several ranks, one that is stopped after `train` for two seconds
+// longer than the heartbeat's timeout is killed (kill_when_stopped.h), also while main() still runs; not with a timeout
+// of 0.
 int run_job(const EnvMap& environment, const std::function<GroupOptions()>& configure,
             const std::function<ExitCode(ProcessGroup&)>& train);
 

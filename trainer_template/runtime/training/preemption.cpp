@@ -43,14 +43,21 @@ std::size_t index_of(int number) {
          std::begin(kSignals);
 }
 
-[[noreturn]] void end_with(const std::string& line, int number) {
+// Of a signal before begin_work(): how long the ranks have to connect. mpirun and Slurm end those that do not.
+constexpr unsigned kSecondsToConnect = 3;
+
+// The handler of SIGALRM.
+void end_by_alarm(int) {
+  const int number = first_signal;
+  const std::string& line = working ? prepared.late_line : prepared.early_lines[index_of(number)];
   end_drawn_line_for_message();
   [[maybe_unused]] const auto written = write(STDERR_FILENO, line.data(), line.size());
   _exit(static_cast<int>(code_of_stop(prepared.saves, number)));
 }
 
-void end_when_grace_is_over() {
-  long left = prepared.grace;
+// `since`: the seconds since the signal.
+void end_when_grace_is_over(unsigned since) {
+  long left = prepared.grace > 0 ? std::max<long>(prepared.grace - static_cast<long>(since), 1) : 0;
   // If the end of the job is past, its limit was extended and the new end is not known.
   const long of_job = prepared.end_of_job - static_cast<long>(time(nullptr));
   if (of_job > 0) left = left > 0 ? std::min(left, of_job) : of_job;
@@ -59,9 +66,10 @@ void end_when_grace_is_over() {
 
 void record_signal(int number) {
   const int error = errno;
-  if (!working) end_with(prepared.early_lines[index_of(number)], number);
   int none = 0;
-  if (first_signal.compare_exchange_strong(none, number)) end_when_grace_is_over();
+  const bool is_first = first_signal.compare_exchange_strong(none, number);
+  if (is_first && working) end_when_grace_is_over(0);
+  if (is_first && !working) alarm(kSecondsToConnect);
   if (number == SIGINT && interrupted.exchange(true)) {
     struct sigaction ends {};
     ends.sa_handler = SIG_DFL;
@@ -70,8 +78,6 @@ void record_signal(int number) {
   }
   errno = error;
 }
-
-void end_after_grace(int) { end_with(prepared.late_line, first_signal); }
 
 void handle(int number, void (*handler)(int), struct sigaction& before) {
   struct sigaction action {};
@@ -122,7 +128,7 @@ Preemption::Preemption(const PreemptionOptions& options) : options_(options) {
                            ? program_name() + ": the grace time after the signal ended before the run had stopped" +
                                  ending(options.saves)
                            : "";
-  handle(SIGALRM, end_after_grace, prepared.alarm_before);
+  handle(SIGALRM, end_by_alarm, prepared.alarm_before);
   for (std::size_t i = 0; i < std::size(kSignals); ++i) handle(kSignals[i].number, record_signal, prepared.before[i]);
 }
 
@@ -145,6 +151,8 @@ void Preemption::begin_work() {
   ignore_unless_handled(SIGPIPE);
   ignore_unless_handled(SIGXFSZ);
   working = true;
+  if (first_signal == 0) return;
+  end_when_grace_is_over(kSecondsToConnect - alarm(0));
 }
 
 bool Preemption::requested() const {

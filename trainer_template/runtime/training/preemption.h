@@ -30,9 +30,10 @@ Result<std::optional<std::chrono::system_clock::time_point>> end_of_job(const En
 // the process at once, as without it. At most one in a process. Signals that were ignored when it was made stay
 // ignored: a launcher's shell may have set that on purpose.
 //
-// Before begin_work() there is nothing to save and no code that reads requested(): a signal ends the process at once,
-// with a line. After begin_work(), a process that still runs when the grace time or the job's time is over ends itself,
-// with a line. The exit code of both is code_of_stop().
+// Before begin_work() there is nothing to save and no code that reads requested(). The process has three seconds from a
+// signal to begin_work(), so that a rank whose peers are there tells them; else it ends itself, with a line. After
+// begin_work(), a process that still runs when the grace time or the job's time is over ends itself, with a line. The
+// exit code of both is code_of_stop().
 class Preemption {
  public:
   explicit Preemption(const PreemptionOptions& options);

@@ -77,12 +77,6 @@ TEST(HeartbeatTest, AllRanksLearnWhichRankTimedOut) {
   EXPECT_EQ(one.lost(), std::vector<int>{2});
 }
 
-TEST(HeartbeatTest, RanksThatDoNotJoinAreLost) {
-  Listener zero;
-  zero.heart = serve(zero, 3);
-  EXPECT_EQ(zero.lost(), (std::vector<int>{1, 2}));
-}
-
 TEST(HeartbeatTest, AServerThatTimesOutIsRankZero) {
   const Socket server = *listen_on({"127.0.0.1", 0});
   Listener one;

@@ -61,10 +61,22 @@ std::string ending_by(int number, const PreemptionOptions& options, Work&& work)
   });
 }
 
-TEST(Preemption, ASignalBeforeWorkBeginsEndsTheProcess) {
-  const auto raises = [](Preemption&, int number) { raise(number); };
-  EXPECT_EQ(ending_by(SIGUSR1, {.saves = true, .is_reporter = false}, raises), exited(75));
-  EXPECT_EQ(ending_by(SIGUSR1, {.saves = false, .is_reporter = false}, raises), exited(128 + SIGUSR1));
+TEST(Preemption, ASignalEndsAProcessThatDoesNotBeginWorkInTime) {
+  const auto waits = [](Preemption&, int number) {
+    raise(number);
+    while (true) pause();
+  };
+  EXPECT_EQ(ending_by(SIGUSR1, {.saves = true, .is_reporter = false}, waits), exited(75));
+  EXPECT_EQ(ending_by(SIGUSR1, {.saves = false, .is_reporter = false}, waits), exited(128 + SIGUSR1));
+}
+
+TEST(Preemption, ASignalBeforeWorkBeginsIsARequestToStop) {
+  const auto begins = [](Preemption& preemption, int number) {
+    raise(number);
+    preemption.begin_work();
+    if (preemption.signal() != number || alarm(0) != 0) _exit(1);
+  };
+  EXPECT_EQ(ending_by(SIGTERM, {.saves = true, .is_reporter = false}, begins), exited(0));
 }
 
 TEST(Preemption, EndsTheProcessWhenTheGraceIsOver) {

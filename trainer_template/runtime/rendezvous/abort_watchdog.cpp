@@ -1,4 +1,4 @@
-#include "trainer_template/runtime/process_group/abort_watchdog.h"
+#include "trainer_template/runtime/rendezvous/abort_watchdog.h"
 
 #include <unistd.h>
 
