@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "bridge/base/hmac_sha256.h"
+#include "bridge/core/agent_command.h"
 #include "bridge/core/launchers/slurm.h"
 #include "bridge/core/nested_launch.h"
 #include "bridge/net/address.h"
@@ -57,6 +59,13 @@ Status add_placement(spank_t spank, const SharedTaskTable& table, EnvMap& enviro
   return Ok{};
 }
 
+// The secret with which the agents of `torchbridge run` prove that they belong to the step. It is made from srun's,
+// which itself no program gets.
+void add_agent_token(spank_t spank, const FailureListenerAddress& listener, const EnvMap& environment) {
+  if (listener.port == 0 || environment.has(kTokenVariable) || !is_torchbridge_run(program_of(spank))) return;
+  spank_setenv(spank, kTokenVariable, hex_of(hmac_sha256(listener.token, kTokenVariable)).c_str(), 1);
+}
+
 void wait_for_nodes(const StepAborter& aborter, const StepPlan& plan, const std::string& token,
                     const EnvMap& complete) {
   const NodeCheck check{.token = token, .hint = " (or is torch_env.so missing in its plugstack.conf?)"};
@@ -100,6 +109,7 @@ void export_torch_env(spank_t spank, const NodeState& node) {
     if (spank_setenv(spank, name.c_str(), value.c_str(), 1) != ESPANK_SUCCESS)
       aborter.abort(Error{"Slurm cannot set " + name + " in the task's environment"});
   }
+  add_agent_token(spank, listener, environment);
   for (const auto& note : task.notes) print_task_line(note.c_str());
   if (const auto local_task = local_task_of(spank)) {  // read by slurm_spank_task_exit
     const std::string error_file(complete.get("TORCHELASTIC_ERROR_FILE").value_or(""));

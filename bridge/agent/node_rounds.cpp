@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "bridge/agent/store_reservation.h"
+#include "bridge/core/agent_command.h"
 #include "bridge/net/address.h"
 
 namespace torchbridge {

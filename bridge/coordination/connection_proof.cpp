@@ -5,6 +5,7 @@
 #include "bridge/base/env_map.h"
 #include "bridge/base/hmac_sha256.h"
 #include "bridge/base/take_until.h"
+#include "bridge/core/agent_command.h"
 #include "bridge/net/random_token.h"
 #include "bridge/run_values/run_options.h"
 

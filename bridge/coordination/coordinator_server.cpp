@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "bridge/base/env_map.h"
+#include "bridge/core/agent_command.h"
 #include "bridge/net/random_token.h"
 
 namespace torchbridge {

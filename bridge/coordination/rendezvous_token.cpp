@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "bridge/core/agent_command.h"
 #include "bridge/host/file_owner.h"
 #include "bridge/net/socket.h"
 #include "bridge/run_values/run_options.h"

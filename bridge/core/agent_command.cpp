@@ -34,9 +34,14 @@ bool is_torchrun(std::string_view word) {
 }  // namespace
 
 bool is_agent(const std::vector<std::string>& program) {
+  const auto words = words_of(program);
+  return std::any_of(words.begin(), words.end(), is_torchrun) || is_torchbridge_run(program);
+}
+
+bool is_torchbridge_run(const std::vector<std::string>& program) {
   std::string before;
   for (std::string& word : words_of(program)) {
-    if (is_torchrun(word) || (before == "torchbridge" && (word == "run" || word == "launch"))) return true;
+    if (before == "torchbridge" && (word == "run" || word == "launch")) return true;
     before = std::move(word);
   }
   return false;

@@ -83,9 +83,6 @@ struct RunOptions {
   std::string json_summary;  // a file, or empty
 };
 
-// Has the token of a run over several nodes. Workers do not get it.
-inline constexpr char kTokenVariable[] = "TORCHBRIDGE_RDZV_TOKEN";
-
 inline constexpr int kEtcdPort = 2379;
 inline constexpr int kRendezvousPort = 29400;  // of --rdzv-endpoint where it has none, as in torchrun
 

@@ -1,6 +1,7 @@
 #include "bridge/supervision/worker_environment.h"
 
 #include "bridge/binding/visible_gpus.h"
+#include "bridge/core/agent_command.h"
 #include "bridge/supervision/signal_descriptor.h"
 
 namespace torchbridge {

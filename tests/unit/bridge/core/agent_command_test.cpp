@@ -32,6 +32,12 @@ TEST(AgentCommand, KnowsOtherPrograms) {
   for (const auto& program : others) EXPECT_FALSE(is_agent(program)) << (program.empty() ? "" : program.back());
 }
 
+TEST(AgentCommand, KnowsTorchbridgeRun) {
+  EXPECT_TRUE(is_torchbridge_run({"build/bin/torchbridge", "run", "./trainer"}));
+  EXPECT_TRUE(is_torchbridge_run({"bash", "-c", "torchbridge launch ./trainer"}));
+  EXPECT_FALSE(is_torchbridge_run({"torchbridge", "exec", "--", "torchrun", "train.py"}));
+}
+
 TEST(AgentCommand, KnowsTorchrunThatWaitsForOtherNodes) {
   EXPECT_TRUE(is_torchrun_of_nodes({"torchrun", "--nnodes=2", "train.py"}));
   EXPECT_FALSE(is_torchrun_of_nodes({"torchrun", "--standalone", "train.py"}));
