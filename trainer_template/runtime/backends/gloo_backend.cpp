@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <iterator>
 #include <set>
 #include <string_view>
 
@@ -15,6 +16,7 @@
 
 #include "bridge/base/env_map.h"
 #include "bridge/net/address.h"
+#include "trainer_template/runtime/backends/paused_listeners.h"
 #include "trainer_template/runtime/backends/shared_gloo.h"
 #include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/rendezvous/store_keys.h"
@@ -28,6 +30,7 @@ bool is_listening(int descriptor) {
   return getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) == 0 && listening != 0;
 }
 
+// All descriptors that are sockets.
 std::set<int> open_sockets() {
   std::set<int> found;
   DIR* folder = opendir("/proc/self/fd");
@@ -48,7 +51,7 @@ std::set<int> open_sockets() {
 // set up, without those that older listeners accepted meanwhile: the store's and the heartbeat's.
 class NewSockets {
  public:
-  NewSockets() : before_(open_sockets()) { alone_ = ++watchers_ == 1; }
+  NewSockets() : before_(open_sockets()), sets_before_(epoll_sets()) { alone_ = ++watchers_ == 1; }
   ~NewSockets() { --watchers_; }
 
   std::set<int> now() {
@@ -61,6 +64,16 @@ class NewSockets {
       if (is_new && !is_listening(descriptor)) found.insert(descriptor);
     }
     return found;
+  }
+
+  // New sockets that a new epoll set watches: a listener that another thread of the program opens meanwhile is not
+  // gloo's, and has a set of its own from before.
+  PausedListeners pause(const std::set<int>& sockets) const {
+    if (!alone_ || watchers_ != 1) return {};
+    std::set<int> listeners, sets;
+    std::ranges::set_difference(sockets, before_, std::inserter(listeners, listeners.end()));
+    std::ranges::set_difference(epoll_sets(), sets_before_, std::inserter(sets, sets.end()));
+    return {listeners, sets};
   }
 
  private:
@@ -82,7 +95,7 @@ class NewSockets {
   }
 
   static inline std::atomic<int> watchers_{0};
-  std::set<int> before_;
+  std::set<int> before_, sets_before_;
   bool alone_ = false;
 };
 
@@ -133,6 +146,7 @@ MadeBackend make_gloo(const BackendRequest& request) {
   NewSockets sockets;  // before the devices, whose listeners are gloo's too
   auto options = c10d::ProcessGroupGloo::Options::create(request.connect_timeout);
   options->devices = devices_for(request);
+  const std::set<int> with_listeners = open_sockets();
   options->threads =
       request.options.gloo.threads > 0 ? request.options.gloo.threads : static_cast<int>(options->devices.size()) * 2;
   options->global_ranks_in_group = request.ranks;
@@ -140,6 +154,7 @@ MadeBackend make_gloo(const BackendRequest& request) {
   auto gloo = c10::make_intrusive<SharedGloo>(request.store, request.rank, request.size, options);
   if (request.size > 1)
     gloo->share(request.store, request.options.gloo.shared_memory.value_or(false) && !needs_gloos_own());
+  gloo->set_listeners(sockets.pause(with_listeners));  // this rank is connected to all others
   gloo->setTimeout(request.timeout);
   gloo->setSequenceNumberForGroup();
   return {gloo, [descriptors = sockets.now(), region = gloo->region()] {

@@ -96,13 +96,9 @@ Result<std::string> resolve_host(const std::string& host, milliseconds timeout) 
 }
 
 // The store holds a connection to each rank, and gloo one from each rank to each other: more than the 1,024 descriptors
-// that a login shell allows.
-void allow_connections(int world_size) {
-  constexpr int kOthers = 256;
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= static_cast<rlim_t>(world_size) + kOthers) return;
-  static const RaisedDescriptorLimit until_the_program_ends;
-}
+// that a login shell allows. Processes of other users may connect too: where gloo 2.11 has no descriptor for one, it
+// ends this process.
+void allow_connections() { static const RaisedDescriptorLimit until_the_program_ends; }
 
 // A store that has just answered may be gone: TCPStore then tries twice, for its timeout each time.
 constexpr int kTriesToConnect = 4;
@@ -244,7 +240,7 @@ c10::intrusive_ptr<c10d::Store> open_file(const std::string& path, const Layout&
 
 JoinedStore join_store(Launch& launch, const JoinRequest& request) {
   const TorchEnv& env = launch.env;
-  allow_connections(env.layout.world_size);
+  if (env.layout.world_size > 1) allow_connections();
   no_reverse_lookups();
   const InitMethod& method = request.method;
   JoinedStore joined{.store = request.store, .own_address = "127.0.0.1"};
