@@ -224,6 +224,8 @@ std::string file_error(const std::string& path) {
   if (!file.open() || fstat(file.descriptor(), &status) != 0)
     return std::string(std::strerror(errno)) + "; all ranks must be able to write it";
   if (!S_ISREG(status.st_mode)) return "it is not a regular file; name a file in a folder that all ranks can write to";
+  if (status.st_uid != geteuid())
+    return "it belongs to another user (" + std::to_string(status.st_uid) + "), who could change it; name another file";
   flock(file.descriptor(), LOCK_SH);  // other ranks may be writing it
   return may_be_store(file.descriptor()) ? "" : "it is not a store file; name another file, or remove this one";
 }
