@@ -416,7 +416,7 @@ void accepts_nobody(const std::string&) {
 // c10d makes a group from another with the same gloo devices.
 void split_by_c10d(const std::string&) {
   ProcessGroup group = init_process_group(environment(), {.backend = "gloo"});
-  const auto part = group.c10d()->splitGroup({0, 1});
+  const auto part = group.c10d()->splitGroup({0, 1}, std::nullopt, std::nullopt, std::nullopt, std::nullopt);
   expect((part != nullptr) == (group.rank() < 2), "a group on the ranks 0 and 1 alone");
   if (part) {
     std::vector<at::Tensor> one = {at::full({1}, group.rank() + 1.0)};
