@@ -48,7 +48,7 @@ class Job:
         self.folder, self.started = folder, time.time()
         folder.mkdir()
         os.chown(folder, USER.pw_uid, USER.pw_gid)
-        command = [trainer, "--quiet", "--model", "mlp:200,200", "--optimizer", "adamw",
+        command = [trainer, "--model", "mlp:200,200", "--optimizer", "adamw",
                    "--epochs", 10000, "--max-steps", STEPS, "--metrics", folder / "curve.jsonl", "--timeout", 60,
                    "--checkpoint-dir", folder / "runs", "--checkpoint-every", EVERY, "--keep", 100]
         self.ranks = []
@@ -137,16 +137,23 @@ def secrets_of_job():
 
 
 def search(job, secrets, folders):
-    """What the second user finds of the secrets, and of one that lies open so that the search itself is tried."""
+    """What the second user finds of the secrets, and of one that lies open in a file, an argument and a name of a socket
+    so that the search itself is tried."""
     control = "c0" * 16
     opened = job.folder / "control"
     opened.write_text(control)
     opened.chmod(0o644)
+    shown = start(USER, ["sh", "-c", "read -r _", control], stdin=subprocess.PIPE)
+    named = socket.socket(socket.AF_UNIX)
+    named.bind(f"\0{control}")
     with stranger("search", job.started - 1, *folders, job.folder) as process:
         found, _ = process.communicate("\n".join([*secrets, control]), timeout=TIMEOUT)
+    shown.communicate(b"")
+    named.close()
     lines = set(found.splitlines())
-    if f"{opened} {control}" not in lines:
-        fail(f"the search does not find what is open to it: {found}")
+    for place in (opened, f"/proc/{shown.pid}/cmdline", "/proc/net/unix"):
+        if f"{place} {control}" not in lines:
+            fail(f"the search does not find what is open to it in {place}: {found}")
     lines -= {line for line in lines if line.endswith(control)}
     if lines:
         fail("another user reads a secret:\n" + "\n".join(sorted(lines)))
