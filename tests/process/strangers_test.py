@@ -137,8 +137,8 @@ def secrets_of_job():
 
 
 def search(job, secrets, folders):
-    """What the second user finds of the secrets, and of one that lies open in a file, an argument and a name of a socket
-    so that the search itself is tried."""
+    """What the second user finds of the secrets, and of a control that lies open in a file, an argument and the name of
+    a socket."""
     control = "c0" * 16
     opened = job.folder / "control"
     opened.write_text(control)
