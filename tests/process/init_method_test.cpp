@@ -1,4 +1,6 @@
 // The init methods of a process group, which a program names by URL.
+#include <unistd.h>
+
 #include <csignal>
 #include <filesystem>
 
@@ -62,6 +64,15 @@ TEST(InitMethod, AFileThatIsNoStoreIsNamed) {
     expect_one_line(ranks, "notes: it is not a store file");
     EXPECT_EQ(folder.read("notes"), content);
   }
+}
+
+TEST(InitMethod, AFileOfAnotherUserIsRejected) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root gives a file to another user";
+  TemporaryFolder folder;
+  folder.write("theirs", "");
+  ASSERT_EQ(chown((folder / "theirs").c_str(), 1, 1), 0);
+  Ranks ranks(2, with_method("file://" + (folder / "theirs").string()));
+  expect_one_line(ranks, "theirs: it belongs to another user (1), who could change it; name another file");
 }
 
 // A run in which only rank 1 joined left the file.

@@ -3,10 +3,13 @@
 #include <dirent.h>
 #include <net/if.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <iterator>
+#include <map>
 #include <set>
 #include <string_view>
 
@@ -15,6 +18,7 @@
 
 #include "bridge/base/env_map.h"
 #include "bridge/net/address.h"
+#include "trainer_template/runtime/backends/paused_listeners.h"
 #include "trainer_template/runtime/backends/shared_gloo.h"
 #include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/rendezvous/store_keys.h"
@@ -28,39 +32,60 @@ bool is_listening(int descriptor) {
   return getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) == 0 && listening != 0;
 }
 
-std::set<int> open_sockets() {
-  std::set<int> found;
+// Descriptors and inodes: a number may be that of another socket later.
+using Sockets = std::map<int, ino_t>;
+
+// 0 where it is no socket.
+ino_t inode_of(int descriptor) {
+  struct stat status {};
+  return fstat(descriptor, &status) == 0 && S_ISSOCK(status.st_mode) ? status.st_ino : 0;
+}
+
+Sockets open_sockets() {
+  Sockets found;
   DIR* folder = opendir("/proc/self/fd");
   if (!folder) return found;
   while (const dirent* entry = readdir(folder)) {
     const auto number = parse_integer(entry->d_name, 0, 1 << 30);
-    int type = 0;
-    socklen_t size = sizeof type;
-    if (number && getsockopt(static_cast<int>(*number), SOL_SOCKET, SO_TYPE, &type, &size) == 0) {
-      found.insert(static_cast<int>(*number));
-    }
+    if (const ino_t inode = number ? inode_of(static_cast<int>(*number)) : 0; inode != 0)
+      found[static_cast<int>(*number)] = inode;
   }
   closedir(folder);
   return found;
 }
 
 // gloo has no function to end its connections at once. Their descriptors are the sockets that were opened while it was
-// set up, without those that older listeners accepted meanwhile: the store's and the heartbeat's.
+// set up, without those that older listeners accepted meanwhile: the store's and the heartbeat's. The latter is closed
+// as soon as all ranks have connected to it.
 class NewSockets {
  public:
-  NewSockets() : before_(open_sockets()) { alone_ = ++watchers_ == 1; }
+  NewSockets() : ports_before_(ports_listened_on()), sets_before_(epoll_sets()) {
+    for (const auto& [descriptor, inode] : open_sockets()) before_.insert(inode);
+    alone_ = ++watchers_ == 1;
+  }
   ~NewSockets() { --watchers_; }
 
-  std::set<int> now() {
-    std::set<int> found;
+  Sockets now() {
+    Sockets found;
     // Ranks may be threads of one process: then it is not known which rank opened a socket.
     if (!alone_ || watchers_ != 1) return found;
-    const std::set<int> ports = ports_listened_on();
-    for (int descriptor : open_sockets()) {
-      const bool is_new = !before_.contains(descriptor) && !ports.contains(port_of(descriptor));
-      if (is_new && !is_listening(descriptor)) found.insert(descriptor);
+    for (const auto& [descriptor, inode] : open_sockets()) {
+      const bool is_new = !before_.contains(inode) && !ports_before_.contains(port_of(descriptor));
+      if (is_new && !is_listening(descriptor)) found[descriptor] = inode;
     }
     return found;
+  }
+
+  // New sockets that a new epoll set watches: a listener that another thread of the program opens meanwhile is not
+  // gloo's, and has a set of its own from before.
+  PausedListeners pause(const Sockets& sockets) const {
+    if (!alone_ || watchers_ != 1) return {};
+    std::set<int> listeners, sets;
+    for (const auto& [descriptor, inode] : sockets) {
+      if (!before_.contains(inode)) listeners.insert(descriptor);
+    }
+    std::ranges::set_difference(epoll_sets(), sets_before_, std::inserter(sets, sets.end()));
+    return {listeners, sets};
   }
 
  private:
@@ -73,16 +98,18 @@ class NewSockets {
                ? reinterpret_cast<const std::uint16_t*>(&address)[1]
                : -1;
   }
-  std::set<int> ports_listened_on() const {
+  static std::set<int> ports_listened_on() {
     std::set<int> ports;
-    for (int descriptor : before_) {
+    for (const auto& [descriptor, inode] : open_sockets()) {
       if (is_listening(descriptor)) ports.insert(port_of(descriptor));
     }
     return ports;
   }
 
   static inline std::atomic<int> watchers_{0};
-  std::set<int> before_;
+  std::set<int> ports_before_;  // first: what a listener has accepted when it is closed is in the next
+  std::set<ino_t> before_;
+  std::set<int> sets_before_;
   bool alone_ = false;
 };
 
@@ -133,6 +160,7 @@ MadeBackend make_gloo(const BackendRequest& request) {
   NewSockets sockets;  // before the devices, whose listeners are gloo's too
   auto options = c10d::ProcessGroupGloo::Options::create(request.connect_timeout);
   options->devices = devices_for(request);
+  const Sockets with_listeners = open_sockets();
   options->threads =
       request.options.gloo.threads > 0 ? request.options.gloo.threads : static_cast<int>(options->devices.size()) * 2;
   options->global_ranks_in_group = request.ranks;
@@ -140,10 +168,13 @@ MadeBackend make_gloo(const BackendRequest& request) {
   auto gloo = c10::make_intrusive<SharedGloo>(request.store, request.rank, request.size, options);
   if (request.size > 1)
     gloo->share(request.store, request.options.gloo.shared_memory.value_or(false) && !needs_gloos_own());
+  gloo->set_listeners(sockets.pause(with_listeners));  // this rank is connected to all others
   gloo->setTimeout(request.timeout);
   gloo->setSequenceNumberForGroup();
-  return {gloo, [descriptors = sockets.now(), region = gloo->region()] {
-            for (int descriptor : descriptors) ::shutdown(descriptor, SHUT_RDWR);
+  return {gloo, [opened = sockets.now(), region = gloo->region()] {
+            for (const auto& [descriptor, inode] : opened) {
+              if (inode_of(descriptor) == inode) ::shutdown(descriptor, SHUT_RDWR);
+            }
             if (region) region->abort();
           }};
 }

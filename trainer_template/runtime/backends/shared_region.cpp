@@ -116,6 +116,8 @@ Result<std::shared_ptr<SharedRegion>> SharedRegion::map(const Shape& shape, cons
   if (fstat(file.descriptor(), &status) != 0) return failed(path);
   if (!S_ISREG(status.st_mode) || static_cast<std::size_t>(status.st_size) != bytes)
     return Error{path + ": this is another file"};
+  // Another user could make it shorter, which ends the ranks by SIGBUS, or write to it.
+  if (status.st_uid != geteuid()) return Error{path + ": it belongs to another user"};
   struct flock lock = lock_of(shape.rank);
   if (fcntl(file.descriptor(), F_OFD_SETLK, &lock) != 0) return failed(path);
   void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.descriptor(), 0);

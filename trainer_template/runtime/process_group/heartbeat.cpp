@@ -18,6 +18,7 @@
 #include "bridge/base/env_map.h"
 #include "bridge/base/hostlist.h"
 #include "bridge/binding/cpu_set.h"
+#include "bridge/net/random_token.h"
 #include "bridge/net/socket.h"
 
 namespace torchbridge::train {
@@ -26,12 +27,16 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// A client begins with "TOKEN RANK\n". Afterwards both sides send kBeat; "left\n" before they close in order, or
-// "broke\n" when the group broke; "lost LIST\n", also to the ranks of the list, for ranks that sent nothing in time.
-// The server sends "gone LIST\n" for ranks that closed their connections.
+// A client begins with "TOKEN RANK\n"; until then it may be anybody. Afterwards both sides send kBeat; "left\n" before
+// they close in order, or "broke\n" when the group broke; "lost LIST\n", also to the ranks of the list, for ranks that
+// sent nothing in time. The server sends "gone LIST\n" for ranks that closed their connections.
 constexpr char kBeat = '.';
 constexpr std::string_view kLost = "lost ", kGone = "gone ", kLeft = "left", kBroke = "broke";
 constexpr std::size_t kLongestLine = 64 * 1024;
+constexpr std::size_t kLongestFirstLine = 16;  // after the token
+constexpr int kHighestRank = (1 << 20) - 1;    // in a list, which becomes a vector
+// More connections without the token are not kept: the oldest is closed, not the newest, which may be a rank's.
+constexpr std::size_t kMaxUnidentified = 256;
 constexpr int kBeatsInTimeout = 8;
 constexpr milliseconds kHang{1000};
 
@@ -56,9 +61,10 @@ class Heartbeat::Thread {
   struct Peer {
     Socket socket;
     int rank = -1;  // until its first line
+    bool has_token = false;
     bool left = false;
     std::string line;
-    Clock::time_point last_received = Clock::now();
+    Clock::time_point last_received = Clock::now();  // until the first line: when it was accepted
   };
 
   Thread(Socket listener, Endpoint endpoint, std::vector<Peer> peers, std::set<int> absent, HeartbeatOptions options)
@@ -114,7 +120,8 @@ class Heartbeat::Thread {
     const milliseconds period = options_.timeout / kBeatsInTimeout;
     auto next_beat = Clock::now(), last_turn = Clock::now();
     while (true) {
-      std::vector<pollfd> waiting = {{stop_.descriptor(), POLLIN, 0}, {listener_.descriptor(), POLLIN, 0}};
+      std::vector<pollfd> waiting = {{stop_.descriptor(), POLLIN, 0},
+                                     {can_accept_ ? listener_.descriptor() : -1, POLLIN, 0}};
       for (const Peer& peer : peers_) waiting.push_back({peer.socket.descriptor(), POLLIN, 0});
       const auto left = std::chrono::ceil<milliseconds>(next_beat - Clock::now());
       poll(waiting.data(), waiting.size(), static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
@@ -126,6 +133,7 @@ class Heartbeat::Thread {
         if (waiting[i + 2].revents != 0) receive(peers_[i]);
       }
       if (listener_.open() && waiting[1].revents != 0) accept_peers();
+      close_listener_of_all();
       find_hang_ups();
       std::erase_if(peers_, [](const Peer& peer) { return !peer.socket.open(); });
       if (Clock::now() < next_beat) continue;
@@ -133,6 +141,7 @@ class Heartbeat::Thread {
       for (const Peer& peer : peers_) send_text(peer.socket, std::string_view(&kBeat, 1));
       find_timeouts();
       find_hang();
+      can_accept_ = true;
       next_beat = Clock::now() + period;
     }
   }
@@ -158,33 +167,64 @@ class Heartbeat::Thread {
   }
 
   void accept_peers() {
-    while (true) {
+    // At most so many in a turn: who connects again and again must not keep the ranks' heartbeats from being read.
+    for (std::size_t accepted = 0; accepted < kMaxUnidentified; ++accepted) {
       Socket socket(accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-      if (!socket.open()) return;
+      if (!socket.open()) {
+        can_accept_ = errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;  // no descriptors: at the next beat
+        return;
+      }
       disable_nagle(socket);
       peers_.push_back({.socket = std::move(socket)});
+      receive(peers_.back());  // a rank has sent its line by now, and is not among those that are closed
+      const auto is_unidentified = [](const Peer& peer) { return peer.socket.open() && peer.rank < 0; };
+      if (static_cast<std::size_t>(std::ranges::count_if(peers_, is_unidentified)) > kMaxUnidentified)
+        std::ranges::find_if(peers_, is_unidentified)->socket = Socket();
+    }
+  }
+
+  // Every rank has identified itself: nobody else has a reason to connect, or to be connected.
+  void close_listener_of_all() {
+    if (!are_all_here_ || !listener_.open()) return;
+    listener_ = Socket();
+    for (Peer& peer : peers_) {
+      if (peer.rank < 0) peer.socket = Socket();
     }
   }
 
   void receive(Peer& peer) {
     char bytes[4096];
-    const ssize_t size = recv(peer.socket.descriptor(), bytes, sizeof bytes, MSG_DONTWAIT);
+    const bool has_token = peer.rank >= 0 || peer.has_token;
+    // Reads no byte after the token, and compares none of it, before the token is complete.
+    const std::size_t wanted =
+        has_token ? sizeof bytes : std::min(options_.token.size() - peer.line.size(), sizeof bytes);
+    const ssize_t size = recv(peer.socket.descriptor(), bytes, wanted, MSG_DONTWAIT);
     if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (size <= 0) {
       peer.socket = Socket();
       return;
     }
-    peer.last_received = Clock::now();
+    if (!has_token) return receive_token(peer, std::string_view(bytes, size));
+    if (peer.rank >= 0) peer.last_received = Clock::now();
     for (const char c : std::string_view(bytes, size)) {
       const bool between_lines = peer.line.empty() && peer.rank >= 0;
       if (between_lines && c == kBeat) continue;
-      if (c != '\n' && peer.line.size() < kLongestLine) {
+      if (c != '\n' && peer.line.size() < (peer.rank >= 0 ? kLongestLine : kLongestFirstLine)) {
         peer.line += c;
         continue;
       }
       handle_line(peer);
       if (!peer.socket.open()) return;
     }
+  }
+
+  void receive_token(Peer& peer, std::string_view bytes) {
+    peer.line += bytes;
+    if (peer.line.size() < options_.token.size()) return;
+    peer.has_token = is_same_token(peer.line, options_.token);
+    peer.line.clear();
+    if (!peer.has_token) return void(peer.socket = Socket());  // not of this job
+    receive(peer);
   }
 
   void handle_line(Peer& peer) {
@@ -197,7 +237,7 @@ class Heartbeat::Thread {
       const std::scoped_lock lock(mutex_);
       aborted_ranks_.push_back(peer.rank);
     } else if (gone || line.starts_with(kLost)) {
-      const auto ranks = parse_number_list(std::string_view(line).substr(kLost.size()), INT32_MAX - 1);
+      const auto ranks = parse_number_list(std::string_view(line).substr(kLost.size()), kHighestRank);
       if (ranks) lose(*ranks, gone);
     } else {
       peer.socket = Socket();  // not of this job
@@ -205,16 +245,15 @@ class Heartbeat::Thread {
   }
 
   void identify(Peer& peer, const std::string& line) {
-    const std::string prefix = options_.token + " ";
-    const auto rank = line.starts_with(prefix)
-                          ? parse_integer(std::string_view(line).substr(prefix.size()), 1, INT32_MAX)
-                          : std::nullopt;
+    const auto rank =
+        line.starts_with(' ') ? parse_integer(std::string_view(line).substr(1), 1, kHighestRank) : std::nullopt;
     if (!rank) {
-      peer.socket = Socket();  // not of this job
+      peer.socket = Socket();
       return;
     }
     peer.rank = static_cast<int>(*rank);
-    absent_.erase(peer.rank);
+    peer.last_received = Clock::now();
+    if (absent_.erase(peer.rank) > 0) are_all_here_ = absent_.empty();
     const std::scoped_lock lock(mutex_);
     if (!lost_.empty())
       send_text(peer.socket, loss_line(lost_, hung_up_));  // the others got it before this one connected
@@ -232,7 +271,7 @@ class Heartbeat::Thread {
       if (peer.rank >= 0) {
         timed_out.push_back(peer.rank);
       } else {
-        peer.socket = Socket();  // connected, but never sent its token
+        peer.socket = Socket();  // connected, and did not send its token in this time
       }
     }
     send_loss(timed_out, false);
@@ -286,7 +325,9 @@ class Heartbeat::Thread {
   Socket listener_;
   Endpoint endpoint_;
   std::vector<Peer> peers_;
-  std::set<int> absent_;  // ranks that have not joined
+  std::set<int> absent_;       // ranks that have not joined
+  bool are_all_here_ = false;  // the last of the absent ranks has joined
+  bool can_accept_ = true;
   Socket stop_;
   mutable std::mutex mutex_;
   std::vector<int> lost_;
@@ -300,6 +341,7 @@ class Heartbeat::Thread {
 
 Result<std::unique_ptr<Heartbeat>> Heartbeat::serve(const std::string& address, int world_size,
                                                     HeartbeatOptions options) {
+  if (options.token.empty()) return Error{"the kernel gives no random bits"};
   auto listener = listen_on({address, 0});
   if (!listener) return listener.error();
   const auto port = bound_port(*listener);

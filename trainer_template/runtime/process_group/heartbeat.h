@@ -15,7 +15,9 @@ namespace torchbridge::train {
 
 struct HeartbeatOptions {
   std::chrono::milliseconds timeout{4000};  // a rank that sends nothing for so long is lost
-  std::string token;                        // of this job, no newline; connections without it are closed
+  // Random, of this job, no newline. A connection that does not begin with it within `timeout` is closed, and of many
+  // without it the oldest.
+  std::string token;
   // How long this rank has waited in a collective, zero where it does not; called on the heartbeat's thread. A rank
   // that closes its connection without leave() is lost once this rank has waited for a second since, or for `timeout`,
   // if that is shorter. Empty: at once. The same on all ranks.
@@ -30,7 +32,7 @@ struct HeartbeatOptions {
 class Heartbeat {
  public:
   // On rank 0, at a free port of a numeric address of this host. It waits for no rank: a rank counts from its
-  // connection on.
+  // connection on. When all have connected, it no longer listens. An error where the token is empty.
   static Result<std::unique_ptr<Heartbeat>> serve(const std::string& address, int world_size, HeartbeatOptions options);
   static Result<std::unique_ptr<Heartbeat>> join(const Endpoint& server, int rank, HeartbeatOptions options);
   // As stop().

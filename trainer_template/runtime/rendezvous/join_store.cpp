@@ -98,13 +98,9 @@ Result<std::string> resolve_host(const std::string& host, milliseconds timeout) 
 }
 
 // The store holds a connection to each rank, and gloo one from each rank to each other: more than the 1,024 descriptors
-// that a login shell allows.
-void allow_connections(int world_size) {
-  constexpr int kOthers = 256;
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= static_cast<rlim_t>(world_size) + kOthers) return;
-  static const RaisedDescriptorLimit until_the_program_ends;
-}
+// that a login shell allows. Processes of other users may connect too: where gloo 2.11 has no descriptor for one, it
+// ends this process.
+void allow_connections() { static const RaisedDescriptorLimit until_the_program_ends; }
 
 // A store that has just answered may be gone: TCPStore then tries twice, for its timeout each time.
 constexpr int kTriesToConnect = 4;
@@ -250,6 +246,8 @@ std::string file_error(const std::string& path) {
   if (!file.open() || fstat(file.descriptor(), &status) != 0)
     return std::string(std::strerror(errno)) + "; all ranks must be able to write it";
   if (!S_ISREG(status.st_mode)) return "it is not a regular file; name a file in a folder that all ranks can write to";
+  if (status.st_uid != geteuid())
+    return "it belongs to another user (" + std::to_string(status.st_uid) + "), who could change it; name another file";
   flock(file.descriptor(), LOCK_SH);  // other ranks may be writing it
   return may_be_store(file.descriptor()) ? "" : "it is not a store file; name another file, or remove this one";
 }
@@ -266,7 +264,7 @@ c10::intrusive_ptr<c10d::Store> open_file(const std::string& path, const Layout&
 
 JoinedStore join_store(Launch& launch, const JoinRequest& request) {
   const TorchEnv& env = launch.env;
-  allow_connections(env.layout.world_size);
+  if (env.layout.world_size > 1) allow_connections();
   no_reverse_lookups();
   const InitMethod& method = request.method;
   JoinedStore joined{.store = request.store, .own_address = "127.0.0.1", .served_by_rank_0 = {}};

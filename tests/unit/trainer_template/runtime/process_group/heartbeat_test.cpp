@@ -1,6 +1,7 @@
 #include "trainer_template/runtime/process_group/heartbeat.h"
 
 #include <linux/sockios.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
@@ -159,6 +160,72 @@ TEST(HeartbeatTest, ARankThatEndsAndAnUnknownClientAreNotLost) {
   three.heart = join(three, zero.heart->endpoint(), 3);
   EXPECT_EQ(three.lost(), std::vector<int>{2});
   EXPECT_EQ(zero.lost(), std::vector<int>{2});
+}
+
+Socket stranger(const Endpoint& server) {
+  auto socket = connect_to(server, milliseconds(1000));
+  EXPECT_TRUE(socket);
+  return std::move(*socket);
+}
+
+// Within `time`; what arrives before is thrown away.
+bool is_closed_within(const Socket& socket, milliseconds time) {
+  const auto deadline = std::chrono::steady_clock::now() + time;
+  char bytes[256];
+  for (pollfd ended{socket.descriptor(), POLLIN, 0}; std::chrono::steady_clock::now() < deadline;) {
+    if (poll(&ended, 1, 10) > 0 && recv(socket.descriptor(), bytes, sizeof bytes, MSG_DONTWAIT) <= 0) return true;
+  }
+  return false;
+}
+
+constexpr milliseconds kLong{20'000};
+
+HeartbeatOptions patient() {
+  return {.timeout = kLong, .token = "token", .on_loss = [] {}};
+}
+
+TEST(HeartbeatTest, ASlowSenderOfTheTokenIsClosedAfterTheTimeout) {
+  Listener zero;
+  zero.heart = serve(zero);
+  const Socket slow = stranger(zero.heart->endpoint());
+  const auto begin = std::chrono::steady_clock::now();
+  // A byte in a quarter of the time, of which each began the timeout anew.
+  for (const char byte : std::string_view("tokentokentokentokentoken")) {
+    send(slow.descriptor(), &byte, 1, MSG_NOSIGNAL);
+    if (is_closed_within(slow, kTimeout / 4)) break;
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 5 * kTimeout);
+}
+
+TEST(HeartbeatTest, AWrongTokenIsComparedWhenItIsComplete) {
+  auto zero = Heartbeat::serve("127.0.0.1", 1, patient());
+  ASSERT_TRUE(zero);
+  const Socket part = stranger((*zero)->endpoint()), wrong = stranger((*zero)->endpoint());
+  send_line(part, "xxxx");
+  send_line(wrong, "tokex");
+  EXPECT_TRUE(is_closed_within(wrong, kLong));
+  EXPECT_FALSE(is_closed_within(part, milliseconds(100)));
+}
+
+TEST(HeartbeatTest, OfManyConnectionsWithoutTheTokenTheOldestAreClosed) {
+  constexpr std::size_t kMany = 400, kKept = 256;
+  auto zero = Heartbeat::serve("127.0.0.1", 2, patient());
+  ASSERT_TRUE(zero);
+  std::vector<Socket> strangers;
+  while (strangers.size() < kMany) strangers.push_back(stranger((*zero)->endpoint()));
+  for (std::size_t i = 0; i < kMany - kKept; ++i) ASSERT_TRUE(is_closed_within(strangers[i], kLong)) << i;
+  // A rank is accepted nevertheless, and then no stranger is.
+  auto one = Heartbeat::join((*zero)->endpoint(), 1, patient());
+  ASSERT_TRUE(one) << one.error().message;
+  for (const Socket& socket : strangers) ASSERT_TRUE(is_closed_within(socket, kLong));
+  EXPECT_FALSE(connect_to((*zero)->endpoint(), milliseconds(1000)));
+  EXPECT_TRUE((*zero)->lost().empty());
+}
+
+TEST(HeartbeatTest, AnEmptyTokenIsAnError) {
+  HeartbeatOptions options = patient();
+  options.token.clear();
+  EXPECT_FALSE(Heartbeat::serve("127.0.0.1", 2, options));
 }
 
 TEST(HeartbeatTest, ARankThatHangsUpIsLostWithHangUps) {

@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""What another user does to a job on the same node: connects to each port on which the job's user listens, as often as
+told, and sends nothing, or garbage at once, or a byte each second; reads what the kernel shows to everyone.
+
+    stranger.py flood UID CONNECTIONS   # until standard input ends; prints "PORT CONNECTIONS" for each port then
+    stranger.py search SINCE FOLDER... <SECRETS   # prints each place where one of the secrets can be read: of processes
+        and sockets, and of files that were changed after SINCE
+"""
+
+import os
+import selectors
+import socket
+import stat
+import sys
+import time
+from pathlib import Path
+
+LISTENING = "0A"  # in /proc/net/tcp
+
+
+def ports_of(user):
+    found = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == LISTENING and int(fields[7]) == user:
+                found.add(int(fields[1].rsplit(":", 1)[1], 16))
+    return found
+
+
+class Flood:
+    """Non-blocking connections, a third of each kind. Those that the other side closes are made again."""
+
+    def __init__(self, wanted):
+        self.wanted = wanted
+        self.selector = selectors.DefaultSelector()
+        self.open, self.made = {}, {}  # port: number of connections
+        self.slow = []
+        self.next_byte = time.monotonic()
+
+    def connect(self, port):
+        one = socket.socket()
+        one.setblocking(False)
+        if one.connect_ex(("127.0.0.1", port)) not in (0, 115):
+            one.close()
+            return
+        self.selector.register(one, selectors.EVENT_READ, port)
+        self.open[port] += 1
+        self.made[port] += 1
+        kind = self.made[port] % 3
+        if kind == 1:
+            self.slow.append(one)
+        elif kind == 2:
+            self.send(one, os.urandom(100 + self.made[port] % 5000))
+
+    @staticmethod
+    def send(one, data):
+        try:
+            one.send(data)
+        except OSError:
+            pass
+
+    def turn(self, ports):
+        for port in ports:
+            self.made.setdefault(port, 0)
+            for _ in range(min(200, self.wanted - self.open.setdefault(port, 0))):
+                self.connect(port)
+        for key, _ in self.selector.select(0.01):
+            try:
+                over = key.fileobj.recv(4096) == b""
+            except BlockingIOError:
+                over = False
+            except OSError:
+                over = True
+            if over:
+                self.selector.unregister(key.fileobj)
+                key.fileobj.close()
+                self.open[key.data] -= 1
+        if time.monotonic() >= self.next_byte:
+            self.next_byte = time.monotonic() + 1
+            self.slow = [one for one in self.slow if one.fileno() >= 0]
+            for one in self.slow:
+                self.send(one, b"x")
+
+
+def flood(user, wanted):
+    attack = Flood(wanted)
+    with selectors.DefaultSelector() as ended:
+        ended.register(sys.stdin, selectors.EVENT_READ)
+        while not ended.select(0):
+            attack.turn(ports_of(user))
+    for port, made in sorted(attack.made.items()):
+        print(port, made)
+
+
+def texts_of_processes():
+    for process in Path("/proc").glob("[0-9]*"):
+        for name in ("cmdline", "comm", "environ", "maps", "stat", "status", "wchan"):
+            yield process / name
+        for link in ("exe", "cwd"):
+            yield process / link
+
+
+def files_below(folder):
+    for root, folders, names in os.walk(folder, onerror=None, followlinks=False):
+        for name in folders + names:
+            yield Path(root) / name
+
+
+def content_of(path, since=0.0):
+    """Empty where it cannot be read. Never waits: no pipe or device is opened."""
+    try:
+        if path.is_symlink():
+            return os.readlink(path).encode()
+        if not stat.S_ISREG(path.lstat().st_mode) or path.lstat().st_mtime < since:
+            return b""
+        with open(path, "rb") as file:
+            return file.read(1 << 28)
+    except OSError:
+        return b""
+
+
+def search(since, folders):
+    secrets = [line.encode() for line in sys.stdin.read().split()]
+
+    def look(place, since=0.0):
+        text = str(place).encode() + b"\n" + content_of(place, since)
+        for secret in secrets:
+            if secret in text:
+                print(place, secret.decode())
+
+    for place in [*texts_of_processes(), *Path("/proc/net").glob("*")]:
+        look(place)
+    for folder in folders:
+        for place in files_below(folder):
+            look(place, since)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "flood":
+        flood(int(sys.argv[2]), int(sys.argv[3]))
+    else:
+        search(float(sys.argv[2]), sys.argv[3:])
