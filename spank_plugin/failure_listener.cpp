@@ -14,6 +14,7 @@
 #include <exception>
 #include <utility>
 
+#include "bridge/base/constant_time.h"
 #include "bridge/base/env_map.h"
 #include "bridge/net/random_token.h"
 
@@ -156,7 +157,7 @@ bool FailureListener::receive(Connection& connection) {
       return false;
     }
     received.append(bytes, static_cast<std::size_t>(size));
-    if (received.size() == kTokenSize && received != token_) return false;
+    if (received.size() == kTokenSize && !is_equal_in_constant_time(received, token_)) return false;
   }
   return false;
 }

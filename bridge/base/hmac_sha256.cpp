@@ -94,14 +94,4 @@ std::string hex_of(const Sha256Digest& digest) {
   return text;
 }
 
-bool is_equal_in_constant_time(std::string_view left, std::string_view right) {
-  if (left.size() != right.size()) return false;
-  // volatile: the compiler may not leave the loop at the first difference.
-  volatile unsigned char difference = 0;
-  for (std::size_t i = 0; i < left.size(); ++i) {
-    difference = static_cast<unsigned char>(difference | (left[i] ^ right[i]));
-  }
-  return difference == 0;
-}
-
 }  // namespace torchbridge

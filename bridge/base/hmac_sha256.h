@@ -18,7 +18,4 @@ Sha256Digest hmac_sha256(std::string_view key, std::string_view text);
 // 64 hexadecimal digits, in lower case.
 std::string hex_of(const Sha256Digest& digest);
 
-// Takes a time that depends on the lengths alone, so that it does not show how much of a guess is right.
-bool is_equal_in_constant_time(std::string_view left, std::string_view right);
-
 }  // namespace torchbridge

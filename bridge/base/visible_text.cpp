@@ -32,22 +32,4 @@ std::string visible_line(std::string_view text, std::size_t longest) {
   return at < text.size() ? shown + "..." : shown;
 }
 
-bool is_json_deeper_than(int depth, std::string_view json) {
-  int level = 0;
-  bool is_in_string = false;
-  for (std::size_t i = 0; i < json.size(); ++i) {
-    const char c = json[i];
-    if (c == '"') {
-      is_in_string = !is_in_string;
-    } else if (is_in_string) {
-      if (c == '\\') ++i;
-    } else if (c == '[' || c == '{') {
-      if (++level > depth) return true;
-    } else if (c == ']' || c == '}') {
-      --level;
-    }
-  }
-  return false;
-}
-
 }  // namespace torchbridge

@@ -13,8 +13,4 @@ std::size_t visible_length(std::string_view text);
 // Other characters escaped, as \x1b; cut after `longest` bytes of the text. Giving it its own result changes nothing.
 std::string visible_line(std::string_view text, std::size_t longest = 80);
 
-// Whether brackets and braces outside strings are nested deeper than `depth`: of a JSON text, before a parser and a
-// printer that call themselves at each level get it. Linear.
-bool is_json_deeper_than(int depth, std::string_view json);
-
 }  // namespace torchbridge

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bridge/base/env_map.h"
+#include "bridge/base/json_depth.h"
 #include "bridge/base/visible_text.h"
 #include "bridge/core/launch_facts.h"
 #include "bridge/net/address.h"

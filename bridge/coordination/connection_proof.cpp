@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "bridge/base/constant_time.h"
 #include "bridge/base/env_map.h"
 #include "bridge/base/hmac_sha256.h"
 #include "bridge/base/take_until.h"

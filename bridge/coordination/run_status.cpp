@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "bridge/base/json_depth.h"
 #include "bridge/base/visible_text.h"
 #include "bridge/coordination/agent_message.h"
 #include "bridge/coordination/line_connection.h"

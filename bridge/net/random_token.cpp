@@ -18,12 +18,4 @@ std::string random_token() {
   return token;
 }
 
-bool is_same_token(std::string_view received, std::string_view token) {
-  if (received.size() != token.size()) return false;
-  volatile unsigned char difference = 0;  // volatile: the compiler must not end the loop early
-  for (std::size_t i = 0; i < token.size(); ++i)
-    difference = difference | static_cast<unsigned char>(received[i] ^ token[i]);
-  return difference == 0;
-}
-
 }  // namespace torchbridge

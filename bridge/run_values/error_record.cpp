@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "bridge/base/json_depth.h"
 #include "bridge/base/visible_text.h"
 #include "bridge/worker/write_error_file.h"
 

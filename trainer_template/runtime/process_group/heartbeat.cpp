@@ -15,6 +15,7 @@
 #include <thread>
 #include <utility>
 
+#include "bridge/base/constant_time.h"
 #include "bridge/base/env_map.h"
 #include "bridge/base/hostlist.h"
 #include "bridge/binding/cpu_set.h"
@@ -221,7 +222,7 @@ class Heartbeat::Thread {
   void receive_token(Peer& peer, std::string_view bytes) {
     peer.line += bytes;
     if (peer.line.size() < options_.token.size()) return;
-    peer.has_token = is_same_token(peer.line, options_.token);
+    peer.has_token = is_equal_in_constant_time(peer.line, options_.token);
     peer.line.clear();
     if (!peer.has_token) return void(peer.socket = Socket());  // not of this job
     receive(peer);

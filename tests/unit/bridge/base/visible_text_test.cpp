@@ -31,13 +31,4 @@ TEST(VisibleLine, OfItselfIsTheSame) {
   EXPECT_EQ(visible_line(shown, 1000), shown);
 }
 
-TEST(JsonDepth, CountsBracketsOutsideStrings) {
-  EXPECT_TRUE(is_json_deeper_than(2, R"({"a": [1, 2], "b": [[]]})"));
-  EXPECT_FALSE(is_json_deeper_than(3, R"({"a": [1, 2], "b": [[]]})"));
-  EXPECT_FALSE(is_json_deeper_than(1, R"(["[[[", "\"[[", "\\"])"));
-  EXPECT_TRUE(is_json_deeper_than(1, R"(["\\", []])"));
-  EXPECT_TRUE(is_json_deeper_than(16, std::string(1 << 20, '[')));
-  EXPECT_FALSE(is_json_deeper_than(1, "]]]}}"));
-}
-
 }  // namespace
