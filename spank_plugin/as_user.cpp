@@ -1,17 +1,29 @@
 #include "spank_plugin/as_user.h"
 
 #include <grp.h>
+#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <exception>
 
-#include "spank_plugin/wait_for.h"
-
 namespace torchbridge {
 namespace {
+
+// True as soon as `fact()` is true, false where it is not within `limit`.
+template <class Fact>
+bool wait_for(std::chrono::milliseconds limit, Fact fact) {
+  constexpr int kPauseMs = 5;
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  while (!fact()) {
+    if (std::chrono::steady_clock::now() >= deadline) return false;
+    poll(nullptr, 0, kPauseMs);
+  }
+  return true;
+}
 
 bool become(const UserIds& user) {
   const bool has_changed = setgroups(0, nullptr) == 0 && setresgid(user.group, user.group, user.group) == 0 &&

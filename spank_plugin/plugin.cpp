@@ -9,6 +9,7 @@
 
 #include <slurm/slurm.h>
 
+#include "bridge/core/srun_options.h"
 #include "bridge/core/step_record.h"
 #include "bridge/core/torch_env.h"
 #include "bridge/host/text_file.h"
@@ -18,7 +19,6 @@
 #include "spank_plugin/failure_listener.h"
 #include "spank_plugin/log.h"
 #include "spank_plugin/spank.h"
-#include "spank_plugin/srun_options.h"
 #include "spank_plugin/step.h"
 #include "spank_plugin/step_abort.h"
 #include "spank_plugin/step_answers.h"

@@ -41,7 +41,7 @@ struct SharedTaskTable::Shared {
   using Flag = std::atomic<std::uint8_t>;
 
   template <std::size_t kSize>
-  struct Text {
+  struct SharedText {
     Flag is_taken, is_set, is_error;
     char text[kSize];
 
@@ -54,7 +54,7 @@ struct SharedTaskTable::Shared {
     }
   };
 
-  struct Record {
+  struct SharedRecord {
     Flag is_written;  // set last: the other members are valid
     Flag removes_file;
     std::int32_t rank;
@@ -63,13 +63,13 @@ struct SharedTaskTable::Shared {
     char error_file[256];
   };
 
-  Text<4096> reason;
-  Text<kMaxStepRecord + 1> answers[kAnswers];
-  Record records[];
+  SharedText<4096> reason;
+  SharedText<kMaxStepRecord + 1> answers[kAnswers];
+  SharedRecord records[];
 };
 
 SharedTaskTable::SharedTaskTable(std::size_t tasks) {
-  const std::size_t size = sizeof(Shared) + tasks * sizeof(Shared::Record);
+  const std::size_t size = sizeof(Shared) + tasks * sizeof(Shared::SharedRecord);
   void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return;
   shared_ = static_cast<Shared*>(memory);
@@ -82,7 +82,7 @@ SharedTaskTable::SharedTaskTable(std::size_t tasks) {
 
 void SharedTaskTable::write_record(std::size_t local_task, const TaskRecord& record) const {
   if (local_task >= tasks_) return;
-  Shared::Record& shared = shared_->records[local_task];
+  Shared::SharedRecord& shared = shared_->records[local_task];
   shared.rank = record.rank;
   shared.start_ms = std::chrono::duration_cast<milliseconds>(record.start.time_since_epoch()).count();
   shared.oom_kills = record.oom_kills;
@@ -100,7 +100,7 @@ std::optional<TaskRecord> SharedTaskTable::record_of(std::size_t local_task) con
   // A time_point counts nanoseconds: later milliseconds would overflow it.
   constexpr std::int64_t kLatestMs = std::chrono::floor<milliseconds>(system_clock::duration::max()).count();
   if (!has_record(local_task)) return std::nullopt;
-  const Shared::Record& shared = shared_->records[local_task];
+  const Shared::SharedRecord& shared = shared_->records[local_task];
   const std::int32_t rank = read_once(shared.rank);
   const std::int64_t start_ms = read_once(shared.start_ms);
   TaskRecord record{.rank = rank,

@@ -1,8 +1,6 @@
 // Addresses of this host, and the one of several by which a host is reached.
 #pragma once
 
-#include <sys/socket.h>
-
 #include <string>
 #include <vector>
 
@@ -50,11 +48,5 @@ std::string interface_towards(const std::string& numeric_address);
 
 // The ephemeral ports of this host; the kernel's built-in default where /proc is not readable.
 PortRange ephemeral_ports();
-
-// Empty for families other than IPv4 and IPv6.
-std::string address_text(const sockaddr* address);
-
-// The host's own name, as gethostname gives it.
-std::string host_name();
 
 }  // namespace torchbridge

@@ -2,14 +2,14 @@
 
 #include <arpa/inet.h>
 #include <netdb.h>
-#include <sys/socket.h>
+#include <unistd.h>
 
+#include <climits>
 #include <memory>
 #include <utility>
 
 #include "bridge/base/env_map.h"
 #include "bridge/base/take_until.h"
-#include "bridge/net/address.h"
 
 namespace torchbridge {
 namespace {
@@ -102,6 +102,22 @@ std::string canonical_address(const std::string& host) {
     if (inet_pton(family, host.c_str(), &address) == 1) return inet_ntop(family, &address, text, sizeof text);
   }
   return {};
+}
+
+std::string address_text(const sockaddr* address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address->sa_family == AF_INET) {
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text, sizeof text);
+  } else if (address->sa_family == AF_INET6) {
+    inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text, sizeof text);
+  }
+  return text;
+}
+
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = "";
+  gethostname(name, sizeof name - 1);
+  return name;
 }
 
 }  // namespace torchbridge

@@ -1,6 +1,8 @@
 // What host names resolve to: asked of the system's resolver, or found before, where it must not be asked.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <map>
 #include <string>
 #include <string_view>
@@ -35,7 +37,12 @@ class HostNames {
   std::map<std::string, Result<std::vector<std::string>>> known_;
 };
 
+// The host's own name, as gethostname gives it.
+std::string host_name();
+
 // The address's usual text; nothing where it is no IPv4 or IPv6 address.
 std::string canonical_address(const std::string& host);
+// The same of a socket's address.
+std::string address_text(const sockaddr* address);
 
 }  // namespace torchbridge

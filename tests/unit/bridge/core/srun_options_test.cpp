@@ -1,4 +1,4 @@
-#include "spank_plugin/srun_options.h"
+#include "bridge/core/srun_options.h"
 
 #include <gtest/gtest.h>
 
