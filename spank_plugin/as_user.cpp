@@ -25,10 +25,17 @@ bool wait_for(std::chrono::milliseconds limit, Fact fact) {
   return true;
 }
 
+// Without root only the own user is possible, whose groups stay.
 bool become(const UserIds& user) {
-  const bool has_changed = setgroups(0, nullptr) == 0 && setresgid(user.group, user.group, user.group) == 0 &&
-                           setresuid(user.user, user.user, user.user) == 0;
-  return has_changed || geteuid() == user.user;  // without root only the own user is possible
+  uid_t real = 0, effective = 0, saved = 0;
+  gid_t real_group = 0, effective_group = 0, saved_group = 0;
+  if (geteuid() == 0 && setgroups(0, nullptr) != 0) return false;
+  if (setresgid(user.group, user.group, user.group) != 0 || setresuid(user.user, user.user, user.user) != 0)
+    return false;
+  if (getresuid(&real, &effective, &saved) != 0 || getresgid(&real_group, &effective_group, &saved_group) != 0)
+    return false;
+  return real == user.user && effective == user.user && saved == user.user && real_group == user.group &&
+         effective_group == user.group && saved_group == user.group;
 }
 
 [[noreturn]] void run_child(const UserIds& user, const std::function<bool()>& act) noexcept try {

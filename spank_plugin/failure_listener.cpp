@@ -25,8 +25,8 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr char kAccepted = '+';              // srun's answer to a report
-constexpr std::size_t kMaxConnections = 64;  // further ones wait in the kernel's queue
+constexpr char kAccepted = '+';               // srun's answer to a report
+constexpr std::size_t kMaxConnections = 256;  // more would take the descriptors of srun
 constexpr milliseconds kConnectionLimit{1000}, kStopLimit{400};
 constexpr std::size_t kMaxMessage = kTokenSize + Report::kMaxText + 64;
 
@@ -114,9 +114,7 @@ void FailureListener::serve() try {
   std::vector<Connection> connections;
   std::optional<Clock::time_point> end;  // set by stop()
   while (!end || (!connections.empty() && Clock::now() < *end)) {
-    const bool has_room = connections.size() < kMaxConnections;
-    std::vector<pollfd> watched = {{end ? -1 : wake_.descriptor(), POLLIN, 0},
-                                   {has_room ? socket_.descriptor() : -1, POLLIN, 0}};
+    std::vector<pollfd> watched = {{end ? -1 : wake_.descriptor(), POLLIN, 0}, {socket_.descriptor(), POLLIN, 0}};
     for (const auto& connection : connections) watched.push_back({connection.socket.descriptor(), POLLIN, 0});
     const bool has_limits = !connections.empty() || failure_deadline();
     poll(watched.data(), watched.size(), has_limits ? kTickMs : -1);
@@ -137,10 +135,19 @@ void FailureListener::serve() try {
 }
 
 void FailureListener::accept_connections(std::vector<Connection>& connections) {
-  while (connections.size() < kMaxConnections) {
+  constexpr int kAtOnce = 1024;  // then the connections are read
+  for (int i = 0; i < kAtOnce; ++i) {
     Socket socket(accept4(socket_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.open()) return;
-    connections.push_back({std::move(socket), Clock::now() + kConnectionLimit});
+    Connection connection{std::move(socket), Clock::now() + kConnectionLimit};
+    if (!receive(connection)) continue;  // a node sends its report at once
+    if (connections.size() >= kMaxConnections) {
+      const auto stranger = std::find_if(connections.begin(), connections.end(),
+                                         [](const Connection& one) { return one.received.size() < kTokenSize; });
+      if (stranger == connections.end()) continue;
+      connections.erase(stranger);  // the oldest
+    }
+    connections.push_back(std::move(connection));
   }
 }
 

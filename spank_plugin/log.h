@@ -13,7 +13,9 @@ namespace torchbridge {
 // Without control characters: the text may be a program's or another process's, and slurmd's log is root's.
 inline void log_lines(std::string_view text) {
   constexpr std::size_t kMaxLine = 4096;
-  while (!text.empty()) slurm_error("torch-env: %s", visible_line(take_until(text, '\n'), kMaxLine).c_str());
+  constexpr int kMaxLines = 80;
+  for (int line = 0; !text.empty() && line < kMaxLines; ++line)
+    slurm_error("torch-env: %s", visible_line(take_until(text, '\n'), kMaxLine).c_str());
 }
 
 }  // namespace torchbridge

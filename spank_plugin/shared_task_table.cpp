@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "bridge/core/step_record.h"
@@ -76,6 +77,9 @@ SharedTaskTable::SharedTaskTable(std::size_t tasks) {
   tasks_ = tasks;
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return;
+  // The kernel counts some 800 bytes for a message, and each task sends one. Root may exceed net.core.wmem_max.
+  const int room = static_cast<int>(std::min<std::size_t>(tasks, 1 << 16) * 1024);
+  setsockopt(ends[0], SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room);
   folders_in_ = Socket(ends[0]);
   folders_out_ = Socket(ends[1]);
 }

@@ -1,12 +1,15 @@
 #include "spank_plugin/step_answers.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 
 #include "bridge/core/launchers/slurm.h"
 #include "bridge/core/nested_launch.h"
+#include "bridge/host/text_file.h"
 #include "bridge/net/address.h"
 #include "bridge/step/step_plan.h"
 #include "bridge/step/store_port.h"
@@ -48,10 +51,16 @@ std::string no_answer(const std::vector<std::string>& names) {
   return text;
 }
 
-// The user's lists of nodes are parsed here, outside the job's limit of memory.
+// The user's lists of nodes are parsed here, outside the job's limit of memory. slurmstepd's own counts too: the stacks
+// of its threads. Field 6 of /proc/self/statm: "data + stack", in pages.
 void limit_memory() {
-  const rlimit kLargest{256 << 20, 256 << 20};
-  setrlimit(RLIMIT_DATA, &kLargest);
+  constexpr std::size_t kRoom = 256 << 20;
+  const auto pages = read_text("/proc/self/statm");
+  unsigned long used = 0;
+  if (!pages || !*pages || std::sscanf((*pages)->c_str(), "%*u %*u %*u %*u %*u %lu", &used) != 1) return;
+  const rlim_t most = used * static_cast<unsigned long>(getpagesize()) + kRoom;
+  const rlimit limit{most, most};
+  setrlimit(RLIMIT_DATA, &limit);
 }
 
 void ask(spank_t spank, const NodeState& state) {

@@ -87,7 +87,7 @@ Result<std::optional<LaunchOptions>> requested_options(const OptionLists& lists,
 FailureListenerAddress listener_in(const EnvMap& environment) {
   const auto request = StepRequest::from(environment);
   const auto host = environment.get("SLURM_LAUNCH_NODE_IPADDR");
-  if (!request || !host) return {};
+  if (!request || !host || request->port == 0) return {};
   return {std::string(*host), request->port, request->token};
 }
 

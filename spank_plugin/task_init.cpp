@@ -66,9 +66,8 @@ void add_agent_token(spank_t spank, const FailureListenerAddress& listener, cons
   spank_setenv(spank, kTokenVariable, hex_of(hmac_sha256(listener.token, kTokenVariable)).c_str(), 1);
 }
 
-void wait_for_nodes(const StepAborter& aborter, const StepPlan& plan, const std::string& token,
-                    const EnvMap& complete) {
-  const NodeCheck check{.token = token, .hint = " (or is torch_env.so missing in its plugstack.conf?)"};
+void wait_for_nodes(const StepAborter& aborter, const StepPlan& plan, const EnvMap& complete) {
+  const NodeCheck check{.hint = " (or is torch_env.so missing in its plugstack.conf?)"};
   const std::string table = aborter.value_or_abort(check_nodes(plan, complete, check));
   if (!plan.options.explain) return;
   dprintf(STDOUT_FILENO, "%s", table.c_str());
@@ -95,7 +94,8 @@ void export_torch_env(spank_t spank, const NodeState& node) {
   unset_all_but(spank, environment, inherited);
   if (options->ranks != RankRule::kBlock) aborter.value_or_abort(add_placement(spank, node.table, environment, facts));
   constexpr std::chrono::seconds kTimeout{60};  // the nodes of a large step start one after the other
-  const StepOptions step = aborter.value_or_abort(step_options(environment, *options));
+  StepOptions step = aborter.value_or_abort(step_options(environment, *options));
+  if (listener.port != 0) step.token = listener.token;
   const auto names = node.table.answer(SharedTaskTable::kNames);
   HostNames known = HostNames::from(names && *names ? **names : "");
   const StepPlan plan =
@@ -104,7 +104,7 @@ void export_torch_env(spank_t spank, const NodeState& node) {
   const auto task = aborter.value_or_abort(task_environment(plan, environment, port, program_of(spank)));
   const EnvMap complete = with_variables(environment, task.variables);
   // A barrier: no program starts before all tasks have reached this line.
-  if (options->explain || options->check.value_or(0) != 0) wait_for_nodes(aborter, plan, listener.token, complete);
+  if (options->explain || options->check.value_or(0) != 0) wait_for_nodes(aborter, plan, complete);
   for (const auto& [name, value] : task.variables) {
     if (spank_setenv(spank, name.c_str(), value.c_str(), 1) != ESPANK_SUCCESS)
       aborter.abort(Error{"Slurm cannot set " + name + " in the task's environment"});

@@ -45,7 +45,8 @@ Result<BudgetContent> read_content(const Socket& file, const std::string& path) 
 bool is_at(const Socket& file, const std::string& path) {
   struct stat opened {
   }, named{};
-  return fstat(file.descriptor(), &opened) == 0 && stat(path.c_str(), &named) == 0 && opened.st_ino == named.st_ino;
+  return fstat(file.descriptor(), &opened) == 0 && stat(path.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
+         opened.st_ino == named.st_ino;
 }
 
 // The lock of an agent whose guardian is alive is not waited for.

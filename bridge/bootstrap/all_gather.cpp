@@ -13,6 +13,7 @@
 #include <optional>
 #include <random>
 
+#include "bridge/base/constant_time.h"
 #include "bridge/base/env_map.h"
 #include "bridge/bootstrap/descriptor_limit.h"
 #include "bridge/bootstrap/missing_ranks.h"
@@ -37,10 +38,14 @@ constexpr microseconds kFirstOther{5000}, kNextOther{1000};
 constexpr microseconds kFirstPause{2000}, kLongestPause{2'000'000};
 constexpr microseconds kFirstPauseOnNode{200}, kLongestPauseOnNode{20'000};  // no other node is loaded by these
 constexpr milliseconds kConnectLimit{3000}, kAcknowledgeLimit{1000};
+// Callers that have sent nothing yet that is of this job: of more the oldest is closed, and each after this time.
+constexpr std::size_t kMostStrangers = 256;
+constexpr milliseconds kStrangerLimit{5000};
 constexpr const char* kNoAnswer = "the program that listens there does not belong to this job";
 constexpr milliseconds kGrace{1000};  // at the timeout a listener sends who is missing: time for that message
 
-// "torchbridge KIND PROOF LENGTH\nBODY"
+// "torchbridge KIND LENGTH HEAD PROOF\nBODY". HEAD is a proof of the kind and the length, so that no body of a stranger
+// is kept; PROOF is one of all.
 struct BootstrapMessage {
   std::string kind, body;
 };
@@ -51,7 +56,9 @@ class MessageFormat {
       : secret_(group.secret), job_(group.job), longest_(kMaxValue * static_cast<std::size_t>(group.size)) {}
 
   std::string encoded(const std::string& kind, const std::string& body) const {
-    return "torchbridge " + kind + " " + proof(kind, body) + " " + std::to_string(body.size()) + "\n" + body;
+    const std::string length = std::to_string(body.size());
+    return "torchbridge " + kind + " " + length + " " + proof("head " + kind, length) + " " + proof(kind, body) + "\n" +
+           body;
   }
 
   // Takes the first message from `received`; its kind is empty while the message is not complete. Nothing where the
@@ -60,15 +67,17 @@ class MessageFormat {
     const auto newline = received.find('\n');
     if (newline == received.npos)
       return received.size() > kMaxHeader ? std::nullopt : std::optional(BootstrapMessage{});
-    char kind[16], tag[24], length[24];
-    if (newline > kMaxHeader || std::sscanf(received.c_str(), "torchbridge %15s %23s %23s\n", kind, tag, length) != 3) {
+    if (newline > kMaxHeader) return std::nullopt;
+    const std::string header = received.substr(0, newline);
+    char kind[16], length[24], head[24], tag[24];
+    if (std::sscanf(header.c_str(), "torchbridge %15s %23s %23s %23s", kind, length, head, tag) != 4) {
       return std::nullopt;
     }
     const auto size = parse_integer(length, 0, static_cast<std::int64_t>(longest_));
-    if (!size) return std::nullopt;
+    if (!size || !is_equal_in_constant_time(head, proof("head " + std::string(kind), length))) return std::nullopt;
     if (received.size() - newline - 1 < static_cast<std::size_t>(*size)) return BootstrapMessage{};
     BootstrapMessage message{kind, received.substr(newline + 1, *size)};
-    if (proof(message.kind, message.body) != tag) return std::nullopt;
+    if (!is_equal_in_constant_time(tag, proof(message.kind, message.body))) return std::nullopt;
     received.erase(0, newline + 1 + *size);
     return message;
   }
@@ -125,6 +134,7 @@ struct Caller {
   bool on_this_node;
   std::string received{};
   std::vector<int> ranks{};  // whose values it sent: it gets the answer
+  Clock::time_point since = Clock::now();
 };
 
 // A host that may have a listener, at any of the ports in turn.
@@ -384,12 +394,39 @@ class Gatherer {
   void accept_callers(const Socket& listener, bool on_this_node) {
     while (true) {
       Socket socket(accept4(listener.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-      if (!socket.open()) return;
+      if (!socket.open()) {
+        const bool has_none_left = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+        if (has_none_left && !close_strangers(0)) poll(nullptr, 0, 10);  // it stays ready: not a loop without a pause
+        return;
+      }
       if (on_this_node && !is_of_this_user(socket)) continue;
+      if (!on_this_node) close_strangers(kMostStrangers);
       const int descriptor = socket.descriptor();
       watch(descriptor, EPOLLIN);
       callers_.emplace(descriptor, Caller{std::move(socket), on_this_node});
     }
+  }
+
+  static bool is_stranger(const Caller& caller) { return !caller.on_this_node && caller.ranks.empty(); }
+
+  // Closes those that have had their time, and where `most` or more are left, the oldest. False where it closed none.
+  bool close_strangers(std::size_t most) {
+    const auto now = Clock::now();
+    auto closed = std::erase_if(callers_, [&](const auto& entry) {
+      return is_stranger(entry.second) && now - entry.second.since > kStrangerLimit;
+    });
+    auto oldest = callers_.end();
+    std::size_t strangers = 0;
+    for (auto entry = callers_.begin(); entry != callers_.end(); ++entry) {
+      if (!is_stranger(entry->second)) continue;
+      ++strangers;
+      if (oldest == callers_.end() || entry->second.since < oldest->second.since) oldest = entry;
+    }
+    if (strangers > 0 && strangers >= most) {
+      callers_.erase(oldest);
+      ++closed;
+    }
+    return closed > 0;
   }
 
   // False when the caller is to be removed.

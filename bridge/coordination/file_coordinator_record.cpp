@@ -98,7 +98,8 @@ class FileCoordinatorRecord : public CoordinatorRecord {
   bool is_at_path(const Socket& file) const {
     struct stat opened {
     }, named{};
-    return fstat(file.descriptor(), &opened) == 0 && stat(path_.c_str(), &named) == 0 && opened.st_ino == named.st_ino;
+    return fstat(file.descriptor(), &opened) == 0 && stat(path_.c_str(), &named) == 0 &&
+           opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
   }
   Result<RecordContent> read(const Socket& file) const {
     char text[512];

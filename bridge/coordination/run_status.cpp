@@ -54,6 +54,10 @@ std::string ranks_of(const OrderedJson& node) {
   return std::to_string(first) + (workers <= 1 ? "" : "-" + std::to_string(first + (workers - 1)));
 }
 
+std::string number_of(const OrderedJson& object, const char* key) {
+  return std::to_string(object.at(key).get<std::int64_t>());
+}
+
 // The cell as wide as `width`, its text at the left end, or at the right one.
 std::string left_aligned(const std::string& text, std::size_t width) {
   return text + std::string(width - std::min(width, text.size()), ' ');
@@ -64,8 +68,8 @@ std::string right_aligned(const std::string& text, std::size_t width) {
 
 std::string table_of(const OrderedJson& run) {
   std::string text = text_of(run, "program") + " (run " + text_of(run, "run_id") + "): " + text_of(run, "phase") +
-                     ", round " + run.at("round").dump() + ", restarts " + run.at("restarts").dump() + " of " +
-                     run.at("max_restarts").dump() + ", coordinated by " + text_of(run, "coordinator") + "\n";
+                     ", round " + number_of(run, "round") + ", restarts " + number_of(run, "restarts") + " of " +
+                     number_of(run, "max_restarts") + ", coordinated by " + text_of(run, "coordinator") + "\n";
   std::size_t width = std::string("NODE").size();
   for (const OrderedJson& node : run.at("nodes")) width = std::max(width, text_of(node, "host").size());
   constexpr std::size_t kPid = 8, kState = 8, kGroup = 10;
@@ -77,7 +81,7 @@ std::string table_of(const OrderedJson& run) {
   add("NODE", "PID", "STATE", "GROUP_RANK", "RANKS");
   for (const OrderedJson& node : run.at("nodes")) {
     const auto group = node.at("node_rank").get<std::int64_t>();
-    add(text_of(node, "host"), node.at("pid").dump(), text_of(node, "state"), group < 0 ? "-" : std::to_string(group),
+    add(text_of(node, "host"), number_of(node, "pid"), text_of(node, "state"), group < 0 ? "-" : std::to_string(group),
         ranks_of(node));
   }
   const std::string failure = text_of(run, "last_failure");

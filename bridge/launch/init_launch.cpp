@@ -89,7 +89,7 @@ Result<Launch> launch_by_pmix(const EnvMap& environment, const LaunchSettings& s
   if (!facts) return facts.error();
   auto exchange = connect_by_pmix(*facts);
   if (!exchange) return exchange.error();
-  return launch_through_exchange(**exchange, std::move(*facts), {settings.options, {}}, environment, settings);
+  return launch_through_exchange(**exchange, std::move(*facts), {settings.options, {}, {}}, environment, settings);
 }
 
 // The launcher's rank and world size hold; those that the program gives must be the same.

@@ -73,7 +73,7 @@ Result<Launch> launch_by_exchange(LaunchFacts facts, const StepOptions& step, co
 Result<Launch> launch_by_facts(LaunchFacts facts, const StepOptions& step, const EnvMap& environment,
                                const LaunchSettings& settings) {
   if (step.options.ranks != RankRule::kBlock && can_exchange_placement(facts)) {
-    if (const auto asked = exchange_placement(facts, settings.timeout); !asked) return asked.error();
+    if (const auto asked = exchange_placement(facts, step.token, settings.timeout); !asked) return asked.error();
   }
   return launch_of(plan_step(std::move(facts), step, std::nullopt, settings.timeout), {}, environment, settings);
 }
@@ -164,7 +164,7 @@ Result<Launch> launch_single_process(const LaunchSettings& settings) {
   facts.launcher = "none";
   facts.nodes = {host_name()};
   facts.tasks_per_node = {1};
-  return launch_by_exchange(std::move(facts), {settings.options, {}}, {}, settings);
+  return launch_by_exchange(std::move(facts), {settings.options, {}, {}}, {}, settings);
 }
 
 }  // namespace torchbridge

@@ -10,7 +10,8 @@ namespace {
 
 // The launcher's rank of each task, in the order of nodes and local ranks: each task has its own index in that order,
 // which is torchrun's numbering.
-Result<Values> ranks_in_order(const LaunchFacts& facts, const TaskMap& map, std::chrono::milliseconds timeout) {
+Result<Values> ranks_in_order(const LaunchFacts& facts, const TaskMap& map, const std::string& token,
+                              std::chrono::milliseconds timeout) {
   LaunchOptions of_first_node;
   of_first_node.ranks = RankRule::kBlock;
   const auto store = store_endpoint_of(facts, map, of_first_node);
@@ -23,7 +24,7 @@ Result<Values> ranks_in_order(const LaunchFacts& facts, const TaskMap& map, std:
                   .local_world_size = map.tasks_on(facts.node_rank),
                   .node_rank = facts.node_rank,
                   .node_count = map.node_count()};
-  return all_gather_in_step(group_of_step(facts, at, *where, "placement"), std::to_string(facts.rank), timeout);
+  return all_gather_in_step(group_of_step(facts, at, *where, "placement", token), std::to_string(facts.rank), timeout);
 }
 
 }  // namespace
@@ -33,7 +34,7 @@ bool can_exchange_placement(const LaunchFacts& facts) {
   return !is_known && facts.node_of_rank.empty() && facts.nodes.size() > 1;
 }
 
-Status exchange_placement(LaunchFacts& facts, std::chrono::milliseconds timeout) {
+Status exchange_placement(LaunchFacts& facts, const std::string& token, std::chrono::milliseconds timeout) {
   const auto map = task_map_of(facts);
   if (!map) return map.error();
   const auto failed = [&](Error error) {
@@ -43,7 +44,7 @@ Status exchange_placement(LaunchFacts& facts, std::chrono::milliseconds timeout)
                     ": give ranks=block, which numbers the ranks node by node";
     return error;
   };
-  const auto ranks = ranks_in_order(facts, *map, timeout);
+  const auto ranks = ranks_in_order(facts, *map, token, timeout);
   if (!ranks) return failed(ranks.error());
   std::vector<int> node_of_rank(facts.world_size, -1);
   for (int node = 0, member = 0; node < map->node_count(); ++node) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <string>
 
 #include "bridge/base/result.h"
 #include "bridge/core/launch_facts.h"
@@ -13,7 +14,7 @@ namespace torchbridge {
 bool can_exchange_placement(const LaunchFacts& facts);
 
 // Collective: all ranks connect to the first node at the port of ranks=block, which no program uses yet. Completes
-// facts.node_of_rank. Waits for the others at most `timeout`.
-Status exchange_placement(LaunchFacts& facts, std::chrono::milliseconds timeout);
+// facts.node_of_rank. Waits for the others at most `timeout`. Without a token another user could answer in their place.
+Status exchange_placement(LaunchFacts& facts, const std::string& token, std::chrono::milliseconds timeout);
 
 }  // namespace torchbridge

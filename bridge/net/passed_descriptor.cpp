@@ -3,6 +3,8 @@
 #include <sys/socket.h>
 
 #include <cstring>
+#include <utility>
+#include <vector>
 
 namespace torchbridge {
 namespace {
@@ -42,11 +44,15 @@ std::optional<PassedDescriptor> take_descriptor(const Socket& from) {
     return std::nullopt;
   }
   const cmsghdr* const rights = CMSG_FIRSTHDR(&message.header);
-  int descriptor = -1;
-  if (rights != nullptr && rights->cmsg_type == SCM_RIGHTS) {
-    std::memcpy(&descriptor, CMSG_DATA(rights), sizeof descriptor);
+  std::vector<Socket> received;  // the padding of the buffer has room for a second one, which is closed
+  if (rights != nullptr && rights->cmsg_level == SOL_SOCKET && rights->cmsg_type == SCM_RIGHTS) {
+    for (std::size_t at = CMSG_LEN(0); at + sizeof(int) <= rights->cmsg_len; at += sizeof(int)) {
+      int descriptor = -1;
+      std::memcpy(&descriptor, CMSG_DATA(rights) + (at - CMSG_LEN(0)), sizeof descriptor);
+      received.emplace_back(descriptor);
+    }
   }
-  return PassedDescriptor{Socket(descriptor), message.number};
+  return PassedDescriptor{received.empty() ? Socket() : std::move(received.front()), message.number};
 }
 
 }  // namespace torchbridge

@@ -21,7 +21,8 @@ Result<std::string> pick_address(const Layout& at, const AddressRule& rule, cons
 
 Result<std::string> agree_on_address(const LaunchFacts& facts, const TaskMap& map, const Layout& at,
                                      const Endpoint& store, const LaunchOptions& options,
-                                     std::chrono::milliseconds timeout, const HostNames& names) {
+                                     std::chrono::milliseconds timeout, const HostNames& names,
+                                     const std::string& token) {
   if (!options.addr.depends_on_interfaces()) return store.host;
   const auto node = master_node_of(facts, map, options.ranks);
   if (!node) return node.error();
@@ -31,11 +32,14 @@ Result<std::string> agree_on_address(const LaunchFacts& facts, const TaskMap& ma
   if (!where) return Error{.message = where.error().message, .only_here = true};
   const auto own = at.rank == 0 ? pick_address(at, options.addr, names) : Result<std::string>(kNone);
   const auto address =
-      all_gather_in_step(group_of_step(facts, at, *where, "address"), own ? *own : kNone, timeout,
+      all_gather_in_step(group_of_step(facts, at, *where, "address", token), own ? *own : kNone, timeout,
                          [](Values values) { return Result<Values>(Values{std::move(values.front())}); });
   if (!own) return own.error();
   if (!address) return address.error();
   if (address->front() == kNone) return Error::elsewhere();
+  if (!is_numeric(address->front()))
+    return Error{.message = "rank 0 sent '" + printable(address->front()) + "', which is no numeric address",
+                 .only_here = true};
   return address->front();
 }
 

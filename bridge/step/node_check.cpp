@@ -68,7 +68,7 @@ Result<std::string> check_nodes(const StepPlan& plan, const EnvMap& environment,
   member.rank = plan.map.ranks_before(at.node_rank) + at.local_rank;
   ListeningNode where{.node = plan.master_node, .address = *host, .listen_at = {}, .ports = {plan.env.master.port}};
   if (at.node_rank == plan.master_node) where.listen_at = address_to_listen_on(*host, plan.names);
-  BootstrapGroup group = group_of_step(plan.facts, member, where, "check", check.token);
+  BootstrapGroup group = group_of_step(plan.facts, member, where, "check", plan.token);
   if (at.node_count > 1) {
     group.missing = [&](const std::vector<bool>& arrived) {
       return missing_nodes(plan, arrived, timeout) + check.hint;

@@ -11,8 +11,7 @@
 namespace torchbridge {
 
 struct NodeCheck {
-  std::string token;  // of this step, which only its tasks know; without one processes of other jobs could answer
-  std::string hint;   // another possible cause of a missing or unreachable node; appended to messages
+  std::string hint;  // another possible cause of a missing or unreachable node; appended to messages
 };
 
 // Collective: returns when all tasks of the step have arrived. The first task of each node connects to rank 0's node at

@@ -1,6 +1,7 @@
 #include "bridge/step/step_plan.h"
 
 #include "bridge/base/host_text.h"
+#include "bridge/core/agent_command.h"
 #include "bridge/net/address.h"
 #include "bridge/step/master_address.h"
 #include "bridge/step/store_port.h"
@@ -25,7 +26,8 @@ std::optional<Endpoint> StepOptions::exported_endpoint() const {
 }
 
 Result<StepOptions> step_options(const EnvMap& environment, const LaunchOptions& options) {
-  StepOptions step{.options = options, .exported = {}};
+  StepOptions step{
+      .options = options, .exported = {}, .token = std::string(environment.get(kTokenVariable).value_or(""))};
   if (options.override_user) return step;
   const auto port = environment.integer("MASTER_PORT", 1, 65535);
   if (!port) return port.error();
@@ -50,12 +52,12 @@ Result<StepPlan> plan_step(LaunchFacts facts, const StepOptions& step, std::opti
   if (!named) return named.error();
   auto env = torch_env_of(facts, *map, options, std::move(*named));
   if (!store) {
-    auto address = agree_on_address(facts, *map, env.layout, env.master, options, timeout, names);
+    auto address = agree_on_address(facts, *map, env.layout, env.master, options, timeout, names, step.token);
     if (!address) return address.error();
     env.master.host = std::move(*address);
   }
-  return StepPlan{std::move(facts), std::move(*map), options,         step.exported,
-                  std::move(env),   *master_node,    std::move(names)};
+  return StepPlan{std::move(facts), std::move(*map), options,          step.exported,
+                  std::move(env),   *master_node,    std::move(names), step.token};
 }
 
 std::vector<std::string> names_of_step(const LaunchFacts& facts, const StepOptions& step, const std::string& own_node) {

@@ -28,13 +28,15 @@ struct StepPlan {
   TorchEnv env;         // env.master is where rank 0 listens, numeric where its name resolves
   int master_node = 0;  // the node that holds rank 0
   HostNames names{};    // for what follows: reserve_store_socket, task_environment, check_nodes
+  std::string token{};  // of StepOptions
 };
 
 // The options of a step. MASTER_ADDR and MASTER_PORT that the user exported replace addr= and port=, unless override is
-// given.
+// given. The token is that of kTokenVariable, which the user may have exported.
 struct StepOptions {
   LaunchOptions options;
   ExportedMaster exported;
+  std::string token;  // a secret that the tasks of the step share; empty where they have none
 
   // Nothing unless both are exported.
   std::optional<Endpoint> exported_endpoint() const;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# torture.py, with its arguments, in a network namespace of its own, while an unprivileged second user keeps some hundred
-# connections to each port on which a rank listens: silent ones, slow ones and random bytes.
+# torture.py, with its arguments, in a network namespace of its own, while an unprivileged second user keeps some
+# hundred connections to each port on which a rank listens: silent ones, slow ones and random bytes.
 set -euo pipefail
 if [[ ${1:-} != --inside ]]; then
   unshare --net true 2>/dev/null || { echo "SKIPPED: a network namespace needs root"; exit 77; }

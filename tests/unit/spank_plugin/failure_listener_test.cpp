@@ -228,6 +228,15 @@ TEST_F(FailureListenerTest, AcceptsAReportAfterAHundredSilentConnections) {
   EXPECT_EQ(listener_->stop(), "rank 2");
 }
 
+// As many as a user of another host may open: a node's report comes through at once.
+TEST_F(FailureListenerTest, AcceptsAReportAmongManySilentConnections) {
+  start();
+  std::vector<Socket> silent;
+  for (int i = 0; i < 600; ++i) silent.push_back(connection());
+  EXPECT_TRUE(send_report(address_, {Kind::kTaskEnded, kNow, "rank 2"}));
+  EXPECT_EQ(listener_->stop(), "rank 2");
+}
+
 TEST_F(FailureListenerTest, TruncatesALongText) {
   start();
   ASSERT_TRUE(send_report(address_, {Kind::kTaskEnded, kNow, std::string(2 * Report::kMaxText, 'x')}));

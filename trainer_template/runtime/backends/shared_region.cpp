@@ -146,6 +146,9 @@ Result<std::shared_ptr<SharedRegion>> SharedRegion::join(const Shape& shape, con
   std::string host, process, descriptor, token;
   words >> host >> process >> descriptor >> token;
   if (host != host_name()) return Error{"rank 0 is on " + printable(host)};
+  // The ticket comes from the store, where anyone can have written it.
+  if (!parse_integer(process, 1, INT32_MAX) || !parse_integer(descriptor, 0, INT32_MAX))
+    return Error{"the ticket of rank 0 is '" + printable(ticket) + "'"};
   auto joined = map(shape, "/proc/" + process + "/fd/" + descriptor, ticket);
   if (joined && std::string_view((*joined)->header_->token, kTokenSize) != token)
     return Error{"process " + process + " of this host is not rank 0"};

@@ -125,6 +125,9 @@ JoinResult join_result_of(const std::string& verdict) {
   std::string all;
   JoinResult join_result;
   words >> all >> join_result.rank_0_host >> join_result.reporter_host;
+  // Anyone who reaches the store can have written it, and the names are printed.
+  join_result.rank_0_host = printable(join_result.rank_0_host);
+  join_result.reporter_host = printable(join_result.reporter_host);
   return join_result;
 }
 

@@ -1,6 +1,7 @@
 // Ranks as threads of this process: a node is another key of the unix sockets, and another address on loopback.
 #include "bridge/bootstrap/all_gather.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -202,7 +203,33 @@ TEST_F(TwoNodes, ProcessesWithoutTheSecretAreIgnored) {
   }
   const auto talker = connect_to({"127.0.0.1", ports_[0]}, milliseconds(1000));
   ASSERT_TRUE(talker);
-  ASSERT_GT(send(talker->descriptor(), "torchbridge values 0000000000000000 999999999\n", 46, 0), 0);
+  const std::string_view kFalse = "torchbridge values 9 0000000000000000 0000000000000000\n";
+  ASSERT_GT(send(talker->descriptor(), kFalse.data(), kFalse.size(), 0), 0);
+  expect_all(all(std::move(first), std::move(fourth), starts(member(1)), starts(member(2))));
+}
+
+bool is_closed(const Socket& socket) {
+  pollfd ready{socket.descriptor(), POLLIN, 0};
+  char byte = 0;
+  return poll(&ready, 1, 10'000) == 1 && recv(socket.descriptor(), &byte, 1, 0) <= 0;
+}
+
+// What others send is not kept: a header without a proof ends the connection before its body has come, and of many
+// silent ones the oldest are closed.
+TEST_F(TwoNodes, ManyStrangersDoNotKeepTheRanksApart) {
+  auto first = starts(member(0)), fourth = starts(member(3));
+  const auto stranger = [&] {
+    auto socket = connect_to({"127.0.0.1", ports_[0]}, milliseconds(100));
+    while (!socket) socket = connect_to({"127.0.0.1", ports_[0]}, milliseconds(100));
+    return std::move(*socket);
+  };
+  const Socket talker = stranger();
+  const std::string_view kBody = "torchbridge values 3000 0000000000000000 0000000000000000\n";
+  ASSERT_GT(send(talker.descriptor(), kBody.data(), kBody.size(), MSG_NOSIGNAL), 0);
+  EXPECT_TRUE(is_closed(talker));
+  std::vector<Socket> silent;
+  for (int i = 0; i < 400; ++i) silent.push_back(stranger());
+  EXPECT_TRUE(is_closed(silent.front()));
   expect_all(all(std::move(first), std::move(fourth), starts(member(1)), starts(member(2))));
 }
 

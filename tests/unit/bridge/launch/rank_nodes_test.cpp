@@ -39,7 +39,7 @@ std::vector<std::string> ask(std::vector<LaunchFacts>& ranks, milliseconds timeo
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     threads.emplace_back([&, i] {
-      const auto asked = exchange_placement(ranks[i], timeout);
+      const auto asked = exchange_placement(ranks[i], "token", timeout);
       if (!asked) errors[i] = asked.error().message;
     });
   }
