@@ -112,21 +112,30 @@ std::string rank0_node_address(const std::vector<StepComponent>& components, Ran
   return node_addr_of((*names)[is_block ? 0 : components.front().node_of_rank.front()]);
 }
 
+std::optional<StepShape> shape_of(spank_t spank, int world_size) {
+  const auto job = item<std::uint32_t>(spank, S_JOB_ID);
+  const auto tasks = item<std::uint32_t>(spank, S_JOB_TOTAL_TASK_COUNT);
+  if (!job || !tasks) return std::nullopt;
+  return StepShape{.job_id = *job, .world_size = world_size, .component_tasks = static_cast<int>(*tasks)};
+}
+
 }  // namespace
+
+bool has_placement(spank_t spank, const EnvMap& environment, int world_size) {
+  const auto shape = shape_of(spank, world_size);
+  return shape && environment_has_placement(environment, *shape);
+}
 
 Result<std::string> record_of_step(spank_t spank, const EnvMap& environment, int world_size,
                                    const LaunchOptions& options, bool in_srun) {
   const auto ids = ids_of(spank);
-  const auto tasks = item<std::uint32_t>(spank, S_JOB_TOTAL_TASK_COUNT);
-  if (!ids || !tasks) {
-    return Error{"Slurm gives the plugin no step id or no number of tasks"};
-  }
-  const StepShape shape{.job_id = ids->job, .world_size = world_size, .component_tasks = static_cast<int>(*tasks)};
-  const bool ranks_are_known = options.ranks == RankRule::kBlock || environment_has_placement(environment, shape);
+  const auto shape = shape_of(spank, world_size);
+  if (!ids || !shape) return Error{"Slurm gives the plugin no step id or no number of tasks"};
+  const bool ranks_are_known = options.ranks == RankRule::kBlock || environment_has_placement(environment, *shape);
   const bool wants_address = in_srun && needs_addresses(environment, options);
   if (ranks_are_known && !wants_address) return std::string();
   const auto ask = [&](std::uint32_t job, auto number) { return ask_component(job, ids->step, number); };
-  auto components = components_of_step(environment, shape, ask);
+  auto components = components_of_step(environment, *shape, ask);
   if (!components) return components.error();
   if (components->empty()) return std::string();
   const std::string address = wants_address ? rank0_node_address(*components, options.ranks) : std::string();

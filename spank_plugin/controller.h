@@ -21,6 +21,9 @@ namespace torchbridge {
 Result<std::string> record_of_step(spank_t spank, const EnvMap& environment, int world_size,
                                    const LaunchOptions& options, bool in_srun);
 
+// Whether the environment contains the placement of the ranks. Makes no request.
+bool has_placement(spank_t spank, const EnvMap& environment, int world_size);
+
 // The NodeAddr of a node; empty where it is unknown.
 std::string node_addr_of(std::string name);
 

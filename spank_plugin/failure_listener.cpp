@@ -181,6 +181,7 @@ bool FailureListener::take_report(const std::string& message) {
     // A slow controller must not block the reports of thousands of nodes.
     if (!ender_.joinable()) ender_ = std::thread(actions_.end_step);
   }
+  if (kind == Report::Kind::kTaskStopped) must_run_on_ = true;
   if (kind != Report::Kind::kTaskFailed && kind != Report::Kind::kTaskEnded) return true;
   // Reports of two failures within a few milliseconds may arrive in the wrong order.
   if (!first_ || report.time < first_->time) first_ = report;

@@ -24,6 +24,7 @@ struct FailureListenerAddress {
 struct Report {
   enum class Kind : char {
     kTaskFailed = 'f',   // the first task of this node that failed: the others may wait for it
+    kTaskStopped = 'q',  // a task asked to be requeued: the step is to run on, and nothing is printed
     kTaskEnded = 't',    // the same, but the step is to run on: Slurm may be ending it, or it can lose a task
     kStepMustEnd = 's',  // the environment of a task cannot be completed
   };

@@ -148,6 +148,16 @@ void export_step_record(spank_t spank) {
 // EX_TEMPFAIL (sysexits.h): the program stopped in order and is to be requeued.
 bool asks_for_requeue(int wait_status) { return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == EX_TEMPFAIL; }
 
+// Others may still be saving before they end in the same way: no failure beside this one ends the step.
+void handle_requeue(spank_t spank, const UserIds& user) {
+  static bool has_reported = false;
+  if (std::exchange(has_reported, true) || node.table.is_empty()) return;
+  run_as_user(user, kAbortLimit, [&] {
+    return send_report(listener_in(job_environment(spank)),
+                       {Report::Kind::kTaskStopped, std::chrono::system_clock::now(), ""});
+  });
+}
+
 // Reports only the first reason or failure of each node: later ones are mostly consequences. All that tasks have
 // written is read by a child with the user's rights, within ten seconds.
 void handle_task_exit(spank_t spank) {
@@ -155,7 +165,8 @@ void handle_task_exit(spank_t spank) {
   const int status = item<int>(spank, S_TASK_EXIT_STATUS).value_or(0);
   const auto user = user_of(spank);
   const auto local_task = local_task_of(spank);
-  if (has_reported || status == 0 || !user || !local_task || asks_for_requeue(status)) return;
+  if (has_reported || status == 0 || !user || !local_task) return;
+  if (asks_for_requeue(status)) return handle_requeue(spank, *user);
   if (!node.table.has_reason() && !node.table.has_record(*local_task)) return;
   has_reported = true;
   run_as_user(*user, kAbortLimit, [&] {

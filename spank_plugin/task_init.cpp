@@ -13,6 +13,7 @@
 #include "bridge/net/address.h"
 #include "bridge/step/node_check.h"
 #include "bridge/step/task_environment.h"
+#include "spank_plugin/controller.h"
 #include "spank_plugin/step.h"
 #include "spank_plugin/step_abort.h"
 #include "spank_plugin/task_report.h"
@@ -41,6 +42,7 @@ Status add_placement(spank_t spank, const SharedTaskTable& table, EnvMap& enviro
   Result<std::string> record = std::string(environment.get(kStepRecordVariable).value_or(""));
   if (!is_truncated(*record, step)) {
     const auto answer = table.answer(SharedTaskTable::kRecord);
+    if (!answer && has_placement(spank, environment, facts.world_size)) return Ok{};
     record = answer ? *answer : Error{"slurm: Slurm's controller gave no list of the ranks' nodes: give ranks=block"};
   }
   if (!record) return record.error();

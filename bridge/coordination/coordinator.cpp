@@ -266,7 +266,7 @@ void Coordinator::try_to_begin(Time now) {
     }
     if (now >= after(joining_since_, kFirstReportAfter) && !has_reported_missing_) {
       has_reported_missing_ = true;
-      add_line("waiting for nodes, at most " + seconds_text(rules_.join_timeout) + ": there is " + missing);
+      add_line("waiting for nodes, at most " + seconds_text(rules_.join_timeout) + ": so far " + missing);
     }
     return;
   }

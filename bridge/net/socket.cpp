@@ -146,9 +146,9 @@ bool only_lingers(int port) {
   return lingers;
 }
 
-// The port at all addresses, IPv4 and IPv6. Without SO_REUSEADDR the kernel refuses it where any other socket has it.
-// Not open, and errno set, where it cannot be had.
-Socket bind_everywhere(int port) {
+// The port at all addresses, IPv4 and IPv6. Not shared, the kernel refuses it where any other socket has it. Not open,
+// and errno set, where it cannot be had.
+Socket bind_everywhere(int port, bool is_shared) {
   for (const char* everywhere : {"::", "0.0.0.0"}) {  // the latter where the kernel has no IPv6
     const auto address = socket_address({everywhere, port});
     Socket socket(::socket(address->family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -156,15 +156,49 @@ Socket bind_everywhere(int port) {
     if (!socket.open()) break;
     const int no = 0;
     if (address->family() == AF_INET6) setsockopt(socket.descriptor(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
-    int bound = bind(socket.descriptor(), address->get(), address->size);
-    if (bound != 0 && errno == EADDRINUSE && port != 0) {
-      if (only_lingers(port)) share_port(socket);
-      bound = bind(socket.descriptor(), address->get(), address->size);
-    }
-    if (bound == 0) return socket;
+    if (is_shared) share_port(socket);
+    if (bind(socket.descriptor(), address->get(), address->size) == 0) return socket;
     if (errno != EADDRNOTAVAIL) break;
   }
   return Socket();
+}
+
+// A port that lingering connections have can only be bound if it is shared, and then two programs get it. So who
+// reserves a port also has it at this address, to which nobody connects, so that nothing lingers there, and which is
+// bound without being shared: until this process, and what it becomes by exec, has ended. An address of no meaning: 127
+// "TB" 1.
+constexpr const char* kMarkHost = "127.84.66.1";
+
+// False, with errno set, where another process has it.
+bool mark(int port, bool is_shared) {
+  const auto address = socket_address({kMarkHost, port});
+  Socket socket(::socket(AF_INET, SOCK_STREAM, 0));
+  if (auto moved = above_standard(socket); moved.open()) socket = std::move(moved);
+  if (!socket.open()) return true;
+  if (is_shared) share_port(socket);
+  if (bind(socket.descriptor(), address->get(), address->size) != 0) return errno != EADDRINUSE;
+  share_port(socket);
+  (void)socket.release();
+  return true;
+}
+
+// The port at all addresses, for as long as the socket is open and marked for longer. Not open, and errno set, where
+// another socket has it.
+Socket hold_port(int port) {
+  static std::set<int> marked;
+  const bool is_marked = marked.contains(port);
+  Socket holder = bind_everywhere(port, is_marked);
+  if (port == 0) return holder;
+  if (holder.open()) {
+    share_port(holder);
+    if (!is_marked) mark(port, true);  // nobody else has it there: the holder would not have got the port
+  } else if (errno == EADDRINUSE && only_lingers(port)) {
+    errno = EADDRINUSE;
+    if (!mark(port, false)) return Socket();
+    holder = bind_everywhere(port, true);
+  }
+  if (holder.open()) marked.insert(port);
+  return holder;
 }
 
 // `name` is getsockname or getpeername.
@@ -205,7 +239,7 @@ Result<Socket> reserve(const Endpoint& address, int own) {
   auto port = bound_port(holder);
   if (!port || address.port == 0 || *port != address.port) {
     // Held until the socket for the program is bound too, so that none comes between.
-    holder = bind_everywhere(address.port);
+    holder = hold_port(address.port);
     if (!holder.open()) return cannot_listen(address, errno);
     share_port(holder);
     port = bound_port(holder);
@@ -217,7 +251,13 @@ Result<Socket> reserve(const Endpoint& address, int own) {
   return moved.open() ? std::move(moved) : std::move(*socket);
 }
 
-bool port_is_free(int port) { return bind_everywhere(port).open() || errno != EADDRINUSE; }
+bool port_is_free(int port) {
+  if (bind_everywhere(port, false).open() || errno != EADDRINUSE) return true;
+  if (!only_lingers(port)) return false;
+  const auto address = socket_address({kMarkHost, port});
+  const Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  return bind(socket.descriptor(), address->get(), address->size) == 0 || errno != EADDRINUSE;
+}
 
 bool hold_name(const std::string& key) {
   static std::set<std::string> held;

@@ -34,11 +34,12 @@ class Socket {
 Result<Socket> listen_on(const Endpoint& address);
 
 // Binds without listening a port that no other socket of this network namespace has, of any user and at any address,
-// listening or not. Connections whose programs have ended, but which still linger, do not count; while some do, a
-// socket that shares its address and does not listen is not seen. The kernel gives the port to no other program, but a
-// program that is configured to listen there, as PyTorch's store, still can (both set SO_REUSEADDR). Stays open over
-// exec, and is none of the three standard descriptors. For a program that is to inherit it. Port 0 lets the kernel
-// choose one.
+// listening or not. Connections whose programs have ended, but which still linger, do not count; while some do, of
+// the sockets that share their address and do not listen only those of reserve() are seen. A second socket, at a
+// loopback address of no other use, stays open until this process, and what it becomes by exec, has ended. The
+// kernel gives the port to no other program, but a program that is configured to listen there, as PyTorch's store,
+// still can (both set SO_REUSEADDR). Stays open over exec, and is none of the three standard descriptors. For a
+// program that is to inherit it. Port 0 lets the kernel choose one.
 // `own`: a descriptor of this process that may have the port already, as one that it has inherited; or -1.
 Result<Socket> reserve(const Endpoint& address, int own = -1);
 // Whether reserve() would get the port now.

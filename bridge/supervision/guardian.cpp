@@ -84,6 +84,9 @@ std::vector<int> kill_descendants(const std::vector<int>& kept) {
     bool has_ended = false;
     for (const int child : children_of(getpid())) {
       if (std::find(kept.begin(), kept.end(), child) != kept.end()) continue;
+      siginfo_t ignored{};
+      // In a PID namespace of its own beside the /proc of another, the number is that of a stranger.
+      if (waitid(P_PID, static_cast<id_t>(child), &ignored, WEXITED | WNOHANG | WNOWAIT) != 0) continue;
       kill(child, SIGKILL);
       if (waitpid(child, nullptr, WNOHANG) == 0) {
         left.push_back(child);
@@ -92,8 +95,8 @@ std::vector<int> kill_descendants(const std::vector<int>& kept) {
       }
     }
     if (left.empty() && !has_ended) return {};
-    if (has_ended) continue;
     if (Clock::now() >= deadline) return left;
+    if (has_ended) continue;
     wait_for_child(deadline);
   }
 }

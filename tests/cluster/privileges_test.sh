@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Every system call about files or the network that has a frame of the plugin on its stack, in slurmstepd and its tasks,
-# is made with the user's rights: slurmstepd runs under strace, and the job is an unprivileged user's.
+# is made with the user's rights, but for the unnamed pair of sockets that slurmstepd shares with its tasks: slurmstepd
+# runs under strace, and the job is an unprivileged user's.
 source "$(dirname "$0")/case.sh"
 command -v strace >/dev/null || skip "no strace: run scripts/setup --tests"
 name=$(basename "$1")
@@ -19,7 +20,7 @@ wait_for 30 all_ended
 # A line is "PID CALL" or "PID --- SIGNAL", followed by its stack in lines that begin with " > ". A process has the
 # rights that it set last.
 awk -v plugin="/$name(" -v user="$user" '
-  /^[0-9]+ / { pid = $1; call = $0; counted = $2 == "---" }
+  /^[0-9]+ / { pid = $1; call = $0; counted = $2 == "---" || / socketpair\(AF_UNIX, | SO_SNDBUFFORCE, / }
   /^[0-9]+ +set(re|res)?uid\(/ {
     is_user[pid] = index($0, "setreuid(" user ", " user) || index($0, "setresuid(" user ", " user ", " user) ||
       index($0, "setresuid(-1, " user ", -1)")

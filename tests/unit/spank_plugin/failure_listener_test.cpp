@@ -157,6 +157,15 @@ TEST_F(FailureListenerTest, KeepsTheStepWhereATaskMayHaveBeenAskedToEnd) {
   EXPECT_EQ(asked_ + ended_, 0);
 }
 
+TEST_F(FailureListenerTest, KeepsTheStepWhereATaskAsksForARequeue) {
+  start(milliseconds(50));
+  EXPECT_TRUE(send_report(address_, {Kind::kTaskStopped, kNow, ""}));
+  EXPECT_TRUE(send_report(address_, {Kind::kTaskFailed, kNow + seconds(1), "rank 2"}));
+  poll(nullptr, 0, 300);  // what must not happen has no fact to wait for
+  EXPECT_EQ(listener_->stop(), "rank 2");
+  EXPECT_EQ(ended_, 0);
+}
+
 TEST_F(FailureListenerTest, KeepsTheStepWithoutATimeLimit) {
   start();
   ASSERT_TRUE(send_report(address_, {Kind::kTaskFailed, kNow, "rank 2"}));

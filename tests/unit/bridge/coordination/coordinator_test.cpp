@@ -146,7 +146,7 @@ TEST(Coordinator, EndsWithTooFewNodesAndNamesThem) {
   PlayedRun run({3, 3, 3, 0});
   run.join_ready(1);
   run.pass(seconds(10));
-  EXPECT_EQ(run->take_lines(), (Texts{"waiting for nodes, at most 600 s: there is 1 node of 3: n1 (pid 101)"}));
+  EXPECT_EQ(run->take_lines(), (Texts{"waiting for nodes, at most 600 s: so far 1 node of 3: n1 (pid 101)"}));
   run.pass(seconds(590));
   EXPECT_EQ(run.sent(), (Texts{"1:end 1"}));
   EXPECT_EQ(run->take_lines(),

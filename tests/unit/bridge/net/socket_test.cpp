@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/free_port.h"
 #include "tests/support/other_user.h"
 
 namespace torchbridge {
@@ -130,24 +131,43 @@ TEST(Reserve, RefusesAPortThatIsReserved) {
   EXPECT_NE(second.error().message.find("Address already in use"), std::string::npos) << second.error().message;
 }
 
+// One that a run before has used.
+int port_with_lingering_connection() {
+  const auto listener = listen_on({"127.0.0.1", 0});
+  const int port = *bound_port(*listener);
+  const auto client = connect_to({"127.0.0.1", port}, std::chrono::seconds(5));
+  const Socket accepted(accept(listener->descriptor(), nullptr, nullptr));
+  EXPECT_FALSE(port_is_free(port)) << "has a listener";
+  shutdown(accepted.descriptor(), SHUT_RDWR);  // the side that closes first lingers
+  char byte = 0;
+  EXPECT_EQ(read(client->descriptor(), &byte, 1), 0);
+  return port;
+}
+
 // A run that begins at once after another one, with the same --master-port.
 TEST(Reserve, TakesAPortOnWhichOnlyEndedConnectionsLinger) {
-  int port = 0;
-  {
-    const auto listener = listen_on({"127.0.0.1", 0});
-    ASSERT_TRUE(listener) << listener.error().message;
-    port = *bound_port(*listener);
-    const auto client = connect_to({"127.0.0.1", port}, std::chrono::seconds(5));
-    ASSERT_TRUE(client) << client.error().message;
-    const Socket accepted(accept(listener->descriptor(), nullptr, nullptr));
-    EXPECT_FALSE(port_is_free(port)) << "has a listener";
-    shutdown(accepted.descriptor(), SHUT_RDWR);  // the side that closes first lingers
-    char byte = 0;
-    EXPECT_EQ(read(client->descriptor(), &byte, 1), 0);
-  }
+  const int port = port_with_lingering_connection();
   EXPECT_TRUE(port_is_free(port));
   const auto reserved = reserve({"127.0.0.1", port});
   ASSERT_TRUE(reserved) << reserved.error().message;
+}
+
+// Then the kernel gives it to two that share it, of whatever users: the second rank 0 would not get it.
+TEST(Reserve, RefusesAPortThatIsReservedWhileConnectionsLinger) {
+  const int port = port_with_lingering_connection();
+  const Child holder([&] { return bool(reserve({"127.0.0.1", port})); });
+  EXPECT_FALSE(port_is_free(port));
+  EXPECT_FALSE(reserve({"127.0.0.1", port}));
+}
+
+TEST(Reserve, GetsAPortAgainThatThisProcessHasReserved) {
+  for (const bool lingers : {false, true}) {
+    const int port = lingers ? port_with_lingering_connection() : free_port();
+    for (int attempt = 0; attempt < 3; ++attempt) {
+      const auto reserved = reserve({"127.0.0.1", port});
+      EXPECT_TRUE(reserved) << attempt << ": " << reserved.error().message;
+    }
+  }
 }
 
 TEST(Names, OneProcessHoldsAKey) {
