@@ -17,7 +17,7 @@ slurm_spank_init_post_opt
 slurm_spank_local_user_init
 slurm_spank_task_exit
 slurm_spank_task_init
-slurm_spank_user_init
+slurm_spank_task_post_fork
 spank_plugin_version" exported "$1"
 # The plugin never starts a shell or another program, so that no value of the user's reaches one.
 called() { nm -D --undefined-only "$1" | awk '{print $2}' | sed 's/@.*//'; }

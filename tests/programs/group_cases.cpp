@@ -381,38 +381,6 @@ void backlog(const std::string&) {
   if (group.is_first()) std::printf("%d\n", backlog_of(variable("MASTER_PORT")));
 }
 
-// The ports of this process at which another user could still connect; of those that are paused the kernel queues one.
-std::set<int> open_ports() {
-  std::set<int> ports;
-  for (int descriptor = 3; descriptor < 1024; ++descriptor) {
-    sockaddr_in address{};
-    socklen_t size = sizeof address;
-    int listening = 0;
-    socklen_t listening_size = sizeof listening;
-    const bool found = getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listening, &listening_size) == 0 &&
-                       listening != 0 && getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) == 0;
-    const int port = ntohs(address.sin_port);
-    if (found && address.sin_family == AF_INET && backlog_of(port) > 0) ports.insert(port);
-  }
-  return ports;
-}
-
-// Once all ranks are connected, only the store is left.
-void accepts_nobody(const std::string&) {
-  ProcessGroup group = init_process_group(environment(), {.backend = "gloo"});
-  const auto part = group.new_group({0, 1});
-  group.barrier();
-  std::set<int> expected;
-  if (group.is_first()) expected.insert(variable("MASTER_PORT"));
-  // The thread of the heartbeat may not yet have read what the last rank has sent.
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (open_ports() != expected && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  const std::set<int> ports = open_ports();
-  expect(ports == expected, "no open port but the store's, not " + list({ports.begin(), ports.end()}));
-  group.barrier();
-}
-
 // c10d makes a group from another with the same gloo devices.
 void split_by_c10d(const std::string&) {
   ProcessGroup group = init_process_group(environment(), {.backend = "gloo"});
@@ -470,7 +438,6 @@ const std::map<std::string, std::function<void(const std::string&)>> kCases = {
     {"different_collectives", different_collectives},
     {"record", record},
     {"backlog", backlog},
-    {"accepts_nobody", accepts_nobody},
     {"split_by_c10d", split_by_c10d},
     {"agent", agent},
     {"plain", plain},

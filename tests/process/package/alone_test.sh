@@ -44,7 +44,7 @@ expect() {
 
 others=(GTest PMIx MPI Libtorch ZLIB PNG benchmark Python3 PkgConfig)
 configured plugin "${others[@]}" CLI11 nlohmann_json
-makes lib/torch_env.so 80 'bridge/(base|binding|bootstrap|core|host|net|step)|spank_plugin'
+makes lib/torch_env.so 90 'bridge/(base|binding|bootstrap|core|host|net|step)|spank_plugin'
 plugin=$(installed plugin lib/torch_env.so)
 grep -q '^-- .*: optional torch_env.so$' "$work/log" || fail "no line for plugstack.conf"
 [[ $plugin == /*/torch_env.so && -e ${plugin%/*}/auth_munge.so ]] ||

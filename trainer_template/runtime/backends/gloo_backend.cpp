@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
-#include <iterator>
 #include <map>
 #include <set>
 #include <string_view>
@@ -18,7 +17,6 @@
 
 #include "bridge/base/env_map.h"
 #include "bridge/net/address.h"
-#include "trainer_template/runtime/backends/paused_listeners.h"
 #include "trainer_template/runtime/backends/shared_gloo.h"
 #include "trainer_template/runtime/base/errors.h"
 #include "trainer_template/runtime/rendezvous/store_keys.h"
@@ -59,7 +57,7 @@ Sockets open_sockets() {
 // as soon as all ranks have connected to it.
 class NewSockets {
  public:
-  NewSockets() : ports_before_(ports_listened_on()), sets_before_(epoll_sets()) {
+  NewSockets() : ports_before_(ports_listened_on()) {
     for (const auto& [descriptor, inode] : open_sockets()) before_.insert(inode);
     alone_ = ++watchers_ == 1;
   }
@@ -74,18 +72,6 @@ class NewSockets {
       if (is_new && !is_listening(descriptor)) found[descriptor] = inode;
     }
     return found;
-  }
-
-  // New sockets that a new epoll set watches: a listener that another thread of the program opens meanwhile is not
-  // gloo's, and has a set of its own from before.
-  PausedListeners pause(const Sockets& sockets) const {
-    if (!alone_ || watchers_ != 1) return {};
-    std::set<int> listeners, sets;
-    for (const auto& [descriptor, inode] : sockets) {
-      if (!before_.contains(inode)) listeners.insert(descriptor);
-    }
-    std::ranges::set_difference(epoll_sets(), sets_before_, std::inserter(sets, sets.end()));
-    return {listeners, sets};
   }
 
  private:
@@ -109,7 +95,6 @@ class NewSockets {
   static inline std::atomic<int> watchers_{0};
   std::set<int> ports_before_;  // first: what a listener has accepted when it is closed is in the next
   std::set<ino_t> before_;
-  std::set<int> sets_before_;
   bool alone_ = false;
 };
 
@@ -160,7 +145,6 @@ MadeBackend make_gloo(const BackendRequest& request) {
   NewSockets sockets;  // before the devices, whose listeners are gloo's too
   auto options = c10d::ProcessGroupGloo::Options::create(request.connect_timeout);
   options->devices = devices_for(request);
-  const Sockets with_listeners = open_sockets();
   options->threads =
       request.options.gloo.threads > 0 ? request.options.gloo.threads : static_cast<int>(options->devices.size()) * 2;
   options->global_ranks_in_group = request.ranks;
@@ -168,7 +152,6 @@ MadeBackend make_gloo(const BackendRequest& request) {
   auto gloo = c10::make_intrusive<SharedGloo>(request.store, request.rank, request.size, options);
   if (request.size > 1)
     gloo->share(request.store, request.options.gloo.shared_memory.value_or(false) && !needs_gloos_own());
-  gloo->set_listeners(sockets.pause(with_listeners));  // this rank is connected to all others
   gloo->setTimeout(request.timeout);
   gloo->setSequenceNumberForGroup();
   return {gloo, [opened = sockets.now(), region = gloo->region()] {

@@ -61,15 +61,6 @@ bool with_type_of(const at::Tensor& tensor, Use&& use) {
   }
 }
 
-// Resumes for its lifetime.
-struct Accepting {
-  explicit Accepting(const PausedListeners& paused) : listeners(paused) { listeners.resume(); }
-  ~Accepting() { listeners.pause(); }
-  Accepting(const Accepting&) = delete;
-  Accepting& operator=(const Accepting&) = delete;
-  const PausedListeners& listeners;
-};
-
 template <class Number>
 void combine(c10d::ReduceOp::RedOpType op, Number* sums, const Number* values, std::size_t count) {
   const auto each = [&](auto&& combined) {
@@ -98,20 +89,6 @@ void SharedGloo::share(const c10::intrusive_ptr<c10d::Store>& store, bool is_wan
 
 milliseconds SharedGloo::timeout(milliseconds given) {
   return given == c10d::kUnsetTimeout ? getOptions()->timeout : given;
-}
-
-c10::intrusive_ptr<c10d::Backend> SharedGloo::split(const c10::intrusive_ptr<c10d::Store>& store,
-                                                    const std::vector<int>& ranks,
-                                                    const c10::intrusive_ptr<c10d::Backend::Options>& options) {
-  const Accepting while_it_connects(listeners_);
-  return ProcessGroupGloo::split(store, ranks, options);
-}
-
-c10::intrusive_ptr<c10d::Backend> SharedGloo::merge(const c10::intrusive_ptr<c10d::Store>& store,
-                                                    const c10::intrusive_ptr<c10d::Backend::Options>& options,
-                                                    const int& rank, const int& size) {
-  const Accepting while_it_connects(listeners_);
-  return ProcessGroupGloo::merge(store, options, rank, size);
 }
 
 bool SharedGloo::is_shared(const std::vector<at::Tensor>& tensors) const {

@@ -6,7 +6,6 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include "trainer_template/runtime/backends/paused_listeners.h"
 #include "trainer_template/runtime/backends/shared_region.h"
 
 namespace torchbridge::train {
@@ -23,14 +22,6 @@ class SharedGloo : public c10d::ProcessGroupGloo {
   // Null where no memory is shared.
   const std::shared_ptr<SharedRegion>& region() const { return region_; }
 
-  // gloo's own, which are paused: its devices accept no connections but those of groups that are made from this one.
-  void set_listeners(PausedListeners listeners) { listeners_ = std::move(listeners); }
-  c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
-                                          const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
-  c10::intrusive_ptr<c10d::Backend> merge(const c10::intrusive_ptr<c10d::Store>& store,
-                                          const c10::intrusive_ptr<c10d::Backend::Options>& options, const int& rank,
-                                          const int& size) override;
-
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options) override;
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
@@ -43,7 +34,6 @@ class SharedGloo : public c10d::ProcessGroupGloo {
   void reduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpType op, std::chrono::milliseconds timeout);
 
   std::shared_ptr<SharedRegion> region_;
-  PausedListeners listeners_;
 };
 
 }  // namespace torchbridge::train
