@@ -27,8 +27,8 @@ PROGRAMS = ("torchbridge", "torchbridge-ckpt", "trainer")
 STARTERS = {"eval", "mpiexec", "mpirun", "python", "python3", "salloc", "sbatch", "srun", "time", "timeout", "torchrun"}
 # Options of other programs that stand alone in backticks, and paths of other projects.
 FOREIGN = set("""
-    --batch --cpu-bind --distribution --exclusive --export --gpu-bind --gpus-per-node --gpus-per-task --gres --het-group --kill-on-bad-exit --no-kill
-    --local-rank --mpi --ntasks-per-gpu --open-mode --requeue --signal --strip --tres-bind
+    --batch --cpu-bind --distribution --exclusive --export --gpu-bind --gpus-per-node --gpus-per-task --gres --het-group
+    --kill-on-bad-exit --local-rank --mpi --no-kill --ntasks-per-gpu --open-mode --requeue --signal --strip --tres-bind
     data/*/prepare.py
 """.split())
 # How a script, or a program of the tests, reads an option.
