@@ -229,11 +229,6 @@ TEST(Group, TheStoreLetsFourThousandClientsWait) {
   EXPECT_EQ(ranks.out(0), std::to_string(std::min(most, 4096)) + "\n");
 }
 
-TEST(Group, IsSplitByC10dToo) {
-  Ranks ranks(3, run("split_by_c10d"));
-  expect_success(ranks);
-}
-
 TEST(Group, AnAgentsStoreServesOneAttemptAfterTheOther) {
   TemporaryFolder folder;
   folder.write("lives", "");

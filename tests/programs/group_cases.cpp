@@ -381,19 +381,6 @@ void backlog(const std::string&) {
   if (group.is_first()) std::printf("%d\n", backlog_of(variable("MASTER_PORT")));
 }
 
-// c10d makes a group from another with the same gloo devices.
-void split_by_c10d(const std::string&) {
-  ProcessGroup group = init_process_group(environment(), {.backend = "gloo"});
-  const auto part = group.c10d()->splitGroup({0, 1}, std::nullopt, std::nullopt, std::nullopt, std::nullopt);
-  expect((part != nullptr) == (group.rank() < 2), "a group on the ranks 0 and 1 alone");
-  if (part) {
-    std::vector<at::Tensor> one = {at::full({1}, group.rank() + 1.0)};
-    part->allreduce(one)->wait();
-    expect(one[0].item<double>() == 3, "the sum over two ranks");
-  }
-  group.barrier();
-}
-
 // Serves a store at MASTER_PORT, as an elastic agent does, until the file is removed.
 void agent(const std::string& until_gone) {
   c10d::TCPStoreOptions options;
@@ -438,7 +425,6 @@ const std::map<std::string, std::function<void(const std::string&)>> kCases = {
     {"different_collectives", different_collectives},
     {"record", record},
     {"backlog", backlog},
-    {"split_by_c10d", split_by_c10d},
     {"agent", agent},
     {"plain", plain},
     {"until_the_program_ends", until_the_program_ends},

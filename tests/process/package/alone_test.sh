@@ -58,7 +58,7 @@ expect /apps/slurm/plugins/torch_env.so installed plugin lib/torch_env.so
 
 configured command "${others[@]}"
 parts='agent|base|binding|bootstrap|cli|coordination|core|host|launch|net|program|run_values|step|supervision|worker'
-makes bin/torchbridge 135 "bridge/($parts)"
+makes bin/torchbridge 150 "bridge/($parts)"
 pages=(share/bash-completion/completions/torchbridge share/man/man1/torchbridge-run.1)
 expect "$(printf '/usr/local/%s\n' bin/torchbridge "${pages[@]}")" installed command bin/torchbridge "${pages[@]}"
 
