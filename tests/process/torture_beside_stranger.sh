@@ -14,7 +14,6 @@ connections=300
 script=$(cat "$here/stranger.py")
 work=$(mktemp -d)
 mkfifo "$work/end"
-ulimit -S -n "$(ulimit -H -n)"
 runuser -u nobody -- /usr/bin/python3 -c "$script" flood "$(id -u)" $connections <"$work/end" >"$work/made" &
 stranger=$!
 exec 3>"$work/end"
