@@ -1,5 +1,6 @@
 #include "bridge/step/master_address.h"
 
+#include "bridge/base/env_map.h"
 #include "bridge/net/address.h"
 #include "bridge/step/step_group.h"
 
