@@ -135,7 +135,8 @@ void FailureListener::serve() try {
 }
 
 void FailureListener::accept_connections(std::vector<Connection>& connections) {
-  constexpr int kAtOnce = 1024;  // then the connections are read
+  // Then the connections are read: of a large step thousands may report at once, before their bytes have arrived.
+  constexpr int kAtOnce = 64;
   for (int i = 0; i < kAtOnce; ++i) {
     Socket socket(accept4(socket_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.open()) return;

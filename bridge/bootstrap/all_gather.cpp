@@ -38,7 +38,8 @@ constexpr microseconds kFirstOther{5000}, kNextOther{1000};
 constexpr microseconds kFirstPause{2000}, kLongestPause{2'000'000};
 constexpr microseconds kFirstPauseOnNode{200}, kLongestPauseOnNode{20'000};  // no other node is loaded by these
 constexpr milliseconds kConnectLimit{3000}, kAcknowledgeLimit{1000};
-// Callers that have sent nothing yet that is of this job: of more the oldest is closed, and each after this time.
+// Callers that have sent nothing yet that is of this job, beside one for each rank, as all nodes may call at once: of
+// more the oldest is closed, and when another calls, each that has had this time.
 constexpr std::size_t kMostStrangers = 256;
 constexpr milliseconds kStrangerLimit{5000};
 constexpr const char* kNoAnswer = "the program that listens there does not belong to this job";
@@ -400,7 +401,7 @@ class Gatherer {
         return;
       }
       if (on_this_node && !is_of_this_user(socket)) continue;
-      if (!on_this_node) close_strangers(kMostStrangers);
+      if (!on_this_node) close_strangers(kMostStrangers + static_cast<std::size_t>(group_.size));
       const int descriptor = socket.descriptor();
       watch(descriptor, EPOLLIN);
       callers_.emplace(descriptor, Caller{std::move(socket), on_this_node});
